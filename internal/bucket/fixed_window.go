@@ -1,0 +1,63 @@
+package bucket
+
+// fixed_window counts the hits of each window of one period; windows are
+// aligned to the Unix epoch. It is the cheapest algorithm and the one of most
+// rate-limit services. Around the border of two windows twice the limit can
+// pass within one period; sliding_window and the buckets do not have that.
+//
+// When the period changes, a count goes on while the window that it was
+// written for contains now; the next hit moves it into the new one.
+
+func (l *Limit) windowCount(s *State, clock int64) (count, now int64) {
+	if clock >= s.Expires {
+		return 0, clock
+	}
+	return s.Level, max(clock, s.Last)
+}
+
+// windowEnd is the end of the window that contains at.
+func (l *Limit) windowEnd(at int64) int64 {
+	return (at/l.PeriodMicros + 1) * l.PeriodMicros
+}
+
+func (l *Limit) decideFixedWindow(s *State, clock, cost int64) Decision {
+	count, now := l.windowCount(s, clock)
+	d := Decision{At: now, Remaining: max(0, l.Capacity-count)}
+	if count > 0 {
+		d.ResetAfter = micros(s.Expires - clock)
+	}
+	claim := l.claim(cost)
+	switch {
+	case claim > l.Capacity:
+		d.RetryAfter = Never
+	case claim > d.Remaining:
+		d.RetryAfter = micros(s.Expires - clock)
+	}
+	return d
+}
+
+func (l *Limit) chargeFixedWindow(s *State, clock, cost int64) {
+	count, now := l.windowCount(s, clock)
+	if cost < 0 {
+		count -= min(count, -cost)
+	} else {
+		count += min(maxLevel-count, cost)
+	}
+	l.writeFixedWindow(s, now, count)
+}
+
+func (l *Limit) giveBackFixedWindow(s *State, clock, at, cost int64) {
+	count, now := l.windowCount(s, clock)
+	if count == 0 || l.windowEnd(at) != s.Expires {
+		return
+	}
+	l.writeFixedWindow(s, now, count-min(count, cost))
+}
+
+func (l *Limit) writeFixedWindow(s *State, now, count int64) {
+	if count == 0 {
+		s.clear()
+		return
+	}
+	s.Last, s.Expires, s.Level = now, l.windowEnd(now), count
+}

@@ -1,0 +1,74 @@
+package bucket
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+// MaxKey is the length in bytes of the longest key.
+const MaxKey = 200
+
+// Entry is one (key, value) pair of a descriptor, as a caller sent it.
+type Entry struct {
+	Key, Value string
+}
+
+// AppendSubject appends the text that names a descriptor of a domain:
+//
+//	domain|key=value|key=value
+//
+// The parts are escaped, so that no two subjects share a text and none holds
+// a brace, a '#' or a control character.
+func AppendSubject(dst []byte, domain string, entries []Entry) []byte {
+	dst = appendEscaped(dst, domain)
+	for _, e := range entries {
+		dst = append(dst, '|')
+		dst = appendEscaped(dst, e.Key)
+		dst = append(dst, '=')
+		dst = appendEscaped(dst, e.Value)
+	}
+	return dst
+}
+
+// AppendKey appends the key of the limit for a subject:
+//
+//	subject#algorithm:name
+//
+// New numbers on the same limit keep the key, another algorithm does not. The
+// key has at most MaxKey bytes: the middle of a longer one is replaced by 128
+// bits of the SHA-256 of the whole, between tildes, which escaping keeps out
+// of other keys.
+func (l *Limit) AppendKey(dst, subject []byte) []byte {
+	start := len(dst)
+	dst = append(append(dst, subject...), l.suffix...)
+	key := dst[start:]
+	if len(key) <= MaxKey {
+		return dst
+	}
+	const (
+		sum  = 2 * 16
+		head = (MaxKey - sum - 2) / 2
+		tail = MaxKey - sum - 2 - head
+	)
+	digest := sha256.Sum256(key)
+	copy(key[MaxKey-tail:], key[len(key)-tail:])
+	key[head], key[head+1+sum] = '~', '~'
+	hex.Encode(key[head+1:], digest[:sum/2])
+	return dst[:start+MaxKey]
+}
+
+const upperHex = "0123456789ABCDEF"
+
+// appendEscaped appends s with the bytes that mean something in a key, and
+// those that a terminal would not show, as %XX.
+func appendEscaped(dst []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c < ' ', c == 0x7f, c == '%', c == '{', c == '}', c == '|', c == '=', c == '#', c == '~':
+			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}

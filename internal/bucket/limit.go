@@ -1,0 +1,280 @@
+// Package bucket says what a limit does: its numbers, the arithmetic of each
+// algorithm, the key under which a limit's state is kept, and what a store of
+// such states must promise.
+//
+// A Limit is an algorithm with its numbers. Its State is what it remembers
+// about one key. Decide tells what a request of some cost would get, Charge
+// writes that request down, GiveBack takes it back; all three are arithmetic
+// on their arguments alone: no clock is read and nothing is sent. A Store
+// keeps the states and runs these steps atomically for all the limits of a
+// request.
+//
+// # Time
+//
+// A moment is an int64 of microseconds since the Unix epoch on the store's
+// clock. A limit counts in its own Quantum: the finest of 1 us, 1 ms, 1 s and
+// 1 min in which all its numbers fit. For one key time never runs backwards:
+// a clock that is behind the state's last write counts as that moment.
+//
+// # Exactness
+//
+// All arithmetic is on integers that stay under 2^53, so that a script whose
+// numbers are IEEE doubles computes the very same decisions. Rounding only
+// ever favours the limit: what remains is rounded down, waits are rounded up.
+package bucket
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Bounds of a limit's numbers.
+const (
+	// MaxRequests is the largest number of requests, and the largest burst:
+	// what the wire's 32 bits can say.
+	MaxRequests = 1<<32 - 1
+	// MaxPeriod is the longest period, and the longest time in which a full
+	// bucket may drain.
+	MaxPeriod = 366 * 24 * time.Hour
+	// MinPeriod is the shortest period, and what periods are multiples of.
+	MinPeriod = time.Millisecond
+	// MaxLogRequests bounds a sliding_log, which keeps a stamp per hit.
+	MaxLogRequests = 1000
+	// MaxSubWindows bounds the resolution of a sliding_window.
+	MaxSubWindows = 60
+	// DefaultSubWindows is the resolution of a sliding_window that names none.
+	DefaultSubWindows = 10
+
+	// maxLevel bounds capacities, debts and counts: the sum of any two of
+	// them is still exact in a double. Only a postpaid limit, or a state that
+	// was carried over to far larger units, can reach it; it goes no further.
+	maxLevel = 1 << 52
+	// maxDrain bounds how long a debt can last, in microseconds.
+	maxDrain = int64(10 * MaxPeriod / time.Microsecond)
+	// maxSpans bounds the slots or stamps of one state. Only postpaid charges
+	// can ask for more; they join the newest one then.
+	maxSpans = MaxLogRequests
+)
+
+// Algorithm names how a limit counts.
+type Algorithm uint8
+
+// The algorithms. TokenBucket, GCRA and LeakyBucket admit the same requests;
+// LeakyBucket also tells how long to hold each one to get an even stream.
+const (
+	TokenBucket Algorithm = iota + 1
+	GCRA
+	LeakyBucket
+	FixedWindow
+	SlidingWindow
+	SlidingLog
+)
+
+var algorithmNames = [...]string{
+	TokenBucket:   "token_bucket",
+	GCRA:          "gcra",
+	LeakyBucket:   "leaky_bucket",
+	FixedWindow:   "fixed_window",
+	SlidingWindow: "sliding_window",
+	SlidingLog:    "sliding_log",
+}
+
+// Algorithms lists every algorithm, in the order in which they are documented.
+func Algorithms() []Algorithm {
+	return []Algorithm{TokenBucket, GCRA, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog}
+}
+
+// String returns the one spelling of the algorithm, as in a limits file.
+func (a Algorithm) String() string {
+	if a == 0 || int(a) >= len(algorithmNames) {
+		return fmt.Sprintf("Algorithm(%d)", uint8(a))
+	}
+	return algorithmNames[a]
+}
+
+// ParseAlgorithm returns the algorithm of that name.
+func ParseAlgorithm(name string) (Algorithm, error) {
+	for _, a := range Algorithms() {
+		if algorithmNames[a] == name {
+			return a, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no algorithm", name)
+}
+
+// IsBucket reports whether the algorithm is one of the three that drain
+// continuously and so have a burst.
+func (a Algorithm) IsBucket() bool { return a >= TokenBucket && a <= LeakyBucket }
+
+// Spec holds the numbers of a limit as a person writes them.
+type Spec struct {
+	// Name tells apart the limits of one rule; it may be empty.
+	Name      string
+	Algorithm Algorithm
+	// Requests per Period, 0 to MaxRequests; 0 denies always.
+	Requests int64
+	// Period in whole milliseconds, MinPeriod to MaxPeriod.
+	Period time.Duration
+	// Burst is the capacity of a bucket; 0 means Requests.
+	Burst int64
+	// SubWindows is the resolution of a sliding_window, 1 to MaxSubWindows;
+	// 0 means DefaultSubWindows.
+	SubWindows int64
+	// Postpaid limits are charged in full for what was already used, beyond
+	// the limit too and whatever the rest of the request gets; they deny once
+	// nothing remains.
+	Postpaid bool
+}
+
+// Limit is a Spec with the numbers derived from it. NewLimit makes it, nothing
+// changes it afterwards, and it may be shared.
+type Limit struct {
+	Spec
+
+	// Capacity is the most that can be taken at once: a bucket's burst, a
+	// window's requests.
+	Capacity int64
+	// PeriodMicros is Period in microseconds.
+	PeriodMicros int64
+
+	// Quantum is the length of a bucket's tick in microseconds.
+	Quantum int64
+	// A token of a bucket is divided into Unit units, of which Rate drain per
+	// quantum: Unit / Rate = Period / Requests, in lowest terms.
+	Unit, Rate int64
+	// full is Capacity in units; at most maxLevel.
+	full int64
+	// MaxDebt in units bounds the debt of a postpaid bucket; at least full.
+	MaxDebt int64
+
+	// SlotMicros is how long a slot of a sliding window gathers hits; a
+	// sliding_log's stamps are slots of one microsecond.
+	SlotMicros int64
+
+	// suffix is the end of every key of this limit.
+	suffix string
+}
+
+// SpecError says which number of a Spec cannot be, and why.
+type SpecError struct {
+	// Field is the number's name in a limits file, such as "period".
+	Field string
+	// Found is the offending value; Allowed what would do.
+	Found, Allowed string
+}
+
+// Error implements error.
+func (e *SpecError) Error() string {
+	return fmt.Sprintf("%s: found %s, allowed is %s", e.Field, e.Found, e.Allowed)
+}
+
+// NewLimit checks the numbers and derives the rest. Its error joins one
+// *SpecError for each number that cannot be.
+func NewLimit(s Spec) (*Limit, error) {
+	var errs []error
+	bad := func(field string, found any, allowed string, args ...any) {
+		errs = append(errs, &SpecError{field, fmt.Sprint(found), fmt.Sprintf(allowed, args...)})
+	}
+
+	if s.Algorithm < TokenBucket || s.Algorithm > SlidingLog {
+		bad("algorithm", s.Algorithm, "%v", Algorithms())
+	}
+	switch {
+	case s.Requests < 0 || s.Requests > MaxRequests:
+		bad("requests", s.Requests, "0 to %d", int64(MaxRequests))
+	case s.Algorithm == SlidingLog && s.Requests > MaxLogRequests:
+		bad("requests", s.Requests, "0 to %d for a sliding_log, which keeps a stamp per request; a sliding_window takes more", MaxLogRequests)
+	}
+	if s.Period < MinPeriod || s.Period > MaxPeriod || s.Period%MinPeriod != 0 {
+		bad("period", s.Period, "1ms to 366d in whole milliseconds")
+	}
+	switch {
+	case s.Burst != 0 && s.Algorithm != 0 && !s.Algorithm.IsBucket():
+		bad("burst", s.Burst, "no burst on a %s, only on token_bucket, gcra and leaky_bucket", s.Algorithm)
+	case s.Burst < 0 || s.Burst > MaxRequests:
+		bad("burst", s.Burst, "1 to %d", int64(MaxRequests))
+	case s.Burst != 0 && s.Requests == 0:
+		bad("burst", s.Burst, "no burst beside requests 0, which deny always")
+	}
+	switch {
+	case s.SubWindows != 0 && s.Algorithm != 0 && s.Algorithm != SlidingWindow:
+		bad("sub_windows", s.SubWindows, "no sub_windows on a %s, only on sliding_window", s.Algorithm)
+	case s.SubWindows < 0 || s.SubWindows > MaxSubWindows:
+		bad("sub_windows", s.SubWindows, "1 to %d", MaxSubWindows)
+	}
+	if errs != nil {
+		return nil, errors.Join(errs...)
+	}
+
+	l := &Limit{Spec: s, Capacity: s.Requests, PeriodMicros: s.Period.Microseconds(), Quantum: 1}
+	l.suffix = "#" + s.Algorithm.String()
+	if s.Name != "" {
+		l.suffix += ":" + string(appendEscaped(nil, s.Name))
+	}
+	switch s.Algorithm {
+	case SlidingLog:
+		l.SlotMicros = 1
+	case SlidingWindow:
+		if l.SubWindows == 0 {
+			l.SubWindows = DefaultSubWindows
+		}
+		l.SlotMicros = ceilDiv(l.PeriodMicros, l.SubWindows)
+	case TokenBucket, GCRA, LeakyBucket:
+		if l.Burst == 0 {
+			l.Burst = l.Requests
+		}
+		l.Capacity = l.Burst
+		if l.Requests > 0 {
+			if err := l.deriveUnits(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return l, nil
+}
+
+// deriveUnits chooses the quantum of a bucket and counts its numbers in it.
+func (l *Limit) deriveUnits() error {
+	// In milliseconds the product stays under 2^32 x 2^35.
+	if drain := uint64(l.Burst) * uint64(l.Period.Milliseconds()); drain > uint64(MaxPeriod.Milliseconds())*uint64(l.Requests) {
+		return &SpecError{
+			Field:   "burst",
+			Found:   fmt.Sprintf("%d, which needs %.0f days to refill", l.Burst, float64(drain)/float64(l.Requests)/(24*3600*1000)),
+			Allowed: fmt.Sprintf("at most %d here: a burst refills within 366 days", uint64(MaxPeriod.Milliseconds())*uint64(l.Requests)/uint64(l.Period.Milliseconds())),
+		}
+	}
+	for _, q := range [...]int64{1, 1e3, 1e6, 60e6} {
+		if l.PeriodMicros%q != 0 {
+			break
+		}
+		period := l.PeriodMicros / q
+		g := gcd(l.Requests, period)
+		unit, rate := period/g, l.Requests/g
+		if l.Burst > maxLevel/unit {
+			continue
+		}
+		l.Quantum, l.Unit, l.Rate = q, unit, rate
+		l.full = l.Burst * unit
+		l.MaxDebt = maxLevel
+		if ticks := maxDrain / q; ticks <= maxLevel/rate {
+			l.MaxDebt = ticks * rate
+		}
+		return nil
+	}
+	return &SpecError{
+		Field:   "period",
+		Found:   fmt.Sprintf("%s beside %d requests and a burst of %d, which cannot be counted exactly", l.Period, l.Requests, l.Burst),
+		Allowed: "a period in whole seconds or minutes for numbers this large",
+	}
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// ceilDiv returns a / b rounded up, for a >= 0 and b > 0.
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

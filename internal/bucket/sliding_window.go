@@ -1,0 +1,109 @@
+package bucket
+
+// sliding_window admits at most its requests in any span of one period, in
+// bounded memory. Admitted hits are kept in slots of (first, last, count). A
+// slot gathers hits for SlotMicros from its first, and all of it counts until
+// its last hit is a period old. So each hit counts for at least a period and
+// for less than a period and a slot: it errs only to the safe side, and needs
+// at most SubWindows + 1 slots.
+//
+// When the numbers change, the slots that are there are judged by the new
+// period; SlotMicros applies to the newest one at once.
+
+// alive returns the index of the oldest span that still counts, what counts
+// in all, and the key's now.
+func (l *Limit) alive(s *State, clock int64) (oldest int, count, now int64) {
+	if clock >= s.Expires {
+		return len(s.Spans), 0, clock
+	}
+	now = max(clock, s.Last)
+	count = s.Level
+	for oldest < len(s.Spans) && now-s.Spans[oldest].Last >= l.PeriodMicros {
+		count -= s.Spans[oldest].Count
+		oldest++
+	}
+	return oldest, count, now
+}
+
+func (l *Limit) decideSliding(s *State, clock, cost int64) Decision {
+	oldest, count, now := l.alive(s, clock)
+	d := Decision{At: now, Remaining: max(0, l.Capacity-count)}
+	if count > 0 {
+		newest := s.Spans[len(s.Spans)-1]
+		d.ResetAfter = until(clock, newest.Last+l.PeriodMicros, s.Expires)
+	}
+	claim := l.claim(cost)
+	switch {
+	case claim > l.Capacity:
+		d.RetryAfter = Never
+	case claim > d.Remaining:
+		over := count + claim - l.Capacity
+		for over > s.Spans[oldest].Count {
+			over -= s.Spans[oldest].Count
+			oldest++
+		}
+		d.RetryAfter = until(clock, s.Spans[oldest].Last+l.PeriodMicros, s.Expires)
+	}
+	return d
+}
+
+func (l *Limit) chargeSliding(s *State, clock, cost int64) {
+	oldest, count, now := l.alive(s, clock)
+	s.Spans = append(s.Spans[:0], s.Spans[oldest:]...)
+	if cost < 0 {
+		l.refundSliding(s, now, count, min(count, -cost))
+		return
+	}
+	cost = min(maxLevel-count, cost)
+	n := len(s.Spans)
+	if n > 0 && (now < s.Spans[n-1].First+l.SlotMicros || n >= maxSpans) {
+		s.Spans[n-1].Last = now
+		s.Spans[n-1].Count += cost
+	} else {
+		s.Spans = append(s.Spans, Span{First: now, Last: now, Count: cost})
+	}
+	l.writeSliding(s, now, count+cost)
+}
+
+// refundSliding takes n of count from the oldest hits.
+func (l *Limit) refundSliding(s *State, now, count, n int64) {
+	count -= n
+	oldest := 0
+	for n > 0 && n >= s.Spans[oldest].Count {
+		n -= s.Spans[oldest].Count
+		oldest++
+	}
+	s.Spans = append(s.Spans[:0], s.Spans[oldest:]...)
+	if n > 0 {
+		s.Spans[0].Count -= n
+	}
+	l.writeSliding(s, now, count)
+}
+
+// giveBackSliding takes cost from the very slot that the hit at that moment
+// went into, if it still counts.
+func (l *Limit) giveBackSliding(s *State, clock, at, cost int64) {
+	oldest, count, now := l.alive(s, clock)
+	for i := oldest; i < len(s.Spans); i++ {
+		if at < s.Spans[i].First || at > s.Spans[i].Last {
+			continue
+		}
+		n := min(cost, s.Spans[i].Count)
+		s.Spans[i].Count -= n
+		if s.Spans[i].Count == 0 {
+			s.Spans = append(s.Spans[:i], s.Spans[i+1:]...)
+		}
+		s.Spans = append(s.Spans[:0], s.Spans[oldest:]...)
+		l.writeSliding(s, now, count-n)
+		return
+	}
+}
+
+func (l *Limit) writeSliding(s *State, now, count int64) {
+	if count == 0 {
+		s.clear()
+		return
+	}
+	s.Last, s.Level = now, count
+	s.Expires = s.Spans[len(s.Spans)-1].Last + l.PeriodMicros
+}

@@ -1,0 +1,65 @@
+package bucket
+
+import "time"
+
+// State is what a limit remembers about one key. The zero State remembers
+// nothing: a full bucket, an empty window. It belongs to one algorithm; a
+// limit's numbers may change under it.
+type State struct {
+	// Last is the moment of the last write. No later step takes place before
+	// it, whatever the clock says.
+	Last int64
+	// Expires is the moment from which nothing is left to remember, under the
+	// numbers of the last write. From then on the state counts as the zero one.
+	Expires int64
+	// Level is a bucket's debt in units of 1/Unit token, the count of a fixed
+	// window, or the sum of the counts of Spans.
+	Level int64
+	// Unit is how many units of Level make a token of a bucket.
+	Unit int64
+	// Spans are the slots of a sliding window or the stamps of a log, oldest
+	// first: neither their First nor their Last ever decrease.
+	Spans []Span
+}
+
+// Span is a slot of a sliding window: Count was admitted from First to Last.
+// A stamp of a sliding log has both equal.
+type Span struct {
+	First, Last int64
+	Count       int64
+}
+
+// clear forgets everything but the memory that Spans has.
+func (s *State) clear() { *s = State{Spans: s.Spans[:0]} }
+
+// Never stands in the place of a RetryAfter that no waiting can bring about:
+// the cost exceeds the limit's capacity.
+const Never time.Duration = -1
+
+// MaxCost bounds what one hit can cost, give or take; larger ones mean it.
+const MaxCost = maxLevel
+
+// Decision is what one limit says about one hit.
+type Decision struct {
+	// Remaining is what could still be taken at once, rounded down.
+	Remaining int64
+	// RetryAfter is 0 for an allowed hit. Otherwise it is how long to wait
+	// until the same hit is allowed, if nobody else takes, to the microsecond;
+	// or Never.
+	RetryAfter time.Duration
+	// ResetAfter is how long until the limit is full again if left alone.
+	ResetAfter time.Duration
+	// Wait is how long a caller of a leaky_bucket holds this hit to get an
+	// even stream: the time that what came before it needs to drain.
+	Wait time.Duration
+	// At is the moment of the decision on the key's own clock; a give-back
+	// names it.
+	At int64
+	// Degraded marks a decision that was made without the limit's state.
+	Degraded bool
+}
+
+// Allowed reports whether the hit was allowed.
+func (d Decision) Allowed() bool { return d.RetryAfter == 0 }
+
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

@@ -1,0 +1,89 @@
+package bucket
+
+import "time"
+
+// Decide tells what a hit of cost gets when the store's clock stands at clock,
+// and changes nothing.
+//
+// A cost of 0 peeks: it is allowed when a cost of 1 would be. A negative cost
+// refunds and is always allowed. A positive one on a postpaid limit is allowed
+// while anything remains.
+func (l *Limit) Decide(s *State, clock, cost int64) Decision {
+	switch {
+	case l.Requests == 0:
+		d := Decision{At: clock}
+		if cost >= 0 {
+			d.RetryAfter = Never
+		}
+		return d
+	case l.Algorithm.IsBucket():
+		return l.decideBucket(s, clock, cost)
+	case l.Algorithm == FixedWindow:
+		return l.decideFixedWindow(s, clock, cost)
+	default:
+		return l.decideSliding(s, clock, cost)
+	}
+}
+
+// Charge writes a hit of cost into the state, and returns d, what Decide said
+// about that hit, with what is true after it. The caller has made sure that
+// the hit is allowed, or that the limit is postpaid.
+func (l *Limit) Charge(s *State, clock, cost int64, d Decision) Decision {
+	if l.Requests == 0 || cost == 0 {
+		return d
+	}
+	switch {
+	case l.Algorithm.IsBucket():
+		l.chargeBucket(s, clock, cost)
+	case l.Algorithm == FixedWindow:
+		l.chargeFixedWindow(s, clock, cost)
+	default:
+		l.chargeSliding(s, clock, cost)
+	}
+	after := l.Decide(s, clock, 0)
+	d.Remaining, d.ResetAfter = after.Remaining, after.ResetAfter
+	if d.RetryAfter != 0 {
+		// A postpaid charge that came when nothing remained has moved the
+		// moment from which there will be something again.
+		d.RetryAfter = after.RetryAfter
+	}
+	return d
+}
+
+// GiveBack returns what a hit of cost, decided at the moment at, still counts
+// for, and never more: not above full, not into another window.
+func (l *Limit) GiveBack(s *State, clock, at, cost int64) {
+	if l.Requests == 0 || cost <= 0 {
+		return
+	}
+	switch {
+	case l.Algorithm.IsBucket():
+		l.giveBackBucket(s, clock, at, cost)
+	case l.Algorithm == FixedWindow:
+		l.giveBackFixedWindow(s, clock, at, cost)
+	default:
+		l.giveBackSliding(s, clock, at, cost)
+	}
+}
+
+// ChargedAnyway reports whether a hit of cost is charged even if its group is
+// denied.
+func (l *Limit) ChargedAnyway(cost int64) bool { return l.Postpaid && cost > 0 }
+
+// claim is how much of the capacity must be free for a hit of cost.
+func (l *Limit) claim(cost int64) int64 {
+	switch {
+	case cost < 0:
+		return 0
+	case cost == 0 || l.Postpaid:
+		return 1
+	default:
+		return cost
+	}
+}
+
+// until is the time from clock to the moment at, or to the moment expires if
+// that comes first: what expires is gone at once.
+func until(clock, at, expires int64) time.Duration {
+	return micros(min(at, expires) - clock)
+}

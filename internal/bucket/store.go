@@ -1,0 +1,81 @@
+package bucket
+
+import (
+	"bytes"
+	"context"
+)
+
+// Hit asks one limit for cost.
+type Hit struct {
+	Limit *Limit
+	// Key is where the limit's state lives; AppendKey makes it. The store
+	// does not keep the slice.
+	Key []byte
+	// Place decides together with which other keys this one is placed in a
+	// sharded store: hits with equal places are decided atomically. It is the
+	// subject, or the value of the entry that a domain names for the purpose.
+	Place []byte
+	// Cost is what the request takes: 0 peeks, a negative cost refunds. It is
+	// cut to MaxCost either way.
+	Cost int64
+}
+
+// Store keeps the states of limits and decides hits. Its methods may be called
+// concurrently.
+type Store interface {
+	// Take decides the hits of one request, a group, and writes what each of
+	// them got to decisions, which has the length of hits.
+	//
+	// The group succeeds if every hit is allowed. Then all are charged;
+	// otherwise none is, postpaid ones aside. Hits with equal keys are one
+	// hit of their summed cost and get the same decision. In a group that is
+	// denied, a hit that was allowed by itself says so, with what remains
+	// uncharged.
+	//
+	// An error means that decisions holds nothing of use. What was charged is
+	// unknown then, and Take must not be called again for the same request.
+	Take(ctx context.Context, hits []Hit, decisions []Decision) error
+
+	// GiveBack returns what an earlier Take charged for these hits, each as
+	// far as it still counts at the moment in its decision. Hits that took
+	// nothing are passed over. It is best effort: an error means that some of
+	// it may have been lost.
+	GiveBack(ctx context.Context, hits []Hit, decisions []Decision) error
+
+	// Ping returns nil when the store can decide.
+	Ping(ctx context.Context) error
+
+	// Close releases what the store holds. Nothing may be called after it.
+	Close() error
+}
+
+// Allowed reports whether a group with these decisions was allowed.
+func Allowed(decisions []Decision) bool {
+	for i := range decisions {
+		if decisions[i].RetryAfter != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Merge appends hits to merged, those with equal keys as one with the sum of
+// their costs, and to of, for each hit, its index in the result.
+func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
+	for _, h := range hits {
+		h.Cost = clampCost(h.Cost)
+		i := 0
+		for i < len(merged) && !bytes.Equal(merged[i].Key, h.Key) {
+			i++
+		}
+		if i == len(merged) {
+			merged = append(merged, h)
+		} else {
+			merged[i].Cost = clampCost(merged[i].Cost + h.Cost)
+		}
+		of = append(of, i)
+	}
+	return merged, of
+}
+
+func clampCost(cost int64) int64 { return min(max(cost, -MaxCost), MaxCost) }

@@ -1,0 +1,100 @@
+package bucket
+
+// token_bucket, gcra and leaky_bucket are one algorithm. Instead of the tokens
+// that are left it keeps the debt: what was taken and has not yet been
+// refilled. Debt drains at requests/period; a hit is allowed while debt + cost
+// stays within the burst. No state means no debt, so a bucket that nobody
+// uses costs nothing.
+//
+// It is the leaky bucket as a meter of J. Turner, "New Directions in
+// Communications", IEEE Communications Magazine 24(10), 1986, and equals the
+// virtual scheduling form of the GCRA in ITU-T I.371, Annex A, whose
+// theoretical arrival time is now + debt/rate.
+//
+// Debt is counted in units: a token has Unit of them and Rate drain per
+// quantum, so every value is a whole number and nothing is ever rounded.
+
+// debt is what a bucket owes at the tick now. Ticks are counted in quanta.
+func (l *Limit) debt(s *State, clock int64) (debt, now int64) {
+	now = clock / l.Quantum
+	if clock >= s.Expires {
+		return 0, now
+	}
+	last := ceilDiv(s.Last, l.Quantum)
+	now = max(now, last)
+	debt = min(s.Level, l.MaxDebt)
+	if s.Unit != l.Unit {
+		// New numbers: the debt goes on in whole tokens.
+		debt = l.units(ceilDiv(s.Level, s.Unit))
+	}
+	elapsed := now - last
+	if elapsed >= ceilDiv(debt, l.Rate) {
+		return 0, now
+	}
+	return debt - elapsed*l.Rate, now
+}
+
+// units counts tokens in units, up to MaxDebt.
+func (l *Limit) units(tokens int64) int64 {
+	if tokens > l.MaxDebt/l.Unit {
+		return l.MaxDebt
+	}
+	return tokens * l.Unit
+}
+
+// drained is the moment at which a debt at the tick now has drained.
+func (l *Limit) drained(now, debt int64) int64 {
+	return (now + ceilDiv(debt, l.Rate)) * l.Quantum
+}
+
+func (l *Limit) decideBucket(s *State, clock, cost int64) Decision {
+	debt, now := l.debt(s, clock)
+	d := Decision{
+		At:        now * l.Quantum,
+		Remaining: max(0, l.full-debt) / l.Unit,
+	}
+	if debt > 0 {
+		d.ResetAfter = until(clock, l.drained(now, debt), s.Expires)
+		if l.Algorithm == LeakyBucket {
+			d.Wait = d.ResetAfter
+		}
+	}
+	claim := l.claim(cost)
+	switch {
+	case claim > l.Capacity:
+		d.RetryAfter = Never
+	case claim > d.Remaining:
+		over := debt + claim*l.Unit - l.full
+		d.RetryAfter = until(clock, l.drained(now, over), s.Expires)
+	}
+	return d
+}
+
+func (l *Limit) chargeBucket(s *State, clock, cost int64) {
+	debt, now := l.debt(s, clock)
+	if cost < 0 {
+		debt -= min(debt, l.units(-cost))
+	} else {
+		debt += min(l.MaxDebt-debt, l.units(cost))
+	}
+	l.writeBucket(s, now, debt)
+}
+
+func (l *Limit) giveBackBucket(s *State, clock, at, cost int64) {
+	debt, now := l.debt(s, clock)
+	taken := l.units(cost)
+	refilled := max(0, now-at/l.Quantum)
+	if debt == 0 || refilled >= ceilDiv(taken, l.Rate) {
+		return
+	}
+	l.writeBucket(s, now, debt-min(debt, taken-refilled*l.Rate))
+}
+
+func (l *Limit) writeBucket(s *State, now, debt int64) {
+	if debt == 0 {
+		s.clear()
+		return
+	}
+	s.Last, s.Expires = now*l.Quantum, l.drained(now, debt)
+	s.Level, s.Unit = debt, l.Unit
+}
