@@ -36,10 +36,10 @@ type Store interface {
 	// unknown then, and Take must not be called again for the same request.
 	Take(ctx context.Context, hits []Hit, decisions []Decision) error
 
-	// GiveBack returns what an earlier Take charged for these hits, each as
-	// far as it still counts at the moment in its decision. Hits that took
-	// nothing are passed over. It is best effort: an error means that some of
-	// it may have been lost.
+	// GiveBack returns what an earlier Take, which was allowed, charged for
+	// these hits, each as far as what was taken at the moment in its decision
+	// still counts. Peeks and refunds are passed over. It is best effort: an
+	// error means that some of it may have been lost.
 	GiveBack(ctx context.Context, hits []Hit, decisions []Decision) error
 
 	// Ping returns nil when the store can decide.

@@ -1,0 +1,326 @@
+// Package memstore keeps the states of limits in this process's memory: the
+// default store, for one daemon on one machine.
+//
+// Keys are spread over shards, each with a lock of its own. A group locks the
+// shards of all its keys, in their order, so it is atomic whatever it holds.
+// Nothing has a timer: expired keys are removed a few at each insertion and by
+// a sweep in the background.
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// WhenFull says what becomes of a key for which there is no room.
+type WhenFull uint8
+
+const (
+	// Allow decides such a key as if it were new, and forgets it.
+	Allow WhenFull = iota
+	// Deny denies it.
+	Deny
+	// Evict gives it the place of the key that expires soonest among a few.
+	Evict
+)
+
+// ParseWhenFull returns the policy of that name: allow, deny or evict.
+func ParseWhenFull(name string) (WhenFull, error) {
+	switch name {
+	case "allow":
+		return Allow, nil
+	case "deny":
+		return Deny, nil
+	case "evict":
+		return Evict, nil
+	}
+	return 0, fmt.Errorf("%q is neither allow, deny nor evict", name)
+}
+
+// fullRetry is the retry time of a hit that is denied for want of room: by
+// then the sweep has passed all shards.
+const fullRetry = sweepEvery
+
+// Options of a Store.
+type Options struct {
+	// MaxKeys is the most keys that are kept; at least 1.
+	MaxKeys int64
+	// WhenFull says what becomes of a new key then.
+	WhenFull WhenFull
+	// Clock returns the moment in microseconds since the Unix epoch. If nil,
+	// it is the wall clock as of New plus the monotonic time since.
+	Clock func() int64
+}
+
+// Stats are counts since the start, but for Keys.
+type Stats struct {
+	Keys     int64 // held now, expired ones that are not yet removed included
+	Evicted  int64 // keys that lost their place to another
+	Degraded int64 // hits that met a full store
+}
+
+// Store is a bucket.Store in memory.
+type Store struct {
+	clock    func() int64
+	maxKeys  int64
+	whenFull WhenFull
+	seed     maphash.Seed
+	shards   []shard
+	groups   sync.Pool
+
+	keys, evicted, degraded atomic.Int64
+
+	stop  chan struct{}
+	swept sync.WaitGroup
+}
+
+var _ bucket.Store = (*Store)(nil)
+
+// New returns an empty store and starts its sweep, which Close ends.
+func New(o Options) *Store {
+	s := &Store{
+		clock:    o.Clock,
+		maxKeys:  max(1, o.MaxKeys),
+		whenFull: o.WhenFull,
+		seed:     maphash.MakeSeed(),
+		shards:   make([]shard, shardsFor(o.MaxKeys)),
+		groups:   sync.Pool{New: func() any { return new(group) }},
+		stop:     make(chan struct{}),
+	}
+	if s.clock == nil {
+		start := time.Now()
+		epoch := start.UnixMicro()
+		s.clock = func() int64 { return epoch + time.Since(start).Microseconds() }
+	}
+	for i := range s.shards {
+		s.shards[i].index = make(map[string]*entry)
+	}
+	s.swept.Go(s.sweepUntilStopped)
+	return s
+}
+
+// shardsFor returns a power of two: many shards for little contention, but few
+// where a shard would hold too few keys to find one to evict.
+func shardsFor(maxKeys int64) int {
+	n := 256
+	for n > 1 && maxKeys/int64(n) < 64 {
+		n /= 2
+	}
+	return n
+}
+
+// Stats returns the counts.
+func (s *Store) Stats() Stats {
+	return Stats{Keys: s.keys.Load(), Evicted: s.evicted.Load(), Degraded: s.degraded.Load()}
+}
+
+// Ping implements bucket.Store.
+func (s *Store) Ping(context.Context) error { return nil }
+
+// Close ends the sweep.
+func (s *Store) Close() error {
+	close(s.stop)
+	s.swept.Wait()
+	return nil
+}
+
+var errLength = errors.New("memstore: as many decisions as hits are needed")
+
+// Take implements bucket.Store. It fails only on arguments of unequal length:
+// memory always answers, so ctx is not looked at.
+func (s *Store) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	if len(hits) != len(decisions) {
+		return errLength
+	}
+	g := s.groups.Get().(*group)
+	g.hits, g.of = bucket.Merge(g.hits[:0], g.of[:0], hits)
+	s.lock(g)
+	s.take(g, s.clock())
+	s.unlock(g)
+	for i, j := range g.of {
+		decisions[i] = g.decisions[j]
+	}
+	s.release(g)
+	return nil
+}
+
+// GiveBack implements bucket.Store; it fails as Take does.
+func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	if len(hits) != len(decisions) {
+		return errLength
+	}
+	g := s.groups.Get().(*group)
+	g.hits, g.of = bucket.Merge(g.hits[:0], g.of[:0], hits)
+	s.lock(g)
+	clock := s.clock()
+	given := -1
+	for i, j := range g.of {
+		if j <= given {
+			continue // merged with an earlier hit
+		}
+		given = j
+		if e := g.entries[j]; e != nil {
+			g.hits[j].Limit.GiveBack(&e.state, clock, decisions[i].At, g.hits[j].Cost)
+		}
+	}
+	s.unlock(g)
+	s.release(g)
+	return nil
+}
+
+// group is the working memory of one call: hits with distinct keys, their
+// entries (nil where there is none) and what they got.
+type group struct {
+	hits      []bucket.Hit
+	of        []int
+	shards    []int // of each hit
+	locked    []int // sorted, distinct
+	entries   []*entry
+	decisions []bucket.Decision
+}
+
+func (g *group) shard(s *Store, i int) *shard { return &s.shards[g.shards[i]] }
+
+// lock locks the shards of the group's keys and looks the keys up.
+func (s *Store) lock(g *group) {
+	n := len(g.hits)
+	g.shards, g.locked = g.shards[:0], g.locked[:0]
+	for i := range g.hits {
+		sh := int(maphash.Bytes(s.seed, g.hits[i].Key)) & (len(s.shards) - 1)
+		g.shards = append(g.shards, sh)
+	}
+	g.locked = append(g.locked, g.shards...)
+	if n > 1 {
+		slices.Sort(g.locked)
+		g.locked = slices.Compact(g.locked)
+	}
+	for _, sh := range g.locked {
+		s.shards[sh].mu.Lock()
+	}
+	g.entries = g.entries[:0]
+	for i := range g.hits {
+		e := g.shard(s, i).index[string(g.hits[i].Key)]
+		if e != nil {
+			e.pinned = true
+		}
+		g.entries = append(g.entries, e)
+	}
+	g.decisions = slices.Grow(g.decisions[:0], n)[:n]
+}
+
+// unlock removes the entries that have nothing to remember and unlocks.
+func (s *Store) unlock(g *group) {
+	for i, e := range g.entries {
+		if e == nil {
+			continue
+		}
+		e.pinned = false
+		if e.state.Expires == 0 {
+			g.shard(s, i).remove(s, e)
+		}
+	}
+	for _, sh := range g.locked {
+		s.shards[sh].mu.Unlock()
+	}
+}
+
+func (s *Store) release(g *group) {
+	clear(g.hits)
+	clear(g.entries)
+	s.groups.Put(g)
+}
+
+// take decides a locked group.
+func (s *Store) take(g *group, clock int64) {
+	for i := range g.hits {
+		h := &g.hits[i]
+		if e := g.entries[i]; e != nil {
+			g.decisions[i] = h.Limit.Decide(&e.state, clock, h.Cost)
+		} else {
+			g.decisions[i] = h.Limit.Decide(&bucket.State{}, clock, h.Cost)
+		}
+	}
+	allowed := bucket.Allowed(g.decisions)
+	if allowed && !s.admit(g, clock) {
+		allowed = false
+	}
+	for i := range g.hits {
+		h := &g.hits[i]
+		if !allowed && !h.Limit.ChargedAnyway(h.Cost) {
+			continue
+		}
+		e := g.entries[i]
+		if e == nil && !allowed && h.Cost > 0 {
+			e = s.place(g, i, clock)
+		}
+		switch {
+		case e != nil:
+			g.decisions[i] = h.Limit.Charge(&e.state, clock, h.Cost, g.decisions[i])
+		case h.Cost > 0 && s.whenFull != Deny:
+			// Decided as a new key, and forgotten.
+			g.decisions[i] = h.Limit.Charge(&bucket.State{}, clock, h.Cost, g.decisions[i])
+		}
+	}
+}
+
+// admit finds places for the new keys of a group that is allowed so far. It
+// reports false where the want of room denies it.
+func (s *Store) admit(g *group, clock int64) bool {
+	for i, e := range g.entries {
+		if e == nil && g.hits[i].Cost > 0 && s.place(g, i, clock) == nil && s.whenFull == Deny {
+			return false
+		}
+	}
+	return true
+}
+
+// place makes an entry for hit i, which has none and will be charged. It
+// returns nil when there is no room, with the hit's decision saying so.
+func (s *Store) place(g *group, i int, clock int64) *entry {
+	d := &g.decisions[i]
+	sh := g.shard(s, i)
+	sh.sweep(s, 2, clock)
+	ok := s.reserve()
+	if !ok && sh.sweep(s, 64, clock) > 0 {
+		ok = s.reserve()
+	}
+	if !ok {
+		s.degraded.Add(1)
+		d.Degraded = true
+		switch s.whenFull {
+		case Allow:
+			return nil
+		case Deny:
+			d.RetryAfter = fullRetry
+			return nil
+		case Evict:
+			victim := sh.soonest()
+			if victim == nil {
+				return nil
+			}
+			s.evicted.Add(1)
+			sh.drop(victim)
+		}
+	}
+	e := &entry{key: string(g.hits[i].Key), pinned: true}
+	sh.add(e)
+	g.entries[i] = e
+	return e
+}
+
+// reserve counts one more key, if there is room.
+func (s *Store) reserve() bool {
+	if s.keys.Add(1) <= s.maxKeys {
+		return true
+	}
+	s.keys.Add(-1)
+	return false
+}

@@ -1,0 +1,174 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+)
+
+func newLimit(tb testing.TB, s bucket.Spec) *bucket.Limit {
+	tb.Helper()
+	l, err := bucket.NewLimit(s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+func hit(l *bucket.Limit, user string, cost int64) bucket.Hit {
+	subject := bucket.AppendSubject(nil, "test", []bucket.Entry{{Key: "user", Value: user}})
+	return bucket.Hit{Limit: l, Key: l.AppendKey(nil, subject), Place: subject, Cost: cost}
+}
+
+func take(tb testing.TB, s *memstore.Store, hits ...bucket.Hit) []bucket.Decision {
+	tb.Helper()
+	d := make([]bucket.Decision, len(hits))
+	if err := s.Take(context.Background(), hits, d); err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+func TestExpiredKeysAreRemoved(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1e15)
+	s := memstore.New(memstore.Options{MaxKeys: 1e6, Clock: now.Load})
+	defer s.Close()
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1, Period: time.Second})
+	for i := range 1000 {
+		take(t, s, hit(l, fmt.Sprint("old", i), 1))
+	}
+	now.Add(2e6)
+	for i := range 1000 {
+		take(t, s, hit(l, fmt.Sprint("new", i), 1))
+	}
+	if n := s.Stats().Keys; n > 1500 {
+		t.Errorf("%d keys are held after 1000 of 2000 expired: insertions removed too few", n)
+	}
+	now.Add(2e6)
+	for deadline := time.Now().Add(time.Minute); s.Stats().Keys > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d expired keys are still held: the sweep removed too few", s.Stats().Keys)
+		}
+	}
+}
+
+func TestRefundToFullForgetsTheKey(t *testing.T) {
+	s := memstore.New(memstore.Options{MaxKeys: 10})
+	defer s.Close()
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 5, Period: time.Hour})
+	take(t, s, hit(l, "a", 3))
+	if n := s.Stats().Keys; n != 1 {
+		t.Fatalf("%d keys, want 1", n)
+	}
+	take(t, s, hit(l, "a", -3))
+	if n := s.Stats().Keys; n != 0 {
+		t.Errorf("%d keys are held for a full bucket", n)
+	}
+}
+
+func TestWhenFull(t *testing.T) {
+	const maxKeys = 100
+	for _, tc := range []struct {
+		policy   memstore.WhenFull
+		allowed  bool
+		evicted  int64
+		degraded int64
+	}{
+		{memstore.Allow, true, 0, 1},
+		{memstore.Deny, false, 0, 1},
+		{memstore.Evict, true, 1, 1},
+	} {
+		t.Run(fmt.Sprint(tc.policy), func(t *testing.T) {
+			s := memstore.New(memstore.Options{MaxKeys: maxKeys, WhenFull: tc.policy})
+			defer s.Close()
+			hour := newLimit(t, bucket.Spec{Algorithm: bucket.SlidingLog, Requests: 5, Period: time.Hour})
+			for i := range maxKeys {
+				if d := take(t, s, hit(hour, fmt.Sprint(i), 1))[0]; d.Degraded || !d.Allowed() {
+					t.Fatalf("key %d of %d: %+v", i, maxKeys, d)
+				}
+			}
+			// A new key beside a known one: the group is one.
+			d := take(t, s, hit(hour, "0", 1), hit(hour, "new", 2))
+			if d[0].Degraded || !d[1].Degraded || d[1].Allowed() != tc.allowed {
+				t.Errorf("the new key: %+v", d)
+			}
+			if tc.allowed && d[1].Remaining != 3 {
+				t.Errorf("%d remain to the new key, want 3", d[1].Remaining)
+			}
+			left := map[bool]int64{true: 3, false: 4}[tc.allowed]
+			if got := take(t, s, hit(hour, "0", 0))[0].Remaining; got != left {
+				t.Errorf("%d remain to the known key, want %d", got, left)
+			}
+			st := s.Stats()
+			if st.Keys != maxKeys || st.Evicted != tc.evicted || st.Degraded != tc.degraded {
+				t.Errorf("stats %+v", st)
+			}
+			// Peeks, refunds and what is denied anyway need no room.
+			for _, h := range []bucket.Hit{hit(hour, "p", 0), hit(hour, "r", -1), hit(hour, "d", 6)} {
+				if d := take(t, s, h)[0]; d.Degraded {
+					t.Errorf("cost %d on a new key is degraded", h.Cost)
+				}
+			}
+		})
+	}
+}
+
+func TestFullOfExpiredKeysHasRoom(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1e15)
+	s := memstore.New(memstore.Options{MaxKeys: 50, WhenFull: memstore.Deny, Clock: now.Load})
+	defer s.Close()
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Second})
+	for round := range 3 {
+		for i := range 50 {
+			if d := take(t, s, hit(l, fmt.Sprint(round, i), 1))[0]; d.Degraded {
+				t.Fatalf("round %d key %d: %+v", round, i, d)
+			}
+		}
+		now.Add(1e6)
+	}
+}
+
+// Eviction must not take the place of a key of the group that is decided.
+func TestEvictionSparesTheGroup(t *testing.T) {
+	s := memstore.New(memstore.Options{MaxKeys: 2, WhenFull: memstore.Evict})
+	defer s.Close()
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 10, Period: time.Hour})
+	for range 3 {
+		take(t, s, hit(l, "a", 1), hit(l, "b", 1))
+		take(t, s, hit(l, "c", 1))
+	}
+	if n := s.Stats().Keys; n != 2 {
+		t.Errorf("%d keys, want 2", n)
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	const keys = 100_000
+	l := newLimit(b, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1e6, Period: 30 * 24 * time.Hour})
+	s := memstore.New(memstore.Options{MaxKeys: 2 * keys})
+	defer s.Close()
+	hits := make([]bucket.Hit, keys)
+	for i := range hits {
+		hits[i] = hit(l, fmt.Sprint(i), 1)
+		take(b, s, hits[i])
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		d := make([]bucket.Decision, 1)
+		for i := uint64(time.Now().UnixNano()); pb.Next(); i = i*6364136223846793005 + 1442695040888963407 {
+			k := (i >> 33) % keys
+			if err := s.Take(context.Background(), hits[k:k+1], d); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+}
