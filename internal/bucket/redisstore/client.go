@@ -1,0 +1,148 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Mode is how Redis is laid out.
+type Mode string
+
+// The modes: one server, one master found through Sentinel, or a cluster.
+const (
+	Single   Mode = "single"
+	Sentinel Mode = "sentinel"
+	Cluster  Mode = "cluster"
+)
+
+const (
+	// dialTimeout bounds one attempt to connect; a caller waits for it no
+	// longer than for anything else.
+	dialTimeout = 500 * time.Millisecond
+	// poolPerNode bounds the connections to one server.
+	poolPerNode = 64
+	// topologyEvery is how old the cluster's map may grow when nothing says
+	// that it is wrong.
+	topologyEvery = 5 * time.Second
+)
+
+// client returns a client for the options' servers. It never sends a command
+// again by itself: whether one ran is not always known.
+func client(o Options) (redis.UniversalClient, error) {
+	if len(o.Addresses) == 0 {
+		return nil, fmt.Errorf("redis: no address")
+	}
+	credentials := func(context.Context) (string, string, error) {
+		if o.Password == nil {
+			return o.Username, "", nil
+		}
+		password, err := o.Password()
+		return o.Username, password, err
+	}
+	dialer := dialer(o.TLS)
+	switch o.Mode {
+	case Single:
+		return redis.NewClient(&redis.Options{
+			Addr:                       o.Addresses[0],
+			DB:                         o.Database,
+			Protocol:                   2,
+			CredentialsProviderContext: credentials,
+			Dialer:                     dialer,
+			OnConnect:                  loadScript,
+			MaxRetries:                 -1,
+			DialTimeout:                dialTimeout,
+			DialerRetries:              1,
+			ReadTimeout:                o.Timeout,
+			WriteTimeout:               o.Timeout,
+			ContextTimeoutEnabled:      true,
+			PoolSize:                   poolPerNode,
+			PoolTimeout:                o.Timeout,
+			DisableIdentity:            true,
+		}), nil
+	case Sentinel:
+		return redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName:                 o.SentinelMaster,
+			SentinelAddrs:              o.Addresses,
+			DB:                         o.Database,
+			Protocol:                   2,
+			CredentialsProviderContext: credentials,
+			Dialer:                     dialer,
+			OnConnect:                  loadScript,
+			MaxRetries:                 -1,
+			DialTimeout:                dialTimeout,
+			DialerRetries:              1,
+			ReadTimeout:                o.Timeout,
+			WriteTimeout:               o.Timeout,
+			ContextTimeoutEnabled:      true,
+			PoolSize:                   poolPerNode,
+			PoolTimeout:                o.Timeout,
+			DisableIdentity:            true,
+		}), nil
+	case Cluster:
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs:                      o.Addresses,
+			Protocol:                   2,
+			CredentialsProviderContext: credentials,
+			Dialer:                     dialer,
+			OnConnect:                  loadScript,
+			MaxRetries:                 -1,
+			DialTimeout:                dialTimeout,
+			DialerRetries:              1,
+			ReadTimeout:                o.Timeout,
+			WriteTimeout:               o.Timeout,
+			ContextTimeoutEnabled:      true,
+			PoolSize:                   poolPerNode,
+			PoolTimeout:                o.Timeout,
+			DisableIdentity:            true,
+			DisableRoutingPolicies:     true,
+			ClusterStateReloadInterval: topologyEvery,
+		}), nil
+	}
+	return nil, fmt.Errorf("redis: mode %q is neither single, sentinel nor cluster", o.Mode)
+}
+
+// dialer connects, with TLS where tlsFor is set. It asks for the configuration
+// each time, so that certificates can change under a running daemon.
+func dialer(tlsFor func(host string) (*tls.Config, error)) func(context.Context, string, string) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialTimeout}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil || tlsFor == nil {
+			return conn, err
+		}
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			host = addr
+		}
+		config, err := tlsFor(host)
+		if err != nil {
+			conn.Close()
+			return nil, err
+		}
+		secure := tls.Client(conn, config)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("TLS with %s: %w", addr, err)
+		}
+		return secure, nil
+	}
+}
+
+// loadScript puts the script into the cache of a server as soon as there is a
+// connection to it. Where that fails, each call finds out for itself.
+func loadScript(ctx context.Context, conn *redis.Conn) error {
+	_ = conn.ScriptLoad(ctx, script).Err()
+	return nil
+}
+
+// once is a command that is never sent a second time, but for a redirection,
+// with which a server says that it did not run it.
+type once struct{ *redis.Cmd }
+
+// NoRetry tells the client so.
+func (once) NoRetry() bool { return true }
