@@ -1,0 +1,57 @@
+//go:build unix
+
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// pollEvery is the pause between two looks at a state that is waited for.
+const pollEvery = 10 * time.Millisecond
+
+// dial returns a client that says at once what is wrong: it retries nothing.
+func dial(addr, password string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr:                     addr,
+		Password:                 password,
+		PoolSize:                 1,
+		MaxRetries:               -1,
+		DialerRetries:            1,
+		DialTimeout:              2 * time.Second,
+		ReadTimeout:              2 * time.Second,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// until calls state until it returns nil. When ctx ends first it returns what
+// state said last.
+func until(ctx context.Context, what string, state func(context.Context) error) error {
+	for {
+		err := state(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w (last: %w)", what, context.Cause(ctx), err)
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// infoField returns the value of a field in a reply to INFO or CLUSTER INFO.
+func infoField(info, field string) string {
+	for line := range strings.Lines(info) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), field+":"); ok {
+			return v
+		}
+	}
+	return ""
+}

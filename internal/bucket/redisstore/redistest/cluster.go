@@ -1,0 +1,68 @@
+//go:build unix
+
+package redistest
+
+import (
+	"context"
+	"testing"
+)
+
+// OwnCluster is a cluster of a test's own.
+type OwnCluster struct {
+	t testing.TB
+	// Masters are the nodes that started as masters, by the slots they had.
+	Masters []*Server
+	// Replicas are the nodes that started as replicas, those of the first
+	// master first.
+	Replicas []*Server
+}
+
+// StartCluster starts a cluster of three masters, each with so many replicas,
+// whose redis-server processes also get args. A node that is down for about
+// one and a half seconds is failed over. The cluster ends with the test.
+func StartCluster(t testing.TB, replicas int, args ...string) *OwnCluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
+	defer cancel()
+	n := sharedMasters * (1 + replicas)
+	ps, err := startAll(ctx, n, append(clusterArgs(ownNodeTimeout), args...)...)
+	check(t, err)
+	c := &OwnCluster{t: t}
+	for i, p := range ps {
+		if i < sharedMasters {
+			c.Masters = append(c.Masters, newServer(t, p))
+		} else {
+			c.Replicas = append(c.Replicas, newServer(t, p))
+		}
+	}
+	check(t, formCluster(ctx, addrsOf(ps), replicas))
+	return c
+}
+
+// Addrs returns the addresses of all nodes, of the masters first.
+func (c *OwnCluster) Addrs() []string {
+	var addrs []string
+	for _, s := range c.servers() {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs
+}
+
+// WaitOK waits until every node that runs says that the cluster serves all
+// slots. Right after a node goes down the others still say so.
+func (c *OwnCluster) WaitOK() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), waitDeadline)
+	defer cancel()
+	var addrs []string
+	for _, s := range c.servers() {
+		if s.p.running() {
+			addrs = append(addrs, s.Addr())
+		}
+	}
+	check(c.t, waitClusterOK(ctx, addrs))
+}
+
+func (c *OwnCluster) servers() []*Server {
+	return append(append([]*Server(nil), c.Masters...), c.Replicas...)
+}

@@ -1,0 +1,219 @@
+//go:build unix
+
+// Package redistest gives tests a real Redis.
+//
+// [Single] and [Cluster] return the addresses of servers that all tests of a
+// process share; they are started when first asked for. Tests must pick random
+// key prefixes and must not flush. [Start], [StartCluster] and [StartSentinel]
+// start servers of a test's own, to stop, kill or pause.
+//
+// The shared servers come from the first of these ways that can give them:
+//
+//   - REDIS_ADDRS, a comma-separated list of servers that run already. Those in
+//     it that are cluster nodes are what Cluster returns, the first that is not
+//     is what Single returns. Where the list has only the one kind, the other
+//     kind comes from the next way. A server that does not answer is a failure.
+//   - Docker, through testcontainers-go: a local image redis:7 or redis:8, else
+//     an image made of the redis-server on PATH, else redis:7-alpine pulled.
+//     The engine must run on this machine, as ports are published on loopback.
+//   - redis-server on PATH. A test's own servers always come from there.
+//
+// RATELIMITD_TEST_REDIS=docker or =path forces one way. Where no way is left
+// the test is skipped, but with CI set it fails.
+//
+// A package that uses the shared servers has
+//
+//	func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
+//
+// which stops them. When a test binary dies before that, the kernel ends its
+// processes (on Linux), and the next test that starts a Redis removes its
+// containers and directories.
+//
+// Nothing is persisted and nothing listens but on loopback.
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	// envAddrs names servers that run already.
+	envAddrs = "REDIS_ADDRS"
+	// envWay forces a way: wayDocker or wayPath.
+	envWay = "RATELIMITD_TEST_REDIS"
+
+	wayAddrs  = "addrs"
+	wayDocker = "docker"
+	wayPath   = "path"
+
+	// startDeadline bounds the start of one shared Redis by one way. It
+	// allows for an image that is built or pulled and for a busy machine.
+	startDeadline = 2 * time.Minute
+
+	// sharedMasters is how many masters the shared cluster has.
+	sharedMasters = 3
+)
+
+// kind is which of the two shared things is wanted.
+type kind int
+
+const (
+	kindSingle kind = iota
+	kindCluster
+)
+
+func (k kind) String() string {
+	if k == kindCluster {
+		return "cluster"
+	}
+	return "single server"
+}
+
+// source is a running Redis: where it listens, where it came from, and how to
+// end it.
+type source struct {
+	addrs []string
+	from  string
+	stop  func()
+}
+
+// errUnavailable means that a way cannot be used on this machine, as opposed
+// to one that was tried and failed.
+var errUnavailable = errors.New("not available")
+
+// shared is one lazily started Redis of the process.
+type shared struct {
+	once sync.Once
+	src  source
+	took time.Duration
+	err  error
+}
+
+var sharedRedis [2]shared // by kind
+
+// stops ends what was started for the process. Its lock orders the start of
+// one kind against that of the other.
+var stops struct {
+	sync.Mutex
+	funcs []func()
+}
+
+// Single returns the address, host:port, of a single Redis that the tests of
+// this process share.
+func Single(t testing.TB) string {
+	t.Helper()
+	return get(t, kindSingle)[0]
+}
+
+// Cluster returns the addresses of a cluster of three masters that the tests of
+// this process share.
+func Cluster(t testing.TB) []string {
+	t.Helper()
+	return get(t, kindCluster)
+}
+
+// Run runs the tests of m, stops the shared servers and returns the exit code.
+func Run(m *testing.M) int {
+	defer stopShared()
+	return m.Run()
+}
+
+func stopShared() {
+	stops.Lock()
+	defer stops.Unlock()
+	for _, stop := range stops.funcs {
+		stop()
+	}
+	stops.funcs = nil
+}
+
+func get(t testing.TB, k kind) []string {
+	t.Helper()
+	s := &sharedRedis[k]
+	s.once.Do(func() {
+		begin := time.Now()
+		s.src, s.err = open(k, os.Getenv(envWay), os.Getenv(envAddrs))
+		s.took = time.Since(begin)
+		if s.err == nil && s.src.stop != nil {
+			stops.Lock()
+			stops.funcs = append(stops.funcs, s.src.stop)
+			stops.Unlock()
+		}
+		if s.err == nil {
+			t.Logf("redistest: %s at %s from %s, in %v",
+				k, strings.Join(s.src.addrs, ","), s.src.from, s.took.Round(time.Millisecond))
+		}
+	})
+	if errors.Is(s.err, errUnavailable) {
+		missing(t, s.err)
+	}
+	if s.err != nil {
+		t.Fatalf("redistest: %s: %v", k, s.err)
+	}
+	return append([]string(nil), s.src.addrs...)
+}
+
+// missing ends a test that has no Redis: it is skipped on a developer's
+// machine and fails in CI.
+func missing(t testing.TB, err error) {
+	t.Helper()
+	const hint = "install Redis 7 (apt-get install redis-server), or set " + envAddrs
+	if inCI() {
+		t.Fatalf("redistest: no Redis: %v; %s", err, hint)
+	}
+	t.Skipf("redistest: no Redis: %v; %s", err, hint)
+}
+
+func inCI() bool {
+	switch strings.ToLower(os.Getenv("CI")) {
+	case "", "0", "false":
+		return false
+	}
+	return true
+}
+
+// open gives a Redis of kind k by the first way that can, or by the forced one.
+func open(k kind, forced, addrs string) (source, error) {
+	if forced != "" {
+		src, err := openBy(forced, k, addrs)
+		if err != nil {
+			// Not wrapped: what was asked for by name is not skipped.
+			return source{}, fmt.Errorf("%s=%s: %v", envWay, forced, err)
+		}
+		return src, nil
+	}
+	var reasons []string
+	for _, way := range []string{wayAddrs, wayDocker, wayPath} {
+		src, err := openBy(way, k, addrs)
+		if err == nil {
+			return src, nil
+		}
+		// An engine may answer and still be of no use: no image, no network.
+		if !errors.Is(err, errUnavailable) && way != wayDocker {
+			return source{}, err
+		}
+		reasons = append(reasons, err.Error())
+	}
+	return source{}, fmt.Errorf("%w: %s", errUnavailable, strings.Join(reasons, "; "))
+}
+
+func openBy(way string, k kind, addrs string) (source, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startDeadline)
+	defer cancel()
+	switch way {
+	case wayAddrs:
+		return openAddrs(ctx, k, addrs)
+	case wayDocker:
+		return openDocker(ctx, k)
+	case wayPath:
+		return openPath(ctx, k)
+	}
+	return source{}, fmt.Errorf("unknown way: want %s or %s", wayDocker, wayPath)
+}
