@@ -42,6 +42,9 @@ func openAddrs(ctx context.Context, k kind, list string) (source, error) {
 }
 
 func isClusterNode(ctx context.Context, addr string) (bool, error) {
+	if err := knock(ctx, addr); err != nil {
+		return false, err
+	}
 	c := dial(addr, "")
 	defer c.Close()
 	info, err := c.Info(ctx, "cluster").Result()

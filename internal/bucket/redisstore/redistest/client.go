@@ -5,6 +5,7 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -28,6 +29,18 @@ func dial(addr, password string) *redis.Client {
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
+}
+
+// knock returns nil if something accepts connections at addr. It goes before
+// the first command to a server that may not listen yet: a client that could
+// not dial says so on stderr and waits a second.
+func knock(ctx context.Context, addr string) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // until calls state until it returns nil. When ctx ends first it returns what

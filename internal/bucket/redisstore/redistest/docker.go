@@ -217,6 +217,9 @@ func (c *redisContainer) waitAnswer(ctx context.Context) error {
 	for _, addr := range c.addrs() {
 		r := dial(addr, "")
 		err := until(ctx, "wait for "+addr, func(ctx context.Context) error {
+			if err := knock(ctx, addr); err != nil {
+				return err
+			}
 			return r.Ping(ctx).Err()
 		})
 		r.Close()

@@ -149,6 +149,9 @@ func (p *process) waitReady(ctx context.Context) error {
 			return err
 		default:
 		}
+		if err := knock(ctx, p.addr()); err != nil {
+			return err
+		}
 		info, err := c.Info(ctx, "server").Result()
 		if err != nil {
 			return err

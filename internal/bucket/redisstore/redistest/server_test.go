@@ -1,0 +1,231 @@
+//go:build unix
+
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func ping(t *testing.T, s *Server) error {
+	t.Helper()
+	if err := knock(t.Context(), s.Addr()); err != nil {
+		return err
+	}
+	c := redis.NewClient(&redis.Options{
+		Addr: s.Addr(), Password: s.p.password, MaxRetries: -1, ReadTimeout: 300 * time.Millisecond,
+	})
+	defer c.Close()
+	return c.Ping(t.Context()).Err()
+}
+
+func TestServer(t *testing.T) {
+	t.Parallel()
+	s := Start(t)
+	addr := s.Addr()
+	for _, step := range []struct {
+		name    string
+		do      func()
+		answers bool
+	}{
+		{"start", func() {}, true},
+		{"pause", s.Pause, false},
+		{"resume", s.Resume, true},
+		{"stop", s.Stop, false},
+		{"stop again", s.Stop, false},
+		{"restart", s.Restart, true},
+		{"kill", s.Kill, false},
+		{"restart", s.Restart, true},
+		{"restart while it runs", s.Restart, true},
+		{"pause", s.Pause, false},
+		{"stop while paused", s.Stop, false},
+		{"restart", s.Restart, true},
+		{"pause", s.Pause, false},
+		{"kill while paused", s.Kill, false},
+	} {
+		step.do()
+		if err := ping(t, s); (err == nil) != step.answers {
+			t.Errorf("after %s: ping says %v, want an answer: %v", step.name, err, step.answers)
+		}
+		if s.Addr() != addr {
+			t.Fatalf("after %s: the address is %s, was %s", step.name, s.Addr(), addr)
+		}
+	}
+}
+
+func TestServerArgs(t *testing.T) {
+	t.Parallel()
+	s := Start(t, "--requirepass", "secret", "--maxmemory", "8mb")
+	c := s.p.client()
+	defer c.Close()
+	got, err := c.ConfigGet(t.Context(), "maxmemory").Result()
+	if err != nil || got["maxmemory"] != "8388608" {
+		t.Errorf("maxmemory is %v, %v", got, err)
+	}
+}
+
+// TestServerThatEnds wants the server's own words when it cannot start.
+func TestServerThatEnds(t *testing.T) {
+	t.Parallel()
+	if _, err := lookRedis(); err != nil {
+		missing(t, err)
+	}
+	_, err := startProcess(t.Context(), "--nonsense", "1")
+	if err == nil || errors.Is(err, errBind) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestServerEndsWithTest(t *testing.T) {
+	t.Parallel()
+	var s *Server
+	t.Run("inner", func(t *testing.T) { s = Start(t) })
+	if s == nil {
+		t.Skip("no server")
+	}
+	if err := knock(t.Context(), s.Addr()); err == nil {
+		t.Error("the server outlived its test")
+	}
+	if _, err := os.Stat(s.p.dir); !os.IsNotExist(err) {
+		t.Errorf("the server's directory outlived its test: %v", err)
+	}
+}
+
+// TestPortTaken has a stranger, who knows no locks, on the port.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	other := Start(t)
+	tries := 0
+	p, err := startRetrying(t.Context(), func(p *process) error {
+		port := p.port
+		if tries++; tries <= 3 {
+			port = other.p.port
+		}
+		p.args = []string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", ""}
+		if tries <= 3 {
+			releasePort(p.port)
+			p.port = port // other answers here
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.discard()
+	if tries != 4 {
+		t.Errorf("%d tries, want 4", tries)
+	}
+}
+
+func TestRestartWaitsForThePort(t *testing.T) {
+	t.Parallel()
+	s := Start(t)
+	s.Kill()
+	l, err := net.Listen("tcp4", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := s.p.restart(ctx); err == nil {
+		t.Error("restarted on a port that is taken")
+	}
+	l.Close()
+	s.Restart()
+	if err := ping(t, s); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFreePort(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	seen := map[int]bool{}
+	for range 50 {
+		wg.Go(func() {
+			port, err := reservePort()
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil || seen[port] {
+				t.Errorf("port %d twice, or %v", port, err)
+			}
+			seen[port] = true
+		})
+	}
+	wg.Wait()
+	for port := range seen {
+		releasePort(port)
+	}
+	l, err := net.Listen("tcp", loopback(FreePort(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}
+
+func TestOwnClusterFailsOver(t *testing.T) {
+	t.Parallel()
+	c := StartCluster(t, 1)
+	if len(c.Masters) != 3 || len(c.Replicas) != 3 || len(c.Addrs()) != 6 {
+		t.Fatalf("%d masters, %d replicas, %d addresses", len(c.Masters), len(c.Replicas), len(c.Addrs()))
+	}
+	checkCluster(t, c.Addrs())
+	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
+	defer cancel()
+
+	c.Masters[0].Kill()
+	if err := waitRole(ctx, c.Replicas[0], "master"); err != nil {
+		t.Fatal(err)
+	}
+	c.WaitOK()
+	c.Masters[0].Restart()
+	if err := waitRole(ctx, c.Masters[0], "slave"); err != nil {
+		t.Fatal(err)
+	}
+	c.WaitOK()
+}
+
+func TestSentinelFailsOver(t *testing.T) {
+	t.Parallel()
+	addrs, master, replica := StartSentinel(t, "limits")
+	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
+	defer cancel()
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "limits", SentinelAddrs: addrs})
+	defer client.Close()
+	if err := client.Set(ctx, "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	master.Kill()
+	if err := waitRole(ctx, replica, "master"); err != nil {
+		t.Fatal(err)
+	}
+	master.Restart()
+	if err := waitRole(ctx, master, "slave"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func waitRole(ctx context.Context, s *Server, want string) error {
+	c := s.p.client()
+	defer c.Close()
+	return until(ctx, "wait until "+s.Addr()+" is a "+want, func(ctx context.Context) error {
+		info, err := c.Info(ctx, "replication").Result()
+		if err != nil {
+			return err
+		}
+		if role := infoField(info, "role"); role != want {
+			return fmt.Errorf("it is a %s", role)
+		}
+		return nil
+	})
+}
