@@ -11,7 +11,7 @@ import (
 // openAddrs picks from list, the value of REDIS_ADDRS, the servers of kind k.
 func openAddrs(ctx context.Context, k kind, list string) (source, error) {
 	if list == "" {
-		return source{}, fmt.Errorf("%s is %w", envAddrs, errUnavailable)
+		return source{}, fmt.Errorf("%s is not set: %w", envAddrs, errUnavailable)
 	}
 	var single, nodes []string
 	for addr := range strings.SplitSeq(list, ",") {

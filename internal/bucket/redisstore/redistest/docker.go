@@ -4,6 +4,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -32,6 +33,10 @@ const (
 	// containerAttempts is how often new ports are tried.
 	containerAttempts = 4
 )
+
+// errRun means that the engine did not run a container. A port that a stranger
+// took is one reason, in words that differ between engines.
+var errRun = errors.New("run a container")
 
 // openDocker starts a container. A cluster's nodes are processes of one
 // container, published on the ports that they have in it: so an address means
@@ -64,8 +69,8 @@ func openDocker(ctx context.Context, k kind) (source, error) {
 		if err == nil {
 			return source{addrs: c.addrs(), from: "Docker image " + image, stop: c.discard}, nil
 		}
-		if attempt == containerAttempts || ctx.Err() != nil {
-			return source{}, fmt.Errorf("Docker image %s: %w", image, err)
+		if !errors.Is(err, errRun) || attempt == containerAttempts || ctx.Err() != nil {
+			return source{}, fmt.Errorf("image %s: %w", image, err)
 		}
 	}
 }
@@ -170,7 +175,7 @@ func (c *redisContainer) run(ctx context.Context, image string) (*testcontainers
 		c.id = ctr.GetContainerID()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("run a container: %w", err)
+		return nil, fmt.Errorf("%w: %w", errRun, err)
 	}
 	return ctr, nil
 }

@@ -190,14 +190,20 @@ func open(k kind, forced, addrs string) (source, error) {
 		return src, nil
 	}
 	var reasons []string
+	var failed string
 	for _, way := range []string{wayAddrs, wayDocker, wayPath} {
 		src, err := openBy(way, k, addrs)
 		if err == nil {
+			src.from += failed
 			return src, nil
 		}
-		// An engine may answer and still be of no use: no image, no network.
-		if !errors.Is(err, errUnavailable) && way != wayDocker {
-			return source{}, err
+		if !errors.Is(err, errUnavailable) {
+			if way != wayDocker {
+				return source{}, err
+			}
+			// An engine may answer and still be of no use: no image, no
+			// network. What was wrong is told with the way that was used.
+			failed = fmt.Sprintf(" (Docker failed: %v)", err)
 		}
 		reasons = append(reasons, err.Error())
 	}
