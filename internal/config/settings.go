@@ -1,0 +1,259 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Settings is what the daemon is told at start. LoadSettings makes it, every
+// value checked; DefaultSettings holds what stands where nobody says
+// otherwise. It may be printed and logged: secrets show as stars.
+type Settings struct {
+	// Limits says where the limits files are.
+	Limits LimitsSettings
+	// Store is where state lives: "memory" or "redis".
+	Store  string
+	Memory MemorySettings
+	Redis  RedisSettings
+	GRPC   GRPCSettings
+	HTTP   HTTPSettings
+	Admin  AdminSettings
+	// DrainDelay is how long the daemon keeps answering after SIGTERM while it
+	// already says that it is not ready: 0 to 10 minutes.
+	DrainDelay time.Duration
+	Log        LogSettings
+}
+
+// LimitsSettings says which limits files are in force.
+type LimitsSettings struct {
+	// Path is a limits file or a folder of them; never empty.
+	Path string
+	// Watch is whether a changed file is loaded while the daemon runs.
+	Watch bool
+}
+
+// MemorySettings bounds the embedded store.
+type MemorySettings struct {
+	// MaxKeys is the number of states kept at most, 1 to 1,000,000,000.
+	MaxKeys int64
+	// WhenFull is what happens to a new key then: "allow", "deny" or "evict".
+	WhenFull string
+}
+
+// RedisSettings says how Redis is reached and what keys look like there.
+type RedisSettings struct {
+	// Mode is "single", "sentinel" or "cluster".
+	Mode string
+	// Addresses are host:port: of the server, of the sentinels, or of some of
+	// the cluster's nodes. There is one at least, exactly one in mode single.
+	Addresses []string
+	// Database is 0 to 65,535; 0 on a cluster.
+	Database int
+	Username string
+	// Password is set or PasswordFile is, or neither. CurrentPassword returns
+	// the one to use.
+	Password     Secret
+	PasswordFile string
+	// SentinelMaster is the name under which the sentinels know the master.
+	SentinelMaster string
+	TLS            RedisTLS
+	// Prefix starts every key: 1 to 32 printable ASCII characters without
+	// spaces and braces.
+	Prefix string
+	// HashTags is the number of places that keys fall into, 1 to 16,384.
+	HashTags int
+	// Timeout bounds one operation: 1 ms to 10 s.
+	Timeout time.Duration
+}
+
+// RedisTLS says how the connections to Redis are protected. Its paths are of
+// PEM files.
+type RedisTLS struct {
+	Enabled bool
+	// CA signs the server's certificate; empty means the system's.
+	CA string
+	// Cert and Key are what we show the server; both or neither.
+	Cert, Key string
+	// ServerName is the name that the server's certificate must bear; empty
+	// means the host that is dialled.
+	ServerName string
+}
+
+// ListenTLS says how a listener is protected. All are paths of PEM files.
+type ListenTLS struct {
+	// Cert and Key are both set or both empty; empty means plaintext.
+	Cert, Key string
+	// ClientCA, where set, makes client certificates required, signed by it.
+	ClientCA string
+}
+
+// GRPCSettings is about Envoy's RPC.
+type GRPCSettings struct {
+	// Address is host:port; never empty.
+	Address string
+	TLS     ListenTLS
+	// MaxDescriptors bounds the descriptors of a request, 1 to 10,000.
+	MaxDescriptors int
+	// MaxEntries bounds the entries of a descriptor, 1 to 1,000.
+	MaxEntries int
+	// MaxBytes bounds the size of a request, 1 KiB to 16 MiB. HTTP has the
+	// same bound.
+	MaxBytes int
+}
+
+// HTTPSettings is about the JSON port.
+type HTTPSettings struct {
+	// Address is host:port; empty means off.
+	Address string
+	TLS     ListenTLS
+}
+
+// AdminSettings is about the port for operators.
+type AdminSettings struct {
+	// Address is host:port; empty means off.
+	Address string
+	// Pprof is whether profiles are served there. It is never true where
+	// Address is more than loopback.
+	Pprof bool
+}
+
+// LogSettings says what is logged, and how.
+type LogSettings struct {
+	// Level is "debug", "info", "warn" or "error".
+	Level string
+	// Format is "text" or "json".
+	Format string
+}
+
+// SlogLevel returns Level as slog knows it.
+func (l LogSettings) SlogLevel() slog.Level {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		return slog.LevelInfo // a Settings that nobody loaded
+	}
+	return level
+}
+
+// allSettings is the table of settings: the one place that knows their names,
+// defaults, kinds and help. Flags, variables and the file follow from it.
+func allSettings() []setting {
+	cert := "certificate chain in PEM, the own one first"
+	key := "private key in PEM"
+	clientCA := "certificates in PEM that sign those of clients, which are then required"
+	return []setting{
+		defineSetting("limits.path", textSetting("a path", true), "/etc/ratelimitd/limits",
+			"limits file, or folder of them", func(s *Settings) *string { return &s.Limits.Path }),
+		defineSetting("limits.watch", boolSetting(), "true",
+			"load limits files again when they change", func(s *Settings) *bool { return &s.Limits.Watch }),
+
+		defineSetting("store", choiceSetting("memory", "redis"), "memory",
+			"where state lives", func(s *Settings) *string { return &s.Store }),
+		defineSetting("memory.max_keys", integerSetting[int64](1, 1_000_000_000), "1000000",
+			"states that the memory store keeps at most", func(s *Settings) *int64 { return &s.Memory.MaxKeys }),
+		defineSetting("memory.when_full", choiceSetting("allow", "deny", "evict"), "allow",
+			"what the memory store does with a new key when it is full", func(s *Settings) *string { return &s.Memory.WhenFull }),
+
+		defineSetting("redis.mode", choiceSetting("single", "sentinel", "cluster"), "single",
+			"how Redis is run", func(s *Settings) *string { return &s.Redis.Mode }),
+		defineSetting("redis.addresses", addressesSetting(), "127.0.0.1:6379",
+			"the server, the sentinels, or some nodes of the cluster", func(s *Settings) *[]string { return &s.Redis.Addresses }),
+		defineSetting("redis.database", integerSetting[int](0, 65535), "0",
+			"number of the database; 0 on a cluster", func(s *Settings) *int { return &s.Redis.Database }),
+		defineSetting("redis.username", textSetting("a name", false), "",
+			"ACL user", func(s *Settings) *string { return &s.Redis.Username }),
+		defineSetting("redis.password", secretSetting(), "",
+			"password", func(s *Settings) *Secret { return &s.Redis.Password }),
+		defineSetting("redis.password_file", textSetting("a path", false), "",
+			"file that holds the password, read at each new connection", func(s *Settings) *string { return &s.Redis.PasswordFile }),
+		defineSetting("redis.sentinel_master", textSetting("a name", false), "",
+			"the master's name among the sentinels", func(s *Settings) *string { return &s.Redis.SentinelMaster }),
+		defineSetting("redis.tls.enabled", boolSetting(), "false",
+			"connect to Redis with TLS", func(s *Settings) *bool { return &s.Redis.TLS.Enabled }),
+		defineSetting("redis.tls.ca", textSetting("a path", false), "",
+			"certificates in PEM that sign Redis's, instead of the system's", func(s *Settings) *string { return &s.Redis.TLS.CA }),
+		defineSetting("redis.tls.cert", textSetting("a path", false), "",
+			"client's "+cert, func(s *Settings) *string { return &s.Redis.TLS.Cert }),
+		defineSetting("redis.tls.key", textSetting("a path", false), "",
+			"client's "+key, func(s *Settings) *string { return &s.Redis.TLS.Key }),
+		defineSetting("redis.tls.server_name", textSetting("a name", false), "",
+			"name in Redis's certificate, instead of the dialled host", func(s *Settings) *string { return &s.Redis.TLS.ServerName }),
+		defineSetting("redis.prefix", prefixSetting(), "rl",
+			"start of every key", func(s *Settings) *string { return &s.Redis.Prefix }),
+		defineSetting("redis.hash_tags", integerSetting[int](1, 16384), "32",
+			"number of hash tags that keys are spread over; the same for all daemons", func(s *Settings) *int { return &s.Redis.HashTags }),
+		defineSetting("redis.timeout", durationSetting(time.Millisecond, 10*time.Second), "100ms",
+			"how long one operation may take", func(s *Settings) *time.Duration { return &s.Redis.Timeout }),
+
+		defineSetting("grpc.address", listenSetting(false), ":8081",
+			"where gRPC listens", func(s *Settings) *string { return &s.GRPC.Address }),
+		defineSetting("grpc.tls.cert", textSetting("a path", false), "",
+			"gRPC's "+cert, func(s *Settings) *string { return &s.GRPC.TLS.Cert }),
+		defineSetting("grpc.tls.key", textSetting("a path", false), "",
+			"gRPC's "+key, func(s *Settings) *string { return &s.GRPC.TLS.Key }),
+		defineSetting("grpc.tls.client_ca", textSetting("a path", false), "",
+			clientCA, func(s *Settings) *string { return &s.GRPC.TLS.ClientCA }),
+		defineSetting("grpc.max_descriptors", integerSetting[int](1, 10_000), "100",
+			"descriptors of a request", func(s *Settings) *int { return &s.GRPC.MaxDescriptors }),
+		defineSetting("grpc.max_entries", integerSetting[int](1, 1_000), "32",
+			"entries of a descriptor", func(s *Settings) *int { return &s.GRPC.MaxEntries }),
+		defineSetting("grpc.max_bytes", integerSetting[int](1<<10, 1<<24), "65536",
+			"bytes of a request", func(s *Settings) *int { return &s.GRPC.MaxBytes }),
+
+		defineSetting("http.address", listenSetting(true), ":8080",
+			"where HTTP listens", func(s *Settings) *string { return &s.HTTP.Address }),
+		defineSetting("http.tls.cert", textSetting("a path", false), "",
+			"HTTP's "+cert, func(s *Settings) *string { return &s.HTTP.TLS.Cert }),
+		defineSetting("http.tls.key", textSetting("a path", false), "",
+			"HTTP's "+key, func(s *Settings) *string { return &s.HTTP.TLS.Key }),
+		defineSetting("http.tls.client_ca", textSetting("a path", false), "",
+			clientCA, func(s *Settings) *string { return &s.HTTP.TLS.ClientCA }),
+
+		defineSetting("admin.address", listenSetting(true), "127.0.0.1:6070",
+			"where the operators' port listens", func(s *Settings) *string { return &s.Admin.Address }),
+		defineSetting("admin.pprof", boolSetting(), "true",
+			"serve profiles there; only where admin.address is loopback", func(s *Settings) *bool { return &s.Admin.Pprof }),
+
+		defineSetting("drain_delay", durationSetting(0, 10*time.Minute), "3s",
+			"how long to go on answering after SIGTERM", func(s *Settings) *time.Duration { return &s.DrainDelay }),
+		defineSetting("log.level", choiceSetting("debug", "info", "warn", "error"), "info",
+			"least level that is logged", func(s *Settings) *string { return &s.Log.Level }),
+		defineSetting("log.format", choiceSetting("text", "json"), "text",
+			"how log lines look", func(s *Settings) *string { return &s.Log.Format }),
+	}
+}
+
+// DefaultSettings returns the settings where nobody says anything.
+func DefaultSettings() Settings {
+	var s Settings
+	for _, d := range allSettings() {
+		assign, complaint := d.parse(d.byDefault)
+		if complaint != nil {
+			panic("config: the default of " + d.name + " is none: " + complaint.found)
+		}
+		assign(&s)
+	}
+	return s
+}
+
+// String lists all settings as name=value, secrets as stars.
+func (s Settings) String() string {
+	var b strings.Builder
+	for i, d := range allSettings() {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "%s=%s", d.name, d.show(&s))
+	}
+	return b.String()
+}
+
+// LogValue gives slog one attribute for each setting, secrets as stars.
+func (s Settings) LogValue() slog.Value {
+	var attrs []slog.Attr
+	for _, d := range allSettings() {
+		attrs = append(attrs, slog.String(d.name, d.show(&s)))
+	}
+	return slog.GroupValue(attrs...)
+}

@@ -1,0 +1,282 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSettingsErrors holds each message, word for word. FILE stands for the
+// settings file, DIR for a folder that holds a readable file "pem".
+func TestSettingsErrors(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		file    string
+		environ []string
+		args    []string
+		want    []string
+	}{
+		{name: "unknown setting", file: "redis:\n  adresses: a:1\n",
+			want: []string{"FILE:2:3: redis.adresses: found an unknown setting; did you mean redis.addresses?"}},
+		{name: "unknown section", file: "reddis:\n  mode: single\n",
+			want: []string{"FILE:1:1: reddis: found an unknown setting; did you mean redis?"}},
+		{name: "another spelling", file: "memory: {maxKeys: 5, when-full: deny}",
+			want: []string{
+				"FILE:1:10: memory.maxKeys: found an unknown setting; did you mean memory.max_keys?",
+				"FILE:1:22: memory.when-full: found an unknown setting; did you mean memory.when_full?",
+			}},
+		{name: "section left out", file: "sentinel_master: x",
+			want: []string{"FILE:1:1: sentinel_master: found an unknown setting; did you mean redis.sentinel_master?"}},
+		{name: "several could be meant", file: "cert: x",
+			want: []string{"FILE:1:1: cert: found an unknown setting"}},
+		{name: "nothing is near", file: "zebra: 1",
+			want: []string{"FILE:1:1: zebra: found an unknown setting"}},
+		{name: "upper case", file: "Store: redis",
+			want: []string{"FILE:1:1: Store: found an unknown setting; did you mean store?"}},
+		{name: "dots", file: "redis.tls.ca: x",
+			want: []string{"FILE:1:1: redis.tls.ca: found a name with dots, allowed is a mapping for each part: ca under redis.tls"}},
+		{name: "dots and unknown", file: "redis.tls.cs: x",
+			want: []string{"FILE:1:1: redis.tls.cs: found an unknown setting; did you mean redis.tls.ca?"}},
+		{name: "duplicate", file: "store: redis\nlog: {level: info}\nstore: memory\n",
+			want: []string{"FILE:3:1: store: found a second time, allowed is once; the first is in line 1"}},
+		{name: "duplicate section", file: "log: {level: info}\nlog: {format: json}\n",
+			want: []string{"FILE:2:1: log: found a second time, allowed is once; the first is in line 1"}},
+		{name: "two documents", file: "store: redis\n---\nstore: memory\n",
+			want: []string{"FILE:2:1: found a second document, allowed is one"}},
+		{name: "merge key", file: "redis:\n  <<: {mode: single}\n",
+			want: []string{"FILE:2:3: redis: found a merge key, allowed is the name of a setting"}},
+		{name: "key that is none", file: "[a]: 1",
+			want: []string{"FILE:1:1: settings: found a list as a key, allowed is the name of a setting"}},
+		{name: "no mapping", file: "- store",
+			want: []string{"FILE:1:1: settings: found a list, allowed is a mapping of settings"}},
+		{name: "no mapping in a section", file: "redis: true",
+			want: []string{"FILE:1:8: redis: found true or false, allowed is a mapping of settings"}},
+		{name: "alias in itself", file: "redis: &r\n  tls: *r\n",
+			want: []string{"FILE:2:3: redis.tls.tls: found an unknown setting; did you mean redis.tls.ca?"}},
+		{name: "syntax", file: "redis:\n  mode: single\n mode: x\n",
+			want: []string{"FILE:2:1: found no YAML: did not find expected key"}},
+		{name: "tab", file: "redis:\n\tmode: single\n",
+			want: []string{"FILE:2:1: found no YAML: found character that cannot start any token"}},
+		{name: "no anchor", file: "store: redis\nredis:\n  username: *me\n",
+			want: []string{"FILE:3:1: found no YAML: an alias without its anchor; a text that begins with * needs quotes"}},
+		{name: "control characters", file: "store: \x01",
+			want: []string{"FILE: found no YAML: control characters are not allowed"}},
+
+		{name: "null", file: "http:\n  address:\nlimits: {path: ~}\n",
+			want: []string{
+				`FILE:2:11: http.address: found no value, allowed is host:port, or :port for all addresses, port 0 to 65535, or empty for off; write it "" for the empty one, or leave the setting out for its default`,
+				`FILE:3:16: limits.path: found no value, allowed is a path; write it "" for the empty one, or leave the setting out for its default`,
+			}},
+		{name: "wrong types", file: "memory: {max_keys: '5'}\nlimits: {watch: yes, path: [a]}\nredis: {database: 1.5, timeout: {a: b}, mode: !x y}\nadmin: {pprof: 'true'}",
+			want: []string{
+				`FILE:1:20: memory.max_keys: found the text "5", allowed is an integer from 1 to 1000000000; write it without quotes`,
+				`FILE:2:17: limits.watch: found the text "yes", allowed is true or false`,
+				`FILE:2:28: limits.path: found a list, allowed is a path`,
+				`FILE:3:19: redis.database: found "1.5", allowed is an integer from 0 to 65535`,
+				`FILE:3:33: redis.timeout: found a mapping, allowed is a duration from 1ms to 10s`,
+				`FILE:3:47: redis.mode: found a value of another type, allowed is single, sentinel or cluster`,
+				`FILE:4:16: admin.pprof: found the text "true", allowed is true or false; write it without quotes`,
+			}},
+		{name: "octal", file: "grpc: {max_entries: 010}",
+			want: []string{`FILE:1:21: grpc.max_entries: found "010", allowed is an integer from 1 to 1000`}},
+		{name: "secret of a wrong type", file: "redis: {password: !x y}",
+			want: []string{`FILE:1:19: redis.password: found a value of another type, allowed is a text, or empty for none; write it in quotes`}},
+		{name: "list", file: "redis:\n  addresses:\n    - a:1\n    - [b]\n",
+			want: []string{`FILE:3:5: redis.addresses: found a list in the list, allowed is one or more host:port, port 1 to 65535`}},
+		{name: "empty list", file: "redis: {addresses: []}",
+			want: []string{`FILE:1:20: redis.addresses: found an empty list, allowed is one or more host:port, port 1 to 65535`}},
+
+		{name: "integers", environ: []string{"RATELIMITD_MEMORY_MAX_KEYS=0", "RATELIMITD_REDIS_HASH_TAGS=16385", "RATELIMITD_GRPC_MAX_BYTES=", "RATELIMITD_GRPC_MAX_ENTRIES=99999999999999999999"},
+			want: []string{
+				`variable RATELIMITD_MEMORY_MAX_KEYS: found "0", allowed is an integer from 1 to 1000000000`,
+				`variable RATELIMITD_REDIS_HASH_TAGS: found "16385", allowed is an integer from 1 to 16384`,
+				`variable RATELIMITD_GRPC_MAX_BYTES: found "", allowed is an integer from 1024 to 16777216`,
+				`variable RATELIMITD_GRPC_MAX_ENTRIES: found "99999999999999999999", allowed is an integer from 1 to 1000`,
+			}},
+		{name: "durations", file: "drain_delay: 5", environ: []string{"RATELIMITD_REDIS_TIMEOUT=100"}, args: []string{"--drain-delay=11m", "--redis-timeout=soon"},
+			want: []string{
+				`FILE:1:14: drain_delay: found "5", allowed is a duration from 0s to 10m; write it with its unit, such as 5ms or 5s`,
+				`variable RATELIMITD_REDIS_TIMEOUT: found "100", allowed is a duration from 1ms to 10s; write it with its unit, such as 100ms or 100s`,
+				`flag --redis-timeout: found "soon", allowed is a duration from 1ms to 10s`,
+				`flag --drain-delay: found "11m", allowed is a duration from 0s to 10m`,
+			}},
+		{name: "choices", args: []string{"--store=disk", "--log-level=INFO", "--memory-when-full="},
+			want: []string{
+				`flag --store: found "disk", allowed is memory or redis`,
+				`flag --memory-when-full: found "", allowed is allow, deny or evict`,
+				`flag --log-level: found "INFO", allowed is debug, info, warn or error; write it in lower case`,
+			}},
+		{name: "bools", args: []string{"--limits-watch=maybe"},
+			want: []string{`flag --limits-watch: found "maybe", allowed is true or false`}},
+		{name: "addresses to listen on", args: []string{"--grpc-address=", "--http-address=8080", "--admin-address=::1"},
+			want: []string{
+				`flag --grpc-address: found "", allowed is host:port, or :port for all addresses, port 0 to 65535`,
+				`flag --http-address: found "8080", allowed is host:port, or :port for all addresses, port 0 to 65535, or empty for off; write it such as :8080`,
+				`flag --admin-address: found "::1", allowed is host:port, or :port for all addresses, port 0 to 65535, or empty for off; write it such as [::1]:8081`,
+			}},
+		{name: "ports", args: []string{"--grpc-address=:65536", "--http-address=:http", "--redis-addresses=a:0"},
+			want: []string{
+				`flag --redis-addresses: found "a:0", allowed is one or more host:port, port 1 to 65535`,
+				`flag --grpc-address: found ":65536", allowed is host:port, or :port for all addresses, port 0 to 65535`,
+				`flag --http-address: found ":http", allowed is host:port, or :port for all addresses, port 0 to 65535, or empty for off`,
+			}},
+		{name: "URL", environ: []string{"RATELIMITD_REDIS_ADDRESSES=a:1,redis://me:hunter2@b:2"},
+			want: []string{`variable RATELIMITD_REDIS_ADDRESSES: found "***@b:2", allowed is one or more host:port, port 1 to 65535; write it without a scheme`}},
+		{name: "port alone", environ: []string{"RATELIMITD_REDIS_ADDRESSES=6379"},
+			want: []string{`variable RATELIMITD_REDIS_ADDRESSES: found "6379", allowed is one or more host:port, port 1 to 65535; write it such as 127.0.0.1:6379`}},
+		{name: "trailing comma", environ: []string{"RATELIMITD_REDIS_ADDRESSES=a:1,"},
+			want: []string{`variable RATELIMITD_REDIS_ADDRESSES: found "", allowed is one or more host:port, port 1 to 65535`}},
+		{name: "no host", environ: []string{"RATELIMITD_REDIS_ADDRESSES=:6379"},
+			want: []string{`variable RATELIMITD_REDIS_ADDRESSES: found ":6379", allowed is one or more host:port, port 1 to 65535`}},
+		{name: "prefix", args: []string{"--redis-prefix=a{b"}, environ: []string{"RATELIMITD_REDIS_PREFIX="}, file: "redis: {prefix: a b}",
+			want: []string{
+				`FILE:1:17: redis.prefix: found "a b", allowed is 1 to 32 printable ASCII characters without spaces and braces`,
+				`variable RATELIMITD_REDIS_PREFIX: found "", allowed is 1 to 32 printable ASCII characters without spaces and braces`,
+				`flag --redis-prefix: found "a{b", allowed is 1 to 32 printable ASCII characters without spaces and braces`,
+			}},
+		{name: "long prefix", args: []string{"--redis-prefix=" + strings.Repeat("é", 70)},
+			want: []string{`flag --redis-prefix: found "` + strings.Repeat("é", 60) + `...", allowed is 1 to 32 printable ASCII characters without spaces and braces`}},
+		{name: "empty path", args: []string{"--limits-path="}, want: []string{`flag --limits-path: found "", allowed is a path`}},
+		{name: "NUL in a path", args: []string{"--limits-path=a\x00"}, want: []string{`flag --limits-path: found "a\x00", allowed is a path; write it without NUL`}},
+		{name: "overridden and still wrong", file: "store: disk", args: []string{"--store=redis"},
+			want: []string{`FILE:1:8: store: found "disk", allowed is memory or redis`}},
+
+		{name: "sentinel without a master", file: "store: redis\nredis:\n  mode: sentinel\n",
+			want: []string{"FILE:3:9: redis.mode is sentinel and redis.sentinel_master is not set; it is the name that sentinel.conf gives the master"}},
+		{name: "two passwords", file: "store: redis\nredis: {password: hunter2}", args: []string{"--redis-password-file=DIR/pem"},
+			want: []string{"FILE:2:19: redis.password and redis.password_file are both set; leave one empty"}},
+		{name: "several servers", args: []string{"--store=redis", "--redis-addresses=a:1,b:2"},
+			want: []string{"flag --redis-addresses: redis.addresses are several and redis.mode is single, which has one; is it cluster (or sentinel)?"}},
+		{name: "database of a cluster", environ: []string{"RATELIMITD_STORE=redis", "RATELIMITD_REDIS_MODE=cluster", "RATELIMITD_REDIS_DATABASE=1"},
+			want: []string{"variable RATELIMITD_REDIS_DATABASE: redis.database is not 0 and redis.mode is cluster, which has database 0 only"}},
+		{name: "half a pair for Redis", args: []string{"--store=redis", "--redis-tls-enabled", "--redis-tls-key=DIR/pem"},
+			want: []string{"flag --redis-tls-key: redis.tls.key is set and redis.tls.cert is not; they come together"}},
+		{name: "half a pair", args: []string{"--grpc-tls-cert=DIR/pem", "--http-tls-key=DIR/pem"},
+			want: []string{
+				"flag --grpc-tls-cert: grpc.tls.cert is set and grpc.tls.key is not; they come together",
+				"flag --http-tls-key: http.tls.key is set and http.tls.cert is not; they come together",
+			}},
+		{name: "client CA without TLS", args: []string{"--http-tls-client-ca=DIR/pem"},
+			want: []string{"flag --http-tls-client-ca: http.tls.client_ca is set and http.tls.cert and http.tls.key are not; without TLS there are no client certificates"}},
+		{name: "HTTP is the way around", args: []string{"--grpc-tls-cert=DIR/pem", "--grpc-tls-key=DIR/pem", "--grpc-tls-client-ca=DIR/pem", "--http-tls-cert=DIR/pem", "--http-tls-key=DIR/pem"},
+			want: []string{`flag --grpc-tls-client-ca: grpc.tls.client_ca asks gRPC's clients for certificates, and HTTP on ":8080" would take the same requests from anyone; set http.tls.cert, http.tls.key and http.tls.client_ca too, or http.address to empty`}},
+		{name: "pprof for everybody", file: "admin:\n  pprof: true\n", args: []string{"--admin-address=:6070"},
+			want: []string{`FILE:2:10: admin.pprof is true and admin.address ":6070" is not loopback: profiles hold what is in memory, secrets too, and are served on loopback only; set admin.pprof to false or admin.address to 127.0.0.1:6070`}},
+		{name: "missing files", file: "grpc: {tls: {cert: DIR/none, key: DIR/pem}}", args: []string{"--store=redis", "--redis-password-file=DIR"},
+			want: []string{
+				"flag --redis-password-file: redis.password_file: found a file that can't be read: DIR is a folder",
+				"FILE:1:20: grpc.tls.cert: found a file that can't be read: stat DIR/none: no such file or directory",
+			}},
+		{name: "values and what they do together", file: "store: redis\nredis: {mode: sentinel, addresses: x}", args: []string{"--grpc-tls-cert=DIR/pem"},
+			want: []string{
+				`FILE:2:36: redis.addresses: found "x", allowed is one or more host:port, port 1 to 65535`,
+				"flag --grpc-tls-cert: grpc.tls.cert is set and grpc.tls.key is not; they come together",
+				"FILE:2:15: redis.mode is sentinel and redis.sentinel_master is not set; it is the name that sentinel.conf gives the master",
+			}},
+		{name: "no wrong conclusion from a wrong value", args: []string{"--store=redis", "--redis-mode=clusters", "--redis-addresses=a:1,b:2"},
+			want: []string{"flag --redis-mode: found \"clusters\", allowed is single, sentinel or cluster"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "pem"), []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for i := range c.args {
+				c.args[i] = strings.ReplaceAll(c.args[i], "DIR", dir)
+			}
+			path := ""
+			if c.file != "" {
+				path = settingsIn(t, strings.ReplaceAll(c.file, "DIR", dir))
+			}
+			_, warnings, err := LoadSettings(flagsOf(t, c.args...), c.environ, path)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			got := strings.ReplaceAll(err.Error(), dir, "DIR")
+			if path != "" {
+				got = strings.ReplaceAll(got, path, "FILE")
+			}
+			if want := strings.Join(c.want, "\n"); got != want {
+				t.Errorf("\n got %s\nwant %s", got, want)
+			}
+			if len(warnings) != 0 {
+				t.Errorf("warnings %q", warnings)
+			}
+		})
+	}
+}
+
+// TestGoodTogether holds settings that look like conflicts and are none.
+func TestGoodTogether(t *testing.T) {
+	pem := settingsIn(t, "x")
+	for name, args := range map[string][]string{
+		"Redis half set up, and not used": {"--redis-mode=sentinel", "--redis-addresses=a:1,b:2", "--redis-password-file=/none", "--redis-tls-cert=/none"},
+		"client CA with HTTP off":         {"--grpc-tls-cert=" + pem, "--grpc-tls-key=" + pem, "--grpc-tls-client-ca=" + pem, "--http-address="},
+		"client CA on both": {"--grpc-tls-cert=" + pem, "--grpc-tls-key=" + pem, "--grpc-tls-client-ca=" + pem,
+			"--http-tls-cert=" + pem, "--http-tls-key=" + pem, "--http-tls-client-ca=" + pem},
+		"files of HTTP that is off": {"--http-address=", "--http-tls-cert=/none", "--http-tls-key=/none"},
+		"sentinels":                 {"--store=redis", "--redis-mode=sentinel", "--redis-sentinel-master=m", "--redis-addresses=a:1,b:2", "--redis-database=3"},
+		"cluster":                   {"--store=redis", "--redis-mode=cluster", "--redis-addresses=a:1,b:2"},
+	} {
+		if _, warnings, err := LoadSettings(flagsOf(t, args...), nil, ""); err != nil || len(warnings) != 0 {
+			t.Errorf("%s: %v %q", name, err, warnings)
+		}
+	}
+}
+
+func TestMissingSettingsFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.yaml")
+	_, _, err := LoadSettings(flagsOf(t, "--store=disk"), nil, path)
+	want := "read the settings file: open " + path + ": no such file or directory\n" +
+		`flag --store: found "disk", allowed is memory or redis`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestSettingsWarnings(t *testing.T) {
+	for _, c := range []struct{ assignment, want string }{
+		{"RATELIMITD_REDIS_ADRESSES=a:1", "variable RATELIMITD_REDIS_ADRESSES: no setting has this name; did you mean RATELIMITD_REDIS_ADDRESSES?"},
+		{"RATELIMITD_MEMORY_MAXKEYS=1", "variable RATELIMITD_MEMORY_MAXKEYS: no setting has this name; did you mean RATELIMITD_MEMORY_MAX_KEYS?"},
+		{"RATELIMITD_CONFIGS=x", "variable RATELIMITD_CONFIGS: no setting has this name; did you mean RATELIMITD_CONFIG?"},
+		{"RATELIMITD_ZEBRAS_IN_THE_STREET=x", "variable RATELIMITD_ZEBRAS_IN_THE_STREET: no setting has this name"},
+		{"RATELIMITD_=x", "variable RATELIMITD_: no setting has this name"},
+		{"RATELIMITD_GRPC_PORT=8081", "variable RATELIMITD_GRPC_PORT: no setting has this name"},
+		{"RATELIMITD_CONFIG=/etc/x.yaml", ""},
+		{"RATELIMITD=x", ""},
+		{"ratelimitd_store=x", ""},
+		{"OTHER_STORE=x", ""},
+		{"RATELIMITD_SERVICE_HOST=10.0.0.1", ""},
+		{"RATELIMITD_SERVICE_PORT=8081", ""},
+		{"RATELIMITD_SERVICE_PORT_GRPC=8081", ""},
+		{"RATELIMITD_PORT=tcp://10.0.0.1:8081", ""},
+		{"RATELIMITD_PORT_8081_TCP=tcp://10.0.0.1:8081", ""},
+		{"RATELIMITD_PORT_8081_TCP_ADDR=10.0.0.1", ""},
+		{"RATELIMITD_PORT_8081_TCP_PORT=8081", ""},
+		{"RATELIMITD_PORT_8081_TCP_PROTO=tcp", ""},
+		{"RATELIMITD_GRPC_SERVICE_HOST=10.0.0.1", ""},
+		{"RATELIMITD_GRPC_SERVICE_PORT_HTTP_JSON=8080", ""},
+		{"RATELIMITD_GRPC_PORT=tcp://10.0.0.1:8081", ""},
+		{"RATELIMITD_GRPC_PORT_8081_TCP_ADDR=10.0.0.1", ""},
+	} {
+		_, warnings, err := LoadSettings(nil, []string{c.assignment}, "")
+		if got := strings.Join(warnings, "\n"); err != nil || got != c.want {
+			t.Errorf("%s: got %q, %v, want %q", c.assignment, got, err, c.want)
+		}
+	}
+	_, warnings, err := LoadSettings(flagsOf(t, "--store=redis", "--redis-tls-ca=/ca.pem"), nil, "")
+	want := "flag --redis-tls-ca: redis.tls.ca is set and redis.tls.enabled is false: Redis is spoken to without TLS"
+	if err != nil || strings.Join(warnings, "\n") != want {
+		t.Errorf("idle TLS: got %q, %v", warnings, err)
+	}
+}
+
+// TestFirstOfTwoVariables: as os.Getenv has it.
+func TestFirstOfTwoVariables(t *testing.T) {
+	got, _, err := LoadSettings(nil, []string{"RATELIMITD_STORE=redis", "RATELIMITD_STORE=memory"}, "")
+	if err != nil || got.Store != "redis" {
+		t.Errorf("got %s, %v", got.Store, err)
+	}
+}

@@ -1,0 +1,291 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// setting is one row of the table.
+type setting struct {
+	name      string // as in "redis.hash_tags"
+	byDefault string
+	help      string
+	word      string // what help puts after the flag: "duration"
+	allowed   string // what a value may be, in words
+	form      settingForm
+	secret    bool
+	// parse checks a value and returns what puts it into its field.
+	parse func(text string) (assign func(*Settings), complaint *settingComplaint)
+	// show is the field as text; stars for a secret.
+	show func(*Settings) string
+}
+
+// flag returns the name of the setting's flag, without dashes.
+func (d *setting) flag() string {
+	return strings.NewReplacer(".", "-", "_", "-").Replace(d.name)
+}
+
+// variable returns the name of the setting's environment variable.
+func (d *setting) variable() string {
+	return settingsPrefix + strings.ToUpper(strings.ReplaceAll(d.name, ".", "_"))
+}
+
+// settingForm is what a value must look like in YAML.
+type settingForm int
+
+const (
+	textForm     settingForm = iota // any scalar, as it is written
+	boolForm                        // true or false, without quotes
+	integerForm                     // a number without quotes
+	durationForm                    // a text; a number is read, to be told of its unit
+	listForm                        // a list of scalars, or one text with commas
+)
+
+// settingComplaint says why a value is refused.
+type settingComplaint struct {
+	found string // the value as it may be shown
+	hint  string // what to do, where one can tell
+}
+
+// settingKind is what settings of the same type have in common.
+type settingKind[T any] struct {
+	word    string
+	allowed string
+	form    settingForm
+	secret  bool
+	parse   func(text string) (T, *settingComplaint)
+	show    func(T) string
+}
+
+func defineSetting[T any](name string, kind settingKind[T], byDefault, help string, field func(*Settings) *T) setting {
+	return setting{
+		name: name, byDefault: byDefault, help: help,
+		word: kind.word, allowed: kind.allowed, form: kind.form, secret: kind.secret,
+		parse: func(text string) (func(*Settings), *settingComplaint) {
+			value, complaint := kind.parse(text)
+			if complaint != nil {
+				return nil, complaint
+			}
+			return func(s *Settings) { *field(s) = value }, nil
+		},
+		show: func(s *Settings) string { return kind.show(*field(s)) },
+	}
+}
+
+// foundText quotes a value for a message. A long one is cut, and what stands
+// before an @ is hidden: a URL with a password is put where an address belongs
+// more often than one thinks.
+func foundText(text string) string {
+	const most = 60
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		text = redacted + text[i:]
+	}
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most]) + "..."
+	}
+	return strconv.Quote(text)
+}
+
+func complain(text string) *settingComplaint {
+	return &settingComplaint{found: foundText(text)}
+}
+
+func complainWith(text, hint string) *settingComplaint {
+	return &settingComplaint{found: foundText(text), hint: hint}
+}
+
+func showText(s string) string { return s }
+
+// textSetting is any text; what says what it means.
+func textSetting(what string, required bool) settingKind[string] {
+	allowed := what
+	if !required {
+		allowed += ", or empty for none"
+	}
+	return settingKind[string]{
+		word: strings.TrimPrefix(what, "a "), allowed: allowed, show: showText,
+		parse: func(text string) (string, *settingComplaint) {
+			if required && text == "" {
+				return "", complain(text)
+			}
+			// No path and no name has one, and the system calls say so with
+			// less help than we can.
+			if strings.ContainsRune(text, 0) {
+				return "", complainWith(text, "without NUL")
+			}
+			return text, nil
+		},
+	}
+}
+
+func secretSetting() settingKind[Secret] {
+	return settingKind[Secret]{
+		word: "secret", allowed: "a text, or empty for none", secret: true,
+		parse: func(text string) (Secret, *settingComplaint) { return NewSecret(text), nil },
+		show:  Secret.String,
+	}
+}
+
+func boolSetting() settingKind[bool] {
+	return settingKind[bool]{
+		word: "bool", allowed: "true or false", form: boolForm, show: strconv.FormatBool,
+		parse: func(text string) (bool, *settingComplaint) {
+			value, err := strconv.ParseBool(text)
+			if err != nil {
+				return false, complain(text)
+			}
+			return value, nil
+		},
+	}
+}
+
+func choiceSetting(choices ...string) settingKind[string] {
+	allowed := strings.Join(choices[:len(choices)-1], ", ") + " or " + choices[len(choices)-1]
+	return settingKind[string]{
+		word: strings.Join(choices, "|"), allowed: allowed, show: showText,
+		parse: func(text string) (string, *settingComplaint) {
+			if slices.Contains(choices, text) {
+				return text, nil
+			}
+			if lower := strings.ToLower(text); slices.Contains(choices, lower) {
+				return "", complainWith(text, "in lower case")
+			}
+			return "", complain(text)
+		},
+	}
+}
+
+// decimal is a number that means the same to YAML, Go and a reader. 010 is
+// none: YAML takes it for eight.
+var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)
+
+func integerSetting[T int | int64](least, most T) settingKind[T] {
+	return settingKind[T]{
+		word: "integer", allowed: fmt.Sprintf("an integer from %d to %d", least, most), form: integerForm,
+		show: func(n T) string { return strconv.FormatInt(int64(n), 10) },
+		parse: func(text string) (T, *settingComplaint) {
+			if !decimal.MatchString(text) {
+				return 0, complain(text)
+			}
+			n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
+			if err != nil || n < int64(least) || n > int64(most) {
+				return 0, complain(text)
+			}
+			return T(n), nil
+		},
+	}
+}
+
+// shortDuration writes a duration without the zeros of Duration.String: 10m.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	for _, zeros := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zeros) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+func durationSetting(least, most time.Duration) settingKind[time.Duration] {
+	return settingKind[time.Duration]{
+		word: "duration", form: durationForm, show: shortDuration,
+		allowed: fmt.Sprintf("a duration from %s to %s", shortDuration(least), shortDuration(most)),
+		parse: func(text string) (time.Duration, *settingComplaint) {
+			d, err := time.ParseDuration(text)
+			if err == nil && least <= d && d <= most {
+				return d, nil
+			}
+			if _, err := strconv.ParseFloat(text, 64); err == nil && text != "0" {
+				return 0, complainWith(text, fmt.Sprintf("with its unit, such as %sms or %ss", text, text))
+			}
+			return 0, complain(text)
+		},
+	}
+}
+
+// addressHint says what is wrong with host:port, in the cases that people
+// meet. host and port are what may be missing.
+func addressHint(text, host, port string) string {
+	if _, err := strconv.ParseUint(text, 10, 16); err == nil {
+		return "such as " + host + ":" + text
+	}
+	if strings.Contains(text, "://") {
+		return "without a scheme"
+	}
+	if net.ParseIP(text) != nil && strings.Contains(text, ":") {
+		return "such as [" + text + "]:" + port
+	}
+	return ""
+}
+
+// listenSetting is an address to listen on. A port of 0 lets the system
+// choose one.
+func listenSetting(mayBeOff bool) settingKind[string] {
+	allowed := "host:port, or :port for all addresses, port 0 to 65535"
+	if mayBeOff {
+		allowed += ", or empty for off"
+	}
+	return settingKind[string]{
+		word: "host:port", allowed: allowed, show: showText,
+		parse: func(text string) (string, *settingComplaint) {
+			if text == "" && mayBeOff {
+				return "", nil
+			}
+			host, port, err := net.SplitHostPort(text)
+			if err != nil || strings.ContainsAny(host, " /@") {
+				return "", complainWith(text, addressHint(text, "", "8081"))
+			}
+			if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+				return "", complain(text)
+			}
+			return text, nil
+		},
+	}
+}
+
+// addressesSetting is a list of addresses to dial.
+func addressesSetting() settingKind[[]string] {
+	return settingKind[[]string]{
+		word: "host:port,...", allowed: "one or more host:port, port 1 to 65535", form: listForm,
+		show: func(list []string) string { return strings.Join(list, ",") },
+		parse: func(text string) ([]string, *settingComplaint) {
+			var list []string
+			for _, address := range strings.Split(text, ",") {
+				address = strings.TrimSpace(address)
+				host, port, err := net.SplitHostPort(address)
+				if err != nil || host == "" || strings.ContainsAny(host, " /@") {
+					return nil, complainWith(address, addressHint(address, "127.0.0.1", "6379"))
+				}
+				if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+					return nil, complain(address)
+				}
+				list = append(list, address)
+			}
+			return list, nil
+		},
+	}
+}
+
+// prefixSetting is what keys in Redis may start with. A brace would begin a
+// hash tag before ours.
+func prefixSetting() settingKind[string] {
+	return settingKind[string]{
+		word: "text", allowed: "1 to 32 printable ASCII characters without spaces and braces", show: showText,
+		parse: func(text string) (string, *settingComplaint) {
+			ok := 1 <= len(text) && len(text) <= 32
+			for _, c := range []byte(text) {
+				ok = ok && '!' <= c && c <= '~' && c != '{' && c != '}'
+			}
+			if !ok {
+				return "", complain(text)
+			}
+			return text, nil
+		},
+	}
+}

@@ -1,0 +1,340 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+)
+
+// BindFlags defines one flag for each setting, redis.password aside: a secret
+// on a command line is there for every user of the machine to read.
+//
+// A flag takes any text; LoadSettings checks it, so that a wrong flag is
+// reported together with all else that is wrong.
+func BindFlags(fs *pflag.FlagSet) {
+	for _, d := range allSettings() {
+		if d.secret {
+			continue
+		}
+		byDefault := d.byDefault
+		if byDefault == "" {
+			byDefault = "empty"
+		}
+		usage := fmt.Sprintf("%s: %s (default %s)", d.help, d.allowed, byDefault)
+		flag := fs.VarPF(&settingFlag{word: d.word, list: d.form == listForm}, d.flag(), "", usage)
+		if d.form == boolForm {
+			flag.NoOptDefVal = "true"
+		}
+	}
+}
+
+// settingFlag is a flag's value as it was given.
+type settingFlag struct {
+	text string
+	word string
+	list bool // given twice, a list grows
+	set  bool
+}
+
+func (f *settingFlag) String() string { return f.text }
+func (f *settingFlag) Type() string   { return f.word }
+
+func (f *settingFlag) Set(text string) error {
+	if f.list && f.set {
+		text = f.text + "," + text
+	}
+	f.text, f.set = text, true
+	return nil
+}
+
+// viperFlag lends a flag to viper as a text: of its own it would read a bad
+// integer as 0.
+type viperFlag struct {
+	*pflag.Flag
+}
+
+func (f viperFlag) HasChanged() bool    { return f.Changed }
+func (f viperFlag) Name() string        { return f.Flag.Name }
+func (f viperFlag) ValueString() string { return f.Value.String() }
+func (f viperFlag) ValueType() string   { return "text" }
+
+// LoadSettings returns the settings in force: defaults, over them the YAML
+// file (none if the name is empty), over it the environment, over it the flags
+// of fs that BindFlags defined and somebody gave. fs may be nil.
+//
+// Each value is checked, also one that another source overrides. The error
+// joins all that is wrong, one line each, which begins with where it stands:
+// file:line:column, variable NAME or flag --name. No secret appears in it, nor
+// in the warnings.
+//
+// A variable that is set counts, even to nothing: RATELIMITD_HTTP_ADDRESS= is
+// off. A null in the file is an error for a setting, since it might mean empty
+// or the default; a section may be null, as it is once all in it is commented
+// out.
+func LoadSettings(fs *pflag.FlagSet, environ []string, file string) (Settings, []string, error) {
+	l := newSettingsLoader()
+	s, err := l.layered(fs, environ, file)
+	if err != nil {
+		return Settings{}, nil, err
+	}
+	if l.good("admin.address", "admin.pprof") {
+		l.resolvePprof(&s)
+	}
+	l.checkTogether(&s)
+	l.checkFiles(&s)
+	if err := errors.Join(l.errs...); err != nil {
+		return Settings{}, l.warnings, err
+	}
+	return s, l.warnings, nil
+}
+
+// layered returns the values in force. What is wrong with single ones is in
+// l.errs; an error is a bug.
+func (l *settingsLoader) layered(fs *pflag.FlagSet, environ []string, file string) (Settings, error) {
+	layers := viper.New()
+	for _, d := range l.table {
+		layers.SetDefault(d.name, settingValue{text: d.byDefault})
+	}
+	// viper reads variables from the process alone. Ours are an argument, so
+	// they become a second file over the first.
+	for _, layer := range []map[string]any{l.fromFile(file), l.fromEnvironment(environ)} {
+		if err := layers.MergeConfigMap(layer); err != nil {
+			return Settings{}, fmt.Errorf("merge settings: %w", err)
+		}
+	}
+	if err := l.bindFlags(layers, fs); err != nil {
+		return Settings{}, fmt.Errorf("bind flags: %w", err)
+	}
+	return l.resolve(layers), nil
+}
+
+// settingValue is a value in a layer of viper's. One from a flag arrives as a
+// plain string.
+type settingValue struct {
+	text  string
+	where string // empty for a default
+}
+
+// settingsLoader gathers what is wrong while the layers are built.
+type settingsLoader struct {
+	table    []setting
+	names    []string // of all settings
+	sections []string // "redis", "redis.tls", ...
+	bad      map[string]bool
+	where    map[string]string // where the effective value stands; a default is absent
+	warnings []string
+	errs     []error
+}
+
+func newSettingsLoader() *settingsLoader {
+	l := &settingsLoader{table: allSettings(), bad: map[string]bool{}, where: map[string]string{}}
+	for _, d := range l.table {
+		l.names = append(l.names, d.name)
+		for i, c := range d.name {
+			if c == '.' && !slices.Contains(l.sections, d.name[:i]) {
+				l.sections = append(l.sections, d.name[:i])
+			}
+		}
+	}
+	return l
+}
+
+func (l *settingsLoader) lookup(name string) *setting {
+	if i := slices.Index(l.names, name); i >= 0 {
+		return &l.table[i]
+	}
+	return nil
+}
+
+func (l *settingsLoader) failf(format string, args ...any) {
+	l.errs = append(l.errs, fmt.Errorf(format, args...))
+}
+
+func (l *settingsLoader) warnf(format string, args ...any) {
+	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
+}
+
+// refuse reports a value of d. where ends with the name of the setting, or is
+// as good as it.
+func (l *settingsLoader) refuse(where string, d *setting, found, hint string) {
+	l.bad[d.name] = true
+	if hint != "" {
+		hint = "; write it " + hint
+	}
+	l.failf("%s: found %s, allowed is %s%s", where, found, d.allowed, hint)
+}
+
+// accept reports whether text is a value for d, and what is wrong if not.
+func (l *settingsLoader) accept(where string, d *setting, text string) bool {
+	_, complaint := d.parse(text)
+	if complaint != nil {
+		l.refuse(where, d, complaint.found, complaint.hint)
+	}
+	return complaint == nil
+}
+
+// put stores a value under a dotted name, in maps as viper wants them.
+func put(layer map[string]any, name string, value settingValue) {
+	for {
+		section, rest, nested := strings.Cut(name, ".")
+		if !nested {
+			layer[name] = value
+			return
+		}
+		if layer[section] == nil {
+			layer[section] = map[string]any{}
+		}
+		layer, name = layer[section].(map[string]any), rest
+	}
+}
+
+func (l *settingsLoader) fromEnvironment(environ []string) map[string]any {
+	layer := map[string]any{}
+	byVariable := map[string]*setting{}
+	variables := []string{"CONFIG"} // without the prefix, which makes all look alike
+	for i := range l.table {
+		d := &l.table[i]
+		byVariable[d.variable()] = d
+		variables = append(variables, strings.TrimPrefix(d.variable(), settingsPrefix))
+	}
+	seen := map[string]bool{}
+	for _, assignment := range environ {
+		name, text, _ := strings.Cut(assignment, "=")
+		// Of two with one name the first counts, as for os.Getenv.
+		if !strings.HasPrefix(name, settingsPrefix) || seen[name] {
+			continue
+		}
+		seen[name] = true
+		d := byVariable[name]
+		switch {
+		case d != nil:
+			where := "variable " + name
+			if l.accept(where, d, text) {
+				put(layer, d.name, settingValue{text: text, where: where})
+			}
+		case name == settingsPrefix+"CONFIG" || fromKubernetes(name, text):
+		default:
+			shown := unknownName(name)
+			if nearest := nearestName(strings.TrimPrefix(shown, settingsPrefix), variables); nearest != "" {
+				l.warnf("variable %s: no setting has this name; did you mean %s?", shown, settingsPrefix+nearest)
+			} else {
+				l.warnf("variable %s: no setting has this name", shown)
+			}
+		}
+	}
+	return layer
+}
+
+func (l *settingsLoader) bindFlags(layers *viper.Viper, fs *pflag.FlagSet) error {
+	if fs == nil {
+		return nil
+	}
+	for i := range l.table {
+		d := &l.table[i]
+		flag := fs.Lookup(d.flag())
+		if flag == nil || !flag.Changed {
+			continue
+		}
+		if _, ours := flag.Value.(*settingFlag); !ours {
+			continue // a command's own flag that happens to bear the name
+		}
+		if !l.accept("flag --"+flag.Name, d, flag.Value.String()) {
+			continue
+		}
+		if err := layers.BindFlagValue(d.name, viperFlag{flag}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resolve asks viper for each setting. Only good values are in its layers.
+func (l *settingsLoader) resolve(layers *viper.Viper) Settings {
+	var s Settings
+	for i := range l.table {
+		d := &l.table[i]
+		var value settingValue
+		switch v := layers.Get(d.name).(type) {
+		case settingValue:
+			value = v
+		case string:
+			value = settingValue{text: v, where: "flag --" + d.flag()}
+		}
+		assign, complaint := d.parse(value.text)
+		if complaint != nil {
+			l.refuse(value.where, d, complaint.found, complaint.hint)
+			continue
+		}
+		assign(&s)
+		if value.where != "" {
+			l.where[d.name] = value.where
+		}
+	}
+	return s
+}
+
+// good reports whether no value of these settings was refused, so that it
+// makes sense to judge them together.
+func (l *settingsLoader) good(names ...string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return l.bad[name] })
+}
+
+// whereFirst returns where the first of these settings that somebody set
+// stands.
+func (l *settingsLoader) whereFirst(names ...string) string {
+	for _, name := range names {
+		if where := l.where[name]; where != "" {
+			return where
+		}
+	}
+	return names[0]
+}
+
+// checkFiles opens each file that a setting names and that will be used, so
+// that a missing one is reported with the rest and not when it is needed.
+func (l *settingsLoader) checkFiles(s *Settings) {
+	redis, redisTLS := s.Store == "redis", s.Store == "redis" && s.Redis.TLS.Enabled
+	httpOn := s.HTTP.Address != ""
+	for _, f := range []struct {
+		name, path string
+		used       bool
+	}{
+		{"redis.password_file", s.Redis.PasswordFile, redis},
+		{"redis.tls.ca", s.Redis.TLS.CA, redisTLS},
+		{"redis.tls.cert", s.Redis.TLS.Cert, redisTLS},
+		{"redis.tls.key", s.Redis.TLS.Key, redisTLS},
+		{"grpc.tls.cert", s.GRPC.TLS.Cert, true},
+		{"grpc.tls.key", s.GRPC.TLS.Key, true},
+		{"grpc.tls.client_ca", s.GRPC.TLS.ClientCA, true},
+		{"http.tls.cert", s.HTTP.TLS.Cert, httpOn},
+		{"http.tls.key", s.HTTP.TLS.Key, httpOn},
+		{"http.tls.client_ca", s.HTTP.TLS.ClientCA, httpOn},
+	} {
+		if f.path == "" || !f.used {
+			continue
+		}
+		if err := readable(f.path); err != nil {
+			l.failf("%s: %s: found a file that can't be read: %w", l.whereFirst(f.name), f.name, err)
+		}
+	}
+}
+
+func readable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return fmt.Errorf("%s is a folder", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}

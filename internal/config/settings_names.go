@@ -1,0 +1,91 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+)
+
+// settingsPrefix starts every environment variable of ours.
+const settingsPrefix = "RATELIMITD_"
+
+// kubernetesVariable matches what Kubernetes puts into the environment for a
+// service named ratelimitd, and, where that can't be meant for us, for one
+// whose name starts so, such as ratelimitd-headless.
+var kubernetesVariable = regexp.MustCompile(
+	`^RATELIMITD_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)$` +
+		`|^RATELIMITD_[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+
+func fromKubernetes(name, value string) bool {
+	if kubernetesVariable.MatchString(name) {
+		return true
+	}
+	// RATELIMITD_GRPC_PORT may be a person's mistake; tcp://10.1.2.3:8081 in
+	// it is none.
+	return strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
+}
+
+// nearestName returns the candidate that name was most likely meant to be, or
+// "" if none is near. Case, - and _ don't count.
+func nearestName(name string, candidates []string) string {
+	plain := func(s string) string {
+		return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s))
+	}
+	wanted := plain(name)
+	best, least := "", 0
+	for _, candidate := range candidates {
+		// One slip in three characters is still the same word.
+		d := nameDistance(wanted, plain(candidate))
+		if d <= max(1, len(wanted)/3) && (best == "" || d < least) {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// nameDistance counts the insertions, deletions, replacements and swaps of
+// neighbours that make b of a.
+func nameDistance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+		for j := range rows[i] {
+			if i == 0 {
+				rows[i][j] = j
+				continue
+			}
+			if j == 0 {
+				continue
+			}
+			d := rows[i-1][j-1]
+			if a[i-1] != b[j-1] {
+				d = 1 + min(d, rows[i-1][j], rows[i][j-1])
+			}
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, 1+rows[i-2][j-2])
+			}
+			rows[i][j] = d
+		}
+	}
+	return rows[len(a)][len(b)]
+}
+
+// unknownName prepares a name that nobody knows for a message: it is cut at
+// the first character that no name has, since `{password:s3cret}` in YAML is a
+// key, and the rest of it a secret.
+func unknownName(name string) string {
+	end := strings.IndexFunc(name, func(r rune) bool {
+		return !(r == '.' || r == '_' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z')
+	})
+	if end < 0 {
+		end = len(name)
+	}
+	const most = 60
+	if end > most {
+		end = most
+	}
+	if end < len(name) {
+		return name[:end] + "..."
+	}
+	return name
+}

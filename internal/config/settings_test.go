@@ -1,0 +1,460 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+const samplePath = "../../deploy/ratelimitd.yaml"
+
+// settingsIn writes a settings file and returns its path.
+func settingsIn(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// flagsOf parses args as serve would.
+func flagsOf(t *testing.T, args ...string) *pflag.FlagSet {
+	t.Helper()
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	BindFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return fs
+}
+
+func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
+	want := Settings{
+		Limits:     LimitsSettings{Path: "/etc/ratelimitd/limits", Watch: true},
+		Store:      "memory",
+		Memory:     MemorySettings{MaxKeys: 1_000_000, WhenFull: "allow"},
+		Redis:      RedisSettings{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond},
+		GRPC:       GRPCSettings{Address: ":8081", MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 65536},
+		HTTP:       HTTPSettings{Address: ":8080"},
+		Admin:      AdminSettings{Address: "127.0.0.1:6070", Pprof: true},
+		DrainDelay: 3 * time.Second,
+		Log:        LogSettings{Level: "info", Format: "text"},
+	}
+	if got := DefaultSettings(); !reflect.DeepEqual(got, want) {
+		t.Errorf("DefaultSettings:\n got %v\nwant %v", got, want)
+	}
+	got, warnings, err := LoadSettings(nil, nil, "")
+	if err != nil || len(warnings) != 0 || !reflect.DeepEqual(got, want) {
+		t.Errorf("LoadSettings of nothing:\n got %v, %q, %v\nwant %v", got, warnings, err, want)
+	}
+	if got.Log.SlogLevel() != slog.LevelInfo || (LogSettings{Level: "warn"}).SlogLevel() != slog.LevelWarn {
+		t.Error("SlogLevel does not follow Level")
+	}
+}
+
+// TestTableCoversStruct holds that each field of Settings is in the table
+// once: setting a row changes a field that no other row changes.
+func TestTableCoversStruct(t *testing.T) {
+	fields := map[string]string{}
+	for _, d := range allSettings() {
+		var s Settings
+		text := otherValue(t, d, 1)
+		if d.form == boolForm {
+			text = "true" // false would leave the field as it is
+		}
+		assign, complaint := d.parse(text)
+		if complaint != nil {
+			t.Fatalf("%s: %s", d.name, complaint.found)
+		}
+		assign(&s)
+		var changed []string
+		walkFields(reflect.ValueOf(s), "", func(path string, v reflect.Value) {
+			if !v.IsZero() {
+				changed = append(changed, path)
+			}
+		})
+		if len(changed) != 1 || fields[changed[0]] != "" {
+			t.Errorf("%s sets %v, which %q sets too", d.name, changed, fields[changed[0]])
+		}
+		fields[changed[0]] = d.name
+		if path := strings.ToLower(strings.ReplaceAll(d.name, "_", "")); path != strings.ToLower(changed[0]) {
+			t.Errorf("%s sets the field %s", d.name, changed[0])
+		}
+	}
+	walkFields(reflect.ValueOf(Settings{}), "", func(path string, _ reflect.Value) {
+		if fields[path] == "" {
+			t.Errorf("the field %s is set by no setting", path)
+		}
+	})
+}
+
+func walkFields(v reflect.Value, path string, leaf func(string, reflect.Value)) {
+	if v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[Secret]() {
+		leaf(path, v)
+		return
+	}
+	for i := range v.NumField() {
+		walkFields(v.Field(i), strings.TrimPrefix(path+"."+v.Type().Field(i).Name, "."), leaf)
+	}
+}
+
+// otherValue returns the i-th good value for a setting that is not its
+// default.
+func otherValue(t *testing.T, d setting, i int) string {
+	t.Helper()
+	switch {
+	case d.name == "redis.database":
+		return fmt.Sprint(i)
+	case d.form == boolForm:
+		// Two values only: default, other, default.
+		if (d.byDefault == "true") == (i%2 == 1) {
+			return "false"
+		}
+		return "true"
+	case d.form == integerForm:
+		if d.name == "grpc.max_entries" {
+			return fmt.Sprint(500 + i)
+		}
+		return fmt.Sprint(2000 + i)
+	case d.form == durationForm:
+		return fmt.Sprintf("%dms", 200+i)
+	case d.form == listForm:
+		return fmt.Sprintf("redis-%d:6379", i)
+	case strings.Contains(d.word, "|"):
+		var others []string
+		for _, choice := range strings.Split(d.word, "|") {
+			if choice != d.byDefault {
+				others = append(others, choice)
+			}
+		}
+		return append(others, d.byDefault)[(i-1)%(len(others)+1)]
+	case d.word == "host:port":
+		return fmt.Sprintf("127.0.0.%d:9000", i)
+	}
+	return fmt.Sprintf("other-%d", i)
+}
+
+// TestPrecedence gives each setting in every set of sources and looks which
+// one wins.
+func TestPrecedence(t *testing.T) {
+	for _, d := range allSettings() {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			for sources := range 8 {
+				inFile, inEnv, inFlag := sources&1 != 0, sources&2 != 0, sources&4 != 0 && !d.secret
+				want, path := d.byDefault, ""
+				var environ, args []string
+				if inFile {
+					want = otherValue(t, d, 1)
+					path = settingsIn(t, inYAML(d, want))
+				}
+				if inEnv {
+					want = otherValue(t, d, 2)
+					environ = append(environ, "RATELIMITD_"+strings.ToUpper(strings.ReplaceAll(d.name, ".", "_"))+"="+want)
+				}
+				if inFlag {
+					want = otherValue(t, d, 3)
+					name := strings.NewReplacer(".", "-", "_", "-").Replace(d.name)
+					args = append(args, "--"+name+"="+want)
+				}
+				// The loader proper: what several settings do together is not
+				// looked at here.
+				l := newSettingsLoader()
+				got := loadAlone(t, l, flagsOf(t, args...), environ, path)
+				if len(l.errs) != 0 || len(l.warnings) != 0 {
+					t.Fatalf("file %v, variable %v, flag %v: %v %v", inFile, inEnv, inFlag, l.errs, l.warnings)
+				}
+				assign, _ := d.parse(want)
+				expected := DefaultSettings()
+				assign(&expected)
+				if !reflect.DeepEqual(got, expected) {
+					t.Errorf("file %v, variable %v, flag %v:\n got %v\nwant %v", inFile, inEnv, inFlag, got, expected)
+				}
+			}
+		})
+	}
+}
+
+// loadAlone loads without the checks of several settings together.
+func loadAlone(t *testing.T, l *settingsLoader, fs *pflag.FlagSet, environ []string, path string) Settings {
+	t.Helper()
+	s, err := l.layered(fs, environ, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// inYAML writes one setting as the sample would.
+func inYAML(d setting, value string) string {
+	var b strings.Builder
+	parts := strings.Split(d.name, ".")
+	for i, part := range parts {
+		fmt.Fprintf(&b, "%s%s:", strings.Repeat("  ", i), part)
+		if i < len(parts)-1 {
+			b.WriteByte('\n')
+		}
+	}
+	fmt.Fprintf(&b, " %s\n", value)
+	return b.String()
+}
+
+func TestSampleFile(t *testing.T) {
+	got, warnings, err := LoadSettings(nil, nil, samplePath)
+	if err != nil || len(warnings) != 0 {
+		t.Fatalf("the sample does not load: %v %q", err, warnings)
+	}
+	if !reflect.DeepEqual(got, DefaultSettings()) {
+		t.Errorf("the sample's values are not the defaults:\n got %v\nwant %v", got, DefaultSettings())
+	}
+	content, err := os.ReadFile(samplePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(content, &doc); err != nil {
+		t.Fatal(err)
+	}
+	inSample := map[string]*yaml.Node{}
+	var walk func(prefix string, n *yaml.Node)
+	walk = func(prefix string, n *yaml.Node) {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			name, value := prefix+n.Content[i].Value, n.Content[i+1]
+			if value.Kind == yaml.MappingNode {
+				walk(name+".", value)
+				continue
+			}
+			inSample[name] = value
+		}
+	}
+	walk("", doc.Content[0])
+	for _, d := range allSettings() {
+		value := inSample[d.name]
+		if value == nil {
+			t.Errorf("the sample lacks %s", d.name)
+			continue
+		}
+		text := value.Value
+		for _, item := range value.Content {
+			text = strings.TrimPrefix(text+","+item.Value, ",")
+		}
+		if text != d.byDefault {
+			t.Errorf("the sample says %s: %q, the default is %q", d.name, text, d.byDefault)
+		}
+		delete(inSample, d.name)
+	}
+	for name := range inSample {
+		t.Errorf("the sample has %s, which is no setting", name)
+	}
+	// The names and ranges in its comments, where a comment has them.
+	if !strings.Contains(string(content), "RATELIMITD_MEMORY_MAX_KEYS    --memory-max-keys") {
+		t.Error("the sample does not tell the rule of names")
+	}
+}
+
+func TestFlagHelp(t *testing.T) {
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	BindFlags(fs)
+	usages := fs.FlagUsages()
+	for _, d := range allSettings() {
+		flag := fs.Lookup(d.flag())
+		if d.secret {
+			if flag != nil {
+				t.Errorf("the secret %s has a flag", d.name)
+			}
+			continue
+		}
+		if !strings.Contains(flag.Usage, d.allowed) || d.byDefault != "" && !strings.Contains(flag.Usage, "(default "+d.byDefault+")") {
+			t.Errorf("--%s: help %q lacks the default or what is allowed", flag.Name, flag.Usage)
+		}
+		if strings.Count(flag.Usage, "default") != 1 {
+			t.Errorf("--%s: help %q tells the default twice", flag.Name, flag.Usage)
+		}
+	}
+	for _, line := range strings.Split(usages, "\n") {
+		if strings.Count(line, "default") > 1 {
+			t.Errorf("help tells the default twice: %s", line)
+		}
+	}
+}
+
+func TestListFlagsGrow(t *testing.T) {
+	got, _, err := LoadSettings(flagsOf(t, "--redis-mode=cluster", "--redis-addresses=a:1, b:2", "--redis-addresses=[::1]:3"), nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a:1", "b:2", "[::1]:3"}; !reflect.DeepEqual(got.Redis.Addresses, want) {
+		t.Errorf("got %q, want %q", got.Redis.Addresses, want)
+	}
+}
+
+func TestBareBoolFlag(t *testing.T) {
+	got, _, err := LoadSettings(flagsOf(t, "--redis-tls-enabled", "--limits-watch=false"), nil, "")
+	if err != nil || !got.Redis.TLS.Enabled || got.Limits.Watch {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// TestForeignFlags holds that a command's own flag of a setting's name, and
+// one without settings' flags, are left alone.
+func TestForeignFlags(t *testing.T) {
+	fs := pflag.NewFlagSet("query", pflag.ContinueOnError)
+	fs.String("store", "", "something else")
+	if err := fs.Parse([]string{"--store=shop"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := LoadSettings(fs, nil, ""); err != nil || got.Store != "memory" {
+		t.Errorf("got %v, %v", got.Store, err)
+	}
+}
+
+// TestPprofOnLoopbackOnly: unasked it is on where only this machine can fetch
+// profiles, and off elsewhere without a word.
+func TestPprofOnLoopbackOnly(t *testing.T) {
+	for address, want := range map[string]bool{
+		"127.0.0.1:6070": true, "127.8.8.8:1": true, "[::1]:6070": true, "localhost:0": true,
+		":6070": false, "0.0.0.0:6070": false, "[::]:6070": false, "10.0.0.1:6070": false, "example.com:6070": false, "": false,
+	} {
+		got, warnings, err := LoadSettings(nil, []string{"RATELIMITD_ADMIN_ADDRESS=" + address}, "")
+		if err != nil || len(warnings) != 0 || got.Admin.Address != address || got.Admin.Pprof != want {
+			t.Errorf("%q: got %v, %q, %v; want pprof %v", address, got.Admin, warnings, err, want)
+		}
+	}
+	if got, _, err := LoadSettings(nil, []string{"RATELIMITD_ADMIN_PPROF=false"}, ""); err != nil || got.Admin.Pprof {
+		t.Errorf("off by wish: got %v, %v", got.Admin, err)
+	}
+}
+
+// TestValues holds what each kind takes, as it stands in a file.
+func TestValues(t *testing.T) {
+	for _, c := range []struct{ yaml, show string }{
+		{"memory: {max_keys: 2_000_000}", "memory.max_keys=2000000"},
+		{"drain_delay: 0", "drain_delay=0s"},
+		{"drain_delay: 10m", "drain_delay=10m"},
+		{"redis: {timeout: 1.5s}", "redis.timeout=1.5s"},
+		{"redis: {username: 007}", "redis.username=007"},
+		{"redis: {username: 'true'}", "redis.username=true"},
+		{"redis: {addresses: 'a:1'}", "redis.addresses=a:1"},
+		{"redis: {mode: cluster, addresses: 'a:1 , b:2'}", "redis.addresses=a:1,b:2"},
+		{"redis: {mode: cluster, addresses: [a:1, 'b:2']}", "redis.addresses=a:1,b:2"},
+		{"redis: {password: 12345}", "redis.password=***"},
+		{"redis:", "redis.mode=single"},
+		{"redis:\n  # all of it commented out\nstore: redis", "store=redis"},
+		{"# nothing", "store=memory"},
+		{"", "store=memory"},
+		{"http: {address: ''}", "http.address= "},
+		{"grpc: {address: '[::1]:0'}", "grpc.address=[::1]:0"},
+		{"x: &a redis\nstore: *a", ""}, // an anchor needs a setting of its own
+		{"log: {level: &l error}\nlimits: {path: *l}", "limits.path=error"},
+		{"{store: redis, redis: {prefix: 'a-b_c:~'}}", "redis.prefix=a-b_c:~"},
+	} {
+		got, _, err := LoadSettings(nil, nil, settingsIn(t, c.yaml))
+		if c.show == "" {
+			if err == nil {
+				t.Errorf("%q loads", c.yaml)
+			}
+			continue
+		}
+		if err != nil || !strings.Contains(got.String()+" ", c.show) {
+			t.Errorf("%q: got %v, %v; want %s", c.yaml, got, err, c.show)
+		}
+	}
+}
+
+// TestSecretsNeverShow sets a secret by each way that there is and looks for
+// it in all that can be printed.
+func TestSecretsNeverShow(t *testing.T) {
+	const secret = "hunter2"
+	fromFile := settingsIn(t, "redis: {password: "+secret+"}")
+	for name, load := range map[string]func() (Settings, []string, error){
+		"file": func() (Settings, []string, error) { return LoadSettings(nil, nil, fromFile) },
+		"variable": func() (Settings, []string, error) {
+			return LoadSettings(nil, []string{"RATELIMITD_REDIS_PASSWORD=" + secret}, "")
+		},
+	} {
+		s, _, err := load()
+		if err != nil || s.Redis.Password.Reveal() != secret {
+			t.Fatalf("%s: the password is not there: %v", name, err)
+		}
+		hidden := struct{ settings Settings }{s} // where fmt can't call methods
+		var out strings.Builder
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			for _, v := range []any{s, &s, s.Redis, s.Redis.Password, &s.Redis.Password, hidden, &hidden, []Secret{s.Redis.Password}} {
+				fmt.Fprintf(&out, verb+"\n", v)
+			}
+		}
+		asJSON, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asYAML, err := yaml.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(asJSON)
+		out.Write(asYAML)
+		for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+			slog.New(h).Info("start", "settings", s, "redis", s.Redis, "password", s.Redis.Password, "hidden", hidden)
+		}
+		if got := out.String(); strings.Contains(got, secret) || strings.Contains(got, fmt.Sprintf("%x", secret)) || !strings.Contains(got, redacted) {
+			t.Errorf("%s: the secret shows, or not even its stars:\n%s", name, got)
+		}
+	}
+
+	// Mistakes around a password: messages may tell where, never what.
+	for _, content := range []string{
+		"redis: {password: [hunter2]}",
+		"redis: {password: {hunter2: 1}}",
+		"redis: {password: !hunter2 x}",
+		"redis: {password: !x hunter2}",
+		"redis: {password: *hunter2}",
+		"redis:\n  password: *hunter2\n",
+		"redis: {password:hunter2}",
+		"redis: {password=hunter2: }",
+		"redis: password:hunter2",
+		"redis: password=hunter2",
+		"redis: [hunter2]",
+		"redis: hunter2",
+		"redis:\n  password: a\n  password: hunter2",
+		"redis:\n  pasword: hunter2",
+		"redis:\n  password hunter2",
+		"redis:\n  username: x\n  password hunter2\n",
+		"redis:\n  password: \"hunter2\n",
+		"redis:\n  password: 'hunter2' hunter2\n",
+		"redis:\n  password: @hunter2\n",
+		"redis:\n  password: %hunter2\n",
+		"redis:\n\tpassword: hunter2\n",
+		"redis: {addresses: ['redis://u:hunter2@host:6379']}",
+		"redis: {addresses: 'hunter2@host:6379'}",
+		"password: hunter2",
+		"store: 'redis://:hunter2@host'",
+		"--- {}\n--- hunter2",
+		"hunter2",
+	} {
+		_, warnings, err := LoadSettings(nil, nil, settingsIn(t, content))
+		if err == nil {
+			t.Errorf("%q loads", content)
+		} else if strings.Contains(err.Error()+strings.Join(warnings, ""), secret) {
+			t.Errorf("%q shows the secret: %v %q", content, err, warnings)
+		}
+	}
+	_, warnings, err := LoadSettings(nil, []string{"RATELIMITD_REDIS_PASWORD=" + secret, "RATELIMITD_REDIS_MODE=u:hunter2@x"}, "")
+	if text := fmt.Sprint(warnings, err); strings.Contains(text, secret) || len(warnings) != 1 || err == nil {
+		t.Errorf("variables: %s", text)
+	}
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	BindFlags(fs)
+	if err := fs.Parse([]string{"--redis-password=" + secret}); err == nil || strings.Contains(err.Error(), secret) {
+		t.Errorf("the flag that does not exist: %v", err)
+	}
+}

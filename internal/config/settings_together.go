@@ -1,0 +1,131 @@
+package config
+
+import (
+	"net"
+	"slices"
+	"strings"
+)
+
+// loopback reports whether only this machine can reach a listener at address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// resolvePprof turns profiles off where others could fetch them: they hold the
+// memory of the process, secrets included. Who asked for them is told so.
+func (l *settingsLoader) resolvePprof(s *Settings) {
+	if !s.Admin.Pprof || loopback(s.Admin.Address) {
+		return
+	}
+	s.Admin.Pprof = false
+	if s.Admin.Address == "" {
+		return
+	}
+	if where := l.where["admin.pprof"]; where != "" {
+		l.failf("%s: admin.pprof is true and admin.address %s is not loopback: profiles hold what is in memory, "+
+			"secrets too, and are served on loopback only; set admin.pprof to false or admin.address to 127.0.0.1:6070",
+			where, foundText(s.Admin.Address))
+	}
+}
+
+// settingsConflict is a wrong that several settings do together. It is
+// reported where the first of them that somebody set stands.
+type settingsConflict struct {
+	names []string
+	wrong bool
+	text  string
+}
+
+func (l *settingsLoader) checkTogether(s *Settings) {
+	conflicts := slices.Concat(
+		tlsConflicts("grpc.tls", s.GRPC.TLS),
+		tlsConflicts("http.tls", s.HTTP.TLS),
+		serverConflicts(s),
+	)
+	// The same settings may serve a run on the memory store, where all that
+	// redis.* says is idle: then it may be half done.
+	if s.Store == "redis" {
+		conflicts = append(conflicts, redisConflicts(s)...)
+		l.warnIdleTLS(s)
+	}
+	for _, c := range conflicts {
+		if c.wrong && l.good(c.names...) {
+			l.failf("%s: %s", l.whereFirst(c.names...), c.text)
+		}
+	}
+}
+
+func pairConflicts(section, cert, key string) []settingsConflict {
+	c, k := section+".cert", section+".key"
+	return []settingsConflict{
+		{[]string{c, k}, cert != "" && key == "", c + " is set and " + k + " is not; they come together"},
+		{[]string{k, c}, cert == "" && key != "", k + " is set and " + c + " is not; they come together"},
+	}
+}
+
+func tlsConflicts(section string, t ListenTLS) []settingsConflict {
+	ca := section + ".client_ca"
+	return append(pairConflicts(section, t.Cert, t.Key), settingsConflict{
+		[]string{ca, section + ".cert", section + ".key"},
+		t.ClientCA != "" && t.Cert == "" && t.Key == "",
+		ca + " is set and " + section + ".cert and " + section + ".key are not; without TLS there are no client certificates",
+	})
+}
+
+func serverConflicts(s *Settings) []settingsConflict {
+	return []settingsConflict{{
+		[]string{"grpc.tls.client_ca", "http.tls.client_ca", "http.address"},
+		s.GRPC.TLS.ClientCA != "" && s.HTTP.TLS.ClientCA == "" && s.HTTP.Address != "",
+		"grpc.tls.client_ca asks gRPC's clients for certificates, and HTTP on " + foundText(s.HTTP.Address) +
+			" would take the same requests from anyone; set http.tls.cert, http.tls.key and http.tls.client_ca too," +
+			" or http.address to empty",
+	}}
+}
+
+func redisConflicts(s *Settings) []settingsConflict {
+	r := &s.Redis
+	return append(pairConflicts("redis.tls", r.TLS.Cert, r.TLS.Key),
+		settingsConflict{
+			[]string{"redis.addresses", "redis.mode"},
+			r.Mode == "single" && len(r.Addresses) > 1,
+			"redis.addresses are several and redis.mode is single, which has one; is it cluster (or sentinel)?",
+		},
+		settingsConflict{
+			[]string{"redis.mode", "redis.sentinel_master"},
+			r.Mode == "sentinel" && r.SentinelMaster == "",
+			"redis.mode is sentinel and redis.sentinel_master is not set; it is the name that sentinel.conf gives the master",
+		},
+		settingsConflict{
+			[]string{"redis.database", "redis.mode"},
+			r.Mode == "cluster" && r.Database != 0,
+			"redis.database is not 0 and redis.mode is cluster, which has database 0 only",
+		},
+		settingsConflict{
+			[]string{"redis.password", "redis.password_file"},
+			r.Password.IsSet() && r.PasswordFile != "",
+			"redis.password and redis.password_file are both set; leave one empty",
+		},
+	)
+}
+
+// warnIdleTLS speaks up when somebody prepared TLS and forgot to turn it on:
+// the password would go over the wire in the clear.
+func (l *settingsLoader) warnIdleTLS(s *Settings) {
+	t := &s.Redis.TLS
+	if t.Enabled || !l.good("redis.tls.enabled") {
+		return
+	}
+	for _, f := range [][2]string{
+		{"redis.tls.ca", t.CA}, {"redis.tls.cert", t.Cert}, {"redis.tls.key", t.Key}, {"redis.tls.server_name", t.ServerName},
+	} {
+		if f[1] != "" {
+			l.warnf("%s: %s is set and redis.tls.enabled is false: Redis is spoken to without TLS", l.whereFirst(f[0]), f[0])
+			return
+		}
+	}
+}
