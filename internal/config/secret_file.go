@@ -1,0 +1,50 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// PasswordFile is the path of a file that holds a password and nothing else.
+type PasswordFile string
+
+// maxPasswordFile bounds what is read from it, in bytes.
+const maxPasswordFile = 64 << 10
+
+// Read returns the password that the file holds now, without the newline that
+// editors put at its end. It is cheap enough for each new connection, and that
+// is where it belongs: a rotated password then needs no restart.
+//
+// An empty file is an error and not an empty password: it may be on its way to
+// hold the next one.
+func (p PasswordFile) Read() (string, error) {
+	f, err := os.Open(string(p))
+	if err != nil {
+		return "", fmt.Errorf("read the password file: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	content, err := io.ReadAll(io.LimitReader(f, maxPasswordFile+1))
+	if err != nil {
+		return "", fmt.Errorf("read the password file: %w", err)
+	}
+	if len(content) > maxPasswordFile {
+		return "", fmt.Errorf("read the password file: %s has more than %d bytes", p, maxPasswordFile)
+	}
+	password := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
+	if password == "" {
+		return "", errors.New("read the password file: " + string(p) + " is empty")
+	}
+	return password, nil
+}
+
+// CurrentPassword returns the password to use for a connection that is made
+// now: from the file if there is one, else the fixed one, else "".
+func (r RedisSettings) CurrentPassword() (string, error) {
+	if r.PasswordFile != "" {
+		return PasswordFile(r.PasswordFile).Read()
+	}
+	return r.Password.Reveal(), nil
+}

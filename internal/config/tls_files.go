@@ -1,0 +1,159 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+)
+
+// CertFiles holds a certificate with its key, and the certificates that sign
+// the other side's, each read again when its files change. A half of it that
+// has no files is absent. Its methods may be called concurrently.
+type CertFiles struct {
+	pair *rereadFiles[*tls.Certificate]
+	ca   *rereadFiles[*x509.CertPool]
+}
+
+// NewCertFiles reads PEM files: a certificate chain and its key, both or
+// neither, and CA certificates or none. Unlike later, what is broken now is an
+// error.
+func NewCertFiles(cert, key, ca string, log *slog.Logger) (*CertFiles, error) {
+	if (cert == "") != (key == "") {
+		return nil, errors.New("a certificate and its key come together")
+	}
+	c := &CertFiles{}
+	var err error
+	if cert != "" {
+		if c.pair, err = newRereadFiles("certificate", log, parsePair, cert, key); err != nil {
+			return nil, fmt.Errorf("read certificate %s with key %s: %w", cert, key, err)
+		}
+	}
+	if ca != "" {
+		if c.ca, err = newRereadFiles("CA certificates", log, parsePool, ca); err != nil {
+			return nil, fmt.Errorf("read CA certificates %s: %w", ca, err)
+		}
+	}
+	return c, nil
+}
+
+func parsePair(contents [][]byte) (*tls.Certificate, error) {
+	pair, err := tls.X509KeyPair(contents[0], contents[1])
+	if err != nil {
+		return nil, err
+	}
+	return &pair, nil
+}
+
+func parsePool(contents [][]byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(contents[0]) {
+		return nil, errors.New("no certificate in PEM found")
+	}
+	return pool, nil
+}
+
+// GetCertificate is the callback of a server's tls.Config.
+func (c *CertFiles) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return c.pair.get(), nil
+}
+
+// GetClientCertificate is the callback of a client's tls.Config. Without a
+// certificate it shows none, which the server may or may not accept.
+func (c *CertFiles) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if c.pair == nil {
+		return &tls.Certificate{}, nil
+	}
+	return c.pair.get(), nil
+}
+
+// Roots returns the CA certificates in force, or nil, which means the
+// system's to a client.
+func (c *CertFiles) Roots() *x509.CertPool {
+	if c.ca == nil {
+		return nil
+	}
+	return c.ca.get()
+}
+
+// VerifyClient is the VerifyConnection callback of a server that requires
+// client certificates: the client's must be signed by the CA in force now.
+func (c *CertFiles) VerifyClient(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("the client sent no certificate")
+	}
+	options := x509.VerifyOptions{
+		Roots:         c.Roots(),
+		Intermediates: x509.NewCertPool(),
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, cert := range state.PeerCertificates[1:] {
+		options.Intermediates.AddCert(cert)
+	}
+	if _, err := state.PeerCertificates[0].Verify(options); err != nil {
+		return fmt.Errorf("verify the client's certificate: %w", err)
+	}
+	return nil
+}
+
+// ServerTLS returns what a listener needs, or nil where cert is empty. With
+// clientCA, client certificates are required. All files are read again when
+// they change. NextProtos is left to the caller.
+func ServerTLS(cert, key, clientCA string, log *slog.Logger) (*tls.Config, error) {
+	if cert == "" {
+		if key != "" || clientCA != "" {
+			return nil, errors.New("a key or a client CA needs a certificate")
+		}
+		return nil, nil
+	}
+	files, err := NewCertFiles(cert, key, clientCA, log)
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: files.GetCertificate}
+	if clientCA != "" {
+		// The library would verify against a pool that is fixed in the Config.
+		// A Config for each client (GetConfigForClient) could have a new pool,
+		// but not the NextProtos that gRPC and HTTP add to copies of this one.
+		// So a certificate is required here, and verified in the callback.
+		c.ClientAuth = tls.RequireAnyClientCert
+		c.VerifyConnection = files.VerifyClient
+		// A session keeps the certificate that it began with. A client that
+		// has a new one, after the CA was changed, must not be turned away
+		// for the old one in its session; connections here live long anyway.
+		c.SessionTicketsDisabled = true
+	}
+	return c, nil
+}
+
+// ClientTLS returns a function that makes the Config for one connection, from
+// the files as they are then; nil where TLS is off. serverName is the host, or
+// host:port, that is dialled; t.ServerName comes before it.
+func ClientTLS(t RedisTLS, log *slog.Logger) (func(serverName string) (*tls.Config, error), error) {
+	if !t.Enabled {
+		return nil, nil
+	}
+	files, err := NewCertFiles(t.Cert, t.Key, t.CA, log)
+	if err != nil {
+		return nil, err
+	}
+	return func(serverName string) (*tls.Config, error) {
+		if t.ServerName != "" {
+			serverName = t.ServerName
+		} else if host, _, err := net.SplitHostPort(serverName); err == nil {
+			serverName = host
+		}
+		if serverName == "" {
+			return nil, errors.New("TLS needs the name of the server; set redis.tls.server_name")
+		}
+		return &tls.Config{
+			MinVersion:           tls.VersionTLS12,
+			ServerName:           strings.TrimSuffix(serverName, "."),
+			RootCAs:              files.Roots(),
+			GetClientCertificate: files.GetClientCertificate,
+		}, nil
+	}, nil
+}
