@@ -21,9 +21,10 @@ const (
 )
 
 const (
-	// dialTimeout bounds one attempt to connect; a caller waits for it no
-	// longer than for anything else.
-	dialTimeout = 500 * time.Millisecond
+	// minDialTimeout bounds one attempt to connect where the timeout of a
+	// command does not allow for more. A caller waits for it no longer than
+	// for anything else, but the next one can use the connection.
+	minDialTimeout = 500 * time.Millisecond
 	// poolPerNode bounds the connections to one server.
 	poolPerNode = 64
 	// topologyEvery is how old the cluster's map may grow when nothing says
@@ -44,7 +45,8 @@ func client(o Options) (redis.UniversalClient, error) {
 		password, err := o.Password()
 		return o.Username, password, err
 	}
-	dialer := dialer(o.TLS)
+	dialTimeout := max(minDialTimeout, o.Timeout)
+	dialer := dialer(dialTimeout, o.TLS)
 	switch o.Mode {
 	case Single:
 		return redis.NewClient(&redis.Options{
@@ -108,8 +110,8 @@ func client(o Options) (redis.UniversalClient, error) {
 
 // dialer connects, with TLS where tlsFor is set. It asks for the configuration
 // each time, so that certificates can change under a running daemon.
-func dialer(tlsFor func(host string) (*tls.Config, error)) func(context.Context, string, string) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTimeout}
+func dialer(timeout time.Duration, tlsFor func(host string) (*tls.Config, error)) func(context.Context, string, string) (net.Conn, error) {
+	d := net.Dialer{Timeout: timeout}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := d.DialContext(ctx, network, addr)
 		if err != nil || tlsFor == nil {

@@ -2,14 +2,14 @@
 --
 -- Spans stay packed: only those at the two ends are looked at, so a long log
 -- costs little more than a short one. So they are checked as they are met:
--- deciding meets every span that charging will touch, and returns nothing when
--- one cannot be read.
+-- deciding meets every span that charging needs, and returns nothing when one
+-- cannot be read.
 
--- first, last and count of the span at this byte; nothing if it is no span.
+-- first, last and count of the span at this byte; nothing if there is none.
 local function span(s, at)
   if at > #s.spans then return end
   local first, last, count = unpack_doubles('<ddd', s.spans, at)
-  if first >= 0 and first <= last and last <= s.last and count >= 0 and count <= s.level then
+  if first >= 0 and first <= last and last <= s.last and count >= 0 and count <= MAX_LEVEL then
     return first, last, count
   end
 end
@@ -19,7 +19,7 @@ local function pack_span(first, last, count)
 end
 
 -- Where the oldest span begins that still counts, what counts in all, and the
--- key's now; nothing if a span cannot be read.
+-- key's now; nothing if the spans cannot be read.
 local function alive(l, s, clock)
   if clock >= s.expires then return #s.spans + 1, 0, clock end
   local now, count, oldest = max(clock, s.last), s.level, 1
@@ -38,8 +38,8 @@ local function newest_last(s)
   return last
 end
 
--- Where the span begins, from oldest on, with which n of the count are passed,
--- and its last moment; nothing if a span cannot be read.
+-- The last moment of the span with which n of the count are passed, from
+-- oldest on; nothing if there is none.
 local function pass(s, oldest, n)
   local _, last, there = span(s, oldest)
   while last and n > there do
@@ -47,13 +47,23 @@ local function pass(s, oldest, n)
     oldest = oldest + SPAN
     _, last, there = span(s, oldest)
   end
-  if last then return oldest, last end
+  return last
+end
+
+-- Whether all spans from oldest on can be read and sum up to count.
+local function is_sum(s, oldest, count)
+  for at = oldest, #s.spans, SPAN do
+    local first, _, n = span(s, at)
+    if not first then return false end
+    count = count - n
+  end
+  return count == 0
 end
 
 local function decide_sliding(l, s, clock, cost)
   local oldest, count, now = alive(l, s, clock)
-  if not oldest or count > 0 and not newest_last(s) then return end
-  if cost < 0 and count > 0 and not pass(s, oldest, min(count, -cost)) then return end
+  if not oldest or oldest <= #s.spans and not newest_last(s) then return end
+  if cost < 0 and not is_sum(s, oldest, count) then return end
   local remaining, retry, reset = max(0, l.capacity - count), 0, 0
   if count > 0 then
     reset = min(newest_last(s) + l.period, s.expires) - clock
@@ -62,17 +72,16 @@ local function decide_sliding(l, s, clock, cost)
   if claim > l.capacity then
     retry = NEVER
   elseif claim > remaining then
-    local _, last = pass(s, oldest, count + claim - l.capacity)
-    if not last then return end
-    retry = min(last + l.period, s.expires) - clock
+    local last = pass(s, oldest, count + claim - l.capacity)
+    retry = min(last and last + l.period or s.expires, s.expires) - clock
   end
   return remaining, retry, reset, 0, now
 end
 
 local function write_sliding(l, s, now, count)
-  if count == 0 then return clear(s) end
+  if count == 0 or s.spans == '' then return clear(s) end
   s.last, s.level = now, count
-  s.expires = newest_last(s) + l.period
+  s.expires = (newest_last(s) or now) + l.period
 end
 
 -- Takes n of count from the oldest hits.
@@ -114,12 +123,12 @@ end
 -- Takes cost from the very slot that the hit at that moment went into.
 local function give_back_sliding(l, s, clock, at, cost)
   local oldest, count, now = alive(l, s, clock)
-  if not oldest or count > 0 and not newest_last(s) then return end
+  if not oldest then return end
   for i = oldest, #s.spans, SPAN do
     local first, last, n = span(s, i)
     if not first then return end
     if at >= first and at <= last then
-      local given = min(cost, n)
+      local given = min(cost, n, count)
       local rest = given < n and pack_span(first, last, n - given) or ''
       s.spans = s.spans:sub(oldest, i - 1) .. rest .. s.spans:sub(i + SPAN)
       write_sliding(l, s, now, count - given)

@@ -1,0 +1,212 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+func TestTagsAreSpreadEvenly(t *testing.T) {
+	ctx := context.Background()
+	c := redis.NewClient(&redis.Options{Addr: redistest.Cluster(t)[0], Protocol: 2})
+	defer c.Close()
+	for _, n := range []int{1, 2, 3, 32, 100} {
+		for i, tag := range newTags(n) {
+			slot, err := c.ClusterKeySlot(ctx, "rl{"+tag+"}:x").Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := int64((2*i + 1) * clusterSlots / (2 * n)); slot != want {
+				t.Errorf("tag %d of %d, %q, has the slot %d, want %d", i, n, tag, slot, want)
+			}
+		}
+	}
+	seen := make(map[string]bool)
+	for _, tag := range newTags(clusterSlots) {
+		seen[tag] = true
+	}
+	if len(seen) != clusterSlots {
+		t.Errorf("%d tags of %d are distinct", len(seen), clusterSlots)
+	}
+}
+
+// The tags are part of the store's format: daemons of all versions that share
+// keys must place them alike.
+func TestTagsStay(t *testing.T) {
+	got := strings.Join(newTags(8), " ")
+	if want := "dlj 5j7 130 qsu ng4 7hq 31v 7ys"; got != want {
+		t.Errorf("the tags are %q, were %q", got, want)
+	}
+	if got := newTags(8).of([]byte("api|user=alice")); got != 0 {
+		t.Errorf("the place is in tag %d, was in 0", got)
+	}
+}
+
+func testGroup(l *bucket.Limit, user string, cost int64) *group {
+	subject := bucket.AppendSubject(nil, "test", []bucket.Entry{{Key: "user", Value: user}})
+	return &group{
+		mode:      take,
+		hits:      []bucket.Hit{{Limit: l, Key: l.AppendKey(nil, subject), Place: subject, Cost: cost}},
+		decisions: make([]bucket.Decision, 1),
+	}
+}
+
+// One call decides many groups, each on its own, in their order; one of which
+// the state cannot be read fails alone.
+func TestBatchOfGroups(t *testing.T) {
+	ctx := context.Background()
+	prefix := fmt.Sprintf("batch-%d", time.Now().UnixNano())
+	s, err := New(Options{Mode: Single, Addresses: []string{redistest.Single(t)}, Prefix: prefix, HashTags: 4, Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 3, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 0, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := testGroup(l, "bad", 1)
+	if err := s.client.Set(ctx, s.key(bad.hits[0]), "garbage", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	groups := []*group{
+		testGroup(none, "a", 1), testGroup(l, "a", 1), bad, testGroup(l, "b", 4),
+		testGroup(l, "a", 2), testGroup(l, "a", 1), testGroup(l, "a", -1), testGroup(l, "a", 1),
+	}
+	reply, err := s.call(ctx, newBatch(groups, s.key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := decode(reply, groups); err != nil {
+		t.Fatal(err)
+	}
+	if bad.err == nil {
+		t.Error("the unreadable state was decided")
+	}
+	want := []string{"never", "2", "", "never", "0", "denied", "1", "0"}
+	for i, g := range groups {
+		got := ""
+		switch d := g.decisions[0]; {
+		case g.err != nil:
+		case d.RetryAfter == bucket.Never:
+			got = "never"
+		case !d.Allowed():
+			got = "denied"
+		default:
+			got = fmt.Sprint(d.Remaining)
+		}
+		if got != want[i] {
+			t.Errorf("group %d got %q, want %q (%+v)", i, got, want[i], g.decisions[0])
+		}
+	}
+}
+
+func FuzzReply(f *testing.F) {
+	f.Add([]byte{1, 5, 0, 9, 0, 77}, uint8(1))
+	f.Add([]byte{255}, uint8(2))
+	f.Add([]byte{0, 0, 3, 3, 0, 1}, uint8(1))
+	f.Fuzz(func(t *testing.T, numbers []byte, shape uint8) {
+		var reply []any
+		for i, n := range numbers {
+			switch {
+			case n == 254 && i%3 == 0:
+				reply = append(reply, "text")
+			case n == 253:
+				reply = append(reply, nil)
+			default:
+				reply = append(reply, int64(int8(n)))
+			}
+		}
+		var groups []*group
+		for i := range int(shape % 4) {
+			n := int(shape>>(2*i)) % 3
+			groups = append(groups, &group{mode: mode(int(shape)+i) % 3, hits: make([]bucket.Hit, n), decisions: make([]bucket.Decision, n)})
+		}
+		if decode(reply, groups) != nil {
+			return
+		}
+		// What was accepted has a meaning for every group, and fits exactly.
+		used := 0
+		for _, g := range groups {
+			used++
+			if g.err != nil || g.mode == giveBack {
+				continue
+			}
+			used += decisionLen * len(g.hits)
+			for _, d := range g.decisions {
+				if d.Remaining < 0 || d.ResetAfter < 0 || d.RetryAfter < bucket.Never {
+					t.Errorf("%v gives %+v", reply, d)
+				}
+			}
+		}
+		if used != len(reply) {
+			t.Errorf("%d of %d numbers were used", used, len(reply))
+		}
+	})
+}
+
+// BenchmarkScript tells what a hit costs the server, at several sizes of a
+// batch.
+func BenchmarkScript(b *testing.B) {
+	ctx := context.Background()
+	server := redistest.Start(b)
+	s, err := New(Options{Mode: Single, Addresses: []string{server.Addr()}, Prefix: "bench", HashTags: 32, Timeout: 10 * time.Second})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	for _, a := range bucket.Algorithms() {
+		l, err := bucket.NewLimit(bucket.Spec{Algorithm: a, Requests: 1000, Period: time.Hour})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, size := range []int{1, 10, 50} {
+			b.Run(fmt.Sprintf("%s/batch=%d", a, size), func(b *testing.B) {
+				var groups []*group
+				for i := range size {
+					groups = append(groups, testGroup(l, fmt.Sprint(i), 1))
+				}
+				if err := s.client.ConfigResetStat(ctx).Err(); err != nil {
+					b.Fatal(err)
+				}
+				for b.Loop() {
+					reply, err := s.call(ctx, newBatch(groups, s.key))
+					if err != nil {
+						b.Fatal(err)
+					}
+					if err := decode(reply, groups); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(microsPerCall(b, s, "evalsha")/float64(size), "redis-us/hit")
+			})
+		}
+	}
+}
+
+// microsPerCall is what the server says that a command took it.
+func microsPerCall(b *testing.B, s *Store, command string) float64 {
+	info, err := s.client.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		var calls, micros float64
+		if n, _ := fmt.Sscanf(line, "cmdstat_"+command+":calls=%f,usec=%f", &calls, &micros); n == 2 {
+			return micros / calls
+		}
+	}
+	b.Fatalf("no %s was run", command)
+	return 0
+}

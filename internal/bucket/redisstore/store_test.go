@@ -1,0 +1,508 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+func TestBadOptions(t *testing.T) {
+	for _, tc := range []struct {
+		spoil func(*redisstore.Options)
+		want  string
+	}{
+		{func(o *redisstore.Options) { o.Mode = "ring" }, "neither single, sentinel nor cluster"},
+		{func(o *redisstore.Options) { o.Addresses = nil }, "no address"},
+		{func(o *redisstore.Options) { o.HashTags = 16385 }, "1 to 16384"},
+		{func(o *redisstore.Options) { o.Prefix = "a{b" }, "brace"},
+		{func(o *redisstore.Options) { o.Timeout = 0 }, "timeout"},
+	} {
+		o := options(redisstore.Single, "127.0.0.1:1")
+		tc.spoil(&o)
+		if _, err := redisstore.New(o); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("error %v, want one with %q", err, tc.want)
+		}
+	}
+}
+
+// Every key expires, never before its state has stopped to matter, and not
+// much later; what remembers nothing is no key at all.
+func TestEveryKeyExpires(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := redistest.Single(t)
+	c := client(t, addr)
+	const spare = 50 * time.Millisecond
+	for _, a := range bucket.Algorithms() {
+		for _, postpaid := range []bool{false, true} {
+			o := options(redisstore.Single, addr)
+			s := open(t, o)
+			check := func(step string, d bucket.Decision, wantKeys int) {
+				t.Helper()
+				keys := keysOf(t, c, o.Prefix)
+				if len(keys) != wantKeys {
+					t.Fatalf("%s, %s: keys %v, want %d", a, step, keys, wantKeys)
+				}
+				for key, ttl := range keys {
+					// The time that passed since the decision makes ttl
+					// smaller, so only the machine's slowness bounds it below.
+					if ttl <= 0 || ttl > d.ResetAfter+spare || ttl < d.ResetAfter-10*time.Second {
+						t.Errorf("%s, %s: %s lives for %s, its state matters for %s", a, step, key, ttl, d.ResetAfter)
+					}
+				}
+			}
+			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Hour, Postpaid: postpaid})
+			d := take(t, s, hit(l, "a", 5))[0]
+			check("the first charge", d, 1)
+			d = take(t, s, hit(l, "a", 7))[0]
+			check("a further charge", d, 1)
+			given := d
+			d = take(t, s, hit(l, "a", -2))[0]
+			check("a refund", d, 1)
+			if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "a", 7)}, []bucket.Decision{given}); err != nil {
+				t.Fatal(err)
+			}
+			check("a give-back", take(t, s, hit(l, "a", 0))[0], 1)
+			longer := newLimit(t, bucket.Spec{Algorithm: a, Requests: 70, Period: 2 * time.Hour, Postpaid: postpaid})
+			d = take(t, s, hit(longer, "a", 1))[0]
+			check("new numbers", d, 1)
+			shorter := newLimit(t, bucket.Spec{Algorithm: a, Requests: 90, Period: time.Minute, Postpaid: postpaid})
+			d = take(t, s, hit(shorter, "a", 1))[0]
+			check("shorter numbers", d, 1)
+			if postpaid {
+				d = take(t, s, hit(shorter, "a", 10000))[0]
+				check("far beyond the limit", d, 1)
+			}
+			take(t, s, hit(shorter, "a", -20000))
+			check("a refund to full", bucket.Decision{}, 0)
+			d = take(t, s, hit(l, "b", 3))[0]
+			if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "b", 3)}, []bucket.Decision{d}); err != nil {
+				t.Fatal(err)
+			}
+			if !a.IsBucket() {
+				check("a give-back of all", bucket.Decision{}, 0)
+			}
+		}
+	}
+}
+
+// A replica whose clock is 5 s behind becomes the master: nothing is given
+// away, and no key expires before its state is drained.
+func TestPromotedClockIsBehind(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Single(t)
+	c := client(t, addr)
+	for _, a := range bucket.Algorithms() {
+		o := options(redisstore.Single, addr)
+		now, err := c.Time(context.Background()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ahead := now.Add(5 * time.Second).UnixMicro()
+		o.Clock = func() int64 { return ahead }
+		old := open(t, o)
+		o.Clock = nil
+		promoted := open(t, o)
+		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: 4 * time.Second})
+		take(t, old, hit(l, "a", 9))
+		peek := take(t, promoted, hit(l, "a", 0))[0]
+		if peek.Remaining != 1 || peek.At < ahead && a != bucket.FixedWindow {
+			t.Errorf("%s: after the change of masters %+v", a, peek)
+		}
+		// Written by the new master, the key lives on its clock until the
+		// moment that the old one's clock had named, not for a time counted
+		// from there.
+		d := take(t, promoted, hit(l, "a", 1))[0]
+		if !d.Allowed() || d.Remaining != 0 {
+			t.Fatalf("%s: the last request: %+v", a, d)
+		}
+		for key, ttl := range keysOf(t, c, o.Prefix) {
+			if ttl < d.ResetAfter-4*time.Second || ttl > d.ResetAfter+50*time.Millisecond {
+				t.Errorf("%s: %s lives for %s, its state matters for %s", a, key, ttl, d.ResetAfter)
+			}
+		}
+		if d := take(t, promoted, hit(l, "a", 1))[0]; d.Allowed() {
+			t.Errorf("%s: one too many passed after the change of masters", a)
+		}
+	}
+}
+
+// A state that cannot be read fails its own request and no other; nothing of
+// that request is charged.
+func TestUnreadableState(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := redistest.Single(t)
+	c := client(t, addr)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, a := range bucket.Algorithms() {
+		o := options(redisstore.Single, addr)
+		s := open(t, o)
+		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Hour})
+		good := hit(l, "good", 1)
+		take(t, s, hit(l, "bad", 3), good)
+		var key, value string
+		for k := range keysOf(t, c, o.Prefix) {
+			if strings.Contains(k, "bad") {
+				key, value = k, c.Get(ctx, k).Val()
+			}
+		}
+		bad := []string{"", "x", "hello, world", value[:len(value)-1], value + "x", value[:len(value)-8], strings.Repeat("\xff", len(value))}
+		for range 300 {
+			b := []byte(value)
+			for range 1 + rng.IntN(3) {
+				b[rng.IntN(len(b))] = byte(rng.Uint32())
+			}
+			bad = append(bad, string(b))
+		}
+		for i, text := range bad {
+			if err := c.Set(ctx, key, text, time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
+			// Changed bytes may still be a state, and then it decides.
+			err := s.Take(ctx, []bucket.Hit{hit(l, "bad", 1), good}, make([]bucket.Decision, 2))
+			if i < 7 && (err == nil || !strings.Contains(err.Error(), "cannot be read")) {
+				t.Errorf("%s: %q gives the error %v", a, text, err)
+			} else if err != nil && !strings.Contains(err.Error(), "cannot be read") {
+				t.Errorf("%s: %q gives the error %v", a, text, err)
+			}
+			if err := s.Take(ctx, []bucket.Hit{good, hit(l, "bad", -1)}, make([]bucket.Decision, 2)); err != nil && !strings.Contains(err.Error(), "cannot be read") {
+				t.Errorf("%s: a refund with %q gives the error %v", a, text, err)
+			}
+			if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "bad", 1)}, []bucket.Decision{{At: time.Now().UnixMicro()}}); err != nil && !strings.Contains(err.Error(), "cannot be read") {
+				t.Errorf("%s: a give-back with %q gives the error %v", a, text, err)
+			}
+			take(t, s, hit(l, "good", -10))
+		}
+		if err := c.Set(ctx, key, "x", time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		before := take(t, s, hit(l, "good", 0))[0].Remaining
+		if err := s.Take(ctx, []bucket.Hit{good, hit(l, "bad", 1)}, make([]bucket.Decision, 2)); err == nil {
+			t.Errorf("%s: a group with an unreadable state was decided", a)
+		}
+		if after := take(t, s, hit(l, "good", 0))[0].Remaining; after != before {
+			t.Errorf("%s: a group that failed was charged: %d, then %d remain", a, before, after)
+		}
+	}
+}
+
+func TestScriptFlush(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	s := open(t, options(redisstore.Single, server.Addr()))
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 10, Period: 24 * time.Hour})
+	for want := int64(9); want >= 5; want-- {
+		if got := take(t, s, hit(l, "a", 1))[0].Remaining; got != want {
+			t.Fatalf("%d remain, want %d", got, want)
+		}
+		if err := client(t, server.Addr()).ScriptFlush(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A take whose answer did not come is not sent again: a server that stood
+// still has been asked once when it goes on.
+func TestTakeIsNeverRetried(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	o := options(redisstore.Single, server.Addr())
+	patient := open(t, o)
+	o.Timeout = 50 * time.Millisecond
+	s := open(t, o)
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.SlidingLog, Requests: 100, Period: time.Hour})
+	take(t, patient, hit(l, "a", 1))
+	eventually(t, "a first quick answer", func() bool {
+		return s.Take(ctx, []bucket.Hit{hit(l, "a", 0)}, make([]bucket.Decision, 1)) == nil
+	})
+	server.Pause()
+	const asked = 5
+	for range asked {
+		err := s.Take(ctx, []bucket.Hit{hit(l, "a", 1)}, make([]bucket.Decision, 1))
+		if err == nil {
+			t.Fatal("a server that stands still has answered")
+		}
+	}
+	server.Resume()
+	// Whatever was in the sockets is executed before a new command's answer
+	// at the latest when their connections are seen closed.
+	eventually(t, "no connection but ours", func() bool {
+		list, err := client(t, server.Addr()).ClientList(ctx).Result()
+		return err == nil && strings.Count(list, "cmd=evalsha") <= 1
+	})
+	if taken := 99 - take(t, patient, hit(l, "a", 0))[0].Remaining; taken > asked {
+		t.Errorf("%d takes were asked, %d were charged", asked, taken)
+	}
+}
+
+func TestWarnsOfEviction(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	s := open(t, options(redisstore.Single, server.Addr()))
+	if w := s.Warnings(ctx); len(w) > 0 {
+		t.Errorf("noeviction gives the warnings %q", w)
+	}
+	if err := client(t, server.Addr()).ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if w := s.Warnings(ctx); len(w) != 1 || !strings.Contains(w[0], `"allkeys-lru"`) || !strings.Contains(w[0], server.Addr()) {
+		t.Errorf("allkeys-lru gives the warnings %q", w)
+	}
+}
+
+func TestPasswordIsAskedAtEachConnection(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t, "--requirepass", "first-secret")
+	var password atomic.Value
+	password.Store("wrong-secret")
+	o := options(redisstore.Single, server.Addr())
+	o.Password = func() (string, error) { return password.Load().(string), nil }
+	s := open(t, o)
+	err := s.Ping(ctx)
+	if err == nil || strings.Contains(err.Error(), "secret") {
+		t.Fatalf("a wrong password gives the error %v", err)
+	}
+	password.Store("first-secret")
+	if err := s.Ping(ctx); err != nil {
+		t.Errorf("the right password, given later: %v", err)
+	}
+}
+
+// On a cluster the requests that name two keys of different slots race with
+// those that name one of them. Nothing is admitted beyond a limit, and what a
+// request that lost the race had taken is there again.
+func TestGroupsOverSlotsOfACluster(t *testing.T) {
+	t.Parallel()
+	o := options(redisstore.Cluster, redistest.Cluster(t)...)
+	stores := []*redisstore.Store{open(t, o), open(t, o), open(t, o)}
+	for _, a := range bucket.Algorithms() {
+		narrow := newLimit(t, bucket.Spec{Algorithm: a, Requests: 40, Period: 24 * time.Hour})
+		wide := newLimit(t, bucket.Spec{Algorithm: a, Requests: 900, Period: 24 * time.Hour})
+		var both, alone atomic.Int64
+		var wait sync.WaitGroup
+		for i := range 60 {
+			wait.Go(func() {
+				s := stores[i%len(stores)]
+				if i%2 == 0 {
+					if bucket.Allowed(take(t, s, hit(narrow, "n", 1), hit(wide, "w", 1))) {
+						both.Add(1)
+					}
+				} else if bucket.Allowed(take(t, s, hit(narrow, "n", 1))) {
+					alone.Add(1)
+				}
+			})
+		}
+		wait.Wait()
+		// Buckets refill a little while this runs, and a give-back to one
+		// returns a little less than was taken.
+		slack := int64(0)
+		if a.IsBucket() {
+			slack = 1
+		}
+		if n := both.Load() + alone.Load(); n > 40+slack || n < 30 {
+			t.Errorf("%s: %d admitted by a limit of 40", a, n)
+		}
+		left := take(t, stores[0], hit(wide, "w", 0))[0].Remaining
+		if want := 900 - both.Load(); left < want-slack || left > want+slack {
+			t.Errorf("%s: %d remain of 900 after %d were admitted", a, left, both.Load())
+		}
+	}
+}
+
+func TestDeniedGroupOverSlotsIsFree(t *testing.T) {
+	t.Parallel()
+	s := open(t, options(redisstore.Cluster, redistest.Cluster(t)...))
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 2, Period: 24 * time.Hour})
+	paid := newLimit(t, bucket.Spec{Name: "used", Algorithm: bucket.FixedWindow, Requests: 10, Period: 24 * time.Hour, Postpaid: true})
+	take(t, s, hit(l, "empty", 2))
+	group := []bucket.Hit{hit(paid, "p", 4), hit(l, "empty", 1), hit(l, "r", -1)}
+	for i := range 20 {
+		group = append(group, hit(l, fmt.Sprint(i), 1))
+	}
+	take(t, s, hit(l, "r", 1))
+	d := take(t, s, group...)
+	if bucket.Allowed(d) || d[1].Allowed() || !d[3].Allowed() || d[3].Remaining != 2 {
+		t.Fatalf("the group: %+v", d)
+	}
+	if d[0].Remaining != 6 {
+		t.Errorf("%d remain of the postpaid limit, which is charged all the same; want 6", d[0].Remaining)
+	}
+	for i := range 20 {
+		if p := take(t, s, hit(l, fmt.Sprint(i), 0))[0]; p.Remaining != 2 {
+			t.Errorf("key %d was charged by a denied group: %+v", i, p)
+		}
+	}
+	if p := take(t, s, hit(l, "r", 0))[0]; p.Remaining != 1 {
+		t.Errorf("a refund was made by a denied group: %+v", p)
+	}
+	// And the same with room is charged everywhere, once.
+	take(t, s, hit(l, "empty", -2))
+	if d := take(t, s, group...); !bucket.Allowed(d) || d[0].Remaining != 2 || d[2].Remaining != 2 || d[3].Remaining != 1 {
+		t.Errorf("the group with room: %+v", d)
+	}
+}
+
+// MOVED and ASK are followed while a slot is on the move and after; TRYAGAIN
+// is waited out. No charge is lost or made twice.
+func TestSlotOnTheMove(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	cluster := redistest.StartCluster(t, 0)
+	o := options(redisstore.Cluster, cluster.Addrs()...)
+	s := open(t, o)
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 100, Period: 24 * time.Hour})
+	second := newLimit(t, bucket.Spec{Name: "second", Algorithm: bucket.FixedWindow, Requests: 100, Period: 24 * time.Hour})
+	group := []bucket.Hit{hit(l, "a", 1), hit(second, "a", 1)}
+	take(t, s, group...)
+
+	var source *redis.Client
+	var keys []string
+	for _, m := range cluster.Masters {
+		c := client(t, m.Addr())
+		for key := range keysOf(t, c, o.Prefix) {
+			source = c
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) != 2 {
+		t.Fatalf("keys %q, want the two of the group on one node", keys)
+	}
+	slot := source.ClusterKeySlot(ctx, keys[0]).Val()
+	var target *redis.Client
+	for _, m := range cluster.Masters {
+		if m.Addr() != source.Options().Addr {
+			target = client(t, m.Addr())
+		}
+	}
+	id := func(c *redis.Client) string { return c.ClusterMyID(ctx).Val() }
+	do := func(c *redis.Client, args ...any) {
+		t.Helper()
+		if err := c.Do(ctx, args...).Err(); err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+	}
+	host, port, _ := strings.Cut(target.Options().Addr, ":")
+	do(target, "cluster", "setslot", slot, "importing", id(source))
+	do(source, "cluster", "setslot", slot, "migrating", id(target))
+
+	take(t, s, group...) // both keys are still at the source
+	do(source, "migrate", host, port, keys[0], 0, 5000)
+	// One key is here and one there: TRYAGAIN, until the second has moved.
+	moved := make(chan error, 1)
+	go func() {
+		time.Sleep(50 * time.Millisecond)
+		moved <- source.Do(ctx, "migrate", host, port, keys[1], 0, 5000).Err()
+	}()
+	take(t, s, group...)
+	if err := <-moved; err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, group...) // ASK: both keys are at the target, the slot is not
+	do(target, "cluster", "setslot", slot, "node", id(target))
+	do(source, "cluster", "setslot", slot, "node", id(target))
+	d := take(t, s, group...) // MOVED
+	if d[0].Remaining != 95 || d[1].Remaining != 95 {
+		t.Errorf("after 5 takes of 1 of 100: %+v", d)
+	}
+}
+
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	sentinels, master, replica := redistest.StartSentinel(t, "limits")
+	o := options(redisstore.Sentinel, sentinels...)
+	o.SentinelMaster = "limits"
+	s := open(t, o)
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 100, Period: 24 * time.Hour})
+	take(t, s, hit(l, "a", 60))
+	eventually(t, "the replica has the key", func() bool { return len(keysOf(t, client(t, replica.Addr()), o.Prefix)) == 1 })
+	master.Kill()
+	d := make([]bucket.Decision, 1)
+	eventually(t, "the replica was promoted", func() bool {
+		return s.Take(ctx, []bucket.Hit{hit(l, "a", 0)}, d) == nil
+	})
+	if d[0].Remaining != 40 {
+		t.Errorf("%d remain after the failover, want 40", d[0].Remaining)
+	}
+	// The promoted replica has no script yet on new connections; it decides.
+	if d := take(t, s, hit(l, "a", 41))[0]; d.Allowed() {
+		t.Errorf("more than remains was allowed: %+v", d)
+	}
+}
+
+func TestTakeEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, options(redisstore.Single, server.Addr()))
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Second})
+	take(t, s, hit(l, "a", 1))
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	defer cancel()
+	if err := s.Take(ctx, []bucket.Hit{hit(l, "a", 1)}, make([]bucket.Decision, 1)); err == nil {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Keys of hostile entries stay in the slot of their tag, whatever they hold.
+func TestHostileEntriesKeepTheirSlot(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	o := options(redisstore.Cluster, redistest.Cluster(t)...)
+	o.HashTags = 1
+	s := open(t, o)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: o.Addresses, Protocol: 2})
+	t.Cleanup(func() { c.Close() })
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 3, Period: 24 * time.Hour})
+	values := []string{"", "{", "}", "{}", "{a}", "}{", "\x00", "a|b=c", "#token_bucket", strings.Repeat("ä{", 2500), "\xff\xfe"}
+	for _, v := range values {
+		take(t, s, hit(l, v, 1))
+	}
+	keys := make(map[string]bool)
+	var mu sync.Mutex
+	if err := c.ForEachMaster(ctx, func(_ context.Context, m *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for key := range keysOf(t, m, o.Prefix) {
+			keys[key] = true
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(keys) != len(values) {
+		t.Errorf("%d values have %d keys", len(values), len(keys))
+	}
+	slots := make(map[int64]bool)
+	for key := range keys {
+		if len(key) > bucket.MaxKey+64 || bytes.ContainsAny([]byte(key), "\x00\n") {
+			t.Errorf("the key %q", key)
+		}
+		tag := key[strings.Index(key, "{")+1 : strings.Index(key, "}")]
+		if strings.Count(key, "{") != 1 || strings.Count(key, "}") != 1 || tag == "" {
+			t.Errorf("the key %q has other braces than its tag's", key)
+		}
+		slots[c.ClusterKeySlot(ctx, key).Val()] = true
+	}
+	if len(slots) != 1 {
+		t.Errorf("one hash tag, but several slots: %v", slots)
+	}
+}
