@@ -1,0 +1,135 @@
+package buckettest
+
+import (
+	"math/big"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// debt is the memory of a bucket: how many tokens were consumed and had not
+// been refilled at its last write, as an exact fraction.
+type debt struct {
+	known  numbers
+	tokens *big.Rat
+	// part is the smallest part of a token that the last write could tell.
+	part *big.Rat
+	// last is when that was, end when the debt is gone at that write's rate.
+	last, end int64
+}
+
+func newDebt(known numbers) *debt {
+	return &debt{known: known, tokens: new(big.Rat), part: new(big.Rat)}
+}
+
+func (m *debt) expires() int64 { return m.end }
+func (m *debt) empty() bool    { return m.tokens.Sign() == 0 }
+
+// fractions are the numbers of a bucket in tokens and quanta.
+type fractions struct {
+	// rate is how many tokens come back in a quantum.
+	rate *big.Rat
+	// part is the smallest part of a token that comes back in whole quanta.
+	part *big.Rat
+	// top is how high a debt can get.
+	top *big.Rat
+}
+
+// numbers spares working out the fractions of a limit each time.
+type numbers map[*bucket.Limit]fractions
+
+func (n numbers) of(l *bucket.Limit) fractions {
+	f, ok := n[l]
+	if !ok {
+		f.rate = big.NewRat(l.Requests*l.Quantum, l.Period.Microseconds())
+		f.part = new(big.Rat).SetFrac(big.NewInt(1), f.rate.Denom())
+		f.top = new(big.Rat).Mul(big.NewRat(l.MaxDebt, 1), f.part)
+		n[l] = f
+	}
+	return f
+}
+
+// tick is the quantum of the decision: the clock's, or that of the last write
+// if it is later. The last write lies at the end of the quantum that it fell
+// into, since its own quantum may have been a finer one.
+func (m *debt) tick(l *bucket.Limit, clock int64) int64 {
+	return max(clock/l.Quantum, m.lastTick(l))
+}
+
+func (m *debt) lastTick(l *bucket.Limit) int64 {
+	t := m.last / l.Quantum
+	if m.last%l.Quantum != 0 {
+		t++
+	}
+	return t
+}
+
+func (m *debt) now(l *bucket.Limit, clock int64) int64 { return m.tick(l, clock) * l.Quantum }
+
+// at is the debt when the clock stands at clock.
+func (m *debt) at(l *bucket.Limit, clock int64) *big.Rat {
+	owed := new(big.Rat).Set(m.tokens)
+	if m.part.Cmp(m.known.of(l).part) != 0 {
+		owed.SetInt(ceil(owed))
+	}
+	if top := m.known.of(l).top; owed.Cmp(top) > 0 {
+		owed.Set(top)
+	}
+	ticks := big.NewRat(m.tick(l, clock)-m.lastTick(l), 1)
+	owed.Sub(owed, ticks.Mul(ticks, m.known.of(l).rate))
+	if owed.Sign() < 0 {
+		owed.SetInt64(0)
+	}
+	return owed
+}
+
+func (m *debt) used(l *bucket.Limit, clock int64) int64 { return ceil(m.at(l, clock)).Int64() }
+
+func (m *debt) fallsTo(l *bucket.Limit, clock, goal int64) int64 {
+	excess := m.at(l, clock)
+	excess.Sub(excess, big.NewRat(goal, 1))
+	return (m.tick(l, clock) + ceil(excess.Quo(excess, m.known.of(l).rate)).Int64()) * l.Quantum
+}
+
+func (m *debt) charge(l *bucket.Limit, clock, cost int64) bool {
+	return m.change(l, clock, big.NewRat(cost, 1))
+}
+
+func (m *debt) giveBack(l *bucket.Limit, clock, at, cost int64) bool {
+	refilled := big.NewRat(max(0, m.tick(l, clock)-at/l.Quantum), 1)
+	refilled.Mul(refilled, m.known.of(l).rate)
+	left := big.NewRat(cost, 1)
+	if top := m.known.of(l).top; left.Cmp(top) > 0 {
+		left.Set(top) // it took no more
+	}
+	left.Sub(left, refilled)
+	if left.Sign() <= 0 {
+		return false
+	}
+	return m.change(l, clock, left.Neg(left))
+}
+
+// change writes the debt of now, with tokens more or less.
+func (m *debt) change(l *bucket.Limit, clock int64, tokens *big.Rat) bool {
+	before := m.at(l, clock)
+	after := new(big.Rat).Add(before, tokens)
+	if after.Sign() < 0 {
+		after.SetInt64(0)
+	}
+	if top := m.known.of(l).top; after.Cmp(top) > 0 {
+		after.Set(top)
+	}
+	if before.Sign() == 0 && after.Sign() == 0 {
+		return false
+	}
+	now := m.now(l, clock)
+	ticks := ceil(new(big.Rat).Quo(after, m.known.of(l).rate)).Int64()
+	*m = debt{known: m.known, tokens: after, part: m.known.of(l).part, last: now, end: now + ticks*l.Quantum}
+	return true
+}
+
+// ceil rounds up.
+func ceil(r *big.Rat) *big.Int {
+	n := new(big.Int).Add(r.Num(), r.Denom())
+	n.Sub(n, big.NewInt(1))
+	return n.Div(n, r.Denom()) // Euclidean: the denominator is positive
+}

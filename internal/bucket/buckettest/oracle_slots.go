@@ -1,0 +1,120 @@
+package buckettest
+
+import (
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// slots is the memory of a sliding window or log: what was admitted, when, in
+// the order of time. A log is a window whose slots last a microsecond.
+type slots struct {
+	list      []slot
+	last, end int64
+}
+
+// slot holds the hits from first to last.
+type slot struct{ first, last, n int64 }
+
+// mostSlots is how many stamps a log has at most.
+const mostSlots = 1000
+
+// slotLength is how long a slot gathers hits.
+func slotLength(l *bucket.Limit) int64 {
+	if l.Algorithm == bucket.SlidingLog {
+		return 1
+	}
+	sub := l.SubWindows
+	if sub == 0 {
+		sub = bucket.DefaultSubWindows
+	}
+	return (l.Period.Microseconds() + sub - 1) / sub
+}
+
+func (m *slots) expires() int64 { return m.end }
+func (m *slots) empty() bool    { return len(m.list) == 0 }
+
+func (m *slots) now(_ *bucket.Limit, clock int64) int64 { return max(clock, m.last) }
+
+// living are the slots whose last hit is not yet a period old.
+func (m *slots) living(l *bucket.Limit, clock int64) []slot {
+	var living []slot
+	for _, s := range m.list {
+		if m.now(l, clock)-s.last < l.Period.Microseconds() {
+			living = append(living, s)
+		}
+	}
+	return living
+}
+
+func (m *slots) used(l *bucket.Limit, clock int64) int64 { return sum(m.living(l, clock)) }
+
+func sum(list []slot) (n int64) {
+	for _, s := range list {
+		n += s.n
+	}
+	return n
+}
+
+// fallsTo: the slots die one after the other.
+func (m *slots) fallsTo(l *bucket.Limit, clock, goal int64) int64 {
+	living := m.living(l, clock)
+	for {
+		dead := living[0]
+		living = living[1:]
+		if sum(living) <= goal {
+			return dead.last + l.Period.Microseconds()
+		}
+	}
+}
+
+func (m *slots) charge(l *bucket.Limit, clock, cost int64) bool {
+	list, now := m.living(l, clock), m.now(l, clock)
+	if cost < 0 {
+		return m.write(l, now, list, oldest(list, -cost))
+	}
+	cost = min(cost, highest-sum(list))
+	newest := len(list) - 1
+	gathers := newest >= 0 && now < list[newest].first+slotLength(l)
+	if gathers || len(list) == mostSlots || cost == 0 {
+		list[newest].last = now
+		list[newest].n += cost
+	} else {
+		list = append(list, slot{first: now, last: now, n: cost})
+	}
+	return m.write(l, now, list, true)
+}
+
+// oldest takes n out of the list, from its oldest hits on.
+func oldest(list []slot, n int64) (changed bool) {
+	for i := range list {
+		took := min(n, list[i].n)
+		list[i].n -= took
+		n -= took
+		changed = changed || took > 0
+	}
+	return changed
+}
+
+func (m *slots) giveBack(l *bucket.Limit, clock, at, cost int64) bool {
+	list, now := m.living(l, clock), m.now(l, clock)
+	for i, s := range list {
+		if s.first <= at && at <= s.last {
+			return m.write(l, now, list, oldest(list[i:i+1], cost))
+		}
+	}
+	return false
+}
+
+// write keeps what is left of list, if it changed.
+func (m *slots) write(l *bucket.Limit, now int64, list []slot, changed bool) bool {
+	if !changed {
+		return false
+	}
+	list = slices.DeleteFunc(list, func(s slot) bool { return s.n == 0 })
+	*m = slots{list: list, last: now}
+	if len(list) > 0 {
+		m.end = list[len(list)-1].last + l.Period.Microseconds()
+	}
+	return true
+}

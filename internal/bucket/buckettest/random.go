@@ -1,0 +1,287 @@
+package buckettest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Choices is where a trace's accidents come from: chance, or a fuzzer's bytes.
+type Choices interface {
+	// Pick returns a number from 0 to n-1.
+	Pick(n int64) int64
+	// More reports whether there is more to come.
+	More() bool
+}
+
+// Chance chooses at random, and stops after some ops.
+func Chance(seed uint64, ops int) Choices {
+	return &chance{rand.New(rand.NewPCG(seed, 0)), ops}
+}
+
+type chance struct {
+	*rand.Rand
+	ops int
+}
+
+func (c *chance) Pick(n int64) int64 { return c.Int64N(n) }
+func (c *chance) More() bool         { c.ops--; return c.ops >= 0 }
+
+// Bytes lets a fuzzer choose. Where its bytes end, everything is 0.
+func Bytes(b []byte) Choices { return &bytesChoices{b} }
+
+type bytesChoices struct{ left []byte }
+
+func (c *bytesChoices) More() bool { return len(c.left) > 0 }
+
+func (c *bytesChoices) Pick(n int64) int64 {
+	var v uint64
+	for m := n - 1; m > 0 && len(c.left) > 0; m >>= 8 {
+		v = v<<8 | uint64(c.left[0])
+		c.left = c.left[1:]
+	}
+	return int64(v % uint64(n))
+}
+
+// Options of a random trace.
+type Options struct {
+	// Domain keeps the trace's keys apart from those of others.
+	Domain string
+	// Algorithms are those to choose from; all if empty.
+	Algorithms []bucket.Algorithm
+	// OnePlace puts all keys into one place.
+	OnePlace bool
+}
+
+// maxOps bounds a trace, whatever a fuzzer wants.
+const maxOps = 100
+
+// latest is where the clock stops, near the year 2096.
+const latest = int64(4e15)
+
+// RandomTrace makes up a trace and lets the oracle decide it.
+func RandomTrace(c Choices, opt Options) *Trace {
+	if len(opt.Algorithms) == 0 {
+		opt.Algorithms = bucket.Algorithms()
+	}
+	g := &generator{Choices: c, oracle: NewOracle(), trace: &Trace{}, algorithms: opt.Algorithms}
+	g.clock = [...]int64{1_790_000_000_000_000, 1_790_000_000_000_001, 86_399_999_999, 1}[g.Pick(4)]
+	g.makeLanes(opt)
+	for g.More() && len(g.trace.Ops) < maxOps {
+		g.step()
+	}
+	// In the end, look at everything that should have been left alone.
+	for i := range g.lanes {
+		g.add(Op{GivesBack: -1, Hits: []bucket.Hit{g.lanes[i].hit(0)}})
+	}
+	return g.trace
+}
+
+type generator struct {
+	Choices
+	oracle     *Oracle
+	trace      *Trace
+	algorithms []bucket.Algorithm
+	clock      int64
+	lanes      []lane
+	givenBack  map[int]bool
+}
+
+// lane is a limit on a subject. Its numbers change over time.
+type lane struct {
+	subject, place []byte
+	limit, before  *bucket.Limit
+	last           bucket.Decision // what it said most recently
+}
+
+func (l *lane) hit(cost int64) bucket.Hit {
+	return bucket.Hit{Limit: l.limit, Key: l.limit.AppendKey(nil, l.subject), Place: l.place, Cost: cost}
+}
+
+// makeLanes makes one to four limits on one to three subjects.
+func (g *generator) makeLanes(opt Options) {
+	n := 1 + g.Pick(4)
+	subjects := 1 + g.Pick(min(n, 3))
+	for i := range n {
+		entries := []bucket.Entry{{Key: "k", Value: fmt.Sprint(i % subjects)}}
+		l := lane{subject: bucket.AppendSubject(nil, opt.Domain, entries)}
+		l.place = l.subject
+		if opt.OnePlace {
+			l.place = []byte(opt.Domain)
+		}
+		l.limit = g.limit(g.algorithms[g.Pick(int64(len(g.algorithms)))], fmt.Sprint("l", i))
+		l.before = l.limit
+		g.lanes = append(g.lanes, l)
+	}
+	g.givenBack = map[int]bool{}
+}
+
+// limit makes up numbers, mostly small ones, some at the bounds.
+func (g *generator) limit(a bucket.Algorithm, name string) *bucket.Limit {
+	s := bucket.Spec{Name: name, Algorithm: a, Postpaid: g.Pick(4) == 0}
+	switch g.Pick(8) {
+	case 0: // anything
+		s.Requests = 1 + g.Pick(bucket.MaxRequests)
+		s.Period = time.Duration(1+g.Pick(bucket.MaxPeriod.Milliseconds())) * time.Millisecond
+		s.Burst = 1 + g.Pick(bucket.MaxRequests)
+	case 1: // the bounds
+		s.Requests = pick[int64](g, 1, 1000, 1<<20, bucket.MaxRequests-1, bucket.MaxRequests)
+		s.Period = pick(g, bucket.MinPeriod, 3*time.Millisecond, time.Second, 366*24*time.Hour-time.Millisecond,
+			365*24*time.Hour, 366*24*time.Hour-time.Second, 366*24*time.Hour-time.Minute, bucket.MaxPeriod)
+		s.Burst = pick[int64](g, 0, 1, 1<<20, bucket.MaxRequests)
+	default:
+		s.Requests = 1 + g.Pick(12)
+		s.Period = pick[time.Duration](g, 1, 2, 7, 10, 60, 90, 1000) * pick(g, time.Millisecond, time.Second, time.Minute)
+		s.Burst = g.Pick(20)
+	}
+	if g.Pick(30) == 0 {
+		s.Requests, s.Burst = 0, 0
+	}
+	if a == bucket.SlidingLog {
+		s.Requests = min(s.Requests, bucket.MaxLogRequests)
+	}
+	if a == bucket.SlidingWindow {
+		s.SubWindows = pick[int64](g, 0, 1, 2, 3, 7, bucket.MaxSubWindows)
+	}
+	if !a.IsBucket() {
+		s.Burst = 0
+	} else if s.Requests > 0 {
+		refill := float64(bucket.MaxPeriod) / float64(s.Period) * float64(s.Requests)
+		s.Burst = min(s.Burst, int64(math.Min(refill, bucket.MaxRequests)))
+	}
+	for _, whole := range []time.Duration{time.Millisecond, time.Second, time.Minute} {
+		s.Period = max(whole, s.Period.Truncate(whole))
+		if l, err := bucket.NewLimit(s); err == nil {
+			return l
+		}
+	}
+	s.Requests, s.Period, s.Burst = 10, time.Minute, 0
+	l, err := bucket.NewLimit(s)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+func pick[T any](c Choices, from ...T) T { return from[c.Pick(int64(len(from)))] }
+
+// step moves the clock and adds a take, or a give-back of an earlier one.
+func (g *generator) step() {
+	l := &g.lanes[g.Pick(int64(len(g.lanes)))]
+	if g.Pick(8) == 0 {
+		g.reload(l)
+	}
+	g.moveClock(l)
+	if g.Pick(8) == 0 && g.giveBack() {
+		return
+	}
+	var op Op
+	op.GivesBack = -1
+	for range 1 + max(0, g.Pick(6)-2) {
+		op.Hits = append(op.Hits, l.hit(g.cost(l)))
+		l = &g.lanes[g.Pick(int64(len(g.lanes)))]
+	}
+	g.add(op)
+}
+
+// reload gives a limit new numbers, or those it had before.
+func (g *generator) reload(l *lane) {
+	if g.Pick(3) == 0 {
+		l.limit, l.before = l.before, l.limit
+		return
+	}
+	l.limit, l.before = g.limit(l.limit.Algorithm, l.limit.Name), l.limit
+}
+
+func (g *generator) add(op Op) {
+	op.Clock = g.clock
+	g.trace.Ops = append(g.trace.Ops, op)
+	i := len(g.trace.Ops) - 1
+	g.trace.ask(g.oracle, i)
+	for h, d := range g.trace.Ops[i].Want {
+		for j := range g.lanes {
+			if l := &g.lanes[j]; l.limit == op.Hits[h].Limit {
+				l.last = d
+			}
+		}
+	}
+}
+
+// giveBack gives back a recent take, allowed or not, for the first time.
+func (g *generator) giveBack() bool {
+	i := len(g.trace.Ops) - 1 - int(g.Pick(4))
+	if i < 0 || g.trace.Ops[i].GivesBack >= 0 || g.givenBack[i] {
+		return false
+	}
+	g.givenBack[i] = true
+	g.add(Op{GivesBack: i, Hits: g.trace.Ops[i].Hits})
+	return true
+}
+
+// cost makes up a cost, often one that just fits or just does not.
+func (g *generator) cost(l *lane) int64 {
+	switch g.Pick(12) {
+	case 0:
+		return 0
+	case 1:
+		return l.limit.Capacity
+	case 2:
+		return l.limit.Capacity + 1
+	case 3:
+		return l.last.Remaining
+	case 4:
+		return l.last.Remaining + 1
+	case 5:
+		return -1 - g.Pick(3)
+	case 6:
+		return -1 - g.Pick(l.limit.Capacity+2)
+	case 7:
+		return 1 + g.Pick(l.limit.Capacity+2)
+	case 8:
+		return pick[int64](g, math.MaxInt64, math.MinInt64, bucket.MaxCost, -bucket.MaxCost, bucket.MaxCost-1, 1<<51, 1<<32)
+	default:
+		return 1 + g.Pick(3)
+	}
+}
+
+// moveClock moves the clock to where something might happen to l. Sometimes it
+// goes back, as on a promoted replica, but never to before a moment at which
+// something expired: whether a store still has that is its own affair.
+func (g *generator) moveClock(l *lane) {
+	was := g.clock
+	period := l.limit.Period.Microseconds()
+	switch g.Pick(14) {
+	case 0, 1:
+	case 2:
+		g.clock++
+	case 3:
+		g.clock += g.Pick(10_000)
+	case 4, 5:
+		if l.last.RetryAfter > 0 {
+			g.clock += l.last.RetryAfter.Microseconds() - g.Pick(2)
+		}
+	case 6:
+		g.clock += l.last.ResetAfter.Microseconds() - g.Pick(2)
+	case 7: // the border of the epoch's windows
+		g.clock += period - g.clock%period - g.Pick(2)
+	case 8:
+		g.clock += period - g.Pick(2)
+	case 9:
+		g.clock += period/(1+g.Pick(20)) + g.Pick(2)
+	case 10:
+		g.clock += pick(g, l.limit.Quantum, 1e3, 1e6, 60e6) + g.Pick(3) - 1
+	case 11:
+		g.clock -= g.Pick(5_000_000)
+	case 12:
+		g.clock -= 1 + g.Pick(3)
+	case 13:
+		g.clock += pick(g, 10*period, bucket.MaxPeriod.Microseconds(), g.Pick(2*period))
+	}
+	if g.clock > latest {
+		g.clock = was
+	}
+	g.clock = max(g.clock, min(was, max(1, g.oracle.lastVoid(was))))
+}

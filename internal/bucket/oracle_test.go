@@ -1,0 +1,102 @@
+package bucket_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
+)
+
+// steps is the plainest store: a map of states and the steps on them.
+type steps struct {
+	mu     sync.Mutex
+	clock  func() int64
+	states map[string]*bucket.State
+}
+
+func newSteps(clock func() int64) *steps {
+	return &steps{clock: clock, states: map[string]*bucket.State{}}
+}
+
+func (s *steps) state(key []byte) *bucket.State {
+	if s.states[string(key)] == nil {
+		s.states[string(key)] = new(bucket.State)
+	}
+	return s.states[string(key)]
+}
+
+func (s *steps) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clock := s.clock()
+	merged, of := bucket.Merge(nil, nil, hits)
+	decided := make([]bucket.Decision, len(merged))
+	for i, h := range merged {
+		decided[i] = h.Limit.Decide(s.state(h.Key), clock, h.Cost)
+	}
+	granted := bucket.Allowed(decided)
+	for i, h := range merged {
+		if granted || h.Limit.ChargedAnyway(h.Cost) {
+			decided[i] = h.Limit.Charge(s.state(h.Key), clock, h.Cost, decided[i])
+		}
+	}
+	for i := range hits {
+		decisions[i] = decided[of[i]]
+	}
+	return nil
+}
+
+func (s *steps) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clock := s.clock()
+	granted := bucket.Allowed(decisions)
+	merged, of := bucket.Merge(nil, nil, hits)
+	done := make([]bool, len(merged))
+	for i := range hits {
+		h := merged[of[i]]
+		if !done[of[i]] && (granted || h.Limit.ChargedAnyway(h.Cost)) {
+			h.Limit.GiveBack(s.state(h.Key), clock, decisions[i].At, h.Cost)
+		}
+		done[of[i]] = true
+	}
+	return nil
+}
+
+func (s *steps) Ping(context.Context) error { return nil }
+func (s *steps) Close() error               { return nil }
+
+// openSteps returns the steps as a store, with the setter of its clock.
+func openSteps() (bucket.Store, func(int64)) {
+	var now int64
+	return newSteps(func() int64 { return now }), func(clock int64) { now = clock }
+}
+
+// TestOracle holds the steps against the oracle.
+func TestOracle(t *testing.T) {
+	const traces, workers = 50_000, 4
+	for w := range workers {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			for seed := w; seed < traces; seed += workers {
+				checkTrace(t, buckettest.Chance(uint64(seed), 12))
+			}
+		})
+	}
+}
+
+func checkTrace(t *testing.T, c buckettest.Choices, a ...bucket.Algorithm) {
+	trace := buckettest.RandomTrace(c, buckettest.Options{Domain: "d", Algorithms: a})
+	err := trace.Run(openSteps())
+	if m, ok := err.(*buckettest.Mismatch); ok {
+		err = m.Shrink(openSteps)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
