@@ -189,9 +189,17 @@ func (g *generator) step() {
 
 // reload gives a limit new numbers, or those it had before.
 func (g *generator) reload(l *lane) {
-	if g.Pick(3) == 0 {
+	switch g.Pick(3) {
+	case 0:
 		l.limit, l.before = l.before, l.limit
 		return
+	case 1: // another rate in the same period, which may have the same unit
+		s := l.limit.Spec
+		s.Requests = min(s.Requests+g.Pick(3), bucket.MaxLogRequests)
+		if changed, err := bucket.NewLimit(s); err == nil {
+			l.limit, l.before = changed, l.limit
+			return
+		}
 	}
 	l.limit, l.before = g.limit(l.limit.Algorithm, l.limit.Name), l.limit
 }

@@ -97,7 +97,7 @@ func (tr *Trace) without(i int) []*Trace {
 		}
 		rest = append(rest, op)
 	}
-	shorter = append(shorter, newTrace(rest))
+	shorter = append(shorter, NewTrace(rest))
 	if i < len(tr.Ops) && tr.Ops[i].GivesBack < 0 && len(tr.Ops[i].Hits) > 1 {
 		for h := range tr.Ops[i].Hits {
 			ops := slices.Clone(tr.Ops)
@@ -107,14 +107,14 @@ func (tr *Trace) without(i int) []*Trace {
 					ops[j].Hits = hits
 				}
 			}
-			shorter = append(shorter, newTrace(ops))
+			shorter = append(shorter, NewTrace(ops))
 		}
 	}
 	return shorter
 }
 
-// newTrace asks the oracle what the ops must decide.
-func newTrace(ops []Op) *Trace {
+// NewTrace asks the oracle what each of the ops must decide.
+func NewTrace(ops []Op) *Trace {
 	o := NewOracle()
 	tr := &Trace{Ops: ops}
 	for i := range ops {

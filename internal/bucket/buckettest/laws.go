@@ -1,0 +1,354 @@
+package buckettest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// runLaws tests what holds at any time, on limits that do not refill.
+func runLaws(t *testing.T, h Harness) {
+	for _, law := range []struct {
+		name string
+		test func(*testing.T, Harness)
+	}{
+		{"a denial is free", denialIsFree},
+		{"postpaid is charged whatever the group gets", postpaidInADeniedGroup},
+		{"a peek over its limit denies the group", peekDenies},
+		{"a refund applies if its group does", refundInAGroup},
+		{"equal keys merge", equalKeysMerge},
+		{"a denied take gives nothing back", deniedGivesNothingBack},
+		{"costs have bounds", costsHaveBounds},
+		{"limits on one subject are apart", limitsAreApart},
+		{"hostile values are apart", hostileValues},
+		{"keys are not kept", keysAreNotKept},
+		{"large groups", largeGroups},
+		{"no hits", noHits},
+		{"a cancelled caller", cancelledCaller},
+		{"ping", func(t *testing.T, h Harness) {
+			if err := h.Open(t, nil).Ping(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}},
+	} {
+		t.Run(law.name, func(t *testing.T) { law.test(t, h) })
+	}
+}
+
+// eachAlgorithm returns a hit of cost on a still limit of each algorithm, all
+// on subjects of their own.
+func eachAlgorithm(t *testing.T, requests, cost int64) []bucket.Hit {
+	var hits []bucket.Hit
+	for _, a := range bucket.Algorithms() {
+		hits = append(hits, hit(stillLimit(t, a, requests), a.String(), cost))
+	}
+	return hits
+}
+
+func denialIsFree(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	hits := eachAlgorithm(t, 10, 3)
+	last := hit(stillLimit(t, bucket.TokenBucket, 2), "last", 3)
+	take(t, s, hits...) // so that there is something to spoil
+	for denier := range len(hits) + 1 {
+		group := append(append([]bucket.Hit{}, hits[:denier]...), last)
+		group = append(group, hits[denier:]...)
+		d := take(t, s, group...)
+		if bucket.Allowed(d) || d[denier].Allowed() {
+			t.Fatalf("3 of 2 were allowed: %v", d)
+		}
+		for i := range group {
+			if i != denier && (!d[i].Allowed() || d[i].Remaining != 7) {
+				t.Errorf("%s: %+v in a group that another denied, want allowed with 7 remaining", group[i].Key, d[i])
+			}
+		}
+	}
+	for _, h := range hits {
+		wantRemaining(t, s, h, 7)
+	}
+	wantRemaining(t, s, last, 2)
+}
+
+func postpaidInADeniedGroup(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	for _, a := range bucket.Algorithms() {
+		spec := bucket.Spec{Name: "post", Algorithm: a, Requests: 10, Period: still, Postpaid: true}
+		post := hit(newLimit(t, spec), a.String(), 4)
+		normal := hit(stillLimit(t, a, 3), a.String(), 1)
+		full := hit(stillLimit(t, a, 3), a.String()+" full", 3)
+		take(t, s, full)
+
+		d := take(t, s, post, normal, full)
+		if bucket.Allowed(d) || !d[0].Allowed() || d[0].Remaining != 6 || d[1].Remaining != 3 {
+			t.Errorf("%s: got %+v, want a denied group in which 4 of 10 were charged, and the 3 not", a, d)
+		}
+		wantRemaining(t, s, post, 6)
+		wantRemaining(t, s, normal, 3)
+
+		post.Cost = 100
+		if d := take(t, s, post); !bucket.Allowed(d) || d[0].Remaining != 0 {
+			t.Errorf("%s: got %+v, want to be charged beyond the limit", a, d)
+		}
+		if d := take(t, s, post); bucket.Allowed(d) || d[0].RetryAfter == bucket.Never {
+			t.Errorf("%s: got %+v, want to be denied for a while", a, d)
+		}
+	}
+}
+
+func peekDenies(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	full := hit(stillLimit(t, bucket.FixedWindow, 2), "full", 2)
+	other := hit(stillLimit(t, bucket.TokenBucket, 2), "other", 1)
+	take(t, s, full)
+	full.Cost = 0
+	if d := take(t, s, full, other); bucket.Allowed(d) || d[0].Allowed() || !d[1].Allowed() {
+		t.Errorf("got %+v, want the first denied", d)
+	}
+	wantRemaining(t, s, other, 2)
+}
+
+func refundInAGroup(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	refunds := eachAlgorithm(t, 10, -2)
+	for _, h := range refunds {
+		h.Cost = 5
+		take(t, s, h)
+	}
+	other := hit(stillLimit(t, bucket.TokenBucket, 2), "other", 3)
+	if d := take(t, s, append(refunds, other)...); bucket.Allowed(d) || !bucket.Allowed(d[:len(refunds)]) {
+		t.Errorf("got %+v, want only the last denied", d)
+	}
+	for _, h := range refunds {
+		wantRemaining(t, s, h, 5)
+	}
+	other.Cost = 2
+	if d := take(t, s, append(refunds, other)...); !bucket.Allowed(d) || d[0].Remaining != 7 {
+		t.Errorf("got %+v, want 7 remaining of the first", d)
+	}
+	for _, h := range refunds {
+		wantRemaining(t, s, h, 7)
+		h.Cost = -100
+		take(t, s, h)
+		wantRemaining(t, s, h, 10)
+	}
+}
+
+func equalKeysMerge(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	for _, h := range eachAlgorithm(t, 10, 2) {
+		other := h
+		other.Cost = 3
+		between := hit(stillLimit(t, bucket.TokenBucket, 10), string(h.Key)+" between", 1)
+		for i, want := range []struct {
+			allowed   bool
+			remaining int64
+		}{{true, 5}, {true, 0}, {false, 0}} {
+			d := take(t, s, h, between, other)
+			if d[0].Allowed() != want.allowed || d[0].Remaining != want.remaining || d[0] != d[2] {
+				t.Errorf("%s: take %d: got %+v and %+v, want both allowed %v with %d remaining", h.Key, i, d[0], d[2], want.allowed, want.remaining)
+			}
+		}
+		wantRemaining(t, s, between, 8)
+		h.Cost, other.Cost = 1, -1 // a peek
+		if d := take(t, s, h, other); bucket.Allowed(d) {
+			t.Errorf("%s: got %+v for 1 and -1, want a denied peek", h.Key, d)
+		}
+	}
+}
+
+func deniedGivesNothingBack(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	hits := eachAlgorithm(t, 10, 3)
+	before := take(t, s, hits...)
+	last := hit(stillLimit(t, bucket.TokenBucket, 2), "last", 3)
+	group := append(hits[:len(hits):len(hits)], last)
+	denied := take(t, s, group...)
+	giveBack(t, s, group, denied)
+	for _, h := range hits {
+		wantRemaining(t, s, h, 7)
+	}
+	giveBack(t, s, hits, before)
+	for _, h := range hits {
+		wantRemaining(t, s, h, 10)
+	}
+	for _, cost := range []int64{0, -3} { // nor does what took nothing
+		for i := range hits {
+			hits[i].Cost = 3
+		}
+		take(t, s, hits...)
+		for i := range hits {
+			hits[i].Cost = cost
+		}
+		after := take(t, s, hits...)
+		giveBack(t, s, hits, after)
+		for i, h := range hits {
+			wantRemaining(t, s, h, after[i].Remaining)
+			h.Cost = -10
+			take(t, s, h)
+		}
+	}
+}
+
+func costsHaveBounds(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	const most = int64(^uint64(0) >> 1)
+	for _, h := range eachAlgorithm(t, 10, most) {
+		if d := take(t, s, h, h, h); bucket.Allowed(d) || d[0].RetryAfter != bucket.Never {
+			t.Errorf("%s: got %+v for 3 x %d, want never", h.Key, d, most)
+		}
+		h.Cost = 10
+		take(t, s, h)
+		h.Cost = -most - 1
+		if d := take(t, s, h, h); !bucket.Allowed(d) || d[0].Remaining != 10 {
+			t.Errorf("%s: got %+v for a refund of 2 x %d, want all of it back", h.Key, d, most)
+		}
+	}
+}
+
+func limitsAreApart(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	var hits []bucket.Hit
+	for _, a := range bucket.Algorithms() {
+		for _, name := range []string{"", "a", "b", a.String(), "a#b", ":a"} {
+			l := newLimit(t, bucket.Spec{Name: name, Algorithm: a, Requests: 1, Period: still})
+			hits = append(hits, hit(l, "one", 1))
+		}
+	}
+	exhaustEach(t, s, hits)
+}
+
+// hostileSubjects are subjects that a careless encoding would mix up, or that
+// would break out of a key.
+func hostileSubjects() [][]bucket.Entry {
+	subjects := [][]bucket.Entry{
+		{},
+		{{Key: "", Value: ""}},
+		{{Key: "", Value: ""}, {Key: "", Value: ""}},
+		{{Key: "a", Value: "b"}, {Key: "c", Value: "d"}},
+		{{Key: "a", Value: "b|c=d"}},
+		{{Key: "a=b|c", Value: "d"}},
+		{{Key: "a", Value: "b"}, {Key: "c=d", Value: ""}},
+		{{Key: "a=b", Value: ""}},
+		{{Key: "a", Value: "=b"}},
+		{{Key: "a%3Db", Value: ""}},
+		{{Key: "a", Value: "b%7Cc=d"}},
+		{{Key: "a_b", Value: "c"}},
+		{{Key: "a", Value: "b_c"}},
+		{{Key: "a", Value: "b_c_d"}},
+	}
+	long := strings.Repeat("x", 5000)
+	for _, v := range []string{
+		"{", "}", "{}", "{tag}", "}{", "#", "#token_bucket", "#fixed_window:l", "~", "%", "%7B", "%7b", "|", "||", "=", ":",
+		"\x00", "\x00\x00", "\r\n", "\n", "\x1b[31m", "\x7f", "\xff\xfe", "é", "e\u0301", " ", "  ", "*", "'", "\"", "$1", "KEYS[1]",
+		long, long + "x", "y" + long, long[:2500] + "y" + long[2500:], strings.Repeat("{", 5000), strings.Repeat("\x00", 5000),
+	} {
+		subjects = append(subjects, []bucket.Entry{{Key: "k", Value: v}}, []bucket.Entry{{Key: v, Value: "k"}})
+	}
+	return subjects
+}
+
+func hostileValues(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	for _, a := range []bucket.Algorithm{bucket.TokenBucket, bucket.SlidingWindow} {
+		l := stillLimit(t, a, 1)
+		var hits []bucket.Hit
+		for _, domain := range []string{"", "d", "d|a=b", "{d}"} {
+			for _, entries := range hostileSubjects() {
+				hits = append(hits, hitOn(l, domain, entries, 1))
+			}
+		}
+		exhaustEach(t, s, hits)
+	}
+}
+
+// exhaustEach takes the only request of each hit: no key may share a state.
+func exhaustEach(t *testing.T, s bucket.Store, hits []bucket.Hit) {
+	t.Helper()
+	for i, h := range hits {
+		if d := take(t, s, h); !bucket.Allowed(d) {
+			t.Errorf("hit %d, %q, shares a key with another", i, h.Key)
+		}
+	}
+	for i, h := range hits {
+		if d := take(t, s, h); bucket.Allowed(d) {
+			t.Errorf("hit %d, %q, was allowed twice", i, h.Key)
+		}
+	}
+}
+
+func keysAreNotKept(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	first := hit(stillLimit(t, bucket.TokenBucket, 1), "first", 1)
+	second := hit(first.Limit, "other", 1)
+	shared := first
+	shared.Key, shared.Place = append([]byte{}, first.Key...), append([]byte{}, first.Place...)
+	take(t, s, shared)
+	copy(shared.Key, second.Key)
+	copy(shared.Place, second.Place)
+	if d := take(t, s, second); !bucket.Allowed(d) {
+		t.Error("a key that nobody used was denied: the store kept a caller's slice")
+	}
+	if d := take(t, s, first); bucket.Allowed(d) {
+		t.Error("a key was forgotten: the store kept a caller's slice")
+	}
+}
+
+func largeGroups(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	var hits []bucket.Hit
+	for i := range 200 {
+		a := bucket.Algorithms()[i%len(bucket.Algorithms())]
+		hits = append(hits, hit(stillLimit(t, a, 2), fmt.Sprint(i), 1))
+	}
+	for i, want := range []bool{true, true, false} {
+		if d := take(t, s, hits...); bucket.Allowed(d) != want {
+			t.Errorf("take %d of 200 hits: allowed %v", i, !want)
+		}
+	}
+}
+
+func noHits(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	if err := s.Take(context.Background(), nil, nil); err != nil {
+		t.Errorf("Take: %v", err)
+	}
+	if err := s.GiveBack(context.Background(), nil, nil); err != nil {
+		t.Errorf("GiveBack: %v", err)
+	}
+}
+
+// cancelledCaller: a caller that has gone gets an error or a decision, soon,
+// and breaks nothing for others.
+func cancelledCaller(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	x := hit(stillLimit(t, bucket.TokenBucket, 3), "x", 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+
+	done := make(chan error, 1)
+	decisions := make([]bucket.Decision, 1)
+	go func() { done <- s.Take(ctx, []bucket.Hit{x}, decisions) }()
+	guard, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	select {
+	case err := <-done:
+		if err == nil && (!decisions[0].Allowed() || decisions[0].Remaining != 2) {
+			t.Errorf("got %+v without an error, want a decision", decisions[0])
+		}
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Logf("the error does not say that the caller cancelled: %v", err)
+		}
+	case <-guard.Done():
+		t.Fatal("Take hangs")
+	}
+	if left := remaining(t, s, x); left < 2 {
+		t.Errorf("%d remain after one take", left)
+	}
+	if d := take(t, s, x); !bucket.Allowed(d) {
+		t.Error("another caller was denied")
+	}
+}

@@ -1,0 +1,388 @@
+package buckettest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// scenario is a short story with every time written out, for a person to
+// check. It starts at a full hour; times count from there.
+type scenario struct {
+	name string
+	// limits that take turns on one key: rules before and after a reload.
+	limits []bucket.Spec
+	lines  []line
+}
+
+// line is one request of a scenario, and its decision.
+type line struct {
+	at        time.Duration
+	cost      int64
+	remaining int64
+	retry     time.Duration
+	reset     time.Duration
+	wait      time.Duration
+	limit     int // which of the scenario's limits
+	back      int // not a take: gives back that line's
+}
+
+// ok is an allowed hit: at which time, its cost, what remains after it, and
+// when all is back.
+func ok(at time.Duration, cost, remaining int64, reset time.Duration) line {
+	return line{at: at, cost: cost, remaining: remaining, reset: reset, back: -1}
+}
+
+// no is a denied hit.
+func no(at time.Duration, cost, remaining int64, retry, reset time.Duration) line {
+	return line{at: at, cost: cost, remaining: remaining, retry: retry, reset: reset, back: -1}
+}
+
+// back gives back what the take of another line got.
+func back(at time.Duration, of int) line { return line{at: at, back: of} }
+
+func (l line) waits(d time.Duration) line { l.wait = d; return l }
+func (l line) by(limit int) line          { l.limit = limit; return l }
+
+const (
+	us  = time.Microsecond
+	s   = time.Second
+	mn  = time.Minute
+	hr  = time.Hour
+	nvr = bucket.Never
+)
+
+// fullHour is 2027-01-15 08:00:00 UTC.
+const fullHour = int64(1_800_000_000_000_000)
+
+func perMinute(a bucket.Algorithm, requests, burst int64) bucket.Spec {
+	return bucket.Spec{Algorithm: a, Requests: requests, Period: mn, Burst: burst}
+}
+
+func runScenarios(t *testing.T, h Harness) {
+	for _, sc := range scenarios {
+		t.Run(sc.name, func(t *testing.T) {
+			store, setClock := openAt(t, h)
+			sc.run(t, store, setClock)
+		})
+	}
+}
+
+func (sc *scenario) run(t *testing.T, store bucket.Store, setClock func(int64)) {
+	var limits []*bucket.Limit
+	for _, spec := range sc.limits {
+		limits = append(limits, newLimit(t, spec))
+	}
+	got := make([][]bucket.Decision, len(sc.lines))
+	for i, l := range sc.lines {
+		setClock(fullHour + l.at.Microseconds())
+		if l.back >= 0 {
+			of := sc.lines[l.back]
+			giveBack(t, store, []bucket.Hit{hit(limits[of.limit], sc.name, of.cost)}, got[l.back])
+			continue
+		}
+		got[i] = take(t, store, hit(limits[l.limit], sc.name, l.cost))
+		d := got[i][0]
+		if d.Remaining != l.remaining || d.RetryAfter != l.retry || d.ResetAfter != l.reset || d.Wait != l.wait {
+			t.Errorf("line %d, at %v, cost %d:\n got remaining %d, retry %v, reset %v, wait %v\nwant remaining %d, retry %v, reset %v, wait %v",
+				i, l.at, l.cost, d.Remaining, d.RetryAfter, d.ResetAfter, d.Wait, l.remaining, l.retry, l.reset, l.wait)
+		}
+	}
+}
+
+var scenarios = []scenario{
+	{
+		// A token comes back every 6 seconds, a full bucket takes 2 minutes.
+		name:   "token_bucket",
+		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
+		lines: []line{
+			ok(0, 0, 20, 0),
+			ok(0, 1, 19, 6*s),
+			ok(0, 19, 0, 120*s),
+			no(0, 1, 0, 6*s, 120*s),
+			no(0, 0, 0, 6*s, 120*s),
+			no(6*s-us, 1, 0, us, 114*s+us),
+			ok(6*s, 1, 0, 120*s),
+			no(18*s, 3, 2, 6*s, 108*s),
+			no(18*s, 20, 2, 108*s, 108*s),
+			ok(24*s, 3, 0, 120*s),
+			no(24*s, 21, 0, nvr, 120*s),
+			ok(24*s, -5, 5, 90*s),
+			ok(24*s, -100, 20, 0),
+			ok(24*s, 0, 20, 0),
+			no(24*s, 21, 20, nvr, 0),
+		},
+	},
+	{
+		// A third of a second is no whole microsecond: waits round up, and
+		// the fraction is not lost.
+		name:   "gcra",
+		limits: []bucket.Spec{{Algorithm: bucket.GCRA, Requests: 3, Period: s, Burst: 2}},
+		lines: []line{
+			ok(0, 2, 0, 666_667*us),
+			no(333_333*us, 1, 0, us, 333_334*us),
+			ok(333_334*us, 1, 0, 666_666*us),
+			no(333_334*us, 1, 0, 333_333*us, 666_666*us),
+			ok(666_667*us, 1, 0, 666_667*us),
+			no(1000_000*us-us, 1, 0, us, 333_335*us),
+			ok(1000_000*us, 1, 0, 666_667*us),
+		},
+	},
+	{
+		// Even spacing: each hit waits until the ones before it have drained.
+		name:   "leaky_bucket",
+		limits: []bucket.Spec{perMinute(bucket.LeakyBucket, 10, 3)},
+		lines: []line{
+			ok(0, 1, 2, 6*s).waits(0),
+			ok(0, 1, 1, 12*s).waits(6 * s),
+			ok(0, 1, 0, 18*s).waits(12 * s),
+			no(0, 1, 0, 6*s, 18*s).waits(18 * s),
+			ok(7*s, 1, 0, 17*s).waits(11 * s),
+			ok(7*s, -3, 3, 0).waits(17 * s),
+			ok(7*s, 0, 3, 0),
+		},
+	},
+	{
+		name:   "fixed_window",
+		limits: []bucket.Spec{perMinute(bucket.FixedWindow, 3, 0)},
+		lines: []line{
+			ok(50*s, 0, 3, 0),
+			ok(50*s, 1, 2, 10*s),
+			ok(51*s, 2, 0, 9*s),
+			no(51*s, 1, 0, 9*s, 9*s),
+			no(60*s-us, 0, 0, us, us),
+			ok(60*s, 3, 0, 60*s),
+			no(61*s, 1, 0, 59*s, 59*s),
+			no(61*s, 4, 0, nvr, 59*s),
+			ok(61*s, -1, 1, 59*s),
+			no(61*s, 2, 1, 59*s, 59*s),
+			ok(61*s, -9, 3, 0),
+			ok(200*s, 1, 2, 40*s),
+		},
+	},
+	{
+		// Slots of 10 seconds from their first hit.
+		name:   "sliding_window",
+		limits: []bucket.Spec{{Algorithm: bucket.SlidingWindow, Requests: 4, Period: mn, SubWindows: 6}},
+		lines: []line{
+			ok(0, 1, 3, 60*s),
+			ok(10*s-us, 1, 2, 60*s), // the same slot: it now counts until 70s-1us
+			ok(10*s, 1, 1, 60*s),
+			ok(59*s, 1, 0, 60*s),
+			no(59*s, 1, 0, 11*s-us, 60*s),
+			no(59*s, 3, 0, 11*s, 60*s),
+			no(70*s-2*us, 1, 0, us, 49*s+2*us),
+			ok(70*s-us, 1, 1, 60*s),
+			ok(70*s, 0, 2, 60*s-us),
+			ok(70*s, -1, 3, 60*s-us), // from the hit at 59s
+			ok(70*s, 3, 0, 60*s),
+			no(129*s, 4, 0, 1*s, 1*s), // all of the newest slot dies at once
+			ok(130*s, 4, 0, 60*s),
+			no(130*s, 5, 0, nvr, 60*s),
+		},
+	},
+	{
+		name:   "sliding_log",
+		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0)},
+		lines: []line{
+			ok(0, 1, 2, 60*s),
+			ok(20*s, 1, 1, 60*s),
+			ok(30*s, 1, 0, 60*s),
+			no(30*s, 1, 0, 30*s, 60*s),
+			no(30*s, 2, 0, 50*s, 60*s),
+			no(60*s-us, 1, 0, us, 30*s+us),
+			ok(60*s, 1, 0, 60*s),
+			no(60*s, 4, 0, nvr, 60*s),
+			ok(60*s, -1, 1, 60*s), // the hit at 20s
+			no(60*s, 2, 1, 30*s, 60*s),
+			ok(90*s, 2, 0, 60*s),
+		},
+	},
+	{
+		name:   "requests 0 deny always",
+		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 0, 0), perMinute(bucket.FixedWindow, 0, 0)},
+		lines: []line{
+			no(0, 1, 0, nvr, 0),
+			no(0, 0, 0, nvr, 0),
+			ok(0, -1, 0, 0),
+			no(hr, 1, 0, nvr, 0),
+			no(0, 1, 0, nvr, 0).by(1),
+			ok(0, -1, 0, 0).by(1),
+		},
+	},
+	{
+		name:   "a postpaid bucket goes into debt",
+		limits: []bucket.Spec{{Algorithm: bucket.TokenBucket, Requests: 10, Period: mn, Burst: 10, Postpaid: true}},
+		lines: []line{
+			ok(0, 0, 10, 0),
+			ok(0, 25, 0, 150*s),
+			no(0, 0, 0, 96*s, 150*s),  // 16 tokens until one is there
+			no(0, 2, 0, 108*s, 162*s), // denied, and charged
+			no(96*s, 0, 0, 12*s, 66*s),
+			ok(108*s, 0, 1, 54*s),
+		},
+	},
+	{
+		name:   "a postpaid window is charged in full",
+		limits: []bucket.Spec{{Algorithm: bucket.FixedWindow, Requests: 3, Period: mn, Postpaid: true}},
+		lines: []line{
+			ok(50*s, 2, 1, 10*s),
+			ok(50*s, 2, 0, 10*s),
+			no(50*s, 0, 0, 10*s, 10*s),
+			ok(50*s, -1, 0, 10*s),
+			no(50*s, 0, 0, 10*s, 10*s),
+			ok(50*s, -1, 1, 10*s),
+			ok(60*s, 1, 2, 60*s),
+		},
+	},
+	{
+		name:   "a postpaid log remembers each charge for a period",
+		limits: []bucket.Spec{{Algorithm: bucket.SlidingLog, Requests: 3, Period: mn, Postpaid: true}},
+		lines: []line{
+			ok(0, 5, 0, 60*s),
+			no(10*s, 1, 0, 50*s, 60*s),
+			ok(60*s, 0, 2, 10*s),
+		},
+	},
+	{
+		name:   "a bucket gives back what was not refilled since",
+		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
+		lines: []line{
+			ok(0, 5, 15, 30*s),
+			ok(0, 5, 10, 60*s),
+			back(12*s, 0),
+			ok(12*s, 0, 15, 30*s),
+			back(30*s, 1), // its 5 have come back by themselves
+			ok(30*s, 0, 18, 12*s),
+		},
+	},
+	{
+		name:   "a fixed window gives back into itself only",
+		limits: []bucket.Spec{perMinute(bucket.FixedWindow, 5, 0)},
+		lines: []line{
+			ok(50*s, 2, 3, 10*s),
+			ok(55*s, 2, 1, 5*s),
+			back(56*s, 0),
+			ok(56*s, 0, 3, 4*s),
+			ok(60*s, 3, 2, 60*s),
+			back(61*s, 1),
+			ok(61*s, 0, 2, 59*s),
+			back(62*s, 4),
+			ok(62*s, 0, 5, 0),
+		},
+	},
+	{
+		name:   "a log gives back the very stamp",
+		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 5, 0)},
+		lines: []line{
+			ok(0, 2, 3, 60*s),
+			ok(10*s, 2, 1, 60*s),
+			back(20*s, 1),
+			ok(20*s, 0, 3, 40*s), // the first stamp's last 40s
+			back(60*s, 0),
+			ok(60*s, 0, 5, 0),
+		},
+	},
+	{
+		name:   "a sliding window gives back from the slot",
+		limits: []bucket.Spec{{Algorithm: bucket.SlidingWindow, Requests: 9, Period: mn, SubWindows: 6}},
+		lines: []line{
+			ok(0, 2, 7, 60*s),
+			ok(5*s, 3, 4, 60*s),
+			ok(10*s, 4, 0, 60*s),
+			back(20*s, 0),
+			ok(20*s, 0, 2, 50*s),
+			ok(65*s, 0, 5, 5*s),
+			back(70*s, 2),
+			ok(70*s, 0, 9, 0),
+		},
+	},
+	{
+		name:   "a bucket's clock does not run backwards",
+		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
+		lines: []line{
+			ok(10*s, 20, 0, 120*s),
+			no(5*s, 1, 0, 11*s, 125*s),
+			no(16*s-us, 1, 0, us, 114*s+us),
+			ok(16*s, 1, 0, 120*s),
+		},
+	},
+	{
+		name:   "a fixed window's clock does not run backwards",
+		limits: []bucket.Spec{perMinute(bucket.FixedWindow, 3, 0)},
+		lines: []line{
+			ok(61*s, 2, 1, 59*s),
+			ok(58*s, 1, 0, 62*s), // not into the window before
+			no(58*s, 1, 0, 62*s, 62*s),
+			ok(120*s, 1, 2, 60*s),
+		},
+	},
+	{
+		name:   "a log's clock does not run backwards",
+		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0)},
+		lines: []line{
+			ok(10*s, 2, 1, 60*s),
+			ok(5*s, 1, 0, 65*s), // counts as of 10s
+			no(69*s, 1, 0, 1*s, 1*s),
+			ok(70*s, 3, 0, 60*s),
+		},
+	},
+	{
+		name: "a bucket's debt carries over to other numbers",
+		// 6 seconds a token, then a minute a token.
+		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20), perMinute(bucket.TokenBucket, 1, 5)},
+		lines: []line{
+			ok(0, 2, 18, 12*s),
+			ok(3*s, 1, 17, 15*s),       // owes 2.5
+			ok(3*s, 0, 2, 15*s).by(1),  // whole tokens: 3 of 5
+			ok(3*s, 2, 0, 300*s).by(1), // owes 5, at the new rate
+			no(33*s, 1, 0, 30*s, 270*s).by(1),
+			ok(63*s, 1, 0, 300*s).by(1),
+			ok(63*s, 10, 5, 90*s).by(0),      // owes 5 and 10: whole tokens are whole tokens
+			no(63*s, 1, 0, 90*s, 90*s).by(1), // 11 minutes by its own numbers, but the old ones forget it then
+			no(153*s-us, 1, 0, us, us).by(1),
+			ok(153*s, 1, 4, 60*s).by(1),
+		},
+	},
+	{
+		name: "a fixed window's count carries over while its window lasts",
+		limits: []bucket.Spec{
+			perMinute(bucket.FixedWindow, 5, 0),
+			{Algorithm: bucket.FixedWindow, Requests: 5, Period: s},
+			{Algorithm: bucket.FixedWindow, Requests: 10, Period: hr},
+		},
+		lines: []line{
+			ok(10*s, 5, 0, 50*s),
+			no(20*s, 1, 0, 40*s, 40*s).by(1),
+			ok(60*s, 1, 4, 1*s).by(1),
+			ok(60*s, 4, 0, 60*s).by(0),
+			ok(70*s, 1, 4, 3530*s).by(2),
+		},
+	},
+	{
+		name: "a sliding window's slots are judged by the new period",
+		limits: []bucket.Spec{
+			perMinute(bucket.SlidingWindow, 3, 0),
+			{Algorithm: bucket.SlidingWindow, Requests: 3, Period: 30 * s},
+			{Algorithm: bucket.SlidingWindow, Requests: 3, Period: hr},
+		},
+		lines: []line{
+			ok(0, 3, 0, 60*s),
+			no(29*s, 1, 0, 1*s, 1*s).by(1),
+			no(30*s, 1, 0, 30*s, 30*s).by(0), // nothing was written: they are still there
+			ok(30*s, 1, 2, 30*s).by(1),
+			no(40*s, 3, 2, 20*s, 20*s).by(2), // what lasts an hour now was written for 30s
+			ok(60*s, 3, 0, hr).by(2),
+		},
+	},
+	{
+		name:   "what expired under the old numbers is gone",
+		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0), {Algorithm: bucket.SlidingLog, Requests: 3, Period: hr}},
+		lines: []line{
+			ok(0, 3, 0, 60*s),
+			no(60*s-us, 1, 0, us, us).by(1),
+			ok(60*s, 1, 2, hr).by(1),
+		},
+	},
+}

@@ -1,0 +1,131 @@
+package buckettest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Harness is what the suite needs to know of a store.
+type Harness struct {
+	// Open returns a store without a history. It reads clock where it is
+	// given, else a real one. The harness closes it when t ends.
+	Open func(t *testing.T, clock func() int64) bucket.Store
+	// OpenShared returns n stores that share their state, as that many
+	// daemons do, with a real clock; nil if these stores share nothing.
+	OpenShared func(t *testing.T, n int) []bucket.Store
+	// Traces is how many random traces are run.
+	Traces int
+	// NoClock says that Open cannot take a clock: what needs one is skipped.
+	NoClock bool
+	// OnePlace says that hits in several places are not decided atomically.
+	OnePlace bool
+}
+
+// Run holds a store against everything that bucket.Store promises.
+func Run(t *testing.T, h Harness) {
+	t.Run("laws", func(t *testing.T) { runLaws(t, h) })
+	t.Run("shared", func(t *testing.T) { runShared(t, h) })
+	if h.NoClock {
+		return
+	}
+	t.Run("scenarios", func(t *testing.T) { runScenarios(t, h) })
+	t.Run("reloads", func(t *testing.T) { runSideBySide(t, h) })
+	t.Run("traces", func(t *testing.T) { runTraces(t, h) })
+}
+
+// runTraces runs random traces, several at a time.
+func runTraces(t *testing.T, h Harness) {
+	const workers = 4
+	for w := range workers {
+		t.Run(fmt.Sprint("worker", w), func(t *testing.T) {
+			t.Parallel()
+			store, setClock := openAt(t, h)
+			for i := w; i < h.Traces; i += workers {
+				opt := Options{Domain: fmt.Sprint("trace", i), OnePlace: h.OnePlace}
+				err := RandomTrace(Chance(uint64(i), 20), opt).Run(store, setClock)
+				if m, ok := err.(*Mismatch); ok {
+					err = m.Shrink(func() (bucket.Store, func(int64)) { return openAt(t, h) })
+				}
+				if err != nil {
+					t.Fatalf("trace %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+// openAt opens a store whose clock is set by the function that it returns.
+func openAt(t *testing.T, h Harness) (bucket.Store, func(int64)) {
+	var clock atomic.Int64 // the store may read it in the background
+	return h.Open(t, clock.Load), clock.Store
+}
+
+// newLimit returns a limit with these numbers.
+func newLimit(t *testing.T, s bucket.Spec) *bucket.Limit {
+	t.Helper()
+	l, err := bucket.NewLimit(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// still is a period during which a test sees nothing come back.
+const still = bucket.MaxPeriod
+
+// stillLimit is a limit that does not refill while a test runs.
+func stillLimit(t *testing.T, a bucket.Algorithm, requests int64) *bucket.Limit {
+	return newLimit(t, bucket.Spec{Algorithm: a, Requests: requests, Period: still})
+}
+
+// hit is a hit on the limit of one subject.
+func hit(l *bucket.Limit, subject string, cost int64) bucket.Hit {
+	return hitOn(l, "d", []bucket.Entry{{Key: "k", Value: subject}}, cost)
+}
+
+func hitOn(l *bucket.Limit, domain string, entries []bucket.Entry, cost int64) bucket.Hit {
+	subject := bucket.AppendSubject(nil, domain, entries)
+	return bucket.Hit{Limit: l, Key: l.AppendKey(nil, subject), Place: subject, Cost: cost}
+}
+
+// patience is how long a store may take to answer on a slow machine.
+const patience = 30 * time.Second
+
+func take(t *testing.T, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	decisions := make([]bucket.Decision, len(hits))
+	if err := s.Take(ctx, hits, decisions); err != nil {
+		t.Fatalf("Take: %v", err)
+	}
+	return decisions
+}
+
+func giveBack(t *testing.T, s bucket.Store, hits []bucket.Hit, decisions []bucket.Decision) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.GiveBack(ctx, hits, decisions); err != nil {
+		t.Fatalf("GiveBack: %v", err)
+	}
+}
+
+// remaining peeks at a limit.
+func remaining(t *testing.T, s bucket.Store, h bucket.Hit) int64 {
+	t.Helper()
+	h.Cost = 0
+	return take(t, s, h)[0].Remaining
+}
+
+func wantRemaining(t *testing.T, s bucket.Store, h bucket.Hit, want int64) {
+	t.Helper()
+	if got := remaining(t, s, h); got != want {
+		t.Errorf("%s: %d remain, want %d", h.Key, got, want)
+	}
+}
