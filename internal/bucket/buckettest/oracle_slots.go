@@ -58,14 +58,15 @@ func sum(list []slot) (n int64) {
 
 // fallsTo: the slots die one after the other.
 func (m *slots) fallsTo(l *bucket.Limit, clock, goal int64) int64 {
+	var gone int64
 	living := m.living(l, clock)
-	for {
-		dead := living[0]
-		living = living[1:]
-		if sum(living) <= goal {
-			return dead.last + l.Period.Microseconds()
+	used := sum(living)
+	for _, s := range living {
+		if gone += s.n; used-gone <= goal {
+			return s.last + l.Period.Microseconds()
 		}
 	}
+	return m.end
 }
 
 func (m *slots) charge(l *bucket.Limit, clock, cost int64) bool {

@@ -377,6 +377,24 @@ var scenarios = []scenario{
 		},
 	},
 	{
+		name:   "a bucket's refund of nothing changes nothing",
+		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20), {Algorithm: bucket.TokenBucket, Requests: 10, Period: s, Burst: 20}},
+		lines: []line{
+			ok(0, 20, 0, 120*s),
+			ok(6*s, -1, 20, 0).by(1), // by these numbers it was full after 2s
+			ok(6*s, 0, 1, 114*s).by(0),
+		},
+	},
+	{
+		name:   "a log's refund of nothing changes nothing",
+		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0), {Algorithm: bucket.SlidingLog, Requests: 3, Period: s}},
+		lines: []line{
+			ok(0, 3, 0, 60*s),
+			ok(30*s, -1, 3, 0).by(1),
+			no(30*s, 1, 0, 30*s, 30*s).by(0),
+		},
+	},
+	{
 		name:   "what expired under the old numbers is gone",
 		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0), {Algorithm: bucket.SlidingLog, Requests: 3, Period: hr}},
 		lines: []line{

@@ -1,0 +1,198 @@
+package bucket_test
+
+import (
+	"errors"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+const day = 24 * time.Hour
+
+func TestNewLimit(t *testing.T) {
+	for _, c := range []struct {
+		spec                          bucket.Spec
+		capacity, quantum, unit, rate int64
+	}{
+		// 60,000,000 us for 10 tokens: 6,000,000 units each.
+		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Minute, Burst: 20}, 20, 1, 6_000_000, 1},
+		{bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Second}, 3, 1, 1_000_000, 3},
+		{bucket.Spec{Algorithm: bucket.LeakyBucket, Requests: 2000, Period: time.Millisecond}, 2000, 1, 1, 2},
+		// 2^32-1 = 3 x 5 x 17 x 257 x 65537 and a second share 5: 200,000 us would do.
+		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: bucket.MaxRequests, Period: time.Second}, bucket.MaxRequests, 1, 200_000, 858_993_459},
+		// 366 days are 31,622,400,000 ms = 15 x 2,108,160,000, too much for a burst of 2^32-1;
+		// in seconds a token is 2,108,160 units, in minutes 527,040 / 15 = 35,136: 2^32 x 2^15.1.
+		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod}, bucket.MaxRequests, 60_000_000, 35_136, 286_331_153},
+		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1, Period: bucket.MaxPeriod}, 1, 1, 31_622_400_000_000, 1},
+		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 0, Period: time.Second}, 0, 1, 0, 0},
+		{bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod}, bucket.MaxRequests, 1, 0, 0},
+	} {
+		l, err := bucket.NewLimit(c.spec)
+		if err != nil {
+			t.Errorf("%+v: %v", c.spec, err)
+			continue
+		}
+		if l.Capacity != c.capacity || l.Quantum != c.quantum || l.Unit != c.unit || l.Rate != c.rate {
+			t.Errorf("%+v: capacity %d, quantum %d, unit %d, rate %d, want %d, %d, %d, %d",
+				c.spec, l.Capacity, l.Quantum, l.Unit, l.Rate, c.capacity, c.quantum, c.unit, c.rate)
+		}
+	}
+}
+
+func TestNewLimitSlots(t *testing.T) {
+	for _, c := range []struct {
+		algorithm      bucket.Algorithm
+		period         time.Duration
+		sub, wantSlots int64
+	}{
+		{bucket.SlidingWindow, time.Minute, 0, 6_000_000},
+		{bucket.SlidingWindow, time.Minute, 60, 1_000_000},
+		{bucket.SlidingWindow, time.Millisecond, 3, 334},
+		{bucket.SlidingWindow, time.Second, 1, 1_000_000},
+		{bucket.SlidingLog, time.Second, 0, 1},
+	} {
+		l := mustLimit(t, bucket.Spec{Algorithm: c.algorithm, Requests: 1, Period: c.period, SubWindows: c.sub})
+		if l.SlotMicros != c.wantSlots {
+			t.Errorf("%+v: slots of %d us, want %d", l.Spec, l.SlotMicros, c.wantSlots)
+		}
+	}
+}
+
+func TestNewLimitRefuses(t *testing.T) {
+	good := bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Second}
+	for _, c := range []struct {
+		name   string
+		change func(*bucket.Spec)
+		fields []string
+	}{
+		{"no algorithm", func(s *bucket.Spec) { s.Algorithm = 0 }, []string{"algorithm"}},
+		{"unknown algorithm", func(s *bucket.Spec) { s.Algorithm = 7 }, []string{"algorithm"}},
+		{"negative requests", func(s *bucket.Spec) { s.Requests = -1 }, []string{"requests"}},
+		{"too many requests", func(s *bucket.Spec) { s.Requests = bucket.MaxRequests + 1 }, []string{"requests"}},
+		{"too many for a log", func(s *bucket.Spec) { s.Algorithm, s.Requests = bucket.SlidingLog, 1001 }, []string{"requests"}},
+		{"no period", func(s *bucket.Spec) { s.Period = 0 }, []string{"period"}},
+		{"negative period", func(s *bucket.Spec) { s.Period = -time.Second }, []string{"period"}},
+		{"period under a millisecond", func(s *bucket.Spec) { s.Period = time.Microsecond }, []string{"period"}},
+		{"period of 1.5ms", func(s *bucket.Spec) { s.Period = 1500 * time.Microsecond }, []string{"period"}},
+		{"too long a period", func(s *bucket.Spec) { s.Period = bucket.MaxPeriod + time.Millisecond }, []string{"period"}},
+		{"negative burst", func(s *bucket.Spec) { s.Burst = -1 }, []string{"burst"}},
+		{"too large a burst", func(s *bucket.Spec) { s.Burst = bucket.MaxRequests + 1 }, []string{"burst"}},
+		{"a burst for over 366 days", func(s *bucket.Spec) { s.Requests, s.Period, s.Burst = 1, day, 367 }, []string{"burst"}},
+		{"a burst for 732 days, in large numbers", func(s *bucket.Spec) {
+			s.Requests, s.Period, s.Burst = 1<<31, bucket.MaxPeriod, bucket.MaxRequests
+		}, []string{"burst"}},
+		{"a burst on a window", func(s *bucket.Spec) { s.Algorithm, s.Burst = bucket.FixedWindow, 1 }, []string{"burst"}},
+		{"a burst beside no requests", func(s *bucket.Spec) { s.Requests, s.Burst = 0, 1 }, []string{"burst"}},
+		{"sub_windows on a bucket", func(s *bucket.Spec) { s.SubWindows = 1 }, []string{"sub_windows"}},
+		{"sub_windows on a log", func(s *bucket.Spec) { s.Algorithm, s.SubWindows = bucket.SlidingLog, 1 }, []string{"sub_windows"}},
+		{"too many sub_windows", func(s *bucket.Spec) { s.Algorithm, s.SubWindows = bucket.SlidingWindow, 61 }, []string{"sub_windows"}},
+		{"negative sub_windows", func(s *bucket.Spec) { s.Algorithm, s.SubWindows = bucket.SlidingWindow, -1 }, []string{"sub_windows"}},
+		{"what cannot be counted", func(s *bucket.Spec) { s.Requests, s.Period = bucket.MaxRequests, 366*day-time.Millisecond }, []string{"period"}},
+		{"all at once", func(s *bucket.Spec) { *s = bucket.Spec{Requests: -1, Burst: -1, SubWindows: 99} },
+			[]string{"algorithm", "requests", "period", "burst", "sub_windows"}},
+	} {
+		s := good
+		c.change(&s)
+		_, err := bucket.NewLimit(s)
+		if got := fieldsOf(err); !slices.Equal(got, c.fields) {
+			t.Errorf("%s: %+v: the error names %v, want %v: %v", c.name, s, got, c.fields, err)
+		}
+	}
+	for _, allowed := range []bucket.Spec{
+		{Algorithm: bucket.TokenBucket, Requests: 1, Period: day, Burst: 366},
+		{Algorithm: bucket.TokenBucket, Requests: 1 << 31, Period: 300 * day, Burst: 1 << 31},
+		{Algorithm: bucket.SlidingLog, Requests: 1000, Period: bucket.MinPeriod},
+		{Algorithm: bucket.SlidingWindow, Requests: 1, Period: bucket.MinPeriod, SubWindows: 60},
+	} {
+		mustLimit(t, allowed)
+	}
+}
+
+// fieldsOf returns the fields that an error of NewLimit names.
+func fieldsOf(err error) (fields []string) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			fields = append(fields, fieldsOf(e)...)
+		}
+		return fields
+	}
+	var spec *bucket.SpecError
+	if errors.As(err, &spec) {
+		fields = append(fields, spec.Field)
+	}
+	return fields
+}
+
+// TestDerivedNumbers holds the numbers of random buckets against what they
+// must be: exact, in lowest terms, under the bounds, of the finest quantum.
+func TestDerivedNumbers(t *testing.T) {
+	const most = int64(1) << 52
+	r := rand.New(rand.NewPCG(1, 2))
+	refused := 0
+	for range 200_000 {
+		s := bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1 + logarithmic(r, bucket.MaxRequests-1)}
+		whole := []time.Duration{time.Millisecond, time.Second, time.Minute}[r.IntN(3)]
+		s.Period = max(whole, time.Duration(logarithmic(r, int64(bucket.MaxPeriod))).Truncate(whole))
+		fill := new(big.Int).Mul(big.NewInt(s.Requests), big.NewInt(int64(bucket.MaxPeriod)))
+		fill.Quo(fill, big.NewInt(int64(s.Period))) // the largest burst
+		if !fill.IsInt64() || fill.Int64() > bucket.MaxRequests {
+			fill.SetInt64(bucket.MaxRequests)
+		}
+		s.Burst = 1 + logarithmic(r, fill.Int64()-1)
+
+		// units is how many units a token has on a quantum, and whether all
+		// that the bucket holds can be counted.
+		units := func(quantum int64) (n int64, fits bool) {
+			n = new(big.Rat).SetFrac64(s.Requests*quantum, s.Period.Microseconds()).Denom().Int64()
+			full := new(big.Int).Mul(big.NewInt(n), big.NewInt(s.Burst))
+			return n, full.Cmp(big.NewInt(most)) <= 0
+		}
+		want := int64(0)
+		for _, q := range []int64{60e6, 1e6, 1e3, 1} {
+			if _, fits := units(q); s.Period.Microseconds()%q == 0 && fits {
+				want = q
+			}
+		}
+
+		l, err := bucket.NewLimit(s)
+		if err != nil {
+			if got := fieldsOf(err); want != 0 || !slices.Equal(got, []string{"period"}) {
+				t.Fatalf("%+v: %v; a quantum of %d us would do", s, err, want)
+			}
+			refused++
+			continue
+		}
+		unit, _ := units(l.Quantum)
+		switch {
+		case l.Quantum != want:
+			t.Fatalf("%+v: quantum %d, want the finest, %d", s, l.Quantum, want)
+		case l.Unit != unit:
+			t.Fatalf("%+v: unit %d, want %d", s, l.Unit, unit)
+		case big.NewRat(l.Unit, l.Rate).Cmp(big.NewRat(s.Period.Microseconds()/l.Quantum, s.Requests)) != 0:
+			t.Fatalf("%+v: unit %d / rate %d is not period / requests", s, l.Unit, l.Rate)
+		case l.MaxDebt < l.Burst*l.Unit || l.MaxDebt > most:
+			t.Fatalf("%+v: debts up to %d, want %d to 2^52", s, l.MaxDebt, l.Burst*l.Unit)
+		}
+		// The longest wait, from a clock in the year 2096, is exact in a double.
+		drain := (l.MaxDebt + l.Rate - 1) / l.Rate
+		if end := new(big.Int).Mul(big.NewInt(drain), big.NewInt(l.Quantum)); end.Cmp(big.NewInt(1<<53-4e15)) >= 0 {
+			t.Fatalf("%+v: the highest debt lasts %s us", s, end)
+		}
+	}
+	if refused == 0 || refused > 100_000 {
+		t.Errorf("%d of 200,000 were refused: the test looks at too little", refused)
+	}
+}
+
+// logarithmic returns 0 to most, of each length in bits alike.
+func logarithmic(r *rand.Rand, most int64) int64 {
+	n := int64(1)
+	for n < most && r.IntN(1+big.NewInt(most).BitLen()) != 0 {
+		n *= 2
+	}
+	return min(most, r.Int64N(n+1))
+}
