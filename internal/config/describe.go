@@ -1,0 +1,134 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// WriteTable writes the domains, their rules and their limits in plain words,
+// a line for each limit.
+func (r *Rules) WriteTable(w io.Writer) error {
+	for i, d := range r.sorted {
+		if i > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
+		}
+		if err := d.writeTable(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Domain) writeTable(w io.Writer) error {
+	head := fmt.Sprintf("domain %s (%s:%d)", printable(d.Name), d.File, d.Line)
+	if d.HashTag != "" {
+		head += ", keys placed by " + printable(d.HashTag)
+	}
+	if len(d.rules) == 0 {
+		_, err := fmt.Fprintln(w, head+"\n  no limits")
+		return err
+	}
+	if _, err := fmt.Fprintln(w, head); err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	row := func(cells ...string) { fmt.Fprintln(t, "  "+strings.Join(cells, "\t")) }
+	row("RULE", "NAME", "ALGORITHM", "LIMIT")
+	for _, rule := range d.rules {
+		path := rule.Path()
+		if rule.Unlimited {
+			row(path, nameCell(rule.Name), "-", "unlimited")
+		}
+		for _, l := range rule.Limits {
+			row(path, nameCell(l.Name), l.Algorithm.String(), Describe(l))
+			path = "" // once for all limits of a rule
+		}
+	}
+	return t.Flush()
+}
+
+func nameCell(name string) string {
+	if name == "" {
+		return "-"
+	}
+	return printable(name)
+}
+
+// Describe says in plain words how much a limit allows: "10 requests a minute,
+// bursts of 20".
+func Describe(l *bucket.Limit) string {
+	if l.Requests == 0 {
+		return "denies always"
+	}
+	text := plural(l.Requests, "request") + " " + perPeriod(l.Period)
+	switch {
+	case l.Algorithm == bucket.SlidingWindow || l.Algorithm == bucket.SlidingLog:
+		text = plural(l.Requests, "request") + " in any " + span(l.Period)
+	case l.Algorithm.IsBucket() && l.Burst != l.Requests:
+		text += fmt.Sprintf(", bursts of %d", l.Burst)
+	}
+	if l.Algorithm == bucket.SlidingWindow && l.SubWindows != bucket.DefaultSubWindows {
+		text += fmt.Sprintf(", in %s", plural(l.SubWindows, "sub-window"))
+	}
+	if l.Postpaid {
+		text += ", charged afterwards"
+	}
+	return text
+}
+
+// wordUnits are the spans of time that have a name, longest first.
+var wordUnits = [...]struct {
+	length time.Duration
+	name   string
+}{
+	{365 * 24 * time.Hour, "year"},
+	{7 * 24 * time.Hour, "week"},
+	{24 * time.Hour, "day"},
+	{time.Hour, "hour"},
+	{time.Minute, "minute"},
+	{time.Second, "second"},
+	{time.Millisecond, "millisecond"},
+}
+
+// perPeriod returns "a minute" or "every 90 seconds".
+func perPeriod(period time.Duration) string {
+	for _, u := range wordUnits {
+		if period == u.length {
+			if u.name == "hour" {
+				return "an hour"
+			}
+			return "a " + u.name
+		}
+	}
+	return "every " + span(period)
+}
+
+// span returns "minute" or "90 seconds": in the largest unit that divides the
+// period.
+func span(period time.Duration) string {
+	for _, u := range wordUnits {
+		n := period / u.length
+		switch {
+		case period%u.length != 0:
+		case n == 1:
+			return u.name
+		case u.name != "week" && u.name != "year":
+			return plural(int64(n), u.name)
+		}
+	}
+	return period.String()
+}
+
+func plural(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

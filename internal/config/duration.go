@@ -1,0 +1,120 @@
+package config
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// allowedPeriod says what parsePeriod takes.
+const allowedPeriod = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
+
+// periodUnits are in milliseconds. "ms" stands before "m", its prefix.
+var periodUnits = [...]struct {
+	name   string
+	millis int64
+}{
+	{"ms", 1},
+	{"s", 1000},
+	{"m", 60 * 1000},
+	{"h", 60 * 60 * 1000},
+	{"d", 24 * 60 * 60 * 1000},
+}
+
+// parsePeriod reads a sequence of numbers with units, exactly: "1.5h" is 90
+// minutes, "0.5ms" an error. The error says what was found.
+func parsePeriod(s string) (time.Duration, error) {
+	const longest = 64
+	if len(s) > longest {
+		return 0, fmt.Errorf("%s, which is too long", quote(s))
+	}
+	if s == "" {
+		return 0, fmt.Errorf("an empty text")
+	}
+	sum := new(big.Rat)
+	for rest := s; rest != ""; {
+		number := leadingNumber(rest)
+		if number == "" {
+			return 0, fmt.Errorf("%s", quote(s))
+		}
+		rest = rest[len(number):]
+		if rest == "" && number == s {
+			return 0, fmt.Errorf("%s without a unit (%q would be seconds)", s, s+"s")
+		}
+		name, millis := leadingUnit(rest)
+		if name == "" {
+			return 0, fmt.Errorf("%s, where a unit is missing after %q", quote(s), number)
+		}
+		rest = rest[len(name):]
+		part, _ := new(big.Rat).SetString(number)
+		sum.Add(sum, part.Mul(part, new(big.Rat).SetInt64(millis)))
+	}
+	if !sum.IsInt() {
+		return 0, fmt.Errorf("%s, which is not in whole milliseconds", quote(s))
+	}
+	millis := sum.Num()
+	if millis.Sign() == 0 || millis.Cmp(big.NewInt(bucket.MaxPeriod.Milliseconds())) > 0 {
+		return 0, fmt.Errorf("%s", quote(s))
+	}
+	return time.Duration(millis.Int64()) * time.Millisecond, nil
+}
+
+// leadingNumber returns the digits, or digits.digits, that s begins with.
+func leadingNumber(s string) string {
+	digits := func(from int) int {
+		for from < len(s) && s[from] >= '0' && s[from] <= '9' {
+			from++
+		}
+		return from
+	}
+	n := digits(0)
+	if n > 0 && n < len(s) && s[n] == '.' {
+		if m := digits(n + 1); m > n+1 {
+			n = m
+		}
+	}
+	return s[:n]
+}
+
+func leadingUnit(s string) (name string, millis int64) {
+	for _, u := range periodUnits {
+		if strings.HasPrefix(s, u.name) {
+			return u.name, u.millis
+		}
+	}
+	return "", 0
+}
+
+// unitNames are envoyproxy/ratelimit's units, which it writes in any case.
+var unitNames = [...]struct {
+	name   string
+	period time.Duration
+}{
+	{"second", time.Second},
+	{"minute", time.Minute},
+	{"hour", time.Hour},
+	{"day", 24 * time.Hour},
+	{"week", 7 * 24 * time.Hour},
+	{"month", 30 * 24 * time.Hour},
+	{"year", 365 * 24 * time.Hour},
+}
+
+func parseUnit(s string) (time.Duration, bool) {
+	for _, u := range unitNames {
+		if strings.EqualFold(s, u.name) {
+			return u.period, true
+		}
+	}
+	return 0, false
+}
+
+func allUnits() []string {
+	names := make([]string, len(unitNames))
+	for i, u := range unitNames {
+		names[i] = u.name
+	}
+	return names
+}

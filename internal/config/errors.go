@@ -1,0 +1,89 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error is one thing that is wrong in a limits file.
+type Error struct {
+	// File is named as it was reached from the path that was loaded.
+	File string
+	// Line and Column count from 1; 0 means the file as a whole.
+	Line, Column int
+	// Path leads to the place within the file: descriptors[2].rate_limit.period
+	Path string
+	// Found says what stands there, Allowed what may.
+	Found, Allowed string
+}
+
+// Error returns "file:line:column: path: found this; allowed: that".
+func (e Error) Error() string {
+	text := "found " + e.Found
+	if e.Allowed != "" {
+		text += "; allowed: " + e.Allowed
+	}
+	return place(e.File, e.Line, e.Column, e.Path) + text
+}
+
+// Errors are all errors of all files, by file and line.
+type Errors []Error
+
+// Error returns the errors, one on each line.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i := range e {
+		lines[i] = e[i].Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap lets errors.As find an Error.
+func (e Errors) Unwrap() []error {
+	errs := make([]error, len(e))
+	for i := range e {
+		errs[i] = e[i]
+	}
+	return errs
+}
+
+func (e Errors) sort() {
+	slices.SortStableFunc(e, func(a, b Error) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// Warning tells of something in a good limits file that cannot be meant so.
+type Warning struct {
+	File         string
+	Line, Column int
+	Path, Text   string
+}
+
+// String returns "file:line:column: path: text".
+func (w Warning) String() string {
+	return place(w.File, w.Line, w.Column, w.Path) + w.Text
+}
+
+func sortWarnings(w []Warning) {
+	slices.SortStableFunc(w, func(a, b Warning) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+func place(file string, line, column int, path string) string {
+	var s strings.Builder
+	if file != "" {
+		s.WriteString(file)
+		if line > 0 {
+			fmt.Fprintf(&s, ":%d:%d", line, column)
+		}
+		s.WriteString(": ")
+	}
+	if path != "" {
+		s.WriteString(path + ": ")
+	}
+	return s.String()
+}

@@ -1,0 +1,201 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxFileSize bounds a limits file, in bytes.
+const maxFileSize = 64 << 20
+
+// LoadRules reads the limits files at path: a file of any name, or a folder
+// with all .yaml, .yml and .json files in it and in its folders. Names that
+// begin with a dot are skipped, links are followed.
+//
+// Its error is of type Errors and holds all that is wrong in all files; or it
+// wraps that of the operating system, if path cannot be read.
+func LoadRules(path string) (*Rules, error) {
+	src, err := readSource(path)
+	if err != nil {
+		return nil, err
+	}
+	return src.rules()
+}
+
+// source is the text of the limits files at a path.
+type source struct {
+	path  string
+	files []sourceFile
+	// folders are all that were listed.
+	folders []string
+}
+
+type sourceFile struct {
+	name string
+	data []byte
+	// err says why the file cannot be read.
+	err error
+}
+
+// readSource reads all files at path. A file that cannot be read is an error
+// of the file; one that vanished while the folder was read is not there.
+func readSource(path string) (*source, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("limits: %w", err)
+	}
+	src := &source{path: path}
+	if !info.IsDir() {
+		data, err := readFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("limits: %w", err)
+		}
+		src.files = []sourceFile{{name: path, data: data}}
+		return src, nil
+	}
+	if err := src.folder(path, make(map[string]bool)); err != nil {
+		return nil, fmt.Errorf("limits: %w", err)
+	}
+	return src, nil
+}
+
+// folder reads what is in one folder. Links can lead to a folder more than
+// once; it is read the first time.
+func (s *source) folder(name string, seen map[string]bool) error {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return err
+	}
+	if seen[real] {
+		return nil
+	}
+	seen[real] = true
+	s.folders = append(s.folders, name)
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if err := s.entry(filepath.Join(name, e.Name()), seen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *source) entry(name string, seen map[string]bool) error {
+	info, err := os.Stat(name)
+	switch {
+	case err == nil && info.IsDir():
+		err := s.folder(name, seen)
+		if errors.Is(err, fs.ErrNotExist) && !exists(name) {
+			return nil
+		}
+		return err
+	case !isLimitsFile(name), !exists(name):
+		return nil
+	case err == nil && !info.Mode().IsRegular():
+		err = fmt.Errorf("not a file")
+	}
+	f := sourceFile{name: name, err: err}
+	if err == nil {
+		f.data, f.err = readFile(name)
+		if errors.Is(f.err, fs.ErrNotExist) && !exists(name) {
+			return nil
+		}
+	}
+	s.files = append(s.files, f)
+	return nil
+}
+
+// exists reports whether there is something of that name, if only a link that
+// leads nowhere.
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+func isLimitsFile(name string) bool {
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return true
+	}
+	return false
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	if err == nil && len(data) > maxFileSize {
+		err = fmt.Errorf("read %s: more than %d bytes", name, maxFileSize)
+	}
+	return data, err
+}
+
+// digest tells sources apart by the names of their files and what they hold.
+func (s *source) digest() [sha256.Size]byte {
+	h := sha256.New()
+	add := func(data []byte) {
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(data))))
+		h.Write(data)
+	}
+	for _, f := range s.files {
+		add([]byte(f.name))
+		add(f.data)
+		if f.err != nil {
+			add([]byte(f.err.Error()))
+		}
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// rules turns the texts into rules.
+func (s *source) rules() (*Rules, error) {
+	l := newLoader()
+	for _, f := range s.files {
+		if f.err != nil {
+			l.errs = append(l.errs, Error{File: f.name, Found: "a file that cannot be read: " + cause(f.err)})
+			continue
+		}
+		l.file(f.name, f.data)
+	}
+	if len(l.errs) > 0 {
+		l.errs.sort()
+		return nil, l.errs
+	}
+	r := l.rules
+	for _, d := range r.domains {
+		r.sorted = append(r.sorted, d)
+	}
+	slices.SortFunc(r.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
+	if len(s.files) == 0 {
+		l.warnings = append(l.warnings, Warning{File: s.path, Text: "no .yaml, .yml or .json file in this folder, so nothing is limited"})
+	}
+	r.warnings = l.warnings
+	sortWarnings(r.warnings)
+	return r, nil
+}
+
+// cause leaves out the file's name, which stands before it.
+func cause(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	return err.Error()
+}

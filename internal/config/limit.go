@@ -1,0 +1,302 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// rateLimit reads the one limit of a rule.
+func (p *fileParser) rateLimit(n *yaml.Node, at *path, r *Rule) {
+	o, ok := p.object(n, at, limitLevel)
+	if !ok {
+		return
+	}
+	if v := o.get("unlimited"); v != nil {
+		if unlimited, ok := p.boolean(v, at.key("unlimited")); !ok || unlimited {
+			p.unlimited(o, at, r)
+			return
+		}
+	}
+	if l := p.limit(o, at); l != nil {
+		r.Limits = []*bucket.Limit{l}
+	}
+}
+
+// unlimited reads what stands beside unlimited: true.
+func (p *fileParser) unlimited(o *object, at *path, r *Rule) {
+	r.Unlimited = true
+	if name := o.first("requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "algorithm", "postpaid"); name != "" {
+		p.bad(o.key(name), at.key(name), name+" beside unlimited", "either unlimited: true or numbers")
+	}
+	r.Name, _ = p.limitName(o, at)
+}
+
+// rateLimits reads the list of limits of a rule.
+func (p *fileParser) rateLimits(n *yaml.Node, at *path, r *Rule) {
+	items, ok := p.list(n, at, "limits")
+	if ok && len(items) == 0 {
+		p.bad(n, at, "an empty list", "at least one limit")
+	}
+	names := make(map[string]int, len(items))
+	var limits []limitAt
+	for i, item := range items {
+		itemAt := at.item(i)
+		o, ok := p.object(item, itemAt, limitItemLevel)
+		if !ok {
+			continue
+		}
+		p.itemName(o, itemAt, names)
+		if l := p.limit(o, itemAt); l != nil {
+			r.Limits = append(r.Limits, l)
+			limits = append(limits, limitAt{l, item, itemAt})
+		}
+	}
+	p.warnNeverBind(limits)
+}
+
+// itemName sees to it that each limit of a list has a name of its own. Names
+// are read again with the limit.
+func (p *fileParser) itemName(o *object, at *path, names map[string]int) {
+	v := o.get("name")
+	if v == nil {
+		p.bad(o.at, at, "no name", "name: NAME, in every item of rate_limits")
+		return
+	}
+	name, ok := p.limitName(o, at)
+	switch {
+	case !ok:
+	case name == "":
+		p.bad(v, at.key("name"), "an empty text", fmt.Sprintf("a name of 1 to %d bytes without control characters", maxLimitName))
+	case names[name] != 0:
+		p.bad(v, at.key("name"), fmt.Sprintf("the name %s again, the first is on line %d", quote(name), names[name]), "a name for each item of rate_limits")
+	default:
+		names[name] = v.Line
+	}
+}
+
+// limitName reads the name of a limit, which may be empty as in
+// envoyproxy/ratelimit.
+func (p *fileParser) limitName(o *object, at *path) (string, bool) {
+	v := o.get("name")
+	if v == nil {
+		return "", true
+	}
+	at = at.key("name")
+	if t := p.follow(v, at); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value == "" {
+		return "", true
+	}
+	return p.name(v, at, "a name", maxLimitName)
+}
+
+// spelling is one of the two ways to write the numbers of a limit.
+type spelling struct {
+	requests, period string
+	// algorithm is that of a limit that names none, in a domain that names none.
+	algorithm bucket.Algorithm
+}
+
+var (
+	ourSpelling   = spelling{"requests", "period", bucket.TokenBucket}
+	envoySpelling = spelling{"requests_per_unit", "unit", bucket.FixedWindow}
+)
+
+func (s spelling) String() string { return s.requests + " with " + s.period }
+
+// limit reads the numbers of a limit. It returns nil, and has said why, if
+// they are wrong.
+func (p *fileParser) limit(o *object, at *path) *bucket.Limit {
+	before := len(p.errs)
+	s, ok := p.spelling(o, at)
+	spec := bucket.Spec{Algorithm: p.limitAlgorithm(o, at, s)}
+	spec.Name, _ = p.limitName(o, at)
+	var rate bool
+	if ok {
+		spec.Requests, spec.Period, rate = p.rate(o, at, s)
+	}
+	if v := o.get("burst"); v != nil {
+		spec.Burst, _ = p.integer(v, at.key("burst"), 1, bucket.MaxRequests)
+	}
+	if v := o.get("sub_windows"); v != nil {
+		spec.SubWindows, _ = p.integer(v, at.key("sub_windows"), 1, bucket.MaxSubWindows)
+	}
+	if v := o.get("postpaid"); v != nil {
+		spec.Postpaid, _ = p.boolean(v, at.key("postpaid"))
+	}
+	l := p.newLimit(o, at, s, spec, rate)
+	if len(p.errs) > before {
+		return nil
+	}
+	return l
+}
+
+// spelling tells in which way the numbers are written.
+func (p *fileParser) spelling(o *object, at *path) (spelling, bool) {
+	ours := o.first(ourSpelling.requests, ourSpelling.period)
+	envoys := o.first(envoySpelling.requests, envoySpelling.period)
+	switch {
+	case ours != "" && envoys != "":
+		second := later(o.key(ours), o.key(envoys))
+		p.bad(second, at.key(second.Value), ours+" beside "+envoys, fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
+		return spelling{}, false
+	case ours != "":
+		return ourSpelling, true
+	case envoys != "":
+		return envoySpelling, true
+	}
+	p.bad(o.at, at, "no numbers", fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
+	return spelling{}, false
+}
+
+// limitAlgorithm returns 0, and has said why, if the limit's own is wrong.
+func (p *fileParser) limitAlgorithm(o *object, at *path, s spelling) bucket.Algorithm {
+	if v := o.get("algorithm"); v != nil {
+		a, _ := p.algorithmName(v, at.key("algorithm"))
+		return a
+	}
+	if p.algorithm != 0 {
+		return p.algorithm
+	}
+	return s.algorithm
+}
+
+func (p *fileParser) algorithmName(n *yaml.Node, at *path) (bucket.Algorithm, bool) {
+	var names []string
+	for _, a := range bucket.Algorithms() {
+		names = append(names, a.String())
+	}
+	s, ok := p.text(n, at, commas(names))
+	if !ok {
+		return 0, false
+	}
+	a, err := bucket.ParseAlgorithm(s)
+	if err != nil {
+		found := "the text " + quote(s)
+		if near := nearest(s, names); near != "" {
+			found += fmt.Sprintf(" (%s?)", near)
+		}
+		p.bad(n, at, found, commas(names))
+		return 0, false
+	}
+	return a, true
+}
+
+// rate reads requests and period in either spelling.
+func (p *fileParser) rate(o *object, at *path, s spelling) (requests int64, period time.Duration, ok bool) {
+	ok = true
+	if v := o.get(s.requests); v != nil {
+		requests, ok = p.integer(v, at.key(s.requests), 0, bucket.MaxRequests)
+	} else if s == ourSpelling {
+		// envoyproxy/ratelimit's number may be absent, which is 0.
+		p.bad(o.at, at, "period without requests", s.String())
+		ok = false
+	}
+	v := o.get(s.period)
+	if v == nil {
+		p.bad(o.at, at, s.requests+" without "+s.period, s.String())
+		return requests, 0, false
+	}
+	read := p.period
+	if s == envoySpelling {
+		read = p.unit
+	}
+	period, good := read(v, at.key(s.period))
+	return requests, period, ok && good
+}
+
+func (p *fileParser) period(n *yaml.Node, at *path) (time.Duration, bool) {
+	s, ok := p.text(n, at, allowedPeriod)
+	if !ok {
+		return 0, false
+	}
+	d, err := parsePeriod(s)
+	if err != nil {
+		p.bad(n, at, err.Error(), allowedPeriod)
+		return 0, false
+	}
+	return d, true
+}
+
+func (p *fileParser) unit(n *yaml.Node, at *path) (time.Duration, bool) {
+	s, ok := p.text(n, at, commas(allUnits()))
+	if !ok {
+		return 0, false
+	}
+	d, ok := parseUnit(s)
+	if !ok {
+		found := "the text " + quote(s)
+		if near := nearest(s, allUnits()); near != "" {
+			found += fmt.Sprintf(" (%s?)", near)
+		}
+		p.bad(n, at, found, commas(allUnits()))
+	}
+	return d, ok
+}
+
+// newLimit makes the limit, or reports what NewLimit holds against the numbers
+// at the keys that they were written at. Without a good rate it only checks
+// the rest.
+func (p *fileParser) newLimit(o *object, at *path, s spelling, spec bucket.Spec, rate bool) *bucket.Limit {
+	if l := p.loader.limits[spec]; l != nil && rate {
+		return l
+	}
+	if !rate {
+		spec.Requests, spec.Period = 1, time.Second
+	}
+	l, err := bucket.NewLimit(spec)
+	if err == nil {
+		if rate {
+			p.loader.limits[spec] = l
+		}
+		return l
+	}
+	if rate || !onlyTogether(err) {
+		for _, e := range specErrors(err) {
+			p.badSpec(o, at, s, e)
+		}
+	}
+	return nil
+}
+
+// onlyTogether reports whether the numbers are wrong beside each other only;
+// what is wrong with a number itself comes joined.
+func onlyTogether(err error) bool {
+	_, alone := err.(*bucket.SpecError)
+	return alone
+}
+
+func specErrors(err error) []*bucket.SpecError {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []*bucket.SpecError
+		for _, e := range joined.Unwrap() {
+			all = append(all, specErrors(e)...)
+		}
+		return all
+	}
+	var e *bucket.SpecError
+	if errors.As(err, &e) {
+		return []*bucket.SpecError{e}
+	}
+	return []*bucket.SpecError{{Field: "requests", Found: err.Error()}}
+}
+
+func (p *fileParser) badSpec(o *object, at *path, s spelling, e *bucket.SpecError) {
+	name := e.Field
+	switch {
+	case name == "algorithm":
+		return // reported where it was read
+	case name == "requests" && s == envoySpelling:
+		name = s.requests
+	case name == "period" && s == envoySpelling:
+		name = s.period
+	}
+	n := o.at
+	if v := o.get(name); v != nil {
+		n = v
+	}
+	p.bad(n, at.key(name), e.Found, e.Allowed)
+}

@@ -1,0 +1,269 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// example uses every key of a limits file.
+const example = `# Limits of the API.
+domain: d
+algorithm: gcra
+hash_tag: tenant
+descriptors:
+  - key: tenant
+    rate_limit: {requests: 100, period: 90s, burst: 20}
+    descriptors:
+      - key: user
+        value: alice
+        rate_limits:
+          - name: short
+            algorithm: token_bucket
+            requests: 10
+            period: 1s
+          - name: long
+            algorithm: sliding_window
+            requests: 250
+            period: 1d
+            sub_windows: 24
+            postpaid: true
+      - key: user
+        value: "bot-*"
+        rate_limit: {unlimited: true, name: bots}
+  - key: ip
+    rate_limit:
+      algorithm: fixed_window
+      requests_per_unit: 5
+      unit: Minute
+  - key: job
+    descriptors:
+      - key: kind
+        value: 15
+        rate_limit: {requests: 0, period: 1h}
+      - key: kind
+        value: true
+        rate_limit: {algorithm: sliding_log, requests: 1, period: 1.5h}
+`
+
+const exampleTable = `domain d (limits.yaml:2), keys placed by tenant
+  RULE                   NAME   ALGORITHM       LIMIT
+  tenant                 -      gcra            100 requests every 90 seconds, bursts of 20
+  tenant / user=alice    short  token_bucket    10 requests a second
+                         long   sliding_window  250 requests in any day, in 24 sub-windows, charged afterwards
+  tenant / user=bot-*    bots   -               unlimited
+  ip                     -      fixed_window    5 requests a minute
+  job / kind=15          -      gcra            denies always
+  job / kind=true        -      sliding_log     1 request in any 90 minutes
+`
+
+func TestTable(t *testing.T) {
+	path := write(t, t.TempDir(), "limits.yaml", example)
+	r, err := config.LoadRules(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	squeeze := func(s string) string {
+		lines := strings.Split(s, "\n")
+		for i := range lines {
+			lines[i] = strings.Join(strings.Fields(lines[i]), " ")
+		}
+		return strings.Join(lines, "\n")
+	}
+	if got := strings.ReplaceAll(table(t, r), path, "limits.yaml"); squeeze(got) != squeeze(exampleTable) {
+		t.Errorf("got:\n%s", got)
+	}
+	if w := r.Warnings(); len(w) != 0 {
+		t.Errorf("warnings: %v", w)
+	}
+	if r.Count() != 6 || len(r.Domain("d").Rules()) != 6 {
+		t.Errorf("%d rules", r.Count())
+	}
+	if rule := r.Domain("d").Rules()[1]; rule.Path() != "tenant / user=alice" || rule.File != path || rule.Line != 9 {
+		t.Errorf("rule is %s at %s:%d", rule.Path(), rule.File, rule.Line)
+	}
+}
+
+// TestSameRules loads the same rules in other clothes.
+func TestSameRules(t *testing.T) {
+	const plain = `domain: d
+descriptors:
+- key: k
+  value: a
+  rate_limit: {requests_per_unit: 5, unit: hour}
+- key: k
+  rate_limit: {requests_per_unit: 5, unit: hour}
+`
+	for name, text := range map[string]string{
+		"BOM":            "\ufeff" + plain,
+		"CRLF":           strings.ReplaceAll(plain, "\n", "\r\n"),
+		"document marks": "%YAML 1.1\n---\n" + plain + "...\n",
+		"anchor":         strings.Replace(strings.Replace(plain, "rate_limit: {", "rate_limit: &l {", 1), "k\n  rate_limit: {requests_per_unit: 5, unit: hour}", "k\n  rate_limit: *l", 1),
+		"merge":          "domain: d\ndescriptors:\n- &a {key: k, value: a, rate_limit: {requests_per_unit: 5, unit: hour}}\n- {<<: *a, value: }\n",
+		"merge list":     "domain: d\ndescriptors:\n- &a {key: k, value: a, rate_limit: &b {requests_per_unit: 5, unit: hour}}\n- {key: k, rate_limit: {<<: [{unit: hour}, {unit: day, requests_per_unit: 5}]}}\n",
+		"JSON":           "{\n\t\"domain\": \"d\",\n\t\"descriptors\": [\n\t\t{\"key\": \"k\", \"value\": \"a\", \"rate_limit\": {\"requests_per_unit\": 5, \"unit\": \"HOUR\"}},\n\t\t{\"key\": \"k\", \"rate_limit\": {\"unit\": \"hour\", \"requests_per_unit\": 5}}]}",
+		"empty keys":     "domain: d\ndescriptors:\n- {key: k, value: a, rate_limit: {requests_per_unit: 5, unit: hour, name: '', unlimited: }, descriptors: }\n- {key: k, value: '', rate_limit: {requests_per_unit: 5, unit: hour, unlimited: false}, descriptors: []}\n",
+		"notation":       "domain: d\ndescriptors:\n- {key: k, value: a, rate_limit: {requests_per_unit: 0x5, unit: hour}}\n- {key: k, rate_limit: {requests_per_unit: +5, unit: hour, unlimited: no}}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := mustLoad(t, text)
+			for _, es := range []string{"k=a", "k=b"} {
+				rule := d.Match(entries(es))
+				if rule == nil || len(rule.Limits) != 1 {
+					t.Fatalf("%s: rule %+v", es, rule)
+				}
+				want := bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Hour}
+				if rule.Limits[0].Spec != want {
+					t.Errorf("%s: limit %+v", es, rule.Limits[0].Spec)
+				}
+			}
+			if a, b := d.Match(entries("k=a")), d.Match(entries("k=b")); a == b {
+				t.Error("the bare key and the exact value are one rule")
+			}
+		})
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	spec := func(a bucket.Algorithm, requests int64, period time.Duration) bucket.Spec {
+		s := bucket.Spec{Algorithm: a, Requests: requests, Period: period}
+		if a.IsBucket() {
+			s.Burst = requests
+		}
+		return s
+	}
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		domain, limit string
+		want          bucket.Spec
+	}{
+		{"", "requests: 5, period: 1s", spec(bucket.TokenBucket, 5, time.Second)},
+		{"", "requests_per_unit: 5, unit: second", spec(bucket.FixedWindow, 5, time.Second)},
+		{"algorithm: leaky_bucket", "requests_per_unit: 5, unit: WEEK", spec(bucket.LeakyBucket, 5, 7*day)},
+		{"algorithm: fixed_window", "requests: 5, period: 30d", spec(bucket.FixedWindow, 5, 30*day)},
+		{"algorithm: fixed_window", "requests: 5, period: 30d, algorithm: gcra", spec(bucket.GCRA, 5, 30*day)},
+		{"", "unit: month", spec(bucket.FixedWindow, 0, 30*day)},
+		{"", "requests_per_unit: , unit: year", spec(bucket.FixedWindow, 0, 365*day)},
+		{"", "requests_per_unit: 1, unit: dAy", spec(bucket.FixedWindow, 1, day)},
+		{"", "requests_per_unit: 4294967295, unit: minute", spec(bucket.FixedWindow, 4294967295, time.Minute)},
+		{"", "requests: 1_000, period: 1m", spec(bucket.TokenBucket, 1000, time.Minute)},
+		{"", "requests: 1, period: 1h30m", spec(bucket.TokenBucket, 1, 90*time.Minute)},
+		{"", "requests: 1, period: 1.5h", spec(bucket.TokenBucket, 1, 90*time.Minute)},
+		{"", "requests: 1, period: 2d", spec(bucket.TokenBucket, 1, 2*day)},
+		{"", "requests: 1, period: 366d", spec(bucket.TokenBucket, 1, 366*day)},
+		{"", "requests: 1, period: 1ms", spec(bucket.TokenBucket, 1, time.Millisecond)},
+		{"", "requests: 1, period: 0.001s", spec(bucket.TokenBucket, 1, time.Millisecond)},
+		{"", "requests: 1, period: 1m1ms", spec(bucket.TokenBucket, 1, time.Minute+time.Millisecond)},
+		{"", "requests: 1, period: 0.5ms0.5ms", spec(bucket.TokenBucket, 1, time.Millisecond)},
+	} {
+		d := mustLoad(t, "domain: d\n"+c.domain+"\ndescriptors: [{key: k, rate_limit: {"+c.limit+"}}]")
+		if got := d.Match(entries("k=v")).Limits[0].Spec; got != c.want {
+			t.Errorf("%s %s: %+v", c.domain, c.limit, got)
+		}
+	}
+}
+
+func TestBadPeriods(t *testing.T) {
+	for _, period := range []string{
+		"''", "90", "1.5", "s", "1", "-1s", "+1s", "1 s", "1S", "1M", "1us", "1ns", "1w", "1y", "1s1", "1..5s", ".5s", "1.s", "1e3s", "0s", "0.0h",
+		"366d1ms", "0.5ms", "1.0005s", "99999999999999999999d", "1h 30m", "'1h,30m'", "1:30", strings.Repeat("1s", 40), "[1s]", "true", "٣s",
+	} {
+		if _, err := load(t, limit("requests: 1, period: "+period)); err == nil || !strings.Contains(err.Error(), "rate_limit.period") {
+			t.Errorf("%s: error is %v", period, err)
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	for want, s := range map[string]bucket.Spec{
+		"10 requests a minute, bursts of 20": {Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Minute, Burst: 20},
+		"1 request an hour":                  {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour},
+		"5 requests every 30 days":           {Algorithm: bucket.FixedWindow, Requests: 5, Period: 30 * 24 * time.Hour},
+		"5 requests a year":                  {Algorithm: bucket.FixedWindow, Requests: 5, Period: 365 * 24 * time.Hour},
+		"5 requests a week":                  {Algorithm: bucket.FixedWindow, Requests: 5, Period: 7 * 24 * time.Hour},
+		"5 requests every 14 days":           {Algorithm: bucket.FixedWindow, Requests: 5, Period: 14 * 24 * time.Hour},
+		"5 requests every 1001 milliseconds": {Algorithm: bucket.FixedWindow, Requests: 5, Period: 1001 * time.Millisecond},
+		"5 requests in any second":           {Algorithm: bucket.SlidingWindow, Requests: 5, Period: time.Second},
+		"5 requests in any 2 hours":          {Algorithm: bucket.SlidingLog, Requests: 5, Period: 2 * time.Hour},
+		"denies always":                      {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour},
+	} {
+		l, err := bucket.NewLimit(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := config.Describe(l); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestFolder(t *testing.T) {
+	dir := t.TempDir()
+	for name, domain := range map[string]string{
+		"a.yaml": "a", "b.yml": "b", "c.json": "c", "sub/deep/d.yaml": "d", "folder.yaml/e.yaml": "e", // read
+		".f.yaml": "f", ".hidden/g.yaml": "g", "h.txt": "h", "i.yaml.bak": "i", "j.yaml~": "j", "K.YAML.swp": "k", "..2024/l.yaml": "l", // not
+	} {
+		write(t, dir, name, `{"domain": "`+domain+`"}`)
+	}
+	outside := t.TempDir()
+	write(t, outside, "m.yaml", "domain: m")
+	write(t, outside, "n/n.yaml", "domain: n")
+	link(t, filepath.Join(outside, "m.yaml"), filepath.Join(dir, "m.yaml"))
+	link(t, filepath.Join(outside, "n"), filepath.Join(dir, "linked"))
+	link(t, dir, filepath.Join(dir, "loop"))
+	link(t, "..", filepath.Join(dir, "sub", "up"))
+	r, err := config.LoadRules(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range r.Domains() {
+		got = append(got, d.Name)
+	}
+	if s := strings.Join(got, ""); s != "abcdemn" {
+		t.Errorf("domains are %s", s)
+	}
+}
+
+func TestFolderWithBrokenLinks(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "domain: a")
+	link(t, "none", filepath.Join(dir, "b.yaml"))
+	link(t, "c.yaml", filepath.Join(dir, "c.yaml"))
+	link(t, "none", filepath.Join(dir, "d.txt"))
+	_, err := config.LoadRules(dir)
+	if err == nil || strings.Count(err.Error(), "found a file that cannot be read: ") != 2 ||
+		!strings.Contains(err.Error(), filepath.Join(dir, "b.yaml")+": found a file that cannot be read: no such file") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestEmptyFolder(t *testing.T) {
+	dir := t.TempDir()
+	r, err := config.LoadRules(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Domains()) != 0 || len(r.Warnings()) != 1 || !strings.HasPrefix(r.Warnings()[0].String(), dir+": no .yaml") {
+		t.Errorf("%d domains, warnings %v", len(r.Domains()), r.Warnings())
+	}
+}
+
+func TestFileOfAnyName(t *testing.T) {
+	r, err := config.LoadRules(write(t, t.TempDir(), ".limits", "domain: d"))
+	if err != nil || r.Domain("d") == nil || r.Domain("e") != nil {
+		t.Errorf("%v, error %v", r, err)
+	}
+}
+
+func link(t *testing.T, target, name string) {
+	t.Helper()
+	if err := os.Symlink(target, name); err != nil {
+		t.Fatal(err)
+	}
+}

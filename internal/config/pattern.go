@@ -1,0 +1,110 @@
+package config
+
+import "strings"
+
+// pattern is a value in which each * stands for any run of bytes, the empty
+// one too.
+type pattern struct {
+	// prefix and suffix are what stands before the first star and after the
+	// last; middle is what stands between two stars, in order.
+	prefix, suffix string
+	middle         []string
+	node           *node
+}
+
+func isPattern(value string) bool { return strings.Contains(value, "*") }
+
+func newPattern(n *node) pattern {
+	parts := strings.Split(n.entry.Value, "*")
+	p := pattern{prefix: parts[0], suffix: parts[len(parts)-1], node: n}
+	if len(parts) > 2 {
+		p.middle = parts[1 : len(parts)-1]
+	}
+	return p
+}
+
+// text is the pattern as it was written.
+func (p *pattern) text() string { return p.node.entry.Value }
+
+// match reports whether the value is one of the pattern's. Each part takes the
+// first place that is free for it; if the pattern can match at all, so it can.
+func (p *pattern) match(value string) bool {
+	if len(value) < len(p.prefix)+len(p.suffix) || !strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
+		return false
+	}
+	value = value[len(p.prefix) : len(value)-len(p.suffix)]
+	for _, part := range p.middle {
+		i := strings.Index(value, part)
+		if i < 0 {
+			return false
+		}
+		value = value[i+len(part):]
+	}
+	return true
+}
+
+// patterns are those of one key at one level, in file order.
+type patterns struct {
+	list []pattern
+	// shapes and index find the few patterns that can match a value when there
+	// are many: by the lengths of what stands before the first and after the
+	// last star, then by these texts. They are nil while there are few.
+	shapes []shape
+	index  map[affixes][]int32
+}
+
+type shape struct{ prefix, suffix int }
+
+type affixes struct{ prefix, suffix string }
+
+// fewPatterns are as quickly tried one after the other.
+const fewPatterns = 8
+
+// seal builds the index. Nothing may be added afterwards.
+func (ps *patterns) seal() {
+	if len(ps.list) <= fewPatterns {
+		return
+	}
+	ps.index = make(map[affixes][]int32)
+	known := make(map[shape]bool)
+	for i := range ps.list {
+		a := affixes{ps.list[i].prefix, ps.list[i].suffix}
+		s := shape{len(a.prefix), len(a.suffix)}
+		ps.index[a] = append(ps.index[a], int32(i))
+		if !known[s] {
+			known[s] = true
+			ps.shapes = append(ps.shapes, s)
+		}
+	}
+}
+
+// first returns the index of the first pattern that matches, or -1.
+func (ps *patterns) first(value string) int {
+	if ps.index == nil {
+		for i := range ps.list {
+			if ps.list[i].match(value) {
+				return i
+			}
+		}
+		return -1
+	}
+	best := len(ps.list)
+	for _, s := range ps.shapes {
+		if s.prefix+s.suffix > len(value) {
+			continue
+		}
+		for _, i := range ps.index[affixes{value[:s.prefix], value[len(value)-s.suffix:]}] {
+			if int(i) >= best {
+				break
+			}
+			if ps.list[i].match(value) {
+				best = int(i)
+				break
+			}
+		}
+	}
+	if best == len(ps.list) {
+		return -1
+	}
+	return best
+}

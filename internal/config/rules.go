@@ -1,0 +1,198 @@
+// Package config says which limit applies: it reads limits files into
+// immutable Rules, which match descriptors, and loads them again when the
+// files change.
+package config
+
+import (
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Rules is an immutable set of domains. Its methods may be called
+// concurrently.
+type Rules struct {
+	domains  map[string]*Domain
+	sorted   []*Domain
+	warnings []Warning
+}
+
+// Domain returns the domain of that name, or nil.
+func (r *Rules) Domain(name string) *Domain { return r.domains[name] }
+
+// Domains returns all domains, sorted by name.
+func (r *Rules) Domains() []*Domain { return r.sorted }
+
+// Warnings returns what the files hold that cannot be meant so, by file and
+// line.
+func (r *Rules) Warnings() []Warning { return r.warnings }
+
+// Count returns the number of rules in all domains.
+func (r *Rules) Count() int {
+	n := 0
+	for _, d := range r.sorted {
+		n += len(d.rules)
+	}
+	return n
+}
+
+// Domain is a namespace of limits.
+type Domain struct {
+	Name string
+	// HashTag is the key of the entry whose value places the keys of a
+	// descriptor in a sharded store; it may be empty.
+	HashTag string
+	// File and Line are where the domain is named.
+	File string
+	Line int
+
+	root  *node
+	rules []*Rule
+}
+
+// Rule is a place in a limits file that descriptors match and that says how
+// they are limited.
+type Rule struct {
+	// Limits must all allow. There is none if Unlimited.
+	Limits []*bucket.Limit
+	// Unlimited rules allow always.
+	Unlimited bool
+	// Name is that of an unlimited rule; limits have their own.
+	Name string
+	// File and Line are where the descriptor of the rule begins.
+	File string
+	Line int
+
+	node *node
+}
+
+// Rules returns the domain's rules that say something about limits, in file
+// order.
+func (d *Domain) Rules() []*Rule { return d.rules }
+
+// Path returns the entries that lead to the rule as a person reads them:
+// "user=alice / plan".
+func (r *Rule) Path() string {
+	var entries []bucket.Entry
+	for n := r.node; n != nil && n.up != nil; n = n.up {
+		entries = append(entries, n.entry)
+	}
+	var s strings.Builder
+	for i := len(entries) - 1; i >= 0; i-- {
+		s.WriteString(printable(entries[i].Key))
+		if entries[i].Value != "" {
+			s.WriteString("=" + printable(entries[i].Value))
+		}
+		if i > 0 {
+			s.WriteString(" / ")
+		}
+	}
+	return s.String()
+}
+
+// node is a descriptor of a limits file.
+type node struct {
+	up *node
+	// entry is as in the file: the value may be a pattern, or empty for a bare
+	// key.
+	entry bucket.Entry
+	// exact and keys lead to the next level.
+	exact map[bucket.Entry]*node
+	keys  []keyNodes
+	// index finds a key among many; it is nil while there are few.
+	index map[string]int32
+	// rule is what applies to a descriptor that ends here, or nil.
+	rule *Rule
+}
+
+// keyNodes are the descriptors of one level that have the same key and no
+// exact value.
+type keyNodes struct {
+	key      string
+	patterns patterns
+	bare     *node
+}
+
+// Match returns the rule for a descriptor with these entries, or nil if there
+// is none and so no limit.
+//
+// At each level an exact (key, value) goes before the first pattern of that
+// key in file order, and that before the bare key. What a level chose is not
+// reconsidered, and the rule must stand at the descriptor's own depth.
+func (d *Domain) Match(entries []bucket.Entry) *Rule {
+	n := d.root
+	for i := range entries {
+		if n = n.next(&entries[i]); n == nil {
+			return nil
+		}
+	}
+	return n.rule
+}
+
+func (n *node) next(e *bucket.Entry) *node {
+	if len(n.exact) > 0 {
+		if next := n.exact[*e]; next != nil {
+			return next
+		}
+	}
+	k := n.key(e.Key)
+	if k == nil {
+		return nil
+	}
+	if len(k.patterns.list) > 0 {
+		if i := k.patterns.first(e.Value); i >= 0 {
+			return k.patterns.list[i].node
+		}
+	}
+	return k.bare
+}
+
+// fewKeys are as quickly compared one after the other.
+const fewKeys = 4
+
+func (n *node) key(key string) *keyNodes {
+	if n.index != nil {
+		if i, ok := n.index[key]; ok {
+			return &n.keys[i]
+		}
+		return nil
+	}
+	for i := range n.keys {
+		if n.keys[i].key == key {
+			return &n.keys[i]
+		}
+	}
+	return nil
+}
+
+// addKey returns what is known of a key, which may be new.
+func (n *node) addKey(key string) *keyNodes {
+	if k := n.key(key); k != nil {
+		return k
+	}
+	n.keys = append(n.keys, keyNodes{key: key})
+	if len(n.keys) > fewKeys {
+		if n.index == nil {
+			n.index = make(map[string]int32)
+			for i := range n.keys {
+				n.index[n.keys[i].key] = int32(i)
+			}
+		}
+		n.index[key] = int32(len(n.keys) - 1)
+	}
+	return &n.keys[len(n.keys)-1]
+}
+
+// Place returns the value of the first entry with the domain's hash_tag, if
+// the domain has one and the entries hold it.
+func (d *Domain) Place(entries []bucket.Entry) (value string, ok bool) {
+	if d.HashTag == "" {
+		return "", false
+	}
+	for i := range entries {
+		if entries[i].Key == d.HashTag {
+			return entries[i].Value, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,40 @@
+package config
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// longestQuote bounds how much of a file's text an error shows.
+const longestQuote = 80
+
+func shorten(s string) string {
+	if len(s) <= longestQuote {
+		return s
+	}
+	cut := longestQuote
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "..."
+}
+
+func quote(s string) string { return strconv.Quote(shorten(s)) }
+
+func commas(names []string) string { return strings.Join(names, ", ") }
+
+// printable returns a part of a rule's path so that it cannot be taken for
+// another, nor move a terminal's cursor.
+func printable(s string) string {
+	plain := s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return r == ' ' || r == '=' || r == '"' || r == '\\' || r == utf8.RuneError || !unicode.IsPrint(r)
+	}) < 0
+	if plain {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+func hasControl(s string) bool { return strings.IndexFunc(s, unicode.IsControl) >= 0 }

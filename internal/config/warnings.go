@@ -1,0 +1,203 @@
+package config
+
+import (
+	"math/big"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// maxPatternTries bounds the search for patterns that cannot match, which is
+// quadratic in patterns that begin and end alike.
+const maxPatternTries = 5_000_000
+
+// warnNeverMatch warns of the descriptors of a list that others leave nothing.
+func (p *fileParser) warnNeverMatch(up *node, s *siblings) {
+	crowded := make(map[*keyNodes]bool)
+	for i := range up.keys {
+		crowded[&up.keys[i]] = up.keys[i].patterns.crowded()
+	}
+	for i, n := range s.nodes {
+		value := n.entry.Value
+		if value != "" && !isPattern(value) {
+			continue
+		}
+		k := up.key(n.entry.Key)
+		if value == "" {
+			if all := k.patterns.coversAll(); all != nil {
+				p.warn(s.items[i], s.at[i], "never matches: the pattern %s of the same key matches every value", quote(all.text()))
+			}
+			continue
+		}
+		if crowded[k] {
+			continue
+		}
+		// A star of the later pattern stands for text that only a star of the
+		// earlier can match; so one covers the other exactly if it matches
+		// the other's text, stars as they are.
+		if first := &k.patterns.list[k.patterns.first(value)]; first.node != n {
+			p.warn(s.items[i], s.at[i], "never matches: the pattern %s before it matches all that %s does", quote(first.text()), quote(value))
+		}
+	}
+}
+
+// coversAll returns the first pattern that matches every value.
+func (ps *patterns) coversAll() *pattern {
+	for i := range ps.list {
+		if strings.Trim(ps.list[i].text(), "*") == "" {
+			return &ps.list[i]
+		}
+	}
+	return nil
+}
+
+// crowded reports whether it would take too long to try each pattern against
+// the others.
+func (ps *patterns) crowded() bool {
+	largest := len(ps.list)
+	if ps.index != nil {
+		largest = len(ps.shapes)
+		for _, group := range ps.index {
+			largest = max(largest, len(group))
+		}
+	}
+	return largest*len(ps.list) > maxPatternTries
+}
+
+// limitAt is a limit of a rule and where it stands.
+type limitAt struct {
+	*bucket.Limit
+	n  *yaml.Node
+	at *path
+}
+
+// maxLimitsCompared bounds how many limits of one rule are held against each other.
+const maxLimitsCompared = 100
+
+// warnNeverBind warns of limits that never deny what the others allow.
+func (p *fileParser) warnNeverBind(limits []limitAt) {
+	if len(limits) > maxLimitsCompared {
+		return
+	}
+	for i, loose := range limits {
+		for j, tight := range limits {
+			if i == j || !neverBinds(loose.Limit, tight.Limit) {
+				continue
+			}
+			if j > i && neverBinds(tight.Limit, loose.Limit) {
+				continue // they are equals; the later one is told of
+			}
+			p.warn(loose.n, loose.at, "never denies what %s allows: %s beside %s", quote(tight.Name), Describe(loose.Limit), Describe(tight.Limit))
+			break
+		}
+	}
+}
+
+// neverBinds reports whether the loose limit provably allows all that the
+// tight one allows, given that both are charged for the same hits: whatever
+// the costs, the refunds and the moments, on a clock that does not run
+// backwards and with numbers that stay. It may miss some.
+//
+// For most pairs it compares two bounds. What the tight limit lets through in
+// any span of time is at most its admission; what the loose one holds against
+// a hit are the hits, less the refunds, of some span that ends with it. The
+// bounds are inclusive: all is allowed that does not exceed the capacity.
+func neverBinds(loose, tight *bucket.Limit) bool {
+	switch {
+	case tight.Requests == 0:
+		return true
+	case loose.Requests == 0, loose.Postpaid, tight.Postpaid:
+		// Postpaid limits are charged for what others deny, and let through
+		// more than they say.
+		return false
+	case loose.Algorithm.IsBucket() && tight.Algorithm.IsBucket():
+		return bucketOverBucket(loose, tight)
+	case loose.Algorithm.IsBucket():
+		return bucketOverWindow(loose, tight)
+	case loose.Algorithm == bucket.FixedWindow:
+		// Hits are whole: what is admitted is less than one above the capacity.
+		return rat(loose.Capacity+1).Cmp(admittedInWindow(loose.PeriodMicros, tight)) > 0
+	default:
+		return slidingOverSliding(loose, tight)
+	}
+}
+
+func rat(n int64) *big.Rat               { return new(big.Rat).SetInt64(n) }
+func times(a *big.Rat, n int64) *big.Rat { return new(big.Rat).Mul(a, rat(n)) }
+func plus(a, b *big.Rat) *big.Rat        { return new(big.Rat).Add(a, b) }
+
+// perQuantum is how many tokens of a bucket drain in a quantum.
+func perQuantum(l *bucket.Limit) *big.Rat { return big.NewRat(l.Rate, l.Unit) }
+
+// bucketOverBucket: in n ticks a bucket admits up to its capacity and what
+// drains in them. Ticks of equal length begin together; else a span holds up
+// to one more of the tight one's and one less of the loose one's.
+func bucketOverBucket(loose, tight *bucket.Limit) bool {
+	looseRate, tightRate := perQuantum(loose), perQuantum(tight)
+	most := rat(tight.Capacity)
+	if loose.Quantum != tight.Quantum {
+		most = plus(most, plus(looseRate, tightRate))
+	}
+	return rat(loose.Capacity).Cmp(most) >= 0 &&
+		times(looseRate, tight.Quantum).Cmp(times(tightRate, loose.Quantum)) >= 0
+}
+
+// bucketOverWindow: a window admits its capacity at once, again as soon as a
+// border passes, and then every period. For a fixed window the first border
+// can be a microsecond away, for a sliding one it is a period. The bucket must
+// hold all of that, less what has drained by then.
+func bucketOverWindow(loose, tight *bucket.Limit) bool {
+	first := tight.PeriodMicros
+	if tight.Algorithm == bucket.FixedWindow {
+		first = 1
+	}
+	rate, period := perQuantum(loose), tight.PeriodMicros
+	if times(rate, period).Cmp(times(rat(tight.Capacity), loose.Quantum)) < 0 {
+		return false // falls behind with every period
+	}
+	drained := times(rate, first/loose.Quantum)
+	if period%loose.Quantum != 0 {
+		// Later borders come at other moments within a tick.
+		drained = plus(drained, times(rate, -1))
+	}
+	second := plus(times(rat(tight.Capacity), 2), times(drained, -1))
+	return loose.Capacity >= tight.Capacity && rat(loose.Capacity).Cmp(second) >= 0
+}
+
+// admittedInWindow is the most that a limit admits within one window, aligned
+// to the epoch, of a length in microseconds.
+func admittedInWindow(length int64, l *bucket.Limit) *big.Rat {
+	capacity := rat(l.Capacity)
+	switch {
+	case l.Algorithm.IsBucket():
+		ticks := (length-1)/l.Quantum + 1
+		if length%l.Quantum == 0 {
+			ticks = length/l.Quantum - 1
+		}
+		return plus(capacity, times(perQuantum(l), ticks))
+	case l.Algorithm == bucket.FixedWindow:
+		// The windows that one of the given length can touch: it begins at a
+		// multiple of g, at the latest g before the next border.
+		g := new(big.Int).GCD(nil, nil, big.NewInt(length), big.NewInt(l.PeriodMicros)).Int64()
+		return times(capacity, 1+(length-g+l.PeriodMicros-1)/l.PeriodMicros)
+	default:
+		return times(capacity, (length+l.PeriodMicros-1)/l.PeriodMicros)
+	}
+}
+
+// slidingOverSliding: both forget their oldest hits first, by age and by
+// refund. So what the loose one holds is the newer part of what the tight one
+// holds, if it never remembers a hit for longer: up to its period and a slot,
+// where the other is sure to remember for its period; or if their slots are
+// the same. No other algorithm bounds a sliding one: refunds take its oldest
+// hits and leave it those that count for longest.
+func slidingOverSliding(loose, tight *bucket.Limit) bool {
+	if tight.Algorithm != bucket.SlidingWindow && tight.Algorithm != bucket.SlidingLog {
+		return false
+	}
+	same := loose.PeriodMicros == tight.PeriodMicros && loose.SlotMicros == tight.SlotMicros
+	shorter := loose.PeriodMicros+loose.SlotMicros-1 <= tight.PeriodMicros
+	return (same || shorter) && loose.Capacity >= tight.Capacity
+}
