@@ -1,0 +1,122 @@
+package config
+
+import (
+	"crypto/sha256"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Live holds the rules in force and replaces them when the files change. Its
+// methods may be called concurrently.
+type Live struct {
+	path  string
+	log   *slog.Logger
+	rules atomic.Pointer[Rules]
+
+	// mu lets one reload happen at a time and guards what is below.
+	mu     sync.Mutex
+	status Status
+	// inForce is the digest of the files that the rules are from.
+	inForce [sha256.Size]byte
+	// failure is the error that was last logged, "" after a success.
+	failure string
+}
+
+// Status tells how the rules in force came to be.
+type Status struct {
+	// Generation counts the sets of rules that were in force; 0 means none yet.
+	Generation int
+	// LoadedAt is when the rules in force were loaded.
+	LoadedAt time.Time
+	// Failed counts the loads that failed; one that fails as the last did is
+	// not counted again.
+	Failed int
+	// LastError is what is wrong with the files as they are now, or nil. The
+	// rules in force are then older than the files.
+	LastError error
+	// FailedAt is when LastError was first met.
+	FailedAt time.Time
+}
+
+// NewLive returns a Live without rules; Reload or Watch loads them.
+func NewLive(path string, log *slog.Logger) *Live {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Live{path: path, log: log}
+}
+
+// Rules returns the rules in force, or nil if none were ever loaded. A request
+// asks once and keeps what it got.
+func (l *Live) Rules() *Rules { return l.rules.Load() }
+
+// Status returns how the rules in force came to be.
+func (l *Live) Status() Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.status
+}
+
+// Reload reads the files and puts their rules in force, all or none: on any
+// error those before stay. Files that did not change make no new generation.
+func (l *Live) Reload() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	src, err := readSource(l.path)
+	if err != nil {
+		return l.failed(err)
+	}
+	digest := src.digest()
+	if l.status.Generation > 0 && digest == l.inForce {
+		if l.status.LastError != nil {
+			l.log.Info("limits files are again those in force", "path", l.path, "generation", l.status.Generation)
+		}
+		l.succeeded()
+		return nil
+	}
+	rules, err := src.rules()
+	if err != nil {
+		return l.failed(err)
+	}
+	l.inForce = digest
+	l.rules.Store(rules)
+	l.status.Generation++
+	l.status.LoadedAt = time.Now()
+	l.succeeded()
+	l.log.Info("limits loaded", "path", l.path, "generation", l.status.Generation,
+		"files", len(src.files), "domains", len(rules.sorted), "rules", rules.Count())
+	l.logWarnings(rules.warnings)
+	return nil
+}
+
+func (l *Live) logWarnings(warnings []Warning) {
+	const most = 20
+	for i, w := range warnings {
+		if i == most {
+			l.log.Warn("limits have more warnings", "not_shown", len(warnings)-most)
+			return
+		}
+		l.log.Warn("limits: " + w.String())
+	}
+}
+
+func (l *Live) succeeded() {
+	l.status.LastError, l.status.FailedAt, l.failure = nil, time.Time{}, ""
+}
+
+func (l *Live) failed(err error) error {
+	if err.Error() == l.failure {
+		return err
+	}
+	l.failure = err.Error()
+	l.status.Failed++
+	l.status.LastError, l.status.FailedAt = err, time.Now()
+	kept := "no limits are in force"
+	if l.status.Generation > 0 {
+		kept = "the last good ones stay in force"
+	}
+	l.log.Error("limits not loaded, "+kept, "path", l.path, "generation", l.status.Generation, "error", err)
+	return err
+}
