@@ -233,6 +233,7 @@ func TestBadFilesWithCRLF(t *testing.T) {
 }
 
 func TestAliasesThatMultiply(t *testing.T) {
+	t.Parallel()
 	var s strings.Builder
 	s.WriteString("domain: d\ndescriptors:\n- key: a\n  descriptors: &l0 [{key: k, rate_limit: {requests: 1, period: 1s}}]\n")
 	for i := 1; i < 60; i++ {
@@ -249,6 +250,7 @@ func TestAliasesThatMultiply(t *testing.T) {
 }
 
 func TestNestingTooDeep(t *testing.T) {
+	t.Parallel()
 	nested := func(levels int) string {
 		return "domain: d\ndescriptors: " + strings.Repeat("[{key: k, descriptors: ", levels) + "[]" + strings.Repeat("}]", levels)
 	}

@@ -51,14 +51,21 @@ type patterns struct {
 	// last star, then by these texts. They are nil while there are few.
 	shapes []shape
 	index  map[affixes][]int32
+	// crowded is set if it would take too long to hold each pattern against
+	// the others: it is quadratic in patterns that begin and end alike.
+	crowded bool
 }
 
 type shape struct{ prefix, suffix int }
 
 type affixes struct{ prefix, suffix string }
 
-// fewPatterns are as quickly tried one after the other.
-const fewPatterns = 8
+const (
+	// fewPatterns are as quickly tried one after the other.
+	fewPatterns = 8
+	// maxPatternTries bounds the search for patterns that cannot match.
+	maxPatternTries = 5_000_000
+)
 
 // seal builds the index. Nothing may be added afterwards.
 func (ps *patterns) seal() {
@@ -67,6 +74,7 @@ func (ps *patterns) seal() {
 	}
 	ps.index = make(map[affixes][]int32)
 	known := make(map[shape]bool)
+	alike := 0
 	for i := range ps.list {
 		a := affixes{ps.list[i].prefix, ps.list[i].suffix}
 		s := shape{len(a.prefix), len(a.suffix)}
@@ -75,7 +83,9 @@ func (ps *patterns) seal() {
 			known[s] = true
 			ps.shapes = append(ps.shapes, s)
 		}
+		alike = max(alike, len(ps.index[a]))
 	}
+	ps.crowded = (len(ps.shapes)+alike)*len(ps.list) > maxPatternTries
 }
 
 // first returns the index of the first pattern that matches, or -1.

@@ -9,16 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// maxPatternTries bounds the search for patterns that cannot match, which is
-// quadratic in patterns that begin and end alike.
-const maxPatternTries = 5_000_000
-
 // warnNeverMatch warns of the descriptors of a list that others leave nothing.
 func (p *fileParser) warnNeverMatch(up *node, s *siblings) {
-	crowded := make(map[*keyNodes]bool)
-	for i := range up.keys {
-		crowded[&up.keys[i]] = up.keys[i].patterns.crowded()
-	}
 	for i, n := range s.nodes {
 		value := n.entry.Value
 		if value != "" && !isPattern(value) {
@@ -31,7 +23,7 @@ func (p *fileParser) warnNeverMatch(up *node, s *siblings) {
 			}
 			continue
 		}
-		if crowded[k] {
+		if k.patterns.crowded {
 			continue
 		}
 		// A star of the later pattern stands for text that only a star of the
@@ -51,19 +43,6 @@ func (ps *patterns) coversAll() *pattern {
 		}
 	}
 	return nil
-}
-
-// crowded reports whether it would take too long to try each pattern against
-// the others.
-func (ps *patterns) crowded() bool {
-	largest := len(ps.list)
-	if ps.index != nil {
-		largest = len(ps.shapes)
-		for _, group := range ps.index {
-			largest = max(largest, len(group))
-		}
-	}
-	return largest*len(ps.list) > maxPatternTries
 }
 
 // limitAt is a limit of a rule and where it stands.

@@ -1,0 +1,79 @@
+package config_test
+
+import (
+	"os"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// FuzzLimitsFile loads anything. Whatever loads can be walked, matched and
+// shown, the same each time; whatever does not says where and why.
+func FuzzLimitsFile(f *testing.F) {
+	f.Add([]byte(example))
+	for _, c := range badFiles {
+		f.Add([]byte(c.text))
+	}
+	f.Add([]byte("domain: d\ndescriptors:\n- &a {key: k, value: a, rate_limit: &b {unit: day}}\n- {<<: [*a], value: 'x*', rate_limits: [{<<: *b, name: n}]}\n"))
+	path := write(f, f.TempDir(), "limits.yaml", "")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r, err := config.LoadRules(path)
+		if err != nil {
+			checkErrors(t, err)
+			return
+		}
+		first := table(t, r)
+		if !utf8.ValidString(first) {
+			t.Errorf("table is not UTF-8: %q", first)
+		}
+		for _, d := range r.Domains() {
+			if r.Domain(d.Name) != d {
+				t.Errorf("domain %q is not found", d.Name)
+			}
+			d.Place(nil)
+			for _, rule := range d.Rules() {
+				if rule.Path() == "" || rule.Line < 1 || rule.Unlimited == (len(rule.Limits) > 0) {
+					t.Errorf("rule %+v", rule)
+				}
+			}
+			for _, es := range [][]bucket.Entry{nil, {{}}, {{Key: "k"}}, {{Key: "user", Value: "alice"}}, {{Key: "tenant", Value: "t"}, {Key: "user", Value: "bot-1"}}} {
+				if rule := d.Match(es); rule != nil {
+					_ = rule.Path()
+				}
+			}
+		}
+		for _, w := range r.Warnings() {
+			if w.Line < 1 || w.Text == "" {
+				t.Errorf("warning %+v", w)
+			}
+		}
+		again, err := config.LoadRules(path)
+		if err != nil {
+			t.Fatalf("loaded once, but then: %v", err)
+		}
+		if second := table(t, again); second != first {
+			t.Errorf("two tables:\n%s\n%s", first, second)
+		}
+	})
+}
+
+func checkErrors(t *testing.T, err error) {
+	t.Helper()
+	errs, ok := err.(config.Errors)
+	if !ok || len(errs) == 0 {
+		t.Fatalf("error %T: %v", err, err)
+	}
+	for i, e := range errs {
+		if e.Line < 1 || e.Column < 1 || e.Found == "" {
+			t.Errorf("error without a place: %+v", e)
+		}
+		if i > 0 && e.Line < errs[i-1].Line {
+			t.Errorf("errors out of order: %v", err)
+		}
+	}
+}

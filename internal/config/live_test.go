@@ -1,0 +1,349 @@
+package config_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// logged is a log that a test can read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), s)
+}
+
+// watched starts a Live on the path and ends it with the test.
+func watched(t *testing.T, path string) (*config.Live, *logged) {
+	t.Helper()
+	log := new(logged)
+	l := config.NewLive(path, slog.New(slog.NewTextHandler(log, nil)))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Watch(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Watch: %v", err)
+		}
+	})
+	return l, log
+}
+
+// eventually waits until the condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !condition() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// domains are the names of the domains in force.
+func domains(l *config.Live) string {
+	r := l.Rules()
+	if r == nil {
+		return "no rules"
+	}
+	var names []string
+	for _, d := range r.Domains() {
+		names = append(names, d.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func inForce(t *testing.T, l *config.Live, want string) {
+	t.Helper()
+	eventually(t, "domains "+want, func() bool { return domains(l) == want })
+}
+
+func TestReload(t *testing.T) {
+	dir := t.TempDir()
+	path := write(t, dir, "a.yaml", "domain: a")
+	log := new(logged)
+	l := config.NewLive(dir, slog.New(slog.NewTextHandler(log, nil)))
+	if l.Rules() != nil || l.Status().Generation != 0 {
+		t.Error("there are rules before the first load")
+	}
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	first := l.Rules()
+	if s := l.Status(); s.Generation != 1 || s.LoadedAt.IsZero() || s.LastError != nil {
+		t.Errorf("status %+v", s)
+	}
+
+	// The same text is the same generation.
+	write(t, dir, "a.yaml", "domain: a")
+	if err := l.Reload(); err != nil || l.Rules() != first || l.Status().Generation != 1 {
+		t.Errorf("unchanged files: error %v, status %+v", err, l.Status())
+	}
+
+	// One bad file holds back the good one; it is told once.
+	write(t, dir, "a.yaml", "domain: b")
+	write(t, dir, "bad.yaml", "domain: c\nfoo: 1")
+	for range 3 {
+		if err := l.Reload(); err == nil || l.Rules() != first {
+			t.Errorf("bad file: error %v, domains %s", err, domains(l))
+		}
+	}
+	if s := l.Status(); s.Generation != 1 || s.Failed != 1 || s.LastError == nil || s.FailedAt.IsZero() {
+		t.Errorf("status %+v", s)
+	}
+	if n := log.count("level=ERROR"); n != 1 {
+		t.Errorf("the failure was logged %d times", n)
+	}
+
+	// Another mistake is told again.
+	write(t, dir, "bad.yaml", "domain: c\nbar: 1")
+	if err := l.Reload(); err == nil || l.Status().Failed != 2 || log.count("level=ERROR") != 2 {
+		t.Errorf("error %v, status %+v", err, l.Status())
+	}
+
+	// Back to what is in force.
+	write(t, dir, "a.yaml", "domain: a")
+	os.Remove(filepath.Join(dir, "bad.yaml"))
+	if err := l.Reload(); err != nil || l.Rules() != first || l.Status().LastError != nil || l.Status().Generation != 1 {
+		t.Errorf("error %v, status %+v", err, l.Status())
+	}
+
+	os.Remove(path)
+	os.Remove(dir)
+	if err := l.Reload(); err == nil || l.Rules() != first {
+		t.Errorf("missing path: error %v, domains %s", err, domains(l))
+	}
+}
+
+func TestWatchFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "domain: a")
+	l, _ := watched(t, dir)
+	inForce(t, l, "a")
+
+	write(t, dir, "a.yaml", "domain: a2") // edited
+	inForce(t, l, "a2")
+	replace(t, filepath.Join(dir, "a.yaml"), "domain: a3") // as most editors do
+	inForce(t, l, "a3")
+	replace(t, filepath.Join(dir, "a.yaml"), "domain: a4")
+	inForce(t, l, "a4")
+	write(t, dir, "b.yml", "domain: b") // added
+	inForce(t, l, "a4 b")
+	write(t, dir, "sub/deep/c.json", `{"domain": "c"}`)
+	inForce(t, l, "a4 b c")
+	write(t, dir, "sub/deep/c.json", `{"domain": "c2"}`)
+	inForce(t, l, "a4 b c2")
+	write(t, dir, "b.yml", "domain: b\nfoo: 1") // broken: the last good ones stay
+	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	inForce(t, l, "a4 b c2")
+	os.Remove(filepath.Join(dir, "b.yml")) // removed
+	inForce(t, l, "a4 c2")
+	os.RemoveAll(filepath.Join(dir, "sub"))
+	inForce(t, l, "a4")
+	write(t, dir, "sub/deep/c.json", `{"domain": "c3"}`) // another folder of that name
+	inForce(t, l, "a4 c3")
+	write(t, dir, "sub/deep/c.json", `{"domain": "c4"}`)
+	inForce(t, l, "a4 c4")
+
+	other := t.TempDir() // a whole tree at once
+	write(t, other, "new/x/y/d.yaml", "domain: d")
+	rename(t, filepath.Join(other, "new"), filepath.Join(dir, "new"))
+	inForce(t, l, "a4 c4 d")
+	write(t, dir, "new/x/y/d.yaml", "domain: d2")
+	inForce(t, l, "a4 c4 d2")
+	rename(t, filepath.Join(dir, "new"), filepath.Join(other, "new"))
+	inForce(t, l, "a4 c4")
+}
+
+func TestWatchFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "limits.yaml")
+	l, _ := watched(t, path)
+	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	write(t, dir, "limits.yaml", "domain: a") // it comes later
+	inForce(t, l, "a")
+	replace(t, path, "domain: b")
+	inForce(t, l, "b")
+	rename(t, path, path+".old")
+	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	inForce(t, l, "b")
+	write(t, dir, "limits.yaml", "domain: c")
+	inForce(t, l, "c")
+}
+
+func TestWatchPathThatComesLater(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, _ := watched(t, filepath.Join(dir, "etc", "limits"))
+	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	write(t, dir, "etc/limits/a.yaml", "domain: a")
+	inForce(t, l, "a")
+	rename(t, filepath.Join(dir, "etc"), filepath.Join(dir, "old"))
+	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	write(t, dir, "new/limits/a.yaml", "domain: b")
+	rename(t, filepath.Join(dir, "new"), filepath.Join(dir, "etc"))
+	inForce(t, l, "b")
+}
+
+// TestWatchConfigMap does what a kubelet does: files are links through ..data,
+// a link that is replaced by rename.
+func TestWatchConfigMap(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, path string }{{"folder", ""}, {"file", "limits.yaml"}} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			publish := func(version int) {
+				real := fmt.Sprintf("..2026_01_%02d", version)
+				write(t, dir, real+"/limits.yaml", fmt.Sprintf("domain: v%d", version))
+				link(t, real, filepath.Join(dir, "..data_tmp"))
+				rename(t, filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))
+				os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..2026_01_%02d", version-1)))
+			}
+			publish(1)
+			link(t, "..data/limits.yaml", filepath.Join(dir, "limits.yaml"))
+			l, _ := watched(t, filepath.Join(dir, c.path))
+			for version := 1; version <= 4; version++ {
+				if version > 1 {
+					publish(version)
+				}
+				inForce(t, l, fmt.Sprintf("v%d", version))
+			}
+			if s := l.Status(); s.Generation != 4 || s.Failed != 0 {
+				t.Errorf("status %+v", s)
+			}
+		})
+	}
+}
+
+// TestWatchReleases swaps a link above the folder, as deployments do.
+func TestWatchReleases(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := 1; i <= 3; i++ {
+		write(t, dir, fmt.Sprintf("releases/%d/config/limits/a.yaml", i), fmt.Sprintf("domain: r%d", i))
+	}
+	link(t, "releases/1", filepath.Join(dir, "current"))
+	l, _ := watched(t, filepath.Join(dir, "current", "config", "limits"))
+	inForce(t, l, "r1")
+	for i := 2; i <= 3; i++ {
+		link(t, fmt.Sprintf("releases/%d", i), filepath.Join(dir, "next"))
+		rename(t, filepath.Join(dir, "next"), filepath.Join(dir, "current"))
+		inForce(t, l, fmt.Sprintf("r%d", i))
+		write(t, dir, fmt.Sprintf("releases/%d/config/limits/b.yaml", i), "domain: more")
+		inForce(t, l, fmt.Sprintf("more r%d", i))
+	}
+}
+
+// TestWatchBurst changes files faster than they may be loaded: that is one
+// load in the end, or few when it goes on for long.
+func TestWatchBurst(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "domain: a")
+	l, _ := watched(t, dir)
+	inForce(t, l, "a")
+	began := time.Now()
+	for i := range 200 {
+		write(t, dir, fmt.Sprintf("f%d.yaml", i%20), fmt.Sprintf("domain: d%d_%d", i%20, i))
+	}
+	write(t, dir, "a.yaml", "domain: end")
+	lasted := time.Since(began)
+	eventually(t, "the end of the burst", func() bool { return strings.HasSuffix(domains(l), " end") && len(l.Rules().Domains()) == 21 })
+	// One, unless this machine was so slow that it paused within the burst.
+	if s := l.Status(); s.Generation > 2+int(lasted/(200*time.Millisecond)) {
+		t.Errorf("%d generations in a burst of %v", s.Generation, lasted)
+	}
+}
+
+func TestWatchWithoutRest(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "domain: a")
+	l, _ := watched(t, dir)
+	inForce(t, l, "a")
+	i := 0
+	eventually(t, "a load while files keep changing", func() bool {
+		i++
+		replace(t, filepath.Join(dir, "a.yaml"), fmt.Sprintf("domain: a%d", i))
+		return l.Status().Generation > 1
+	})
+}
+
+func TestRulesWhileReloading(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "domain: a")
+	l := config.NewLive(dir, nil)
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = l.Status()
+					if l.Rules().Domain("a") == nil {
+						t.Error("rules without the domain")
+						return
+					}
+				}
+			}
+		})
+	}
+	for i := range 100 {
+		write(t, dir, "b.yaml", fmt.Sprintf("domain: b%d", i))
+		if err := l.Reload(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	if g := l.Status().Generation; g != 101 {
+		t.Errorf("generation %d", g)
+	}
+}
+
+// replace writes a new file and renames it over the old.
+func replace(t *testing.T, path, text string) {
+	t.Helper()
+	tmp := filepath.Join(filepath.Dir(path), ".tmp")
+	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rename(t, tmp, path)
+}
+
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}

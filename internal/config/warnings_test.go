@@ -1,0 +1,208 @@
+package config_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+func warningsOf(t *testing.T, text string) []string {
+	t.Helper()
+	r, err := load(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range r.Warnings() {
+		_, rest, _ := strings.Cut(w.String(), "limits.yaml:")
+		got = append(got, rest)
+	}
+	return got
+}
+
+func TestNeverMatches(t *testing.T) {
+	got := warningsOf(t, `domain: d
+hash_tag: tennant
+descriptors:
+- {key: a, value: "x*"}
+- {key: a, value: "xy*"}
+- {key: a, value: "*y"}
+- {key: a, value: "x*y"}
+- {key: a, value: "**"}
+- {key: a, value: "*z"}
+- {key: a, value: xyz}
+- {key: a}
+- {key: b, value: "xy*"}
+- {key: b, value: "x*"}
+- {key: b}
+- key: b
+  value: c
+  descriptors: [{key: a, value: "x*"}, {key: a, value: "x**"}]
+`)
+	want := []string{
+		`2:11: hash_tag: no descriptor has the key "tennant", so it places nothing`,
+		`5:3: descriptors[1]: never matches: the pattern "x*" before it matches all that "xy*" does`,
+		`7:3: descriptors[3]: never matches: the pattern "x*" before it matches all that "x*y" does`,
+		`9:3: descriptors[5]: never matches: the pattern "**" before it matches all that "*z" does`,
+		`11:3: descriptors[7]: never matches: the pattern "**" of the same key matches every value`,
+		`17:40: descriptors[11].descriptors[1]: never matches: the pattern "x*" before it matches all that "x**" does`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+func TestNeverBinds(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want string // the name of the limit that is warned of, or ""
+	}{
+		{"requests: 100, period: 1s", "requests: 50, period: 1m", "a"},
+		{"requests: 50, period: 1m", "requests: 100, period: 1s", "b"},
+		{"requests: 10, period: 1s", "requests: 250, period: 1d", ""},
+		{"requests: 100, period: 1s, burst: 49", "requests: 50, period: 1m", ""},
+		{"requests: 5, period: 1s", "requests: 5, period: 1s", "b"},
+		{"requests: 1, period: 1m, burst: 100", "requests: 50, period: 1m", ""}, // slower in the long run
+		{"requests: 5, period: 1s", "requests: 0, period: 1d", "a"},
+
+		// Windows.
+		{"requests_per_unit: 100, unit: second", "requests_per_unit: 50, unit: minute", "a"},
+		{"requests_per_unit: 50, unit: second", "requests_per_unit: 50, unit: minute", "a"},
+		{"requests_per_unit: 49, unit: second", "requests_per_unit: 50, unit: minute", ""},
+		{"requests_per_unit: 60, unit: minute", "requests_per_unit: 1, unit: second", "a"},
+		{"requests_per_unit: 59, unit: minute", "requests_per_unit: 1, unit: second", ""},
+		{"algorithm: fixed_window, requests: 10, period: 2s", "algorithm: fixed_window, requests: 5, period: 3s", "a"},
+		{"algorithm: fixed_window, requests: 9, period: 2s", "algorithm: fixed_window, requests: 5, period: 3s", ""}, // 2..4 touches 0..3 and 3..6
+		{"algorithm: fixed_window, requests: 5, period: 1s", "algorithm: fixed_window, requests: 5, period: 3s", "a"},
+		{"algorithm: fixed_window, requests: 5, period: 1s", "algorithm: sliding_log, requests: 5, period: 1s", "a"},
+		{"algorithm: fixed_window, requests: 5, period: 1s", "algorithm: sliding_window, requests: 6, period: 1h", ""},
+		{"algorithm: fixed_window, requests: 50, period: 1s", "requests: 50, period: 1m", "a"},
+		{"algorithm: fixed_window, requests: 109, period: 1m", "requests: 50, period: 1m", "a"}, // 50 + 50 - 1
+		{"algorithm: fixed_window, requests: 98, period: 1m", "requests: 50, period: 1m", ""},
+
+		// Around a border a fixed window lets twice through.
+		{"requests: 100, period: 1s", "requests_per_unit: 50, unit: minute", "a"},
+		{"requests: 98, period: 1s", "requests_per_unit: 50, unit: minute", ""},
+		{"requests: 50, period: 1s", "algorithm: sliding_window, requests: 50, period: 1m", "a"},
+		{"requests: 49, period: 1s", "algorithm: sliding_window, requests: 50, period: 1m", ""},
+
+		// A sliding window remembers for up to a slot longer than it says.
+		{"algorithm: sliding_window, requests: 50, period: 1s", "algorithm: sliding_window, requests: 50, period: 1m", "a"},
+		{"algorithm: sliding_window, requests: 50, period: 1m", "algorithm: sliding_log, requests: 50, period: 1m", "b"},
+		{"algorithm: sliding_window, requests: 50, period: 1m", "algorithm: sliding_log, requests: 49, period: 1m", ""},
+		{"algorithm: sliding_window, requests: 51, period: 1m", "algorithm: sliding_window, requests: 50, period: 1m", "a"},
+		{"algorithm: sliding_window, requests: 51, period: 1m, sub_windows: 5", "algorithm: sliding_window, requests: 50, period: 1m", ""},
+		{"algorithm: sliding_log, requests: 50, period: 1m", "algorithm: sliding_window, requests: 50, period: 1m", "a"},
+		// Refunds leave it the hits that count for longest.
+		{"algorithm: sliding_log, requests: 1000, period: 1s", "requests_per_unit: 5, unit: day", ""},
+
+		// Postpaid limits are charged for what others deny.
+		{"requests: 100, period: 1s, postpaid: true", "requests: 50, period: 1m", ""},
+		{"requests: 100, period: 1s", "requests: 50, period: 1m, postpaid: true", ""},
+	} {
+		got := strings.Join(warningsOf(t, descriptor("rate_limits: [{name: a, "+c.a+"}, {name: b, "+c.b+"}]")), "\n")
+		switch {
+		case c.want == "" && got != "",
+			c.want == "a" && !strings.Contains(got, `rate_limits[0]: never denies what "b" allows`),
+			c.want == "b" && !strings.Contains(got, `rate_limits[1]: never denies what "a" allows`),
+			strings.Count(got, "\n") > 0:
+			t.Errorf("%s beside %s: want %q, got %q", c.a, c.b, c.want, got)
+		}
+	}
+}
+
+// randomLimit writes a limit with numbers small enough to be met; or so large,
+// and so close together, that buckets count in different quanta.
+func randomLimit(r *rand.Rand, large bool) string {
+	a := bucket.Algorithms()[r.IntN(6)]
+	if large {
+		a = bucket.Algorithms()[r.IntN(4)]
+		s := fmt.Sprintf("algorithm: %s, requests: %d, period: %ds", a, []int64{1<<32 - 5, 1<<32 - 6, 1 << 31, 1<<31 - 1}[r.IntN(4)], []int{1, 2, 7, 60, 120, 3600}[r.IntN(6)])
+		if a.IsBucket() && r.IntN(2) == 0 {
+			s += fmt.Sprintf(", burst: %d", 1<<32-1-r.IntN(3)*1_000_000)
+		}
+		return s
+	}
+	s := fmt.Sprintf("algorithm: %s, requests: %d, period: %dms", a, 1+r.IntN(12), []int{1, 2, 3, 4, 6, 7, 12, 24, 60}[r.IntN(9)])
+	if a.IsBucket() && r.IntN(2) == 0 {
+		s += fmt.Sprintf(", burst: %d", 1+r.IntN(20))
+	}
+	if a == bucket.SlidingWindow {
+		s += fmt.Sprintf(", sub_windows: %d", 1+r.IntN(4))
+	}
+	return s
+}
+
+// TestNeverBindsIsTrue drives pairs of limits of which one is said never to
+// bind through random hits and refunds, with the steps that the stores use.
+func TestNeverBindsIsTrue(t *testing.T) {
+	t.Parallel()
+	warned := make(map[string]int)
+	for seed := range uint64(80) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var s strings.Builder
+		s.WriteString("domain: d\ndescriptors:\n")
+		for i := range 40 {
+			fmt.Fprintf(&s, "- {key: k%d, rate_limits: [{name: a, %s}, {name: b, %s}]}\n", i, randomLimit(r, seed%4 == 0), randomLimit(r, seed%4 == 0))
+		}
+		rules, err := load(t, s.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range rules.Warnings() {
+			limits := rules.Domain("d").Rules()[w.Line-3].Limits
+			loose, tight := limits[0], limits[1]
+			if strings.Contains(w.Path, "rate_limits[1]") {
+				loose, tight = tight, loose
+			}
+			warned[loose.Algorithm.String()+" beside "+tight.Algorithm.String()]++
+			for range 4 {
+				driveNeverBinds(t, r, loose, tight)
+			}
+		}
+	}
+	t.Logf("pairs: %v", warned)
+	if len(warned) < 24 {
+		t.Errorf("only %d kinds of pairs were said never to bind", len(warned))
+	}
+}
+
+func driveNeverBinds(t *testing.T, r *rand.Rand, loose, tight *bucket.Limit) {
+	t.Helper()
+	var ls, ts bucket.State
+	now := time.Now().UnixMicro()/60000*60000 + r.Int64N(60000)
+	refunds := r.IntN(2) == 0
+	for range 300 {
+		// Often to a border, and often stay.
+		switch r.IntN(6) {
+		case 0:
+			now += r.Int64N(2000)
+		case 1:
+			now = (now/1000+1)*1000 - r.Int64N(2)
+		case 2:
+			now = (now/tight.PeriodMicros+1)*tight.PeriodMicros - r.Int64N(2)
+		case 3:
+			now = (now/loose.PeriodMicros+1)*loose.PeriodMicros - r.Int64N(2)
+		}
+		cost := 1 + r.Int64N(tight.Capacity)
+		if r.IntN(2) == 0 {
+			cost = max(1, tight.Decide(&ts, now, 0).Remaining)
+		}
+		if refunds && r.IntN(3) == 0 {
+			cost = -cost
+		}
+		td, ld := tight.Decide(&ts, now, cost), loose.Decide(&ls, now, cost)
+		if !td.Allowed() {
+			continue
+		}
+		if !ld.Allowed() {
+			t.Fatalf("said never to bind: %+v beside %+v, but it denies a cost of %d", loose.Spec, tight.Spec, cost)
+		}
+		tight.Charge(&ts, now, cost, td)
+		loose.Charge(&ls, now, cost, ld)
+	}
+}
