@@ -22,8 +22,8 @@ const maxFileSize = 64 << 20
 //
 // Its error is of type Errors and holds all that is wrong in all files; or it
 // wraps that of the operating system, if path cannot be read.
-func LoadRules(path string) (*Rules, error) {
-	src, err := readSource(path)
+func LoadRules(paths ...string) (*Rules, error) {
+	src, err := readSource(paths...)
 	if err != nil {
 		return nil, err
 	}
@@ -45,26 +45,33 @@ type sourceFile struct {
 	err error
 }
 
-// readSource reads all files at path. A file that cannot be read is an error
-// of the file; one that vanished while the folder was read is not there.
-func readSource(path string) (*source, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("limits: %w", err)
-	}
-	src := &source{path: path}
-	if !info.IsDir() {
-		data, err := readFile(path)
-		if err != nil {
+// readSource reads all files at the paths. A file that cannot be read is an
+// error of the file; one that vanished while the folder was read is not there.
+func readSource(paths ...string) (*source, error) {
+	src := &source{path: strings.Join(paths, ", ")}
+	seen := make(map[string]bool)
+	for _, path := range paths {
+		if err := src.read(path, seen); err != nil {
 			return nil, fmt.Errorf("limits: %w", err)
 		}
-		src.files = []sourceFile{{name: path, data: data}}
-		return src, nil
-	}
-	if err := src.folder(path, make(map[string]bool)); err != nil {
-		return nil, fmt.Errorf("limits: %w", err)
 	}
 	return src, nil
+}
+
+func (s *source) read(path string, seen map[string]bool) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return s.folder(path, seen)
+	}
+	data, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	s.files = append(s.files, sourceFile{name: path, data: data})
+	return nil
 }
 
 // folder reads what is in one folder. Links can lead to a folder more than

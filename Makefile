@@ -1,0 +1,67 @@
+# The targets are documented by `make help`.
+.DEFAULT_GOAL := help
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+FUZZTIME ?= 30s
+IMAGE    ?= ratelimitd:latest
+GO       ?= go
+
+BINARY := build/ratelimitd
+LDFLAGS := -s -w -X main.version=$(VERSION)
+# Tools are pinned in a module of their own, apart from the product's.
+STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
+GOVULNCHECK := $(GO) tool -modfile=tools/go.mod govulncheck
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## build build/ratelimitd, a static binary
+	@mkdir -p build
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BINARY) ./cmd/ratelimitd
+
+.PHONY: run
+run: build ## start the daemon on deploy/limits/, show decisions, serve until Ctrl-C
+	@deploy/run.sh $(BINARY)
+
+.PHONY: test
+test: redis ## run every test, with the race detector
+	$(GO) test -race -shuffle=on -timeout 18m ./...
+	@# The race detector allocates; what must not allocate is tested without it.
+	$(GO) test -shuffle=on -run 'Allocate' ./internal/...
+
+.PHONY: redis
+redis: # tests need a redis-server
+	@deploy/need-redis.sh
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, and govulncheck where its data can be had
+	@test -z "$$(gofmt -l .)" || { gofmt -l . | sed 's/^/not gofmted: /'; exit 1; }
+	$(GO) vet ./...
+	$(GO) mod tidy -diff
+	$(STATICCHECK) ./...
+	@if out=$$($(GOVULNCHECK) ./... 2>&1); then echo "govulncheck: no known vulnerability is called"; \
+	elif echo "$$out" | grep -q 'Vulnerability #'; then echo "$$out"; exit 1; \
+	else echo "govulncheck: skipped, its data cannot be had here: $$(echo "$$out" | tail -n 1)"; fi
+
+.PHONY: bench
+bench: redis ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	@for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+	  for target in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | sed 's/^func //'); do \
+	    echo "$$dir $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$dir || exit 1; \
+	  done; \
+	done
+
+.PHONY: image
+image: ## build the container image
+	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf build

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+func checkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check PATH...",
+		Short: "Validate limits files and show what they say",
+		Long: `Validates limits files, or folders of them, together: as one daemon would load
+them. Prints every error as
+
+  file:line:column: path: what was found, what is allowed
+
+and exits with 1; or, where there is none, a table of all limits in plain words,
+and warnings for limits and rules that can have no effect.`,
+		Example: `  ratelimitd check deploy/limits`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			rules, err := config.LoadRules(paths...)
+			var errs config.Errors
+			switch {
+			case errors.As(err, &errs):
+				for _, e := range errs {
+					fmt.Fprintln(cmd.ErrOrStderr(), e.Error())
+				}
+				return exitCode(exitError)
+			case err != nil:
+				return err
+			}
+			for _, w := range rules.Warnings() {
+				fmt.Fprintln(cmd.ErrOrStderr(), w.String())
+			}
+			return rules.WriteTable(cmd.OutOrStdout())
+		},
+	}
+}

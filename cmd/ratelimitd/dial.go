@@ -1,0 +1,93 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// target says how to reach a running daemon.
+type target struct {
+	address                   string
+	tls                       bool
+	ca, cert, key, serverName string
+}
+
+func (t *target) bind(fs *pflag.FlagSet) {
+	fs.StringVar(&t.address, "address", "", "host:port of the daemon's gRPC port (default: where a daemon with this environment listens)")
+	fs.BoolVar(&t.tls, "tls", false, "use TLS; the other --tls flags imply it")
+	fs.StringVar(&t.ca, "tls-ca", "", "file of the certificates that sign the daemon's (default: the system's)")
+	fs.StringVar(&t.cert, "tls-cert", "", "file of our certificate, where the daemon asks for one")
+	fs.StringVar(&t.key, "tls-key", "", "file of our certificate's key")
+	fs.StringVar(&t.serverName, "tls-server-name", "", "name in the daemon's certificate (default: the host)")
+}
+
+func (t *target) dial() (*grpc.ClientConn, error) {
+	address := t.address
+	if address == "" {
+		address = ownAddress()
+	}
+	creds := insecure.NewCredentials()
+	if t.tls || t.ca != "" || t.cert != "" || t.key != "" || t.serverName != "" {
+		c, err := t.tlsConfig()
+		if err != nil {
+			return nil, err
+		}
+		creds = credentials.NewTLS(c)
+	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		return nil, fmt.Errorf("--address %s: %w", address, err)
+	}
+	return conn, nil
+}
+
+// ownAddress is where a daemon with the settings of this environment listens,
+// as seen from the same machine.
+func ownAddress() string {
+	address := config.DefaultSettings().GRPC.Address
+	if settings, _, err := config.LoadSettings(pflag.NewFlagSet("", pflag.ContinueOnError), os.Environ(), os.Getenv("RATELIMITD_CONFIG")); err == nil {
+		address = settings.GRPC.Address
+	}
+	host, port, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return address
+}
+
+func (t *target) tlsConfig() (*tls.Config, error) {
+	c := &tls.Config{ServerName: t.serverName, MinVersion: tls.VersionTLS12}
+	if t.ca != "" {
+		pem, err := os.ReadFile(t.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--tls-ca: %s holds no certificate in PEM", t.ca)
+		}
+	}
+	if t.cert != "" || t.key != "" {
+		if t.cert == "" || t.key == "" {
+			return nil, errors.New("--tls-cert and --tls-key go together")
+		}
+		pair, err := tls.LoadX509KeyPair(t.cert, t.key)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert: %s", strings.TrimPrefix(err.Error(), "tls: "))
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+func healthCommand() *cobra.Command {
+	var to target
+	timeout := time.Second
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "Ask a daemon whether it serves",
+		Long: `Asks the gRPC health service of a daemon. Exits with 0 when it serves and with 1
+otherwise: a health check for containers without a shell.`,
+		Example: `  ratelimitd health
+  ratelimitd health --address ratelimitd:8081 --timeout 3s`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			conn, err := to.dial()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			r, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+			if err != nil {
+				return fmt.Errorf("%s does not answer: %w", conn.Target(), err)
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), r.GetStatus())
+			if r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+				return exitCode(exitError)
+			}
+			return nil
+		},
+	}
+	to.bind(cmd.Flags())
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the answer")
+	return cmd
+}

@@ -1,0 +1,56 @@
+// Command ratelimitd is a rate-limit service: serve runs the daemon, the other
+// subcommands help its operators.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes beside 0.
+const (
+	exitError  = 1
+	exitDenied = 3
+)
+
+// exitCode ends the program with this code; what there was to say is said.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+func main() {
+	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	var code exitCode
+	switch {
+	case err == nil:
+	case errors.As(err, &code):
+		os.Exit(int(code))
+	default:
+		fmt.Fprintln(os.Stderr, "ratelimitd:", err)
+		os.Exit(exitError)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	root := &cobra.Command{
+		Use:   "ratelimitd",
+		Short: "A rate-limit service for Envoy and for any program that speaks gRPC or HTTP",
+		Long: `ratelimitd decides whether a request may pass. It reads limits from YAML files,
+keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
+		Example: `  ratelimitd serve --limits-path deploy/limits
+  ratelimitd query --domain api user=alice`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.AddCommand(serveCommand(), checkCommand(), queryCommand(), healthCommand(), versionCommand())
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return root.ExecuteContext(ctx)
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+func serveCommand() *cobra.Command {
+	file := ""
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon",
+		Long: `Runs the daemon until SIGTERM or Ctrl-C. SIGHUP loads the limits files again.
+
+A setting such as redis.addresses can stand in a YAML file (--config), in the
+environment (RATELIMITD_REDIS_ADDRESSES) and on the command line
+(--redis-addresses); the later wins.`,
+		Example: `  ratelimitd serve --limits-path deploy/limits
+  RATELIMITD_STORE=redis RATELIMITD_REDIS_ADDRESSES=10.0.0.5:6379 ratelimitd serve --config ratelimitd.yaml`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
+	config.BindFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		settings, warnings, err := config.LoadSettings(cmd.Flags(), os.Environ(), file)
+		if err != nil {
+			return fmt.Errorf("settings:\n%w", err)
+		}
+		log := newLogger(cmd.ErrOrStderr(), settings.Log)
+		for _, w := range warnings {
+			log.Warn(w)
+		}
+		return serve(cmd.Context(), settings, log)
+	}
+	return cmd
+}
+
+func newLogger(w io.Writer, l config.LogSettings) *slog.Logger {
+	options := &slog.HandlerOptions{Level: l.SlogLevel()}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// serve wires the daemon and runs it until a signal or a failure.
+func serve(ctx context.Context, settings config.Settings, log *slog.Logger) error {
+	log.Info("starting", "version", versionText(), "settings", settings)
+	live := config.NewLive(settings.Limits.Path, log)
+	if err := live.Reload(); err != nil {
+		return fmt.Errorf("limits:\n%w", err)
+	}
+	store, onReady, err := newStore(settings, log)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	grpcTLS, err := listenerTLS(settings.GRPC.TLS, log)
+	if err != nil {
+		return fmt.Errorf("grpc.tls: %w", err)
+	}
+	httpTLS, err := listenerTLS(settings.HTTP.TLS, log)
+	if err != nil {
+		return fmt.Errorf("http.tls: %w", err)
+	}
+	srv, err := server.New(server.Options{
+		GRPCAddress:  settings.GRPC.Address,
+		HTTPAddress:  settings.HTTP.Address,
+		AdminAddress: settings.Admin.Address,
+		GRPCTLS:      grpcTLS,
+		HTTPTLS:      httpTLS,
+		Pprof:        settings.Admin.Pprof,
+		Bounds: server.Bounds{
+			Descriptors: settings.GRPC.MaxDescriptors,
+			Entries:     settings.GRPC.MaxEntries,
+			Bytes:       settings.GRPC.MaxBytes,
+		},
+		Live:    live,
+		Store:   store,
+		OnReady: onReady,
+		Log:     log,
+		Version: versionText(),
+	})
+	if err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+	if settings.Limits.Watch {
+		background.Go(func() {
+			if err := live.Watch(ctx); err != nil && ctx.Err() == nil {
+				log.Error("limits files are no longer watched; SIGHUP still loads them", "error", err)
+			}
+		})
+	}
+	stop := make(chan time.Duration)
+	background.Go(func() { handleSignals(ctx, settings.DrainDelay, stop, live, log) })
+	if err := srv.Run(stop); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// handleSignals loads limits at SIGHUP and sends the drain delay to stop at
+// SIGTERM, and 0 at Ctrl-C, which also cuts a delay short.
+func handleSignals(ctx context.Context, drain time.Duration, stop chan<- time.Duration, live *config.Live, log *slog.Logger) {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
+	defer signal.Stop(signals)
+	for {
+		var s os.Signal
+		select {
+		case s = <-signals:
+		case <-ctx.Done():
+			return
+		}
+		if s == syscall.SIGHUP {
+			log.Info("SIGHUP: loading the limits files")
+			_ = live.Reload() // which logs
+			continue
+		}
+		delay := drain
+		if s == os.Interrupt {
+			delay = 0
+		}
+		select {
+		case stop <- delay:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func newStore(settings config.Settings, log *slog.Logger) (bucket.Store, func(context.Context), error) {
+	if settings.Store == "memory" {
+		whenFull, err := memstore.ParseWhenFull(settings.Memory.WhenFull)
+		if err != nil {
+			return nil, nil, fmt.Errorf("memory.when_full: %w", err)
+		}
+		return memstore.New(memstore.Options{MaxKeys: settings.Memory.MaxKeys, WhenFull: whenFull}), nil, nil
+	}
+	r := settings.Redis
+	var tlsFor func(string) (*tls.Config, error)
+	if r.TLS.Enabled {
+		var err error
+		if tlsFor, err = config.ClientTLS(r.TLS, log); err != nil {
+			return nil, nil, fmt.Errorf("redis.tls: %w", err)
+		}
+	}
+	store, err := redisstore.New(redisstore.Options{
+		Mode:           redisstore.Mode(r.Mode),
+		Addresses:      r.Addresses,
+		Database:       r.Database,
+		Username:       r.Username,
+		Password:       r.CurrentPassword,
+		SentinelMaster: r.SentinelMaster,
+		TLS:            tlsFor,
+		Prefix:         r.Prefix,
+		HashTags:       r.HashTags,
+		Timeout:        r.Timeout,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, func(ctx context.Context) {
+		for _, w := range store.Warnings(ctx) {
+			log.Warn(w)
+		}
+	}, nil
+}
+
+func listenerTLS(t config.ListenTLS, log *slog.Logger) (*tls.Config, error) {
+	return config.ServerTLS(t.Cert, t.Key, t.ClientCA, log)
+}

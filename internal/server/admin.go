@@ -1,0 +1,52 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"time"
+)
+
+// adminDoor is for operators: what is in force, and what the process does.
+func (s *Server) adminDoor() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "ratelimitd", s.options.Version)
+		fmt.Fprintln(w, "/healthz   200 while the process lives")
+		fmt.Fprintln(w, "/rlconfig  the rules in force")
+		if s.options.Pprof {
+			fmt.Fprintln(w, "/debug/pprof/")
+		}
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "OK") })
+	mux.HandleFunc("GET /rlconfig", s.getRules)
+	if s.options.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return recovering(s.log, mux)
+}
+
+func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
+	st := s.options.Live.Status()
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "# generation %d, loaded %s; %d reloads failed since the start\n",
+		st.Generation, st.LoadedAt.UTC().Format(time.RFC3339), st.Failed)
+	if st.LastError != nil {
+		fmt.Fprintf(&out, "# the files have errors since; these rules stay in force until they are mended:\n")
+		for line := range bytes.Lines([]byte(st.LastError.Error())) {
+			fmt.Fprintf(&out, "#   %s\n", bytes.TrimRight(line, "\n"))
+		}
+	}
+	fmt.Fprintln(&out)
+	if err := s.options.Live.Rules().WriteTable(&out); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write(out.Bytes())
+}

@@ -1,0 +1,153 @@
+// Package server is the wire: Envoy's rate-limit RPC over gRPC, the same over
+// HTTP, and the admin port. All protobuf types stay in it.
+//
+// A request is read top-down: a door (envoy.go, http.go) converts it to
+// descriptors, the decider finds their rules, asks the store for all their
+// limits at once, and the door converts the outcomes back.
+package server
+
+import (
+	"context"
+	"sync"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// decider decides requests. Every door calls the same one.
+type decider struct {
+	live  *config.Live
+	store bucket.Store
+	calls sync.Pool
+}
+
+func newDecider(live *config.Live, store bucket.Store) *decider {
+	return &decider{live: live, store: store, calls: sync.Pool{New: func() any { return new(call) }}}
+}
+
+// call is one request on its way through the decider; its memory is used again
+// after release.
+type call struct {
+	domain      string
+	descriptors []descriptor
+	outcomes    []outcome
+
+	entries   []bucket.Entry // of all descriptors
+	text      []byte         // subjects and keys
+	hits      []bucket.Hit
+	decisions []bucket.Decision
+}
+
+// descriptor asks about a list of entries.
+type descriptor struct {
+	entries []bucket.Entry
+	cost    int64
+}
+
+// outcome is what a descriptor gets.
+type outcome struct {
+	// rule is nil when none applies.
+	rule *config.Rule
+	// decisions are those of the rule's limits, in their order.
+	decisions []bucket.Decision
+}
+
+func (d *decider) newCall() *call { return d.calls.Get().(*call) }
+
+func (d *decider) release(c *call) {
+	clear(c.descriptors)
+	clear(c.outcomes)
+	clear(c.entries)
+	clear(c.hits)
+	*c = call{
+		descriptors: c.descriptors[:0],
+		outcomes:    c.outcomes[:0],
+		entries:     c.entries[:0],
+		text:        c.text[:0],
+		hits:        c.hits[:0],
+		decisions:   c.decisions[:0],
+	}
+	d.calls.Put(c)
+}
+
+// decide fills in the outcomes of a call, one per descriptor. Its error is the
+// store's.
+func (d *decider) decide(ctx context.Context, c *call) error {
+	domain := d.live.Rules().Domain(c.domain)
+	for i := range c.descriptors {
+		var rule *config.Rule
+		if domain != nil {
+			rule = domain.Match(c.descriptors[i].entries)
+		}
+		c.outcomes = append(c.outcomes, outcome{rule: rule})
+		if rule != nil {
+			c.ask(domain, rule, &c.descriptors[i])
+		}
+	}
+	if len(c.hits) == 0 {
+		return nil
+	}
+	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.hits))...)
+	if err := d.store.Take(ctx, c.hits, c.decisions); err != nil {
+		return err
+	}
+	rest := c.decisions
+	for i := range c.outcomes {
+		if rule := c.outcomes[i].rule; rule != nil {
+			n := len(rule.Limits)
+			c.outcomes[i].decisions, rest = rest[:n:n], rest[n:]
+		}
+	}
+	return nil
+}
+
+// ask adds the hits of a rule's limits.
+func (c *call) ask(domain *config.Domain, rule *config.Rule, d *descriptor) {
+	if len(rule.Limits) == 0 {
+		return
+	}
+	start := len(c.text)
+	c.text = bucket.AppendSubject(c.text, c.domain, d.entries)
+	subject := c.text[start:len(c.text):len(c.text)]
+	place := subject
+	if value, ok := domain.Place(d.entries); ok {
+		start := len(c.text)
+		c.text = append(c.text, value...)
+		place = c.text[start:len(c.text):len(c.text)]
+	}
+	for _, l := range rule.Limits {
+		start := len(c.text)
+		c.text = l.AppendKey(c.text, subject)
+		c.hits = append(c.hits, bucket.Hit{Limit: l, Key: c.text[start:len(c.text):len(c.text)], Place: place, Cost: d.cost})
+	}
+}
+
+// allowed reports whether no limit of the descriptor denied it.
+func (o *outcome) allowed() bool { return bucket.Allowed(o.decisions) }
+
+// decisive returns the limit that speaks for the descriptor: of those that
+// denied the one with the longest retry time, else the one with the fewest
+// remaining. It returns nil where no limit applies.
+func (o *outcome) decisive() (*bucket.Limit, bucket.Decision) {
+	best := -1
+	for i := range o.decisions {
+		if best < 0 || speaksBefore(&o.decisions[i], &o.decisions[best]) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil, bucket.Decision{}
+	}
+	return o.rule.Limits[best], o.decisions[best]
+}
+
+func speaksBefore(a, b *bucket.Decision) bool {
+	switch {
+	case a.RetryAfter == b.RetryAfter:
+		return a.Remaining < b.Remaining
+	case b.RetryAfter == bucket.Never:
+		return false
+	default:
+		return a.RetryAfter == bucket.Never || a.RetryAfter > b.RetryAfter
+	}
+}

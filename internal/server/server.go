@@ -1,0 +1,244 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// Options of a Server.
+type Options struct {
+	// Addresses are host:port; an empty HTTPAddress or AdminAddress turns
+	// that port off, and the port 0 takes a free one.
+	GRPCAddress, HTTPAddress, AdminAddress string
+	// GRPCTLS and HTTPTLS are nil for plain text.
+	GRPCTLS, HTTPTLS *tls.Config
+	// Pprof adds /debug/pprof/ to the admin port.
+	Pprof  bool
+	Bounds Bounds
+	// Live has rules loaded.
+	Live  *config.Live
+	Store bucket.Store
+	// OnReady, if set, is called once the store has answered.
+	OnReady func(context.Context)
+	Log     *slog.Logger
+	Version string
+}
+
+// Server is the daemon's ports.
+type Server struct {
+	options Options
+	log     *slog.Logger
+	ready   *readiness
+	envoy   *envoy
+
+	grpc        *grpc.Server
+	http, admin *http.Server
+	listeners   map[string]net.Listener // by "grpc", "http", "admin"
+}
+
+const (
+	// connectionAge makes clients behind a load balancer of connections find
+	// new daemons.
+	connectionAge      = 30 * time.Minute
+	connectionAgeGrace = 10 * time.Second
+	// streamsPerConnection bounds what one client can have in flight.
+	streamsPerConnection = 4096
+	// inFlight is how long calls have to end after the drain delay. They end
+	// far sooner; streams that never do, such as health watches, are cut.
+	inFlight = 5 * time.Second
+)
+
+// New listens on all ports; an error is one of listening. The server answers
+// from Run on.
+func New(o Options) (*Server, error) {
+	s := &Server{options: o, log: o.Log, ready: newReadiness(), listeners: make(map[string]net.Listener)}
+	s.envoy = &envoy{decider: newDecider(o.Live, o.Store), bounds: o.Bounds, failures: newFailureLog(o.Log)}
+	s.grpc = s.grpcServer()
+	s.http = s.httpServer(s.httpDoor(), o.HTTPTLS, 10*time.Second)
+	// A profile is written for as long as it was asked to take.
+	s.admin = s.httpServer(s.adminDoor(), nil, 5*time.Minute)
+
+	for _, p := range []struct{ name, address string }{{"grpc", o.GRPCAddress}, {"http", o.HTTPAddress}, {"admin", o.AdminAddress}} {
+		if p.address == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", p.address)
+		if err != nil {
+			s.closeListeners()
+			return nil, fmt.Errorf("%s.address: %w", p.name, err)
+		}
+		s.listeners[p.name] = l
+	}
+	return s, nil
+}
+
+func (s *Server) closeListeners() {
+	for _, l := range s.listeners {
+		l.Close()
+	}
+}
+
+// Address returns the address of the port grpc, http or admin, or "" when it
+// is off.
+func (s *Server) Address(port string) string {
+	if l := s.listeners[port]; l != nil {
+		return l.Addr().String()
+	}
+	return ""
+}
+
+func (s *Server) grpcServer() *grpc.Server {
+	onPanic := recovery.WithRecoveryHandler(func(p any) error {
+		s.log.Error("panic", "panic", p, "stack", string(debug.Stack()))
+		return status.Error(codes.Internal, "internal error")
+	})
+	options := []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
+		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic)),
+		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
+		grpc.MaxConcurrentStreams(streamsPerConnection),
+		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge:      connectionAge,
+			MaxConnectionAgeGrace: connectionAgeGrace,
+			Time:                  time.Minute,
+			Timeout:               20 * time.Second,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+	if s.options.GRPCTLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.options.GRPCTLS)))
+	}
+	g := grpc.NewServer(options...)
+	rlsv3.RegisterRateLimitServiceServer(g, s.envoy)
+	healthpb.RegisterHealthServer(g, s.ready.health)
+	reflection.Register(g)
+	return g
+}
+
+func (s *Server) httpServer(handler http.Handler, tls *tls.Config, write time.Duration) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		TLSConfig:         tls,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      write,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// Run serves until stop says so or a port fails, which is its error. What comes
+// from stop is the drain delay: for so long the health says NOT_SERVING while
+// requests are still answered; another value cuts it short. Then what is in
+// flight ends, and Run returns.
+func (s *Server) Run(stop <-chan time.Duration) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+
+	failed := make(chan error, len(s.listeners))
+	serve := func(name string, run func(net.Listener) error) {
+		l := s.listeners[name]
+		if l == nil {
+			return
+		}
+		background.Go(func() {
+			if err := run(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("%s port: %w", name, err)
+			}
+		})
+	}
+	serve("grpc", s.grpc.Serve)
+	serve("http", func(l net.Listener) error {
+		if s.http.TLSConfig != nil {
+			return s.http.ServeTLS(l, "", "")
+		}
+		return s.http.Serve(l)
+	})
+	serve("admin", s.admin.Serve)
+	background.Go(func() { s.becomeReady(ctx) })
+
+	var err error
+	select {
+	case err = <-failed:
+	case delay := <-stop:
+		cancel()
+		s.drain(delay, stop)
+	}
+	s.shutdown()
+	return err
+}
+
+func (s *Server) becomeReady(ctx context.Context) {
+	if s.ready.waitForStore(ctx, s.options.Store, s.log) != nil {
+		return
+	}
+	if s.options.OnReady != nil {
+		s.options.OnReady(ctx)
+	}
+	s.ready.set(true, "")
+	s.log.Info("serving", "grpc", s.Address("grpc"), "http", s.Address("http"), "admin", s.Address("admin"))
+}
+
+// drain tells load balancers to go elsewhere and waits until they have.
+func (s *Server) drain(delay time.Duration, stop <-chan time.Duration) {
+	s.ready.end()
+	s.log.Info("stopping", "drain_delay", delay)
+	select {
+	case <-time.After(delay):
+	case <-stop:
+	}
+}
+
+// shutdown ends what is in flight, and then all ports.
+func (s *Server) shutdown() {
+	ctx, cancel := context.WithTimeout(context.Background(), inFlight)
+	defer cancel()
+	var ports sync.WaitGroup
+	ports.Go(func() {
+		graceful := make(chan struct{})
+		go func() {
+			s.grpc.GracefulStop()
+			close(graceful)
+		}()
+		select {
+		case <-graceful:
+		case <-ctx.Done():
+			s.grpc.Stop()
+			<-graceful
+		}
+	})
+	for _, h := range []*http.Server{s.http, s.admin} {
+		ports.Go(func() {
+			if h.Shutdown(ctx) != nil {
+				h.Close()
+			}
+		})
+	}
+	ports.Wait()
+	s.closeListeners()
+}
