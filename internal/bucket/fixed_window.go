@@ -38,10 +38,13 @@ func (l *Limit) decideFixedWindow(s *State, clock, cost int64) Decision {
 
 func (l *Limit) chargeFixedWindow(s *State, clock, cost int64) {
 	count, now := l.windowCount(s, clock)
-	if cost < 0 {
-		count -= min(count, -cost)
-	} else {
+	switch {
+	case cost > 0:
 		count += min(maxLevel-count, cost)
+	case count == 0:
+		return
+	default:
+		count -= min(count, -cost)
 	}
 	l.writeFixedWindow(s, now, count)
 }

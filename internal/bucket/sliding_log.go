@@ -8,5 +8,6 @@ package bucket
 // stamp per hit: requests are at most MaxLogRequests.
 //
 // The charges of a postpaid log are not bounded by its requests. From the
-// stamp maxSpans on, further ones join the newest stamp, which then counts
-// from the latest of them: it errs only to the safe side.
+// stamp maxSpans on, or where no more can be counted, further ones join the
+// newest stamp, which then counts from the latest of them: it errs only to the
+// safe side.

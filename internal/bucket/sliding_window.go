@@ -49,6 +49,9 @@ func (l *Limit) decideSliding(s *State, clock, cost int64) Decision {
 
 func (l *Limit) chargeSliding(s *State, clock, cost int64) {
 	oldest, count, now := l.alive(s, clock)
+	if cost < 0 && count == 0 {
+		return
+	}
 	s.Spans = append(s.Spans[:0], s.Spans[oldest:]...)
 	if cost < 0 {
 		l.refundSliding(s, now, count, min(count, -cost))
@@ -56,7 +59,7 @@ func (l *Limit) chargeSliding(s *State, clock, cost int64) {
 	}
 	cost = min(maxLevel-count, cost)
 	n := len(s.Spans)
-	if n > 0 && (now < s.Spans[n-1].First+l.SlotMicros || n >= maxSpans) {
+	if n > 0 && (now < s.Spans[n-1].First+l.SlotMicros || n >= maxSpans || cost == 0) {
 		s.Spans[n-1].Last = now
 		s.Spans[n-1].Count += cost
 	} else {

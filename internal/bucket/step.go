@@ -26,7 +26,8 @@ func (l *Limit) Decide(s *State, clock, cost int64) Decision {
 }
 
 // Charge writes a hit of cost into the state, and returns d, what Decide said
-// about that hit, with what is true after it. The caller has made sure that
+// about that hit, with what is true after it. A refund that finds nothing to
+// give back writes nothing. The caller has made sure that
 // the hit is allowed, or that the limit is postpaid.
 func (l *Limit) Charge(s *State, clock, cost int64, d Decision) Decision {
 	if l.Requests == 0 || cost == 0 {

@@ -36,9 +36,10 @@ type Store interface {
 	// unknown then, and Take must not be called again for the same request.
 	Take(ctx context.Context, hits []Hit, decisions []Decision) error
 
-	// GiveBack returns what an earlier Take, which was allowed, charged for
-	// these hits, each as far as what was taken at the moment in its decision
-	// still counts. Peeks and refunds are passed over. It is best effort: an
+	// GiveBack returns what an earlier Take with these decisions charged for
+	// these hits, each as far as what was taken at its decision's moment still
+	// counts. What took nothing is passed over: peeks, refunds, and the hits
+	// of a group that was denied, postpaid ones aside. It is best effort: an
 	// error means that some of it may have been lost.
 	GiveBack(ctx context.Context, hits []Hit, decisions []Decision) error
 
@@ -57,6 +58,11 @@ func Allowed(decisions []Decision) bool {
 		}
 	}
 	return true
+}
+
+// Charged reports whether a group, allowed or not, was charged for hit h.
+func Charged(h Hit, allowed bool) bool {
+	return h.Cost > 0 && (allowed || h.Limit.Postpaid)
 }
 
 // Merge appends hits to merged, those with equal keys as one with the sum of

@@ -72,10 +72,13 @@ func (l *Limit) decideBucket(s *State, clock, cost int64) Decision {
 
 func (l *Limit) chargeBucket(s *State, clock, cost int64) {
 	debt, now := l.debt(s, clock)
-	if cost < 0 {
-		debt -= min(debt, l.units(-cost))
-	} else {
+	switch {
+	case cost > 0:
 		debt += min(l.MaxDebt-debt, l.units(cost))
+	case debt == 0:
+		return
+	default:
+		debt -= min(debt, l.units(-cost))
 	}
 	l.writeBucket(s, now, debt)
 }

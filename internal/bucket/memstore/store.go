@@ -160,14 +160,14 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	g := s.groups.Get().(*group)
 	g.hits, g.of = bucket.Merge(g.hits[:0], g.of[:0], hits)
 	s.lock(g)
-	clock := s.clock()
+	clock, allowed := s.clock(), bucket.Allowed(decisions)
 	given := -1
 	for i, j := range g.of {
 		if j <= given {
 			continue // merged with an earlier hit
 		}
 		given = j
-		if e := g.entries[j]; e != nil {
+		if e := g.entries[j]; e != nil && bucket.Charged(g.hits[j], allowed) {
 			g.hits[j].Limit.GiveBack(&e.state, clock, decisions[i].At, g.hits[j].Cost)
 		}
 	}

@@ -103,6 +103,15 @@ func choose(parts []*part, m mode, wanted func(bucket.Hit) bool) []*part {
 	return chosen
 }
 
+// gather reads the decisions of parts from where their hits stand in the whole.
+func gather(parts []*part, all []bucket.Decision) {
+	for _, p := range parts {
+		for i, j := range p.of {
+			p.decisions[i] = all[j]
+		}
+	}
+}
+
 // scatter writes the decisions of parts to where their hits stand in the whole.
 func scatter(parts []*part, all []bucket.Decision) {
 	for _, p := range parts {

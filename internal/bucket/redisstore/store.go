@@ -154,16 +154,14 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 		return errLength
 	}
 	merged, of := bucket.Merge(nil, nil, hits)
-	at := make([]bucket.Decision, len(merged))
+	all := make([]bucket.Decision, len(merged))
 	for i, j := range of {
-		at[j] = decisions[i]
+		all[j] = decisions[i]
 	}
 	parts := s.split(giveBack, merged)
-	for _, p := range parts {
-		for i, j := range p.of {
-			p.decisions[i] = at[j]
-		}
-	}
+	gather(parts, all)
+	allowed := bucket.Allowed(decisions)
+	parts = choose(parts, giveBack, func(h bucket.Hit) bool { return bucket.Charged(h, allowed) })
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	return s.runAll(ctx, parts)

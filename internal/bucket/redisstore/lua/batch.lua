@@ -90,8 +90,7 @@ while at < #input do
       local l, s = limit[i], states[key[i]]
       local due = status == 1 or l.postpaid and cost[i] > 0
       if mode == TAKE and cost[i] ~= 0 and due and l.kind ~= DENIED then
-        l.charge(l, s, clock, cost[i])
-        writers[key[i]] = l
+        if l.charge(l, s, clock, cost[i]) then writers[key[i]] = l end
         local out = filled + (i - 1) * 5
         local remaining, retry, reset = l.decide(l, s, clock, 0)
         reply[out + 1], reply[out + 3] = remaining, reset

@@ -26,21 +26,23 @@ end
 local function write_fixed_window(l, s, now, count)
   if count == 0 then return clear(s) end
   s.last, s.expires, s.level = now, window_end(l, now), count
+  return true
 end
 
 local function charge_fixed_window(l, s, clock, cost)
   local count, now = window_count(s, clock)
-  if cost < 0 then
-    count = count - min(count, -cost)
-  else
+  if cost > 0 then
     count = count + min(MAX_LEVEL - count, cost)
+  elseif count == 0 then
+    return false
+  else
+    count = count - min(count, -cost)
   end
-  write_fixed_window(l, s, now, count)
+  return write_fixed_window(l, s, now, count)
 end
 
 local function give_back_fixed_window(l, s, clock, at, cost)
   local count, now = window_count(s, clock)
-  if count == 0 or window_end(l, at) ~= s.expires then return end
-  write_fixed_window(l, s, now, count - min(count, cost))
-  return true
+  if count == 0 or window_end(l, at) ~= s.expires then return false end
+  return write_fixed_window(l, s, now, count - min(count, cost))
 end

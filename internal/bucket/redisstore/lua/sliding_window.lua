@@ -82,6 +82,7 @@ local function write_sliding(l, s, now, count)
   if count == 0 or s.spans == '' then return clear(s) end
   s.last, s.level = now, count
   s.expires = (newest_last(s) or now) + l.period
+  return true
 end
 
 -- Takes n of count from the oldest hits.
@@ -98,11 +99,12 @@ local function refund_sliding(l, s, now, count, n)
     n = n - there
   end
   s.spans = s.spans:sub(oldest)
-  write_sliding(l, s, now, count)
+  return write_sliding(l, s, now, count)
 end
 
 local function charge_sliding(l, s, clock, cost)
   local oldest, count, now = alive(l, s, clock)
+  if cost < 0 and count == 0 then return false end
   s.spans = s.spans:sub(oldest)
   if cost < 0 then
     return refund_sliding(l, s, now, count, min(count, -cost))
@@ -111,28 +113,27 @@ local function charge_sliding(l, s, clock, cost)
   local size = #s.spans
   if size > 0 then
     local first, _, n = span(s, size - SPAN + 1)
-    if now < first + l.slot or size >= MAX_SPANS * SPAN then
+    if now < first + l.slot or size >= MAX_SPANS * SPAN or cost == 0 then
       s.spans = s.spans:sub(1, size - SPAN) .. pack_span(first, now, n + cost)
       return write_sliding(l, s, now, count + cost)
     end
   end
   s.spans = s.spans .. pack_span(now, now, cost)
-  write_sliding(l, s, now, count + cost)
+  return write_sliding(l, s, now, count + cost)
 end
 
 -- Takes cost from the very slot that the hit at that moment went into.
 local function give_back_sliding(l, s, clock, at, cost)
   local oldest, count, now = alive(l, s, clock)
-  if not oldest then return end
+  if not oldest then return false end
   for i = oldest, #s.spans, SPAN do
     local first, last, n = span(s, i)
-    if not first then return end
+    if not first then return false end
     if at >= first and at <= last then
       local given = min(cost, n, count)
       local rest = given < n and pack_span(first, last, n - given) or ''
       s.spans = s.spans:sub(oldest, i - 1) .. rest .. s.spans:sub(i + SPAN)
-      write_sliding(l, s, now, count - given)
-      return true
+      return write_sliding(l, s, now, count - given)
     end
   end
 end

@@ -17,6 +17,8 @@
 --   sliding windows  last, expires, level, then (first, last, count) a span
 -- All moments are microseconds since the epoch; the fields mean what those of
 -- State in Go do. No value means that there is nothing to remember.
+--
+-- The functions that charge or give back return whether they wrote the state.
 
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local pack, unpack_doubles = struct.pack, struct.unpack
@@ -34,6 +36,7 @@ end
 
 local function clear(s)
   s.last, s.expires, s.level, s.unit, s.spans = 0, 0, 0, 1, ''
+  return true
 end
 
 -- The state in value, or false if it cannot be read.

@@ -47,23 +47,25 @@ local function write_bucket(l, s, now, debt)
   if debt == 0 then return clear(s) end
   s.last, s.expires = now * l.quantum, drained(l, now, debt)
   s.level, s.unit = debt, l.unit
+  return true
 end
 
 local function charge_bucket(l, s, clock, cost)
   local debt, now = debt_of(l, s, clock)
-  if cost < 0 then
-    debt = debt - min(debt, units(l, -cost))
-  else
+  if cost > 0 then
     debt = debt + min(l.max_debt - debt, units(l, cost))
+  elseif debt == 0 then
+    return false
+  else
+    debt = debt - min(debt, units(l, -cost))
   end
-  write_bucket(l, s, now, debt)
+  return write_bucket(l, s, now, debt)
 end
 
 local function give_back_bucket(l, s, clock, at, cost)
   local debt, now = debt_of(l, s, clock)
   local taken = units(l, cost)
   local refilled = max(0, now - floor(at / l.quantum))
-  if debt == 0 or refilled >= ceil(taken / l.rate) then return end
-  write_bucket(l, s, now, debt - min(debt, taken - refilled * l.rate))
-  return true
+  if debt == 0 or refilled >= ceil(taken / l.rate) then return false end
+  return write_bucket(l, s, now, debt - min(debt, taken - refilled * l.rate))
 end
