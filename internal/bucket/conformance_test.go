@@ -17,6 +17,6 @@ func TestConformance(t *testing.T) {
 			}
 			return newSteps(clock)
 		},
-		Traces: 2000,
+		Traces: 500,
 	})
 }

@@ -20,7 +20,7 @@ type passed struct{ at, cost int64 }
 func TestHistory(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
-			for seed := range uint64(300) {
+			for seed := range uint64(100) {
 				r := rand.New(rand.NewPCG(seed, 0))
 				spec := bucket.Spec{Algorithm: a, Requests: 1 + r.Int64N(9), Period: time.Duration(1+r.IntN(50)) * time.Millisecond}
 				if a.IsBucket() {

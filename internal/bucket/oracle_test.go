@@ -84,7 +84,7 @@ func TestOracle(t *testing.T) {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
 			for seed := w; seed < traces; seed += workers {
-				checkTrace(t, buckettest.Chance(uint64(seed), 12))
+				checkTrace(t, buckettest.Chance(uint64(seed), 10))
 			}
 		})
 	}

@@ -98,7 +98,7 @@ func (tr *Trace) without(i int) []*Trace {
 		rest = append(rest, op)
 	}
 	shorter = append(shorter, NewTrace(rest))
-	if i < len(tr.Ops) && tr.Ops[i].GivesBack < 0 && len(tr.Ops[i].Hits) > 1 {
+	if tr.Ops[i].GivesBack < 0 && len(tr.Ops[i].Hits) > 1 {
 		for h := range tr.Ops[i].Hits {
 			ops := slices.Clone(tr.Ops)
 			hits := slices.Delete(slices.Clone(ops[i].Hits), h, h+1)
