@@ -26,6 +26,7 @@ package bucket
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"time"
 )
 
@@ -236,12 +237,16 @@ func NewLimit(s Spec) (*Limit, error) {
 
 // deriveUnits chooses the quantum of a bucket and counts its numbers in it.
 func (l *Limit) deriveUnits() error {
-	// In milliseconds the product stays under 2^32 x 2^35.
-	if drain := uint64(l.Burst) * uint64(l.Period.Milliseconds()); drain > uint64(MaxPeriod.Milliseconds())*uint64(l.Requests) {
+	// The products have up to 67 bits.
+	ms, longest := uint64(l.Period.Milliseconds()), uint64(MaxPeriod.Milliseconds())
+	drainHi, drainLo := bits.Mul64(uint64(l.Burst), ms)
+	mostHi, mostLo := bits.Mul64(uint64(l.Requests), longest)
+	if drainHi > mostHi || drainHi == mostHi && drainLo > mostLo {
+		most, _ := bits.Div64(mostHi, mostLo, ms) // less than Burst
 		return &SpecError{
 			Field:   "burst",
-			Found:   fmt.Sprintf("%d, which needs %.0f days to refill", l.Burst, float64(drain)/float64(l.Requests)/(24*3600*1000)),
-			Allowed: fmt.Sprintf("at most %d here: a burst refills within 366 days", uint64(MaxPeriod.Milliseconds())*uint64(l.Requests)/uint64(l.Period.Milliseconds())),
+			Found:   fmt.Sprintf("%d, which needs %.0f days to refill", l.Burst, float64(l.Burst)*float64(ms)/float64(l.Requests)/(24*3600*1000)),
+			Allowed: fmt.Sprintf("at most %d here: a burst refills within 366 days", most),
 		}
 	}
 	for _, q := range [...]int64{1, 1e3, 1e6, 60e6} {
