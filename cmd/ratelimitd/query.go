@@ -106,7 +106,7 @@ func parseDescriptor(arg string) (*ratelimitv3.RateLimitDescriptor, error) {
 	hasKey := false
 	end := func() error {
 		if !hasKey {
-			return fmt.Errorf("%q: found %q, allowed is KEY=VALUE[,KEY=VALUE]...", arg, text.String())
+			return fmt.Errorf("%q: found %q, allowed is KEY=VALUE[,KEY=VALUE] and so on", arg, text.String())
 		}
 		d.Entries = append(d.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: key.String(), Value: text.String()})
 		key.Reset()

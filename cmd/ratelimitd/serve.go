@@ -64,7 +64,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	log.Info("starting", "version", versionText(), "settings", settings)
 	live := config.NewLive(settings.Limits.Path, log)
 	if err := live.Reload(); err != nil {
-		return fmt.Errorf("limits:\n%w", err)
+		return fmt.Errorf("no limits are in force:\n%w", err)
 	}
 	store, onReady, err := newStore(settings, log)
 	if err != nil {

@@ -61,6 +61,8 @@ func (l *Live) Status() Status {
 
 // Reload reads the files and puts their rules in force, all or none: on any
 // error those before stay. Files that did not change make no new generation.
+// An error is logged, but for that of a first load: without rules there is no
+// daemon, and its caller has more to say.
 func (l *Live) Reload() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,10 +115,9 @@ func (l *Live) failed(err error) error {
 	l.failure = err.Error()
 	l.status.Failed++
 	l.status.LastError, l.status.FailedAt = err, time.Now()
-	kept := "no limits are in force"
 	if l.status.Generation > 0 {
-		kept = "the last good ones stay in force"
+		l.log.Error("limits not loaded, the last good ones stay in force",
+			"path", l.path, "generation", l.status.Generation, "error", err)
 	}
-	l.log.Error("limits not loaded, "+kept, "path", l.path, "generation", l.status.Generation, "error", err)
 	return err
 }

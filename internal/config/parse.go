@@ -40,7 +40,7 @@ func homeOf(key string) string {
 
 const (
 	// maxNesting is how deep descriptors may nest.
-	maxNesting = 1000
+	maxNesting = 256
 	// maxName bounds domains and keys in bytes, maxLimitName the names of limits.
 	maxName      = 255
 	maxLimitName = 64

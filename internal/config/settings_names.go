@@ -34,40 +34,12 @@ func nearestName(name string, candidates []string) string {
 	best, least := "", 0
 	for _, candidate := range candidates {
 		// One slip in three characters is still the same word.
-		d := nameDistance(wanted, plain(candidate))
+		d := edits(wanted, plain(candidate))
 		if d <= max(1, len(wanted)/3) && (best == "" || d < least) {
 			best, least = candidate, d
 		}
 	}
 	return best
-}
-
-// nameDistance counts the insertions, deletions, replacements and swaps of
-// neighbours that make b of a.
-func nameDistance(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-		for j := range rows[i] {
-			if i == 0 {
-				rows[i][j] = j
-				continue
-			}
-			if j == 0 {
-				continue
-			}
-			d := rows[i-1][j-1]
-			if a[i-1] != b[j-1] {
-				d = 1 + min(d, rows[i-1][j], rows[i][j-1])
-			}
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d = min(d, 1+rows[i-2][j-2])
-			}
-			rows[i][j] = d
-		}
-	}
-	return rows[len(a)][len(b)]
 }
 
 // unknownName prepares a name that nobody knows for a message: it is cut at

@@ -122,9 +122,6 @@ func (c *call) ask(domain *config.Domain, rule *config.Rule, d *descriptor) {
 	}
 }
 
-// allowed reports whether no limit of the descriptor denied it.
-func (o *outcome) allowed() bool { return bucket.Allowed(o.decisions) }
-
 // decisive returns the limit that speaks for the descriptor: of those that
 // denied the one with the longest retry time, else the one with the fewest
 // remaining. It returns nil where no limit applies.

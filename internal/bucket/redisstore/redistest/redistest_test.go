@@ -140,15 +140,15 @@ func checkCluster(t *testing.T, addrs []string) {
 	masters := 0
 	c := dial(addrs[0], "")
 	defer c.Close()
-	ranges, err := c.ClusterSlots(t.Context()).Result()
+	shards, err := c.ClusterShards(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range ranges {
-		masters += min(1, len(r.Nodes))
+	for _, shard := range shards {
+		masters += min(1, len(shard.Slots))
 	}
 	if masters != sharedMasters {
-		t.Errorf("slots are on %d masters: %v", masters, ranges)
+		t.Errorf("slots are on %d masters: %v", masters, shards)
 	}
 	checkUnpersisted(t, c)
 }

@@ -1,0 +1,316 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const limitsOf3 = `
+domain: api
+descriptors:
+  - key: user
+    rate_limit: {name: per-user, algorithm: fixed_window, requests: 3, period: 365d}
+`
+
+func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"serve", "check", "query", "health", "version"} {
+		out, _, code := command(t, name, "--help")
+		if code != 0 || !strings.Contains(out, "Examples:\n") || !strings.Contains(out, "ratelimitd "+name) {
+			t.Errorf("%s --help exits with %d:\n%s", name, code, out)
+		}
+	}
+	if out, _, code := command(t, "version"); code != 0 || !strings.HasPrefix(out, "ratelimitd ") {
+		t.Errorf("version exits with %d: %q", code, out)
+	}
+	if _, stderr, code := command(t, "sevre"); code != 1 || !strings.Contains(stderr, "serve") {
+		t.Errorf("an unknown command exits with %d: %q", code, stderr)
+	}
+}
+
+func TestQuery(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "api.yaml", limitsOf3)
+	d := start(t, "--limits-path", dir)
+
+	out, stderr, code := command(t, "query", "--address", d.grpc, "--domain", "api", "user=alice")
+	if code != 0 || out != "allowed  user=alice  per-user: 2 left, limit 3 per year, full again in "+rest(out)+"\n" {
+		t.Errorf("the first query exits with %d: %q %q", code, out, stderr)
+	}
+	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "--cost", "2", "--json", "user=alice")
+	if m := decodeJSON(t, out); code != 0 || m["overallCode"] != "OK" {
+		t.Errorf("the second query exits with %d: %q", code, out)
+	}
+	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "user=alice", "user=bob,plan=free")
+	if code != 3 || !strings.Contains(out, "denied   user=alice          per-user: 0 left") ||
+		!strings.Contains(out, "allowed  user=bob,plan=free  no limit applies") || !strings.Contains(out, "try again in ") {
+		t.Errorf("a query over the limit exits with %d:\n%s", code, out)
+	}
+	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "--count", "4", `user=a\,b\=c`)
+	if code != 3 || strings.Count(out, "allowed") != 3 || strings.Count(out, "denied") != 1 {
+		t.Errorf("four queries of a limit of 3 exit with %d:\n%s", code, out)
+	}
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--address", d.grpc, "--domain", "api", "alice"}, `"alice": found "alice", allowed is KEY=VALUE`},
+		{[]string{"--address", d.grpc, "--domain", "", "user=alice"}, "answers InvalidArgument: domain is empty"},
+		{[]string{"--address", "127.0.0.1:1", "--domain", "api", "user=alice"}, "answers Unavailable"},
+		{[]string{"--address", d.grpc, "user=alice"}, `required flag(s) "domain" not set`},
+		{[]string{"--address", d.grpc, "--domain", "api", "--cost", "0", "user=alice"}, "--cost: found 0, allowed is 1 or more"},
+		{[]string{"--address", d.grpc, "--domain", "api", "--tls", "user=alice"}, "answers Unavailable"},
+	} {
+		if _, stderr, code := command(t, append([]string{"query"}, tc.args...)...); code != 1 || !strings.Contains(stderr, tc.want) {
+			t.Errorf("query %v exits with %d: %q, want %q", tc.args, code, stderr, tc.want)
+		}
+	}
+}
+
+// rest is what follows the last space of a line.
+func rest(line string) string {
+	line = strings.TrimSuffix(line, "\n")
+	return line[strings.LastIndex(line, " ")+1:]
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--limits-path", t.TempDir())
+	if out, stderr, code := command(t, "health", "--address", d.grpc); code != 0 || out != "SERVING\n" {
+		t.Errorf("health exits with %d: %q %q", code, out, stderr)
+	}
+	if _, stderr, code := commandEnv(t, []string{"RATELIMITD_GRPC_ADDRESS=" + d.grpc}, "health"); code != 0 {
+		t.Errorf("health with the daemon's environment exits with %d: %q", code, stderr)
+	}
+	if _, stderr, code := command(t, "health", "--address", "127.0.0.1:1"); code != 1 || !strings.Contains(stderr, "does not answer") {
+		t.Errorf("health of nobody exits with %d: %q", code, stderr)
+	}
+	if status, body := get(t, "http://"+d.http+"/healthcheck"); status != 200 {
+		t.Errorf("/healthcheck: %d %q", status, body)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	out, stderr, code := command(t, "check", "../deploy/limits")
+	if code != 0 || stderr != "" {
+		t.Errorf("check of the examples exits with %d: %q", code, stderr)
+	}
+	for _, want := range []string{"domain api (", "10 requests a minute", "2 requests a second, bursts of 5", "unlimited", "keys placed by tenant"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the table lacks %q:\n%s", want, out)
+		}
+	}
+
+	dir := t.TempDir()
+	one := write(t, dir, "one.yaml", `domain: a
+descriptors:
+  - key: user
+    rate_limit:
+      requests: -5
+      period: 90
+  - key: user
+    vaule: x
+`)
+	two := write(t, dir, "two.yaml", "domain: a\n")
+	_, stderr, code = command(t, "check", dir)
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	want := []string{
+		one + ":5:17: descriptors[0].rate_limit.requests: found the number -5; allowed: ",
+		one + ":6:15: descriptors[0].rate_limit.period: found 90 without a unit",
+		one + `:7:5: descriptors[1]: found `,
+		one + `:8:5: descriptors[1]: found an unknown key "vaule"`,
+		two + ":1:9: domain: ",
+	}
+	if code != 1 || len(lines) != len(want) {
+		t.Fatalf("check exits with %d:\n%s", code, stderr)
+	}
+	for i := range want {
+		if !strings.HasPrefix(lines[i], want[i]) {
+			t.Errorf("line %d is\n%s, want\n%s", i, lines[i], want[i])
+		}
+	}
+
+	never := write(t, dir, "never.yaml", `domain: b
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: fast, requests: 100, period: 1s}
+      - {name: slow, requests: 50, period: 1m}
+  - key: path
+    value: "*"
+  - key: path
+    value: /a*
+    rate_limit: {requests: 1, period: 1s}
+`)
+	out, stderr, code = command(t, "check", never)
+	if code != 0 || !strings.Contains(out, "100 requests a second") || strings.Count(stderr, "\n") != 2 ||
+		!strings.Contains(stderr, never+":5:") || !strings.Contains(stderr, never+":9:") {
+		t.Errorf("check of limits without effect exits with %d:\n%s\n%s", code, stderr, out)
+	}
+
+	if _, stderr, code := command(t, "check", filepath.Join(dir, "none.yaml")); code != 1 || !strings.Contains(stderr, "no such file") {
+		t.Errorf("check of nothing exits with %d: %q", code, stderr)
+	}
+}
+
+func TestBadSettings(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, dir, "settings.yaml", "store: redis\nredis:\n  adresses: [a:1]\n  timeout: 100\n")
+	for _, tc := range []struct {
+		env  []string
+		args []string
+		want []string
+	}{
+		{nil, []string{"--config", file}, []string{file + ":3:3: redis.adresses", "redis.addresses", file + ":4:12: redis.timeout", "100ms"}},
+		{nil, []string{"--store", "disk"}, []string{"--store", `"disk"`, "memory", "redis"}},
+		{[]string{"RATELIMITD_MEMORY_MAX_KEYS=many"}, nil, []string{"RATELIMITD_MEMORY_MAX_KEYS", "many"}},
+		{nil, []string{"--grpc-address", "nowhere"}, []string{"--grpc-address", "host:port"}},
+		{nil, []string{"--limits-path", filepath.Join(dir, "none")}, []string{"limits", "no such file"}},
+		{nil, []string{"--limits-path", t.TempDir(), "--grpc-address", "192.0.2.1:1"}, []string{"grpc.address", "192.0.2.1:1"}},
+		{nil, []string{"--no-such-flag"}, []string{"no-such-flag"}},
+		{nil, []string{"--config", filepath.Join(dir, "none.yaml")}, []string{"none.yaml"}},
+	} {
+		d := launch(t, tc.env, tc.args...)
+		if code := d.wait(); code != 1 {
+			t.Errorf("serve %v exits with %d", tc.args, code)
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(d.logText(), want) {
+				t.Errorf("serve %v says %q, which lacks %q", tc.args, d.logText(), want)
+			}
+		}
+	}
+
+	bad := write(t, dir, "bad.yaml", "domain: a\nlimits: []\n")
+	d := launch(t, nil, "--limits-path", bad)
+	if code := d.wait(); code != 1 || !strings.Contains(d.logText(), bad+`:2:1: `) {
+		t.Errorf("serve with a bad limits file exits with %d:\n%s", code, d.logText())
+	}
+
+	write(t, dir, "api.yaml", limitsOf3)
+	d = launch(t, []string{"RATELIMITD_SERVICE_HOST=10.0.0.1", "RATELIMITD_SERVICE_PORT=8081", "RATELIMITD_STOER=redis"}, "--limits-path", filepath.Join(dir, "api.yaml"))
+	d.waitForLog("msg=serving")
+	if log := d.logText(); !strings.Contains(log, "RATELIMITD_STOER") || !strings.Contains(log, "RATELIMITD_STORE") || strings.Contains(log, "SERVICE_HOST") {
+		t.Errorf("unknown variables give the log\n%s", log)
+	}
+}
+
+func TestSettingsFromFileEnvironmentAndFlags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "api.yaml", limitsOf3)
+	settings := write(t, t.TempDir(), "settings.yaml", "limits:\n  path: /nowhere\ngrpc:\n  max_descriptors: 1\nhttp:\n  address: \"\"\n")
+	d := launch(t, []string{"RATELIMITD_LIMITS_PATH=/nowhere/else", "RATELIMITD_GRPC_MAX_DESCRIPTORS=2"},
+		"--config", settings, "--limits-path", dir, "--log-format", "json")
+	d.waitForLog(`"msg":"serving"`)
+	d.dial(decodeJSON(t, d.waitForLog(`"msg":"serving"`))["grpc"].(string))
+	r := request("api", 1, "user=a")
+	r.Descriptors = append(r.Descriptors, r.Descriptors[0], r.Descriptors[0])
+	if _, err := d.client.ShouldRateLimit(t.Context(), r); err == nil || !strings.Contains(err.Error(), "at most 2 are allowed") {
+		t.Errorf("three descriptors give %v; the variable allows 2", err)
+	}
+	if code := d.stop(os.Interrupt); code != 0 {
+		t.Errorf("Ctrl-C exits with %d", code)
+	}
+}
+
+func TestTermDrains(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "api.yaml", limitsOf3)
+	d := start(t, "--limits-path", dir, "--drain-delay", "10m")
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	d.waitForLog("msg=stopping")
+	if out, _, code := command(t, "health", "--address", d.grpc); code != 1 || out != "NOT_SERVING\n" {
+		t.Errorf("health while draining exits with %d: %q", code, out)
+	}
+	if status, body := get(t, "http://"+d.http+"/healthcheck"); status != 500 || !strings.Contains(body, "stopping") {
+		t.Errorf("/healthcheck while draining: %d %q", status, body)
+	}
+	if !ok(d.ask("api", 1, "user=late")) {
+		t.Error("a request while draining is denied")
+	}
+	if code := d.stop(os.Interrupt); code != 0 { // cuts the delay short
+		t.Errorf("the daemon exits with %d", code)
+	}
+}
+
+func TestReload(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "api.yaml", limitsOf3)
+	d := start(t, "--limits-path", dir)
+	limit := func(domain string) uint32 {
+		r := d.ask(domain, 1, fmt.Sprint("user=", domain))
+		return r.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit()
+	}
+	if n := limit("api"); n != 3 {
+		t.Fatalf("the limit is %d, want 3", n)
+	}
+	write(t, dir, "api.yaml", strings.Replace(limitsOf3, "requests: 3", "requests: 30", 1))
+	eventually(t, "an edited file is loaded", func() bool { return limit("api") == 30 })
+	if r := d.ask("api", 28, "user=api"); r.GetStatuses()[0].GetLimitRemaining() > 0 && ok(r) {
+		t.Error("the count did not go on under the new numbers")
+	}
+
+	write(t, dir, "more.yaml", strings.Replace(limitsOf3, "domain: api", "domain: more", 1))
+	eventually(t, "a new file is loaded", func() bool { return limit("more") == 3 })
+	if err := os.Remove(filepath.Join(dir, "more.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a removed file is forgotten", func() bool { return limit("more") == 0 })
+
+	write(t, dir, "api.yaml", "domain: api\ndescriptors: 5\n")
+	d.waitForLog("level=ERROR")
+	if n := limit("api"); n != 30 {
+		t.Errorf("after a bad edit the limit is %d, want 30 still", n)
+	}
+	status, body := get(t, "http://"+d.admin+"/rlconfig")
+	if status != 200 || !strings.Contains(body, "30 requests a year") || !strings.Contains(body, "#   "+filepath.Join(dir, "api.yaml")+":2:14: descriptors: ") {
+		t.Errorf("/rlconfig: %d\n%s", status, body)
+	}
+
+	write(t, dir, "api.yaml", strings.Replace(limitsOf3, "requests: 3", "requests: 31", 1))
+	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "SIGHUP loads", func() bool { return limit("api") == 31 })
+}
+
+// A Kubernetes ConfigMap is a folder of links to ..data/, itself a link that
+// is swapped.
+func TestReloadOfAConfigMap(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	version := func(name, text string) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), "api.yaml", text)
+		if err := os.Symlink(name, filepath.Join(dir, "..tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("..2026_01", limitsOf3)
+	if err := os.Symlink(filepath.Join("..data", "api.yaml"), filepath.Join(dir, "api.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, "--limits-path", dir)
+	version("..2026_02", strings.Replace(limitsOf3, "requests: 3", "requests: 8", 1))
+	eventually(t, "the swapped ConfigMap is loaded", func() bool {
+		return d.ask("api", 1, "user=x").GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 8
+	})
+}

@@ -1,0 +1,280 @@
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// binary is the built ratelimitd.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "ratelimitd-integration-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "ratelimitd")
+		build := exec.Command("go", "build", "-o", binary, "../cmd/ratelimitd")
+		build.Stdout, build.Stderr = os.Stderr, os.Stderr
+		if err := build.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, "build:", err)
+			return 1
+		}
+		return redistest.Run(m)
+	}())
+}
+
+// command runs the binary with args and returns what it printed and its code.
+func command(t testing.TB, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return commandEnv(t, nil, args...)
+}
+
+func commandEnv(t testing.TB, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(cleanEnv(), env...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
+}
+
+// cleanEnv is the environment without the daemon's own variables.
+func cleanEnv() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "RATELIMITD_") {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+// daemon is a running ratelimitd.
+type daemon struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has exited
+
+	mu  sync.Mutex
+	log []string
+
+	grpc, http, admin string
+	client            rlsv3.RateLimitServiceClient
+}
+
+// start starts a daemon on free ports and waits until it serves.
+func start(t testing.TB, args ...string) *daemon {
+	t.Helper()
+	d := launch(t, nil, args...)
+	line := d.waitForLog("msg=serving")
+	d.grpc, d.http, d.admin = field(line, "grpc"), field(line, "http"), field(line, "admin")
+	d.dial(d.grpc)
+	return d
+}
+
+// launch starts a daemon and does not wait for it.
+func launch(t testing.TB, env []string, args ...string) *daemon {
+	t.Helper()
+	all := []string{"serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"}
+	d := &daemon{t: t, cmd: exec.Command(binary, append(all, args...)...), done: make(chan struct{})}
+	d.cmd.Env = append(cleanEnv(), env...)
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{}
+	out, err := d.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.cmd.Stdout = d.cmd.Stderr
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			d.mu.Lock()
+			d.log = append(d.log, lines.Text())
+			d.mu.Unlock()
+		}
+		_ = d.cmd.Wait()
+		close(d.done)
+	}()
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill()
+		<-d.done
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", d.logText())
+		}
+	})
+	return d
+}
+
+func (d *daemon) dial(address string) {
+	d.t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { conn.Close() })
+	d.client = rlsv3.NewRateLimitServiceClient(conn)
+}
+
+func (d *daemon) logText() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.log, "\n")
+}
+
+// waitForLog returns the first line that holds text.
+func (d *daemon) waitForLog(text string) string {
+	d.t.Helper()
+	found := ""
+	eventually(d.t, "the daemon logs "+text, func() bool {
+		for line := range strings.SplitSeq(d.logText(), "\n") {
+			if strings.Contains(line, text) {
+				found = line
+				return true
+			}
+		}
+		select {
+		case <-d.done:
+			d.t.Fatalf("the daemon has ended before it logged %q:\n%s", text, d.logText())
+		default:
+		}
+		return false
+	})
+	return found
+}
+
+// field returns the value of key=value in a line of the text log.
+func field(line, key string) string {
+	_, rest, _ := strings.Cut(line, " "+key+"=")
+	value, _, _ := strings.Cut(rest, " ")
+	return strings.Trim(value, `"`)
+}
+
+// stop sends a signal and returns the exit code.
+func (d *daemon) stop(s os.Signal) int {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(s); err != nil {
+		d.t.Fatal(err)
+	}
+	return d.wait()
+}
+
+func (d *daemon) wait() int {
+	d.t.Helper()
+	select {
+	case <-d.done:
+	case <-time.After(time.Minute):
+		d.t.Fatal("the daemon does not end")
+	}
+	return d.cmd.ProcessState.ExitCode()
+}
+
+// ask asks for one descriptor and fails the test on an error.
+func (d *daemon) ask(domain string, hits uint32, entries ...string) *rlsv3.RateLimitResponse {
+	d.t.Helper()
+	r, err := d.tryAsk(domain, hits, entries...)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return r
+}
+
+func (d *daemon) tryAsk(domain string, hits uint32, entries ...string) (*rlsv3.RateLimitResponse, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return d.client.ShouldRateLimit(ctx, request(domain, hits, entries...))
+}
+
+func request(domain string, hits uint32, entries ...string) *rlsv3.RateLimitRequest {
+	descriptor := &ratelimitv3.RateLimitDescriptor{}
+	for _, e := range entries {
+		key, value, _ := strings.Cut(e, "=")
+		descriptor.Entries = append(descriptor.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: key, Value: value})
+	}
+	return &rlsv3.RateLimitRequest{Domain: domain, HitsAddend: hits, Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptor}}
+}
+
+func ok(r *rlsv3.RateLimitResponse) bool {
+	return r.GetOverallCode() == rlsv3.RateLimitResponse_OK
+}
+
+// eventually waits until what is true, for states that are on their way.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// write writes a file into dir, by way of a rename as careful editors do.
+func write(t testing.TB, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path+"~", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+"~", path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// get returns the status and body of a page.
+func get(t testing.TB, url string) (int, string) {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(body)
+}
+
+func decodeJSON(t testing.TB, text string) map[string]any {
+	t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return m
+}

@@ -1,0 +1,3 @@
+// Package integration tests the built binary: as its users run it, against
+// real servers.
+package integration

@@ -1,0 +1,278 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// everyAlgorithm is a limits file with a rule of 100 a year for each.
+func everyAlgorithm() string {
+	var b strings.Builder
+	b.WriteString("domain: all\ndescriptors:\n")
+	for _, a := range bucket.Algorithms() {
+		fmt.Fprintf(&b, "  - key: %s\n    rate_limit: {algorithm: %s, requests: 100, period: 365d}\n", a, a)
+	}
+	return b.String()
+}
+
+func redisFlags(mode string, addresses ...string) []string {
+	return []string{
+		"--store", "redis", "--redis-mode", mode, "--redis-addresses", strings.Join(addresses, ","),
+		"--redis-prefix", fmt.Sprintf("it-%x", rand.Uint64()), "--redis-timeout", "10s",
+	}
+}
+
+// Callers of three daemons on one Redis together get exactly the limit.
+func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		mode  string
+		addrs func() []string
+	}{
+		{"single", func() []string { return []string{redistest.Single(t)} }},
+		{"cluster", func() []string { return redistest.Cluster(t) }},
+	} {
+		t.Run(tc.mode, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, "all.yaml", everyAlgorithm())
+			flags := append(redisFlags(tc.mode, tc.addrs()...), "--limits-path", dir)
+			daemons := []*daemon{start(t, flags...), start(t, flags...), start(t, flags...)}
+			for _, a := range bucket.Algorithms() {
+				var admitted atomic.Int64
+				var wait sync.WaitGroup
+				for i := range 30 {
+					wait.Go(func() {
+						for range 10 {
+							r, err := daemons[i%len(daemons)].tryAsk("all", 1, a.String()+"=k")
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							if ok(r) {
+								admitted.Add(1)
+							}
+						}
+					})
+				}
+				wait.Wait()
+				if n := admitted.Load(); n != 100 {
+					t.Errorf("%s: three daemons admitted %d of a limit of 100", a, n)
+				}
+			}
+		})
+	}
+}
+
+// What a killed daemon had admitted stays admitted.
+func TestKilledDaemon(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", everyAlgorithm())
+	flags := append(redisFlags("single", redistest.Single(t)), "--limits-path", dir)
+	first := start(t, flags...)
+	var admitted atomic.Int64
+	var asked atomic.Int64
+	var wait sync.WaitGroup
+	for range 8 {
+		wait.Go(func() {
+			for {
+				asked.Add(1)
+				r, err := first.tryAsk("all", 1, "gcra=k")
+				if err != nil || !ok(r) {
+					return
+				}
+				admitted.Add(1)
+			}
+		})
+	}
+	eventually(t, "some were admitted", func() bool { return admitted.Load() >= 20 })
+	first.stop(syscall.SIGKILL)
+	wait.Wait()
+	second := start(t, flags...)
+	for ok(second.ask("all", 1, "gcra=k")) {
+		admitted.Add(1)
+	}
+	// What was in flight was charged or not, and its caller was not told.
+	if n := admitted.Load(); n > 100 || n < 100-8 {
+		t.Errorf("%d were admitted, of a limit of 100 with 8 in flight at the kill", n)
+	}
+}
+
+func TestRedisIsAwayAtStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", everyAlgorithm())
+	server := redistest.Start(t)
+	server.Stop()
+	ports := []string{freeAddress(t), freeAddress(t)}
+	d := launch(t, nil, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--grpc-address", ports[0], "--http-address", ports[1])...)
+	d.waitForLog("the store does not answer")
+	d.dial(ports[0])
+	if out, _, code := command(t, "health", "--address", ports[0]); code != 1 || out != "NOT_SERVING\n" {
+		t.Errorf("health exits with %d: %q", code, out)
+	}
+	if status, body := get(t, "http://"+ports[1]+"/healthcheck"); status != 500 || !strings.Contains(body, "the store does not answer") {
+		t.Errorf("/healthcheck: %d %q", status, body)
+	}
+	if _, err := d.tryAsk("all", 1, "gcra=k"); status.Code(err) != codes.Unavailable {
+		t.Errorf("a request gives %v, want UNAVAILABLE", err)
+	}
+	server.Restart()
+	d.waitForLog("msg=serving")
+	if !ok(d.ask("all", 1, "gcra=k")) {
+		t.Error("a first request is denied")
+	}
+	if n := strings.Count(d.logText(), "not serving until it does"); n != 1 {
+		t.Errorf("it was said %d times that the store does not answer; once a minute is enough", n)
+	}
+}
+
+func TestRedisGoesAndComesBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", everyAlgorithm())
+	server := redistest.Start(t)
+	flags := append(redisFlags("single", server.Addr()), "--limits-path", dir)
+	d := start(t, append(flags, "--redis-timeout", "200ms")...)
+	d.ask("all", 1, "gcra=k")
+	server.Kill()
+	if _, err := d.tryAsk("all", 1, "gcra=k"); status.Code(err) != codes.Unavailable {
+		t.Errorf("with Redis killed a request gives %v, want UNAVAILABLE", err)
+	}
+	server.Restart()
+	eventually(t, "requests are decided again", func() bool {
+		_, err := d.tryAsk("all", 1, "gcra=k")
+		return err == nil
+	})
+	server.Pause()
+	if _, err := d.tryAsk("all", 1, "gcra=k"); status.Code(err) != codes.Unavailable {
+		t.Errorf("with Redis standing still a request gives %v, want UNAVAILABLE", err)
+	}
+	server.Resume()
+	eventually(t, "requests are decided again", func() bool {
+		_, err := d.tryAsk("all", 1, "gcra=k")
+		return err == nil
+	})
+	if code := d.stop(os.Interrupt); code != 0 {
+		t.Errorf("the daemon exits with %d", code)
+	}
+}
+
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", everyAlgorithm())
+	sentinels, master, _ := redistest.StartSentinel(t, "limits")
+	d := start(t, append(redisFlags("sentinel", sentinels...), "--redis-sentinel-master", "limits", "--limits-path", dir)...)
+	d.ask("all", 1, "gcra=k")
+	master.Kill()
+	eventually(t, "the promoted replica decides", func() bool {
+		_, err := d.tryAsk("all", 1, "gcra=k")
+		return err == nil
+	})
+}
+
+// No output shows a secret, whatever happens.
+func TestSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", everyAlgorithm())
+	server := redistest.Start(t, "--requirepass", "hunter2")
+	wrong := launch(t, []string{"RATELIMITD_REDIS_PASSWORD=wrong-hunter3"}, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--log-level", "debug")...)
+	wrong.waitForLog("the store does not answer")
+	if log := wrong.logText(); strings.Contains(log, "hunter3") || !strings.Contains(log, "WRONGPASS") {
+		t.Errorf("a wrong password gives the log\n%s", log)
+	}
+
+	file := write(t, dir, "password", "hunter3\n")
+	d := launch(t, nil, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--log-level", "debug", "--redis-password-file", file)...)
+	d.waitForLog("the store does not answer")
+	write(t, dir, "password", "hunter2\n")
+	d.waitForLog("msg=serving") // the file was read again
+	if log := d.logText(); strings.Contains(log, "hunter") {
+		t.Errorf("the log shows the password:\n%s", log)
+	}
+}
+
+func TestWarnsOfEviction(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+	d := start(t, append(redisFlags("single", server.Addr()), "--limits-path", t.TempDir())...)
+	d.waitForLog("maxmemory-policy is")
+}
+
+func TestGarbageOnEachPort(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "api.yaml", limitsOf3)
+	d := start(t, "--limits-path", dir)
+	rng := rand.NewChaCha8([32]byte{1})
+	for _, address := range []string{d.grpc, d.http, d.admin} {
+		for size := 1; size < 1<<16; size *= 4 {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			junk := make([]byte, size)
+			_, _ = rng.Read(junk)
+			_ = conn.SetDeadline(time.Now().Add(time.Second))
+			_, _ = conn.Write(junk)
+			conn.Close()
+		}
+	}
+	if !ok(d.ask("api", 1, "user=a")) {
+		t.Error("after garbage a first request is denied")
+	}
+	if code := d.stop(os.Interrupt); code != 0 {
+		t.Errorf("the daemon exits with %d", code)
+	}
+}
+
+// Requests that are in flight at SIGTERM are answered.
+func TestTermLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", everyAlgorithm())
+	d := start(t, append(redisFlags("single", redistest.Single(t)), "--limits-path", dir, "--drain-delay", "300ms")...)
+	var wait sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	var answered atomic.Int64
+	for range 16 {
+		wait.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := d.tryAsk("all", 1, "fixed_window=k"); err != nil {
+					t.Error(err)
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	eventually(t, "requests are answered", func() bool { return answered.Load() > 100 })
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	d.waitForLog("msg=stopping") // NOT_SERVING: now the callers go elsewhere
+	cancel()
+	wait.Wait()
+	if code := d.wait(); code != 0 {
+		t.Errorf("the daemon exits with %d", code)
+	}
+}
+
+func freeAddress(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t)) }
