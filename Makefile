@@ -60,7 +60,7 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 
 .PHONY: image
 image: ## build the container image
-	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+	docker build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null) -t $(IMAGE) .
 
 .PHONY: clean
 clean: ## remove what was built

@@ -1,0 +1,42 @@
+# The image of ratelimitd: one static binary, the certificates of the public
+# CAs, and nothing else; not even a shell. Build it with `make image`, or
+#
+#   docker build --build-arg VERSION=v1.2.3 --build-arg REVISION="$(git rev-parse HEAD)" -t ratelimitd .
+#
+# It says what it needs in docs/deploy.md.
+FROM golang:1.26 AS build
+WORKDIR /src
+# Modules change less often than code, so they are a layer of their own.
+COPY go.mod go.sum ./
+RUN go mod download
+COPY cmd cmd
+COPY internal internal
+ARG VERSION=
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/ratelimitd ./cmd/ratelimitd
+
+FROM scratch
+# For a Redis with a certificate of a public CA; redis.tls.ca names others.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /out/ratelimitd /bin/ratelimitd
+
+# Beyond loopback the admin port serves no profiles.
+ENV RATELIMITD_ADMIN_ADDRESS=:6070
+# HTTP, gRPC, admin.
+EXPOSE 8080 8081 6070
+
+# Nobody: a number, so that Kubernetes can see that it is not root.
+USER 65532:65532
+# It asks the gRPC port that the environment names.
+HEALTHCHECK --interval=5s --timeout=2s --start-period=10s CMD ["/bin/ratelimitd", "health"]
+ENTRYPOINT ["/bin/ratelimitd"]
+# The limits are not in the image: mount a folder at /etc/ratelimitd/limits.
+CMD ["serve"]
+
+# Last, since they change with every build.
+ARG VERSION=
+ARG REVISION=
+LABEL org.opencontainers.image.title="ratelimitd" \
+      org.opencontainers.image.description="A rate-limit service for Envoy and for any program that speaks gRPC or HTTP" \
+      org.opencontainers.image.source="https://github.com/ratelimitd/ratelimitd" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
