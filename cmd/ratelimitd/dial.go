@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -34,16 +35,20 @@ func (t *target) bind(fs *pflag.FlagSet) {
 }
 
 func (t *target) dial() (*grpc.ClientConn, error) {
-	address := t.address
+	address, c := t.address, (*tls.Config)(nil)
+	var err error
 	if address == "" {
-		address = ownAddress()
-	}
-	creds := insecure.NewCredentials()
-	if t.tls || t.ca != "" || t.cert != "" || t.key != "" || t.serverName != "" {
-		c, err := t.tlsConfig()
-		if err != nil {
+		if address, c, err = ownDaemon(); err != nil {
 			return nil, err
 		}
+	}
+	if t.tls || t.ca != "" || t.cert != "" || t.key != "" || t.serverName != "" {
+		if c, err = t.tlsConfig(); err != nil {
+			return nil, err
+		}
+	}
+	creds := insecure.NewCredentials()
+	if c != nil {
 		creds = credentials.NewTLS(c)
 	}
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
@@ -53,18 +58,38 @@ func (t *target) dial() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// ownAddress is where a daemon with the settings of this environment listens,
-// as seen from the same machine.
-func ownAddress() string {
-	address := config.DefaultSettings().GRPC.Address
+// ownDaemon is where a daemon with the settings of this environment listens,
+// as seen from the same machine, and its TLS, if it has any.
+func ownDaemon() (address string, c *tls.Config, err error) {
+	own := config.DefaultSettings().GRPC
 	if settings, _, err := config.LoadSettings(pflag.NewFlagSet("", pflag.ContinueOnError), os.Environ(), os.Getenv("RATELIMITD_CONFIG")); err == nil {
-		address = settings.GRPC.Address
+		own = settings.GRPC
 	}
+	address = own.Address
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
-		return net.JoinHostPort("127.0.0.1", port)
+		address = net.JoinHostPort("127.0.0.1", port)
 	}
-	return address
+	if own.TLS.Cert == "" {
+		return address, nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(own.TLS.Cert, own.TLS.Key)
+	if err != nil {
+		return "", nil, fmt.Errorf("the daemon's own certificate: %w", err)
+	}
+	return address, &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair}, // where the daemon asks for one
+		// The name in the certificate is for others; from here the daemon is
+		// known by the very certificate in its file.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if !bytes.Equal(state.PeerCertificates[0].Raw, pair.Certificate[0]) {
+				return errors.New("the daemon shows another certificate than its settings name")
+			}
+			return nil
+		},
+	}, nil
 }
 
 func (t *target) tlsConfig() (*tls.Config, error) {

@@ -64,7 +64,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	log.Info("starting", "version", versionText(), "settings", settings)
 	live := config.NewLive(settings.Limits.Path, log)
 	if err := live.Reload(); err != nil {
-		return fmt.Errorf("no limits are in force:\n%w", err)
+		return fmt.Errorf("no limits are in force (limits.path is %s):\n%w", settings.Limits.Path, err)
 	}
 	store, onReady, err := newStore(settings, log)
 	if err != nil {
@@ -159,6 +159,7 @@ func newStore(settings config.Settings, log *slog.Logger) (bucket.Store, func(co
 		}
 		return memstore.New(memstore.Options{MaxKeys: settings.Memory.MaxKeys, WhenFull: whenFull}), nil, nil
 	}
+	redisstore.LogClient(log)
 	r := settings.Redis
 	var tlsFor func(string) (*tls.Config, error)
 	if r.TLS.Enabled {

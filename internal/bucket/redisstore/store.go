@@ -266,7 +266,17 @@ func (s *Store) call(ctx context.Context, b batch) ([]any, error) {
 				return nil, fmt.Errorf("redis: %w", err)
 			}
 		default:
+			s.doubtTopology(ctx, err)
 			return nil, fmt.Errorf("redis: %w", err)
 		}
+	}
+}
+
+// doubtTopology looks for a cluster's new masters after an error that is not a
+// server's answer: the client does so only when a server tells it to.
+func (s *Store) doubtTopology(ctx context.Context, err error) {
+	var answer redis.Error
+	if c, ok := s.client.(*redis.ClusterClient); ok && !errors.As(err, &answer) {
+		c.ReloadState(ctx)
 	}
 }
