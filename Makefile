@@ -26,14 +26,14 @@ run: build ## start the daemon on deploy/limits/, show decisions, serve until Ct
 	@deploy/run.sh $(BINARY)
 
 .PHONY: test
-test: redis ## run every test, with the race detector
+test: tools ## run every test, with the race detector
 	$(GO) test -race -shuffle=on -timeout 18m ./...
 	@# The race detector allocates; what must not allocate is tested without it.
 	$(GO) test -shuffle=on -run 'Allocate' ./internal/...
 
-.PHONY: redis
-redis: # tests need a redis-server
-	@deploy/need-redis.sh
+.PHONY: tools
+tools: # what the tests run
+	@deploy/need-tools.sh
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, and govulncheck where its data can be had
@@ -46,7 +46,7 @@ lint: ## gofmt, go vet, staticcheck, and govulncheck where its data can be had
 	else echo "govulncheck: skipped, its data cannot be had here: $$(echo "$$out" | tail -n 1)"; fi
 
 .PHONY: bench
-bench: redis ## run the benchmarks
+bench: tools ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 
 .PHONY: fuzz

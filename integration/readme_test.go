@@ -1,0 +1,94 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// blocks returns the fenced blocks of a page in one language.
+func blocks(t testing.TB, page, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		found = append(found, m[1])
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s has no block of %s", page, language)
+	}
+	return found
+}
+
+// Every limits file in the documentation is one.
+func TestDocumentedLimits(t *testing.T) {
+	t.Parallel()
+	for _, page := range []string{"README.md", "docs/limits.md"} {
+		seen := 0
+		for _, text := range blocks(t, page, "yaml") {
+			if !strings.HasPrefix(text, "domain:") {
+				continue
+			}
+			seen++
+			path := write(t, t.TempDir(), "limits.yaml", text)
+			if _, stderr, code := command(t, "check", path); code != 0 || stderr != "" {
+				t.Errorf("%s: check exits with %d: %s\n%s", page, code, stderr, text)
+			}
+		}
+		if seen == 0 {
+			t.Errorf("%s has no limits file", page)
+		}
+	}
+}
+
+// Every command of the README's "Ask it" does what it says.
+func TestReadmeCommands(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--limits-path", "../deploy/limits")
+	want := []string{
+		"allowed  user=alice",
+		"allowed  tenant=acme,user=bob",
+		"HTTP/1.1 200 OK",
+	}
+	got := ""
+	for _, text := range blocks(t, "README.md", "sh") {
+		text = strings.ReplaceAll(text, "localhost:8080", d.http)
+		cmd := exec.Command("sh", "-ec", text)
+		cmd.Env = append(cleanEnv(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "RATELIMITD_GRPC_ADDRESS="+d.grpc)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s\n%v: %s", text, err, out)
+		}
+		got += string(out)
+	}
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			t.Errorf("the output lacks %q:\n%s", w, got)
+		}
+	}
+}
+
+func TestReadmeGo(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--limits-path", "../deploy/limits")
+	if err := os.MkdirAll("../build", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// In the module's tree, where its dependencies are known.
+	dir, err := os.MkdirTemp("../build", "readme-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	write(t, dir, "main.go", blocks(t, "README.md", "go")[0])
+	out, err := exec.Command("go", "run", filepath.Join(dir, "main.go"), d.grpc).CombinedOutput()
+	if err != nil || string(out) != "OK 9 left\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
