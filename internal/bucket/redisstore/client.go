@@ -46,64 +46,34 @@ func client(o Options) (redis.UniversalClient, error) {
 		return o.Username, password, err
 	}
 	dialTimeout := max(minDialTimeout, o.Timeout)
-	dialer := dialer(dialTimeout, o.TLS)
+	all := &redis.UniversalOptions{
+		Addrs:                      o.Addresses,
+		DB:                         o.Database,
+		MasterName:                 o.SentinelMaster,
+		Protocol:                   2,
+		CredentialsProviderContext: credentials,
+		Dialer:                     dialer(dialTimeout, o.TLS),
+		OnConnect:                  loadScript,
+		MaxRetries:                 -1,
+		DialTimeout:                dialTimeout,
+		DialerRetries:              1,
+		ReadTimeout:                o.Timeout,
+		WriteTimeout:               o.Timeout,
+		ContextTimeoutEnabled:      true,
+		PoolSize:                   poolPerNode,
+		PoolTimeout:                o.Timeout,
+		DisableIdentity:            true,
+	}
 	switch o.Mode {
 	case Single:
-		return redis.NewClient(&redis.Options{
-			Addr:                       o.Addresses[0],
-			DB:                         o.Database,
-			Protocol:                   2,
-			CredentialsProviderContext: credentials,
-			Dialer:                     dialer,
-			OnConnect:                  loadScript,
-			MaxRetries:                 -1,
-			DialTimeout:                dialTimeout,
-			DialerRetries:              1,
-			ReadTimeout:                o.Timeout,
-			WriteTimeout:               o.Timeout,
-			ContextTimeoutEnabled:      true,
-			PoolSize:                   poolPerNode,
-			PoolTimeout:                o.Timeout,
-			DisableIdentity:            true,
-		}), nil
+		return redis.NewClient(all.Simple()), nil
 	case Sentinel:
-		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName:                 o.SentinelMaster,
-			SentinelAddrs:              o.Addresses,
-			DB:                         o.Database,
-			Protocol:                   2,
-			CredentialsProviderContext: credentials,
-			Dialer:                     dialer,
-			OnConnect:                  loadScript,
-			MaxRetries:                 -1,
-			DialTimeout:                dialTimeout,
-			DialerRetries:              1,
-			ReadTimeout:                o.Timeout,
-			WriteTimeout:               o.Timeout,
-			ContextTimeoutEnabled:      true,
-			PoolSize:                   poolPerNode,
-			PoolTimeout:                o.Timeout,
-			DisableIdentity:            true,
-		}), nil
+		return redis.NewFailoverClient(all.Failover()), nil
 	case Cluster:
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs:                      o.Addresses,
-			Protocol:                   2,
-			CredentialsProviderContext: credentials,
-			Dialer:                     dialer,
-			OnConnect:                  loadScript,
-			MaxRetries:                 -1,
-			DialTimeout:                dialTimeout,
-			DialerRetries:              1,
-			ReadTimeout:                o.Timeout,
-			WriteTimeout:               o.Timeout,
-			ContextTimeoutEnabled:      true,
-			PoolSize:                   poolPerNode,
-			PoolTimeout:                o.Timeout,
-			DisableIdentity:            true,
-			DisableRoutingPolicies:     true,
-			ClusterStateReloadInterval: topologyEvery,
-		}), nil
+		cluster := all.Cluster()
+		cluster.DisableRoutingPolicies = true
+		cluster.ClusterStateReloadInterval = topologyEvery
+		return redis.NewClusterClient(cluster), nil
 	}
 	return nil, fmt.Errorf("redis: mode %q is neither single, sentinel nor cluster", o.Mode)
 }
