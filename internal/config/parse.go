@@ -71,9 +71,11 @@ func (l *loader) file(name string, data []byte) {
 	if err != nil {
 		err.File = name
 		l.errs = append(l.errs, *err)
-		return
 	}
-	if doc == nil {
+	switch {
+	case doc == nil && err != nil:
+		return
+	case doc == nil:
 		l.errs = append(l.errs, Error{File: name, Line: 1, Column: 1, Found: "an empty file", Allowed: "a domain, with " + commas(domainLevel.names())})
 		return
 	}

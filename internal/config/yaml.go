@@ -15,7 +15,8 @@ import (
 )
 
 // parseYAML parses the one document of a file. It returns nil for a file that
-// holds none, and an Error without a file for one that is no such document.
+// holds none, and an Error without a file for one that is no such document;
+// both where more follows the document.
 func parseYAML(data []byte) (*yaml.Node, *Error) {
 	if err := checkText(data); err != nil {
 		return nil, err
@@ -25,18 +26,23 @@ func parseYAML(data []byte) (*yaml.Node, *Error) {
 	switch {
 	case err != nil:
 		return nil, syntaxError(data, err)
-	case second != nil:
-		return nil, &Error{
-			Line: second.Line, Column: second.Column,
-			Found: "a second document", Allowed: "one document in a file",
-		}
-	case doc == nil || len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" && doc.Content[0].Kind == yaml.ScalarNode:
+	case second == nil && (doc == nil || len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" && doc.Content[0].Kind == yaml.ScalarNode):
 		return nil, nil
 	}
 	if bytes.IndexByte(data, '&') >= 0 {
 		if err := findCycle(doc, make(map[*yaml.Node]bool)); err != nil {
 			return nil, err
 		}
+	}
+	if second != nil {
+		err := &Error{
+			Line: second.Line, Column: second.Column,
+			Found: "a second document", Allowed: "one document in a file",
+		}
+		if len(doc.Content) == 0 {
+			return nil, err
+		}
+		return doc.Content[0], err
 	}
 	return doc.Content[0], nil
 }
