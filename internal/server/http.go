@@ -70,10 +70,8 @@ func (s *Server) postJSON(w http.ResponseWriter, r *http.Request) {
 
 func httpStatus(code codes.Code) int {
 	switch code {
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unimplemented:
-		return http.StatusNotImplemented
+	case codes.InvalidArgument, codes.Unimplemented:
+		return http.StatusBadRequest // a 5xx would be the daemon's fault
 	case codes.Unavailable, codes.Canceled:
 		return http.StatusServiceUnavailable
 	default:
