@@ -1,0 +1,145 @@
+package server_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+const oneLimit = `
+domain: api
+descriptors:
+  - {key: user, rate_limit: {name: u, unit: hour, requests_per_unit: 5}}
+`
+
+// many returns n copies of a descriptor.
+func many(n int, descriptor string) []string {
+	return strings.Split(strings.Repeat(descriptor+" ", n-1)+descriptor, " ")
+}
+
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	for _, c := range []struct {
+		name    string
+		request *rlsv3.RateLimitRequest
+		code    codes.Code
+		says    string
+	}{
+		{"nothing at all", &rlsv3.RateLimitRequest{}, codes.InvalidArgument, "domain is empty"},
+		{"empty domain", request("", 1, "user=x"), codes.InvalidArgument, "domain is empty"},
+		{"no descriptors", request("api", 1), codes.InvalidArgument, "descriptors is empty"},
+		{"too many descriptors", request("api", 1, many(101, "user=x")...), codes.InvalidArgument,
+			"descriptors: found 101, at most 100 are allowed (setting grpc.max_descriptors)"},
+		{"too many entries", request("api", 1, "user=x", "user=x"+strings.Repeat(",user=x", 32)), codes.InvalidArgument,
+			"descriptors[1].entries: found 33, at most 32 are allowed (setting grpc.max_entries)"},
+		{"too much text", request("api", 1, "user="+strings.Repeat("x", 65536-6)), codes.InvalidArgument,
+			"the request holds 65537 bytes of text, at most 65536 are allowed (setting grpc.max_bytes)"},
+		{"too much text in many entries", request("api", 1, many(100, "user="+strings.Repeat("x", 652))...), codes.InvalidArgument,
+			"the request holds 65603 bytes of text"},
+		{"a long domain", request(strings.Repeat("x", 65600), 1, "user=x"), codes.InvalidArgument, "bytes of text"},
+		{"a limit in a descriptor", changed(func(d *ratelimitv3.RateLimitDescriptor) {
+			d.Limit = &ratelimitv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 9, Unit: typev3.RateLimitUnit_HOUR}
+		}), codes.Unimplemented, "descriptors[1].limit is not served"},
+		{"a cost in a descriptor", changed(func(d *ratelimitv3.RateLimitDescriptor) {
+			d.HitsAddend = wrapperspb.UInt64(0)
+		}), codes.Unimplemented, "descriptors[1].hits_addend is not served"},
+		{"a refund", changed(func(d *ratelimitv3.RateLimitDescriptor) {
+			d.IsNegativeHits = true
+		}), codes.Unimplemented, "descriptors[1].is_negative_hits is not served"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := d.try(c.request)
+			if status.Code(err) != c.code || !strings.Contains(status.Convert(err).Message(), c.says) {
+				t.Errorf("gRPC: got %v, want %s: %s", err, c.code, c.says)
+			}
+			p := d.post(toJSON(t, c.request))
+			if p.code != 400 || !strings.Contains(p.body, c.says) {
+				t.Errorf("HTTP: got %d %s, want 400 with %q", p.code, p.body, c.says)
+			}
+		})
+	}
+	// None of them was charged.
+	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
+}
+
+// changed returns a request whose second descriptor is changed.
+func changed(change func(*ratelimitv3.RateLimitDescriptor)) *rlsv3.RateLimitRequest {
+	r := request("api", 1, "user=x", "user=x")
+	change(r.GetDescriptors()[1])
+	return r
+}
+
+func TestLargestRequest(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	// All bounds at once: 100 descriptors of 32 entries, 65,536 bytes.
+	entries := strings.Repeat("key=012345678901234,", 32)
+	r := request(strings.Repeat("d", 65536-100*32*18), 1, many(100, strings.TrimSuffix(entries, ","))...)
+	if got := d.send(r); len(got.GetStatuses()) != 100 {
+		t.Errorf("%d statuses", len(got.GetStatuses()))
+	}
+	if p := d.post(toJSON(t, r)); p.code != 200 {
+		t.Errorf("HTTP: %d %s", p.code, p.body)
+	}
+	wantShown(t, d.ask("api", 1, "user="+strings.Repeat("x", 65536-7)), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
+}
+
+// TestHugeRequest sends more than is ever read.
+func TestHugeRequest(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	huge := request("api", 1, "user="+strings.Repeat("x", 3<<20))
+	if _, err := d.try(huge); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("gRPC: got %v, want %s", err, codes.ResourceExhausted)
+	}
+	p := d.post(toJSON(t, huge))
+	if p.code != 400 || !strings.Contains(p.body, "the body is larger than") {
+		t.Errorf("HTTP: got %d %s", p.code, p.body)
+	}
+	d.ask("api", 1, "user=x")
+}
+
+// rawCodec sends bytes as they are.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
+func (rawCodec) Unmarshal(data []byte, v any) error { *v.(*[]byte) = data; return nil }
+func (rawCodec) Name() string                       { return "proto" }
+
+// TestMessagesThatAreNone sends what is no RateLimitRequest over gRPC.
+func TestMessagesThatAreNone(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, c := range []struct {
+		name, message string
+		code          codes.Code
+	}{
+		{"empty", "", codes.InvalidArgument},
+		{"garbage", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", codes.Internal},
+		{"a length beyond the end", "\x0a\x7fapi", codes.Internal},
+		{"a domain that is no UTF-8", "\x0a\x02\xff\xfe", codes.Internal},
+		{"an entry that is no UTF-8", "\x0a\x03api\x12\x0b\x0a\x09\x0a\x04user\x12\x01\xff", codes.Internal},
+		{"fields that nobody knows", "\x0a\x03api\x12\x0b\x0a\x09\x0a\x04user\x12\x01x\xfa\x3f\x01!", codes.OK},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var answer []byte
+			err := d.conn.Invoke(ctx, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, []byte(c.message), &answer,
+				grpc.ForceCodec(rawCodec{}))
+			if status.Code(err) != c.code {
+				t.Errorf("got %v, want %s", err, c.code)
+			}
+		})
+	}
+	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 3 reset 59m50s")
+}
