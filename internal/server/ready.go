@@ -34,12 +34,19 @@ func newReadiness() *readiness {
 	return r
 }
 
-func (r *readiness) set(serving bool, why string) {
+// set reports false where it came after the end and changed nothing.
+func (r *readiness) set(serving bool, why string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
-		return
+		return false
 	}
+	r.put(serving, why)
+	return true
+}
+
+// put is called with mu held.
+func (r *readiness) put(serving bool, why string) {
 	r.serving, r.why = serving, why
 	st := healthpb.HealthCheckResponse_NOT_SERVING
 	if serving {
@@ -52,10 +59,10 @@ func (r *readiness) set(serving bool, why string) {
 
 // end says NOT_SERVING for good.
 func (r *readiness) end() {
-	r.set(false, "stopping")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
+	r.put(false, "stopping")
 }
 
 func (r *readiness) isServing() bool {

@@ -200,7 +200,9 @@ func (s *Server) becomeReady(ctx context.Context) {
 	if s.options.OnReady != nil {
 		s.options.OnReady(ctx)
 	}
-	s.ready.set(true, "")
+	if !s.ready.set(true, "") {
+		return
+	}
 	s.log.Info("serving", "grpc", s.Address("grpc"), "http", s.Address("http"), "admin", s.Address("admin"))
 }
 

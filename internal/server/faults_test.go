@@ -1,0 +1,218 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+func failing(text string) *fakeStore {
+	return &fakeStore{take: func(context.Context, []bucket.Hit, []bucket.Decision) error { return errors.New(text) }}
+}
+
+func TestStoreError(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, on(failing("no route to redis-7")))
+	_, err := d.try(request("api", 1, "user=x"))
+	if status.Code(err) != codes.Unavailable || status.Convert(err).Message() != "the store did not decide: no route to redis-7" {
+		t.Errorf("gRPC: %v", err)
+	}
+	if p := d.post(bodyX); p.code != 503 || p.body != `{"error":"the store did not decide: no route to redis-7"}`+"\n" {
+		t.Errorf("HTTP: %d %s", p.code, p.body)
+	}
+	// Who asks about no limit needs no store.
+	wantShown(t, d.ask("api", 1, "nothing=x"), "OK; OK remaining 0")
+	if got := d.check(""); got != "SERVING" {
+		t.Errorf("a store that failed later: %s", got)
+	}
+}
+
+// waiting is a store that does not answer before it is released or the caller
+// has gone.
+type waiting struct {
+	fakeStore
+	taking  chan context.Context // of each Take that began
+	release chan struct{}
+	gone    chan error // of each Take whose caller has gone
+}
+
+func newWaiting() *waiting {
+	w := &waiting{taking: make(chan context.Context, 10), release: make(chan struct{}), gone: make(chan error, 10)}
+	w.take = func(ctx context.Context, _ []bucket.Hit, _ []bucket.Decision) error {
+		w.taking <- ctx
+		select {
+		case <-w.release:
+			return nil
+		case <-ctx.Done():
+			w.gone <- ctx.Err()
+			return ctx.Err()
+		}
+	}
+	return w
+}
+
+// within receives what must come.
+func within[T any](t *testing.T, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("waited in vain: %s", what)
+	}
+	return v
+}
+
+func TestCallerGoesAway(t *testing.T) {
+	t.Parallel()
+	store := newWaiting()
+	d := start(t, oneLimit, on(store))
+	for _, c := range []struct {
+		name string
+		call func(context.Context) error
+	}{
+		{"gRPC", func(ctx context.Context) error {
+			_, err := d.rls.ShouldRateLimit(ctx, request("api", 1, "user=x"))
+			return err
+		}},
+		{"HTTP", func(ctx context.Context) error { return d.postUntil(ctx, bodyX) }},
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		failed := make(chan error, 1)
+		go func() { failed <- c.call(ctx) }()
+		within(t, c.name+": the store is asked", store.taking)
+		cancel()
+		within(t, c.name+": the store learns it", store.gone)
+		if err := within(t, c.name+": the call ends", failed); err == nil {
+			t.Errorf("%s: no error", c.name)
+		}
+	}
+	eventually(t, "a line in the log", func() bool {
+		return len(d.log.lines("level=INFO", "call failed", "code=Canceled", "the caller has gone")) > 0
+	})
+}
+
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	store := newWaiting()
+	d := start(t, oneLimit, on(store))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := d.rls.ShouldRateLimit(ctx, request("api", 1, "user=x")); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("got %v", err)
+	}
+	if _, ok := within(t, "the store is asked", store.taking).Deadline(); !ok {
+		t.Error("the store did not get the deadline")
+	}
+	within(t, "the store learns it", store.gone)
+}
+
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	var panics atomic.Bool
+	d := start(t, oneLimit, on(&fakeStore{take: func(context.Context, []bucket.Hit, []bucket.Decision) error {
+		if panics.Load() {
+			panic("the sky falls")
+		}
+		return nil
+	}}))
+	panics.Store(true)
+	_, err := d.try(request("api", 1, "user=x"))
+	if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "sky") {
+		t.Errorf("gRPC: %v", err)
+	}
+	if p := d.post(bodyX); p.code != 500 || p.body != `{"error":"internal error"}`+"\n" {
+		t.Errorf("HTTP: %d %s", p.code, p.body)
+	}
+	if lines := d.log.lines("level=ERROR", "msg=panic", "the sky falls", "stack=", "faults_test.go:"); len(lines) != 2 {
+		t.Errorf("%d panics are logged with where they came from", len(lines))
+	}
+	panics.Store(false)
+	d.ask("api", 1, "user=x")
+	if p := d.post(bodyX); p.code != 200 {
+		t.Errorf("and then: %d %s", p.code, p.body)
+	}
+}
+
+var unlogged = regexp.MustCompile(`unlogged_before=(\d+)`)
+
+// told returns how many calls the lines speak of.
+func told(t *testing.T, lines []string) int {
+	t.Helper()
+	n := len(lines)
+	for _, line := range lines {
+		more, err := strconv.Atoi(unlogged.FindStringSubmatch(line)[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += more
+	}
+	return n
+}
+
+// TestFloodOfFailures makes calls that fail one after the other until the log
+// has two lines, and then counts.
+func TestFloodOfFailures(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, on(failing("gone")))
+	began := time.Now()
+	calls := 0
+	lines := func() []string { return d.log.lines("level=ERROR", "call failed", "code=Unavailable", "gone") }
+	eventually(t, "a second line", func() bool {
+		for range 20 {
+			calls++
+			if _, err := d.try(request("api", 1, "user=x")); status.Code(err) != codes.Unavailable {
+				t.Fatalf("got %v", err)
+			}
+			if len(lines()) == 2 {
+				return true
+			}
+		}
+		return false
+	})
+	if got := told(t, lines()); got != calls {
+		t.Errorf("the lines speak of %d calls, %d were made", got, calls)
+	}
+	// Another code has a line of its own at once.
+	if _, err := d.try(request("", 1, "user=x")); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("got %v", err)
+	}
+	if n := len(d.log.lines("level=INFO", "call failed", "code=InvalidArgument", "unlogged_before=0")); n != 1 {
+		t.Errorf("%d lines of the other code", n)
+	}
+	if most := int(time.Since(began)/time.Second) + 1; len(lines()) > most {
+		t.Errorf("%d lines, at most one a second is %d", len(lines()), most)
+	}
+}
+
+func TestFailuresAtOnce(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, on(failing("gone")))
+	began := time.Now()
+	var callers sync.WaitGroup
+	for range 16 {
+		callers.Go(func() {
+			for range 20 {
+				_, _ = d.try(request("api", 1, "user=x"))
+			}
+		})
+	}
+	callers.Wait()
+	lines := d.log.lines("call failed", "code=Unavailable")
+	if most := int(time.Since(began)/time.Second) + 1; len(lines) < 1 || len(lines) > most {
+		t.Errorf("%d lines, want 1 to %d", len(lines), most)
+	}
+	if got := told(t, lines); got > 320 {
+		t.Errorf("the lines speak of %d calls, 320 were made", got)
+	}
+}

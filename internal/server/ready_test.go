@@ -1,0 +1,202 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+var services = []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"}
+
+func (d *daemon) wantHealth(want string) {
+	d.t.Helper()
+	for _, s := range services {
+		if got := d.check(s); got != want {
+			d.t.Errorf("health of %q: %s, want %s", s, got, want)
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	d.wantHealth("SERVING")
+	for _, s := range []string{"ratelimitd", "envoy.service.ratelimit.v2.RateLimitService", strings.Repeat("x", 5000)} {
+		_, err := d.health.Check(context.Background(), &healthpb.HealthCheckRequest{Service: s})
+		if status.Code(err) != codes.NotFound {
+			t.Errorf("health of %.20q: %v, want %s", s, err, codes.NotFound)
+		}
+	}
+	if p := d.get("http", "/healthcheck"); p.code != 200 || p.body != "OK\n" {
+		t.Errorf("/healthcheck: %d %s", p.code, p.body)
+	}
+}
+
+// slowToStart is a store that is not there until it is told to come.
+func slowToStart() (s *fakeStore, come func()) {
+	var there atomic.Bool
+	no := errors.New("redis-7: connection refused")
+	return &fakeStore{
+		ping: func(context.Context) error {
+			if there.Load() {
+				return nil
+			}
+			return no
+		},
+		take: func(context.Context, []bucket.Hit, []bucket.Decision) error {
+			if there.Load() {
+				return nil
+			}
+			return no
+		},
+	}, func() { there.Store(true) }
+}
+
+func TestNotServingUntilTheStoreAnswers(t *testing.T) {
+	t.Parallel()
+	store, come := slowToStart()
+	var ready atomic.Int64
+	d := run(t, oneLimit, on(store), func(o *server.Options) { o.OnReady = func(context.Context) { ready.Add(1) } })
+	why := "NOT_SERVING: the store does not answer: redis-7: connection refused\n"
+	eventually(t, "a reason", func() bool {
+		p := d.get("http", "/healthcheck")
+		return p.code == 500 && p.body == why
+	})
+	d.wantHealth("NOT_SERVING")
+	if p := d.get("admin", "/healthz"); p.code != 200 {
+		t.Errorf("it lives, but /healthz says %d", p.code)
+	}
+	if _, err := d.try(request("api", 1, "user=x")); status.Code(err) != codes.Unavailable {
+		t.Errorf("a request meanwhile: %v", err)
+	}
+	if p := d.post(bodyX); p.code != 503 {
+		t.Errorf("a request meanwhile: %d", p.code)
+	}
+	if ready.Load() != 0 {
+		t.Error("OnReady came too early")
+	}
+	come()
+	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	d.wantHealth("SERVING")
+	if p := d.get("http", "/healthcheck"); p.code != 200 {
+		t.Errorf("/healthcheck: %d %s", p.code, p.body)
+	}
+	d.ask("api", 1, "user=x")
+	if n := len(d.log.lines("level=WARN", "the store does not answer")); n != 1 {
+		t.Errorf("%d warnings, want one", n)
+	}
+	if n := len(d.log.lines("level=INFO", "the store answers")); n != 1 || ready.Load() != 1 {
+		t.Errorf("%d lines, OnReady was called %d times; want one each", n, ready.Load())
+	}
+}
+
+func TestStopWhileTheStoreIsAsked(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 1)
+	d := run(t, oneLimit, on(&fakeStore{ping: func(ctx context.Context) error {
+		asked <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}}))
+	within(t, "a ping", asked)
+	d.wantHealth("NOT_SERVING")
+	if p := d.get("http", "/healthcheck"); p.code != 500 || p.body != "NOT_SERVING: starting\n" {
+		t.Errorf("/healthcheck: %d %s", p.code, p.body)
+	}
+	d.end()
+	if n := len(d.log.lines("level=WARN")); n != 0 {
+		t.Errorf("%d warnings of a store that was given no time", n)
+	}
+}
+
+// TestReadyWhileStopping has the server become ready in the moment in which it
+// is told to stop.
+func TestReadyWhileStopping(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		reached, release := make(chan struct{}), make(chan struct{})
+		d := run(t, oneLimit, func(o *server.Options) {
+			o.OnReady = func(context.Context) { close(reached); <-release }
+		})
+		within(t, "the store answers", reached)
+		go close(release)
+		d.stop <- time.Hour
+		eventually(t, "a line in the log", func() bool { return len(d.log.lines("msg=stopping")) == 1 })
+		d.wantHealth("NOT_SERVING")
+		d.end()
+	}
+}
+
+// TestReadyAfterTheStop has the server become ready too late.
+func TestReadyAfterTheStop(t *testing.T) {
+	t.Parallel()
+	reached, release := make(chan struct{}), make(chan struct{})
+	d := run(t, oneLimit, func(o *server.Options) {
+		o.OnReady = func(ctx context.Context) {
+			close(reached)
+			<-release
+			if ctx.Err() == nil {
+				t.Error("OnReady is not told of the stop")
+			}
+		}
+	})
+	within(t, "the store answers", reached)
+	d.stop <- time.Hour
+	eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: stopping\n" })
+	close(release)
+	d.end()
+	if n := len(d.log.lines("msg=serving")); n != 0 {
+		t.Error("the log says that it serves")
+	}
+}
+
+func TestReflection(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	stream, err := reflectionpb.NewServerReflectionClient(d.conn).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(r *reflectionpb.ServerReflectionRequest) *reflectionpb.ServerReflectionResponse {
+		if err := stream.Send(r); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	listed := ask(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
+	var names []string
+	for _, s := range listed.GetListServicesResponse().GetService() {
+		names = append(names, s.GetName())
+	}
+	for _, want := range []string{rlsv3.RateLimitService_ServiceDesc.ServiceName, "grpc.health.v1.Health"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is not among %v", want, names)
+		}
+	}
+	// A client such as grpcurl then asks for the types.
+	file := ask(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{
+		FileContainingSymbol: rlsv3.RateLimitService_ServiceDesc.ServiceName,
+	}})
+	if len(file.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+		t.Errorf("no types: %v", file)
+	}
+}

@@ -1,0 +1,234 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+// postUntil posts to /json and returns an error unless the answer is 200.
+func (d *daemon) postUntil(ctx context.Context, body string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.srv.Address("http")+"/json", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	response, err := d.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	if response.StatusCode != 200 {
+		err = errors.Join(err, errors.New(response.Status))
+	}
+	return err
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	d.stop <- time.Hour
+	eventually(t, "NOT_SERVING", func() bool { return d.check("") == "NOT_SERVING" })
+	d.wantHealth("NOT_SERVING")
+	if p := d.get("http", "/healthcheck"); p.code != 500 || p.body != "NOT_SERVING: stopping\n" {
+		t.Errorf("/healthcheck: %d %s", p.code, p.body)
+	}
+	if p := d.get("admin", "/healthz"); p.code != 200 {
+		t.Errorf("/healthz: %d", p.code)
+	}
+	// New connections too are answered while load balancers still send them.
+	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
+	d.client.CloseIdleConnections()
+	if p := d.post(bodyX); p.code != 200 {
+		t.Errorf("/json: %d %s", p.code, p.body)
+	}
+	select {
+	case <-d.ended:
+		t.Error("the drain delay was cut short")
+	default:
+	}
+	d.stop <- 0 // a second signal
+	d.wait()
+	for _, port := range []string{"grpc", "http", "admin"} {
+		if c, err := net.Dial("tcp", d.srv.Address(port)); err == nil {
+			c.Close()
+			t.Errorf("the %s port is still open", port)
+		}
+	}
+}
+
+func TestInFlightEnds(t *testing.T) {
+	t.Parallel()
+	store := newWaiting()
+	d := start(t, oneLimit, on(store))
+	answers := make(chan error, 2)
+	go func() {
+		_, err := d.try(request("api", 1, "user=x"))
+		answers <- err
+	}()
+	go func() { answers <- d.postUntil(context.Background(), bodyX) }()
+	within(t, "the first request", store.taking)
+	within(t, "the second request", store.taking)
+	d.stop <- 0
+	for _, port := range []string{"grpc", "http"} {
+		eventually(t, "the "+port+" port closes", func() bool {
+			c, err := net.Dial("tcp", d.srv.Address(port))
+			if err == nil {
+				c.Close()
+			}
+			return err != nil
+		})
+	}
+	close(store.release)
+	for range 2 {
+		if err := within(t, "an answer", answers); err != nil {
+			t.Errorf("what was in flight: %v", err)
+		}
+	}
+	d.wait()
+}
+
+// TestStuckRequestsAreCut has a store that answers only who has gone.
+func TestStuckRequestsAreCut(t *testing.T) {
+	t.Parallel()
+	store := newWaiting()
+	d := start(t, oneLimit, on(store))
+	answers := make(chan error, 2)
+	go func() {
+		_, err := d.try(request("api", 1, "user=x"))
+		answers <- err
+	}()
+	go func() { answers <- d.postUntil(context.Background(), bodyX) }()
+	within(t, "the first request", store.taking)
+	within(t, "the second request", store.taking)
+	d.stop <- 0
+	for range 2 {
+		within(t, "the store learns it", store.gone)
+		if err := within(t, "an answer", answers); err == nil {
+			t.Error("a decision from nowhere")
+		}
+	}
+	d.wait()
+}
+
+func TestWatchesDoNotHangTheStop(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	w, err := d.health.Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func() string {
+		h, err := w.Recv()
+		if err != nil {
+			return status.Code(err).String()
+		}
+		return h.GetStatus().String()
+	}
+	if got := next(); got != "SERVING" {
+		t.Errorf("at first: %s", got)
+	}
+	d.stop <- 0
+	if got := next(); got != "NOT_SERVING" {
+		t.Errorf("at the stop: %s", got)
+	}
+	d.wait() // the client has not gone
+	if got := next(); got != codes.Unavailable.String() && got != codes.Canceled.String() {
+		t.Errorf("at the end: %s", got)
+	}
+}
+
+func TestSilentConnectionsDoNotHangTheStop(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	for _, port := range []string{"grpc", "http", "admin"} {
+		c, err := net.Dial("tcp", d.srv.Address(port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	d.stop <- 0
+	d.wait()
+}
+
+// TestNothingIsLeft is not parallel: it looks at all goroutines.
+func TestNothingIsLeft(t *testing.T) {
+	store := newWaiting()
+	close(store.release)
+	d := start(t, oneLimit, on(store))
+	d.ask("api", 1, "user=x")
+	d.post(bodyX)
+	d.get("admin", "/rlconfig")
+	if len(serverGoroutines()) == 0 {
+		t.Fatal("a running server has no goroutines; this test would find none")
+	}
+	d.stop <- 0
+	d.wait() // connections of clients are still open
+	eventually(t, "the end of all goroutines", func() bool { return len(serverGoroutines()) == 0 })
+}
+
+// serverGoroutines returns the stacks that belong to a server.
+func serverGoroutines() []string {
+	buffer := make([]byte, 1<<20)
+	buffer = buffer[:runtime.Stack(buffer, true)]
+	var found []string
+	for _, stack := range strings.Split(string(buffer), "\n\n") {
+		for _, mark := range []string{"ratelimitd/internal/server.", "grpc.(*Server)", "transport.(*http2Server)", "http.(*conn).serve"} {
+			if strings.Contains(stack, mark) && !strings.Contains(stack, "serverGoroutines") {
+				found = append(found, stack)
+				break
+			}
+		}
+	}
+	return found
+}
+
+func TestPortInUse(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, c := range []struct {
+		setting string
+		set     func(*server.Options)
+	}{
+		{"grpc.address", func(o *server.Options) { o.GRPCAddress = taken.Addr().String() }},
+		{"http.address", func(o *server.Options) { o.HTTPAddress = taken.Addr().String() }},
+		{"admin.address", func(o *server.Options) { o.AdminAddress = taken.Addr().String() }},
+	} {
+		d := &daemon{t: t, log: new(logged), clock: newClock()}
+		o := d.options(oneLimit)
+		c.set(&o)
+		if _, err := server.New(o); err == nil || !strings.HasPrefix(err.Error(), c.setting+": ") || !strings.Contains(err.Error(), "in use") {
+			t.Errorf("%s: %v", c.setting, err)
+		}
+	}
+}
+
+func TestPortsThatAreOff(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, func(o *server.Options) { o.HTTPAddress, o.AdminAddress = "", "" })
+	d.ask("api", 1, "user=x")
+	for _, port := range []string{"http", "admin", "nothing"} {
+		if got := d.srv.Address(port); got != "" {
+			t.Errorf("the %s port has the address %s", port, got)
+		}
+	}
+}
