@@ -37,7 +37,9 @@ type envoy struct {
 //
 // It fails with INVALID_ARGUMENT for a request that cannot be meant, with
 // UNIMPLEMENTED for parts of the protocol that are not served, and with
-// UNAVAILABLE when the store does not answer. A denial is no failure.
+// UNAVAILABLE when the store does not answer. A caller that goes away or
+// whose deadline passes first gets CANCELED or DEADLINE_EXCEEDED. A denial is
+// no failure.
 func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	c := e.decider.newCall()
 	defer e.decider.release(c)
@@ -58,8 +60,12 @@ func asStatus(ctx context.Context, err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	if errors.Is(ctx.Err(), context.Canceled) {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
 		return status.Error(codes.Canceled, "the caller has gone")
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		// What the caller's own clock tells it at this moment too.
+		return status.Errorf(codes.DeadlineExceeded, "the store did not decide before the caller's deadline: %v", err)
 	}
 	return status.Errorf(codes.Unavailable, "the store did not decide: %v", err)
 }

@@ -11,3 +11,6 @@ import (
 func (s *Server) RPC() rlsv3.RateLimitServiceServer { return s.envoy }
 
 func (s *Server) HTTP() http.Handler { return s.httpDoor() }
+
+// BreakPorts has all ports fail.
+func (s *Server) BreakPorts() { s.closeListeners() }

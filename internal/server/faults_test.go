@@ -115,6 +115,10 @@ func TestDeadline(t *testing.T) {
 		t.Error("the store did not get the deadline")
 	}
 	within(t, "the store learns it", store.gone)
+	eventually(t, "a line in the log", func() bool {
+		// Which of the two the server sees is up to the network.
+		return len(d.log.lines("call failed", "code=DeadlineExceeded"))+len(d.log.lines("call failed", "code=Canceled")) > 0
+	})
 }
 
 func TestPanic(t *testing.T) {

@@ -72,7 +72,7 @@ func httpStatus(code codes.Code) int {
 	switch code {
 	case codes.InvalidArgument, codes.Unimplemented:
 		return http.StatusBadRequest // a 5xx would be the daemon's fault
-	case codes.Unavailable, codes.Canceled:
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError

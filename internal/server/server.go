@@ -64,6 +64,9 @@ const (
 	connectionAgeGrace = 10 * time.Second
 	// streamsPerConnection bounds what one client can have in flight.
 	streamsPerConnection = 4096
+	// handshake is how long a new gRPC connection may take to become one. The
+	// stop waits for those that have not, so it is no longer than inFlight.
+	handshake = 5 * time.Second
 	// inFlight is how long calls have to end after the drain delay. They end
 	// far sooner; streams that never do, such as health watches, are cut.
 	inFlight = 5 * time.Second
@@ -75,7 +78,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{options: o, log: o.Log, ready: newReadiness(), listeners: make(map[string]net.Listener)}
 	s.envoy = &envoy{decider: newDecider(o.Live, o.Store), bounds: o.Bounds, failures: newFailureLog(o.Log)}
 	s.grpc = s.grpcServer()
-	s.http = s.httpServer(s.httpDoor(), o.HTTPTLS, 10*time.Second)
+	s.http = s.httpServer(s.httpDoor(), o.HTTPTLS, 15*time.Second)
 	// A profile is written for as long as it was asked to take.
 	s.admin = s.httpServer(s.adminDoor(), nil, 5*time.Minute)
 
@@ -118,7 +121,7 @@ func (s *Server) grpcServer() *grpc.Server {
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic)),
 		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
 		grpc.MaxConcurrentStreams(streamsPerConnection),
-		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge:      connectionAge,
 			MaxConnectionAgeGrace: connectionAgeGrace,
@@ -218,6 +221,7 @@ func (s *Server) drain(delay time.Duration, stop <-chan time.Duration) {
 
 // shutdown ends what is in flight, and then all ports.
 func (s *Server) shutdown() {
+	s.ready.end()
 	ctx, cancel := context.WithTimeout(context.Background(), inFlight)
 	defer cancel()
 	var ports sync.WaitGroup

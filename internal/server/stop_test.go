@@ -222,6 +222,17 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
+func TestPortThatFails(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	d.srv.BreakPorts()
+	within(t, "the end of Run", d.ended)
+	if d.err == nil || !strings.Contains(d.err.Error(), " port: ") {
+		t.Errorf("Run: %v, want an error that names the port", d.err)
+	}
+	d.err = nil
+}
+
 func TestPortsThatAreOff(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) { o.HTTPAddress, o.AdminAddress = "", "" })
