@@ -1,0 +1,99 @@
+package server_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+const fuzzLimits = `
+domain: api
+hash_tag: tenant
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: a, requests: 10, period: 1s}
+      - {name: b, unit: hour, requests_per_unit: 100}
+    descriptors:
+      - {key: route, value: "/a*", rate_limit: {requests: 3, period: 90s, algorithm: sliding_window}}
+      - {key: route, rate_limit: {unlimited: true}}
+  - {key: tenant, rate_limit: {requests: 5, period: 1m, algorithm: sliding_log}}
+`
+
+// portless returns a server that listens nowhere.
+func portless(t testing.TB, limits string) *server.Server {
+	t.Helper()
+	d := &daemon{t: t, log: new(logged), clock: newClock()}
+	o := d.options(limits)
+	o.GRPCAddress, o.HTTPAddress, o.AdminAddress = "", "", ""
+	o.Log = slog.New(slog.DiscardHandler)
+	s, err := server.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// FuzzRequest posts any bytes: the answer is a decision or the caller's fault,
+// never the daemon's.
+func FuzzRequest(f *testing.F) {
+	for _, seed := range []string{
+		"", "null", "{}", bodyX,
+		`{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"x"},{"key":"route","value":"/ab"}]}],"hitsAddend":4294967295}`,
+		`{"domain":"api","descriptors":[{"entries":[{"key":"tenant","value":"\u0000{}"}]},{"entries":[{"key":"tenant","value":"\u0000{}"}]},{}]}`,
+		`{"domain":"api","descriptors":[{"entries":[],"limit":{"requestsPerUnit":1,"unit":"HOUR"}}]}`,
+		`{"domain":"api","descriptors":[{"hitsAddend":"0"}]}`,
+		`{"domain":"api","descriptors":[{"isNegativeHits":true}]}`,
+		`{"domain":"api","hits_addend":1e3,"descriptors":[null]}`,
+		"{\"domain\":\"\xff\",\"descriptors\":[{}]}",
+	} {
+		f.Add([]byte(seed))
+	}
+	handler := portless(f, fuzzLimits).HTTP()
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", bytes.NewReader(body)))
+		switch w.Code {
+		case http.StatusBadRequest:
+			return
+		case http.StatusOK, http.StatusTooManyRequests:
+		default:
+			t.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+		var asked rlsv3.RateLimitRequest
+		if err := protojson.Unmarshal(body, &asked); err != nil {
+			t.Fatalf("what is no request was decided: %v", err)
+		}
+		wantDecisions(t, w, len(asked.GetDescriptors()))
+	})
+}
+
+// wantDecisions checks that an answer agrees with itself.
+func wantDecisions(t *testing.T, w *httptest.ResponseRecorder, descriptors int) {
+	t.Helper()
+	var r rlsv3.RateLimitResponse
+	if err := protojson.Unmarshal(w.Body.Bytes(), &r); err != nil {
+		t.Fatalf("%v in %s", err, w.Body)
+	}
+	if len(r.GetStatuses()) != descriptors {
+		t.Fatalf("%d statuses for %d descriptors", len(r.GetStatuses()), descriptors)
+	}
+	denied := false
+	for _, s := range r.GetStatuses() {
+		denied = denied || s.GetCode() == rlsv3.RateLimitResponse_OVER_LIMIT
+		if s.GetCode() == rlsv3.RateLimitResponse_UNKNOWN {
+			t.Fatalf("a status without a code: %s", w.Body)
+		}
+	}
+	over := r.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT
+	if over != denied || over != (w.Code == http.StatusTooManyRequests) {
+		t.Fatalf("status %d of %s", w.Code, w.Body)
+	}
+}
