@@ -5,6 +5,11 @@ set -eu
 ratelimitd=$1
 cd "$(dirname "$0")/.."
 
+if "$ratelimitd" health >/dev/null 2>&1; then
+  echo "A daemon is serving on port 8081 already; stop it first." >&2
+  exit 1
+fi
+
 RATELIMITD_LOG_LEVEL=${RATELIMITD_LOG_LEVEL:-warn} "$ratelimitd" serve --limits-path deploy/limits &
 daemon=$!
 trap 'kill -INT $daemon 2>/dev/null; wait $daemon; exit 0' INT TERM
@@ -24,6 +29,7 @@ deploy/limits/api.yaml gives each user 10 requests a minute. Alice asks 13 times
   $ ratelimitd query --domain api --count 13 user=alice
 
 EOF
+kill -0 $daemon 2>/dev/null || { wait $daemon || exit 1; }
 "$ratelimitd" query --domain api --count 13 user=alice || [ $? = 3 ]
 cat <<EOF
 

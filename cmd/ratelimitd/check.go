@@ -19,9 +19,9 @@ them. Prints every error as
   file:line:column: path: what was found, what is allowed
 
 and exits with 1; or, where there is none, a table of all limits in plain words,
-and warnings for limits and rules that can have no effect.`,
+and warnings, which begin so, for limits and rules that can have no effect.`,
 		Example: `  ratelimitd check deploy/limits`,
-		Args:    cobra.MinimumNArgs(1),
+		Args:    atLeastOne("a limits file or a folder of them"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			rules, err := config.LoadRules(paths...)
 			var errs config.Errors
@@ -35,7 +35,7 @@ and warnings for limits and rules that can have no effect.`,
 				return err
 			}
 			for _, w := range rules.Warnings() {
-				fmt.Fprintln(cmd.ErrOrStderr(), w.String())
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w.String())
 			}
 			return rules.WriteTable(cmd.OutOrStdout())
 		},

@@ -12,8 +12,10 @@ import (
 
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
@@ -58,13 +60,23 @@ func (t *target) dial() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
+// failure says why a call on conn failed.
+func failure(conn *grpc.ClientConn, err error) error {
+	s := status.Convert(err)
+	if s.Code() == codes.Unavailable && strings.Contains(s.Message(), "connection error") {
+		return fmt.Errorf("%s cannot be reached: %s", conn.Target(), s.Message())
+	}
+	return fmt.Errorf("%s answers %s: %s", conn.Target(), s.Code(), s.Message())
+}
+
 // ownDaemon is where a daemon with the settings of this environment listens,
 // as seen from the same machine, and its TLS, if it has any.
 func ownDaemon() (address string, c *tls.Config, err error) {
-	own := config.DefaultSettings().GRPC
-	if settings, _, err := config.LoadSettings(pflag.NewFlagSet("", pflag.ContinueOnError), os.Environ(), os.Getenv("RATELIMITD_CONFIG")); err == nil {
-		own = settings.GRPC
+	settings, _, err := config.LoadSettings(pflag.NewFlagSet("", pflag.ContinueOnError), os.Environ(), os.Getenv("RATELIMITD_CONFIG"))
+	if err != nil {
+		return "", nil, fmt.Errorf("the daemon's settings in this environment, which --address makes needless:\n%w", err)
 	}
+	own := settings.GRPC
 	address = own.Address
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {

@@ -30,7 +30,7 @@ otherwise: a health check for containers without a shell.`,
 			defer cancel()
 			r, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 			if err != nil {
-				return fmt.Errorf("%s does not answer: %w", conn.Target(), err)
+				return failure(conn, err)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), r.GetStatus())
 			if r.GetStatus() != healthpb.HealthCheckResponse_SERVING {

@@ -36,6 +36,16 @@ func main() {
 	}
 }
 
+// atLeastOne wants arguments, and says which when there are none.
+func atLeastOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("found no argument; allowed: %s. Usage: %s", what, cmd.UseLine())
+		}
+		return nil
+	}
+}
+
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root := &cobra.Command{
 		Use:   "ratelimitd",

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
@@ -40,7 +38,7 @@ allowed, with 3 when one was denied, and with 1 on an error.`,
 		Example: `  ratelimitd query --domain api user=alice
   ratelimitd query --domain api --count 12 user=alice,route=/search plan=free
   ratelimitd query --domain batch --cost 50 --json job=report`,
-		Args: cobra.MinimumNArgs(1),
+		Args: atLeastOne("a descriptor, such as user=alice"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return q.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
@@ -60,10 +58,10 @@ allowed, with 3 when one was denied, and with 1 on an error.`,
 
 func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 	if q.cost < 1 {
-		return errors.New("--cost: found 0, allowed is 1 or more")
+		return errors.New("--cost: found 0; allowed: 1 or more")
 	}
 	if q.count < 1 {
-		return fmt.Errorf("--count: found %d, allowed is 1 or more", q.count)
+		return fmt.Errorf("--count: found %d; allowed: 1 or more", q.count)
 	}
 	request := &rlsv3.RateLimitRequest{Domain: q.domain, HitsAddend: q.cost}
 	for _, arg := range args {
@@ -85,8 +83,7 @@ func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 		response, err := client.ShouldRateLimit(ctx, request)
 		cancel()
 		if err != nil {
-			s := status.Convert(err)
-			return fmt.Errorf("%s answers %s: %s", conn.Target(), s.Code(), s.Message())
+			return failure(conn, err)
 		}
 		denied = denied || response.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT
 		if err := q.print(out, args, response); err != nil {
@@ -106,7 +103,7 @@ func parseDescriptor(arg string) (*ratelimitv3.RateLimitDescriptor, error) {
 	hasKey := false
 	end := func() error {
 		if !hasKey {
-			return fmt.Errorf("%q: found %q, allowed is KEY=VALUE[,KEY=VALUE] and so on", arg, text.String())
+			return fmt.Errorf("%q: found %q; allowed: KEY=VALUE[,KEY=VALUE] and so on", arg, text.String())
 		}
 		d.Entries = append(d.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: key.String(), Value: text.String()})
 		key.Reset()
@@ -182,10 +179,10 @@ func advice(r *rlsv3.RateLimitResponse) string {
 	}
 	for _, h := range r.GetResponseHeadersToAdd() {
 		if h.GetKey() == "retry-after" {
-			return "the request as a whole, at no cost; try again in " + h.GetValue() + " s"
+			return "the request as a whole; try again in " + h.GetValue() + " s"
 		}
 	}
-	return "the request as a whole, at no cost; it can never pass"
+	return "the request as a whole; it can never pass"
 }
 
 // explain says in words what a status holds.
@@ -201,11 +198,10 @@ func explain(s *rlsv3.RateLimitResponse_DescriptorStatus) string {
 	if limit.GetName() != "" {
 		b.WriteString(limit.GetName() + ": ")
 	}
-	per := "period"
+	fmt.Fprintf(&b, "%d left, limit %d", s.GetLimitRemaining(), limit.GetRequestsPerUnit())
 	if unit := limit.GetUnit(); unit != rlsv3.RateLimitResponse_RateLimit_UNKNOWN {
-		per = strings.ToLower(unit.String())
+		fmt.Fprintf(&b, " per %s", strings.ToLower(unit.String()))
 	}
-	fmt.Fprintf(&b, "%s left, limit %d per %s", strconv.FormatUint(uint64(s.GetLimitRemaining()), 10), limit.GetRequestsPerUnit(), per)
 	if reset := s.GetDurationUntilReset().AsDuration(); reset > 0 {
 		fmt.Fprintf(&b, ", full again in %s", reset)
 	}

@@ -61,7 +61,8 @@ func newLogger(w io.Writer, l config.LogSettings) *slog.Logger {
 
 // serve wires the daemon and runs it until a signal or a failure.
 func serve(ctx context.Context, settings config.Settings, log *slog.Logger) error {
-	log.Info("starting", "version", versionText(), "settings", settings)
+	log.Info("starting", "version", versionText())
+	log.Debug("settings in force", "settings", settings)
 	live := config.NewLive(settings.Limits.Path, log)
 	if err := live.Reload(); err != nil {
 		return fmt.Errorf("no limits are in force (limits.path is %s):\n%w", settings.Limits.Path, err)
@@ -151,6 +152,8 @@ func handleSignals(ctx context.Context, drain time.Duration, stop chan<- time.Du
 	}
 }
 
+// newStore returns the store that the settings name, and what to do once it has
+// answered, or nil.
 func newStore(settings config.Settings, log *slog.Logger) (bucket.Store, func(context.Context), error) {
 	if settings.Store == "memory" {
 		whenFull, err := memstore.ParseWhenFull(settings.Memory.WhenFull)

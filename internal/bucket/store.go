@@ -65,14 +65,28 @@ func Charged(h Hit, allowed bool) bool {
 	return h.Cost > 0 && (allowed || h.Limit.Postpaid)
 }
 
+// fewHits are compared with each other faster than looked up.
+const fewHits = 16
+
 // Merge appends hits to merged, those with equal keys as one with the sum of
-// their costs, and to of, for each hit, its index in the result.
+// their costs, and to of, for each hit, its index in the result. Both are empty at first.
 func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
+	var index map[string]int
+	if len(hits) > fewHits {
+		index = make(map[string]int, len(hits))
+	}
 	for _, h := range hits {
 		h.Cost = clampCost(h.Cost)
 		i := 0
-		for i < len(merged) && !bytes.Equal(merged[i].Key, h.Key) {
-			i++
+		if index == nil {
+			for i < len(merged) && !bytes.Equal(merged[i].Key, h.Key) {
+				i++
+			}
+		} else if known, ok := index[string(h.Key)]; ok {
+			i = known
+		} else {
+			i = len(merged)
+			index[string(h.Key)] = i
 		}
 		if i == len(merged) {
 			merged = append(merged, h)

@@ -246,6 +246,9 @@ func (s *Store) take(g *group, clock int64) {
 			g.decisions[i] = h.Limit.Decide(&e.state, clock, h.Cost)
 		} else {
 			g.decisions[i] = h.Limit.Decide(&bucket.State{}, clock, h.Cost)
+			if h.Cost == 0 && s.whenFull == Deny && s.keys.Load() >= s.maxKeys && g.shard(s, i).sweep(s, 64, clock) == 0 {
+				s.deny(&g.decisions[i]) // as a cost of 1 would be
+			}
 		}
 	}
 	allowed := bucket.Allowed(g.decisions)
@@ -258,7 +261,7 @@ func (s *Store) take(g *group, clock int64) {
 			continue
 		}
 		e := g.entries[i]
-		if e == nil && !allowed && h.Cost > 0 {
+		if e == nil && !allowed && h.Cost > 0 && !g.decisions[i].Degraded {
 			e = s.place(g, i, clock)
 		}
 		switch {
@@ -293,15 +296,15 @@ func (s *Store) place(g *group, i int, clock int64) *entry {
 		ok = s.reserve()
 	}
 	if !ok {
-		s.degraded.Add(1)
-		d.Degraded = true
 		switch s.whenFull {
 		case Allow:
+			s.degrade(d)
 			return nil
 		case Deny:
-			d.RetryAfter = fullRetry
+			s.deny(d)
 			return nil
 		case Evict:
+			s.degrade(d)
 			victim := sh.soonest()
 			if victim == nil {
 				return nil
@@ -314,6 +317,16 @@ func (s *Store) place(g *group, i int, clock int64) *entry {
 	sh.add(e)
 	g.entries[i] = e
 	return e
+}
+
+func (s *Store) degrade(d *bucket.Decision) {
+	s.degraded.Add(1)
+	d.Degraded = true
+}
+
+func (s *Store) deny(d *bucket.Decision) {
+	s.degrade(d)
+	d.RetryAfter = fullRetry
 }
 
 // reserve counts one more key, if there is room.

@@ -109,11 +109,15 @@ func TestWhenFull(t *testing.T) {
 			if st.Keys != maxKeys || st.Evicted != tc.evicted || st.Degraded != tc.degraded {
 				t.Errorf("stats %+v", st)
 			}
-			// Peeks, refunds and what is denied anyway need no room.
-			for _, h := range []bucket.Hit{hit(hour, "p", 0), hit(hour, "r", -1), hit(hour, "d", 6)} {
+			// Refunds and what is denied anyway need no room.
+			for _, h := range []bucket.Hit{hit(hour, "r", -1), hit(hour, "d", 6)} {
 				if d := take(t, s, h)[0]; d.Degraded {
 					t.Errorf("cost %d on a new key is degraded", h.Cost)
 				}
+			}
+			// A peek says what a cost of 1 would get.
+			if d := take(t, s, hit(hour, "p", 0))[0]; d.Allowed() != tc.allowed {
+				t.Errorf("a peek at a new key: %+v", d)
 			}
 		})
 	}
@@ -140,12 +144,17 @@ func TestEvictionSparesTheGroup(t *testing.T) {
 	s := memstore.New(memstore.Options{MaxKeys: 2, WhenFull: memstore.Evict})
 	defer s.Close()
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 10, Period: time.Hour})
-	for range 3 {
+	for range 50 {
 		take(t, s, hit(l, "a", 1), hit(l, "b", 1))
-		take(t, s, hit(l, "c", 1))
-	}
-	if n := s.Stats().Keys; n != 2 {
-		t.Errorf("%d keys, want 2", n)
+		// Of the group a is known, c takes the place of b, never that of a.
+		d := take(t, s, hit(l, "a", 1), hit(l, "c", 1))
+		if a := take(t, s, hit(l, "a", 0))[0]; a.Remaining != d[0].Remaining || a.Remaining != 8 {
+			t.Fatalf("a was given %d and has %d left, want 8", d[0].Remaining, a.Remaining)
+		}
+		if n := s.Stats().Keys; n != 2 {
+			t.Errorf("%d keys, want 2", n)
+		}
+		take(t, s, hit(l, "a", -10), hit(l, "b", -10), hit(l, "c", -10))
 	}
 }
 

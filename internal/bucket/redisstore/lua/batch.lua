@@ -45,7 +45,16 @@ for at = 1, #ARGV[2], 56 do
   limits[#limits + 1] = read_limit(ARGV[2], at)
 end
 
-local values = redis.call('MGET', unpack(KEYS))
+local values = {}
+for from = 1, #KEYS, MAX_UNPACKED do
+  local to = min(from + MAX_UNPACKED - 1, #KEYS)
+  local got = redis.call('MGET', unpack(KEYS, from, to))
+  if to == #KEYS and from == 1 then
+    values = got
+  else
+    for i = 1, #got do values[from + i - 1] = got[i] end
+  end
+end
 local states, writers = {}, {} -- by index of the key; writers: the limit that changed it last
 local reply, filled = {}, 0
 

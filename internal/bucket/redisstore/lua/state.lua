@@ -27,6 +27,7 @@ local MAX_LEVEL = 2^52
 local MAX_SPANS = 1000
 local SPAN = 24 -- bytes
 local NEVER = -1
+local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
 local BUCKET, LEAKY, FIXED, SLIDING, DENIED = 1, 2, 3, 4, 5
 
