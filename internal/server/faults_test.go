@@ -38,6 +38,27 @@ func TestStoreError(t *testing.T) {
 	}
 }
 
+// TestDegraded has a store that decides one hit without its state.
+func TestDegraded(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, on(&fakeStore{take: func(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+		decisions[len(hits)-1].Degraded = len(hits) > 1
+		return nil
+	}}))
+	for _, c := range []struct {
+		descriptors []string
+		want        bool
+	}{
+		{[]string{"user=x"}, false},
+		{[]string{"user=x", "user=y"}, true},
+	} {
+		r := d.ask("api", 1, c.descriptors...)
+		if got := r.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue(); got != c.want {
+			t.Errorf("%v: degraded %t, want %t", c.descriptors, got, c.want)
+		}
+	}
+}
+
 // waiting is a store that does not answer before it is released or the caller
 // has gone.
 type waiting struct {
@@ -165,20 +186,20 @@ func told(t *testing.T, lines []string) int {
 }
 
 // TestFloodOfFailures makes calls that fail one after the other until the log
-// has two lines, and then counts.
+// has three lines, and then counts.
 func TestFloodOfFailures(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, on(failing("gone")))
 	began := time.Now()
 	calls := 0
 	lines := func() []string { return d.log.lines("level=ERROR", "call failed", "code=Unavailable", "gone") }
-	eventually(t, "a second line", func() bool {
+	eventually(t, "a third line", func() bool {
 		for range 20 {
 			calls++
 			if _, err := d.try(request("api", 1, "user=x")); status.Code(err) != codes.Unavailable {
 				t.Fatalf("got %v", err)
 			}
-			if len(lines()) == 2 {
+			if len(lines()) == 3 {
 				return true
 			}
 		}
