@@ -59,11 +59,11 @@ func TestQuery(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--address", d.grpc, "--domain", "api", "alice"}, `"alice": found "alice", allowed is KEY=VALUE`},
+		{[]string{"--address", d.grpc, "--domain", "api", "alice"}, `"alice": found "alice"; allowed: KEY=VALUE`},
 		{[]string{"--address", d.grpc, "--domain", "", "user=alice"}, "answers InvalidArgument: domain is empty"},
 		{[]string{"--address", "127.0.0.1:1", "--domain", "api", "user=alice"}, "answers Unavailable"},
 		{[]string{"--address", d.grpc, "user=alice"}, `required flag(s) "domain" not set`},
-		{[]string{"--address", d.grpc, "--domain", "api", "--cost", "0", "user=alice"}, "--cost: found 0, allowed is 1 or more"},
+		{[]string{"--address", d.grpc, "--domain", "api", "--cost", "0", "user=alice"}, "--cost: found 0; allowed: 1 or more"},
 		{[]string{"--address", d.grpc, "--domain", "api", "--tls", "user=alice"}, "answers Unavailable"},
 	} {
 		if _, stderr, code := command(t, append([]string{"query"}, tc.args...)...); code != 1 || !strings.Contains(stderr, tc.want) {

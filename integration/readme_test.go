@@ -74,6 +74,23 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
+// The README's smallest user of Redis is the one that a test runs a store as.
+func TestReadmeACL(t *testing.T) {
+	t.Parallel()
+	tested, err := os.ReadFile("../docs/deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile("(?m)^ACL SETUSER .*$").FindString(string(readme))
+	if line == "" || !strings.Contains(string(tested), "\n"+line+"\n") {
+		t.Errorf("docs/deploy.md has no %q", line)
+	}
+}
+
 func TestReadmeGo(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--limits-path", "../deploy/limits")

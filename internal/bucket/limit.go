@@ -12,8 +12,8 @@
 // # Time
 //
 // A moment is an int64 of microseconds since the Unix epoch on the store's
-// clock. A limit counts in its own Quantum: the finest of 1 us, 1 ms, 1 s and
-// 1 min in which all its numbers fit. For one key time never runs backwards:
+// clock. Windows and logs count in microseconds; a bucket counts in its own
+// Quantum, the finest of 1 us, 1 ms, 1 s and 1 min in which its numbers fit. For one key time never runs backwards:
 // a clock that is behind the state's last write counts as that moment.
 //
 // # Exactness
@@ -167,17 +167,48 @@ type SpecError struct {
 
 // Error implements error.
 func (e *SpecError) Error() string {
-	return fmt.Sprintf("%s: found %s, allowed is %s", e.Field, e.Found, e.Allowed)
+	return fmt.Sprintf("%s: found %s; allowed: %s", e.Field, e.Found, e.Allowed)
 }
 
 // NewLimit checks the numbers and derives the rest. Its error joins one
 // *SpecError for each number that cannot be.
 func NewLimit(s Spec) (*Limit, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	l := &Limit{Spec: s, Capacity: s.Requests, PeriodMicros: s.Period.Microseconds(), Quantum: 1}
+	l.suffix = "#" + s.Algorithm.String()
+	if s.Name != "" {
+		l.suffix += ":" + string(appendEscaped(nil, s.Name))
+	}
+	switch s.Algorithm {
+	case SlidingLog:
+		l.SlotMicros = 1
+	case SlidingWindow:
+		if l.SubWindows == 0 {
+			l.SubWindows = DefaultSubWindows
+		}
+		l.SlotMicros = ceilDiv(l.PeriodMicros, l.SubWindows)
+	case TokenBucket, GCRA, LeakyBucket:
+		if l.Burst == 0 {
+			l.Burst = l.Requests
+		}
+		l.Capacity = l.Burst
+		if l.Requests > 0 {
+			if err := l.deriveUnits(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return l, nil
+}
+
+// check looks at each number by itself.
+func (s *Spec) check() error {
 	var errs []error
 	bad := func(field string, found any, allowed string, args ...any) {
 		errs = append(errs, &SpecError{field, fmt.Sprint(found), fmt.Sprintf(allowed, args...)})
 	}
-
 	if s.Algorithm < TokenBucket || s.Algorithm > SlidingLog {
 		bad("algorithm", s.Algorithm, "%v", Algorithms())
 	}
@@ -204,35 +235,7 @@ func NewLimit(s Spec) (*Limit, error) {
 	case s.SubWindows < 0 || s.SubWindows > MaxSubWindows:
 		bad("sub_windows", s.SubWindows, "1 to %d", MaxSubWindows)
 	}
-	if errs != nil {
-		return nil, errors.Join(errs...)
-	}
-
-	l := &Limit{Spec: s, Capacity: s.Requests, PeriodMicros: s.Period.Microseconds(), Quantum: 1}
-	l.suffix = "#" + s.Algorithm.String()
-	if s.Name != "" {
-		l.suffix += ":" + string(appendEscaped(nil, s.Name))
-	}
-	switch s.Algorithm {
-	case SlidingLog:
-		l.SlotMicros = 1
-	case SlidingWindow:
-		if l.SubWindows == 0 {
-			l.SubWindows = DefaultSubWindows
-		}
-		l.SlotMicros = ceilDiv(l.PeriodMicros, l.SubWindows)
-	case TokenBucket, GCRA, LeakyBucket:
-		if l.Burst == 0 {
-			l.Burst = l.Requests
-		}
-		l.Capacity = l.Burst
-		if l.Requests > 0 {
-			if err := l.deriveUnits(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return l, nil
+	return errors.Join(errs...)
 }
 
 // deriveUnits chooses the quantum of a bucket and counts its numbers in it.

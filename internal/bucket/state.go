@@ -36,7 +36,8 @@ func (s *State) clear() { *s = State{Spans: s.Spans[:0]} }
 // the cost exceeds the limit's capacity.
 const Never time.Duration = -1
 
-// MaxCost bounds what one hit can cost, give or take; larger ones mean it.
+// MaxCost bounds what one hit can cost or refund. A larger cost counts as this,
+// which no limit has the capacity for.
 const MaxCost = maxLevel
 
 // Decision is what one limit says about one hit.

@@ -26,9 +26,9 @@ func (l *Limit) Decide(s *State, clock, cost int64) Decision {
 }
 
 // Charge writes a hit of cost into the state, and returns d, what Decide said
-// about that hit, with what is true after it. A refund that finds nothing to
-// give back writes nothing. The caller has made sure that
-// the hit is allowed, or that the limit is postpaid.
+// about that hit, with what is true after it. The caller has made sure that
+// the hit is allowed, or that the limit is postpaid. A refund that finds
+// nothing to give back writes nothing.
 func (l *Limit) Charge(s *State, clock, cost int64, d Decision) Decision {
 	if l.Requests == 0 || cost == 0 {
 		return d

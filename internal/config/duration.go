@@ -46,7 +46,7 @@ func parsePeriod(s string) (time.Duration, error) {
 		}
 		name, millis := leadingUnit(rest)
 		if name == "" {
-			return 0, fmt.Errorf("%s, where a unit is missing after %q", quote(s), number)
+			return 0, fmt.Errorf("%s, where one of ms, s, m, h and d must follow %q", quote(s), number)
 		}
 		rest = rest[len(name):]
 		part, _ := new(big.Rat).SetString(number)

@@ -16,12 +16,12 @@ import (
 // maxFileSize bounds a limits file, in bytes.
 const maxFileSize = 64 << 20
 
-// LoadRules reads the limits files at path: a file of any name, or a folder
+// LoadRules reads the limits files at paths: files of any name, and folders
 // with all .yaml, .yml and .json files in it and in its folders. Names that
 // begin with a dot are skipped, links are followed.
 //
 // Its error is of type Errors and holds all that is wrong in all files; or it
-// wraps that of the operating system, if path cannot be read.
+// wraps that of the operating system, if a path cannot be read.
 func LoadRules(paths ...string) (*Rules, error) {
 	src, err := readSource(paths...)
 	if err != nil {

@@ -44,7 +44,7 @@ func (l *settingsLoader) fromFile(path string) map[string]any {
 	var second yaml.Node
 	switch err := decoder.Decode(&second); {
 	case err == nil:
-		l.failf("%s: found a second document, allowed is one", f.at(&second))
+		l.failf("%s: found a second document; allowed: one", f.at(&second))
 	case !errors.Is(err, io.EOF):
 		l.failf("%s", f.syntax(err, content))
 	}
@@ -121,7 +121,7 @@ func (f *settingsFile) section(prefix string, written *yaml.Node) {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		f.failf("%s: %s: found %s, allowed is a mapping of settings", f.at(written), name, nodeKind(n))
+		f.failf("%s: %s: found %s; allowed: a mapping of settings", f.at(written), name, nodeKind(n))
 		return
 	}
 	lines := map[string]int{}
@@ -130,15 +130,15 @@ func (f *settingsFile) section(prefix string, written *yaml.Node) {
 		scalar := followAlias(key)
 		switch {
 		case scalar.Kind != yaml.ScalarNode:
-			f.failf("%s: %s: found %s as a key, allowed is the name of a setting", f.at(key), name, nodeKind(scalar))
+			f.failf("%s: %s: found %s as a key; allowed: the name of a setting", f.at(key), name, nodeKind(scalar))
 			continue
 		case scalar.ShortTag() == "!!merge":
-			f.failf("%s: %s: found a merge key, allowed is the name of a setting", f.at(key), name)
+			f.failf("%s: %s: found a merge key; allowed: the name of a setting", f.at(key), name)
 			continue
 		}
 		child := prefix + scalar.Value
 		if line := lines[child]; line != 0 {
-			f.failf("%s: %s: found a second time, allowed is once; the first is in line %d", f.at(key), unknownName(child), line)
+			f.failf("%s: %s: found a second time; allowed: once; the first is in line %d", f.at(key), unknownName(child), line)
 			continue
 		}
 		lines[child] = key.Line
@@ -152,7 +152,7 @@ func (f *settingsFile) child(name string, dots bool, key, value *yaml.Node) {
 	switch d := f.lookup(name); {
 	case dots && (d != nil || slices.Contains(f.sections, name)):
 		last := strings.LastIndexByte(name, '.')
-		f.failf("%s: %s: found a name with dots, allowed is a mapping for each part: %s under %s",
+		f.failf("%s: %s: found a name with dots; allowed: a mapping for each part: %s under %s",
 			f.at(key), name, name[last+1:], name[:last])
 	case d != nil:
 		f.value(d, value)

@@ -166,7 +166,7 @@ func (l *settingsLoader) refuse(where string, d *setting, found, hint string) {
 	if hint != "" {
 		hint = "; write it " + hint
 	}
-	l.failf("%s: found %s, allowed is %s%s", where, found, d.allowed, hint)
+	l.failf("%s: found %s; allowed: %s%s", where, found, d.allowed, hint)
 }
 
 // accept reports whether text is a value for d, and what is wrong if not.

@@ -62,6 +62,8 @@ const (
 	// new daemons.
 	connectionAge      = 30 * time.Minute
 	connectionAgeGrace = 10 * time.Second
+	// maxHeaderBytes bounds the headers of a request.
+	maxHeaderBytes = 16 << 10
 	// streamsPerConnection bounds what one client can have in flight.
 	streamsPerConnection = 4096
 	// handshake is how long a new gRPC connection may take to become one. The
@@ -121,6 +123,7 @@ func (s *Server) grpcServer() *grpc.Server {
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic)),
 		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
 		grpc.MaxConcurrentStreams(streamsPerConnection),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge:      connectionAge,
@@ -148,7 +151,7 @@ func (s *Server) httpServer(handler http.Handler, tls *tls.Config, write time.Du
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      write,
 		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }

@@ -340,7 +340,7 @@ func cancelledCaller(t *testing.T, h Harness) {
 			t.Errorf("got %+v without an error, want a decision", decisions[0])
 		}
 		if err != nil && !errors.Is(err, context.Canceled) {
-			t.Logf("the error does not say that the caller cancelled: %v", err)
+			t.Errorf("the error does not say that the caller cancelled: %v", err)
 		}
 	case <-guard.Done():
 		t.Fatal("Take hangs")

@@ -140,9 +140,7 @@ func (s *Store) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.De
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	g := s.groups.Get().(*group)
-	g.hits, g.of = bucket.Merge(g.hits[:0], g.of[:0], hits)
-	s.lock(g)
+	g := s.lock(hits)
 	s.take(g, s.clock())
 	s.unlock(g)
 	for i, j := range g.of {
@@ -157,9 +155,7 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	g := s.groups.Get().(*group)
-	g.hits, g.of = bucket.Merge(g.hits[:0], g.of[:0], hits)
-	s.lock(g)
+	g := s.lock(hits)
 	clock, allowed := s.clock(), bucket.Allowed(decisions)
 	given := -1
 	for i, j := range g.of {
@@ -189,8 +185,11 @@ type group struct {
 
 func (g *group) shard(s *Store, i int) *shard { return &s.shards[g.shards[i]] }
 
-// lock locks the shards of the group's keys and looks the keys up.
-func (s *Store) lock(g *group) {
+// lock makes a group of the hits, locks the shards of its keys and looks the
+// keys up. release ends its use, after unlock.
+func (s *Store) lock(hits []bucket.Hit) *group {
+	g := s.groups.Get().(*group)
+	g.hits, g.of = bucket.Merge(g.hits[:0], g.of[:0], hits)
 	n := len(g.hits)
 	g.shards, g.locked = g.shards[:0], g.locked[:0]
 	for i := range g.hits {
@@ -214,6 +213,7 @@ func (s *Store) lock(g *group) {
 		g.entries = append(g.entries, e)
 	}
 	g.decisions = slices.Grow(g.decisions[:0], n)[:n]
+	return g
 }
 
 // unlock removes the entries that have nothing to remember and unlocks.

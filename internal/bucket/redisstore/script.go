@@ -67,7 +67,7 @@ type batch struct {
 	limits, input []byte
 }
 
-// newBatch encodes groups. tag gives the place of a key.
+// newBatch encodes groups. keyOf gives the key of a hit in Redis.
 func newBatch(groups []*group, keyOf func(bucket.Hit) string) batch {
 	var b batch
 	keys := make(map[string]int)

@@ -42,7 +42,9 @@ type Options struct {
 	// HashTags is over how many hash tags keys are spread, 1 to 16384. All
 	// daemons that share keys must agree on it.
 	HashTags int
-	// Timeout bounds a Take or GiveBack.
+	// Timeout bounds a Take or GiveBack. A Take over several hash tags of a
+	// cluster that lost a race may take as long again to give back what it
+	// took.
 	Timeout time.Duration
 	// Clock replaces the clock of Redis, in microseconds since the Unix
 	// epoch. It is for tests; production leaves it nil.

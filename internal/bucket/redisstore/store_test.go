@@ -199,6 +199,26 @@ func TestUnreadableState(t *testing.T) {
 	}
 }
 
+// A request can hold more keys than Lua can unpack.
+func TestManyKeysAtOnce(t *testing.T) {
+	t.Parallel()
+	s := open(t, options(redisstore.Single, redistest.Single(t)))
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 2, Period: 24 * time.Hour})
+	var hits []bucket.Hit
+	for i := range 10_000 {
+		hits = append(hits, hit(l, fmt.Sprint(i), 1))
+	}
+	take(t, s, hits...)
+	for i, d := range take(t, s, hits...) {
+		if !d.Allowed() || d.Remaining != 0 {
+			t.Fatalf("hit %d of %d, the second time: %+v", i, len(hits), d)
+		}
+	}
+	if bucket.Allowed(take(t, s, hits[9_999])) {
+		t.Error("the last key was not charged")
+	}
+}
+
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
