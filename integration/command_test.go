@@ -61,10 +61,10 @@ func TestQuery(t *testing.T) {
 	}{
 		{[]string{"--address", d.grpc, "--domain", "api", "alice"}, `"alice": found "alice"; allowed: KEY=VALUE`},
 		{[]string{"--address", d.grpc, "--domain", "", "user=alice"}, "answers InvalidArgument: domain is empty"},
-		{[]string{"--address", "127.0.0.1:1", "--domain", "api", "user=alice"}, "answers Unavailable"},
+		{[]string{"--address", "127.0.0.1:1", "--domain", "api", "user=alice"}, "127.0.0.1:1 cannot be reached"},
 		{[]string{"--address", d.grpc, "user=alice"}, `required flag(s) "domain" not set`},
 		{[]string{"--address", d.grpc, "--domain", "api", "--cost", "0", "user=alice"}, "--cost: found 0; allowed: 1 or more"},
-		{[]string{"--address", d.grpc, "--domain", "api", "--tls", "user=alice"}, "answers Unavailable"},
+		{[]string{"--address", d.grpc, "--domain", "api", "--tls", "user=alice"}, "cannot be reached"},
 	} {
 		if _, stderr, code := command(t, append([]string{"query"}, tc.args...)...); code != 1 || !strings.Contains(stderr, tc.want) {
 			t.Errorf("query %v exits with %d: %q, want %q", tc.args, code, stderr, tc.want)
@@ -87,7 +87,7 @@ func TestHealth(t *testing.T) {
 	if _, stderr, code := commandEnv(t, []string{"RATELIMITD_GRPC_ADDRESS=" + d.grpc}, "health"); code != 0 {
 		t.Errorf("health with the daemon's environment exits with %d: %q", code, stderr)
 	}
-	if _, stderr, code := command(t, "health", "--address", "127.0.0.1:1"); code != 1 || !strings.Contains(stderr, "does not answer") {
+	if _, stderr, code := command(t, "health", "--address", "127.0.0.1:1"); code != 1 || !strings.Contains(stderr, "cannot be reached") {
 		t.Errorf("health of nobody exits with %d: %q", code, stderr)
 	}
 	if status, body := get(t, "http://"+d.http+"/healthcheck"); status != 200 {
@@ -150,7 +150,7 @@ descriptors:
 `)
 	out, stderr, code = command(t, "check", never)
 	if code != 0 || !strings.Contains(out, "100 requests a second") || strings.Count(stderr, "\n") != 2 ||
-		!strings.Contains(stderr, never+":5:") || !strings.Contains(stderr, never+":9:") {
+		!strings.Contains(stderr, "warning: "+never+":5:") || !strings.Contains(stderr, "warning: "+never+":9:") {
 		t.Errorf("check of limits without effect exits with %d:\n%s\n%s", code, stderr, out)
 	}
 
@@ -241,6 +241,33 @@ func TestTermDrains(t *testing.T) {
 	}
 	if code := d.stop(os.Interrupt); code != 0 { // cuts the delay short
 		t.Errorf("the daemon exits with %d", code)
+	}
+}
+
+// However many other signals come, the one to stop is heard.
+func TestTermAfterAFloodOfHangups(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "api.yaml", limitsOf3)
+	d := start(t, "--limits-path", dir, "--drain-delay", "0s")
+	for range 200 {
+		if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code := d.stop(syscall.SIGTERM); code != 0 {
+		t.Errorf("the daemon exits with %d", code)
+	}
+}
+
+func TestLimitsPathThatIsAPipe(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "api.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, code := command(t, "check", pipe); code != 1 || !strings.Contains(stderr, "neither a file nor a folder") {
+		t.Errorf("check of a pipe exits with %d: %q", code, stderr)
 	}
 }
 

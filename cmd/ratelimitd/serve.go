@@ -61,6 +61,8 @@ func newLogger(w io.Writer, l config.LogSettings) *slog.Logger {
 
 // serve wires the daemon and runs it until a signal or a failure.
 func serve(ctx context.Context, settings config.Settings, log *slog.Logger) error {
+	told := notifySignals()
+	defer told.end()
 	log.Info("starting", "version", versionText())
 	log.Debug("settings in force", "settings", settings)
 	live := config.NewLive(settings.Limits.Path, log)
@@ -114,7 +116,8 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 		})
 	}
 	stop := make(chan time.Duration)
-	background.Go(func() { handleSignals(ctx, settings.DrainDelay, stop, live, log) })
+	background.Go(func() { told.stopWhenTold(ctx, settings.DrainDelay, stop) })
+	background.Go(func() { told.reloadWhenTold(ctx, live, log) })
 	if err := srv.Run(stop); err != nil {
 		return err
 	}
@@ -122,30 +125,52 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	return nil
 }
 
-// handleSignals loads limits at SIGHUP and sends the drain delay to stop at
-// SIGTERM, and 0 at Ctrl-C, which also cuts a delay short.
-func handleSignals(ctx context.Context, drain time.Duration, stop chan<- time.Duration, live *config.Live, log *slog.Logger) {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
-	defer signal.Stop(signals)
+// signals are those that the daemon acts on. Each kind has a channel of its
+// own, so that a flood of one never hides the other.
+type signals struct {
+	stop, reload chan os.Signal
+}
+
+func notifySignals() signals {
+	s := signals{stop: make(chan os.Signal, 2), reload: make(chan os.Signal, 1)}
+	signal.Notify(s.stop, syscall.SIGTERM, os.Interrupt)
+	signal.Notify(s.reload, syscall.SIGHUP)
+	return s
+}
+
+func (s signals) end() {
+	signal.Stop(s.stop)
+	signal.Stop(s.reload)
+}
+
+// stopWhenTold sends the drain delay to stop at SIGTERM, and 0 at Ctrl-C, which
+// also cuts a delay short.
+func (s signals) stopWhenTold(ctx context.Context, drain time.Duration, stop chan<- time.Duration) {
 	for {
-		var s os.Signal
+		delay := drain
 		select {
-		case s = <-signals:
+		case told := <-s.stop:
+			if told == os.Interrupt {
+				delay = 0
+			}
 		case <-ctx.Done():
 			return
 		}
-		if s == syscall.SIGHUP {
-			log.Info("SIGHUP: loading the limits files")
-			_ = live.Reload() // which logs
-			continue
-		}
-		delay := drain
-		if s == os.Interrupt {
-			delay = 0
-		}
 		select {
 		case stop <- delay:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reloadWhenTold loads the limits files at SIGHUP.
+func (s signals) reloadWhenTold(ctx context.Context, live *config.Live, log *slog.Logger) {
+	for {
+		select {
+		case <-s.reload:
+			log.Info("SIGHUP: loading the limits files")
+			_ = live.Reload() // which logs
 		case <-ctx.Done():
 			return
 		}

@@ -66,6 +66,10 @@ func (s *source) read(path string, seen map[string]bool) error {
 	if info.IsDir() {
 		return s.folder(path, seen)
 	}
+	if !info.Mode().IsRegular() {
+		// Opening a pipe would wait for its other end.
+		return fmt.Errorf("%s is neither a file nor a folder", path)
+	}
 	data, err := readFile(path)
 	if err != nil {
 		return err

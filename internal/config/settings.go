@@ -98,8 +98,8 @@ type GRPCSettings struct {
 	MaxDescriptors int
 	// MaxEntries bounds the entries of a descriptor, 1 to 1,000.
 	MaxEntries int
-	// MaxBytes bounds the size of a request, 1 KiB to 16 MiB. HTTP has the
-	// same bound.
+	// MaxBytes bounds the text in a request (domain, keys and values), 1 KiB
+	// to 16 MiB, over gRPC and HTTP.
 	MaxBytes int
 }
 
@@ -199,7 +199,7 @@ func allSettings() []setting {
 		defineSetting("grpc.max_entries", integerSetting[int](1, 1_000), "32",
 			"entries of a descriptor", func(s *Settings) *int { return &s.GRPC.MaxEntries }),
 		defineSetting("grpc.max_bytes", integerSetting[int](1<<10, 1<<24), "65536",
-			"bytes of a request", func(s *Settings) *int { return &s.GRPC.MaxBytes }),
+			"bytes of text in a request: its domain, keys and values", func(s *Settings) *int { return &s.GRPC.MaxBytes }),
 
 		defineSetting("http.address", listenSetting(true), ":8080",
 			"where HTTP listens", func(s *Settings) *string { return &s.HTTP.Address }),

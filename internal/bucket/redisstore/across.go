@@ -21,7 +21,7 @@ func (s *Store) takeAcross(ctx context.Context, parts []*part, all []bucket.Deci
 		// What a denied group charges all the same.
 		charged := choose(parts, take, func(h bucket.Hit) bool { return h.Limit.ChargedAnyway(h.Cost) })
 		err := s.runAll(ctx, charged)
-		scatter(charged, all)
+		scatterCharged(charged, all)
 		return err
 	}
 
@@ -61,6 +61,21 @@ func (s *Store) giveBackGranted(ctx context.Context, takes []*part) {
 	defer cancel()
 	// Best effort: what is not returned expires.
 	_ = s.runAll(ctx, granted)
+}
+
+// scatterCharged is scatter for what a denied group charges all the same. By
+// the time of the charge a limit that denied may have room again; the group
+// stays denied, for what else it asked was not taken.
+func scatterCharged(charged []*part, all []bucket.Decision) {
+	for _, p := range charged {
+		for i, j := range p.of {
+			denied := all[j].RetryAfter
+			all[j] = p.decisions[i]
+			if all[j].Allowed() {
+				all[j].RetryAfter = denied
+			}
+		}
+	}
 }
 
 // scatterDenied is scatter for parts of which one was denied: what the others

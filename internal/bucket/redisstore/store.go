@@ -108,15 +108,30 @@ func New(o Options) (*Store, error) {
 // Close closes all connections.
 func (s *Store) Close() error { return s.client.Close() }
 
-// Ping asks for a decision about nothing, which needs all that a Take does.
+// Ping takes from a limit of its own, so it needs all that a Take does: a
+// replica, which only reads, does not answer it.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	// Another tag each time: one node that is down is not the whole cluster.
 	head := s.heads[int(s.pings.Add(1)-1)%len(s.heads)]
-	_, err := s.call(ctx, batch{keys: []any{head}})
-	return err
+	ping := &group{mode: take, hits: []bucket.Hit{{Limit: pingLimit, Cost: 1}}, decisions: make([]bucket.Decision, 1)}
+	// No key of a limit begins with a tilde.
+	reply, err := s.call(ctx, newBatch([]*group{ping}, func(bucket.Hit) string { return head + "~ping" }))
+	if err != nil {
+		return err
+	}
+	return decode(reply, []*group{ping})
 }
+
+// pingLimit is never reached, and forgotten at once.
+var pingLimit = func() *bucket.Limit {
+	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: bucket.MinPeriod})
+	if err != nil {
+		panic(err) // the numbers stand above
+	}
+	return l
+}()
 
 // key is the key of a hit in Redis.
 func (s *Store) key(h bucket.Hit) string {

@@ -346,6 +346,33 @@ func TestGroupsOverSlotsOfACluster(t *testing.T) {
 	}
 }
 
+// A limit that denied at the check may have room again when what is postpaid
+// is charged; the request stays denied, for nothing else of it was taken.
+func TestDenialStaysADenial(t *testing.T) {
+	t.Parallel()
+	o := options(redisstore.Cluster, redistest.Cluster(t)...)
+	var clock, step atomic.Int64
+	clock.Store(1e15)
+	o.Clock = func() int64 { return clock.Add(step.Load()) }
+	s := open(t, o)
+	plain := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: 24 * time.Hour})
+	paid := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1, Period: time.Millisecond, Postpaid: true})
+	for i := range 50 {
+		// Pairs of places, nearly all on two tags of the 32. Each call now
+		// takes place 600 us after the one before.
+		user := fmt.Sprint(i)
+		step.Store(0)
+		take(t, s, hit(paid, "paid"+user, 1))
+		step.Store(600)
+		d := take(t, s, hit(plain, user, 1), hit(paid, "paid"+user, 1))
+		step.Store(0)
+		left := take(t, s, hit(plain, user, 0))[0].Remaining
+		if bucket.Allowed(d) != (left == 4) {
+			t.Errorf("%d remain of 5 after a request that got %+v", left, d)
+		}
+	}
+}
+
 func TestDeniedGroupOverSlotsIsFree(t *testing.T) {
 	t.Parallel()
 	s := open(t, options(redisstore.Cluster, redistest.Cluster(t)...))
@@ -452,6 +479,9 @@ func TestSentinelFailover(t *testing.T) {
 	s := open(t, o)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 100, Period: 24 * time.Hour})
 	take(t, s, hit(l, "a", 60))
+	if err := open(t, options(redisstore.Single, replica.Addr())).Ping(ctx); err == nil || !strings.Contains(err.Error(), "READONLY") {
+		t.Errorf("a replica, which cannot decide, answers a ping with %v", err)
+	}
 	eventually(t, "the replica has the key", func() bool { return len(keysOf(t, client(t, replica.Addr()), o.Prefix)) == 1 })
 	master.Kill()
 	d := make([]bucket.Decision, 1)
