@@ -189,12 +189,9 @@ func newStore(settings config.Settings, log *slog.Logger) (bucket.Store, func(co
 	}
 	redisstore.LogClient(log)
 	r := settings.Redis
-	var tlsFor func(string) (*tls.Config, error)
-	if r.TLS.Enabled {
-		var err error
-		if tlsFor, err = config.ClientTLS(r.TLS, log); err != nil {
-			return nil, nil, fmt.Errorf("redis.tls: %w", err)
-		}
+	tlsFor, err := config.ClientTLS(r.TLS, log)
+	if err != nil {
+		return nil, nil, fmt.Errorf("redis.tls: %w", err)
 	}
 	store, err := redisstore.New(redisstore.Options{
 		Mode:           redisstore.Mode(r.Mode),

@@ -190,7 +190,7 @@ var badFiles = []struct {
 	{"merge into itself", "domain: d\ndescriptors:\n- &a\n  key: k\n  <<: *a\n", []string{"5:7: found *a inside its own anchor; allowed: an alias after what it names"}},
 	{"merge of a text", "domain: d\n<<: x\n", []string{`2:5: <<: found the text "x"; allowed: an alias of a mapping, or a list of them`}},
 	{"a mistake behind an anchor", "domain: d\ndescriptors:\n- {key: a, rate_limit: &l {requests: 1, period: 1w}}\n- {key: b, rate_limit: *l}\n", []string{
-		`3:49: descriptors[0].rate_limit.period: found "1w", where a unit is missing after "1"; allowed: ` + periods,
+		`3:49: descriptors[0].rate_limit.period: found "1w", where one of ms, s, m, h and d must follow "1"; allowed: ` + periods,
 	}},
 }
 

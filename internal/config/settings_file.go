@@ -51,15 +51,12 @@ func (l *settingsLoader) fromFile(path string) map[string]any {
 	return f.layer
 }
 
-// yamlError is how the parser words its errors.
-var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
-
 // unknownAnchor is its error where a text begins with *, as passwords do.
 var unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 
 // syntax words an error of the YAML parser, which knows the line at best.
 func (f *settingsFile) syntax(err error, content []byte) string {
-	parts := yamlError.FindStringSubmatch(err.Error())
+	parts := yamlErrorText.FindStringSubmatch(err.Error())
 	if parts == nil {
 		return f.path + ": found no YAML"
 	}

@@ -101,6 +101,7 @@ func decodeYAML(data []byte) (doc, second *yaml.Node, err error) {
 	return doc, second, nil
 }
 
+// yamlErrorText is how the parser words its errors.
 var yamlErrorText = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
 // syntaxError tells where the parser failed. Its own line is often that of an

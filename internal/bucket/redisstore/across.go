@@ -29,7 +29,9 @@ func (s *Store) takeAcross(ctx context.Context, parts []*part, all []bucket.Deci
 	takes := choose(parts, take, func(h bucket.Hit) bool { return h.Cost >= 0 })
 	err := s.runAll(ctx, takes)
 	if err != nil || !allowed(takes) {
-		s.races.Add(1)
+		if err == nil {
+			s.races.Add(1)
+		}
 		s.giveBackGranted(ctx, takes)
 		scatterDenied(takes, all)
 		return err

@@ -80,18 +80,14 @@ func client(o Options) (redis.UniversalClient, error) {
 
 // dialer connects, with TLS where tlsFor is set. It asks for the configuration
 // each time, so that certificates can change under a running daemon.
-func dialer(timeout time.Duration, tlsFor func(host string) (*tls.Config, error)) func(context.Context, string, string) (net.Conn, error) {
+func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)) func(context.Context, string, string) (net.Conn, error) {
 	d := net.Dialer{Timeout: timeout}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := d.DialContext(ctx, network, addr)
 		if err != nil || tlsFor == nil {
 			return conn, err
 		}
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			host = addr
-		}
-		config, err := tlsFor(host)
+		config, err := tlsFor(addr)
 		if err != nil {
 			conn.Close()
 			return nil, err

@@ -35,8 +35,9 @@ type Options struct {
 	// Password is asked at each new connection; nil means none.
 	Password       func() (string, error)
 	SentinelMaster string
-	// TLS gives the configuration of a connection to host; nil means none.
-	TLS func(host string) (*tls.Config, error)
+	// TLS gives the configuration of a connection to addr, host:port; nil means
+	// that there is none.
+	TLS func(addr string) (*tls.Config, error)
 	// Prefix begins every key; it holds no brace.
 	Prefix string
 	// HashTags is over how many hash tags keys are spread, 1 to 16384. All
