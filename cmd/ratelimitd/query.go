@@ -203,7 +203,19 @@ func explain(s *rlsv3.RateLimitResponse_DescriptorStatus) string {
 		fmt.Fprintf(&b, " per %s", strings.ToLower(unit.String()))
 	}
 	if reset := s.GetDurationUntilReset().AsDuration(); reset > 0 {
-		fmt.Fprintf(&b, ", full again in %s", reset)
+		fmt.Fprintf(&b, ", full again in %s", shortly(reset))
 	}
 	return b.String()
+}
+
+// shortly leaves out the trailing zeros of a duration: 1m instead of 1m0s.
+func shortly(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }

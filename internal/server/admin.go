@@ -37,7 +37,8 @@ func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(&out, "# generation %d, loaded %s; %d reloads failed since the start\n",
 		st.Generation, st.LoadedAt.UTC().Format(time.RFC3339), st.Failed)
 	if st.LastError != nil {
-		fmt.Fprintf(&out, "# the files have errors since; these rules stay in force until they are mended:\n")
+		fmt.Fprintf(&out, "# since %s the files have errors; these rules stay in force until they are mended:\n",
+			st.FailedAt.UTC().Format(time.RFC3339))
 		for line := range bytes.Lines([]byte(st.LastError.Error())) {
 			fmt.Fprintf(&out, "#   %s\n", bytes.TrimRight(line, "\n"))
 		}
