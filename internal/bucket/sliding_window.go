@@ -25,6 +25,16 @@ func (l *Limit) alive(s *State, clock int64) (oldest int, count, now int64) {
 	return oldest, count, now
 }
 
+// pass returns the last moment of the span with which n of the count are
+// passed; there are as many.
+func pass(spans []Span, n int64) int64 {
+	for n > spans[0].Count {
+		n -= spans[0].Count
+		spans = spans[1:]
+	}
+	return spans[0].Last
+}
+
 func (l *Limit) decideSliding(s *State, clock, cost int64) Decision {
 	oldest, count, now := l.alive(s, clock)
 	d := Decision{At: now, Remaining: max(0, l.Capacity-count)}
@@ -37,12 +47,8 @@ func (l *Limit) decideSliding(s *State, clock, cost int64) Decision {
 	case claim > l.Capacity:
 		d.RetryAfter = Never
 	case claim > d.Remaining:
-		over := count + claim - l.Capacity
-		for over > s.Spans[oldest].Count {
-			over -= s.Spans[oldest].Count
-			oldest++
-		}
-		d.RetryAfter = until(clock, s.Spans[oldest].Last+l.PeriodMicros, s.Expires)
+		last := pass(s.Spans[oldest:], count+claim-l.Capacity)
+		d.RetryAfter = until(clock, last+l.PeriodMicros, s.Expires)
 	}
 	return d
 }

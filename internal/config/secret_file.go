@@ -8,20 +8,18 @@ import (
 	"strings"
 )
 
-// PasswordFile is the path of a file that holds a password and nothing else.
-type PasswordFile string
-
-// maxPasswordFile bounds what is read from it, in bytes.
+// maxPasswordFile bounds what is read from a password file, in bytes.
 const maxPasswordFile = 64 << 10
 
-// Read returns the password that the file holds now, without the newline that
-// editors put at its end. It is cheap enough for each new connection, and that
-// is where it belongs: a rotated password then needs no restart.
+// readPassword returns the password that the file holds now, without the
+// newline that editors put at its end. It is cheap enough for each new
+// connection, and that is where it belongs: a rotated password then needs no
+// restart.
 //
 // An empty file is an error and not an empty password: it may be on its way to
 // hold the next one.
-func (p PasswordFile) Read() (string, error) {
-	f, err := os.Open(string(p))
+func readPassword(path string) (string, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("read the password file: %w", err)
 	}
@@ -31,11 +29,11 @@ func (p PasswordFile) Read() (string, error) {
 		return "", fmt.Errorf("read the password file: %w", err)
 	}
 	if len(content) > maxPasswordFile {
-		return "", fmt.Errorf("read the password file: %s has more than %d bytes", p, maxPasswordFile)
+		return "", fmt.Errorf("read the password file: %s has more than %d bytes", path, maxPasswordFile)
 	}
 	password := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
 	if password == "" {
-		return "", errors.New("read the password file: " + string(p) + " is empty")
+		return "", errors.New("read the password file: " + path + " is empty")
 	}
 	return password, nil
 }
@@ -44,7 +42,7 @@ func (p PasswordFile) Read() (string, error) {
 // now: from the file if there is one, else the fixed one, else "".
 func (r RedisSettings) CurrentPassword() (string, error) {
 	if r.PasswordFile != "" {
-		return PasswordFile(r.PasswordFile).Read()
+		return readPassword(r.PasswordFile)
 	}
 	return r.Password.Reveal(), nil
 }

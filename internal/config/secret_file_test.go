@@ -36,7 +36,7 @@ func TestPasswordFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "read the password file: open " + path + ": no such file or directory"
-	if _, err := PasswordFile(path).Read(); err == nil || err.Error() != want {
+	if _, err := readPassword(path); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// CertFiles holds a certificate with its key, and the certificates that sign
+// certFiles holds a certificate with its key, and the certificates that sign
 // the other side's, each read again when its files change. A half of it that
 // has no files is absent. Its methods may be called concurrently.
-type CertFiles struct {
+type certFiles struct {
 	pair *rereadFiles[*tls.Certificate]
 	ca   *rereadFiles[*x509.CertPool]
 }
 
-// NewCertFiles reads PEM files: a certificate chain and its key, both or
+// newCertFiles reads PEM files: a certificate chain and its key, both or
 // neither, and CA certificates or none. Unlike later, what is broken now is an
 // error.
-func NewCertFiles(cert, key, ca string, log *slog.Logger) (*CertFiles, error) {
+func newCertFiles(cert, key, ca string, log *slog.Logger) (*certFiles, error) {
 	if (cert == "") != (key == "") {
 		return nil, errors.New("a certificate and its key come together")
 	}
-	c := &CertFiles{}
+	c := &certFiles{}
 	var err error
 	if cert != "" {
 		if c.pair, err = newRereadFiles("certificate", log, parsePair, cert, key); err != nil {
@@ -57,13 +57,13 @@ func parsePool(contents [][]byte) (*x509.CertPool, error) {
 }
 
 // GetCertificate is the callback of a server's tls.Config.
-func (c *CertFiles) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (c *certFiles) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair.get(), nil
 }
 
 // GetClientCertificate is the callback of a client's tls.Config. Without a
 // certificate it shows none, which the server may or may not accept.
-func (c *CertFiles) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+func (c *certFiles) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if c.pair == nil {
 		return &tls.Certificate{}, nil
 	}
@@ -72,7 +72,7 @@ func (c *CertFiles) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Cert
 
 // Roots returns the CA certificates in force, or nil, which means the
 // system's to a client.
-func (c *CertFiles) Roots() *x509.CertPool {
+func (c *certFiles) Roots() *x509.CertPool {
 	if c.ca == nil {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (c *CertFiles) Roots() *x509.CertPool {
 
 // VerifyClient is the VerifyConnection callback of a server that requires
 // client certificates: the client's must be signed by the CA in force now.
-func (c *CertFiles) VerifyClient(state tls.ConnectionState) error {
+func (c *certFiles) VerifyClient(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the client sent no certificate")
 	}
@@ -109,7 +109,7 @@ func ServerTLS(cert, key, clientCA string, log *slog.Logger) (*tls.Config, error
 		}
 		return nil, nil
 	}
-	files, err := NewCertFiles(cert, key, clientCA, log)
+	files, err := newCertFiles(cert, key, clientCA, log)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func ClientTLS(t RedisTLS, log *slog.Logger) (func(serverName string) (*tls.Conf
 	if !t.Enabled {
 		return nil, nil
 	}
-	files, err := NewCertFiles(t.Cert, t.Key, t.CA, log)
+	files, err := newCertFiles(t.Cert, t.Key, t.CA, log)
 	if err != nil {
 		return nil, err
 	}

@@ -253,7 +253,7 @@ func TestSymlinkSwap(t *testing.T) {
 	if err := os.Symlink("one", f.path("now")); err != nil {
 		t.Fatal(err)
 	}
-	files, err := NewCertFiles(f.path("now/s.crt"), f.path("now/s.key"), "", nil)
+	files, err := newCertFiles(f.path("now/s.crt"), f.path("now/s.key"), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -479,7 +479,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	oldCert, oldKey := ca.issue(t, "old", x509.ExtKeyUsageServerAuth)
 	newCert, newKey := ca.issue(t, "new", x509.ExtKeyUsageServerAuth)
 	f.writePair("s", oldCert, oldKey)
-	files, err := NewCertFiles(f.path("s.crt"), f.path("s.key"), "", nil)
+	files, err := newCertFiles(f.path("s.crt"), f.path("s.key"), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

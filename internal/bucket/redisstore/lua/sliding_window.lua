@@ -6,9 +6,9 @@
 -- cannot be read.
 
 -- first, last and count of the span at this byte; nothing if there is none.
-local function span(s, at)
-  if at > #s.spans then return end
-  local first, last, count = unpack_doubles('<ddd', s.spans, at)
+local function span(s, start)
+  if start > #s.spans then return end
+  local first, last, count = unpack_doubles('<ddd', s.spans, start)
   if first >= 0 and first <= last and last <= s.last and count >= 0 and count <= MAX_LEVEL then
     return first, last, count
   end
@@ -52,8 +52,8 @@ end
 
 -- Whether all spans from oldest on can be read and sum up to count.
 local function is_sum(s, oldest, count)
-  for at = oldest, #s.spans, SPAN do
-    local first, _, n = span(s, at)
+  for start = oldest, #s.spans, SPAN do
+    local first, _, n = span(s, start)
     if not first then return false end
     count = count - n
   end
