@@ -36,17 +36,18 @@ func (l *Limit) decideFixedWindow(s *State, clock, cost int64) Decision {
 	return d
 }
 
-func (l *Limit) chargeFixedWindow(s *State, clock, cost int64) {
+func (l *Limit) chargeFixedWindow(s *State, clock, cost int64) (wrote bool) {
 	count, now := l.windowCount(s, clock)
 	switch {
 	case cost > 0:
 		count += min(maxLevel-count, cost)
 	case count == 0:
-		return
+		return false
 	default:
 		count -= min(count, -cost)
 	}
 	l.writeFixedWindow(s, now, count)
+	return true
 }
 
 func (l *Limit) giveBackFixedWindow(s *State, clock, at, cost int64) {

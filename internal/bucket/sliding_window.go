@@ -53,15 +53,15 @@ func (l *Limit) decideSliding(s *State, clock, cost int64) Decision {
 	return d
 }
 
-func (l *Limit) chargeSliding(s *State, clock, cost int64) {
+func (l *Limit) chargeSliding(s *State, clock, cost int64) (wrote bool) {
 	oldest, count, now := l.alive(s, clock)
 	if cost < 0 && count == 0 {
-		return
+		return false
 	}
 	s.Spans = append(s.Spans[:0], s.Spans[oldest:]...)
 	if cost < 0 {
 		l.refundSliding(s, now, count, min(count, -cost))
-		return
+		return true
 	}
 	cost = min(maxLevel-count, cost)
 	n := len(s.Spans)
@@ -72,6 +72,7 @@ func (l *Limit) chargeSliding(s *State, clock, cost int64) {
 		s.Spans = append(s.Spans, Span{First: now, Last: now, Count: cost})
 	}
 	l.writeSliding(s, now, count+cost)
+	return true
 }
 
 // refundSliding takes n of count from the oldest hits.

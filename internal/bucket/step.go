@@ -33,22 +33,38 @@ func (l *Limit) Charge(s *State, clock, cost int64, d Decision) Decision {
 	if l.Requests == 0 || cost == 0 {
 		return d
 	}
+	wrote := false
 	switch {
 	case l.Algorithm.IsBucket():
-		l.chargeBucket(s, clock, cost)
+		wrote = l.chargeBucket(s, clock, cost)
 	case l.Algorithm == FixedWindow:
-		l.chargeFixedWindow(s, clock, cost)
+		wrote = l.chargeFixedWindow(s, clock, cost)
 	default:
-		l.chargeSliding(s, clock, cost)
+		wrote = l.chargeSliding(s, clock, cost)
 	}
-	after := l.Decide(s, clock, 0)
-	d.Remaining, d.ResetAfter = after.Remaining, after.ResetAfter
+	if !wrote {
+		return d
+	}
 	if d.RetryAfter != 0 {
 		// A postpaid charge that came when nothing remained has moved the
 		// moment from which there will be something again.
-		d.RetryAfter = after.RetryAfter
+		d.RetryAfter = l.Decide(s, clock, 0).RetryAfter
 	}
+	d.Remaining, d.ResetAfter = l.written(s, clock)
 	return d
+}
+
+// written returns what remains of a state that was written just now, and how
+// long until it is full.
+func (l *Limit) written(s *State, clock int64) (remaining int64, reset time.Duration) {
+	if s.Expires == 0 {
+		return l.Capacity, 0
+	}
+	reset = micros(s.Expires - clock)
+	if l.Algorithm.IsBucket() {
+		return max(0, l.full-s.Level) / l.Unit, reset
+	}
+	return max(0, l.Capacity-s.Level), reset
 }
 
 // GiveBack returns what a hit of cost, decided at the moment at, still counts

@@ -70,17 +70,18 @@ func (l *Limit) decideBucket(s *State, clock, cost int64) Decision {
 	return d
 }
 
-func (l *Limit) chargeBucket(s *State, clock, cost int64) {
+func (l *Limit) chargeBucket(s *State, clock, cost int64) (wrote bool) {
 	debt, now := l.debt(s, clock)
 	switch {
 	case cost > 0:
 		debt += min(l.MaxDebt-debt, l.units(cost))
 	case debt == 0:
-		return
+		return false
 	default:
 		debt -= min(debt, l.units(-cost))
 	}
 	l.writeBucket(s, now, debt)
+	return true
 }
 
 func (l *Limit) giveBackBucket(s *State, clock, at, cost int64) {

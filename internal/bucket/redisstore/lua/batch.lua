@@ -102,18 +102,31 @@ local function decide_group(n)
   return status
 end
 
+-- What remains of a state that was written just now, and how long until it is
+-- full.
+local function written(l, s)
+  if s.expires == 0 then return l.capacity, 0 end
+  local reset = s.expires - clock
+  if l.kind <= LEAKY then return floor(max(0, l.full - s.level) / l.unit), reset end
+  return max(0, l.capacity - s.level), reset
+end
+
 -- Charges a decided group: all of it if it is allowed, else what is postpaid.
 local function charge_group(n, allowed)
   for i = 1, n do
     local l, s, cost, out = group[i], states[keys[i]], costs[i], filled + (i - 1) * 5
     local due = cost ~= 0 and l.kind ~= DENIED and (allowed or l.postpaid and cost > 0)
     if due then
-      if l.charge(l, s, clock, cost) then writers[keys[i]] = l end
-      local remaining, retry, reset = l.decide(l, s, clock, 0)
-      reply[out + 1], reply[out + 3] = remaining, reset
-      -- A postpaid charge that came when nothing remained has moved the
-      -- moment from which there will be something again.
-      if reply[out + 2] ~= 0 then reply[out + 2] = retry end
+      if l.charge(l, s, clock, cost) then
+        writers[keys[i]] = l
+        if reply[out + 2] ~= 0 then
+          -- A postpaid charge that came when nothing remained has moved the
+          -- moment from which there will be something again.
+          local _, retry = l.decide(l, s, clock, 0)
+          reply[out + 2] = retry
+        end
+        reply[out + 1], reply[out + 3] = written(l, s)
+      end
     end
   end
 end
