@@ -31,8 +31,11 @@ local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
 local BUCKET, LEAKY, FIXED, SLIDING, DENIED = 1, 2, 3, 4, 5
 
-local function is_whole(x)
-  return x >= 0 and x <= 2^53 and x % 1 == 0
+-- Whether these are whole numbers from 0 to 2^53; NaN is not.
+local function are_whole(a, b, c)
+  return a >= 0 and a <= 2^53 and a % 1 == 0
+    and b >= 0 and b <= 2^53 and b % 1 == 0
+    and c >= 0 and c <= 2^53 and c % 1 == 0
 end
 
 local function clear(s)
@@ -42,15 +45,12 @@ end
 
 -- The state in value, or false if it cannot be read.
 local function read_state(kind, value)
-  local s = {unit = 1, spans = ''}
-  if not value then
-    clear(s)
-    return s
-  end
+  local s = {last = 0, expires = 0, level = 0, unit = 1, spans = ''}
+  if not value then return s end
   if kind <= LEAKY then
     if #value ~= 32 then return false end
     s.last, s.expires, s.level, s.unit = unpack_doubles('<dddd', value)
-    if not is_whole(s.unit) or s.unit == 0 then return false end
+    if not are_whole(s.unit, 0, 0) or s.unit == 0 then return false end
   elseif kind == FIXED then
     if #value ~= 24 then return false end
     s.last, s.expires, s.level = unpack_doubles('<ddd', value)
@@ -59,8 +59,7 @@ local function read_state(kind, value)
     s.last, s.expires, s.level = unpack_doubles('<ddd', value)
     s.spans = value:sub(25)
   end
-  if not (is_whole(s.last) and is_whole(s.expires) and is_whole(s.level)) then return false end
-  return s
+  return are_whole(s.last, s.expires, s.level) and s
 end
 
 local function write_state(kind, s)
