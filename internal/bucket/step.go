@@ -85,7 +85,7 @@ func (l *Limit) GiveBack(s *State, clock, at, cost int64) {
 
 // ChargedAnyway reports whether a hit of cost is charged even if its group is
 // denied.
-func (l *Limit) ChargedAnyway(cost int64) bool { return l.Postpaid && cost > 0 }
+func (l *Limit) ChargedAnyway(cost int64) bool { return l.Postpaid && cost > 0 && l.Requests > 0 }
 
 // claim is how much of the capacity must be free for a hit of cost.
 func (l *Limit) claim(cost int64) int64 {

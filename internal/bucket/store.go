@@ -62,7 +62,7 @@ func Allowed(decisions []Decision) bool {
 
 // Charged reports whether a group, allowed or not, was charged for hit h.
 func Charged(h Hit, allowed bool) bool {
-	return h.Cost > 0 && (allowed || h.Limit.Postpaid)
+	return h.Cost > 0 && allowed || h.Limit.ChargedAnyway(h.Cost)
 }
 
 // fewHits are compared with each other faster than looked up.

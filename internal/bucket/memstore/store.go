@@ -270,6 +270,7 @@ func (s *Store) take(g *group, clock int64) {
 		case h.Cost > 0 && s.whenFull != Deny:
 			// Decided as a new key, and forgotten.
 			g.decisions[i] = h.Limit.Charge(&bucket.State{}, clock, h.Cost, g.decisions[i])
+			g.decisions[i].At = 0
 		}
 	}
 }

@@ -123,6 +123,45 @@ func TestWhenFull(t *testing.T) {
 	}
 }
 
+// What a full store allowed without remembering it cannot be given back: that
+// would return what others took.
+func TestGiveBackOfAForgottenTake(t *testing.T) {
+	for _, a := range bucket.Algorithms() {
+		var now atomic.Int64
+		now.Store(1e15)
+		s := memstore.New(memstore.Options{MaxKeys: 1, Clock: now.Load})
+		defer s.Close()
+		short := newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Millisecond})
+		long := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Hour})
+		take(t, s, hit(short, "other", 1))
+		forgotten := take(t, s, hit(long, "a", 10))
+		if !forgotten[0].Degraded {
+			t.Fatalf("%s: the store had room: %+v", a, forgotten)
+		}
+		now.Add(2000)
+		if d := take(t, s, hit(long, "a", 10))[0]; d.Degraded || !d.Allowed() {
+			t.Fatalf("%s: with room again: %+v", a, d)
+		}
+		if err := s.GiveBack(context.Background(), []bucket.Hit{hit(long, "a", 10)}, forgotten); err != nil {
+			t.Fatal(err)
+		}
+		if d := take(t, s, hit(long, "a", 1))[0]; d.Allowed() {
+			t.Errorf("%s: what was never charged was given back", a)
+		}
+	}
+}
+
+// A limit of 0 is charged nothing, postpaid or not, and takes nobody's place.
+func TestDenialEvictsNobody(t *testing.T) {
+	s := memstore.New(memstore.Options{MaxKeys: 1, WhenFull: memstore.Evict})
+	defer s.Close()
+	take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour}), "a", 1))
+	none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour, Postpaid: true})
+	if d := take(t, s, hit(none, "b", 1))[0]; d.RetryAfter != bucket.Never || s.Stats().Evicted > 0 || s.Stats().Keys != 1 {
+		t.Errorf("a limit of 0 gives %+v, and %+v", d, s.Stats())
+	}
+}
+
 func TestFullOfExpiredKeysHasRoom(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)

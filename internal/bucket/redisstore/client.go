@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -102,10 +103,16 @@ func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)
 }
 
 // loadScript puts the script into the cache of a server as soon as there is a
-// connection to it. Where that fails, each call finds out for itself.
+// connection to it. Where the server refuses, each call finds out for itself.
+// Where it does not answer in time, the connection must go: its answer would be
+// taken for that to the next command.
 func loadScript(ctx context.Context, conn *redis.Conn) error {
-	_ = conn.ScriptLoad(ctx, script).Err()
-	return nil
+	err := conn.ScriptLoad(ctx, script).Err()
+	var refusal redis.Error
+	if errors.As(err, &refusal) {
+		return nil
+	}
+	return err
 }
 
 // once is a command that is never sent a second time, but for a redirection,

@@ -12,6 +12,8 @@ import (
 // Warnings asks each server how it is set and returns, in sentences for the
 // operator, what about that may lose limits.
 func (s *Store) Warnings(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	var mu sync.Mutex
 	var warnings []string
 	look := func(ctx context.Context, c *redis.Client) error {

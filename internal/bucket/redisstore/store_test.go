@@ -3,8 +3,11 @@ package redisstore_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -195,6 +198,119 @@ func TestUnreadableState(t *testing.T) {
 		}
 		if after := take(t, s, hit(l, "good", 0))[0].Remaining; after != before {
 			t.Errorf("%s: a group that failed was charged: %d, then %d remain", a, before, after)
+		}
+	}
+}
+
+// Spans that contradict their level cannot be read either.
+func TestInconsistentState(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := redistest.Single(t)
+	c := client(t, addr)
+	o := options(redisstore.Single, addr)
+	s := open(t, o)
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 10, Period: time.Millisecond, Postpaid: true})
+	take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 10, Period: time.Hour}), "bad", 1))
+	var key string
+	for key = range keysOf(t, c, o.Prefix) {
+	}
+	now := float64(time.Now().UnixMicro())
+	for name, numbers := range map[string][]float64{
+		"a level without a living span": {now - 1e5, now + 3e7, 1, now - 1e5, now - 1e5, 0},
+		"a level beyond all bounds":     {now + 1e7, now + 3e7, 1 << 53, now + 1e7, now + 1e7, 1},
+		"living spans without a level":  {now + 1e7, now + 3e7, 0, now + 1e7, now + 1e7, 1},
+	} {
+		var state []byte
+		for _, n := range numbers {
+			state = binary.LittleEndian.AppendUint64(state, math.Float64bits(n))
+		}
+		if err := c.Set(ctx, key, state, time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, cost := range []int64{1, 0, -1} {
+			if err := s.Take(ctx, []bucket.Hit{hit(l, "bad", cost)}, make([]bucket.Decision, 1)); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+				t.Errorf("%s, cost %d: %v", name, cost, err)
+			}
+		}
+		if got := c.Get(ctx, key).Val(); got != string(state) {
+			t.Errorf("%s: the state was overwritten", name)
+		}
+	}
+}
+
+// A server that is slow to load the script must not have its answer taken for
+// that to another command.
+func TestSlowScriptLoad(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr()
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	var held atomic.Bool // the first answer to a SCRIPT LOAD
+	release := make(chan struct{})
+	go func() {
+		for {
+			down, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", addr)
+			if err != nil {
+				down.Close()
+				return
+			}
+			var hold atomic.Bool
+			go func() {
+				defer up.Close()
+				buffer := make([]byte, 1<<16)
+				for {
+					n, err := down.Read(buffer)
+					if bytes.Contains(buffer[:n], []byte("script")) && held.CompareAndSwap(false, true) {
+						hold.Store(true)
+					}
+					if _, err2 := up.Write(buffer[:n]); err != nil || err2 != nil {
+						return
+					}
+				}
+			}()
+			go func() {
+				defer down.Close()
+				buffer := make([]byte, 1<<16)
+				for {
+					n, err := up.Read(buffer)
+					if hold.CompareAndSwap(true, false) {
+						<-release
+					}
+					if _, err2 := down.Write(buffer[:n]); err != nil || err2 != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	o := options(redisstore.Single, proxy.Addr().String())
+	o.Timeout = 300 * time.Millisecond
+	s := open(t, o)
+	time.AfterFunc(2*o.Timeout, func() { close(release) })
+	for _, w := range s.Warnings(context.Background()) {
+		if strings.Contains(w, "maxmemory-policy is") {
+			t.Errorf("another command's answer was read as the policy: %s", w)
+		}
+	}
+	open, none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1e6, Period: time.Second}), newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Second})
+	d := make([]bucket.Decision, 1)
+	eventually(t, "the server decides", func() bool {
+		return s.Take(context.Background(), []bucket.Hit{hit(open, "a", 1)}, d) == nil
+	})
+	for range 50 {
+		if s.Take(context.Background(), []bucket.Hit{hit(none, "a", 1)}, d) == nil && d[0].Allowed() {
+			t.Fatal("a limit of 0 has allowed")
+		}
+		if s.Take(context.Background(), []bucket.Hit{hit(open, "a", 1)}, d) == nil && !d[0].Allowed() {
+			t.Fatal("a limit with room has denied")
 		}
 	}
 }

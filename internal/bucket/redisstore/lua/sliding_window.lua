@@ -30,7 +30,8 @@ local function alive(l, s, clock)
     count = count - n
     oldest = oldest + SPAN
   end
-  if count >= 0 then return oldest, count, now end
+  local some = oldest <= #s.spans
+  if some == (count > 0) and count >= 0 and count <= MAX_LEVEL then return oldest, count, now end
 end
 
 local function newest_last(s)
