@@ -2,6 +2,7 @@ package config
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -30,16 +31,14 @@ func nearestName(name string, candidates []string) string {
 	plain := func(s string) string {
 		return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s))
 	}
-	wanted := plain(name)
-	best, least := "", 0
-	for _, candidate := range candidates {
-		// One slip in three characters is still the same word.
-		d := edits(wanted, plain(candidate))
-		if d <= max(1, len(wanted)/3) && (best == "" || d < least) {
-			best, least = candidate, d
-		}
+	plains := make([]string, len(candidates))
+	for i, candidate := range candidates {
+		plains[i] = plain(candidate)
 	}
-	return best
+	if i := slices.Index(plains, nearest(plain(name), plains)); i >= 0 {
+		return candidates[i]
+	}
+	return ""
 }
 
 // unknownName prepares a name that nobody knows for a message: it is cut at

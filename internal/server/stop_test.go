@@ -69,10 +69,10 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func TestInFlightEnds(t *testing.T) {
-	t.Parallel()
-	store := newWaiting()
-	d := start(t, oneLimit, on(store))
+// stopWithTwoInFlight stops the daemon while the store has a request of each
+// door, and returns where their errors arrive.
+func stopWithTwoInFlight(t *testing.T, d *daemon, store *waiting) <-chan error {
+	t.Helper()
 	answers := make(chan error, 2)
 	go func() {
 		_, err := d.try(request("api", 1, "user=x"))
@@ -82,6 +82,14 @@ func TestInFlightEnds(t *testing.T) {
 	within(t, "the first request", store.taking)
 	within(t, "the second request", store.taking)
 	d.stop <- 0
+	return answers
+}
+
+func TestInFlightEnds(t *testing.T) {
+	t.Parallel()
+	store := newWaiting()
+	d := start(t, oneLimit, on(store))
+	answers := stopWithTwoInFlight(t, d, store)
 	for _, port := range []string{"grpc", "http"} {
 		eventually(t, "the "+port+" port closes", func() bool {
 			c, err := net.Dial("tcp", d.srv.Address(port))
@@ -105,15 +113,7 @@ func TestStuckRequestsAreCut(t *testing.T) {
 	t.Parallel()
 	store := newWaiting()
 	d := start(t, oneLimit, on(store))
-	answers := make(chan error, 2)
-	go func() {
-		_, err := d.try(request("api", 1, "user=x"))
-		answers <- err
-	}()
-	go func() { answers <- d.postUntil(context.Background(), bodyX) }()
-	within(t, "the first request", store.taking)
-	within(t, "the second request", store.taking)
-	d.stop <- 0
+	answers := stopWithTwoInFlight(t, d, store)
 	for range 2 {
 		within(t, "the store learns it", store.gone)
 		if err := within(t, "an answer", answers); err == nil {

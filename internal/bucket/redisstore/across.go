@@ -48,21 +48,15 @@ func (s *Store) takeAcross(ctx context.Context, parts []*part, all []bucket.Deci
 func (s *Store) giveBackGranted(ctx context.Context, takes []*part) {
 	var granted []*part
 	for _, p := range takes {
-		if p.err != nil || !bucket.Allowed(p.decisions) {
-			continue
+		if p.err == nil && bucket.Allowed(p.decisions) {
+			granted = append(granted, p)
 		}
-		back := &part{group: group{mode: giveBack}}
-		for i, h := range p.hits {
-			if !h.Limit.ChargedAnyway(h.Cost) {
-				back.add(h, p.of[i], p.decisions[i])
-			}
-		}
-		granted = append(granted, back)
 	}
+	back := choose(granted, giveBack, func(h bucket.Hit) bool { return !h.Limit.ChargedAnyway(h.Cost) })
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	// Best effort: what is not returned expires.
-	_ = s.runAll(ctx, granted)
+	_ = s.runAll(ctx, back)
 }
 
 // scatterCharged is scatter for what a denied group charges all the same. By

@@ -118,11 +118,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	head := s.heads[int(s.pings.Add(1)-1)%len(s.heads)]
 	ping := &group{mode: take, hits: []bucket.Hit{{Limit: pingLimit, Cost: 1}}, decisions: make([]bucket.Decision, 1)}
 	// No key of a limit begins with a tilde.
-	reply, err := s.call(ctx, newBatch([]*group{ping}, func(bucket.Hit) string { return head + "~ping" }))
-	if err != nil {
-		return err
-	}
-	return decode(reply, []*group{ping})
+	return s.run(ctx, ping, func(bucket.Hit) string { return head + "~ping" })
 }
 
 // pingLimit is never reached, and forgotten at once.
@@ -220,12 +216,12 @@ func (s *Store) split(m mode, hits []bucket.Hit) []*part {
 // runAll runs every part, all at the same time, and returns the first error.
 func (s *Store) runAll(ctx context.Context, parts []*part) error {
 	if len(parts) == 1 {
-		parts[0].err = s.run(ctx, &parts[0].group)
+		parts[0].err = s.run(ctx, &parts[0].group, s.key)
 		return parts[0].err
 	}
 	var wait sync.WaitGroup
 	for _, p := range parts {
-		wait.Go(func() { p.err = s.run(ctx, &p.group) })
+		wait.Go(func() { p.err = s.run(ctx, &p.group, s.key) })
 	}
 	wait.Wait()
 	for _, p := range parts {
@@ -236,13 +232,10 @@ func (s *Store) runAll(ctx context.Context, parts []*part) error {
 	return nil
 }
 
-// run decides one group.
-func (s *Store) run(ctx context.Context, g *group) error {
-	if len(g.hits) == 0 {
-		return nil
-	}
+// run decides one group. keyOf gives the key of a hit.
+func (s *Store) run(ctx context.Context, g *group, keyOf func(bucket.Hit) string) error {
 	groups := []*group{g}
-	reply, err := s.call(ctx, newBatch(groups, s.key))
+	reply, err := s.call(ctx, newBatch(groups, keyOf))
 	if err != nil {
 		return err
 	}
