@@ -126,6 +126,8 @@ type Spec struct {
 	// the limit too and whatever the rest of the request gets; they deny once
 	// nothing remains.
 	Postpaid bool
+	// OnStoreFailure says what answers when the store does not.
+	OnStoreFailure FailureMode
 }
 
 // Limit is a Spec with the numbers derived from it. NewLimit makes it, nothing

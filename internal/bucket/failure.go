@@ -1,0 +1,42 @@
+package bucket
+
+import "fmt"
+
+// FailureMode says what answers for a limit when its store does not.
+type FailureMode uint8
+
+const (
+	// FailureDefault leaves it to the daemon's setting.
+	FailureDefault FailureMode = iota
+	// FailLocal decides in this process, on this daemon's share of the limit.
+	FailLocal
+	// FailAllow allows.
+	FailAllow
+	// FailDeny denies.
+	FailDeny
+	// FailError fails the call.
+	FailError
+)
+
+var failureModeNames = [...]string{FailLocal: "local", FailAllow: "allow", FailDeny: "deny", FailError: "error"}
+
+// FailureModes lists the modes that have a name.
+func FailureModes() []FailureMode { return []FailureMode{FailLocal, FailAllow, FailDeny, FailError} }
+
+// String returns the one spelling of the mode, as in a limits file.
+func (m FailureMode) String() string {
+	if m == FailureDefault || int(m) >= len(failureModeNames) {
+		return fmt.Sprintf("FailureMode(%d)", uint8(m))
+	}
+	return failureModeNames[m]
+}
+
+// ParseFailureMode returns the mode of that name.
+func ParseFailureMode(name string) (FailureMode, error) {
+	for _, m := range FailureModes() {
+		if failureModeNames[m] == name {
+			return m, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is neither local, allow, deny nor error", name)
+}
