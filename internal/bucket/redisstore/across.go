@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -11,52 +12,60 @@ import (
 // and takes only if all allow; so a request that is denied costs nothing
 // unless it lost a race in between. Then what the other parts granted is given
 // back.
-func (s *Store) takeAcross(ctx context.Context, parts []*part, all []bucket.Decision) error {
-	checks := choose(parts, check, func(bucket.Hit) bool { return true })
-	if err := s.runAll(ctx, checks); err != nil {
+func (s *Store) takeAcross(r *request, parts []*part) error {
+	// An answer that does not come must leave time for the takes of the others.
+	early := r.start.Add(r.deadline.Sub(r.start) / 2)
+	checks := s.choose(parts, check, func(bucket.Hit) bool { return true })
+	defer func() { s.recycle(checks) }()
+	if err := s.runAll(r.ctx, early, checks); err != nil {
 		return err
 	}
-	scatter(checks, all)
-	if !bucket.Allowed(all) {
-		// What a denied group charges all the same.
-		charged := choose(parts, take, func(h bucket.Hit) bool { return h.Limit.ChargedAnyway(h.Cost) })
-		err := s.runAll(ctx, charged)
-		scatterCharged(charged, all)
-		return err
+	scatter(checks, r.decisions)
+	if !bucket.Allowed(r.decisions) {
+		return s.chargeDenied(r, checks)
 	}
-
 	// Refunds cannot deny, so they wait until nothing else can.
-	takes := choose(parts, take, func(h bucket.Hit) bool { return h.Cost >= 0 })
-	err := s.runAll(ctx, takes)
+	takes := s.choose(checks, take, func(h bucket.Hit) bool { return h.Cost >= 0 })
+	defer func() { s.recycle(takes) }()
+	err := s.runAll(r.ctx, r.deadline, takes)
 	if err != nil || !allowed(takes) {
 		if err == nil {
-			s.races.Add(1)
+			s.metrics.races.Inc()
 		}
-		s.giveBackGranted(ctx, takes)
-		scatterDenied(takes, all)
+		s.giveBackGranted(r, takes)
+		scatterDenied(takes, r.decisions)
 		return err
 	}
-	scatter(takes, all)
-	refunds := choose(parts, take, func(h bucket.Hit) bool { return h.Cost < 0 })
-	err = s.runAll(ctx, refunds)
-	scatter(refunds, all)
+	scatter(takes, r.decisions)
+	refunds := s.choose(checks, take, func(h bucket.Hit) bool { return h.Cost < 0 })
+	defer func() { s.recycle(refunds) }()
+	err = s.runAll(r.ctx, r.deadline, refunds)
+	scatter(refunds, r.decisions)
+	return err
+}
+
+// chargeDenied charges what a denied group does all the same.
+func (s *Store) chargeDenied(r *request, checks []*part) error {
+	charged := s.choose(checks, take, func(h bucket.Hit) bool { return h.Limit.ChargedAnyway(h.Cost) })
+	defer func() { s.recycle(charged) }()
+	err := s.runAll(r.ctx, r.deadline, charged)
+	scatterCharged(charged, r.decisions)
 	return err
 }
 
 // giveBackGranted returns what the parts that were allowed took, postpaid
 // charges aside.
-func (s *Store) giveBackGranted(ctx context.Context, takes []*part) {
+func (s *Store) giveBackGranted(r *request, takes []*part) {
 	var granted []*part
 	for _, p := range takes {
-		if p.err == nil && bucket.Allowed(p.decisions) {
+		if p.failed == nil && bucket.Allowed(p.decisions) {
 			granted = append(granted, p)
 		}
 	}
-	back := choose(granted, giveBack, func(h bucket.Hit) bool { return !h.Limit.ChargedAnyway(h.Cost) })
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
-	defer cancel()
+	back := s.choose(granted, giveBack, func(h bucket.Hit) bool { return !h.Limit.ChargedAnyway(h.Cost) })
+	defer func() { s.recycle(back) }()
 	// Best effort: what is not returned expires.
-	_ = s.runAll(ctx, back)
+	_ = s.runAll(context.WithoutCancel(r.ctx), time.Now().Add(s.timeout), back)
 }
 
 // scatterCharged is scatter for what a denied group charges all the same. By
@@ -97,30 +106,24 @@ func allowed(parts []*part) bool {
 	return true
 }
 
-// choose returns parts of the hits that are wanted.
-func choose(parts []*part, m mode, wanted func(bucket.Hit) bool) []*part {
+// choose returns parts of the hits that are wanted, with their decisions so far.
+func (s *Store) choose(parts []*part, m mode, wanted func(bucket.Hit) bool) []*part {
 	var chosen []*part
 	for _, p := range parts {
-		c := &part{group: group{mode: m}}
+		c := s.part(m, p.tag)
+		c.cause = p.cause
 		for i, h := range p.hits {
 			if wanted(h) {
-				c.add(h, p.of[i], p.decisions[i])
+				c.add("", h, p.of[i], p.decisions[i])
 			}
 		}
 		if len(c.hits) > 0 {
 			chosen = append(chosen, c)
+		} else {
+			s.recycle([]*part{c})
 		}
 	}
 	return chosen
-}
-
-// gather reads the decisions of parts from where their hits stand in the whole.
-func gather(parts []*part, all []bucket.Decision) {
-	for _, p := range parts {
-		for i, j := range p.of {
-			p.decisions[i] = all[j]
-		}
-	}
 }
 
 // scatter writes the decisions of parts to where their hits stand in the whole.

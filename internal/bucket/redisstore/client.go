@@ -56,6 +56,8 @@ func client(o Options) (redis.UniversalClient, error) {
 		Dialer:                     dialer(dialTimeout, o.TLS),
 		OnConnect:                  loadScript,
 		MaxRetries:                 -1,
+		MinRetryBackoff:            -1, // nothing is lost by following a redirection at once
+		MaxRetryBackoff:            -1,
 		DialTimeout:                dialTimeout,
 		DialerRetries:              1,
 		ReadTimeout:                o.Timeout,

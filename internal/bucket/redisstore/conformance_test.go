@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
@@ -15,19 +16,25 @@ func TestConformance(t *testing.T) {
 		mode   redisstore.Mode
 		addrs  func(testing.TB) []string
 		traces int
+		set    func(*redisstore.Options)
 	}{
-		{"single", redisstore.Single, func(t testing.TB) []string { return []string{redistest.Single(t)} }, 50_000},
-		{"cluster", redisstore.Cluster, redistest.Cluster, 5_000},
+		{"single", redisstore.Single, single, 25_000, func(*redisstore.Options) {}},
+		{"single, knows denials", redisstore.Single, single, 0, knowDenials},
+		{"single, each alone", redisstore.Single, single, 25_000, eachAlone},
+		{"cluster", redisstore.Cluster, redistest.Cluster, 5_000, func(*redisstore.Options) {}},
+		{"cluster, each alone", redisstore.Cluster, redistest.Cluster, 2_000, eachAlone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			buckettest.Run(t, buckettest.Harness{
 				Open: func(t *testing.T, clock func() int64) bucket.Store {
 					o := options(tc.mode, tc.addrs(t)...)
 					o.Clock = clock
+					tc.set(&o)
 					return open(t, o)
 				},
 				OpenShared: func(t *testing.T, n int) []bucket.Store {
 					o := options(tc.mode, tc.addrs(t)...)
+					tc.set(&o)
 					stores := make([]bucket.Store, n)
 					for i := range stores {
 						stores[i] = open(t, o)
@@ -40,3 +47,11 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+func single(t testing.TB) []string { return []string{redistest.Single(t)} }
+
+// knowDenials is without traces: what is remembered may be up to a second old,
+// which denials_test.go judges.
+func knowDenials(o *redisstore.Options) { o.DenialMemory = time.Second }
+
+func eachAlone(o *redisstore.Options) { o.Batch = redisstore.Batch{} }

@@ -26,6 +26,7 @@ func options(mode redisstore.Mode, addresses ...string) redisstore.Options {
 		HashTags:  32,
 		// The machines that run tests may be slow; what is tested is not.
 		Timeout: 10 * time.Second,
+		Batch:   redisstore.Batch{Size: 1000, InFlight: 1, Queue: 10_000},
 	}
 }
 

@@ -49,12 +49,31 @@ func TestTagsStay(t *testing.T) {
 	}
 }
 
-func testGroup(l *bucket.Limit, user string, cost int64) *group {
+func testHit(s *Store, l *bucket.Limit, user string, cost int64) bucket.Hit {
 	subject := bucket.AppendSubject(nil, "test", []bucket.Entry{{Key: "user", Value: user}})
-	return &group{
-		mode:      take,
-		hits:      []bucket.Hit{{Limit: l, Key: l.AppendKey(nil, subject), Place: subject, Cost: cost}},
-		decisions: make([]bucket.Decision, 1),
+	h := bucket.Hit{Limit: l, Key: l.AppendKey(nil, subject), Place: subject, Cost: cost}
+	h.Key = append([]byte(s.heads[s.tags.of(h.Place)]), h.Key...)
+	return h
+}
+
+func testGroup(s *Store, m mode, hits ...bucket.Hit) *group {
+	g := &group{mode: m, hits: hits, decisions: make([]bucket.Decision, len(hits))}
+	g.setHash(s.seed)
+	return g
+}
+
+// decideLines has the script decide lines, in one call.
+func decideLines(t testing.TB, s *Store, b *batch, lines []*group) {
+	t.Helper()
+	b.encode(lines)
+	cmd := once{redis.NewCmd(context.Background(), b.command("")...)}
+	_ = s.client.Process(context.Background(), cmd)
+	reply, err := cmd.Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := decode(reply, lines); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -76,21 +95,18 @@ func TestBatchOfGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad := testGroup(l, "bad", 1)
-	if err := s.client.Set(ctx, s.key(bad.hits[0]), "garbage", time.Minute).Err(); err != nil {
+	one := func(l *bucket.Limit, user string, cost int64) *group {
+		return testGroup(s, take, testHit(s, l, user, cost))
+	}
+	bad := one(l, "bad", 1)
+	if err := s.client.Set(ctx, string(bad.hits[0].Key), "garbage", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
 	groups := []*group{
-		testGroup(none, "a", 1), testGroup(l, "a", 1), bad, testGroup(l, "b", 4),
-		testGroup(l, "a", 2), testGroup(l, "a", 1), testGroup(l, "a", -1), testGroup(l, "a", 1),
+		one(none, "a", 1), one(l, "a", 1), bad, one(l, "b", 4),
+		one(l, "a", 2), one(l, "a", 1), one(l, "a", -1), one(l, "a", 1),
 	}
-	reply, err := s.call(ctx, newBatch(groups, s.key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := decode(reply, groups); err != nil {
-		t.Fatal(err)
-	}
+	decideLines(t, s, newBatch(s.seed), groups)
 	if bad.err == nil {
 		t.Error("the unreadable state was decided")
 	}
@@ -110,50 +126,6 @@ func TestBatchOfGroups(t *testing.T) {
 			t.Errorf("group %d got %q, want %q (%+v)", i, got, want[i], g.decisions[0])
 		}
 	}
-}
-
-func FuzzReply(f *testing.F) {
-	f.Add([]byte{1, 5, 0, 9, 0, 77}, uint8(1))
-	f.Add([]byte{255}, uint8(2))
-	f.Add([]byte{0, 0, 3, 3, 0, 1}, uint8(1))
-	f.Fuzz(func(t *testing.T, numbers []byte, shape uint8) {
-		var reply []any
-		for i, n := range numbers {
-			switch {
-			case n == 254 && i%3 == 0:
-				reply = append(reply, "text")
-			case n == 253:
-				reply = append(reply, nil)
-			default:
-				reply = append(reply, int64(int8(n)))
-			}
-		}
-		var groups []*group
-		for i := range int(shape % 4) {
-			n := int(shape>>(2*i)) % 3
-			groups = append(groups, &group{mode: mode(int(shape)+i) % 3, hits: make([]bucket.Hit, n), decisions: make([]bucket.Decision, n)})
-		}
-		if decode(reply, groups) != nil {
-			return
-		}
-		// What was accepted has a meaning for every group, and fits exactly.
-		used := 0
-		for _, g := range groups {
-			used++
-			if g.err != nil || g.mode == giveBack {
-				continue
-			}
-			used += decisionLen * len(g.hits)
-			for _, d := range g.decisions {
-				if d.Remaining < 0 || d.ResetAfter < 0 || d.RetryAfter < bucket.Never {
-					t.Errorf("%v gives %+v", reply, d)
-				}
-			}
-		}
-		if used != len(reply) {
-			t.Errorf("%d of %d numbers were used", used, len(reply))
-		}
-	})
 }
 
 // BenchmarkScript tells what a charged hit costs the server, at several sizes
@@ -176,23 +148,19 @@ func BenchmarkScript(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, size := range []int{1, 10, 50} {
+		for _, size := range []int{1, 5, 20, 50, 200} {
 			b.Run(fmt.Sprintf("%s/batch=%d", a, size), func(b *testing.B) {
 				var groups []*group
 				for i := range size {
-					groups = append(groups, testGroup(l, fmt.Sprint(i), 1))
+					groups = append(groups, testGroup(s, take, testHit(s, l, fmt.Sprint(i), 1)))
 				}
 				if err := s.client.ConfigResetStat(ctx).Err(); err != nil {
 					b.Fatal(err)
 				}
+				batch := newBatch(s.seed)
+				b.ReportAllocs()
 				for b.Loop() {
-					reply, err := s.call(ctx, newBatch(groups, s.key))
-					if err != nil {
-						b.Fatal(err)
-					}
-					if err := decode(reply, groups); err != nil {
-						b.Fatal(err)
-					}
+					decideLines(b, s, batch, groups)
 				}
 				b.ReportMetric(microsPerCall(b, s, "evalsha")/float64(size), "redis-us/hit")
 			})

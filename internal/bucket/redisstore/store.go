@@ -5,6 +5,18 @@
 // tags, so that hits of equal places share a slot. On one server, or behind
 // Sentinel, a request is one call and atomic whatever it holds; on a cluster
 // one of several tags is checked everywhere first and taken only then.
+//
+// A request goes through these pieces, in this order:
+//
+//	denials    answers at once what Redis just denied
+//	across     asks several hash tags of a cluster so that a denial is free
+//	breaker    turns away what would wait for a node that does not answer
+//	batcher    gathers what is asked of a node while its last batch is away
+//	coalesce   sends equal groups of a batch as one line
+//	trip       takes a batch to the script and back
+//	fallback   answers where Redis did not
+//
+// Each can be left out by the options, and what a Store promises is the same.
 package redisstore
 
 import (
@@ -12,12 +24,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"strconv"
+	"hash/maphash"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -43,51 +57,68 @@ type Options struct {
 	// HashTags is over how many hash tags keys are spread, 1 to 16384. All
 	// daemons that share keys must agree on it.
 	HashTags int
-	// Timeout bounds a Take or GiveBack. A Take over several hash tags of a
-	// cluster that lost a race may take as long again to give back what it
-	// took.
+	// Timeout bounds a Take or GiveBack, and a call of Redis. A Take over
+	// several hash tags of a cluster that lost a race may take as long again to
+	// give back what it took.
 	Timeout time.Duration
+	// Batch says how requests travel together; the zero Batch sends each alone.
+	Batch Batch
+	// DenialMemory is how long a denial is repeated without asking Redis; 0 to
+	// a second.
+	DenialMemory time.Duration
+	// Metrics is where the store's metrics are registered; nil means nowhere.
+	Metrics prometheus.Registerer
+	// Log is told when a node stops to answer and when it answers again; nil
+	// means nobody.
+	Log *slog.Logger
 	// Clock replaces the clock of Redis, in microseconds since the Unix
 	// epoch. It is for tests; production leaves it nil.
 	Clock func() int64
+}
+
+// Batch bounds what travels to one node together.
+type Batch struct {
+	// Size is how many hits are in a batch at most; a request with more goes
+	// alone. 0 and 1 mean that no request waits for others.
+	Size int
+	// InFlight is how many batches are on their way at most; at least 1.
+	InFlight int
+	// Queue is how many requests wait for a batch at most; at least 1.
+	Queue int
 }
 
 // Store is a bucket.Store in Redis.
 type Store struct {
 	client  redis.UniversalClient
 	sharded bool
+	seed    maphash.Seed // of the hashes in batches
 	tags    tags
 	heads   []string // of keys, by tag
 	timeout time.Duration
+	batch   Batch
+	denials *denials // nil: off
 	clock   func() int64
+	metrics *metrics
+	log     *slog.Logger
 	pings   atomic.Uint32
-	races   atomic.Int64
-}
 
-// Stats are counts since the start.
-type Stats struct {
-	// Races is how many requests over several hash tags of a cluster were
-	// allowed by the check and then not by every take; what they had taken
-	// was given back.
-	Races int64
-}
+	requests, parts, trips sync.Pool
 
-// Stats returns the counts.
-func (s *Store) Stats() Stats { return Stats{Races: s.races.Load()} }
+	topology   atomic.Pointer[topology]
+	doubts     chan struct{} // has an element when the topology may be wrong
+	closed     atomic.Bool
+	ctx        context.Context // ends what runs in the background
+	end        context.CancelFunc
+	background sync.WaitGroup
+}
 
 var _ bucket.Store = (*Store)(nil)
 
 // New returns a store for the options' servers. It does not connect yet; an
 // error is one of the options.
 func New(o Options) (*Store, error) {
-	if o.HashTags < 1 || o.HashTags > clusterSlots {
-		return nil, fmt.Errorf("redis: %d hash tags, where 1 to %d are allowed", o.HashTags, clusterSlots)
-	}
-	if strings.ContainsAny(o.Prefix, "{}") {
-		return nil, fmt.Errorf("redis: the prefix %q holds a brace, which would break the hash tags", o.Prefix)
-	}
-	if o.Timeout <= 0 {
-		return nil, fmt.Errorf("redis: a timeout of %s, where a positive one is needed", o.Timeout)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	c, err := client(o)
 	if err != nil {
@@ -96,29 +127,87 @@ func New(o Options) (*Store, error) {
 	s := &Store{
 		client:  c,
 		sharded: o.Mode == Cluster,
+		seed:    maphash.MakeSeed(),
 		tags:    newTags(o.HashTags),
 		timeout: o.Timeout,
+		batch:   o.Batch,
 		clock:   o.Clock,
+		log:     o.Log,
+		doubts:  make(chan struct{}, 1),
 	}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	s.requests.New = func() any { return new(request) }
+	s.parts.New = func() any { return newPart() }
+	s.trips.New = func() any { return newTrip(s) }
 	for _, tag := range s.tags {
 		s.heads = append(s.heads, o.Prefix+"{"+tag+"}:")
 	}
+	if o.DenialMemory > 0 {
+		s.denials = newDenials(o.DenialMemory, s.now)
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.metrics = newMetrics(o.Metrics, s)
+	s.startTopology()
 	return s, nil
 }
 
-// Close closes all connections.
-func (s *Store) Close() error { return s.client.Close() }
+// now is the time of what is remembered here about Redis.
+func (s *Store) now() time.Time {
+	if s.clock == nil {
+		return time.Now()
+	}
+	return time.UnixMicro(s.clock())
+}
+
+func (o *Options) check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("redis: "+format, args...)) }
+	if o.HashTags < 1 || o.HashTags > clusterSlots {
+		bad("%d hash tags, where 1 to %d are allowed", o.HashTags, clusterSlots)
+	}
+	if strings.ContainsAny(o.Prefix, "{}") {
+		bad("the prefix %q holds a brace, which would break the hash tags", o.Prefix)
+	}
+	if o.Timeout <= 0 {
+		bad("a timeout of %s, where a positive one is needed", o.Timeout)
+	}
+	if o.Batch.Size > 1 && (o.Batch.InFlight < 1 || o.Batch.Queue < 1) {
+		bad("%d batches in flight and a queue of %d, where at least 1 is needed", o.Batch.InFlight, o.Batch.Queue)
+	}
+	if o.DenialMemory < 0 || o.DenialMemory > time.Second {
+		bad("a denial memory of %s, where 0 to 1s is allowed", o.DenialMemory)
+	}
+	return errors.Join(errs...)
+}
+
+// Close answers what waits, and closes all connections.
+func (s *Store) Close() error {
+	s.closed.Store(true)
+	s.end()
+	s.background.Wait()
+	for _, n := range s.nodes() {
+		n.close()
+	}
+	s.metrics.unregister()
+	return s.client.Close()
+}
 
 // Ping takes from a limit of its own, so it needs all that a Take does: a
 // replica, which only reads, does not answer it.
 func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
 	// Another tag each time: one node that is down is not the whole cluster.
-	head := s.heads[int(s.pings.Add(1)-1)%len(s.heads)]
-	ping := &group{mode: take, hits: []bucket.Hit{{Limit: pingLimit, Cost: 1}}, decisions: make([]bucket.Decision, 1)}
+	return s.ping(ctx, int(s.pings.Add(1)-1)%len(s.heads))
+}
+
+func (s *Store) ping(ctx context.Context, tag int) error {
+	p := newPart()
+	p.mode, p.tag = take, tag
 	// No key of a limit begins with a tilde.
-	return s.run(ctx, ping, func(bucket.Hit) string { return head + "~ping" })
+	p.add(s.heads[tag], bucket.Hit{Limit: pingLimit, Key: []byte("~ping"), Cost: 1}, 0, bucket.Decision{})
+	newTrip(s).run(ctx, nil, []*part{p})
+	return p.err
 }
 
 // pingLimit is never reached, and forgotten at once.
@@ -130,164 +219,80 @@ var pingLimit = func() *bucket.Limit {
 	return l
 }()
 
-// key is the key of a hit in Redis.
-func (s *Store) key(h bucket.Hit) string {
-	head := s.heads[s.tags.of(h.Place)]
-	return head + string(h.Key)
-}
-
 // Take implements bucket.Store. It fails when ctx ends, when Redis does not
-// answer within the timeout, and when it answers with an error.
+// answer within the timeout or four fifths of what is left until the deadline
+// of ctx, and when it answers with an error. What else the caller has to do
+// then has the last fifth.
 func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	merged, of := bucket.Merge(nil, nil, hits)
-	parts := s.split(take, merged)
-	all := make([]bucket.Decision, len(merged))
-	var err error
-	if len(parts) > 1 {
-		err = s.takeAcross(ctx, parts, all)
-	} else {
-		err = s.runAll(ctx, parts)
-		scatter(parts, all)
+	r := s.begin(ctx, hits)
+	defer s.finish(r)
+	if err := s.take(r); err != nil {
+		return err
 	}
-	for i, j := range of {
-		decisions[i] = all[j]
+	for i, j := range r.of {
+		decisions[i] = r.decisions[j]
+	}
+	return nil
+}
+
+var errLength = errors.New("redis: as many decisions as hits are needed")
+
+func (s *Store) take(r *request) error {
+	if s.denials == nil {
+		return s.takeFromRedis(r)
+	}
+	question, known := s.denials.known(r.hits, r.decisions)
+	if known {
+		s.metrics.knownDenials.Inc()
+		return nil
+	}
+	err := s.takeFromRedis(r)
+	if err == nil {
+		s.denials.learn(question, r.hits, r.decisions)
+	}
+	if r.refunds() {
+		s.denials.returned(r.hits)
 	}
 	return err
 }
 
-var errLength = errors.New("redis: as many decisions as hits are needed")
+func (s *Store) takeFromRedis(r *request) error {
+	parts := s.split(take, r)
+	defer func() { s.recycle(parts) }()
+	if len(parts) > 1 {
+		return s.takeAcross(r, parts)
+	}
+	err := s.runAll(r.ctx, r.deadline, parts)
+	scatter(parts, r.decisions)
+	return err
+}
 
 // GiveBack implements bucket.Store. It is sent even when ctx has ended.
 func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	merged, of := bucket.Merge(nil, nil, hits)
-	all := make([]bucket.Decision, len(merged))
-	for i, j := range of {
-		all[j] = decisions[i]
+	r := s.begin(context.WithoutCancel(ctx), hits)
+	defer s.finish(r)
+	for i, j := range r.of {
+		r.decisions[j] = decisions[i]
 	}
-	parts := s.split(giveBack, merged)
-	gather(parts, all)
+	parts := s.split(giveBack, r)
 	allowed := bucket.Allowed(decisions)
-	parts = choose(parts, giveBack, func(h bucket.Hit) bool { return bucket.Charged(h, allowed) })
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
-	defer cancel()
-	return s.runAll(ctx, parts)
-}
-
-// part is what one call can decide of a group: all of it, or the hits of one
-// hash tag on a cluster.
-type part struct {
-	group
-	of []int // where each hit stands in the whole
-}
-
-func (p *part) add(h bucket.Hit, of int, d bucket.Decision) {
-	p.hits = append(p.hits, h)
-	p.of = append(p.of, of)
-	p.decisions = append(p.decisions, d)
-}
-
-func (s *Store) split(m mode, hits []bucket.Hit) []*part {
-	byTag := make(map[int]*part, 1)
-	var parts []*part
-	for i, h := range hits {
-		tag := 0
-		if s.sharded {
-			tag = s.tags.of(h.Place)
-		}
-		p := byTag[tag]
-		if p == nil {
-			p = &part{group: group{mode: m}}
-			byTag[tag] = p
-			parts = append(parts, p)
-		}
-		p.add(h, i, bucket.Decision{})
-	}
-	return parts
-}
-
-// runAll runs every part, all at the same time, and returns the first error.
-func (s *Store) runAll(ctx context.Context, parts []*part) error {
-	if len(parts) == 1 {
-		parts[0].err = s.run(ctx, &parts[0].group, s.key)
-		return parts[0].err
-	}
-	var wait sync.WaitGroup
-	for _, p := range parts {
-		wait.Go(func() { p.err = s.run(ctx, &p.group, s.key) })
-	}
-	wait.Wait()
-	for _, p := range parts {
-		if p.err != nil {
-			return p.err
+	charged := s.choose(parts, giveBack, func(h bucket.Hit) bool { return bucket.Charged(h, allowed) })
+	s.recycle(parts)
+	defer func() { s.recycle(charged) }()
+	for _, p := range charged {
+		if p.decisions[0].Degraded {
+			p.cause = errTakenElsewhere
 		}
 	}
-	return nil
-}
-
-// run decides one group. keyOf gives the key of a hit.
-func (s *Store) run(ctx context.Context, g *group, keyOf func(bucket.Hit) string) error {
-	groups := []*group{g}
-	reply, err := s.call(ctx, newBatch(groups, keyOf))
-	if err != nil {
-		return err
+	err := s.runAll(r.ctx, r.deadline, charged)
+	if s.denials != nil {
+		s.denials.returned(r.hits)
 	}
-	if err := decode(reply, groups); err != nil {
-		return fmt.Errorf("redis: %w", err)
-	}
-	if g.err != nil {
-		return fmt.Errorf("redis: %w", g.err)
-	}
-	return nil
-}
-
-// tryAgainAfter is how long a call waits for a slot on the move.
-const tryAgainAfter = 5 * time.Millisecond
-
-// call sends a batch to the script. It sends it again only when Redis said
-// that it did not run.
-func (s *Store) call(ctx context.Context, b batch) ([]any, error) {
-	clock := ""
-	if s.clock != nil {
-		clock = strconv.FormatInt(s.clock(), 10)
-	}
-	args := make([]any, 0, 6+len(b.keys))
-	args = append(args, "evalsha", scriptSHA, len(b.keys))
-	args = append(append(args, b.keys...), clock, b.limits, b.input)
-	for {
-		cmd := once{redis.NewCmd(ctx, args...)}
-		_ = s.client.Process(ctx, cmd) // cmd has the error too
-		reply, err := cmd.Slice()
-		switch {
-		case err == nil:
-			return reply, nil
-		case redis.HasErrorPrefix(err, "NOSCRIPT") && args[0] == "evalsha":
-			args[0], args[1] = "eval", script
-		case redis.HasErrorPrefix(err, "TRYAGAIN"):
-			select {
-			case <-time.After(tryAgainAfter):
-			case <-ctx.Done():
-				return nil, fmt.Errorf("redis: %w", err)
-			}
-		default:
-			s.doubtTopology(ctx, err)
-			return nil, fmt.Errorf("redis: %w", err)
-		}
-	}
-}
-
-// doubtTopology looks for a cluster's new masters after an error that is not a
-// server's answer: the client does so only when a server tells it to.
-func (s *Store) doubtTopology(ctx context.Context, err error) {
-	var answer redis.Error
-	if c, ok := s.client.(*redis.ClusterClient); ok && !errors.As(err, &answer) {
-		c.ReloadState(ctx)
-	}
+	return err
 }

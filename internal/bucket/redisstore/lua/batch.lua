@@ -1,174 +1,221 @@
--- The batch: reads its input, decides group after group, writes what changed.
+-- The batch: reads its input, decides line after line, writes what changed.
 --
 -- A limit is kind, postpaid, capacity, then
 --   buckets          quantum, unit, rate, max_debt
 --   fixed_window     period, 0, 0, 0
 --   sliding windows  period, slot, 0, 0
 --   requests of 0    0, 0, 0, 0, with the kind DENIED
--- A group is its mode (check, take or give back), its number of hits, and for each
--- hit the index of its key, the index of its limit, its cost and, for a give
--- back, the moment of its take. No two hits of a group have the same key.
--- Its status is 1 allowed, 0 denied, -1 a state cannot be read; after -1, and
--- for a give back, nothing about the hits follows.
+-- A line is a group of hits that was asked for count times: mode (check, take
+-- or give back), count, its number of hits, at least one, and for each hit the
+-- index of its key, the index of its limit and its cost. A line that gives back
+-- has a count of 1, and after each cost the moment of the take. No two hits of
+-- a group have the same key.
+--
+-- The copies of a line are decided one after the other. What came of it is, for
+-- each copy, one of
+--   for each hit   how many numbers follow, of remaining, reset_after,
+--                  retry_after, wait, and at less the clock; all others are 0
+--   UNREADABLE     a state cannot be read; nothing of the copy was charged
+--   SAME           this copy and all further ones got what the one before got
+-- and for a group given back DONE or UNREADABLE.
 
-local TAKE, GIVE_BACK = 1, 2 -- and 0 checks
+local CHECK, TAKE = 0, 1 -- and 2 gives back
+local BUCKET, LEAKY, FIXED, SLIDING = 1, 2, 3, 4 -- and 5 denies
+local UNREADABLE, SAME, DONE = -1, 0, 1
+local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
 -- requests of 0, as in step.go.
-local function decide_denied(_, _, now, cost)
-  return 0, cost < 0 and 0 or NEVER, 0, 0, now
+local function denied()
+  local function decide(_, cost) return 0, cost < 0 and 0 or NEVER, 0, 0, clock end
+  local function change_nothing() end
+  return decide, change_nothing, change_nothing
 end
 
-local function change_nothing() return false end
-
-local function read_limit(numbers, start)
-  local l, a, b, c, d = {}, nil, nil, nil, nil
-  l.kind, l.postpaid, l.capacity, a, b, c, d = unpack_doubles('<ddddddd', numbers, start)
-  l.postpaid = l.postpaid == 1
-  if l.kind <= LEAKY then
-    l.quantum, l.unit, l.rate, l.max_debt = a, b, c, d
-    l.full = l.capacity * l.unit
-    l.decide, l.charge, l.give_back = decide_bucket, charge_bucket, give_back_bucket
-  elseif l.kind == FIXED then
-    l.period = a
-    l.decide, l.charge, l.give_back = decide_fixed_window, charge_fixed_window, give_back_fixed_window
-  elseif l.kind == SLIDING then
-    l.period, l.slot = a, b
-    l.decide, l.charge, l.give_back = decide_sliding, charge_sliding, give_back_sliding
+local function new_limit(start)
+  local kind, postpaid, capacity, a, b, c, d = unpack_doubles('<ddddddd', ARGV[2], start)
+  postpaid = postpaid == 1
+  local decide, charge, give_back
+  if kind <= LEAKY then
+    decide, charge, give_back = token_bucket(kind == LEAKY, postpaid, capacity, a, b, c, d)
+  elseif kind == FIXED then
+    decide, charge, give_back = fixed_window(postpaid, capacity, a)
+  elseif kind == SLIDING then
+    decide, charge, give_back = sliding_window(postpaid, capacity, a, b)
   else
-    l.decide, l.charge, l.give_back = decide_denied, change_nothing, change_nothing
+    decide, charge, give_back = denied()
   end
-  return l
-end
-
-local clock = tonumber(ARGV[1])
-if not clock then
-  local time = redis.call('TIME')
-  clock = time[1] * 1000000 + time[2]
+  return {decide = decide, charge = charge, give_back = give_back, postpaid = postpaid}
 end
 
 local limits = {}
 for start = 1, #ARGV[2], 56 do
-  limits[#limits + 1] = read_limit(ARGV[2], start)
+  limits[#limits + 1] = new_limit(start)
 end
 
-local values = {}
-for from = 1, #KEYS, MAX_UNPACKED do
-  local to = min(from + MAX_UNPACKED - 1, #KEYS)
-  local got = redis.call('MGET', unpack(KEYS, from, to))
-  if to == #KEYS and from == 1 then
-    values = got
-  else
+local values -- by index of the key
+if #KEYS <= MAX_UNPACKED then
+  values = call('MGET', unpack(KEYS))
+else
+  values = {}
+  for from = 1, #KEYS, MAX_UNPACKED do
+    local got = call('MGET', unpack(KEYS, from, math.min(from + MAX_UNPACKED - 1, #KEYS)))
     for i = 1, #got do values[from + i - 1] = got[i] end
   end
 end
 
-local states = {}  -- by index of the key; false where it cannot be read
-local writers = {} -- by index of the key: the limit that wrote its state last
-local reply, filled = {}, 0
+local expiries = {} -- by index of the key, of those whose state was written
+local reply, filled = {clock}, 1
 
--- The hits of the group at hand.
-local keys, group, costs, moments = {}, {}, {}, {}
-
--- Reads the n hits of a group, which begin at this byte. Returns where the next
--- group begins, and whether all states can be read.
-local function read_group(input, at, n)
-  local readable = true
-  for i = 1, n do
-    local k, l
-    k, l, costs[i], moments[i], at = unpack_doubles('<dddd', input, at)
-    keys[i], group[i] = k, limits[l]
-    local kind = limits[l].kind
-    if kind ~= DENIED then
-      if states[k] == nil then states[k] = read_state(kind, values[k]) end
-      readable = readable and states[k]
-    end
+local function put(remaining, retry, reset, wait, at)
+  local late = at - clock
+  local n = late ~= 0 and 5 or wait ~= 0 and 4 or retry ~= 0 and 3 or 2
+  reply[filled + 1], reply[filled + 2], reply[filled + 3] = n, remaining, reset
+  if n > 2 then
+    reply[filled + 4] = retry
+    if n > 3 then reply[filled + 5] = wait end
+    if n > 4 then reply[filled + 6] = late end
   end
-  return at, readable
+  filled = filled + 1 + n
 end
 
--- Puts what each hit would get into the reply. Returns the group's status.
-local function decide_group(n)
-  local status = 1
-  for i = 1, n do
-    local l, out = group[i], filled + (i - 1) * 5
-    reply[out + 1], reply[out + 2], reply[out + 3], reply[out + 4], reply[out + 5] =
-      l.decide(l, states[keys[i]], clock, costs[i])
-    if not reply[out + 1] then
-      for undo = filled + 1, out + 5 do reply[undo] = nil end
-      return -1
-    end
-    if reply[out + 2] ~= 0 then status = 0 end
+local function put_mark(mark)
+  filled = filled + 1
+  reply[filled] = mark
+end
+
+-- Charges a hit if it is due. Returns whether that wrote the state, and what
+-- its decision says afterwards.
+local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, rest)
+  if cost == 0 or not allowed and not (l.postpaid and cost > 0) then
+    return false, remaining, retry, reset
   end
-  return status
+  local value, expires, left = l.charge(cost, level, at, values[k], rest)
+  if not expires then return false, remaining, retry, reset end
+  values[k], expiries[k] = value, expires
+  if retry ~= 0 then
+    -- A postpaid charge that came when nothing remained has moved the moment
+    -- from which there will be something again.
+    local _
+    _, retry = l.decide(value, 0)
+  end
+  return true, left, retry, expires - clock
 end
 
--- What remains of a state that was written just now, and how long until it is
--- full.
-local function written(l, s)
-  if s.expires == 0 then return l.capacity, 0 end
-  local reset = s.expires - clock
-  if l.kind <= LEAKY then return floor(max(0, l.full - s.level) / l.unit), reset end
-  return max(0, l.capacity - s.level), reset
+-- Lines of one hit: most are.
+local function decide_hit(mode, count, k, l, cost)
+  for copy = 1, count do
+    local remaining, retry, reset, wait, at, level, rest = l.decide(values[k], cost)
+    local wrote = false
+    if not remaining then
+      put_mark(UNREADABLE)
+    else
+      if mode == TAKE then
+        wrote, remaining, retry, reset = charge(k, l, cost, retry == 0, remaining, retry, reset, at, level, rest)
+      end
+      put(remaining, retry, reset, wait, at)
+    end
+    if not wrote and copy < count then return put_mark(SAME) end
+  end
 end
 
--- Charges a decided group: all of it if it is allowed, else what is postpaid.
-local function charge_group(n, allowed)
-  for i = 1, n do
-    local l, s, cost, out = group[i], states[keys[i]], costs[i], filled + (i - 1) * 5
-    local due = cost ~= 0 and l.kind ~= DENIED and (allowed or l.postpaid and cost > 0)
-    if due then
-      if l.charge(l, s, clock, cost) then
-        writers[keys[i]] = l
-        if reply[out + 2] ~= 0 then
-          -- A postpaid charge that came when nothing remained has moved the
-          -- moment from which there will be something again.
-          local _, retry = l.decide(l, s, clock, 0)
-          reply[out + 2] = retry
-        end
-        reply[out + 1], reply[out + 3] = written(l, s)
+-- Makes what decides all other lines: those of several hits, and give-backs.
+local function new_decide_group()
+  local keys, of, costs, takens = {}, {}, {}, {}
+  local remaining, retry, reset, wait, at, level, rest = {}, {}, {}, {}, {}, {}, {}
+
+  local function read(mode, n, start)
+    for i = 1, n do
+      local l
+      if mode <= TAKE then
+        keys[i], l, costs[i], start = unpack_doubles('<ddd', ARGV[3], start)
+      else
+        keys[i], l, costs[i], takens[i], start = unpack_doubles('<dddd', ARGV[3], start)
+      end
+      of[i] = limits[l]
+    end
+    return start
+  end
+
+  -- Returns whether all states can be read, and whether all hits are allowed.
+  local function decide(mode, n)
+    local allowed = true
+    for i = 1, n do
+      local cost = mode <= TAKE and costs[i] or -1 -- which reads a state as a give-back does
+      remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = of[i].decide(values[keys[i]], cost)
+      if not remaining[i] then return false end
+      allowed = allowed and retry[i] == 0
+    end
+    return true, allowed
+  end
+
+  local function take(n, allowed)
+    local wrote_any = false
+    for i = 1, n do
+      local wrote
+      wrote, remaining[i], retry[i], reset[i] =
+        charge(keys[i], of[i], costs[i], allowed, remaining[i], retry[i], reset[i], at[i], level[i], rest[i])
+      wrote_any = wrote_any or wrote
+    end
+    return wrote_any
+  end
+
+  local function give_back(n)
+    for i = 1, n do
+      local k = keys[i]
+      if costs[i] > 0 then
+        local value, expires = of[i].give_back(costs[i], level[i], at[i], values[k], rest[i], takens[i])
+        if expires then values[k], expiries[k] = value, expires end
       end
     end
   end
-end
 
-local function give_back_group(n)
-  for i = 1, n do
-    local l, s = group[i], states[keys[i]]
-    if costs[i] > 0 and l.give_back(l, s, clock, moments[i], costs[i]) then
-      writers[keys[i]] = l
+  return function(mode, count, n, start)
+    local after = read(mode, n, start)
+    for copy = 1, count do
+      local readable, allowed = decide(mode, n)
+      local wrote = false
+      if not readable then
+        put_mark(UNREADABLE)
+      elseif mode > TAKE then
+        give_back(n)
+        put_mark(DONE)
+      else
+        if mode == TAKE then wrote = take(n, allowed) end
+        for i = 1, n do put(remaining[i], retry[i], reset[i], wait[i], at[i]) end
+      end
+      if not wrote and copy < count then
+        put_mark(SAME)
+        break
+      end
     end
+    return after
   end
 end
 
-local input, at = ARGV[3], 1
-while at < #input do
-  local mode, n, status, readable
-  mode, n, at = unpack_doubles('<dd', input, at)
-  at, readable = read_group(input, at, n)
-  filled = filled + 1
-  local head = filled
-  if not readable then
-    status = -1
-  elseif mode == GIVE_BACK then
-    give_back_group(n)
-    status = 1
+local decide_group
+local input, start = ARGV[3], 1
+while start < #input do
+  local mode, count, n, k, l, cost = unpack_doubles('<dddddd', input, start)
+  if n == 1 and mode <= TAKE then
+    decide_hit(mode, count, k, limits[l], cost)
+    start = start + 48
   else
-    status = decide_group(n)
-    if mode == TAKE and status >= 0 then charge_group(n, status == 1) end
-    if status >= 0 then filled = filled + n * 5 end
+    decide_group = decide_group or new_decide_group()
+    start = decide_group(mode, count, n, start + 24)
   end
-  reply[head] = status
 end
 
 -- Expiry counts on this server's own clock, which may be behind the key's. A
 -- clock that a test injected stands still, while the server's does not.
 local spare = ARGV[1] == '' and 1 or 3600000
-for k, l in pairs(writers) do
-  local s = states[k]
-  if s.expires > 0 then
-    redis.call('SET', KEYS[k], write_state(l.kind, s), 'PX', ceil((s.expires - clock) / 1000) + spare)
-  elseif values[k] then
-    redis.call('DEL', KEYS[k])
+local format = string.format
+for k, expires in pairs(expiries) do
+  if values[k] then
+    local left = expires - clock
+    -- Redis turns numbers into text slower.
+    call('SET', KEYS[k], values[k], 'PX', format('%d', (left + -left % 1000) / 1000 + spare))
+  else
+    call('DEL', KEYS[k])
   end
 end
 return reply

@@ -1,48 +1,50 @@
 -- fixed_window; the twin of fixed_window.go.
 
-local function window_count(s, clock)
-  if clock >= s.expires then return 0, clock end
-  return s.level, max(clock, s.last)
-end
+local function fixed_window(postpaid, capacity, period)
+  -- The end of the window that contains at.
+  local function window_end(at) return at - at % period + period end
 
--- The end of the window that contains at.
-local function window_end(l, at)
-  return (floor(at / l.period) + 1) * l.period
-end
-
-local function decide_fixed_window(l, s, clock, cost)
-  local count, now = window_count(s, clock)
-  local remaining, retry, reset = max(0, l.capacity - count), 0, 0
-  if count > 0 then reset = s.expires - clock end
-  local claim = claim_of(l, cost)
-  if claim > l.capacity then
-    retry = NEVER
-  elseif claim > remaining then
-    retry = s.expires - clock
+  local function decide(value, cost)
+    local now, count, expires = clock, 0, 0
+    if value then
+      if #value ~= 24 then return end
+      local last, level
+      last, expires, level = unpack_doubles('<ddd', value)
+      if not are_readable(last, expires, level) then return end
+      if clock < expires then
+        count = level
+        if last > now then now = last end
+      end
+    end
+    local remaining, retry, reset = capacity - count, 0, 0
+    if remaining < 0 then remaining = 0 end
+    if count > 0 then reset = expires - clock end
+    local claim = cost < 0 and 0 or (cost == 0 or postpaid) and 1 or cost
+    if claim > capacity then
+      retry = NEVER
+    elseif claim > remaining then
+      retry = expires - clock
+    end
+    return remaining, retry, reset, 0, now, count, expires
   end
-  return remaining, retry, reset, 0, now
-end
 
-local function write_fixed_window(l, s, now, count)
-  if count == 0 then return clear(s) end
-  s.last, s.expires, s.level = now, window_end(l, now), count
-  return true
-end
-
-local function charge_fixed_window(l, s, clock, cost)
-  local count, now = window_count(s, clock)
-  if cost > 0 then
-    count = count + min(MAX_LEVEL - count, cost)
-  elseif count == 0 then
-    return false
-  else
-    count = count - min(count, -cost)
+  local function write(now, count)
+    if count == 0 then return false, clock, capacity end
+    local expires = window_end(now)
+    return pack('<ddd', now, expires, count), expires, count < capacity and capacity - count or 0
   end
-  return write_fixed_window(l, s, now, count)
-end
 
-local function give_back_fixed_window(l, s, clock, at, cost)
-  local count, now = window_count(s, clock)
-  if count == 0 or window_end(l, at) ~= s.expires then return false end
-  return write_fixed_window(l, s, now, count - min(count, cost))
+  local function charge(cost, count, now)
+    if cost < 0 and count == 0 then return end
+    count = count + cost
+    if count < 0 then count = 0 elseif count > MAX_LEVEL then count = MAX_LEVEL end
+    return write(now, count)
+  end
+
+  local function give_back(cost, count, now, _, expires, taken)
+    if count == 0 or window_end(taken) ~= expires then return end
+    return write(now, cost < count and count - cost or 0)
+  end
+
+  return decide, charge, give_back
 end

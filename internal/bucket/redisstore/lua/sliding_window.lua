@@ -3,138 +3,152 @@
 -- Spans stay packed: only those at the two ends are looked at, so a long log
 -- costs little more than a short one. So they are checked as they are met:
 -- deciding meets every span that charging needs, and returns nothing when one
--- cannot be read.
+-- cannot be read. rest is the byte of the value at which the oldest span begins
+-- that still counts.
 
--- first, last and count of the span at this byte; nothing if there is none.
-local function span(s, start)
-  if start > #s.spans then return end
-  local first, last, count = unpack_doubles('<ddd', s.spans, start)
-  if first >= 0 and first <= last and last <= s.last and count >= 0 and count <= MAX_LEVEL then
-    return first, last, count
+local function sliding_window(postpaid, capacity, period, slot)
+  local HEAD, SPAN = 24, 24 -- bytes
+  local MAX_SPANS = 1000
+
+  -- first, last and count of the span at this byte; nothing if it cannot be
+  -- read. end_ is the state's last moment, 2^53 for what was read before.
+  local function span(value, start, end_)
+    local first, last, count = unpack_doubles('<ddd', value, start)
+    if first >= 0 and first <= last and last <= end_ and count >= 0 and count <= MAX_LEVEL then
+      return first, last, count
+    end
   end
-end
 
-local function pack_span(first, last, count)
-  return pack('<ddd', first, last, count)
-end
+  -- Where the oldest span begins that still counts at now, and what counts in
+  -- all; nothing if the spans cannot be read.
+  local function alive(value, now, end_, count)
+    local oldest = HEAD + 1
+    while oldest < #value do
+      local _, last, n = span(value, oldest, end_)
+      if not last then return end
+      if now - last < period then break end
+      count = count - n
+      oldest = oldest + SPAN
+    end
+    local some = oldest < #value
+    if some == (count > 0) and count >= 0 and count <= MAX_LEVEL then return oldest, count end
+  end
 
--- Where the oldest span begins that still counts, what counts in all, and the
--- key's now; nothing if the spans cannot be read.
-local function alive(l, s, clock)
-  if clock >= s.expires then return #s.spans + 1, 0, clock end
-  local now, count, oldest = max(clock, s.last), s.level, 1
-  while oldest < #s.spans do
-    local _, last, n = span(s, oldest)
-    if not last then return end
-    if now - last < l.period then break end
+  -- The last moment of the span with which n of the count are passed, from
+  -- oldest on; nothing if there is none.
+  local function pass(value, oldest, end_, n)
+    while oldest < #value do
+      local _, last, there = span(value, oldest, end_)
+      if not last or n <= there then return last end
+      n = n - there
+      oldest = oldest + SPAN
+    end
+  end
+
+  -- Whether all spans from oldest on can be read and sum up to count.
+  local function is_sum(value, oldest, end_, count)
+    for start = oldest, #value, SPAN do
+      local first, _, n = span(value, start, end_)
+      if not first then return false end
+      count = count - n
+    end
+    return count == 0
+  end
+
+  local function decide(value, cost)
+    local now, count, oldest, expires, last = clock, 0, 1, 0, 0
+    local reset = 0
+    if value then
+      if #value < HEAD + SPAN or #value % SPAN ~= 0 then return end
+      last, expires, count = unpack_doubles('<ddd', value)
+      if not are_readable(last, expires, count) then return end
+      if clock >= expires then
+        count, oldest = 0, #value + 1
+      else
+        if last > now then now = last end
+        oldest, count = alive(value, now, last, count)
+        if not oldest then return end
+        if count > 0 then
+          local _, newest = span(value, #value - SPAN + 1, last)
+          if not newest or cost < 0 and not is_sum(value, oldest, last, count) then return end
+          reset = (newest + period < expires and newest + period or expires) - clock
+        end
+      end
+    end
+    local remaining, retry = capacity - count, 0
+    if remaining < 0 then remaining = 0 end
+    local claim = cost < 0 and 0 or (cost == 0 or postpaid) and 1 or cost
+    if claim > capacity then
+      retry = NEVER
+    elseif claim > remaining then
+      local passed = pass(value, oldest, last, count + claim - capacity)
+      retry = (passed and passed + period < expires and passed + period or expires) - clock
+    end
+    return remaining, retry, reset, 0, now, count, oldest
+  end
+
+  -- The spans are all that still count, newest is the last moment of the last.
+  local function write(now, count, spans, newest)
+    if count == 0 or spans == '' then return false, clock, capacity end
+    local expires = newest + period
+    return pack('<ddd', now, expires, count) .. spans, expires, count < capacity and capacity - count or 0
+  end
+
+  local function newest_last(spans)
+    if spans == '' then return end
+    local _, last = unpack_doubles('<ddd', spans, #spans - SPAN + 1)
+    return last
+  end
+
+  -- Takes n of count from the oldest hits.
+  local function refund(n, count, now, value, oldest)
+    if n > count then n = count end
     count = count - n
-    oldest = oldest + SPAN
-  end
-  local some = oldest <= #s.spans
-  if some == (count > 0) and count >= 0 and count <= MAX_LEVEL then return oldest, count, now end
-end
-
-local function newest_last(s)
-  local _, last = span(s, #s.spans - SPAN + 1)
-  return last
-end
-
--- The last moment of the span with which n of the count are passed, from
--- oldest on; nothing if there is none.
-local function pass(s, oldest, n)
-  local _, last, there = span(s, oldest)
-  while last and n > there do
-    n = n - there
-    oldest = oldest + SPAN
-    _, last, there = span(s, oldest)
-  end
-  return last
-end
-
--- Whether all spans from oldest on can be read and sum up to count.
-local function is_sum(s, oldest, count)
-  for start = oldest, #s.spans, SPAN do
-    local first, _, n = span(s, start)
-    if not first then return false end
-    count = count - n
-  end
-  return count == 0
-end
-
-local function decide_sliding(l, s, clock, cost)
-  local oldest, count, now = alive(l, s, clock)
-  if not oldest or oldest <= #s.spans and not newest_last(s) then return end
-  if cost < 0 and not is_sum(s, oldest, count) then return end
-  local remaining, retry, reset = max(0, l.capacity - count), 0, 0
-  if count > 0 then
-    reset = min(newest_last(s) + l.period, s.expires) - clock
-  end
-  local claim = claim_of(l, cost)
-  if claim > l.capacity then
-    retry = NEVER
-  elseif claim > remaining then
-    local last = pass(s, oldest, count + claim - l.capacity)
-    retry = min(last and last + l.period or s.expires, s.expires) - clock
-  end
-  return remaining, retry, reset, 0, now
-end
-
-local function write_sliding(l, s, now, count)
-  if count == 0 or s.spans == '' then return clear(s) end
-  s.last, s.level = now, count
-  s.expires = (newest_last(s) or now) + l.period
-  return true
-end
-
--- Takes n of count from the oldest hits.
-local function refund_sliding(l, s, now, count, n)
-  count = count - n
-  local oldest = 1
-  while n > 0 do
-    local first, last, there = span(s, oldest)
-    oldest = oldest + SPAN
-    if n < there then
-      s.spans = pack_span(first, last, there - n) .. s.spans:sub(oldest)
-      return write_sliding(l, s, now, count)
+    local spans
+    while n > 0 do
+      local first, last, there = unpack_doubles('<ddd', value, oldest)
+      oldest = oldest + SPAN
+      if n < there then
+        spans = pack('<ddd', first, last, there - n) .. value:sub(oldest)
+        return write(now, count, spans, newest_last(spans))
+      end
+      n = n - there
     end
-    n = n - there
+    spans = value:sub(oldest)
+    return write(now, count, spans, newest_last(spans))
   end
-  s.spans = s.spans:sub(oldest)
-  return write_sliding(l, s, now, count)
-end
 
-local function charge_sliding(l, s, clock, cost)
-  local oldest, count, now = alive(l, s, clock)
-  if cost < 0 and count == 0 then return false end
-  s.spans = s.spans:sub(oldest)
-  if cost < 0 then
-    return refund_sliding(l, s, now, count, min(count, -cost))
+  local function charge(cost, count, now, value, oldest)
+    if cost < 0 then
+      if count == 0 then return end
+      return refund(-cost, count, now, value, oldest)
+    end
+    if cost > MAX_LEVEL - count then cost = MAX_LEVEL - count end
+    local size = value and #value + 1 - oldest or 0
+    if size > 0 then
+      local first, _, n = unpack_doubles('<ddd', value, #value - SPAN + 1)
+      if now < first + slot or size >= MAX_SPANS * SPAN or cost == 0 then
+        local spans = value:sub(oldest, -SPAN - 1) .. pack('<ddd', first, now, n + cost)
+        return write(now, count + cost, spans, now)
+      end
+    end
+    local spans = pack('<ddd', now, now, cost)
+    if size > 0 then spans = value:sub(oldest) .. spans end
+    return write(now, count + cost, spans, now)
   end
-  cost = min(MAX_LEVEL - count, cost)
-  local size = #s.spans
-  if size > 0 then
-    local first, _, n = span(s, size - SPAN + 1)
-    if now < first + l.slot or size >= MAX_SPANS * SPAN or cost == 0 then
-      s.spans = s.spans:sub(1, size - SPAN) .. pack_span(first, now, n + cost)
-      return write_sliding(l, s, now, count + cost)
+
+  -- Takes cost from the very slot that the hit at that moment went into.
+  local function give_back(cost, count, now, value, oldest, taken)
+    for i = oldest, value and #value or 0, SPAN do
+      local first, last, n = unpack_doubles('<ddd', value, i)
+      if taken >= first and taken <= last then
+        local given = cost < n and cost or n
+        local left = given < n and pack('<ddd', first, last, n - given) or ''
+        local spans = value:sub(oldest, i - 1) .. left .. value:sub(i + SPAN)
+        return write(now, count - given, spans, newest_last(spans))
+      end
     end
   end
-  s.spans = s.spans .. pack_span(now, now, cost)
-  return write_sliding(l, s, now, count + cost)
-end
 
--- Takes cost from the very slot that the hit at that moment went into.
-local function give_back_sliding(l, s, clock, at, cost)
-  local oldest, count, now = alive(l, s, clock)
-  if not oldest then return false end
-  for i = oldest, #s.spans, SPAN do
-    local first, last, n = span(s, i)
-    if not first then return false end
-    if at >= first and at <= last then
-      local given = min(cost, n, count)
-      local rest = given < n and pack_span(first, last, n - given) or ''
-      s.spans = s.spans:sub(oldest, i - 1) .. rest .. s.spans:sub(i + SPAN)
-      return write_sliding(l, s, now, count - given)
-    end
-  end
+  return decide, charge, give_back
 end

@@ -3,13 +3,14 @@
 -- KEYS     the distinct keys of the batch; on a cluster all have one hash tag
 -- ARGV[1]  empty; tests put the clock here, in microseconds
 -- ARGV[2]  the distinct limits of the batch, 7 doubles each (batch.lua)
--- ARGV[3]  the groups of hits, doubles too (batch.lua)
--- reply    flat integers; for each group its status, then for each of its hits
---          remaining, retry_after, reset_after, wait, at (batch.lua)
+-- ARGV[3]  the lines: groups of hits, doubles too (batch.lua)
+-- reply    flat integers: the clock, then what came of each line (batch.lua)
 --
 -- The script is state.lua, an algorithm a file, and batch.lua, in this order.
--- Every number is a whole one under 2^53, so doubles compute exactly; a
--- quotient of two such numbers has the right floor and ceiling.
+-- Every number is a whole one under 2^53, so doubles compute exactly. Calls
+-- cost more than arithmetic here, so quotients are rounded by remainders:
+--   a / b rounded down   (a - a % b) / b
+--   a / b rounded up     (a + -a % b) / b, as long as a + b is under 2^53 too
 --
 -- A state is a string of little-endian doubles:
 --   buckets          last, expires, level, unit
@@ -18,58 +19,31 @@
 -- All moments are microseconds since the epoch; the fields mean what those of
 -- State in Go do. No value means that there is nothing to remember.
 --
--- The functions that charge or give back return whether they wrote the state.
+-- An algorithm is a function that makes, of a limit's numbers, the three steps
+-- of step.go. States go in and out packed:
+--   decide(value, cost)  returns remaining, retry, reset, wait, at, and for the
+--     other two steps level and rest: what the state holds at that moment, and
+--     what else they need of it. Nothing, if value cannot be read.
+--   charge(cost, level, at, value, rest)  returns the value to keep, or false
+--     if there is nothing to remember; the moment when it expires; and what
+--     remains. Nothing, if the state stays as it is.
+--   give_back(cost, level, at, value, rest, taken)  the same; taken is the
+--     moment of the take.
 
-local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
-local pack, unpack_doubles = struct.pack, struct.unpack
+local call, pack, unpack_doubles = redis.call, struct.pack, struct.unpack
 
 local MAX_LEVEL = 2^52
-local MAX_SPANS = 1000
-local SPAN = 24 -- bytes
 local NEVER = -1
-local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
-local BUCKET, LEAKY, FIXED, SLIDING, DENIED = 1, 2, 3, 4, 5
-
--- Whether these are whole numbers from 0 to 2^53; NaN is not.
-local function are_whole(a, b, c)
-  return a >= 0 and a <= 2^53 and a % 1 == 0
-    and b >= 0 and b <= 2^53 and b % 1 == 0
-    and c >= 0 and c <= 2^53 and c % 1 == 0
+local clock = tonumber(ARGV[1])
+if not clock then
+  local time = call('TIME')
+  clock = time[1] * 1000000 + time[2]
 end
 
-local function clear(s)
-  s.last, s.expires, s.level, s.unit, s.spans = 0, 0, 0, 1, ''
-  return true
-end
-
--- The state in value, or false if it cannot be read.
-local function read_state(kind, value)
-  local s = {last = 0, expires = 0, level = 0, unit = 1, spans = ''}
-  if not value then return s end
-  if kind <= LEAKY then
-    if #value ~= 32 then return false end
-    s.last, s.expires, s.level, s.unit = unpack_doubles('<dddd', value)
-    if not are_whole(s.unit, 0, 0) or s.unit == 0 then return false end
-  elseif kind == FIXED then
-    if #value ~= 24 then return false end
-    s.last, s.expires, s.level = unpack_doubles('<ddd', value)
-  else
-    if #value < 24 + SPAN or #value % SPAN ~= 0 then return false end
-    s.last, s.expires, s.level = unpack_doubles('<ddd', value)
-    s.spans = value:sub(25)
-  end
-  return are_whole(s.last, s.expires, s.level) and s
-end
-
-local function write_state(kind, s)
-  if kind <= LEAKY then return pack('<dddd', s.last, s.expires, s.level, s.unit) end
-  return pack('<ddd', s.last, s.expires, s.level) .. s.spans
-end
-
--- How much of the capacity must be free for a hit of cost.
-local function claim_of(l, cost)
-  if cost < 0 then return 0 end
-  if cost == 0 or l.postpaid then return 1 end
-  return cost
+-- Whether these can begin a state; NaN cannot.
+local function are_readable(last, expires, level)
+  return last >= 0 and last <= expires and expires <= 2^53
+    and level >= 0 and level <= 2^53
+    and last % 1 + expires % 1 + level % 1 == 0
 end

@@ -1,71 +1,90 @@
 -- token_bucket, gcra and leaky_bucket; the twin of token_bucket.go.
 
-local function units(l, tokens)
-  if tokens > floor(l.max_debt / l.unit) then return l.max_debt end
-  return tokens * l.unit
-end
+local function token_bucket(is_leaky, postpaid, capacity, quantum, unit, rate, max_debt)
+  local full = capacity * unit
 
--- What a bucket owes at the tick now.
-local function debt_of(l, s, clock)
-  local now = floor(clock / l.quantum)
-  if clock >= s.expires then return 0, now end
-  local last = ceil(s.last / l.quantum)
-  now = max(now, last)
-  local debt = min(s.level, l.max_debt)
-  if s.unit ~= l.unit then
-    -- New numbers: the debt goes on in whole tokens.
-    debt = units(l, ceil(s.level / s.unit))
+  local function units(tokens)
+    local n = tokens * unit
+    if n > max_debt then return max_debt end
+    return n
   end
-  local elapsed = now - last
-  if elapsed >= ceil(debt / l.rate) then return 0, now end
-  return debt - elapsed * l.rate, now
-end
 
--- The moment at which a debt at the tick now has drained.
-local function drained(l, now, debt)
-  return (now + ceil(debt / l.rate)) * l.quantum
-end
-
-local function decide_bucket(l, s, clock, cost)
-  local debt, now = debt_of(l, s, clock)
-  local remaining, retry, reset, wait = floor(max(0, l.full - debt) / l.unit), 0, 0, 0
-  if debt > 0 then
-    reset = min(drained(l, now, debt), s.expires) - clock
-    if l.kind == LEAKY then wait = reset end
+  -- The moment at which a debt at the moment at has drained.
+  local function drained(at, debt)
+    return at + (debt + -debt % rate) / rate * quantum
   end
-  local claim = claim_of(l, cost)
-  if claim > l.capacity then
-    retry = NEVER
-  elseif claim > remaining then
-    local over = debt + claim * l.unit - l.full
-    retry = min(drained(l, now, over), s.expires) - clock
+
+  local function decide(value, cost)
+    local at, debt, expires = clock - clock % quantum, 0, 0
+    if value then
+      if #value ~= 32 then return end
+      local last, level, its_unit
+      last, expires, level, its_unit = unpack_doubles('<dddd', value)
+      if not are_readable(last, expires, level) or not (its_unit >= 1 and its_unit <= 2^53 and its_unit % 1 == 0) then
+        return
+      end
+      if clock < expires then
+        if last % quantum > 0 then last = last - last % quantum + quantum end
+        if last > at then at = last end
+        debt = level
+        if its_unit ~= unit then
+          -- New numbers: the debt goes on in whole tokens.
+          local tokens = level / its_unit
+          debt = units(tokens + -tokens % 1)
+        elseif debt > max_debt then
+          debt = max_debt
+        end
+        debt = debt - (at - last) / quantum * rate
+        if debt < 0 then debt = 0 end
+      end
+    end
+    local free, retry, reset, wait = full - debt, 0, 0, 0
+    if free < 0 then free = 0 end
+    local remaining = (free - free % unit) / unit
+    if debt > 0 then
+      reset = drained(at, debt)
+      if reset > expires then reset = expires end
+      reset = reset - clock
+      if is_leaky then wait = reset end
+    end
+    local claim = cost < 0 and 0 or (cost == 0 or postpaid) and 1 or cost
+    if claim > capacity then
+      retry = NEVER
+    elseif claim > remaining then
+      retry = drained(at, debt + claim * unit - full)
+      if retry > expires then retry = expires end
+      retry = retry - clock
+    end
+    return remaining, retry, reset, wait, at, debt
   end
-  return remaining, retry, reset, wait, now * l.quantum
-end
 
-local function write_bucket(l, s, now, debt)
-  if debt == 0 then return clear(s) end
-  s.last, s.expires = now * l.quantum, drained(l, now, debt)
-  s.level, s.unit = debt, l.unit
-  return true
-end
-
-local function charge_bucket(l, s, clock, cost)
-  local debt, now = debt_of(l, s, clock)
-  if cost > 0 then
-    debt = debt + min(l.max_debt - debt, units(l, cost))
-  elseif debt == 0 then
-    return false
-  else
-    debt = debt - min(debt, units(l, -cost))
+  local function write(at, debt)
+    if debt == 0 then return false, clock, capacity end
+    local expires, free = drained(at, debt), full - debt
+    if free < 0 then free = 0 end
+    return pack('<dddd', at, expires, debt, unit), expires, (free - free % unit) / unit
   end
-  return write_bucket(l, s, now, debt)
-end
 
-local function give_back_bucket(l, s, clock, at, cost)
-  local debt, now = debt_of(l, s, clock)
-  local taken = units(l, cost)
-  local refilled = max(0, now - floor(at / l.quantum))
-  if debt == 0 or refilled >= ceil(taken / l.rate) then return false end
-  return write_bucket(l, s, now, debt - min(debt, taken - refilled * l.rate))
+  local function charge(cost, debt, at)
+    if cost > 0 then
+      debt = debt + units(cost)
+      if debt > max_debt then debt = max_debt end
+    elseif debt == 0 then
+      return
+    else
+      debt = debt - units(-cost)
+      if debt < 0 then debt = 0 end
+    end
+    return write(at, debt)
+  end
+
+  local function give_back(cost, debt, at, _, _, taken)
+    local refilled = (at - (taken - taken % quantum)) / quantum * rate
+    if refilled < 0 then refilled = 0 end
+    local rest = units(cost) - refilled
+    if debt == 0 or rest <= 0 then return end
+    return write(at, rest < debt and debt - rest or 0)
+  end
+
+  return decide, charge, give_back
 end

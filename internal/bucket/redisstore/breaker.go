@@ -1,0 +1,96 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// failuresToOpen is how many calls in a row must get no answer. One alone
+	// may be a slow one; calls that were on their way at the same time count
+	// as one.
+	failuresToOpen = 2
+	// probeEvery is how often an open breaker asks the node.
+	probeEvery = 100 * time.Millisecond
+)
+
+// breaker keeps callers from waiting for a node that does not answer. It opens
+// after failures in a row; then it probes the node until that answers, and
+// closes.
+type breaker struct {
+	// probe asks the node; ctx ends it.
+	probe func(ctx context.Context) error
+	// changed is told when the breaker opens, because of an error, and when it
+	// closes, which nil says.
+	changed func(because error)
+
+	open atomic.Bool
+
+	mu       sync.Mutex
+	failures int
+	counted  time.Time // when the last of them was
+
+	ctx     context.Context // ends the probing
+	end     context.CancelFunc
+	probing sync.WaitGroup
+}
+
+func newBreaker(probe func(context.Context) error, changed func(because error)) *breaker {
+	b := &breaker{probe: probe, changed: changed}
+	b.ctx, b.end = context.WithCancel(context.Background())
+	return b
+}
+
+// isOpen reports whether nothing should be asked of the node.
+func (b *breaker) isOpen() bool { return b.open.Load() }
+
+// saw is told how a call that began at start ended.
+func (b *breaker) saw(start time.Time, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !isDown(err) {
+		b.failures = 0
+		return
+	}
+	if b.open.Load() || start.Before(b.counted) || b.ctx.Err() != nil {
+		return
+	}
+	b.failures++
+	b.counted = time.Now()
+	if b.failures < failuresToOpen {
+		return
+	}
+	b.open.Store(true)
+	b.changed(err)
+	b.probing.Go(b.probeUntilAnswered)
+}
+
+func (b *breaker) probeUntilAnswered() {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if b.probe(b.ctx) == nil {
+			break
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failures = 0
+	b.open.Store(false)
+	b.changed(nil)
+}
+
+// close ends the probing.
+func (b *breaker) close() {
+	b.mu.Lock()
+	b.end()
+	b.mu.Unlock()
+	b.probing.Wait()
+}

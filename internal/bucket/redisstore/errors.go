@@ -1,0 +1,75 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Why Redis did not decide.
+var (
+	errNoAnswer    = errors.New("redis: no answer in time")
+	errBreakerOpen = errors.New("redis: the node does not answer, and is not asked until it does")
+	errQueueFull   = errors.New("redis: too many requests wait for the node")
+	// errTakenElsewhere is why a give-back is not Redis's: the fallback took.
+	errTakenElsewhere = errors.New("redis: what was taken was not taken from Redis")
+	errClosed         = errors.New("redis: the store is closed")
+	errUnreadable     = errors.New("redis: a key holds a state that cannot be read")
+)
+
+// Reason says in a word why Redis did not decide: a label of metrics.
+type Reason string
+
+// The reasons.
+const (
+	ReasonTimeout     Reason = "timeout"      // no answer in time
+	ReasonUnreachable Reason = "unreachable"  // no connection, or it broke
+	ReasonBreakerOpen Reason = "breaker_open" // the node did not answer before
+	ReasonQueueFull   Reason = "queue_full"   // too many requests wait
+	ReasonRefused     Reason = "refused"      // Redis answered with an error
+	ReasonUnreadable  Reason = "unreadable"   // a key holds no state of ours
+)
+
+func reasonOf(err error) Reason {
+	var answer redis.Error
+	var network net.Error
+	switch {
+	case errors.Is(err, errBreakerOpen):
+		return ReasonBreakerOpen
+	case errors.Is(err, errQueueFull):
+		return ReasonQueueFull
+	case errors.Is(err, errUnreadable):
+		return ReasonUnreadable
+	case errors.As(err, &answer):
+		return ReasonRefused
+	case errors.Is(err, errNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.As(err, &network) && network.Timeout():
+		return ReasonTimeout
+	}
+	return ReasonUnreachable
+}
+
+// downAnswers begin the answers of a server that will decide nothing for
+// anybody for now.
+var downAnswers = []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "NOAUTH", "WRONGPASS", "BUSY", "MISCONF"}
+
+// isDown reports whether a call's error says that its node did not answer, or
+// that it cannot decide at all.
+func isDown(err error) bool {
+	var answer redis.Error
+	if err == nil || !errors.As(err, &answer) {
+		return err != nil
+	}
+	for _, prefix := range downAnswers {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func wrap(err error) error { return fmt.Errorf("redis: %w", err) }

@@ -1,0 +1,114 @@
+package redisstore
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics are what is seen of the store. What is counted for each request is a
+// plain counter; the rest is counted for each batch.
+type metrics struct {
+	registerer prometheus.Registerer
+	nodes      *nodeCollector
+
+	knownDenials, coalesced, unknown, races prometheus.Counter
+	calls                                   *prometheus.CounterVec
+	batchRequests                           prometheus.Histogram
+	roundTrip                               prometheus.Histogram
+}
+
+// newMetrics registers the metrics, unless r is nil.
+func newMetrics(r prometheus.Registerer, s *Store) *metrics {
+	with := promauto.With(r)
+	m := &metrics{
+		registerer: r,
+		nodes:      &nodeCollector{store: s},
+		knownDenials: with.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_redis_known_denials_total",
+			Help: "Requests that were denied without a call, for Redis had just denied the same.",
+		}),
+		coalesced: with.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_redis_coalesced_requests_total",
+			Help: "Requests that travelled to Redis as one line with an equal one.",
+		}),
+		unknown: with.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_redis_unknown_outcomes_total",
+			Help: "Requests, or their parts, that were sent to Redis and whose answer came too late or never: they may have been charged.",
+		}),
+		races: with.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_redis_races_total",
+			Help: "Requests over several hash tags of a cluster that were allowed by the check and then not by every take; what they had taken was given back.",
+		}),
+		calls: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_redis_calls_total",
+			Help: "Calls of the script by node.",
+		}, []string{"node"}),
+		batchRequests: with.NewHistogram(prometheus.HistogramOpts{
+			Name:    "ratelimitd_redis_batch_requests",
+			Help:    "Requests, or their parts, in a batch to a node.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}),
+		roundTrip: with.NewHistogram(prometheus.HistogramOpts{
+			Name:    "ratelimitd_redis_round_trip_seconds",
+			Help:    "Time from the sending of a batch to its replies.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
+		}),
+	}
+	if r != nil {
+		r.MustRegister(m.nodes)
+	}
+	return m
+}
+
+// unregister ends the metrics that look at the store.
+func (m *metrics) unregister() {
+	if m.registerer != nil {
+		m.registerer.Unregister(m.nodes)
+	}
+}
+
+// wasAway counts a batch that is back.
+func (m *metrics) wasAway(n *node, calls []*call, requests int, took time.Duration) {
+	n.calls.Add(float64(len(calls)))
+	m.batchRequests.Observe(float64(requests))
+	m.roundTrip.Observe(took.Seconds())
+	lines := 0
+	for _, c := range calls {
+		lines += len(c.lines)
+	}
+	if requests > lines {
+		m.coalesced.Add(float64(requests - lines))
+	}
+}
+
+// nodeCollector tells the state of each node at the moment.
+type nodeCollector struct{ store *Store }
+
+var (
+	breakerOpenDesc = prometheus.NewDesc("ratelimitd_redis_breaker_open",
+		"Whether the node is not asked because it does not answer: 1 or 0.", []string{"node"}, nil)
+	queueLengthDesc = prometheus.NewDesc("ratelimitd_redis_queue_length",
+		"Requests, or their parts, that wait for a batch to the node.", []string{"node"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
+	descs <- breakerOpenDesc
+	descs <- queueLengthDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c *nodeCollector) Collect(metrics chan<- prometheus.Metric) {
+	for _, n := range c.store.nodes() {
+		open := 0.0
+		if n.breaker.isOpen() {
+			open = 1
+		}
+		metrics <- prometheus.MustNewConstMetric(breakerOpenDesc, prometheus.GaugeValue, open, n.name())
+		if n.batcher != nil {
+			metrics <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(n.batcher.length()), n.name())
+		}
+	}
+}

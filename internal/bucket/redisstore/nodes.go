@@ -1,0 +1,209 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+)
+
+// node is a server that decides: what is asked of it travels together, and it
+// is not asked while it does not answer.
+type node struct {
+	address string
+	batcher *batcher // nil: every part goes alone
+	breaker *breaker
+	calls   prometheus.Counter
+
+	// logged is when the log was last told that the node is down, and whether
+	// that still stands. The breaker's lock guards it.
+	logged struct {
+		at   time.Time
+		told bool
+	}
+}
+
+// anyNode is the address of the node that stands for all servers until it is
+// known which of a cluster has which keys, and for the one server of other
+// modes.
+const anyNode = ""
+
+// topology says which node has the keys of each tag. It is only a guess: the
+// client sends each call to where the cluster says that its slot is, and a
+// wrong guess costs no more than a batch that goes to two servers.
+type topology struct {
+	byTag []*node
+}
+
+const (
+	// topologyLook is how often it is looked up which node has which tag; the
+	// client learns it from the cluster itself.
+	topologyLook = time.Second
+	// topologyLookDown is the same while a node does not answer.
+	topologyLookDown = 100 * time.Millisecond
+)
+
+func (s *Store) newNode(address string, tag int) *node {
+	n := &node{address: address}
+	n.calls = s.metrics.calls.WithLabelValues(n.name())
+	n.breaker = newBreaker(
+		func(ctx context.Context) error { return s.ping(ctx, tag) },
+		func(because error) { s.logChange(n, because) })
+	if s.batching() {
+		n.batcher = newBatcher(s.batch, func() func([]*part) {
+			t := newTrip(s)
+			return func(parts []*part) { t.run(context.Background(), n, parts) }
+		})
+	}
+	return n
+}
+
+// name is how the node is called where people read it.
+func (n *node) name() string {
+	if n.address == anyNode {
+		return "redis"
+	}
+	return n.address
+}
+
+func (n *node) close() {
+	if n.batcher != nil {
+		n.batcher.close()
+	}
+	n.breaker.close()
+}
+
+func (s *Store) nodeOf(p *part) *node { return s.topology.Load().byTag[p.tag] }
+
+// submit queues a part for its node.
+func (s *Store) submit(p *part) error {
+	for {
+		n := s.nodeOf(p)
+		if n.breaker.isOpen() {
+			return errBreakerOpen
+		}
+		err := n.batcher.submit(p)
+		if err != errClosed || s.closed.Load() {
+			return err
+		}
+		// The topology has changed just now.
+	}
+}
+
+// startTopology makes the table, with one node for all, and follows a cluster.
+func (s *Store) startTopology() {
+	all := &topology{byTag: make([]*node, len(s.tags))}
+	n := s.newNode(anyNode, 0)
+	for i := range all.byTag {
+		all.byTag[i] = n
+	}
+	s.topology.Store(all)
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		s.background.Go(func() { s.followTopology(cluster) })
+	}
+}
+
+// followTopology keeps the table until the store is closed.
+func (s *Store) followTopology(cluster *redis.ClusterClient) {
+	for {
+		s.lookTopology(cluster)
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(s.lookAgainAfter()):
+		case <-s.doubts:
+			// The client asks the cluster meanwhile.
+			select {
+			case <-s.ctx.Done():
+				return
+			case <-time.After(topologyLookDown):
+			}
+		}
+	}
+}
+
+func (s *Store) lookAgainAfter() time.Duration {
+	for _, n := range s.nodes() {
+		if n.breaker.isOpen() {
+			return topologyLookDown
+		}
+	}
+	return topologyLook
+}
+
+// lookTopology makes a new table if a tag is elsewhere now.
+func (s *Store) lookTopology(cluster *redis.ClusterClient) {
+	addresses, err := s.masters(cluster)
+	if err != nil {
+		return // what was known is the best guess
+	}
+	old := s.topology.Load()
+	nodes := make(map[string]*node)
+	for _, n := range old.byTag {
+		nodes[n.address] = n
+	}
+	changed := &topology{byTag: make([]*node, len(s.tags))}
+	for i, address := range addresses {
+		if nodes[address] == nil {
+			nodes[address] = s.newNode(address, i)
+		}
+		changed.byTag[i] = nodes[address]
+	}
+	if slices.Equal(old.byTag, changed.byTag) {
+		return
+	}
+	s.topology.Store(changed)
+	for _, n := range nodes {
+		if !slices.Contains(changed.byTag, n) {
+			n.close()
+		}
+	}
+}
+
+// masters returns the address of the master of each tag, as the client knows it.
+func (s *Store) masters(cluster *redis.ClusterClient) ([]string, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
+	defer cancel()
+	addresses := make([]string, len(s.tags))
+	for i, tag := range s.tags {
+		master, err := cluster.MasterForKey(ctx, tag)
+		if err != nil {
+			return nil, err
+		}
+		addresses[i] = master.Options().Addr
+	}
+	return addresses, nil
+}
+
+// nodes returns the nodes that have keys.
+func (s *Store) nodes() []*node {
+	var nodes []*node
+	for _, n := range s.topology.Load().byTag {
+		if !slices.Contains(nodes, n) {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// downLogEvery is how often the log is told that a node is down, where it comes
+// and goes.
+const downLogEvery = time.Minute
+
+// logChange tells the log that a node stopped to answer, because of an error,
+// or answers again.
+func (s *Store) logChange(n *node, because error) {
+	if because == nil {
+		if n.logged.told {
+			s.log.Info("redis: the node answers again", "node", n.name())
+		}
+		n.logged.told = false
+		return
+	}
+	if now := time.Now(); now.Sub(n.logged.at) >= downLogEvery {
+		s.log.Warn("redis: the node does not answer; until it does, failure.mode answers for its keys", "node", n.name(), "error", because)
+		n.logged.at, n.logged.told = now, true
+	}
+}

@@ -1,0 +1,145 @@
+package redisstore
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// What stands in the script's reply where a decided copy of a line may begin.
+const (
+	replyUnreadable = -1
+	replySame       = 0
+	replyDone       = 1
+)
+
+// The numbers of a decision in the script's reply: those at the end that are 0
+// are left out.
+const (
+	minDecisionLen = 2
+	maxDecisionLen = 5
+)
+
+// maxNumber bounds the script's numbers, which are doubles.
+const maxNumber = 1 << 53
+
+// decode reads the script's reply into the groups: lines, and all that are
+// linked to them. An error means that the reply is not the script's, and that
+// nothing is known about any group.
+func decode(reply []any, lines []*group) error {
+	r := reader{reply: reply, groups: len(lines)}
+	clock, err := r.next()
+	if err != nil {
+		return err
+	}
+	if clock < 0 || clock > maxNumber {
+		return fmt.Errorf("the script's reply holds %d, where its clock is expected", clock)
+	}
+	for _, head := range lines {
+		if err := r.line(clock, head); err != nil {
+			return err
+		}
+	}
+	if r.at < len(reply) {
+		return r.misfit()
+	}
+	return nil
+}
+
+// reader reads numbers of a reply one after the other.
+type reader struct {
+	reply  []any
+	at     int
+	groups int
+}
+
+func (r *reader) misfit() error {
+	return fmt.Errorf("the script's reply of %d numbers does not fit %d lines", len(r.reply), r.groups)
+}
+
+func (r *reader) next() (int64, error) {
+	if r.at == len(r.reply) {
+		return 0, r.misfit()
+	}
+	n, ok := r.reply[r.at].(int64)
+	if !ok {
+		return 0, fmt.Errorf("the script's reply holds a %T, where only integers are expected", r.reply[r.at])
+	}
+	r.at++
+	return n, nil
+}
+
+// line reads what came of the equal groups from head on.
+func (r *reader) line(clock int64, head *group) error {
+	var before *group
+	for g := head; g != nil; g = g.same {
+		mark, err := r.next()
+		if err != nil {
+			return err
+		}
+		switch {
+		case mark == replySame && before != nil:
+			for ; g != nil; g = g.same {
+				g.err = before.err
+				copy(g.decisions, before.decisions)
+			}
+			return nil
+		case mark == replyUnreadable:
+			g.err = errUnreadable
+		case g.mode != giveBack:
+			if err := r.decisions(clock, mark, g.decisions); err != nil {
+				return err
+			}
+		case mark != replyDone:
+			return fmt.Errorf("the script's reply holds %d for a group given back", mark)
+		}
+		before = g
+	}
+	return nil
+}
+
+// decisions reads those of one group; the first has n numbers.
+func (r *reader) decisions(clock, n int64, decisions []bucket.Decision) error {
+	for i := range decisions {
+		var err error
+		if i > 0 {
+			if n, err = r.next(); err != nil {
+				return err
+			}
+		}
+		if n < minDecisionLen || n > maxDecisionLen {
+			return fmt.Errorf("the script's reply holds %d, where the length of a decision is expected", n)
+		}
+		var numbers [maxDecisionLen]int64
+		for j := range n {
+			if numbers[j], err = r.next(); err != nil {
+				return err
+			}
+		}
+		if decisions[i], err = decodeDecision(clock, numbers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeDecision(clock int64, n [maxDecisionLen]int64) (bucket.Decision, error) {
+	remaining, reset, retry, wait, late := n[0], n[1], n[2], n[3], n[4]
+	const maxWait = math.MaxInt64 / int64(time.Microsecond)
+	if remaining < 0 || reset < 0 || reset > maxWait || retry < -1 || retry > maxWait || wait < 0 || wait > maxWait || late < -clock || late > maxNumber {
+		return bucket.Decision{}, fmt.Errorf("the script's reply holds %v, which is no decision", n)
+	}
+	d := bucket.Decision{
+		Remaining:  remaining,
+		RetryAfter: bucket.Never,
+		ResetAfter: time.Duration(reset) * time.Microsecond,
+		Wait:       time.Duration(wait) * time.Microsecond,
+		At:         clock + late,
+	}
+	if retry >= 0 {
+		d.RetryAfter = time.Duration(retry) * time.Microsecond
+	}
+	return d, nil
+}

@@ -1,0 +1,116 @@
+package redisstore
+
+import (
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+func FuzzReply(f *testing.F) {
+	f.Add([]byte{77, 2, 5, 9}, uint8(1), uint8(1))
+	f.Add([]byte{77, 255}, uint8(2), uint8(1))
+	f.Add([]byte{77, 5, 0, 3, 3, 0, 1, 3, 0, 1, 255}, uint8(1), uint8(1))
+	f.Add([]byte{77, 2, 5, 9, 2, 4, 10, 0, 1}, uint8(0x10), uint8(3))
+	f.Fuzz(func(t *testing.T, numbers []byte, shape, count uint8) {
+		reply := fuzzReply(numbers)
+		lines := fuzzLines(shape, count)
+		if decode(reply, lines) != nil {
+			return
+		}
+		// What was accepted has a meaning for every group. As it was read, so
+		// it can be written: it fits exactly.
+		clock := reply[0].(int64)
+		used := 1
+		for _, head := range lines {
+			for g := head; g != nil; g = g.same {
+				if reply[used].(int64) == replySame && g != head {
+					used++
+					break
+				}
+				used++
+				if g.err != nil || g.mode == giveBack {
+					continue
+				}
+				used-- // that was the length of the first decision
+				for _, d := range g.decisions {
+					if d.Remaining < 0 || d.ResetAfter < 0 || d.Wait < 0 || d.RetryAfter < bucket.Never || d.At < 0 || clock < 0 {
+						t.Errorf("%v gives %+v", reply, d)
+					}
+					used += 1 + int(reply[used].(int64))
+				}
+			}
+		}
+		if used != len(reply) {
+			t.Errorf("%d of %d numbers were used", used, len(reply))
+		}
+	})
+}
+
+// fuzzReply is a reply of small numbers, and of what is none.
+func fuzzReply(numbers []byte) (reply []any) {
+	for i, n := range numbers {
+		switch {
+		case n == 253 && i%3 == 0:
+			reply = append(reply, "text")
+		case n == 252:
+			reply = append(reply, nil)
+		default:
+			reply = append(reply, int64(int8(n)))
+		}
+	}
+	return reply
+}
+
+// fuzzLines are up to 3 lines of up to 4 equal groups of 1 or 2 hits.
+func fuzzLines(shape, count uint8) (lines []*group) {
+	for i := range int(shape % 4) {
+		var head *group
+		for range 1 + int(count>>(2*i))%4 {
+			n := 1 + int(shape>>(2*i))%2
+			head = &group{mode: mode(int(shape)+i) % 3, decisions: make([]bucket.Decision, n), hits: make([]bucket.Hit, n), same: head}
+			if head.mode == giveBack {
+				head.same = nil
+			}
+		}
+		lines = append(lines, head)
+	}
+	return lines
+}
+
+// What the script leaves out of its reply is 0, and what it says once goes for
+// all further groups of the line.
+func TestReplySaysThingsOnce(t *testing.T) {
+	var line *group
+	for range 4 {
+		line = &group{mode: take, hits: make([]bucket.Hit, 2), decisions: make([]bucket.Decision, 2), same: line}
+	}
+	back := &group{mode: giveBack, hits: make([]bucket.Hit, 1), decisions: make([]bucket.Decision, 1)}
+	ints := func(numbers ...int64) (reply []any) {
+		for _, n := range numbers {
+			reply = append(reply, n)
+		}
+		return reply
+	}
+	err := decode(ints(1000, 2, 7, 30, 4, 1, 40, 0, 9, 5, 6, 31, 0, 0, -4, 3, 0, 41, 8, 0, 1), []*group{line, back})
+	if err != nil {
+		t.Fatal(err)
+	}
+	us := func(n int64) (d bucket.Decision) { return bucket.Decision{At: 1000 + n} }
+	first, second := us(0), us(0)
+	first.Remaining, first.ResetAfter = 7, 30_000
+	second.Remaining, second.ResetAfter, second.Wait = 1, 40_000, 9_000
+	third, fourth := us(-4), us(0)
+	third.Remaining, third.ResetAfter = 6, 31_000
+	fourth.ResetAfter, fourth.RetryAfter = 41_000, 8_000
+	want := [][2]bucket.Decision{{first, second}, {third, fourth}, {third, fourth}, {third, fourth}}
+	for i, g := 0, line; g != nil; i, g = i+1, g.same {
+		if [2]bucket.Decision(g.decisions) != want[i] || g.err != nil {
+			t.Errorf("group %d got %+v and %v, want %+v", i, g.decisions, g.err, want[i])
+		}
+	}
+	for _, bad := range [][]int64{{}, {-1, 2, 1, 1}, {1000}, {1000, 0}, {1000, 1, 5}, {1000, 6, 1, 1, 1, 1, 1, 1}, {1000, 2, 1}, {1000, 2, -1, 1}, {1000, 2, 1, -1}, {1000, 3, 1, 1, -2}, {1000, 5, 1, 1, 0, 0, -1001}, {1000, 2, 1, 1, 2}, {1000, -1, 0}} {
+		if err := decode(ints(bad...), []*group{{mode: take, hits: make([]bucket.Hit, 1), decisions: make([]bucket.Decision, 1)}}); err == nil {
+			t.Errorf("%v was taken for a reply", bad)
+		}
+	}
+}

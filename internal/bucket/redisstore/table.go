@@ -1,0 +1,64 @@
+package redisstore
+
+// table numbers distinct things 0, 1, 2 ... in the order of their first
+// arrival, and finds them by their hash, which must be seeded where others
+// choose the things. The zero table is empty.
+type table struct {
+	slots []slot // a power of two of them, at most half in use
+	n     int
+}
+
+type slot struct {
+	hash  uint64
+	index int32 // and 1; 0 is a free slot
+}
+
+const minSlots = 64
+
+// reset forgets all things, and keeps the memory. One large use does not make
+// all later ones slow: what is cleared each time shrinks to what is used.
+func (t *table) reset() {
+	clear(t.slots)
+	if 8*t.n < len(t.slots) && len(t.slots) > minSlots {
+		t.slots = t.slots[:len(t.slots)/2]
+	}
+	t.n = 0
+}
+
+// find returns the number of a thing, and whether it is new. is tells whether
+// the thing is the one of that number.
+func (t *table) find(hash uint64, is func(i int) bool) (i int, isNew bool) {
+	if 2*(t.n+1) > len(t.slots) {
+		t.grow()
+	}
+	at := t.probe(hash, is)
+	if s := t.slots[at]; s.index > 0 {
+		return int(s.index) - 1, false
+	}
+	t.n++
+	t.slots[at] = slot{hash, int32(t.n)}
+	return t.n - 1, true
+}
+
+// probe returns where the thing stands, or else the free slot for it.
+func (t *table) probe(hash uint64, is func(i int) bool) int {
+	mask := len(t.slots) - 1
+	at := int(hash) & mask
+	for {
+		s := t.slots[at]
+		if s.index == 0 || s.hash == hash && is(int(s.index)-1) {
+			return at
+		}
+		at = (at + 1) & mask
+	}
+}
+
+func (t *table) grow() {
+	old := t.slots
+	t.slots = make([]slot, max(minSlots, 2*len(old)))
+	for _, s := range old {
+		if s.index > 0 {
+			t.slots[t.probe(s.hash, func(int) bool { return false })] = s
+		}
+	}
+}

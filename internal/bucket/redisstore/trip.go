@@ -1,0 +1,219 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// trip takes batches to a node and back: one call of the script for a batch, or
+// one for each tag of it on a cluster, in one pipeline. It has the memory for
+// that and serves one batch at a time.
+type trip struct {
+	store *Store
+	calls []*call
+	cmds  []redis.Cmder
+}
+
+// call is one call of the script, and the parts that it decides.
+type call struct {
+	tag    int
+	parts  []*part
+	groups []*group
+	lines  []*group // the first of equal groups each
+	batch  *batch
+	cmd    once
+}
+
+func newTrip(s *Store) *trip { return &trip{store: s} }
+
+// run has parts decided and answers them. It sends a call again only when Redis
+// said that it did not run. It tells the node, if there is one, how it went.
+func (t *trip) run(ctx context.Context, n *node, parts []*part) {
+	ctx, cancel := context.WithTimeout(ctx, t.store.timeout)
+	defer cancel()
+	start := time.Now()
+	calls := t.callsFor(parts)
+	for _, c := range calls {
+		c.encode(ctx, t.store.clockArg())
+	}
+	t.send(ctx, calls)
+	if n != nil {
+		t.store.metrics.wasAway(n, calls, len(parts), time.Since(start))
+	}
+
+	var unloaded []*call
+	for _, c := range calls {
+		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+			unloaded = append(unloaded, c)
+			c.evalInstead(ctx)
+		}
+	}
+	if len(unloaded) > 0 {
+		t.send(ctx, unloaded)
+	}
+	for _, c := range calls {
+		t.end(ctx, c, n, start)
+	}
+	t.release(calls)
+}
+
+// callsFor spreads parts over calls: on a cluster all keys of one share a slot.
+func (t *trip) callsFor(parts []*part) []*call {
+	n := 0
+	for _, p := range parts {
+		i := 0
+		for i < n && t.store.sharded && t.calls[i].tag != p.tag {
+			i++
+		}
+		if i == n {
+			if n == len(t.calls) {
+				t.calls = append(t.calls, t.store.newCall())
+			}
+			t.calls[n].tag = p.tag
+			n++
+		}
+		c := t.calls[i]
+		c.parts = append(c.parts, p)
+		c.groups = append(c.groups, &p.group)
+	}
+	return t.calls[:n]
+}
+
+func (t *trip) release(calls []*call) {
+	for _, c := range calls {
+		clear(c.parts)
+		clear(c.groups)
+		c.parts, c.groups, c.lines = c.parts[:0], c.groups[:0], nil
+		c.cmd = once{}
+	}
+	clear(t.cmds)
+}
+
+// send sends calls and waits for their replies, which are in their commands.
+func (t *trip) send(ctx context.Context, calls []*call) {
+	if len(calls) == 1 {
+		_ = t.store.client.Process(ctx, calls[0].cmd) // the command has the error too
+		return
+	}
+	t.cmds = t.cmds[:0]
+	for _, c := range calls {
+		t.cmds = append(t.cmds, c.cmd)
+	}
+	pipe := t.store.client.Pipeline()
+	_ = pipe.BatchProcess(ctx, t.cmds...)
+	_, _ = pipe.Exec(ctx)
+}
+
+// end answers the parts of a call that is back.
+func (t *trip) end(ctx context.Context, c *call, n *node, start time.Time) {
+	reply, err := c.cmd.Slice()
+	if n != nil {
+		n.breaker.saw(start, err)
+	}
+	switch {
+	case err == nil:
+		err = decode(reply, c.lines)
+		if err != nil {
+			err = wrap(err)
+		}
+	case redis.HasErrorPrefix(err, "TRYAGAIN"):
+		t.store.tryAgain(c.parts)
+		return
+	default:
+		t.store.doubtTopology(ctx, err)
+		err = wrap(err)
+	}
+	for _, p := range c.parts {
+		p.answer(err)
+	}
+}
+
+// clockArg is the script's clock: none but in tests.
+func (s *Store) clockArg() string {
+	if s.clock == nil {
+		return ""
+	}
+	return strconv.FormatInt(s.clock(), 10)
+}
+
+// doubtTopology looks for a cluster's new masters after an error that is not a
+// server's answer: the client does so only when a server tells it to.
+func (s *Store) doubtTopology(ctx context.Context, err error) {
+	var answer redis.Error
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok || errors.As(err, &answer) {
+		return
+	}
+	cluster.ReloadState(ctx)
+	select {
+	case s.doubts <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Store) newCall() *call { return &call{batch: newBatch(s.seed)} }
+
+// encode makes the command of the call.
+func (c *call) encode(ctx context.Context, clock string) {
+	c.lines = c.batch.coalesce(c.groups)
+	c.batch.encode(c.lines)
+	c.cmd = once{redis.NewCmd(ctx, c.batch.command(clock)...)}
+}
+
+// evalInstead sends the script itself, for a server that does not have it.
+func (c *call) evalInstead(ctx context.Context) {
+	args := c.cmd.Args()
+	args[0], args[1] = "eval", &script
+	c.cmd = once{redis.NewCmd(ctx, args...)}
+}
+
+// tryAgainEvery is how often what met a slot on the move is sent again.
+const tryAgainEvery = 5 * time.Millisecond
+
+// tryAgain sends parts that a server could not decide together, for their slot
+// is on the move: each alone, so that those of one key go where it is now, and
+// those of several keys again until they can be decided or nobody waits for
+// them.
+func (s *Store) tryAgain(parts []*part) {
+	for _, p := range parts {
+		s.background.Go(func() { s.tryPartAgain(p) })
+	}
+}
+
+func (s *Store) tryPartAgain(p *part) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	err := errNoAnswer
+	for p.standing.Load() != left {
+		c := s.newCall()
+		c.groups = append(c.groups, &p.group)
+		c.encode(ctx, s.clockArg())
+		_ = s.client.Process(ctx, c.cmd)
+		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+			c.evalInstead(ctx)
+			_ = s.client.Process(ctx, c.cmd)
+		}
+		var reply []any
+		reply, err = c.cmd.Slice()
+		if err == nil {
+			err = decode(reply, c.lines)
+		}
+		if !redis.HasErrorPrefix(err, "TRYAGAIN") {
+			break
+		}
+		select {
+		case <-time.After(tryAgainEvery):
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	if err != nil {
+		err = wrap(err)
+	}
+	p.answer(err)
+}
