@@ -17,9 +17,11 @@ type Settings struct {
 	Store  string
 	Memory MemorySettings
 	Redis  RedisSettings
-	GRPC   GRPCSettings
-	HTTP   HTTPSettings
-	Admin  AdminSettings
+	// Failure counts where Store is "redis"; memory does not fail.
+	Failure FailureSettings
+	GRPC    GRPCSettings
+	HTTP    HTTPSettings
+	Admin   AdminSettings
 	// DrainDelay is how long the daemon keeps answering after SIGTERM while it
 	// already says that it is not ready: 0 to 10 minutes.
 	DrainDelay time.Duration
@@ -66,6 +68,35 @@ type RedisSettings struct {
 	HashTags int
 	// Timeout bounds one operation: 1 ms to 10 s.
 	Timeout time.Duration
+	Batch   BatchSettings
+	// DenialMemory is how long a denial that Redis gave is repeated without a
+	// call, 0 to 1 s; 0 means never.
+	DenialMemory time.Duration
+}
+
+// BatchSettings says how requests travel to Redis together. All numbers are
+// for one node.
+type BatchSettings struct {
+	// Size is how many go in one batch at most, 1 to 10,000; 1 means that each
+	// is a call of its own.
+	Size int
+	// InFlight is how many batches are on the way at a time, 1 to 64.
+	InFlight int
+	// Queue is how many requests wait for a batch at most, 1 to 1,000,000.
+	Queue int
+}
+
+// FailureSettings says what happens while Redis does not answer.
+type FailureSettings struct {
+	// Mode is what answers for a limit that does not say itself: "local",
+	// "allow", "deny" or "error".
+	Mode string
+	// Replicas is the number of daemons that share the limits, 1 to 10,000; 0
+	// means those that sign in to Redis.
+	Replicas int
+	// Health is what the health check says meanwhile if Mode is "error":
+	// "serving" or "not_serving".
+	Health string
 }
 
 // RedisTLS says how the connections to Redis are protected. Its paths are of
@@ -185,6 +216,21 @@ func allSettings() []setting {
 			"number of hash tags that keys are spread over; the same for all daemons", func(s *Settings) *int { return &s.Redis.HashTags }),
 		defineSetting("redis.timeout", durationSetting(time.Millisecond, 10*time.Second), "100ms",
 			"how long one operation may take", func(s *Settings) *time.Duration { return &s.Redis.Timeout }),
+		defineSetting("redis.batch.size", integerSetting[int](1, 10_000), "1000",
+			"requests that travel to Redis in one batch at most; 1: each is a call of its own", func(s *Settings) *int { return &s.Redis.Batch.Size }),
+		defineSetting("redis.batch.in_flight", integerSetting[int](1, 64), "1",
+			"batches on the way to one Redis node at a time", func(s *Settings) *int { return &s.Redis.Batch.InFlight }),
+		defineSetting("redis.batch.queue", integerSetting[int](1, 1_000_000), "10000",
+			"requests that wait for a batch at most, per node; more meet the failure mode at once", func(s *Settings) *int { return &s.Redis.Batch.Queue }),
+		defineSetting("redis.denial_memory", durationSetting(0, time.Second), "1s",
+			"how long a denial that Redis gave is known here and repeated without a call; 0s: not at all", func(s *Settings) *time.Duration { return &s.Redis.DenialMemory }),
+
+		defineSetting("failure.mode", choiceSetting("local", "allow", "deny", "error"), "local",
+			"what answers when Redis does not", func(s *Settings) *string { return &s.Failure.Mode }),
+		defineSetting("failure.replicas", autoSetting(1, 10_000), "auto",
+			"daemons that share the limits, for the share of failure mode local; auto counts those that sign in to Redis", func(s *Settings) *int { return &s.Failure.Replicas }),
+		defineSetting("failure.health", choiceSetting("serving", "not_serving"), "serving",
+			"what the health check says while Redis does not answer and failure.mode is error", func(s *Settings) *string { return &s.Failure.Health }),
 
 		defineSetting("grpc.address", listenSetting(false), ":8081",
 			"where gRPC listens", func(s *Settings) *string { return &s.GRPC.Address }),

@@ -107,6 +107,22 @@ func TestSettingsErrors(t *testing.T) {
 				`flag --memory-when-full: found ""; allowed: allow, deny or evict`,
 				`flag --log-level: found "INFO"; allowed: debug, info, warn or error; write it in lower case`,
 			}},
+		{name: "auto or a number", file: "failure: {replicas: 0}", environ: []string{"RATELIMITD_FAILURE_REPLICAS=10001"}, args: []string{"--failure-replicas=Auto"},
+			want: []string{
+				`FILE:1:21: failure.replicas: found "0"; allowed: auto or an integer from 1 to 10000`,
+				`variable RATELIMITD_FAILURE_REPLICAS: found "10001"; allowed: auto or an integer from 1 to 10000`,
+				`flag --failure-replicas: found "Auto"; allowed: auto or an integer from 1 to 10000; write it in lower case`,
+			}},
+		{name: "batches and failures", file: "redis:\n  batch: {size: 10001, in_flight: 0, queue: '5'}\n  denial_memory: 1001ms\nfailure: {mode: open, health: not-serving, replica: 3}",
+			want: []string{
+				`FILE:2:17: redis.batch.size: found "10001"; allowed: an integer from 1 to 10000`,
+				`FILE:2:35: redis.batch.in_flight: found "0"; allowed: an integer from 1 to 64`,
+				`FILE:2:45: redis.batch.queue: found the text "5"; allowed: an integer from 1 to 1000000; write it without quotes`,
+				`FILE:3:18: redis.denial_memory: found "1001ms"; allowed: a duration from 0s to 1s`,
+				`FILE:4:17: failure.mode: found "open"; allowed: local, allow, deny or error`,
+				`FILE:4:31: failure.health: found "not-serving"; allowed: serving or not_serving`,
+				`FILE:4:44: failure.replica: found an unknown setting; did you mean failure.replicas?`,
+			}},
 		{name: "bools", args: []string{"--limits-watch=maybe"},
 			want: []string{`flag --limits-watch: found "maybe"; allowed: true or false`}},
 		{name: "addresses to listen on", args: []string{"--grpc-address=", "--http-address=8080", "--admin-address=::1"},
@@ -219,6 +235,8 @@ func TestGoodTogether(t *testing.T) {
 		"files of HTTP that is off": {"--http-address=", "--http-tls-cert=/none", "--http-tls-key=/none"},
 		"sentinels":                 {"--store=redis", "--redis-mode=sentinel", "--redis-sentinel-master=m", "--redis-addresses=a:1,b:2", "--redis-database=3"},
 		"cluster":                   {"--store=redis", "--redis-mode=cluster", "--redis-addresses=a:1,b:2"},
+		"not serving under error":   {"--store=redis", "--failure-mode=error", "--failure-health=not_serving"},
+		"health of an idle Redis":   {"--failure-health=not_serving"},
 	} {
 		if _, warnings, err := LoadSettings(flagsOf(t, args...), nil, ""); err != nil || len(warnings) != 0 {
 			t.Errorf("%s: %v %q", name, err, warnings)
@@ -270,6 +288,11 @@ func TestSettingsWarnings(t *testing.T) {
 	want := "flag --redis-tls-ca: redis.tls.ca is set and redis.tls.enabled is false: Redis is spoken to without TLS"
 	if err != nil || strings.Join(warnings, "\n") != want {
 		t.Errorf("idle TLS: got %q, %v", warnings, err)
+	}
+	_, warnings, err = LoadSettings(flagsOf(t, "--store=redis", "--failure-mode=deny"), []string{"RATELIMITD_FAILURE_HEALTH=not_serving"}, "")
+	want = "variable RATELIMITD_FAILURE_HEALTH: failure.health is not_serving and failure.mode is deny: the daemon answers without Redis and stays serving; it counts with error only"
+	if err != nil || strings.Join(warnings, "\n") != want {
+		t.Errorf("idle health: got %q, %v", warnings, err)
 	}
 }
 

@@ -181,6 +181,30 @@ func integerSetting[T int | int64](least, most T) settingKind[T] {
 	}
 }
 
+// autoSetting is a number, or auto, which is 0. YAML may quote either.
+func autoSetting(least, most int) settingKind[int] {
+	const auto = "auto"
+	number := integerSetting(least, most)
+	return settingKind[int]{
+		word: auto + "|integer", allowed: auto + " or " + number.allowed,
+		show: func(n int) string {
+			if n == 0 {
+				return auto
+			}
+			return number.show(n)
+		},
+		parse: func(text string) (int, *settingComplaint) {
+			switch {
+			case text == auto:
+				return 0, nil
+			case strings.EqualFold(text, auto):
+				return 0, complainWith(text, "in lower case")
+			}
+			return number.parse(text)
+		},
+	}
+}
+
 // shortDuration writes a duration without the zeros of Duration.String: 10m.
 func shortDuration(d time.Duration) string {
 	text := d.String()

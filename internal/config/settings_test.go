@@ -40,10 +40,12 @@ func flagsOf(t *testing.T, args ...string) *pflag.FlagSet {
 
 func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 	want := Settings{
-		Limits:     LimitsSettings{Path: "/etc/ratelimitd/limits", Watch: true},
-		Store:      "memory",
-		Memory:     MemorySettings{MaxKeys: 1_000_000, WhenFull: "allow"},
-		Redis:      RedisSettings{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond},
+		Limits: LimitsSettings{Path: "/etc/ratelimitd/limits", Watch: true},
+		Store:  "memory",
+		Memory: MemorySettings{MaxKeys: 1_000_000, WhenFull: "allow"},
+		Redis: RedisSettings{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond,
+			Batch: BatchSettings{Size: 1000, InFlight: 1, Queue: 10_000}, DenialMemory: time.Second},
+		Failure:    FailureSettings{Mode: "local", Health: "serving"},
 		GRPC:       GRPCSettings{Address: ":8081", MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 65536},
 		HTTP:       HTTPSettings{Address: ":8080"},
 		Admin:      AdminSettings{Address: "127.0.0.1:6070", Pprof: true},
@@ -113,8 +115,10 @@ func walkFields(v reflect.Value, path string, leaf func(string, reflect.Value)) 
 func otherValue(t *testing.T, d setting, i int) string {
 	t.Helper()
 	switch {
-	case d.name == "redis.database":
+	case d.name == "redis.database", d.name == "failure.replicas":
 		return fmt.Sprint(i)
+	case d.name == "redis.batch.in_flight":
+		return fmt.Sprint(60 + i)
 	case d.form == boolForm:
 		// Two values only: default, other, default.
 		if (d.byDefault == "true") == (i%2 == 1) {
@@ -340,6 +344,11 @@ func TestValues(t *testing.T) {
 	for _, c := range []struct{ yaml, show string }{
 		{"memory: {max_keys: 2_000_000}", "memory.max_keys=2000000"},
 		{"drain_delay: 0", "drain_delay=0s"},
+		{"redis: {denial_memory: 0}", "redis.denial_memory=0s"},
+		{"redis: {batch: {size: 1, in_flight: 64, queue: 1_000_000}}", "redis.batch.size=1 redis.batch.in_flight=64 redis.batch.queue=1000000 "},
+		{"failure: {replicas: 3}", "failure.replicas=3 "},
+		{"failure: {replicas: '10000'}", "failure.replicas=10000 "},
+		{"failure: {replicas: auto}", "failure.replicas=auto "},
 		{"drain_delay: 10m", "drain_delay=10m"},
 		{"redis: {timeout: 1.5s}", "redis.timeout=1.5s"},
 		{"redis: {username: 007}", "redis.username=007"},

@@ -48,10 +48,11 @@ func (l *settingsLoader) checkTogether(s *Settings) {
 		serverConflicts(s),
 	)
 	// The same settings may serve a run on the memory store, where all that
-	// redis.* says is idle: then it may be half done.
+	// redis.* and failure.* say is idle: then it may be half done.
 	if s.Store == "redis" {
 		conflicts = append(conflicts, redisConflicts(s)...)
 		l.warnIdleTLS(s)
+		l.warnIdleHealth(s)
 	}
 	for _, c := range conflicts {
 		if c.wrong && l.good(c.names...) {
@@ -128,4 +129,15 @@ func (l *settingsLoader) warnIdleTLS(s *Settings) {
 			return
 		}
 	}
+}
+
+// warnIdleHealth speaks up when somebody waits for a daemon to leave its load
+// balancer and it will not: it goes on answering, by another failure mode.
+func (l *settingsLoader) warnIdleHealth(s *Settings) {
+	f := &s.Failure
+	if f.Health != "not_serving" || f.Mode == "error" || !l.good("failure.health", "failure.mode") {
+		return
+	}
+	l.warnf("%s: failure.health is not_serving and failure.mode is %s: the daemon answers without Redis and stays serving; it counts with error only",
+		l.whereFirst("failure.health"), f.Mode)
 }
