@@ -62,8 +62,16 @@ func nameCell(name string) string {
 }
 
 // Describe says in plain words how much a limit allows: "10 requests a minute,
-// bursts of 20".
+// bursts of 20", and what answers for it when its store does not, if it says.
 func Describe(l *bucket.Limit) string {
+	text := describeNumbers(l)
+	if l.OnStoreFailure != bucket.FailureDefault {
+		text += "; on store failure: " + l.OnStoreFailure.String()
+	}
+	return text
+}
+
+func describeNumbers(l *bucket.Limit) string {
 	if l.Requests == 0 {
 		return "denies always"
 	}

@@ -17,6 +17,7 @@ func FuzzLimitsFile(f *testing.F) {
 		f.Add([]byte(c.text))
 	}
 	f.Add([]byte("domain: d\ndescriptors:\n- &a {key: k, value: a, rate_limit: &b {unit: day}}\n- {<<: [*a], value: 'x*', rate_limits: [{<<: *b, name: n}]}\n"))
+	f.Add([]byte("domain: d\ndescriptors:\n- {key: k, on_store_failure: local, rate_limit: {requests: 1, period: 1s}}\n- {key: l, on_store_failure: allow, rate_limits: [{name: n, unit: day}]}\n"))
 	path := write(f, f.TempDir(), "limits.yaml", "")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if err := os.WriteFile(path, data, 0o644); err != nil {

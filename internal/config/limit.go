@@ -11,7 +11,7 @@ import (
 )
 
 // rateLimit reads the one limit of a rule.
-func (p *fileParser) rateLimit(n *yaml.Node, at *path, r *Rule) {
+func (p *fileParser) rateLimit(n *yaml.Node, at *path, r *Rule, mode bucket.FailureMode) {
 	o, ok := p.object(n, at, limitLevel)
 	if !ok {
 		return
@@ -22,7 +22,7 @@ func (p *fileParser) rateLimit(n *yaml.Node, at *path, r *Rule) {
 			return
 		}
 	}
-	if l := p.limit(o, at); l != nil {
+	if l := p.limit(o, at, mode); l != nil {
 		r.Limits = []*bucket.Limit{l}
 	}
 }
@@ -37,7 +37,7 @@ func (p *fileParser) unlimited(o *object, at *path, r *Rule) {
 }
 
 // rateLimits reads the list of limits of a rule.
-func (p *fileParser) rateLimits(n *yaml.Node, at *path, r *Rule) {
+func (p *fileParser) rateLimits(n *yaml.Node, at *path, r *Rule, mode bucket.FailureMode) {
 	items, ok := p.list(n, at, "limits")
 	if ok && len(items) == 0 {
 		p.bad(n, at, "an empty list", "at least one limit")
@@ -51,7 +51,7 @@ func (p *fileParser) rateLimits(n *yaml.Node, at *path, r *Rule) {
 			continue
 		}
 		p.itemName(o, itemAt, names)
-		if l := p.limit(o, itemAt); l != nil {
+		if l := p.limit(o, itemAt, mode); l != nil {
 			r.Limits = append(r.Limits, l)
 			limits = append(limits, limitAt{l, item, itemAt})
 		}
@@ -107,12 +107,12 @@ var (
 
 func (s spelling) String() string { return s.requests + " with " + s.period }
 
-// limit reads the numbers of a limit. It returns nil, and has said why, if
-// they are wrong.
-func (p *fileParser) limit(o *object, at *path) *bucket.Limit {
+// limit reads the numbers of a limit; mode is what its rule says of a store
+// that fails. It returns nil, and has said why, if they are wrong.
+func (p *fileParser) limit(o *object, at *path, mode bucket.FailureMode) *bucket.Limit {
 	before := len(p.errs)
 	s, ok := p.spelling(o, at)
-	spec := bucket.Spec{Algorithm: p.limitAlgorithm(o, at, s)}
+	spec := bucket.Spec{Algorithm: p.limitAlgorithm(o, at, s), OnStoreFailure: mode}
 	spec.Name, _ = p.limitName(o, at)
 	var rate bool
 	if ok {
@@ -175,14 +175,19 @@ func (p *fileParser) algorithmName(n *yaml.Node, at *path) (bucket.Algorithm, bo
 	}
 	a, err := bucket.ParseAlgorithm(s)
 	if err != nil {
-		found := "the text " + quote(s)
-		if near := nearest(s, names); near != "" {
-			found += fmt.Sprintf(" (%s?)", near)
-		}
-		p.bad(n, at, found, commas(names))
+		p.badName(n, at, s, names)
 		return 0, false
 	}
 	return a, true
+}
+
+// badName reports a text that is none of the names, and which was meant.
+func (p *fileParser) badName(n *yaml.Node, at *path, s string, names []string) {
+	found := "the text " + quote(s)
+	if near := nearest(s, names); near != "" {
+		found += fmt.Sprintf(" (%s?)", near)
+	}
+	p.bad(n, at, found, commas(names))
 }
 
 // rate reads requests and period in either spelling.
@@ -228,11 +233,7 @@ func (p *fileParser) unit(n *yaml.Node, at *path) (time.Duration, bool) {
 	}
 	d, ok := parseUnit(s)
 	if !ok {
-		found := "the text " + quote(s)
-		if near := nearest(s, allUnits()); near != "" {
-			found += fmt.Sprintf(" (%s?)", near)
-		}
-		p.bad(n, at, found, commas(allUnits()))
+		p.badName(n, at, s, allUnits())
 	}
 	return d, ok
 }

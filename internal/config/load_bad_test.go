@@ -18,11 +18,12 @@ func limit(text string) string { return descriptor("rate_limit: {" + text + "}")
 
 const (
 	domainKeys     = "domain, algorithm, hash_tag, descriptors"
-	descriptorKeys = "key, value, rate_limit, rate_limits, descriptors"
+	descriptorKeys = "key, value, rate_limit, rate_limits, on_store_failure, descriptors"
 	itemKeys       = "name, algorithm, requests, period, requests_per_unit, unit, burst, sub_windows, postpaid"
 	limitKeys      = "unlimited, " + itemKeys
 	algorithms     = "token_bucket, gcra, leaky_bucket, fixed_window, sliding_window, sliding_log"
 	periods        = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
+	failureModes   = "local, allow, deny, error"
 	spellings      = "requests with period, or requests_per_unit with unit"
 	wholeRequests  = "a whole number from 0 to 4294967295"
 	names64        = "a name of 1 to 64 bytes without control characters"
@@ -174,6 +175,48 @@ var badFiles = []struct {
 	{"unlimited in a list", descriptor("rate_limits: [{name: a, unlimited: true}]"), []string{
 		"4:17: descriptors[0].rate_limits[0]: found no numbers; allowed: " + spellings,
 		"4:27: descriptors[0].rate_limits[0]: found unlimited in an item of rate_limits, but it belongs in a rate_limit; allowed: " + itemKeys,
+	}},
+
+	// What answers when the store does not.
+	{"failure mode", descriptor("rate_limit: {requests: 1, period: 1s}\n  on_store_failure: dney"), []string{
+		`5:21: descriptors[0].on_store_failure: found the text "dney" (deny?); allowed: ` + failureModes,
+	}},
+	{"failure mode in upper case", descriptor("on_store_failure: ERROR\n  rate_limits: [{name: a, requests: 1, period: 1s}, {name: b, requests: 1, period: 0s}]"), []string{
+		`4:21: descriptors[0].on_store_failure: found the text "ERROR"; allowed: ` + failureModes,
+		`5:84: descriptors[0].rate_limits[1].period: found "0s"; allowed: ` + periods,
+	}},
+	{"failure mode is a boolean", descriptor("rate_limit: {requests: 1, period: 1s}\n  on_store_failure: true"), []string{
+		`5:21: descriptors[0].on_store_failure: found the text "true"; allowed: ` + failureModes,
+	}},
+	{"failure mode is a list", descriptor("rate_limit: {requests: 1, period: 1s}\n  on_store_failure: [deny]"), []string{
+		"5:21: descriptors[0].on_store_failure: found a list; allowed: " + failureModes,
+	}},
+	{"failure mode is null", descriptor("rate_limit: {requests: 1, period: 1s}\n  on_store_failure:"), []string{
+		"5:20: descriptors[0].on_store_failure: found no value; allowed: " + failureModes,
+	}},
+	{"failure mode without a limit", "domain: d\ndescriptors:\n- key: k\n  on_store_failure: deny\n  descriptors: [{key: l, rate_limit: {requests: 1, period: 1s}}]\n", []string{
+		"4:3: descriptors[0].on_store_failure: found on_store_failure without a limit; allowed: on_store_failure beside limits with numbers",
+	}},
+	{"failure mode beside an empty limit", descriptor("rate_limit:\n  on_store_failure: deny"), []string{
+		"5:3: descriptors[0].on_store_failure: found on_store_failure without a limit; allowed: on_store_failure beside limits with numbers",
+	}},
+	{"failure mode beside unlimited", descriptor("on_store_failure: allow\n  rate_limit: {unlimited: true}"), []string{
+		"4:3: descriptors[0].on_store_failure: found on_store_failure beside unlimited; allowed: on_store_failure beside limits with numbers",
+	}},
+	{"failure mode of a domain", "domain: d\non_store_failure: deny\n", []string{
+		"2:1: found on_store_failure in a domain, but it belongs in a descriptor; allowed: " + domainKeys,
+	}},
+	{"failure mode in a limit", limit("requests: 1, period: 1s, on_store_failure: deny"), []string{
+		"4:41: descriptors[0].rate_limit: found on_store_failure in a rate_limit, but it belongs in a descriptor; allowed: " + limitKeys,
+	}},
+	{"failure mode in an item", descriptor("rate_limits: [{name: a, requests: 1, period: 1s, on_store_failure: deny}]"), []string{
+		"4:52: descriptors[0].rate_limits[0]: found on_store_failure in an item of rate_limits, but it belongs in a descriptor; allowed: " + itemKeys,
+	}},
+	{"failure mode twice", descriptor("on_store_failure: deny\n  on_store_failure: deny\n  rate_limit: {requests: 1, period: 1s}"), []string{
+		"5:3: descriptors[0].on_store_failure: found a second on_store_failure, the first is on line 4; allowed: one",
+	}},
+	{"failure mode misspelled", descriptor("on_store_failures: deny"), []string{
+		`4:3: descriptors[0]: found an unknown key "on_store_failures" in a descriptor (on_store_failure?); allowed: ` + descriptorKeys,
 	}},
 
 	// Everything is told at once, without what only follows from it.

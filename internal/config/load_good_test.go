@@ -33,6 +33,7 @@ descriptors:
             period: 1d
             sub_windows: 24
             postpaid: true
+        on_store_failure: deny
       - key: user
         value: "bot-*"
         rate_limit: {unlimited: true, name: bots}
@@ -54,8 +55,8 @@ descriptors:
 const exampleTable = `domain d (limits.yaml:2), keys placed by tenant
   RULE                   NAME   ALGORITHM       LIMIT
   tenant                 -      gcra            100 requests every 90 seconds, bursts of 20
-  tenant / user=alice    short  token_bucket    10 requests a second
-                         long   sliding_window  250 requests in any day, in 24 sub-windows, charged afterwards
+  tenant / user=alice    short  token_bucket    10 requests a second; on store failure: deny
+                         long   sliding_window  250 requests in any day, in 24 sub-windows, charged afterwards; on store failure: deny
   tenant / user=bot-*    bots   -               unlimited
   ip                     -      fixed_window    5 requests a minute
   job / kind=15          -      gcra            denies always
@@ -129,6 +130,33 @@ descriptors:
 	}
 }
 
+// TestStoreFailure: the mode of a rule is that of all its limits and of no
+// other's, also where the numbers are the same.
+func TestStoreFailure(t *testing.T) {
+	d := mustLoad(t, `domain: d
+descriptors:
+- {key: none, rate_limit: {requests: 1, period: 1s}}
+- key: allow
+  rate_limit: {requests: 1, period: 1s}
+  on_store_failure: allow
+  descriptors: [{key: below, rate_limit: {requests: 1, period: 1s}}]
+- {key: local, on_store_failure: local, rate_limits: [{name: a, requests: 1, period: 1s}, {name: b, requests: 1, period: 2s}]}
+- {key: deny, on_store_failure: 'deny', rate_limit: {requests: 1, period: 1s}}
+- &e {key: error, on_store_failure: error, rate_limit: {requests: 1, period: 1s}}
+- {<<: *e, key: merged}
+`)
+	for es, want := range map[string]bucket.FailureMode{
+		"none=": bucket.FailureDefault, "allow=": bucket.FailAllow, "allow=,below=": bucket.FailureDefault,
+		"local=": bucket.FailLocal, "deny=": bucket.FailDeny, "error=": bucket.FailError, "merged=": bucket.FailError,
+	} {
+		for _, l := range d.Match(entries(es)).Limits {
+			if l.OnStoreFailure != want {
+				t.Errorf("%s: mode %d, want %d", es, l.OnStoreFailure, want)
+			}
+		}
+	}
+}
+
 func TestNumbers(t *testing.T) {
 	spec := func(a bucket.Algorithm, requests int64, period time.Duration) bucket.Spec {
 		s := bucket.Spec{Algorithm: a, Requests: requests, Period: period}
@@ -181,16 +209,19 @@ func TestBadPeriods(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	for want, s := range map[string]bucket.Spec{
-		"10 requests a minute, bursts of 20": {Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Minute, Burst: 20},
-		"1 request an hour":                  {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour},
-		"5 requests every 30 days":           {Algorithm: bucket.FixedWindow, Requests: 5, Period: 30 * 24 * time.Hour},
-		"5 requests a year":                  {Algorithm: bucket.FixedWindow, Requests: 5, Period: 365 * 24 * time.Hour},
-		"5 requests a week":                  {Algorithm: bucket.FixedWindow, Requests: 5, Period: 7 * 24 * time.Hour},
-		"5 requests every 14 days":           {Algorithm: bucket.FixedWindow, Requests: 5, Period: 14 * 24 * time.Hour},
-		"5 requests every 1001 milliseconds": {Algorithm: bucket.FixedWindow, Requests: 5, Period: 1001 * time.Millisecond},
-		"5 requests in any second":           {Algorithm: bucket.SlidingWindow, Requests: 5, Period: time.Second},
-		"5 requests in any 2 hours":          {Algorithm: bucket.SlidingLog, Requests: 5, Period: 2 * time.Hour},
-		"denies always":                      {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour},
+		"10 requests a minute, bursts of 20":         {Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Minute, Burst: 20},
+		"1 request an hour":                          {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour},
+		"5 requests every 30 days":                   {Algorithm: bucket.FixedWindow, Requests: 5, Period: 30 * 24 * time.Hour},
+		"5 requests a year":                          {Algorithm: bucket.FixedWindow, Requests: 5, Period: 365 * 24 * time.Hour},
+		"5 requests a week":                          {Algorithm: bucket.FixedWindow, Requests: 5, Period: 7 * 24 * time.Hour},
+		"5 requests every 14 days":                   {Algorithm: bucket.FixedWindow, Requests: 5, Period: 14 * 24 * time.Hour},
+		"5 requests every 1001 milliseconds":         {Algorithm: bucket.FixedWindow, Requests: 5, Period: 1001 * time.Millisecond},
+		"5 requests in any second":                   {Algorithm: bucket.SlidingWindow, Requests: 5, Period: time.Second},
+		"5 requests in any 2 hours":                  {Algorithm: bucket.SlidingLog, Requests: 5, Period: 2 * time.Hour},
+		"denies always":                              {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour},
+		"denies always; on store failure: allow":     {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour, OnStoreFailure: bucket.FailAllow},
+		"1 request an hour; on store failure: local": {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailLocal},
+		"1 request an hour; on store failure: error": {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailError},
 	} {
 		l, err := bucket.NewLimit(s)
 		if err != nil {

@@ -15,7 +15,8 @@ var (
 		{"domain", true}, {"algorithm", false}, {"hash_tag", false}, {"descriptors", true},
 	}}
 	descriptorLevel = &level{is: "a descriptor", fields: []field{
-		{"key", true}, {"value", true}, {"rate_limit", true}, {"rate_limits", false}, {"descriptors", true},
+		{"key", true}, {"value", true}, {"rate_limit", true}, {"rate_limits", false},
+		{"on_store_failure", false}, {"descriptors", true},
 	}}
 	limitLevel = &level{is: "a rate_limit", fields: append([]field{
 		{"unlimited", true},
@@ -245,14 +246,19 @@ func (p *fileParser) rule(o *object, at *path, n *node) {
 		k := later(o.key("rate_limit"), o.key("rate_limits"))
 		p.bad(k, at.key(k.Value), "rate_limit beside rate_limits", "one of them")
 	}
+	mode := p.storeFailure(o, at)
 	if one != nil {
-		p.rateLimit(one, at.key("rate_limit"), r)
+		p.rateLimit(one, at.key("rate_limit"), r, mode)
 	}
 	if many != nil {
-		p.rateLimits(many, at.key("rate_limits"), r)
+		p.rateLimits(many, at.key("rate_limits"), r, mode)
 	}
 	if one == nil && many == nil {
+		p.noStoreFailure(o, at, "without a limit")
 		return
+	}
+	if r.Unlimited {
+		p.noStoreFailure(o, at, "beside unlimited")
 	}
 	n.rule = r
 	p.d.rules = append(p.d.rules, r)
