@@ -197,6 +197,7 @@ func (s *source) rules() (*Rules, error) {
 	if len(s.files) == 0 {
 		l.warnings = append(l.warnings, Warning{File: s.path, Text: "no .yaml, .yml or .json file in this folder, so nothing is limited"})
 	}
+	r.fingerprint = r.computeFingerprint()
 	r.warnings = l.warnings
 	sortWarnings(r.warnings)
 	return r, nil

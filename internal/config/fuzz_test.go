@@ -60,6 +60,9 @@ func FuzzLimitsFile(f *testing.F) {
 		if second := table(t, again); second != first {
 			t.Errorf("two tables:\n%s\n%s", first, second)
 		}
+		if r.Fingerprint() == "" || r.Fingerprint() != again.Fingerprint() {
+			t.Errorf("two fingerprints: %q and %q", r.Fingerprint(), again.Fingerprint())
+		}
 	})
 }
 

@@ -12,9 +12,10 @@ import (
 // Rules is an immutable set of domains. Its methods may be called
 // concurrently.
 type Rules struct {
-	domains  map[string]*Domain
-	sorted   []*Domain
-	warnings []Warning
+	domains     map[string]*Domain
+	sorted      []*Domain
+	warnings    []Warning
+	fingerprint string
 }
 
 // Domain returns the domain of that name, or nil.

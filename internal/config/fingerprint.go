@@ -1,0 +1,124 @@
+package config
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Fingerprint returns 16 hexadecimal digits, equal for equal rules on any
+// machine and different for others. Files do not count, nor how they are
+// written, nor the order of descriptors between which no request has a choice.
+func (r *Rules) Fingerprint() string { return r.fingerprint }
+
+func (r *Rules) computeFingerprint() string {
+	var f fingerprinter
+	for _, d := range r.sorted {
+		f.text(d.Name)
+		f.text(d.HashTag)
+		f.digest(f.node(d.root))
+	}
+	sum := sha256.Sum256(f.buf)
+	return hex.EncodeToString(sum[:8])
+}
+
+type digest = [sha256.Size]byte
+
+// fingerprinter writes rules so that no two look alike: texts after their
+// length, lists after their number of items. What is below a descriptor is
+// written as its digest.
+type fingerprinter struct{ buf []byte }
+
+func (f *fingerprinter) number(n int64) { f.buf = binary.AppendVarint(f.buf, n) }
+
+func (f *fingerprinter) text(s string) {
+	f.number(int64(len(s)))
+	f.buf = append(f.buf, s...)
+}
+
+func (f *fingerprinter) flag(b bool) {
+	n := int64(0)
+	if b {
+		n = 1
+	}
+	f.number(n)
+}
+
+func (f *fingerprinter) digest(d digest) { f.buf = append(f.buf, d[:]...) }
+
+// cut returns the digest of what was written since start, and takes it away.
+func (f *fingerprinter) cut(start int) digest {
+	d := sha256.Sum256(f.buf[start:])
+	f.buf = f.buf[:start]
+	return d
+}
+
+// node returns the digest of a descriptor. One without a rule and without
+// others below it counts too: it keeps requests from what is more general.
+//
+// The digests of what has no order are combined by XOR, which is much faster
+// than to sort 100,000 values. They are never equal to one another.
+func (f *fingerprinter) node(n *node) digest {
+	start := len(f.buf)
+	f.text(n.entry.Key)
+	f.text(n.entry.Value)
+	f.rule(n.rule)
+	var exact, keys digest
+	for _, below := range n.exact {
+		d := f.node(below)
+		subtle.XORBytes(exact[:], exact[:], d[:])
+	}
+	for i := range n.keys {
+		d := f.key(&n.keys[i])
+		subtle.XORBytes(keys[:], keys[:], d[:])
+	}
+	f.digest(exact)
+	f.digest(keys)
+	return f.cut(start)
+}
+
+// key returns the digest of the patterns of a key, in the order in which they
+// are tried, and of what is left when none matches.
+func (f *fingerprinter) key(k *keyNodes) digest {
+	start := len(f.buf)
+	for i := range k.patterns.list {
+		f.digest(f.node(k.patterns.list[i].node))
+	}
+	if k.bare != nil {
+		f.digest(f.node(k.bare))
+	}
+	return f.cut(start)
+}
+
+func (f *fingerprinter) rule(r *Rule) {
+	f.flag(r != nil)
+	if r == nil {
+		return
+	}
+	f.flag(r.Unlimited)
+	f.text(r.Name)
+	f.number(int64(len(r.Limits)))
+	for _, l := range r.Limits {
+		f.limit(&l.Spec)
+	}
+}
+
+// limit writes all of a limit's numbers. Algorithms and failure modes go by
+// name, which stays when the order of their constants does not.
+func (f *fingerprinter) limit(s *bucket.Spec) {
+	f.text(s.Name)
+	f.text(s.Algorithm.String())
+	f.number(s.Requests)
+	f.number(s.Period.Milliseconds())
+	f.number(s.Burst)
+	f.number(s.SubWindows)
+	f.flag(s.Postpaid)
+	mode := ""
+	if s.OnStoreFailure != bucket.FailureDefault {
+		mode = s.OnStoreFailure.String()
+	}
+	f.text(mode)
+}
