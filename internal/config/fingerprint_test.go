@@ -85,6 +85,7 @@ func TestFingerprintOfOtherRules(t *testing.T) {
 	for _, descriptors := range []string{
 		// Without limits, but in the way of what is more general.
 		"{key: k}", "{key: l}", "{key: k, value: x}", "{key: k, value: y}", "{key: k, value: x*}", "{key: kx}",
+		"{key: k, value: xy}", "{key: kx, value: y}",
 		"{key: k}, {key: k, value: x}", "{key: k, value: x}, {key: k, value: y}", "{key: k}, {key: k, value: x*}",
 		// Patterns in order.
 		"{key: k, value: x*}, {key: k, value: xy*}", "{key: k, value: xy*}, {key: k, value: x*}",
