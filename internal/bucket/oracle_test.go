@@ -27,6 +27,21 @@ func (s *steps) state(key []byte) *bucket.State {
 	return s.states[string(key)]
 }
 
+func (s *steps) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clock := s.clock()
+	merged, of := bucket.Merge(nil, nil, hits)
+	for i, j := range of {
+		h := merged[j]
+		decisions[i] = h.Limit.Decide(s.state(h.Key), clock, h.Cost)
+	}
+	return nil
+}
+
 func (s *steps) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -36,6 +36,12 @@ type Store interface {
 	// unknown then, and Take must not be called again for the same request.
 	Take(ctx context.Context, hits []Hit, decisions []Decision) error
 
+	// Check decides a group exactly as Take would at this moment, and changes
+	// nothing: nothing is charged, from postpaid limits neither, so what
+	// remains and the resets are those before any charge. Its decisions are
+	// not for GiveBack. An error means that decisions holds nothing of use.
+	Check(ctx context.Context, hits []Hit, decisions []Decision) error
+
 	// GiveBack returns what an earlier Take with these decisions charged for
 	// these hits, each as far as what was taken at its decision's moment still
 	// counts. What took nothing is passed over: peeks, refunds, and the hits

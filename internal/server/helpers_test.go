@@ -350,6 +350,8 @@ func (f *fakeStore) Take(ctx context.Context, hits []bucket.Hit, decisions []buc
 	return f.take(ctx, hits, decisions)
 }
 
+func (f *fakeStore) Check(context.Context, []bucket.Hit, []bucket.Decision) error { return nil }
+
 func (f *fakeStore) GiveBack(context.Context, []bucket.Hit, []bucket.Decision) error { return nil }
 
 func (f *fakeStore) Ping(ctx context.Context) error {

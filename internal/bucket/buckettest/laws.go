@@ -22,6 +22,8 @@ func runLaws(t *testing.T, h Harness) {
 		{"a refund applies if its group does", refundInAGroup},
 		{"equal keys merge", equalKeysMerge},
 		{"a denied take gives nothing back", deniedGivesNothingBack},
+		{"a check agrees with the take that follows", checkAgrees},
+		{"a check of a group charges nothing", checkOfAGroup},
 		{"costs have bounds", costsHaveBounds},
 		{"limits on one subject are apart", limitsAreApart},
 		{"hostile values are apart", hostileValues},
@@ -315,6 +317,9 @@ func noHits(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	if err := s.Take(context.Background(), nil, nil); err != nil {
 		t.Errorf("Take: %v", err)
+	}
+	if err := s.Check(context.Background(), nil, nil); err != nil {
+		t.Errorf("Check: %v", err)
 	}
 	if err := s.GiveBack(context.Background(), nil, nil); err != nil {
 		t.Errorf("GiveBack: %v", err)

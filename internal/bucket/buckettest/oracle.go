@@ -95,6 +95,16 @@ func (o *Oracle) Take(clock int64, hits []bucket.Hit) []bucket.Decision {
 	return decisions
 }
 
+// Check decides a group and changes nothing.
+func (o *Oracle) Check(clock int64, hits []bucket.Hit) []bucket.Decision {
+	merged, of := merge(hits)
+	decisions := make([]bucket.Decision, len(hits))
+	for i, j := range of {
+		decisions[i] = decide(merged[j], o.recall(merged[j], clock), clock)
+	}
+	return decisions
+}
+
 // charge writes a hit down and returns its decision with what is true
 // afterwards: what remains, when all of it is back, and, for a postpaid hit
 // that found nothing left, when there is something again.

@@ -168,7 +168,8 @@ func (g *generator) limit(a bucket.Algorithm, name string) *bucket.Limit {
 
 func pick[T any](c Choices, from ...T) T { return from[c.Pick(int64(len(from)))] }
 
-// step moves the clock and adds a take, or a give-back of an earlier one.
+// step moves the clock and adds a take, a check, or a give-back of an earlier
+// take.
 func (g *generator) step() {
 	l := &g.lanes[g.Pick(int64(len(g.lanes)))]
 	if g.Pick(8) == 0 {
@@ -184,6 +185,7 @@ func (g *generator) step() {
 		op.Hits = append(op.Hits, l.hit(g.cost(l)))
 		l = &g.lanes[g.Pick(int64(len(g.lanes)))]
 	}
+	op.Checks = g.Pick(6) == 0
 	g.add(op)
 }
 
@@ -221,7 +223,7 @@ func (g *generator) add(op Op) {
 // giveBack gives back a recent take, allowed or not, for the first time.
 func (g *generator) giveBack() bool {
 	i := len(g.trace.Ops) - 1 - int(g.Pick(4))
-	if i < 0 || g.trace.Ops[i].GivesBack >= 0 || g.givenBack[i] {
+	if i < 0 || g.trace.Ops[i].GivesBack >= 0 || g.trace.Ops[i].Checks || g.givenBack[i] {
 		return false
 	}
 	g.givenBack[i] = true

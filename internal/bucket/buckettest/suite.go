@@ -107,6 +107,17 @@ func take(t *testing.T, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
 	return decisions
 }
 
+func check(t *testing.T, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	decisions := make([]bucket.Decision, len(hits))
+	if err := s.Check(ctx, hits, decisions); err != nil {
+		t.Fatalf("Check: %v", err)
+	}
+	return decisions
+}
+
 func giveBack(t *testing.T, s bucket.Store, hits []bucket.Hit, decisions []bucket.Decision) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

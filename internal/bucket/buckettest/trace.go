@@ -19,9 +19,11 @@ type Trace struct {
 type Op struct {
 	Clock int64
 	Hits  []bucket.Hit
-	// GivesBack is the op whose take is given back, or -1 for a take.
+	// GivesBack is the op whose take is given back, or -1 for a take or check.
 	GivesBack int
-	// Want is what a take must decide.
+	// Checks tells a check from a take.
+	Checks bool
+	// Want is what a take or check must decide.
 	Want []bucket.Decision
 }
 
@@ -39,14 +41,26 @@ func (tr *Trace) Run(s bucket.Store, setClock func(int64)) error {
 			continue
 		}
 		got[i] = make([]bucket.Decision, len(op.Hits))
-		if err := s.Take(ctx, op.Hits, got[i]); err != nil {
-			return fmt.Errorf("op %d: take: %w", i, err)
+		decide := s.Take
+		if op.Checks {
+			decide = s.Check
+		}
+		if err := decide(ctx, op.Hits, got[i]); err != nil {
+			return fmt.Errorf("op %d: %s: %w", i, op.verb(), err)
 		}
 		if !slices.Equal(got[i], op.Want) {
 			return &Mismatch{Trace: tr, Op: i, Got: got[i]}
 		}
 	}
 	return nil
+}
+
+// verb says what an op that decides does.
+func (op *Op) verb() string {
+	if op.Checks {
+		return "check"
+	}
+	return "take"
 }
 
 // Mismatch is a decision that is not the oracle's.
@@ -125,9 +139,12 @@ func NewTrace(ops []Op) *Trace {
 
 func (tr *Trace) ask(o *Oracle, i int) {
 	op := &tr.Ops[i]
-	if op.GivesBack >= 0 {
+	switch {
+	case op.GivesBack >= 0:
 		o.GiveBack(op.Clock, op.Hits, tr.Ops[op.GivesBack].Want)
-	} else {
+	case op.Checks:
+		op.Want = o.Check(op.Clock, op.Hits)
+	default:
 		op.Want = o.Take(op.Clock, op.Hits)
 	}
 }
@@ -151,7 +168,7 @@ func (tr *Trace) String() string {
 			fmt.Fprintf(&b, " gives back %d\n", op.GivesBack)
 			continue
 		}
-		fmt.Fprintf(&b, " takes")
+		fmt.Fprintf(&b, " %ss", op.verb())
 		for _, h := range op.Hits {
 			fmt.Fprintf(&b, " %d of %s at %s;", h.Cost, limits[h.Limit], h.Key)
 		}

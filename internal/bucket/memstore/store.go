@@ -150,6 +150,21 @@ func (s *Store) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.De
 	return nil
 }
 
+// Check implements bucket.Store; it fails as Take does.
+func (s *Store) Check(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	if len(hits) != len(decisions) {
+		return errLength
+	}
+	g := s.lock(hits)
+	s.check(g, s.clock())
+	s.unlock(g)
+	for i, j := range g.of {
+		decisions[i] = g.decisions[j]
+	}
+	s.release(g)
+	return nil
+}
+
 // GiveBack implements bucket.Store; it fails as Take does.
 func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
@@ -238,8 +253,9 @@ func (s *Store) release(g *group) {
 	s.groups.Put(g)
 }
 
-// take decides a locked group.
-func (s *Store) take(g *group, clock int64) {
+// decide tells what each hit of a locked group gets from its limit, and
+// whether the group is allowed if there is room for its new keys.
+func (s *Store) decide(g *group, clock int64) (allowed bool) {
 	for i := range g.hits {
 		h := &g.hits[i]
 		if e := g.entries[i]; e != nil {
@@ -251,7 +267,37 @@ func (s *Store) take(g *group, clock int64) {
 			}
 		}
 	}
-	allowed := bucket.Allowed(g.decisions)
+	return bucket.Allowed(g.decisions)
+}
+
+// check decides a locked group. It makes no entries, but counts the room for
+// them as take would find it.
+func (s *Store) check(g *group, clock int64) {
+	allowed := s.decide(g, clock)
+	room := s.maxKeys - s.keys.Load()
+	for i := range g.hits {
+		h := &g.hits[i]
+		if g.entries[i] != nil || h.Cost <= 0 || !allowed && !h.Limit.ChargedAnyway(h.Cost) {
+			continue
+		}
+		if room <= 0 {
+			room += int64(g.shard(s, i).sweep(s, 64, clock))
+		}
+		switch {
+		case room > 0:
+			room--
+		case s.whenFull == Deny:
+			s.deny(&g.decisions[i])
+			allowed = false
+		default:
+			s.degrade(&g.decisions[i])
+		}
+	}
+}
+
+// take decides and charges a locked group.
+func (s *Store) take(g *group, clock int64) {
+	allowed := s.decide(g, clock)
 	if allowed && !s.admit(g, clock) {
 		allowed = false
 	}

@@ -34,6 +34,15 @@ func take(tb testing.TB, s *memstore.Store, hits ...bucket.Hit) []bucket.Decisio
 	return d
 }
 
+func check(tb testing.TB, s *memstore.Store, hits ...bucket.Hit) []bucket.Decision {
+	tb.Helper()
+	d := make([]bucket.Decision, len(hits))
+	if err := s.Check(context.Background(), hits, d); err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
 func TestExpiredKeysAreRemoved(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
@@ -80,9 +89,9 @@ func TestWhenFull(t *testing.T) {
 		evicted  int64
 		degraded int64
 	}{
-		{memstore.Allow, true, 0, 1},
-		{memstore.Deny, false, 0, 1},
-		{memstore.Evict, true, 1, 1},
+		{memstore.Allow, true, 0, 2},
+		{memstore.Deny, false, 0, 2},
+		{memstore.Evict, true, 1, 2},
 	} {
 		t.Run(fmt.Sprint(tc.policy), func(t *testing.T) {
 			s := memstore.New(memstore.Options{MaxKeys: maxKeys, WhenFull: tc.policy})
@@ -94,7 +103,16 @@ func TestWhenFull(t *testing.T) {
 				}
 			}
 			// A new key beside a known one: the group is one.
+			checked := check(t, s, hit(hour, "0", 1), hit(hour, "new", 2))
+			if n := s.Stats(); n.Keys != maxKeys || n.Evicted != 0 || n.Degraded != 1 {
+				t.Errorf("a check left %+v", n)
+			}
 			d := take(t, s, hit(hour, "0", 1), hit(hour, "new", 2))
+			for i := range d {
+				if checked[i].RetryAfter != d[i].RetryAfter || checked[i].Degraded != d[i].Degraded {
+					t.Errorf("a check says %+v, the take after it %+v", checked[i], d[i])
+				}
+			}
 			if d[0].Degraded || !d[1].Degraded || d[1].Allowed() != tc.allowed {
 				t.Errorf("the new key: %+v", d)
 			}
@@ -159,6 +177,35 @@ func TestDenialEvictsNobody(t *testing.T) {
 	none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour, Postpaid: true})
 	if d := take(t, s, hit(none, "b", 1))[0]; d.RetryAfter != bucket.Never || s.Stats().Evicted > 0 || s.Stats().Keys != 1 {
 		t.Errorf("a limit of 0 gives %+v, and %+v", d, s.Stats())
+	}
+}
+
+// A check makes no entries, yet counts the room for all the keys of its group.
+func TestCheckCountsTheRoom(t *testing.T) {
+	for _, policy := range []memstore.WhenFull{memstore.Allow, memstore.Deny, memstore.Evict} {
+		t.Run(fmt.Sprint(policy), func(t *testing.T) {
+			l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour})
+			post := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour, Postpaid: true})
+			for _, group := range [][]bucket.Hit{
+				{hit(l, "a", 1), hit(l, "b", 1)},                                       // just fits
+				{hit(l, "a", 1), hit(l, "b", 1), hit(l, "c", 1), hit(l, "d", 1)},       // does not
+				{hit(post, "a", 1), hit(l, "b", 1), hit(l, "c", 1), hit(post, "d", 1)}, // is charged in part
+				{hit(l, "a", 6), hit(post, "b", 1), hit(post, "c", 1), hit(post, "d", 1)},
+				{hit(l, "a", 0), hit(l, "b", -1), hit(l, "c", 1), hit(l, "d", 1)},
+			} {
+				s := memstore.New(memstore.Options{MaxKeys: 2, WhenFull: policy})
+				defer s.Close()
+				checked := check(t, s, group...)
+				if n := s.Stats().Keys; n != 0 {
+					t.Fatalf("%d keys are held after a check", n)
+				}
+				for i, d := range take(t, s, group...) {
+					if checked[i].Allowed() != d.Allowed() || checked[i].Degraded != d.Degraded {
+						t.Errorf("%s: a check says %+v, the take after it %+v", group[i].Key, checked[i], d)
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -44,6 +44,13 @@ func (s *Store) finish(r *request) {
 	s.requests.Put(r)
 }
 
+// tell writes what each hit of the caller got.
+func (r *request) tell(decisions []bucket.Decision) {
+	for i, j := range r.of {
+		decisions[i] = r.decisions[j]
+	}
+}
+
 // refunds reports whether a hit returns something.
 func (r *request) refunds() bool {
 	for i := range r.hits {

@@ -229,13 +229,9 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 	}
 	r := s.begin(ctx, hits)
 	defer s.finish(r)
-	if err := s.take(r); err != nil {
-		return err
-	}
-	for i, j := range r.of {
-		decisions[i] = r.decisions[j]
-	}
-	return nil
+	err := s.take(r)
+	r.tell(decisions)
+	return err
 }
 
 var errLength = errors.New("redis: as many decisions as hits are needed")
@@ -267,6 +263,22 @@ func (s *Store) takeFromRedis(r *request) error {
 	}
 	err := s.runAll(r.ctx, r.deadline, parts)
 	scatter(parts, r.decisions)
+	return err
+}
+
+// Check implements bucket.Store; it fails as Take does. On a cluster the hash
+// tags are checked at the same time, each by itself.
+func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	if len(hits) != len(decisions) {
+		return errLength
+	}
+	r := s.begin(ctx, hits)
+	defer s.finish(r)
+	parts := s.split(check, r)
+	defer func() { s.recycle(parts) }()
+	err := s.runAll(r.ctx, r.deadline, parts)
+	scatter(parts, r.decisions)
+	r.tell(decisions)
 	return err
 }
 
