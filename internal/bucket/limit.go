@@ -26,7 +26,7 @@ package bucket
 import (
 	"errors"
 	"fmt"
-	"math/bits"
+	"sync/atomic"
 	"time"
 )
 
@@ -131,7 +131,7 @@ type Spec struct {
 }
 
 // Limit is a Spec with the numbers derived from it. NewLimit makes it, nothing
-// changes it afterwards, and it may be shared.
+// that it says changes afterwards, and it may be used concurrently.
 type Limit struct {
 	Spec
 
@@ -157,6 +157,9 @@ type Limit struct {
 
 	// suffix is the end of every key of this limit.
 	suffix string
+
+	// share is the last one that was asked for, or nil.
+	share atomic.Pointer[share]
 }
 
 // SpecError says which number of a Spec cannot be, and why.
@@ -240,21 +243,20 @@ func (s *Spec) check() error {
 	return errors.Join(errs...)
 }
 
+// quanta are the ticks of buckets in microseconds, from the finest on.
+var quanta = [...]int64{1, 1e3, 1e6, 60e6}
+
 // deriveUnits chooses the quantum of a bucket and counts its numbers in it.
 func (l *Limit) deriveUnits() error {
-	// The products have up to 67 bits.
-	ms, longest := uint64(l.Period.Milliseconds()), uint64(MaxPeriod.Milliseconds())
-	drainHi, drainLo := bits.Mul64(uint64(l.Burst), ms)
-	mostHi, mostLo := bits.Mul64(uint64(l.Requests), longest)
-	if drainHi > mostHi || drainHi == mostHi && drainLo > mostLo {
-		most, _ := bits.Div64(mostHi, mostLo, ms) // less than Burst
+	if most := mostToRefill(l.Requests, l.Period); l.Burst > most {
+		days := float64(l.Burst) * l.Period.Hours() / 24 / float64(l.Requests)
 		return &SpecError{
 			Field:   "burst",
-			Found:   fmt.Sprintf("%d, which needs %.0f days to refill", l.Burst, float64(l.Burst)*float64(ms)/float64(l.Requests)/(24*3600*1000)),
+			Found:   fmt.Sprintf("%d, which needs %.0f days to refill", l.Burst, days),
 			Allowed: fmt.Sprintf("at most %d here: a burst refills within 366 days", most),
 		}
 	}
-	for _, q := range [...]int64{1, 1e3, 1e6, 60e6} {
+	for _, q := range quanta {
 		if l.PeriodMicros%q != 0 {
 			break
 		}

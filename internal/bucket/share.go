@@ -1,0 +1,77 @@
+package bucket
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// share is a limit's share for one n.
+type share struct {
+	n     int
+	limit *Limit
+}
+
+// Share returns the limit that one of n daemons applies when each decides
+// alone: requests and burst are divided by n, rounded down, but at least 1
+// unless the limit denies always; all else stays, the key too. A burst that
+// could not refill within MaxPeriod at the rounded rate, or not be counted
+// exactly, is cut until it can. Of one daemon, or fewer, the share is the
+// limit itself.
+//
+// All n together admit no more than the limit, unless that 1 is more than an
+// n-th. The last share is remembered with the limit, so that asking again for
+// the same n costs nothing.
+func (l *Limit) Share(n int) *Limit {
+	if n <= 1 || l.Requests == 0 {
+		return l
+	}
+	if s := l.share.Load(); s != nil && s.n == n {
+		return s.limit
+	}
+	s := &share{n, l.divide(int64(n))}
+	l.share.Store(s)
+	return s.limit
+}
+
+func (l *Limit) divide(n int64) *Limit {
+	s := l.Spec
+	s.Requests = max(1, l.Requests/n)
+	if s.Algorithm.IsBucket() {
+		s.Burst = min(max(1, l.Burst/n), mostToRefill(s.Requests, s.Period), mostToCount(s.Requests, s.Period))
+	}
+	part, err := NewLimit(s)
+	if err != nil {
+		// Each number is in the bounds that the limit's own is in, and the
+		// burst is cut to the two that bind it to the others.
+		panic(fmt.Sprintf("bucket: the share of %+v among %d is no limit: %v", l.Spec, n, err))
+	}
+	return part
+}
+
+// mostToRefill is the largest burst that refills within MaxPeriod; at least 1,
+// for requests of at least 1.
+func mostToRefill(requests int64, period time.Duration) int64 {
+	ms := uint64(period.Milliseconds())
+	// The product has up to 67 bits.
+	hi, lo := bits.Mul64(uint64(requests), uint64(MaxPeriod.Milliseconds()))
+	if hi >= ms {
+		return math.MaxInt64
+	}
+	most, _ := bits.Div64(hi, lo, ms)
+	return int64(min(most, math.MaxInt64))
+}
+
+// mostToCount is the largest burst that stays within maxLevel units in the
+// coarsest quantum that divides the period, where a token has the fewest; at
+// least 142,418, for a period just under MaxPeriod in odd milliseconds.
+func mostToCount(requests int64, period time.Duration) int64 {
+	ticks := period.Microseconds()
+	for _, q := range quanta {
+		if period.Microseconds()%q == 0 {
+			ticks = period.Microseconds() / q
+		}
+	}
+	return maxLevel / (ticks / gcd(requests, ticks))
+}
