@@ -1,0 +1,66 @@
+package fallback
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Reason says why a store did not decide. It is the label of a metric; Reasons
+// lists all there are.
+type Reason string
+
+// The reasons.
+const (
+	// Timeout: the store did not answer in time.
+	Timeout Reason = "timeout"
+	// Unreachable: the connection failed.
+	Unreachable Reason = "unreachable"
+	// BreakerOpen: the store was not asked, because it failed just before.
+	BreakerOpen Reason = "breaker_open"
+	// QueueFull: the store was not asked, because too much waits for it.
+	QueueFull Reason = "queue_full"
+	// Refused: the store answered with an error.
+	Refused Reason = "refused"
+)
+
+// Reasons lists the reasons.
+func Reasons() []Reason { return []Reason{Timeout, Unreachable, BreakerOpen, QueueFull, Refused} }
+
+// answers counts requests by mode and reason. All counters are there from the
+// start, so that the first failure shows as a rise.
+type answers [bucket.FailError + 1]map[Reason]prometheus.Counter
+
+func newAnswers(metrics prometheus.Registerer) (a answers) {
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ratelimitd_degraded_answers_total",
+		Help: "Requests that the store did not decide, by what answered instead and why. One whose limits have several modes counts once for each.",
+	}, []string{"mode", "reason"})
+	for _, m := range bucket.FailureModes() {
+		a[m] = make(map[Reason]prometheus.Counter)
+		for _, r := range Reasons() {
+			a[m][r] = vec.WithLabelValues(m.String(), string(r))
+		}
+	}
+	if metrics != nil {
+		metrics.MustRegister(vec)
+	}
+	return a
+}
+
+// Count counts one request with these hits, once for each mode among them.
+// It is called once a request, however often Check and Take are. The reason is
+// one of Reasons: another is not counted, lest the labels grow.
+func (f *Fallback) Count(hits []bucket.Hit, reason Reason) {
+	var counted [bucket.FailError + 1]bool
+	for i := range hits {
+		m := f.modeOf(hits[i].Limit)
+		if counted[m] {
+			continue
+		}
+		counted[m] = true
+		if c := f.answers[m][reason]; c != nil {
+			c.Inc()
+		}
+	}
+}

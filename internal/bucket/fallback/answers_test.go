@@ -1,0 +1,45 @@
+package fallback_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
+)
+
+func TestCount(t *testing.T) {
+	f := newFixture(t, local, 1)
+	own, open := hit(t, spec(inherit, 1), "own", 1), hit(t, spec(allow, 1), "open", 1)
+	f.Count([]bucket.Hit{own, own, open, own}, fallback.Timeout)
+	f.Count([]bucket.Hit{open, open}, fallback.Timeout)
+	f.Count([]bucket.Hit{hit(t, spec(deny, 1), "shut", 1), own}, fallback.BreakerOpen)
+	f.Count([]bucket.Hit{hit(t, spec(fail, 1), "fail", 1)}, fallback.Refused)
+	f.Count(nil, fallback.QueueFull)
+	f.Count([]bucket.Hit{own}, "whatever a caller sent")
+
+	counts := map[string]int{
+		"local timeout": 1, "allow timeout": 2,
+		"deny breaker_open": 1, "local breaker_open": 1,
+		"error refused": 1,
+	}
+	var want strings.Builder
+	want.WriteString("# TYPE ratelimitd_degraded_answers_total counter\n")
+	want.WriteString("# HELP ratelimitd_degraded_answers_total Requests that the store did not decide, by what answered instead and why. One whose limits have several modes counts once for each.\n")
+	for _, m := range bucket.FailureModes() {
+		for _, r := range fallback.Reasons() {
+			fmt.Fprintf(&want, "ratelimitd_degraded_answers_total{mode=%q,reason=%q} %d\n", m, r, counts[fmt.Sprint(m, " ", r)])
+		}
+	}
+	if err := testutil.GatherAndCompare(f.metrics, strings.NewReader(want.String())); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCountWithoutMetrics(t *testing.T) {
+	f := fallback.New(fallback.Options{Mode: allow})
+	f.Count([]bucket.Hit{hit(t, spec(inherit, 1), "k", 1)}, fallback.Unreachable)
+}

@@ -1,0 +1,176 @@
+// Package fallback answers for hits that a store could not decide.
+//
+// What answers is each limit's own choice (bucket.FailureMode), or the
+// daemon's where the limit makes none: local decides in this process, on this
+// daemon's share of the limit; allow and deny say the same to everybody; error
+// hands the store's failure to the caller. Every answer is marked as degraded.
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Options of a Fallback.
+type Options struct {
+	// Mode is that of limits that name none; never bucket.FailureDefault.
+	Mode bucket.FailureMode
+	// Local decides the hits of mode local. The Fallback owns and closes it.
+	// What it remembers lives until it expires by itself, so that a store
+	// that comes and goes grants no fresh share each time.
+	Local bucket.Store
+	// Replicas returns how many daemons share the limits, at least 1. It is
+	// asked at each decision; what was taken from a share counts on in a
+	// larger or smaller one.
+	Replicas func() int
+	// Metrics takes the counter of answers; nil for none.
+	Metrics prometheus.Registerer
+}
+
+// Fallback answers in the place of a store. Its methods may be called
+// concurrently.
+type Fallback struct {
+	mode     bucket.FailureMode
+	local    bucket.Store
+	replicas func() int
+	answers  answers
+	groups   sync.Pool
+}
+
+// New returns a Fallback. It panics when the metrics have its counter already.
+func New(o Options) *Fallback {
+	return &Fallback{
+		mode:     o.Mode,
+		local:    o.Local,
+		replicas: o.Replicas,
+		answers:  newAnswers(o.Metrics),
+		groups:   sync.Pool{New: func() any { return new(group) }},
+	}
+}
+
+// Close closes the local store. Nothing may be called after it.
+func (f *Fallback) Close() error { return f.local.Close() }
+
+var errLength = errors.New("fallback: as many decisions as hits are needed")
+
+// Take decides a group like the Take of a bucket.Store, after one failed with
+// cause and charged nothing. If any of the limits is to fail with its store,
+// nothing is charged here either, and the error wraps cause.
+func (f *Fallback) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
+	g, err := f.begin(hits, decisions, cause)
+	if err != nil {
+		return err
+	}
+	defer f.end(g)
+	if bucket.Allowed(g.decisions) {
+		err = g.decide(ctx, f.local.Take, anyHit)
+	} else {
+		// Denied, whatever the local limits say.
+		err = errors.Join(
+			g.decide(ctx, f.local.Take, chargedAnyway),
+			g.decide(ctx, f.local.Check, notChargedAnyway),
+		)
+	}
+	g.scatter(decisions)
+	return err
+}
+
+// Check is Take that charges nothing, like the Check of a bucket.Store.
+func (f *Fallback) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
+	g, err := f.begin(hits, decisions, cause)
+	if err != nil {
+		return err
+	}
+	defer f.end(g)
+	err = g.decide(ctx, f.local.Check, anyHit)
+	g.scatter(decisions)
+	return err
+}
+
+// GiveBack returns what a Take here with these decisions charged for these
+// hits: to local limits only, for nothing else is charged.
+func (f *Fallback) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	if len(hits) != len(decisions) {
+		return errLength
+	}
+	g := f.groups.Get().(*group)
+	defer f.end(g)
+	g.merge(hits)
+	for i, j := range g.of {
+		g.decisions[j] = decisions[i]
+	}
+	f.share(g)
+	// The local store must not hear of hits that it did not charge: it sees a
+	// part of the group, which may be allowed where the group was not.
+	allowed := bucket.Allowed(decisions)
+	g.choose(func(h bucket.Hit) bool { return bucket.Charged(h, allowed) })
+	if len(g.chosen) == 0 {
+		return nil
+	}
+	if err := f.local.GiveBack(ctx, g.chosen, g.chosenDecisions); err != nil {
+		return fmt.Errorf("fallback: %w", err)
+	}
+	return nil
+}
+
+// begin returns the group of the hits with what their limits say to each by
+// themselves; local ones say nothing yet. It fails with cause where a limit is
+// to fail. After it, end ends the group's use.
+func (f *Fallback) begin(hits []bucket.Hit, decisions []bucket.Decision, cause error) (*group, error) {
+	if len(hits) != len(decisions) {
+		return nil, errLength
+	}
+	for i := range hits {
+		if f.modeOf(hits[i].Limit) == bucket.FailError {
+			return nil, fmt.Errorf("a limit is to fail with its store: %w", cause)
+		}
+	}
+	g := f.groups.Get().(*group)
+	g.merge(hits)
+	f.share(g)
+	for i, h := range g.hits {
+		switch f.modeOf(h.Limit) {
+		case bucket.FailAllow:
+			g.decisions[i] = allow(h)
+		case bucket.FailDeny:
+			g.decisions[i] = deny(h)
+		}
+	}
+	return g, nil
+}
+
+func (f *Fallback) end(g *group) {
+	g.clear()
+	f.groups.Put(g)
+}
+
+// share finds the limits that the group's local hits are decided by.
+func (f *Fallback) share(g *group) {
+	n := f.replicas()
+	for i, h := range g.hits {
+		if f.modeOf(h.Limit) == bucket.FailLocal {
+			g.shares[i] = h.Limit.Share(n)
+		}
+	}
+}
+
+// modeOf is the mode that answers for a limit. What is no mode fails: it must
+// not pass for one that decides.
+func (f *Fallback) modeOf(l *bucket.Limit) bucket.FailureMode {
+	m := l.OnStoreFailure
+	if m == bucket.FailureDefault {
+		m = f.mode
+	}
+	switch m {
+	case bucket.FailLocal, bucket.FailAllow, bucket.FailDeny:
+		return m
+	default:
+		return bucket.FailError
+	}
+}

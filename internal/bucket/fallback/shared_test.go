@@ -1,0 +1,71 @@
+package fallback_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// However many callers ask at once, a daemon admits exactly its share, and of
+// a group whatever its narrowest limit says.
+func TestExactlyTheShareIsAdmitted(t *testing.T) {
+	const callers, asks, replicas = 8, 50, 3
+	for _, a := range bucket.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			f := newFixture(t, local, replicas)
+			s := bucket.Spec{Algorithm: a, Requests: 301, Period: time.Hour}
+			narrow, wide := hit(t, s, "narrow", 1), hit(t, spec(local, 3000), "wide", 1)
+			hits := []bucket.Hit{narrow, wide, hit(t, spec(allow, 10), "open", 1)}
+			var admitted atomic.Int64
+			var done sync.WaitGroup
+			for range callers {
+				done.Go(func() {
+					d := make([]bucket.Decision, len(hits))
+					for range asks {
+						if err := f.Take(context.Background(), hits, d, errDown); err != nil {
+							t.Errorf("Take: %v", err)
+						}
+						if bucket.Allowed(d) {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			done.Wait()
+			if n := admitted.Load(); n != 100 {
+				t.Errorf("%d were admitted, want a third of 301", n)
+			}
+			if n := f.left(t, wide); n != 900 {
+				t.Errorf("%d remain of the wide limit, want 900", n)
+			}
+		})
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	for _, mode := range []bucket.FailureMode{local, allow, deny} {
+		for _, hits := range []int{1, 3} {
+			b.Run(fmt.Sprintf("%s/%d", mode, hits), func(b *testing.B) {
+				f := newFixture(b, mode, 3)
+				group := make([]bucket.Hit, hits)
+				for i := range group {
+					group[i] = hit(b, spec(inherit, bucket.MaxRequests), fmt.Sprint("key ", i), 1)
+				}
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					d := make([]bucket.Decision, hits)
+					for pb.Next() {
+						if err := f.Take(context.Background(), group, d, errDown); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
