@@ -22,10 +22,14 @@ const (
 	QueueFull Reason = "queue_full"
 	// Refused: the store answered with an error.
 	Refused Reason = "refused"
+	// Unreadable: what the store holds for a key is no state.
+	Unreadable Reason = "unreadable"
 )
 
 // Reasons lists the reasons.
-func Reasons() []Reason { return []Reason{Timeout, Unreachable, BreakerOpen, QueueFull, Refused} }
+func Reasons() []Reason {
+	return []Reason{Timeout, Unreachable, BreakerOpen, QueueFull, Refused, Unreadable}
+}
 
 // answers counts requests by mode and reason. All counters are there from the
 // start, so that the first failure shows as a rise.

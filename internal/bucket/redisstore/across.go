@@ -17,17 +17,22 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 	early := r.start.Add(r.deadline.Sub(r.start) / 2)
 	checks := s.choose(parts, check, func(bucket.Hit) bool { return true })
 	defer func() { s.recycle(checks) }()
-	if err := s.runAll(r.ctx, early, checks); err != nil {
+	err := s.runAll(r.ctx, early, checks)
+	scatter(checks, r.decisions)
+	if err != nil || !bucket.Allowed(r.decisions) {
+		s.countDegraded(r.ctx, checks)
+	}
+	if err != nil {
 		return err
 	}
-	scatter(checks, r.decisions)
 	if !bucket.Allowed(r.decisions) {
 		return s.chargeDenied(r, checks)
 	}
 	// Refunds cannot deny, so they wait until nothing else can.
 	takes := s.choose(checks, take, func(h bucket.Hit) bool { return h.Cost >= 0 })
 	defer func() { s.recycle(takes) }()
-	err := s.runAll(r.ctx, r.deadline, takes)
+	err = s.runAll(r.ctx, r.deadline, takes)
+	s.countDegraded(r.ctx, takes)
 	if err != nil || !allowed(takes) {
 		if err == nil {
 			s.metrics.races.Inc()
@@ -53,8 +58,8 @@ func (s *Store) chargeDenied(r *request, checks []*part) error {
 	return err
 }
 
-// giveBackGranted returns what the parts that were allowed took, postpaid
-// charges aside.
+// giveBackGranted returns what the parts that were allowed took, from Redis or
+// from the fallback, postpaid charges aside.
 func (s *Store) giveBackGranted(r *request, takes []*part) {
 	var granted []*part
 	for _, p := range takes {
@@ -63,6 +68,11 @@ func (s *Store) giveBackGranted(r *request, takes []*part) {
 		}
 	}
 	back := s.choose(granted, giveBack, func(h bucket.Hit) bool { return !h.Limit.ChargedAnyway(h.Cost) })
+	for _, p := range back {
+		if p.cause != nil {
+			p.cause = errTakenElsewhere
+		}
+	}
 	defer func() { s.recycle(back) }()
 	// Best effort: what is not returned expires.
 	_ = s.runAll(context.WithoutCancel(r.ctx), time.Now().Add(s.timeout), back)

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 )
 
 // Why Redis did not decide.
@@ -21,36 +23,24 @@ var (
 	errUnreadable     = errors.New("redis: a key holds a state that cannot be read")
 )
 
-// Reason says in a word why Redis did not decide: a label of metrics.
-type Reason string
-
-// The reasons.
-const (
-	ReasonTimeout     Reason = "timeout"      // no answer in time
-	ReasonUnreachable Reason = "unreachable"  // no connection, or it broke
-	ReasonBreakerOpen Reason = "breaker_open" // the node did not answer before
-	ReasonQueueFull   Reason = "queue_full"   // too many requests wait
-	ReasonRefused     Reason = "refused"      // Redis answered with an error
-	ReasonUnreadable  Reason = "unreadable"   // a key holds no state of ours
-)
-
-func reasonOf(err error) Reason {
+// reasonOf says in a word why Redis did not decide.
+func reasonOf(err error) fallback.Reason {
 	var answer redis.Error
 	var network net.Error
 	switch {
 	case errors.Is(err, errBreakerOpen):
-		return ReasonBreakerOpen
+		return fallback.BreakerOpen
 	case errors.Is(err, errQueueFull):
-		return ReasonQueueFull
+		return fallback.QueueFull
 	case errors.Is(err, errUnreadable):
-		return ReasonUnreadable
+		return fallback.Unreadable
 	case errors.As(err, &answer):
-		return ReasonRefused
+		return fallback.Refused
 	case errors.Is(err, errNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
 		errors.As(err, &network) && network.Timeout():
-		return ReasonTimeout
+		return fallback.Timeout
 	}
-	return ReasonUnreachable
+	return fallback.Unreachable
 }
 
 // downAnswers begin the answers of a server that will decide nothing for

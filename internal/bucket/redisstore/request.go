@@ -160,8 +160,30 @@ func (s *Store) askAlone(ctx context.Context, deadline time.Time, parts []*part)
 // instead lets the fallback answer for a part that Redis did not decide, if the
 // caller still waits.
 func (s *Store) instead(ctx context.Context, p *part) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if s.fallback == nil {
+		return p.cause
 	}
-	return p.cause
+	switch {
+	case p.mode == giveBack && p.cause == errTakenElsewhere:
+		return s.fallback.GiveBack(ctx, p.hits, p.decisions)
+	case p.mode == giveBack:
+		return p.cause // it was taken from Redis
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case p.mode == check:
+		return s.fallback.Check(ctx, p.hits, p.decisions, p.cause)
+	}
+	return s.fallback.Take(ctx, p.hits, p.decisions, p.cause)
+}
+
+// countDegraded counts a request that was not decided by Redis alone.
+func (s *Store) countDegraded(ctx context.Context, parts []*part) {
+	if s.fallback == nil || ctx.Err() != nil {
+		return
+	}
+	for _, p := range parts {
+		if p.cause != nil {
+			s.fallback.Count(p.hits, reasonOf(p.cause))
+		}
+	}
 }

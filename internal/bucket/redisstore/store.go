@@ -35,6 +35,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 )
 
 // Options of a Store.
@@ -66,6 +67,9 @@ type Options struct {
 	// DenialMemory is how long a denial is repeated without asking Redis; 0 to
 	// a second.
 	DenialMemory time.Duration
+	// Fallback answers for what Redis does not decide; nil: such a call fails.
+	// It belongs to the caller.
+	Fallback *fallback.Fallback
 	// Metrics is where the store's metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
 	// Log is told when a node stops to answer and when it answers again; nil
@@ -89,18 +93,19 @@ type Batch struct {
 
 // Store is a bucket.Store in Redis.
 type Store struct {
-	client  redis.UniversalClient
-	sharded bool
-	seed    maphash.Seed // of the hashes in batches
-	tags    tags
-	heads   []string // of keys, by tag
-	timeout time.Duration
-	batch   Batch
-	denials *denials // nil: off
-	clock   func() int64
-	metrics *metrics
-	log     *slog.Logger
-	pings   atomic.Uint32
+	client   redis.UniversalClient
+	sharded  bool
+	seed     maphash.Seed // of the hashes in batches
+	tags     tags
+	heads    []string // of keys, by tag
+	timeout  time.Duration
+	batch    Batch
+	denials  *denials           // nil: off
+	fallback *fallback.Fallback // nil: none
+	clock    func() int64
+	metrics  *metrics
+	log      *slog.Logger
+	pings    atomic.Uint32
 
 	requests, parts, trips sync.Pool
 
@@ -125,15 +130,16 @@ func New(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		client:  c,
-		sharded: o.Mode == Cluster,
-		seed:    maphash.MakeSeed(),
-		tags:    newTags(o.HashTags),
-		timeout: o.Timeout,
-		batch:   o.Batch,
-		clock:   o.Clock,
-		log:     o.Log,
-		doubts:  make(chan struct{}, 1),
+		client:   c,
+		sharded:  o.Mode == Cluster,
+		seed:     maphash.MakeSeed(),
+		tags:     newTags(o.HashTags),
+		timeout:  o.Timeout,
+		batch:    o.Batch,
+		fallback: o.Fallback,
+		clock:    o.Clock,
+		log:      o.Log,
+		doubts:   make(chan struct{}, 1),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.requests.New = func() any { return new(request) }
@@ -219,10 +225,10 @@ var pingLimit = func() *bucket.Limit {
 	return l
 }()
 
-// Take implements bucket.Store. It fails when ctx ends, when Redis does not
-// answer within the timeout or four fifths of what is left until the deadline
-// of ctx, and when it answers with an error. What else the caller has to do
-// then has the last fifth.
+// Take implements bucket.Store. It fails when ctx ends. When Redis does not
+// answer within the timeout, or within four fifths of what is left until the
+// deadline of ctx, or answers with an error, then the fallback answers, and it
+// fails where there is none or where that is what a limit wants.
 func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
@@ -262,6 +268,7 @@ func (s *Store) takeFromRedis(r *request) error {
 		return s.takeAcross(r, parts)
 	}
 	err := s.runAll(r.ctx, r.deadline, parts)
+	s.countDegraded(r.ctx, parts)
 	scatter(parts, r.decisions)
 	return err
 }
