@@ -14,7 +14,7 @@ GOVULNCHECK := $(GO) tool -modfile=tools/go.mod govulncheck
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 .PHONY: build
 build: ## build build/ratelimitd, a static binary
@@ -46,7 +46,11 @@ lint: ## gofmt, go vet, staticcheck, and govulncheck where its data can be had
 	else echo "govulncheck: skipped, its data cannot be had here: $$(echo "$$out" | tail -n 1)"; fi
 
 .PHONY: bench
-bench: tools ## run the benchmarks
+bench: tools ## load the daemon next to bare gRPC servers; FULL=1, COMPARE=NAME=HOST:PORT[,PID], BENCH=flags
+	@$(GO) run ./integration/bench $(if $(FULL),-full) $(foreach c,$(COMPARE),-compare '$(c)') $(BENCH)
+
+.PHONY: microbench
+microbench: ## run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 
 .PHONY: fuzz

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// lab holds the servers of a run; each is started when a row first needs it.
+type lab struct {
+	dir, binary, limits string
+	help                string // of the daemon's serve
+	progress            func(format string, args ...any)
+
+	bare, bareTuned *process
+	bareAt, tunedAt string
+	compared        []comparison
+	redis           map[int]*redisServers // by masters
+	daemons         map[*server]*daemon
+}
+
+// daemon is a running ratelimitd.
+type daemon struct {
+	process     *process
+	grpc, admin string
+	redis       *redisServers // nil for the memory store
+	filled      filled
+}
+
+// openLab builds the daemon and starts the bare servers. It binds the calling
+// goroutine, the only one to use the lab, to its thread: the servers die with
+// the thread that starts them.
+func openLab(ctx context.Context, compared []comparison, progress func(string, ...any)) (_ *lab, err error) {
+	runtime.LockOSThread()
+	dir, err := os.MkdirTemp("", "ratelimitd-bench-")
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{
+		dir: dir, binary: filepath.Join(dir, "ratelimitd"), limits: filepath.Join(dir, "limits.yaml"),
+		progress: progress, compared: compared,
+		redis: make(map[int]*redisServers), daemons: make(map[*server]*daemon),
+	}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if err := os.WriteFile(l.limits, []byte(limitsFile("token_bucket")), 0o600); err != nil {
+		return nil, err
+	}
+	progress("building the daemon")
+	build := exec.CommandContext(ctx, "go", "build", "-o", l.binary, "github.com/ratelimitd/ratelimitd/cmd/ratelimitd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the daemon: %w\n%s", err, out)
+	}
+	help, err := exec.CommandContext(ctx, l.binary, "serve", "--help").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask the daemon for its flags: %w", err)
+	}
+	l.help = string(help)
+	if l.bare, l.bareAt, err = startBare(ctx, bareCommand); err != nil {
+		return nil, err
+	}
+	if l.bareTuned, l.tunedAt, err = startBare(ctx, bareTunedCommand); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func startBare(ctx context.Context, command string) (*process, string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, "", err
+	}
+	p, line, err := startProcess(ctx, "serving", self, command)
+	return p, field(line, "grpc"), err
+}
+
+// has reports whether this build of the daemon can be the server.
+func (l *lab) has(s *server) bool { return s.needs == "" || strings.Contains(l.help, s.needs+" ") }
+
+// daemon returns the running server, and starts it first if need be.
+func (l *lab) daemon(ctx context.Context, s *server) (*daemon, error) {
+	if d := l.daemons[s]; d != nil {
+		return d, nil
+	}
+	l.progress("starting a daemon: %s", s.name)
+	args := []string{
+		"serve", "--limits-path", l.limits,
+		"--grpc-address", "127.0.0.1:0", "--http-address", "", "--admin-address", "127.0.0.1:0",
+		// On a busy machine an answer is late, and is to be counted as that.
+		"--redis-timeout", "1s",
+	}
+	d := &daemon{}
+	if s.redis > 0 {
+		servers, err := l.redisOf(ctx, s.redis)
+		if err != nil {
+			return nil, err
+		}
+		mode := "single"
+		if s.redis > 1 {
+			mode = "cluster"
+		}
+		d.redis = servers
+		args = append(args,
+			"--store", "redis", "--redis-mode", mode, "--redis-addresses", strings.Join(servers.addresses, ","),
+			// Daemons that share a server do not share keys.
+			"--redis-prefix", fmt.Sprintf("bench-%d", len(l.daemons)))
+	}
+	var line string
+	var err error
+	d.process, line, err = startProcess(ctx, "msg=serving", l.binary, append(args, s.flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	l.daemons[s] = d
+	d.grpc, d.admin = field(line, "grpc"), field(line, "admin")
+	if s.fill > 0 {
+		l.progress("filling it with %d keys", s.fill)
+		if d.filled, err = d.fill(ctx, s.fill); err != nil {
+			return nil, fmt.Errorf("fill the daemon: %w", err)
+		}
+	}
+	return d, nil
+}
+
+func (l *lab) redisOf(ctx context.Context, masters int) (*redisServers, error) {
+	if r := l.redis[masters]; r != nil {
+		return r, nil
+	}
+	r, err := startRedis(ctx, l.dir, masters)
+	if err == nil {
+		l.redis[masters] = r
+	}
+	return r, err
+}
+
+// close ends everything that was started.
+func (l *lab) close() {
+	for _, d := range l.daemons {
+		d.process.stop()
+	}
+	for _, r := range l.redis {
+		r.stop()
+	}
+	for _, p := range []*process{l.bare, l.bareTuned} {
+		if p != nil {
+			p.stop()
+		}
+	}
+	_ = os.RemoveAll(l.dir)
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// maxConnections of a load: more cost the generator more than they bring.
+const maxConnections = 8
+
+// Names of subjects.
+const (
+	nameDaemon = "daemon"
+	nameBare   = "bare"
+	nameTuned  = "bare tuned"
+)
+
+// subject is a server under the load of one row.
+type subject struct {
+	name    string // one of the names above, or that of a comparison
+	row     row
+	pid     int           // 0 where it is not known
+	redis   *redisServers // nil where there is none
+	conns   []*grpc.ClientConn
+	callers []*caller
+	slices  []measures
+	since   time.Time    // when it got its first request, or before
+	dropped atomic.Int64 // arrivals of an open loop that were not sent
+}
+
+func newSubject(name, address string, pid int, redis *redisServers, r row) (*subject, error) {
+	s := &subject{name: name, row: r, pid: pid, redis: redis, since: time.Now()}
+	for range min(r.load.callers, maxConnections) {
+		conn, err := dial(address)
+		if err != nil {
+			s.close()
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		s.conns = append(s.conns, conn)
+	}
+	for i := range r.load.callers {
+		s.callers = append(s.callers, newCaller(s.conns[i%len(s.conns)], r.load, uint64(i)))
+	}
+	return s, nil
+}
+
+func dial(address string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
+		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithIdleTimeout(0))
+}
+
+func (s *subject) close() {
+	for _, c := range s.conns {
+		c.Close()
+	}
+}
+
+// answers are all that the callers ever got.
+func (s *subject) answers() (n int64) {
+	for _, c := range s.callers {
+		n += c.tally.answers()
+	}
+	return n
+}
+
+// reading is what had been done, and used for it, at a moment.
+type reading struct {
+	at       time.Time
+	answers  int64
+	cpu, own time.Duration
+}
+
+func (s *subject) read() (r reading, err error) {
+	if s.pid != 0 {
+		if r.cpu, err = cpuTime(s.pid); err != nil {
+			return r, err
+		}
+	}
+	if r.own, err = cpuTime(os.Getpid()); err != nil {
+		return r, err
+	}
+	r.answers, r.at = s.answers(), time.Now()
+	return r, nil
+}
+
+// hung is how long callers may take to end after their slice.
+const hung = 20 * time.Second
+
+// slice loads the server, first without measuring for warm, and then for
+// length. The rate is that of an open loop, or 0. Its Redis is read before and
+// after, while nothing is in flight, so that its calls are those for exactly
+// the answers counted.
+func (s *subject) slice(ctx context.Context, warm, length time.Duration, rate float64) (m measures, err error) {
+	for _, c := range s.callers {
+		c.latency = histogram{}
+	}
+	store, err := s.readStore(ctx)
+	if err != nil {
+		return m, err
+	}
+	var stage atomic.Int32
+	all := s.run(&stage, rate, 0)
+	end := func() { // ends the callers, even those whose server hangs
+		stage.Store(ending)
+		cut := time.AfterFunc(hung, s.close)
+		all.Wait()
+		cut.Stop()
+	}
+	defer end()
+
+	if err := wait(ctx, warm); err != nil {
+		return m, err
+	}
+	before, err := s.read()
+	if err != nil {
+		return m, err
+	}
+	stage.Store(measuring)
+	if err := wait(ctx, length); err != nil {
+		return m, err
+	}
+	stage.Store(ending)
+	after, err := s.read()
+	if err != nil {
+		return m, err
+	}
+	end()
+	storeAfter, err := s.readStore(ctx)
+	if err != nil {
+		return m, err
+	}
+	return s.measure(before, after, store, storeAfter), nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// storeReading is a Redis's reading and the answers that had been given by
+// then.
+type storeReading struct {
+	redisReading
+	answers int64
+}
+
+func (s *subject) readStore(ctx context.Context) (r storeReading, err error) {
+	if s.redis == nil {
+		return r, nil
+	}
+	r.redisReading, err = s.redis.read(ctx)
+	r.answers = s.answers()
+	return r, err
+}
