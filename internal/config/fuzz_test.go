@@ -36,11 +36,19 @@ func FuzzLimitsFile(f *testing.F) {
 			if r.Domain(d.Name) != d {
 				t.Errorf("domain %q is not found", d.Name)
 			}
+			if !utf8.ValidString(d.Name) {
+				t.Errorf("domain is not UTF-8: %q", d.Name)
+			}
 			d.Place(nil)
+			paths := make(map[string]bool)
 			for _, rule := range d.Rules() {
 				if rule.Path() == "" || rule.Line < 1 || rule.Unlimited == (len(rule.Limits) > 0) {
 					t.Errorf("rule %+v", rule)
 				}
+				if paths[rule.Path()] {
+					t.Errorf("two rules of domain %q have the path %s", d.Name, rule.Path())
+				}
+				paths[rule.Path()] = true
 			}
 			for _, es := range [][]bucket.Entry{nil, {{}}, {{Key: "k"}}, {{Key: "user", Value: "alice"}}, {{Key: "tenant", Value: "t"}, {Key: "user", Value: "bot-1"}}} {
 				if rule := d.Match(es); rule != nil {

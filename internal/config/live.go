@@ -14,6 +14,9 @@ type Live struct {
 	path  string
 	log   *slog.Logger
 	rules atomic.Pointer[Rules]
+	// shown is a copy of status, to be had while a reload is under way: one of
+	// 100,000 rules takes seconds.
+	shown atomic.Pointer[Status]
 
 	// mu lets one reload happen at a time and guards what is below.
 	mu     sync.Mutex
@@ -38,6 +41,12 @@ type Status struct {
 	LastError error
 	// FailedAt is when LastError was first met.
 	FailedAt time.Time
+	// Succeeded counts the loads that put rules in force, or that found the
+	// files to be those in force again after a failure.
+	Succeeded int
+	// SucceededAt is when the files were last loaded without an error, or
+	// found to be those in force.
+	SucceededAt time.Time
 }
 
 // NewLive returns a Live without rules; Reload or Watch loads them.
@@ -45,18 +54,23 @@ func NewLive(path string, log *slog.Logger) *Live {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Live{path: path, log: log}
+	l := &Live{path: path, log: log}
+	l.show()
+	return l
 }
 
 // Rules returns the rules in force, or nil if none were ever loaded. A request
 // asks once and keeps what it got.
 func (l *Live) Rules() *Rules { return l.rules.Load() }
 
-// Status returns how the rules in force came to be.
-func (l *Live) Status() Status {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.status
+// Status returns how the rules in force came to be. It does not wait for a
+// reload.
+func (l *Live) Status() Status { return *l.shown.Load() }
+
+// show is called with mu held, but by NewLive.
+func (l *Live) show() {
+	shown := l.status
+	l.shown.Store(&shown)
 }
 
 // Reload reads the files and puts their rules in force, all or none: on any
@@ -66,6 +80,7 @@ func (l *Live) Status() Status {
 func (l *Live) Reload() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer l.show()
 	src, err := readSource(l.path)
 	if err != nil {
 		return l.failed(err)
@@ -74,6 +89,7 @@ func (l *Live) Reload() error {
 	if l.status.Generation > 0 && digest == l.inForce {
 		if l.status.LastError != nil {
 			l.log.Info("limits files are again those in force", "path", l.path, "generation", l.status.Generation)
+			l.status.Succeeded++
 		}
 		l.succeeded()
 		return nil
@@ -82,9 +98,11 @@ func (l *Live) Reload() error {
 	if err != nil {
 		return l.failed(err)
 	}
+	rules.keepTallies(l.rules.Load())
 	l.inForce = digest
 	l.rules.Store(rules)
 	l.status.Generation++
+	l.status.Succeeded++
 	l.status.LoadedAt = time.Now()
 	l.succeeded()
 	l.log.Info("limits loaded", "path", l.path, "generation", l.status.Generation,
@@ -106,6 +124,7 @@ func (l *Live) logWarnings(warnings []Warning) {
 
 func (l *Live) succeeded() {
 	l.status.LastError, l.status.FailedAt, l.failure = nil, time.Time{}, ""
+	l.status.SucceededAt = time.Now()
 }
 
 func (l *Live) failed(err error) error {

@@ -98,8 +98,12 @@ func TestReload(t *testing.T) {
 
 	// The same text is the same generation.
 	write(t, dir, "a.yaml", "domain: a")
+	loaded := l.Status()
 	if err := l.Reload(); err != nil || l.Rules() != first || l.Status().Generation != 1 {
 		t.Errorf("unchanged files: error %v, status %+v", err, l.Status())
+	}
+	if s := l.Status(); s.Succeeded != 1 || !s.SucceededAt.After(loaded.SucceededAt) || s.LoadedAt != loaded.LoadedAt {
+		t.Errorf("unchanged files: status %+v, before %+v", s, loaded)
 	}
 
 	// One bad file holds back the good one; it is told once.
@@ -110,7 +114,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("bad file: error %v, domains %s", err, domains(l))
 		}
 	}
-	if s := l.Status(); s.Generation != 1 || s.Failed != 1 || s.LastError == nil || s.FailedAt.IsZero() {
+	if s := l.Status(); s.Generation != 1 || s.Failed != 1 || s.Succeeded != 1 || s.LastError == nil || s.FailedAt.IsZero() {
 		t.Errorf("status %+v", s)
 	}
 	if n := log.count("level=ERROR"); n != 1 {
@@ -126,7 +130,7 @@ func TestReload(t *testing.T) {
 	// Back to what is in force.
 	write(t, dir, "a.yaml", "domain: a")
 	os.Remove(filepath.Join(dir, "bad.yaml"))
-	if err := l.Reload(); err != nil || l.Rules() != first || l.Status().LastError != nil || l.Status().Generation != 1 {
+	if err := l.Reload(); err != nil || l.Rules() != first || l.Status().LastError != nil || l.Status().Generation != 1 || l.Status().Succeeded != 2 {
 		t.Errorf("error %v, status %+v", err, l.Status())
 	}
 

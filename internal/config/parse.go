@@ -240,7 +240,7 @@ func entryText(e bucket.Entry) string {
 
 // rule reads what a descriptor says about limits, if it does.
 func (p *fileParser) rule(o *object, at *path, n *node) {
-	r := &Rule{File: p.file, Line: o.at.Line, node: n}
+	r := &Rule{File: p.file, Line: o.at.Line, Tally: new(Tally), node: n}
 	one, many := o.get("rate_limit"), o.get("rate_limits")
 	if one != nil && many != nil {
 		k := later(o.key("rate_limit"), o.key("rate_limits"))

@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Rules is an immutable set of domains. Its methods may be called
-// concurrently.
+// Rules is a set of domains, immutable but for the tallies of its rules. Its
+// methods may be called concurrently.
 type Rules struct {
 	domains     map[string]*Domain
 	sorted      []*Domain
@@ -63,6 +63,8 @@ type Rule struct {
 	// File and Line are where the descriptor of the rule begins.
 	File string
 	Line int
+	// Tally counts what descriptors that match the rule get.
+	Tally *Tally
 
 	node *node
 }
@@ -71,8 +73,9 @@ type Rule struct {
 // order.
 func (d *Domain) Rules() []*Rule { return d.rules }
 
-// Path returns the entries that lead to the rule as a person reads them:
-// "user=alice / plan".
+// Path returns the entries that lead to the rule, as they are in the file and
+// as a person reads them: "user=alice / plan". No two rules of a domain have
+// the same.
 func (r *Rule) Path() string {
 	var entries []bucket.Entry
 	for n := r.node; n != nil && n.up != nil; n = n.up {

@@ -1,0 +1,103 @@
+package config_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// tallies are those of the domain d, by their rules' paths.
+func tallies(t *testing.T, l *config.Live) map[string]*config.Tally {
+	t.Helper()
+	found := make(map[string]*config.Tally)
+	for _, r := range l.Rules().Domain("d").Rules() {
+		if r.Tally == nil || found[r.Path()] != nil {
+			t.Fatalf("%s: no tally, or a second rule of this path", r.Path())
+		}
+		found[r.Path()] = r.Tally
+	}
+	return found
+}
+
+// TestTalliesStay loads two texts one after the other: the rules named have the
+// same tally before and after, and no others have.
+func TestTalliesStay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, before, after string
+		stay                []string
+	}{
+		{
+			"new numbers, in another order",
+			"domain: d\ndescriptors:\n- {key: a, value: x, rate_limit: {requests: 1, period: 1s}}\n- {key: a, rate_limit: {requests: 1, period: 1s}}\n",
+			"domain: d\ndescriptors:\n- {key: a, rate_limit: {unlimited: true}}\n- {key: a, value: x, rate_limit: {requests: 2, period: 1s, algorithm: gcra}}\n",
+			[]string{"a", "a=x"},
+		},
+		{
+			"a rule goes, another comes",
+			"domain: d\ndescriptors:\n- {key: a, rate_limit: {requests: 1, period: 1s}}\n- {key: b, rate_limit: {requests: 1, period: 1s}}\n",
+			"domain: d\ndescriptors:\n- {key: a, rate_limit: {requests: 1, period: 1s}}\n- {key: c, rate_limit: {requests: 1, period: 1s}}\n",
+			[]string{"a"},
+		},
+		{
+			"a rule moves to another level",
+			"domain: d\ndescriptors:\n- {key: a, descriptors: [{key: b, rate_limit: {requests: 1, period: 1s}}]}\n",
+			"domain: d\ndescriptors:\n- {key: b, rate_limit: {requests: 1, period: 1s}}\n",
+			nil,
+		},
+		{
+			"a rule below one that says nothing, and then something",
+			"domain: d\ndescriptors:\n- {key: a, value: x, descriptors: [{key: b, rate_limit: {requests: 1, period: 1s}}]}\n",
+			"domain: d\ndescriptors:\n- {key: a, value: x, rate_limit: {requests: 1, period: 1s}, descriptors: [{key: b, rate_limit: {requests: 1, period: 1s}}]}\n",
+			[]string{"a=x / b"},
+		},
+		{
+			"among many patterns",
+			"domain: d\ndescriptors: [" + many("{key: path, value: '/s%d/*', rate_limit: {requests: 1, period: 1s}}", 1, 19) + "]\n",
+			"domain: d\ndescriptors: [" + many("{key: path, value: '/s%d/*', rate_limit: {requests: 1, period: 1s}}", 17, 40) + "]\n",
+			[]string{"path=/s17/*", "path=/s18/*", "path=/s19/*"},
+		},
+		{
+			"among many keys",
+			"domain: d\ndescriptors: [" + many("{key: k%d, rate_limit: {requests: 1, period: 1s}}", 1, 9) + "]\n",
+			"domain: d\ndescriptors: [" + many("{key: k%d, rate_limit: {requests: 1, period: 1s}}", 8, 12) + "]\n",
+			[]string{"k8", "k9"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			l := config.NewLive(dir, nil)
+			loaded := func(text string) map[string]*config.Tally {
+				write(t, dir, "a.yaml", text)
+				if err := l.Reload(); err != nil {
+					t.Fatal(err)
+				}
+				return tallies(t, l)
+			}
+			before := loaded(c.before)
+			var stayed []string
+			for path, tally := range loaded(c.after) {
+				if before[path] == tally {
+					stayed = append(stayed, path)
+				}
+			}
+			slices.Sort(stayed)
+			if !slices.Equal(stayed, c.stay) {
+				t.Errorf("stayed: %q, want %q", stayed, c.stay)
+			}
+		})
+	}
+}
+
+// many returns the items from one number to another.
+func many(item string, from, to int) string {
+	var items []string
+	for i := from; i <= to; i++ {
+		items = append(items, fmt.Sprintf(item, i))
+	}
+	return strings.Join(items, ", ")
+}
