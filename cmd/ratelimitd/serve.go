@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -69,7 +70,8 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	if err := live.Reload(); err != nil {
 		return fmt.Errorf("no limits are in force (limits.path is %s):\n%w", settings.Limits.Path, err)
 	}
-	store, onReady, err := newStore(settings, log)
+	metrics := newMetrics()
+	store, onReady, err := newStore(settings, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -97,6 +99,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 		Live:    live,
 		Store:   store,
 		OnReady: onReady,
+		Metrics: metrics,
 		Log:     log,
 		Version: versionText(),
 	})
@@ -179,13 +182,15 @@ func (s signals) reloadWhenTold(ctx context.Context, live *config.Live, log *slo
 
 // newStore returns the store that the settings name, and what to do once it has
 // answered, or nil.
-func newStore(settings config.Settings, log *slog.Logger) (bucket.Store, func(context.Context), error) {
+func newStore(settings config.Settings, metrics prometheus.Registerer, log *slog.Logger) (bucket.Store, func(context.Context), error) {
 	if settings.Store == "memory" {
 		whenFull, err := memstore.ParseWhenFull(settings.Memory.WhenFull)
 		if err != nil {
 			return nil, nil, fmt.Errorf("memory.when_full: %w", err)
 		}
-		return memstore.New(memstore.Options{MaxKeys: settings.Memory.MaxKeys, WhenFull: whenFull}), nil, nil
+		store := memstore.New(memstore.Options{MaxKeys: settings.Memory.MaxKeys, WhenFull: whenFull})
+		showMemory(metrics, store)
+		return store, nil, nil
 	}
 	redisstore.LogClient(log)
 	r := settings.Redis

@@ -3,9 +3,12 @@ package server
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // adminDoor is for operators: what is in force, and what the process does.
@@ -14,12 +17,18 @@ func (s *Server) adminDoor() http.Handler {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ratelimitd", s.options.Version)
 		fmt.Fprintln(w, "/healthz   200 while the process lives")
+		fmt.Fprintln(w, "/metrics   for Prometheus")
 		fmt.Fprintln(w, "/rlconfig  the rules in force")
 		if s.options.Pprof {
 			fmt.Fprintln(w, "/debug/pprof/")
 		}
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "OK") })
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.options.Metrics, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
+		// A page of many series takes memory while it is made.
+		MaxRequestsInFlight: 4,
+	}))
 	mux.HandleFunc("GET /rlconfig", s.getRules)
 	if s.options.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -28,7 +37,7 @@ func (s *Server) adminDoor() http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return recovering(s.log, mux)
+	return s.panics.recovering(mux)
 }
 
 func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {

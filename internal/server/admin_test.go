@@ -62,7 +62,7 @@ func TestPprof(t *testing.T) {
 			t.Errorf("off, %s: %d", path, p.code)
 		}
 	}
-	wantPage(t, with.get("admin", "/"), 200, "ratelimitd v0.0.0-test", "/rlconfig", "/debug/pprof/")
+	wantPage(t, with.get("admin", "/"), 200, "ratelimitd v0.0.0-test", "/metrics", "/rlconfig", "/debug/pprof/")
 	if p := without.get("admin", "/"); strings.Contains(p.body, "pprof") {
 		t.Errorf("off, but shown:\n%s", p.body)
 	}

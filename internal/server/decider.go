@@ -10,6 +10,8 @@ import (
 	"context"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
@@ -18,11 +20,14 @@ import (
 type decider struct {
 	live  *config.Live
 	store bucket.Store
-	calls sync.Pool
+	// unmatched counts descriptors without a rule; those with one are counted
+	// by the rule's tally.
+	unmatched prometheus.Counter
+	calls     sync.Pool
 }
 
-func newDecider(live *config.Live, store bucket.Store) *decider {
-	return &decider{live: live, store: store, calls: sync.Pool{New: func() any { return new(call) }}}
+func newDecider(live *config.Live, store bucket.Store, unmatched prometheus.Counter) *decider {
+	return &decider{live: live, store: store, unmatched: unmatched, calls: sync.Pool{New: func() any { return new(call) }}}
 }
 
 // call is one request on its way through the decider; its memory is used again
@@ -70,8 +75,8 @@ func (d *decider) release(c *call) {
 	d.calls.Put(c)
 }
 
-// decide fills in the outcomes of a call, one per descriptor. Its error is the
-// store's.
+// decide fills in the outcomes of a call, one per descriptor, and counts them.
+// Its error is the store's.
 func (d *decider) decide(ctx context.Context, c *call) error {
 	domain := d.live.Rules().Domain(c.domain)
 	for i := range c.descriptors {
@@ -84,9 +89,18 @@ func (d *decider) decide(ctx context.Context, c *call) error {
 			c.ask(domain, rule, &c.descriptors[i])
 		}
 	}
-	if len(c.hits) == 0 {
-		return nil
+	if len(c.hits) > 0 {
+		if err := d.take(ctx, c); err != nil {
+			return err
+		}
 	}
+	d.count(c)
+	return nil
+}
+
+// take asks the store for the hits of a call and gives each outcome its
+// decisions.
+func (d *decider) take(ctx context.Context, c *call) error {
 	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.hits))...)
 	if err := d.store.Take(ctx, c.hits, c.decisions); err != nil {
 		return err
@@ -99,6 +113,25 @@ func (d *decider) decide(ctx context.Context, c *call) error {
 		}
 	}
 	return nil
+}
+
+// count counts what each descriptor of a decided call got.
+func (d *decider) count(c *call) {
+	unmatched := 0
+	for i := range c.outcomes {
+		o := &c.outcomes[i]
+		switch {
+		case o.rule == nil:
+			unmatched++
+		case bucket.Allowed(o.decisions):
+			o.rule.Tally.Allowed.Add(1)
+		default:
+			o.rule.Tally.Denied.Add(1)
+		}
+	}
+	if unmatched > 0 {
+		d.unmatched.Add(float64(unmatched))
+	}
 }
 
 // ask adds the hits of a rule's limits.

@@ -25,12 +25,14 @@ type Bounds struct {
 	Descriptors, Entries, Bytes int
 }
 
-// envoy serves envoy.service.ratelimit.v3.RateLimitService.
+// envoy serves envoy.service.ratelimit.v3.RateLimitService. Each door has its
+// own, which counts its requests.
 type envoy struct {
 	rlsv3.UnimplementedRateLimitServiceServer
 	decider  *decider
 	bounds   Bounds
 	failures *failureLog
+	requests *requestCounts
 }
 
 // ShouldRateLimit decides all descriptors of a request as one group.
@@ -41,6 +43,8 @@ type envoy struct {
 // whose deadline passes first gets CANCELED or DEADLINE_EXCEEDED. A denial is
 // no failure.
 func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	code := codes.Internal // which a panic becomes
+	defer func() { e.requests.add(code) }()
 	c := e.decider.newCall()
 	defer e.decider.release(c)
 	err := e.read(r, c)
@@ -49,10 +53,13 @@ func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) 
 	}
 	if err != nil {
 		err = asStatus(ctx, err)
+		code = status.Code(err)
 		e.failures.log(err)
 		return nil, err
 	}
-	return answer(c), nil
+	response := answer(c)
+	code = codes.OK
+	return response, nil
 }
 
 // asStatus turns the store's errors into what a client can act on.

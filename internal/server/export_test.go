@@ -8,7 +8,7 @@ import (
 
 // The handlers behind the ports, for what would be too slow through them.
 
-func (s *Server) RPC() rlsv3.RateLimitServiceServer { return s.envoy }
+func (s *Server) RPC() rlsv3.RateLimitServiceServer { return s.viaGRPC }
 
 func (s *Server) HTTP() http.Handler { return s.httpDoor() }
 

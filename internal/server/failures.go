@@ -10,26 +10,45 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// failureLogEvery is how often failed calls of one code are logged. A flood of
-// them must not become a flood of lines.
-const failureLogEvery = time.Second
-
-// failureLog logs failed calls, the first of each code at once and then one
-// line an interval that counts the others.
-type failureLog struct {
-	logger *slog.Logger
-
-	mu   sync.Mutex
-	seen map[codes.Code]*failureCount
-}
-
-type failureCount struct {
+// sparse thins a flood of events in the log to one line an interval. The first
+// is logged at once, and each line counts those before it that were not.
+type sparse struct {
 	last     time.Time
 	unlogged int
 }
 
-func newFailureLog(logger *slog.Logger) *failureLog {
-	return &failureLog{logger: logger, seen: make(map[codes.Code]*failureCount)}
+// due reports whether the event of this moment is to be logged, and how many
+// since the last line were not.
+func (s *sparse) due(now time.Time, every time.Duration) (unlogged int, due bool) {
+	if now.Sub(s.last) < every {
+		s.unlogged++
+		return 0, false
+	}
+	unlogged = s.unlogged
+	s.last, s.unlogged = now, 0
+	return unlogged, true
+}
+
+// failureLog logs failed calls, those of each code by itself.
+type failureLog struct {
+	logger *slog.Logger
+	now    func() time.Time
+
+	mu   sync.Mutex
+	seen map[codes.Code]*sparse
+}
+
+func newFailureLog(logger *slog.Logger, now func() time.Time) *failureLog {
+	return &failureLog{logger: logger, now: now, seen: make(map[codes.Code]*sparse)}
+}
+
+// failureLogEvery is how often failed calls of one code are logged.
+func failureLogEvery(code codes.Code) time.Duration {
+	if code == codes.Unavailable {
+		// The store is away, which takes long, and all calls say the same.
+		return time.Minute
+	}
+	return time.Second
 }
 
 func (f *failureLog) log(err error) {
@@ -41,17 +60,13 @@ func (f *failureLog) log(err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	count := f.seen[code]
-	if count == nil {
-		count = &failureCount{}
-		f.seen[code] = count
+	seen := f.seen[code]
+	if seen == nil {
+		seen = new(sparse)
+		f.seen[code] = seen
 	}
-	now := time.Now()
-	if now.Sub(count.last) < failureLogEvery {
-		count.unlogged++
-		return
+	if unlogged, due := seen.due(f.now(), failureLogEvery(code)); due {
+		f.logger.Log(context.Background(), level, "call failed",
+			"code", code.String(), "error", status.Convert(err).Message(), "unlogged_before", unlogged)
 	}
-	f.logger.Log(context.Background(), level, "call failed",
-		"code", code.String(), "error", status.Convert(err).Message(), "unlogged_before", count.unlogged)
-	count.last, count.unlogged = now, 0
 }

@@ -152,6 +152,9 @@ func TestPanic(t *testing.T) {
 		return nil
 	}}))
 	panics.Store(true)
+	panicLines := func() []string {
+		return d.log.lines("level=ERROR", "msg=panic", "the sky falls", "stack=", "faults_test.go:")
+	}
 	_, err := d.try(request("api", 1, "user=x"))
 	if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "sky") {
 		t.Errorf("gRPC: %v", err)
@@ -159,9 +162,15 @@ func TestPanic(t *testing.T) {
 	if p := d.post(bodyX); p.code != 500 || p.body != `{"error":"internal error"}`+"\n" {
 		t.Errorf("HTTP: %d %s", p.code, p.body)
 	}
-	if lines := d.log.lines("level=ERROR", "msg=panic", "the sky falls", "stack=", "faults_test.go:"); len(lines) != 2 {
-		t.Errorf("%d panics are logged with where they came from", len(lines))
+	if lines := panicLines(); len(lines) != 1 || told(t, lines) != 1 {
+		t.Errorf("of two panics within a second, one is logged with where it came from; got %q", lines)
 	}
+	d.clock.advance(time.Second)
+	d.post(bodyX)
+	if lines := panicLines(); len(lines) != 2 || told(t, lines) != 3 {
+		t.Errorf("of three panics, the last one a second later, two are logged; got %q", lines)
+	}
+	d.wantMetric("ratelimitd_panics_total", 3)
 	panics.Store(false)
 	d.ask("api", 1, "user=x")
 	if p := d.post(bodyX); p.code != 200 {
@@ -185,45 +194,47 @@ func told(t *testing.T, lines []string) int {
 	return n
 }
 
-// TestFloodOfFailures makes calls that fail one after the other until the log
-// has three lines, and then counts.
+// TestFloodOfFailures makes calls that fail: of each code the first is logged
+// at once, and then one an interval that counts the others.
 func TestFloodOfFailures(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, on(failing("gone")))
-	began := time.Now()
-	calls := 0
-	lines := func() []string { return d.log.lines("level=ERROR", "call failed", "code=Unavailable", "gone") }
-	eventually(t, "a third line", func() bool {
-		for range 20 {
-			calls++
-			if _, err := d.try(request("api", 1, "user=x")); status.Code(err) != codes.Unavailable {
-				t.Fatalf("got %v", err)
+	for _, c := range []struct {
+		domain string
+		code   codes.Code
+		every  time.Duration
+		words  []string
+	}{
+		{"api", codes.Unavailable, time.Minute, []string{"level=ERROR", "gone"}},
+		{"", codes.InvalidArgument, time.Second, []string{"level=INFO", "domain is empty"}},
+	} {
+		fail := func(calls, wantLines, wantTold int) {
+			t.Helper()
+			for range calls {
+				if _, err := d.try(request(c.domain, 1, "user=x")); status.Code(err) != c.code {
+					t.Fatalf("got %v", err)
+				}
 			}
-			if len(lines()) == 3 {
-				return true
+			lines := d.log.lines(append(c.words, "call failed", "code="+c.code.String())...)
+			if len(lines) != wantLines || told(t, lines) != wantTold {
+				t.Errorf("%s: %d lines that speak of %d calls, want %d of %d", c.code, len(lines), told(t, lines), wantLines, wantTold)
 			}
 		}
-		return false
-	})
-	if got := told(t, lines()); got != calls {
-		t.Errorf("the lines speak of %d calls, %d were made", got, calls)
-	}
-	// Another code has a line of its own at once.
-	if _, err := d.try(request("", 1, "user=x")); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("got %v", err)
-	}
-	if n := len(d.log.lines("level=INFO", "call failed", "code=InvalidArgument", "unlogged_before=0")); n != 1 {
-		t.Errorf("%d lines of the other code", n)
-	}
-	if most := int(time.Since(began)/time.Second) + 1; len(lines()) > most {
-		t.Errorf("%d lines, at most one a second is %d", len(lines()), most)
+		fail(1, 1, 1)
+		fail(5, 1, 1)
+		d.clock.advance(c.every - time.Microsecond)
+		fail(1, 1, 1)
+		d.clock.advance(time.Microsecond)
+		fail(1, 2, 8)
+		fail(2, 2, 8)
+		d.clock.advance(c.every)
+		fail(1, 3, 11)
 	}
 }
 
 func TestFailuresAtOnce(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, on(failing("gone")))
-	began := time.Now()
 	var callers sync.WaitGroup
 	for range 16 {
 		callers.Go(func() {
@@ -233,11 +244,13 @@ func TestFailuresAtOnce(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	lines := d.log.lines("call failed", "code=Unavailable")
-	if most := int(time.Since(began)/time.Second) + 1; len(lines) < 1 || len(lines) > most {
-		t.Errorf("%d lines, want 1 to %d", len(lines), most)
+	lines := func() []string { return d.log.lines("call failed", "code=Unavailable") }
+	if got := lines(); len(got) != 1 || told(t, got) != 1 {
+		t.Errorf("320 calls in one moment have the lines %q", got)
 	}
-	if got := told(t, lines); got > 320 {
-		t.Errorf("the lines speak of %d calls, 320 were made", got)
+	d.clock.advance(time.Minute)
+	_, _ = d.try(request("api", 1, "user=x"))
+	if got := told(t, lines()); got != 321 {
+		t.Errorf("the lines speak of %d calls, 321 were made", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -35,7 +36,7 @@ const patience = 30 * time.Second
 // Thursday, 1 January 2026. Tests begin 10.25 s after it.
 var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// clock is the store's; it stands still unless a test moves it.
+// clock is the store's and the log's; it stands still unless a test moves it.
 type clock struct{ micros atomic.Int64 }
 
 func newClock() *clock {
@@ -43,6 +44,8 @@ func newClock() *clock {
 	c.micros.Store(midnight.Add(10250 * time.Millisecond).UnixMicro())
 	return c
 }
+
+func (c *clock) now() time.Time { return time.UnixMicro(c.micros.Load()) }
 
 func (c *clock) advance(d time.Duration) { c.micros.Add(d.Microseconds()) }
 
@@ -141,7 +144,9 @@ func (d *daemon) options(limits string) server.Options {
 		Bounds:       server.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536},
 		Live:         d.live,
 		Store:        memory(d.t, d.clock),
+		Metrics:      prometheus.NewRegistry(),
 		Log:          logger,
+		Now:          d.clock.now,
 		Version:      "v0.0.0-test",
 	}
 }

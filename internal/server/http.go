@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"runtime/debug"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -26,28 +24,28 @@ func (s *Server) httpDoor() http.Handler {
 		}
 		fmt.Fprintln(w, "OK")
 	})
-	return recovering(s.log, mux)
+	return s.panics.recovering(mux)
 }
 
 func (s *Server) postJSON(w http.ResponseWriter, r *http.Request) {
 	// JSON spells a message in more bytes than the wire does, but not in
 	// more than this unless it is made to.
-	bound := int64(4 * s.envoy.bounds.messageBound())
+	bound := int64(4 * s.options.Bounds.messageBound())
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bound))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
 			err = fmt.Errorf("the body is larger than %d bytes", bound)
 		}
-		writeError(w, http.StatusBadRequest, fmt.Sprintf("the body cannot be read: %v", err))
+		s.refuseBody(w, fmt.Sprintf("the body cannot be read: %v", err))
 		return
 	}
 	var request rlsv3.RateLimitRequest
 	if err := protojson.Unmarshal(body, &request); err != nil {
-		writeError(w, http.StatusBadRequest, fmt.Sprintf("the body is no RateLimitRequest in protobuf JSON: %v", err))
+		s.refuseBody(w, fmt.Sprintf("the body is no RateLimitRequest in protobuf JSON: %v", err))
 		return
 	}
-	response, err := s.envoy.ShouldRateLimit(r.Context(), &request)
+	response, err := s.viaHTTP.ShouldRateLimit(r.Context(), &request)
 	if err != nil {
 		writeError(w, httpStatus(status.Code(err)), status.Convert(err).Message())
 		return
@@ -68,6 +66,12 @@ func (s *Server) postJSON(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(append(out, '\n'))
 }
 
+// refuseBody answers what is not even a request.
+func (s *Server) refuseBody(w http.ResponseWriter, message string) {
+	s.viaHTTP.requests.add(codes.InvalidArgument)
+	writeError(w, http.StatusBadRequest, message)
+}
+
 func httpStatus(code codes.Code) int {
 	switch code {
 	case codes.InvalidArgument, codes.Unimplemented:
@@ -83,17 +87,4 @@ func writeError(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": message})
-}
-
-// recovering answers 500 where a handler panics, and the daemon lives.
-func recovering(logger *slog.Logger, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if p := recover(); p != nil {
-				logger.Error("panic", "panic", p, "path", r.URL.Path, "stack", string(debug.Stack()))
-				writeError(w, http.StatusInternalServerError, "internal error")
-			}
-		}()
-		next.ServeHTTP(w, r)
-	})
 }

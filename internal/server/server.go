@@ -8,12 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -41,7 +41,11 @@ type Options struct {
 	Store bucket.Store
 	// OnReady, if set, is called once the store has answered.
 	OnReady func(context.Context)
+	// Metrics is what /metrics shows. The server registers its own there.
+	Metrics *prometheus.Registry
 	Log     *slog.Logger
+	// Now is the time by which floods in the log are thinned; nil is time.Now.
+	Now     func() time.Time
 	Version string
 }
 
@@ -50,7 +54,10 @@ type Server struct {
 	options Options
 	log     *slog.Logger
 	ready   *readiness
-	envoy   *envoy
+	panics  *panicLog
+	watches *watches
+
+	viaGRPC, viaHTTP *envoy
 
 	grpc        *grpc.Server
 	http, admin *http.Server
@@ -70,15 +77,28 @@ const (
 	// stop waits for those that have not, so it is no longer than inFlight.
 	handshake = 5 * time.Second
 	// inFlight is how long calls have to end after the drain delay. They end
-	// far sooner; streams that never do, such as health watches, are cut.
+	// far sooner, health watches at once; streams that never do are cut.
 	inFlight = 5 * time.Second
 )
 
 // New listens on all ports; an error is one of listening. The server answers
 // from Run on.
 func New(o Options) (*Server, error) {
-	s := &Server{options: o, log: o.Log, ready: newReadiness(), listeners: make(map[string]net.Listener)}
-	s.envoy = &envoy{decider: newDecider(o.Live, o.Store), bounds: o.Bounds, failures: newFailureLog(o.Log)}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Server{options: o, log: o.Log, ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener)}
+	m := newMetrics(o.Metrics, o.Live, s.ready)
+	s.panics = &panicLog{logger: o.Log, now: o.Now, count: m.panics}
+	s.viaGRPC = &envoy{
+		decider:  newDecider(o.Live, o.Store, m.unmatched),
+		bounds:   o.Bounds,
+		failures: newFailureLog(o.Log, o.Now),
+		requests: m.requests("grpc"),
+	}
+	viaHTTP := *s.viaGRPC
+	viaHTTP.requests = m.requests("http")
+	s.viaHTTP = &viaHTTP
 	s.grpc = s.grpcServer()
 	s.http = s.httpServer(s.httpDoor(), o.HTTPTLS, 15*time.Second)
 	// A profile is written for as long as it was asked to take.
@@ -115,12 +135,12 @@ func (s *Server) Address(port string) string {
 
 func (s *Server) grpcServer() *grpc.Server {
 	onPanic := recovery.WithRecoveryHandler(func(p any) error {
-		s.log.Error("panic", "panic", p, "stack", string(debug.Stack()))
+		s.panics.add(p)
 		return status.Error(codes.Internal, "internal error")
 	})
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
-		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic)),
+		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop),
 		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
 		grpc.MaxConcurrentStreams(streamsPerConnection),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -137,7 +157,7 @@ func (s *Server) grpcServer() *grpc.Server {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.options.GRPCTLS)))
 	}
 	g := grpc.NewServer(options...)
-	rlsv3.RegisterRateLimitServiceServer(g, s.envoy)
+	rlsv3.RegisterRateLimitServiceServer(g, s.viaGRPC)
 	healthpb.RegisterHealthServer(g, s.ready.health)
 	reflection.Register(g)
 	return g
@@ -225,6 +245,7 @@ func (s *Server) drain(delay time.Duration, stop <-chan time.Duration) {
 // shutdown ends what is in flight, and then all ports.
 func (s *Server) shutdown() {
 	s.ready.end()
+	s.watches.end()
 	ctx, cancel := context.WithTimeout(context.Background(), inFlight)
 	defer cancel()
 	var ports sync.WaitGroup

@@ -11,9 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -123,33 +121,77 @@ func TestStuckRequestsAreCut(t *testing.T) {
 	d.wait()
 }
 
-func TestWatchesDoNotHangTheStop(t *testing.T) {
-	t.Parallel()
-	d := start(t, oneLimit)
+// healthWatch watches the health of a service; each call returns the next
+// status, or at the end the error.
+func (d *daemon) healthWatch(service string) (next func() string) {
+	d.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	w, err := d.health.Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	d.t.Cleanup(cancel)
+	w, err := d.health.Watch(ctx, &healthpb.HealthCheckRequest{Service: service})
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	next := func() string {
+	return func() string {
 		h, err := w.Recv()
 		if err != nil {
-			return status.Code(err).String()
+			return err.Error()
 		}
 		return h.GetStatus().String()
 	}
+}
+
+const endOfWatch = "rpc error: code = Unavailable desc = the daemon stops"
+
+// TestWatchesEndAtTheStop has a request in flight while the server stops:
+// watches end, with NOT_SERVING as their last word, and do not wait for it.
+func TestWatchesEndAtTheStop(t *testing.T) {
+	t.Parallel()
+	store := newWaiting()
+	d := start(t, oneLimit, on(store))
+	known, unknown := d.healthWatch("ratelimit"), d.healthWatch("what?")
+	if got := known() + " " + unknown(); got != "SERVING SERVICE_UNKNOWN" {
+		t.Errorf("at first: %s", got)
+	}
+	answers := stopWithTwoInFlight(t, d, store)
+	if got := known(); got != "NOT_SERVING" {
+		t.Errorf("at the stop: %s", got)
+	}
+	for _, next := range []func() string{known, unknown} {
+		if got := next(); got != endOfWatch {
+			t.Errorf("at the end: %s", got)
+		}
+	}
+	close(store.release)
+	for range 2 {
+		if err := within(t, "an answer", answers); err != nil {
+			t.Errorf("what was in flight: %v", err)
+		}
+	}
+	d.wait()
+}
+
+func TestWatchesLastThroughTheDrainDelay(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	next := d.healthWatch("")
 	if got := next(); got != "SERVING" {
 		t.Errorf("at first: %s", got)
 	}
-	d.stop <- 0
+	d.stop <- time.Hour
 	if got := next(); got != "NOT_SERVING" {
 		t.Errorf("at the stop: %s", got)
 	}
-	d.wait() // the client has not gone
-	if got := next(); got != codes.Unavailable.String() && got != codes.Canceled.String() {
-		t.Errorf("at the end: %s", got)
+	late := d.healthWatch("") // of a client that comes meanwhile
+	if got := late(); got != "NOT_SERVING" {
+		t.Errorf("during the drain delay: %s", got)
 	}
+	d.stop <- 0
+	for _, next := range []func() string{next, late} {
+		if got := next(); got != endOfWatch {
+			t.Errorf("at the end: %s", got)
+		}
+	}
+	d.wait()
 }
 
 func TestSilentConnectionsDoNotHangTheStop(t *testing.T) {

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+)
+
+// newMetrics returns what /metrics shows, with the metrics of the process as
+// such. Who counts more is given it and adds to it.
+func newMetrics() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	promauto.With(registry).NewGauge(prometheus.GaugeOpts{
+		Name:        "ratelimitd_build_info",
+		Help:        "1, with the version of the daemon and of the Go that built it.",
+		ConstLabels: prometheus.Labels{"version": versionText(), "goversion": runtime.Version()},
+	}).Set(1)
+	return registry
+}
+
+// showMemory adds the metrics of a memory store.
+func showMemory(registry prometheus.Registerer, store *memstore.Store) {
+	factory := promauto.With(registry)
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_memory_keys",
+		Help: "Keys that the memory store holds; those that have expired are removed within a second.",
+	}, func() float64 { return float64(store.Stats().Keys) })
+	factory.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ratelimitd_memory_evicted_keys_total",
+		Help: "Keys that lost their place, and so their state, to another since memory.max_keys was reached.",
+	}, func() float64 { return float64(store.Stats().Evicted) })
+	factory.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ratelimitd_memory_full_hits_total",
+		Help: "Hits on new keys while the memory store was full, which memory.when_full decided.",
+	}, func() float64 { return float64(store.Stats().Degraded) })
+}

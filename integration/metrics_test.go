@@ -1,0 +1,60 @@
+package integration
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// exposed adds the names and types of the daemon's own metrics to found, and
+// looks at the helps.
+func (d *daemon) exposed(found map[string]string) {
+	d.t.Helper()
+	d.ask("api", 1, "user=alice") // some metrics have no series before
+	code, page := get(d.t, "http://"+d.admin+"/metrics")
+	if code != 200 {
+		d.t.Fatalf("/metrics: %d %s", code, page)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (ratelimitd_\S+) (\S+)$`).FindAllStringSubmatch(page, -1) {
+		found[m[1]] = m[2]
+		if !strings.Contains(page, "# HELP "+m[1]+" ") {
+			d.t.Errorf("%s has no help", m[1])
+		}
+	}
+	for _, other := range []string{"\ngo_goroutines ", "\nprocess_cpu_seconds_total "} {
+		if !strings.Contains(page, other) {
+			d.t.Errorf("there is no%q", other)
+		}
+	}
+}
+
+// docs/metrics.md tells of all metrics that daemons show, on either store, and
+// of no others.
+func TestDocumentedMetrics(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(map[string]string)
+	for _, m := range regexp.MustCompile("(?m)^\\| `(ratelimitd_\\w+)` \\| (\\w+) \\|").FindAllStringSubmatch(string(text), -1) {
+		told[m[1]] = m[2]
+	}
+	shown := make(map[string]string)
+	start(t, "--limits-path", "../deploy/limits").exposed(shown)
+	redis := append(redisFlags("single", redistest.Single(t)), "--limits-path", "../deploy/limits")
+	start(t, redis...).exposed(shown)
+	if !maps.Equal(told, shown) {
+		t.Errorf("docs/metrics.md tells of\n%v\ndaemons show\n%v", told, shown)
+	}
+	for _, name := range slices.Sorted(maps.Keys(shown)) {
+		if strings.HasSuffix(name, "_total") != (shown[name] == "counter") {
+			t.Errorf("%s is a %s", name, shown[name])
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"google.golang.org/grpc/codes"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// metrics are what the server counts on the way of requests. There, nothing is
+// looked up by name and nothing allocated: each counter is at hand, and those
+// of rules are the rules' own (config.Tally).
+type metrics struct {
+	calls             *prometheus.CounterVec
+	unmatched, panics prometheus.Counter
+}
+
+// newMetrics registers all metrics of the server.
+func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readiness) *metrics {
+	factory := promauto.With(registry)
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_serving",
+		Help: "1 while the health check says SERVING, else 0.",
+	}, func() float64 { return oneIf(ready.isServing()) })
+	registry.MustRegister(newLimitsCollector(live))
+	return &metrics{
+		calls: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_requests_total",
+			Help: "Requests, by the port they came through and the gRPC code of their answer. Those that were decided are OK, denied ones too.",
+		}, []string{"door", "code"}),
+		unmatched: factory.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_unmatched_descriptors_total",
+			Help: "Descriptors that no rule is for, or whose domain is unknown, and which were allowed.",
+		}),
+		panics: factory.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_panics_total",
+			Help: "Panics of handlers, each of which failed one request.",
+		}),
+	}
+}
+
+// answered are the codes that requests are answered with. Any other is counted
+// as Unknown, the first.
+var answered = [...]codes.Code{
+	codes.Unknown, codes.OK, codes.Canceled, codes.DeadlineExceeded, codes.Internal,
+	codes.InvalidArgument, codes.Unavailable, codes.Unimplemented,
+}
+
+// requestCounts are the counters of one door, by code.
+type requestCounts [codes.Unauthenticated + 1]prometheus.Counter
+
+// requests returns the counters of a door. All begin at 0, so that the first
+// failure is an increase.
+func (m *metrics) requests(door string) *requestCounts {
+	var r requestCounts
+	for _, code := range answered {
+		r[code] = m.calls.WithLabelValues(door, code.String())
+	}
+	return &r
+}
+
+func (r *requestCounts) add(code codes.Code) {
+	if int(code) >= len(r) || r[code] == nil {
+		code = codes.Unknown
+	}
+	r[code].Inc()
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

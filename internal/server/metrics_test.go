@@ -1,0 +1,285 @@
+package server_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// metrics returns what /metrics shows, by series as it is written there:
+// name{label="value",...}.
+func (d *daemon) metrics() map[string]float64 {
+	d.t.Helper()
+	p := d.get("admin", "/metrics")
+	if p.code != 200 || !strings.HasPrefix(p.header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		d.t.Fatalf("/metrics: %d %s", p.code, p.header.Get("Content-Type"))
+	}
+	found := make(map[string]float64)
+	for line := range strings.Lines(p.body) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		at := strings.LastIndex(line, " ")
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64)
+		if err != nil {
+			d.t.Fatalf("%q: %v", line, err)
+		}
+		found[line[:at]] = value
+	}
+	return found
+}
+
+func (d *daemon) wantMetric(series string, want float64) {
+	d.t.Helper()
+	d.wantMetrics(map[string]float64{series: want})
+}
+
+func (d *daemon) wantMetrics(want map[string]float64) {
+	d.t.Helper()
+	got := d.metrics()
+	for series, value := range want {
+		if v, ok := got[series]; !ok || v != value {
+			d.t.Errorf("%s is %v (shown: %t), want %v", series, v, ok, value)
+		}
+	}
+}
+
+// decisions returns the series of decisions alone, without their name.
+func (d *daemon) decisions() map[string]float64 {
+	found := make(map[string]float64)
+	for series, value := range d.metrics() {
+		if labels, ok := strings.CutPrefix(series, "ratelimitd_decisions_total"); ok {
+			found[labels] = value
+		}
+	}
+	return found
+}
+
+func (d *daemon) wantDecisions(want map[string]float64) {
+	d.t.Helper()
+	if got := d.decisions(); !maps.Equal(got, want) {
+		d.t.Errorf("decisions:\n got %v\nwant %v", got, want)
+	}
+}
+
+func (d *daemon) reload(limits string) {
+	d.t.Helper()
+	d.write(limits)
+	if err := d.live.Reload(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func TestRequestsAreCounted(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	d.ask("api", 5, "user=x")
+	d.ask("api", 1, "user=x") // denied
+	d.ask("unknown", 1, "user=x")
+	_, _ = d.try(request("", 1, "user=x"))
+	d.post(bodyX)
+	for _, body := range []string{"no request", `{"domain":""}`, strings.Repeat(" ", 1<<20)} {
+		if p := d.post(body); p.code != 400 {
+			t.Errorf("%.20q: %d", body, p.code)
+		}
+	}
+	d.fetch(http.MethodGet, "http", "/json", nil) // asks nothing
+	d.check("")
+	count := func(door, code string) string {
+		return fmt.Sprintf("ratelimitd_requests_total{code=%q,door=%q}", code, door)
+	}
+	d.wantMetrics(map[string]float64{
+		count("grpc", "OK"): 3, count("grpc", "InvalidArgument"): 1, count("grpc", "Unavailable"): 0,
+		count("http", "OK"): 1, count("http", "InvalidArgument"): 3, count("http", "Unimplemented"): 0,
+	})
+}
+
+func TestFailedRequestsAreCounted(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, on(failing("gone")))
+	if _, err := d.try(request("api", 1, "user=x", "nothing=x")); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	d.post(bodyX)
+	d.wantMetrics(map[string]float64{
+		`ratelimitd_requests_total{code="Unavailable",door="grpc"}`: 1,
+		`ratelimitd_requests_total{code="Unavailable",door="http"}`: 1,
+		`ratelimitd_unmatched_descriptors_total`:                    0, // nothing was decided
+	})
+	d.wantDecisions(map[string]float64{})
+}
+
+const countedLimits = `
+domain: api
+descriptors:
+  - {key: user, rate_limit: {requests: 3, period: 1h}}
+  - key: user
+    value: alice
+    descriptors:
+      - key: path
+        value: /api/*
+        rate_limits: [{name: a, requests: 10, period: 1h}, {name: b, requests: 1, period: 1h}]
+  - {key: vip, rate_limit: {unlimited: true}}
+  - {key: idle, rate_limit: {requests: 1, period: 1h}}
+`
+
+func TestDecisionsAreCounted(t *testing.T) {
+	t.Parallel()
+	d := start(t, countedLimits)
+	d.wantDecisions(map[string]float64{}) // what never matched has no series
+	d.ask("api", 1, "user=mallory", "user=eve")
+	d.ask("api", 3, "user=mallory")                                   // denied
+	d.ask("api", 1, "user=bob", "user=alice,path=/api/a", "vip=root") // each by itself
+	d.ask("api", 1, "user=carl", "user=alice,path=/api/a")            // the second is denied, the first is not
+	d.ask("api", 1, "vip=root")
+	d.ask("api", 1, "nothing=evil", "user=alice,path=/other", "")
+	d.ask("evil", 1, "user=x")
+	d.wantDecisions(map[string]float64{
+		`{domain="api",result="allowed",rule="user"}`:                     4,
+		`{domain="api",result="denied",rule="user"}`:                      1,
+		`{domain="api",result="allowed",rule="user=alice / path=/api/*"}`: 1,
+		`{domain="api",result="denied",rule="user=alice / path=/api/*"}`:  1,
+		`{domain="api",result="allowed",rule="vip"}`:                      2,
+		`{domain="api",result="denied",rule="vip"}`:                       0,
+	})
+	d.wantMetric("ratelimitd_unmatched_descriptors_total", 4)
+	for _, secret := range []string{"mallory", "bob", "root", "evil", "/api/a", "/other"} {
+		if strings.Contains(d.get("admin", "/metrics").body, secret) {
+			t.Errorf("%q, which a caller sent, is a label", secret)
+		}
+	}
+}
+
+// TestCountsStayOverAReload has requests in flight with the old rules.
+func TestCountsStayOverAReload(t *testing.T) {
+	t.Parallel()
+	store := newWaiting()
+	d := start(t, countedLimits, on(store))
+	go func() { store.release <- struct{}{} }()
+	d.ask("api", 1, "idle=x")
+	d.ask("api", 1, "vip=x")
+	<-store.taking
+	answered := make(chan error, 1)
+	go func() {
+		_, err := d.try(request("api", 1, "user=x", "idle=x", "user=alice,path=/api/x"))
+		answered <- err
+	}()
+	within(t, "the store is asked", store.taking)
+	d.reload(strings.ReplaceAll(strings.ReplaceAll(countedLimits, "idle", "new"), "1h", "1d"))
+	close(store.release)
+	if err := within(t, "the answer", answered); err != nil {
+		t.Fatal(err)
+	}
+	d.ask("api", 1, "user=y", "new=x", "idle=x")
+	d.wantDecisions(map[string]float64{
+		`{domain="api",result="allowed",rule="user"}`:                     2,
+		`{domain="api",result="denied",rule="user"}`:                      0,
+		`{domain="api",result="allowed",rule="user=alice / path=/api/*"}`: 1,
+		`{domain="api",result="denied",rule="user=alice / path=/api/*"}`:  0,
+		`{domain="api",result="allowed",rule="vip"}`:                      1,
+		`{domain="api",result="denied",rule="vip"}`:                       0,
+		`{domain="api",result="allowed",rule="new"}`:                      1,
+		`{domain="api",result="denied",rule="new"}`:                       0,
+	})
+}
+
+// TestNoCountIsLost reloads while callers ask.
+func TestNoCountIsLost(t *testing.T) {
+	t.Parallel()
+	d := start(t, countedLimits)
+	rpc := d.srv.RPC()
+	var callers sync.WaitGroup
+	const asked = 2000
+	for range 4 {
+		callers.Go(func() {
+			for range asked {
+				if _, err := rpc.ShouldRateLimit(t.Context(), request("api", 1, "user=x")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		d.reload(strings.ReplaceAll(countedLimits, "requests: 3", fmt.Sprintf("requests: %d", 10+i)))
+	}
+	callers.Wait()
+	got := d.decisions()
+	if n := got[`{domain="api",result="allowed",rule="user"}`] + got[`{domain="api",result="denied",rule="user"}`]; n != 4*asked {
+		t.Errorf("%v decisions are counted, there were %d", n, 4*asked)
+	}
+}
+
+func TestReloadsAreCounted(t *testing.T) {
+	t.Parallel()
+	before := float64(time.Now().UnixMilli()) / 1000
+	d := start(t, countedLimits)
+	want := func(successes, failures, successful, rules float64) {
+		t.Helper()
+		d.wantMetrics(map[string]float64{
+			`ratelimitd_limits_reloads_total{result="success"}`: successes,
+			`ratelimitd_limits_reloads_total{result="failure"}`: failures,
+			`ratelimitd_limits_last_reload_successful`:          successful,
+			`ratelimitd_limits_rules`:                           rules,
+		})
+	}
+	at := func() float64 { return d.metrics()["ratelimitd_limits_last_reload_success_timestamp_seconds"] }
+	want(1, 0, 1, 4)
+	first := at()
+	if now := float64(time.Now().UnixMilli()) / 1000; first < before || first > now {
+		t.Errorf("loaded at %f, which is not from %f to %f", first, before, now)
+	}
+	d.write("domain: api\nbad: 1\n")
+	if d.live.Reload() == nil {
+		t.Fatal("no error")
+	}
+	want(1, 1, 0, 4)
+	if at() != first {
+		t.Error("a failure moved the time of the last success")
+	}
+	d.reload(oneLimit)
+	want(2, 1, 1, 1)
+	if at() < first {
+		t.Error("the time of the last success went back")
+	}
+}
+
+func TestServingIsShown(t *testing.T) {
+	t.Parallel()
+	store, come := slowToStart()
+	d := run(t, oneLimit, on(store))
+	d.wantMetric("ratelimitd_serving", 0)
+	come()
+	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	d.wantMetric("ratelimitd_serving", 1)
+	d.stop <- time.Hour
+	eventually(t, "NOT_SERVING", func() bool { return d.check("") == "NOT_SERVING" })
+	d.wantMetric("ratelimitd_serving", 0)
+}
+
+// TestManyRules has more rules than in use: the page is as long as what is in
+// use.
+func TestManyRules(t *testing.T) {
+	t.Parallel()
+	var limits strings.Builder
+	limits.WriteString("domain: api\ndescriptors:\n")
+	for i := range 2000 {
+		fmt.Fprintf(&limits, "- {key: user, value: u%d, rate_limit: {requests: 1, period: 1h}}\n", i)
+	}
+	d := start(t, limits.String())
+	d.ask("api", 1, "user=u7")
+	d.ask("api", 1, "user=u1999")
+	got := slices.Sorted(maps.Keys(d.decisions()))
+	if len(got) != 4 || !strings.Contains(got[0], `rule="user=u1999"`) {
+		t.Errorf("series %q", got)
+	}
+	d.wantMetric("ratelimitd_limits_rules", 2000)
+}

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// panicLogEvery is how often a panic is logged: a stack is long, and a request
+// that causes one may come again and again.
+const panicLogEvery = time.Second
+
+// panicLog counts the panics of handlers, and logs some with their stacks.
+type panicLog struct {
+	logger *slog.Logger
+	now    func() time.Time
+	count  prometheus.Counter
+
+	mu   sync.Mutex
+	seen sparse
+}
+
+// add is called where the panic p was recovered, for its stack to be found.
+func (l *panicLog) add(p any, args ...any) {
+	l.count.Inc()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if unlogged, due := l.seen.due(l.now(), panicLogEvery); due {
+		l.logger.Error("panic", append(args, "panic", p, "stack", string(debug.Stack()), "unlogged_before", unlogged)...)
+	}
+}
+
+// recovering answers 500 where a handler panics, and the daemon lives.
+func (l *panicLog) recovering(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				l.add(p, "path", r.URL.Path)
+				writeError(w, http.StatusInternalServerError, "internal error")
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+)
+
+// watches ends the health watches when the server stops. By themselves they
+// never end, and a graceful stop would wait for them in vain.
+type watches struct {
+	stopping context.Context
+	end      context.CancelFunc
+}
+
+func newWatches() *watches {
+	w := new(watches)
+	w.stopping, w.end = context.WithCancel(context.Background())
+	return w
+}
+
+// untilStop is an interceptor of streams. Of a watch that it ends, NOT_SERVING
+// is the last word, whatever the health server had come to say.
+func (w *watches) untilStop(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if info.FullMethod != healthpb.Health_Watch_FullMethodName {
+		return next(srv, stream)
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	stop := context.AfterFunc(w.stopping, cancel)
+	defer stop()
+	watch := &watchStream{ServerStream: stream, ctx: ctx}
+	err := next(srv, watch)
+	if w.stopping.Err() == nil {
+		return err
+	}
+	if watch.told == healthpb.HealthCheckResponse_SERVING {
+		_ = watch.SendMsg(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING})
+	}
+	return status.Error(codes.Unavailable, "the daemon stops")
+}
+
+// watchStream is a stream with a context of its own, which remembers what it
+// told last.
+type watchStream struct {
+	grpc.ServerStream
+	ctx  context.Context
+	told healthpb.HealthCheckResponse_ServingStatus
+}
+
+func (s *watchStream) Context() context.Context { return s.ctx }
+
+func (s *watchStream) SendMsg(m any) error {
+	if h, ok := m.(*healthpb.HealthCheckResponse); ok {
+		s.told = h.GetStatus()
+	}
+	return s.ServerStream.SendMsg(m)
+}
