@@ -175,6 +175,14 @@ func useEverything(t *testing.T, o redisstore.Options, addrs []string, further f
 	if err := s.GiveBack(ctx, hits, decisions); err != nil {
 		return fmt.Errorf("give back after SCRIPT FLUSH: %w", err)
 	}
+	f := s.NewFleet(redisstore.FleetOptions{Address: "web-1"})
+	if err := f.SignIn(ctx); err != nil {
+		return fmt.Errorf("sign in to the register: %w", err)
+	}
+	run(f)() // which signs out
+	if m, _, err := s.Members(ctx); err != nil || len(m) > 0 {
+		return fmt.Errorf("after signing out of the register: %v, %w", m, err)
+	}
 	return further()
 }
 

@@ -94,6 +94,7 @@ type Batch struct {
 // Store is a bucket.Store in Redis.
 type Store struct {
 	client   redis.UniversalClient
+	prefix   string
 	sharded  bool
 	seed     maphash.Seed // of the hashes in batches
 	tags     tags
@@ -131,6 +132,7 @@ func New(o Options) (*Store, error) {
 	}
 	s := &Store{
 		client:   c,
+		prefix:   o.Prefix,
 		sharded:  o.Mode == Cluster,
 		seed:     maphash.MakeSeed(),
 		tags:     newTags(o.HashTags),

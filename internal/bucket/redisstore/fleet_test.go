@@ -1,0 +1,606 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// modes calls test for each layout of Redis that tests share.
+func modes(t *testing.T, test func(t *testing.T, o redisstore.Options)) {
+	t.Run("single", func(t *testing.T) { test(t, options(redisstore.Single, redistest.Single(t))) })
+	t.Run("cluster", func(t *testing.T) { test(t, options(redisstore.Cluster, redistest.Cluster(t)...)) })
+}
+
+// moment is a clock that a test moves.
+type moment struct{ micros atomic.Int64 }
+
+func newMoment() *moment {
+	m := &moment{}
+	m.micros.Store(time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC).UnixMicro())
+	return m
+}
+
+func (m *moment) redis() int64          { return m.micros.Load() }
+func (m *moment) time() time.Time       { return time.UnixMicro(m.micros.Load()) }
+func (m *moment) move(by time.Duration) { m.micros.Add(by.Microseconds()) }
+
+func newFleet(t testing.TB, o redisstore.Options, address string) *redisstore.Fleet {
+	t.Helper()
+	return open(t, o).NewFleet(redisstore.FleetOptions{Address: address, Version: "v1.2"})
+}
+
+func signIn(t testing.TB, f *redisstore.Fleet) {
+	t.Helper()
+	if err := f.SignIn(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func members(t testing.TB, s *redisstore.Store) []redisstore.Member {
+	t.Helper()
+	m, _, err := s.Members(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func addresses(members []redisstore.Member) string {
+	var all []string
+	for _, m := range members {
+		all = append(all, m.Address)
+	}
+	return strings.Join(all, " ")
+}
+
+// run runs a fleet and returns what ends it and waits until it has ended.
+func run(f *redisstore.Fleet) func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	wait.Go(func() { f.Run(ctx) })
+	return func() {
+		cancel()
+		wait.Wait()
+	}
+}
+
+func TestDaemonsSeeEachOther(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, o redisstore.Options) {
+		clock := newMoment()
+		o.Clock = clock.redis
+		s := open(t, o)
+		if m := members(t, s); len(m) != 0 {
+			t.Errorf("an empty register holds %+v", m)
+		}
+		one := s.NewFleet(redisstore.FleetOptions{
+			Address: "web-1:8081", Version: "v1.2", Clock: clock.time,
+			Rules: func() string { return "abc" },
+		})
+		two := newFleet(t, o, "web-2:8081")
+		if n := one.Size(); n != 1 {
+			t.Errorf("alone it sees %d daemons", n)
+		}
+		clock.move(90 * time.Second)
+		signIn(t, two)
+		clock.move(time.Second)
+		signIn(t, one)
+		signIn(t, one) // again does no harm
+		if one.Size() != 2 || two.Size() != 1 {
+			t.Errorf("they see %d and %d daemons, want 2, and 1 from before the other came", one.Size(), two.Size())
+		}
+		m, at, err := s.Members(context.Background())
+		if err != nil || addresses(m) != "web-1:8081 web-2:8081" || !at.Equal(clock.time()) {
+			t.Fatalf("members %+v at %s, %v", m, at, err)
+		}
+		got := m[0]
+		if got.ID == "" || got.ID == m[1].ID || got.Version != "v1.2" || got.HashTags != 32 ||
+			got.StateFormat != redisstore.StateFormat || got.Rules != "abc" ||
+			!got.Seen.Equal(at) || at.Sub(got.Started) != 91*time.Second || at.Sub(m[1].Seen) != time.Second {
+			t.Errorf("members %+v at %s", m, at)
+		}
+	})
+}
+
+func TestDaemonThatIsGone(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, o redisstore.Options) {
+		clock := newMoment()
+		o.Clock = clock.redis
+		one, two := newFleet(t, o, "web-1"), newFleet(t, o, "web-2")
+		signIn(t, two)
+		clock.move(7*time.Second - time.Millisecond)
+		signIn(t, one)
+		if n := one.Size(); n != 2 {
+			t.Errorf("just under 7 s after a sign-in %d daemons are seen", n)
+		}
+		clock.move(time.Millisecond)
+		if got := addresses(members(t, open(t, o))); got != "web-1" {
+			t.Errorf("7 s after the sign-in of web-2 the members are %q", got)
+		}
+		signIn(t, one)
+		if n := one.Size(); n != 1 {
+			t.Errorf("7 s after the sign-in of web-2 %d daemons are seen", n)
+		}
+	})
+}
+
+func TestSignOut(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, o redisstore.Options) {
+		clock := newMoment() // which stands still, so nothing expires
+		o.Clock = clock.redis
+		s := open(t, o)
+		one := s.NewFleet(redisstore.FleetOptions{Address: "web-1", Every: 10 * time.Millisecond})
+		two := s.NewFleet(redisstore.FleetOptions{Address: "web-2", Every: 10 * time.Millisecond})
+		stopOne, stopTwo := run(one), run(two)
+		eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
+		stopTwo()
+		eventually(t, "web-1 is alone", func() bool { return one.Size() == 1 })
+		stopOne()
+		if m := members(t, s); len(m) != 0 {
+			t.Errorf("after all have signed out: %+v", m)
+		}
+		// A goodbye twice, or of one that never came, does no harm.
+		run(newFleet(t, o, "web-3"))()
+		run(one)()
+	})
+}
+
+func TestHashTagsConflict(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, o redisstore.Options) {
+		ctx := context.Background()
+		clock := newMoment()
+		o.Clock = clock.redis
+		old := newFleet(t, o, "web-1:8081")
+		signIn(t, old)
+		other := o
+		other.HashTags = 64
+		newcomer := newFleet(t, other, "web-2:8081")
+		want := fmt.Sprintf("redis: daemon web-1:8081 (version v1.2) shares prefix %q with redis.hash_tags 32; "+
+			"this daemon (web-2:8081) has 64: all daemons of a prefix must agree", o.Prefix)
+		for range 3 { // whoever renews first
+			if err := newcomer.SignIn(ctx); err == nil || err.Error() != want {
+				t.Errorf("the newcomer gets\n%v, want\n%s", err, want)
+			}
+			if err := newcomer.Conflict(); err == nil || err.Error() != want {
+				t.Errorf("the newcomer's conflict is %v", err)
+			}
+			signIn(t, old)
+			if old.Conflict() != nil || old.Size() != 1 || newcomer.Size() != 2 {
+				t.Errorf("conflict %v, sizes %d and %d", old.Conflict(), old.Size(), newcomer.Size())
+			}
+			clock.move(2 * time.Second)
+		}
+		if got := addresses(members(t, open(t, other))); got != "web-1:8081" {
+			t.Errorf("members %q", got)
+		}
+		// Another prefix is another fleet.
+		elsewhere := other
+		elsewhere.Prefix += "x"
+		signIn(t, newFleet(t, elsewhere, "web-3:8081"))
+
+		third := newFleet(t, o, "web-0:8081")
+		signIn(t, third)
+		if err := newcomer.SignIn(ctx); err == nil || !strings.Contains(err.Error(), "web-0:8081") || !strings.HasSuffix(err.Error(), "(and 1 more like it)") {
+			t.Errorf("with two others the conflict is %v", err)
+		}
+		clock.move(7 * time.Second)
+		signIn(t, newcomer)
+		if err := newcomer.Conflict(); err != nil || newcomer.Size() != 1 {
+			t.Errorf("after the others have gone: %v, %d daemons", err, newcomer.Size())
+		}
+		// Now it is in, and they are the newcomers.
+		if err := old.SignIn(ctx); err == nil || !strings.Contains(err.Error(), "redis.hash_tags 64; this daemon (web-1:8081) has 32") {
+			t.Errorf("the one that came back gets %v", err)
+		}
+	})
+}
+
+func TestStateFormatConflict(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	newer := func(o redisstore.Options, writes int, reads ...int) *redisstore.Fleet {
+		f := newFleet(t, o, "new")
+		f.SetFormats(writes, reads...)
+		return f
+	}
+	for _, tc := range []struct {
+		name   string
+		writes int
+		reads  []int
+		// conflicts of the one of this version, and of the newer one, when
+		// the other is in; "" for none.
+		ours, theirs string
+	}{
+		{"neither reads the other", 2, []int{2},
+			`with state format 2; this daemon (old, version v1.2) reads only 1: all`,
+			`with state format 1; this daemon (new, version v1.2) reads only 2: all`},
+		{"the newer reads both", 2, []int{1, 2},
+			`with state format 2; this daemon (old, version v1.2) reads only 1: all`,
+			`with this daemon (new, version v1.2), whose state format is 2, and reads only 1: all`},
+		{"the newer reads both and writes the old", 1, []int{1, 2}, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			check := func(first, second *redisstore.Fleet, want string) {
+				t.Helper()
+				signIn(t, first)
+				err := second.SignIn(ctx)
+				if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+					t.Errorf("the second gets %v, want %q", err, want)
+				}
+				signIn(t, first) // which stays
+			}
+			o := options(redisstore.Single, redistest.Single(t))
+			check(newer(o, tc.writes, tc.reads...), newFleet(t, o, "old"), tc.ours)
+			o = options(redisstore.Single, redistest.Single(t))
+			check(newFleet(t, o, "old"), newer(o, tc.writes, tc.reads...), tc.theirs)
+		})
+	}
+}
+
+// Of many daemons that come at the same time, those of one kind get in.
+func TestFirstOneInWins(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, o redisstore.Options) {
+		var in [2]atomic.Int64
+		var wait sync.WaitGroup
+		for i := range 20 {
+			o := o
+			o.HashTags = 1 + i%2
+			f := newFleet(t, o, fmt.Sprint("web-", i))
+			wait.Go(func() {
+				if f.SignIn(context.Background()) == nil {
+					in[i%2].Add(1)
+				}
+			})
+		}
+		wait.Wait()
+		if a, b := in[0].Load(), in[1].Load(); a+b != 10 || a*b != 0 {
+			t.Errorf("%d with 1 hash tag and %d with 2 are in", a, b)
+		}
+	})
+}
+
+// A value that is no register reads as an empty one and is overwritten; what
+// is no entry in one is passed over.
+func TestForeignRegister(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := redistest.Single(t)
+	c := client(t, addr)
+	o := options(redisstore.Single, addr)
+	key := o.Prefix + "{~fleet}"
+	s := open(t, o)
+	f := newFleet(t, o, "web-1")
+	entry := func(change func(string) string) string {
+		now := time.Now().UnixMilli()
+		return change(fmt.Sprintf(`{"id":"x","address":"other","version":"v","hash_tags":32,"state_format":1,"reads":[1],"rules":"","started":%d,"seen":%d}`, now, now))
+	}
+	replace := func(old, new string) string {
+		return entry(func(e string) string {
+			if !strings.Contains(e, old) {
+				t.Fatalf("%s lacks %s", e, old)
+			}
+			return strings.Replace(e, old, new, 1)
+		})
+	}
+	for _, value := range []string{
+		"", "x", "null", "1", `"a"`, "{}", "[]", "[", "[[]]", "[null]", "[1,2]", `[{}]`, "\xff\x00", `{"a":{"id":"x"}}`,
+		strings.Repeat("[", 5000), strings.Repeat("[", 900) + strings.Repeat("]", 900),
+		"[" + replace(`"x"`, `5`) + "]",
+		"[" + replace(`"other"`, `"a\u001b[31m"`) + "]",
+		"[" + replace(`"other"`, `"`+strings.Repeat("a", 256)+`"`) + "]",
+		"[" + replace(`[1]`, `[]`) + "]",
+		"[" + replace(`[1]`, `{}`) + "]",
+		"[" + replace(`[1]`, `["1"]`) + "]",
+		"[" + replace(`:32`, `:NaN`) + "]",
+		"[" + replace(`:32`, `:1e999`) + "]",
+		"[" + replace(`:32`, `:32.5`) + "]",
+		"[" + replace(`:32`, `:-1`) + "]",
+		"[" + replace(`,"seen"`, `,"sin"`) + "]",
+		"[" + replace(`"seen":`, `"seen":1e14,"x":`) + "]",
+		"[" + replace(`"seen":`, `"seen":0,"x":`) + "]",
+	} {
+		if err := c.Set(ctx, key, value, time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if m := members(t, s); len(m) != 0 {
+			t.Errorf("%.80q reads as %+v", value, m)
+		}
+		signIn(t, f)
+		if got := addresses(members(t, s)); got != "web-1" {
+			t.Errorf("after %.80q the members are %q", value, got)
+		}
+		if ttl := c.PTTL(ctx, key).Val(); ttl <= 0 || ttl > 7*time.Second {
+			t.Errorf("after %.80q the register lives for %s", value, ttl)
+		}
+	}
+	for _, write := range []*redis.IntCmd{c.RPush(ctx, key+"2", "x"), c.HSet(ctx, key+"2h", "x", "y")} {
+		if err := write.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Rename(ctx, write.Args()[1].(string), key).Err(); err != nil {
+			t.Fatal(err)
+		}
+		signIn(t, f)
+		if got := addresses(members(t, s)); got != "web-1" {
+			t.Errorf("after a value of another type the members are %q", got)
+		}
+	}
+	// Good entries among bad ones, with a field of a later version, count.
+	value := "[1," + entry(func(e string) string { return strings.Replace(e, "{", `{"new":[[{}]],`, 1) }) + ",{}]"
+	if err := c.Set(ctx, key, value, time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	signIn(t, f)
+	if got := addresses(members(t, s)); got != "other web-1" {
+		t.Errorf("beside a good entry the members are %q", got)
+	}
+}
+
+// What a daemon says of itself never spoils the register.
+func TestStrangeTexts(t *testing.T) {
+	t.Parallel()
+	o := options(redisstore.Single, redistest.Single(t))
+	s := open(t, o)
+	strange := "a\x00\x1b[1m\"\\/\xff" + strings.Repeat("ä", 200)
+	signIn(t, s.NewFleet(redisstore.FleetOptions{Address: strange, Version: strange, Rules: func() string { return strange }}))
+	m := members(t, s)
+	if len(m) != 1 || !strings.HasPrefix(m[0].Address, `a??[1m"\/`) || len(m[0].Rules) > 255 || len(m[0].Rules) < 200 {
+		t.Errorf("members %+v", m)
+	}
+}
+
+func TestRegisterIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := redistest.Single(t)
+	c := client(t, addr)
+	o := options(redisstore.Single, addr)
+	clock := newMoment()
+	o.Clock = clock.redis
+	var b strings.Builder
+	for i := range 10_001 {
+		fmt.Fprintf(&b, `,{"id":"%d","address":"a","version":"","hash_tags":32,"state_format":1,"reads":[1],"rules":"","started":0,"seen":%d}`, i, clock.redis()/1000)
+	}
+	if err := c.Set(ctx, o.Prefix+"{~fleet}", "["+b.String()[1:]+"]", time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(t, o, "web-1")
+	if err := f.SignIn(ctx); err == nil || !strings.Contains(err.Error(), "full") || f.Conflict() != nil {
+		t.Errorf("a full register gives %v, conflict %v", err, f.Conflict())
+	}
+	if n := f.Size(); n != 10_001 {
+		t.Errorf("%d daemons are seen", n)
+	}
+	if n := len(members(t, open(t, o))); n != 10_000 {
+		t.Errorf("%d members", n)
+	}
+}
+
+// The register lives as long as its newest entry, and is the only key.
+func TestRegisterExpires(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Single(t)
+	c := client(t, addr)
+	o := options(redisstore.Single, addr)
+	check := func(step string, want int) {
+		t.Helper()
+		keys := keysOf(t, c, o.Prefix)
+		if len(keys) != want {
+			t.Fatalf("%s: keys %v, want %d", step, keys, want)
+		}
+		for key, ttl := range keys {
+			if ttl <= 0 || ttl > 7*time.Second {
+				t.Errorf("%s: %s lives for %s", step, key, ttl)
+			}
+		}
+	}
+	one, two := newFleet(t, o, "web-1"), newFleet(t, o, "web-2")
+	signIn(t, one)
+	check("the first sign-in", 1)
+	signIn(t, two)
+	signIn(t, one)
+	check("a renewal", 1)
+	members(t, open(t, o))
+	check("a look", 1)
+	other := o
+	other.HashTags = 2
+	if newFleet(t, other, "web-3").SignIn(context.Background()) == nil {
+		t.Error("no conflict")
+	}
+	check("a conflict", 1)
+	run(two)()
+	check("a sign-out", 1)
+	run(one)()
+	check("the last sign-out", 0)
+}
+
+// A promoted replica's clock is behind: no entry outlives its daemon for it.
+func TestRegisterWhenTheClockGoesBack(t *testing.T) {
+	t.Parallel()
+	o := options(redisstore.Single, redistest.Single(t))
+	clock := newMoment()
+	o.Clock = clock.redis
+	one, two := newFleet(t, o, "web-1"), newFleet(t, o, "web-2")
+	signIn(t, one)
+	signIn(t, two)
+	clock.move(-time.Hour)
+	signIn(t, one)
+	if n := one.Size(); n != 2 {
+		t.Errorf("%d daemons are seen when the clock went back", n)
+	}
+	clock.move(7 * time.Second)
+	signIn(t, one)
+	if n := one.Size(); n != 1 {
+		t.Errorf("7 s later %d daemons are seen", n)
+	}
+}
+
+// The last known number stays while Redis is away, and an empty Redis learns
+// of everybody again.
+func TestRegisterSurvivesARestart(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	o := options(redisstore.Single, server.Addr())
+	var text logText
+	log := slog.New(slog.NewTextHandler(&text, nil))
+	one := open(t, o).NewFleet(redisstore.FleetOptions{Address: "web-1", Every: 20 * time.Millisecond, Log: log})
+	two := open(t, o).NewFleet(redisstore.FleetOptions{Address: "web-2", Every: 20 * time.Millisecond})
+	defer run(one)()
+	defer run(two)()
+	eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
+	server.Stop()
+	eventually(t, "the failure is logged", func() bool { return strings.Contains(text.String(), "could not sign in") })
+	if one.Size() != 2 || one.Conflict() != nil {
+		t.Errorf("while Redis is away: %d daemons, conflict %v", one.Size(), one.Conflict())
+	}
+	server.Restart()
+	s := open(t, o)
+	eventually(t, "both are in the empty register", func() bool { return addresses(members(t, s)) == "web-1 web-2" })
+	eventually(t, "each sees the other again", func() bool { return one.Size() == 2 && two.Size() == 2 })
+	if n := strings.Count(text.String(), "could not sign in"); n != 1 {
+		t.Errorf("within a minute the failure is logged %d times:\n%s", n, text.String())
+	}
+}
+
+// A conflict stands while Redis is away.
+func TestConflictStaysWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	o := options(redisstore.Single, server.Addr())
+	signIn(t, newFleet(t, o, "web-1"))
+	o.HashTags = 1
+	f := newFleet(t, o, "web-2")
+	if f.SignIn(context.Background()) == nil {
+		t.Fatal("no conflict")
+	}
+	server.Stop()
+	if err := f.SignIn(context.Background()); err == nil || f.Conflict() == nil || f.Conflict() == err {
+		t.Errorf("the sign-in gives %v, the conflict is %v", err, f.Conflict())
+	}
+}
+
+// The register's master dies: its replica has, or soon learns, who is there.
+func TestRegisterAfterAFailover(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 1)
+	o := options(redisstore.Cluster, cluster.Addrs()...)
+	s := open(t, o)
+	one := s.NewFleet(redisstore.FleetOptions{Address: "web-1", Every: 50 * time.Millisecond})
+	two := s.NewFleet(redisstore.FleetOptions{Address: "web-2", Every: 50 * time.Millisecond})
+	defer run(one)()
+	defer run(two)()
+	eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
+	for _, m := range cluster.Masters {
+		if len(keysOf(t, client(t, m.Addr()), o.Prefix)) == 1 {
+			m.Kill()
+		}
+	}
+	eventually(t, "both are in the register", func() bool {
+		m, _, err := s.Members(context.Background())
+		return err == nil && addresses(m) == "web-1 web-2"
+	})
+}
+
+// logText is a log that can be read while it is written.
+type logText struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Rules that differ are told once they have for a while, and then now and then.
+func TestRulesDiffer(t *testing.T) {
+	t.Parallel()
+	o := options(redisstore.Single, redistest.Single(t))
+	clock := newMoment()
+	o.Clock = clock.redis
+	var text logText
+	rules := "aaa"
+	one := open(t, o).NewFleet(redisstore.FleetOptions{
+		Address: "web-1", Clock: clock.time, Rules: func() string { return "aaa" },
+		Log: slog.New(slog.NewTextHandler(&text, nil)),
+	})
+	two := open(t, o).NewFleet(redisstore.FleetOptions{
+		Address: "web-2", Clock: clock.time, Rules: func() string { return rules },
+	})
+	// pass lets time go by and returns how many more warnings there are.
+	pass := func(d time.Duration) int {
+		t.Helper()
+		before := strings.Count(text.String(), "different rules")
+		for ; d > 0; d -= 2 * time.Second {
+			clock.move(2 * time.Second)
+			signIn(t, two)
+			signIn(t, one)
+		}
+		return strings.Count(text.String(), "different rules") - before
+	}
+	for _, step := range []struct {
+		rules string
+		after time.Duration
+		want  int
+		what  string
+	}{
+		{"aaa", time.Minute, 0, "equal rules"},
+		{"bbb", 10 * time.Second, 0, "a reload under way"},
+		{"aaa", time.Minute, 0, "a reload that was taken back"},
+		{"bbb", 14 * time.Second, 1, "a difference that stays"},
+		{"bbb", 9 * time.Minute, 0, "one that was told"},
+		{"bbb", 2 * time.Minute, 1, "one that was told long ago"},
+		{"ccc", 14 * time.Second, 1, "another difference"},
+		{"", time.Hour, 0, "no fingerprint"},
+	} {
+		rules = step.rules
+		if n := pass(step.after); n != step.want {
+			t.Errorf("%s: %d warnings, want %d", step.what, n, step.want)
+		}
+	}
+	if !strings.Contains(text.String(), `rules="aaa at web-1, bbb at web-2"`) {
+		t.Errorf("the warnings do not say who has what:\n%s", text.String())
+	}
+}
+
+func TestWhoHasWhichRules(t *testing.T) {
+	t.Parallel()
+	var m []redisstore.Member
+	add := func(n int, rules string) {
+		for range n {
+			m = append(m, redisstore.Member{Address: fmt.Sprint("web-", len(m)), Rules: rules})
+		}
+	}
+	add(7, "0123456789abcdef")
+	if got := redisstore.RulesDiffer(m); got != "" {
+		t.Errorf("equal rules give %q", got)
+	}
+	add(1, "fedc")
+	want := "0123456789ab at web-0, web-1, web-2, web-3, web-4 and 2 more, fedc at web-7"
+	if got := redisstore.RulesDiffer(m); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
