@@ -18,7 +18,7 @@ descriptors:
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"serve", "check", "query", "health", "version"} {
+	for _, name := range []string{"serve", "check", "query", "health", "daemons", "version"} {
 		out, _, code := command(t, name, "--help")
 		if code != 0 || !strings.Contains(out, "Examples:\n") || !strings.Contains(out, "ratelimitd "+name) {
 			t.Errorf("%s --help exits with %d:\n%s", name, code, out)

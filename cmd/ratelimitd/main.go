@@ -58,7 +58,7 @@ keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
-	root.AddCommand(serveCommand(), checkCommand(), queryCommand(), healthCommand(), versionCommand())
+	root.AddCommand(serveCommand(), checkCommand(), queryCommand(), healthCommand(), daemonsCommand(), versionCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -193,12 +193,27 @@ func newStore(settings config.Settings, metrics prometheus.Registerer, log *slog
 		return store, nil, nil
 	}
 	redisstore.LogClient(log)
-	r := settings.Redis
+	options, err := redisOptions(settings.Redis, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := redisstore.New(options)
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, func(ctx context.Context) {
+		for _, w := range store.Warnings(ctx) {
+			log.Warn(w)
+		}
+	}, nil
+}
+
+func redisOptions(r config.RedisSettings, log *slog.Logger) (redisstore.Options, error) {
 	tlsFor, err := config.ClientTLS(r.TLS, log)
 	if err != nil {
-		return nil, nil, fmt.Errorf("redis.tls: %w", err)
+		return redisstore.Options{}, fmt.Errorf("redis.tls: %w", err)
 	}
-	store, err := redisstore.New(redisstore.Options{
+	return redisstore.Options{
 		Mode:           redisstore.Mode(r.Mode),
 		Addresses:      r.Addresses,
 		Database:       r.Database,
@@ -209,14 +224,6 @@ func newStore(settings config.Settings, metrics prometheus.Registerer, log *slog
 		Prefix:         r.Prefix,
 		HashTags:       r.HashTags,
 		Timeout:        r.Timeout,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return store, func(ctx context.Context) {
-		for _, w := range store.Warnings(ctx) {
-			log.Warn(w)
-		}
 	}, nil
 }
 

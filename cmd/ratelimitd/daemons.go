@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// patience is how long a person waits for Redis at least, who has no
+// connection to it yet.
+const patience = 3 * time.Second
+
+func daemonsCommand() *cobra.Command {
+	file, asJSON := "", false
+	cmd := &cobra.Command{
+		Use:   "daemons",
+		Short: "List the daemons that share a Redis",
+		Long: `Lists the daemons that are signed in to the register in Redis under the prefix
+of the settings, which are given as to serve. Says so when their rules differ.
+
+Exits with 0 when the register was read, also when nobody is in it, and with 1
+otherwise.`,
+		Example: `  ratelimitd daemons --store redis --redis-addresses 10.0.0.5:6379
+  ratelimitd daemons --config ratelimitd.yaml --json`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each daemon as a line of JSON")
+	bindStoreFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		settings, warnings, err := config.LoadSettings(cmd.Flags(), os.Environ(), file)
+		if err != nil {
+			return fmt.Errorf("settings:\n%w", err)
+		}
+		for _, w := range warnings {
+			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
+		}
+		if settings.Store != "redis" {
+			return fmt.Errorf("store is %s: such daemons do not know of each other, and there is no register of them; it is there with --store redis", settings.Store)
+		}
+		members, at, err := readRegister(cmd.Context(), settings.Redis)
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return printJSON(cmd.OutOrStdout(), members)
+		case len(members) == 0:
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in under the prefix %q\n", settings.Redis.Prefix)
+			return err
+		}
+		return printMembers(cmd.OutOrStdout(), members, at)
+	}
+	return cmd
+}
+
+// bindStoreFlags defines those of the settings' flags that say where the store
+// is.
+func bindStoreFlags(fs *pflag.FlagSet) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.BindFlags(all)
+	all.VisitAll(func(f *pflag.Flag) {
+		if f.Name == "store" || strings.HasPrefix(f.Name, "redis-") {
+			fs.AddFlag(f)
+		}
+	})
+}
+
+// readRegister returns the daemons in the register, and when, on the clock of
+// Redis, it was read.
+func readRegister(ctx context.Context, r config.RedisSettings) ([]redisstore.Member, time.Time, error) {
+	silent := slog.New(slog.DiscardHandler)
+	redisstore.LogClient(silent)
+	options, err := redisOptions(r, silent)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	options.Timeout = max(options.Timeout, patience)
+	store, err := redisstore.New(options)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	members, at, err := store.Members(ctx)
+	if err != nil {
+		err = fmt.Errorf("the register of daemons cannot be read (redis.mode %s, redis.addresses %s): %w", r.Mode, strings.Join(r.Addresses, ","), err)
+	}
+	return members, at, errors.Join(err, store.Close())
+}
+
+func printMembers(w io.Writer, members []redisstore.Member, at time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "ID\tADDRESS\tVERSION\tHASH_TAGS\tSTATE_FORMAT\tRULES\tUP\tSEEN")
+	for _, m := range members {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s ago\n", m.ID, m.Address, orDash(m.Version), m.HashTags, m.StateFormat,
+			orDash(redisstore.ShortRules(m.Rules)),
+			shortly(at.Sub(m.Started).Round(time.Second)), at.Sub(m.Seen).Round(100*time.Millisecond))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if differ := redisstore.RulesDiffer(members); differ != "" {
+		_, err := fmt.Fprintln(w, "rules differ: "+differ)
+		return err
+	}
+	return nil
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func printJSON(w io.Writer, members []redisstore.Member) error {
+	out := json.NewEncoder(w)
+	for _, m := range members {
+		if err := out.Encode(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package integration
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// `ratelimitd daemons` shows who is signed in.
+func TestDaemons(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		mode  string
+		addrs func() []string
+	}{
+		{"single", func() []string { return []string{redistest.Single(t)} }},
+		{"cluster", func() []string { return redistest.Cluster(t) }},
+	} {
+		t.Run(tc.mode, func(t *testing.T) {
+			flags := redisFlags(tc.mode, tc.addrs()...)
+			args := append([]string{"daemons"}, flags...)
+			out, stderr, code := command(t, args...)
+			if code != 0 || !strings.HasPrefix(out, "no daemon is signed in under the prefix ") {
+				t.Fatalf("with an empty register it exits with %d: %q %q", code, out, stderr)
+			}
+
+			store, err := redisstore.New(redisstore.Options{
+				Mode: redisstore.Mode(tc.mode), Addresses: tc.addrs(), Prefix: flagOf(flags, "--redis-prefix"),
+				HashTags: 48, Timeout: 10 * time.Second,
+				// An entry does not expire while the command starts.
+				Clock: func() int64 { return time.Now().Add(time.Hour).UnixMicro() },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			signIn := func(address, rules string) {
+				t.Helper()
+				f := store.NewFleet(redisstore.FleetOptions{Address: address, Version: "v1.2", Rules: func() string { return rules }})
+				if err := f.SignIn(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			signIn("web-2:8081", "aaa")
+			signIn("web-1:8081", "aaa")
+			out, stderr, code = command(t, args...)
+			want := regexp.MustCompile(`^ID +ADDRESS +VERSION +HASH_TAGS +STATE_FORMAT +RULES +UP +SEEN\n` +
+				`[0-9a-f]{16}  web-1:8081  v1.2     48         1             aaa    \d\w*  \d[\w.]* ago\n` +
+				`[0-9a-f]{16}  web-2:8081  v1.2     48         1             aaa    \d\w*  \d[\w.]* ago\n$`)
+			if code != 0 || !want.MatchString(out) {
+				t.Errorf("with two daemons it exits with %d: %s\n%s", code, stderr, out)
+			}
+
+			signIn("web-3:8081", "bbb")
+			out, _, code = command(t, args...)
+			if code != 0 || !strings.HasSuffix(out, "\nrules differ: aaa at web-1:8081, web-2:8081, bbb at web-3:8081\n") {
+				t.Errorf("with different rules it exits with %d:\n%s", code, out)
+			}
+			out, _, code = command(t, append(args, "--json")...)
+			lines := strings.Split(strings.TrimSpace(out), "\n")
+			if code != 0 || len(lines) != 3 {
+				t.Fatalf("--json exits with %d:\n%s", code, out)
+			}
+			first := decodeJSON(t, lines[0])
+			if first["address"] != "web-1:8081" || first["hash_tags"] != 48.0 || first["rules"] != "aaa" || first["seen"] == "" {
+				t.Errorf("the first line is %v", first)
+			}
+		})
+	}
+}
+
+// flagOf returns the value that follows a flag.
+func flagOf(flags []string, name string) string {
+	for i, f := range flags {
+		if f == name {
+			return flags[i+1]
+		}
+	}
+	return ""
+}
+
+func TestDaemonsFails(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		env  []string
+		args []string
+		want string
+	}{
+		{nil, nil, "store is memory: such daemons do not know of each other, and there is no register"},
+		{nil, redisFlags("single", "127.0.0.1:1"), "redis.addresses 127.0.0.1:1): redis: dial tcp 127.0.0.1:1: connect: connection refused"},
+		{[]string{"RATELIMITD_STORE=redis", "RATELIMITD_REDIS_MODE=cluster", "RATELIMITD_REDIS_ADDRESSES=127.0.0.1:1,127.0.0.1:2"}, nil,
+			"the register of daemons cannot be read (redis.mode cluster, redis.addresses 127.0.0.1:1,127.0.0.1:2): redis: "},
+		{nil, redisFlags("ring", "127.0.0.1:1"), `--redis-mode: found "ring"`},
+	} {
+		out, stderr, code := commandEnv(t, tc.env, append([]string{"daemons"}, tc.args...)...)
+		if code != 1 || out != "" || !strings.Contains(stderr, tc.want) {
+			t.Errorf("daemons %v exits with %d: %q %q, want %q", tc.args, code, out, stderr, tc.want)
+		}
+	}
+}
