@@ -2,6 +2,10 @@ package server_test
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -37,6 +41,36 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 				if err != nil || response.GetOverallCode() != c.want {
 					b.Fatal(response, err)
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkScrape makes the page of metrics with 100,000 rules, of which none
+// or all have counted.
+func BenchmarkScrape(b *testing.B) {
+	var limits strings.Builder
+	limits.WriteString("domain: api\ndescriptors:\n")
+	const rules = 100_000
+	for i := range rules {
+		fmt.Fprintf(&limits, "- {key: user, value: u%d, rate_limit: {requests: 1, period: 1h}}\n", i)
+	}
+	s := portless(b, limits.String())
+	for _, used := range []int{0, rules} {
+		for i := range used {
+			if _, err := s.RPC().ShouldRateLimit(b.Context(), request("api", 1, fmt.Sprintf("user=u%d", i))); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.Run(fmt.Sprintf("used=%d", used), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				s.Admin().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+				if w.Code != 200 {
+					b.Fatal(w.Code, w.Body)
+				}
+				b.ReportMetric(float64(w.Body.Len()), "bytes/page")
 			}
 		})
 	}

@@ -12,5 +12,7 @@ func (s *Server) RPC() rlsv3.RateLimitServiceServer { return s.viaGRPC }
 
 func (s *Server) HTTP() http.Handler { return s.httpDoor() }
 
+func (s *Server) Admin() http.Handler { return s.adminDoor() }
+
 // BreakPorts has all ports fail.
 func (s *Server) BreakPorts() { s.closeListeners() }
