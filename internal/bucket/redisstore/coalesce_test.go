@@ -1,0 +1,293 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+func testStore(t testing.TB, clock func() int64) *Store {
+	t.Helper()
+	s, err := New(Options{
+		Mode:      Single,
+		Addresses: []string{redistest.Single(t)},
+		Prefix:    fmt.Sprintf("test-%x", rand.Uint64()),
+		HashTags:  4,
+		Timeout:   10 * time.Second,
+		Clock:     clock,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func testLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
+	t.Helper()
+	l, err := bucket.NewLimit(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestCoalesce(t *testing.T) {
+	s := testStore(t, nil)
+	l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
+	again := testLimit(t, l.Spec)
+	a, b := testHit(s, l, "a", 1), testHit(s, l, "b", 1)
+	costly := a
+	costly.Cost = 2
+	copied := a
+	copied.Key = slices.Clone(a.Key)
+	groups := []*group{
+		testGroup(s, take, a),                         // 0
+		testGroup(s, take, b),                         // 1
+		testGroup(s, take, copied),                    // as 0
+		testGroup(s, check, a),                        // 3
+		testGroup(s, take, costly),                    // 4
+		testGroup(s, giveBack, a),                     // 5
+		testGroup(s, take, a, b),                      // 6
+		testGroup(s, take, b, a),                      // 7
+		testGroup(s, take, b),                         // as 1
+		testGroup(s, giveBack, a),                     // 9
+		testGroup(s, take, a),                         // as 0
+		testGroup(s, take, testHit(s, again, "a", 1)), // 11
+		testGroup(s, take, a, b),                      // as 6
+	}
+	// Equal hashes of unequal groups tell nothing.
+	groups[4].hash, groups[5].hash, groups[11].hash = groups[0].hash, groups[0].hash, groups[0].hash
+	all := slices.Clone(groups)
+	batch := newBatch(s.seed)
+	for range 2 { // what was linked before is forgotten
+		lines := batch.coalesce(slices.Clone(all))
+		var got [][]int
+		for _, head := range lines {
+			var line []int
+			for g := head; g != nil; g = g.same {
+				line = append(line, slices.Index(all, g))
+			}
+			got = append(got, line)
+		}
+		want := [][]int{{0, 2, 10}, {1, 8}, {3}, {4}, {5}, {6, 12}, {7}, {9}, {11}}
+		if !slices.EqualFunc(got, want, slices.Equal) {
+			t.Fatalf("the lines are %v, want %v", got, want)
+		}
+	}
+	if lines := batch.coalesce([]*group{all[2]}); len(lines) != 1 || lines[0] != all[2] || all[2].same != nil {
+		t.Errorf("a group alone, after other uses, gives %d lines", len(lines))
+	}
+}
+
+// Many groups in one call, equal ones on one line, get what each gets in a
+// call of its own, in the order of the lines, and leave the same states.
+func TestLinesAreAsTheirGroups(t *testing.T) {
+	clock := int64(1_800_000_000_000_000)
+	now := func() int64 { return clock }
+	together, apart := testStore(t, now), testStore(t, now)
+	batch := newBatch(together.seed)
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		c := &comparison{Rand: r, limits: comparedLimits(t, r), users: []string{fmt.Sprint(seed, "a"), fmt.Sprint(seed, "b")}}
+		for range 6 {
+			clock += r.Int64N(1 + 3*int64(time.Second/time.Microsecond)/(1+r.Int64N(100)))
+			asked := c.groups(1 + r.IntN(60))
+			lines := batch.coalesce(asked.on(together))
+			decideLines(t, together, batch, lines)
+			for _, head := range lines {
+				for g := head; g != nil; g = g.same {
+					c.compare(t, apart, asked, g)
+				}
+			}
+			c.compareStates(t, together, apart)
+			if t.Failed() {
+				t.Fatalf("seed %d", seed)
+			}
+		}
+	}
+}
+
+// comparison makes up groups, many of them equal.
+type comparison struct {
+	*rand.Rand
+	limits []*bucket.Limit
+	users  []string
+	taken  []*ask // of earlier rounds, to give back
+}
+
+// comparedLimits are two of each algorithm, the second with new numbers under
+// the same keys.
+func comparedLimits(t *testing.T, r *rand.Rand) (limits []*bucket.Limit) {
+	for _, a := range bucket.Algorithms() {
+		for range 2 {
+			spec := bucket.Spec{Algorithm: a, Requests: r.Int64N(12), Period: time.Duration(1+r.IntN(4000)) * time.Millisecond, Postpaid: r.IntN(3) == 0}
+			limits = append(limits, testLimit(t, spec))
+		}
+	}
+	return limits
+}
+
+// ask is a group without a store.
+type ask struct {
+	mode  mode
+	hits  []askedHit
+	group *group // where it was decided together with others
+	took  []bucket.Decision
+}
+
+type askedHit struct {
+	limit *bucket.Limit
+	user  string
+	cost  int64
+}
+
+type asks []*ask
+
+func (a *ask) on(s *Store) *group {
+	var hits []bucket.Hit
+	for _, h := range a.hits {
+		hits = append(hits, testHit(s, h.limit, h.user, h.cost))
+	}
+	g := testGroup(s, a.mode, hits...)
+	copy(g.decisions, a.took)
+	return g
+}
+
+func (as asks) on(s *Store) (groups []*group) {
+	for _, a := range as {
+		a.group = a.on(s)
+		groups = append(groups, a.group)
+	}
+	return groups
+}
+
+func (c *comparison) groups(n int) (made asks) {
+	var backs asks
+	for _, a := range c.taken {
+		if a.group.err == nil && bucket.Allowed(a.group.decisions) && c.IntN(4) == 0 {
+			backs = append(backs, &ask{mode: giveBack, hits: a.hits, took: a.group.decisions})
+		}
+	}
+	c.taken = nil
+	for len(made) < n {
+		a := c.ask()
+		for range 1 + c.IntN(1+c.IntN(20)) {
+			made = append(made, &ask{mode: a.mode, hits: a.hits})
+		}
+	}
+	for _, a := range made {
+		if a.mode == take {
+			c.taken = append(c.taken, a)
+		}
+	}
+	made = append(made, backs...)
+	c.Shuffle(len(made), func(i, j int) { made[i], made[j] = made[j], made[i] })
+	return made
+}
+
+func (c *comparison) ask() *ask {
+	a := &ask{mode: take}
+	if c.IntN(6) == 0 {
+		a.mode = check
+	}
+	for range 1 + max(0, c.IntN(6)-2) {
+		h := askedHit{
+			limit: c.limits[c.IntN(len(c.limits))],
+			user:  c.users[c.IntN(len(c.users))],
+			cost:  []int64{1, 1, 1, 1, 0, 2, 5, -1, -4, 1 << 40}[c.IntN(10)],
+		}
+		// A key is a user and an algorithm.
+		if !slices.ContainsFunc(a.hits, func(o askedHit) bool { return o.user == h.user && o.limit.Algorithm == h.limit.Algorithm }) {
+			a.hits = append(a.hits, h)
+		}
+	}
+	return a
+}
+
+// compare decides a group alone on another store.
+func (c *comparison) compare(t *testing.T, apart *Store, asked asks, g *group) {
+	t.Helper()
+	a := asked[slices.IndexFunc(asked, func(a *ask) bool { return a.group == g })]
+	alone := a.on(apart)
+	decideLines(t, apart, newBatch(apart.seed), []*group{alone})
+	if alone.err != g.err || !slices.Equal(alone.decisions, g.decisions) {
+		t.Errorf("mode %d of %+v got\n%+v, %v; alone it gets\n%+v, %v", g.mode, a.hits, g.decisions, g.err, alone.decisions, alone.err)
+	}
+}
+
+func (c *comparison) compareStates(t *testing.T, stores ...*Store) {
+	t.Helper()
+	var states [2][]any
+	for i, s := range stores {
+		var keys []string
+		for _, l := range c.limits {
+			for _, u := range c.users {
+				keys = append(keys, string(testHit(s, l, u, 0).Key))
+			}
+		}
+		var err error
+		if states[i], err = s.client.MGet(context.Background(), keys...).Result(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(states[0], states[1]) {
+		t.Errorf("the states are\n%q, alone\n%q", states[0], states[1])
+	}
+}
+
+// What a batch held before does not show in what it holds next.
+func TestBatchIsReused(t *testing.T) {
+	s := testStore(t, nil)
+	r := rand.New(rand.NewPCG(5, 0))
+	c := &comparison{Rand: r, limits: comparedLimits(t, r), users: []string{"a", "b", "c"}}
+	used := newBatch(s.seed)
+	for _, n := range []int{1, 300, 2, 40, 1, 1, 90, 3} {
+		groups := c.groups(n).on(s)
+		lines := used.coalesce(groups)
+		used.encode(lines)
+		fresh := newBatch(s.seed)
+		fresh.encode(lines)
+		if got, want := flat(used.command("")), flat(fresh.command("")); !bytes.Equal(got, want) {
+			t.Fatalf("a batch used before encodes\n%q, a new one\n%q", got, want)
+		}
+		if len(lines) == len(groups) && n > 2 {
+			t.Error("no groups were equal")
+		}
+	}
+}
+
+func flat(args []any) (text []byte) {
+	for _, a := range args {
+		if p, ok := a.(*string); ok {
+			a = *p
+		}
+		text = fmt.Appendf(text, "%q ", a)
+	}
+	return text
+}
+
+// A batch numbers things alike however many there are, and whatever their
+// hashes.
+func TestTable(t *testing.T) {
+	var tb table
+	for _, n := range []int{0, 1, 1000, 3, 3, 3, 3, 50} {
+		tb.reset()
+		for round := range 2 {
+			for i := range n {
+				hash := uint64(i) % 7 << 40 // all in one slot
+				got, isNew := tb.find(hash, func(j int) bool { return j == i })
+				if got != i || isNew != (round == 0) {
+					t.Fatalf("thing %d of %d is %d, new %v, in round %d", i, n, got, isNew, round)
+				}
+			}
+		}
+	}
+}
