@@ -19,7 +19,7 @@
 --   SAME           this copy and all further ones got what the one before got
 -- and for a group given back DONE or UNREADABLE.
 
-local CHECK, TAKE = 0, 1 -- and 2 gives back
+local TAKE = 1 -- 0 checks, 2 gives back
 local BUCKET, LEAKY, FIXED, SLIDING = 1, 2, 3, 4 -- and 5 denies
 local UNREADABLE, SAME, DONE = -1, 0, 1
 local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
@@ -212,8 +212,9 @@ local format = string.format
 for k, expires in pairs(expiries) do
   if values[k] then
     local left = expires - clock
-    -- Redis turns numbers into text slower.
-    call('SET', KEYS[k], values[k], 'PX', format('%d', (left + -left % 1000) / 1000 + spare))
+    local ms = (left + -left % 1000) / 1000 + spare
+    -- Redis is slower to turn a number into text. A long may have 32 bits.
+    call('SET', KEYS[k], values[k], 'PX', format(ms < 2^31 and '%d' or '%.0f', ms))
   else
     call('DEL', KEYS[k])
   end

@@ -11,20 +11,20 @@ local function sliding_window(postpaid, capacity, period, slot)
   local MAX_SPANS = 1000
 
   -- first, last and count of the span at this byte; nothing if it cannot be
-  -- read. end_ is the state's last moment, 2^53 for what was read before.
-  local function span(value, start, end_)
+  -- read. No span ends after written, the moment of the state's last write.
+  local function span(value, start, written)
     local first, last, count = unpack_doubles('<ddd', value, start)
-    if first >= 0 and first <= last and last <= end_ and count >= 0 and count <= MAX_LEVEL then
+    if first >= 0 and first <= last and last <= written and count >= 0 and count <= MAX_LEVEL then
       return first, last, count
     end
   end
 
   -- Where the oldest span begins that still counts at now, and what counts in
   -- all; nothing if the spans cannot be read.
-  local function alive(value, now, end_, count)
+  local function alive(value, now, written, count)
     local oldest = HEAD + 1
     while oldest < #value do
-      local _, last, n = span(value, oldest, end_)
+      local _, last, n = span(value, oldest, written)
       if not last then return end
       if now - last < period then break end
       count = count - n
@@ -36,9 +36,9 @@ local function sliding_window(postpaid, capacity, period, slot)
 
   -- The last moment of the span with which n of the count are passed, from
   -- oldest on; nothing if there is none.
-  local function pass(value, oldest, end_, n)
+  local function pass(value, oldest, written, n)
     while oldest < #value do
-      local _, last, there = span(value, oldest, end_)
+      local _, last, there = span(value, oldest, written)
       if not last or n <= there then return last end
       n = n - there
       oldest = oldest + SPAN
@@ -46,9 +46,9 @@ local function sliding_window(postpaid, capacity, period, slot)
   end
 
   -- Whether all spans from oldest on can be read and sum up to count.
-  local function is_sum(value, oldest, end_, count)
+  local function is_sum(value, oldest, written, count)
     for start = oldest, #value, SPAN do
-      local first, _, n = span(value, start, end_)
+      local first, _, n = span(value, start, written)
       if not first then return false end
       count = count - n
     end
@@ -56,21 +56,21 @@ local function sliding_window(postpaid, capacity, period, slot)
   end
 
   local function decide(value, cost)
-    local now, count, oldest, expires, last = clock, 0, 1, 0, 0
+    local now, count, oldest, expires, written = clock, 0, 1, 0, 0
     local reset = 0
     if value then
       if #value < HEAD + SPAN or #value % SPAN ~= 0 then return end
-      last, expires, count = unpack_doubles('<ddd', value)
-      if not are_readable(last, expires, count) then return end
+      written, expires, count = unpack_doubles('<ddd', value)
+      if not are_readable(written, expires, count) then return end
       if clock >= expires then
         count, oldest = 0, #value + 1
       else
-        if last > now then now = last end
-        oldest, count = alive(value, now, last, count)
+        if written > now then now = written end
+        oldest, count = alive(value, now, written, count)
         if not oldest then return end
         if count > 0 then
-          local _, newest = span(value, #value - SPAN + 1, last)
-          if not newest or cost < 0 and not is_sum(value, oldest, last, count) then return end
+          local _, newest = span(value, #value - SPAN + 1, written)
+          if not newest or cost < 0 and not is_sum(value, oldest, written, count) then return end
           reset = (newest + period < expires and newest + period or expires) - clock
         end
       end
@@ -81,7 +81,7 @@ local function sliding_window(postpaid, capacity, period, slot)
     if claim > capacity then
       retry = NEVER
     elseif claim > remaining then
-      local passed = pass(value, oldest, last, count + claim - capacity)
+      local passed = pass(value, oldest, written, count + claim - capacity)
       retry = (passed and passed + period < expires and passed + period or expires) - clock
     end
     return remaining, retry, reset, 0, now, count, oldest
