@@ -12,12 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -71,11 +67,11 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 		return fmt.Errorf("no limits are in force (limits.path is %s):\n%w", settings.Limits.Path, err)
 	}
 	metrics := newMetrics()
-	store, onReady, err := newStore(settings, metrics, log)
+	engine, err := newEngine(settings, live, metrics, log)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer engine.close()
 	grpcTLS, err := listenerTLS(settings.GRPC.TLS, log)
 	if err != nil {
 		return fmt.Errorf("grpc.tls: %w", err)
@@ -96,12 +92,14 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 			Entries:     settings.GRPC.MaxEntries,
 			Bytes:       settings.GRPC.MaxBytes,
 		},
-		Live:    live,
-		Store:   store,
-		OnReady: onReady,
-		Metrics: metrics,
-		Log:     log,
-		Version: versionText(),
+		Live:      live,
+		Store:     engine.store,
+		Readiness: readinessOf(settings),
+		Refuses:   engine.refuses,
+		OnAnswer:  engine.onReady,
+		Metrics:   metrics,
+		Log:       log,
+		Version:   versionText(),
 	})
 	if err != nil {
 		return err
@@ -118,6 +116,11 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 			}
 		})
 	}
+	if engine.fleet != nil {
+		// Before anything is served: it may be that nothing must be.
+		_ = engine.fleet.SignIn(ctx) // which logs
+		background.Go(func() { engine.fleet.Run(ctx) })
+	}
 	stop := make(chan time.Duration)
 	background.Go(func() { told.stopWhenTold(ctx, settings.DrainDelay, stop) })
 	background.Go(func() { told.reloadWhenTold(ctx, live, log) })
@@ -126,6 +129,18 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// readinessOf is when the daemon is ready: with a failure mode that answers, it
+// needs no store for that.
+func readinessOf(settings config.Settings) server.Readiness {
+	switch {
+	case settings.Store == "memory" || settings.Failure.Mode != "error":
+		return server.Always
+	case settings.Failure.Health == "not_serving":
+		return server.WhileStoreAnswers
+	}
+	return server.OnceStoreAnswered
 }
 
 // signals are those that the daemon acts on. Each kind has a channel of its
@@ -178,53 +193,6 @@ func (s signals) reloadWhenTold(ctx context.Context, live *config.Live, log *slo
 			return
 		}
 	}
-}
-
-// newStore returns the store that the settings name, and what to do once it has
-// answered, or nil.
-func newStore(settings config.Settings, metrics prometheus.Registerer, log *slog.Logger) (bucket.Store, func(context.Context), error) {
-	if settings.Store == "memory" {
-		whenFull, err := memstore.ParseWhenFull(settings.Memory.WhenFull)
-		if err != nil {
-			return nil, nil, fmt.Errorf("memory.when_full: %w", err)
-		}
-		store := memstore.New(memstore.Options{MaxKeys: settings.Memory.MaxKeys, WhenFull: whenFull})
-		showMemory(metrics, store)
-		return store, nil, nil
-	}
-	redisstore.LogClient(log)
-	options, err := redisOptions(settings.Redis, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	store, err := redisstore.New(options)
-	if err != nil {
-		return nil, nil, err
-	}
-	return store, func(ctx context.Context) {
-		for _, w := range store.Warnings(ctx) {
-			log.Warn(w)
-		}
-	}, nil
-}
-
-func redisOptions(r config.RedisSettings, log *slog.Logger) (redisstore.Options, error) {
-	tlsFor, err := config.ClientTLS(r.TLS, log)
-	if err != nil {
-		return redisstore.Options{}, fmt.Errorf("redis.tls: %w", err)
-	}
-	return redisstore.Options{
-		Mode:           redisstore.Mode(r.Mode),
-		Addresses:      r.Addresses,
-		Database:       r.Database,
-		Username:       r.Username,
-		Password:       r.CurrentPassword,
-		SentinelMaster: r.SentinelMaster,
-		TLS:            tlsFor,
-		Prefix:         r.Prefix,
-		HashTags:       r.HashTags,
-		Timeout:        r.Timeout,
-	}, nil
 }
 
 func listenerTLS(t config.ListenTLS, log *slog.Logger) (*tls.Config, error) {

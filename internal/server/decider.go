@@ -20,14 +20,21 @@ import (
 type decider struct {
 	live  *config.Live
 	store bucket.Store
+	// refuses returns why nothing must be decided, or nil.
+	refuses func() error
 	// unmatched counts descriptors without a rule; those with one are counted
 	// by the rule's tally.
 	unmatched prometheus.Counter
 	calls     sync.Pool
 }
 
-func newDecider(live *config.Live, store bucket.Store, unmatched prometheus.Counter) *decider {
-	return &decider{live: live, store: store, unmatched: unmatched, calls: sync.Pool{New: func() any { return new(call) }}}
+func newDecider(o *Options, unmatched prometheus.Counter) *decider {
+	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: unmatched}
+	if d.refuses == nil {
+		d.refuses = func() error { return nil }
+	}
+	d.calls.New = func() any { return new(call) }
+	return d
 }
 
 // call is one request on its way through the decider; its memory is used again
@@ -101,6 +108,9 @@ func (d *decider) decide(ctx context.Context, c *call) error {
 // take asks the store for the hits of a call and gives each outcome its
 // decisions.
 func (d *decider) take(ctx context.Context, c *call) error {
+	if err := d.refuses(); err != nil {
+		return err
+	}
 	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.hits))...)
 	if err := d.store.Take(ctx, c.hits, c.decisions); err != nil {
 		return err

@@ -2,23 +2,20 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // healthNames are the services whose health can be asked; "ratelimit" is what
 // Envoy's own service calls itself.
 var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName}
 
-// readiness is whether requests should come here: from when the store has
-// answered once until the daemon is told to stop.
+// readiness is whether requests should come here, until the daemon is told to
+// stop.
 type readiness struct {
 	health *health.Server
 
@@ -47,6 +44,11 @@ func (r *readiness) set(serving bool, why string) bool {
 
 // put is called with mu held.
 func (r *readiness) put(serving bool, why string) {
+	known := r.why != "" || r.serving
+	if known && r.serving == serving {
+		r.why = why
+		return
+	}
 	r.serving, r.why = serving, why
 	st := healthpb.HealthCheckResponse_NOT_SERVING
 	if serving {
@@ -77,36 +79,99 @@ func (r *readiness) reason() string {
 	return r.why
 }
 
+// Readiness is when the health check of a daemon says SERVING.
+type Readiness uint8
+
+const (
+	// OnceStoreAnswered is from the store's first answer on.
+	OnceStoreAnswered Readiness = iota
+	// WhileStoreAnswers is only while the store answers.
+	WhileStoreAnswers
+	// Always does not wait for the store: something answers in its place.
+	Always
+)
+
 const (
 	pingEvery    = 200 * time.Millisecond
 	pingLogEvery = time.Minute
+	// failedPings is after how many pings in a row that failed a store counts
+	// as one that does not answer.
+	failedPings = 3
 )
 
-// waitForStore returns when the store has answered, and nil, or when ctx ends.
-func (r *readiness) waitForStore(ctx context.Context, store bucket.Store, log *slog.Logger) error {
-	var logged time.Time
+// watchReadiness follows the store and what else must hold until ctx ends.
+func (s *Server) watchReadiness(ctx context.Context) {
+	w := &readinessWatch{Server: s}
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
-		err := store.Ping(ctx)
-		if err == nil {
-			if !logged.IsZero() {
-				log.Info("the store answers")
-			}
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		r.set(false, "the store does not answer: "+err.Error())
-		if time.Since(logged) >= pingLogEvery {
-			logged = time.Now()
-			log.Warn("the store does not answer; not serving until it does", "error", err)
-		}
+		w.look(ctx)
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return
 		case <-tick.C:
 		}
 	}
+}
+
+// readinessWatch is what is known about a server's readiness.
+type readinessWatch struct {
+	*Server
+	answered  bool // the store has, once
+	failed    int  // pings in a row
+	announced bool
+	logged    time.Time // when it was logged that the store does not answer
+}
+
+func (w *readinessWatch) look(ctx context.Context) {
+	var err error
+	if !w.answered || w.options.Readiness == WhileStoreAnswers {
+		err = w.ping(ctx)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if w.options.Refuses != nil && w.options.Refuses() != nil {
+		w.ready.set(false, "the daemon must not serve: "+w.options.Refuses().Error())
+		return
+	}
+	away := false
+	switch w.options.Readiness {
+	case OnceStoreAnswered:
+		away = !w.answered
+	case WhileStoreAnswers:
+		away = !w.answered || w.failed >= failedPings
+	}
+	if away {
+		if err != nil {
+			w.ready.set(false, "the store does not answer: "+err.Error())
+		}
+		return
+	}
+	if w.ready.set(true, "") && !w.announced {
+		w.announced = true
+		w.log.Info("serving", "grpc", w.Address("grpc"), "http", w.Address("http"), "admin", w.Address("admin"))
+	}
+}
+
+func (w *readinessWatch) ping(ctx context.Context) error {
+	err := w.options.Store.Ping(ctx)
+	if err == nil {
+		if !w.logged.IsZero() {
+			w.log.Info("the store answers")
+			w.logged = time.Time{}
+		}
+		w.failed = 0
+		if !w.answered && w.options.OnAnswer != nil {
+			w.options.OnAnswer(ctx)
+		}
+		w.answered = true
+		return nil
+	}
+	w.failed++
+	if now := time.Now(); ctx.Err() == nil && now.Sub(w.logged) >= pingLogEvery {
+		w.logged = now
+		w.log.Warn("the store does not answer", "error", err)
+	}
+	return err
 }

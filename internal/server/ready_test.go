@@ -69,7 +69,7 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 	t.Parallel()
 	store, come := slowToStart()
 	var ready atomic.Int64
-	d := run(t, oneLimit, on(store), func(o *server.Options) { o.OnReady = func(context.Context) { ready.Add(1) } })
+	d := run(t, oneLimit, on(store), func(o *server.Options) { o.OnAnswer = func(context.Context) { ready.Add(1) } })
 	why := "NOT_SERVING: the store does not answer: redis-7: connection refused\n"
 	eventually(t, "a reason", func() bool {
 		p := d.get("http", "/healthcheck")
@@ -86,7 +86,7 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 		t.Errorf("a request meanwhile: %d", p.code)
 	}
 	if ready.Load() != 0 {
-		t.Error("OnReady came too early")
+		t.Error("OnAnswer came too early")
 	}
 	come()
 	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
@@ -99,7 +99,7 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 		t.Errorf("%d warnings, want one", n)
 	}
 	if n := len(d.log.lines("level=INFO", "the store answers")); n != 1 || ready.Load() != 1 {
-		t.Errorf("%d lines, OnReady was called %d times; want one each", n, ready.Load())
+		t.Errorf("%d lines, OnAnswer was called %d times; want one each", n, ready.Load())
 	}
 }
 
@@ -129,7 +129,7 @@ func TestReadyWhileStopping(t *testing.T) {
 	for range 50 {
 		reached, release := make(chan struct{}), make(chan struct{})
 		d := run(t, oneLimit, func(o *server.Options) {
-			o.OnReady = func(context.Context) { close(reached); <-release }
+			o.OnAnswer = func(context.Context) { close(reached); <-release }
 		})
 		within(t, "the store answers", reached)
 		go close(release)
@@ -145,11 +145,11 @@ func TestReadyAfterTheStop(t *testing.T) {
 	t.Parallel()
 	reached, release := make(chan struct{}), make(chan struct{})
 	d := run(t, oneLimit, func(o *server.Options) {
-		o.OnReady = func(ctx context.Context) {
+		o.OnAnswer = func(ctx context.Context) {
 			close(reached)
 			<-release
 			if ctx.Err() == nil {
-				t.Error("OnReady is not told of the stop")
+				t.Error("OnAnswer is not told of the stop")
 			}
 		}
 	})

@@ -39,8 +39,14 @@ type Options struct {
 	// Live has rules loaded.
 	Live  *config.Live
 	Store bucket.Store
-	// OnReady, if set, is called once the store has answered.
-	OnReady func(context.Context)
+	// Readiness is when the health check says SERVING.
+	Readiness Readiness
+	// Refuses, if set, returns why nothing must be decided, which fails each
+	// request and the health check, or nil.
+	Refuses func() error
+	// OnAnswer, if set, is called when the store has answered for the first
+	// time.
+	OnAnswer func(context.Context)
 	// Metrics is what /metrics shows. The server registers its own there.
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
@@ -91,7 +97,7 @@ func New(o Options) (*Server, error) {
 	m := newMetrics(o.Metrics, o.Live, s.ready)
 	s.panics = &panicLog{logger: o.Log, now: o.Now, count: m.panics}
 	s.viaGRPC = &envoy{
-		decider:  newDecider(o.Live, o.Store, m.unmatched),
+		decider:  newDecider(&s.options, m.unmatched),
 		bounds:   o.Bounds,
 		failures: newFailureLog(o.Log, o.Now),
 		requests: m.requests("grpc"),
@@ -206,7 +212,7 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 		return s.http.Serve(l)
 	})
 	serve("admin", s.admin.Serve)
-	background.Go(func() { s.becomeReady(ctx) })
+	background.Go(func() { s.watchReadiness(ctx) })
 
 	var err error
 	select {
@@ -217,19 +223,6 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 	}
 	s.shutdown()
 	return err
-}
-
-func (s *Server) becomeReady(ctx context.Context) {
-	if s.ready.waitForStore(ctx, s.options.Store, s.log) != nil {
-		return
-	}
-	if s.options.OnReady != nil {
-		s.options.OnReady(ctx)
-	}
-	if !s.ready.set(true, "") {
-		return
-	}
-	s.log.Info("serving", "grpc", s.Address("grpc"), "http", s.Address("http"), "admin", s.Address("admin"))
 }
 
 // drain tells load balancers to go elsewhere and waits until they have.

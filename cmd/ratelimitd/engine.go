@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// engine is what decides: the store that the settings name and, with Redis,
+// what answers when that does not, and the register of daemons.
+type engine struct {
+	store    bucket.Store
+	fallback *fallback.Fallback // nil without Redis
+	fleet    *redisstore.Fleet  // nil without Redis
+	onReady  func(context.Context)
+}
+
+func newEngine(settings config.Settings, live *config.Live, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
+	memory, err := newMemory(settings.Memory)
+	if err != nil {
+		return nil, err
+	}
+	showMemory(metrics, memory)
+	if settings.Store == "memory" {
+		return &engine{store: memory}, nil
+	}
+	e := &engine{}
+	mode, err := bucket.ParseFailureMode(settings.Failure.Mode)
+	if err != nil {
+		return nil, fmt.Errorf("failure.mode: %w", err)
+	}
+	e.fallback = fallback.New(fallback.Options{
+		Mode:  mode,
+		Local: memory,
+		Replicas: func() int {
+			if n := settings.Failure.Replicas; n > 0 {
+				return n
+			}
+			return e.fleet.Size()
+		},
+		Metrics: metrics,
+	})
+	redisstore.LogClient(log)
+	options, err := redisOptions(settings.Redis, log)
+	if err != nil {
+		return nil, err
+	}
+	b := settings.Redis.Batch
+	options.Batch = redisstore.Batch{Size: b.Size, InFlight: b.InFlight, Queue: b.Queue}
+	options.DenialMemory = settings.Redis.DenialMemory
+	options.Fallback = e.fallback
+	options.Metrics = metrics
+	options.Log = log
+	store, err := redisstore.New(options)
+	if err != nil {
+		return nil, err
+	}
+	e.store = store
+	e.fleet = store.NewFleet(redisstore.FleetOptions{
+		Address: ownAddress(settings.GRPC.Address),
+		Version: versionText(),
+		Rules:   func() string { return live.Rules().Fingerprint() },
+		Log:     log,
+	})
+	e.onReady = func(ctx context.Context) {
+		for _, w := range store.Warnings(ctx) {
+			log.Warn(w)
+		}
+	}
+	return e, nil
+}
+
+// refuses returns why the daemon must not serve, or nil.
+func (e *engine) refuses() error {
+	if e.fleet == nil {
+		return nil
+	}
+	return e.fleet.Conflict()
+}
+
+func (e *engine) close() error {
+	err := e.store.Close()
+	if e.fallback != nil {
+		err = errors.Join(err, e.fallback.Close())
+	}
+	return err
+}
+
+func newMemory(m config.MemorySettings) (*memstore.Store, error) {
+	whenFull, err := memstore.ParseWhenFull(m.WhenFull)
+	if err != nil {
+		return nil, fmt.Errorf("memory.when_full: %w", err)
+	}
+	return memstore.New(memstore.Options{MaxKeys: m.MaxKeys, WhenFull: whenFull}), nil
+}
+
+// ownAddress is where people find a daemon that listens on address.
+func ownAddress(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		if name, err := os.Hostname(); err == nil {
+			return net.JoinHostPort(name, port)
+		}
+	}
+	return address
+}
+
+func redisOptions(r config.RedisSettings, log *slog.Logger) (redisstore.Options, error) {
+	tlsFor, err := config.ClientTLS(r.TLS, log)
+	if err != nil {
+		return redisstore.Options{}, fmt.Errorf("redis.tls: %w", err)
+	}
+	return redisstore.Options{
+		Mode:           redisstore.Mode(r.Mode),
+		Addresses:      r.Addresses,
+		Database:       r.Database,
+		Username:       r.Username,
+		Password:       r.CurrentPassword,
+		SentinelMaster: r.SentinelMaster,
+		TLS:            tlsFor,
+		Prefix:         r.Prefix,
+		HashTags:       r.HashTags,
+		Timeout:        r.Timeout,
+	}, nil
+}
