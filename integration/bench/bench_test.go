@@ -69,6 +69,7 @@ func TestLab(t *testing.T) {
 	testCounts(t, l)
 	testOpenLoop(t, l)
 	testFill(t, l)
+	testOverload(t, l)
 }
 
 // No answer is lost, and none is what it must not be.
@@ -158,6 +159,17 @@ func testFill(t *testing.T, l *lab) {
 	}
 	if f := d.filled; f.keys != 20_050 || f.heap < 20_050*32 {
 		t.Errorf("%+v: a key takes more than its own bytes", f)
+	}
+}
+
+func testOverload(t *testing.T, l *lab) {
+	o := overloaded{name: nameTuned}
+	p := plan{rounds: 1, slice: 50 * time.Millisecond, connect: 50 * time.Millisecond}
+	if err := o.measure(t.Context(), l.tunedAt, l.bareTuned.pid(), 0, p); err != nil {
+		t.Fatal(err)
+	}
+	if o.peak <= 0 || o.offered < o.sent || o.sent < o.answered || o.before <= 0 || o.most < o.before/2 || o.peakAfter <= 0 || o.failedAfter > 0 {
+		t.Errorf("%+v", o)
 	}
 }
 

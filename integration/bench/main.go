@@ -120,7 +120,7 @@ func bench(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		r.results = append(r.results, results...)
 	}
 	if overload {
-		progress("%s", "overload")
+		progress("overload")
 		if r.overload, err = l.overload(ctx, o.plan); err != nil {
 			return fmt.Errorf("overload: %w", err)
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 )
@@ -18,68 +17,87 @@ const (
 	overloadSlices = 5
 )
 
-// overloaded is what a daemon does when it is asked for more than it can
-// answer.
+// overloaded is what a server does when it is asked for more than the daemon
+// can answer.
 type overloaded struct {
+	name string
 	peak float64 // answers a second of 256 callers in a closed loop, before
 	// A second of the overload: offered is what arrived, sent what the
 	// generator brought out before the deadline, answered what was answered
 	// by then.
 	offered, sent, answered float64
-	// Bytes that the daemon's process has: at the peak, at most while
-	// overloaded, and after.
+	// Bytes that the process has: at the peak, at most while overloaded, and
+	// after.
 	before, most, after int64
 	// The peak again, directly after.
-	peakAfter, p99Before, p99After float64
-	failedAfter                    int64
+	peakAfter   float64
+	failedAfter int64
 }
 
-// overload sends a daemon on one Redis several times what it can answer.
-func (l *lab) overload(ctx context.Context, p plan) (o overloaded, err error) {
+// overload sends several times what a daemon on one Redis can answer, to it
+// and, to tell what the generator and gRPC make of that, to the tuned bare
+// server.
+func (l *lab) overload(ctx context.Context, p plan) ([]overloaded, error) {
 	d, err := l.daemon(ctx, single)
 	if err != nil {
-		return o, err
+		return nil, err
 	}
-	usual, err := newSubject(nameDaemon, d.grpc, d.process.pid(), nil, row{load: evenLoad(256)})
+	of := overloaded{name: nameDaemon}
+	if err := of.measure(ctx, d.grpc, d.process.pid(), 0, p); err != nil {
+		return nil, err
+	}
+	bare := overloaded{name: nameTuned}
+	if err := bare.measure(ctx, l.tunedAt, l.bareTuned.pid(), of.peak, p); err != nil {
+		return nil, err
+	}
+	return []overloaded{of, bare}, nil
+}
+
+// measure overloads a server with a multiple of peak, or where that is 0, of
+// its own.
+func (o *overloaded) measure(ctx context.Context, address string, pid int, peak float64, p plan) error {
+	usual, err := newSubject(o.name, address, pid, nil, row{load: evenLoad(256)})
 	if err != nil {
-		return o, err
+		return err
 	}
 	defer usual.close()
-	many, err := newSubject(nameDaemon, d.grpc, d.process.pid(), nil, row{load: evenLoad(overloadCallers)})
+	many, err := newSubject(o.name, address, pid, nil, row{load: evenLoad(overloadCallers)})
 	if err != nil {
-		return o, err
+		return err
 	}
 	defer many.close()
 	if _, err = usual.slice(ctx, 0, p.connect, 0); err != nil {
-		return o, err
+		return err
 	}
-	peak, err := usual.slice(ctx, p.warm, p.slice, 0)
-	if err != nil {
-		return o, err
+	if o.peak, err = usual.peak(ctx, p); err != nil {
+		return err
 	}
-	o.peak, o.p99Before = peak.rate, peak.p99
-	if o.before, err = resident(d.process.pid()); err != nil {
-		return o, err
+	if peak == 0 {
+		peak = o.peak
 	}
-	if err := o.flood(ctx, many, overloadSlices*p.slice); err != nil {
-		return o, err
+	if o.before, err = resident(pid); err != nil {
+		return err
+	}
+	if err := o.flood(ctx, many, overloadFactor*peak, overloadSlices*p.slice); err != nil {
+		return err
 	}
 	failed := usual.failed()
 	// No warming: what matters is the first moment.
 	after, err := usual.slice(ctx, 0, p.slice, 0)
-	o.peakAfter, o.p99After, o.failedAfter = after.rate, after.p99, usual.failed()-failed
-	if err == nil {
-		o.after, err = resident(d.process.pid())
+	if err != nil {
+		return err
 	}
-	return o, err
+	o.peakAfter, o.failedAfter = after.rate, usual.failed()-failed
+	o.after, err = resident(pid)
+	return err
 }
 
-// flood runs the overload for so long and watches the daemon's memory.
-func (o *overloaded) flood(ctx context.Context, many *subject, length time.Duration) error {
+// flood runs the overload for so long and watches the server's memory.
+func (o *overloaded) flood(ctx context.Context, many *subject, rate float64, length time.Duration) error {
 	var stage atomic.Int32
 	stage.Store(measuring)
 	began := time.Now()
-	all := many.run(&stage, overloadFactor*o.peak, overloadDeadline)
+	all := many.run(&stage, rate, overloadDeadline)
 	defer all.Wait()
 	defer stage.Store(ending)
 	for time.Since(began) < length {
@@ -106,13 +124,19 @@ func (s *subject) failed() (n int64) {
 	return n
 }
 
-func (o overloaded) table() *table {
-	t := &table{texts: 1, columns: []column{{"", "one Redis"}, {"", "req/s"}, {"", "p99 us"}, {"", "resident MB"}, {"", "failed"}}}
+func overloadTable(all []overloaded) *table {
+	t := &table{texts: 1, columns: []column{
+		{"", "server"}, {"", "peak req/s"},
+		{"overload, req/s", "offered"}, {"overload, req/s", "sent"}, {"overload, req/s", "in time"},
+		{"resident MB", "before"}, {"resident MB", "most"}, {"resident MB", "after"},
+		{"directly after", "req/s"}, {"directly after", "failed"},
+	}}
 	megabytes := func(n int64) string { return number(float64(n)/1e6, 0) }
-	t.add("the peak of 256 callers", number(o.peak, 0), latency(o.p99Before), megabytes(o.before), "0")
-	t.add(fmt.Sprintf("offered, %d times as much", overloadFactor), number(o.offered, 0))
-	t.add(fmt.Sprintf("sent within %v", overloadDeadline), number(o.sent, 0))
-	t.add("answered by then", number(o.answered, 0), "", megabytes(o.most), number(math.Max(0, 1-o.answered/o.sent)*100, 0)+" %")
-	t.add("256 callers, directly after", number(o.peakAfter, 0), latency(o.p99After), megabytes(o.after), fmt.Sprint(o.failedAfter))
+	for _, o := range all {
+		t.add(o.name, number(o.peak, 0),
+			number(o.offered, 0), number(o.sent, 0), number(o.answered, 0),
+			megabytes(o.before), megabytes(o.most), megabytes(o.after),
+			number(o.peakAfter, 0), fmt.Sprint(o.failedAfter))
+	}
 	return t
 }

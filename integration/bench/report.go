@@ -9,7 +9,7 @@ import (
 type report struct {
 	results  []result
 	compared []comparison
-	overload overloaded // without a peak where it was not asked for
+	overload []overloaded
 	markdown bool
 }
 
@@ -28,9 +28,9 @@ func (r report) print(w io.Writer) {
 	r.rowsTable().print(w, r.markdown)
 	r.heading(w, "Each server of each row, and what the load generator itself used")
 	r.serversTable().print(w, r.markdown)
-	if r.overload.peak > 0 {
-		r.heading(w, "Overload")
-		r.overload.table().print(w, r.markdown)
+	if len(r.overload) > 0 {
+		r.heading(w, fmt.Sprintf("Overload: %d times the daemon's peak arrives, each with %v to be answered in", overloadFactor, overloadDeadline))
+		overloadTable(r.overload).print(w, r.markdown)
 	}
 	if targets := judge(r.results); len(targets) > 0 {
 		r.heading(w, "Targets")

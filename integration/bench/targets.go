@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // target is what a number is meant to be.
@@ -71,7 +72,7 @@ func targetsTable(targets []target) *table {
 		case one.met():
 			verdict = "met"
 		}
-		t.add(one.what, fmt.Sprintf("%s %g %s", sign, one.limit, one.unit), number(one.found, 2), verdict)
+		t.add(one.what, strings.TrimSpace(fmt.Sprintf("%s %g %s", sign, one.limit, one.unit)), number(one.found, 2), verdict)
 	}
 	return t
 }
