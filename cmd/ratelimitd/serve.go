@@ -61,6 +61,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	told := notifySignals()
 	defer told.end()
 	log.Info("starting", "version", versionText())
+	tuneGC(log)
 	log.Debug("settings in force", "settings", settings)
 	live := config.NewLive(settings.Limits.Path, log)
 	if err := live.Reload(); err != nil {

@@ -1,9 +1,9 @@
 package main
 
+import wire "github.com/ratelimitd/ratelimitd/internal/server"
+
 // How the daemon runs gRPC, for the bare server that is tuned like it.
 const (
-	// streamWorkers is how many goroutines wait for calls.
-	streamWorkers = 128
-	// gcPercent is GOGC.
-	gcPercent = 400
+	streamWorkers = wire.StreamWorkers
+	gcPercent     = wire.GCPercent
 )

@@ -148,6 +148,7 @@ func (s *Server) grpcServer() *grpc.Server {
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop),
 		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
+		grpc.NumStreamWorkers(StreamWorkers),
 		grpc.MaxConcurrentStreams(streamsPerConnection),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(handshake),

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+// tuneGC sets how much garbage may gather, unless the environment says so
+// (GOGC): little, the nearer the process comes to the memory that its container
+// may use (GOMEMLIMIT says otherwise).
+func tuneGC(log *slog.Logger) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(server.GCPercent)
+	}
+	limit, err := memlimit.Set(memlimit.WithRatio(0.9))
+	switch {
+	case err != nil:
+		log.Debug("the memory of the container is not known; the garbage collector goes by GOGC alone", "reason", err)
+	case limit > 0:
+		log.Debug("the garbage collector keeps below the memory of the container", "limit_bytes", limit)
+	}
+}
