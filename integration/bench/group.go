@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -27,70 +28,80 @@ type result struct {
 
 // measure lets all servers of a group take turns and returns its rows' lines.
 func (l *lab) measure(ctx context.Context, g group, p plan) ([]result, error) {
-	var results []result
-	var subjects, ofRows []*subject
-	defer func() {
-		for _, s := range subjects {
-			s.close()
-		}
-	}()
-	add := func(s *subject, err error) error {
-		if err == nil {
-			subjects = append(subjects, s)
-		}
-		return err
-	}
-	var rows []int // of the results that are measured
-	for _, r := range g {
-		results = append(results, result{row: r})
+	results := make([]result, len(g))
+	var daemons []*subject
+	var measured []*result // that of each daemon
+	defer func() { closeAll(daemons) }()
+	for i, r := range g {
+		results[i].row = r
 		if !l.has(r.server) {
-			results[len(results)-1].unavailable = "this daemon has no " + r.server.needs
+			results[i].unavailable = "this daemon has no " + r.server.needs
 			continue
 		}
 		d, err := l.daemon(ctx, r.server)
 		if err != nil {
 			return nil, err
 		}
-		results[len(results)-1].filled = d.filled
-		if err := add(newSubject(nameDaemon, d.grpc, d.process.pid(), d.redis, r)); err != nil {
+		results[i].filled = d.filled
+		s, err := newSubject(nameDaemon, d.grpc, d.process.pid(), d.redis, r)
+		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, len(results)-1)
+		daemons, measured = append(daemons, s), append(measured, &results[i])
 	}
-	if len(rows) == 0 {
+	if len(daemons) == 0 {
 		return results, nil
 	}
-	ofRows = subjects
-	first := results[rows[0]].row
-	if err := add(newSubject(nameBare, l.bareAt, l.bare.pid(), nil, first)); err != nil {
-		return nil, err
-	}
-	if err := add(newSubject(nameTuned, l.tunedAt, l.bareTuned.pid(), nil, first)); err != nil {
-		return nil, err
-	}
-	for _, c := range l.compared {
-		if err := add(newSubject(c.name, c.address, c.pid, nil, first)); err != nil {
-			return nil, err
-		}
-	}
-	rate, err := takeTurns(ctx, subjects, p, first.halfPeak)
+	others, err := l.others(daemons[0].row)
 	if err != nil {
 		return nil, err
 	}
-	others := subjects[len(ofRows):]
-	for i, s := range ofRows {
-		r := &results[rows[i]]
-		r.rate, r.daemon = rate, s.slices
-		r.bare, r.tuned = others[0].slices, others[1].slices
-		for _, c := range others[2:] {
-			r.compared = append(r.compared, c.slices)
-		}
-		r.problems = s.problems()
-		for _, o := range others {
-			r.problems = append(r.problems, o.problems()...)
-		}
+	defer closeAll(others)
+	rate, err := takeTurns(ctx, slices.Concat(daemons, others), p, daemons[0].row.halfPeak)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range daemons {
+		measured[i].rate = rate
+		measured[i].take(s, others)
 	}
 	return results, nil
+}
+
+// others returns what a row's daemon is compared with: the bare servers and
+// then the comparisons.
+func (l *lab) others(r row) (all []*subject, err error) {
+	servers := append([]comparison{
+		{nameBare, l.bareAt, l.bare.pid()},
+		{nameTuned, l.tunedAt, l.bareTuned.pid()},
+	}, l.compared...)
+	for _, c := range servers {
+		s, err := newSubject(c.name, c.address, c.pid, nil, r)
+		if err != nil {
+			closeAll(all)
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func closeAll(subjects []*subject) {
+	for _, s := range subjects {
+		s.close()
+	}
+}
+
+// take takes over what was measured.
+func (r *result) take(daemon *subject, others []*subject) {
+	r.daemon, r.bare, r.tuned = daemon.slices, others[0].slices, others[1].slices
+	for _, c := range others[2:] {
+		r.compared = append(r.compared, c.slices)
+	}
+	r.problems = daemon.problems()
+	for _, o := range others {
+		r.problems = append(r.problems, o.problems()...)
+	}
 }
 
 // takeTurns measures all subjects in so many rounds, each time in another
