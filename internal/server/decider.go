@@ -33,14 +33,17 @@ func newDecider(o *Options, unmatched prometheus.Counter) *decider {
 	if d.refuses == nil {
 		d.refuses = func() error { return nil }
 	}
-	d.calls.New = func() any { return new(call) }
+	d.calls.New = func() any { return &call{decider: d} }
 	return d
 }
 
 // call is one request on its way through the decider; its memory is used again
 // after release.
 type call struct {
+	decider *decider
+
 	domain      string
+	hitsAddend  uint32
 	descriptors []descriptor
 	outcomes    []outcome
 
@@ -54,6 +57,8 @@ type call struct {
 type descriptor struct {
 	entries []bucket.Entry
 	cost    int64
+	// unserved is a field that was set and is not served, or empty.
+	unserved string
 }
 
 // outcome is what a descriptor gets.
@@ -72,6 +77,7 @@ func (d *decider) release(c *call) {
 	clear(c.entries)
 	clear(c.hits)
 	*c = call{
+		decider:     d,
 		descriptors: c.descriptors[:0],
 		outcomes:    c.outcomes[:0],
 		entries:     c.entries[:0],

@@ -3,19 +3,13 @@ package server
 import (
 	"context"
 	"errors"
-	"math"
-	"strconv"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
-
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // Bounds of a request.
@@ -28,7 +22,6 @@ type Bounds struct {
 // envoy serves envoy.service.ratelimit.v3.RateLimitService. Each door has its
 // own, which counts its requests.
 type envoy struct {
-	rlsv3.UnimplementedRateLimitServiceServer
 	decider  *decider
 	bounds   Bounds
 	failures *failureLog
@@ -43,11 +36,30 @@ type envoy struct {
 // whose deadline passes first gets CANCELED or DEADLINE_EXCEEDED. A denial is
 // no failure.
 func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	code := codes.Internal // which a panic becomes
-	defer func() { e.requests.add(code) }()
 	c := e.decider.newCall()
 	defer e.decider.release(c)
-	err := e.read(r, c)
+	in, err := proto.Marshal(r)
+	if err == nil {
+		err = c.unmarshal(string(in))
+	}
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "the request: %v", err)
+	}
+	if err := e.answer(ctx, c); err != nil {
+		return nil, err
+	}
+	var response rlsv3.RateLimitResponse
+	if err := proto.Unmarshal(c.appendResponse(nil), &response); err != nil {
+		return nil, status.Errorf(codes.Internal, "the response: %v", err)
+	}
+	return &response, nil
+}
+
+// answer decides a call that was read from the wire.
+func (e *envoy) answer(ctx context.Context, c *call) error {
+	code := codes.Internal // which a panic becomes
+	defer func() { e.requests.add(code) }()
+	err := e.check(c)
 	if err == nil {
 		err = e.decider.decide(ctx, c)
 	}
@@ -55,11 +67,10 @@ func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) 
 		err = asStatus(ctx, err)
 		code = status.Code(err)
 		e.failures.log(err)
-		return nil, err
+		return err
 	}
-	response := answer(c)
 	code = codes.OK
-	return response, nil
+	return nil
 }
 
 // asStatus turns the store's errors into what a client can act on.
@@ -81,117 +92,37 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// read checks a request and copies it into c.
-func (e *envoy) read(r *rlsv3.RateLimitRequest, c *call) error {
-	c.domain = r.GetDomain()
+// check refuses a request that is beyond the bounds, or that cannot be meant.
+func (e *envoy) check(c *call) error {
 	if c.domain == "" {
 		return invalid("domain is empty; a request names the domain of its limits")
 	}
-	asked := r.GetDescriptors()
-	if len(asked) == 0 {
+	if len(c.descriptors) == 0 {
 		return invalid("descriptors is empty; a request has at least one")
 	}
-	if len(asked) > e.bounds.Descriptors {
-		return invalid("descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", len(asked), e.bounds.Descriptors)
+	if len(c.descriptors) > e.bounds.Descriptors {
+		return invalid("descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", len(c.descriptors), e.bounds.Descriptors)
 	}
-	cost := int64(max(1, r.GetHitsAddend()))
+	cost := int64(max(1, c.hitsAddend))
 	size := len(c.domain)
-	for i, d := range asked {
-		if len(d.GetEntries()) > e.bounds.Entries {
-			return invalid("descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, len(d.GetEntries()), e.bounds.Entries)
+	for i := range c.descriptors {
+		d := &c.descriptors[i]
+		if len(d.entries) > e.bounds.Entries {
+			return invalid("descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, len(d.entries), e.bounds.Entries)
 		}
-		if err := unserved(i, d); err != nil {
-			return err
+		if d.unserved != "" {
+			// It would be decided differently from what the caller means.
+			return status.Errorf(codes.Unimplemented, "descriptors[%d].%s is not served", i, d.unserved)
 		}
-		for _, entry := range d.GetEntries() {
-			size += len(entry.GetKey()) + len(entry.GetValue())
-			c.entries = append(c.entries, bucket.Entry{Key: entry.GetKey(), Value: entry.GetValue()})
+		for _, entry := range d.entries {
+			size += len(entry.Key) + len(entry.Value)
 		}
+		d.cost = cost
 	}
 	if size > e.bounds.Bytes {
 		return invalid("the request holds %d bytes of text, at most %d are allowed (setting grpc.max_bytes)", size, e.bounds.Bytes)
 	}
-	rest := c.entries
-	for _, d := range asked {
-		n := len(d.GetEntries())
-		c.descriptors = append(c.descriptors, descriptor{entries: rest[:n:n], cost: cost})
-		rest = rest[n:]
-	}
 	return nil
-}
-
-// unserved refuses what would otherwise be decided differently from what the
-// caller means.
-func unserved(i int, d *ratelimitv3.RateLimitDescriptor) error {
-	field := ""
-	switch {
-	case d.GetLimit() != nil:
-		field = "limit"
-	case d.GetHitsAddend() != nil:
-		field = "hits_addend"
-	case d.GetIsNegativeHits():
-		field = "is_negative_hits"
-	default:
-		return nil
-	}
-	return status.Errorf(codes.Unimplemented, "descriptors[%d].%s is not served", i, field)
-}
-
-// answer turns a decided call into the response.
-func answer(c *call) *rlsv3.RateLimitResponse {
-	r := &rlsv3.RateLimitResponse{
-		OverallCode: rlsv3.RateLimitResponse_OK,
-		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(c.outcomes)),
-	}
-	statuses := make([]rlsv3.RateLimitResponse_DescriptorStatus, len(c.outcomes))
-	var retry time.Duration
-	degraded := false
-	for i := range c.outcomes {
-		o, s := &c.outcomes[i], &statuses[i]
-		r.Statuses[i] = s
-		s.Code = rlsv3.RateLimitResponse_OK
-		if o.rule != nil && o.rule.Unlimited && len(o.decisions) == 0 {
-			s.LimitRemaining = math.MaxUint32
-		}
-		limit, d := o.decisive()
-		if limit == nil {
-			continue
-		}
-		s.CurrentLimit = currentLimit(limit)
-		s.LimitRemaining = uint32(min(d.Remaining, math.MaxUint32))
-		s.DurationUntilReset = durationpb.New(ceilSeconds(d.ResetAfter))
-		if !d.Allowed() {
-			s.Code = rlsv3.RateLimitResponse_OVER_LIMIT
-			r.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
-			if retry != bucket.Never && (d.RetryAfter == bucket.Never || d.RetryAfter > retry) {
-				retry = d.RetryAfter
-			}
-		}
-		for _, d := range o.decisions {
-			degraded = degraded || d.Degraded
-		}
-	}
-	// Who can never succeed is not told to come back.
-	if retry > 0 {
-		r.ResponseHeadersToAdd = []*corev3.HeaderValue{{
-			Key:   retryAfter,
-			Value: strconv.FormatInt(int64(ceilSeconds(retry)/time.Second), 10),
-		}}
-	}
-	if degraded {
-		r.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{"degraded": structpb.NewBoolValue(true)}}
-	}
-	return r
-}
-
-const retryAfter = "retry-after"
-
-func currentLimit(l *bucket.Limit) *rlsv3.RateLimitResponse_RateLimit {
-	return &rlsv3.RateLimitResponse_RateLimit{
-		Name:            l.Name,
-		RequestsPerUnit: uint32(l.Requests), // at most MaxRequests
-		Unit:            units[l.Period],
-	}
 }
 
 const day = 24 * time.Hour
@@ -219,3 +150,13 @@ func (b Bounds) messageBound() int {
 	const overhead = 16 // of an entry or descriptor: tags and lengths
 	return b.Bytes + overhead*b.Descriptors*(b.Entries+1) + 1024
 }
+
+// degradedMetadata is the dynamic_metadata of an answer that was made without
+// the state of some limit.
+var degradedMetadata = func() []byte {
+	out, err := proto.Marshal(&structpb.Struct{Fields: map[string]*structpb.Value{"degraded": structpb.NewBoolValue(true)}})
+	if err != nil {
+		panic(err) // it stands above
+	}
+	return out
+}()

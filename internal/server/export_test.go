@@ -1,14 +1,32 @@
 package server
 
 import (
+	"context"
 	"net/http"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/mem"
 )
 
 // The handlers behind the ports, for what would be too slow through them.
 
 func (s *Server) RPC() rlsv3.RateLimitServiceServer { return s.viaGRPC }
+
+// Answer is what gRPC does with the bytes of a request.
+func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
+	d, c := newCodec(), s.viaGRPC.decider.newCall()
+	if err := d.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, c); err != nil {
+		return nil, err
+	}
+	if err := s.viaGRPC.answer(ctx, c); err != nil {
+		return nil, err
+	}
+	out, err := d.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	return out[0].ReadOnlyData(), nil
+}
 
 func (s *Server) HTTP() http.Handler { return s.httpDoor() }
 

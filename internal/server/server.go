@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -149,6 +148,7 @@ func (s *Server) grpcServer() *grpc.Server {
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop),
 		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
 		grpc.NumStreamWorkers(StreamWorkers),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxConcurrentStreams(streamsPerConnection),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(handshake),
@@ -164,7 +164,7 @@ func (s *Server) grpcServer() *grpc.Server {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.options.GRPCTLS)))
 	}
 	g := grpc.NewServer(options...)
-	rlsv3.RegisterRateLimitServiceServer(g, s.viaGRPC)
+	s.viaGRPC.register(g)
 	healthpb.RegisterHealthServer(g, s.ready.health)
 	reflection.Register(g)
 	return g

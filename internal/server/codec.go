@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+)
+
+// codec reads requests into calls and writes calls as responses. All other
+// messages, those of health and reflection, it leaves to gRPC's own.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
+
+// Unmarshal implements encoding.CodecV2.
+func (d codec) Unmarshal(data mem.BufferSlice, v any) error {
+	c, ok := v.(*call)
+	if !ok {
+		return d.CodecV2.Unmarshal(data, v)
+	}
+	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer b.Free()
+	return c.unmarshal(string(b.ReadOnlyData()))
+}
+
+// Marshal implements encoding.CodecV2. It is the end of a call.
+func (d codec) Marshal(v any) (mem.BufferSlice, error) {
+	c, ok := v.(*call)
+	if !ok {
+		return d.CodecV2.Marshal(v)
+	}
+	const usual = 96
+	out := c.appendResponse(make([]byte, 0, usual))
+	c.decider.release(c)
+	return mem.BufferSlice{mem.SliceBuffer(out)}, nil
+}
+
+// register adds the service to g, which uses the codec.
+func (e *envoy) register(g *grpc.Server) {
+	const method = "ShouldRateLimit"
+	info := &grpc.UnaryServerInfo{Server: e, FullMethod: "/" + rlsv3.RateLimitService_ServiceDesc.ServiceName + "/" + method}
+	answer := func(ctx context.Context, request any) (any, error) {
+		c := request.(*call)
+		if err := e.answer(ctx, c); err != nil {
+			c.decider.release(c)
+			return nil, err
+		}
+		return c, nil
+	}
+	g.RegisterService(&grpc.ServiceDesc{
+		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
+		HandlerType: (*rlsv3.RateLimitServiceServer)(nil),
+		Methods: []grpc.MethodDesc{{
+			MethodName: method,
+			Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+				c := e.decider.newCall()
+				if err := read(c); err != nil {
+					return nil, err
+				}
+				return interceptor(ctx, c, info, answer)
+			},
+		}},
+		Metadata: rlsv3.RateLimitService_ServiceDesc.Metadata,
+	}, e)
+}

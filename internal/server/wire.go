@@ -1,0 +1,216 @@
+package server
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// A request is read from its bytes into a call, and a response written to its
+// bytes, without protobuf's messages in between: they would cost more than all
+// that decides. The numbers of the fields are those of Envoy's .proto files
+// that are named below; tests hold both against the messages.
+
+const (
+	varintKind = protowire.VarintType
+	bytesKind  = protowire.BytesType
+)
+
+// unmarshal reads a RateLimitRequest (envoy/service/ratelimit/v3/rls.proto)
+// into an empty call, which keeps parts of it.
+func (c *call) unmarshal(request string) error {
+	f := fields{rest: request}
+	for f.next() {
+		switch {
+		case f.is(1, bytesKind):
+			c.domain = f.text()
+		case f.is(2, bytesKind):
+			if err := c.unmarshalDescriptor(f.bytes); err != nil {
+				return err
+			}
+		case f.is(3, varintKind):
+			c.hitsAddend = uint32(f.varint)
+		}
+	}
+	// The entries may have moved while they were gathered.
+	rest := c.entries
+	for i := range c.descriptors {
+		n := len(c.descriptors[i].entries)
+		c.descriptors[i].entries, rest = rest[:n:n], rest[n:]
+	}
+	return f.err
+}
+
+// unmarshalDescriptor reads a RateLimitDescriptor
+// (envoy/extensions/common/ratelimit/v3/ratelimit.proto).
+func (c *call) unmarshalDescriptor(message string) error {
+	var limit, hitsAddend, negative bool
+	start := len(c.entries)
+	f := fields{rest: message}
+	for f.next() {
+		switch {
+		case f.is(1, bytesKind):
+			if err := c.unmarshalEntry(f.bytes); err != nil {
+				return err
+			}
+		case f.is(2, bytesKind):
+			limit = true
+		case f.is(3, bytesKind):
+			hitsAddend = true
+		case f.is(4, varintKind):
+			negative = f.varint != 0
+		}
+	}
+	d := descriptor{entries: c.entries[start:]}
+	switch {
+	case limit:
+		d.unserved = "limit"
+	case hitsAddend:
+		d.unserved = "hits_addend"
+	case negative:
+		d.unserved = "is_negative_hits"
+	}
+	c.descriptors = append(c.descriptors, d)
+	return f.err
+}
+
+// unmarshalEntry reads an Entry of a RateLimitDescriptor.
+func (c *call) unmarshalEntry(message string) error {
+	var e bucket.Entry
+	f := fields{rest: message}
+	for f.next() {
+		switch {
+		case f.is(1, bytesKind):
+			e.Key = f.text()
+		case f.is(2, bytesKind):
+			e.Value = f.text()
+		}
+	}
+	c.entries = append(c.entries, e)
+	return f.err
+}
+
+// appendResponse appends the RateLimitResponse of a decided call
+// (envoy/service/ratelimit/v3/rls.proto).
+func (c *call) appendResponse(dst []byte) []byte {
+	overall := rlsv3.RateLimitResponse_OK
+	var retry time.Duration
+	degraded := false
+	for i := range c.outcomes {
+		for _, d := range c.outcomes[i].decisions {
+			degraded = degraded || d.Degraded
+		}
+		if _, d := c.outcomes[i].decisive(); !d.Allowed() {
+			overall = rlsv3.RateLimitResponse_OVER_LIMIT
+			if retry != bucket.Never && (d.RetryAfter == bucket.Never || d.RetryAfter > retry) {
+				retry = d.RetryAfter
+			}
+		}
+	}
+	dst = appendNumber(dst, 1, uint64(overall))
+	for i := range c.outcomes {
+		var start int
+		dst, start = beginMessage(dst, 2)
+		dst = c.outcomes[i].appendStatus(dst)
+		dst = endMessage(dst, start)
+	}
+	// Who can never succeed is not told to come back.
+	if retry > 0 {
+		dst = appendHeader(dst, 3, retryAfter, int64(ceilSeconds(retry)/time.Second))
+	}
+	if degraded {
+		dst = protowire.AppendTag(dst, 6, bytesKind)
+		dst = protowire.AppendBytes(dst, degradedMetadata)
+	}
+	return dst
+}
+
+const retryAfter = "retry-after"
+
+// appendStatus appends a DescriptorStatus.
+func (o *outcome) appendStatus(dst []byte) []byte {
+	code, remaining := rlsv3.RateLimitResponse_OK, int64(0)
+	limit, d := o.decisive()
+	switch {
+	case limit != nil:
+		remaining = d.Remaining
+		if !d.Allowed() {
+			code = rlsv3.RateLimitResponse_OVER_LIMIT
+		}
+	case o.rule != nil && o.rule.Unlimited:
+		remaining = math.MaxUint32
+	}
+	dst = appendNumber(dst, 1, uint64(code))
+	if limit != nil {
+		var start int
+		dst, start = beginMessage(dst, 2)
+		dst = appendLimit(dst, limit)
+		dst = endMessage(dst, start)
+	}
+	dst = appendNumber(dst, 3, uint64(min(remaining, math.MaxUint32)))
+	if limit != nil {
+		// A Duration (google/protobuf/duration.proto) of whole seconds.
+		var start int
+		dst, start = beginMessage(dst, 4)
+		dst = appendNumber(dst, 1, uint64(ceilSeconds(d.ResetAfter)/time.Second))
+		dst = endMessage(dst, start)
+	}
+	return dst
+}
+
+// appendLimit appends the fields of a RateLimitResponse.RateLimit.
+func appendLimit(dst []byte, l *bucket.Limit) []byte {
+	dst = appendNumber(dst, 1, uint64(l.Requests)) // at most MaxRequests
+	dst = appendNumber(dst, 2, uint64(units[l.Period]))
+	if l.Name != "" {
+		dst = protowire.AppendTag(dst, 3, bytesKind)
+		dst = protowire.AppendString(dst, l.Name)
+	}
+	return dst
+}
+
+// appendHeader appends a HeaderValue (envoy/config/core/v3/base.proto) with a
+// number.
+func appendHeader(dst []byte, field protowire.Number, key string, value int64) []byte {
+	dst, start := beginMessage(dst, field)
+	dst = protowire.AppendTag(dst, 1, bytesKind)
+	dst = protowire.AppendString(dst, key)
+	dst, digits := beginMessage(dst, 2)
+	dst = strconv.AppendInt(dst, value, 10)
+	dst = endMessage(dst, digits)
+	return endMessage(dst, start)
+}
+
+// appendNumber appends a field, which is left out where it is 0.
+func appendNumber(dst []byte, field protowire.Number, n uint64) []byte {
+	if n == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(protowire.AppendTag(dst, field, varintKind), n)
+}
+
+// beginMessage begins a field that has content, which endMessage ends. It
+// leaves room for a length of one byte, as most are.
+func beginMessage(dst []byte, field protowire.Number) (_ []byte, start int) {
+	dst = append(protowire.AppendTag(dst, field, bytesKind), 0)
+	return dst, len(dst)
+}
+
+func endMessage(dst []byte, start int) []byte {
+	n := len(dst) - start
+	if n < 0x80 {
+		dst[start-1] = byte(n)
+		return dst
+	}
+	var room [9]byte
+	length := protowire.AppendVarint(room[:0], uint64(n))
+	dst = append(dst, length[1:]...)
+	copy(dst[start+len(length)-1:], dst[start:start+n])
+	copy(dst[start-1:], length)
+	return dst
+}

@@ -1,0 +1,97 @@
+package server
+
+import (
+	"strings"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+func marshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	out, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// FuzzRequestBytes holds the reader of requests against protobuf's: what that
+// reads is read alike. What it refuses in a field that is not served need not
+// be refused.
+func FuzzRequestBytes(f *testing.F) {
+	long := strings.Repeat("x", 300)
+	full := marshal(f, &rlsv3.RateLimitRequest{
+		Domain:     "api",
+		HitsAddend: 1<<32 - 1,
+		Descriptors: []*ratelimitv3.RateLimitDescriptor{
+			{},
+			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: "ä"}, {}, {Key: long}}},
+			{Limit: &ratelimitv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3}},
+			{HitsAddend: wrapperspb.UInt64(0)},
+			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Value: long}}, IsNegativeHits: true},
+		},
+	})
+	f.Add(full)
+	f.Add(full[:len(full)-1])
+	f.Add(append(full, full...))
+	f.Add(protowire.AppendFixed64(protowire.AppendTag(full, 1, protowire.Fixed64Type), 7))
+	f.Add(protowire.AppendGroup(protowire.AppendTag(nil, 9, protowire.StartGroupType), 9, full))
+	f.Add(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff"))
+	f.Add([]byte{0x08})
+	f.Add([]byte{0x00, 0x00})
+	f.Add([]byte{0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var want rlsv3.RateLimitRequest
+		refused := proto.Unmarshal(in, &want)
+		var c call
+		err := c.unmarshal(string(in))
+		if refused != nil {
+			return
+		}
+		if err != nil {
+			t.Fatalf("protobuf reads %v; here: %v", &want, err)
+		}
+		if c.domain != want.GetDomain() || c.hitsAddend != want.GetHitsAddend() || len(c.descriptors) != len(want.GetDescriptors()) {
+			t.Fatalf("%q, %d, %d descriptors; want %v", c.domain, c.hitsAddend, len(c.descriptors), &want)
+		}
+		for i, d := range want.GetDescriptors() {
+			got := c.descriptors[i]
+			unserved := ""
+			switch {
+			case d.GetLimit() != nil:
+				unserved = "limit"
+			case d.GetHitsAddend() != nil:
+				unserved = "hits_addend"
+			case d.GetIsNegativeHits():
+				unserved = "is_negative_hits"
+			}
+			if got.unserved != unserved || len(got.entries) != len(d.GetEntries()) {
+				t.Fatalf("descriptor %d: %+v, want %v", i, got, d)
+			}
+			for j, e := range d.GetEntries() {
+				if got.entries[j].Key != e.GetKey() || got.entries[j].Value != e.GetValue() {
+					t.Fatalf("descriptor %d, entry %d: %+v, want %v", i, j, got.entries[j], e)
+				}
+			}
+		}
+	})
+}
+
+// What is not a message is refused, with no more of it read than there is.
+func TestBrokenRequestBytes(t *testing.T) {
+	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
+		"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x12\x03\x0a\x01\x0a"} {
+		var c call
+		if err := c.unmarshal(in); err == nil {
+			t.Errorf("%q was read as %+v", in, c)
+		}
+		if err := proto.Unmarshal([]byte(in), new(rlsv3.RateLimitRequest)); err == nil {
+			t.Errorf("protobuf reads %q", in)
+		}
+	}
+}
