@@ -5,18 +5,15 @@ import (
 	"hash/maphash"
 )
 
-// setHash prepares a group for coalesce: equal groups have equal hashes. The
-// seed keeps callers from finding others.
+// setHash prepares a group for coalesce: equal groups have equal hashes, and
+// those of unequal keys hardly ever. The seed keeps callers from finding others.
 func (g *group) setHash(seed maphash.Seed) {
-	var h maphash.Hash
-	h.SetSeed(seed)
-	_ = h.WriteByte(byte(g.mode))
-	for _, hit := range g.hits {
-		_, _ = h.Write(hit.Key)
-		maphash.WriteComparable(&h, hit.Limit)
-		maphash.WriteComparable(&h, hit.Cost)
+	g.hash = uint64(g.mode)
+	for i := range g.hits {
+		// Odd, so that no hash of what came before is lost.
+		const mix = 0x9e3779b97f4a7c15
+		g.hash = g.hash*mix ^ maphash.Bytes(seed, g.hits[i].Key) ^ uint64(g.hits[i].Cost)
 	}
-	g.hash = h.Sum64()
 }
 
 // equal reports whether two groups ask for the same.

@@ -178,11 +178,8 @@ func (s *Store) instead(ctx context.Context, p *part) error {
 
 // countDegraded counts a request that was not decided by Redis alone.
 func (s *Store) countDegraded(ctx context.Context, parts []*part) {
-	if s.fallback == nil || ctx.Err() != nil {
-		return
-	}
 	for _, p := range parts {
-		if p.cause != nil {
+		if p.cause != nil && s.fallback != nil && ctx.Err() == nil {
 			s.fallback.Count(p.hits, reasonOf(p.cause))
 		}
 	}

@@ -66,7 +66,7 @@ func testGroup(s *Store, m mode, hits ...bucket.Hit) *group {
 func decideLines(t testing.TB, s *Store, b *batch, lines []*group) {
 	t.Helper()
 	b.encode(lines)
-	cmd := once{redis.NewCmd(context.Background(), b.command("")...)}
+	cmd := once{redis.NewCmd(context.Background(), b.command(s.clockArg())...)}
 	_ = s.client.Process(context.Background(), cmd)
 	reply, err := cmd.Slice()
 	if err != nil {

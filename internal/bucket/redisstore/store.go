@@ -205,8 +205,11 @@ func (s *Store) Close() error {
 // Ping takes from a limit of its own, so it needs all that a Take does: a
 // replica, which only reads, does not answer it.
 func (s *Store) Ping(ctx context.Context) error {
-	// Another tag each time: one node that is down is not the whole cluster.
-	return s.ping(ctx, int(s.pings.Add(1)-1)%len(s.heads))
+	// Another tag each time, far from the one before: one node that is down is
+	// not the whole cluster.
+	const golden = 0x9e3779b9 // of 2^32
+	far := s.pings.Add(1) * golden
+	return s.ping(ctx, int(uint64(far)*uint64(len(s.tags))>>32))
 }
 
 func (s *Store) ping(ctx context.Context, tag int) error {
