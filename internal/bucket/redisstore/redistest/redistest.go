@@ -5,7 +5,8 @@
 // [Single] and [Cluster] return the addresses of servers that all tests of a
 // process share; they are started when first asked for. Tests must pick random
 // key prefixes and must not flush. [Start], [StartCluster] and [StartSentinel]
-// start servers of a test's own, to stop, kill or pause.
+// start servers of a test's own, to stop, kill or pause. [StartProxy] makes the
+// faults of a network.
 //
 // The shared servers come from the first of these ways that can give them:
 //
