@@ -107,8 +107,6 @@ func (c *nodeCollector) Collect(metrics chan<- prometheus.Metric) {
 			open = 1
 		}
 		metrics <- prometheus.MustNewConstMetric(breakerOpenDesc, prometheus.GaugeValue, open, n.name())
-		if n.batcher != nil {
-			metrics <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(n.batcher.length()), n.name())
-		}
+		metrics <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(n.batcher.length()), n.name())
 	}
 }

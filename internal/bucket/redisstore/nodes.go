@@ -13,7 +13,7 @@ import (
 // is not asked while it does not answer.
 type node struct {
 	address string
-	batcher *batcher // nil: every part goes alone
+	batcher *batcher
 	breaker *breaker
 	calls   prometheus.Counter
 
@@ -51,12 +51,10 @@ func (s *Store) newNode(address string, tag int) *node {
 	n.breaker = newBreaker(
 		func(ctx context.Context) error { return s.ping(ctx, tag) },
 		func(because error) { s.logChange(n, because) })
-	if s.batching() {
-		n.batcher = newBatcher(s.batch, func() func([]*part) {
-			t := newTrip(s)
-			return func(parts []*part) { t.run(context.Background(), n, parts) }
-		})
-	}
+	n.batcher = newBatcher(s.batch, func() func([]*part) {
+		t := newTrip(s)
+		return func(parts []*part) { t.run(context.Background(), n, parts) }
+	})
 	return n
 }
 
@@ -69,9 +67,7 @@ func (n *node) name() string {
 }
 
 func (n *node) close() {
-	if n.batcher != nil {
-		n.batcher.close()
-	}
+	n.batcher.close()
 	n.breaker.close()
 }
 

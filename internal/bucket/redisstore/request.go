@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -101,15 +100,11 @@ func (s *Store) runAll(ctx context.Context, deadline time.Time, parts []*part) e
 // askRedis asks for all parts at the same time and waits until each is decided
 // or has a cause why it is not. It passes over those that have one already.
 func (s *Store) askRedis(ctx context.Context, deadline time.Time, parts []*part) {
-	if !s.batching() {
-		s.askAlone(ctx, deadline, parts)
-	} else {
-		for _, p := range parts {
-			if p.cause == nil {
-				p.ctx = ctx
-				p.setHash(s.seed)
-				p.cause = s.submit(p)
-			}
+	for _, p := range parts {
+		if p.cause == nil {
+			p.ctx = ctx
+			p.setHash(s.seed)
+			p.cause = s.submit(p)
 		}
 	}
 	for i, p := range parts {
@@ -126,35 +121,6 @@ func (s *Store) askRedis(ctx context.Context, deadline time.Time, parts []*part)
 		}
 		p.cause = err
 	}
-}
-
-func (s *Store) batching() bool { return s.batch.Size > 1 }
-
-// askAlone sends each part by itself, without waiting for others.
-func (s *Store) askAlone(ctx context.Context, deadline time.Time, parts []*part) {
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	send := func(p *part) {
-		n := s.nodeOf(p)
-		if n.breaker.isOpen() {
-			p.cause = errBreakerOpen
-			return
-		}
-		t := s.trips.Get().(*trip)
-		t.run(ctx, n, []*part{p})
-		s.trips.Put(t)
-	}
-	if len(parts) == 1 && parts[0].cause == nil {
-		send(parts[0])
-		return
-	}
-	var all sync.WaitGroup
-	for _, p := range parts {
-		if p.cause == nil {
-			all.Go(func() { send(p) })
-		}
-	}
-	all.Wait()
 }
 
 // instead lets the fallback answer for a part that Redis did not decide, if the

@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,12 +84,25 @@ type Options struct {
 // Batch bounds what travels to one node together.
 type Batch struct {
 	// Size is how many hits are in a batch at most; a request with more goes
-	// alone. 0 and 1 mean that no request waits for others.
+	// alone. 0 and 1 mean that each does, as soon as there is a connection: as
+	// many are on their way as there may be connections, whatever InFlight says.
 	Size int
 	// InFlight is how many batches are on their way at most; at least 1.
 	InFlight int
-	// Queue is how many requests wait for a batch at most; at least 1.
+	// Queue is how many requests wait for a batch at most; at least 1, or 0
+	// for no bound where each goes alone.
 	Queue int
+}
+
+// bounds are those of a batcher.
+func (b Batch) bounds() Batch {
+	if b.Size > 1 {
+		return b
+	}
+	if b.Queue == 0 {
+		b.Queue = math.MaxInt
+	}
+	return Batch{Size: 1, InFlight: poolPerNode, Queue: b.Queue}
 }
 
 // Store is a bucket.Store in Redis.
@@ -108,7 +122,7 @@ type Store struct {
 	log      *slog.Logger
 	pings    atomic.Uint32
 
-	requests, parts, trips sync.Pool
+	requests, parts sync.Pool
 
 	topology   atomic.Pointer[topology]
 	doubts     chan struct{} // has an element when the topology may be wrong
@@ -137,7 +151,7 @@ func New(o Options) (*Store, error) {
 		seed:     maphash.MakeSeed(),
 		tags:     newTags(o.HashTags),
 		timeout:  o.Timeout,
-		batch:    o.Batch,
+		batch:    o.Batch.bounds(),
 		fallback: o.Fallback,
 		clock:    o.Clock,
 		log:      o.Log,
@@ -146,7 +160,6 @@ func New(o Options) (*Store, error) {
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.requests.New = func() any { return new(request) }
 	s.parts.New = func() any { return newPart() }
-	s.trips.New = func() any { return newTrip(s) }
 	for _, tag := range s.tags {
 		s.heads = append(s.heads, o.Prefix+"{"+tag+"}:")
 	}
