@@ -1,0 +1,167 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+)
+
+// impatient gives up soon.
+func impatient(o *redisstore.Options) { o.Timeout = 100 * time.Millisecond }
+
+func (r *rig) breakerIsOpen() bool { return r.metric("redis_breaker_open") == 1 }
+
+// openBreaker lets takes fail until the breaker is open.
+func (r *rig) openBreaker() {
+	r.t.Helper()
+	eventually(r.t, "the breaker opens", func() bool {
+		r.take(context.Background(), hit(daily(r.t, 1000), "breaking", 1))
+		return r.breakerIsOpen()
+	})
+}
+
+func (r *rig) waitForRedis() {
+	r.t.Helper()
+	h := hit(daily(r.t, 1000), "back", 1)
+	eventually(r.t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
+}
+
+// However many single calls are slow: between them others are answered.
+func TestSlowCallsDoNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, impatient)
+	h := hit(daily(t, 1000), "a", 1)
+	for range 5 {
+		r.proxy.Hold("evalsha")
+		if o := r.take(context.Background(), h); !o.degraded() {
+			t.Errorf("a take without a reply: %+v", o)
+		}
+		r.proxy.Heal(t)
+		r.waitForRedis()
+		if r.breakerIsOpen() {
+			t.Fatal("one slow call has opened the breaker")
+		}
+	}
+	if n := r.metric("degraded_answers_total", "breaker_open"); n != 0 {
+		t.Errorf("%v answers were given because of the breaker", n)
+	}
+}
+
+// Batches that were away at the same time met the same slowness.
+func TestCallsAtTheSameTimeFailOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *redisstore.Options) {
+		o.Timeout = time.Second
+		o.Batch.InFlight = 4
+	})
+	r.proxy.Hold("evalsha")
+	h := hit(daily(t, 1000), "a", 1)
+	var away []<-chan outcome
+	for range 4 {
+		away = append(away, r.beginHeld(h))
+	}
+	for _, done := range away {
+		if o := <-done; !o.degraded() {
+			t.Errorf("a take without a reply: %+v", o)
+		}
+	}
+	r.proxy.Heal(t)
+	r.waitForRedis()
+	if n := r.metric("degraded_answers_total", "breaker_open"); n != 0 {
+		t.Errorf("calls that failed together have opened the breaker: it answered %v times", n)
+	}
+}
+
+// With the breaker open nobody waits and only probes ask, until one is
+// answered.
+func TestBreakerOpensAndCloses(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct {
+		begin func(*rig)
+		end   func(*rig)
+	}{
+		"held replies": {func(r *rig) { r.proxy.Hold("evalsha") }, func(r *rig) { r.proxy.Heal(r.t) }},
+		"lost packets": {func(r *rig) { r.proxy.Drop() }, func(r *rig) { r.proxy.Heal(r.t) }},
+		"refused":      {func(r *rig) { r.proxy.Refuse() }, func(r *rig) { r.proxy.Heal(r.t) }},
+		"stopped":      {func(r *rig) { r.server.Pause() }, func(r *rig) { r.server.Resume() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, impatient)
+			h := hit(daily(t, 1_000_000), "a", 1)
+			fault.begin(r)
+			r.openBreaker()
+			before := r.metric("degraded_answers_total", "breaker_open")
+			calls := r.metric("redis_calls_total")
+			const asked = 10_000
+			start := time.Now()
+			for range asked {
+				if o := r.take(context.Background(), h); !o.degraded() {
+					t.Fatalf("with the breaker open: %+v", o)
+				}
+			}
+			if took := time.Since(start); took > asked/20*100*time.Millisecond {
+				t.Errorf("%d takes took %s: they waited", asked, took)
+			}
+			if n := r.metric("degraded_answers_total", "breaker_open") - before; n != asked {
+				t.Errorf("%v of %d answers were given because of the breaker", n, asked)
+			}
+			if n := r.metric("redis_calls_total") - calls; n != 0 {
+				t.Errorf("%v calls were made for callers", n)
+			}
+			fault.end(r)
+			eventually(t, "the breaker closes", func() bool { return !r.breakerIsOpen() })
+			r.waitForRedis()
+		})
+	}
+}
+
+// Probes come at most every 100 ms, and are all that comes.
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *redisstore.Options) { o.Timeout = 20 * time.Millisecond })
+	r.proxy.Hold("evalsha")
+	r.openBreaker()
+	begin, before := time.Now(), r.calls()
+	eventually(t, "there are 5 probes", func() bool {
+		r.take(context.Background(), hit(daily(t, 1), "a", 1))
+		return r.calls() >= before+5
+	})
+	n, took := r.calls()-before, time.Since(begin)
+	if most := int(took/(100*time.Millisecond)) + 2; n > most {
+		t.Errorf("%d probes within %s", n, took)
+	}
+}
+
+// It is not the node's fault when callers do not wait.
+func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"batches": 1000, "each alone": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(o *redisstore.Options) { o.Batch.Size = size })
+			h := hit(daily(t, 1000), "a", 1)
+			r.proxy.Hold("evalsha")
+			for i := range 10 {
+				ctx, cancel := context.WithCancel(context.Background())
+				done := r.begin(ctx, h)
+				if i == 0 || size == 1 {
+					eventually(t, "the reply is held", func() bool { return r.proxy.Held() > 0 })
+				}
+				cancel()
+				if o := <-done; o.err == nil {
+					t.Fatalf("a caller that left got %+v", o)
+				}
+			}
+			r.proxy.Heal(t)
+			if r.breakerIsOpen() {
+				t.Error("callers that left have opened the breaker")
+			}
+			if o := r.take(context.Background(), h); !o.decided() {
+				t.Errorf("after them: %+v", o)
+			}
+		})
+	}
+}

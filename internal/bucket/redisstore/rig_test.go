@@ -1,0 +1,146 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// rig is a store that reaches a server of its own through a proxy, with a
+// fallback that allows, and a second store with the same keys that reaches it
+// past the proxy.
+type rig struct {
+	t       testing.TB
+	server  *redistest.Server
+	proxy   *redistest.Proxy
+	metrics *prometheus.Registry
+	store   *redisstore.Store
+	direct  *redisstore.Store
+}
+
+// newRig makes one; change may alter the options of the store. It has taken
+// once, so there is a connection.
+func newRig(t testing.TB, change func(*redisstore.Options)) *rig {
+	t.Helper()
+	r := &rig{t: t, server: redistest.Start(t), metrics: prometheus.NewRegistry()}
+	r.proxy = redistest.StartProxy(t, r.server.Addr())
+	o := options(redisstore.Single, r.server.Addr())
+	r.direct = open(t, o)
+	o.Addresses = []string{r.proxy.Addr()}
+	o.Metrics = r.metrics
+	o.Fallback = fallback.New(fallback.Options{
+		Mode:     bucket.FailAllow,
+		Local:    memstore.New(memstore.Options{MaxKeys: 1e6}),
+		Replicas: func() int { return 1 },
+		Metrics:  r.metrics,
+	})
+	t.Cleanup(func() { o.Fallback.Close() })
+	change(&o)
+	r.store = open(t, o)
+	if take(t, r.store, hit(daily(t, 1), "warm up", 1))[0].Degraded {
+		t.Fatal("the first take is degraded")
+	}
+	return r
+}
+
+// daily is a limit of n a day that begins with the first request.
+func daily(t testing.TB, n int64) *bucket.Limit {
+	return newLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: n, Period: 24 * time.Hour})
+}
+
+// outcome is what a caller got.
+type outcome struct {
+	decisions []bucket.Decision
+	err       error
+}
+
+func (o outcome) degraded() bool { return o.err == nil && o.decisions[0].Degraded }
+
+// decided reports whether Redis did.
+func (o outcome) decided() bool { return o.err == nil && !o.decisions[0].Degraded }
+
+func (r *rig) take(ctx context.Context, hits ...bucket.Hit) outcome {
+	d := make([]bucket.Decision, len(hits))
+	err := r.store.Take(ctx, hits, d)
+	return outcome{d, err}
+}
+
+// begin takes in the background.
+func (r *rig) begin(ctx context.Context, hits ...bucket.Hit) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() { done <- r.take(ctx, hits...) }()
+	return done
+}
+
+// beginHeld takes in the background until the reply of Redis is there and held.
+func (r *rig) beginHeld(hits ...bucket.Hit) <-chan outcome {
+	r.t.Helper()
+	held := r.proxy.Held()
+	done := r.begin(context.Background(), hits...)
+	eventually(r.t, "the reply is held", func() bool { return r.proxy.Held() == held+1 })
+	return done
+}
+
+// waitForQueue waits until n requests wait for a batch.
+func (r *rig) waitForQueue(n int) {
+	r.t.Helper()
+	eventually(r.t, "the queue has the expected length", func() bool { return r.metric("redis_queue_length") == float64(n) })
+}
+
+// taken returns what was taken from a daily limit.
+func (r *rig) taken(h bucket.Hit) int64 {
+	r.t.Helper()
+	h.Cost = 0
+	return h.Limit.Requests - take(r.t, r.direct, h)[0].Remaining
+}
+
+// metric returns the sum of a metric's series that have the label values, and
+// of a histogram how much it saw.
+func (r *rig) metric(name string, labels ...string) float64 {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "ratelimitd_"+name {
+			continue
+		}
+		sum := 0.0
+		for _, m := range f.GetMetric() {
+			text := m.String()
+			has := true
+			for _, value := range labels {
+				has = has && strings.Contains(text, `"`+value+`"`)
+			}
+			if has {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+		return sum
+	}
+	r.t.Fatalf("there is no metric ratelimitd_%s", name)
+	return 0
+}
+
+// calls returns how often the server ran a script.
+func (r *rig) calls() int {
+	r.t.Helper()
+	info, err := client(r.t, r.server.Addr()).InfoMap(context.Background(), "commandstats").Result()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	n := 0
+	_, _ = fmt.Sscanf(info["Commandstats"]["cmdstat_evalsha"], "calls=%d", &n)
+	return n
+}
