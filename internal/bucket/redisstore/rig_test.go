@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
@@ -26,6 +27,7 @@ type rig struct {
 	metrics *prometheus.Registry
 	store   *redisstore.Store
 	direct  *redisstore.Store
+	redis   *redis.Client // of the server
 }
 
 // newRig makes one; change may alter the options of the store. It has taken
@@ -34,6 +36,7 @@ func newRig(t testing.TB, change func(*redisstore.Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, server: redistest.Start(t), metrics: prometheus.NewRegistry()}
 	r.proxy = redistest.StartProxy(t, r.server.Addr())
+	r.redis = client(t, r.server.Addr())
 	o := options(redisstore.Single, r.server.Addr())
 	r.direct = open(t, o)
 	o.Addresses = []string{r.proxy.Addr()}
@@ -47,6 +50,7 @@ func newRig(t testing.TB, change func(*redisstore.Options)) *rig {
 	t.Cleanup(func() { o.Fallback.Close() })
 	change(&o)
 	r.store = open(t, o)
+	t.Cleanup(func() { r.proxy.Heal(t) }) // the end waits for what is away
 	if take(t, r.store, hit(daily(t, 1), "warm up", 1))[0].Degraded {
 		t.Fatal("the first take is degraded")
 	}
@@ -136,7 +140,7 @@ func (r *rig) metric(name string, labels ...string) float64 {
 // calls returns how often the server ran a script.
 func (r *rig) calls() int {
 	r.t.Helper()
-	info, err := client(r.t, r.server.Addr()).InfoMap(context.Background(), "commandstats").Result()
+	info, err := r.redis.InfoMap(context.Background(), "commandstats").Result()
 	if err != nil {
 		r.t.Fatal(err)
 	}

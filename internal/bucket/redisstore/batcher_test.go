@@ -1,0 +1,206 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+)
+
+func unchanged(*redisstore.Options) {}
+
+// What is asked while a batch is away goes together when that one is back.
+func TestGroupCommit(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		size, asked, hits, calls int
+	}{
+		{1000, 300, 1, 1},
+		{100, 300, 1, 3},
+		{100, 60, 3, 2}, // 33 requests of 3 hits are 99
+		{2, 5, 3, 5},    // a request is never torn apart
+		{1, 5, 1, 0},    // nobody waits
+	} {
+		t.Run(fmt.Sprintf("%d requests of %d in batches of %d", tc.asked, tc.hits, tc.size), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(o *redisstore.Options) { o.Batch.Size = tc.size })
+			l := daily(t, 1)
+			r.proxy.Hold("|user=first#")
+			first := r.beginHeld(hit(l, "first", 1))
+			before := r.calls()
+			var others []<-chan outcome
+			for i := range tc.asked {
+				var hits []bucket.Hit
+				for j := range tc.hits {
+					hits = append(hits, hit(l, fmt.Sprint(i, " ", j), 1))
+				}
+				others = append(others, r.begin(context.Background(), hits...))
+			}
+			if tc.calls > 0 {
+				r.waitForQueue(tc.asked)
+				if n := r.calls() - before; n != 0 {
+					t.Errorf("%d calls were made beside the one that is away", n)
+				}
+				r.proxy.Heal(t)
+			}
+			for _, done := range others {
+				if o := <-done; !o.decided() || !bucket.Allowed(o.decisions) {
+					t.Fatalf("a take got %+v", o)
+				}
+			}
+			if n := r.calls() - before; n != tc.calls && tc.calls > 0 {
+				t.Errorf("%d calls, want %d", n, tc.calls)
+			}
+			r.proxy.Heal(t)
+			if o := <-first; !o.decided() {
+				t.Errorf("the first take got %+v", o)
+			}
+		})
+	}
+}
+
+// As many batches are away as may be, and no more.
+func TestInFlight(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *redisstore.Options) { o.Batch.InFlight = 2 })
+	l := daily(t, 2)
+	r.proxy.Hold("evalsha")
+	before := r.calls()
+	one, two := r.beginHeld(hit(l, "one", 1)), r.beginHeld(hit(l, "two", 1))
+	three := r.begin(context.Background(), hit(l, "three", 1))
+	r.waitForQueue(1)
+	if n := r.calls() - before; n != 2 {
+		t.Errorf("%d calls are away, want 2", n)
+	}
+	r.proxy.Heal(t)
+	for _, done := range []<-chan outcome{one, two, three} {
+		if o := <-done; !o.decided() || o.decisions[0].Remaining != 1 {
+			t.Errorf("a take got %+v", o)
+		}
+	}
+}
+
+// Whom a full queue has no room for does not wait.
+func TestQueueFull(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *redisstore.Options) { o.Batch.Queue = 3 })
+	l := daily(t, 10)
+	r.proxy.Hold("evalsha")
+	first := r.beginHeld(hit(l, "first", 1))
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	var waiting []<-chan outcome
+	for range 3 {
+		waiting = append(waiting, r.begin(ctx, hit(l, "a", 1)))
+	}
+	r.waitForQueue(3)
+	for range 10 {
+		if o := r.take(context.Background(), hit(l, "a", 1)); !o.degraded() {
+			t.Fatalf("with a full queue: %+v", o)
+		}
+	}
+	if n := r.metric("degraded_answers_total", "queue_full"); n != 10 || r.proxy.Held() != 1 {
+		t.Errorf("%v answers were given for a full queue, with %d calls away", n, r.proxy.Held())
+	}
+
+	// Those who leave make room.
+	leave()
+	for _, done := range waiting {
+		if o := <-done; !errors.Is(o.err, context.Canceled) {
+			t.Errorf("a caller that left got %+v", o)
+		}
+	}
+	last := r.begin(context.Background(), hit(l, "a", 1))
+	r.waitForQueue(1)
+	r.proxy.Heal(t)
+	if a, b := <-first, <-last; !a.decided() || !b.decided() {
+		t.Errorf("the first and the last got %+v and %+v", a, b)
+	}
+	if n := r.taken(hit(l, "a", 1)); n != 1 {
+		t.Errorf("%d were taken by the one that stayed", n)
+	}
+}
+
+// A caller that leaves is charged if its batch has gone before, and only then;
+// never twice.
+func TestCallersThatLeave(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func() (context.Context, context.CancelFunc){
+		"cancelled": func() (context.Context, context.CancelFunc) {
+			return context.WithCancel(context.Background())
+		},
+		"out of time": func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), 3*time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, unchanged)
+			l := daily(t, 100)
+			sent, unsent, stays := hit(l, "sent", 7), hit(l, "unsent", 7), hit(l, "stays", 7)
+			r.proxy.Hold("evalsha")
+			ctx, cancel := leave()
+			defer cancel()
+			away := r.begin(ctx, sent)
+			eventually(t, "the reply is held", func() bool { return r.proxy.Held() == 1 })
+			waits := r.begin(ctx, unsent)
+			r.waitForQueue(1)
+			stayed := r.begin(context.Background(), stays)
+			r.waitForQueue(2)
+			if _, timed := ctx.Deadline(); !timed {
+				cancel()
+			}
+			for _, done := range []<-chan outcome{away, waits} {
+				// Who runs out of time gets another answer while there is some left.
+				if o := <-done; o.decided() {
+					t.Errorf("a caller that left got %+v", o)
+				}
+			}
+			if n := r.metric("redis_unknown_outcomes_total"); n != 1 {
+				t.Errorf("%v outcomes are unknown, want 1", n)
+			}
+			r.proxy.Heal(t)
+			if o := <-stayed; !o.decided() {
+				t.Errorf("the caller that stayed got %+v", o)
+			}
+			for _, c := range []struct {
+				h    bucket.Hit
+				want int64
+			}{{sent, 7}, {unsent, 0}, {stays, 7}} {
+				if n := r.taken(c.h); n != c.want {
+					t.Errorf("of %s were taken %d, want %d", c.h.Key, n, c.want)
+				}
+			}
+		})
+	}
+}
+
+// A connection that is cut after the call was sent: nobody is charged twice,
+// and who asks next is answered.
+func TestCutReply(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unchanged)
+	l := daily(t, 1000)
+	for i := range 10 {
+		h := hit(l, fmt.Sprint("cut", i), 7)
+		done := r.proxy.CutAfter("evalsha")
+		o := r.take(context.Background(), h)
+		<-done
+		if !o.degraded() {
+			t.Errorf("a take whose reply was cut off got %+v", o)
+		}
+		if n := r.taken(h); n != 7 {
+			t.Errorf("the store has charged %d for one take of 7", n)
+		}
+		if o := r.take(context.Background(), h); !o.decided() || o.decisions[0].Remaining != 1000-14 {
+			t.Errorf("the next take got %+v", o)
+		}
+	}
+	if n := r.metric("degraded_answers_total", "unreachable"); n != 10 {
+		t.Errorf("%v answers were given for a connection that failed, want 10", n)
+	}
+}

@@ -1,0 +1,96 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+)
+
+// A caller with a deadline is answered before it, by the fallback: it waits
+// for Redis for four fifths of its time.
+func TestCallersDeadline(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"batches": 1000, "each alone": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(o *redisstore.Options) { o.Batch.Size = size })
+			r.proxy.Hold("evalsha")
+			const given = 500 * time.Millisecond
+			inTime := 0
+			for range 5 {
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(context.Background(), given)
+				o := r.take(ctx, hit(daily(t, 10), "a", 1))
+				if ctx.Err() == nil && o.degraded() {
+					inTime++
+				}
+				if waited := time.Since(start); waited < given/5*4 {
+					t.Errorf("it waited for %s of %s", waited, given)
+				}
+				if o.decided() {
+					t.Errorf("without a reply: %+v", o)
+				}
+				cancel()
+			}
+			// The machine may be slow now and then.
+			if inTime == 0 {
+				t.Errorf("of 5 callers none had an answer within its %s", given)
+			}
+			if n := r.metric("degraded_answers_total", "timeout"); n < float64(inTime) {
+				t.Errorf("%v answers were counted for no answer in time", n)
+			}
+			if r.breakerIsOpen() {
+				t.Error("callers' deadlines have opened the breaker")
+			}
+		})
+	}
+}
+
+// Without a deadline, or with a later one, a caller waits for redis.timeout.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	const timeout = 200 * time.Millisecond
+	for name, size := range map[string]int{"batches": 1000, "each alone": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(o *redisstore.Options) { o.Timeout, o.Batch.Size = timeout, size })
+			best := time.Hour
+			for range 5 {
+				r.proxy.Hold("evalsha")
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				start := time.Now()
+				o := r.take(ctx, hit(daily(t, 10), "a", 1))
+				waited := time.Since(start)
+				cancel()
+				if !o.degraded() || waited < timeout {
+					t.Errorf("after %s: %+v", waited, o)
+				}
+				best = min(best, waited)
+				r.proxy.Heal(t)
+				r.waitForRedis()
+			}
+			if best > timeout+50*time.Millisecond {
+				t.Errorf("the fastest answer without Redis took %s, with a timeout of %s", best, timeout)
+			}
+		})
+	}
+}
+
+// A deadline that has passed is not for Redis to decide.
+func TestPastDeadline(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unchanged)
+	ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+	h := hit(daily(t, 10), "a", 1)
+	for range 10 {
+		if o := r.take(ctx, h); o.err == nil {
+			t.Errorf("after its deadline a caller got %+v", o)
+		}
+	}
+	if n := r.taken(h); n != 0 {
+		t.Errorf("%d were taken by callers that had gone before", n)
+	}
+}
