@@ -1,0 +1,329 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// sideBySide are two stores of the same clock, of which one remembers denials.
+// Each has keys of its own.
+type sideBySide struct {
+	t          testing.TB
+	clock      atomic.Int64 // microseconds
+	metrics    *prometheus.Registry
+	remembers  *redisstore.Store
+	asksAlways *redisstore.Store
+	other      *redisstore.Store // with the keys of remembers, elsewhere
+}
+
+func newSideBySide(t testing.TB, memory time.Duration) *sideBySide {
+	t.Helper()
+	s := &sideBySide{t: t, metrics: prometheus.NewRegistry()}
+	s.clock.Store(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
+	o := options(redisstore.Single, redistest.Single(t))
+	o.Clock = s.clock.Load
+	s.other = open(t, o)
+	o.DenialMemory, o.Metrics = memory, s.metrics
+	s.remembers = open(t, o)
+	o = options(redisstore.Single, redistest.Single(t))
+	o.Clock = s.clock.Load
+	s.asksAlways = open(t, o)
+	return s
+}
+
+func (s *sideBySide) pass(d time.Duration) { s.clock.Add(d.Microseconds()) }
+
+// known returns how many requests were answered from memory.
+func (s *sideBySide) known() float64 {
+	return (&rig{t: s.t, metrics: s.metrics}).metric("redis_known_denials_total")
+}
+
+// both takes from both and fails the test where they differ.
+func (s *sideBySide) both(hits ...bucket.Hit) (a, b []bucket.Decision) {
+	s.t.Helper()
+	a, b = take(s.t, s.remembers, hits...), take(s.t, s.asksAlways, hits...)
+	if bucket.Allowed(a) != bucket.Allowed(b) {
+		s.t.Fatalf("%v: with a memory %+v, without %+v", describe(hits), a, b)
+	}
+	if len(hits) != 1 || hits[0].Cost != 1 {
+		return a, b
+	}
+	x, y := a[0], b[0]
+	if x.Remaining != y.Remaining || x.RetryAfter != y.RetryAfter || x.ResetAfter != y.ResetAfter || x.Wait != y.Wait {
+		s.t.Fatalf("%v: with a memory %+v, without %+v", describe(hits), x, y)
+	}
+	return a, b
+}
+
+func describe(hits []bucket.Hit) (text []string) {
+	for _, h := range hits {
+		text = append(text, fmt.Sprintf("%s %d in %s, cost %d", h.Key, h.Limit.Requests, h.Limit.Period, h.Cost))
+	}
+	return text
+}
+
+// taken is a take that can be given back.
+type taken struct {
+	hits []bucket.Hit
+	a, b []bucket.Decision
+}
+
+// Random requests over few keys get the same with a memory of denials and
+// without.
+func TestDenialsAreAsWithoutMemory(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(seed, 7))
+			s := newSideBySide(t, []time.Duration{time.Millisecond, 200 * time.Millisecond, time.Second}[r.IntN(3)])
+			var limits []*bucket.Limit
+			for _, a := range bucket.Algorithms() {
+				for range 2 { // the second is new numbers on the same keys
+					limits = append(limits, newLimit(t, bucket.Spec{
+						Algorithm: a, Requests: r.Int64N(6), Period: time.Duration(1+r.IntN(3000)) * time.Millisecond, Postpaid: r.IntN(4) == 0,
+					}))
+				}
+			}
+			var takes []taken
+			for range 400 {
+				s.pass(time.Duration(r.Int64N(1 + int64(300*time.Millisecond)/(1+r.Int64N(50)))))
+				if n := len(takes); n > 0 && r.IntN(10) == 0 {
+					s.giveBack(takes[r.IntN(n)])
+					continue
+				}
+				hits := randomHits(r, limits)
+				for range 1 + r.IntN(3) {
+					a, b := s.both(hits...)
+					if bucket.Allowed(a) {
+						takes = append(takes, taken{hits, a, b})
+					}
+				}
+			}
+			if s.known() == 0 {
+				t.Error("nothing was answered from memory")
+			}
+		})
+	}
+}
+
+func randomHits(r *rand.Rand, limits []*bucket.Limit) (hits []bucket.Hit) {
+	keys := make(map[string]bool)
+	for range 1 + max(0, r.IntN(6)-3) {
+		h := hit(limits[r.IntN(len(limits))], []string{"a", "b"}[r.IntN(2)], []int64{1, 1, 1, 1, 1, 0, 2, 3, 9, -1}[r.IntN(10)])
+		if !keys[string(h.Key)] {
+			keys[string(h.Key)] = true
+			hits = append(hits, h)
+		}
+	}
+	return hits
+}
+
+func (s *sideBySide) giveBack(t taken) {
+	s.t.Helper()
+	if err := s.remembers.GiveBack(context.Background(), t.hits, t.a); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.asksAlways.GiveBack(context.Background(), t.hits, t.b); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// What is returned through the store is felt at once, whatever returns it.
+func TestDenialsEndWithReturns(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, a := range bucket.Algorithms() {
+		s := newSideBySide(t, time.Second)
+		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 2, Period: time.Hour})
+		h := hit(l, "a", 1)
+		s.both(h)
+		last, _ := s.both(h)
+		deny := func() {
+			t.Helper()
+			for range 3 {
+				s.both(h)
+			}
+			if d := take(t, s.remembers, h)[0]; d.Allowed() {
+				t.Fatalf("%s: not denied: %+v", a, d)
+			}
+		}
+		deny()
+		if s.known() == 0 {
+			t.Errorf("%s: the denial is not remembered", a)
+		}
+		if err := s.remembers.GiveBack(ctx, []bucket.Hit{h}, last); err != nil {
+			t.Fatal(err)
+		}
+		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
+			t.Errorf("%s: after a give-back: %+v", a, d)
+		}
+		deny()
+		take(t, s.remembers, hit(l, "a", -1))
+		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
+			t.Errorf("%s: after a refund: %+v", a, d)
+		}
+		deny()
+		take(t, s.remembers, hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 2, Period: time.Hour}), "a", -1), hit(l, "b", 1))
+		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
+			t.Errorf("%s: after a refund beside another hit: %+v", a, d)
+		}
+	}
+}
+
+// What is returned elsewhere is felt when the memory ends; and a denial ends
+// when its limit has room again, if that is sooner.
+func TestDenialsEndByThemselves(t *testing.T) {
+	t.Parallel()
+	const memory = 300 * time.Millisecond
+	for _, a := range bucket.Algorithms() {
+		s := newSideBySide(t, memory)
+		h := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Hour}), "long", 1)
+		take(t, s.remembers, h)
+		take(t, s.remembers, h)
+		take(t, s.other, hit(h.Limit, "long", -1))
+		s.pass(memory - time.Microsecond)
+		if d := take(t, s.remembers, h)[0]; d.Allowed() || s.known() != 1 {
+			t.Errorf("%s: before the memory ends: %+v", a, d)
+		}
+		s.pass(time.Microsecond)
+		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
+			t.Errorf("%s: after the memory ended: %+v", a, d)
+		}
+
+		h = hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 100 * time.Millisecond}), "short", 1)
+		s.both(h)
+		denied, _ := s.both(h)
+		s.pass(denied[0].RetryAfter - time.Microsecond)
+		if a, _ := s.both(h); a[0].Allowed() || a[0].RetryAfter != time.Microsecond {
+			t.Errorf("a microsecond before there is room: %+v", a[0])
+		}
+		s.pass(time.Microsecond)
+		if d, _ := s.both(h); !d[0].Allowed() {
+			t.Errorf("%s: after the time to retry: %+v", a, d[0])
+		}
+	}
+}
+
+// What a denial does not stop, and what is not Redis's word, is never
+// remembered.
+func TestWhatIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	s := newSideBySide(t, time.Second)
+	full := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}), "none", 1) // of 0
+	postpaid := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Hour, Postpaid: true})
+	refunded := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Hour})
+	for range 10 {
+		s.both(full, hit(postpaid, "a", 3))
+		s.both(hit(postpaid, "b", 3))
+		s.both(full, hit(refunded, "a", -1))
+	}
+	if n := s.known(); n != 0 {
+		t.Errorf("%v were answered from memory", n)
+	}
+	// 30 of 5 were charged, the limit of 0 notwithstanding.
+	if a, _ := s.both(hit(postpaid, "a", -26)); a[0].Remaining != 1 {
+		t.Errorf("after a refund of 26 there remain %d, want 1", a[0].Remaining)
+	}
+}
+
+// Answers made without Redis end with the trouble.
+func TestDegradedDenialsAreNotRemembered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *redisstore.Options) {
+		impatient(o)
+		o.DenialMemory = time.Second
+	})
+	h := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1000, Period: time.Hour, OnStoreFailure: bucket.FailDeny}), "a", 1)
+	r.proxy.Hold("evalsha")
+	for range 3 {
+		if o := r.take(context.Background(), h); !o.degraded() || o.decisions[0].Allowed() {
+			t.Errorf("mode deny: %+v", o)
+		}
+	}
+	if n := r.metric("redis_known_denials_total"); n != 0 {
+		t.Errorf("%v were answered from memory", n)
+	}
+	r.proxy.Heal(t)
+	eventually(t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
+}
+
+// The memory is bounded, however many keys are denied.
+func TestDenialsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSideBySide(t, time.Second)
+	none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}) // of 0
+	const keys, callers, atMost = 35_000, 1000, 1 << 15
+	takeAll := func() {
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				d := make([]bucket.Decision, 1)
+				for k := i; k < keys; k += callers {
+					if err := s.remembers.Take(context.Background(), []bucket.Hit{hit(none, fmt.Sprint(k), 1)}, d); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	takeAll()
+	if n := s.known(); n != 0 {
+		t.Errorf("%v of distinct keys were answered from memory", n)
+	}
+	takeAll()
+	if n := s.known(); n == 0 || n > atMost {
+		t.Errorf("%v of %d were answered from memory, where at most %d fit", n, keys, atMost)
+	}
+}
+
+// Under concurrency no request is admitted beyond the limit, and none is
+// denied by memory once a give-back is done.
+func TestDenialsAndGiveBacksAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	s := newSideBySide(t, time.Second)
+	h := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 4, Period: time.Hour}), "a", 1)
+	var holders atomic.Int64
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			d := make([]bucket.Decision, 1)
+			for range 100 {
+				if err := s.remembers.Take(context.Background(), []bucket.Hit{h}, d); err != nil {
+					t.Error(err)
+					return
+				}
+				if !d[0].Allowed() {
+					continue
+				}
+				if n := holders.Add(1); n > 4 {
+					t.Errorf("%d hold what 4 may", n)
+				}
+				holders.Add(-1)
+				if err := s.remembers.GiveBack(context.Background(), []bucket.Hit{h}, d); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	for range 4 {
+		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
+			t.Errorf("after all was given back: %+v", d)
+		}
+	}
+}

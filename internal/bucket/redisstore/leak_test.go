@@ -1,0 +1,99 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// After Close there is no goroutine and no connection left, whatever was going
+// on. These are not parallel: others' goroutines would be taken for theirs.
+func TestNothingOutlivesClose(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	theProxy := goleak.IgnoreAnyFunction("github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest.(*Proxy).accept")
+	l := daily(t, 1000)
+	for name, trouble := range map[string]func(s *redisstore.Store, h func() <-chan error){
+		"unused": func(*redisstore.Store, func() <-chan error) {},
+		"used": func(s *redisstore.Store, begin func() <-chan error) {
+			if err := <-begin(); err != nil {
+				t.Error(err)
+			}
+			if err := s.NewFleet(redisstore.FleetOptions{}).SignIn(context.Background()); err != nil {
+				t.Error(err)
+			}
+		},
+		"callers wait": func(_ *redisstore.Store, begin func() <-chan error) {
+			proxy.Hold("evalsha")
+			begin()
+			eventually(t, "the reply is held", func() bool { return proxy.Held() == 1 })
+			for range 10 {
+				begin()
+			}
+		},
+		"the breaker is open": func(_ *redisstore.Store, begin func() <-chan error) {
+			proxy.Drop()
+			for range 5 {
+				if err := <-begin(); err == nil {
+					t.Error("without packets somebody was answered")
+				}
+			}
+		},
+		"connections are refused": func(_ *redisstore.Store, begin func() <-chan error) {
+			proxy.Refuse()
+			for range 5 {
+				<-begin()
+			}
+		},
+		"replies were cut off": func(_ *redisstore.Store, begin func() <-chan error) {
+			for range 5 {
+				done := proxy.CutAfter("evalsha")
+				<-begin()
+				<-done
+			}
+		},
+	} {
+		for _, batch := range []redisstore.Batch{{Size: 1000, InFlight: 2, Queue: 100}, {}} {
+			t.Run(fmt.Sprintf("%s, batches of %d", name, batch.Size), func(t *testing.T) {
+				before := goleak.IgnoreCurrent()
+				o := options(redisstore.Single, proxy.Addr())
+				o.Timeout, o.Batch = 100*time.Millisecond, batch
+				s, err := redisstore.New(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				callers := 0
+				done := make(chan error, 100)
+				trouble(s, func() <-chan error {
+					one := make(chan error, 1)
+					callers++
+					go func() {
+						err := s.Take(context.Background(), []bucket.Hit{hit(l, name, 1)}, make([]bucket.Decision, 1))
+						one <- err
+						done <- err
+					}()
+					return one
+				})
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				for range callers {
+					<-done // with the decision or an error
+				}
+				proxy.Heal(t)
+				eventually(t, "no connection is left", func() bool { return proxy.Connections() == 0 })
+				// It looks again for a while: a dial may have to end.
+				if err := goleak.Find(before, theProxy); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
