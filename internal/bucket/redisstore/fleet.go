@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -26,8 +27,10 @@ var (
 
 const (
 	// signInEvery leaves room for two sign-ins that fail before the entry is
-	// gone after 7 s (fleet.lua).
+	// gone.
 	signInEvery = 2 * time.Second
+	// entryLives is how long after a sign-in the entry is gone (fleet.lua).
+	entryLives = 7 * time.Second
 	// signOutTimeout bounds the goodbye of a daemon that stops.
 	signOutTimeout = time.Second
 	fleetLogEvery  = time.Minute
@@ -46,8 +49,8 @@ type FleetOptions struct {
 	Every time.Duration
 	// Log may be nil.
 	Log *slog.Logger
-	// Clock replaces this machine's clock in tests, where it only spaces log
-	// lines and tells how long the daemon is up.
+	// Clock replaces this machine's clock in tests, where it spaces log lines
+	// and tells how long the daemon is up and fewer others have been seen.
 	Clock func() time.Time
 }
 
@@ -75,6 +78,8 @@ type Fleet struct {
 	// mu lets one sign-in happen at a time and guards what is below.
 	mu            sync.Mutex
 	signedIn      bool
+	inRegister    int       // daemons at the last sign-in; unknown after a failure
+	fewerSince    time.Time // when it last became less
 	failureLogged time.Time // zero after a success
 	refusalLogged time.Time // zero while there is no conflict
 	rulesWatch    rulesWatch
@@ -112,11 +117,13 @@ func (s *Store) NewFleet(o FleetOptions) *Fleet {
 	}
 	f.started = f.clock()
 	f.size.Store(1)
+	f.inRegister = unknown
 	return f
 }
 
-// Size returns the number of live daemons as last seen, this one included, so
-// at least 1. While Redis is away it is the last known.
+// Size returns the number of live daemons, this one included, so at least 1.
+// It grows at once, and shrinks when fewer have been seen for 7 s. While Redis
+// is away it is the last known.
 func (f *Fleet) Size() int { return int(f.size.Load()) }
 
 // Conflict returns why this daemon must not serve, as last seen, or nil. It
@@ -155,6 +162,7 @@ func (f *Fleet) SignIn(ctx context.Context) error {
 	self.Rules = entryText(f.rules())
 	r, err := f.store.callFleet(ctx, "join", self, f.clock().Sub(f.started))
 	if err != nil {
+		f.inRegister = unknown
 		if ctx.Err() == nil {
 			f.logFailure(err)
 		}
@@ -166,7 +174,7 @@ func (f *Fleet) SignIn(ctx context.Context) error {
 	if !added {
 		size++
 	}
-	f.size.Store(int64(size))
+	f.resize(size)
 	if len(r.conflicts) > 0 {
 		conflict := newConflict(f.store.prefix, self, r.conflicts)
 		f.conflict.Store(&conflict)
@@ -187,6 +195,23 @@ func (f *Fleet) SignIn(ctx context.Context) error {
 	}
 	f.watchRules(r.members)
 	return nil
+}
+
+// unknown is more than any number of daemons in the register.
+const unknown = math.MaxInt
+
+// resize is told how many daemons the register holds. One that Redis lost, or
+// that expired while Redis was away, fills again one by one, and who is the
+// first in it is not alone. So fewer count only when everybody had the time to
+// sign in again.
+func (f *Fleet) resize(n int) {
+	if n < f.inRegister {
+		f.fewerSince = f.clock()
+	}
+	f.inRegister = n
+	if n > f.Size() || f.clock().Sub(f.fewerSince) >= entryLives {
+		f.size.Store(int64(n))
+	}
 }
 
 func (f *Fleet) logFailure(err error) {
