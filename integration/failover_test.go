@@ -1,0 +1,172 @@
+package integration
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// slack is what the promises about time are given on machines that do much
+// else.
+const slack = time.Second
+
+const failoverLimits = `
+domain: all
+descriptors:
+  - key: busy
+    rate_limit: {algorithm: fixed_window, requests: 1000000, period: 365d}
+  - key: held
+    rate_limit: {algorithm: sliding_window, requests: 50, period: 365d}
+`
+
+// site is Redis with replicas, where a master gets lost.
+type site struct {
+	flags   []string
+	masters []*redistest.Server
+	victim  *redistest.Server
+	// promoted reports whether another has the victim's place now.
+	promoted func() bool
+}
+
+// ways are how a master gets lost: with connections reset, and in silence.
+var ways = []struct {
+	name       string
+	lose, back func(*redistest.Server)
+}{
+	{"killed", (*redistest.Server).Kill, (*redistest.Server).Restart},
+	{"stopped", (*redistest.Server).Pause, (*redistest.Server).Resume},
+}
+
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			// With full coverage required, all masters refuse while one is down.
+			c := redistest.StartCluster(t, 1, "--cluster-require-full-coverage", "no")
+			witness := redisAt(t, c.Masters[1].Addr())
+			testFailover(t, site{
+				flags:   redisFlags("cluster", c.Addrs()...),
+				masters: c.Masters,
+				victim:  c.Masters[0],
+				promoted: func() bool {
+					addr, err := masterOf(witness, 0)
+					return err == nil && addr != c.Masters[0].Addr()
+				},
+			}, way.lose, way.back)
+		})
+	}
+}
+
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			sentinels, master, _ := redistest.StartSentinel(t, "limits")
+			witness := redis.NewSentinelClient(&redis.Options{Addr: sentinels[0]})
+			t.Cleanup(func() { witness.Close() })
+			testFailover(t, site{
+				flags:   append(redisFlags("sentinel", sentinels...), "--redis-sentinel-master", "limits"),
+				masters: []*redistest.Server{master},
+				victim:  master,
+				promoted: func() bool {
+					host, err := witness.GetMasterAddrByName(context.Background(), "limits").Result()
+					return err == nil && net.JoinHostPort(host[0], host[1]) != master.Addr()
+				},
+			}, way.lose, way.back)
+		})
+	}
+}
+
+// testFailover loses a master under load. What was replicated counts on; the
+// keys of other masters are not touched by it; those of the lost one are
+// answered without Redis until a second after the promotion, and that is
+// counted; and the node's return disturbs nobody.
+func testFailover(t *testing.T, s site, lose, back func(*redistest.Server)) {
+	const timeout = 500 * time.Millisecond
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", failoverLimits)
+	d := start(t, append(s.flags, "--redis-timeout", timeout.String(), "--limits-path", dir)...)
+	held, busy := numbered("held", 12), numbered("busy", 24)
+	for _, h := range held {
+		if !ok(d.ask("all", 30, h)) {
+			t.Fatalf("%s: 30 of 50 are denied", h)
+		}
+	}
+	c := gather(t, []*daemon{d}, "all", 2, 40*time.Millisecond, busy...)
+	c.waitDecided(5, busy)
+	var mine, others []string
+	for subject, master := range holders(t, flagOf(s.flags, "--redis-prefix"), s.masters, busy...) {
+		if master == s.victim {
+			mine = append(mine, subject)
+		} else {
+			others = append(others, subject)
+		}
+	}
+	waitReplicated(t, s.victim)
+	if lost := c.sum(busy); lost.unsure() != 0 {
+		t.Fatalf("before the fault: %v", lost)
+	}
+
+	lose(s.victim)
+	eventually(t, "the lost keys are answered without Redis", func() bool { return c.sum(mine).degraded > 0 })
+	eventually(t, "a replica is promoted", s.promoted)
+	promotion := time.Now()
+	c.waitDecided(20, mine)
+	eventually(t, "the time is over in which answers may be degraded", func() bool {
+		return time.Since(promotion) > time.Second+slack
+	})
+	c.waitDecided(20, busy)
+
+	during := c.sum(mine)
+	if late := during.lost.Sub(promotion); late > time.Second+slack {
+		t.Errorf("the last answer without Redis came %v after the promotion: %v", late, during)
+	}
+	if during.failed > 0 || during.slowest > timeout+50*time.Millisecond+slack {
+		t.Errorf("of the lost keys: %v", during)
+	}
+	if o := c.sum(others); o.unsure() != 0 {
+		t.Errorf("of the other masters' keys: %v; in all %s", o, d.whyDegraded())
+	}
+	for _, h := range held {
+		// One more than is left, then exactly that.
+		if ok(d.ask("all", 21, h)) || !ok(d.ask("all", 20, h)) || ok(d.ask("all", 1, h)) {
+			t.Errorf("%s: not exactly what was left before the failover is left after it", h)
+		}
+	}
+
+	back(s.victim)
+	returned := redisAt(t, s.victim.Addr())
+	eventually(t, "the node is back as a replica", func() bool {
+		return info(returned, "replication", "role") == "slave" && info(returned, "replication", "master_link_status") == "up"
+	})
+	c.waitDecided(50, busy)
+	for _, h := range held {
+		if ok(d.ask("all", 1, h)) {
+			t.Errorf("%s is allowed again after the node's return", h)
+		}
+	}
+	c.goHome()
+	if after := c.sum(busy); after.unsure() != during.unsure() {
+		t.Errorf("the return of the node disturbs: %v; before it: %v; in all %s", after, during, d.whyDegraded())
+	}
+	if n := d.total("ratelimitd_degraded_answers_total"); int(n) != during.degraded {
+		t.Errorf("%v degraded answers are counted of %d", n, during.degraded)
+	}
+}
+
+// numbered returns n subjects of one key.
+func numbered(key string, n int) []string {
+	var subjects []string
+	for i := range n {
+		subjects = append(subjects, key+"=k"+strconv.Itoa(i))
+	}
+	return subjects
+}

@@ -1,0 +1,97 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// redisAt returns a client of one node.
+func redisAt(t testing.TB, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// holders returns the master among nodes that holds the keys of each subject
+// of one descriptor.
+func holders(t testing.TB, prefix string, nodes []*redistest.Server, subjects ...string) map[string]*redistest.Server {
+	t.Helper()
+	found := make(map[string]*redistest.Server)
+	for _, n := range nodes {
+		for _, key := range keysAt(t, n, prefix) {
+			for _, s := range subjects {
+				if strings.Contains(key, "|"+s+"#") {
+					found[s] = n
+				}
+			}
+		}
+	}
+	if len(found) != len(subjects) {
+		t.Fatalf("only %d of %d subjects have keys", len(found), len(subjects))
+	}
+	return found
+}
+
+// keysAt returns the keys of a prefix that a node holds.
+func keysAt(t testing.TB, n *redistest.Server, prefix string) []string {
+	t.Helper()
+	ctx := context.Background()
+	var keys []string
+	scan := redisAt(t, n.Addr()).Scan(ctx, 0, prefix+"*", 1000).Iterator()
+	for scan.Next(ctx) {
+		keys = append(keys, scan.Val())
+	}
+	if err := scan.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// info returns a field of INFO, "" while the node does not answer.
+func info(c *redis.Client, section, field string) string {
+	text, _ := c.Info(context.Background(), section).Result()
+	for line := range strings.Lines(text) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), field+":"); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// waitReplicated waits until a master's replica has all that was written so
+// far.
+func waitReplicated(t testing.TB, master *redistest.Server) {
+	t.Helper()
+	c := redisAt(t, master.Addr())
+	wanted, err := strconv.Atoi(info(c, "replication", "master_repl_offset"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the replica has what its master has", func() bool {
+		_, rest, _ := strings.Cut(info(c, "replication", "slave0"), "offset=")
+		text, _, _ := strings.Cut(rest, ",")
+		offset, err := strconv.Atoi(text)
+		return err == nil && offset >= wanted
+	})
+}
+
+// masterOf is the address of the master of a slot, as a node tells it.
+func masterOf(c *redis.Client, slot int) (string, error) {
+	slots, err := c.ClusterSlots(context.Background()).Result()
+	if err != nil {
+		return "", err
+	}
+	for _, s := range slots {
+		if s.Start <= slot && slot <= s.End {
+			return s.Nodes[0].Addr, nil
+		}
+	}
+	return "", fmt.Errorf("no node has slot %d", slot)
+}
