@@ -3,33 +3,44 @@ package redisstore
 import (
 	"runtime"
 	"sync"
+	"time"
 )
 
 // batcher gathers what is asked of one node while a batch is on its way, and
-// sends the next batch when that one is back ("group commit"). There is no
-// timer: what is asked of an idle node leaves at once.
+// sends the next batch when that one is back ("group commit"). Nothing waits
+// for a batch to fill: what is asked of an idle node leaves at once.
 type batcher struct {
 	bounds Batch
 
 	mu      sync.Mutex
 	waiting []*part
-	idle    int // workers that sleep
+	away    [][]*part // by worker: the batch that is on its way
+	idle    int       // workers that sleep
+	resting bool      // the watch does
 	closed  bool
-	wake    chan struct{}
-	workers sync.WaitGroup
+
+	wake, watchWake chan struct{}
+	running         sync.WaitGroup
 }
 
 // newBatcher starts as many workers as batches may be on their way. Each takes
-// batches to the function that makeSend returns for it, which answers all parts.
-func newBatcher(bounds Batch, makeSend func() func([]*part)) *batcher {
-	b := &batcher{bounds: bounds, wake: make(chan struct{}, bounds.InFlight)}
-	for range bounds.InFlight {
-		b.workers.Go(func() { b.work(makeSend()) })
+// batches to the function that newSend returns for it, which comes back when
+// the parts are decided or have errors; end then is told of each part.
+func newBatcher(bounds Batch, newSend func() func([]*part), end func(*part)) *batcher {
+	b := &batcher{
+		bounds:    bounds,
+		away:      make([][]*part, bounds.InFlight),
+		wake:      make(chan struct{}, bounds.InFlight),
+		watchWake: make(chan struct{}, 1),
 	}
+	for i := range bounds.InFlight {
+		b.running.Go(func() { b.work(i, newSend(), end) })
+	}
+	b.running.Go(b.watch)
 	return b
 }
 
-// submit queues a part, which will be answered, or returns an error.
+// submit queues a part, which will be over, or returns an error.
 func (b *batcher) submit(p *part) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,6 +54,10 @@ func (b *batcher) submit(p *part) error {
 	if b.idle > 0 {
 		b.idle--
 		b.wake <- struct{}{}
+	}
+	if b.resting {
+		b.resting = false
+		b.watchWake <- struct{}{}
 	}
 	return nil
 }
@@ -68,11 +83,11 @@ func (b *batcher) sweep() bool {
 // close ends the workers once the queue is empty.
 func (b *batcher) close() {
 	b.mu.Lock()
-	b.closed = true
-	b.idle = 0
+	b.closed, b.idle, b.resting = true, 0, false
 	b.mu.Unlock()
 	close(b.wake)
-	b.workers.Wait()
+	close(b.watchWake)
+	b.running.Wait()
 }
 
 // length is how many parts wait.
@@ -82,17 +97,29 @@ func (b *batcher) length() int {
 	return len(b.waiting)
 }
 
-func (b *batcher) work(send func([]*part)) {
+func (b *batcher) work(worker int, send func([]*part), end func(*part)) {
 	var batch []*part
 	for b.waitForWork() {
 		// Lets those join who are about to ask: on a hot key it halves the calls.
 		runtime.Gosched()
-		batch = b.drain(batch[:0])
+		batch = b.drain(batch[:0], worker)
 		if len(batch) > 0 {
 			send(batch)
 		}
-		clear(batch)
+		b.landed(worker)
+		for i, p := range batch {
+			batch[i] = nil
+			end(p)
+		}
 	}
+}
+
+// landed takes a worker's batch from the watch: its parts may be used again
+// as soon as they are over.
+func (b *batcher) landed(worker int) {
+	b.mu.Lock()
+	b.away[worker] = nil
+	b.mu.Unlock()
 }
 
 // waitForWork reports false once the batcher is closed and empty.
@@ -108,9 +135,9 @@ func (b *batcher) waitForWork() bool {
 	return true
 }
 
-// drain moves what fits into a batch from the queue, without those whose
-// callers have gone.
-func (b *batcher) drain(batch []*part) []*part {
+// drain moves what fits into the batch of a worker from the queue, without
+// those whose callers have gone.
+func (b *batcher) drain(batch []*part, worker int) []*part {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n, hits := 0, 0
@@ -130,5 +157,57 @@ func (b *batcher) drain(batch []*part) []*part {
 	rest := copy(b.waiting, b.waiting[n:])
 	clear(b.waiting[rest:])
 	b.waiting = b.waiting[:rest]
+	b.away[worker] = batch
 	return batch
+}
+
+const (
+	// watchEvery is how often the watch looks for callers that have gone or
+	// have no time left. A timer for each would cost more than all that a
+	// batch costs a caller.
+	watchEvery = 2 * time.Millisecond
+	// shortWait is a wait for which that is too coarse.
+	shortWait = 8 * time.Millisecond
+)
+
+// watch ends the waits of callers in time, while there are any.
+func (b *batcher) watch() {
+	for b.waitForWaits() {
+		time.Sleep(watchEvery)
+		b.expire(time.Now())
+	}
+}
+
+// waitForWaits reports false once the batcher is closed and nobody waits.
+func (b *batcher) waitForWaits() bool {
+	b.mu.Lock()
+	if len(b.waiting) > 0 || b.inFlight() > 0 || b.closed {
+		defer b.mu.Unlock()
+		return len(b.waiting) > 0 || b.inFlight() > 0
+	}
+	b.resting = true
+	b.mu.Unlock()
+	<-b.watchWake
+	return true
+}
+
+// inFlight is how many parts are on their way.
+func (b *batcher) inFlight() (n int) {
+	for _, batch := range b.away {
+		n += len(batch)
+	}
+	return n
+}
+
+func (b *batcher) expire(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.waiting {
+		p.expire(now, watchEvery/2)
+	}
+	for _, batch := range b.away {
+		for _, p := range batch {
+			p.expire(now, watchEvery/2)
+		}
+	}
 }

@@ -54,7 +54,7 @@ func (s *Store) newNode(address string, tag int) *node {
 	n.batcher = newBatcher(s.batch, func() func([]*part) {
 		t := newTrip(s)
 		return func(parts []*part) { t.run(context.Background(), n, parts) }
-	})
+	}, s.endTrip)
 	return n
 }
 

@@ -20,9 +20,16 @@ type part struct {
 	text []byte // the hits' keys
 
 	ctx      context.Context // the caller's
+	deadline time.Time       // of the caller's wait
 	standing atomic.Uint32
-	answered chan struct{} // has one element once group is decided or err set
-	timer    *time.Timer
+	// over has one element once nobody waits any more: the part is decided, or
+	// group.err set, or it is left.
+	over chan struct{}
+	// why is why the part was left, and unknown whether it had been sent then.
+	why     error
+	unknown bool
+	// again is set by a trip whose node wants the part sent again.
+	again bool
 
 	// cause is why Redis did not decide, so that the fallback is asked; nil if
 	// it did. Parts that are chosen from this one have it too.
@@ -31,19 +38,16 @@ type part struct {
 	failed error
 }
 
-// The standings of a part. A caller that gives up makes it left, whatever it
-// was, and never touches its decisions again.
+// The standings of a part. A part that is left belongs to its batch for good:
+// its caller reads no decision of it.
 const (
 	waiting uint32 = iota
-	sent           // what becomes of it is known to the store only, until it is answered
+	sent           // only the store knows what becomes of it
 	left
+	decided
 )
 
-func newPart() *part {
-	p := &part{answered: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-	p.timer.Stop()
-	return p
-}
+func newPart() *part { return &part{over: make(chan struct{}, 1)} }
 
 // part returns an empty part for hits of a tag.
 func (s *Store) part(m mode, tag int) *part {
@@ -58,7 +62,8 @@ func (s *Store) recycle(parts []*part) {
 		clear(p.hits)
 		p.group = group{hits: p.hits[:0], decisions: p.decisions[:0]}
 		p.of, p.text = p.of[:0], p.text[:0]
-		p.ctx, p.cause, p.failed = nil, nil, nil
+		p.ctx, p.why, p.cause, p.failed = nil, nil, nil, nil
+		p.unknown, p.again = false, false
 		p.standing.Store(waiting)
 		s.parts.Put(p)
 	}
@@ -84,44 +89,67 @@ func (p *part) add(head string, h bucket.Hit, of int, d bucket.Decision) {
 	p.decisions = append(p.decisions, d)
 }
 
-// answer ends the way of a part that is decided, or not, which err says.
-func (p *part) answer(err error) {
-	if err != nil {
-		p.err = err
-	}
-	p.answered <- struct{}{}
-}
-
 // send tells a batch that is about to go whether to take the part with it. It
 // does not if the caller has gone.
 func (p *part) send() bool {
-	if !p.standing.CompareAndSwap(waiting, sent) {
-		return false
-	}
 	if err := p.ctx.Err(); err != nil {
-		p.answer(err)
+		p.leave(err)
 		return false
 	}
-	return true
+	return p.standing.CompareAndSwap(waiting, sent)
 }
 
-// wait waits for the answer until the deadline, and no longer than the caller.
-// unknown is whether the part was sent and only the store knows its outcome.
-func (p *part) wait(ctx context.Context, deadline time.Time) (err error, unknown bool) {
-	select {
-	case <-p.answered:
-		return p.err, false
-	default:
+// arrive ends the way of a part that is decided, unless it was left.
+func (p *part) arrive() {
+	if p.standing.CompareAndSwap(sent, decided) {
+		p.over <- struct{}{}
 	}
-	p.timer.Reset(time.Until(deadline))
-	defer p.timer.Stop()
-	select {
-	case <-p.answered:
-		return p.err, false
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-p.timer.C:
-		err = errNoAnswer
+}
+
+// leave ends the wait for a part that is not decided yet.
+func (p *part) leave(why error) {
+	for {
+		was := p.standing.Load()
+		if was == left || was == decided {
+			return
+		}
+		if p.standing.CompareAndSwap(was, left) {
+			p.why, p.unknown = why, was == sent
+			p.over <- struct{}{}
+			return
+		}
 	}
-	return err, p.standing.Swap(left) == sent
+}
+
+// expire leaves the part if its caller has no time left, within slack, or has
+// gone.
+func (p *part) expire(now time.Time, slack time.Duration) {
+	if err := p.ctx.Err(); err != nil {
+		p.leave(err)
+	} else if p.deadline.Sub(now) <= slack {
+		p.leave(errNoAnswer)
+	}
+}
+
+// wait waits until the part is over, and returns why Redis did not decide.
+func (p *part) wait() error {
+	if rest := time.Until(p.deadline); rest < shortWait {
+		t := time.NewTimer(rest)
+		defer t.Stop()
+		select {
+		case <-p.over:
+			return p.outcome()
+		case <-t.C:
+			p.leave(errNoAnswer)
+		}
+	}
+	<-p.over
+	return p.outcome()
+}
+
+func (p *part) outcome() error {
+	if p.standing.Load() == left {
+		return p.why
+	}
+	return p.err
 }

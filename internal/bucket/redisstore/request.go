@@ -102,7 +102,7 @@ func (s *Store) runAll(ctx context.Context, deadline time.Time, parts []*part) e
 func (s *Store) askRedis(ctx context.Context, deadline time.Time, parts []*part) {
 	for _, p := range parts {
 		if p.cause == nil {
-			p.ctx = ctx
+			p.ctx, p.deadline = ctx, deadline
 			p.setHash(s.seed)
 			p.cause = s.submit(p)
 		}
@@ -111,13 +111,13 @@ func (s *Store) askRedis(ctx context.Context, deadline time.Time, parts []*part)
 		if p.cause != nil {
 			continue
 		}
-		err, unknown := p.wait(ctx, deadline)
-		if err != nil && p.standing.Load() == left {
+		err := p.wait()
+		if p.unknown {
+			s.metrics.unknown.Inc()
+		}
+		if p.standing.Load() == left {
 			p = s.replacement(p)
 			parts[i] = p
-		}
-		if unknown {
-			s.metrics.unknown.Inc()
 		}
 		p.cause = err
 	}

@@ -30,8 +30,9 @@ type call struct {
 
 func newTrip(s *Store) *trip { return &trip{store: s} }
 
-// run has parts decided and answers them. It sends a call again only when Redis
-// said that it did not run. It tells the node, if there is one, how it went.
+// run has parts decided, or gives them errors. It sends a call again only when
+// Redis said that it did not run, and leaves it to endTrip to do so with those
+// that had better go alone. It tells the node, if there is one, how it went.
 func (t *trip) run(ctx context.Context, n *node, parts []*part) {
 	ctx, cancel := context.WithTimeout(ctx, t.store.timeout)
 	defer cancel()
@@ -108,28 +109,37 @@ func (t *trip) send(ctx context.Context, calls []*call) {
 	_, _ = pipe.Exec(ctx)
 }
 
-// end answers the parts of a call that is back.
+// end tells the parts of a call that is back how it went.
 func (t *trip) end(ctx context.Context, c *call, n *node, start time.Time) {
 	reply, err := c.cmd.Slice()
 	if n != nil {
 		n.breaker.saw(start, err)
 	}
-	switch {
-	case err == nil:
-		err = decode(reply, c.lines)
-		if err != nil {
-			err = wrap(err)
+	if redis.HasErrorPrefix(err, "TRYAGAIN") {
+		for _, p := range c.parts {
+			p.again = true
 		}
-	case redis.HasErrorPrefix(err, "TRYAGAIN"):
-		t.store.tryAgain(c.parts)
 		return
-	default:
+	}
+	if err == nil {
+		err = decode(reply, c.lines)
+	} else {
 		t.store.doubtTopology(ctx, err)
-		err = wrap(err)
 	}
-	for _, p := range c.parts {
-		p.answer(err)
+	if err != nil {
+		for _, p := range c.parts {
+			p.err = wrap(err)
+		}
 	}
+}
+
+// endTrip ends the way of a part that was on a trip.
+func (s *Store) endTrip(p *part) {
+	if p.again {
+		s.background.Go(func() { s.tryAgain(p) })
+		return
+	}
+	p.arrive()
 }
 
 // clockArg is the script's clock: none but in tests.
@@ -174,46 +184,46 @@ func (c *call) evalInstead(ctx context.Context) {
 // tryAgainEvery is how often what met a slot on the move is sent again.
 const tryAgainEvery = 5 * time.Millisecond
 
-// tryAgain sends parts that a server could not decide together, for their slot
-// is on the move: each alone, so that those of one key go where it is now, and
-// those of several keys again until they can be decided or nobody waits for
-// them.
-func (s *Store) tryAgain(parts []*part) {
-	for _, p := range parts {
-		s.background.Go(func() { s.tryPartAgain(p) })
-	}
-}
-
-func (s *Store) tryPartAgain(p *part) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+// tryAgain sends a part that a server could not decide together with others, or
+// with all its keys, for their slot is on the move: alone, so that if it has one
+// key it goes where that is now; and if it has several, again until they can be
+// decided or the caller has no time left.
+func (s *Store) tryAgain(p *part) {
+	ctx, cancel := context.WithDeadline(p.ctx, p.deadline)
 	defer cancel()
-	err := errNoAnswer
-	for p.standing.Load() != left {
-		c := s.newCall()
-		c.groups = append(c.groups, &p.group)
-		c.encode(ctx, s.clockArg())
-		_ = s.client.Process(ctx, c.cmd)
-		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
-			c.evalInstead(ctx)
-			_ = s.client.Process(ctx, c.cmd)
-		}
-		var reply []any
-		reply, err = c.cmd.Slice()
+	c := s.newCall()
+	for {
+		c.groups = append(c.groups[:0], &p.group)
+		err := s.callOnce(ctx, c)
 		if err == nil {
-			err = decode(reply, c.lines)
+			p.arrive()
+			return
 		}
 		if !redis.HasErrorPrefix(err, "TRYAGAIN") {
-			break
+			p.err = wrap(err)
+			p.arrive()
+			return
 		}
 		select {
 		case <-time.After(tryAgainEvery):
-			continue
 		case <-ctx.Done():
+			p.expire(time.Now(), tryAgainEvery)
+			return
 		}
-		break
 	}
+}
+
+// callOnce runs a call by itself.
+func (s *Store) callOnce(ctx context.Context, c *call) error {
+	c.encode(ctx, s.clockArg())
+	_ = s.client.Process(ctx, c.cmd) // the command has the error too
+	if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+		c.evalInstead(ctx)
+		_ = s.client.Process(ctx, c.cmd)
+	}
+	reply, err := c.cmd.Slice()
 	if err != nil {
-		err = wrap(err)
+		return err
 	}
-	p.answer(err)
+	return decode(reply, c.lines)
 }
