@@ -153,7 +153,12 @@ func (q *query) print(out io.Writer, args []string, r *rlsv3.RateLimitResponse) 
 		}
 	}
 	if len(args) > 1 || r.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
-		_, err := fmt.Fprintf(out, "%-7s  %s\n", overall(r), advice(r))
+		if _, err := fmt.Fprintf(out, "%-7s  %s\n", overall(r), advice(r)); err != nil {
+			return err
+		}
+	}
+	if r.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue() {
+		_, err := fmt.Fprintln(out, "DEGRADED decided without the store, at least in part")
 		return err
 	}
 	return nil
