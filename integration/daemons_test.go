@@ -2,10 +2,14 @@ package integration
 
 import (
 	"context"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
@@ -101,5 +105,44 @@ func TestDaemonsFails(t *testing.T) {
 		if code != 1 || out != "" || !strings.Contains(stderr, tc.want) {
 			t.Errorf("daemons %v exits with %d: %q %q, want %q", tc.args, code, out, stderr, tc.want)
 		}
+	}
+}
+
+// A daemon that makes keys in another way than one that runs does not serve
+// beside it, and does once it is alone.
+func TestConflictOfHashTags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "api.yaml", limitsOf3)
+	flags := append(redisFlags("single", redistest.Single(t)), "--limits-path", dir)
+	first := start(t, flags...)
+	ports := []string{freeAddress(t), freeAddress(t)}
+	second := launch(t, nil, append(flags, "--redis-hash-tags", "64", "--grpc-address", ports[0], "--http-address", ports[1])...)
+	second.waitForLog("this daemon must not serve")
+	second.dial(ports[0])
+	want := regexp.MustCompile(`daemon 127\.0\.0\.1:\d+ .* redis\.hash_tags 32; this daemon \(` + regexp.QuoteMeta(ports[0]) + `\) has 64`)
+	eventually(t, "its ports are open", func() bool {
+		out, _, code := command(t, "health", "--address", ports[0])
+		return code == 1 && out == "NOT_SERVING\n"
+	})
+	eventually(t, "/healthcheck says why", func() bool {
+		status, body := get(t, "http://"+ports[1]+"/healthcheck")
+		return status == 500 && want.MatchString(body)
+	})
+	if _, err := second.tryAsk("api", 1, "user=a"); status.Code(err) != codes.Unavailable || !want.MatchString(err.Error()) {
+		t.Errorf("the second daemon says %v", err)
+	}
+	for range 3 {
+		if !ok(first.ask("api", 1, "user=a")) {
+			t.Error("the first daemon denies")
+		}
+	}
+	first.stop(os.Interrupt)
+	second.waitForLog("msg=serving")
+	if !ok(second.ask("api", 1, "user=a")) {
+		t.Error("alone, the second daemon denies")
+	}
+	if n := strings.Count(second.logText(), "must not serve"); n != 1 {
+		t.Errorf("its log says %d times that it must not serve", n)
 	}
 }

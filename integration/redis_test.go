@@ -113,6 +113,7 @@ func TestKilledDaemon(t *testing.T) {
 	}
 }
 
+// With failure mode error a daemon is not ready before Redis has answered.
 func TestRedisIsAwayAtStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -120,7 +121,8 @@ func TestRedisIsAwayAtStart(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
 	ports := []string{freeAddress(t), freeAddress(t)}
-	d := launch(t, nil, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--grpc-address", ports[0], "--http-address", ports[1])...)
+	d := launch(t, nil, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--failure-mode", "error",
+		"--grpc-address", ports[0], "--http-address", ports[1])...)
 	d.waitForLog("the store does not answer")
 	d.dial(ports[0])
 	if out, _, code := command(t, "health", "--address", ports[0]); code != 1 || out != "NOT_SERVING\n" {
@@ -137,37 +139,45 @@ func TestRedisIsAwayAtStart(t *testing.T) {
 	if !ok(d.ask("all", 1, "gcra=k")) {
 		t.Error("a first request is denied")
 	}
-	if n := strings.Count(d.logText(), "not serving until it does"); n != 1 {
+	if n := strings.Count(d.logText(), "the store does not answer"); n != 1 {
 		t.Errorf("it was said %d times that the store does not answer; once a minute is enough", n)
 	}
 }
 
+// With failure mode error what Redis does not decide fails, and the daemon
+// stays in its load balancer.
 func TestRedisGoesAndComesBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", everyAlgorithm())
 	server := redistest.Start(t)
-	flags := append(redisFlags("single", server.Addr()), "--limits-path", dir)
+	flags := append(redisFlags("single", server.Addr()), "--limits-path", dir, "--failure-mode", "error")
 	d := start(t, append(flags, "--redis-timeout", "200ms")...)
 	d.ask("all", 1, "gcra=k")
+	fails := func(how string) {
+		t.Helper()
+		if _, err := d.tryAsk("all", 1, "gcra=k"); status.Code(err) != codes.Unavailable {
+			t.Errorf("with Redis %s a request gives %v, want UNAVAILABLE", how, err)
+		}
+		if out, _, code := command(t, "health", "--address", d.grpc); code != 0 {
+			t.Errorf("with Redis %s health exits with %d: %q", how, code, out)
+		}
+	}
+	decides := func() {
+		t.Helper()
+		eventually(t, "requests are decided again", func() bool {
+			_, err := d.tryAsk("all", 1, "gcra=k")
+			return err == nil
+		})
+	}
 	server.Kill()
-	if _, err := d.tryAsk("all", 1, "gcra=k"); status.Code(err) != codes.Unavailable {
-		t.Errorf("with Redis killed a request gives %v, want UNAVAILABLE", err)
-	}
+	fails("killed")
 	server.Restart()
-	eventually(t, "requests are decided again", func() bool {
-		_, err := d.tryAsk("all", 1, "gcra=k")
-		return err == nil
-	})
+	decides()
 	server.Pause()
-	if _, err := d.tryAsk("all", 1, "gcra=k"); status.Code(err) != codes.Unavailable {
-		t.Errorf("with Redis standing still a request gives %v, want UNAVAILABLE", err)
-	}
+	fails("standing still")
 	server.Resume()
-	eventually(t, "requests are decided again", func() bool {
-		_, err := d.tryAsk("all", 1, "gcra=k")
-		return err == nil
-	})
+	decides()
 	if code := d.stop(os.Interrupt); code != 0 {
 		t.Errorf("the daemon exits with %d", code)
 	}
@@ -181,10 +191,8 @@ func TestSentinel(t *testing.T) {
 	d := start(t, append(redisFlags("sentinel", sentinels...), "--redis-sentinel-master", "limits", "--limits-path", dir)...)
 	d.ask("all", 1, "gcra=k")
 	master.Kill()
-	eventually(t, "the promoted replica decides", func() bool {
-		_, err := d.tryAsk("all", 1, "gcra=k")
-		return err == nil
-	})
+	eventually(t, "requests are degraded", func() bool { return degraded(d.ask("all", 1, "gcra=k")) })
+	eventually(t, "the promoted replica decides", func() bool { return !degraded(d.ask("all", 1, "gcra=k")) })
 }
 
 // No output shows a secret, whatever happens.
