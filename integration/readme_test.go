@@ -109,3 +109,45 @@ func TestReadmeGo(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// Links between the pages lead somewhere.
+func TestDocumentedLinks(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %v", page, err)
+			} else if m[2] != "" && !hasAnchor(t, target, m[2][1:]) {
+				t.Errorf("%s: %s has no heading %s", page, target, m[2])
+			}
+		}
+	}
+}
+
+// hasAnchor reports whether a page has a heading that the anchor leads to.
+func hasAnchor(t *testing.T, page, anchor string) bool {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		plain := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		if strings.ReplaceAll(plain, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
+}
