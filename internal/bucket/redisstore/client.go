@@ -109,7 +109,12 @@ func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)
 // Where it does not answer in time, the connection must go: its answer would be
 // taken for that to the next command.
 func loadScript(ctx context.Context, conn *redis.Conn) error {
-	err := conn.ScriptLoad(ctx, script).Err()
+	// A server that was not given its password hangs up on who sends so much,
+	// and says what is wrong only to who asks for something short.
+	err := conn.Time(ctx).Err()
+	if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
+		err = conn.ScriptLoad(ctx, script).Err()
+	}
 	var refusal redis.Error
 	if errors.As(err, &refusal) {
 		return nil

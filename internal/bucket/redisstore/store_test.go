@@ -402,6 +402,16 @@ func TestWarnsOfEviction(t *testing.T) {
 	}
 }
 
+// Who forgot the password is told so, and not that the server hung up.
+func TestNoPassword(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--requirepass", "right-secret")
+	err := open(t, options(redisstore.Single, server.Addr())).Ping(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+		t.Errorf("without a password the error is %v", err)
+	}
+}
+
 func TestPasswordIsAskedAtEachConnection(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
