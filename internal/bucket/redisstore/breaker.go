@@ -22,8 +22,8 @@ const (
 type breaker struct {
 	// probe asks the node; ctx ends it.
 	probe func(ctx context.Context) error
-	// changed is told when the breaker opens, because of an error, and when it
-	// closes, which nil says.
+	// changed is told when the breaker opens, because of an error, at each probe
+	// that fails then, and when it closes, which nil says.
 	changed func(because error)
 
 	open atomic.Bool
@@ -76,15 +76,25 @@ func (b *breaker) probeUntilAnswered() {
 			return
 		case <-tick.C:
 		}
-		if b.probe(b.ctx) == nil {
+		err := b.probe(b.ctx)
+		if err == nil {
 			break
 		}
+		b.stayedOpen(err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failures = 0
 	b.open.Store(false)
 	b.changed(nil)
+}
+
+func (b *breaker) stayedOpen(because error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx.Err() == nil {
+		b.changed(because)
+	}
 }
 
 // close ends the probing.

@@ -18,7 +18,7 @@ type node struct {
 	calls   prometheus.Counter
 
 	// logged is when the log was last told that the node is down, and whether
-	// that still stands. The breaker's lock guards it.
+	// that still stands. The breaker's lock guards it until the node is closed.
 	logged struct {
 		at   time.Time
 		told bool
@@ -154,6 +154,7 @@ func (s *Store) lookTopology(cluster *redis.ClusterClient) {
 	for _, n := range nodes {
 		if !slices.Contains(changed.byTag, n) {
 			n.close()
+			s.logGone(n)
 		}
 	}
 }
@@ -184,12 +185,12 @@ func (s *Store) nodes() []*node {
 	return nodes
 }
 
-// downLogEvery is how often the log is told that a node is down, where it comes
-// and goes.
+// downLogEvery is how often the log is told that a node is down, where it stays
+// so or comes and goes.
 const downLogEvery = time.Minute
 
-// logChange tells the log that a node stopped to answer, because of an error,
-// or answers again.
+// logChange tells the log that a node does not answer, because of an error, or
+// answers again.
 func (s *Store) logChange(n *node, because error) {
 	if because == nil {
 		if n.logged.told {
@@ -201,5 +202,13 @@ func (s *Store) logChange(n *node, because error) {
 	if now := time.Now(); now.Sub(n.logged.at) >= downLogEvery {
 		s.log.Warn("redis: the node does not answer; until it does, failure.mode answers for its keys", "node", n.name(), "error", because)
 		n.logged.at, n.logged.told = now, true
+	}
+}
+
+// logGone ends what logChange began for a node that is closed, whose keys
+// another node has now.
+func (s *Store) logGone(n *node) {
+	if n.logged.told {
+		s.log.Info("redis: other nodes have the keys of the node now", "node", n.name())
 	}
 }
