@@ -20,9 +20,9 @@ func TestConformance(t *testing.T) {
 	}{
 		{"single", redisstore.Single, single, 25_000, func(*redisstore.Options) {}},
 		{"single, knows denials", redisstore.Single, single, 0, knowDenials},
-		{"single, each alone", redisstore.Single, single, 25_000, eachAlone},
+		{"single, each alone", redisstore.Single, single, 5_000, eachAlone},
 		{"cluster", redisstore.Cluster, redistest.Cluster, 5_000, func(*redisstore.Options) {}},
-		{"cluster, each alone", redisstore.Cluster, redistest.Cluster, 2_000, eachAlone},
+		{"cluster, each alone", redisstore.Cluster, redistest.Cluster, 1_000, eachAlone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			buckettest.Run(t, buckettest.Harness{
