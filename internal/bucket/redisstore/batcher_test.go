@@ -203,4 +203,7 @@ func TestCutReply(t *testing.T) {
 	if n := r.metric("degraded_answers_total", "unreachable"); n != 10 {
 		t.Errorf("%v answers were given for a connection that failed, want 10", n)
 	}
+	if n := r.metric("redis_unknown_outcomes_total"); n != 10 {
+		t.Errorf("%v outcomes are unknown, want 10", n)
+	}
 }

@@ -62,4 +62,20 @@ func isDown(err error) bool {
 	return false
 }
 
+// mayHaveRun reports whether a call that ended with err may have run all the
+// same: it was sent, and only the server knows.
+func mayHaveRun(err error) bool {
+	var answer redis.Error
+	var network *net.OpError
+	switch {
+	case err == nil, errors.As(err, &answer), errors.Is(err, errUnreadable):
+		return false
+	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &network) && network.Op == "dial":
+		return false
+	}
+	// A call that is away ends by a timeout of its connection. These end
+	// before there is one.
+	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
+}
+
 func wrap(err error) error { return fmt.Errorf("redis: %w", err) }

@@ -25,8 +25,9 @@ type part struct {
 	// over has one element once nobody waits any more: the part is decided, or
 	// group.err set, or it is left.
 	over chan struct{}
-	// why is why the part was left, and unknown whether it had been sent then.
-	why     error
+	// why is why the part was left.
+	why error
+	// unknown is whether only the store knows what became of it.
 	unknown bool
 	// again is set by a trip whose node wants the part sent again.
 	again bool
@@ -151,5 +152,6 @@ func (p *part) outcome() error {
 	if p.standing.Load() == left {
 		return p.why
 	}
+	p.unknown = mayHaveRun(p.err)
 	return p.err
 }
