@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,9 @@ type node struct {
 		at   time.Time
 		told bool
 	}
+	// refusalLogged is when the log was last told that the node refuses, in
+	// nanoseconds since the Unix epoch.
+	refusalLogged atomic.Int64
 }
 
 // anyNode is the address of the node that stands for all servers until it is
@@ -186,7 +190,7 @@ func (s *Store) nodes() []*node {
 }
 
 // downLogEvery is how often the log is told that a node is down, where it stays
-// so or comes and goes.
+// so or comes and goes, and that it refuses.
 const downLogEvery = time.Minute
 
 // logChange tells the log that a node does not answer, because of an error, or
@@ -210,5 +214,15 @@ func (s *Store) logChange(n *node, because error) {
 func (s *Store) logGone(n *node) {
 	if n.logged.told {
 		s.log.Info("redis: other nodes have the keys of the node now", "node", n.name())
+	}
+}
+
+// logRefusal tells the log that a node answered a call with an error, such as
+// that it has no memory left. It is asked all the same: what writes nothing it
+// may still decide.
+func (s *Store) logRefusal(n *node, err error) {
+	last, now := n.refusalLogged.Load(), time.Now().UnixNano()
+	if now-last >= int64(downLogEvery) && n.refusalLogged.CompareAndSwap(last, now) {
+		s.log.Warn("redis: the node refuses to decide; where it does, failure.mode answers", "node", n.name(), "error", err)
 	}
 }

@@ -211,6 +211,7 @@ func (s *Store) Close() error {
 	for _, n := range s.nodes() {
 		n.close()
 	}
+	s.background.Wait() // for what the last batches left
 	s.metrics.unregister()
 	return s.client.Close()
 }

@@ -124,6 +124,9 @@ func (t *trip) end(ctx context.Context, c *call, n *node, start time.Time) {
 	if err == nil {
 		err = decode(reply, c.lines)
 	} else {
+		if n != nil && !isDown(err) {
+			t.store.logRefusal(n, err)
+		}
 		t.store.doubtTopology(ctx, err)
 	}
 	if err != nil {
