@@ -49,17 +49,28 @@ const (
 	topologyLookDown = 100 * time.Millisecond
 )
 
-func (s *Store) newNode(address string, tag int) *node {
+func (s *Store) newNode(address string) *node {
 	n := &node{address: address}
 	n.calls = s.metrics.calls.WithLabelValues(n.name())
 	n.breaker = newBreaker(
-		func(ctx context.Context) error { return s.ping(ctx, tag) },
+		func(ctx context.Context) error { return s.probe(ctx, n) },
 		func(because error) { s.logChange(n, because) })
 	n.batcher = newBatcher(s.batch, func() func([]*part) {
 		t := newTrip(s)
 		return func(parts []*part) { t.run(context.Background(), n, parts) }
 	}, s.endTrip)
 	return n
+}
+
+// probe asks a node by one of the tags that it has now: another tag's node may
+// answer while this one does not, or the other way round. Where it has none,
+// nobody waits for it.
+func (s *Store) probe(ctx context.Context, n *node) error {
+	tag := slices.Index(s.topology.Load().byTag, n)
+	if tag < 0 {
+		return nil
+	}
+	return s.ping(ctx, tag)
 }
 
 // name is how the node is called where people read it.
@@ -95,7 +106,7 @@ func (s *Store) submit(p *part) error {
 // startTopology makes the table, with one node for all, and follows a cluster.
 func (s *Store) startTopology() {
 	all := &topology{byTag: make([]*node, len(s.tags))}
-	n := s.newNode(anyNode, 0)
+	n := s.newNode(anyNode)
 	for i := range all.byTag {
 		all.byTag[i] = n
 	}
@@ -147,7 +158,7 @@ func (s *Store) lookTopology(cluster *redis.ClusterClient) {
 	changed := &topology{byTag: make([]*node, len(s.tags))}
 	for i, address := range addresses {
 		if nodes[address] == nil {
-			nodes[address] = s.newNode(address, i)
+			nodes[address] = s.newNode(address)
 		}
 		changed.byTag[i] = nodes[address]
 	}
