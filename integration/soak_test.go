@@ -1,0 +1,261 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// soakLimits has, for each algorithm, a limit that is reached and one that is
+// not; and a rule of two limits.
+func soakLimits() (yaml string, limits map[string]int) {
+	var b strings.Builder
+	limits = make(map[string]int)
+	add := func(key string, a bucket.Algorithm, n int) {
+		fmt.Fprintf(&b, "  - key: %s\n    rate_limit: {algorithm: %s, requests: %d, period: 366d}\n", key, a, n)
+		limits[key] = n
+	}
+	b.WriteString("domain: all\ndescriptors:\n")
+	for _, a := range bucket.Algorithms() {
+		many := 20000
+		if a == bucket.SlidingLog {
+			many = 1000
+		}
+		add("many_"+a.String(), a, many)
+		add("few_"+a.String(), a, 150)
+	}
+	b.WriteString(`  - key: pair
+    rate_limits:
+      - {name: first, algorithm: fixed_window, requests: 20000, period: 366d}
+      - {name: second, algorithm: sliding_window, requests: 20000, period: 366d}
+`)
+	limits["pair"] = 20000
+	return b.String(), limits
+}
+
+// soak is three daemons under load on one Redis while things go wrong.
+type soak struct {
+	t                 testing.TB
+	rng               *rand.Rand
+	masters, replicas []*redistest.Server
+	prefix            string
+	args              []string
+	daemons           []*daemon
+	load              *crowd
+	single, double    []string // subjects of one and of two descriptors
+	// unknown is what daemons that have ended counted as answers without Redis
+	// after it was asked.
+	unknown float64
+}
+
+// TestSoak: whatever happens, no answer is missing, and Redis's counters are
+// what callers were told, but for requests whose outcome a daemon could not
+// know.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		// What a promoted replica lacks is lost; that is not tested here.
+		c := redistest.StartCluster(t, 1, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
+		s := &soak{t: t, masters: c.Masters, replicas: c.Replicas}
+		s.run(redisFlags("cluster", c.Addrs()...), s.pause, s.cutConnections, s.flushScripts, s.restartReplica, s.moveSlot, s.restartDaemon)
+	})
+	t.Run("single", func(t *testing.T) {
+		t.Parallel()
+		s := &soak{t: t, masters: []*redistest.Server{redistest.Start(t)}}
+		s.run(redisFlags("single", s.masters[0].Addr()), s.pause, s.cutConnections, s.flushScripts, s.restartDaemon)
+	})
+}
+
+func (s *soak) run(flags []string, faults ...func()) {
+	t := s.t
+	const seed = 20260731 // another is as good
+	s.rng = rand.New(rand.NewPCG(seed, 0))
+	length := time.Minute
+	if testing.Short() {
+		length = 10 * time.Second
+	}
+	dir := t.TempDir()
+	yaml, limits := soakLimits()
+	write(t, dir, "all.yaml", yaml)
+	s.prefix = flagOf(flags, "--redis-prefix")
+	s.args = append(flags, "--redis-timeout", "100ms", "--redis-hash-tags", "6", "--drain-delay", "3s", "--limits-path", dir)
+	for range 3 {
+		s.daemons = append(s.daemons, start(t, s.args...))
+	}
+	for key := range limits {
+		s.single = append(s.single, numbered(key, 2)...)
+	}
+	slices.Sort(s.single)
+	for i := range 4 {
+		s.double = append(s.double, fmt.Sprintf("many_fixed_window=d%d many_gcra=d%d", i, i+4))
+	}
+	s.load = gather(t, s.daemons, "all", 1, 80*time.Millisecond, append(s.single, s.double...)...)
+	s.load.waitDecided(2, s.load.subjects())
+	goroutines := s.goroutines()
+
+	happened := 0
+	for end := time.Now().Add(length); time.Now().Before(end); happened++ {
+		if happened%len(faults) == 0 {
+			s.rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+		}
+		faults[happened%len(faults)]()
+		s.load.waitDecided(1+s.rng.IntN(3), s.load.subjects())
+	}
+	s.noLeaks(goroutines)
+	s.load.goHome()
+	s.settle(limits)
+	t.Logf("%d faults; one descriptor: %v; two: %v", happened, s.load.sum(s.single), s.load.sum(s.double))
+}
+
+// settle compares the counters with what callers were told.
+func (s *soak) settle(limits map[string]int) {
+	t := s.t
+	excess := 0
+	for _, subject := range s.load.subjects() {
+		told := s.load.sum([]string{subject})
+		if told.failed > 0 {
+			t.Errorf("%s: calls were not answered: %v", subject, told)
+		}
+		for d := range strings.SplitSeq(subject, " ") {
+			key, _, _ := strings.Cut(d, "=")
+			charged := s.taken(d, limits[key])
+			// An answer without Redis may have been charged all the same, and
+			// one of two descriptors was where only the other's node failed.
+			if told.admitted > charged || charged > told.admitted+told.unsure() || told.admitted > limits[key] {
+				t.Errorf("%s: %d are charged; callers were told: %v", d, charged, told)
+			}
+			if d == subject {
+				excess += charged - told.admitted
+			}
+		}
+	}
+	for _, d := range s.daemons {
+		s.unknown += d.unknown()
+	}
+	// Of one descriptor only an answer whose reason is that Redis did not
+	// answer can have been charged: one that was not sent was not.
+	if excess > int(s.unknown) {
+		t.Errorf("%d are charged that no caller was told of, and only %v answers of Redis never came", excess, s.unknown)
+	}
+	t.Logf("%d are charged that no caller was told of; %v answers of Redis never came", excess, s.unknown)
+}
+
+// taken is that of a daemon, once Redis decides: what happened last may go on
+// for a moment.
+func (s *soak) taken(subject string, limit int) int {
+	s.t.Helper()
+	eventually(s.t, "Redis decides again", func() bool {
+		// More than any limit has: it costs nothing.
+		return !isDegraded(s.daemons[0].ask("all", 1_000_000, subject))
+	})
+	return s.daemons[0].taken("all", subject, limit)
+}
+
+// unknown is how many requests Redis was asked about, without an answer.
+func (d *daemon) unknown() float64 {
+	d.t.Helper()
+	const name = "ratelimitd_degraded_answers_total"
+	return d.total(name, `reason="timeout"`) + d.total(name, `reason="unreachable"`)
+}
+
+func (s *soak) goroutines() float64 {
+	most := 0.0
+	for _, d := range s.daemons {
+		most = max(most, d.total("go_goroutines"))
+	}
+	return most
+}
+
+// noLeaks waits until the daemons and their connections are about as many as
+// before the faults.
+func (s *soak) noLeaks(goroutines float64) {
+	s.t.Helper()
+	eventually(s.t, "the daemons have no more goroutines than before", func() bool { return s.goroutines() <= goroutines+20 })
+	for _, m := range s.masters {
+		c := redisAt(s.t, m.Addr())
+		list, err := c.Do(context.Background(), "client", "list", "type", "normal").Text()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Logf("%d goroutines before, %d after; %d connections", int(goroutines), int(s.goroutines()), strings.Count(list, "\n"))
+	}
+}
+
+func (s *soak) anyMaster() *redistest.Server { return s.masters[s.rng.IntN(len(s.masters))] }
+
+// pause lets a master stand still for a moment.
+func (s *soak) pause() {
+	m := s.anyMaster()
+	m.Pause()
+	time.Sleep(time.Duration(s.rng.IntN(300)) * time.Millisecond)
+	m.Resume()
+}
+
+// cutConnections has a master close all connections while calls are on them,
+// some of which it decides before.
+func (s *soak) cutConnections() {
+	m := s.anyMaster()
+	c := redisAt(s.t, m.Addr())
+	if err := c.Ping(context.Background()).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	m.Pause()
+	cut := make(chan error)
+	go func() { cut <- c.ClientKillByFilter(context.Background(), "TYPE", "normal").Err() }()
+	time.Sleep(50 * time.Millisecond) // calls gather
+	m.Resume()
+	if err := <-cut; err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *soak) flushScripts() { flushScripts(s.t, s.masters) }
+
+func (s *soak) restartReplica() {
+	r := s.replicas[s.rng.IntN(len(s.replicas))]
+	r.Kill()
+	s.load.waitDecided(2, s.load.subjects())
+	r.Restart()
+}
+
+// moveSlot moves a live slot to another master and back.
+func (s *soak) moveSlot() {
+	from := s.rng.IntN(len(s.masters))
+	to := (from + 1 + s.rng.IntN(len(s.masters)-1)) % len(s.masters)
+	slots := liveSlots(s.t, s.masters[from], s.prefix)
+	slot := slots[s.rng.IntN(len(slots))]
+	for _, m := range []*move{newMove(s.t, s.masters, from, to, slot), newMove(s.t, s.masters, to, from, slot)} {
+		m.begin()
+		for m.key() {
+		}
+		m.end()
+		s.load.waitDecided(2, s.load.subjects())
+	}
+}
+
+// restartDaemon ends a daemon by SIGTERM; its callers go to a new one while it
+// drains.
+func (s *soak) restartDaemon() {
+	i := s.rng.IntN(len(s.daemons))
+	old := s.daemons[i]
+	if err := old.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+	old.waitForLog("msg=stopping")
+	s.daemons[i] = start(s.t, s.args...)
+	s.load.daemons[i].Store(s.daemons[i])
+	s.load.waitDecided(2, s.load.subjects()) // so nothing is with the old one
+	s.unknown += old.unknown()
+	if code := old.wait(); code != 0 {
+		s.t.Errorf("a daemon that was told to stop exits with %d", code)
+	}
+}
