@@ -49,6 +49,9 @@ type tally struct {
 	slowest time.Duration
 }
 
+// patient is longer than any answer takes.
+const patient = 20 * time.Second
+
 // gather starts so many callers for each subject and daemon. Each asks once in
 // every.
 func gather(t testing.TB, daemons []*daemon, domain string, callers int, every time.Duration, subjects ...string) *crowd {
@@ -68,7 +71,7 @@ func gather(t testing.TB, daemons []*daemon, domain string, callers int, every t
 				tick := time.NewTicker(every)
 				defer tick.Stop()
 				for {
-					l.ask(c.daemons[i%len(daemons)].Load(), domain, s)
+					l.ask(c.daemons[i%len(daemons)].Load(), patient, domain, s)
 					select {
 					case <-ctx.Done():
 						return
@@ -87,9 +90,9 @@ func (c *crowd) goHome() {
 	c.callers.Wait()
 }
 
-// ask asks once for a subject with a cost of 1.
-func (l *ledger) ask(d *daemon, domain, subject string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+// ask asks once for a subject with a cost of 1, and waits for so long.
+func (l *ledger) ask(d *daemon, patience time.Duration, domain, subject string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	start := time.Now()
 	r, err := d.client.ShouldRateLimit(ctx, requestFor(domain, subject))

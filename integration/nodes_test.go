@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -95,3 +98,34 @@ func masterOf(c *redis.Client, slot int) (string, error) {
 	}
 	return "", fmt.Errorf("no node has slot %d", slot)
 }
+
+// stalls notes the longest time that nodes took to answer a ping. On a machine
+// that does much else it can be longer than a daemon waits.
+type stalls struct{ longest atomic.Int64 }
+
+// watchStalls pings the nodes until the test ends.
+func watchStalls(t testing.TB, nodes []*redistest.Server) *stalls {
+	s := new(stalls)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	t.Cleanup(func() { cancel(); wait.Wait() })
+	for _, n := range nodes {
+		c := redisAt(t, n.Addr())
+		wait.Go(func() {
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				start := time.Now()
+				_ = c.Ping(ctx).Err()
+				took := int64(time.Since(start))
+				for old := s.longest.Load(); took > old && !s.longest.CompareAndSwap(old, took); old = s.longest.Load() {
+				}
+				<-tick.C
+			}
+		})
+	}
+	return s
+}
+
+// reached reports whether a node once took so long.
+func (s *stalls) reached(d time.Duration) bool { return time.Duration(s.longest.Load()) >= d }

@@ -136,7 +136,7 @@ func TestRacesOverSeveralTags(t *testing.T) {
 		told := new(ledger)
 		var wait sync.WaitGroup
 		for j := range 24 {
-			wait.Go(func() { told.ask(daemons[j%2], "all", left[i]+" "+right[i]) })
+			wait.Go(func() { told.ask(daemons[j%2], patient, "all", left[i]+" "+right[i]) })
 		}
 		wait.Wait()
 		n := told.now()
