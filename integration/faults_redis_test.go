@@ -1,0 +1,205 @@
+package integration
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// Redis stands still under load, and goes on. Meanwhile callers get degraded
+// answers; afterwards Redis decides again and its count is right.
+func TestRedisStandsStill(t *testing.T) {
+	t.Parallel()
+	f := startFaulty(t, "allow")
+	l := f.startLoad("user=a")
+	l.more(t, "Redis admits", 50, admitted)
+	for range 3 {
+		f.server.Pause()
+		l.more(t, "answers are degraded", 500, degradedAnswers)
+		if !f.breakerIsOpen() {
+			t.Error("the breaker is closed while Redis stands still")
+		}
+		f.server.Resume()
+		l.more(t, "Redis admits again", 50, admitted)
+		if f.breakerIsOpen() {
+			t.Error("the breaker is open while Redis admits")
+		}
+	}
+	f.checkCharges("user=a", l.stop())
+	f.checkLog()
+	if n := f.degraded(`reason="breaker_open"`); n < 500 {
+		t.Errorf("%v answers were given because of the breaker", n)
+	}
+}
+
+// Redis is killed and comes back empty, once and again.
+func TestRedisIsKilled(t *testing.T) {
+	t.Parallel()
+	f := startFaulty(t, "allow")
+	l := f.startLoad("user=a")
+	l.more(t, "Redis admits", 50, admitted)
+	var before, unknown int
+	for range 2 {
+		f.server.Kill()
+		l.more(t, "answers are degraded", 500, degradedAnswers)
+		before, unknown = l.now().admitted, int(f.total("ratelimitd_redis_unknown_outcomes_total"))
+		f.server.Restart()
+		l.more(t, "Redis admits again", 50, admitted)
+	}
+	seen := l.stop()
+	// What was admitted before the end is forgotten.
+	charged := f.charged("user=a")
+	if most := seen.admitted - before + int(f.total("ratelimitd_redis_unknown_outcomes_total")) - unknown; charged < seen.admitted-before || charged > most {
+		t.Errorf("Redis counts %d, of which callers were told %d", charged, seen.admitted-before)
+	}
+	if seen.failed+seen.denied > 0 {
+		t.Errorf("callers saw %+v", seen)
+	}
+	f.checkLog()
+}
+
+// A server that refuses to decide is not asked by every caller; when it decides
+// again, that shows.
+func TestRedisRefuses(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name       string
+		args       []string
+		begin, end [][]any
+		reason     string
+		breaks     bool
+	}{
+		{
+			name:   "maxmemory with noeviction",
+			begin:  [][]any{{"config", "set", "maxmemory", "1"}},
+			end:    [][]any{{"config", "set", "maxmemory", "0"}},
+			reason: "refused",
+		},
+		{
+			name: "a replica",
+			// Of nobody: it goes on with what it has.
+			begin:  [][]any{{"replicaof", "127.0.0.1", "1"}},
+			end:    [][]any{{"replicaof", "no", "one"}},
+			reason: "refused", breaks: true,
+		},
+		{
+			name:   "a replica that serves no stale data",
+			args:   []string{"--replica-serve-stale-data", "no"},
+			begin:  [][]any{{"replicaof", "127.0.0.1", "1"}},
+			end:    [][]any{{"replicaof", "no", "one"}},
+			reason: "refused", breaks: true,
+		},
+		{
+			name:   "a password that the daemon does not have",
+			begin:  [][]any{{"config", "set", "requirepass", "secret"}, {"client", "kill", "type", "normal", "skipme", "yes"}},
+			end:    [][]any{{"config", "set", "requirepass", ""}},
+			reason: "breaker_open", breaks: true,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, tc.args...)
+			f := newFaulty(t, "allow", server)
+			f.daemon = start(t, f.flags...)
+			operator := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2, PoolSize: 1, DisableIdentity: true})
+			defer operator.Close()
+			do := func(commands [][]any) {
+				t.Helper()
+				for _, c := range commands {
+					if err := operator.Do(context.Background(), c...).Err(); err != nil {
+						t.Fatalf("%v: %v", c, err)
+					}
+				}
+			}
+			l := f.startLoad("user=a")
+			l.more(t, "Redis admits", 50, admitted)
+			do(tc.begin)
+			l.more(t, "answers are degraded", 500, degradedAnswers)
+			if f.breakerIsOpen() != tc.breaks {
+				t.Errorf("the breaker is open: %t, want %t", !tc.breaks, tc.breaks)
+			}
+			if n := f.degraded(`reason="` + tc.reason + `"`); n == 0 {
+				t.Errorf("no answer is counted under %s", tc.reason)
+			}
+			do(tc.end)
+			l.more(t, "Redis admits again", 50, admitted)
+			f.checkCharges("user=a", l.stop())
+			f.checkLog()
+		})
+	}
+}
+
+// A password that changes in its file is used from the next connection on.
+func TestPasswordChanges(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--requirepass", "new")
+	file := write(t, t.TempDir(), "password", "old\n")
+	f := newFaulty(t, "deny", server, "--redis-password-file", file)
+	f.daemon = start(t, f.flags...)
+	r := f.ask("faults", 1, "user=a")
+	if ok(r) || !degraded(r) {
+		t.Errorf("with a wrong password and mode deny: %v", r)
+	}
+	write(t, filepath.Dir(file), "password", "new\n")
+	f.waitForRedis()
+	if n := f.charged("user=a"); n != 0 {
+		t.Errorf("Redis counts %d of what it refused", n)
+	}
+	f.checkLog()
+}
+
+// The script's cache is flushed again and again under load: nobody notices.
+func TestScriptIsFlushed(t *testing.T) {
+	t.Parallel()
+	f := startFaulty(t, "allow", "--redis-timeout", "10s")
+	l := f.startLoad("user=a")
+	operator := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Protocol: 2, DisableIdentity: true})
+	defer operator.Close()
+	for range 50 {
+		if err := operator.ScriptFlush(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		l.more(t, "Redis admits", 10, admitted)
+	}
+	seen := l.stop()
+	if n := f.charged("user=a"); n != seen.admitted || seen.admitted != seen.asked {
+		t.Errorf("Redis counts %d, callers saw %+v", n, seen)
+	}
+}
+
+// Redis that is back is used within a second.
+func TestSharingIsSoonBack(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct{ begin, end func(*faulty) }{
+		"stands still": {func(f *faulty) { f.server.Pause() }, func(f *faulty) { f.server.Resume() }},
+		"lost packets": {func(f *faulty) { f.proxy.Drop() }, func(f *faulty) { f.proxy.Heal(f.t) }},
+		"refused":      {func(f *faulty) { f.proxy.Refuse() }, func(f *faulty) { f.proxy.Heal(f.t) }},
+		"killed":       {func(f *faulty) { f.server.Kill() }, func(f *faulty) { f.server.Restart() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFaulty(t, "allow")
+			best := time.Hour
+			for range 3 {
+				f.waitForRedis()
+				fault.begin(f)
+				f.waitForBreaker()
+				fault.end(f)
+				back := time.Now()
+				for !f.decided("user=a") && time.Since(back) < time.Minute {
+					time.Sleep(10 * time.Millisecond) // until it is back
+				}
+				best = min(best, time.Since(back))
+			}
+			// The machine may be slow now and then.
+			if best > time.Second {
+				t.Errorf("at the best of three times Redis was used again after %s", best)
+			}
+		})
+	}
+}
