@@ -54,7 +54,7 @@ func TestNodeIsProbedByWhatItHas(t *testing.T) {
 	if users[first] == "" || users[second] == "" {
 		t.Fatalf("the slots in use are %v", users)
 	}
-	moveSlot(t, nodes, nodes[0], nodes[1], first)
+	moveSlot(t, nodes[0], nodes[1], int64(first))
 	eventually(t, "the move is known", func() bool {
 		before := callsTo(t, metrics, cluster.Masters[1].Addr())
 		return asked(users[first]) == nil && callsTo(t, metrics, cluster.Masters[1].Addr()) > before
@@ -70,6 +70,61 @@ func TestNodeIsProbedByWhatItHas(t *testing.T) {
 	eventually(t, "the second place is decided again", func() bool { return asked(users[second]) == nil })
 	cluster.Masters[1].Resume()
 	eventually(t, "the first place is decided again", func() bool { return asked(users[first]) == nil })
+}
+
+// While one of its two keys has moved, a group tries until its deadline and
+// then fails; it costs nothing, and groups of one of those keys go on, in the
+// same batches.
+func TestSlotHalfwayOnTheMove(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	cluster := redistest.StartCluster(t, 0)
+	o := options(redisstore.Cluster, cluster.Addrs()...)
+	o.HashTags, o.Timeout = 3, 2*time.Second
+	s := open(t, o)
+	day := 24 * time.Hour
+	one := hit(newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1_000_000, Period: day}), "a", 1)
+	two := hit(newLimit(t, bucket.Spec{Name: "second", Algorithm: bucket.SlidingWindow, Requests: 1_000_000, Period: day}), "a", 1)
+	take(t, s, one, two)
+	var from, to *redis.Client
+	var slot int64
+	for i, m := range cluster.Masters {
+		for key := range keysOf(t, client(t, m.Addr()), o.Prefix) {
+			from, to = client(t, m.Addr()), client(t, cluster.Masters[(i+1)%3].Addr())
+			slot = from.ClusterKeySlot(ctx, key).Val()
+		}
+	}
+	beginMove(t, from, to, slot)
+	migrate(t, from, to, from.ClusterGetKeysInSlot(ctx, int(slot), 1).Val())
+
+	pairs := make(chan error, 5)
+	for range cap(pairs) {
+		go func() { pairs <- s.Take(ctx, []bucket.Hit{one, two}, make([]bucket.Decision, 2)) }()
+	}
+	singles, start := 0, time.Now()
+	for failed := 0; failed < cap(pairs); {
+		select {
+		case err := <-pairs:
+			if err == nil || time.Since(start) < o.Timeout/2 {
+				t.Errorf("a group with a key here and one there ends after %v with %v", time.Since(start), err)
+			}
+			failed++
+		default:
+			for _, h := range []bucket.Hit{one, two} {
+				if d := take(t, s, h)[0]; !d.Allowed() {
+					t.Fatalf("one key of the slot: %+v", d)
+				}
+			}
+			singles++
+		}
+	}
+	migrate(t, from, to, from.ClusterGetKeysInSlot(ctx, int(slot), 1).Val())
+	d := take(t, s, one, two)
+	endMove(t, from, to, slot)
+	if want := int64(1_000_000 - 2 - singles); d[0].Remaining != want || d[1].Remaining != want {
+		t.Errorf("after %d takes of each and 2 of both: %+v", singles, d)
+	}
+	take(t, s, one, two)
 }
 
 // callsTo is how often the store counts to have called a node.
@@ -89,25 +144,41 @@ func callsTo(t testing.TB, metrics *prometheus.Registry, addr string) float64 {
 	return 0
 }
 
-// moveSlot moves a slot, with all its keys, as an operator does.
-func moveSlot(t testing.TB, nodes []*redis.Client, from, to *redis.Client, slot int) {
+// moveSlot moves a slot with all its keys, as an operator does.
+func moveSlot(t testing.TB, from, to *redis.Client, slot int64) {
+	t.Helper()
+	beginMove(t, from, to, slot)
+	migrate(t, from, to, from.ClusterGetKeysInSlot(context.Background(), int(slot), 1000).Val())
+	endMove(t, from, to, slot)
+}
+
+// beginMove opens a slot at both ends.
+func beginMove(t testing.TB, from, to *redis.Client, slot int64) {
 	t.Helper()
 	ctx := context.Background()
-	do := func(c *redis.Client, args ...any) {
-		t.Helper()
-		if err := c.Do(ctx, args...).Err(); err != nil {
-			t.Fatalf("%v: %v", args, err)
-		}
+	do(t, to, "cluster", "setslot", slot, "importing", from.ClusterMyID(ctx).Val())
+	do(t, from, "cluster", "setslot", slot, "migrating", to.ClusterMyID(ctx).Val())
+}
+
+// endMove gives a slot to its new master, which hears of it first.
+func endMove(t testing.TB, from, to *redis.Client, slot int64) {
+	t.Helper()
+	for _, n := range []*redis.Client{to, from} {
+		do(t, n, "cluster", "setslot", slot, "node", to.ClusterMyID(context.Background()).Val())
 	}
-	target := to.ClusterMyID(ctx).Val()
-	do(to, "cluster", "setslot", slot, "importing", from.ClusterMyID(ctx).Val())
-	do(from, "cluster", "setslot", slot, "migrating", target)
+}
+
+func migrate(t testing.TB, from, to *redis.Client, keys []string) {
+	t.Helper()
 	host, port, _ := strings.Cut(to.Options().Addr, ":")
-	for _, key := range from.ClusterGetKeysInSlot(ctx, slot, 1000).Val() {
-		do(from, "migrate", host, port, key, 0, 5000)
+	for _, key := range keys {
+		do(t, from, "migrate", host, port, key, 0, 5000)
 	}
-	do(to, "cluster", "setslot", slot, "node", target)
-	for _, n := range nodes {
-		do(n, "cluster", "setslot", slot, "node", target)
+}
+
+func do(t testing.TB, c *redis.Client, args ...any) {
+	t.Helper()
+	if err := c.Do(context.Background(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
 	}
 }
