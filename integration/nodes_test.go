@@ -3,6 +3,8 @@ package integration
 import (
 	"context"
 	"fmt"
+	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -87,13 +89,19 @@ func waitReplicated(t testing.TB, master *redistest.Server) {
 
 // masterOf is the address of the master of a slot, as a node tells it.
 func masterOf(c *redis.Client, slot int) (string, error) {
-	slots, err := c.ClusterSlots(context.Background()).Result()
+	shards, err := c.ClusterShards(context.Background()).Result()
 	if err != nil {
 		return "", err
 	}
-	for _, s := range slots {
-		if s.Start <= slot && slot <= s.End {
-			return s.Nodes[0].Addr, nil
+	for _, s := range shards {
+		has := func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End }
+		if !slices.ContainsFunc(s.Slots, has) {
+			continue
+		}
+		for _, n := range s.Nodes {
+			if n.Role == "master" && n.Health == "online" {
+				return net.JoinHostPort(n.IP, strconv.FormatInt(n.Port, 10)), nil
+			}
 		}
 	}
 	return "", fmt.Errorf("no node has slot %d", slot)
