@@ -30,9 +30,6 @@ type decider struct {
 
 func newDecider(o *Options, unmatched prometheus.Counter) *decider {
 	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: unmatched}
-	if d.refuses == nil {
-		d.refuses = func() error { return nil }
-	}
 	d.calls.New = func() any { return &call{decider: d} }
 	return d
 }

@@ -131,8 +131,9 @@ func (w *readinessWatch) look(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if w.options.Refuses != nil && w.options.Refuses() != nil {
-		w.ready.set(false, "the daemon must not serve: "+w.options.Refuses().Error())
+	// Asked once: what it says may have changed the next time.
+	if refusal := w.options.Refuses(); refusal != nil {
+		w.ready.set(false, "the daemon must not serve: "+refusal.Error())
 		return
 	}
 	away := false

@@ -103,6 +103,35 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 	}
 }
 
+// While there is a reason to refuse, nothing is decided; when it ends, even in
+// the moment in which it is asked for, the server serves.
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	const always, inTurn, never = 0, 1, 2
+	var when, asked atomic.Int64
+	d := run(t, oneLimit, func(o *server.Options) {
+		o.Refuses = func() error {
+			if w := when.Load(); w == always || w == inTurn && asked.Add(1)%2 == 1 {
+				return errors.New("another daemon is there")
+			}
+			return nil
+		}
+	})
+	eventually(t, "a reason", func() bool {
+		p := d.get("http", "/healthcheck")
+		return p.code == 500 && p.body == "NOT_SERVING: the daemon must not serve: another daemon is there\n"
+	})
+	d.wantHealth("NOT_SERVING")
+	if _, err := d.try(request("api", 1, "user=x")); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "another daemon is there") {
+		t.Errorf("a request meanwhile: %v", err)
+	}
+	when.Store(inTurn)
+	eventually(t, "it was asked again and again", func() bool { return asked.Load() >= 4 })
+	when.Store(never)
+	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	d.ask("api", 1, "user=x")
+}
+
 func TestStopWhileTheStoreIsAsked(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1)

@@ -40,8 +40,8 @@ type Options struct {
 	Store bucket.Store
 	// Readiness is when the health check says SERVING.
 	Readiness Readiness
-	// Refuses, if set, returns why nothing must be decided, which fails each
-	// request and the health check, or nil.
+	// Refuses, if set, returns why nothing must be decided, which fails the
+	// health check and each request that has a limit, or nil.
 	Refuses func() error
 	// OnAnswer, if set, is called when the store has answered for the first
 	// time.
@@ -91,6 +91,9 @@ const (
 func New(o Options) (*Server, error) {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Refuses == nil {
+		o.Refuses = func() error { return nil }
 	}
 	s := &Server{options: o, log: o.Log, ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener)}
 	m := newMetrics(o.Metrics, o.Live, s.ready)
