@@ -77,8 +77,8 @@ type RedisSettings struct {
 // BatchSettings says how requests travel to Redis together. All numbers are
 // for one node.
 type BatchSettings struct {
-	// Size is how many go in one batch at most, 1 to 10,000; 1 means that each
-	// is a call of its own.
+	// Size is how many limits a batch asks at most, 1 to 10,000; a request with
+	// more goes alone. 1 means that each request is a call of its own.
 	Size int
 	// InFlight is how many batches are on the way at a time, 1 to 64.
 	InFlight int
@@ -217,9 +217,9 @@ func allSettings() []setting {
 		defineSetting("redis.timeout", durationSetting(time.Millisecond, 10*time.Second), "100ms",
 			"how long one operation may take", func(s *Settings) *time.Duration { return &s.Redis.Timeout }),
 		defineSetting("redis.batch.size", integerSetting[int](1, 10_000), "1000",
-			"requests that travel to Redis in one batch at most; 1: each is a call of its own", func(s *Settings) *int { return &s.Redis.Batch.Size }),
+			"limits that one batch to Redis asks at most; a request with more goes alone; 1: each request is a call of its own", func(s *Settings) *int { return &s.Redis.Batch.Size }),
 		defineSetting("redis.batch.in_flight", integerSetting[int](1, 64), "1",
-			"batches on the way to one Redis node at a time", func(s *Settings) *int { return &s.Redis.Batch.InFlight }),
+			"batches on the way to a Redis node at a time; where redis.batch.size is 1 it says nothing", func(s *Settings) *int { return &s.Redis.Batch.InFlight }),
 		defineSetting("redis.batch.queue", integerSetting[int](1, 1_000_000), "10000",
 			"requests that wait for a batch at most, per node; more meet the failure mode at once", func(s *Settings) *int { return &s.Redis.Batch.Queue }),
 		defineSetting("redis.denial_memory", durationSetting(0, time.Second), "1s",
