@@ -60,8 +60,9 @@ func (f *Fallback) Close() error { return f.local.Close() }
 var errLength = errors.New("fallback: as many decisions as hits are needed")
 
 // Take decides a group like the Take of a bucket.Store, after one failed with
-// cause and charged nothing. If any of the limits is to fail with its store,
-// nothing is charged here either, and the error wraps cause.
+// cause; what that one charged, if its outcome is unknown, is charged here once
+// more. If any of the limits is to fail with its store, nothing is charged
+// here, and the error wraps cause.
 func (f *Fallback) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
 	g, err := f.begin(hits, decisions, cause)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// request is one Take or GiveBack on its way; its memory is used again.
+// request is one Take, Check or GiveBack on its way; its memory is used again.
 type request struct {
 	ctx      context.Context
 	start    time.Time

@@ -16,7 +16,9 @@
 //	trip       takes a batch to the script and back
 //	fallback   answers where Redis did not
 //
-// Each can be left out by the options, and what a Store promises is the same.
+// What a Store promises is the same without denials (DenialMemory 0), batches
+// and their lines (the zero Batch), and hash tags to ask across (HashTags 1).
+// Without a fallback, what Redis does not decide fails.
 package redisstore
 
 import (
@@ -59,7 +61,7 @@ type Options struct {
 	// HashTags is over how many hash tags keys are spread, 1 to 16384. All
 	// daemons that share keys must agree on it.
 	HashTags int
-	// Timeout bounds a Take or GiveBack, and a call of Redis. A Take over
+	// Timeout bounds a Take, Check or GiveBack, and a call of Redis. A Take over
 	// several hash tags of a cluster that lost a race may take as long again to
 	// give back what it took.
 	Timeout time.Duration
@@ -73,7 +75,7 @@ type Options struct {
 	Fallback *fallback.Fallback
 	// Metrics is where the store's metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
-	// Log is told when a node stops to answer and when it answers again; nil
+	// Log is told when a node stops answering, refuses, or answers again; nil
 	// means nobody.
 	Log *slog.Logger
 	// Clock replaces the clock of Redis, in microseconds since the Unix
@@ -84,7 +86,7 @@ type Options struct {
 // Batch bounds what travels to one node together.
 type Batch struct {
 	// Size is how many hits are in a batch at most; a request with more goes
-	// alone. 0 and 1 mean that each does, as soon as there is a connection: as
+	// alone. 0 and 1 mean that every one does, once there is a connection: as
 	// many are on their way as there may be connections, whatever InFlight says.
 	Size int
 	// InFlight is how many batches are on their way at most; at least 1.

@@ -30,9 +30,10 @@ type call struct {
 
 func newTrip(s *Store) *trip { return &trip{store: s} }
 
-// run has parts decided, or gives them errors. It sends a call again only when
-// Redis said that it did not run, and leaves it to endTrip to do so with those
-// that had better go alone. It tells the node, if there is one, how it went.
+// run has parts decided, or gives them errors. It sends a call again only where
+// Redis did not have the script (NOSCRIPT). The parts of a call that met a slot
+// on the move (TRYAGAIN) are left for endTrip to send again, each alone. It
+// tells the node, if there is one, how it went.
 func (t *trip) run(ctx context.Context, n *node, parts []*part) {
 	ctx, cancel := context.WithTimeout(ctx, t.store.timeout)
 	defer cancel()
