@@ -2,16 +2,13 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1"
 	_ "embed" // the script
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +19,7 @@ import (
 var (
 	//go:embed lua/fleet.lua
 	fleetScript    string
-	fleetScriptSHA = func() string { sum := sha1.Sum([]byte(fleetScript)); return hex.EncodeToString(sum[:]) }()
+	fleetScriptSHA = shaOf(fleetScript)
 )
 
 const (
@@ -266,12 +263,9 @@ func (s *Store) callFleet(ctx context.Context, action string, self Member, up ti
 	defer cancel()
 	own, err := self.entry(up)
 	if err != nil {
-		return register{}, fmt.Errorf("redis: %w", err)
+		return register{}, wrap(err)
 	}
-	clock := ""
-	if s.clock != nil {
-		clock = strconv.FormatInt(s.clock(), 10)
-	}
+	clock := s.clockArg()
 	call := func(command, script string) ([]any, error) {
 		cmd := once{redis.NewCmd(ctx, command, script, 1, s.fleetKey(), clock, action, own)}
 		_ = s.client.Process(ctx, cmd) // cmd has the error too
@@ -283,11 +277,11 @@ func (s *Store) callFleet(ctx context.Context, action string, self Member, up ti
 	}
 	if err != nil {
 		s.doubtTopology(ctx, err)
-		return register{}, fmt.Errorf("redis: %w", err)
+		return register{}, wrap(err)
 	}
 	r, err := decodeRegister(reply)
 	if err != nil {
-		return register{}, fmt.Errorf("redis: %w", err)
+		return register{}, wrap(err)
 	}
 	return r, nil
 }

@@ -24,8 +24,14 @@ var (
 	luaBatch string
 
 	script    = strings.Join([]string{luaState, luaTokenBucket, luaFixedWindow, luaSlidingWindow, luaBatch}, "\n")
-	scriptSHA = func() string { sum := sha1.Sum([]byte(script)); return hex.EncodeToString(sum[:]) }()
+	scriptSHA = shaOf(script)
 )
+
+// shaOf is the name by which EVALSHA knows a script.
+func shaOf(script string) string {
+	sum := sha1.Sum([]byte(script))
+	return hex.EncodeToString(sum[:])
+}
 
 // mode is what the script does with a group.
 type mode uint8
