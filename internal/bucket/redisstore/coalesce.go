@@ -3,6 +3,8 @@ package redisstore
 import (
 	"bytes"
 	"hash/maphash"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // setHash prepares a group for coalesce: equal groups have equal hashes, and
@@ -17,12 +19,15 @@ func (g *group) setHash(seed maphash.Seed) {
 }
 
 // equal reports whether two groups ask for the same.
-func (g *group) equal(o *group) bool {
-	if g.mode != o.mode || len(g.hits) != len(o.hits) {
+func (g *group) equal(o *group) bool { return g.mode == o.mode && equalHits(g.hits, o.hits) }
+
+// equalHits reports whether these are the same hits in the same order.
+func equalHits(as, bs []bucket.Hit) bool {
+	if len(as) != len(bs) {
 		return false
 	}
-	for i := range g.hits {
-		a, b := &g.hits[i], &o.hits[i]
+	for i := range as {
+		a, b := &as[i], &bs[i]
 		if a.Limit != b.Limit || a.Cost != b.Cost || !bytes.Equal(a.Key, b.Key) {
 			return false
 		}
@@ -38,8 +43,7 @@ func (b *batch) coalesce(groups []*group) []*group {
 	heads := groups[:0]
 	for _, g := range groups {
 		g.same = nil
-		hash := g.hash
-		i, isNew := b.lines.find(hash, func(i int) bool { return g.mode != giveBack && heads[i].equal(g) })
+		i, isNew := b.lines.find(g.hash, func(i int) bool { return g.mode != giveBack && heads[i].equal(g) })
 		if isNew {
 			heads = append(heads, g)
 			b.tails = append(b.tails, g)

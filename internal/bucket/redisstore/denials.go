@@ -78,7 +78,7 @@ func (d *denials) known(hits []bucket.Hit, decisions []bucket.Decision) (questio
 		q.returns += d.returnsOf(d.hash(hits[i].Key)).Load()
 	}
 	for i := range hits {
-		if k := d.find(&hits[i], q.asked); k != nil && k.returns == q.returns && k.isOf(hits) {
+		if k := d.find(&hits[i], q.asked); k != nil && k.returns == q.returns && equalHits(k.hits, hits) {
 			k.tell(q.asked, decisions)
 			return q, true
 		}
@@ -169,20 +169,6 @@ func (d *denials) hash(key []byte) uint64 { return maphash.Bytes(d.seed, key) }
 
 func (d *denials) returnsOf(hash uint64) *atomic.Uint64 {
 	return &d.returns[hash/denialShards%returnCounts]
-}
-
-// isOf reports whether the denial is of these very hits.
-func (k *denial) isOf(hits []bucket.Hit) bool {
-	if len(k.hits) != len(hits) {
-		return false
-	}
-	for i := range hits {
-		a, b := &k.hits[i], &hits[i]
-		if a.Limit != b.Limit || a.Cost != b.Cost || !bytes.Equal(a.Key, b.Key) {
-			return false
-		}
-	}
-	return true
 }
 
 func (k *denial) remember(hits []bucket.Hit, decisions []bucket.Decision) {
