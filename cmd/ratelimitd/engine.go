@@ -23,7 +23,8 @@ type engine struct {
 	store    bucket.Store
 	fallback *fallback.Fallback // nil without Redis
 	fleet    *redisstore.Fleet  // nil without Redis
-	onReady  func(context.Context)
+	// onAnswer is for the store's first answer; nil without Redis.
+	onAnswer func(context.Context)
 }
 
 func newEngine(settings config.Settings, live *config.Live, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
@@ -73,7 +74,7 @@ func newEngine(settings config.Settings, live *config.Live, metrics prometheus.R
 		Rules:   func() string { return live.Rules().Fingerprint() },
 		Log:     log,
 	})
-	e.onReady = func(ctx context.Context) {
+	e.onAnswer = func(ctx context.Context) {
 		for _, w := range store.Warnings(ctx) {
 			log.Warn(w)
 		}

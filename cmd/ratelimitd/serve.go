@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
@@ -73,35 +74,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 		return err
 	}
 	defer engine.close()
-	grpcTLS, err := listenerTLS(settings.GRPC.TLS, log)
-	if err != nil {
-		return fmt.Errorf("grpc.tls: %w", err)
-	}
-	httpTLS, err := listenerTLS(settings.HTTP.TLS, log)
-	if err != nil {
-		return fmt.Errorf("http.tls: %w", err)
-	}
-	srv, err := server.New(server.Options{
-		GRPCAddress:  settings.GRPC.Address,
-		HTTPAddress:  settings.HTTP.Address,
-		AdminAddress: settings.Admin.Address,
-		GRPCTLS:      grpcTLS,
-		HTTPTLS:      httpTLS,
-		Pprof:        settings.Admin.Pprof,
-		Bounds: server.Bounds{
-			Descriptors: settings.GRPC.MaxDescriptors,
-			Entries:     settings.GRPC.MaxEntries,
-			Bytes:       settings.GRPC.MaxBytes,
-		},
-		Live:      live,
-		Store:     engine.store,
-		Readiness: readinessOf(settings),
-		Refuses:   engine.refuses,
-		OnAnswer:  engine.onReady,
-		Metrics:   metrics,
-		Log:       log,
-		Version:   versionText(),
-	})
+	srv, err := newServer(settings, live, engine, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -130,6 +103,39 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// newServer listens on the ports of the settings.
+func newServer(settings config.Settings, live *config.Live, engine *engine, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
+	grpcTLS, err := listenerTLS(settings.GRPC.TLS, log)
+	if err != nil {
+		return nil, fmt.Errorf("grpc.tls: %w", err)
+	}
+	httpTLS, err := listenerTLS(settings.HTTP.TLS, log)
+	if err != nil {
+		return nil, fmt.Errorf("http.tls: %w", err)
+	}
+	return server.New(server.Options{
+		GRPCAddress:  settings.GRPC.Address,
+		HTTPAddress:  settings.HTTP.Address,
+		AdminAddress: settings.Admin.Address,
+		GRPCTLS:      grpcTLS,
+		HTTPTLS:      httpTLS,
+		Pprof:        settings.Admin.Pprof,
+		Bounds: server.Bounds{
+			Descriptors: settings.GRPC.MaxDescriptors,
+			Entries:     settings.GRPC.MaxEntries,
+			Bytes:       settings.GRPC.MaxBytes,
+		},
+		Live:      live,
+		Store:     engine.store,
+		Readiness: readinessOf(settings),
+		Refuses:   engine.refuses,
+		OnAnswer:  engine.onAnswer,
+		Metrics:   metrics,
+		Log:       log,
+		Version:   versionText(),
+	})
 }
 
 // readinessOf is when the daemon is ready: with a failure mode that answers, it

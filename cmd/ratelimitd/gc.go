@@ -10,9 +10,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-// tuneGC sets how much garbage may gather, unless the environment says so
-// (GOGC): little, the nearer the process comes to the memory that its container
-// may use (GOMEMLIMIT says otherwise).
+// tuneGC sets how much garbage may gather, unless GOGC says so, and has less of
+// it gather the nearer the process comes to the memory that its container may
+// use, unless GOMEMLIMIT says how much that is.
 func tuneGC(log *slog.Logger) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(server.GCPercent)
