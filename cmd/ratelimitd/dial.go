@@ -78,8 +78,7 @@ func ownDaemon() (address string, c *tls.Config, err error) {
 	}
 	own := settings.GRPC
 	address = own.Address
-	host, port, err := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+	if port, ok := onAllAddresses(address); ok {
 		address = net.JoinHostPort("127.0.0.1", port)
 	}
 	if own.TLS.Cert == "" {

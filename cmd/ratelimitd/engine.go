@@ -106,10 +106,17 @@ func newMemory(m config.MemorySettings) (*memstore.Store, error) {
 	return memstore.New(memstore.Options{MaxKeys: m.MaxKeys, WhenFull: whenFull}), nil
 }
 
+// onAllAddresses returns the port of a listener that is on all addresses of the
+// machine, and reports false for any other.
+func onAllAddresses(address string) (port string, ok bool) {
+	host, port, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return port, err == nil && (host == "" || ip != nil && ip.IsUnspecified())
+}
+
 // ownAddress is where people find a daemon that listens on address.
 func ownAddress(address string) string {
-	host, port, err := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+	if port, ok := onAllAddresses(address); ok {
 		if name, err := os.Hostname(); err == nil {
 			return net.JoinHostPort(name, port)
 		}
