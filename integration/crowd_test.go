@@ -104,7 +104,7 @@ func (l *ledger) ask(d *daemon, patience time.Duration, domain, subject string) 
 	case err != nil:
 		l.failed++
 		l.lost, l.failure = end, err
-	case isDegraded(r):
+	case degraded(r):
 		l.degraded++
 		l.lost = end
 	case ok(r):
@@ -120,11 +120,6 @@ func requestFor(domain, subject string) *rlsv3.RateLimitRequest {
 		r.Descriptors = append(r.Descriptors, request(domain, 1, d).Descriptors...)
 	}
 	return r
-}
-
-// isDegraded reports whether an answer was made without Redis.
-func isDegraded(r *rlsv3.RateLimitResponse) bool {
-	return r.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue()
 }
 
 func (l *ledger) now() tally {
@@ -220,7 +215,7 @@ func (d *daemon) whyDegraded() string {
 func (d *daemon) taken(domain, subject string, limit int) int {
 	d.t.Helper()
 	r := d.ask(domain, 1, subject)
-	if isDegraded(r) {
+	if degraded(r) {
 		d.t.Fatalf("%s: a lone request is degraded", subject)
 	}
 	n := limit - int(r.GetStatuses()[0].GetLimitRemaining())

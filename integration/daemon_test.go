@@ -232,6 +232,11 @@ func ok(r *rlsv3.RateLimitResponse) bool {
 	return r.GetOverallCode() == rlsv3.RateLimitResponse_OK
 }
 
+// degraded reports whether an answer was not decided by the store.
+func degraded(r *rlsv3.RateLimitResponse) bool {
+	return r.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue()
+}
+
 // eventually waits until what is true, for states that are on their way.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()

@@ -8,15 +8,8 @@ import (
 	"testing"
 	"time"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
 )
-
-// degraded reports whether an answer was not decided by the store.
-func degraded(r *rlsv3.RateLimitResponse) bool {
-	return r.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue()
-}
 
 // modesOf10 is a limits file with a rule for each failure mode, which is its
 // key, and one that leaves it to the daemon.

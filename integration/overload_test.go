@@ -61,7 +61,7 @@ func TestOverload(t *testing.T) {
 	stop()
 	<-asleep
 
-	if r := d.ask("all", 1, "busy=a"); isDegraded(r) || !ok(r) {
+	if r := d.ask("all", 1, "busy=a"); degraded(r) || !ok(r) {
 		t.Errorf("right after the load a lone request gets %v", r)
 	}
 	n := told.now()

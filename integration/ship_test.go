@@ -346,7 +346,7 @@ func TestImage(t *testing.T) {
 			t.Log(out)
 		}
 	})
-	waitUntil(t, "ratelimitd health", func() bool {
+	eventually(t, "ratelimitd health", func() bool {
 		_, code := docker(t, "", "exec", container, binary, "health")
 		return code == 0
 	})
@@ -365,7 +365,7 @@ func TestImage(t *testing.T) {
 	if out, code := docker(t, "", ask...); code != 3 {
 		t.Errorf("question 11: exit %d, want 3: %s", code, out)
 	}
-	waitUntil(t, "the engine calls it healthy", func() bool {
+	eventually(t, "the engine calls it healthy", func() bool {
 		return mustDocker(t, "", "inspect", "--format", "{{.State.Health.Status}}", container) == "healthy"
 	})
 	mustDocker(t, "", "stop", container)
@@ -468,13 +468,4 @@ func dockerCommand(t *testing.T, stdin string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	return cmd
-}
-
-func waitUntil(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }

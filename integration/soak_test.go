@@ -155,7 +155,7 @@ func (s *soak) taken(subject string, limit int) int {
 	s.t.Helper()
 	eventually(s.t, "Redis decides again", func() bool {
 		// More than any limit has: it costs nothing.
-		return !isDegraded(s.daemons[0].ask("all", 1_000_000, subject))
+		return !degraded(s.daemons[0].ask("all", 1_000_000, subject))
 	})
 	return s.daemons[0].taken("all", subject, limit)
 }

@@ -82,7 +82,7 @@ func TestSeveralTagsWithANodeDown(t *testing.T) {
 			switch {
 			case err != nil:
 				failure = err
-			case !isDegraded(r):
+			case !degraded(r):
 				t.Errorf("%s: an answer is not marked: %v", mode, r)
 			case ok(r):
 				passed++
@@ -108,7 +108,7 @@ func TestSeveralTagsWithANodeDown(t *testing.T) {
 		s := find(mode, c.Masters[1])
 		eventually(t, s+" is decided by Redis again", func() bool {
 			r, err := d.tryAsk("all", 11, s) // which is more than it can have
-			return err == nil && !isDegraded(r)
+			return err == nil && !degraded(r)
 		})
 		if n := d.taken("all", s, 10); n != 2 {
 			t.Errorf("%s: %d are charged, of 2 that Redis admitted", s, n)
