@@ -226,9 +226,7 @@ func TestTermDrains(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "api.yaml", limitsOf3)
 	d := start(t, "--limits-path", dir, "--drain-delay", "10m")
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	d.signal(syscall.SIGTERM)
 	d.waitForLog("msg=stopping")
 	if out, _, code := command(t, "health", "--address", d.grpc); code != 1 || out != "NOT_SERVING\n" {
 		t.Errorf("health while draining exits with %d: %q", code, out)
@@ -251,9 +249,7 @@ func TestTermAfterAFloodOfHangups(t *testing.T) {
 	write(t, dir, "api.yaml", limitsOf3)
 	d := start(t, "--limits-path", dir, "--drain-delay", "0s")
 	for range 200 {
-		if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		d.signal(syscall.SIGHUP)
 	}
 	if code := d.stop(syscall.SIGTERM); code != 0 {
 		t.Errorf("the daemon exits with %d", code)
@@ -307,9 +303,7 @@ func TestReload(t *testing.T) {
 	}
 
 	write(t, dir, "api.yaml", strings.Replace(limitsOf3, "requests: 3", "requests: 31", 1))
-	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	d.signal(syscall.SIGHUP)
 	eventually(t, "SIGHUP loads", func() bool { return limit("api") == 31 })
 }
 

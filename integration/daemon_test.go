@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -110,7 +109,6 @@ func launch(t testing.TB, env []string, args ...string) *daemon {
 	all := []string{"serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"}
 	d := &daemon{t: t, cmd: exec.Command(binary, append(all, args...)...), done: make(chan struct{})}
 	d.cmd.Env = append(cleanEnv(), env...)
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{}
 	out, err := d.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -184,15 +182,21 @@ func field(line, key string) string {
 	return strings.Trim(value, `"`)
 }
 
-// stop sends a signal and returns the exit code.
-func (d *daemon) stop(s os.Signal) int {
+func (d *daemon) signal(s os.Signal) {
 	d.t.Helper()
 	if err := d.cmd.Process.Signal(s); err != nil {
 		d.t.Fatal(err)
 	}
+}
+
+// stop sends a signal and returns the exit code.
+func (d *daemon) stop(s os.Signal) int {
+	d.t.Helper()
+	d.signal(s)
 	return d.wait()
 }
 
+// wait waits for the daemon's end and returns its exit code.
 func (d *daemon) wait() int {
 	d.t.Helper()
 	select {

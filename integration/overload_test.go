@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestOverload(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", failoverLimits)
 	d := start(t, append(redisFlags("single", server.Addr()), "--redis-timeout", "2s", "--failure-mode", "allow",
-		"--redis-batch-size", "4", "--redis-batch-queue", "8", "--limits-path", dir)...)
+		"--redis-batch-size", "4", "--redis-batch-queue", strconv.Itoa(queue), "--limits-path", dir)...)
 	told := new(ledger)
 	told.ask(d, patient, "all", "busy=a")
 	memory := d.total("process_resident_memory_bytes")

@@ -272,9 +272,7 @@ func TestTermLosesNoRequest(t *testing.T) {
 		})
 	}
 	eventually(t, "requests are answered", func() bool { return answered.Load() > 100 })
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	d.signal(syscall.SIGTERM)
 	d.waitForLog("msg=stopping") // NOT_SERVING: now the callers go elsewhere
 	cancel()
 	wait.Wait()

@@ -249,9 +249,7 @@ func (s *soak) moveSlot() {
 func (s *soak) restartDaemon() {
 	i := s.rng.IntN(len(s.daemons))
 	old := s.daemons[i]
-	if err := old.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		s.t.Fatal(err)
-	}
+	old.signal(syscall.SIGTERM)
 	old.waitForLog("msg=stopping")
 	s.daemons[i] = start(s.t, s.args...)
 	s.load.daemons[i].Store(s.daemons[i])
