@@ -131,14 +131,17 @@ func (l *ledger) now() tally {
 // told is how many calls Redis decided.
 func (n tally) told() int { return n.admitted + n.denied }
 
+// asked is how many calls there were.
+func (n tally) asked() int { return n.told() + n.unsure() }
+
 // unsure is how many calls may have been charged or not, for all that their
 // callers know.
 func (n tally) unsure() int { return n.degraded + n.failed }
 
-func (l tally) String() string {
-	s := fmt.Sprintf("%d admitted, %d denied, %d degraded, %d failed, the slowest after %v", l.admitted, l.denied, l.degraded, l.failed, l.slowest)
-	if l.failure != nil {
-		s += fmt.Sprintf(", the last failure: %v", l.failure)
+func (n tally) String() string {
+	s := fmt.Sprintf("%d admitted, %d denied, %d degraded, %d failed, the slowest after %v", n.admitted, n.denied, n.degraded, n.failed, n.slowest)
+	if n.failure != nil {
+		s += fmt.Sprintf(", the last failure: %v", n.failure)
 	}
 	return s
 }

@@ -83,10 +83,10 @@ func TestRedisIsFarAway(t *testing.T) {
 	f := startFaulty(t, "error", "--redis-timeout", "10s")
 	f.proxy.Delay(50 * time.Millisecond)
 	l := f.startLoad("user=a")
-	l.more(t, "requests are answered", 200, asked)
+	l.more(t, "requests are answered", 200, tally.asked)
 	seen := l.stop()
-	if seen.admitted != seen.asked {
-		t.Errorf("callers saw %+v", seen)
+	if seen.admitted != seen.asked() {
+		t.Errorf("callers were told: %v", seen)
 	}
 	if n := f.degraded(); n != 0 || f.breakerIsOpen() {
 		t.Errorf("%v answers are degraded; the breaker is open: %t", n, f.breakerIsOpen())

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
 )
 
@@ -107,19 +105,11 @@ func (f *faulty) charged(entry string) int {
 	return witness.taken("faults", entry, mostOfUser)
 }
 
-// sightings are what callers saw.
-type sightings struct {
-	asked, admitted, denied, degraded, failed int
-	slowest                                   time.Duration
-}
-
-// load is callers that ask again and again.
+// load is callers that ask again and again, and what they were told.
 type load struct {
+	ledger
 	stopped context.CancelFunc
 	callers sync.WaitGroup
-
-	mu   sync.Mutex
-	seen sightings
 }
 
 // startLoad lets 8 callers ask for one of entry again and again.
@@ -129,9 +119,7 @@ func (d *daemon) startLoad(entry string) *load {
 	for range 8 {
 		l.callers.Go(func() {
 			for ctx.Err() == nil {
-				began := time.Now()
-				r, err := d.tryAsk("faults", 1, entry)
-				l.count(r, err, time.Since(began))
+				l.ask(d, patient, "faults", entry)
 				time.Sleep(time.Millisecond) // the machine has others
 			}
 		})
@@ -140,55 +128,31 @@ func (d *daemon) startLoad(entry string) *load {
 	return l
 }
 
-func (l *load) count(r *rlsv3.RateLimitResponse, err error, took time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.seen.asked++
-	l.seen.slowest = max(l.seen.slowest, took)
-	switch {
-	case err != nil:
-		l.seen.failed++
-	case degraded(r):
-		l.seen.degraded++
-	case ok(r):
-		l.seen.admitted++
-	default:
-		l.seen.denied++
-	}
-}
-
-func (l *load) now() sightings {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.seen
-}
-
 // more waits until at least n more were counted by what.
-func (l *load) more(t testing.TB, what string, n int, count func(sightings) int) {
+func (l *load) more(t testing.TB, what string, n int, count func(tally) int) {
 	t.Helper()
 	before := count(l.now())
 	eventually(t, what, func() bool { return count(l.now()) >= before+n })
 }
 
-func admitted(t sightings) int        { return t.admitted }
-func asked(t sightings) int           { return t.asked }
-func degradedAnswers(t sightings) int { return t.degraded }
+func admitted(n tally) int        { return n.admitted }
+func degradedAnswers(n tally) int { return n.degraded }
 
-func (l *load) stop() sightings {
+func (l *load) stop() tally {
 	l.stopped()
 	l.callers.Wait()
-	return l.seen
+	return l.now()
 }
 
 // checkCharges holds that what Redis counts is what it admitted, and beyond
 // that no more than the requests whose answers did not come: none was charged
 // twice.
-func (f *faulty) checkCharges(entry string, seen sightings) {
+func (f *faulty) checkCharges(entry string, seen tally) {
 	f.t.Helper()
 	charged, unknown := f.charged(entry), int(f.total("ratelimitd_redis_unknown_outcomes_total"))
-	f.t.Logf("callers saw %+v; Redis counts %d; %d outcomes are unknown", seen, charged, unknown)
-	if charged < seen.admitted || charged > seen.admitted+unknown || charged > seen.asked {
-		f.t.Errorf("Redis counts %d, callers were told by it of %d, and %d did not hear; they asked %d times", charged, seen.admitted, unknown, seen.asked)
+	f.t.Logf("callers were told: %v; Redis counts %d; %d outcomes are unknown", seen, charged, unknown)
+	if charged < seen.admitted || charged > seen.admitted+unknown || charged > seen.asked() {
+		f.t.Errorf("Redis counts %d, callers were told by it of %d, and %d did not hear; they asked %d times", charged, seen.admitted, unknown, seen.asked())
 	}
 	if seen.denied > 0 || seen.failed > 0 {
 		f.t.Errorf("%d were denied and %d failed, with room for all and failure mode allow", seen.denied, seen.failed)
