@@ -16,8 +16,7 @@ type plan struct {
 
 // result is a row's line.
 type result struct {
-	row         row
-	unavailable string // why it was not measured
+	row row
 	// The slices of each server, compared in the order of the comparisons.
 	daemon, bare, tuned []measures
 	compared            [][]measures
@@ -30,27 +29,18 @@ type result struct {
 func (l *lab) measure(ctx context.Context, g group, p plan) ([]result, error) {
 	results := make([]result, len(g))
 	var daemons []*subject
-	var measured []*result // that of each daemon
 	defer func() { closeAll(daemons) }()
 	for i, r := range g {
-		results[i].row = r
-		if !l.has(r.server) {
-			results[i].unavailable = "this daemon has no " + r.server.needs
-			continue
-		}
 		d, err := l.daemon(ctx, r.server)
 		if err != nil {
 			return nil, err
 		}
-		results[i].filled = d.filled
+		results[i].row, results[i].filled = r, d.filled
 		s, err := newSubject(nameDaemon, d.grpc, d.process.pid(), d.redis, r)
 		if err != nil {
 			return nil, err
 		}
-		daemons, measured = append(daemons, s), append(measured, &results[i])
-	}
-	if len(daemons) == 0 {
-		return results, nil
+		daemons = append(daemons, s)
 	}
 	others, err := l.others(daemons[0].row)
 	if err != nil {
@@ -62,8 +52,8 @@ func (l *lab) measure(ctx context.Context, g group, p plan) ([]result, error) {
 		return nil, err
 	}
 	for i, s := range daemons {
-		measured[i].rate = rate
-		measured[i].take(s, others)
+		results[i].rate = rate
+		results[i].take(s, others)
 	}
 	return results, nil
 }

@@ -13,7 +13,6 @@ import (
 // lab holds the servers of a run; each is started when a row first needs it.
 type lab struct {
 	dir, binary, limits string
-	help                string // of the daemon's serve
 	progress            func(format string, args ...any)
 
 	bare, bareTuned *process
@@ -59,11 +58,6 @@ func openLab(ctx context.Context, compared []comparison, progress func(string, .
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the daemon: %w\n%s", err, out)
 	}
-	help, err := exec.CommandContext(ctx, l.binary, "serve", "--help").Output()
-	if err != nil {
-		return nil, fmt.Errorf("ask the daemon for its flags: %w", err)
-	}
-	l.help = string(help)
 	if l.bare, l.bareAt, err = startBare(ctx, bareCommand); err != nil {
 		return nil, err
 	}
@@ -81,9 +75,6 @@ func startBare(ctx context.Context, command string) (*process, string, error) {
 	p, line, err := startProcess(ctx, "serving", self, command)
 	return p, field(line, "grpc"), err
 }
-
-// has reports whether this build of the daemon can be the server.
-func (l *lab) has(s *server) bool { return s.needs == "" || strings.Contains(l.help, s.needs+" ") }
 
 // daemon returns the running server, and starts it first if need be.
 func (l *lab) daemon(ctx context.Context, s *server) (*daemon, error) {

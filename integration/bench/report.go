@@ -70,10 +70,6 @@ func (r report) daemonTable() *table {
 		{"req/s x", "bare"}, {"req/s x", "tuned"},
 	}}
 	for _, one := range r.results {
-		if one.unavailable != "" {
-			t.add(one.row.name, "n/a")
-			continue
-		}
 		d, b, u := medians(one.daemon), ratios(one.daemon, one.bare), ratios(one.daemon, one.tuned)
 		t.add(one.row.name, number(d.rate, 0),
 			latency(d.p50), latency(d.p99), latency(d.p999),
@@ -87,9 +83,6 @@ func (r report) rowsTable() *table {
 	t := &table{texts: 2, columns: []column{{"", "row"}, {"", "tells"}}}
 	for _, one := range r.results {
 		says := one.row.says
-		if one.unavailable != "" {
-			says += "; not available: " + one.unavailable
-		}
 		if one.rate > 0 {
 			says += fmt.Sprintf("; %.0f a second", one.rate)
 		}
@@ -108,9 +101,6 @@ func (r report) serversTable() *table {
 		{"CPU us/request", "server"}, {"CPU us/request", "Redis"}, {"CPU us/request", "generator"},
 	}}
 	for _, one := range r.results {
-		if one.unavailable != "" {
-			continue
-		}
 		add := func(name string, slices []measures) {
 			m := medians(slices)
 			t.add(one.row.name, name, number(m.rate, 0), latency(m.p50), latency(m.p99), latency(m.p999),
