@@ -46,7 +46,7 @@ func (s *sideBySide) pass(d time.Duration) { s.clock.Add(d.Microseconds()) }
 
 // known returns how many requests were answered from memory.
 func (s *sideBySide) known() float64 {
-	return (&rig{t: s.t, metrics: s.metrics}).metric("redis_known_denials_total")
+	return metric(s.t, s.metrics, "redis_known_denials_total")
 }
 
 // both takes from both and fails the test where they differ.

@@ -106,13 +106,18 @@ func (r *rig) taken(h bucket.Hit) int64 {
 	return h.Limit.Requests - take(r.t, r.direct, h)[0].Remaining
 }
 
-// metric returns the sum of a metric's series that have the label values, and
-// of a histogram how much it saw.
 func (r *rig) metric(name string, labels ...string) float64 {
 	r.t.Helper()
-	families, err := r.metrics.Gather()
+	return metric(r.t, r.metrics, name, labels...)
+}
+
+// metric returns the sum of a metric's series that have the label values, and
+// of a histogram how much it saw.
+func metric(t testing.TB, metrics *prometheus.Registry, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := metrics.Gather()
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for _, f := range families {
 		if f.GetName() != "ratelimitd_"+name {
@@ -131,7 +136,7 @@ func (r *rig) metric(name string, labels ...string) float64 {
 		}
 		return sum
 	}
-	r.t.Fatalf("there is no metric ratelimitd_%s", name)
+	t.Fatalf("there is no metric ratelimitd_%s", name)
 	return 0
 }
 

@@ -564,36 +564,37 @@ func TestSlotOnTheMove(t *testing.T) {
 			target = client(t, m.Addr())
 		}
 	}
-	id := func(c *redis.Client) string { return c.ClusterMyID(ctx).Val() }
-	do := func(c *redis.Client, args ...any) {
-		t.Helper()
-		if err := c.Do(ctx, args...).Err(); err != nil {
-			t.Fatalf("%v: %v", args, err)
-		}
-	}
-	host, port, _ := strings.Cut(target.Options().Addr, ":")
-	do(target, "cluster", "setslot", slot, "importing", id(source))
-	do(source, "cluster", "setslot", slot, "migrating", id(target))
+	beginMove(t, source, target, slot)
 
 	take(t, s, group...) // both keys are still at the source
-	do(source, "migrate", host, port, keys[0], 0, 5000)
+	migrate(t, source, target, keys[:1])
 	// One key is here and one there: TRYAGAIN, until the second has moved.
-	moved := make(chan error, 1)
-	go func() {
-		time.Sleep(50 * time.Millisecond)
-		moved <- source.Do(ctx, "migrate", host, port, keys[1], 0, 5000).Err()
-	}()
-	take(t, s, group...)
-	if err := <-moved; err != nil {
+	took := make(chan error, 1)
+	go func() { took <- s.Take(ctx, group, make([]bucket.Decision, len(group))) }()
+	eventually(t, "the group was sent, and sent again", func() bool {
+		return refusals(t, source, "TRYAGAIN")+refusals(t, target, "TRYAGAIN") >= 2
+	})
+	migrate(t, source, target, keys[1:])
+	if err := <-took; err != nil {
 		t.Fatal(err)
 	}
 	take(t, s, group...) // ASK: both keys are at the target, the slot is not
-	do(target, "cluster", "setslot", slot, "node", id(target))
-	do(source, "cluster", "setslot", slot, "node", id(target))
+	endMove(t, source, target, slot)
 	d := take(t, s, group...) // MOVED
 	if d[0].Remaining != 95 || d[1].Remaining != 95 {
 		t.Errorf("after 5 takes of 1 of 100: %+v", d)
 	}
+}
+
+// refusals is how often a node has answered with an error of this kind.
+func refusals(t testing.TB, c *redis.Client, kind string) (n int) {
+	t.Helper()
+	info, err := c.InfoMap(context.Background(), "errorstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = fmt.Sscanf(info["Errorstats"]["errorstat_"+kind], "count=%d", &n)
+	return n
 }
 
 func TestSentinelFailover(t *testing.T) {
