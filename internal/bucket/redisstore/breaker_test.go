@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
 )
 
 // impatient gives up soon.
@@ -164,5 +165,23 @@ func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 				t.Errorf("after them: %+v", o)
 			}
 		})
+	}
+}
+
+// A server that comes back is seen at once, however long it was away and
+// however often it was dialled.
+func TestSeenAtOnceAfterManyDials(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, options(redisstore.Single, server.Addr()))
+	server.Kill()
+	for range 200 {
+		if s.Ping(context.Background()) == nil {
+			t.Fatal("a server that is away has answered")
+		}
+	}
+	server.Restart()
+	if err := s.Ping(context.Background()); err != nil {
+		t.Errorf("the server is back, and %v", err)
 	}
 }

@@ -87,8 +87,11 @@ func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)
 	d := net.Dialer{Timeout: timeout}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := d.DialContext(ctx, network, addr)
-		if err != nil || tlsFor == nil {
-			return conn, err
+		if err != nil {
+			return unconnected{err}, nil
+		}
+		if tlsFor == nil {
+			return conn, nil
 		}
 		config, err := tlsFor(addr)
 		if err != nil {
@@ -103,6 +106,21 @@ func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)
 		return secure, nil
 	}
 }
+
+// unconnected is the connection that there is not: its use fails as the dialling
+// did. A dialler that fails often makes the client's pool refuse to dial for up
+// to a second at a time, and a server that is back would not be seen before.
+type unconnected struct{ err error }
+
+func (u unconnected) Read([]byte) (int, error)  { return 0, u.err }
+func (u unconnected) Write([]byte) (int, error) { return 0, u.err }
+
+func (unconnected) Close() error                     { return nil }
+func (unconnected) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (unconnected) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (unconnected) SetDeadline(time.Time) error      { return nil }
+func (unconnected) SetReadDeadline(time.Time) error  { return nil }
+func (unconnected) SetWriteDeadline(time.Time) error { return nil }
 
 // loadScript puts the script into the cache of a server as soon as there is a
 // connection to it. Where the server refuses, each call finds out for itself.
