@@ -43,7 +43,7 @@ func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 		}),
 		calls: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_redis_calls_total",
-			Help: "Calls of the script by node.",
+			Help: "Calls of the script for callers, by node. One that is sent again, since Redis did not run it, counts once; probes do not count.",
 		}, []string{"node"}),
 		batchRequests: with.NewHistogram(prometheus.HistogramOpts{
 			Name:    "ratelimitd_redis_batch_requests",
@@ -52,7 +52,7 @@ func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 		}),
 		roundTrip: with.NewHistogram(prometheus.HistogramOpts{
 			Name:    "ratelimitd_redis_round_trip_seconds",
-			Help:    "Time from the sending of a batch to its replies.",
+			Help:    "Time from the sending of a batch to its replies, or to the end of the wait for them.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 		}),
 	}
