@@ -75,7 +75,8 @@ func TestTimeout(t *testing.T) {
 				r.proxy.Heal(t)
 				r.waitForRedis()
 			}
-			if best > timeout+50*time.Millisecond {
+			// Nobody waits twice, even where the machine is slow.
+			if best >= 2*timeout {
 				t.Errorf("the fastest answer without Redis took %s, with a timeout of %s", best, timeout)
 			}
 		})
