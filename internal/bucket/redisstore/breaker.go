@@ -20,7 +20,8 @@ const (
 // after failures in a row; then it probes the node until that answers, and
 // closes.
 type breaker struct {
-	// probe asks the node; ctx ends it.
+	// probe asks the node; ctx ends it. An error that would not have opened the
+	// breaker closes it.
 	probe func(ctx context.Context) error
 	// changed is told when the breaker opens, because of an error, at each probe
 	// that fails then, and when it closes, which nil says.
@@ -77,7 +78,7 @@ func (b *breaker) probeUntilAnswered() {
 		case <-tick.C:
 		}
 		err := b.probe(b.ctx)
-		if err == nil {
+		if !isDown(err) {
 			break
 		}
 		b.stayedOpen(err)

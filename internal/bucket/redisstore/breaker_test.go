@@ -137,6 +137,25 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// A node that is back and has no memory left is asked: it refuses what writes,
+// and decides what does not.
+func TestBreakerClosesForANodeThatRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, impatient)
+	full := hit(daily(t, 1), "full", 1)
+	take(t, r.direct, full)
+	r.proxy.Hold("evalsha")
+	r.openBreaker()
+	if err := r.redis.ConfigSet(context.Background(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.proxy.Heal(t)
+	eventually(t, "the node denies", func() bool {
+		o := r.take(context.Background(), full)
+		return o.decided() && !o.decisions[0].Allowed()
+	})
+}
+
 // It is not the node's fault when callers do not wait.
 func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()

@@ -51,8 +51,11 @@ var downAnswers = []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "
 // that it cannot decide at all.
 func isDown(err error) bool {
 	var answer redis.Error
-	if err == nil || !errors.As(err, &answer) {
-		return err != nil
+	switch {
+	case err == nil, errors.Is(err, errUnreadable):
+		return false
+	case !errors.As(err, &answer):
+		return true
 	}
 	for _, prefix := range downAnswers {
 		if redis.HasErrorPrefix(err, prefix) {
