@@ -8,13 +8,15 @@ import (
 )
 
 // setHash prepares a group for coalesce: equal groups have equal hashes, and
-// those of unequal keys hardly ever. The seed keeps callers from finding others.
+// others hardly ever. The seed keeps callers from finding those, by their keys
+// or by their costs.
 func (g *group) setHash(seed maphash.Seed) {
 	g.hash = uint64(g.mode)
 	for i := range g.hits {
 		// Odd, so that no hash of what came before is lost.
 		const mix = 0x9e3779b97f4a7c15
-		g.hash = g.hash*mix ^ maphash.Bytes(seed, g.hits[i].Key) ^ uint64(g.hits[i].Cost)
+		h := &g.hits[i]
+		g.hash = g.hash*mix ^ maphash.Bytes(seed, h.Key) ^ maphash.Comparable(seed, h.Cost)
 	}
 }
 

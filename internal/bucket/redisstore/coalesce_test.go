@@ -274,6 +274,24 @@ func flat(args []any) (text []byte) {
 	return text
 }
 
+// Who asks one key for costs of his choice gets no hashes that meet in a table.
+func TestCostsDoNotCollide(t *testing.T) {
+	s := testStore(t, nil)
+	l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
+	const n = 1024
+	for _, step := range []int64{1, 1 << 10, 1 << 15, 1 << 22, 1 << 40} {
+		ends := make(map[uint64]bool)
+		for i := range int64(n) {
+			g := testGroup(s, take, testHit(s, l, "a", i*step))
+			ends[g.hash%(2*n)] = true
+		}
+		// Of hashes by chance, some 800 would be.
+		if len(ends) < n/4 {
+			t.Errorf("%d costs, each %d more than the one before, have %d places in a table of %d", n, step, len(ends), 2*n)
+		}
+	}
+}
+
 // A batch numbers things alike however many there are, and whatever their
 // hashes.
 func TestTable(t *testing.T) {
