@@ -112,7 +112,7 @@ func (s *Store) startTopology() {
 	}
 	s.topology.Store(all)
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		s.background.Go(func() { s.followTopology(cluster) })
+		s.following.Go(func() { s.followTopology(cluster) })
 	}
 }
 

@@ -126,12 +126,13 @@ type Store struct {
 
 	requests, parts sync.Pool
 
-	topology   atomic.Pointer[topology]
-	doubts     chan struct{} // has an element when the topology may be wrong
-	closed     atomic.Bool
-	ctx        context.Context // ends what runs in the background
-	end        context.CancelFunc
-	background sync.WaitGroup
+	topology  atomic.Pointer[topology]
+	doubts    chan struct{} // has an element when the topology may be wrong
+	closed    atomic.Bool
+	ctx       context.Context // ends followTopology
+	end       context.CancelFunc
+	following sync.WaitGroup // of followTopology
+	again     sync.WaitGroup // of tryAgain, which only nodes begin
 }
 
 var _ bucket.Store = (*Store)(nil)
@@ -209,11 +210,11 @@ func (o *Options) check() error {
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	s.end()
-	s.background.Wait()
+	s.following.Wait()
 	for _, n := range s.nodes() {
 		n.close()
 	}
-	s.background.Wait() // for what the last batches left
+	s.again.Wait()
 	s.metrics.unregister()
 	return s.client.Close()
 }

@@ -137,10 +137,11 @@ func (t *trip) end(ctx context.Context, c *call, n *node, start time.Time) {
 	}
 }
 
-// endTrip ends the way of a part that was on a trip.
+// endTrip ends the way of a part that was on a trip. One that was left is not
+// sent again: something else has answered for it.
 func (s *Store) endTrip(p *part) {
-	if p.again {
-		s.background.Go(func() { s.tryAgain(p) })
+	if p.again && p.standing.Load() != left {
+		s.again.Go(func() { s.tryAgain(p) })
 		return
 	}
 	p.arrive()
