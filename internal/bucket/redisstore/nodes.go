@@ -170,6 +170,7 @@ func (s *Store) lookTopology(cluster *redis.ClusterClient) {
 		if !slices.Contains(changed.byTag, n) {
 			n.close()
 			s.logGone(n)
+			s.metrics.calls.DeleteLabelValues(n.name()) // lest the series grow with every address a node ever had
 		}
 	}
 }
