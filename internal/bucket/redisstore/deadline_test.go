@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 )
 
@@ -97,5 +98,19 @@ func TestPastDeadline(t *testing.T) {
 	}
 	if n := r.taken(h); n != 0 {
 		t.Errorf("%d were taken by callers that had gone before", n)
+	}
+}
+
+// A check whose answer does not come leaves nothing unknown: it charges nothing.
+func TestChecksHaveNoUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, impatient)
+	r.proxy.Hold("evalsha")
+	d := make([]bucket.Decision, 1)
+	if err := r.store.Check(context.Background(), []bucket.Hit{hit(daily(t, 1), "a", 1)}, d); err != nil || !d[0].Degraded {
+		t.Errorf("a check without a reply: %+v, %v", d, err)
+	}
+	if n := r.metric("redis_unknown_outcomes_total"); n != 0 {
+		t.Errorf("%v unknown outcomes", n)
 	}
 }

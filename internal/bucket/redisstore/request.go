@@ -112,7 +112,7 @@ func (s *Store) askRedis(ctx context.Context, deadline time.Time, parts []*part)
 			continue
 		}
 		err := p.wait()
-		if p.unknown {
+		if p.unknown && p.mode != check { // which charges nothing
 			s.metrics.unknown.Inc()
 		}
 		if p.standing.Load() == left {
