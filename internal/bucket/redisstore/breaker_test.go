@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,8 +196,12 @@ func TestSeenAtOnceAfterManyDials(t *testing.T) {
 	s := open(t, options(redisstore.Single, server.Addr()))
 	server.Kill()
 	for range 200 {
-		if s.Ping(context.Background()) == nil {
+		err := s.Ping(context.Background())
+		if err == nil {
 			t.Fatal("a server that is away has answered")
+		}
+		if !strings.Contains(err.Error(), "dial tcp "+server.Addr()) {
+			t.Fatalf("the error does not say what was dialled: %v", err)
 		}
 	}
 	server.Restart()

@@ -88,7 +88,8 @@ func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := d.DialContext(ctx, network, addr)
 		if err != nil {
-			return unconnected{err}, nil
+			// The client takes one layer off the error.
+			return unconnected{fmt.Errorf("%w", err)}, nil
 		}
 		if tlsFor == nil {
 			return conn, nil
