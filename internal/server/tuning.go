@@ -7,7 +7,7 @@ const (
 	// StreamWorkers is how many goroutines wait for gRPC calls: a call that
 	// finds one need not grow a new stack. More calls than that get goroutines
 	// of their own.
-	StreamWorkers = 512
+	StreamWorkers = 128
 	// GCPercent is GOGC where the environment does not set it: requests leave
 	// garbage behind, next to little that lives.
 	GCPercent = 400
