@@ -50,11 +50,11 @@ var downAnswers = []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "
 // isDown reports whether a call's error says that its node did not answer, or
 // that it cannot decide at all.
 func isDown(err error) bool {
-	var answer redis.Error
-	switch {
-	case err == nil, errors.Is(err, errUnreadable):
+	if err == nil || errors.Is(err, errUnreadable) {
 		return false
-	case !errors.As(err, &answer):
+	}
+	var answer redis.Error
+	if !errors.As(err, &answer) {
 		return true
 	}
 	for _, prefix := range downAnswers {
@@ -68,10 +68,13 @@ func isDown(err error) bool {
 // mayHaveRun reports whether a call that ended with err may have run all the
 // same: it was sent, and only the server knows.
 func mayHaveRun(err error) bool {
+	if err == nil {
+		return false // before anything is allocated: most calls end so
+	}
 	var answer redis.Error
 	var network *net.OpError
 	switch {
-	case err == nil, errors.As(err, &answer), errors.Is(err, errUnreadable):
+	case errors.As(err, &answer), errors.Is(err, errUnreadable):
 		return false
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &network) && network.Op == "dial":
 		return false

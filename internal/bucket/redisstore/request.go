@@ -16,6 +16,7 @@ type request struct {
 	of       []int // which of hits each hit of the caller is
 	// decisions are those of hits.
 	decisions []bucket.Decision
+	parts     []*part
 }
 
 func (s *Store) begin(ctx context.Context, hits []bucket.Hit) *request {
@@ -39,6 +40,7 @@ func (s *Store) patience(ctx context.Context, now time.Time) time.Duration {
 
 func (s *Store) finish(r *request) {
 	clear(r.hits)
+	clear(r.parts)
 	r.ctx = nil
 	s.requests.Put(r)
 }
@@ -62,7 +64,7 @@ func (r *request) refunds() bool {
 
 // split makes the parts of a request: one, or on a cluster one for each tag.
 func (s *Store) split(m mode, r *request) []*part {
-	var parts []*part
+	parts := r.parts[:0]
 	for i, h := range r.hits {
 		tag := s.tags.of(h.Place)
 		head := s.heads[tag]
@@ -78,6 +80,7 @@ func (s *Store) split(m mode, r *request) []*part {
 		}
 		parts[at].add(head, h, i, r.decisions[i])
 	}
+	r.parts = parts
 	return parts
 }
 
