@@ -84,9 +84,6 @@ func (f *fields) readVarint() (v uint64, ok bool) {
 			f.rest = f.rest[i+1:]
 			return v, true
 		}
-		if i == 9 {
-			break
-		}
 	}
 	f.err = errTruncated
 	return 0, false
