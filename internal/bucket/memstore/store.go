@@ -137,26 +137,21 @@ var errLength = errors.New("memstore: as many decisions as hits are needed")
 // Take implements bucket.Store. It fails only on arguments of unequal length:
 // memory always answers, so ctx is not looked at.
 func (s *Store) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-	if len(hits) != len(decisions) {
-		return errLength
-	}
-	g := s.lock(hits)
-	s.take(g, s.clock())
-	s.unlock(g)
-	for i, j := range g.of {
-		decisions[i] = g.decisions[j]
-	}
-	s.release(g)
-	return nil
+	return s.run(hits, decisions, s.take)
 }
 
 // Check implements bucket.Store; it fails as Take does.
 func (s *Store) Check(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	return s.run(hits, decisions, s.check)
+}
+
+// run decides hits as one locked group.
+func (s *Store) run(hits []bucket.Hit, decisions []bucket.Decision, decide func(*group, int64)) error {
 	if len(hits) != len(decisions) {
 		return errLength
 	}
 	g := s.lock(hits)
-	s.check(g, s.clock())
+	decide(g, s.clock())
 	s.unlock(g)
 	for i, j := range g.of {
 		decisions[i] = g.decisions[j]
