@@ -54,8 +54,8 @@ type Decision struct {
 	// even stream: the time that what came before it needs to drain.
 	Wait time.Duration
 	// At is the moment of the decision on the key's own clock; a give-back
-	// names it. It is 0 where a store had no room to remember the hit, of
-	// which nothing can be given back.
+	// names it. It is 0 where there is nothing to give back: a store had no
+	// room to remember the hit, or denied it without asking for its state.
 	At int64
 	// Degraded marks a decision that was made without the limit's state.
 	Degraded bool

@@ -76,9 +76,7 @@ func (s *Store) giveBackGranted(r *request, takes []*part) {
 	defer func() { s.recycle(back) }()
 	// Best effort: what is not returned expires.
 	_ = s.runAll(context.WithoutCancel(r.ctx), time.Now().Add(s.timeout), back)
-	if s.denials != nil {
-		s.denials.returned(r.hits)
-	}
+	s.denials.returned(r.hits)
 }
 
 // scatterCharged is scatter for what a denied group charges all the same. By

@@ -74,21 +74,24 @@ func newDenials(lasts time.Duration, now func() time.Time) *denials {
 // the question.
 func (d *denials) known(hits []bucket.Hit, decisions []bucket.Decision) (question, bool) {
 	q := question{asked: d.now()}
+	var last *denial // by another of the hits each time
 	for i := range hits {
-		q.returns += d.returnsOf(d.hash(hits[i].Key)).Load()
-	}
-	for i := range hits {
-		if k := d.find(&hits[i], q.asked); k != nil && k.returns == q.returns && equalHits(k.hits, hits) {
-			k.tell(q.asked, decisions)
-			return q, true
+		hash := d.hash(hits[i].Key)
+		q.returns += d.returnsOf(hash).Load()
+		k := d.find(&hits[i], hash, q.asked)
+		if k != nil && (last == nil || k.received.After(last.received)) && equalHits(k.hits, hits) {
+			last = k
 		}
 	}
-	return q, false
+	if last == nil || last.returns != q.returns {
+		return q, false
+	}
+	last.tell(q.asked, decisions)
+	return q, true
 }
 
 // find returns the denial by a hit's limit and key that has not ended.
-func (d *denials) find(h *bucket.Hit, now time.Time) *denial {
-	hash := d.hash(h.Key)
+func (d *denials) find(h *bucket.Hit, hash uint64, now time.Time) *denial {
 	shard := &d.shards[hash%denialShards]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
@@ -158,8 +161,11 @@ func (sh *denialShard) makeRoom(now time.Time) {
 }
 
 // returned says that something was returned to the keys of these hits, or may
-// have been.
+// have been. There may be no memory.
 func (d *denials) returned(hits []bucket.Hit) {
+	if d == nil {
+		return
+	}
 	for i := range hits {
 		d.returnsOf(d.hash(hits[i].Key)).Add(1)
 	}

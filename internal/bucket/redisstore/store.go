@@ -332,8 +332,6 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 		}
 	}
 	err := s.runAll(r.ctx, r.deadline, charged)
-	if s.denials != nil {
-		s.denials.returned(r.hits)
-	}
+	s.denials.returned(r.hits)
 	return err
 }
