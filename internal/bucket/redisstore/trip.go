@@ -46,17 +46,7 @@ func (t *trip) run(ctx context.Context, n *node, parts []*part) {
 	if n != nil {
 		t.store.metrics.wasAway(n, calls, len(parts), time.Since(start))
 	}
-
-	var unloaded []*call
-	for _, c := range calls {
-		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
-			unloaded = append(unloaded, c)
-			c.evalInstead(ctx)
-		}
-	}
-	if len(unloaded) > 0 {
-		t.send(ctx, unloaded)
-	}
+	t.sendUnloaded(ctx, calls)
 	for _, c := range calls {
 		t.end(ctx, c, n, start)
 	}
@@ -108,6 +98,20 @@ func (t *trip) send(ctx context.Context, calls []*call) {
 	pipe := t.store.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, t.cmds...)
 	_, _ = pipe.Exec(ctx)
+}
+
+// sendUnloaded sends the script itself where a server did not have it.
+func (t *trip) sendUnloaded(ctx context.Context, calls []*call) {
+	var unloaded []*call
+	for _, c := range calls {
+		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+			unloaded = append(unloaded, c)
+			c.evalInstead(ctx)
+		}
+	}
+	if len(unloaded) > 0 {
+		t.send(ctx, unloaded)
+	}
 }
 
 // end tells the parts of a call that is back how it went.
@@ -196,10 +200,9 @@ const tryAgainEvery = 5 * time.Millisecond
 func (s *Store) tryAgain(p *part) {
 	ctx, cancel := context.WithDeadline(p.ctx, p.deadline)
 	defer cancel()
-	c := s.newCall()
+	t := newTrip(s)
 	for {
-		c.groups = append(c.groups[:0], &p.group)
-		err := s.callOnce(ctx, c)
+		err := t.runAlone(ctx, p)
 		if err == nil {
 			p.arrive()
 			return
@@ -218,14 +221,14 @@ func (s *Store) tryAgain(p *part) {
 	}
 }
 
-// callOnce runs a call by itself.
-func (s *Store) callOnce(ctx context.Context, c *call) error {
-	c.encode(ctx, s.clockArg())
-	_ = s.client.Process(ctx, c.cmd) // the command has the error too
-	if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
-		c.evalInstead(ctx)
-		_ = s.client.Process(ctx, c.cmd)
-	}
+// runAlone has one part decided, by a call of its own.
+func (t *trip) runAlone(ctx context.Context, p *part) error {
+	calls := t.callsFor([]*part{p})
+	defer t.release(calls)
+	c := calls[0]
+	c.encode(ctx, t.store.clockArg())
+	t.send(ctx, calls)
+	t.sendUnloaded(ctx, calls)
 	reply, err := c.cmd.Slice()
 	if err != nil {
 		return err
