@@ -54,9 +54,9 @@ func (s *steps) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 	for i, h := range merged {
 		decided[i] = h.Limit.Decide(s.state(h.Key), clock, h.Cost)
 	}
-	granted := bucket.Allowed(decided)
+	granted := bucket.GroupAllowed(merged, decided)
 	for i, h := range merged {
-		if granted || h.Limit.ChargedAnyway(h.Cost) {
+		if bucket.Due(&h, &decided[i], granted) {
 			decided[i] = h.Limit.Charge(s.state(h.Key), clock, h.Cost, decided[i])
 		}
 	}
@@ -70,15 +70,16 @@ func (s *steps) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clock := s.clock()
-	granted := bucket.Allowed(decisions)
 	merged, of := bucket.Merge(nil, nil, hits)
-	done := make([]bool, len(merged))
-	for i := range hits {
-		h := merged[of[i]]
-		if !done[of[i]] && (granted || h.Limit.ChargedAnyway(h.Cost)) {
-			h.Limit.GiveBack(s.state(h.Key), clock, decisions[i].At, h.Cost)
+	decided := make([]bucket.Decision, len(merged))
+	for i, j := range of {
+		decided[j] = decisions[i]
+	}
+	granted := bucket.GroupAllowed(merged, decided)
+	for i, h := range merged {
+		if bucket.Charged(&h, &decided[i], granted) {
+			h.Limit.GiveBack(s.state(h.Key), clock, decided[i].At, h.Cost)
 		}
-		done[of[i]] = true
 	}
 	return nil
 }

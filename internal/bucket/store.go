@@ -18,6 +18,8 @@ type Hit struct {
 	// Cost is what the request takes: 0 peeks, a negative cost refunds. It is
 	// cut to MaxCost either way.
 	Cost int64
+	// Role says what the hit has to do with whether its group is allowed.
+	Role Role
 }
 
 // Store keeps the states of limits and decides hits. Its methods may be called
@@ -26,7 +28,8 @@ type Store interface {
 	// Take decides the hits of one request, a group, and writes what each of
 	// them got to decisions, which has the length of hits.
 	//
-	// The group succeeds if every hit is allowed. Then all are charged;
+	// The group succeeds if every hit is allowed, or those that their roles
+	// let decide (GroupAllowed). Then all that are allowed are charged;
 	// otherwise none is, postpaid ones aside. Hits with equal keys are one
 	// hit of their summed cost and get the same decision. In a group that is
 	// denied, a hit that was allowed by itself says so, with what remains
@@ -56,26 +59,12 @@ type Store interface {
 	Close() error
 }
 
-// Allowed reports whether a group with these decisions was allowed.
-func Allowed(decisions []Decision) bool {
-	for i := range decisions {
-		if decisions[i].RetryAfter != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// Charged reports whether a group, allowed or not, was charged for hit h.
-func Charged(h Hit, allowed bool) bool {
-	return h.Cost > 0 && allowed || h.Limit.ChargedAnyway(h.Cost)
-}
-
 // fewHits are compared with each other faster than looked up.
 const fewHits = 16
 
 // Merge appends hits to merged, those with equal keys as one with the sum of
-// their costs, and to of, for each hit, its index in the result. Both are empty at first.
+// their costs and the strictest of their roles, and to of, for each hit, its
+// index in the result. Both are empty at first.
 func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
 	var index map[string]int
 	if len(hits) > fewHits {
@@ -98,6 +87,7 @@ func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
 			merged = append(merged, h)
 		} else {
 			merged[i].Cost = clampCost(merged[i].Cost + h.Cost)
+			merged[i].Role = strictest(merged[i].Role, h.Role)
 		}
 		of = append(of, i)
 	}

@@ -82,9 +82,9 @@ func (o *Oracle) Take(clock int64, hits []bucket.Hit) []bucket.Decision {
 	for i, h := range merged {
 		decided[i] = decide(h, o.recall(h, clock), clock)
 	}
-	granted := bucket.Allowed(decided)
+	granted := isGranted(merged, decided)
 	for i, h := range merged {
-		if granted || h.Limit.Postpaid && h.Cost > 0 {
+		if granted && decided[i].Allowed() || h.Limit.Postpaid && h.Cost > 0 {
 			decided[i] = o.charge(h, clock, decided[i])
 		}
 	}
@@ -126,12 +126,16 @@ func (o *Oracle) charge(h bucket.Hit, clock int64, d bucket.Decision) bucket.Dec
 
 // GiveBack returns what still counts of what a Take charged for these hits.
 func (o *Oracle) GiveBack(clock int64, hits []bucket.Hit, decisions []bucket.Decision) {
-	granted := bucket.Allowed(decisions)
 	merged, of := merge(hits)
+	perKey := make([]bucket.Decision, len(merged))
+	for i, j := range of {
+		perKey[j] = decisions[i]
+	}
+	granted := isGranted(merged, perKey)
 	done := make([]bool, len(merged))
 	for i := range hits {
 		h := merged[of[i]]
-		charged := h.Cost > 0 && h.Limit.Requests > 0 && (granted || h.Limit.Postpaid)
+		charged := h.Cost > 0 && h.Limit.Requests > 0 && (granted && decisions[i].Allowed() || h.Limit.Postpaid)
 		if done[of[i]] || !charged {
 			continue
 		}
@@ -152,6 +156,31 @@ func (o *Oracle) lastVoid(clock int64) int64 {
 		}
 	}
 	return last
+}
+
+// isGranted reports whether a group of hits with these decisions is allowed: all
+// enforced ones are, and all of some quota, if there are quotas.
+func isGranted(hits []bucket.Hit, decided []bucket.Decision) bool {
+	quotas := map[bucket.Role]bool{}
+	for i, h := range hits {
+		allowed := decided[i].Allowed()
+		switch {
+		case h.Role == bucket.Aside:
+		case h.Role == bucket.Enforced:
+			if !allowed {
+				return false
+			}
+		default:
+			before, seen := quotas[h.Role]
+			quotas[h.Role] = allowed && (before || !seen)
+		}
+	}
+	for _, allowed := range quotas {
+		if allowed {
+			return true
+		}
+	}
+	return len(quotas) == 0
 }
 
 // decide tells what a hit gets, and changes nothing.
@@ -211,7 +240,7 @@ func wait(l *bucket.Limit, m memory, clock, goal int64) time.Duration {
 }
 
 // merge makes one hit of those with equal keys: the first, with the sum of the
-// costs. Sums are cut to MaxCost either way. of is each hit's index in merged.
+// costs and the stricter role. Sums are cut to MaxCost either way. of is each hit's index in merged.
 func merge(hits []bucket.Hit) (merged []bucket.Hit, of []int) {
 	index := map[string]int{}
 	for _, h := range hits {
@@ -219,6 +248,7 @@ func merge(hits []bucket.Hit) (merged []bucket.Hit, of []int) {
 		i, seen := index[string(h.Key)]
 		if seen {
 			merged[i].Cost = cut(merged[i].Cost + h.Cost)
+			merged[i].Role = stricter(merged[i].Role, h.Role)
 		} else {
 			i = len(merged)
 			index[string(h.Key)] = i
@@ -227,6 +257,17 @@ func merge(hits []bucket.Hit) (merged []bucket.Hit, of []int) {
 		of = append(of, i)
 	}
 	return merged, of
+}
+
+// stricter returns the role with more of a say: enforced, else a quota's, the
+// first of two.
+func stricter(a, b bucket.Role) bucket.Role {
+	for _, r := range []bucket.Role{bucket.Enforced, min(a, b), max(a, b)} {
+		if r != bucket.Aside && (r == a || r == b) {
+			return r
+		}
+	}
+	return bucket.Aside
 }
 
 // highest is the highest that a cost or a level goes.

@@ -185,8 +185,27 @@ func (g *generator) step() {
 		op.Hits = append(op.Hits, l.hit(g.cost(l)))
 		l = &g.lanes[g.Pick(int64(len(g.lanes)))]
 	}
+	if len(op.Hits) > 1 && g.Pick(3) == 0 {
+		g.roles(op.Hits)
+	}
 	op.Checks = g.Pick(6) == 0
 	g.add(op)
+}
+
+// roles gives hits any roles; the numbers of quotas rise.
+func (g *generator) roles(hits []bucket.Hit) {
+	quota := 1
+	for i := range hits {
+		switch g.Pick(4) {
+		case 0:
+			hits[i].Role = bucket.Aside
+		case 1:
+			quota++
+			hits[i].Role = bucket.Quota(quota)
+		case 2:
+			hits[i].Role = bucket.Quota(quota)
+		}
+	}
 }
 
 // reload gives a limit new numbers, or those it had before.

@@ -170,7 +170,7 @@ func (tr *Trace) String() string {
 		}
 		fmt.Fprintf(&b, " %ss", op.verb())
 		for _, h := range op.Hits {
-			fmt.Fprintf(&b, " %d of %s at %s;", h.Cost, limits[h.Limit], h.Key)
+			fmt.Fprintf(&b, " %d of %s at %s, role %d;", h.Cost, limits[h.Limit], h.Key, h.Role)
 		}
 		fmt.Fprintf(&b, "\n%s", formatDecisions(op.Want))
 	}

@@ -58,7 +58,7 @@ func newAnswers(metrics prometheus.Registerer) (a answers) {
 func (f *Fallback) Count(hits []bucket.Hit, reason Reason) {
 	var counted [bucket.FailError + 1]bool
 	for i := range hits {
-		m := f.modeOf(hits[i].Limit)
+		m := f.modeOf(&hits[i])
 		if counted[m] {
 			continue
 		}

@@ -62,14 +62,16 @@ var errLength = errors.New("fallback: as many decisions as hits are needed")
 // Take decides a group like the Take of a bucket.Store, after one failed with
 // cause; what that one charged, if its outcome is unknown, is charged here once
 // more. If any of the limits is to fail with its store, nothing is charged
-// here, and the error wraps cause.
+// here, and the error wraps cause. Limits that have no say, of hits Aside, allow
+// instead.
 func (f *Fallback) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
 	g, err := f.begin(hits, decisions, cause)
 	if err != nil {
 		return err
 	}
 	defer f.end(g)
-	if bucket.Allowed(g.decisions) {
+	if bucket.GroupAllowed(g.hits, g.decisions) {
+		g.settleQuotas()
 		err = g.decide(ctx, f.local.Take, anyHit)
 	} else {
 		// Denied, whatever the local limits say.
@@ -109,8 +111,11 @@ func (f *Fallback) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []
 	f.share(g)
 	// The local store must not hear of hits that it did not charge: it sees a
 	// part of the group, which may be allowed where the group was not.
-	allowed := bucket.Allowed(decisions)
-	g.choose(func(h bucket.Hit) bool { return bucket.Charged(h, allowed) })
+	allowed := bucket.GroupAllowed(g.hits, g.decisions)
+	g.choose(func(h *bucket.Hit, d *bucket.Decision) bool { return bucket.Charged(h, d, allowed) })
+	for i := range g.chosen {
+		g.chosen[i].Role = bucket.Aside // each was charged, whatever the others say
+	}
 	if len(g.chosen) == 0 {
 		return nil
 	}
@@ -128,7 +133,7 @@ func (f *Fallback) begin(hits []bucket.Hit, decisions []bucket.Decision, cause e
 		return nil, errLength
 	}
 	for i := range hits {
-		if f.modeOf(hits[i].Limit) == bucket.FailError {
+		if f.modeOf(&hits[i]) == bucket.FailError {
 			return nil, fmt.Errorf("a limit is to fail with its store: %w", cause)
 		}
 	}
@@ -136,7 +141,7 @@ func (f *Fallback) begin(hits []bucket.Hit, decisions []bucket.Decision, cause e
 	g.merge(hits)
 	f.share(g)
 	for i, h := range g.hits {
-		switch f.modeOf(h.Limit) {
+		switch f.modeOf(&h) {
 		case bucket.FailAllow:
 			g.decisions[i] = allow(h)
 		case bucket.FailDeny:
@@ -155,23 +160,26 @@ func (f *Fallback) end(g *group) {
 func (f *Fallback) share(g *group) {
 	n := f.replicas()
 	for i, h := range g.hits {
-		if f.modeOf(h.Limit) == bucket.FailLocal {
+		if f.modeOf(&h) == bucket.FailLocal {
 			g.shares[i] = h.Limit.Share(n)
 		}
 	}
 }
 
-// modeOf is the mode that answers for a limit. What is no mode fails: it must
-// not pass for one that decides.
-func (f *Fallback) modeOf(l *bucket.Limit) bucket.FailureMode {
-	m := l.OnStoreFailure
+// modeOf is the mode that answers for a hit. What is no mode fails: it must
+// not pass for one that decides. But a hit without a say in its group does not
+// fail it either.
+func (f *Fallback) modeOf(h *bucket.Hit) bucket.FailureMode {
+	m := h.Limit.OnStoreFailure
 	if m == bucket.FailureDefault {
 		m = f.mode
 	}
 	switch m {
 	case bucket.FailLocal, bucket.FailAllow, bucket.FailDeny:
 		return m
-	default:
-		return bucket.FailError
 	}
+	if h.Role == bucket.Aside {
+		return bucket.FailAllow
+	}
+	return bucket.FailError
 }

@@ -46,18 +46,55 @@ func (g *group) unchoose() {
 	g.chosen, g.chosenOf, g.chosenDecisions = g.chosen[:0], g.chosenOf[:0], g.chosenDecisions[:0]
 }
 
-// The choices among local hits.
-func anyHit(bucket.Hit) bool             { return true }
-func chargedAnyway(h bucket.Hit) bool    { return h.Limit.ChargedAnyway(h.Cost) }
-func notChargedAnyway(h bucket.Hit) bool { return !chargedAnyway(h) }
-
-// choose chooses the local hits that are wanted.
-func (g *group) choose(wanted func(bucket.Hit) bool) {
-	g.unchoose()
-	for i, h := range g.hits {
-		if g.shares[i] == nil || !wanted(h) {
+// settleQuotas leaves the local store only those quotas to decide about that
+// others leave open: each local hit of another has no say any more.
+func (g *group) settleQuotas() {
+	settled := false
+	for i := 0; i < len(g.hits); {
+		if g.hits[i].Role <= bucket.Enforced {
+			i++
 			continue
 		}
+		end, local, denied := i, false, false
+		for ; end < len(g.hits) && g.hits[end].Role == g.hits[i].Role; end++ {
+			local = local || g.shares[end] != nil
+			denied = denied || !g.decisions[end].Allowed()
+		}
+		if denied {
+			g.putAside(i, end)
+		}
+		settled = settled || !local && !denied
+		i = end
+	}
+	if settled {
+		g.putAside(0, len(g.hits))
+	}
+}
+
+// putAside takes their say from the hits of quotas from i up to end.
+func (g *group) putAside(i, end int) {
+	for ; i < end; i++ {
+		if g.hits[i].Role > bucket.Enforced {
+			g.hits[i].Role = bucket.Aside
+		}
+	}
+}
+
+// The choices among local hits.
+func anyHit(*bucket.Hit, *bucket.Decision) bool { return true }
+func chargedAnyway(h *bucket.Hit, _ *bucket.Decision) bool {
+	return h.Limit.ChargedAnyway(h.Cost)
+}
+func notChargedAnyway(h *bucket.Hit, d *bucket.Decision) bool { return !chargedAnyway(h, d) }
+
+// choose chooses the local hits that are wanted.
+func (g *group) choose(wanted func(*bucket.Hit, *bucket.Decision) bool) {
+	g.unchoose()
+	for i := range g.hits {
+		if g.shares[i] == nil || !wanted(&g.hits[i], &g.decisions[i]) {
+			continue
+		}
+		h := g.hits[i]
 		h.Limit = g.shares[i]
 		g.chosen = append(g.chosen, h)
 		g.chosenOf = append(g.chosenOf, i)
@@ -67,7 +104,7 @@ func (g *group) choose(wanted func(bucket.Hit) bool) {
 
 // decide has the local hits that are wanted decided as one group: by the local
 // store's Take, or its Check.
-func (g *group) decide(ctx context.Context, by func(context.Context, []bucket.Hit, []bucket.Decision) error, wanted func(bucket.Hit) bool) error {
+func (g *group) decide(ctx context.Context, by func(context.Context, []bucket.Hit, []bucket.Decision) error, wanted func(*bucket.Hit, *bucket.Decision) bool) error {
 	g.choose(wanted)
 	if len(g.chosen) == 0 {
 		return nil

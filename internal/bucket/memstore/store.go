@@ -166,15 +166,13 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 		return errLength
 	}
 	g := s.lock(hits)
-	clock, allowed := s.clock(), bucket.Allowed(decisions)
-	given := -1
 	for i, j := range g.of {
-		if j <= given {
-			continue // merged with an earlier hit
-		}
-		given = j
-		if e := g.entries[j]; e != nil && bucket.Charged(g.hits[j], allowed) {
-			g.hits[j].Limit.GiveBack(&e.state, clock, decisions[i].At, g.hits[j].Cost)
+		g.decisions[j] = decisions[i]
+	}
+	clock, allowed := s.clock(), bucket.GroupAllowed(g.hits, g.decisions)
+	for i, e := range g.entries {
+		if e != nil && bucket.Charged(&g.hits[i], &g.decisions[i], allowed) {
+			g.hits[i].Limit.GiveBack(&e.state, clock, g.decisions[i].At, g.hits[i].Cost)
 		}
 	}
 	s.unlock(g)
@@ -262,7 +260,7 @@ func (s *Store) decide(g *group, clock int64) (allowed bool) {
 			}
 		}
 	}
-	return bucket.Allowed(g.decisions)
+	return bucket.GroupAllowed(g.hits, g.decisions)
 }
 
 // check decides a locked group. It makes no entries, but counts the room for
@@ -272,7 +270,7 @@ func (s *Store) check(g *group, clock int64) {
 	room := s.maxKeys - s.keys.Load()
 	for i := range g.hits {
 		h := &g.hits[i]
-		if g.entries[i] != nil || h.Cost <= 0 || !allowed && !h.Limit.ChargedAnyway(h.Cost) {
+		if g.entries[i] != nil || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], allowed) {
 			continue
 		}
 		if room <= 0 {
@@ -283,7 +281,7 @@ func (s *Store) check(g *group, clock int64) {
 			room--
 		case s.whenFull == Deny:
 			s.deny(&g.decisions[i])
-			allowed = false
+			allowed = bucket.GroupAllowed(g.hits, g.decisions)
 		default:
 			s.degrade(&g.decisions[i])
 		}
@@ -298,7 +296,7 @@ func (s *Store) take(g *group, clock int64) {
 	}
 	for i := range g.hits {
 		h := &g.hits[i]
-		if !allowed && !h.Limit.ChargedAnyway(h.Cost) {
+		if !bucket.Due(h, &g.decisions[i], allowed) {
 			continue
 		}
 		e := g.entries[i]
@@ -320,7 +318,11 @@ func (s *Store) take(g *group, clock int64) {
 // reports false where the want of room denies it.
 func (s *Store) admit(g *group, clock int64) bool {
 	for i, e := range g.entries {
-		if e == nil && g.hits[i].Cost > 0 && s.place(g, i, clock) == nil && s.whenFull == Deny {
+		h := &g.hits[i]
+		if e != nil || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], true) {
+			continue
+		}
+		if s.place(g, i, clock) == nil && s.whenFull == Deny && !bucket.GroupAllowed(g.hits, g.decisions) {
 			return false
 		}
 	}

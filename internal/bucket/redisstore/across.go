@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -15,25 +16,27 @@ import (
 func (s *Store) takeAcross(r *request, parts []*part) error {
 	// An answer that does not come must leave time for the takes of the others.
 	early := r.start.Add(r.deadline.Sub(r.start) / 2)
-	checks := s.choose(parts, check, func(bucket.Hit) bool { return true })
+	checks := s.choose(parts, check, func(*bucket.Hit, *bucket.Decision) bool { return true })
 	defer func() { s.recycle(checks) }()
 	err := s.runAll(r.ctx, early, checks)
 	scatter(checks, r.decisions)
-	if err != nil || !bucket.Allowed(r.decisions) {
+	denied := err == nil && !bucket.GroupAllowed(r.hits, r.decisions)
+	if err != nil || denied {
 		s.countDegraded(r.ctx, checks)
 	}
 	if err != nil {
 		return err
 	}
-	if !bucket.Allowed(r.decisions) {
+	if denied {
 		return s.chargeDenied(r, checks)
 	}
 	// Refunds cannot deny, so they wait until nothing else can.
-	takes := s.choose(checks, take, func(h bucket.Hit) bool { return h.Cost >= 0 })
+	takes := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost >= 0 })
 	defer func() { s.recycle(takes) }()
+	putQuotasAside(takes)
 	err = s.runAll(r.ctx, r.deadline, takes)
 	s.countDegraded(r.ctx, takes)
-	if err != nil || !allowed(takes) {
+	if err != nil || !r.allowed(takes) {
 		if err == nil {
 			s.metrics.races.Inc()
 		}
@@ -42,7 +45,7 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 		return err
 	}
 	scatter(takes, r.decisions)
-	refunds := s.choose(checks, take, func(h bucket.Hit) bool { return h.Cost < 0 })
+	refunds := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost < 0 })
 	defer func() { s.recycle(refunds) }()
 	err = s.runAll(r.ctx, r.deadline, refunds)
 	scatter(refunds, r.decisions)
@@ -51,7 +54,7 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 
 // chargeDenied charges what a denied group does all the same.
 func (s *Store) chargeDenied(r *request, checks []*part) error {
-	charged := s.choose(checks, take, func(h bucket.Hit) bool { return h.Limit.ChargedAnyway(h.Cost) })
+	charged := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Limit.ChargedAnyway(h.Cost) })
 	defer func() { s.recycle(charged) }()
 	err := s.runAll(r.ctx, r.deadline, charged)
 	scatterCharged(charged, r.decisions)
@@ -63,11 +66,13 @@ func (s *Store) chargeDenied(r *request, checks []*part) error {
 func (s *Store) giveBackGranted(r *request, takes []*part) {
 	var granted []*part
 	for _, p := range takes {
-		if p.failed == nil && bucket.Allowed(p.decisions) {
+		if p.failed == nil && bucket.GroupAllowed(p.hits, p.decisions) {
 			granted = append(granted, p)
 		}
 	}
-	back := s.choose(granted, giveBack, func(h bucket.Hit) bool { return !h.Limit.ChargedAnyway(h.Cost) })
+	back := s.choose(granted, giveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
+		return !h.Limit.ChargedAnyway(h.Cost) && bucket.Charged(h, d, true)
+	})
 	for _, p := range back {
 		if p.cause != nil {
 			p.cause = errTakenElsewhere
@@ -94,37 +99,55 @@ func scatterCharged(charged []*part, all []bucket.Decision) {
 	}
 }
 
-// scatterDenied is scatter for parts of which one was denied: what the others
-// granted was given back, so the check before it says what is true for them.
+// scatterDenied is scatter for parts of a denied request: what those that were
+// allowed granted was given back, so the check before it says what is true for
+// what they granted.
 func scatterDenied(takes []*part, all []bucket.Decision) {
 	for _, p := range takes {
-		denied := !bucket.Allowed(p.decisions)
+		denied := !bucket.GroupAllowed(p.hits, p.decisions)
 		for i, j := range p.of {
-			if denied || p.hits[i].Limit.ChargedAnyway(p.hits[i].Cost) {
+			if denied || !p.decisions[i].Allowed() || p.hits[i].Limit.ChargedAnyway(p.hits[i].Cost) {
 				all[j] = p.decisions[i]
 			}
 		}
 	}
 }
 
-// allowed reports whether every part was.
-func allowed(parts []*part) bool {
+// putQuotasAside takes the hits of quotas their say, which a check has heard:
+// no part knows how the quotas of others fare.
+func putQuotasAside(parts []*part) {
 	for _, p := range parts {
-		if !bucket.Allowed(p.decisions) {
+		for i := range p.hits {
+			if p.hits[i].Role > bucket.Enforced {
+				p.hits[i].Role = bucket.Aside
+			}
+		}
+	}
+}
+
+// allowed reports whether the request is, after these parts of it were decided.
+func (r *request) allowed(parts []*part) bool {
+	for _, p := range parts {
+		if !bucket.GroupAllowed(p.hits, p.decisions) {
 			return false
 		}
 	}
-	return true
+	if !r.hasQuotas() {
+		return true
+	}
+	decisions := slices.Clone(r.decisions)
+	scatter(parts, decisions)
+	return bucket.GroupAllowed(r.hits, decisions)
 }
 
 // choose returns parts of the hits that are wanted, with their decisions so far.
-func (s *Store) choose(parts []*part, m mode, wanted func(bucket.Hit) bool) []*part {
+func (s *Store) choose(parts []*part, m mode, wanted func(*bucket.Hit, *bucket.Decision) bool) []*part {
 	var chosen []*part
 	for _, p := range parts {
 		c := s.part(m, p.tag)
 		c.cause = p.cause
 		for i, h := range p.hits {
-			if wanted(h) {
+			if wanted(&p.hits[i], &p.decisions[i]) {
 				c.add("", h, p.of[i], p.decisions[i])
 			}
 		}

@@ -35,11 +35,19 @@ func newBatch(seed maphash.Seed) *batch { return &batch{seed: seed} }
 func (b *batch) encode(lines []*group) {
 	b.reset()
 	for _, g := range lines {
-		b.input = appendNumbers(b.input, int64(g.mode), count(g), int64(len(g.hits)))
-		for i, h := range g.hits {
+		mode := g.mode
+		if mode == take && g.hasRoles() {
+			mode = takeByRole
+		}
+		b.input = appendNumbers(b.input, int64(mode), count(g), int64(len(g.hits)))
+		for i := range g.hits {
+			h := &g.hits[i]
 			b.input = appendNumbers(b.input, b.key(h.Key), b.limit(h.Limit), h.Cost)
-			if g.mode == giveBack {
+			switch mode {
+			case giveBack:
 				b.input = appendNumbers(b.input, g.decisions[i].At)
+			case takeByRole:
+				b.input = appendNumbers(b.input, int64(h.Role))
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func equalHits(as, bs []bucket.Hit) bool {
 	}
 	for i := range as {
 		a, b := &as[i], &bs[i]
-		if a.Limit != b.Limit || a.Cost != b.Cost || !bytes.Equal(a.Key, b.Key) {
+		if a.Limit != b.Limit || a.Cost != b.Cost || a.Role != b.Role || !bytes.Equal(a.Key, b.Key) {
 			return false
 		}
 	}

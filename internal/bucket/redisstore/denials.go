@@ -17,7 +17,8 @@ import (
 // this store are felt at once.
 //
 // Only what stays a denial whatever others take is remembered: not a group
-// with a refund, nor one with a charge that a denial does not stop. What
+// with a refund, nor one with a charge that a denial does not stop, nor one
+// with quotas. A limit without a say, of a hit Aside, denies nothing. What
 // others take meanwhile from a limit that has something left for them, though
 // not enough for this group, is not seen in what remains.
 type denials struct {
@@ -113,7 +114,7 @@ func (d *denials) find(h *bucket.Hit, hash uint64, now time.Time) *denial {
 
 // learn is told what Redis decided about the hits of a question.
 func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decision) {
-	if bucket.Allowed(decisions) {
+	if bucket.GroupAllowed(hits, decisions) {
 		return
 	}
 	by, lasts := -1, d.lasts
@@ -122,7 +123,9 @@ func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decisi
 			return
 		}
 		switch retry := decisions[i].RetryAfter; {
-		case retry == 0:
+		case hits[i].Role > bucket.Enforced:
+			return // the first of several quotas to end ends the denial
+		case retry == 0, hits[i].Role == bucket.Aside:
 			continue
 		case retry != bucket.Never:
 			lasts = min(lasts, retry)
@@ -182,7 +185,7 @@ func (k *denial) remember(hits []bucket.Hit, decisions []bucket.Decision) {
 	for _, h := range hits {
 		start := len(text)
 		text = append(text, h.Key...)
-		k.hits = append(k.hits, bucket.Hit{Limit: h.Limit, Key: text[start:len(text):len(text)], Cost: h.Cost})
+		k.hits = append(k.hits, bucket.Hit{Limit: h.Limit, Key: text[start:len(text):len(text)], Cost: h.Cost, Role: h.Role})
 	}
 	k.decisions = append(k.decisions, decisions...)
 }

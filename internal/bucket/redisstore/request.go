@@ -62,6 +62,16 @@ func (r *request) refunds() bool {
 	return false
 }
 
+// hasQuotas reports whether some hits only have a say together with others.
+func (r *request) hasQuotas() bool {
+	for i := range r.hits {
+		if r.hits[i].Role > bucket.Enforced {
+			return true
+		}
+	}
+	return false
+}
+
 // split makes the parts of a request: one, or on a cluster one for each tag.
 func (s *Store) split(m mode, r *request) []*part {
 	parts := r.parts[:0]

@@ -40,6 +40,10 @@ const (
 	check    mode = iota // decide as if to take, change nothing
 	take                 // decide and charge
 	giveBack             // return what was taken at the moments in decisions
+	// takeByRole is what the script calls a take of several hits that are not
+	// all enforced. One hit alone is charged or not whatever its role, and a
+	// check says the same of each hit.
+	takeByRole
 )
 
 // group is a part of a request that one call decides as a whole. Its hits have
@@ -55,6 +59,19 @@ type group struct {
 	// same is the next of the equal groups that share a line of the script's
 	// input, in order of arrival; coalesce links them.
 	same *group
+}
+
+// hasRoles reports whether the roles of the hits matter to what is charged.
+func (g *group) hasRoles() bool {
+	if len(g.hits) == 1 {
+		return false
+	}
+	for i := range g.hits {
+		if g.hits[i].Role != bucket.Enforced {
+			return true
+		}
+	}
+	return false
 }
 
 // The kinds of limits in the script's input; batch.lua tells their numbers.

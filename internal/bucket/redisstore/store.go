@@ -322,8 +322,10 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 		r.decisions[j] = decisions[i]
 	}
 	parts := s.split(giveBack, r)
-	allowed := bucket.Allowed(decisions)
-	charged := s.choose(parts, giveBack, func(h bucket.Hit) bool { return bucket.Charged(h, allowed) })
+	allowed := bucket.GroupAllowed(r.hits, r.decisions)
+	charged := s.choose(parts, giveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
+		return bucket.Charged(h, d, allowed)
+	})
 	s.recycle(parts)
 	defer func() { s.recycle(charged) }()
 	for _, p := range charged {

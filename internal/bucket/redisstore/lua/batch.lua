@@ -5,11 +5,13 @@
 --   fixed_window     period, 0, 0, 0
 --   sliding windows  period, slot, 0, 0
 --   requests of 0    0, 0, 0, 0, with the kind DENIED
--- A line is a group of hits that was asked for count times: mode (check, take
--- or give back), count, its number of hits, at least one, and for each hit the
--- index of its key, the index of its limit and its cost. A line that gives back
--- has a count of 1, and after each cost the moment of the take. No two hits of
--- a group have the same key.
+-- A line is a group of hits that was asked for count times: mode (check, take,
+-- give back or take by role), count, its number of hits, at least one, and for
+-- each hit the index of its key, the index of its limit and its cost. A line
+-- that gives back has a count of 1, and after each cost the moment of the take;
+-- one that takes by role has after each cost the role: 0 enforced, -1 aside, or
+-- the number of a quota, whose hits follow each other. No two hits of a group
+-- have the same key.
 --
 -- The copies of a line are decided one after the other. What came of it is, for
 -- each copy, one of
@@ -19,7 +21,7 @@
 --   SAME           this copy and all further ones got what the one before got
 -- and for a group given back DONE or UNREADABLE.
 
-local TAKE = 1 -- 0 checks, 2 gives back
+local TAKE, GIVE_BACK, TAKE_BY_ROLE = 1, 2, 3 -- 0 checks
 local BUCKET, LEAKY, FIXED, SLIDING = 1, 2, 3, 4 -- and 5 denies
 local UNREADABLE, SAME, DONE = -1, 0, 1
 local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
@@ -83,10 +85,10 @@ local function put_mark(mark)
   reply[filled] = mark
 end
 
--- Charges a hit if it is due. Returns whether that wrote the state, and what
--- its decision says afterwards.
+-- Charges a hit of a group, allowed or not, if it is due. Returns whether that
+-- wrote the state, and what its decision says afterwards.
 local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, rest)
-  if cost == 0 or not allowed and not (l.postpaid and cost > 0) then
+  if cost == 0 or not (allowed and retry == 0) and not (l.postpaid and cost > 0) then
     return false, remaining, retry, reset
   end
   local value, expires, left = l.charge(cost, level, at, values[k], rest)
@@ -110,7 +112,7 @@ local function decide_hit(mode, count, k, l, cost)
       put_mark(UNREADABLE)
     else
       if mode == TAKE then
-        wrote, remaining, retry, reset = charge(k, l, cost, retry == 0, remaining, retry, reset, at, level, rest)
+        wrote, remaining, retry, reset = charge(k, l, cost, true, remaining, retry, reset, at, level, rest)
       end
       put(remaining, retry, reset, wait, at)
     end
@@ -120,7 +122,7 @@ end
 
 -- Makes what decides all other lines: those of several hits, and give-backs.
 local function new_decide_group()
-  local keys, of, costs, takens = {}, {}, {}, {}
+  local keys, of, costs, takens, roles = {}, {}, {}, {}, {}
   local remaining, retry, reset, wait, at, level, rest = {}, {}, {}, {}, {}, {}, {}
 
   local function read(mode, n, start)
@@ -128,23 +130,43 @@ local function new_decide_group()
       local l
       if mode <= TAKE then
         keys[i], l, costs[i], start = unpack_doubles('<ddd', ARGV[3], start)
-      else
+      elseif mode == GIVE_BACK then
         keys[i], l, costs[i], takens[i], start = unpack_doubles('<dddd', ARGV[3], start)
+      else
+        keys[i], l, costs[i], roles[i], start = unpack_doubles('<dddd', ARGV[3], start)
       end
       of[i] = limits[l]
     end
     return start
   end
 
-  -- Returns whether all states can be read, and whether all hits are allowed.
+  -- The twin of GroupAllowed in role.go.
+  local function are_roles_allowed(n)
+    local quota, quota_allowed, some_allowed = 0, false, false
+    for i = 1, n do
+      local role, allowed = roles[i], retry[i] == 0
+      if role == 0 and not allowed then return false end
+      if role > 0 then
+        if role ~= quota then
+          some_allowed = some_allowed or quota_allowed
+          quota, quota_allowed = role, true
+        end
+        quota_allowed = quota_allowed and allowed
+      end
+    end
+    return quota == 0 or some_allowed or quota_allowed
+  end
+
+  -- Returns whether all states can be read, and whether the group is allowed.
   local function decide(mode, n)
     local allowed = true
     for i = 1, n do
-      local cost = mode <= TAKE and costs[i] or -1 -- which reads a state as a give-back does
+      local cost = mode ~= GIVE_BACK and costs[i] or -1 -- which reads a state as a give-back does
       remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = of[i].decide(values[keys[i]], cost)
       if not remaining[i] then return false end
       allowed = allowed and retry[i] == 0
     end
+    if mode == TAKE_BY_ROLE then allowed = are_roles_allowed(n) end
     return true, allowed
   end
 
@@ -176,11 +198,11 @@ local function new_decide_group()
       local wrote = false
       if not readable then
         put_mark(UNREADABLE)
-      elseif mode > TAKE then
+      elseif mode == GIVE_BACK then
         give_back(n)
         put_mark(DONE)
       else
-        if mode == TAKE then wrote = take(n, allowed) end
+        if mode ~= 0 then wrote = take(n, allowed) end
         for i = 1, n do put(remaining[i], retry[i], reset[i], wait[i], at[i]) end
       end
       if not wrote and copy < count then

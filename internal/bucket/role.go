@@ -1,0 +1,92 @@
+package bucket
+
+// Role says what a hit has to do with whether its group is allowed.
+type Role int32
+
+const (
+	// Enforced hits must all be allowed.
+	Enforced Role = 0
+	// Aside hits have no say. They are charged where they are allowed and
+	// their group is.
+	Aside Role = -1
+)
+
+// Quota returns the role of the hits of the n-th quota, 1 to MaxQuota. Of all
+// quotas in a group one must be allowed, which is one whose hits are; hits of
+// the others are charged as Aside ones are. The hits of a quota follow each
+// other, later ones have higher numbers.
+func Quota(n int) Role { return Role(n) }
+
+// MaxQuota is the highest number of a quota.
+const MaxQuota = 1<<31 - 1
+
+func strictest(a, b Role) Role {
+	switch {
+	case a == Enforced || b == Enforced:
+		return Enforced
+	case a == Aside:
+		return b
+	case b == Aside:
+		return a
+	default:
+		return min(a, b)
+	}
+}
+
+// Allowed reports whether each of these decisions is to allow.
+func Allowed(decisions []Decision) bool {
+	for i := range decisions {
+		if decisions[i].RetryAfter != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// GroupAllowed reports whether a group of merged hits that got these decisions,
+// each by itself, is allowed.
+func GroupAllowed(hits []Hit, decisions []Decision) bool {
+	quotas := false
+	for i := range decisions {
+		if decisions[i].RetryAfter == 0 {
+			continue
+		}
+		switch role := hits[i].Role; {
+		case role == Enforced:
+			return false
+		case role != Aside:
+			quotas = true
+		}
+	}
+	return !quotas || someQuotaAllowed(hits, decisions)
+}
+
+func someQuotaAllowed(hits []Hit, decisions []Decision) bool {
+	at, allowed := Aside, false
+	for i := range hits {
+		role := hits[i].Role
+		if role <= Enforced {
+			continue
+		}
+		if role != at {
+			if allowed {
+				return true
+			}
+			at, allowed = role, true
+		}
+		allowed = allowed && decisions[i].Allowed()
+	}
+	return allowed
+}
+
+// Due reports whether a hit that got d by itself is charged in a group that is
+// allowed or not.
+func Due(h *Hit, d *Decision, allowed bool) bool {
+	return allowed && d.RetryAfter == 0 || h.Limit.ChargedAnyway(h.Cost)
+}
+
+// Charged reports whether a Take that decided d, in a group that was allowed
+// or not, took something that can be given back.
+func Charged(h *Hit, d *Decision, allowed bool) bool {
+	return h.Cost > 0 && Due(h, d, allowed)
+}
