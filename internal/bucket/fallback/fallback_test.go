@@ -127,6 +127,8 @@ func TestMixtures(t *testing.T) {
 	post := hit(t, postpaid(spec(local, 20)), "postpaid", 1)
 	open := hit(t, spec(allow, 20), "allow", 1)
 	shut := hit(t, spec(deny, 20), "deny", 1)
+	broken := hit(t, spec(fail, 20), "error", 1)
+	q1, q2 := bucket.Quota(1), bucket.Quota(2)
 	for _, c := range []struct {
 		name            string
 		hits            []bucket.Hit
@@ -144,6 +146,14 @@ func TestMixtures(t *testing.T) {
 		{"equal keys, allow, too much together", []bucket.Hit{cost(open, 11), plain, cost(open, 10)}, []bool{false, true, false}, 0, 0},
 		{"equal keys, deny, a refund on the whole", []bucket.Hit{cost(shut, 1), plain, cost(shut, -2)}, []bool{true, true, true}, 1, 0},
 		{"a local refund in a denied group", []bucket.Hit{cost(plain, -5), shut}, []bool{true, false}, 0, 0},
+		{"deny, but aside", []bucket.Hit{plain, role(shut, bucket.Aside), post}, []bool{true, false, true}, 1, 1},
+		{"error, but aside", []bucket.Hit{plain, role(broken, bucket.Aside)}, []bool{true, true}, 1, 0},
+		{"local and aside, more than the share", []bucket.Hit{role(cost(plain, 6), bucket.Aside), open, post}, []bool{false, true, true}, 0, 1},
+		{"a local quota over, another allowed", []bucket.Hit{role(cost(plain, 6), q1), role(open, q2), post}, []bool{false, true, true}, 0, 1},
+		{"a local quota, the other denied", []bucket.Hit{role(shut, q1), role(plain, q2), post}, []bool{false, true, true}, 1, 1},
+		{"a local quota over, the other denied", []bucket.Hit{role(shut, q1), role(cost(post, 1), q1), role(cost(plain, 6), q2)}, []bool{false, true, false}, 0, 1},
+		{"a local half of a quota that is denied", []bucket.Hit{role(shut, q1), role(plain, q1), role(cost(open, 21), q2)}, []bool{false, true, false}, 0, 0},
+		{"the same, another allowed", []bucket.Hit{role(shut, q1), role(plain, q1), role(open, q2)}, []bool{false, true, true}, 1, 0},
 		{"no hits", nil, nil, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -105,3 +105,5 @@ func hit(tb testing.TB, s bucket.Spec, key string, cost int64) bucket.Hit {
 }
 
 func cost(h bucket.Hit, cost int64) bucket.Hit { h.Cost = cost; return h }
+
+func role(h bucket.Hit, r bucket.Role) bucket.Hit { h.Role = r; return h }

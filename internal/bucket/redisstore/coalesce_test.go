@@ -147,6 +147,7 @@ type askedHit struct {
 	limit *bucket.Limit
 	user  string
 	cost  int64
+	role  bucket.Role
 }
 
 type asks []*ask
@@ -154,7 +155,9 @@ type asks []*ask
 func (a *ask) on(s *Store) *group {
 	var hits []bucket.Hit
 	for _, h := range a.hits {
-		hits = append(hits, testHit(s, h.limit, h.user, h.cost))
+		asked := testHit(s, h.limit, h.user, h.cost)
+		asked.Role = h.role
+		hits = append(hits, asked)
 	}
 	g := testGroup(s, a.mode, hits...)
 	copy(g.decisions, a.took)
@@ -203,6 +206,7 @@ func (c *comparison) ask() *ask {
 			limit: c.limits[c.IntN(len(c.limits))],
 			user:  c.users[c.IntN(len(c.users))],
 			cost:  []int64{1, 1, 1, 1, 0, 2, 5, -1, -4, 1 << 40}[c.IntN(10)],
+			role:  []bucket.Role{0, 0, 0, 0, bucket.Aside, bucket.Quota(1 + len(a.hits)/2)}[c.IntN(6)],
 		}
 		// A key is a user and an algorithm.
 		if !slices.ContainsFunc(a.hits, func(o askedHit) bool { return o.user == h.user && o.limit.Algorithm == h.limit.Algorithm }) {

@@ -53,7 +53,7 @@ func (s *sideBySide) known() float64 {
 func (s *sideBySide) both(hits ...bucket.Hit) (a, b []bucket.Decision) {
 	s.t.Helper()
 	a, b = take(s.t, s.remembers, hits...), take(s.t, s.asksAlways, hits...)
-	if bucket.Allowed(a) != bucket.Allowed(b) {
+	if bucket.GroupAllowed(hits, a) != bucket.GroupAllowed(hits, b) {
 		s.t.Fatalf("%v: with a memory %+v, without %+v", describe(hits), a, b)
 	}
 	if len(hits) != 1 || hits[0].Cost != 1 {
@@ -106,7 +106,7 @@ func TestDenialsAreAsWithoutMemory(t *testing.T) {
 				hits := randomHits(r, limits)
 				for range 1 + r.IntN(3) {
 					a, b := s.both(hits...)
-					if bucket.Allowed(a) {
+					if bucket.GroupAllowed(hits, a) {
 						takes = append(takes, taken{hits, a, b})
 					}
 				}
@@ -124,6 +124,7 @@ func randomHits(r *rand.Rand, limits []*bucket.Limit) (hits []bucket.Hit) {
 		h := hit(limits[r.IntN(len(limits))], []string{"a", "b"}[r.IntN(2)], []int64{1, 1, 1, 1, 1, 0, 2, 3, 9, -1}[r.IntN(10)])
 		if !keys[string(h.Key)] {
 			keys[string(h.Key)] = true
+			h.Role = []bucket.Role{0, 0, 0, 0, 0, 0, bucket.Aside, bucket.Quota(len(hits)/2 + 1)}[r.IntN(8)]
 			hits = append(hits, h)
 		}
 	}
