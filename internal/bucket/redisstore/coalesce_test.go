@@ -46,6 +46,8 @@ func TestCoalesce(t *testing.T) {
 	a, b := testHit(s, l, "a", 1), testHit(s, l, "b", 1)
 	costly := a
 	costly.Cost = 2
+	aside := b
+	aside.Role = bucket.Aside
 	copied := a
 	copied.Key = slices.Clone(a.Key)
 	groups := []*group{
@@ -62,6 +64,7 @@ func TestCoalesce(t *testing.T) {
 		testGroup(s, take, a),                         // as 0
 		testGroup(s, take, testHit(s, again, "a", 1)), // 11
 		testGroup(s, take, a, b),                      // as 6
+		testGroup(s, take, a, aside),                  // 13
 	}
 	// Equal hashes of unequal groups tell nothing.
 	groups[4].hash, groups[5].hash, groups[11].hash = groups[0].hash, groups[0].hash, groups[0].hash
@@ -77,7 +80,7 @@ func TestCoalesce(t *testing.T) {
 			}
 			got = append(got, line)
 		}
-		want := [][]int{{0, 2, 10}, {1, 8}, {3}, {4}, {5}, {6, 12}, {7}, {9}, {11}}
+		want := [][]int{{0, 2, 10}, {1, 8}, {3}, {4}, {5}, {6, 12}, {7}, {9}, {11}, {13}}
 		if !slices.EqualFunc(got, want, slices.Equal) {
 			t.Fatalf("the lines are %v, want %v", got, want)
 		}
