@@ -52,6 +52,10 @@ func FuzzKey(f *testing.F) {
 	f.Add(parts("d", "k", "v"), long, uint8(0), parts("d", "k", "v"), long+"x", uint8(0))
 	f.Add(parts("d", long, long), "n", uint8(3), parts("d", long, "y"+long), "n", uint8(3))
 	f.Add(parts("d", "k", "é\x00\xff"), "n\n", uint8(4), parts("d"), "{}", uint8(5))
+	f.Add(parts("d", "k", "v"), "", uint8(6), parts("d", "k", "v"), "", uint8(0))
+	f.Add(parts("d", "k", "v"), "", uint8(6), parts("d", "k", "v"), "#1", uint8(0))
+	f.Add(parts("d", "k", "v"), "n", uint8(6), parts("d", "k", "v"), "n", uint8(12))
+	f.Add(parts("d", long), "n", uint8(6), parts("d", long), "n", uint8(12))
 	f.Fuzz(func(t *testing.T, d1 []byte, name1 string, a1 uint8, d2 []byte, name2 string, a2 uint8) {
 		one, two := newNamed(t, d1, name1, a1), newNamed(t, d2, name2, a2)
 		one.check(t)
@@ -60,7 +64,7 @@ func FuzzKey(f *testing.F) {
 		if got := bytes.Equal(one.subject, two.subject); got != sameSubject {
 			t.Errorf("%q and %q: equal subjects: %v, want %v", one.entries, two.entries, got, sameSubject)
 		}
-		same := sameSubject && one.limit.Name == two.limit.Name && one.limit.Algorithm == two.limit.Algorithm
+		same := sameSubject && one.limit.Name == two.limit.Name && one.limit.Algorithm == two.limit.Algorithm && one.period == two.period
 		if got := bytes.Equal(one.key, two.key); got != same {
 			t.Errorf("%q and %q: equal keys: %v, want %v", one.key, two.key, got, same)
 		}
@@ -70,6 +74,7 @@ func FuzzKey(f *testing.F) {
 // named is a limit on a descriptor, with its key.
 type named struct {
 	limit        *bucket.Limit
+	period       time.Duration // in the key; 0 if it is not there
 	domain       string
 	entries      []bucket.Entry
 	subject, key []byte
@@ -94,7 +99,13 @@ func newNamed(t *testing.T, b []byte, name string, a uint8) named {
 		x.entries = append(x.entries, bucket.Entry{Key: next(), Value: next()})
 	}
 	algorithms := bucket.Algorithms()
-	x.limit = mustLimit(t, bucket.Spec{Name: name, Algorithm: algorithms[int(a)%len(algorithms)], Requests: 1, Period: time.Second})
+	s := bucket.Spec{Name: name, Algorithm: algorithms[int(a)%len(algorithms)], Requests: 1, Period: time.Second}
+	x.limit = mustLimit(t, s)
+	// What is left of a chooses a period for the key, or none.
+	if n := int(a) / len(algorithms); n > 0 {
+		s.Period = time.Duration(n) * time.Millisecond
+		x.period, x.limit = s.Period, mustPeriodLimit(t, s)
+	}
 	x.subject = bucket.AppendSubject([]byte("before"), x.domain, x.entries)
 	x.key = x.limit.AppendKey([]byte("before"), bytes.TrimPrefix(x.subject, []byte("before")))
 	return x

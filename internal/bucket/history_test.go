@@ -106,6 +106,15 @@ func mustLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
 	return l
 }
 
+func mustPeriodLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
+	t.Helper()
+	l, err := bucket.NewPeriodLimit(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // TestBounds holds against the oracle what random traces rarely reach.
 func TestBounds(t *testing.T) {
 	const clock = int64(1_800_000_000_000_000)

@@ -33,9 +33,10 @@ func AppendSubject(dst []byte, domain string, entries []Entry) []byte {
 // AppendKey appends the key of the limit for a subject:
 //
 //	subject#algorithm:name
+//	subject#algorithm:name#milliseconds
 //
-// New numbers on the same limit keep the key, another algorithm does not. The
-// key has at most MaxKey bytes: the middle of a longer one is replaced by 128
+// The second is that of a NewPeriodLimit, with its period. New numbers on the
+// same limit keep the key, another algorithm does not. The key has at most MaxKey bytes: the middle of a longer one is replaced by 128
 // bits of the SHA-256 of the whole, between tildes, which escaping keeps out
 // of other keys.
 func (l *Limit) AppendKey(dst, subject []byte) []byte {

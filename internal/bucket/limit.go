@@ -26,6 +26,7 @@ package bucket
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -205,6 +206,18 @@ func NewLimit(s Spec) (*Limit, error) {
 			}
 		}
 	}
+	return l, nil
+}
+
+// NewPeriodLimit is NewLimit for a limit that callers may ask for with any
+// period. Each period has keys of its own, so that two of them on one
+// descriptor are two limits.
+func NewPeriodLimit(s Spec) (*Limit, error) {
+	l, err := NewLimit(s)
+	if err != nil {
+		return nil, err
+	}
+	l.suffix += "#" + strconv.FormatInt(s.Period.Milliseconds(), 10)
 	return l, nil
 }
 

@@ -112,6 +112,30 @@ func TestNewLimitRefuses(t *testing.T) {
 	}
 }
 
+func TestKeysOfPeriodLimits(t *testing.T) {
+	for _, c := range []struct {
+		spec bucket.Spec
+		want string
+	}{
+		{bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Minute}, "s#fixed_window#60000"},
+		{bucket.Spec{Name: "n#1", Algorithm: bucket.TokenBucket, Requests: 5, Period: bucket.MaxPeriod}, "s#token_bucket:n%231#31622400000"},
+		{bucket.Spec{Algorithm: bucket.GCRA, Requests: 0, Period: time.Millisecond}, "s#gcra#1"},
+	} {
+		l := mustPeriodLimit(t, c.spec)
+		if l.Spec != mustLimit(t, c.spec).Spec {
+			t.Errorf("the limit of %+v is %+v", c.spec, l.Spec)
+		}
+		for _, l := range []*bucket.Limit{l, l.Share(3)} {
+			if got := string(l.AppendKey(nil, []byte("s"))); got != c.want {
+				t.Errorf("%+v: key %s, want %s", c.spec, got, c.want)
+			}
+		}
+	}
+	if _, err := bucket.NewPeriodLimit(bucket.Spec{Algorithm: bucket.SlidingLog, Requests: 1001, Period: time.Second}); !slices.Equal(fieldsOf(err), []string{"requests"}) {
+		t.Errorf("1001 requests of a log: %v", err)
+	}
+}
+
 // fieldsOf returns the fields that an error of NewLimit names.
 func fieldsOf(err error) (fields []string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

@@ -47,6 +47,7 @@ func (l *Limit) divide(n int64) *Limit {
 		// burst is cut to the two that bind it to the others.
 		panic(fmt.Sprintf("bucket: the share of %+v among %d is no limit: %v", l.Spec, n, err))
 	}
+	part.suffix = l.suffix
 	return part
 }
 

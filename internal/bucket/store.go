@@ -64,7 +64,9 @@ const fewHits = 16
 
 // Merge appends hits to merged, those with equal keys as one with the sum of
 // their costs and the strictest of their roles, and to of, for each hit, its
-// index in the result. Both are empty at first.
+// index in the result. Both are empty at first. Where the limits of equal keys
+// differ, which they can in their requests and bursts, the one of the least
+// capacity decides for all.
 func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
 	var index map[string]int
 	if len(hits) > fewHits {
@@ -88,6 +90,9 @@ func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
 		} else {
 			merged[i].Cost = clampCost(merged[i].Cost + h.Cost)
 			merged[i].Role = strictest(merged[i].Role, h.Role)
+			if h.Limit.Capacity < merged[i].Limit.Capacity {
+				merged[i].Limit = h.Limit
+			}
 		}
 		of = append(of, i)
 	}

@@ -21,6 +21,7 @@ func runLaws(t *testing.T, h Harness) {
 		{"a peek over its limit denies the group", peekDenies},
 		{"a refund applies if its group does", refundInAGroup},
 		{"equal keys merge", equalKeysMerge},
+		{"of equal keys the least capacity decides", leastCapacityDecides},
 		{"a denied take gives nothing back", deniedGivesNothingBack},
 		{"a check agrees with the take that follows", checkAgrees},
 		{"a check of a group charges nothing", checkOfAGroup},
@@ -162,6 +163,25 @@ func equalKeysMerge(t *testing.T, h Harness) {
 		h.Cost, other.Cost = 1, -1 // a peek
 		if d := take(t, s, h, other); bucket.Allowed(d) {
 			t.Errorf("%s: got %+v for 1 and -1, want a denied peek", h.Key, d)
+		}
+	}
+}
+
+func leastCapacityDecides(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	few, many := eachAlgorithm(t, 4, 1), eachAlgorithm(t, 10, 3)
+	for i := range few {
+		for _, group := range [][]bucket.Hit{{few[i], many[i]}, {many[i], few[i]}} {
+			if d := take(t, s, group...); !bucket.Allowed(d) || d[0].Remaining != 0 || d[0] != d[1] {
+				t.Errorf("%s: got %+v, want 4 of 4 taken", few[i].Key, d)
+			}
+			if d := take(t, s, group...); bucket.Allowed(d) {
+				t.Errorf("%s: got %+v, want both denied", few[i].Key, d)
+			}
+			wantRemaining(t, s, many[i], 6)
+			full := many[i]
+			full.Cost = -10
+			take(t, s, full)
 		}
 	}
 }
