@@ -127,6 +127,7 @@ func newServer(settings config.Settings, live *config.Live, engine *engine, metr
 			Entries:     settings.GRPC.MaxEntries,
 			Bytes:       settings.GRPC.MaxBytes,
 		},
+		Refunds:   settings.API.Refunds,
 		Live:      live,
 		Store:     engine.store,
 		Readiness: readinessOf(settings),

@@ -107,6 +107,7 @@ func (p *fileParser) domain(n *yaml.Node) {
 	p.domainName(o, top)
 	if v := o.get("algorithm"); v != nil {
 		p.algorithm, _ = p.algorithmName(v, top.key("algorithm"))
+		p.d.Algorithm = p.algorithm
 	}
 	if v := o.get("hash_tag"); v != nil {
 		p.d.HashTag, _ = p.name(v, top.key("hash_tag"), "the key of an entry", maxName)

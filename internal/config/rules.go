@@ -43,6 +43,9 @@ type Domain struct {
 	// HashTag is the key of the entry whose value places the keys of a
 	// descriptor in a sharded store; it may be empty.
 	HashTag string
+	// Algorithm is what the file gives to limits that name none; 0 if it does
+	// not say.
+	Algorithm bucket.Algorithm
 	// File and Line are where the domain is named.
 	File string
 	Line int

@@ -21,6 +21,7 @@ type Settings struct {
 	Failure FailureSettings
 	GRPC    GRPCSettings
 	HTTP    HTTPSettings
+	API     APISettings
 	Admin   AdminSettings
 	// DrainDelay is how long the daemon keeps answering after SIGTERM while it
 	// already says that it is not ready: 0 to 10 minutes.
@@ -141,6 +142,13 @@ type HTTPSettings struct {
 	TLS     ListenTLS
 }
 
+// APISettings is about what requests may ask and what responses hold, over gRPC
+// and HTTP.
+type APISettings struct {
+	// Refunds is whether a request may give back what others took.
+	Refunds bool
+}
+
 // AdminSettings is about the port for operators.
 type AdminSettings struct {
 	// Address is host:port; empty means off.
@@ -255,6 +263,9 @@ func allSettings() []setting {
 			"HTTP's "+key, func(s *Settings) *string { return &s.HTTP.TLS.Key }),
 		defineSetting("http.tls.client_ca", textSetting("a path", false), "",
 			clientCA, func(s *Settings) *string { return &s.HTTP.TLS.ClientCA }),
+
+		defineSetting("api.refunds", boolSetting(), "true",
+			"take refunds, which give back to a limit", func(s *Settings) *bool { return &s.API.Refunds }),
 
 		defineSetting("admin.address", listenSetting(true), "127.0.0.1:6070",
 			"where the operators' port listens", func(s *Settings) *string { return &s.Admin.Address }),

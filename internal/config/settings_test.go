@@ -48,6 +48,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		Failure:    FailureSettings{Mode: "local", Health: "serving"},
 		GRPC:       GRPCSettings{Address: ":8081", MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 65536},
 		HTTP:       HTTPSettings{Address: ":8080"},
+		API:        APISettings{Refunds: true},
 		Admin:      AdminSettings{Address: "127.0.0.1:6070", Pprof: true},
 		DrainDelay: 3 * time.Second,
 		Log:        LogSettings{Level: "info", Format: "text"},

@@ -20,6 +20,11 @@ descriptors:
   - {key: user, rate_limit: {name: u, unit: hour, requests_per_unit: 5}}
 `
 
+const limitsOfThree = oneLimit + `
+  - {key: log, rate_limit: {requests: 5, period: 1h, algorithm: sliding_log}}
+  - {key: bucket, rate_limit: {requests: 5, period: 1h, algorithm: token_bucket}}
+`
+
 // many returns n copies of a descriptor.
 func many(n int, descriptor string) []string {
 	return strings.Split(strings.Repeat(descriptor+" ", n-1)+descriptor, " ")
@@ -27,7 +32,7 @@ func many(n int, descriptor string) []string {
 
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
+	d := start(t, limitsOfThree)
 	for _, c := range []struct {
 		name    string
 		request *rlsv3.RateLimitRequest
@@ -46,15 +51,23 @@ func TestBadRequests(t *testing.T) {
 		{"too much text in many entries", request("api", 1, many(100, "user="+strings.Repeat("x", 652))...), codes.InvalidArgument,
 			"the request holds 65603 bytes of text"},
 		{"a long domain", request(strings.Repeat("x", 65600), 1, "user=x"), codes.InvalidArgument, "bytes of text"},
-		{"a limit in a descriptor", changed(func(d *ratelimitv3.RateLimitDescriptor) {
-			d.Limit = &ratelimitv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 9, Unit: typev3.RateLimitUnit_HOUR}
-		}), codes.Unimplemented, "descriptors[1].limit is not served"},
-		{"a cost in a descriptor", changed(func(d *ratelimitv3.RateLimitDescriptor) {
-			d.HitsAddend = wrapperspb.UInt64(0)
-		}), codes.Unimplemented, "descriptors[1].hits_addend is not served"},
-		{"a refund", changed(func(d *ratelimitv3.RateLimitDescriptor) {
-			d.IsNegativeHits = true
-		}), codes.Unimplemented, "descriptors[1].is_negative_hits is not served"},
+		{"a limit without a unit", limited(9, typev3.RateLimitUnit_UNKNOWN, nil), codes.InvalidArgument,
+			"descriptors[1].limit.unit: found UNKNOWN; allowed: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR"},
+		{"a limit with a unit that nobody knows", limited(9, 7, nil), codes.InvalidArgument,
+			"descriptors[1].limit.unit: found 7; allowed: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR"},
+		{"a negative unit", limited(9, -1, nil), codes.InvalidArgument, "descriptors[1].limit.unit: found -1; allowed: SECOND"},
+		{"a multiplier of 0", limited(9, typev3.RateLimitUnit_HOUR, wrapperspb.UInt32(0)), codes.InvalidArgument,
+			"descriptors[1].limit.unit_multiplier: found 0; allowed: 1 to 8784 for the unit HOUR"},
+		{"over 366 days", limited(9, typev3.RateLimitUnit_YEAR, wrapperspb.UInt32(2)), codes.InvalidArgument,
+			"descriptors[1].limit.unit_multiplier: found 2; allowed: 1 to 1 for the unit YEAR"},
+		{"the largest multiplier", limited(9, typev3.RateLimitUnit_SECOND, wrapperspb.UInt32(1<<32-1)), codes.InvalidArgument,
+			"descriptors[1].limit.unit_multiplier: found 4294967295; allowed: 1 to 31622400 for the unit SECOND"},
+		{"more than a log holds", of("log=x", limited(1001, typev3.RateLimitUnit_HOUR, nil)), codes.InvalidArgument,
+			"descriptors[1].limit.requests_per_unit: found 1001; allowed: 0 to 1000 for a sliding_log"},
+		{"what cannot be counted", of("bucket=x", limited(1<<32-1, typev3.RateLimitUnit_SECOND, wrapperspb.UInt32(31622399))), codes.InvalidArgument,
+			"descriptors[1].limit: found 8783h59m59s beside 4294967295 requests"},
+		{"a bad limit in an unknown domain", inDomain("unknown", limited(9, typev3.RateLimitUnit_UNKNOWN, nil)), codes.InvalidArgument,
+			"descriptors[1].limit.unit: found UNKNOWN"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := d.try(c.request)
@@ -71,10 +84,23 @@ func TestBadRequests(t *testing.T) {
 	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
 }
 
-// changed returns a request whose second descriptor is changed.
-func changed(change func(*ratelimitv3.RateLimitDescriptor)) *rlsv3.RateLimitRequest {
+// limited returns a request whose second descriptor has a limit of its own.
+func limited(requests uint32, unit typev3.RateLimitUnit, multiplier *wrapperspb.UInt32Value) *rlsv3.RateLimitRequest {
 	r := request("api", 1, "user=x", "user=x")
-	change(r.GetDescriptors()[1])
+	r.Descriptors[1].Limit = &ratelimitv3.RateLimitDescriptor_RateLimitOverride{
+		RequestsPerUnit: requests, Unit: unit, UnitMultiplier: multiplier,
+	}
+	return r
+}
+
+// of has the second descriptor of a request be about something else.
+func of(descriptor string, r *rlsv3.RateLimitRequest) *rlsv3.RateLimitRequest {
+	r.Descriptors[1].Entries = request("", 1, descriptor).GetDescriptors()[0].GetEntries()
+	return r
+}
+
+func inDomain(domain string, r *rlsv3.RateLimitRequest) *rlsv3.RateLimitRequest {
+	r.Domain = domain
 	return r
 }
 

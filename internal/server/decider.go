@@ -25,11 +25,15 @@ type decider struct {
 	// unmatched counts descriptors without a rule; those with one are counted
 	// by the rule's tally.
 	unmatched prometheus.Counter
+	// ownLimits counts what descriptors got that have a limit of their own and
+	// no rule.
+	ownLimits results
+	overrides overrideCache
 	calls     sync.Pool
 }
 
-func newDecider(o *Options, unmatched prometheus.Counter) *decider {
-	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: unmatched}
+func newDecider(o *Options, m *metrics) *decider {
+	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: m.unmatched, ownLimits: m.ownLimits}
 	d.calls.New = func() any { return &call{decider: d} }
 	return d
 }
@@ -48,21 +52,31 @@ type call struct {
 	text      []byte         // subjects and keys
 	hits      []bucket.Hit
 	decisions []bucket.Decision
+	overrides []*bucket.Limit // of the descriptors that have one
 }
 
 // descriptor asks about a list of entries.
 type descriptor struct {
 	entries []bucket.Entry
 	cost    int64
-	// unserved is a field that was set and is not served, or empty.
-	unserved string
+	// own is a limit that goes before the rule's, if it is set.
+	own override
+	// hits, if hasHits, go before those of the request.
+	hits    uint64
+	hasHits bool
+	// refund turns the hits around.
+	refund bool
 }
 
 // outcome is what a descriptor gets.
 type outcome struct {
 	// rule is nil when none applies.
 	rule *config.Rule
-	// decisions are those of the rule's limits, in their order.
+	// limits are those that were asked: the rule's, or the descriptor's own.
+	limits []*bucket.Limit
+	// own is what the descriptor asked for if limits are its own, else nil.
+	own *override
+	// decisions are those of limits, in their order.
 	decisions []bucket.Decision
 }
 
@@ -73,6 +87,7 @@ func (d *decider) release(c *call) {
 	clear(c.outcomes)
 	clear(c.entries)
 	clear(c.hits)
+	clear(c.overrides)
 	*c = call{
 		decider:     d,
 		descriptors: c.descriptors[:0],
@@ -81,23 +96,30 @@ func (d *decider) release(c *call) {
 		text:        c.text[:0],
 		hits:        c.hits[:0],
 		decisions:   c.decisions[:0],
+		overrides:   c.overrides[:0],
 	}
 	d.calls.Put(c)
 }
 
 // decide fills in the outcomes of a call, one per descriptor, and counts them.
-// Its error is the store's.
+// Its error is the store's, or says what is wrong with a descriptor's own limit.
 func (d *decider) decide(ctx context.Context, c *call) error {
 	domain := d.live.Rules().Domain(c.domain)
 	for i := range c.descriptors {
-		var rule *config.Rule
+		var o outcome
 		if domain != nil {
-			rule = domain.Match(c.descriptors[i].entries)
+			o.rule = domain.Match(c.descriptors[i].entries)
+			if o.rule != nil {
+				o.limits = o.rule.Limits
+			}
+			if c.descriptors[i].own.set {
+				if err := c.override(domain, &o, i); err != nil {
+					return err
+				}
+			}
+			c.ask(domain, o.limits, &c.descriptors[i])
 		}
-		c.outcomes = append(c.outcomes, outcome{rule: rule})
-		if rule != nil {
-			c.ask(domain, rule, &c.descriptors[i])
-		}
+		c.outcomes = append(c.outcomes, o)
 	}
 	if len(c.hits) > 0 {
 		if err := d.take(ctx, c); err != nil {
@@ -120,10 +142,8 @@ func (d *decider) take(ctx context.Context, c *call) error {
 	}
 	rest := c.decisions
 	for i := range c.outcomes {
-		if rule := c.outcomes[i].rule; rule != nil {
-			n := len(rule.Limits)
-			c.outcomes[i].decisions, rest = rest[:n:n], rest[n:]
-		}
+		n := len(c.outcomes[i].limits)
+		c.outcomes[i].decisions, rest = rest[:n:n], rest[n:]
 	}
 	return nil
 }
@@ -133,10 +153,13 @@ func (d *decider) count(c *call) {
 	unmatched := 0
 	for i := range c.outcomes {
 		o := &c.outcomes[i]
+		allowed := bucket.Allowed(o.decisions)
 		switch {
-		case o.rule == nil:
+		case o.rule == nil && o.own == nil:
 			unmatched++
-		case bucket.Allowed(o.decisions):
+		case o.rule == nil:
+			d.ownLimits.add(allowed)
+		case allowed:
 			o.rule.Tally.Allowed.Add(1)
 		default:
 			o.rule.Tally.Denied.Add(1)
@@ -147,9 +170,9 @@ func (d *decider) count(c *call) {
 	}
 }
 
-// ask adds the hits of a rule's limits.
-func (c *call) ask(domain *config.Domain, rule *config.Rule, d *descriptor) {
-	if len(rule.Limits) == 0 {
+// ask adds the hits of the limits of a descriptor.
+func (c *call) ask(domain *config.Domain, limits []*bucket.Limit, d *descriptor) {
+	if len(limits) == 0 {
 		return
 	}
 	start := len(c.text)
@@ -161,7 +184,7 @@ func (c *call) ask(domain *config.Domain, rule *config.Rule, d *descriptor) {
 		c.text = append(c.text, value...)
 		place = c.text[start:len(c.text):len(c.text)]
 	}
-	for _, l := range rule.Limits {
+	for _, l := range limits {
 		start := len(c.text)
 		c.text = l.AppendKey(c.text, subject)
 		c.hits = append(c.hits, bucket.Hit{Limit: l, Key: c.text[start:len(c.text):len(c.text)], Place: place, Cost: d.cost})
@@ -181,7 +204,7 @@ func (o *outcome) decisive() (*bucket.Limit, bucket.Decision) {
 	if best < 0 {
 		return nil, bucket.Decision{}
 	}
-	return o.rule.Limits[best], o.decisions[best]
+	return o.limits[best], o.decisions[best]
 }
 
 func speaksBefore(a, b *bucket.Decision) bool {

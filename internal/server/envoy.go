@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // Bounds of a request.
@@ -24,6 +26,7 @@ type Bounds struct {
 type envoy struct {
 	decider  *decider
 	bounds   Bounds
+	refunds  bool // are taken
 	failures *failureLog
 	requests *requestCounts
 }
@@ -31,10 +34,9 @@ type envoy struct {
 // ShouldRateLimit decides all descriptors of a request as one group.
 //
 // It fails with INVALID_ARGUMENT for a request that cannot be meant, with
-// UNIMPLEMENTED for parts of the protocol that are not served, and with
-// UNAVAILABLE when the store does not answer. A caller that goes away or
-// whose deadline passes first gets CANCELED or DEADLINE_EXCEEDED. A denial is
-// no failure.
+// PERMISSION_DENIED for a refund where they are not taken, and with UNAVAILABLE
+// when the store does not answer. A caller that goes away or whose deadline
+// passes first gets CANCELED or DEADLINE_EXCEEDED. A denial is no failure.
 func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	c := e.decider.newCall()
 	defer e.decider.release(c)
@@ -103,21 +105,22 @@ func (e *envoy) check(c *call) error {
 	if len(c.descriptors) > e.bounds.Descriptors {
 		return invalid("descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", len(c.descriptors), e.bounds.Descriptors)
 	}
-	cost := int64(max(1, c.hitsAddend))
 	size := len(c.domain)
 	for i := range c.descriptors {
 		d := &c.descriptors[i]
 		if len(d.entries) > e.bounds.Entries {
 			return invalid("descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, len(d.entries), e.bounds.Entries)
 		}
-		if d.unserved != "" {
-			// It would be decided differently from what the caller means.
-			return status.Errorf(codes.Unimplemented, "descriptors[%d].%s is not served", i, d.unserved)
+		if d.refund && !e.refunds {
+			return status.Errorf(codes.PermissionDenied, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)
+		}
+		if err := d.own.check(i); err != nil {
+			return err
 		}
 		for _, entry := range d.entries {
 			size += len(entry.Key) + len(entry.Value)
 		}
-		d.cost = cost
+		d.cost = c.cost(d)
 	}
 	if size > e.bounds.Bytes {
 		return invalid("the request holds %d bytes of text, at most %d are allowed (setting grpc.max_bytes)", size, e.bounds.Bytes)
@@ -125,18 +128,18 @@ func (e *envoy) check(c *call) error {
 	return nil
 }
 
-const day = 24 * time.Hour
-
-// units are the periods that have a name on the wire; all others are UNKNOWN,
-// the zero value.
-var units = map[time.Duration]rlsv3.RateLimitResponse_RateLimit_Unit{
-	time.Second: rlsv3.RateLimitResponse_RateLimit_SECOND,
-	time.Minute: rlsv3.RateLimitResponse_RateLimit_MINUTE,
-	time.Hour:   rlsv3.RateLimitResponse_RateLimit_HOUR,
-	day:         rlsv3.RateLimitResponse_RateLimit_DAY,
-	7 * day:     rlsv3.RateLimitResponse_RateLimit_WEEK,
-	30 * day:    rlsv3.RateLimitResponse_RateLimit_MONTH,
-	365 * day:   rlsv3.RateLimitResponse_RateLimit_YEAR,
+// cost is what a descriptor takes: its own hits, else those of the request, of
+// which 0 and unset mean 1.
+func (c *call) cost(d *descriptor) int64 {
+	hits := uint64(max(1, c.hitsAddend))
+	if d.hasHits {
+		hits = d.hits
+	}
+	cost := int64(min(hits, bucket.MaxCost))
+	if d.refund {
+		return -cost
+	}
+	return cost
 }
 
 // ceilSeconds rounds up to whole seconds.
@@ -147,8 +150,11 @@ func ceilSeconds(d time.Duration) time.Duration {
 // messageBound is the size of the largest message that can hold text of so
 // many bytes within the other bounds; larger ones are refused unread.
 func (b Bounds) messageBound() int {
-	const overhead = 16 // of an entry or descriptor: tags and lengths
-	return b.Bytes + overhead*b.Descriptors*(b.Entries+1) + 1024
+	const (
+		overhead = 16 // of an entry or descriptor: tags and lengths
+		numbers  = 48 // of a descriptor: its own limit and hits
+	)
+	return b.Bytes + b.Descriptors*(overhead*(b.Entries+1)+numbers) + 1024
 }
 
 // degradedMetadata is the dynamic_metadata of an answer that was made without

@@ -26,6 +26,9 @@ descriptors:
   - {key: year, rate_limit: {name: y, unit: year, requests_per_unit: 5}}
   - {key: sixty, rate_limit: {requests: 7, period: 60s}}
   - {key: ninety, rate_limit: {requests: 7, period: 90s, burst: 20}}
+  - {key: fortnight, rate_limit: {requests: 7, period: 14d, algorithm: fixed_window}}
+  - {key: half, rate_limit: {requests: 7, period: 500ms, algorithm: fixed_window}}
+  - {key: uneven, rate_limit: {requests: 7, period: 1500ms, algorithm: fixed_window}}
   - {key: closed, rate_limit: {unit: hour, requests_per_unit: 0}}
   - {key: most, rate_limit: {unit: second, requests_per_unit: 4294967295}}
   - {key: free, rate_limit: {unlimited: true}}
@@ -44,8 +47,11 @@ func TestStatusOfEachUnit(t *testing.T) {
 		// Windows of 30 and 365 days since the epoch end in 6 and 351 days.
 		{"month=x", "OK; OK mo 5/MONTH remaining 4 reset 143h59m50s"},
 		{"year=x", "OK; OK y 5/YEAR remaining 4 reset 8423h59m50s"},
-		{"sixty=x", "OK; OK  7/MINUTE remaining 6 reset 9s"},     // 60/7 s
-		{"ninety=x", "OK; OK  7/UNKNOWN remaining 19 reset 13s"}, // 90/7 s
+		{"sixty=x", "OK; OK  7/MINUTE remaining 6 reset 9s"},       // 60/7 s
+		{"ninety=x", "OK; OK  7/90xSECOND remaining 19 reset 13s"}, // 90/7 s
+		{"fortnight=x", "OK; OK  7/2xWEEK remaining 6 reset 335h59m50s"},
+		{"half=x", "OK; OK  7/UNKNOWN remaining 6 reset 1s"},
+		{"uneven=x", "OK; OK  7/UNKNOWN remaining 6 reset 1s"},
 		{"closed=x", "OVER_LIMIT; OVER_LIMIT  0/HOUR remaining 0 reset 0s"},
 		{"most=x", "OK; OK  4294967295/SECOND remaining 4294967294 reset 1s"},
 	} {
@@ -205,7 +211,7 @@ func TestRetryAfterIsEnough(t *testing.T) {
 	t.Parallel()
 	d := start(t, unitLimits)
 	d.ask("api", 20, "ninety=x")
-	wantShown(t, d.ask("api", 1, "ninety=x"), "OVER_LIMIT; OVER_LIMIT  7/UNKNOWN remaining 0 reset 4m18s; retry-after: 13")
+	wantShown(t, d.ask("api", 1, "ninety=x"), "OVER_LIMIT; OVER_LIMIT  7/90xSECOND remaining 0 reset 4m18s; retry-after: 13")
 	d.clock.advance(13 * time.Second)
 	if r := d.ask("api", 1, "ninety=x"); r.GetOverallCode() != rlsv3.RateLimitResponse_OK {
 		t.Errorf("after the retry time: %s", show(r))

@@ -55,7 +55,7 @@ func (f *failureLog) log(err error) {
 	code := status.Code(err)
 	level := slog.LevelError
 	switch code {
-	case codes.Canceled, codes.InvalidArgument, codes.Unimplemented:
+	case codes.Canceled, codes.InvalidArgument, codes.PermissionDenied:
 		level = slog.LevelInfo // the caller's doing
 	}
 	f.mu.Lock()

@@ -142,6 +142,7 @@ func (d *daemon) options(limits string) server.Options {
 		HTTPAddress:  "127.0.0.1:0",
 		AdminAddress: "127.0.0.1:0",
 		Bounds:       server.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536},
+		Refunds:      true,
 		Live:         d.live,
 		Store:        memory(d.t, d.clock),
 		Metrics:      prometheus.NewRegistry(),
@@ -303,13 +304,18 @@ func toJSON(t testing.TB, r *rlsv3.RateLimitRequest) string {
 }
 
 // show writes a response so that a table can hold it: the overall code, then
-// each status as "CODE name requests/UNIT remaining N reset S".
+// each status as "CODE name requests/UNIT remaining N reset S", with UNIT as 90xSECOND
+// if it has a multiplier.
 func show(r *rlsv3.RateLimitResponse) string {
 	parts := []string{r.GetOverallCode().String()}
 	for _, s := range r.GetStatuses() {
 		text := s.GetCode().String()
 		if l := s.GetCurrentLimit(); l != nil {
-			text += fmt.Sprintf(" %s %d/%s", l.GetName(), l.GetRequestsPerUnit(), l.GetUnit())
+			text += fmt.Sprintf(" %s %d/", l.GetName(), l.GetRequestsPerUnit())
+			if m := l.GetUnitMultiplier(); m != nil {
+				text += fmt.Sprintf("%dx", m.GetValue())
+			}
+			text += l.GetUnit().String()
 		}
 		text += fmt.Sprintf(" remaining %d", s.GetLimitRemaining())
 		if reset := s.GetDurationUntilReset(); reset != nil {

@@ -74,8 +74,10 @@ func (s *Server) refuseBody(w http.ResponseWriter, message string) {
 
 func httpStatus(code codes.Code) int {
 	switch code {
-	case codes.InvalidArgument, codes.Unimplemented:
-		return http.StatusBadRequest // a 5xx would be the daemon's fault
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.PermissionDenied:
+		return http.StatusForbidden
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 		return http.StatusServiceUnavailable
 	default:

@@ -14,6 +14,22 @@ import (
 type metrics struct {
 	calls             *prometheus.CounterVec
 	unmatched, panics prometheus.Counter
+	ownLimits         results
+}
+
+// results are the counters of what was allowed and what was denied.
+type results struct{ allowed, denied prometheus.Counter }
+
+func newResults(counter *prometheus.CounterVec) results {
+	return results{counter.WithLabelValues("allowed"), counter.WithLabelValues("denied")}
+}
+
+func (r *results) add(allowed bool) {
+	if allowed {
+		r.allowed.Inc()
+	} else {
+		r.denied.Inc()
+	}
 }
 
 // newMetrics registers all metrics of the server.
@@ -33,6 +49,10 @@ func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readine
 			Name: "ratelimitd_unmatched_descriptors_total",
 			Help: "Descriptors that no rule is for, or whose domain is unknown, and which were allowed.",
 		}),
+		ownLimits: newResults(factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_override_decisions_total",
+			Help: "Descriptors that no rule is for and that brought a limit of their own, by what they got themselves.",
+		}, []string{"result"})),
 		panics: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_panics_total",
 			Help: "Panics of handlers, each of which failed one request.",
@@ -44,7 +64,7 @@ func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readine
 // as Unknown, the first.
 var answered = [...]codes.Code{
 	codes.Unknown, codes.OK, codes.Canceled, codes.DeadlineExceeded, codes.Internal,
-	codes.InvalidArgument, codes.Unavailable, codes.Unimplemented,
+	codes.InvalidArgument, codes.PermissionDenied, codes.Unavailable,
 }
 
 // requestCounts are the counters of one door, by code.

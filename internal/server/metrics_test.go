@@ -99,7 +99,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 	d.wantMetrics(map[string]float64{
 		count("grpc", "OK"): 3, count("grpc", "InvalidArgument"): 1, count("grpc", "Unavailable"): 0,
-		count("http", "OK"): 1, count("http", "InvalidArgument"): 3, count("http", "Unimplemented"): 0,
+		count("http", "OK"): 1, count("http", "InvalidArgument"): 3, count("http", "PermissionDenied"): 0,
 	})
 }
 

@@ -35,6 +35,8 @@ type Options struct {
 	// Pprof adds /debug/pprof/ to the admin port.
 	Pprof  bool
 	Bounds Bounds
+	// Refunds is whether requests may give back.
+	Refunds bool
 	// Live has rules loaded.
 	Live  *config.Live
 	Store bucket.Store
@@ -99,8 +101,9 @@ func New(o Options) (*Server, error) {
 	m := newMetrics(o.Metrics, o.Live, s.ready)
 	s.panics = &panicLog{logger: o.Log, now: o.Now, count: m.panics}
 	s.viaGRPC = &envoy{
-		decider:  newDecider(&s.options, m.unmatched),
+		decider:  newDecider(&s.options, m),
 		bounds:   o.Bounds,
+		refunds:  o.Refunds,
 		failures: newFailureLog(o.Log, o.Now),
 		requests: m.requests("grpc"),
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -49,33 +50,63 @@ func (c *call) unmarshal(request string) error {
 // unmarshalDescriptor reads a RateLimitDescriptor
 // (envoy/extensions/common/ratelimit/v3/ratelimit.proto).
 func (c *call) unmarshalDescriptor(message string) error {
-	var limit, hitsAddend, negative bool
 	start := len(c.entries)
+	var d descriptor
+	f := fields{rest: message}
+	for f.next() {
+		var err error
+		switch {
+		case f.is(1, bytesKind):
+			err = c.unmarshalEntry(f.bytes)
+		case f.is(2, bytesKind):
+			err = d.own.unmarshal(f.bytes)
+		case f.is(3, bytesKind):
+			d.hasHits = true
+			err = unmarshalValue(&d.hits, f.bytes)
+		case f.is(4, varintKind):
+			d.refund = f.varint != 0
+		}
+		if err != nil {
+			return err
+		}
+	}
+	d.entries = c.entries[start:]
+	c.descriptors = append(c.descriptors, d)
+	return f.err
+}
+
+// unmarshal reads a RateLimitOverride of a RateLimitDescriptor. A message that
+// comes in several parts is the sum of them.
+func (o *override) unmarshal(message string) error {
+	o.set = true
 	f := fields{rest: message}
 	for f.next() {
 		switch {
-		case f.is(1, bytesKind):
-			if err := c.unmarshalEntry(f.bytes); err != nil {
+		case f.is(1, varintKind):
+			o.requests = uint32(f.varint)
+		case f.is(2, varintKind):
+			o.unit = typev3.RateLimitUnit(f.varint)
+		case f.is(3, bytesKind):
+			o.hasMultiplier = true
+			n := uint64(o.multiplier)
+			if err := unmarshalValue(&n, f.bytes); err != nil {
 				return err
 			}
-		case f.is(2, bytesKind):
-			limit = true
-		case f.is(3, bytesKind):
-			hitsAddend = true
-		case f.is(4, varintKind):
-			negative = f.varint != 0
+			o.multiplier = uint32(n)
 		}
 	}
-	d := descriptor{entries: c.entries[start:]}
-	switch {
-	case limit:
-		d.unserved = "limit"
-	case hitsAddend:
-		d.unserved = "hits_addend"
-	case negative:
-		d.unserved = "is_negative_hits"
+	return f.err
+}
+
+// unmarshalValue reads a UInt32Value or UInt64Value
+// (google/protobuf/wrappers.proto).
+func unmarshalValue(n *uint64, message string) error {
+	f := fields{rest: message}
+	for f.next() {
+		if f.is(1, varintKind) {
+			*n = f.varint
+		}
 	}
-	c.descriptors = append(c.descriptors, d)
 	return f.err
 }
 
@@ -149,7 +180,7 @@ func (o *outcome) appendStatus(dst []byte) []byte {
 	if limit != nil {
 		var start int
 		dst, start = beginMessage(dst, 2)
-		dst = appendLimit(dst, limit)
+		dst = appendLimit(dst, limit, o.own)
 		dst = endMessage(dst, start)
 	}
 	dst = appendNumber(dst, 3, uint64(min(remaining, math.MaxUint32)))
@@ -163,15 +194,35 @@ func (o *outcome) appendStatus(dst []byte) []byte {
 	return dst
 }
 
-// appendLimit appends the fields of a RateLimitResponse.RateLimit.
-func appendLimit(dst []byte, l *bucket.Limit) []byte {
+// appendLimit appends the fields of a RateLimitResponse.RateLimit; own is what
+// a descriptor asked for that brought the limit, else nil.
+func appendLimit(dst []byte, l *bucket.Limit, own *override) []byte {
 	dst = appendNumber(dst, 1, uint64(l.Requests)) // at most MaxRequests
-	dst = appendNumber(dst, 2, uint64(units[l.Period]))
+	if own != nil {
+		dst = appendNumber(dst, 2, uint64(unitNamed(own.unit).inResponse))
+		if own.hasMultiplier {
+			dst = appendMultiplier(dst, int64(own.multiplier))
+		}
+		return dst
+	}
+	unit, multiplier := unitOf(l.Period)
+	dst = appendNumber(dst, 2, uint64(unit))
 	if l.Name != "" {
 		dst = protowire.AppendTag(dst, 3, bytesKind)
 		dst = protowire.AppendString(dst, l.Name)
 	}
+	if multiplier > 1 {
+		dst = appendMultiplier(dst, multiplier)
+	}
 	return dst
+}
+
+// appendMultiplier appends the unit_multiplier of a RateLimit, a UInt32Value
+// (google/protobuf/wrappers.proto).
+func appendMultiplier(dst []byte, n int64) []byte {
+	dst, start := beginMessage(dst, 4)
+	dst = appendNumber(dst, 1, uint64(n))
+	return endMessage(dst, start)
 }
 
 // appendHeader appends a HeaderValue (envoy/config/core/v3/base.proto) with a

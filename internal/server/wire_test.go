@@ -6,6 +6,7 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -21,8 +22,7 @@ func marshal(t testing.TB, m proto.Message) []byte {
 }
 
 // FuzzRequestBytes holds the reader of requests against protobuf's: what that
-// reads is read alike. What it refuses in a field that is not served need not
-// be refused.
+// reads is read alike.
 func FuzzRequestBytes(f *testing.F) {
 	long := strings.Repeat("x", 300)
 	full := marshal(f, &rlsv3.RateLimitRequest{
@@ -31,8 +31,12 @@ func FuzzRequestBytes(f *testing.F) {
 		Descriptors: []*ratelimitv3.RateLimitDescriptor{
 			{},
 			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: "ä"}, {}, {Key: long}}},
-			{Limit: &ratelimitv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3}},
+			{Limit: &ratelimitv3.RateLimitDescriptor_RateLimitOverride{}},
+			{Limit: &ratelimitv3.RateLimitDescriptor_RateLimitOverride{
+				RequestsPerUnit: 1<<32 - 1, Unit: typev3.RateLimitUnit_YEAR, UnitMultiplier: wrapperspb.UInt32(90),
+			}},
 			{HitsAddend: wrapperspb.UInt64(0)},
+			{HitsAddend: wrapperspb.UInt64(1<<64 - 1), IsNegativeHits: true},
 			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Value: long}}, IsNegativeHits: true},
 		},
 	})
@@ -42,6 +46,11 @@ func FuzzRequestBytes(f *testing.F) {
 	f.Add(protowire.AppendFixed64(protowire.AppendTag(full, 1, protowire.Fixed64Type), 7))
 	f.Add(protowire.AppendGroup(protowire.AppendTag(nil, 9, protowire.StartGroupType), 9, full))
 	f.Add(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff"))
+	// A limit, and its multiplier, in several parts; a multiplier and a unit
+	// over 32 bits.
+	f.Add([]byte("\x12\x0e\x12\x06\x08\x01\x1a\x02\x08\x07\x12\x04\x10\x02\x1a\x00"))
+	f.Add([]byte("\x12\x14\x12\x12\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x1a\x05\x08\xff\xff\xff\x7f"))
+	f.Add([]byte("\x12\x0c\x12\x0a\x1a\x08\x08\xff\xff\xff\xff\xff\x7f\x00"))
 	f.Add([]byte{0x08})
 	f.Add([]byte{0x00, 0x00})
 	f.Add([]byte{0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})
@@ -61,16 +70,15 @@ func FuzzRequestBytes(f *testing.F) {
 		}
 		for i, d := range want.GetDescriptors() {
 			got := c.descriptors[i]
-			unserved := ""
-			switch {
-			case d.GetLimit() != nil:
-				unserved = "limit"
-			case d.GetHitsAddend() != nil:
-				unserved = "hits_addend"
-			case d.GetIsNegativeHits():
-				unserved = "is_negative_hits"
+			want := descriptor{hits: d.GetHitsAddend().GetValue(), hasHits: d.GetHitsAddend() != nil, refund: d.GetIsNegativeHits()}
+			if l := d.GetLimit(); l != nil {
+				want.own = override{
+					set: true, requests: l.GetRequestsPerUnit(), unit: l.GetUnit(),
+					multiplier: l.GetUnitMultiplier().GetValue(), hasMultiplier: l.GetUnitMultiplier() != nil,
+				}
 			}
-			if got.unserved != unserved || len(got.entries) != len(d.GetEntries()) {
+			if got.own != want.own || got.hits != want.hits || got.hasHits != want.hasHits || got.refund != want.refund ||
+				len(got.entries) != len(d.GetEntries()) {
 				t.Fatalf("descriptor %d: %+v, want %v", i, got, d)
 			}
 			for j, e := range d.GetEntries() {

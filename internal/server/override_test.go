@@ -1,0 +1,463 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+const overriddenLimits = `
+domain: api
+descriptors:
+  - {key: token_bucket, rate_limit: {name: n, algorithm: token_bucket, requests: 10, period: 1h, burst: 20}}
+  - {key: gcra, rate_limit: {name: n, algorithm: gcra, requests: 10, period: 1h}}
+  - {key: leaky_bucket, rate_limit: {name: n, algorithm: leaky_bucket, requests: 10, period: 1h}}
+  - {key: fixed_window, rate_limit: {name: n, algorithm: fixed_window, requests: 10, period: 1h}}
+  - {key: sliding_window, rate_limit: {name: n, algorithm: sliding_window, requests: 10, period: 1h, sub_windows: 6}}
+  - {key: sliding_log, rate_limit: {name: n, algorithm: sliding_log, requests: 10, period: 1h}}
+  - {key: postpaid, rate_limit: {algorithm: fixed_window, requests: 10, period: 1h, postpaid: true}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: unnamed, rate_limit: {unit: hour, requests_per_unit: 10}}
+  - key: several
+    rate_limits:
+      - {name: s, unit: second, requests_per_unit: 3}
+      - {name: d, unit: day, requests_per_unit: 10}
+`
+
+// overriding makes a request about one descriptor that has a limit of its own:
+// "9/HOUR", or "9/90xSECOND" with a multiplier.
+func overriding(t testing.TB, cost uint32, descriptor, limit string) *rlsv3.RateLimitRequest {
+	t.Helper()
+	r := request("api", cost, descriptor)
+	r.Descriptors[0].Limit = parseOverride(t, limit)
+	return r
+}
+
+func parseOverride(t testing.TB, limit string) *ratelimitv3.RateLimitDescriptor_RateLimitOverride {
+	t.Helper()
+	var o ratelimitv3.RateLimitDescriptor_RateLimitOverride
+	requests, unit, _ := strings.Cut(limit, "/")
+	if multiplier, name, ok := strings.Cut(unit, "x"); ok {
+		unit = name
+		o.UnitMultiplier = new(wrapperspb.UInt32Value)
+		if _, err := fmt.Sscan(multiplier, &o.UnitMultiplier.Value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := fmt.Sscan(requests, &o.RequestsPerUnit); err != nil {
+		t.Fatal(err)
+	}
+	o.Unit = typev3.RateLimitUnit(typev3.RateLimitUnit_value[unit])
+	return &o
+}
+
+// override asks with a limit of the descriptor's own and returns the answer as
+// show writes it.
+func (d *daemon) override(cost uint32, descriptor, limit string) string {
+	d.t.Helper()
+	return show(d.send(overriding(d.t, cost, descriptor, limit)))
+}
+
+func (d *daemon) wantOverride(cost uint32, descriptor, limit, want string) {
+	d.t.Helper()
+	if got := d.override(cost, descriptor, limit); got != want {
+		d.t.Errorf("%s with %s:\n got %s\nwant %s", descriptor, limit, got, want)
+	}
+}
+
+// TestOverrideCarriesTheState goes from the rule's limit to another number and
+// back, with every algorithm.
+func TestOverrideCarriesTheState(t *testing.T) {
+	t.Parallel()
+	d := start(t, overriddenLimits)
+	for _, a := range bucket.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			key := a.String() + "=x"
+			remaining := func(r *rlsv3.RateLimitResponse) string {
+				s := r.GetStatuses()[0]
+				return fmt.Sprintf("%s %s %d of %d", r.GetOverallCode(), s.GetCurrentLimit().GetName(), s.GetLimitRemaining(), s.GetCurrentLimit().GetRequestsPerUnit())
+			}
+			full := uint64(10)
+			if a == bucket.TokenBucket {
+				full = 20 // its burst
+			}
+			for i, c := range []struct {
+				limit string // "" for the rule's
+				cost  uint32
+				want  string
+			}{
+				{"", 4, fmt.Sprintf("OK n %d of 10", full-4)},
+				{"6/HOUR", 1, "OK  1 of 6"},
+				{"6/60xMINUTE", 2, "OVER_LIMIT  1 of 6"},
+				{"3/HOUR", 1, "OVER_LIMIT  0 of 3"},
+				{"100/HOUR", 1, "OK  94 of 100"},
+				{"", 1, fmt.Sprintf("OK n %d of 10", full-7)},
+				{"0/HOUR", 1, "OVER_LIMIT  0 of 0"},
+				{"", 1, fmt.Sprintf("OK n %d of 10", full-8)},
+			} {
+				r := request("api", c.cost, key)
+				if c.limit != "" {
+					r = overriding(t, c.cost, key, c.limit)
+				}
+				if got := remaining(d.send(r)); got != c.want {
+					t.Errorf("step %d: got %s, want %s", i, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestOverride(t *testing.T) {
+	t.Parallel()
+	d := start(t, overriddenLimits)
+	for _, c := range []struct{ name, descriptor, limit, want string }{
+		{"no rule", "nothing=x", "5/MINUTE", "OK; OK  5/MINUTE remaining 4 reset 50s"},
+		{"an unlimited rule", "free=x", "5/MINUTE", "OK; OK  5/MINUTE remaining 4 reset 50s"},
+		{"no entries", "", "5/MINUTE", "OK; OK  5/MINUTE remaining 4 reset 50s"},
+		{"deeper than any rule", "unnamed=x,and=y", "5/MINUTE", "OK; OK  5/MINUTE remaining 4 reset 50s"},
+		{"a multiplier", "nothing=x", "5/90xSECOND", "OK; OK  5/90xSECOND remaining 4 reset 1m20s"}, // 00:00:10.25 of 90 s
+		{"a multiplier of 1", "nothing=x", "6/1xMINUTE", "OK; OK  6/1xMINUTE remaining 4 reset 50s"},
+		{"the same period in other words", "nothing=x", "7/60xSECOND", "OK; OK  7/60xSECOND remaining 4 reset 50s"},
+		{"a month", "nothing=x", "5/MONTH", "OK; OK  5/MONTH remaining 4 reset 143h59m50s"},
+		{"a year", "nothing=x", "5/YEAR", "OK; OK  5/YEAR remaining 4 reset 8423h59m50s"},
+		{"another period than the rule's", "unnamed=x", "5/MINUTE", "OK; OK  5/MINUTE remaining 4 reset 50s"},
+		{"of several, that of its period", "several=x", "5/DAY", "OK; OK  5/DAY remaining 4 reset 23h59m50s"},
+		{"of several, none", "several=x", "5/HOUR", "OK; OK  5/HOUR remaining 4 reset 59m50s"},
+		{"as the rule counts", "leaky_bucket=x", "4/90xSECOND", "OK; OK  4/90xSECOND remaining 3 reset 23s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d.wantOverride(1, c.descriptor, c.limit, c.want)
+		})
+	}
+	d.wantOverride(3, "several=x", "3/DAY", "OVER_LIMIT; OVER_LIMIT  3/DAY remaining 2 reset 23h59m50s; retry-after: 86390")
+	// The rule's limits of other periods were not asked.
+	wantShown(t, d.ask("api", 3, "several=x"), "OK; OK s 3/SECOND remaining 0 reset 1s")
+	// An unknown domain has no limits, whatever a caller brings.
+	r := overriding(t, 9, "nothing=x", "5/MINUTE")
+	r.Domain = "unknown"
+	for range 2 {
+		wantShown(t, d.send(r), "OK; OK remaining 0")
+	}
+}
+
+func TestOverrideWithoutARuleCountsAsTheDomain(t *testing.T) {
+	t.Parallel()
+	d := start(t, "domain: api\nalgorithm: token_bucket\n")
+	d.wantOverride(5, "user=x", "5/MINUTE", "OK; OK  5/MINUTE remaining 0 reset 1m0s")
+	d.clock.advance(12 * time.Second)
+	d.wantOverride(1, "user=x", "5/MINUTE", "OK; OK  5/MINUTE remaining 0 reset 1m0s")
+}
+
+// TestOverridePeriodsAreApart asks one descriptor with two periods, of which
+// neither is the rule's, and with the rule's.
+func TestOverridePeriodsAreApart(t *testing.T) {
+	t.Parallel()
+	d := start(t, overriddenLimits)
+	for _, key := range []string{"unnamed=x", "gcra=x", "nothing=x"} {
+		for _, limit := range []string{"2/SECOND", "3/MINUTE", "4/DAY"} {
+			first := d.send(overriding(t, 1, key, limit)).GetStatuses()[0]
+			if first.GetLimitRemaining()+1 != first.GetCurrentLimit().GetRequestsPerUnit() {
+				t.Errorf("%s: the first of %s has %d left", key, limit, first.GetLimitRemaining())
+			}
+		}
+	}
+	d.wantOverride(1, "unnamed=x", "2/SECOND", "OK; OK  2/SECOND remaining 0 reset 1s")
+	d.wantOverride(1, "unnamed=x", "9/MINUTE", "OK; OK  9/MINUTE remaining 7 reset 50s")
+	wantShown(t, d.ask("api", 1, "unnamed=x"), "OK; OK  10/HOUR remaining 9 reset 59m50s")
+}
+
+func TestOverridePaysAfterwardsAsItsRule(t *testing.T) {
+	t.Parallel()
+	d := start(t, overriddenLimits)
+	d.wantOverride(9, "postpaid=x", "5/HOUR", "OK; OK  5/HOUR remaining 0 reset 59m50s")
+	d.wantOverride(9, "postpaid=x", "5/DAY", "OK; OK  5/DAY remaining 0 reset 23h59m50s")
+	wantShown(t, d.ask("api", 1, "postpaid=x"), "OK; OK  10/HOUR remaining 0 reset 59m50s")
+	d.wantOverride(1, "postpaid=x", "5/HOUR", "OVER_LIMIT; OVER_LIMIT  5/HOUR remaining 0 reset 59m50s; retry-after: 3590")
+}
+
+// TestOverrideBesideItsRule asks for one counter twice in a request, with two
+// numbers: the lower one holds for both.
+func TestOverrideBesideItsRule(t *testing.T) {
+	t.Parallel()
+	d := start(t, overriddenLimits)
+	r := request("api", 2, "unnamed=x", "unnamed=x")
+	for _, own := range []int{0, 1} {
+		r.Descriptors[own].Limit, r.Descriptors[1-own].Limit = parseOverride(t, "4/HOUR"), nil
+		if got := d.send(r); got.GetOverallCode() != [...]rlsv3.RateLimitResponse_Code{rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT}[own] ||
+			got.GetStatuses()[0].GetLimitRemaining() != 0 {
+			t.Errorf("got %s", show(got))
+		}
+	}
+	wantShown(t, d.ask("api", 1, "unnamed=x"), "OK; OK  10/HOUR remaining 5 reset 59m50s")
+}
+
+// hitStore remembers what a server asked of its store.
+type hitStore struct {
+	bucket.Store
+	mu   sync.Mutex
+	hits []bucket.Hit
+}
+
+func (s *hitStore) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	s.mu.Lock()
+	for _, h := range hits {
+		h.Key = append([]byte(nil), h.Key...)
+		s.hits = append(s.hits, h)
+	}
+	s.mu.Unlock()
+	return s.Store.Take(ctx, hits, decisions)
+}
+
+func (s *hitStore) taken() []bucket.Hit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hits := s.hits
+	s.hits = nil
+	return hits
+}
+
+func TestOverrideKeys(t *testing.T) {
+	t.Parallel()
+	store := &hitStore{Store: memory(t, newClock())}
+	d := start(t, `
+domain: api
+descriptors:
+  - key: user
+    on_store_failure: deny
+    rate_limits:
+      - {name: "a#1", algorithm: sliding_window, requests: 3, period: 1s, sub_windows: 7, postpaid: true}
+      - {name: b, algorithm: token_bucket, requests: 9, period: 1h, burst: 20}
+`, on(store))
+	first := bucket.Spec{Name: "a#1", Algorithm: bucket.SlidingWindow, SubWindows: 7, Postpaid: true, OnStoreFailure: bucket.FailDeny}
+	second := bucket.Spec{Name: "b", Algorithm: bucket.TokenBucket, OnStoreFailure: bucket.FailDeny}
+	with := func(s bucket.Spec, requests int64, period time.Duration) bucket.Spec {
+		s.Requests, s.Period = requests, period
+		if s.Algorithm.IsBucket() {
+			s.Burst = requests
+		}
+		return s
+	}
+	for _, c := range []struct {
+		descriptor, limit, key string
+		want                   bucket.Spec
+	}{
+		{"user=x", "5/SECOND", "api|user=x#sliding_window:a%231", with(first, 5, time.Second)},
+		{"user=x", "5/60xMINUTE", "api|user=x#token_bucket:b", with(second, 5, time.Hour)},
+		{"user=x", "5/MINUTE", "api|user=x#sliding_window:a%231#60000", with(first, 5, time.Minute)},
+		{"ip=#1", "5/HOUR", "api|ip=%231#fixed_window#3600000", with(bucket.Spec{Algorithm: bucket.FixedWindow}, 5, time.Hour)},
+	} {
+		d.override(1, c.descriptor, c.limit)
+		hits := store.taken()
+		if len(hits) != 1 || string(hits[0].Key) != c.key || hits[0].Limit.Spec != c.want {
+			t.Errorf("%s with %s: asked %s of %+v; want %s of %+v", c.descriptor, c.limit, hits[0].Key, hits[0].Limit.Spec, c.key, c.want)
+		}
+	}
+}
+
+// TestOverridesAreKept sends more different limits than are kept: one that is
+// asked for again and again stays the same, and those that are long gone are
+// made anew.
+func TestOverridesAreKept(t *testing.T) {
+	t.Parallel()
+	store := &hitStore{Store: &fakeStore{}}
+	d := start(t, oneLimit, on(store))
+	rpc := d.srv.RPC()
+	ask := func(requests uint32) *bucket.Limit {
+		r := overriding(t, 1, "user=x", "1/HOUR")
+		r.Descriptors[0].Limit.RequestsPerUnit = requests
+		if _, err := rpc.ShouldRateLimit(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		return store.taken()[0].Limit
+	}
+	first := make(map[*bucket.Limit]bool)
+	often := ask(1)
+	for i := range uint32(10_000) {
+		first[ask(100+i)] = true
+		if i%1000 == 0 && ask(1) != often {
+			t.Fatalf("after %d others a limit in use was made again", i)
+		}
+	}
+	if len(first) != 10_000 {
+		t.Errorf("%d limits for 10,000 numbers", len(first))
+	}
+	again := 0
+	for i := range uint32(10_000) {
+		if first[ask(100+i)] {
+			again++
+		}
+	}
+	if again == 10_000 {
+		t.Error("all of 10,000 limits were kept, and more would be")
+	}
+	if last := ask(100 + 9_999); last != ask(100+9_999) || last.Requests != 100+9_999 {
+		t.Errorf("the last limit is made each time, or is %+v", last.Spec)
+	}
+}
+
+// TestOverrideAllocatesNothing compares requests with and without a limit of
+// their own.
+func TestOverrideAllocatesNothing(t *testing.T) {
+	s := start(t, benchLimits).srv
+	allocations := func(limit string) float64 {
+		in, err := proto.Marshal(request("api", 1, "user=alice,route=/orders"))
+		if limit != "" {
+			in, err = proto.Marshal(overriding(t, 1, "user=alice,route=/orders", limit))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return testing.AllocsPerRun(1000, func() {
+			if _, err := s.Answer(t.Context(), in); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	without := allocations("")
+	for _, limit := range []string{"5/HOUR", "7/90xSECOND"} {
+		if with := allocations(limit); with > without {
+			t.Errorf("%v allocations with %s, %v without", with, limit, without)
+		}
+	}
+}
+
+func TestOverridesAreCounted(t *testing.T) {
+	t.Parallel()
+	d := start(t, countedLimits)
+	d.override(1, "user=x", "1/HOUR")
+	d.override(1, "user=x", "1/HOUR")
+	d.override(1, "vip=x", "0/HOUR")
+	d.override(1, "nothing=x", "1/MINUTE")
+	d.override(1, "nothing=x", "1/MINUTE")
+	d.override(1, "nothing=y", "1/MINUTE")
+	d.wantDecisions(map[string]float64{
+		`{domain="api",result="allowed",rule="user"}`: 1,
+		`{domain="api",result="denied",rule="user"}`:  1,
+		`{domain="api",result="allowed",rule="vip"}`:  0,
+		`{domain="api",result="denied",rule="vip"}`:   1,
+	})
+	d.wantMetrics(map[string]float64{
+		`ratelimitd_override_decisions_total{result="allowed"}`: 2,
+		`ratelimitd_override_decisions_total{result="denied"}`:  1,
+		`ratelimitd_unmatched_descriptors_total`:                0,
+	})
+}
+
+// charging makes a request with hits for each descriptor: "5", "-5", or "" for
+// those of the request.
+func charging(t testing.TB, cost uint32, hits []string, descriptors ...string) *rlsv3.RateLimitRequest {
+	t.Helper()
+	r := request("api", cost, descriptors...)
+	for i, text := range hits {
+		text, r.Descriptors[i].IsNegativeHits = strings.CutPrefix(text, "-")
+		if text == "" {
+			continue
+		}
+		var n uint64
+		if _, err := fmt.Sscan(text, &n); err != nil {
+			t.Fatal(err)
+		}
+		r.Descriptors[i].HitsAddend = wrapperspb.UInt64(n)
+	}
+	return r
+}
+
+func TestHitsOfADescriptor(t *testing.T) {
+	t.Parallel()
+	d := start(t, unitLimits)
+	for _, c := range []struct {
+		name        string
+		cost        uint32
+		hits        []string
+		descriptors []string
+		want        string
+	}{
+		{"goes before the request's", 9, []string{"2", ""}, []string{"hour=x", "most=x"},
+			"OK; OK h 5/HOUR remaining 3 reset 59m50s; OK  4294967295/SECOND remaining 4294967286 reset 1s"},
+		{"0 peeks", 9, []string{"0"}, []string{"hour=x"}, "OK; OK h 5/HOUR remaining 3 reset 59m50s"},
+		{"all of it", 0, []string{"3"}, []string{"hour=x"}, "OK; OK h 5/HOUR remaining 0 reset 59m50s"},
+		{"0 peeks and nothing is left", 0, []string{"0"}, []string{"hour=x"}, "OVER_LIMIT; OVER_LIMIT h 5/HOUR remaining 0 reset 59m50s; retry-after: 3590"},
+		{"a refund", 0, []string{"-2"}, []string{"hour=x"}, "OK; OK h 5/HOUR remaining 2 reset 59m50s"},
+		{"a refund of the request's hits", 2, []string{"-"}, []string{"hour=x"}, "OK; OK h 5/HOUR remaining 4 reset 59m50s"},
+		{"a refund of what is unset", 0, []string{"-"}, []string{"hour=x"}, "OK; OK h 5/HOUR remaining 5 reset 0s"},
+		{"no more than full", 0, []string{"-4000"}, []string{"hour=x"}, "OK; OK h 5/HOUR remaining 5 reset 0s"},
+		{"a refund of 0 peeks", 0, []string{"-0"}, []string{"hour=x"}, "OK; OK h 5/HOUR remaining 5 reset 0s"},
+		{"a refund beside a denial", 0, []string{"5", "-1", "6"}, []string{"minute=x", "minute=y", "day=x"},
+			"OVER_LIMIT; OK m 5/MINUTE remaining 5 reset 0s; OK m 5/MINUTE remaining 5 reset 0s; OVER_LIMIT d 5/DAY remaining 5 reset 0s"},
+		{"costs and refunds of one limit add", 0, []string{"5", "-3"}, []string{"minute=x", "minute=x"},
+			"OK; OK m 5/MINUTE remaining 3 reset 50s; OK m 5/MINUTE remaining 3 reset 50s"},
+		{"more than can be", 0, []string{"18446744073709551615"}, []string{"hour=x"}, "OVER_LIMIT; OVER_LIMIT h 5/HOUR remaining 5 reset 0s"},
+		{"more than 63 bits, refunded", 0, []string{"-18446744073709551615"}, []string{"minute=x"}, "OK; OK m 5/MINUTE remaining 5 reset 0s"},
+		{"unlimited", 0, []string{"-1"}, []string{"free=x"}, "OK; OK remaining 4294967295"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wantShown(t, d.send(charging(t, c.cost, c.hits, c.descriptors...)), c.want)
+		})
+	}
+	p := d.post(`{"domain":"api","hitsAddend":3,"descriptors":[{"entries":[{"key":"day","value":"y"}],"hitsAddend":"5"}]}`)
+	if p.code != 200 {
+		t.Errorf("POST: %d %s", p.code, p.body)
+	}
+	p = d.post(`{"domain":"api","descriptors":[{"entries":[{"key":"day","value":"y"}],"hitsAddend":"2","isNegativeHits":true}]}`)
+	if p.code != 200 || !strings.Contains(p.body, `"limitRemaining":2`) {
+		t.Errorf("POST of a refund: %d %s", p.code, p.body)
+	}
+}
+
+func TestCostsAreCut(t *testing.T) {
+	t.Parallel()
+	store := &hitStore{Store: &fakeStore{}}
+	d := start(t, oneLimit, on(store))
+	d.send(charging(t, 0, []string{"9223372036854775808", "-18446744073709551615", "9007199254740992", "0"}, many(4, "user=x")...))
+	var got []int64
+	for _, h := range store.taken() {
+		got = append(got, h.Cost)
+	}
+	if want := []int64{bucket.MaxCost, -bucket.MaxCost, bucket.MaxCost, 0}; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("costs %d, want %d", got, want)
+	}
+}
+
+func TestRefundsOfEveryAlgorithm(t *testing.T) {
+	t.Parallel()
+	d := start(t, overriddenLimits)
+	for _, a := range bucket.Algorithms() {
+		key := a.String() + "=refunded"
+		d.ask("api", 10, key)
+		before := d.send(charging(t, 0, []string{"-3"}, key)).GetStatuses()[0].GetLimitRemaining()
+		after := d.ask("api", 3, key).GetStatuses()[0].GetLimitRemaining()
+		if want := before - 3; before < 3 || after != want {
+			t.Errorf("%s: %d left after the refund and %d after it was used", a, before, after)
+		}
+	}
+}
+
+func TestNoRefunds(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, func(o *server.Options) { o.Refunds = false })
+	const says = "descriptors[1].is_negative_hits: refunds are not taken here (setting api.refunds)"
+	r := charging(t, 1, []string{"1", "-1"}, "user=x", "user=y")
+	if _, err := d.try(r); err == nil || err.Error() != "rpc error: code = PermissionDenied desc = "+says {
+		t.Errorf("got %v", err)
+	}
+	if p := d.post(toJSON(t, r)); p.code != 403 || !strings.Contains(p.body, says) {
+		t.Errorf("got %d %s", p.code, p.body)
+	}
+	wantShown(t, d.send(charging(t, 1, []string{"0"}, "user=x")), "OK; OK u 5/HOUR remaining 5 reset 0s")
+	d.wantMetrics(map[string]float64{
+		`ratelimitd_requests_total{code="PermissionDenied",door="grpc"}`: 1,
+		`ratelimitd_requests_total{code="PermissionDenied",door="http"}`: 1,
+	})
+}

@@ -1,0 +1,58 @@
+package server
+
+import (
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+)
+
+const day = 24 * time.Hour
+
+// unit is a period that has a name on the wire.
+type unit struct {
+	period time.Duration
+	// inResponse names it in a response.
+	inResponse rlsv3.RateLimitResponse_RateLimit_Unit
+	// inRequest names it in a descriptor's own limit; UNKNOWN where it has no
+	// name there.
+	inRequest typev3.RateLimitUnit
+}
+
+// units are all of them, the longest first.
+var units = [...]unit{
+	{365 * day, rlsv3.RateLimitResponse_RateLimit_YEAR, typev3.RateLimitUnit_YEAR},
+	{30 * day, rlsv3.RateLimitResponse_RateLimit_MONTH, typev3.RateLimitUnit_MONTH},
+	{7 * day, rlsv3.RateLimitResponse_RateLimit_WEEK, typev3.RateLimitUnit_UNKNOWN},
+	{day, rlsv3.RateLimitResponse_RateLimit_DAY, typev3.RateLimitUnit_DAY},
+	{time.Hour, rlsv3.RateLimitResponse_RateLimit_HOUR, typev3.RateLimitUnit_HOUR},
+	{time.Minute, rlsv3.RateLimitResponse_RateLimit_MINUTE, typev3.RateLimitUnit_MINUTE},
+	{time.Second, rlsv3.RateLimitResponse_RateLimit_SECOND, typev3.RateLimitUnit_SECOND},
+}
+
+// unitOf writes a period as so many of the longest unit that divides it: 90 s
+// are 90 SECOND, for which Envoy writes w=90 into its headers. What no unit
+// divides is UNKNOWN, and Envoy leaves it out there.
+func unitOf(period time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, int64) {
+	for i := range units { // most periods are one unit
+		if u := &units[i]; period == u.period {
+			return u.inResponse, 1
+		}
+	}
+	for i := range units {
+		if u := &units[i]; period%u.period == 0 {
+			return u.inResponse, int64(period / u.period)
+		}
+	}
+	return rlsv3.RateLimitResponse_RateLimit_UNKNOWN, 1
+}
+
+// unitNamed returns the unit that a descriptor's own limit names, or nil.
+func unitNamed(name typev3.RateLimitUnit) *unit {
+	for i := range units {
+		if u := &units[i]; u.inRequest == name && name != typev3.RateLimitUnit_UNKNOWN {
+			return u
+		}
+	}
+	return nil
+}
