@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -43,15 +45,57 @@ func (d *Domain) writeTable(w io.Writer) error {
 	row("RULE", "NAME", "ALGORITHM", "LIMIT")
 	for _, rule := range d.rules {
 		path := rule.Path()
+		notes := rule.notes()
 		if rule.Unlimited {
-			row(path, nameCell(rule.Name), "-", "unlimited")
+			row(path, nameCell(rule.Name), "-", "unlimited"+rule.replacesNote(0)+notes)
 		}
-		for _, l := range rule.Limits {
-			row(path, nameCell(l.Name), l.Algorithm.String(), Describe(l))
-			path = "" // once for all limits of a rule
+		for i, l := range rule.Limits {
+			row(path, nameCell(l.Name), l.Algorithm.String(), Describe(l)+rule.replacesNote(i)+notes)
+			path, notes = "", "" // once for all limits of a rule
 		}
 	}
 	return t.Flush()
+}
+
+// notes says what holds for all limits of a rule: "; shadow, shared by all
+// values of the pattern".
+func (r *Rule) notes() string {
+	var notes []string
+	for _, n := range []struct {
+		set  bool
+		text string
+	}{
+		{r.ShadowMode, "shadow"},
+		{r.QuotaMode, "quota"},
+		{r.ShareThreshold, "shared by all values of the pattern"},
+		{r.DetailedMetric, "counted by all values"},
+		{r.ValueToMetric && !r.DetailedMetric, "counted by value"},
+		{r.Metadata != nil, "with metadata " + commas(printables(slices.Sorted(maps.Keys(r.Metadata))))},
+	} {
+		if n.set {
+			notes = append(notes, n.text)
+		}
+	}
+	if notes == nil {
+		return ""
+	}
+	return "; " + commas(notes)
+}
+
+// replacesNote says what a limit of the rule takes the place of.
+func (r *Rule) replacesNote(i int) string {
+	if r.Replaces == nil || len(r.Replaces[i]) == 0 {
+		return ""
+	}
+	return "; replaces " + commas(printables(r.Replaces[i]))
+}
+
+func printables(names []string) []string {
+	shown := make([]string, len(names))
+	for i := range names {
+		shown[i] = printable(names[i])
+	}
+	return shown
 }
 
 func nameCell(name string) string {

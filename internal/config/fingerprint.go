@@ -5,6 +5,9 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/hex"
+	"maps"
+	"math"
+	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -19,6 +22,9 @@ func (r *Rules) computeFingerprint() string {
 	for _, d := range r.sorted {
 		f.text(d.Name)
 		f.text(d.HashTag)
+		if d.Algorithm != 0 {
+			f.text(d.Algorithm.String())
+		}
 		f.digest(f.node(d.root))
 	}
 	sum := sha256.Sum256(f.buf)
@@ -98,11 +104,72 @@ func (f *fingerprinter) rule(r *Rule) {
 	if r == nil {
 		return
 	}
-	f.flag(r.Unlimited)
+	f.flags(r.Unlimited, r.ShadowMode, r.QuotaMode, r.ShareThreshold, r.DetailedMetric, r.ValueToMetric, r.Metadata != nil, r.Replaces != nil)
 	f.text(r.Name)
 	f.number(int64(len(r.Limits)))
 	for _, l := range r.Limits {
 		f.limit(&l.Spec)
+	}
+	if r.Metadata != nil {
+		f.metadata(r.Metadata)
+	}
+	if r.Replaces != nil {
+		f.replaces(r.Replaces)
+	}
+}
+
+// flags writes booleans as the bits of a number.
+func (f *fingerprinter) flags(flags ...bool) {
+	n := int64(0)
+	for i, set := range flags {
+		if set {
+			n |= 1 << i
+		}
+	}
+	f.number(n)
+}
+
+// metadata writes a value of metadata after its kind.
+func (f *fingerprinter) metadata(v any) {
+	switch v := v.(type) {
+	case nil:
+		f.text("null")
+	case bool:
+		f.text("bool")
+		f.flag(v)
+	case int64:
+		f.text("int")
+		f.number(v)
+	case float64:
+		f.text("float")
+		f.number(int64(math.Float64bits(v)))
+	case string:
+		f.text("text")
+		f.text(v)
+	case []any:
+		f.text("list")
+		f.number(int64(len(v)))
+		for _, item := range v {
+			f.metadata(item)
+		}
+	case map[string]any:
+		f.text("mapping")
+		f.number(int64(len(v)))
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			f.text(key)
+			f.metadata(v[key])
+		}
+	}
+}
+
+// replaces writes names as a set: their order means nothing.
+func (f *fingerprinter) replaces(limits [][]string) {
+	for _, names := range limits {
+		names = slices.Compact(slices.Sorted(slices.Values(names)))
+		f.number(int64(len(names)))
+		for _, name := range names {
+			f.text(name)
+		}
 	}
 }
 

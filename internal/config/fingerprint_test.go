@@ -25,7 +25,7 @@ func fingerprint(t testing.TB, text string) string {
 // TestFingerprintStays holds one fingerprint: daemons on other machines, and
 // those of another version that reads the same rules, must come to it too.
 func TestFingerprintStays(t *testing.T) {
-	if got := fingerprint(t, example); got != "7e2e454a16e84574" {
+	if got := fingerprint(t, example); got != "8118f6c4ef336e17" {
 		t.Errorf("the example's fingerprint is %s", got)
 	}
 	r, err := config.LoadRules(t.TempDir())
@@ -42,7 +42,9 @@ func TestFingerprintOfEqualRules(t *testing.T) {
 	for name, texts := range map[string][2]string{
 		"comments and style": {list(one), "# One.\ndescriptors:\n  - rate_limit:\n      period: 60s\n      requests: 0x1\n    value: \"x\"\n    key: a\ndomain: d\n"},
 		"defaults":           {list(one), list("{key: a, value: x, rate_limit: {algorithm: token_bucket, requests: 1, period: 1m, burst: 1, postpaid: false, unlimited: false, name: ''}, descriptors: []}")},
-		"domain's algorithm": {list("{key: a, rate_limit: {algorithm: gcra, requests: 1, period: 1m}}"), "algorithm: gcra\n" + list("{key: a, rate_limit: {requests: 1, period: 1m}}")},
+		"order of replaces":  {list("{key: a, rate_limit: {unit: day, name: x, replaces: [{name: y}, {name: z}]}}"), list("{key: a, rate_limit: {unit: day, name: x, replaces: [{name: z}, {name: y}, {name: z}]}}")},
+		"flags not set":      {list("{key: a, rate_limit: {unit: day}}"), list("{key: a, shadow_mode: false, quota_mode: no, share_threshold: false, detailed_metric: false, value_to_metric: , metadata: {}, rate_limit: {unit: day, replaces: []}}")},
+		"metadata":           {list("{key: a, metadata: {b: 1, c: [x]}, rate_limit: {unit: day}}"), list("{key: a, rate_limit: {unit: day}, metadata: {c: ['x'], b: 0x1}}")},
 		"sub_windows":        {list("{key: a, rate_limit: {algorithm: sliding_window, requests: 1, period: 1m}}"), list("{key: a, rate_limit: {algorithm: sliding_window, requests: 1, period: 1m, sub_windows: 10}}")},
 		"spelling":           {list("{key: a, rate_limit: {unit: day, requests_per_unit: 5}}"), list("{key: a, rate_limit: {algorithm: fixed_window, requests: 5, period: 24h}}")},
 		"order of values":    {list(one, "{key: a, value: y}", "{key: b, value: x}"), list("{key: b, value: x}", "{key: a, value: y}", one)},
@@ -81,6 +83,8 @@ func TestFingerprintOfOtherRules(t *testing.T) {
 		"domain: e",
 		"domain: d\nhash_tag: k",
 		"domain: d\nhash_tag: l",
+		"domain: d\nalgorithm: gcra", // which limits of requests have
+		"domain: d\nalgorithm: fixed_window",
 	}
 	for _, descriptors := range []string{
 		// Without limits, but in the way of what is more general.
@@ -104,11 +108,18 @@ func TestFingerprintOfOtherRules(t *testing.T) {
 		"rate_limits: [{name: a, requests: 1, period: 1m}, {name: b, requests: 2, period: 1h}]",
 		"rate_limits: [{name: b, requests: 2, period: 1h}, {name: a, requests: 1, period: 1m}]",
 		"rate_limits: [{name: a, requests: 1, period: 1h}, {name: b, requests: 2, period: 1m}]",
+		"rate_limit: {unit: day}, shadow_mode: true", "rate_limit: {unit: day}, quota_mode: true",
+		"rate_limit: {unit: day}, detailed_metric: true", "rate_limit: {unit: day}, value_to_metric: true", "rate_limit: {unit: day}, value_to_metric: true, detailed_metric: true",
+		"rate_limit: {unit: day}, metadata: {a: 1}", "rate_limit: {unit: day}, metadata: {a: 1.5}", "rate_limit: {unit: day}, metadata: {a: '1'}", "rate_limit: {unit: day}, metadata: {a: true}",
+		"rate_limit: {unit: day}, metadata: {a: null}", "rate_limit: {unit: day}, metadata: {a: [1]}", "rate_limit: {unit: day}, metadata: {a: {}}", "rate_limit: {unit: day}, metadata: {a: {b: 1}}", "rate_limit: {unit: day}, metadata: {a: 1, b: {}}",
+		"rate_limit: {unit: day, replaces: [{name: x}]}", "rate_limit: {unit: day, replaces: [{name: y}]}", "rate_limit: {unit: day, replaces: [{name: x}, {name: y}]}", "rate_limit: {unlimited: true, replaces: [{name: x}]}",
+		"rate_limits: [{name: a, unit: day, replaces: [{name: x}]}, {name: b, unit: day}]", "rate_limits: [{name: a, unit: day}, {name: b, unit: day, replaces: [{name: x}]}]",
 		"rate_limit: {requests: 1, period: 1m}, descriptors: [{key: l}]", "descriptors: [{key: l, rate_limit: {requests: 1, period: 1m}}]",
 	} {
 		texts = append(texts, "domain: d\ndescriptors: [{key: k, "+rule+"}]", "domain: d\ndescriptors: [{key: k, value: z, "+rule+"}]")
 	}
 	seen := make(map[string]string)
+	texts = append(texts, "domain: d\ndescriptors: [{key: k, value: 'z*', rate_limit: {unit: day}}]", "domain: d\ndescriptors: [{key: k, value: 'z*', rate_limit: {unit: day}, share_threshold: true}]")
 	for _, text := range texts {
 		f := fingerprint(t, text)
 		if other, ok := seen[f]; ok {

@@ -23,7 +23,7 @@ func (p *fileParser) rateLimit(n *yaml.Node, at *path, r *Rule, mode bucket.Fail
 		}
 	}
 	if l := p.limit(o, at, mode); l != nil {
-		r.Limits = []*bucket.Limit{l}
+		r.setReplaces(l, p.replaces(o, at, l.Name))
 	}
 }
 
@@ -34,6 +34,9 @@ func (p *fileParser) unlimited(o *object, at *path, r *Rule) {
 		p.bad(o.key(name), at.key(name), name+" beside unlimited", "either unlimited: true or numbers")
 	}
 	r.Name, _ = p.limitName(o, at)
+	if names := p.replaces(o, at, r.Name); names != nil {
+		r.Replaces = [][]string{names}
+	}
 }
 
 // rateLimits reads the list of limits of a rule.
@@ -52,7 +55,7 @@ func (p *fileParser) rateLimits(n *yaml.Node, at *path, r *Rule, mode bucket.Fai
 		}
 		p.itemName(o, itemAt, names)
 		if l := p.limit(o, itemAt, mode); l != nil {
-			r.Limits = append(r.Limits, l)
+			r.setReplaces(l, p.replaces(o, itemAt, l.Name))
 			limits = append(limits, limitAt{l, item, itemAt})
 		}
 	}

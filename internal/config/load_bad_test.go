@@ -18,8 +18,8 @@ func limit(text string) string { return descriptor("rate_limit: {" + text + "}")
 
 const (
 	domainKeys     = "domain, algorithm, hash_tag, descriptors"
-	descriptorKeys = "key, value, rate_limit, rate_limits, on_store_failure, descriptors"
-	itemKeys       = "name, algorithm, requests, period, requests_per_unit, unit, burst, sub_windows, postpaid"
+	descriptorKeys = "key, value, rate_limit, rate_limits, on_store_failure, shadow_mode, quota_mode, share_threshold, metadata, detailed_metric, value_to_metric, descriptors"
+	itemKeys       = "name, algorithm, requests, period, requests_per_unit, unit, burst, sub_windows, postpaid, replaces"
 	limitKeys      = "unlimited, " + itemKeys
 	algorithms     = "token_bucket, gcra, leaky_bucket, fixed_window, sliding_window, sliding_log"
 	periods        = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
@@ -67,9 +67,6 @@ var badFiles = []struct {
 	}},
 	{"a domain's key in a limit", limit("requests: 5, period: 1s, hash_tag: k"), []string{
 		"4:41: descriptors[0].rate_limit: found hash_tag in a rate_limit, but it belongs in a domain; allowed: " + limitKeys,
-	}},
-	{"key of a later version", descriptor("shadow_mode: true"), []string{
-		`4:3: descriptors[0]: found an unknown key "shadow_mode" in a descriptor; allowed: ` + descriptorKeys,
 	}},
 	{"duplicate key", "domain: d\ndomain: e\n", []string{"2:1: domain: found a second domain, the first is on line 1; allowed: one"}},
 	{"list as key", "domain: d\n? [a]\n: b\n", []string{"2:3: found a list as a key; allowed: " + domainKeys}},
@@ -161,6 +158,61 @@ var badFiles = []struct {
 		"4:16: descriptors[0].rate_limit.requests_per_unit: found requests_per_unit beside unlimited; allowed: either unlimited: true or numbers",
 	}},
 	{"unlimited is a text", limit("unlimited: 'true'"), []string{`4:27: descriptors[0].rate_limit.unlimited: found the text "true"; allowed: true or false`}},
+
+	// Flags.
+	{"flags without a limit", descriptor("shadow_mode: true\n  quota_mode: false\n  metadata: {a: b}\n  descriptors: [{key: l, rate_limit: {unit: day}}]"), []string{
+		"4:3: descriptors[0].shadow_mode: found shadow_mode without a limit; allowed: shadow_mode beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant",
+		"6:3: descriptors[0].metadata: found metadata without a limit; allowed: metadata beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant",
+	}},
+	{"flag in a limit", limit("unit: day, shadow_mode: true"), []string{
+		"4:27: descriptors[0].rate_limit: found shadow_mode in a rate_limit, but it belongs in a descriptor; allowed: " + limitKeys,
+	}},
+	{"replaces in a descriptor", descriptor("replaces: [{name: a}]"), []string{
+		"4:3: descriptors[0]: found replaces in a descriptor, but it belongs in a rate_limit; allowed: " + descriptorKeys,
+	}},
+	{"flag is a number", descriptor("rate_limit: {unit: day}\n  detailed_metric: 1"), []string{
+		"5:20: descriptors[0].detailed_metric: found the number 1; allowed: true or false",
+	}},
+	{"shadow_mode beside quota_mode", descriptor("rate_limit: {unit: day}\n  quota_mode: true\n  shadow_mode: true"), []string{
+		"6:3: descriptors[0].shadow_mode: found shadow_mode beside quota_mode; allowed: one of them: a shadow limit never denies, so it has no quota to tell of",
+	}},
+	{"share_threshold without a pattern", descriptor("value: v\n  rate_limit: {unit: day}\n  share_threshold: true"), []string{
+		"6:3: descriptors[0].share_threshold: found share_threshold without a pattern; allowed: share_threshold beside a value with *, for only values of one pattern can share a counter",
+	}},
+	{"replaces itself", limit("unit: day, name: a, replaces: [{name: b}, {name: a}]"), []string{
+		"4:65: descriptors[0].rate_limit.replaces[1].name: found the limit's own name; allowed: the name of another limit",
+	}},
+	{"unlimited replaces itself", limit("unlimited: true, name: a, replaces: [{name: a}]"), []string{
+		"4:60: descriptors[0].rate_limit.replaces[0].name: found the limit's own name; allowed: the name of another limit",
+	}},
+	{"replaces of a list replaces itself", descriptor("rate_limits: [{unit: day, name: a, replaces: [{name: b}]}, {unit: day, name: b, replaces: [{name: b}]}]"), []string{
+		"4:101: descriptors[0].rate_limits[1].replaces[0].name: found the limit's own name; allowed: the name of another limit",
+	}},
+	{"replaces names nothing", limit("unit: day, replaces: [{}, {name: }, {name: ''}, {name: [a]}, b, {nam: c}]"), []string{
+		"4:38: descriptors[0].rate_limit.replaces[0]: found no name; allowed: name: NAME, of the limit to replace",
+		"4:42: descriptors[0].rate_limit.replaces[1]: found no name; allowed: name: NAME, of the limit to replace",
+		"4:59: descriptors[0].rate_limit.replaces[2].name: found an empty text; allowed: the name of a limit of 1 to 64 bytes without control characters",
+		"4:71: descriptors[0].rate_limit.replaces[3].name: found a list; allowed: the name of a limit of 1 to 64 bytes without control characters",
+		`4:77: descriptors[0].rate_limit.replaces[4]: found the text "b"; allowed: an item of replaces, with name`,
+		"4:80: descriptors[0].rate_limit.replaces[5]: found no name; allowed: name: NAME, of the limit to replace",
+		`4:81: descriptors[0].rate_limit.replaces[5]: found an unknown key "nam" in an item of replaces (name?); allowed: name`,
+	}},
+	{"replaces is a name", limit("unit: day, replaces: a"), []string{
+		`4:37: descriptors[0].rate_limit.replaces: found the text "a"; allowed: a list of names of limits: {name: NAME}`,
+	}},
+	{"metadata is a list", descriptor("rate_limit: {unit: day}\n  metadata: [a]"), []string{
+		"5:13: descriptors[0].metadata: found a list; allowed: a mapping",
+	}},
+	{"metadata", descriptor("rate_limit: {unit: day}\n  metadata:\n    5: a\n    b: .inf\n    c: [!!binary eA==]\n    d: 1\n    d: 2\n    <<: x"), []string{
+		"6:5: descriptors[0].metadata: found the number 5 as a key; allowed: a text; quotes make one of a number",
+		"7:8: descriptors[0].metadata.b: found the number .inf; allowed: a text, a number, true, false, nothing, a list or a mapping",
+		`8:9: descriptors[0].metadata.c[0]: found the !!binary "eA=="; allowed: a text, a number, true, false, nothing, a list or a mapping`,
+		`10:5: descriptors[0].metadata.d: found a second "d"; allowed: each key once`,
+		`11:9: descriptors[0].metadata.<<: found the text "x"; allowed: an alias of a mapping, or a list of them`,
+	}},
+	{"deep metadata", descriptor("rate_limit: {unit: day}\n  metadata: {a: " + strings.Repeat("[", 32) + strings.Repeat("]", 32) + "}"), []string{
+		"5:48: descriptors[0].metadata.a" + strings.Repeat("[0]", 31) + ": found metadata within more than 31 mappings and lists; allowed: fewer",
+	}},
 
 	// Lists of limits.
 	{"no limits", descriptor("rate_limits: []"), []string{"4:16: descriptors[0].rate_limits: found an empty list; allowed: at least one limit"}},

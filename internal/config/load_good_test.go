@@ -50,6 +50,19 @@ descriptors:
       - key: kind
         value: true
         rate_limit: {algorithm: sliding_log, requests: 1, period: 1.5h}
+  - key: path
+    value: /files/*
+    share_threshold: true
+    quota_mode: true
+    value_to_metric: true
+    metadata: {tier: free, weights: [1, 0.5, null], nested: {"on": yes}}
+    rate_limits:
+      - {name: burst, requests: 5, period: 1s, replaces: [{name: short}, {name: long}]}
+      - {name: total, requests: 100, period: 1h}
+  - key: path
+    rate_limit: {requests: 7, period: 1h}
+    shadow_mode: true
+    detailed_metric: true
 `
 
 const exampleTable = `domain d (limits.yaml:2), keys placed by tenant
@@ -61,6 +74,9 @@ const exampleTable = `domain d (limits.yaml:2), keys placed by tenant
   ip                     -      fixed_window    5 requests a minute
   job / kind=15          -      gcra            denies always
   job / kind=true        -      sliding_log     1 request in any 90 minutes
+  path=/files/*          burst  gcra            5 requests a second; replaces short, long; quota, shared by all values of the pattern, counted by value, with metadata nested, tier, weights
+                         total  gcra            100 requests an hour
+  path                   -      gcra            7 requests an hour; shadow, counted by all values
 `
 
 func TestTable(t *testing.T) {
@@ -82,7 +98,7 @@ func TestTable(t *testing.T) {
 	if w := r.Warnings(); len(w) != 0 {
 		t.Errorf("warnings: %v", w)
 	}
-	if r.Count() != 6 || len(r.Domain("d").Rules()) != 6 {
+	if r.Count() != 8 || len(r.Domain("d").Rules()) != 8 {
 		t.Errorf("%d rules", r.Count())
 	}
 	if rule := r.Domain("d").Rules()[1]; rule.Path() != "tenant / user=alice" || rule.File != path || rule.Line != 9 {

@@ -16,16 +16,19 @@ var (
 	}}
 	descriptorLevel = &level{is: "a descriptor", fields: []field{
 		{"key", true}, {"value", true}, {"rate_limit", true}, {"rate_limits", false},
-		{"on_store_failure", false}, {"descriptors", true},
+		{"on_store_failure", false}, {"shadow_mode", true}, {"quota_mode", true}, {"share_threshold", true},
+		{"metadata", true}, {"detailed_metric", true}, {"value_to_metric", true}, {"descriptors", true},
 	}}
 	limitLevel = &level{is: "a rate_limit", fields: append([]field{
 		{"unlimited", true},
 	}, limitFields...)}
 	limitItemLevel = &level{is: "an item of rate_limits", fields: limitFields}
+	replacesLevel  = &level{is: "an item of replaces", fields: []field{{"name", true}}}
 
 	limitFields = []field{
 		{"name", true}, {"algorithm", false}, {"requests", false}, {"period", false},
 		{"requests_per_unit", true}, {"unit", true}, {"burst", false}, {"sub_windows", false}, {"postpaid", false},
+		{"replaces", true},
 	}
 )
 
@@ -95,6 +98,8 @@ type fileParser struct {
 	d         *Domain
 	// tagged is set once a descriptor's key is the domain's hash_tag.
 	tagged bool
+	// replaced are all names in replaces.
+	replaced []replacedName
 }
 
 func (p *fileParser) domain(n *yaml.Node) {
@@ -118,6 +123,7 @@ func (p *fileParser) domain(n *yaml.Node) {
 	if p.d.HashTag != "" && !p.tagged {
 		p.warn(o.get("hash_tag"), top.key("hash_tag"), "no descriptor has the key %s, so it places nothing", quote(p.d.HashTag))
 	}
+	p.warnReplaces()
 }
 
 // domainName reads the domain's name and enters the domain into the rules.
@@ -155,13 +161,13 @@ func (p *fileParser) name(n *yaml.Node, at *path, what string, longest int) (str
 	case hasControl(s):
 		p.bad(n, at, "the text "+quote(s), allowed)
 	default:
-		return p.shared(s), true
+		return p.interned(s), true
 	}
 	return "", false
 }
 
-// shared returns a copy of s that all equal ones share.
-func (p *fileParser) shared(s string) string {
+// interned returns a copy of s that all equal ones share.
+func (p *fileParser) interned(s string) string {
 	if known, ok := p.loader.strings[s]; ok {
 		return known
 	}
@@ -248,6 +254,7 @@ func (p *fileParser) rule(o *object, at *path, n *node) {
 		p.bad(k, at.key(k.Value), "rate_limit beside rate_limits", "one of them")
 	}
 	mode := p.storeFailure(o, at)
+	p.flags(o, at, r)
 	if one != nil {
 		p.rateLimit(one, at.key("rate_limit"), r, mode)
 	}
@@ -260,6 +267,7 @@ func (p *fileParser) rule(o *object, at *path, n *node) {
 	}
 	if r.Unlimited {
 		p.noStoreFailure(o, at, "beside unlimited")
+		p.warnUnlimited(o, at, r)
 	}
 	n.rule = r
 	p.d.rules = append(p.d.rules, r)

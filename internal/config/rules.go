@@ -63,6 +63,25 @@ type Rule struct {
 	Unlimited bool
 	// Name is that of an unlimited rule; limits have their own.
 	Name string
+	// Replaces holds, for each limit of Limits in order, or for the unlimited
+	// rule, the names of the limits whose place it takes in a request that
+	// matches both. It is nil if none replaces any.
+	Replaces [][]string
+	// ShadowMode limits never deny.
+	ShadowMode bool
+	// QuotaMode limits tell that they are exhausted; a request is over its
+	// limit once all its quotas are. Never with ShadowMode.
+	QuotaMode bool
+	// ShareThreshold means that all values of Pattern, that of the rule's own
+	// descriptor, have one counter. Pattern is empty without it.
+	ShareThreshold bool
+	Pattern        string
+	// DetailedMetric and ValueToMetric ask for counts by value.
+	DetailedMetric, ValueToMetric bool
+	// Metadata goes with the answer to descriptors that the rule lets pass, or
+	// is nil. Values are nil, bool, int64, float64, string, []any and
+	// map[string]any; nobody may change them.
+	Metadata map[string]any
 	// File and Line are where the descriptor of the rule begins.
 	File string
 	Line int

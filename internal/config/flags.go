@@ -1,0 +1,155 @@
+package config
+
+import (
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// ruleFlags are the keys of a descriptor that say how its limit is applied.
+// All are envoyproxy/ratelimit's, and so is their meaning.
+var ruleFlags = [...]struct {
+	name string
+	of   func(*Rule) *bool
+}{
+	{"shadow_mode", func(r *Rule) *bool { return &r.ShadowMode }},
+	{"quota_mode", func(r *Rule) *bool { return &r.QuotaMode }},
+	{"share_threshold", func(r *Rule) *bool { return &r.ShareThreshold }},
+	{"detailed_metric", func(r *Rule) *bool { return &r.DetailedMetric }},
+	{"value_to_metric", func(r *Rule) *bool { return &r.ValueToMetric }},
+}
+
+// flags reads what stands beside the limit of a descriptor. One that is false
+// is as if it were not there.
+func (p *fileParser) flags(o *object, at *path, r *Rule) {
+	limited := o.first("rate_limit", "rate_limits") != ""
+	for _, f := range ruleFlags {
+		v := o.get(f.name)
+		if v == nil {
+			continue
+		}
+		if set, ok := p.boolean(v, at.key(f.name)); ok && set && p.actsOn(o, at, f.name, limited) {
+			*f.of(r) = true
+		}
+	}
+	if v := o.get("metadata"); v != nil {
+		if m, ok := p.metadata(v, at.key("metadata")); ok && p.actsOn(o, at, "metadata", limited) {
+			r.Metadata = m
+		}
+	}
+	p.shared(o, at, r)
+	if r.ShadowMode && r.QuotaMode {
+		r.QuotaMode = false
+		k := later(o.key("shadow_mode"), o.key("quota_mode"))
+		p.bad(k, at.key(k.Value), "shadow_mode beside quota_mode", "one of them: a shadow limit never denies, so it has no quota to tell of")
+	}
+}
+
+// actsOn reports whether a flag has a limit to act on, and says so if not.
+func (p *fileParser) actsOn(o *object, at *path, name string, limited bool) bool {
+	if !limited {
+		p.bad(o.key(name), at.key(name), name+" without a limit", name+" beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant")
+	}
+	return limited
+}
+
+// shared checks share_threshold, and notes what the values share.
+func (p *fileParser) shared(o *object, at *path, r *Rule) {
+	if !r.ShareThreshold {
+		return
+	}
+	if value := r.node.entry.Value; isPattern(value) {
+		r.Pattern = value
+		return
+	}
+	r.ShareThreshold = false
+	p.bad(o.key("share_threshold"), at.key("share_threshold"), "share_threshold without a pattern", "share_threshold beside a value with *, for only values of one pattern can share a counter")
+}
+
+// warnUnlimited warns of flags that say nothing about what has no limit.
+func (p *fileParser) warnUnlimited(o *object, at *path, r *Rule) {
+	for _, name := range [...]string{"shadow_mode", "share_threshold"} {
+		if !r.Unlimited || o.get(name) == nil {
+			continue
+		}
+		if set := r.ShadowMode && name == "shadow_mode" || r.ShareThreshold && name == "share_threshold"; set {
+			p.warn(o.key(name), at.key(name), "has no effect beside unlimited")
+		}
+	}
+}
+
+// replaces reads the names of the limits that one of this name takes the place
+// of.
+func (p *fileParser) replaces(o *object, at *path, name string) []string {
+	v := o.get("replaces")
+	if v == nil {
+		return nil
+	}
+	at = at.key("replaces")
+	items, _ := p.list(v, at, "names of limits: {name: NAME}")
+	var names []string
+	for i, item := range items {
+		itemAt := at.item(i)
+		entry, ok := p.object(item, itemAt, replacesLevel)
+		if !ok {
+			continue
+		}
+		n := entry.get("name")
+		if n == nil {
+			p.bad(item, itemAt, "no name", "name: NAME, of the limit to replace")
+			continue
+		}
+		replaced, ok := p.name(n, itemAt.key("name"), "the name of a limit", maxLimitName)
+		switch {
+		case !ok:
+		case replaced == name:
+			p.bad(n, itemAt.key("name"), "the limit's own name", "the name of another limit")
+		default:
+			names = append(names, replaced)
+			p.replaced = append(p.replaced, replacedName{replaced, n, itemAt.key("name")})
+		}
+	}
+	return names
+}
+
+// replacedName is a name in a replaces, and where it stands.
+type replacedName struct {
+	name string
+	n    *yaml.Node
+	at   *path
+}
+
+// warnReplaces warns of names in replaces that no limit of the domain has.
+func (p *fileParser) warnReplaces() {
+	if len(p.replaced) == 0 {
+		return
+	}
+	limits, unlimited := make(map[string]bool), make(map[string]bool)
+	for _, r := range p.d.rules {
+		unlimited[r.Name] = r.Unlimited
+		for _, l := range r.Limits {
+			limits[l.Name] = true
+		}
+	}
+	for _, r := range p.replaced {
+		switch {
+		case limits[r.name]:
+		case unlimited[r.name]:
+			p.warn(r.n, r.at, "replaces nothing: %s is unlimited, and only limits are replaced", quote(r.name))
+		default:
+			p.warn(r.n, r.at, "replaces nothing: no limit of this domain has the name %s", quote(r.name))
+		}
+	}
+}
+
+// setReplaces notes what the limit that was added to the rule last replaces.
+func (r *Rule) setReplaces(l *bucket.Limit, names []string) {
+	r.Limits = append(r.Limits, l)
+	if names == nil && r.Replaces == nil {
+		return
+	}
+	for len(r.Replaces) < len(r.Limits)-1 {
+		r.Replaces = append(r.Replaces, nil)
+	}
+	r.Replaces = append(r.Replaces, names)
+}
