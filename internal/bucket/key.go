@@ -30,6 +30,17 @@ func AppendSubject(dst []byte, domain string, entries []Entry) []byte {
 	return dst
 }
 
+// AppendSharedSubject appends the text that names all descriptors of a domain
+// that have these entries but for the value of the last, which is a pattern
+// that their values match: it has "==" before the pattern, which no subject of
+// one descriptor has.
+func AppendSharedSubject(dst []byte, domain string, entries []Entry) []byte {
+	last := len(entries) - 1
+	dst = AppendSubject(dst, domain, entries[:last])
+	dst = appendEscaped(append(dst, '|'), entries[last].Key)
+	return appendEscaped(append(dst, "=="...), entries[last].Value)
+}
+
 // AppendKey appends the key of the limit for a subject:
 //
 //	subject#algorithm:name

@@ -8,6 +8,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,12 +29,13 @@ type decider struct {
 	// ownLimits counts what descriptors got that have a limit of their own and
 	// no rule.
 	ownLimits results
+	modes     modes
 	overrides overrideCache
 	calls     sync.Pool
 }
 
 func newDecider(o *Options, m *metrics) *decider {
-	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: m.unmatched, ownLimits: m.ownLimits}
+	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: m.unmatched, ownLimits: m.ownLimits, modes: modes{o.ShadowMode, o.QuotaMode}}
 	d.calls.New = func() any { return &call{decider: d} }
 	return d
 }
@@ -53,6 +55,9 @@ type call struct {
 	hits      []bucket.Hit
 	decisions []bucket.Decision
 	overrides []*bucket.Limit // of the descriptors that have one
+
+	hasQuotas bool // of which one must be allowed
+	denied    bool
 }
 
 // descriptor asks about a list of entries.
@@ -72,13 +77,21 @@ type descriptor struct {
 type outcome struct {
 	// rule is nil when none applies.
 	rule *config.Rule
-	// limits are those that were asked: the rule's, or the descriptor's own.
+	// limits are those that were asked: the rule's but for those that others
+	// replace, or the descriptor's own.
 	limits []*bucket.Limit
 	// own is what the descriptor asked for if limits are its own, else nil.
 	own *override
+	// role is that of all its hits.
+	role bucket.Role
+	// shadow is whether the rule is to pass whatever its limits say.
+	shadow bool
 	// decisions are those of limits, in their order.
 	decisions []bucket.Decision
 }
+
+// isOver reports whether the descriptor is over a limit.
+func (o *outcome) isOver() bool { return !bucket.Allowed(o.decisions) }
 
 func (d *decider) newCall() *call { return d.calls.Get().(*call) }
 
@@ -105,6 +118,7 @@ func (d *decider) release(c *call) {
 // Its error is the store's, or says what is wrong with a descriptor's own limit.
 func (d *decider) decide(ctx context.Context, c *call) error {
 	domain := d.live.Rules().Domain(c.domain)
+	hasModes := d.modes != modes{}
 	for i := range c.descriptors {
 		var o outcome
 		if domain != nil {
@@ -117,9 +131,16 @@ func (d *decider) decide(ctx context.Context, c *call) error {
 					return err
 				}
 			}
-			c.ask(domain, o.limits, &c.descriptors[i])
+			hasModes = hasModes || o.hasMode()
 		}
 		c.outcomes = append(c.outcomes, o)
+	}
+	if hasModes {
+		c.replace()
+		c.giveRoles(d.modes)
+	}
+	for i := range c.outcomes {
+		c.ask(domain, i)
 	}
 	if len(c.hits) > 0 {
 		if err := d.take(ctx, c); err != nil {
@@ -140,6 +161,7 @@ func (d *decider) take(ctx context.Context, c *call) error {
 	if err := d.store.Take(ctx, c.hits, c.decisions); err != nil {
 		return err
 	}
+	c.denied = c.isDenied()
 	rest := c.decisions
 	for i := range c.outcomes {
 		n := len(c.outcomes[i].limits)
@@ -153,7 +175,7 @@ func (d *decider) count(c *call) {
 	unmatched := 0
 	for i := range c.outcomes {
 		o := &c.outcomes[i]
-		allowed := bucket.Allowed(o.decisions)
+		allowed := !o.isOver()
 		switch {
 		case o.rule == nil && o.own == nil:
 			unmatched++
@@ -170,24 +192,32 @@ func (d *decider) count(c *call) {
 	}
 }
 
-// ask adds the hits of the limits of a descriptor.
-func (c *call) ask(domain *config.Domain, limits []*bucket.Limit, d *descriptor) {
-	if len(limits) == 0 {
+// ask adds the hits of the limits of outcome i.
+func (c *call) ask(domain *config.Domain, i int) {
+	o, d := &c.outcomes[i], &c.descriptors[i]
+	if len(o.limits) == 0 {
 		return
 	}
+	entries := d.entries
 	start := len(c.text)
-	c.text = bucket.AppendSubject(c.text, c.domain, d.entries)
+	if o.own == nil && o.rule.ShareThreshold {
+		entries = slices.Clone(entries)
+		entries[len(entries)-1].Value = o.rule.Pattern
+		c.text = bucket.AppendSharedSubject(c.text, c.domain, entries)
+	} else {
+		c.text = bucket.AppendSubject(c.text, c.domain, entries)
+	}
 	subject := c.text[start:len(c.text):len(c.text)]
 	place := subject
-	if value, ok := domain.Place(d.entries); ok {
+	if value, ok := domain.Place(entries); ok {
 		start := len(c.text)
 		c.text = append(c.text, value...)
 		place = c.text[start:len(c.text):len(c.text)]
 	}
-	for _, l := range limits {
+	for _, l := range o.limits {
 		start := len(c.text)
 		c.text = l.AppendKey(c.text, subject)
-		c.hits = append(c.hits, bucket.Hit{Limit: l, Key: c.text[start:len(c.text):len(c.text)], Place: place, Cost: d.cost})
+		c.hits = append(c.hits, bucket.Hit{Limit: l, Key: c.text[start:len(c.text):len(c.text)], Place: place, Cost: d.cost, Role: o.role})
 	}
 }
 
@@ -208,12 +238,8 @@ func (o *outcome) decisive() (*bucket.Limit, bucket.Decision) {
 }
 
 func speaksBefore(a, b *bucket.Decision) bool {
-	switch {
-	case a.RetryAfter == b.RetryAfter:
+	if a.RetryAfter == b.RetryAfter {
 		return a.Remaining < b.Remaining
-	case b.RetryAfter == bucket.Never:
-		return false
-	default:
-		return a.RetryAfter == bucket.Never || a.RetryAfter > b.RetryAfter
 	}
+	return isLonger(a.RetryAfter, b.RetryAfter)
 }

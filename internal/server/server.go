@@ -37,6 +37,11 @@ type Options struct {
 	Bounds Bounds
 	// Refunds is whether requests may give back.
 	Refunds bool
+	// ShadowMode lets every request pass, and still tells what its limits say.
+	ShadowMode bool
+	// QuotaMode denies a request only when all its descriptors are over their
+	// limits.
+	QuotaMode bool
 	// Live has rules loaded.
 	Live  *config.Live
 	Store bucket.Store

@@ -131,16 +131,13 @@ func (c *call) unmarshalEntry(message string) error {
 func (c *call) appendResponse(dst []byte) []byte {
 	overall := rlsv3.RateLimitResponse_OK
 	var retry time.Duration
+	if c.denied {
+		overall, retry = rlsv3.RateLimitResponse_OVER_LIMIT, c.retryAfter()
+	}
 	degraded := false
 	for i := range c.outcomes {
 		for _, d := range c.outcomes[i].decisions {
 			degraded = degraded || d.Degraded
-		}
-		if _, d := c.outcomes[i].decisive(); !d.Allowed() {
-			overall = rlsv3.RateLimitResponse_OVER_LIMIT
-			if retry != bucket.Never && (d.RetryAfter == bucket.Never || d.RetryAfter > retry) {
-				retry = d.RetryAfter
-			}
 		}
 	}
 	dst = appendNumber(dst, 1, uint64(overall))
@@ -170,7 +167,7 @@ func (o *outcome) appendStatus(dst []byte) []byte {
 	switch {
 	case limit != nil:
 		remaining = d.Remaining
-		if !d.Allowed() {
+		if !d.Allowed() && !o.shadow {
 			code = rlsv3.RateLimitResponse_OVER_LIMIT
 		}
 	case o.rule != nil && o.rule.Unlimited:

@@ -1,0 +1,120 @@
+package server
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// modes are what changes the say of limits in all domains.
+type modes struct {
+	// shadow lets every request pass; what the limits say is still told.
+	shadow bool
+	// quota denies a request once all its descriptors are over their limits.
+	quota bool
+}
+
+// hasMode reports whether the outcome's rule is more than enforced by itself.
+func (o *outcome) hasMode() bool {
+	return o.rule != nil && o.own == nil && (o.rule.ShadowMode || o.rule.QuotaMode || o.rule.Replaces != nil)
+}
+
+// replace takes from the outcomes the limits that others replace. All at once:
+// two that name each other both go.
+func (c *call) replace() {
+	var names []string
+	for i := range c.outcomes {
+		if o := &c.outcomes[i]; o.rule != nil && o.own == nil {
+			for _, replaced := range o.rule.Replaces {
+				names = append(names, replaced...)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	isReplaced := func(l *bucket.Limit) bool { return l.Name != "" && slices.Contains(names, l.Name) }
+	for i := range c.outcomes {
+		// A limit that a descriptor brings has no name there.
+		if o := &c.outcomes[i]; o.own == nil && slices.ContainsFunc(o.limits, isReplaced) {
+			o.limits = slices.DeleteFunc(slices.Clone(o.limits), isReplaced)
+		}
+	}
+}
+
+// giveRoles says what each outcome has to do with whether the call is allowed.
+func (c *call) giveRoles(m modes) {
+	quotas, passing := 0, false
+	for i := range c.outcomes {
+		o := &c.outcomes[i]
+		ruled := o.rule != nil && o.own == nil
+		o.shadow = ruled && o.rule.ShadowMode
+		switch {
+		case o.shadow || m.shadow:
+			o.role = bucket.Aside
+		case len(o.limits) == 0:
+			// What no limit applies to passes, unless it is unlimited: that
+			// says nothing about a quota.
+			passing = passing || m.quota && !(ruled && o.rule.Unlimited)
+		case m.quota || ruled && o.rule.QuotaMode:
+			quotas++
+			o.role = bucket.Quota(quotas)
+		}
+	}
+	for i := range c.outcomes {
+		if o := &c.outcomes[i]; o.role > bucket.Enforced {
+			if passing {
+				o.role = bucket.Aside
+			} else if quotas == 1 {
+				o.role = bucket.Enforced // as the only quota is
+			}
+		}
+	}
+	c.hasQuotas = quotas > 1 && !passing
+}
+
+// isDenied reports whether the decisions of a call deny it.
+func (c *call) isDenied() bool {
+	hits, decisions := c.hits, c.decisions
+	if c.hasQuotas {
+		// As the store sees them: two quotas may share a key.
+		var of []int
+		hits, of = bucket.Merge(nil, nil, c.hits)
+		decisions = make([]bucket.Decision, len(hits))
+		for i, j := range of {
+			decisions[j] = c.decisions[i]
+		}
+	}
+	return !bucket.GroupAllowed(hits, decisions)
+}
+
+// retryAfter is how long a denied call has to wait until it is allowed, if
+// nobody else takes; or Never.
+func (c *call) retryAfter() time.Duration {
+	var enforced, quota time.Duration
+	quotas := 0
+	for i := range c.outcomes {
+		_, d := c.outcomes[i].decisive()
+		switch role := c.outcomes[i].role; {
+		case role == bucket.Enforced:
+			if isLonger(d.RetryAfter, enforced) {
+				enforced = d.RetryAfter
+			}
+		case role > bucket.Enforced:
+			if quotas == 0 || isLonger(quota, d.RetryAfter) {
+				quota = d.RetryAfter
+			}
+			quotas++
+		}
+	}
+	if isLonger(quota, enforced) {
+		return quota
+	}
+	return enforced
+}
+
+// isLonger compares retry times, of which Never is the longest.
+func isLonger(a, b time.Duration) bool {
+	return b != bucket.Never && (a == bucket.Never || a > b)
+}

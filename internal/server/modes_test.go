@@ -1,0 +1,239 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+const modeLimits = `
+domain: api
+descriptors:
+  - {key: enforced, rate_limit: {name: e, unit: hour, requests_per_unit: 3}}
+  - {key: also, rate_limit: {name: a, unit: hour, requests_per_unit: 1}}
+  - {key: shadow, shadow_mode: true, rate_limit: {name: s, unit: hour, requests_per_unit: 2}}
+  - {key: quota, quota_mode: true, rate_limit: {name: q, unit: hour, requests_per_unit: 1}}
+  - {key: second, quota_mode: true, rate_limit: {name: r, unit: day, requests_per_unit: 2}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - key: both
+    shadow_mode: true
+    rate_limits:
+      - {name: few, unit: hour, requests_per_unit: 1}
+      - {name: many, algorithm: sliding_log, requests: 5, period: 1d}
+  - key: halves
+    quota_mode: true
+    rate_limits:
+      - {name: half, unit: hour, requests_per_unit: 1}
+      - {name: other, unit: day, requests_per_unit: 9}
+`
+
+// asking is one request and what it gets.
+type asking struct {
+	descriptors []string
+	want        string
+}
+
+func runAskings(t *testing.T, d *daemon, askings []asking) {
+	t.Helper()
+	for i, a := range askings {
+		if got := show(d.ask("api", 0, a.descriptors...)); got != a.want {
+			t.Errorf("request %d, %v:\n got %s\nwant %s", i+1, a.descriptors, got, a.want)
+		}
+	}
+}
+
+const hourReset = " reset 59m50s"
+
+// A shadow limit never denies: it is charged when the enforced ones admit, and
+// no further than it goes.
+func TestShadowMode(t *testing.T) {
+	t.Parallel()
+	d := start(t, modeLimits)
+	with := func(overall string, e, s int, code string) string {
+		return fmt.Sprintf("%s; OK s 2/HOUR remaining %d%s; %s e 3/HOUR remaining %d%s", overall, s, hourReset, code, e, hourReset)
+	}
+	pair := []string{"shadow=x", "enforced=x"}
+	runAskings(t, d, []asking{
+		{pair, with("OK", 2, 1, "OK")},
+		{pair, with("OK", 1, 0, "OK")},
+		{pair, with("OK", 0, 0, "OK")},
+		{pair, with("OVER_LIMIT", 0, 0, "OVER_LIMIT") + "; retry-after: 3590"},
+		{[]string{"shadow=x"}, "OK; OK s 2/HOUR remaining 0" + hourReset},
+		// Denied by another, it is not charged.
+		{[]string{"shadow=y", "enforced=x"}, "OVER_LIMIT; OK s 2/HOUR remaining 2 reset 0s; OVER_LIMIT e 3/HOUR remaining 0" + hourReset + "; retry-after: 3590"},
+		{[]string{"shadow=y"}, "OK; OK s 2/HOUR remaining 1" + hourReset},
+		// Each limit of a list by itself.
+		{[]string{"both=x"}, "OK; OK few 1/HOUR remaining 0" + hourReset},
+		{[]string{"both=x"}, "OK; OK few 1/HOUR remaining 0" + hourReset},
+	})
+	d.clock.advance(time.Hour)
+	wantShown(t, d.ask("api", 4, "both=x"), "OK; OK few 1/HOUR remaining 1 reset 0s")
+	wantShown(t, d.ask("api", 0, "both=x"), "OK; OK few 1/HOUR remaining 0"+hourReset)
+}
+
+// A quota that is over says so, and denies only when all are over.
+func TestQuotaMode(t *testing.T) {
+	t.Parallel()
+	d := start(t, modeLimits)
+	const dayReset = " reset 23h59m50s"
+	quota := func(code string) string { return code + " q 1/HOUR remaining 0" + hourReset }
+	second := func(code string, n int) string { return fmt.Sprintf("%s r 2/DAY remaining %d%s", code, n, dayReset) }
+	runAskings(t, d, []asking{
+		{[]string{"quota=x", "second=x"}, "OK; " + quota("OK") + "; " + second("OK", 1)},
+		{[]string{"quota=x", "second=x"}, "OK; " + quota("OVER_LIMIT") + "; " + second("OK", 0)},
+		// The first of them has room again.
+		{[]string{"quota=x", "second=x"}, "OVER_LIMIT; " + quota("OVER_LIMIT") + "; " + second("OVER_LIMIT", 0) + "; retry-after: 3590"},
+		// What is denied costs nothing.
+		{[]string{"quota=x", "second=x", "enforced=x"}, "OVER_LIMIT; " + quota("OVER_LIMIT") + "; " + second("OVER_LIMIT", 0) + "; OK e 3/HOUR remaining 3 reset 0s; retry-after: 3590"},
+		// The only one is as if enforced.
+		{[]string{"quota=x"}, "OVER_LIMIT; " + quota("OVER_LIMIT") + "; retry-after: 3590"},
+		{[]string{"quota=x", "unknown=x"}, "OVER_LIMIT; " + quota("OVER_LIMIT") + "; OK remaining 0; retry-after: 3590"},
+		{[]string{"quota=y", "enforced=x"}, "OK; " + quota("OK") + "; OK e 3/HOUR remaining 2" + hourReset},
+		{[]string{"second=y", "quota=y", "enforced=x"}, "OK; " + second("OK", 1) + "; " + quota("OVER_LIMIT") + "; OK e 3/HOUR remaining 1" + hourReset},
+		// Enforced ones deny as ever.
+		{[]string{"also=x"}, "OK; OK a 1/HOUR remaining 0" + hourReset},
+		{[]string{"second=y", "quota=y", "also=x"}, "OVER_LIMIT; " + second("OK", 1) + "; " + quota("OVER_LIMIT") + "; OVER_LIMIT a 1/HOUR remaining 0" + hourReset + "; retry-after: 3590"},
+		// A quota of two limits is over when one is.
+		{[]string{"halves=x"}, "OK; OK half 1/HOUR remaining 0" + hourReset},
+		{[]string{"halves=x", "quota=x"}, "OVER_LIMIT; OVER_LIMIT half 1/HOUR remaining 0" + hourReset + "; " + quota("OVER_LIMIT") + "; retry-after: 3590"},
+	})
+}
+
+func TestShadowModeForAll(t *testing.T) {
+	t.Parallel()
+	d := start(t, modeLimits, func(o *server.Options) { o.ShadowMode = true })
+	also := func(code string) string { return code + " a 1/HOUR remaining 0" + hourReset }
+	runAskings(t, d, []asking{
+		{[]string{"also=x"}, "OK; " + also("OK")},
+		{[]string{"also=x"}, "OK; " + also("OVER_LIMIT")},
+		// Each is charged by itself.
+		{[]string{"also=x", "enforced=x"}, "OK; " + also("OVER_LIMIT") + "; OK e 3/HOUR remaining 2" + hourReset},
+	})
+}
+
+func TestQuotaModeForAll(t *testing.T) {
+	t.Parallel()
+	d := start(t, modeLimits, func(o *server.Options) { o.QuotaMode = true })
+	also := func(code string) string { return code + " a 1/HOUR remaining 0" + hourReset }
+	runAskings(t, d, []asking{
+		{[]string{"also=x"}, "OK; " + also("OK")},
+		{[]string{"also=x"}, "OVER_LIMIT; " + also("OVER_LIMIT") + "; retry-after: 3590"},
+		{[]string{"also=x", "enforced=x"}, "OK; " + also("OVER_LIMIT") + "; OK e 3/HOUR remaining 2" + hourReset},
+		// What no rule matches passes, so the whole does; what is unlimited
+		// says nothing.
+		{[]string{"also=x", "unknown=x"}, "OK; " + also("OVER_LIMIT") + "; OK remaining 0"},
+		{[]string{"also=x", "free=x"}, "OVER_LIMIT; " + also("OVER_LIMIT") + "; OK remaining 4294967295; retry-after: 3590"},
+		{[]string{"free=x"}, "OK; OK remaining 4294967295"},
+	})
+	// A descriptor with a limit of its own is a quota too; it has the key of the
+	// rule's.
+	r := overriding(t, 0, "also=x", "9/HOUR")
+	r.Descriptors = append(r.Descriptors, request("api", 0, "also=y").Descriptors...)
+	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 7"+hourReset+"; "+also("OK"))
+}
+
+const replacingLimits = `
+domain: api
+descriptors:
+  - {key: user, rate_limit: {name: general, unit: hour, requests_per_unit: 1}}
+  - {key: vip, rate_limit: {name: vip, unit: hour, requests_per_unit: 9, replaces: [{name: general}]}}
+  - {key: a, rate_limit: {name: a, unit: hour, requests_per_unit: 1, replaces: [{name: b}]}}
+  - {key: b, rate_limit: {name: b, unit: hour, requests_per_unit: 1, replaces: [{name: a}]}}
+  - {key: free, rate_limit: {name: free, unlimited: true, replaces: [{name: general}]}}
+  - {key: against, rate_limit: {name: against, unit: hour, requests_per_unit: 5, replaces: [{name: free}]}}
+  - key: list
+    rate_limits:
+      - {name: general, unit: hour, requests_per_unit: 1}
+      - {name: daily, unit: day, requests_per_unit: 4}
+`
+
+func TestReplaces(t *testing.T) {
+	t.Parallel()
+	d := start(t, replacingLimits)
+	general := func(code string) string { return code + " general 1/HOUR remaining 0" + hourReset }
+	vip := func(n int) string { return fmt.Sprintf("OK vip 9/HOUR remaining %d%s", n, hourReset) }
+	runAskings(t, d, []asking{
+		{[]string{"user=x", "vip=x"}, "OK; OK remaining 0; " + vip(8)},
+		{[]string{"vip=x", "user=x"}, "OK; " + vip(7) + "; OK remaining 0"},
+		// It was not charged.
+		{[]string{"user=x"}, "OK; " + general("OK")},
+		{[]string{"user=x"}, "OVER_LIMIT; " + general("OVER_LIMIT") + "; retry-after: 3590"},
+		{[]string{"user=x", "free=x"}, "OK; OK remaining 0; OK remaining 4294967295"},
+		// What is unlimited is not replaced.
+		{[]string{"against=x", "free=x", "user=x"}, "OK; OK against 5/HOUR remaining 4" + hourReset + "; OK remaining 4294967295; OK remaining 0"},
+		{[]string{"a=x", "b=x"}, "OK; OK remaining 0; OK remaining 0"},
+		{[]string{"a=x"}, "OK; OK a 1/HOUR remaining 0" + hourReset},
+		// One limit of two.
+		{[]string{"list=x", "vip=x"}, "OK; OK daily 4/DAY remaining 3 reset 23h59m50s; " + vip(6)},
+		{[]string{"list=x", "vip=x"}, "OK; OK daily 4/DAY remaining 2 reset 23h59m50s; " + vip(5)},
+		{[]string{"list=x"}, "OK; OK general 1/HOUR remaining 0" + hourReset},
+	})
+	// A limit that a descriptor brings replaces nothing and is not replaced.
+	r := overriding(t, 0, "vip=x", "9/HOUR")
+	r.Descriptors = append(r.Descriptors, request("api", 0, "user=y").Descriptors...)
+	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 4"+hourReset+"; "+general("OK"))
+	r = overriding(t, 0, "user=z", "9/HOUR")
+	r.Descriptors = append(r.Descriptors, request("api", 0, "vip=x").Descriptors...)
+	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 8"+hourReset+"; "+vip(3))
+}
+
+const sharedLimits = `
+domain: api
+descriptors:
+  - {key: path, value: /a/*, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - {key: path, value: /b/*, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - key: user
+    descriptors:
+      - {key: path, value: "*", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 9}}
+`
+
+// All values of a shared pattern have one counter, and no client can ask for
+// that counter in another way.
+func TestShareThreshold(t *testing.T) {
+	t.Parallel()
+	d := start(t, sharedLimits)
+	left := func(n int) string { return fmt.Sprintf("OK; OK  9/HOUR remaining %d%s", n, hourReset) }
+	runAskings(t, d, []asking{
+		{[]string{"path=/a/1"}, left(8)},
+		{[]string{"path=/a/2"}, left(7)},
+		{[]string{"path=/a/*"}, left(6)},
+		{[]string{"path=/a/"}, left(5)},
+		{[]string{"path=/b/1"}, left(8)},
+		{[]string{"path=/b/2"}, left(8)},
+		{[]string{"path=/b/*"}, left(8)},
+		{[]string{"user=x,path=/1"}, left(8)},
+		{[]string{"user=x,path="}, left(7)},
+		{[]string{"user=y,path=/1"}, left(8)},
+		{[]string{"path=/a/1", "path=/a/2"}, "OK; OK  9/HOUR remaining 3" + hourReset + "; OK  9/HOUR remaining 3" + hourReset},
+	})
+	r := overriding(t, 0, "path=/a/1", "9/HOUR")
+	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 8"+hourReset) // its own
+}
+
+// On a store that spreads keys, one counter is one key in one place.
+func TestShareThresholdHasOnePlace(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]string)
+	store := &fakeStore{take: func(_ context.Context, hits []bucket.Hit, _ []bucket.Decision) error {
+		for _, h := range hits {
+			seen[string(h.Place)] = string(h.Key)
+		}
+		return nil
+	}}
+	d := start(t, `
+domain: api
+hash_tag: path
+descriptors:
+  - {key: path, value: /a/*, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 9}}
+`, func(o *server.Options) { o.Store = store })
+	for i := range 5 {
+		d.ask("api", 0, fmt.Sprint("path=/a/", i))
+	}
+	if len(seen) != 1 {
+		t.Errorf("the places and keys are %v, want one", seen)
+	}
+}
