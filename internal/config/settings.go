@@ -22,6 +22,7 @@ type Settings struct {
 	GRPC    GRPCSettings
 	HTTP    HTTPSettings
 	API     APISettings
+	Headers HeadersSettings
 	Admin   AdminSettings
 	// DrainDelay is how long the daemon keeps answering after SIGTERM while it
 	// already says that it is not ready: 0 to 10 minutes.
@@ -147,6 +148,19 @@ type HTTPSettings struct {
 type APISettings struct {
 	// Refunds is whether a request may give back what others took.
 	Refunds bool
+	// DynamicMetadata is whether responses tell what was asked in their
+	// dynamic_metadata.
+	DynamicMetadata bool
+}
+
+// HeadersSettings says which headers of a response tell about its limits,
+// beside retry-after.
+type HeadersSettings struct {
+	// Style is "none", "ratelimit", "x-ratelimit" or "ietf".
+	Style string
+	// Limit, Remaining and Reset are the names of the headers of the style
+	// ratelimit: 1 to 64 of the characters that HTTP allows in them.
+	Limit, Remaining, Reset string
 }
 
 // AdminSettings is about the port for operators.
@@ -266,6 +280,17 @@ func allSettings() []setting {
 
 		defineSetting("api.refunds", boolSetting(), "true",
 			"take refunds, which give back to a limit", func(s *Settings) *bool { return &s.API.Refunds }),
+		defineSetting("api.dynamic_metadata", boolSetting(), "false",
+			"repeat in a response's dynamic metadata what was asked", func(s *Settings) *bool { return &s.API.DynamicMetadata }),
+
+		defineSetting("headers.style", choiceSetting("none", "ratelimit", "x-ratelimit", "ietf"), "none",
+			"headers that tell callers about their limits", func(s *Settings) *string { return &s.Headers.Style }),
+		defineSetting("headers.limit", headerSetting(), "RateLimit-Limit",
+			"style ratelimit: the header with the limit's requests", func(s *Settings) *string { return &s.Headers.Limit }),
+		defineSetting("headers.remaining", headerSetting(), "RateLimit-Remaining",
+			"style ratelimit: the header with what remains", func(s *Settings) *string { return &s.Headers.Remaining }),
+		defineSetting("headers.reset", headerSetting(), "RateLimit-Reset",
+			"style ratelimit: the header with the seconds until the limit is full", func(s *Settings) *string { return &s.Headers.Reset }),
 
 		defineSetting("admin.address", listenSetting(true), "127.0.0.1:6070",
 			"where the operators' port listens", func(s *Settings) *string { return &s.Admin.Address }),

@@ -177,6 +177,18 @@ func TestSettingsErrors(t *testing.T) {
 			want: []string{"flag --http-tls-client-ca: http.tls.client_ca is set and http.tls.cert and http.tls.key are not; without TLS there are no client certificates"}},
 		{name: "HTTP is the way around", args: []string{"--grpc-tls-cert=DIR/pem", "--grpc-tls-key=DIR/pem", "--grpc-tls-client-ca=DIR/pem", "--http-tls-cert=DIR/pem", "--http-tls-key=DIR/pem"},
 			want: []string{`flag --grpc-tls-client-ca: grpc.tls.client_ca asks gRPC's clients for certificates, and HTTP on ":8080" would take the same requests from anyone; set http.tls.cert, http.tls.key and http.tls.client_ca too, or http.address to empty`}},
+		{name: "headers that are none", args: []string{"--headers-style=ietf2", "--headers-limit=", "--headers-remaining=X Rate", "--headers-reset=Ré"},
+			want: []string{
+				`flag --headers-style: found "ietf2"; allowed: none, ratelimit, x-ratelimit or ietf`,
+				"flag --headers-limit: found \"\"; allowed: 1 to 64 letters, digits and !#$%&'*+-.^_`|~",
+				"flag --headers-remaining: found \"X Rate\"; allowed: 1 to 64 letters, digits and !#$%&'*+-.^_`|~",
+				"flag --headers-reset: found \"Ré\"; allowed: 1 to 64 letters, digits and !#$%&'*+-.^_`|~",
+			}},
+		{name: "a header twice", args: []string{"--headers-style=ratelimit", "--headers-reset=ratelimit-LIMIT", "--headers-remaining=Retry-After"},
+			want: []string{
+				`flag --headers-remaining: headers.remaining is "Retry-After", which tells when to come back; name another header`,
+				`flag --headers-reset: headers.limit and headers.reset are both "ratelimit-LIMIT"; each needs a header of its own`,
+			}},
 		{name: "pprof for everybody", file: "admin:\n  pprof: true\n", args: []string{"--admin-address=:6070"},
 			want: []string{`FILE:2:10: admin.pprof is true and admin.address ":6070" is not loopback: profiles hold what is in memory, secrets too, and are served on loopback only; set admin.pprof to false or admin.address to 127.0.0.1:6070`}},
 		{name: "missing files", file: "grpc: {tls: {cert: DIR/none, key: DIR/pem}}", args: []string{"--store=redis", "--redis-password-file=DIR"},

@@ -49,6 +49,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		GRPC:       GRPCSettings{Address: ":8081", MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 65536},
 		HTTP:       HTTPSettings{Address: ":8080"},
 		API:        APISettings{Refunds: true},
+		Headers:    HeadersSettings{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		Admin:      AdminSettings{Address: "127.0.0.1:6070", Pprof: true},
 		DrainDelay: 3 * time.Second,
 		Log:        LogSettings{Level: "info", Format: "text"},

@@ -46,6 +46,7 @@ func (l *settingsLoader) checkTogether(s *Settings) {
 		tlsConflicts("grpc.tls", s.GRPC.TLS),
 		tlsConflicts("http.tls", s.HTTP.TLS),
 		serverConflicts(s),
+		headerConflicts(&s.Headers),
 	)
 	// The same settings may serve a run on the memory store, where all that
 	// redis.* and failure.* say is idle: then it may be half done.
@@ -86,6 +87,29 @@ func serverConflicts(s *Settings) []settingsConflict {
 			" would take the same requests from anyone; set http.tls.cert, http.tls.key and http.tls.client_ca too," +
 			" or http.address to empty",
 	}}
+}
+
+// headerConflicts finds names that are used twice; HTTP does not tell capitals
+// apart.
+func headerConflicts(h *HeadersSettings) []settingsConflict {
+	names := []string{"headers.limit", "headers.remaining", "headers.reset"}
+	headers := []string{h.Limit, h.Remaining, h.Reset}
+	var conflicts []settingsConflict
+	for i, header := range headers {
+		conflicts = append(conflicts, settingsConflict{
+			[]string{names[i], "headers.style"},
+			h.Style == "ratelimit" && strings.EqualFold(header, "retry-after"),
+			names[i] + " is " + foundText(header) + ", which tells when to come back; name another header",
+		})
+		for j, other := range headers[:i] {
+			conflicts = append(conflicts, settingsConflict{
+				[]string{names[i], names[j], "headers.style"},
+				h.Style == "ratelimit" && strings.EqualFold(header, other),
+				names[j] + " and " + names[i] + " are both " + foundText(header) + "; each needs a header of its own",
+			})
+		}
+	}
+	return conflicts
 }
 
 func redisConflicts(s *Settings) []settingsConflict {

@@ -31,11 +31,13 @@ type decider struct {
 	ownLimits results
 	modes     modes
 	overrides overrideCache
+	answers   answers
 	calls     sync.Pool
 }
 
 func newDecider(o *Options, m *metrics) *decider {
 	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: m.unmatched, ownLimits: m.ownLimits, modes: modes{o.ShadowMode, o.QuotaMode}}
+	d.answers = answers{headers: headersOf(o.Headers), metadata: o.DynamicMetadata}
 	d.calls.New = func() any { return &call{decider: d} }
 	return d
 }

@@ -142,9 +142,9 @@ func (c *call) cost(d *descriptor) int64 {
 	return cost
 }
 
-// ceilSeconds rounds up to whole seconds.
-func ceilSeconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
+// seconds rounds up to whole seconds.
+func seconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
 }
 
 // messageBound is the size of the largest message that can hold text of so

@@ -42,6 +42,10 @@ type Options struct {
 	// QuotaMode denies a request only when all its descriptors are over their
 	// limits.
 	QuotaMode bool
+	// DynamicMetadata is whether responses tell what was asked.
+	DynamicMetadata bool
+	// Headers is which headers responses have; no Style is "none".
+	Headers config.HeadersSettings
 	// Live has rules loaded.
 	Live  *config.Live
 	Store bucket.Store

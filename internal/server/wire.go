@@ -147,15 +147,32 @@ func (c *call) appendResponse(dst []byte) []byte {
 		dst = c.outcomes[i].appendStatus(dst)
 		dst = endMessage(dst, start)
 	}
+	if headers := c.decider.answers.headers; headers != nil {
+		dst = headers(dst, c)
+	}
 	// Who can never succeed is not told to come back.
 	if retry > 0 {
-		dst = appendHeader(dst, 3, retryAfter, int64(ceilSeconds(retry)/time.Second))
+		dst = appendHeader(dst, retryAfter, seconds(retry))
 	}
-	if degraded {
+	switch {
+	case c.decider.answers.metadata:
+		var start int
+		dst, start = beginMessage(dst, 6)
+		dst = c.appendMetadata(dst, degraded)
+		dst = endMessage(dst, start)
+	case degraded:
 		dst = protowire.AppendTag(dst, 6, bytesKind)
 		dst = protowire.AppendBytes(dst, degradedMetadata)
 	}
 	return dst
+}
+
+// answers is what the settings say about all responses.
+type answers struct {
+	// headers appends those that tell about limits; nil for none.
+	headers func(dst []byte, c *call) []byte
+	// metadata is whether dynamic_metadata tells what was asked.
+	metadata bool
 }
 
 const retryAfter = "retry-after"
@@ -185,7 +202,7 @@ func (o *outcome) appendStatus(dst []byte) []byte {
 		// A Duration (google/protobuf/duration.proto) of whole seconds.
 		var start int
 		dst, start = beginMessage(dst, 4)
-		dst = appendNumber(dst, 1, uint64(ceilSeconds(d.ResetAfter)/time.Second))
+		dst = appendNumber(dst, 1, uint64(seconds(d.ResetAfter)))
 		dst = endMessage(dst, start)
 	}
 	return dst
@@ -205,8 +222,7 @@ func appendLimit(dst []byte, l *bucket.Limit, own *override) []byte {
 	unit, multiplier := unitOf(l.Period)
 	dst = appendNumber(dst, 2, uint64(unit))
 	if l.Name != "" {
-		dst = protowire.AppendTag(dst, 3, bytesKind)
-		dst = protowire.AppendString(dst, l.Name)
+		dst = appendText(dst, 3, l.Name)
 	}
 	if multiplier > 1 {
 		dst = appendMultiplier(dst, multiplier)
@@ -222,16 +238,28 @@ func appendMultiplier(dst []byte, n int64) []byte {
 	return endMessage(dst, start)
 }
 
-// appendHeader appends a HeaderValue (envoy/config/core/v3/base.proto) with a
-// number.
-func appendHeader(dst []byte, field protowire.Number, key string, value int64) []byte {
-	dst, start := beginMessage(dst, field)
-	dst = protowire.AppendTag(dst, 1, bytesKind)
-	dst = protowire.AppendString(dst, key)
-	dst, digits := beginMessage(dst, 2)
+// appendHeader appends a HeaderValue (envoy/config/core/v3/base.proto) to the
+// response_headers_to_add, with a number.
+func appendHeader(dst []byte, key string, value int64) []byte {
+	dst, header, text := beginHeader(dst, key)
 	dst = strconv.AppendInt(dst, value, 10)
-	dst = endMessage(dst, digits)
-	return endMessage(dst, start)
+	return endHeader(dst, header, text)
+}
+
+// beginHeader begins a header whose value is a text, which endHeader ends.
+func beginHeader(dst []byte, key string) (_ []byte, header, text int) {
+	dst, header = beginMessage(dst, 3)
+	dst = appendText(dst, 1, key)
+	dst, text = beginMessage(dst, 2)
+	return dst, header, text
+}
+
+func endHeader(dst []byte, header, text int) []byte {
+	return endMessage(endMessage(dst, text), header)
+}
+
+func appendText(dst []byte, field protowire.Number, text string) []byte {
+	return protowire.AppendString(protowire.AppendTag(dst, field, bytesKind), text)
 }
 
 // appendNumber appends a field, which is left out where it is 0.

@@ -1,0 +1,235 @@
+package server_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+const headerLimits = `
+domain: api
+descriptors:
+  - {key: minute, rate_limit: {name: m, unit: minute, requests_per_unit: 5}}
+  - {key: hour, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: day, rate_limit: {name: d, unit: day, requests_per_unit: 5}}
+  - {key: bucket, rate_limit: {name: b, requests: 10, period: 1m, burst: 20}}
+  - {key: uneven, rate_limit: {name: u, requests: 7, period: 90s, burst: 20}}
+  - {key: half, rate_limit: {name: h, requests: 7, period: 500ms, algorithm: fixed_window}}
+  - {key: closed, rate_limit: {name: c, unit: hour, requests_per_unit: 0}}
+  - {key: free, rate_limit: {unlimited: true, name: f}}
+  - key: several
+    rate_limits:
+      - {name: s, unit: minute, requests_per_unit: 9}
+      - {name: l, unit: hour, requests_per_unit: 50}
+  - key: tenant
+    descriptors:
+      - {key: 'ro"ute\ä', rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: odd, rate_limit: {name: "hour-2", unit: hour, requests_per_unit: 5}}
+  - {key: quoted, rate_limit: {name: 'a"b\é', unit: hour, requests_per_unit: 5}}
+`
+
+// style has a server use a style of headers, with the usual names.
+func style(name string) func(*server.Options) {
+	return func(o *server.Options) {
+		o.Headers = config.DefaultSettings().Headers
+		o.Headers.Style = name
+	}
+}
+
+// headers returns those of a response, one a line.
+func headers(r *rlsv3.RateLimitResponse) string {
+	var lines []string
+	for _, h := range r.GetResponseHeadersToAdd() {
+		lines = append(lines, h.GetKey()+": "+h.GetValue())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// step is a request and the headers that each style answers it with; all three
+// servers are asked all of them in order.
+type step struct {
+	name        string
+	cost        uint32
+	descriptors []string
+	rateLimit   string // limit, remaining and reset
+	xRateLimit  string // the same
+	policy      string
+	limit       string
+	retry       string
+}
+
+var headerSteps = []step{
+	{"one limit", 2, []string{"minute=x"}, "5 3 50", "5 3 50", `"m";q=5;w=60`, `"m";r=3;t=50`, ""},
+	{"a bucket: its rate, its burst, and when it is full", 2, []string{"bucket=x"},
+		"10 18 12", "20 18 12", `"b";q=20;w=120`, `"b";r=18;t=12`, ""},
+	{"a window that is not whole seconds", 1, []string{"uneven=x"}, "7 19 13", "20 19 13", `"u";q=20`, `"u";r=19;t=13`, ""},
+	{"a window of less than a second", 1, []string{"half=x"}, "7 6 1", "7 6 1", `"h";q=7`, `"h";r=6;t=1`, ""},
+	{"without a name, the keys", 1, []string{"hour=x"}, "5 4 3590", "5 4 3590", `"hour";q=5;w=3600`, `"hour";r=4;t=3590`, ""},
+	{"keys that a string cannot hold", 1, []string{`tenant=x,ro"ute\ä=y`}, "5 4 3590", "5 4 3590",
+		`"tenant/ro\"ute\\?";q=5;w=3600`, `"tenant/ro\"ute\\?";r=4;t=3590`, ""},
+	{"a name that a string cannot hold", 1, []string{`quoted=x`}, "5 4 3590", "5 4 3590",
+		`"a\"b\\?";q=5;w=3600`, `"a\"b\\?";r=4;t=3590`, ""},
+	{"several limits of a rule", 1, []string{"several=x"}, "9 8 50", "9 8 50",
+		`"s";q=9;w=60, "l";q=50;w=3600`, `"s";r=8;t=50, "l";r=49;t=3590`, ""},
+	{"the fewest remaining", 1, []string{"several=y", "minute=x", "nothing=x", "bucket=y"}, "5 2 50", "5 2 50",
+		`"s";q=9;w=60, "l";q=50;w=3600, "m";q=5;w=60, "b";q=20;w=120`, `"s";r=8;t=50, "l";r=49;t=3590, "m";r=2;t=50, "b";r=19;t=6`, ""},
+	{"the first of equals", 1, []string{"minute=y", "hour=y", "day=y"}, "5 4 50", "5 4 50",
+		`"m";q=5;w=60, "hour";q=5;w=3600, "d";q=5;w=86400`, `"m";r=4;t=50, "hour";r=4;t=3590, "d";r=4;t=86390`, ""},
+	{"names that come again", 1, []string{"hour=1", "hour=2", "odd=1", "hour=3"}, "5 4 3590", "5 4 3590",
+		`"hour";q=5;w=3600, "hour-2";q=5;w=3600, "hour-2-2";q=5;w=3600, "hour-3";q=5;w=3600`,
+		`"hour";r=4;t=3590, "hour-2";r=4;t=3590, "hour-2-2";r=4;t=3590, "hour-3";r=4;t=3590`, ""},
+	{"denied", 3, []string{"minute=x"}, "5 2 50", "5 2 50", `"m";q=5;w=60`, `"m";r=2;t=50`, "50"},
+	{"a bucket denied: t is when to come back", 19, []string{"bucket=x"},
+		"10 18 12", "20 18 12", `"b";q=20;w=120`, `"b";r=18;t=6`, "6"},
+	{"over for ever", 6, []string{"day=z", "bucket=z", "bucket=x", "hour=z", "minute=x"}, "5 2 50", "5 2 50",
+		`"d";q=5;w=86400, "b";q=20;w=120, "b-2";q=20;w=120, "hour";q=5;w=3600, "m";q=5;w=60`,
+		`"d";r=5;t=0, "b";r=20;t=0, "b-2";r=18;t=12, "hour";r=5;t=0, "m";r=2;t=50`, ""},
+	{"all of it", 5, []string{"day=v"}, "5 0 86390", "5 0 86390", `"d";q=5;w=86400`, `"d";r=0;t=86390`, ""},
+	{"the last one over, and the one over for longest", 3, []string{"day=v", "minute=x", "closed=x"}, "0 0 0", "0 0 0",
+		`"d";q=5;w=86400, "m";q=5;w=60, "c";q=0;w=3600`, `"d";r=0;t=86390, "m";r=2;t=50, "c";r=0;t=0`, ""},
+	{"the same, without one that never allows", 3, []string{"day=v", "minute=x"}, "5 2 50", "5 0 86390",
+		`"d";q=5;w=86400, "m";q=5;w=60`, `"d";r=0;t=86390, "m";r=2;t=50`, "86390"},
+	{"over the one, and few left of another", 3, []string{"minute=x", "hour=used"}, "5 2 50", "5 2 50",
+		`"m";q=5;w=60, "hour";q=5;w=3600`, `"m";r=2;t=50, "hour";r=5;t=0`, "50"},
+	{"always denied", 1, []string{"closed=x"}, "0 0 0", "0 0 0", `"c";q=0;w=3600`, `"c";r=0;t=0`, ""},
+	{"unlimited", 1, []string{"free=x"}, "", "", "", "", ""},
+	{"unmatched", 1, []string{"nothing=x", ""}, "", "", "", "", ""},
+	{"unlimited beside a limit", 1, []string{"free=x", "day=w", "nothing=x"}, "5 4 86390", "5 4 86390", `"d";q=5;w=86400`, `"d";r=4;t=86390`, ""},
+}
+
+// names writes the values beside the three names.
+func names(values string, names ...string) (lines []string) {
+	for i, v := range strings.Fields(values) {
+		lines = append(lines, names[i]+": "+v)
+	}
+	return lines
+}
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		style string
+		want  func(s step) []string
+	}{
+		{"none", func(step) []string { return nil }},
+		{"ratelimit", func(s step) []string {
+			return names(s.rateLimit, "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
+		}},
+		{"x-ratelimit", func(s step) []string {
+			return names(s.xRateLimit, "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+		}},
+		{"ietf", func(s step) []string {
+			if s.policy == "" {
+				return nil
+			}
+			return []string{"RateLimit-Policy: " + s.policy, "RateLimit: " + s.limit}
+		}},
+	} {
+		t.Run(c.style, func(t *testing.T) {
+			t.Parallel()
+			d := start(t, headerLimits, style(c.style))
+			for _, s := range headerSteps {
+				want := c.want(s)
+				if s.retry != "" {
+					want = append(want, "retry-after: "+s.retry)
+				}
+				if got := headers(d.ask("api", s.cost, s.descriptors...)); got != strings.Join(want, "\n") {
+					t.Errorf("%s:\n got %s\nwant %s", s.name, got, strings.Join(want, "\n"))
+				}
+			}
+		})
+	}
+}
+
+func TestHeadersOfAnOverride(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ style, matched, unmatched string }{
+		{"ratelimit", "RateLimit-Limit: 3\nRateLimit-Remaining: 2\nRateLimit-Reset: 80", "RateLimit-Limit: 3\nRateLimit-Remaining: 2\nRateLimit-Reset: 80"},
+		{"x-ratelimit", "X-RateLimit-Limit: 3\nX-RateLimit-Remaining: 2\nX-RateLimit-Reset: 80", "X-RateLimit-Limit: 3\nX-RateLimit-Remaining: 2\nX-RateLimit-Reset: 80"},
+		{"ietf", "RateLimit-Policy: \"minute\";q=3;w=90\nRateLimit: \"minute\";r=2;t=80", "RateLimit-Policy: \"override\";q=3;w=90\nRateLimit: \"override\";r=2;t=80"},
+	} {
+		t.Run(c.style, func(t *testing.T) {
+			t.Parallel()
+			d := start(t, headerLimits, style(c.style))
+			if got := headers(d.send(overriding(t, 1, "minute=x", "3/90xSECOND"))); got != c.matched {
+				t.Errorf("with a rule:\n got %s\nwant %s", got, c.matched)
+			}
+			if got := headers(d.send(overriding(t, 1, "evil\r\n=x", "3/90xSECOND"))); got != c.unmatched {
+				t.Errorf("without one:\n got %s\nwant %s", got, c.unmatched)
+			}
+		})
+	}
+}
+
+func TestHeaderNamesOverHTTP(t *testing.T) {
+	t.Parallel()
+	d := start(t, headerLimits, func(o *server.Options) {
+		o.Headers = config.HeadersSettings{Style: "ratelimit", Limit: "X-Max", Remaining: "X-Left", Reset: "X-Soon"}
+	})
+	body := toJSON(t, request("api", 4, "minute=x"))
+	for i, want := range []struct {
+		code int
+		left string
+	}{{200, "1"}, {429, "1"}} {
+		p := d.post(body)
+		if p.code != want.code || p.header.Get("X-Max") != "5" || p.header.Get("X-Left") != want.left || p.header.Get("X-Soon") != "50" {
+			t.Errorf("request %d: %d %v", i, p.code, p.header)
+		}
+	}
+	ietf := start(t, headerLimits, style("ietf"))
+	p := ietf.post(body)
+	if p.header.Get("RateLimit-Policy") != `"m";q=5;w=60` || p.header.Get("RateLimit") != `"m";r=1;t=50` {
+		t.Errorf("ietf: %d %v", p.code, p.header)
+	}
+}
+
+// TestManyPolicies has header values beyond one byte of length, and beyond two.
+func TestManyPolicies(t *testing.T) {
+	t.Parallel()
+	d := start(t, headerLimits, style("ietf"), func(o *server.Options) {
+		o.Bounds.Descriptors = 2000
+		o.Store = &fakeStore{}
+	})
+	for _, n := range []int{2, 4, 6, 100, 2000} {
+		r := d.ask("api", 1, many(n, "hour=x")...)
+		for _, h := range r.GetResponseHeadersToAdd() {
+			items := strings.Split(h.GetValue(), ", ")
+			if len(items) != n || !strings.HasPrefix(items[n-1], fmt.Sprintf(`"hour-%d";`, n)) {
+				t.Errorf("%s of %d limits ends with %s", h.GetKey(), n, items[len(items)-1])
+			}
+		}
+		if len(r.GetResponseHeadersToAdd()) != 2 {
+			t.Errorf("%d headers", len(r.GetResponseHeadersToAdd()))
+		}
+	}
+}
+
+// TestHeadersOfEveryAlgorithm holds that what remains is never more than the
+// quota, and never sooner full than a window.
+func TestHeadersOfEveryAlgorithm(t *testing.T) {
+	t.Parallel()
+	var limits strings.Builder
+	limits.WriteString("domain: api\ndescriptors:\n")
+	for _, a := range bucket.Algorithms() {
+		fmt.Fprintf(&limits, "  - {key: %s, rate_limit: {name: n, algorithm: %s, requests: 10, period: 1m}}\n", a, a)
+	}
+	d := start(t, limits.String(), style("ietf"))
+	for _, a := range bucket.Algorithms() {
+		for remaining := 9; remaining >= 0; remaining -= 3 {
+			r := d.ask("api", 1, a.String()+"=x")
+			got := headers(r)
+			reset := r.GetStatuses()[0].GetDurationUntilReset().AsDuration() / time.Second
+			if want := fmt.Sprintf("RateLimit-Policy: \"n\";q=10;w=60\nRateLimit: \"n\";r=%d;t=%d", remaining, reset); got != want {
+				t.Errorf("%s:\n got %s\nwant %s", a, got, want)
+			}
+			d.ask("api", 2, a.String()+"=x")
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package server
+
+import (
+	"math"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// appendMetadata appends the dynamic_metadata of a response, a Struct
+// (google/protobuf/struct.proto) that is laid out as envoyproxy/ratelimit's:
+// what was asked, in domain, hitsAddend and descriptors. degraded is ours.
+func (c *call) appendMetadata(dst []byte, degraded bool) []byte {
+	if degraded {
+		dst = appendField(dst, "degraded", func(dst []byte) []byte {
+			return protowire.AppendVarint(protowire.AppendTag(dst, boolValue, varintKind), 1)
+		})
+	}
+	dst = appendField(dst, "descriptors", func(dst []byte) []byte {
+		return appendList(dst, len(c.descriptors), func(dst []byte, i int) []byte {
+			return appendMessage(dst, structValue, c.descriptors[i].appendMetadata)
+		})
+	})
+	dst = appendField(dst, "domain", func(dst []byte) []byte { return appendText(dst, stringValue, c.domain) })
+	if c.hitsAddend != 0 {
+		dst = appendField(dst, "hitsAddend", func(dst []byte) []byte { return appendDouble(dst, float64(c.hitsAddend)) })
+	}
+	return dst
+}
+
+// appendMetadata appends the Struct of a descriptor, with its hits as they were
+// sent: a refund's are positive too.
+func (d *descriptor) appendMetadata(dst []byte) []byte {
+	dst = appendField(dst, "entries", func(dst []byte) []byte {
+		return appendList(dst, len(d.entries), func(dst []byte, i int) []byte {
+			e := &d.entries[i]
+			dst, start := beginMessage(dst, stringValue)
+			dst = append(append(append(dst, e.Key...), '='), e.Value...)
+			return endMessage(dst, start)
+		})
+	})
+	if d.hasHits {
+		dst = appendField(dst, "hitsAddend", func(dst []byte) []byte { return appendDouble(dst, float64(d.hits)) })
+	}
+	if d.own.set {
+		dst = appendField(dst, "limit", func(dst []byte) []byte {
+			dst, start := beginMessage(dst, stringValue)
+			return endMessage(d.own.appendText(dst), start)
+		})
+	}
+	return dst
+}
+
+// appendText appends an override as protobuf's text format has it, on one line.
+func (o *override) appendText(dst []byte) []byte {
+	if o.requests != 0 {
+		dst = strconv.AppendUint(append(dst, "requests_per_unit:"...), uint64(o.requests), 10)
+		dst = append(dst, ' ')
+	}
+	dst = append(append(dst, "unit:"...), o.unit.String()...)
+	if o.hasMultiplier {
+		dst = strconv.AppendUint(append(dst, " unit_multiplier:{value:"...), uint64(o.multiplier), 10)
+		dst = append(dst, '}')
+	}
+	return dst
+}
+
+// The kinds of a Value, by the numbers of their fields.
+const (
+	numberValue protowire.Number = 2
+	stringValue protowire.Number = 3
+	boolValue   protowire.Number = 4
+	structValue protowire.Number = 5
+	listValue   protowire.Number = 6
+)
+
+// appendField appends a field of a Struct; value appends the content of its
+// Value.
+func appendField(dst []byte, key string, value func([]byte) []byte) []byte {
+	dst, start := beginMessage(dst, 1)
+	dst = appendText(dst, 1, key)
+	dst = appendMessage(dst, 2, value)
+	return endMessage(dst, start)
+}
+
+// appendList appends the content of a Value that is a list of n; value appends
+// that of each one.
+func appendList(dst []byte, n int, value func(dst []byte, i int) []byte) []byte {
+	dst, list := beginMessage(dst, listValue)
+	for i := range n {
+		var start int
+		dst, start = beginMessage(dst, 1)
+		dst = endMessage(value(dst, i), start)
+	}
+	return endMessage(dst, list)
+}
+
+func appendMessage(dst []byte, field protowire.Number, content func([]byte) []byte) []byte {
+	dst, start := beginMessage(dst, field)
+	return endMessage(content(dst), start)
+}
+
+func appendDouble(dst []byte, f float64) []byte {
+	return protowire.AppendFixed64(protowire.AppendTag(dst, numberValue, protowire.Fixed64Type), math.Float64bits(f))
+}

@@ -1,0 +1,105 @@
+package server_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+func withMetadata(o *server.Options) { o.DynamicMetadata = true }
+
+// metadataOf is what envoyproxy/ratelimit tells of a request, made of
+// protobuf's own messages.
+func metadataOf(t testing.TB, r *rlsv3.RateLimitRequest) *structpb.Struct {
+	t.Helper()
+	descriptors := make([]any, 0)
+	for _, d := range r.GetDescriptors() {
+		entries := make([]any, 0)
+		for _, e := range d.GetEntries() {
+			entries = append(entries, e.GetKey()+"="+e.GetValue())
+		}
+		one := map[string]any{"entries": entries}
+		if d.GetHitsAddend() != nil {
+			one["hitsAddend"] = float64(d.GetHitsAddend().GetValue())
+		}
+		if d.GetLimit() != nil {
+			// Its spaces are random, so that nobody relies on them.
+			one["limit"] = strings.ReplaceAll(prototext.MarshalOptions{}.Format(d.GetLimit()), "  ", " ")
+		}
+		descriptors = append(descriptors, one)
+	}
+	all := map[string]any{"domain": r.GetDomain(), "descriptors": descriptors}
+	if r.GetHitsAddend() != 0 {
+		all["hitsAddend"] = float64(r.GetHitsAddend())
+	}
+	s, err := structpb.NewStruct(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestDynamicMetadata(t *testing.T) {
+	t.Parallel()
+	d := start(t, unitLimits, withMetadata)
+	long := strings.Repeat("x", 300)
+	with := func(r *rlsv3.RateLimitRequest, limits ...string) *rlsv3.RateLimitRequest {
+		for i, l := range limits {
+			if l != "" {
+				r.Descriptors[i].Limit = parseOverride(t, l)
+			}
+		}
+		return r
+	}
+	for _, r := range []*rlsv3.RateLimitRequest{
+		request("api", 0, "minute=x"),
+		request("api", 7, "minute=x", "hour=y,and=z", ""),
+		request("unknown", 1<<32-1, "minute=ä\n"),
+		charging(t, 1, []string{"0", "18446744073709551615", "-3"}, "minute=x", "minute=y", "minute=z"),
+		with(request("api", 0, "minute=x", "nothing=x", "hour=x", "free=x"), "5/HOUR", "0/YEAR", "", "4294967295/90xSECOND"),
+		request(long, 0, many(50, "minute="+long)...),
+	} {
+		want := metadataOf(t, r)
+		response := d.send(r)
+		if got := response.GetDynamicMetadata(); !proto.Equal(got, want) {
+			t.Errorf("got %v\nwant %v", got, want)
+		}
+		if len(response.GetStatuses()) != len(r.GetDescriptors()) {
+			t.Errorf("%d statuses", len(response.GetStatuses()))
+		}
+		var over rlsv3.RateLimitResponse
+		if err := protojson.Unmarshal([]byte(d.post(toJSON(t, r)).body), &over); err != nil || !proto.Equal(over.GetDynamicMetadata(), want) {
+			t.Errorf("over HTTP: got %v, %v\nwant %v", over.GetDynamicMetadata(), err, want)
+		}
+	}
+	off := start(t, unitLimits)
+	if got := off.ask("api", 7, "minute=x").GetDynamicMetadata(); got != nil {
+		t.Errorf("without the setting: %v", got)
+	}
+}
+
+// TestDynamicMetadataOfADegradedAnswer has both in one.
+func TestDynamicMetadataOfADegradedAnswer(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, withMetadata, on(&fakeStore{
+		take: func(_ context.Context, _ []bucket.Hit, decisions []bucket.Decision) error {
+			decisions[0].Degraded = true
+			return nil
+		},
+	}))
+	r := request("api", 2, "user=x")
+	want := metadataOf(t, r)
+	want.Fields["degraded"] = structpb.NewBoolValue(true)
+	if got := d.send(r).GetDynamicMetadata(); !proto.Equal(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+}
