@@ -64,7 +64,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	log.Info("starting", "version", versionText())
 	tuneGC(log)
 	log.Debug("settings in force", "settings", settings)
-	live := config.NewLive(settings.Limits.Path, log)
+	live := settings.Limits.LoadOptions().NewLive(settings.Limits.Path, log)
 	if err := live.Reload(); err != nil {
 		return fmt.Errorf("no limits are in force (limits.path is %s):\n%w", settings.Limits.Path, err)
 	}

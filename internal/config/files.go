@@ -22,12 +22,25 @@ const maxFileSize = 64 << 20
 //
 // Its error is of type Errors and holds all that is wrong in all files; or it
 // wraps that of the operating system, if a path cannot be read.
-func LoadRules(paths ...string) (*Rules, error) {
+func LoadRules(paths ...string) (*Rules, error) { return LoadOptions{}.LoadRules(paths...) }
+
+// LoadOptions says how limits files are read. The zero value is strict.
+type LoadOptions struct {
+	// MergeDomains lets several files say something of one domain. Without it
+	// that is an error.
+	MergeDomains bool
+	// Lenient warns of what envoyproxy/ratelimit accepts, instead of refusing
+	// it. What that service refuses too stays an error.
+	Lenient bool
+}
+
+// LoadRules is the function of that name, with options.
+func (o LoadOptions) LoadRules(paths ...string) (*Rules, error) {
 	src, err := readSource(paths...)
 	if err != nil {
 		return nil, err
 	}
-	return src.rules()
+	return src.rules(newLoader(o))
 }
 
 // source is the text of the limits files at a path.
@@ -175,16 +188,17 @@ func (s *source) digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// rules turns the texts into rules.
-func (s *source) rules() (*Rules, error) {
-	l := newLoader()
-	for _, f := range s.files {
+// rules turns the texts into rules, and lets go of them.
+func (s *source) rules(l *loader) (*Rules, error) {
+	for i, f := range s.files {
+		s.files[i].data = nil
 		if f.err != nil {
 			l.errs = append(l.errs, Error{File: f.name, Found: "a file that cannot be read: " + cause(f.err)})
 			continue
 		}
 		l.file(f.name, f.data)
 	}
+	l.finish()
 	if len(l.errs) > 0 {
 		l.errs.sort()
 		return nil, l.errs

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"go.yaml.in/yaml/v3"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
@@ -28,42 +26,43 @@ func (p *fileParser) flags(o *object, at *path, r *Rule) {
 		if v == nil {
 			continue
 		}
-		if set, ok := p.boolean(v, at.key(f.name)); ok && set && p.actsOn(o, at, f.name, limited) {
-			*f.of(r) = true
+		if set, ok := p.boolean(v, at.key(f.name)); !ok || !set {
+			continue
 		}
+		if f.name == "share_threshold" && !p.shares(o, at, r) {
+			continue
+		}
+		*f.of(r) = p.actsOn(o, at, f.name, limited)
 	}
 	if v := o.get("metadata"); v != nil {
 		if m, ok := p.metadata(v, at.key("metadata")); ok && p.actsOn(o, at, "metadata", limited) {
 			r.Metadata = m
 		}
 	}
-	p.shared(o, at, r)
 	if r.ShadowMode && r.QuotaMode {
 		r.QuotaMode = false
 		k := later(o.key("shadow_mode"), o.key("quota_mode"))
-		p.bad(k, at.key(k.Value), "shadow_mode beside quota_mode", "one of them: a shadow limit never denies, so it has no quota to tell of")
+		p.lax(k, at.key(k.Value), "shadow_mode beside quota_mode", "one of them: a shadow limit never denies, so it has no quota to tell of", "quota_mode is ignored")
 	}
 }
 
 // actsOn reports whether a flag has a limit to act on, and says so if not.
 func (p *fileParser) actsOn(o *object, at *path, name string, limited bool) bool {
 	if !limited {
-		p.bad(o.key(name), at.key(name), name+" without a limit", name+" beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant")
+		p.lax(o.key(name), at.key(name), name+" without a limit", name+" beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant", "it is ignored")
 	}
 	return limited
 }
 
-// shared checks share_threshold, and notes what the values share.
-func (p *fileParser) shared(o *object, at *path, r *Rule) {
-	if !r.ShareThreshold {
-		return
-	}
+// shares reports whether there is a pattern whose values share_threshold is
+// for, and says so if not.
+func (p *fileParser) shares(o *object, at *path, r *Rule) bool {
 	if value := r.node.entry.Value; isPattern(value) {
 		r.Pattern = value
-		return
+		return true
 	}
-	r.ShareThreshold = false
 	p.bad(o.key("share_threshold"), at.key("share_threshold"), "share_threshold without a pattern", "share_threshold beside a value with *, for only values of one pattern can share a counter")
+	return false
 }
 
 // warnUnlimited warns of flags that say nothing about what has no limit.
@@ -106,7 +105,7 @@ func (p *fileParser) replaces(o *object, at *path, name string) []string {
 			p.bad(n, itemAt.key("name"), "the limit's own name", "the name of another limit")
 		default:
 			names = append(names, replaced)
-			p.replaced = append(p.replaced, replacedName{replaced, n, itemAt.key("name")})
+			p.replaced = append(p.replaced, replacedName{replaced, nodeAt(n, itemAt.key("name"))})
 		}
 	}
 	return names
@@ -115,17 +114,16 @@ func (p *fileParser) replaces(o *object, at *path, name string) []string {
 // replacedName is a name in a replaces, and where it stands.
 type replacedName struct {
 	name string
-	n    *yaml.Node
-	at   *path
+	at   position
 }
 
 // warnReplaces warns of names in replaces that no limit of the domain has.
-func (p *fileParser) warnReplaces() {
+func (p *fileParser) warnReplaces(d *Domain) {
 	if len(p.replaced) == 0 {
 		return
 	}
 	limits, unlimited := make(map[string]bool), make(map[string]bool)
-	for _, r := range p.d.rules {
+	for _, r := range d.rules {
 		unlimited[r.Name] = r.Unlimited
 		for _, l := range r.Limits {
 			limits[l.Name] = true
@@ -135,9 +133,9 @@ func (p *fileParser) warnReplaces() {
 		switch {
 		case limits[r.name]:
 		case unlimited[r.name]:
-			p.warn(r.n, r.at, "replaces nothing: %s is unlimited, and only limits are replaced", quote(r.name))
+			p.warnAt(r.at, "replaces nothing: %s is unlimited, and only limits are replaced", quote(r.name))
 		default:
-			p.warn(r.n, r.at, "replaces nothing: no limit of this domain has the name %s", quote(r.name))
+			p.warnAt(r.at, "replaces nothing: no limit of this domain has the name %s", quote(r.name))
 		}
 	}
 }

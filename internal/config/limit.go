@@ -11,8 +11,8 @@ import (
 )
 
 // rateLimit reads the one limit of a rule.
-func (p *fileParser) rateLimit(n *yaml.Node, at *path, r *Rule, mode bucket.FailureMode) {
-	o, ok := p.object(n, at, limitLevel)
+func (p *fileParser) rateLimit(descriptor *object, at *path, r *Rule, mode bucket.FailureMode) {
+	o, ok := p.nested(descriptor, "rate_limit", at, limitLevel)
 	if !ok {
 		return
 	}
@@ -30,13 +30,36 @@ func (p *fileParser) rateLimit(n *yaml.Node, at *path, r *Rule, mode bucket.Fail
 // unlimited reads what stands beside unlimited: true.
 func (p *fileParser) unlimited(o *object, at *path, r *Rule) {
 	r.Unlimited = true
-	if name := o.first("requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "algorithm", "postpaid"); name != "" {
-		p.bad(o.key(name), at.key(name), name+" beside unlimited", "either unlimited: true or numbers")
+	for _, name := range [...]string{"requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "algorithm", "postpaid"} {
+		if v := o.get(name); v != nil && !p.idleNumber(o, at, name) {
+			p.bad(o.key(name), at.key(name), name+" beside unlimited", "either unlimited: true or numbers")
+			break
+		}
 	}
 	r.Name, _ = p.limitName(o, at)
 	if names := p.replaces(o, at, r.Name); names != nil {
 		r.Replaces = [][]string{names}
 	}
+}
+
+// idleNumber reports whether a number beside unlimited: true is ignored, with a
+// warning, as envoyproxy/ratelimit ignores any but a good unit.
+func (p *fileParser) idleNumber(o *object, at *path, name string) bool {
+	switch name {
+	case "requests_per_unit":
+		if _, ok := p.integer(o.get(name), at.key(name), 0, bucket.MaxRequests); !ok {
+			return true // which is reported
+		}
+	case "unit":
+		if s, ok := p.text(o.get(name), at.key(name), commas(allUnits())); !ok {
+			return true
+		} else if _, ok := parseUnit(s); ok {
+			return false
+		}
+	default:
+		return false
+	}
+	return p.lenient && p.lax(o.key(name), at.key(name), name+" beside unlimited", "", "it is ignored")
 }
 
 // rateLimits reads the list of limits of a rule.

@@ -11,9 +11,10 @@ import (
 // Live holds the rules in force and replaces them when the files change. Its
 // methods may be called concurrently.
 type Live struct {
-	path  string
-	log   *slog.Logger
-	rules atomic.Pointer[Rules]
+	path    string
+	options LoadOptions
+	log     *slog.Logger
+	rules   atomic.Pointer[Rules]
 	// shown is a copy of status, to be had while a reload is under way: one of
 	// 100,000 rules takes seconds.
 	shown atomic.Pointer[Status]
@@ -50,11 +51,14 @@ type Status struct {
 }
 
 // NewLive returns a Live without rules; Reload or Watch loads them.
-func NewLive(path string, log *slog.Logger) *Live {
+func NewLive(path string, log *slog.Logger) *Live { return LoadOptions{}.NewLive(path, log) }
+
+// NewLive is the function of that name, with options.
+func (o LoadOptions) NewLive(path string, log *slog.Logger) *Live {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	l := &Live{path: path, log: log}
+	l := &Live{path: path, options: o, log: log}
 	l.show()
 	return l
 }
@@ -94,7 +98,7 @@ func (l *Live) Reload() error {
 		l.succeeded()
 		return nil
 	}
-	rules, err := src.rules()
+	rules, err := src.rules(newLoader(l.options))
 	if err != nil {
 		return l.failed(err)
 	}

@@ -370,7 +370,7 @@ func TestAllErrorsOfAllFiles(t *testing.T) {
 		"a/z.yml:2:1: found an unknown key \"bar\" in a domain; allowed: " + domainKeys,
 		"a/z.yml:3:12: algorithm: found the text \"5\"; allowed: " + algorithms,
 		"b.yaml:2:1: found an unknown key \"foo\" in a domain; allowed: " + domainKeys,
-		"c.json:1:12: domain: found the domain \"x\" again, which is also in b.yaml:1; allowed: each domain in one file",
+		"c.json:1:12: domain: found the domain \"x\" again, which is also in b.yaml:1; allowed: each domain in one file, unless limits.merge_domains is true",
 	}
 	if got := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), ""); got != strings.Join(want, "\n") {
 		t.Errorf("\ngot:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))

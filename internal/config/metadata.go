@@ -31,7 +31,7 @@ func (p *fileParser) metadata(n *yaml.Node, at *path) (map[string]any, bool) {
 // metadataFields adds the fields of a mapping that m does not have yet, then
 // those of the mappings that it merges.
 func (p *fileParser) metadataFields(m map[string]any, n *yaml.Node, at *path, depth int) {
-	own := make(map[string]int, len(n.Content)/2)
+	own := make(map[string]bool, len(n.Content)/2)
 	var merge *yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := p.follow(n.Content[i], at)
@@ -45,14 +45,16 @@ func (p *fileParser) metadataFields(m map[string]any, n *yaml.Node, at *path, de
 		case k.Kind != yaml.ScalarNode || k.Tag != "!!str":
 			p.bad(n.Content[i], at, describeNode(k)+" as a key", "a text; quotes make one of a number")
 			continue
-		case own[k.Value] != 0:
-			p.bad(n.Content[i], at.key(k.Value), "a second "+quote(k.Value), "each key once")
-			continue
+		case own[k.Value]:
+			if !p.lax(n.Content[i], at.key(k.Value), "a second "+quote(k.Value), "each key once", "the last one counts") {
+				continue
+			}
+		default:
+			if _, ok := m[k.Value]; ok {
+				continue
+			}
 		}
-		own[k.Value] = k.Line
-		if _, ok := m[k.Value]; ok {
-			continue
-		}
+		own[k.Value] = true
 		if v, ok := p.metadataValue(n.Content[i+1], at.key(k.Value), depth+1); ok {
 			m[k.Value] = v
 		}

@@ -13,17 +13,17 @@ import (
 var (
 	domainLevel = &level{is: "a domain", fields: []field{
 		{"domain", true}, {"algorithm", false}, {"hash_tag", false}, {"descriptors", true},
-	}}
+	}, theirs: true}
 	descriptorLevel = &level{is: "a descriptor", fields: []field{
 		{"key", true}, {"value", true}, {"rate_limit", true}, {"rate_limits", false},
 		{"on_store_failure", false}, {"shadow_mode", true}, {"quota_mode", true}, {"share_threshold", true},
 		{"metadata", true}, {"detailed_metric", true}, {"value_to_metric", true}, {"descriptors", true},
-	}}
+	}, theirs: true}
 	limitLevel = &level{is: "a rate_limit", fields: append([]field{
 		{"unlimited", true},
-	}, limitFields...)}
+	}, limitFields...), theirs: true}
 	limitItemLevel = &level{is: "an item of rate_limits", fields: limitFields}
-	replacesLevel  = &level{is: "an item of replaces", fields: []field{{"name", true}}}
+	replacesLevel  = &level{is: "an item of replaces", fields: []field{{"name", true}}, theirs: true}
 
 	limitFields = []field{
 		{"name", true}, {"algorithm", false}, {"requests", false}, {"period", false},
@@ -32,14 +32,15 @@ var (
 	}
 )
 
-// homeOf says where a key belongs that was found in a mapping without it.
-func homeOf(key string) string {
+// homeOf says where a key belongs that was found in a mapping without it, and
+// whether envoyproxy/ratelimit knows it too.
+func homeOf(key string) (home string, theirs bool) {
 	for _, l := range []*level{domainLevel, descriptorLevel, limitLevel} {
-		if l.index(key) >= 0 {
-			return l.is
+		if i := l.index(key); i >= 0 {
+			return l.is, l.fields[i].theirs
 		}
 	}
-	return ""
+	return "", false
 }
 
 const (
@@ -52,41 +53,66 @@ const (
 
 // loader gathers the domains of the files of one load.
 type loader struct {
+	options  LoadOptions
 	rules    *Rules
 	errs     Errors
 	warnings []Warning
+	// parsers are those of the files that could be read.
+	parsers []*fileParser
 	// limits holds one Limit for all places with the same numbers.
 	limits map[bucket.Spec]*bucket.Limit
 	// strings holds one copy of each key.
 	strings map[string]string
+	// tops are where the outermost descriptors of domains stand.
+	tops map[*node]top
+	// pieceSize is how many bytes of a large file are parsed at a time.
+	pieceSize int
 }
 
-func newLoader() *loader {
+func newLoader(o LoadOptions) *loader {
 	return &loader{
-		rules:   &Rules{domains: make(map[string]*Domain)},
-		limits:  make(map[bucket.Spec]*bucket.Limit),
-		strings: make(map[string]string),
+		options:   o,
+		rules:     &Rules{domains: make(map[string]*Domain)},
+		limits:    make(map[bucket.Spec]*bucket.Limit),
+		strings:   make(map[string]string),
+		tops:      make(map[*node]top),
+		pieceSize: pieceSize,
 	}
 }
 
 // file reads the text of one file.
 func (l *loader) file(name string, data []byte) {
-	doc, err := parseYAML(data)
+	p := l.parser(name, data)
+	text, err := p.utf8(data)
 	if err != nil {
 		err.File = name
 		l.errs = append(l.errs, *err)
-	}
-	switch {
-	case doc == nil && err != nil:
-		return
-	case doc == nil:
-		l.errs = append(l.errs, Error{File: name, Line: 1, Column: 1, Found: "an empty file", Allowed: "a domain, with " + commas(domainLevel.names())})
 		return
 	}
-	p := &fileParser{walker: newWalker(name, len(data)), loader: l}
-	p.domain(doc)
-	l.errs = append(l.errs, p.errs...)
-	l.warnings = append(l.warnings, p.warnings...)
+	if !p.inPieces(text) {
+		p = l.parser(name, data)
+		p.whole(text)
+	}
+	l.parsers = append(l.parsers, p)
+	l.enter(p)
+}
+
+func (l *loader) parser(file string, data []byte) *fileParser {
+	return &fileParser{walker: newWalker(file, len(data), l.options.Lenient), loader: l}
+}
+
+// finish does what can only be done when all files are read.
+func (l *loader) finish() {
+	for _, d := range l.rules.domains {
+		d.root.seal()
+	}
+	for _, p := range l.parsers {
+		if len(p.errs) == 0 && p.d != nil && l.rules.domains[p.d.Name] != nil {
+			p.warnDomain(l.rules.domains[p.d.Name])
+		}
+		l.errs = append(l.errs, p.errs...)
+		l.warnings = append(l.warnings, p.warnings...)
+	}
 }
 
 // fileParser turns the nodes of one file into a domain.
@@ -96,10 +122,33 @@ type fileParser struct {
 	// algorithm is the domain's, or 0.
 	algorithm bucket.Algorithm
 	d         *Domain
-	// tagged is set once a descriptor's key is the domain's hash_tag.
-	tagged bool
+	// nameAt and tagAt are where the domain's name and hash_tag stand.
+	nameAt, tagAt position
+	// general are those of the outermost descriptors that have no exact value.
+	general []generalNode
 	// replaced are all names in replaces.
 	replaced []replacedName
+
+	// cutter is set for a file that is read in pieces; cutLists are then what
+	// it cut out and is not read yet. torn is set if that cannot be done.
+	cutter   *cutter
+	cutLists map[*yaml.Node]cutList
+	torn     bool
+}
+
+// whole reads the file as a whole.
+func (p *fileParser) whole(text []byte) {
+	doc, err := p.parseYAML(text)
+	if err != nil {
+		err.File = p.file
+		p.errs = append(p.errs, *err)
+	}
+	switch {
+	case doc != nil:
+		p.domain(doc)
+	case err == nil:
+		p.errs = append(p.errs, Error{File: p.file, Line: 1, Column: 1, Found: "an empty file", Allowed: "a domain, with " + commas(domainLevel.names())})
+	}
 }
 
 func (p *fileParser) domain(n *yaml.Node) {
@@ -116,35 +165,23 @@ func (p *fileParser) domain(n *yaml.Node) {
 	}
 	if v := o.get("hash_tag"); v != nil {
 		p.d.HashTag, _ = p.name(v, top.key("hash_tag"), "the key of an entry", maxName)
+		p.tagAt = nodeAt(v, top.key("hash_tag"))
 	}
 	if v := o.get("descriptors"); v != nil {
 		p.descriptors(v, top.key("descriptors"), p.d.root, 1)
 	}
-	if p.d.HashTag != "" && !p.tagged {
-		p.warn(o.get("hash_tag"), top.key("hash_tag"), "no descriptor has the key %s, so it places nothing", quote(p.d.HashTag))
-	}
-	p.warnReplaces()
 }
 
-// domainName reads the domain's name and enters the domain into the rules.
+// domainName reads the domain's name.
 func (p *fileParser) domainName(o *object, top *path) {
-	at := top.key("domain")
 	v := o.get("domain")
 	if v == nil {
 		p.bad(o.at, top, "no domain", "domain: NAME, in every file")
 		return
 	}
-	name, ok := p.name(v, at, "a name", maxName)
-	if !ok {
-		return
-	}
-	p.d.Name, p.d.Line = name, v.Line
-	domains := p.loader.rules.domains
-	if first := domains[name]; first != nil {
-		p.bad(v, at, fmt.Sprintf("the domain %s again, which is also in %s:%d", quote(name), first.File, first.Line), "each domain in one file")
-		return
-	}
-	domains[name] = p.d
+	p.nameAt = nodeAt(v, top.key("domain"))
+	p.d.Name, _ = p.name(v, top.key("domain"), "a name", maxName)
+	p.d.Line = v.Line
 }
 
 // name reads a name of at most longest bytes that can be shown as it is.
@@ -156,14 +193,13 @@ func (p *fileParser) name(n *yaml.Node, at *path, what string, longest int) (str
 		return "", false
 	case s == "":
 		p.bad(n, at, "an empty text", allowed)
-	case len(s) > longest:
-		p.bad(n, at, fmt.Sprintf("%d bytes, %s", len(s), quote(s)), allowed)
-	case hasControl(s):
-		p.bad(n, at, "the text "+quote(s), allowed)
-	default:
-		return p.interned(s), true
+		return "", false
+	case len(s) > longest && !p.lax(n, at, fmt.Sprintf("%d bytes, %s", len(s), quote(s)), allowed, "it is kept"):
+		return "", false
+	case hasControl(s) && !p.lax(n, at, "the text "+quote(s), allowed, "it is kept"):
+		return "", false
 	}
-	return "", false
+	return p.interned(s), true
 }
 
 // interned returns a copy of s that all equal ones share.
@@ -181,33 +217,38 @@ func (p *fileParser) descriptors(n *yaml.Node, at *path, up *node, depth int) {
 		p.bad(n, at, fmt.Sprintf("descriptors within more than %d others", maxNesting-1), "fewer")
 		return
 	}
-	items, _ := p.list(n, at, "descriptors")
-	seen := make(map[bucket.Entry]*yaml.Node, len(items))
-	var found siblings
-	for i, item := range items {
-		itemAt := at.item(i)
-		o, ok := p.object(item, itemAt, descriptorLevel)
-		if p.spent() {
+	list := nodeList{up: up}
+	for i, item := range p.itemsOf(n, at) {
+		p.descriptor(item, at.item(i), &list, depth)
+		if p.spent() || p.torn {
 			return
 		}
-		if !ok {
-			continue
-		}
-		child := &node{up: up}
-		if child.entry, ok = p.entry(o, itemAt); ok {
-			if first := seen[child.entry]; first != nil {
-				p.bad(item, itemAt, fmt.Sprintf("%s again, the first is on line %d", entryText(child.entry), first.Line), "each key with each value once in a list")
-			} else {
-				seen[child.entry] = item
-				found.add(child, item, itemAt)
-			}
-		}
-		p.rule(o, itemAt, child)
-		if v := o.get("descriptors"); v != nil {
-			p.descriptors(v, itemAt.key("descriptors"), child, depth+1)
+	}
+	if depth == 1 {
+		p.general = list.general // the domain may have more in other files
+		return
+	}
+	up.seal()
+	p.warnNeverMatch(up, list.general)
+}
+
+func (p *fileParser) descriptor(item *yaml.Node, at *path, list *nodeList, depth int) {
+	o, ok := p.object(item, at, descriptorLevel)
+	if !ok {
+		return
+	}
+	child := &node{up: list.up, line: int32(item.Line)}
+	if child.entry, ok = p.entry(o, at); ok {
+		if first := list.add(child, item, at); first != nil {
+			p.bad(item, at, fmt.Sprintf("%s again, the first is on line %d", entryText(child.entry), first.line), "each key with each value once in a list")
+		} else if depth == 1 && p.loader.options.MergeDomains {
+			p.loader.tops[child] = top{p, nodeAt(item, at)}
 		}
 	}
-	p.link(up, &found)
+	p.rule(o, at, child)
+	if v := o.get("descriptors"); v != nil {
+		p.descriptors(v, at.key("descriptors"), child, depth+1)
+	}
 }
 
 // entry reads the key and the value of a descriptor.
@@ -216,8 +257,8 @@ func (p *fileParser) entry(o *object, at *path) (e bucket.Entry, ok bool) {
 	if v := o.get("key"); v == nil {
 		p.bad(o.at, at, "no key", "key: NAME, in every descriptor")
 		ok = false
-	} else if e.Key, ok = p.key(v, at.key("key")); ok && e.Key == p.d.HashTag {
-		p.tagged = true
+	} else {
+		e.Key, ok = p.key(v, at.key("key"))
 	}
 	if v := o.get("value"); v != nil {
 		var good bool
@@ -232,8 +273,7 @@ func (p *fileParser) key(n *yaml.Node, at *path) (string, bool) {
 	const what = "a key"
 	s, ok := p.name(n, at, what, maxName)
 	if ok && isPattern(s) {
-		p.bad(n, at, "the text "+quote(s), "a key without *, which stands for other characters in values only")
-		return "", false
+		ok = p.lax(n, at, "the text "+quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
 	}
 	return s, ok
 }
@@ -256,7 +296,7 @@ func (p *fileParser) rule(o *object, at *path, n *node) {
 	mode := p.storeFailure(o, at)
 	p.flags(o, at, r)
 	if one != nil {
-		p.rateLimit(one, at.key("rate_limit"), r, mode)
+		p.rateLimit(o, at.key("rate_limit"), r, mode)
 	}
 	if many != nil {
 		p.rateLimits(many, at.key("rate_limits"), r, mode)
@@ -271,43 +311,4 @@ func (p *fileParser) rule(o *object, at *path, n *node) {
 	}
 	n.rule = r
 	p.d.rules = append(p.d.rules, r)
-}
-
-// siblings are the descriptors of one list that can be matched.
-type siblings struct {
-	nodes []*node
-	items []*yaml.Node
-	at    []*path
-	exact int
-}
-
-func (s *siblings) add(n *node, item *yaml.Node, at *path) {
-	s.nodes, s.items, s.at = append(s.nodes, n), append(s.items, item), append(s.at, at)
-	if n.entry.Value != "" && !isPattern(n.entry.Value) {
-		s.exact++
-	}
-}
-
-// link makes the descriptors of a list reachable from the node above them.
-func (p *fileParser) link(up *node, s *siblings) {
-	if s.exact > 0 {
-		up.exact = make(map[bucket.Entry]*node, s.exact)
-	}
-	for _, n := range s.nodes {
-		value := n.entry.Value
-		if value != "" && !isPattern(value) {
-			up.exact[n.entry] = n
-			continue
-		}
-		k := up.addKey(n.entry.Key)
-		if value == "" {
-			k.bare = n
-		} else {
-			k.patterns.list = append(k.patterns.list, newPattern(n))
-		}
-	}
-	for i := range up.keys {
-		up.keys[i].patterns.seal()
-	}
-	p.warnNeverMatch(up, s)
 }

@@ -129,6 +129,8 @@ type node struct {
 	index map[string]int32
 	// rule is what applies to a descriptor that ends here, or nil.
 	rule *Rule
+	// line is where it begins.
+	line int32
 }
 
 // keyNodes are the descriptors of one level that have the same key and no

@@ -36,6 +36,16 @@ type LimitsSettings struct {
 	Path string
 	// Watch is whether a changed file is loaded while the daemon runs.
 	Watch bool
+	// MergeDomains and Lenient are those of LoadOptions.
+	MergeDomains, Lenient bool
+	// ShadowMode and QuotaMode are for all rules what the flags of these names
+	// are for one.
+	ShadowMode, QuotaMode bool
+}
+
+// LoadOptions returns how the files are read.
+func (l LimitsSettings) LoadOptions() LoadOptions {
+	return LoadOptions{MergeDomains: l.MergeDomains, Lenient: l.Lenient}
 }
 
 // MemorySettings bounds the embedded store.
@@ -200,6 +210,14 @@ func allSettings() []setting {
 			"limits file, or folder of them", func(s *Settings) *string { return &s.Limits.Path }),
 		defineSetting("limits.watch", boolSetting(), "true",
 			"load limits files again when they change", func(s *Settings) *bool { return &s.Limits.Watch }),
+		defineSetting("limits.merge_domains", boolSetting(), "false",
+			"let several limits files say something of one domain", func(s *Settings) *bool { return &s.Limits.MergeDomains }),
+		defineSetting("limits.lenient", boolSetting(), "false",
+			"warn of what envoyproxy/ratelimit accepts in limits files, instead of refusing it", func(s *Settings) *bool { return &s.Limits.Lenient }),
+		defineSetting("limits.shadow_mode", boolSetting(), "false",
+			"deny no request; statuses tell of limits that are exceeded", func(s *Settings) *bool { return &s.Limits.ShadowMode }),
+		defineSetting("limits.quota_mode", boolSetting(), "false",
+			"treat all limits as quotas: a request is over its limit once all of them are", func(s *Settings) *bool { return &s.Limits.QuotaMode }),
 
 		defineSetting("store", choiceSetting("memory", "redis"), "memory",
 			"where state lives", func(s *Settings) *string { return &s.Store }),

@@ -9,17 +9,47 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// warnNeverMatch warns of the descriptors of a list that others leave nothing.
-func (p *fileParser) warnNeverMatch(up *node, s *siblings) {
-	for i, n := range s.nodes {
-		value := n.entry.Value
-		if value != "" && !isPattern(value) {
-			continue
+// warnDomain warns of what only the whole domain shows.
+func (p *fileParser) warnDomain(d *Domain) {
+	if p.d.HashTag != "" && !d.root.hasKey(p.d.HashTag) {
+		p.warnAt(p.tagAt, "no descriptor has the key %s, so it places nothing", quote(p.d.HashTag))
+	}
+	p.warnNeverMatch(d.root, p.general)
+	p.warnReplaces(d)
+}
+
+// hasKey reports whether a descriptor below the node has the key.
+func (n *node) hasKey(key string) bool {
+	if n.entry.Key == key {
+		return true
+	}
+	for _, below := range n.exact {
+		if below.hasKey(key) {
+			return true
 		}
+	}
+	for i := range n.keys {
+		k := &n.keys[i]
+		if k.bare != nil && k.bare.hasKey(key) {
+			return true
+		}
+		for j := range k.patterns.list {
+			if k.patterns.list[j].node.hasKey(key) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// warnNeverMatch warns of the descriptors of a list that others leave nothing.
+func (p *fileParser) warnNeverMatch(up *node, list []generalNode) {
+	for _, n := range list {
+		value := n.entry.Value
 		k := up.key(n.entry.Key)
 		if value == "" {
 			if all := k.patterns.coversAll(); all != nil {
-				p.warn(s.items[i], s.at[i], "never matches: the pattern %s of the same key matches every value", quote(all.text()))
+				p.warnAt(n.at, "never matches: the pattern %s of the same key matches every value", quote(all.text()))
 			}
 			continue
 		}
@@ -29,8 +59,8 @@ func (p *fileParser) warnNeverMatch(up *node, s *siblings) {
 		// A star of the later pattern stands for text that only a star of the
 		// earlier can match; so one covers the other exactly if it matches
 		// the other's text, stars as they are.
-		if first := &k.patterns.list[k.patterns.first(value)]; first.node != n {
-			p.warn(s.items[i], s.at[i], "never matches: the pattern %s before it matches all that %s does", quote(first.text()), quote(value))
+		if first := &k.patterns.list[k.patterns.first(value)]; first.node != n.node {
+			p.warnAt(n.at, "never matches: the pattern %s before it matches all that %s does", quote(first.text()), quote(value))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -9,20 +10,66 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// parseYAML parses the one document of a file. It returns nil for a file that
-// holds none, and an Error without a file for one that is no such document;
-// both where more follows the document.
-func parseYAML(data []byte) (*yaml.Node, *Error) {
+// utf8 returns what a file holds as UTF-8 without a mark at its beginning, or
+// an Error without a file.
+func (w *walker) utf8(data []byte) ([]byte, *Error) {
+	if text, ok := fromUTF16(data); ok && w.lenient {
+		w.warnAt(position{1, 1, nil}, "found UTF-16; it is read as it is")
+		data = text
+	}
 	if err := checkText(data); err != nil {
 		return nil, err
 	}
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	return bytes.TrimPrefix(data, []byte("\ufeff")), nil
+}
+
+// fromUTF16 returns a text of whole UTF-16 characters, which begins with a
+// mark, as UTF-8.
+func fromUTF16(data []byte) ([]byte, bool) {
+	var order binary.ByteOrder
+	switch {
+	case bytes.HasPrefix(data, []byte{0xff, 0xfe}):
+		order = binary.LittleEndian
+	case bytes.HasPrefix(data, []byte{0xfe, 0xff}):
+		order = binary.BigEndian
+	default:
+		return nil, false
+	}
+	var text []byte
+	for data = data[2:]; len(data) >= 2; {
+		r := rune(order.Uint16(data))
+		data = data[2:]
+		if utf16.IsSurrogate(r) {
+			if len(data) < 2 {
+				return nil, false
+			}
+			if r = utf16.DecodeRune(r, rune(order.Uint16(data))); r == utf8.RuneError {
+				return nil, false
+			}
+			data = data[2:]
+		}
+		text = utf8.AppendRune(text, r)
+	}
+	return text, len(data) == 0
+}
+
+// parseYAML parses the one document of a text. It returns nil for one that
+// holds none, and an Error without a file for one that is no such document;
+// both where more follows the document.
+func (w *walker) parseYAML(data []byte) (*yaml.Node, *Error) {
 	doc, second, err := decodeYAML(data)
+	if err != nil && doc != nil && w.lenient {
+		// Nobody reads beyond the first document, wrong as it may be.
+		e := syntaxError(data, err)
+		w.warnAt(position{e.Line, e.Column, nil}, "found more after the first document; it is ignored")
+		err = nil
+	}
 	switch {
 	case err != nil:
 		return nil, syntaxError(data, err)
@@ -33,6 +80,10 @@ func parseYAML(data []byte) (*yaml.Node, *Error) {
 		if err := findCycle(doc, make(map[*yaml.Node]bool)); err != nil {
 			return nil, err
 		}
+	}
+	if second != nil && w.lenient {
+		w.warn(second, nil, "found a second document; it and those after it are ignored")
+		second = nil
 	}
 	if second != nil {
 		err := &Error{
@@ -76,7 +127,7 @@ func checkText(data []byte) *Error {
 }
 
 // decodeYAML returns the first document of data, and the second if there is
-// one.
+// one. With an error it returns the first if that is good.
 func decodeYAML(data []byte) (doc, second *yaml.Node, err error) {
 	defer func() {
 		// The parser panics at what its authors hold to be impossible; an
@@ -96,7 +147,7 @@ func decodeYAML(data []byte) (doc, second *yaml.Node, err error) {
 	if err := dec.Decode(second); errors.Is(err, io.EOF) {
 		return doc, nil, nil
 	} else if err != nil {
-		return nil, nil, err
+		return doc, nil, err
 	}
 	return doc, second, nil
 }
@@ -185,7 +236,9 @@ func (p *path) String() string {
 
 // walker walks the nodes of one file and gathers what is wrong with them.
 type walker struct {
-	file     string
+	file string
+	// lenient makes warnings of what envoyproxy/ratelimit accepts.
+	lenient  bool
 	errs     Errors
 	warnings []Warning
 
@@ -205,28 +258,51 @@ type finding struct {
 // maxAliasVisits is how many nodes may be visited beyond those of the file.
 const maxAliasVisits = 1_000_000
 
-func newWalker(file string, size int) *walker {
-	return &walker{file: file, told: make(map[finding]bool), left: size + maxAliasVisits}
+func newWalker(file string, size int, lenient bool) *walker {
+	return &walker{file: file, lenient: lenient, told: make(map[finding]bool), left: size + maxAliasVisits}
 }
 
 // bad reports what was found at n, which stands at p.
 func (w *walker) bad(n *yaml.Node, p *path, found, allowed string) {
-	f := finding{n.Line, n.Column, found}
-	if w.told[f] {
-		return
+	w.badAt(nodeAt(n, p), found, allowed)
+}
+
+func (w *walker) badAt(at position, found, allowed string) {
+	if w.first(at, found) {
+		w.errs = append(w.errs, Error{w.file, at.line, at.column, at.path.String(), found, allowed})
 	}
-	w.told[f] = true
-	w.errs = append(w.errs, Error{w.file, n.Line, n.Column, p.String(), found, allowed})
+}
+
+// lax reports what was found at n and envoyproxy/ratelimit accepts: as bad does
+// or, if lenient, as a warning that says what is made of it. It returns whether
+// it is accepted.
+func (w *walker) lax(n *yaml.Node, p *path, found, allowed, made string) bool {
+	if !w.lenient {
+		w.bad(n, p, found, allowed)
+		return false
+	}
+	w.warn(n, p, "found %s; %s", found, made)
+	return true
 }
 
 func (w *walker) warn(n *yaml.Node, p *path, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	f := finding{n.Line, n.Column, text}
+	w.warnAt(nodeAt(n, p), format, args...)
+}
+
+func (w *walker) warnAt(at position, format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); w.first(at, text) {
+		w.warnings = append(w.warnings, Warning{w.file, at.line, at.column, at.path.String(), text})
+	}
+}
+
+// first reports whether this was not told before.
+func (w *walker) first(at position, text string) bool {
+	f := finding{at.line, at.column, text}
 	if w.told[f] {
-		return
+		return false
 	}
 	w.told[f] = true
-	w.warnings = append(w.warnings, Warning{w.file, n.Line, n.Column, p.String(), text})
+	return true
 }
 
 // nothing stands for what is no longer looked at.
@@ -253,13 +329,16 @@ type level struct {
 	// is names the mapping: "a descriptor".
 	is     string
 	fields []field
+	// theirs are the levels that envoyproxy/ratelimit has.
+	theirs bool
 }
 
 type field struct {
 	name string
-	// empty fields may have no value, which is as if they were not there.
-	// envoyproxy/ratelimit takes that for all of its own.
-	empty bool
+	// theirs are the fields that envoyproxy/ratelimit has at this level. They
+	// may have no value, which is as if they were not there: it takes that for
+	// all of its own.
+	theirs bool
 }
 
 func (l *level) names() []string {
@@ -284,6 +363,9 @@ type object struct {
 	at, n *yaml.Node
 	// keys are those that were given; values are nil for those without one.
 	keys, values [maxFields]*yaml.Node
+	// before are mappings that stand under a key given again, the last first:
+	// envoyproxy/ratelimit takes from them what the later one leaves open.
+	before []*yaml.Node
 }
 
 // get returns the value of a field of the level, or nil.
@@ -316,6 +398,17 @@ func (w *walker) object(n *yaml.Node, p *path, l *level) (*object, bool) {
 	return o, !w.spent()
 }
 
+// nested reads the mapping in a field.
+func (w *walker) nested(outer *object, name string, p *path, l *level) (*object, bool) {
+	o, ok := w.object(outer.get(name), p, l)
+	if ok {
+		for _, n := range outer.before {
+			w.fields(o, n, p, 0)
+		}
+	}
+	return o, ok && !w.spent()
+}
+
 // maxMerges bounds how deep << may lead from one mapping into another.
 const maxMerges = 100
 
@@ -323,9 +416,9 @@ const maxMerges = 100
 // of the mappings that it merges.
 func (w *walker) fields(o *object, n *yaml.Node, p *path, depth int) {
 	var own [maxFields]*yaml.Node
-	var merge *yaml.Node
+	var merge []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		k := w.follow(n.Content[i], p)
+		k, v := w.follow(n.Content[i], p), n.Content[i+1]
 		if w.spent() {
 			return
 		}
@@ -334,35 +427,34 @@ func (w *walker) fields(o *object, n *yaml.Node, p *path, depth int) {
 			continue
 		}
 		if k.Tag == "!!merge" {
-			if merge != nil {
-				w.bad(n.Content[i], p, "<< twice", "once, with a list of what to merge")
-				continue
+			if merge == nil || w.lax(n.Content[i], p, "<< twice", "once, with a list of what to merge", "what the last one merges goes before") {
+				merge = append(merge, v)
 			}
-			merge = n.Content[i+1]
 			continue
 		}
 		f := o.level.index(k.Value)
 		if f < 0 {
-			w.unknown(n.Content[i], p, k.Value, o.level)
+			w.unknown(n.Content[i], v, p, k.Value, o.level)
 			continue
 		}
-		if own[f] != nil {
-			w.bad(n.Content[i], p.key(k.Value), fmt.Sprintf("a second %s, the first is on line %d", k.Value, own[f].Line), "one")
-			continue
-		}
+		first := own[f]
 		own[f] = n.Content[i]
-		if o.keys[f] != nil {
-			continue
+		switch {
+		case first != nil:
+			w.again(o, f, first, n.Content[i], v, p.key(k.Value))
+		case o.keys[f] == nil:
+			o.set(f, own[f], v)
 		}
-		v := n.Content[i+1]
-		o.keys[f] = own[f]
-		if isNull(v) && o.level.fields[f].empty {
-			continue
-		}
-		o.values[f] = v
 	}
-	if merge != nil {
-		w.merge(o, merge, p, depth+1)
+	for _, m := range slices.Backward(merge) {
+		w.merge(o, m, p, depth+1)
+	}
+}
+
+func (o *object) set(f int, k, v *yaml.Node) {
+	o.keys[f], o.values[f] = k, v
+	if isNull(v) && o.level.fields[f].theirs {
+		o.values[f] = nil
 	}
 }
 
@@ -406,10 +498,14 @@ func later(a, b *yaml.Node) *yaml.Node {
 
 // unknown reports a key that the level does not have, and where it belongs or
 // what was probably meant.
-func (w *walker) unknown(k *yaml.Node, p *path, name string, l *level) {
+func (w *walker) unknown(k, v *yaml.Node, p *path, name string, l *level) {
 	found := "an unknown key " + quote(name) + " in " + l.is
-	if home := homeOf(name); home != "" {
+	if home, theirs := homeOf(name); home != "" {
 		found = fmt.Sprintf("%s in %s, but it belongs in %s", name, l.is, home)
+		if theirs && l.theirs && w.lax(k, p, found, commas(l.names()), "it is ignored") {
+			w.ignored(v, p.key(name))
+			return
+		}
 	} else if near := nearest(name, l.names()); near != "" {
 		found += fmt.Sprintf(" (%s?)", near)
 	}
@@ -441,6 +537,12 @@ func (w *walker) text(n *yaml.Node, p *path, allowed string) (string, bool) {
 	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp", "!!merge":
 		if target.Kind == yaml.ScalarNode {
 			return target.Value, true
+		}
+	default:
+		if s, ok := taggedText(target); ok && w.lax(n, p, describeNode(target), allowed, "it is taken for the text "+quote(s)) {
+			return s, true
+		} else if ok {
+			return "", false
 		}
 	}
 	w.bad(n, p, describeNode(target), allowed)
@@ -477,6 +579,14 @@ func (w *walker) boolean(n *yaml.Node, p *path) (value, ok bool) {
 	if target.Kind == yaml.ScalarNode && (target.Tag == "!!bool" || target.Tag == "!!str" && target.Style == 0) {
 		if err := target.Decode(&value); err == nil {
 			return value, true
+		}
+		switch target.Value {
+		case "Yes", "YES", "On", "ON":
+			value = true
+			fallthrough
+		case "No", "NO", "Off", "OFF":
+			ok = w.lax(n, p, describeNode(target), "true or false", fmt.Sprintf("it is taken for %t", value))
+			return value, ok
 		}
 	}
 	w.bad(n, p, describeNode(target), "true or false")

@@ -1,0 +1,74 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// top is where one of a domain's outermost descriptors stands.
+type top struct {
+	parser *fileParser
+	position
+}
+
+// enter adds the domain of a file to the rules.
+func (l *loader) enter(p *fileParser) {
+	if p.d == nil || p.d.Name == "" {
+		return
+	}
+	first := l.rules.domains[p.d.Name]
+	switch {
+	case first == nil:
+		l.rules.domains[p.d.Name] = p.d
+	case l.options.MergeDomains:
+		p.merge(first)
+	default:
+		p.badAt(p.nameAt, fmt.Sprintf("the domain %s again, which is also in %s:%d", quote(p.d.Name), first.File, first.Line),
+			"each domain in one file, unless limits.merge_domains is true")
+	}
+}
+
+// merge adds what the file says of a domain to what others have said. Patterns
+// are tried in the order of the files.
+func (p *fileParser) merge(d *Domain) {
+	switch {
+	case d.HashTag == "":
+		d.HashTag = p.d.HashTag
+	case p.d.HashTag != "" && p.d.HashTag != d.HashTag:
+		p.badAt(p.tagAt, fmt.Sprintf("the hash_tag %s, but the domain has %s in another file", quote(p.d.HashTag), quote(d.HashTag)), "the same hash_tag in all files of a domain, or none")
+	}
+	for _, n := range p.d.root.exact {
+		p.move(n, d.root.addExact(n))
+	}
+	for i := range p.d.root.keys {
+		from := &p.d.root.keys[i]
+		to := d.root.addKey(from.key)
+		known := make(map[bucket.Entry]*node, len(to.patterns.list))
+		for j := range to.patterns.list {
+			known[to.patterns.list[j].node.entry] = to.patterns.list[j].node
+		}
+		for _, pattern := range from.patterns.list {
+			first := known[pattern.node.entry]
+			if first == nil {
+				to.patterns.list = append(to.patterns.list, pattern)
+			}
+			p.move(pattern.node, first)
+		}
+		if from.bare != nil {
+			p.move(from.bare, d.root.addBare(from.bare))
+		}
+	}
+	d.rules = append(d.rules, p.d.rules...)
+	*p.d.root = node{} // its descriptors still know it as theirs
+}
+
+// move reports a descriptor of which a file before has one with the same entry.
+func (p *fileParser) move(n, first *node) {
+	if first == nil {
+		return
+	}
+	here, there := p.loader.tops[n], p.loader.tops[first]
+	p.badAt(here.position, fmt.Sprintf("%s again, the first is in %s:%d", entryText(n.entry), there.parser.file, there.line),
+		"each key with each value once in a domain")
+}

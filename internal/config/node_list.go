@@ -1,0 +1,81 @@
+package config
+
+import (
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// position is a place in a file.
+type position struct {
+	line, column int
+	path         *path
+}
+
+func nodeAt(n *yaml.Node, p *path) position { return position{n.Line, n.Column, p} }
+
+// nodeList makes the descriptors of a list reachable from the node above them.
+type nodeList struct {
+	up *node
+	// patterns are those of the list.
+	patterns map[bucket.Entry]*node
+	// general are the descriptors without an exact value, in order.
+	general []generalNode
+}
+
+// generalNode is a descriptor without an exact value, and where it stands.
+type generalNode struct {
+	*node
+	at position
+}
+
+// add adds a descriptor, or returns the one that has the same entry.
+func (l *nodeList) add(n *node, item *yaml.Node, p *path) (first *node) {
+	if n.isExact() {
+		return l.up.addExact(n)
+	}
+	if n.entry.Value != "" {
+		if first := l.patterns[n.entry]; first != nil {
+			return first
+		}
+		if l.patterns == nil {
+			l.patterns = make(map[bucket.Entry]*node)
+		}
+		l.patterns[n.entry] = n
+		k := l.up.addKey(n.entry.Key)
+		k.patterns.list = append(k.patterns.list, newPattern(n))
+	} else if first := l.up.addBare(n); first != nil {
+		return first
+	}
+	l.general = append(l.general, generalNode{n, nodeAt(item, p)})
+	return nil
+}
+
+func (n *node) isExact() bool { return n.entry.Value != "" && !isPattern(n.entry.Value) }
+
+func (n *node) addExact(below *node) (first *node) {
+	if first := n.exact[below.entry]; first != nil {
+		return first
+	}
+	if n.exact == nil {
+		n.exact = make(map[bucket.Entry]*node)
+	}
+	n.exact[below.entry] = below
+	return nil
+}
+
+func (n *node) addBare(below *node) (first *node) {
+	k := n.addKey(below.entry.Key)
+	if k.bare == nil {
+		k.bare = below
+		return nil
+	}
+	return k.bare
+}
+
+// seal readies the node for matching. Nothing may be added afterwards.
+func (n *node) seal() {
+	for i := range n.keys {
+		n.keys[i].patterns.seal()
+	}
+}

@@ -1,0 +1,172 @@
+package config_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// told is all that a load says: its errors, or its table, its warnings and the
+// lines of its rules.
+func told(t testing.TB, r *config.Rules, err error) string {
+	t.Helper()
+	if err != nil {
+		return err.Error()
+	}
+	var s strings.Builder
+	s.WriteString(r.Fingerprint() + "\n" + table(t, r))
+	for _, w := range r.Warnings() {
+		s.WriteString(w.String() + "\n")
+	}
+	for _, d := range r.Domains() {
+		for _, rule := range d.Rules() {
+			s.WriteString(rule.Path() + " " + rule.File + " " + strings.Repeat("i", rule.Line) + "\n")
+		}
+	}
+	return s.String()
+}
+
+// sameInPieces holds what a load says of a text read in small pieces to what
+// it says of it as a whole, and reports whether there were pieces.
+func sameInPieces(t testing.TB, path, text string) bool {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cut := false
+	for _, o := range []config.LoadOptions{{}, {Lenient: true}} {
+		whole, files, err := o.LoadRulesInPieces(math.MaxInt/2, path)
+		if files != 0 {
+			t.Fatal("pieces of a file that fits in one")
+		}
+		want := told(t, whole, err)
+		for _, size := range []int{1, 40, 200} {
+			pieces, files, err := o.LoadRulesInPieces(size, path)
+			if got := told(t, pieces, err); got != want {
+				t.Errorf("in pieces of %d bytes, %+v:\n%s\nas a whole:\n%s\nof\n%s", size, o, got, want, text)
+			}
+			cut = cut || files > 0
+		}
+	}
+	return cut
+}
+
+const pieceText = `# Limits.
+domain: d
+hash_tag: a
+
+descriptors:
+# The first.
+- key: a
+  value: "x
+ - key: y"
+  descriptors: # more
+    - key: b
+      rate_limit: {unit: day,
+       requests_per_unit: 5}
+
+    - key: b
+      value: z*
+      metadata:
+        text: |
+          descriptors:
+          - key: no
+        descriptors:
+        - 1
+        - 2
+      rate_limit:
+        unit: day
+        replaces:
+        - name: q
+    - descriptors:
+      - {key: c, rate_limit: {unit: hour}}
+      - key: e
+        rate_limit: {unit: hour}
+      key: c
+  rate_limit:
+    unit: minute
+-
+  key: a
+  value: plain
+    - text
+  rate_limit: {unlimited: true}
+- {key: w,
+ descriptors: [
+ {key: x, rate_limit: {unit: day}}]}
+algorithm: gcra
+`
+
+func TestPieces(t *testing.T) {
+	path := write(t, t.TempDir(), "limits.yaml", "")
+	if !sameInPieces(t, path, pieceText) {
+		t.Error("not read in pieces")
+	}
+	if !sameInPieces(t, path, example) {
+		t.Error("the example is not read in pieces")
+	}
+	for _, torn := range []string{
+		"domain: d\ndescriptors:\n- key: a\n  value: \"x\n- key: y\"\n- key: b\n- key: c\n",
+		"domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day,\nrequests_per_unit: 5}\n- key: b\n",
+		"domain: d\ndescriptors:\n- {key: a,\ndescriptors: [\n{key: b}]}\n- key: b\n- key: c\n- key: e\n",
+		"domain: d\ndescriptors:\n- key: a\n- &a {key: b}\n- key: c\n  rate_limit: *a\n",
+	} {
+		sameInPieces(t, path, torn)
+	}
+	for _, c := range badFiles {
+		sameInPieces(t, path, c.text)
+		sameInPieces(t, path, strings.ReplaceAll(c.text, "\n", "\r\n"))
+	}
+	if t.Failed() {
+		return
+	}
+	// The same with lines taken out, doubled, moved to the left and right.
+	r := rand.New(rand.NewPCG(1, 9))
+	cut, good := 0, 0
+	for range 500 {
+		lines := strings.SplitAfter([]string{pieceText, example, manyRulesText(6)}[r.IntN(3)], "\n")
+		for range 1 + r.IntN(3) {
+			i := r.IntN(len(lines))
+			switch r.IntN(6) {
+			case 0:
+				lines[i] = ""
+			case 1:
+				lines[i] += lines[i]
+			case 2:
+				lines[i] = " " + lines[i]
+			case 3:
+				lines[i] = strings.TrimPrefix(lines[i], " ")
+			case 4:
+				lines[i] = lines[r.IntN(len(lines))]
+			case 5:
+				lines[i] = []string{"- \"", "'\n", "[\n", "}\n", "---\n", "...\n", "%YAML 1.1\n", "# -\n", "descriptors:\n", "  descriptors:\n", "- key: k\n", "  - key: k\n", "-\n", "- - a\n", "? a\n", ": b\n", "x: |\n", "  - &a b\n", "\t- a\n", "key: >-\n"}[r.IntN(20)] + lines[i]
+			}
+		}
+		text := strings.Join(lines, "")
+		if sameInPieces(t, path, text) {
+			cut++
+		}
+		if _, err := config.LoadRules(path); err == nil {
+			good++
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d texts in pieces, %d without errors", cut, good)
+	if cut < 60 || good < 20 {
+		t.Errorf("only %d texts were read in pieces, %d without errors", cut, good)
+	}
+}
+
+// FuzzPieces holds pieces to the whole on any text.
+func FuzzPieces(f *testing.F) {
+	f.Add(pieceText)
+	f.Add(example)
+	f.Add(manyRulesText(4))
+	path := write(f, f.TempDir(), "limits.yaml", "")
+	f.Fuzz(func(t *testing.T, text string) { sameInPieces(t, path, text) })
+}
