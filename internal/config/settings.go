@@ -61,7 +61,8 @@ type RedisSettings struct {
 	// Mode is "single", "sentinel" or "cluster".
 	Mode string
 	// Addresses are host:port: of the server, of the sentinels, or of some of
-	// the cluster's nodes. There is one at least, exactly one in mode single.
+	// the cluster's nodes. There is one at least, exactly one in mode single,
+	// which may also be the socket unix:/path.
 	Addresses []string
 	// Database is 0 to 65,535; 0 on a cluster.
 	Database int

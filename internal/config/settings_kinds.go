@@ -273,27 +273,47 @@ func listenSetting(mayBeOff bool) settingKind[string] {
 	}
 }
 
+// unixScheme begins the address of a unix socket; an absolute path follows.
+const unixScheme = "unix:"
+
 // addressesSetting is a list of addresses to dial.
 func addressesSetting() settingKind[[]string] {
 	return settingKind[[]string]{
-		word: "host:port,...", allowed: "one or more host:port, port 1 to 65535", form: listForm,
+		word: "host:port,...", allowed: "one or more host:port, port 1 to 65535, or unix:/path", form: listForm,
 		show: func(list []string) string { return strings.Join(list, ",") },
 		parse: func(text string) ([]string, *settingComplaint) {
 			var list []string
 			for _, address := range strings.Split(text, ",") {
 				address = strings.TrimSpace(address)
-				host, port, err := net.SplitHostPort(address)
-				if err != nil || host == "" || strings.ContainsAny(host, " /@") {
-					return nil, complainWith(address, addressHint(address, "127.0.0.1", "6379"))
-				}
-				if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-					return nil, complain(address)
+				if complaint := checkAddress(address); complaint != nil {
+					return nil, complaint
 				}
 				list = append(list, address)
 			}
 			return list, nil
 		},
 	}
+}
+
+// checkAddress complains of what is no address to dial.
+func checkAddress(address string) *settingComplaint {
+	if path, ok := strings.CutPrefix(address, unixScheme); ok {
+		if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsRune(path, 0) {
+			return complainWith(address, "with an absolute path, such as unix:/run/redis.sock")
+		}
+		return nil
+	}
+	if strings.HasPrefix(address, "/") {
+		return complainWith(address, "such as "+unixScheme+address)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || strings.ContainsAny(host, " /@") {
+		return complainWith(address, addressHint(address, "127.0.0.1", "6379"))
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return complain(address)
+	}
+	return nil
 }
 
 // prefixSetting is what keys in Redis may start with. A brace would begin a

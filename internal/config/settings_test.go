@@ -356,6 +356,7 @@ func TestValues(t *testing.T) {
 		{"redis: {username: 007}", "redis.username=007"},
 		{"redis: {username: 'true'}", "redis.username=true"},
 		{"redis: {addresses: 'a:1'}", "redis.addresses=a:1"},
+		{"redis: {addresses: 'unix:/run/r.sock'}", "redis.addresses=unix:/run/r.sock "},
 		{"redis: {mode: cluster, addresses: 'a:1 , b:2'}", "redis.addresses=a:1,b:2"},
 		{"redis: {mode: cluster, addresses: [a:1, 'b:2']}", "redis.addresses=a:1,b:2"},
 		{"redis: {password: 12345}", "redis.password=***"},

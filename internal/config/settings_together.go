@@ -121,6 +121,16 @@ func redisConflicts(s *Settings) []settingsConflict {
 			"redis.addresses are several and redis.mode is single, which has one; is it cluster (or sentinel)?",
 		},
 		settingsConflict{
+			[]string{"redis.addresses", "redis.mode"},
+			r.Mode != "single" && onUnixSocket(r),
+			"redis.addresses name a unix socket and redis.mode is " + r.Mode + ", which leads to other machines; a socket is for mode single",
+		},
+		settingsConflict{
+			[]string{"redis.addresses", "redis.tls.enabled", "redis.tls.server_name"},
+			r.Mode == "single" && onUnixSocket(r) && r.TLS.Enabled && r.TLS.ServerName == "",
+			"redis.addresses name a unix socket, which has no host name for redis.tls to hold against the certificate; set redis.tls.server_name",
+		},
+		settingsConflict{
 			[]string{"redis.mode", "redis.sentinel_master"},
 			r.Mode == "sentinel" && r.SentinelMaster == "",
 			"redis.mode is sentinel and redis.sentinel_master is not set; it is the name that sentinel.conf gives the master",
@@ -136,6 +146,10 @@ func redisConflicts(s *Settings) []settingsConflict {
 			"redis.password and redis.password_file are both set; leave one empty",
 		},
 	)
+}
+
+func onUnixSocket(r *RedisSettings) bool {
+	return slices.ContainsFunc(r.Addresses, func(address string) bool { return strings.HasPrefix(address, unixScheme) })
 }
 
 // warnIdleTLS speaks up when somebody prepared TLS and forgot to turn it on:

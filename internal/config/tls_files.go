@@ -130,8 +130,8 @@ func ServerTLS(cert, key, clientCA string, log *slog.Logger) (*tls.Config, error
 }
 
 // ClientTLS returns a function that makes the Config for one connection, from
-// the files as they are then; nil where TLS is off. serverName is the host, or
-// host:port, that is dialled; t.ServerName comes before it.
+// the files as they are then; nil where TLS is off. serverName is the host,
+// host:port or path that is dialled; t.ServerName comes before it.
 func ClientTLS(t RedisTLS, log *slog.Logger) (func(serverName string) (*tls.Config, error), error) {
 	if !t.Enabled {
 		return nil, nil
@@ -145,6 +145,8 @@ func ClientTLS(t RedisTLS, log *slog.Logger) (func(serverName string) (*tls.Conf
 			serverName = t.ServerName
 		} else if host, _, err := net.SplitHostPort(serverName); err == nil {
 			serverName = host
+		} else if strings.HasPrefix(serverName, "/") {
+			serverName = "" // a socket has no host
 		}
 		if serverName == "" {
 			return nil, errors.New("TLS needs the name of the server; set redis.tls.server_name")

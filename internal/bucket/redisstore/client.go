@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,6 +33,9 @@ const (
 	// that it is wrong.
 	topologyEvery = 5 * time.Second
 )
+
+// unixScheme begins the address of a unix socket.
+const unixScheme = "unix:"
 
 // client returns a client for the options' servers. It never sends a command
 // again by itself: whether one ran is not always known.
@@ -69,7 +73,11 @@ func client(o Options) (redis.UniversalClient, error) {
 	}
 	switch o.Mode {
 	case Single:
-		return redis.NewClient(all.Simple()), nil
+		single := all.Simple()
+		if path, ok := strings.CutPrefix(single.Addr, unixScheme); ok {
+			single.Network, single.Addr = "unix", path
+		}
+		return redis.NewClient(single), nil
 	case Sentinel:
 		return redis.NewFailoverClient(all.Failover()), nil
 	case Cluster:

@@ -45,7 +45,7 @@ import (
 type Options struct {
 	Mode Mode
 	// Addresses are host:port of the server, the Sentinels, or some nodes of
-	// the cluster.
+	// the cluster. That of a single server may be the socket unix:/path.
 	Addresses []string
 	// Database is 0 on a cluster.
 	Database int
@@ -53,8 +53,8 @@ type Options struct {
 	// Password is asked at each new connection; nil means none.
 	Password       func() (string, error)
 	SentinelMaster string
-	// TLS gives the configuration of a connection to addr, host:port; nil means
-	// that there is none.
+	// TLS gives the configuration of a connection to addr, host:port or a
+	// socket's path; nil means that there is none.
 	TLS func(addr string) (*tls.Config, error)
 	// Prefix begins every key; it holds no brace.
 	Prefix string
@@ -188,6 +188,11 @@ func (s *Store) now() time.Time {
 func (o *Options) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("redis: "+format, args...)) }
+	for _, address := range o.Addresses {
+		if path, ok := strings.CutPrefix(address, unixScheme); ok && (o.Mode != Single || !strings.HasPrefix(path, "/")) {
+			bad("the address %q, where a socket's absolute path is allowed for a single server", address)
+		}
+	}
 	if o.HashTags < 1 || o.HashTags > clusterSlots {
 		bad("%d hash tags, where 1 to %d are allowed", o.HashTags, clusterSlots)
 	}

@@ -28,6 +28,8 @@ func TestBadOptions(t *testing.T) {
 	}{
 		{func(o *redisstore.Options) { o.Mode = "ring" }, "neither single, sentinel nor cluster"},
 		{func(o *redisstore.Options) { o.Addresses = nil }, "no address"},
+		{func(o *redisstore.Options) { o.Addresses = []string{"unix:redis.sock"} }, "absolute path"},
+		{func(o *redisstore.Options) { o.Mode, o.Addresses = redisstore.Cluster, []string{"unix:/redis.sock"} }, "for a single server"},
 		{func(o *redisstore.Options) { o.HashTags = 16385 }, "1 to 16384"},
 		{func(o *redisstore.Options) { o.Prefix = "a{b" }, "brace"},
 		{func(o *redisstore.Options) { o.Timeout = 0 }, "timeout"},

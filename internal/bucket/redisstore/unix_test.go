@@ -1,0 +1,134 @@
+package redisstore_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// socketDir is a folder for sockets; their paths may have 107 bytes at most,
+// which the folders of tests with long names do not leave.
+func socketDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sock-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// wantLimitOfTwo takes from a limit by two stores in turn: they must share it.
+func wantLimitOfTwo(t *testing.T, a, b *redisstore.Store) {
+	t.Helper()
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 2, Period: 24 * time.Hour})
+	for i, s := range []*redisstore.Store{a, b, a, b} {
+		if got := take(t, s, hit(l, "x", 1))[0]; got.Allowed() != (i < 2) || got.Degraded {
+			t.Errorf("take %d: %+v", i+1, got)
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(socketDir(t), "redis.sock")
+	server := redistest.Start(t, "--unixsocket", socket, "--requirepass", "right-secret")
+	o := options(redisstore.Single, "unix:"+socket)
+	if err := open(t, o).Ping(context.Background()); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+		t.Errorf("without a password the error is %v", err)
+	}
+	o.Password = func() (string, error) { return "right-secret", nil }
+	local := open(t, o)
+	o.Addresses = []string{server.Addr()}
+	wantLimitOfTwo(t, local, open(t, o))
+
+	o.Addresses = []string{"unix:" + socket + ".none"}
+	if err := open(t, o).Ping(context.Background()); err == nil || !strings.Contains(err.Error(), socket+".none") {
+		t.Errorf("where there is no socket the error is %v", err)
+	}
+}
+
+// TestTLSOverAUnixSocket has a proxy that speaks TLS at a socket, which Redis
+// itself does not.
+func TestTLSOverAUnixSocket(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	socket := filepath.Join(socketDir(t), "tls.sock")
+	cert, roots := selfSigned(t, "redis.test")
+	listener, err := tls.Listen("unix", socket, &tls.Config{Certificates: []tls.Certificate{cert}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go forward(from, server.Addr())
+		}
+	}()
+	o := options(redisstore.Single, "unix:"+socket)
+	o.TLS = func(addr string) (*tls.Config, error) {
+		if addr != socket {
+			t.Errorf("TLS is asked for with %q", addr)
+		}
+		return &tls.Config{RootCAs: roots, ServerName: "redis.test"}, nil
+	}
+	secure := open(t, o)
+	o.TLS, o.Addresses = nil, []string{server.Addr()}
+	wantLimitOfTwo(t, secure, open(t, o))
+}
+
+func forward(from net.Conn, address string) {
+	defer from.Close()
+	to, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	go func() {
+		_, _ = io.Copy(to, from)
+		to.Close()
+	}()
+	_, _ = io.Copy(from, to)
+}
+
+func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(cert)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+}
