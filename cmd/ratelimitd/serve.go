@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -107,11 +106,11 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 
 // newServer listens on the ports of the settings.
 func newServer(settings config.Settings, live *config.Live, engine *engine, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
-	grpcTLS, err := listenerTLS(settings.GRPC.TLS, log)
+	grpcTLS, err := config.ServerTLS(settings.GRPC.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("grpc.tls: %w", err)
 	}
-	httpTLS, err := listenerTLS(settings.HTTP.TLS, log)
+	httpTLS, err := config.ServerTLS(settings.HTTP.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("http.tls: %w", err)
 	}
@@ -203,8 +202,4 @@ func (s signals) reloadWhenTold(ctx context.Context, live *config.Live, log *slo
 			return
 		}
 	}
-}
-
-func listenerTLS(t config.ListenTLS, log *slog.Logger) (*tls.Config, error) {
-	return config.ServerTLS(t.Cert, t.Key, t.ClientCA, log)
 }

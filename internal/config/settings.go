@@ -123,14 +123,21 @@ type RedisTLS struct {
 	// ServerName is the name that the server's certificate must bear; empty
 	// means the host that is dialled.
 	ServerName string
+	// InsecureAnyServerName takes a certificate of any name; it must still be
+	// signed by the CA. Who has any certificate of that CA can pose as Redis.
+	InsecureAnyServerName bool
 }
 
-// ListenTLS says how a listener is protected. All are paths of PEM files.
+// ListenTLS says how a listener is protected. Cert, Key and ClientCA are paths
+// of PEM files.
 type ListenTLS struct {
 	// Cert and Key are both set or both empty; empty means plaintext.
 	Cert, Key string
 	// ClientCA, where set, makes client certificates required, signed by it.
 	ClientCA string
+	// ClientNames, where there are any, are those of which a client's
+	// certificate must bear one: a DNS name, an IP address or a URI.
+	ClientNames []string
 }
 
 // GRPCSettings is about Envoy's RPC.
@@ -206,6 +213,7 @@ func allSettings() []setting {
 	cert := "certificate chain in PEM, the own one first"
 	key := "private key in PEM"
 	clientCA := "certificates in PEM that sign those of clients, which are then required"
+	clientNames := "names of which a client's certificate must bear one; none: any name"
 	return []setting{
 		defineSetting("limits.path", textSetting("a path", true), "/etc/ratelimitd/limits",
 			"limits file, or folder of them", func(s *Settings) *string { return &s.Limits.Path }),
@@ -251,6 +259,8 @@ func allSettings() []setting {
 			"client's "+key, func(s *Settings) *string { return &s.Redis.TLS.Key }),
 		defineSetting("redis.tls.server_name", textSetting("a name", false), "",
 			"name in Redis's certificate, instead of the dialled host", func(s *Settings) *string { return &s.Redis.TLS.ServerName }),
+		defineSetting("redis.tls.insecure_any_server_name", boolSetting(), "false",
+			"take a certificate of any name that redis.tls.ca has signed; who has one of these can pose as Redis", func(s *Settings) *bool { return &s.Redis.TLS.InsecureAnyServerName }),
 		defineSetting("redis.prefix", prefixSetting(), "rl",
 			"start of every key", func(s *Settings) *string { return &s.Redis.Prefix }),
 		defineSetting("redis.hash_tags", integerSetting[int](1, 16384), "32",
@@ -281,6 +291,8 @@ func allSettings() []setting {
 			"gRPC's "+key, func(s *Settings) *string { return &s.GRPC.TLS.Key }),
 		defineSetting("grpc.tls.client_ca", textSetting("a path", false), "",
 			clientCA, func(s *Settings) *string { return &s.GRPC.TLS.ClientCA }),
+		defineSetting("grpc.tls.client_names", namesSetting(), "",
+			clientNames, func(s *Settings) *[]string { return &s.GRPC.TLS.ClientNames }),
 		defineSetting("grpc.max_descriptors", integerSetting[int](1, 10_000), "100",
 			"descriptors of a request", func(s *Settings) *int { return &s.GRPC.MaxDescriptors }),
 		defineSetting("grpc.max_entries", integerSetting[int](1, 1_000), "32",
@@ -296,6 +308,8 @@ func allSettings() []setting {
 			"HTTP's "+key, func(s *Settings) *string { return &s.HTTP.TLS.Key }),
 		defineSetting("http.tls.client_ca", textSetting("a path", false), "",
 			clientCA, func(s *Settings) *string { return &s.HTTP.TLS.ClientCA }),
+		defineSetting("http.tls.client_names", namesSetting(), "",
+			clientNames, func(s *Settings) *[]string { return &s.HTTP.TLS.ClientNames }),
 
 		defineSetting("api.refunds", boolSetting(), "true",
 			"take refunds, which give back to a limit", func(s *Settings) *bool { return &s.API.Refunds }),

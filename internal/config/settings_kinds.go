@@ -316,6 +316,28 @@ func checkAddress(address string) *settingComplaint {
 	return nil
 }
 
+// namesSetting is a list of names that a certificate may bear, or none.
+func namesSetting() settingKind[[]string] {
+	return settingKind[[]string]{
+		word: "name,...", allowed: "DNS names, IP addresses or URIs, or empty for none", form: listForm,
+		show: func(list []string) string { return strings.Join(list, ",") },
+		parse: func(text string) ([]string, *settingComplaint) {
+			if text == "" {
+				return nil, nil
+			}
+			var list []string
+			for _, name := range strings.Split(text, ",") {
+				name = strings.TrimSpace(name)
+				if name == "" || strings.ContainsAny(name, " *\x00") {
+					return nil, complain(name)
+				}
+				list = append(list, name)
+			}
+			return list, nil
+		},
+	}
+}
+
 // prefixSetting is what keys in Redis may start with. A brace would begin a
 // hash tag before ours.
 func prefixSetting() settingKind[string] {

@@ -71,12 +71,19 @@ func pairConflicts(section, cert, key string) []settingsConflict {
 }
 
 func tlsConflicts(section string, t ListenTLS) []settingsConflict {
-	ca := section + ".client_ca"
-	return append(pairConflicts(section, t.Cert, t.Key), settingsConflict{
-		[]string{ca, section + ".cert", section + ".key"},
-		t.ClientCA != "" && t.Cert == "" && t.Key == "",
-		ca + " is set and " + section + ".cert and " + section + ".key are not; without TLS there are no client certificates",
-	})
+	ca, names := section+".client_ca", section+".client_names"
+	return append(pairConflicts(section, t.Cert, t.Key),
+		settingsConflict{
+			[]string{ca, section + ".cert", section + ".key"},
+			t.ClientCA != "" && t.Cert == "" && t.Key == "",
+			ca + " is set and " + section + ".cert and " + section + ".key are not; without TLS there are no client certificates",
+		},
+		settingsConflict{
+			[]string{names, ca},
+			len(t.ClientNames) > 0 && t.ClientCA == "",
+			names + " is set and " + ca + " is not; without it clients are not asked for certificates",
+		},
+	)
 }
 
 func serverConflicts(s *Settings) []settingsConflict {
@@ -86,6 +93,11 @@ func serverConflicts(s *Settings) []settingsConflict {
 		"grpc.tls.client_ca asks gRPC's clients for certificates, and HTTP on " + foundText(s.HTTP.Address) +
 			" would take the same requests from anyone; set http.tls.cert, http.tls.key and http.tls.client_ca too," +
 			" or http.address to empty",
+	}, {
+		[]string{"grpc.tls.client_names", "http.tls.client_names", "http.address"},
+		len(s.GRPC.TLS.ClientNames) > 0 && s.HTTP.TLS.ClientCA != "" && len(s.HTTP.TLS.ClientNames) == 0 && s.HTTP.Address != "",
+		"grpc.tls.client_names says who may ask over gRPC, and HTTP on " + foundText(s.HTTP.Address) +
+			" would take the same requests from other clients; set http.tls.client_names too, or http.address to empty",
 	}}
 }
 
@@ -127,8 +139,13 @@ func redisConflicts(s *Settings) []settingsConflict {
 		},
 		settingsConflict{
 			[]string{"redis.addresses", "redis.tls.enabled", "redis.tls.server_name"},
-			r.Mode == "single" && onUnixSocket(r) && r.TLS.Enabled && r.TLS.ServerName == "",
+			r.Mode == "single" && onUnixSocket(r) && r.TLS.Enabled && r.TLS.ServerName == "" && !r.TLS.InsecureAnyServerName,
 			"redis.addresses name a unix socket, which has no host name for redis.tls to hold against the certificate; set redis.tls.server_name",
+		},
+		settingsConflict{
+			[]string{"redis.tls.insecure_any_server_name", "redis.tls.server_name"},
+			r.TLS.InsecureAnyServerName && r.TLS.ServerName != "",
+			"redis.tls.insecure_any_server_name is true and redis.tls.server_name is set; leave one out",
 		},
 		settingsConflict{
 			[]string{"redis.mode", "redis.sentinel_master"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 )
 
@@ -79,48 +80,88 @@ func (c *certFiles) Roots() *x509.CertPool {
 	return c.ca.get()
 }
 
-// VerifyClient is the VerifyConnection callback of a server that requires
-// client certificates: the client's must be signed by the CA in force now.
-func (c *certFiles) VerifyClient(state tls.ConnectionState) error {
-	if len(state.PeerCertificates) == 0 {
-		return errors.New("the client sent no certificate")
+// VerifyClient returns the VerifyConnection callback of a server that requires
+// client certificates: the client's must be signed by the CA in force now, and
+// bear one of the names, if there are any.
+func (c *certFiles) VerifyClient(names []string) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		if err := c.verify(state, x509.ExtKeyUsageClientAuth); err != nil {
+			return fmt.Errorf("verify the client's certificate: %w", err)
+		}
+		if leaf := state.PeerCertificates[0]; len(names) > 0 && !bearsOneOf(leaf, names) {
+			return fmt.Errorf("the client's certificate (of %s) bears none of the names %s", leaf.Subject, commas(names))
+		}
+		return nil
 	}
-	options := x509.VerifyOptions{
-		Roots:         c.Roots(),
-		Intermediates: x509.NewCertPool(),
-		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	for _, cert := range state.PeerCertificates[1:] {
-		options.Intermediates.AddCert(cert)
-	}
-	if _, err := state.PeerCertificates[0].Verify(options); err != nil {
-		return fmt.Errorf("verify the client's certificate: %w", err)
+}
+
+// VerifyServer is the VerifyConnection callback of a client that does not look
+// at the server's name.
+func (c *certFiles) VerifyServer(state tls.ConnectionState) error {
+	if err := c.verify(state, x509.ExtKeyUsageServerAuth); err != nil {
+		return fmt.Errorf("verify the server's certificate: %w", err)
 	}
 	return nil
 }
 
-// ServerTLS returns what a listener needs, or nil where cert is empty. With
-// clientCA, client certificates are required. All files are read again when
+// verify holds the other side's certificate against the CA in force now.
+func (c *certFiles) verify(state tls.ConnectionState, use x509.ExtKeyUsage) error {
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("there is none")
+	}
+	options := x509.VerifyOptions{
+		Roots:         c.Roots(),
+		Intermediates: x509.NewCertPool(),
+		KeyUsages:     []x509.ExtKeyUsage{use},
+	}
+	for _, cert := range state.PeerCertificates[1:] {
+		options.Intermediates.AddCert(cert)
+	}
+	_, err := state.PeerCertificates[0].Verify(options)
+	return err
+}
+
+// bearsOneOf reports whether a certificate is for one of the names: DNS names,
+// IP addresses or URIs.
+func bearsOneOf(cert *x509.Certificate, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		if cert.VerifyHostname(name) == nil {
+			return true
+		}
+		for _, uri := range cert.URIs {
+			if uri.String() == name {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// ServerTLS returns what a listener needs, or nil where t.Cert is empty. With
+// t.ClientCA, client certificates are required. All files are read again when
 // they change. NextProtos is left to the caller.
-func ServerTLS(cert, key, clientCA string, log *slog.Logger) (*tls.Config, error) {
-	if cert == "" {
-		if key != "" || clientCA != "" {
+func ServerTLS(t ListenTLS, log *slog.Logger) (*tls.Config, error) {
+	if t.ClientCA == "" && len(t.ClientNames) > 0 {
+		return nil, errors.New("names of clients need a client CA")
+	}
+	if t.Cert == "" {
+		if t.Key != "" || t.ClientCA != "" {
 			return nil, errors.New("a key or a client CA needs a certificate")
 		}
 		return nil, nil
 	}
-	files, err := newCertFiles(cert, key, clientCA, log)
+	files, err := newCertFiles(t.Cert, t.Key, t.ClientCA, log)
 	if err != nil {
 		return nil, err
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: files.GetCertificate}
-	if clientCA != "" {
+	if t.ClientCA != "" {
 		// The library would verify against a pool that is fixed in the Config.
 		// A Config for each client (GetConfigForClient) could have a new pool,
 		// but not the NextProtos that gRPC and HTTP add to copies of this one.
 		// So a certificate is required here, and verified in the callback.
 		c.ClientAuth = tls.RequireAnyClientCert
-		c.VerifyConnection = files.VerifyClient
+		c.VerifyConnection = files.VerifyClient(t.ClientNames)
 		// A session keeps the certificate that it began with. A client that
 		// has a new one, after the CA was changed, must not be turned away
 		// for the old one in its session; connections here live long anyway.
@@ -148,14 +189,19 @@ func ClientTLS(t RedisTLS, log *slog.Logger) (func(serverName string) (*tls.Conf
 		} else if strings.HasPrefix(serverName, "/") {
 			serverName = "" // a socket has no host
 		}
-		if serverName == "" {
+		if serverName == "" && !t.InsecureAnyServerName {
 			return nil, errors.New("TLS needs the name of the server; set redis.tls.server_name")
 		}
-		return &tls.Config{
+		c := &tls.Config{
 			MinVersion:           tls.VersionTLS12,
 			ServerName:           strings.TrimSuffix(serverName, "."),
 			RootCAs:              files.Roots(),
 			GetClientCertificate: files.GetClientCertificate,
-		}, nil
+		}
+		if t.InsecureAnyServerName {
+			// The library looks at the name or at nothing.
+			c.InsecureSkipVerify, c.VerifyConnection = true, files.VerifyServer
+		}
+		return c, nil
 	}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,12 +57,17 @@ func newAuthority(t *testing.T, name string) *authority {
 	return &authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-// issue returns certificate and key of name, in PEM, for the given use.
-func (a *authority) issue(t *testing.T, name string, use x509.ExtKeyUsage) (cert, key []byte) {
+// issue returns certificate and key of name, in PEM, for the given use. It bears
+// the URIs, if any, and else the name daemon.test.
+func (a *authority) issue(t *testing.T, name string, use x509.ExtKeyUsage, uris ...*url.URL) (cert, key []byte) {
 	t.Helper()
+	names := []string{"daemon.test"}
+	if uris != nil {
+		names = nil
+	}
 	private := newKey(t)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"daemon.test"},
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: names, URIs: uris,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{use},
 	}
@@ -180,7 +186,7 @@ func TestServerCertificateRotates(t *testing.T) {
 	newCert, newKey := ca.issue(t, "new", x509.ExtKeyUsageServerAuth)
 	f.writePair("s", oldCert, oldKey)
 	log, out := logTo()
-	server, err := ServerTLS(f.path("s.crt"), f.path("s.key"), "", log)
+	server, err := ServerTLS(ListenTLS{Cert: f.path("s.crt"), Key: f.path("s.key")}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +324,7 @@ func TestClientCARotates(t *testing.T) {
 	f.writePair("misused", cert, key)
 
 	log, out := logTo()
-	server, err := ServerTLS(f.path("s.crt"), f.path("s.key"), f.path("clients.pem"), log)
+	server, err := ServerTLS(ListenTLS{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("clients.pem")}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +407,7 @@ func TestClientTLSRotates(t *testing.T) {
 	f.write("clients.pem", oldCA.pem)
 	cert, key = oldCA.issue(t, "first", x509.ExtKeyUsageClientAuth)
 	f.writePair("c", cert, key)
-	server, err := ServerTLS(f.path("s.crt"), f.path("s.key"), f.path("clients.pem"), nil)
+	server, err := ServerTLS(ListenTLS{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("clients.pem")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -438,9 +444,114 @@ func TestClientTLSRotates(t *testing.T) {
 	check("second")
 }
 
+// TestClientNames: of the certificates that the CA signed, those are let in that
+// bear a name of the list.
+func TestClientNames(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	f := tlsFolder{t, t.TempDir()}
+	cert, key := ca.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	f.writePair("s", cert, key)
+	f.write("ca.pem", ca.pem)
+	cert, key = ca.issue(t, "by-name", x509.ExtKeyUsageClientAuth)
+	f.writePair("name", cert, key)
+	cert, key = ca.issue(t, "by-uri", x509.ExtKeyUsageClientAuth, &url.URL{Scheme: "spiffe", Host: "test", Path: "/envoy"})
+	f.writePair("uri", cert, key)
+	for _, c := range []struct {
+		names     string
+		name, uri bool
+	}{
+		{"", true, true},
+		{"daemon.test", true, false},
+		{"spiffe://test/envoy", false, true},
+		{"other.test,spiffe://test/envoy,DAEMON.test", true, true},
+		{"by-name,by-uri", false, false}, // common names are no names
+		{"other.test", false, false},
+		{"spiffe://test/envoy2,.test,test", false, false},
+	} {
+		names, complaint := namesSetting().parse(c.names)
+		if complaint != nil {
+			t.Fatal(complaint.found)
+		}
+		server, err := ServerTLS(ListenTLS{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("ca.pem"), ClientNames: names}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for pair, want := range map[string]bool{"name": c.name, "uri": c.uri} {
+			dial, err := ClientTLS(RedisTLS{Enabled: true, CA: f.path("ca.pem"), Cert: f.path(pair + ".crt"), Key: f.path(pair + ".key")}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, err := dial("daemon.test:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, _, err = shake(server, client)
+			if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "bears none of the names") {
+				t.Errorf("names %q, certificate %s: %v, want it let in: %v", c.names, pair, err, want)
+			}
+		}
+	}
+	if _, err := ServerTLS(ListenTLS{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientNames: []string{"a"}}, nil); err == nil {
+		t.Error("names without a client CA are taken")
+	}
+}
+
+// TestAnyServerName: the name does not matter then, the CA and the use do.
+func TestAnyServerName(t *testing.T) {
+	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
+	f := tlsFolder{t, t.TempDir()}
+	f.write("ca.pem", ca.pem)
+	servers := map[string]*tls.Config{}
+	issue := func(name string, a *authority, use x509.ExtKeyUsage) {
+		t.Helper()
+		cert, key := a.issue(t, name, use)
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers[name] = &tls.Config{Certificates: []tls.Certificate{pair}}
+	}
+	issue("good", ca, x509.ExtKeyUsageServerAuth)
+	issue("a stranger's", stranger, x509.ExtKeyUsageServerAuth)
+	issue("a client's", ca, x509.ExtKeyUsageClientAuth)
+	for _, c := range []struct {
+		server, addr string
+		any          bool
+		wantErr      string
+	}{
+		{"good", "10.0.0.1:6379", false, "doesn't contain any IP SANs"},
+		{"good", "10.0.0.1:6379", true, ""},
+		{"good", "other.test:6379", false, "not other.test"},
+		{"good", "other.test:6379", true, ""},
+		{"good", "/run/redis.sock", true, ""},
+		{"a stranger's", "daemon.test:6379", true, "signed by unknown authority"},
+		{"a client's", "daemon.test:6379", true, "incompatible key usage"},
+	} {
+		dial, err := ClientTLS(RedisTLS{Enabled: true, CA: f.path("ca.pem"), InsecureAnyServerName: c.any}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := dial(c.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, _, err = shake(servers[c.server], client)
+		if (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
+			t.Errorf("%s at %s, any name %v: %v, want %q", c.server, c.addr, c.any, err, c.wantErr)
+		}
+	}
+	dial, err := ClientTLS(RedisTLS{Enabled: true, CA: f.path("ca.pem")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dial("/run/redis.sock"); err == nil || !strings.Contains(err.Error(), "redis.tls.server_name") {
+		t.Errorf("a socket without a name: %v", err)
+	}
+}
+
 func TestTLSOffAndWrong(t *testing.T) {
 	f := tlsFolder{t, t.TempDir()}
-	if c, err := ServerTLS("", "", "", nil); c != nil || err != nil {
+	if c, err := ServerTLS(ListenTLS{}, nil); c != nil || err != nil {
 		t.Errorf("ServerTLS without a certificate: %v, %v", c, err)
 	}
 	if dial, err := ClientTLS(RedisTLS{CA: "/none"}, nil); dial != nil || err != nil {
@@ -450,7 +561,7 @@ func TestTLSOffAndWrong(t *testing.T) {
 		"client CA alone": {"", "", "x"}, "key alone": {"", "x", ""}, "certificate alone": {"x", "", ""},
 		"none there": {f.path("none"), f.path("none"), ""},
 	} {
-		if _, err := ServerTLS(files[0], files[1], files[2], nil); err == nil {
+		if _, err := ServerTLS(ListenTLS{Cert: files[0], Key: files[1], ClientCA: files[2]}, nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

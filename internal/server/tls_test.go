@@ -117,7 +117,7 @@ func startTLS(t *testing.T, ca *authority) *daemon {
 	writePEM(t, path("ca.crt"), "CERTIFICATE", ca.cert.Raw)
 	d := run(t, oneLimit, func(o *server.Options) {
 		for _, c := range []**tls.Config{&o.GRPCTLS, &o.HTTPTLS} {
-			if *c, err = config.ServerTLS(path("tls.crt"), path("tls.key"), path("ca.crt"), o.Log); err != nil {
+			if *c, err = config.ServerTLS(config.ListenTLS{Cert: path("tls.crt"), Key: path("tls.key"), ClientCA: path("ca.crt")}, o.Log); err != nil {
 				t.Fatal(err)
 			}
 		}
