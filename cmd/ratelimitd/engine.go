@@ -130,15 +130,17 @@ func redisOptions(r config.RedisSettings, log *slog.Logger) (redisstore.Options,
 		return redisstore.Options{}, fmt.Errorf("redis.tls: %w", err)
 	}
 	return redisstore.Options{
-		Mode:           redisstore.Mode(r.Mode),
-		Addresses:      r.Addresses,
-		Database:       r.Database,
-		Username:       r.Username,
-		Password:       r.CurrentPassword,
-		SentinelMaster: r.SentinelMaster,
-		TLS:            tlsFor,
-		Prefix:         r.Prefix,
-		HashTags:       r.HashTags,
-		Timeout:        r.Timeout,
+		Mode:             redisstore.Mode(r.Mode),
+		Addresses:        r.Addresses,
+		Database:         r.Database,
+		Username:         r.Username,
+		Password:         r.CurrentPassword,
+		SentinelMaster:   r.SentinelMaster,
+		SentinelUsername: r.SentinelUsername,
+		SentinelPassword: r.SentinelPassword.Reveal(),
+		TLS:              tlsFor,
+		Prefix:           r.Prefix,
+		HashTags:         r.HashTags,
+		Timeout:          r.Timeout,
 	}, nil
 }

@@ -73,7 +73,10 @@ type RedisSettings struct {
 	PasswordFile string
 	// SentinelMaster is the name under which the sentinels know the master.
 	SentinelMaster string
-	TLS            RedisTLS
+	// SentinelUsername and SentinelPassword are for the sentinels themselves.
+	SentinelUsername string
+	SentinelPassword Secret
+	TLS              RedisTLS
 	// Prefix starts every key: 1 to 32 printable ASCII characters without
 	// spaces and braces.
 	Prefix string
@@ -249,6 +252,10 @@ func allSettings() []setting {
 			"file that holds the password, read at each new connection", func(s *Settings) *string { return &s.Redis.PasswordFile }),
 		defineSetting("redis.sentinel_master", textSetting("a name", false), "",
 			"the master's name among the sentinels", func(s *Settings) *string { return &s.Redis.SentinelMaster }),
+		defineSetting("redis.sentinel_username", textSetting("a name", false), "",
+			"ACL user of the sentinels themselves", func(s *Settings) *string { return &s.Redis.SentinelUsername }),
+		defineSetting("redis.sentinel_password", secretSetting(), "",
+			"password of the sentinels themselves", func(s *Settings) *Secret { return &s.Redis.SentinelPassword }),
 		defineSetting("redis.tls.enabled", boolSetting(), "false",
 			"connect to Redis with TLS", func(s *Settings) *bool { return &s.Redis.TLS.Enabled }),
 		defineSetting("redis.tls.ca", textSetting("a path", false), "",

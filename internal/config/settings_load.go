@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/viper"
 )
 
-// BindFlags defines one flag for each setting, redis.password aside: a secret
-// on a command line is there for every user of the machine to read.
+// BindFlags defines one flag for each setting, passwords aside: a secret on a
+// command line is there for every user of the machine to read.
 //
 // A flag takes any text; LoadSettings checks it, so that a wrong flag is
 // reported together with all else that is wrong.

@@ -55,6 +55,8 @@ func client(o Options) (redis.UniversalClient, error) {
 		Addrs:                      o.Addresses,
 		DB:                         o.Database,
 		MasterName:                 o.SentinelMaster,
+		SentinelUsername:           o.SentinelUsername,
+		SentinelPassword:           o.SentinelPassword,
 		Protocol:                   2,
 		CredentialsProviderContext: credentials,
 		Dialer:                     dialer(dialTimeout, o.TLS),

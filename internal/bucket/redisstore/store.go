@@ -53,6 +53,8 @@ type Options struct {
 	// Password is asked at each new connection; nil means none.
 	Password       func() (string, error)
 	SentinelMaster string
+	// SentinelUsername and SentinelPassword are for the Sentinels themselves.
+	SentinelUsername, SentinelPassword string
 	// TLS gives the configuration of a connection to addr, host:port or a
 	// socket's path; nil means that there is none.
 	TLS func(addr string) (*tls.Config, error)

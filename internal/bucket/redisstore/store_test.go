@@ -626,6 +626,38 @@ func TestSentinelFailover(t *testing.T) {
 	}
 }
 
+// TestSentinelsWithPasswords has sentinels that ask for a user and a password,
+// and a master that asks for none.
+func TestSentinelsWithPasswords(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	sentinels, _, _ := redistest.StartSentinel(t, "limits")
+	for _, addr := range sentinels {
+		c := client(t, addr)
+		for _, user := range []string{"guard", "default"} {
+			if err := c.Do(ctx, "acl", "setuser", user, "on", "resetpass", ">"+user+"-secret", "allchannels", "+@all").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	o := options(redisstore.Sentinel, sentinels...)
+	o.SentinelMaster = "limits"
+	for _, tc := range []struct {
+		username, password string
+		good               bool
+	}{
+		{"", "", false},
+		{"guard", "default-secret", false},
+		{"", "default-secret", true},
+		{"guard", "guard-secret", true},
+	} {
+		o.SentinelUsername, o.SentinelPassword = tc.username, tc.password
+		if err := open(t, o).Ping(ctx); (err == nil) != tc.good {
+			t.Errorf("as %q with %q: %v", tc.username, tc.password, err)
+		}
+	}
+}
+
 func TestTakeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
