@@ -28,7 +28,7 @@ type target struct {
 }
 
 func (t *target) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&t.address, "address", "", "host:port of the daemon's gRPC port (default: where a daemon with this environment listens)")
+	fs.StringVar(&t.address, "address", "", "host:port of the daemon's gRPC port, or unix:path of its socket (default: where a daemon with this environment listens)")
 	fs.BoolVar(&t.tls, "tls", false, "use TLS; the other --tls flags imply it")
 	fs.StringVar(&t.ca, "tls-ca", "", "file of the certificates that sign the daemon's (default: the system's)")
 	fs.StringVar(&t.cert, "tls-cert", "", "file of our certificate, where the daemon asks for one")
@@ -80,6 +80,9 @@ func ownDaemon() (address string, c *tls.Config, err error) {
 	address = own.Address
 	if port, ok := onAllAddresses(address); ok {
 		address = net.JoinHostPort("127.0.0.1", port)
+	}
+	if own.Socket != "" {
+		address = "unix:" + own.Socket
 	}
 	if own.TLS.Cert == "" {
 		return address, nil, nil

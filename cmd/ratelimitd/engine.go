@@ -69,7 +69,7 @@ func newEngine(settings config.Settings, live *config.Live, metrics prometheus.R
 	}
 	e.store = store
 	e.fleet = store.NewFleet(redisstore.FleetOptions{
-		Address: ownAddress(settings.GRPC.Address),
+		Address: ownAddress(settings.GRPC),
 		Version: versionText(),
 		Rules:   func() string { return live.Rules().Fingerprint() },
 		Log:     log,
@@ -114,14 +114,16 @@ func onAllAddresses(address string) (port string, ok bool) {
 	return port, err == nil && (host == "" || ip != nil && ip.IsUnspecified())
 }
 
-// ownAddress is where people find a daemon that listens on address.
-func ownAddress(address string) string {
-	if port, ok := onAllAddresses(address); ok {
-		if name, err := os.Hostname(); err == nil {
-			return net.JoinHostPort(name, port)
-		}
+// ownAddress is where people find a daemon.
+func ownAddress(g config.GRPCSettings) string {
+	name, err := os.Hostname()
+	if g.Socket != "" {
+		return name + ":" + g.Socket
 	}
-	return address
+	if port, ok := onAllAddresses(g.Address); ok && err == nil {
+		return net.JoinHostPort(name, port)
+	}
+	return g.Address
 }
 
 func redisOptions(r config.RedisSettings, log *slog.Logger) (redisstore.Options, error) {

@@ -116,6 +116,7 @@ func newServer(settings config.Settings, live *config.Live, engine *engine, metr
 	}
 	return server.New(server.Options{
 		GRPCAddress:  settings.GRPC.Address,
+		GRPCSocket:   settings.GRPC.Socket,
 		HTTPAddress:  settings.HTTP.Address,
 		AdminAddress: settings.Admin.Address,
 		GRPCTLS:      grpcTLS,
@@ -126,17 +127,19 @@ func newServer(settings config.Settings, live *config.Live, engine *engine, metr
 			Entries:     settings.GRPC.MaxEntries,
 			Bytes:       settings.GRPC.MaxBytes,
 		},
-		Refunds:         settings.API.Refunds,
-		DynamicMetadata: settings.API.DynamicMetadata,
-		Headers:         settings.Headers,
-		Live:            live,
-		Store:           engine.store,
-		Readiness:       readinessOf(settings),
-		Refuses:         engine.refuses,
-		OnAnswer:        engine.onAnswer,
-		Metrics:         metrics,
-		Log:             log,
-		Version:         versionText(),
+		ConnectionAge:      settings.GRPC.MaxConnectionAge,
+		ConnectionAgeGrace: settings.GRPC.MaxConnectionAgeGrace,
+		Refunds:            settings.API.Refunds,
+		DynamicMetadata:    settings.API.DynamicMetadata,
+		Headers:            settings.Headers,
+		Live:               live,
+		Store:              engine.store,
+		Readiness:          readinessOf(settings),
+		Refuses:            engine.refuses,
+		OnAnswer:           engine.onAnswer,
+		Metrics:            metrics,
+		Log:                log,
+		Version:            versionText(),
 	})
 }
 

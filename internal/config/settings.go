@@ -147,7 +147,16 @@ type ListenTLS struct {
 type GRPCSettings struct {
 	// Address is host:port; never empty.
 	Address string
-	TLS     ListenTLS
+	// Socket, where it is not empty, is the path of a unix socket to listen on
+	// in the place of Address.
+	Socket string
+	TLS    ListenTLS
+	// MaxConnectionAge is how long a connection may last before its client is
+	// told to make a new one; 0 means for ever. It varies by a tenth.
+	MaxConnectionAge time.Duration
+	// MaxConnectionAgeGrace is how long after that calls have to end before they
+	// are cut; 0 means for ever.
+	MaxConnectionAgeGrace time.Duration
 	// MaxDescriptors bounds the descriptors of a request, 1 to 10,000.
 	MaxDescriptors int
 	// MaxEntries bounds the entries of a descriptor, 1 to 1,000.
@@ -209,6 +218,9 @@ func (l LogSettings) SlogLevel() slog.Level {
 	}
 	return level
 }
+
+// maxConnectionAge is a year.
+const maxConnectionAge = 365 * 24 * time.Hour
 
 // allSettings is the table of settings: the one place that knows their names,
 // defaults, kinds and help. Flags, variables and the file follow from it.
@@ -292,6 +304,8 @@ func allSettings() []setting {
 
 		defineSetting("grpc.address", listenSetting(false), ":8081",
 			"where gRPC listens", func(s *Settings) *string { return &s.GRPC.Address }),
+		defineSetting("grpc.socket", textSetting("a path", false), "",
+			"unix socket where gRPC listens instead of grpc.address", func(s *Settings) *string { return &s.GRPC.Socket }),
 		defineSetting("grpc.tls.cert", textSetting("a path", false), "",
 			"gRPC's "+cert, func(s *Settings) *string { return &s.GRPC.TLS.Cert }),
 		defineSetting("grpc.tls.key", textSetting("a path", false), "",
@@ -300,6 +314,10 @@ func allSettings() []setting {
 			clientCA, func(s *Settings) *string { return &s.GRPC.TLS.ClientCA }),
 		defineSetting("grpc.tls.client_names", namesSetting(), "",
 			clientNames, func(s *Settings) *[]string { return &s.GRPC.TLS.ClientNames }),
+		defineSetting("grpc.max_connection_age", durationSetting(0, maxConnectionAge), "30m",
+			"how old a connection grows before its client is told to make a new one; 0s: as old as it likes", func(s *Settings) *time.Duration { return &s.GRPC.MaxConnectionAge }),
+		defineSetting("grpc.max_connection_age_grace", durationSetting(0, maxConnectionAge), "10s",
+			"how long calls on such a connection have to end before they are cut; 0s: as long as they like", func(s *Settings) *time.Duration { return &s.GRPC.MaxConnectionAgeGrace }),
 		defineSetting("grpc.max_descriptors", integerSetting[int](1, 10_000), "100",
 			"descriptors of a request", func(s *Settings) *int { return &s.GRPC.MaxDescriptors }),
 		defineSetting("grpc.max_entries", integerSetting[int](1, 1_000), "32",

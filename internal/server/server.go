@@ -30,6 +30,9 @@ type Options struct {
 	// Addresses are host:port; an empty HTTPAddress or AdminAddress turns
 	// that port off, and the port 0 takes a free one.
 	GRPCAddress, HTTPAddress, AdminAddress string
+	// GRPCSocket, if set, is the path of a unix socket where gRPC listens
+	// instead of at GRPCAddress.
+	GRPCSocket string
 	// GRPCTLS and HTTPTLS are nil for plain text.
 	GRPCTLS, HTTPTLS *tls.Config
 	// Pprof adds /debug/pprof/ to the admin port.
@@ -46,6 +49,11 @@ type Options struct {
 	DynamicMetadata bool
 	// Headers is which headers responses have; no Style is "none".
 	Headers config.HeadersSettings
+	// ConnectionAge is after how long gRPC clients are told to connect again,
+	// which makes those behind a load balancer of connections find new daemons,
+	// and ConnectionAgeGrace how long their calls then have to end; 0 is for
+	// ever.
+	ConnectionAge, ConnectionAgeGrace time.Duration
 	// Live has rules loaded.
 	Live  *config.Live
 	Store bucket.Store
@@ -81,10 +89,6 @@ type Server struct {
 }
 
 const (
-	// connectionAge makes clients behind a load balancer of connections find
-	// new daemons.
-	connectionAge      = 30 * time.Minute
-	connectionAgeGrace = 10 * time.Second
 	// maxHeaderBytes bounds the headers of a request.
 	maxHeaderBytes = 16 << 10
 	// streamsPerConnection bounds what one client can have in flight.
@@ -124,18 +128,35 @@ func New(o Options) (*Server, error) {
 	// A profile is written for as long as it was asked to take.
 	s.admin = s.httpServer(s.adminDoor(), nil, 5*time.Minute)
 
-	for _, p := range []struct{ name, address string }{{"grpc", o.GRPCAddress}, {"http", o.HTTPAddress}, {"admin", o.AdminAddress}} {
+	if err := s.listen(); err != nil {
+		s.closeListeners()
+		return nil, err
+	}
+	return s, nil
+}
+
+// listen takes all ports.
+func (s *Server) listen() error {
+	o := &s.options
+	grpcAddress := o.GRPCAddress
+	if o.GRPCSocket != "" {
+		l, err := listenSocket(o.GRPCSocket)
+		if err != nil {
+			return fmt.Errorf("grpc.socket: %w", err)
+		}
+		s.listeners["grpc"], grpcAddress = l, ""
+	}
+	for _, p := range []struct{ name, address string }{{"grpc", grpcAddress}, {"http", o.HTTPAddress}, {"admin", o.AdminAddress}} {
 		if p.address == "" {
 			continue
 		}
 		l, err := net.Listen("tcp", p.address)
 		if err != nil {
-			s.closeListeners()
-			return nil, fmt.Errorf("%s.address: %w", p.name, err)
+			return fmt.Errorf("%s.address: %w", p.name, err)
 		}
 		s.listeners[p.name] = l
 	}
-	return s, nil
+	return nil
 }
 
 func (s *Server) closeListeners() {
@@ -144,13 +165,17 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// Address returns the address of the port grpc, http or admin, or "" when it
-// is off.
+// Address returns the address of the port grpc, http or admin, a socket's as
+// unix:path, or "" when it is off.
 func (s *Server) Address(port string) string {
-	if l := s.listeners[port]; l != nil {
-		return l.Addr().String()
+	l := s.listeners[port]
+	switch {
+	case l == nil:
+		return ""
+	case l.Addr().Network() == "unix":
+		return "unix:" + l.Addr().String()
 	}
-	return ""
+	return l.Addr().String()
 }
 
 func (s *Server) grpcServer() *grpc.Server {
@@ -168,8 +193,8 @@ func (s *Server) grpcServer() *grpc.Server {
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionAge:      connectionAge,
-			MaxConnectionAgeGrace: connectionAgeGrace,
+			MaxConnectionAge:      s.options.ConnectionAge,
+			MaxConnectionAgeGrace: s.options.ConnectionAgeGrace,
 			Time:                  time.Minute,
 			Timeout:               20 * time.Second,
 		}),

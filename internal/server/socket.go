@@ -1,0 +1,34 @@
+package server
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+)
+
+// listenSocket listens on a unix socket. One that nobody listens on any more,
+// as a process leaves behind that is killed, is replaced.
+func listenSocket(path string) (net.Listener, error) {
+	l, err := net.Listen("unix", path)
+	if err == nil || !errors.Is(err, syscall.EADDRINUSE) || !abandoned(path) {
+		return l, err
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, err
+	}
+	return net.Listen("unix", path)
+}
+
+// abandoned reports whether path is a socket at which nobody listens.
+func abandoned(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&os.ModeSocket == 0 {
+		return false
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}

@@ -1,0 +1,96 @@
+package server_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+// socketPath is short enough for a socket, whatever the name of the test.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sock-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "grpc.sock")
+}
+
+func atSocket(path string) func(*server.Options) {
+	return func(o *server.Options) { o.GRPCSocket = path }
+}
+
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	path := socketPath(t)
+	d := start(t, oneLimit, atSocket(path))
+	if got := d.srv.Address("grpc"); got != "unix:"+path {
+		t.Errorf("gRPC is at %s", got)
+	}
+	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
+	d.end()
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("after the end the socket is still there: %v", err)
+	}
+}
+
+// TestSocketLeftBehind: a socket of nobody is replaced, all else stays.
+func TestSocketLeftBehind(t *testing.T) {
+	t.Parallel()
+	path := socketPath(t)
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+
+	refused := func(what, path string) {
+		t.Helper()
+		d := &daemon{t: t, log: new(logged), clock: newClock()}
+		o := d.options(oneLimit)
+		o.GRPCSocket = path
+		if _, err := server.New(o); err == nil || !strings.HasPrefix(err.Error(), "grpc.socket: ") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("%s is gone: %v", what, err)
+		}
+	}
+	refused("a socket at which somebody listens", path)
+	left.Close()
+	start(t, oneLimit, atSocket(path)).ask("api", 1, "user=x")
+
+	file := filepath.Join(filepath.Dir(path), "file")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("a file", file)
+}
+
+// TestConnectionAge: who has had a connection for so long makes a new one, and
+// no call fails of it.
+func TestConnectionAge(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, func(o *server.Options) {
+		o.ConnectionAge, o.ConnectionAgeGrace = 20*time.Millisecond, time.Minute
+	})
+	var dials atomic.Int32
+	d.dial(plain(), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}))
+	eventually(t, "a second connection", func() bool {
+		d.ask("api", 1, "user=x")
+		return dials.Load() > 1
+	})
+}
