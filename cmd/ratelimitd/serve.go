@@ -122,6 +122,10 @@ func newServer(settings config.Settings, live *config.Live, engine *engine, metr
 		GRPCTLS:      grpcTLS,
 		HTTPTLS:      httpTLS,
 		Pprof:        settings.Admin.Pprof,
+
+		MetricsAddress: settings.Metrics.Address,
+		MetricsPath:    settings.Metrics.Path,
+
 		Bounds: server.Bounds{
 			Descriptors: settings.GRPC.MaxDescriptors,
 			Entries:     settings.GRPC.MaxEntries,

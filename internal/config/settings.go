@@ -24,6 +24,7 @@ type Settings struct {
 	API     APISettings
 	Headers HeadersSettings
 	Admin   AdminSettings
+	Metrics MetricsSettings
 	// DrainDelay is how long the daemon keeps answering after SIGTERM while it
 	// already says that it is not ready: 0 to 10 minutes.
 	DrainDelay time.Duration
@@ -202,6 +203,15 @@ type AdminSettings struct {
 	Pprof bool
 }
 
+// MetricsSettings is about a port for Prometheus alone. The admin port has the
+// metrics too.
+type MetricsSettings struct {
+	// Address is host:port; empty means off.
+	Address string
+	// Path is where they are there; it begins with a slash.
+	Path string
+}
+
 // LogSettings says what is logged, and how.
 type LogSettings struct {
 	// Level is "debug", "info", "warn" or "error".
@@ -354,6 +364,11 @@ func allSettings() []setting {
 			"where the operators' port listens", func(s *Settings) *string { return &s.Admin.Address }),
 		defineSetting("admin.pprof", boolSetting(), "true",
 			"serve profiles there; only where admin.address is loopback", func(s *Settings) *bool { return &s.Admin.Pprof }),
+
+		defineSetting("metrics.address", listenSetting(true), "",
+			"where a port for Prometheus alone listens, besides /metrics of the operators' port", func(s *Settings) *string { return &s.Metrics.Address }),
+		defineSetting("metrics.path", urlPathSetting(), "/metrics",
+			"path of the metrics there", func(s *Settings) *string { return &s.Metrics.Path }),
 
 		defineSetting("drain_delay", durationSetting(0, 10*time.Minute), "3s",
 			"how long to go on answering after SIGTERM", func(s *Settings) *time.Duration { return &s.DrainDelay }),

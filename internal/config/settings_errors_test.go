@@ -151,6 +151,12 @@ func TestSettingsErrors(t *testing.T) {
 				`variable RATELIMITD_REDIS_ADDRESSES: found "unix:r.sock"; allowed: one or more host:port, port 1 to 65535, or unix:/path; write it with an absolute path, such as unix:/run/redis.sock`,
 				`flag --redis-addresses: found "unix:///run/r.sock"; allowed: one or more host:port, port 1 to 65535, or unix:/path; write it with an absolute path, such as unix:/run/redis.sock`,
 			}},
+		{name: "paths of metrics", file: "metrics: {path: /a/../b}", environ: []string{"RATELIMITD_METRICS_PATH=metrics"}, args: []string{"--metrics-path=/{x}"},
+			want: []string{
+				`FILE:1:17: metrics.path: found "/a/../b"; allowed: / and a path of letters, digits, dots, dashes, underscores and slashes`,
+				`variable RATELIMITD_METRICS_PATH: found "metrics"; allowed: / and a path of letters, digits, dots, dashes, underscores and slashes`,
+				`flag --metrics-path: found "/{x}"; allowed: / and a path of letters, digits, dots, dashes, underscores and slashes`,
+			}},
 		{name: "prefix", args: []string{"--redis-prefix=a{b"}, environ: []string{"RATELIMITD_REDIS_PREFIX="}, file: "redis: {prefix: a b}",
 			want: []string{
 				`FILE:1:17: redis.prefix: found "a b"; allowed: 1 to 32 printable ASCII characters without spaces and braces`,

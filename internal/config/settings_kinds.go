@@ -276,6 +276,22 @@ func listenSetting(mayBeOff bool) settingKind[string] {
 // unixScheme begins the address of a unix socket; an absolute path follows.
 const unixScheme = "unix:"
 
+// urlPath holds no character that a URL or http.ServeMux reads anything into.
+var urlPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*/?$`)
+
+func urlPathSetting() settingKind[string] {
+	return settingKind[string]{
+		word: "path", allowed: "/ and a path of letters, digits, dots, dashes, underscores and slashes", show: showText,
+		parse: func(text string) (string, *settingComplaint) {
+			up := slices.ContainsFunc(strings.Split(text, "/"), func(part string) bool { return part == "." || part == ".." })
+			if text == "" || up || !urlPath.MatchString(text) {
+				return "", complain(text)
+			}
+			return text, nil
+		},
+	}
+}
+
 // addressesSetting is a list of addresses to dial.
 func addressesSetting() settingKind[[]string] {
 	return settingKind[[]string]{

@@ -51,6 +51,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		API:        APISettings{Refunds: true},
 		Headers:    HeadersSettings{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		Admin:      AdminSettings{Address: "127.0.0.1:6070", Pprof: true},
+		Metrics:    MetricsSettings{Path: "/metrics"},
 		DrainDelay: 3 * time.Second,
 		Log:        LogSettings{Level: "info", Format: "text"},
 	}
@@ -136,6 +137,8 @@ func otherValue(t *testing.T, d setting, i int) string {
 		return fmt.Sprintf("%dms", 200+i)
 	case d.form == listForm:
 		return fmt.Sprintf("redis-%d:6379", i)
+	case d.name == "metrics.path":
+		return fmt.Sprintf("/other-%d", i)
 	case strings.Contains(d.word, "|"):
 		var others []string
 		for _, choice := range strings.Split(d.word, "|") {

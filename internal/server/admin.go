@@ -24,11 +24,7 @@ func (s *Server) adminDoor() http.Handler {
 		}
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "OK") })
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.options.Metrics, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
-		// A page of many series takes memory while it is made.
-		MaxRequestsInFlight: 4,
-	}))
+	mux.Handle("GET /metrics", s.metricsPage())
 	mux.HandleFunc("GET /rlconfig", s.getRules)
 	if s.options.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -38,6 +34,23 @@ func (s *Server) adminDoor() http.Handler {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return s.panics.recovering(mux)
+}
+
+// metricsDoor has the metrics and nothing else.
+func (s *Server) metricsDoor() http.Handler {
+	mux := http.NewServeMux()
+	if path := s.options.MetricsPath; path != "" {
+		mux.Handle("GET "+path, s.metricsPage())
+	}
+	return s.panics.recovering(mux)
+}
+
+func (s *Server) metricsPage() http.Handler {
+	return promhttp.HandlerFor(s.options.Metrics, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
+		// A page of many series takes memory while it is made.
+		MaxRequestsInFlight: 4,
+	})
 }
 
 func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {

@@ -67,3 +67,21 @@ func TestPprof(t *testing.T) {
 		t.Errorf("off, but shown:\n%s", p.body)
 	}
 }
+
+// TestMetricsPort has the metrics and nothing that operators have.
+func TestMetricsPort(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, func(o *server.Options) { o.MetricsAddress, o.MetricsPath = "127.0.0.1:0", "/stats/prometheus" })
+	d.ask("api", 1, "user=x")
+	const counted = `ratelimitd_decisions_total{domain="api",result="allowed",rule="user"} 1`
+	wantPage(t, d.get("metrics", "/stats/prometheus"), 200, counted)
+	wantPage(t, d.get("admin", "/metrics"), 200, counted)
+	for _, path := range []string{"/", "/metrics", "/rlconfig", "/stats", "/stats/prometheus/x", "/debug/pprof/"} {
+		if p := d.get("metrics", path); p.code != 404 {
+			t.Errorf("%s: %d", path, p.code)
+		}
+	}
+	if off := start(t, oneLimit); off.srv.Address("metrics") != "" {
+		t.Errorf("unasked it is at %s", off.srv.Address("metrics"))
+	}
+}

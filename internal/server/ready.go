@@ -151,7 +151,7 @@ func (w *readinessWatch) look(ctx context.Context) {
 	}
 	if w.ready.set(true, "") && !w.announced {
 		w.announced = true
-		w.log.Info("serving", "grpc", w.Address("grpc"), "http", w.Address("http"), "admin", w.Address("admin"))
+		w.log.Info("serving", "grpc", w.Address("grpc"), "http", w.Address("http"), "admin", w.Address("admin"), "metrics", w.Address("metrics"))
 	}
 }
 

@@ -33,6 +33,9 @@ type Options struct {
 	// GRPCSocket, if set, is the path of a unix socket where gRPC listens
 	// instead of at GRPCAddress.
 	GRPCSocket string
+	// MetricsAddress, if set, is a port with nothing but the metrics, under
+	// MetricsPath.
+	MetricsAddress, MetricsPath string
 	// GRPCTLS and HTTPTLS are nil for plain text.
 	GRPCTLS, HTTPTLS *tls.Config
 	// Pprof adds /debug/pprof/ to the admin port.
@@ -83,9 +86,11 @@ type Server struct {
 
 	viaGRPC, viaHTTP *envoy
 
-	grpc        *grpc.Server
-	http, admin *http.Server
-	listeners   map[string]net.Listener // by "grpc", "http", "admin"
+	grpc      *grpc.Server
+	http      *http.Server
+	admin     *http.Server
+	metrics   *http.Server
+	listeners map[string]net.Listener // by "grpc", "http", "admin", "metrics"
 }
 
 const (
@@ -127,6 +132,7 @@ func New(o Options) (*Server, error) {
 	s.http = s.httpServer(s.httpDoor(), o.HTTPTLS, 15*time.Second)
 	// A profile is written for as long as it was asked to take.
 	s.admin = s.httpServer(s.adminDoor(), nil, 5*time.Minute)
+	s.metrics = s.httpServer(s.metricsDoor(), nil, time.Minute)
 
 	if err := s.listen(); err != nil {
 		s.closeListeners()
@@ -146,7 +152,9 @@ func (s *Server) listen() error {
 		}
 		s.listeners["grpc"], grpcAddress = l, ""
 	}
-	for _, p := range []struct{ name, address string }{{"grpc", grpcAddress}, {"http", o.HTTPAddress}, {"admin", o.AdminAddress}} {
+	for _, p := range []struct{ name, address string }{
+		{"grpc", grpcAddress}, {"http", o.HTTPAddress}, {"admin", o.AdminAddress}, {"metrics", o.MetricsAddress},
+	} {
 		if p.address == "" {
 			continue
 		}
@@ -165,8 +173,8 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// Address returns the address of the port grpc, http or admin, a socket's as
-// unix:path, or "" when it is off.
+// Address returns the address of the port grpc, http, admin or metrics, a
+// socket's as unix:path, or "" when it is off.
 func (s *Server) Address(port string) string {
 	l := s.listeners[port]
 	switch {
@@ -253,6 +261,7 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 		return s.http.Serve(l)
 	})
 	serve("admin", s.admin.Serve)
+	serve("metrics", s.metrics.Serve)
 	background.Go(func() { s.watchReadiness(ctx) })
 
 	var err error
@@ -296,7 +305,7 @@ func (s *Server) shutdown() {
 			<-graceful
 		}
 	})
-	for _, h := range []*http.Server{s.http, s.admin} {
+	for _, h := range []*http.Server{s.http, s.admin, s.metrics} {
 		ports.Go(func() {
 			if h.Shutdown(ctx) != nil {
 				h.Close()

@@ -253,6 +253,7 @@ func TestPortInUse(t *testing.T) {
 	}{
 		{"grpc.address", func(o *server.Options) { o.GRPCAddress = taken.Addr().String() }},
 		{"http.address", func(o *server.Options) { o.HTTPAddress = taken.Addr().String() }},
+		{"metrics.address", func(o *server.Options) { o.MetricsAddress = taken.Addr().String() }},
 		{"admin.address", func(o *server.Options) { o.AdminAddress = taken.Addr().String() }},
 	} {
 		d := &daemon{t: t, log: new(logged), clock: newClock()}
