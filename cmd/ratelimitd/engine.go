@@ -71,8 +71,13 @@ func newEngine(settings config.Settings, live *config.Live, metrics prometheus.R
 	e.fleet = store.NewFleet(redisstore.FleetOptions{
 		Address: ownAddress(settings.GRPC),
 		Version: versionText(),
-		Rules:   func() string { return live.Rules().Fingerprint() },
-		Log:     log,
+		Rules: func() string {
+			if rules := live.Rules(); rules != nil {
+				return rules.Fingerprint()
+			}
+			return ""
+		},
+		Log: log,
 	})
 	e.onAnswer = func(ctx context.Context) {
 		for _, w := range store.Warnings(ctx) {

@@ -65,7 +65,11 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	log.Debug("settings in force", "settings", settings)
 	live := settings.Limits.LoadOptions().NewLive(settings.Limits.Path, log)
 	if err := live.Reload(); err != nil {
-		return fmt.Errorf("no limits are in force (limits.path is %s):\n%w", settings.Limits.Path, err)
+		err = fmt.Errorf("no limits are in force (limits.path is %s):\n%w", settings.Limits.Path, err)
+		if settings.Limits.Initial == "required" {
+			return err
+		}
+		log.Error("requests are answered once limits can be loaded", "error", err)
 	}
 	metrics := newMetrics()
 	engine, err := newEngine(settings, live, metrics, log)
@@ -131,19 +135,22 @@ func newServer(settings config.Settings, live *config.Live, engine *engine, metr
 			Entries:     settings.GRPC.MaxEntries,
 			Bytes:       settings.GRPC.MaxBytes,
 		},
-		ConnectionAge:      settings.GRPC.MaxConnectionAge,
-		ConnectionAgeGrace: settings.GRPC.MaxConnectionAgeGrace,
-		Refunds:            settings.API.Refunds,
-		DynamicMetadata:    settings.API.DynamicMetadata,
-		Headers:            settings.Headers,
-		Live:               live,
-		Store:              engine.store,
-		Readiness:          readinessOf(settings),
-		Refuses:            engine.refuses,
-		OnAnswer:           engine.onAnswer,
-		Metrics:            metrics,
-		Log:                log,
-		Version:            versionText(),
+		ConnectionAge:       settings.GRPC.MaxConnectionAge,
+		ConnectionAgeGrace:  settings.GRPC.MaxConnectionAgeGrace,
+		Refunds:             settings.API.Refunds,
+		DynamicMetadata:     settings.API.DynamicMetadata,
+		ShadowMode:          settings.Limits.ShadowMode,
+		QuotaMode:           settings.Limits.QuotaMode,
+		Headers:             settings.Headers,
+		Live:                live,
+		Store:               engine.store,
+		Readiness:           readinessOf(settings),
+		Refuses:             engine.refuses,
+		OnAnswer:            engine.onAnswer,
+		ReadyOnlyWithDomain: !settings.Limits.ReadyWhenEmpty,
+		Metrics:             metrics,
+		Log:                 log,
+		Version:             versionText(),
 	})
 }
 

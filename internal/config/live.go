@@ -79,8 +79,8 @@ func (l *Live) show() {
 
 // Reload reads the files and puts their rules in force, all or none: on any
 // error those before stay. Files that did not change make no new generation.
-// An error is logged, but for that of a first load: without rules there is no
-// daemon, and its caller has more to say.
+// An error is logged, but for that of a first load, about which its caller has
+// more to say.
 func (l *Live) Reload() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,9 +138,12 @@ func (l *Live) failed(err error) error {
 	l.failure = err.Error()
 	l.status.Failed++
 	l.status.LastError, l.status.FailedAt = err, time.Now()
-	if l.status.Generation > 0 {
+	switch {
+	case l.status.Generation > 0:
 		l.log.Error("limits not loaded, the last good ones stay in force",
 			"path", l.path, "generation", l.status.Generation, "error", err)
+	case l.status.Failed > 1:
+		l.log.Error("limits not loaded, none are in force yet", "path", l.path, "error", err)
 	}
 	return err
 }

@@ -42,6 +42,12 @@ type LimitsSettings struct {
 	// ShadowMode and QuotaMode are for all rules what the flags of these names
 	// are for one.
 	ShadowMode, QuotaMode bool
+	// Initial is what limits mean that cannot be loaded at start: "required"
+	// ends the daemon; with "optional" it starts, is not ready, and answers no
+	// request until they can.
+	Initial string
+	// ReadyWhenEmpty is whether a daemon is ready while no file holds a domain.
+	ReadyWhenEmpty bool
 }
 
 // LoadOptions returns how the files are read.
@@ -252,6 +258,10 @@ func allSettings() []setting {
 			"deny no request; statuses tell of limits that are exceeded", func(s *Settings) *bool { return &s.Limits.ShadowMode }),
 		defineSetting("limits.quota_mode", boolSetting(), "false",
 			"treat all limits as quotas: a request is over its limit once all of them are", func(s *Settings) *bool { return &s.Limits.QuotaMode }),
+		defineSetting("limits.initial", choiceSetting("required", "optional"), "required",
+			"whether a daemon ends that cannot load its limits at start, or waits for them, not ready", func(s *Settings) *string { return &s.Limits.Initial }),
+		defineSetting("limits.ready_when_empty", boolSetting(), "true",
+			"be ready while no limits file holds a domain", func(s *Settings) *bool { return &s.Limits.ReadyWhenEmpty }),
 
 		defineSetting("store", choiceSetting("memory", "redis"), "memory",
 			"where state lives", func(s *Settings) *string { return &s.Store }),

@@ -40,7 +40,7 @@ func flagsOf(t *testing.T, args ...string) *pflag.FlagSet {
 
 func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 	want := Settings{
-		Limits: LimitsSettings{Path: "/etc/ratelimitd/limits", Watch: true},
+		Limits: LimitsSettings{Path: "/etc/ratelimitd/limits", Watch: true, Initial: "required", ReadyWhenEmpty: true},
 		Store:  "memory",
 		Memory: MemorySettings{MaxKeys: 1_000_000, WhenFull: "allow"},
 		Redis: RedisSettings{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond,

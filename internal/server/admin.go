@@ -56,19 +56,26 @@ func (s *Server) metricsPage() http.Handler {
 func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
 	st := s.options.Live.Status()
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "# generation %d, loaded %s; %d reloads failed since the start\n",
-		st.Generation, st.LoadedAt.UTC().Format(time.RFC3339), st.Failed)
+	until := "these rules stay in force until they are mended"
+	if st.Generation == 0 {
+		fmt.Fprintln(&out, "# no limits were loaded yet")
+		until = "no request is answered until they are mended"
+	} else {
+		fmt.Fprintf(&out, "# generation %d, loaded %s; %d reloads failed since the start\n",
+			st.Generation, st.LoadedAt.UTC().Format(time.RFC3339), st.Failed)
+	}
 	if st.LastError != nil {
-		fmt.Fprintf(&out, "# since %s the files have errors; these rules stay in force until they are mended:\n",
-			st.FailedAt.UTC().Format(time.RFC3339))
+		fmt.Fprintf(&out, "# since %s the files have errors; %s:\n", st.FailedAt.UTC().Format(time.RFC3339), until)
 		for line := range bytes.Lines([]byte(st.LastError.Error())) {
 			fmt.Fprintf(&out, "#   %s\n", bytes.TrimRight(line, "\n"))
 		}
 	}
 	fmt.Fprintln(&out)
-	if err := s.options.Live.Rules().WriteTable(&out); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+	if rules := s.options.Live.Rules(); rules != nil {
+		if err := rules.WriteTable(&out); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write(out.Bytes())

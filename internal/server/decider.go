@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
@@ -116,10 +118,19 @@ func (d *decider) release(c *call) {
 	d.calls.Put(c)
 }
 
+// errNoLimits is the answer while no limits could be loaded: whether there is
+// one for a request is not known.
+var errNoLimits = status.Error(codes.Unavailable, "no limits are loaded yet")
+
 // decide fills in the outcomes of a call, one per descriptor, and counts them.
-// Its error is the store's, or says what is wrong with a descriptor's own limit.
+// Its error is the store's, errNoLimits, or says what is wrong with a
+// descriptor's own limit.
 func (d *decider) decide(ctx context.Context, c *call) error {
-	domain := d.live.Rules().Domain(c.domain)
+	rules := d.live.Rules()
+	if rules == nil {
+		return errNoLimits
+	}
+	domain := rules.Domain(c.domain)
 	hasModes := d.modes != modes{}
 	for i := range c.descriptors {
 		var o outcome

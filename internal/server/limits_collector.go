@@ -55,7 +55,13 @@ func (c *limitsCollector) Collect(out chan<- prometheus.Metric) {
 	counter(c.reloads, float64(st.Succeeded), "success")
 	counter(c.reloads, float64(st.Failed), "failure")
 	gauge(c.successful, oneIf(st.LastError == nil))
-	gauge(c.succeededAt, float64(st.SucceededAt.UnixMilli())/float64(time.Second/time.Millisecond))
+	if st.Succeeded > 0 {
+		gauge(c.succeededAt, float64(st.SucceededAt.UnixMilli())/float64(time.Second/time.Millisecond))
+	}
+	if rules == nil {
+		gauge(c.rules, 0)
+		return
+	}
 	gauge(c.rules, float64(rules.Count()))
 	for _, domain := range rules.Domains() {
 		for _, rule := range domain.Rules() {

@@ -131,6 +131,10 @@ func (w *readinessWatch) look(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	if lack := w.lackOfLimits(); lack != "" {
+		w.ready.set(false, lack)
+		return
+	}
 	// Asked once: what it says may have changed the next time.
 	if refusal := w.options.Refuses(); refusal != nil {
 		w.ready.set(false, "the daemon must not serve: "+refusal.Error())
@@ -153,6 +157,18 @@ func (w *readinessWatch) look(ctx context.Context) {
 		w.announced = true
 		w.log.Info("serving", "grpc", w.Address("grpc"), "http", w.Address("http"), "admin", w.Address("admin"), "metrics", w.Address("metrics"))
 	}
+}
+
+// lackOfLimits says why the rules, as they are, are not enough to be ready.
+func (w *readinessWatch) lackOfLimits() string {
+	rules := w.options.Live.Rules()
+	switch {
+	case rules == nil:
+		return "no limits are loaded yet"
+	case w.options.ReadyOnlyWithDomain && len(rules.Domains()) == 0:
+		return "the limits have no domain"
+	}
+	return ""
 }
 
 func (w *readinessWatch) ping(ctx context.Context) error {

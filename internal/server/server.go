@@ -57,9 +57,13 @@ type Options struct {
 	// and ConnectionAgeGrace how long their calls then have to end; 0 is for
 	// ever.
 	ConnectionAge, ConnectionAgeGrace time.Duration
-	// Live has rules loaded.
+	// Live has the rules. While it has none, no request is answered, and the
+	// health check fails.
 	Live  *config.Live
 	Store bucket.Store
+	// ReadyOnlyWithDomain makes the health check fail while the rules have no
+	// domain.
+	ReadyOnlyWithDomain bool
 	// Readiness is when the health check says SERVING.
 	Readiness Readiness
 	// Refuses, if set, returns why nothing must be decided, which fails the

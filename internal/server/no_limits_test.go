@@ -1,0 +1,86 @@
+package server_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+// TestNoLimitsYet: without limits nothing is known, so nothing is answered;
+// from the first that load on, all is as usual.
+func TestNoLimitsYet(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "later.yaml")
+	var live *config.Live
+	d := run(t, oneLimit, func(o *server.Options) {
+		live = config.NewLive(path, o.Log)
+		if err := live.Reload(); err == nil {
+			t.Fatal("a file that is not there loads")
+		}
+		o.Live = live
+	})
+	unanswered := func() {
+		t.Helper()
+		for _, domain := range []string{"api", "unknown"} {
+			if _, err := d.try(request(domain, 1, "user=x")); status.Code(err) != codes.Unavailable || status.Convert(err).Message() != "no limits are loaded yet" {
+				t.Errorf("%s: %v", domain, err)
+			}
+		}
+		eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: no limits are loaded yet\n" })
+		d.wantHealth("NOT_SERVING")
+		wantPage(t, d.get("admin", "/rlconfig"), 200, "# no limits were loaded yet\n", "; no request is answered until they are mended:\n#   ", "later.yaml")
+		wantPage(t, d.get("admin", "/metrics"), 200, "ratelimitd_limits_rules 0\n", "ratelimitd_limits_last_reload_successful 0\n")
+		if p := d.post(bodyX); p.code != 503 {
+			t.Errorf("over HTTP: %d %s", p.code, p.body)
+		}
+	}
+	unanswered()
+	if err := os.WriteFile(path, []byte("domain: 5: 6"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if live.Reload() == nil {
+		t.Fatal("a bad file loads")
+	}
+	if len(d.log.lines("limits not loaded, none are in force yet")) != 1 {
+		t.Errorf("the second failure is not in the log")
+	}
+	unanswered()
+	if err := os.WriteFile(path, []byte(oneLimit), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := live.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
+}
+
+func TestReadyOnlyWithDomain(t *testing.T) {
+	t.Parallel()
+	empty := t.TempDir()
+	var live *config.Live
+	noDomain := func(o *server.Options) {
+		live = config.NewLive(empty, o.Log)
+		if err := live.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		o.Live = live
+	}
+	start(t, oneLimit, noDomain).ask("api", 1, "user=x")
+	d := run(t, oneLimit, noDomain, func(o *server.Options) { o.ReadyOnlyWithDomain = true })
+	eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: the limits have no domain\n" })
+	d.ask("api", 1, "user=x")
+	if err := os.WriteFile(empty+"/api.yaml", []byte(oneLimit), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := live.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+}
