@@ -49,6 +49,9 @@ type source struct {
 	files []sourceFile
 	// folders are all that were listed.
 	folders []string
+	// passedOver are the files in them whose names do not say that they hold
+	// limits. Those that begin with a dot are not among them.
+	passedOver []string
 }
 
 type sourceFile struct {
@@ -127,7 +130,12 @@ func (s *source) entry(name string, seen map[string]bool) error {
 			return nil
 		}
 		return err
-	case !isLimitsFile(name), !exists(name):
+	case !isLimitsFile(name):
+		if err == nil && info.Mode().IsRegular() {
+			s.passedOver = append(s.passedOver, name)
+		}
+		return nil
+	case !exists(name):
 		return nil
 	case err == nil && !info.Mode().IsRegular():
 		err = fmt.Errorf("not a file")
@@ -211,10 +219,17 @@ func (s *source) rules(l *loader) (*Rules, error) {
 	if len(s.files) == 0 {
 		l.warnings = append(l.warnings, Warning{File: s.path, Text: "no .yaml, .yml or .json file in this folder, so nothing is limited"})
 	}
+	for _, name := range s.passedOver {
+		l.warnings = append(l.warnings, passedOverWarning(name))
+	}
 	r.fingerprint = r.computeFingerprint()
 	r.warnings = l.warnings
 	sortWarnings(r.warnings)
 	return r, nil
+}
+
+func passedOverWarning(name string) Warning {
+	return Warning{File: name, Text: "passed over, so nothing in it limits anything: its name does not end in .yaml, .yml or .json"}
 }
 
 // cause leaves out the file's name, which stands before it.

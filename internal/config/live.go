@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/sha256"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ type Live struct {
 	status Status
 	// inForce is the digest of the files that the rules are from.
 	inForce [sha256.Size]byte
+	// passedOver are the files that the log was told are passed over.
+	passedOver []string
 	// failure is the error that was last logged, "" after a success.
 	failure string
 }
@@ -96,6 +99,7 @@ func (l *Live) Reload() error {
 			l.status.Succeeded++
 		}
 		l.succeeded()
+		l.tellPassedOver(src.passedOver)
 		return nil
 	}
 	rules, err := src.rules(newLoader(l.options))
@@ -112,7 +116,20 @@ func (l *Live) Reload() error {
 	l.log.Info("limits loaded", "path", l.path, "generation", l.status.Generation,
 		"files", len(src.files), "domains", len(rules.sorted), "rules", rules.Count())
 	l.logWarnings(rules.warnings)
+	l.passedOver = src.passedOver
 	return nil
+}
+
+// tellPassedOver warns of the files that came since and are passed over.
+func (l *Live) tellPassedOver(names []string) {
+	var came []Warning
+	for _, name := range names {
+		if !slices.Contains(l.passedOver, name) {
+			came = append(came, passedOverWarning(name))
+		}
+	}
+	l.passedOver = names
+	l.logWarnings(came)
 }
 
 func (l *Live) logWarnings(warnings []Warning) {

@@ -141,6 +141,36 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// TestPassedOverIsToldOnce: also where it makes no difference to the rules.
+func TestPassedOverIsToldOnce(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "domain: a")
+	write(t, dir, "b.txt", "domain: b")
+	log := new(logged)
+	l := config.NewLive(dir, slog.New(slog.NewTextHandler(log, nil)))
+	wantTold := func(step string, b, c int) {
+		t.Helper()
+		for range 2 {
+			if err := l.Reload(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if log.count("b.txt: passed over") != b || log.count("c.conf: passed over") != c {
+			t.Errorf("%s: want %d and %d lines", step, b, c)
+		}
+	}
+	wantTold("at first", 1, 0)
+	write(t, dir, "c.conf", "domain: c")
+	wantTold("one more", 1, 1)
+	if l.Status().Generation != 1 {
+		t.Errorf("generation %d", l.Status().Generation)
+	}
+	os.Remove(filepath.Join(dir, "b.txt"))
+	wantTold("one less", 1, 1)
+	write(t, dir, "b.txt", "domain: b")
+	wantTold("there again", 2, 1)
+}
+
 func TestWatchFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

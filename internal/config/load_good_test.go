@@ -275,6 +275,15 @@ func TestFolder(t *testing.T) {
 	if s := strings.Join(got, ""); s != "abcdemn" {
 		t.Errorf("domains are %s", s)
 	}
+	var warned []string
+	for _, w := range r.Warnings() {
+		if strings.Contains(w.Text, "passed over") {
+			warned = append(warned, strings.TrimPrefix(w.File, dir+"/"))
+		}
+	}
+	if s := strings.Join(warned, " "); s != "K.YAML.swp h.txt i.yaml.bak j.yaml~" {
+		t.Errorf("warned of %s", s)
+	}
 }
 
 func TestFolderWithBrokenLinks(t *testing.T) {
