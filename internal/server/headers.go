@@ -22,18 +22,21 @@ func headersOf(s config.HeadersSettings) func(dst []byte, c *call) []byte {
 }
 
 // appendRateLimit appends the headers of envoyproxy/ratelimit, which say what
-// one of the statuses says: the last that is over its limit, else the one with
-// the fewest remaining, of those the first.
+// one of the statuses says: the last that is over its limit and no quota, else
+// the one with the fewest remaining, of those the first.
 func (c *call) appendRateLimit(dst []byte, limitName, remainingName, resetName string) []byte {
 	var limit *bucket.Limit
 	var decision bucket.Decision
+	over := false
 	for i := range c.outcomes {
-		l, d := c.outcomes[i].decisive()
+		o := &c.outcomes[i]
+		l, d := o.decisive()
 		if l == nil {
 			continue
 		}
-		closer := limit == nil || decision.Allowed() && d.Remaining < decision.Remaining
-		if !d.Allowed() || closer {
+		if !d.Allowed() && !o.shadow && !o.isQuota(c.decider.modes) {
+			limit, decision, over = l, d, true
+		} else if limit == nil || !over && d.Remaining < decision.Remaining {
 			limit, decision = l, d
 		}
 	}
@@ -46,11 +49,14 @@ func (c *call) appendRateLimit(dst []byte, limitName, remainingName, resetName s
 }
 
 // appendXRateLimit appends the headers of the limit that speaks for the whole
-// request.
+// request. Shadow limits do not: those who are limited see nothing of them.
 func (c *call) appendXRateLimit(dst []byte) []byte {
 	var limit *bucket.Limit
 	var decision bucket.Decision
 	for i := range c.outcomes {
+		if c.outcomes[i].isShadow(c.decider.modes) {
+			continue
+		}
 		l, d := c.outcomes[i].decisive()
 		if l != nil && (limit == nil || speaksBefore(&d, &decision)) {
 			limit, decision = l, d
@@ -65,7 +71,8 @@ func (c *call) appendXRateLimit(dst []byte) []byte {
 }
 
 // appendPolicies appends RateLimit-Policy and RateLimit as in
-// draft-ietf-httpapi-ratelimit-headers-11, with a policy for each limit.
+// draft-ietf-httpapi-ratelimit-headers-11, with a policy for each limit but for
+// shadow limits.
 func (c *call) appendPolicies(dst []byte) []byte {
 	names := c.policyNames()
 	if len(names) == 0 {
@@ -83,6 +90,9 @@ func (c *call) appendPolicyList(dst []byte, header string, names []string,
 	n := 0
 	for i := range c.outcomes {
 		o := &c.outcomes[i]
+		if o.isShadow(c.decider.modes) {
+			continue
+		}
 		for j, l := range o.limits {
 			if n > 0 {
 				dst = append(dst, ", "...)
@@ -147,6 +157,9 @@ func (c *call) policyNames() []string {
 	used := make(map[string]int) // how often each was wanted
 	for i := range c.outcomes {
 		o := &c.outcomes[i]
+		if o.isShadow(c.decider.modes) {
+			continue
+		}
 		for _, l := range o.limits {
 			name := o.policyName(l, c.descriptors[i].entries)
 			n := used[name]

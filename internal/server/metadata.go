@@ -1,7 +1,9 @@
 package server
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -9,7 +11,8 @@ import (
 
 // appendMetadata appends the dynamic_metadata of a response, a Struct
 // (google/protobuf/struct.proto) that is laid out as envoyproxy/ratelimit's:
-// what was asked, in domain, hitsAddend and descriptors. degraded is ours.
+// what was asked, in domain, hitsAddend and descriptors, and what the rules say
+// of it, in metadata. degraded is ours.
 func (c *call) appendMetadata(dst []byte, degraded bool) []byte {
 	if degraded {
 		dst = appendField(dst, "degraded", func(dst []byte) []byte {
@@ -25,7 +28,51 @@ func (c *call) appendMetadata(dst []byte, degraded bool) []byte {
 	if c.hitsAddend != 0 {
 		dst = appendField(dst, "hitsAddend", func(dst []byte) []byte { return appendDouble(dst, float64(c.hitsAddend)) })
 	}
+	if m := c.metadata(); len(m) > 0 {
+		dst = appendField(dst, "metadata", func(dst []byte) []byte { return appendValue(dst, m) })
+	}
 	return dst
+}
+
+// metadata returns that of the rules which let their descriptors pass. Where
+// several say something under one name, the first is heard.
+func (c *call) metadata() map[string]any {
+	var all map[string]any
+	merged := false
+	for i := range c.outcomes {
+		o := &c.outcomes[i]
+		switch {
+		case o.rule == nil || o.own != nil || o.rule.Metadata == nil:
+		case len(o.limits) == 0 && !o.rule.Unlimited: // replaced
+		case o.isOver() && !o.shadow:
+		case all == nil:
+			all = o.rule.Metadata
+		default:
+			if !merged {
+				all, merged = maps.Clone(all), true // the rule keeps its own
+			}
+			mergeMetadata(all, o.rule.Metadata)
+		}
+	}
+	return all
+}
+
+// mergeMetadata adds to m what more says that m does not. What m holds may be
+// another's, and stays as it is.
+func mergeMetadata(m, more map[string]any) {
+	for k, v := range more {
+		was, ok := m[k]
+		if !ok {
+			m[k] = v
+			continue
+		}
+		inner, isMap := was.(map[string]any)
+		if added, ok := v.(map[string]any); isMap && ok {
+			inner = maps.Clone(inner)
+			mergeMetadata(inner, added)
+			m[k] = inner
+		}
+	}
 }
 
 // appendMetadata appends the Struct of a descriptor, with its hits as they were
@@ -67,6 +114,7 @@ func (o *override) appendText(dst []byte) []byte {
 
 // The kinds of a Value, by the numbers of their fields.
 const (
+	nullValue   protowire.Number = 1
 	numberValue protowire.Number = 2
 	stringValue protowire.Number = 3
 	boolValue   protowire.Number = 4
@@ -93,6 +141,31 @@ func appendList(dst []byte, n int, value func(dst []byte, i int) []byte) []byte 
 		dst = endMessage(value(dst, i), start)
 	}
 	return endMessage(dst, list)
+}
+
+// appendValue appends the content of a Value that is one of those that a rule's
+// metadata has.
+func appendValue(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case bool:
+		return protowire.AppendVarint(protowire.AppendTag(dst, boolValue, varintKind), protowire.EncodeBool(v))
+	case int64:
+		return appendDouble(dst, float64(v))
+	case float64:
+		return appendDouble(dst, v)
+	case string:
+		return appendText(dst, stringValue, v)
+	case []any:
+		return appendList(dst, len(v), func(dst []byte, i int) []byte { return appendValue(dst, v[i]) })
+	case map[string]any:
+		return appendMessage(dst, structValue, func(dst []byte) []byte {
+			for _, k := range slices.Sorted(maps.Keys(v)) {
+				dst = appendField(dst, k, func(dst []byte) []byte { return appendValue(dst, v[k]) })
+			}
+			return dst
+		})
+	}
+	return protowire.AppendVarint(protowire.AppendTag(dst, nullValue, varintKind), 0)
 }
 
 func appendMessage(dst []byte, field protowire.Number, content func([]byte) []byte) []byte {

@@ -20,6 +20,14 @@ func (o *outcome) hasMode() bool {
 	return o.rule != nil && o.own == nil && (o.rule.ShadowMode || o.rule.QuotaMode || o.rule.Replaces != nil)
 }
 
+// isShadow reports whether the outcome cannot deny the call.
+func (o *outcome) isShadow(m modes) bool { return o.shadow || m.shadow }
+
+// isQuota reports whether the outcome is one of the call's quotas.
+func (o *outcome) isQuota(m modes) bool {
+	return m.quota || o.rule != nil && o.own == nil && o.rule.QuotaMode
+}
+
 // replace takes from the outcomes the limits that others replace. All at once:
 // two that name each other both go.
 func (c *call) replace() {
@@ -51,13 +59,13 @@ func (c *call) giveRoles(m modes) {
 		ruled := o.rule != nil && o.own == nil
 		o.shadow = ruled && o.rule.ShadowMode
 		switch {
-		case o.shadow || m.shadow:
+		case o.isShadow(m):
 			o.role = bucket.Aside
 		case len(o.limits) == 0:
 			// What no limit applies to passes, unless it is unlimited: that
 			// says nothing about a quota.
 			passing = passing || m.quota && !(ruled && o.rule.Unlimited)
-		case m.quota || ruled && o.rule.QuotaMode:
+		case o.isQuota(m):
 			quotas++
 			o.role = bucket.Quota(quotas)
 		}

@@ -3,10 +3,16 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -235,5 +241,103 @@ descriptors:
 	}
 	if len(seen) != 1 {
 		t.Errorf("the places and keys are %v, want one", seen)
+	}
+}
+
+const toldLimits = `
+domain: api
+descriptors:
+  - key: tenant
+    metadata: {tier: gold, price: {unit: eur, amount: 1.5}, tags: [a, 1, true, null], none: null}
+    rate_limit: {unit: hour, requests_per_unit: 2}
+  - key: user
+    metadata: {tier: silver, price: {amount: 2, per: hit}, seat: 7}
+    rate_limit: {name: user, unit: hour, requests_per_unit: 1}
+  - {key: shadow, shadow_mode: true, metadata: {seen: true}, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: free, metadata: {tier: free}, rate_limit: {unlimited: true}}
+  - {key: instead, rate_limit: {unlimited: true, replaces: [{name: user}]}}
+`
+
+func TestMetadataOfRules(t *testing.T) {
+	t.Parallel()
+	d := start(t, toldLimits, withMetadata)
+	const (
+		tenant = `{"tier":"gold","price":{"unit":"eur","amount":1.5},"tags":["a",1,true,null],"none":null}`
+		user   = `{"tier":"silver","price":{"amount":2,"per":"hit"},"seat":7}`
+	)
+	for _, c := range []struct {
+		descriptors []string
+		want        string // null: none
+	}{
+		{[]string{"tenant=x"}, tenant},
+		{[]string{"tenant=x", "user=x"}, `{"tier":"gold","price":{"unit":"eur","amount":1.5,"per":"hit"},"tags":["a",1,true,null],"none":null,"seat":7}`},
+		{[]string{"user=y", "tenant=y"}, `{"tier":"silver","price":{"unit":"eur","amount":2,"per":"hit"},"tags":["a",1,true,null],"none":null,"seat":7}`},
+		// What was merged has not changed the rules.
+		{[]string{"user=z"}, user},
+		// Over its limit: the user's is not told.
+		{[]string{"user=z"}, `null`},
+		{[]string{"tenant=z", "user=z"}, tenant},
+		{[]string{"shadow=x"}, `{"seen":true}`},
+		{[]string{"shadow=x"}, `{"seen":true}`},
+		{[]string{"free=x", "user=w"}, `{"tier":"free","price":{"amount":2,"per":"hit"},"seat":7}`},
+		{[]string{"instead=x", "user=v"}, `null`},
+		{[]string{"unknown=x"}, `null`},
+	} {
+		got := d.ask("api", 0, c.descriptors...).GetDynamicMetadata().GetFields()["metadata"]
+		want := new(structpb.Value)
+		if err := protojson.Unmarshal([]byte(c.want), want); err != nil {
+			t.Fatal(err)
+		}
+		if got == nil {
+			got = structpb.NewNullValue()
+		}
+		if !proto.Equal(got, want) {
+			t.Errorf("%v: got %v, want %v", c.descriptors, got, want)
+		}
+	}
+	// A limit that a descriptor brings is not the rule's.
+	if m := d.send(overriding(t, 0, "tenant=x", "9/HOUR")).GetDynamicMetadata().GetFields()["metadata"]; m != nil {
+		t.Errorf("beside an override the rule's metadata is told: %v", m)
+	}
+}
+
+// Headers tell those who are limited nothing of shadow limits, but for those of
+// envoyproxy/ratelimit, which tell what the statuses do; a quota that is over
+// does not go before what has fewer left.
+func TestHeadersAndModes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		style       string
+		descriptors []string
+		want        string
+	}{
+		{"x-ratelimit", []string{"shadow=x", "enforced=x"}, "X-RateLimit-Limit: 3; X-RateLimit-Remaining: 2; X-RateLimit-Reset: 3590"},
+		{"x-ratelimit", []string{"shadow=x"}, ""},
+		{"ietf", []string{"shadow=x", "enforced=x"}, `RateLimit-Policy: "e";q=3;w=3600; RateLimit: "e";r=2;t=3590`},
+		{"ietf", []string{"shadow=x"}, ""},
+		{"ratelimit", []string{"shadow=x", "enforced=x"}, "RateLimit-Limit: 2; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
+		// The quota of 1 is over, and no less remains to the other.
+		{"ratelimit", []string{"second=x", "quota=x"}, "RateLimit-Limit: 2; RateLimit-Remaining: 0; RateLimit-Reset: 86390"},
+		{"ratelimit", []string{"second=x", "quota=x", "also=x"}, "RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
+	} {
+		d := start(t, modeLimits, func(o *server.Options) {
+			o.Headers = config.HeadersSettings{Style: c.style, Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+		})
+		d.ask("api", 0, "shadow=x")
+		d.ask("api", 0, "shadow=x")
+		d.ask("api", 0, "quota=x")
+		d.ask("api", 0, "second=x")
+		if c.descriptors[len(c.descriptors)-1] == "also=x" {
+			d.ask("api", 0, "also=x")
+		}
+		var got []string
+		for _, h := range d.ask("api", 0, c.descriptors...).GetResponseHeadersToAdd() {
+			if h.GetKey() != "retry-after" {
+				got = append(got, h.GetKey()+": "+h.GetValue())
+			}
+		}
+		if got := strings.Join(got, "; "); got != c.want {
+			t.Errorf("%s, %v:\n got %s\nwant %s", c.style, c.descriptors, got, c.want)
+		}
 	}
 }
