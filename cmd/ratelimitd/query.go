@@ -205,7 +205,11 @@ func explain(s *rlsv3.RateLimitResponse_DescriptorStatus) string {
 	}
 	fmt.Fprintf(&b, "%d left, limit %d", s.GetLimitRemaining(), limit.GetRequestsPerUnit())
 	if unit := limit.GetUnit(); unit != rlsv3.RateLimitResponse_RateLimit_UNKNOWN {
-		fmt.Fprintf(&b, " per %s", strings.ToLower(unit.String()))
+		name := strings.ToLower(unit.String())
+		if n := limit.GetUnitMultiplier().GetValue(); n > 1 {
+			name = fmt.Sprintf("%d %ss", n, name)
+		}
+		fmt.Fprintf(&b, " per %s", name)
 	}
 	if reset := s.GetDurationUntilReset().AsDuration(); reset > 0 {
 		fmt.Fprintf(&b, ", full again in %s", shortly(reset))

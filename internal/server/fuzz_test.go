@@ -9,6 +9,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -28,12 +29,15 @@ descriptors:
 `
 
 // portless returns a server that listens nowhere.
-func portless(t testing.TB, limits string) *server.Server {
+func portless(t testing.TB, limits string, change ...func(*server.Options)) *server.Server {
 	t.Helper()
 	d := &daemon{t: t, log: new(logged), clock: newClock()}
 	o := d.options(limits)
 	o.GRPCAddress, o.HTTPAddress, o.AdminAddress = "", "", ""
 	o.Log = slog.New(slog.DiscardHandler)
+	for _, c := range change {
+		c(&o)
+	}
 	s, err := server.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +53,8 @@ func FuzzRequest(f *testing.F) {
 		`{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"x"},{"key":"route","value":"/ab"}]}],"hitsAddend":4294967295}`,
 		`{"domain":"api","descriptors":[{"entries":[{"key":"tenant","value":"\u0000{}"}]},{"entries":[{"key":"tenant","value":"\u0000{}"}]},{}]}`,
 		`{"domain":"api","descriptors":[{"entries":[],"limit":{"requestsPerUnit":1,"unit":"HOUR"}}]}`,
+		`{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"x"}],"limit":{"requestsPerUnit":5,"unit":"DAY","unitMultiplier":366}},
+			{"entries":[{"key":"user","value":"x"}],"hitsAddend":"18446744073709551615","isNegativeHits":true}]}`,
 		`{"domain":"api","descriptors":[{"hitsAddend":"0"}]}`,
 		`{"domain":"api","descriptors":[{"isNegativeHits":true}]}`,
 		`{"domain":"api","hits_addend":1e3,"descriptors":[null]}`,
@@ -56,34 +62,43 @@ func FuzzRequest(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	handler := portless(f, fuzzLimits).HTTP()
+	var handlers []http.Handler
+	for _, name := range []string{"none", "ratelimit", "x-ratelimit", "ietf"} {
+		handlers = append(handlers, portless(f, fuzzLimits, style(name), withMetadata).HTTP())
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", bytes.NewReader(body)))
-		switch w.Code {
-		case http.StatusBadRequest:
-			return
-		case http.StatusOK, http.StatusTooManyRequests:
-		default:
-			t.Fatalf("status %d: %s", w.Code, w.Body)
+		for _, handler := range handlers {
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", bytes.NewReader(body)))
+			switch w.Code {
+			case http.StatusBadRequest:
+				return
+			case http.StatusOK, http.StatusTooManyRequests:
+			default:
+				t.Fatalf("status %d: %s", w.Code, w.Body)
+			}
+			var asked rlsv3.RateLimitRequest
+			if err := protojson.Unmarshal(body, &asked); err != nil {
+				t.Fatalf("what is no request was decided: %v", err)
+			}
+			wantDecisions(t, w, &asked)
 		}
-		var asked rlsv3.RateLimitRequest
-		if err := protojson.Unmarshal(body, &asked); err != nil {
-			t.Fatalf("what is no request was decided: %v", err)
-		}
-		wantDecisions(t, w, len(asked.GetDescriptors()))
 	})
 }
 
-// wantDecisions checks that an answer agrees with itself.
-func wantDecisions(t *testing.T, w *httptest.ResponseRecorder, descriptors int) {
+// wantDecisions checks that an answer agrees with itself and with the request.
+func wantDecisions(t *testing.T, w *httptest.ResponseRecorder, asked *rlsv3.RateLimitRequest) {
 	t.Helper()
+	descriptors := len(asked.GetDescriptors())
 	var r rlsv3.RateLimitResponse
 	if err := protojson.Unmarshal(w.Body.Bytes(), &r); err != nil {
 		t.Fatalf("%v in %s", err, w.Body)
 	}
 	if len(r.GetStatuses()) != descriptors {
 		t.Fatalf("%d statuses for %d descriptors", len(r.GetStatuses()), descriptors)
+	}
+	if want := metadataOf(t, asked); !proto.Equal(r.GetDynamicMetadata(), want) {
+		t.Fatalf("metadata %v, want %v", r.GetDynamicMetadata(), want)
 	}
 	denied := false
 	for _, s := range r.GetStatuses() {
