@@ -282,3 +282,32 @@ func TestTermLosesNoRequest(t *testing.T) {
 }
 
 func freeAddress(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t)) }
+
+// What one daemon refunds, another gives out, although it knows that the limit
+// denied.
+func TestRefundThroughAnotherDaemon(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", everyAlgorithm())
+	flags := append(redisFlags("single", redistest.Single(t)), "--limits-path", dir)
+	one, other := start(t, flags...), start(t, flags...)
+	for _, a := range bucket.Algorithms() {
+		entry := a.String() + "=k"
+		one.ask("all", 100, entry)
+		if ok(one.ask("all", 1, entry)) || ok(other.ask("all", 1, entry)) {
+			t.Fatalf("%s: more than the limit was admitted", a)
+		}
+		refund := request("all", 2, entry)
+		refund.Descriptors[0].IsNegativeHits = true
+		if r, err := other.client.ShouldRateLimit(t.Context(), refund); err != nil || !ok(r) {
+			t.Fatalf("%s: a refund: %v %v", a, r, err)
+		}
+		if !ok(other.ask("all", 1, entry)) {
+			t.Errorf("%s: the refund is not felt where it came", a)
+		}
+		eventually(t, "the refund of "+a.String()+" is felt elsewhere", func() bool { return ok(one.ask("all", 1, entry)) })
+		if ok(other.ask("all", 1, entry)) {
+			t.Errorf("%s: more than the refund was given out", a)
+		}
+	}
+}

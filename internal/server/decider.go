@@ -133,20 +133,20 @@ func (d *decider) decide(ctx context.Context, c *call) error {
 	domain := rules.Domain(c.domain)
 	hasModes := d.modes != modes{}
 	for i := range c.descriptors {
-		var o outcome
+		c.outcomes = append(c.outcomes, outcome{})
+		o := &c.outcomes[i]
 		if domain != nil {
 			o.rule = domain.Match(c.descriptors[i].entries)
 			if o.rule != nil {
 				o.limits = o.rule.Limits
 			}
 			if c.descriptors[i].own.set {
-				if err := c.override(domain, &o, i); err != nil {
+				if err := c.override(domain, o, i); err != nil {
 					return err
 				}
 			}
 			hasModes = hasModes || o.hasMode()
 		}
-		c.outcomes = append(c.outcomes, o)
 	}
 	if hasModes {
 		c.replace()
