@@ -111,6 +111,9 @@ func parseUnit(s string) (time.Duration, bool) {
 	return 0, false
 }
 
+// allowedUnits are the unitNames.
+const allowedUnits = "second, minute, hour, day, week, month, year"
+
 func allUnits() []string {
 	names := make([]string, len(unitNames))
 	for i, u := range unitNames {

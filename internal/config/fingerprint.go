@@ -164,6 +164,7 @@ func (f *fingerprinter) metadata(v any) {
 
 // replaces writes names as a set: their order means nothing.
 func (f *fingerprinter) replaces(limits [][]string) {
+	f.number(int64(len(limits)))
 	for _, names := range limits {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
 		f.number(int64(len(names)))

@@ -94,6 +94,7 @@ func (p *fileParser) replaces(o *object, at *path, name string) []string {
 			continue
 		}
 		n := entry.get("name")
+		p.release(entry)
 		if n == nil {
 			p.bad(item, itemAt, "no name", "name: NAME, of the limit to replace")
 			continue
@@ -105,16 +106,21 @@ func (p *fileParser) replaces(o *object, at *path, name string) []string {
 			p.bad(n, itemAt.key("name"), "the limit's own name", "the name of another limit")
 		default:
 			names = append(names, replaced)
-			p.replaced = append(p.replaced, replacedName{replaced, nodeAt(n, itemAt.key("name"))})
+			p.noteReplaced(replaced, nodeAt(n, itemAt.key("name")))
 		}
 	}
 	return names
 }
 
-// replacedName is a name in a replaces, and where it stands.
-type replacedName struct {
-	name string
-	at   position
+// noteReplaced notes where a name stands first in a replaces.
+func (p *fileParser) noteReplaced(name string, at position) {
+	if _, ok := p.replaced[name]; ok {
+		return
+	}
+	if p.replaced == nil {
+		p.replaced = make(map[string]position)
+	}
+	p.replaced[name] = at
 }
 
 // warnReplaces warns of names in replaces that no limit of the domain has.
@@ -129,13 +135,13 @@ func (p *fileParser) warnReplaces(d *Domain) {
 			limits[l.Name] = true
 		}
 	}
-	for _, r := range p.replaced {
+	for name, at := range p.replaced {
 		switch {
-		case limits[r.name]:
-		case unlimited[r.name]:
-			p.warnAt(r.at, "replaces nothing: %s is unlimited, and only limits are replaced", quote(r.name))
+		case limits[name]:
+		case unlimited[name]:
+			p.warnAt(at, "replaces nothing: %s is unlimited, and only limits are replaced", quote(name))
 		default:
-			p.warnAt(r.at, "replaces nothing: no limit of this domain has the name %s", quote(r.name))
+			p.warnAt(at, "replaces nothing: no limit of this domain has the name %s", quote(name))
 		}
 	}
 }

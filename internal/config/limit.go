@@ -16,6 +16,7 @@ func (p *fileParser) rateLimit(descriptor *object, at *path, r *Rule, mode bucke
 	if !ok {
 		return
 	}
+	defer p.release(o)
 	if v := o.get("unlimited"); v != nil {
 		if unlimited, ok := p.boolean(v, at.key("unlimited")); !ok || unlimited {
 			p.unlimited(o, at, r)
@@ -51,7 +52,7 @@ func (p *fileParser) idleNumber(o *object, at *path, name string) bool {
 			return true // which is reported
 		}
 	case "unit":
-		if s, ok := p.text(o.get(name), at.key(name), commas(allUnits())); !ok {
+		if s, ok := p.text(o.get(name), at.key(name), allowedUnits); !ok {
 			return true
 		} else if _, ok := parseUnit(s); ok {
 			return false
@@ -81,6 +82,7 @@ func (p *fileParser) rateLimits(n *yaml.Node, at *path, r *Rule, mode bucket.Fai
 			r.setReplaces(l, p.replaces(o, itemAt, l.Name))
 			limits = append(limits, limitAt{l, item, itemAt})
 		}
+		p.release(o)
 	}
 	p.warnNeverBind(limits)
 }
@@ -244,16 +246,20 @@ func (p *fileParser) period(n *yaml.Node, at *path) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
+	if d, ok := p.loader.periods[s]; ok {
+		return d, true
+	}
 	d, err := parsePeriod(s)
 	if err != nil {
 		p.bad(n, at, err.Error(), allowedPeriod)
 		return 0, false
 	}
+	p.loader.periods[s] = d
 	return d, true
 }
 
 func (p *fileParser) unit(n *yaml.Node, at *path) (time.Duration, bool) {
-	s, ok := p.text(n, at, commas(allUnits()))
+	s, ok := p.text(n, at, allowedUnits)
 	if !ok {
 		return 0, false
 	}

@@ -327,13 +327,3 @@ func BenchmarkMatch(b *testing.B) {
 		}
 	})
 }
-
-func BenchmarkLoad(b *testing.B) {
-	path := write(b, b.TempDir(), "limits.yaml", manyRulesText(100_000))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := config.LoadRules(path); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

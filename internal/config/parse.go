@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -61,6 +62,11 @@ type loader struct {
 	parsers []*fileParser
 	// limits holds one Limit for all places with the same numbers.
 	limits map[bucket.Spec]*bucket.Limit
+	// metadata and replaces hold one copy of each, by their canonical texts.
+	metadata map[string]map[string]any
+	replaces map[string][][]string
+	// periods holds those that were read.
+	periods map[string]time.Duration
 	// strings holds one copy of each key.
 	strings map[string]string
 	// tops are where the outermost descriptors of domains stand.
@@ -74,6 +80,9 @@ func newLoader(o LoadOptions) *loader {
 		options:   o,
 		rules:     &Rules{domains: make(map[string]*Domain)},
 		limits:    make(map[bucket.Spec]*bucket.Limit),
+		metadata:  make(map[string]map[string]any),
+		replaces:  make(map[string][][]string),
+		periods:   make(map[string]time.Duration),
 		strings:   make(map[string]string),
 		tops:      make(map[*node]top),
 		pieceSize: pieceSize,
@@ -126,8 +135,8 @@ type fileParser struct {
 	nameAt, tagAt position
 	// general are those of the outermost descriptors that have no exact value.
 	general []generalNode
-	// replaced are all names in replaces.
-	replaced []replacedName
+	// replaced are all names in replaces, and where each stands first.
+	replaced map[string]position
 
 	// cutter is set for a file that is read in pieces; cutLists are then what
 	// it cut out and is not read yet. torn is set if that cannot be done.
@@ -186,6 +195,9 @@ func (p *fileParser) domainName(o *object, top *path) {
 
 // name reads a name of at most longest bytes that can be shown as it is.
 func (p *fileParser) name(n *yaml.Node, at *path, what string, longest int) (string, bool) {
+	if t := p.follow(n, at); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value != "" && len(t.Value) <= longest && !hasControl(t.Value) {
+		return p.interned(t.Value), true
+	}
 	allowed := fmt.Sprintf("%s of 1 to %d bytes without control characters", what, longest)
 	s, ok := p.text(n, at, allowed)
 	switch {
@@ -237,6 +249,7 @@ func (p *fileParser) descriptor(item *yaml.Node, at *path, list *nodeList, depth
 	if !ok {
 		return
 	}
+	defer p.release(o)
 	child := &node{up: list.up, line: int32(item.Line)}
 	if child.entry, ok = p.entry(o, at); ok {
 		if first := list.add(child, item, at); first != nil {
@@ -249,6 +262,29 @@ func (p *fileParser) descriptor(item *yaml.Node, at *path, list *nodeList, depth
 	if v := o.get("descriptors"); v != nil {
 		p.descriptors(v, at.key("descriptors"), child, depth+1)
 	}
+}
+
+// share gives a rule the copies of what others have too.
+func (l *loader) share(r *Rule) {
+	var f fingerprinter
+	if r.Metadata != nil {
+		f.metadata(r.Metadata)
+		r.Metadata = oneOf(l.metadata, f.buf, r.Metadata)
+	}
+	if r.Replaces != nil {
+		f.buf = f.buf[:0]
+		f.replaces(r.Replaces)
+		r.Replaces = oneOf(l.replaces, f.buf, r.Replaces)
+	}
+}
+
+// oneOf returns the value that is known by a text: this one, if none is yet.
+func oneOf[T any](known map[string]T, text []byte, value T) T {
+	if first, ok := known[string(text)]; ok {
+		return first
+	}
+	known[string(text)] = value
+	return value
 }
 
 // entry reads the key and the value of a descriptor.
@@ -309,6 +345,7 @@ func (p *fileParser) rule(o *object, at *path, n *node) {
 		p.noStoreFailure(o, at, "beside unlimited")
 		p.warnUnlimited(o, at, r)
 	}
+	p.loader.share(r)
 	n.rule = r
 	p.d.rules = append(p.d.rules, r)
 }

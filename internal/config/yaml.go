@@ -245,6 +245,8 @@ type walker struct {
 	// told holds what was already reported: a mistake behind an anchor is one
 	// mistake, however many aliases lead to it.
 	told map[finding]bool
+	// free are objects to use again.
+	free []*object
 	// left is how many nodes may still be visited, aliases followed. It stops
 	// files whose aliases multiply.
 	left int
@@ -386,7 +388,8 @@ func (o *object) first(names ...string) string {
 
 // object reads a mapping. It returns false, and has said why, if n is none.
 func (w *walker) object(n *yaml.Node, p *path, l *level) (*object, bool) {
-	o := &object{level: l, at: n, n: w.follow(n, p)}
+	o := w.newObject()
+	o.level, o.at, o.n = l, n, w.follow(n, p)
 	if w.spent() {
 		return nil, false
 	}
@@ -396,6 +399,22 @@ func (w *walker) object(n *yaml.Node, p *path, l *level) (*object, bool) {
 	}
 	w.fields(o, o.n, p, 0)
 	return o, !w.spent()
+}
+
+func (w *walker) newObject() *object {
+	if len(w.free) == 0 {
+		return new(object)
+	}
+	o := w.free[len(w.free)-1]
+	w.free = w.free[:len(w.free)-1]
+	return o
+}
+
+// release takes back an object that nobody looks at any more: a large file has
+// 100,000s of them.
+func (w *walker) release(o *object) {
+	*o = object{}
+	w.free = append(w.free, o)
 }
 
 // nested reads the mapping in a field.
