@@ -3,6 +3,7 @@ package config_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -269,6 +270,58 @@ func TestMatchAgainstOracle(t *testing.T) {
 	}
 }
 
+// TestManyPatterns compares Match with its definition where one key has many
+// patterns, long enough to be found by any part of them.
+func TestManyPatterns(t *testing.T) {
+	t.Parallel()
+	matched, cases := 0, 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		letters := []string{"ab", "abc", "abcdefgh"}[r.IntN(3)]
+		seen := make(map[string]bool)
+		var list []string
+		for range 9 + r.IntN(200) {
+			var parts []string
+			for range 2 + r.IntN(3) {
+				parts = append(parts, randomText(r, letters, 8))
+			}
+			if p := strings.Join(parts, "*"); !seen[p] && (strings.Trim(p, "*") != "" || r.IntN(200) == 0) {
+				seen[p] = true
+				list = append(list, p)
+			}
+		}
+		var s strings.Builder
+		s.WriteString("domain: d\ndescriptors:\n")
+		for i, p := range list {
+			fmt.Fprintf(&s, "- {key: k, value: '%s', rate_limit: {requests: %d, period: 1s}}\n", p, i+1)
+		}
+		d := mustLoad(t, s.String())
+		for range 200 {
+			value := randomText(r, letters, 60)
+			if r.IntN(2) == 0 {
+				for _, part := range strings.SplitAfter(list[r.IntN(len(list))], "*") {
+					value = strings.TrimSuffix(value+part, "*") + randomText(r, letters, 6)
+				}
+			}
+			var got, want int64
+			if rule := d.Match([]bucket.Entry{{Key: "k", Value: value}}); rule != nil {
+				got = rule.Limits[0].Requests
+				matched++
+			}
+			if i := slices.IndexFunc(list, func(p string) bool { return slowGlob(p, value) }); i >= 0 {
+				want = int64(i + 1)
+			}
+			cases++
+			if got != want {
+				t.Fatalf("seed %d: %q matches limit %d, want %d, in\n%s", seed, value, got, want, s.String())
+			}
+		}
+	}
+	if matched < cases/10 || matched > cases*9/10 {
+		t.Errorf("%d of %d cases matched: the test is too weak", matched, cases)
+	}
+}
+
 func TestMatchDoesNotAllocate(t *testing.T) {
 	d := manyRules(t, 1000)
 	es := entries("tenant=t7,user=u77,route=/api/v1")
@@ -318,12 +371,39 @@ func BenchmarkMatch(b *testing.B) {
 	}
 	d := mustLoad(b, s.String())
 	es := entries("path=/service77777/x")
+	benchmarkMixedPatterns(b)
 	b.Run("patterns=100000", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if d.Match(es) == nil {
 				b.Fatal("no match")
 			}
+		}
+	})
+}
+
+// benchmarkMixedPatterns matches against 1,000 patterns under one key, with
+// stars that lead, trail and stand inside.
+func benchmarkMixedPatterns(b *testing.B) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var s strings.Builder
+	s.WriteString("domain: d\ndescriptors:\n")
+	var values []string
+	for i := range 1000 {
+		word := fmt.Sprintf("%x", r.Uint64()>>(4*r.IntN(12)))
+		pattern := [...]string{word + "*", "*" + word, word + "*.json", "/v1/" + word + "/*", "*/" + word + "/*", "/" + word[:1] + "*/" + word + "*.html"}[i%6]
+		fmt.Fprintf(&s, "- {key: path, value: '%s', rate_limit: {requests: 1, period: 1s}}\n", pattern)
+		values = append(values, strings.ReplaceAll(pattern, "*", "some/thing"), "/none/of/them/"+word)
+	}
+	d := mustLoad(b, s.String())
+	var subjects [][]bucket.Entry
+	for _, v := range values {
+		subjects = append(subjects, []bucket.Entry{{Key: "path", Value: v}})
+	}
+	b.Run("mixed-patterns=1000", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			d.Match(subjects[i%len(subjects)])
 		}
 	})
 }

@@ -46,19 +46,12 @@ func (p *pattern) match(value string) bool {
 // patterns are those of one key at one level, in file order.
 type patterns struct {
 	list []pattern
-	// shapes and index find the few patterns that can match a value when there
-	// are many: by the lengths of what stands before the first and after the
-	// last star, then by these texts. They are nil while there are few.
-	shapes []shape
-	index  map[affixes][]int32
+	// index finds the few that can match a value; it is nil while there are few.
+	index *patternIndex
 	// crowded is set if it would take too long to hold each pattern against
-	// the others: it is quadratic in patterns that begin and end alike.
+	// the others: it is quadratic in those that are alike.
 	crowded bool
 }
-
-type shape struct{ prefix, suffix int }
-
-type affixes struct{ prefix, suffix string }
 
 const (
 	// fewPatterns are as quickly tried one after the other.
@@ -72,49 +65,20 @@ func (ps *patterns) seal() {
 	if len(ps.list) <= fewPatterns {
 		return
 	}
-	ps.index = make(map[affixes][]int32)
-	known := make(map[shape]bool)
-	alike := 0
-	for i := range ps.list {
-		a := affixes{ps.list[i].prefix, ps.list[i].suffix}
-		s := shape{len(a.prefix), len(a.suffix)}
-		ps.index[a] = append(ps.index[a], int32(i))
-		if !known[s] {
-			known[s] = true
-			ps.shapes = append(ps.shapes, s)
-		}
-		alike = max(alike, len(ps.index[a]))
-	}
-	ps.crowded = (len(ps.shapes)+alike)*len(ps.list) > maxPatternTries
+	var alike int
+	ps.index, alike = newPatternIndex(ps.list)
+	ps.crowded = alike*len(ps.list) > maxPatternTries
 }
 
 // first returns the index of the first pattern that matches, or -1.
 func (ps *patterns) first(value string) int {
-	if ps.index == nil {
-		for i := range ps.list {
-			if ps.list[i].match(value) {
-				return i
-			}
-		}
-		return -1
+	if ps.index != nil {
+		return ps.index.first(ps.list, value)
 	}
-	best := len(ps.list)
-	for _, s := range ps.shapes {
-		if s.prefix+s.suffix > len(value) {
-			continue
-		}
-		for _, i := range ps.index[affixes{value[:s.prefix], value[len(value)-s.suffix:]}] {
-			if int(i) >= best {
-				break
-			}
-			if ps.list[i].match(value) {
-				best = int(i)
-				break
-			}
+	for i := range ps.list {
+		if ps.list[i].match(value) {
+			return i
 		}
 	}
-	if best == len(ps.list) {
-		return -1
-	}
-	return best
+	return -1
 }
