@@ -78,7 +78,13 @@ func (f viperFlag) ValueType() string   { return "text" }
 // out.
 func LoadSettings(fs *pflag.FlagSet, environ []string, file string) (Settings, []string, error) {
 	l := newSettingsLoader()
-	s, err := l.layered(fs, environ, file)
+	return l.load(fs, l.fromFile(file), l.fromEnvironment(environ))
+}
+
+// load makes the settings of the layers, a later one over those before it, and
+// of the flags.
+func (l *settingsLoader) load(fs *pflag.FlagSet, layers ...map[string]any) (Settings, []string, error) {
+	s, err := l.layered(fs, layers...)
 	if err != nil {
 		return Settings{}, nil, err
 	}
@@ -95,22 +101,22 @@ func LoadSettings(fs *pflag.FlagSet, environ []string, file string) (Settings, [
 
 // layered returns the values in force. What is wrong with single ones is in
 // l.errs; an error is a bug.
-func (l *settingsLoader) layered(fs *pflag.FlagSet, environ []string, file string) (Settings, error) {
-	layers := viper.New()
+func (l *settingsLoader) layered(fs *pflag.FlagSet, layers ...map[string]any) (Settings, error) {
+	all := viper.New()
 	for _, d := range l.table {
-		layers.SetDefault(d.name, settingValue{text: d.byDefault})
+		all.SetDefault(d.name, settingValue{text: d.byDefault})
 	}
 	// viper reads variables from the process alone. Ours are an argument, so
 	// they become a second file over the first.
-	for _, layer := range []map[string]any{l.fromFile(file), l.fromEnvironment(environ)} {
-		if err := layers.MergeConfigMap(layer); err != nil {
+	for _, layer := range layers {
+		if err := all.MergeConfigMap(layer); err != nil {
 			return Settings{}, fmt.Errorf("merge settings: %w", err)
 		}
 	}
-	if err := l.bindFlags(layers, fs); err != nil {
+	if err := l.bindFlags(all, fs); err != nil {
 		return Settings{}, fmt.Errorf("bind flags: %w", err)
 	}
-	return l.resolve(layers), nil
+	return l.resolve(all), nil
 }
 
 // settingValue is a value in a layer of viper's. One from a flag arrives as a
@@ -129,6 +135,9 @@ type settingsLoader struct {
 	where    map[string]string // where the effective value stands; a default is absent
 	warnings []string
 	errs     []error
+	// likeEnvoy is set where the settings come from the environment of
+	// envoyproxy/ratelimit, and what is usual there is no error.
+	likeEnvoy bool
 }
 
 func newSettingsLoader() *settingsLoader {

@@ -197,7 +197,7 @@ func TestPrecedence(t *testing.T) {
 // loadAlone loads without the checks of several settings together.
 func loadAlone(t *testing.T, l *settingsLoader, fs *pflag.FlagSet, environ []string, path string) Settings {
 	t.Helper()
-	s, err := l.layered(fs, environ, path)
+	s, err := l.layered(fs, l.fromFile(path), l.fromEnvironment(environ))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,22 +42,28 @@ type settingsConflict struct {
 }
 
 func (l *settingsLoader) checkTogether(s *Settings) {
-	conflicts := slices.Concat(
-		tlsConflicts("grpc.tls", s.GRPC.TLS),
-		tlsConflicts("http.tls", s.HTTP.TLS),
-		serverConflicts(s),
-		headerConflicts(&s.Headers),
-	)
+	l.report(l.failf, tlsConflicts("grpc.tls", s.GRPC.TLS))
+	l.report(l.failf, tlsConflicts("http.tls", s.HTTP.TLS))
+	doors := l.failf
+	if l.likeEnvoy {
+		doors = l.warnf // it opens them without a word
+	}
+	l.report(doors, serverConflicts(s))
+	l.report(l.failf, headerConflicts(&s.Headers))
 	// The same settings may serve a run on the memory store, where all that
 	// redis.* and failure.* say is idle: then it may be half done.
 	if s.Store == "redis" {
-		conflicts = append(conflicts, redisConflicts(s)...)
+		l.report(l.failf, redisConflicts(s))
 		l.warnIdleTLS(s)
 		l.warnIdleHealth(s)
 	}
+}
+
+// report tells of what is wrong among the conflicts.
+func (l *settingsLoader) report(tell func(format string, args ...any), conflicts []settingsConflict) {
 	for _, c := range conflicts {
 		if c.wrong && l.good(c.names...) {
-			l.failf("%s: %s", l.whereFirst(c.names...), c.text)
+			tell("%s: %s", l.whereFirst(c.names...), c.text)
 		}
 	}
 }

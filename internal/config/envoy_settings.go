@@ -1,0 +1,468 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// LoadEnvoySettings returns the settings that envoyproxy/ratelimit's environment
+// asks for, with that service's defaults, and over them the flags of fs that
+// BindFlags defined and somebody gave. fs may be nil.
+//
+// Values are read as that service reads them. What it would do and a daemon
+// does not is named in one warning; where ignoring it would let requests pass
+// that should not, it is an error. Errors are all of them, as LoadSettings has
+// them. Variables that it does not know are left alone.
+func LoadEnvoySettings(fs *pflag.FlagSet, environ []string) (Settings, []string, error) {
+	l := newSettingsLoader()
+	l.likeEnvoy = true
+	return l.load(fs, l.fromEnvoy(environ))
+}
+
+// envoyEnvironment turns that service's variables into a layer of settings.
+type envoyEnvironment struct {
+	*settingsLoader
+	layer     map[string]any
+	variables []envoyVariable
+	given     map[string]bool
+	values    map[string]string // those given, the defaults of the others
+	unread    map[string]bool   // what that service could not read either
+}
+
+func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
+	e := &envoyEnvironment{
+		settingsLoader: l,
+		layer:          map[string]any{},
+		variables:      envoyVariables(),
+		given:          map[string]bool{},
+		values:         map[string]string{},
+		unread:         map[string]bool{},
+	}
+	e.read(environ)
+	e.listeners()
+	e.grpcTLS()
+	e.logs()
+	e.limits()
+	e.metrics()
+	e.store()
+	e.tellIgnored()
+	return e.layer
+}
+
+// read takes the values of the variables that are known, and complains of those
+// that the service could not read.
+func (e *envoyEnvironment) read(environ []string) {
+	for _, v := range e.variables {
+		e.values[v.name] = v.byDefault
+	}
+	for _, assignment := range environ {
+		name, text, _ := strings.Cut(assignment, "=")
+		// Of two with one name the first counts, as for os.Getenv.
+		if _, known := e.values[name]; known && !e.given[name] {
+			e.values[name], e.given[name] = text, true
+		}
+	}
+	for _, v := range e.variables {
+		if allowed := v.kind.refuses(e.values[v.name]); e.given[v.name] && allowed != "" {
+			e.unread[v.name] = true
+			e.refuseVariable(v.name, allowed)
+		}
+	}
+}
+
+// refuses returns what is allowed where a text is not, and "" where it is.
+func (k envoyKind) refuses(text string) (allowed string) {
+	var err error
+	switch k {
+	case envoyInteger:
+		_, err = strconv.ParseInt(text, 0, 64)
+		allowed = "an integer"
+	case envoyBool:
+		_, err = strconv.ParseBool(text)
+		allowed = "1, t, T, true, TRUE, True, 0, f, F, false, FALSE or False"
+	case envoyDuration:
+		_, err = time.ParseDuration(text)
+		allowed = "a duration with its unit, such as 300ms, 10s or 24h"
+	case envoyNumber:
+		_, err = strconv.ParseFloat(text, 32)
+		allowed = "a number"
+	}
+	if err == nil {
+		return ""
+	}
+	return allowed
+}
+
+// refuseVariable reports a variable's value.
+func (e *envoyEnvironment) refuseVariable(name, allowed string) {
+	e.failf("variable %s: found %s; allowed: %s", name, foundText(e.values[name]), allowed)
+}
+
+// isTrue is a variable of that kind; one that cannot be read is not.
+func (e *envoyEnvironment) isTrue(name string) bool {
+	value, err := strconv.ParseBool(e.values[name])
+	return err == nil && value
+}
+
+// set puts a setting in force because of variables. None of them given, it is
+// a default and nobody's fault.
+func (e *envoyEnvironment) set(setting, text string, because ...string) {
+	var given []string
+	for _, name := range because {
+		if e.unread[name] {
+			return
+		}
+		if e.given[name] {
+			given = append(given, name)
+		}
+	}
+	where := ""
+	switch len(given) {
+	case 0:
+	case 1:
+		where = "variable " + given[0]
+	default:
+		where = "variables " + strings.Join(given, ", ")
+	}
+	if e.accept(where, e.lookup(setting), text) {
+		put(e.layer, setting, settingValue{text: text, where: where})
+	}
+}
+
+// copy puts a variable's text in force as it is.
+func (e *envoyEnvironment) copy(setting, name string) {
+	if e.given[name] || e.values[name] != "" {
+		e.set(setting, e.values[name], name)
+	}
+}
+
+// truth puts a variable in force that is a setting by another name.
+func (e *envoyEnvironment) truth(setting, name string) {
+	e.set(setting, strconv.FormatBool(e.isTrue(name)), name)
+}
+
+func (e *envoyEnvironment) listeners() {
+	for _, l := range []struct{ setting, host, port string }{
+		{"http.address", "HOST", "PORT"},
+		{"admin.address", "DEBUG_HOST", "DEBUG_PORT"},
+		{"grpc.address", "GRPC_HOST", "GRPC_PORT"},
+	} {
+		if port, err := strconv.ParseInt(e.values[l.port], 0, 64); err == nil {
+			if port < 0 || port > 65535 {
+				e.refuseVariable(l.port, "an integer from 0 to 65535")
+				continue
+			}
+			e.set(l.setting, net.JoinHostPort(e.values[l.host], strconv.FormatInt(port, 10)), l.host, l.port)
+		}
+	}
+	e.copy("grpc.socket", "GRPC_UDS")
+	e.copy("grpc.max_connection_age", "GRPC_MAX_CONNECTION_AGE")
+	e.copy("grpc.max_connection_age_grace", "GRPC_MAX_CONNECTION_AGE_GRACE")
+}
+
+func (e *envoyEnvironment) grpcTLS() {
+	if !e.isTrue("GRPC_SERVER_USE_TLS") {
+		for _, name := range []string{"GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN"} {
+			if e.values[name] != "" {
+				e.failf("variable %s: it asks for certificates of clients, and GRPC_SERVER_USE_TLS is not true: anybody could ask; set that to true, or leave this out", name)
+			}
+		}
+		return
+	}
+	if e.values["GRPC_SERVER_TLS_CERT"] == "" || e.values["GRPC_SERVER_TLS_KEY"] == "" {
+		e.failf("variable GRPC_SERVER_USE_TLS: it is true; set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")
+		return
+	}
+	e.copy("grpc.tls.cert", "GRPC_SERVER_TLS_CERT")
+	e.copy("grpc.tls.key", "GRPC_SERVER_TLS_KEY")
+	e.copy("grpc.tls.client_ca", "GRPC_CLIENT_TLS_CACERT")
+	e.copy("grpc.tls.client_names", "GRPC_CLIENT_TLS_SAN")
+}
+
+func (e *envoyEnvironment) logs() {
+	level := map[string]string{
+		"panic": "error", "fatal": "error", "error": "error", "warn": "warn", "warning": "warn",
+		"info": "info", "debug": "debug", "trace": "debug",
+	}[strings.ToLower(e.values["LOG_LEVEL"])]
+	if level == "" {
+		e.refuseVariable("LOG_LEVEL", "panic, fatal, error, warn, warning, info, debug or trace, in any case of letters")
+	} else {
+		e.set("log.level", level, "LOG_LEVEL")
+	}
+	format := "text"
+	if strings.EqualFold(e.values["LOG_FORMAT"], "json") {
+		format = "json"
+	}
+	e.set("log.format", format, "LOG_FORMAT")
+}
+
+func (e *envoyEnvironment) limits() {
+	if e.values["CONFIG_TYPE"] != "FILE" {
+		e.refuseVariable("CONFIG_TYPE", "FILE; limits are read from files, in the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY")
+	}
+	above := filepath.Join(e.values["RUNTIME_ROOT"], e.values["RUNTIME_SUBDIRECTORY"])
+	e.set("limits.path", filepath.Join(above, e.values["RUNTIME_APPDIRECTORY"]), "RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY")
+	if e.isTrue("RUNTIME_WATCH_ROOT") {
+		e.refuseNeighbours(above)
+	}
+	initial := "required"
+	if e.isTrue("FORCE_START_WITHOUT_INITIAL_CONFIG") {
+		initial = "optional"
+	}
+	e.set("limits.initial", initial, "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	e.set("limits.ready_when_empty", strconv.FormatBool(!e.isTrue("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")
+}
+
+// refuseNeighbours refuses what stands beside the limits' folder and would be
+// loaded too: that service joins a path with dots, and takes all that begin
+// with the folder's name and a dot.
+func (e *envoyEnvironment) refuseNeighbours(above string) {
+	app := e.values["RUNTIME_APPDIRECTORY"]
+	entries, err := os.ReadDir(above)
+	if err != nil || app == "" {
+		return // whoever loads the limits says what is wrong
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), app+".") {
+			e.failf("variable RUNTIME_APPDIRECTORY: found %s beside the folder %s, which envoyproxy/ratelimit loads too and a daemon does not; allowed: limits in the folder",
+				filepath.Join(above, entry.Name()), app)
+		}
+	}
+}
+
+func (e *envoyEnvironment) metrics() {
+	if e.isTrue("USE_PROMETHEUS") {
+		e.copy("metrics.address", "PROMETHEUS_ADDR")
+		e.copy("metrics.path", "PROMETHEUS_PATH")
+	}
+}
+
+func (e *envoyEnvironment) store() {
+	switch e.values["BACKEND_TYPE"] {
+	case "redis", "":
+		e.set("store", "redis", "BACKEND_TYPE")
+		e.redis()
+	case "memory":
+		e.set("store", "memory", "BACKEND_TYPE")
+	default:
+		e.refuseVariable("BACKEND_TYPE", "redis, or memory for limits of this daemon alone")
+	}
+}
+
+func (e *envoyEnvironment) redis() {
+	// Callers are told of a failure, as there, and decide themselves.
+	e.set("failure.mode", "error")
+	health := "serving"
+	if e.isTrue("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {
+		health = "not_serving"
+	}
+	e.set("failure.health", health, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")
+	if e.values["CACHE_KEY_PREFIX"] != "" {
+		e.copy("redis.prefix", "CACHE_KEY_PREFIX")
+	}
+	e.redisTLS()
+	e.redisTimeout()
+	mode := strings.ToLower(e.values["REDIS_TYPE"])
+	switch mode {
+	case "single":
+		e.singleRedis()
+	case "sentinel":
+		e.sentinels()
+	case "cluster":
+		e.addresses(e.values["REDIS_URL"])
+	default:
+		e.refuseVariable("REDIS_TYPE", "single, sentinel or cluster, in any case of letters")
+		return
+	}
+	e.set("redis.mode", mode, "REDIS_TYPE")
+	e.credentials("redis.username", "redis.password", "REDIS_AUTH")
+}
+
+func (e *envoyEnvironment) redisTLS() {
+	e.truth("redis.tls.enabled", "REDIS_TLS")
+	e.copy("redis.tls.cert", "REDIS_TLS_CLIENT_CERT")
+	e.copy("redis.tls.key", "REDIS_TLS_CLIENT_KEY")
+	e.copy("redis.tls.ca", "REDIS_TLS_CACERT")
+	e.truth("redis.tls.insecure_any_server_name", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION")
+}
+
+// maxRedisTimeout is the longest redis.timeout.
+const maxRedisTimeout = 10 * time.Second
+
+func (e *envoyEnvironment) redisTimeout() {
+	text := e.values["REDIS_TIMEOUT"]
+	if e.redisTimeoutDiffers() {
+		text = maxRedisTimeout.String()
+	}
+	e.set("redis.timeout", text, "REDIS_TIMEOUT")
+}
+
+// redisTimeoutDiffers reports whether REDIS_TIMEOUT is longer than any timeout
+// is here; 0 is none at all there.
+func (e *envoyEnvironment) redisTimeoutDiffers() bool {
+	d, err := time.ParseDuration(e.values["REDIS_TIMEOUT"])
+	return err == nil && (d > maxRedisTimeout || d == 0)
+}
+
+// credentials reads "password" or "user:password".
+func (e *envoyEnvironment) credentials(username, password, name string) {
+	auth := e.values[name]
+	if auth == "" {
+		return
+	}
+	user, secret, both := strings.Cut(auth, ":")
+	if !both {
+		user, secret = "", auth
+	}
+	e.set(username, user, name)
+	e.set(password, secret, name)
+}
+
+// singleRedis reads where one server is.
+func (e *envoyEnvironment) singleRedis() {
+	target := e.values["REDIS_URL"]
+	switch e.values["REDIS_SOCKET_TYPE"] {
+	case "unix":
+		switch {
+		case !e.given["REDIS_URL"] && !isSocket(target):
+			e.failf("variable REDIS_URL: it is not set, and its default %s is no socket; allowed: a socket's path, or host:port with REDIS_SOCKET_TYPE=tcp;"+
+				" BACKEND_TYPE=memory does without Redis and keeps the limits of this daemon alone", target)
+		case !strings.HasPrefix(target, "/"):
+			e.failf("variable REDIS_URL: found %s; allowed: a socket's path, which begins with /, since REDIS_SOCKET_TYPE is unix; for host:port set that to tcp", foundURL(target))
+		default:
+			e.set("redis.addresses", unixScheme+target, "REDIS_URL")
+		}
+	case "tcp":
+		switch {
+		case !e.given["REDIS_URL"]:
+			e.failf("variable REDIS_URL: it is not set; allowed: host:port, since REDIS_SOCKET_TYPE is tcp")
+		case strings.HasPrefix(target, "/"):
+			e.failf("variable REDIS_URL: found %s; allowed: host:port, since REDIS_SOCKET_TYPE is tcp; for a socket's path set that to unix", foundText(target))
+		case strings.Contains(target, "://"):
+			e.redisURL(target)
+		default:
+			e.set("redis.addresses", target, "REDIS_URL")
+		}
+	default:
+		e.refuseVariable("REDIS_SOCKET_TYPE", "unix or tcp")
+	}
+}
+
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&os.ModeSocket != 0
+}
+
+// foundURL is foundText without what may hold a password behind a question mark.
+func foundURL(text string) string {
+	text, _, _ = strings.Cut(text, "?")
+	return foundText(text)
+}
+
+// redisURL reads redis://user:password@host:port/database, where all but the
+// host may be missing. rediss means TLS.
+func (e *envoyEnvironment) redisURL(text string) {
+	u, err := url.Parse(text)
+	database := ""
+	if err == nil {
+		database = strings.TrimPrefix(u.Path, "/")
+	}
+	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" || u.RawQuery != "" || database != "" && !decimal.MatchString(database) {
+		e.failf("variable REDIS_URL: found %s; allowed: host:port, or redis://user:password@host:port/database, or the same with rediss for TLS", foundURL(text))
+		return
+	}
+	port := u.Port()
+	if port == "" {
+		port = "6379"
+	}
+	e.set("redis.addresses", net.JoinHostPort(u.Hostname(), port), "REDIS_URL")
+	if u.Scheme == "rediss" {
+		e.set("redis.tls.enabled", "true", "REDIS_URL")
+	}
+	if database != "" {
+		e.set("redis.database", database, "REDIS_URL")
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		e.set("redis.username", u.User.Username(), "REDIS_URL")
+		e.set("redis.password", password, "REDIS_URL")
+	}
+}
+
+// sentinels reads the master's name and, after it, where the sentinels are.
+func (e *envoyEnvironment) sentinels() {
+	master, addresses, _ := strings.Cut(e.values["REDIS_URL"], ",")
+	if master == "" || addresses == "" || strings.ContainsAny(master, ":/") {
+		e.failf("variable REDIS_URL: found %s; allowed: the master's name and the sentinels, since REDIS_TYPE is sentinel, such as mymaster,sentinel-1:26379,sentinel-2:26379",
+			foundURL(e.values["REDIS_URL"]))
+		e.bad["redis.sentinel_master"] = true
+		return
+	}
+	e.set("redis.sentinel_master", master, "REDIS_URL")
+	e.addresses(addresses)
+	e.credentials("redis.sentinel_username", "redis.sentinel_password", "REDIS_SENTINEL_AUTH")
+}
+
+// addresses reads a list of host:port, each perhaps behind redis://.
+func (e *envoyEnvironment) addresses(text string) {
+	list := strings.Split(text, ",")
+	for i := range list {
+		list[i] = strings.TrimPrefix(strings.TrimSpace(list[i]), "redis://")
+	}
+	if slices.ContainsFunc(list, func(address string) bool {
+		return strings.HasPrefix(address, unixScheme) || strings.HasPrefix(address, "/")
+	}) {
+		e.failf("variable REDIS_URL: found %s; allowed: host:port,host:port,..., since REDIS_TYPE is %s", foundURL(text), strings.ToLower(e.values["REDIS_TYPE"]))
+		return
+	}
+	e.set("redis.addresses", strings.Join(list, ","), "REDIS_URL")
+}
+
+// tellIgnored warns, once, of all that the environment asks for in vain.
+func (e *envoyEnvironment) tellIgnored() {
+	var ignored []string
+	for _, v := range e.variables {
+		if v.matters != nil && e.given[v.name] && v.matters(e) {
+			ignored = append(ignored, fmt.Sprintf("%s (%s)", v.name, v.remark))
+		}
+	}
+	if len(ignored) > 0 {
+		e.warnf("variables of envoyproxy/ratelimit that are not followed to the letter: %s", strings.Join(ignored, "; "))
+	}
+}
+
+func whenTrue(name string) func(*envoyEnvironment) bool {
+	return func(e *envoyEnvironment) bool { return e.isTrue(name) }
+}
+
+func (e *envoyEnvironment) nearLimitDiffers() bool {
+	ratio, err := strconv.ParseFloat(e.values["NEAR_LIMIT_RATIO"], 32)
+	return err == nil && float32(ratio) != 0.8
+}
+
+// wantsStatsd reports whether statistics would be sent there.
+func (e *envoyEnvironment) wantsStatsd() bool {
+	return e.isTrue("USE_STATSD") && !e.isTrue("DISABLE_STATS") && !e.isTrue("USE_PROMETHEUS")
+}
+
+func (e *envoyEnvironment) namesStatsd() bool {
+	return e.wantsStatsd() && e.values["STATSD_HOST"] != ""
+}
+
+// wantsTags reports whether statistics are wanted, with labels.
+func (e *envoyEnvironment) wantsTags() bool {
+	return e.values["EXTRA_TAGS"] != "" && !e.isTrue("DISABLE_STATS")
+}
+
+func (e *envoyEnvironment) wantsMapper() bool {
+	return e.values["PROMETHEUS_MAPPER_YAML"] != "" && e.isTrue("USE_PROMETHEUS")
+}

@@ -1,0 +1,157 @@
+package config
+
+// envoyVariable is a variable of envoyproxy/ratelimit's environment.
+type envoyVariable struct {
+	name string
+	// byDefault is what it is there where nobody sets it.
+	byDefault string
+	kind      envoyKind
+	// settings are those that it sets here; none where it needs none.
+	settings []string
+	// remark says what differs, why there is no setting, or what to do instead.
+	remark string
+	// matters reports whether it asks for something that is not done here, of
+	// which the operator is warned with the remark; nil: it never does.
+	matters func(*envoyEnvironment) bool
+}
+
+// envoyKind is how that service reads a value.
+type envoyKind int
+
+const (
+	envoyText     envoyKind = iota // any text
+	envoyInteger                   // as strconv.ParseInt has it with the base 0
+	envoyBool                      // as strconv.ParseBool has it
+	envoyDuration                  // as time.ParseDuration has it
+	envoyNumber                    // as strconv.ParseFloat has it
+	envoyIdle                      // not read here
+)
+
+// defaultRedisSocket is where that service looks for Redis unless told.
+const defaultRedisSocket = "/var/run/nutcracker/ratelimit.sock"
+
+// envoyVariables is the table of that service's environment: the one place that
+// knows its names and defaults, and what becomes of them. How several of them
+// make a setting together stands in envoy_settings.go.
+func envoyVariables() []envoyVariable {
+	set := func(settings ...string) []string { return settings }
+	const (
+		noXDS    = "counts with CONFIG_TYPE=GRPC_XDS_SOTW, which is refused"
+		noMemory = "counts with BACKEND_TYPE=memcache, which is refused"
+		noSecond = "counts with REDIS_PERSECOND=true, of which there is a warning"
+		noSpans  = "counts with TRACING_ENABLED=true, of which there is a warning"
+		noStatsd = "metrics are fetched here and never sent: let Prometheus, or an agent that fetches as it does, read /metrics at DEBUG_PORT"
+		batches  = "needs none: requests always travel to Redis in batches"
+		onlyTLS  = "counts with GRPC_SERVER_USE_TLS=true only"
+	)
+	return []envoyVariable{
+		{"HOST", "0.0.0.0", envoyText, set("http.address"), "with PORT", nil},
+		{"PORT", "8080", envoyInteger, set("http.address"), "with HOST", nil},
+		{"DEBUG_HOST", "0.0.0.0", envoyText, set("admin.address"), "with DEBUG_PORT; beyond loopback there are no profiles", nil},
+		{"DEBUG_PORT", "6070", envoyInteger, set("admin.address"), "with DEBUG_HOST; /metrics in place of /stats", nil},
+		{"GRPC_UDS", "", envoyText, set("grpc.socket"), "instead of GRPC_HOST and GRPC_PORT", nil},
+		{"GRPC_HOST", "0.0.0.0", envoyText, set("grpc.address"), "with GRPC_PORT", nil},
+		{"GRPC_PORT", "8081", envoyInteger, set("grpc.address"), "with GRPC_HOST", nil},
+		{"GRPC_MAX_CONNECTION_AGE", "24h", envoyDuration, set("grpc.max_connection_age"), "", nil},
+		{"GRPC_MAX_CONNECTION_AGE_GRACE", "1h", envoyDuration, set("grpc.max_connection_age_grace"), "", nil},
+		{"GRPC_SERVER_USE_TLS", "false", envoyBool, set("grpc.tls.cert", "grpc.tls.key"), "true needs GRPC_SERVER_TLS_CERT and _KEY", nil},
+		{"GRPC_SERVER_TLS_CERT", "", envoyText, set("grpc.tls.cert"), onlyTLS, nil},
+		{"GRPC_SERVER_TLS_KEY", "", envoyText, set("grpc.tls.key"), onlyTLS, nil},
+		{"GRPC_CLIENT_TLS_CACERT", "", envoyText, set("grpc.tls.client_ca"), "without GRPC_SERVER_USE_TLS=true an error; the CAs of the system do not count beside it", nil},
+		{"GRPC_CLIENT_TLS_SAN", "", envoyText, set("grpc.tls.client_names"), "without GRPC_CLIENT_TLS_CACERT an error; also an IP address or a URI", nil},
+		{"LOG_LEVEL", "WARN", envoyText, set("log.level"), "panic and fatal are error, trace is debug", nil},
+		{"LOG_FORMAT", "text", envoyText, set("log.format"), "json in any case of letters; all else is text", nil},
+
+		{"CONFIG_TYPE", "FILE", envoyText, nil, "needs none: limits are files. GRPC_XDS_SOTW is an error", nil},
+		{"FORCE_START_WITHOUT_INITIAL_CONFIG", "false", envoyBool, set("limits.initial"), "true: starts also where the folder is missing or a file is wrong, and answers UNAVAILABLE until that is mended; false: ends", nil},
+		{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "false", envoyBool, set("limits.ready_when_empty"), "true: not ready without a domain. Before limits are loaded no daemon is ready here", nil},
+		{"CONFIG_GRPC_XDS_NODE_ID", "default", envoyIdle, nil, noXDS, nil},
+		{"CONFIG_GRPC_XDS_NODE_METADATA", "", envoyIdle, nil, noXDS, nil},
+		{"CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", envoyIdle, nil, noXDS, nil},
+		{"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "3s", envoyIdle, nil, noXDS, nil},
+		{"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "", envoyIdle, nil, noXDS, nil},
+		{"CONFIG_GRPC_XDS_SERVER_USE_TLS", "false", envoyIdle, nil, noXDS, nil},
+		{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "", envoyIdle, nil, noXDS, nil},
+		{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "", envoyIdle, nil, noXDS, nil},
+		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "", envoyIdle, nil, noXDS, nil},
+		{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", envoyIdle, nil, noXDS, nil},
+		{"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "10s", envoyIdle, nil, noXDS, nil},
+		{"XDS_CLIENT_BACKOFF_MAX_INTERVAL", "60s", envoyIdle, nil, noXDS, nil},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5", envoyIdle, nil, noXDS, nil},
+		{"XDS_CLIENT_BACKOFF_JITTER", "true", envoyIdle, nil, noXDS, nil},
+		{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "", envoyIdle, nil, noXDS, nil},
+
+		{"RUNTIME_ROOT", "/srv/runtime_data/current", envoyText, set("limits.path"), "the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY", nil},
+		{"RUNTIME_SUBDIRECTORY", "", envoyText, set("limits.path"), "", nil},
+		{"RUNTIME_APPDIRECTORY", "config", envoyText, set("limits.path"), "files must end in .yaml, .yml or .json; of others there is a warning", nil},
+		{"RUNTIME_IGNOREDOTFILES", "false", envoyBool, nil, "always so here: names that begin with a dot are passed over", nil},
+		{"RUNTIME_WATCH_ROOT", "true", envoyBool, nil, "needs none: files, folders and all links to them are watched", nil},
+
+		{"BACKEND_TYPE", "redis", envoyText, set("store"), "redis, or, here only, memory: limits of this daemon alone, without Redis. memcache is an error", nil},
+		{"REDIS_SOCKET_TYPE", "unix", envoyText, set("redis.addresses"), "unix or tcp; counts with REDIS_TYPE=single", nil},
+		{"REDIS_TYPE", "SINGLE", envoyText, set("redis.mode"), "single, sentinel or cluster, in any case of letters", nil},
+		{"REDIS_URL", defaultRedisSocket, envoyText, set("redis.addresses", "redis.sentinel_master", "redis.username", "redis.password", "redis.database", "redis.tls.enabled"),
+			"a path; host:port; redis:// or rediss:// with user, password and database; master,host:port,... with REDIS_TYPE=sentinel; host:port,... with cluster. Where it is not set, and its default is no socket, an error", nil},
+		{"REDIS_AUTH", "", envoyText, set("redis.username", "redis.password"), "password, or user:password; comes before those in REDIS_URL", nil},
+		{"REDIS_SENTINEL_AUTH", "", envoyText, set("redis.sentinel_username", "redis.sentinel_password"), "password, or user:password", nil},
+		{"REDIS_TLS", "false", envoyBool, set("redis.tls.enabled"), "", nil},
+		{"REDIS_TLS_CLIENT_CERT", "", envoyText, set("redis.tls.cert"), "", nil},
+		{"REDIS_TLS_CLIENT_KEY", "", envoyText, set("redis.tls.key"), "", nil},
+		{"REDIS_TLS_CACERT", "", envoyText, set("redis.tls.ca"), "the CAs of the system do not count beside it", nil},
+		{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "false", envoyBool, set("redis.tls.insecure_any_server_name"), "", nil},
+		{"REDIS_TIMEOUT", "10s", envoyDuration, set("redis.timeout"), "at most 10s here", (*envoyEnvironment).redisTimeoutDiffers},
+		{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "false", envoyBool, set("failure.health"), "true: not ready while Redis does not answer", nil},
+		{"REDIS_POOL_SIZE", "10", envoyIdle, nil, "needs none: there are as many connections as batches are on their way", nil},
+		{"REDIS_POOL_ON_EMPTY_BEHAVIOR", "WAIT", envoyIdle, nil, "needs none: who finds no connection waits for one, within REDIS_TIMEOUT", nil},
+		{"REDIS_PIPELINE_WINDOW", "0", envoyIdle, nil, batches, nil},
+		{"REDIS_PIPELINE_LIMIT", "0", envoyIdle, nil, batches, nil},
+		{"REDIS_USE_EXPLICIT_PIPELINE", "false", envoyIdle, nil, batches, nil},
+		{"REDIS_PERSECOND", "false", envoyBool, nil, "the limits per second are kept in the Redis of REDIS_URL, beside the others; for more than one server can do, use a Redis Cluster", whenTrue("REDIS_PERSECOND")},
+		{"REDIS_PERSECOND_SOCKET_TYPE", "unix", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_TYPE", "SINGLE", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_URL", "/var/run/nutcracker/ratelimitpersecond.sock", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_POOL_SIZE", "10", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "WAIT", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_AUTH", "", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_SENTINEL_AUTH", "", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_TLS", "false", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_TIMEOUT", "10s", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_PIPELINE_WINDOW", "0", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_PIPELINE_LIMIT", "0", envoyIdle, nil, noSecond, nil},
+		{"REDIS_PERSECOND_USE_EXPLICIT_PIPELINE", "false", envoyIdle, nil, noSecond, nil},
+		{"MEMCACHE_HOST_PORT", "", envoyIdle, nil, noMemory, nil},
+		{"MEMCACHE_MAX_IDLE_CONNS", "2", envoyIdle, nil, noMemory, nil},
+		{"MEMCACHE_SRV", "", envoyIdle, nil, noMemory, nil},
+		{"MEMCACHE_SRV_REFRESH", "0", envoyIdle, nil, noMemory, nil},
+		{"MEMCACHE_TLS", "false", envoyIdle, nil, noMemory, nil},
+		{"MEMCACHE_TLS_CLIENT_CERT", "", envoyIdle, nil, noMemory, nil},
+		{"MEMCACHE_TLS_CLIENT_KEY", "", envoyIdle, nil, noMemory, nil},
+		{"MEMCACHE_TLS_CACERT", "", envoyIdle, nil, noMemory, nil},
+		{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "false", envoyIdle, nil, noMemory, nil},
+
+		{"CACHE_KEY_PREFIX", "", envoyText, set("redis.prefix"), "empty: rl, the default here; at most 32 characters, without spaces and braces", nil},
+		{"EXPIRATION_JITTER_MAX_SECONDS", "300", envoyIdle, nil, "needs none: keys expire when they no longer matter", nil},
+		{"LOCAL_CACHE_SIZE_IN_BYTES", "0", envoyIdle, nil, "always so here: what Redis denied is known for up to redis.denial_memory", nil},
+		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false", envoyIdle, nil, "always so here: a denial is free", nil},
+		{"NEAR_LIMIT_RATIO", "0.8", envoyNumber, nil, "no metric counts what is near a limit: compare the allowed with the limit in Prometheus", (*envoyEnvironment).nearLimitDiffers},
+
+		{"USE_STATSD", "true", envoyBool, nil, noStatsd, (*envoyEnvironment).wantsStatsd},
+		{"STATSD_HOST", "localhost", envoyIdle, nil, noStatsd, (*envoyEnvironment).namesStatsd},
+		{"STATSD_PORT", "8125", envoyIdle, nil, "counts with STATSD_HOST", nil},
+		{"USE_DOG_STATSD", "false", envoyBool, nil, noStatsd, whenTrue("USE_DOG_STATSD")},
+		{"USE_DOG_STATSD_MOGRIFIERS", "", envoyIdle, nil, "counts with USE_DOG_STATSD=true, of which there is a warning", nil},
+		{"STATS_FLUSH_INTERVAL", "10s", envoyIdle, nil, "needs none: metrics are as of the moment when they are fetched", nil},
+		{"DISABLE_STATS", "false", envoyBool, nil, "needs none: metrics are never sent", nil},
+		{"EXTRA_TAGS", "", envoyText, nil, "metrics bear no labels of the environment: add them where Prometheus fetches (static_configs labels, or relabel_configs)", (*envoyEnvironment).wantsTags},
+		{"USE_PROMETHEUS", "false", envoyBool, set("metrics.address", "metrics.path"), "true: /metrics of DEBUG_PORT also there; the names of metrics are ours", nil},
+		{"PROMETHEUS_ADDR", ":9090", envoyText, set("metrics.address"), "counts with USE_PROMETHEUS=true", nil},
+		{"PROMETHEUS_PATH", "/metrics", envoyText, set("metrics.path"), "counts with USE_PROMETHEUS=true", nil},
+		{"PROMETHEUS_MAPPER_YAML", "", envoyText, nil, "metrics have names and labels of their own: rename them where Prometheus fetches (metric_relabel_configs)", (*envoyEnvironment).wantsMapper},
+		{"TRACING_ENABLED", "false", envoyBool, nil, "no spans are made: Envoy's own span of the request covers the call", whenTrue("TRACING_ENABLED")},
+		{"TRACING_SERVICE_NAME", "RateLimit", envoyIdle, nil, noSpans, nil},
+		{"TRACING_SERVICE_NAMESPACE", "", envoyIdle, nil, noSpans, nil},
+		{"TRACING_SERVICE_INSTANCE_ID", "", envoyIdle, nil, noSpans, nil},
+		{"TRACING_EXPORTER_PROTOCOL", "http", envoyIdle, nil, noSpans, nil},
+		{"TRACING_SAMPLING_RATE", "1", envoyIdle, nil, noSpans, nil},
+	}
+}
