@@ -12,12 +12,14 @@ RUN go mod download
 COPY cmd cmd
 COPY internal internal
 ARG VERSION=
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/ratelimitd ./cmd/ratelimitd
+# By the name ratelimit it takes the place of envoyproxy/ratelimit.
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/ratelimitd ./cmd/ratelimitd && \
+    ln -s ratelimitd /out/ratelimit
 
 FROM scratch
 # For a Redis with a certificate of a public CA; redis.tls.ca names others.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /out/ratelimitd /bin/ratelimitd
+COPY --from=build /out/ /bin/
 
 # Beyond loopback the admin port serves no profiles.
 ENV RATELIMITD_ADMIN_ADDRESS=:6070

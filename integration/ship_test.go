@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -140,6 +141,12 @@ func TestDockerfile(t *testing.T) {
 		if strings.Contains(i.args, "--mount") || strings.Contains(i.args, "--chmod") {
 			t.Errorf("%s: needs BuildKit", i)
 		}
+	}
+	if build := argsOf(d.build, "RUN"); !strings.Contains(build[len(build)-1], "ln -s ratelimitd /out/ratelimit") {
+		t.Error("there is no link by the name of envoyproxy/ratelimit")
+	}
+	if copied := argsOf(d.final, "COPY"); !slices.Contains(copied, "--from=build /out/ /bin/") {
+		t.Errorf("COPY %q: the link is not among what is copied", copied)
 	}
 	user := argsOf(d.final, "USER")
 	if len(user) != 1 || strings.Trim(user[0], "0123456789:") != "" || strings.HasPrefix(user[0], "0") {
@@ -326,6 +333,19 @@ func TestImage(t *testing.T) {
 			t.Errorf("exit %d: %s", code, out)
 		}
 	})
+	t.Run("in the place of envoyproxy/ratelimit", func(t *testing.T) {
+		for _, args := range [][]string{{"--entrypoint", "/bin/ratelimit", image}, {image, "/bin/ratelimit"}} {
+			all := append([]string{"run", "--rm", "--network", "none", "--env", "REDIS_SOCKET_TYPE=tcp"}, args...)
+			if out, code := docker(t, "", all...); code != 1 || !strings.Contains(out, "variable REDIS_URL: it is not set") {
+				t.Errorf("%v: exit %d, want 1 and a word about REDIS_URL:\n%s", args, code, out)
+			}
+		}
+		// A link, lest the image hold the binary twice.
+		file := tar.NewReader(strings.NewReader(mustDocker(t, "", "cp", createContainer(t, image)+":/bin/ratelimit", "-")))
+		if h, err := file.Next(); err != nil || h.Typeflag != tar.TypeSymlink || h.Linkname != "ratelimitd" {
+			t.Errorf("/bin/ratelimit is %+v, %v", h, err)
+		}
+	})
 	t.Run("no shell", func(t *testing.T) {
 		if out, code := docker(t, "", "run", "--rm", "--network", "none", "--entrypoint", "/bin/sh", image, "-c", "true"); code == 0 {
 			t.Errorf("there is one: %s", out)
@@ -389,7 +409,7 @@ func buildBinary(t *testing.T, d dockerfile, stage, arch string) {
 	mustDocker(t, "", "cp", createContainer(t, image, "none")+":/.", stage)
 
 	run := argsOf(d.build, "RUN")
-	command := strings.ReplaceAll(run[len(run)-1], "-o /", "-o "+stage+"/")
+	command := strings.ReplaceAll(run[len(run)-1], " /out/", " "+stage+"/out/")
 	cmd := exec.Command("sh", "-c", command)
 	cmd.Dir = filepath.Join(stage, argsOf(d.build, "WORKDIR")[0])
 	cmd.Env = append(os.Environ(), "VERSION=v1.2.3-test", "GOOS=linux", "GOARCH="+arch)

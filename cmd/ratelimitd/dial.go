@@ -22,6 +22,8 @@ import (
 
 // target says how to reach a running daemon.
 type target struct {
+	// settings are those of the daemon where no address is given.
+	settings                  func() (config.Settings, error)
 	address                   string
 	tls                       bool
 	ca, cert, key, serverName string
@@ -40,7 +42,7 @@ func (t *target) dial() (*grpc.ClientConn, error) {
 	address, c := t.address, (*tls.Config)(nil)
 	var err error
 	if address == "" {
-		if address, c, err = ownDaemon(); err != nil {
+		if address, c, err = t.ownDaemon(); err != nil {
 			return nil, err
 		}
 	}
@@ -69,10 +71,16 @@ func failure(conn *grpc.ClientConn, err error) error {
 	return fmt.Errorf("%s answers %s: %s", conn.Target(), s.Code(), s.Message())
 }
 
+// ownSettings are those of a daemon with this environment.
+func ownSettings() (config.Settings, error) {
+	settings, _, err := config.LoadSettings(nil, os.Environ(), os.Getenv("RATELIMITD_CONFIG"))
+	return settings, err
+}
+
 // ownDaemon is where a daemon with the settings of this environment listens,
 // as seen from the same machine, and its TLS, if it has any.
-func ownDaemon() (address string, c *tls.Config, err error) {
-	settings, _, err := config.LoadSettings(pflag.NewFlagSet("", pflag.ContinueOnError), os.Environ(), os.Getenv("RATELIMITD_CONFIG"))
+func (t *target) ownDaemon() (address string, c *tls.Config, err error) {
+	settings, err := t.settings()
 	if err != nil {
 		return "", nil, fmt.Errorf("the daemon's settings in this environment, which --address makes needless:\n%w", err)
 	}

@@ -7,10 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
-func healthCommand() *cobra.Command {
-	var to target
+// healthCommand asks the daemon that has the settings, unless told of another.
+func healthCommand(settings func() (config.Settings, error)) *cobra.Command {
+	to := target{settings: settings}
 	timeout := time.Second
 	cmd := &cobra.Command{
 		Use:   "health",

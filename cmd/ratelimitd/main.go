@@ -24,7 +24,7 @@ type exitCode int
 func (e exitCode) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
 func main() {
-	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	err := run(context.Background(), os.Args, os.Stdout, os.Stderr)
 	var code exitCode
 	switch {
 	case err == nil:
@@ -46,7 +46,22 @@ func atLeastOne(what string) cobra.PositionalArgs {
 	}
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+// run runs the command line; its first word is the program's name.
+func run(ctx context.Context, words []string, stdout, stderr io.Writer) error {
+	args, asEnvoy := envoyArgs(words)
+	root := ownCommand()
+	if asEnvoy {
+		root = envoyCommand()
+	}
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return root.ExecuteContext(ctx)
+}
+
+func ownCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ratelimitd",
 		Short: "A rate-limit service for Envoy and for any program that speaks gRPC or HTTP",
@@ -54,13 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
 		Example: `  ratelimitd serve --limits-path deploy/limits
   ratelimitd query --domain api user=alice`,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
-	root.AddCommand(serveCommand(), checkCommand(), queryCommand(), healthCommand(), daemonsCommand(), versionCommand())
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	return root.ExecuteContext(ctx)
+	root.AddCommand(serveCommand(), checkCommand(), queryCommand(ownSettings), healthCommand(ownSettings), daemonsCommand(), versionCommand())
+	return root
 }

@@ -13,6 +13,8 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
 type query struct {
@@ -24,8 +26,9 @@ type query struct {
 	timeout time.Duration
 }
 
-func queryCommand() *cobra.Command {
-	q := query{timeout: 2 * time.Second}
+// queryCommand asks the daemon that has the settings, unless told of another.
+func queryCommand(settings func() (config.Settings, error)) *cobra.Command {
+	q := query{to: target{settings: settings}, timeout: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "query --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Ask a running daemon for decisions",

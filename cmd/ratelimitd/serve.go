@@ -39,13 +39,18 @@ environment (RATELIMITD_REDIS_ADDRESSES) and on the command line
 		if err != nil {
 			return fmt.Errorf("settings:\n%w", err)
 		}
-		log := newLogger(cmd.ErrOrStderr(), settings.Log)
-		for _, w := range warnings {
-			log.Warn(w)
-		}
-		return serve(cmd.Context(), settings, log)
+		return serveWith(cmd, settings, warnings)
 	}
 	return cmd
+}
+
+// serveWith serves after the warnings about the settings.
+func serveWith(cmd *cobra.Command, settings config.Settings, warnings []string) error {
+	log := newLogger(cmd.ErrOrStderr(), settings.Log)
+	for _, w := range warnings {
+		log.Warn(w)
+	}
+	return serve(cmd.Context(), settings, log)
 }
 
 func newLogger(w io.Writer, l config.LogSettings) *slog.Logger {
