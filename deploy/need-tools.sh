@@ -1,8 +1,12 @@
 #!/bin/sh
 # Makes sure that the tests have what they run: curl, and a Redis, which is
 # REDIS_ADDRS or a redis-server on PATH. As root on Debian it installs what is
-# missing; else it says what to install.
+# missing; else it says what to install. Where there is no Envoy, it says which
+# tests are skipped.
 set -eu
+cd "$(dirname "$0")/.."
+[ -n "${ENVOY:-}" ] || ls ../shared/envoy/*.whl >/dev/null 2>&1 || command -v envoy >/dev/null ||
+  echo "no Envoy (name one in ENVOY, or put it on PATH): its tests are skipped" >&2
 missing=
 [ -n "${REDIS_ADDRS:-}" ] || command -v redis-server >/dev/null || missing="$missing redis-server"
 command -v curl >/dev/null || missing="$missing curl"

@@ -193,7 +193,7 @@ func TestNothingThere(t *testing.T) {
 func TestInCI(t *testing.T) {
 	for value, want := range map[string]bool{"": false, "false": false, "0": false, "true": true, "1": true} {
 		t.Setenv("CI", value)
-		if got := inCI(); got != want {
+		if got := InCI(); got != want {
 			t.Errorf("CI=%q: %v, want %v", value, got, want)
 		}
 	}
