@@ -1,0 +1,142 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// failureFronts are the ways to set what Envoy does when the service fails,
+// and what each then answers.
+var failureFronts = []struct {
+	front
+	failing int
+	reaches bool // the backend
+}{
+	{front{Name: "default", Filter: patiently}, 200, true},
+	{front{Name: "open", Filter: patiently + "\nfailure_mode_deny: false"}, 200, true},
+	{front{Name: "closed", Filter: patiently + "\nfailure_mode_deny: true"}, 500, false},
+	{front{Name: "closed-503", Filter: patiently + "\nfailure_mode_deny: true\nstatus_on_error: {code: ServiceUnavailable}"}, 503, false},
+}
+
+// checkFailing asks through each front while the service fails as how says.
+func (e *envoy) checkFailing(b *backend, how string) {
+	e.t.Helper()
+	for i, f := range failureFronts {
+		path := fmt.Sprintf("/%s/%d", how, i)
+		if got := e.get(f.Name, path, "x-user: erin").status; got != f.failing {
+			e.t.Errorf("%s, %s: Envoy answers %d, want %d", how, f.Name, got, f.failing)
+		}
+		if reached := b.served(path) == 1; reached != f.reaches {
+			e.t.Errorf("%s, %s: the backend is reached: %v, want %v", how, f.Name, reached, f.reaches)
+		}
+	}
+}
+
+// startFailureFronts starts an Envoy with all of them.
+func startFailureFronts(t testing.TB, b *backend, addr string) *envoy {
+	t.Helper()
+	var fronts []front
+	for _, f := range failureFronts {
+		f.front.Routes = userRoutes
+		fronts = append(fronts, f.front)
+	}
+	return startEnvoy(t, configure(t, fronts, ratelimitdAt(addr), b.cluster()))
+}
+
+// checkServing asks through each front for a user of its own, whom the service
+// lets pass twice. Each time they must be new ones.
+func (e *envoy) checkServing(when string) {
+	e.t.Helper()
+	for _, f := range failureFronts {
+		if got := e.statuses(3, f.Name, "/", "x-user: "+f.Name+" "+when); !slices.Equal(got, []int{200, 200, 429}) {
+			e.t.Errorf("%s: a limit of 2 gives %v", f.Name, got)
+		}
+	}
+}
+
+// When no daemon runs, failure_mode_deny and status_on_error say what happens.
+func TestEnvoyWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	dir := t.TempDir()
+	write(t, dir, "envoy.yaml", usersOf2)
+	b := startBackend(t)
+	at := freeAddress(t)
+	serve := []string{"--limits-path", dir, "--grpc-address", at, "--drain-delay", "0s"}
+	d := start(t, serve...)
+	e := startFailureFronts(t, b, at)
+	e.checkServing("before")
+	if code := d.stop(syscall.SIGTERM); code != 0 {
+		t.Errorf("the daemon exits with %d", code)
+	}
+	e.checkFailing(b, "stopped")
+	start(t, serve...)
+	eventually(t, "Envoy asks the new daemon", func() bool { return e.get("closed", "/").status == 200 })
+	e.checkServing("after")
+}
+
+// Failure mode error leaves it to the same settings of Envoy.
+func TestEnvoyWhenDaemonIsUnavailable(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	dir := t.TempDir()
+	write(t, dir, "envoy.yaml", usersOf2)
+	server := redistest.Start(t)
+	d := start(t, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--failure-mode", "error")...)
+	b := startBackend(t)
+	e := startFailureFronts(t, b, d.grpc)
+	e.checkServing("before")
+	server.Kill()
+	e.checkFailing(b, "unavailable")
+	if n := d.total("ratelimitd_requests_total", `code="Unavailable"`); int(n) != len(failureFronts) {
+		t.Errorf("%v calls are counted as failed, want %d", n, len(failureFronts))
+	}
+	server.Restart()
+	eventually(t, "Redis decides", func() bool { return e.get("closed", "/", "x-user: frank").status != 500 })
+	e.checkServing("after")
+}
+
+// Envoy waits 20 ms unless it is told otherwise, less than redis.timeout. The
+// daemon knows, and answers by its failure mode before Envoy gives up; Envoy
+// can log that it did.
+func TestEnvoyDefaultTimeout(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	dir := t.TempDir()
+	write(t, dir, "envoy.yaml", usersOf2)
+	server := redistest.Start(t)
+	// It denies, while an Envoy that gives up lets pass.
+	d := start(t, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--failure-mode", "deny")...)
+	b := startBackend(t)
+	e := startEnvoy(t, configure(t, []front{{
+		Name: "default", Routes: userRoutes,
+		Log: "%RESPONSE_CODE% %DYNAMIC_METADATA(envoy.filters.http.ratelimit:degraded)%",
+	}}, ratelimitdAt(d.grpc), b.cluster()))
+	timeouts := func() float64 { return d.degraded(`mode="deny"`, `reason="timeout"`) }
+	decides := func() bool {
+		r, err := d.tryAsk("envoy", 1, "user=direct")
+		return err == nil && !degraded(r)
+	}
+	eventually(t, "Redis decides", decides)
+	eventually(t, "Redis decides within 20 ms", func() bool {
+		e.get("default", "/")
+		e.get("default", "/", "x-user: quick")
+		return slices.Contains(e.logged("default"), "200 -")
+	})
+	// A machine that is busy may be late now and then.
+	try := 0
+	eventually(t, "an answer without Redis comes within 20 ms", func() bool {
+		try++
+		before := timeouts()
+		server.Pause()
+		got := e.get("default", "/", fmt.Sprintf("x-user: user-%d", try)).status
+		server.Resume()
+		eventually(t, "Redis decides", decides)
+		return got == 429 && timeouts() == before+1 // and not since the breaker was open
+	})
+	eventually(t, "Envoy logs it", func() bool { return slices.Contains(e.logged("default"), "429 true") })
+}
