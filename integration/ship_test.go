@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
@@ -108,7 +110,7 @@ func settingsOf(t *testing.T, environ []string) config.Settings {
 	return s
 }
 
-func portOf(t *testing.T, address string) string {
+func portOf(t testing.TB, address string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -254,6 +256,64 @@ func TestComposition(t *testing.T) {
 	if daemons != 2 {
 		t.Errorf("%d daemons, want 2", daemons)
 	}
+	checkEnvoy(t, c)
+}
+
+// checkEnvoy holds that the composition's Envoy reads its configuration, asks
+// services, and listens where it is published and looked at.
+func checkEnvoy(t *testing.T, c composition) {
+	t.Helper()
+	s, ok := c.Services["envoy"]
+	if !ok {
+		t.Fatal("there is no envoy")
+	}
+	const file = "./envoy/compose/envoy.yaml"
+	if want := []string{file + ":" + s.Command[len(s.Command)-1] + ":ro"}; !slices.Equal(s.Volumes, want) {
+		t.Errorf("envoy mounts %v, want %v, which its command %v reads", s.Volumes, want, s.Command)
+	}
+	text, err := os.ReadFile(filepath.Join(projectRoot, "deploy", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, ports := "", []string(nil)
+	for _, m := range regexp.MustCompile(`{address: ([^,{]+), port_value: (\d+)}`).FindAllStringSubmatch(string(text), -1) {
+		switch host := m[1]; host {
+		case "127.0.0.1": // its own backend
+		case "0.0.0.0":
+			port = m[2]
+			ports = append(ports, "127.0.0.1:"+port+":"+port)
+		default:
+			if _, ok := c.Services[host]; !ok || s.DependsOn[host].Condition != "service_healthy" {
+				t.Errorf("envoy asks %s, which is no service that it waits for", host)
+			}
+		}
+	}
+	if !slices.Equal(s.Ports, ports) {
+		t.Errorf("envoy publishes %v, want what listens, %v", s.Ports, ports)
+	}
+	if look := strings.Join(s.Healthcheck.Test, " "); !strings.HasSuffix(look, "/dev/tcp/127.0.0.1/"+port) {
+		t.Errorf("the health check is %q, want one that looks at the port %s", look, port)
+	}
+}
+
+// What the composition's comment shows, its Envoy does with two daemons on one
+// store.
+func TestCompositionEnvoy(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	flags := append(redisFlags("single", redistest.Single(t)), "--limits-path", "../deploy/limits")
+	var pairs []string
+	for _, name := range []string{"ratelimitd-a", "ratelimitd-b"} {
+		port := portOf(t, start(t, flags...).grpc)
+		pairs = append(pairs, "address: "+name+", port_value: 8081", "address: 127.0.0.1, port_value: "+port)
+	}
+	ports := freePorts(t, append(pairs, "address: 0.0.0.0", "address: 127.0.0.1")...)
+	e := startEnvoy(t, patientExample(t, "compose", ports))
+	eventually(t, "Envoy knows who is ready", func() bool { return e.stat("cluster.ratelimitd.membership_healthy") == 2 })
+	run(t, commands(comment(t, "deploy/compose.yaml")), ports)
+	// The configuration's own comment shows the same; Bob has no more.
+	own := strings.ReplaceAll(comment(t, "deploy/envoy/compose/envoy.yaml"), "bob", "carol")
+	run(t, commands(own), ports)
 }
 
 func checkDaemon(t *testing.T, c composition, s composeService) {
