@@ -1,0 +1,229 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// routeLimits has limits of ten, one of them for what is charged afterwards.
+const routeLimits = `
+domain: envoy
+algorithm: sliding_log
+descriptors:
+  - key: user
+    rate_limit: {requests: 10, period: 1d}
+  - key: used
+    rate_limit: {requests: 10, period: 1d, postpaid: true}
+`
+
+// perRoute is a route of one path with limits in the filter's own place for
+// them.
+func perRoute(path, limits string) string {
+	return fmt.Sprintf(`
+- match: {path: %s}
+  route: {cluster: backend}
+  typed_per_filter_config:
+    envoy.filters.http.ratelimit:
+      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+      rate_limits:
+%s
+`, path, indent(8, limits))
+}
+
+// userAction asks about the user in a header, under a key.
+func userAction(key string) string {
+	return fmt.Sprintf("- actions: [{request_headers: {header_name: x-user, descriptor_key: %s}}]\n", key)
+}
+
+// costRoutes have hits_addend in every place that Envoy has for it.
+var costRoutes = strings.Join([]string{
+	perRoute("/number", userAction("user")+"  hits_addend: {number: 4}"),
+	perRoute("/header", userAction("user")+`  hits_addend: {format: "%REQ(x-cost)%"}`),
+	perRoute("/length", userAction("user")+`  hits_addend: {format: "%REQ(content-length)%"}`),
+	perRoute("/received", userAction("user")+`  hits_addend: {format: "%BYTES_RECEIVED%"}`),
+	perRoute("/done", userAction("user")+"  apply_on_stream_done: true"),
+	perRoute("/refund", userAction("user")+"  hits_addend: {number: 5}\n"+
+		userAction("user")+"  hits_addend: {format: \"%RESP(x-tokens)%\", is_negative_hits: true}\n  apply_on_stream_done: true"),
+	perRoute("/refund-fixed", userAction("user")+
+		userAction("user")+"  hits_addend: {number: 1, is_negative_hits: true}\n  apply_on_stream_done: true"),
+	perRoute("/used", userAction("used")+"  hits_addend: {number: 0}\n"+
+		userAction("used")+"  hits_addend: {format: \"%RESP(x-tokens)%\"}\n  apply_on_stream_done: true"),
+	`
+- match: {path: /ignored}
+  route:
+    cluster: backend
+    rate_limits:
+      - actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]
+        hits_addend: {number: 4}
+- match: {path: /direct}
+  direct_response: {status: 200}
+  typed_per_filter_config:
+    envoy.filters.http.ratelimit:
+      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+      rate_limits: [{actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]
+`}, "")
+
+// remaining is what a limit has left, by asking for nothing.
+func (d *daemon) remaining(entry string) int {
+	d.t.Helper()
+	r := request("envoy", 0, entry)
+	r.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+	response, err := d.client.ShouldRateLimit(d.t.Context(), r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return int(response.GetStatuses()[0].GetLimitRemaining())
+}
+
+// What a request costs, and what is charged or given back when it is done.
+func TestEnvoyCosts(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	dir := t.TempDir()
+	write(t, dir, "envoy.yaml", routeLimits)
+	d := start(t, "--limits-path", dir)
+	b := startBackend(t)
+	e := startEnvoy(t, configure(t, []front{{Name: "costs", Filter: patiently, Routes: costRoutes}}, ratelimitdAt(d.grpc), b.cluster()))
+	left := func(t *testing.T, entry string, want int) {
+		t.Helper()
+		if got := d.remaining(entry); got != want {
+			t.Errorf("%s has %d left, want %d", entry, got, want)
+		}
+	}
+
+	t.Run("number", func(t *testing.T) {
+		if got := e.statuses(3, "costs", "/number", "x-user: number"); !slices.Equal(got, []int{200, 200, 429}) {
+			t.Errorf("requests that cost 4 of 10 give %v", got)
+		}
+		left(t, "user=number", 2)
+	})
+	t.Run("header", func(t *testing.T) {
+		for _, tc := range []struct{ cost, status, left int }{{7, 200, 3}, {4, 429, 3}, {3, 200, 0}, {1, 429, 0}} {
+			if got := e.get("costs", "/header", "x-user: header", fmt.Sprint("x-cost: ", tc.cost)).status; got != tc.status {
+				t.Errorf("a cost of %d gives %d, want %d", tc.cost, got, tc.status)
+			}
+			left(t, "user=header", tc.left)
+		}
+		// What is no number is nothing to ask about, for Envoy.
+		if got := e.get("costs", "/header", "x-user: header", "x-cost: many").status; got != 200 {
+			t.Errorf("a cost that is no number gives %d", got)
+		}
+	})
+	t.Run("length", func(t *testing.T) {
+		post := func(body string) int {
+			return e.send(http.DefaultClient, http.MethodPost, e.url("costs", "/length"), body, "x-user: length").status
+		}
+		if got := []int{post("123456"), post("12345"), post("1234")}; !slices.Equal(got, []int{200, 429, 200}) {
+			t.Errorf("bodies of 6, 5 and 4 of 10 bytes give %v", got)
+		}
+	})
+	t.Run("bytes received are not known yet", func(t *testing.T) {
+		if got := e.send(http.DefaultClient, http.MethodPost, e.url("costs", "/received"), "123456", "x-user: received").status; got != 200 {
+			t.Errorf("a request gives %d", got)
+		}
+		left(t, "user=received", 10)
+	})
+	t.Run("ignored in a route's own limits", func(t *testing.T) {
+		if got := e.get("costs", "/ignored", "x-user: ignored").status; got != 200 {
+			t.Errorf("a request gives %d", got)
+		}
+		left(t, "user=ignored", 9)
+	})
+	t.Run("direct responses are not limited", func(t *testing.T) {
+		if got := e.statuses(12, "costs", "/direct", "x-user: direct"); slices.Contains(got, 429) {
+			t.Errorf("requests that no cluster serves give %v", got)
+		}
+		left(t, "user=direct", 10)
+	})
+	t.Run("charge when done", func(t *testing.T) {
+		if got := e.get("costs", "/done", "x-user: done").status; got != 200 {
+			t.Errorf("a request gives %d", got)
+		}
+		eventually(t, "it is charged", func() bool { return d.remaining("user=done") == 9 })
+	})
+	t.Run("refund when done", func(t *testing.T) {
+		// Five are asked for, and what the backend says is given back.
+		for _, want := range []int{8, 6} {
+			if got := e.get("costs", "/refund", "x-user: refund", "x-answer-tokens: 3").status; got != 200 {
+				t.Errorf("a request gives %d", got)
+			}
+			eventually(t, "it is given back", func() bool { return d.remaining("user=refund") == want })
+		}
+	})
+	t.Run("no refund of what was denied", func(t *testing.T) {
+		d.ask("envoy", 10, "user=full")
+		if got := e.get("costs", "/refund", "x-user: full", "x-answer-tokens: 3").status; got != 429 {
+			t.Errorf("with nothing left a request gives %d", got)
+		}
+		e.get("costs", "/done", "x-user: later")
+		eventually(t, "a later one is charged", func() bool { return d.remaining("user=later") == 9 })
+		left(t, "user=full", 0)
+	})
+	t.Run("a fixed number is for denied requests too", func(t *testing.T) {
+		d.ask("envoy", 10, "user=fixed")
+		if got := e.get("costs", "/refund-fixed", "x-user: fixed").status; got != 429 {
+			t.Errorf("with nothing left a request gives %d", got)
+		}
+		eventually(t, "Envoy gives back what it did not get", func() bool { return d.remaining("user=fixed") == 1 })
+	})
+	t.Run("postpaid", func(t *testing.T) {
+		ask := func() int { return e.get("costs", "/used", "x-user: used", "x-answer-tokens: 8").status }
+		for i, want := range []int{2, 0} { // the second goes beyond the limit
+			if got := ask(); got != 200 {
+				t.Errorf("request %d gives %d", i+1, got)
+			}
+			eventually(t, "its use is charged", func() bool { return d.remaining("used=used") == want })
+		}
+		if got := ask(); got != 429 {
+			t.Errorf("with nothing left a request gives %d", got)
+		}
+		if n := b.served("/used"); n != 2 {
+			t.Errorf("%d requests have reached the backend, want 2", n)
+		}
+	})
+}
+
+// overrideRoutes takes the numbers of the limit from what filters before it
+// have found out.
+const overrideRoutes = `
+- match: {prefix: /}
+  route:
+    cluster: backend
+    rate_limits:
+      - actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]
+        limit: {dynamic_metadata: {metadata_key: {key: contract, path: [{key: limit}]}}}
+`
+
+// contract gives all callers a contract of three a day.
+const contract = `
+- name: envoy.filters.http.set_metadata
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config
+    metadata:
+      - metadata_namespace: contract
+        value: {limit: {requests_per_unit: 3, unit: DAY}}
+`
+
+func TestEnvoyOverride(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	dir := t.TempDir()
+	write(t, dir, "envoy.yaml", routeLimits)
+	d := start(t, "--limits-path", dir)
+	b := startBackend(t)
+	e := startEnvoy(t, configure(t, []front{
+		{Name: "contract", Filter: patiently, Before: contract, Routes: overrideRoutes},
+		{Name: "none", Filter: patiently, Routes: overrideRoutes},
+	}, ratelimitdAt(d.grpc), b.cluster()))
+	if got := e.statuses(4, "contract", "/", "x-user: alice"); !slices.Equal(got, []int{200, 200, 200, 429}) {
+		t.Errorf("a contract of 3 a day gives %v", got)
+	}
+	if got := e.statuses(11, "none", "/", "x-user: bob"); slices.Index(got, 429) != 10 {
+		t.Errorf("without one the limit of 10 gives %v", got)
+	}
+}
