@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,6 +60,15 @@ func comment(t testing.TB, file string) string {
 // holds that each prints what it is said to.
 func run(t testing.TB, all []shown, ports *strings.Replacer) {
 	t.Helper()
+	for _, wrong := range surprises(t, all, ports) {
+		t.Error(wrong)
+	}
+}
+
+// surprises runs the commands and returns what they print that they are not
+// said to.
+func surprises(t testing.TB, all []shown, ports *strings.Replacer) (wrong []string) {
+	t.Helper()
 	if len(all) == 0 {
 		t.Fatal("no command is shown")
 	}
@@ -68,9 +78,10 @@ func run(t testing.TB, all []shown, ports *strings.Replacer) {
 		cmd.Dir = projectRoot
 		out, err := cmd.Output()
 		if got, want := strings.TrimSpace(string(out)), strings.TrimSpace(c.output); got != want {
-			t.Errorf("%s\nprints %q (%v), want %q", c.command, got, err, want)
+			wrong = append(wrong, fmt.Sprintf("%s\nprints %q (%v), want %q", c.command, got, err, want))
 		}
 	}
+	return wrong
 }
 
 // example is a folder of deploy/envoy/ that runs.
@@ -127,9 +138,40 @@ func TestEnvoyExamples(t *testing.T) {
 		name := filepath.Base(filepath.Dir(file))
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			x := startExample(t, name)
-			run(t, commands(comment(t, filepath.Join("deploy/envoy", name, "envoy.yaml"))), x.ports)
+			all := commands(comment(t, filepath.Join("deploy/envoy", name, "envoy.yaml")))
+			// What is charged when a stream is done may come late, on a machine
+			// that is busy.
+			var wrong []string
+			for range 3 {
+				x := startExample(t, name)
+				if wrong = surprises(t, all, x.ports); len(wrong) == 0 {
+					return
+				}
+			}
+			t.Error(strings.Join(wrong, "\n"))
 		})
+	}
+}
+
+// The example of logins fails closed: without Redis the daemon denies, and
+// without a daemon Envoy.
+func TestEnvoyLoginFailsClosed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	x := startExample(t, "login", append(redisFlags("single", server.Addr()), "--drain-delay", "0s")...)
+	login := func() answer {
+		return x.send(http.DefaultClient, http.MethodPost, x.url("front", "/login"), "", "x-account: carol", "x-password: right")
+	}
+	if a := login(); a.status != 200 {
+		t.Errorf("a login gives %v", a)
+	}
+	server.Kill()
+	if a := login(); a.status != 429 || a.header.Get("retry-after") != "1" {
+		t.Errorf("without Redis a login gives %v", a)
+	}
+	x.daemon.stop(os.Interrupt)
+	if a := login(); a.status != 503 {
+		t.Errorf("without a daemon a login gives %v", a)
 	}
 }
 
