@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
 )
@@ -191,4 +193,97 @@ func TestEnvoyExamplesAreListed(t *testing.T) {
 			t.Errorf("deploy/envoy/README.md does not link to %s", f.Name())
 		}
 	}
+}
+
+// flat is a text without indentation, for a part of a file may be shown without
+// what stands around it.
+func flat(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return b.String()
+}
+
+// What the pages about Envoy show is a part of an example, which runs.
+func TestEnvoyDocsShowTheExamples(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../deploy/envoy/*/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.WriteString("\n" + flat(string(text)))
+	}
+	for _, page := range []string{"docs/envoy.md", "docs/tokens.md"} {
+		for _, text := range blocks(t, page, "yaml") {
+			if !strings.Contains(all.String(), "\n"+flat(text)) {
+				t.Errorf("%s: this is no part of an example:\n%s", page, text)
+			}
+		}
+	}
+}
+
+// The commands of the pages about Envoy show what they are said to, from
+// nothing on: they start the daemon and Envoy.
+func TestEnvoyDocsCommands(t *testing.T) {
+	t.Parallel()
+	real := needEnvoy(t)
+	for page, example := range map[string]string{"docs/envoy.md": "http", "docs/tokens.md": "tokens"} {
+		t.Run(example, func(t *testing.T) {
+			t.Parallel()
+			grpc := freeAddress(t)
+			ports := freePorts(t, "8081", portOf(t, grpc))
+			dir := t.TempDir()
+			config := write(t, dir, "envoy.yaml", patientExample(t, example, ports))
+			// Other tests run an Envoy of their own on this machine.
+			write(t, dir, "envoy", "#!/bin/sh\nexec "+real+" --disable-hot-restart --concurrency 1 \"$@\"\n")
+			if err := os.Chmod(filepath.Join(dir, "envoy"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			script := strings.Join(blocks(t, page, "sh"), "")
+			_, said, _ := strings.Cut(readPage(t, page), "The last line prints `")
+			want, _, _ := strings.Cut(said, "`")
+			cmd := exec.Command("sh", "-c", ports.Replace(strings.ReplaceAll(script, "deploy/envoy/"+example+"/envoy.yaml", config)))
+			cmd.Dir = projectRoot
+			cmd.Env = append(cleanEnv(), "PATH="+dir+":"+filepath.Dir(binary)+":"+os.Getenv("PATH"),
+				"RATELIMITD_GRPC_ADDRESS="+grpc, "RATELIMITD_HTTP_ADDRESS=", "RATELIMITD_ADMIN_ADDRESS=")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with those that it starts
+			out, err := os.Create(filepath.Join(dir, "out"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			cmd.Stdout = out // a file, which those that it starts may keep open
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }()
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			select {
+			case <-ended:
+			case <-time.After(time.Minute):
+				t.Error("the commands do not end")
+			}
+			got, err := os.ReadFile(out.Name())
+			if err != nil || want == "" || !strings.HasSuffix(strings.TrimSpace(string(got)), want) {
+				t.Errorf("the commands of %s print, %v:\n%s\nwant %q in the end", page, err, got, want)
+			}
+		})
+	}
+}
+
+func readPage(t testing.TB, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(projectRoot, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

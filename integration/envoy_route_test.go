@@ -66,7 +66,16 @@ var costRoutes = strings.Join([]string{
     envoy.filters.http.ratelimit:
       "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
       rate_limits: [{actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]
+- match: {path: /redirect}
+  redirect: {path_redirect: /direct}
+  typed_per_filter_config:
+    envoy.filters.http.ratelimit:
+      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+      rate_limits: [{actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]
 `}, "")
+
+// filterCosts has hits_addend in the filter itself.
+var filterCosts = "rate_limits:\n" + indent(2, userAction("user")+"  hits_addend: {number: 4}")
 
 // remaining is what a limit has left, by asking for nothing.
 func (d *daemon) remaining(entry string) int {
@@ -88,7 +97,10 @@ func TestEnvoyCosts(t *testing.T) {
 	write(t, dir, "envoy.yaml", routeLimits)
 	d := start(t, "--limits-path", dir)
 	b := startBackend(t)
-	e := startEnvoy(t, configure(t, []front{{Name: "costs", Filter: patiently, Routes: costRoutes}}, ratelimitdAt(d.grpc), b.cluster()))
+	e := startEnvoy(t, configure(t, []front{
+		{Name: "costs", Filter: patiently, Routes: costRoutes},
+		{Name: "filter", Filter: patiently + "\n" + filterCosts, Routes: userRoutes},
+	}, ratelimitdAt(d.grpc), b.cluster()))
 	left := func(t *testing.T, entry string, want int) {
 		t.Helper()
 		if got := d.remaining(entry); got != want {
@@ -101,6 +113,12 @@ func TestEnvoyCosts(t *testing.T) {
 			t.Errorf("requests that cost 4 of 10 give %v", got)
 		}
 		left(t, "user=number", 2)
+	})
+	t.Run("in the filter", func(t *testing.T) {
+		if got := e.statuses(3, "filter", "/", "x-user: filter"); !slices.Equal(got, []int{200, 200, 429}) {
+			t.Errorf("requests that cost 4 of 10 give %v", got)
+		}
+		left(t, "user=filter", 2)
 	})
 	t.Run("header", func(t *testing.T) {
 		for _, tc := range []struct{ cost, status, left int }{{7, 200, 3}, {4, 429, 3}, {3, 200, 0}, {1, 429, 0}} {
@@ -138,6 +156,7 @@ func TestEnvoyCosts(t *testing.T) {
 		if got := e.statuses(12, "costs", "/direct", "x-user: direct"); slices.Contains(got, 429) {
 			t.Errorf("requests that no cluster serves give %v", got)
 		}
+		e.get("costs", "/redirect", "x-user: direct")
 		left(t, "user=direct", 10)
 	})
 	t.Run("charge when done", func(t *testing.T) {
@@ -188,16 +207,17 @@ func TestEnvoyCosts(t *testing.T) {
 	})
 }
 
-// overrideRoutes takes the numbers of the limit from what filters before it
+// contractAction takes the numbers of the limit from what filters before it
 // have found out.
-const overrideRoutes = `
-- match: {prefix: /}
+var contractAction = userAction("user") + "  limit: {dynamic_metadata: {metadata_key: {key: contract, path: [{key: limit}]}}}"
+
+// overrideRoutes has it on a route and in the filter's own place.
+var overrideRoutes = perRoute("/per-route", contractAction) + `
+- match: {path: /route}
   route:
     cluster: backend
     rate_limits:
-      - actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]
-        limit: {dynamic_metadata: {metadata_key: {key: contract, path: [{key: limit}]}}}
-`
+` + indent(6, contractAction)
 
 // contract gives all callers a contract of three a day.
 const contract = `
@@ -220,10 +240,12 @@ func TestEnvoyOverride(t *testing.T) {
 		{Name: "contract", Filter: patiently, Before: contract, Routes: overrideRoutes},
 		{Name: "none", Filter: patiently, Routes: overrideRoutes},
 	}, ratelimitdAt(d.grpc), b.cluster()))
-	if got := e.statuses(4, "contract", "/", "x-user: alice"); !slices.Equal(got, []int{200, 200, 200, 429}) {
-		t.Errorf("a contract of 3 a day gives %v", got)
-	}
-	if got := e.statuses(11, "none", "/", "x-user: bob"); slices.Index(got, 429) != 10 {
-		t.Errorf("without one the limit of 10 gives %v", got)
+	for _, path := range []string{"/route", "/per-route"} {
+		if got := e.statuses(4, "contract", path, "x-user: alice"+path); !slices.Equal(got, []int{200, 200, 200, 429}) {
+			t.Errorf("%s: a contract of 3 a day gives %v", path, got)
+		}
+		if got := e.statuses(11, "none", path, "x-user: bob"+path); slices.Index(got, 429) != 10 {
+			t.Errorf("%s: without one the limit of 10 gives %v", path, got)
+		}
 	}
 }

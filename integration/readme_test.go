@@ -29,7 +29,7 @@ func blocks(t testing.TB, page, language string) []string {
 // Every limits file in the documentation is one.
 func TestDocumentedLimits(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"README.md", "docs/limits.md"} {
+	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md"} {
 		seen := 0
 		for _, text := range blocks(t, page, "yaml") {
 			if !strings.HasPrefix(text, "domain:") {
@@ -117,7 +117,7 @@ func TestDocumentedLinks(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatal(pages, err)
 	}
-	for _, page := range append(pages, "../README.md") {
+	for _, page := range append(pages, "../README.md", "../deploy/envoy/README.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
