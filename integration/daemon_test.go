@@ -89,26 +89,40 @@ type daemon struct {
 	mu  sync.Mutex
 	log []string
 
-	grpc, http, admin string
-	client            rlsv3.RateLimitServiceClient
+	grpc, http, admin, metrics string
+
+	client rlsv3.RateLimitServiceClient
 }
 
 // start starts a daemon on free ports and waits until it serves.
 func start(t testing.TB, args ...string) *daemon {
 	t.Helper()
 	d := launch(t, nil, args...)
-	line := d.waitForLog("msg=serving")
-	d.grpc, d.http, d.admin = field(line, "grpc"), field(line, "http"), field(line, "admin")
-	d.dial(d.grpc)
+	d.waitServing()
 	return d
+}
+
+// waitServing waits until the daemon serves, and learns where.
+func (d *daemon) waitServing() {
+	d.t.Helper()
+	line := d.waitForLog("msg=serving")
+	d.grpc, d.http, d.admin, d.metrics = field(line, "grpc"), field(line, "http"), field(line, "admin"), field(line, "metrics")
+	d.dial(d.grpc)
 }
 
 // launch starts a daemon and does not wait for it.
 func launch(t testing.TB, env []string, args ...string) *daemon {
 	t.Helper()
 	all := []string{"serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"}
-	d := &daemon{t: t, cmd: exec.Command(binary, append(all, args...)...), done: make(chan struct{})}
-	d.cmd.Env = append(cleanEnv(), env...)
+	cmd := exec.Command(binary, append(all, args...)...)
+	cmd.Env = append(cleanEnv(), env...)
+	return launchCommand(t, cmd)
+}
+
+// launchCommand starts a daemon by a command.
+func launchCommand(t testing.TB, cmd *exec.Cmd) *daemon {
+	t.Helper()
+	d := &daemon{t: t, cmd: cmd, done: make(chan struct{})}
 	out, err := d.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

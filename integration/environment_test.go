@@ -1,0 +1,342 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// yearlyOf is a file of envoyproxy/ratelimit's with one limit.
+func yearlyOf(n int) string {
+	return fmt.Sprintf("domain: api\ndescriptors:\n  - key: user\n    rate_limit:\n      unit: year\n      requests_per_unit: %d\n", n)
+}
+
+// runtimeRoot makes a folder as that service has it, current/app/config, and
+// returns it. What current leads to can be swapped by a rename.
+func runtimeRoot(t *testing.T, text string) (root string, swap func(text string)) {
+	t.Helper()
+	root = t.TempDir()
+	version := 0
+	swap = func(text string) {
+		t.Helper()
+		version++
+		name := fmt.Sprintf("version-%d", version)
+		config := filepath.Join(root, name, "app", "config")
+		if err := os.MkdirAll(config, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, config, "api.yaml", text)
+		next := filepath.Join(root, "next")
+		if err := os.Symlink(name, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, filepath.Join(root, "current")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap(text)
+	return root, swap
+}
+
+// envoyEnv is an environment of that service's, and nothing else, on free ports.
+func envoyEnv(root string, env ...string) []string {
+	return append(env, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "LOG_LEVEL=info",
+		"USE_STATSD=false", "RUNTIME_ROOT="+root+"/current", "RUNTIME_SUBDIRECTORY=app", fmt.Sprintf("CACHE_KEY_PREFIX=it-%x", rand.Uint64()))
+}
+
+// asEnvoy is a command by the name of envoyproxy/ratelimit.
+func asEnvoy(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	link := filepath.Join(t.TempDir(), "ratelimit")
+	if err := os.Symlink(binary, link); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(link, args...)
+	cmd.Env = env
+	return cmd
+}
+
+func startAsEnvoy(t *testing.T, env []string, args ...string) *daemon {
+	t.Helper()
+	d := launchCommand(t, asEnvoy(t, env, args...))
+	d.waitServing()
+	return d
+}
+
+// wantLimit asks for one user until the limit of n is used up.
+func (d *daemon) wantLimit(n uint32) {
+	d.t.Helper()
+	if r := d.ask("api", n, "user=a"); !ok(r) || degraded(r) || r.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() != n {
+		d.t.Errorf("%d requests: %v", n, r)
+	}
+	if r := d.ask("api", 1, "user=a"); ok(r) || degraded(r) {
+		d.t.Errorf("one more: %v", r)
+	}
+}
+
+// socketFolder is a folder with a short name: sockets allow no long ones.
+func socketFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sock-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// valueOf returns a variable of an environment.
+func valueOf(env []string, name string) string {
+	for _, assignment := range env {
+		if n, value, _ := strings.Cut(assignment, "="); n == name {
+			return value
+		}
+	}
+	return ""
+}
+
+func TestEnvoyEnvironment(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--requirepass", "hunter2")
+	root, swap := runtimeRoot(t, yearlyOf(3))
+	env := envoyEnv(root, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+server.Addr(), "REDIS_AUTH=hunter2", "REDIS_TYPE=SINGLE", "REDIS_POOL_SIZE=5",
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/stats/prometheus", "TRACING_ENABLED=true", "RATELIMITD_STORE=disk")
+	d := startAsEnvoy(t, env)
+	d.wantLimit(3)
+	if code, body := get(t, "http://"+d.metrics+"/stats/prometheus"); code != 200 || !strings.Contains(body, `ratelimitd_decisions_total{domain="api",result="denied",rule="user"} 1`) {
+		t.Errorf("PROMETHEUS_ADDR: %d\n%s", code, body)
+	}
+	if code, body := get(t, "http://"+d.http+"/healthcheck"); code != 200 {
+		t.Errorf("PORT: %d %s", code, body)
+	}
+	if code, body := get(t, "http://"+d.admin+"/rlconfig"); code != 200 || !strings.Contains(body, "3 requests") {
+		t.Errorf("DEBUG_PORT: %d %s", code, body)
+	}
+	if n := strings.Count(d.logText(), "not followed to the letter"); n != 1 || !strings.Contains(d.logText(), "TRACING_ENABLED (") {
+		t.Errorf("%d warnings of variables:\n%s", n, d.logText())
+	}
+	if strings.Contains(d.logText(), "hunter2") {
+		t.Errorf("the password shows:\n%s", d.logText())
+	}
+	redis := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: "hunter2", Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { redis.Close() })
+	if keys, err := redis.Keys(t.Context(), "*").Result(); err != nil || len(keys) == 0 ||
+		slices.ContainsFunc(keys, func(key string) bool { return !strings.HasPrefix(key, valueOf(env, "CACHE_KEY_PREFIX")) }) {
+		t.Errorf("keys %q, %v", keys, err)
+	}
+
+	// The number of a limit changes, and its state goes on.
+	swap(yearlyOf(5))
+	eventually(t, "the swapped folder is loaded", func() bool {
+		return d.ask("api", 1, "user=b").GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 5
+	})
+	if r := d.ask("api", 2, "user=a"); !ok(r) || r.GetStatuses()[0].GetLimitRemaining() != 0 {
+		t.Errorf("2 more of 5: %v", r)
+	}
+
+	// The health check needs no flags; the port is known to the environment.
+	health := asEnvoy(t, append(env, "GRPC_PORT="+portOf(t, d.grpc)), "health")
+	if out, err := health.CombinedOutput(); err != nil || string(out) != "SERVING\n" {
+		t.Errorf("ratelimit health: %v %s", err, out)
+	}
+	if code := d.stop(syscall.SIGTERM); code != 0 {
+		t.Errorf("exit %d after SIGTERM", code)
+	}
+}
+
+// TestEnvoyKubernetes has the folder of a ConfigMap, whose links are swapped,
+// and Redis at an address as URL. An image's entrypoint may stand before the name.
+func TestEnvoyKubernetes(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	config := filepath.Join(root, "current", "app", "config")
+	if err := os.MkdirAll(config, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	version := func(name, text string) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(config, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(config, name), "config.yaml", text)
+		if err := os.Symlink(name, filepath.Join(config, "..tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(config, "..tmp"), filepath.Join(config, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("..1", yearlyOf(3))
+	if err := os.Symlink("..data/config.yaml", filepath.Join(config, "config.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, config, "more.conf", yearlyOf(1))
+	env := envoyEnv(root, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis://"+redistest.Single(t)+"/1", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true")
+	cmd := exec.Command(binary, "/bin/ratelimit")
+	cmd.Env = env
+	d := launchCommand(t, cmd)
+	d.waitServing()
+	d.wantLimit(3)
+	if line := d.waitForLog("more.conf: passed over"); !strings.Contains(line, "level=WARN") {
+		t.Errorf("of a file with another name: %s", line)
+	}
+	version("..2", yearlyOf(8))
+	eventually(t, "the swapped ConfigMap is loaded", func() bool {
+		return d.ask("api", 1, "user=b").GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 8
+	})
+}
+
+func TestEnvoySockets(t *testing.T) {
+	t.Parallel()
+	dir := socketFolder(t)
+	redis := redistest.Start(t, "--unixsocket", filepath.Join(dir, "redis"), "--requirepass", "hunter2")
+	root, _ := runtimeRoot(t, yearlyOf(3))
+	env := envoyEnv(root, "REDIS_URL="+dir+"/redis", "REDIS_AUTH=hunter2", "GRPC_UDS="+dir+"/grpc")
+	d := startAsEnvoy(t, env)
+	if d.grpc != "unix:"+dir+"/grpc" {
+		t.Errorf("gRPC is at %s", d.grpc)
+	}
+	d.wantLimit(3)
+	for _, args := range [][]string{{"health"}, {"query", "--domain", "api", "user=b"}} {
+		if out, err := asEnvoy(t, env, args...).CombinedOutput(); err != nil {
+			t.Errorf("%v at the socket: %v %s", args, err, out)
+		}
+	}
+	redis.Kill()
+	// Callers are told, as there, and decide themselves.
+	eventually(t, "calls fail", func() bool {
+		_, err := d.tryAsk("api", 1, "user=b")
+		return status.Code(err) == codes.Unavailable
+	})
+}
+
+func TestEnvoySentinel(t *testing.T) {
+	t.Parallel()
+	sentinels, _, _ := redistest.StartSentinel(t, "limits")
+	for _, s := range sentinels {
+		if err := redisAt(t, s).Do(t.Context(), "acl", "setuser", "guard", "on", ">hunter2", "allchannels", "+@all").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := redisAt(t, s).Do(t.Context(), "acl", "setuser", "default", "resetpass", ">other").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, _ := runtimeRoot(t, yearlyOf(3))
+	d := startAsEnvoy(t, envoyEnv(root, "REDIS_TYPE=SENTINEL", "REDIS_URL=limits,"+strings.Join(sentinels, ","), "REDIS_SENTINEL_AUTH=guard:hunter2"))
+	d.wantLimit(3)
+}
+
+func TestEnvoyCluster(t *testing.T) {
+	t.Parallel()
+	root, _ := runtimeRoot(t, yearlyOf(3))
+	d := startAsEnvoy(t, envoyEnv(root, "REDIS_TYPE=cluster", "REDIS_URL="+strings.Join(redistest.Cluster(t), ","), "REDIS_PIPELINE_WINDOW=150us"))
+	d.wantLimit(3)
+}
+
+// TestEnvoyRedisOverTLS has a certificate for 127.0.0.1 and dials localhost.
+func TestEnvoyRedisOverTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ca := newAuthority(t, dir, "ca")
+	cert, key := ca.issue(t, dir, "redis")
+	_, port, err := net.SplitHostPort(freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	redistest.Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca.file)
+	root, _ := runtimeRoot(t, yearlyOf(3))
+	env := envoyEnv(root, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=localhost:"+port, "REDIS_TLS=true", "REDIS_TLS_CACERT="+ca.file,
+		"REDIS_TLS_CLIENT_CERT="+cert, "REDIS_TLS_CLIENT_KEY="+key)
+	strict := launchCommand(t, asEnvoy(t, env))
+	if line := strict.waitForLog("the store does not answer"); !strings.Contains(line, "certificate") {
+		t.Errorf("a certificate of another name gives the log %s", line)
+	}
+	startAsEnvoy(t, append(env, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")).wantLimit(3)
+	i := slices.Index(env, "REDIS_TLS_CACERT="+ca.file)
+	env[i] = "REDIS_TLS_CACERT=" + newAuthority(t, dir, "other").file
+	wrong := launchCommand(t, asEnvoy(t, append(env, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")))
+	if line := wrong.waitForLog("the store does not answer"); !strings.Contains(line, "unknown authority") {
+		t.Errorf("a server of an unknown authority gives the log %s", line)
+	}
+}
+
+// TestEnvoyMutualTLS lets in clients whose certificate bears the name.
+func TestEnvoyMutualTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ca := newAuthority(t, dir, "ca")
+	cert, key := ca.issue(t, dir, "both") // of 127.0.0.1
+	root, _ := runtimeRoot(t, yearlyOf(3))
+	env := envoyEnv(root, "BACKEND_TYPE=memory", "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+cert, "GRPC_SERVER_TLS_KEY="+key, "GRPC_CLIENT_TLS_CACERT="+ca.file)
+	for name, want := range map[string]int{"127.0.0.1": 0, "envoy.test": 1} {
+		d := launchCommand(t, asEnvoy(t, append(env, "GRPC_CLIENT_TLS_SAN="+name)))
+		d.waitServing()
+		query := []string{"query", "--address", d.grpc, "--domain", "api", "--tls-ca", ca.file, "user=a"}
+		if _, stderr, code := command(t, append(query, "--tls-cert", cert, "--tls-key", key)...); code != want {
+			t.Errorf("a certificate of 127.0.0.1 where %s is let in: exit %d %s", name, code, stderr)
+		}
+		if _, _, code := command(t, query...); code != 1 {
+			t.Errorf("without a certificate: exit %d", code)
+		}
+		// Probes ask there without one, as they do there.
+		if code, _ := get(t, "http://"+d.http+"/healthcheck"); code != 200 {
+			t.Errorf("/healthcheck: %d", code)
+		}
+		d.waitForLog("would take the same requests from anyone")
+	}
+}
+
+func TestEnvoyStartWithoutLimits(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	env := envoyEnv(root, "BACKEND_TYPE=memory")
+	if d := launchCommand(t, asEnvoy(t, env)); d.wait() != 1 || !strings.Contains(d.logText(), root+"/current/app/config") {
+		t.Errorf("without limits: exit %d\n%s", d.cmd.ProcessState.ExitCode(), d.logText())
+	}
+	grpc := freeAddress(t)
+	// Of two with one name a process gets the last.
+	d := launchCommand(t, asEnvoy(t, append(env, "GRPC_PORT="+portOf(t, grpc), "FORCE_START_WITHOUT_INITIAL_CONFIG=true")))
+	d.waitForLog("requests are answered once limits can be loaded")
+	d.dial(grpc)
+	eventually(t, "calls are refused", func() bool {
+		_, err := d.tryAsk("api", 1, "user=a")
+		return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "no limits are loaded yet")
+	})
+	config := filepath.Join(root, "current", "app", "config")
+	if err := os.MkdirAll(config, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, config, "api.yaml", yearlyOf(3))
+	d.waitForLog("msg=serving")
+	d.wantLimit(3)
+}
+
+// TestEnvoyBadEnvironment: all errors at once, in the words of its environment.
+func TestEnvoyBadEnvironment(t *testing.T) {
+	t.Parallel()
+	cmd := asEnvoy(t, []string{"PORT=abc", "REDIS_TYPE=ring", "CONFIG_TYPE=GRPC_XDS_SOTW", "GRPC_CLIENT_TLS_CACERT=/ca.pem"})
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if cmd.Run() == nil || cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("exit %d", cmd.ProcessState.ExitCode())
+	}
+	for _, want := range []string{`variable PORT: found "abc"; allowed: an integer`, `variable REDIS_TYPE: found "ring"`, `variable CONFIG_TYPE: found "GRPC_XDS_SOTW"`, "variable GRPC_CLIENT_TLS_CACERT: "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, out.String())
+		}
+	}
+}
