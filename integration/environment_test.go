@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -338,5 +339,37 @@ func TestEnvoyBadEnvironment(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}
+	}
+}
+
+// TestEnvoyModes has one domain in two files, with a key at a level where it
+// means nothing, and all modes and extras on.
+func TestEnvoyModes(t *testing.T) {
+	t.Parallel()
+	root, _ := runtimeRoot(t, "domain: api\ndescriptors:\n  - key: user\n    requests_per_unit: 9\n    rate_limit: {unit: year, requests_per_unit: 3}\n")
+	write(t, filepath.Join(root, "current", "app", "config"), "more.yaml", "domain: api\ndescriptors:\n  - key: plan\n    rate_limit: {unit: year, requests_per_unit: 1}\n")
+	env := envoyEnv(root, "BACKEND_TYPE=memory", "MERGE_DOMAIN_CONFIG=true", "SHADOW_MODE=true", "RESPONSE_DYNAMIC_METADATA=true",
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_REMAINING_HEADER=X-Left")
+	d := startAsEnvoy(t, env)
+	d.waitForLog("it is ignored")
+	headers := map[string]string{}
+	r := d.ask("api", 1, "user=a")
+	for _, h := range r.GetResponseHeadersToAdd() {
+		headers[h.GetKey()] = h.GetValue()
+	}
+	if headers["RateLimit-Limit"] == "" || headers["X-Left"] != "2" || headers["RateLimit-Reset"] == "" {
+		t.Errorf("headers %v", headers)
+	}
+	if got := r.GetDynamicMetadata().GetFields()["domain"].GetStringValue(); got != "api" {
+		t.Errorf("dynamic metadata %v", r.GetDynamicMetadata())
+	}
+	d.ask("api", 1, "plan=free")
+	if r := d.ask("api", 1, "plan=free"); !ok(r) || r.GetStatuses()[0].GetCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("over the limit in shadow mode: %v", r)
+	}
+
+	unmerged := envoyEnv(root, "BACKEND_TYPE=memory")
+	if d := launchCommand(t, asEnvoy(t, unmerged)); d.wait() != 1 || !strings.Contains(d.logText(), "more.yaml") {
+		t.Errorf("one domain in two files, unmerged: exit %d", d.cmd.ProcessState.ExitCode())
 	}
 }

@@ -52,6 +52,7 @@ func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
 	e.grpcTLS()
 	e.logs()
 	e.limits()
+	e.responses()
 	e.metrics()
 	e.store()
 	e.tellIgnored()
@@ -214,12 +215,28 @@ func (e *envoyEnvironment) limits() {
 	if e.isTrue("RUNTIME_WATCH_ROOT") {
 		e.refuseNeighbours(above)
 	}
+	// Its files are taken as they are.
+	e.set("limits.lenient", "true")
+	e.truth("limits.merge_domains", "MERGE_DOMAIN_CONFIG")
+	e.truth("limits.shadow_mode", "SHADOW_MODE")
+	e.truth("limits.quota_mode", "QUOTA_MODE")
 	initial := "required"
 	if e.isTrue("FORCE_START_WITHOUT_INITIAL_CONFIG") {
 		initial = "optional"
 	}
 	e.set("limits.initial", initial, "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	e.set("limits.ready_when_empty", strconv.FormatBool(!e.isTrue("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")
+}
+
+// responses says what stands in them beside the decision.
+func (e *envoyEnvironment) responses() {
+	e.truth("api.dynamic_metadata", "RESPONSE_DYNAMIC_METADATA")
+	if e.isTrue("LIMIT_RESPONSE_HEADERS_ENABLED") {
+		e.set("headers.style", "ratelimit", "LIMIT_RESPONSE_HEADERS_ENABLED")
+		e.copy("headers.limit", "LIMIT_LIMIT_HEADER")
+		e.copy("headers.remaining", "LIMIT_REMAINING_HEADER")
+		e.copy("headers.reset", "LIMIT_RESET_HEADER")
+	}
 }
 
 // refuseNeighbours refuses what stands beside the limits' folder and would be

@@ -22,6 +22,7 @@ func TestEnvoyDefaults(t *testing.T) {
 	}
 	want := DefaultSettings()
 	want.Limits.Path = "/srv/runtime_data/current/config"
+	want.Limits.Lenient = true
 	want.Store = "redis"
 	want.Redis.Addresses = []string{"redis:6379"}
 	want.Redis.Timeout = 10 * time.Second
@@ -134,6 +135,16 @@ var envoyCases = map[string][]envoyCase{
 	"RUNTIME_IGNOREDOTFILES": {idle("RUNTIME_IGNOREDOTFILES=true"), fails("variable RUNTIME_IGNOREDOTFILES: found", "RUNTIME_IGNOREDOTFILES=yes")},
 	"RUNTIME_WATCH_ROOT":     {idle("RUNTIME_WATCH_ROOT=false")},
 
+	"MERGE_DOMAIN_CONFIG":            {sets("limits.merge_domains=true", "MERGE_DOMAIN_CONFIG=true"), idle("MERGE_DOMAIN_CONFIG=false")},
+	"SHADOW_MODE":                    {sets("limits.shadow_mode=true", "SHADOW_MODE=1"), fails(`variable SHADOW_MODE: found "on"`, "SHADOW_MODE=on")},
+	"QUOTA_MODE":                     {sets("limits.quota_mode=true", "QUOTA_MODE=true")},
+	"RESPONSE_DYNAMIC_METADATA":      {sets("api.dynamic_metadata=true", "RESPONSE_DYNAMIC_METADATA=true")},
+	"LIMIT_RESPONSE_HEADERS_ENABLED": {sets("headers.style=ratelimit", "LIMIT_RESPONSE_HEADERS_ENABLED=true"), idle("LIMIT_RESPONSE_HEADERS_ENABLED=false")},
+	"LIMIT_LIMIT_HEADER": {sets("headers.style=ratelimit headers.limit=X-Limit", "LIMIT_LIMIT_HEADER=X-Limit", "LIMIT_RESPONSE_HEADERS_ENABLED=true"), idle("LIMIT_LIMIT_HEADER=a b"),
+		fails(`variable LIMIT_LIMIT_HEADER: found "a b"; allowed: 1 to 64 letters, digits`, "LIMIT_LIMIT_HEADER=a b", "LIMIT_RESPONSE_HEADERS_ENABLED=true")},
+	"LIMIT_REMAINING_HEADER": {sets("headers.style=ratelimit headers.remaining=X-Left", "LIMIT_REMAINING_HEADER=X-Left", "LIMIT_RESPONSE_HEADERS_ENABLED=true")},
+	"LIMIT_RESET_HEADER":     {sets("headers.style=ratelimit headers.reset=X-Reset", "LIMIT_RESET_HEADER=X-Reset", "LIMIT_RESPONSE_HEADERS_ENABLED=true")},
+
 	"BACKEND_TYPE": {idle("BACKEND_TYPE=redis"), idle("BACKEND_TYPE="), fails(`variable BACKEND_TYPE: found "memcache"; allowed: redis, or memory for limits of this daemon alone`, "BACKEND_TYPE=memcache"),
 		sets("store=memory redis.addresses=127.0.0.1:6379 redis.timeout=100ms failure.mode=local", "BACKEND_TYPE=memory")},
 	"REDIS_SOCKET_TYPE": {sets("redis.addresses=unix:/run/r.sock", "REDIS_SOCKET_TYPE=unix", "REDIS_URL=/run/r.sock"),
@@ -242,7 +253,8 @@ REDIS_PIPELINE_WINDOW REDIS_PIPELINE_LIMIT REDIS_PERSECOND REDIS_PERSECOND_URL R
 REDIS_HEALTH_CHECK_ACTIVE_CONNECTION CACHE_KEY_PREFIX EXPIRATION_JITTER_MAX_SECONDS LOCAL_CACHE_SIZE_IN_BYTES NEAR_LIMIT_RATIO
 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT USE_STATSD STATSD_HOST STATSD_PORT USE_DOG_STATSD USE_PROMETHEUS PROMETHEUS_ADDR PROMETHEUS_PATH
 EXTRA_TAGS STATS_FLUSH_INTERVAL DISABLE_STATS TRACING_ENABLED TRACING_SERVICE_NAME TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE
-MEMCACHE_HOST_PORT MEMCACHE_SRV MEMCACHE_TLS`
+MEMCACHE_HOST_PORT MEMCACHE_SRV MEMCACHE_TLS SHADOW_MODE QUOTA_MODE MERGE_DOMAIN_CONFIG RESPONSE_DYNAMIC_METADATA
+LIMIT_RESPONSE_HEADERS_ENABLED LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER`
 
 // TestEnvoyVariables feeds every variable through the table.
 func TestEnvoyVariables(t *testing.T) {

@@ -39,6 +39,7 @@ func envoyVariables() []envoyVariable {
 		noXDS    = "counts with CONFIG_TYPE=GRPC_XDS_SOTW, which is refused"
 		noMemory = "counts with BACKEND_TYPE=memcache, which is refused"
 		noSecond = "counts with REDIS_PERSECOND=true, of which there is a warning"
+		onlyOn   = "counts with LIMIT_RESPONSE_HEADERS_ENABLED=true"
 		noSpans  = "counts with TRACING_ENABLED=true, of which there is a warning"
 		noStatsd = "metrics are fetched here and never sent: let Prometheus, or an agent that fetches as it does, read /metrics at DEBUG_PORT"
 		batches  = "needs none: requests always travel to Redis in batches"
@@ -86,6 +87,14 @@ func envoyVariables() []envoyVariable {
 		{"RUNTIME_APPDIRECTORY", "config", envoyText, set("limits.path"), "files must end in .yaml, .yml or .json; of others there is a warning", nil},
 		{"RUNTIME_IGNOREDOTFILES", "false", envoyBool, nil, "always so here: names that begin with a dot are passed over", nil},
 		{"RUNTIME_WATCH_ROOT", "true", envoyBool, nil, "needs none: files, folders and all links to them are watched", nil},
+		{"MERGE_DOMAIN_CONFIG", "false", envoyBool, set("limits.merge_domains"), "", nil},
+		{"SHADOW_MODE", "false", envoyBool, set("limits.shadow_mode"), "", nil},
+		{"QUOTA_MODE", "false", envoyBool, set("limits.quota_mode"), "", nil},
+		{"RESPONSE_DYNAMIC_METADATA", "false", envoyBool, set("api.dynamic_metadata"), "", nil},
+		{"LIMIT_RESPONSE_HEADERS_ENABLED", "false", envoyBool, set("headers.style"), "true: ratelimit; false: none. A denial has retry-after in any case", nil},
+		{"LIMIT_LIMIT_HEADER", "RateLimit-Limit", envoyText, set("headers.limit"), onlyOn, nil},
+		{"LIMIT_REMAINING_HEADER", "RateLimit-Remaining", envoyText, set("headers.remaining"), onlyOn, nil},
+		{"LIMIT_RESET_HEADER", "RateLimit-Reset", envoyText, set("headers.reset"), onlyOn, nil},
 
 		{"BACKEND_TYPE", "redis", envoyText, set("store"), "redis, or, here only, memory: limits of this daemon alone, without Redis. memcache is an error", nil},
 		{"REDIS_SOCKET_TYPE", "unix", envoyText, set("redis.addresses"), "unix or tcp; counts with REDIS_TYPE=single", nil},
