@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/sha256"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,9 +121,13 @@ func (l *Live) Reload() error {
 
 // tellPassedOver warns of the files that came since and are passed over.
 func (l *Live) tellPassedOver(names []string) {
+	told := make(map[string]bool, len(l.passedOver))
+	for _, name := range l.passedOver {
+		told[name] = true
+	}
 	var came []Warning
 	for _, name := range names {
-		if !slices.Contains(l.passedOver, name) {
+		if !told[name] {
 			came = append(came, passedOverWarning(name))
 		}
 	}
