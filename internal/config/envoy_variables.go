@@ -41,7 +41,7 @@ func envoyVariables() []envoyVariable {
 		noSecond = "counts with REDIS_PERSECOND=true, of which there is a warning"
 		onlyOn   = "counts with LIMIT_RESPONSE_HEADERS_ENABLED=true"
 		noSpans  = "counts with TRACING_ENABLED=true, of which there is a warning"
-		noStatsd = "metrics are fetched here and never sent: let Prometheus, or an agent that fetches as it does, read /metrics at DEBUG_PORT"
+		noStatsd = "metrics are fetched here and never sent: let Prometheus, or a collector that fetches as it does, read /metrics at DEBUG_PORT"
 		batches  = "needs none: requests always travel to Redis in batches"
 		onlyTLS  = "counts with GRPC_SERVER_USE_TLS=true only"
 	)
