@@ -233,7 +233,7 @@ func TestEnvoyDocsShowTheExamples(t *testing.T) {
 // nothing on: they start the daemon and Envoy.
 func TestEnvoyDocsCommands(t *testing.T) {
 	t.Parallel()
-	real := needEnvoy(t)
+	path := needEnvoy(t)
 	for page, example := range map[string]string{"docs/envoy.md": "http", "docs/tokens.md": "tokens"} {
 		t.Run(example, func(t *testing.T) {
 			t.Parallel()
@@ -242,7 +242,7 @@ func TestEnvoyDocsCommands(t *testing.T) {
 			dir := t.TempDir()
 			config := write(t, dir, "envoy.yaml", patientExample(t, example, ports))
 			// Other tests run an Envoy of their own on this machine.
-			write(t, dir, "envoy", "#!/bin/sh\nexec "+real+" --disable-hot-restart --concurrency 1 \"$@\"\n")
+			write(t, dir, "envoy", "#!/bin/sh\nexec "+path+" --disable-hot-restart --concurrency 1 \"$@\"\n")
 			if err := os.Chmod(filepath.Join(dir, "envoy"), 0o700); err != nil {
 				t.Fatal(err)
 			}

@@ -100,6 +100,28 @@ func TestEnvoyWhenDaemonIsUnavailable(t *testing.T) {
 	e.checkServing("after")
 }
 
+// A daemon that is too late is one that does not answer.
+func TestEnvoyGivesUp(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	dir := t.TempDir()
+	write(t, dir, "envoy.yaml", usersOf2)
+	d := start(t, "--limits-path", dir)
+	b := startBackend(t)
+	e := startEnvoy(t, configure(t, []front{
+		{Name: "open", Routes: userRoutes},
+		{Name: "closed", Filter: "failure_mode_deny: true", Routes: userRoutes},
+	}, ratelimitdAt(d.grpc), b.cluster()))
+	eventually(t, "the daemon is asked", func() bool { return e.get("closed", "/", "x-user: alice").status == 429 })
+	d.signal(syscall.SIGSTOP)
+	defer d.signal(syscall.SIGCONT)
+	for name, want := range map[string]int{"open": 200, "closed": 500} {
+		if got := e.get(name, "/", "x-user: alice").status; got != want {
+			t.Errorf("%s: without an answer Envoy answers %d, want %d", name, got, want)
+		}
+	}
+}
+
 // Envoy waits 20 ms unless it is told otherwise, less than redis.timeout. The
 // daemon knows, and answers by its failure mode before Envoy gives up; Envoy
 // can log that it did.

@@ -1,10 +1,12 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -107,6 +109,55 @@ func TestReadmeGo(t *testing.T) {
 	out, err := exec.Command("go", "run", filepath.Join(dir, "main.go"), d.grpc).CombinedOutput()
 	if err != nil || string(out) != "OK 9 left\n" {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// What the README says that Envoy's configuration needs makes it limit.
+func TestReadmeEnvoy(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	var filters, routes string
+	for _, text := range blocks(t, "README.md", "yaml") {
+		switch {
+		case strings.HasPrefix(text, "http_filters:"):
+			filters = text
+		case strings.HasPrefix(text, "rate_limits:"):
+			routes = text
+		}
+	}
+	filters, clusters, ok := strings.Cut(filters, "clusters:\n")
+	if !ok || routes == "" {
+		t.Fatal("the README does not show filters, clusters and what to ask about")
+	}
+	d := start(t, "--limits-path", "../deploy/limits")
+	b := startBackend(t)
+	config := fmt.Sprintf(`
+static_resources:
+  listeners:
+    - name: readme
+      address: {socket_address: {address: 127.0.0.1, port_value: 0}}
+      filter_chains:
+        - filters:
+            - name: envoy.filters.network.http_connection_manager
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+                stat_prefix: readme
+                route_config:
+                  virtual_hosts:
+                    - name: all
+                      domains: ["*"]
+%s
+                      routes: [{match: {prefix: /}, route: {cluster: backend}}]
+%s
+  clusters:
+%s
+`, indent(22, routes), indent(16, filters), indent(2, clusters))
+	config = strings.NewReplacer("timeout: 0.1s", patiently, "8081", portOf(t, d.grpc)).Replace(config)
+	var backend strings.Builder
+	b.cluster().write(t, &backend)
+	e := startEnvoy(t, config+backend.String())
+	if got := e.statuses(11, "readme", "/", "x-user: erin"); slices.Index(got, 429) != 10 {
+		t.Errorf("a burst of 10 gives %v", got)
 	}
 }
 
