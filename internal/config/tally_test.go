@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
@@ -100,4 +101,64 @@ func many(item string, from, to int) string {
 		items = append(items, fmt.Sprintf(item, i))
 	}
 	return strings.Join(items, ", ")
+}
+
+// TestValuesAreBounded counts more values than a rule has room for.
+func TestValuesAreBounded(t *testing.T) {
+	t.Parallel()
+	rule := mustLoad(t, descriptor("rate_limit: {unit: day}\n  value_to_metric: true")).Match(entries("k=v"))
+	count := func(value string) { rule.Count(config.Denied, []bucket.Entry{{Key: "k", Value: value}}) }
+	count(strings.Repeat("x", config.MaxTallyValue))
+	count(strings.Repeat("x", config.MaxTallyValue+1))
+	count("\xff")
+	for range 2 {
+		for i := range 1500 {
+			count(fmt.Sprint(i))
+		}
+	}
+	count("")
+	if n := rule.Tally.Denied.Load(); n != 1 {
+		t.Errorf("%d without a value", n)
+	}
+	sum := uint64(0)
+	values := rule.Tally.Values()
+	for _, v := range values {
+		n := v.Of(config.Denied)
+		sum += n
+		if v.Value != config.OtherValues && n != 2 && len(v.Value) != config.MaxTallyValue {
+			t.Errorf("%.10q: %d", v.Value, n)
+		}
+	}
+	if len(values) != config.MaxTallyValues || sum != 3003 {
+		t.Errorf("%d values with %d descriptors", len(values), sum)
+	}
+}
+
+func TestResults(t *testing.T) {
+	rule := mustLoad(t, descriptor("rate_limit: {unit: day}\n  detailed_metric: true")).Match(entries("k=v"))
+	for i, r := range []config.Result{config.Allowed, config.Denied, config.Shadowed} {
+		for range i + 1 {
+			rule.Count(r, entries("k=v,l=w"))
+		}
+	}
+	values := rule.Tally.Values()
+	if len(values) != 1 || values[0].Value != "k=v/l=w" {
+		t.Fatalf("values: %+v", values)
+	}
+	for i, r := range []config.Result{config.Allowed, config.Denied, config.Shadowed} {
+		if n := values[0].Of(r); n != uint64(i+1) {
+			t.Errorf("%s: %d", r, n)
+		}
+	}
+}
+
+func TestCountDoesNotAllocate(t *testing.T) {
+	for _, flag := range []string{"shadow_mode", "detailed_metric", "value_to_metric"} {
+		rule := mustLoad(t, descriptor("rate_limit: {unit: day}\n  "+flag+": true")).Match(entries("k=v"))
+		es := entries("k=v")
+		rule.Count(config.Allowed, es)
+		if n := testing.AllocsPerRun(100, func() { rule.Count(config.Allowed, es) }); n != 0 {
+			t.Errorf("%s: %v allocations", flag, n)
+		}
+	}
 }

@@ -195,9 +195,11 @@ func (d *decider) count(c *call) {
 		case o.rule == nil:
 			d.ownLimits.add(allowed)
 		case allowed:
-			o.rule.Tally.Allowed.Add(1)
+			o.rule.Count(config.Allowed, c.descriptors[i].entries)
+		case o.isShadow(d.modes):
+			o.rule.Count(config.Shadowed, c.descriptors[i].entries)
 		default:
-			o.rule.Tally.Denied.Add(1)
+			o.rule.Count(config.Denied, c.descriptors[i].entries)
 		}
 	}
 	if unmatched > 0 {

@@ -10,7 +10,7 @@ import (
 
 // limitsCollector shows how the rules in force came to be, and their tallies.
 // A rule that never matched has no series, so there are as many as rules in
-// use. Those of a rule that a reload took away go with it, or the series of
+// use, or as values of those that are counted by value, which are bounded. Those of a rule that a reload took away go with it, or the series of
 // rules that come and go would gather for ever.
 type limitsCollector struct {
 	live *config.Live
@@ -26,7 +26,7 @@ func newLimitsCollector(live *config.Live) *limitsCollector {
 		live: live,
 		decisions: desc("decisions_total",
 			"Descriptors that matched a rule, by what they got themselves, whatever the others of their request did. Rules that never matched have no series.",
-			"domain", "rule", "result"),
+			"domain", "rule", "value", "result"),
 		reloads: desc("limits_reloads_total",
 			"Loads of the limits files, that at start included. One that ends as the one before did, with the same rules or the same errors, is not counted.",
 			"result"),
@@ -65,14 +65,20 @@ func (c *limitsCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.rules, float64(rules.Count()))
 	for _, domain := range rules.Domains() {
 		for _, rule := range domain.Rules() {
-			allowed, denied := rule.Tally.Allowed.Load(), rule.Tally.Denied.Load()
-			if allowed == 0 && denied == 0 {
-				continue
+			counts := append(rule.Tally.Values(), config.ValueCounts{Counts: &rule.Tally.Counts})
+			for _, n := range counts {
+				allowed, denied, shadowed := n.Of(config.Allowed), n.Of(config.Denied), n.Of(config.Shadowed)
+				if allowed == 0 && denied == 0 && shadowed == 0 {
+					continue
+				}
+				// The others too, so that their first is an increase.
+				path := rule.Path()
+				counter(c.decisions, float64(allowed), domain.Name, path, n.Value, config.Allowed.String())
+				counter(c.decisions, float64(denied), domain.Name, path, n.Value, config.Denied.String())
+				if shadowed > 0 || rule.ShadowMode {
+					counter(c.decisions, float64(shadowed), domain.Name, path, n.Value, config.Shadowed.String())
+				}
 			}
-			// The other one too, so that its first is an increase.
-			path := rule.Path()
-			counter(c.decisions, float64(allowed), domain.Name, path, "allowed")
-			counter(c.decisions, float64(denied), domain.Name, path, "denied")
 		}
 	}
 }

@@ -53,12 +53,13 @@ func (d *daemon) wantMetrics(want map[string]float64) {
 	}
 }
 
-// decisions returns the series of decisions alone, without their name.
+// decisions returns the series of decisions alone, without their name. An empty
+// label is none.
 func (d *daemon) decisions() map[string]float64 {
 	found := make(map[string]float64)
 	for series, value := range d.metrics() {
 		if labels, ok := strings.CutPrefix(series, "ratelimitd_decisions_total"); ok {
-			found[labels] = value
+			found[strings.Replace(labels, `,value=""`, "", 1)] = value
 		}
 	}
 	return found
@@ -282,4 +283,41 @@ func TestManyRules(t *testing.T) {
 		t.Errorf("series %q", got)
 	}
 	d.wantMetric("ratelimitd_limits_rules", 2000)
+}
+
+// TestDecisionsAreCountedByValue has rules that ask for it, and one that does
+// not.
+func TestDecisionsAreCountedByValue(t *testing.T) {
+	t.Parallel()
+	const limits = `domain: api
+descriptors:
+- key: user
+  descriptors:
+  - {key: path, value: "/a*", value_to_metric: true, rate_limit: {requests: 1, period: 1h}}
+  - {key: path, detailed_metric: true, value_to_metric: true, rate_limit: {requests: 1, period: 1h}}
+- {key: user, value: x, rate_limit: {requests: 9, period: 1h}}
+- {key: q, value_to_metric: true, rate_limit: {requests: 9, period: 1h}}
+`
+	d := start(t, limits)
+	d.ask("api", 1, "user=w,path=/ab", "user=y,path=/b", "user=x")
+	d.ask("api", 1, "user=w,path=/ab")
+	d.ask("api", 1, "user=w,path=/ac")
+	d.ask("api", 1, "q=", "q=other")
+	want := map[string]float64{
+		`{domain="api",result="allowed",rule="user / path=/a*",value="/ab"}`:        1,
+		`{domain="api",result="denied",rule="user / path=/a*",value="/ab"}`:         1,
+		`{domain="api",result="allowed",rule="user / path=/a*",value="/ac"}`:        1,
+		`{domain="api",result="denied",rule="user / path=/a*",value="/ac"}`:         0,
+		`{domain="api",result="allowed",rule="user / path",value="user=y/path=/b"}`: 1,
+		`{domain="api",result="denied",rule="user / path",value="user=y/path=/b"}`:  0,
+		`{domain="api",result="allowed",rule="user=x"}`:                             1,
+		`{domain="api",result="denied",rule="user=x"}`:                              0,
+		`{domain="api",result="allowed",rule="q"}`:                                  1,
+		`{domain="api",result="denied",rule="q"}`:                                   0,
+		`{domain="api",result="allowed",rule="q",value="other"}`:                    1,
+		`{domain="api",result="denied",rule="q",value="other"}`:                     0,
+	}
+	d.wantDecisions(want)
+	d.reload(limits + "- {key: new, rate_limit: {unit: day}}\n")
+	d.wantDecisions(want)
 }
