@@ -155,6 +155,7 @@ func (d *decider) decide(ctx context.Context, c *call) error {
 	for i := range c.outcomes {
 		c.ask(domain, i)
 	}
+	c.settleQuotas()
 	if len(c.hits) > 0 {
 		if err := d.take(ctx, c); err != nil {
 			return err

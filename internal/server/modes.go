@@ -82,6 +82,50 @@ func (c *call) giveRoles(m modes) {
 	c.hasQuotas = quotas > 1 && !passing
 }
 
+// settleQuotas gives quotas that share keys with others the roles that say the
+// same where equal keys are one hit. A key is shared where a descriptor brings
+// its own numbers for a limit that a rule has too.
+func (c *call) settleQuotas() {
+	if !c.hasQuotas || len(c.overrides) == 0 {
+		return
+	}
+	merged, of := bucket.Merge(nil, nil, c.hits)
+	// A quota asks what is not enforced anyway. If that is nothing, the request
+	// has no need of others; if it is one key, those that ask it too add nothing.
+	needless, alone := false, make([]bool, len(merged))
+	asked := make([][]int, len(c.outcomes))
+	rest := of
+	for i := range c.outcomes {
+		o := &c.outcomes[i]
+		var own []int
+		own, rest = rest[:len(o.limits)], rest[len(o.limits):]
+		if o.role <= bucket.Enforced {
+			continue
+		}
+		for _, j := range own {
+			if merged[j].Role != bucket.Enforced {
+				asked[i] = append(asked[i], j)
+			}
+		}
+		needless = needless || len(asked[i]) == 0
+		if len(asked[i]) == 1 {
+			alone[asked[i][0]] = true
+		}
+	}
+	n := 0
+	for i := range c.outcomes {
+		o := &c.outcomes[i]
+		isAlone := func(j int) bool { return alone[j] }
+		if o.role > bucket.Enforced && (needless || len(asked[i]) > 1 && slices.ContainsFunc(asked[i], isAlone)) {
+			o.role = bucket.Aside
+		}
+		for range o.limits {
+			c.hits[n].Role = o.role
+			n++
+		}
+	}
+}
+
 // isDenied reports whether the decisions of a call deny it.
 func (c *call) isDenied() bool {
 	hits, decisions := c.hits, c.decisions

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/server"
@@ -140,6 +142,34 @@ func TestQuotaModeForAll(t *testing.T) {
 	r := overriding(t, 0, "also=x", "9/HOUR")
 	r.Descriptors = append(r.Descriptors, request("api", 0, "also=y").Descriptors...)
 	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 7"+hourReset+"; "+also("OK"))
+}
+
+// What a descriptor brings along may have the key of a quota, of which it takes
+// nothing away and to which it adds nothing.
+func TestQuotaThatSharesItsKey(t *testing.T) {
+	t.Parallel()
+	both := func(own string, descriptors ...string) *rlsv3.RateLimitRequest {
+		r := overriding(t, 0, descriptors[0], own)
+		r.Descriptors = append(r.Descriptors, request("api", 0, descriptors[1:]...).Descriptors...)
+		return r
+	}
+	const dayReset = " reset 23h59m50s"
+	const over = "OVER_LIMIT q 1/HOUR remaining 0" + hourReset
+	d := start(t, modeLimits)
+	d.ask("api", 0, "quota=x")
+	// Enforced, it stands for the quota: one of two is not over.
+	wantShown(t, d.send(both("5/DAY", "second=x", "quota=x", "second=x")),
+		"OK; OK  5/DAY remaining 0"+dayReset+"; "+over+"; OK r 2/DAY remaining 0"+dayReset)
+	wantShown(t, d.send(both("5/DAY", "second=x", "quota=x", "second=x")),
+		"OVER_LIMIT; OVER_LIMIT  5/DAY remaining 0"+dayReset+"; "+over+"; OVER_LIMIT r 2/DAY remaining 0"+dayReset+"; retry-after: 86390")
+
+	// A quota itself, it has a part of what the other has.
+	d = start(t, modeLimits, func(o *server.Options) { o.QuotaMode = true })
+	d.ask("api", 0, "halves=x")
+	wantShown(t, d.send(both("9/HOUR", "halves=x", "halves=x")),
+		"OVER_LIMIT; OVER_LIMIT  9/HOUR remaining 0"+hourReset+"; OVER_LIMIT half 1/HOUR remaining 0"+hourReset)
+	wantShown(t, d.send(both("9/DAY", "halves=x", "halves=x")),
+		"OK; OK  9/DAY remaining 6"+dayReset+"; OVER_LIMIT half 1/HOUR remaining 0"+hourReset)
 }
 
 const replacingLimits = `
