@@ -118,7 +118,7 @@ func TestEnvoyEnvironment(t *testing.T) {
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/stats/prometheus", "TRACING_ENABLED=true", "RATELIMITD_STORE=disk")
 	d := startAsEnvoy(t, env)
 	d.wantLimit(3)
-	if code, body := get(t, "http://"+d.metrics+"/stats/prometheus"); code != 200 || !strings.Contains(body, `ratelimitd_decisions_total{domain="api",result="denied",rule="user"} 1`) {
+	if code, body := get(t, "http://"+d.metrics+"/stats/prometheus"); code != 200 || !strings.Contains(body, `ratelimitd_decisions_total{domain="api",result="denied",rule="user",value=""} 1`) {
 		t.Errorf("PROMETHEUS_ADDR: %d\n%s", code, body)
 	}
 	if code, body := get(t, "http://"+d.http+"/healthcheck"); code != 200 {

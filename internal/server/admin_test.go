@@ -73,7 +73,7 @@ func TestMetricsPort(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) { o.MetricsAddress, o.MetricsPath = "127.0.0.1:0", "/stats/prometheus" })
 	d.ask("api", 1, "user=x")
-	const counted = `ratelimitd_decisions_total{domain="api",result="allowed",rule="user"} 1`
+	const counted = `ratelimitd_decisions_total{domain="api",result="allowed",rule="user",value=""} 1`
 	wantPage(t, d.get("metrics", "/stats/prometheus"), 200, counted)
 	wantPage(t, d.get("admin", "/metrics"), 200, counted)
 	for _, path := range []string{"/", "/metrics", "/rlconfig", "/stats", "/stats/prometheus/x", "/debug/pprof/"} {

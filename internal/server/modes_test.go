@@ -81,6 +81,17 @@ func TestShadowMode(t *testing.T) {
 	d.clock.advance(time.Hour)
 	wantShown(t, d.ask("api", 4, "both=x"), "OK; OK few 1/HOUR remaining 1 reset 0s")
 	wantShown(t, d.ask("api", 0, "both=x"), "OK; OK few 1/HOUR remaining 0"+hourReset)
+
+	metrics := d.get("admin", "/metrics").body
+	for _, want := range []string{
+		`ratelimitd_decisions_total{domain="api",result="shadowed",rule="shadow",value=""} 3`,
+		`ratelimitd_decisions_total{domain="api",result="denied",rule="shadow",value=""} 0`,
+		`ratelimitd_decisions_total{domain="api",result="allowed",rule="shadow",value=""} 4`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
 }
 
 // A quota that is over says so, and denies only when all are over.
