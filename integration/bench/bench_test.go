@@ -94,6 +94,9 @@ func testCounts(t *testing.T, l *lab) {
 		}
 		defer s.close()
 		m, err := s.slice(ctx, 10*time.Millisecond, 100*time.Millisecond, 0)
+		for err == nil && tc.over && s.answers() <= overLimit { // on a machine that is busy
+			m, err = s.slice(ctx, 0, 100*time.Millisecond, 0)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
