@@ -322,6 +322,24 @@ func TestManyPatterns(t *testing.T) {
 	}
 }
 
+// TestManyGrams has a value with more of what patterns are filed by than is
+// remembered.
+func TestManyGrams(t *testing.T) {
+	const n = 60
+	var s, value strings.Builder
+	s.WriteString("domain: d\ndescriptors:\n")
+	for i := range n {
+		fmt.Fprintf(&s, "- {key: k, value: '*<%02d>*!*', rate_limit: {requests: 1, period: 1s}}\n", i)
+		fmt.Fprintf(&value, "<%02d>", i)
+	}
+	fmt.Fprintf(&s, "- {key: k, value: '*%d>*', rate_limit: {requests: 2, period: 1s}}\n", n-1)
+	d := mustLoad(t, s.String())
+	rule := d.Match([]bucket.Entry{{Key: "k", Value: value.String()}})
+	if rule == nil || rule.Limits[0].Requests != 2 {
+		t.Errorf("rule %+v", rule)
+	}
+}
+
 func TestMatchDoesNotAllocate(t *testing.T) {
 	d := manyRules(t, 1000)
 	es := entries("tenant=t7,user=u77,route=/api/v1")

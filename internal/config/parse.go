@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -98,8 +99,10 @@ func (l *loader) file(name string, data []byte) {
 		l.errs = append(l.errs, *err)
 		return
 	}
+	told := slices.Clone(p.warnings)
 	if !p.inPieces(text) {
 		p = l.parser(name, data)
+		p.warnings = told
 		p.whole(text)
 	}
 	l.parsers = append(l.parsers, p)

@@ -599,14 +599,6 @@ func (w *walker) boolean(n *yaml.Node, p *path) (value, ok bool) {
 		if err := target.Decode(&value); err == nil {
 			return value, true
 		}
-		switch target.Value {
-		case "Yes", "YES", "On", "ON":
-			value = true
-			fallthrough
-		case "No", "NO", "Off", "OFF":
-			ok = w.lax(n, p, describeNode(target), "true or false", fmt.Sprintf("it is taken for %t", value))
-			return value, ok
-		}
 	}
 	w.bad(n, p, describeNode(target), "true or false")
 	return false, false
