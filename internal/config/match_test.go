@@ -332,7 +332,7 @@ func TestManyGrams(t *testing.T) {
 		fmt.Fprintf(&s, "- {key: k, value: '*<%02d>*!*', rate_limit: {requests: 1, period: 1s}}\n", i)
 		fmt.Fprintf(&value, "<%02d>", i)
 	}
-	fmt.Fprintf(&s, "- {key: k, value: '*%d>*', rate_limit: {requests: 2, period: 1s}}\n", n-1)
+	fmt.Fprintf(&s, "- {key: k, value: '*<%d>*', rate_limit: {requests: 2, period: 1s}}\n", n-1)
 	d := mustLoad(t, s.String())
 	rule := d.Match([]bucket.Entry{{Key: "k", Value: value.String()}})
 	if rule == nil || rule.Limits[0].Requests != 2 {

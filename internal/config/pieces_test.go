@@ -73,11 +73,8 @@ descriptors:
       value: z*
       metadata:
         text: |
-          descriptors:
+          descriptors
           - key: no
-        descriptors:
-        - 1
-        - 2
       rate_limit:
         unit: day
         replaces:
@@ -112,6 +109,12 @@ func TestPieces(t *testing.T) {
 		"domain: d\ndescriptors:\n- key: a\n  value: \"x\n- key: y\"\n- key: b\n- key: c\n",
 		"domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day,\nrequests_per_unit: 5}\n- key: b\n",
 		"domain: d\ndescriptors:\n- {key: a,\ndescriptors: [\n{key: b}]}\n- key: b\n- key: c\n- key: e\n",
+		"domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day}\n  metadata:\n    a: |\n      descriptors:\n      - key: no\n- key: b\n",
+		"domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day}\n  metadata:\n    descriptors:\n    - key: no\n- key: b\n",
+		"domain: d\ndescriptors: [\n descriptors:\n  - key: b\n ]\n",
+		"domain: d\ndescriptors: [\n {key: a,\n descriptors:\n  - key: b\n }]\n",
+		"domain: d\ndescriptors:\n  - key: b\n  - key: c\n foo: bar\n",
+		"domain: d\ndescriptors:\n- key: a\n- key: b\ndescriptors:\n- key: c\n- key: [\n",
 		"domain: d\ndescriptors:\n- key: a\n- &a {key: b}\n- key: c\n  rate_limit: *a\n",
 	} {
 		sameInPieces(t, path, torn)
