@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/json"
 	"os"
 	"testing"
 	"unicode/utf8"
@@ -18,15 +19,26 @@ func FuzzLimitsFile(f *testing.F) {
 	}
 	f.Add([]byte("domain: d\ndescriptors:\n- &a {key: k, value: a, rate_limit: &b {unit: day}}\n- {<<: [*a], value: 'x*', rate_limits: [{<<: *b, name: n}]}\n"))
 	f.Add([]byte("domain: d\ndescriptors:\n- {key: k, on_store_failure: local, rate_limit: {requests: 1, period: 1s}}\n- {key: l, on_store_failure: allow, rate_limits: [{name: n, unit: day}]}\n"))
+	f.Add([]byte("domain: d\ndescriptors:\n- {key: k, value: 'a*', shadow_mode: yes, share_threshold: true, metadata: {a: [1, .5, {b: ~}]}, rate_limit: {unlimited: true, name: n, replaces: [{name: m}]}}\n- {key: k, quota_mode: on, detailed_metric: true, rate_limits: [{name: m, unit: day, replaces: [{name: o}]}]}\n"))
+	f.Add([]byte("unit: x\ndomain: d\ndomain: e\ndescriptors:\n- {key: 'k*', value_to_metric: true, rate_limit: {unit: day}, rate_limit: {name: !t n}}\n---\n"))
 	path := write(f, f.TempDir(), "limits.yaml", "")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		r, err := config.LoadRules(path)
+		loose, looseErr := config.LoadOptions{Lenient: true, MergeDomains: true}.LoadRules(path)
 		if err != nil {
 			checkErrors(t, err)
+			if looseErr != nil {
+				checkErrors(t, looseErr)
+			} else if len(loose.Warnings()) == 0 {
+				t.Errorf("accepted without a warning, but strictly: %v", err)
+			}
 			return
+		}
+		if looseErr != nil || loose.Fingerprint() != r.Fingerprint() || len(loose.Warnings()) != len(r.Warnings()) {
+			t.Errorf("if lenient: %v", looseErr)
 		}
 		first := table(t, r)
 		if !utf8.ValidString(first) {
@@ -44,6 +56,12 @@ func FuzzLimitsFile(f *testing.F) {
 			for _, rule := range d.Rules() {
 				if rule.Path() == "" || rule.Line < 1 || rule.Unlimited == (len(rule.Limits) > 0) {
 					t.Errorf("rule %+v", rule)
+				}
+				if rule.ShadowMode && rule.QuotaMode || rule.ShareThreshold != (rule.Pattern != "") || rule.Replaces != nil && len(rule.Replaces) != max(1, len(rule.Limits)) {
+					t.Errorf("flags of rule %+v", rule)
+				}
+				if _, err := json.Marshal(rule.Metadata); err != nil {
+					t.Errorf("metadata: %v", err)
 				}
 				if paths[rule.Path()] {
 					t.Errorf("two rules of domain %q have the path %s", d.Name, rule.Path())

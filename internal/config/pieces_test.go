@@ -98,6 +98,7 @@ algorithm: gcra
 `
 
 func TestPieces(t *testing.T) {
+	t.Parallel()
 	path := write(t, t.TempDir(), "limits.yaml", "")
 	if !sameInPieces(t, path, pieceText) {
 		t.Error("not read in pieces")
