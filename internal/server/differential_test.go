@@ -1,0 +1,156 @@
+package server_test
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+// differentialSeed makes the worlds and streams; each world has its own from
+// it, so that one can be run alone.
+const differentialSeed = 20260101
+
+// lanes is how many worlds are asked side by side.
+const lanes = 4
+
+// TestDifferential asks a server and the model the same.
+func TestDifferential(t *testing.T) {
+	t.Parallel()
+	compareWorlds(t, 250, 410, memory)
+}
+
+// compareWorlds compares answers in many worlds, on stores of their own.
+func compareWorlds(t *testing.T, worlds, requests int, open func(testing.TB, *clock) bucket.Store) {
+	for lane := range lanes {
+		t.Run(fmt.Sprintf("lane %d", lane), func(t *testing.T) {
+			t.Parallel()
+			for n := lane; n < worlds; n += lanes {
+				d := draw{rand.New(rand.NewPCG(differentialSeed, uint64(n)))}
+				w := d.world()
+				steps := d.stream(w, requests)
+				if at, _ := compare(t, w, steps, open); at >= 0 {
+					steps = shrink(t, w, steps[:at+1], open)
+					_, text := compare(t, w, steps, open)
+					t.Errorf("world %d: %s", n, text)
+					return
+				}
+			}
+		})
+	}
+}
+
+// compare runs a stream from its beginning. It returns the first step at which
+// the answers differ, with a description, or -1.
+func compare(t *testing.T, w *world, steps []ask, open func(testing.TB, *clock) bucket.Store) (at int, text string) {
+	t.Run("", func(t *testing.T) {
+		at, text = compareOnce(startWorld(t, w, open), w, steps)
+	})
+	return at, text
+}
+
+func compareOnce(d *daemon, w *world, steps []ask) (int, string) {
+	m := &model{modes: w.modes, domains: w.domains, counters: make(map[string]modelCounter)}
+	begin := d.clock.now()
+	for i, s := range steps {
+		d.clock.micros.Store(begin.Add(s.at).UnixMicro())
+		want, wantCode := m.answer(d.clock.micros.Load(), s.request)
+		got, err := d.try(s.request)
+		if status.Code(err) != wantCode || wantCode == codes.OK && !proto.Equal(got, want) {
+			return i, fmt.Sprintf("%s\n%s\n got %v %s\nwant %v %s",
+				w, showSteps(steps[:i+1]), err, oneLine(got), wantCode, oneLine(want))
+		}
+	}
+	return -1, ""
+}
+
+// startWorld runs a server on the world's limits.
+func startWorld(t *testing.T, w *world, open func(testing.TB, *clock) bucket.Store) *daemon {
+	dir := t.TempDir()
+	for name, text := range w.files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live := config.LoadOptions{MergeDomains: w.merge, Lenient: w.lenient}.NewLive(dir, slog.New(slog.DiscardHandler))
+	if err := live.Reload(); err != nil {
+		t.Fatalf("%s\n%v", w, err)
+	}
+	c := newClock()
+	d := start(t, "domain: unused\n", func(o *server.Options) {
+		o.Live = live
+		o.Store = open(t, c)
+		o.ShadowMode, o.QuotaMode = w.modes.shadow, w.modes.quota
+		o.DynamicMetadata = w.modes.metadata
+		if w.modes.headers {
+			o.Headers = config.HeadersSettings{Style: "ratelimit", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+		}
+	})
+	d.clock = c
+	return d
+}
+
+// shrink leaves out steps, many at a time and then fewer, as long as the last
+// answer still differs.
+func shrink(t *testing.T, w *world, steps []ask, open func(testing.TB, *clock) bucket.Store) []ask {
+	deadline := time.Now().Add(patience)
+	for n := len(steps) / 2; n > 0; n /= 2 {
+		for from := 0; from+n < len(steps) && time.Now().Before(deadline); {
+			fewer := slices.Delete(slices.Clone(steps), from, from+n)
+			if at, _ := compare(t, w, fewer, open); at >= 0 {
+				steps = fewer[:at+1]
+			} else {
+				from += n
+			}
+		}
+	}
+	return steps
+}
+
+// String shows the files and the settings.
+func (w *world) String() string {
+	text := fmt.Sprintf("modes %+v, merge %v, lenient %v", w.modes, w.merge, w.lenient)
+	for _, name := range slices.Sorted(maps.Keys(w.files)) {
+		text += fmt.Sprintf("\n== %s\n%s", name, w.files[name])
+	}
+	return text
+}
+
+func showSteps(steps []ask) string {
+	var lines []string
+	for _, s := range steps {
+		lines = append(lines, fmt.Sprintf("%v %s", s.at, oneLine(s.request)))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func oneLine(m proto.Message) string {
+	if r, ok := m.(*rlsv3.RateLimitResponse); ok && r == nil {
+		return "nothing"
+	}
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
