@@ -21,7 +21,7 @@ import (
 // The model says what envoyproxy/ratelimit answers, as plainly as can be, but
 // for the differences that are on purpose. Each of those is where a comment
 // begins with "Differs", and has there the name that it has in
-// docs/differences.md.
+// docs/envoy.md.
 
 // modelNode is a descriptor of a limits file.
 type modelNode struct {
