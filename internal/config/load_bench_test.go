@@ -29,7 +29,7 @@ var manyLists = []struct {
 	}},
 	{"json", func() string {
 		list := listText(99_999, "{\"key\": \"user\", \"value\": \"u%d\", \"rate_limit\": {\"unit\": \"minute\", \"requests_per_unit\": 10}},\n")
-		return strings.Replace(list, "domain: d\ndescriptors:\n", "{\"domain\": \"d\", \"descriptors\": [\n", 1) + "{\"key\": \"last\", \"rate_limit\": {\"unit\": \"day\"}}]}\n"
+		return strings.Replace(list, "domain: d\ndescriptors:\n", "{\"domain\": \"d\", \"descriptors\": [\n", 1) + "{\"key\": \"last\", \"rate_limit\": {\"unit\": \"day\"}}\n]}\n"
 	}},
 	{"flags", func() string {
 		return listText(100_000, "- key: user\n  value: u%d\n  shadow_mode: true\n  metadata: {tier: free}\n  rate_limit: {name: a, requests: 1, period: 1s, replaces: [{name: b}]}\n") +

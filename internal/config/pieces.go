@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"iter"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -15,7 +16,9 @@ import (
 // items begins, at the first character of a line, where no scalar and no flow
 // collection can be open if what stands before it parses by itself: a block
 // scalar or a plain one ends with its indentation, and anything else would
-// still be open at the end of the piece, which is an error. Wherever a piece is
+// still be open at the end of the piece, which is an error. So it is for a list
+// in flow style, as in JSON, of which pieces get brackets of their own: they
+// are parsed only if all that a piece opens is closed in it. Wherever a piece is
 // not what the cut took it for, and for all errors of syntax, the file is
 // parsed again as a whole.
 
@@ -31,9 +34,12 @@ type cutter struct {
 	size   int
 }
 
-// cutList is a list in block style: its lines, the last one excluded, and how
-// many spaces stand before its dashes.
-type cutList struct{ from, to, indent int }
+// cutList is a list: its lines, the last one excluded, and how many spaces
+// stand before its items. One in flow style has its brackets on other lines.
+type cutList struct {
+	from, to, indent int
+	flow             bool
+}
 
 // isEven reports whether lines and pieces of a text can be told apart: breaks
 // of lines are LF or CRLF, tabs do not indent, and there are no anchors, for an
@@ -126,8 +132,13 @@ func (c *cutter) list(key, to int) (cutList, bool) {
 		column += len(rest) - len(trimmed)
 		rest = trimmed
 	}
+	if trimmed, ok := bytes.CutPrefix(rest, []byte(`"descriptors"`)); ok {
+		rest = append([]byte("descriptors"), trimmed...)
+	}
 	rest, ok := bytes.CutPrefix(rest, []byte("descriptors:"))
-	if rest = bytes.TrimLeft(rest, " "); !ok || !isBlank(rest) {
+	if rest = bytes.TrimSpace(rest); ok && string(rest) == "[" {
+		return c.flowList(key+1, to)
+	} else if !ok || !isBlank(rest) {
 		return cutList{}, false
 	}
 	l := cutList{from: c.next(key+1, to)}
@@ -143,6 +154,45 @@ func (c *cutter) list(key, to int) (cutList, bool) {
 		}
 	}
 	return l, true
+}
+
+// flowList returns the list in flow style that begins on a line, if its items
+// are mappings with their braces at the same distance from the left.
+func (c *cutter) flowList(from, to int) (cutList, bool) {
+	if from == to {
+		return cutList{}, false
+	}
+	rest, indent := c.line(from)
+	if len(rest) == 0 || rest[0] != '{' {
+		return cutList{}, false
+	}
+	for end := from + 1; end < to; end++ {
+		rest, n := c.line(end)
+		switch {
+		case len(rest) == 0:
+		case n < indent || n == indent && rest[0] == ']':
+			// A comment might hide what stands between two items.
+			ok := rest[0] == ']' && bytes.IndexByte(c.span(from, end), '#') < 0
+			return cutList{from, end, indent, true}, ok
+		}
+	}
+	return cutList{}, false
+}
+
+// begins reports whether a line begins an item of the list at which it can be
+// cut.
+func (c *cutter) begins(l cutList, i int) (item, cut bool) {
+	rest, indent := c.line(i)
+	switch {
+	case indent != l.indent:
+		return false, false
+	case !l.flow:
+		item = isItem(rest)
+		return item, item
+	}
+	before := bytes.TrimSpace(c.span(max(l.from, i-1), i))
+	item = len(rest) > 0 && rest[0] == '{'
+	return item, item && bytes.HasSuffix(before, []byte(","))
 }
 
 // cut returns the text of lines without the long lists of descriptors in it,
@@ -161,8 +211,10 @@ func (c *cutter) cut(from, to int) (text []byte, lists []cutList) {
 			continue
 		}
 		text = append(text, c.span(whole, l.from)...)
-		text = append(text, bytes.Repeat([]byte(" "), l.indent+1)...)
-		text = append(text, "[]"...)
+		if !l.flow {
+			text = append(text, bytes.Repeat([]byte(" "), l.indent+1)...)
+			text = append(text, "[]"...)
+		}
 		text = append(text, bytes.Repeat([]byte("\n"), l.to-l.from)...)
 		lists, whole = append(lists, l), l.to
 	}
@@ -180,11 +232,11 @@ func (c *cutter) pieces(l cutList) iter.Seq[cutPiece] {
 	return func(yield func(cutPiece) bool) {
 		p := cutPiece{from: l.from}
 		for p.to = l.from; p.to < l.to; p.to++ {
-			rest, indent := c.line(p.to)
-			if indent != l.indent || !isItem(rest) {
+			item, cut := c.begins(l, p.to)
+			if !item {
 				continue
 			}
-			if len(c.span(p.from, p.to)) >= c.size {
+			if cut && len(c.span(p.from, p.to)) >= c.size {
 				if !yield(p) {
 					return
 				}
@@ -204,7 +256,7 @@ func (p *fileParser) inPieces(text []byte) bool {
 		return false
 	}
 	p.cutLists = make(map[*yaml.Node]cutList)
-	root := p.parse(0, p.cutter.lines())
+	root := p.parse(0, p.cutter.lines(), false)
 	if root == nil || root.Kind != yaml.MappingNode || len(p.cutLists) == 0 {
 		return false
 	}
@@ -215,9 +267,13 @@ func (p *fileParser) inPieces(text []byte) bool {
 
 // parse parses lines of the file, but for the long lists in it, which it
 // enters into cutLists. It returns nil if the lines are no document, or if they
-// are not what they were taken for.
-func (p *fileParser) parse(from, to int) *yaml.Node {
+// are not what they were taken for. Items in flow style get brackets.
+func (p *fileParser) parse(from, to int, flow bool) *yaml.Node {
 	text, lists := p.cutter.cut(from, to)
+	if flow {
+		text = slices.Concat([]byte("[\n"), text, []byte("\n]"))
+		from--
+	}
 	doc, second, err := decodeYAML(text)
 	if err != nil || doc == nil || second != nil || len(doc.Content) != 1 {
 		return nil
@@ -241,9 +297,13 @@ func moveDown(n *yaml.Node, lines int) {
 }
 
 // enterLists finds the empty lists that stand for others. They can be trusted
-// where they are below descriptors in block style only, and nothing else.
+// where they are below descriptors and nothing else, and one in block style
+// where all above it is too.
 func (p *fileParser) enterLists(n *yaml.Node, lists []cutList) {
-	if len(lists) == 0 || n.Style&yaml.FlowStyle != 0 {
+	if n.Style&yaml.FlowStyle != 0 {
+		lists = slices.DeleteFunc(slices.Clone(lists), func(l cutList) bool { return !l.flow })
+	}
+	if len(lists) == 0 {
 		return
 	}
 	switch n.Kind {
@@ -262,11 +322,18 @@ func (p *fileParser) enterLists(n *yaml.Node, lists []cutList) {
 
 func (p *fileParser) enterList(n *yaml.Node, lists []cutList) {
 	for _, l := range lists {
-		if n.Line == l.from+1 && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-			n.Column, n.Style = l.indent+1, 0
-			p.cutLists[n] = l
-			return
+		at := l.from + 1
+		if l.flow {
+			at--
 		}
+		if n.Line != at || n.Kind != yaml.SequenceNode || len(n.Content) != 0 || n.Style&yaml.FlowStyle == 0 {
+			continue
+		}
+		if !l.flow {
+			n.Column, n.Style = l.indent+1, 0
+		}
+		p.cutLists[n] = l
+		return
 	}
 	p.enterLists(n, lists)
 }
@@ -274,8 +341,8 @@ func (p *fileParser) enterList(n *yaml.Node, lists []cutList) {
 // pieceItems parses a piece of a list. It returns nil, and sets torn, if that
 // is not what it was taken for.
 func (p *fileParser) pieceItems(l cutList, piece cutPiece) []*yaml.Node {
-	n := p.parse(piece.from, piece.to)
-	if n == nil || n.Kind != yaml.SequenceNode || n.Style&yaml.FlowStyle != 0 || n.Column != l.indent+1 || len(n.Content) != piece.items {
+	n := p.parse(piece.from, piece.to, l.flow)
+	if n == nil || n.Kind != yaml.SequenceNode || len(n.Content) != piece.items || !l.flow && (n.Style&yaml.FlowStyle != 0 || n.Column != l.indent+1) {
 		p.torn = true
 		return nil
 	}

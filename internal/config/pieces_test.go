@@ -97,6 +97,42 @@ descriptors:
 algorithm: gcra
 `
 
+const flowText = `{
+  "domain": "d",
+  "descriptors": [
+    {
+      "key": "a",
+      "value": "x, y",
+      "rate_limit": {
+        "unit": "day"
+      },
+      "descriptors": [
+        {"key": "b", "rate_limit": {"unit": "hour"}},
+        {"key": "c",
+         "rate_limit": {"unit": "hour"}
+        },
+
+        {
+          "key": "e"
+        }
+      ]
+    },
+    {
+      "key": "f",
+      "value": "z*",
+      "metadata": {"descriptors": [
+        {"a": 1},
+        {"b": 2}
+      ]},
+      "rate_limit": {"unit": "minute", "foo": 1}
+    },
+    {
+      "key": "g"
+    }
+  ]
+}
+`
+
 func TestPieces(t *testing.T) {
 	t.Parallel()
 	path := write(t, t.TempDir(), "limits.yaml", "")
@@ -105,6 +141,9 @@ func TestPieces(t *testing.T) {
 	}
 	if !sameInPieces(t, path, example) {
 		t.Error("the example is not read in pieces")
+	}
+	if good := strings.Replace(flowText, `, "foo": 1`, "", 1); !sameInPieces(t, path, good) {
+		t.Error("no pieces in flow style")
 	}
 	for _, torn := range []string{
 		"domain: d\ndescriptors:\n- key: a\n  value: \"x\n- key: y\"\n- key: b\n- key: c\n",
@@ -131,7 +170,7 @@ func TestPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	cut, good := 0, 0
 	for range 500 {
-		lines := strings.SplitAfter([]string{pieceText, example, manyRulesText(6)}[r.IntN(3)], "\n")
+		lines := strings.SplitAfter([]string{pieceText, example, manyRulesText(6), flowText, strings.Replace(flowText, `, "foo": 1`, "", 1)}[r.IntN(5)], "\n")
 		for range 1 + r.IntN(3) {
 			i := r.IntN(len(lines))
 			switch r.IntN(6) {
@@ -146,7 +185,7 @@ func TestPieces(t *testing.T) {
 			case 4:
 				lines[i] = lines[r.IntN(len(lines))]
 			case 5:
-				lines[i] = []string{"- \"", "'\n", "[\n", "}\n", "---\n", "...\n", "%YAML 1.1\n", "# -\n", "descriptors:\n", "  descriptors:\n", "- key: k\n", "  - key: k\n", "-\n", "- - a\n", "? a\n", ": b\n", "x: |\n", "  - &a b\n", "\t- a\n", "key: >-\n"}[r.IntN(20)] + lines[i]
+				lines[i] = []string{"- \"", "'\n", "[\n", "}\n", "---\n", "...\n", "%YAML 1.1\n", "# -\n", "descriptors:\n", "  descriptors:\n", "- key: k\n", "  - key: k\n", "-\n", "- - a\n", "? a\n", ": b\n", "x: |\n", "  - &a b\n", "\t- a\n", "key: >-\n", "{\n", "},\n", "]\n", "{\"key\": \"x\"},\n", "    {\"key\": \"x\"}\n", "    {\"key\": \"y\"},\n", ",\n", "\"descriptors\": [\n", "    ], [\n", "# ,\n"}[r.IntN(30)] + lines[i]
 			}
 		}
 		text := strings.Join(lines, "")
@@ -170,6 +209,7 @@ func TestPieces(t *testing.T) {
 func FuzzPieces(f *testing.F) {
 	f.Add(pieceText)
 	f.Add(example)
+	f.Add(flowText)
 	f.Add(manyRulesText(4))
 	path := write(f, f.TempDir(), "limits.yaml", "")
 	f.Fuzz(func(t *testing.T, text string) { sameInPieces(t, path, text) })
