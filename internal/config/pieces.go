@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"slices"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -39,6 +40,8 @@ type cutter struct {
 type cutList struct {
 	from, to, indent int
 	flow             bool
+	// column is that of the opening bracket, which ends the line before.
+	column int
 }
 
 // isEven reports whether lines and pieces of a text can be told apart: breaks
@@ -132,13 +135,13 @@ func (c *cutter) list(key, to int) (cutList, bool) {
 		column += len(rest) - len(trimmed)
 		rest = trimmed
 	}
-	if trimmed, ok := bytes.CutPrefix(rest, []byte(`"descriptors"`)); ok {
-		rest = append([]byte("descriptors"), trimmed...)
+	if line := bytes.TrimRight(c.span(key, key+1), " \r\n"); bytes.HasSuffix(line, []byte(`descriptors": [`)) || bytes.HasSuffix(line, []byte("descriptors: [")) {
+		l, ok := c.flowList(key+1, to)
+		l.column = utf8.RuneCount(line)
+		return l, ok
 	}
 	rest, ok := bytes.CutPrefix(rest, []byte("descriptors:"))
-	if rest = bytes.TrimSpace(rest); ok && string(rest) == "[" {
-		return c.flowList(key+1, to)
-	} else if !ok || !isBlank(rest) {
+	if rest = bytes.TrimLeft(rest, " "); !ok || !isBlank(rest) {
 		return cutList{}, false
 	}
 	l := cutList{from: c.next(key+1, to)}
@@ -173,7 +176,7 @@ func (c *cutter) flowList(from, to int) (cutList, bool) {
 		case n < indent || n == indent && rest[0] == ']':
 			// A comment might hide what stands between two items.
 			ok := rest[0] == ']' && bytes.IndexByte(c.span(from, end), '#') < 0
-			return cutList{from, end, indent, true}, ok
+			return cutList{from: from, to: end, indent: indent, flow: true}, ok
 		}
 	}
 	return cutList{}, false
@@ -322,11 +325,11 @@ func (p *fileParser) enterLists(n *yaml.Node, lists []cutList) {
 
 func (p *fileParser) enterList(n *yaml.Node, lists []cutList) {
 	for _, l := range lists {
-		at := l.from + 1
+		line, column := l.from+1, l.indent+2
 		if l.flow {
-			at--
+			line, column = l.from, l.column
 		}
-		if n.Line != at || n.Kind != yaml.SequenceNode || len(n.Content) != 0 || n.Style&yaml.FlowStyle == 0 {
+		if n.Line != line || n.Column != column || n.Kind != yaml.SequenceNode || len(n.Content) != 0 || n.Style&yaml.FlowStyle == 0 {
 			continue
 		}
 		if !l.flow {

@@ -146,6 +146,8 @@ func TestPieces(t *testing.T) {
 		t.Error("no pieces in flow style")
 	}
 	for _, torn := range []string{
+		"{\"domain\": \"d\", \"descriptors\": [\n {\"key\": \"a\"},\n {\"key\": \"ä\", \"descriptors\": [], \"rate_limit\": {\"descriptors\": [\n {\"key\": \"b\"},\n {\"key\": \"c\"}\n ]}}\n]}\n",
+		"{\"domain\": \"d\", \"descriptors\": [\n {\"key\": \"a\"},\n {\"key\": \"ä\", \"descriptors\": [\n {\"key\": \"b\"},\n {\"key\": \"c\"}\n ]}\n]}\n",
 		"domain: d\ndescriptors:\n- key: a\n  value: \"x\n- key: y\"\n- key: b\n- key: c\n",
 		"domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day,\nrequests_per_unit: 5}\n- key: b\n",
 		"domain: d\ndescriptors:\n- {key: a,\ndescriptors: [\n{key: b}]}\n- key: b\n- key: c\n- key: e\n",
