@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -160,5 +161,29 @@ func TestCountDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { rule.Count(config.Allowed, es) }); n != 0 {
 			t.Errorf("%s: %v allocations", flag, n)
 		}
+	}
+}
+
+// TestCountsOfManyCallers has many count old and new values at a time.
+func TestCountsOfManyCallers(t *testing.T) {
+	t.Parallel()
+	const callers, each = 8, 2000
+	rule := mustLoad(t, descriptor("rate_limit: {unit: day}\n  value_to_metric: true")).Match(entries("k=v"))
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for i := range each {
+				rule.Count(config.Allowed, []bucket.Entry{{Key: "k", Value: fmt.Sprint(i)}})
+			}
+		})
+	}
+	all.Wait()
+	sum := uint64(0)
+	values := rule.Tally.Values()
+	for _, v := range values {
+		sum += v.Of(config.Allowed)
+	}
+	if sum != callers*each || len(values) != config.MaxTallyValues+1 {
+		t.Errorf("%d of %d in %d values", sum, callers*each, len(values))
 	}
 }
