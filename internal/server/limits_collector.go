@@ -63,21 +63,24 @@ func (c *limitsCollector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	gauge(c.rules, float64(rules.Count()))
+	decisions := func(domain *config.Domain, rule *config.Rule, value string, counts *config.Counts) {
+		allowed, denied, shadowed := counts.Of(config.Allowed), counts.Of(config.Denied), counts.Of(config.Shadowed)
+		if allowed == 0 && denied == 0 && shadowed == 0 {
+			return
+		}
+		// The others too, so that their first is an increase.
+		path := rule.Path()
+		counter(c.decisions, float64(allowed), domain.Name, path, value, config.Allowed.String())
+		counter(c.decisions, float64(denied), domain.Name, path, value, config.Denied.String())
+		if shadowed > 0 || rule.ShadowMode {
+			counter(c.decisions, float64(shadowed), domain.Name, path, value, config.Shadowed.String())
+		}
+	}
 	for _, domain := range rules.Domains() {
 		for _, rule := range domain.Rules() {
-			counts := append(rule.Tally.Values(), config.ValueCounts{Counts: &rule.Tally.Counts})
-			for _, n := range counts {
-				allowed, denied, shadowed := n.Of(config.Allowed), n.Of(config.Denied), n.Of(config.Shadowed)
-				if allowed == 0 && denied == 0 && shadowed == 0 {
-					continue
-				}
-				// The others too, so that their first is an increase.
-				path := rule.Path()
-				counter(c.decisions, float64(allowed), domain.Name, path, n.Value, config.Allowed.String())
-				counter(c.decisions, float64(denied), domain.Name, path, n.Value, config.Denied.String())
-				if shadowed > 0 || rule.ShadowMode {
-					counter(c.decisions, float64(shadowed), domain.Name, path, n.Value, config.Shadowed.String())
-				}
+			decisions(domain, rule, "", &rule.Tally.Counts)
+			for _, n := range rule.Tally.Values() {
+				decisions(domain, rule, n.Value, n.Counts)
 			}
 		}
 	}

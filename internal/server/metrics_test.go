@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -320,4 +321,21 @@ descriptors:
 	d.wantDecisions(want)
 	d.reload(limits + "- {key: new, rate_limit: {unit: day}}\n")
 	d.wantDecisions(want)
+}
+
+// Rules that never matched cost a scrape nothing.
+func TestScrapeOfUnusedRules(t *testing.T) {
+	const rules = 2000
+	var limits strings.Builder
+	limits.WriteString("domain: api\ndescriptors:\n")
+	for i := range rules {
+		fmt.Fprintf(&limits, "- {key: user, value: u%d, value_to_metric: true, rate_limit: {requests: 1, period: 1h}}\n", i)
+	}
+	s := portless(t, limits.String())
+	scrape := func() {
+		s.Admin().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	}
+	if n := testing.AllocsPerRun(5, scrape); n > rules/2 {
+		t.Errorf("a scrape allocates %v times with %d rules that never matched", n, rules)
+	}
 }
