@@ -111,8 +111,11 @@ func (d draw) nodes(depth int) []*modelNode {
 
 func (d draw) limit(n *modelNode) {
 	n.limit = &modelLimit{
-		requests: pick[uint32](d, 0, 1, 2, 3, 3, 5, 8, 100, 1_000_000, math.MaxUint32),
+		requests: pick[uint32](d, 1, 2, 3, 3, 4, 5, 5, 8, 10, 20, 100),
 		unit:     pick(d, "second", "minute", "hour", "day", "week", "month", "year"),
+	}
+	if d.one(10) {
+		n.limit.requests = pick[uint32](d, 0, 0, 1_000_000, math.MaxUint32)
 	}
 	if d.one(2) {
 		n.limit.name = pick(d, someNames...)
@@ -194,7 +197,7 @@ func (d draw) request(w *world) *rlsv3.RateLimitRequest {
 		r.Domain = pick(d, "", "d0 ", "D0")
 	}
 	if d.one(4) {
-		r.HitsAddend = pick[uint32](d, 1, 2, 3, 100, math.MaxUint32)
+		r.HitsAddend = pick[uint32](d, 1, 2, 2, 2, 3, 3, 4, 100, math.MaxUint32)
 	}
 	nodes := w.domains[r.Domain]
 	if nodes == nil {
@@ -216,12 +219,15 @@ func (d draw) request(w *world) *rlsv3.RateLimitRequest {
 func (d draw) asks(entries []*ratelimitv3.RateLimitDescriptor_Entry, n *modelNode) *ratelimitv3.RateLimitDescriptor {
 	asked := &ratelimitv3.RateLimitDescriptor{Entries: entries}
 	if d.one(3) {
-		asked.HitsAddend = wrapperspb.UInt64(pick[uint64](d, 0, 0, 0, 1, 2, 3, 4, 99, 1<<32, 1<<53, math.MaxUint64))
+		asked.HitsAddend = wrapperspb.UInt64(pick[uint64](d, 0, 0, 0, 1, 1, 2, 2, 3, 4))
+		if d.one(20) {
+			asked.HitsAddend = wrapperspb.UInt64(pick[uint64](d, 99, 1<<32, 1<<53, math.MaxUint64))
+		}
 	}
 	asked.IsNegativeHits = d.one(8)
 	if d.one(6) {
 		asked.Limit = &ratelimitv3.RateLimitDescriptor_RateLimitOverride{
-			RequestsPerUnit: pick[uint32](d, 0, 1, 2, 3, 4, 7, 1000, math.MaxUint32),
+			RequestsPerUnit: pick[uint32](d, 0, 1, 2, 3, 4, 5, 7, 7, 9, 1000, math.MaxUint32),
 			Unit:            typev3.RateLimitUnit(1 + d.IntN(6)),
 		}
 		if n != nil && d.one(2) { // that of the rule
