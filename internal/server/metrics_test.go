@@ -331,9 +331,9 @@ func TestScrapeOfUnusedRules(t *testing.T) {
 	for i := range rules {
 		fmt.Fprintf(&limits, "- {key: user, value: u%d, value_to_metric: true, rate_limit: {requests: 1, period: 1h}}\n", i)
 	}
-	s := portless(t, limits.String())
+	d := start(t, limits.String())
 	scrape := func() {
-		s.Admin().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		d.srv.Admin().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	}
 	if n := testing.AllocsPerRun(5, scrape); n > rules/2 {
 		t.Errorf("a scrape allocates %v times with %d rules that never matched", n, rules)
