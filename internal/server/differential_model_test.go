@@ -503,6 +503,8 @@ func dynamicMetadata(r *rlsv3.RateLimitRequest, statuses []*modelStatus, respons
 
 	merged := make(map[string]any)
 	for i, s := range statuses {
+		// Differs (metadata of unlimited rules): told as that of others; there left
+		// out.
 		if s.node != nil && response.GetStatuses()[i].GetCode() == rlsv3.RateLimitResponse_OK {
 			mergeMetadata(merged, s.node.metadata)
 		}
