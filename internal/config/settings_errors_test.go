@@ -217,6 +217,11 @@ func TestSettingsErrors(t *testing.T) {
 				`flag --headers-remaining: headers.remaining is "Retry-After", which tells when to come back; name another header`,
 				`flag --headers-reset: headers.limit and headers.reset are both "ratelimit-LIMIT"; each needs a header of its own`,
 			}},
+		{name: "headers of HTTP itself", args: []string{"--headers-style=ratelimit", "--headers-limit=Content-Length", "--headers-reset=connection"},
+			want: []string{
+				`flag --headers-limit: headers.limit is "Content-Length", which HTTP has for itself; name another header`,
+				`flag --headers-reset: headers.reset is "connection", which HTTP has for itself; name another header`,
+			}},
 		{name: "pprof for everybody", file: "admin:\n  pprof: true\n", args: []string{"--admin-address=:6070"},
 			want: []string{`FILE:2:10: admin.pprof is true and admin.address ":6070" is not loopback: profiles hold what is in memory, secrets too, and are served on loopback only; set admin.pprof to false or admin.address to 127.0.0.1:6070`}},
 		{name: "missing files", file: "grpc: {tls: {cert: DIR/none, key: DIR/pem}}", args: []string{"--store=redis", "--redis-password-file=DIR"},

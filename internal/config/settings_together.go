@@ -107,8 +107,8 @@ func serverConflicts(s *Settings) []settingsConflict {
 	}}
 }
 
-// headerConflicts finds names that are used twice; HTTP does not tell capitals
-// apart.
+// headerConflicts finds names that are used twice, or that would spoil the
+// response; HTTP does not tell capitals apart.
 func headerConflicts(h *HeadersSettings) []settingsConflict {
 	names := []string{"headers.limit", "headers.remaining", "headers.reset"}
 	headers := []string{h.Limit, h.Remaining, h.Reset}
@@ -118,6 +118,10 @@ func headerConflicts(h *HeadersSettings) []settingsConflict {
 			[]string{names[i], "headers.style"},
 			h.Style == "ratelimit" && strings.EqualFold(header, "retry-after"),
 			names[i] + " is " + foundText(header) + ", which tells when to come back; name another header",
+		}, settingsConflict{
+			[]string{names[i], "headers.style"},
+			h.Style == "ratelimit" && isOfHTTP(header),
+			names[i] + " is " + foundText(header) + ", which HTTP has for itself; name another header",
 		})
 		for j, other := range headers[:i] {
 			conflicts = append(conflicts, settingsConflict{
@@ -201,4 +205,15 @@ func (l *settingsLoader) warnIdleHealth(s *Settings) {
 	}
 	l.warnf("%s: failure.health is not_serving and failure.mode is %s: the daemon answers without Redis and stays serving; it counts with error only",
 		l.whereFirst("failure.health"), f.Mode)
+}
+
+// isOfHTTP reports whether a header says how to read a response, or what is to
+// become of its connection.
+func isOfHTTP(header string) bool {
+	switch strings.ToLower(header) {
+	case "connection", "content-encoding", "content-length", "content-type", "keep-alive", "proxy-connection",
+		"te", "trailer", "transfer-encoding", "upgrade":
+		return true
+	}
+	return false
 }
