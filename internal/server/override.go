@@ -11,39 +11,41 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
-// override is a limit that a descriptor brings with it, as it was sent. Where
-// set, it replaces the whole rule of the descriptor, and needs none.
+// override is a limit that a descriptor brings with it. Where set, it replaces
+// the whole rule of the descriptor, and needs none.
 type override struct {
 	set      bool
 	requests uint32
-	unit     typev3.RateLimitUnit
+	burst    uint32 // of a bucket; 0: as many as requests
+	period   time.Duration
+
+	// inUnits is whether it was sent as Envoy does: with the period in units.
+	inUnits bool
+	unit    typev3.RateLimitUnit
 	// multiplier, if hasMultiplier, is how many units the period has.
 	multiplier    uint32
 	hasMultiplier bool
 }
 
-// check refuses a period that cannot be; i is the descriptor's index.
+// check refuses a period in units that cannot be, and counts one that can; i is
+// the descriptor's index.
 func (o *override) check(i int) error {
-	if !o.set {
+	if !o.set || !o.inUnits {
 		return nil
 	}
 	u := unitNamed(o.unit)
 	if u == nil {
 		return invalid("descriptors[%d].limit.unit: found %s; allowed: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR", i, o.unit)
 	}
-	if most := int64(bucket.MaxPeriod / u.period); o.hasMultiplier && (o.multiplier < 1 || int64(o.multiplier) > most) {
+	o.period = u.period
+	if !o.hasMultiplier {
+		return nil
+	}
+	if most := int64(bucket.MaxPeriod / u.period); o.multiplier < 1 || int64(o.multiplier) > most {
 		return invalid("descriptors[%d].limit.unit_multiplier: found %d; allowed: 1 to %d for the unit %s", i, o.multiplier, most, o.unit)
 	}
+	o.period *= time.Duration(o.multiplier)
 	return nil
-}
-
-// period is that of an override which was checked.
-func (o *override) period() time.Duration {
-	period := unitNamed(o.unit).period
-	if o.hasMultiplier {
-		period *= time.Duration(o.multiplier)
-	}
-	return period
 }
 
 // ownLimit says which limit an override is.
@@ -59,7 +61,6 @@ type ownLimit struct {
 // rule's first limit would.
 func (o *override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
 	own := ownLimit{byPeriod: true}
-	period := o.period()
 	if rule == nil || len(rule.Limits) == 0 {
 		own.spec.Algorithm = domain.Algorithm
 		if own.spec.Algorithm == 0 {
@@ -68,13 +69,13 @@ func (o *override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
 	} else {
 		own.spec = rule.Limits[0].Spec
 		for _, l := range rule.Limits {
-			if l.Period == period {
+			if l.Period == o.period {
 				own = ownLimit{spec: l.Spec}
 				break
 			}
 		}
 	}
-	own.spec.Requests, own.spec.Period, own.spec.Burst = int64(o.requests), period, 0
+	own.spec.Requests, own.spec.Period, own.spec.Burst = int64(o.requests), o.period, int64(o.burst)
 	return own
 }
 
@@ -93,15 +94,21 @@ func (c *call) override(domain *config.Domain, o *outcome, i int) error {
 
 // refused says in the words of a request which numbers cannot be a limit.
 func (o *override) refused(i int, err error) error {
+	at := "numbers"
+	if o.inUnits {
+		at = "limit"
+	}
 	var spec *bucket.SpecError
 	if !errors.As(err, &spec) {
-		return invalid("descriptors[%d].limit: %v", i, err)
+		return invalid("descriptors[%d].%s: %v", i, at, err)
 	}
-	field := ""
-	if spec.Field == "requests" {
-		field = ".requests_per_unit"
+	switch {
+	case !o.inUnits:
+		at += "." + spec.Field
+	case spec.Field == "requests":
+		at += ".requests_per_unit"
 	}
-	return invalid("descriptors[%d].limit%s: found %s; allowed: %s", i, field, spec.Found, spec.Allowed)
+	return invalid("descriptors[%d].%s: found %s; allowed: %s", i, at, spec.Found, spec.Allowed)
 }
 
 // overrideCache holds the limits of overrides that were asked for lately: to

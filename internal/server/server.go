@@ -122,16 +122,11 @@ func New(o Options) (*Server, error) {
 	s := &Server{options: o, log: o.Log, ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener)}
 	m := newMetrics(o.Metrics, o.Live, s.ready)
 	s.panics = &panicLog{logger: o.Log, now: o.Now, count: m.panics}
-	s.viaGRPC = &envoy{
-		decider:  newDecider(&s.options, m),
-		bounds:   o.Bounds,
-		refunds:  o.Refunds,
-		failures: newFailureLog(o.Log, o.Now),
-		requests: m.requests("grpc"),
+	decider, failures := newDecider(&s.options, m), newFailureLog(o.Log, o.Now)
+	door := func(name string) *door {
+		return &door{decider: decider, bounds: o.Bounds, refunds: o.Refunds, failures: failures, requests: m.requests(name)}
 	}
-	viaHTTP := *s.viaGRPC
-	viaHTTP.requests = m.requests("http")
-	s.viaHTTP = &viaHTTP
+	s.viaGRPC, s.viaHTTP = &envoy{door("grpc")}, &envoy{door("http")}
 	s.grpc = s.grpcServer()
 	s.http = s.httpServer(s.httpDoor(), o.HTTPTLS, 15*time.Second)
 	// A profile is written for as long as it was asked to take.

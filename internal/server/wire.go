@@ -78,7 +78,7 @@ func (c *call) unmarshalDescriptor(message string) error {
 // unmarshal reads a RateLimitOverride of a RateLimitDescriptor. A message that
 // comes in several parts is the sum of them.
 func (o *override) unmarshal(message string) error {
-	o.set = true
+	o.set, o.inUnits = true, true
 	f := fields{rest: message}
 	for f.next() {
 		switch {
@@ -212,7 +212,7 @@ func (o *outcome) appendStatus(dst []byte) []byte {
 // a descriptor asked for that brought the limit, else nil.
 func appendLimit(dst []byte, l *bucket.Limit, own *override) []byte {
 	dst = appendNumber(dst, 1, uint64(l.Requests)) // at most MaxRequests
-	if own != nil {
+	if own != nil && own.inUnits {
 		dst = appendNumber(dst, 2, uint64(unitNamed(own.unit).inResponse))
 		if own.hasMultiplier {
 			dst = appendMultiplier(dst, int64(own.multiplier))

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Bounds of a request.
+type Bounds struct {
+	// Descriptors of a request, entries of a descriptor, and bytes of all the
+	// text in a request.
+	Descriptors, Entries, Bytes int
+}
+
+// messageBound is the size of the largest message that can hold text of so
+// many bytes within the other bounds; larger ones are refused unread.
+func (b Bounds) messageBound() int {
+	const (
+		overhead = 16 // of an entry or descriptor: tags and lengths
+		numbers  = 48 // of a descriptor: its own limit and hits
+	)
+	return b.Bytes + b.Descriptors*(overhead*(b.Entries+1)+numbers) + 1024
+}
+
+// door is what all ways to ask have in common: each reads its requests into a
+// call, has it answered here, and writes what came of it. A protocol on a port
+// has a door of its own, which counts its requests.
+type door struct {
+	decider  *decider
+	bounds   Bounds
+	refunds  bool
+	failures *failureLog
+	requests *requestCounts
+}
+
+// answer decides a call that was read from the wire.
+func (d *door) answer(ctx context.Context, c *call) error {
+	code := codes.Internal // which a panic becomes
+	defer func() { d.requests.add(code) }()
+	err := d.check(c)
+	if err == nil {
+		err = d.decider.decide(ctx, c)
+	}
+	if err != nil {
+		err = asStatus(ctx, err)
+		code = status.Code(err)
+		d.failures.log(err)
+		return err
+	}
+	code = codes.OK
+	return nil
+}
+
+// asStatus turns the store's errors into what a client can act on.
+func asStatus(ctx context.Context, err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return status.Error(codes.Canceled, "the caller has gone")
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		// What the caller's own clock tells it at this moment too.
+		return status.Errorf(codes.DeadlineExceeded, "the store did not decide before the caller's deadline: %v", err)
+	}
+	return status.Errorf(codes.Unavailable, "the store did not decide: %v", err)
+}
+
+func invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}
+
+// check refuses a request that is beyond the bounds, or that cannot be meant.
+func (d *door) check(c *call) error {
+	if c.domain == "" {
+		return invalid("domain is empty; a request names the domain of its limits")
+	}
+	if len(c.descriptors) == 0 {
+		return invalid("descriptors is empty; a request has at least one")
+	}
+	if len(c.descriptors) > d.bounds.Descriptors {
+		return invalid("descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", len(c.descriptors), d.bounds.Descriptors)
+	}
+	size := len(c.domain)
+	for i := range c.descriptors {
+		asked := &c.descriptors[i]
+		if len(asked.entries) > d.bounds.Entries {
+			return invalid("descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, len(asked.entries), d.bounds.Entries)
+		}
+		if asked.refund && !d.refunds {
+			return status.Errorf(codes.PermissionDenied, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)
+		}
+		if err := asked.own.check(i); err != nil {
+			return err
+		}
+		for _, entry := range asked.entries {
+			size += len(entry.Key) + len(entry.Value)
+		}
+		asked.cost = c.cost(asked)
+	}
+	if size > d.bounds.Bytes {
+		return invalid("the request holds %d bytes of text, at most %d are allowed (setting grpc.max_bytes)", size, d.bounds.Bytes)
+	}
+	return nil
+}
+
+// cost is what a descriptor takes: its own hits, else those of the request, of
+// which 0 and unset mean 1.
+func (c *call) cost(d *descriptor) int64 {
+	hits := uint64(max(1, c.hitsAddend))
+	if d.hasHits {
+		hits = d.hits
+	}
+	cost := int64(min(hits, bucket.MaxCost))
+	if d.refund {
+		return -cost
+	}
+	return cost
+}
