@@ -11,6 +11,9 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # Tools are pinned in a module of their own, apart from the product's.
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 GOVULNCHECK := $(GO) tool -modfile=tools/go.mod govulncheck
+BUF         := $(GO) tool -modfile=tools/go.mod buf
+# What the API was when callers last were told of it; buf breaking compares.
+API_BASELINE := proto/baseline.binpb
 
 .PHONY: help
 help: ## list the targets
@@ -36,14 +39,26 @@ tools: # what the tests run
 	@deploy/need-tools.sh
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck, and govulncheck where its data can be had
+lint: ## gofmt, go vet, staticcheck, buf, and govulncheck where its data can be had
 	@test -z "$$(gofmt -l .)" || { gofmt -l . | sed 's/^/not gofmted: /'; exit 1; }
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
 	$(STATICCHECK) ./...
+	$(BUF) lint
+	$(BUF) breaking --against $(API_BASELINE)
+	@rm -rf build/proto && $(BUF) generate -o build/proto
+	@diff -r -x '*.proto' -x '*.binpb' -x '*.md' build/proto/proto proto || { echo "proto/: the generated code is stale; run make proto"; exit 1; }
 	@if out=$$($(GOVULNCHECK) ./... 2>&1); then echo "govulncheck: no known vulnerability is called"; \
 	elif echo "$$out" | grep -q 'Vulnerability #'; then echo "$$out"; exit 1; \
 	else echo "govulncheck: skipped, its data cannot be had here: $$(echo "$$out" | tail -n 1)"; fi
+
+.PHONY: proto
+proto: ## generate the API's Go code from proto/
+	$(BUF) generate
+
+.PHONY: proto-baseline
+proto-baseline: ## have the API as it is now be what must not break
+	$(BUF) build -o $(API_BASELINE)
 
 .PHONY: bench
 bench: tools ## load the daemon next to bare gRPC servers; FULL=1, COMPARE=NAME=HOST:PORT[,PID], BENCH=flags
