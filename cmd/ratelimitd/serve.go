@@ -137,6 +137,7 @@ func newServer(settings config.Settings, live *config.Live, engine *engine, metr
 
 		Bounds: server.Bounds{
 			Descriptors: settings.GRPC.MaxDescriptors,
+			Takes:       settings.GRPC.MaxTakes,
 			Entries:     settings.GRPC.MaxEntries,
 			Bytes:       settings.GRPC.MaxBytes,
 		},
@@ -149,6 +150,7 @@ func newServer(settings config.Settings, live *config.Live, engine *engine, metr
 		Headers:             settings.Headers,
 		Live:                live,
 		Store:               engine.store,
+		StoreWaits:          settings.Store == "redis",
 		Readiness:           readinessOf(settings),
 		Refuses:             engine.refuses,
 		OnAnswer:            engine.onAnswer,

@@ -166,6 +166,9 @@ type GRPCSettings struct {
 	MaxConnectionAgeGrace time.Duration
 	// MaxDescriptors bounds the descriptors of a request, 1 to 10,000.
 	MaxDescriptors int
+	// MaxTakes bounds the requests in one message of TakeMany or TakeStream, 1
+	// to 10,000.
+	MaxTakes int
 	// MaxEntries bounds the entries of a descriptor, 1 to 1,000.
 	MaxEntries int
 	// MaxBytes bounds the text in a request (domain, keys and values), 1 KiB
@@ -340,6 +343,8 @@ func allSettings() []setting {
 			"how long calls on such a connection have to end before they are cut; 0s: as long as they like", func(s *Settings) *time.Duration { return &s.GRPC.MaxConnectionAgeGrace }),
 		defineSetting("grpc.max_descriptors", integerSetting[int](1, 10_000), "100",
 			"descriptors of a request", func(s *Settings) *int { return &s.GRPC.MaxDescriptors }),
+		defineSetting("grpc.max_takes", integerSetting[int](1, 10_000), "1000",
+			"requests in one message of TakeMany or TakeStream", func(s *Settings) *int { return &s.GRPC.MaxTakes }),
 		defineSetting("grpc.max_entries", integerSetting[int](1, 1_000), "32",
 			"entries of a descriptor", func(s *Settings) *int { return &s.GRPC.MaxEntries }),
 		defineSetting("grpc.max_bytes", integerSetting[int](1<<10, 1<<24), "65536",

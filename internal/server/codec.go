@@ -10,33 +10,49 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// codec reads requests into calls and writes calls as responses. All other
-// messages, those of health and reflection, it leaves to gRPC's own.
+// wireMessage is a message that is read from its bytes, or written to them,
+// without protobuf's own in between.
+type wireMessage interface {
+	// readWire reads the message, which nothing was read into before.
+	readWire(message string) error
+	// appendWire appends the message, and ends its use.
+	appendWire(dst []byte) []byte
+}
+
+// codec reads and writes wireMessages. All others, such as those of health and
+// reflection, it leaves to gRPC's own.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
 // Unmarshal implements encoding.CodecV2.
 func (d codec) Unmarshal(data mem.BufferSlice, v any) error {
-	c, ok := v.(*call)
+	m, ok := v.(wireMessage)
 	if !ok {
 		return d.CodecV2.Unmarshal(data, v)
 	}
 	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer b.Free()
-	return c.unmarshal(string(b.ReadOnlyData()))
+	return m.readWire(string(b.ReadOnlyData()))
 }
 
-// Marshal implements encoding.CodecV2. It is the end of a call.
+// Marshal implements encoding.CodecV2.
 func (d codec) Marshal(v any) (mem.BufferSlice, error) {
-	c, ok := v.(*call)
+	m, ok := v.(wireMessage)
 	if !ok {
 		return d.CodecV2.Marshal(v)
 	}
 	const usual = 96
-	out := c.appendResponse(make([]byte, 0, usual))
+	return mem.BufferSlice{mem.SliceBuffer(m.appendWire(make([]byte, 0, usual)))}, nil
+}
+
+// A call is read and written as in Envoy's RPC.
+func (c *call) readWire(message string) error { return c.unmarshal(message) }
+
+func (c *call) appendWire(dst []byte) []byte {
+	dst = c.appendResponse(dst)
 	c.decider.release(c)
-	return mem.BufferSlice{mem.SliceBuffer(out)}, nil
+	return dst
 }
 
 // register adds the service to g, which uses the codec.

@@ -123,9 +123,23 @@ func (d *decider) release(c *call) {
 var errNoLimits = status.Error(codes.Unavailable, "no limits are loaded yet")
 
 // decide fills in the outcomes of a call, one per descriptor, and counts them.
-// Its error is the store's, errNoLimits, or says what is wrong with a
-// descriptor's own limit.
+// Its error is the store's, or one of match.
 func (d *decider) decide(ctx context.Context, c *call) error {
+	if err := d.match(c); err != nil {
+		return err
+	}
+	if len(c.hits) > 0 {
+		if err := d.take(ctx, c); err != nil {
+			return err
+		}
+	}
+	d.count(c)
+	return nil
+}
+
+// match finds the limits of each descriptor, and what to ask of the store. Its
+// error is errNoLimits, or says what is wrong with a descriptor's own limit.
+func (d *decider) match(c *call) error {
 	rules := d.live.Rules()
 	if rules == nil {
 		return errNoLimits
@@ -156,12 +170,6 @@ func (d *decider) decide(ctx context.Context, c *call) error {
 		c.ask(domain, i)
 	}
 	c.settleQuotas()
-	if len(c.hits) > 0 {
-		if err := d.take(ctx, c); err != nil {
-			return err
-		}
-	}
-	d.count(c)
 	return nil
 }
 
@@ -180,6 +188,45 @@ func (d *decider) take(ctx context.Context, c *call) error {
 	for i := range c.outcomes {
 		n := len(c.outcomes[i].limits)
 		c.outcomes[i].decisions, rest = rest[:n:n], rest[n:]
+	}
+	return nil
+}
+
+// errLimitsChanged is the answer to a give-back of a take by other limits.
+var errLimitsChanged = status.Error(codes.FailedPrecondition,
+	"taken_at: not one for each limit of the descriptors; the limits have changed, or these are not those of the take's response")
+
+// giveBack returns what a take of the call's descriptors took at these moments,
+// one for each limit as takenAt told them.
+func (d *decider) giveBack(ctx context.Context, c *call, takenAt []int64) error {
+	if err := d.match(c); err != nil {
+		return err
+	}
+	if len(takenAt) != len(c.hits) {
+		return errLimitsChanged
+	}
+	if err := d.refuses(); err != nil {
+		return err
+	}
+	// What the store took, and what a fallback took in its place.
+	for _, degraded := range []bool{false, true} {
+		var hits []bucket.Hit
+		var decisions []bucket.Decision
+		for i, at := range takenAt {
+			if at == 0 || at < 0 != degraded {
+				continue
+			}
+			h := c.hits[i]
+			h.Role = bucket.Aside // each was charged, whatever the others said
+			hits = append(hits, h)
+			decisions = append(decisions, bucket.Decision{At: max(at, -at), Degraded: degraded})
+		}
+		if len(hits) == 0 {
+			continue
+		}
+		if err := d.store.GiveBack(ctx, hits, decisions); err != nil {
+			return err
+		}
 	}
 	return nil
 }

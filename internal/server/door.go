@@ -15,6 +15,8 @@ type Bounds struct {
 	// Descriptors of a request, entries of a descriptor, and bytes of all the
 	// text in a request.
 	Descriptors, Entries, Bytes int
+	// Takes of one message that has several.
+	Takes int
 }
 
 // messageBound is the size of the largest message that can hold text of so
@@ -31,11 +33,14 @@ func (b Bounds) messageBound() int {
 // call, has it answered here, and writes what came of it. A protocol on a port
 // has a door of its own, which counts its requests.
 type door struct {
-	decider  *decider
-	bounds   Bounds
-	refunds  bool
-	failures *failureLog
-	requests *requestCounts
+	decider *decider
+	bounds  Bounds
+	refunds bool
+	// storeWaits is that of Options.
+	storeWaits bool
+	failures   *failureLog
+	panics     *panicLog
+	requests   *requestCounts
 }
 
 // answer decides a call that was read from the wire.
@@ -46,14 +51,41 @@ func (d *door) answer(ctx context.Context, c *call) error {
 	if err == nil {
 		err = d.decider.decide(ctx, c)
 	}
-	if err != nil {
-		err = asStatus(ctx, err)
-		code = status.Code(err)
-		d.failures.log(err)
-		return err
+	err = d.told(ctx, err)
+	code = status.Code(err)
+	return err
+}
+
+// giveBack returns what a call took that was read again.
+func (d *door) giveBack(ctx context.Context, c *call, takenAt []int64) error {
+	code := codes.Internal
+	defer func() { d.requests.add(code) }()
+	err := d.check(c)
+	if err == nil && !d.refunds {
+		err = status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
 	}
-	code = codes.OK
-	return nil
+	const most = 1 << 53
+	for i, at := range takenAt {
+		if err == nil && (at < -most || at > most) {
+			err = invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
+		}
+	}
+	if err == nil {
+		err = d.decider.giveBack(ctx, c, takenAt)
+	}
+	err = d.told(ctx, err)
+	code = status.Code(err)
+	return err
+}
+
+// told returns an error as the caller is told of it, and logs it.
+func (d *door) told(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = asStatus(ctx, err)
+	d.failures.log(err)
+	return err
 }
 
 // asStatus turns the store's errors into what a client can act on.

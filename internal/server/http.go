@@ -11,12 +11,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 )
 
-// httpDoor serves the RPC as protobuf JSON, and readiness.
+// httpDoor serves RPCs as protobuf JSON, and readiness.
 func (s *Server) httpDoor() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /json", s.postJSON)
+	mux.HandleFunc("POST /v1/take", s.postTake)
+	mux.HandleFunc("POST /v1/give-back", s.postGiveBack)
+	mux.HandleFunc("GET /openapi.yaml", getOpenAPI)
 	mux.HandleFunc("GET /healthcheck", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready.isServing() {
 			http.Error(w, "NOT_SERVING: "+s.ready.reason(), http.StatusInternalServerError)
@@ -28,6 +32,28 @@ func (s *Server) httpDoor() http.Handler {
 }
 
 func (s *Server) postJSON(w http.ResponseWriter, r *http.Request) {
+	var request rlsv3.RateLimitRequest
+	if !s.readBody(w, r, &request, s.viaHTTP.door) {
+		return
+	}
+	response, err := s.viaHTTP.ShouldRateLimit(r.Context(), &request)
+	if err != nil {
+		writeStatus(w, err)
+		return
+	}
+	for _, h := range response.GetResponseHeadersToAdd() {
+		w.Header().Set(h.GetKey(), h.GetValue())
+	}
+	writeMessage(w, response, response.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT)
+}
+
+// readBody reads a message in protobuf JSON. Where it cannot, it has answered.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, message proto.Message, d *door) bool {
+	refuse := func(format string, args ...any) bool {
+		d.requests.add(codes.InvalidArgument)
+		writeError(w, http.StatusBadRequest, fmt.Sprintf(format, args...))
+		return false
+	}
 	// JSON spells a message in more bytes than the wire does, but not in
 	// more than this unless it is made to.
 	bound := int64(4 * s.options.Bounds.messageBound())
@@ -37,39 +63,31 @@ func (s *Server) postJSON(w http.ResponseWriter, r *http.Request) {
 		if errors.As(err, &tooLarge) {
 			err = fmt.Errorf("the body is larger than %d bytes", bound)
 		}
-		s.refuseBody(w, fmt.Sprintf("the body cannot be read: %v", err))
-		return
+		return refuse("the body cannot be read: %v", err)
 	}
-	var request rlsv3.RateLimitRequest
-	if err := protojson.Unmarshal(body, &request); err != nil {
-		s.refuseBody(w, fmt.Sprintf("the body is no RateLimitRequest in protobuf JSON: %v", err))
-		return
+	if err := protojson.Unmarshal(body, message); err != nil {
+		return refuse("the body is no %s in protobuf JSON: %v", message.ProtoReflect().Descriptor().Name(), err)
 	}
-	response, err := s.viaHTTP.ShouldRateLimit(r.Context(), &request)
-	if err != nil {
-		writeError(w, httpStatus(status.Code(err)), status.Convert(err).Message())
-		return
-	}
-	out, err := protojson.Marshal(response)
+	return true
+}
+
+// writeMessage writes the answer to a request that was decided.
+func writeMessage(w http.ResponseWriter, message proto.Message, denied bool) {
+	out, err := protojson.Marshal(message)
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	for _, h := range response.GetResponseHeadersToAdd() {
-		w.Header().Set(h.GetKey(), h.GetValue())
-	}
 	w.Header().Set("Content-Type", "application/json")
-	if response.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
+	if denied {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	// Whether the client still reads is its own affair.
 	_, _ = w.Write(append(out, '\n'))
 }
 
-// refuseBody answers what is not even a request.
-func (s *Server) refuseBody(w http.ResponseWriter, message string) {
-	s.viaHTTP.requests.add(codes.InvalidArgument)
-	writeError(w, http.StatusBadRequest, message)
+func writeStatus(w http.ResponseWriter, err error) {
+	writeError(w, httpStatus(status.Code(err)), status.Convert(err).Message())
 }
 
 func httpStatus(code codes.Code) int {
@@ -78,6 +96,8 @@ func httpStatus(code codes.Code) int {
 		return http.StatusBadRequest
 	case codes.PermissionDenied:
 		return http.StatusForbidden
+	case codes.FailedPrecondition:
+		return http.StatusConflict
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 		return http.StatusServiceUnavailable
 	default:

@@ -63,7 +63,7 @@ func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readine
 // answered are the codes that requests are answered with. Any other is counted
 // as Unknown, the first.
 var answered = [...]codes.Code{
-	codes.Unknown, codes.OK, codes.Canceled, codes.DeadlineExceeded, codes.Internal,
+	codes.Unknown, codes.OK, codes.FailedPrecondition, codes.Canceled, codes.DeadlineExceeded, codes.Internal,
 	codes.InvalidArgument, codes.PermissionDenied, codes.Unavailable,
 }
 

@@ -61,6 +61,9 @@ type Options struct {
 	// health check fails.
 	Live  *config.Live
 	Store bucket.Store
+	// StoreWaits is whether the store waits for others to decide, so that many
+	// have to ask it at the same time.
+	StoreWaits bool
 	// ReadyOnlyWithDomain makes the health check fail while the rules have no
 	// domain.
 	ReadyOnlyWithDomain bool
@@ -89,6 +92,7 @@ type Server struct {
 	watches *watches
 
 	viaGRPC, viaHTTP *envoy
+	apiGRPC, apiHTTP *api
 
 	grpc      *grpc.Server
 	http      *http.Server
@@ -124,9 +128,13 @@ func New(o Options) (*Server, error) {
 	s.panics = &panicLog{logger: o.Log, now: o.Now, count: m.panics}
 	decider, failures := newDecider(&s.options, m), newFailureLog(o.Log, o.Now)
 	door := func(name string) *door {
-		return &door{decider: decider, bounds: o.Bounds, refunds: o.Refunds, failures: failures, requests: m.requests(name)}
+		return &door{
+			decider: decider, bounds: o.Bounds, refunds: o.Refunds, storeWaits: o.StoreWaits,
+			failures: failures, panics: s.panics, requests: m.requests(name),
+		}
 	}
 	s.viaGRPC, s.viaHTTP = &envoy{door("grpc")}, &envoy{door("http")}
+	s.apiGRPC, s.apiHTTP = &api{door("api_grpc"), s.watches.stopping}, &api{door("api_http"), s.watches.stopping}
 	s.grpc = s.grpcServer()
 	s.http = s.httpServer(s.httpDoor(), o.HTTPTLS, 15*time.Second)
 	// A profile is written for as long as it was asked to take.
@@ -212,6 +220,7 @@ func (s *Server) grpcServer() *grpc.Server {
 	}
 	g := grpc.NewServer(options...)
 	s.viaGRPC.register(g)
+	s.apiGRPC.register(g)
 	healthpb.RegisterHealthServer(g, s.ready.health)
 	reflection.Register(g)
 	return g

@@ -38,13 +38,18 @@ func (c *call) unmarshal(request string) error {
 			c.hitsAddend = uint32(f.varint)
 		}
 	}
-	// The entries may have moved while they were gathered.
+	c.settleEntries()
+	return f.err
+}
+
+// settleEntries gives each descriptor its part of all entries, which may have
+// moved while they were gathered.
+func (c *call) settleEntries() {
 	rest := c.entries
 	for i := range c.descriptors {
 		n := len(c.descriptors[i].entries)
 		c.descriptors[i].entries, rest = rest[:n:n], rest[n:]
 	}
-	return f.err
 }
 
 // unmarshalDescriptor reads a RateLimitDescriptor

@@ -73,7 +73,7 @@ func FuzzRequestBytes(f *testing.F) {
 			want := descriptor{hits: d.GetHitsAddend().GetValue(), hasHits: d.GetHitsAddend() != nil, refund: d.GetIsNegativeHits()}
 			if l := d.GetLimit(); l != nil {
 				want.own = override{
-					set: true, requests: l.GetRequestsPerUnit(), unit: l.GetUnit(),
+					set: true, inUnits: true, requests: l.GetRequestsPerUnit(), unit: l.GetUnit(),
 					multiplier: l.GetUnitMultiplier().GetValue(), hasMultiplier: l.GetUnitMultiplier() != nil,
 				}
 			}

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// api serves the daemon's own API, ratelimit.v1.RateLimitService.
+type api struct {
+	*door
+	// stopping ends when the server does, which streams by themselves would
+	// not.
+	stopping context.Context
+}
+
+// takeCall is a call that is read and written as in the daemon's own API.
+type takeCall call
+
+func (t *takeCall) readWire(message string) error { return (*call)(t).unmarshalTake(message) }
+
+func (t *takeCall) appendWire(dst []byte) []byte {
+	dst = (*call)(t).appendTakeResponse(dst)
+	t.decider.release((*call)(t))
+	return dst
+}
+
+// take decides one request.
+func (a *api) take(ctx context.Context, t *takeCall) (any, error) {
+	if err := a.answer(ctx, (*call)(t)); err != nil {
+		a.decider.release((*call)(t))
+		return nil, err
+	}
+	return t, nil
+}
+
+// takeMessage is take on protobuf's own messages.
+func (a *api) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+	c, err := a.callOf(r)
+	if err != nil {
+		return nil, err
+	}
+	defer a.decider.release(c)
+	if err := a.answer(ctx, c); err != nil {
+		return nil, err
+	}
+	response := new(ratelimitv1.TakeResponse)
+	if err := proto.Unmarshal(c.appendTakeResponse(nil), response); err != nil {
+		return nil, status.Errorf(codes.Internal, "the response: %v", err)
+	}
+	return response, nil
+}
+
+// callOf reads a request into a call, which the caller releases.
+func (a *api) callOf(r *ratelimitv1.TakeRequest) (*call, error) {
+	c := a.decider.newCall()
+	message, err := proto.Marshal(r)
+	if err == nil {
+		err = c.unmarshalTake(string(message))
+	}
+	if err != nil {
+		a.decider.release(c)
+		return nil, status.Errorf(codes.Internal, "the request: %v", err)
+	}
+	return c, nil
+}
+
+// takeMany decides several requests, each on its own.
+func (a *api) takeMany(ctx context.Context, t *takes) (any, error) {
+	if len(t.items) == 0 {
+		t.err = invalid("takes is empty; a request has at least one")
+	}
+	if t.err != nil {
+		t.release()
+		a.requests.add(status.Code(t.err))
+		return nil, t.err
+	}
+	t.answerAll(ctx)
+	return t, nil
+}
+
+// giveBackTake returns what a take took.
+func (a *api) giveBackTake(ctx context.Context, r *ratelimitv1.GiveBackRequest) (any, error) {
+	c, err := a.callOf(r.GetTake())
+	if err != nil {
+		return nil, err
+	}
+	defer a.decider.release(c)
+	if err := a.giveBack(ctx, c, r.GetTakenAt()); err != nil {
+		return nil, err
+	}
+	return &ratelimitv1.GiveBackResponse{}, nil
+}
+
+// register adds the service to g, which uses the codec.
+func (a *api) register(g *grpc.Server) {
+	g.RegisterService(&grpc.ServiceDesc{
+		ServiceName: ratelimitv1.RateLimitService_ServiceDesc.ServiceName,
+		HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{
+			unary(a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
+				func() *takeCall { return (*takeCall)(a.decider.newCall()) }, a.take),
+			unary(a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
+				func() *takes { return &takes{door: a.door} }, a.takeMany),
+			unary(a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,
+				func() *ratelimitv1.GiveBackRequest { return new(ratelimitv1.GiveBackRequest) }, a.giveBackTake),
+		},
+		Streams: []grpc.StreamDesc{{
+			StreamName:    "TakeStream",
+			Handler:       func(_ any, stream grpc.ServerStream) error { return a.takeStream(stream) },
+			ServerStreams: true,
+			ClientStreams: true,
+		}},
+		Metadata: ratelimitv1.RateLimitService_ServiceDesc.Metadata,
+	}, a)
+}
+
+// unary describes a method whose requests are read into what empty makes.
+func unary[T any](service any, name, fullName string, empty func() T, answer func(context.Context, T) (any, error)) grpc.MethodDesc {
+	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullName}
+	handler := func(ctx context.Context, request any) (any, error) { return answer(ctx, request.(T)) }
+	return grpc.MethodDesc{
+		MethodName: name,
+		Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			request := empty()
+			if err := read(request); err != nil {
+				return nil, err
+			}
+			return interceptor(ctx, request, info, handler)
+		},
+	}
+}

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// takesInFlight is how many requests of one stream are decided at a time where
+// the store waits. A caller who does not read is held up once it has so many
+// answers to come.
+const takesInFlight = 4096
+
+// takeStream decides the requests of a stream as they come. It ends when the
+// caller has sent all, or goes, or when the server stops; then all that was
+// read is answered, and nothing is decided that was not.
+type takeStream struct {
+	*api
+	grpc.ServerStream
+
+	// mu is held while a message is taken over, so that none is once stopped.
+	mu      sync.Mutex
+	stopped bool
+
+	// Where the store waits: slots bounds what is in flight, and answered has
+	// what the writer sends.
+	slots    chan struct{}
+	answered chan *item
+	deciding sync.WaitGroup
+}
+
+func (a *api) takeStream(stream grpc.ServerStream) error {
+	s := &takeStream{api: a, ServerStream: stream}
+	var writer chan error
+	if a.storeWaits {
+		s.slots, s.answered = make(chan struct{}, takesInFlight), make(chan *item, takesInFlight)
+		writer = make(chan error, 1)
+		go func() { writer <- s.write() }()
+	}
+	reader := make(chan error, 1)
+	go func() { reader <- s.read() }()
+	var err error
+	select {
+	case err = <-reader:
+	case <-a.stopping.Done():
+		err = status.Error(codes.Unavailable, "the daemon stops; what has no answer was not decided")
+	}
+	s.mu.Lock() // waits for a message that is being taken over
+	s.stopped = true
+	s.mu.Unlock()
+	if writer != nil {
+		s.deciding.Wait()
+		close(s.answered)
+		if failed := <-writer; err == nil {
+			err = failed
+		}
+	}
+	return err
+}
+
+// read takes over messages until there are no more. It is not waited for where
+// the server stops: then the end of the stream ends it.
+func (s *takeStream) read() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.panics.add(p)
+			err = status.Error(codes.Internal, "internal error")
+		}
+	}()
+	for {
+		t := &takes{door: s.door, numbered: true}
+		if err := s.RecvMsg(t); err != nil {
+			t.release()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if err := s.takeOver(t); err != nil {
+			return err
+		}
+	}
+}
+
+// takeOver sees to it that each request of a message is answered.
+func (s *takeStream) takeOver(t *takes) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || t.err != nil {
+		t.release()
+		return t.err
+	}
+	if !s.storeWaits {
+		t.answerAll(s.Context())
+		return s.SendMsg(t)
+	}
+	for _, it := range t.items {
+		select {
+		case s.slots <- struct{}{}:
+		case <-s.Context().Done():
+			return status.FromContextError(s.Context().Err()).Err()
+		}
+		s.deciding.Go(func() {
+			t.answerApart(s.Context(), it)
+			s.answered <- it
+		})
+	}
+	return nil
+}
+
+// write sends answers, those that are there in one message, until all are.
+func (s *takeStream) write() error {
+	var failed error
+	for it := range s.answered {
+		t := &takes{door: s.door, numbered: true, items: []*item{it}}
+		for more := true; more && len(t.items) < s.bounds.Takes; {
+			select {
+			case it, ok := <-s.answered:
+				if more = ok; ok {
+					t.items = append(t.items, it)
+				}
+			default:
+				more = false
+			}
+		}
+		n := len(t.items)
+		if failed == nil {
+			failed = s.SendMsg(t)
+		} else {
+			t.release()
+		}
+		for range n {
+			<-s.slots
+		}
+	}
+	return failed
+}

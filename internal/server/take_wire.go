@@ -1,0 +1,176 @@
+package server
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// The messages of proto/ratelimit/v1/ratelimit.proto, by the numbers of their
+// fields. They are read and written as those of Envoy's RPC are.
+
+// unmarshalTake reads a TakeRequest into an empty call, which keeps parts of it.
+func (c *call) unmarshalTake(request string) error {
+	f := fields{rest: request}
+	for f.next() {
+		switch {
+		case f.is(1, bytesKind):
+			c.domain = f.text()
+		case f.is(2, bytesKind):
+			if err := c.unmarshalAsked(f.bytes); err != nil {
+				return err
+			}
+		}
+	}
+	c.settleEntries()
+	return f.err
+}
+
+// unmarshalAsked reads a Descriptor.
+func (c *call) unmarshalAsked(message string) error {
+	start := len(c.entries)
+	var d descriptor
+	f := fields{rest: message}
+	for f.next() {
+		var err error
+		switch {
+		case f.is(1, bytesKind):
+			err = c.unmarshalEntry(f.bytes)
+		case f.is(2, varintKind):
+			d.hasHits, d.hits = true, f.varint
+		case f.is(3, bytesKind):
+			err = d.own.unmarshalNumbers(f.bytes)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	d.entries = c.entries[start:]
+	c.descriptors = append(c.descriptors, d)
+	return f.err
+}
+
+// unmarshalNumbers reads Numbers. A message that comes in several parts is the
+// sum of them.
+func (o *override) unmarshalNumbers(message string) error {
+	o.set = true
+	f := fields{rest: message}
+	for f.next() {
+		switch {
+		case f.is(1, varintKind):
+			o.requests = uint32(f.varint)
+		case f.is(2, bytesKind):
+			if err := unmarshalDuration(&o.period, f.bytes); err != nil {
+				return err
+			}
+		case f.is(3, varintKind):
+			o.burst = uint32(f.varint)
+		}
+	}
+	return f.err
+}
+
+// unmarshalDuration reads a Duration (google/protobuf/duration.proto). One that
+// is too long for d becomes the longest.
+func unmarshalDuration(d *time.Duration, message string) error {
+	seconds, nanos := int64(*d/time.Second), int64(*d%time.Second)
+	f := fields{rest: message}
+	for f.next() {
+		switch {
+		case f.is(1, varintKind):
+			seconds = int64(f.varint)
+		case f.is(2, varintKind):
+			nanos = int64(int32(f.varint))
+		}
+	}
+	const most = int64(1 << 31)
+	*d = time.Duration(min(max(seconds, -most), most))*time.Second + time.Duration(nanos)
+	return f.err
+}
+
+// appendTakeResponse appends the TakeResponse of a decided call.
+func (c *call) appendTakeResponse(dst []byte) []byte {
+	if !c.denied {
+		dst = appendNumber(dst, 1, 1)
+	}
+	denier, degraded, n := -1, false, 0
+	var longest bucket.Decision
+	for i := range c.outcomes {
+		o := &c.outcomes[i]
+		for j, l := range o.limits {
+			d := &o.decisions[j]
+			dst = c.appendLimitStatus(dst, i, l, d, c.hits[n].Cost)
+			degraded = degraded || d.Degraded
+			if !d.Allowed() && o.role != bucket.Aside && (denier < 0 || speaksBefore(d, &longest)) {
+				denier, longest = n, *d
+			}
+			n++
+		}
+	}
+	if c.denied {
+		dst = protowire.AppendVarint(protowire.AppendTag(dst, 3, varintKind), uint64(denier))
+		dst = appendWait(dst, 4, c.retryAfter())
+	}
+	if degraded {
+		dst = appendNumber(dst, 5, 1)
+	}
+	return dst
+}
+
+// appendLimitStatus appends the Limit that tells what limit l decided about a
+// hit of descriptor i.
+func (c *call) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.Decision, cost int64) []byte {
+	o := &c.outcomes[i]
+	dst, start := beginMessage(dst, 2)
+	dst = appendNumber(dst, 1, uint64(i))
+	if l.Name != "" && o.own == nil {
+		dst = appendText(dst, 2, l.Name)
+	}
+	dst = appendNumber(dst, 3, uint64(l.Algorithm))
+	dst = appendNumber(dst, 4, uint64(l.Requests))
+	dst = appendDuration(dst, 5, l.Period)
+	dst = appendNumber(dst, 6, uint64(l.Capacity))
+	dst = appendNumber(dst, 7, uint64(d.Remaining))
+	if d.Allowed() {
+		dst = appendNumber(dst, 8, 1)
+	}
+	dst = appendWait(dst, 9, d.RetryAfter)
+	dst = appendWait(dst, 10, d.ResetAfter)
+	dst = appendWait(dst, 11, d.Wait)
+	dst = appendNumber(dst, 12, uint64(c.takenAt(l, d, cost)))
+	if o.isShadow(c.decider.modes) {
+		dst = appendNumber(dst, 13, 1)
+	}
+	return endMessage(dst, start)
+}
+
+// takenAt names, for a give-back, what a hit took: the moment on its key's
+// clock, negative where a fallback keeps it, and 0 if it took nothing.
+func (c *call) takenAt(l *bucket.Limit, d *bucket.Decision, cost int64) int64 {
+	hit := bucket.Hit{Limit: l, Cost: cost}
+	switch {
+	case !bucket.Charged(&hit, d, !c.denied):
+		return 0
+	case d.Degraded:
+		return -d.At
+	}
+	return d.At
+}
+
+// appendWait appends a time to wait as a Duration, and nothing where there is
+// none or no end to it.
+func appendWait(dst []byte, field protowire.Number, d time.Duration) []byte {
+	if d <= 0 {
+		return dst
+	}
+	return appendDuration(dst, field, d)
+}
+
+func appendDuration(dst []byte, field protowire.Number, d time.Duration) []byte {
+	dst, start := beginMessage(dst, field)
+	dst = appendNumber(dst, 1, uint64(d/time.Second))
+	dst = appendNumber(dst, 2, uint64(d%time.Second))
+	return endMessage(dst, start)
+}
