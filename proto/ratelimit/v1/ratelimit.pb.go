@@ -425,8 +425,8 @@ func (x *TakeResponse) GetDegraded() bool {
 // Limit is what one limit says after a take.
 type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The index of its descriptor in the request.
-	Descriptor_ uint32 `protobuf:"varint,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
+	// The index in the request of the descriptor that it is for.
+	DescriptorIndex uint32 `protobuf:"varint,1,opt,name=descriptor_index,json=descriptorIndex,proto3" json:"descriptor_index,omitempty"`
 	// As in the limits file; may be empty.
 	Name      string    `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Algorithm Algorithm `protobuf:"varint,3,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
@@ -487,9 +487,9 @@ func (*Limit) Descriptor() ([]byte, []int) {
 	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *Limit) GetDescriptor_() uint32 {
+func (x *Limit) GetDescriptorIndex() uint32 {
 	if x != nil {
-		return x.Descriptor_
+		return x.DescriptorIndex
 	}
 	return 0
 }
@@ -1123,11 +1123,9 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"retryAfter\x12\x1a\n" +
 	"\bdegraded\x18\x05 \x01(\bR\bdegradedB\f\n" +
 	"\n" +
-	"_denied_by\"\xef\x03\n" +
-	"\x05Limit\x12\x1e\n" +
-	"\n" +
-	"descriptor\x18\x01 \x01(\rR\n" +
-	"descriptor\x12\x12\n" +
+	"_denied_by\"\xfa\x03\n" +
+	"\x05Limit\x12)\n" +
+	"\x10descriptor_index\x18\x01 \x01(\rR\x0fdescriptorIndex\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x03 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12\x1a\n" +
 	"\brequests\x18\x04 \x01(\rR\brequests\x121\n" +
