@@ -141,7 +141,7 @@ func (d *daemon) options(limits string) server.Options {
 		GRPCAddress:  "127.0.0.1:0",
 		HTTPAddress:  "127.0.0.1:0",
 		AdminAddress: "127.0.0.1:0",
-		Bounds:       server.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536},
+		Bounds:       server.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000},
 		Refunds:      true,
 		Live:         d.live,
 		Store:        memory(d.t, d.clock),

@@ -105,7 +105,7 @@ func (s *takeStream) takeOver(t *takes) error {
 			return status.FromContextError(s.Context().Err()).Err()
 		}
 		s.deciding.Go(func() {
-			t.answerApart(s.Context(), it)
+			s.answerItem(s.Context(), it)
 			s.answered <- it
 		})
 	}

@@ -111,39 +111,33 @@ func (t *takes) release() {
 	t.items = nil
 }
 
-// answer decides an item, unless it could not be read.
-func (t *takes) answer(ctx context.Context, it *item) {
-	if it.err == nil {
-		it.err = t.door.answer(ctx, it.call)
-		return
-	}
-	t.door.requests.add(status.Code(it.err))
-}
-
 // answerAll decides all items: where the store waits at the same time, so that
 // they wait together.
 func (t *takes) answerAll(ctx context.Context) {
 	if !t.door.storeWaits {
 		for _, it := range t.items {
-			t.answer(ctx, it)
+			t.door.answerItem(ctx, it)
 		}
 		return
 	}
 	var all sync.WaitGroup
 	for _, it := range t.items {
-		all.Go(func() { t.answerApart(ctx, it) })
+		all.Go(func() { t.door.answerItem(ctx, it) })
 	}
 	all.Wait()
 }
 
-// answerApart answers on a goroutine of its own, where a panic would end the
-// daemon.
-func (t *takes) answerApart(ctx context.Context, it *item) {
+// answerItem decides an item, unless it could not be read. A panic is its alone.
+func (d *door) answerItem(ctx context.Context, it *item) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.door.panics.add(p)
+			d.panics.add(p)
 			it.call, it.err = nil, status.Error(codes.Internal, "internal error")
 		}
 	}()
-	t.answer(ctx, it)
+	if it.err != nil {
+		d.requests.add(status.Code(it.err))
+		return
+	}
+	it.err = d.answer(ctx, it.call)
 }

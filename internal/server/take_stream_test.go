@@ -1,0 +1,280 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// stream opens a TakeStream that ends with the test.
+func (d *daemon) stream() ratelimitv1.RateLimitService_TakeStreamClient {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	d.t.Cleanup(cancel)
+	s, err := d.api().TakeStream(ctx)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return s
+}
+
+func numbered(from uint64, takes ...*ratelimitv1.TakeRequest) *ratelimitv1.TakeStreamRequest {
+	r := new(ratelimitv1.TakeStreamRequest)
+	for i, take := range takes {
+		r.Takes = append(r.Takes, &ratelimitv1.NumberedTake{Number: from + uint64(i), Take: take})
+	}
+	return r
+}
+
+// readAll reads results until the stream ends, and returns them by their
+// numbers with what it ended with.
+func readAll(s ratelimitv1.RateLimitService_TakeStreamClient) (map[uint64]*ratelimitv1.TakeResult, error) {
+	results := make(map[uint64]*ratelimitv1.TakeResult)
+	for {
+		r, err := s.Recv()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return results, err
+		}
+		for _, n := range r.GetResults() {
+			if results[n.GetNumber()] != nil {
+				return results, fmt.Errorf("number %d is answered twice", n.GetNumber())
+			}
+			results[n.GetNumber()] = n.GetResult()
+		}
+	}
+}
+
+func TestTakeStream(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			t.Parallel()
+			d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits = waits })
+			s := d.stream()
+			const messages, each = 50, 40
+			go func() {
+				for i := range messages {
+					var takes []*ratelimitv1.TakeRequest
+					for range each - 1 {
+						takes = append(takes, taking("gcra=x"))
+					}
+					takes = append(takes, taking("unknown=x"))
+					if i == 7 {
+						takes[3] = &ratelimitv1.TakeRequest{}
+					}
+					if err := s.Send(numbered(uint64(i*each), takes...)); err != nil {
+						t.Error(err)
+					}
+				}
+				_ = s.CloseSend()
+			}()
+			results, err := readAll(s)
+			if err != nil || len(results) != messages*each {
+				t.Fatalf("%d results of %d, %v", len(results), messages*each, err)
+			}
+			allowed := 0
+			for n, r := range results {
+				switch {
+				case n == 7*each+3:
+					if codes.Code(r.GetError().GetCode()) != codes.InvalidArgument {
+						t.Errorf("the bad one got %v", r)
+					}
+				case n%each == each-1:
+					if !r.GetResponse().GetAllowed() {
+						t.Errorf("number %d got %v", n, r)
+					}
+				case r.GetResponse().GetAllowed():
+					allowed++
+				}
+			}
+			if allowed != 4 {
+				t.Errorf("%d of 4 were allowed", allowed)
+			}
+		})
+	}
+}
+
+func TestTakeStreamRefuses(t *testing.T) {
+	t.Parallel()
+	d := start(t, takeLimits, func(o *server.Options) { o.Bounds.Takes = 3 })
+	s := d.stream()
+	if err := s.Send(numbered(0, taking("gcra=x"), taking("gcra=x"), taking("gcra=x"), taking("gcra=x"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readAll(s); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("four takes of three: %v", err)
+	}
+	if r := d.take("gcra=x:0"); r.GetLimits()[0].GetRemaining() != 4 {
+		t.Errorf("a message that was refused was charged: %v", r)
+	}
+}
+
+// gatedStore decides when a test lets it.
+type gatedStore struct {
+	bucket.Store
+	gate    chan struct{}
+	entered atomic.Int64
+}
+
+func (g *gatedStore) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	g.entered.Add(1)
+	select {
+	case <-g.gate:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return g.Store.Take(ctx, hits, decisions)
+}
+
+// When the daemon stops, what it has read is answered, and what it has not is
+// not decided.
+func TestTakeStreamLosesNothingAtStop(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			t.Parallel()
+			var store *gatedStore
+			d := run(t, `
+domain: api
+descriptors:
+  - {key: user, rate_limit: {algorithm: fixed_window, requests: 1000000, period: 365d}}
+`, func(o *server.Options) {
+				store = &gatedStore{Store: o.Store, gate: make(chan struct{})}
+				o.Store, o.StoreWaits = store, waits
+				o.Readiness = server.Always
+			})
+			eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+			s := d.stream()
+			var sent atomic.Uint64
+			var sender sync.WaitGroup
+			sender.Go(func() {
+				for s.Send(numbered(sent.Load(), taking("user=x"), taking("user=x"))) == nil {
+					sent.Add(2)
+				}
+			})
+			eventually(t, "requests in hand", func() bool { return store.entered.Load() > 0 })
+			close(store.gate) // from now on it decides at once
+			eventually(t, "many requests", func() bool { return sent.Load() > 100 })
+			d.stop <- 0
+			results, err := readAll(s)
+			if status.Code(err) != codes.Unavailable {
+				t.Errorf("the stream ended with %v, want UNAVAILABLE", err)
+			}
+			sender.Wait()
+			d.wait()
+			used := 1_000_000 - remainingOf(t, store.Store, d)
+			if int64(len(results)) != used {
+				t.Errorf("%d answers came, and %d were charged", len(results), used)
+			}
+		})
+	}
+}
+
+// remainingOf asks the store itself what is left of the only limit.
+func remainingOf(t *testing.T, s bucket.Store, d *daemon) int64 {
+	t.Helper()
+	entries := []bucket.Entry{{Key: "user", Value: "x"}}
+	l := d.live.Rules().Domain("api").Match(entries).Limits[0]
+	subject := bucket.AppendSubject(nil, "api", entries)
+	decisions := make([]bucket.Decision, 1)
+	hit := bucket.Hit{Limit: l, Key: l.AppendKey(nil, subject), Place: subject}
+	if err := s.Check(t.Context(), []bucket.Hit{hit}, decisions); err != nil {
+		t.Fatal(err)
+	}
+	return decisions[0].Remaining
+}
+
+// A caller who does not read is held up; he is not sent to memory.
+func TestTakeStreamOfASlowReader(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			t.Parallel()
+			d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits = waits })
+			s := d.stream()
+			var sent atomic.Int64
+			var sender sync.WaitGroup
+			sender.Go(func() {
+				many := make([]*ratelimitv1.TakeRequest, 1000)
+				for i := range many {
+					many[i] = taking("several=x")
+				}
+				for range 2000 {
+					if s.Send(numbered(0, many...)) != nil {
+						return
+					}
+					sent.Add(1)
+				}
+			})
+			// It stands still long before two million answers.
+			last, still := int64(-1), 0
+			eventually(t, "the sender is held up", func() bool {
+				if n := sent.Load(); n != last {
+					last, still = n, 0
+				} else if n > 0 {
+					still++
+				}
+				time.Sleep(10 * time.Millisecond)
+				return still > 30
+			})
+			if last > 1000 {
+				t.Errorf("%d messages of 1000 were taken without a reader", last)
+			}
+			// Others are served.
+			if r := d.take("gcra=other"); !r.GetAllowed() {
+				t.Errorf("beside a slow reader, got %v", r)
+			}
+			// When it reads, it goes on.
+			for sent.Load() <= last+5 {
+				if _, err := s.Recv(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = d.conn.Close()
+			sender.Wait()
+		})
+	}
+}
+
+func TestTakeStreamPanics(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		d := start(t, takeLimits, func(o *server.Options) {
+			o.StoreWaits = waits
+			inner := o.Store
+			o.Store = &fakeStore{take: func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+				if hits[0].Cost == 3 {
+					panic("in a store")
+				}
+				return inner.Take(ctx, hits, decisions)
+			}}
+		})
+		s := d.stream()
+		if err := s.Send(numbered(1, taking("gcra=x:3"), taking("gcra=x"))); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.CloseSend()
+		results, err := readAll(s)
+		if err != nil || codes.Code(results[1].GetError().GetCode()) != codes.Internal || !results[2].GetResponse().GetAllowed() {
+			t.Errorf("got %v, %v", results, err)
+		}
+		if r := d.take("gcra=x"); !r.GetAllowed() {
+			t.Errorf("after a panic, got %v", r)
+		}
+	}
+}
