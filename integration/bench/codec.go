@@ -17,17 +17,19 @@ type rawCodec struct{}
 func (rawCodec) Name() string { return "proto" }
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	r, ok := v.(*request)
-	if !ok {
-		return nil, errors.New("not a *request")
+	switch r := v.(type) {
+	case *request:
+		return mem.BufferSlice{mem.SliceBuffer(r.bytes)}, nil
+	case *batchRequest:
+		return mem.BufferSlice{mem.SliceBuffer(r.bytes())}, nil
 	}
-	return mem.BufferSlice{mem.SliceBuffer(r.bytes)}, nil
+	return nil, errors.New("neither a *request nor a *batchRequest")
 }
 
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	r, ok := v.(*reply)
+	r, ok := v.(interface{ parse(text []byte) error })
 	if !ok {
-		return errors.New("not a *reply")
+		return errors.New("neither a *reply nor a *batchReply")
 	}
 	if len(data) == 1 {
 		return r.parse(data[0].ReadOnlyData())

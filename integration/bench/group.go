@@ -65,6 +65,8 @@ func (l *lab) others(r row) (all []*subject, err error) {
 		{nameBare, l.bareAt, l.bare.pid()},
 		{nameTuned, l.tunedAt, l.bareTuned.pid()},
 	}, l.compared...)
+	// They know Envoy's RPC alone: as many callers as the row has in flight.
+	r.load.callers, r.load.door, r.load.together = r.load.inFlight(), envoyDoor, 0
 	for _, c := range servers {
 		s, err := newSubject(c.name, c.address, c.pid, nil, r)
 		if err != nil {

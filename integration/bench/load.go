@@ -20,7 +20,14 @@ type load struct {
 	population, hot int
 	descriptors     int
 	callers         int
+	// door is how the daemon is asked, and together how many requests a
+	// message of it has.
+	door     door
+	together int
 }
+
+// inFlight is how many requests the callers wait for.
+func (l load) inFlight() int { return l.callers * max(1, l.together) }
 
 // The stages of a slice of load.
 const (
@@ -151,7 +158,11 @@ func (s *subject) run(stage *atomic.Int32, rate float64, deadline time.Duration)
 	var all sync.WaitGroup
 	if rate == 0 {
 		for _, c := range s.callers {
-			all.Go(func() { c.closedLoop(stage) })
+			if s.row.load.door != envoyDoor {
+				all.Go(func() { newBatchCaller(c, s.row.load).closedLoop(stage) })
+			} else {
+				all.Go(func() { c.closedLoop(stage) })
+			}
 		}
 		return &all
 	}

@@ -25,7 +25,11 @@ func newRequest(key string, descriptors int) request {
 	for i := range descriptors {
 		m.Descriptors = append(m.Descriptors, descriptor(descriptorKey(key, i), blank))
 	}
-	text := marshal(m)
+	return blanksOf(marshal(m))
+}
+
+// blanksOf finds where the values stand in a marshalled message.
+func blanksOf(text []byte) request {
 	r := request{bytes: text}
 	for at := 0; ; at += len(blank) {
 		next := bytes.Index(text[at:], []byte(blank))

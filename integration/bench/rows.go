@@ -52,6 +52,7 @@ const (
 	rowHotUnder       = "redis-hot-under"
 	rowHotOver        = "redis-hot-over"
 	rowHalfPeak       = "redis-half-peak"
+	rowStream         = "take-stream"
 )
 
 const population = 10_000
@@ -76,6 +77,12 @@ func overLoad(callers int) load {
 
 func (l load) withDescriptors(n int) load {
 	l.descriptors = n
+	return l
+}
+
+// throughDoor has so many callers ask so many requests at a time.
+func (l load) throughDoor(d door, callers, together int) load {
+	l.door, l.callers, l.together = d, callers, together
 	return l
 }
 
@@ -105,6 +112,10 @@ func usualRows() []group {
 		{{name: rowHotOver, server: single, load: overLoad(256), says: "everybody asks for one key, which is over its 100 an hour"}},
 		{{name: "redis-3-descriptors", server: single, load: evenLoad(256).withDescriptors(3), says: "three limits in each request"}},
 		{{name: "cluster-256", server: cluster, load: evenLoad(256), says: "a busy daemon on a Redis Cluster of three masters"}},
+		{{name: rowStream, server: memory, load: evenLoad(0).throughDoor(streamDoor, 4, 64), says: "the daemon's own API: 256 in flight on 4 streams"}},
+		{{name: "take-stream-redis", server: single, load: evenLoad(0).throughDoor(streamDoor, 4, 64), says: "the same on one Redis"}},
+		{{name: "take-many-10", server: memory, load: evenLoad(0).throughDoor(manyDoor, 25, 10), says: "calls of 10 requests each, 25 at a time"}},
+		{{name: "take-many-100", server: memory, load: evenLoad(0).throughDoor(manyDoor, 4, 100), says: "calls of 100 requests each, 4 at a time"}},
 		{{name: rowHalfPeak, server: single, load: evenLoad(256), halfPeak: true, says: "latency at half the peak: Poisson arrivals, answered or not"}},
 	}
 }
