@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 )
 
 // lab holds the servers of a run; each is started when a row first needs it.
@@ -20,6 +21,8 @@ type lab struct {
 	compared        []comparison
 	redis           map[int]*redisServers // by masters
 	daemons         map[*server]*daemon
+	// plainSet is what a write alone costs the single Redis; 0 if there is none.
+	plainSet time.Duration
 }
 
 // daemon is a running ratelimitd.
@@ -126,8 +129,12 @@ func (l *lab) redisOf(ctx context.Context, masters int) (*redisServers, error) {
 		return r, nil
 	}
 	r, err := startRedis(ctx, l.dir, masters)
-	if err == nil {
-		l.redis[masters] = r
+	if err != nil {
+		return nil, err
+	}
+	l.redis[masters] = r
+	if masters == 1 {
+		l.plainSet, err = r.plainSet(ctx)
 	}
 	return r, err
 }
