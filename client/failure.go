@@ -1,0 +1,185 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+)
+
+// Failure says what decides a request that the daemon does not. The zero
+// Failure makes no choice.
+type Failure struct {
+	mode  bucket.FailureMode
+	limit *bucket.Limit
+	err   error
+}
+
+// FailAllow allows.
+func FailAllow() Failure { return Failure{mode: bucket.FailAllow} }
+
+// FailDeny denies.
+func FailDeny() Failure { return Failure{mode: bucket.FailDeny} }
+
+// FailError returns the error to the caller.
+func FailError() Failure { return Failure{mode: bucket.FailError} }
+
+// FailLocal decides in this process: each descriptor is held to the limit, by
+// itself. Numbers that cannot be are an error of New, or of the request.
+func FailLocal(l Limit) Failure {
+	limit, err := bucket.NewLimit(bucket.Spec{
+		Algorithm: bucket.Algorithm(l.Algorithm),
+		Requests:  int64(l.Requests),
+		Period:    l.Period,
+		Burst:     int64(l.Burst),
+	})
+	if err == nil && l.Burst != 0 && !l.Algorithm.IsBucket() {
+		err = fmt.Errorf("burst: found %d; a %s has none", l.Burst, l.Algorithm)
+	}
+	return Failure{mode: bucket.FailLocal, limit: limit, err: err}
+}
+
+// Limit is one that this process decides by itself.
+type Limit struct {
+	Algorithm Algorithm
+	// Requests per Period; 0 denies always.
+	Requests uint32
+	// Period is 1 ms to 366 days, in whole milliseconds.
+	Period time.Duration
+	// Burst is the capacity of a bucket; Requests if it is 0. Only for
+	// TokenBucket, GCRA and LeakyBucket.
+	Burst uint32
+}
+
+// String names the choice: allow, deny, error or local.
+func (f Failure) String() string {
+	if f.mode == bucket.FailureDefault {
+		return "none"
+	}
+	return f.mode.String()
+}
+
+func (f Failure) or(other Failure) Failure {
+	if f.mode == bucket.FailureDefault {
+		return other
+	}
+	return f
+}
+
+// localKeys is how many keys FailLocal remembers; more of them take each
+// other's place.
+const localKeys = 1 << 16
+
+// localTake is what FailLocal charged.
+type localTake struct {
+	hits      []bucket.Hit
+	decisions []bucket.Decision
+}
+
+// localStore returns the store of FailLocal, which is made when it is needed
+// first.
+func (c *Client) localStore() (*memstore.Store, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed {
+		return nil, ErrClosed
+	}
+	if c.local == nil {
+		c.local = memstore.New(memstore.Options{MaxKeys: localKeys, WhenFull: memstore.Evict})
+	}
+	return c.local, nil
+}
+
+// failed decides a request that the daemon did not, because of cause, and fills
+// in the result.
+func (c *Client) failed(r *Request, result *Result, cause error) error {
+	choice := r.OnFailure.or(c.options.failure)
+	c.noteFailure(choice, cause)
+	*result = Result{DeniedBy: -1, Degraded: true, Failure: cause}
+	switch choice.mode {
+	case bucket.FailAllow:
+		c.stats.failedAllowed.Add(1)
+		result.Allowed = true
+	case bucket.FailDeny:
+		c.stats.failedDenied.Add(1)
+	case bucket.FailLocal:
+		c.stats.failedLocal.Add(1)
+		return c.decideLocally(r, result, choice.limit)
+	default:
+		c.stats.failedError.Add(1)
+		return fmt.Errorf("client: no decision: %w", cause)
+	}
+	return nil
+}
+
+func (c *Client) decideLocally(r *Request, result *Result, limit *bucket.Limit) error {
+	store, err := c.localStore()
+	if err != nil {
+		return err
+	}
+	t := &localTake{decisions: make([]bucket.Decision, len(r.Descriptors))}
+	for i := range r.Descriptors {
+		t.hits = append(t.hits, localHit(r.Domain, &r.Descriptors[i], limit))
+	}
+	if err := store.Take(context.Background(), t.hits, t.decisions); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	result.Allowed = bucket.GroupAllowed(t.hits, t.decisions)
+	for i := range t.decisions {
+		d := &t.decisions[i]
+		result.Limits = append(result.Limits, Limited{
+			Descriptor: i,
+			Algorithm:  Algorithm(limit.Algorithm),
+			Requests:   uint32(limit.Requests),
+			Period:     limit.Period,
+			Capacity:   uint32(limit.Capacity),
+			Remaining:  uint32(d.Remaining),
+			Allowed:    d.Allowed(),
+			RetryAfter: d.RetryAfter,
+			ResetAfter: d.ResetAfter,
+			Wait:       d.Wait,
+		})
+		if !d.Allowed() && (result.DeniedBy < 0 || isLonger(d.RetryAfter, result.RetryAfter)) {
+			result.DeniedBy, result.RetryAfter = i, d.RetryAfter
+		}
+	}
+	result.local = t
+	return nil
+}
+
+// isLonger reports whether a retry time is longer than another.
+func isLonger(a, b time.Duration) bool { return b != Never && (a == Never || a > b) }
+
+func localHit(domain string, d *Descriptor, limit *bucket.Limit) bucket.Hit {
+	entries := make([]bucket.Entry, len(d.Entries))
+	for i, e := range d.Entries {
+		entries[i] = bucket.Entry{Key: e.Key, Value: e.Value}
+	}
+	cost := int64(min(max(d.Cost, 1), bucket.MaxCost))
+	if d.Peek {
+		cost = 0
+	}
+	return bucket.Hit{
+		Limit: limit,
+		Key:   limit.AppendKey(nil, bucket.AppendSubject(nil, domain, entries)),
+		Cost:  cost,
+	}
+}
+
+// giveBackLocally returns what FailLocal charged.
+func (c *Client) giveBackLocally(t *localTake) error {
+	store, err := c.localStore()
+	if err != nil {
+		return err
+	}
+	if err := store.GiveBack(context.Background(), t.hits, t.decisions); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	return nil
+}
+
+// ErrClosed is what a closed client's methods return.
+var ErrClosed = errors.New("client: it is closed")

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// Request asks about one or several descriptors, which pass together. It is
+// not changed, and may be used again.
+type Request struct {
+	// Domain is the namespace of the limits; not empty.
+	Domain string
+	// Descriptors are what is asked about, at least one. One that no rule is
+	// for passes.
+	Descriptors []Descriptor
+	// OnFailure takes the place of the client's choice, if it is made.
+	OnFailure Failure
+}
+
+// Descriptor is a list of entries, which a rule of the limits files matches.
+type Descriptor struct {
+	// Entries, at least one.
+	Entries []Entry
+	// Cost is how much to take from each limit of the descriptor; 0 means 1.
+	Cost uint64
+	// Peek takes nothing, and tells what a cost of 1 would get. It goes with
+	// no Cost.
+	Peek bool
+	// Numbers, if any, take the place of the rule's, such as those of a
+	// customer's plan. The limit's state goes on when only numbers change.
+	Numbers *Numbers
+}
+
+// Entry is one key and value of a descriptor, both valid UTF-8.
+type Entry struct {
+	Key, Value string
+}
+
+// E returns an Entry.
+func E(key, value string) Entry { return Entry{Key: key, Value: value} }
+
+// Numbers are those of a limit whose algorithm is its rule's.
+type Numbers struct {
+	// Requests per Period; 0 denies always.
+	Requests uint32
+	// Period is 1 ms to 366 days, in whole milliseconds.
+	Period time.Duration
+	// Burst is the capacity of a bucket; Requests if it is 0. Only for
+	// token_bucket, gcra and leaky_bucket.
+	Burst uint32
+}
+
+// check finds what the daemon would not find for this request alone: what
+// would break the message that it shares with others.
+func (r *Request) check() error {
+	if r.Domain == "" {
+		return errors.New("client: domain is empty")
+	}
+	if !utf8.ValidString(r.Domain) {
+		return fmt.Errorf("client: domain: found %q; allowed: UTF-8", r.Domain)
+	}
+	if len(r.Descriptors) == 0 {
+		return errors.New("client: descriptors is empty; a request has at least one")
+	}
+	for i := range r.Descriptors {
+		if err := r.Descriptors[i].check(); err != nil {
+			return fmt.Errorf("client: descriptors[%d].%w", i, err)
+		}
+	}
+	return nil
+}
+
+func (d *Descriptor) check() error {
+	if len(d.Entries) == 0 {
+		return errors.New("entries is empty; a descriptor has at least one")
+	}
+	if d.Peek && d.Cost != 0 {
+		return fmt.Errorf("cost: found %d; a peek has none", d.Cost)
+	}
+	for i, e := range d.Entries {
+		if !utf8.ValidString(e.Key) {
+			return fmt.Errorf("entries[%d].key: found %q; allowed: UTF-8", i, e.Key)
+		}
+		if !utf8.ValidString(e.Value) {
+			return fmt.Errorf("entries[%d].value: found %q; allowed: UTF-8", i, e.Value)
+		}
+	}
+	return nil
+}

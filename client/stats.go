@@ -1,0 +1,75 @@
+package client
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// Stats are counts since the client was made.
+type Stats struct {
+	// Allowed and Denied requests, as the daemon decided.
+	Allowed, Denied uint64
+	// What was decided because the daemon did not, by the choice that did.
+	FailedAllowed, FailedDenied, FailedLocal, FailedError uint64
+	// Streams is how many are open now.
+	Streams int
+	// Alone counts requests that were asked in calls of their own.
+	Alone uint64
+}
+
+// Failed is how many requests the daemon did not decide.
+func (s Stats) Failed() uint64 {
+	return s.FailedAllowed + s.FailedDenied + s.FailedLocal + s.FailedError
+}
+
+type stats struct {
+	allowed, denied                                       atomic.Uint64
+	failedAllowed, failedDenied, failedLocal, failedError atomic.Uint64
+	alone                                                 atomic.Uint64
+}
+
+// Stats returns the counts.
+func (c *Client) Stats() Stats {
+	return Stats{
+		Allowed:       c.stats.allowed.Load(),
+		Denied:        c.stats.denied.Load(),
+		FailedAllowed: c.stats.failedAllowed.Load(),
+		FailedDenied:  c.stats.failedDenied.Load(),
+		FailedLocal:   c.stats.failedLocal.Load(),
+		FailedError:   c.stats.failedError.Load(),
+		Streams:       len(*c.lanes.Load()),
+		Alone:         c.stats.alone.Load(),
+	}
+}
+
+// outage remembers whether the last failure was logged, so that the log tells
+// when failures begin and end, and no more often than once in logEvery.
+type outage struct {
+	is     atomic.Bool
+	logged atomic.Int64 // nanoseconds since the client was made
+}
+
+const logEvery = 10 * time.Second
+
+// noteFailure logs the first failure after an answer.
+func (c *Client) noteFailure(choice Failure, cause error) {
+	if c.outage.is.Load() {
+		return
+	}
+	now, last := int64(time.Since(c.made)), c.outage.logged.Load()
+	if last != 0 && now-last < int64(logEvery) {
+		return
+	}
+	if c.outage.logged.CompareAndSwap(last, now) {
+		c.outage.is.Store(true)
+		c.options.logger.Warn("no answer from ratelimitd", slog.String("deciding", choice.String()), slog.Any("error", cause))
+	}
+}
+
+// noteAnswer logs the end of failures.
+func (c *Client) noteAnswer() {
+	if c.outage.is.Load() && c.outage.is.CompareAndSwap(true, false) {
+		c.options.logger.Info("ratelimitd answers again")
+	}
+}

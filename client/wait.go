@@ -1,0 +1,289 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+var (
+	// ErrNever is the error of Wait if no waiting helps: the cost is more than
+	// the limit's capacity.
+	ErrNever = errors.New("client: it can never be allowed")
+	// ErrTooLate is the error of Wait if ctx would end before the wait does. It
+	// is a context.DeadlineExceeded.
+	ErrTooLate = fmt.Errorf("client: the wait would end too late: %w", context.DeadlineExceeded)
+	// ErrDenied is the error of Wait if FailDeny denied.
+	ErrDenied = errors.New("client: denied")
+)
+
+// Wait asks until the request is allowed, and sleeps in between for as long as
+// the answer says. It gives up at once, with ErrTooLate, when ctx has a deadline
+// that comes before the wait would end, and with ErrNever when no waiting helps.
+// Other errors are those of Take.
+//
+// Those of a process who wait for the same descriptors stand in a line: the
+// first of them sleeps until its moment, the others until it is their turn.
+// Whoever had to stand in line before it asked sleeps up to a quarter of a
+// token's time longer the first time, so that lines of other processes, which
+// sleep until the same moment, have their turns too.
+func (c *Client) Wait(ctx context.Context, r Request) (*Result, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if r.OnFailure.err != nil {
+		return nil, fmt.Errorf("client: the limit of FailLocal: %w", r.OnFailure.err)
+	}
+	w := &waiter{cost: r.cost(), turn: make(chan error, 1)}
+	w.deadline, w.hasDeadline = ctx.Deadline()
+	take := appendTake(nil, &r, true)
+	n, isFirst := c.lines.join(string(appendTake(nil, &r, false)), w)
+	if n == nil {
+		return nil, ErrTooLate
+	}
+	w.stoodInLine = !isFirst
+	for isTurn := isFirst; ; isTurn = false {
+		if !isTurn {
+			if err := c.await(ctx, n, w); err != nil {
+				return nil, err
+			}
+		}
+		result, err := c.askInLine(ctx, &r, take, n, w)
+		if result != nil || err != nil {
+			return result, err
+		}
+	}
+}
+
+// cost is how much the request takes from a limit, at most.
+func (r *Request) cost() float64 {
+	most := uint64(1)
+	for i := range r.Descriptors {
+		most = max(most, r.Descriptors[i].Cost)
+	}
+	return float64(most)
+}
+
+// await waits for the turn of who stands in line.
+func (c *Client) await(ctx context.Context, n *line, w *waiter) error {
+	select {
+	case err := <-w.turn:
+		return err
+	case <-ctx.Done():
+		c.lines.leave(n, w)
+		return ctx.Err()
+	case <-c.ctx.Done():
+		c.lines.leave(n, w)
+		return ErrClosed
+	}
+}
+
+// askInLine asks for who has the turn, until there is an end of it. It returns
+// nothing if the turn is another's now.
+func (c *Client) askInLine(ctx context.Context, r *Request, take []byte, n *line, w *waiter) (*Result, error) {
+	for {
+		result, err := c.takeAs(ctx, r, take)
+		switch {
+		case err != nil:
+		case result.Allowed:
+			c.lines.passed(n, w, result)
+			return result, nil
+		case result.RetryAfter == Never:
+			err = ErrNever
+		case result.RetryAfter == 0:
+			err = fmt.Errorf("%w: %w", ErrDenied, result.Failure)
+		}
+		if err != nil {
+			c.lines.done(n, 1)
+			return nil, err
+		}
+		pause := result.RetryAfter
+		next := time.Now().Add(pause)
+		if w.isLate(next) {
+			c.lines.done(n, 1)
+			return nil, ErrTooLate
+		}
+		if !c.lines.keepTurn(n, w, next, result.tokenTime()) {
+			return nil, nil
+		}
+		if w.stoodInLine {
+			w.stoodInLine = false
+			pause += time.Duration(rand.Int64N(int64(result.tokenTime()/4) + 1))
+		}
+		if err := c.sleep(ctx, pause); err != nil {
+			c.lines.done(n, 1)
+			return nil, err
+		}
+	}
+}
+
+func (c *Client) sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// tokenTime is how long the limit that denied takes for one more token; 0 for
+// windows, whose requests come back together.
+func (r *Result) tokenTime() time.Duration {
+	l := r.Denier()
+	if l == nil || !l.Algorithm.IsBucket() || l.Requests == 0 {
+		return 0
+	}
+	return l.Period / time.Duration(l.Requests)
+}
+
+// room is how many more requests of a cost would be allowed, and whether any
+// number would.
+func (r *Result) room(cost float64) (n int, isEndless bool) {
+	least := -1
+	for i := range r.Limits {
+		if l := &r.Limits[i]; !l.Shadow && (least < 0 || int(l.Remaining) < least) {
+			least = int(l.Remaining)
+		}
+	}
+	return int(float64(least) / cost), least < 0
+}
+
+// lines are where those wait who asked about the same descriptors.
+type lines struct {
+	mu    sync.Mutex
+	byKey map[string]*line
+}
+
+// line has those with the turn, who ask or sleep until they do, and those who
+// wait for it. It is there as long as somebody has the turn; if more than one
+// has, what they were told is that there was room for all.
+type line struct {
+	key     string
+	turns   int
+	joined  uint64
+	waiting []*waiter // in the order in which they came
+	// next is the moment of who sleeps, as far as is known; tokenTime is what
+	// each of the others takes after that.
+	next      time.Time
+	tokenTime time.Duration
+}
+
+type waiter struct {
+	number      uint64
+	cost        float64
+	deadline    time.Time
+	hasDeadline bool
+	stoodInLine bool
+	turn        chan error // nil when it is the waiter's turn
+}
+
+func (w *waiter) isLate(at time.Time) bool { return w.hasDeadline && at.After(w.deadline) }
+
+// join puts a waiter into the line of key. If there was none it is its turn.
+// The line is nil if its turn would come too late.
+func (s *lines) join(key string, w *waiter) (n *line, isTurn bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = s.byKey[key]
+	if n == nil {
+		n = &line{key: key, turns: 1}
+		s.byKey[key] = n
+		return n, true
+	}
+	n.joined++
+	w.number = n.joined
+	n.waiting = append(n.waiting, w)
+	n.dismiss()
+	if len(n.waiting) == 0 || n.waiting[len(n.waiting)-1] != w {
+		return nil, false
+	}
+	return n, false
+}
+
+// dismiss tells those whose turn would come too late.
+func (n *line) dismiss() {
+	if n.next.IsZero() {
+		return
+	}
+	ahead := 0.0
+	n.waiting = slices.DeleteFunc(n.waiting, func(w *waiter) bool {
+		at := n.next.Add(time.Duration((ahead + w.cost) * float64(n.tokenTime)))
+		if w.isLate(at) {
+			w.turn <- ErrTooLate
+			return true
+		}
+		ahead += w.cost
+		return false
+	})
+}
+
+// leave takes out a waiter that does not want its turn any more.
+func (s *lines) leave(n *line, w *waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(n.waiting, w); i >= 0 {
+		n.waiting = slices.Delete(n.waiting, i, i+1)
+		return
+	}
+	if err := <-w.turn; err == nil { // it came at the same time
+		s.handOn(n, 1)
+	}
+}
+
+// passed is the end of a waiter that was allowed: as many others may ask as
+// there is room for, at least one.
+func (s *lines) passed(n *line, w *waiter, r *Result) {
+	more, isEndless := r.room(w.cost)
+	if isEndless {
+		more = math.MaxInt32
+	}
+	s.done(n, max(1, more))
+}
+
+// done is the end of a waiter that had the turn; up to more others get it.
+func (s *lines) done(n *line, more int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handOn(n, more)
+}
+
+func (s *lines) handOn(n *line, more int) {
+	n.turns--
+	n.next = time.Time{}
+	for len(n.waiting) > 0 && n.turns < more {
+		n.waiting[0].turn <- nil
+		n.waiting = slices.Delete(n.waiting, 0, 1)
+		n.turns++
+	}
+	if n.turns == 0 {
+		delete(s.byKey, n.key)
+	}
+}
+
+// keepTurn is called by who was denied until next. Where others have the turn
+// too it goes back into the line and waits for another, so that not all sleep
+// until the same moment.
+func (s *lines) keepTurn(n *line, w *waiter, next time.Time, tokenTime time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n.turns > 1 {
+		n.turns--
+		i, _ := slices.BinarySearchFunc(n.waiting, w.number, func(other *waiter, number uint64) int {
+			return int(int64(other.number) - int64(number))
+		})
+		n.waiting = slices.Insert(n.waiting, i, w)
+		return false
+	}
+	n.next, n.tokenTime = next, tokenTime
+	n.dismiss()
+	return true
+}
