@@ -36,9 +36,6 @@ func FailLocal(l Limit) Failure {
 		Period:    l.Period,
 		Burst:     int64(l.Burst),
 	})
-	if err == nil && l.Burst != 0 && !l.Algorithm.IsBucket() {
-		err = fmt.Errorf("burst: found %d; a %s has none", l.Burst, l.Algorithm)
-	}
 	return Failure{mode: bucket.FailLocal, limit: limit, err: err}
 }
 

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -382,11 +381,8 @@ func (l *lane) isUndecided(stream grpc.ClientStream, err error) bool {
 // close ends the calls that are left. Those that were not sent are not decided;
 // of the others that is not known unless the daemon said so.
 func (l *lane) close(err error, isUndecided bool) {
-	if status.Code(err) == codes.OK {
-		err = status.Error(codes.Unavailable, "client: the stream has ended")
-	}
-	// Not wrapped: what is wrong with the stream is not with the requests.
-	err = fmt.Errorf("client: stream: %v", err)
+	// Whatever is wrong with the stream is not with its requests.
+	err = status.Errorf(codes.Unavailable, "the stream ended: %v", err)
 	l.client.drop(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()

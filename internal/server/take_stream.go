@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -47,6 +48,8 @@ func (a *api) takeStream(stream grpc.ServerStream) error {
 	select {
 	case err = <-reader:
 	case <-a.stopping.Done():
+		// A proxy's UNAVAILABLE does not say so much.
+		stream.SetTrailer(metadata.Pairs("ratelimit-drained", "true"))
 		err = status.Error(codes.Unavailable, "the daemon stops; what has no answer was not decided")
 	}
 	s.mu.Lock() // waits for a message that is being taken over

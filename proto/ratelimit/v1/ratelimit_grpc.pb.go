@@ -57,8 +57,8 @@ type RateLimitServiceClient interface {
 	// call each. Answers bear the numbers of their requests and may come in
 	// another order. A caller that does not read is held up by flow control. When
 	// the daemon stops, it answers what it has read and ends the stream with
-	// UNAVAILABLE; what has no answer then was not read, and can be asked
-	// elsewhere.
+	// UNAVAILABLE and the trailer ratelimit-drained; what has no answer then was
+	// not read, and can be asked elsewhere.
 	TakeStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TakeStreamRequest, TakeStreamResponse], error)
 }
 
@@ -131,8 +131,8 @@ type RateLimitServiceServer interface {
 	// call each. Answers bear the numbers of their requests and may come in
 	// another order. A caller that does not read is held up by flow control. When
 	// the daemon stops, it answers what it has read and ends the stream with
-	// UNAVAILABLE; what has no answer then was not read, and can be asked
-	// elsewhere.
+	// UNAVAILABLE and the trailer ratelimit-drained; what has no answer then was
+	// not read, and can be asked elsewhere.
 	TakeStream(grpc.BidiStreamingServer[TakeStreamRequest, TakeStreamResponse]) error
 	mustEmbedUnimplementedRateLimitServiceServer()
 }

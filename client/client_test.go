@@ -1,0 +1,330 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestAllow(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address)
+	for i, want := range []bool{true, true, true, false, false} {
+		if got, err := c.Allow(within(t), "api", client.E("user", "alice")); got != want || err != nil {
+			t.Errorf("request %d: %v, %v", i, got, err)
+		}
+	}
+	if got, err := c.Allow(within(t), "api", client.E("user", "bob")); !got || err != nil {
+		t.Errorf("another user: %v, %v", got, err)
+	}
+	if s := c.Stats(); s.Allowed != 4 || s.Denied != 2 || s.Failed() != 0 || s.Alone != 0 || s.Streams < 1 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+func TestTakeTellsWhatEachLimitSays(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address)
+	r := client.Request{Domain: "api", Descriptors: []client.Descriptor{
+		{Entries: []client.Entry{client.E("unknown", "x")}},
+		{Entries: []client.Entry{client.E("named", "x")}, Cost: 2},
+	}}
+	got, err := c.Take(within(t), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Allowed || got.DeniedBy != -1 || got.Denier() != nil || got.RetryAfter != 0 || got.Degraded || got.Failure != nil || len(got.Limits) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	short, long := got.Limits[0], got.Limits[1]
+	if short.Descriptor != 1 || short.Name != "short" || short.Algorithm != client.SlidingWindow || short.Requests != 2 ||
+		short.Period != time.Minute || short.Capacity != 2 || short.Remaining != 0 || !short.Allowed || short.ResetAfter != time.Minute {
+		t.Errorf("short: %+v", short)
+	}
+	if long.Name != "long" || long.Algorithm != client.LeakyBucket || long.Requests != 10 || long.Period != time.Hour ||
+		long.Capacity != 4 || long.Remaining != 2 || long.ResetAfter != 12*time.Minute || long.Wait != 0 {
+		t.Errorf("long: %+v", long)
+	}
+
+	got, err = c.Take(within(t), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if denier := got.Denier(); got.Allowed || got.DeniedBy != 0 || denier == nil || denier.Allowed || denier.RetryAfter != got.RetryAfter ||
+		got.RetryAfter <= 0 || got.RetryAfter > time.Minute || !got.Limits[1].Allowed {
+		t.Errorf("denied: %+v", got)
+	}
+}
+
+func TestCosts(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address)
+	ask := func(d client.Descriptor) *client.Result {
+		t.Helper()
+		d.Entries = []client.Entry{client.E("user", "x")}
+		got, err := c.Take(within(t), client.Request{Domain: "api", Descriptors: []client.Descriptor{d}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := ask(client.Descriptor{Peek: true}); !got.Allowed || got.Limits[0].Remaining != 3 {
+		t.Errorf("a peek: %+v", got)
+	}
+	if got := ask(client.Descriptor{}); got.Limits[0].Remaining != 2 {
+		t.Errorf("no cost is one of 1: %+v", got)
+	}
+	if got := ask(client.Descriptor{Cost: 2}); !got.Allowed || got.Limits[0].Remaining != 0 {
+		t.Errorf("2: %+v", got)
+	}
+	if got := ask(client.Descriptor{Peek: true}); got.Allowed {
+		t.Errorf("a peek at nothing: %+v", got)
+	}
+	if got := ask(client.Descriptor{Cost: 4}); got.Allowed || got.RetryAfter != client.Never || got.Denier().RetryAfter != client.Never {
+		t.Errorf("more than ever: %+v", got)
+	}
+	plan := &client.Numbers{Requests: 500, Period: 90*time.Minute + 250*time.Millisecond, Burst: 7}
+	if got := ask(client.Descriptor{Numbers: plan}); got.Limits[0].Requests != 500 || got.Limits[0].Period != plan.Period || got.Limits[0].Capacity != 7 {
+		t.Errorf("numbers of its own: %+v", got)
+	}
+}
+
+func TestGiveBack(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address)
+	r := one("api", "slow", "x")
+	first, err := c.Take(within(t), r)
+	if err != nil || !first.Allowed {
+		t.Fatal(first, err)
+	}
+	denied, err := c.Take(within(t), r)
+	if err != nil || denied.Allowed {
+		t.Fatal(denied, err)
+	}
+	if err := c.GiveBack(within(t), denied); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.Take(within(t), r); err != nil || got.Allowed {
+		t.Error("what was denied gave something back", got, err)
+	}
+	if err := c.GiveBack(within(t), first); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.Take(within(t), r); err != nil || !got.Allowed {
+		t.Error("it was not given back", got, err)
+	}
+	if err := c.GiveBack(within(t), first); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.Take(within(t), r); err != nil || got.Allowed {
+		t.Error("it was given back twice", got, err)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address, client.OnFailure(client.FailAllow()))
+	bad := "a\xffb"
+	for want, r := range map[string]client.Request{
+		"domain is empty":                    {},
+		"domain: found":                      one(bad, "user", "x"),
+		"descriptors is empty":               {Domain: "api"},
+		"descriptors[0].entries is empty":    {Domain: "api", Descriptors: []client.Descriptor{{}}},
+		"descriptors[0].entries[0].key":      one("api", bad, "x"),
+		"descriptors[0].entries[0].value":    one("api", "user", bad),
+		"found 2; a peek has none":           {Domain: "api", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("a", "b")}, Peek: true, Cost: 2}}},
+		"period":                             {Domain: "api", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("user", "b")}, Numbers: &client.Numbers{Requests: 1}}}},
+		"at most":                            one("api", "user", strings.Repeat("x", 70_000)),
+		"the limit of FailLocal: algorithm:": {Domain: "api", Descriptors: one("api", "user", "x").Descriptors, OnFailure: client.FailLocal(client.Limit{Requests: 1, Period: time.Second})},
+	} {
+		if got, err := c.Take(within(t), r); got != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got %v, %v", want, got, err)
+		}
+	}
+	if ok, err := c.Allow(within(t), "api", client.E("user", bad)); ok || err == nil {
+		t.Error(ok, err)
+	}
+	if ok, err := c.Allow(within(t), "api", client.E("user", "still here")); !ok || err != nil {
+		t.Error("after bad requests:", ok, err)
+	}
+	if n := c.Stats().Failed(); n != 0 {
+		t.Errorf("%d bad requests count as failures", n)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	for want, o := range map[string]client.Option{
+		"timeout: found 0s":            client.Timeout(0),
+		"no burst on a sliding_window": client.OnFailure(client.FailLocal(client.Limit{Algorithm: client.SlidingWindow, Requests: 1, Period: time.Second, Burst: 2})),
+		"period: found 1ns":            client.OnFailure(client.FailLocal(client.Limit{Algorithm: client.GCRA, Requests: 1, Period: 1})),
+		"logger is nil":                client.Logger(nil),
+		"credentials are nil":          client.Credentials(nil),
+	} {
+		if c, err := client.New("localhost:1", o); c != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
+	}
+	if c, err := client.New("a:1,,b:1"); c != nil || err == nil || !strings.Contains(err.Error(), "address 2 is empty") {
+		t.Errorf("a list with a gap: %v", err)
+	}
+}
+
+// What many ask at once over one stream is as exact as one by one.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []string{"one daemon", "two daemons"} {
+		t.Run(waits, func(t *testing.T) {
+			t.Parallel()
+			store := daemontest.NewStore(t)
+			target := daemontest.StartOn(t, "127.0.0.1:0", store, limits).Address
+			if waits == "two daemons" {
+				target += "," + daemontest.StartOn(t, "127.0.0.1:0", store, limits).Address
+			}
+			c := connect(t, target)
+			const callers, each = 64, 30
+			var passed [10]atomic.Int64
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					for j := range each {
+						user := (i + j) % len(passed)
+						ok, err := c.Allow(context.Background(), "api", client.E("user", fmt.Sprint(user)))
+						if err != nil {
+							t.Error(err)
+						}
+						if ok {
+							passed[user].Add(1)
+						}
+					}
+				})
+			}
+			all.Wait()
+			for user := range passed {
+				if n := passed[user].Load(); n != 3 {
+					t.Errorf("user %d: %d of 3 passed", user, n)
+				}
+			}
+		})
+	}
+}
+
+func TestContextEndsACall(t *testing.T) {
+	t.Parallel()
+	s := &script{}
+	s.stream = func(stream streamServer) error { <-stream.Context().Done(); return nil }
+	address, _ := serve(t, s)
+	c := connect(t, address, client.OnFailure(client.FailAllow()))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if ok, err := c.Allow(ctx, "api", client.E("a", "b")); ok || !errors.Is(err, context.Canceled) {
+		t.Error(ok, err)
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if got, err := c.Take(ctx, one("api", "a", "b")); got != nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(got, err)
+	}
+	if n := c.Stats().Failed(); n != 0 {
+		t.Errorf("%d callers who went count as failures", n)
+	}
+}
+
+func TestCloseEndsCalls(t *testing.T) {
+	t.Parallel()
+	s := &script{}
+	s.stream = func(stream streamServer) error {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return nil
+			}
+			for _, n := range m.GetTakes() {
+				s.see(n.GetTake())
+			}
+		}
+	}
+	address, _ := serve(t, s)
+	c := connect(t, address, client.OnFailure(client.FailAllow()))
+	ended := make(chan error, 10)
+	for range cap(ended) {
+		go func() {
+			_, err := c.Allow(context.Background(), "api", client.E("a", "b"))
+			ended <- err
+		}()
+	}
+	eventually(t, "all are sent", func() bool { return s.count() == cap(ended) })
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	for range cap(ended) {
+		if err := <-ended; !errors.Is(err, client.ErrClosed) {
+			t.Error(err)
+		}
+	}
+	if ok, err := c.Allow(context.Background(), "api", client.E("a", "b")); ok || !errors.Is(err, client.ErrClosed) {
+		t.Error("after Close:", ok, err)
+	}
+	if _, err := c.Wait(context.Background(), one("api", "a", "b")); !errors.Is(err, client.ErrClosed) {
+		t.Error("after Close:", err)
+	}
+}
+
+func TestEveryConnectionHasALane(t *testing.T) {
+	t.Parallel()
+	var scripts [3]*script
+	var addresses []string
+	for i := range scripts {
+		s := &script{}
+		s.stream = s.allowAll
+		address, _ := serve(t, s)
+		scripts[i], addresses = s, append(addresses, address)
+	}
+	c := connect(t, strings.Join(addresses, ", "))
+	eventually(t, "three streams", func() bool {
+		if _, err := c.Allow(within(t), "api", client.E("a", "b")); err != nil {
+			t.Fatal(err)
+		}
+		return c.Stats().Streams == 3
+	})
+	before := [3]int{}
+	for i, s := range scripts {
+		before[i] = s.count()
+	}
+	for range 30 {
+		if _, err := c.Allow(within(t), "api", client.E("a", "b")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, s := range scripts {
+		if n := s.count() - before[i]; n != 10 {
+			t.Errorf("daemon %d was asked %d of 30 times", i, n)
+		}
+	}
+}
+
+func TestDaemonsErrorIsTheRequestsOwn(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address)
+	r := one("api", "user", "x")
+	r.Descriptors = slices.Repeat(r.Descriptors, 101)
+	_, err := c.Take(within(t), r)
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "101") {
+		t.Error(err)
+	}
+}

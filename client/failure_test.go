@@ -1,0 +1,340 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// nobody returns an address where nothing listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// silent reads all and answers nothing.
+func silent() *script {
+	s := new(script)
+	s.stream = func(stream streamServer) error {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return nil
+			}
+			for _, n := range m.GetTakes() {
+				s.see(n.GetTake())
+			}
+		}
+	}
+	s.take = func(ctx context.Context, _ *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s
+}
+
+func TestFailureChoices(t *testing.T) {
+	t.Parallel()
+	quiet, _ := serve(t, silent())
+	fails := new(script)
+	fails.stream = func(stream streamServer) error {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return nil
+			}
+			answer := new(ratelimitv1.TakeStreamResponse)
+			for _, n := range m.GetTakes() {
+				answer.Results = append(answer.Results, &ratelimitv1.NumberedResult{Number: n.GetNumber(), Result: &ratelimitv1.TakeResult{
+					Result: &ratelimitv1.TakeResult_Error{Error: &ratelimitv1.Error{Code: uint32(codes.Unavailable), Message: "no store"}},
+				}})
+			}
+			if err := stream.Send(answer); err != nil {
+				return err
+			}
+		}
+	}
+	storeless, _ := serve(t, fails)
+	for name, at := range map[string]struct {
+		target string
+		code   codes.Code
+	}{
+		"nobody listens":   {nobody(t), codes.Unavailable},
+		"no answer comes":  {quiet, codes.DeadlineExceeded},
+		"the answer fails": {storeless, codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			local := client.FailLocal(client.Limit{Algorithm: client.TokenBucket, Requests: 2, Period: time.Hour})
+			for _, choice := range []client.Failure{client.FailAllow(), client.FailDeny(), client.FailError(), local} {
+				c := connect(t, at.target, client.Timeout(20*time.Millisecond), client.OnFailure(choice))
+				got, err := c.Take(within(t), one("api", "user", "x"))
+				if choice.String() == "error" {
+					if got != nil || status.Code(err) != at.code {
+						t.Errorf("error: %+v, %v", got, err)
+					}
+				} else if err != nil || got.Allowed != (choice.String() != "deny") || !got.Degraded || status.Code(got.Failure) != at.code {
+					t.Errorf("%v: %+v, %v", choice, got, err)
+				}
+				ok, err := c.Allow(within(t), "api", client.E("user", "x"))
+				if ok != (choice.String() == "allow" || choice.String() == "local") || (err != nil) != (choice.String() == "error") {
+					t.Errorf("%v: Allow: %v, %v", choice, ok, err)
+				}
+				want := client.Stats{}
+				switch choice.String() {
+				case "allow":
+					want.FailedAllowed = 2
+				case "deny":
+					want.FailedDenied = 2
+				case "local":
+					want.FailedLocal = 2
+				case "error":
+					want.FailedError = 2
+				}
+				s := c.Stats()
+				s.Streams, s.Alone = 0, 0
+				if s != want {
+					t.Errorf("%v: %+v", choice, s)
+				}
+			}
+		})
+	}
+}
+
+func TestFailLocalIsTheLimit(t *testing.T) {
+	t.Parallel()
+	c := connect(t, nobody(t), client.OnFailure(client.FailLocal(client.Limit{Algorithm: client.FixedWindow, Requests: 3, Period: 366 * 24 * time.Hour})))
+	r := one("api", "user", "x")
+	r.Descriptors[0].Cost = 2
+	first, err := c.Take(within(t), r)
+	if err != nil || !first.Allowed || first.Limits[0].Remaining != 1 || first.Limits[0].Algorithm != client.FixedWindow {
+		t.Fatal(first, err)
+	}
+	got, err := c.Take(within(t), r)
+	if err != nil || got.Allowed || got.Denier() == nil || got.RetryAfter <= 0 {
+		t.Errorf("over the limit: %+v, %v", got, err)
+	}
+	if got, err := c.Take(within(t), one("api", "user", "y")); err != nil || !got.Allowed {
+		t.Errorf("another user: %+v, %v", got, err)
+	}
+	if err := c.GiveBack(within(t), first); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.Take(within(t), r); err != nil || !got.Allowed {
+		t.Errorf("after a give-back: %+v, %v", got, err)
+	}
+}
+
+func TestARequestsOwnChoice(t *testing.T) {
+	t.Parallel()
+	c := connect(t, nobody(t), client.OnFailure(client.FailAllow()))
+	r := one("api", "user", "x")
+	r.OnFailure = client.FailDeny()
+	if got, err := c.Take(within(t), r); err != nil || got.Allowed {
+		t.Error(got, err)
+	}
+}
+
+// What was under way on a connection that is cut may have been decided: it is
+// never sent again.
+func TestUnknownIsNeverSentAgain(t *testing.T) {
+	t.Parallel()
+	s := silent()
+	s.stream = func(stream streamServer) error {
+		m, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		for _, n := range m.GetTakes() {
+			s.see(n.GetTake())
+		}
+		return status.Error(codes.Unavailable, "upstream reset") // as proxies say, too
+	}
+	address, _ := serve(t, s)
+	c := connect(t, address, client.OnFailure(client.FailError()))
+	if ok, err := c.Allow(within(t), "api", client.E("user", "x")); ok || status.Code(errors.Unwrap(err)) == codes.OK {
+		t.Error(ok, err)
+	}
+	if n := s.count(); n != 1 {
+		t.Errorf("it was sent %d times", n)
+	}
+}
+
+// What a daemon has not read when it stops is asked again elsewhere.
+func TestDrainedIsAskedElsewhere(t *testing.T) {
+	t.Parallel()
+	s := new(script)
+	var streams atomic.Int64
+	s.stream = func(stream streamServer) error {
+		if streams.Add(1) > 1 {
+			return s.allowAll(stream)
+		}
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+		stream.SetTrailer(metadata.Pairs("ratelimit-drained", "true"))
+		return status.Error(codes.Unavailable, "stopping")
+	}
+	address, _ := serve(t, s)
+	c := connect(t, address)
+	if ok, err := c.Allow(within(t), "api", client.E("user", "x")); !ok || err != nil {
+		t.Error(ok, err)
+	}
+	if n := s.count(); n != 1 {
+		t.Errorf("it was answered %d times", n)
+	}
+}
+
+// One of two daemons stops, and another starts in its place: nobody notices.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	store := daemontest.NewStore(t)
+	a, b := daemontest.StartOn(t, "127.0.0.1:0", store, limits), daemontest.StartOn(t, "127.0.0.1:0", store, limits)
+	c := connect(t, a.Address+","+b.Address, client.OnFailure(client.FailError()))
+	eventually(t, "two streams", func() bool {
+		_, err := c.Allow(within(t), "api", client.E("user", "x"))
+		return err == nil && c.Stats().Streams == 2
+	})
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	var answered atomic.Int64
+	for range 8 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := c.Allow(context.Background(), "api", client.E("much", "x")); err != nil {
+					t.Error(err)
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	more := func() {
+		t.Helper()
+		from := answered.Load()
+		eventually(t, "more answers", func() bool { return answered.Load() > from+200 })
+	}
+	more()
+	b.Stop()
+	more()
+	daemontest.StartOn(t, b.Address, store, limits)
+	eventually(t, "two streams again", func() bool { return c.Stats().Streams == 2 })
+	more()
+	close(stop)
+	callers.Wait()
+	got, err := c.Take(within(t), client.Request{Domain: "api", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("much", "x")}, Peek: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It fills by 278 in a second.
+	if used := 1_000_000 - int64(got.Limits[0].Remaining); used > answered.Load() {
+		t.Errorf("%d were taken for %d answers", used, answered.Load())
+	}
+}
+
+func TestUnaryWhereStreamsAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, stream := range map[string]func(streamServer) error{
+		"unimplemented": nil,
+		"forbidden": func(streamServer) error {
+			return status.Error(codes.Internal, "no streams here")
+		},
+		"no answer comes": func(stream streamServer) error {
+			<-stream.Context().Done()
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &script{stream: stream}
+			s.take = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+				return &ratelimitv1.TakeResponse{Allowed: true}, nil
+			}
+			address, _ := serve(t, s)
+			var log lockedBuffer
+			c := connect(t, address, client.Timeout(time.Second), client.OnFailure(client.FailDeny()), client.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+			first, err := c.Allow(within(t), "api", client.E("user", "x"))
+			if err != nil || first != (name == "unimplemented") {
+				t.Errorf("the first: %v, %v", first, err)
+			}
+			const more = 20
+			for range more {
+				if ok, err := c.Allow(within(t), "api", client.E("user", "x")); !ok || err != nil {
+					t.Error(ok, err)
+				}
+			}
+			if n := c.Stats().Alone; n < more {
+				t.Errorf("%d calls", n)
+			}
+			if n := strings.Count(log.String(), "streams do not pass"); n != 1 {
+				t.Errorf("the log says so %d times:\n%s", n, log.String())
+			}
+		})
+	}
+}
+
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func TestLogTellsOfFailures(t *testing.T) {
+	t.Parallel()
+	address := nobody(t)
+	var log lockedBuffer
+	c := connect(t, address, client.OnFailure(client.FailAllow()), client.Logger(slog.New(slog.NewTextHandler(&log, nil))),
+		client.DialOptions(grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second})))
+	for range 10 {
+		if ok, err := c.Allow(within(t), "api", client.E("user", "x")); !ok || err != nil {
+			t.Error(ok, err)
+		}
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "no answer from ratelimitd") || !strings.Contains(text, "deciding=allow") {
+		t.Errorf("the log of 10 failures:\n%s", text)
+	}
+	daemontest.StartOn(t, address, daemontest.NewStore(t), limits)
+	eventually(t, "an answer", func() bool {
+		got, err := c.Take(within(t), one("api", "user", "x"))
+		return err == nil && got.Failure == nil
+	})
+	if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "answers again") {
+		t.Errorf("the log of an answer:\n%s", text)
+	}
+}

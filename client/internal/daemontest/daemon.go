@@ -1,0 +1,86 @@
+// Package daemontest runs daemons within tests of what asks them.
+package daemontest
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+// Daemon is a server on the memory store.
+type Daemon struct {
+	// Address is that of its gRPC port.
+	Address string
+
+	stop  chan time.Duration
+	ended chan struct{}
+	once  sync.Once
+}
+
+// Start runs a daemon on the limits until the test ends.
+func Start(t testing.TB, limits string, change ...func(*server.Options)) *Daemon {
+	t.Helper()
+	return StartOn(t, "127.0.0.1:0", NewStore(t), limits, change...)
+}
+
+// NewStore returns a store that several daemons may share.
+func NewStore(t testing.TB) bucket.Store {
+	s := memstore.New(memstore.Options{MaxKeys: 100_000})
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// StartOn is Start at an address, on a store.
+func StartOn(t testing.TB, address string, store bucket.Store, limits string, change ...func(*server.Options)) *Daemon {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(file, []byte(limits), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	logger := slog.New(slog.DiscardHandler)
+	live := config.NewLive(file, logger)
+	if err := live.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	o := server.Options{
+		GRPCAddress: address,
+		Bounds:      server.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000},
+		Refunds:     true,
+		Live:        live,
+		Store:       store,
+		Metrics:     prometheus.NewRegistry(),
+		Log:         logger,
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	s, err := server.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{Address: s.Address("grpc"), stop: make(chan time.Duration), ended: make(chan struct{})}
+	go func() {
+		defer close(d.ended)
+		if err := s.Run(d.stop); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(d.Stop)
+	return d
+}
+
+// Stop has the daemon end as SIGTERM does, and waits for it.
+func (d *Daemon) Stop() {
+	d.once.Do(func() { d.stop <- 0 })
+	<-d.ended
+}
