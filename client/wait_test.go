@@ -153,15 +153,14 @@ func TestWaitGivesUpInLine(t *testing.T) {
 	}
 	third := make(chan error, 1)
 	go func() {
-		_, err := c.Wait(hour, one("api", "slow", "x"))
+		_, err := c.Wait(context.Background(), r)
 		third <- err
 	}()
 	stop()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	// Its turn has come, if it was in line, and it asks by itself: no need to close
-	// anything for it to sleep an hour.
+	// Its turn comes as the first leaves the line, or there is no line any more.
 	eventually(t, "the third asks", func() bool { return c.Stats().Denied >= 2 })
 	if err := c.Close(); err != nil {
 		t.Error(err)
