@@ -75,7 +75,7 @@ func (w *walker) ignored(n *yaml.Node, p *path) {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(target.Content); i += 2 {
 			k := w.follow(target.Content[i], p)
-			if _, theirs := homeOf(k.Value); k.Kind == yaml.ScalarNode && k.Value != "metadata" && (theirs || k.Tag == "!!merge") {
+			if _, theirs := w.homeOf(k.Value); k.Kind == yaml.ScalarNode && k.Value != "metadata" && (theirs || k.Tag == "!!merge") {
 				w.ignored(target.Content[i+1], p.key(k.Value))
 			} else if k.Kind != yaml.ScalarNode || k.Value != "metadata" {
 				w.bad(target.Content[i], p, describeNode(k)+" as a key", "a key of limits files")

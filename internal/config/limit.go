@@ -209,15 +209,6 @@ func (p *fileParser) algorithmName(n *yaml.Node, at *path) (bucket.Algorithm, bo
 	return a, true
 }
 
-// badName reports a text that is none of the names, and which was meant.
-func (p *fileParser) badName(n *yaml.Node, at *path, s string, names []string) {
-	found := "the text " + quote(s)
-	if near := nearest(s, names); near != "" {
-		found += fmt.Sprintf(" (%s?)", near)
-	}
-	p.bad(n, at, found, commas(names))
-}
-
 // rate reads requests and period in either spelling.
 func (p *fileParser) rate(o *object, at *path, s spelling) (requests int64, period time.Duration, ok bool) {
 	ok = true

@@ -34,17 +34,6 @@ var (
 	}
 )
 
-// homeOf says where a key belongs that was found in a mapping without it, and
-// whether envoyproxy/ratelimit knows it too.
-func homeOf(key string) (home string, theirs bool) {
-	for _, l := range []*level{domainLevel, descriptorLevel, limitLevel} {
-		if i := l.index(key); i >= 0 {
-			return l.is, l.fields[i].theirs
-		}
-	}
-	return "", false
-}
-
 const (
 	// maxNesting is how deep descriptors may nest.
 	maxNesting = 256
@@ -110,7 +99,9 @@ func (l *loader) file(name string, data []byte) {
 }
 
 func (l *loader) parser(file string, data []byte) *fileParser {
-	return &fileParser{walker: newWalker(file, len(data), l.options.Lenient), loader: l}
+	w := newWalker(file, len(data), domainLevel, descriptorLevel, limitLevel)
+	w.lenient = l.options.Lenient
+	return &fileParser{walker: w, loader: l}
 }
 
 // finish does what can only be done when all files are read.
@@ -196,22 +187,10 @@ func (p *fileParser) domainName(o *object, top *path) {
 	p.d.Line = v.Line
 }
 
-// name reads a name of at most longest bytes that can be shown as it is.
+// name is the walker's, of which all equal ones share a copy.
 func (p *fileParser) name(n *yaml.Node, at *path, what string, longest int) (string, bool) {
-	if t := p.follow(n, at); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value != "" && len(t.Value) <= longest && !hasControl(t.Value) {
-		return p.interned(t.Value), true
-	}
-	allowed := fmt.Sprintf("%s of 1 to %d bytes without control characters", what, longest)
-	s, ok := p.text(n, at, allowed)
-	switch {
-	case !ok:
-		return "", false
-	case s == "":
-		p.bad(n, at, "an empty text", allowed)
-		return "", false
-	case len(s) > longest && !p.lax(n, at, fmt.Sprintf("%d bytes, %s", len(s), quote(s)), allowed, "it is kept"):
-		return "", false
-	case hasControl(s) && !p.lax(n, at, "the text "+quote(s), allowed, "it is kept"):
+	s, ok := p.walker.name(n, at, what, longest)
+	if !ok {
 		return "", false
 	}
 	return p.interned(s), true

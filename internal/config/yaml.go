@@ -237,6 +237,8 @@ func (p *path) String() string {
 // walker walks the nodes of one file and gathers what is wrong with them.
 type walker struct {
 	file string
+	// levels are those that keys may be meant for which stand elsewhere.
+	levels []*level
 	// lenient makes warnings of what envoyproxy/ratelimit accepts.
 	lenient  bool
 	errs     Errors
@@ -260,8 +262,8 @@ type finding struct {
 // maxAliasVisits is how many nodes may be visited beyond those of the file.
 const maxAliasVisits = 1_000_000
 
-func newWalker(file string, size int, lenient bool) *walker {
-	return &walker{file: file, lenient: lenient, told: make(map[finding]bool), left: size + maxAliasVisits}
+func newWalker(file string, size int, levels ...*level) *walker {
+	return &walker{file: file, levels: levels, told: make(map[finding]bool), left: size + maxAliasVisits}
 }
 
 // bad reports what was found at n, which stands at p.
@@ -519,7 +521,7 @@ func later(a, b *yaml.Node) *yaml.Node {
 // what was probably meant.
 func (w *walker) unknown(k, v *yaml.Node, p *path, name string, l *level) {
 	found := "an unknown key " + quote(name) + " in " + l.is
-	if home, theirs := homeOf(name); home != "" {
+	if home, theirs := w.homeOf(name); home != "" {
 		found = fmt.Sprintf("%s in %s, but it belongs in %s", name, l.is, home)
 		if theirs && l.theirs && w.lax(k, p, found, commas(l.names()), "it is ignored") {
 			w.ignored(v, p.key(name))
@@ -529,6 +531,17 @@ func (w *walker) unknown(k, v *yaml.Node, p *path, name string, l *level) {
 		found += fmt.Sprintf(" (%s?)", near)
 	}
 	w.bad(k, p, found, commas(l.names()))
+}
+
+// homeOf says where a key belongs that was found in a mapping without it, and
+// whether envoyproxy/ratelimit knows it too.
+func (w *walker) homeOf(key string) (home string, theirs bool) {
+	for _, l := range w.levels {
+		if i := l.index(key); i >= 0 {
+			return l.is, l.fields[i].theirs
+		}
+	}
+	return "", false
 }
 
 // list returns the items of a list. It returns false, and has said why, if n
@@ -566,6 +579,36 @@ func (w *walker) text(n *yaml.Node, p *path, allowed string) (string, bool) {
 	}
 	w.bad(n, p, describeNode(target), allowed)
 	return "", false
+}
+
+// name reads a name of at most longest bytes that can be shown as it is.
+func (w *walker) name(n *yaml.Node, p *path, what string, longest int) (string, bool) {
+	if t := w.follow(n, p); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value != "" && len(t.Value) <= longest && !hasControl(t.Value) {
+		return t.Value, true
+	}
+	allowed := fmt.Sprintf("%s of 1 to %d bytes without control characters", what, longest)
+	s, ok := w.text(n, p, allowed)
+	switch {
+	case !ok:
+		return "", false
+	case s == "":
+		w.bad(n, p, "an empty text", allowed)
+		return "", false
+	case len(s) > longest && !w.lax(n, p, fmt.Sprintf("%d bytes, %s", len(s), quote(s)), allowed, "it is kept"):
+		return "", false
+	case hasControl(s) && !w.lax(n, p, "the text "+quote(s), allowed, "it is kept"):
+		return "", false
+	}
+	return s, true
+}
+
+// badName reports a text that is none of the names, and which was meant.
+func (w *walker) badName(n *yaml.Node, p *path, s string, names []string) {
+	found := "the text " + quote(s)
+	if near := nearest(s, names); near != "" {
+		found += fmt.Sprintf(" (%s?)", near)
+	}
+	w.bad(n, p, found, commas(names))
 }
 
 // integer returns a YAML integer from lo to hi.
