@@ -2,7 +2,6 @@ package config
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,13 +25,16 @@ const (
 //
 // Files that cannot be loaded are no error of Watch: Status has it, and the
 // next change may mend it.
-func (l *Live) Watch(ctx context.Context) error {
+func (l *Live) Watch(ctx context.Context) error { return l.watch(ctx, l.Reload) }
+
+// watch calls reload, and again whenever the files change, until ctx ends.
+func (r *reloads) watch(ctx context.Context, reload func() error) error {
 	fw, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watch limits: %w", err)
+		return fmt.Errorf("watch %s: %w", r.what, err)
 	}
 	defer fw.Close()
-	w := &watch{live: l, fw: fw, infos: make(map[string]os.FileInfo), failed: make(map[string]bool)}
+	w := &watch{reloads: r, load: reload, fw: fw, infos: make(map[string]os.FileInfo), failed: make(map[string]bool)}
 	w.reload()
 
 	settle := time.NewTimer(0) // runs while there is something to load
@@ -45,15 +47,15 @@ func (l *Live) Watch(ctx context.Context) error {
 			return nil
 		case e, ok := <-fw.Events:
 			if !ok {
-				return errors.New("watch limits: the watcher was closed")
+				return fmt.Errorf("watch %s: the watcher was closed", r.what)
 			}
 			changed = w.wants(e.Name)
 		case err, ok := <-fw.Errors:
 			if !ok {
-				return errors.New("watch limits: the watcher was closed")
+				return fmt.Errorf("watch %s: the watcher was closed", r.what)
 			}
 			// Events were lost, so anything may have changed.
-			l.log.Warn("watching limits files", "error", err)
+			r.log.Warn("watching the files of "+r.what, "error", err)
 			changed = true
 		case <-settle.C:
 			since = time.Time{}
@@ -70,7 +72,8 @@ func (l *Live) Watch(ctx context.Context) error {
 
 // watch is what the goroutine in Watch knows.
 type watch struct {
-	live *Live
+	*reloads
+	load func() error
 	fw   *fsnotify.Watcher
 	// wanted are the folders to watch.
 	wanted interests
@@ -87,9 +90,9 @@ func (w *watch) reload() {
 	// A folder that appears between the look at what to watch and the watch
 	// is found by looking again.
 	for range 5 {
-		w.wanted = watchList(w.live.path)
+		w.wanted = watchList(w.path)
 		added := w.sync()
-		_ = w.live.Reload() // logged and counted there
+		_ = w.load() // logged and counted there
 		if !added {
 			return
 		}
@@ -120,7 +123,7 @@ func (w *watch) sync() (added bool) {
 		}
 		if err := w.fw.Add(dir); err != nil {
 			if !w.failed[dir] {
-				w.live.log.Warn("limits folder cannot be watched", "folder", dir, "error", err)
+				w.log.Warn("folder of "+w.what+" cannot be watched", "folder", dir, "error", err)
 				w.failed[dir] = true
 			}
 			continue
@@ -163,7 +166,7 @@ func (in interests) folder(dir string) *names {
 	return n
 }
 
-// watchList returns what to watch to learn of every change of the limits files
+// watchList returns what to watch to learn of every change of the files
 // at a path: its folders, and each link on the way to them and to the files.
 func watchList(path string) interests {
 	in := make(interests)
