@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
 // adminDoor is for operators: what is in force, and what the process does.
@@ -19,6 +21,9 @@ func (s *Server) adminDoor() http.Handler {
 		fmt.Fprintln(w, "/healthz   200 while the process lives")
 		fmt.Fprintln(w, "/metrics   for Prometheus")
 		fmt.Fprintln(w, "/rlconfig  the rules in force")
+		if s.options.Auth != nil {
+			fmt.Fprintln(w, "/authconfig  the endpoints for forward auth in force")
+		}
 		if s.options.Pprof {
 			fmt.Fprintln(w, "/debug/pprof/")
 		}
@@ -26,6 +31,9 @@ func (s *Server) adminDoor() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "OK") })
 	mux.Handle("GET /metrics", s.metricsPage())
 	mux.HandleFunc("GET /rlconfig", s.getRules)
+	if s.options.Auth != nil {
+		mux.HandleFunc("GET /authconfig", s.getAuth)
+	}
 	if s.options.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -54,29 +62,47 @@ func (s *Server) metricsPage() http.Handler {
 }
 
 func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
-	st := s.options.Live.Status()
 	var out bytes.Buffer
-	until := "these rules stay in force until they are mended"
-	if st.Generation == 0 {
-		fmt.Fprintln(&out, "# no limits were loaded yet")
-		until = "no request is answered until they are mended"
-	} else {
-		fmt.Fprintf(&out, "# generation %d, loaded %s; %d reloads failed since the start\n",
-			st.Generation, st.LoadedAt.UTC().Format(time.RFC3339), st.Failed)
-	}
-	if st.LastError != nil {
-		fmt.Fprintf(&out, "# since %s the files have errors; %s:\n", st.FailedAt.UTC().Format(time.RFC3339), until)
-		for line := range bytes.Lines([]byte(st.LastError.Error())) {
-			fmt.Fprintf(&out, "#   %s\n", bytes.TrimRight(line, "\n"))
-		}
-	}
-	fmt.Fprintln(&out)
+	writeReloads(&out, s.options.Live.Status(), "limits", "rules")
 	if rules := s.options.Live.Rules(); rules != nil {
 		if err := rules.WriteTable(&out); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 	}
+	writeText(w, &out)
+}
+
+func (s *Server) getAuth(w http.ResponseWriter, _ *http.Request) {
+	var out bytes.Buffer
+	writeReloads(&out, s.options.Auth.Status(), "endpoints", "endpoints")
+	if err := s.options.Auth.Auth().WriteTable(&out); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	writeText(w, &out)
+}
+
+// writeReloads writes how what the files hold came to be in force.
+func writeReloads(out *bytes.Buffer, st config.Status, what, inForce string) {
+	until := "these " + inForce + " stay in force until they are mended"
+	if st.Generation == 0 {
+		fmt.Fprintf(out, "# no %s were loaded yet\n", what)
+		until = "no request is answered until they are mended"
+	} else {
+		fmt.Fprintf(out, "# generation %d, loaded %s; %d reloads failed since the start\n",
+			st.Generation, st.LoadedAt.UTC().Format(time.RFC3339), st.Failed)
+	}
+	if st.LastError != nil {
+		fmt.Fprintf(out, "# since %s the files have errors; %s:\n", st.FailedAt.UTC().Format(time.RFC3339), until)
+		for line := range bytes.Lines([]byte(st.LastError.Error())) {
+			fmt.Fprintf(out, "#   %s\n", bytes.TrimRight(line, "\n"))
+		}
+	}
+	fmt.Fprintln(out)
+}
+
+func writeText(w http.ResponseWriter, out *bytes.Buffer) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write(out.Bytes())
 }

@@ -21,6 +21,9 @@ func (s *Server) httpDoor() http.Handler {
 	mux.HandleFunc("POST /v1/take", s.postTake)
 	mux.HandleFunc("POST /v1/give-back", s.postGiveBack)
 	mux.HandleFunc("GET /openapi.yaml", getOpenAPI)
+	if s.viaAuth != nil {
+		mux.Handle("/auth/{name}", s.viaAuth)
+	}
 	mux.HandleFunc("GET /healthcheck", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready.isServing() {
 			http.Error(w, "NOT_SERVING: "+s.ready.reason(), http.StatusInternalServerError)

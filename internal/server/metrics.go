@@ -60,6 +60,25 @@ func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readine
 	}
 }
 
+// showAuth registers what tells how the file for forward auth came to be in
+// force.
+func showAuth(registry *prometheus.Registry, live *config.LiveAuth) {
+	factory := promauto.With(registry)
+	reloads := func(result string, count func(config.Status) int) {
+		factory.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "ratelimitd_auth_reloads_total",
+			Help:        "Loads of the file for forward auth, that at start included. One that ends as the one before did is not counted.",
+			ConstLabels: prometheus.Labels{"result": result},
+		}, func() float64 { return float64(count(live.Status())) })
+	}
+	reloads("success", func(s config.Status) int { return s.Succeeded })
+	reloads("failure", func(s config.Status) int { return s.Failed })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_auth_last_reload_successful",
+		Help: "1 if the file for forward auth, as it is, is in force; 0 while it has errors and an older one stays in force.",
+	}, func() float64 { return oneIf(live.Status().LastError == nil) })
+}
+
 // answered are the codes that requests are answered with. Any other is counted
 // as Unknown, the first.
 var answered = [...]codes.Code{

@@ -64,6 +64,9 @@ type Options struct {
 	// StoreWaits is whether the store waits for others to decide, so that many
 	// have to ask it at the same time.
 	StoreWaits bool
+	// Auth, if set, has what proxies may ask at /auth/ of the HTTP port. It is
+	// loaded.
+	Auth *config.LiveAuth
 	// ReadyOnlyWithDomain makes the health check fail while the rules have no
 	// domain.
 	ReadyOnlyWithDomain bool
@@ -93,6 +96,7 @@ type Server struct {
 
 	viaGRPC, viaHTTP *envoy
 	apiGRPC, apiHTTP *api
+	viaAuth          *forwardAuth // nil where it is off
 
 	grpc      *grpc.Server
 	http      *http.Server
@@ -135,6 +139,10 @@ func New(o Options) (*Server, error) {
 	}
 	s.viaGRPC, s.viaHTTP = &envoy{door("grpc")}, &envoy{door("http")}
 	s.apiGRPC, s.apiHTTP = &api{door("api_grpc"), s.watches.stopping}, &api{door("api_http"), s.watches.stopping}
+	if o.Auth != nil {
+		s.viaAuth = &forwardAuth{door("auth"), o.Auth}
+		showAuth(o.Metrics, o.Auth)
+	}
 	s.grpc = s.grpcServer()
 	s.http = s.httpServer(s.httpDoor(), o.HTTPTLS, 15*time.Second)
 	// A profile is written for as long as it was asked to take.

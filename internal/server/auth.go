@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// forwardAuth answers proxies that ask about a request with its headers alone
+// and read a status: nginx's auth_request, Caddy's forward_auth, Traefik's
+// ForwardAuth.
+type forwardAuth struct {
+	*door
+	live *config.LiveAuth
+}
+
+// ServeHTTP answers /auth/{name} with 200 or the status that the endpoint has
+// for denials; with 404 where there is no such endpoint, and as POST /json does
+// where the request cannot be decided.
+func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	auth := f.live.Auth()
+	endpoint := auth.Endpoint(r.PathValue("name"))
+	if endpoint == nil {
+		f.requests.add(codes.InvalidArgument)
+		writeError(w, http.StatusNotFound, "no endpoint has this name; the file of the setting auth.path says which there are")
+		return
+	}
+	c := f.decider.newCall()
+	defer f.decider.release(c)
+	if !c.readAuth(endpoint, newAuthRequest(auth, endpoint, r)) {
+		f.requests.add(codes.OK)
+		writeError(w, endpoint.DeniedStatus, "the request lacks a value that its limits are counted by, or has several")
+		return
+	}
+	if err := f.ask(r.Context(), c, w.Header()); err != nil {
+		writeError(w, httpStatus(status.Code(err)), status.Convert(err).Message())
+		return
+	}
+	if c.denied {
+		writeError(w, endpoint.DeniedStatus, "the request is over its limit")
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+// ask has a call answered, and sets the headers of the response.
+func (f *forwardAuth) ask(ctx context.Context, c *call, header http.Header) error {
+	if len(c.descriptors) == 0 { // all were left out
+		f.requests.add(codes.OK)
+		return nil
+	}
+	if err := f.answer(ctx, c); err != nil {
+		return err
+	}
+	var response rlsv3.RateLimitResponse
+	if err := proto.Unmarshal(c.appendResponse(nil), &response); err != nil {
+		return status.Errorf(codes.Internal, "the response: %v", err)
+	}
+	for _, h := range response.GetResponseHeadersToAdd() {
+		header.Set(h.GetKey(), h.GetValue())
+	}
+	return nil
+}
+
+// readAuth reads what an endpoint asks about a request into an empty call. It
+// returns false where the request is denied for what it lacks.
+func (c *call) readAuth(endpoint *config.AuthEndpoint, r *authRequest) bool {
+	for i := range endpoint.Descriptors {
+		asked := &endpoint.Descriptors[i]
+		entries := slices.Grow(c.entries, len(asked.Entries))
+		omit := false
+		for j := range asked.Entries {
+			e := &asked.Entries[j]
+			value, clear := r.value(e)
+			missing := value == ""
+			switch {
+			case !clear, missing && e.OnMissing == config.MissingDeny:
+				return false
+			case missing && e.OnMissing == config.MissingOmit:
+				omit = true
+			}
+			entries = append(entries, bucket.Entry{Key: e.Key, Value: value})
+		}
+		if omit {
+			continue
+		}
+		start := len(c.entries)
+		c.entries = entries
+		c.descriptors = append(c.descriptors, descriptor{entries: entries[start:], hits: uint64(asked.Cost), hasHits: true})
+	}
+	return true
+}
