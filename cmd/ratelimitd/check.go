@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -11,38 +12,73 @@ import (
 
 func checkCommand() *cobra.Command {
 	var options config.LoadOptions
+	auth := ""
 	cmd := &cobra.Command{
 		Use:   "check PATH...",
 		Short: "Validate limits files and show what they say",
 		Long: `Validates limits files, or folders of them, together: as one daemon would load
-them. Prints every error as
+them; and with --auth the file for forward auth of that daemon. Prints every
+error as
 
   file:line:column: path: what was found, what is allowed
 
 and exits with 1; or, where there is none, a table of all limits in plain words,
 and warnings, which begin so, for limits and rules that can have no effect, and
 for what --lenient accepts.`,
-		Example: `  ratelimitd check deploy/limits`,
-		Args:    atLeastOne("a limits file or a folder of them"),
+		Example: `  ratelimitd check deploy/limits
+  ratelimitd check deploy/limits --auth deploy/auth/auth.yaml`,
+		Args: atLeastOne("a limits file or a folder of them"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			rules, err := options.LoadRules(paths...)
-			var errs config.Errors
-			switch {
-			case errors.As(err, &errs):
-				for _, e := range errs {
-					fmt.Fprintln(cmd.ErrOrStderr(), e.Error())
-				}
-				return exitCode(exitError)
-			case err != nil:
+			failed, err := showErrors(cmd, err)
+			if err != nil {
 				return err
 			}
-			for _, w := range rules.Warnings() {
-				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w.String())
+			var endpoints *config.Auth
+			if auth != "" {
+				endpoints, err = config.LoadAuth(auth)
+				authFailed, err := showErrors(cmd, err)
+				if err != nil {
+					return err
+				}
+				failed = failed || authFailed
 			}
-			return rules.WriteTable(cmd.OutOrStdout())
+			if failed {
+				return exitCode(exitError)
+			}
+			return showRules(cmd, rules, endpoints)
 		},
 	}
 	cmd.Flags().BoolVar(&options.Lenient, "lenient", false, "warn of what envoyproxy/ratelimit accepts, as with limits.lenient")
 	cmd.Flags().BoolVar(&options.MergeDomains, "merge-domains", false, "let several files say something of one domain, as with limits.merge_domains")
+	cmd.Flags().StringVar(&auth, "auth", "", "also validate a file for forward auth, as that of auth.path")
 	return cmd
+}
+
+// showErrors prints what is wrong in files. Any other error it returns.
+func showErrors(cmd *cobra.Command, err error) (failed bool, _ error) {
+	var errs config.Errors
+	if !errors.As(err, &errs) {
+		return false, err
+	}
+	for _, e := range errs {
+		fmt.Fprintln(cmd.ErrOrStderr(), e.Error())
+	}
+	return true, nil
+}
+
+// showRules prints good files; endpoints may be nil.
+func showRules(cmd *cobra.Command, rules *config.Rules, endpoints *config.Auth) error {
+	warnings := rules.Warnings()
+	if endpoints != nil {
+		warnings = append(slices.Clone(warnings), endpoints.Warnings(rules)...)
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w.String())
+	}
+	if err := rules.WriteTable(cmd.OutOrStdout()); err != nil || endpoints == nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout())
+	return endpoints.WriteTable(cmd.OutOrStdout())
 }

@@ -76,13 +76,17 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 		}
 		log.Error("requests are answered once limits can be loaded", "error", err)
 	}
+	auth, err := loadAuth(settings.Auth, log)
+	if err != nil {
+		return err
+	}
 	metrics := newMetrics()
 	engine, err := newEngine(settings, live, metrics, log)
 	if err != nil {
 		return err
 	}
 	defer engine.close()
-	srv, err := newServer(settings, live, engine, metrics, log)
+	srv, err := newServer(settings, live, auth, engine, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -91,12 +95,18 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel()
+	loaded := []reloader{live}
+	if auth != nil {
+		loaded = append(loaded, auth)
+	}
 	if settings.Limits.Watch {
-		background.Go(func() {
-			if err := live.Watch(ctx); err != nil && ctx.Err() == nil {
-				log.Error("limits files are no longer watched; SIGHUP still loads them", "error", err)
-			}
-		})
+		for _, r := range loaded {
+			background.Go(func() {
+				if err := r.Watch(ctx); err != nil && ctx.Err() == nil {
+					log.Error("files are no longer watched; SIGHUP still loads them", "error", err)
+				}
+			})
+		}
 	}
 	if engine.fleet != nil {
 		// Before anything is served: it may be that nothing must be.
@@ -105,7 +115,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	}
 	stop := make(chan time.Duration)
 	background.Go(func() { told.stopWhenTold(ctx, settings.DrainDelay, stop) })
-	background.Go(func() { told.reloadWhenTold(ctx, live, log) })
+	background.Go(func() { told.reloadWhenTold(ctx, loaded, log) })
 	if err := srv.Run(stop); err != nil {
 		return err
 	}
@@ -113,8 +123,26 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	return nil
 }
 
+// reloader is what files say: limits, or endpoints for forward auth.
+type reloader interface {
+	Reload() error
+	Watch(ctx context.Context) error
+}
+
+// loadAuth loads the file for forward auth; nil without one.
+func loadAuth(a config.AuthSettings, log *slog.Logger) (*config.LiveAuth, error) {
+	if a.Path == "" {
+		return nil, nil
+	}
+	live := config.NewLiveAuth(a.Path, log)
+	if err := live.Reload(); err != nil {
+		return nil, fmt.Errorf("nothing is in force for forward auth (auth.path is %s):\n%w", a.Path, err)
+	}
+	return live, nil
+}
+
 // newServer listens on the ports of the settings.
-func newServer(settings config.Settings, live *config.Live, engine *engine, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
+func newServer(settings config.Settings, live *config.Live, auth *config.LiveAuth, engine *engine, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
 	grpcTLS, err := config.ServerTLS(settings.GRPC.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("grpc.tls: %w", err)
@@ -149,6 +177,7 @@ func newServer(settings config.Settings, live *config.Live, engine *engine, metr
 		QuotaMode:           settings.Limits.QuotaMode,
 		Headers:             settings.Headers,
 		Live:                live,
+		Auth:                auth,
 		Store:               engine.store,
 		StoreWaits:          settings.Store == "redis",
 		Readiness:           readinessOf(settings),
@@ -212,13 +241,15 @@ func (s signals) stopWhenTold(ctx context.Context, drain time.Duration, stop cha
 	}
 }
 
-// reloadWhenTold loads the limits files at SIGHUP.
-func (s signals) reloadWhenTold(ctx context.Context, live *config.Live, log *slog.Logger) {
+// reloadWhenTold loads the files at SIGHUP.
+func (s signals) reloadWhenTold(ctx context.Context, loaded []reloader, log *slog.Logger) {
 	for {
 		select {
 		case <-s.reload:
 			log.Info("SIGHUP: loading the limits files")
-			_ = live.Reload() // which logs
+			for _, r := range loaded {
+				_ = r.Reload() // which logs
+			}
 		case <-ctx.Done():
 			return
 		}

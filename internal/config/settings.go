@@ -22,6 +22,7 @@ type Settings struct {
 	GRPC    GRPCSettings
 	HTTP    HTTPSettings
 	API     APISettings
+	Auth    AuthSettings
 	Headers HeadersSettings
 	Admin   AdminSettings
 	Metrics MetricsSettings
@@ -191,6 +192,12 @@ type APISettings struct {
 	// DynamicMetadata is whether responses tell what was asked in their
 	// dynamic_metadata.
 	DynamicMetadata bool
+}
+
+// AuthSettings is about forward auth on the HTTP port.
+type AuthSettings struct {
+	// Path is the file for it; empty means off.
+	Path string
 }
 
 // HeadersSettings says which headers of a response tell about its limits,
@@ -365,6 +372,9 @@ func allSettings() []setting {
 			"take refunds, which give back to a limit", func(s *Settings) *bool { return &s.API.Refunds }),
 		defineSetting("api.dynamic_metadata", boolSetting(), "false",
 			"repeat in a response's dynamic metadata what was asked", func(s *Settings) *bool { return &s.API.DynamicMetadata }),
+
+		defineSetting("auth.path", textSetting("a path", false), "",
+			"file for forward auth, which says what proxies may ask at /auth/", func(s *Settings) *string { return &s.Auth.Path }),
 
 		defineSetting("headers.style", choiceSetting("none", "ratelimit", "x-ratelimit", "ietf"), "none",
 			"headers that tell callers about their limits", func(s *Settings) *string { return &s.Headers.Style }),

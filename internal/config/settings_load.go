@@ -323,6 +323,7 @@ func (l *settingsLoader) checkFiles(s *Settings) {
 		{"http.tls.cert", s.HTTP.TLS.Cert, httpOn},
 		{"http.tls.key", s.HTTP.TLS.Key, httpOn},
 		{"http.tls.client_ca", s.HTTP.TLS.ClientCA, httpOn},
+		{"auth.path", s.Auth.Path, true},
 	} {
 		if f.path == "" || !f.used {
 			continue

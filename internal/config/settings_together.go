@@ -104,6 +104,10 @@ func serverConflicts(s *Settings) []settingsConflict {
 		len(s.GRPC.TLS.ClientNames) > 0 && s.HTTP.TLS.ClientCA != "" && len(s.HTTP.TLS.ClientNames) == 0 && s.HTTP.Address != "",
 		"grpc.tls.client_names says who may ask over gRPC, and HTTP on " + foundText(s.HTTP.Address) +
 			" would take the same requests from other clients; set http.tls.client_names too, or http.address to empty",
+	}, {
+		[]string{"auth.path", "http.address"},
+		s.Auth.Path != "" && s.HTTP.Address == "",
+		"auth.path is set and http.address is empty, where proxies would ask; set it, or auth.path to empty",
 	}}
 }
 
