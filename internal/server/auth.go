@@ -73,6 +73,7 @@ func (f *forwardAuth) ask(ctx context.Context, c *call, header http.Header) erro
 // readAuth reads what an endpoint asks about a request into an empty call. It
 // returns false where the request is denied for what it lacks.
 func (c *call) readAuth(endpoint *config.AuthEndpoint, r *authRequest) bool {
+	c.domain = endpoint.Domain
 	for i := range endpoint.Descriptors {
 		asked := &endpoint.Descriptors[i]
 		entries := slices.Grow(c.entries, len(asked.Entries))
