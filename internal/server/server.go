@@ -138,7 +138,8 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	s.viaGRPC, s.viaHTTP = &envoy{door("grpc")}, &envoy{door("http")}
-	s.apiGRPC, s.apiHTTP = &api{door("api_grpc"), s.watches.stopping}, &api{door("api_http"), s.watches.stopping}
+	s.apiGRPC = &api{door("api_grpc"), s.watches.stopping, o.ConnectionAge, o.ConnectionAgeGrace}
+	s.apiHTTP = &api{door: door("api_http")}
 	if o.Auth != nil {
 		s.viaAuth = &forwardAuth{door("auth"), o.Auth}
 		showAuth(o.Metrics, o.Auth)
@@ -269,7 +270,7 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 			}
 		})
 	}
-	serve("grpc", s.grpc.Serve)
+	serve("grpc", func(l net.Listener) error { return s.grpc.Serve(agingListener{l}) })
 	serve("http", func(l net.Listener) error {
 		if s.http.TLSConfig != nil {
 			return s.http.ServeTLS(l, "", "")

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,6 +18,8 @@ type api struct {
 	// stopping ends when the server does, which streams by themselves would
 	// not.
 	stopping context.Context
+	// age and grace are those of connections, as in Options.
+	age, grace time.Duration
 }
 
 // takeCall is a call that is read and written as in the daemon's own API.

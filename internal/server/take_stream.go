@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,8 +18,8 @@ import (
 const takesInFlight = 4096
 
 // takeStream decides the requests of a stream as they come. It ends when the
-// caller has sent all, or goes, or when the server stops; then all that was
-// read is answered, and nothing is decided that was not.
+// caller has sent all, or goes, or when the server stops or the connection is
+// old; then all that was read is answered, and nothing is decided that was not.
 type takeStream struct {
 	*api
 	grpc.ServerStream
@@ -44,13 +45,19 @@ func (a *api) takeStream(stream grpc.ServerStream) error {
 	}
 	reader := make(chan error, 1)
 	go func() { reader <- s.read() }()
+	var old <-chan time.Time
+	if rest, ok := untilOld(stream.Context(), a.age, a.grace); ok {
+		timer := time.NewTimer(rest)
+		defer timer.Stop()
+		old = timer.C
+	}
 	var err error
 	select {
 	case err = <-reader:
 	case <-a.stopping.Done():
-		// A proxy's UNAVAILABLE does not say so much.
-		stream.SetTrailer(metadata.Pairs("ratelimit-drained", "true"))
-		err = status.Error(codes.Unavailable, "the daemon stops; what has no answer was not decided")
+		err = s.drained("the daemon stops")
+	case <-old:
+		err = s.drained("the connection is old")
 	}
 	s.mu.Lock() // waits for a message that is being taken over
 	s.stopped = true
@@ -63,6 +70,13 @@ func (a *api) takeStream(stream grpc.ServerStream) error {
 		}
 	}
 	return err
+}
+
+// drained is the end of a stream whose caller would have gone on.
+func (s *takeStream) drained(why string) error {
+	// A proxy's UNAVAILABLE does not say so much.
+	s.SetTrailer(metadata.Pairs("ratelimit-drained", "true"))
+	return status.Error(codes.Unavailable, why+"; what has no answer was not decided")
 }
 
 // read takes over messages until there are no more. It is not waited for where

@@ -199,6 +199,39 @@ func remainingOf(t *testing.T, s bucket.Store, d *daemon) int64 {
 	return decisions[0].Remaining
 }
 
+// A connection that is old is cut, but no stream on it loses an answer.
+func TestTakeStreamEndsBeforeItsConnection(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			t.Parallel()
+			d := start(t, takeLimits, func(o *server.Options) {
+				o.StoreWaits, o.ConnectionAge, o.ConnectionAgeGrace = waits, time.Second, 400*time.Millisecond
+			})
+			// The first begins with the connection, the others on one that has
+			// its age, or on the next.
+			for range 6 {
+				s := d.stream()
+				var sender sync.WaitGroup
+				sender.Go(func() {
+					for s.Send(numbered(0, taking("unknown=x"))) == nil {
+						time.Sleep(time.Millisecond)
+					}
+				})
+				for {
+					if _, err := s.Recv(); err != nil {
+						if status.Code(err) != codes.Unavailable || s.Trailer().Get("ratelimit-drained") == nil {
+							t.Errorf("a stream ended with %v, %v", err, s.Trailer())
+						}
+						break
+					}
+				}
+				sender.Wait()
+			}
+		})
+	}
+}
+
 // A caller who does not read is held up; he is not sent to memory.
 func TestTakeStreamOfASlowReader(t *testing.T) {
 	t.Parallel()
