@@ -1,0 +1,125 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ratelimitd/ratelimitd/client"
+)
+
+// Guard asks about requests. Its methods may be called concurrently.
+type Guard[R, S, H any] struct {
+	client  *client.Client
+	options Options[R, S, H]
+}
+
+// New returns a Guard that asks by c. Its error says which option cannot be.
+func New[R, S, H any](c *client.Client, o Options[R, S, H]) (*Guard[R, S, H], error) {
+	if c == nil {
+		return nil, errors.New("client is nil")
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	return &Guard[R, S, H]{client: c, options: o}, nil
+}
+
+// Verdict is what becomes of a request.
+type Verdict struct {
+	Allowed bool
+	// Result is the answer; nil if nothing was asked, or there is none.
+	Result *client.Result
+	// Err is why there is no decision.
+	Err error
+
+	asked []int // the index in the options of each descriptor of the request
+}
+
+// Ask asks about a request.
+func (g *Guard[R, S, H]) Ask(ctx context.Context, r R) Verdict {
+	o := &g.options
+	if o.Skip != nil && o.Skip(r) {
+		return Verdict{Allowed: true}
+	}
+	request := client.Request{
+		Domain:      o.Domain,
+		Descriptors: make([]client.Descriptor, 0, len(o.Descriptors)),
+		OnFailure:   o.OnFailure,
+	}
+	asked := make([]int, 0, len(o.Descriptors))
+	for i := range o.Descriptors {
+		d, isComplete := o.Descriptors[i].of(r)
+		if !isComplete && o.OnMissing == Deny {
+			return Verdict{}
+		}
+		if isComplete || o.OnMissing == Empty {
+			request.Descriptors = append(request.Descriptors, d)
+			asked = append(asked, i)
+		}
+	}
+	if len(request.Descriptors) == 0 {
+		return Verdict{Allowed: true}
+	}
+	if o.Cost != nil {
+		cost := o.Cost(r)
+		for i := range request.Descriptors {
+			request.Descriptors[i].Cost, request.Descriptors[i].Peek = cost, cost == 0
+		}
+	}
+	result, err := g.client.Take(ctx, request)
+	if err != nil {
+		return Verdict{Err: err}
+	}
+	return Verdict{Allowed: result.Allowed, Result: result, asked: asked}
+}
+
+// Finish ends a request that was allowed, after its handler: what it took is
+// given back if its status does not count. What is lost on the way counts.
+func (g *Guard[R, S, H]) Finish(ctx context.Context, v Verdict, status S) {
+	if g.Counts() && v.Result != nil && !g.options.CountIf(status) {
+		_ = g.client.GiveBack(context.WithoutCancel(ctx), v.Result)
+	}
+}
+
+// Counts reports whether Finish looks at the status.
+func (g *Guard[R, S, H]) Counts() bool { return g.options.CountIf != nil }
+
+// of returns the descriptor of a request, and whether it has all values; those
+// it lacks are empty.
+func (d *Descriptor[R]) of(r R) (described client.Descriptor, isComplete bool) {
+	isComplete = true
+	described.Entries = make([]client.Entry, len(d.Parts))
+	for i, p := range d.Parts {
+		value, ok := p.Value(r)
+		if !ok {
+			value, isComplete = "", false
+		}
+		described.Entries[i] = client.E(p.Key, text(value))
+	}
+	if d.LimitFor != nil {
+		described.Numbers = d.LimitFor(r)
+	}
+	return described, isComplete
+}
+
+// text returns a value as UTF-8, which headers need not be: other bytes are
+// written as %XX.
+func text(value string) string {
+	if utf8.ValidString(value) {
+		return value
+	}
+	var b strings.Builder
+	for i := 0; i < len(value); {
+		r, n := utf8.DecodeRuneInString(value[i:])
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, "%%%02X", value[i])
+		} else {
+			b.WriteString(value[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}

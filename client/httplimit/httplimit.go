@@ -1,0 +1,196 @@
+// Package httplimit limits requests to net/http handlers by ratelimitd.
+//
+//	limit, err := httplimit.New(limiter, httplimit.Options{
+//		Domain:      "api",
+//		Descriptors: []httplimit.Descriptor{httplimit.By(httplimit.Header("user", "X-User"))},
+//	})
+//	...
+//	http.ListenAndServe(":8000", limit(handler))
+package httplimit
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/felixge/httpsnoop"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/client/guard"
+)
+
+type (
+	// Options of the middleware; see guard.Options. A status is an HTTP status.
+	Options = guard.Options[*http.Request, int, Handler]
+	// Descriptor is a list of entries that requests have values for.
+	Descriptor = guard.Descriptor[*http.Request]
+	// Part is an entry's key, and where its value is from.
+	Part = guard.Part[*http.Request]
+	// Verdict is what becomes of a request.
+	Verdict = guard.Verdict
+	// Handler responds to a request that is not allowed.
+	Handler func(w http.ResponseWriter, r *http.Request, v Verdict)
+)
+
+// New returns a middleware that asks by c. Its error says which option cannot
+// be.
+func New(c *client.Client, o Options) (func(http.Handler) http.Handler, error) {
+	if o.Status == 0 {
+		o.Status = http.StatusTooManyRequests
+	}
+	if o.Status < 200 || o.Status > 999 {
+		return nil, fmt.Errorf("httplimit: status: found %d; allowed: 200 to 999", o.Status)
+	}
+	if o.Body == "" {
+		o.Body = http.StatusText(o.Status)
+	}
+	if o.OnDenied == nil {
+		o.OnDenied = func(w http.ResponseWriter, _ *http.Request, _ Verdict) { respond(w, o.Status, o.Body) }
+	}
+	if o.OnError == nil {
+		o.OnError = func(w http.ResponseWriter, _ *http.Request, _ Verdict) {
+			respond(w, http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable))
+		}
+	}
+	g, err := guard.New(c, o)
+	if err != nil {
+		return nil, fmt.Errorf("httplimit: %w", err)
+	}
+	return func(next http.Handler) http.Handler {
+		return &limiter{guard: g, next: next, onDenied: o.OnDenied, onError: o.OnError}
+	}, nil
+}
+
+func respond(w http.ResponseWriter, status int, body string) {
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body+"\n") // the caller may have gone
+}
+
+type limiter struct {
+	guard             *guard.Guard[*http.Request, int, Handler]
+	next              http.Handler
+	onDenied, onError Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v := l.guard.Ask(r.Context(), r)
+	l.guard.SetHeaders(v, w.Header().Set)
+	switch {
+	case v.Err != nil:
+		l.onError(w, r, v)
+	case !v.Allowed:
+		l.onDenied(w, r, v)
+	case l.guard.Counts():
+		l.serveAndCount(w, r, v)
+	default:
+		l.next.ServeHTTP(w, r)
+	}
+}
+
+// serveAndCount serves a request that counts by its status. A handler that
+// panics has that of an internal error.
+func (l *limiter) serveAndCount(w http.ResponseWriter, r *http.Request, v Verdict) {
+	status := 0
+	seen := httpsnoop.Wrap(w, httpsnoop.Hooks{
+		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
+			return func(code int) {
+				if status == 0 && code >= 200 { // those before are not the response
+					status = code
+				}
+				next(code)
+			}
+		},
+		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
+			return func(b []byte) (int, error) {
+				status = or(status, http.StatusOK)
+				return next(b)
+			}
+		},
+		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
+			return func(src io.Reader) (int64, error) {
+				status = or(status, http.StatusOK)
+				return next(src)
+			}
+		},
+		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+			return func() (c net.Conn, b *bufio.ReadWriter, err error) {
+				status = or(status, http.StatusSwitchingProtocols)
+				return next()
+			}
+		},
+	})
+	returned := false
+	defer func() {
+		if !returned {
+			status = or(status, http.StatusInternalServerError)
+		}
+		l.guard.Finish(r.Context(), v, or(status, http.StatusOK))
+	}()
+	l.next.ServeHTTP(seen, r)
+	returned = true
+}
+
+func or(status, other int) int {
+	if status == 0 {
+		return other
+	}
+	return status
+}
+
+// By returns the descriptor of these parts.
+func By(parts ...Part) Descriptor { return guard.By(parts...) }
+
+// Constant is an entry that is the same for all requests.
+func Constant(key, value string) Part { return guard.Constant[*http.Request](key, value) }
+
+// Func is an entry whose value is what a function of the request returns.
+func Func(key string, value func(*http.Request) (string, bool)) Part {
+	return Part{Key: key, Value: value}
+}
+
+// Header is an entry with the first value of a header.
+func Header(key, name string) Part {
+	return Func(key, func(r *http.Request) (string, bool) {
+		values := r.Header.Values(name)
+		if len(values) == 0 {
+			return "", false
+		}
+		return values[0], true
+	})
+}
+
+// Method is an entry with the request's method.
+func Method(key string) Part {
+	return Func(key, func(r *http.Request) (string, bool) { return r.Method, true })
+}
+
+// Route is an entry with the pattern that a ServeMux found for the request,
+// such as "GET /items/{id}". The handler behind the pattern is what the
+// middleware must be around: before the mux no pattern is known. RouteOf is for
+// around the mux.
+func Route(key string) Part {
+	return Func(key, func(r *http.Request) (string, bool) { return r.Pattern, r.Pattern != "" })
+}
+
+// RouteOf is an entry with the pattern that mux will find for the request.
+func RouteOf(key string, mux *http.ServeMux) Part {
+	return Func(key, func(r *http.Request) (string, bool) {
+		_, pattern := mux.Handler(r)
+		return pattern, pattern != ""
+	})
+}
+
+// ClientAddress is an entry with the IP address of who sent the request. What
+// X-Forwarded-For says is believed as far as trusted proxies said it.
+func ClientAddress(key string, trusted ...netip.Prefix) Part {
+	return Func(key, func(r *http.Request) (string, bool) {
+		return guard.ClientAddress(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), trusted)
+	})
+}
