@@ -122,9 +122,6 @@ func (c *Client) Take(ctx context.Context, r Request) (*Result, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if r.OnFailure.err != nil {
-		return nil, fmt.Errorf("client: the limit of FailLocal: %w", r.OnFailure.err)
-	}
 	const usual = 96
 	return c.takeAs(ctx, &r, appendTake(make([]byte, 0, usual), &r, true))
 }

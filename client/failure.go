@@ -66,6 +66,14 @@ func (f Failure) or(other Failure) Failure {
 	return f
 }
 
+// Err says which number of FailLocal's limit cannot be; nil of all others.
+func (f Failure) Err() error {
+	if f.err == nil {
+		return nil
+	}
+	return fmt.Errorf("the limit of FailLocal: %w", f.err)
+}
+
 // localKeys is how many keys FailLocal remembers; more of them take each
 // other's place.
 const localKeys = 1 << 16

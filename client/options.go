@@ -39,7 +39,7 @@ func newOptions(list []Option) (options, error) {
 	case o.timeout <= 0:
 		return o, fmt.Errorf("client: timeout: found %v; allowed: more than 0", o.timeout)
 	case o.failure.err != nil:
-		return o, fmt.Errorf("client: the limit of FailLocal: %w", o.failure.err)
+		return o, fmt.Errorf("client: %w", o.failure.Err())
 	case o.logger == nil:
 		return o, errors.New("client: logger is nil")
 	case o.credentials == nil:

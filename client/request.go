@@ -69,6 +69,9 @@ func (r *Request) check() error {
 			return fmt.Errorf("client: descriptors[%d].%w", i, err)
 		}
 	}
+	if err := r.OnFailure.Err(); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
 	return nil
 }
 

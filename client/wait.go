@@ -36,9 +36,6 @@ func (c *Client) Wait(ctx context.Context, r Request) (*Result, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if r.OnFailure.err != nil {
-		return nil, fmt.Errorf("client: the limit of FailLocal: %w", r.OnFailure.err)
-	}
 	w := &waiter{cost: r.cost(), turn: make(chan error, 1)}
 	w.deadline, w.hasDeadline = ctx.Deadline()
 	take := appendTake(nil, &r, true)

@@ -41,6 +41,18 @@ type (
 	Handler func(c *Call, v Verdict) error
 )
 
+// What becomes of a call that lacks a value, and which headers tell callers of
+// their limits; see guard.
+const (
+	Empty = guard.Empty
+	Omit  = guard.Omit
+	Deny  = guard.Deny
+
+	XRateLimit = guard.XRateLimit
+	IETF       = guard.IETF
+	None       = guard.None
+)
+
 // Call is one that a server got.
 type Call struct {
 	Context context.Context

@@ -118,5 +118,5 @@ func (o *Options[R, S, H]) check() error {
 			}
 		}
 	}
-	return nil
+	return o.OnFailure.Err()
 }

@@ -35,6 +35,18 @@ type (
 	Handler func(w http.ResponseWriter, r *http.Request, v Verdict)
 )
 
+// What becomes of a request that lacks a value, and which headers tell callers of
+// their limits; see guard.
+const (
+	Empty = guard.Empty
+	Omit  = guard.Omit
+	Deny  = guard.Deny
+
+	XRateLimit = guard.XRateLimit
+	IETF       = guard.IETF
+	None       = guard.None
+)
+
 // New returns a middleware that asks by c. Its error says which option cannot
 // be.
 func New(c *client.Client, o Options) (func(http.Handler) http.Handler, error) {
