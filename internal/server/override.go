@@ -19,6 +19,10 @@ type override struct {
 	burst    uint32 // of a bucket; 0: as many as requests
 	period   time.Duration
 
+	// seconds and nanos are the period as it was sent, where it is not in units.
+	seconds int64
+	nanos   int32
+
 	// inUnits is whether it was sent as Envoy does: with the period in units.
 	inUnits bool
 	unit    typev3.RateLimitUnit
@@ -27,11 +31,14 @@ type override struct {
 	hasMultiplier bool
 }
 
-// check refuses a period in units that cannot be, and counts one that can; i is
-// the descriptor's index.
+// check refuses a period that cannot be as it was sent, and counts one that can;
+// i is the descriptor's index.
 func (o *override) check(i int) error {
-	if !o.set || !o.inUnits {
+	switch {
+	case !o.set:
 		return nil
+	case !o.inUnits:
+		return o.checkDuration(i)
 	}
 	u := unitNamed(o.unit)
 	if u == nil {
@@ -45,6 +52,18 @@ func (o *override) check(i int) error {
 		return invalid("descriptors[%d].limit.unit_multiplier: found %d; allowed: 1 to %d for the unit %s", i, o.multiplier, most, o.unit)
 	}
 	o.period *= time.Duration(o.multiplier)
+	return nil
+}
+
+// checkDuration is check for a Duration, whose parts have bounds and one sign.
+// One that is too long for a time.Duration becomes one that is too long for a
+// period.
+func (o *override) checkDuration(i int) error {
+	if o.nanos <= -1e9 || o.nanos >= 1e9 || o.seconds > 0 && o.nanos < 0 || o.seconds < 0 && o.nanos > 0 {
+		return invalid("descriptors[%d].numbers.period: found %d seconds and %d nanos; allowed: nanos under a second, of the same sign as seconds", i, o.seconds, o.nanos)
+	}
+	const most = int64(1 << 31)
+	o.period = time.Duration(min(max(o.seconds, -most), most))*time.Second + time.Duration(o.nanos)
 	return nil
 }
 

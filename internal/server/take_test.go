@@ -191,10 +191,20 @@ func TestTakeWithNumbers(t *testing.T) {
 	if r := d.sendTake(with("unknown=x", 7, time.Minute, 0)); r.GetLimits()[0].GetAlgorithm() != ratelimitv1.Algorithm_ALGORITHM_FIXED_WINDOW {
 		t.Errorf("got %v", r)
 	}
+	parts := func(seconds int64, nanos int32) *ratelimitv1.TakeRequest {
+		r := with("token_bucket=x", 1, 0, 0)
+		r.Descriptors[0].Numbers.Period = &durationpb.Duration{Seconds: seconds, Nanos: nanos}
+		return r
+	}
 	for _, c := range []struct {
 		request *ratelimitv1.TakeRequest
 		want    string
 	}{
+		{parts(1, 2e9), "descriptors[0].numbers.period: found 1 seconds and 2000000000 nanos; allowed: nanos under a second"},
+		{parts(2, -1e6), "descriptors[0].numbers.period: found 2 seconds and -1000000 nanos"},
+		{parts(-1, 1e6), "descriptors[0].numbers.period: found -1 seconds and 1000000 nanos"},
+		{parts(math.MinInt64, math.MinInt32), "descriptors[0].numbers.period: found -9223372036854775808 seconds"},
+		{parts(math.MaxInt64, 999_999_999), "descriptors[0].numbers.period: found"},
 		{with("token_bucket=x", 1, 0, 0), "descriptors[0].numbers.period: found 0s; allowed: 1ms to 366d"},
 		{with("token_bucket=x", 1, -time.Second, 0), "descriptors[0].numbers.period: found -1s"},
 		{with("token_bucket=x", 1, math.MaxInt64, 0), "descriptors[0].numbers.period: found"},

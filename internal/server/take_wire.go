@@ -62,7 +62,7 @@ func (o *override) unmarshalNumbers(message string) error {
 		case f.is(1, varintKind):
 			o.requests = uint32(f.varint)
 		case f.is(2, bytesKind):
-			if err := unmarshalDuration(&o.period, f.bytes); err != nil {
+			if err := o.unmarshalPeriod(f.bytes); err != nil {
 				return err
 			}
 		case f.is(3, varintKind):
@@ -72,21 +72,17 @@ func (o *override) unmarshalNumbers(message string) error {
 	return f.err
 }
 
-// unmarshalDuration reads a Duration (google/protobuf/duration.proto). One that
-// is too long for d becomes the longest.
-func unmarshalDuration(d *time.Duration, message string) error {
-	seconds, nanos := int64(*d/time.Second), int64(*d%time.Second)
+// unmarshalPeriod reads a Duration (google/protobuf/duration.proto).
+func (o *override) unmarshalPeriod(message string) error {
 	f := fields{rest: message}
 	for f.next() {
 		switch {
 		case f.is(1, varintKind):
-			seconds = int64(f.varint)
+			o.seconds = int64(f.varint)
 		case f.is(2, varintKind):
-			nanos = int64(int32(f.varint))
+			o.nanos = int32(f.varint)
 		}
 	}
-	const most = int64(1 << 31)
-	*d = time.Duration(min(max(seconds, -most), most))*time.Second + time.Duration(nanos)
 	return f.err
 }
 

@@ -1,0 +1,84 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// timeOf is a time to wait in a response: nothing for none, and for ever.
+func timeOf(d time.Duration) *durationpb.Duration {
+	if d <= 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// FuzzTakeResponse holds the writer of responses against protobuf's messages:
+// any decisions about a limit, beside one that a descriptor brought, are told as
+// a message would tell them, in as many bytes.
+func FuzzTakeResponse(f *testing.F) {
+	f.Add(uint8(1), "n", int64(5), int64(0), int64(1), int64(0), int64(7), int64(1), false, false)
+	f.Add(uint8(4), "", int64(0), int64(-1), int64(1e15), int64(0), int64(0), int64(9), true, false)
+	f.Add(uint8(3), "a name", int64(1<<32-1), int64(366*24*time.Hour), int64(999), int64(1e9), int64(1<<53), int64(0), true, true)
+	f.Fuzz(func(t *testing.T, algorithm uint8, name string, remaining, retry, reset, wait, at, cost int64, degraded, shadow bool) {
+		spec := bucket.Spec{Name: name, Algorithm: bucket.Algorithm(1 + algorithm%6), Requests: 10, Period: 1500 * time.Millisecond}
+		l, err := bucket.NewLimit(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		remaining, reset, wait = max(0, remaining)%(1<<32), max(0, reset), max(0, wait)
+		d := bucket.Decision{
+			Remaining: remaining, RetryAfter: max(bucket.Never, time.Duration(retry)),
+			ResetAfter: time.Duration(reset), Wait: time.Duration(wait), At: at % (1 << 53), Degraded: degraded,
+		}
+		other := bucket.Decision{Remaining: 3, At: 5}
+		c := &call{
+			decider: newDecider(&Options{}, &metrics{}),
+			hits:    []bucket.Hit{{Limit: l, Cost: cost}, {Limit: l, Cost: 1}},
+			outcomes: []outcome{
+				{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{d}, shadow: shadow},
+				{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{other}, own: &override{set: true}},
+			},
+		}
+		if shadow {
+			c.outcomes[0].role = bucket.Aside
+		}
+		c.denied = !d.Allowed() && !shadow
+		limit := func(index uint32, name string, d bucket.Decision) *ratelimitv1.Limit {
+			return &ratelimitv1.Limit{
+				DescriptorIndex: index, Name: name, Algorithm: ratelimitv1.Algorithm(l.Algorithm),
+				Requests: 10, Period: durationpb.New(l.Period), Capacity: 10, Remaining: uint32(d.Remaining), Allowed: d.Allowed(),
+				RetryAfter: timeOf(d.RetryAfter), ResetAfter: timeOf(d.ResetAfter), Wait: timeOf(d.Wait),
+			}
+		}
+		want := &ratelimitv1.TakeResponse{Allowed: !c.denied, Degraded: degraded}
+		want.Limits = []*ratelimitv1.Limit{limit(0, name, d), limit(1, "", other)}
+		want.Limits[0].Shadow = shadow
+		if c.denied {
+			want.DeniedBy, want.RetryAfter = new(uint32), timeOf(d.RetryAfter)
+		} else {
+			want.Limits[1].TakenAt = other.At
+			if d.Allowed() && cost > 0 {
+				want.Limits[0].TakenAt = d.At
+				if degraded {
+					want.Limits[0].TakenAt = -d.At
+				}
+			}
+		}
+		wire, err := proto.Marshal(want)
+		if err != nil {
+			return // a name that is no text, which no limits file has
+		}
+		got := new(ratelimitv1.TakeResponse)
+		out := c.appendTakeResponse(nil)
+		if err := proto.Unmarshal(out, got); err != nil || !proto.Equal(got, want) || len(out) != len(wire) {
+			t.Fatalf("%v, %d bytes:\n got %v\nwant %v, %d bytes", err, len(out), got, want, len(wire))
+		}
+	})
+}

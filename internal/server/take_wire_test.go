@@ -1,0 +1,200 @@
+package server
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// fullTake says all that a TakeRequest can.
+func fullTake() *ratelimitv1.TakeRequest {
+	long := strings.Repeat("x", 300)
+	return &ratelimitv1.TakeRequest{
+		Domain: "api",
+		Descriptors: []*ratelimitv1.Descriptor{
+			{},
+			{Entries: []*ratelimitv1.Entry{{Key: "user", Value: "ä"}, {}, {Key: long}}, Cost: proto.Uint64(0)},
+			{Cost: proto.Uint64(math.MaxUint64), Numbers: &ratelimitv1.Numbers{}},
+			{Entries: []*ratelimitv1.Entry{{Value: long}}, Numbers: &ratelimitv1.Numbers{
+				Requests: math.MaxUint32, Burst: math.MaxUint32, Period: &durationpb.Duration{Seconds: math.MaxInt64, Nanos: math.MinInt32},
+			}},
+			{Numbers: &ratelimitv1.Numbers{Requests: 7, Period: durationpb.New(-1500 * time.Millisecond)}},
+		},
+	}
+}
+
+// takeSeeds are messages that a careless reader gets wrong.
+func takeSeeds(t testing.TB) [][]byte {
+	full := marshal(t, fullTake())
+	return [][]byte{
+		full, full[:len(full)-1], append(full[:len(full):len(full)], full...), {0x08}, {0x00, 0x00},
+		protowire.AppendFixed64(protowire.AppendTag(full[:len(full):len(full)], 1, protowire.Fixed64Type), 7),
+		protowire.AppendGroup(protowire.AppendTag(nil, 9, protowire.StartGroupType), 9, full),
+		protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff"),
+		// Numbers, and their period, in several parts.
+		[]byte("\x12\x14\x1a\x08\x08\x05\x12\x02\x08\x07\x18\x09\x1a\x08\x08\x06\x12\x04\x10\x80\xc8\x4a"),
+		[]byte("\x12\x10\x1a\x0e\x12\x02\x08\x05\x12\x02\x10\x01\x12\x04\x08\x07\x20\x01"),
+		// Requests, nanos and a burst over 32 bits.
+		[]byte("\x12\x1a\x1a\x18\x08\xff\xff\xff\xff\x7f\x12\x0b\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x18\xff\xff\xff\xff\x7f"),
+		// A cost of another kind is none; the last of two is.
+		[]byte("\x12\x09\x12\x01\x05\x10\x03\x10\x04\x15\x01"),
+		[]byte("\x12\x0b\x10\x03\x10\x04\x15\x01\x00\x00\x00\x12\x00"),
+	}
+}
+
+// asRead tells what was read into a call, in protobuf's message.
+func (c *call) asRead() *ratelimitv1.TakeRequest {
+	r := &ratelimitv1.TakeRequest{Domain: c.domain}
+	for i := range c.descriptors {
+		from, d := &c.descriptors[i], new(ratelimitv1.Descriptor)
+		if from.hasHits {
+			d.Cost = proto.Uint64(from.hits)
+		}
+		if o := from.own; o.set {
+			d.Numbers = &ratelimitv1.Numbers{
+				Requests: o.requests, Burst: o.burst, Period: &durationpb.Duration{Seconds: o.seconds, Nanos: o.nanos},
+			}
+		}
+		for _, e := range from.entries {
+			d.Entries = append(d.Entries, &ratelimitv1.Entry{Key: e.Key, Value: e.Value})
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+// known reads a message with protobuf, without what it does not know. A period
+// that is not there is one of nothing.
+func known(in []byte, m proto.Message, takes func() []*ratelimitv1.TakeRequest) error {
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(in, m); err != nil {
+		return err
+	}
+	for _, take := range takes() {
+		for _, d := range take.GetDescriptors() {
+			if n := d.GetNumbers(); n != nil && n.Period == nil {
+				n.Period = new(durationpb.Duration)
+			}
+		}
+	}
+	return nil
+}
+
+// FuzzTakeBytes holds the reader of a TakeRequest against protobuf's: what that
+// reads is read alike, and what it refuses is refused.
+func FuzzTakeBytes(f *testing.F) {
+	for _, seed := range takeSeeds(f) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		want := new(ratelimitv1.TakeRequest)
+		refused := known(in, want, func() []*ratelimitv1.TakeRequest { return []*ratelimitv1.TakeRequest{want} })
+		var c call
+		err := c.unmarshalTake(string(in))
+		if (refused == nil) != (err == nil) {
+			t.Fatalf("protobuf says %v and reads %v; here: %v", refused, want, err)
+		}
+		if err != nil {
+			return
+		}
+		if got := c.asRead(); !proto.Equal(got, want) {
+			t.Fatalf("read %v, want %v", got, want)
+		}
+	})
+}
+
+// numberless is a TakeManyRequest as the stream's message with the same takes.
+func numberless(r *ratelimitv1.TakeManyRequest) *ratelimitv1.TakeStreamRequest {
+	s := new(ratelimitv1.TakeStreamRequest)
+	for _, take := range r.GetTakes() {
+		s.Takes = append(s.Takes, &ratelimitv1.NumberedTake{Take: take})
+	}
+	return s
+}
+
+// FuzzTakesBytes holds the reader of several requests against protobuf's. One
+// that cannot be read fails alone.
+func FuzzTakesBytes(f *testing.F) {
+	full := fullTake()
+	stream := marshal(f, &ratelimitv1.TakeStreamRequest{Takes: []*ratelimitv1.NumberedTake{
+		{Number: 1, Take: full}, {}, {Number: math.MaxUint64}, {Number: 7, Take: &ratelimitv1.TakeRequest{}},
+	}})
+	many := marshal(f, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{full, {}, full}})
+	seeds := append(takeSeeds(f), stream, many, append(stream[:len(stream):len(stream)], stream...), many[:len(many)-3])
+	// A take, and a number, in several parts.
+	var parts []byte
+	for i, part := range []string{"\x0a\x03api", "\x12\x00", "\x12\x05\x0a\x03\x0a\x01k"} {
+		parts = protowire.AppendString(protowire.AppendTag(parts, 2, protowire.BytesType), part)
+		parts = protowire.AppendVarint(protowire.AppendTag(parts, 1, protowire.VarintType), uint64(i))
+	}
+	seeds = append(seeds, protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), parts))
+	// The second of three cannot be read.
+	seeds = append(seeds, []byte("\x0a\x02\x08\x01\x0a\x03\x12\x01\x0a\x0a\x02\x08\x03"))
+	for _, seed := range seeds {
+		f.Add(seed, true)
+		f.Add(seed, false)
+	}
+	s := newDecider(&Options{}, &metrics{})
+	f.Fuzz(func(t *testing.T, in []byte, isStream bool) {
+		want := new(ratelimitv1.TakeStreamRequest)
+		takesOf := func() (of []*ratelimitv1.TakeRequest) {
+			for _, n := range want.GetTakes() {
+				of = append(of, n.GetTake())
+			}
+			return of
+		}
+		var refused error
+		if isStream {
+			refused = known(in, want, takesOf)
+		} else {
+			read := new(ratelimitv1.TakeManyRequest)
+			refused = known(in, read, read.GetTakes)
+			want = numberless(read)
+		}
+		got := &takes{door: &door{decider: s, bounds: Bounds{Takes: math.MaxInt}}, numbered: isStream}
+		err := got.readWire(string(in))
+		for _, it := range got.items {
+			if err == nil {
+				err = it.err
+			}
+		}
+		switch {
+		case refused != nil:
+			return
+		case err != nil:
+			t.Fatalf("protobuf reads %v; here: %v", want, err)
+		case len(got.items) != len(want.GetTakes()):
+			t.Fatalf("%d requests, want %v", len(got.items), want)
+		}
+		for i, n := range want.GetTakes() {
+			take := n.GetTake()
+			if take == nil {
+				take = new(ratelimitv1.TakeRequest)
+			}
+			if it := got.items[i]; it.number != n.GetNumber() || !proto.Equal(it.call.asRead(), take) {
+				t.Fatalf("request %d: number %d, %v; want %v", i, it.number, it.call.asRead(), n)
+			}
+		}
+		got.release()
+	})
+}
+
+// What is not a message is refused, with no more of it read than there is.
+func TestBrokenTakeBytes(t *testing.T) {
+	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
+		"\x12\x03\x0a\x01\x0a", "\x12\x02\x10\xff", "\x12\x04\x1a\x02\x12\x01", "\x12\x05\x1a\x03\x12\x01\x08", "\x12\x06\x0a\x04\x12\x02\xc3\x28"} {
+		var c call
+		if err := c.unmarshalTake(in); err == nil {
+			t.Errorf("%q was read as %v", in, c.asRead())
+		}
+		if err := proto.Unmarshal([]byte(in), new(ratelimitv1.TakeRequest)); err == nil {
+			t.Errorf("protobuf reads %q", in)
+		}
+	}
+}
