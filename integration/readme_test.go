@@ -107,7 +107,7 @@ func TestReadmeGo(t *testing.T) {
 	defer os.RemoveAll(dir)
 	write(t, dir, "main.go", blocks(t, "README.md", "go")[0])
 	out, err := exec.Command("go", "run", filepath.Join(dir, "main.go"), d.grpc).CombinedOutput()
-	if err != nil || string(out) != "OK 9 left\n" {
+	if err != nil || string(out) != "true <nil>\n" {
 		t.Errorf("%v: %s", err, out)
 	}
 }
