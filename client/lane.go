@@ -78,10 +78,12 @@ type lane struct {
 	queue   []uint64         // those that are not sent; some may have given up
 	last    uint64           // number given
 	answers uint64           // how many came
-	at      connection       // known once it is open
-	isOpen  bool
-	retired bool // takes no more requests
-	ended   bool // has no more calls
+	skipped uint64           // how many gave up before they were sent
+	stream  grpc.ClientStream
+	at      connection // known once stream is there
+	sending bool       // somebody has a message in hand for the stream
+	retired bool       // takes no more requests
+	ended   bool       // has no more calls
 }
 
 // connection tells the connections of a client apart.
@@ -103,7 +105,7 @@ func (l *lane) open() (grpc.ClientStream, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.isOpen = true
+	l.stream = stream
 	// What is asked after here commits gRPC to this attempt: it never sends
 	// again by itself what may have been read.
 	if p, ok := peer.FromContext(stream.Context()); ok {
@@ -145,32 +147,40 @@ func (l *lane) write(stream grpc.ClientStream) {
 		}
 		// Who is about to ask comes along: a message costs more than a request.
 		runtime.Gosched()
-		for {
-			data := l.gather()
-			if data == nil {
-				break
-			}
+		for data := l.next(false); data != nil; data = l.next(true) {
 			if stream.SendMsg(&message{data}) != nil {
 				return // the reader learns why
 			}
 		}
-		if l.isRetired() {
+		if l.isFinished() {
 			_ = stream.CloseSend() // never fails
 			return
 		}
 	}
 }
 
-// gather returns the next message, or nil if nothing waits.
-func (l *lane) gather() []byte {
+// next returns the next message for the stream, or nil if nothing waits or
+// somebody else has one in hand, who will rouse the writer.
+func (l *lane) next(hadOne bool) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.sending && !hadOne {
+		return nil
+	}
+	data := l.gather()
+	l.sending = data != nil
+	return data
+}
+
+// gather makes a message of what is in the queue.
+func (l *lane) gather() []byte {
 	var data []byte
 	i, takes := 0, 0
 	for ; i < len(l.queue) && takes < maxTakes; i++ {
 		k := l.calls[l.queue[i]]
 		if k == nil {
-			continue // gave up
+			l.skipped++
+			continue
 		}
 		if data == nil {
 			const overhead = 16
@@ -184,6 +194,13 @@ func (l *lane) gather() []byte {
 	}
 	l.queue = l.queue[:copy(l.queue, l.queue[i:])]
 	return data
+}
+
+// isFinished reports whether nothing will be sent any more.
+func (l *lane) isFinished() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.retired && !l.sending && len(l.queue) == 0
 }
 
 // ask sends a call and waits for its answer. It returns errUndecided if the
@@ -227,12 +244,34 @@ func (l *lane) send(k *call) (number, answers uint64, err error) {
 	number, answers = l.last, l.answers
 	l.calls[number] = k
 	l.queue = append(l.queue, number)
-	first := len(l.queue) == 1
+	if len(l.queue) > 1 {
+		l.mu.Unlock()
+		return number, answers, nil // the writer knows
+	}
+	if !l.isIdle() {
+		l.mu.Unlock()
+		l.rouse()
+		return number, answers, nil
+	}
+	data := l.gather()
+	l.sending = true
 	l.mu.Unlock()
-	if first {
+	_ = l.stream.SendMsg(&message{data}) // the reader learns why
+	l.mu.Lock()
+	l.sending = false
+	isMore := len(l.queue) > 0 || l.retired
+	l.mu.Unlock()
+	if isMore {
 		l.rouse()
 	}
 	return number, answers, nil
+}
+
+// isIdle reports whether the call that came last is alone and all before it are
+// answered. Then it can send itself, which spares a change of goroutines: the
+// stream has room, so that this does not block.
+func (l *lane) isIdle() bool {
+	return l.stream != nil && !l.sending && len(l.calls) == 1 && l.answers+l.skipped == l.last-1
 }
 
 func (l *lane) rouse() {
@@ -265,6 +304,8 @@ func (l *lane) compact() {
 	for _, number := range l.queue {
 		if l.calls[number] != nil {
 			kept = append(kept, number)
+		} else {
+			l.skipped++
 		}
 	}
 	l.queue = kept
@@ -274,7 +315,7 @@ func (l *lane) compact() {
 // whole time. If nothing ever came, streams may not pass at all.
 func (l *lane) suspect(answers uint64) {
 	l.mu.Lock()
-	isSilent, ever := l.isOpen && l.answers == answers, l.answers > 0
+	isSilent, ever := l.stream != nil && l.answers == answers, l.answers > 0
 	l.mu.Unlock()
 	if !isSilent {
 		return
@@ -295,12 +336,6 @@ func (l *lane) retire() {
 	}
 	l.mu.Unlock()
 	l.rouse()
-}
-
-func (l *lane) isRetired() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.retired
 }
 
 // read hands out answers until the stream ends, and returns why it did.
@@ -387,7 +422,7 @@ func (l *lane) close(err error, isUndecided bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
-	if l.isOpen {
+	if l.stream != nil {
 		for _, number := range l.queue {
 			l.finish(number, errUndecided)
 		}
