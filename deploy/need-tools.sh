@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes sure that the tests have what they run: curl, and a Redis, which is
-# REDIS_ADDRS or a redis-server on PATH. As root on Debian it installs what is
-# missing; else it says what to install. Where there is no Envoy, it says which
-# tests are skipped.
+# Makes sure that the tests have what they run: curl, a Redis, which is
+# REDIS_ADDRS or a redis-server on PATH, nginx and Caddy. As root on Debian it
+# installs what is missing; else it says what to install. Where there is no
+# Envoy, nginx or Caddy, it says which tests are skipped.
 set -eu
 cd "$(dirname "$0")/.."
 [ -n "${ENVOY:-}" ] || ls ../shared/envoy/*.whl >/dev/null 2>&1 || command -v envoy >/dev/null ||
@@ -10,16 +10,29 @@ cd "$(dirname "$0")/.."
 missing=
 [ -n "${REDIS_ADDRS:-}" ] || command -v redis-server >/dev/null || missing="$missing redis-server"
 command -v curl >/dev/null || missing="$missing curl"
-[ -n "$missing" ] || exit 0
+# Debian has nginx where only root has a PATH to it.
+proxies=
+command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || proxies="$proxies nginx"
+command -v caddy >/dev/null || proxies="$proxies caddy"
+[ -n "$missing$proxies" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  missing="$missing$proxies"
   echo "installing$missing" >&2
   export DEBIAN_FRONTEND=noninteractive
+  # The services of Debian's packages are not needed, and not started where
+  # nothing else says whether they are; the tests run servers of their own.
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+  fi
   apt-get update -qq
-  # The service that Debian's package starts is not needed; the tests run
-  # servers of their own.
   # shellcheck disable=SC2086 # names of packages
   apt-get install -y -qq --no-install-recommends $missing >/dev/null
   exit 0
 fi
+[ -z "$proxies" ] || echo "no$proxies (on Debian: apt-get install$proxies): its tests are skipped" >&2
+[ -n "$missing" ] || exit 0
 echo "The tests need$missing. On Debian: apt-get install$missing. Or name a Redis in REDIS_ADDRS=host:port." >&2
 exit 1

@@ -31,7 +31,7 @@ func blocks(t testing.TB, page, language string) []string {
 // Every limits file in the documentation is one.
 func TestDocumentedLimits(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md"} {
+	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md", "docs/forward-auth.md"} {
 		seen := 0
 		for _, text := range blocks(t, page, "yaml") {
 			if !strings.HasPrefix(text, "domain:") {

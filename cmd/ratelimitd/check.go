@@ -26,7 +26,7 @@ and exits with 1; or, where there is none, a table of all limits in plain words,
 and warnings, which begin so, for limits and rules that can have no effect, and
 for what --lenient accepts.`,
 		Example: `  ratelimitd check deploy/limits
-  ratelimitd check deploy/limits --auth deploy/auth/auth.yaml`,
+  ratelimitd check deploy/limits --auth auth.yaml`,
 		Args: atLeastOne("a limits file or a folder of them"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			rules, err := options.LoadRules(paths...)
