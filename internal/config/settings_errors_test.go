@@ -229,6 +229,11 @@ func TestSettingsErrors(t *testing.T) {
 				"flag --redis-password-file: redis.password_file: found a file that can't be read: DIR is a folder",
 				"FILE:1:20: grpc.tls.cert: found a file that can't be read: stat DIR/none: no such file or directory",
 			}},
+		{name: "forward auth without HTTP and its file", file: "auth: {path: DIR/none}\nhttp: {address: ''}",
+			want: []string{
+				"FILE:1:14: auth.path is set and http.address is empty, which is where proxies ask; set it, or auth.path to empty",
+				"FILE:1:14: auth.path: found a file that can't be read: stat DIR/none: no such file or directory",
+			}},
 		{name: "values and what they do together", file: "store: redis\nredis: {mode: sentinel, addresses: x}", args: []string{"--grpc-tls-cert=DIR/pem"},
 			want: []string{
 				`FILE:2:36: redis.addresses: found "x"; allowed: one or more host:port, port 1 to 65535, or unix:/path`,

@@ -107,7 +107,7 @@ func serverConflicts(s *Settings) []settingsConflict {
 	}, {
 		[]string{"auth.path", "http.address"},
 		s.Auth.Path != "" && s.HTTP.Address == "",
-		"auth.path is set and http.address is empty, where proxies would ask; set it, or auth.path to empty",
+		"auth.path is set and http.address is empty, which is where proxies ask; set it, or auth.path to empty",
 	}}
 }
 

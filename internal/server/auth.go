@@ -80,10 +80,10 @@ func (c *call) readAuth(endpoint *config.AuthEndpoint, r *authRequest) bool {
 		omit := false
 		for j := range asked.Entries {
 			e := &asked.Entries[j]
-			value, clear := r.value(e)
+			value, ok := r.value(e)
 			missing := value == ""
 			switch {
-			case !clear, missing && e.OnMissing == config.MissingDeny:
+			case !ok, missing && e.OnMissing == config.MissingDeny:
 				return false
 			case missing && e.OnMissing == config.MissingOmit:
 				omit = true

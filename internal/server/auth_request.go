@@ -34,7 +34,7 @@ func plainAddress(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 // none. It reports false where it is not clear: where it stands there several
 // times and differs, so that what is behind the proxy may read another than
 // this, or is no UTF-8.
-func (r *authRequest) value(e *config.AuthEntry) (value string, clear bool) {
+func (r *authRequest) value(e *config.AuthEntry) (value string, ok bool) {
 	switch e.From {
 	case config.FromConstant:
 		return e.Value, true
@@ -45,10 +45,10 @@ func (r *authRequest) value(e *config.AuthEntry) (value string, clear bool) {
 	case config.FromMethod:
 		return r.told(r.endpoint.MethodHeader)
 	}
-	uri, clear := r.told(r.endpoint.URIHeader)
+	uri, ok := r.told(r.endpoint.URIHeader)
 	// A # is no part of a URI that is sent, and servers differ in what they
 	// make of it.
-	if !clear || strings.Contains(uri, "#") {
+	if !ok || strings.Contains(uri, "#") {
 		return "", false
 	}
 	path, query, _ := strings.Cut(uri, "?")
@@ -59,7 +59,7 @@ func (r *authRequest) value(e *config.AuthEntry) (value string, clear bool) {
 }
 
 // told returns what a trusted proxy says in a header.
-func (r *authRequest) told(header string) (value string, clear bool) {
+func (r *authRequest) told(header string) (value string, ok bool) {
 	if !r.trusted {
 		return "", true
 	}
@@ -67,7 +67,7 @@ func (r *authRequest) told(header string) (value string, clear bool) {
 }
 
 // oneOf returns the value that all of these are, or reports false.
-func oneOf(values []string) (value string, clear bool) {
+func oneOf(values []string) (value string, ok bool) {
 	if len(values) == 0 {
 		return "", true
 	}
