@@ -46,7 +46,7 @@ func TestDocumentedMetrics(t *testing.T) {
 		told[m[1]] = m[2]
 	}
 	shown := make(map[string]string)
-	start(t, "--limits-path", "../deploy/limits").exposed(shown)
+	startAuth(t, "nginx").exposed(shown)
 	redis := append(redisFlags("single", redistest.Single(t)), "--limits-path", "../deploy/limits")
 	start(t, redis...).exposed(shown)
 	if !maps.Equal(told, shown) {
