@@ -45,6 +45,9 @@ type Client struct {
 	local    *memstore.Store
 }
 
+// window is how many bytes of answers a daemon may send ahead.
+const window = 1 << 20
+
 // New returns a client of the daemon or daemons that target names, as
 // grpc.NewClient takes it, or as a list of addresses with commas between them.
 // It does not wait for a connection. Close ends it.
@@ -56,6 +59,9 @@ func New(target string, list ...Option) (*Client, error) {
 	dial := []grpc.DialOption{
 		grpc.WithTransportCredentials(o.credentials),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		// Windows that do not grow need no ping after each answer to measure by.
+		grpc.WithStaticStreamWindowSize(window),
+		grpc.WithStaticConnWindowSize(window),
 	}
 	if strings.Contains(target, ",") && !strings.Contains(target, "://") {
 		builder, err := newAddressList(target)
