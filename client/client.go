@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,9 @@ func New(target string, list ...Option) (*Client, error) {
 	dial := []grpc.DialOption{
 		grpc.WithTransportCredentials(o.credentials),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		// What may have been decided is not sent again, whatever a resolver's
+		// service config says.
+		grpc.WithDisableRetry(),
 		// Windows that do not grow need no ping after each answer to measure by.
 		grpc.WithStaticStreamWindowSize(window),
 		grpc.WithStaticConnWindowSize(window),
@@ -205,8 +209,9 @@ func (c *Client) askAlone(ctx context.Context, k *call) error {
 	c.stats.alone.Add(1)
 	ctx, cancel := context.WithDeadline(ctx, k.begun.Add(c.options.timeout))
 	defer cancel()
-	var answer message
-	err := c.invoke(ctx, ratelimitv1.RateLimitService_Take_FullMethodName, &message{k.take}, &answer)
+	// A copy, for gRPC may still hold it when the caller has gone.
+	request, answer := message{bytes.Clone(k.take)}, message{}
+	err := c.invoke(ctx, ratelimitv1.RateLimitService_Take_FullMethodName, &request, &answer)
 	if err != nil {
 		return err
 	}
@@ -233,6 +238,7 @@ func (c *Client) GiveBack(ctx context.Context, taken *Result) error {
 	request := message{appendGiveBack(nil, taken)}
 	var answer message
 	if err := c.invoke(ctx, ratelimitv1.RateLimitService_GiveBack_FullMethodName, &request, &answer); err != nil {
+		c.stats.lostGiveBacks.Add(1)
 		return fmt.Errorf("client: give back: %w", err)
 	}
 	return nil

@@ -19,7 +19,7 @@ const (
 // pick returns the lane whose turn it is, or nil where streams do not pass.
 func (c *Client) pick() *lane {
 	if lanes := *c.lanes.Load(); len(lanes) > 0 {
-		return lanes[int(c.turn.Add(1))%len(lanes)]
+		return lanes[c.turn.Add(1)%uint32(len(lanes))]
 	}
 	return c.firstLane()
 }

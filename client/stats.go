@@ -12,6 +12,8 @@ type Stats struct {
 	Allowed, Denied uint64
 	// What was decided because the daemon did not, by the choice that did.
 	FailedAllowed, FailedDenied, FailedLocal, FailedError uint64
+	// LostGiveBacks counts give-backs that failed, or may have.
+	LostGiveBacks uint64
 	// Streams is how many are open now.
 	Streams int
 	// Alone counts requests that were asked in calls of their own.
@@ -26,7 +28,7 @@ func (s Stats) Failed() uint64 {
 type stats struct {
 	allowed, denied                                       atomic.Uint64
 	failedAllowed, failedDenied, failedLocal, failedError atomic.Uint64
-	alone                                                 atomic.Uint64
+	alone, lostGiveBacks                                  atomic.Uint64
 }
 
 // Stats returns the counts.
@@ -38,6 +40,7 @@ func (c *Client) Stats() Stats {
 		FailedDenied:  c.stats.failedDenied.Load(),
 		FailedLocal:   c.stats.failedLocal.Load(),
 		FailedError:   c.stats.failedError.Load(),
+		LostGiveBacks: c.stats.lostGiveBacks.Load(),
 		Streams:       len(*c.lanes.Load()),
 		Alone:         c.stats.alone.Load(),
 	}

@@ -77,7 +77,8 @@ func (g *Guard[R, S, H]) Ask(ctx context.Context, r R) Verdict {
 }
 
 // Finish ends a request that was allowed, after its handler: what it took is
-// given back if its status does not count. What is lost on the way counts.
+// given back if its status does not count. What is lost on the way counts
+// against the caller, and in the client's Stats.
 func (g *Guard[R, S, H]) Finish(ctx context.Context, v Verdict, status S) {
 	if g.Counts() && v.Result != nil && !g.options.CountIf(status) {
 		_ = g.client.GiveBack(context.WithoutCancel(ctx), v.Result)
