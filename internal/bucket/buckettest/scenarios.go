@@ -62,14 +62,17 @@ func perMinute(a bucket.Algorithm, requests, burst int64) bucket.Spec {
 
 func runScenarios(t *testing.T, h Harness) {
 	for _, sc := range scenarios {
+		if h.lacks(t, sc.name) {
+			continue
+		}
 		t.Run(sc.name, func(t *testing.T) {
 			store, setClock := openAt(t, h)
-			sc.run(t, store, setClock)
+			sc.run(t, &h, store, setClock)
 		})
 	}
 }
 
-func (sc *scenario) run(t *testing.T, store bucket.Store, setClock func(int64)) {
+func (sc *scenario) run(t *testing.T, h *Harness, store bucket.Store, setClock func(int64)) {
 	var limits []*bucket.Limit
 	for _, spec := range sc.limits {
 		limits = append(limits, newLimit(t, spec))
@@ -82,11 +85,15 @@ func (sc *scenario) run(t *testing.T, store bucket.Store, setClock func(int64)) 
 			giveBack(t, store, []bucket.Hit{hit(limits[of.limit], sc.name, of.cost)}, got[l.back])
 			continue
 		}
-		got[i] = take(t, store, hit(limits[l.limit], sc.name, l.cost))
+		x := hit(limits[l.limit], sc.name, l.cost)
+		got[i] = take(t, store, x)
 		d := got[i][0]
-		if d.Remaining != l.remaining || d.RetryAfter != l.retry || d.ResetAfter != l.reset || d.Wait != l.wait {
+		want := []bucket.Decision{{Remaining: l.remaining, RetryAfter: l.retry, ResetAfter: l.reset, Wait: l.wait, At: d.At}}
+		h.sees([]bucket.Hit{x}, want)
+		w := want[0]
+		if d.Remaining != w.Remaining || d.RetryAfter != w.RetryAfter || d.ResetAfter != w.ResetAfter || d.Wait != w.Wait {
 			t.Errorf("line %d, at %v, cost %d:\n got remaining %d, retry %v, reset %v, wait %v\nwant remaining %d, retry %v, reset %v, wait %v",
-				i, l.at, l.cost, d.Remaining, d.RetryAfter, d.ResetAfter, d.Wait, l.remaining, l.retry, l.reset, l.wait)
+				i, l.at, l.cost, d.Remaining, d.RetryAfter, d.ResetAfter, d.Wait, w.Remaining, w.RetryAfter, w.ResetAfter, w.Wait)
 		}
 	}
 }

@@ -24,10 +24,51 @@ type Harness struct {
 	NoClock bool
 	// OnePlace says that hits in several places are not decided atomically.
 	OnePlace bool
+	// Without names the laws and scenarios that the store cannot be asked, and
+	// why: a store behind a protocol may have no words for them.
+	Without map[string]string
+	// Sees, if set, leaves of the decisions that a take of hits gets what this
+	// store tells.
+	Sees func(hits []bucket.Hit, decisions []bucket.Decision)
+	// Asks, if set, makes of a trace's ops such as the store can be asked.
+	Asks func(ops []Op) []Op
+}
+
+// lacks reports whether the store cannot be asked a law or scenario.
+func (h *Harness) lacks(t *testing.T, name string) bool {
+	reason, lacks := h.Without[name]
+	if lacks {
+		t.Logf("without %q: %s", name, reason)
+	}
+	return lacks
+}
+
+// sees is Sees where it is set.
+func (h *Harness) sees(hits []bucket.Hit, decisions []bucket.Decision) {
+	if h.Sees != nil {
+		h.Sees(hits, decisions)
+	}
+}
+
+// checkWithout wants what a store is run without to be something.
+func (h *Harness) checkWithout(t *testing.T) {
+	known := map[string]bool{}
+	for _, l := range laws {
+		known[l.name] = true
+	}
+	for _, sc := range scenarios {
+		known[sc.name] = true
+	}
+	for name := range h.Without {
+		if !known[name] {
+			t.Errorf("there is no law or scenario %q to be without", name)
+		}
+	}
 }
 
 // Run holds a store against everything that bucket.Store promises.
 func Run(t *testing.T, h Harness) {
+	h.checkWithout(t)
 	t.Run("laws", func(t *testing.T) { runLaws(t, h) })
 	t.Run("shared", func(t *testing.T) { runShared(t, h) })
 	if h.NoClock {
@@ -47,7 +88,12 @@ func runTraces(t *testing.T, h Harness) {
 			store, setClock := openAt(t, h)
 			for i := w; i < h.Traces; i += workers {
 				opt := Options{Domain: fmt.Sprint("trace", i), OnePlace: h.OnePlace}
-				err := RandomTrace(Chance(uint64(i), 20), opt).Run(store, setClock)
+				tr := RandomTrace(Chance(uint64(i), 20), opt)
+				if h.Asks != nil {
+					tr = NewTrace(h.Asks(tr.Ops))
+				}
+				tr.Sees = h.Sees
+				err := tr.Run(store, setClock)
 				if m, ok := err.(*Mismatch); ok {
 					err = m.Shrink(func() (bucket.Store, func(int64)) { return openAt(t, h) })
 				}

@@ -13,6 +13,8 @@ import (
 // each. It can be run on any store whose clock can be set.
 type Trace struct {
 	Ops []Op
+	// Sees, if set, leaves of the oracle's decisions what the store tells.
+	Sees func(hits []bucket.Hit, decisions []bucket.Decision)
 }
 
 // Op is one call of a store, while its clock stands at Clock.
@@ -48,7 +50,11 @@ func (tr *Trace) Run(s bucket.Store, setClock func(int64)) error {
 		if err := decide(ctx, op.Hits, got[i]); err != nil {
 			return fmt.Errorf("op %d: %s: %w", i, op.verb(), err)
 		}
-		if !slices.Equal(got[i], op.Want) {
+		want := slices.Clone(op.Want)
+		if tr.Sees != nil {
+			tr.Sees(op.Hits, want)
+		}
+		if !slices.Equal(got[i], want) {
 			return &Mismatch{Trace: tr, Op: i, Got: got[i]}
 		}
 	}
@@ -73,7 +79,7 @@ type Mismatch struct {
 // Error shows the trace up to the wrong decision.
 func (m *Mismatch) Error() string {
 	return fmt.Sprintf("op %d: not as the oracle says; got\n%swanted, after this history:\n%s",
-		m.Op, formatDecisions(m.Got), (&Trace{m.Trace.Ops[:m.Op+1]}).String())
+		m.Op, formatDecisions(m.Got), (&Trace{Ops: m.Trace.Ops[:m.Op+1]}).String())
 }
 
 // Shrink leaves out of the trace what it can while it still fails on what open
@@ -123,6 +129,9 @@ func (tr *Trace) without(i int) []*Trace {
 			}
 			shorter = append(shorter, NewTrace(ops))
 		}
+	}
+	for _, s := range shorter {
+		s.Sees = tr.Sees
 	}
 	return shorter
 }
