@@ -253,9 +253,9 @@ func limitsAreApart(t *testing.T, h Harness) {
 	exhaustEach(t, s, hits)
 }
 
-// hostileSubjects are subjects that a careless encoding would mix up, or that
+// HostileSubjects are subjects that a careless encoding would mix up, or that
 // would break out of a key.
-func hostileSubjects() [][]bucket.Entry {
+func HostileSubjects() [][]bucket.Entry {
 	subjects := [][]bucket.Entry{
 		{},
 		{{Key: "", Value: ""}},
@@ -289,7 +289,7 @@ func hostileValues(t *testing.T, h Harness) {
 		l := stillLimit(t, a, 1)
 		var hits []bucket.Hit
 		for _, domain := range []string{"", "d", "d|a=b", "{d}"} {
-			for _, entries := range hostileSubjects() {
+			for _, entries := range HostileSubjects() {
 				hits = append(hits, hitOn(l, domain, entries, 1))
 			}
 		}

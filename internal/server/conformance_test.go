@@ -1,0 +1,233 @@
+package server_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+)
+
+// What no door has words for.
+var inNoDoor = map[string]string{
+	"a check agrees with the take that follows": "no door asks without taking",
+	"a check of a group charges nothing":        "no door asks without taking",
+	"equal keys take the stricter role":         "a role is that of a rule, and equal descriptors have one rule",
+	"no hits":                                   "a request has at least one descriptor, and one that no rule is for asks no store",
+}
+
+// What Envoy's RPC has no words for, besides.
+var notInEnvoys = map[string]string{
+	"a denied take gives nothing back":                "it has no give-back",
+	"a give-back of a group with roles":               "it has no give-back",
+	"a bucket gives back what was not refilled since": "it has no give-back",
+	"a fixed window gives back into itself only":      "it has no give-back",
+	"a log gives back the very stamp":                 "it has no give-back",
+	"a sliding window gives back from the slot":       "it has no give-back",
+	"a hit aside has no say":                          "a descriptor in shadow mode is OK whatever its limit says",
+	"one quota is enough":                             "a descriptor's status tells of one limit",
+}
+
+// Doors by what they are called.
+var doors = []struct {
+	name  string
+	open  func(d *daemon) door
+	envoy bool
+}{
+	{"ShouldRateLimit", openEnvoy, true},
+	{"POST json", openJSON, true},
+	{"Take", openTake, false},
+	{"TakeMany", openTakeMany, false},
+	{"TakeStream", openTakeStream, false},
+	{"POST v1 take", openHTTPTake, false},
+}
+
+// TestDoorsConform runs one table of cases, the suite that every store passes,
+// over the store itself and over each door in front of it.
+func TestDoorsConform(t *testing.T) {
+	t.Parallel()
+	memory := func(t *testing.T, clock func() int64) bucket.Store {
+		s := memstore.New(memstore.Options{MaxKeys: 1e6, Clock: clock})
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	t.Run("store", func(t *testing.T) {
+		t.Parallel()
+		buckettest.Run(t, buckettest.Harness{Traces: traces, Open: memory})
+	})
+	for _, c := range doors {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := buckettest.Harness{Traces: traces, Without: inNoDoor, Sees: seenInTake, Asks: asAskedInTake}
+			if c.envoy {
+				h.Without, h.Sees, h.Asks = joined(inNoDoor, notInEnvoys), seenInEnvoys, asAskedInEnvoys
+			}
+			h.Open = func(t *testing.T, clock func() int64) bucket.Store {
+				d := start(t, "domain: d", on(memory(t, clock)), func(o *server.Options) { o.Bounds.Descriptors = 300 })
+				return &doorStore{d: d, door: c.open(d), envoy: openEnvoy(d), inUnits: c.envoy}
+			}
+			buckettest.Run(t, h)
+		})
+	}
+}
+
+// traces is how many random traces each door is asked.
+const traces = 100
+
+// TestDoorsKeepHostileValuesApart asks about subjects that a careless encoding
+// would mix up, each as it is: no two share a limit. They bring their own, so
+// that none needs a rule.
+func TestDoorsKeepHostileValuesApart(t *testing.T) {
+	t.Parallel()
+	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1, Period: 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range doors {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := start(t, "domain: d")
+			through := c.open(d)
+			for _, want := range []bool{true, false} {
+				for _, entries := range buckettest.HostileSubjects() {
+					if len(entries) == 0 || !utf8.ValidString(entries[0].Key+entries[0].Value) {
+						continue // no limit applies to it, or it is no text
+					}
+					got, err := through.take(t.Context(), []asked{{entries: entries, cost: 1, numbers: l}})
+					if err != nil {
+						t.Fatalf("%.80q: %v", entries, err)
+					}
+					if got[0].Allowed() != want {
+						t.Errorf("%.80q: allowed %v, want %v", entries, !want, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func joined(a, b map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, m := range []map[string]string{a, b} {
+		for k, v := range m {
+			all[k] = v
+		}
+	}
+	return all
+}
+
+// isRefund reports whether some hit gives back by a negative cost, which only
+// Envoy's RPC has.
+func isRefund(hits []bucket.Hit) bool {
+	return slices.ContainsFunc(hits, func(h bucket.Hit) bool { return h.Cost < 0 })
+}
+
+// seenInTake leaves what a TakeResponse tells: the moment only of what can be
+// given back.
+func seenInTake(hits []bucket.Hit, decisions []bucket.Decision) {
+	if isRefund(hits) {
+		seenInEnvoys(hits, decisions)
+		return
+	}
+	allowed := groupAllowed(hits, decisions)
+	for i := range decisions {
+		if !bucket.Charged(&hits[i], &decisions[i], allowed) {
+			decisions[i].At = 0
+		}
+	}
+}
+
+// groupAllowed is bucket.GroupAllowed of hits that may have equal keys.
+func groupAllowed(hits []bucket.Hit, decisions []bucket.Decision) bool {
+	merged, of := bucket.Merge(nil, nil, hits)
+	got := make([]bucket.Decision, len(merged))
+	for i, j := range of {
+		got[j] = decisions[i]
+	}
+	return bucket.GroupAllowed(merged, got)
+}
+
+// seenInEnvoys leaves what a RateLimitResponse tells: whole seconds, no moment,
+// and one retry time, the longest.
+func seenInEnvoys(_ []bucket.Hit, decisions []bucket.Decision) {
+	longest := time.Duration(0)
+	for _, d := range decisions {
+		if d.RetryAfter == bucket.Never || longest != bucket.Never && d.RetryAfter > longest {
+			longest = d.RetryAfter
+		}
+	}
+	for i := range decisions {
+		d := &decisions[i]
+		d.ResetAfter, d.Wait, d.At = wholeSeconds(d.ResetAfter), 0, 0
+		if !d.Allowed() {
+			d.RetryAfter = wholeSeconds(longest)
+		}
+	}
+}
+
+// wholeSeconds rounds up.
+func wholeSeconds(d time.Duration) time.Duration {
+	if d <= 0 {
+		return d
+	}
+	return (d + time.Second - 1).Truncate(time.Second)
+}
+
+// asAskedInTake makes ops that the daemon's own API can be asked: it takes, and
+// gives back takes; each quota is a descriptor's, and equal keys have one rule.
+func asAskedInTake(ops []buckettest.Op) []buckettest.Op {
+	ops = asAskedInADoor(ops)
+	for i := range ops {
+		roles := map[string]bucket.Role{}
+		for j := range ops[i].Hits {
+			h := &ops[i].Hits[j]
+			if h.Cost < 0 {
+				h.Cost = -max(h.Cost, -math.MaxInt64)
+			}
+			role, known := roles[string(h.Key)]
+			if !known {
+				role = h.Role
+				roles[string(h.Key)] = role
+			}
+			h.Role = role
+			if role > bucket.Enforced {
+				h.Role = bucket.Quota(j + 1)
+			}
+		}
+	}
+	return ops
+}
+
+// asAskedInEnvoys makes ops that Envoy's RPC can be asked: it takes and refunds,
+// and tells nothing of what has another role than to be enforced.
+func asAskedInEnvoys(ops []buckettest.Op) []buckettest.Op {
+	ops = asAskedInADoor(ops)
+	for i := range ops {
+		for j := range ops[i].Hits {
+			ops[i].Hits[j].Role = bucket.Enforced
+			if ops[i].GivesBack >= 0 {
+				ops[i].Hits[j].Cost = 0
+			}
+		}
+		ops[i].GivesBack = -1
+	}
+	return ops
+}
+
+// asAskedInADoor makes takes of checks. The clock does not go back: what has
+// expired by then depends on what was taken. What is given back is what the
+// take asked.
+func asAskedInADoor(ops []buckettest.Op) []buckettest.Op {
+	var clock int64
+	ops = slices.Clone(ops)
+	for i := range ops {
+		clock = max(clock, ops[i].Clock)
+		ops[i].Clock, ops[i].Checks, ops[i].Hits = clock, false, slices.Clone(ops[i].Hits)
+	}
+	return ops
+}
