@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/mem"
@@ -29,6 +31,9 @@ func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
 }
 
 func (s *Server) HTTP() http.Handler { return s.httpDoor() }
+
+// APIRoutes are the methods and paths of the daemon's own API.
+func (s *Server) APIRoutes() []string { return slices.Sorted(maps.Keys(s.apiRoutes())) }
 
 func (s *Server) Admin() http.Handler { return s.adminDoor() }
 

@@ -18,8 +18,9 @@ import (
 func (s *Server) httpDoor() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /json", s.postJSON)
-	mux.HandleFunc("POST /v1/take", s.postTake)
-	mux.HandleFunc("POST /v1/give-back", s.postGiveBack)
+	for route, handler := range s.apiRoutes() {
+		mux.HandleFunc(route, handler)
+	}
 	mux.HandleFunc("GET /openapi.yaml", getOpenAPI)
 	if s.viaAuth != nil {
 		mux.Handle("/auth/{name}", s.viaAuth)

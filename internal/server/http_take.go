@@ -20,6 +20,14 @@ func getOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(openAPI)
 }
 
+// apiRoutes are what openAPI describes.
+func (s *Server) apiRoutes() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"POST /v1/take":      s.postTake,
+		"POST /v1/give-back": s.postGiveBack,
+	}
+}
+
 // postTake is Take. A denial is a 429 with retry-after, in whole seconds.
 func (s *Server) postTake(w http.ResponseWriter, r *http.Request) {
 	a := s.apiHTTP
