@@ -1,8 +1,9 @@
 #!/bin/sh
 # Makes sure that the tests have what they run: curl, a Redis, which is
-# REDIS_ADDRS or a redis-server on PATH, nginx and Caddy. As root on Debian it
-# installs what is missing; else it says what to install. Where there is no
-# Envoy, nginx or Caddy, it says which tests are skipped.
+# REDIS_ADDRS or a redis-server on PATH, nginx and Caddy, and gRPC for Debian's
+# Python. As root on Debian it installs what is missing; else it says what to
+# install. Where there is no Envoy, nginx or Caddy, it says which tests are
+# skipped.
 set -eu
 cd "$(dirname "$0")/.."
 [ -n "${ENVOY:-}" ] || ls ../shared/envoy/*.whl >/dev/null 2>&1 || command -v envoy >/dev/null ||
@@ -10,6 +11,7 @@ cd "$(dirname "$0")/.."
 missing=
 [ -n "${REDIS_ADDRS:-}" ] || command -v redis-server >/dev/null || missing="$missing redis-server"
 command -v curl >/dev/null || missing="$missing curl"
+/usr/bin/python3 -c 'import grpc, grpc_tools' 2>/dev/null || missing="$missing python3-grpcio python3-grpc-tools"
 # Debian has nginx where only root has a PATH to it.
 proxies=
 command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || proxies="$proxies nginx"
