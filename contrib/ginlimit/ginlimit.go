@@ -1,0 +1,185 @@
+// Package ginlimit limits requests to gin by ratelimitd.
+//
+//	limit, err := ginlimit.New(limiter, ginlimit.Options{
+//		Domain: "api",
+//		Descriptors: []ginlimit.Descriptor{
+//			ginlimit.By(ginlimit.Header("user", "X-User"), ginlimit.Route("route")),
+//		},
+//	})
+//	...
+//	router := gin.New()
+//	router.Use(gin.Recovery(), limit)
+package ginlimit
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/client/guard"
+)
+
+type (
+	// Options of the middleware; see guard.Options. A status is an HTTP status.
+	Options = guard.Options[*gin.Context, int, Handler]
+	// Descriptor is a list of entries that requests have values for.
+	Descriptor = guard.Descriptor[*gin.Context]
+	// Part is an entry's key, and where its value is from.
+	Part = guard.Part[*gin.Context]
+	// Verdict is what becomes of a request.
+	Verdict = guard.Verdict
+	// Handler responds to a request that is not allowed, which is aborted
+	// already.
+	Handler func(c *gin.Context, v Verdict)
+)
+
+// What becomes of a request that lacks a value, and which headers tell callers of
+// their limits; see guard.
+const (
+	Empty = guard.Empty
+	Omit  = guard.Omit
+	Deny  = guard.Deny
+
+	XRateLimit = guard.XRateLimit
+	IETF       = guard.IETF
+	None       = guard.None
+)
+
+// New returns a middleware that asks by c. Its error says which option cannot
+// be.
+//
+// CountIf is told the status that the response has when the handlers after the
+// middleware have returned; a panic is an internal error. What sets a status
+// later, such as a middleware that responds to c.Errors, is to be after this
+// one.
+func New(c *client.Client, o Options) (gin.HandlerFunc, error) {
+	if o.Status == 0 {
+		o.Status = http.StatusTooManyRequests
+	}
+	if o.Status < 200 || o.Status > 999 {
+		return nil, fmt.Errorf("ginlimit: status: found %d; allowed: 200 to 999", o.Status)
+	}
+	if o.Body == "" {
+		o.Body = http.StatusText(o.Status)
+	}
+	if o.OnDenied == nil {
+		o.OnDenied = func(c *gin.Context, _ Verdict) { c.String(o.Status, "%s\n", o.Body) }
+	}
+	if o.OnError == nil {
+		o.OnError = func(c *gin.Context, _ Verdict) {
+			c.String(http.StatusServiceUnavailable, "%s\n", http.StatusText(http.StatusServiceUnavailable))
+		}
+	}
+	g, err := guard.New(c, o)
+	if err != nil {
+		return nil, fmt.Errorf("ginlimit: %w", err)
+	}
+	l := &limiter{guard: g, onDenied: o.OnDenied, onError: o.OnError}
+	return l.handle, nil
+}
+
+type limiter struct {
+	guard             *guard.Guard[*gin.Context, int, Handler]
+	onDenied, onError Handler
+}
+
+func (l *limiter) handle(c *gin.Context) {
+	v := l.guard.Ask(c.Request.Context(), c)
+	l.guard.SetHeaders(v, c.Writer.Header().Set)
+	switch {
+	case v.Err != nil:
+		c.Abort()
+		l.onError(c, v)
+	case !v.Allowed:
+		c.Abort()
+		l.onDenied(c, v)
+	case l.guard.Counts():
+		l.serveAndCount(c, v)
+	}
+}
+
+// serveAndCount serves a request that counts by its status. A handler that
+// panics has that of an internal error.
+func (l *limiter) serveAndCount(c *gin.Context, v Verdict) {
+	seen := &writer{ResponseWriter: c.Writer}
+	c.Writer = seen
+	returned := false
+	defer func() {
+		c.Writer = seen.ResponseWriter
+		status := c.Writer.Status()
+		if seen.isHijacked {
+			status = http.StatusSwitchingProtocols
+		} else if !returned && !c.Writer.Written() {
+			status = http.StatusInternalServerError
+		}
+		l.guard.Finish(c.Request.Context(), v, status)
+	}()
+	c.Next()
+	returned = true
+}
+
+// writer sees that a connection is hijacked before there is a status.
+type writer struct {
+	gin.ResponseWriter
+	isHijacked bool
+}
+
+// Hijack implements http.Hijacker.
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.isHijacked = !w.Written()
+	return w.ResponseWriter.Hijack()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// By returns the descriptor of these parts.
+func By(parts ...Part) Descriptor { return guard.By(parts...) }
+
+// Constant is an entry that is the same for all requests.
+func Constant(key, value string) Part { return guard.Constant[*gin.Context](key, value) }
+
+// Func is an entry whose value is what a function of the request returns.
+func Func(key string, value func(*gin.Context) (string, bool)) Part {
+	return Part{Key: key, Value: value}
+}
+
+// Header is an entry with the first value of a header.
+func Header(key, name string) Part {
+	return Func(key, func(c *gin.Context) (string, bool) {
+		values := c.Request.Header.Values(name)
+		if len(values) == 0 {
+			return "", false
+		}
+		return values[0], true
+	})
+}
+
+// Method is an entry with the request's method.
+func Method(key string) Part {
+	return Func(key, func(c *gin.Context) (string, bool) { return c.Request.Method, true })
+}
+
+// Route is an entry with the pattern of the route that gin found for the
+// request, c.FullPath(), such as "/items/:id"; requests without a route lack
+// it. It has no method in it: Method is an entry of its own.
+func Route(key string) Part {
+	return Func(key, func(c *gin.Context) (string, bool) { return c.FullPath(), c.FullPath() != "" })
+}
+
+// ClientAddress is an entry with the IP address of who sent the request. What
+// X-Forwarded-For says is believed as far as trusted proxies said it.
+//
+// It is not c.ClientIP(), and gin's own trusted proxies do not matter to it:
+// gin trusts everybody unless told otherwise, so that a client could give itself
+// an address for each request.
+func ClientAddress(key string, trusted ...netip.Prefix) Part {
+	return Func(key, func(c *gin.Context) (string, bool) {
+		return guard.ClientAddress(c.Request.RemoteAddr, c.Request.Header.Values("X-Forwarded-For"), trusted)
+	})
+}
