@@ -58,14 +58,15 @@ proto: ## generate the API's Go code from proto/
 
 # Debian's own Python, which has its packages.
 PYTHON ?= /usr/bin/python3
+STUBS  ?= build/python
 
 .PHONY: python-stubs
 python-stubs: ## generate build/python, what examples/python calls
-	@mkdir -p build/python
-	$(GO) run ./examples/python/stubs build/python/stubs.binpb > build/python/stubs.txt
+	@mkdir -p $(STUBS)
+	$(GO) run ./examples/python/stubs $(STUBS)/stubs.binpb > $(STUBS)/stubs.txt
 	@# Called as a module, protoc would add a path of its own, which it takes for a conflict.
-	$(PYTHON) -c 'import sys; from grpc_tools import protoc; sys.exit(protoc.main(sys.argv))' --descriptor_set_in=build/python/stubs.binpb \
-	  --python_out=build/python --grpc_python_out=build/python $$(cat build/python/stubs.txt)
+	$(PYTHON) -c 'import sys; from grpc_tools import protoc; sys.exit(protoc.main(sys.argv))' --descriptor_set_in=$(STUBS)/stubs.binpb \
+	  --python_out=$(STUBS) --grpc_python_out=$(STUBS) $$(cat $(STUBS)/stubs.txt)
 
 .PHONY: proto-baseline
 proto-baseline: ## have the API as it is now be what must not break

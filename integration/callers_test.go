@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -22,13 +24,7 @@ func TestExampleCurl(t *testing.T) {
 
 func TestExamplePython(t *testing.T) {
 	t.Parallel()
-	if out, err := exec.Command("make", "-C", "..", "python-stubs").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	stubs, err := filepath.Abs("../build/python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stubs := pythonStubs(t)
 	d := start(t, "--limits-path", "../deploy/limits")
 	for _, c := range []struct {
 		script string
@@ -48,4 +44,98 @@ func TestExamplePython(t *testing.T) {
 			t.Errorf("%s %s: %v: %s, want %s", c.script, strings.Join(c.args, " "), err, out, c.want)
 		}
 	}
+}
+
+// Every example of the page about callers does what it says.
+func TestDocumentedCallers(t *testing.T) {
+	t.Parallel()
+	const page = "docs/callers.md"
+	stubs := pythonStubs(t)
+	d := start(t, "--limits-path", "../deploy/limits")
+	run := func(i int, language, want string, cmd *exec.Cmd) {
+		t.Helper()
+		cmd.Env = append(cleanEnv(), "PYTHONPATH="+stubs)
+		out, err := cmd.CombinedOutput()
+		if err != nil || !regexp.MustCompile("^"+want+"$").Match(out) {
+			t.Errorf("%s: block %d of %s: %v: %s\nwant %s", page, i, language, err, out, want)
+		}
+	}
+	for _, c := range []struct {
+		language string
+		want     []string
+		command  func(text string) *exec.Cmd
+	}{
+		{"python", []string{
+			`allowed\n`,
+			`allowed, 7 left\n`,
+			`(?:[012] allowed\n){3}`,
+			`allowed\ndenied\ndomain is empty; .*\n`,
+		}, func(text string) *exec.Cmd {
+			return exec.Command("/usr/bin/python3", write(t, t.TempDir(), "example.py", text), d.grpc)
+		}},
+		{"sh", []string{`{.*"allowed": *true.*}\n200\n{.*"deniedBy": *0.*}\n429\n200\n`}, func(text string) *exec.Cmd {
+			return exec.Command("sh", "-ec", strings.ReplaceAll(text, "localhost:8080", d.http))
+		}},
+		{"go", []string{`true 7 left\n<nil>\n`, `(?:200 ){10}429 `}, func(text string) *exec.Cmd {
+			return exec.Command("go", "run", goExample(t, text), d.grpc)
+		}},
+	} {
+		texts := blocks(t, page, c.language)
+		if len(texts) != len(c.want) {
+			t.Fatalf("%d blocks of %s, want %d", len(texts), c.language, len(c.want))
+		}
+		for i, text := range texts {
+			run(i, c.language, c.want[i], c.command(text))
+		}
+	}
+}
+
+// The page's file for forward auth is one, and limits.
+func TestDocumentedCallersAuth(t *testing.T) {
+	t.Parallel()
+	auth := write(t, t.TempDir(), "auth.yaml", blocks(t, "docs/callers.md", "yaml")[0])
+	d := start(t, "--limits-path", "../deploy/limits", "--auth-path", auth)
+	codes := map[int]int{}
+	for range 12 {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+d.http+"/auth/api", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-User", "nina")
+		r.Header.Set("X-Forwarded-For", "192.0.2.1")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		codes[response.StatusCode]++
+	}
+	if codes[200] < 10 || codes[429] < 1 {
+		t.Errorf("12 of 10 a minute got %v", codes)
+	}
+}
+
+// goExample writes a program into the module's tree, where its dependencies are
+// known.
+func goExample(t *testing.T, text string) string {
+	t.Helper()
+	if err := os.MkdirAll("../build", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("../build", "callers-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return write(t, dir, "main.go", text)
+}
+
+// pythonStubs generates what Python's examples call, in a folder of the test.
+func pythonStubs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("make", "-C", "..", "python-stubs", "STUBS="+dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
 }
