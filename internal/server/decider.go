@@ -288,16 +288,22 @@ func (c *call) ask(domain *config.Domain, i int) {
 // denied the one with the longest retry time, else the one with the fewest
 // remaining. It returns nil where no limit applies.
 func (o *outcome) decisive() (*bucket.Limit, bucket.Decision) {
+	best := o.decisiveIndex()
+	if best < 0 {
+		return nil, bucket.Decision{}
+	}
+	return o.limits[best], o.decisions[best]
+}
+
+// decisiveIndex is the index of that limit, or -1.
+func (o *outcome) decisiveIndex() int {
 	best := -1
 	for i := range o.decisions {
 		if best < 0 || speaksBefore(&o.decisions[i], &o.decisions[best]) {
 			best = i
 		}
 	}
-	if best < 0 {
-		return nil, bucket.Decision{}
-	}
-	return o.limits[best], o.decisions[best]
+	return best
 }
 
 func speaksBefore(a, b *bucket.Decision) bool {

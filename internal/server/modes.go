@@ -144,26 +144,38 @@ func (c *call) isDenied() bool {
 // retryAfter is how long a denied call has to wait until it is allowed, if
 // nobody else takes; or Never.
 func (c *call) retryAfter() time.Duration {
-	var enforced, quota time.Duration
-	quotas := 0
+	_, d := c.denier()
+	return d.RetryAfter
+}
+
+// denier returns the hit that a denied call waits for, and its decision: of the
+// enforced ones the one that does longest, or the quota that does least, if it
+// does longer still.
+func (c *call) denier() (hit int, d bucket.Decision) {
+	var enforced, quota bucket.Decision
+	enforcedHit, quotaHit, n := 0, -1, 0
 	for i := range c.outcomes {
-		_, d := c.outcomes[i].decisive()
-		switch role := c.outcomes[i].role; {
-		case role == bucket.Enforced:
-			if isLonger(d.RetryAfter, enforced) {
-				enforced = d.RetryAfter
+		o := &c.outcomes[i]
+		best := o.decisiveIndex()
+		if best >= 0 {
+			d := o.decisions[best]
+			switch {
+			case o.role == bucket.Enforced && !d.Allowed():
+				if enforced.Allowed() || speaksBefore(&d, &enforced) {
+					enforcedHit, enforced = n+best, d
+				}
+			case o.role > bucket.Enforced:
+				if quotaHit < 0 || isLonger(quota.RetryAfter, d.RetryAfter) {
+					quotaHit, quota = n+best, d
+				}
 			}
-		case role > bucket.Enforced:
-			if quotas == 0 || isLonger(quota, d.RetryAfter) {
-				quota = d.RetryAfter
-			}
-			quotas++
 		}
+		n += len(o.decisions)
 	}
-	if isLonger(quota, enforced) {
-		return quota
+	if isLonger(quota.RetryAfter, enforced.RetryAfter) {
+		return quotaHit, quota
 	}
-	return enforced
+	return enforcedHit, enforced
 }
 
 // isLonger compares retry times, of which Never is the longest.

@@ -91,23 +91,20 @@ func (c *call) appendTakeResponse(dst []byte) []byte {
 	if !c.denied {
 		dst = appendNumber(dst, 1, 1)
 	}
-	denier, degraded, n := -1, false, 0
-	var longest bucket.Decision
+	degraded, n := false, 0
 	for i := range c.outcomes {
 		o := &c.outcomes[i]
 		for j, l := range o.limits {
 			d := &o.decisions[j]
 			dst = c.appendLimitStatus(dst, i, l, d, c.hits[n].Cost)
 			degraded = degraded || d.Degraded
-			if !d.Allowed() && o.role != bucket.Aside && (denier < 0 || speaksBefore(d, &longest)) {
-				denier, longest = n, *d
-			}
 			n++
 		}
 	}
 	if c.denied {
+		denier, d := c.denier()
 		dst = protowire.AppendVarint(protowire.AppendTag(dst, 3, varintKind), uint64(denier))
-		dst = appendWait(dst, 4, c.retryAfter())
+		dst = appendWait(dst, 4, d.RetryAfter)
 	}
 	if degraded {
 		dst = appendNumber(dst, 5, 1)

@@ -1,0 +1,32 @@
+package server_test
+
+import "testing"
+
+const quotaLimits = `
+domain: api
+descriptors:
+  - {key: user, rate_limit: {algorithm: fixed_window, requests: 2, period: 1m}}
+  - {key: hour, quota_mode: true, rate_limit: {algorithm: fixed_window, requests: 1, period: 1h}}
+  - {key: day, quota_mode: true, rate_limit: {algorithm: fixed_window, requests: 1, period: 1d}}
+  - {key: wide, quota_mode: true, rate_limit: {algorithm: fixed_window, requests: 100, period: 1d}}
+`
+
+// Of limits of which one is enough, those that are over deny nothing while
+// another is not; and when all are, the first to come back is waited for.
+func TestDeniedByWithQuotas(t *testing.T) {
+	t.Parallel()
+	d := start(t, quotaLimits)
+	d.take("user=x", "hour=x", "day=x", "wide=x")
+	// Both small quotas are over, and the wide one is not.
+	if r := d.take("day=x", "user=x", "hour=x", "wide=x"); !r.GetAllowed() || r.DeniedBy != nil {
+		t.Fatalf("got %v", r)
+	}
+	r := d.take("day=x", "user=x", "hour=x", "wide=x")
+	if r.GetAllowed() || r.GetDeniedBy() != 1 || r.GetRetryAfter().AsDuration() != r.GetLimits()[1].GetRetryAfter().AsDuration() {
+		t.Errorf("got %v, want it denied by the limit of the user", r)
+	}
+	r = d.take("day=x", "hour=x", "user=y")
+	if r.GetAllowed() || r.GetDeniedBy() != 1 || r.GetRetryAfter().AsDuration() != r.GetLimits()[1].GetRetryAfter().AsDuration() {
+		t.Errorf("got %v, want it denied by the hour's, which comes back first", r)
+	}
+}
