@@ -346,7 +346,8 @@ type TakeResponse struct {
 	// Every limit that took part, in the order of the descriptors.
 	Limits []*Limit `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty"`
 	// If not allowed, the index in limits of the one that denied: of several the
-	// one with the longest retry_after.
+	// one with the longest retry_after; of quotas, of which one is enough, the one
+	// with the shortest.
 	DeniedBy *uint32 `protobuf:"varint,3,opt,name=denied_by,json=deniedBy,proto3,oneof" json:"denied_by,omitempty"`
 	// How long to wait until the same request would be allowed, if nobody else
 	// takes; not there if it is allowed, or can never be.
