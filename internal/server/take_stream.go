@@ -31,7 +31,7 @@ type takeStream struct {
 	// Where the store waits: slots bounds what is in flight, and answered has
 	// what the writer sends.
 	slots    chan struct{}
-	answered chan *item
+	answered *itemQueue
 	deciding sync.WaitGroup
 }
 
@@ -39,7 +39,7 @@ func (a *api) takeStream(stream grpc.ServerStream) error {
 	s := &takeStream{api: a, ServerStream: stream}
 	var writer chan error
 	if a.storeWaits {
-		s.slots, s.answered = make(chan struct{}, takesInFlight), make(chan *item, takesInFlight)
+		s.slots, s.answered = make(chan struct{}, takesInFlight), newItemQueue()
 		writer = make(chan error, 1)
 		go func() { writer <- s.write() }()
 	}
@@ -64,7 +64,7 @@ func (a *api) takeStream(stream grpc.ServerStream) error {
 	s.mu.Unlock()
 	if writer != nil {
 		s.deciding.Wait()
-		close(s.answered)
+		s.answered.close()
 		if failed := <-writer; err == nil {
 			err = failed
 		}
@@ -123,7 +123,7 @@ func (s *takeStream) takeOver(t *takes) error {
 		}
 		s.deciding.Go(func() {
 			s.answerItem(s.Context(), it)
-			s.answered <- it
+			s.answered.add(it)
 		})
 	}
 	return nil
@@ -132,17 +132,10 @@ func (s *takeStream) takeOver(t *takes) error {
 // write sends answers, those that are there in one message, until all are.
 func (s *takeStream) write() error {
 	var failed error
-	for it := range s.answered {
-		t := &takes{door: s.door, numbered: true, items: []*item{it}}
-		for more := true; more && len(t.items) < s.bounds.Takes; {
-			select {
-			case it, ok := <-s.answered:
-				if more = ok; ok {
-					t.items = append(t.items, it)
-				}
-			default:
-				more = false
-			}
+	for {
+		t := &takes{door: s.door, numbered: true, items: s.answered.next(s.bounds.Takes)}
+		if len(t.items) == 0 {
+			return failed
 		}
 		n := len(t.items)
 		if failed == nil {
@@ -154,5 +147,4 @@ func (s *takeStream) write() error {
 			<-s.slots
 		}
 	}
-	return failed
 }

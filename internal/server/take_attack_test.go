@@ -1,0 +1,219 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// ofAlgorithm takes from the limit of 4 in ten seconds, or 4 at once, of an algorithm.
+func ofAlgorithm(a bucket.Algorithm, value string, cost uint64) *ratelimitv1.TakeRequest {
+	return taking(fmt.Sprintf("%s=%s:%d", a, value, cost))
+}
+
+// Whatever moments a give-back names, nothing is above full, no clock runs
+// ahead, and others are as they were.
+func TestHostileGiveBacks(t *testing.T) {
+	t.Parallel()
+	d := start(t, takeLimits)
+	for _, a := range bucket.Algorithms() {
+		other := ofAlgorithm(a, "other", 3)
+		d.sendTake(other)
+		random := rand.New(rand.NewPCG(1, uint64(a)))
+		for range 300 {
+			now := d.clock.micros.Load()
+			moments := []int64{0, 1, -1, now, -now, now + 1, now - 1, now + 1e6, now - 1e7, now + 3600e6, 1 << 53, -(1 << 53), random.Int64N(1 << 53)}
+			costs := []uint64{0, 1, 4, 5, math.MaxUint32, math.MaxInt64, math.MaxUint64}
+			_, err := d.api().GiveBack(t.Context(), &ratelimitv1.GiveBackRequest{
+				Take:    ofAlgorithm(a, "x", costs[random.IntN(len(costs))]),
+				TakenAt: []int64{moments[random.IntN(len(moments))]},
+			})
+			if err != nil {
+				t.Fatalf("%s: %v", a, err)
+			}
+			r := d.sendTake(ofAlgorithm(a, "x", uint64(random.IntN(3))))
+			if l := r.GetLimits()[0]; l.GetRemaining() > 4 || l.GetResetAfter().AsDuration() > 10*time.Second || l.GetRetryAfter().AsDuration() > 10*time.Second {
+				t.Fatalf("%s: after a hostile give-back, %v", a, l)
+			}
+			d.clock.advance(time.Duration(random.IntN(300)) * time.Millisecond)
+		}
+		// No clock was sent ahead: what is taken now is back after a period.
+		d.clock.advance(20 * time.Second)
+		d.sendTake(ofAlgorithm(a, "x", 4))
+		d.clock.advance(10 * time.Second)
+		if r := d.sendTake(ofAlgorithm(a, "x", 4)); !r.GetAllowed() {
+			t.Errorf("%s: a period later, %v", a, r)
+		}
+	}
+}
+
+// A give-back returns to the limits of its own descriptors, to no others, and
+// what it names twice is there once.
+func TestGiveBackToOthers(t *testing.T) {
+	t.Parallel()
+	d := start(t, takeLimits)
+	for _, a := range bucket.Algorithms() {
+		mine, others := ofAlgorithm(a, "mine", 3), ofAlgorithm(a, "others", 3)
+		taken := d.sendTake(mine)
+		d.sendTake(others)
+		elsewhere := proto.Clone(mine).(*ratelimitv1.TakeRequest)
+		elsewhere.Domain = "elsewhere"
+		// A domain without limits has none to give back to.
+		if err := d.giveBack(elsewhere, taken); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("%s: in another domain: %v", a, err)
+		}
+		for range 3 {
+			if err := d.giveBack(mine, taken); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r := d.sendTake(ofAlgorithm(a, "others", 0)); r.GetLimits()[0].GetRemaining() != 1 {
+			t.Errorf("%s: another's limit has %v", a, r)
+		}
+		if r := d.sendTake(ofAlgorithm(a, "mine", 0)); r.GetLimits()[0].GetRemaining() != 4 {
+			t.Errorf("%s: given back three times: %v", a, r)
+		}
+	}
+}
+
+// Requests whose numbers are absurd are refused or decided; they break nothing,
+// and leave nothing in memory.
+func TestHostileTakes(t *testing.T) {
+	t.Parallel()
+	d := start(t, takeLimits)
+	random := rand.New(rand.NewPCG(1, 2))
+	pick := func(from ...int64) int64 { return from[random.IntN(len(from))] }
+	for range 2000 {
+		r := taking(anyOf(random, "token_bucket=h", "gcra=h", "leaky_bucket=h", "fixed_window=h", "sliding_window=h", "sliding_log=h", "unknown=h", "paid=h"))
+		r.Descriptors[0].Cost = proto.Uint64(uint64(pick(0, 1, 5, math.MaxInt64, -1, math.MinInt64, 1<<52, 1<<53)))
+		r.Descriptors[0].Numbers = &ratelimitv1.Numbers{
+			Requests: uint32(pick(0, 1, 1000, 1<<31, math.MaxUint32)), Burst: uint32(pick(0, 0, 1, math.MaxUint32)),
+			Period: &durationpb.Duration{Seconds: pick(0, 1, 60, 31622400, 31622401, -1, math.MaxInt64, math.MinInt64), Nanos: int32(pick(0, 1e6, 1, -1, 999_000_000, math.MaxInt32, math.MinInt32))},
+		}
+		response, err := d.api().Take(t.Context(), r)
+		switch {
+		case status.Code(err) == codes.InvalidArgument && strings.Contains(err.Error(), "descriptors[0].numbers"):
+		case err != nil:
+			t.Fatalf("%v: %v", r, err)
+		case response.GetLimits()[0].GetRemaining() > response.GetLimits()[0].GetCapacity():
+			t.Fatalf("%v: %v", r, response)
+		}
+	}
+	if r := d.take("gcra=after"); !r.GetAllowed() {
+		t.Errorf("after that, %v", r)
+	}
+}
+
+func anyOf(random *rand.Rand, from ...string) string { return from[random.IntN(len(from))] }
+
+// another makes a connection of its own.
+func (d *daemon) another(t *testing.T) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(d.srv.Address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// heap is what is in use after a collection.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Streams that nothing comes through hold little: a caller can open thousands.
+// Not parallel, for it counts the heap of all.
+func TestIdleStreamsAreSmall(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits = waits })
+		conn := d.another(t)
+		const streams = 2000
+		before := heap()
+		for i := range streams {
+			s, err := ratelimitv1.NewRateLimitServiceClient(conn).TakeStream(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Send(numbered(uint64(i), taking("unknown=x"))); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Recv(); err != nil { // so that the daemon has it
+				t.Fatal(err)
+			}
+		}
+		each := (heap() - before) / streams // both ends of it
+		t.Logf("waits %v: %d bytes a stream", waits, each)
+		if each > 20<<10 {
+			t.Errorf("waits %v: an idle stream holds %d bytes", waits, each)
+		}
+		_ = conn.Close()
+		d.end()
+	}
+}
+
+// Streams that are cut, half-closed or left in the middle of their requests
+// leave no goroutine behind. Not parallel, for it counts those of all.
+func TestCutStreamsLeaveNothing(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits = waits })
+		d.take("unknown=x")
+		before := runtime.NumGoroutine()
+		conn := d.another(t)
+		var callers sync.WaitGroup
+		for i := range 200 {
+			callers.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s, err := ratelimitv1.NewRateLimitServiceClient(conn).TakeStream(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for n := range 20 {
+					// One that is cut may fail to send.
+					if err := s.Send(numbered(uint64(n), taking("unknown=x"))); err != nil && !errors.Is(err, io.EOF) {
+						t.Error(err)
+					}
+				}
+				switch i % 3 {
+				case 0: // half-closed, and never read
+					_ = s.CloseSend()
+				case 1: // cut in the middle
+					_, _ = s.Recv()
+				case 2: // to its end
+					_ = s.CloseSend()
+					if results, err := readAll(s); err != nil || len(results) != 20 {
+						t.Errorf("%d results of 20, %v", len(results), err)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		_ = conn.Close()
+		eventually(t, "the goroutines of the streams end", func() bool { return runtime.NumGoroutine() <= before })
+		d.end()
+	}
+}
