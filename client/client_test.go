@@ -128,11 +128,31 @@ func TestGiveBack(t *testing.T) {
 	if got, err := c.Take(within(t), r); err != nil || !got.Allowed {
 		t.Error("it was not given back", got, err)
 	}
-	if err := c.GiveBack(within(t), first); err != nil {
-		t.Error(err)
+}
+
+func TestGiveBackIsSentOnce(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address)
+	r := one("api", "window", "x")
+	var first *client.Result
+	for range 3 {
+		taken, err := c.Take(within(t), r)
+		if err != nil || !taken.Allowed {
+			t.Fatal(taken, err)
+		}
+		if first == nil {
+			first = taken
+		}
 	}
-	if got, err := c.Take(within(t), r); err != nil || got.Allowed {
-		t.Error("it was given back twice", got, err)
+	for range 2 {
+		if err := c.GiveBack(within(t), first); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range 2 {
+		if got, err := c.Take(within(t), r); err != nil || got.Allowed != (i == 0) {
+			t.Errorf("take %d after a give-back: %+v, %v", i, got, err)
+		}
 	}
 }
 

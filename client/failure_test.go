@@ -206,6 +206,47 @@ func TestDrainedIsAskedElsewhere(t *testing.T) {
 	}
 }
 
+// What was never sent is not lost with a stream.
+func TestUnsentIsAskedElsewhere(t *testing.T) {
+	t.Parallel()
+	s := new(script)
+	var streams atomic.Int64
+	stuck, end := make(chan struct{}), make(chan struct{})
+	s.stream = func(stream streamServer) error {
+		if streams.Add(1) > 1 {
+			return s.allowAll(stream)
+		}
+		close(stuck) // reads nothing: flow control holds up what comes
+		<-end
+		return status.Error(codes.Unavailable, "gone")
+	}
+	address, _ := serve(t, s)
+	c := connect(t, address)
+	value := strings.Repeat("x", 12<<10)
+	const callers = 60 // 720 KiB, of which a connection takes 64 in advance
+	var begun, all sync.WaitGroup
+	var passed, failed atomic.Int64
+	for range callers {
+		begun.Add(1)
+		all.Go(func() {
+			begun.Done()
+			if ok, err := c.Allow(context.Background(), "api", client.E("user", value)); ok && err == nil {
+				passed.Add(1)
+			} else {
+				failed.Add(1)
+			}
+		})
+	}
+	<-stuck
+	begun.Wait()
+	time.Sleep(100 * time.Millisecond) // so that most wait for the stream; the others pass on the next
+	close(end)
+	all.Wait()
+	if passed.Load() < callers/2 || failed.Load() == 0 || s.count() != int(passed.Load()) {
+		t.Errorf("%d passed, %d failed, %d were answered", passed.Load(), failed.Load(), s.count())
+	}
+}
+
 // One of two daemons stops, and another starts in its place: nobody notices.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()

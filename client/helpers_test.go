@@ -28,6 +28,8 @@ descriptors:
     rate_limits:
       - {name: short, algorithm: sliding_window, requests: 2, period: 1m}
       - {name: long, algorithm: leaky_bucket, requests: 10, period: 1h, burst: 4}
+  - key: window
+    rate_limit: {algorithm: fixed_window, requests: 3, period: 365d}
   - key: none
     rate_limit: {requests: 0, period: 1h}
   - key: much

@@ -219,7 +219,7 @@ func TestCountIf(t *testing.T) {
 	var tried, inside, most atomic.Int64
 	h := wrap(t, c, httplimit.Options{
 		Descriptors: by(httplimit.Header("failed", "X-User")),
-		CountIf:     func(status int) bool { return status != 200 },
+		CountIf:     func(status int) bool { return status >= 400 },
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tried.Add(1)
 		most.Store(max(most.Load(), inside.Add(1)))
