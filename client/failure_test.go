@@ -187,11 +187,15 @@ func TestDrainedIsAskedElsewhere(t *testing.T) {
 	s := new(script)
 	var streams atomic.Int64
 	s.stream = func(stream streamServer) error {
-		if streams.Add(1) > 1 {
-			return s.allowAll(stream)
+		m, err := stream.Recv()
+		if err != nil {
+			return nil
 		}
-		if _, err := stream.Recv(); err != nil {
-			return err
+		if streams.Add(1) > 1 {
+			if err := s.allowOne(stream, m); err != nil {
+				return err
+			}
+			return s.allowAll(stream)
 		}
 		stream.SetTrailer(metadata.Pairs("ratelimit-drained", "true"))
 		return status.Error(codes.Unavailable, "stopping")
@@ -213,10 +217,17 @@ func TestUnsentIsAskedElsewhere(t *testing.T) {
 	var streams atomic.Int64
 	stuck, end := make(chan struct{}), make(chan struct{})
 	s.stream = func(stream streamServer) error {
+		m, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
 		if streams.Add(1) > 1 {
+			if err := s.allowOne(stream, m); err != nil {
+				return err
+			}
 			return s.allowAll(stream)
 		}
-		close(stuck) // reads nothing: flow control holds up what comes
+		close(stuck) // reads no more: flow control holds up what comes
 		<-end
 		return status.Error(codes.Unavailable, "gone")
 	}

@@ -139,15 +139,19 @@ func (s *script) allowAll(stream ratelimitv1.RateLimitService_TakeStreamServer) 
 		if err != nil {
 			return nil
 		}
-		answer := new(ratelimitv1.TakeStreamResponse)
-		for _, n := range m.GetTakes() {
-			s.see(n.GetTake())
-			answer.Results = append(answer.Results, allowed(n.GetNumber()))
-		}
-		if err := stream.Send(answer); err != nil {
+		if err := s.allowOne(stream, m); err != nil {
 			return err
 		}
 	}
+}
+
+func (s *script) allowOne(stream streamServer, m *ratelimitv1.TakeStreamRequest) error {
+	answer := new(ratelimitv1.TakeStreamResponse)
+	for _, n := range m.GetTakes() {
+		s.see(n.GetTake())
+		answer.Results = append(answer.Results, allowed(n.GetNumber()))
+	}
+	return stream.Send(answer)
 }
 
 func allowed(number uint64) *ratelimitv1.NumberedResult {
