@@ -199,10 +199,26 @@ func Method(key string) Part {
 // x-forwarded-for says is believed as far as trusted proxies said it.
 func ClientAddress(key string, trusted ...netip.Prefix) Part {
 	return Func(key, func(c *Call) (string, bool) {
-		p, ok := peer.FromContext(c.Context)
-		if !ok {
-			return "", false
-		}
-		return guard.ClientAddress(p.Addr.String(), metadata.ValueFromIncomingContext(c.Context, "x-forwarded-for"), trusted)
+		return guard.ClientAddress(remoteOf(c), forwardedFor(c), trusted)
 	})
+}
+
+// ClientNetwork is ClientAddress with only so many bits of the address, such as
+// 32 and 64: one customer has a whole /64 of IPv6 as a rule.
+func ClientNetwork(key string, ipv4Bits, ipv6Bits int, trusted ...netip.Prefix) Part {
+	return Func(key, func(c *Call) (string, bool) {
+		return guard.ClientNetwork(remoteOf(c), forwardedFor(c), trusted, ipv4Bits, ipv6Bits)
+	})
+}
+
+func remoteOf(c *Call) string {
+	p, ok := peer.FromContext(c.Context)
+	if !ok {
+		return ""
+	}
+	return p.Addr.String()
+}
+
+func forwardedFor(c *Call) []string {
+	return metadata.ValueFromIncomingContext(c.Context, "x-forwarded-for")
 }

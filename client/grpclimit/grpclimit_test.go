@@ -197,6 +197,7 @@ func TestWhatIsAskedAbout(t *testing.T) {
 	c := connect(t, daemontest.Start(t, limits).Address)
 	_, methods := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.Method("method"))})
 	_, proxied := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.ClientAddress("ip", netip.MustParsePrefix("127.0.0.0/8")))})
+	_, network := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.ClientNetwork("ip", 16, 64))})
 	_, direct := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.ClientAddress("ip"))})
 	_, messages := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.Func("user", func(c *grpclimit.Call) (string, bool) {
 		r, ok := c.Request.(*grpc_health_v1.HealthCheckRequest)
@@ -204,7 +205,7 @@ func TestWhatIsAskedAbout(t *testing.T) {
 	})), OnMissing: grpclimit.Deny})
 	for i := range 3 {
 		from := fmt.Sprintf("x-forwarded-for: 203.0.113.%d, 198.51.100.7", i)
-		for name, h := range map[string]grpc_health_v1.HealthClient{"methods": methods, "proxied": proxied, "direct": direct, "messages": messages} {
+		for name, h := range map[string]grpc_health_v1.HealthClient{"methods": methods, "proxied": proxied, "direct": direct, "network": network, "messages": messages} {
 			_, err := check(h, "same", from)
 			if (err == nil) != (i < 2) {
 				t.Errorf("%s, %d: %v", name, i, err)

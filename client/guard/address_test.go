@@ -23,8 +23,8 @@ func TestClientAddress(t *testing.T) {
 		{"several headers", "10.0.0.1:1", []string{"203.0.113.9", "198.51.100.1", "10.2.2.2 , 10.3.3.3"}, "198.51.100.1"},
 		{"all are trusted", "10.0.0.1:1", []string{"10.7.7.7, 10.2.2.2"}, "10.7.7.7"},
 		{"a trusted proxy says nothing", "10.0.0.1:1", nil, "10.0.0.1"},
-		{"nonsense", "10.0.0.1:1", []string{"198.51.100.1, unknown"}, "10.0.0.1"},
-		{"nonsense behind a proxy", "10.0.0.1:1", []string{"198.51.100.1, , 10.2.2.2"}, "10.2.2.2"},
+		{"nonsense", "10.0.0.1:1", []string{"198.51.100.1, unknown"}, ""},
+		{"nonsense behind a proxy", "10.0.0.1:1", []string{"198.51.100.1, , 10.2.2.2"}, ""},
 		{"ports", "10.0.0.1:1", []string{"198.51.100.1:99"}, "198.51.100.1"},
 		{"IPv6", "[2001:db8::1]:1", []string{"[2001:DB9::5]:77"}, "2001:db9::5"},
 		{"IPv6 in brackets", "[2001:db8::1]:1", []string{"[2001:db9::5]"}, "2001:db9::5"},
@@ -36,6 +36,28 @@ func TestClientAddress(t *testing.T) {
 		got, ok := guard.ClientAddress(c.remote, c.forwarded, trusted)
 		if got != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q, %v, want %q", c.name, got, ok, c.want)
+		}
+	}
+}
+
+func TestClientNetwork(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		remote     string
+		ipv4, ipv6 int
+		want       string
+	}{
+		{"192.0.2.129:1", 24, 64, "192.0.2.0/24"},
+		{"192.0.2.129:1", 32, 64, "192.0.2.129"},
+		{"[::ffff:192.0.2.129]:1", 25, 64, "192.0.2.128/25"},
+		{"[2001:db8:1:2:3:4:5:6]:1", 32, 64, "2001:db8:1:2::/64"},
+		{"[2001:db8:1:2:3:4:5:6]:1", 32, 128, "2001:db8:1:2:3:4:5:6"},
+		{"[2001:db8::1]:1", 32, 0, "::/0"},
+		{"@", 32, 64, ""},
+	} {
+		got, ok := guard.ClientNetwork(c.remote, nil, nil, c.ipv4, c.ipv6)
+		if got != c.want || ok != (c.want != "") {
+			t.Errorf("%s: %q, %v, want %q", c.remote, got, ok, c.want)
 		}
 	}
 }

@@ -206,3 +206,11 @@ func ClientAddress(key string, trusted ...netip.Prefix) Part {
 		return guard.ClientAddress(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), trusted)
 	})
 }
+
+// ClientNetwork is ClientAddress with only so many bits of the address, such as
+// 32 and 64: one customer has a whole /64 of IPv6 as a rule.
+func ClientNetwork(key string, ipv4Bits, ipv6Bits int, trusted ...netip.Prefix) Part {
+	return Func(key, func(r *http.Request) (string, bool) {
+		return guard.ClientNetwork(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), trusted, ipv4Bits, ipv6Bits)
+	})
+}

@@ -134,6 +134,12 @@ func TestWhatIsAskedAbout(t *testing.T) {
 			t.Errorf("behind a proxy, %d: %v", i, got)
 		}
 	}
+	network := wrap(t, c, httplimit.Options{Descriptors: by(httplimit.ClientNetwork("ip", 32, 64, netip.MustParsePrefix("192.0.2.0/24")))}, hello)
+	for i := range 3 {
+		if got := pass(network, "/", fmt.Sprintf("X-Forwarded-For: 2001:db8::%d", i)); got != (i < 2) {
+			t.Errorf("a customer's network, %d: %v", i, got)
+		}
+	}
 	direct := wrap(t, c, httplimit.Options{Descriptors: by(httplimit.ClientAddress("ip"))}, hello)
 	for i := range 3 {
 		if got := pass(direct, "/", fmt.Sprintf("X-Forwarded-For: 203.0.113.%d", i)); got != (i < 2) {
