@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
@@ -46,9 +48,6 @@ type Client struct {
 	local    *memstore.Store
 }
 
-// window is how many bytes of answers a daemon may send ahead.
-const window = 1 << 20
-
 // New returns a client of the daemon or daemons that target names, as
 // grpc.NewClient takes it, or as a list of addresses with commas between them.
 // It does not wait for a connection. Close ends it.
@@ -57,16 +56,7 @@ func New(target string, list ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	dial := []grpc.DialOption{
-		grpc.WithTransportCredentials(o.credentials),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		// What may have been decided is not sent again, whatever a resolver's
-		// service config says.
-		grpc.WithDisableRetry(),
-		// Windows that do not grow need no ping after each answer to measure by.
-		grpc.WithStaticStreamWindowSize(window),
-		grpc.WithStaticConnWindowSize(window),
-	}
+	dial := append(connecting(), grpc.WithTransportCredentials(o.credentials))
 	if strings.Contains(target, ",") && !strings.Contains(target, "://") {
 		builder, err := newAddressList(target)
 		if err != nil {
@@ -86,6 +76,26 @@ func New(target string, list ...Option) (*Client, error) {
 	c.lines.byKey = make(map[string]*line)
 	c.running.Go(c.spread)
 	return c, nil
+}
+
+// connecting is how a client connects unless its DialOptions say otherwise.
+func connecting() []grpc.DialOption {
+	const window = 1 << 20 // bytes of answers that a daemon may send ahead
+	retry := backoff.DefaultConfig
+	retry.BaseDelay, retry.MaxDelay = 100*time.Millisecond, 5*time.Second
+	return []grpc.DialOption{
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		// A daemon that is back is found soon, and one that is silently gone is
+		// missed before the kernel would.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: 5 * time.Second}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		// What may have been decided is not sent again, whatever a resolver's
+		// service config says.
+		grpc.WithDisableRetry(),
+		// Windows that do not grow need no ping after each answer to measure by.
+		grpc.WithStaticStreamWindowSize(window),
+		grpc.WithStaticConnWindowSize(window),
+	}
 }
 
 // Close ends the client and waits until nothing of it runs. Requests that have

@@ -350,6 +350,40 @@ func TestUnaryWhereStreamsAreRefused(t *testing.T) {
 	}
 }
 
+// Where streams pass again they are used again.
+func TestStreamsAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := new(script)
+	s.take = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+		return &ratelimitv1.TakeResponse{Allowed: true}, nil
+	}
+	var pass atomic.Bool
+	s.stream = func(stream streamServer) error {
+		if !pass.Load() {
+			return s.UnimplementedRateLimitServiceServer.TakeStream(stream)
+		}
+		return s.allowAll(stream)
+	}
+	address, _ := serve(t, s)
+	c := connect(t, address)
+	ask := func(alone uint64) {
+		t.Helper()
+		if ok, err := c.Allow(within(t), "api", client.E("user", "x")); !ok || err != nil {
+			t.Error(ok, err)
+		}
+		if n := c.Stats().Alone; n != alone {
+			t.Errorf("%d calls, want %d", n, alone)
+		}
+	}
+	ask(1)
+	ask(2)
+	pass.Store(true)
+	ask(3)
+	c.EndRefusal()
+	ask(3)
+	ask(3)
+}
+
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
