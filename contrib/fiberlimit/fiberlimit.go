@@ -1,0 +1,197 @@
+// Package fiberlimit limits requests to fiber by ratelimitd.
+//
+//	limit, err := fiberlimit.New(limiter, fiberlimit.Options{
+//		Domain: "api",
+//		Descriptors: []fiberlimit.Descriptor{
+//			fiberlimit.By(fiberlimit.Header("user", "X-User"), fiberlimit.Route("route")),
+//		},
+//	})
+//	...
+//	app := fiber.New()
+//	app.Get("/items/:id", limit, item)
+package fiberlimit
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v3"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/client/guard"
+)
+
+type (
+	// Options of the middleware; see guard.Options. A status is an HTTP status.
+	Options = guard.Options[fiber.Ctx, int, Handler]
+	// Descriptor is a list of entries that requests have values for.
+	Descriptor = guard.Descriptor[fiber.Ctx]
+	// Part is an entry's key, and where its value is from.
+	Part = guard.Part[fiber.Ctx]
+	// Verdict is what becomes of a request.
+	Verdict = guard.Verdict
+	// Handler responds to a request that is not allowed. An error that it
+	// returns is fiber's to respond to.
+	Handler func(c fiber.Ctx, v Verdict) error
+)
+
+// What becomes of a request that lacks a value, and which headers tell callers of
+// their limits; see guard.
+const (
+	Empty = guard.Empty
+	Omit  = guard.Omit
+	Deny  = guard.Deny
+
+	XRateLimit = guard.XRateLimit
+	IETF       = guard.IETF
+	None       = guard.None
+)
+
+// New returns a middleware that asks by c. Its error says which option cannot
+// be.
+//
+// CountIf is told the status that the response has when the handlers after the
+// middleware have returned; a panic is an internal error. If they return an
+// error, it has no status yet: with CountIf the app's ErrorHandler is called by
+// the middleware, and what comes before the middleware sees the response in the
+// error's place.
+//
+// What functions return of a request may be fiber's own memory, which is another
+// request's afterwards: it is copied.
+func New(c *client.Client, o Options) (fiber.Handler, error) {
+	if o.Status == 0 {
+		o.Status = http.StatusTooManyRequests
+	}
+	if o.Status < 200 || o.Status > 999 {
+		return nil, fmt.Errorf("fiberlimit: status: found %d; allowed: 200 to 999", o.Status)
+	}
+	if o.Body == "" {
+		o.Body = http.StatusText(o.Status)
+	}
+	if o.OnDenied == nil {
+		o.OnDenied = func(c fiber.Ctx, _ Verdict) error { return c.Status(o.Status).SendString(o.Body + "\n") }
+	}
+	if o.OnError == nil {
+		o.OnError = func(c fiber.Ctx, _ Verdict) error {
+			const status = http.StatusServiceUnavailable
+			return c.Status(status).SendString(http.StatusText(status) + "\n")
+		}
+	}
+	o.Descriptors = copying(o.Descriptors)
+	g, err := guard.New(c, o)
+	if err != nil {
+		return nil, fmt.Errorf("fiberlimit: %w", err)
+	}
+	l := &limiter{guard: g, onDenied: o.OnDenied, onError: o.OnError}
+	return l.handle, nil
+}
+
+// copying returns the descriptors with values that outlive their request.
+func copying(descriptors []Descriptor) []Descriptor {
+	descriptors = slices.Clone(descriptors)
+	for i := range descriptors {
+		parts := slices.Clone(descriptors[i].Parts)
+		for j, p := range parts {
+			if p.Value != nil {
+				parts[j].Value = func(c fiber.Ctx) (string, bool) {
+					value, ok := p.Value(c)
+					return strings.Clone(value), ok
+				}
+			}
+		}
+		descriptors[i].Parts = parts
+	}
+	return descriptors
+}
+
+type limiter struct {
+	guard             *guard.Guard[fiber.Ctx, int, Handler]
+	onDenied, onError Handler
+}
+
+func (l *limiter) handle(c fiber.Ctx) error {
+	v := l.guard.Ask(c.Context(), c)
+	l.guard.SetHeaders(v, c.Set)
+	switch {
+	case v.Err != nil:
+		return l.onError(c, v)
+	case !v.Allowed:
+		return l.onDenied(c, v)
+	case l.guard.Counts():
+		return l.serveAndCount(c, v)
+	default:
+		return c.Next()
+	}
+}
+
+// serveAndCount serves a request that counts by its status. A handler that
+// panics has that of an internal error.
+func (l *limiter) serveAndCount(c fiber.Ctx, v Verdict) error {
+	status := http.StatusInternalServerError
+	defer func() { l.guard.Finish(c.Context(), v, status) }()
+	if err := c.Next(); err != nil {
+		if err := c.App().ErrorHandler(c, err); err != nil {
+			return err // fiber responds with an internal error, too
+		}
+	}
+	status = c.Response().StatusCode()
+	return nil
+}
+
+// By returns the descriptor of these parts.
+func By(parts ...Part) Descriptor { return guard.By(parts...) }
+
+// Constant is an entry that is the same for all requests.
+func Constant(key, value string) Part { return guard.Constant[fiber.Ctx](key, value) }
+
+// Func is an entry whose value is what a function of the request returns.
+func Func(key string, value func(fiber.Ctx) (string, bool)) Part {
+	return Part{Key: key, Value: value}
+}
+
+// Header is an entry with the first value of a header.
+func Header(key, name string) Part {
+	return Func(key, func(c fiber.Ctx) (string, bool) {
+		values := c.Request().Header.PeekAll(name)
+		if len(values) == 0 {
+			return "", false
+		}
+		return string(values[0]), true
+	})
+}
+
+// Method is an entry with the request's method.
+func Method(key string) Part {
+	return Func(key, func(c fiber.Ctx) (string, bool) { return c.Method(), true })
+}
+
+// Route is an entry with the path of the route that fiber found for the request,
+// c.FullPath(), such as "/items/:id". It has no method in it: Method is an entry
+// of its own. The middleware must be among the route's handlers, as in
+//
+//	app.Get("/items/:id", limit, item)
+//
+// for within app.Use fiber knows no route yet but the prefix that is used, which
+// all requests below it share.
+func Route(key string) Part {
+	return Func(key, func(c fiber.Ctx) (string, bool) { return c.FullPath(), true })
+}
+
+// ClientAddress is an entry with the IP address of who sent the request. What
+// X-Forwarded-For says is believed as far as trusted proxies said it.
+//
+// It is not c.IP(), and fiber's TrustProxy and ProxyHeader do not matter to it:
+// behind a proxy that fiber trusts, c.IP() is what the header begins with, which
+// clients write themselves.
+func ClientAddress(key string, trusted ...netip.Prefix) Part {
+	return Func(key, func(c fiber.Ctx) (string, bool) {
+		var forwardedFor []string
+		for _, value := range c.Request().Header.PeekAll(fiber.HeaderXForwardedFor) {
+			forwardedFor = append(forwardedFor, string(value))
+		}
+		return guard.ClientAddress(c.RequestCtx().RemoteAddr().String(), forwardedFor, trusted)
+	})
+}
