@@ -9,11 +9,12 @@ import (
 	"testing"
 )
 
-// buildExample builds one of examples/ and returns its binary.
+// buildExample builds one of examples/, which may be a module of its own, and
+// returns its binary.
 func buildExample(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if out, err := exec.Command("go", "build", "-o", path, "../examples/"+name).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "../examples/"+name, "-o", path, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return path

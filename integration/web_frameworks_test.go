@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,18 +13,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
 )
-
-// buildServer builds the example of a framework, which is a module of its own,
-// and returns the binary.
-func buildServer(t *testing.T, framework string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), framework)
-	build := exec.Command("go", "build", "-C", "../examples/"+framework, "-o", path, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return path
-}
 
 // serveAt starts a built example that asks a daemon, and returns its URL. It
 // waits for the daemon for longer than this machine can be busy.
@@ -42,7 +29,7 @@ func TestWebFrameworks(t *testing.T) {
 		t.Run(framework, func(t *testing.T) {
 			t.Parallel()
 			d := start(t, "--limits-path", "../examples/"+framework+"/limits.yaml")
-			base := serveAt(t, buildServer(t, framework), d)
+			base := serveAt(t, buildExample(t, framework), d)
 			for i := range 6 {
 				r, body := getAs(t, base+"/items/7", "alice")
 				want, text := 200, "item 7\n"
@@ -97,7 +84,7 @@ func getAs(t *testing.T, url, user string) (*http.Response, string) {
 // minute, serves 1000, however many servers and daemons there are.
 func TestGinServesExactlyTheLimit(t *testing.T) {
 	t.Parallel()
-	path := buildServer(t, "gin")
+	path := buildExample(t, "gin")
 	flags := []string{"--limits-path", "../examples/gin/limits.yaml"}
 	for name, servers := range map[string]func(t *testing.T) []string{
 		"one server": func(t *testing.T) []string {

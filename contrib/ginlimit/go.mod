@@ -41,5 +41,6 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-// Work in this tree uses the tree; who requires this module is not told of it.
+// Work in this tree uses the tree. Who requires this module is not told of it: a
+// release names a released version in place of v0.0.0.
 replace github.com/ratelimitd/ratelimitd => ../..
