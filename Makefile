@@ -8,10 +8,12 @@ GO       ?= go
 
 BINARY := build/ratelimitd
 LDFLAGS := -s -w -X main.version=$(VERSION)
+# Modules of their own, so that nobody downloads a framework that he does not use.
+MODULES := $(patsubst %/go.mod,%,$(wildcard contrib/*/go.mod examples/*/go.mod))
 # Tools are pinned in a module of their own, apart from the product's.
-STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
-GOVULNCHECK := $(GO) tool -modfile=tools/go.mod govulncheck
-BUF         := $(GO) tool -modfile=tools/go.mod buf
+STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
+GOVULNCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod govulncheck
+BUF         := $(GO) tool -modfile=$(CURDIR)/tools/go.mod buf
 # What the API was when callers last were told of it; buf breaking compares.
 API_BASELINE := proto/baseline.binpb
 
@@ -33,6 +35,7 @@ test: tools ## run every test, with the race detector
 	$(GO) test -race -shuffle=on -timeout 18m ./...
 	@# The race detector allocates; what must not allocate is tested without it.
 	$(GO) test -shuffle=on -run 'Allocate' ./internal/...
+	@for dir in $(MODULES); do (set -x; cd $$dir && $(GO) test -race -shuffle=on ./...) || exit 1; done
 
 .PHONY: tools
 tools: # what the tests run
@@ -41,16 +44,16 @@ tools: # what the tests run
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, buf, and govulncheck where its data can be had
 	@test -z "$$(gofmt -l .)" || { gofmt -l . | sed 's/^/not gofmted: /'; exit 1; }
-	$(GO) vet ./...
-	$(GO) mod tidy -diff
-	$(STATICCHECK) ./...
+	@for dir in . $(MODULES); do (set -x; cd $$dir && $(GO) vet ./... && $(GO) mod tidy -diff && $(STATICCHECK) ./...) || exit 1; done
 	$(BUF) lint
 	$(BUF) breaking --against $(API_BASELINE)
 	@rm -rf build/proto && $(BUF) generate -o build/proto
 	@diff -r -x '*.proto' -x '*.binpb' -x '*.md' build/proto/proto proto || { echo "proto/: the generated code is stale; run make proto"; exit 1; }
-	@if out=$$($(GOVULNCHECK) ./... 2>&1); then echo "govulncheck: no known vulnerability is called"; \
-	elif echo "$$out" | grep -q 'Vulnerability #'; then echo "$$out"; exit 1; \
-	else echo "govulncheck: skipped, its data cannot be had here: $$(echo "$$out" | tail -n 1)"; fi
+	@for dir in . $(MODULES); do \
+	  if out=$$(cd $$dir && $(GOVULNCHECK) ./... 2>&1); then echo "govulncheck: $$dir: no known vulnerability is called"; \
+	  elif echo "$$out" | grep -q 'Vulnerability #'; then echo "$$out"; exit 1; \
+	  else echo "govulncheck: $$dir: skipped, its data cannot be had here: $$(echo "$$out" | tail -n 1)"; fi; \
+	done
 
 .PHONY: proto
 proto: ## generate the API's Go code from proto/
