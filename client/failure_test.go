@@ -77,18 +77,19 @@ func TestFailureChoices(t *testing.T) {
 	}
 	storeless, _ := serve(t, fails)
 	for name, at := range map[string]struct {
-		target string
-		code   codes.Code
+		target  string
+		timeout time.Duration
+		code    codes.Code
 	}{
-		"nobody listens":   {nobody(t), codes.Unavailable},
-		"no answer comes":  {quiet, codes.DeadlineExceeded},
-		"the answer fails": {storeless, codes.Unavailable},
+		"nobody listens":   {nobody(t), patience, codes.Unavailable},
+		"no answer comes":  {quiet, 20 * time.Millisecond, codes.DeadlineExceeded},
+		"the answer fails": {storeless, patience, codes.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			local := client.FailLocal(client.Limit{Algorithm: client.TokenBucket, Requests: 2, Period: time.Hour})
 			for _, choice := range []client.Failure{client.FailAllow(), client.FailDeny(), client.FailError(), local} {
-				c := connect(t, at.target, client.Timeout(20*time.Millisecond), client.OnFailure(choice))
+				c := connect(t, at.target, client.Timeout(at.timeout), client.OnFailure(choice))
 				got, err := c.Take(within(t), one("api", "user", "x"))
 				if choice.String() == "error" {
 					if got != nil || status.Code(err) != at.code {
