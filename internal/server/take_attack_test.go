@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,4 +217,52 @@ func TestCutStreamsLeaveNothing(t *testing.T) {
 		eventually(t, "the goroutines of the streams end", func() bool { return runtime.NumGoroutine() <= before })
 		d.end()
 	}
+}
+
+// What is in flight on a stream is bounded by its size, too: a caller who sends
+// large requests while the store does not answer is held up.
+func TestTakeStreamOfLargeRequests(t *testing.T) {
+	t.Parallel()
+	var store *gatedStore
+	d := start(t, takeLimits, func(o *server.Options) {
+		store = &gatedStore{Store: o.Store, gate: make(chan struct{})}
+		o.Store, o.StoreWaits = store, true
+	})
+	s := d.stream()
+	const size, most = 60_000, 16 << 20
+	large := numbered(0, taking("gcra=x", "unknown="+strings.Repeat("x", size)))
+	var sent atomic.Int64
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for s.Send(large) == nil {
+			sent.Add(1)
+		}
+	})
+	last, still := int64(-1), 0
+	eventually(t, "the sender is held up", func() bool {
+		if n := sent.Load(); n != last {
+			last, still = n, 0
+		} else if n > 0 {
+			still++
+		}
+		return still > 60
+	})
+	if last*size > 2*most {
+		t.Errorf("%d requests of %d bytes are in flight", last, size)
+	}
+	close(store.gate)
+	// It goes on when they are answered.
+	for range last + 10 {
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		if sent.Load() > last+5 {
+			break
+		}
+	}
+	if sent.Load() <= last {
+		t.Error("the sender is held up for ever")
+	}
+	_ = d.conn.Close()
+	sender.Wait()
 }

@@ -17,6 +17,10 @@ import (
 // answers to come.
 const takesInFlight = 4096
 
+// slotBytes is how much memory a request may hold for one slot of those in
+// flight. A large one counts as several, so that the bound is one of memory too.
+const slotBytes = 4096
+
 // takeStream decides the requests of a stream as they come. It ends when the
 // caller has sent all, or goes, or when the server stops or the connection is
 // old; then all that was read is answered, and nothing is decided that was not.
@@ -115,11 +119,17 @@ func (s *takeStream) takeOver(t *takes) error {
 		t.answerAll(s.Context())
 		return s.SendMsg(t)
 	}
-	for _, it := range t.items {
-		select {
-		case s.slots <- struct{}{}:
-		case <-s.Context().Done():
-			return status.FromContextError(s.Context().Err()).Err()
+	for i, it := range t.items {
+		it.slots = 1
+		if i == 0 { // for all, which hold the message together
+			it.slots = min(1+t.holds()/slotBytes, takesInFlight)
+		}
+		for range it.slots {
+			select {
+			case s.slots <- struct{}{}:
+			case <-s.Context().Done():
+				return status.FromContextError(s.Context().Err()).Err()
+			}
 		}
 		s.deciding.Go(func() {
 			s.answerItem(s.Context(), it)
@@ -137,13 +147,16 @@ func (s *takeStream) write() error {
 		if len(t.items) == 0 {
 			return failed
 		}
-		n := len(t.items)
+		held := 0
+		for _, it := range t.items {
+			held += it.slots
+		}
 		if failed == nil {
 			failed = s.SendMsg(t)
 		} else {
 			t.release()
 		}
-		for range n {
+		for range held {
 			<-s.slots
 		}
 	}

@@ -15,6 +15,7 @@ type takes struct {
 	door     *door
 	numbered bool
 	items    []*item
+	size     int // of the message
 	// err is why none of them is to be decided.
 	err error
 }
@@ -24,11 +25,14 @@ type item struct {
 	number uint64
 	call   *call
 	err    error
+	// slots is how many of a stream's it holds while it is in flight.
+	slots int
 }
 
 // readWire reads a TakeManyRequest or a TakeStreamRequest. A request in it that
 // cannot be read fails alone.
 func (t *takes) readWire(message string) error {
+	t.size = len(message)
 	f := fields{rest: message}
 	for f.next() {
 		if !f.is(1, bytesKind) {
@@ -109,6 +113,17 @@ func (t *takes) release() {
 		}
 	}
 	t.items = nil
+}
+
+// holds is about how many bytes the requests hold: their message, and what was
+// made of it.
+func (t *takes) holds() int {
+	const each = 256 // of a descriptor, with what it gets
+	n := t.size
+	for _, it := range t.items {
+		n += each * len(it.call.descriptors)
+	}
+	return n
 }
 
 // answerAll decides all items: where the store waits at the same time, so that
