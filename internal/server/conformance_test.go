@@ -77,7 +77,7 @@ func TestDoorsConform(t *testing.T) {
 }
 
 // traces is how many random traces each door is asked.
-const traces = 100
+const traces = 40
 
 // TestDoorsKeepHostileValuesApart asks about subjects that a careless encoding
 // would mix up, each as it is: no two share a limit. They bring their own, so
