@@ -15,6 +15,6 @@ func TestConformance(t *testing.T) {
 			t.Cleanup(func() { s.Close() })
 			return s
 		},
-		Traces: 50_000,
+		Traces: 20_000,
 	})
 }
