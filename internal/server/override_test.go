@@ -11,7 +11,6 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -304,32 +303,6 @@ func TestOverridesAreKept(t *testing.T) {
 	}
 	if last := ask(100 + 9_999); last != ask(100+9_999) || last.Requests != 100+9_999 {
 		t.Errorf("the last limit is made each time, or is %+v", last.Spec)
-	}
-}
-
-// TestOverrideAllocatesNothing compares requests with and without a limit of
-// their own.
-func TestOverrideAllocatesNothing(t *testing.T) {
-	s := start(t, benchLimits).srv
-	allocations := func(limit string) float64 {
-		in, err := proto.Marshal(request("api", 1, "user=alice,route=/orders"))
-		if limit != "" {
-			in, err = proto.Marshal(overriding(t, 1, "user=alice,route=/orders", limit))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return testing.AllocsPerRun(1000, func() {
-			if _, err := s.Answer(t.Context(), in); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	without := allocations("")
-	for _, limit := range []string{"5/HOUR", "7/90xSECOND"} {
-		if with := allocations(limit); with > without {
-			t.Errorf("%v allocations with %s, %v without", with, limit, without)
-		}
 	}
 }
 

@@ -1,0 +1,38 @@
+//go:build !race
+
+// The race detector makes sync.Pool forget at random; make test runs this file
+// without it.
+
+package server_test
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// TestOverrideAllocatesNothing compares requests with and without a limit of
+// their own.
+func TestOverrideAllocatesNothing(t *testing.T) {
+	s := start(t, benchLimits).srv
+	allocations := func(limit string) float64 {
+		in, err := proto.Marshal(request("api", 1, "user=alice,route=/orders"))
+		if limit != "" {
+			in, err = proto.Marshal(overriding(t, 1, "user=alice,route=/orders", limit))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return testing.AllocsPerRun(1000, func() {
+			if _, err := s.Answer(t.Context(), in); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	without := allocations("")
+	for _, limit := range []string{"5/HOUR", "7/90xSECOND"} {
+		if with := allocations(limit); with > without {
+			t.Errorf("%v allocations with %s, %v without", with, limit, without)
+		}
+	}
+}
