@@ -11,14 +11,11 @@ const (
 	Aside Role = -1
 )
 
-// Quota returns the role of the hits of the n-th quota, 1 to MaxQuota. Of all
+// Quota returns the role of the hits of the n-th quota, from 1 on. Of all
 // quotas in a group one must be allowed, which is one whose hits are; hits of
 // the others are charged as Aside ones are. The hits of a quota follow each
 // other, later ones have higher numbers.
 func Quota(n int) Role { return Role(n) }
-
-// MaxQuota is the highest number of a quota.
-const MaxQuota = 1<<31 - 1
 
 func strictest(a, b Role) Role {
 	switch {

@@ -5,10 +5,7 @@ import (
 	"net/http"
 	"slices"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
@@ -41,7 +38,7 @@ func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := f.ask(r.Context(), c, w.Header()); err != nil {
-		writeError(w, httpStatus(status.Code(err)), status.Convert(err).Message())
+		writeStatus(w, err)
 		return
 	}
 	if c.denied {
@@ -60,9 +57,9 @@ func (f *forwardAuth) ask(ctx context.Context, c *call, header http.Header) erro
 	if err := f.answer(ctx, c); err != nil {
 		return err
 	}
-	var response rlsv3.RateLimitResponse
-	if err := proto.Unmarshal(c.appendResponse(nil), &response); err != nil {
-		return status.Errorf(codes.Internal, "the response: %v", err)
+	response, err := c.response()
+	if err != nil {
+		return err
 	}
 	for _, h := range response.GetResponseHeadersToAdd() {
 		header.Set(h.GetKey(), h.GetValue())

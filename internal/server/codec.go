@@ -57,10 +57,7 @@ func (c *call) appendWire(dst []byte) []byte {
 
 // register adds the service to g, which uses the codec.
 func (e *envoy) register(g *grpc.Server) {
-	const method = "ShouldRateLimit"
-	info := &grpc.UnaryServerInfo{Server: e, FullMethod: "/" + rlsv3.RateLimitService_ServiceDesc.ServiceName + "/" + method}
-	answer := func(ctx context.Context, request any) (any, error) {
-		c := request.(*call)
+	answer := func(ctx context.Context, c *call) (any, error) {
 		if err := e.answer(ctx, c); err != nil {
 			c.decider.release(c)
 			return nil, err
@@ -70,16 +67,23 @@ func (e *envoy) register(g *grpc.Server) {
 	g.RegisterService(&grpc.ServiceDesc{
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*rlsv3.RateLimitServiceServer)(nil),
-		Methods: []grpc.MethodDesc{{
-			MethodName: method,
-			Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-				c := e.decider.newCall()
-				if err := read(c); err != nil {
-					return nil, err
-				}
-				return interceptor(ctx, c, info, answer)
-			},
-		}},
-		Metadata: rlsv3.RateLimitService_ServiceDesc.Metadata,
+		Methods:     []grpc.MethodDesc{unary(e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.decider.newCall, answer)},
+		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
 	}, e)
+}
+
+// unary describes a method whose requests are read into what empty makes.
+func unary[T any](service any, name, fullName string, empty func() T, answer func(context.Context, T) (any, error)) grpc.MethodDesc {
+	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullName}
+	handler := func(ctx context.Context, request any) (any, error) { return answer(ctx, request.(T)) }
+	return grpc.MethodDesc{
+		MethodName: name,
+		Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			request := empty()
+			if err := read(request); err != nil {
+				return nil, err
+			}
+			return interceptor(ctx, request, info, handler)
+		},
+	}
 }

@@ -183,7 +183,7 @@ func (d *decider) take(ctx context.Context, c *call) error {
 	if err := d.store.Take(ctx, c.hits, c.decisions); err != nil {
 		return err
 	}
-	c.denied = c.isDenied()
+	c.denied = !bucket.GroupAllowed(c.hits, c.decisions)
 	rest := c.decisions
 	for i := range c.outcomes {
 		n := len(c.outcomes[i].limits)

@@ -33,11 +33,16 @@ func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) 
 	if err := e.answer(ctx, c); err != nil {
 		return nil, err
 	}
-	var response rlsv3.RateLimitResponse
-	if err := proto.Unmarshal(c.appendResponse(nil), &response); err != nil {
+	return c.response()
+}
+
+// response returns that of a decided call.
+func (c *call) response() (*rlsv3.RateLimitResponse, error) {
+	response := new(rlsv3.RateLimitResponse)
+	if err := proto.Unmarshal(c.appendResponse(nil), response); err != nil {
 		return nil, status.Errorf(codes.Internal, "the response: %v", err)
 	}
-	return &response, nil
+	return response, nil
 }
 
 // seconds rounds up to whole seconds.

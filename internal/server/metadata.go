@@ -42,7 +42,7 @@ func (c *call) metadata() map[string]any {
 	for i := range c.outcomes {
 		o := &c.outcomes[i]
 		switch {
-		case o.rule == nil || o.own != nil || o.rule.Metadata == nil:
+		case !o.isRuled() || o.rule.Metadata == nil:
 		case len(o.limits) == 0 && !o.rule.Unlimited: // replaced
 		case o.isOver() && !o.shadow:
 		case all == nil:

@@ -15,9 +15,13 @@ type modes struct {
 	quota bool
 }
 
+// isRuled reports whether the rule that the descriptor matches applies: there is
+// one, and no limit of the descriptor's own in its place.
+func (o *outcome) isRuled() bool { return o.rule != nil && o.own == nil }
+
 // hasMode reports whether the outcome's rule is more than enforced by itself.
 func (o *outcome) hasMode() bool {
-	return o.rule != nil && o.own == nil && (o.rule.ShadowMode || o.rule.QuotaMode || o.rule.Replaces != nil)
+	return o.isRuled() && (o.rule.ShadowMode || o.rule.QuotaMode || o.rule.Replaces != nil)
 }
 
 // isShadow reports whether the outcome cannot deny the call.
@@ -25,7 +29,7 @@ func (o *outcome) isShadow(m modes) bool { return o.shadow || m.shadow }
 
 // isQuota reports whether the outcome is one of the call's quotas.
 func (o *outcome) isQuota(m modes) bool {
-	return m.quota || o.rule != nil && o.own == nil && o.rule.QuotaMode
+	return m.quota || o.isRuled() && o.rule.QuotaMode
 }
 
 // replace takes from the outcomes the limits that others replace. All at once:
@@ -33,7 +37,7 @@ func (o *outcome) isQuota(m modes) bool {
 func (c *call) replace() {
 	var names []string
 	for i := range c.outcomes {
-		if o := &c.outcomes[i]; o.rule != nil && o.own == nil {
+		if o := &c.outcomes[i]; o.isRuled() {
 			for _, replaced := range o.rule.Replaces {
 				names = append(names, replaced...)
 			}
@@ -56,15 +60,14 @@ func (c *call) giveRoles(m modes) {
 	quotas, passing := 0, false
 	for i := range c.outcomes {
 		o := &c.outcomes[i]
-		ruled := o.rule != nil && o.own == nil
-		o.shadow = ruled && o.rule.ShadowMode
+		o.shadow = o.isRuled() && o.rule.ShadowMode
 		switch {
 		case o.isShadow(m):
 			o.role = bucket.Aside
 		case len(o.limits) == 0:
 			// What no limit applies to passes, unless it is unlimited: that
 			// says nothing about a quota.
-			passing = passing || m.quota && !(ruled && o.rule.Unlimited)
+			passing = passing || m.quota && !(o.isRuled() && o.rule.Unlimited)
 		case o.isQuota(m):
 			quotas++
 			o.role = bucket.Quota(quotas)
@@ -83,8 +86,9 @@ func (c *call) giveRoles(m modes) {
 }
 
 // settleQuotas gives quotas that share keys with others the roles that say the
-// same where equal keys are one hit. A key is shared where a descriptor brings
-// its own numbers for a limit that a rule has too.
+// same where equal keys are one hit, so that the store's merged hits and the
+// call's own allow the same. A key is shared where a descriptor brings its own
+// numbers for a limit that a rule has too.
 func (c *call) settleQuotas() {
 	if !c.hasQuotas || len(c.overrides) == 0 {
 		return
@@ -124,21 +128,6 @@ func (c *call) settleQuotas() {
 			n++
 		}
 	}
-}
-
-// isDenied reports whether the decisions of a call deny it.
-func (c *call) isDenied() bool {
-	hits, decisions := c.hits, c.decisions
-	if c.hasQuotas {
-		// As the store sees them: two quotas may share a key.
-		var of []int
-		hits, of = bucket.Merge(nil, nil, c.hits)
-		decisions = make([]bucket.Decision, len(hits))
-		for i, j := range of {
-			decisions[j] = c.decisions[i]
-		}
-	}
-	return !bucket.GroupAllowed(hits, decisions)
 }
 
 // retryAfter is how long a denied call has to wait until it is allowed, if

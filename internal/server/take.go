@@ -122,19 +122,3 @@ func (a *api) register(g *grpc.Server) {
 		Metadata: ratelimitv1.RateLimitService_ServiceDesc.Metadata,
 	}, a)
 }
-
-// unary describes a method whose requests are read into what empty makes.
-func unary[T any](service any, name, fullName string, empty func() T, answer func(context.Context, T) (any, error)) grpc.MethodDesc {
-	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullName}
-	handler := func(ctx context.Context, request any) (any, error) { return answer(ctx, request.(T)) }
-	return grpc.MethodDesc{
-		MethodName: name,
-		Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			request := empty()
-			if err := read(request); err != nil {
-				return nil, err
-			}
-			return interceptor(ctx, request, info, handler)
-		},
-	}
-}
