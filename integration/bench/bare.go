@@ -55,7 +55,10 @@ func serveBare(tuned bool, stdout io.Writer) error {
 	var options []grpc.ServerOption
 	if tuned {
 		debug.SetGCPercent(gcPercent)
-		options = append(options, grpc.NumStreamWorkers(streamWorkers))
+		options = append(options,
+			grpc.NumStreamWorkers(streamWorkers),
+			grpc.StaticStreamWindowSize(streamWindow),
+			grpc.StaticConnWindowSize(connectionWindow))
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
 
@@ -12,26 +13,24 @@ import (
 // A stream of requests would lose answers then, for it does not learn of the
 // first. So it ends by itself before the age.
 
-// agingListener accepts connections whose remote address tells when they began.
-type agingListener struct{ net.Listener }
+// agingCredentials note when a connection began. They leave the connection as it
+// is, which gRPC treats better than one of another type: it holds no read buffer
+// while it is idle, and is given up when what was sent stays unacknowledged.
+type agingCredentials struct {
+	credentials.TransportCredentials
+}
 
-func (l agingListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
+func (c agingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	began := time.Now()
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return agingConn{c, agingAddr{c.RemoteAddr(), time.Now()}}, nil
+	return conn, agingInfo{info, began}, nil
 }
 
-type agingConn struct {
-	net.Conn
-	remote agingAddr
-}
-
-func (c agingConn) RemoteAddr() net.Addr { return c.remote }
-
-type agingAddr struct {
-	net.Addr
+type agingInfo struct {
+	credentials.AuthInfo
 	began time.Time
 }
 
@@ -44,7 +43,7 @@ func untilOld(ctx context.Context, age, grace time.Duration) (time.Duration, boo
 	}
 	began := time.Now()
 	if p, ok := peer.FromContext(ctx); ok {
-		if a, ok := p.Addr.(agingAddr); ok {
+		if a, ok := p.AuthInfo.(agingInfo); ok {
 			began = a.began
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -212,6 +213,8 @@ func (s *Server) grpcServer() *grpc.Server {
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop),
 		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
 		grpc.NumStreamWorkers(StreamWorkers),
+		grpc.StaticStreamWindowSize(StreamWindow),
+		grpc.StaticConnWindowSize(ConnectionWindow),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxConcurrentStreams(streamsPerConnection),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -224,10 +227,11 @@ func (s *Server) grpcServer() *grpc.Server {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
+	transport := insecure.NewCredentials()
 	if s.options.GRPCTLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(s.options.GRPCTLS)))
+		transport = credentials.NewTLS(s.options.GRPCTLS)
 	}
-	g := grpc.NewServer(options...)
+	g := grpc.NewServer(append(options, grpc.Creds(agingCredentials{transport}))...)
 	s.viaGRPC.register(g)
 	s.apiGRPC.register(g)
 	healthpb.RegisterHealthServer(g, s.ready.health)
@@ -270,7 +274,7 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 			}
 		})
 	}
-	serve("grpc", func(l net.Listener) error { return s.grpc.Serve(agingListener{l}) })
+	serve("grpc", s.grpc.Serve)
 	serve("http", func(l net.Listener) error {
 		if s.http.TLSConfig != nil {
 			return s.http.ServeTLS(l, "", "")

@@ -11,4 +11,10 @@ const (
 	// GCPercent is GOGC where the environment does not set it: requests leave
 	// garbage behind, next to little that lives.
 	GCPercent = 400
+	// StreamWindow and ConnectionWindow are how many bytes callers may send
+	// ahead on one call and on a connection. Windows of a fixed size need no
+	// ping after what is received to measure by, which a lone caller's process
+	// would have to answer as often as it asks.
+	StreamWindow     = 256 << 10
+	ConnectionWindow = 1 << 20
 )

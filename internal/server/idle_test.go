@@ -1,0 +1,68 @@
+package server_test
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// TestIdleConnectionsHoldNoReadBuffer has many connections that say nothing
+// after their greeting, as those of a large fleet's proxies at night.
+func TestIdleConnectionsHoldNoReadBuffer(t *testing.T) {
+	d := start(t, benchLimits)
+	heap := func() uint64 {
+		for range 3 { // what is pooled goes with the second
+			runtime.GC()
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const connections = 200
+	before := heap()
+	for range connections {
+		greet(t, d.srv.Address("grpc"))
+	}
+	each := (int64(heap()) - int64(before)) / connections
+	const most = 24 << 10 // where a read buffer is 32 KiB
+	if each > most {
+		t.Errorf("an idle connection holds %d bytes; allowed: %d", each, most)
+	}
+	runtime.KeepAlive(d)
+}
+
+// greet opens a connection of HTTP/2 and waits until both have greeted.
+func greet(t *testing.T, address string) {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(c, c)
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WritePing(false, [8]byte{}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ping, ok := frame.(*http2.PingFrame); ok && ping.IsAck() {
+			return
+		}
+	}
+}
