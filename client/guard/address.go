@@ -2,7 +2,9 @@ package guard
 
 import (
 	"net/netip"
-	"strings"
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/forwarded"
 )
 
 // ClientAddress returns the address of who sent a request: remote, the other
@@ -39,46 +41,16 @@ func ClientNetwork(remote string, forwardedFor []string, trusted []netip.Prefix,
 }
 
 func clientAddress(remote string, forwardedFor []string, trusted []netip.Prefix) (netip.Addr, bool) {
-	sender, ok := parseAddress(remote)
-	if !ok {
-		return netip.Addr{}, false
+	trusts := func(a netip.Addr) bool {
+		return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
-	for i := len(forwardedFor) - 1; i >= 0; i-- {
-		rest, isMore := forwardedFor[i], true
-		for isMore {
-			if !isTrusted(sender, trusted) {
-				return sender, true
-			}
-			var last string
-			if comma := strings.LastIndexByte(rest, ','); comma >= 0 {
-				rest, last = rest[:comma], rest[comma+1:]
-			} else {
-				last, isMore = rest, false
-			}
-			before, ok := parseAddress(strings.TrimSpace(last))
-			if !ok {
-				return netip.Addr{}, false
-			}
-			sender = before
-		}
+	peer, ok := forwarded.ParseAddress(remote)
+	if !ok || !trusts(peer) {
+		return peer, ok
 	}
-	return sender, true
-}
-
-// parseAddress reads an address with or without a port.
-func parseAddress(s string) (netip.Addr, bool) {
-	if ap, err := netip.ParseAddrPort(s); err == nil {
-		return ap.Addr().Unmap().WithZone(""), true
+	sender, ok := forwarded.Sender(forwardedFor, trusts)
+	if ok && !sender.IsValid() {
+		return peer, true
 	}
-	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
-	return a.Unmap().WithZone(""), err == nil
-}
-
-func isTrusted(a netip.Addr, trusted []netip.Prefix) bool {
-	for _, p := range trusted {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return sender, ok
 }

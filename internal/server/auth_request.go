@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/forwarded"
 )
 
 // authRequest is a request that a proxy asks about, as far as the proxy and who
@@ -21,14 +22,9 @@ type authRequest struct {
 }
 
 func newAuthRequest(auth *config.Auth, endpoint *config.AuthEndpoint, r *http.Request) *authRequest {
-	from, _ := netip.ParseAddrPort(r.RemoteAddr)
-	peer := plainAddress(from.Addr())
+	peer, _ := forwarded.ParseAddress(r.RemoteAddr)
 	return &authRequest{auth: auth, endpoint: endpoint, header: r.Header, peer: peer, trusted: auth.Trusts(peer)}
 }
-
-// plainAddress returns an address in the one form that it is compared and shown
-// in.
-func plainAddress(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // value returns the value of an entry, which is empty where the request has
 // none. It reports false where it is not clear: where it stands there several
@@ -81,44 +77,15 @@ func oneOf(values []string) (value string, ok bool) {
 
 // client returns the address of who asked the first of the trusted proxies, or
 // the zero Addr where they do not tell.
-//
-// Each proxy appends to X-Forwarded-For who asked it. So the list is read from
-// its end for as long as the one who appended is trusted, and what a client put
-// there itself is never reached.
 func (r *authRequest) client() netip.Addr {
 	if !r.trusted {
 		return r.peer
 	}
-	rest := strings.Join(r.header.Values("X-Forwarded-For"), ",")
-	var last netip.Addr
-	for rest != "" {
-		i := strings.LastIndexByte(rest, ',')
-		text := strings.Trim(rest[i+1:], " \t")
-		rest = rest[:max(i, 0)]
-		if text == "" {
-			continue
-		}
-		address, ok := parseAddress(text)
-		if !ok {
-			return netip.Addr{}
-		}
-		last = address
-		if !r.auth.Trusts(address) {
-			break
-		}
+	sender, ok := forwarded.Sender(r.header.Values("X-Forwarded-For"), r.auth.Trusts)
+	if !ok {
+		return netip.Addr{}
 	}
-	return last
-}
-
-// parseAddress reads an address, with or without a port.
-func parseAddress(text string) (netip.Addr, bool) {
-	a, err := netip.ParseAddr(text)
-	if err != nil {
-		var withPort netip.AddrPort
-		withPort, err = netip.ParseAddrPort(text)
-		a = withPort.Addr()
-	}
-	return plainAddress(a), err == nil
+	return sender
 }
 
 // shownAddress returns an address, or its network if the entry says how long
