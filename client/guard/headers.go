@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/internal/policylist"
 )
 
 // SetHeaders calls set with each header that tells of a verdict.
@@ -54,39 +55,31 @@ func speaksBefore(a, b *client.Limited) bool {
 // setPolicies sets RateLimit-Policy and RateLimit as the daemon does: with an
 // item for each limit but for shadow limits.
 func (g *Guard[R, S, H]) setPolicies(v Verdict, set func(name, value string)) {
-	var policies, remaining []byte
-	used := make(map[string]int) // how often each name was wanted
+	var list policylist.List
 	for i := range v.Result.Limits {
 		l := &v.Result.Limits[i]
 		if l.Shadow {
 			continue
 		}
-		if len(policies) > 0 {
-			policies, remaining = append(policies, ", "...), append(remaining, ", "...)
-		}
-		name := `"` + unique(g.policyName(v, l), used) + `"`
-		policies = append(append(policies, name...), ";q="...)
-		policies = strconv.AppendUint(policies, uint64(l.Capacity), 10)
-		if w := window(l); w > 0 {
-			policies = strconv.AppendUint(append(policies, ";w="...), w, 10)
-		}
-		t := l.ResetAfter
+		reset := l.ResetAfter
 		if l.RetryAfter > 0 {
-			t = l.RetryAfter // so that it ends when Retry-After says to come back
+			reset = l.RetryAfter // so that it ends when Retry-After says to come back
 		}
-		remaining = append(append(remaining, name...), ";r="...)
-		remaining = strconv.AppendUint(remaining, uint64(l.Remaining), 10)
-		remaining = strconv.AppendInt(append(remaining, ";t="...), Seconds(t), 10)
+		list.Add(policylist.Policy{
+			Name:  g.policyName(v, l),
+			Quota: int64(l.Capacity), Window: window(l),
+			Remaining: int64(l.Remaining), Reset: Seconds(reset),
+		})
 	}
-	if len(policies) > 0 {
-		set("RateLimit-Policy", string(policies))
-		set("RateLimit", string(remaining))
+	if !list.IsEmpty() {
+		set(policylist.PolicyField, string(list.AppendPolicies(nil)))
+		set(policylist.LimitField, string(list.AppendLimits(nil)))
 	}
 }
 
 // window is the time in seconds in which an empty limit becomes full, or 0 if it
 // is not whole seconds, which cannot be said.
-func window(l *client.Limited) uint64 {
+func window(l *client.Limited) int64 {
 	const second = 1_000_000
 	micros := uint64(l.Period.Microseconds())
 	if l.Algorithm.IsBucket() && l.Requests > 0 {
@@ -102,14 +95,14 @@ func window(l *client.Limited) uint64 {
 	if micros%second != 0 {
 		return 0
 	}
-	return micros / second
+	return int64(micros / second)
 }
 
 // policyName returns the limit's name, or the keys of its descriptor. Neither is
 // a caller's.
 func (g *Guard[R, S, H]) policyName(v Verdict, l *client.Limited) string {
 	if l.Name != "" {
-		return fieldString(l.Name)
+		return l.Name
 	}
 	if l.Descriptor >= len(v.asked) {
 		return "limit" // a daemon would not say so
@@ -118,37 +111,5 @@ func (g *Guard[R, S, H]) policyName(v Verdict, l *client.Limited) string {
 	for _, p := range g.options.Descriptors[v.asked[l.Descriptor]].Parts {
 		keys = append(keys, p.Key)
 	}
-	return fieldString(strings.Join(keys, "/"))
-}
-
-// unique numbers the names that were used before.
-func unique(name string, used map[string]int) string {
-	n := used[name]
-	result := name
-	for n > 0 && used[result] > 0 {
-		n++
-		result = name + "-" + strconv.Itoa(n)
-	}
-	used[name] = max(1, n)
-	used[result] = max(1, used[result])
-	return result
-}
-
-// fieldString returns a text as the inside of a structured field's string (RFC
-// 9651, section 3.3.3), which holds printable ASCII; other characters become
-// question marks.
-func fieldString(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r < ' ' || r > '~':
-			b.WriteByte('?')
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
+	return strings.Join(keys, "/")
 }

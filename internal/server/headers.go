@@ -1,11 +1,11 @@
 package server
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/policylist"
 )
 
 // headersOf returns what appends the headers of a style, or nil for none.
@@ -70,69 +70,44 @@ func (c *call) appendXRateLimit(dst []byte) []byte {
 	return appendHeader(dst, "X-RateLimit-Reset", seconds(decision.ResetAfter))
 }
 
-// appendPolicies appends RateLimit-Policy and RateLimit as in
-// draft-ietf-httpapi-ratelimit-headers-11, with a policy for each limit but for
-// shadow limits.
+// appendPolicies appends RateLimit-Policy and RateLimit, with a policy for each
+// limit but for shadow limits.
 func (c *call) appendPolicies(dst []byte) []byte {
-	names := c.policyNames()
-	if len(names) == 0 {
+	list := c.policies()
+	if list.IsEmpty() {
 		return dst
 	}
-	dst = c.appendPolicyList(dst, "RateLimit-Policy", names, appendPolicy)
-	return c.appendPolicyList(dst, "RateLimit", names, appendServiceLimit)
+	dst, header, text := beginHeader(dst, policylist.PolicyField)
+	dst = endHeader(list.AppendPolicies(dst), header, text)
+	dst, header, text = beginHeader(dst, policylist.LimitField)
+	return endHeader(list.AppendLimits(dst), header, text)
 }
 
-// appendPolicyList appends a header with an item for each limit, a name and its
-// parameters (RFC 9651, section 3.1).
-func (c *call) appendPolicyList(dst []byte, header string, names []string,
-	parameters func(dst []byte, l *bucket.Limit, d *bucket.Decision) []byte) []byte {
-	dst, start, text := beginHeader(dst, header)
-	n := 0
+func (c *call) policies() *policylist.List {
+	var list policylist.List
 	for i := range c.outcomes {
 		o := &c.outcomes[i]
 		if o.isShadow(c.decider.modes) {
 			continue
 		}
 		for j, l := range o.limits {
-			if n > 0 {
-				dst = append(dst, ", "...)
+			d := &o.decisions[j]
+			reset := d.ResetAfter
+			if d.RetryAfter > 0 && d.RetryAfter != bucket.Never {
+				reset = d.RetryAfter // so that it ends when retry-after says to come back
 			}
-			dst = append(append(append(dst, '"'), names[n]...), '"')
-			dst = parameters(dst, l, &o.decisions[j])
-			n++
+			list.Add(policylist.Policy{
+				Name:  o.policyName(l, c.descriptors[i].entries),
+				Quota: l.Capacity, Window: window(l),
+				Remaining: d.Remaining, Reset: seconds(reset),
+			})
 		}
 	}
-	return endHeader(dst, start, text)
-}
-
-// appendPolicy appends the quota q and its window w in seconds: what can be
-// taken at once, and how long it takes to be there again. A window that is not
-// whole seconds cannot be said and is left out.
-func appendPolicy(dst []byte, l *bucket.Limit, _ *bucket.Decision) []byte {
-	dst = appendParameter(dst, ";q=", l.Capacity)
-	if w := window(l); w > 0 {
-		dst = appendParameter(dst, ";w=", w)
-	}
-	return dst
-}
-
-// appendServiceLimit appends what remains, r, and for how long that is all, t in
-// seconds: until the limit is full, or, where it denied, until it has room, so
-// that it ends when retry-after says to come back.
-func appendServiceLimit(dst []byte, _ *bucket.Limit, d *bucket.Decision) []byte {
-	t := d.ResetAfter
-	if d.RetryAfter > 0 && d.RetryAfter != bucket.Never {
-		t = d.RetryAfter
-	}
-	return appendParameter(appendParameter(dst, ";r=", d.Remaining), ";t=", seconds(t))
-}
-
-func appendParameter(dst []byte, name string, value int64) []byte {
-	return strconv.AppendInt(append(dst, name...), value, 10)
+	return &list
 }
 
 // window is the time in seconds in which an empty limit becomes full, or 0 if it
-// is not whole seconds.
+// is not whole seconds, which cannot be said.
 func window(l *bucket.Limit) int64 {
 	const second = 1_000_000
 	micros := l.PeriodMicros
@@ -149,33 +124,6 @@ func window(l *bucket.Limit) int64 {
 	return micros / second
 }
 
-// policyNames returns a name for each limit of the outcomes, in their order, as
-// the inside of a structured field's string. No two are the same, and all are
-// from configuration.
-func (c *call) policyNames() []string {
-	var names []string
-	used := make(map[string]int) // how often each was wanted
-	for i := range c.outcomes {
-		o := &c.outcomes[i]
-		if o.isShadow(c.decider.modes) {
-			continue
-		}
-		for _, l := range o.limits {
-			name := o.policyName(l, c.descriptors[i].entries)
-			n := used[name]
-			unique := name
-			for n > 0 && used[unique] > 0 {
-				n++
-				unique = name + "-" + strconv.Itoa(n)
-			}
-			used[name] = max(1, n)
-			used[unique] = max(1, used[unique])
-			names = append(names, unique)
-		}
-	}
-	return names
-}
-
 // policyName returns the limit's name, or the rule's keys, which those of the
 // descriptor are equal to. A descriptor's own limit has no name of its own, and
 // without a rule its keys are any.
@@ -184,39 +132,13 @@ func (o *outcome) policyName(l *bucket.Limit, entries []bucket.Entry) string {
 	case o.rule == nil:
 		return "override"
 	case o.own == nil && l.Name != "":
-		return fieldString(l.Name)
+		return l.Name
 	case len(entries) == 1:
-		return fieldString(entries[0].Key)
+		return entries[0].Key
 	}
 	keys := make([]string, len(entries))
 	for i, e := range entries {
 		keys[i] = e.Key
 	}
-	return fieldString(strings.Join(keys, "/"))
-}
-
-// fieldString returns a text as the inside of a structured field's string (RFC
-// 9651, section 3.3.3), which holds printable ASCII; other characters become
-// question marks.
-func fieldString(text string) string {
-	plain := true
-	for i := 0; i < len(text); i++ {
-		plain = plain && ' ' <= text[i] && text[i] <= '~' && text[i] != '"' && text[i] != '\\'
-	}
-	if plain {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r < ' ' || r > '~':
-			b.WriteByte('?')
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
+	return strings.Join(keys, "/")
 }

@@ -1,0 +1,120 @@
+// Package policylist writes the fields RateLimit-Policy and RateLimit of
+// draft-ietf-httpapi-ratelimit-headers-11.
+package policylist
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The names of the fields.
+const (
+	PolicyField = "RateLimit-Policy"
+	LimitField  = "RateLimit"
+)
+
+// Policy is an item of both fields.
+type Policy struct {
+	// Name is any text. Items of a list have different names: a second "a"
+	// becomes "a-2".
+	Name string
+	// Quota is what can be taken at once.
+	Quota int64
+	// Window is in how many seconds the quota is there again; 0 leaves it out.
+	Window int64
+	// Remaining is what is left of the quota.
+	Remaining int64
+	// Reset is for how many seconds no more than that is there.
+	Reset int64
+}
+
+// List is one of policies. The zero value is empty.
+type List struct {
+	policies []Policy
+	used     map[string]int // how often each name was wanted
+}
+
+// Add adds a policy.
+func (l *List) Add(p Policy) {
+	if l.used == nil {
+		l.used = make(map[string]int)
+	}
+	p.Name = l.unique(quotable(p.Name))
+	l.policies = append(l.policies, p)
+}
+
+// IsEmpty reports whether there is no policy, and so nothing to write.
+func (l *List) IsEmpty() bool { return len(l.policies) == 0 }
+
+// AppendPolicies appends the value of RateLimit-Policy.
+func (l *List) AppendPolicies(dst []byte) []byte {
+	for i := range l.policies {
+		p := &l.policies[i]
+		dst = appendParameter(appendName(dst, i, p.Name), ";q=", p.Quota)
+		if p.Window > 0 {
+			dst = appendParameter(dst, ";w=", p.Window)
+		}
+	}
+	return dst
+}
+
+// AppendLimits appends the value of RateLimit.
+func (l *List) AppendLimits(dst []byte) []byte {
+	for i := range l.policies {
+		p := &l.policies[i]
+		dst = appendParameter(appendName(dst, i, p.Name), ";r=", p.Remaining)
+		dst = appendParameter(dst, ";t=", p.Reset)
+	}
+	return dst
+}
+
+// unique numbers names that are there already.
+func (l *List) unique(name string) string {
+	n := l.used[name]
+	result := name
+	for n > 0 && l.used[result] > 0 {
+		n++
+		result = name + "-" + strconv.Itoa(n)
+	}
+	l.used[name] = max(1, n)
+	l.used[result] = max(1, l.used[result])
+	return result
+}
+
+// appendName begins the i-th item of a list (RFC 9651, section 3.1).
+func appendName(dst []byte, i int, name string) []byte {
+	if i > 0 {
+		dst = append(dst, ", "...)
+	}
+	return append(append(append(dst, '"'), name...), '"')
+}
+
+func appendParameter(dst []byte, name string, value int64) []byte {
+	return strconv.AppendInt(append(dst, name...), value, 10)
+}
+
+// quotable returns a text as the inside of a structured field's string (RFC
+// 9651, section 3.3.3), which holds printable ASCII; other characters become
+// question marks.
+func quotable(text string) string {
+	plain := true
+	for i := 0; i < len(text); i++ {
+		plain = plain && ' ' <= text[i] && text[i] <= '~' && text[i] != '"' && text[i] != '\\'
+	}
+	if plain {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r < ' ' || r > '~':
+			b.WriteByte('?')
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
