@@ -167,7 +167,7 @@ type GRPCSettings struct {
 	MaxConnectionAgeGrace time.Duration
 	// MaxDescriptors bounds the descriptors of a request, 1 to 10,000.
 	MaxDescriptors int
-	// MaxTakes bounds the requests in one message of TakeMany or TakeStream, 1
+	// MaxTakes bounds the requests in one message of TakeMany or TakeStream, 128
 	// to 10,000.
 	MaxTakes int
 	// MaxEntries bounds the entries of a descriptor, 1 to 1,000.
@@ -350,7 +350,7 @@ func allSettings() []setting {
 			"how long calls on such a connection have to end before they are cut; 0s: as long as they like", func(s *Settings) *time.Duration { return &s.GRPC.MaxConnectionAgeGrace }),
 		defineSetting("grpc.max_descriptors", integerSetting[int](1, 10_000), "100",
 			"descriptors of a request", func(s *Settings) *int { return &s.GRPC.MaxDescriptors }),
-		defineSetting("grpc.max_takes", integerSetting[int](1, 10_000), "1000",
+		defineSetting("grpc.max_takes", integerSetting[int](128, 10_000), "1000",
 			"requests in one message of TakeMany or TakeStream", func(s *Settings) *int { return &s.GRPC.MaxTakes }),
 		defineSetting("grpc.max_entries", integerSetting[int](1, 1_000), "32",
 			"entries of a descriptor", func(s *Settings) *int { return &s.GRPC.MaxEntries }),

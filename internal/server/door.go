@@ -20,13 +20,14 @@ type Bounds struct {
 }
 
 // messageBound is the size of the largest message that can hold text of so
-// many bytes within the other bounds; larger ones are refused unread.
+// many bytes within the other bounds; larger ones are refused unread. Messages
+// of a stream are read up to 16 KiB of requests, whatever the bounds of one.
 func (b Bounds) messageBound() int {
 	const (
 		overhead = 16 // of an entry or descriptor: tags and lengths
 		numbers  = 48 // of a descriptor: its own limit and hits
 	)
-	return b.Bytes + b.Descriptors*(overhead*(b.Entries+1)+numbers) + 1024
+	return max(32<<10, b.Bytes+b.Descriptors*(overhead*(b.Entries+1)+numbers)+1024)
 }
 
 // door is what all ways to ask have in common: each reads its requests into a

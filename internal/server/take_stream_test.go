@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/server"
@@ -55,6 +57,36 @@ func readAll(s ratelimitv1.RateLimitService_TakeStreamClient) (map[uint64]*ratel
 				return results, fmt.Errorf("number %d is answered twice", n.GetNumber())
 			}
 			results[n.GetNumber()] = n.GetResult()
+		}
+	}
+}
+
+// What a client may send without knowing the settings is read with the narrowest.
+func TestTakeStreamWithNarrowBounds(t *testing.T) {
+	t.Parallel()
+	d := start(t, takeLimits, func(o *server.Options) {
+		o.Bounds = server.Bounds{Descriptors: 1, Entries: 1, Bytes: 1 << 10, Takes: 128}
+	})
+	var takes []*ratelimitv1.TakeRequest
+	for range 128 {
+		takes = append(takes, taking("gcra="+strings.Repeat("x", 100)))
+	}
+	message := numbered(1, takes...)
+	if size := proto.Size(message); size < 15<<10 || size > 16<<10 {
+		t.Fatalf("the message has %d bytes; wanted: nearly 16 KiB", size)
+	}
+	s := d.stream()
+	if err := s.Send(message); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.CloseSend()
+	results, err := readAll(s)
+	if err != nil || len(results) != len(takes) {
+		t.Fatalf("%d results of %d, %v", len(results), len(takes), err)
+	}
+	for number, r := range results {
+		if r.GetResponse() == nil {
+			t.Errorf("request %d: %v", number, r)
 		}
 	}
 }

@@ -55,11 +55,12 @@ type RateLimitServiceClient interface {
 	GiveBack(ctx context.Context, in *GiveBackRequest, opts ...grpc.CallOption) (*GiveBackResponse, error)
 	// TakeStream decides requests as they come, for the price of a fraction of a
 	// call each. Answers bear the numbers of their requests and may come in
-	// another order. A caller that does not read is held up by flow control. When
-	// the daemon stops, or the connection is old (grpc.max_connection_age), it
-	// answers what it has read and ends the stream with UNAVAILABLE and the
-	// trailer ratelimit-drained; what has no answer then was not decided, and can
-	// be asked again on another stream.
+	// another order. A message of up to 128 requests and 16 KiB is read whatever
+	// the daemon's settings. A caller that does not read is held up by flow
+	// control. When the daemon stops, or the connection is old
+	// (grpc.max_connection_age), it answers what it has read and ends the stream
+	// with UNAVAILABLE and the trailer ratelimit-drained; what has no answer then
+	// was not decided, and can be asked again on another stream.
 	TakeStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TakeStreamRequest, TakeStreamResponse], error)
 }
 
@@ -130,11 +131,12 @@ type RateLimitServiceServer interface {
 	GiveBack(context.Context, *GiveBackRequest) (*GiveBackResponse, error)
 	// TakeStream decides requests as they come, for the price of a fraction of a
 	// call each. Answers bear the numbers of their requests and may come in
-	// another order. A caller that does not read is held up by flow control. When
-	// the daemon stops, or the connection is old (grpc.max_connection_age), it
-	// answers what it has read and ends the stream with UNAVAILABLE and the
-	// trailer ratelimit-drained; what has no answer then was not decided, and can
-	// be asked again on another stream.
+	// another order. A message of up to 128 requests and 16 KiB is read whatever
+	// the daemon's settings. A caller that does not read is held up by flow
+	// control. When the daemon stops, or the connection is old
+	// (grpc.max_connection_age), it answers what it has read and ends the stream
+	// with UNAVAILABLE and the trailer ratelimit-drained; what has no answer then
+	// was not decided, and can be asked again on another stream.
 	TakeStream(grpc.BidiStreamingServer[TakeStreamRequest, TakeStreamResponse]) error
 	mustEmbedUnimplementedRateLimitServiceServer()
 }
