@@ -3,11 +3,10 @@ package main
 import (
 	"log/slog"
 	"os"
-	"runtime/debug"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
-	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 )
 
 // tuneGC sets how much garbage may gather, unless GOGC says so, and has less of
@@ -15,7 +14,7 @@ import (
 // use, unless GOMEMLIMIT says how much that is.
 func tuneGC(log *slog.Logger) {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(server.GCPercent)
+		gctuning.Start()
 	}
 	limit, err := memlimit.Set(memlimit.WithRatio(0.9))
 	switch {

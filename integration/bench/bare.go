@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime/debug"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 )
 
 // The hidden commands under which this program is a bare server.
@@ -54,7 +55,7 @@ func (b *bare) ShouldRateLimit(_ context.Context, r *rlsv3.RateLimitRequest) (*r
 func serveBare(tuned bool, stdout io.Writer) error {
 	var options []grpc.ServerOption
 	if tuned {
-		debug.SetGCPercent(gcPercent)
+		gctuning.Start()
 		options = append(options,
 			grpc.NumStreamWorkers(streamWorkers),
 			grpc.StaticStreamWindowSize(streamWindow),

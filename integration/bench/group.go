@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -96,8 +97,9 @@ func (r *result) take(daemon *subject, others []*subject) {
 	}
 }
 
-// takeTurns measures all subjects in so many rounds, each time in another
-// order, so that what else happens on the machine hits all alike. It returns
+// takeTurns measures all subjects in so many rounds, each time in an order of
+// chance, so that what else happens on the machine, and who was there just
+// before, hits all alike. It returns
 // the rate of the open loop, where it is one: half of what the first reaches.
 func takeTurns(ctx context.Context, subjects []*subject, p plan, halfPeak bool) (rate float64, err error) {
 	for _, s := range subjects {
@@ -111,9 +113,9 @@ func takeTurns(ctx context.Context, subjects []*subject, p plan, halfPeak bool) 
 		}
 		rate /= 2
 	}
-	for round := range p.rounds {
-		for i := range subjects {
-			s := subjects[(i+round)%len(subjects)]
+	for range p.rounds {
+		for _, i := range rand.Perm(len(subjects)) {
+			s := subjects[i]
 			m, err := s.slice(ctx, p.warm, p.slice, rate)
 			if err != nil {
 				return 0, err

@@ -17,8 +17,9 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime/debug"
 	"syscall"
+
+	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 	"time"
 )
 
@@ -92,7 +93,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 // answers wrongly, never that it is slow.
 func bench(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	// The generator shares the processors with what it measures.
-	debug.SetGCPercent(gcPercent)
+	gctuning.Start()
 	groups := usualRows()
 	if o.full {
 		groups = allRows()

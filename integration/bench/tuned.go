@@ -5,7 +5,6 @@ import wire "github.com/ratelimitd/ratelimitd/internal/server"
 // How the daemon runs gRPC, for the bare server that is tuned like it.
 const (
 	streamWorkers    = wire.StreamWorkers
-	gcPercent        = wire.GCPercent
 	streamWindow     = wire.StreamWindow
 	connectionWindow = wire.ConnectionWindow
 )

@@ -1,0 +1,58 @@
+package gctuning_test
+
+import (
+	"runtime"
+	"runtime/metrics"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/gctuning"
+)
+
+func gogc() uint64 {
+	s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
+}
+
+// collectUntil collects until GOGC is as wanted: it is set a while after a
+// collection.
+func collectUntil(t *testing.T, what string, wanted func(percent uint64) bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !wanted(gogc()) {
+		if time.Now().After(deadline) {
+			t.Fatalf("GOGC is %d; wanted: %s", gogc(), what)
+		}
+		runtime.GC()
+		runtime.Gosched()
+	}
+}
+
+var sink []byte
+
+func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
+	gctuning.Start()
+	var before, after runtime.MemStats
+
+	// Little lives: a collection comes once in about MinHeap.
+	collectUntil(t, "more than Percent", func(percent uint64) bool { return percent > 2*gctuning.Percent })
+	const garbage = 16 * gctuning.MinHeap
+	runtime.ReadMemStats(&before)
+	for range garbage >> 14 {
+		sink = make([]byte, 1<<14)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.NumGC - before.NumGC; n < 8 || n > 32 {
+		t.Errorf("%d collections of %d MiB; wanted: about 16", n, garbage>>20)
+	}
+
+	// Much lives: it may become Percent more.
+	kept := make([]byte, gctuning.MinHeap)
+	collectUntil(t, "Percent", func(percent uint64) bool { return percent == gctuning.Percent })
+	runtime.KeepAlive(kept)
+
+	// And back.
+	kept = nil
+	collectUntil(t, "more than Percent", func(percent uint64) bool { return percent > 2*gctuning.Percent })
+}
