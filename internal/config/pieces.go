@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"slices"
+	"sync"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -259,7 +260,7 @@ func (p *fileParser) inPieces(text []byte) bool {
 		return false
 	}
 	p.cutLists = make(map[*yaml.Node]cutList)
-	root := p.parse(0, p.cutter.lines(), false)
+	root := p.known(p.cutter.parse(0, p.cutter.lines(), false))
 	if root == nil || root.Kind != yaml.MappingNode || len(p.cutLists) == 0 {
 		return false
 	}
@@ -268,27 +269,72 @@ func (p *fileParser) inPieces(text []byte) bool {
 	return !p.torn && len(p.cutLists) == 0
 }
 
-// parse parses lines of the file, but for the long lists in it, which it
-// enters into cutLists. It returns nil if the lines are no document, or if they
-// are not what they were taken for. Items in flow style get brackets.
-func (p *fileParser) parse(from, to int, flow bool) *yaml.Node {
-	text, lists := p.cutter.cut(from, to)
+// part is some lines of a file, parsed, but for the long lists in it.
+type part struct {
+	// root is nil if the lines are no document.
+	root  *yaml.Node
+	lists []cutList
+}
+
+// parse parses lines of the file, but for the long lists in it. Items in flow
+// style get brackets.
+func (c *cutter) parse(from, to int, flow bool) part {
+	text, lists := c.cut(from, to)
 	if flow {
 		text = slices.Concat([]byte("[\n"), text, []byte("\n]"))
 		from--
 	}
 	doc, second, err := decodeYAML(text)
 	if err != nil || doc == nil || second != nil || len(doc.Content) != 1 {
-		return nil
+		return part{}
 	}
 	root := doc.Content[0]
 	moveDown(root, from)
-	known := len(p.cutLists)
-	p.enterLists(root, lists)
-	if len(p.cutLists) != known+len(lists) {
+	return part{root, lists}
+}
+
+// parsePieces parses the pieces of a list. While one is read the next is parsed
+// on another processor.
+func (c *cutter) parsePieces(l cutList) iter.Seq2[cutPiece, part] {
+	return func(yield func(cutPiece, part) bool) {
+		type parsed struct {
+			piece cutPiece
+			part  part
+		}
+		ahead, stop := make(chan parsed), make(chan struct{})
+		var parser sync.WaitGroup
+		defer parser.Wait()
+		defer close(stop)
+		parser.Go(func() {
+			defer close(ahead)
+			for piece := range c.pieces(l) {
+				select {
+				case ahead <- parsed{piece, c.parse(piece.from, piece.to, l.flow)}:
+				case <-stop:
+					return
+				}
+			}
+		})
+		for p := range ahead {
+			if !yield(p.piece, p.part) {
+				return
+			}
+		}
+	}
+}
+
+// known enters the long lists of a part into cutLists and returns its root, or
+// nil if the lines are no document, or are not what they were taken for.
+func (p *fileParser) known(parsed part) *yaml.Node {
+	if parsed.root == nil {
 		return nil
 	}
-	return root
+	before := len(p.cutLists)
+	p.enterLists(parsed.root, parsed.lists)
+	if len(p.cutLists) != before+len(parsed.lists) {
+		return nil
+	}
+	return parsed.root
 }
 
 // moveDown adds to the line of each node.
@@ -341,10 +387,10 @@ func (p *fileParser) enterList(n *yaml.Node, lists []cutList) {
 	p.enterLists(n, lists)
 }
 
-// pieceItems parses a piece of a list. It returns nil, and sets torn, if that
-// is not what it was taken for.
-func (p *fileParser) pieceItems(l cutList, piece cutPiece) []*yaml.Node {
-	n := p.parse(piece.from, piece.to, l.flow)
+// pieceItems returns the items of a piece of a list. It returns nil, and sets
+// torn, if that is not what it was taken for.
+func (p *fileParser) pieceItems(l cutList, piece cutPiece, parsed part) []*yaml.Node {
+	n := p.known(parsed)
 	if n == nil || n.Kind != yaml.SequenceNode || len(n.Content) != piece.items || !l.flow && (n.Style&yaml.FlowStyle != 0 || n.Column != l.indent+1) {
 		p.torn = true
 		return nil
@@ -367,8 +413,8 @@ func (p *fileParser) itemsOf(n *yaml.Node, at *path) iter.Seq2[int, *yaml.Node] 
 		}
 		delete(p.cutLists, n)
 		i := 0
-		for piece := range p.cutter.pieces(l) {
-			for _, item := range p.pieceItems(l, piece) {
+		for piece, parsed := range p.cutter.parsePieces(l) {
+			for _, item := range p.pieceItems(l, piece, parsed) {
 				if !yield(i, item) {
 					return
 				}
