@@ -342,6 +342,24 @@ func TestEnvoyBadEnvironment(t *testing.T) {
 	}
 }
 
+// TestEnvoyLongValues: a caller does not get rid of a limit by long values beside
+// it, which a client may choose, for a call that fails is one that Envoy lets pass.
+func TestEnvoyLongValues(t *testing.T) {
+	t.Parallel()
+	root, _ := runtimeRoot(t, yearlyOf(3))
+	d := startAsEnvoy(t, envoyEnv(root, "BACKEND_TYPE=memory"))
+	d.wantLimit(3)
+	long := strings.Repeat("x", 1<<20)
+	asked := request("api", 1, "user=a")
+	for range 2 {
+		asked.Descriptors = append(asked.Descriptors, request("api", 1, "header="+long, "path=/").GetDescriptors()...)
+	}
+	r, err := d.client.ShouldRateLimit(t.Context(), asked)
+	if err != nil || ok(r) || r.GetStatuses()[0].GetCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("long values beside a limit that is used up: %v, %v", r.GetStatuses(), err)
+	}
+}
+
 // TestEnvoyModes has one domain in two files, with a key at a level where it
 // means nothing, and all modes and extras on.
 func TestEnvoyModes(t *testing.T) {

@@ -165,6 +165,10 @@ func (e *envoyEnvironment) listeners() {
 			e.set(l.setting, net.JoinHostPort(e.values[l.host], strconv.FormatInt(port, 10)), l.host, l.port)
 		}
 	}
+	// That service reads whatever gRPC does, 4 MiB. A call that is refused for its
+	// size is one that failed, and Envoy lets it pass unless told otherwise: who
+	// sends a long header would be rid of all limits.
+	e.set("grpc.max_bytes", strconv.Itoa(4<<20))
 	e.copy("grpc.socket", "GRPC_UDS")
 	e.copy("grpc.max_connection_age", "GRPC_MAX_CONNECTION_AGE")
 	e.copy("grpc.max_connection_age_grace", "GRPC_MAX_CONNECTION_AGE_GRACE")

@@ -29,6 +29,7 @@ func TestEnvoyDefaults(t *testing.T) {
 	want.Failure.Mode = "error"
 	want.GRPC.Address, want.HTTP.Address, want.Admin.Address = "0.0.0.0:8081", "0.0.0.0:8080", "0.0.0.0:6070"
 	want.GRPC.MaxConnectionAge, want.GRPC.MaxConnectionAgeGrace = 24*time.Hour, time.Hour
+	want.GRPC.MaxBytes = 4 << 20
 	want.Admin.Pprof = false
 	want.Log.Level = "warn"
 	if got.String() != want.String() {
