@@ -383,9 +383,14 @@ func isSocket(path string) bool {
 	return err == nil && info.Mode()&os.ModeSocket != 0
 }
 
-// foundURL is foundText without what may hold a password behind a question mark.
+// foundURL is foundText without what may hold a password behind a question mark,
+// or around one: a password may have one in it, and what stands before is then
+// its beginning.
 func foundURL(text string) string {
-	text, _, _ = strings.Cut(text, "?")
+	text, query, _ := strings.Cut(text, "?")
+	if strings.Contains(query, "@") {
+		text = redacted
+	}
 	return foundText(text)
 }
 
@@ -440,7 +445,8 @@ func (e *envoyEnvironment) addresses(text string) {
 		list[i] = strings.TrimPrefix(strings.TrimSpace(list[i]), "redis://")
 	}
 	if slices.ContainsFunc(list, func(address string) bool {
-		return strings.HasPrefix(address, unixScheme) || strings.HasPrefix(address, "/")
+		// A password may have a comma in it, and be in two of them.
+		return strings.HasPrefix(address, unixScheme) || strings.HasPrefix(address, "/") || strings.Contains(address, "@")
 	}) {
 		e.failf("variable REDIS_URL: found %s; allowed: host:port,host:port,..., since REDIS_TYPE is %s", foundURL(text), strings.ToLower(e.values["REDIS_TYPE"]))
 		return
