@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -98,6 +99,47 @@ func TestEnvoyWhenDaemonIsUnavailable(t *testing.T) {
 	server.Restart()
 	eventually(t, "Redis decides", func() bool { return e.get("closed", "/", "x-user: frank").status != 500 })
 	e.checkServing("after")
+}
+
+// A request that the service refuses is one that failed, whatever limits it is
+// over. Unless failure_mode_deny is true, a client that chooses a header of it
+// passes: a trap that docs/envoy.md names.
+func TestEnvoyRefusedRequests(t *testing.T) {
+	t.Parallel()
+	needEnvoy(t)
+	dir := t.TempDir()
+	write(t, dir, "envoy.yaml", usersOf2)
+	d := start(t, "--limits-path", dir)
+	b := startBackend(t)
+	routes := `
+- match: {prefix: /}
+  route:
+    cluster: backend
+    rate_limits:
+      - actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]
+      - actions: [{request_headers: {header_name: x-note, descriptor_key: note}}]
+      - actions: [{request_headers: {header_name: x-note, descriptor_key: note_again}}]
+`
+	e := startEnvoy(t, configure(t, []front{
+		{Name: "open", Filter: patiently, Routes: routes},
+		{Name: "closed", Filter: patiently + "\nfailure_mode_deny: true", Routes: routes},
+	}, ratelimitdAt(d.grpc), b.cluster()))
+	for _, c := range []struct {
+		name, note   string
+		open, closed int
+	}{
+		{"short", "x", 429, 429},
+		{"long, but within the bound", strings.Repeat("x", 32000), 429, 429},
+		{"longer than grpc.max_bytes, twice", strings.Repeat("x", 33000), 200, 500},
+		{"no UTF-8", "\xff", 200, 500},
+	} {
+		for name, want := range map[string]int{"open": c.open, "closed": c.closed} {
+			e.statuses(2, name, "/", "x-user: grace")
+			if got := e.get(name, "/", "x-user: grace", "x-note: "+c.note).status; got != want {
+				t.Errorf("%s, %s: Envoy answers %d, want %d", c.name, name, got, want)
+			}
+		}
+	}
 }
 
 // A daemon that is too late is one that does not answer.
