@@ -354,7 +354,7 @@ func allSettings() []setting {
 			"requests in one message of TakeMany or TakeStream", func(s *Settings) *int { return &s.GRPC.MaxTakes }),
 		defineSetting("grpc.max_entries", integerSetting[int](1, 1_000), "32",
 			"entries of a descriptor", func(s *Settings) *int { return &s.GRPC.MaxEntries }),
-		defineSetting("grpc.max_bytes", integerSetting[int](1<<10, 1<<24), "65536",
+		defineSetting("grpc.max_bytes", integerSetting[int](1<<10, 1<<24), "1048576",
 			"bytes of text in a request: its domain, keys and values", func(s *Settings) *int { return &s.GRPC.MaxBytes }),
 
 		defineSetting("http.address", listenSetting(true), ":8080",

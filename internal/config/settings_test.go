@@ -46,7 +46,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		Redis: RedisSettings{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond,
 			Batch: BatchSettings{Size: 1000, InFlight: 1, Queue: 10_000}, DenialMemory: time.Second},
 		Failure:    FailureSettings{Mode: "local", Health: "serving"},
-		GRPC:       GRPCSettings{Address: ":8081", MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 10 * time.Second, MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 65536, MaxTakes: 1000},
+		GRPC:       GRPCSettings{Address: ":8081", MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 10 * time.Second, MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 1 << 20, MaxTakes: 1000},
 		HTTP:       HTTPSettings{Address: ":8080"},
 		API:        APISettings{Refunds: true},
 		Headers:    HeadersSettings{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},

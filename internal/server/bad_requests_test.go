@@ -132,6 +132,7 @@ func TestHugeRequest(t *testing.T) {
 		t.Errorf("HTTP: got %d %s", p.code, p.body)
 	}
 	d.ask("api", 1, "user=x")
+	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{code="ResourceExhausted",door="grpc"}`: 1})
 }
 
 // rawCodec sends bytes as they are.
@@ -155,7 +156,9 @@ func TestMessagesThatAreNone(t *testing.T) {
 		{"garbage", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", codes.Internal},
 		{"a length beyond the end", "\x0a\x7fapi", codes.Internal},
 		{"a domain that is no UTF-8", "\x0a\x02\xff\xfe", codes.Internal},
-		{"an entry that is no UTF-8", "\x0a\x03api\x12\x0b\x0a\x09\x0a\x04user\x12\x01\xff", codes.Internal},
+		{"a key that is no UTF-8", "\x0a\x03api\x12\x0b\x0a\x09\x0a\x04use\xff\x12\x01x", codes.Internal},
+		// As Envoy sends a header.
+		{"a value that is no UTF-8", "\x0a\x03api\x12\x0b\x0a\x09\x0a\x04user\x12\x01\xff", codes.OK},
 		{"fields that nobody knows", "\x0a\x03api\x12\x0b\x0a\x09\x0a\x04user\x12\x01x\xfa\x3f\x01!", codes.OK},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -168,4 +171,5 @@ func TestMessagesThatAreNone(t *testing.T) {
 		})
 	}
 	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 3 reset 59m50s")
+	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{code="Internal",door="grpc"}`: 4})
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 )
 
 // wireMessage is a message that is read from its bytes, or written to them,
@@ -67,13 +68,14 @@ func (e *envoy) register(g *grpc.Server) {
 	g.RegisterService(&grpc.ServiceDesc{
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*rlsv3.RateLimitServiceServer)(nil),
-		Methods:     []grpc.MethodDesc{unary(e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.decider.newCall, answer)},
+		Methods:     []grpc.MethodDesc{unary(e.door, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.decider.newCall, answer)},
 		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
 	}, e)
 }
 
-// unary describes a method whose requests are read into what empty makes.
-func unary[T any](service any, name, fullName string, empty func() T, answer func(context.Context, T) (any, error)) grpc.MethodDesc {
+// unary describes a method of a door whose requests are read into what empty
+// makes. The door counts those that cannot be read: too large ones, or garbage.
+func unary[T any](d *door, service any, name, fullName string, empty func() T, answer func(context.Context, T) (any, error)) grpc.MethodDesc {
 	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullName}
 	handler := func(ctx context.Context, request any) (any, error) { return answer(ctx, request.(T)) }
 	return grpc.MethodDesc{
@@ -81,6 +83,7 @@ func unary[T any](service any, name, fullName string, empty func() T, answer fun
 		Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			request := empty()
 			if err := read(request); err != nil {
+				d.requests.add(status.Code(err))
 				return nil, err
 			}
 			return interceptor(ctx, request, info, handler)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -82,7 +83,7 @@ func (d *descriptor) appendMetadata(dst []byte) []byte {
 		return appendList(dst, len(d.entries), func(dst []byte, i int) []byte {
 			e := &d.entries[i]
 			dst, start := beginMessage(dst, stringValue)
-			dst = append(append(append(dst, e.Key...), '='), e.Value...)
+			dst = append(append(append(dst, e.Key...), '='), strings.ToValidUTF8(e.Value, "\uFFFD")...)
 			return endMessage(dst, start)
 		})
 	})

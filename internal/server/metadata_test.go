@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
@@ -101,5 +102,24 @@ func TestDynamicMetadataOfADegradedAnswer(t *testing.T) {
 	want.Fields["degraded"] = structpb.NewBoolValue(true)
 	if got := d.send(r).GetDynamicMetadata(); !proto.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
+	}
+}
+
+// Envoy sends a header as it is; metadata is text.
+func TestMetadataOfBytesThatAreNoText(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit, func(o *server.Options) { o.DynamicMetadata = true })
+	var answer []byte
+	if err := d.conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName,
+		[]byte("\x0a\x03api\x12\x0b\x0a\x09\x0a\x04user\x12\x01\xff"), &answer, grpc.ForceCodec(rawCodec{})); err != nil {
+		t.Fatal(err)
+	}
+	response := new(rlsv3.RateLimitResponse)
+	if err := proto.Unmarshal(answer, response); err != nil {
+		t.Fatal(err)
+	}
+	asked := response.GetDynamicMetadata().GetFields()["descriptors"].GetListValue().GetValues()[0].GetStructValue()
+	if got := asked.GetFields()["entries"].GetListValue().GetValues()[0].GetStringValue(); got != "user=\uFFFD" {
+		t.Errorf("the entry is told as %q", got)
 	}
 }

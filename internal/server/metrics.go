@@ -83,7 +83,7 @@ func showAuth(registry *prometheus.Registry, live *config.LiveAuth) {
 // as Unknown, the first.
 var answered = [...]codes.Code{
 	codes.Unknown, codes.OK, codes.FailedPrecondition, codes.Canceled, codes.DeadlineExceeded, codes.Internal,
-	codes.InvalidArgument, codes.PermissionDenied, codes.Unavailable,
+	codes.InvalidArgument, codes.PermissionDenied, codes.ResourceExhausted, codes.Unavailable,
 }
 
 // requestCounts are the counters of one door, by code.

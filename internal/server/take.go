@@ -106,11 +106,11 @@ func (a *api) register(g *grpc.Server) {
 		ServiceName: ratelimitv1.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
-			unary(a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
+			unary(a.door, a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
 				func() *takeCall { return (*takeCall)(a.decider.newCall()) }, a.take),
-			unary(a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
+			unary(a.door, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
 				func() *takes { return &takes{door: a.door} }, a.takeMany),
-			unary(a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,
+			unary(a.door, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,
 				func() *ratelimitv1.GiveBackRequest { return new(ratelimitv1.GiveBackRequest) }, a.giveBackTake),
 		},
 		Streams: []grpc.StreamDesc{{

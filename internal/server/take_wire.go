@@ -37,7 +37,7 @@ func (c *call) unmarshalAsked(message string) error {
 		var err error
 		switch {
 		case f.is(1, bytesKind):
-			err = c.unmarshalEntry(f.bytes)
+			err = c.unmarshalEntry(f.bytes, false)
 		case f.is(2, varintKind):
 			d.hasHits, d.hits = true, f.varint
 		case f.is(3, bytesKind):

@@ -62,7 +62,9 @@ func (c *call) unmarshalDescriptor(message string) error {
 		var err error
 		switch {
 		case f.is(1, bytesKind):
-			err = c.unmarshalEntry(f.bytes)
+			// Envoy sends headers as they are, and lets a request pass whose
+			// call fails.
+			err = c.unmarshalEntry(f.bytes, true)
 		case f.is(2, bytesKind):
 			err = d.own.unmarshal(f.bytes)
 		case f.is(3, bytesKind):
@@ -115,8 +117,9 @@ func unmarshalValue(n *uint64, message string) error {
 	return f.err
 }
 
-// unmarshalEntry reads an Entry of a RateLimitDescriptor.
-func (c *call) unmarshalEntry(message string) error {
+// unmarshalEntry reads an Entry of a RateLimitDescriptor, whose value may be any
+// bytes or only the UTF-8 that protobuf knows.
+func (c *call) unmarshalEntry(message string, anyBytes bool) error {
 	var e bucket.Entry
 	f := fields{rest: message}
 	for f.next() {
@@ -124,7 +127,10 @@ func (c *call) unmarshalEntry(message string) error {
 		case f.is(1, bytesKind):
 			e.Key = f.text()
 		case f.is(2, bytesKind):
-			e.Value = f.text()
+			e.Value = f.bytes
+			if !anyBytes {
+				e.Value = f.text()
+			}
 		}
 	}
 	c.entries = append(c.entries, e)
