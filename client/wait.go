@@ -36,7 +36,7 @@ func (c *Client) Wait(ctx context.Context, r Request) (*Result, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	w := &waiter{cost: r.cost(), turn: make(chan error, 1)}
+	w := &waiter{descriptors: r.Descriptors, turn: make(chan error, 1)}
 	w.deadline, w.hasDeadline = ctx.Deadline()
 	take := appendTake(nil, &r, true)
 	n, isFirst := c.lines.join(string(appendTake(nil, &r, false)), w)
@@ -55,15 +55,6 @@ func (c *Client) Wait(ctx context.Context, r Request) (*Result, error) {
 			return result, err
 		}
 	}
-}
-
-// cost is how much the request takes from a limit, at most.
-func (r *Request) cost() float64 {
-	most := uint64(1)
-	for i := range r.Descriptors {
-		most = max(most, r.Descriptors[i].Cost)
-	}
-	return float64(most)
 }
 
 // await waits for the turn of who stands in line.
@@ -105,7 +96,7 @@ func (c *Client) askInLine(ctx context.Context, r *Request, take []byte, n *line
 			c.lines.done(n, 1)
 			return nil, ErrTooLate
 		}
-		if !c.lines.keepTurn(n, w, next, result.tokenTime()) {
+		if !c.lines.keepTurn(n, w, next, result) {
 			return nil, nil
 		}
 		if w.stoodInLine {
@@ -142,16 +133,21 @@ func (r *Result) tokenTime() time.Duration {
 	return l.Period / time.Duration(l.Requests)
 }
 
-// room is how many more requests of a cost would be allowed, and whether any
-// number would.
-func (r *Result) room(cost float64) (n int, isEndless bool) {
+// room is how many more requests of a waiter's costs would be allowed, and
+// whether any number would.
+func (r *Result) room(w *waiter) (n int, isEndless bool) {
 	least := -1
 	for i := range r.Limits {
-		if l := &r.Limits[i]; !l.Shadow && (least < 0 || int(l.Remaining) < least) {
-			least = int(l.Remaining)
+		l := &r.Limits[i]
+		taken, _ := w.cost(l.Descriptor)
+		if l.Shadow || taken == 0 {
+			continue
+		}
+		if fits := int(float64(l.Remaining) / taken); least < 0 || fits < least {
+			least = fits
 		}
 	}
-	return int(float64(least) / cost), least < 0
+	return least, least < 0
 }
 
 // lines are where those wait who asked about the same descriptors.
@@ -168,19 +164,32 @@ type line struct {
 	turns   int
 	joined  uint64
 	waiting []*waiter // in the order in which they came
-	// next is the moment of who sleeps, as far as is known; tokenTime is what
-	// each of the others takes after that.
-	next      time.Time
-	tokenTime time.Duration
+	// next is the moment of who sleeps, as far as is known. What denied is a
+	// limit of that descriptor: tokenTime is what each of the others' tokens
+	// takes after that, and left are tokens that will be there.
+	next       time.Time
+	descriptor int
+	tokenTime  time.Duration
+	left       float64
 }
 
 type waiter struct {
 	number      uint64
-	cost        float64
+	descriptors []Descriptor
 	deadline    time.Time
 	hasDeadline bool
 	stoodInLine bool
 	turn        chan error // nil when it is the waiter's turn
+}
+
+// cost is what the waiter takes from a limit of a descriptor, and what has to be
+// there: a peek takes nothing.
+func (w *waiter) cost(descriptor int) (taken, needed float64) {
+	if descriptor >= len(w.descriptors) || w.descriptors[descriptor].Peek {
+		return 0, 1
+	}
+	taken = float64(max(1, w.descriptors[descriptor].Cost))
+	return taken, taken
 }
 
 func (w *waiter) isLate(at time.Time) bool { return w.hasDeadline && at.After(w.deadline) }
@@ -211,14 +220,15 @@ func (n *line) dismiss() {
 	if n.next.IsZero() {
 		return
 	}
-	ahead := 0.0
+	ahead := -n.left
 	n.waiting = slices.DeleteFunc(n.waiting, func(w *waiter) bool {
-		at := n.next.Add(time.Duration((ahead + w.cost) * float64(n.tokenTime)))
+		taken, needed := w.cost(n.descriptor)
+		at := n.next.Add(time.Duration((ahead + needed) * float64(n.tokenTime)))
 		if w.isLate(at) {
 			w.turn <- ErrTooLate
 			return true
 		}
-		ahead += w.cost
+		ahead += taken
 		return false
 	})
 }
@@ -239,7 +249,7 @@ func (s *lines) leave(n *line, w *waiter) {
 // passed is the end of a waiter that was allowed: as many others may ask as
 // there is room for, at least one.
 func (s *lines) passed(n *line, w *waiter, r *Result) {
-	more, isEndless := r.room(w.cost)
+	more, isEndless := r.room(w)
 	if isEndless {
 		more = math.MaxInt32
 	}
@@ -269,7 +279,7 @@ func (s *lines) handOn(n *line, more int) {
 // keepTurn is called by who was denied until next. Where others have the turn
 // too it goes back into the line and waits for another, so that not all sleep
 // until the same moment.
-func (s *lines) keepTurn(n *line, w *waiter, next time.Time, tokenTime time.Duration) bool {
+func (s *lines) keepTurn(n *line, w *waiter, next time.Time, denied *Result) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n.turns > 1 {
@@ -280,7 +290,12 @@ func (s *lines) keepTurn(n *line, w *waiter, next time.Time, tokenTime time.Dura
 		n.waiting = slices.Insert(n.waiting, i, w)
 		return false
 	}
-	n.next, n.tokenTime = next, tokenTime
+	n.next, n.tokenTime, n.descriptor = next, denied.tokenTime(), 0
+	if l := denied.Denier(); l != nil {
+		n.descriptor = l.Descriptor
+	}
+	taken, needed := w.cost(n.descriptor)
+	n.left = needed - taken
 	n.dismiss()
 	return true
 }

@@ -170,6 +170,58 @@ func TestWaitGivesUpInLine(t *testing.T) {
 	}
 }
 
+// Who stands in line is sent away only if its turn comes too late: what counts
+// is its cost at the limit that denies, of which a peek takes nothing.
+func TestWaitInLineCountsWhatTheDenierIsAskedFor(t *testing.T) {
+	t.Parallel()
+	asked := func(key string, cost uint64) client.Descriptor {
+		return client.Descriptor{Entries: []client.Entry{client.E(key, "x")}, Cost: cost, Peek: cost == 0}
+	}
+	// The first who waits passes in an hour.
+	for name, test := range map[string]struct {
+		descriptors []client.Descriptor
+		isOnTime    time.Duration
+		isLate      time.Duration
+	}{
+		"a cost at another limit": {[]client.Descriptor{asked("much", 1000), asked("slow", 1)}, 150 * time.Minute, 90 * time.Minute},
+		"a peek":                  {[]client.Descriptor{asked("slow", 0)}, 90 * time.Minute, 30 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := connect(t, daemontest.Start(t, limits).Address)
+			if _, err := c.Wait(within(t), one("api", "slow", "x")); err != nil {
+				t.Fatal(err)
+			}
+			r := client.Request{Domain: "api", Descriptors: test.descriptors}
+			long, stop := context.WithCancel(context.Background())
+			first := make(chan error, 1)
+			go func() {
+				_, err := c.Wait(long, r)
+				first <- err
+			}()
+			eventually(t, "the first sleeps", func() bool { return c.Stats().Denied == 1 })
+			// Whoever has gone before it comes leaves the line as one who has
+			// gone, unless it is sent away at once.
+			gone := func(deadline time.Duration) error {
+				ctx, cancel := context.WithTimeout(context.Background(), deadline)
+				cancel()
+				_, err := c.Wait(ctx, r)
+				return err
+			}
+			if err := gone(test.isLate); !errors.Is(err, client.ErrTooLate) {
+				t.Error(err)
+			}
+			if err := gone(test.isOnTime); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			stop()
+			if err := <-first; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestWaitWhenTheDaemonIsAway(t *testing.T) {
 	t.Parallel()
 	address := nobody(t)
