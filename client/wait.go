@@ -217,13 +217,15 @@ func (s *lines) join(key string, w *waiter) (n *line, isTurn bool) {
 
 // dismiss tells those whose turn would come too late.
 func (n *line) dismiss() {
+	const century = float64(100 * 365 * 24 * time.Hour)
 	if n.next.IsZero() {
 		return
 	}
 	ahead := -n.left
 	n.waiting = slices.DeleteFunc(n.waiting, func(w *waiter) bool {
 		taken, needed := w.cost(n.descriptor)
-		at := n.next.Add(time.Duration((ahead + needed) * float64(n.tokenTime)))
+		// Costs may be anything: a wait of over a century is one of a century.
+		at := n.next.Add(time.Duration(min((ahead+needed)*float64(n.tokenTime), century)))
 		if w.isLate(at) {
 			w.turn <- ErrTooLate
 			return true

@@ -128,6 +128,12 @@ func TestWaitGivesUpInLine(t *testing.T) {
 		first <- err
 	}()
 	eventually(t, "the first sleeps", func() bool { return c.Stats().Denied == 1 })
+	// However much is asked for, it comes too late.
+	costly := one("api", "slow", "x")
+	costly.Descriptors[0].Cost = 1 << 40
+	if _, err := c.Wait(within(t), costly); !errors.Is(err, client.ErrTooLate) {
+		t.Error(err)
+	}
 	hour, cancel := context.WithTimeout(context.Background(), 90*time.Minute)
 	defer cancel()
 	asked := c.Stats()
