@@ -222,10 +222,15 @@ func (c *Client) askAlone(ctx context.Context, k *call) error {
 	// A copy, for gRPC may still hold it when the caller has gone.
 	request, answer := message{bytes.Clone(k.take)}, message{}
 	err := c.invoke(ctx, ratelimitv1.RateLimitService_Take_FullMethodName, &request, &answer)
-	if err != nil {
-		return err
+	switch {
+	case err == nil:
+		return k.readResponse(answer.data)
+	case len(k.take) > maxBytes && status.Code(err) == codes.ResourceExhausted:
+		// So gRPC refuses unread what is over the daemon's bounds by far. That
+		// is the request's own fault: a long value must not pass by FailAllow.
+		return status.Errorf(codes.InvalidArgument, "the request has %d bytes: %s", len(k.take), status.Convert(err).Message())
 	}
-	return k.readResponse(answer.data)
+	return err
 }
 
 func (c *Client) invoke(ctx context.Context, method string, request, answer *message) error {

@@ -170,6 +170,7 @@ func TestBadRequests(t *testing.T) {
 		"found 2; a peek has none":           {Domain: "api", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("a", "b")}, Peek: true, Cost: 2}}},
 		"period":                             {Domain: "api", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("user", "b")}, Numbers: &client.Numbers{Requests: 1}}}},
 		"at most":                            one("api", "user", strings.Repeat("x", 70_000)),
+		"larger than max":                    one("api", "user", strings.Repeat("x", 700_000)),
 		"the limit of FailLocal: algorithm:": {Domain: "api", Descriptors: one("api", "user", "x").Descriptors, OnFailure: client.FailLocal(client.Limit{Requests: 1, Period: time.Second})},
 	} {
 		if got, err := c.Take(within(t), r); got != nil || err == nil || !strings.Contains(err.Error(), want) {
