@@ -254,6 +254,9 @@ func (c *Client) GiveBack(ctx context.Context, taken *Result) error {
 	var answer message
 	if err := c.invoke(ctx, ratelimitv1.RateLimitService_GiveBack_FullMethodName, &request, &answer); err != nil {
 		c.stats.lostGiveBacks.Add(1)
+		if c.ctx.Err() != nil {
+			return ErrClosed
+		}
 		return fmt.Errorf("client: give back: %w", err)
 	}
 	return nil

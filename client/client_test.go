@@ -306,6 +306,21 @@ func TestCloseEndsCalls(t *testing.T) {
 	}
 }
 
+func TestGiveBackByAClosedClient(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address)
+	taken, err := c.Take(within(t), one("api", "user", "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := c.GiveBack(within(t), taken); !errors.Is(err, client.ErrClosed) {
+		t.Error(err)
+	}
+}
+
 func TestEveryConnectionHasALane(t *testing.T) {
 	t.Parallel()
 	var scripts [3]*script
