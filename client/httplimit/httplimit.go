@@ -113,7 +113,8 @@ func (l *limiter) serveAndCount(w http.ResponseWriter, r *http.Request, v Verdic
 	seen := httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(code int) {
-				if status == 0 && code >= 200 { // those before are not the response
+				// Those before are not the response.
+				if status == 0 && (code >= 200 || code == http.StatusSwitchingProtocols) {
 					status = code
 				}
 				next(code)
@@ -131,10 +132,19 @@ func (l *limiter) serveAndCount(w http.ResponseWriter, r *http.Request, v Verdic
 				return next(src)
 			}
 		},
+		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
+			return func() {
+				status = or(status, http.StatusOK)
+				next()
+			}
+		},
 		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
-			return func() (c net.Conn, b *bufio.ReadWriter, err error) {
-				status = or(status, http.StatusSwitchingProtocols)
-				return next()
+			return func() (net.Conn, *bufio.ReadWriter, error) {
+				c, b, err := next()
+				if err == nil {
+					status = or(status, http.StatusSwitchingProtocols)
+				}
+				return c, b, err
 			}
 		},
 	})

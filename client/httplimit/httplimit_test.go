@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -299,6 +300,55 @@ func TestWritersKeepWhatTheyCan(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	_ = r.Body.Close()
+}
+
+// CountIf is told the status that the caller got, whatever the handler does
+// afterwards.
+func TestCountIfSeesTheStatusThatIsSent(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address)
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		sent    int
+	}{
+		"flushed": {func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, 200},
+		"flushed by a controller": {func(w http.ResponseWriter, _ *http.Request) {
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			panic(http.ErrAbortHandler)
+		}, 200},
+		"not hijacked": {func(w http.ResponseWriter, _ *http.Request) {
+			if _, _, err := w.(http.Hijacker).Hijack(); err != nil {
+				w.WriteHeader(500)
+			}
+		}, 500},
+		"switched": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, 101},
+	} {
+		counted := 0
+		h := wrap(t, c, httplimit.Options{
+			Descriptors: by(httplimit.Constant("unlimited", "x")),
+			CountIf:     func(status int) bool { counted = status; return true },
+		}, test.handler)
+		w := httptest.NewRecorder()
+		func() {
+			defer func() { _ = recover() }()
+			h.ServeHTTP(unhijackable{w}, httptest.NewRequest("GET", "/", nil))
+		}()
+		if counted != test.sent || w.Code != test.sent {
+			t.Errorf("%s: counted is %d, sent %d; want %d", name, counted, w.Code, test.sent)
+		}
+	}
+}
+
+// unhijackable has a Hijack that fails, as those of writers around others do.
+type unhijackable struct{ *httptest.ResponseRecorder }
+
+func (unhijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return nil, nil, http.ErrNotSupported
 }
 
 func TestHeaders(t *testing.T) {

@@ -131,8 +131,12 @@ type writer struct {
 
 // Hijack implements http.Hijacker.
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.isHijacked = !w.Written()
-	return w.ResponseWriter.Hijack()
+	wasWritten := w.Written()
+	c, b, err := w.ResponseWriter.Hijack()
+	if err == nil {
+		w.isHijacked = !wasWritten
+	}
+	return c, b, err
 }
 
 // Unwrap is for http.ResponseController.

@@ -1,6 +1,7 @@
 package ginlimit_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -317,6 +318,35 @@ func TestWritersKeepWhatTheyCan(t *testing.T) {
 	if got := <-counted; got != 101 {
 		t.Errorf("the status of a hijacked connection is %d", got)
 	}
+}
+
+// A connection that could not be hijacked has not switched protocols.
+func TestHijackThatFails(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits))
+	counted := 0
+	r := gin.New()
+	r.Use(newLimit(t, c, ginlimit.Options{
+		Descriptors: by(ginlimit.Constant("unlimited", "x")),
+		CountIf:     func(status int) bool { counted = status; return true },
+	}))
+	r.GET("/", func(c *gin.Context) {
+		if _, _, err := c.Writer.Hijack(); err == nil {
+			t.Error("hijacked")
+		}
+		c.String(200, "no")
+	})
+	w := httptest.NewRecorder()
+	r.ServeHTTP(unhijackable{w}, httptest.NewRequest("GET", "/", nil))
+	if counted != 200 || w.Code != 200 {
+		t.Errorf("counted is %d, sent %d", counted, w.Code)
+	}
+}
+
+type unhijackable struct{ *httptest.ResponseRecorder }
+
+func (unhijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return nil, nil, http.ErrNotSupported
 }
 
 func TestResponses(t *testing.T) {
