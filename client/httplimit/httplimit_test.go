@@ -147,6 +147,15 @@ func TestWhatIsAskedAbout(t *testing.T) {
 			t.Errorf("without a proxy, %d: %v", i, got)
 		}
 	}
+	hosts := wrap(t, c, httplimit.Options{Descriptors: by(httplimit.Header("user", "host")), OnMissing: httplimit.Omit}, hello)
+	for i := range 3 {
+		if got := pass(hosts, "http://a.example/"); got != (i < 2) {
+			t.Errorf("a host, %d: %v", i, got)
+		}
+	}
+	if !pass(hosts, "http://b.example/") {
+		t.Error("two hosts are one counter")
+	}
 	paid := wrap(t, c, httplimit.Options{
 		Descriptors: []httplimit.Descriptor{{
 			Parts: []httplimit.Part{httplimit.Func("user", func(r *http.Request) (string, bool) { return "paid", true })},

@@ -187,6 +187,12 @@ func TestWhatIsAskedAbout(t *testing.T) {
 			t.Errorf("behind a proxy, %d: %v", i, got)
 		}
 	}
+	hosts := server(t, c, fiberlimit.Options{Descriptors: by(fiberlimit.Header("user", "host")), OnMissing: fiberlimit.Omit})
+	for i := range 3 {
+		if got := pass(hosts); got != (i < 2) {
+			t.Errorf("a host, %d: %v", i, got)
+		}
+	}
 	paid := server(t, c, fiberlimit.Options{
 		Descriptors: []fiberlimit.Descriptor{{
 			Parts: []fiberlimit.Part{fiberlimit.Func("user", func(c fiber.Ctx) (string, bool) { return "paid", true })},

@@ -175,6 +175,15 @@ func TestWhatIsAskedAbout(t *testing.T) {
 			t.Errorf("behind a proxy, %d: %v", i, got)
 		}
 	}
+	hosts := router(t, c, ginlimit.Options{Descriptors: by(ginlimit.Header("user", "host")), OnMissing: ginlimit.Omit})
+	for i := range 3 {
+		if got := pass(hosts, "http://a.example/"); got != (i < 2) {
+			t.Errorf("a host, %d: %v", i, got)
+		}
+	}
+	if !pass(hosts, "http://b.example/") {
+		t.Error("two hosts are one counter")
+	}
 	paid := router(t, c, ginlimit.Options{
 		Descriptors: []ginlimit.Descriptor{{
 			Parts: []ginlimit.Part{ginlimit.Func("user", func(c *gin.Context) (string, bool) { return "paid", true })},
