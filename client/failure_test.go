@@ -351,6 +351,46 @@ func TestUnaryWhereStreamsAreRefused(t *testing.T) {
 	}
 }
 
+// A daemon that says nothing any more is no sign that streams do not pass, where
+// another answers on one.
+func TestSilentDaemonDoesNotEndStreams(t *testing.T) {
+	t.Parallel()
+	var isSilent atomic.Bool
+	s := new(script)
+	s.stream = func(stream streamServer) error {
+		opened := isSilent.Load()
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return nil
+			}
+			switch {
+			case !isSilent.Load():
+				if err := new(script).allowOne(stream, m); err != nil {
+					return err
+				}
+			case opened:
+				s.see(m.GetTakes()[0].GetTake())
+			}
+		}
+	}
+	freezes, _ := serve(t, s)
+	var log lockedBuffer
+	c := connect(t, daemontest.Start(t, limits).Address+","+freezes, client.Timeout(time.Second),
+		client.OnFailure(client.FailDeny()), client.Logger(slog.New(slog.NewTextHandler(&log, nil))))
+	ask := func() {
+		if _, err := c.Allow(within(t), "api", client.E("much", "x")); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "a stream to each", func() bool { ask(); return c.Stats().Streams == 2 })
+	isSilent.Store(true)
+	eventually(t, "two streams were opened, and given up", func() bool { ask(); return s.count() >= 3 })
+	if strings.Contains(log.String(), "streams do not pass") {
+		t.Error(log.String())
+	}
+}
+
 // Where streams pass again they are used again.
 func TestStreamsAreTriedAgain(t *testing.T) {
 	t.Parallel()

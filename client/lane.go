@@ -312,7 +312,8 @@ func (l *lane) compact() {
 }
 
 // suspect retires a lane on which nothing came while a request waited for its
-// whole time. If nothing ever came, streams may not pass at all.
+// whole time. If nothing ever came, streams may not pass at all, unless others
+// do: then it is a daemon that is silent.
 func (l *lane) suspect(answers uint64) {
 	l.mu.Lock()
 	isSilent, ever := l.stream != nil && l.answers == answers, l.answers > 0
@@ -322,7 +323,7 @@ func (l *lane) suspect(answers uint64) {
 	}
 	l.client.drop(l)
 	l.retire()
-	if !ever {
+	if !ever && !l.client.hears() {
 		l.client.refuse("no answer comes on a stream")
 	}
 }

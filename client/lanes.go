@@ -45,6 +45,15 @@ func (c *Client) firstLane() *lane {
 	return l
 }
 
+// hears reports whether answers came on a lane that takes requests.
+func (c *Client) hears() bool {
+	return slices.ContainsFunc(*c.lanes.Load(), func(l *lane) bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.answers > 0
+	})
+}
+
 func (c *Client) isRefused() bool {
 	until := c.refused.Load()
 	return until != 0 && int64(time.Since(c.made)) < until
