@@ -11,6 +11,8 @@ import (
 // for a batch to fill: what is asked of an idle node leaves at once.
 type batcher struct {
 	bounds Batch
+	// refusal is why nothing is to be sent now, nil if it is.
+	refusal func() error
 
 	mu      sync.Mutex
 	waiting []*part
@@ -25,10 +27,12 @@ type batcher struct {
 
 // newBatcher starts as many workers as batches may be on their way. Each takes
 // batches to the function that newSend returns for it, which comes back when
-// the parts are decided or have errors; end then is told of each part.
-func newBatcher(bounds Batch, newSend func() func([]*part), end func(*part)) *batcher {
+// the parts are decided or have errors; end then is told of each part. While
+// refusal has a reason, what waits is left for that instead.
+func newBatcher(bounds Batch, newSend func() func([]*part), end func(*part), refusal func() error) *batcher {
 	b := &batcher{
 		bounds:    bounds,
+		refusal:   refusal,
 		away:      make([][]*part, bounds.InFlight),
 		wake:      make(chan struct{}, bounds.InFlight),
 		watchWake: make(chan struct{}, 1),
@@ -136,13 +140,18 @@ func (b *batcher) waitForWork() bool {
 }
 
 // drain moves what fits into the batch of a worker from the queue, without
-// those whose callers have gone.
+// those whose callers have gone, and nothing while there is a refusal.
 func (b *batcher) drain(batch []*part, worker int) []*part {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	refusal := b.refusal()
 	n, hits := 0, 0
 	for ; n < len(b.waiting); n++ {
 		p := b.waiting[n]
+		if refusal != nil {
+			p.leave(refusal)
+			continue
+		}
 		if p.standing.Load() == left {
 			continue
 		}

@@ -47,6 +47,14 @@ func newBreaker(probe func(context.Context) error, changed func(because error)) 
 // isOpen reports whether nothing should be asked of the node.
 func (b *breaker) isOpen() bool { return b.open.Load() }
 
+// refusal is why nothing should be asked of the node, nil if it may be.
+func (b *breaker) refusal() error {
+	if b.isOpen() {
+		return errBreakerOpen
+	}
+	return nil
+}
+
 // saw is told how a call that began at start ended.
 func (b *breaker) saw(start time.Time, err error) {
 	b.mu.Lock()

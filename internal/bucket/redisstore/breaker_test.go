@@ -121,6 +121,42 @@ func TestBreakerOpensAndCloses(t *testing.T) {
 	}
 }
 
+// Who waits in the queue when the breaker opens waits no longer, and is not sent
+// to a node that does not answer: it would charge him once it goes on.
+func TestTheQueueIsNotSentOnceTheBreakerIsOpen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unchanged)
+	h := hit(daily(t, 1000), "a", 1)
+	r.proxy.Hold("evalsha")
+	first := r.beginHeld(h)
+	r.proxy.Refuse()
+	if o := <-first; !o.degraded() {
+		t.Errorf("a take without a reply: %+v", o)
+	}
+	r.proxy.Heal(t)
+	eventually(t, "no reply is held", func() bool { return r.proxy.Held() == 0 })
+	r.proxy.Hold("evalsha")
+	second := r.beginHeld(h)
+	var queued []<-chan outcome
+	for range 3 {
+		queued = append(queued, r.begin(context.Background(), h))
+	}
+	r.waitForQueue(3)
+	calls := r.metric("redis_calls_total")
+	r.proxy.Refuse()
+	for _, done := range append(queued, second) {
+		if o := <-done; !o.degraded() {
+			t.Errorf("a take without a reply: %+v", o)
+		}
+	}
+	if n := r.metric("degraded_answers_total", "breaker_open"); n != 3 {
+		t.Errorf("%v of 3 answers were given because of the breaker", n)
+	}
+	if n := r.metric("redis_calls_total") - calls; n != 1 {
+		t.Errorf("%v calls were made, want the one that was away", n)
+	}
+}
+
 // Probes come at most every 100 ms, and are all that comes.
 func TestProbes(t *testing.T) {
 	t.Parallel()

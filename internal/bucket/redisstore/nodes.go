@@ -58,7 +58,7 @@ func (s *Store) newNode(address string) *node {
 	n.batcher = newBatcher(s.batch, func() func([]*part) {
 		t := newTrip(s)
 		return func(parts []*part) { t.run(context.Background(), n, parts) }
-	}, s.endTrip)
+	}, s.endTrip, n.breaker.refusal)
 	return n
 }
 
@@ -92,8 +92,8 @@ func (s *Store) nodeOf(p *part) *node { return s.topology.Load().byTag[p.tag] }
 func (s *Store) submit(p *part) error {
 	for {
 		n := s.nodeOf(p)
-		if n.breaker.isOpen() {
-			return errBreakerOpen
+		if err := n.breaker.refusal(); err != nil {
+			return err
 		}
 		err := n.batcher.submit(p)
 		if err != errClosed || s.closed.Load() {
