@@ -18,7 +18,8 @@ import (
 //
 // Only what stays a denial whatever others take is remembered: not a group
 // with a refund, nor one with a charge that a denial does not stop, nor one
-// with quotas. A limit without a say, of a hit Aside, denies nothing. What
+// with quotas. A limit without a say, of a hit Aside, denies nothing, but its
+// own word on that hit is repeated too, and no longer than it holds. What
 // others take meanwhile from a limit that has something left for them, though
 // not enough for this group, is not seen in what remains.
 type denials struct {
@@ -125,10 +126,13 @@ func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decisi
 		switch retry := decisions[i].RetryAfter; {
 		case hits[i].Role > bucket.Enforced:
 			return // the first of several quotas to end ends the denial
-		case retry == 0, hits[i].Role == bucket.Aside:
+		case retry == 0:
 			continue
 		case retry != bucket.Never:
 			lasts = min(lasts, retry)
+		}
+		if hits[i].Role == bucket.Aside {
+			continue
 		}
 		if by < 0 || decisions[i].RetryAfter == bucket.Never || decisions[i].RetryAfter > decisions[by].RetryAfter {
 			by = i

@@ -217,6 +217,31 @@ func TestDenialsEndByThemselves(t *testing.T) {
 	}
 }
 
+// A limit that has no say is told as it is: when it has room again, Redis is
+// asked.
+func TestDenialsEndWithThoseOfLimitsAside(t *testing.T) {
+	t.Parallel()
+	for _, a := range bucket.Algorithms() {
+		s := newSideBySide(t, time.Second)
+		enforced := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Hour}), "enforced", 1)
+		aside := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 100 * time.Millisecond}), "aside", 1)
+		aside.Role = bucket.Aside
+		s.both(enforced, aside)
+		denied, _ := s.both(enforced, aside)
+		wait := denied[1].RetryAfter
+		for _, passed := range []time.Duration{wait - time.Microsecond, time.Microsecond, 10 * time.Millisecond} {
+			s.pass(passed)
+			with, without := s.both(enforced, aside)
+			if with[1].RetryAfter != without[1].RetryAfter || with[1].Remaining != without[1].Remaining {
+				t.Errorf("%s: the limit aside says with a memory %+v, without %+v", a, with[1], without[1])
+			}
+		}
+		if s.known() == 0 {
+			t.Errorf("%s: nothing was answered from memory", a)
+		}
+	}
+}
+
 // What a denial does not stop, and what is not Redis's word, is never
 // remembered.
 func TestWhatIsNotRemembered(t *testing.T) {
