@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,6 +134,23 @@ func TestKeysOfPeriodLimits(t *testing.T) {
 	}
 	if _, err := bucket.NewPeriodLimit(bucket.Spec{Algorithm: bucket.SlidingLog, Requests: 1001, Period: time.Second}); !slices.Equal(fieldsOf(err), []string{"requests"}) {
 		t.Errorf("1001 requests of a log: %v", err)
+	}
+}
+
+// The key of a long subject is shortened. Who knows it cannot send a short one
+// that has the same.
+func TestShortenedKeysAreNobodysOwn(t *testing.T) {
+	l := mustLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Minute})
+	keyOf := func(value string) string {
+		return string(l.AppendKey(nil, bucket.AppendSubject(nil, "d", []bucket.Entry{{Key: "k", Value: value}})))
+	}
+	shortened := keyOf(strings.Repeat("x", 2*bucket.MaxKey))
+	value := strings.TrimSuffix(strings.TrimPrefix(shortened, "d|k="), "#gcra")
+	if len(shortened) != bucket.MaxKey || len(value) != bucket.MaxKey-len("d|k=#gcra") {
+		t.Fatalf("the key of a long subject is %s", shortened)
+	}
+	if got := keyOf(value); got == shortened {
+		t.Errorf("the value %s has the key of another, %s", value, got)
 	}
 }
 
