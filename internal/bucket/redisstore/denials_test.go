@@ -217,6 +217,63 @@ func TestDenialsEndByThemselves(t *testing.T) {
 	}
 }
 
+// A denial was on its way for some time. It ends no later than Redis ends it,
+// and nobody is told to wait for too short a time.
+func TestDenialsOnTheirWay(t *testing.T) {
+	t.Parallel()
+	const onTheWay = 10 * time.Millisecond // to Redis, and back again
+	for _, a := range bucket.Algorithms() {
+		var clock, step atomic.Int64
+		clock.Store(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
+		o := options(redisstore.Single, redistest.Single(t))
+		o.Clock = func() int64 { return clock.Add(step.Load()) }
+		o.DenialMemory, o.Metrics = time.Second, prometheus.NewRegistry()
+		known := func() float64 { return metric(t, o.Metrics.(*prometheus.Registry), "redis_known_denials_total") }
+		s := open(t, o)
+		h := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 200 * time.Millisecond}), "a", 1)
+		take(t, s, h)
+		step.Store(onTheWay.Microseconds())
+		asked := clock.Load() + step.Load()
+		denied := take(t, s, h)[0]
+		step.Store(0)
+		ends := asked + (onTheWay + denied.RetryAfter).Microseconds()
+
+		if d := take(t, s, h)[0]; known() != 1 || clock.Load()+d.RetryAfter.Microseconds() < ends {
+			t.Errorf("%s: %d us before its end a denial says to wait %s", a, ends-clock.Load(), d.RetryAfter)
+		}
+		clock.Store(ends)
+		if d := take(t, s, h)[0]; !d.Allowed() {
+			t.Errorf("%s: at the end of a denial: %+v", a, d)
+		}
+	}
+}
+
+// A group can be denied by one of its hits and then by another: the denial that
+// came last is the one that stands.
+func TestLastDenialStands(t *testing.T) {
+	t.Parallel()
+	s := newSideBySide(t, time.Second)
+	a := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour}), "a", 1)
+	b := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour}), "b", 1)
+	for _, denier := range []bucket.Hit{a, b, a} {
+		s.both(denier)
+		s.pass(time.Millisecond)
+		s.both(a, b)
+		before := s.known()
+		with, without := s.both(a, b)
+		for i := range with {
+			if with[i].RetryAfter != without[i].RetryAfter {
+				t.Errorf("denied by %s: %+v, without a memory %+v", denier.Key, with[i], without[i])
+			}
+		}
+		if n := s.known(); n != before+1 {
+			t.Errorf("denied by %s: %v requests were answered from memory, want 1", denier.Key, n-before)
+		}
+		denier.Cost = -1
+		s.both(denier)
+	}
+}
+
 // A limit that has no say is told as it is: when it has room again, Redis is
 // asked.
 func TestDenialsEndWithThoseOfLimitsAside(t *testing.T) {
