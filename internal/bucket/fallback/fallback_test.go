@@ -128,6 +128,7 @@ func TestMixtures(t *testing.T) {
 	open := hit(t, spec(allow, 20), "allow", 1)
 	shut := hit(t, spec(deny, 20), "deny", 1)
 	broken := hit(t, spec(fail, 20), "error", 1)
+	over := hit(t, spec(local, 20), "over", 11) // more than the share
 	q1, q2 := bucket.Quota(1), bucket.Quota(2)
 	for _, c := range []struct {
 		name            string
@@ -154,6 +155,11 @@ func TestMixtures(t *testing.T) {
 		{"a local quota over, the other denied", []bucket.Hit{role(shut, q1), role(cost(post, 1), q1), role(cost(plain, 6), q2)}, []bool{false, true, false}, 0, 1},
 		{"a local half of a quota that is denied", []bucket.Hit{role(shut, q1), role(plain, q1), role(cost(open, 21), q2)}, []bool{false, true, false}, 0, 0},
 		{"the same, another allowed", []bucket.Hit{role(shut, q1), role(plain, q1), role(open, q2)}, []bool{false, true, true}, 1, 0},
+		{"a local quota over, another allowed, and local", []bucket.Hit{role(over, q1), role(open, q2), plain}, []bool{false, true, true}, 1, 0},
+		{"a local quota over, the other never allowed, and local", []bucket.Hit{role(cost(open, 21), q1), role(over, q2), plain}, []bool{false, false, true}, 0, 0},
+		{"a local half of a quota that is denied, the other over", []bucket.Hit{role(shut, q1), role(plain, q1), role(over, q2)}, []bool{false, true, false}, 0, 0},
+		{"a local half of the only quota over", []bucket.Hit{role(over, q1), role(open, q1), plain}, []bool{false, true, true}, 0, 0},
+		{"half of a quota that is denied, the other over", []bucket.Hit{role(shut, q1), role(open, q1), role(over, q2), plain}, []bool{false, true, false, true}, 0, 0},
 		{"no hits", nil, nil, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -204,6 +210,7 @@ func TestGiveBack(t *testing.T) {
 	post := hit(t, postpaid(spec(local, 20)), "postpaid", 3)
 	open := hit(t, spec(allow, 20), "allow", 3)
 	shut := hit(t, spec(deny, 20), "deny", 3)
+	spent := hit(t, postpaid(spec(local, 2)), "spent", 1)
 	for _, c := range []struct {
 		name            string
 		hits            []bucket.Hit
@@ -214,6 +221,7 @@ func TestGiveBack(t *testing.T) {
 		{"equal keys", []bucket.Hit{plain, open, cost(plain, 2)}, 5, 0},
 		{"a group that deny denied", []bucket.Hit{plain, shut, post}, 0, 3},
 		{"a group that a limit denied", []bucket.Hit{cost(plain, 9), post}, 0, 3},
+		{"beside a postpaid quota that is over", []bucket.Hit{role(spent, bucket.Quota(1)), role(open, bucket.Quota(2)), plain}, 3, 0},
 		{"nothing but allow", []bucket.Hit{open}, 0, 0},
 		{"nothing but deny", []bucket.Hit{shut}, 0, 0},
 		{"peeks and refunds", []bucket.Hit{cost(plain, 0), cost(post, -1)}, 0, 0},
@@ -221,7 +229,7 @@ func TestGiveBack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f.pass(time.Minute)
-			f.take(t, cost(plain, 4), cost(post, 4))
+			f.take(t, cost(plain, 4), cost(post, 4), spent)
 			taken := f.take(t, c.hits...)
 			plainLeft, postLeft := f.left(t, plain), f.left(t, post)
 			f.giveBack(t, c.hits, taken)
