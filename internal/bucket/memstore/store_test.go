@@ -217,11 +217,38 @@ func TestFullOfExpiredKeysHasRoom(t *testing.T) {
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Second})
 	for round := range 3 {
 		for i := range 50 {
-			if d := take(t, s, hit(l, fmt.Sprint(round, i), 1))[0]; d.Degraded {
+			h := hit(l, fmt.Sprint(round, i), 1)
+			if d := check(t, s, h)[0]; d.Degraded {
+				t.Fatalf("round %d key %d, a check: %+v", round, i, d)
+			}
+			if d := take(t, s, h)[0]; d.Degraded {
 				t.Fatalf("round %d key %d: %+v", round, i, d)
 			}
 		}
 		now.Add(1e6)
+	}
+}
+
+// One expired key among many that live is found, wherever it is.
+func TestFullButForOneHasRoom(t *testing.T) {
+	const maxKeys = 50
+	for expired := range maxKeys {
+		var now atomic.Int64
+		now.Store(1e15)
+		s := memstore.New(memstore.Options{MaxKeys: maxKeys, WhenFull: memstore.Deny, Clock: now.Load})
+		defer s.Close()
+		for i := range maxKeys {
+			period := time.Hour
+			if i == expired {
+				period = time.Second
+			}
+			take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: period}), fmt.Sprint(i), 1))
+		}
+		now.Add(1e6)
+		h := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour}), "new", 1)
+		if d := take(t, s, h)[0]; d.Degraded || !d.Allowed() {
+			t.Errorf("where key %d has expired: %+v", expired, d)
+		}
 	}
 }
 
