@@ -67,7 +67,9 @@ func TestCoalesce(t *testing.T) {
 		testGroup(s, take, a, aside),                  // 13
 	}
 	// Equal hashes of unequal groups tell nothing.
-	groups[4].hash, groups[5].hash, groups[11].hash = groups[0].hash, groups[0].hash, groups[0].hash
+	for _, i := range []int{3, 4, 5, 11} {
+		groups[i].hash = groups[0].hash
+	}
 	all := slices.Clone(groups)
 	batch := newBatch(s.seed)
 	for range 2 { // what was linked before is forgotten

@@ -1,0 +1,30 @@
+package redisstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// What is returned while a denial is on its way from Redis ends it before it is
+// known.
+func TestReturnOvertakesADenial(t *testing.T) {
+	d := newDenials(time.Second, time.Now)
+	l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}}
+	denied := []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}}
+	for _, isReturned := range []bool{true, false} {
+		asked, known := d.known(hits, make([]bucket.Decision, 1))
+		if known {
+			t.Fatal("a denial is known that nobody learned")
+		}
+		if isReturned {
+			d.returned(hits)
+		}
+		d.learn(asked, hits, denied)
+		if _, known := d.known(hits, make([]bucket.Decision, 1)); known == isReturned {
+			t.Errorf("returned on its way: %v; the denial is known: %v", isReturned, known)
+		}
+	}
+}
