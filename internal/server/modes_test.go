@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,6 +132,12 @@ func TestShadowModeForAll(t *testing.T) {
 		{[]string{"also=x"}, "OK; " + also("OVER_LIMIT")},
 		// Each is charged by itself.
 		{[]string{"also=x", "enforced=x"}, "OK; " + also("OVER_LIMIT") + "; OK e 3/HOUR remaining 2" + hourReset},
+	})
+	d.wantMetrics(map[string]float64{
+		`ratelimitd_decisions_total{domain="api",result="shadowed",rule="also",value=""}`:    2,
+		`ratelimitd_decisions_total{domain="api",result="denied",rule="also",value=""}`:      0,
+		`ratelimitd_decisions_total{domain="api",result="allowed",rule="also",value=""}`:     1,
+		`ratelimitd_decisions_total{domain="api",result="allowed",rule="enforced",value=""}`: 1,
 	})
 }
 
@@ -359,6 +366,7 @@ func TestHeadersAndModes(t *testing.T) {
 		{"ratelimit", []string{"shadow=x", "enforced=x"}, "RateLimit-Limit: 2; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
 		// The quota of 1 is over, and no less remains to the other.
 		{"ratelimit", []string{"second=x", "quota=x"}, "RateLimit-Limit: 2; RateLimit-Remaining: 0; RateLimit-Reset: 86390"},
+		{"ratelimit", []string{"also=x", "shadow=x"}, "RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
 		{"ratelimit", []string{"second=x", "quota=x", "also=x"}, "RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
 	} {
 		d := start(t, modeLimits, func(o *server.Options) {
@@ -368,7 +376,7 @@ func TestHeadersAndModes(t *testing.T) {
 		d.ask("api", 0, "shadow=x")
 		d.ask("api", 0, "quota=x")
 		d.ask("api", 0, "second=x")
-		if c.descriptors[len(c.descriptors)-1] == "also=x" {
+		if slices.Contains(c.descriptors, "also=x") {
 			d.ask("api", 0, "also=x")
 		}
 		var got []string

@@ -280,6 +280,42 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
+// returningStore decides the second hit of each take without its state, and
+// keeps what is given back.
+type returningStore struct {
+	fakeStore
+	returned []string
+}
+
+func (s *returningStore) Take(_ context.Context, _ []bucket.Hit, decisions []bucket.Decision) error {
+	for i := range decisions {
+		decisions[i] = bucket.Decision{At: int64(100 + i), Degraded: i == 1}
+	}
+	return nil
+}
+
+func (s *returningStore) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	for i := range hits {
+		s.returned = append(s.returned, fmt.Sprintf("%s at %d, degraded %v", hits[i].Key, decisions[i].At, decisions[i].Degraded))
+	}
+	return nil
+}
+
+// What another took in the store's place is given back as that.
+func TestGiveBackOfADegradedTake(t *testing.T) {
+	t.Parallel()
+	store := new(returningStore)
+	d := start(t, takeLimits, on(store))
+	request := taking("gcra=x", "gcra=y", "gcra=z")
+	if err := d.giveBack(request, d.sendTake(request)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"api|gcra=x#gcra:n at 100, degraded false", "api|gcra=z#gcra:n at 102, degraded false", "api|gcra=y#gcra:n at 101, degraded true"}
+	if !slices.Equal(store.returned, want) {
+		t.Errorf("given back: %q, want %q", store.returned, want)
+	}
+}
+
 func TestGiveBackRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
