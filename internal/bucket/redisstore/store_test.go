@@ -241,6 +241,27 @@ func TestInconsistentState(t *testing.T) {
 	}
 }
 
+// A give-back names any moment that its caller likes, also one within a tick of
+// the bucket. What it leaves can be read.
+func TestGiveBackWithinATick(t *testing.T) {
+	t.Parallel()
+	s := open(t, options(redisstore.Single, redistest.Single(t)))
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod})
+	h := hit(l, "a", 1_000_000)
+	taken := take(t, s, h)
+	if l.Quantum == 1 || taken[0].At%l.Quantum != 0 {
+		t.Fatalf("a take at %d of ticks of %d us", taken[0].At, l.Quantum)
+	}
+	taken[0].At--
+	if err := s.GiveBack(context.Background(), []bucket.Hit{h}, taken); err != nil {
+		t.Fatal(err)
+	}
+	// A tick's refill is not given back a second time.
+	if d := take(t, s, hit(l, "a", 0))[0]; d.Remaining <= taken[0].Remaining || d.Remaining >= l.Capacity {
+		t.Errorf("%d remain of %d after a give-back, %d before it", d.Remaining, l.Capacity, taken[0].Remaining)
+	}
+}
+
 // A server that is slow to load the script must not have its answer taken for
 // that to another command.
 func TestSlowScriptLoad(t *testing.T) {
