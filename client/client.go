@@ -45,7 +45,9 @@ type Client struct {
 
 	mu       sync.Mutex
 	isClosed bool
-	local    *memstore.Store
+	// suspected are connections that a lane was given up on, and since when.
+	suspected map[connection]time.Time
+	local     *memstore.Store
 }
 
 // New returns a client of the daemon or daemons that target names, as
@@ -74,6 +76,7 @@ func New(target string, list ...Option) (*Client, error) {
 	c.ctx, c.end = context.WithCancel(context.Background())
 	c.lanes.Store(new([]*lane))
 	c.lines.byKey = make(map[string]*line)
+	c.suspected = make(map[connection]time.Time)
 	c.running.Go(c.spread)
 	return c, nil
 }

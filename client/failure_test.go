@@ -389,9 +389,51 @@ func TestSilentDaemonDoesNotEndStreams(t *testing.T) {
 	}
 	eventually(t, "a stream to each", func() bool { ask(); return c.Stats().Streams == 2 })
 	isSilent.Store(true)
-	eventually(t, "two streams were opened, and given up", func() bool { ask(); return s.count() >= 3 })
+	eventually(t, "two streams were opened, and given up", func() bool { c.EndSuspicions(); ask(); return s.count() >= 3 })
 	if strings.Contains(log.String(), "streams do not pass") {
 		t.Error(log.String())
+	}
+}
+
+// A daemon that hangs costs a request its time once, not whenever a stream to it
+// can be opened.
+func TestHangingDaemonIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	var hangs atomic.Bool
+	var opened atomic.Int64
+	s := new(script)
+	s.stream = func(stream streamServer) error {
+		if hangs.Load() {
+			opened.Add(1)
+		}
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return nil
+			}
+			if !hangs.Load() {
+				if err := new(script).allowOne(stream, m); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	hanging, _ := serve(t, s)
+	c := connect(t, daemontest.Start(t, limits).Address+","+hanging, client.Timeout(time.Second), client.OnFailure(client.FailDeny()))
+	ask := func() uint64 {
+		if _, err := c.Allow(within(t), "api", client.E("much", "x")); err != nil {
+			t.Error(err)
+		}
+		return c.Stats().Failed()
+	}
+	eventually(t, "a stream to each", func() bool { ask(); return c.Stats().Streams == 2 })
+	hangs.Store(true)
+	eventually(t, "a request has no answer", func() bool { return ask() == 1 })
+	eventually(t, "a stream to it is tried again", func() bool { return ask() > 1 || opened.Load() > 0 })
+	for range 100 {
+		if ask() > 1 {
+			t.Fatal("another request was sent to the daemon that hangs")
+		}
 	}
 }
 

@@ -321,6 +321,7 @@ func (l *lane) suspect(answers uint64) {
 	if !isSilent {
 		return
 	}
+	l.client.suspect(l.place())
 	l.client.drop(l)
 	l.retire()
 	if !ever && !l.client.hears() {

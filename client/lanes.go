@@ -9,6 +9,10 @@ import (
 const (
 	// refusedFor is how long streams are not tried where they did not pass.
 	refusedFor = time.Minute
+	// suspectedFor is how long a connection gets no lane after one on which no
+	// answer came in time, while there are others: a daemon that hangs would
+	// cost callers their whole time again and again until gRPC misses it.
+	suspectedFor = 10 * time.Second
 	// How often it is looked whether there is a connection that has no lane:
 	// soon after something changed, then ever more seldom, but often enough to
 	// leave a connection that a daemon finds too old before it ends it.
@@ -68,6 +72,18 @@ func (c *Client) refuse(why string) {
 	c.options.logger.Info("streams do not pass; each request is a call", slog.String("why", why), slog.Duration("for", refusedFor))
 }
 
+// suspect has the connection of a lane get no other for a while.
+func (c *Client) suspect(at connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other, since := range c.suspected {
+		if time.Since(since) > suspectedFor {
+			delete(c.suspected, other)
+		}
+	}
+	c.suspected[at] = time.Now()
+}
+
 // drop takes a lane out of those that take requests.
 func (c *Client) drop(l *lane) {
 	c.mu.Lock()
@@ -78,12 +94,17 @@ func (c *Client) drop(l *lane) {
 	}
 }
 
-// add has a lane take requests, unless there is one on its connection. Lanes on
-// older connections to the same daemon retire: it told this one to leave.
+// add has a lane take requests, unless there is one on its connection or that is
+// suspected. Lanes on older connections to the same daemon retire: it told this
+// one to leave.
 func (c *Client) add(l *lane) (isNew bool) {
 	at := l.place()
 	var replaced []*lane
 	c.mu.Lock()
+	if since, ok := c.suspected[at]; ok && time.Since(since) < suspectedFor {
+		c.mu.Unlock()
+		return false
+	}
 	lanes := []*lane{l}
 	for _, other := range *c.lanes.Load() {
 		switch place := other.place(); {

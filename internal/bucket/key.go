@@ -47,9 +47,9 @@ func AppendSharedSubject(dst []byte, domain string, entries []Entry) []byte {
 //	subject#algorithm:name#milliseconds
 //
 // The second is that of a NewPeriodLimit, with its period. New numbers on the
-// same limit keep the key, another algorithm does not. The key has at most MaxKey bytes: the middle of a longer one is replaced by 128
-// bits of the SHA-256 of the whole, between tildes, which escaping keeps out
-// of other keys.
+// same limit keep the key, another algorithm does not. The key has at most
+// MaxKey bytes: the middle of a longer one is replaced by 128 bits of the
+// SHA-256 of the whole, between tildes, which escaping keeps out of other keys.
 func (l *Limit) AppendKey(dst, subject []byte) []byte {
 	start := len(dst)
 	dst = append(append(dst, subject...), l.suffix...)

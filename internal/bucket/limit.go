@@ -13,8 +13,9 @@
 //
 // A moment is an int64 of microseconds since the Unix epoch on the store's
 // clock. Windows and logs count in microseconds; a bucket counts in its own
-// Quantum, the finest of 1 us, 1 ms, 1 s and 1 min in which its numbers fit. For one key time never runs backwards:
-// a clock that is behind the state's last write counts as that moment.
+// Quantum, the finest of 1 us, 1 ms, 1 s and 1 min in which its numbers fit. For
+// one key time never runs backwards: a clock that is behind the state's last
+// write counts as that moment.
 //
 // # Exactness
 //

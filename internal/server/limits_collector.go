@@ -10,8 +10,9 @@ import (
 
 // limitsCollector shows how the rules in force came to be, and their tallies.
 // A rule that never matched has no series, so there are as many as rules in
-// use, or as values of those that are counted by value, which are bounded. Those of a rule that a reload took away go with it, or the series of
-// rules that come and go would gather for ever.
+// use, or as values of those that are counted by value, which are bounded. Those
+// of a rule that a reload took away go with it, or the series of rules that come
+// and go would gather for ever.
 type limitsCollector struct {
 	live *config.Live
 
