@@ -57,15 +57,16 @@ func run(listen, daemon string, timeout time.Duration) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	ended := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
-		_ = server.Shutdown(context.Background())
+		ended <- server.Shutdown(context.Background())
 	}()
 	log.Printf("serving at %s", listener.Addr())
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return nil
+	return <-ended // after the requests in flight
 }
 
 func routes(limiter *client.Client) (http.Handler, error) {
