@@ -242,8 +242,10 @@ func (c *Client) invoke(ctx context.Context, method string, request, answer *mes
 
 // GiveBack returns what a take charged, as far as it still counts: never above
 // full, never into another window. It is sent once: a second give-back of a
-// result does nothing, nor does that of one that charged nothing. Whether it
-// arrived is not known if the error is not nil.
+// result does nothing, nor does that of one that charged nothing. What a daemon
+// decided without its store (Degraded) it keeps to itself, so with several
+// daemons a give-back of that may find nothing to return. Whether it arrived is
+// not known if the error is not nil.
 func (c *Client) GiveBack(ctx context.Context, taken *Result) error {
 	if taken == nil || !taken.isCharged() || taken.isGivenBack.Swap(true) {
 		return nil

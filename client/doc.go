@@ -36,6 +36,7 @@
 //
 // A target is what grpc.NewClient takes; one that names several daemons, by DNS
 // (dns:///ratelimitd.example:8081) or as a list (a:8081,b:8081), has them asked
-// in turns. DialOptions pass through, such as interceptors and stats handlers
-// for tracing; they see one stream for many requests.
+// in turns. One that hangs costs a request its time, and is left alone for 10 s
+// while others answer. DialOptions pass through, such as interceptors and stats
+// handlers for tracing; they see one stream for many requests.
 package client
