@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"math"
 	"os"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -11,16 +12,18 @@ import (
 
 // tuneGC sets how much garbage may gather, unless GOGC says so, and has less of
 // it gather the nearer the process comes to the memory that its container may
-// use, unless GOMEMLIMIT says how much that is.
-func tuneGC(log *slog.Logger) {
+// use, unless GOMEMLIMIT says how much that is. It returns what spares memory
+// while limits are loaded, or nil.
+func tuneGC(log *slog.Logger) (sparing func(func())) {
 	if os.Getenv("GOGC") == "" {
-		gctuning.Start()
+		sparing = gctuning.Start().Sparing
 	}
 	limit, err := memlimit.Set(memlimit.WithRatio(0.9))
 	switch {
 	case err != nil:
 		log.Debug("the memory of the container is not known; the garbage collector goes by GOGC alone", "reason", err)
-	case limit > 0:
+	case limit > 0 && limit < math.MaxInt64:
 		log.Debug("the garbage collector keeps below the memory of the container", "limit_bytes", limit)
 	}
+	return sparing
 }

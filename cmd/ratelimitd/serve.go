@@ -66,9 +66,11 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	told := notifySignals()
 	defer told.end()
 	log.Info("starting", "version", versionText())
-	tuneGC(log)
+	sparing := tuneGC(log)
 	log.Debug("settings in force", "settings", settings)
-	live := settings.Limits.LoadOptions().NewLive(settings.Limits.Path, log)
+	options := settings.Limits.LoadOptions()
+	options.Sparing = sparing
+	live := options.NewLive(settings.Limits.Path, log)
 	if err := live.Reload(); err != nil {
 		err = fmt.Errorf("no limits are in force (limits.path is %s):\n%w", settings.Limits.Path, err)
 		if settings.Limits.Initial == "required" {

@@ -32,6 +32,9 @@ type LoadOptions struct {
 	// Lenient warns of what envoyproxy/ratelimit accepts, instead of refusing
 	// it. What that service refuses too stays an error.
 	Lenient bool
+	// Sparing, if set, calls what a Live loads with: a function that leaves much
+	// garbage behind.
+	Sparing func(load func())
 }
 
 // LoadRules is the function of that name, with options.

@@ -47,7 +47,13 @@ func (l *Live) Reload() error {
 		l.tellPassedOver(src.passedOver)
 		return nil
 	}
-	rules, err := src.rules(newLoader(l.options))
+	var rules *Rules
+	load := func() { rules, err = src.rules(newLoader(l.options)) }
+	if l.options.Sparing != nil {
+		l.options.Sparing(load)
+	} else {
+		load()
+	}
 	if err != nil {
 		return l.failed(err)
 	}

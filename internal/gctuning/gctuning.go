@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 )
 
 const (
@@ -16,27 +17,56 @@ const (
 	MinHeap = 64 << 20
 )
 
+// Tuner sets GOGC.
+type Tuner struct {
+	mu      sync.Mutex
+	samples []metrics.Sample
+	percent int // set last
+	sparing int // calls of Sparing that have not ended
+}
+
 // Start keeps GOGC at what Percent and MinHeap say. To find what lives costs the
 // same, however little is freed by it, so that a small heap that is allowed but
 // a multiple of itself is collected all the time. After each collection GOGC is
 // set anew, as Uber describes it in "How We Saved 70K Cores Across 30
 // Mission-Critical Services" (2021). GOMEMLIMIT goes before both. Start is called
 // once in a process.
-func Start() {
-	t := &tuner{}
+func Start() *Tuner {
+	t := &Tuner{}
 	for _, name := range []string{"/gc/heap/live:bytes", "/gc/scan/stack:bytes", "/gc/scan/globals:bytes"} {
 		t.samples = append(t.samples, metrics.Sample{Name: name})
 	}
-	t.afterCollection()
+	runtime.SetFinalizer(&collected{t}, (*collected).again)
+	t.tune()
+	return t
 }
 
-// tuner is garbage, which every collection finds.
-type tuner struct {
-	samples []metrics.Sample
-	percent int // set last
+// Sparing calls f, which leaves much garbage behind, with little of it gathering
+// meanwhile, and gives free memory back to the operating system afterwards. It
+// may be called concurrently.
+func (t *Tuner) Sparing(f func()) {
+	const percent = 100
+	t.mu.Lock()
+	t.sparing++
+	t.percent = percent
+	debug.SetGCPercent(percent)
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		t.sparing--
+		t.mu.Unlock()
+		debug.FreeOSMemory() // a collection
+		t.tune()
+	}()
+	f()
 }
 
-func (t *tuner) afterCollection() {
+func (t *Tuner) tune() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.sparing > 0 {
+		return
+	}
 	metrics.Read(t.samples)
 	percent := percentFor(t.samples[0].Value.Uint64(), t.samples[1].Value.Uint64()+t.samples[2].Value.Uint64())
 	// To set it stops the world, which a small difference is not worth.
@@ -44,7 +74,14 @@ func (t *tuner) afterCollection() {
 		t.percent = percent
 		debug.SetGCPercent(percent)
 	}
-	runtime.SetFinalizer(t, (*tuner).afterCollection)
+}
+
+// collected is garbage, which every collection finds.
+type collected struct{ tuner *Tuner }
+
+func (c *collected) again() {
+	c.tuner.tune()
+	runtime.SetFinalizer(c, (*collected).again)
 }
 
 // percentFor returns the GOGC by which the heap grows to MinHeap bytes where so

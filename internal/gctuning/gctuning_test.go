@@ -32,7 +32,7 @@ func collectUntil(t *testing.T, what string, wanted func(percent uint64) bool) {
 var sink []byte
 
 func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
-	gctuning.Start()
+	tuner := gctuning.Start()
 	var before, after runtime.MemStats
 
 	// Little lives: a collection comes once in about MinHeap.
@@ -54,5 +54,17 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 
 	// And back.
 	kept = nil
+	collectUntil(t, "more than Percent", func(percent uint64) bool { return percent > 2*gctuning.Percent })
+
+	// Whatever is collected meanwhile, little gathers while it is spared.
+	tuner.Sparing(func() {
+		for range 3 {
+			runtime.GC()
+		}
+		tuner.Sparing(func() {})
+		if got := gogc(); got > gctuning.Percent {
+			t.Errorf("GOGC is %d while memory is spared", got)
+		}
+	})
 	collectUntil(t, "more than Percent", func(percent uint64) bool { return percent > 2*gctuning.Percent })
 }
