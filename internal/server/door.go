@@ -46,33 +46,33 @@ type door struct {
 
 // answer decides a call that was read from the wire.
 func (d *door) answer(ctx context.Context, c *call) error {
-	code := codes.Internal // which a panic becomes
-	defer func() { d.requests.add(code) }()
-	err := d.check(c)
-	if err == nil {
-		err = d.decider.decide(ctx, c)
-	}
-	err = d.told(ctx, err)
-	code = status.Code(err)
-	return err
+	return d.do(ctx, c, func() error { return d.decider.decide(ctx, c) })
 }
 
 // giveBack returns what a call took that was read again.
 func (d *door) giveBack(ctx context.Context, c *call, takenAt []int64) error {
-	code := codes.Internal
+	return d.do(ctx, c, func() error {
+		if !d.refunds {
+			return status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
+		}
+		const most = 1 << 53
+		for i, at := range takenAt {
+			if at < -most || at > most {
+				return invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
+			}
+		}
+		return d.decider.giveBack(ctx, c, takenAt)
+	})
+}
+
+// do does what is asked with a call that can be meant, and counts what came of
+// it.
+func (d *door) do(ctx context.Context, c *call, asked func() error) error {
+	code := codes.Internal // which a panic becomes
 	defer func() { d.requests.add(code) }()
 	err := d.check(c)
-	if err == nil && !d.refunds {
-		err = status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
-	}
-	const most = 1 << 53
-	for i, at := range takenAt {
-		if err == nil && (at < -most || at > most) {
-			err = invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
-		}
-	}
 	if err == nil {
-		err = d.decider.giveBack(ctx, c, takenAt)
+		err = asked()
 	}
 	err = d.told(ctx, err)
 	code = status.Code(err)
