@@ -55,8 +55,7 @@ func (t *Tuner) Sparing(f func()) {
 		t.mu.Lock()
 		t.sparing--
 		t.mu.Unlock()
-		debug.FreeOSMemory() // a collection
-		t.tune()
+		debug.FreeOSMemory() // a collection, after which GOGC is set
 	}()
 	f()
 }
