@@ -179,16 +179,7 @@ func Func(key string, value func(*http.Request) (string, bool)) Part {
 
 // Header is an entry with the first value of a header.
 func Header(key, name string) Part {
-	if http.CanonicalHeaderKey(name) == "Host" { // which net/http takes out of the headers
-		return Func(key, func(r *http.Request) (string, bool) { return r.Host, r.Host != "" })
-	}
-	return Func(key, func(r *http.Request) (string, bool) {
-		values := r.Header.Values(name)
-		if len(values) == 0 {
-			return "", false
-		}
-		return values[0], true
-	})
+	return Func(key, func(r *http.Request) (string, bool) { return guard.Header(r, name) })
 }
 
 // Method is an entry with the request's method.

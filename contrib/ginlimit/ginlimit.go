@@ -155,16 +155,7 @@ func Func(key string, value func(*gin.Context) (string, bool)) Part {
 
 // Header is an entry with the first value of a header.
 func Header(key, name string) Part {
-	if http.CanonicalHeaderKey(name) == "Host" { // which net/http takes out of the headers
-		return Func(key, func(c *gin.Context) (string, bool) { return c.Request.Host, c.Request.Host != "" })
-	}
-	return Func(key, func(c *gin.Context) (string, bool) {
-		values := c.Request.Header.Values(name)
-		if len(values) == 0 {
-			return "", false
-		}
-		return values[0], true
-	})
+	return Func(key, func(c *gin.Context) (string, bool) { return guard.Header(c.Request, name) })
 }
 
 // Method is an entry with the request's method.
