@@ -46,9 +46,9 @@ func TestEncodeAllocatesOnce(t *testing.T) {
 func TestDecodeDoesNotAllocate(t *testing.T) {
 	g := &group{mode: take, hits: make([]bucket.Hit, 2), decisions: make([]bucket.Decision, 2)}
 	lines := []*group{g, g}
-	reply := []any{int64(1e15)}
+	reply := []int64{1e15}
 	for range 4 {
-		reply = append(reply, int64(2), int64(1000), int64(2000))
+		reply = append(reply, 1000*8+1, 2000)
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		if err := decode(reply, lines); err != nil {

@@ -153,7 +153,7 @@ func loadScript(ctx context.Context, conn *redis.Conn) error {
 
 // once is a command that is never sent a second time, but for a redirection,
 // with which a server says that it did not run it.
-type once struct{ *redis.Cmd }
+type once struct{ redis.Cmder }
 
 // NoRetry tells the client so.
 func (once) NoRetry() bool { return true }

@@ -267,8 +267,8 @@ func (s *Store) callFleet(ctx context.Context, action string, self Member, up ti
 	}
 	clock := s.clockArg()
 	call := func(command, script string) ([]any, error) {
-		cmd := once{redis.NewCmd(ctx, command, script, 1, s.fleetKey(), clock, action, own)}
-		_ = s.client.Process(ctx, cmd) // cmd has the error too
+		cmd := redis.NewCmd(ctx, command, script, 1, s.fleetKey(), clock, action, own)
+		_ = s.client.Process(ctx, once{cmd}) // cmd has the error too
 		return cmd.Slice()
 	}
 	reply, err := call("evalsha", fleetScriptSHA)

@@ -9,17 +9,17 @@ import (
 )
 
 // What stands in the script's reply where a decided copy of a line may begin.
+// Anything else there is the first number of a decision: what remains, times
+// eight, and how many numbers follow. Those at the end that are 0 are left out.
 const (
 	replyUnreadable = -1
 	replySame       = 0
-	replyDone       = 1
+	replyDone       = 8
 )
 
-// The numbers of a decision in the script's reply: those at the end that are 0
-// are left out.
 const (
-	minDecisionLen = 2
-	maxDecisionLen = 5
+	minFollowing = 1
+	maxFollowing = 4
 )
 
 // maxNumber bounds the script's numbers, which are doubles.
@@ -28,7 +28,7 @@ const maxNumber = 1 << 53
 // decode reads the script's reply into the groups: lines, and all that are
 // linked to them. An error means that the reply is not the script's, and that
 // nothing is known about any group.
-func decode(reply []any, lines []*group) error {
+func decode(reply []int64, lines []*group) error {
 	r := reader{reply: reply, groups: len(lines)}
 	clock, err := r.next()
 	if err != nil {
@@ -50,7 +50,7 @@ func decode(reply []any, lines []*group) error {
 
 // reader reads numbers of a reply one after the other.
 type reader struct {
-	reply  []any
+	reply  []int64
 	at     int
 	groups int
 }
@@ -63,12 +63,8 @@ func (r *reader) next() (int64, error) {
 	if r.at == len(r.reply) {
 		return 0, r.misfit()
 	}
-	n, ok := r.reply[r.at].(int64)
-	if !ok {
-		return 0, fmt.Errorf("the script's reply holds a %T, where only integers are expected", r.reply[r.at])
-	}
 	r.at++
-	return n, nil
+	return r.reply[r.at-1], nil
 }
 
 // line reads what came of the equal groups from head on.
@@ -100,35 +96,36 @@ func (r *reader) line(clock int64, head *group) error {
 	return nil
 }
 
-// decisions reads those of one group; the first has n numbers.
-func (r *reader) decisions(clock, n int64, decisions []bucket.Decision) error {
+// decisions reads those of one group, of which the first number was read.
+func (r *reader) decisions(clock, first int64, decisions []bucket.Decision) error {
 	for i := range decisions {
 		var err error
 		if i > 0 {
-			if n, err = r.next(); err != nil {
+			if first, err = r.next(); err != nil {
 				return err
 			}
 		}
-		if n < minDecisionLen || n > maxDecisionLen {
-			return fmt.Errorf("the script's reply holds %d, where the length of a decision is expected", n)
+		remaining, following := first>>3, first&7
+		if remaining < 0 || following < minFollowing || following > maxFollowing {
+			return fmt.Errorf("the script's reply holds %d, where the first number of a decision is expected", first)
 		}
-		var numbers [maxDecisionLen]int64
-		for j := range n {
+		var numbers [maxFollowing]int64
+		for j := range following {
 			if numbers[j], err = r.next(); err != nil {
 				return err
 			}
 		}
-		if decisions[i], err = decodeDecision(clock, numbers); err != nil {
+		if decisions[i], err = decodeDecision(clock, remaining, numbers); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func decodeDecision(clock int64, n [maxDecisionLen]int64) (bucket.Decision, error) {
-	remaining, reset, retry, wait, late := n[0], n[1], n[2], n[3], n[4]
+func decodeDecision(clock, remaining int64, n [maxFollowing]int64) (bucket.Decision, error) {
+	reset, retry, wait, late := n[0], n[1], n[2], n[3]
 	const maxWait = math.MaxInt64 / int64(time.Microsecond)
-	if remaining < 0 || reset < 0 || reset > maxWait || retry < -1 || retry > maxWait || wait < 0 || wait > maxWait || late < -clock || late > maxNumber {
+	if reset < 0 || reset > maxWait || retry < -1 || retry > maxWait || wait < 0 || wait > maxWait || late < -clock || late > maxNumber {
 		return bucket.Decision{}, fmt.Errorf("the script's reply holds %v, which is no decision", n)
 	}
 	d := bucket.Decision{

@@ -66,9 +66,9 @@ func testGroup(s *Store, m mode, hits ...bucket.Hit) *group {
 func decideLines(t testing.TB, s *Store, b *batch, lines []*group) {
 	t.Helper()
 	b.encode(lines)
-	cmd := once{redis.NewCmd(context.Background(), b.command(s.clockArg())...)}
+	cmd := redis.NewIntSliceCmd(context.Background(), b.command(s.clockArg())...)
 	_ = s.client.Process(context.Background(), cmd)
-	reply, err := cmd.Slice()
+	reply, err := cmd.Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +125,33 @@ func TestBatchOfGroups(t *testing.T) {
 		if got != want[i] {
 			t.Errorf("group %d got %q, want %q (%+v)", i, got, want[i], g.decisions[0])
 		}
+	}
+}
+
+// A key that holds no string counts as none, and is overwritten: by the first
+// charge of a batch as by the next.
+func TestKeysOfAnotherType(t *testing.T) {
+	ctx := context.Background()
+	s := testStore(t, nil)
+	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 5, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hit := testHit(s, l, "list", 1)
+	if err := s.client.RPush(ctx, string(hit.Key), "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range [][]int64{{4, 3}, {2, 1}} {
+		groups := []*group{testGroup(s, take, hit), testGroup(s, take, hit)}
+		decideLines(t, s, newBatch(s.seed), groups)
+		for i, g := range groups {
+			if g.err != nil || g.decisions[0].Remaining != want[i] {
+				t.Errorf("got %v and %+v, want %d remaining", g.err, g.decisions[0], want[i])
+			}
+		}
+	}
+	if left, err := s.client.PTTL(ctx, string(hit.Key)).Result(); err != nil || left <= 0 {
+		t.Errorf("the key is kept for %v, %v", left, err)
 	}
 }
 

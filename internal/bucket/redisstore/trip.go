@@ -25,7 +25,7 @@ type call struct {
 	groups []*group
 	lines  []*group // the first of equal groups each
 	batch  *batch
-	cmd    once
+	cmd    *redis.IntSliceCmd
 }
 
 func newTrip(s *Store) *trip { return &trip{store: s} }
@@ -80,7 +80,7 @@ func (t *trip) release(calls []*call) {
 		clear(c.parts)
 		clear(c.groups)
 		c.parts, c.groups, c.lines = c.parts[:0], c.groups[:0], nil
-		c.cmd = once{}
+		c.cmd = nil
 	}
 	clear(t.cmds)
 }
@@ -88,12 +88,12 @@ func (t *trip) release(calls []*call) {
 // send sends calls and waits for their replies, which are in their commands.
 func (t *trip) send(ctx context.Context, calls []*call) {
 	if len(calls) == 1 {
-		_ = t.store.client.Process(ctx, calls[0].cmd) // the command has the error too
+		_ = t.store.client.Process(ctx, once{calls[0].cmd}) // the command has the error too
 		return
 	}
 	t.cmds = t.cmds[:0]
 	for _, c := range calls {
-		t.cmds = append(t.cmds, c.cmd)
+		t.cmds = append(t.cmds, once{c.cmd})
 	}
 	pipe := t.store.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, t.cmds...)
@@ -116,7 +116,7 @@ func (t *trip) sendUnloaded(ctx context.Context, calls []*call) {
 
 // end tells the parts of a call that is back how it went.
 func (t *trip) end(ctx context.Context, c *call, n *node, start time.Time) {
-	reply, err := c.cmd.Slice()
+	reply, err := c.cmd.Result()
 	if n != nil {
 		n.breaker.saw(start, err)
 	}
@@ -180,14 +180,14 @@ func (s *Store) newCall() *call { return &call{batch: newBatch(s.seed)} }
 func (c *call) encode(ctx context.Context, clock string) {
 	c.lines = c.batch.coalesce(c.groups)
 	c.batch.encode(c.lines)
-	c.cmd = once{redis.NewCmd(ctx, c.batch.command(clock)...)}
+	c.cmd = redis.NewIntSliceCmd(ctx, c.batch.command(clock)...)
 }
 
 // evalInstead sends the script itself, for a server that does not have it.
 func (c *call) evalInstead(ctx context.Context) {
 	args := c.cmd.Args()
 	args[0], args[1] = "eval", &script
-	c.cmd = once{redis.NewCmd(ctx, args...)}
+	c.cmd = redis.NewIntSliceCmd(ctx, args...)
 }
 
 // tryAgainEvery is how often what met a slot on the move is sent again.
@@ -229,7 +229,7 @@ func (t *trip) runAlone(ctx context.Context, p *part) error {
 	c.encode(ctx, t.store.clockArg())
 	t.send(ctx, calls)
 	t.sendUnloaded(ctx, calls)
-	reply, err := c.cmd.Slice()
+	reply, err := c.cmd.Result()
 	if err != nil {
 		return err
 	}

@@ -15,15 +15,15 @@
 --
 -- The copies of a line are decided one after the other. What came of it is, for
 -- each copy, one of
---   for each hit   how many numbers follow, of remaining, reset_after,
---                  retry_after, wait, and at less the clock; all others are 0
+--   for each hit   remaining * 8 + n, and then n of reset_after, retry_after,
+--                  wait, and at less the clock: at least 1; all others are 0
 --   UNREADABLE     a state cannot be read; nothing of the copy was charged
 --   SAME           this copy and all further ones got what the one before got
 -- and for a group given back DONE or UNREADABLE.
 
 local TAKE, GIVE_BACK, TAKE_BY_ROLE = 1, 2, 3 -- 0 checks
 local BUCKET, LEAKY, FIXED, SLIDING = 1, 2, 3, 4 -- and 5 denies
-local UNREADABLE, SAME, DONE = -1, 0, 1
+local UNREADABLE, SAME, DONE = -1, 0, 8 -- no decision's first number
 local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
 -- requests of 0, as in step.go.
@@ -66,16 +66,17 @@ else
 end
 
 local expiries = {} -- by index of the key, of those whose state was written
+local is_new = {} -- by index of the key, of those that had no string
 local reply, filled = {clock}, 1
 
 local function put(remaining, retry, reset, wait, at)
   local late = at - clock
-  local n = late ~= 0 and 5 or wait ~= 0 and 4 or retry ~= 0 and 3 or 2
-  reply[filled + 1], reply[filled + 2], reply[filled + 3] = n, remaining, reset
-  if n > 2 then
-    reply[filled + 4] = retry
-    if n > 3 then reply[filled + 5] = wait end
-    if n > 4 then reply[filled + 6] = late end
+  local n = late ~= 0 and 4 or wait ~= 0 and 3 or retry ~= 0 and 2 or 1
+  reply[filled + 1], reply[filled + 2] = remaining * 8 + n, reset
+  if n > 1 then
+    reply[filled + 3] = retry
+    if n > 2 then reply[filled + 4] = wait end
+    if n > 3 then reply[filled + 5] = late end
   end
   filled = filled + 1 + n
 end
@@ -93,6 +94,7 @@ local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, r
   end
   local value, expires, left = l.charge(cost, level, at, values[k], rest)
   if not expires then return false, remaining, retry, reset end
+  if not values[k] then is_new[k] = true end
   values[k], expiries[k] = value, expires
   if retry ~= 0 then
     -- A postpaid charge that came when nothing remained has moved the moment
@@ -231,12 +233,25 @@ end
 -- clock that a test injected stands still, while the server's does not.
 local spare = ARGV[1] == '' and 1 or 3600000
 local format = string.format
+local last_ms, text -- windows of equal periods end together
 for k, expires in pairs(expiries) do
   if values[k] then
     local left = expires - clock
     local ms = (left + -left % 1000) / 1000 + spare
-    -- Redis is slower to turn a number into text. A long may have 32 bits.
-    call('SET', KEYS[k], values[k], 'PX', format(ms < 2^31 and '%d' or '%.0f', ms))
+    if ms ~= last_ms then
+      last_ms = ms
+      -- Redis is slower to turn a number into text, and so is C to do so with a
+      -- double. A long may have 32 bits.
+      local low = ms % 1000000000
+      text = low == ms and format('%d', ms) or format('%d%09d', (ms - low) / 1000000000, low)
+    end
+    if is_new[k] then
+      call('SET', KEYS[k], values[k], 'PX', text)
+    else
+      -- Of two replies that nobody needs, the old value costs less than OK,
+      -- which is a table each time. On a key of another type it is an error.
+      call('SET', KEYS[k], values[k], 'PX', text, 'GET')
+    end
   else
     call('DEL', KEYS[k])
   end
