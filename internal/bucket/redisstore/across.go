@@ -18,9 +18,9 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 	early := r.start.Add(r.deadline.Sub(r.start) / 2)
 	checks := s.choose(parts, check, func(*bucket.Hit, *bucket.Decision) bool { return true })
 	defer func() { s.recycle(checks) }()
-	err := s.runAll(r.ctx, early, checks)
-	scatter(checks, r.decisions)
-	denied := err == nil && !bucket.GroupAllowed(r.hits, r.decisions)
+	err := s.runAll(r.ctx, r.start, early, checks)
+	scatter(checks, r.whole.decisions)
+	denied := err == nil && !bucket.GroupAllowed(r.whole.hits, r.whole.decisions)
 	if err != nil || denied {
 		s.countDegraded(r.ctx, checks)
 	}
@@ -34,21 +34,21 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 	takes := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost >= 0 })
 	defer func() { s.recycle(takes) }()
 	putQuotasAside(takes)
-	err = s.runAll(r.ctx, r.deadline, takes)
+	err = s.runAll(r.ctx, time.Now(), r.deadline, takes)
 	s.countDegraded(r.ctx, takes)
 	if err != nil || !r.allowed(takes) {
 		if err == nil {
 			s.metrics.races.Inc()
 		}
 		s.giveBackGranted(r, takes)
-		scatterDenied(takes, r.decisions)
+		scatterDenied(takes, r.whole.decisions)
 		return err
 	}
-	scatter(takes, r.decisions)
+	scatter(takes, r.whole.decisions)
 	refunds := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost < 0 })
 	defer func() { s.recycle(refunds) }()
-	err = s.runAll(r.ctx, r.deadline, refunds)
-	scatter(refunds, r.decisions)
+	err = s.runAll(r.ctx, time.Now(), r.deadline, refunds)
+	scatter(refunds, r.whole.decisions)
 	return err
 }
 
@@ -56,8 +56,8 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 func (s *Store) chargeDenied(r *request, checks []*part) error {
 	charged := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Limit.ChargedAnyway(h.Cost) })
 	defer func() { s.recycle(charged) }()
-	err := s.runAll(r.ctx, r.deadline, charged)
-	scatterCharged(charged, r.decisions)
+	err := s.runAll(r.ctx, time.Now(), r.deadline, charged)
+	scatterCharged(charged, r.whole.decisions)
 	return err
 }
 
@@ -80,8 +80,9 @@ func (s *Store) giveBackGranted(r *request, takes []*part) {
 	}
 	defer func() { s.recycle(back) }()
 	// Best effort: what is not returned expires.
-	_ = s.runAll(context.WithoutCancel(r.ctx), time.Now().Add(s.timeout), back)
-	s.denials.returned(r.hits)
+	now := time.Now()
+	_ = s.runAll(context.WithoutCancel(r.ctx), now, now.Add(s.timeout), back)
+	s.denials.returned(r.whole.hits)
 }
 
 // scatterCharged is scatter for what a denied group charges all the same. By
@@ -135,9 +136,9 @@ func (r *request) allowed(parts []*part) bool {
 	if !r.hasQuotas() {
 		return true
 	}
-	decisions := slices.Clone(r.decisions)
+	decisions := slices.Clone(r.whole.decisions)
 	scatter(parts, decisions)
-	return bucket.GroupAllowed(r.hits, decisions)
+	return bucket.GroupAllowed(r.whole.hits, decisions)
 }
 
 // choose returns parts of the hits that are wanted, with their decisions so far.
@@ -148,7 +149,7 @@ func (s *Store) choose(parts []*part, m mode, wanted func(*bucket.Hit, *bucket.D
 		c.cause = p.cause
 		for i, h := range p.hits {
 			if wanted(&p.hits[i], &p.decisions[i]) {
-				c.add("", h, p.of[i], p.decisions[i])
+				c.add(h, p.of[i], p.decisions[i])
 			}
 		}
 		if len(c.hits) > 0 {

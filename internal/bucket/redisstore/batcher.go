@@ -17,6 +17,7 @@ type batcher struct {
 	mu      sync.Mutex
 	waiting []*part
 	away    [][]*part // by worker: the batch that is on its way
+	due     time.Time // no part's deadline is sooner
 	idle    int       // workers that sleep
 	resting bool      // the watch does
 	closed  bool
@@ -55,6 +56,9 @@ func (b *batcher) submit(p *part) error {
 		return errQueueFull
 	}
 	b.waiting = append(b.waiting, p)
+	if p.deadline.Before(b.due) {
+		b.due = p.deadline
+	}
 	if b.idle > 0 {
 		b.idle--
 		b.wake <- struct{}{}
@@ -171,19 +175,22 @@ func (b *batcher) drain(batch []*part, worker int) []*part {
 }
 
 const (
-	// watchEvery is how often the watch looks for callers that have gone or
-	// have no time left. A timer for each would cost more than all that a
-	// batch costs a caller.
+	// watchEvery is how often the watch looks whether a caller has no time
+	// left. A timer for each would cost more than all that a batch costs a
+	// caller.
 	watchEvery = 2 * time.Millisecond
 	// shortWait is a wait for which that is too coarse.
 	shortWait = 8 * time.Millisecond
+	// goneEvery is how many of its looks the watch lets pass between those
+	// for callers that have gone: they are looked for one by one.
+	goneEvery = 4
 )
 
 // watch ends the waits of callers in time, while there are any.
 func (b *batcher) watch() {
-	for b.waitForWaits() {
+	for n := 0; b.waitForWaits(); n++ {
 		time.Sleep(watchEvery)
-		b.expire(time.Now())
+		b.look(time.Now(), n%goneEvery == 0)
 	}
 }
 
@@ -208,15 +215,30 @@ func (b *batcher) inFlight() (n int) {
 	return n
 }
 
-func (b *batcher) expire(now time.Time) {
+// look ends the waits of callers without time, or also of those that have gone.
+func (b *batcher) look(now time.Time, gone bool) {
+	const slack = watchEvery / 2
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, p := range b.waiting {
-		p.expire(now, watchEvery/2)
+	if !gone && b.due.Sub(now) > slack {
+		return
 	}
+	b.due = now.Add(never)
+	b.expire(b.waiting, now, slack)
 	for _, batch := range b.away {
-		for _, p := range batch {
-			p.expire(now, watchEvery/2)
+		b.expire(batch, now, slack)
+	}
+}
+
+// never is later than any deadline.
+const never = 365 * 24 * time.Hour
+
+// expire ends the waits of parts, and notes when the next may be due.
+func (b *batcher) expire(parts []*part, now time.Time, slack time.Duration) {
+	for _, p := range parts {
+		p.expire(now, slack)
+		if p.deadline.Before(b.due) && p.standing.Load() != left {
+			b.due = p.deadline
 		}
 	}
 }

@@ -45,6 +45,18 @@ const (
 type denialShard struct {
 	mu    sync.Mutex
 	byKey map[uint64]*denial
+	// n is how many there are, for those who need not lock if there are none.
+	n atomic.Int32
+}
+
+func (sh *denialShard) put(hash uint64, k *denial) {
+	sh.byKey[hash] = k
+	sh.n.Store(int32(len(sh.byKey)))
+}
+
+func (sh *denialShard) remove(hash uint64) {
+	delete(sh.byKey, hash)
+	sh.n.Store(int32(len(sh.byKey)))
 }
 
 // denial is a group that was denied.
@@ -74,8 +86,8 @@ func newDenials(lasts time.Duration, now func() time.Time) *denials {
 // known reports whether the hits are known to be denied, and fills in the
 // decisions then. Otherwise Redis is asked, and learn is told what it says to
 // the question.
-func (d *denials) known(hits []bucket.Hit, decisions []bucket.Decision) (question, bool) {
-	q := question{asked: d.now()}
+func (d *denials) known(now time.Time, hits []bucket.Hit, decisions []bucket.Decision) (question, bool) {
+	q := question{asked: now}
 	var last *denial // by another of the hits each time
 	for i := range hits {
 		hash := d.hash(hits[i].Key)
@@ -95,6 +107,9 @@ func (d *denials) known(hits []bucket.Hit, decisions []bucket.Decision) (questio
 // find returns the denial by a hit's limit and key that has not ended.
 func (d *denials) find(h *bucket.Hit, hash uint64, now time.Time) *denial {
 	shard := &d.shards[hash%denialShards]
+	if shard.n.Load() == 0 {
+		return nil
+	}
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	k := shard.byKey[hash]
@@ -103,11 +118,11 @@ func (d *denials) find(h *bucket.Hit, hash uint64, now time.Time) *denial {
 	}
 	if by := &k.hits[k.by]; by.Limit != h.Limit && bytes.Equal(by.Key, h.Key) {
 		// Under other numbers the key's state may end sooner.
-		delete(shard.byKey, hash)
+		shard.remove(hash)
 		return nil
 	}
 	if !now.Before(k.until) || now.Before(k.received) {
-		delete(shard.byKey, hash)
+		shard.remove(hash)
 		return nil
 	}
 	return k
@@ -148,7 +163,7 @@ func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decisi
 	if len(shard.byKey) >= denialsPerShard {
 		shard.makeRoom(k.received)
 	}
-	shard.byKey[hash] = k
+	shard.put(hash, k)
 }
 
 // makeRoom removes a few that have ended, or one that has not.
@@ -158,7 +173,7 @@ func (sh *denialShard) makeRoom(now time.Time) {
 	for hash, k := range sh.byKey {
 		looked++
 		if !now.Before(k.until) || looked == enough && removed == 0 {
-			delete(sh.byKey, hash)
+			sh.remove(hash)
 			removed++
 		}
 		if looked == enough {

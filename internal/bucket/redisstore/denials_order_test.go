@@ -15,7 +15,7 @@ func TestReturnOvertakesADenial(t *testing.T) {
 	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}}
 	denied := []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}}
 	for _, isReturned := range []bool{true, false} {
-		asked, known := d.known(hits, make([]bucket.Decision, 1))
+		asked, known := d.known(time.Now(), hits, make([]bucket.Decision, 1))
 		if known {
 			t.Fatal("a denial is known that nobody learned")
 		}
@@ -23,7 +23,7 @@ func TestReturnOvertakesADenial(t *testing.T) {
 			d.returned(hits)
 		}
 		d.learn(asked, hits, denied)
-		if _, known := d.known(hits, make([]bucket.Decision, 1)); known == isReturned {
+		if _, known := d.known(time.Now(), hits, make([]bucket.Decision, 1)); known == isReturned {
 			t.Errorf("returned on its way: %v; the denial is known: %v", isReturned, known)
 		}
 	}

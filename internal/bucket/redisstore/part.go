@@ -18,6 +18,8 @@ type part struct {
 	tag  int
 	of   []int  // where each hit stands in the request
 	text []byte // the hits' keys
+	// isWhole is whether it is a request's own, which has all of its hits.
+	isWhole bool
 
 	ctx      context.Context // the caller's
 	deadline time.Time       // of the caller's wait
@@ -57,34 +59,48 @@ func (s *Store) part(m mode, tag int) *part {
 	return p
 }
 
-// recycle takes back parts that nobody else looks at any more.
+// recycle takes back parts that nobody else looks at any more. A request keeps
+// its own.
 func (s *Store) recycle(parts []*part) {
 	for _, p := range parts {
-		clear(p.hits)
-		p.group = group{hits: p.hits[:0], decisions: p.decisions[:0]}
-		p.of, p.text = p.of[:0], p.text[:0]
-		p.ctx, p.why, p.cause, p.failed = nil, nil, nil, nil
-		p.unknown, p.again = false, false
-		p.standing.Store(waiting)
-		s.parts.Put(p)
+		if !p.isWhole {
+			p.reset()
+			s.parts.Put(p)
+		}
 	}
+}
+
+// reset empties a part that nobody else looks at any more.
+func (p *part) reset() {
+	clear(p.hits)
+	p.group = group{hits: p.hits[:0], decisions: p.decisions[:0]}
+	p.tag, p.of, p.text, p.isWhole = 0, p.of[:0], p.text[:0], false
+	p.ctx, p.why, p.cause, p.failed = nil, nil, nil, nil
+	p.unknown, p.again = false, false
+	p.standing.Store(waiting)
 }
 
 // replacement returns a part like p, which was left and still belongs to its
 // batch.
 func (s *Store) replacement(p *part) *part {
 	fresh := s.part(p.mode, p.tag)
+	fresh.isWhole = p.isWhole
 	for i, h := range p.hits {
-		fresh.add("", h, p.of[i], bucket.Decision{})
+		fresh.add(h, p.of[i], bucket.Decision{})
 	}
 	return fresh
 }
 
-// add copies a hit, whose key in Redis begins with head.
-func (p *part) add(head string, h bucket.Hit, of int, d bucket.Decision) {
+// own copies a key, with a head before it, into the part's memory.
+func (p *part) own(head string, key []byte) []byte {
 	start := len(p.text)
-	p.text = append(append(p.text, head...), h.Key...)
-	h.Key = p.text[start:len(p.text):len(p.text)]
+	p.text = append(append(p.text, head...), key...)
+	return p.text[start:len(p.text):len(p.text)]
+}
+
+// add copies a hit.
+func (p *part) add(h bucket.Hit, of int, d bucket.Decision) {
+	h.Key = p.own("", h.Key)
 	p.hits = append(p.hits, h)
 	p.of = append(p.of, of)
 	p.decisions = append(p.decisions, d)
@@ -132,9 +148,10 @@ func (p *part) expire(now time.Time, slack time.Duration) {
 	}
 }
 
-// wait waits until the part is over, and returns why Redis did not decide.
-func (p *part) wait() error {
-	if rest := time.Until(p.deadline); rest < shortWait {
+// wait waits until the part is over, and returns why Redis did not decide. now
+// is the time, or that of a moment ago.
+func (p *part) wait(now time.Time) error {
+	if rest := p.deadline.Sub(now); rest < shortWait {
 		t := time.NewTimer(rest)
 		defer t.Stop()
 		select {

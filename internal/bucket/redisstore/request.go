@@ -12,19 +12,40 @@ type request struct {
 	ctx      context.Context
 	start    time.Time
 	deadline time.Time // of the last answer of Redis
-	hits     []bucket.Hit
-	of       []int // which of hits each hit of the caller is
-	// decisions are those of hits.
-	decisions []bucket.Decision
-	parts     []*part
+	of       []int     // which hit of whole each hit of the caller is
+	// whole is the request as one part, which goes as it is if all hits have
+	// one hash tag or none is needed. If they have several, their parts are
+	// sent, and what they bring is gathered here.
+	whole *part
+	// isSpread is whether they have several.
+	isSpread bool
+	parts    []*part
 }
 
-func (s *Store) begin(ctx context.Context, hits []bucket.Hit) *request {
+func newRequest() *request { return &request{whole: newPart()} }
+
+func (s *Store) begin(ctx context.Context, m mode, hits []bucket.Hit) *request {
 	r := s.requests.Get().(*request)
 	r.ctx, r.start = ctx, time.Now()
 	r.deadline = r.start.Add(s.patience(ctx, r.start))
-	r.hits, r.of = bucket.Merge(r.hits[:0], r.of[:0], hits)
-	r.decisions = append(r.decisions[:0], make([]bucket.Decision, len(r.hits))...)
+	w := r.whole
+	w.mode, w.isWhole = m, true
+	w.hits, r.of = bucket.Merge(w.hits, r.of[:0], hits)
+	w.decisions = append(w.decisions, make([]bucket.Decision, len(w.hits))...)
+	r.isSpread = false
+	for i := range w.hits {
+		h := &w.hits[i]
+		tag := s.tags.of(h.Place)
+		h.Key = w.own(s.heads[tag], h.Key)
+		w.of = append(w.of, i)
+		if !s.sharded {
+			continue
+		}
+		if i == 0 {
+			w.tag = tag
+		}
+		r.isSpread = r.isSpread || tag != w.tag
+	}
 	return r
 }
 
@@ -39,7 +60,7 @@ func (s *Store) patience(ctx context.Context, now time.Time) time.Duration {
 }
 
 func (s *Store) finish(r *request) {
-	clear(r.hits)
+	r.whole.reset()
 	clear(r.parts)
 	r.ctx = nil
 	s.requests.Put(r)
@@ -48,14 +69,14 @@ func (s *Store) finish(r *request) {
 // tell writes what each hit of the caller got.
 func (r *request) tell(decisions []bucket.Decision) {
 	for i, j := range r.of {
-		decisions[i] = r.decisions[j]
+		decisions[i] = r.whole.decisions[j]
 	}
 }
 
 // refunds reports whether a hit returns something.
 func (r *request) refunds() bool {
-	for i := range r.hits {
-		if r.hits[i].Cost < 0 {
+	for i := range r.whole.hits {
+		if r.whole.hits[i].Cost < 0 {
 			return true
 		}
 	}
@@ -64,40 +85,57 @@ func (r *request) refunds() bool {
 
 // hasQuotas reports whether some hits only have a say together with others.
 func (r *request) hasQuotas() bool {
-	for i := range r.hits {
-		if r.hits[i].Role > bucket.Enforced {
+	for i := range r.whole.hits {
+		if r.whole.hits[i].Role > bucket.Enforced {
 			return true
 		}
 	}
 	return false
 }
 
-// split makes the parts of a request: one, or on a cluster one for each tag.
-func (s *Store) split(m mode, r *request) []*part {
+// split returns the parts of a request: the whole, or one for each tag; none of
+// a request without hits.
+func (s *Store) split(r *request) []*part {
 	parts := r.parts[:0]
-	for i, h := range r.hits {
-		tag := s.tags.of(h.Place)
-		head := s.heads[tag]
-		if !s.sharded {
-			tag = 0
+	if !r.isSpread {
+		if len(r.whole.hits) > 0 {
+			parts = append(parts, r.whole)
 		}
+		r.parts = parts
+		return parts
+	}
+	for i, h := range r.whole.hits {
+		tag := s.tags.of(h.Place)
 		at := 0
 		for at < len(parts) && parts[at].tag != tag {
 			at++
 		}
 		if at == len(parts) {
-			parts = append(parts, s.part(m, tag))
+			parts = append(parts, s.part(r.whole.mode, tag))
 		}
-		parts[at].add(head, h, i, r.decisions[i])
+		parts[at].add(h, i, r.whole.decisions[i])
 	}
 	r.parts = parts
 	return parts
 }
 
+// gather is the end of the ways of parts from split: what they got is what the
+// request gets.
+func (r *request) gather(parts []*part) {
+	if r.isSpread {
+		scatter(parts, r.whole.decisions)
+		return
+	}
+	for _, p := range parts {
+		r.whole = p // another one, if the first was left
+	}
+}
+
 // runAll lets every part be decided, by Redis or else by the fallback, and
 // returns the first error. A part whose caller left it is replaced in parts.
-func (s *Store) runAll(ctx context.Context, deadline time.Time, parts []*part) error {
-	s.askRedis(ctx, deadline, parts)
+// now is the time, or that of a moment ago.
+func (s *Store) runAll(ctx context.Context, now, deadline time.Time, parts []*part) error {
+	s.askRedis(ctx, now, deadline, parts)
 	var first error
 	for _, p := range parts {
 		if p.cause != nil {
@@ -112,7 +150,7 @@ func (s *Store) runAll(ctx context.Context, deadline time.Time, parts []*part) e
 
 // askRedis asks for all parts at the same time and waits until each is decided
 // or has a cause why it is not. It passes over those that have one already.
-func (s *Store) askRedis(ctx context.Context, deadline time.Time, parts []*part) {
+func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*part) {
 	for _, p := range parts {
 		if p.cause == nil {
 			p.ctx, p.deadline = ctx, deadline
@@ -124,7 +162,7 @@ func (s *Store) askRedis(ctx context.Context, deadline time.Time, parts []*part)
 		if p.cause != nil {
 			continue
 		}
-		err := p.wait()
+		err := p.wait(now)
 		if p.unknown && p.mode != check { // which charges nothing
 			s.metrics.unknown.Inc()
 		}

@@ -163,7 +163,7 @@ func New(o Options) (*Store, error) {
 		doubts:   make(chan struct{}, 1),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
-	s.requests.New = func() any { return new(request) }
+	s.requests.New = func() any { return newRequest() }
 	s.parts.New = func() any { return newPart() }
 	for _, tag := range s.tags {
 		s.heads = append(s.heads, o.Prefix+"{"+tag+"}:")
@@ -180,9 +180,12 @@ func New(o Options) (*Store, error) {
 }
 
 // now is the time of what is remembered here about Redis.
-func (s *Store) now() time.Time {
+func (s *Store) now() time.Time { return s.at(time.Now()) }
+
+// at is the time of what is remembered, now or a moment ago.
+func (s *Store) at(now time.Time) time.Time {
 	if s.clock == nil {
-		return time.Now()
+		return now
 	}
 	return time.UnixMicro(s.clock())
 }
@@ -240,7 +243,7 @@ func (s *Store) ping(ctx context.Context, tag int) error {
 	p := newPart()
 	p.mode, p.tag = take, tag
 	// No key of a limit begins with a tilde.
-	p.add(s.heads[tag], bucket.Hit{Limit: pingLimit, Key: []byte("~ping"), Cost: 1}, 0, bucket.Decision{})
+	p.add(bucket.Hit{Limit: pingLimit, Key: []byte(s.heads[tag] + "~ping"), Cost: 1}, 0, bucket.Decision{})
 	newTrip(s).run(ctx, nil, []*part{p})
 	return p.err
 }
@@ -262,7 +265,7 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	r := s.begin(ctx, hits)
+	r := s.begin(ctx, take, hits)
 	defer s.finish(r)
 	err := s.take(r)
 	r.tell(decisions)
@@ -275,30 +278,30 @@ func (s *Store) take(r *request) error {
 	if s.denials == nil {
 		return s.takeFromRedis(r)
 	}
-	question, known := s.denials.known(r.hits, r.decisions)
+	question, known := s.denials.known(s.at(r.start), r.whole.hits, r.whole.decisions)
 	if known {
 		s.metrics.knownDenials.Inc()
 		return nil
 	}
 	err := s.takeFromRedis(r)
 	if err == nil {
-		s.denials.learn(question, r.hits, r.decisions)
+		s.denials.learn(question, r.whole.hits, r.whole.decisions)
 	}
 	if r.refunds() {
-		s.denials.returned(r.hits)
+		s.denials.returned(r.whole.hits)
 	}
 	return err
 }
 
 func (s *Store) takeFromRedis(r *request) error {
-	parts := s.split(take, r)
-	defer func() { s.recycle(parts) }()
-	if len(parts) > 1 {
+	parts := s.split(r)
+	defer s.recycle(parts)
+	if r.isSpread {
 		return s.takeAcross(r, parts)
 	}
-	err := s.runAll(r.ctx, r.deadline, parts)
+	err := s.runAll(r.ctx, r.start, r.deadline, parts)
 	s.countDegraded(r.ctx, parts)
-	scatter(parts, r.decisions)
+	r.gather(parts)
 	return err
 }
 
@@ -308,12 +311,12 @@ func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	r := s.begin(ctx, hits)
+	r := s.begin(ctx, check, hits)
 	defer s.finish(r)
-	parts := s.split(check, r)
-	defer func() { s.recycle(parts) }()
-	err := s.runAll(r.ctx, r.deadline, parts)
-	scatter(parts, r.decisions)
+	parts := s.split(r)
+	defer s.recycle(parts)
+	err := s.runAll(r.ctx, r.start, r.deadline, parts)
+	r.gather(parts)
 	r.tell(decisions)
 	return err
 }
@@ -323,13 +326,13 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	r := s.begin(context.WithoutCancel(ctx), hits)
+	r := s.begin(context.WithoutCancel(ctx), giveBack, hits)
 	defer s.finish(r)
 	for i, j := range r.of {
-		r.decisions[j] = decisions[i]
+		r.whole.decisions[j] = decisions[i]
 	}
-	parts := s.split(giveBack, r)
-	allowed := bucket.GroupAllowed(r.hits, r.decisions)
+	parts := s.split(r)
+	allowed := bucket.GroupAllowed(r.whole.hits, r.whole.decisions)
 	charged := s.choose(parts, giveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
 		return bucket.Charged(h, d, allowed)
 	})
@@ -340,7 +343,7 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 			p.cause = errTakenElsewhere
 		}
 	}
-	err := s.runAll(r.ctx, r.deadline, charged)
-	s.denials.returned(r.hits)
+	err := s.runAll(r.ctx, r.start, r.deadline, charged)
+	s.denials.returned(r.whole.hits)
 	return err
 }

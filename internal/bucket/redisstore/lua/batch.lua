@@ -66,7 +66,6 @@ else
 end
 
 local expiries = {} -- by index of the key, of those whose state was written
-local is_new = {} -- by index of the key, of those that had no string
 local reply, filled = {clock}, 1
 
 local function put(remaining, retry, reset, wait, at)
@@ -94,7 +93,6 @@ local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, r
   end
   local value, expires, left = l.charge(cost, level, at, values[k], rest)
   if not expires then return false, remaining, retry, reset end
-  if not values[k] then is_new[k] = true end
   values[k], expiries[k] = value, expires
   if retry ~= 0 then
     -- A postpaid charge that came when nothing remained has moved the moment
@@ -245,13 +243,7 @@ for k, expires in pairs(expiries) do
       local low = ms % 1000000000
       text = low == ms and format('%d', ms) or format('%d%09d', (ms - low) / 1000000000, low)
     end
-    if is_new[k] then
-      call('SET', KEYS[k], values[k], 'PX', text)
-    else
-      -- Of two replies that nobody needs, the old value costs less than OK,
-      -- which is a table each time. On a key of another type it is an error.
-      call('SET', KEYS[k], values[k], 'PX', text, 'GET')
-    end
+    call('SET', KEYS[k], values[k], 'PX', text)
   else
     call('DEL', KEYS[k])
   end
