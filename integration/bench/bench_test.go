@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // The smallest row, end to end: the lab, the load, and the tables.
 func TestMemoryRow(t *testing.T) {
 	var out, progress bytes.Buffer
-	args := []string{"-run", "^memory-1$", "-rounds", "1", "-slice", "200ms", "-warm", "20ms"}
+	args := []string{"-run", "^memory-1$", "-starts", "2", "-rounds", "1", "-slice", "200ms", "-warm", "20ms"}
 	if err := command(t.Context(), args, &out, &progress); err != nil {
 		t.Fatalf("%v\n%s%s", err, &progress, &out)
 	}
@@ -291,7 +291,7 @@ func TestRows(t *testing.T) {
 
 func TestBadFlags(t *testing.T) {
 	for _, args := range [][]string{
-		{"memory"}, {"-rounds", "0"}, {"-slice", "0s"}, {"-run", "("}, {"-run", "nothing-is-called-so"},
+		{"memory"}, {"-starts", "0"}, {"-rounds", "0"}, {"-slice", "0s"}, {"-run", "("}, {"-run", "nothing-is-called-so"},
 		{"-compare", "x"}, {"-compare", "=h:1"}, {"-compare", "x=h"}, {"-compare", "x=h:1,pid"},
 	} {
 		var out bytes.Buffer

@@ -26,6 +26,18 @@ type result struct {
 	problems            []problem
 }
 
+// join adds what the same row did when all was started again.
+func (r *result) join(again result) {
+	r.daemon = append(r.daemon, again.daemon...)
+	r.bare = append(r.bare, again.bare...)
+	r.tuned = append(r.tuned, again.tuned...)
+	for i := range r.compared {
+		r.compared[i] = append(r.compared[i], again.compared[i]...)
+	}
+	r.rate, r.filled = again.rate, again.filled
+	r.problems = append(r.problems, again.problems...)
+}
+
 // measure lets all servers of a group take turns and returns its rows' lines.
 func (l *lab) measure(ctx context.Context, g group, p plan) ([]result, error) {
 	results := make([]result, len(g))
@@ -99,8 +111,8 @@ func (r *result) take(daemon *subject, others []*subject) {
 
 // takeTurns measures all subjects in so many rounds, each time in an order of
 // chance, so that what else happens on the machine, and who was there just
-// before, hits all alike. It returns
-// the rate of the open loop, where it is one: half of what the first reaches.
+// before, hits all alike. It returns the rate of the open loop, where it is
+// one: half of what the first reaches.
 func takeTurns(ctx context.Context, subjects []*subject, p plan, halfPeak bool) (rate float64, err error) {
 	for _, s := range subjects {
 		if _, err := s.slice(ctx, 0, p.connect, 0); err != nil {

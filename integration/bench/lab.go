@@ -21,8 +21,9 @@ type lab struct {
 	compared        []comparison
 	redis           map[int]*redisServers // by masters
 	daemons         map[*server]*daemon
-	// plainSet is what a write alone costs the single Redis; 0 if there is none.
-	plainSet time.Duration
+	// bareStates is what a state costs the single Redis without a script; 0 if
+	// there is none.
+	bareStates time.Duration
 }
 
 // daemon is a running ratelimitd.
@@ -134,7 +135,7 @@ func (l *lab) redisOf(ctx context.Context, masters int) (*redisServers, error) {
 	}
 	l.redis[masters] = r
 	if masters == 1 {
-		l.plainSet, err = r.plainSet(ctx)
+		l.bareStates, err = r.bareStates(ctx)
 	}
 	return r, err
 }

@@ -5,7 +5,8 @@
 // PATH; and the bare servers, which are processes of its own. A row of its
 // table is a load; the servers of a row take turns in short slices, so that
 // what else happens on the machine hits all alike, and each number is the
-// median of its slices. docs/performance.md says how to read it.
+// median of its slices. All are started anew a few times, for two processes of
+// one program differ too. docs/performance.md says how to read it.
 package main
 
 import (
@@ -40,6 +41,7 @@ func main() {
 type options struct {
 	full, overload, markdown, printLimits bool
 	run                                   *regexp.Regexp
+	starts                                int
 	plan                                  plan
 	compared                              comparisons
 }
@@ -70,7 +72,8 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	fs.BoolVar(&o.markdown, "markdown", false, "print Markdown")
 	fs.BoolVar(&o.printLimits, "print-limits", false, "print the limits file that a compared server must have loaded, and end")
 	fs.StringVar(&name, "run", "", "only the rows whose names match this regular expression")
-	fs.IntVar(&o.plan.rounds, "rounds", 5, "how often each server of a row has its turn")
+	fs.IntVar(&o.starts, "starts", 3, "how often all servers are started anew")
+	fs.IntVar(&o.plan.rounds, "rounds", 2, "how often each server of a row has its turn after each start")
 	fs.DurationVar(&o.plan.slice, "slice", 600*time.Millisecond, "how long a turn is measured")
 	fs.DurationVar(&o.plan.warm, "warm", 150*time.Millisecond, "how long a turn runs before it is measured")
 	fs.Var(&o.compared, "compare", "another server of the same protocol, NAME=HOST:PORT[,PID]; may be repeated")
@@ -80,8 +83,8 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("found the argument %q; allowed: flags only", fs.Arg(0))
 	}
-	if o.plan.rounds < 1 || o.plan.slice <= 0 || o.plan.warm < 0 {
-		return o, fmt.Errorf("found -rounds %d -slice %v -warm %v; allowed: at least 1, more than 0s, at least 0s", o.plan.rounds, o.plan.slice, o.plan.warm)
+	if o.starts < 1 || o.plan.rounds < 1 || o.plan.slice <= 0 || o.plan.warm < 0 {
+		return o, fmt.Errorf("found -starts %d -rounds %d -slice %v -warm %v; allowed: at least 1, at least 1, more than 0s, at least 0s", o.starts, o.plan.rounds, o.plan.slice, o.plan.warm)
 	}
 	if o.run, err = regexp.Compile(name); err != nil {
 		return o, fmt.Errorf("-run: %w", err)
@@ -104,33 +107,33 @@ func bench(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		return fmt.Errorf("-run: found %q, which matches no row", o.run)
 	}
 	progress := func(format string, args ...any) { fmt.Fprintf(stderr, "# "+format+"\n", args...) }
-	l, err := openLab(ctx, o.compared, progress)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-
 	r := report{compared: o.compared, markdown: o.markdown}
-	noise := l.listen()
-	for _, g := range groups {
-		for _, row := range g {
-			progress("%s: %s", row.name, row.says)
+	var noise noise
+	var bareStates time.Duration
+	for start := range o.starts {
+		if o.starts > 1 {
+			progress("start %d of %d", start+1, o.starts)
 		}
-		results, err := l.measure(ctx, g, o.plan)
+		l, err := openLab(ctx, o.compared, progress)
 		if err != nil {
-			return fmt.Errorf("%s: %w", g[0].name, err)
+			return err
 		}
-		r.results = append(r.results, results...)
-	}
-	if overload {
-		progress("overload")
-		if r.overload, err = l.overload(ctx, o.plan); err != nil {
-			return fmt.Errorf("overload: %w", err)
+		measured := noise.listen(l)
+		err = r.measure(ctx, l, groups, o.plan)
+		if err == nil && overload && start == o.starts-1 {
+			progress("overload")
+			r.overload, err = l.overload(ctx, o.plan)
+		}
+		measured()
+		bareStates = l.bareStates
+		l.close()
+		if err != nil {
+			return err
 		}
 	}
-	fmt.Fprintf(stdout, "%s\n%d slices of %v, of which each number is the median; %s\n", machine(ctx), o.plan.rounds, o.plan.slice, noise())
-	if l.plainSet > 0 {
-		fmt.Fprintf(stdout, "a SET with PX alone, 64 in a pipeline, costs this Redis %.2f us\n", l.plainSet.Seconds()*1e6)
+	fmt.Fprintf(stdout, "%s\n%d slices of %v, of which each number is the median; %v\n", machine(ctx), o.starts*o.plan.rounds, o.plan.slice, noise)
+	if bareStates > 0 {
+		fmt.Fprintf(stdout, "to read a state (MGET) and to write it (SET with PX), 64 at a time, costs this Redis %.2f us without a script\n", bareStates.Seconds()*1e6)
 	}
 	r.print(stdout)
 	for _, p := range r.problems() {

@@ -8,20 +8,32 @@ import (
 	"time"
 )
 
-// listen returns a function that says how busy other processes have kept the
-// machine since.
-func (l *lab) listen() func() string {
+// noise is how busy other processes kept the machine while all was measured.
+type noise struct {
+	others, all time.Duration // processor time
+	unknown     bool
+}
+
+// listen returns a function that adds what happened since to the noise. The lab
+// must still be open then.
+func (n *noise) listen(l *lab) func() {
 	began, ours := time.Now(), l.spent()
 	before, err := busy()
-	return func() string {
+	return func() {
 		after, errAfter := busy()
 		if errors.Join(err, errAfter) != nil {
-			return "what else ran is not known"
+			n.unknown = true
 		}
-		all := time.Since(began) * time.Duration(runtime.NumCPU())
-		others := (after - before) - (l.spent() - ours)
-		return fmt.Sprintf("other processes used %.0f%% of the processors", 100*max(0, others.Seconds()/all.Seconds()))
+		n.all += time.Since(began) * time.Duration(runtime.NumCPU())
+		n.others += (after - before) - (l.spent() - ours)
 	}
+}
+
+func (n noise) String() string {
+	if n.unknown {
+		return "what else ran is not known"
+	}
+	return fmt.Sprintf("other processes used %.0f%% of the processors", 100*max(0, n.others.Seconds()/n.all.Seconds()))
 }
 
 // spent is the processor time of this program and all servers it started.

@@ -1,16 +1,40 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 )
 
-// report prints all results.
+// report gathers and prints all results.
 type report struct {
-	results  []result
+	results  []result // in the order of the rows
 	compared []comparison
 	overload []overloaded
 	markdown bool
+}
+
+// measure adds what the rows of groups do in a lab.
+func (r *report) measure(ctx context.Context, l *lab, groups []group, p plan) error {
+	at := 0
+	for _, g := range groups {
+		for _, row := range g {
+			l.progress("%s: %s", row.name, row.says)
+		}
+		results, err := l.measure(ctx, g, p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", g[0].name, err)
+		}
+		for _, one := range results {
+			if at == len(r.results) {
+				r.results = append(r.results, one)
+			} else {
+				r.results[at].join(one)
+			}
+			at++
+		}
+	}
+	return nil
 }
 
 func (r report) heading(w io.Writer, text string) {
