@@ -40,7 +40,7 @@ type decider struct {
 func newDecider(o *Options, m *metrics) *decider {
 	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: m.unmatched, ownLimits: m.ownLimits, modes: modes{o.ShadowMode, o.QuotaMode}}
 	d.answers = answers{headers: headersOf(o.Headers), metadata: o.DynamicMetadata}
-	d.calls.New = func() any { return &call{decider: d} }
+	d.calls.New = func() any { return newCall(d) }
 	return d
 }
 
@@ -62,6 +62,36 @@ type call struct {
 
 	hasQuotas bool // of which one must be allowed
 	denied    bool
+}
+
+// newCall returns a call with memory for what most have, in one piece: after a
+// wait for the store none of it is in the processor's caches, and each page that
+// it is spread over costs as much again.
+func newCall(d *decider) *call {
+	const (
+		few      = 2
+		entries  = 4
+		textSize = 256
+	)
+	m := &struct {
+		call
+		descriptors [few]descriptor
+		outcomes    [few]outcome
+		entries     [entries]bucket.Entry
+		hits        [few]bucket.Hit
+		decisions   [few]bucket.Decision
+		text        [textSize]byte
+	}{}
+	m.call = call{
+		decider:     d,
+		descriptors: m.descriptors[:0],
+		outcomes:    m.outcomes[:0],
+		entries:     m.entries[:0],
+		hits:        m.hits[:0],
+		decisions:   m.decisions[:0],
+		text:        m.text[:0],
+	}
+	return &m.call
 }
 
 // descriptor asks about a list of entries.

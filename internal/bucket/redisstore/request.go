@@ -22,7 +22,29 @@ type request struct {
 	parts    []*part
 }
 
-func newRequest() *request { return &request{whole: newPart()} }
+// newRequest returns a request with memory for what most have, in one piece:
+// when an answer comes, all that belongs to its caller has left the processor's
+// caches, and each page that it is spread over costs as much again.
+func newRequest() *request {
+	const (
+		few      = 2
+		textSize = 256
+	)
+	m := &struct {
+		request
+		whole     part
+		hits      [few]bucket.Hit
+		decisions [few]bucket.Decision
+		of, into  [few]int
+		parts     [1]*part
+		text      [textSize]byte
+	}{}
+	m.whole.over = make(chan struct{}, 1)
+	m.whole.hits, m.whole.decisions = m.hits[:0], m.decisions[:0]
+	m.whole.of, m.whole.text = m.into[:0], m.text[:0]
+	m.request.whole, m.request.of, m.request.parts = &m.whole, m.of[:0], m.parts[:0]
+	return &m.request
+}
 
 func (s *Store) begin(ctx context.Context, m mode, hits []bucket.Hit) *request {
 	r := s.requests.Get().(*request)
