@@ -14,11 +14,10 @@ const (
 	barePipeline  = 64
 )
 
-// bareStates returns what a state costs the server by itself: to be read with
-// others by an MGET, and written by a SET with PX of 32 bytes, for one of as many
-// keys as the rows have, in pipelines. A decision needs both, and what else it
-// needs comes on top: machines differ by more than that, so Redis's times say
-// little without it.
+// bareStates returns what a state costs the server by itself: an MGET reads it,
+// with others, and a SET with PX writes it. States have 32 bytes and keys as many
+// values as in the rows. A decision needs both, and what else it needs comes on
+// top: machines differ by more than that, so Redis's times say little without it.
 func (r *redisServers) bareStates(ctx context.Context) (time.Duration, error) {
 	value := make([]byte, 32)
 	random := rand.New(rand.NewPCG(3, 4))

@@ -21,7 +21,7 @@ type result struct {
 	// The slices of each server, compared in the order of the comparisons.
 	daemon, bare, tuned []measures
 	compared            [][]measures
-	rate                float64 // of an open loop
+	rates               []float64 // of an open loop, after each start
 	filled              filled
 	problems            []problem
 }
@@ -34,7 +34,7 @@ func (r *result) join(again result) {
 	for i := range r.compared {
 		r.compared[i] = append(r.compared[i], again.compared[i]...)
 	}
-	r.rate, r.filled = again.rate, again.filled
+	r.rates, r.filled = append(r.rates, again.rates...), again.filled
 	r.problems = append(r.problems, again.problems...)
 }
 
@@ -65,7 +65,9 @@ func (l *lab) measure(ctx context.Context, g group, p plan) ([]result, error) {
 		return nil, err
 	}
 	for i, s := range daemons {
-		results[i].rate = rate
+		if rate > 0 {
+			results[i].rates = []float64{rate}
+		}
 		results[i].take(s, others)
 	}
 	return results, nil

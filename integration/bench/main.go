@@ -5,8 +5,8 @@
 // PATH; and the bare servers, which are processes of its own. A row of its
 // table is a load; the servers of a row take turns in short slices, so that
 // what else happens on the machine hits all alike, and each number is the
-// median of its slices. All are started anew a few times, for two processes of
-// one program differ too. docs/performance.md says how to read it.
+// median of its slices. All but the compared are started anew a few times, for
+// two processes of one program differ too. docs/performance.md says how to read it.
 package main
 
 import (
@@ -72,7 +72,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	fs.BoolVar(&o.markdown, "markdown", false, "print Markdown")
 	fs.BoolVar(&o.printLimits, "print-limits", false, "print the limits file that a compared server must have loaded, and end")
 	fs.StringVar(&name, "run", "", "only the rows whose names match this regular expression")
-	fs.IntVar(&o.starts, "starts", 3, "how often all servers are started anew")
+	fs.IntVar(&o.starts, "starts", 3, "how often all servers but the compared are started anew")
 	fs.IntVar(&o.plan.rounds, "rounds", 2, "how often each server of a row has its turn after each start")
 	fs.DurationVar(&o.plan.slice, "slice", 600*time.Millisecond, "how long a turn is measured")
 	fs.DurationVar(&o.plan.warm, "warm", 150*time.Millisecond, "how long a turn runs before it is measured")
@@ -109,11 +109,12 @@ func bench(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	progress := func(format string, args ...any) { fmt.Fprintf(stderr, "# "+format+"\n", args...) }
 	r := report{compared: o.compared, markdown: o.markdown}
 	var noise noise
-	var bareStates time.Duration
+	var bareStates []float64
+	if len(groups) == 0 {
+		o.starts = 1 // of the overload
+	}
 	for start := range o.starts {
-		if o.starts > 1 {
-			progress("start %d of %d", start+1, o.starts)
-		}
+		progress("start %d of %d", start+1, o.starts)
 		l, err := openLab(ctx, o.compared, progress)
 		if err != nil {
 			return err
@@ -125,15 +126,17 @@ func bench(ctx context.Context, o options, stdout, stderr io.Writer) error {
 			r.overload, err = l.overload(ctx, o.plan)
 		}
 		measured()
-		bareStates = l.bareStates
+		if l.bareStates > 0 {
+			bareStates = append(bareStates, l.bareStates.Seconds())
+		}
 		l.close()
 		if err != nil {
 			return err
 		}
 	}
 	fmt.Fprintf(stdout, "%s\n%d slices of %v, of which each number is the median; %v\n", machine(ctx), o.starts*o.plan.rounds, o.plan.slice, noise)
-	if bareStates > 0 {
-		fmt.Fprintf(stdout, "to read a state (MGET) and to write it (SET with PX), 64 at a time, costs this Redis %.2f us without a script\n", bareStates.Seconds()*1e6)
+	if len(bareStates) > 0 {
+		fmt.Fprintf(stdout, "to read a state (MGET) and to write it (SET with PX), 64 at a time, costs this Redis %.2f us without a script\n", median(bareStates)*1e6)
 	}
 	r.print(stdout)
 	for _, p := range r.problems() {

@@ -107,8 +107,8 @@ func (r report) rowsTable() *table {
 	t := &table{texts: 2, columns: []column{{"", "row"}, {"", "tells"}}}
 	for _, one := range r.results {
 		says := one.row.says
-		if one.rate > 0 {
-			says += fmt.Sprintf("; %.0f a second", one.rate)
+		if len(one.rates) > 0 {
+			says += fmt.Sprintf("; %.0f a second", median(one.rates))
 		}
 		if f := one.filled; f.keys > 0 {
 			says += fmt.Sprintf("; %.0f bytes of live heap a key, %.0f resident", f.perKey(f.heap), f.perKey(f.resident))

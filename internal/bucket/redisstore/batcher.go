@@ -181,8 +181,8 @@ const (
 	watchEvery = 2 * time.Millisecond
 	// shortWait is a wait for which that is too coarse.
 	shortWait = 8 * time.Millisecond
-	// goneEvery is how many of its looks the watch lets pass between those
-	// for callers that have gone: they are looked for one by one.
+	// goneEvery is of how many of these looks one is also
+	// for callers that have gone, who have to be asked one by one.
 	goneEvery = 4
 )
 
@@ -215,7 +215,8 @@ func (b *batcher) inFlight() (n int) {
 	return n
 }
 
-// look ends the waits of callers without time, or also of those that have gone.
+// look ends the waits of callers that have no time left or have gone, if it is
+// time for either.
 func (b *batcher) look(now time.Time, gone bool) {
 	const slack = watchEvery / 2
 	b.mu.Lock()
@@ -230,7 +231,7 @@ func (b *batcher) look(now time.Time, gone bool) {
 	}
 }
 
-// never is later than any deadline.
+// never is when a wait is due if there is none.
 const never = 365 * 24 * time.Hour
 
 // expire ends the waits of parts, and notes when the next may be due.

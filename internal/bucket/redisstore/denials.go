@@ -121,9 +121,12 @@ func (d *denials) find(h *bucket.Hit, hash uint64, now time.Time) *denial {
 		shard.remove(hash)
 		return nil
 	}
-	if !now.Before(k.until) || now.Before(k.received) {
+	if !now.Before(k.until) {
 		shard.remove(hash)
 		return nil
+	}
+	if now.Before(k.received) {
+		return nil // it came while this was on its way here, or the clock was set back
 	}
 	return k
 }

@@ -28,3 +28,20 @@ func TestReturnOvertakesADenial(t *testing.T) {
 		}
 	}
 }
+
+// Who came before a denial was known asks Redis, and leaves the denial to those
+// who come later.
+func TestEarlierRequestKeepsADenial(t *testing.T) {
+	d := newDenials(time.Second, time.Now)
+	l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}}
+	before := time.Now().Add(-time.Millisecond)
+	asked, _ := d.known(before, hits, make([]bucket.Decision, 1))
+	d.learn(asked, hits, []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}})
+	if _, known := d.known(before, hits, make([]bucket.Decision, 1)); known {
+		t.Error("a denial is known before it came")
+	}
+	if _, known := d.known(time.Now(), hits, make([]bucket.Decision, 1)); !known {
+		t.Error("the denial was forgotten")
+	}
+}

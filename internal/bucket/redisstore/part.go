@@ -12,7 +12,9 @@ import (
 // hash tag on a cluster. It waits in the queue of a node, travels in a batch
 // and comes back decided.
 //
-// Its memory is its own: whoever asked may be gone before the batch is back.
+// The batch reads nothing that its caller may use again: whoever asked may be
+// gone before the batch is back. Places, which it does not read, stay the
+// caller's.
 type part struct {
 	group
 	tag  int

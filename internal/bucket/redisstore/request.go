@@ -19,7 +19,9 @@ type request struct {
 	whole *part
 	// isSpread is whether they have several.
 	isSpread bool
-	parts    []*part
+	// isLeft is whether whole was left and is another one now.
+	isLeft bool
+	parts  []*part
 }
 
 // newRequest returns a request with memory for what most have, in one piece:
@@ -82,6 +84,10 @@ func (s *Store) patience(ctx context.Context, now time.Time) time.Duration {
 }
 
 func (s *Store) finish(r *request) {
+	if r.isLeft || r.whole.standing.Load() == left {
+		// A batch may still have what is one piece with the request.
+		return
+	}
 	r.whole.reset()
 	clear(r.parts)
 	r.ctx = nil
@@ -141,21 +147,21 @@ func (s *Store) split(r *request) []*part {
 	return parts
 }
 
-// gather is the end of the ways of parts from split: what they got is what the
-// request gets.
+// gather takes over what the parts from split got.
 func (r *request) gather(parts []*part) {
 	if r.isSpread {
 		scatter(parts, r.whole.decisions)
 		return
 	}
 	for _, p := range parts {
-		r.whole = p // another one, if the first was left
+		r.isLeft = p != r.whole
+		r.whole = p
 	}
 }
 
 // runAll lets every part be decided, by Redis or else by the fallback, and
 // returns the first error. A part whose caller left it is replaced in parts.
-// now is the time, or that of a moment ago.
+// now is the time at which they are asked for, or a moment before.
 func (s *Store) runAll(ctx context.Context, now, deadline time.Time, parts []*part) error {
 	s.askRedis(ctx, now, deadline, parts)
 	var first error
@@ -183,6 +189,9 @@ func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*
 	for i, p := range parts {
 		if p.cause != nil {
 			continue
+		}
+		if i > 0 {
+			now = time.Now()
 		}
 		err := p.wait(now)
 		if p.unknown && p.mode != check { // which charges nothing

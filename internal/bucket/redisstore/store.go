@@ -182,7 +182,7 @@ func New(o Options) (*Store, error) {
 // now is the time of what is remembered here about Redis.
 func (s *Store) now() time.Time { return s.at(time.Now()) }
 
-// at is the time of what is remembered, now or a moment ago.
+// at is now's time of what is remembered, which a test's clock replaces.
 func (s *Store) at(now time.Time) time.Time {
 	if s.clock == nil {
 		return now

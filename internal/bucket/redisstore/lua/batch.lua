@@ -15,8 +15,8 @@
 --
 -- The copies of a line are decided one after the other. What came of it is, for
 -- each copy, one of
---   for each hit   remaining * 8 + n, and then n of reset_after, retry_after,
---                  wait, and at less the clock: at least 1; all others are 0
+--   for each hit   remaining * 8 + n, then the first n, 1 to 4, of reset_after,
+--                  retry_after, wait, and at less the clock; the others are 0
 --   UNREADABLE     a state cannot be read; nothing of the copy was charged
 --   SAME           this copy and all further ones got what the one before got
 -- and for a group given back DONE or UNREADABLE.
@@ -238,8 +238,8 @@ for k, expires in pairs(expiries) do
     local ms = (left + -left % 1000) / 1000 + spare
     if ms ~= last_ms then
       last_ms = ms
-      -- Redis is slower to turn a number into text, and so is C to do so with a
-      -- double. A long may have 32 bits.
+      -- Redis is slower at turning a number into text, and %.0f is slower than
+      -- %d, whose numbers may have 32 bits.
       local low = ms % 1000000000
       text = low == ms and format('%d', ms) or format('%d%09d', (ms - low) / 1000000000, low)
     end
