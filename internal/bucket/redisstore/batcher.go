@@ -181,8 +181,8 @@ const (
 	watchEvery = 2 * time.Millisecond
 	// shortWait is a wait for which that is too coarse.
 	shortWait = 8 * time.Millisecond
-	// goneEvery is of how many of these looks one is also
-	// for callers that have gone, who have to be asked one by one.
+	// goneEvery is of how many of these looks one is also for callers that have
+	// gone, who have to be asked one by one.
 	goneEvery = 4
 )
 
