@@ -26,6 +26,7 @@ var errBind = errors.New("the port is taken")
 type process struct {
 	bin      string
 	args     []string
+	env      []string // beside this process's own
 	port     int
 	dir      string
 	password string // of the default user, "" for none
@@ -48,24 +49,29 @@ func lookRedis() (string, error) {
 // returns when it answers. It takes another port when a stranger took its.
 func startProcess(ctx context.Context, args ...string) (*process, error) {
 	return startRetrying(ctx, func(p *process) error {
-		p.args = append([]string{
-			"--port", strconv.Itoa(p.port),
-			"--bind", "127.0.0.1",
-			"--dir", p.dir,
-			"--daemonize", "no",
-			"--save", "",
-			"--appendonly", "no",
-			// A replica does not wait for others to share its first copy.
-			"--repl-diskless-sync-delay", "0",
-			"--repl-ping-replica-period", "1",
-		}, args...)
-		for i, arg := range args[:max(len(args)-1, 0)] {
-			if arg == "--requirepass" {
-				p.password = args[i+1]
-			}
-		}
+		p.serve(args)
 		return nil
 	})
+}
+
+// serve gives the process args after those that a redis-server usually gets.
+func (p *process) serve(args []string) {
+	p.args = append([]string{
+		"--port", strconv.Itoa(p.port),
+		"--bind", "127.0.0.1",
+		"--dir", p.dir,
+		"--daemonize", "no",
+		"--save", "",
+		"--appendonly", "no",
+		// A replica does not wait for others to share its first copy.
+		"--repl-diskless-sync-delay", "0",
+		"--repl-ping-replica-period", "1",
+	}, args...)
+	for i, arg := range args[:max(len(args)-1, 0)] {
+		if arg == "--requirepass" {
+			p.password = args[i+1]
+		}
+	}
 }
 
 // startRetrying starts a process that configure has given its arguments, on
@@ -117,6 +123,7 @@ func (p *process) start(ctx context.Context) error {
 	defer out.Close()
 	cmd := exec.Command(p.bin, p.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, out, out
+	cmd.Env = append(os.Environ(), p.env...)
 	if err := spawn(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", p.bin, err)
 	}

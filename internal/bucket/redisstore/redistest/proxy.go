@@ -35,10 +35,11 @@ type faults struct {
 	drop  bool
 }
 
-// cut is a connection that is to be cut.
+// cut is a connection that is to be cut, by a reset or else by its end.
 type cut struct {
-	text []byte
-	done chan struct{}
+	text  []byte
+	reset bool
+	done  chan struct{}
 }
 
 // link is a client's connection and the one to the server.
@@ -93,8 +94,14 @@ func (p *Proxy) Held() int {
 
 // CutAfter forwards the next request that holds text and cuts its connection
 // when the server has replied, without the reply. The channel is closed then.
-func (p *Proxy) CutAfter(text string) <-chan struct{} {
-	c := &cut{[]byte(text), make(chan struct{})}
+func (p *Proxy) CutAfter(text string) <-chan struct{} { return p.cutAfter(text, false) }
+
+// ResetAfter is CutAfter whose client's connection is reset, as by a machine
+// that knows nothing of it.
+func (p *Proxy) ResetAfter(text string) <-chan struct{} { return p.cutAfter(text, true) }
+
+func (p *Proxy) cutAfter(text string, reset bool) <-chan struct{} {
+	c := &cut{[]byte(text), reset, make(chan struct{})}
 	p.set(func(f *faults) { f.cut = c })
 	return c.done
 }
@@ -256,6 +263,9 @@ func (l *link) reply([]byte) bool {
 	hold, cut, healed := l.hold, l.cut, l.healedBy
 	l.mu.Unlock()
 	if cut != nil {
+		if cut.reset {
+			_ = l.down.(*net.TCPConn).SetLinger(0)
+		}
 		l.close()
 		close(cut.done)
 		return false

@@ -5,6 +5,7 @@ package redistest
 import (
 	"context"
 	"errors"
+	"syscall"
 	"testing"
 	"time"
 
@@ -113,6 +114,11 @@ func TestProxyCutsAndRefuses(t *testing.T) {
 	if n, err := c.Incr(t.Context(), "n").Result(); n != 2 || err != nil {
 		t.Errorf("the next one counts %d, %v; want 2: the one before was forwarded", n, err)
 	}
+	done = p.ResetAfter("incr")
+	if err := c.Incr(t.Context(), "n").Err(); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection that is reset fails with %v", err)
+	}
+	<-done
 	p.Refuse()
 	if err := c.Ping(t.Context()).Err(); err == nil {
 		t.Error("a connection was not refused")

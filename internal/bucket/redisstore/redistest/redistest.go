@@ -5,8 +5,8 @@
 // [Single] and [Cluster] return the addresses of servers that all tests of a
 // process share; they are started when first asked for. Tests must pick random
 // key prefixes and must not flush. [Start], [StartCluster] and [StartSentinel]
-// start servers of a test's own, to stop, kill or pause. [StartProxy] makes the
-// faults of a network.
+// start servers of a test's own, to stop, kill or pause, and [StartWithClock] one
+// whose clock is to step. [StartProxy] makes the faults of a network.
 //
 // The shared servers come from the first of these ways that can give them:
 //
@@ -161,15 +161,15 @@ func get(t testing.TB, k kind) []string {
 	return append([]string(nil), s.src.addrs...)
 }
 
-// missing ends a test that has no Redis: it is skipped on a developer's
-// machine and fails in CI.
+// missing ends a test that lacks Redis, or what makes one: it is skipped on a
+// developer's machine and fails in CI.
 func missing(t testing.TB, err error) {
 	t.Helper()
-	const hint = "install Redis 7 (apt-get install redis-server), or set " + envAddrs
+	const hint = "the tests need Redis 7 (apt-get install redis-server, or set " + envAddrs + ") and gcc"
 	if InCI() {
-		t.Fatalf("redistest: no Redis: %v; %s", err, hint)
+		t.Fatalf("redistest: %v; %s", err, hint)
 	}
-	t.Skipf("redistest: no Redis: %v; %s", err, hint)
+	t.Skipf("redistest: %v; %s", err, hint)
 }
 
 // InCI reports whether the tests run in CI, where nothing may be missing.
