@@ -4,10 +4,10 @@
 //
 // A Limit is an algorithm with its numbers. Its State is what it remembers
 // about one key. Decide tells what a request of some cost would get, Charge
-// writes that request down, GiveBack takes it back; all three are arithmetic
-// on their arguments alone: no clock is read and nothing is sent. A Store
-// keeps the states and runs these steps atomically for all the limits of a
-// request.
+// writes that request down, GiveBack takes it back, and Mend comes before each
+// of them where clocks may step; all four are arithmetic on their arguments
+// alone: no clock is read and nothing is sent. A Store keeps the states and runs
+// these steps atomically for all the limits of a request.
 //
 // # Time
 //
@@ -15,7 +15,8 @@
 // clock. Windows and logs count in microseconds; a bucket counts in its own
 // Quantum, the finest of 1 us, 1 ms, 1 s and 1 min in which its numbers fit. For
 // one key time never runs backwards: a clock that is behind the state's last
-// write counts as that moment.
+// write counts as that moment, unless it is further behind than right clocks
+// can be. Then a wrong clock wrote the state, and Mend puts it in order.
 //
 // # Exactness
 //
@@ -159,6 +160,8 @@ type Limit struct {
 
 	// suffix is the end of every key of this limit.
 	suffix string
+	// fingerprint is Fingerprint's.
+	fingerprint uint64
 
 	// share is the last one that was asked for, or nil.
 	share atomic.Pointer[share]
@@ -207,6 +210,7 @@ func NewLimit(s Spec) (*Limit, error) {
 			}
 		}
 	}
+	l.fingerprint = l.hashNumbers()
 	return l, nil
 }
 

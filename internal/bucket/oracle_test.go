@@ -20,11 +20,14 @@ func newSteps(clock func() int64) *steps {
 	return &steps{clock: clock, states: map[string]*bucket.State{}}
 }
 
-func (s *steps) state(key []byte) *bucket.State {
-	if s.states[string(key)] == nil {
-		s.states[string(key)] = new(bucket.State)
+// state returns what is remembered of the hit's key, in order for the clock.
+func (s *steps) state(h bucket.Hit, clock int64) *bucket.State {
+	key := string(h.Key)
+	if s.states[key] == nil {
+		s.states[key] = new(bucket.State)
 	}
-	return s.states[string(key)]
+	h.Limit.Mend(s.states[key], clock, bucket.DefaultMaxClockSkew.Microseconds())
+	return s.states[key]
 }
 
 func (s *steps) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
@@ -37,7 +40,7 @@ func (s *steps) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 	merged, of := bucket.Merge(nil, nil, hits)
 	for i, j := range of {
 		h := merged[j]
-		decisions[i] = h.Limit.Decide(s.state(h.Key), clock, h.Cost)
+		decisions[i] = h.Limit.Decide(s.state(h, clock), clock, h.Cost)
 	}
 	return nil
 }
@@ -52,12 +55,12 @@ func (s *steps) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 	merged, of := bucket.Merge(nil, nil, hits)
 	decided := make([]bucket.Decision, len(merged))
 	for i, h := range merged {
-		decided[i] = h.Limit.Decide(s.state(h.Key), clock, h.Cost)
+		decided[i] = h.Limit.Decide(s.state(h, clock), clock, h.Cost)
 	}
 	granted := bucket.GroupAllowed(merged, decided)
 	for i, h := range merged {
 		if bucket.Due(&h, &decided[i], granted) {
-			decided[i] = h.Limit.Charge(s.state(h.Key), clock, h.Cost, decided[i])
+			decided[i] = h.Limit.Charge(s.state(h, clock), clock, h.Cost, decided[i])
 		}
 	}
 	for i := range hits {
@@ -78,7 +81,7 @@ func (s *steps) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	granted := bucket.GroupAllowed(merged, decided)
 	for i, h := range merged {
 		if bucket.Charged(&h, &decided[i], granted) {
-			h.Limit.GiveBack(s.state(h.Key), clock, decided[i].At, h.Cost)
+			h.Limit.GiveBack(s.state(h, clock), clock, decided[i].At, h.Cost)
 		}
 	}
 	return nil
@@ -96,17 +99,27 @@ func openSteps() (bucket.Store, func(int64)) {
 // TestOracle holds the steps against the oracle.
 func TestOracle(t *testing.T) {
 	const traces, workers = 50_000, 4
-	for w := range workers {
-		t.Run("", func(t *testing.T) {
-			t.Parallel()
-			for seed := w; seed < traces; seed += workers {
-				checkTrace(t, buckettest.Chance(uint64(seed), 10))
-			}
-		})
+	var mended buckettest.Tally
+	t.Run("traces", func(t *testing.T) {
+		for w := range workers {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for seed := w; seed < traces; seed += workers {
+					mended.Add(checkTrace(t, buckettest.Chance(uint64(seed), 10)))
+				}
+			})
+		}
+	})
+	for _, a := range bucket.Algorithms() {
+		if n := mended.Total()[a]; n < traces/100 {
+			t.Errorf("%s: only %d states were mended: the test looks at too little", a, n)
+		}
 	}
 }
 
-func checkTrace(t *testing.T, c buckettest.Choices, a ...bucket.Algorithm) {
+// checkTrace runs a trace on the steps and returns how many states it mends, by
+// algorithm.
+func checkTrace(t *testing.T, c buckettest.Choices, a ...bucket.Algorithm) map[bucket.Algorithm]int {
 	trace := buckettest.RandomTrace(c, buckettest.Options{Domain: "d", Algorithms: a})
 	err := trace.Run(openSteps())
 	if m, ok := err.(*buckettest.Mismatch); ok {
@@ -115,4 +128,5 @@ func checkTrace(t *testing.T, c buckettest.Choices, a ...bucket.Algorithm) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return trace.Mended
 }

@@ -7,7 +7,7 @@ import "time"
 // limit's numbers may change under it.
 type State struct {
 	// Last is the moment of the last write. No later step takes place before
-	// it, whatever the clock says.
+	// it, whatever the clock says, but for Mend.
 	Last int64
 	// Expires is the moment from which nothing is left to remember, under the
 	// numbers of the last write. From then on the state counts as the zero one.
@@ -27,6 +27,18 @@ type State struct {
 type Span struct {
 	First, Last int64
 	Count       int64
+}
+
+// JoinNewest makes one span of the two newest, of which there must be two: what
+// it holds counts until the later one ends. A store that has no room for another
+// span makes it so; the limit errs to the safe side then, as a sliding_window
+// with longer slots does.
+func (s *State) JoinNewest() {
+	n := len(s.Spans)
+	joined := &s.Spans[n-2]
+	joined.Last = s.Spans[n-1].Last
+	joined.Count += s.Spans[n-1].Count
+	s.Spans = s.Spans[:n-1]
 }
 
 // clear forgets everything but the memory that Spans has.
@@ -59,6 +71,9 @@ type Decision struct {
 	At int64
 	// Degraded marks a decision that was made without the limit's state.
 	Degraded bool
+	// Share is the number by which a fallback knows the share that it took
+	// from; 0 in all other decisions.
+	Share uint32
 }
 
 // Allowed reports whether the hit was allowed.

@@ -3,6 +3,7 @@ package bucket
 import (
 	"bytes"
 	"context"
+	"errors"
 )
 
 // Hit asks one limit for cost.
@@ -21,6 +22,10 @@ type Hit struct {
 	// Role says what the hit has to do with whether its group is allowed.
 	Role Role
 }
+
+// ErrRefused says that a store answers and will not decide, as long as nobody
+// changes how it or its caller is set up: a wrong password, a missing right.
+var ErrRefused = errors.New("refused")
 
 // Store keeps the states of limits and decides hits. Its methods may be called
 // concurrently.
@@ -41,8 +46,10 @@ type Store interface {
 
 	// Check decides a group exactly as Take would at this moment, and changes
 	// nothing: nothing is charged, from postpaid limits neither, so what
-	// remains and the resets are those before any charge. Its decisions are
-	// not for GiveBack. An error means that decisions holds nothing of use.
+	// remains and the resets are those before any charge. Only a state that a
+	// wrong clock wrote is mended, as by every call that meets one. Its
+	// decisions are not for GiveBack. An error means that decisions holds
+	// nothing of use.
 	Check(ctx context.Context, hits []Hit, decisions []Decision) error
 
 	// GiveBack returns what an earlier Take with these decisions charged for
@@ -52,7 +59,8 @@ type Store interface {
 	// error means that some of it may have been lost.
 	GiveBack(ctx context.Context, hits []Hit, decisions []Decision) error
 
-	// Ping returns nil when the store can decide.
+	// Ping returns nil when the store can decide. ErrRefused is in its error
+	// when the store answers and will not.
 	Ping(ctx context.Context) error
 
 	// Close releases what the store holds. Nothing may be called after it.

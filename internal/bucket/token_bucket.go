@@ -87,11 +87,13 @@ func (l *Limit) chargeBucket(s *State, clock, cost int64) (wrote bool) {
 func (l *Limit) giveBackBucket(s *State, clock, at, cost int64) {
 	debt, now := l.debt(s, clock)
 	taken := l.units(cost)
-	refilled := max(0, now-at/l.Quantum)
-	if debt == 0 || refilled >= ceilDiv(taken, l.Rate) {
+	elapsed := now - at/l.Quantum
+	// A take that lies ahead was made while the clock was wrong, or this state
+	// was written after that one was lost: the debt may be that of others.
+	if debt == 0 || elapsed < 0 || elapsed >= ceilDiv(taken, l.Rate) {
 		return
 	}
-	l.writeBucket(s, now, debt-min(debt, taken-refilled*l.Rate))
+	l.writeBucket(s, now, debt-min(debt, taken-elapsed*l.Rate))
 }
 
 func (l *Limit) writeBucket(s *State, now, debt int64) {

@@ -19,10 +19,14 @@ import (
 type Oracle struct {
 	memories map[string]memory
 	numbers  numbers
+	// moved counts the memories that were moved to the clock, by algorithm.
+	moved map[bucket.Algorithm]int
 }
 
 // NewOracle returns an oracle that remembers nothing.
-func NewOracle() *Oracle { return &Oracle{memories: map[string]memory{}, numbers: numbers{}} }
+func NewOracle() *Oracle {
+	return &Oracle{memories: map[string]memory{}, numbers: numbers{}, moved: map[bucket.Algorithm]int{}}
+}
 
 // memory is what one key remembers, by algorithm: of buckets, fixed windows,
 // or sliding windows and logs. Its methods are only called while it lives, or
@@ -44,6 +48,8 @@ type memory interface {
 	giveBack(l *bucket.Limit, clock, at, cost int64) bool
 	// empty reports whether nothing is left to remember.
 	empty() bool
+	// moveTo lets what is used have been used at clock, which is before now.
+	moveTo(l *bucket.Limit, clock int64)
 }
 
 func (o *Oracle) fresh(a bucket.Algorithm) memory {
@@ -57,12 +63,24 @@ func (o *Oracle) fresh(a bucket.Algorithm) memory {
 	}
 }
 
+// maxSkew is how far ahead of the clock a last moment lies at most that a right
+// clock wrote, in microseconds.
+var maxSkew = bucket.DefaultMaxClockSkew.Microseconds()
+
 // recall returns what lives of the hit's key. What has expired is as if it had
-// never been, its last moment too.
+// never been, its last moment too. What a wrong clock wrote goes on from clock.
 func (o *Oracle) recall(h bucket.Hit, clock int64) memory {
 	m := o.memories[string(h.Key)]
 	if m == nil || clock >= m.expires() {
 		return o.fresh(h.Limit.Algorithm)
+	}
+	if h.Limit.Requests == 0 {
+		return m // nobody looks at it
+	}
+	// A bucket's last moment may have been rounded up, by less than a quantum.
+	if atLeast := m.now(h.Limit, clock) - h.Limit.Quantum + 1; atLeast > clock+maxSkew {
+		m.moveTo(h.Limit, clock)
+		o.moved[h.Limit.Algorithm]++
 	}
 	return m
 }

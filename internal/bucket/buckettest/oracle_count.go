@@ -20,6 +20,11 @@ func (m *count) empty() bool    { return m.n == 0 }
 
 func (m *count) now(_ *bucket.Limit, clock int64) int64 { return max(clock, m.last) }
 
+// moveTo: the count is that of the window of clock.
+func (m *count) moveTo(l *bucket.Limit, clock int64) {
+	m.last, m.end = clock, windowEnd(l, clock)
+}
+
 // used is the count until its own window ends, be the limit's window now
 // another one or not.
 func (m *count) used(*bucket.Limit, int64) int64           { return m.n }

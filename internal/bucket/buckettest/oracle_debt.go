@@ -63,6 +63,12 @@ func (m *debt) lastTick(l *bucket.Limit) int64 {
 	return t
 }
 
+// moveTo: as many tokens are owed at clock, for as long as they were.
+func (m *debt) moveTo(_ *bucket.Limit, clock int64) {
+	lasts := m.end - m.last
+	m.last, m.end = clock, clock+lasts
+}
+
 func (m *debt) now(l *bucket.Limit, clock int64) int64 { return m.tick(l, clock) * l.Quantum }
 
 // at is the debt when the clock stands at clock.
@@ -95,7 +101,10 @@ func (m *debt) charge(l *bucket.Limit, clock, cost int64) bool {
 }
 
 func (m *debt) giveBack(l *bucket.Limit, clock, at, cost int64) bool {
-	refilled := big.NewRat(max(0, m.tick(l, clock)-at/l.Quantum), 1)
+	if m.tick(l, clock) < at/l.Quantum {
+		return false // that is still to come: none of this debt is from then
+	}
+	refilled := big.NewRat(m.tick(l, clock)-at/l.Quantum, 1)
 	refilled.Mul(refilled, m.known.of(l).rate)
 	left := big.NewRat(cost, 1)
 	if top := m.known.of(l).top; left.Cmp(top) > 0 {

@@ -36,6 +36,17 @@ func (m *slots) empty() bool    { return len(m.list) == 0 }
 
 func (m *slots) now(_ *bucket.Limit, clock int64) int64 { return max(clock, m.last) }
 
+// moveTo: no hit was later than clock. All of it ends as long after the newest
+// one as it did.
+func (m *slots) moveTo(_ *bucket.Limit, clock int64) {
+	newest := &m.list[len(m.list)-1]
+	lasts := m.end - newest.last
+	for i, s := range m.list {
+		m.list[i].first, m.list[i].last = min(s.first, clock), min(s.last, clock)
+	}
+	m.last, m.end = clock, newest.last+lasts
+}
+
 // living are the slots whose last hit is not yet a period old.
 func (m *slots) living(l *bucket.Limit, clock int64) []slot {
 	var living []slot

@@ -1,9 +1,11 @@
 package buckettest
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -68,6 +70,7 @@ func RandomTrace(c Choices, opt Options) *Trace {
 		opt.Algorithms = bucket.Algorithms()
 	}
 	g := &generator{Choices: c, oracle: NewOracle(), trace: &Trace{}, algorithms: opt.Algorithms}
+	g.trace.Mended = g.oracle.moved
 	g.clock = [...]int64{1_790_000_000_000_000, 1_790_000_000_000_001, 86_399_999_999, 1}[g.Pick(4)]
 	g.makeLanes(opt)
 	for g.More() && len(g.trace.Ops) < maxOps {
@@ -88,6 +91,8 @@ type generator struct {
 	clock      int64
 	lanes      []lane
 	givenBack  map[int]bool
+	// right is where the clock was when it went wrong; 0 while it is right.
+	right int64
 }
 
 // lane is a limit on a subject. Its numbers change over time.
@@ -175,7 +180,14 @@ func (g *generator) step() {
 	if g.Pick(8) == 0 {
 		g.reload(l)
 	}
-	g.moveClock(l)
+	switch {
+	case g.right != 0 && g.Pick(3) == 0:
+		g.setRight(l)
+	case g.right == 0 && g.Pick(12) == 0:
+		g.goWrong()
+	default:
+		g.moveClock(l)
+	}
 	if g.Pick(8) == 0 && g.giveBack() {
 		return
 	}
@@ -192,10 +204,17 @@ func (g *generator) step() {
 	g.add(op)
 }
 
-// roles gives hits any roles; the numbers of quotas rise.
+// roles gives hits any roles; the numbers of quotas rise. Equal keys get the
+// same, as from a rule: they are decided where the first of them stands, and
+// the hits of a quota follow each other there too.
 func (g *generator) roles(hits []bucket.Hit) {
 	quota := 1
 	for i := range hits {
+		same := func(h bucket.Hit) bool { return bytes.Equal(h.Key, hits[i].Key) }
+		if first := slices.IndexFunc(hits, same); first < i {
+			hits[i].Role = hits[first].Role
+			continue
+		}
 		switch g.Pick(4) {
 		case 0:
 			hits[i].Role = bucket.Aside
@@ -277,8 +296,8 @@ func (g *generator) cost(l *lane) int64 {
 }
 
 // moveClock moves the clock to where something might happen to l. Sometimes it
-// goes back, as on a promoted replica, but never to before a moment at which
-// something expired: whether a store still has that is its own affair.
+// goes back, as on a promoted replica, but as ever not to before a moment at
+// which something expired: whether a store still has that is its own affair.
 func (g *generator) moveClock(l *lane) {
 	was := g.clock
 	period := l.limit.Period.Microseconds()
@@ -312,5 +331,35 @@ func (g *generator) moveClock(l *lane) {
 	if g.clock > latest {
 		g.clock = was
 	}
+	g.stayAfterVoid(was)
+}
+
+// stayAfterVoid keeps a clock that goes back from going to before a moment at
+// which something expired, of what had expired at was.
+func (g *generator) stayAfterVoid(was int64) {
 	g.clock = max(g.clock, min(was, max(1, g.oracle.lastVoid(was))))
+}
+
+// goWrong makes the clock jump ahead, and takes from each limit then, so that
+// nothing that expired by the jump keeps the clock from coming back.
+func (g *generator) goWrong() {
+	g.right = g.clock
+	jump := pick(g, maxSkew-1, maxSkew, maxSkew+1, 60e6, 3600e6, 86400e6, 365*86400e6, g.Pick(4*maxSkew))
+	g.clock = min(latest, g.clock+jump)
+	for i := range g.lanes {
+		g.add(Op{GivesBack: -1, Hits: []bucket.Hit{g.lanes[i].hit(1)}})
+	}
+}
+
+// setRight makes the clock come back: to where it would be if it had never gone
+// wrong, or to about as far behind l's last moment as is not far enough.
+func (g *generator) setRight(l *lane) {
+	was := g.clock
+	back := g.right + g.Pick(5_000_000)
+	if g.Pick(3) == 0 {
+		back = l.last.At - maxSkew - g.Pick(2)*l.limit.Quantum + g.Pick(3) - 1
+	}
+	g.clock = min(was, back)
+	g.stayAfterVoid(was)
+	g.right = 0
 }

@@ -50,6 +50,7 @@ const (
 	s   = time.Second
 	mn  = time.Minute
 	hr  = time.Hour
+	day = 24 * hr
 	nvr = bucket.Never
 )
 
@@ -333,6 +334,70 @@ var scenarios = []scenario{
 			ok(5*s, 1, 0, 65*s), // counts as of 10s
 			no(69*s, 1, 0, 1*s, 1*s),
 			ok(70*s, 3, 0, 60*s),
+		},
+	},
+	{
+		name:   "a bucket that was used while the clock was a day ahead",
+		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
+		lines: []line{
+			ok(day, 20, 0, 120*s),
+			no(3*s, 1, 0, 6*s, 120*s), // all 20 count as of now
+			no(4*s, 0, 0, 5*s, 119*s), // once
+			no(9*s-us, 1, 0, us, 114*s+us),
+			ok(9*s, 1, 0, 120*s),
+		},
+	},
+	{
+		name:   "a fixed window that was used while the clock was a day ahead",
+		limits: []bucket.Spec{perMinute(bucket.FixedWindow, 3, 0)},
+		lines: []line{
+			ok(day+10*s, 2, 1, 50*s),
+			ok(80*s, 1, 0, 40*s),
+			no(80*s, 1, 0, 40*s, 40*s),
+			ok(120*s, 1, 2, 60*s),
+		},
+	},
+	{
+		name:   "a sliding window that was used while the clock was 40 seconds ahead",
+		limits: []bucket.Spec{{Algorithm: bucket.SlidingWindow, Requests: 4, Period: mn, SubWindows: 6}},
+		lines: []line{
+			ok(0, 1, 3, 60*s),
+			ok(45*s, 2, 1, 60*s),
+			ok(5*s, 1, 0, 60*s), // with the 2, which are of now; the first is not
+			no(59*s, 1, 0, 1*s, 6*s),
+			ok(60*s, 1, 0, 60*s),
+			no(60*s, 1, 0, 5*s, 60*s),
+			ok(65*s, 3, 0, 60*s),
+		},
+	},
+	{
+		name:   "a log that was used while the clock was 45 seconds ahead",
+		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0)},
+		lines: []line{
+			ok(0, 1, 2, 60*s),
+			ok(50*s, 2, 0, 60*s),
+			no(5*s, 1, 0, 55*s, 60*s),
+			ok(60*s, 1, 0, 60*s),
+			no(60*s, 1, 0, 5*s, 60*s),
+			ok(65*s, 2, 0, 60*s),
+		},
+	},
+	{
+		name:   "a bucket gives nothing back of what was taken ahead of the clock",
+		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
+		lines: []line{
+			ok(day, 5, 15, 30*s),
+			back(3*s, 0),
+			ok(3*s, 0, 15, 30*s), // but it drains from now on
+		},
+	},
+	{
+		name:   "a log gives nothing back of what was taken ahead of the clock",
+		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0)},
+		lines: []line{
+			ok(day, 2, 1, 60*s),
+			back(3*s, 0),
+			ok(3*s, 0, 1, 60*s),
 		},
 	},
 	{

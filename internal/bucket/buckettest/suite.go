@@ -79,9 +79,23 @@ func Run(t *testing.T, h Harness) {
 	t.Run("traces", func(t *testing.T) { runTraces(t, h) })
 }
 
+// manyTraces are enough of them to meet states of each algorithm that a wrong
+// clock wrote.
+const manyTraces = 500
+
 // runTraces runs random traces, several at a time.
 func runTraces(t *testing.T, h Harness) {
 	const workers = 4
+	var mended Tally
+	t.Run("workers", func(t *testing.T) { runWorkers(t, h, workers, &mended) })
+	for _, a := range bucket.Algorithms() {
+		if h.Traces >= manyTraces && mended.Total()[a] == 0 {
+			t.Errorf("%s: no state was mended: the traces look at too little", a)
+		}
+	}
+}
+
+func runWorkers(t *testing.T, h Harness, workers int, mended *Tally) {
 	for w := range workers {
 		t.Run(fmt.Sprint("worker", w), func(t *testing.T) {
 			t.Parallel()
@@ -100,6 +114,7 @@ func runTraces(t *testing.T, h Harness) {
 				if err != nil {
 					t.Fatalf("trace %d: %v", i, err)
 				}
+				mended.Add(tr.Mended)
 			}
 		})
 	}

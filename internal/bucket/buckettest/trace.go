@@ -13,6 +13,9 @@ import (
 // each. It can be run on any store whose clock can be set.
 type Trace struct {
 	Ops []Op
+	// Mended counts the states that a wrong clock wrote and that an op met, by
+	// algorithm.
+	Mended map[bucket.Algorithm]int
 	// Sees, if set, leaves of the oracle's decisions what the store tells.
 	Sees func(hits []bucket.Hit, decisions []bucket.Decision)
 }
@@ -139,7 +142,7 @@ func (tr *Trace) without(i int) []*Trace {
 // NewTrace asks the oracle what each of the ops must decide.
 func NewTrace(ops []Op) *Trace {
 	o := NewOracle()
-	tr := &Trace{Ops: ops}
+	tr := &Trace{Ops: ops, Mended: o.moved}
 	for i := range ops {
 		tr.ask(o, i)
 	}

@@ -38,7 +38,9 @@ func TestAnswersDoNotAllocate(t *testing.T) {
 			if err := f.GiveBack(context.Background(), c.hits, d); err != nil {
 				t.Fatal(err)
 			}
-			f.Count(c.hits, fallback.Timeout)
+			var degraded fallback.Degraded
+			f.Add(&degraded, c.hits, fallback.Timeout)
+			f.Count(&degraded)
 		}); n > 0.5 {
 			t.Errorf("%s: %v allocations an answer", c.name, n)
 		}

@@ -52,17 +52,30 @@ func newAnswers(metrics prometheus.Registerer) (a answers) {
 	return a
 }
 
-// Count counts one request with these hits, once for each mode among them.
-// It is called once a request, however often Check and Take are. The reason is
-// one of Reasons: another is not counted, lest the labels grow.
-func (f *Fallback) Count(hits []bucket.Hit, reason Reason) {
-	var counted [bucket.FailError + 1]bool
+// Degraded is what of one request its store did not decide: for each mode that
+// answered instead, why. The zero Degraded is nothing.
+type Degraded struct {
+	any bool
+	why [bucket.FailError + 1]Reason
+}
+
+// Any reports whether there is anything.
+func (d *Degraded) Any() bool { return d.any }
+
+// Add adds hits that the store did not decide. For each mode among them the
+// first reason stands.
+func (f *Fallback) Add(d *Degraded, hits []bucket.Hit, reason Reason) {
 	for i := range hits {
-		m := f.modeOf(&hits[i])
-		if counted[m] {
-			continue
+		if m := f.modeOf(&hits[i]); d.why[m] == "" {
+			d.any, d.why[m] = true, reason
 		}
-		counted[m] = true
+	}
+}
+
+// Count counts a request, once for each mode that answered. A reason that is
+// none of Reasons is not counted: the labels must not grow.
+func (f *Fallback) Count(d *Degraded) {
+	for m, reason := range d.why {
 		if c := f.answers[m][reason]; c != nil {
 			c.Inc()
 		}

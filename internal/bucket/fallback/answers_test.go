@@ -14,17 +14,32 @@ import (
 func TestCount(t *testing.T) {
 	f := newFixture(t, local, 1)
 	own, open := hit(t, spec(inherit, 1), "own", 1), hit(t, spec(allow, 1), "open", 1)
-	f.Count([]bucket.Hit{own, own, open, own}, fallback.Timeout)
-	f.Count([]bucket.Hit{open, open}, fallback.Timeout)
-	f.Count([]bucket.Hit{hit(t, spec(deny, 1), "shut", 1), own}, fallback.BreakerOpen)
-	f.Count([]bucket.Hit{hit(t, spec(fail, 1), "fail", 1)}, fallback.Refused)
-	f.Count(nil, fallback.QueueFull)
-	f.Count([]bucket.Hit{own}, "whatever a caller sent")
+	in := func(reason fallback.Reason, hits ...bucket.Hit) func(*fallback.Degraded) {
+		return func(d *fallback.Degraded) { f.Add(d, hits, reason) }
+	}
+	for _, request := range [][]func(*fallback.Degraded){
+		{},
+		{in(fallback.Timeout, own, own, open, own)},
+		{in(fallback.Timeout, open, open)},
+		{in(fallback.BreakerOpen, hit(t, spec(deny, 1), "shut", 1), own)},
+		{in(fallback.Refused, hit(t, spec(fail, 1), "fail", 1))},
+		{in(fallback.QueueFull)},
+		{in("whatever a caller sent", own)},
+		// What fails several times in one request is one answer.
+		{in(fallback.Unreadable, open), in(fallback.Timeout, open), in(fallback.Unreachable, open, own)},
+	} {
+		var d fallback.Degraded
+		for _, add := range request {
+			add(&d)
+		}
+		f.Count(&d)
+	}
 
 	counts := map[string]int{
 		"local timeout": 1, "allow timeout": 2,
 		"deny breaker_open": 1, "local breaker_open": 1,
-		"error refused": 1,
+		"error refused":    1,
+		"allow unreadable": 1, "local unreachable": 1,
 	}
 	var want strings.Builder
 	want.WriteString("# TYPE ratelimitd_degraded_answers_total counter\n")
@@ -41,5 +56,7 @@ func TestCount(t *testing.T) {
 
 func TestCountWithoutMetrics(t *testing.T) {
 	f := fallback.New(fallback.Options{Mode: allow})
-	f.Count([]bucket.Hit{hit(t, spec(inherit, 1), "k", 1)}, fallback.Unreachable)
+	var d fallback.Degraded
+	f.Add(&d, []bucket.Hit{hit(t, spec(inherit, 1), "k", 1)}, fallback.Unreachable)
+	f.Count(&d)
 }

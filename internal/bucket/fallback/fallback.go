@@ -10,7 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -27,7 +29,7 @@ type Options struct {
 	Local bucket.Store
 	// Replicas returns how many daemons share the limits, at least 1. It is
 	// asked at each decision; what was taken from a share counts on in a
-	// larger or smaller one.
+	// larger or smaller one, but is not given back to it.
 	Replicas func() int
 	// Metrics takes the counter of answers; nil for none.
 	Metrics prometheus.Registerer
@@ -41,17 +43,23 @@ type Fallback struct {
 	replicas func() int
 	answers  answers
 	groups   sync.Pool
+	// shares holds how many daemons shared the limits when that was asked last,
+	// and in its low half the number of their shares, which is another one
+	// whenever that many is.
+	shares atomic.Uint64
 }
 
 // New returns a Fallback. It panics when the metrics have its counter already.
 func New(o Options) *Fallback {
-	return &Fallback{
+	f := &Fallback{
 		mode:     o.Mode,
 		local:    o.Local,
 		replicas: o.Replicas,
 		answers:  newAnswers(o.Metrics),
 		groups:   sync.Pool{New: func() any { return new(group) }},
 	}
+	f.shares.Store(uint64(rand.Uint32() | 1)) // odd, so that it is never 0
+	return f
 }
 
 // Close closes the local store. Nothing may be called after it.
@@ -97,7 +105,9 @@ func (f *Fallback) Check(ctx context.Context, hits []bucket.Hit, decisions []buc
 }
 
 // GiveBack returns what a Take here with these decisions charged for these
-// hits: to local limits only, for nothing else is charged.
+// hits: to local limits only, for nothing else is charged, and only while their
+// shares are those that it charged. What was refilled since is not known if
+// there were others in between, and what another daemon took is not here.
 func (f *Fallback) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
@@ -112,7 +122,9 @@ func (f *Fallback) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []
 	// The local store must not hear of hits that it did not charge: it sees a
 	// part of the group, which may be allowed where the group was not.
 	allowed := bucket.GroupAllowed(g.hits, g.decisions)
-	g.choose(func(h *bucket.Hit, d *bucket.Decision) bool { return bucket.Charged(h, d, allowed) })
+	g.choose(func(h *bucket.Hit, d *bucket.Decision) bool {
+		return d.Share == g.number && bucket.Charged(h, d, allowed)
+	})
 	for i := range g.chosen {
 		g.chosen[i].Role = bucket.Aside // each was charged, whatever the others say
 	}
@@ -133,7 +145,7 @@ func (f *Fallback) begin(hits []bucket.Hit, decisions []bucket.Decision, cause e
 		return nil, errLength
 	}
 	for i := range hits {
-		if f.modeOf(&hits[i]) == bucket.FailError {
+		if f.Fails(&hits[i]) {
 			return nil, fmt.Errorf("a limit is to fail with its store: %w", cause)
 		}
 	}
@@ -158,10 +170,30 @@ func (f *Fallback) end(g *group) {
 
 // share finds the limits that the group's local hits are decided by.
 func (f *Fallback) share(g *group) {
-	n := f.replicas()
+	n, number := f.sharing()
+	g.number = number
 	for i, h := range g.hits {
 		if f.modeOf(&h) == bucket.FailLocal {
 			g.shares[i] = h.Limit.Share(n)
+		}
+	}
+}
+
+// Fails reports whether a group with this hit fails with its store.
+func (f *Fallback) Fails(h *bucket.Hit) bool { return f.modeOf(h) == bucket.FailError }
+
+// sharing returns how many daemons share the limits, and the number of their
+// shares.
+func (f *Fallback) sharing() (n int, number uint32) {
+	n = f.replicas()
+	for {
+		last := f.shares.Load()
+		if last>>32 == uint64(uint32(n)) {
+			return n, uint32(last)
+		}
+		number = uint32(last) + 2 // odd as the one before
+		if f.shares.CompareAndSwap(last, uint64(uint32(n))<<32|uint64(number)) {
+			return n, number
 		}
 	}
 }

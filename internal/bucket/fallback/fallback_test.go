@@ -67,7 +67,7 @@ func TestModes(t *testing.T) {
 			if checked.Allowed() != taken.Allowed() || checked.RetryAfter != taken.RetryAfter {
 				t.Errorf("a check says %+v, the take after it %+v", checked, taken)
 			}
-			taken.At, c.want.Degraded = 0, true
+			taken.At, taken.Share, c.want.Degraded = 0, 0, true
 			if taken != c.want {
 				t.Errorf("got %+v, want %+v", taken, c.want)
 			}
@@ -238,6 +238,41 @@ func TestGiveBack(t *testing.T) {
 			}
 			if got := f.left(t, post) - postLeft; got != c.postpaid {
 				t.Errorf("%d came back to the postpaid limit, want %d", got, c.postpaid)
+			}
+		})
+	}
+}
+
+// What was taken from a share is given back to that share alone: how much of it
+// another one has refilled is not known.
+func TestGiveBackToAnotherShare(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		replicas []int64 // between the take and the give-back
+		others   bool    // another daemon took
+		want     int64
+	}{
+		{"the same", []int64{4}, false, 5},
+		{"a smaller one", []int64{8}, false, 0},
+		{"a larger one", []int64{2}, false, 0},
+		{"the same after another", []int64{1, 4}, false, 0},
+		{"another daemon's", []int64{4}, true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t, local, 4)
+			h := hit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 400, Period: time.Hour}, "k", 5)
+			taken := f.take(t, h)
+			if c.others {
+				taken = newFixture(t, local, 4).take(t, h)
+			}
+			for _, n := range c.replicas {
+				f.replicas.Store(n)
+				f.take(t, cost(h, 1))
+			}
+			before := f.left(t, h)
+			f.giveBack(t, []bucket.Hit{h}, taken)
+			if got := f.left(t, h) - before; got != c.want {
+				t.Errorf("%d came back, want %d", got, c.want)
 			}
 		})
 	}

@@ -15,6 +15,7 @@ type group struct {
 	of        []int // for each hit of the caller, its index in hits
 	decisions []bucket.Decision
 	shares    []*bucket.Limit // of local hits; nil for others
+	number    uint32          // of the shares
 
 	// Local hits on their shares, chosen for a call of the local store.
 	chosen          []bucket.Hit
@@ -114,6 +115,7 @@ func (g *group) decide(ctx context.Context, by func(context.Context, []bucket.Hi
 	}
 	for i, j := range g.chosenOf {
 		g.decisions[j] = local(g.hits[j], g.chosenDecisions[i])
+		g.decisions[j].Share = g.number
 	}
 	return nil
 }

@@ -8,10 +8,12 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,6 +47,10 @@ func ParseWhenFull(name string) (WhenFull, error) {
 	return 0, fmt.Errorf("%q is neither allow, deny nor evict", name)
 }
 
+// maxSkew is how far ahead of the clock a state's last moment lies at most. The
+// store's own clock never goes back; one that a test injects may.
+var maxSkew = bucket.DefaultMaxClockSkew.Microseconds()
+
 // fullRetry is the retry time of a hit that is denied for want of room: by
 // then the sweep has passed all shards.
 const fullRetry = sweepEvery
@@ -53,16 +59,22 @@ const fullRetry = sweepEvery
 type Options struct {
 	// MaxKeys is the most keys that are kept; at least 1.
 	MaxKeys int64
-	// WhenFull says what becomes of a new key then.
+	// MaxBytes is about how many bytes all that is kept takes at most; 0 is no
+	// bound but MaxKeys.
+	MaxBytes int64
+	// WhenFull says what becomes of a new key for which there is no room. A
+	// sliding_window or sliding_log that has a key needs more room for more hits;
+	// where there is none, hits share what it has, and may count for longer.
 	WhenFull WhenFull
 	// Clock returns the moment in microseconds since the Unix epoch. If nil,
 	// it is the wall clock as of New plus the monotonic time since.
 	Clock func() int64
 }
 
-// Stats are counts since the start, but for Keys.
+// Stats are counts since the start; Keys and Bytes are those of the moment.
 type Stats struct {
 	Keys     int64 // held now, expired ones that are not yet removed included
+	Bytes    int64 // that they take, about
 	Evicted  int64 // keys that lost their place to another
 	Degraded int64 // hits that met a full store
 }
@@ -70,13 +82,15 @@ type Stats struct {
 // Store is a bucket.Store in memory.
 type Store struct {
 	clock    func() int64
+	start    int64 // of the clock
 	maxKeys  int64
+	maxBytes int64
 	whenFull WhenFull
 	seed     maphash.Seed
 	shards   []shard
 	groups   sync.Pool
 
-	keys, evicted, degraded atomic.Int64
+	keys, bytes, evicted, degraded atomic.Int64
 
 	stop  chan struct{}
 	swept sync.WaitGroup
@@ -89,6 +103,7 @@ func New(o Options) *Store {
 	s := &Store{
 		clock:    o.Clock,
 		maxKeys:  max(1, o.MaxKeys),
+		maxBytes: cmp.Or(o.MaxBytes, math.MaxInt64),
 		whenFull: o.WhenFull,
 		seed:     maphash.MakeSeed(),
 		shards:   make([]shard, shardsFor(o.MaxKeys)),
@@ -100,6 +115,7 @@ func New(o Options) *Store {
 		epoch := start.UnixMicro()
 		s.clock = func() int64 { return epoch + time.Since(start).Microseconds() }
 	}
+	s.start = s.clock()
 	for i := range s.shards {
 		s.shards[i].index = make(map[string]*entry)
 	}
@@ -119,7 +135,7 @@ func shardsFor(maxKeys int64) int {
 
 // Stats returns the counts.
 func (s *Store) Stats() Stats {
-	return Stats{Keys: s.keys.Load(), Evicted: s.evicted.Load(), Degraded: s.degraded.Load()}
+	return Stats{Keys: s.keys.Load(), Bytes: s.bytes.Load(), Evicted: s.evicted.Load(), Degraded: s.degraded.Load()}
 }
 
 // Ping implements bucket.Store.
@@ -160,7 +176,8 @@ func (s *Store) run(hits []bucket.Hit, decisions []bucket.Decision, decide func(
 	return nil
 }
 
-// GiveBack implements bucket.Store; it fails as Take does.
+// GiveBack implements bucket.Store; it fails as Take does. What was taken before
+// the store was made is in none of its states.
 func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
@@ -171,7 +188,8 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	}
 	clock, allowed := s.clock(), bucket.GroupAllowed(g.hits, g.decisions)
 	for i, e := range g.entries {
-		if e != nil && bucket.Charged(&g.hits[i], &g.decisions[i], allowed) {
+		if e != nil && g.decisions[i].At >= s.start && bucket.Charged(&g.hits[i], &g.decisions[i], allowed) {
+			g.hits[i].Limit.Mend(&e.state, clock, maxSkew)
 			g.hits[i].Limit.GiveBack(&e.state, clock, g.decisions[i].At, g.hits[i].Cost)
 		}
 	}
@@ -252,10 +270,11 @@ func (s *Store) decide(g *group, clock int64) (allowed bool) {
 	for i := range g.hits {
 		h := &g.hits[i]
 		if e := g.entries[i]; e != nil {
+			h.Limit.Mend(&e.state, clock, maxSkew)
 			g.decisions[i] = h.Limit.Decide(&e.state, clock, h.Cost)
 		} else {
 			g.decisions[i] = h.Limit.Decide(&bucket.State{}, clock, h.Cost)
-			if h.Cost == 0 && s.whenFull == Deny && s.keys.Load() >= s.maxKeys && g.shard(s, i).sweep(s, 64, clock) == 0 {
+			if h.Cost == 0 && s.whenFull == Deny && !s.hasRoom(1, bytesOf(h)) && g.shard(s, i).sweep(s, 64, clock) == 0 {
 				s.deny(&g.decisions[i]) // as a cost of 1 would be
 			}
 		}
@@ -267,18 +286,20 @@ func (s *Store) decide(g *group, clock int64) (allowed bool) {
 // them as take would find it.
 func (s *Store) check(g *group, clock int64) {
 	allowed := s.decide(g, clock)
-	room := s.maxKeys - s.keys.Load()
+	keys, bytes := int64(0), int64(0) // that the hits before need
 	for i := range g.hits {
 		h := &g.hits[i]
 		if g.entries[i] != nil || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], allowed) {
 			continue
 		}
-		if room <= 0 {
-			room += int64(g.shard(s, i).sweep(s, 64, clock))
+		more := bytesOf(h)
+		hasRoom := s.hasRoom(keys+1, bytes+more)
+		if !hasRoom && g.shard(s, i).sweep(s, 64, clock) > 0 {
+			hasRoom = s.hasRoom(keys+1, bytes+more)
 		}
 		switch {
-		case room > 0:
-			room--
+		case hasRoom:
+			keys, bytes = keys+1, bytes+more
 		case s.whenFull == Deny:
 			s.deny(&g.decisions[i])
 			allowed = bucket.GroupAllowed(g.hits, g.decisions)
@@ -305,7 +326,7 @@ func (s *Store) take(g *group, clock int64) {
 		}
 		switch {
 		case e != nil:
-			g.decisions[i] = h.Limit.Charge(&e.state, clock, h.Cost, g.decisions[i])
+			s.charge(e, h, clock, &g.decisions[i])
 		case h.Cost > 0 && s.whenFull != Deny:
 			// Decided as a new key, and forgotten.
 			g.decisions[i] = h.Limit.Charge(&bucket.State{}, clock, h.Cost, g.decisions[i])
@@ -329,15 +350,31 @@ func (s *Store) admit(g *group, clock int64) bool {
 	return true
 }
 
+// charge writes a hit into the state of its key, and counts the bytes by which
+// that grows. Where there is no room for more it does not grow.
+func (s *Store) charge(e *entry, h *bucket.Hit, clock int64, d *bucket.Decision) {
+	spans := &e.state.Spans
+	before := cap(*spans)
+	if len(*spans) == before && before >= leastSpans && s.bytes.Load()+int64(before)*spanBytes > s.maxBytes {
+		e.state.JoinNewest()
+	}
+	*d = h.Limit.Charge(&e.state, clock, h.Cost, *d)
+	if grown := int64(cap(*spans)-before) * spanBytes; grown != 0 {
+		e.bytes += grown
+		s.bytes.Add(grown)
+	}
+}
+
 // place makes an entry for hit i, which has none and will be charged. It
 // returns nil when there is no room, with the hit's decision saying so.
 func (s *Store) place(g *group, i int, clock int64) *entry {
 	d := &g.decisions[i]
 	sh := g.shard(s, i)
 	sh.sweep(s, 2, clock)
-	ok := s.reserve()
+	size := bytesOf(&g.hits[i])
+	ok := s.reserve(size)
 	if !ok && sh.sweep(s, 64, clock) > 0 {
-		ok = s.reserve()
+		ok = s.reserve(size)
 	}
 	if !ok {
 		switch s.whenFull {
@@ -349,18 +386,33 @@ func (s *Store) place(g *group, i int, clock int64) *entry {
 			return nil
 		case Evict:
 			s.degrade(d)
-			victim := sh.soonest()
-			if victim == nil {
+			if !s.evict(sh, size) {
 				return nil
 			}
-			s.evicted.Add(1)
-			sh.drop(victim)
 		}
 	}
-	e := &entry{key: string(g.hits[i].Key), pinned: true}
+	e := newEntry(&g.hits[i])
 	sh.add(e)
 	g.entries[i] = e
 	return e
+}
+
+// evict forgets keys of a shard until there is room for a new one of so many
+// bytes, and reserves that. It reports false where a few keys are not enough.
+func (s *Store) evict(sh *shard, size int64) bool {
+	const few = 8
+	for range few {
+		victim := sh.soonest()
+		if victim == nil {
+			return false
+		}
+		s.evicted.Add(1)
+		sh.remove(s, victim)
+		if s.reserve(size) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Store) degrade(d *bucket.Decision) {
@@ -373,10 +425,18 @@ func (s *Store) deny(d *bucket.Decision) {
 	d.RetryAfter = fullRetry
 }
 
-// reserve counts one more key, if there is room.
-func (s *Store) reserve() bool {
+// hasRoom reports whether there is room for so many more keys and bytes.
+func (s *Store) hasRoom(keys, bytes int64) bool {
+	return s.keys.Load()+keys <= s.maxKeys && s.bytes.Load()+bytes <= s.maxBytes
+}
+
+// reserve counts one more key of so many bytes, if there is room.
+func (s *Store) reserve(bytes int64) bool {
 	if s.keys.Add(1) <= s.maxKeys {
-		return true
+		if s.bytes.Add(bytes) <= s.maxBytes {
+			return true
+		}
+		s.bytes.Add(-bytes)
 	}
 	s.keys.Add(-1)
 	return false

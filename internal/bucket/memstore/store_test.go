@@ -67,6 +67,31 @@ func TestExpiredKeysAreRemoved(t *testing.T) {
 	}
 }
 
+// What was taken before a daemon was started again is not in the memory that it
+// has now, though its key may be.
+func TestGiveBackOfAnEarlierStore(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1e15)
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 5, Period: time.Hour})
+	h := hit(l, "a", 3)
+	var taken [2][]bucket.Decision
+	var s *memstore.Store
+	for i := range taken {
+		s = memstore.New(memstore.Options{MaxKeys: 10, Clock: now.Load})
+		defer s.Close()
+		taken[i] = take(t, s, h)
+		now.Add(1e6)
+	}
+	for i, want := range []int64{2, 5} {
+		if err := s.GiveBack(context.Background(), []bucket.Hit{h}, taken[i]); err != nil {
+			t.Fatal(err)
+		}
+		if got := check(t, s, hit(l, "a", 0))[0].Remaining; got != want {
+			t.Errorf("after a give-back of what store %d took, %d are left, want %d", i, got, want)
+		}
+	}
+}
+
 func TestRefundToFullForgetsTheKey(t *testing.T) {
 	s := memstore.New(memstore.Options{MaxKeys: 10})
 	defer s.Close()

@@ -9,7 +9,7 @@ import (
 )
 
 // takeAcross decides a group whose keys are on several hash tags of a cluster,
-// where no call is atomic over all. It checks every part first, reading only,
+// where no call is atomic over all. It checks every part first, charging nothing,
 // and takes only if all allow; so a request that is denied costs nothing
 // unless it lost a race in between. Then what the other parts granted is given
 // back.
@@ -17,25 +17,20 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 	// An answer that does not come must leave time for the takes of the others.
 	early := r.start.Add(r.deadline.Sub(r.start) / 2)
 	checks := s.choose(parts, check, func(*bucket.Hit, *bucket.Decision) bool { return true })
-	defer func() { s.recycle(checks) }()
-	err := s.runAll(r.ctx, r.start, early, checks)
+	defer s.recycle(checks)
+	err := s.runAll(r.ctx, r, r.start, early, checks)
 	scatter(checks, r.whole.decisions)
-	denied := err == nil && !bucket.GroupAllowed(r.whole.hits, r.whole.decisions)
-	if err != nil || denied {
-		s.countDegraded(r.ctx, checks)
-	}
 	if err != nil {
 		return err
 	}
-	if denied {
+	if !bucket.GroupAllowed(r.whole.hits, r.whole.decisions) {
 		return s.chargeDenied(r, checks)
 	}
 	// Refunds cannot deny, so they wait until nothing else can.
 	takes := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost >= 0 })
-	defer func() { s.recycle(takes) }()
+	defer s.recycle(takes)
 	putQuotasAside(takes)
-	err = s.runAll(r.ctx, time.Now(), r.deadline, takes)
-	s.countDegraded(r.ctx, takes)
+	err = s.runAll(r.ctx, r, time.Now(), r.deadline, takes)
 	if err != nil || !r.allowed(takes) {
 		if err == nil {
 			s.metrics.races.Inc()
@@ -46,17 +41,33 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 	}
 	scatter(takes, r.whole.decisions)
 	refunds := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost < 0 })
-	defer func() { s.recycle(refunds) }()
-	err = s.runAll(r.ctx, time.Now(), r.deadline, refunds)
+	defer s.recycle(refunds)
+	passOnCauses(takes, refunds)
+	if err := s.runAll(r.ctx, r, time.Now(), r.deadline, refunds); err != nil {
+		s.giveBackGranted(r, takes)
+		return err
+	}
 	scatter(refunds, r.whole.decisions)
-	return err
+	return nil
+}
+
+// passOnCauses keeps Redis from being asked again for tags that it did not
+// decide before.
+func passOnCauses(from, to []*part) {
+	for _, p := range to {
+		for _, before := range from {
+			if p.tag == before.tag && before.cause != nil {
+				p.cause = before.cause
+			}
+		}
+	}
 }
 
 // chargeDenied charges what a denied group does all the same.
 func (s *Store) chargeDenied(r *request, checks []*part) error {
 	charged := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Limit.ChargedAnyway(h.Cost) })
-	defer func() { s.recycle(charged) }()
-	err := s.runAll(r.ctx, time.Now(), r.deadline, charged)
+	defer s.recycle(charged)
+	err := s.runAll(r.ctx, r, time.Now(), r.deadline, charged)
 	scatterCharged(charged, r.whole.decisions)
 	return err
 }
@@ -78,11 +89,11 @@ func (s *Store) giveBackGranted(r *request, takes []*part) {
 			p.cause = errTakenElsewhere
 		}
 	}
-	defer func() { s.recycle(back) }()
+	defer s.recycle(back)
 	// Best effort: what is not returned expires.
 	now := time.Now()
-	_ = s.runAll(context.WithoutCancel(r.ctx), now, now.Add(s.timeout), back)
-	s.denials.returned(r.whole.hits)
+	_ = s.runAll(context.WithoutCancel(r.ctx), r, now, now.Add(s.timeout), back)
+	s.denials.changed(r.whole.hits)
 }
 
 // scatterCharged is scatter for what a denied group charges all the same. By
@@ -114,7 +125,7 @@ func scatterDenied(takes []*part, all []bucket.Decision) {
 	}
 }
 
-// putQuotasAside takes the hits of quotas their say, which a check has heard:
+// putQuotasAside takes their say, which was heard before, from hits of quotas:
 // no part knows how the quotas of others fare.
 func putQuotasAside(parts []*part) {
 	for _, p := range parts {
@@ -122,6 +133,16 @@ func putQuotasAside(parts []*part) {
 			if p.hits[i].Role > bucket.Enforced {
 				p.hits[i].Role = bucket.Aside
 			}
+		}
+	}
+}
+
+// recallQuotas takes back putQuotasAside for quotas that fail with their store:
+// they fail the request, whatever they said at the check.
+func (s *Store) recallQuotas(r *request, p *part) {
+	for i, j := range p.of {
+		if h := &r.whole.hits[j]; h.Role > bucket.Enforced && s.fallback.Fails(h) {
+			p.hits[i].Role = h.Role
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestEncodeAllocatesOnce(t *testing.T) {
 				g.setHash(s.seed)
 			}
 			b.encode(b.coalesce(line))
-			b.command("")
+			b.command(s.skew, "")
 		}
 		run()
 		want := 1.0
@@ -46,12 +46,12 @@ func TestEncodeAllocatesOnce(t *testing.T) {
 func TestDecodeDoesNotAllocate(t *testing.T) {
 	g := &group{mode: take, hits: make([]bucket.Hit, 2), decisions: make([]bucket.Decision, 2)}
 	lines := []*group{g, g}
-	reply := []int64{1e15}
+	reply := []int64{1e15, 0}
 	for range 4 {
 		reply = append(reply, 1000*8+1, 2000)
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		if err := decode(reply, lines); err != nil {
+		if _, err := decode(reply, lines); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 0 {

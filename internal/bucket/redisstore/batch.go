@@ -99,9 +99,10 @@ func (b *batch) limit(l *bucket.Limit) int64 {
 }
 
 // command returns the arguments of the command that runs the script by its
-// SHA; they are good until the batch is used again. clock is empty, or in
-// tests what the script takes for its clock.
-func (b *batch) command(clock string) []any {
+// SHA; they are good until the batch is used again. skew is how far ahead of
+// the clock states may be; clock is empty, or in tests what the script takes
+// for its clock.
+func (b *batch) command(skew, clock string) []any {
 	// The client writes a *string as it is, and without the allocation that a
 	// string or a []byte in an interface costs. So all of them are parts of
 	// one text.
@@ -116,7 +117,10 @@ func (b *batch) command(clock string) []any {
 		b.strings = append(b.strings, text[start:end])
 		start = end
 	}
-	b.strings = append(b.strings, clock, text[limits:limits+len(b.limitBytes)], text[limits+len(b.limitBytes):])
+	b.strings = append(b.strings, skew, text[limits:limits+len(b.limitBytes)], text[limits+len(b.limitBytes):])
+	if clock != "" {
+		b.strings = append(b.strings, clock)
+	}
 
 	b.args = append(b.args[:0], "evalsha", &scriptSHA, len(b.keyEnds))
 	for i := range b.strings {

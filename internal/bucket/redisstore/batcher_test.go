@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
 )
 
 func unchanged(*redisstore.Options) {}
@@ -179,31 +180,39 @@ func TestCallersThatLeave(t *testing.T) {
 	}
 }
 
-// A connection that is cut after the call was sent: nobody is charged twice,
-// and who asks next is answered.
-func TestCutReply(t *testing.T) {
+// A connection that fails after the call was sent: nobody is charged twice, and
+// who asks next is answered.
+func TestLostReply(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, unchanged)
-	l := daily(t, 1000)
-	for i := range 10 {
-		h := hit(l, fmt.Sprint("cut", i), 7)
-		done := r.proxy.CutAfter("evalsha")
-		o := r.take(context.Background(), h)
-		<-done
-		if !o.degraded() {
-			t.Errorf("a take whose reply was cut off got %+v", o)
-		}
-		if n := r.taken(h); n != 7 {
-			t.Errorf("the store has charged %d for one take of 7", n)
-		}
-		if o := r.take(context.Background(), h); !o.decided() || o.decisions[0].Remaining != 1000-14 {
-			t.Errorf("the next take got %+v", o)
-		}
-	}
-	if n := r.metric("degraded_answers_total", "unreachable"); n != 10 {
-		t.Errorf("%v answers were given for a connection that failed, want 10", n)
-	}
-	if n := r.metric("redis_unknown_outcomes_total"); n != 10 {
-		t.Errorf("%v outcomes are unknown, want 10", n)
+	for name, after := range map[string]func(p *redistest.Proxy, text string) <-chan struct{}{
+		"cut":   (*redistest.Proxy).CutAfter,
+		"reset": (*redistest.Proxy).ResetAfter,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, unchanged)
+			l := daily(t, 1000)
+			for i := range 10 {
+				h := hit(l, fmt.Sprint("lost", i), 7)
+				done := after(r.proxy, "evalsha")
+				o := r.take(context.Background(), h)
+				<-done
+				if !o.degraded() {
+					t.Errorf("a take whose reply was lost got %+v", o)
+				}
+				if n := r.taken(h); n != 7 {
+					t.Errorf("the store has charged %d for one take of 7", n)
+				}
+				if o := r.take(context.Background(), h); !o.decided() || o.decisions[0].Remaining != 1000-14 {
+					t.Errorf("the next take got %+v", o)
+				}
+			}
+			if n := r.metric("degraded_answers_total", "unreachable"); n != 10 {
+				t.Errorf("%v answers were given for a connection that failed, want 10", n)
+			}
+			if n := r.metric("redis_unknown_outcomes_total"); n != 10 {
+				t.Errorf("%v outcomes are unknown, want 10", n)
+			}
+		})
 	}
 }

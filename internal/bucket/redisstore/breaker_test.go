@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,27 @@ func TestSlowCallsDoNotOpenTheBreaker(t *testing.T) {
 	}
 	if n := r.metric("degraded_answers_total", "breaker_open") - before; n != 0 {
 		t.Errorf("%v answers were given because of the breaker", n)
+	}
+}
+
+// Failures open the breaker only in a row: what is answered between them says
+// that the node is there.
+func TestAnswersBetweenFailuresKeepTheBreakerClosed(t *testing.T) {
+	t.Parallel()
+	var log logText
+	r := newRig(t, func(o *redisstore.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	h := hit(daily(t, 1000), "a", 1)
+	for range 3 {
+		done := r.proxy.CutAfter("evalsha")
+		if o := r.take(context.Background(), h); !o.degraded() {
+			t.Errorf("a take without a reply: %+v", o)
+		}
+		<-done
+		r.waitForRedis()
+	}
+	// A breaker that opens may be closed again before anybody sees it open.
+	if strings.Contains(log.String(), "the node does not answer") {
+		t.Errorf("failures with answers between them have opened the breaker:\n%s", log.String())
 	}
 }
 

@@ -37,9 +37,10 @@ const (
 // unixScheme begins the address of a unix socket.
 const unixScheme = "unix:"
 
-// client returns a client for the options' servers. It never sends a command
-// again by itself: whether one ran is not always known.
-func client(o Options) (redis.UniversalClient, error) {
+// client returns a client for the options' servers, on a cluster for those that
+// it announces. It never sends a command again by itself: whether one ran is
+// not always known.
+func client(o Options, announced *endpoints) (redis.UniversalClient, error) {
 	if len(o.Addresses) == 0 {
 		return nil, fmt.Errorf("redis: no address")
 	}
@@ -84,6 +85,8 @@ func client(o Options) (redis.UniversalClient, error) {
 		return redis.NewFailoverClient(all.Failover()), nil
 	case Cluster:
 		cluster := all.Cluster()
+		cluster.Dialer = announced.dialer(cluster.Dialer)
+		cluster.NewClient = announced.newClient
 		cluster.DisableRoutingPolicies = true
 		cluster.ClusterStateReloadInterval = topologyEvery
 		return redis.NewClusterClient(cluster), nil
@@ -91,15 +94,17 @@ func client(o Options) (redis.UniversalClient, error) {
 	return nil, fmt.Errorf("redis: mode %q is neither single, sentinel nor cluster", o.Mode)
 }
 
+// dialFunc connects to addr.
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
 // dialer connects, with TLS where tlsFor is set. It asks for the configuration
 // each time, so that certificates can change under a running daemon.
-func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)) func(context.Context, string, string) (net.Conn, error) {
+func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)) dialFunc {
 	d := net.Dialer{Timeout: timeout}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := d.DialContext(ctx, network, addr)
 		if err != nil {
-			// The client takes one layer off the error.
-			return unconnected{fmt.Errorf("%w", err)}, nil
+			return unconnected{err}, nil
 		}
 		if tlsFor == nil {
 			return conn, nil
@@ -123,8 +128,9 @@ func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)
 // to a second at a time, and a server that is back would not be seen before.
 type unconnected struct{ err error }
 
-func (u unconnected) Read([]byte) (int, error)  { return 0, u.err }
-func (u unconnected) Write([]byte) (int, error) { return 0, u.err }
+// The client takes one layer off the error.
+func (u unconnected) Read([]byte) (int, error)  { return 0, fmt.Errorf("%w", u.err) }
+func (u unconnected) Write([]byte) (int, error) { return 0, fmt.Errorf("%w", u.err) }
 
 func (unconnected) Close() error                     { return nil }
 func (unconnected) LocalAddr() net.Addr              { return &net.TCPAddr{} }

@@ -93,30 +93,44 @@ func TestCoalesce(t *testing.T) {
 }
 
 // Many groups in one call, equal ones on one line, get what each gets in a
-// call of its own, in the order of the lines, and leave the same states.
+// call of its own, in the order of the lines, and leave the same states; also
+// where the clock was an hour ahead for a while.
 func TestLinesAreAsTheirGroups(t *testing.T) {
 	clock := int64(1_800_000_000_000_000)
 	now := func() int64 { return clock }
 	together, apart := testStore(t, now), testStore(t, now)
 	batch := newBatch(together.seed)
+	ahead, mended := int64(0), int64(0)
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		c := &comparison{Rand: r, limits: comparedLimits(t, r), users: []string{fmt.Sprint(seed, "a"), fmt.Sprint(seed, "b")}}
 		for range 6 {
 			clock += r.Int64N(1 + 3*int64(time.Second/time.Microsecond)/(1+r.Int64N(100)))
+			if r.IntN(3) == 0 {
+				clock -= ahead
+				ahead = time.Hour.Microseconds() - ahead
+				clock += ahead
+			}
 			asked := c.groups(1 + r.IntN(60))
 			lines := batch.coalesce(asked.on(together))
-			decideLines(t, together, batch, lines)
+			more := decideLines(t, together, batch, lines)
+			mended += more
 			for _, head := range lines {
 				for g := head; g != nil; g = g.same {
-					c.compare(t, apart, asked, g)
+					more -= c.compare(t, apart, asked, g)
 				}
+			}
+			if more != 0 {
+				t.Errorf("%d more states were mended than alone", more)
 			}
 			c.compareStates(t, together, apart)
 			if t.Failed() {
 				t.Fatalf("seed %d", seed)
 			}
 		}
+	}
+	if mended < 100 {
+		t.Errorf("only %d states were mended: the test looks at too little", mended)
 	}
 }
 
@@ -221,15 +235,17 @@ func (c *comparison) ask() *ask {
 	return a
 }
 
-// compare decides a group alone on another store.
-func (c *comparison) compare(t *testing.T, apart *Store, asked asks, g *group) {
+// compare decides a group alone on another store, and returns how many states
+// that mended.
+func (c *comparison) compare(t *testing.T, apart *Store, asked asks, g *group) (mended int64) {
 	t.Helper()
 	a := asked[slices.IndexFunc(asked, func(a *ask) bool { return a.group == g })]
 	alone := a.on(apart)
-	decideLines(t, apart, newBatch(apart.seed), []*group{alone})
+	mended = decideLines(t, apart, newBatch(apart.seed), []*group{alone})
 	if alone.err != g.err || !slices.Equal(alone.decisions, g.decisions) {
 		t.Errorf("mode %d of %+v got\n%+v, %v; alone it gets\n%+v, %v", g.mode, a.hits, g.decisions, g.err, alone.decisions, alone.err)
 	}
+	return mended
 }
 
 func (c *comparison) compareStates(t *testing.T, stores ...*Store) {
@@ -264,7 +280,7 @@ func TestBatchIsReused(t *testing.T) {
 		used.encode(lines)
 		fresh := newBatch(s.seed)
 		fresh.encode(lines)
-		if got, want := flat(used.command("")), flat(fresh.command("")); !bytes.Equal(got, want) {
+		if got, want := flat(used.command(s.skew, "")), flat(fresh.command(s.skew, "")); !bytes.Equal(got, want) {
 			t.Fatalf("a batch used before encodes\n%q, a new one\n%q", got, want)
 		}
 		if len(lines) == len(groups) && n > 2 {

@@ -18,10 +18,10 @@ func TestConformance(t *testing.T) {
 		traces int
 		set    func(*redisstore.Options)
 	}{
-		{"single", redisstore.Single, single, 12_000, func(*redisstore.Options) {}},
+		{"single", redisstore.Single, single, 8_000, func(*redisstore.Options) {}},
 		{"single, knows denials", redisstore.Single, single, 0, knowDenials},
-		{"single, each alone", redisstore.Single, single, 3_000, eachAlone},
-		{"cluster", redisstore.Cluster, redistest.Cluster, 4_000, func(*redisstore.Options) {}},
+		{"single, each alone", redisstore.Single, single, 1_500, eachAlone},
+		{"cluster", redisstore.Cluster, redistest.Cluster, 3_000, func(*redisstore.Options) {}},
 		{"cluster, each alone", redisstore.Cluster, redistest.Cluster, 1_000, eachAlone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -23,12 +23,12 @@ func TestCallersDeadline(t *testing.T) {
 			r := newRig(t, func(o *redisstore.Options) { o.Batch.Size = size })
 			r.proxy.Hold("evalsha")
 			const given = 500 * time.Millisecond
-			inTime := 0
+			inTime := 0 // answers with at least half of that fifth left
 			for range 5 {
 				start := time.Now()
 				ctx, cancel := context.WithTimeout(context.Background(), given)
 				o := r.take(ctx, hit(daily(t, 10), "a", 1))
-				if ctx.Err() == nil && o.degraded() {
+				if time.Since(start) <= given-given/10 && o.degraded() {
 					inTime++
 				}
 				if waited := time.Since(start); waited < given/5*4-watchSlack {
@@ -41,7 +41,7 @@ func TestCallersDeadline(t *testing.T) {
 			}
 			// The machine may be slow now and then.
 			if inTime == 0 {
-				t.Errorf("of 5 callers none had an answer within its %s", given)
+				t.Errorf("of 5 callers none had an answer with a tenth of its %s left", given)
 			}
 			if n := r.metric("degraded_answers_total", "timeout"); n < float64(inTime) {
 				t.Errorf("%v answers were counted for no answer in time", n)

@@ -1,9 +1,7 @@
 package redisstore
 
 import (
-	"bytes"
 	"hash/maphash"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,59 +10,45 @@ import (
 
 // denials remembers groups of hits that Redis denied, and denies them again
 // without asking for as long as Redis would: until the first of their denied
-// hits would be allowed, and no longer than the memory lasts, so that refunds,
-// give-backs and new numbers elsewhere are soon felt. Those that go through
-// this store are felt at once.
+// hits would be allowed, and no longer than the memory lasts, so that takes,
+// refunds, give-backs and new numbers elsewhere are soon felt. Those that go
+// through this store are felt at once.
 //
 // Only what stays a denial whatever others take is remembered: not a group
 // with a refund, nor one with a charge that a denial does not stop, nor one
 // with quotas. A limit without a say, of a hit Aside, denies nothing, but its
-// own word on that hit is repeated too, and no longer than it holds. What
-// others take meanwhile from a limit that has something left for them, though
-// not enough for this group, is not seen in what remains.
+// own word on that hit is repeated too, and no longer than it holds. A group
+// of more than maxDenialHits is not remembered: it costs more memory than it
+// saves calls.
+//
+// A repeated decision says what Redis would say, with one exception: what a
+// limit refilled meanwhile is not in what remains.
 type denials struct {
 	lasts  time.Duration
 	now    func() time.Time
 	seed   maphash.Seed
 	shards [denialShards]denialShard
 
-	// returns counts what was returned to keys, by a hash of the key; a group
-	// is forgotten when something was returned to one of its keys since it was
-	// asked about. Keys that share a count only make it forget more.
-	returns [returnCounts]atomic.Uint64
+	// changes counts, by a hash of the key, what was taken from keys or returned
+	// to them; a group is forgotten when one of its keys has changed since it
+	// was asked about. Keys that share a count only make it forget more.
+	changes [changeCounts]atomic.Uint32
 }
 
 const (
 	denialShards = 16 // both are powers of two
-	returnCounts = 1 << 12
-	// denialsPerShard bounds the memory: some 30,000 denials of about 300 bytes.
-	denialsPerShard = 2048
+	changeCounts = 1 << 16
+
+	// maxDenialHits is how many hits a group may have to be remembered.
+	maxDenialHits = 8
 )
-
-// denialShard holds denials by the hash of the key that denied.
-type denialShard struct {
-	mu    sync.Mutex
-	byKey map[uint64]*denial
-	// n is how many there are, for those who need not lock if there are none.
-	n atomic.Int32
-}
-
-func (sh *denialShard) put(hash uint64, k *denial) {
-	sh.byKey[hash] = k
-	sh.n.Store(int32(len(sh.byKey)))
-}
-
-func (sh *denialShard) remove(hash uint64) {
-	delete(sh.byKey, hash)
-	sh.n.Store(int32(len(sh.byKey)))
-}
 
 // denial is a group that was denied.
 type denial struct {
 	hits      []bucket.Hit
 	decisions []bucket.Decision
 	by        int       // the hit that is denied for the longest time
-	returns   uint64    // to its keys, when it was asked about
+	changes   uint32    // of its keys, when it was asked about
 	received  time.Time // when the denial came
 	until     time.Time // when it ends at the latest
 }
@@ -72,13 +56,15 @@ type denial struct {
 // question is what denials was asked about and does not know.
 type question struct {
 	asked   time.Time
-	returns uint64
+	changes uint32
 }
 
-func newDenials(lasts time.Duration, now func() time.Time) *denials {
+// newDenials returns a memory of about so many bytes for denials that it
+// repeats for as long as lasts.
+func newDenials(lasts time.Duration, bytes int, now func() time.Time) *denials {
 	d := &denials{lasts: lasts, now: now, seed: maphash.MakeSeed()}
 	for i := range d.shards {
-		d.shards[i].byKey = make(map[uint64]*denial)
+		d.shards[i].init(lasts, bytes/denialShards)
 	}
 	return d
 }
@@ -91,59 +77,49 @@ func (d *denials) known(now time.Time, hits []bucket.Hit, decisions []bucket.Dec
 	var last *denial // by another of the hits each time
 	for i := range hits {
 		hash := d.hash(hits[i].Key)
-		q.returns += d.returnsOf(hash).Load()
-		k := d.find(&hits[i], hash, q.asked)
+		q.changes += d.changesOf(hash).Load()
+		k := d.shard(hash).find(&hits[i], hash, q.asked)
 		if k != nil && (last == nil || k.received.After(last.received)) && equalHits(k.hits, hits) {
 			last = k
 		}
 	}
-	if last == nil || last.returns != q.returns {
+	if last == nil || last.changes != q.changes {
 		return q, false
 	}
 	last.tell(q.asked, decisions)
 	return q, true
 }
 
-// find returns the denial by a hit's limit and key that has not ended.
-func (d *denials) find(h *bucket.Hit, hash uint64, now time.Time) *denial {
-	shard := &d.shards[hash%denialShards]
-	if shard.n.Load() == 0 {
-		return nil
-	}
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	k := shard.byKey[hash]
-	if k == nil {
-		return nil
-	}
-	if by := &k.hits[k.by]; by.Limit != h.Limit && bytes.Equal(by.Key, h.Key) {
-		// Under other numbers the key's state may end sooner.
-		shard.remove(hash)
-		return nil
-	}
-	if !now.Before(k.until) {
-		shard.remove(hash)
-		return nil
-	}
-	if now.Before(k.received) {
-		return nil // it came while this was on its way here, or the clock was set back
-	}
-	return k
-}
-
-// learn is told what Redis decided about the hits of a question.
-func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decision) {
-	if bucket.GroupAllowed(hits, decisions) {
+// learn is told what Redis decided about the hits of a question, or what was
+// decided in its place; failed is whether there is no decision.
+func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decision, failed bool) {
+	allowed := !failed && bucket.GroupAllowed(hits, decisions)
+	d.countChanges(hits, decisions, failed, allowed)
+	if failed || allowed || len(hits) > maxDenialHits {
 		return
 	}
-	by, lasts := -1, d.lasts
+	by, lasts := d.remembered(hits, decisions)
+	if by < 0 {
+		return
+	}
+	// Redis decided after it was asked, so until then it still denies.
+	k := &denial{by: by, changes: q.changes, received: d.now(), until: q.asked.Add(lasts)}
+	k.remember(hits, decisions)
+	hash := d.hash(hits[by].Key)
+	d.shard(hash).put(hash, k)
+}
+
+// remembered returns which hit a denied group is remembered by and for how
+// long, or a negative number if the group is not to be remembered.
+func (d *denials) remembered(hits []bucket.Hit, decisions []bucket.Decision) (by int, lasts time.Duration) {
+	by, lasts = -1, d.lasts
 	for i := range decisions {
 		if decisions[i].Degraded || hits[i].Cost < 0 || hits[i].Limit.ChargedAnyway(hits[i].Cost) {
-			return
+			return -1, 0
 		}
 		switch retry := decisions[i].RetryAfter; {
 		case hits[i].Role > bucket.Enforced:
-			return // the first of several quotas to end ends the denial
+			return -1, 0 // the first of several quotas to end ends the denial
 		case retry == 0:
 			continue
 		case retry != bucket.Never:
@@ -156,60 +132,63 @@ func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decisi
 			by = i
 		}
 	}
-	// Redis decided after it was asked, so until then it still denies.
-	k := &denial{by: by, returns: q.returns, received: d.now(), until: q.asked.Add(lasts)}
-	k.remember(hits, decisions)
-	hash := d.hash(hits[by].Key)
-	shard := &d.shards[hash%denialShards]
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	if len(shard.byKey) >= denialsPerShard {
-		shard.makeRoom(k.received)
-	}
-	shard.put(hash, k)
+	return by, lasts
 }
 
-// makeRoom removes a few that have ended, or one that has not.
-func (sh *denialShard) makeRoom(now time.Time) {
-	const enough = 16
-	looked, removed := 0, 0
-	for hash, k := range sh.byKey {
-		looked++
-		if !now.Before(k.until) || looked == enough && removed == 0 {
-			sh.remove(hash)
-			removed++
-		}
-		if looked == enough {
-			return
+// countChanges counts what a take changed, or may have changed where Redis did
+// not decide it.
+func (d *denials) countChanges(hits []bucket.Hit, decisions []bucket.Decision, failed, allowed bool) {
+	for i := range hits {
+		h := &hits[i]
+		if failed || decisions[i].Degraded || h.Cost < 0 || bucket.Charged(h, &decisions[i], allowed) {
+			d.changesOf(d.hash(h.Key)).Add(1)
 		}
 	}
 }
 
-// returned says that something was returned to the keys of these hits, or may
-// have been. There may be no memory.
-func (d *denials) returned(hits []bucket.Hit) {
+// changed says that the keys of these hits changed, or may have. d may be nil.
+func (d *denials) changed(hits []bucket.Hit) {
 	if d == nil {
 		return
 	}
 	for i := range hits {
-		d.returnsOf(d.hash(hits[i].Key)).Add(1)
+		d.changesOf(d.hash(hits[i].Key)).Add(1)
+	}
+}
+
+// forgetEnded lets go of denials that have ended, at the latest when it is
+// called twice.
+func (d *denials) forgetEnded() {
+	now := d.now()
+	for i := range d.shards {
+		d.shards[i].forgetEnded(now)
 	}
 }
 
 func (d *denials) hash(key []byte) uint64 { return maphash.Bytes(d.seed, key) }
 
-func (d *denials) returnsOf(hash uint64) *atomic.Uint64 {
-	return &d.returns[hash/denialShards%returnCounts]
+func (d *denials) shard(hash uint64) *denialShard { return &d.shards[hash%denialShards] }
+
+func (d *denials) changesOf(hash uint64) *atomic.Uint32 {
+	return &d.changes[hash/denialShards%changeCounts]
 }
 
+// remember copies the hits, without their places, and the decisions.
 func (k *denial) remember(hits []bucket.Hit, decisions []bucket.Decision) {
-	var text []byte
-	for _, h := range hits {
+	size := 0
+	for i := range hits {
+		size += len(hits[i].Key)
+	}
+	text := make([]byte, 0, size)
+	k.hits = make([]bucket.Hit, len(hits))
+	k.decisions = make([]bucket.Decision, len(decisions))
+	for i := range hits {
+		h := &hits[i]
 		start := len(text)
 		text = append(text, h.Key...)
-		k.hits = append(k.hits, bucket.Hit{Limit: h.Limit, Key: text[start:len(text):len(text)], Cost: h.Cost, Role: h.Role})
+		k.hits[i] = bucket.Hit{Limit: h.Limit, Key: text[start:len(text):len(text)], Cost: h.Cost, Role: h.Role}
 	}
-	k.decisions = append(k.decisions, decisions...)
+	copy(k.decisions, decisions)
 }
 
 // tell writes what the group gets now.

@@ -10,7 +10,7 @@ import (
 // What is returned while a denial is on its way from Redis ends it before it is
 // known.
 func TestReturnOvertakesADenial(t *testing.T) {
-	d := newDenials(time.Second, time.Now)
+	d := newDenials(time.Second, DefaultDenialBytes, time.Now)
 	l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
 	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}}
 	denied := []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}}
@@ -20,9 +20,9 @@ func TestReturnOvertakesADenial(t *testing.T) {
 			t.Fatal("a denial is known that nobody learned")
 		}
 		if isReturned {
-			d.returned(hits)
+			d.changed(hits)
 		}
-		d.learn(asked, hits, denied)
+		d.learn(asked, hits, denied, false)
 		if _, known := d.known(time.Now(), hits, make([]bucket.Decision, 1)); known == isReturned {
 			t.Errorf("returned on its way: %v; the denial is known: %v", isReturned, known)
 		}
@@ -32,12 +32,12 @@ func TestReturnOvertakesADenial(t *testing.T) {
 // Who came before a denial was known asks Redis, and leaves the denial to those
 // who come later.
 func TestEarlierRequestKeepsADenial(t *testing.T) {
-	d := newDenials(time.Second, time.Now)
+	d := newDenials(time.Second, DefaultDenialBytes, time.Now)
 	l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
 	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}}
 	before := time.Now().Add(-time.Millisecond)
 	asked, _ := d.known(before, hits, make([]bucket.Decision, 1))
-	d.learn(asked, hits, []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}})
+	d.learn(asked, hits, []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}}, false)
 	if _, known := d.known(before, hits, make([]bucket.Decision, 1)); known {
 		t.Error("a denial is known before it came")
 	}

@@ -56,12 +56,13 @@ func (s *sideBySide) both(hits ...bucket.Hit) (a, b []bucket.Decision) {
 	if bucket.GroupAllowed(hits, a) != bucket.GroupAllowed(hits, b) {
 		s.t.Fatalf("%v: with a memory %+v, without %+v", describe(hits), a, b)
 	}
-	if len(hits) != 1 || hits[0].Cost != 1 {
-		return a, b
-	}
-	x, y := a[0], b[0]
-	if x.Remaining != y.Remaining || x.RetryAfter != y.RetryAfter || x.ResetAfter != y.ResetAfter || x.Wait != y.Wait {
-		s.t.Fatalf("%v: with a memory %+v, without %+v", describe(hits), x, y)
+	for i := range hits {
+		x, y := a[i], b[i]
+		// Where a limit has something left, a memory does not see what it refills.
+		sameRemaining := x.Remaining == y.Remaining || x.At == 0 && x.Remaining < y.Remaining && hits[i].Limit.Algorithm != bucket.FixedWindow
+		if !sameRemaining || x.RetryAfter != y.RetryAfter || x.ResetAfter != y.ResetAfter || x.Wait != y.Wait {
+			s.t.Fatalf("%v: hit %d with a memory %+v, without %+v", describe(hits), i, x, y)
+		}
 	}
 	return a, b
 }
@@ -180,6 +181,63 @@ func TestDenialsEndWithReturns(t *testing.T) {
 		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
 			t.Errorf("%s: after a refund beside another hit: %+v", a, d)
 		}
+	}
+}
+
+// What is taken through the store is felt at once: a denial tells what is left
+// after it, and when asking again succeeds.
+func TestDenialsSeeTakes(t *testing.T) {
+	t.Parallel()
+	for _, a := range bucket.Algorithms() {
+		t.Run(a.String(), func(t *testing.T) {
+			s := newSideBySide(t, time.Second)
+			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Hour})
+			other := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: 2 * time.Hour}), "other", 1)
+			s.both(hit(l, "a", 51))
+			s.pass(time.Millisecond)
+			s.both(hit(l, "a", 50), other)
+			s.both(hit(l, "a", 50), other)
+			s.both(hit(l, "a", 50))
+			s.both(hit(l, "a", 50))
+			if s.known() != 2 {
+				t.Errorf("%v requests were answered from memory, want 2", s.known())
+			}
+			s.pass(time.Millisecond)
+			s.both(hit(l, "a", 49))
+			s.both(hit(l, "a", 50))
+			s.both(hit(l, "a", 50), other)
+			other.Cost = 100 // of a limit that allowed
+			s.both(other)
+			other.Cost = 1
+			s.both(hit(l, "a", 50), other)
+			if s.known() != 2 {
+				t.Errorf("%v requests were answered from memory after their limits had changed, want none", s.known()-2)
+			}
+		})
+	}
+}
+
+// A take whose outcome is unknown may have been charged.
+func TestDenialsEndWithUnknownOutcomes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *redisstore.Options) {
+		impatient(o)
+		o.DenialMemory = time.Second
+	})
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 100, Period: time.Hour})
+	r.take(context.Background(), hit(l, "a", 51))
+	for range 2 {
+		r.take(context.Background(), hit(l, "a", 50))
+	}
+	if n := r.metric("redis_known_denials_total"); n != 1 {
+		t.Fatalf("%v were answered from memory, want 1", n)
+	}
+	r.proxy.Hold("evalsha")
+	r.take(context.Background(), hit(l, "a", 49))
+	r.proxy.Heal(t)
+	eventually(t, "Redis decides", func() bool { return r.take(context.Background(), hit(l, "b", 1)).decided() })
+	if o := r.take(context.Background(), hit(l, "a", 50)); o.decisions[0].RetryAfter < 10*time.Minute {
+		t.Errorf("after 49 more were charged: %+v", o.decisions[0])
 	}
 }
 
@@ -342,18 +400,19 @@ func TestDegradedDenialsAreNotRemembered(t *testing.T) {
 	eventually(t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
 }
 
-// The memory is bounded, however many keys are denied.
+// The memory is bounded, however many keys are denied; those denied last are
+// known.
 func TestDenialsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newSideBySide(t, time.Second)
 	none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}) // of 0
-	const keys, callers, atMost = 35_000, 1000, 1 << 15
-	takeAll := func() {
+	const keys, callers = 35_000, 1000
+	takeFrom := func(first int) {
 		var all sync.WaitGroup
 		for i := range callers {
 			all.Go(func() {
 				d := make([]bucket.Decision, 1)
-				for k := i; k < keys; k += callers {
+				for k := first + i; k < keys; k += callers {
 					if err := s.remembers.Take(context.Background(), []bucket.Hit{hit(none, fmt.Sprint(k), 1)}, d); err != nil {
 						t.Error(err)
 						return
@@ -363,13 +422,18 @@ func TestDenialsAreBounded(t *testing.T) {
 		}
 		all.Wait()
 	}
-	takeAll()
+	takeFrom(0)
 	if n := s.known(); n != 0 {
 		t.Errorf("%v of distinct keys were answered from memory", n)
 	}
-	takeAll()
-	if n := s.known(); n == 0 || n > atMost {
-		t.Errorf("%v of %d were answered from memory, where at most %d fit", n, keys, atMost)
+	const last = keys / 10
+	takeFrom(keys - last)
+	if n := s.known(); n != last {
+		t.Errorf("%v of the %d denied last were answered from memory", n, last)
+	}
+	takeFrom(0)
+	if n := s.known() - last; n > redisstore.DefaultDenialBytes/600 {
+		t.Errorf("%v of %d were answered from memory of %d bytes", n, keys, redisstore.DefaultDenialBytes)
 	}
 }
 

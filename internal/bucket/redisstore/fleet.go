@@ -59,7 +59,9 @@ type FleetOptions struct {
 // finds a live one with other hash tags, or where one of the two cannot read
 // the other's states, is not added and must not serve: see Conflict. So the
 // first one in wins, and a daemon that is in is never refused for one that
-// comes later.
+// comes later. A register that is lost, which a clock of Redis that jumps ahead
+// does too, fills again one by one: a daemon that was refused stands back until
+// those that run have had the time to sign in.
 type Fleet struct {
 	store   *Store
 	self    Member
@@ -79,6 +81,7 @@ type Fleet struct {
 	fewerSince    time.Time // when it last became less
 	failureLogged time.Time // zero after a success
 	refusalLogged time.Time // zero while there is no conflict
+	refusedAt     time.Time // when it was last refused
 	rulesWatch    rulesWatch
 }
 
@@ -149,15 +152,19 @@ func (f *Fleet) Run(ctx context.Context) {
 }
 
 // SignIn adds or renews this daemon's entry. It returns the conflict where
-// there is one, and fails where Redis does not answer within the store's
-// timeout; both are logged, at most once a minute. To sign in twice does no
-// harm.
+// there is one, or was one within the last 7 s, and fails where Redis does not
+// answer within the store's timeout; both are logged, at most once a minute. To
+// sign in twice does no harm.
 func (f *Fleet) SignIn(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	self := f.self
 	self.Rules = entryText(f.rules())
-	r, err := f.store.callFleet(ctx, "join", self, f.clock().Sub(f.started))
+	action := "join"
+	if f.clock().Sub(f.refusedAt) < entryLives {
+		action = "look"
+	}
+	r, err := f.store.callFleet(ctx, action, self, f.clock().Sub(f.started))
 	if err != nil {
 		f.inRegister = unknown
 		if ctx.Err() == nil {
@@ -175,9 +182,13 @@ func (f *Fleet) SignIn(ctx context.Context) error {
 	if len(r.conflicts) > 0 {
 		conflict := newConflict(f.store.prefix, self, r.conflicts)
 		f.conflict.Store(&conflict)
+		f.refusedAt = f.clock()
 		f.signedIn = false
 		f.logRefusal(conflict)
 		return conflict
+	}
+	if action == "look" {
+		return f.Conflict()
 	}
 	f.conflict.Store(nil)
 	f.refusalLogged = time.Time{}
@@ -256,8 +267,8 @@ func (s *Store) Members(ctx context.Context) ([]Member, time.Time, error) {
 // whatever their number.
 func (s *Store) fleetKey() string { return s.prefix + "{~fleet}" }
 
-// callFleet sends the register's script an action: join, leave or list. It is
-// safe to send any of them twice.
+// callFleet sends the register's script an action: join, look, leave or list.
+// It is safe to send any of them twice.
 func (s *Store) callFleet(ctx context.Context, action string, self Member, up time.Duration) (register, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -468,6 +468,105 @@ func TestRegisterWhenTheClockGoesBack(t *testing.T) {
 	}
 }
 
+// A daemon that is gone is so in time when the clock went back, also where
+// nobody but one that it keeps out looks.
+func TestClockThatGoesBackKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, o redisstore.Options) {
+		ctx := context.Background()
+		clock := newMoment()
+		other := o
+		o.Clock, other.Clock = clock.redis, clock.redis
+		other.HashTags = 64
+		signIn(t, newFleet(t, o, "web-1"))
+		newcomer := newFleet(t, other, "web-2")
+		clock.move(-24 * time.Hour)
+		if err := newcomer.SignIn(ctx); err == nil {
+			t.Error("a daemon that was seen just now is passed over")
+		}
+		clock.move(7*time.Second - time.Millisecond)
+		if err := newcomer.SignIn(ctx); err == nil {
+			t.Error("a daemon is gone before its time")
+		}
+		clock.move(time.Millisecond)
+		if m := members(t, open(t, other)); len(m) != 0 {
+			t.Errorf("7 s after the clock went back the members are %+v", m)
+		}
+		clock.move(7 * time.Second)
+		signIn(t, newcomer)
+	})
+}
+
+// A daemon that is kept out does not take the place of those that run when the
+// register is lost, be it by a clock that jumps ahead: they sign in again.
+func TestClockThatJumpsAheadLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, o redisstore.Options) {
+		ctx := context.Background()
+		clock, own := newMoment(), newMoment()
+		other := o
+		o.Clock, other.Clock = clock.redis, clock.redis
+		other.HashTags = 64
+		one := newFleet(t, o, "web-1")
+		signIn(t, one)
+		newcomer := open(t, other).NewFleet(redisstore.FleetOptions{Address: "web-2", Clock: own.time})
+		refused := newcomer.SignIn(ctx)
+		if refused == nil {
+			t.Fatal("no conflict")
+		}
+		clock.move(time.Hour)
+		own.move(2 * time.Second)
+		if err := newcomer.SignIn(ctx); err == nil || err.Error() != refused.Error() || newcomer.Conflict() == nil {
+			t.Errorf("when the register is lost the newcomer gets %v, conflict %v", err, newcomer.Conflict())
+		}
+		signIn(t, one)
+		own.move(2 * time.Second)
+		if newcomer.SignIn(ctx) == nil {
+			t.Error("beside one that signed in again there is no conflict")
+		}
+		clock.move(7 * time.Second)
+		own.move(7*time.Second - time.Millisecond)
+		if newcomer.SignIn(ctx) == nil {
+			t.Error("the newcomer is in before all have had the time to sign in")
+		}
+		own.move(time.Millisecond)
+		signIn(t, newcomer)
+	})
+}
+
+// The clock of a real server steps: those who live are back at their next
+// sign-in, and those who do not are gone when they should be.
+func TestRegisterWhenTheClockSteps(t *testing.T) {
+	t.Parallel()
+	server, clock := redistest.StartWithClock(t)
+	o := options(redisstore.Single, server.Addr())
+	s, c := open(t, o), client(t, server.Addr())
+	one := s.NewFleet(redisstore.FleetOptions{Address: "web-1", Every: 20 * time.Millisecond})
+	two := s.NewFleet(redisstore.FleetOptions{Address: "web-2", Every: 20 * time.Millisecond})
+	defer run(one)()
+	defer run(two)()
+	registered := func() string { return addresses(members(t, s)) }
+	eventually(t, "both are in", func() bool { return registered() == "web-1 web-2" && one.Size() == 2 && two.Size() == 2 })
+	for _, at := range []time.Duration{10 * time.Minute, 0, 25 * time.Hour, 0, -25 * time.Hour, 0} {
+		signIn(t, s.NewFleet(redisstore.FleetOptions{Address: fmt.Sprint("web-3 at ", at)})) // who never comes back
+		clock.Set(at)
+		eventually(t, "both are in after the step", func() bool {
+			names := registered()
+			return strings.HasPrefix(names, "web-1 web-2") && strings.Count(names, "web-3") <= 1
+		})
+		clock.Set(at + 7*time.Second)
+		eventually(t, "both are in alone", func() bool { return registered() == "web-1 web-2" })
+		if one.Size() < 2 || two.Size() < 2 {
+			t.Errorf("at %s they count %d and %d daemons", at, one.Size(), two.Size())
+		}
+		for key, ttl := range keysOf(t, c, o.Prefix) {
+			if ttl > 7*time.Second {
+				t.Errorf("at %s %s lives for %s", at, key, ttl)
+			}
+		}
+	}
+}
+
 // The last known number stays while Redis is away, and an empty Redis learns
 // of everybody again.
 func TestRegisterSurvivesARestart(t *testing.T) {

@@ -4,9 +4,28 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
+
+// thinned spaces lines of one kind in the log.
+type thinned struct {
+	mu sync.Mutex
+	at time.Time // of the last line
+}
+
+// due reports whether it is time for a line, which is the last one then.
+func (t *thinned) due(now time.Time, every time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Sub(t.at) < every {
+		return false
+	}
+	t.at = now
+	return true
+}
 
 // LogClient sends what the Redis client has to say to log, for the whole
 // process: it would go to standard error otherwise, whatever the log's format.

@@ -13,10 +13,10 @@ type metrics struct {
 	registerer prometheus.Registerer
 	nodes      *nodeCollector
 
-	knownDenials, coalesced, unknown, races prometheus.Counter
-	calls                                   *prometheus.CounterVec
-	batchRequests                           prometheus.Histogram
-	roundTrip                               prometheus.Histogram
+	knownDenials, coalesced, unknown, races, mended prometheus.Counter
+	calls                                           *prometheus.CounterVec
+	batchRequests                                   prometheus.Histogram
+	roundTrip                                       prometheus.Histogram
 }
 
 // newMetrics registers the metrics, unless r is nil.
@@ -40,6 +40,10 @@ func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 		races: with.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_redis_races_total",
 			Help: "Requests over several hash tags of a cluster that were allowed by the check and then not by every take; what they had taken was given back.",
+		}),
+		mended: with.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_redis_mended_states_total",
+			Help: "States that a wrong clock of Redis had written, further ahead than redis.max_clock_skew, and that go on from the clock as it was then.",
 		}),
 		calls: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_redis_calls_total",
@@ -89,6 +93,8 @@ type nodeCollector struct{ store *Store }
 var (
 	breakerOpenDesc = prometheus.NewDesc("ratelimitd_redis_breaker_open",
 		"Whether the node is not asked because it does not answer: 1 or 0.", []string{"node"}, nil)
+	clockOffsetDesc = prometheus.NewDesc("ratelimitd_redis_clock_offset_seconds",
+		"How far the node's clock was ahead of this machine's at its last answer; behind it if negative.", []string{"node"}, nil)
 	queueLengthDesc = prometheus.NewDesc("ratelimitd_redis_queue_length",
 		"Requests, or their parts, that wait for a batch to the node.", []string{"node"}, nil)
 )
@@ -97,6 +103,7 @@ var (
 func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- breakerOpenDesc
 	descs <- queueLengthDesc
+	descs <- clockOffsetDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -108,5 +115,9 @@ func (c *nodeCollector) Collect(metrics chan<- prometheus.Metric) {
 		}
 		metrics <- prometheus.MustNewConstMetric(breakerOpenDesc, prometheus.GaugeValue, open, n.name())
 		metrics <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(n.batcher.length()), n.name())
+		if n.clock.known.Load() {
+			offset := time.Duration(n.clock.offset.Load())
+			metrics <- prometheus.MustNewConstMetric(clockOffsetDesc, prometheus.GaugeValue, offset.Seconds(), n.name())
+		}
 	}
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +16,7 @@ type node struct {
 	batcher *batcher
 	breaker *breaker
 	calls   prometheus.Counter
+	clock   clockWatch
 
 	// logged is when the log was last told that the node is down, and whether
 	// that still stands. The breaker's lock guards it until the node is closed.
@@ -24,9 +24,8 @@ type node struct {
 		at   time.Time
 		told bool
 	}
-	// refusalLogged is when the log was last told that the node refuses, in
-	// nanoseconds since the Unix epoch.
-	refusalLogged atomic.Int64
+	// refusals are what the log is told when the node refuses.
+	refusals thinned
 }
 
 // anyNode is the address of the node that stands for all servers until it is
@@ -112,7 +111,7 @@ func (s *Store) startTopology() {
 	}
 	s.topology.Store(all)
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		s.following.Go(func() { s.followTopology(cluster) })
+		s.background.Go(func() { s.followTopology(cluster) })
 	}
 }
 
@@ -146,7 +145,9 @@ func (s *Store) lookAgainAfter() time.Duration {
 
 // lookTopology makes a new table if a tag is elsewhere now.
 func (s *Store) lookTopology(cluster *redis.ClusterClient) {
-	addresses, err := s.masters(cluster)
+	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
+	defer cancel()
+	addresses, err := s.masters(ctx, cluster)
 	if err != nil {
 		return // what was known is the best guess
 	}
@@ -176,9 +177,7 @@ func (s *Store) lookTopology(cluster *redis.ClusterClient) {
 }
 
 // masters returns the address of the master of each tag, as the client knows it.
-func (s *Store) masters(cluster *redis.ClusterClient) ([]string, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
-	defer cancel()
+func (s *Store) masters(ctx context.Context, cluster *redis.ClusterClient) ([]string, error) {
 	addresses := make([]string, len(s.tags))
 	for i, tag := range s.tags {
 		master, err := cluster.MasterForKey(ctx, tag)
@@ -202,7 +201,7 @@ func (s *Store) nodes() []*node {
 }
 
 // downLogEvery is how often the log is told that a node is down, where it stays
-// so or comes and goes, and that it refuses.
+// so or comes and goes, that it refuses, and that its clock is wrong.
 const downLogEvery = time.Minute
 
 // logChange tells the log that a node does not answer, because of an error, or
@@ -233,8 +232,7 @@ func (s *Store) logGone(n *node) {
 // that it has no memory left. It is asked all the same: what writes nothing it
 // may still decide.
 func (s *Store) logRefusal(n *node, err error) {
-	last, now := n.refusalLogged.Load(), time.Now().UnixNano()
-	if now-last >= int64(downLogEvery) && n.refusalLogged.CompareAndSwap(last, now) {
+	if n.refusals.due(time.Now(), downLogEvery) {
 		s.log.Warn("redis: the node refuses to decide; where it does, failure.mode answers", "node", n.name(), "error", err)
 	}
 }

@@ -52,7 +52,14 @@ const (
 	decided
 )
 
-func newPart() *part { return &part{over: make(chan struct{}, 1)} }
+func newPart() *part {
+	p := new(part)
+	p.init()
+	return p
+}
+
+// init makes a part of a zero one.
+func (p *part) init() { p.over = make(chan struct{}, 1) }
 
 // part returns an empty part for hits of a tag.
 func (s *Store) part(m mode, tag int) *part {

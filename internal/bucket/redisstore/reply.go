@@ -25,27 +25,30 @@ const (
 // maxNumber bounds the script's numbers, which are doubles.
 const maxNumber = 1 << 53
 
+// heading is what the script's reply begins with.
+type heading struct {
+	clock  int64 // when it ran, in microseconds since the Unix epoch
+	mended int64 // how many states it met that a wrong clock had written
+}
+
 // decode reads the script's reply into the groups: lines, and all that are
 // linked to them. An error means that the reply is not the script's, and that
 // nothing is known about any group.
-func decode(reply []int64, lines []*group) error {
+func decode(reply []int64, lines []*group) (heading, error) {
 	r := reader{reply: reply, groups: len(lines)}
-	clock, err := r.next()
+	h, err := r.heading()
 	if err != nil {
-		return err
-	}
-	if clock < 0 || clock > maxNumber {
-		return fmt.Errorf("the script's reply holds %d, where its clock is expected", clock)
+		return heading{}, err
 	}
 	for _, head := range lines {
-		if err := r.line(clock, head); err != nil {
-			return err
+		if err := r.line(h.clock, head); err != nil {
+			return heading{}, err
 		}
 	}
 	if r.at < len(reply) {
-		return r.misfit()
+		return heading{}, r.misfit()
 	}
-	return nil
+	return h, nil
 }
 
 // reader reads numbers of a reply one after the other.
@@ -65,6 +68,22 @@ func (r *reader) next() (int64, error) {
 	}
 	r.at++
 	return r.reply[r.at-1], nil
+}
+
+func (r *reader) heading() (h heading, err error) {
+	if h.clock, err = r.next(); err != nil {
+		return h, err
+	}
+	if h.clock < 0 || h.clock > maxNumber {
+		return h, fmt.Errorf("the script's reply holds %d, where its clock is expected", h.clock)
+	}
+	if h.mended, err = r.next(); err != nil {
+		return h, err
+	}
+	if h.mended < 0 || h.mended > maxNumber {
+		return h, fmt.Errorf("the script's reply holds %d, where a number of states is expected", h.mended)
+	}
+	return h, nil
 }
 
 // line reads what came of the equal groups from head on.

@@ -7,20 +7,24 @@ import (
 )
 
 func FuzzReply(f *testing.F) {
-	f.Add([]byte{77, 41, 9}, uint8(1), uint8(1))
-	f.Add([]byte{77, 255}, uint8(2), uint8(1))
-	f.Add([]byte{77, 4, 3, 0, 1, 3, 1, 0, 255}, uint8(1), uint8(1))
-	f.Add([]byte{77, 41, 9, 34, 10, 0, 8}, uint8(0x10), uint8(3))
+	f.Add([]byte{77, 0, 41, 9}, uint8(1), uint8(1))
+	f.Add([]byte{77, 2, 255}, uint8(2), uint8(1))
+	f.Add([]byte{77, 255, 41, 9}, uint8(1), uint8(1))
+	f.Add([]byte{77, 0, 4, 3, 0, 1, 3, 1, 0, 255}, uint8(1), uint8(1))
+	f.Add([]byte{77, 1, 41, 9, 34, 10, 0, 8}, uint8(0x10), uint8(3))
 	f.Fuzz(func(t *testing.T, numbers []byte, shape, count uint8) {
 		reply := fuzzReply(numbers)
 		lines := fuzzLines(shape, count)
-		if decode(reply, lines) != nil {
+		h, err := decode(reply, lines)
+		if err != nil {
 			return
 		}
 		// What was accepted has a meaning for every group. As it was read, so
 		// it can be written: it fits exactly.
-		clock := reply[0]
-		used := 1
+		if h.clock != reply[0] || h.mended != reply[1] || h.clock < 0 || h.mended < 0 {
+			t.Errorf("%v begins with %+v", reply, h)
+		}
+		used := 2
 		for _, head := range lines {
 			for g := head; g != nil; g = g.same {
 				if reply[used] == replySame && g != head {
@@ -32,7 +36,7 @@ func FuzzReply(f *testing.F) {
 					continue
 				}
 				for _, d := range g.decisions {
-					if d.Remaining != reply[used]/8 || d.ResetAfter < 0 || d.Wait < 0 || d.RetryAfter < bucket.Never || d.At < 0 || clock < 0 {
+					if d.Remaining != reply[used]/8 || d.ResetAfter < 0 || d.Wait < 0 || d.RetryAfter < bucket.Never || d.At < 0 {
 						t.Errorf("%v gives %+v", reply, d)
 					}
 					used += 1 + int(reply[used]%8)
@@ -77,9 +81,12 @@ func TestReplySaysThingsOnce(t *testing.T) {
 		line = &group{mode: take, hits: make([]bucket.Hit, 2), decisions: make([]bucket.Decision, 2), same: line}
 	}
 	back := &group{mode: giveBack, hits: make([]bucket.Hit, 1), decisions: make([]bucket.Decision, 1)}
-	err := decode([]int64{1000, 7*8 + 1, 30, 1*8 + 3, 40, 0, 9, 6*8 + 4, 31, 0, 0, -4, 0*8 + 2, 41, 8, 0, 8}, []*group{line, back})
+	h, err := decode([]int64{1000, 5, 7*8 + 1, 30, 1*8 + 3, 40, 0, 9, 6*8 + 4, 31, 0, 0, -4, 0*8 + 2, 41, 8, 0, 8}, []*group{line, back})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if h != (heading{clock: 1000, mended: 5}) {
+		t.Errorf("it begins with %+v", h)
 	}
 	us := func(n int64) (d bucket.Decision) { return bucket.Decision{At: 1000 + n} }
 	first, second := us(0), us(0)
@@ -94,8 +101,11 @@ func TestReplySaysThingsOnce(t *testing.T) {
 			t.Errorf("group %d got %+v and %v, want %+v", i, g.decisions, g.err, want[i])
 		}
 	}
-	for _, bad := range [][]int64{{}, {-1, 9, 1}, {1000}, {1000, 0}, {1000, 8}, {1000, 8, 1}, {1000, 13, 1, 1, 1, 1, 1}, {1000, -7, 1}, {1000, 9, -1}, {1000, 10, 1, -2}, {1000, 12, 1, 0, 0, -1001}, {1000, 9, 1, 2}, {1000, -1, 0}} {
-		if err := decode(bad, []*group{{mode: take, hits: make([]bucket.Hit, 1), decisions: make([]bucket.Decision, 1)}}); err == nil {
+	for _, bad := range [][]int64{
+		{}, {-1, 0, 9, 1}, {1000}, {1000, 0}, {1000, -1, 9, 1}, {1000, 1 << 54, 9, 1}, {1000, 0, 0}, {1000, 0, 8}, {1000, 0, 8, 1}, {1000, 0, 13, 1, 1, 1, 1, 1},
+		{1000, 0, -7, 1}, {1000, 0, 9, -1}, {1000, 0, 10, 1, -2}, {1000, 0, 12, 1, 0, 0, -1001}, {1000, 0, 9, 1, 2}, {1000, 0, -1, 0},
+	} {
+		if _, err := decode(bad, []*group{{mode: take, hits: make([]bucket.Hit, 1), decisions: make([]bucket.Decision, 1)}}); err == nil {
 			t.Errorf("%v was taken for a reply", bad)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 )
 
 // request is one Take, Check or GiveBack on its way; its memory is used again.
@@ -22,6 +23,8 @@ type request struct {
 	// isLeft is whether whole was left and is another one now.
 	isLeft bool
 	parts  []*part
+	// degraded is what of it Redis did not decide.
+	degraded fallback.Degraded
 }
 
 // newRequest returns a request with memory for what most have, in one piece:
@@ -41,7 +44,7 @@ func newRequest() *request {
 		parts     [1]*part
 		text      [textSize]byte
 	}{}
-	m.whole.over = make(chan struct{}, 1)
+	m.whole.init()
 	m.whole.hits, m.whole.decisions = m.hits[:0], m.decisions[:0]
 	m.whole.of, m.whole.text = m.into[:0], m.text[:0]
 	m.request.whole, m.request.of, m.request.parts = &m.whole, m.of[:0], m.parts[:0]
@@ -62,13 +65,13 @@ func (s *Store) begin(ctx context.Context, m mode, hits []bucket.Hit) *request {
 		tag := s.tags.of(h.Place)
 		h.Key = w.own(s.heads[tag], h.Key)
 		w.of = append(w.of, i)
-		if !s.sharded {
-			continue
-		}
-		if i == 0 {
+		switch {
+		case !s.sharded:
+		case i == 0:
 			w.tag = tag
+		case tag != w.tag:
+			r.isSpread = true
 		}
-		r.isSpread = r.isSpread || tag != w.tag
 	}
 	return r
 }
@@ -101,16 +104,6 @@ func (r *request) tell(decisions []bucket.Decision) {
 	}
 }
 
-// refunds reports whether a hit returns something.
-func (r *request) refunds() bool {
-	for i := range r.whole.hits {
-		if r.whole.hits[i].Cost < 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // hasQuotas reports whether some hits only have a say together with others.
 func (r *request) hasQuotas() bool {
 	for i := range r.whole.hits {
@@ -124,14 +117,11 @@ func (r *request) hasQuotas() bool {
 // split returns the parts of a request: the whole, or one for each tag; none of
 // a request without hits.
 func (s *Store) split(r *request) []*part {
-	parts := r.parts[:0]
-	if !r.isSpread {
-		if len(r.whole.hits) > 0 {
-			parts = append(parts, r.whole)
-		}
-		r.parts = parts
-		return parts
+	if !r.isSpread && len(r.whole.hits) > 0 {
+		r.parts = append(r.parts[:0], r.whole)
+		return r.parts
 	}
+	parts := r.parts[:0]
 	for i, h := range r.whole.hits {
 		tag := s.tags.of(h.Place)
 		at := 0
@@ -159,15 +149,16 @@ func (r *request) gather(parts []*part) {
 	}
 }
 
-// runAll lets every part be decided, by Redis or else by the fallback, and
-// returns the first error. A part whose caller left it is replaced in parts.
-// now is the time at which they are asked for, or a moment before.
-func (s *Store) runAll(ctx context.Context, now, deadline time.Time, parts []*part) error {
+// runAll lets every part of a request be decided, by Redis or else by the
+// fallback, and returns the first error. A part whose caller left it is
+// replaced in parts. now is the time at which they are asked for, or a moment
+// before.
+func (s *Store) runAll(ctx context.Context, r *request, now, deadline time.Time, parts []*part) error {
 	s.askRedis(ctx, now, deadline, parts)
 	var first error
 	for _, p := range parts {
 		if p.cause != nil {
-			p.failed = s.instead(ctx, p)
+			p.failed = s.instead(ctx, r, p)
 		}
 		if p.failed != nil && first == nil {
 			first = p.failed
@@ -207,7 +198,7 @@ func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*
 
 // instead lets the fallback answer for a part that Redis did not decide, if the
 // caller still waits.
-func (s *Store) instead(ctx context.Context, p *part) error {
+func (s *Store) instead(ctx context.Context, r *request, p *part) error {
 	if s.fallback == nil {
 		return p.cause
 	}
@@ -218,17 +209,23 @@ func (s *Store) instead(ctx context.Context, p *part) error {
 		return p.cause // it was taken from Redis
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case p.mode == check:
+	}
+	s.recallQuotas(r, p)
+	s.fallback.Add(&r.degraded, p.hits, reasonOf(p.cause))
+	if p.mode == check {
 		return s.fallback.Check(ctx, p.hits, p.decisions, p.cause)
 	}
 	return s.fallback.Take(ctx, p.hits, p.decisions, p.cause)
 }
 
-// countDegraded counts a request that was not decided by Redis alone.
-func (s *Store) countDegraded(ctx context.Context, parts []*part) {
-	for _, p := range parts {
-		if p.cause != nil && s.fallback != nil && ctx.Err() == nil {
-			s.fallback.Count(p.hits, reasonOf(p.cause))
-		}
+// countDegraded counts a request that was not decided by Redis alone, once it
+// has its answer, if the caller still waits for that.
+func (s *Store) countDegraded(r *request) {
+	if !r.degraded.Any() {
+		return
 	}
+	if r.ctx.Err() == nil {
+		s.fallback.Count(&r.degraded)
+	}
+	r.degraded = fallback.Degraded{}
 }

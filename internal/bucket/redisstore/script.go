@@ -37,7 +37,7 @@ func shaOf(script string) string {
 type mode uint8
 
 const (
-	check    mode = iota // decide as if to take, change nothing
+	check    mode = iota // decide as if to take, charge nothing
 	take                 // decide and charge
 	giveBack             // return what was taken at the moments in decisions
 	// takeByRole is what the script calls a take of several hits that are not

@@ -62,19 +62,22 @@ func testGroup(s *Store, m mode, hits ...bucket.Hit) *group {
 	return g
 }
 
-// decideLines has the script decide lines, in one call.
-func decideLines(t testing.TB, s *Store, b *batch, lines []*group) {
+// decideLines has the script decide lines, in one call. It returns how many
+// states that mended.
+func decideLines(t testing.TB, s *Store, b *batch, lines []*group) int64 {
 	t.Helper()
 	b.encode(lines)
-	cmd := redis.NewIntSliceCmd(context.Background(), b.command(s.clockArg())...)
+	cmd := redis.NewIntSliceCmd(context.Background(), b.command(s.skew, s.clockArg())...)
 	_ = s.client.Process(context.Background(), cmd)
 	reply, err := cmd.Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := decode(reply, lines); err != nil {
+	h, err := decode(reply, lines)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return h.mended
 }
 
 // One call decides many groups, each on its own, in their order; one of which

@@ -22,6 +22,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -29,6 +30,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +74,13 @@ type Options struct {
 	// DenialMemory is how long a denial is repeated without asking Redis; 0 to
 	// a second.
 	DenialMemory time.Duration
+	// DenialBytes is how many bytes the denials that are repeated take at most,
+	// at least MinDenialBytes; 0 means DefaultDenialBytes.
+	DenialBytes int
+	// MaxClockSkew is how far ahead of Redis's clock a state may be. One that is
+	// further was written by a wrong clock, and goes on from now. 0 means
+	// bucket.DefaultMaxClockSkew.
+	MaxClockSkew time.Duration
 	// Fallback answers for what Redis does not decide; nil: such a call fails.
 	// It belongs to the caller.
 	Fallback *fallback.Fallback
@@ -84,6 +93,12 @@ type Options struct {
 	// epoch. It is for tests; production leaves it nil.
 	Clock func() int64
 }
+
+// The bytes of known denials: the default, and the least that is of use.
+const (
+	DefaultDenialBytes = 16 << 20
+	MinDenialBytes     = 1 << 20
+)
 
 // Batch bounds what travels to one node together.
 type Batch struct {
@@ -111,30 +126,33 @@ func (b Batch) bounds() Batch {
 
 // Store is a bucket.Store in Redis.
 type Store struct {
-	client   redis.UniversalClient
-	prefix   string
-	sharded  bool
-	seed     maphash.Seed // of the hashes in batches
-	tags     tags
-	heads    []string // of keys, by tag
-	timeout  time.Duration
-	batch    Batch
-	denials  *denials           // nil: off
-	fallback *fallback.Fallback // nil: none
-	clock    func() int64
-	metrics  *metrics
-	log      *slog.Logger
-	pings    atomic.Uint32
+	client    redis.UniversalClient
+	announced *endpoints // of a cluster
+	access    *access
+	prefix    string
+	sharded   bool
+	seed      maphash.Seed // of the hashes in batches
+	tags      tags
+	heads     []string // of keys, by tag
+	timeout   time.Duration
+	batch     Batch
+	denials   *denials           // nil: off
+	fallback  *fallback.Fallback // nil: none
+	clock     func() int64
+	skew      string // the script's argument
+	metrics   *metrics
+	log       *slog.Logger
+	pings     atomic.Uint32
 
 	requests, parts sync.Pool
 
-	topology  atomic.Pointer[topology]
-	doubts    chan struct{} // has an element when the topology may be wrong
-	closed    atomic.Bool
-	ctx       context.Context // ends followTopology
-	end       context.CancelFunc
-	following sync.WaitGroup // of followTopology
-	again     sync.WaitGroup // of tryAgain, which only nodes begin
+	topology   atomic.Pointer[topology]
+	doubts     chan struct{} // has an element when the topology may be wrong
+	closed     atomic.Bool
+	ctx        context.Context // ends what is in the background
+	end        context.CancelFunc
+	background sync.WaitGroup // of followTopology and forgetDenials
+	again      sync.WaitGroup // of tryAgain, which only nodes begin
 }
 
 var _ bucket.Store = (*Store)(nil)
@@ -145,22 +163,29 @@ func New(o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	c, err := client(o)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	announced := &endpoints{configured: o.Addresses, log: o.Log}
+	c, err := client(o, announced)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		client:   c,
-		prefix:   o.Prefix,
-		sharded:  o.Mode == Cluster,
-		seed:     maphash.MakeSeed(),
-		tags:     newTags(o.HashTags),
-		timeout:  o.Timeout,
-		batch:    o.Batch.bounds(),
-		fallback: o.Fallback,
-		clock:    o.Clock,
-		log:      o.Log,
-		doubts:   make(chan struct{}, 1),
+		client:    c,
+		announced: announced,
+		access:    &access{mode: o.Mode, addresses: o.Addresses, sentinelMaster: o.SentinelMaster, prefix: o.Prefix},
+		prefix:    o.Prefix,
+		sharded:   o.Mode == Cluster,
+		seed:      maphash.MakeSeed(),
+		tags:      newTags(o.HashTags),
+		timeout:   o.Timeout,
+		batch:     o.Batch.bounds(),
+		fallback:  o.Fallback,
+		clock:     o.Clock,
+		skew:      strconv.FormatInt(cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew).Microseconds(), 10),
+		log:       o.Log,
+		doubts:    make(chan struct{}, 1),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.requests.New = func() any { return newRequest() }
@@ -169,10 +194,8 @@ func New(o Options) (*Store, error) {
 		s.heads = append(s.heads, o.Prefix+"{"+tag+"}:")
 	}
 	if o.DenialMemory > 0 {
-		s.denials = newDenials(o.DenialMemory, s.now)
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+		s.denials = newDenials(o.DenialMemory, cmp.Or(o.DenialBytes, DefaultDenialBytes), s.now)
+		s.background.Go(s.forgetDenials)
 	}
 	s.metrics = newMetrics(o.Metrics, s)
 	s.startTopology()
@@ -213,6 +236,12 @@ func (o *Options) check() error {
 	if o.DenialMemory < 0 || o.DenialMemory > time.Second {
 		bad("a denial memory of %s, where 0 to 1s is allowed", o.DenialMemory)
 	}
+	if o.DenialBytes != 0 && o.DenialBytes < MinDenialBytes {
+		bad("a denial memory of %d bytes, where at least %d are needed", o.DenialBytes, MinDenialBytes)
+	}
+	if o.MaxClockSkew < 0 {
+		bad("a clock skew of %s, where a positive one is needed, or 0 for %s", o.MaxClockSkew, bucket.DefaultMaxClockSkew)
+	}
 	return errors.Join(errs...)
 }
 
@@ -220,7 +249,7 @@ func (o *Options) check() error {
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	s.end()
-	s.following.Wait()
+	s.background.Wait()
 	for _, n := range s.nodes() {
 		n.close()
 	}
@@ -230,13 +259,15 @@ func (s *Store) Close() error {
 }
 
 // Ping takes from a limit of its own, so it needs all that a Take does: a
-// replica, which only reads, does not answer it.
+// replica, which only reads, does not answer it. Where Redis refuses,
+// bucket.ErrRefused is in the error, as in that of Refusal.
 func (s *Store) Ping(ctx context.Context) error {
 	// Another tag each time, far from the one before: one node that is down is
 	// not the whole cluster.
 	const golden = 0x9e3779b9 // of 2^32
 	far := s.pings.Add(1) * golden
-	return s.ping(ctx, int(uint64(far)*uint64(len(s.tags))>>32))
+	tag := int(uint64(far) * uint64(len(s.tags)) >> 32)
+	return s.access.explain(s.topology.Load().byTag[tag].address, s.ping(ctx, tag))
 }
 
 func (s *Store) ping(ctx context.Context, tag int) error {
@@ -248,14 +279,8 @@ func (s *Store) ping(ctx context.Context, tag int) error {
 	return p.err
 }
 
-// pingLimit is never reached, and forgotten at once.
-var pingLimit = func() *bucket.Limit {
-	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: bucket.MinPeriod})
-	if err != nil {
-		panic(err) // the numbers stand above
-	}
-	return l
-}()
+// pingLimit is forgotten at once.
+var pingLimit = neverReached(bucket.MinPeriod)
 
 // Take implements bucket.Store. It fails when ctx ends. When Redis does not
 // answer within the timeout, or within four fifths of what is left until the
@@ -284,23 +309,33 @@ func (s *Store) take(r *request) error {
 		return nil
 	}
 	err := s.takeFromRedis(r)
-	if err == nil {
-		s.denials.learn(question, r.whole.hits, r.whole.decisions)
-	}
-	if r.refunds() {
-		s.denials.returned(r.whole.hits)
-	}
+	s.denials.learn(question, r.whole.hits, r.whole.decisions, err != nil)
 	return err
+}
+
+// forgetDenials frees the memory of denials that have ended and that nobody asks
+// about any more.
+func (s *Store) forgetDenials() {
+	tick := time.NewTicker(s.denials.lasts)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+			s.denials.forgetEnded()
+		}
+	}
 }
 
 func (s *Store) takeFromRedis(r *request) error {
 	parts := s.split(r)
 	defer s.recycle(parts)
+	defer s.countDegraded(r)
 	if r.isSpread {
 		return s.takeAcross(r, parts)
 	}
-	err := s.runAll(r.ctx, r.start, r.deadline, parts)
-	s.countDegraded(r.ctx, parts)
+	err := s.runAll(r.ctx, r, r.start, r.deadline, parts)
 	r.gather(parts)
 	return err
 }
@@ -315,7 +350,8 @@ func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 	defer s.finish(r)
 	parts := s.split(r)
 	defer s.recycle(parts)
-	err := s.runAll(r.ctx, r.start, r.deadline, parts)
+	err := s.runAll(r.ctx, r, r.start, r.deadline, parts)
+	s.countDegraded(r)
 	r.gather(parts)
 	r.tell(decisions)
 	return err
@@ -337,13 +373,15 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 		return bucket.Charged(h, d, allowed)
 	})
 	s.recycle(parts)
-	defer func() { s.recycle(charged) }()
+	defer s.recycle(charged)
+	// Each hit was charged, and a part of a group says nothing of its quotas.
+	putQuotasAside(charged)
 	for _, p := range charged {
 		if p.decisions[0].Degraded {
 			p.cause = errTakenElsewhere
 		}
 	}
-	err := s.runAll(r.ctx, r.start, r.deadline, charged)
-	s.denials.returned(r.whole.hits)
+	err := s.runAll(r.ctx, r, r.start, r.deadline, charged)
+	s.denials.changed(r.whole.hits)
 	return err
 }

@@ -103,6 +103,37 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 }
 
+// So do keys that are written together, each after its own time, however long
+// that is.
+func TestKeysExpireApart(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Single(t)
+	o := options(redisstore.Single, addr)
+	s := open(t, o)
+	const long = 1_000_000_005 * time.Millisecond // the zeros must not get lost
+	periods := []time.Duration{time.Hour, time.Hour, long, long, time.Minute, bucket.MaxPeriod, long - 10*time.Millisecond}
+	var hits []bucket.Hit
+	for i, period := range periods {
+		l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1, Period: period})
+		hits = append(hits, hit(l, fmt.Sprintf("user-%d", i), 1))
+	}
+	take(t, s, hits...)
+	keys := keysOf(t, client(t, addr), o.Prefix)
+	if len(keys) != len(periods) {
+		t.Fatalf("keys %v, want %d", keys, len(periods))
+	}
+	for key, ttl := range keys {
+		for i, period := range periods {
+			if !strings.Contains(key, fmt.Sprintf("user-%d", i)) {
+				continue
+			}
+			if ttl > period+50*time.Millisecond || ttl < period-10*time.Second {
+				t.Errorf("%s lives for %s, its state matters for %s", key, ttl, period)
+			}
+		}
+	}
+}
+
 // A replica whose clock is 5 s behind becomes the master: nothing is given
 // away, and no key expires before its state is drained.
 func TestPromotedClockIsBehind(t *testing.T) {
@@ -222,6 +253,8 @@ func TestInconsistentState(t *testing.T) {
 		"a level without a living span": {now - 1e5, now + 3e7, 1, now - 1e5, now - 1e5, 0},
 		"a level beyond all bounds":     {now + 1e7, now + 3e7, 1 << 53, now + 1e7, now + 1e7, 1},
 		"living spans without a level":  {now + 1e7, now + 3e7, 0, now + 1e7, now + 1e7, 1},
+		"a wrong clock's level":         {now + 1e9, now + 2e9, 2, now + 1e9, now + 1e9, 1},
+		"a wrong clock's span":          {now + 1e9, now + 2e9, 1, now + 2e9, now + 2e9, 1},
 	} {
 		var state []byte
 		for _, n := range numbers {

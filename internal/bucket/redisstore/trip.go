@@ -40,15 +40,18 @@ func (t *trip) run(ctx context.Context, n *node, parts []*part) {
 	start := time.Now()
 	calls := t.callsFor(parts)
 	for _, c := range calls {
-		c.encode(ctx, t.store.clockArg())
+		c.encode(ctx, t.store.skew, t.store.clockArg())
 	}
 	t.send(ctx, calls)
+	took := time.Since(start)
 	if n != nil {
-		t.store.metrics.wasAway(n, calls, len(parts), time.Since(start))
+		t.store.metrics.wasAway(n, calls, len(parts), took)
 	}
-	t.sendUnloaded(ctx, calls)
+	if t.sendUnloaded(ctx, calls) {
+		took = time.Since(start)
+	}
 	for _, c := range calls {
-		t.end(ctx, c, n, start)
+		t.end(ctx, c, n, start, took)
 	}
 	t.release(calls)
 }
@@ -100,8 +103,9 @@ func (t *trip) send(ctx context.Context, calls []*call) {
 	_, _ = pipe.Exec(ctx)
 }
 
-// sendUnloaded sends the script itself where a server did not have it.
-func (t *trip) sendUnloaded(ctx context.Context, calls []*call) {
+// sendUnloaded sends the script itself where a server did not have it, and
+// reports whether there was one.
+func (t *trip) sendUnloaded(ctx context.Context, calls []*call) bool {
 	var unloaded []*call
 	for _, c := range calls {
 		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
@@ -112,10 +116,12 @@ func (t *trip) sendUnloaded(ctx context.Context, calls []*call) {
 	if len(unloaded) > 0 {
 		t.send(ctx, unloaded)
 	}
+	return len(unloaded) > 0
 }
 
-// end tells the parts of a call that is back how it went.
-func (t *trip) end(ctx context.Context, c *call, n *node, start time.Time) {
+// end tells the parts of a call that is back how it went. The call began at
+// start and took as long.
+func (t *trip) end(ctx context.Context, c *call, n *node, start time.Time, took time.Duration) {
 	reply, err := c.cmd.Result()
 	if n != nil {
 		n.breaker.saw(start, err)
@@ -127,7 +133,7 @@ func (t *trip) end(ctx context.Context, c *call, n *node, start time.Time) {
 		return
 	}
 	if err == nil {
-		err = decode(reply, c.lines)
+		err = t.decode(c, reply, n, start, took)
 	} else {
 		if n != nil && !isDown(err) {
 			t.store.logRefusal(n, err)
@@ -139,6 +145,21 @@ func (t *trip) end(ctx context.Context, c *call, n *node, start time.Time) {
 			p.err = wrap(err)
 		}
 	}
+}
+
+// decode reads the reply to a call.
+func (t *trip) decode(c *call, reply []int64, n *node, start time.Time, took time.Duration) error {
+	h, err := decode(reply, c.lines)
+	if err != nil {
+		return err
+	}
+	if h.mended > 0 {
+		t.store.metrics.mended.Add(float64(h.mended))
+	}
+	if n != nil && t.store.clock == nil {
+		t.store.sawClock(n, time.UnixMicro(h.clock), start, took)
+	}
+	return nil
 }
 
 // endTrip ends the way of a part that was on a trip. One that was left is not
@@ -177,10 +198,10 @@ func (s *Store) doubtTopology(ctx context.Context, err error) {
 func (s *Store) newCall() *call { return &call{batch: newBatch(s.seed)} }
 
 // encode makes the command of the call.
-func (c *call) encode(ctx context.Context, clock string) {
+func (c *call) encode(ctx context.Context, skew, clock string) {
 	c.lines = c.batch.coalesce(c.groups)
 	c.batch.encode(c.lines)
-	c.cmd = redis.NewIntSliceCmd(ctx, c.batch.command(clock)...)
+	c.cmd = redis.NewIntSliceCmd(ctx, c.batch.command(skew, clock)...)
 }
 
 // evalInstead sends the script itself, for a server that does not have it.
@@ -226,12 +247,12 @@ func (t *trip) runAlone(ctx context.Context, p *part) error {
 	calls := t.callsFor([]*part{p})
 	defer t.release(calls)
 	c := calls[0]
-	c.encode(ctx, t.store.clockArg())
+	c.encode(ctx, t.store.skew, t.store.clockArg())
 	t.send(ctx, calls)
 	t.sendUnloaded(ctx, calls)
 	reply, err := c.cmd.Result()
 	if err != nil {
 		return err
 	}
-	return decode(reply, c.lines)
+	return t.decode(c, reply, nil, time.Time{}, 0)
 }

@@ -66,7 +66,8 @@ else
 end
 
 local expiries = {} -- by index of the key, of those whose state was written
-local reply, filled = {clock}, 1
+local mended = 0 -- of those, how many a wrong clock had written
+local reply, filled = {clock, 0}, 2
 
 local function put(remaining, retry, reset, wait, at)
   local late = at - clock
@@ -107,6 +108,11 @@ end
 local function decide_hit(mode, count, k, l, cost)
   for copy = 1, count do
     local remaining, retry, reset, wait, at, level, rest = l.decide(values[k], cost)
+    if not remaining and retry then
+      -- A wrong clock wrote the state. It is mended in any mode, so only once.
+      values[k], expiries[k], mended = retry, reset, mended + 1
+      remaining, retry, reset, wait, at, level, rest = l.decide(values[k], cost)
+    end
     local wrote = false
     if not remaining then
       put_mark(UNREADABLE)
@@ -161,8 +167,13 @@ local function new_decide_group()
   local function decide(mode, n)
     local allowed = true
     for i = 1, n do
+      local k, l = keys[i], of[i]
       local cost = mode ~= GIVE_BACK and costs[i] or -1 -- which reads a state as a give-back does
-      remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = of[i].decide(values[keys[i]], cost)
+      remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = l.decide(values[k], cost)
+      if not remaining[i] and retry[i] then
+        values[k], expiries[k], mended = retry[i], reset[i], mended + 1
+        remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = l.decide(values[k], cost)
+      end
       if not remaining[i] then return false end
       allowed = allowed and retry[i] == 0
     end
@@ -229,7 +240,7 @@ end
 
 -- Expiry counts on this server's own clock, which may be behind the key's. A
 -- clock that a test injected stands still, while the server's does not.
-local spare = ARGV[1] == '' and 1 or 3600000
+local spare = ARGV[4] and 3600000 or 1
 local format = string.format
 local last_ms, text -- windows of equal periods end together
 for k, expires in pairs(expiries) do
@@ -248,4 +259,5 @@ for k, expires in pairs(expiries) do
     call('DEL', KEYS[k])
   end
 end
+reply[2] = mended
 return reply

@@ -13,7 +13,13 @@ local function fixed_window(postpaid, capacity, period)
       if not are_readable(last, expires, level) then return end
       if clock < expires then
         count = level
-        if last > now then now = last end
+        if last > now then
+          if last > clock + ARGV[1] then
+            expires = window_end(clock)
+            return nil, pack('<ddd', clock, expires, level), expires
+          end
+          now = last
+        end
       end
     end
     local remaining, retry, reset = capacity - count, 0, 0

@@ -2,12 +2,13 @@
 --
 -- KEYS[1]  the register
 -- ARGV[1]  empty; tests put the clock here, in microseconds
--- ARGV[2]  join: add or renew the caller's entry; leave: remove it; list: read
+-- ARGV[2]  join: add or renew the caller's entry; look: say what join would, and
+--          add nobody; leave: remove it; list: read
 -- ARGV[3]  the caller's entry, a JSON object whose up is its age in ms; list
 --          does not look at it
 -- reply    the moment in ms, how many entries disagree with a caller that
---          joins, then every live entry as a JSON object, those that disagree
---          first
+--          joins or looks, then every live entry as a JSON object, those that
+--          disagree first
 --
 -- A caller that disagrees with a live entry is not added, so all entries of a
 -- register agree. Its value is a JSON array of entries; moments are whole ms
@@ -50,20 +51,22 @@ local function read_entry(e)
   } or nil
 end
 
--- The live entries in value but that of id.
+-- The live entries in value but that of id, and whether one was seen ahead of
+-- now.
 local function read_others(value, id, now)
-  local others = {}
+  local others, ahead = {}, false
   local ok, list = pcall(cjson.decode, value) -- value is false without a key
-  if not ok or type(list) ~= 'table' then return others end
+  if not ok or type(list) ~= 'table' then return others, ahead end
   for i = 1, min(#list, MAX_ENTRIES) do
     local e = read_entry(list[i])
     if e then
-      -- A promoted replica's clock may be behind.
+      -- A promoted replica's clock may be behind, and any clock be set back.
+      ahead = ahead or e.seen > now
       e.started, e.seen = min(e.started, now), min(e.seen, now)
       if e.id ~= id and now - e.seen < LIFE then others[#others + 1] = e end
     end
   end
-  return others
+  return others, ahead
 end
 
 local function can_read(e, format)
@@ -109,11 +112,11 @@ if action ~= 'list' then
 end
 
 -- MGET gives no error where the key holds another type.
-local others = read_others(redis.call('MGET', KEYS[1])[1], id, now)
+local others, ahead = read_others(redis.call('MGET', KEYS[1])[1], id, now)
 
 local agreeing, disagreeing = {}, {}
 for _, e in ipairs(others) do
-  local list = (action ~= 'join' or agree(own, e)) and agreeing or disagreeing
+  local list = (action == 'leave' or action == 'list' or agree(own, e)) and agreeing or disagreeing
   list[#list + 1] = e
 end
 
@@ -122,6 +125,8 @@ if action == 'leave' then
 elseif action == 'join' and #disagreeing == 0 and #others < MAX_ENTRIES then
   agreeing[#agreeing + 1] = own
   write_register(agreeing, now)
+elseif action ~= 'list' and ahead then
+  write_register(others, now) -- or they would live until the clock gets there
 end
 
 local reply = {now, #disagreeing}

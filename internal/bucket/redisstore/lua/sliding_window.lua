@@ -55,6 +55,20 @@ local function sliding_window(postpaid, capacity, period, slot)
     return count == 0
   end
 
+  -- What Mend in Go makes of a state, and the moment when it expires; nothing if
+  -- the spans cannot be read.
+  local function mend(value, expires, written, count)
+    if not is_sum(value, HEAD + 1, written, count) then return end
+    local spans, ahead = {}, 0 -- by how much the newest span is
+    for start = HEAD + 1, #value, SPAN do
+      local first, last, n = unpack_doubles('<ddd', value, start)
+      ahead = last > clock and last - clock or 0
+      spans[#spans + 1] = pack('<ddd', first < clock and first or clock, last - ahead, n)
+    end
+    expires = expires - ahead
+    return pack('<ddd', clock, expires, count) .. table.concat(spans), expires
+  end
+
   local function decide(value, cost)
     local now, count, oldest, expires, written = clock, 0, 1, 0, 0
     local reset = 0
@@ -65,7 +79,10 @@ local function sliding_window(postpaid, capacity, period, slot)
       if clock >= expires then
         count, oldest = 0, #value + 1
       else
-        if written > now then now = written end
+        if written > now then
+          if written > clock + ARGV[1] then return nil, mend(value, expires, written, count) end
+          now = written
+        end
         oldest, count = alive(value, now, written, count)
         if not oldest then return end
         if count > 0 then

@@ -1,10 +1,13 @@
 -- Decides groups of hits atomically, and keeps the limits' states.
 --
 -- KEYS     the distinct keys of the batch; on a cluster all have one hash tag
--- ARGV[1]  empty; tests put the clock here, in microseconds
+-- ARGV[1]  how far ahead of the clock a state's last moment may lie, in
+--          microseconds: what lies further was written by a wrong clock
 -- ARGV[2]  the distinct limits of the batch, 7 doubles each (batch.lua)
 -- ARGV[3]  the lines: groups of hits, doubles too (batch.lua)
--- reply    flat integers: the clock, then what came of each line (batch.lua)
+-- ARGV[4]  none; tests put the clock here, in microseconds
+-- reply    flat integers: the clock, how many states a wrong clock had written,
+--          then what came of each line (batch.lua)
 --
 -- The script is state.lua, an algorithm a file, and batch.lua, in this order.
 -- Every number is a whole one under 2^53, so doubles compute exactly. Calls
@@ -23,7 +26,9 @@
 -- of step.go. States go in and out packed:
 --   decide(value, cost)  returns remaining, retry, reset, wait, at, and for the
 --     other two steps level and rest: what the state holds at that moment, and
---     what else they need of it. Nothing, if value cannot be read.
+--     what else they need of it. Nothing, if value cannot be read. If a wrong
+--     clock wrote it: nil, the value that Mend in Go makes of it, and the moment
+--     when that expires; it is to be kept, and decided on.
 --   charge(cost, level, at, value, rest)  returns the value to keep, or false
 --     if there is nothing to remember; the moment when it expires; and what
 --     remains. Nothing, if the state stays as it is.
@@ -35,7 +40,7 @@ local call, pack, unpack_doubles = redis.call, struct.pack, struct.unpack
 local MAX_LEVEL = 2^52
 local NEVER = -1
 
-local clock = tonumber(ARGV[1])
+local clock = tonumber(ARGV[4])
 if not clock then
   local time = call('TIME')
   clock = time[1] * 1000000 + time[2]

@@ -24,8 +24,16 @@ local function token_bucket(is_leaky, postpaid, capacity, quantum, unit, rate, m
         return
       end
       if clock < expires then
+        local written = last
         if last % quantum > 0 then last = last - last % quantum + quantum end
-        if last > at then at = last end
+        if last > at then
+          -- New numbers round up by less than a quantum.
+          if last - quantum >= clock + ARGV[1] then
+            expires = clock + expires - written
+            return nil, pack('<dddd', clock, expires, level, its_unit), expires
+          end
+          at = last
+        end
         debt = level
         if its_unit ~= unit then
           -- New numbers: the debt goes on in whole tokens.
@@ -79,10 +87,9 @@ local function token_bucket(is_leaky, postpaid, capacity, quantum, unit, rate, m
   end
 
   local function give_back(cost, debt, at, _, _, taken)
-    local refilled = (at - (taken - taken % quantum)) / quantum * rate
-    if refilled < 0 then refilled = 0 end
-    local rest = units(cost) - refilled
-    if debt == 0 or rest <= 0 then return end
+    local elapsed = (at - (taken - taken % quantum)) / quantum
+    local rest = units(cost) - elapsed * rate
+    if debt == 0 or elapsed < 0 or rest <= 0 then return end
     return write(at, rest < debt and debt - rest or 0)
   end
 

@@ -1,0 +1,169 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+)
+
+// heap returns how many bytes are in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what pools held is garbage now
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Whatever is asked, the store takes no more bytes than it may, and gives them
+// back when its keys have expired.
+func TestBytesAreBounded(t *testing.T) {
+	const maxBytes = 4 << 20
+	bucketOf5 := bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 5, Period: time.Hour}
+	log := bucket.Spec{Algorithm: bucket.SlidingLog, Requests: 1000, Period: time.Hour}
+	for _, c := range []struct {
+		name     string
+		whenFull memstore.WhenFull
+		spec     bucket.Spec
+		keys     int
+		key      int // bytes of a value
+		times    int // that a key is asked
+		pause    int64
+	}{
+		{"short keys, allow", memstore.Allow, bucketOf5, 50_000, 8, 1, 0},
+		{"short keys, deny", memstore.Deny, bucketOf5, 50_000, 8, 1, 0},
+		{"short keys, evict", memstore.Evict, bucketOf5, 50_000, 8, 1, 0},
+		{"long keys", memstore.Evict, bucketOf5, 20_000, 300, 1, 0},
+		{"a hit in a log", memstore.Allow, log, 50_000, 8, 1, 0},
+		{"many hits in a log", memstore.Evict, log, 4_000, 8, 100, 1},
+		{"many slots of a window", memstore.Deny, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 1e6, Period: time.Hour, SubWindows: 60}, 4_000, 8, 60, 61e6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var now atomic.Int64
+			now.Store(1e15)
+			l := newLimit(t, c.spec)
+			s := memstore.New(memstore.Options{MaxKeys: 1e6, MaxBytes: maxBytes, WhenFull: c.whenFull, Clock: now.Load})
+			defer s.Close()
+			before := heap() // with what an empty store takes
+			for range c.times {
+				for i := range c.keys {
+					h := hit(l, fmt.Sprintf("%0*d", c.key, i), 1)
+					if err := s.Take(context.Background(), []bucket.Hit{h}, make([]bucket.Decision, 1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				now.Add(c.pause)
+			}
+			stats, used := s.Stats(), heap()-before
+			const few = 64 << 10 // of the last to grow
+			if stats.Bytes > maxBytes+few {
+				t.Errorf("%d bytes are counted, of %d", stats.Bytes, maxBytes)
+			}
+			if used > maxBytes*11/10 {
+				t.Errorf("%d keys take %d bytes, of %d", stats.Keys, used, maxBytes)
+			}
+			if stats.Bytes < maxBytes*8/10 {
+				t.Errorf("%d bytes are counted: the store was not filled", stats.Bytes)
+			}
+			now.Add(2 * time.Hour.Microseconds())
+			eventually(t, "expired keys are removed", func() bool { return s.Stats().Keys == 0 })
+			if n := s.Stats().Bytes; n != 0 {
+				t.Errorf("%d bytes are counted of no keys", n)
+			}
+			eventually(t, "no keys take no bytes", func() bool { return heap()-before < maxBytes/20 })
+		})
+	}
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never held that %s", what)
+		}
+	}
+}
+
+// The few keys that are left of many do not hold the memory of all.
+func TestFewKeysOfManyTakeLittle(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1e15)
+	before := heap()
+	s := memstore.New(memstore.Options{MaxKeys: 1e6, Clock: now.Load})
+	defer s.Close()
+	for i := range 200_000 {
+		period := time.Minute
+		if i%100 == 0 {
+			period = time.Hour
+		}
+		take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: period}), fmt.Sprint(i), 1))
+	}
+	now.Add(time.Minute.Microseconds())
+	eventually(t, "few keys take little", func() bool { return s.Stats().Keys == 2000 && heap()-before < 2<<20 })
+	for i := range 200_000 {
+		if i%100 != 0 {
+			continue
+		}
+		l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+		if d := take(t, s, hit(l, fmt.Sprint(i), 1))[0]; d.Allowed() {
+			t.Fatalf("key %d was forgotten", i)
+		}
+	}
+}
+
+// A log or window that finds no room for another hit never admits too many: in
+// no span of its period more than its requests.
+func TestFullStoreAdmitsNoMore(t *testing.T) {
+	for _, spec := range []bucket.Spec{
+		{Algorithm: bucket.SlidingLog, Requests: 40, Period: time.Second},
+		{Algorithm: bucket.SlidingWindow, Requests: 40, Period: time.Second, SubWindows: 20},
+	} {
+		t.Run(spec.Algorithm.String(), func(t *testing.T) {
+			for seed := range uint64(20) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				var now atomic.Int64
+				now.Store(1e15)
+				s := memstore.New(memstore.Options{MaxKeys: 1e6, MaxBytes: 1 << 20, WhenFull: memstore.Deny, Clock: now.Load})
+				defer s.Close()
+				l, filler := newLimit(t, spec), newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+				take(t, s, hit(l, "a", 1))
+				for i := 0; take(t, s, hit(filler, strings.Repeat("x", 100)+fmt.Sprint(i), 1))[0].Allowed(); i++ {
+				}
+				type admitted struct{ at, cost int64 }
+				hits := []admitted{{now.Load(), 1}}
+				joined := 0
+				for range 2000 {
+					now.Add(r.Int64N(40_000))
+					cost := 1 + r.Int64N(3)
+					d := take(t, s, hit(l, "a", cost))[0]
+					if d.Degraded {
+						t.Fatalf("a known key is degraded: %+v", d)
+					}
+					if !d.Allowed() {
+						joined++
+						continue
+					}
+					hits = append(hits, admitted{now.Load(), cost})
+					in := int64(0)
+					for i := len(hits) - 1; i >= 0 && now.Load()-hits[i].at < spec.Period.Microseconds(); i-- {
+						in += hits[i].cost
+					}
+					if in > spec.Requests {
+						t.Fatalf("seed %d: %d admitted within a period", seed, in)
+					}
+				}
+				if len(hits) < 100 || joined == 0 {
+					t.Errorf("seed %d: %d admitted, %d denied", seed, len(hits), joined)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,142 @@
+package redisstore
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// access is how a store is told to reach Redis. It finds in an error what is
+// wrong with that.
+type access struct {
+	mode           Mode
+	addresses      []string
+	sentinelMaster string
+	prefix         string
+}
+
+// explain returns err, and where it stays until somebody changes a setting,
+// here or at the server, with bucket.ErrRefused and a sentence for the
+// operator. On a cluster the server is the node at an address.
+func (a *access) explain(address string, err error) error {
+	if err == nil {
+		return nil
+	}
+	s := a.server(address, err)
+	if means, why := s.meansTLS(err); means != "" {
+		return &refusal{means, why}
+	}
+	var answer redis.Error // of one, where several sentinels have answered
+	if errors.As(err, &answer) {
+		if means := s.meansAnswer(answer); means != "" {
+			return &refusal{means, answer}
+		}
+	}
+	return err
+}
+
+// refusal is an error that means something about the settings.
+type refusal struct {
+	means string
+	err   error
+}
+
+func (r *refusal) Error() string {
+	if r.err == redis.Nil { // a sentinel's answer that says nothing more
+		return "redis: " + r.means
+	}
+	return "redis: " + r.means + ": " + r.err.Error()
+}
+
+func (r *refusal) Unwrap() []error { return []error{bucket.ErrRefused, r.err} }
+
+// server is who has answered.
+type server struct {
+	*access
+	name       string
+	isSentinel bool
+}
+
+func (a *access) server(address string, err error) server {
+	switch {
+	case a.mode == Single:
+		return server{a, a.addresses[0], false}
+	case a.mode == Cluster && address == anyNode:
+		return server{a, "a node of the cluster", false}
+	case a.mode == Cluster:
+		return server{a, address, false}
+	case strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable"): // as the client says it
+		return server{a, "the sentinels " + strings.Join(a.addresses, ", "), true}
+	}
+	return server{a, fmt.Sprintf("the master %q", a.sentinelMaster), false}
+}
+
+// meansTLS says which certificate is not accepted, and why; empty where that is
+// not the matter.
+func (s server) meansTLS(err error) (means string, why error) {
+	var verification *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError // of a check of the daemon's own
+	var network *net.OpError
+	switch {
+	case errors.As(err, &verification):
+		why = verification
+	case errors.As(err, &unknown):
+		why = unknown
+	case errors.As(err, &network) && network.Op == "remote error" && strings.Contains(network.Err.Error(), "certificate"):
+		return "the daemon's certificate is not accepted at " + s.name + "; see redis.tls.cert and redis.tls.key", network
+	default:
+		return "", nil
+	}
+	return "the certificate of " + s.name + " is not accepted; see redis.tls.ca and redis.tls.server_name", why
+}
+
+// meansAnswer says what an answer says about the settings; empty where it may
+// be another one in a moment.
+func (s server) meansAnswer(answer redis.Error) string {
+	user, password := "redis.username", "redis.password or redis.password_file"
+	if s.isSentinel {
+		user, password = "redis.sentinel_username", "redis.sentinel_password"
+	}
+	begins := func(prefixes ...string) bool {
+		text := strings.TrimPrefix(answer.Error(), "ERR ")
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
+	}
+	switch {
+	// Those after the first are of Redis 5 and older, and of a user without a
+	// password.
+	case begins("WRONGPASS", "invalid password", "AUTH ", "Client sent AUTH", "wrong number of arguments for 'auth'"):
+		return "the daemon's user or password is not accepted at " + s.name + "; see " + user + " and " + password
+	case begins("NOAUTH"):
+		return "a password is needed at " + s.name + "; set " + password
+	case begins("NOPERM") && s.isSentinel:
+		return "the daemon may not ask for the master at " + s.name + "; see " + user
+	case begins("NOPERM"), isScriptsRight(answer):
+		return fmt.Sprintf("the daemon lacks rights at %s, on the keys %s{* or to commands; see %s, and README.md for the rights that suffice (ACL SETUSER)",
+			s.name, s.prefix, user)
+	case begins("DB index is out of range", "invalid DB index", "SELECT is not allowed"):
+		return "there is no such database at " + s.name + "; see redis.database"
+	case begins("This instance has cluster support disabled"):
+		return "there is no cluster at " + s.name + "; see redis.mode"
+	case begins("CROSSSLOT", "MOVED ") && s.mode != Cluster:
+		return "there is a cluster at " + s.name + "; see redis.mode"
+	case begins("unknown command", "Unknown Redis command"):
+		return "a command that the daemon needs is not known at " + s.name + "; see redis.addresses and redis.mode"
+	case s.isSentinel && errors.Is(answer, redis.Nil):
+		return fmt.Sprintf("the master %q is not known at %s; see redis.sentinel_master", s.sentinelMaster, s.name)
+	}
+	return ""
+}
+
+// isScriptsRight reports whether an error says that a script may not run one of
+// its commands, as Redis 7.0 and later versions say it.
+func isScriptsRight(err error) bool {
+	return redis.HasErrorPrefix(err, "The user executing the script") || redis.HasErrorPrefix(err, "ACL failure in script")
+}

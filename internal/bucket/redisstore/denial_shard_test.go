@@ -1,0 +1,70 @@
+package redisstore
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// heap returns how many bytes are in use.
+func heap() int {
+	runtime.GC()
+	runtime.GC() // what pools held is garbage now
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// Whatever is denied, the memory holds no more bytes than it may, and gives
+// them back when the denials have ended.
+func TestDenialsTakeBoundedBytes(t *testing.T) {
+	const bytes = 4 << 20
+	for _, c := range []struct {
+		name      string
+		hits, key int // hits of a group, bytes of a key
+		each      time.Duration
+	}{
+		{"one hit each", 1, 20, 0},
+		{"groups as large as are remembered", maxDenialHits, 250, 0},
+		{"larger groups", maxDenialHits + 1, 250, 0},
+		{"a few at a time", 1, 20, time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := time.Now()
+			before := heap()
+			d := newDenials(time.Second, bytes, func() time.Time { return now })
+			n := 6 * bytes / (c.hits * (c.key + 400))
+			for i := range n {
+				now = now.Add(c.each)
+				hits, denied := make([]bucket.Hit, c.hits), make([]bucket.Decision, c.hits)
+				for j := range hits {
+					// A limit that a request brought and that nobody else has.
+					l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, Name: fmt.Sprint("limit", i)})
+					hits[j] = bucket.Hit{Limit: l, Key: fmt.Appendf(nil, "%0*d", c.key, i*c.hits+j), Cost: 1}
+					denied[j] = bucket.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour}
+				}
+				asked, _ := d.known(now, hits, denied)
+				d.learn(asked, hits, denied, false)
+				if _, known := d.known(now, hits, denied); known != (c.hits <= maxDenialHits) {
+					t.Fatalf("a denial of %d hits is known: %v", c.hits, known)
+				}
+			}
+			const counts = changeCounts * 4
+			if used := heap() - before - counts; used > bytes {
+				t.Errorf("%d denials take %d bytes, of %d", n, used, bytes)
+			}
+			for range 2 {
+				now = now.Add(time.Second)
+				d.forgetEnded()
+			}
+			const little = 256 << 10
+			if left := heap() - before - counts; left > little {
+				t.Errorf("%d bytes are left when all denials have ended", left)
+			}
+			runtime.KeepAlive(d)
+		})
+	}
+}

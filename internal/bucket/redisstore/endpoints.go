@@ -1,0 +1,208 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// endpoints completes the addresses under which a cluster announces its nodes.
+// The client takes them as they come: with cluster-preferred-endpoint-type
+// unknown-endpoint, where they have a port only, it would read no map of the
+// slots at all, and follow a redirection to its own machine.
+type endpoints struct {
+	configured []string
+	// host is the one by which the cluster last told where its nodes are. A
+	// redirection without a host means the host that it came from; as a map
+	// without hosts says that every host of the cluster leads to every port,
+	// any of them does.
+	host     atomic.Pointer[string]
+	log      *slog.Logger
+	nameless sync.Once // logs that a node announces no hostname
+
+	mu     sync.Mutex
+	failed map[string]error // by address, since a node last told where the nodes are
+}
+
+// noHostname is what a node announces that is to announce a hostname and has
+// none.
+const noHostname = "?"
+
+// newClient returns the client of one node.
+func (e *endpoints) newClient(o *redis.Options) *redis.Client {
+	c := redis.NewClient(o)
+	c.AddHook(slotsHook{e, o.Addr})
+	return c
+}
+
+// dialer returns dial for addresses that the cluster announces.
+func (e *endpoints) dialer(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		complete := e.complete(addr)
+		conn, err := dial(ctx, network, complete)
+		if u, ok := conn.(unconnected); ok && !slices.Contains(e.configured, complete) {
+			return unconnected{fmt.Errorf("%w (the address that the cluster announces for a node)", u.err)}, nil
+		}
+		return conn, err
+	}
+}
+
+// complete returns the address to dial.
+func (e *endpoints) complete(addr string) string {
+	if host, port, err := net.SplitHostPort(addr); err == nil && host == "" {
+		if last := e.host.Load(); last != nil {
+			return net.JoinHostPort(*last, port)
+		}
+	}
+	return addr
+}
+
+// told notes how the node at addr answered when it was asked for the nodes.
+func (e *endpoints) told(addr string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case err == nil:
+		e.failed = nil // one that answers is enough
+	case e.failed == nil:
+		e.failed = map[string]error{addr: err}
+	default:
+		e.failed[addr] = err
+	}
+}
+
+// refusal returns why a node refuses to tell where the nodes are, or nil. The
+// client itself returns the error of whichever node it asked first.
+func (e *endpoints) refusal(a *access) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, addr := range slices.Sorted(maps.Keys(e.failed)) {
+		if err := a.explain(addr, e.failed[addr]); errors.Is(err, bucket.ErrRefused) {
+			return err
+		}
+	}
+	return nil
+}
+
+// slotsHook reads what the node at addr says to CLUSTER SLOTS.
+type slotsHook struct {
+	endpoints *endpoints
+	addr      string
+}
+
+// DialHook implements redis.Hook.
+func (slotsHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (slotsHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook implements redis.Hook.
+func (h slotsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		asked, ok := cmd.(*redis.ClusterSlotsCmd)
+		if !ok {
+			return next(ctx, cmd)
+		}
+		reply := redis.NewSliceCmd(ctx, cmd.Args()...)
+		err := next(ctx, reply)
+		h.endpoints.told(h.addr, err)
+		if err != nil {
+			return err
+		}
+		slots, err := h.endpoints.slots(h.addr, reply.Val())
+		if err != nil {
+			return fmt.Errorf("the reply of %s to CLUSTER SLOTS: %w", h.addr, err)
+		}
+		asked.SetVal(slots)
+		return nil
+	}
+}
+
+// slots reads the reply of the node at addr to CLUSTER SLOTS: ranges of slots,
+// each with its first and last slot and its nodes, the master first.
+func (e *endpoints) slots(addr string, reply []any) ([]redis.ClusterSlot, error) {
+	host, _, err := net.SplitHostPort(e.complete(addr))
+	if err != nil {
+		return nil, err
+	}
+	e.host.Store(&host)
+	slots := make([]redis.ClusterSlot, 0, len(reply))
+	for i, r := range reply {
+		fields, ok := r.([]any)
+		if !ok || len(fields) < 2 {
+			return nil, fmt.Errorf("range %d is %v, where two slots and their nodes are expected", i, r)
+		}
+		first, ok1 := fields[0].(int64)
+		last, ok2 := fields[1].(int64)
+		if !ok1 || !ok2 {
+			return nil, fmt.Errorf("range %d is from %v to %v, where numbers are expected", i, fields[0], fields[1])
+		}
+		slot := redis.ClusterSlot{Start: int(first), End: int(last)}
+		for _, f := range fields[2:] {
+			node, err := e.node(host, f)
+			if err != nil {
+				return nil, err
+			}
+			slot.Nodes = append(slot.Nodes, node)
+		}
+		slots = append(slots, slot)
+	}
+	return slots, nil
+}
+
+// node reads a node: its endpoint, port and ID, and from Redis 7 on a list of
+// further names and values.
+func (e *endpoints) node(host string, reply any) (redis.ClusterNode, error) {
+	fields, ok := reply.([]any)
+	if !ok || len(fields) < 2 {
+		return redis.ClusterNode{}, fmt.Errorf("a node is %v, where its endpoint and port are expected", reply)
+	}
+	port, ok := fields[1].(int64)
+	if !ok {
+		return redis.ClusterNode{}, fmt.Errorf("a node's port is %v, where a number is expected", fields[1])
+	}
+	var node redis.ClusterNode
+	if len(fields) > 2 {
+		node.ID, _ = fields[2].(string)
+	}
+	endpoint, _ := fields[0].(string)
+	switch endpoint {
+	case "": // or nil: the host that was asked
+		endpoint = host
+	case noHostname:
+		endpoint = e.withoutHostname(fields)
+	}
+	node.Addr = net.JoinHostPort(endpoint, strconv.FormatInt(port, 10))
+	return node, nil
+}
+
+// withoutHostname returns the IP address of a node that is to announce a
+// hostname and has none.
+func (e *endpoints) withoutHostname(node []any) string {
+	e.nameless.Do(func() {
+		e.log.Warn("redis: a node of the cluster is to announce a hostname and has none; its IP address is used, and redirections to it cannot be followed: set cluster-announce-hostname, or cluster-preferred-endpoint-type to ip",
+			"node", node[2:])
+	})
+	if len(node) > 3 {
+		more, _ := node[3].([]any)
+		for i := 0; i+1 < len(more); i += 2 {
+			if ip, ok := more[i+1].(string); ok && more[i] == "ip" && ip != "" {
+				return ip
+			}
+		}
+	}
+	return noHostname
+}

@@ -1,0 +1,122 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
+)
+
+// refusalWait bounds the wait for a first answer: a Redis that is away must not
+// keep a daemon from its start.
+const refusalWait = time.Second
+
+// Refusal tries out what a daemon needs of Redis, at each master of a cluster,
+// and returns why it is refused: bucket.ErrRefused is in the error then. It
+// returns nil where Redis decides, and where it does not answer, which may be
+// otherwise in a moment.
+func (s *Store) Refusal(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, refusalWait)
+	defer cancel()
+	for {
+		err := s.tryAll(ctx)
+		if errors.Is(err, bucket.ErrRefused) {
+			return err
+		}
+		// What took too long may be there at the second try.
+		if err == nil || ctx.Err() != nil || reasonOf(err) != fallback.Timeout {
+			return nil
+		}
+	}
+}
+
+// tryAll tries out each server that decides.
+func (s *Store) tryAll(ctx context.Context) error {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		// A node of a cluster refuses keys of several tags, whichever it has.
+		return s.access.explain("", s.tryOut(ctx, 0, len(s.tags)-1))
+	}
+	addresses, err := s.masters(ctx, cluster)
+	if err != nil {
+		return cmp.Or(s.announced.refusal(s.access), err)
+	}
+	errs := make([]error, len(addresses))
+	var tries sync.WaitGroup
+	for tag, address := range addresses {
+		if slices.Index(addresses, address) == tag {
+			tries.Go(func() { errs[tag] = s.access.explain(address, s.tryOut(ctx, tag)) })
+		}
+	}
+	tries.Wait()
+	for _, err := range errs {
+		if errors.Is(err, bucket.ErrRefused) {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tryOut takes from a limit of the daemon's own, by a key of each tag, and
+// gives it back, which needs all that deciding does.
+func (s *Store) tryOut(ctx context.Context, tags ...int) error {
+	t := newTrip(s)
+	taken := newPart()
+	taken.mode, taken.tag = take, tags[0]
+	for _, tag := range slices.Compact(tags) {
+		taken.add(bucket.Hit{Limit: tryLimit, Key: []byte(s.heads[tag] + "~start"), Cost: 1}, 0, bucket.Decision{})
+	}
+	err := t.runAlone(ctx, taken)
+	if err == nil {
+		back := newPart()
+		back.mode, back.tag = giveBack, taken.tag
+		for i, h := range taken.hits {
+			back.add(h, i, taken.decisions[i])
+		}
+		err = t.runAlone(ctx, back)
+	}
+	if isScriptsRight(err) {
+		err = cmp.Or(s.missingRight(ctx, taken.tag), err)
+	}
+	return err
+}
+
+// missingRight returns what Redis answers to the first of the script's commands
+// that this user may not run, or nil. Redis 7.0 does not say which it is when a
+// script runs it.
+func (s *Store) missingRight(ctx context.Context, tag int) error {
+	var server redis.UniversalClient = s.client
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		node, err := cluster.MasterForKey(ctx, s.tags[tag])
+		if err != nil {
+			return nil
+		}
+		server = node
+	}
+	key := s.heads[tag] + "~right"
+	for _, command := range [][]any{{"time"}, {"mget", key}, {"set", key, "", "px", 1}, {"del", key}} {
+		if err := server.Do(ctx, command...).Err(); redis.HasErrorPrefix(err, "NOPERM") {
+			return err
+		}
+	}
+	return nil
+}
+
+// tryLimit is remembered for long enough to be given back.
+var tryLimit = neverReached(time.Minute)
+
+// neverReached returns a limit that nobody reaches.
+func neverReached(period time.Duration) *bucket.Limit {
+	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: period})
+	if err != nil {
+		panic(err) // the numbers stand above
+	}
+	return l
+}

@@ -1,0 +1,283 @@
+package redisstore_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+// wantRefusal fails the test unless Redis refuses the store at the start, with
+// an error that is one line and holds these texts.
+func wantRefusal(t *testing.T, o redisstore.Options, texts ...string) {
+	t.Helper()
+	s := open(t, o)
+	err := s.Refusal(context.Background())
+	if !errors.Is(err, bucket.ErrRefused) || strings.Contains(err.Error(), "\n") {
+		t.Fatalf("the error is %v, want a refusal in one line", err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("the error %q lacks %q", err, text)
+		}
+	}
+	t.Log(err)
+}
+
+func password(p string) func() (string, error) { return func() (string, error) { return p, nil } }
+
+// Redis says what is wrong with the settings, and the store in which of them.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	guarded := redistest.Start(t, "--requirepass", "right-secret").Addr()
+	plain := redistest.Start(t).Addr()
+	cluster := redistest.Cluster(t)
+	for _, c := range []struct {
+		name  string
+		o     redisstore.Options
+		texts []string
+	}{
+		{"a wrong password", redisstore.Options{Mode: redisstore.Single, Addresses: []string{guarded}, Password: password("wrong-secret")},
+			[]string{"user or password is not accepted at " + guarded, "redis.username", "redis.password_file", "WRONGPASS"}},
+		{"no password", redisstore.Options{Mode: redisstore.Single, Addresses: []string{guarded}},
+			[]string{"a password is needed at " + guarded, "redis.password or redis.password_file", "NOAUTH"}},
+		{"an unknown user", redisstore.Options{Mode: redisstore.Single, Addresses: []string{plain}, Username: "nobody", Password: password("secret")},
+			[]string{"user or password is not accepted at " + plain, "WRONGPASS"}},
+		{"a database that there is not", redisstore.Options{Mode: redisstore.Single, Addresses: []string{plain}, Database: 99},
+			[]string{"there is no such database at " + plain, "redis.database", "DB index is out of range"}},
+		{"a cluster that is none", redisstore.Options{Mode: redisstore.Cluster, Addresses: []string{plain}},
+			[]string{"there is no cluster at " + plain, "redis.mode", "cluster support disabled"}},
+		{"a cluster that is none, and a node that is away", redisstore.Options{Mode: redisstore.Cluster, Addresses: []string{"127.0.0.1:1", plain}},
+			[]string{"there is no cluster at " + plain}},
+		{"a cluster that wants a password", redisstore.Options{Mode: redisstore.Cluster, Addresses: []string{guarded}},
+			[]string{"a password is needed at " + guarded}},
+		{"a node of a cluster", redisstore.Options{Mode: redisstore.Single, Addresses: cluster[:1]},
+			[]string{"there is a cluster at " + cluster[0], "redis.mode", "CROSSSLOT"}},
+		{"a database of a node", redisstore.Options{Mode: redisstore.Single, Addresses: cluster[:1], Database: 1},
+			[]string{"there is no such database at " + cluster[0], "SELECT is not allowed"}},
+		{"sentinels that are none", redisstore.Options{Mode: redisstore.Sentinel, Addresses: []string{plain}, SentinelMaster: "limits"},
+			[]string{"is not known at the sentinels " + plain, "redis.mode"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := options(c.o.Mode, c.o.Addresses...)
+			o.Username, o.Password, o.Database, o.SentinelMaster = c.o.Username, c.o.Password, c.o.Database, c.o.SentinelMaster
+			wantRefusal(t, o, c.texts...)
+		})
+	}
+}
+
+// A user that lacks one of the rights is refused, whichever it is, but for
+// those that a daemon can do without.
+func TestRefusalOfARight(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr()
+	s := open(t, aclOptions(redisstore.Single, addr))
+	for _, c := range []struct {
+		without string
+		refused bool
+	}{
+		{"+evalsha", true}, {"+time", true}, {"+mget", true}, {"+set", true}, {"+del", true},
+		{"+eval", false}, {"+script|load", false}, {"+info", false},
+	} {
+		var commands []string
+		for _, command := range aclSingle {
+			if command != c.without {
+				commands = append(commands, command)
+			}
+		}
+		setUser(t, []string{addr}, commands)
+		err := open(t, aclOptions(redisstore.Single, addr)).Refusal(context.Background())
+		if errors.Is(err, bucket.ErrRefused) != c.refused || err == nil == c.refused {
+			t.Errorf("without %s: %v", c.without, err)
+		}
+		if c.refused && !strings.Contains(err.Error(), "the '"+c.without[1:]+"' command") {
+			t.Errorf("without %s the error does not name it: %v", c.without, err)
+		}
+	}
+	setUser(t, []string{addr}, append(aclSingle, "resetkeys", "~other{*"))
+	wantRefusal(t, aclOptions(redisstore.Single, addr), "on the keys rl{*", "redis.username", "README.md", "NOPERM")
+	setUser(t, []string{addr}, aclSingle)
+	do(t, client(t, addr), "flushall") // a user who may not delete leaves a key, which expires
+	if err := s.Refusal(context.Background()); err != nil {
+		t.Errorf("the smallest user gives %v", err)
+	}
+	if keys := keysOf(t, client(t, addr), "rl"); len(keys) > 0 {
+		t.Errorf("it leaves the keys %v", keys)
+	}
+}
+
+// One node of a cluster that refuses is enough.
+func TestRefusalOfOneNode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 0)
+	addrs := cluster.Addrs()
+	setUser(t, addrs, aclCluster)
+	o := aclOptions(redisstore.Cluster, addrs...)
+	if err := open(t, o).Refusal(context.Background()); err != nil {
+		t.Errorf("the smallest user gives %v", err)
+	}
+	setUser(t, addrs[1:2], []string{"resetpass", ">other"})
+	wantRefusal(t, o, "not accepted at "+addrs[1], "WRONGPASS")
+	setUser(t, addrs[1:2], aclSingle)
+	o.Addresses = addrs[1:2]
+	wantRefusal(t, o, "lacks rights at "+addrs[1], "NOPERM", "cluster|slots")
+}
+
+func TestRefusalOfSentinels(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	sentinels, master, _ := redistest.StartSentinel(t, "limits")
+	o := options(redisstore.Sentinel, sentinels...)
+	o.SentinelMaster = "limits"
+	if err := open(t, o).Refusal(ctx); err != nil {
+		t.Errorf("what is right gives %v", err)
+	}
+	wrong := o
+	wrong.SentinelMaster = "limit"
+	wantRefusal(t, wrong, `the master "limit" is not known at`, "redis.sentinel_master")
+	wrong = o
+	wrong.Username, wrong.Password = "nobody", password("secret")
+	wantRefusal(t, wrong, `not accepted at the master "limits"`, "redis.username", "WRONGPASS")
+	for _, addr := range sentinels {
+		do(t, client(t, addr), "acl", "setuser", "guard", "on", "resetpass", ">secret", "resetchannels", "allchannels", "+ping")
+	}
+	wrong = o
+	wrong.SentinelUsername, wrong.SentinelPassword = "guard", "wrong"
+	wantRefusal(t, wrong, "not accepted at the sentinels "+strings.Join(sentinels, ", ")+";", "redis.sentinel_username and redis.sentinel_password", "WRONGPASS")
+	wrong.SentinelPassword = "secret"
+	wantRefusal(t, wrong, "the sentinels", "redis.sentinel_username", "NOPERM")
+	for _, addr := range sentinels {
+		do(t, client(t, addr), "acl", "setuser", "default", "resetpass", ">secret")
+	}
+	wantRefusal(t, o, "the sentinels", "redis.sentinel_password", "NOAUTH")
+	o.SentinelPassword = "secret"
+	// One sentinel that answers is enough.
+	o.Addresses = append([]string{"127.0.0.1:1"}, sentinels...)
+	if err := open(t, o).Refusal(ctx); err != nil {
+		t.Errorf("with a sentinel that is away: %v", err)
+	}
+	master.Pause()
+	defer master.Resume()
+	if err := open(t, o).Refusal(ctx); err != nil {
+		t.Errorf("a master that stands still gives %v", err)
+	}
+}
+
+// Certificates that do not fit stay so, unlike a network that fails.
+func TestRefusalOfCertificates(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cert, roots := selfSigned(t, "redis.test")
+	serve := func(config *tls.Config) string {
+		listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { listener.Close() })
+		go func() {
+			for {
+				from, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go forward(from, server.Addr())
+			}
+		}()
+		return listener.Addr().String()
+	}
+	open1 := serve(&tls.Config{Certificates: []tls.Certificate{cert}})
+	mutual := serve(&tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots})
+	_, strangers := selfSigned(t, "redis.test")
+	for _, c := range []struct {
+		name   string
+		addr   string
+		config *tls.Config
+		texts  []string
+	}{
+		{"an unknown authority", open1, &tls.Config{RootCAs: strangers, ServerName: "redis.test"},
+			[]string{"the certificate of " + open1 + " is not accepted", "redis.tls.ca", "unknown authority"}},
+		{"another name", open1, &tls.Config{RootCAs: roots, ServerName: "redis.example"},
+			[]string{"the certificate of " + open1 + " is not accepted", "redis.tls.server_name", "redis.example"}},
+		{"an expired certificate", open1, &tls.Config{RootCAs: roots, ServerName: "redis.test", Time: func() time.Time { return time.Now().Add(24 * time.Hour) }},
+			[]string{"the certificate of " + open1 + " is not accepted", "expired"}},
+		{"another check of the name", open1, &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
+			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: strangers})
+			return err
+		}}, []string{"the certificate of " + open1 + " is not accepted"}},
+		{"a certificate that the server wants", mutual, &tls.Config{RootCAs: roots, ServerName: "redis.test"},
+			[]string{"certificate is not accepted at " + mutual, "redis.tls.cert", "certificate required"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := options(redisstore.Single, c.addr)
+			o.TLS = func(string) (*tls.Config, error) { return c.config, nil }
+			wantRefusal(t, o, c.texts...)
+			o.Mode = redisstore.Cluster
+			wantRefusal(t, o, c.texts...)
+			o.Mode, o.SentinelMaster, o.Addresses = redisstore.Sentinel, "limits", []string{c.addr, c.addr}
+			wantRefusal(t, o, strings.Replace(c.texts[0], c.addr, "the sentinels "+c.addr+", "+c.addr, 1))
+		})
+	}
+}
+
+// What may be otherwise in a moment is no refusal, and is not waited for.
+func TestNoRefusal(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	busy := redistest.Start(t)
+	replica := redistest.Start(t, "--replicaof", "127.0.0.1 1")
+	full := redistest.Start(t, "--maxmemory", "1")
+	stale := redistest.Start(t, "--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "no")
+	for name, o := range map[string]redisstore.Options{
+		"a Redis that decides":   options(redisstore.Single, busy.Addr()),
+		"one hash tag":           func() redisstore.Options { o := options(redisstore.Single, busy.Addr()); o.HashTags = 1; return o }(),
+		"a cluster that decides": options(redisstore.Cluster, redistest.Cluster(t)...),
+		"nothing":                options(redisstore.Single, "127.0.0.1:1"),
+		"nothing of a cluster":   options(redisstore.Cluster, "127.0.0.1:1"),
+		"nothing of sentinels": func() redisstore.Options {
+			o := options(redisstore.Sentinel, "127.0.0.1:1")
+			o.SentinelMaster = "x"
+			return o
+		}(),
+		"a server without words":  options(redisstore.Single, silent.Addr().String()),
+		"no such host":            options(redisstore.Single, "redis.invalid:6379"),
+		"a replica":               options(redisstore.Single, replica.Addr()),
+		"a server without memory": options(redisstore.Single, full.Addr()),
+		"a replica of nothing":    options(redisstore.Single, stale.Addr()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := open(t, o).Refusal(context.Background()); err != nil {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+// A ping tells a refusal too, where that is the first answer.
+func TestPingTellsARefusal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--requirepass", "right-secret")
+	server.Stop()
+	s := open(t, options(redisstore.Single, server.Addr()))
+	if err := s.Ping(context.Background()); err == nil || errors.Is(err, bucket.ErrRefused) {
+		t.Errorf("without a server a ping gives %v", err)
+	}
+	server.Restart()
+	if err := s.Ping(context.Background()); !errors.Is(err, bucket.ErrRefused) || !strings.Contains(err.Error(), "redis.password") {
+		t.Errorf("a server that wants a password answers a ping with %v", err)
+	}
+}
