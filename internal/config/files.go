@@ -35,6 +35,10 @@ type LoadOptions struct {
 	// Sparing, if set, calls what a Live loads with: a function that leaves much
 	// garbage behind.
 	Sparing func(load func())
+	// Clock returns the moment, in microseconds since the Unix epoch, for what a
+	// Live puts in force. If nil, it is the wall clock as of NewLive plus the
+	// monotonic time since, as it is in memory stores.
+	Clock func() int64
 }
 
 // LoadRules is the function of that name, with options.

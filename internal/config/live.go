@@ -3,6 +3,7 @@ package config
 import (
 	"log/slog"
 	"sync/atomic"
+	"time"
 )
 
 // Live holds the rules in force and replaces them when the files change. Its
@@ -21,6 +22,11 @@ func NewLive(path string, log *slog.Logger) *Live { return LoadOptions{}.NewLive
 
 // NewLive is the function of that name, with options.
 func (o LoadOptions) NewLive(path string, log *slog.Logger) *Live {
+	if o.Clock == nil {
+		start := time.Now()
+		epoch := start.UnixMicro()
+		o.Clock = func() int64 { return epoch + time.Since(start).Microseconds() }
+	}
 	l := &Live{options: o}
 	l.begin("limits", path, log)
 	return l
@@ -57,7 +63,7 @@ func (l *Live) Reload() error {
 	if err != nil {
 		return l.failed(err)
 	}
-	rules.keepTallies(l.rules.Load())
+	rules.follow(l.rules.Load(), l.options.Clock())
 	l.rules.Store(rules)
 	l.replaced(digest,
 		"files", len(src.files), "domains", len(rules.sorted), "rules", rules.Count())

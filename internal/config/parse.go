@@ -68,7 +68,7 @@ type loader struct {
 func newLoader(o LoadOptions) *loader {
 	return &loader{
 		options:   o,
-		rules:     &Rules{domains: make(map[string]*Domain)},
+		rules:     &Rules{domains: make(map[string]*Domain), room: new(valueRoom)},
 		limits:    make(map[bucket.Spec]*bucket.Limit),
 		metadata:  make(map[string]map[string]any),
 		replaces:  make(map[string][][]string),
@@ -223,7 +223,7 @@ func (p *fileParser) descriptors(n *yaml.Node, at *path, up *node, depth int) {
 		return
 	}
 	up.seal()
-	p.warnNeverMatch(up, list.general)
+	p.warnPatterns(up, list.general)
 }
 
 func (p *fileParser) descriptor(item *yaml.Node, at *path, list *nodeList, depth int) {
@@ -305,7 +305,7 @@ func entryText(e bucket.Entry) string {
 
 // rule reads what a descriptor says about limits, if it does.
 func (p *fileParser) rule(o *object, at *path, n *node) {
-	r := &Rule{File: p.file, Line: o.at.Line, Tally: new(Tally), node: n}
+	r := &Rule{File: p.file, Line: o.at.Line, Tally: &Tally{room: p.loader.rules.room}, node: n}
 	one, many := o.get("rate_limit"), o.get("rate_limits")
 	if one != nil && many != nil {
 		k := later(o.key("rate_limit"), o.key("rate_limits"))

@@ -16,6 +16,8 @@ type Rules struct {
 	sorted      []*Domain
 	warnings    []Warning
 	fingerprint string
+	// room is what all tallies share; rules of later loads have the same.
+	room *valueRoom
 }
 
 // Domain returns the domain of that name, or nil.
@@ -46,6 +48,8 @@ type Domain struct {
 	// Algorithm is what the file gives to limits that name none; 0 if it does
 	// not say.
 	Algorithm bucket.Algorithm
+	// Since is when HashTag and Algorithm became what they are, as a Rule's.
+	Since int64
 	// File and Line are where the domain is named.
 	File string
 	Line int
@@ -87,6 +91,10 @@ type Rule struct {
 	Line int
 	// Tally counts what descriptors that match the rule get.
 	Tally *Tally
+	// Since is when the limits of the rule, or which rule is in force for some of
+	// its descriptors, last changed in a Live, in microseconds since the Unix
+	// epoch on its clock; 0 if that was before its first load.
+	Since int64
 
 	node *node
 }

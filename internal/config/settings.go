@@ -26,6 +26,10 @@ type Settings struct {
 	Headers HeadersSettings
 	Admin   AdminSettings
 	Metrics MetricsSettings
+	// RequestMemory is how many bytes all requests that are being read and
+	// answered may hold, 16 MiB to 1 TiB; 0 means a fifth of what the process
+	// may use, or 512 MiB where that is not said.
+	RequestMemory int
 	// DrainDelay is how long the daemon keeps answering after SIGTERM while it
 	// already says that it is not ready: 0 to 10 minutes.
 	DrainDelay time.Duration
@@ -60,6 +64,10 @@ func (l LimitsSettings) LoadOptions() LoadOptions {
 type MemorySettings struct {
 	// MaxKeys is the number of states kept at most, 1 to 1,000,000,000.
 	MaxKeys int64
+	// MaxBytes is how many bytes they take at most, about: 1 MiB to 1 TiB; 0
+	// means 256 for each of MaxKeys, and no more than two fifths of what the
+	// process may use, where that is said.
+	MaxBytes int
 	// WhenFull is what happens to a new key then: "allow", "deny" or "evict".
 	WhenFull string
 }
@@ -96,6 +104,11 @@ type RedisSettings struct {
 	// DenialMemory is how long a denial that Redis gave is repeated without a
 	// call, 0 to 1 s; 0 means never.
 	DenialMemory time.Duration
+	// DenialBytes bounds the memory of these denials, 1 MiB to 1 GiB.
+	DenialBytes int
+	// MaxClockSkew is how far ahead of Redis's clock a limit's state may be,
+	// 1 s to 1 h. What is further was written by a wrong clock.
+	MaxClockSkew time.Duration
 }
 
 // BatchSettings says how requests travel to Redis together. All numbers are
@@ -118,8 +131,9 @@ type FailureSettings struct {
 	// Replicas is the number of daemons that share the limits, 1 to 10,000; 0
 	// means those that sign in to Redis.
 	Replicas int
-	// Health is what the health check says meanwhile if Mode is "error":
-	// "serving" or "not_serving".
+	// Health is what the health check says meanwhile: "serving" and
+	// "not_serving" if Mode is "error"; with "first_answer" it is not serving
+	// before Redis has answered once, whatever Mode is.
 	Health string
 }
 
@@ -277,6 +291,8 @@ func allSettings() []setting {
 			"where state lives", func(s *Settings) *string { return &s.Store }),
 		defineSetting("memory.max_keys", integerSetting[int64](1, 1_000_000_000), "1000000",
 			"states that the memory store keeps at most", func(s *Settings) *int64 { return &s.Memory.MaxKeys }),
+		defineSetting("memory.max_bytes", autoSetting(1<<20, 1<<40), "auto",
+			"bytes that these states take at most; auto: 256 for each of memory.max_keys, and at most two fifths of what the process may use", func(s *Settings) *int { return &s.Memory.MaxBytes }),
 		defineSetting("memory.when_full", choiceSetting("allow", "deny", "evict"), "allow",
 			"what the memory store does with a new key when it is full", func(s *Settings) *string { return &s.Memory.WhenFull }),
 
@@ -324,13 +340,17 @@ func allSettings() []setting {
 			"requests that wait for a batch at most, per node; more meet the failure mode at once", func(s *Settings) *int { return &s.Redis.Batch.Queue }),
 		defineSetting("redis.denial_memory", durationSetting(0, time.Second), "1s",
 			"how long a denial that Redis gave is known here and repeated without a call; 0s: not at all", func(s *Settings) *time.Duration { return &s.Redis.DenialMemory }),
+		defineSetting("redis.denial_bytes", integerSetting[int](1<<20, 1<<30), "16777216",
+			"bytes of memory that these denials take at most", func(s *Settings) *int { return &s.Redis.DenialBytes }),
+		defineSetting("redis.max_clock_skew", durationSetting(time.Second, time.Hour), "10s",
+			"how far ahead of Redis's clock a limit's state may be; what is further was written by a wrong clock, and goes on from now", func(s *Settings) *time.Duration { return &s.Redis.MaxClockSkew }),
 
 		defineSetting("failure.mode", choiceSetting("local", "allow", "deny", "error"), "local",
 			"what answers when Redis does not", func(s *Settings) *string { return &s.Failure.Mode }),
 		defineSetting("failure.replicas", autoSetting(1, 10_000), "auto",
 			"daemons that share the limits, for the share of failure mode local; auto counts those that sign in to Redis", func(s *Settings) *int { return &s.Failure.Replicas }),
-		defineSetting("failure.health", choiceSetting("serving", "not_serving"), "serving",
-			"what the health check says while Redis does not answer and failure.mode is error", func(s *Settings) *string { return &s.Failure.Health }),
+		defineSetting("failure.health", choiceSetting("serving", "not_serving", "first_answer"), "serving",
+			"what the health check says while Redis does not answer and failure.mode is error; first_answer: not serving before the first answer, in every mode", func(s *Settings) *string { return &s.Failure.Health }),
 
 		defineSetting("grpc.address", listenSetting(false), ":8081",
 			"where gRPC listens", func(s *Settings) *string { return &s.GRPC.Address }),
@@ -395,6 +415,8 @@ func allSettings() []setting {
 		defineSetting("metrics.path", urlPathSetting(), "/metrics",
 			"path of the metrics there", func(s *Settings) *string { return &s.Metrics.Path }),
 
+		defineSetting("request_memory", autoSetting(16<<20, 1<<40), "auto",
+			"bytes that all requests being read and answered may hold; auto: a fifth of what the process may use, or 512 MiB", func(s *Settings) *int { return &s.RequestMemory }),
 		defineSetting("drain_delay", durationSetting(0, 10*time.Minute), "3s",
 			"how long to go on answering after SIGTERM", func(s *Settings) *time.Duration { return &s.DrainDelay }),
 		defineSetting("log.level", choiceSetting("debug", "info", "warn", "error"), "info",

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -51,27 +49,14 @@ func (l *settingsLoader) fromFile(path string) map[string]any {
 	return f.layer
 }
 
-// unknownAnchor is its error where a text begins with *, as passwords do.
-var unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
-
-// syntax words an error of the YAML parser, which knows the line at best.
+// syntax words an error of the YAML parser.
 func (f *settingsFile) syntax(err error, content []byte) string {
-	parts := yamlErrorText.FindStringSubmatch(err.Error())
-	if parts == nil {
-		return f.path + ": found no YAML"
+	e := checkText(content)
+	if e == nil {
+		e = syntaxError(content, err)
 	}
-	line, text := parts[1], parts[2]
-	if anchor := unknownAnchor.FindStringSubmatch(text); anchor != nil {
-		// The name is left out: it may be the password.
-		text = "an alias without its anchor; a text that begins with * needs quotes"
-		if i := bytes.Index(content, []byte("*"+anchor[1])); i >= 0 {
-			line = strconv.Itoa(1 + bytes.Count(content[:i], []byte("\n")))
-		}
-	}
-	if line == "" {
-		return fmt.Sprintf("%s: found no YAML: %s", f.path, text)
-	}
-	return fmt.Sprintf("%s:%s:1: found no YAML: %s", f.path, line, text)
+	e.File = f.path
+	return e.Error()
 }
 
 func (f *settingsFile) at(n *yaml.Node) string {
@@ -162,7 +147,7 @@ func (f *settingsFile) child(name string, dots bool, key, value *yaml.Node) {
 
 func (f *settingsFile) unknown(name string, key *yaml.Node) {
 	shown := unknownName(name)
-	nearest := nearestName(strings.TrimSuffix(shown, "..."), slices.Concat(f.sections, f.names))
+	nearest := NearestName(strings.TrimSuffix(shown, "..."), slices.Concat(f.sections, f.names))
 	if nearest == "" {
 		nearest = f.elsewhere(name)
 	}

@@ -229,7 +229,7 @@ func (l *settingsLoader) fromEnvironment(environ []string) map[string]any {
 		case name == settingsPrefix+"CONFIG" || fromKubernetes(name, text):
 		default:
 			shown := unknownName(name)
-			if nearest := nearestName(strings.TrimPrefix(shown, settingsPrefix), variables); nearest != "" {
+			if nearest := NearestName(strings.TrimPrefix(shown, settingsPrefix), variables); nearest != "" {
 				l.warnf("variable %s: no setting has this name; did you mean %s?", shown, settingsPrefix+nearest)
 			} else {
 				l.warnf("variable %s: no setting has this name", shown)

@@ -25,9 +25,9 @@ func fromKubernetes(name, value string) bool {
 	return strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
 }
 
-// nearestName returns the candidate that name was most likely meant to be, or
+// NearestName returns the candidate that name was most likely meant to be, or
 // "" if none is near. Case, - and _ don't count.
-func nearestName(name string, candidates []string) string {
+func NearestName(name string, candidates []string) string {
 	plain := func(s string) string {
 		return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s))
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		Store:  "memory",
 		Memory: MemorySettings{MaxKeys: 1_000_000, WhenFull: "allow"},
 		Redis: RedisSettings{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond,
-			Batch: BatchSettings{Size: 1000, InFlight: 1, Queue: 10_000}, DenialMemory: time.Second},
+			Batch: BatchSettings{Size: 1000, InFlight: 1, Queue: 10_000}, DenialMemory: time.Second, DenialBytes: 16 << 20, MaxClockSkew: 10 * time.Second},
 		Failure:    FailureSettings{Mode: "local", Health: "serving"},
 		GRPC:       GRPCSettings{Address: ":8081", MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 10 * time.Second, MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 1 << 20, MaxTakes: 1000},
 		HTTP:       HTTPSettings{Address: ":8080"},
@@ -118,6 +119,8 @@ func walkFields(v reflect.Value, path string, leaf func(string, reflect.Value)) 
 func otherValue(t *testing.T, d setting, i int) string {
 	t.Helper()
 	switch {
+	case d.name == "request_memory", d.name == "memory.max_bytes":
+		return strconv.Itoa(i << 25)
 	case d.name == "redis.database", d.name == "failure.replicas":
 		return fmt.Sprint(i)
 	case d.name == "redis.batch.in_flight":
@@ -132,7 +135,12 @@ func otherValue(t *testing.T, d setting, i int) string {
 		if d.name == "grpc.max_entries" {
 			return fmt.Sprint(500 + i)
 		}
+		if n, err := strconv.Atoi(d.byDefault); err == nil && n >= 1<<20 { // bytes
+			return fmt.Sprint(n + i)
+		}
 		return fmt.Sprint(2000 + i)
+	case d.name == "redis.max_clock_skew":
+		return fmt.Sprintf("%ds", 20+i)
 	case d.form == durationForm:
 		return fmt.Sprintf("%dms", 200+i)
 	case d.form == listForm:
@@ -350,6 +358,7 @@ func TestValues(t *testing.T) {
 		{"memory: {max_keys: 2_000_000}", "memory.max_keys=2000000"},
 		{"drain_delay: 0", "drain_delay=0s"},
 		{"redis: {denial_memory: 0}", "redis.denial_memory=0s"},
+		{"redis: {max_clock_skew: 1m}", "redis.max_clock_skew=1m"},
 		{"redis: {batch: {size: 1, in_flight: 64, queue: 1_000_000}}", "redis.batch.size=1 redis.batch.in_flight=64 redis.batch.queue=1000000 "},
 		{"failure: {replicas: 3}", "failure.replicas=3 "},
 		{"failure: {replicas: '10000'}", "failure.replicas=10000 "},

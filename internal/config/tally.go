@@ -64,12 +64,35 @@ type Tally struct {
 
 	mu     sync.RWMutex
 	values map[string]*Counts
+	// room is for the values of all rules. It is nil once the rule has gone: no
+	// more is counted then than the requests that began with it do.
+	room *valueRoom
+}
+
+// valueRoom is room for values that are counted by themselves.
+type valueRoom struct{ taken atomic.Int64 }
+
+func (r *valueRoom) isFull() bool { return r != nil && r.taken.Load() >= MaxTalliedValues }
+
+// take takes the place of one value, if there is any.
+func (r *valueRoom) take() bool {
+	if r == nil {
+		return true
+	}
+	if r.taken.Add(1) > MaxTalliedValues {
+		r.taken.Add(-1)
+		return false
+	}
+	return true
 }
 
 const (
 	// MaxTallyValues is how many values of a rule are counted by themselves, at
 	// most.
 	MaxTallyValues = 1000
+	// MaxTalliedValues is how many values of all rules are: callers choose them,
+	// and each takes memory and a place in every scrape.
+	MaxTalliedValues = 50_000
 	// MaxTallyValue is how many bytes such a value has at most.
 	MaxTallyValue = 256
 	// OtherValues is what the rest is counted as.
@@ -115,7 +138,7 @@ func (t *Tally) of(value []byte) *Counts {
 	fits := len(value) <= MaxTallyValue && utf8.Valid(value)
 	t.mu.RLock()
 	c := t.values[string(value)]
-	if c == nil && (!fits || len(t.values) >= MaxTallyValues) {
+	if c == nil && (!fits || len(t.values) >= MaxTallyValues || t.room.isFull()) {
 		c = t.values[OtherValues]
 	}
 	t.mu.RUnlock()
@@ -134,7 +157,7 @@ func (t *Tally) of(value []byte) *Counts {
 func (t *Tally) create(value string) *Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.values[value] == nil && len(t.values) >= MaxTallyValues {
+	if t.values[value] == nil && value != OtherValues && (len(t.values) >= MaxTallyValues || !t.room.take()) {
 		value = OtherValues
 	}
 	c := t.values[value]
@@ -166,52 +189,40 @@ func (t *Tally) Values() []ValueCounts {
 	return all
 }
 
-// keepTallies gives the rules the tallies that they have in the rules before,
-// which may be nil. It is called before the rules are in force.
-func (r *Rules) keepTallies(before *Rules) {
-	if before == nil {
-		return
+// shareRoom has the tallies share the room for values with those of the rules
+// before, of which the ones that are gone leave theirs.
+func (r *Rules) shareRoom(before *Rules) {
+	r.room = before.room
+	kept := make(map[*Tally]bool)
+	for _, d := range r.sorted {
+		for _, rule := range d.rules {
+			if rule.Tally.room == before.room {
+				kept[rule.Tally] = true
+			} else {
+				rule.Tally.room = before.room
+			}
+		}
 	}
-	for name, d := range r.domains {
-		if old := before.domains[name]; old != nil {
-			d.root.keepTallies(old.root)
+	for _, d := range before.sorted {
+		for _, rule := range d.rules {
+			if !kept[rule.Tally] {
+				rule.Tally.leave()
+			}
 		}
 	}
 }
 
-func (n *node) keepTallies(before *node) {
-	if n.rule != nil && before.rule != nil {
-		n.rule.Tally = before.rule.Tally
-	}
-	for entry, next := range n.exact {
-		if old := before.exact[entry]; old != nil {
-			next.keepTallies(old)
-		}
-	}
-	for i := range n.keys {
-		k := &n.keys[i]
-		old := before.key(k.key)
-		if old == nil {
-			continue
-		}
-		if k.bare != nil && old.bare != nil {
-			k.bare.keepTallies(old.bare)
-		}
-		k.patterns.keepTallies(old.patterns)
-	}
-}
-
-func (ps patterns) keepTallies(before patterns) {
-	if len(ps.list) == 0 || len(before.list) == 0 {
+// leave frees the room that the values take.
+func (t *Tally) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.room == nil {
 		return
 	}
-	nodes := make(map[string]*node, len(before.list))
-	for i := range before.list {
-		nodes[before.list[i].text()] = before.list[i].node
+	n := len(t.values)
+	if t.values[OtherValues] != nil {
+		n--
 	}
-	for i := range ps.list {
-		if old := nodes[ps.list[i].text()]; old != nil {
-			ps.list[i].node.keepTallies(old)
-		}
-	}
+	t.room.taken.Add(int64(-n))
+	t.room = nil
 }

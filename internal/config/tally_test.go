@@ -187,3 +187,61 @@ func TestCountsOfManyCallers(t *testing.T) {
 		t.Errorf("%d of %d in %d values", sum, callers*each, len(values))
 	}
 }
+
+// TestValuesOfAllRulesAreBounded counts more values than all rules have room
+// for, before and after rules go and come.
+func TestValuesOfAllRulesAreBounded(t *testing.T) {
+	t.Parallel()
+	const rules = config.MaxTalliedValues/config.MaxTallyValues + 2
+	text := func(from, to int) string {
+		return "domain: d\ndescriptors: [" + many("{key: k%d, value_to_metric: true, rate_limit: {unit: day}}", from, to) + "]\n"
+	}
+	dir := t.TempDir()
+	l := config.NewLive(dir, nil)
+	reload := func(text string) {
+		t.Helper()
+		write(t, dir, "a.yaml", text)
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// fill counts as many values of each rule as it may have, and tells how many
+	// of all are counted by themselves, and of which rules some are not.
+	fill := func() (values int, others []string) {
+		for _, r := range l.Rules().Domain("d").Rules() {
+			for i := range config.MaxTallyValues {
+				r.Count(config.Allowed, []bucket.Entry{{Key: "k", Value: fmt.Sprint(i)}})
+			}
+			sum := uint64(0)
+			for _, v := range r.Tally.Values() {
+				sum += v.Of(config.Allowed)
+				if v.Value != config.OtherValues {
+					values++
+				} else {
+					others = append(others, r.Path())
+				}
+			}
+			if sum%config.MaxTallyValues != 0 {
+				t.Errorf("%s: %d descriptors", r.Path(), sum)
+			}
+		}
+		return values, others
+	}
+	want := func(when string, rules ...string) {
+		t.Helper()
+		if values, others := fill(); values != config.MaxTalliedValues || !slices.Equal(others, rules) {
+			t.Errorf("%s: %d values by themselves, others of %v, want %v", when, values, others, rules)
+		}
+	}
+	reload(text(1, rules))
+	want("at first", "k51", "k52")
+	before := l.Rules().Domain("d").Rules()[0]
+	reload(text(2, rules))
+	want("a rule has gone", "k51", "k52")
+	// A request that began with it takes no room.
+	for i := range 2 * config.MaxTallyValues {
+		before.Count(config.Allowed, []bucket.Entry{{Key: "k", Value: fmt.Sprint("late", i)}})
+	}
+	reload(text(4, rules+2))
+	want("two have gone, two have come", "k51", "k52", "k54")
+}

@@ -14,7 +14,7 @@ func (p *fileParser) warnDomain(d *Domain) {
 	if p.d.HashTag != "" && !d.root.hasKey(p.d.HashTag) {
 		p.warnAt(p.tagAt, "no descriptor has the key %s, so it places nothing", quote(p.d.HashTag))
 	}
-	p.warnNeverMatch(d.root, p.general)
+	p.warnPatterns(d.root, p.general)
 	p.warnReplaces(d)
 }
 
@@ -42,6 +42,12 @@ func (n *node) hasKey(key string) bool {
 	return false
 }
 
+// warnPatterns warns of what the patterns of a list are to each other.
+func (p *fileParser) warnPatterns(up *node, list []generalNode) {
+	p.warnNeverMatch(up, list)
+	p.warnCostly(up, list)
+}
+
 // warnNeverMatch warns of the descriptors of a list that others leave nothing.
 func (p *fileParser) warnNeverMatch(up *node, list []generalNode) {
 	for _, n := range list {
@@ -53,13 +59,18 @@ func (p *fileParser) warnNeverMatch(up *node, list []generalNode) {
 			}
 			continue
 		}
+		if k.patterns.isTooLong(n.node) {
+			p.warnAt(n.at, "never matches: it is longer than the %d bytes of a value up to which patterns with a text between stars are tried where a key has more than %d of these",
+				MaxSearchedValue, fewInner)
+			continue
+		}
 		if k.patterns.crowded {
 			continue
 		}
 		// A star of the later pattern stands for text that only a star of the
 		// earlier can match; so one covers the other exactly if it matches
 		// the other's text, stars as they are.
-		if first := &k.patterns.list[k.patterns.first(value)]; first.node != n.node {
+		if first := &k.patterns.list[k.patterns.search(value, false)]; first.node != n.node {
 			p.warnAt(n.at, "never matches: the pattern %s before it matches all that %s does", quote(first.text()), quote(value))
 		}
 	}
@@ -73,6 +84,37 @@ func (ps *patterns) coversAll() *pattern {
 		}
 	}
 	return nil
+}
+
+const (
+	// usualValue is how many bytes the values of a request have where it has as
+	// many entries and as much text as the default bounds allow, about.
+	usualValue = 320
+	// manyTries is on how many patterns such a value may be tried without a
+	// warning: at some 50 ns each, a tenth of a second for a request.
+	manyTries = 500
+)
+
+// warnCostly warns of keys for which a request can be made that takes long to
+// match.
+func (p *fileParser) warnCostly(up *node, list []generalNode) {
+	for i := range up.keys {
+		k := &up.keys[i]
+		if k.patterns.index == nil {
+			continue
+		}
+		tries, most := k.patterns.index.worstTries(k.patterns.list, usualValue)
+		if tries < manyTries {
+			continue
+		}
+		for _, n := range list {
+			if n.node == k.patterns.list[most.head].node {
+				p.warnAt(n.at, "makes the key %s costly to match: a value of %d bytes can be made that is tried on %d of its %d patterns, since the text that tells this one from others best is in %d others too; "+
+					"give each pattern, before, after or between its stars, a text of some bytes that few others have, or part them by a key above",
+					quote(k.key), usualValue, tries, len(k.patterns.list), most.patterns-1)
+			}
+		}
+	}
 }
 
 // limitAt is a limit of a rule and where it stands.

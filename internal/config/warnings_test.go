@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
 func warningsOf(t *testing.T, text string) []string {
@@ -53,6 +54,53 @@ descriptors:
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// TestCostlyPatterns warns of keys whose patterns share what they have beside
+// their stars, and names those that do most.
+func TestCostlyPatterns(t *testing.T) {
+	t.Parallel()
+	const begin = "domain: d\ndescriptors:\n"
+	for _, c := range []struct {
+		name, text, want string
+	}{
+		{"nothing in common", patternList(5000, func(i int) string { return fmt.Sprintf("*word%05d*end%05d*", i, i) }), ""},
+		{"a prefix in common", patternList(5000, func(i int) string { return fmt.Sprintf("/api/%05d*", i) }) + patternList(1, func(int) string { return "/api/*" }), ""},
+		{"too few to matter", patternList(400, func(i int) string { return fmt.Sprintf("*/api/*/v%03d/*/x*", i) }), ""},
+		{
+			"short texts", patternList(5000, func(i int) string { return fmt.Sprintf("*%02x*%02x*", i%256, i/256) }),
+			`22:3: descriptors[19]: makes the key "k" costly to match: a value of 320 bytes can be made that is tried on 3176 of its 5000 patterns, since the text that tells this one from others best is in 38 others too; give each `,
+		},
+		{
+			"letters, a level below", "- key: up\n  descriptors:\n  " + strings.ReplaceAll(patternList(1100, func(i int) string {
+				return "*" + strings.Join(strings.Split(fmt.Sprintf("%011b", i), ""), "*") + "*"
+			}), "\n", "\n  "),
+			`6:5: descriptors[0].descriptors[1]: makes the key "k" costly to match: a value of 320 bytes can be made that is tried on 1100 of its 1100 patterns, since the text that tells this one from others best is in 1098 others too; give each `,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got := strings.Join(warningsOf(t, begin+c.text), "\n")
+			if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
+// TestTooLongPattern warns of a pattern that no value fits which is searched.
+func TestTooLongPattern(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", config.MaxSearchedValue)
+	few := patternList(15, func(i int) string { return fmt.Sprintf("*<%d>*", i) })
+	text := "domain: d\ndescriptors:\n" + few + fmt.Sprintf("- {key: k, value: '*a%s*'}\n- {key: k, value: '*%s*'}\n- {key: k, value: 'z%s*'}\n", long[1:], long+"y", "y"+long)
+	got := warningsOf(t, text)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "19:3: descriptors[16]: never matches: it is longer than the 2048 bytes") {
+		t.Errorf("with 17 that are searched for: %q", got)
+	}
+	if got := warningsOf(t, strings.Replace(text, few, "", 1)); len(got) != 0 {
+		t.Errorf("with 2: %q", got)
 	}
 }
 

@@ -183,7 +183,20 @@ func syntaxError(data []byte, err error) *Error {
 	}
 	line = min(max(line, 1), len(lines))
 	column := 1 + len(lines[line-1]) - len(bytes.TrimLeft(lines[line-1], " \t"))
-	return &Error{Line: line, Column: column, Found: "no YAML: " + parts[2]}
+	const most = 1000 // lines that a mistake is looked for in
+	first := max(line-most, 0)
+	var texts []string
+	for _, l := range lines[first:line] {
+		texts = append(texts, strings.TrimRight(string(l), "\r\n"))
+	}
+	if s := findSlip(texts, len(texts)-1, parts[2]); s != nil {
+		return &Error{Line: first + s.line + 1, Column: s.column(texts), Found: s.found, Allowed: s.allowed}
+	}
+	said := parts[2]
+	if strings.HasPrefix(said, "unknown anchor") {
+		said = "an alias without its anchor" // whose name may be a password
+	}
+	return &Error{Line: line, Column: column, Found: "no YAML: " + said}
 }
 
 // findCycle finds an alias inside its own anchor. Aliases to what stands
@@ -527,10 +540,24 @@ func (w *walker) unknown(k, v *yaml.Node, p *path, name string, l *level) {
 			w.ignored(v, p.key(name))
 			return
 		}
-	} else if near := nearest(name, l.names()); near != "" {
+	} else if near := w.meant(name, l); near != "" {
 		found += fmt.Sprintf(" (%s?)", near)
 	}
 	w.bad(k, p, found, commas(l.names()))
+}
+
+// meant returns what was probably meant by a key that the level does not have:
+// another, or one with the blank that makes a key or an item of it.
+func (w *walker) meant(name string, l *level) string {
+	if key, value, ok := strings.Cut(name, ":"); ok && l.index(key) >= 0 {
+		return key + ": " + shorten(value)
+	}
+	if key, ok := strings.CutPrefix(name, "-"); ok {
+		if home, _ := w.homeOf(key); home != "" {
+			return "- " + key
+		}
+	}
+	return nearest(name, l.names())
 }
 
 // homeOf says where a key belongs that was found in a mapping without it, and

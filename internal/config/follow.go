@@ -1,0 +1,107 @@
+package config
+
+import (
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// follow has the rules go on, at a moment, where those before them leave off,
+// which may be nil: a rule of the same path has the same tally, and if its limits
+// are the same too, they have been so since they were then. It is called before
+// the rules are in force.
+func (r *Rules) follow(before *Rules, now int64) {
+	if before == nil {
+		return
+	}
+	for name, d := range r.domains {
+		d.Since = now
+		for _, rule := range d.rules {
+			rule.Since = now
+		}
+		if old := before.domains[name]; old != nil {
+			same := d.HashTag == old.HashTag // else all keys are elsewhere
+			if same && d.Algorithm == old.Algorithm {
+				d.Since = old.Since
+			}
+			d.root.follow(old.root, same)
+		}
+	}
+	r.shareRoom(before)
+}
+
+// follow is that of the rules at a node and below. Unless same is set, other
+// rules were in force for some of its descriptors before.
+func (n *node) follow(before *node, same bool) {
+	if n.rule != nil && before.rule != nil {
+		n.rule.Tally = before.rule.Tally
+		if same && n.rule.countsAs(before.rule) {
+			n.rule.Since = before.rule.Since
+		}
+	}
+	for entry, next := range n.exact {
+		if old := before.exact[entry]; old != nil {
+			next.follow(old, same)
+		}
+	}
+	gone := n.valuesGone(before)
+	for i := range n.keys {
+		k := &n.keys[i]
+		old := before.key(k.key)
+		if old == nil {
+			continue
+		}
+		// What they were for falls to those that come after them.
+		same := same && !gone[k.key] && k.patterns.keep(old.patterns)
+		if k.bare != nil && old.bare != nil {
+			k.bare.follow(old.bare, same)
+		}
+		k.patterns.follow(old.patterns, same)
+	}
+}
+
+// valuesGone are the keys of which an exact value is not there any more.
+func (n *node) valuesGone(before *node) map[string]bool {
+	var gone map[string]bool
+	for entry := range before.exact {
+		if n.exact[entry] == nil {
+			if gone == nil {
+				gone = make(map[string]bool)
+			}
+			gone[entry.Key] = true
+		}
+	}
+	return gone
+}
+
+// keep reports whether all those before are there, in the same order.
+func (ps patterns) keep(before patterns) bool {
+	left := before.list
+	for i := range ps.list {
+		if len(left) > 0 && ps.list[i].text() == left[0].text() {
+			left = left[1:]
+		}
+	}
+	return len(left) == 0
+}
+
+func (ps patterns) follow(before patterns, same bool) {
+	if len(ps.list) == 0 || len(before.list) == 0 {
+		return
+	}
+	nodes := make(map[string]*node, len(before.list))
+	for i := range before.list {
+		nodes[before.list[i].text()] = before.list[i].node
+	}
+	for i := range ps.list {
+		if old := nodes[ps.list[i].text()]; old != nil {
+			ps.list[i].node.follow(old, same)
+		}
+	}
+}
+
+// countsAs reports whether both rules keep the same states under the same keys.
+func (r *Rule) countsAs(other *Rule) bool {
+	return r.ShareThreshold == other.ShareThreshold &&
+		slices.EqualFunc(r.Limits, other.Limits, (*bucket.Limit).CountsAs)
+}

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"cmp"
+	"slices"
+)
+
+// patternChain is a chain of an index, which begins with the pattern head.
+type patternChain struct {
+	head int32
+	// patterns is how many are in it, and bytes how long the text that leads to
+	// it is.
+	patterns, bytes int
+}
+
+func (x *patternIndex) chain(head int32, bytes int) patternChain {
+	c := patternChain{head: head, bytes: bytes}
+	for i := head; i != noPattern; i = x.next[i] {
+		c.patterns++
+	}
+	return c
+}
+
+// longestChain returns the number of patterns in it.
+func (x *patternIndex) longestChain() int {
+	longest := x.chain(x.rest, 0).patterns
+	for _, files := range [...]*patternFiles{&x.prefixes, &x.suffixes, &x.grams.patternFiles} {
+		for _, head := range files.chains {
+			longest = max(longest, x.chain(head, 0).patterns)
+		}
+	}
+	return longest
+}
+
+// gramChains returns the chains of patterns that are filed by grams, those
+// first that have the most patterns for each byte that leads to them.
+func (x *patternIndex) gramChains(list []pattern) []patternChain {
+	var chains []patternChain
+	for hash, head := range x.grams.chains {
+		bytes := gramSize
+		list[head].eachGram(func(g gram) {
+			if g.hash() == hash {
+				bytes = g.size
+			}
+		})
+		chains = append(chains, x.chain(head, bytes))
+	}
+	slices.SortFunc(chains, func(a, b patternChain) int {
+		return cmp.Or(cmp.Compare(b.patterns*a.bytes, a.patterns*b.bytes), cmp.Compare(a.head, b.head))
+	})
+	return chains
+}
+
+// worstTries returns on how many patterns a value of so many bytes can be
+// tried, about, and the chain that most of these are in.
+func (x *patternIndex) worstTries(list []pattern, bytes int) (tries int, most patternChain) {
+	add := func(c patternChain) {
+		tries += c.patterns
+		if c.patterns > most.patterns {
+			most = c
+		}
+	}
+	// A value begins and ends in one way, and holds what there is room for.
+	for _, files := range [...]*patternFiles{&x.prefixes, &x.suffixes} {
+		var longest patternChain
+		for _, head := range files.chains {
+			if c := x.chain(head, 0); c.patterns > longest.patterns || c.patterns == longest.patterns && c.head < longest.head {
+				longest = c
+			}
+		}
+		add(longest)
+	}
+	for _, c := range x.gramChains(list) {
+		if bytes -= c.bytes; bytes < 0 {
+			break
+		}
+		add(c)
+	}
+	return tries, most
+}
