@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net"
+	"runtime"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -13,25 +14,35 @@ import (
 // A stream of requests would lose answers then, for it does not learn of the
 // first. So it ends by itself before the age.
 
-// agingCredentials note when a connection began. They leave the connection as it
-// is, which gRPC treats better than one of another type: it holds no read buffer
-// while it is idle, and is given up when what was sent stays unacknowledged.
+// agingCredentials note when a connection began, and open its account.
 type agingCredentials struct {
 	credentials.TransportCredentials
+	memory *memory
 }
 
 func (c agingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	began := time.Now()
+	limitSocket(raw)
+	charged := c.memory.open(connectionCost, func() { _ = raw.Close() })
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
+		charged.close()
 		return nil, nil, err
 	}
-	return conn, agingInfo{info, began}, nil
+	// Where a connection ends before gRPC serves it, only the raw one is closed.
+	if plain := newPlainConnection(conn, charged); plain != nil {
+		runtime.AddCleanup(plain, (*account).close, charged)
+		return plain, agingInfo{info, began, charged}, nil
+	}
+	other := &connection{Conn: conn, account: charged}
+	runtime.AddCleanup(other, (*account).close, charged)
+	return other, agingInfo{info, began, charged}, nil
 }
 
 type agingInfo struct {
 	credentials.AuthInfo
-	began time.Time
+	began   time.Time
+	account *account
 }
 
 // untilOld is how long a stream of the context may last, if what it is on lives

@@ -72,27 +72,44 @@ func (f *forwardAuth) ask(ctx context.Context, c *call, header http.Header) erro
 func (c *call) readAuth(endpoint *config.AuthEndpoint, r *authRequest) bool {
 	c.domain = endpoint.Domain
 	for i := range endpoint.Descriptors {
-		asked := &endpoint.Descriptors[i]
-		entries := slices.Grow(c.entries, len(asked.Entries))
-		omit := false
-		for j := range asked.Entries {
-			e := &asked.Entries[j]
-			value, ok := r.value(e)
-			missing := value == ""
-			switch {
-			case !ok, missing && e.OnMissing == config.MissingDeny:
-				return false
-			case missing && e.OnMissing == config.MissingOmit:
-				omit = true
-			}
-			entries = append(entries, bucket.Entry{Key: e.Key, Value: value})
+		if !c.readAuthDescriptor(&endpoint.Descriptors[i], r) {
+			return false
+		}
+	}
+	return true
+}
+
+// readAuthDescriptor adds the descriptor that is asked about, once for each
+// combination of values that it may have: what passes must pass as each of them.
+func (c *call) readAuthDescriptor(asked *config.AuthDescriptor, r *authRequest) bool {
+	values := make([][]string, len(asked.Entries))
+	combinations := 1
+	for i := range asked.Entries {
+		e := &asked.Entries[i]
+		var ok bool
+		values[i], ok = r.values(e)
+		if !ok || e.OnMissing == config.MissingDeny && slices.Contains(values[i], "") {
+			return false
+		}
+		if combinations *= len(values[i]); combinations > maxPathValues {
+			return false
+		}
+	}
+	for n := range combinations {
+		start, omit := len(c.entries), false
+		for i := range asked.Entries {
+			e, value := &asked.Entries[i], values[i][n%len(values[i])]
+			n /= len(values[i])
+			omit = omit || value == "" && e.OnMissing == config.MissingOmit
+			c.entries = append(c.entries, bucket.Entry{Key: e.Key, Value: value})
 		}
 		if omit {
+			c.entries = c.entries[:start]
 			continue
 		}
-		start := len(c.entries)
-		c.entries = entries
-		c.descriptors = append(c.descriptors, descriptor{entries: entries[start:], hits: uint64(asked.Cost), hasHits: true})
+		c.descriptors = append(c.descriptors, descriptor{
+			entries: c.entries[start:len(c.entries):len(c.entries)], hits: uint64(asked.Cost), hasHits: true, isDoubtful: combinations > 1,
+		})
 	}
 	return true
 }

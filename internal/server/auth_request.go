@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -26,10 +27,24 @@ func newAuthRequest(auth *config.Auth, endpoint *config.AuthEndpoint, r *http.Re
 	return &authRequest{auth: auth, endpoint: endpoint, header: r.Header, peer: peer, trusted: auth.Trusts(peer)}
 }
 
-// value returns the value of an entry, which is empty where the request has
-// none. It reports false where it is not clear: where it stands there several
-// times and differs, so that what is behind the proxy may read another than
-// this, or is no UTF-8.
+// values returns the values of an entry, empty where the request has none: one;
+// or several, where servers may understand its path in several ways.
+// It reports false where it is not clear: where it stands there several times
+// and differs, so that what is behind the proxy may read another than this, or
+// is no UTF-8.
+func (r *authRequest) values(e *config.AuthEntry) (values []string, ok bool) {
+	if e.From == config.FromPath {
+		path, _, ok := r.uri()
+		if !ok {
+			return nil, false
+		}
+		return prefixesOf(path, e.Prefixes)
+	}
+	value, ok := r.value(e)
+	return []string{value}, ok
+}
+
+// value returns the value of an entry that has one, as values does.
 func (r *authRequest) value(e *config.AuthEntry) (value string, ok bool) {
 	switch e.From {
 	case config.FromConstant:
@@ -37,21 +52,44 @@ func (r *authRequest) value(e *config.AuthEntry) (value string, ok bool) {
 	case config.FromClientAddress:
 		return shownAddress(r.client(), e), true
 	case config.FromHeader:
-		return oneOf(r.header.Values(e.Name))
+		return oneOf(headerValues(r.header, e.Name))
 	case config.FromMethod:
-		return r.told(r.endpoint.MethodHeader)
+		// Some frameworks take post for POST.
+		method, ok := r.told(r.endpoint.MethodHeader)
+		return strings.ToUpper(method), ok
 	}
+	_, query, ok := r.uri()
+	if !ok {
+		return "", false
+	}
+	return oneOf(parameters(query, e.Name))
+}
+
+// uri returns the path and the query of the original request. It reports false
+// where they are not clear.
+func (r *authRequest) uri() (path, query string, ok bool) {
 	uri, ok := r.told(r.endpoint.URIHeader)
 	// A # is no part of a URI that is sent, and servers differ in what they
 	// make of it.
 	if !ok || strings.Contains(uri, "#") {
-		return "", false
+		return "", "", false
 	}
-	path, query, _ := strings.Cut(uri, "?")
-	if e.From == config.FromPath {
-		return prefixOf(plainPath(path), e.Prefixes), true
+	path, query, _ = strings.Cut(uri, "?")
+	return path, query, true
+}
+
+// headerValues returns all values of a header, also where its name is spelled
+// with _ for -: to CGI, WSGI and PHP these are the same.
+func headerValues(header http.Header, name string) []string {
+	name = http.CanonicalHeaderKey(name)
+	values := header[name]
+	plain := strings.ReplaceAll(name, "_", "-")
+	for other, more := range header {
+		if other != name && len(other) == len(name) && strings.EqualFold(strings.ReplaceAll(other, "_", "-"), plain) {
+			values = append(slices.Clip(values), more...)
+		}
 	}
-	return oneOf(parameters(query, e.Name))
+	return values
 }
 
 // told returns what a trusted proxy says in a header.
@@ -108,51 +146,43 @@ func shownAddress(a netip.Addr, e *config.AuthEntry) string {
 	return network.String()
 }
 
-// prefixOf returns the longest prefix of a path, or "". They come longest first.
-func prefixOf(path string, prefixes []string) string {
-	for _, p := range prefixes {
-		rest, ok := strings.CutPrefix(path, p)
-		// Some servers take what follows a ; for parameters of the segment.
-		if ok && (rest == "" || rest[0] == '/' || rest[0] == ';' || p == "/") {
-			return p
-		}
-	}
-	return ""
-}
-
-// plainPath returns a path as servers understand it, so that there is one way
-// to write it: escapes decoded, no empty segments, and . and .. followed. It
-// returns "" for what is no path.
-func plainPath(path string) string {
-	if !strings.HasPrefix(path, "/") {
-		return ""
-	}
-	var plain []string
-	for segment := range strings.SplitSeq(unescape(path), "/") {
-		switch segment {
-		case "", ".":
-		case "..":
-			plain = plain[:max(len(plain)-1, 0)]
-		default:
-			plain = append(plain, segment)
-		}
-	}
-	return "/" + strings.Join(plain, "/")
-}
-
-// parameters returns all values of a parameter in a query.
+// parameters returns all values of a parameter in a query, however servers may
+// find it: with ; as another separator, as Rack did and others did before the
+// HTML standard of 2014; or by a name that ASP.NET or PHP take for this one.
 func parameters(query, name string) (values []string) {
-	for pair := range strings.SplitSeq(query, "&") {
-		key, value, _ := strings.Cut(pair, "=")
-		if unescape(strings.ReplaceAll(key, "+", " ")) == name {
-			values = append(values, unescape(strings.ReplaceAll(value, "+", " ")))
+	for _, separators := range [...]string{"&", "&;"} {
+		isSeparator := func(r rune) bool { return strings.ContainsRune(separators, r) }
+		for pair := range strings.FieldsFuncSeq(query, isSeparator) {
+			key, value, _ := strings.Cut(pair, "=")
+			if isParameter(unescapeQuery(key), name) {
+				values = append(values, unescapeQuery(value))
+			}
+		}
+		if !strings.Contains(query, ";") {
+			break
 		}
 	}
 	return values
 }
 
+// isParameter reports whether a key may be a parameter's name to a server: to
+// ASP.NET in any case of its letters, to PHP without spaces before it, without
+// what follows a NUL and with _ for spaces, dots and brackets that do not close.
+func isParameter(key, name string) bool {
+	plain := func(s string) string {
+		s, _, _ = strings.Cut(strings.TrimLeft(s, " "), "\x00")
+		return strings.NewReplacer(" ", "_", ".", "_", "[", "_").Replace(s)
+	}
+	return key == name || strings.EqualFold(plain(key), plain(name))
+}
+
+func unescapeQuery(text string) string { return unescape(strings.ReplaceAll(text, "+", " ")) }
+
 // unescape decodes each %XX, and leaves a % that begins none.
-func unescape(text string) string {
+func unescape(text string) string { return unescapeBut(text, "") }
+
+// unescapeBut leaves escapes of the kept characters too.
+func unescapeBut(text, kept string) string {
 	if !strings.Contains(text, "%") {
 		return text
 	}
@@ -161,8 +191,8 @@ func unescape(text string) string {
 		if text[i] == '%' && i+2 < len(text) {
 			high, ok := fromHex(text[i+1])
 			low, ok2 := fromHex(text[i+2])
-			if ok && ok2 {
-				plain = append(plain, high<<4|low)
+			if c := high<<4 | low; ok && ok2 && strings.IndexByte(kept, c) < 0 {
+				plain = append(plain, c)
 				i += 2
 				continue
 			}

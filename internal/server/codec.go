@@ -11,16 +11,31 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// wireMessage is a message that is read from its bytes, or written to them,
-// without protobuf's own in between.
-type wireMessage interface {
+// wireRequest is a message that is read from its bytes without protobuf's own in
+// between.
+type wireRequest interface {
 	// readWire reads the message, which nothing was read into before.
 	readWire(message string) error
-	// appendWire appends the message, and ends its use.
-	appendWire(dst []byte) []byte
 }
 
-// codec reads and writes wireMessages. All others, such as those of health and
+// wireAnswer is one that is written to its bytes.
+type wireAnswer interface {
+	// appendWire appends the message, and ends its use.
+	appendWire(dst []byte) []byte
+	// held is what is charged for it.
+	held() *charge
+}
+
+// request is a message that is charged for while it is decided, and then has the
+// answer.
+type request interface {
+	wireRequest
+	wireAnswer
+	// holds is how many bytes it holds then, beside those of any call.
+	holds() int64
+}
+
+// codec reads wireRequests and writes wireAnswers. All others, such as those of health and
 // reflection, it leaves to gRPC's own.
 type codec struct{ encoding.CodecV2 }
 
@@ -28,7 +43,7 @@ func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
 // Unmarshal implements encoding.CodecV2.
 func (d codec) Unmarshal(data mem.BufferSlice, v any) error {
-	m, ok := v.(wireMessage)
+	m, ok := v.(wireRequest)
 	if !ok {
 		return d.CodecV2.Unmarshal(data, v)
 	}
@@ -39,16 +54,23 @@ func (d codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // Marshal implements encoding.CodecV2.
 func (d codec) Marshal(v any) (mem.BufferSlice, error) {
-	m, ok := v.(wireMessage)
+	m, ok := v.(wireAnswer)
 	if !ok {
 		return d.CodecV2.Marshal(v)
 	}
 	const usual = 96
-	return mem.BufferSlice{mem.SliceBuffer(m.appendWire(make([]byte, 0, usual)))}, nil
+	held := *m.held() // which the end of its use clears
+	return held.answer(m.appendWire(make([]byte, 0, usual))), nil
 }
 
 // A call is read and written as in Envoy's RPC.
-func (c *call) readWire(message string) error { return c.unmarshal(message) }
+func (c *call) readWire(message string) error {
+	c.size = len(message)
+	return c.unmarshal(message)
+}
+
+// holds is about what the message, the entries, keys and decisions take.
+func (c *call) holds() int64 { return int64(4*c.size + 512*(len(c.descriptors)-1)) }
 
 func (c *call) appendWire(dst []byte) []byte {
 	dst = c.appendResponse(dst)
@@ -75,18 +97,38 @@ func (e *envoy) register(g *grpc.Server) {
 
 // unary describes a method of a door whose requests are read into what empty
 // makes. The door counts those that cannot be read: too large ones, or garbage.
-func unary[T any](d *door, service any, name, fullName string, empty func() T, answer func(context.Context, T) (any, error)) grpc.MethodDesc {
+func unary[T request](d *door, service any, name, fullName string, empty func() T, answer func(context.Context, T) (any, error)) grpc.MethodDesc {
 	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullName}
 	handler := func(ctx context.Context, request any) (any, error) { return answer(ctx, request.(T)) }
 	return grpc.MethodDesc{
 		MethodName: name,
 		Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			request := empty()
-			if err := read(request); err != nil {
+			charge, err := begin(ctx)
+			if err != nil {
 				d.requests.add(status.Code(err))
 				return nil, err
 			}
-			return interceptor(ctx, request, info, handler)
+			request := empty()
+			held := request.held()
+			*held = charge
+			err = read(request)
+			if err == nil {
+				err = held.more(ctx, request.holds())
+			}
+			if err != nil {
+				held.end()
+				d.requests.add(status.Code(err))
+				return nil, err
+			}
+			if d.storeWaits {
+				held.decide()
+			}
+			charge = *held // for the request may be another's after an error
+			answer, err := interceptor(ctx, request, info, handler)
+			if err != nil {
+				charge.end()
+			}
+			return answer, err
 		},
 	}
 }

@@ -29,8 +29,12 @@ var notInEnvoys = map[string]string{
 	"a fixed window gives back into itself only":      "it has no give-back",
 	"a log gives back the very stamp":                 "it has no give-back",
 	"a sliding window gives back from the slot":       "it has no give-back",
-	"a hit aside has no say":                          "a descriptor in shadow mode is OK whatever its limit says",
-	"one quota is enough":                             "a descriptor's status tells of one limit",
+
+	"a bucket gives nothing back of what was taken ahead of the clock": "it has no give-back",
+	"a log gives nothing back of what was taken ahead of the clock":    "it has no give-back",
+
+	"a hit aside has no say": "a descriptor in shadow mode is OK whatever its limit says",
+	"one quota is enough":    "a descriptor's status tells of one limit",
 }
 
 // Doors by what they are called.
@@ -69,6 +73,9 @@ func TestDoorsConform(t *testing.T) {
 			}
 			h.Open = func(t *testing.T, clock func() int64) bucket.Store {
 				d := start(t, "domain: d", on(memory(t, clock)), func(o *server.Options) { o.Bounds.Descriptors = 300 })
+				// What was taken before a change is given back by a store, and so here
+				// by doors that are not told what took it and know of no change.
+				d.since = func() int64 { return 0 }
 				return &doorStore{d: d, door: c.open(d), envoy: openEnvoy(d), inUnits: c.envoy}
 			}
 			buckettest.Run(t, h)

@@ -34,11 +34,13 @@ type decider struct {
 	modes     modes
 	overrides overrideCache
 	answers   answers
+	bounds    Bounds
 	calls     sync.Pool
 }
 
 func newDecider(o *Options, m *metrics) *decider {
 	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: m.unmatched, ownLimits: m.ownLimits, modes: modes{o.ShadowMode, o.QuotaMode}}
+	d.bounds = o.Bounds
 	d.answers = answers{headers: headersOf(o.Headers), metadata: o.DynamicMetadata}
 	d.calls.New = func() any { return newCall(d) }
 	return d
@@ -48,17 +50,27 @@ func newDecider(o *Options, m *metrics) *decider {
 // after release.
 type call struct {
 	decider *decider
+	charge
+	size int // of the message
 
 	domain      string
 	hitsAddend  uint32
 	descriptors []descriptor
 	outcomes    []outcome
+	found       *config.Domain // that of the name domain; nil if there is none
 
 	entries   []bucket.Entry // of all descriptors
 	text      []byte         // subjects and keys
 	hits      []bucket.Hit
 	decisions []bucket.Decision
 	overrides []*bucket.Limit // of the descriptors that have one
+
+	// moreDescriptors counts those beyond the bounds, which are not read.
+	moreDescriptors int
+
+	// matched is whether match was called, and unmatched its error.
+	matched   bool
+	unmatched error
 
 	hasQuotas bool // of which one must be allowed
 	denied    bool
@@ -105,6 +117,11 @@ type descriptor struct {
 	hasHits bool
 	// refund turns the hits around.
 	refund bool
+	// moreEntries counts those beyond the bounds, which are not read.
+	moreEntries int
+	// isDoubtful is one of several readings of a request: it may deny it, and
+	// gains nothing for it.
+	isDoubtful bool
 }
 
 // outcome is what a descriptor gets.
@@ -127,9 +144,18 @@ type outcome struct {
 // isOver reports whether the descriptor is over a limit.
 func (o *outcome) isOver() bool { return !bucket.Allowed(o.decisions) }
 
+// isLarge reports whether a call has grown far beyond what most requests need.
+func (c *call) isLarge() bool {
+	const most = 64 // descriptors, hits
+	return cap(c.descriptors) > most || cap(c.hits) > most || cap(c.entries) > 4*most || cap(c.text) > 16<<10
+}
+
 func (d *decider) newCall() *call { return d.calls.Get().(*call) }
 
 func (d *decider) release(c *call) {
+	if c.isLarge() {
+		return // one that was used for a long request would hold its memory for ever
+	}
 	clear(c.descriptors)
 	clear(c.outcomes)
 	clear(c.entries)
@@ -155,8 +181,11 @@ var errNoLimits = status.Error(codes.Unavailable, "no limits are loaded yet")
 // decide fills in the outcomes of a call, one per descriptor, and counts them.
 // Its error is the store's, or one of match.
 func (d *decider) decide(ctx context.Context, c *call) error {
-	if err := d.match(c); err != nil {
+	if err := d.matchOnce(c); err != nil {
 		return err
+	}
+	if c.answerBound() > answerMost {
+		return errAnswerTooLong
 	}
 	if len(c.hits) > 0 {
 		if err := d.take(ctx, c); err != nil {
@@ -167,6 +196,14 @@ func (d *decider) decide(ctx context.Context, c *call) error {
 	return nil
 }
 
+// matchOnce is match of a call that may have been matched before.
+func (d *decider) matchOnce(c *call) error {
+	if !c.matched {
+		c.matched, c.unmatched = true, d.match(c)
+	}
+	return c.unmatched
+}
+
 // match finds the limits of each descriptor, and what to ask of the store. Its
 // error is errNoLimits, or says what is wrong with a descriptor's own limit.
 func (d *decider) match(c *call) error {
@@ -175,6 +212,7 @@ func (d *decider) match(c *call) error {
 		return errNoLimits
 	}
 	domain := rules.Domain(c.domain)
+	c.found = domain
 	hasModes := d.modes != modes{}
 	for i := range c.descriptors {
 		c.outcomes = append(c.outcomes, outcome{})
@@ -218,45 +256,6 @@ func (d *decider) take(ctx context.Context, c *call) error {
 	for i := range c.outcomes {
 		n := len(c.outcomes[i].limits)
 		c.outcomes[i].decisions, rest = rest[:n:n], rest[n:]
-	}
-	return nil
-}
-
-// errLimitsChanged is the answer to a give-back of a take by other limits.
-var errLimitsChanged = status.Error(codes.FailedPrecondition,
-	"taken_at: not one for each limit of the descriptors; the limits have changed, or these are not those of the take's response")
-
-// giveBack returns what a take of the call's descriptors took at these moments,
-// one for each limit as takenAt told them.
-func (d *decider) giveBack(ctx context.Context, c *call, takenAt []int64) error {
-	if err := d.match(c); err != nil {
-		return err
-	}
-	if len(takenAt) != len(c.hits) {
-		return errLimitsChanged
-	}
-	if err := d.refuses(); err != nil {
-		return err
-	}
-	// What the store took, and what a fallback took in its place.
-	for _, degraded := range []bool{false, true} {
-		var hits []bucket.Hit
-		var decisions []bucket.Decision
-		for i, at := range takenAt {
-			if at == 0 || at < 0 != degraded {
-				continue
-			}
-			h := c.hits[i]
-			h.Role = bucket.Aside // each was charged, whatever the others said
-			hits = append(hits, h)
-			decisions = append(decisions, bucket.Decision{At: max(at, -at), Degraded: degraded})
-		}
-		if len(hits) == 0 {
-			continue
-		}
-		if err := d.store.GiveBack(ctx, hits, decisions); err != nil {
-			return err
-		}
 	}
 	return nil
 }

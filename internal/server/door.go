@@ -50,18 +50,26 @@ func (d *door) answer(ctx context.Context, c *call) error {
 }
 
 // giveBack returns what a call took that was read again.
-func (d *door) giveBack(ctx context.Context, c *call, takenAt []int64) error {
+func (d *door) giveBack(ctx context.Context, c *call, takenAt []int64, takenBy []uint64) error {
 	return d.do(ctx, c, func() error {
 		if !d.refunds {
 			return status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
 		}
+		if len(takenBy) != 0 && len(takenBy) != len(takenAt) {
+			return invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", len(takenBy), len(takenAt))
+		}
 		const most = 1 << 53
+		all := make([]taken, len(takenAt))
 		for i, at := range takenAt {
 			if at < -most || at > most {
 				return invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
 			}
+			all[i].at = at
+			if len(takenBy) != 0 {
+				all[i].by = takenBy[i]
+			}
 		}
-		return d.decider.giveBack(ctx, c, takenAt)
+		return d.decider.giveBack(ctx, c, all)
 	})
 }
 
@@ -116,14 +124,14 @@ func (d *door) check(c *call) error {
 	if len(c.descriptors) == 0 {
 		return invalid("descriptors is empty; a request has at least one")
 	}
-	if len(c.descriptors) > d.bounds.Descriptors {
-		return invalid("descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", len(c.descriptors), d.bounds.Descriptors)
+	if n := len(c.descriptors) + c.moreDescriptors; n > d.bounds.Descriptors {
+		return invalid("descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", n, d.bounds.Descriptors)
 	}
 	size := len(c.domain)
 	for i := range c.descriptors {
 		asked := &c.descriptors[i]
-		if len(asked.entries) > d.bounds.Entries {
-			return invalid("descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, len(asked.entries), d.bounds.Entries)
+		if n := len(asked.entries) + asked.moreEntries; n > d.bounds.Entries {
+			return invalid("descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, n, d.bounds.Entries)
 		}
 		if asked.refund && !d.refunds {
 			return status.Errorf(codes.PermissionDenied, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)

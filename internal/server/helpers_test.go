@@ -86,6 +86,8 @@ type daemon struct {
 	file  string // of the limits
 	log   *logged
 	clock *clock
+	// since is the clock of reloads; that of the store unless a test changes it.
+	since func() int64
 
 	rls    rlsv3.RateLimitServiceClient
 	health healthpb.HealthClient
@@ -133,7 +135,8 @@ func (d *daemon) options(limits string) server.Options {
 	d.file = filepath.Join(d.t.TempDir(), "limits.yaml")
 	d.write(limits)
 	logger := slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	d.live = config.NewLive(d.file, logger)
+	d.since = d.clock.micros.Load
+	d.live = config.LoadOptions{Clock: func() int64 { return d.since() }}.NewLive(d.file, logger)
 	if err := d.live.Reload(); err != nil {
 		d.t.Fatal(err)
 	}

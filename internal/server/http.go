@@ -32,12 +32,12 @@ func (s *Server) httpDoor() http.Handler {
 		}
 		fmt.Fprintln(w, "OK")
 	})
-	return s.panics.recovering(mux)
+	return s.panics.recovering(refusing(mux))
 }
 
 func (s *Server) postJSON(w http.ResponseWriter, r *http.Request) {
 	var request rlsv3.RateLimitRequest
-	if !s.readBody(w, r, &request, s.viaHTTP.door) {
+	if !s.readBody(w, r, &request, s.viaHTTP.door, s.options.Bounds.ofTake()) {
 		return
 	}
 	response, err := s.viaHTTP.ShouldRateLimit(r.Context(), &request)
@@ -52,32 +52,42 @@ func (s *Server) postJSON(w http.ResponseWriter, r *http.Request) {
 }
 
 // readBody reads a message in protobuf JSON. Where it cannot, it has answered.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, message proto.Message, d *door) bool {
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, message proto.Message, d *door, bounds jsonBounds) bool {
 	refuse := func(format string, args ...any) bool {
 		d.requests.add(codes.InvalidArgument)
 		writeError(w, http.StatusBadRequest, fmt.Sprintf(format, args...))
 		return false
 	}
-	// JSON spells a message in more bytes than the wire does, but not in
-	// more than this unless it is made to.
-	bound := int64(4 * s.options.Bounds.messageBound())
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bound))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(bounds.bytes)))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			err = fmt.Errorf("the body is larger than %d bytes", bound)
+			err = fmt.Errorf("the body is larger than %d bytes", bounds.bytes)
 		}
 		return refuse("the body cannot be read: %v", err)
 	}
-	if err := protojson.Unmarshal(body, message); err != nil {
+	if err := connectionOf(r.Context()).reserve(r.Context(), int64(8*len(body))); err != nil {
+		d.requests.add(status.Code(err))
+		writeStatus(w, err)
+		return false
+	}
+	err = bounds.check(body)
+	if err == nil {
+		err = protojson.Unmarshal(body, message)
+	}
+	if err != nil {
 		return refuse("the body is no %s in protobuf JSON: %v", message.ProtoReflect().Descriptor().Name(), err)
 	}
 	return true
 }
 
+// answerJSON prints what is false or 0 too, for readers that do not know what a
+// field stands for that is not there.
+var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
+
 // writeMessage writes the answer to a request that was decided.
 func writeMessage(w http.ResponseWriter, message proto.Message, denied bool) {
-	out, err := protojson.Marshal(message)
+	out, err := answerJSON.Marshal(message)
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, err.Error())
 		return
@@ -102,7 +112,7 @@ func httpStatus(code codes.Code) int {
 		return http.StatusForbidden
 	case codes.FailedPrecondition:
 		return http.StatusConflict
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"google.golang.org/protobuf/proto"
-
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -32,7 +30,7 @@ func (s *Server) apiRoutes() map[string]http.HandlerFunc {
 func (s *Server) postTake(w http.ResponseWriter, r *http.Request) {
 	a := s.apiHTTP
 	var request ratelimitv1.TakeRequest
-	if !s.readBody(w, r, &request, a.door) {
+	if !s.readBody(w, r, &request, a.door, a.bounds.ofTake()) {
 		return
 	}
 	response, err := a.takeMessage(r.Context(), &request)
@@ -49,13 +47,14 @@ func (s *Server) postTake(w http.ResponseWriter, r *http.Request) {
 // postGiveBack is GiveBack.
 func (s *Server) postGiveBack(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv1.GiveBackRequest
-	if !s.readBody(w, r, &request, s.apiHTTP.door) {
+	a := s.apiHTTP
+	if !s.readBody(w, r, &request, a.door, a.bounds.ofGiveBack()) {
 		return
 	}
-	response, err := s.apiHTTP.giveBackTake(r.Context(), &request)
+	response, err := a.giveBackMessage(r.Context(), &request)
 	if err != nil {
 		writeStatus(w, err)
 		return
 	}
-	writeMessage(w, response.(proto.Message), false)
+	writeMessage(w, response, false)
 }

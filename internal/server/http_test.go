@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -84,25 +85,103 @@ func TestPaths(t *testing.T) {
 	for _, c := range []struct {
 		method, port, path string
 		code               int
+		allow              string
 	}{
-		{"GET", "http", "/json", 405},
-		{"PUT", "http", "/json", 405},
-		{"DELETE", "http", "/json", 405},
-		{"POST", "http", "/json/", 404},
-		{"POST", "http", "/", 404},
-		{"GET", "http", "/", 404},
-		{"GET", "http", "/rlconfig", 404},
-		{"GET", "http", "/debug/pprof/", 404},
-		{"GET", "http", "/healthcheck", 200},
-		{"POST", "http", "/healthcheck", 405},
-		{"GET", "admin", "/", 200},
-		{"GET", "admin", "/nothing", 404},
-		{"GET", "admin", "/healthz", 200},
-		{"POST", "admin", "/rlconfig", 405},
-		{"POST", "admin", "/json", 404},
+		{"GET", "http", "/json", 405, "POST"},
+		{"PUT", "http", "/json", 405, "POST"},
+		{"DELETE", "http", "/json", 405, "POST"},
+		{"OPTIONS", "http", "/json", 405, "POST"},
+		{"HEAD", "http", "/json", 405, "POST"},
+		{"GET", "http", "/v1/take", 405, "POST"},
+		{"PATCH", "http", "/v1/give-back", 405, "POST"},
+		{"POST", "http", "/openapi.yaml", 405, "GET, HEAD"},
+		{"POST", "http", "/json/", 404, ""},
+		{"POST", "http", "/", 404, ""},
+		{"GET", "http", "/", 404, ""},
+		{"HEAD", "http", "/nothing", 404, ""},
+		{"GET", "http", "/rlconfig", 404, ""},
+		{"GET", "http", "/debug/pprof/", 404, ""},
+		{"GET", "http", "/" + strings.Repeat("x", 10_000), 404, ""},
+		{"GET", "http", "/%00%22%ff", 404, ""},
+		{"GET", "http", "/healthcheck", 200, ""},
+		{"HEAD", "http", "/healthcheck", 200, ""},
+		{"GET", "http", "//healthcheck", 200, ""}, // where the client is sent to the clean path
+		{"POST", "http", "/healthcheck", 405, "GET, HEAD"},
+		{"GET", "admin", "/", 200, ""},
+		{"GET", "admin", "/nothing", 404, ""},
+		{"GET", "admin", "/healthz", 200, ""},
+		{"POST", "admin", "/rlconfig", 405, "GET, HEAD"},
+		{"POST", "admin", "/json", 404, ""},
 	} {
-		if p := d.fetch(c.method, c.port, c.path, nil); p.code != c.code {
-			t.Errorf("%s %s of the %s port: %d, want %d", c.method, c.path, c.port, p.code, c.code)
+		p := d.fetch(c.method, c.port, c.path, nil)
+		if p.code != c.code || p.header.Get("Allow") != c.allow {
+			t.Errorf("%s %.100s of the %s port: %d, allowed %q; want %d, %q", c.method, c.path, c.port, p.code, p.header.Get("Allow"), c.code, c.allow)
 		}
+		if c.port == "admin" || c.code == 200 {
+			continue
+		}
+		// As all errors of that port.
+		if p.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s %.100s: %v", c.method, c.path, p.header)
+		}
+		if c.method == "HEAD" {
+			continue
+		}
+		var told map[string]string
+		if err := json.Unmarshal([]byte(p.body), &told); err != nil || len(told) != 1 || told["error"] == "" || len(p.body) > 300 {
+			t.Errorf("%s %.100s: %v in %.400s", c.method, c.path, err, p.body)
+		}
+		if !strings.Contains(told["error"], c.allow) {
+			t.Errorf("%s %.100s: %q does not say what is allowed", c.method, c.path, told["error"])
+		}
+	}
+}
+
+// What is false or 0 is printed; what is not there is not.
+func TestAnswersPrintZeros(t *testing.T) {
+	t.Parallel()
+	d := start(t, takeLimits)
+	type answer struct {
+		Allowed, Degraded *bool
+		DeniedBy          *int
+		Limits            []map[string]any
+	}
+	var denied answer
+	takeAll := `{"domain": "api", "descriptors": [{"entries": [{"key": "gcra", "value": "x"}], "cost": 4}]}`
+	for range 2 {
+		p := d.fetch("POST", "http", "/v1/take", strings.NewReader(takeAll))
+		denied = answer{}
+		if err := json.Unmarshal([]byte(p.body), &denied); err != nil {
+			t.Fatal(err)
+		}
+		if allowed := p.code == 200; allowed != (denied.DeniedBy == nil) || strings.Contains(p.body, "null") {
+			t.Errorf("%d %s", p.code, p.body)
+		}
+	}
+	if denied.Allowed == nil || *denied.Allowed || denied.Degraded == nil || denied.DeniedBy == nil || len(denied.Limits) != 1 {
+		t.Fatalf("%+v", denied)
+	}
+	limit := denied.Limits[0]
+	for name, want := range map[string]any{"allowed": false, "remaining": 0.0, "descriptorIndex": 0.0, "shadow": false, "takenAt": "0", "takenBy": "0"} {
+		if got, ok := limit[name]; !ok || got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	if _, ok := limit["wait"]; ok || limit["retryAfter"] == nil {
+		t.Errorf("%v", limit)
+	}
+	if p := d.fetch("POST", "http", "/v1/take", strings.NewReader(`{"domain": "api", "descriptors": [{}]}`)); !strings.Contains(strings.ReplaceAll(p.body, " ", ""), `"limits":[]`) {
+		t.Errorf("without a limit: %s", p.body)
+	}
+	var over struct {
+		OverallCode string
+		Statuses    []map[string]any
+	}
+	p := d.post(`{"domain": "api", "descriptors": [{"entries": [{"key": "shadow", "value": "x"}]}]}`)
+	if err := json.Unmarshal([]byte(p.body), &over); err != nil || len(over.Statuses) != 1 || strings.Contains(p.body, "null") {
+		t.Fatalf("%v in %s", err, p.body)
+	}
+	if got, ok := over.Statuses[0]["limitRemaining"]; !ok || got != 0.0 {
+		t.Errorf("%s", p.body)
 	}
 }

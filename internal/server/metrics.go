@@ -12,9 +12,9 @@ import (
 // looked up by name and nothing allocated: each counter is at hand, and those
 // of rules are the rules' own (config.Tally).
 type metrics struct {
-	calls             *prometheus.CounterVec
-	unmatched, panics prometheus.Counter
-	ownLimits         results
+	calls                  *prometheus.CounterVec
+	unmatched, panics, cut prometheus.Counter
+	ownLimits              results
 }
 
 // results are the counters of what was allowed and what was denied.
@@ -53,11 +53,23 @@ func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readine
 			Name: "ratelimitd_override_decisions_total",
 			Help: "Descriptors that no rule is for and that brought a limit of their own, by what they got themselves.",
 		}, []string{"result"})),
+		cut: factory.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_connections_cut_total",
+			Help: "Connections that were closed because they held the most of request_memory for the requests that they finished.",
+		}),
 		panics: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_panics_total",
 			Help: "Panics of handlers, each of which failed one request.",
 		}),
 	}
+}
+
+// showMemory registers what tells how much memory requests hold.
+func showMemory(registry *prometheus.Registry, m *memory) {
+	promauto.With(registry).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_request_memory_bytes",
+		Help: "What connections and the requests on them are charged for of request_memory.",
+	}, func() float64 { return float64(m.held.Load()) })
 }
 
 // showAuth registers what tells how the file for forward auth came to be in

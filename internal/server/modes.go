@@ -37,7 +37,7 @@ func (o *outcome) isQuota(m modes) bool {
 func (c *call) replace() {
 	var names []string
 	for i := range c.outcomes {
-		if o := &c.outcomes[i]; o.isRuled() {
+		if o := &c.outcomes[i]; o.isRuled() && !c.descriptors[i].isDoubtful {
 			for _, replaced := range o.rule.Replaces {
 				names = append(names, replaced...)
 			}
@@ -46,7 +46,14 @@ func (c *call) replace() {
 	if len(names) == 0 {
 		return
 	}
-	isReplaced := func(l *bucket.Limit) bool { return l.Name != "" && slices.Contains(names, l.Name) }
+	// Callers choose how many descriptors ask for a rule: without an order, what
+	// names cost would grow with the square of that.
+	slices.Sort(names)
+	names = slices.Compact(names)
+	isReplaced := func(l *bucket.Limit) bool {
+		_, found := slices.BinarySearch(names, l.Name)
+		return found // none is empty
+	}
 	for i := range c.outcomes {
 		// A limit that a descriptor brings has no name there.
 		if o := &c.outcomes[i]; o.own == nil && slices.ContainsFunc(o.limits, isReplaced) {
@@ -67,8 +74,8 @@ func (c *call) giveRoles(m modes) {
 		case len(o.limits) == 0:
 			// What no limit applies to passes, unless it is unlimited: that
 			// says nothing about a quota.
-			passing = passing || m.quota && !(o.isRuled() && o.rule.Unlimited)
-		case o.isQuota(m):
+			passing = passing || m.quota && !(o.isRuled() && o.rule.Unlimited) && !c.descriptors[i].isDoubtful
+		case o.isQuota(m) && !c.descriptors[i].isDoubtful:
 			quotas++
 			o.role = bucket.Quota(quotas)
 		}

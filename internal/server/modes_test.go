@@ -153,6 +153,7 @@ func TestQuotaModeForAll(t *testing.T) {
 		// says nothing.
 		{[]string{"also=x", "unknown=x"}, "OK; " + also("OVER_LIMIT") + "; OK remaining 0"},
 		{[]string{"also=x", "free=x"}, "OVER_LIMIT; " + also("OVER_LIMIT") + "; OK remaining 4294967295; retry-after: 3590"},
+		{[]string{"unknown=x", "free=x", "also=x"}, "OK; OK remaining 0; OK remaining 4294967295; " + also("OVER_LIMIT")},
 		{[]string{"free=x"}, "OK; OK remaining 4294967295"},
 	})
 	// A descriptor with a limit of its own is a quota too; it has the key of the
@@ -180,6 +181,9 @@ func TestQuotaThatSharesItsKey(t *testing.T) {
 		"OK; OK  5/DAY remaining 0"+dayReset+"; "+over+"; OK r 2/DAY remaining 0"+dayReset)
 	wantShown(t, d.send(both("5/DAY", "second=x", "quota=x", "second=x")),
 		"OVER_LIMIT; OVER_LIMIT  5/DAY remaining 0"+dayReset+"; "+over+"; OVER_LIMIT r 2/DAY remaining 0"+dayReset+"; retry-after: 86390")
+
+	wantShown(t, d.send(both("5/DAY", "second=y", "second=y", "quota=x")),
+		"OK; OK  5/DAY remaining 0"+dayReset+"; OK r 2/DAY remaining 0"+dayReset+"; "+over)
 
 	// A quota itself, it has a part of what the other has.
 	d = start(t, modeLimits, func(o *server.Options) { o.QuotaMode = true })
@@ -226,6 +230,13 @@ func TestReplaces(t *testing.T) {
 		{[]string{"list=x", "vip=x"}, "OK; OK daily 4/DAY remaining 2 reset 23h59m50s; " + vip(5)},
 		{[]string{"list=x"}, "OK; OK general 1/HOUR remaining 0" + hourReset},
 	})
+	// Where all are quotas, what is replaced passes.
+	all := start(t, replacingLimits, func(o *server.Options) { o.QuotaMode = true })
+	runAskings(t, all, []asking{
+		{[]string{"a=x"}, "OK; OK a 1/HOUR remaining 0" + hourReset},
+		{[]string{"a=x"}, "OVER_LIMIT; OVER_LIMIT a 1/HOUR remaining 0" + hourReset + "; retry-after: 3590"},
+		{[]string{"a=x", "user=x", "free=x"}, "OK; OVER_LIMIT a 1/HOUR remaining 0" + hourReset + "; OK remaining 0; OK remaining 4294967295"},
+	})
 	// A limit that a descriptor brings replaces nothing and is not replaced.
 	r := overriding(t, 0, "vip=x", "9/HOUR")
 	r.Descriptors = append(r.Descriptors, request("api", 0, "user=y").Descriptors...)
@@ -233,6 +244,25 @@ func TestReplaces(t *testing.T) {
 	r = overriding(t, 0, "user=z", "9/HOUR")
 	r.Descriptors = append(r.Descriptors, request("api", 0, "vip=x").Descriptors...)
 	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 8"+hourReset+"; "+vip(3))
+}
+
+// Of many descriptors each replaces what it names, and leaves the others.
+func TestReplacesOfMany(t *testing.T) {
+	t.Parallel()
+	var limits strings.Builder
+	limits.WriteString("domain: api\ndescriptors:\n")
+	for i := range 20 {
+		fmt.Fprintf(&limits, "- {key: k%d, rate_limit: {name: n%d, unit: hour, requests_per_unit: 9, replaces: [{name: n%d}, {name: x}]}}\n", i, i, i+1)
+	}
+	d := start(t, limits.String())
+	var descriptors []string
+	want := "OK"
+	for i := range 40 {
+		descriptors = append(descriptors, fmt.Sprintf("k%d=%d", i*2%20, i), "k19=x")
+		want += fmt.Sprintf("; OK n%d 9/HOUR remaining 8%s", i*2%20, hourReset)
+		want += "; OK remaining 0"
+	}
+	runAskings(t, d, []asking{{descriptors, want}})
 }
 
 const sharedLimits = `
@@ -266,6 +296,21 @@ func TestShareThreshold(t *testing.T) {
 	})
 	r := overriding(t, 0, "path=/a/1", "9/HOUR")
 	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 8"+hourReset) // its own
+}
+
+// What shares a counter is still told apart where it is counted by value.
+func TestShareThresholdCountsByValue(t *testing.T) {
+	t.Parallel()
+	d := start(t, `
+domain: api
+descriptors:
+  - {key: path, value: /a/*, share_threshold: true, value_to_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}
+`)
+	d.ask("api", 0, "path=/a/1", "path=/a/2")
+	d.wantMetrics(map[string]float64{
+		`ratelimitd_decisions_total{domain="api",result="allowed",rule="path=/a/*",value="/a/1"}`: 1,
+		`ratelimitd_decisions_total{domain="api",result="allowed",rule="path=/a/*",value="/a/2"}`: 1,
+	})
 }
 
 // On a store that spreads keys, one counter is one key in one place.

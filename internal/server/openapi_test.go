@@ -223,15 +223,16 @@ func wantRef(t *testing.T, s *schema, m protoreflect.MessageDescriptor) {
 }
 
 // Each field of the messages is a property, of its type, and the other way
-// round.
+// round. An answer has all that it always has a value for.
 func TestOpenAPIMessages(t *testing.T) {
 	t.Parallel()
 	doc := openAPI(t, start(t, takeLimits))
-	messages := map[string]protoreflect.MessageDescriptor{}
+	messages, answers := map[string]protoreflect.MessageDescriptor{}, map[string]protoreflect.MessageDescriptor{}
 	for _, operations := range doc.Paths {
 		for _, o := range operations {
 			reach(messages, methods()[o.ID].Input())
 			reach(messages, methods()[o.ID].Output())
+			reach(answers, methods()[o.ID].Output())
 		}
 	}
 	for name := range doc.Components.Schemas {
@@ -255,6 +256,16 @@ func TestOpenAPIMessages(t *testing.T) {
 		}
 		if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want))) {
 			t.Errorf("%s has %v, want %v", name, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+		}
+		var required []string
+		for i := range m.Fields().Len() {
+			if f := m.Fields().Get(i); answers[name] != nil && !f.HasPresence() {
+				required = append(required, f.JSONName())
+			}
+		}
+		slices.Sort(required)
+		if !slices.Equal(s.Required, required) {
+			t.Errorf("%s requires %v, want %v", name, s.Required, required)
 		}
 		for field, w := range want {
 			if !reflect.DeepEqual(got[field], w) {
@@ -295,7 +306,7 @@ func schemaOf(f protoreflect.FieldDescriptor) *schema {
 		s.Type = "string"
 	case protoreflect.Uint32Kind:
 		s.Type, s.Format = "integer", "uint32"
-	case protoreflect.Uint64Kind:
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		s.Type, s.Format = "string", "uint64"
 	case protoreflect.Int64Kind:
 		s.Type, s.Format = "string", "int64"

@@ -130,6 +130,7 @@ func TestOverride(t *testing.T) {
 		{"a multiplier of 1", "nothing=x", "6/1xMINUTE", "OK; OK  6/1xMINUTE remaining 4 reset 50s"},
 		{"the same period in other words", "nothing=x", "7/60xSECOND", "OK; OK  7/60xSECOND remaining 4 reset 50s"},
 		{"a month", "nothing=x", "5/MONTH", "OK; OK  5/MONTH remaining 4 reset 143h59m50s"},
+		{"a multiplier of all that a unit can have", "nothing=x", "5/366xDAY", "OK; OK  5/366xDAY remaining 4 reset 1007h59m50s"},
 		{"a year", "nothing=x", "5/YEAR", "OK; OK  5/YEAR remaining 4 reset 8423h59m50s"},
 		{"another period than the rule's", "unnamed=x", "5/MINUTE", "OK; OK  5/MINUTE remaining 4 reset 50s"},
 		{"of several, that of its period", "several=x", "5/DAY", "OK; OK  5/DAY remaining 4 reset 23h59m50s"},
@@ -238,6 +239,7 @@ descriptors:
     rate_limits:
       - {name: "a#1", algorithm: sliding_window, requests: 3, period: 1s, sub_windows: 7, postpaid: true}
       - {name: b, algorithm: token_bucket, requests: 9, period: 1h, burst: 20}
+      - {name: c, algorithm: gcra, requests: 9, period: 1h}
 `, on(store))
 	first := bucket.Spec{Name: "a#1", Algorithm: bucket.SlidingWindow, SubWindows: 7, Postpaid: true, OnStoreFailure: bucket.FailDeny}
 	second := bucket.Spec{Name: "b", Algorithm: bucket.TokenBucket, OnStoreFailure: bucket.FailDeny}

@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // healthNames are the services whose health can be asked; "ratelimit" is what
@@ -120,7 +124,8 @@ type readinessWatch struct {
 	answered  bool // the store has, once
 	failed    int  // pings in a row
 	announced bool
-	logged    time.Time // when it was logged that the store does not answer
+	logged    time.Time // when it was logged that the store does not answer, or refuses
+	refused   bool      // it was that it refuses
 }
 
 func (w *readinessWatch) look(ctx context.Context) {
@@ -149,7 +154,7 @@ func (w *readinessWatch) look(ctx context.Context) {
 	}
 	if away {
 		if err != nil {
-			w.ready.set(false, "the store does not answer: "+err.Error())
+			w.ready.set(false, lackOfStore(err)+": "+err.Error())
 		}
 		return
 	}
@@ -176,7 +181,7 @@ func (w *readinessWatch) ping(ctx context.Context) error {
 	if err == nil {
 		if !w.logged.IsZero() {
 			w.log.Info("the store answers")
-			w.logged = time.Time{}
+			w.logged, w.refused = time.Time{}, false
 		}
 		w.failed = 0
 		if !w.answered && w.options.OnAnswer != nil {
@@ -186,9 +191,22 @@ func (w *readinessWatch) ping(ctx context.Context) error {
 		return nil
 	}
 	w.failed++
-	if now := time.Now(); ctx.Err() == nil && now.Sub(w.logged) >= pingLogEvery {
-		w.logged = now
-		w.log.Warn("the store does not answer", "error", err)
+	refused := errors.Is(err, bucket.ErrRefused)
+	if now := time.Now(); ctx.Err() == nil && (now.Sub(w.logged) >= pingLogEvery || refused && !w.refused) {
+		w.logged, w.refused = now, refused
+		level := slog.LevelWarn
+		if refused {
+			level = slog.LevelError // it does not end by itself
+		}
+		w.log.Log(ctx, level, lackOfStore(err), "error", err)
 	}
 	return err
+}
+
+// lackOfStore says what a ping that failed means.
+func lackOfStore(err error) string {
+	if errors.Is(err, bucket.ErrRefused) {
+		return "the store refuses the daemon"
+	}
+	return "the store does not answer"
 }

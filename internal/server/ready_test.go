@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -130,6 +131,35 @@ func TestRefuses(t *testing.T) {
 	when.Store(never)
 	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 	d.ask("api", 1, "user=x")
+}
+
+// A store that comes and refuses is told apart from one that is away, at once.
+func TestStoreThatRefuses(t *testing.T) {
+	t.Parallel()
+	var answer atomic.Pointer[error]
+	set := func(err error) { answer.Store(&err) }
+	set(errors.New("redis-7: connection refused"))
+	d := run(t, oneLimit, on(&fakeStore{ping: func(context.Context) error { return *answer.Load() }}))
+	eventually(t, "it is away", func() bool { return len(d.log.lines("the store does not answer")) == 1 })
+	for range 2 {
+		set(fmt.Errorf("redis-7: wrong password: %w", bucket.ErrRefused))
+		eventually(t, "it refuses", func() bool {
+			p := d.get("http", "/healthcheck")
+			return p.code == 500 && p.body == "NOT_SERVING: the store refuses the daemon: redis-7: wrong password: refused\n"
+		})
+		set(errors.New("redis-7: connection refused"))
+		eventually(t, "it is away again", func() bool {
+			return strings.Contains(d.get("http", "/healthcheck").body, "the store does not answer")
+		})
+	}
+	set(nil)
+	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	if lines := d.log.lines("the store refuses the daemon"); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
+		t.Errorf("the log says within a minute that it refuses: %q", lines)
+	}
+	if n := len(d.log.lines("the store answers")); n != 1 {
+		t.Errorf("the log says %d times that it answers", n)
+	}
 }
 
 func TestStopWhileTheStoreIsAsked(t *testing.T) {

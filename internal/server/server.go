@@ -42,6 +42,9 @@ type Options struct {
 	// Pprof adds /debug/pprof/ to the admin port.
 	Pprof  bool
 	Bounds Bounds
+	// Memory is how many bytes all requests that are being read and answered may
+	// hold; 0 is DefaultMemory.
+	Memory int64
 	// Refunds is whether requests may give back.
 	Refunds bool
 	// ShadowMode lets every request pass, and still tells what its limits say.
@@ -94,6 +97,7 @@ type Server struct {
 	ready   *readiness
 	panics  *panicLog
 	watches *watches
+	memory  *memory
 
 	viaGRPC, viaHTTP *envoy
 	apiGRPC, apiHTTP *api
@@ -107,10 +111,14 @@ type Server struct {
 }
 
 const (
-	// maxHeaderBytes bounds the headers of a request.
-	maxHeaderBytes = 16 << 10
+	// DefaultMemory is where Options do not say.
+	DefaultMemory = 512 << 20
+	// maxHeaderBytes bounds the headers of a request over HTTP, which may be
+	// another's that a proxy asks about, and maxMetadataBytes those of gRPC.
+	maxHeaderBytes   = 16 << 10
+	maxMetadataBytes = 8 << 10
 	// streamsPerConnection bounds what one client can have in flight.
-	streamsPerConnection = 4096
+	streamsPerConnection = 1024
 	// handshake is how long a new gRPC connection may take to become one. The
 	// stop waits for those that have not, so it is no longer than inFlight.
 	handshake = 5 * time.Second
@@ -130,6 +138,11 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{options: o, log: o.Log, ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener)}
 	m := newMetrics(o.Metrics, o.Live, s.ready)
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	s.memory = newMemory(o.Memory, m.cut.Inc)
+	showMemory(o.Metrics, s.memory)
 	s.panics = &panicLog{logger: o.Log, now: o.Now, count: m.panics}
 	decider, failures := newDecider(&s.options, m), newFailureLog(o.Log, o.Now)
 	door := func(name string) *door {
@@ -210,15 +223,16 @@ func (s *Server) grpcServer() *grpc.Server {
 	})
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
-		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop),
+		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, s.apiGRPC.chargeStream),
 		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
 		grpc.NumStreamWorkers(StreamWorkers),
 		grpc.StaticStreamWindowSize(StreamWindow),
 		grpc.StaticConnWindowSize(ConnectionWindow),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxConcurrentStreams(streamsPerConnection),
-		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxHeaderListSize(maxMetadataBytes),
 		grpc.ConnectionTimeout(handshake),
+		grpc.UnknownServiceHandler(unknownMethod),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge:      s.options.ConnectionAge,
 			MaxConnectionAgeGrace: s.options.ConnectionAgeGrace,
@@ -231,17 +245,18 @@ func (s *Server) grpcServer() *grpc.Server {
 	if s.options.GRPCTLS != nil {
 		transport = credentials.NewTLS(s.options.GRPCTLS)
 	}
-	g := grpc.NewServer(append(options, grpc.Creds(agingCredentials{transport}))...)
+	g := grpc.NewServer(append(options, grpc.Creds(agingCredentials{transport, s.memory}))...)
 	s.viaGRPC.register(g)
 	s.apiGRPC.register(g)
-	healthpb.RegisterHealthServer(g, s.ready.health)
+	g.RegisterService(chargedMethods(healthpb.Health_ServiceDesc), s.ready.health)
 	reflection.Register(g)
 	return g
 }
 
 func (s *Server) httpServer(handler http.Handler, tls *tls.Config, write time.Duration) *http.Server {
 	return &http.Server{
-		Handler:           handler,
+		Handler:           charging(handler),
+		ConnContext:       withConnection,
 		TLSConfig:         tls,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
@@ -263,10 +278,14 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 	defer cancel()
 
 	failed := make(chan error, len(s.listeners))
+	background.Go(func() { s.memory.run(ctx) })
 	serve := func(name string, run func(net.Listener) error) {
 		l := s.listeners[name]
 		if l == nil {
 			return
+		}
+		if name != "grpc" { // whose credentials open the accounts
+			l = chargedListener{l, s.memory}
 		}
 		background.Go(func() {
 			if err := run(l); err != nil && !errors.Is(err, http.ErrServerClosed) {

@@ -25,7 +25,12 @@ type api struct {
 // takeCall is a call that is read and written as in the daemon's own API.
 type takeCall call
 
-func (t *takeCall) readWire(message string) error { return (*call)(t).unmarshalTake(message) }
+func (t *takeCall) readWire(message string) error {
+	t.size = len(message)
+	return (*call)(t).unmarshalTake(message)
+}
+
+func (t *takeCall) holds() int64 { return (*call)(t).holds() }
 
 func (t *takeCall) appendWire(dst []byte) []byte {
 	dst = (*call)(t).appendTakeResponse(dst)
@@ -75,8 +80,11 @@ func (a *api) callOf(r *ratelimitv1.TakeRequest) (*call, error) {
 
 // takeMany decides several requests, each on its own.
 func (a *api) takeMany(ctx context.Context, t *takes) (any, error) {
-	if len(t.items) == 0 {
+	if t.err == nil && len(t.items) == 0 {
 		t.err = invalid("takes is empty; a request has at least one")
+	}
+	if t.err == nil && t.answerBound() > answerMost {
+		t.err = errAnswerTooLong
 	}
 	if t.err != nil {
 		t.release()
@@ -85,19 +93,6 @@ func (a *api) takeMany(ctx context.Context, t *takes) (any, error) {
 	}
 	t.answerAll(ctx)
 	return t, nil
-}
-
-// giveBackTake returns what a take took.
-func (a *api) giveBackTake(ctx context.Context, r *ratelimitv1.GiveBackRequest) (any, error) {
-	c, err := a.callOf(r.GetTake())
-	if err != nil {
-		return nil, err
-	}
-	defer a.decider.release(c)
-	if err := a.giveBack(ctx, c, r.GetTakenAt()); err != nil {
-		return nil, err
-	}
-	return &ratelimitv1.GiveBackResponse{}, nil
 }
 
 // register adds the service to g, which uses the codec.
@@ -111,7 +106,7 @@ func (a *api) register(g *grpc.Server) {
 			unary(a.door, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
 				func() *takes { return &takes{door: a.door} }, a.takeMany),
 			unary(a.door, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,
-				func() *ratelimitv1.GiveBackRequest { return new(ratelimitv1.GiveBackRequest) }, a.giveBackTake),
+				a.newGiveBack, a.giveBackTake),
 		},
 		Streams: []grpc.StreamDesc{{
 			StreamName:    "TakeStream",

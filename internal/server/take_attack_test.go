@@ -151,7 +151,7 @@ func TestIdleStreamsAreSmall(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits = waits })
 		conn := d.another(t)
-		const streams = 2000
+		const streams = 1000
 		before := heap()
 		for i := range streams {
 			s, err := ratelimitv1.NewRateLimitServiceClient(conn).TakeStream(t.Context())

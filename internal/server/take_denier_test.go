@@ -9,6 +9,11 @@ descriptors:
   - {key: hour, quota_mode: true, rate_limit: {algorithm: fixed_window, requests: 1, period: 1h}}
   - {key: day, quota_mode: true, rate_limit: {algorithm: fixed_window, requests: 1, period: 1d}}
   - {key: wide, quota_mode: true, rate_limit: {algorithm: fixed_window, requests: 100, period: 1d}}
+  - key: pair
+    quota_mode: true
+    rate_limits:
+      - {name: most, algorithm: fixed_window, requests: 100, period: 1d}
+      - {name: few, algorithm: fixed_window, requests: 1, period: 1h}
 `
 
 // Of limits of which one is enough, those that are over deny nothing while
@@ -28,5 +33,15 @@ func TestDeniedByWithQuotas(t *testing.T) {
 	r = d.take("day=x", "hour=x", "user=y")
 	if r.GetAllowed() || r.GetDeniedBy() != 1 || r.GetRetryAfter().AsDuration() != r.GetLimits()[1].GetRetryAfter().AsDuration() {
 		t.Errorf("got %v, want it denied by the hour's, which comes back first", r)
+	}
+	// Of a quota of two limits it is the one that is over.
+	d.take("pair=x")
+	if r := d.take("day=x", "pair=x"); r.GetAllowed() || r.GetDeniedBy() != 2 || r.GetLimits()[2].GetName() != "few" {
+		t.Errorf("got %v, want it denied by the second limit of the pair", r)
+	}
+	// Of those that come back together it is the first.
+	d.take("day=y")
+	if r := d.take("day=x", "day=y"); r.GetAllowed() || r.DeniedBy == nil || r.GetDeniedBy() != 0 {
+		t.Errorf("got %v, want it denied by the first of two days", r)
 	}
 }

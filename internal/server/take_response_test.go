@@ -23,10 +23,11 @@ func timeOf(d time.Duration) *durationpb.Duration {
 // any decisions about a limit, beside one that a descriptor brought, are told as
 // a message would tell them, in as many bytes.
 func FuzzTakeResponse(f *testing.F) {
-	f.Add(uint8(1), "n", int64(5), int64(0), int64(1), int64(0), int64(7), int64(1), false, false)
-	f.Add(uint8(4), "", int64(0), int64(-1), int64(1e15), int64(0), int64(0), int64(9), true, false)
-	f.Add(uint8(3), "a name", int64(1<<32-1), int64(366*24*time.Hour), int64(999), int64(1e9), int64(1<<53), int64(0), true, true)
-	f.Fuzz(func(t *testing.T, algorithm uint8, name string, remaining, retry, reset, wait, at, cost int64, degraded, shadow bool) {
+	f.Add(uint8(1), "n", int64(5), int64(0), int64(1), int64(0), int64(7), int64(1), uint32(0), false, false)
+	f.Add(uint8(2), "n", int64(3), int64(0), int64(1), int64(0), int64(0), int64(1), uint32(0), false, false) // forgotten
+	f.Add(uint8(4), "", int64(0), int64(-1), int64(1e15), int64(0), int64(0), int64(9), uint32(5), true, false)
+	f.Add(uint8(3), "a name", int64(1<<32-1), int64(366*24*time.Hour), int64(999), int64(1e9), int64(1<<53), int64(0), uint32(1<<31), true, true)
+	f.Fuzz(func(t *testing.T, algorithm uint8, name string, remaining, retry, reset, wait, at, cost int64, share uint32, degraded, shadow bool) {
 		spec := bucket.Spec{Name: name, Algorithm: bucket.Algorithm(1 + algorithm%6), Requests: 10, Period: 1500 * time.Millisecond}
 		l, err := bucket.NewLimit(spec)
 		if err != nil {
@@ -35,12 +36,12 @@ func FuzzTakeResponse(f *testing.F) {
 		remaining, reset, wait = max(0, remaining)%(1<<32), max(0, reset), max(0, wait)
 		d := bucket.Decision{
 			Remaining: remaining, RetryAfter: max(bucket.Never, time.Duration(retry)),
-			ResetAfter: time.Duration(reset), Wait: time.Duration(wait), At: at % (1 << 53), Degraded: degraded,
+			ResetAfter: time.Duration(reset), Wait: time.Duration(wait), At: at % (1 << 53), Degraded: degraded, Share: share,
 		}
 		other := bucket.Decision{Remaining: 3, At: 5}
 		c := &call{
 			decider: newDecider(&Options{}, &metrics{}),
-			hits:    []bucket.Hit{{Limit: l, Cost: cost}, {Limit: l, Cost: 1}},
+			hits:    []bucket.Hit{{Limit: l, Cost: cost, Key: []byte("k")}, {Limit: l, Cost: 1, Key: []byte(name)}},
 			outcomes: []outcome{
 				{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{d}, shadow: shadow},
 				{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{other}, own: &override{set: true}},
@@ -63,9 +64,9 @@ func FuzzTakeResponse(f *testing.F) {
 		if c.denied {
 			want.DeniedBy, want.RetryAfter = new(uint32), timeOf(d.RetryAfter)
 		} else {
-			want.Limits[1].TakenAt = other.At
-			if d.Allowed() && cost > 0 {
-				want.Limits[0].TakenAt = d.At
+			want.Limits[1].TakenAt, want.Limits[1].TakenBy = other.At, takenBy(&c.hits[1])
+			if d.Allowed() && cost > 0 && d.At != 0 {
+				want.Limits[0].TakenAt, want.Limits[0].TakenBy = d.At, takenBy(&c.hits[0])^uint64(share)
 				if degraded {
 					want.Limits[0].TakenAt = -d.At
 				}

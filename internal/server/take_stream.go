@@ -12,14 +12,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// takesInFlight is how many requests of one stream are decided at a time where
-// the store waits. A caller who does not read is held up once it has so many
-// answers to come.
-const takesInFlight = 4096
-
-// slotBytes is how much memory a request may hold for one slot of those in
-// flight. A large one counts as several, so that the bound is one of memory too.
-const slotBytes = 4096
+const (
+	// takesInFlight is how many requests of one stream are decided at a time
+	// where the store waits. A caller who does not read is held up once it has so
+	// many answers to come. It is what a megabyte has room for.
+	takesInFlight = (1 << 20) / waitingItemCost
+	// takeStreamCost is what a stream holds that nothing is on: its goroutines
+	// and those of its writer.
+	takeStreamCost = 32 << 10
+	// streamMessage is after how many bytes of answers a message is sent, and
+	// the next one begun. It holds one answer more than that at most.
+	streamMessage = 64 << 10
+)
 
 // takeStream decides the requests of a stream as they come. It ends when the
 // caller has sent all, or goes, or when the server stops or the connection is
@@ -27,6 +31,7 @@ const slotBytes = 4096
 type takeStream struct {
 	*api
 	grpc.ServerStream
+	account *account
 
 	// mu is held while a message is taken over, so that none is once stopped.
 	mu      sync.Mutex
@@ -39,8 +44,15 @@ type takeStream struct {
 	deciding sync.WaitGroup
 }
 
+// errManyStreams is the end of a stream for which there is no room.
+var errManyStreams = status.Errorf(codes.ResourceExhausted, "the streams of this connection hold %d MiB, or all requests the memory that they may (setting request_memory)", streamsMost>>20)
+
 func (a *api) takeStream(stream grpc.ServerStream) error {
-	s := &takeStream{api: a, ServerStream: stream}
+	s := &takeStream{api: a, ServerStream: stream, account: accountOf(stream.Context())}
+	if !s.account.tryStream(takeStreamCost) {
+		return errManyStreams
+	}
+	defer s.account.releaseStream(takeStreamCost)
 	var writer chan error
 	if a.storeWaits {
 		s.slots, s.answered = make(chan struct{}, takesInFlight), newItemQueue()
@@ -83,6 +95,29 @@ func (s *takeStream) drained(why string) error {
 	return status.Error(codes.Unavailable, why+"; what has no answer was not decided")
 }
 
+// streamTakes is a TakeStreamRequest. Its requests are read one by one, each
+// when it is its turn.
+type streamTakes struct {
+	door    *door
+	message string
+	err     error
+}
+
+func (t *streamTakes) readWire(message string) error {
+	t.message = message
+	_, told, err := t.door.countTakes(message)
+	t.err = told
+	return err
+}
+
+// streamAnswers is a TakeStreamResponse in its bytes.
+type streamAnswers struct {
+	charge
+	bytes []byte
+}
+
+func (a *streamAnswers) appendWire([]byte) []byte { return a.bytes }
+
 // read takes over messages until there are no more. It is not waited for where
 // the server stops: then the end of the stream ends it.
 func (s *takeStream) read() (err error) {
@@ -93,9 +128,8 @@ func (s *takeStream) read() (err error) {
 		}
 	}()
 	for {
-		t := &takes{door: s.door, numbered: true}
+		t := &streamTakes{door: s.door}
 		if err := s.RecvMsg(t); err != nil {
-			t.release()
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -108,29 +142,31 @@ func (s *takeStream) read() (err error) {
 }
 
 // takeOver sees to it that each request of a message is answered.
-func (s *takeStream) takeOver(t *takes) error {
+func (s *takeStream) takeOver(t *streamTakes) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped || t.err != nil {
-		t.release()
 		return t.err
 	}
 	if !s.storeWaits {
-		t.answerAll(s.Context())
-		return s.SendMsg(t)
+		return s.answerInTurn(t)
 	}
-	for i, it := range t.items {
-		it.slots = 1
-		if i == 0 { // for all, which hold the message together
-			it.slots = min(1+t.holds()/slotBytes, takesInFlight)
+	first := true
+	f := fields{rest: t.message}
+	for f.next() {
+		if !f.is(1, bytesKind) {
+			continue
 		}
-		for range it.slots {
-			select {
-			case s.slots <- struct{}{}:
-			case <-s.Context().Done():
-				return status.FromContextError(s.Context().Err()).Err()
-			}
+		slots := 1
+		if first { // for all, which hold the message together
+			slots += min(len(t.message)/waitingItemCost, takesInFlight/2)
 		}
+		first = false
+		if err := s.hold(slots); err != nil {
+			return err
+		}
+		it := s.readItem(f.bytes, true)
+		it.slots = slots
 		s.deciding.Go(func() {
 			s.answerItem(s.Context(), it)
 			s.answered.add(it)
@@ -139,25 +175,95 @@ func (s *takeStream) takeOver(t *takes) error {
 	return nil
 }
 
+// hold waits until there is room for more in flight.
+func (s *takeStream) hold(slots int) error {
+	for range slots {
+		if err := s.slot(); err != nil {
+			return err
+		}
+		if err := s.account.holdStream(s.Context(), waitingItemCost); err != nil {
+			<-s.slots
+			return err
+		}
+	}
+	return nil
+}
+
+// slot waits for a slot.
+func (s *takeStream) slot() error {
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	s.account.add(StreamWindow) // of requests that are not read meanwhile
+	defer s.account.add(-StreamWindow)
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-s.Context().Done():
+		return status.FromContextError(s.Context().Err()).Err()
+	}
+}
+
+func (s *takeStream) letGo(slots int) {
+	for range slots {
+		<-s.slots
+	}
+	s.account.releaseStream(int64(slots) * waitingItemCost)
+}
+
+// answerInTurn decides the requests of a message one after the other, and sends
+// the answers.
+func (s *takeStream) answerInTurn(t *streamTakes) error {
+	var out []byte
+	f := fields{rest: t.message}
+	for f.next() {
+		if !f.is(1, bytesKind) {
+			continue
+		}
+		it := s.readItem(f.bytes, true)
+		s.answerItem(s.Context(), it)
+		out = it.appendNumbered(out)
+		if len(out) >= streamMessage {
+			if err := s.send(out); err != nil {
+				return err
+			}
+			out = nil
+		}
+	}
+	return s.send(out)
+}
+
+func (s *takeStream) send(answers []byte) error {
+	// Until there is room for it, the caller may have sent a window full of
+	// requests that are not read.
+	s.account.add(StreamWindow)
+	defer s.account.add(-StreamWindow)
+	return s.SendMsg(&streamAnswers{charge{account: s.account}, answers})
+}
+
 // write sends answers, those that are there in one message, until all are.
 func (s *takeStream) write() error {
 	var failed error
 	for {
-		t := &takes{door: s.door, numbered: true, items: s.answered.next(s.bounds.Takes)}
-		if len(t.items) == 0 {
+		items := s.answered.next(s.bounds.Takes)
+		if len(items) == 0 {
 			return failed
 		}
+		var out []byte
 		held := 0
-		for _, it := range t.items {
+		for i, it := range items {
+			out = it.appendNumbered(out)
 			held += it.slots
-		}
-		if failed == nil {
-			failed = s.SendMsg(t)
-		} else {
-			t.release()
-		}
-		for range held {
-			<-s.slots
+			if len(out) < streamMessage && i < len(items)-1 {
+				continue
+			}
+			if failed == nil {
+				failed = s.send(out)
+			}
+			s.letGo(held)
+			out, held = nil, 0
 		}
 	}
 }

@@ -2,10 +2,12 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,6 +94,7 @@ func givingBack(r *ratelimitv1.TakeRequest, taken *ratelimitv1.TakeResponse) *ra
 	back := &ratelimitv1.GiveBackRequest{Take: r}
 	for _, l := range taken.GetLimits() {
 		back.TakenAt = append(back.TakenAt, l.GetTakenAt())
+		back.TakenBy = append(back.TakenBy, l.GetTakenBy())
 	}
 	return back
 }
@@ -115,6 +118,10 @@ func TestTakeTellsEverything(t *testing.T) {
 		default:
 			l.Requests, l.ResetAfter = 4, durationpb.New(10*time.Second)
 		}
+		if got.GetLimits()[0].GetTakenBy() == 0 {
+			t.Errorf("%s: it is not told what took: %v", a, got)
+		}
+		got.GetLimits()[0].TakenBy = 0
 		if !proto.Equal(got, want) {
 			t.Errorf("%s:\n got %v\nwant %v", a, got, want)
 		}
@@ -191,6 +198,9 @@ func TestTakeWithNumbers(t *testing.T) {
 	if r := d.sendTake(with("unknown=x", 7, time.Minute, 0)); r.GetLimits()[0].GetAlgorithm() != ratelimitv1.Algorithm_ALGORITHM_FIXED_WINDOW {
 		t.Errorf("got %v", r)
 	}
+	if r := d.sendTake(with("fixed_window=x", 7, 500*time.Millisecond, 0)); r.GetLimits()[0].GetPeriod().AsDuration() != 500*time.Millisecond {
+		t.Errorf("got %v", r)
+	}
 	parts := func(seconds int64, nanos int32) *ratelimitv1.TakeRequest {
 		r := with("token_bucket=x", 1, 0, 0)
 		r.Descriptors[0].Numbers.Period = &durationpb.Duration{Seconds: seconds, Nanos: nanos}
@@ -201,6 +211,9 @@ func TestTakeWithNumbers(t *testing.T) {
 		want    string
 	}{
 		{parts(1, 2e9), "descriptors[0].numbers.period: found 1 seconds and 2000000000 nanos; allowed: nanos under a second"},
+		{parts(1, 1e9), "descriptors[0].numbers.period: found 1 seconds and 1000000000 nanos; allowed: nanos under a second"},
+		{parts(-1, -1e9), "descriptors[0].numbers.period: found -1 seconds and -1000000000 nanos; allowed: nanos under a second"},
+		{parts(0, -1e6), "descriptors[0].numbers.period: found -1ms; allowed: 1ms to 366d"},
 		{parts(2, -1e6), "descriptors[0].numbers.period: found 2 seconds and -1000000 nanos"},
 		{parts(-1, 1e6), "descriptors[0].numbers.period: found -1 seconds and 1000000 nanos"},
 		{parts(math.MinInt64, math.MinInt32), "descriptors[0].numbers.period: found -9223372036854775808 seconds"},
@@ -289,14 +302,18 @@ type returningStore struct {
 
 func (s *returningStore) Take(_ context.Context, _ []bucket.Hit, decisions []bucket.Decision) error {
 	for i := range decisions {
-		decisions[i] = bucket.Decision{At: int64(100 + i), Degraded: i == 1}
+		decisions[i] = bucket.Decision{At: int64(100 + i)}
+		if i == 1 {
+			decisions[i].Degraded, decisions[i].Share = true, math.MaxUint32
+		}
 	}
 	return nil
 }
 
 func (s *returningStore) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	for i := range hits {
-		s.returned = append(s.returned, fmt.Sprintf("%s at %d, degraded %v", hits[i].Key, decisions[i].At, decisions[i].Degraded))
+		d := decisions[i]
+		s.returned = append(s.returned, fmt.Sprintf("%s at %d, degraded %v, share %d", hits[i].Key, d.At, d.Degraded, d.Share))
 	}
 	return nil
 }
@@ -307,26 +324,46 @@ func TestGiveBackOfADegradedTake(t *testing.T) {
 	store := new(returningStore)
 	d := start(t, takeLimits, on(store))
 	request := taking("gcra=x", "gcra=y", "gcra=z")
-	if err := d.giveBack(request, d.sendTake(request)); err != nil {
+	taken := d.sendTake(request)
+	if err := d.giveBack(request, taken); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"api|gcra=x#gcra:n at 100, degraded false", "api|gcra=z#gcra:n at 102, degraded false", "api|gcra=y#gcra:n at 101, degraded true"}
+	want := []string{
+		"api|gcra=x#gcra:n at 100, degraded false, share 0",
+		"api|gcra=z#gcra:n at 102, degraded false, share 0",
+		"api|gcra=y#gcra:n at 101, degraded true, share 4294967295",
+	}
 	if !slices.Equal(store.returned, want) {
 		t.Errorf("given back: %q, want %q", store.returned, want)
+	}
+	// What the store took is of no share, and a share's number has 32 bits.
+	for i, other := range []uint64{1, 1 << 32} {
+		taken := proto.Clone(taken).(*ratelimitv1.TakeResponse)
+		taken.Limits[i].TakenBy ^= other
+		if err := d.giveBack(request, taken); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("limit %d: %v", i, err)
+		}
 	}
 }
 
 func TestGiveBackRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
+	noPeriod := taking("gcra=x")
+	noPeriod.Descriptors[0].Numbers = &ratelimitv1.Numbers{Requests: 1}
 	for _, c := range []struct {
 		back *ratelimitv1.GiveBackRequest
 		code codes.Code
 		want string
 	}{
 		{&ratelimitv1.GiveBackRequest{}, codes.InvalidArgument, "domain is empty"},
+		{&ratelimitv1.GiveBackRequest{Take: noPeriod, TakenAt: []int64{1}}, codes.InvalidArgument, "descriptors[0].numbers.period: found 0s"},
 		{&ratelimitv1.GiveBackRequest{Take: taking("several=x"), TakenAt: []int64{1}}, codes.FailedPrecondition, "the limits have changed"},
 		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1, 2}}, codes.FailedPrecondition, "the limits have changed"},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1}, TakenBy: []uint64{1, 2}}, codes.InvalidArgument, "taken_by: found 2 beside 1 of taken_at; allowed: as many, or none"},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1}, TakenBy: []uint64{2}}, codes.FailedPrecondition, "the limits have changed"},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{0}, TakenBy: []uint64{2}}, codes.OK, ""},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1}, TakenBy: []uint64{0}}, codes.OK, ""},
 		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{math.MinInt64}}, codes.InvalidArgument, "taken_at[0]: found -9223372036854775808"},
 		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{math.MaxInt64}}, codes.InvalidArgument, "taken_at[0]: found"},
 		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1}}, codes.OK, ""},
@@ -342,6 +379,30 @@ func TestGiveBackRefused(t *testing.T) {
 	if err := off.giveBack(request, off.sendTake(request)); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("where refunds are off, got %v", err)
 	}
+	var refused atomic.Bool
+	failing := start(t, takeLimits, func(o *server.Options) {
+		o.Store = failingReturns{o.Store}
+		o.Refuses = func() error {
+			if refused.Load() {
+				return errors.New("it disagrees with the others")
+			}
+			return nil
+		}
+	})
+	taken := failing.sendTake(request)
+	for _, want := range []string{"the store is away", "it disagrees with the others"} {
+		if err := failing.giveBack(request, taken); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		refused.Store(true)
+	}
+}
+
+// failingReturns takes, but gives nothing back.
+type failingReturns struct{ bucket.Store }
+
+func (failingReturns) GiveBack(context.Context, []bucket.Hit, []bucket.Decision) error {
+	return errors.New("the store is away")
 }
 
 func TestTakeMany(t *testing.T) {

@@ -19,6 +19,9 @@ func (c *call) unmarshalTake(request string) error {
 		case f.is(1, bytesKind):
 			c.domain = f.text()
 		case f.is(2, bytesKind):
+			if c.isFull() {
+				continue
+			}
 			if err := c.unmarshalAsked(f.bytes); err != nil {
 				return err
 			}
@@ -37,6 +40,9 @@ func (c *call) unmarshalAsked(message string) error {
 		var err error
 		switch {
 		case f.is(1, bytesKind):
+			if d.isFull(len(c.entries)-start, c.decider.bounds) {
+				continue
+			}
 			err = c.unmarshalEntry(f.bytes, false)
 		case f.is(2, varintKind):
 			d.hasHits, d.hits = true, f.varint
@@ -96,7 +102,7 @@ func (c *call) appendTakeResponse(dst []byte) []byte {
 		o := &c.outcomes[i]
 		for j, l := range o.limits {
 			d := &o.decisions[j]
-			dst = c.appendLimitStatus(dst, i, l, d, c.hits[n].Cost)
+			dst = c.appendLimitStatus(dst, i, l, d, c.taken(n, d))
 			degraded = degraded || d.Degraded
 			n++
 		}
@@ -113,8 +119,8 @@ func (c *call) appendTakeResponse(dst []byte) []byte {
 }
 
 // appendLimitStatus appends the Limit that tells what limit l decided about a
-// hit of descriptor i.
-func (c *call) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.Decision, cost int64) []byte {
+// hit of descriptor i, and what that took.
+func (c *call) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.Decision, t taken) []byte {
 	o := &c.outcomes[i]
 	dst, start := beginMessage(dst, 2)
 	dst = appendNumber(dst, 1, uint64(i))
@@ -132,24 +138,14 @@ func (c *call) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.D
 	dst = appendWait(dst, 9, d.RetryAfter)
 	dst = appendWait(dst, 10, d.ResetAfter)
 	dst = appendWait(dst, 11, d.Wait)
-	dst = appendNumber(dst, 12, uint64(c.takenAt(l, d, cost)))
+	dst = appendNumber(dst, 12, uint64(t.at))
 	if o.isShadow(c.decider.modes) {
 		dst = appendNumber(dst, 13, 1)
 	}
-	return endMessage(dst, start)
-}
-
-// takenAt names, for a give-back, what a hit took: the moment on its key's
-// clock, negative where a fallback keeps it, and 0 if it took nothing.
-func (c *call) takenAt(l *bucket.Limit, d *bucket.Decision, cost int64) int64 {
-	hit := bucket.Hit{Limit: l, Cost: cost}
-	switch {
-	case !bucket.Charged(&hit, d, !c.denied):
-		return 0
-	case d.Degraded:
-		return -d.At
+	if t.by != 0 {
+		dst = protowire.AppendFixed64(protowire.AppendTag(dst, 14, protowire.Fixed64Type), t.by)
 	}
-	return d.At
+	return endMessage(dst, start)
 }
 
 // appendWait appends a time to wait as a Duration, and nothing where there is

@@ -95,7 +95,7 @@ func FuzzTakeBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		want := new(ratelimitv1.TakeRequest)
 		refused := known(in, want, func() []*ratelimitv1.TakeRequest { return []*ratelimitv1.TakeRequest{want} })
-		var c call
+		c := call{decider: unbounded()}
 		err := c.unmarshalTake(string(in))
 		if (refused == nil) != (err == nil) {
 			t.Fatalf("protobuf says %v and reads %v; here: %v", refused, want, err)
@@ -140,7 +140,7 @@ func FuzzTakesBytes(f *testing.F) {
 		f.Add(seed, true)
 		f.Add(seed, false)
 	}
-	s := newDecider(&Options{}, &metrics{})
+	s := newDecider(&Options{Bounds: unbounded().bounds}, &metrics{})
 	f.Fuzz(func(t *testing.T, in []byte, isStream bool) {
 		want := new(ratelimitv1.TakeStreamRequest)
 		takesOf := func() (of []*ratelimitv1.TakeRequest) {
@@ -157,8 +157,19 @@ func FuzzTakesBytes(f *testing.F) {
 			refused = known(in, read, read.GetTakes)
 			want = numberless(read)
 		}
-		got := &takes{door: &door{decider: s, bounds: Bounds{Takes: math.MaxInt}}, numbered: isStream}
-		err := got.readWire(string(in))
+		got := &takes{door: &door{decider: s, bounds: Bounds{Takes: math.MaxInt}}}
+		var err error
+		if isStream {
+			f := fields{rest: string(in)}
+			for f.next() {
+				if f.is(1, bytesKind) {
+					got.items = append(got.items, got.door.readItem(f.bytes, true))
+				}
+			}
+			err = f.err
+		} else {
+			err = got.readWire(string(in))
+		}
 		for _, it := range got.items {
 			if err == nil {
 				err = it.err
@@ -189,7 +200,7 @@ func FuzzTakesBytes(f *testing.F) {
 func TestBrokenTakeBytes(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x12\x03\x0a\x01\x0a", "\x12\x02\x10\xff", "\x12\x04\x1a\x02\x12\x01", "\x12\x05\x1a\x03\x12\x01\x08", "\x12\x06\x0a\x04\x12\x02\xc3\x28"} {
-		var c call
+		c := call{decider: unbounded()}
 		if err := c.unmarshalTake(in); err == nil {
 			t.Errorf("%q was read as %v", in, c.asRead())
 		}

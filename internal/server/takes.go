@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -10,12 +11,11 @@ import (
 )
 
 // takes are requests that are decided each on its own: those of a
-// TakeManyRequest, or numbered ones, of a message of a stream.
+// TakeManyRequest.
 type takes struct {
-	door     *door
-	numbered bool
-	items    []*item
-	size     int // of the message
+	charge
+	door  *door
+	items []*item
 	// err is why none of them is to be decided.
 	err error
 }
@@ -29,66 +29,121 @@ type item struct {
 	slots int
 }
 
-// readWire reads a TakeManyRequest or a TakeStreamRequest. A request in it that
-// cannot be read fails alone.
-func (t *takes) readWire(message string) error {
-	t.size = len(message)
+// What an item holds until it is answered: its call and its answer, and a
+// goroutine's stack where the store waits.
+const (
+	itemCost        = 6 << 10
+	waitingItemCost = 8 << 10
+)
+
+func (d *door) itemCost() int {
+	if d.storeWaits {
+		return waitingItemCost
+	}
+	return itemCost
+}
+
+// countTakes counts the requests in a TakeManyRequest or a TakeStreamRequest.
+// What is wrong with their number is told, which is another thing than a message
+// that cannot be read.
+func (d *door) countTakes(message string) (n int, told, err error) {
 	f := fields{rest: message}
 	for f.next() {
 		if !f.is(1, bytesKind) {
 			continue
 		}
-		if len(t.items) == t.door.bounds.Takes {
-			// Not a message that cannot be read, which is what an error means here.
-			t.err = invalid("takes: found more than %d in one message, at most so many are allowed (setting grpc.max_takes)", t.door.bounds.Takes)
-			return nil
+		if n == d.bounds.Takes {
+			return n, invalid("takes: found more than %d in one message, at most so many are allowed (setting grpc.max_takes)", d.bounds.Takes), nil
 		}
-		it := &item{call: t.door.decider.newCall()}
-		t.items = append(t.items, it)
-		if err := t.readItem(it, f.bytes); err != nil {
-			it.err = invalid("the request: %v", err)
+		n++
+	}
+	return n, nil, f.err
+}
+
+// readWire reads a TakeManyRequest. A request in it that cannot be read fails
+// alone. All of them are charged before they are read.
+func (t *takes) readWire(message string) error {
+	n, told, err := t.door.countTakes(message)
+	if err != nil {
+		return err
+	}
+	t.err = told
+	if t.err == nil {
+		t.err = t.more(context.Background(), int64(4*len(message)+n*t.door.itemCost()))
+	}
+	if t.err != nil {
+		return nil
+	}
+	t.items = make([]*item, 0, n)
+	f := fields{rest: message}
+	for f.next() {
+		if f.is(1, bytesKind) {
+			t.items = append(t.items, t.door.readItem(f.bytes, false))
 		}
 	}
 	return f.err
 }
 
-func (t *takes) readItem(it *item, message string) error {
-	if !t.numbered {
-		return it.call.unmarshalTake(message)
+// holds is nothing more: it is charged before the requests are read.
+func (t *takes) holds() int64 { return 0 }
+
+// readItem reads a request, which may have a number.
+func (d *door) readItem(message string, isNumbered bool) *item {
+	it := &item{call: d.decider.newCall()}
+	var err error
+	if isNumbered {
+		message, err = it.readNumbered(message)
 	}
-	take := ""
+	if err == nil {
+		err = it.call.unmarshalTake(message)
+	}
+	if err != nil {
+		it.err = invalid("the request: %v", err)
+	}
+	return it
+}
+
+// readNumbered reads a NumberedTake, and returns the take in it.
+func (it *item) readNumbered(message string) (take string, err error) {
+	var parts []string
 	f := fields{rest: message}
 	for f.next() {
 		switch {
 		case f.is(1, varintKind):
 			it.number = f.varint
 		case f.is(2, bytesKind):
-			take += f.bytes // a message that comes in several parts is the sum of them
+			if take != "" {
+				parts = append(parts, take)
+			}
+			take = f.bytes
 		}
 	}
-	if f.err != nil {
-		return f.err
+	if parts != nil { // a message that comes in several parts is the sum of them
+		take = strings.Join(append(parts, take), "")
 	}
-	return it.call.unmarshalTake(take)
+	return take, f.err
 }
 
-// appendWire appends the TakeManyResponse or the TakeStreamResponse.
+// appendWire appends the TakeManyResponse.
 func (t *takes) appendWire(dst []byte) []byte {
 	for _, it := range t.items {
-		var start, result int
+		var start int
 		dst, start = beginMessage(dst, 1)
-		if t.numbered {
-			dst = appendNumber(dst, 1, it.number)
-			dst, result = beginMessage(dst, 2)
-		}
-		dst = it.appendResult(dst)
-		if t.numbered {
-			dst = endMessage(dst, result)
-		}
-		dst = endMessage(dst, start)
+		dst = endMessage(it.appendResult(dst), start)
 	}
 	t.release()
 	return dst
+}
+
+// appendNumbered appends a NumberedResult to a TakeStreamResponse, and ends the
+// use of the request.
+func (it *item) appendNumbered(dst []byte) []byte {
+	dst, start := beginMessage(dst, 1)
+	dst = appendNumber(dst, 1, it.number)
+	dst, result := beginMessage(dst, 2)
+	dst = endMessage(it.appendResult(dst), result)
+	it.release()
+	return endMessage(dst, start)
 }
 
 // appendResult appends a TakeResult.
@@ -107,21 +162,30 @@ func (it *item) appendResult(dst []byte) []byte {
 // release ends the use of the requests.
 func (t *takes) release() {
 	for _, it := range t.items {
-		if it.call != nil {
-			it.call.decider.release(it.call)
-			it.call = nil
-		}
+		it.release()
 	}
 	t.items = nil
 }
 
-// holds is about how many bytes the requests hold: their message, and what was
-// made of it.
-func (t *takes) holds() int {
-	const each = 256 // of a descriptor, with what it gets
-	n := t.size
+func (it *item) release() {
+	if it.call != nil {
+		it.call.decider.release(it.call)
+		it.call = nil
+	}
+}
+
+// answerBound is that of the response, once all requests are matched.
+func (t *takes) answerBound() int {
+	const each = 256 // of an error
+	n := 0
 	for _, it := range t.items {
-		n += each * len(it.call.descriptors)
+		n += each
+		if it.err != nil || t.door.check(it.call) != nil {
+			continue
+		}
+		if t.door.decider.matchOnce(it.call) == nil {
+			n += it.call.answerBound()
+		}
 	}
 	return n
 }

@@ -12,6 +12,6 @@ const (
 	// ahead on one call and on a connection. Windows of a fixed size need no
 	// ping after what is received to measure by, which a lone caller's process
 	// would have to answer as often as it asks.
-	StreamWindow     = 256 << 10
+	StreamWindow     = 64 << 10
 	ConnectionWindow = 1 << 20
 )

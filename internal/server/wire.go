@@ -18,8 +18,9 @@ import (
 // that are named below; tests hold both against the messages.
 
 const (
-	varintKind = protowire.VarintType
-	bytesKind  = protowire.BytesType
+	varintKind  = protowire.VarintType
+	fixed64Kind = protowire.Fixed64Type
+	bytesKind   = protowire.BytesType
 )
 
 // unmarshal reads a RateLimitRequest (envoy/service/ratelimit/v3/rls.proto)
@@ -31,6 +32,9 @@ func (c *call) unmarshal(request string) error {
 		case f.is(1, bytesKind):
 			c.domain = f.text()
 		case f.is(2, bytesKind):
+			if c.isFull() {
+				continue
+			}
 			if err := c.unmarshalDescriptor(f.bytes); err != nil {
 				return err
 			}
@@ -40,6 +44,27 @@ func (c *call) unmarshal(request string) error {
 	}
 	c.settleEntries()
 	return f.err
+}
+
+// isFull counts a descriptor that is beyond the bounds. It is only counted, so
+// that a request costs no more memory than its bounds allow, and check tells
+// the caller how many there were.
+func (c *call) isFull() bool {
+	if len(c.descriptors) < c.decider.bounds.Descriptors {
+		return false
+	}
+	c.moreDescriptors++
+	return true
+}
+
+// isFull does for the entries of a descriptor, of which it has so many, what
+// that of a call does for descriptors.
+func (d *descriptor) isFull(entries int, b Bounds) bool {
+	if entries < b.Entries {
+		return false
+	}
+	d.moreEntries++
+	return true
 }
 
 // settleEntries gives each descriptor its part of all entries, which may have
@@ -62,6 +87,9 @@ func (c *call) unmarshalDescriptor(message string) error {
 		var err error
 		switch {
 		case f.is(1, bytesKind):
+			if d.isFull(len(c.entries)-start, c.decider.bounds) {
+				continue
+			}
 			// Envoy sends headers as they are, and lets a request pass whose
 			// call fails.
 			err = c.unmarshalEntry(f.bytes, true)

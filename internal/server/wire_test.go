@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -57,7 +58,7 @@ func FuzzRequestBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var want rlsv3.RateLimitRequest
 		refused := proto.Unmarshal(in, &want)
-		var c call
+		c := call{decider: unbounded()}
 		err := c.unmarshal(string(in))
 		if refused != nil {
 			return
@@ -94,12 +95,56 @@ func FuzzRequestBytes(f *testing.F) {
 func TestBrokenRequestBytes(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x12\x03\x0a\x01\x0a"} {
-		var c call
+		c := call{decider: unbounded()}
 		if err := c.unmarshal(in); err == nil {
 			t.Errorf("%q was read as %+v", in, c)
 		}
 		if err := proto.Unmarshal([]byte(in), new(rlsv3.RateLimitRequest)); err == nil {
 			t.Errorf("protobuf reads %q", in)
+		}
+	}
+}
+
+// unbounded returns a decider whose calls are read whatever their size.
+func unbounded() *decider {
+	return &decider{bounds: Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt}}
+}
+
+// What is beyond the bounds is counted and not kept, and what no message has is
+// passed over without a copy of it.
+func TestReadingIsBounded(t *testing.T) {
+	const n = 200_000
+	d := &decider{bounds: Bounds{Descriptors: 3, Entries: 2}}
+	entries := "\x0a\x01x" + string(protowire.AppendString([]byte{0x12}, strings.Repeat("\x0a\x00", n)))
+	for name, in := range map[string]string{
+		"descriptors":    strings.Repeat("\x12\x00", n),
+		"entries":        entries,
+		"fixed32":        strings.Repeat("\x4d1234", n),
+		"fixed64":        strings.Repeat("\x4912345678", n),
+		"groups":         strings.Repeat("\x4b\x4c", n),
+		"nested groups":  strings.Repeat("\x4b", n),
+		"unknown fields": strings.Repeat("\xa2\x06\x00", n),
+	} {
+		for way, read := range map[string]func(*call, string) error{"Envoy's": (*call).unmarshal, "own": (*call).unmarshalTake} {
+			allocated := testing.AllocsPerRun(1, func() {
+				c := call{decider: d}
+				if err := read(&c, in); (err != nil) != (name == "nested groups") {
+					t.Errorf("%s, %s: %v", way, name, err)
+				}
+				if len(c.descriptors) > 3 || len(c.entries) > 2 {
+					t.Errorf("%s, %s: %d descriptors, %d entries are kept", way, name, len(c.descriptors), len(c.entries))
+				}
+				more := c.moreDescriptors + len(c.descriptors)
+				for _, d := range c.descriptors {
+					more += d.moreEntries + len(d.entries)
+				}
+				if name == "descriptors" && more != n || name == "entries" && more != n+1 {
+					t.Errorf("%s, %s: %d are counted", way, name, more)
+				}
+			})
+			if allocated > 20 {
+				t.Errorf("%s, %s: %v allocations", way, name, allocated)
+			}
 		}
 	}
 }

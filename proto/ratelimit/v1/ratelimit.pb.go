@@ -6,7 +6,7 @@
 //                       is wrong, what was found and what is allowed
 //   PERMISSION_DENIED   give-backs are turned off (setting api.refunds)
 //   FAILED_PRECONDITION the limits have changed since what is given back was
-//                       taken
+//                       taken; nothing was returned
 //   UNAVAILABLE         the store does not answer, and failure.mode, or a
 //                       limit's on_store_failure, is error
 // A denial is no failure, and costs nothing: a request that is denied takes
@@ -453,7 +453,10 @@ type Limit struct {
 	// store did not answer.
 	TakenAt int64 `protobuf:"varint,12,opt,name=taken_at,json=takenAt,proto3" json:"taken_at,omitempty"`
 	// Whether it cannot deny the request: a limit in shadow mode.
-	Shadow        bool `protobuf:"varint,13,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	Shadow bool `protobuf:"varint,13,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	// What it was taken by, for GiveBack: a fingerprint of the limit's key,
+	// algorithm and numbers; 0 where taken_at is.
+	TakenBy       uint64 `protobuf:"fixed64,14,opt,name=taken_by,json=takenBy,proto3" json:"taken_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -577,6 +580,13 @@ func (x *Limit) GetShadow() bool {
 		return x.Shadow
 	}
 	return false
+}
+
+func (x *Limit) GetTakenBy() uint64 {
+	if x != nil {
+		return x.TakenBy
+	}
+	return 0
 }
 
 // TakeManyRequest holds requests that have nothing to do with each other.
@@ -813,7 +823,12 @@ type GiveBackRequest struct {
 	// The take's own request.
 	Take *TakeRequest `protobuf:"bytes,1,opt,name=take,proto3" json:"take,omitempty"`
 	// taken_at of each limit in its response, in order.
-	TakenAt       []int64 `protobuf:"varint,2,rep,packed,name=taken_at,json=takenAt,proto3" json:"taken_at,omitempty"`
+	TakenAt []int64 `protobuf:"varint,2,rep,packed,name=taken_at,json=takenAt,proto3" json:"taken_at,omitempty"`
+	// taken_by of each limit in its response, in order. By it any daemon knows
+	// whether the limits have changed. Where it is not there, or 0, only a daemon
+	// that has itself loaded other limits since the take knows; and what was
+	// taken from a daemon's own state stays taken.
+	TakenBy       []uint64 `protobuf:"fixed64,3,rep,packed,name=taken_by,json=takenBy,proto3" json:"taken_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -858,6 +873,13 @@ func (x *GiveBackRequest) GetTake() *TakeRequest {
 func (x *GiveBackRequest) GetTakenAt() []int64 {
 	if x != nil {
 		return x.TakenAt
+	}
+	return nil
+}
+
+func (x *GiveBackRequest) GetTakenBy() []uint64 {
+	if x != nil {
+		return x.TakenBy
 	}
 	return nil
 }
@@ -1124,7 +1146,7 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"retryAfter\x12\x1a\n" +
 	"\bdegraded\x18\x05 \x01(\bR\bdegradedB\f\n" +
 	"\n" +
-	"_denied_by\"\xfa\x03\n" +
+	"_denied_by\"\x95\x04\n" +
 	"\x05Limit\x12)\n" +
 	"\x10descriptor_index\x18\x01 \x01(\rR\x0fdescriptorIndex\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x125\n" +
@@ -1141,7 +1163,8 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"resetAfter\x12-\n" +
 	"\x04wait\x18\v \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x19\n" +
 	"\btaken_at\x18\f \x01(\x03R\atakenAt\x12\x16\n" +
-	"\x06shadow\x18\r \x01(\bR\x06shadow\"B\n" +
+	"\x06shadow\x18\r \x01(\bR\x06shadow\x12\x19\n" +
+	"\btaken_by\x18\x0e \x01(\x06R\atakenBy\"B\n" +
 	"\x0fTakeManyRequest\x12/\n" +
 	"\x05takes\x18\x01 \x03(\v2\x19.ratelimit.v1.TakeRequestR\x05takes\"F\n" +
 	"\x10TakeManyResponse\x122\n" +
@@ -1153,10 +1176,11 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x06result\"5\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"[\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"v\n" +
 	"\x0fGiveBackRequest\x12-\n" +
 	"\x04take\x18\x01 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\x12\x19\n" +
-	"\btaken_at\x18\x02 \x03(\x03R\atakenAt\"\x12\n" +
+	"\btaken_at\x18\x02 \x03(\x03R\atakenAt\x12\x19\n" +
+	"\btaken_by\x18\x03 \x03(\x06R\atakenBy\"\x12\n" +
 	"\x10GiveBackResponse\"E\n" +
 	"\x11TakeStreamRequest\x120\n" +
 	"\x05takes\x18\x01 \x03(\v2\x1a.ratelimit.v1.NumberedTakeR\x05takes\"U\n" +

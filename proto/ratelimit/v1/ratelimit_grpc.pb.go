@@ -6,7 +6,7 @@
 //                       is wrong, what was found and what is allowed
 //   PERMISSION_DENIED   give-backs are turned off (setting api.refunds)
 //   FAILED_PRECONDITION the limits have changed since what is given back was
-//                       taken
+//                       taken; nothing was returned
 //   UNAVAILABLE         the store does not answer, and failure.mode, or a
 //                       limit's on_store_failure, is error
 // A denial is no failure, and costs nothing: a request that is denied takes
@@ -50,8 +50,9 @@ type RateLimitServiceClient interface {
 	// TakeMany decides several requests, each on its own, in one call.
 	TakeMany(ctx context.Context, in *TakeManyRequest, opts ...grpc.CallOption) (*TakeManyResponse, error)
 	// GiveBack returns what a take charged, as far as it still counts: never
-	// above full, never into another window. It trusts its callers as Envoy's
-	// refunds do: who can call it can empty any limit. api.refunds turns it off.
+	// above full, never into another window, and only to the algorithm and the
+	// numbers that it was taken by. It trusts its callers as Envoy's refunds do:
+	// who can call it can empty any limit. api.refunds turns it off.
 	GiveBack(ctx context.Context, in *GiveBackRequest, opts ...grpc.CallOption) (*GiveBackResponse, error)
 	// TakeStream decides requests as they come, for the price of a fraction of a
 	// call each. Answers bear the numbers of their requests and may come in
@@ -126,8 +127,9 @@ type RateLimitServiceServer interface {
 	// TakeMany decides several requests, each on its own, in one call.
 	TakeMany(context.Context, *TakeManyRequest) (*TakeManyResponse, error)
 	// GiveBack returns what a take charged, as far as it still counts: never
-	// above full, never into another window. It trusts its callers as Envoy's
-	// refunds do: who can call it can empty any limit. api.refunds turns it off.
+	// above full, never into another window, and only to the algorithm and the
+	// numbers that it was taken by. It trusts its callers as Envoy's refunds do:
+	// who can call it can empty any limit. api.refunds turns it off.
 	GiveBack(context.Context, *GiveBackRequest) (*GiveBackResponse, error)
 	// TakeStream decides requests as they come, for the price of a fraction of a
 	// call each. Answers bear the numbers of their requests and may come in

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// An answer that its caller cannot read would be lost after it has charged
+// limits. So one that might be too long is refused before.
+
+// answerMost is how long an answer is at most: callers of gRPC read 4 MiB unless
+// they are told otherwise.
+const answerMost = 4<<20 - 64<<10
+
+var errAnswerTooLong = status.Errorf(codes.ResourceExhausted,
+	"the answer might have more than %d bytes, which callers do not read; nothing was taken: ask about less at once", answerMost)
+
+// answerBound is no less than the bytes of a response to a call that was
+// matched.
+func (c *call) answerBound() int {
+	const (
+		other = 256 // retry-after, the denier, headers of one limit
+		each  = 128 // of a descriptor's status, and of a limit's
+	)
+	n := other + each*(len(c.outcomes)+len(c.hits))
+	for i := range c.outcomes {
+		for _, l := range c.outcomes[i].limits {
+			n += len(l.Name)
+		}
+	}
+	if c.decider.answers.headers != nil {
+		n += c.policiesBound()
+	}
+	if c.decider.answers.metadata {
+		n += c.metadataBound()
+	}
+	return n
+}
+
+// policiesBound is for the headers that name each limit, in each of which one
+// may have the keys of its descriptor for a name.
+func (c *call) policiesBound() int {
+	const each = 160
+	n := 0
+	for i := range c.outcomes {
+		names := 0
+		for _, e := range c.descriptors[i].entries {
+			names += len(e.Key) + 1
+		}
+		for _, l := range c.outcomes[i].limits {
+			n += each + 4*max(len(l.Name), names) // twice, with each character escaped
+		}
+	}
+	return n
+}
+
+// metadataBound is for the metadata that tells what was asked.
+func (c *call) metadataBound() int {
+	const (
+		each     = 256 // of a descriptor
+		entry    = 24
+		longText = 3 // bytes for one that is not UTF-8
+	)
+	n := each + len(c.domain)
+	for i := range c.descriptors {
+		n += each
+		for _, e := range c.descriptors[i].entries {
+			n += entry + len(e.Key) + longText*len(e.Value)
+		}
+		if r := c.outcomes[i].rule; r != nil && r.Metadata != nil {
+			n += valueBound(r.Metadata)
+		}
+	}
+	return n
+}
+
+// valueBound is no less than the bytes of a value of a rule's metadata.
+func valueBound(v any) int {
+	const head = 16 // of a field and its value, with their lengths
+	n := head
+	switch v := v.(type) {
+	case string:
+		n += len(v)
+	case []any:
+		for _, item := range v {
+			n += valueBound(item)
+		}
+	case map[string]any:
+		for k, item := range v {
+			n += head + len(k) + valueBound(item)
+		}
+	}
+	return n
+}

@@ -1,0 +1,103 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// longNames has limits whose answers are long.
+func longNames() string {
+	var b strings.Builder
+	b.WriteString("domain: api\ndescriptors:\n  - key: user\n    rate_limits:\n")
+	for i := range 20 {
+		fmt.Fprintf(&b, "      - {name: %s%d, requests: 1000000, period: 1h}\n", strings.Repeat("n", 60), i)
+	}
+	b.WriteString("  - {key: short, rate_limit: {requests: 5, period: 1h}}\n")
+	return b.String()
+}
+
+// An answer that its caller could not read is refused before it takes.
+func TestLongAnswersTakeNothing(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		d := start(t, longNames(), func(o *server.Options) { o.StoreWaits = waits })
+		of := func(n int) *ratelimitv1.TakeManyRequest {
+			r := new(ratelimitv1.TakeManyRequest)
+			for range n {
+				r.Takes = append(r.Takes, taking("short=x"))
+			}
+			for len(r.Takes) < 1000 && n > 0 {
+				r.Takes = append(r.Takes, taking("user=x"))
+			}
+			return r
+		}
+		_, err := d.api().TakeMany(t.Context(), of(1))
+		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "nothing was taken") {
+			t.Errorf("waits %v: %v", waits, err)
+		}
+		if r := d.take("short=x"); r.GetLimits()[0].GetRemaining() != 4 {
+			t.Errorf("waits %v: a take after it gets %v", waits, r)
+		}
+		r := of(1)
+		r.Takes = r.Takes[:300]
+		if response, err := d.api().TakeMany(t.Context(), r); err != nil || len(response.GetResults()) != 300 {
+			t.Errorf("waits %v: fewer get %v", waits, err)
+		}
+	}
+}
+
+// The messages of a stream are cut, however long the answers are, and none is
+// lost.
+func TestStreamMessagesAreCut(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		d := start(t, longNames(), func(o *server.Options) { o.StoreWaits = waits })
+		stream, err := ratelimitv1.NewRateLimitServiceClient(d.conn).TakeStream(t.Context(), grpc.MaxCallRecvMsgSize(1<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var takes []*ratelimitv1.TakeRequest
+		for range 1000 {
+			takes = append(takes, taking("user=x"))
+		}
+		go func() {
+			_ = stream.Send(numbered(0, takes...))
+			_ = stream.CloseSend()
+		}()
+		answers := 0
+		for answers < len(takes) {
+			r, err := stream.Recv()
+			if err != nil {
+				t.Fatalf("waits %v: after %d answers: %v", waits, answers, err)
+			}
+			if n := proto.Size(r); n > 80<<10 {
+				t.Errorf("waits %v: a message has %d bytes", waits, n)
+			}
+			answers += len(r.GetResults())
+		}
+	}
+}
+
+// What is beyond the memory for requests is refused, over gRPC and HTTP, and
+// counted.
+func TestNoMemoryForRequests(t *testing.T) {
+	t.Parallel()
+	d := start(t, longNames(), func(o *server.Options) { o.Memory = 200 << 10 })
+	large := taking("user=" + strings.Repeat("x", 50_000))
+	if _, err := d.api().Take(t.Context(), large); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a request of %d bytes gets %v", proto.Size(large), err)
+	}
+	if _, err := d.api().Take(context.Background(), taking("user=x"), grpc.WaitForReady(true)); err != nil {
+		t.Errorf("a small one gets %v", err)
+	}
+}

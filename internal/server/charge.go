@@ -1,0 +1,163 @@
+package server
+
+import (
+	"context"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// charge is what a call has on the account of its connection.
+type charge struct {
+	account *account
+	bytes   int64
+	// deciding is how much of it waits for the store.
+	deciding int64
+	// running is 1 until the handler has ended.
+	running int64
+}
+
+// held is what a message has that is charged.
+func (h *charge) held() *charge { return h }
+
+// begin charges an open call. Its error is for the caller.
+func begin(ctx context.Context) (charge, error) {
+	a := accountOf(ctx)
+	if a == nil {
+		return charge{}, nil
+	}
+	bytes, hasCaller := a.begin()
+	held := charge{account: a, bytes: bytes, running: 1}
+	err := errGone
+	if hasCaller {
+		err = a.await(ctx, 0)
+	}
+	if err != nil {
+		held.end()
+		return charge{}, err
+	}
+	return held, nil
+}
+
+// accountOf returns that of the connection of a gRPC call.
+func accountOf(ctx context.Context) *account {
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(agingInfo); ok {
+			return info.account
+		}
+	}
+	return nil
+}
+
+// smallRequest is what callCost covers of a request.
+const smallRequest = 2 << 10
+
+// more charges, once there is room, what a request of so many bytes holds
+// beyond what is charged for each.
+func (h *charge) more(ctx context.Context, bytes int64) error {
+	if bytes <= smallRequest {
+		return nil
+	}
+	if err := h.account.reserve(ctx, bytes); err != nil {
+		return err
+	}
+	h.bytes += bytes
+	return nil
+}
+
+// decide notes that all of it waits for the store from now on.
+func (h *charge) decide() {
+	h.deciding = h.bytes
+	h.account.change(0, h.deciding)
+}
+
+func (h *charge) end() {
+	h.account.finish(h.bytes, h.deciding, h.running)
+	*h = charge{}
+}
+
+// answer is the bytes of an answer, which are charged until gRPC has sent them
+// or given them up.
+type answer struct {
+	mem.SliceBuffer
+	refs   atomic.Int32
+	charge charge
+}
+
+func (h charge) answer(bytes []byte) mem.BufferSlice {
+	if h.account == nil {
+		return mem.BufferSlice{mem.SliceBuffer(bytes)}
+	}
+	n := min(h.bytes, callCost) // what the request took is gone
+	if cap(bytes) > smallRequest {
+		n += int64(cap(bytes))
+	}
+	h.account.answer(n-h.bytes, h.deciding, h.running)
+	h.bytes, h.deciding, h.running = n, 0, 0
+	a := &answer{SliceBuffer: bytes, charge: h}
+	a.refs.Store(1)
+	return mem.BufferSlice{a}
+}
+
+// Ref implements mem.Buffer.
+func (a *answer) Ref() { a.refs.Add(1) }
+
+// Free implements mem.Buffer.
+func (a *answer) Free() {
+	if a.refs.Add(-1) == 0 {
+		a.charge.end()
+	}
+}
+
+// chargedMethods charges the calls of a service whose messages protobuf reads.
+func chargedMethods(desc grpc.ServiceDesc) *grpc.ServiceDesc {
+	methods := make([]grpc.MethodDesc, len(desc.Methods))
+	for i, m := range desc.Methods {
+		methods[i] = grpc.MethodDesc{
+			MethodName: m.MethodName,
+			Handler: func(service any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+				held, err := begin(ctx)
+				if err != nil {
+					return nil, err
+				}
+				defer held.end()
+				return m.Handler(service, ctx, read, interceptor)
+			},
+		}
+	}
+	desc.Methods = methods
+	return &desc
+}
+
+// unknownMethod answers calls of methods that there are not, for chargeStream to
+// see their end.
+func unknownMethod(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	return status.Errorf(codes.Unimplemented, "unknown method %s", method)
+}
+
+// streamCost is what an open stream of health or reflection holds at most: some
+// of the answers of reflection are long, and two may wait.
+const streamCost = 256 << 10
+
+// chargeStream is an interceptor of streams. TakeStreams charge themselves.
+func (a *api) chargeStream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	held, err := begin(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer held.end()
+	if service == any(a) {
+		return next(service, stream)
+	}
+	account := held.account
+	if err := account.reserve(stream.Context(), streamCost); err != nil {
+		return err
+	}
+	defer account.add(-streamCost)
+	return next(service, stream)
+}

@@ -1,0 +1,173 @@
+package server
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/net/http2"
+)
+
+// frameReader follows the frames of HTTP/2 that a caller sends, and the messages
+// of gRPC in them, to know how many bytes are held for requests that have begun
+// and not ended. A request that comes whole in one frame, as nearly all do,
+// leaves nothing to know.
+type frameReader struct {
+	preface int // bytes of the client's preface that have come
+	header  [9]byte
+	have    int // bytes of header that have come
+
+	// The frame at hand.
+	left   int // bytes of it that are to come
+	pad    int // bytes of padding at the end of these; -1: its length is to come
+	open   *openRequest
+	opened map[uint32]*openRequest
+	last   uint32 // stream that was opened
+	// change is that of the bytes held since the last read, calls how many were
+	// opened since, and unread the bytes of requests that have ended since.
+	change, calls, unread int64
+}
+
+// openRequest is a stream that has not ended.
+type openRequest struct {
+	// held are the bytes since the last message began, which may be one that was
+	// taken from the stream.
+	held   int64
+	prefix [5]byte // of a message: whether it is compressed, and its length
+	have   int     // bytes of prefix that have come
+	left   int     // bytes of the message that are to come
+}
+
+const (
+	// openRequestCost is what an open request takes here.
+	openRequestCost = 160
+	// frameCost is what gRPC takes for a frame beside its bytes.
+	frameCost = 64
+)
+
+// read follows what has come, and returns by how much the bytes have changed
+// that are held for requests that have not ended, how many calls were opened,
+// and the bytes of requests that have ended, but for those of small ones.
+func (f *frameReader) read(b []byte) (change, calls, unread int64) {
+	if f.preface < len(http2.ClientPreface) {
+		n := min(len(http2.ClientPreface)-f.preface, len(b))
+		f.preface += n
+		b = b[n:]
+	}
+	for len(b) > 0 {
+		if f.left > 0 {
+			b = f.payload(b)
+			continue
+		}
+		n := copy(f.header[f.have:], b)
+		f.have += n
+		b = b[n:]
+		if f.have == len(f.header) {
+			f.have = 0
+			f.frame()
+		}
+	}
+	change, calls, unread = f.change, f.calls, f.unread
+	f.change, f.calls, f.unread = 0, 0, 0
+	return change, calls, unread
+}
+
+// frame begins a frame.
+func (f *frameReader) frame() {
+	length := int(f.header[0])<<16 | int(f.header[1])<<8 | int(f.header[2])
+	kind, flags := http2.FrameType(f.header[3]), http2.Flags(f.header[4])
+	stream := binary.BigEndian.Uint32(f.header[5:]) & (1<<31 - 1)
+	f.left, f.pad, f.open = length, 0, nil
+	switch kind {
+	case http2.FrameRSTStream:
+		f.end(stream)
+	case http2.FrameHeaders:
+		if stream > f.last {
+			f.last = stream
+			f.calls++
+		}
+		if flags.Has(http2.FlagHeadersEndStream) {
+			f.unread += max(0, f.end(stream)-smallRequest)
+		}
+	case http2.FrameData:
+		if flags.Has(http2.FlagDataEndStream) {
+			f.unread += max(0, f.end(stream)+int64(length)-smallRequest)
+			return
+		}
+		if length == 0 {
+			return
+		}
+		f.open = f.opened[stream]
+		if f.open == nil {
+			f.begin(stream)
+		}
+		f.hold(frameCost)
+		if flags.Has(http2.FlagDataPadded) {
+			f.pad = -1
+		}
+	}
+}
+
+func (f *frameReader) begin(stream uint32) {
+	if f.opened == nil {
+		f.opened = make(map[uint32]*openRequest)
+	}
+	f.open = new(openRequest)
+	f.opened[stream] = f.open
+	f.change += openRequestCost
+}
+
+// end forgets a stream that has ended, and returns what was held of it.
+func (f *frameReader) end(stream uint32) (held int64) {
+	open := f.opened[stream]
+	if open == nil {
+		return 0
+	}
+	f.change -= open.held + openRequestCost
+	delete(f.opened, stream)
+	return open.held
+}
+
+func (f *frameReader) hold(bytes int64) {
+	f.open.held += bytes
+	f.change += bytes
+}
+
+// payload follows the content of a frame, and returns what is after it.
+func (f *frameReader) payload(b []byte) []byte {
+	n := min(f.left, len(b))
+	if f.open != nil {
+		content := b[:n]
+		if f.pad < 0 {
+			f.pad = int(content[0])
+			content = content[1:]
+		}
+		f.data(content[:max(0, min(len(content), f.left-(n-len(content))-f.pad))])
+	}
+	f.left -= n
+	return b[n:]
+}
+
+// data follows a part of a stream.
+func (f *frameReader) data(b []byte) {
+	o := f.open
+	for len(b) > 0 {
+		if o.left > 0 {
+			n := min(o.left, len(b))
+			f.hold(int64(n))
+			o.left -= n
+			b = b[n:]
+			continue
+		}
+		if o.have == 0 { // another message, so that the one before has been read
+			f.change -= o.held - frameCost
+			o.held = frameCost
+		}
+		n := copy(o.prefix[o.have:], b)
+		o.have += n
+		b = b[n:]
+		f.hold(int64(n))
+		if o.have == len(o.prefix) {
+			o.have = 0
+			o.left = int(binary.BigEndian.Uint32(o.prefix[1:]))
+		}
+	}
+}

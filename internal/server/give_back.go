@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"math"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// taken names, for a give-back, what a hit took.
+type taken struct {
+	// at is the moment on its key's clock, negative where a fallback keeps it, and
+	// 0 if it took nothing.
+	at int64
+	// by is a fingerprint of the key, the algorithm and the numbers, and of the
+	// share where a fallback keeps it; 0 if it is not known.
+	by uint64
+}
+
+// taken names what hit i of a decided call took.
+func (c *call) taken(i int, d *bucket.Decision) taken {
+	h := &c.hits[i]
+	if d.At == 0 || !bucket.Charged(h, d, !c.denied) {
+		return taken{}
+	}
+	t := taken{d.At, takenBy(h) ^ uint64(d.Share)}
+	if d.Degraded {
+		t.at = -t.at
+	}
+	return t
+}
+
+// takenBy is a fingerprint of a hit's key and of the numbers that its state is
+// counted with, the same on every daemon. A give-back of a take that was told
+// another one is of another limit, of which these numbers do not say what still
+// counts.
+func takenBy(h *bucket.Hit) uint64 { return xxhash.Sum64(h.Key) ^ h.Limit.Fingerprint() }
+
+// decision returns what a take decided that said this of its hit. It reports
+// false if what took is not the hit's limit as it is now.
+func (t taken) decision(h *bucket.Hit, since int64) (d bucket.Decision, ok bool) {
+	d = bucket.Decision{At: max(t.at, -t.at), Degraded: t.at < 0}
+	if d.At < since {
+		return d, false
+	}
+	if t.by == 0 {
+		return d, true
+	}
+	share := t.by ^ takenBy(h)
+	d.Share = uint32(share)
+	return d, share == 0 || d.Degraded && share <= math.MaxUint32
+}
+
+// since is since when the limits of outcome i are what they are, as far as is
+// known.
+func (c *call) since(i int) int64 {
+	if rule := c.outcomes[i].rule; rule != nil {
+		return rule.Since
+	}
+	return c.found.Since
+}
+
+// errLimitsChanged is the answer to a give-back of a take by other limits.
+var errLimitsChanged = status.Error(codes.FailedPrecondition,
+	"taken_at, taken_by: not of the descriptors' limits as they are now; the limits have changed, or these are not those of the take's response")
+
+// giveBack returns what a take of the call's descriptors took, as its response
+// named it for each limit: all of it, or nothing if a limit has changed since.
+func (d *decider) giveBack(ctx context.Context, c *call, all []taken) error {
+	if err := d.match(c); err != nil {
+		return err
+	}
+	if len(all) != len(c.hits) {
+		return errLimitsChanged
+	}
+	// What the store took, and what a fallback took in its place.
+	var hits [2][]bucket.Hit
+	var decisions [2][]bucket.Decision
+	n := 0
+	for i := range c.outcomes {
+		for range c.outcomes[i].limits {
+			h, t := c.hits[n], all[n]
+			n++
+			if t.at == 0 {
+				continue
+			}
+			decision, ok := t.decision(&h, c.since(i))
+			if !ok {
+				return errLimitsChanged
+			}
+			by := 0
+			if decision.Degraded {
+				by = 1
+			}
+			h.Role = bucket.Aside // each was charged, whatever the others said
+			hits[by], decisions[by] = append(hits[by], h), append(decisions[by], decision)
+		}
+	}
+	if err := d.refuses(); err != nil {
+		return err
+	}
+	for by := range hits {
+		if len(hits[by]) == 0 {
+			continue
+		}
+		if err := d.store.GiveBack(ctx, hits[by], decisions[by]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

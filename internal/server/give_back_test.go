@@ -1,0 +1,171 @@
+package server_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// userLimits is a limits file with a limit for each user, and other rules.
+func userLimits(limit string, rules ...string) string {
+	text := fmt.Sprintf("domain: api\ndescriptors:\n  - {key: user, rate_limit: {%s}}\n", limit)
+	for _, rule := range rules {
+		text += "  - {" + rule + "}\n"
+	}
+	return text
+}
+
+// startPair starts a daemon, and returns what starts others on its store.
+func startPair(t *testing.T, limits string) (d *daemon, another func(limits string) *daemon) {
+	t.Helper()
+	var store bucket.Store
+	d = start(t, limits, func(o *server.Options) { store = o.Store })
+	return d, func(limits string) *daemon { return start(t, limits, on(store)) }
+}
+
+// A take is given back only to limits that it was taken by: others do not know
+// what of it still counts. So none admits more than it says.
+func TestGiveBackAfterAChange(t *testing.T) {
+	t.Parallel()
+	for _, a := range bucket.Algorithms() {
+		second := fmt.Sprintf("algorithm: %s, requests: 100, period: 1s", a)
+		hour := fmt.Sprintf("algorithm: %s, requests: 100, period: 1h", a)
+		for _, c := range []struct {
+			name  string
+			texts []string // of the limits file, one after the other
+			// started is whether each is another daemon's, which knows only by
+			// taken_by that others were in force.
+			started bool
+		}{
+			{"a reload", []string{userLimits(second), userLimits(hour)}, false},
+			{"a start", []string{userLimits(second), userLimits(hour)}, true},
+			{"a start with another name", []string{userLimits(hour), userLimits(hour + ", name: n")}, true},
+			{"there and back", []string{userLimits(hour), userLimits(second), userLimits(hour)}, false},
+			{"a rule that came and went", []string{
+				userLimits(hour), userLimits(hour, "key: user, value: x, rate_limit: {"+second+"}"), userLimits(hour),
+			}, false},
+		} {
+			for _, isTold := range []bool{true, false} {
+				if c.started && !isTold {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%s/taken_by %v", a, c.name, isTold), func(t *testing.T) {
+					t.Parallel()
+					d, another := startPair(t, c.texts[0])
+					clock, request := d.clock, taking("user=x:100")
+					taken := d.sendTake(request)
+					for _, text := range c.texts[1:] {
+						clock.advance(time.Second)
+						if c.started {
+							d = another(text)
+						} else {
+							d.reload(text)
+						}
+						d.sendTake(request)
+					}
+					if r := d.take("user=x"); r.GetAllowed() {
+						t.Fatalf("not all is taken: %v", r)
+					}
+					back := givingBack(request, taken)
+					if !isTold {
+						back.TakenBy = nil
+					}
+					if _, err := d.api().GiveBack(t.Context(), back); status.Code(err) != codes.FailedPrecondition {
+						t.Errorf("got %v", err)
+					}
+					if r := d.take("user=x"); r.GetAllowed() {
+						t.Errorf("something came back: %v", r)
+					}
+				})
+			}
+		}
+	}
+}
+
+// What the limits count as they did is given back, whatever else changed.
+func TestGiveBackAfterOtherChanges(t *testing.T) {
+	t.Parallel()
+	const limit = "requests: 100, period: 1h"
+	d, another := startPair(t, userLimits(limit))
+	left := func(d *daemon) uint32 { return d.take("user=x:0").GetLimits()[0].GetRemaining() }
+	request := taking("user=x:40")
+	for _, c := range []struct {
+		name    string
+		between func() *daemon
+	}{
+		{"nothing", func() *daemon { return d }},
+		{"another daemon", func() *daemon { return another(userLimits(limit)) }},
+		{"another rule", func() *daemon { d.reload(userLimits(limit, "key: other, rate_limit: {"+limit+"}")); return d }},
+		{"another writing", func() *daemon {
+			d.reload(userLimits("unit: hour, requests_per_unit: 100, algorithm: token_bucket"))
+			return d
+		}},
+		{"who is charged", func() *daemon { d.reload(userLimits(limit + ", postpaid: true")); return d }},
+	} {
+		before := left(d)
+		taken := d.sendTake(request)
+		d.clock.advance(time.Millisecond)
+		if err := c.between().giveBack(request, taken); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if after := left(d); after != before {
+			t.Errorf("%s: %d are left, want %d", c.name, after, before)
+		}
+	}
+	// And what new limits took.
+	d.reload(userLimits("requests: 200, period: 1h"))
+	taken := d.sendTake(request)
+	if err := d.giveBack(request, taken); err != nil {
+		t.Error(err)
+	}
+	if n := left(d); n != 200 {
+		t.Errorf("%d of 200 are left", n)
+	}
+}
+
+// What a take's response says of one limit is no give-back for another: neither
+// for one with other numbers, nor of another descriptor. Of several limits, one
+// that is another is enough.
+func TestGiveBackOfAnotherTake(t *testing.T) {
+	t.Parallel()
+	d := start(t, takeLimits)
+	with := func(requests uint32, r *ratelimitv1.TakeRequest) *ratelimitv1.TakeRequest {
+		r.Descriptors[0].Numbers = &ratelimitv1.Numbers{Requests: requests, Period: durationpb.New(10 * time.Second)}
+		return r
+	}
+	for _, c := range []struct {
+		name        string
+		taken, back *ratelimitv1.TakeRequest
+		want        codes.Code
+	}{
+		{"the same numbers", with(50, taking("gcra=x")), with(50, taking("gcra=x")), codes.OK},
+		{"other numbers", with(50, taking("gcra=x")), with(60, taking("gcra=x")), codes.FailedPrecondition},
+		{"the rule's numbers", with(50, taking("gcra=x")), taking("gcra=x"), codes.FailedPrecondition},
+		{"numbers without a rule", with(50, taking("unknown=x")), with(50, taking("unknown=x")), codes.OK},
+		{"another value", taking("gcra=x"), taking("gcra=y"), codes.FailedPrecondition},
+		{"another key", taking("gcra=x"), taking("token_bucket=x"), codes.FailedPrecondition},
+		{"one of two", taking("gcra=x", "token_bucket=x"), taking("gcra=x", "token_bucket=y"), codes.FailedPrecondition},
+	} {
+		taken := d.sendTake(c.taken)
+		if err := d.giveBack(c.back, taken); status.Code(err) != c.want {
+			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
+		}
+		d.clock.advance(time.Minute)
+	}
+	// Nothing was returned to the one that is the same.
+	taken := d.take("fixed_window=x:3", "several=x")
+	if err := d.giveBack(taking("fixed_window=x:3", "several=y"), taken); status.Code(err) != codes.FailedPrecondition {
+		t.Error(err)
+	}
+	if r := d.take("fixed_window=x:0"); r.GetLimits()[0].GetRemaining() != 1 {
+		t.Errorf("it has %v", r)
+	}
+}

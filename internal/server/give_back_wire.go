@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// giveBackCall is a GiveBackRequest: a take that is read again, with what it
+// took. Its answer is empty.
+type giveBackCall struct {
+	charge
+	door    *door
+	call    *call
+	takenAt []int64
+	takenBy []uint64
+	// more counts what is beyond the bounds of both, which is not read.
+	more int
+}
+
+// momentsPerDescriptor is for how many limits a descriptor can be given back.
+const momentsPerDescriptor = 100
+
+func (a *api) newGiveBack() *giveBackCall {
+	return &giveBackCall{door: a.door, call: a.decider.newCall()}
+}
+
+func (g *giveBackCall) mostMoments() int { return momentsPerDescriptor * g.door.bounds.Descriptors }
+
+// readWire reads a GiveBackRequest.
+func (g *giveBackCall) readWire(message string) error {
+	g.call.size = len(message)
+	take, parts := "", []string(nil)
+	f := fields{rest: message}
+	for f.next() {
+		switch {
+		case f.is(1, bytesKind):
+			if take != "" {
+				parts = append(parts, take)
+			}
+			take = f.bytes
+		case f.is(2, varintKind):
+			g.addMoment(f.varint)
+		case f.is(3, fixed64Kind):
+			g.addFingerprint(f.varint)
+		case f.is(2, bytesKind):
+			f.err = eachPacked(f.bytes, (*fields).readVarint, g.addMoment)
+		case f.is(3, bytesKind):
+			f.err = eachPacked(f.bytes, (*fields).readFixed64, g.addFingerprint)
+		}
+	}
+	if f.err != nil {
+		return f.err
+	}
+	if parts != nil { // a message that comes in several parts is the sum of them
+		take = strings.Join(append(parts, take), "")
+	}
+	return g.call.unmarshalTake(take)
+}
+
+func (g *giveBackCall) holds() int64 {
+	return g.call.holds() + 8*int64(len(g.takenAt)+len(g.takenBy))
+}
+
+func (g *giveBackCall) addMoment(v uint64) {
+	if len(g.takenAt) == g.mostMoments() {
+		g.more++
+		return
+	}
+	g.takenAt = append(g.takenAt, int64(v))
+}
+
+func (g *giveBackCall) addFingerprint(v uint64) {
+	if len(g.takenBy) == g.mostMoments() {
+		g.more++
+		return
+	}
+	g.takenBy = append(g.takenBy, v)
+}
+
+// eachPacked calls add with each number of a packed field.
+func eachPacked(numbers string, read func(*fields) (uint64, bool), add func(uint64)) error {
+	packed := fields{rest: numbers}
+	for packed.rest != "" {
+		v, ok := read(&packed)
+		if !ok {
+			return packed.err
+		}
+		add(v)
+	}
+	return nil
+}
+
+// appendWire appends the GiveBackResponse, which is empty.
+func (g *giveBackCall) appendWire(dst []byte) []byte {
+	g.release()
+	return dst
+}
+
+func (g *giveBackCall) release() { g.call.decider.release(g.call) }
+
+// giveBackTake returns what a take took.
+func (a *api) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
+	var err error
+	if g.more > 0 {
+		err = invalid("taken_at, taken_by: found %d numbers, at most %d of each are allowed", len(g.takenAt)+len(g.takenBy)+g.more, g.mostMoments())
+		a.requests.add(status.Code(err))
+	} else {
+		err = a.giveBack(ctx, g.call, g.takenAt, g.takenBy)
+	}
+	if err != nil {
+		g.release()
+		return nil, err
+	}
+	return g, nil
+}
+
+// giveBackMessage is giveBackTake on protobuf's own messages.
+func (a *api) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackRequest) (*ratelimitv1.GiveBackResponse, error) {
+	g := a.newGiveBack()
+	message, err := proto.Marshal(r)
+	if err == nil {
+		err = g.readWire(string(message))
+	}
+	if err != nil {
+		g.release()
+		return nil, invalid("the request: %v", err)
+	}
+	if _, err := a.giveBackTake(ctx, g); err != nil {
+		return nil, err
+	}
+	g.release()
+	return new(ratelimitv1.GiveBackResponse), nil
+}
+
+// ofGiveBack bounds a body that holds a GiveBackRequest.
+func (b Bounds) ofGiveBack() jsonBounds {
+	j := b.ofTake()
+	const number = 24 // 20 digits, quotes and a comma
+	numbers := 2 * momentsPerDescriptor * b.Descriptors
+	j.values += numbers
+	j.bytes += numbers * number
+	return j
+}

@@ -1,0 +1,135 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// httpConnectionCost is what a connection of HTTP holds without a request.
+	httpConnectionCost = 24 << 10
+	// What each byte of a request becomes: the first ones may be headers, which
+	// are kept in maps.
+	headerByteCost, otherByteCost = 24, 2
+)
+
+// chargedListener opens an account for each connection of HTTP.
+type chargedListener struct {
+	net.Listener
+	memory *memory
+}
+
+func (l chargedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	limitSocket(conn)
+	account := l.memory.open(httpConnectionCost, func() { _ = conn.Close() })
+	return &httpConnection{Conn: conn, account: account}, nil
+}
+
+// httpConnection charges what it reads until the request at hand has ended.
+type httpConnection struct {
+	net.Conn
+	account *account
+	once    sync.Once
+	// read is how many bytes have come since the last request, and charged what
+	// is charged for that one.
+	read, charged atomic.Int64
+}
+
+func (c *httpConnection) Read(b []byte) (int, error) {
+	c.account.holdUp()
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		read := c.read.Add(int64(n))
+		headers := max(0, min(int64(n), 2*maxHeaderBytes-(read-int64(n))))
+		c.charge(headers*headerByteCost + (int64(n)-headers)*otherByteCost)
+	}
+	return n, err
+}
+
+func (c *httpConnection) Close() error {
+	c.once.Do(c.account.close)
+	return c.Conn.Close()
+}
+
+// CloseWrite lets net/http end its side first, for a caller who still sends to
+// read why it is refused.
+func (c *httpConnection) CloseWrite() error {
+	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return conn.CloseWrite()
+	}
+	return nil
+}
+
+func (c *httpConnection) charge(bytes int64) {
+	if c == nil {
+		return
+	}
+	c.charged.Add(bytes)
+	c.account.add(bytes)
+}
+
+// reserve is charge once there is room; a little is not waited for.
+func (c *httpConnection) reserve(ctx context.Context, bytes int64) error {
+	if c == nil {
+		return nil
+	}
+	if bytes <= callCost {
+		c.charge(bytes)
+		return nil
+	}
+	if err := c.account.reserve(ctx, bytes); err != nil {
+		return err
+	}
+	c.charged.Add(bytes)
+	return nil
+}
+
+// begin notes that a request is being answered.
+func (c *httpConnection) begin() {
+	if c != nil {
+		c.account.run()
+	}
+}
+
+// ended gives back what was charged for a request.
+func (c *httpConnection) ended() {
+	if c == nil {
+		return
+	}
+	c.read.Store(0)
+	c.account.finish(c.charged.Swap(0), 0, 1)
+}
+
+type connectionKey struct{}
+
+// withConnection puts the connection into the context of its requests.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	return context.WithValue(ctx, connectionKey{}, conn)
+}
+
+// connectionOf returns that of a request; nil where it came through none.
+func connectionOf(ctx context.Context) *httpConnection {
+	c, _ := ctx.Value(connectionKey{}).(*httpConnection)
+	return c
+}
+
+// charging gives back what a request was charged when it has ended.
+func charging(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := connectionOf(r.Context())
+		c.begin()
+		defer c.ended()
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// refusing answers as the mux does, but for requests that it has no route for: it
+// refuses them in text, and this in JSON, as the port's other errors are.
+func refusing(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			w = &refusal{ResponseWriter: w, request: r}
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// refusal writes a refusal in JSON in the place of the mux's own. What else it
+// answers by itself, such as where a path is clean, stays.
+type refusal struct {
+	http.ResponseWriter
+	request *http.Request
+	told    bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (f *refusal) WriteHeader(code int) {
+	switch code {
+	case http.StatusNotFound:
+		f.tell(code, "there is nothing at %.100q; /openapi.yaml says what there is", f.request.URL.Path)
+	case http.StatusMethodNotAllowed:
+		f.tell(code, "method: found %.20q; allowed at %.100q: %s", f.request.Method, f.request.URL.Path, f.Header().Get("Allow"))
+	default:
+		f.ResponseWriter.WriteHeader(code)
+	}
+}
+
+func (f *refusal) tell(code int, format string, args ...any) {
+	f.told = true
+	writeError(f.ResponseWriter, code, fmt.Sprintf(format, args...))
+}
+
+// Write implements http.ResponseWriter.
+func (f *refusal) Write(text []byte) (int, error) {
+	if f.told {
+		return len(text), nil
+	}
+	return f.ResponseWriter.Write(text)
+}

@@ -1,0 +1,28 @@
+//go:build !race
+
+// The race detector allocates; make test runs this file without it.
+
+package server
+
+import (
+	"strings"
+	"testing"
+)
+
+// However much a body holds, what is beyond the bounds allocates nothing but
+// the error that says so.
+func TestJSONBoundsAllocateLittle(t *testing.T) {
+	b := Bounds{Descriptors: 2, Entries: 2, Bytes: 1000}.ofTake()
+	for name, body := range map[string]string{
+		"values":  `[` + strings.Repeat(`{},`, 100_000),
+		"nesting": strings.Repeat(`[`, 100_000),
+		"a text":  `{"domain":"` + strings.Repeat(`,[{`, 100_000) + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := []byte(body)
+			if n := testing.AllocsPerRun(10, func() { _ = b.check(in) }); n > 5 {
+				t.Errorf("%v allocations", n)
+			}
+		})
+	}
+}

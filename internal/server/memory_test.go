@@ -1,0 +1,267 @@
+package server
+
+import (
+	"errors"
+	"testing"
+)
+
+func testMemory(budget int64) *memory { return newMemory(budget, func() {}) }
+
+// opened opens an account that notes whether its connection was closed.
+func opened(m *memory, cost int64) (a *account, isCut *bool) {
+	isCut = new(bool)
+	return m.open(cost, func() { *isCut = true }), isCut
+}
+
+func TestAccountsAddUp(t *testing.T) {
+	m := testMemory(1 << 30)
+	a, _ := opened(m, 1000)
+	b, _ := opened(m, 1000)
+	a.add(500)
+	b.add(300)
+	a.finish(200, 0, 0)
+	if got := m.held.Load(); got != 2600 {
+		t.Errorf("%d bytes are held", got)
+	}
+	a.close()
+	a.finish(300, 0, 0) // of an answer that gRPC gives up after its connection
+	a.add(100)
+	a.close()
+	if got := m.held.Load(); got != 1300 {
+		t.Errorf("after a connection has ended %d bytes are held", got)
+	}
+	b.finish(300, 0, 0)
+	b.close()
+	if got := m.held.Load(); got != 0 || len(m.accounts) != 0 {
+		t.Errorf("in the end %d bytes of %d connections are held", got, len(m.accounts))
+	}
+}
+
+// What a caller has asked for is held until it is done, whether he waits for it
+// or not.
+func TestCallsOfACallerWhoHasGoneStayCharged(t *testing.T) {
+	const request, cost = 5000, 1000
+	m := testMemory(1 << 30)
+	a, _ := opened(m, cost)
+	other, _ := opened(m, cost)
+	held := func(want int64) {
+		t.Helper()
+		if got := m.held.Load() - cost; got != want || m.leaving.Load() != want {
+			t.Errorf("%d bytes are held, %d of them by connections that have ended; wanted: %d", got, m.leaving.Load(), want)
+		}
+	}
+	a.open(0, 3, 0)
+	begun, hasCaller := a.begin()
+	if begun != callCost || !hasCaller {
+		t.Fatalf("a call that begins has %d bytes, and a caller: %v", begun, hasCaller)
+	}
+	a.add(request)
+	a.close()
+	held(3*callCost + request)
+	if err := a.reserve(t.Context(), 1); !errors.Is(err, errGone) {
+		t.Errorf("more is reserved for a caller who has gone: %v", err)
+	}
+	a.finish(callCost+request, 0, 1)
+	held(2 * callCost)
+	if _, hasCaller := a.begin(); hasCaller {
+		t.Error("a call that begins after its caller has gone has a caller")
+	}
+	a.answer(100, 0, 1)
+	held(2*callCost + 100)
+	// One call never begins: gRPC has refused it.
+	m.age()
+	held(2*callCost + 100)
+	m.age()
+	held(0)
+	if len(m.accounts) != 1 {
+		t.Errorf("there are %d accounts", len(m.accounts))
+	}
+
+	other.open(0, 1, 0)
+	other.begin() // and never ends
+	other.close()
+	for range leavesAfter {
+		m.age()
+	}
+	if got := m.held.Load(); got != 0 || m.leaving.Load() != 0 {
+		t.Errorf("%d bytes are held for ever", got)
+	}
+}
+
+// What leaves already is no reason to close more.
+func TestShedWaitsForThoseWhoLeave(t *testing.T) {
+	m := testMemory(1 << 20)
+	leaving, _ := opened(m, 0)
+	leaving.open(0, 1, 0)
+	leaving.begin()
+	leaving.add(2 << 20)
+	stuck, stuckCut := opened(m, 0)
+	stuck.add(1 << 19)
+	leaving.close()
+	if m.shed(); *stuckCut {
+		t.Error("a connection is closed for what another holds that has ended")
+	}
+}
+
+// Messages that have come count until their handlers have read them.
+func TestMessagesThatWaitForTheirHandlersAreCharged(t *testing.T) {
+	m := testMemory(1 << 30)
+	a, _ := opened(m, 0)
+	a.open(0, 2, 0)
+	a.open(0, 0, 60_000)
+	first, _ := a.begin()
+	second, _ := a.begin()
+	if first != callCost+30_000 || second != callCost+30_000 || m.held.Load() != first+second {
+		t.Errorf("two calls begin with %d and %d bytes, of %d", first, second, m.held.Load())
+	}
+	a.open(0, 0, 60_000) // of a call that reads it at once
+	a.finish(first, 0, 1)
+	a.finish(second, 0, 1)
+	a.open(0, 1, 60_000) // of one that gRPC refuses
+	m.age()
+	m.age()
+	if got := m.held.Load(); got != 0 {
+		t.Errorf("in the end %d bytes are held", got)
+	}
+}
+
+func TestLittleIsReadWhereThereIsLittleRoom(t *testing.T) {
+	const budget = 1024 * callCost
+	m := testMemory(budget)
+	a, _ := opened(m, 0)
+	for _, c := range []struct {
+		held int64
+		size int
+	}{{0, 16 << 10}, {budget / 2, 8 << 10}, {budget, 1 << 10}, {2 * budget, 1 << 10}} {
+		a.add(c.held - m.held.Load())
+		if got := a.readSize(32 << 10); got != c.size {
+			t.Errorf("with %d bytes of %d held, %d are read; wanted: %d", c.held, budget, got, c.size)
+		}
+	}
+	if got := a.readSize(100); got != 100 {
+		t.Errorf("of 100 bytes %d are read", got)
+	}
+}
+
+func TestWhoMayGoOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		used                bool
+		finished, held, few int64
+		may                 bool
+	}{
+		"one that is new":                   {may: true},
+		"one with a call":                   {held: callCost, may: true},
+		"one that never finished a call":    {held: 2 * callCost},
+		"one that finishes what it asks":    {used: true, finished: 100, held: 50 * callCost, may: true},
+		"one that holds more":               {used: true, finished: 10, held: 50 * callCost},
+		"one whose calls wait for the CPUs": {used: true, finished: 100, held: 0, few: 50},
+	} {
+		a, _ := opened(testMemory(1<<30), 0)
+		a.used, a.finished = c.used, c.finished
+		a.add(c.held)
+		a.open(0, c.few, 0)
+		if got := a.mayGoOn(); got != c.may {
+			t.Errorf("%s may go on: %v", name, got)
+		}
+	}
+}
+
+func TestShedClosesWhoHoldsMuchAndFinishesLittle(t *testing.T) {
+	const budget = 10 << 20
+	m := testMemory(budget)
+	silent, silentCut := opened(m, connectionCost)
+	silent.quiet = 1
+	busy, busyCut := opened(m, connectionCost)
+	stuck, stuckCut := opened(m, connectionCost)
+	waiting, waitingCut := opened(m, connectionCost)
+	idle, idleCut := opened(m, 0)
+	idle.used, idle.quiet = true, idleAfter
+	busy.add(4 << 20)
+	busy.finished = 1000
+	waiting.change(4<<20, 4<<20) // for the store
+	stuck.add(1 << 20)
+	m.shed()
+	if *busyCut || *stuckCut || *waitingCut || *idleCut {
+		t.Fatal("within the budget a connection is closed")
+	}
+	stuck.add(2 << 20)
+	m.shed()
+	if *busyCut || !*stuckCut || *waitingCut || *idleCut {
+		t.Fatalf("closed: busy %v, stuck %v, waiting %v, idle %v", *busyCut, *stuckCut, *waitingCut, *idleCut)
+	}
+	if held := m.held.Load(); held > budget {
+		t.Errorf("%d bytes are held after that", held)
+	}
+	if *silentCut {
+		t.Error("a connection is closed that holds less than others")
+	}
+	stuck, _ = opened(m, connectionCost)
+	busy.add(3 << 20)
+	m.shed()
+	if !*silentCut {
+		t.Error("one that never finished a call is not to blame")
+	}
+	// With nobody to blame, idle ones do not make room that they do not take.
+	waiting.used, busy.used, stuck.used = true, true, true
+	m.shed()
+	if *busyCut || *waitingCut || *idleCut {
+		t.Errorf("closed: busy %v, waiting %v, idle %v", *busyCut, *waitingCut, *idleCut)
+	}
+}
+
+func TestShedClosesTheConnectionThatIsIdleForTheLongest(t *testing.T) {
+	const budget = 100 * connectionCost
+	m := testMemory(budget)
+	var busy *account
+	cut := make([]*bool, 100)
+	for i := range cut {
+		busy, cut[i] = opened(m, connectionCost)
+		busy.quiet, busy.used = idleAfter+(i+50)%100, true
+	}
+	busy.quiet = 0
+	count := 0
+	m.onCut = func() { count++ }
+	busy.add(connectionCost / 2)
+	m.shed()
+	if count != 1 || !*cut[49] || m.held.Load() > budget {
+		t.Errorf("%d are closed, the one that is idle for the longest: %v; %d bytes of %d are held", count, *cut[49], m.held.Load(), budget)
+	}
+}
+
+func TestReserveWaitsAndIsRefused(t *testing.T) {
+	m := testMemory(1 << 20)
+	full, _ := opened(m, 0)
+	full.finished = 1 << 30 // nobody is to blame
+	full.add(1 << 20)
+	newcomer, _ := opened(m, 0)
+	if err := newcomer.reserve(t.Context(), 1000); !errors.Is(err, errMemory) {
+		t.Errorf("a newcomer gets %v", err)
+	}
+	// Who finishes what he asks need not wait, up to a quarter more, and with a
+	// little up to as much again.
+	newcomer.used = true
+	if err := newcomer.reserve(t.Context(), 1000); err != nil {
+		t.Errorf("one that finished calls gets %v", err)
+	}
+	if err := newcomer.reserve(t.Context(), 1<<18); !errors.Is(err, errMemory) {
+		t.Errorf("one that wants more than a quarter gets %v", err)
+	}
+	full.finish(1<<20, 0, 0)
+	if err := newcomer.reserve(t.Context(), 1<<18); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+func TestStreamsOfAConnectionAreBounded(t *testing.T) {
+	m := testMemory(1 << 40)
+	a, _ := opened(m, 0)
+	for a.tryStream(takeStreamCost) {
+	}
+	if a.held > streamsMost || a.held < streamsMost-takeStreamCost {
+		t.Errorf("the streams of a connection hold %d bytes", a.held)
+	}
+	a.releaseStream(takeStreamCost)
+	if !a.tryStream(takeStreamCost) {
+		t.Error("there is no room for one more after one has ended")
+	}
+}
