@@ -83,7 +83,10 @@ func New(target string, list ...Option) (*Client, error) {
 
 // connecting is how a client connects unless its DialOptions say otherwise.
 func connecting() []grpc.DialOption {
-	const window = 1 << 20 // bytes of answers that a daemon may send ahead
+	const (
+		window = 1 << 20 // bytes of answers that a daemon may send ahead
+		most   = 8 << 20 // bytes of one, which is more than a daemon sends
+	)
 	retry := backoff.DefaultConfig
 	retry.BaseDelay, retry.MaxDelay = 100*time.Millisecond, 5*time.Second
 	return []grpc.DialOption{
@@ -92,6 +95,7 @@ func connecting() []grpc.DialOption {
 		// missed before the kernel would.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: 5 * time.Second}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)),
 		// What may have been decided is not sent again, whatever a resolver's
 		// service config says.
 		grpc.WithDisableRetry(),
@@ -241,11 +245,13 @@ func (c *Client) invoke(ctx context.Context, method string, request, answer *mes
 }
 
 // GiveBack returns what a take charged, as far as it still counts: never above
-// full, never into another window. It is sent once: a second give-back of a
-// result does nothing, nor does that of one that charged nothing. What a daemon
-// decided without its store (Degraded) it keeps to itself, so with several
-// daemons a give-back of that may find nothing to return. Whether it arrived is
-// not known if the error is not nil.
+// full, never into another window, and nothing if the limits have changed since,
+// which is an error of the code FailedPrecondition. It is sent once: a second
+// give-back of a result does nothing, nor does that of one that charged nothing.
+// What a daemon decided without its store (Degraded) it keeps to itself, and
+// returns while as many daemons share the limits; so with several daemons a
+// give-back of that may find nothing to return. Whether it arrived is not known
+// if the error has another code.
 func (c *Client) GiveBack(ctx context.Context, taken *Result) error {
 	if taken == nil || !taken.isCharged() || taken.isGivenBack.Swap(true) {
 		return nil

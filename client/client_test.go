@@ -130,6 +130,38 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
+// A daemon that has only now come to its limits knows by what it is sent whether
+// the take was by others.
+func TestGiveBackAfterAChange(t *testing.T) {
+	t.Parallel()
+	for _, isChanged := range []bool{false, true} {
+		store := daemontest.NewStore(t)
+		d := daemontest.StartOn(t, "127.0.0.1:0", store, limits)
+		c := connect(t, d.Address)
+		r := one("api", "slow", "x")
+		taken, err := c.Take(within(t), r)
+		if err != nil || !taken.Allowed {
+			t.Fatal(taken, err)
+		}
+		d.Stop()
+		limits := limits
+		if isChanged {
+			limits = strings.ReplaceAll(limits, "{requests: 1, period: 1h}", "{requests: 1, period: 2h}")
+		}
+		daemontest.StartOn(t, d.Address, store, limits)
+		eventually(t, "the other daemon answers", func() bool {
+			got, err := c.Take(within(t), r)
+			return err == nil && !got.Allowed
+		})
+		if err := c.GiveBack(within(t), taken); (status.Code(err) == codes.FailedPrecondition) != isChanged || (err != nil) != isChanged {
+			t.Errorf("changed %v: %v", isChanged, err)
+		}
+		if got, err := c.Take(within(t), r); err != nil || got.Allowed == isChanged {
+			t.Errorf("changed %v: after that %+v, %v", isChanged, got, err)
+		}
+	}
+}
+
 func TestGiveBackIsSentOnce(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, limits).Address)

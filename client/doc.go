@@ -12,8 +12,9 @@
 // the daemon's limits files match. All descriptors of a request pass together,
 // or none does, and a request that is denied consumes nothing. Allow asks about
 // one descriptor at a cost of 1; Take asks anything and tells what each limit
-// said; Wait asks until it is allowed, and sleeps as long as it is told in
-// between; GiveBack returns what a Take took.
+// said; Wait asks until it is allowed, sleeps as long as it is told in between,
+// and holds what a leaky_bucket lets pass until it may leave; GiveBack returns
+// what a Take took.
 //
 // # When there is no answer
 //

@@ -62,6 +62,7 @@ func ExampleClient_Wait() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	// Where the host has a leaky_bucket, its requests leave evenly.
 	_, err = limiter.Wait(ctx, client.Request{
 		Domain:      "crawler",
 		Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("host", "example.com")}}},

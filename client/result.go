@@ -64,11 +64,13 @@ type Limited struct {
 	// ResetAfter is how long until it is full again if left alone.
 	ResetAfter time.Duration
 	// Wait is how long to hold the request for an even stream; LeakyBucket only.
+	// The Client's Wait has held it.
 	Wait time.Duration
 	// Shadow says that it cannot deny the request: a limit in shadow mode.
 	Shadow bool
 
 	takenAt int64
+	takenBy uint64
 }
 
 // isCharged reports whether there may be something to give back.

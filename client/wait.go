@@ -23,9 +23,16 @@ var (
 )
 
 // Wait asks until the request is allowed, and sleeps in between for as long as
-// the answer says. It gives up at once, with ErrTooLate, when ctx has a deadline
-// that comes before the wait would end, and with ErrNever when no waiting helps.
-// Other errors are those of Take.
+// the answer says. What a leaky_bucket then lets pass at once it holds, for the
+// longest Wait of the limits that count the request, so that requests leave
+// evenly. It gives up at once, with ErrTooLate, when ctx has a deadline that
+// comes before the wait would end, and with ErrNever when no waiting helps. Other
+// errors are those of Take.
+//
+// A request that was allowed, and that Wait did not hold to the end, is given
+// back, even when ctx has ended: for that Wait may take the client's timeout
+// longer. Where that fails, as it does once the client is closed, the request
+// counts; Stats has it among LostGiveBacks.
 //
 // Those of a process who wait for the same descriptors stand in a line: the
 // first of them sleeps until its moment, the others until it is their turn.
@@ -51,10 +58,36 @@ func (c *Client) Wait(ctx context.Context, r Request) (*Result, error) {
 			}
 		}
 		result, err := c.askInLine(ctx, &r, take, n, w)
-		if result != nil || err != nil {
-			return result, err
+		if err != nil {
+			return nil, err
+		}
+		if result != nil {
+			return c.hold(ctx, w, result)
 		}
 	}
+}
+
+// hold returns the result of a request that was allowed at the moment at which it
+// may leave. Its turn in line is over: those behind it are held by themselves.
+func (c *Client) hold(ctx context.Context, w *waiter, r *Result) (*Result, error) {
+	pause := time.Duration(0)
+	for i := range r.Limits {
+		if l := &r.Limits[i]; l.Allowed && !l.Shadow && w.takes(l.Descriptor) {
+			pause = max(pause, l.Wait)
+		}
+	}
+	if pause <= 0 {
+		return r, nil
+	}
+	err := ErrTooLate
+	if !w.isLate(time.Now().Add(pause)) {
+		err = c.sleep(ctx, pause)
+	}
+	if err == nil {
+		return r, nil
+	}
+	_ = c.GiveBack(context.WithoutCancel(ctx), r) // Stats counts what is lost
+	return nil, err
 }
 
 // await waits for the turn of who stands in line.
@@ -90,13 +123,12 @@ func (c *Client) askInLine(ctx context.Context, r *Request, take []byte, n *line
 			c.lines.done(n, 1)
 			return nil, err
 		}
-		pause := result.RetryAfter
-		next := time.Now().Add(pause)
-		if w.isLate(next) {
+		pause, now := result.RetryAfter, time.Now()
+		if w.isLate(now.Add(max(pause, w.drain(result)))) {
 			c.lines.done(n, 1)
 			return nil, ErrTooLate
 		}
-		if !c.lines.keepTurn(n, w, next, result) {
+		if !c.lines.keepTurn(n, w, now, result) {
 			return nil, nil
 		}
 		if w.stoodInLine {
@@ -171,6 +203,10 @@ type line struct {
 	descriptor int
 	tokenTime  time.Duration
 	left       float64
+	// drained is when the one who sleeps would be held until, if the limit holds
+	// requests, and taken what it takes, which those behind it are held for too.
+	drained time.Time
+	taken   float64
 }
 
 type waiter struct {
@@ -190,6 +226,21 @@ func (w *waiter) cost(descriptor int) (taken, needed float64) {
 	}
 	taken = float64(max(1, w.descriptors[descriptor].Cost))
 	return taken, taken
+}
+
+// takes reports whether the waiter takes from the limits of a descriptor.
+func (w *waiter) takes(descriptor int) bool {
+	taken, _ := w.cost(descriptor)
+	return taken > 0
+}
+
+// drain is how long until all that was taken before has left the limit that
+// denied, which is until when it would hold the waiter; 0 if it holds nothing.
+func (w *waiter) drain(denied *Result) time.Duration {
+	if l := denied.Denier(); l != nil && w.takes(l.Descriptor) {
+		return l.Wait
+	}
+	return 0
 }
 
 func (w *waiter) isLate(at time.Time) bool { return w.hasDeadline && at.After(w.deadline) }
@@ -221,12 +272,18 @@ func (n *line) dismiss() {
 	if n.next.IsZero() {
 		return
 	}
-	ahead := -n.left
+	after := func(at time.Time, tokens float64) time.Time {
+		// Costs may be anything: a wait of over a century is one of a century.
+		return at.Add(time.Duration(min(tokens*float64(n.tokenTime), century)))
+	}
+	ahead := 0.0
 	n.waiting = slices.DeleteFunc(n.waiting, func(w *waiter) bool {
 		taken, needed := w.cost(n.descriptor)
-		// Costs may be anything: a wait of over a century is one of a century.
-		at := n.next.Add(time.Duration(min((ahead+needed)*float64(n.tokenTime), century)))
-		if w.isLate(at) {
+		isLate := w.isLate(after(n.next, ahead-n.left+needed))
+		if taken > 0 && !n.drained.IsZero() {
+			isLate = isLate || w.isLate(after(n.drained, n.taken+ahead))
+		}
+		if isLate {
 			w.turn <- ErrTooLate
 			return true
 		}
@@ -278,10 +335,10 @@ func (s *lines) handOn(n *line, more int) {
 	}
 }
 
-// keepTurn is called by who was denied until next. Where others have the turn
+// keepTurn is called by who was denied just now. Where others have the turn
 // too it goes back into the line and waits for another, so that not all sleep
 // until the same moment.
-func (s *lines) keepTurn(n *line, w *waiter, next time.Time, denied *Result) bool {
+func (s *lines) keepTurn(n *line, w *waiter, now time.Time, denied *Result) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n.turns > 1 {
@@ -292,12 +349,15 @@ func (s *lines) keepTurn(n *line, w *waiter, next time.Time, denied *Result) boo
 		n.waiting = slices.Insert(n.waiting, i, w)
 		return false
 	}
-	n.next, n.tokenTime, n.descriptor = next, denied.tokenTime(), 0
+	n.next, n.tokenTime, n.descriptor, n.drained = now.Add(denied.RetryAfter), denied.tokenTime(), 0, time.Time{}
 	if l := denied.Denier(); l != nil {
 		n.descriptor = l.Descriptor
+		if l.Wait > 0 {
+			n.drained = now.Add(l.Wait)
+		}
 	}
 	taken, needed := w.cost(n.descriptor)
-	n.left = needed - taken
+	n.left, n.taken = needed-taken, taken
 	n.dismiss()
 	return true
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
@@ -284,5 +287,203 @@ func TestWaitSleepsAsLongAsItIsTold(t *testing.T) {
 		if pause := asked[i].Sub(asked[i-1]); pause < told {
 			t.Errorf("it asked again after %v", pause)
 		}
+	}
+}
+
+// pacing has limits that let requests pass at once and tell how long to hold each
+// of them.
+const pacing = `
+domain: api
+descriptors:
+  - key: often
+    rate_limit: {algorithm: leaky_bucket, requests: 50, period: 1s, burst: 6}
+  - key: seldom
+    rate_limit: {algorithm: leaky_bucket, requests: 1, period: 1h, burst: 4}
+  - key: plain
+    rate_limit: {requests: 1, period: 1h, burst: 4}
+`
+
+// What a leaky_bucket lets pass at once leaves evenly.
+func TestWaitPaces(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, pacing).Address)
+	const waiters, interval = 6, 20 * time.Millisecond
+	begin := time.Now()
+	ends := make([]time.Duration, waiters)
+	var all sync.WaitGroup
+	for i := range waiters {
+		all.Go(func() {
+			if got, err := c.Wait(within(t), one("api", "often", "x")); err != nil || !got.Allowed {
+				t.Error(got, err)
+			}
+			ends[i] = time.Since(begin)
+		})
+	}
+	all.Wait()
+	slices.Sort(ends)
+	for i, end := range ends {
+		const tick = time.Microsecond // of the daemon's clock
+		if earliest := time.Duration(i)*interval - tick; end < earliest {
+			t.Errorf("waiter %d of %d left after %v, want %v at the earliest", i, waiters, end, earliest)
+		}
+	}
+}
+
+// left is what remains for a key's only limit.
+func left(t *testing.T, c *client.Client, key string) uint32 {
+	t.Helper()
+	r := one("api", key, "x")
+	r.Descriptors[0].Peek = true
+	got, err := c.Take(within(t), r)
+	if err != nil || len(got.Limits) != 1 {
+		t.Fatal(got, err)
+	}
+	return got.Limits[0].Remaining
+}
+
+// A request that is held holds up nobody behind it. It is given back if it will
+// not be used.
+func TestWaitHolds(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, pacing).Address)
+	r := one("api", "seldom", "x")
+	long, stop := context.WithCancel(context.Background())
+	defer stop()
+	ends := make(chan error, 3)
+	for range 3 {
+		go func() {
+			_, err := c.Wait(long, r)
+			ends <- err
+		}()
+	}
+	// The first is not held, the others are for an hour and for two.
+	eventually(t, "all have passed", func() bool { return c.Stats().Allowed == 3 })
+	if err := <-ends; err != nil {
+		t.Error(err)
+	}
+	stop()
+	for range 2 {
+		if err := <-ends; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	if n := left(t, c, "seldom"); n < 2 {
+		t.Errorf("%d of 4 are left when two of three were given back", n)
+	}
+	// Whoever knows that it will be gone by then does not begin.
+	for range 3 {
+		if _, err := c.Wait(within(t), r); !errors.Is(err, client.ErrTooLate) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	}
+	if n := left(t, c, "seldom"); n < 2 {
+		t.Errorf("%d of 4 are left after some who came too late", n)
+	}
+	held := make(chan error, 1)
+	before := c.Stats().Allowed
+	go func() {
+		_, err := c.Wait(context.Background(), r)
+		held <- err
+	}()
+	eventually(t, "it has passed", func() bool { return c.Stats().Allowed > before })
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-held; !errors.Is(err, client.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// Whoever is denied by a limit that paces knows when it would be held until, and
+// so do those in line.
+func TestWaitCountsTheHold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		key string
+		// The first in line passes in an hour: there it is on time if it has so
+		// long, and the second as long again.
+		first, second time.Duration
+	}{
+		{"plain", 1 * time.Hour, 2 * time.Hour},
+		// All that was taken needs four hours to leave, and the first one hour more.
+		{"seldom", 4 * time.Hour, 5 * time.Hour},
+	} {
+		t.Run(c.key, func(t *testing.T) {
+			t.Parallel()
+			api := connect(t, daemontest.Start(t, pacing).Address)
+			r := one("api", c.key, "x")
+			full := one("api", c.key, "x")
+			full.Descriptors[0].Cost = 4
+			if got, err := api.Take(within(t), full); err != nil || !got.Allowed {
+				t.Fatal(got, err)
+			}
+			const some = 10 * time.Minute
+			// Each is canceled once it is denied: it was on time if that is its end.
+			begin := func(deadline time.Duration) (stop func() error) {
+				ctx, cancel := context.WithTimeout(context.Background(), deadline)
+				denied, ended := api.Stats().Denied, make(chan error, 1)
+				go func() {
+					_, err := api.Wait(ctx, r)
+					ended <- err
+				}()
+				eventually(t, "it is denied", func() bool { return api.Stats().Denied > denied })
+				return func() error { cancel(); return <-ended }
+			}
+			if err := begin(c.first - some)(); !errors.Is(err, client.ErrTooLate) {
+				t.Errorf("the first: %v", err)
+			}
+			if err := begin(c.first + some)(); !errors.Is(err, context.Canceled) {
+				t.Errorf("the first, on time: %v", err)
+			}
+			stop := begin(c.first + some)
+			behind := func(deadline time.Duration) error {
+				ctx, cancel := context.WithTimeout(context.Background(), deadline)
+				cancel()
+				_, err := api.Wait(ctx, r)
+				return err
+			}
+			if err := behind(c.second - some); !errors.Is(err, client.ErrTooLate) {
+				t.Errorf("the second: %v", err)
+			}
+			if err := behind(c.second + some); !errors.Is(err, context.Canceled) {
+				t.Errorf("the second, on time: %v", err)
+			}
+			if err := stop(); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Of several limits the one that takes longest is waited for, of those that count
+// the request.
+func TestWaitHoldsAsLongAsTheLongest(t *testing.T) {
+	t.Parallel()
+	const told = 40 * time.Millisecond
+	limit := func(descriptor uint32, wait time.Duration) *ratelimitv1.Limit {
+		return &ratelimitv1.Limit{
+			DescriptorIndex: descriptor, Algorithm: ratelimitv1.Algorithm_ALGORITHM_LEAKY_BUCKET,
+			Allowed: true, Wait: durationpb.New(wait), TakenAt: 1,
+		}
+	}
+	shadow, over, peek := limit(0, time.Hour), limit(0, time.Hour), limit(1, time.Hour)
+	shadow.Shadow, over.Allowed, peek.TakenAt = true, false, 0
+	s := new(script)
+	s.stream = func(streamServer) error { return s.UnimplementedRateLimitServiceServer.TakeStream(nil) }
+	s.take = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+		return &ratelimitv1.TakeResponse{Allowed: true, Limits: []*ratelimitv1.Limit{
+			limit(0, told/2), shadow, limit(0, told), over, limit(0, 0), peek,
+		}}, nil
+	}
+	address, _ := serve(t, s)
+	c := connect(t, address)
+	r := one("api", "user", "x")
+	r.Descriptors = append(r.Descriptors, client.Descriptor{Entries: r.Descriptors[0].Entries, Peek: true})
+	begin := time.Now()
+	if _, err := c.Wait(within(t), r); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took < told {
+		t.Errorf("it took %v, and was told %v", took, told)
 	}
 }

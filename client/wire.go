@@ -17,8 +17,9 @@ import (
 // the rest that a request needs here.
 
 const (
-	varintKind = protowire.VarintType
-	bytesKind  = protowire.BytesType
+	varintKind  = protowire.VarintType
+	bytesKind   = protowire.BytesType
+	fixed64Kind = protowire.Fixed64Type
 )
 
 // message is a message in its bytes.
@@ -127,6 +128,10 @@ func appendGiveBack(dst []byte, r *Result) []byte {
 	for i := range r.Limits {
 		dst = protowire.AppendVarint(dst, uint64(r.Limits[i].takenAt))
 	}
+	dst = appendHead(dst, 3, 8*len(r.Limits))
+	for i := range r.Limits {
+		dst = protowire.AppendFixed64(dst, r.Limits[i].takenBy)
+	}
 	return dst
 }
 
@@ -164,7 +169,7 @@ type fields struct {
 	number protowire.Number
 	kind   protowire.Type
 	bytes  []byte
-	varint uint64
+	varint uint64 // or a fixed64
 	err    error
 }
 
@@ -181,6 +186,8 @@ func (f *fields) next() bool {
 	switch f.kind {
 	case varintKind:
 		f.varint, n = protowire.ConsumeVarint(f.rest)
+	case fixed64Kind:
+		f.varint, n = protowire.ConsumeFixed64(f.rest)
 	case bytesKind:
 		f.bytes, n = protowire.ConsumeBytes(f.rest)
 	default:
@@ -298,6 +305,8 @@ func (l *Limited) read(data []byte) error {
 			l.takenAt = int64(f.varint)
 		case f.is(13, varintKind):
 			l.Shadow = f.varint != 0
+		case f.is(14, fixed64Kind):
+			l.takenBy = f.varint
 		}
 		if err != nil {
 			return err
