@@ -256,10 +256,10 @@ func TestForwardAuthOfNginx(t *testing.T) {
 	fallback := startNginx(t, with(t, config, "      internal;\n", open[:strings.Index(open, "    }")]+"      internal;\n",
 		"    location = /_ratelimit {", "    "+strings.TrimSpace(open[strings.Index(open, "    location"):])+"\n    }\n    location = /_ratelimit {"), d.http, b.addr)
 	caller{t, fallback, "127.0.0.2"}.want(429, "POST", "/login")
-	d.signal(syscall.SIGSTOP) // a daemon that hangs holds nobody up
+	goOn := d.hang() // a daemon that hangs holds nobody up
 	ann.want(500, "GET", "/")
 	caller{t, fallback, "127.0.0.2"}.want(200, "POST", "/login")
-	d.signal(syscall.SIGCONT)
+	goOn()
 	d.stop(syscall.SIGINT)
 	ann.want(500, "GET", "/")
 	caller{t, fallback, "127.0.0.2"}.want(200, "POST", "/login")
@@ -278,9 +278,9 @@ func TestForwardAuthOfCaddy(t *testing.T) {
 	}
 	ann.want(429, "GET", "/", "X-Api-Key: three", "X-Api-Key: four")
 	ann.want(200, "GET", "/", "Cookie: "+strings.Repeat("x", 30_000))
-	d.signal(syscall.SIGSTOP) // a daemon that hangs holds nobody up
+	goOn := d.hang() // a daemon that hangs holds nobody up
 	ann.want(504, "GET", "/")
-	d.signal(syscall.SIGCONT)
+	goOn()
 	d.stop(syscall.SIGINT)
 	ann.want(502, "GET", "/")
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +30,9 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	if attackIfTold() {
+		return
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "ratelimitd-integration-")
 		if err != nil {
@@ -201,6 +205,28 @@ func (d *daemon) signal(s os.Signal) {
 	if err := d.cmd.Process.Signal(s); err != nil {
 		d.t.Fatal(err)
 	}
+}
+
+// hang stops the daemon's threads, until goOn is called. The signal takes
+// effect when a thread next runs, which on a busy machine is not at once.
+func (d *daemon) hang() (goOn func()) {
+	d.t.Helper()
+	d.signal(syscall.SIGSTOP)
+	threads := fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid)
+	eventually(d.t, "all threads of the daemon have stopped", func() bool {
+		files, err := filepath.Glob(threads)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		for _, file := range files { // none where there is no /proc
+			stat, _ := os.ReadFile(file)
+			if !strings.Contains(string(stat), ") T ") {
+				return false
+			}
+		}
+		return true
+	})
+	return func() { d.signal(syscall.SIGCONT) }
 }
 
 // stop sends a signal and returns the exit code.

@@ -263,14 +263,14 @@ func TestEnvoyRedisOverTLS(t *testing.T) {
 	env := envoyEnv(root, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=localhost:"+port, "REDIS_TLS=true", "REDIS_TLS_CACERT="+ca.file,
 		"REDIS_TLS_CLIENT_CERT="+cert, "REDIS_TLS_CLIENT_KEY="+key)
 	strict := launchCommand(t, asEnvoy(t, env))
-	if line := strict.waitForLog("the store does not answer"); !strings.Contains(line, "certificate") {
+	if line := strict.waitForLog("redis.tls.server_name"); !strings.Contains(line, "localhost") {
 		t.Errorf("a certificate of another name gives the log %s", line)
 	}
 	startAsEnvoy(t, append(env, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")).wantLimit(3)
 	i := slices.Index(env, "REDIS_TLS_CACERT="+ca.file)
 	env[i] = "REDIS_TLS_CACERT=" + newAuthority(t, dir, "other").file
 	wrong := launchCommand(t, asEnvoy(t, append(env, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")))
-	if line := wrong.waitForLog("the store does not answer"); !strings.Contains(line, "unknown authority") {
+	if line := wrong.waitForLog("redis.tls.ca"); !strings.Contains(line, "unknown authority") {
 		t.Errorf("a server of an unknown authority gives the log %s", line)
 	}
 }

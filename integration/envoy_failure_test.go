@@ -155,8 +155,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 		{Name: "closed", Filter: "failure_mode_deny: true", Routes: userRoutes},
 	}, ratelimitdAt(d.grpc), b.cluster()))
 	eventually(t, "the daemon is asked", func() bool { return e.get("closed", "/", "x-user: alice").status == 429 })
-	d.signal(syscall.SIGSTOP)
-	defer d.signal(syscall.SIGCONT)
+	defer d.hang()()
 	for name, want := range map[string]int{"open": 200, "closed": 500} {
 		if got := e.get(name, "/", "x-user: alice").status; got != want {
 			t.Errorf("%s: without an answer Envoy answers %d, want %d", name, got, want)

@@ -98,13 +98,19 @@ func TestFailureModes(t *testing.T) {
 func launchAway(t testing.TB, mode string, args ...string) (f *faulty, server *redistest.Server) {
 	t.Helper()
 	server = redistest.Start(t)
+	return launchBefore(t, server, mode, args...), server
+}
+
+// launchBefore stops a Redis and launches a daemon of it.
+func launchBefore(t testing.TB, server *redistest.Server, mode string, args ...string) *faulty {
+	t.Helper()
 	server.Stop()
-	f = newFaulty(t, mode, server, args...)
+	f := newFaulty(t, mode, server, args...)
 	grpc, http, admin := freeAddress(t), freeAddress(t), freeAddress(t)
 	f.daemon = launch(t, nil, append(f.flags, "--grpc-address", grpc, "--http-address", http, "--admin-address", admin)...)
 	f.grpc, f.http, f.admin = grpc, http, admin
 	f.dial(grpc)
-	return f, server
+	return f
 }
 
 // waitForHealth waits until the health check says so.
@@ -155,6 +161,32 @@ func TestStartWithoutRedis(t *testing.T) {
 			f.checkLog()
 			if n := strings.Count(f.logText(), "the store does not answer"); n != 1 {
 				t.Errorf("it was logged %d times that the store does not answer", n)
+			}
+		})
+	}
+}
+
+// With failure.health first_answer a daemon is in no load balancer before Redis
+// has answered once, whatever its mode answers meanwhile; then it stays.
+func TestHealthWaitsForTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"local", "allow", "deny", "error"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			f, server := launchAway(t, mode, "--failure-replicas", "2", "--failure-health", "first_answer")
+			f.waitForLog("the store does not answer")
+			f.waitForHealth("NOT_SERVING")
+			if got, want := f.askTen("few=a"), without(mode); strings.Join(got, "\n") != strings.Join(want, "\n") {
+				t.Errorf("without Redis it gives %q, want %q", got, want)
+			}
+			server.Restart()
+			f.waitForLog("msg=serving")
+			f.waitForHealth("SERVING")
+			f.waitForRedis()
+			server.Kill()
+			f.waitForBreaker()
+			if out, _, code := command(t, "health", "--address", f.grpc); code != 0 {
+				t.Errorf("without Redis, later, health exits with %d: %q", code, out)
 			}
 		})
 	}

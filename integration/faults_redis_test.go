@@ -137,13 +137,25 @@ func TestRedisRefuses(t *testing.T) {
 // A password that changes in its file is used from the next connection on.
 func TestPasswordChanges(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--requirepass", "new")
+	server := redistest.Start(t, "--requirepass", "old")
 	file := write(t, t.TempDir(), "password", "old\n")
 	f := newFaulty(t, "deny", server, "--redis-password-file", file)
 	f.daemon = start(t, f.flags...)
-	r := f.ask("faults", 1, "user=a")
-	if ok(r) || !degraded(r) {
-		t.Errorf("with a wrong password and mode deny: %v", r)
+	f.waitForRedis()
+	operator := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: "old", Protocol: 2, PoolSize: 1, DisableIdentity: true})
+	defer operator.Close()
+	for _, c := range [][]any{{"config", "set", "requirepass", "new"}, {"client", "kill", "type", "normal", "skipme", "yes"}} {
+		if err := operator.Do(context.Background(), c...).Err(); err != nil {
+			t.Fatalf("%v: %v", c, err)
+		}
+	}
+	eventually(t, "the old password is refused", func() bool {
+		r := f.ask("faults", 1, "user=a")
+		return !ok(r) && degraded(r) && f.breakerIsOpen()
+	})
+	before := f.ask("faults", 1, "user=a")
+	if ok(before) || !degraded(before) {
+		t.Errorf("with a wrong password and mode deny: %v", before)
 	}
 	write(t, filepath.Dir(file), "password", "new\n")
 	f.waitForRedis()

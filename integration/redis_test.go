@@ -201,17 +201,22 @@ func TestSecretsAreNotShown(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", everyAlgorithm())
 	server := redistest.Start(t, "--requirepass", "hunter2")
-	wrong := launch(t, []string{"RATELIMITD_REDIS_PASSWORD=wrong-hunter3"}, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--log-level", "debug")...)
-	wrong.waitForLog("the store does not answer")
-	if log := wrong.logText(); strings.Contains(log, "hunter3") || !strings.Contains(log, "WRONGPASS") {
-		t.Errorf("a wrong password gives the log\n%s", log)
+	_, log, code := commandEnv(t, []string{"RATELIMITD_REDIS_PASSWORD=wrong-hunter3"},
+		append(append([]string{"serve"}, redisFlags("single", server.Addr())...), "--limits-path", dir, "--log-level", "debug")...)
+	if code != 1 || strings.Contains(log, "hunter3") || !strings.Contains(log, "WRONGPASS") {
+		t.Errorf("a wrong password gives the exit code %d and the log\n%s", code, log)
 	}
 
+	server.Stop()
 	file := write(t, dir, "password", "hunter3\n")
 	d := launch(t, nil, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--log-level", "debug", "--redis-password-file", file)...)
 	d.waitForLog("the store does not answer")
+	server.Restart()
+	if line := d.waitForLog("the store refuses the daemon"); !strings.Contains(line, "WRONGPASS") {
+		t.Errorf("a wrong password gives the line %s", line)
+	}
 	write(t, dir, "password", "hunter2\n")
-	d.waitForLog("msg=serving") // the file was read again
+	d.waitForLog("the store answers") // the file was read again
 	if log := d.logText(); strings.Contains(log, "hunter") {
 		t.Errorf("the log shows the password:\n%s", log)
 	}

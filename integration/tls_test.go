@@ -147,7 +147,7 @@ func TestRedisOverTLS(t *testing.T) {
 		t.Error("over TLS the limit of 3 does not hold")
 	}
 	wrong := launch(t, nil, append(flags, "--redis-tls-ca", newAuthority(t, dir, "other").file)...)
-	if line := wrong.waitForLog("the store does not answer"); !strings.Contains(line, "certificate") {
+	if line := wrong.waitForLog("redis.tls.ca"); !strings.Contains(line, "unknown authority") {
 		t.Errorf("a server of an unknown authority gives the log %s", line)
 	}
 }

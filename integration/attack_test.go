@@ -1,0 +1,161 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+)
+
+const (
+	// attackMemory is the memory of the container that the daemon believes it
+	// has, and that it must not exceed.
+	attackMemory = 512 << 20
+	// attackRemainder is what may remain of an attack.
+	attackRemainder = 64 << 20
+	// attackTime is how long all attackers are at work at once.
+	attackTime = 20 * time.Second
+	// attackForgotten is when the memory must be back after that, on machines that
+	// have other things to do too. It takes some five seconds.
+	attackForgotten = time.Minute
+)
+
+const attackLimits = `
+domain: api
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: second, requests: 1000000, period: 1s}
+      - {name: minute, requests: 100000000, period: 1m}
+      - {name: hour, requests: 1000000000, period: 1h}
+`
+
+const attackAuth = `
+endpoints:
+  - name: web
+    proxy: traefik
+    domain: api
+    descriptors:
+      - entries: [{key: user, from: header, name: X-User, on_missing: omit}]
+`
+
+// victim is a daemon under attack.
+type victim struct {
+	*daemon
+	good *goodCallers
+}
+
+func startVictim(t *testing.T, args ...string) *victim {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/limits", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/limits", "all.yaml", attackLimits)
+	args = append(args, "--limits-path", dir+"/limits", "--auth-path", write(t, dir, "auth.yaml", attackAuth))
+	// As the daemon itself would set it in such a container.
+	d := launch(t, []string{"GOMEMLIMIT=" + strconv.Itoa(attackMemory/10*8)}, args...)
+	d.waitServing()
+	return &victim{daemon: d}
+}
+
+// memoryOf reads a line of /proc/PID/status, such as VmRSS.
+func (v *victim) memoryOf(line string) int64 {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", v.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), line+":"); ok {
+			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}
+
+func (v *victim) isAlive() bool {
+	select {
+	case <-v.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// suffer has attackers at work for so long, next to good callers, and reports
+// what it cost.
+func (v *victim) suffer(t *testing.T, list []attacker, long time.Duration) {
+	t.Helper()
+	v.good = v.callInGood(t)
+	base := v.memoryOf("VmRSS")
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	attack := v.attack(t, list, long)
+	for ctx.Err() == nil && v.isAlive() && v.memoryOf("VmRSS") < 2*attackMemory {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if v.isAlive() && v.memoryOf("VmRSS") >= 2*attackMemory {
+		_ = v.cmd.Process.Kill() // and spare the machine
+	}
+	most := v.memoryOf("VmHWM")
+	_ = attack.Process.Kill()
+	_ = attack.Wait()
+	ended := time.Now()
+	if !v.isAlive() {
+		t.Fatalf("the daemon is dead; it had %d MiB", most>>20)
+	}
+	for v.memoryOf("VmRSS") > base+attackRemainder && time.Since(ended) < attackForgotten {
+		time.Sleep(100 * time.Millisecond)
+	}
+	after := v.memoryOf("VmRSS")
+	most = max(most, v.memoryOf("VmHWM"))
+	v.good.goHome()
+	t.Logf("memory: %d MiB before, %d MiB at most, %d MiB %v after", base>>20, most>>20, after>>20, time.Since(ended).Round(100*time.Millisecond))
+	if most > attackMemory {
+		t.Errorf("the daemon took %d MiB of %d", most>>20, attackMemory>>20)
+	}
+	if after > base+attackRemainder {
+		t.Errorf("%v after the attack the daemon has %d MiB, before it %d", attackForgotten, after>>20, base>>20)
+	}
+	v.good.report(t)
+}
+
+// All at once, against each store.
+func TestAttack(t *testing.T) {
+	long := attackTime
+	if text := os.Getenv("ATTACK_TIME"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		long = d
+	}
+	stores := map[string]func(t *testing.T) []string{
+		"memory": func(*testing.T) []string { return nil },
+		"redis": func(t *testing.T) []string {
+			return []string{"--store", "redis", "--redis-addresses", redistest.Start(t).Addr()}
+		},
+	}
+	for name, flags := range stores {
+		t.Run(name, func(t *testing.T) {
+			if os.Getenv("ATTACK_EACH") == "" {
+				startVictim(t, flags(t)...).suffer(t, attackers(), long)
+				return
+			}
+			for _, a := range attackers() {
+				t.Run(a.name, func(t *testing.T) {
+					startVictim(t, flags(t)...).suffer(t, []attacker{a}, long)
+				})
+			}
+		})
+	}
+}
