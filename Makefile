@@ -77,7 +77,9 @@ proto-baseline: ## have the API as it is now be what must not break
 
 .PHONY: bench
 bench: tools ## load the daemon next to bare gRPC servers; FULL=1, COMPARE=NAME=HOST:PORT[,PID], BENCH=flags
-	@$(GO) run ./integration/bench $(if $(FULL),-full) $(foreach c,$(COMPARE),-compare '$(c)') $(BENCH)
+	@# xargs parts the flags and takes off their quotes; to make and a shell ^(a|b)$ means something else.
+	@$(if $(value BENCH),printf %s '$(subst ','\'',$(value BENCH))' | xargs) \
+	$(GO) run ./integration/bench $(if $(FULL),-full) $(foreach c,$(COMPARE),-compare '$(c)')
 
 .PHONY: microbench
 microbench: ## run the Go benchmarks

@@ -23,8 +23,8 @@ error as
   file:line:column: path: what was found, what is allowed
 
 and exits with 1; or, where there is none, a table of all limits in plain words,
-and warnings, which begin so, for limits and rules that can have no effect, and
-for what --lenient accepts.`,
+and warnings, which begin so, for limits and rules that can have no effect, for
+patterns that cost much to match, and for what --lenient accepts.`,
 		Example: `  ratelimitd check deploy/limits
   ratelimitd check deploy/limits --auth auth.yaml`,
 		Args: atLeastOne("a limits file or a folder of them"),

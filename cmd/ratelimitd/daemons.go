@@ -35,7 +35,7 @@ Exits with 0 when the register was read, also when nobody is in it, and with 1
 otherwise.`,
 		Example: `  ratelimitd daemons --store redis --redis-addresses 10.0.0.5:6379
   ratelimitd daemons --config ratelimitd.yaml --json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}
 	cmd.Flags().StringVar(&file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each daemon as a line of JSON")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,6 +24,7 @@ type engine struct {
 	store    bucket.Store
 	fallback *fallback.Fallback // nil without Redis
 	fleet    *redisstore.Fleet  // nil without Redis
+	redis    *redisstore.Store  // the store, nil without Redis
 	// onAnswer is for the store's first answer; nil without Redis.
 	onAnswer func(context.Context)
 }
@@ -59,7 +61,8 @@ func newEngine(settings config.Settings, live *config.Live, metrics prometheus.R
 	}
 	b := settings.Redis.Batch
 	options.Batch = redisstore.Batch{Size: b.Size, InFlight: b.InFlight, Queue: b.Queue}
-	options.DenialMemory = settings.Redis.DenialMemory
+	options.DenialMemory, options.DenialBytes = settings.Redis.DenialMemory, settings.Redis.DenialBytes
+	options.MaxClockSkew = settings.Redis.MaxClockSkew
 	options.Fallback = e.fallback
 	options.Metrics = metrics
 	options.Log = log
@@ -67,7 +70,7 @@ func newEngine(settings config.Settings, live *config.Live, metrics prometheus.R
 	if err != nil {
 		return nil, err
 	}
-	e.store = store
+	e.store, e.redis = store, store
 	e.fleet = store.NewFleet(redisstore.FleetOptions{
 		Address: ownAddress(settings.GRPC),
 		Version: versionText(),
@@ -87,6 +90,16 @@ func newEngine(settings config.Settings, live *config.Live, metrics prometheus.R
 	return e, nil
 }
 
+// refusedByStore returns why the store will not decide for this daemon; nil
+// where it does, or does not answer. A wrong secret must not reach a whole
+// fleet, each daemon of which would answer from its own memory.
+func (e *engine) refusedByStore(ctx context.Context) error {
+	if e.redis == nil {
+		return nil
+	}
+	return e.redis.Refusal(ctx)
+}
+
 // refuses returns why the daemon must not serve, or nil.
 func (e *engine) refuses() error {
 	if e.fleet == nil {
@@ -103,12 +116,21 @@ func (e *engine) close() error {
 	return err
 }
 
+// memoryBytes is how many bytes the memory store may take.
+func memoryBytes(m config.MemorySettings) int64 {
+	const eachKey = 256 // with a key of usual length
+	if m.MaxBytes != 0 {
+		return int64(m.MaxBytes)
+	}
+	return min(eachKey*m.MaxKeys, debug.SetMemoryLimit(-1)/5*2)
+}
+
 func newMemory(m config.MemorySettings) (*memstore.Store, error) {
 	whenFull, err := memstore.ParseWhenFull(m.WhenFull)
 	if err != nil {
 		return nil, fmt.Errorf("memory.when_full: %w", err)
 	}
-	return memstore.New(memstore.Options{MaxKeys: m.MaxKeys, WhenFull: whenFull}), nil
+	return memstore.New(memstore.Options{MaxKeys: m.MaxKeys, MaxBytes: memoryBytes(m), WhenFull: whenFull}), nil
 }
 
 // onAllAddresses returns the port of a listener that is on all addresses of the

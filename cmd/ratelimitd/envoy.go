@@ -38,7 +38,7 @@ those of ratelimitd serve, and come before the environment: they say what it
 cannot say.`,
 		Example: `  REDIS_SOCKET_TYPE=tcp REDIS_URL=10.0.0.5:6379 RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit ratelimit
   ratelimit --failure-mode local`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}
 	config.BindFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -18,7 +18,8 @@ func tuneGC(log *slog.Logger) (sparing func(func())) {
 	if os.Getenv("GOGC") == "" {
 		sparing = gctuning.Start().Sparing
 	}
-	limit, err := memlimit.Set(memlimit.WithRatio(0.9))
+	// What is allocated while garbage is collected goes beyond the limit.
+	limit, err := memlimit.Set(memlimit.WithRatio(0.8))
 	switch {
 	case err != nil:
 		log.Debug("the memory of the container is not known; the garbage collector goes by GOGC alone", "reason", err)

@@ -22,7 +22,7 @@ func healthCommand(settings func() (config.Settings, error)) *cobra.Command {
 otherwise: a health check for containers without a shell.`,
 		Example: `  ratelimitd health
   ratelimitd health --address ratelimitd:8081 --timeout 3s`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conn, err := to.dial()
 			if err != nil {
@@ -43,6 +43,6 @@ otherwise: a health check for containers without a shell.`,
 		},
 	}
 	to.bind(cmd.Flags())
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the answer")
+	cmd.Flags().Var(waitFlag{&timeout}, "timeout", "how long to wait for the answer")
 	return cmd
 }

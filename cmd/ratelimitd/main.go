@@ -58,6 +58,7 @@ func run(ctx context.Context, words []string, stdout, stderr io.Writer) error {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.SetFlagErrorFunc(flagError)
 	return root.ExecuteContext(ctx)
 }
 

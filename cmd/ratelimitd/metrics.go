@@ -33,9 +33,13 @@ func showMemory(registry prometheus.Registerer, store *memstore.Store) {
 		Name: "ratelimitd_memory_keys",
 		Help: "Keys that the memory store holds; those that have expired are removed within a second.",
 	}, func() float64 { return float64(store.Stats().Keys) })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_memory_bytes",
+		Help: "Bytes that these keys and their states take, about.",
+	}, func() float64 { return float64(store.Stats().Bytes) })
 	factory.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ratelimitd_memory_evicted_keys_total",
-		Help: "Keys that lost their place, and so their state, to another since memory.max_keys was reached.",
+		Help: "Keys that lost their place, and so their state, to another since memory.max_keys or memory.max_bytes was reached.",
 	}, func() float64 { return float64(store.Stats().Evicted) })
 	factory.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ratelimitd_memory_full_hits_total",

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -20,15 +19,15 @@ import (
 type query struct {
 	to      target
 	domain  string
-	cost    uint32
-	count   int
+	cost    int64
+	count   int64
 	json    bool
 	timeout time.Duration
 }
 
 // queryCommand asks the daemon that has the settings, unless told of another.
 func queryCommand(settings func() (config.Settings, error)) *cobra.Command {
-	q := query{to: target{settings: settings}, timeout: 2 * time.Second}
+	q := query{to: target{settings: settings}, cost: 1, count: 1, timeout: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "query --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Ask a running daemon for decisions",
@@ -49,10 +48,10 @@ allowed, with 3 when one was denied, and with 1 on an error.`,
 	q.to.bind(cmd.Flags())
 	fs := cmd.Flags()
 	fs.StringVar(&q.domain, "domain", "", "domain of the limits (required)")
-	fs.Uint32Var(&q.cost, "cost", 1, "what each request takes")
-	fs.IntVar(&q.count, "count", 1, "how often to ask")
+	fs.Var(numberFlag{&q.cost, 1, math.MaxUint32}, "cost", "what each request takes")
+	fs.Var(numberFlag{&q.count, 1, math.MaxInt32}, "count", "how often to ask")
 	fs.BoolVar(&q.json, "json", false, "print each response as a line of protobuf JSON")
-	fs.DurationVar(&q.timeout, "timeout", q.timeout, "how long to wait for each answer")
+	fs.Var(waitFlag{&q.timeout}, "timeout", "how long to wait for each answer")
 	if err := cmd.MarkFlagRequired("domain"); err != nil {
 		panic(err) // the flag is defined above
 	}
@@ -60,13 +59,7 @@ allowed, with 3 when one was denied, and with 1 on an error.`,
 }
 
 func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
-	if q.cost < 1 {
-		return errors.New("--cost: found 0; allowed: 1 or more")
-	}
-	if q.count < 1 {
-		return fmt.Errorf("--count: found %d; allowed: 1 or more", q.count)
-	}
-	request := &rlsv3.RateLimitRequest{Domain: q.domain, HitsAddend: q.cost}
+	request := &rlsv3.RateLimitRequest{Domain: q.domain, HitsAddend: uint32(q.cost)}
 	for _, arg := range args {
 		d, err := parseDescriptor(arg)
 		if err != nil {
@@ -139,7 +132,7 @@ func parseDescriptor(arg string) (*ratelimitv3.RateLimitDescriptor, error) {
 
 func (q *query) print(out io.Writer, args []string, r *rlsv3.RateLimitResponse) error {
 	if q.json {
-		line, err := protojson.Marshal(r)
+		line, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(r)
 		if err != nil {
 			return err
 		}

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -30,7 +33,7 @@ environment (RATELIMITD_REDIS_ADDRESSES) and on the command line
 (--redis-addresses); the later wins.`,
 		Example: `  ratelimitd serve --limits-path deploy/limits
   RATELIMITD_STORE=redis RATELIMITD_REDIS_ADDRESSES=10.0.0.5:6379 ratelimitd serve --config ratelimitd.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}
 	cmd.Flags().StringVar(&file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
 	config.BindFlags(cmd.Flags())
@@ -88,6 +91,9 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 		return err
 	}
 	defer engine.close()
+	if err := engine.refusedByStore(ctx); err != nil {
+		return err
+	}
 	srv, err := newServer(settings, live, auth, engine, metrics, log)
 	if err != nil {
 		return err
@@ -97,6 +103,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel()
+	background.Go(func() { gctuning.GiveBack(ctx) })
 	loaded := []reloader{live}
 	if auth != nil {
 		loaded = append(loaded, auth)
@@ -171,6 +178,7 @@ func newServer(settings config.Settings, live *config.Live, auth *config.LiveAut
 			Entries:     settings.GRPC.MaxEntries,
 			Bytes:       settings.GRPC.MaxBytes,
 		},
+		Memory:              requestMemory(settings),
 		ConnectionAge:       settings.GRPC.MaxConnectionAge,
 		ConnectionAgeGrace:  settings.GRPC.MaxConnectionAgeGrace,
 		Refunds:             settings.API.Refunds,
@@ -192,11 +200,26 @@ func newServer(settings config.Settings, live *config.Live, auth *config.LiveAut
 	})
 }
 
+// requestMemory is a share of what the process may use, which is GOMEMLIMIT, or
+// what tuneGC found.
+func requestMemory(settings config.Settings) int64 {
+	const share = 5
+	limit := debug.SetMemoryLimit(-1)
+	if settings.RequestMemory != 0 || limit == math.MaxInt64 {
+		return int64(settings.RequestMemory)
+	}
+	return max(limit/share, 16<<20)
+}
+
 // readinessOf is when the daemon is ready: with a failure mode that answers, it
-// needs no store for that.
+// needs no store for that unless it is told to wait for it.
 func readinessOf(settings config.Settings) server.Readiness {
 	switch {
-	case settings.Store == "memory" || settings.Failure.Mode != "error":
+	case settings.Store == "memory":
+		return server.Always
+	case settings.Failure.Health == "first_answer":
+		return server.OnceStoreAnswered
+	case settings.Failure.Mode != "error":
 		return server.Always
 	case settings.Failure.Health == "not_serving":
 		return server.WhileStoreAnswers

@@ -27,7 +27,7 @@ func versionCommand() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version",
 		Example: `  ratelimitd version`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "ratelimitd %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err

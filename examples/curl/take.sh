@@ -17,9 +17,11 @@ post() {
 }
 
 post take "$request" # 200: 6 of 10
-# For a give-back: takenAt of each limit in the answer, of which there is one.
+# For a give-back: takenAt and takenBy of each limit in the answer, of which there
+# is one.
 taken_at=$(echo "$answer" | sed -n 's/.*"takenAt": *"\([0-9-]*\)".*/\1/p')
+taken_by=$(echo "$answer" | sed -n 's/.*"takenBy": *"\([0-9]*\)".*/\1/p')
 post take "$request" # 429: 4 are left, and nothing was taken
 echo "$answer" | grep -o '"retryAfter": *"[^"]*"' | head -n 1
-post give-back "{\"take\": $request, \"takenAt\": [\"$taken_at\"]}"
+post give-back "{\"take\": $request, \"takenAt\": [\"$taken_at\"], \"takenBy\": [\"$taken_by\"]}"
 post take "$request" # 200 again

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// flagError says of a flag that cannot be read where it stands, what was found
+// and what is allowed.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var lacking *pflag.ValueRequiredError
+	var invalid *pflag.InvalidValueError
+	var syntax *pflag.InvalidSyntaxError
+	switch {
+	case errors.As(err, &unknown):
+		shown := "--" + unknown.GetSpecifiedName()
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			shown, _, _ = strings.Cut("-"+short, "=")
+		}
+		return fmt.Errorf("flag %s: %s has no such flag; %s", shown, cmd.CommandPath(), adviseOn(cmd, strings.TrimLeft(shown, "-")))
+	case errors.As(err, &lacking):
+		f := lacking.GetFlag()
+		return fmt.Errorf("flag --%s: found no value; allowed: --%s and a value (%s)", f.Name, f.Name, f.Value.Type())
+	case errors.As(err, &invalid):
+		f, allowed := invalid.GetFlag(), "a value of the type "+invalid.GetFlag().Value.Type()
+		if a, ok := f.Value.(interface{ allowed() string }); ok {
+			allowed = a.allowed()
+		} else if f.Value.Type() == "bool" {
+			allowed = "true or false"
+		}
+		return fmt.Errorf("flag --%s: found %q; allowed: %s", f.Name, invalid.GetValue(), allowed)
+	case errors.As(err, &syntax):
+		found, _, _ := strings.Cut(syntax.GetSpecifiedFlag(), "=")
+		return fmt.Errorf("found the flag %q; allowed: --NAME, --NAME VALUE or --NAME=VALUE", found)
+	}
+	return err
+}
+
+// adviseOn says which flag was probably meant by a name that the command has
+// not.
+func adviseOn(cmd *cobra.Command, name string) string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := config.NearestName(name, names); near != "" {
+		return fmt.Sprintf("did you mean --%s?", near)
+	}
+	for _, other := range cmd.Root().Commands() {
+		if other.Flags().Lookup(name) != nil {
+			return fmt.Sprintf("%s has it", other.CommandPath())
+		}
+	}
+	return fmt.Sprintf("%s --help lists those that it has", cmd.CommandPath())
+}
+
+// noArguments wants flags alone.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("found the argument %q; allowed: flags alone. Usage: %s", args[0], cmd.UseLine())
+	}
+	return nil
+}
+
+// numberFlag is a flag's whole number.
+type numberFlag struct {
+	to     *int64
+	lo, hi int64
+}
+
+func (f numberFlag) String() string  { return strconv.FormatInt(*f.to, 10) }
+func (f numberFlag) Type() string    { return "number" }
+func (f numberFlag) allowed() string { return fmt.Sprintf("a whole number from %d to %d", f.lo, f.hi) }
+
+func (f numberFlag) Set(text string) error {
+	n, err := strconv.ParseInt(text, 0, 64)
+	if err != nil || n < f.lo || n > f.hi {
+		return errors.New("not " + f.allowed())
+	}
+	*f.to = n
+	return nil
+}
+
+// waitFlag is how long a command waits for an answer.
+type waitFlag struct{ to *time.Duration }
+
+const (
+	shortestWait = time.Millisecond
+	longestWait  = 24 * time.Hour
+)
+
+func (f waitFlag) String() string  { return f.to.String() }
+func (f waitFlag) Type() string    { return "duration" }
+func (f waitFlag) allowed() string { return "1ms to 24h with a unit, such as 500ms or 2s" }
+
+func (f waitFlag) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < shortestWait || d > longestWait {
+		return errors.New("not " + f.allowed())
+	}
+	*f.to = d
+	return nil
+}
