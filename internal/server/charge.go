@@ -86,21 +86,35 @@ type answer struct {
 	mem.SliceBuffer
 	refs   atomic.Int32
 	charge charge
+	// All that most take is in one piece.
+	small [usualAnswer]byte
+	slice [1]mem.Buffer
 }
 
-func (h charge) answer(bytes []byte) mem.BufferSlice {
+// usualAnswer has room for most answers, in bytes.
+const usualAnswer = 96
+
+// answer writes an answer, and charges what it holds for what the request did.
+func (h charge) answer(write func(dst []byte) []byte) mem.BufferSlice {
+	a := new(answer)
+	a.SliceBuffer = write(a.small[:0])
+	a.slice[0] = a
 	if h.account == nil {
-		return mem.BufferSlice{mem.SliceBuffer(bytes)}
+		return a.slice[:]
 	}
 	n := min(h.bytes, callCost) // what the request took is gone
-	if cap(bytes) > smallRequest {
-		n += int64(cap(bytes))
+	if cap(a.SliceBuffer) > smallRequest {
+		n += int64(cap(a.SliceBuffer))
 	}
-	h.account.answer(n-h.bytes, h.deciding, h.running)
-	h.bytes, h.deciding, h.running = n, 0, 0
-	a := &answer{SliceBuffer: bytes, charge: h}
+	if n != h.bytes || h.deciding != 0 {
+		h.account.change(n-h.bytes, -h.deciding)
+		h.bytes, h.deciding = n, 0
+	}
+	h.account.ended(h.running)
+	h.running = 0
+	a.charge = h
 	a.refs.Store(1)
-	return mem.BufferSlice{a}
+	return a.slice[:]
 }
 
 // Ref implements mem.Buffer.

@@ -58,9 +58,8 @@ func (d codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return d.CodecV2.Marshal(v)
 	}
-	const usual = 96
 	held := *m.held() // which the end of its use clears
-	return held.answer(m.appendWire(make([]byte, 0, usual))), nil
+	return held.answer(m.appendWire), nil
 }
 
 // A call is read and written as in Envoy's RPC.

@@ -85,9 +85,10 @@ type account struct {
 	held int64
 	// closed is whether the connection has ended, and left whether all that it
 	// held is gone with it.
-	closed, left bool
-	// running counts handlers that have not ended.
-	running int64
+	closed atomic.Bool
+	left   bool
+	// running counts handlers that have not ended. The lock is not needed for it.
+	running atomic.Int64
 	// streams is how much of held is TakeStreams'.
 	streams int64
 	// deciding is how much of held waits for the store, which is not the
@@ -119,10 +120,11 @@ func (m *memory) open(cost int64, cut func()) *account {
 // handlers have that have not ended, and those of calls that are yet to begin.
 func (a *account) close() {
 	a.update(func() {
-		if a.closed {
+		if a.closed.Load() {
 			return
 		}
-		a.closed, a.quiet, a.stale = true, 0, 0
+		a.closed.Store(true)
+		a.quiet, a.stale = 0, 0
 		a.memory.leaving.Add(a.held)
 		a.shift(-min(a.idle, a.held))
 	})
@@ -137,7 +139,7 @@ func (a *account) update(change func()) {
 		return
 	}
 	change()
-	a.left = a.closed && (a.running == 0 && a.pending == 0 || a.quiet >= leavesAfter)
+	a.left = a.closed.Load() && (a.running.Load() == 0 && a.pending == 0 || a.quiet >= leavesAfter)
 	left := a.left
 	if left {
 		a.shift(-a.held)
@@ -154,7 +156,7 @@ func (a *account) update(change func()) {
 func (a *account) shift(bytes int64) {
 	a.held += bytes
 	a.memory.held.Add(bytes)
-	if a.closed {
+	if a.closed.Load() {
 		a.memory.leaving.Add(bytes)
 	}
 }
@@ -197,8 +199,8 @@ func (a *account) open(bytes, calls, unread int64) {
 func (a *account) begin() (bytes int64, hasCaller bool) {
 	bytes = callCost
 	a.update(func() {
-		hasCaller = !a.closed
-		a.running++
+		hasCaller = !a.closed.Load()
+		a.running.Add(1)
 		if a.pending == 0 {
 			a.shift(bytes)
 			return
@@ -213,17 +215,14 @@ func (a *account) begin() (bytes int64, hasCaller bool) {
 }
 
 // run notes that a handler begins that is charged for elsewhere.
-func (a *account) run() { a.update(func() { a.running++ }) }
+func (a *account) run() { a.running.Add(1) }
 
-// answer is the end of so many handlers, of which an answer is left that holds so
-// many bytes more than its request, some of which waited for the store. gRPC
-// forgets the answers of a connection that ends.
-func (a *account) answer(bytes, deciding, handlers int64) {
-	a.update(func() {
-		a.running -= handlers
-		a.deciding -= deciding
-		a.shift(bytes)
-	})
+// ended is the end of so many handlers, whose answers may be on their way: gRPC
+// forgets those when their connection ends.
+func (a *account) ended(handlers int64) {
+	if a.running.Add(-handlers); a.closed.Load() {
+		a.update(func() {})
+	}
 }
 
 // look is taken once every ageEvery.
@@ -253,7 +252,7 @@ func (a *account) finish(bytes, deciding, handlers int64) {
 	a.update(func() {
 		a.finished++
 		a.used = true
-		a.running -= handlers
+		a.running.Add(-handlers)
 		a.shift(-bytes)
 		a.deciding -= deciding
 	})
@@ -265,7 +264,7 @@ func (a *account) reserve(ctx context.Context, bytes int64) error {
 	if a == nil {
 		return nil
 	}
-	if !a.hasCaller() {
+	if a.closed.Load() {
 		return errGone
 	}
 	if err := a.await(ctx, bytes); err != nil {
@@ -277,12 +276,6 @@ func (a *account) reserve(ctx context.Context, bytes int64) error {
 
 // errGone is for nobody to read.
 var errGone = status.Error(codes.Canceled, "the caller has gone")
-
-func (a *account) hasCaller() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return !a.closed
-}
 
 // await waits until there is room for bytes.
 func (a *account) await(ctx context.Context, bytes int64) error {
@@ -517,7 +510,7 @@ func (a *account) blame() (bytes int64, idleFor int, cost int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	idleFor = -1
-	if a.closed {
+	if a.closed.Load() {
 		return 0, idleFor, 0
 	}
 	if a.held <= a.idle && (!a.used || a.quiet >= idleAfter) {

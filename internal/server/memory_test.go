@@ -66,11 +66,11 @@ func TestCallsOfACallerWhoHasGoneStayCharged(t *testing.T) {
 	if _, hasCaller := a.begin(); hasCaller {
 		t.Error("a call that begins after its caller has gone has a caller")
 	}
-	a.answer(100, 0, 1)
-	held(2*callCost + 100)
+	a.ended(1)
+	held(2 * callCost)
 	// One call never begins: gRPC has refused it.
 	m.age()
-	held(2*callCost + 100)
+	held(2 * callCost)
 	m.age()
 	held(0)
 	if len(m.accounts) != 1 {
