@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // shown is a command that a text shows, and what it is said to print.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // manyUsers is a limit that nobody reaches.

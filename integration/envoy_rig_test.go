@@ -20,7 +20,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // envoyBinary finds Envoy: what the variable ENVOY names, else what a wheel

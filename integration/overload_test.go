@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // Callers come four times as fast as Redis decides. Those who find the queue

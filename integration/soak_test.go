@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // soakLimits has, for each algorithm, a limit that is reached and one that is

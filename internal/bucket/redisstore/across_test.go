@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // acrossRig is a store on a cluster, with a fallback, whose calls of the script

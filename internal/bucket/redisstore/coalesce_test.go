@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 func testStore(t testing.TB, clock func() int64) *Store {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // sideBySide are two stores of the same clock, of which one remembers denials.

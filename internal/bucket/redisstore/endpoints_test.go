@@ -15,7 +15,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // balanced is a cluster behind an address that its nodes do not know: each is

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // After Close there is no goroutine and no connection left, whatever was going
@@ -18,7 +18,7 @@ import (
 func TestNothingOutlivesClose(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
-	theProxy := goleak.IgnoreAnyFunction("github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest.(*Proxy).accept")
+	theProxy := goleak.IgnoreAnyFunction("github.com/ratelimitd/ratelimitd/internal/redistest.(*Proxy).accept")
 	l := daily(t, 1000)
 	for name, trouble := range map[string]func(s *redisstore.Store, h func() <-chan error){
 		"unused": func(*redisstore.Store, func() <-chan error) {},

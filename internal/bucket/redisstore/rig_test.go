@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // rig is a store that reaches a server of its own through a proxy, with a

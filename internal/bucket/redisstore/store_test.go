@@ -18,7 +18,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 func TestBadOptions(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // socketDir is a folder for sockets; their paths may have 107 bytes at most,
