@@ -177,10 +177,3 @@ func span(period time.Duration) string {
 	}
 	return period.String()
 }
-
-func plural(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

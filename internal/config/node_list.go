@@ -6,14 +6,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// position is a place in a file.
-type position struct {
-	line, column int
-	path         *path
-}
-
-func nodeAt(n *yaml.Node, p *path) position { return position{n.Line, n.Column, p} }
-
 // nodeList makes the descriptors of a list reachable from the node above them.
 type nodeList struct {
 	up *node

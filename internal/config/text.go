@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -22,6 +23,13 @@ func shorten(s string) string {
 }
 
 func quote(s string) string { return strconv.Quote(shorten(s)) }
+
+func plural(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
 
 func commas(names []string) string { return strings.Join(names, ", ") }
 

@@ -247,6 +247,14 @@ func (p *path) String() string {
 	return s.String()
 }
 
+// position is a place in a file.
+type position struct {
+	line, column int
+	path         *path
+}
+
+func nodeAt(n *yaml.Node, p *path) position { return position{n.Line, n.Column, p} }
+
 // walker walks the nodes of one file and gathers what is wrong with them.
 type walker struct {
 	file string
