@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 func checkCommand() *cobra.Command {
@@ -57,7 +58,7 @@ patterns that cost much to match, and for what --lenient accepts.`,
 
 // showErrors prints what is wrong in files. Any other error it returns.
 func showErrors(cmd *cobra.Command, err error) (failed bool, _ error) {
-	var errs config.Errors
+	var errs yamlfile.Errors
 	if !errors.As(err, &errs) {
 		return false, err
 	}

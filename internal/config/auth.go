@@ -3,6 +3,8 @@ package config
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // Auth is what a file for forward auth says: of which requests proxies may ask
@@ -44,7 +46,7 @@ type AuthEndpoint struct {
 	// Descriptors are one or more; they pass together.
 	Descriptors []AuthDescriptor
 
-	domainAt position
+	domainAt yamlfile.Position
 }
 
 // AuthDescriptor is a descriptor whose values come from a request.

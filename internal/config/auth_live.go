@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"text/tabwriter"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // LiveAuth holds the file for forward auth that is in force, and replaces it
@@ -54,13 +56,13 @@ func (l *LiveAuth) Reload() error {
 func (l *LiveAuth) Watch(ctx context.Context) error { return l.watch(ctx, l.Reload) }
 
 // Warnings tells of endpoints whose domain the rules do not have.
-func (a *Auth) Warnings(r *Rules) []Warning {
-	var warnings []Warning
+func (a *Auth) Warnings(r *Rules) []yamlfile.Warning {
+	var warnings []yamlfile.Warning
 	for _, e := range a.Endpoints {
 		if r.Domain(e.Domain) == nil {
 			at := e.domainAt
-			warnings = append(warnings, Warning{e.File, at.line, at.column, at.path.String(),
-				"no limits file has the domain " + quote(e.Domain) + ", so nothing is limited"})
+			warnings = append(warnings, yamlfile.Warning{File: e.File, Line: at.Line, Column: at.Column, Path: at.Path.String(),
+				Text: "no limits file has the domain " + yamlfile.Quote(e.Domain) + ", so nothing is limited"})
 		}
 	}
 	return warnings
@@ -74,12 +76,12 @@ func (a *Auth) WriteTable(w io.Writer) error {
 		for _, d := range e.Descriptors {
 			var keys []string
 			for _, entry := range d.Entries {
-				keys = append(keys, printable(entry.Key))
+				keys = append(keys, yamlfile.Printable(entry.Key))
 			}
 			descriptors = append(descriptors, strings.Join(keys, " / "))
 		}
 		fmt.Fprintf(t, "/auth/%s\tfor %s\tdomain %s\t%s\tdenied with %d\n",
-			e.Name, e.Proxy, printable(e.Domain), strings.Join(descriptors, ", "), e.DeniedStatus)
+			e.Name, e.Proxy, yamlfile.Printable(e.Domain), strings.Join(descriptors, ", "), e.DeniedStatus)
 	}
 	return t.Flush()
 }

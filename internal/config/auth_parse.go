@@ -12,18 +12,19 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // What the mappings of a file for forward auth may hold.
 var (
-	authLevel     = &level{is: "a file for forward auth", fields: []field{{name: "trusted_proxies"}, {name: "endpoints"}}}
-	endpointLevel = &level{is: "an endpoint", fields: []field{
-		{name: "name"}, {name: "proxy"}, {name: "domain"}, {name: "denied_status"}, {name: "on_missing"}, {name: "descriptors"},
+	authLevel     = &yamlfile.Level{Is: "a file for forward auth", Fields: []yamlfile.Field{{Name: "trusted_proxies"}, {Name: "endpoints"}}}
+	endpointLevel = &yamlfile.Level{Is: "an endpoint", Fields: []yamlfile.Field{
+		{Name: "name"}, {Name: "proxy"}, {Name: "domain"}, {Name: "denied_status"}, {Name: "on_missing"}, {Name: "descriptors"},
 	}}
-	authDescriptorLevel = &level{is: "a descriptor", fields: []field{{name: "entries"}, {name: "cost"}}}
-	authEntryLevel      = &level{is: "an entry", fields: []field{
-		{name: "key"}, {name: "value"}, {name: "from"}, {name: "name"}, {name: "prefixes"},
-		{name: "ipv4_prefix"}, {name: "ipv6_prefix"}, {name: "on_missing"},
+	authDescriptorLevel = &yamlfile.Level{Is: "a descriptor", Fields: []yamlfile.Field{{Name: "entries"}, {Name: "cost"}}}
+	authEntryLevel      = &yamlfile.Level{Is: "an entry", Fields: []yamlfile.Field{
+		{Name: "key"}, {Name: "value"}, {Name: "from"}, {Name: "name"}, {Name: "prefixes"},
+		{Name: "ipv4_prefix"}, {Name: "ipv6_prefix"}, {Name: "on_missing"},
 	}}
 )
 
@@ -54,7 +55,7 @@ func readAuth(file string) ([]byte, error) {
 
 // authParser turns the nodes of a file into an Auth.
 type authParser struct {
-	*walker
+	*yamlfile.Reader
 	auth *Auth
 	// trusts is whether the file says anything of trusted proxies.
 	trusts bool
@@ -64,75 +65,75 @@ type authParser struct {
 
 func parseAuth(file string, data []byte) (*Auth, error) {
 	p := &authParser{
-		walker: newWalker(file, len(data), authLevel, endpointLevel, authDescriptorLevel, authEntryLevel),
+		Reader: yamlfile.NewReader(file, len(data), authLevel, endpointLevel, authDescriptorLevel, authEntryLevel),
 		auth:   &Auth{byName: make(map[string]*AuthEndpoint)},
 	}
 	if err := p.file(data); err != nil {
 		err.File = file
-		p.errs = append(p.errs, *err)
+		p.Errs = append(p.Errs, *err)
 	}
-	if len(p.errs) > 0 {
-		p.errs.sort()
-		return nil, p.errs
+	if len(p.Errs) > 0 {
+		p.Errs.Sort()
+		return nil, p.Errs
 	}
 	return p.auth, nil
 }
 
-func (p *authParser) file(data []byte) *Error {
-	text, err := p.utf8(data)
+func (p *authParser) file(data []byte) *yamlfile.Error {
+	text, err := p.Utf8(data)
 	if err != nil {
 		return err
 	}
-	doc, err := p.parseYAML(text)
+	doc, err := p.ParseYAML(text)
 	switch {
 	case doc != nil:
 		p.top(doc)
 	case err == nil:
-		return &Error{Line: 1, Column: 1, Found: "an empty file", Allowed: authLevel.is + ", with " + commas(authLevel.names())}
+		return &yamlfile.Error{Line: 1, Column: 1, Found: "an empty file", Allowed: authLevel.Is + ", with " + yamlfile.Commas(authLevel.Names())}
 	}
 	return err
 }
 
 func (p *authParser) top(n *yaml.Node) {
-	o, ok := p.object(n, nil, authLevel)
+	o, ok := p.Object(n, nil, authLevel)
 	if !ok {
 		return
 	}
-	var top *path
-	if v := o.get("trusted_proxies"); v != nil {
+	var top *yamlfile.Path
+	if v := o.Get("trusted_proxies"); v != nil {
 		p.trusts = true
-		p.trustedProxies(v, top.key("trusted_proxies"))
+		p.trustedProxies(v, top.Key("trusted_proxies"))
 	}
 	for i, item := range p.required(o, top, "endpoints", "endpoints") {
-		p.endpoint(item, top.key("endpoints").item(i))
+		p.endpoint(item, top.Key("endpoints").Item(i))
 	}
 }
 
 // required returns the items of a list that must be there and have one.
-func (p *authParser) required(o *object, at *path, name, of string) []*yaml.Node {
-	v := o.get(name)
+func (p *authParser) required(o *yamlfile.Object, at *yamlfile.Path, name, of string) []*yaml.Node {
+	v := o.Get(name)
 	if v == nil {
-		p.bad(o.at, at, "no "+name, name+": a list with at least one")
+		p.Bad(o.At, at, "no "+name, name+": a list with at least one")
 		return nil
 	}
-	items, ok := p.list(v, at.key(name), of)
+	items, ok := p.List(v, at.Key(name), of)
 	if ok && len(items) == 0 {
-		p.bad(v, at.key(name), "an empty list", "at least one")
+		p.Bad(v, at.Key(name), "an empty list", "at least one")
 	}
 	return items
 }
 
-func (p *authParser) trustedProxies(n *yaml.Node, at *path) {
+func (p *authParser) trustedProxies(n *yaml.Node, at *yamlfile.Path) {
 	const allowed = "an IP address, or a network such as 10.0.0.0/8 or fd00::/8"
-	items, _ := p.list(n, at, "IP addresses and networks")
+	items, _ := p.List(n, at, "IP addresses and networks")
 	for i, item := range items {
-		s, ok := p.text(item, at.item(i), allowed)
+		s, ok := p.Text(item, at.Item(i), allowed)
 		if !ok {
 			continue
 		}
 		prefix, complaint := parseNetwork(s)
 		if complaint != "" {
-			p.bad(item, at.item(i), complaint, allowed)
+			p.Bad(item, at.Item(i), complaint, allowed)
 			continue
 		}
 		p.auth.TrustedProxies = append(p.auth.TrustedProxies, prefix)
@@ -141,7 +142,7 @@ func (p *authParser) trustedProxies(n *yaml.Node, at *path) {
 
 // parseNetwork reads an address or a network, or says what was found.
 func parseNetwork(s string) (_ netip.Prefix, complaint string) {
-	found := "the text " + quote(s)
+	found := "the text " + yamlfile.Quote(s)
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
 		address, err := netip.ParseAddr(s)
@@ -161,24 +162,24 @@ func parseNetwork(s string) (_ netip.Prefix, complaint string) {
 	return prefix, ""
 }
 
-func (p *authParser) endpoint(item *yaml.Node, at *path) {
-	o, ok := p.object(item, at, endpointLevel)
+func (p *authParser) endpoint(item *yaml.Node, at *yamlfile.Path) {
+	o, ok := p.Object(item, at, endpointLevel)
 	if !ok {
 		return
 	}
-	defer p.release(o)
-	e := &AuthEndpoint{File: p.walker.file, Line: item.Line}
+	defer p.Release(o)
+	e := &AuthEndpoint{File: p.Reader.File, Line: item.Line}
 	p.endpointName(o, at, e)
 	p.proxy(o, at, e)
-	if v := o.get("domain"); v == nil {
-		p.bad(o.at, at, "no domain", "domain: NAME, that of the limits")
+	if v := o.Get("domain"); v == nil {
+		p.Bad(o.At, at, "no domain", "domain: NAME, that of the limits")
 	} else {
-		e.Domain, _ = p.name(v, at.key("domain"), "a name", maxName)
-		e.domainAt = nodeAt(v, at.key("domain"))
+		e.Domain, _ = p.Name(v, at.Key("domain"), "a name", maxName)
+		e.domainAt = yamlfile.NodeAt(v, at.Key("domain"))
 	}
 	p.onMissing = p.missing(o, at, MissingEmpty)
 	for i, d := range p.required(o, at, "descriptors", "descriptors") {
-		p.descriptor(d, at.key("descriptors").item(i), e)
+		p.descriptor(d, at.Key("descriptors").Item(i), e)
 	}
 	p.auth.Endpoints = append(p.auth.Endpoints, e)
 }
@@ -186,22 +187,22 @@ func (p *authParser) endpoint(item *yaml.Node, at *path) {
 // endpointNames are those that stand in a URL as they are.
 var endpointNames = regexp.MustCompile(`^[A-Za-z0-9_.~-]{1,64}$`)
 
-func (p *authParser) endpointName(o *object, at *path, e *AuthEndpoint) {
+func (p *authParser) endpointName(o *yamlfile.Object, at *yamlfile.Path, e *AuthEndpoint) {
 	const allowed = "1 to 64 letters, digits and -_.~, and not . or .."
-	v := o.get("name")
+	v := o.Get("name")
 	if v == nil {
-		p.bad(o.at, at, "no name", "name: NAME, as in /auth/NAME")
+		p.Bad(o.At, at, "no name", "name: NAME, as in /auth/NAME")
 		return
 	}
-	at = at.key("name")
-	s, ok := p.text(v, at, allowed)
+	at = at.Key("name")
+	s, ok := p.Text(v, at, allowed)
 	first := p.auth.byName[s]
 	switch {
 	case !ok:
 	case !endpointNames.MatchString(s) || s == "." || s == "..":
-		p.bad(v, at, "the text "+quote(s), allowed)
+		p.Bad(v, at, "the text "+yamlfile.Quote(s), allowed)
 	case first != nil:
-		p.bad(v, at, fmt.Sprintf("the name %s again, the first is on line %d", quote(s), first.Line), "a name for each endpoint")
+		p.Bad(v, at, fmt.Sprintf("the name %s again, the first is on line %d", yamlfile.Quote(s), first.Line), "a name for each endpoint")
 	default:
 		e.Name = s
 		p.auth.byName[s] = e
@@ -209,30 +210,30 @@ func (p *authParser) endpointName(o *object, at *path, e *AuthEndpoint) {
 }
 
 // proxy reads which proxy asks, and the status that it is denied with.
-func (p *authParser) proxy(o *object, at *path, e *AuthEndpoint) {
+func (p *authParser) proxy(o *yamlfile.Object, at *yamlfile.Path, e *AuthEndpoint) {
 	var names []string
 	for _, proxy := range proxies {
 		names = append(names, proxy.name)
 	}
-	v := o.get("proxy")
+	v := o.Get("proxy")
 	if v == nil {
-		p.bad(o.at, at, "no proxy", "proxy: one of "+commas(names))
-	} else if s, ok := p.text(v, at.key("proxy"), commas(names)); ok {
+		p.Bad(o.At, at, "no proxy", "proxy: one of "+yamlfile.Commas(names))
+	} else if s, ok := p.Text(v, at.Key("proxy"), yamlfile.Commas(names)); ok {
 		i := slices.Index(names, s)
 		if i < 0 {
-			p.badName(v, at.key("proxy"), s, names)
+			p.BadName(v, at.Key("proxy"), s, names)
 		} else {
 			proxy := proxies[i]
 			e.Proxy, e.URIHeader, e.MethodHeader, e.DeniedStatus = proxy.name, proxy.uri, proxy.method, proxy.denied
 		}
 	}
-	v, at = o.get("denied_status"), at.key("denied_status")
+	v, at = o.Get("denied_status"), at.Key("denied_status")
 	if v == nil {
 		return
 	}
-	n, ok := p.integer(v, at, 400, 499)
+	n, ok := p.Integer(v, at, 400, 499)
 	if ok && e.Proxy == "nginx" && n != 401 && n != 403 {
-		p.bad(v, at, fmt.Sprintf("%d with the proxy nginx, which takes it for an error", n), "401 or 403, of which error_page makes another status")
+		p.Bad(v, at, fmt.Sprintf("%d with the proxy nginx, which takes it for an error", n), "401 or 403, of which error_page makes another status")
 		return
 	}
 	if ok {
@@ -241,52 +242,52 @@ func (p *authParser) proxy(o *object, at *path, e *AuthEndpoint) {
 }
 
 // missing reads on_missing.
-func (p *authParser) missing(o *object, at *path, byDefault OnMissing) OnMissing {
+func (p *authParser) missing(o *yamlfile.Object, at *yamlfile.Path, byDefault OnMissing) OnMissing {
 	const name = "on_missing"
-	v := o.get(name)
+	v := o.Get(name)
 	if v == nil {
 		return byDefault
 	}
 	names := onMissingNames[:]
-	s, ok := p.text(v, at.key(name), commas(names))
+	s, ok := p.Text(v, at.Key(name), yamlfile.Commas(names))
 	if !ok {
 		return byDefault
 	}
 	i := slices.Index(names, s)
 	if i < 0 {
-		p.badName(v, at.key(name), s, names)
+		p.BadName(v, at.Key(name), s, names)
 		return byDefault
 	}
 	return OnMissing(i)
 }
 
-func (p *authParser) descriptor(item *yaml.Node, at *path, e *AuthEndpoint) {
-	o, ok := p.object(item, at, authDescriptorLevel)
+func (p *authParser) descriptor(item *yaml.Node, at *yamlfile.Path, e *AuthEndpoint) {
+	o, ok := p.Object(item, at, authDescriptorLevel)
 	if !ok {
 		return
 	}
-	defer p.release(o)
+	defer p.Release(o)
 	d := AuthDescriptor{Cost: 1}
-	if v := o.get("cost"); v != nil {
-		d.Cost, _ = p.integer(v, at.key("cost"), 0, bucket.MaxCost)
+	if v := o.Get("cost"); v != nil {
+		d.Cost, _ = p.Integer(v, at.Key("cost"), 0, bucket.MaxCost)
 	}
 	for i, item := range p.required(o, at, "entries", "entries") {
-		p.entry(item, at.key("entries").item(i), &d)
+		p.entry(item, at.Key("entries").Item(i), &d)
 	}
 	e.Descriptors = append(e.Descriptors, d)
 }
 
-func (p *authParser) entry(item *yaml.Node, at *path, d *AuthDescriptor) {
-	o, ok := p.object(item, at, authEntryLevel)
+func (p *authParser) entry(item *yaml.Node, at *yamlfile.Path, d *AuthDescriptor) {
+	o, ok := p.Object(item, at, authEntryLevel)
 	if !ok {
 		return
 	}
-	defer p.release(o)
+	defer p.Release(o)
 	var e AuthEntry
-	if v := o.get("key"); v == nil {
-		p.bad(o.at, at, "no key", "key: NAME, in every entry")
+	if v := o.Get("key"); v == nil {
+		p.Bad(o.At, at, "no key", "key: NAME, in every entry")
 	} else {
-		e.Key, _ = p.name(v, at.key("key"), "a key", maxName)
+		e.Key, _ = p.Name(v, at.Key("key"), "a key", maxName)
 	}
 	if ok = p.source(o, at, &e); !ok {
 		return
@@ -300,7 +301,7 @@ func (p *authParser) entry(item *yaml.Node, at *path, d *AuthDescriptor) {
 		e.Name = p.header(o, at)
 	case FromQuery:
 		if v := p.beside(o, at, "name", e.From); v != nil {
-			e.Name, _ = p.name(v, at.key("name"), "a name", maxName)
+			e.Name, _ = p.Name(v, at.Key("name"), "a name", maxName)
 		}
 	case FromPath:
 		e.Prefixes = p.prefixes(o, at)
@@ -312,40 +313,40 @@ func (p *authParser) entry(item *yaml.Node, at *path, d *AuthDescriptor) {
 }
 
 // source reads where the value comes from.
-func (p *authParser) source(o *object, at *path, e *AuthEntry) bool {
+func (p *authParser) source(o *yamlfile.Object, at *yamlfile.Path, e *AuthEntry) bool {
 	names := authSources[1:]
-	value, from := o.get("value"), o.get("from")
+	value, from := o.Get("value"), o.Get("from")
 	switch {
 	case value != nil && from != nil:
-		k := later(o.key("value"), o.key("from"))
-		p.bad(k, at.key(k.Value), "value beside from", "one of them")
+		k := yamlfile.Later(o.Key("value"), o.Key("from"))
+		p.Bad(k, at.Key(k.Value), "value beside from", "one of them")
 		return false
 	case value != nil:
 		var ok bool
-		e.Value, ok = p.text(value, at.key("value"), "a text, a number or a boolean")
+		e.Value, ok = p.Text(value, at.Key("value"), "a text, a number or a boolean")
 		return ok
 	case from == nil:
-		p.bad(o.at, at, "no value", "value: TEXT, or from: one of "+commas(names))
+		p.Bad(o.At, at, "no value", "value: TEXT, or from: one of "+yamlfile.Commas(names))
 		return false
 	}
-	s, ok := p.text(from, at.key("from"), commas(names))
+	s, ok := p.Text(from, at.Key("from"), yamlfile.Commas(names))
 	if !ok {
 		return false
 	}
 	i := slices.Index(names, s)
 	if i < 0 {
-		p.badName(from, at.key("from"), s, names)
+		p.BadName(from, at.Key("from"), s, names)
 		return false
 	}
 	e.From = AuthSource(i + 1)
 	if e.From.isTold() && !p.trusts {
-		p.bad(from, at.key("from"), s+" without trusted_proxies, which alone can tell it", "it with trusted_proxies in the file")
+		p.Bad(from, at.Key("from"), s+" without trusted_proxies, which alone can tell it", "it with trusted_proxies in the file")
 	}
 	return true
 }
 
 // needless reports what means nothing for the source.
-func (p *authParser) needless(o *object, at *path, from AuthSource) {
+func (p *authParser) needless(o *yamlfile.Object, at *yamlfile.Path, from AuthSource) {
 	for _, f := range []struct {
 		name string
 		of   []AuthSource
@@ -356,7 +357,7 @@ func (p *authParser) needless(o *object, at *path, from AuthSource) {
 		{"ipv6_prefix", []AuthSource{FromClientAddress}},
 		{"on_missing", []AuthSource{FromClientAddress, FromHeader, FromMethod, FromPath, FromQuery}},
 	} {
-		if o.get(f.name) == nil || slices.Contains(f.of, from) {
+		if o.Get(f.name) == nil || slices.Contains(f.of, from) {
 			continue
 		}
 		var with []string
@@ -367,40 +368,40 @@ func (p *authParser) needless(o *object, at *path, from AuthSource) {
 		if from == FromConstant {
 			beside = "a value"
 		}
-		p.bad(o.key(f.name), at.key(f.name), f.name+" beside "+beside, "it beside from: "+strings.Join(with, " or "))
+		p.Bad(o.Key(f.name), at.Key(f.name), f.name+" beside "+beside, "it beside from: "+strings.Join(with, " or "))
 	}
 }
 
 // beside returns what a source needs, or nil where it is not there.
-func (p *authParser) beside(o *object, at *path, name string, from AuthSource) *yaml.Node {
-	v := o.get(name)
+func (p *authParser) beside(o *yamlfile.Object, at *yamlfile.Path, name string, from AuthSource) *yaml.Node {
+	v := o.Get(name)
 	if v == nil {
-		p.bad(o.at, at, "from: "+from.String()+" without "+name, name+" beside it")
+		p.Bad(o.At, at, "from: "+from.String()+" without "+name, name+" beside it")
 	}
 	return v
 }
 
 // header reads the name of a header.
-func (p *authParser) header(o *object, at *path) string {
+func (p *authParser) header(o *yamlfile.Object, at *yamlfile.Path) string {
 	v := p.beside(o, at, "name", FromHeader)
 	if v == nil {
 		return ""
 	}
-	kind, at := headerSetting(), at.key("name")
-	s, ok := p.text(v, at, kind.allowed)
+	kind, at := headerSetting(), at.Key("name")
+	s, ok := p.Text(v, at, kind.allowed)
 	if !ok {
 		return ""
 	}
 	if _, complaint := kind.parse(s); complaint != nil {
-		p.bad(v, at, "the text "+quote(s), kind.allowed)
+		p.Bad(v, at, "the text "+yamlfile.Quote(s), kind.allowed)
 	}
 	if strings.EqualFold(s, "host") {
-		p.bad(v, at, "the header Host, which is that of this daemon", "X-Forwarded-Host, or a name that the proxy's configuration gives it")
+		p.Bad(v, at, "the header Host, which is that of this daemon", "X-Forwarded-Host, or a name that the proxy's configuration gives it")
 	}
 	return s
 }
 
-func (p *authParser) prefixes(o *object, at *path) []string {
+func (p *authParser) prefixes(o *yamlfile.Object, at *yamlfile.Path) []string {
 	const (
 		most    = 1000
 		allowed = "/ and segments, decoded and without a slash at the end, such as /api/v1"
@@ -409,21 +410,21 @@ func (p *authParser) prefixes(o *object, at *path) []string {
 	if v == nil {
 		return nil
 	}
-	at = at.key("prefixes")
-	items, ok := p.list(v, at, "paths")
+	at = at.Key("prefixes")
+	items, ok := p.List(v, at, "paths")
 	if ok && (len(items) == 0 || len(items) > most) {
-		p.bad(v, at, fmt.Sprintf("%d paths", len(items)), fmt.Sprintf("1 to %d", most))
+		p.Bad(v, at, fmt.Sprintf("%d paths", len(items)), fmt.Sprintf("1 to %d", most))
 		return nil
 	}
 	var prefixes []string
 	for i, item := range items {
-		s, ok := p.text(item, at.item(i), allowed)
+		s, ok := p.Text(item, at.Item(i), allowed)
 		switch {
 		case !ok:
 		case !isPlainPath(s):
-			p.bad(item, at.item(i), "the text "+quote(s), allowed)
+			p.Bad(item, at.Item(i), "the text "+yamlfile.Quote(s), allowed)
 		case slices.Contains(prefixes, s):
-			p.bad(item, at.item(i), quote(s)+" again", "each path once")
+			p.Bad(item, at.Item(i), yamlfile.Quote(s)+" again", "each path once")
 		default:
 			prefixes = append(prefixes, s)
 		}
@@ -438,7 +439,7 @@ func isPlainPath(s string) bool {
 	if s == "/" {
 		return true
 	}
-	if !strings.HasPrefix(s, "/") || strings.ContainsAny(s, "?#;") || hasControl(s) {
+	if !strings.HasPrefix(s, "/") || strings.ContainsAny(s, "?#;") || yamlfile.HasControl(s) {
 		return false
 	}
 	return !slices.ContainsFunc(strings.Split(s[1:], "/"), func(segment string) bool {
@@ -447,11 +448,11 @@ func isPlainPath(s string) bool {
 }
 
 // bits reads how many bits of an address count.
-func (p *authParser) bits(o *object, at *path, name string, most int64) int {
-	v := o.get(name)
+func (p *authParser) bits(o *yamlfile.Object, at *yamlfile.Path, name string, most int64) int {
+	v := o.Get(name)
 	if v == nil {
 		return 0
 	}
-	n, _ := p.integer(v, at.key(name), 1, most)
+	n, _ := p.Integer(v, at.Key(name), 1, most)
 	return int(n)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 const goodAuth = `
@@ -259,7 +260,7 @@ func TestBadAuthFiles(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := write(t, t.TempDir(), "auth.yaml", c.text)
 			_, err := config.LoadAuth(path)
-			var errs config.Errors
+			var errs yamlfile.Errors
 			if !errors.As(err, &errs) {
 				t.Fatalf("error %v", err)
 			}
@@ -378,7 +379,7 @@ func FuzzAuthFile(f *testing.F) {
 		path := write(t, t.TempDir(), "auth.yaml", string(data))
 		a, err := config.LoadAuth(path)
 		if err != nil {
-			var errs config.Errors
+			var errs yamlfile.Errors
 			if !errors.As(err, &errs) || len(errs) == 0 {
 				t.Fatalf("error %v", err)
 			}

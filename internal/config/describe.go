@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // WriteTable writes the domains, their rules and their limits in plain words,
@@ -29,9 +30,9 @@ func (r *Rules) WriteTable(w io.Writer) error {
 }
 
 func (d *Domain) writeTable(w io.Writer) error {
-	head := fmt.Sprintf("domain %s (%s:%d)", printable(d.Name), d.File, d.Line)
+	head := fmt.Sprintf("domain %s (%s:%d)", yamlfile.Printable(d.Name), d.File, d.Line)
 	if d.HashTag != "" {
-		head += ", keys placed by " + printable(d.HashTag)
+		head += ", keys placed by " + yamlfile.Printable(d.HashTag)
 	}
 	if len(d.rules) == 0 {
 		_, err := fmt.Fprintln(w, head+"\n  no limits")
@@ -70,7 +71,7 @@ func (r *Rule) notes() string {
 		{r.ShareThreshold, "shared by all values of the pattern"},
 		{r.DetailedMetric, "counted by all values"},
 		{r.ValueToMetric && !r.DetailedMetric, "counted by value"},
-		{r.Metadata != nil, "with metadata " + commas(printables(slices.Sorted(maps.Keys(r.Metadata))))},
+		{r.Metadata != nil, "with metadata " + yamlfile.Commas(printables(slices.Sorted(maps.Keys(r.Metadata))))},
 	} {
 		if n.set {
 			notes = append(notes, n.text)
@@ -79,7 +80,7 @@ func (r *Rule) notes() string {
 	if notes == nil {
 		return ""
 	}
-	return "; " + commas(notes)
+	return "; " + yamlfile.Commas(notes)
 }
 
 // replacesNote says what a limit of the rule takes the place of.
@@ -87,13 +88,13 @@ func (r *Rule) replacesNote(i int) string {
 	if r.Replaces == nil || len(r.Replaces[i]) == 0 {
 		return ""
 	}
-	return "; replaces " + commas(printables(r.Replaces[i]))
+	return "; replaces " + yamlfile.Commas(printables(r.Replaces[i]))
 }
 
 func printables(names []string) []string {
 	shown := make([]string, len(names))
 	for i := range names {
-		shown[i] = printable(names[i])
+		shown[i] = yamlfile.Printable(names[i])
 	}
 	return shown
 }
@@ -102,7 +103,7 @@ func nameCell(name string) string {
 	if name == "" {
 		return "-"
 	}
-	return printable(name)
+	return yamlfile.Printable(name)
 }
 
 // Describe says in plain words how much a limit allows: "10 requests a minute,
@@ -119,15 +120,15 @@ func describeNumbers(l *bucket.Limit) string {
 	if l.Requests == 0 {
 		return "denies always"
 	}
-	text := plural(l.Requests, "request") + " " + perPeriod(l.Period)
+	text := yamlfile.Plural(l.Requests, "request") + " " + perPeriod(l.Period)
 	switch {
 	case l.Algorithm == bucket.SlidingWindow || l.Algorithm == bucket.SlidingLog:
-		text = plural(l.Requests, "request") + " in any " + span(l.Period)
+		text = yamlfile.Plural(l.Requests, "request") + " in any " + span(l.Period)
 	case l.Algorithm.IsBucket() && l.Burst != l.Requests:
 		text += fmt.Sprintf(", bursts of %d", l.Burst)
 	}
 	if l.Algorithm == bucket.SlidingWindow && l.SubWindows != bucket.DefaultSubWindows {
-		text += fmt.Sprintf(", in %s", plural(l.SubWindows, "sub-window"))
+		text += fmt.Sprintf(", in %s", yamlfile.Plural(l.SubWindows, "sub-window"))
 	}
 	if l.Postpaid {
 		text += ", charged afterwards"
@@ -172,7 +173,7 @@ func span(period time.Duration) string {
 		case n == 1:
 			return u.name
 		case u.name != "week" && u.name != "year":
-			return plural(int64(n), u.name)
+			return yamlfile.Plural(int64(n), u.name)
 		}
 	}
 	return period.String()

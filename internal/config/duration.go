@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // allowedPeriod says what parsePeriod takes.
@@ -29,7 +30,7 @@ var periodUnits = [...]struct {
 func parsePeriod(s string) (time.Duration, error) {
 	const longest = 64
 	if len(s) > longest {
-		return 0, fmt.Errorf("%s, which is too long", quote(s))
+		return 0, fmt.Errorf("%s, which is too long", yamlfile.Quote(s))
 	}
 	if s == "" {
 		return 0, fmt.Errorf("an empty text")
@@ -38,7 +39,7 @@ func parsePeriod(s string) (time.Duration, error) {
 	for rest := s; rest != ""; {
 		number := leadingNumber(rest)
 		if number == "" {
-			return 0, fmt.Errorf("%s", quote(s))
+			return 0, fmt.Errorf("%s", yamlfile.Quote(s))
 		}
 		rest = rest[len(number):]
 		if rest == "" && number == s {
@@ -46,18 +47,18 @@ func parsePeriod(s string) (time.Duration, error) {
 		}
 		name, millis := leadingUnit(rest)
 		if name == "" {
-			return 0, fmt.Errorf("%s, where one of ms, s, m, h and d must follow %q", quote(s), number)
+			return 0, fmt.Errorf("%s, where one of ms, s, m, h and d must follow %q", yamlfile.Quote(s), number)
 		}
 		rest = rest[len(name):]
 		part, _ := new(big.Rat).SetString(number)
 		sum.Add(sum, part.Mul(part, new(big.Rat).SetInt64(millis)))
 	}
 	if !sum.IsInt() {
-		return 0, fmt.Errorf("%s, which is not in whole milliseconds", quote(s))
+		return 0, fmt.Errorf("%s, which is not in whole milliseconds", yamlfile.Quote(s))
 	}
 	millis := sum.Num()
 	if millis.Sign() == 0 || millis.Cmp(big.NewInt(bucket.MaxPeriod.Milliseconds())) > 0 {
-		return 0, fmt.Errorf("%s", quote(s))
+		return 0, fmt.Errorf("%s", yamlfile.Quote(s))
 	}
 	return time.Duration(millis.Int64()) * time.Millisecond, nil
 }

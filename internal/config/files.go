@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // maxFileSize bounds a limits file, in bytes.
@@ -208,14 +210,14 @@ func (s *source) rules(l *loader) (*Rules, error) {
 	for i, f := range s.files {
 		s.files[i].data = nil
 		if f.err != nil {
-			l.errs = append(l.errs, Error{File: f.name, Found: "a file that cannot be read: " + cause(f.err)})
+			l.errs = append(l.errs, yamlfile.Error{File: f.name, Found: "a file that cannot be read: " + cause(f.err)})
 			continue
 		}
 		l.file(f.name, f.data)
 	}
 	l.finish()
 	if len(l.errs) > 0 {
-		l.errs.sort()
+		l.errs.Sort()
 		return nil, l.errs
 	}
 	r := l.rules
@@ -224,19 +226,19 @@ func (s *source) rules(l *loader) (*Rules, error) {
 	}
 	slices.SortFunc(r.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
 	if len(s.files) == 0 {
-		l.warnings = append(l.warnings, Warning{File: s.path, Text: "no .yaml, .yml or .json file in this folder, so nothing is limited"})
+		l.warnings = append(l.warnings, yamlfile.Warning{File: s.path, Text: "no .yaml, .yml or .json file in this folder, so nothing is limited"})
 	}
 	for _, name := range s.passedOver {
 		l.warnings = append(l.warnings, passedOverWarning(name))
 	}
 	r.fingerprint = r.computeFingerprint()
 	r.warnings = l.warnings
-	sortWarnings(r.warnings)
+	yamlfile.SortWarnings(r.warnings)
 	return r, nil
 }
 
-func passedOverWarning(name string) Warning {
-	return Warning{File: name, Text: "passed over, so nothing in it limits anything: its name does not end in .yaml, .yml or .json"}
+func passedOverWarning(name string) yamlfile.Warning {
+	return yamlfile.Warning{File: name, Text: "passed over, so nothing in it limits anything: its name does not end in .yaml, .yml or .json"}
 }
 
 // cause leaves out the file's name, which stands before it.

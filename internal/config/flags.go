@@ -2,6 +2,7 @@ package config
 
 import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // ruleFlags are the keys of a descriptor that say how its limit is applied.
@@ -19,14 +20,14 @@ var ruleFlags = [...]struct {
 
 // flags reads what stands beside the limit of a descriptor. One that is false
 // is as if it were not there.
-func (p *fileParser) flags(o *object, at *path, r *Rule) {
-	limited := o.first("rate_limit", "rate_limits") != ""
+func (p *fileParser) flags(o *yamlfile.Object, at *yamlfile.Path, r *Rule) {
+	limited := o.First("rate_limit", "rate_limits") != ""
 	for _, f := range ruleFlags {
-		v := o.get(f.name)
+		v := o.Get(f.name)
 		if v == nil {
 			continue
 		}
-		if set, ok := p.boolean(v, at.key(f.name)); !ok || !set {
+		if set, ok := p.Boolean(v, at.Key(f.name)); !ok || !set {
 			continue
 		}
 		if f.name == "share_threshold" && !p.shares(o, at, r) {
@@ -34,91 +35,91 @@ func (p *fileParser) flags(o *object, at *path, r *Rule) {
 		}
 		*f.of(r) = p.actsOn(o, at, f.name, limited)
 	}
-	if v := o.get("metadata"); v != nil {
-		if m, ok := p.metadata(v, at.key("metadata")); ok && p.actsOn(o, at, "metadata", limited) {
+	if v := o.Get("metadata"); v != nil {
+		if m, ok := p.metadata(v, at.Key("metadata")); ok && p.actsOn(o, at, "metadata", limited) {
 			r.Metadata = m
 		}
 	}
 	if r.ShadowMode && r.QuotaMode {
 		r.QuotaMode = false
-		k := later(o.key("shadow_mode"), o.key("quota_mode"))
-		p.lax(k, at.key(k.Value), "shadow_mode beside quota_mode", "one of them: a shadow limit never denies, so it has no quota to tell of", "quota_mode is ignored")
+		k := yamlfile.Later(o.Key("shadow_mode"), o.Key("quota_mode"))
+		p.Lax(k, at.Key(k.Value), "shadow_mode beside quota_mode", "one of them: a shadow limit never denies, so it has no quota to tell of", "quota_mode is ignored")
 	}
 }
 
 // actsOn reports whether a flag has a limit to act on, and says so if not.
-func (p *fileParser) actsOn(o *object, at *path, name string, limited bool) bool {
+func (p *fileParser) actsOn(o *yamlfile.Object, at *yamlfile.Path, name string, limited bool) bool {
 	if !limited {
-		p.lax(o.key(name), at.key(name), name+" without a limit", name+" beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant", "it is ignored")
+		p.Lax(o.Key(name), at.Key(name), name+" without a limit", name+" beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant", "it is ignored")
 	}
 	return limited
 }
 
 // shares reports whether there is a pattern whose values share_threshold is
 // for, and says so if not.
-func (p *fileParser) shares(o *object, at *path, r *Rule) bool {
+func (p *fileParser) shares(o *yamlfile.Object, at *yamlfile.Path, r *Rule) bool {
 	if value := r.node.entry.Value; isPattern(value) {
 		r.Pattern = value
 		return true
 	}
-	p.bad(o.key("share_threshold"), at.key("share_threshold"), "share_threshold without a pattern", "share_threshold beside a value with *, for only values of one pattern can share a counter")
+	p.Bad(o.Key("share_threshold"), at.Key("share_threshold"), "share_threshold without a pattern", "share_threshold beside a value with *, for only values of one pattern can share a counter")
 	return false
 }
 
 // warnUnlimited warns of flags that say nothing about what has no limit.
-func (p *fileParser) warnUnlimited(o *object, at *path, r *Rule) {
+func (p *fileParser) warnUnlimited(o *yamlfile.Object, at *yamlfile.Path, r *Rule) {
 	for _, name := range [...]string{"shadow_mode", "share_threshold"} {
-		if !r.Unlimited || o.get(name) == nil {
+		if !r.Unlimited || o.Get(name) == nil {
 			continue
 		}
 		if set := r.ShadowMode && name == "shadow_mode" || r.ShareThreshold && name == "share_threshold"; set {
-			p.warn(o.key(name), at.key(name), "has no effect beside unlimited")
+			p.Warn(o.Key(name), at.Key(name), "has no effect beside unlimited")
 		}
 	}
 }
 
 // replaces reads the names of the limits that one of this name takes the place
 // of.
-func (p *fileParser) replaces(o *object, at *path, name string) []string {
-	v := o.get("replaces")
+func (p *fileParser) replaces(o *yamlfile.Object, at *yamlfile.Path, name string) []string {
+	v := o.Get("replaces")
 	if v == nil {
 		return nil
 	}
-	at = at.key("replaces")
-	items, _ := p.list(v, at, "names of limits: {name: NAME}")
+	at = at.Key("replaces")
+	items, _ := p.List(v, at, "names of limits: {name: NAME}")
 	var names []string
 	for i, item := range items {
-		itemAt := at.item(i)
-		entry, ok := p.object(item, itemAt, replacesLevel)
+		itemAt := at.Item(i)
+		entry, ok := p.Object(item, itemAt, replacesLevel)
 		if !ok {
 			continue
 		}
-		n := entry.get("name")
-		p.release(entry)
+		n := entry.Get("name")
+		p.Release(entry)
 		if n == nil {
-			p.bad(item, itemAt, "no name", "name: NAME, of the limit to replace")
+			p.Bad(item, itemAt, "no name", "name: NAME, of the limit to replace")
 			continue
 		}
-		replaced, ok := p.name(n, itemAt.key("name"), "the name of a limit", maxLimitName)
+		replaced, ok := p.name(n, itemAt.Key("name"), "the name of a limit", maxLimitName)
 		switch {
 		case !ok:
 		case replaced == name:
-			p.bad(n, itemAt.key("name"), "the limit's own name", "the name of another limit")
+			p.Bad(n, itemAt.Key("name"), "the limit's own name", "the name of another limit")
 		default:
 			names = append(names, replaced)
-			p.noteReplaced(replaced, nodeAt(n, itemAt.key("name")))
+			p.noteReplaced(replaced, yamlfile.NodeAt(n, itemAt.Key("name")))
 		}
 	}
 	return names
 }
 
 // noteReplaced notes where a name stands first in a replaces.
-func (p *fileParser) noteReplaced(name string, at position) {
+func (p *fileParser) noteReplaced(name string, at yamlfile.Position) {
 	if _, ok := p.replaced[name]; ok {
 		return
 	}
 	if p.replaced == nil {
-		p.replaced = make(map[string]position)
+		p.replaced = make(map[string]yamlfile.Position)
 	}
 	p.replaced[name] = at
 }
@@ -139,9 +140,9 @@ func (p *fileParser) warnReplaces(d *Domain) {
 		switch {
 		case limits[name]:
 		case unlimited[name]:
-			p.warnAt(at, "replaces nothing: %s is unlimited, and only limits are replaced", quote(name))
+			p.WarnAt(at, "replaces nothing: %s is unlimited, and only limits are replaced", yamlfile.Quote(name))
 		default:
-			p.warnAt(at, "replaces nothing: no limit of this domain has the name %s", quote(name))
+			p.WarnAt(at, "replaces nothing: no limit of this domain has the name %s", yamlfile.Quote(name))
 		}
 	}
 }

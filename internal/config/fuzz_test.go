@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // FuzzLimitsFile loads anything. Whatever loads can be walked, matched and
@@ -94,7 +95,7 @@ func FuzzLimitsFile(f *testing.F) {
 
 func checkErrors(t *testing.T, err error) {
 	t.Helper()
-	errs, ok := err.(config.Errors)
+	errs, ok := err.(yamlfile.Errors)
 	if !ok || len(errs) == 0 {
 		t.Fatalf("error %T: %v", err, err)
 	}

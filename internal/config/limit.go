@@ -8,17 +8,18 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // rateLimit reads the one limit of a rule.
-func (p *fileParser) rateLimit(descriptor *object, at *path, r *Rule, mode bucket.FailureMode) {
-	o, ok := p.nested(descriptor, "rate_limit", at, limitLevel)
+func (p *fileParser) rateLimit(descriptor *yamlfile.Object, at *yamlfile.Path, r *Rule, mode bucket.FailureMode) {
+	o, ok := p.Nested(descriptor, "rate_limit", at, limitLevel)
 	if !ok {
 		return
 	}
-	defer p.release(o)
-	if v := o.get("unlimited"); v != nil {
-		if unlimited, ok := p.boolean(v, at.key("unlimited")); !ok || unlimited {
+	defer p.Release(o)
+	if v := o.Get("unlimited"); v != nil {
+		if unlimited, ok := p.Boolean(v, at.Key("unlimited")); !ok || unlimited {
 			p.unlimited(o, at, r)
 			return
 		}
@@ -29,11 +30,11 @@ func (p *fileParser) rateLimit(descriptor *object, at *path, r *Rule, mode bucke
 }
 
 // unlimited reads what stands beside unlimited: true.
-func (p *fileParser) unlimited(o *object, at *path, r *Rule) {
+func (p *fileParser) unlimited(o *yamlfile.Object, at *yamlfile.Path, r *Rule) {
 	r.Unlimited = true
 	for _, name := range [...]string{"requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "algorithm", "postpaid"} {
-		if v := o.get(name); v != nil && !p.idleNumber(o, at, name) {
-			p.bad(o.key(name), at.key(name), name+" beside unlimited", "either unlimited: true or numbers")
+		if v := o.Get(name); v != nil && !p.idleNumber(o, at, name) {
+			p.Bad(o.Key(name), at.Key(name), name+" beside unlimited", "either unlimited: true or numbers")
 			break
 		}
 	}
@@ -45,14 +46,14 @@ func (p *fileParser) unlimited(o *object, at *path, r *Rule) {
 
 // idleNumber reports whether a number beside unlimited: true is ignored, with a
 // warning, as envoyproxy/ratelimit ignores any but a good unit.
-func (p *fileParser) idleNumber(o *object, at *path, name string) bool {
+func (p *fileParser) idleNumber(o *yamlfile.Object, at *yamlfile.Path, name string) bool {
 	switch name {
 	case "requests_per_unit":
-		if _, ok := p.integer(o.get(name), at.key(name), 0, bucket.MaxRequests); !ok {
+		if _, ok := p.Integer(o.Get(name), at.Key(name), 0, bucket.MaxRequests); !ok {
 			return true // which is reported
 		}
 	case "unit":
-		if s, ok := p.text(o.get(name), at.key(name), allowedUnits); !ok {
+		if s, ok := p.Text(o.Get(name), at.Key(name), allowedUnits); !ok {
 			return true
 		} else if _, ok := parseUnit(s); ok {
 			return false
@@ -60,20 +61,20 @@ func (p *fileParser) idleNumber(o *object, at *path, name string) bool {
 	default:
 		return false
 	}
-	return p.lenient && p.lax(o.key(name), at.key(name), name+" beside unlimited", "", "it is ignored")
+	return p.Lenient && p.Lax(o.Key(name), at.Key(name), name+" beside unlimited", "", "it is ignored")
 }
 
 // rateLimits reads the list of limits of a rule.
-func (p *fileParser) rateLimits(n *yaml.Node, at *path, r *Rule, mode bucket.FailureMode) {
-	items, ok := p.list(n, at, "limits")
+func (p *fileParser) rateLimits(n *yaml.Node, at *yamlfile.Path, r *Rule, mode bucket.FailureMode) {
+	items, ok := p.List(n, at, "limits")
 	if ok && len(items) == 0 {
-		p.bad(n, at, "an empty list", "at least one limit")
+		p.Bad(n, at, "an empty list", "at least one limit")
 	}
 	names := make(map[string]int, len(items))
 	var limits []limitAt
 	for i, item := range items {
-		itemAt := at.item(i)
-		o, ok := p.object(item, itemAt, limitItemLevel)
+		itemAt := at.Item(i)
+		o, ok := p.Object(item, itemAt, limitItemLevel)
 		if !ok {
 			continue
 		}
@@ -82,26 +83,26 @@ func (p *fileParser) rateLimits(n *yaml.Node, at *path, r *Rule, mode bucket.Fai
 			r.setReplaces(l, p.replaces(o, itemAt, l.Name))
 			limits = append(limits, limitAt{l, item, itemAt})
 		}
-		p.release(o)
+		p.Release(o)
 	}
 	p.warnNeverBind(limits)
 }
 
 // itemName sees to it that each limit of a list has a name of its own. Names
 // are read again with the limit.
-func (p *fileParser) itemName(o *object, at *path, names map[string]int) {
-	v := o.get("name")
+func (p *fileParser) itemName(o *yamlfile.Object, at *yamlfile.Path, names map[string]int) {
+	v := o.Get("name")
 	if v == nil {
-		p.bad(o.at, at, "no name", "name: NAME, in every item of rate_limits")
+		p.Bad(o.At, at, "no name", "name: NAME, in every item of rate_limits")
 		return
 	}
 	name, ok := p.limitName(o, at)
 	switch {
 	case !ok:
 	case name == "":
-		p.bad(v, at.key("name"), "an empty text", fmt.Sprintf("a name of 1 to %d bytes without control characters", maxLimitName))
+		p.Bad(v, at.Key("name"), "an empty text", fmt.Sprintf("a name of 1 to %d bytes without control characters", maxLimitName))
 	case names[name] != 0:
-		p.bad(v, at.key("name"), fmt.Sprintf("the name %s again, the first is on line %d", quote(name), names[name]), "a name for each item of rate_limits")
+		p.Bad(v, at.Key("name"), fmt.Sprintf("the name %s again, the first is on line %d", yamlfile.Quote(name), names[name]), "a name for each item of rate_limits")
 	default:
 		names[name] = v.Line
 	}
@@ -109,13 +110,13 @@ func (p *fileParser) itemName(o *object, at *path, names map[string]int) {
 
 // limitName reads the name of a limit, which may be empty as in
 // envoyproxy/ratelimit.
-func (p *fileParser) limitName(o *object, at *path) (string, bool) {
-	v := o.get("name")
+func (p *fileParser) limitName(o *yamlfile.Object, at *yamlfile.Path) (string, bool) {
+	v := o.Get("name")
 	if v == nil {
 		return "", true
 	}
-	at = at.key("name")
-	if t := p.follow(v, at); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value == "" {
+	at = at.Key("name")
+	if t := p.Follow(v, at); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value == "" {
 		return "", true
 	}
 	return p.name(v, at, "a name", maxLimitName)
@@ -137,8 +138,8 @@ func (s spelling) String() string { return s.requests + " with " + s.period }
 
 // limit reads the numbers of a limit; mode is what its rule says of a store
 // that fails. It returns nil, and has said why, if they are wrong.
-func (p *fileParser) limit(o *object, at *path, mode bucket.FailureMode) *bucket.Limit {
-	before := len(p.errs)
+func (p *fileParser) limit(o *yamlfile.Object, at *yamlfile.Path, mode bucket.FailureMode) *bucket.Limit {
+	before := len(p.Errs)
 	s, ok := p.spelling(o, at)
 	spec := bucket.Spec{Algorithm: p.limitAlgorithm(o, at, s), OnStoreFailure: mode}
 	spec.Name, _ = p.limitName(o, at)
@@ -146,44 +147,44 @@ func (p *fileParser) limit(o *object, at *path, mode bucket.FailureMode) *bucket
 	if ok {
 		spec.Requests, spec.Period, rate = p.rate(o, at, s)
 	}
-	if v := o.get("burst"); v != nil {
-		spec.Burst, _ = p.integer(v, at.key("burst"), 1, bucket.MaxRequests)
+	if v := o.Get("burst"); v != nil {
+		spec.Burst, _ = p.Integer(v, at.Key("burst"), 1, bucket.MaxRequests)
 	}
-	if v := o.get("sub_windows"); v != nil {
-		spec.SubWindows, _ = p.integer(v, at.key("sub_windows"), 1, bucket.MaxSubWindows)
+	if v := o.Get("sub_windows"); v != nil {
+		spec.SubWindows, _ = p.Integer(v, at.Key("sub_windows"), 1, bucket.MaxSubWindows)
 	}
-	if v := o.get("postpaid"); v != nil {
-		spec.Postpaid, _ = p.boolean(v, at.key("postpaid"))
+	if v := o.Get("postpaid"); v != nil {
+		spec.Postpaid, _ = p.Boolean(v, at.Key("postpaid"))
 	}
 	l := p.newLimit(o, at, s, spec, rate)
-	if len(p.errs) > before {
+	if len(p.Errs) > before {
 		return nil
 	}
 	return l
 }
 
 // spelling tells in which way the numbers are written.
-func (p *fileParser) spelling(o *object, at *path) (spelling, bool) {
-	ours := o.first(ourSpelling.requests, ourSpelling.period)
-	envoys := o.first(envoySpelling.requests, envoySpelling.period)
+func (p *fileParser) spelling(o *yamlfile.Object, at *yamlfile.Path) (spelling, bool) {
+	ours := o.First(ourSpelling.requests, ourSpelling.period)
+	envoys := o.First(envoySpelling.requests, envoySpelling.period)
 	switch {
 	case ours != "" && envoys != "":
-		second := later(o.key(ours), o.key(envoys))
-		p.bad(second, at.key(second.Value), ours+" beside "+envoys, fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
+		second := yamlfile.Later(o.Key(ours), o.Key(envoys))
+		p.Bad(second, at.Key(second.Value), ours+" beside "+envoys, fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
 		return spelling{}, false
 	case ours != "":
 		return ourSpelling, true
 	case envoys != "":
 		return envoySpelling, true
 	}
-	p.bad(o.at, at, "no numbers", fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
+	p.Bad(o.At, at, "no numbers", fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
 	return spelling{}, false
 }
 
 // limitAlgorithm returns 0, and has said why, if the limit's own is wrong.
-func (p *fileParser) limitAlgorithm(o *object, at *path, s spelling) bucket.Algorithm {
-	if v := o.get("algorithm"); v != nil {
-		a, _ := p.algorithmName(v, at.key("algorithm"))
+func (p *fileParser) limitAlgorithm(o *yamlfile.Object, at *yamlfile.Path, s spelling) bucket.Algorithm {
+	if v := o.Get("algorithm"); v != nil {
+		a, _ := p.algorithmName(v, at.Key("algorithm"))
 		return a
 	}
 	if p.algorithm != 0 {
@@ -192,48 +193,48 @@ func (p *fileParser) limitAlgorithm(o *object, at *path, s spelling) bucket.Algo
 	return s.algorithm
 }
 
-func (p *fileParser) algorithmName(n *yaml.Node, at *path) (bucket.Algorithm, bool) {
+func (p *fileParser) algorithmName(n *yaml.Node, at *yamlfile.Path) (bucket.Algorithm, bool) {
 	var names []string
 	for _, a := range bucket.Algorithms() {
 		names = append(names, a.String())
 	}
-	s, ok := p.text(n, at, commas(names))
+	s, ok := p.Text(n, at, yamlfile.Commas(names))
 	if !ok {
 		return 0, false
 	}
 	a, err := bucket.ParseAlgorithm(s)
 	if err != nil {
-		p.badName(n, at, s, names)
+		p.BadName(n, at, s, names)
 		return 0, false
 	}
 	return a, true
 }
 
 // rate reads requests and period in either spelling.
-func (p *fileParser) rate(o *object, at *path, s spelling) (requests int64, period time.Duration, ok bool) {
+func (p *fileParser) rate(o *yamlfile.Object, at *yamlfile.Path, s spelling) (requests int64, period time.Duration, ok bool) {
 	ok = true
-	if v := o.get(s.requests); v != nil {
-		requests, ok = p.integer(v, at.key(s.requests), 0, bucket.MaxRequests)
+	if v := o.Get(s.requests); v != nil {
+		requests, ok = p.Integer(v, at.Key(s.requests), 0, bucket.MaxRequests)
 	} else if s == ourSpelling {
 		// envoyproxy/ratelimit's number may be absent, which is 0.
-		p.bad(o.at, at, "period without requests", s.String())
+		p.Bad(o.At, at, "period without requests", s.String())
 		ok = false
 	}
-	v := o.get(s.period)
+	v := o.Get(s.period)
 	if v == nil {
-		p.bad(o.at, at, s.requests+" without "+s.period, s.String())
+		p.Bad(o.At, at, s.requests+" without "+s.period, s.String())
 		return requests, 0, false
 	}
 	read := p.period
 	if s == envoySpelling {
 		read = p.unit
 	}
-	period, good := read(v, at.key(s.period))
+	period, good := read(v, at.Key(s.period))
 	return requests, period, ok && good
 }
 
-func (p *fileParser) period(n *yaml.Node, at *path) (time.Duration, bool) {
-	s, ok := p.text(n, at, allowedPeriod)
+func (p *fileParser) period(n *yaml.Node, at *yamlfile.Path) (time.Duration, bool) {
+	s, ok := p.Text(n, at, allowedPeriod)
 	if !ok {
 		return 0, false
 	}
@@ -242,21 +243,21 @@ func (p *fileParser) period(n *yaml.Node, at *path) (time.Duration, bool) {
 	}
 	d, err := parsePeriod(s)
 	if err != nil {
-		p.bad(n, at, err.Error(), allowedPeriod)
+		p.Bad(n, at, err.Error(), allowedPeriod)
 		return 0, false
 	}
 	p.loader.periods[s] = d
 	return d, true
 }
 
-func (p *fileParser) unit(n *yaml.Node, at *path) (time.Duration, bool) {
-	s, ok := p.text(n, at, allowedUnits)
+func (p *fileParser) unit(n *yaml.Node, at *yamlfile.Path) (time.Duration, bool) {
+	s, ok := p.Text(n, at, allowedUnits)
 	if !ok {
 		return 0, false
 	}
 	d, ok := parseUnit(s)
 	if !ok {
-		p.badName(n, at, s, allUnits())
+		p.BadName(n, at, s, allUnits())
 	}
 	return d, ok
 }
@@ -264,7 +265,7 @@ func (p *fileParser) unit(n *yaml.Node, at *path) (time.Duration, bool) {
 // newLimit makes the limit, or reports what NewLimit holds against the numbers
 // at the keys that they were written at. Without a good rate it only checks
 // the rest.
-func (p *fileParser) newLimit(o *object, at *path, s spelling, spec bucket.Spec, rate bool) *bucket.Limit {
+func (p *fileParser) newLimit(o *yamlfile.Object, at *yamlfile.Path, s spelling, spec bucket.Spec, rate bool) *bucket.Limit {
 	if l := p.loader.limits[spec]; l != nil && rate {
 		return l
 	}
@@ -308,7 +309,7 @@ func specErrors(err error) []*bucket.SpecError {
 	return []*bucket.SpecError{{Field: "requests", Found: err.Error()}}
 }
 
-func (p *fileParser) badSpec(o *object, at *path, s spelling, e *bucket.SpecError) {
+func (p *fileParser) badSpec(o *yamlfile.Object, at *yamlfile.Path, s spelling, e *bucket.SpecError) {
 	name := e.Field
 	switch {
 	case name == "algorithm":
@@ -318,9 +319,9 @@ func (p *fileParser) badSpec(o *object, at *path, s spelling, e *bucket.SpecErro
 	case name == "period" && s == envoySpelling:
 		name = s.period
 	}
-	n := o.at
-	if v := o.get(name); v != nil {
+	n := o.At
+	if v := o.Get(name); v != nil {
 		n = v
 	}
-	p.bad(n, at.key(name), e.Found, e.Allowed)
+	p.Bad(n, at.Key(name), e.Found, e.Allowed)
 }

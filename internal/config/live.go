@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // Live holds the rules in force and replaces them when the files change. Its
@@ -78,7 +80,7 @@ func (l *Live) tellPassedOver(names []string) {
 	for _, name := range l.passedOver {
 		told[name] = true
 	}
-	var came []Warning
+	var came []yamlfile.Warning
 	for _, name := range names {
 		if !told[name] {
 			came = append(came, passedOverWarning(name))
@@ -88,7 +90,7 @@ func (l *Live) tellPassedOver(names []string) {
 	l.logWarnings(came)
 }
 
-func (l *Live) logWarnings(warnings []Warning) {
+func (l *Live) logWarnings(warnings []yamlfile.Warning) {
 	const most = 20
 	for i, w := range warnings {
 		if i == most {

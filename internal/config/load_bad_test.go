@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // descriptor is a file with one descriptor that holds this, on lines 3 and 4.
@@ -297,7 +298,7 @@ func TestBadFiles(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			var errs config.Errors
+			var errs yamlfile.Errors
 			if !errors.As(err, &errs) {
 				t.Fatalf("not Errors but %T: %v", err, err)
 			}
@@ -375,7 +376,7 @@ func TestAllErrorsOfAllFiles(t *testing.T) {
 	if got := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), ""); got != strings.Join(want, "\n") {
 		t.Errorf("\ngot:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
 	}
-	var one config.Error
+	var one yamlfile.Error
 	if !errors.As(err, &one) || one.Line != 2 || one.Column != 1 {
 		t.Errorf("the first error is %+v", one)
 	}

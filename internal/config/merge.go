@@ -4,12 +4,13 @@ import (
 	"fmt"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // top is where one of a domain's outermost descriptors stands.
 type top struct {
 	parser *fileParser
-	position
+	yamlfile.Position
 }
 
 // enter adds the domain of a file to the rules.
@@ -24,7 +25,7 @@ func (l *loader) enter(p *fileParser) {
 	case l.options.MergeDomains:
 		p.merge(first)
 	default:
-		p.badAt(p.nameAt, fmt.Sprintf("the domain %s again, which is also in %s:%d", quote(p.d.Name), first.File, first.Line),
+		p.BadAt(p.nameAt, fmt.Sprintf("the domain %s again, which is also in %s:%d", yamlfile.Quote(p.d.Name), first.File, first.Line),
 			"each domain in one file, unless limits.merge_domains is true")
 	}
 }
@@ -36,7 +37,7 @@ func (p *fileParser) merge(d *Domain) {
 	case d.HashTag == "":
 		d.HashTag = p.d.HashTag
 	case p.d.HashTag != "" && p.d.HashTag != d.HashTag:
-		p.badAt(p.tagAt, fmt.Sprintf("the hash_tag %s, but the domain has %s in another file", quote(p.d.HashTag), quote(d.HashTag)), "the same hash_tag in all files of a domain, or none")
+		p.BadAt(p.tagAt, fmt.Sprintf("the hash_tag %s, but the domain has %s in another file", yamlfile.Quote(p.d.HashTag), yamlfile.Quote(d.HashTag)), "the same hash_tag in all files of a domain, or none")
 	}
 	for _, n := range p.d.root.exact {
 		p.move(n, d.root.addExact(n))
@@ -69,6 +70,6 @@ func (p *fileParser) move(n, first *node) {
 		return
 	}
 	here, there := p.loader.tops[n], p.loader.tops[first]
-	p.badAt(here.position, fmt.Sprintf("%s again, the first is in %s:%d", entryText(n.entry), there.parser.file, there.line),
+	p.BadAt(here.Position, fmt.Sprintf("%s again, the first is in %s:%d", entryText(n.entry), there.parser.File, there.Line),
 		"each key with each value once in a domain")
 }

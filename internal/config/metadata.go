@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // maxMetadataDepth is how deep mappings and lists may nest in metadata.
@@ -11,13 +13,13 @@ const maxMetadataDepth = 32
 
 // metadata reads a mapping that is handed to callers as it is. One without
 // keys is as if it were not there.
-func (p *fileParser) metadata(n *yaml.Node, at *path) (map[string]any, bool) {
-	target := p.follow(n, at)
-	if p.spent() {
+func (p *fileParser) metadata(n *yaml.Node, at *yamlfile.Path) (map[string]any, bool) {
+	target := p.Follow(n, at)
+	if p.Spent() {
 		return nil, false
 	}
 	if target.Kind != yaml.MappingNode {
-		p.bad(n, at, describeNode(target), "a mapping")
+		p.Bad(n, at, yamlfile.DescribeNode(target), "a mapping")
 		return nil, false
 	}
 	m := make(map[string]any, len(target.Content)/2)
@@ -30,12 +32,12 @@ func (p *fileParser) metadata(n *yaml.Node, at *path) (map[string]any, bool) {
 
 // metadataFields adds the fields of a mapping that m does not have yet, then
 // those of the mappings that it merges.
-func (p *fileParser) metadataFields(m map[string]any, n *yaml.Node, at *path, depth int) {
+func (p *fileParser) metadataFields(m map[string]any, n *yaml.Node, at *yamlfile.Path, depth int) {
 	own := make(map[string]bool, len(n.Content)/2)
 	var merge *yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		k := p.follow(n.Content[i], at)
-		if p.spent() {
+		k := p.Follow(n.Content[i], at)
+		if p.Spent() {
 			return
 		}
 		switch {
@@ -43,10 +45,10 @@ func (p *fileParser) metadataFields(m map[string]any, n *yaml.Node, at *path, de
 			merge = n.Content[i+1]
 			continue
 		case k.Kind != yaml.ScalarNode || k.Tag != "!!str":
-			p.bad(n.Content[i], at, describeNode(k)+" as a key", "a text; quotes make one of a number")
+			p.Bad(n.Content[i], at, yamlfile.DescribeNode(k)+" as a key", "a text; quotes make one of a number")
 			continue
 		case own[k.Value]:
-			if !p.lax(n.Content[i], at.key(k.Value), "a second "+quote(k.Value), "each key once", "the last one counts") {
+			if !p.Lax(n.Content[i], at.Key(k.Value), "a second "+yamlfile.Quote(k.Value), "each key once", "the last one counts") {
 				continue
 			}
 		default:
@@ -55,40 +57,40 @@ func (p *fileParser) metadataFields(m map[string]any, n *yaml.Node, at *path, de
 			}
 		}
 		own[k.Value] = true
-		if v, ok := p.metadataValue(n.Content[i+1], at.key(k.Value), depth+1); ok {
+		if v, ok := p.metadataValue(n.Content[i+1], at.Key(k.Value), depth+1); ok {
 			m[k.Value] = v
 		}
 	}
 	if merge != nil {
-		p.mergeMetadata(m, merge, at.key("<<"), depth+1)
+		p.mergeMetadata(m, merge, at.Key("<<"), depth+1)
 	}
 }
 
-func (p *fileParser) mergeMetadata(m map[string]any, n *yaml.Node, at *path, depth int) {
-	target := p.follow(n, at)
+func (p *fileParser) mergeMetadata(m map[string]any, n *yaml.Node, at *yamlfile.Path, depth int) {
+	target := p.Follow(n, at)
 	switch {
-	case p.spent():
+	case p.Spent():
 	case depth > maxMetadataDepth:
 		p.tooDeep(n, at)
 	case target.Kind == yaml.MappingNode:
 		p.metadataFields(m, target, at, depth)
 	case target.Kind == yaml.SequenceNode:
 		for i, item := range target.Content {
-			p.mergeMetadata(m, item, at.item(i), depth+1)
+			p.mergeMetadata(m, item, at.Item(i), depth+1)
 		}
 	default:
-		p.bad(n, at, describeNode(target), "an alias of a mapping, or a list of them")
+		p.Bad(n, at, yamlfile.DescribeNode(target), "an alias of a mapping, or a list of them")
 	}
 }
 
-func (p *fileParser) tooDeep(n *yaml.Node, at *path) {
-	p.bad(n, at, "metadata within more than 31 mappings and lists", "fewer")
+func (p *fileParser) tooDeep(n *yaml.Node, at *yamlfile.Path) {
+	p.Bad(n, at, "metadata within more than 31 mappings and lists", "fewer")
 }
 
-func (p *fileParser) metadataValue(n *yaml.Node, at *path, depth int) (any, bool) {
-	target := p.follow(n, at)
+func (p *fileParser) metadataValue(n *yaml.Node, at *yamlfile.Path, depth int) (any, bool) {
+	target := p.Follow(n, at)
 	switch {
-	case p.spent():
+	case p.Spent():
 		return nil, false
 	case target.Kind == yaml.ScalarNode:
 		return p.metadataScalar(n, target, at)
@@ -102,14 +104,14 @@ func (p *fileParser) metadataValue(n *yaml.Node, at *path, depth int) (any, bool
 	}
 	list := make([]any, 0, len(target.Content))
 	for i, item := range target.Content {
-		if v, ok := p.metadataValue(item, at.item(i), depth+1); ok {
+		if v, ok := p.metadataValue(item, at.Item(i), depth+1); ok {
 			list = append(list, v)
 		}
 	}
 	return list, true
 }
 
-func (p *fileParser) metadataScalar(n, target *yaml.Node, at *path) (any, bool) {
+func (p *fileParser) metadataScalar(n, target *yaml.Node, at *yamlfile.Path) (any, bool) {
 	switch target.Tag {
 	case "!!null":
 		return nil, true
@@ -130,6 +132,6 @@ func (p *fileParser) metadataScalar(n, target *yaml.Node, at *path) (any, bool) 
 			return v, true
 		}
 	}
-	p.bad(n, at, describeNode(target), "a text, a number, true, false, nothing, a list or a mapping")
+	p.Bad(n, at, yamlfile.DescribeNode(target), "a text, a number, true, false, nothing, a list or a mapping")
 	return nil, false
 }

@@ -4,6 +4,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // nodeList makes the descriptors of a list reachable from the node above them.
@@ -18,11 +19,11 @@ type nodeList struct {
 // generalNode is a descriptor without an exact value, and where it stands.
 type generalNode struct {
 	*node
-	at position
+	at yamlfile.Position
 }
 
 // add adds a descriptor, or returns the one that has the same entry.
-func (l *nodeList) add(n *node, item *yaml.Node, p *path) (first *node) {
+func (l *nodeList) add(n *node, item *yaml.Node, p *yamlfile.Path) (first *node) {
 	if n.isExact() {
 		return l.up.addExact(n)
 	}
@@ -39,7 +40,7 @@ func (l *nodeList) add(n *node, item *yaml.Node, p *path) (first *node) {
 	} else if first := l.up.addBare(n); first != nil {
 		return first
 	}
-	l.general = append(l.general, generalNode{n, nodeAt(item, p)})
+	l.general = append(l.general, generalNode{n, yamlfile.NodeAt(item, p)})
 	return nil
 }
 

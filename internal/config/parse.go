@@ -8,29 +8,30 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // What the mappings of a limits file may hold. A new key is added to its
 // level here and read where the level is.
 var (
-	domainLevel = &level{is: "a domain", fields: []field{
-		{"domain", true}, {"algorithm", false}, {"hash_tag", false}, {"descriptors", true},
-	}, theirs: true}
-	descriptorLevel = &level{is: "a descriptor", fields: []field{
-		{"key", true}, {"value", true}, {"rate_limit", true}, {"rate_limits", false},
-		{"on_store_failure", false}, {"shadow_mode", true}, {"quota_mode", true}, {"share_threshold", true},
-		{"metadata", true}, {"detailed_metric", true}, {"value_to_metric", true}, {"descriptors", true},
-	}, theirs: true}
-	limitLevel = &level{is: "a rate_limit", fields: append([]field{
-		{"unlimited", true},
-	}, limitFields...), theirs: true}
-	limitItemLevel = &level{is: "an item of rate_limits", fields: limitFields}
-	replacesLevel  = &level{is: "an item of replaces", fields: []field{{"name", true}}, theirs: true}
+	domainLevel = &yamlfile.Level{Is: "a domain", Fields: []yamlfile.Field{
+		{Name: "domain", Theirs: true}, {Name: "algorithm"}, {Name: "hash_tag"}, {Name: "descriptors", Theirs: true},
+	}, Theirs: true}
+	descriptorLevel = &yamlfile.Level{Is: "a descriptor", Fields: []yamlfile.Field{
+		{Name: "key", Theirs: true}, {Name: "value", Theirs: true}, {Name: "rate_limit", Theirs: true}, {Name: "rate_limits"},
+		{Name: "on_store_failure"}, {Name: "shadow_mode", Theirs: true}, {Name: "quota_mode", Theirs: true}, {Name: "share_threshold", Theirs: true},
+		{Name: "metadata", Theirs: true}, {Name: "detailed_metric", Theirs: true}, {Name: "value_to_metric", Theirs: true}, {Name: "descriptors", Theirs: true},
+	}, Theirs: true}
+	limitLevel = &yamlfile.Level{Is: "a rate_limit", Fields: append([]yamlfile.Field{
+		{Name: "unlimited", Theirs: true},
+	}, limitFields...), Theirs: true}
+	limitItemLevel = &yamlfile.Level{Is: "an item of rate_limits", Fields: limitFields}
+	replacesLevel  = &yamlfile.Level{Is: "an item of replaces", Fields: []yamlfile.Field{{Name: "name", Theirs: true}}, Theirs: true}
 
-	limitFields = []field{
-		{"name", true}, {"algorithm", false}, {"requests", false}, {"period", false},
-		{"requests_per_unit", true}, {"unit", true}, {"burst", false}, {"sub_windows", false}, {"postpaid", false},
-		{"replaces", true},
+	limitFields = []yamlfile.Field{
+		{Name: "name", Theirs: true}, {Name: "algorithm"}, {Name: "requests"}, {Name: "period"},
+		{Name: "requests_per_unit", Theirs: true}, {Name: "unit", Theirs: true}, {Name: "burst"}, {Name: "sub_windows"}, {Name: "postpaid"},
+		{Name: "replaces", Theirs: true},
 	}
 )
 
@@ -46,8 +47,8 @@ const (
 type loader struct {
 	options  LoadOptions
 	rules    *Rules
-	errs     Errors
-	warnings []Warning
+	errs     yamlfile.Errors
+	warnings []yamlfile.Warning
 	// parsers are those of the files that could be read.
 	parsers []*fileParser
 	// limits holds one Limit for all places with the same numbers.
@@ -82,16 +83,16 @@ func newLoader(o LoadOptions) *loader {
 // file reads the text of one file.
 func (l *loader) file(name string, data []byte) {
 	p := l.parser(name, data)
-	text, err := p.utf8(data)
+	text, err := p.Utf8(data)
 	if err != nil {
 		err.File = name
 		l.errs = append(l.errs, *err)
 		return
 	}
-	told := slices.Clone(p.warnings)
+	told := slices.Clone(p.Warnings)
 	if !p.inPieces(text) {
 		p = l.parser(name, data)
-		p.warnings = told
+		p.Warnings = told
 		p.whole(text)
 	}
 	l.parsers = append(l.parsers, p)
@@ -99,9 +100,9 @@ func (l *loader) file(name string, data []byte) {
 }
 
 func (l *loader) parser(file string, data []byte) *fileParser {
-	w := newWalker(file, len(data), domainLevel, descriptorLevel, limitLevel)
-	w.lenient = l.options.Lenient
-	return &fileParser{walker: w, loader: l}
+	w := yamlfile.NewReader(file, len(data), domainLevel, descriptorLevel, limitLevel)
+	w.Lenient = l.options.Lenient
+	return &fileParser{Reader: w, loader: l}
 }
 
 // finish does what can only be done when all files are read.
@@ -110,27 +111,27 @@ func (l *loader) finish() {
 		d.root.seal()
 	}
 	for _, p := range l.parsers {
-		if len(p.errs) == 0 && p.d != nil && l.rules.domains[p.d.Name] != nil {
+		if len(p.Errs) == 0 && p.d != nil && l.rules.domains[p.d.Name] != nil {
 			p.warnDomain(l.rules.domains[p.d.Name])
 		}
-		l.errs = append(l.errs, p.errs...)
-		l.warnings = append(l.warnings, p.warnings...)
+		l.errs = append(l.errs, p.Errs...)
+		l.warnings = append(l.warnings, p.Warnings...)
 	}
 }
 
 // fileParser turns the nodes of one file into a domain.
 type fileParser struct {
-	*walker
+	*yamlfile.Reader
 	loader *loader
 	// algorithm is the domain's, or 0.
 	algorithm bucket.Algorithm
 	d         *Domain
 	// nameAt and tagAt are where the domain's name and hash_tag stand.
-	nameAt, tagAt position
+	nameAt, tagAt yamlfile.Position
 	// general are those of the outermost descriptors that have no exact value.
 	general []generalNode
 	// replaced are all names in replaces, and where each stands first.
-	replaced map[string]position
+	replaced map[string]yamlfile.Position
 
 	// cutter is set for a file that is read in pieces; cutLists are then what
 	// it cut out and is not read yet. torn is set if that cannot be done.
@@ -141,55 +142,55 @@ type fileParser struct {
 
 // whole reads the file as a whole.
 func (p *fileParser) whole(text []byte) {
-	doc, err := p.parseYAML(text)
+	doc, err := p.ParseYAML(text)
 	if err != nil {
-		err.File = p.file
-		p.errs = append(p.errs, *err)
+		err.File = p.File
+		p.Errs = append(p.Errs, *err)
 	}
 	switch {
 	case doc != nil:
 		p.domain(doc)
 	case err == nil:
-		p.errs = append(p.errs, Error{File: p.file, Line: 1, Column: 1, Found: "an empty file", Allowed: "a domain, with " + commas(domainLevel.names())})
+		p.Errs = append(p.Errs, yamlfile.Error{File: p.File, Line: 1, Column: 1, Found: "an empty file", Allowed: "a domain, with " + yamlfile.Commas(domainLevel.Names())})
 	}
 }
 
 func (p *fileParser) domain(n *yaml.Node) {
-	o, ok := p.object(n, nil, domainLevel)
+	o, ok := p.Object(n, nil, domainLevel)
 	if !ok {
 		return
 	}
-	var top *path
-	p.d = &Domain{File: p.file, root: new(node)}
+	var top *yamlfile.Path
+	p.d = &Domain{File: p.File, root: new(node)}
 	p.domainName(o, top)
-	if v := o.get("algorithm"); v != nil {
-		p.algorithm, _ = p.algorithmName(v, top.key("algorithm"))
+	if v := o.Get("algorithm"); v != nil {
+		p.algorithm, _ = p.algorithmName(v, top.Key("algorithm"))
 		p.d.Algorithm = p.algorithm
 	}
-	if v := o.get("hash_tag"); v != nil {
-		p.d.HashTag, _ = p.name(v, top.key("hash_tag"), "the key of an entry", maxName)
-		p.tagAt = nodeAt(v, top.key("hash_tag"))
+	if v := o.Get("hash_tag"); v != nil {
+		p.d.HashTag, _ = p.name(v, top.Key("hash_tag"), "the key of an entry", maxName)
+		p.tagAt = yamlfile.NodeAt(v, top.Key("hash_tag"))
 	}
-	if v := o.get("descriptors"); v != nil {
-		p.descriptors(v, top.key("descriptors"), p.d.root, 1)
+	if v := o.Get("descriptors"); v != nil {
+		p.descriptors(v, top.Key("descriptors"), p.d.root, 1)
 	}
 }
 
 // domainName reads the domain's name.
-func (p *fileParser) domainName(o *object, top *path) {
-	v := o.get("domain")
+func (p *fileParser) domainName(o *yamlfile.Object, top *yamlfile.Path) {
+	v := o.Get("domain")
 	if v == nil {
-		p.bad(o.at, top, "no domain", "domain: NAME, in every file")
+		p.Bad(o.At, top, "no domain", "domain: NAME, in every file")
 		return
 	}
-	p.nameAt = nodeAt(v, top.key("domain"))
-	p.d.Name, _ = p.name(v, top.key("domain"), "a name", maxName)
+	p.nameAt = yamlfile.NodeAt(v, top.Key("domain"))
+	p.d.Name, _ = p.name(v, top.Key("domain"), "a name", maxName)
 	p.d.Line = v.Line
 }
 
 // name is the walker's, of which all equal ones share a copy.
-func (p *fileParser) name(n *yaml.Node, at *path, what string, longest int) (string, bool) {
-	s, ok := p.walker.name(n, at, what, longest)
+func (p *fileParser) name(n *yaml.Node, at *yamlfile.Path, what string, longest int) (string, bool) {
+	s, ok := p.Reader.Name(n, at, what, longest)
 	if !ok {
 		return "", false
 	}
@@ -206,15 +207,15 @@ func (p *fileParser) interned(s string) string {
 }
 
 // descriptors reads a list of descriptors into the node above them.
-func (p *fileParser) descriptors(n *yaml.Node, at *path, up *node, depth int) {
+func (p *fileParser) descriptors(n *yaml.Node, at *yamlfile.Path, up *node, depth int) {
 	if depth > maxNesting {
-		p.bad(n, at, fmt.Sprintf("descriptors within more than %d others", maxNesting-1), "fewer")
+		p.Bad(n, at, fmt.Sprintf("descriptors within more than %d others", maxNesting-1), "fewer")
 		return
 	}
 	list := nodeList{up: up}
 	for i, item := range p.itemsOf(n, at) {
-		p.descriptor(item, at.item(i), &list, depth)
-		if p.spent() || p.torn {
+		p.descriptor(item, at.Item(i), &list, depth)
+		if p.Spent() || p.torn {
 			return
 		}
 	}
@@ -226,23 +227,23 @@ func (p *fileParser) descriptors(n *yaml.Node, at *path, up *node, depth int) {
 	p.warnPatterns(up, list.general)
 }
 
-func (p *fileParser) descriptor(item *yaml.Node, at *path, list *nodeList, depth int) {
-	o, ok := p.object(item, at, descriptorLevel)
+func (p *fileParser) descriptor(item *yaml.Node, at *yamlfile.Path, list *nodeList, depth int) {
+	o, ok := p.Object(item, at, descriptorLevel)
 	if !ok {
 		return
 	}
-	defer p.release(o)
+	defer p.Release(o)
 	child := &node{up: list.up, line: int32(item.Line)}
 	if child.entry, ok = p.entry(o, at); ok {
 		if first := list.add(child, item, at); first != nil {
-			p.bad(item, at, fmt.Sprintf("%s again, the first is on line %d", entryText(child.entry), first.line), "each key with each value once in a list")
+			p.Bad(item, at, fmt.Sprintf("%s again, the first is on line %d", entryText(child.entry), first.line), "each key with each value once in a list")
 		} else if depth == 1 && p.loader.options.MergeDomains {
-			p.loader.tops[child] = top{p, nodeAt(item, at)}
+			p.loader.tops[child] = top{p, yamlfile.NodeAt(item, at)}
 		}
 	}
 	p.rule(o, at, child)
-	if v := o.get("descriptors"); v != nil {
-		p.descriptors(v, at.key("descriptors"), child, depth+1)
+	if v := o.Get("descriptors"); v != nil {
+		p.descriptors(v, at.Key("descriptors"), child, depth+1)
 	}
 }
 
@@ -270,54 +271,54 @@ func oneOf[T any](known map[string]T, text []byte, value T) T {
 }
 
 // entry reads the key and the value of a descriptor.
-func (p *fileParser) entry(o *object, at *path) (e bucket.Entry, ok bool) {
+func (p *fileParser) entry(o *yamlfile.Object, at *yamlfile.Path) (e bucket.Entry, ok bool) {
 	ok = true
-	if v := o.get("key"); v == nil {
-		p.bad(o.at, at, "no key", "key: NAME, in every descriptor")
+	if v := o.Get("key"); v == nil {
+		p.Bad(o.At, at, "no key", "key: NAME, in every descriptor")
 		ok = false
 	} else {
-		e.Key, ok = p.key(v, at.key("key"))
+		e.Key, ok = p.key(v, at.Key("key"))
 	}
-	if v := o.get("value"); v != nil {
+	if v := o.Get("value"); v != nil {
 		var good bool
-		if e.Value, good = p.text(v, at.key("value"), "a text, a number or a boolean; nothing, to match any value"); !good {
+		if e.Value, good = p.Text(v, at.Key("value"), "a text, a number or a boolean; nothing, to match any value"); !good {
 			ok = false
 		}
 	}
 	return e, ok
 }
 
-func (p *fileParser) key(n *yaml.Node, at *path) (string, bool) {
+func (p *fileParser) key(n *yaml.Node, at *yamlfile.Path) (string, bool) {
 	const what = "a key"
 	s, ok := p.name(n, at, what, maxName)
 	if ok && isPattern(s) {
-		ok = p.lax(n, at, "the text "+quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
+		ok = p.Lax(n, at, "the text "+yamlfile.Quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
 	}
 	return s, ok
 }
 
 func entryText(e bucket.Entry) string {
 	if e.Value == "" {
-		return "the key " + quote(e.Key)
+		return "the key " + yamlfile.Quote(e.Key)
 	}
-	return quote(e.Key) + " with the value " + quote(e.Value)
+	return yamlfile.Quote(e.Key) + " with the value " + yamlfile.Quote(e.Value)
 }
 
 // rule reads what a descriptor says about limits, if it does.
-func (p *fileParser) rule(o *object, at *path, n *node) {
-	r := &Rule{File: p.file, Line: o.at.Line, Tally: &Tally{room: p.loader.rules.room}, node: n}
-	one, many := o.get("rate_limit"), o.get("rate_limits")
+func (p *fileParser) rule(o *yamlfile.Object, at *yamlfile.Path, n *node) {
+	r := &Rule{File: p.File, Line: o.At.Line, Tally: &Tally{room: p.loader.rules.room}, node: n}
+	one, many := o.Get("rate_limit"), o.Get("rate_limits")
 	if one != nil && many != nil {
-		k := later(o.key("rate_limit"), o.key("rate_limits"))
-		p.bad(k, at.key(k.Value), "rate_limit beside rate_limits", "one of them")
+		k := yamlfile.Later(o.Key("rate_limit"), o.Key("rate_limits"))
+		p.Bad(k, at.Key(k.Value), "rate_limit beside rate_limits", "one of them")
 	}
 	mode := p.storeFailure(o, at)
 	p.flags(o, at, r)
 	if one != nil {
-		p.rateLimit(o, at.key("rate_limit"), r, mode)
+		p.rateLimit(o, at.Key("rate_limit"), r, mode)
 	}
 	if many != nil {
-		p.rateLimits(many, at.key("rate_limits"), r, mode)
+		p.rateLimits(many, at.Key("rate_limits"), r, mode)
 	}
 	if one == nil && many == nil {
 		p.noStoreFailure(o, at, "without a limit")

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // The nodes of a file take thirty times the memory of its text. So a large
@@ -110,8 +112,6 @@ func (c *cutter) line(i int) (rest []byte, indent int) {
 	return rest, len(line) - len(rest)
 }
 
-func isBlank(rest []byte) bool { return len(rest) == 0 || rest[0] == '#' }
-
 // isItem reports whether a line begins an item of a list in block style.
 func isItem(rest []byte) bool {
 	return len(rest) > 0 && rest[0] == '-' && (len(rest) == 1 || rest[1] == ' ')
@@ -120,7 +120,7 @@ func isItem(rest []byte) bool {
 // next returns the first line from i on that is not blank, or to.
 func (c *cutter) next(i, to int) int {
 	for ; i < to; i++ {
-		if rest, _ := c.line(i); !isBlank(rest) {
+		if rest, _ := c.line(i); !yamlfile.IsBlank(rest) {
 			break
 		}
 	}
@@ -142,7 +142,7 @@ func (c *cutter) list(key, to int) (cutList, bool) {
 		return l, ok
 	}
 	rest, ok := bytes.CutPrefix(rest, []byte("descriptors:"))
-	if rest = bytes.TrimLeft(rest, " "); !ok || !isBlank(rest) {
+	if rest = bytes.TrimLeft(rest, " "); !ok || !yamlfile.IsBlank(rest) {
 		return cutList{}, false
 	}
 	l := cutList{from: c.next(key+1, to)}
@@ -284,7 +284,7 @@ func (c *cutter) parse(from, to int, flow bool) part {
 		text = slices.Concat([]byte("[\n"), text, []byte("\n]"))
 		from--
 	}
-	doc, second, err := decodeYAML(text)
+	doc, second, err := yamlfile.DecodeYAML(text)
 	if err != nil || doc == nil || second != nil || len(doc.Content) != 1 {
 		return part{}
 	}
@@ -399,11 +399,11 @@ func (p *fileParser) pieceItems(l cutList, piece cutPiece, parsed part) []*yaml.
 }
 
 // itemsOf yields the items of a list of descriptors and their places in it.
-func (p *fileParser) itemsOf(n *yaml.Node, at *path) iter.Seq2[int, *yaml.Node] {
+func (p *fileParser) itemsOf(n *yaml.Node, at *yamlfile.Path) iter.Seq2[int, *yaml.Node] {
 	return func(yield func(int, *yaml.Node) bool) {
 		l, ok := p.cutLists[n]
 		if !ok {
-			items, _ := p.list(n, at, "descriptors")
+			items, _ := p.List(n, at, "descriptors")
 			for i, item := range items {
 				if !yield(i, item) {
 					return

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // Rules is a set of domains, immutable but for the tallies of its rules. Its
@@ -14,7 +15,7 @@ import (
 type Rules struct {
 	domains     map[string]*Domain
 	sorted      []*Domain
-	warnings    []Warning
+	warnings    []yamlfile.Warning
 	fingerprint string
 	// room is what all tallies share; rules of later loads have the same.
 	room *valueRoom
@@ -28,7 +29,7 @@ func (r *Rules) Domains() []*Domain { return r.sorted }
 
 // Warnings returns what the files hold that cannot be meant so, by file and
 // line.
-func (r *Rules) Warnings() []Warning { return r.warnings }
+func (r *Rules) Warnings() []yamlfile.Warning { return r.warnings }
 
 // Count returns the number of rules in all domains.
 func (r *Rules) Count() int {
@@ -113,9 +114,9 @@ func (r *Rule) Path() string {
 	}
 	var s strings.Builder
 	for i := len(entries) - 1; i >= 0; i-- {
-		s.WriteString(printable(entries[i].Key))
+		s.WriteString(yamlfile.Printable(entries[i].Key))
 		if entries[i].Value != "" {
-			s.WriteString("=" + printable(entries[i].Value))
+			s.WriteString("=" + yamlfile.Printable(entries[i].Value))
 		}
 		if i > 0 {
 			s.WriteString(" / ")

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // settingsFile reads the values of one YAML file into a layer.
@@ -51,9 +53,9 @@ func (l *settingsLoader) fromFile(path string) map[string]any {
 
 // syntax words an error of the YAML parser.
 func (f *settingsFile) syntax(err error, content []byte) string {
-	e := checkText(content)
+	e := yamlfile.CheckText(content)
 	if e == nil {
-		e = syntaxError(content, err)
+		e = yamlfile.SyntaxError(content, err)
 	}
 	e.File = f.path
 	return e.Error()

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // settingsPrefix starts every environment variable of ours.
@@ -35,7 +37,7 @@ func NearestName(name string, candidates []string) string {
 	for i, candidate := range candidates {
 		plains[i] = plain(candidate)
 	}
-	if i := slices.Index(plains, nearest(plain(name), plains)); i >= 0 {
+	if i := slices.Index(plains, yamlfile.Nearest(plain(name), plains)); i >= 0 {
 		return candidates[i]
 	}
 	return ""

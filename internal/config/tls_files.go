@@ -9,6 +9,8 @@ import (
 	"net"
 	"slices"
 	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // certFiles holds a certificate with its key, and the certificates that sign
@@ -89,7 +91,7 @@ func (c *certFiles) VerifyClient(names []string) func(tls.ConnectionState) error
 			return fmt.Errorf("verify the client's certificate: %w", err)
 		}
 		if leaf := state.PeerCertificates[0]; len(names) > 0 && !bearsOneOf(leaf, names) {
-			return fmt.Errorf("the client's certificate (of %s) bears none of the names %s", leaf.Subject, commas(names))
+			return fmt.Errorf("the client's certificate (of %s) bears none of the names %s", leaf.Subject, yamlfile.Commas(names))
 		}
 		return nil
 	}

@@ -7,12 +7,13 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // warnDomain warns of what only the whole domain shows.
 func (p *fileParser) warnDomain(d *Domain) {
 	if p.d.HashTag != "" && !d.root.hasKey(p.d.HashTag) {
-		p.warnAt(p.tagAt, "no descriptor has the key %s, so it places nothing", quote(p.d.HashTag))
+		p.WarnAt(p.tagAt, "no descriptor has the key %s, so it places nothing", yamlfile.Quote(p.d.HashTag))
 	}
 	p.warnPatterns(d.root, p.general)
 	p.warnReplaces(d)
@@ -55,12 +56,12 @@ func (p *fileParser) warnNeverMatch(up *node, list []generalNode) {
 		k := up.key(n.entry.Key)
 		if value == "" {
 			if all := k.patterns.coversAll(); all != nil {
-				p.warnAt(n.at, "never matches: the pattern %s of the same key matches every value", quote(all.text()))
+				p.WarnAt(n.at, "never matches: the pattern %s of the same key matches every value", yamlfile.Quote(all.text()))
 			}
 			continue
 		}
 		if k.patterns.isTooLong(n.node) {
-			p.warnAt(n.at, "never matches: it is longer than the %d bytes of a value up to which patterns with a text between stars are tried where a key has more than %d of these",
+			p.WarnAt(n.at, "never matches: it is longer than the %d bytes of a value up to which patterns with a text between stars are tried where a key has more than %d of these",
 				MaxSearchedValue, fewInner)
 			continue
 		}
@@ -71,7 +72,7 @@ func (p *fileParser) warnNeverMatch(up *node, list []generalNode) {
 		// earlier can match; so one covers the other exactly if it matches
 		// the other's text, stars as they are.
 		if first := &k.patterns.list[k.patterns.search(value, false)]; first.node != n.node {
-			p.warnAt(n.at, "never matches: the pattern %s before it matches all that %s does", quote(first.text()), quote(value))
+			p.WarnAt(n.at, "never matches: the pattern %s before it matches all that %s does", yamlfile.Quote(first.text()), yamlfile.Quote(value))
 		}
 	}
 }
@@ -109,9 +110,9 @@ func (p *fileParser) warnCostly(up *node, list []generalNode) {
 		}
 		for _, n := range list {
 			if n.node == k.patterns.list[most.head].node {
-				p.warnAt(n.at, "makes the key %s costly to match: a value of %d bytes can be made that is tried on %d of its %d patterns, since the text that tells this one from others best is in %d others too; "+
+				p.WarnAt(n.at, "makes the key %s costly to match: a value of %d bytes can be made that is tried on %d of its %d patterns, since the text that tells this one from others best is in %d others too; "+
 					"give each pattern, before, after or between its stars, a text of some bytes that few others have, or part them by a key above",
-					quote(k.key), usualValue, tries, len(k.patterns.list), most.patterns-1)
+					yamlfile.Quote(k.key), usualValue, tries, len(k.patterns.list), most.patterns-1)
 			}
 		}
 	}
@@ -121,7 +122,7 @@ func (p *fileParser) warnCostly(up *node, list []generalNode) {
 type limitAt struct {
 	*bucket.Limit
 	n  *yaml.Node
-	at *path
+	at *yamlfile.Path
 }
 
 // maxLimitsCompared bounds how many limits of one rule are held against each other.
@@ -140,7 +141,7 @@ func (p *fileParser) warnNeverBind(limits []limitAt) {
 			if j > i && neverBinds(tight.Limit, loose.Limit) {
 				continue // they are equals; the later one is told of
 			}
-			p.warn(loose.n, loose.at, "never denies what %s allows: %s beside %s", quote(tight.Name), Describe(loose.Limit), Describe(tight.Limit))
+			p.Warn(loose.n, loose.at, "never denies what %s allows: %s beside %s", yamlfile.Quote(tight.Name), Describe(loose.Limit), Describe(tight.Limit))
 			break
 		}
 	}

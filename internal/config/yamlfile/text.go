@@ -1,4 +1,4 @@
-package config
+package yamlfile
 
 import (
 	"fmt"
@@ -22,20 +22,20 @@ func shorten(s string) string {
 	return s[:cut] + "..."
 }
 
-func quote(s string) string { return strconv.Quote(shorten(s)) }
+func Quote(s string) string { return strconv.Quote(shorten(s)) }
 
-func plural(n int64, what string) string {
+func Plural(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-func commas(names []string) string { return strings.Join(names, ", ") }
+func Commas(names []string) string { return strings.Join(names, ", ") }
 
-// printable returns a part of a rule's path so that it cannot be taken for
+// Printable returns a part of a rule's path so that it cannot be taken for
 // another, nor move a terminal's cursor.
-func printable(s string) string {
+func Printable(s string) string {
 	plain := s != "" && strings.IndexFunc(s, func(r rune) bool {
 		return r == ' ' || r == '=' || r == '"' || r == '\\' || r == utf8.RuneError || !unicode.IsPrint(r)
 	}) < 0
@@ -45,4 +45,4 @@ func printable(s string) string {
 	return strconv.Quote(s)
 }
 
-func hasControl(s string) bool { return strings.IndexFunc(s, unicode.IsControl) >= 0 }
+func HasControl(s string) bool { return strings.IndexFunc(s, unicode.IsControl) >= 0 }

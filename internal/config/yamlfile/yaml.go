@@ -1,4 +1,4 @@
-package config
+package yamlfile
 
 import (
 	"bytes"
@@ -16,14 +16,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// utf8 returns what a file holds as UTF-8 without a mark at its beginning, or
+// Utf8 returns what a file holds as UTF-8 without a mark at its beginning, or
 // an Error without a file.
-func (w *walker) utf8(data []byte) ([]byte, *Error) {
-	if text, ok := fromUTF16(data); ok && w.lenient {
-		w.warnAt(position{1, 1, nil}, "found UTF-16; it is read as it is")
+func (w *Reader) Utf8(data []byte) ([]byte, *Error) {
+	if text, ok := fromUTF16(data); ok && w.Lenient {
+		w.WarnAt(Position{1, 1, nil}, "found UTF-16; it is read as it is")
 		data = text
 	}
-	if err := checkText(data); err != nil {
+	if err := CheckText(data); err != nil {
 		return nil, err
 	}
 	return bytes.TrimPrefix(data, []byte("\ufeff")), nil
@@ -59,20 +59,20 @@ func fromUTF16(data []byte) ([]byte, bool) {
 	return text, len(data) == 0
 }
 
-// parseYAML parses the one document of a text. It returns nil for one that
+// ParseYAML parses the one document of a text. It returns nil for one that
 // holds none, and an Error without a file for one that is no such document;
 // both where more follows the document.
-func (w *walker) parseYAML(data []byte) (*yaml.Node, *Error) {
-	doc, second, err := decodeYAML(data)
-	if err != nil && doc != nil && w.lenient {
+func (w *Reader) ParseYAML(data []byte) (*yaml.Node, *Error) {
+	doc, second, err := DecodeYAML(data)
+	if err != nil && doc != nil && w.Lenient {
 		// Nobody reads beyond the first document, wrong as it may be.
-		e := syntaxError(data, err)
-		w.warnAt(position{e.Line, e.Column, nil}, "found more after the first document; it is ignored")
+		e := SyntaxError(data, err)
+		w.WarnAt(Position{e.Line, e.Column, nil}, "found more after the first document; it is ignored")
 		err = nil
 	}
 	switch {
 	case err != nil:
-		return nil, syntaxError(data, err)
+		return nil, SyntaxError(data, err)
 	case second == nil && (doc == nil || len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" && doc.Content[0].Kind == yaml.ScalarNode):
 		return nil, nil
 	}
@@ -81,8 +81,8 @@ func (w *walker) parseYAML(data []byte) (*yaml.Node, *Error) {
 			return nil, err
 		}
 	}
-	if second != nil && w.lenient {
-		w.warn(second, nil, "found a second document; it and those after it are ignored")
+	if second != nil && w.Lenient {
+		w.Warn(second, nil, "found a second document; it and those after it are ignored")
 		second = nil
 	}
 	if second != nil {
@@ -98,8 +98,8 @@ func (w *walker) parseYAML(data []byte) (*yaml.Node, *Error) {
 	return doc.Content[0], nil
 }
 
-// checkText finds what the YAML reader would refuse without saying where.
-func checkText(data []byte) *Error {
+// CheckText finds what the YAML reader would refuse without saying where.
+func CheckText(data []byte) *Error {
 	if bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
 		return &Error{Line: 1, Column: 1, Found: "UTF-16", Allowed: "UTF-8"}
 	}
@@ -126,9 +126,9 @@ func checkText(data []byte) *Error {
 	return nil
 }
 
-// decodeYAML returns the first document of data, and the second if there is
+// DecodeYAML returns the first document of data, and the second if there is
 // one. With an error it returns the first if that is good.
-func decodeYAML(data []byte) (doc, second *yaml.Node, err error) {
+func DecodeYAML(data []byte) (doc, second *yaml.Node, err error) {
 	defer func() {
 		// The parser panics at what its authors hold to be impossible; an
 		// odd file must not end the daemon if they were wrong.
@@ -155,10 +155,10 @@ func decodeYAML(data []byte) (doc, second *yaml.Node, err error) {
 // yamlErrorText is how the parser words its errors.
 var yamlErrorText = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
-// syntaxError tells where the parser failed. Its own line is often that of an
+// SyntaxError tells where the parser failed. Its own line is often that of an
 // earlier token, or missing; the line that matters is the first with which the
 // parser fails as it does with all.
-func syntaxError(data []byte, err error) *Error {
+func SyntaxError(data []byte, err error) *Error {
 	const largest = 1 << 20 // of a larger file each try takes too long
 	parts := yamlErrorText.FindStringSubmatch(err.Error())
 	if parts == nil {
@@ -174,7 +174,7 @@ func syntaxError(data []byte, err error) *Error {
 			ends[i] = end
 		}
 		i, _ := slices.BinarySearchFunc(ends, true, func(end int, _ bool) int {
-			if _, _, e := decodeYAML(data[:end]); e != nil && e.Error() == err.Error() {
+			if _, _, e := DecodeYAML(data[:end]); e != nil && e.Error() == err.Error() {
 				return 0
 			}
 			return -1
@@ -217,19 +217,19 @@ func findCycle(n *yaml.Node, above map[*yaml.Node]bool) *Error {
 	return nil
 }
 
-// path is where the walker stands in a file.
-type path struct {
-	up    *path
+// Path is where the walker stands in a file.
+type Path struct {
+	up    *Path
 	name  string
 	index int // counts if name is empty
 }
 
-func (p *path) key(name string) *path { return &path{up: p, name: name} }
-func (p *path) item(i int) *path      { return &path{up: p, index: i} }
+func (p *Path) Key(name string) *Path { return &Path{up: p, name: name} }
+func (p *Path) Item(i int) *Path      { return &Path{up: p, index: i} }
 
 // String returns the path as descriptors[2].rate_limit.period
-func (p *path) String() string {
-	var steps []*path
+func (p *Path) String() string {
+	var steps []*Path
 	for ; p != nil; p = p.up {
 		steps = append(steps, p)
 	}
@@ -247,29 +247,29 @@ func (p *path) String() string {
 	return s.String()
 }
 
-// position is a place in a file.
-type position struct {
-	line, column int
-	path         *path
+// Position is a place in a file.
+type Position struct {
+	Line, Column int
+	Path         *Path
 }
 
-func nodeAt(n *yaml.Node, p *path) position { return position{n.Line, n.Column, p} }
+func NodeAt(n *yaml.Node, p *Path) Position { return Position{n.Line, n.Column, p} }
 
-// walker walks the nodes of one file and gathers what is wrong with them.
-type walker struct {
-	file string
+// Reader walks the nodes of one file and gathers what is wrong with them.
+type Reader struct {
+	File string
 	// levels are those that keys may be meant for which stand elsewhere.
-	levels []*level
-	// lenient makes warnings of what envoyproxy/ratelimit accepts.
-	lenient  bool
-	errs     Errors
-	warnings []Warning
+	levels []*Level
+	// Lenient makes warnings of what envoyproxy/ratelimit accepts.
+	Lenient  bool
+	Errs     Errors
+	Warnings []Warning
 
 	// told holds what was already reported: a mistake behind an anchor is one
 	// mistake, however many aliases lead to it.
 	told map[finding]bool
 	// free are objects to use again.
-	free []*object
+	free []*Object
 	// left is how many nodes may still be visited, aliases followed. It stops
 	// files whose aliases multiply.
 	left int
@@ -283,46 +283,46 @@ type finding struct {
 // maxAliasVisits is how many nodes may be visited beyond those of the file.
 const maxAliasVisits = 1_000_000
 
-func newWalker(file string, size int, levels ...*level) *walker {
-	return &walker{file: file, levels: levels, told: make(map[finding]bool), left: size + maxAliasVisits}
+func NewReader(file string, size int, levels ...*Level) *Reader {
+	return &Reader{File: file, levels: levels, told: make(map[finding]bool), left: size + maxAliasVisits}
 }
 
-// bad reports what was found at n, which stands at p.
-func (w *walker) bad(n *yaml.Node, p *path, found, allowed string) {
-	w.badAt(nodeAt(n, p), found, allowed)
+// Bad reports what was found at n, which stands at p.
+func (w *Reader) Bad(n *yaml.Node, p *Path, found, allowed string) {
+	w.BadAt(NodeAt(n, p), found, allowed)
 }
 
-func (w *walker) badAt(at position, found, allowed string) {
+func (w *Reader) BadAt(at Position, found, allowed string) {
 	if w.first(at, found) {
-		w.errs = append(w.errs, Error{w.file, at.line, at.column, at.path.String(), found, allowed})
+		w.Errs = append(w.Errs, Error{w.File, at.Line, at.Column, at.Path.String(), found, allowed})
 	}
 }
 
-// lax reports what was found at n and envoyproxy/ratelimit accepts: as bad does
+// Lax reports what was found at n and envoyproxy/ratelimit accepts: as bad does
 // or, if lenient, as a warning that says what is made of it. It returns whether
 // it is accepted.
-func (w *walker) lax(n *yaml.Node, p *path, found, allowed, made string) bool {
-	if !w.lenient {
-		w.bad(n, p, found, allowed)
+func (w *Reader) Lax(n *yaml.Node, p *Path, found, allowed, made string) bool {
+	if !w.Lenient {
+		w.Bad(n, p, found, allowed)
 		return false
 	}
-	w.warn(n, p, "found %s; %s", found, made)
+	w.Warn(n, p, "found %s; %s", found, made)
 	return true
 }
 
-func (w *walker) warn(n *yaml.Node, p *path, format string, args ...any) {
-	w.warnAt(nodeAt(n, p), format, args...)
+func (w *Reader) Warn(n *yaml.Node, p *Path, format string, args ...any) {
+	w.WarnAt(NodeAt(n, p), format, args...)
 }
 
-func (w *walker) warnAt(at position, format string, args ...any) {
+func (w *Reader) WarnAt(at Position, format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); w.first(at, text) {
-		w.warnings = append(w.warnings, Warning{w.file, at.line, at.column, at.path.String(), text})
+		w.Warnings = append(w.Warnings, Warning{w.File, at.Line, at.Column, at.Path.String(), text})
 	}
 }
 
-// first reports whether this was not told before.
-func (w *walker) first(at position, text string) bool {
-	f := finding{at.line, at.column, text}
+// First reports whether this was not told before.
+func (w *Reader) first(at Position, text string) bool {
+	f := finding{at.Line, at.Column, text}
 	if w.told[f] {
 		return false
 	}
@@ -333,11 +333,11 @@ func (w *walker) first(at position, text string) bool {
 // nothing stands for what is no longer looked at.
 var nothing = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 
-// follow returns what n stands for, if it is an alias.
-func (w *walker) follow(n *yaml.Node, p *path) *yaml.Node {
+// Follow returns what n stands for, if it is an alias.
+func (w *Reader) Follow(n *yaml.Node, p *Path) *yaml.Node {
 	if w.left--; w.left < 0 {
 		if w.left == -1 {
-			w.bad(n, p, "aliases that multiply to more than a million nodes", "fewer")
+			w.Bad(n, p, "aliases that multiply to more than a million nodes", "fewer")
 		}
 		return nothing
 	}
@@ -347,45 +347,45 @@ func (w *walker) follow(n *yaml.Node, p *path) *yaml.Node {
 	return n
 }
 
-func (w *walker) spent() bool { return w.left < 0 }
+func (w *Reader) Spent() bool { return w.left < 0 }
 
-// level is what a mapping may hold.
-type level struct {
-	// is names the mapping: "a descriptor".
-	is     string
-	fields []field
-	// theirs are the levels that envoyproxy/ratelimit has.
-	theirs bool
+// Level is what a mapping may hold.
+type Level struct {
+	// Is names the mapping: "a descriptor".
+	Is     string
+	Fields []Field
+	// Theirs are the levels that envoyproxy/ratelimit has.
+	Theirs bool
 }
 
-type field struct {
-	name string
-	// theirs are the fields that envoyproxy/ratelimit has at this level. They
+type Field struct {
+	Name string
+	// Theirs are the fields that envoyproxy/ratelimit has at this level. They
 	// may have no value, which is as if they were not there: it takes that for
 	// all of its own.
-	theirs bool
+	Theirs bool
 }
 
-func (l *level) names() []string {
-	names := make([]string, len(l.fields))
-	for i := range l.fields {
-		names[i] = l.fields[i].name
+func (l *Level) Names() []string {
+	names := make([]string, len(l.Fields))
+	for i := range l.Fields {
+		names[i] = l.Fields[i].Name
 	}
 	return names
 }
 
-func (l *level) index(name string) int {
-	return slices.IndexFunc(l.fields, func(f field) bool { return f.name == name })
+func (l *Level) index(name string) int {
+	return slices.IndexFunc(l.Fields, func(f Field) bool { return f.Name == name })
 }
 
 // maxFields bounds how many fields a level has.
 const maxFields = 12
 
-// object is a mapping of a known level.
-type object struct {
-	level *level
-	// at is where the mapping is used, n the mapping itself.
-	at, n *yaml.Node
+// Object is a mapping of a known level.
+type Object struct {
+	level *Level
+	// At is where the mapping is used, n the mapping itself.
+	At, n *yaml.Node
 	// keys are those that were given; values are nil for those without one.
 	keys, values [maxFields]*yaml.Node
 	// before are mappings that stand under a key given again, the last first:
@@ -393,83 +393,83 @@ type object struct {
 	before []*yaml.Node
 }
 
-// get returns the value of a field of the level, or nil.
-func (o *object) get(name string) *yaml.Node { return o.values[o.level.index(name)] }
+// Get returns the value of a field of the level, or nil.
+func (o *Object) Get(name string) *yaml.Node { return o.values[o.level.index(name)] }
 
-// key returns the key of a field that is there.
-func (o *object) key(name string) *yaml.Node { return o.keys[o.level.index(name)] }
+// Key returns the key of a field that is there.
+func (o *Object) Key(name string) *yaml.Node { return o.keys[o.level.index(name)] }
 
-// first returns the first of these fields that is there, or "".
-func (o *object) first(names ...string) string {
+// First returns the first of these fields that is there, or "".
+func (o *Object) First(names ...string) string {
 	for _, name := range names {
-		if o.get(name) != nil {
+		if o.Get(name) != nil {
 			return name
 		}
 	}
 	return ""
 }
 
-// object reads a mapping. It returns false, and has said why, if n is none.
-func (w *walker) object(n *yaml.Node, p *path, l *level) (*object, bool) {
+// Object reads a mapping. It returns false, and has said why, if n is none.
+func (w *Reader) Object(n *yaml.Node, p *Path, l *Level) (*Object, bool) {
 	o := w.newObject()
-	o.level, o.at, o.n = l, n, w.follow(n, p)
-	if w.spent() {
+	o.level, o.At, o.n = l, n, w.Follow(n, p)
+	if w.Spent() {
 		return nil, false
 	}
 	if o.n.Kind != yaml.MappingNode {
-		w.bad(n, p, describeNode(o.n), l.is+", with "+commas(l.names()))
+		w.Bad(n, p, DescribeNode(o.n), l.Is+", with "+Commas(l.Names()))
 		return nil, false
 	}
 	w.fields(o, o.n, p, 0)
-	return o, !w.spent()
+	return o, !w.Spent()
 }
 
-func (w *walker) newObject() *object {
+func (w *Reader) newObject() *Object {
 	if len(w.free) == 0 {
-		return new(object)
+		return new(Object)
 	}
 	o := w.free[len(w.free)-1]
 	w.free = w.free[:len(w.free)-1]
 	return o
 }
 
-// release takes back an object that nobody looks at any more: a large file has
+// Release takes back an object that nobody looks at any more: a large file has
 // 100,000s of them.
-func (w *walker) release(o *object) {
-	*o = object{}
+func (w *Reader) Release(o *Object) {
+	*o = Object{}
 	w.free = append(w.free, o)
 }
 
-// nested reads the mapping in a field.
-func (w *walker) nested(outer *object, name string, p *path, l *level) (*object, bool) {
-	o, ok := w.object(outer.get(name), p, l)
+// Nested reads the mapping in a field.
+func (w *Reader) Nested(outer *Object, name string, p *Path, l *Level) (*Object, bool) {
+	o, ok := w.Object(outer.Get(name), p, l)
 	if ok {
 		for _, n := range outer.before {
 			w.fields(o, n, p, 0)
 		}
 	}
-	return o, ok && !w.spent()
+	return o, ok && !w.Spent()
 }
 
 // maxMerges bounds how deep << may lead from one mapping into another.
 const maxMerges = 100
 
-// fields adds the fields of the mapping n that o does not have yet, then those
+// Fields adds the fields of the mapping n that o does not have yet, then those
 // of the mappings that it merges.
-func (w *walker) fields(o *object, n *yaml.Node, p *path, depth int) {
+func (w *Reader) fields(o *Object, n *yaml.Node, p *Path, depth int) {
 	var own [maxFields]*yaml.Node
 	var merge []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, v := w.follow(n.Content[i], p), n.Content[i+1]
-		if w.spent() {
+		k, v := w.Follow(n.Content[i], p), n.Content[i+1]
+		if w.Spent() {
 			return
 		}
 		if k.Kind != yaml.ScalarNode {
-			w.bad(n.Content[i], p, describeNode(k)+" as a key", commas(o.level.names()))
+			w.Bad(n.Content[i], p, DescribeNode(k)+" as a key", Commas(o.level.Names()))
 			continue
 		}
 		if k.Tag == "!!merge" {
-			if merge == nil || w.lax(n.Content[i], p, "<< twice", "once, with a list of what to merge", "what the last one merges goes before") {
+			if merge == nil || w.Lax(n.Content[i], p, "<< twice", "once, with a list of what to merge", "what the last one merges goes before") {
 				merge = append(merge, v)
 			}
 			continue
@@ -483,7 +483,7 @@ func (w *walker) fields(o *object, n *yaml.Node, p *path, depth int) {
 		own[f] = n.Content[i]
 		switch {
 		case first != nil:
-			w.again(o, f, first, n.Content[i], v, p.key(k.Value))
+			w.again(o, f, first, n.Content[i], v, p.Key(k.Value))
 		case o.keys[f] == nil:
 			o.set(f, own[f], v)
 		}
@@ -493,45 +493,45 @@ func (w *walker) fields(o *object, n *yaml.Node, p *path, depth int) {
 	}
 }
 
-func (o *object) set(f int, k, v *yaml.Node) {
+func (o *Object) set(f int, k, v *yaml.Node) {
 	o.keys[f], o.values[f] = k, v
-	if isNull(v) && o.level.fields[f].theirs {
+	if isNull(v) && o.level.Fields[f].Theirs {
 		o.values[f] = nil
 	}
 }
 
 // merge adds the fields of what << names: a mapping or a list of them, of
 // which the first that has a field wins.
-func (w *walker) merge(o *object, n *yaml.Node, p *path, depth int) {
+func (w *Reader) merge(o *Object, n *yaml.Node, p *Path, depth int) {
 	const allowed = "an alias of a mapping, or a list of them"
-	target := w.follow(n, p)
-	if w.spent() {
+	target := w.Follow(n, p)
+	if w.Spent() {
 		return
 	}
 	switch {
 	case depth > maxMerges:
-		w.bad(n, p.key("<<"), fmt.Sprintf("more than %d merges within one another", maxMerges), "fewer")
+		w.Bad(n, p.Key("<<"), fmt.Sprintf("more than %d merges within one another", maxMerges), "fewer")
 	case target.Kind == yaml.MappingNode:
 		w.fields(o, target, p, depth)
 	case target.Kind == yaml.SequenceNode:
 		for i, item := range target.Content {
-			m := w.follow(item, p)
-			if w.spent() {
+			m := w.Follow(item, p)
+			if w.Spent() {
 				return
 			}
 			if m.Kind != yaml.MappingNode {
-				w.bad(item, p.key("<<").item(i), describeNode(m), "an alias of a mapping")
+				w.Bad(item, p.Key("<<").Item(i), DescribeNode(m), "an alias of a mapping")
 				continue
 			}
 			w.fields(o, m, p, depth)
 		}
 	default:
-		w.bad(n, p.key("<<"), describeNode(target), allowed)
+		w.Bad(n, p.Key("<<"), DescribeNode(target), allowed)
 	}
 }
 
-// later returns that of two nodes which stands further down in the file.
-func later(a, b *yaml.Node) *yaml.Node {
+// Later returns that of two nodes which stands further down in the file.
+func Later(a, b *yaml.Node) *yaml.Node {
 	if a.Line > b.Line || a.Line == b.Line && a.Column > b.Column {
 		return a
 	}
@@ -540,23 +540,23 @@ func later(a, b *yaml.Node) *yaml.Node {
 
 // unknown reports a key that the level does not have, and where it belongs or
 // what was probably meant.
-func (w *walker) unknown(k, v *yaml.Node, p *path, name string, l *level) {
-	found := "an unknown key " + quote(name) + " in " + l.is
+func (w *Reader) unknown(k, v *yaml.Node, p *Path, name string, l *Level) {
+	found := "an unknown key " + Quote(name) + " in " + l.Is
 	if home, theirs := w.homeOf(name); home != "" {
-		found = fmt.Sprintf("%s in %s, but it belongs in %s", name, l.is, home)
-		if theirs && l.theirs && w.lax(k, p, found, commas(l.names()), "it is ignored") {
-			w.ignored(v, p.key(name))
+		found = fmt.Sprintf("%s in %s, but it belongs in %s", name, l.Is, home)
+		if theirs && l.Theirs && w.Lax(k, p, found, Commas(l.Names()), "it is ignored") {
+			w.ignored(v, p.Key(name))
 			return
 		}
 	} else if near := w.meant(name, l); near != "" {
 		found += fmt.Sprintf(" (%s?)", near)
 	}
-	w.bad(k, p, found, commas(l.names()))
+	w.Bad(k, p, found, Commas(l.Names()))
 }
 
 // meant returns what was probably meant by a key that the level does not have:
 // another, or one with the blank that makes a key or an item of it.
-func (w *walker) meant(name string, l *level) string {
+func (w *Reader) meant(name string, l *Level) string {
 	if key, value, ok := strings.Cut(name, ":"); ok && l.index(key) >= 0 {
 		return key + ": " + shorten(value)
 	}
@@ -565,39 +565,39 @@ func (w *walker) meant(name string, l *level) string {
 			return "- " + key
 		}
 	}
-	return nearest(name, l.names())
+	return Nearest(name, l.Names())
 }
 
 // homeOf says where a key belongs that was found in a mapping without it, and
 // whether envoyproxy/ratelimit knows it too.
-func (w *walker) homeOf(key string) (home string, theirs bool) {
+func (w *Reader) homeOf(key string) (home string, theirs bool) {
 	for _, l := range w.levels {
 		if i := l.index(key); i >= 0 {
-			return l.is, l.fields[i].theirs
+			return l.Is, l.Fields[i].Theirs
 		}
 	}
 	return "", false
 }
 
-// list returns the items of a list. It returns false, and has said why, if n
-// is none.
-func (w *walker) list(n *yaml.Node, p *path, of string) ([]*yaml.Node, bool) {
-	target := w.follow(n, p)
-	if w.spent() {
+// List returns the items of a list. It returns false, and has said why, if n
+// Is none.
+func (w *Reader) List(n *yaml.Node, p *Path, of string) ([]*yaml.Node, bool) {
+	target := w.Follow(n, p)
+	if w.Spent() {
 		return nil, false
 	}
 	if target.Kind != yaml.SequenceNode {
-		w.bad(n, p, describeNode(target), "a list of "+of)
+		w.Bad(n, p, DescribeNode(target), "a list of "+of)
 		return nil, false
 	}
 	return target.Content, true
 }
 
-// text returns a scalar as it was written. It returns false, and has said why,
+// Text returns a scalar as it was written. It returns false, and has said why,
 // if n is none.
-func (w *walker) text(n *yaml.Node, p *path, allowed string) (string, bool) {
-	target := w.follow(n, p)
-	if w.spent() {
+func (w *Reader) Text(n *yaml.Node, p *Path, allowed string) (string, bool) {
+	target := w.Follow(n, p)
+	if w.Spent() {
 		return "", false
 	}
 	switch target.Tag {
@@ -606,50 +606,50 @@ func (w *walker) text(n *yaml.Node, p *path, allowed string) (string, bool) {
 			return target.Value, true
 		}
 	default:
-		if s, ok := taggedText(target); ok && w.lax(n, p, describeNode(target), allowed, "it is taken for the text "+quote(s)) {
+		if s, ok := taggedText(target); ok && w.Lax(n, p, DescribeNode(target), allowed, "it is taken for the text "+Quote(s)) {
 			return s, true
 		} else if ok {
 			return "", false
 		}
 	}
-	w.bad(n, p, describeNode(target), allowed)
+	w.Bad(n, p, DescribeNode(target), allowed)
 	return "", false
 }
 
-// name reads a name of at most longest bytes that can be shown as it is.
-func (w *walker) name(n *yaml.Node, p *path, what string, longest int) (string, bool) {
-	if t := w.follow(n, p); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value != "" && len(t.Value) <= longest && !hasControl(t.Value) {
+// Name reads a name of at most longest bytes that can be shown as it is.
+func (w *Reader) Name(n *yaml.Node, p *Path, what string, longest int) (string, bool) {
+	if t := w.Follow(n, p); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value != "" && len(t.Value) <= longest && !HasControl(t.Value) {
 		return t.Value, true
 	}
 	allowed := fmt.Sprintf("%s of 1 to %d bytes without control characters", what, longest)
-	s, ok := w.text(n, p, allowed)
+	s, ok := w.Text(n, p, allowed)
 	switch {
 	case !ok:
 		return "", false
 	case s == "":
-		w.bad(n, p, "an empty text", allowed)
+		w.Bad(n, p, "an empty text", allowed)
 		return "", false
-	case len(s) > longest && !w.lax(n, p, fmt.Sprintf("%d bytes, %s", len(s), quote(s)), allowed, "it is kept"):
+	case len(s) > longest && !w.Lax(n, p, fmt.Sprintf("%d bytes, %s", len(s), Quote(s)), allowed, "it is kept"):
 		return "", false
-	case hasControl(s) && !w.lax(n, p, "the text "+quote(s), allowed, "it is kept"):
+	case HasControl(s) && !w.Lax(n, p, "the text "+Quote(s), allowed, "it is kept"):
 		return "", false
 	}
 	return s, true
 }
 
-// badName reports a text that is none of the names, and which was meant.
-func (w *walker) badName(n *yaml.Node, p *path, s string, names []string) {
-	found := "the text " + quote(s)
-	if near := nearest(s, names); near != "" {
+// BadName reports a text that is none of the names, and which was meant.
+func (w *Reader) BadName(n *yaml.Node, p *Path, s string, names []string) {
+	found := "the text " + Quote(s)
+	if near := Nearest(s, names); near != "" {
 		found += fmt.Sprintf(" (%s?)", near)
 	}
-	w.bad(n, p, found, commas(names))
+	w.Bad(n, p, found, Commas(names))
 }
 
-// integer returns a YAML integer from lo to hi.
-func (w *walker) integer(n *yaml.Node, p *path, lo, hi int64) (int64, bool) {
-	target := w.follow(n, p)
-	if w.spent() {
+// Integer returns a YAML integer from lo to hi.
+func (w *Reader) Integer(n *yaml.Node, p *Path, lo, hi int64) (int64, bool) {
+	target := w.Follow(n, p)
+	if w.Spent() {
 		return 0, false
 	}
 	if target.Kind == yaml.ScalarNode && target.Tag == "!!int" {
@@ -662,15 +662,15 @@ func (w *walker) integer(n *yaml.Node, p *path, lo, hi int64) (int64, bool) {
 			return v, true
 		}
 	}
-	w.bad(n, p, describeNode(target), fmt.Sprintf("a whole number from %d to %d", lo, hi))
+	w.Bad(n, p, DescribeNode(target), fmt.Sprintf("a whole number from %d to %d", lo, hi))
 	return 0, false
 }
 
-// boolean returns a YAML boolean; like envoyproxy/ratelimit's reader it takes
+// Boolean returns a YAML boolean; like envoyproxy/ratelimit's reader it takes
 // the yes and no of YAML 1.1 too.
-func (w *walker) boolean(n *yaml.Node, p *path) (value, ok bool) {
-	target := w.follow(n, p)
-	if w.spent() {
+func (w *Reader) Boolean(n *yaml.Node, p *Path) (value, ok bool) {
+	target := w.Follow(n, p)
+	if w.Spent() {
 		return false, false
 	}
 	if target.Kind == yaml.ScalarNode && (target.Tag == "!!bool" || target.Tag == "!!str" && target.Style == 0) {
@@ -678,7 +678,7 @@ func (w *walker) boolean(n *yaml.Node, p *path) (value, ok bool) {
 			return value, true
 		}
 	}
-	w.bad(n, p, describeNode(target), "true or false")
+	w.Bad(n, p, DescribeNode(target), "true or false")
 	return false, false
 }
 
@@ -689,8 +689,8 @@ func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
 
-// describeNode says what a node is, in words that fit after "found".
-func describeNode(n *yaml.Node) string {
+// DescribeNode says what a node is, in words that fit after "found".
+func DescribeNode(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"
@@ -701,11 +701,11 @@ func describeNode(n *yaml.Node) string {
 	case "!!null":
 		return "no value"
 	case "!!str":
-		return "the text " + quote(n.Value)
+		return "the text " + Quote(n.Value)
 	case "!!int", "!!float":
 		return "the number " + shorten(n.Value)
 	case "!!bool":
 		return shorten(n.Value)
 	}
-	return "the " + shorten(n.Tag) + " " + quote(n.Value)
+	return "the " + shorten(n.Tag) + " " + Quote(n.Value)
 }

@@ -1,4 +1,4 @@
-package config
+package yamlfile
 
 import (
 	"fmt"
@@ -217,7 +217,7 @@ func colonWithoutBlank(line string) int {
 // lineBefore returns the last line before n that says something, or -1.
 func lineBefore(lines []string, n int) int {
 	for n--; n >= 0; n-- {
-		if !isBlank([]byte(strings.TrimLeft(lines[n], " \t"))) {
+		if !IsBlank([]byte(strings.TrimLeft(lines[n], " \t"))) {
 			break
 		}
 	}
@@ -253,7 +253,7 @@ func indentSlip(lines []string, n int) *slip {
 	if len(above) == 0 || slices.Contains(above, indent) {
 		return nil
 	}
-	return &slip{n, indent, fmt.Sprintf("a line that is indented by %s", plural(int64(indent), "blank")),
+	return &slip{n, indent, fmt.Sprintf("a line that is indented by %s", Plural(int64(indent), "blank")),
 		"as many blanks as one above that it belongs to: " + strings.Trim(fmt.Sprint(above), "[]")}
 }
 
@@ -327,3 +327,6 @@ func commaSlip(lines []string, n int) *slip {
 	}
 	return &slip{n, len(end), "an entry without a comma after it", "a comma between two entries"}
 }
+
+// IsBlank reports whether a line without its indentation is empty or a comment.
+func IsBlank(rest []byte) bool { return len(rest) == 0 || rest[0] == '#' }

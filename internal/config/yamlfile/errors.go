@@ -1,4 +1,4 @@
-package config
+package yamlfile
 
 import (
 	"cmp"
@@ -49,7 +49,7 @@ func (e Errors) Unwrap() []error {
 	return errs
 }
 
-func (e Errors) sort() {
+func (e Errors) Sort() {
 	slices.SortStableFunc(e, func(a, b Error) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
@@ -67,7 +67,7 @@ func (w Warning) String() string {
 	return place(w.File, w.Line, w.Column, w.Path) + w.Text
 }
 
-func sortWarnings(w []Warning) {
+func SortWarnings(w []Warning) {
 	slices.SortStableFunc(w, func(a, b Warning) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})

@@ -1,8 +1,8 @@
-package config
+package yamlfile
 
-// nearest returns the name that a person who typed word most likely meant, or
+// Nearest returns the name that a person who typed word most likely meant, or
 // "" if none is close.
-func nearest(word string, names []string) string {
+func Nearest(word string, names []string) string {
 	const longest = 64
 	if len(word) > longest {
 		return ""
