@@ -71,7 +71,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	log.Info("starting", "version", versionText())
 	sparing := tuneGC(log)
 	log.Debug("settings in force", "settings", settings)
-	options := settings.Limits.LoadOptions()
+	options := config.LoadOptions{MergeDomains: settings.Limits.MergeDomains, Lenient: settings.Limits.Lenient}
 	options.Sparing = sparing
 	live := options.NewLive(settings.Limits.Path, log)
 	if err := live.Reload(); err != nil {

@@ -387,13 +387,13 @@ func (p *authParser) header(o *yamlfile.Object, at *yamlfile.Path) string {
 	if v == nil {
 		return ""
 	}
-	kind, at := headerSetting(), at.Key("name")
-	s, ok := p.Text(v, at, kind.allowed)
+	at = at.Key("name")
+	s, ok := p.Text(v, at, yamlfile.AllowedHeaderName)
 	if !ok {
 		return ""
 	}
-	if _, complaint := kind.parse(s); complaint != nil {
-		p.Bad(v, at, "the text "+yamlfile.Quote(s), kind.allowed)
+	if !yamlfile.IsHeaderName(s) {
+		p.Bad(v, at, "the text "+yamlfile.Quote(s), yamlfile.AllowedHeaderName)
 	}
 	if strings.EqualFold(s, "host") {
 		p.Bad(v, at, "the header Host, which is that of this daemon", "X-Forwarded-Host, or a name that the proxy's configuration gives it")

@@ -55,11 +55,6 @@ type LimitsSettings struct {
 	ReadyWhenEmpty bool
 }
 
-// LoadOptions returns how the files are read.
-func (l LimitsSettings) LoadOptions() LoadOptions {
-	return LoadOptions{MergeDomains: l.MergeDomains, Lenient: l.Lenient}
-}
-
 // MemorySettings bounds the embedded store.
 type MemorySettings struct {
 	// MaxKeys is the number of states kept at most, 1 to 1,000,000,000.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // setting is one row of the table.
@@ -375,14 +377,9 @@ func prefixSetting() settingKind[string] {
 // headerSetting is the name of an HTTP header.
 func headerSetting() settingKind[string] {
 	return settingKind[string]{
-		word: "name", allowed: "1 to 64 letters, digits and !#$%&'*+-.^_`|~", show: showText,
+		word: "name", allowed: yamlfile.AllowedHeaderName, show: showText,
 		parse: func(text string) (string, *settingComplaint) {
-			ok := 1 <= len(text) && len(text) <= 64
-			for _, c := range []byte(text) {
-				letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-				ok = ok && (letter || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0)
-			}
-			if !ok {
+			if !yamlfile.IsHeaderName(text) {
 				return "", complain(text)
 			}
 			return text, nil

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // longestQuote bounds how much of a file's text an error shows.
@@ -46,3 +48,12 @@ func Printable(s string) string {
 }
 
 func HasControl(s string) bool { return strings.IndexFunc(s, unicode.IsControl) >= 0 }
+
+// AllowedHeaderName says what IsHeaderName takes.
+const AllowedHeaderName = "1 to 64 letters, digits and !#$%&'*+-.^_`|~"
+
+// IsHeaderName reports whether a text can name an HTTP header.
+func IsHeaderName(s string) bool {
+	const longest = 64
+	return len(s) <= longest && httpguts.ValidHeaderFieldName(s)
+}
