@@ -18,8 +18,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/ratelimitd/ratelimitd/internal/redistest"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // projectRoot is the project's folder, as seen from this package.
@@ -98,9 +99,9 @@ func (d dockerfile) environ() []string {
 
 // settingsOf loads settings from an environment in which every name must be
 // known.
-func settingsOf(t *testing.T, environ []string) config.Settings {
+func settingsOf(t *testing.T, environ []string) settings.Settings {
 	t.Helper()
-	s, warnings, err := config.LoadSettings(nil, environ, "")
+	s, warnings, err := settings.Load(nil, environ, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func portOf(t testing.TB, address string) string {
 	return port
 }
 
-func checkEverywhereWithoutPprof(t *testing.T, s config.Settings) {
+func checkEverywhereWithoutPprof(t *testing.T, s settings.Settings) {
 	t.Helper()
 	host, _, err := net.SplitHostPort(s.Admin.Address)
 	if err != nil || host != "" {
@@ -379,7 +380,7 @@ func TestImage(t *testing.T) {
 	buildBinary(t, d, stage, strings.TrimSpace(string(arch)))
 	image := finalImage(t, d, stage)
 	binary := jsonWords(t, argsOf(d.final, "ENTRYPOINT")[0])[0]
-	limits := config.DefaultSettings().Limits.Path
+	limits := settings.DefaultSettings().Limits.Path
 
 	t.Run("without limits", func(t *testing.T) {
 		out, code := docker(t, "", "run", "--rm", "--network", "none", image)

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // patience is how long a person waits for Redis at least, who has no
@@ -41,24 +41,24 @@ otherwise.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each daemon as a line of JSON")
 	bindStoreFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		settings, warnings, err := config.LoadSettings(cmd.Flags(), os.Environ(), file)
+		s, warnings, err := settings.Load(cmd.Flags(), os.Environ(), file)
 		if err != nil {
 			return fmt.Errorf("settings:\n%w", err)
 		}
 		for _, w := range warnings {
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 		}
-		if settings.Store != "redis" {
-			return fmt.Errorf("store is %s: such daemons do not know of each other, and there is no register of them; it is there with --store redis", settings.Store)
+		if s.Store != "redis" {
+			return fmt.Errorf("store is %s: such daemons do not know of each other, and there is no register of them; it is there with --store redis", s.Store)
 		}
-		members, at, err := readRegister(cmd.Context(), settings.Redis)
+		members, at, err := readRegister(cmd.Context(), s.Redis)
 		switch {
 		case err != nil:
 			return err
 		case asJSON:
 			return printJSON(cmd.OutOrStdout(), members)
 		case len(members) == 0:
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in under the prefix %q\n", settings.Redis.Prefix)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in under the prefix %q\n", s.Redis.Prefix)
 			return err
 		}
 		return printMembers(cmd.OutOrStdout(), members, at)
@@ -70,7 +70,7 @@ otherwise.`,
 // is.
 func bindStoreFlags(fs *pflag.FlagSet) {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
-	config.BindFlags(all)
+	settings.BindFlags(all)
 	all.VisitAll(func(f *pflag.Flag) {
 		if f.Name == "store" || strings.HasPrefix(f.Name, "redis-") {
 			fs.AddFlag(f)
@@ -80,7 +80,7 @@ func bindStoreFlags(fs *pflag.FlagSet) {
 
 // readRegister returns the daemons in the register, and when, on the clock of
 // Redis, it was read.
-func readRegister(ctx context.Context, r config.RedisSettings) ([]redisstore.Member, time.Time, error) {
+func readRegister(ctx context.Context, r settings.Redis) ([]redisstore.Member, time.Time, error) {
 	silent := slog.New(slog.DiscardHandler)
 	redisstore.LogClient(silent)
 	options, err := redisOptions(r, silent)

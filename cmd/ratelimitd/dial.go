@@ -17,13 +17,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // target says how to reach a running daemon.
 type target struct {
 	// settings are those of the daemon where no address is given.
-	settings                  func() (config.Settings, error)
+	settings                  func() (settings.Settings, error)
 	address                   string
 	tls                       bool
 	ca, cert, key, serverName string
@@ -72,19 +72,19 @@ func failure(conn *grpc.ClientConn, err error) error {
 }
 
 // ownSettings are those of a daemon with this environment.
-func ownSettings() (config.Settings, error) {
-	settings, _, err := config.LoadSettings(nil, os.Environ(), os.Getenv("RATELIMITD_CONFIG"))
-	return settings, err
+func ownSettings() (settings.Settings, error) {
+	s, _, err := settings.Load(nil, os.Environ(), os.Getenv("RATELIMITD_CONFIG"))
+	return s, err
 }
 
 // ownDaemon is where a daemon with the settings of this environment listens,
 // as seen from the same machine, and its TLS, if it has any.
 func (t *target) ownDaemon() (address string, c *tls.Config, err error) {
-	settings, err := t.settings()
+	s, err := t.settings()
 	if err != nil {
 		return "", nil, fmt.Errorf("the daemon's settings in this environment, which --address makes needless:\n%w", err)
 	}
-	own := settings.GRPC
+	own := s.GRPC
 	address = own.Address
 	if port, ok := onAllAddresses(address); ok {
 		address = net.JoinHostPort("127.0.0.1", port)

@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // engine is what decides: the store that the settings name and, with Redis,
@@ -29,17 +30,17 @@ type engine struct {
 	onAnswer func(context.Context)
 }
 
-func newEngine(settings config.Settings, live *config.Live, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
-	memory, err := newMemory(settings.Memory)
+func newEngine(s settings.Settings, live *config.Live, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
+	memory, err := newMemory(s.Memory)
 	if err != nil {
 		return nil, err
 	}
 	showMemory(metrics, memory)
-	if settings.Store == "memory" {
+	if s.Store == "memory" {
 		return &engine{store: memory}, nil
 	}
 	e := &engine{}
-	mode, err := bucket.ParseFailureMode(settings.Failure.Mode)
+	mode, err := bucket.ParseFailureMode(s.Failure.Mode)
 	if err != nil {
 		return nil, fmt.Errorf("failure.mode: %w", err)
 	}
@@ -47,7 +48,7 @@ func newEngine(settings config.Settings, live *config.Live, metrics prometheus.R
 		Mode:  mode,
 		Local: memory,
 		Replicas: func() int {
-			if n := settings.Failure.Replicas; n > 0 {
+			if n := s.Failure.Replicas; n > 0 {
 				return n
 			}
 			return e.fleet.Size()
@@ -55,14 +56,14 @@ func newEngine(settings config.Settings, live *config.Live, metrics prometheus.R
 		Metrics: metrics,
 	})
 	redisstore.LogClient(log)
-	options, err := redisOptions(settings.Redis, log)
+	options, err := redisOptions(s.Redis, log)
 	if err != nil {
 		return nil, err
 	}
-	b := settings.Redis.Batch
+	b := s.Redis.Batch
 	options.Batch = redisstore.Batch{Size: b.Size, InFlight: b.InFlight, Queue: b.Queue}
-	options.DenialMemory, options.DenialBytes = settings.Redis.DenialMemory, settings.Redis.DenialBytes
-	options.MaxClockSkew = settings.Redis.MaxClockSkew
+	options.DenialMemory, options.DenialBytes = s.Redis.DenialMemory, s.Redis.DenialBytes
+	options.MaxClockSkew = s.Redis.MaxClockSkew
 	options.Fallback = e.fallback
 	options.Metrics = metrics
 	options.Log = log
@@ -72,7 +73,7 @@ func newEngine(settings config.Settings, live *config.Live, metrics prometheus.R
 	}
 	e.store, e.redis = store, store
 	e.fleet = store.NewFleet(redisstore.FleetOptions{
-		Address: ownAddress(settings.GRPC),
+		Address: ownAddress(s.GRPC),
 		Version: versionText(),
 		Rules: func() string {
 			if rules := live.Rules(); rules != nil {
@@ -117,7 +118,7 @@ func (e *engine) close() error {
 }
 
 // memoryBytes is how many bytes the memory store may take.
-func memoryBytes(m config.MemorySettings) int64 {
+func memoryBytes(m settings.Memory) int64 {
 	const eachKey = 256 // with a key of usual length
 	if m.MaxBytes != 0 {
 		return int64(m.MaxBytes)
@@ -125,7 +126,7 @@ func memoryBytes(m config.MemorySettings) int64 {
 	return min(eachKey*m.MaxKeys, debug.SetMemoryLimit(-1)/5*2)
 }
 
-func newMemory(m config.MemorySettings) (*memstore.Store, error) {
+func newMemory(m settings.Memory) (*memstore.Store, error) {
 	whenFull, err := memstore.ParseWhenFull(m.WhenFull)
 	if err != nil {
 		return nil, fmt.Errorf("memory.when_full: %w", err)
@@ -142,7 +143,7 @@ func onAllAddresses(address string) (port string, ok bool) {
 }
 
 // ownAddress is where people find a daemon.
-func ownAddress(g config.GRPCSettings) string {
+func ownAddress(g settings.GRPC) string {
 	name, err := os.Hostname()
 	if g.Socket != "" {
 		return name + ":" + g.Socket
@@ -153,8 +154,8 @@ func ownAddress(g config.GRPCSettings) string {
 	return g.Address
 }
 
-func redisOptions(r config.RedisSettings, log *slog.Logger) (redisstore.Options, error) {
-	tlsFor, err := config.ClientTLS(r.TLS, log)
+func redisOptions(r settings.Redis, log *slog.Logger) (redisstore.Options, error) {
+	tlsFor, err := settings.ClientTLS(r.TLS, log)
 	if err != nil {
 		return redisstore.Options{}, fmt.Errorf("redis.tls: %w", err)
 	}

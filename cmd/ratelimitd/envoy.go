@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // envoyName is what envoyproxy/ratelimit is called, and the daemon where it
@@ -40,20 +40,20 @@ cannot say.`,
   ratelimit --failure-mode local`,
 		Args: noArguments,
 	}
-	config.BindFlags(cmd.Flags())
+	settings.BindFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		settings, warnings, err := config.LoadEnvoySettings(cmd.Flags(), os.Environ())
+		s, warnings, err := settings.LoadEnvoy(cmd.Flags(), os.Environ())
 		if err != nil {
 			return fmt.Errorf("settings, from the environment of envoyproxy/ratelimit:\n%w", err)
 		}
-		return serveWith(cmd, settings, warnings)
+		return serveWith(cmd, s, warnings)
 	}
 	cmd.AddCommand(queryCommand(envoySettings), healthCommand(envoySettings), versionCommand())
 	return cmd
 }
 
 // envoySettings are those of a daemon with this environment.
-func envoySettings() (config.Settings, error) {
-	settings, _, err := config.LoadEnvoySettings(nil, os.Environ())
-	return settings, err
+func envoySettings() (settings.Settings, error) {
+	s, _, err := settings.LoadEnvoy(nil, os.Environ())
+	return s, err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // flagError says of a flag that cannot be read where it stands, what was found
@@ -50,7 +50,7 @@ func flagError(cmd *cobra.Command, err error) error {
 func adviseOn(cmd *cobra.Command, name string) string {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := config.NearestName(name, names); near != "" {
+	if near := settings.NearestName(name, names); near != "" {
 		return fmt.Sprintf("did you mean --%s?", near)
 	}
 	for _, other := range cmd.Root().Commands() {

@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // healthCommand asks the daemon that has the settings, unless told of another.
-func healthCommand(settings func() (config.Settings, error)) *cobra.Command {
-	to := target{settings: settings}
+func healthCommand(load func() (settings.Settings, error)) *cobra.Command {
+	to := target{settings: load}
 	timeout := time.Second
 	cmd := &cobra.Command{
 		Use:   "health",

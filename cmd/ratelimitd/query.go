@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 type query struct {
@@ -26,8 +26,8 @@ type query struct {
 }
 
 // queryCommand asks the daemon that has the settings, unless told of another.
-func queryCommand(settings func() (config.Settings, error)) *cobra.Command {
-	q := query{to: target{settings: settings}, cost: 1, count: 1, timeout: 2 * time.Second}
+func queryCommand(load func() (settings.Settings, error)) *cobra.Command {
+	q := query{to: target{settings: load}, cost: 1, count: 1, timeout: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "query --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Ask a running daemon for decisions",

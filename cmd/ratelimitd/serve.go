@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -36,27 +37,27 @@ environment (RATELIMITD_REDIS_ADDRESSES) and on the command line
 		Args: noArguments,
 	}
 	cmd.Flags().StringVar(&file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
-	config.BindFlags(cmd.Flags())
+	settings.BindFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		settings, warnings, err := config.LoadSettings(cmd.Flags(), os.Environ(), file)
+		s, warnings, err := settings.Load(cmd.Flags(), os.Environ(), file)
 		if err != nil {
 			return fmt.Errorf("settings:\n%w", err)
 		}
-		return serveWith(cmd, settings, warnings)
+		return serveWith(cmd, s, warnings)
 	}
 	return cmd
 }
 
 // serveWith serves after the warnings about the settings.
-func serveWith(cmd *cobra.Command, settings config.Settings, warnings []string) error {
-	log := newLogger(cmd.ErrOrStderr(), settings.Log)
+func serveWith(cmd *cobra.Command, s settings.Settings, warnings []string) error {
+	log := newLogger(cmd.ErrOrStderr(), s.Log)
 	for _, w := range warnings {
 		log.Warn(w)
 	}
-	return serve(cmd.Context(), settings, log)
+	return serve(cmd.Context(), s, log)
 }
 
-func newLogger(w io.Writer, l config.LogSettings) *slog.Logger {
+func newLogger(w io.Writer, l settings.Log) *slog.Logger {
 	options := &slog.HandlerOptions{Level: l.SlogLevel()}
 	if l.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
@@ -65,28 +66,28 @@ func newLogger(w io.Writer, l config.LogSettings) *slog.Logger {
 }
 
 // serve wires the daemon and runs it until a signal or a failure.
-func serve(ctx context.Context, settings config.Settings, log *slog.Logger) error {
+func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	told := notifySignals()
 	defer told.end()
 	log.Info("starting", "version", versionText())
 	sparing := tuneGC(log)
-	log.Debug("settings in force", "settings", settings)
-	options := config.LoadOptions{MergeDomains: settings.Limits.MergeDomains, Lenient: settings.Limits.Lenient}
+	log.Debug("settings in force", "settings", s)
+	options := config.LoadOptions{MergeDomains: s.Limits.MergeDomains, Lenient: s.Limits.Lenient}
 	options.Sparing = sparing
-	live := options.NewLive(settings.Limits.Path, log)
+	live := options.NewLive(s.Limits.Path, log)
 	if err := live.Reload(); err != nil {
-		err = fmt.Errorf("no limits are in force (limits.path is %s):\n%w", settings.Limits.Path, err)
-		if settings.Limits.Initial == "required" {
+		err = fmt.Errorf("no limits are in force (limits.path is %s):\n%w", s.Limits.Path, err)
+		if s.Limits.Initial == "required" {
 			return err
 		}
 		log.Error("requests are answered once limits can be loaded", "error", err)
 	}
-	auth, err := loadAuth(settings.Auth, log)
+	auth, err := loadAuth(s.Auth, log)
 	if err != nil {
 		return err
 	}
 	metrics := newMetrics()
-	engine, err := newEngine(settings, live, metrics, log)
+	engine, err := newEngine(s, live, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	if err := engine.refusedByStore(ctx); err != nil {
 		return err
 	}
-	srv, err := newServer(settings, live, auth, engine, metrics, log)
+	srv, err := newServer(s, live, auth, engine, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 	if auth != nil {
 		loaded = append(loaded, auth)
 	}
-	if settings.Limits.Watch {
+	if s.Limits.Watch {
 		for _, r := range loaded {
 			background.Go(func() {
 				if err := r.Watch(ctx); err != nil && ctx.Err() == nil {
@@ -123,7 +124,7 @@ func serve(ctx context.Context, settings config.Settings, log *slog.Logger) erro
 		background.Go(func() { engine.fleet.Run(ctx) })
 	}
 	stop := make(chan time.Duration)
-	background.Go(func() { told.stopWhenTold(ctx, settings.DrainDelay, stop) })
+	background.Go(func() { told.stopWhenTold(ctx, s.DrainDelay, stop) })
 	background.Go(func() { told.reloadWhenTold(ctx, loaded, log) })
 	if err := srv.Run(stop); err != nil {
 		return err
@@ -139,7 +140,7 @@ type reloader interface {
 }
 
 // loadAuth loads the file for forward auth; nil without one.
-func loadAuth(a config.AuthSettings, log *slog.Logger) (*config.LiveAuth, error) {
+func loadAuth(a settings.Auth, log *slog.Logger) (*config.LiveAuth, error) {
 	if a.Path == "" {
 		return nil, nil
 	}
@@ -151,49 +152,49 @@ func loadAuth(a config.AuthSettings, log *slog.Logger) (*config.LiveAuth, error)
 }
 
 // newServer listens on the ports of the settings.
-func newServer(settings config.Settings, live *config.Live, auth *config.LiveAuth, engine *engine, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
-	grpcTLS, err := config.ServerTLS(settings.GRPC.TLS, log)
+func newServer(s settings.Settings, live *config.Live, auth *config.LiveAuth, engine *engine, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
+	grpcTLS, err := settings.ServerTLS(s.GRPC.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("grpc.tls: %w", err)
 	}
-	httpTLS, err := config.ServerTLS(settings.HTTP.TLS, log)
+	httpTLS, err := settings.ServerTLS(s.HTTP.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("http.tls: %w", err)
 	}
 	return server.New(server.Options{
-		GRPCAddress:  settings.GRPC.Address,
-		GRPCSocket:   settings.GRPC.Socket,
-		HTTPAddress:  settings.HTTP.Address,
-		AdminAddress: settings.Admin.Address,
+		GRPCAddress:  s.GRPC.Address,
+		GRPCSocket:   s.GRPC.Socket,
+		HTTPAddress:  s.HTTP.Address,
+		AdminAddress: s.Admin.Address,
 		GRPCTLS:      grpcTLS,
 		HTTPTLS:      httpTLS,
-		Pprof:        settings.Admin.Pprof,
+		Pprof:        s.Admin.Pprof,
 
-		MetricsAddress: settings.Metrics.Address,
-		MetricsPath:    settings.Metrics.Path,
+		MetricsAddress: s.Metrics.Address,
+		MetricsPath:    s.Metrics.Path,
 
 		Bounds: server.Bounds{
-			Descriptors: settings.GRPC.MaxDescriptors,
-			Takes:       settings.GRPC.MaxTakes,
-			Entries:     settings.GRPC.MaxEntries,
-			Bytes:       settings.GRPC.MaxBytes,
+			Descriptors: s.GRPC.MaxDescriptors,
+			Takes:       s.GRPC.MaxTakes,
+			Entries:     s.GRPC.MaxEntries,
+			Bytes:       s.GRPC.MaxBytes,
 		},
-		Memory:              requestMemory(settings),
-		ConnectionAge:       settings.GRPC.MaxConnectionAge,
-		ConnectionAgeGrace:  settings.GRPC.MaxConnectionAgeGrace,
-		Refunds:             settings.API.Refunds,
-		DynamicMetadata:     settings.API.DynamicMetadata,
-		ShadowMode:          settings.Limits.ShadowMode,
-		QuotaMode:           settings.Limits.QuotaMode,
-		Headers:             settings.Headers,
+		Memory:              requestMemory(s),
+		ConnectionAge:       s.GRPC.MaxConnectionAge,
+		ConnectionAgeGrace:  s.GRPC.MaxConnectionAgeGrace,
+		Refunds:             s.API.Refunds,
+		DynamicMetadata:     s.API.DynamicMetadata,
+		ShadowMode:          s.Limits.ShadowMode,
+		QuotaMode:           s.Limits.QuotaMode,
+		Headers:             s.Headers,
 		Live:                live,
 		Auth:                auth,
 		Store:               engine.store,
-		StoreWaits:          settings.Store == "redis",
-		Readiness:           readinessOf(settings),
+		StoreWaits:          s.Store == "redis",
+		Readiness:           readinessOf(s),
 		Refuses:             engine.refuses,
 		OnAnswer:            engine.onAnswer,
-		ReadyOnlyWithDomain: !settings.Limits.ReadyWhenEmpty,
+		ReadyOnlyWithDomain: !s.Limits.ReadyWhenEmpty,
 		Metrics:             metrics,
 		Log:                 log,
 		Version:             versionText(),
@@ -202,26 +203,26 @@ func newServer(settings config.Settings, live *config.Live, auth *config.LiveAut
 
 // requestMemory is a share of what the process may use, which is GOMEMLIMIT, or
 // what tuneGC found.
-func requestMemory(settings config.Settings) int64 {
+func requestMemory(s settings.Settings) int64 {
 	const share = 5
 	limit := debug.SetMemoryLimit(-1)
-	if settings.RequestMemory != 0 || limit == math.MaxInt64 {
-		return int64(settings.RequestMemory)
+	if s.RequestMemory != 0 || limit == math.MaxInt64 {
+		return int64(s.RequestMemory)
 	}
 	return max(limit/share, 16<<20)
 }
 
 // readinessOf is when the daemon is ready: with a failure mode that answers, it
 // needs no store for that unless it is told to wait for it.
-func readinessOf(settings config.Settings) server.Readiness {
+func readinessOf(s settings.Settings) server.Readiness {
 	switch {
-	case settings.Store == "memory":
+	case s.Store == "memory":
 		return server.Always
-	case settings.Failure.Health == "first_answer":
+	case s.Failure.Health == "first_answer":
 		return server.OnceStoreAnswered
-	case settings.Failure.Mode != "error":
+	case s.Failure.Mode != "error":
 		return server.Always
-	case settings.Failure.Health == "not_serving":
+	case s.Failure.Health == "not_serving":
 		return server.WhileStoreAnswers
 	}
 	return server.OnceStoreAnswered

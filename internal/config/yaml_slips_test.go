@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // TestYAMLSlips has common mistakes that make a text no YAML. Each text follows
@@ -98,7 +98,7 @@ func TestSlipsTellNoSecret(t *testing.T) {
 		if err := os.WriteFile(path, []byte("redis:\n  "+text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := config.LoadSettings(nil, nil, path); err == nil || strings.Contains(err.Error(), "hunter") {
+		if _, _, err := settings.Load(nil, nil, path); err == nil || strings.Contains(err.Error(), "hunter") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

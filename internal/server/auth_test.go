@@ -19,6 +19,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -368,7 +369,7 @@ func TestAuthAnswers(t *testing.T) {
 	t.Parallel()
 	text := authFile("caddy", "key: user, from: header, name: X-User", "key: client, from: client_address")
 	d := start(t, authLimits, withAuth(t, text+strings.ReplaceAll(text[strings.Index(text, "- name"):], "name: n\n", "name: other\n  denied_status: 418\n")),
-		func(o *server.Options) { o.Headers = config.HeadersSettings{Style: "x-ratelimit"} })
+		func(o *server.Options) { o.Headers = settings.Headers{Style: "x-ratelimit"} })
 	ask := func(name, user string) string {
 		p := d.auth("127.0.0.1", "GET", name, "X-User: "+user, "X-Forwarded-For: 1.2.3.4")
 		return fmt.Sprintf("%d limit %s remaining %s reset %s retry %s %s", p.code, p.header.Get("X-RateLimit-Limit"), p.header.Get("X-RateLimit-Remaining"),

@@ -20,6 +20,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -103,7 +104,7 @@ func startWorld(t *testing.T, w *world, open func(testing.TB, *clock) bucket.Sto
 		o.ShadowMode, o.QuotaMode = w.modes.shadow, w.modes.quota
 		o.DynamicMetadata = w.modes.metadata
 		if w.modes.headers {
-			o.Headers = config.HeadersSettings{Style: "ratelimit", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+			o.Headers = settings.Headers{Style: "ratelimit", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
 		}
 	})
 	d.clock = c

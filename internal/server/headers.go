@@ -4,12 +4,12 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/policylist"
 )
 
 // headersOf returns what appends the headers of a style, or nil for none.
-func headersOf(s config.HeadersSettings) func(dst []byte, c *call) []byte {
+func headersOf(s settings.Headers) func(dst []byte, c *call) []byte {
 	switch s.Style {
 	case "ratelimit":
 		return func(dst []byte, c *call) []byte { return c.appendRateLimit(dst, s.Limit, s.Remaining, s.Reset) }

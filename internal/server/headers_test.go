@@ -9,7 +9,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -38,7 +38,7 @@ descriptors:
 // style has a server use a style of headers, with the usual names.
 func style(name string) func(*server.Options) {
 	return func(o *server.Options) {
-		o.Headers = config.DefaultSettings().Headers
+		o.Headers = settings.DefaultSettings().Headers
 		o.Headers.Style = name
 	}
 }
@@ -171,7 +171,7 @@ func TestHeadersOfAnOverride(t *testing.T) {
 func TestHeaderNamesOverHTTP(t *testing.T) {
 	t.Parallel()
 	d := start(t, headerLimits, func(o *server.Options) {
-		o.Headers = config.HeadersSettings{Style: "ratelimit", Limit: "X-Max", Remaining: "X-Left", Reset: "X-Soon"}
+		o.Headers = settings.Headers{Style: "ratelimit", Limit: "X-Max", Remaining: "X-Left", Reset: "X-Soon"}
 	})
 	body := toJSON(t, request("api", 4, "minute=x"))
 	for i, want := range []struct {

@@ -15,7 +15,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -415,7 +415,7 @@ func TestHeadersAndModes(t *testing.T) {
 		{"ratelimit", []string{"second=x", "quota=x", "also=x"}, "RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
 	} {
 		d := start(t, modeLimits, func(o *server.Options) {
-			o.Headers = config.HeadersSettings{Style: c.style, Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+			o.Headers = settings.Headers{Style: c.style, Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
 		})
 		d.ask("api", 0, "shadow=x")
 		d.ask("api", 0, "shadow=x")

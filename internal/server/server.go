@@ -24,6 +24,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // Options of a Server.
@@ -55,7 +56,7 @@ type Options struct {
 	// DynamicMetadata is whether responses tell what was asked.
 	DynamicMetadata bool
 	// Headers is which headers responses have; no Style is "none".
-	Headers config.HeadersSettings
+	Headers settings.Headers
 	// ConnectionAge is after how long gRPC clients are told to connect again,
 	// which makes those behind a load balancer of connections find new daemons,
 	// and ConnectionAgeGrace how long their calls then have to end; 0 is for

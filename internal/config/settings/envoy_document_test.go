@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 // TestDocumentedEnvironment holds the table that readers have against the one
 // in code.
 func TestDocumentedEnvironment(t *testing.T) {
-	content, err := os.ReadFile("../../docs/environment.md")
+	content, err := os.ReadFile("../../../docs/environment.md")
 	if err != nil {
 		t.Fatal(err)
 	}

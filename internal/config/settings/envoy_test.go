@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"net"
@@ -16,7 +16,7 @@ var overTCP = []string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis:6379"}
 // TestEnvoyDefaults holds what its environment means where it says nothing but
 // where Redis is.
 func TestEnvoyDefaults(t *testing.T) {
-	got, warnings, err := LoadEnvoySettings(nil, overTCP)
+	got, warnings, err := LoadEnvoy(nil, overTCP)
 	if err != nil || len(warnings) != 0 {
 		t.Fatalf("%v %q", err, warnings)
 	}
@@ -40,7 +40,7 @@ func TestEnvoyDefaults(t *testing.T) {
 // changed lists the settings that an environment beside overTCP changes.
 func changed(t *testing.T, s Settings) string {
 	t.Helper()
-	base, _, err := LoadEnvoySettings(nil, overTCP)
+	base, _, err := LoadEnvoy(nil, overTCP)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func (c envoyCase) check(t *testing.T, places *strings.Replacer) {
 		environ = append(environ, places.Replace(assignment))
 	}
 	// Of two with one name the first counts.
-	s, warnings, err := LoadEnvoySettings(nil, append(environ, overTCP...))
+	s, warnings, err := LoadEnvoy(nil, append(environ, overTCP...))
 	said := strings.Join(warnings, "\n")
 	switch {
 	case c.fail != "" && (err == nil || !strings.Contains(err.Error(), places.Replace(c.fail)) || strings.Contains(err.Error(), "\n")):
@@ -351,7 +351,7 @@ func TestEnvoyCredentials(t *testing.T) {
 		{"", "redis://me:hunter%322@r:1", "me", "hunter22"},
 		{"hunter2", "redis://me:other@r:1", "", "hunter2"},
 	} {
-		s, _, err := LoadEnvoySettings(nil, []string{"REDIS_SOCKET_TYPE=tcp", "REDIS_AUTH=" + c.auth, "REDIS_URL=" + c.url})
+		s, _, err := LoadEnvoy(nil, []string{"REDIS_SOCKET_TYPE=tcp", "REDIS_AUTH=" + c.auth, "REDIS_URL=" + c.url})
 		if err != nil || s.Redis.Username != c.username || s.Redis.Password.Reveal() != c.password {
 			t.Errorf("%q and %q: %q, %q, %v", c.auth, c.url, s.Redis.Username, s.Redis.Password.Reveal(), err)
 		}
@@ -361,14 +361,14 @@ func TestEnvoyCredentials(t *testing.T) {
 // TestEnvoyWithoutRedisURL: its default is the socket of a proxy that few have.
 func TestEnvoyWithoutRedisURL(t *testing.T) {
 	for _, environ := range [][]string{nil, {"REDIS_SOCKET_TYPE=unix"}} {
-		_, _, err := LoadEnvoySettings(nil, environ)
+		_, _, err := LoadEnvoy(nil, environ)
 		want := "variable REDIS_URL: it is not set, and its default " + defaultRedisSocket + " is no socket; allowed: a socket's path, or host:port with REDIS_SOCKET_TYPE=tcp;" +
 			" BACKEND_TYPE=memory does without Redis and keeps the limits of this daemon alone"
 		if err == nil || err.Error() != want {
 			t.Errorf("%q: %v", environ, err)
 		}
 	}
-	_, _, err := LoadEnvoySettings(nil, []string{"REDIS_SOCKET_TYPE=tcp"})
+	_, _, err := LoadEnvoy(nil, []string{"REDIS_SOCKET_TYPE=tcp"})
 	if want := "variable REDIS_URL: it is not set; allowed: host:port, since REDIS_SOCKET_TYPE is tcp"; err == nil || err.Error() != want {
 		t.Errorf("tcp: %v", err)
 	}
@@ -389,7 +389,7 @@ func TestEnvoyWithoutRedisURL(t *testing.T) {
 
 // TestEnvoyTellsAllAtOnce: all errors, and one warning.
 func TestEnvoyTellsAllAtOnce(t *testing.T) {
-	_, warnings, err := LoadEnvoySettings(flagsOf(t, "--log-level=loud"), []string{
+	_, warnings, err := LoadEnvoy(flagsOf(t, "--log-level=loud"), []string{
 		"PORT=abc", "BACKEND_TYPE=memcache", "CONFIG_TYPE=GRPC_XDS_SOTW", "SOMETHING_ELSE=x", "REDIS_PORT=tcp://10.0.0.1:6379",
 		"USE_STATSD=true", "TRACING_ENABLED=true", "RATELIMITD_STORE=disk",
 	})
@@ -409,7 +409,7 @@ func TestEnvoyTellsAllAtOnce(t *testing.T) {
 
 // TestEnvoyFlags: what its environment cannot say, flags can.
 func TestEnvoyFlags(t *testing.T) {
-	s, _, err := LoadEnvoySettings(flagsOf(t, "--failure-mode=local", "--http-address=", "--redis-timeout=50ms"), overTCP)
+	s, _, err := LoadEnvoy(flagsOf(t, "--failure-mode=local", "--http-address=", "--redis-timeout=50ms"), overTCP)
 	if err != nil || s.Failure.Mode != "local" || s.HTTP.Address != "" || s.Redis.Timeout != 50*time.Millisecond {
 		t.Errorf("%v, %v", s, err)
 	}

@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"net"
@@ -113,7 +113,7 @@ func serverConflicts(s *Settings) []settingsConflict {
 
 // headerConflicts finds names that are used twice, or that would spoil the
 // response; HTTP does not tell capitals apart.
-func headerConflicts(h *HeadersSettings) []settingsConflict {
+func headerConflicts(h *Headers) []settingsConflict {
 	names := []string{"headers.limit", "headers.remaining", "headers.reset"}
 	headers := []string{h.Limit, h.Remaining, h.Reset}
 	var conflicts []settingsConflict
@@ -179,7 +179,7 @@ func redisConflicts(s *Settings) []settingsConflict {
 	)
 }
 
-func onUnixSocket(r *RedisSettings) bool {
+func onUnixSocket(r *Redis) bool {
 	return slices.ContainsFunc(r.Addresses, func(address string) bool { return strings.HasPrefix(address, unixScheme) })
 }
 

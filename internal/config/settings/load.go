@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"errors"
@@ -63,7 +63,7 @@ func (f viperFlag) Name() string        { return f.Flag.Name }
 func (f viperFlag) ValueString() string { return f.Value.String() }
 func (f viperFlag) ValueType() string   { return "text" }
 
-// LoadSettings returns the settings in force: defaults, over them the YAML
+// Load returns the settings in force: defaults, over them the YAML
 // file (none if the name is empty), over it the environment, over it the flags
 // of fs that BindFlags defined and somebody gave. fs may be nil.
 //
@@ -76,7 +76,7 @@ func (f viperFlag) ValueType() string   { return "text" }
 // off. A null in the file is an error for a setting, since it might mean empty
 // or the default; a section may be null, as it is once all in it is commented
 // out.
-func LoadSettings(fs *pflag.FlagSet, environ []string, file string) (Settings, []string, error) {
+func Load(fs *pflag.FlagSet, environ []string, file string) (Settings, []string, error) {
 	l := newSettingsLoader()
 	return l.load(fs, l.fromFile(file), l.fromEnvironment(environ))
 }

@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// LoadEnvoySettings returns the settings that envoyproxy/ratelimit's environment
+// LoadEnvoy returns the settings that envoyproxy/ratelimit's environment
 // asks for, with that service's defaults, and over them the flags of fs that
 // BindFlags defined and somebody gave. fs may be nil.
 //
@@ -22,7 +22,7 @@ import (
 // does not is named in one warning; where ignoring it would let requests pass
 // that should not, it is an error. Errors are all of them, as LoadSettings has
 // them. Variables that it does not know are left alone.
-func LoadEnvoySettings(fs *pflag.FlagSet, environ []string) (Settings, []string, error) {
+func LoadEnvoy(fs *pflag.FlagSet, environ []string) (Settings, []string, error) {
 	l := newSettingsLoader()
 	l.likeEnvoy = true
 	return l.load(fs, l.fromEnvoy(environ))

@@ -1,4 +1,4 @@
-package config
+package settings
 
 // envoyVariable is a variable of envoyproxy/ratelimit's environment.
 type envoyVariable struct {

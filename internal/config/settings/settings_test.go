@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const samplePath = "../../deploy/ratelimitd.yaml"
+const samplePath = "../../../deploy/ratelimitd.yaml"
 
 // settingsIn writes a settings file and returns its path.
 func settingsIn(t *testing.T, content string) string {
@@ -41,29 +41,29 @@ func flagsOf(t *testing.T, args ...string) *pflag.FlagSet {
 
 func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 	want := Settings{
-		Limits: LimitsSettings{Path: "/etc/ratelimitd/limits", Watch: true, Initial: "required", ReadyWhenEmpty: true},
+		Limits: Limits{Path: "/etc/ratelimitd/limits", Watch: true, Initial: "required", ReadyWhenEmpty: true},
 		Store:  "memory",
-		Memory: MemorySettings{MaxKeys: 1_000_000, WhenFull: "allow"},
-		Redis: RedisSettings{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond,
-			Batch: BatchSettings{Size: 1000, InFlight: 1, Queue: 10_000}, DenialMemory: time.Second, DenialBytes: 16 << 20, MaxClockSkew: 10 * time.Second},
-		Failure:    FailureSettings{Mode: "local", Health: "serving"},
-		GRPC:       GRPCSettings{Address: ":8081", MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 10 * time.Second, MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 1 << 20, MaxTakes: 1000},
-		HTTP:       HTTPSettings{Address: ":8080"},
-		API:        APISettings{Refunds: true},
-		Headers:    HeadersSettings{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
-		Admin:      AdminSettings{Address: "127.0.0.1:6070", Pprof: true},
-		Metrics:    MetricsSettings{Path: "/metrics"},
+		Memory: Memory{MaxKeys: 1_000_000, WhenFull: "allow"},
+		Redis: Redis{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond,
+			Batch: Batch{Size: 1000, InFlight: 1, Queue: 10_000}, DenialMemory: time.Second, DenialBytes: 16 << 20, MaxClockSkew: 10 * time.Second},
+		Failure:    Failure{Mode: "local", Health: "serving"},
+		GRPC:       GRPC{Address: ":8081", MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 10 * time.Second, MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 1 << 20, MaxTakes: 1000},
+		HTTP:       HTTP{Address: ":8080"},
+		API:        API{Refunds: true},
+		Headers:    Headers{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
+		Admin:      Admin{Address: "127.0.0.1:6070", Pprof: true},
+		Metrics:    Metrics{Path: "/metrics"},
 		DrainDelay: 3 * time.Second,
-		Log:        LogSettings{Level: "info", Format: "text"},
+		Log:        Log{Level: "info", Format: "text"},
 	}
 	if got := DefaultSettings(); !reflect.DeepEqual(got, want) {
 		t.Errorf("DefaultSettings:\n got %v\nwant %v", got, want)
 	}
-	got, warnings, err := LoadSettings(nil, nil, "")
+	got, warnings, err := Load(nil, nil, "")
 	if err != nil || len(warnings) != 0 || !reflect.DeepEqual(got, want) {
 		t.Errorf("LoadSettings of nothing:\n got %v, %q, %v\nwant %v", got, warnings, err, want)
 	}
-	if got.Log.SlogLevel() != slog.LevelInfo || (LogSettings{Level: "warn"}).SlogLevel() != slog.LevelWarn {
+	if got.Log.SlogLevel() != slog.LevelInfo || (Log{Level: "warn"}).SlogLevel() != slog.LevelWarn {
 		t.Error("SlogLevel does not follow Level")
 	}
 }
@@ -227,7 +227,7 @@ func inYAML(d setting, value string) string {
 }
 
 func TestSampleFile(t *testing.T) {
-	got, warnings, err := LoadSettings(nil, nil, samplePath)
+	got, warnings, err := Load(nil, nil, samplePath)
 	if err != nil || len(warnings) != 0 {
 		t.Fatalf("the sample does not load: %v %q", err, warnings)
 	}
@@ -306,7 +306,7 @@ func TestFlagHelp(t *testing.T) {
 }
 
 func TestListFlagsGrow(t *testing.T) {
-	got, _, err := LoadSettings(flagsOf(t, "--redis-mode=cluster", "--redis-addresses=a:1, b:2", "--redis-addresses=[::1]:3"), nil, "")
+	got, _, err := Load(flagsOf(t, "--redis-mode=cluster", "--redis-addresses=a:1, b:2", "--redis-addresses=[::1]:3"), nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func TestListFlagsGrow(t *testing.T) {
 }
 
 func TestBareBoolFlag(t *testing.T) {
-	got, _, err := LoadSettings(flagsOf(t, "--redis-tls-enabled", "--limits-watch=false"), nil, "")
+	got, _, err := Load(flagsOf(t, "--redis-tls-enabled", "--limits-watch=false"), nil, "")
 	if err != nil || !got.Redis.TLS.Enabled || got.Limits.Watch {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -330,7 +330,7 @@ func TestForeignFlags(t *testing.T) {
 	if err := fs.Parse([]string{"--store=shop"}); err != nil {
 		t.Fatal(err)
 	}
-	if got, _, err := LoadSettings(fs, nil, ""); err != nil || got.Store != "memory" {
+	if got, _, err := Load(fs, nil, ""); err != nil || got.Store != "memory" {
 		t.Errorf("got %v, %v", got.Store, err)
 	}
 }
@@ -342,12 +342,12 @@ func TestPprofOnLoopbackOnly(t *testing.T) {
 		"127.0.0.1:6070": true, "127.8.8.8:1": true, "[::1]:6070": true, "localhost:0": true,
 		":6070": false, "0.0.0.0:6070": false, "[::]:6070": false, "10.0.0.1:6070": false, "example.com:6070": false, "": false,
 	} {
-		got, warnings, err := LoadSettings(nil, []string{"RATELIMITD_ADMIN_ADDRESS=" + address}, "")
+		got, warnings, err := Load(nil, []string{"RATELIMITD_ADMIN_ADDRESS=" + address}, "")
 		if err != nil || len(warnings) != 0 || got.Admin.Address != address || got.Admin.Pprof != want {
 			t.Errorf("%q: got %v, %q, %v; want pprof %v", address, got.Admin, warnings, err, want)
 		}
 	}
-	if got, _, err := LoadSettings(nil, []string{"RATELIMITD_ADMIN_PPROF=false"}, ""); err != nil || got.Admin.Pprof {
+	if got, _, err := Load(nil, []string{"RATELIMITD_ADMIN_PPROF=false"}, ""); err != nil || got.Admin.Pprof {
 		t.Errorf("off by wish: got %v, %v", got.Admin, err)
 	}
 }
@@ -382,7 +382,7 @@ func TestValues(t *testing.T) {
 		{"log: {level: &l error}\nlimits: {path: *l}", "limits.path=error"},
 		{"{store: redis, redis: {prefix: 'a-b_c:~'}}", "redis.prefix=a-b_c:~"},
 	} {
-		got, _, err := LoadSettings(nil, nil, settingsIn(t, c.yaml))
+		got, _, err := Load(nil, nil, settingsIn(t, c.yaml))
 		if c.show == "" {
 			if err == nil {
 				t.Errorf("%q loads", c.yaml)
@@ -401,9 +401,9 @@ func TestSecretsNeverShow(t *testing.T) {
 	const secret = "hunter2"
 	fromFile := settingsIn(t, "redis: {password: "+secret+"}")
 	for name, load := range map[string]func() (Settings, []string, error){
-		"file": func() (Settings, []string, error) { return LoadSettings(nil, nil, fromFile) },
+		"file": func() (Settings, []string, error) { return Load(nil, nil, fromFile) },
 		"variable": func() (Settings, []string, error) {
-			return LoadSettings(nil, []string{"RATELIMITD_REDIS_PASSWORD=" + secret}, "")
+			return Load(nil, []string{"RATELIMITD_REDIS_PASSWORD=" + secret}, "")
 		},
 	} {
 		s, _, err := load()
@@ -465,14 +465,14 @@ func TestSecretsNeverShow(t *testing.T) {
 		"--- {}\n--- hunter2",
 		"hunter2",
 	} {
-		_, warnings, err := LoadSettings(nil, nil, settingsIn(t, content))
+		_, warnings, err := Load(nil, nil, settingsIn(t, content))
 		if err == nil {
 			t.Errorf("%q loads", content)
 		} else if strings.Contains(err.Error()+strings.Join(warnings, ""), secret) {
 			t.Errorf("%q shows the secret: %v %q", content, err, warnings)
 		}
 	}
-	_, warnings, err := LoadSettings(nil, []string{"RATELIMITD_REDIS_PASWORD=" + secret, "RATELIMITD_REDIS_MODE=u:hunter2@x"}, "")
+	_, warnings, err := Load(nil, []string{"RATELIMITD_REDIS_PASWORD=" + secret, "RATELIMITD_REDIS_MODE=u:hunter2@x"}, "")
 	if text := fmt.Sprint(warnings, err); strings.Contains(text, secret) || len(warnings) != 1 || err == nil {
 		t.Errorf("variables: %s", text)
 	}

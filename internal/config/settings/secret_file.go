@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"errors"
@@ -40,7 +40,7 @@ func readPassword(path string) (string, error) {
 
 // CurrentPassword returns the password to use for a connection that is made
 // now: from the file if there is one, else the fixed one, else "".
-func (r RedisSettings) CurrentPassword() (string, error) {
+func (r Redis) CurrentPassword() (string, error) {
 	if r.PasswordFile != "" {
 		return readPassword(r.PasswordFile)
 	}

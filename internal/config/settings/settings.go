@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"fmt"
@@ -12,20 +12,20 @@ import (
 // otherwise. It may be printed and logged: secrets show as stars.
 type Settings struct {
 	// Limits says where the limits files are.
-	Limits LimitsSettings
+	Limits Limits
 	// Store is where state lives: "memory" or "redis".
 	Store  string
-	Memory MemorySettings
-	Redis  RedisSettings
+	Memory Memory
+	Redis  Redis
 	// Failure counts where Store is "redis"; memory does not fail.
-	Failure FailureSettings
-	GRPC    GRPCSettings
-	HTTP    HTTPSettings
-	API     APISettings
-	Auth    AuthSettings
-	Headers HeadersSettings
-	Admin   AdminSettings
-	Metrics MetricsSettings
+	Failure Failure
+	GRPC    GRPC
+	HTTP    HTTP
+	API     API
+	Auth    Auth
+	Headers Headers
+	Admin   Admin
+	Metrics Metrics
 	// RequestMemory is how many bytes all requests that are being read and
 	// answered may hold, 16 MiB to 1 TiB; 0 means a fifth of what the process
 	// may use, or 512 MiB where that is not said.
@@ -33,11 +33,11 @@ type Settings struct {
 	// DrainDelay is how long the daemon keeps answering after SIGTERM while it
 	// already says that it is not ready: 0 to 10 minutes.
 	DrainDelay time.Duration
-	Log        LogSettings
+	Log        Log
 }
 
-// LimitsSettings says which limits files are in force.
-type LimitsSettings struct {
+// Limits says which limits files are in force.
+type Limits struct {
 	// Path is a limits file or a folder of them; never empty.
 	Path string
 	// Watch is whether a changed file is loaded while the daemon runs.
@@ -55,8 +55,8 @@ type LimitsSettings struct {
 	ReadyWhenEmpty bool
 }
 
-// MemorySettings bounds the embedded store.
-type MemorySettings struct {
+// Memory bounds the embedded store.
+type Memory struct {
 	// MaxKeys is the number of states kept at most, 1 to 1,000,000,000.
 	MaxKeys int64
 	// MaxBytes is how many bytes they take at most, about: 1 MiB to 1 TiB; 0
@@ -67,8 +67,8 @@ type MemorySettings struct {
 	WhenFull string
 }
 
-// RedisSettings says how Redis is reached and what keys look like there.
-type RedisSettings struct {
+// Redis says how Redis is reached and what keys look like there.
+type Redis struct {
 	// Mode is "single", "sentinel" or "cluster".
 	Mode string
 	// Addresses are host:port: of the server, of the sentinels, or of some of
@@ -95,7 +95,7 @@ type RedisSettings struct {
 	HashTags int
 	// Timeout bounds one operation: 1 ms to 10 s.
 	Timeout time.Duration
-	Batch   BatchSettings
+	Batch   Batch
 	// DenialMemory is how long a denial that Redis gave is repeated without a
 	// call, 0 to 1 s; 0 means never.
 	DenialMemory time.Duration
@@ -106,9 +106,9 @@ type RedisSettings struct {
 	MaxClockSkew time.Duration
 }
 
-// BatchSettings says how requests travel to Redis together. All numbers are
+// Batch says how requests travel to Redis together. All numbers are
 // for one node.
-type BatchSettings struct {
+type Batch struct {
 	// Size is how many limits a batch asks at most, 1 to 10,000; a request with
 	// more goes alone. 1 means that each request is a call of its own.
 	Size int
@@ -118,8 +118,8 @@ type BatchSettings struct {
 	Queue int
 }
 
-// FailureSettings says what happens while Redis does not answer.
-type FailureSettings struct {
+// Failure says what happens while Redis does not answer.
+type Failure struct {
 	// Mode is what answers for a limit that does not say itself: "local",
 	// "allow", "deny" or "error".
 	Mode string
@@ -160,8 +160,8 @@ type ListenTLS struct {
 	ClientNames []string
 }
 
-// GRPCSettings is about Envoy's RPC.
-type GRPCSettings struct {
+// GRPC is about Envoy's RPC.
+type GRPC struct {
 	// Address is host:port; never empty.
 	Address string
 	// Socket, where it is not empty, is the path of a unix socket to listen on
@@ -186,16 +186,16 @@ type GRPCSettings struct {
 	MaxBytes int
 }
 
-// HTTPSettings is about the JSON port.
-type HTTPSettings struct {
+// HTTP is about the JSON port.
+type HTTP struct {
 	// Address is host:port; empty means off.
 	Address string
 	TLS     ListenTLS
 }
 
-// APISettings is about what requests may ask and what responses hold, over gRPC
+// API is about what requests may ask and what responses hold, over gRPC
 // and HTTP.
-type APISettings struct {
+type API struct {
 	// Refunds is whether a request may give back what others took.
 	Refunds bool
 	// DynamicMetadata is whether responses tell what was asked in their
@@ -203,15 +203,15 @@ type APISettings struct {
 	DynamicMetadata bool
 }
 
-// AuthSettings is about forward auth on the HTTP port.
-type AuthSettings struct {
+// Auth is about forward auth on the HTTP port.
+type Auth struct {
 	// Path is the file for it; empty means off.
 	Path string
 }
 
-// HeadersSettings says which headers of a response tell about its limits,
+// Headers says which headers of a response tell about its limits,
 // beside retry-after.
-type HeadersSettings struct {
+type Headers struct {
 	// Style is "none", "ratelimit", "x-ratelimit" or "ietf".
 	Style string
 	// Limit, Remaining and Reset are the names of the headers of the style
@@ -219,8 +219,8 @@ type HeadersSettings struct {
 	Limit, Remaining, Reset string
 }
 
-// AdminSettings is about the port for operators.
-type AdminSettings struct {
+// Admin is about the port for operators.
+type Admin struct {
 	// Address is host:port; empty means off.
 	Address string
 	// Pprof is whether profiles are served there. It is never true where
@@ -228,17 +228,17 @@ type AdminSettings struct {
 	Pprof bool
 }
 
-// MetricsSettings is about a port for Prometheus alone. The admin port has the
+// Metrics is about a port for Prometheus alone. The admin port has the
 // metrics too.
-type MetricsSettings struct {
+type Metrics struct {
 	// Address is host:port; empty means off.
 	Address string
 	// Path is where they are there; it begins with a slash.
 	Path string
 }
 
-// LogSettings says what is logged, and how.
-type LogSettings struct {
+// Log says what is logged, and how.
+type Log struct {
 	// Level is "debug", "info", "warn" or "error".
 	Level string
 	// Format is "text" or "json".
@@ -246,7 +246,7 @@ type LogSettings struct {
 }
 
 // SlogLevel returns Level as slog knows it.
-func (l LogSettings) SlogLevel() slog.Level {
+func (l Log) SlogLevel() slog.Level {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
 		return slog.LevelInfo // a Settings that nobody loaded

@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"os"
@@ -9,11 +9,11 @@ import (
 
 func TestPasswordFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "password")
-	r := RedisSettings{Password: NewSecret("fixed")}
+	r := Redis{Password: NewSecret("fixed")}
 	if got, err := r.CurrentPassword(); got != "fixed" || err != nil {
 		t.Errorf("without a file: got %q, %v", got, err)
 	}
-	r = RedisSettings{PasswordFile: path}
+	r = Redis{PasswordFile: path}
 	for _, c := range []struct{ content, want, wrong string }{
 		{"one\n", "one", ""},
 		{"two", "two", ""},

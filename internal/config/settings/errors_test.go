@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"os"
@@ -257,7 +257,7 @@ func TestSettingsErrors(t *testing.T) {
 			if c.file != "" {
 				path = settingsIn(t, strings.ReplaceAll(c.file, "DIR", dir))
 			}
-			_, warnings, err := LoadSettings(flagsOf(t, c.args...), c.environ, path)
+			_, warnings, err := Load(flagsOf(t, c.args...), c.environ, path)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -295,7 +295,7 @@ func TestGoodTogether(t *testing.T) {
 		"a first answer":          {"--store=redis", "--failure-mode=local", "--failure-health=first_answer"},
 		"health of an idle Redis": {"--failure-health=not_serving"},
 	} {
-		if _, warnings, err := LoadSettings(flagsOf(t, args...), nil, ""); err != nil || len(warnings) != 0 {
+		if _, warnings, err := Load(flagsOf(t, args...), nil, ""); err != nil || len(warnings) != 0 {
 			t.Errorf("%s: %v %q", name, err, warnings)
 		}
 	}
@@ -303,7 +303,7 @@ func TestGoodTogether(t *testing.T) {
 
 func TestMissingSettingsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.yaml")
-	_, _, err := LoadSettings(flagsOf(t, "--store=disk"), nil, path)
+	_, _, err := Load(flagsOf(t, "--store=disk"), nil, path)
 	want := "read the settings file: open " + path + ": no such file or directory\n" +
 		`flag --store: found "disk"; allowed: memory or redis`
 	if err == nil || err.Error() != want {
@@ -336,17 +336,17 @@ func TestSettingsWarnings(t *testing.T) {
 		{"RATELIMITD_GRPC_PORT=tcp://10.0.0.1:8081", ""},
 		{"RATELIMITD_GRPC_PORT_8081_TCP_ADDR=10.0.0.1", ""},
 	} {
-		_, warnings, err := LoadSettings(nil, []string{c.assignment}, "")
+		_, warnings, err := Load(nil, []string{c.assignment}, "")
 		if got := strings.Join(warnings, "\n"); err != nil || got != c.want {
 			t.Errorf("%s: got %q, %v, want %q", c.assignment, got, err, c.want)
 		}
 	}
-	_, warnings, err := LoadSettings(flagsOf(t, "--store=redis", "--redis-tls-ca=/ca.pem"), nil, "")
+	_, warnings, err := Load(flagsOf(t, "--store=redis", "--redis-tls-ca=/ca.pem"), nil, "")
 	want := "flag --redis-tls-ca: redis.tls.ca is set and redis.tls.enabled is false: Redis is spoken to without TLS"
 	if err != nil || strings.Join(warnings, "\n") != want {
 		t.Errorf("idle TLS: got %q, %v", warnings, err)
 	}
-	_, warnings, err = LoadSettings(flagsOf(t, "--store=redis", "--failure-mode=deny"), []string{"RATELIMITD_FAILURE_HEALTH=not_serving"}, "")
+	_, warnings, err = Load(flagsOf(t, "--store=redis", "--failure-mode=deny"), []string{"RATELIMITD_FAILURE_HEALTH=not_serving"}, "")
 	want = "variable RATELIMITD_FAILURE_HEALTH: failure.health is not_serving and failure.mode is deny: the daemon answers without Redis and stays serving; it counts with error only"
 	if err != nil || strings.Join(warnings, "\n") != want {
 		t.Errorf("idle health: got %q, %v", warnings, err)
@@ -355,7 +355,7 @@ func TestSettingsWarnings(t *testing.T) {
 
 // TestFirstOfTwoVariables: as os.Getenv has it.
 func TestFirstOfTwoVariables(t *testing.T) {
-	got, _, err := LoadSettings(nil, []string{"RATELIMITD_STORE=redis", "RATELIMITD_STORE=memory"}, "")
+	got, _, err := Load(nil, []string{"RATELIMITD_STORE=redis", "RATELIMITD_STORE=memory"}, "")
 	if err != nil || got.Store != "redis" {
 		t.Errorf("got %s, %v", got.Store, err)
 	}
