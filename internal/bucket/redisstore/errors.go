@@ -20,7 +20,6 @@ var (
 	// errTakenElsewhere is why a give-back is not Redis's: the fallback took.
 	errTakenElsewhere = errors.New("redis: what was taken was not taken from Redis")
 	errClosed         = errors.New("redis: the store is closed")
-	errUnreadable     = errors.New("redis: a key holds a state that cannot be read")
 )
 
 // reasonOf says in a word why Redis did not decide.

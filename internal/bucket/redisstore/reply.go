@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -21,6 +22,10 @@ const (
 	minFollowing = 1
 	maxFollowing = 4
 )
+
+// errUnreadable is what comes of a group that has a key with a state of another
+// kind, or none.
+var errUnreadable = errors.New("redis: a key holds a state that cannot be read")
 
 // maxNumber bounds the script's numbers, which are doubles.
 const maxNumber = 1 << 53
