@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // takeAcross decides a group whose keys are on several hash tags of a cluster,
@@ -16,18 +17,18 @@ import (
 func (s *Store) takeAcross(r *request, parts []*part) error {
 	// An answer that does not come must leave time for the takes of the others.
 	early := r.start.Add(r.deadline.Sub(r.start) / 2)
-	checks := s.choose(parts, check, func(*bucket.Hit, *bucket.Decision) bool { return true })
+	checks := s.choose(parts, script.Check, func(*bucket.Hit, *bucket.Decision) bool { return true })
 	defer s.recycle(checks)
 	err := s.runAll(r.ctx, r, r.start, early, checks)
-	scatter(checks, r.whole.decisions)
+	scatter(checks, r.whole.Decisions)
 	if err != nil {
 		return err
 	}
-	if !bucket.GroupAllowed(r.whole.hits, r.whole.decisions) {
+	if !bucket.GroupAllowed(r.whole.Hits, r.whole.Decisions) {
 		return s.chargeDenied(r, checks)
 	}
 	// Refunds cannot deny, so they wait until nothing else can.
-	takes := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost >= 0 })
+	takes := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost >= 0 })
 	defer s.recycle(takes)
 	putQuotasAside(takes)
 	err = s.runAll(r.ctx, r, time.Now(), r.deadline, takes)
@@ -36,18 +37,18 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 			s.metrics.races.Inc()
 		}
 		s.giveBackGranted(r, takes)
-		scatterDenied(takes, r.whole.decisions)
+		scatterDenied(takes, r.whole.Decisions)
 		return err
 	}
-	scatter(takes, r.whole.decisions)
-	refunds := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost < 0 })
+	scatter(takes, r.whole.Decisions)
+	refunds := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost < 0 })
 	defer s.recycle(refunds)
 	passOnCauses(takes, refunds)
 	if err := s.runAll(r.ctx, r, time.Now(), r.deadline, refunds); err != nil {
 		s.giveBackGranted(r, takes)
 		return err
 	}
-	scatter(refunds, r.whole.decisions)
+	scatter(refunds, r.whole.Decisions)
 	return nil
 }
 
@@ -65,10 +66,10 @@ func passOnCauses(from, to []*part) {
 
 // chargeDenied charges what a denied group does all the same.
 func (s *Store) chargeDenied(r *request, checks []*part) error {
-	charged := s.choose(checks, take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Limit.ChargedAnyway(h.Cost) })
+	charged := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Limit.ChargedAnyway(h.Cost) })
 	defer s.recycle(charged)
 	err := s.runAll(r.ctx, r, time.Now(), r.deadline, charged)
-	scatterCharged(charged, r.whole.decisions)
+	scatterCharged(charged, r.whole.Decisions)
 	return err
 }
 
@@ -77,11 +78,11 @@ func (s *Store) chargeDenied(r *request, checks []*part) error {
 func (s *Store) giveBackGranted(r *request, takes []*part) {
 	var granted []*part
 	for _, p := range takes {
-		if p.failed == nil && bucket.GroupAllowed(p.hits, p.decisions) {
+		if p.failed == nil && bucket.GroupAllowed(p.Hits, p.Decisions) {
 			granted = append(granted, p)
 		}
 	}
-	back := s.choose(granted, giveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
+	back := s.choose(granted, script.GiveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
 		return !h.Limit.ChargedAnyway(h.Cost) && bucket.Charged(h, d, true)
 	})
 	for _, p := range back {
@@ -93,7 +94,7 @@ func (s *Store) giveBackGranted(r *request, takes []*part) {
 	// Best effort: what is not returned expires.
 	now := time.Now()
 	_ = s.runAll(context.WithoutCancel(r.ctx), r, now, now.Add(s.timeout), back)
-	s.denials.changed(r.whole.hits)
+	s.denials.changed(r.whole.Hits)
 }
 
 // scatterCharged is scatter for what a denied group charges all the same. By
@@ -103,7 +104,7 @@ func scatterCharged(charged []*part, all []bucket.Decision) {
 	for _, p := range charged {
 		for i, j := range p.of {
 			denied := all[j].RetryAfter
-			all[j] = p.decisions[i]
+			all[j] = p.Decisions[i]
 			if all[j].Allowed() {
 				all[j].RetryAfter = denied
 			}
@@ -116,10 +117,10 @@ func scatterCharged(charged []*part, all []bucket.Decision) {
 // what they granted.
 func scatterDenied(takes []*part, all []bucket.Decision) {
 	for _, p := range takes {
-		denied := !bucket.GroupAllowed(p.hits, p.decisions)
+		denied := !bucket.GroupAllowed(p.Hits, p.Decisions)
 		for i, j := range p.of {
-			if denied || !p.decisions[i].Allowed() || p.hits[i].Limit.ChargedAnyway(p.hits[i].Cost) {
-				all[j] = p.decisions[i]
+			if denied || !p.Decisions[i].Allowed() || p.Hits[i].Limit.ChargedAnyway(p.Hits[i].Cost) {
+				all[j] = p.Decisions[i]
 			}
 		}
 	}
@@ -129,9 +130,9 @@ func scatterDenied(takes []*part, all []bucket.Decision) {
 // no part knows how the quotas of others fare.
 func putQuotasAside(parts []*part) {
 	for _, p := range parts {
-		for i := range p.hits {
-			if p.hits[i].Role > bucket.Enforced {
-				p.hits[i].Role = bucket.Aside
+		for i := range p.Hits {
+			if p.Hits[i].Role > bucket.Enforced {
+				p.Hits[i].Role = bucket.Aside
 			}
 		}
 	}
@@ -141,8 +142,8 @@ func putQuotasAside(parts []*part) {
 // they fail the request, whatever they said at the check.
 func (s *Store) recallQuotas(r *request, p *part) {
 	for i, j := range p.of {
-		if h := &r.whole.hits[j]; h.Role > bucket.Enforced && s.fallback.Fails(h) {
-			p.hits[i].Role = h.Role
+		if h := &r.whole.Hits[j]; h.Role > bucket.Enforced && s.fallback.Fails(h) {
+			p.Hits[i].Role = h.Role
 		}
 	}
 }
@@ -150,30 +151,30 @@ func (s *Store) recallQuotas(r *request, p *part) {
 // allowed reports whether the request is, after these parts of it were decided.
 func (r *request) allowed(parts []*part) bool {
 	for _, p := range parts {
-		if !bucket.GroupAllowed(p.hits, p.decisions) {
+		if !bucket.GroupAllowed(p.Hits, p.Decisions) {
 			return false
 		}
 	}
 	if !r.hasQuotas() {
 		return true
 	}
-	decisions := slices.Clone(r.whole.decisions)
+	decisions := slices.Clone(r.whole.Decisions)
 	scatter(parts, decisions)
-	return bucket.GroupAllowed(r.whole.hits, decisions)
+	return bucket.GroupAllowed(r.whole.Hits, decisions)
 }
 
 // choose returns parts of the hits that are wanted, with their decisions so far.
-func (s *Store) choose(parts []*part, m mode, wanted func(*bucket.Hit, *bucket.Decision) bool) []*part {
+func (s *Store) choose(parts []*part, m script.Mode, wanted func(*bucket.Hit, *bucket.Decision) bool) []*part {
 	var chosen []*part
 	for _, p := range parts {
 		c := s.part(m, p.tag)
 		c.cause = p.cause
-		for i, h := range p.hits {
-			if wanted(&p.hits[i], &p.decisions[i]) {
-				c.add(h, p.of[i], p.decisions[i])
+		for i, h := range p.Hits {
+			if wanted(&p.Hits[i], &p.Decisions[i]) {
+				c.add(h, p.of[i], p.Decisions[i])
 			}
 		}
-		if len(c.hits) > 0 {
+		if len(c.Hits) > 0 {
 			chosen = append(chosen, c)
 		} else {
 			s.recycle([]*part{c})
@@ -186,7 +187,7 @@ func (s *Store) choose(parts []*part, m mode, wanted func(*bucket.Hit, *bucket.D
 func scatter(parts []*part, all []bucket.Decision) {
 	for _, p := range parts {
 		for i, j := range p.of {
-			all[j] = p.decisions[i]
+			all[j] = p.Decisions[i]
 		}
 	}
 }

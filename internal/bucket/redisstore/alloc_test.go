@@ -10,27 +10,28 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // A batch in use again allocates the text of its command, whatever it holds.
 func TestEncodeAllocatesOnce(t *testing.T) {
 	s := testStore(t, nil)
-	var groups []*group
+	var groups []*script.Group
 	for i := range 200 {
 		l := testLimit(t, bucket.Spec{Algorithm: bucket.Algorithms()[i%6], Requests: 3, Period: time.Hour})
 		h := testHit(s, l, fmt.Sprint(i), 1)
-		groups = append(groups, testGroup(s, take, h), testGroup(s, take, h, testHit(s, l, "b", 2)))
+		groups = append(groups, testGroup(s, script.Take, h), testGroup(s, script.Take, h, testHit(s, l, "b", 2)))
 	}
 	for _, n := range []int{1, 20, 400} {
-		b := newBatch(s.seed)
-		line := make([]*group, 0, n)
+		b := script.NewBatch(s.seed)
+		line := make([]*script.Group, 0, n)
 		run := func() {
 			line = append(line[:0], groups[:n]...)
 			for _, g := range line {
-				g.setHash(s.seed)
+				g.SetHash(s.seed)
 			}
-			b.encode(b.coalesce(line))
-			b.command(s.skew, "")
+			b.Encode(b.Coalesce(line))
+			b.Command(s.skew, "")
 		}
 		run()
 		want := 1.0
@@ -44,14 +45,14 @@ func TestEncodeAllocatesOnce(t *testing.T) {
 }
 
 func TestDecodeDoesNotAllocate(t *testing.T) {
-	g := &group{mode: take, hits: make([]bucket.Hit, 2), decisions: make([]bucket.Decision, 2)}
-	lines := []*group{g, g}
+	g := &script.Group{Mode: script.Take, Hits: make([]bucket.Hit, 2), Decisions: make([]bucket.Decision, 2)}
+	lines := []*script.Group{g, g}
 	reply := []int64{1e15, 0}
 	for range 4 {
 		reply = append(reply, 1000*8+1, 2000)
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := decode(reply, lines); err != nil {
+		if _, err := script.Decode(reply, lines); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 0 {

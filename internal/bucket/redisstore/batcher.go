@@ -159,11 +159,11 @@ func (b *batcher) drain(batch []*part, worker int) []*part {
 		if p.standing.Load() == left {
 			continue
 		}
-		if hits > 0 && hits+len(p.hits) > b.bounds.Size {
+		if hits > 0 && hits+len(p.Hits) > b.bounds.Size {
 			break
 		}
 		if p.send() {
-			hits += len(p.hits)
+			hits += len(p.Hits)
 			batch = append(batch, p)
 		}
 	}

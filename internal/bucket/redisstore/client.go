@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // Mode is how Redis is laid out.
@@ -148,7 +150,7 @@ func loadScript(ctx context.Context, conn *redis.Conn) error {
 	// and says what is wrong only to who asks for something short.
 	err := conn.Time(ctx).Err()
 	if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
-		err = conn.ScriptLoad(ctx, script).Err()
+		err = conn.ScriptLoad(ctx, script.Source).Err()
 	}
 	var refusal redis.Error
 	if errors.As(err, &refusal) {

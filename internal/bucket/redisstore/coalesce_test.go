@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -50,34 +51,34 @@ func TestCoalesce(t *testing.T) {
 	aside.Role = bucket.Aside
 	copied := a
 	copied.Key = slices.Clone(a.Key)
-	groups := []*group{
-		testGroup(s, take, a),                         // 0
-		testGroup(s, take, b),                         // 1
-		testGroup(s, take, copied),                    // as 0
-		testGroup(s, check, a),                        // 3
-		testGroup(s, take, costly),                    // 4
-		testGroup(s, giveBack, a),                     // 5
-		testGroup(s, take, a, b),                      // 6
-		testGroup(s, take, b, a),                      // 7
-		testGroup(s, take, b),                         // as 1
-		testGroup(s, giveBack, a),                     // 9
-		testGroup(s, take, a),                         // as 0
-		testGroup(s, take, testHit(s, again, "a", 1)), // 11
-		testGroup(s, take, a, b),                      // as 6
-		testGroup(s, take, a, aside),                  // 13
+	groups := []*script.Group{
+		testGroup(s, script.Take, a),                         // 0
+		testGroup(s, script.Take, b),                         // 1
+		testGroup(s, script.Take, copied),                    // as 0
+		testGroup(s, script.Check, a),                        // 3
+		testGroup(s, script.Take, costly),                    // 4
+		testGroup(s, script.GiveBack, a),                     // 5
+		testGroup(s, script.Take, a, b),                      // 6
+		testGroup(s, script.Take, b, a),                      // 7
+		testGroup(s, script.Take, b),                         // as 1
+		testGroup(s, script.GiveBack, a),                     // 9
+		testGroup(s, script.Take, a),                         // as 0
+		testGroup(s, script.Take, testHit(s, again, "a", 1)), // 11
+		testGroup(s, script.Take, a, b),                      // as 6
+		testGroup(s, script.Take, a, aside),                  // 13
 	}
 	// Equal hashes of unequal groups tell nothing.
 	for _, i := range []int{3, 4, 5, 11} {
-		groups[i].hash = groups[0].hash
+		groups[i].Hash = groups[0].Hash
 	}
 	all := slices.Clone(groups)
-	batch := newBatch(s.seed)
+	batch := script.NewBatch(s.seed)
 	for range 2 { // what was linked before is forgotten
-		lines := batch.coalesce(slices.Clone(all))
+		lines := batch.Coalesce(slices.Clone(all))
 		var got [][]int
 		for _, head := range lines {
 			var line []int
-			for g := head; g != nil; g = g.same {
+			for g := head; g != nil; g = g.Same {
 				line = append(line, slices.Index(all, g))
 			}
 			got = append(got, line)
@@ -87,7 +88,7 @@ func TestCoalesce(t *testing.T) {
 			t.Fatalf("the lines are %v, want %v", got, want)
 		}
 	}
-	if lines := batch.coalesce([]*group{all[2]}); len(lines) != 1 || lines[0] != all[2] || all[2].same != nil {
+	if lines := batch.Coalesce([]*script.Group{all[2]}); len(lines) != 1 || lines[0] != all[2] || all[2].Same != nil {
 		t.Errorf("a group alone, after other uses, gives %d lines", len(lines))
 	}
 }
@@ -99,7 +100,7 @@ func TestLinesAreAsTheirGroups(t *testing.T) {
 	clock := int64(1_800_000_000_000_000)
 	now := func() int64 { return clock }
 	together, apart := testStore(t, now), testStore(t, now)
-	batch := newBatch(together.seed)
+	batch := script.NewBatch(together.seed)
 	ahead, mended := int64(0), int64(0)
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -112,11 +113,11 @@ func TestLinesAreAsTheirGroups(t *testing.T) {
 				clock += ahead
 			}
 			asked := c.groups(1 + r.IntN(60))
-			lines := batch.coalesce(asked.on(together))
+			lines := batch.Coalesce(asked.on(together))
 			more := decideLines(t, together, batch, lines)
 			mended += more
 			for _, head := range lines {
-				for g := head; g != nil; g = g.same {
+				for g := head; g != nil; g = g.Same {
 					more -= c.compare(t, apart, asked, g)
 				}
 			}
@@ -156,9 +157,9 @@ func comparedLimits(t *testing.T, r *rand.Rand) (limits []*bucket.Limit) {
 
 // ask is a group without a store.
 type ask struct {
-	mode  mode
+	mode  script.Mode
 	hits  []askedHit
-	group *group // where it was decided together with others
+	group *script.Group // where it was decided together with others
 	took  []bucket.Decision
 }
 
@@ -171,7 +172,7 @@ type askedHit struct {
 
 type asks []*ask
 
-func (a *ask) on(s *Store) *group {
+func (a *ask) on(s *Store) *script.Group {
 	var hits []bucket.Hit
 	for _, h := range a.hits {
 		asked := testHit(s, h.limit, h.user, h.cost)
@@ -179,11 +180,11 @@ func (a *ask) on(s *Store) *group {
 		hits = append(hits, asked)
 	}
 	g := testGroup(s, a.mode, hits...)
-	copy(g.decisions, a.took)
+	copy(g.Decisions, a.took)
 	return g
 }
 
-func (as asks) on(s *Store) (groups []*group) {
+func (as asks) on(s *Store) (groups []*script.Group) {
 	for _, a := range as {
 		a.group = a.on(s)
 		groups = append(groups, a.group)
@@ -194,8 +195,8 @@ func (as asks) on(s *Store) (groups []*group) {
 func (c *comparison) groups(n int) (made asks) {
 	var backs asks
 	for _, a := range c.taken {
-		if a.group.err == nil && bucket.Allowed(a.group.decisions) && c.IntN(4) == 0 {
-			backs = append(backs, &ask{mode: giveBack, hits: a.hits, took: a.group.decisions})
+		if a.group.Err == nil && bucket.Allowed(a.group.Decisions) && c.IntN(4) == 0 {
+			backs = append(backs, &ask{mode: script.GiveBack, hits: a.hits, took: a.group.Decisions})
 		}
 	}
 	c.taken = nil
@@ -206,7 +207,7 @@ func (c *comparison) groups(n int) (made asks) {
 		}
 	}
 	for _, a := range made {
-		if a.mode == take {
+		if a.mode == script.Take {
 			c.taken = append(c.taken, a)
 		}
 	}
@@ -216,9 +217,9 @@ func (c *comparison) groups(n int) (made asks) {
 }
 
 func (c *comparison) ask() *ask {
-	a := &ask{mode: take}
+	a := &ask{mode: script.Take}
 	if c.IntN(6) == 0 {
-		a.mode = check
+		a.mode = script.Check
 	}
 	for range 1 + max(0, c.IntN(6)-2) {
 		h := askedHit{
@@ -237,13 +238,13 @@ func (c *comparison) ask() *ask {
 
 // compare decides a group alone on another store, and returns how many states
 // that mended.
-func (c *comparison) compare(t *testing.T, apart *Store, asked asks, g *group) (mended int64) {
+func (c *comparison) compare(t *testing.T, apart *Store, asked asks, g *script.Group) (mended int64) {
 	t.Helper()
 	a := asked[slices.IndexFunc(asked, func(a *ask) bool { return a.group == g })]
 	alone := a.on(apart)
-	mended = decideLines(t, apart, newBatch(apart.seed), []*group{alone})
-	if alone.err != g.err || !slices.Equal(alone.decisions, g.decisions) {
-		t.Errorf("mode %d of %+v got\n%+v, %v; alone it gets\n%+v, %v", g.mode, a.hits, g.decisions, g.err, alone.decisions, alone.err)
+	mended = decideLines(t, apart, script.NewBatch(apart.seed), []*script.Group{alone})
+	if alone.Err != g.Err || !slices.Equal(alone.Decisions, g.Decisions) {
+		t.Errorf("mode %d of %+v got\n%+v, %v; alone it gets\n%+v, %v", g.Mode, a.hits, g.Decisions, g.Err, alone.Decisions, alone.Err)
 	}
 	return mended
 }
@@ -273,14 +274,14 @@ func TestBatchIsReused(t *testing.T) {
 	s := testStore(t, nil)
 	r := rand.New(rand.NewPCG(5, 0))
 	c := &comparison{Rand: r, limits: comparedLimits(t, r), users: []string{"a", "b", "c"}}
-	used := newBatch(s.seed)
+	used := script.NewBatch(s.seed)
 	for _, n := range []int{1, 300, 2, 40, 1, 1, 90, 3} {
 		groups := c.groups(n).on(s)
-		lines := used.coalesce(groups)
-		used.encode(lines)
-		fresh := newBatch(s.seed)
-		fresh.encode(lines)
-		if got, want := flat(used.command(s.skew, "")), flat(fresh.command(s.skew, "")); !bytes.Equal(got, want) {
+		lines := used.Coalesce(groups)
+		used.Encode(lines)
+		fresh := script.NewBatch(s.seed)
+		fresh.Encode(lines)
+		if got, want := flat(used.Command(s.skew, "")), flat(fresh.Command(s.skew, "")); !bytes.Equal(got, want) {
 			t.Fatalf("a batch used before encodes\n%q, a new one\n%q", got, want)
 		}
 		if len(lines) == len(groups) && n > 2 {
@@ -307,8 +308,8 @@ func TestCostsDoNotCollide(t *testing.T) {
 	for _, step := range []int64{1, 1 << 10, 1 << 15, 1 << 22, 1 << 40} {
 		ends := make(map[uint64]bool)
 		for i := range int64(n) {
-			g := testGroup(s, take, testHit(s, l, "a", i*step))
-			ends[g.hash%(2*n)] = true
+			g := testGroup(s, script.Take, testHit(s, l, "a", i*step))
+			ends[g.Hash%(2*n)] = true
 		}
 		// Of hashes by chance, some 800 would be.
 		if len(ends) < n/4 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // denials remembers groups of hits that Redis denied, and denies them again
@@ -79,7 +80,7 @@ func (d *denials) known(now time.Time, hits []bucket.Hit, decisions []bucket.Dec
 		hash := d.hash(hits[i].Key)
 		q.changes += d.changesOf(hash).Load()
 		k := d.shard(hash).find(&hits[i], hash, q.asked)
-		if k != nil && (last == nil || k.received.After(last.received)) && equalHits(k.hits, hits) {
+		if k != nil && (last == nil || k.received.After(last.received)) && script.EqualHits(k.hits, hits) {
 			last = k
 		}
 	}

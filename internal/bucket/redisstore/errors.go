@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // Why Redis did not decide.
@@ -31,7 +32,7 @@ func reasonOf(err error) fallback.Reason {
 		return fallback.BreakerOpen
 	case errors.Is(err, errQueueFull):
 		return fallback.QueueFull
-	case errors.Is(err, errUnreadable):
+	case errors.Is(err, script.ErrUnreadable):
 		return fallback.Unreadable
 	case errors.As(err, &answer):
 		return fallback.Refused
@@ -49,7 +50,7 @@ var downAnswers = []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "
 // isDown reports whether a call's error says that its node did not answer, or
 // that it cannot decide at all.
 func isDown(err error) bool {
-	if err == nil || errors.Is(err, errUnreadable) {
+	if err == nil || errors.Is(err, script.ErrUnreadable) {
 		return false
 	}
 	var answer redis.Error
@@ -73,7 +74,7 @@ func mayHaveRun(err error) bool {
 	var answer redis.Error
 	var network *net.OpError
 	switch {
-	case errors.As(err, &answer), errors.Is(err, errUnreadable):
+	case errors.As(err, &answer), errors.Is(err, script.ErrUnreadable):
 		return false
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &network) && network.Op == "dial":
 		return false

@@ -14,12 +14,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 var (
 	//go:embed lua/fleet.lua
 	fleetScript    string
-	fleetScriptSHA = shaOf(fleetScript)
+	fleetScriptSHA = script.SHAOf(fleetScript)
 )
 
 const (

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // part is what one call can decide of a request: all of it, or the hits of one
@@ -16,7 +17,7 @@ import (
 // gone before the batch is back. Places, which it does not read, stay the
 // caller's.
 type part struct {
-	group
+	script.Group
 	tag  int
 	of   []int  // where each hit stands in the request
 	text []byte // the hits' keys
@@ -62,9 +63,9 @@ func newPart() *part {
 func (p *part) init() { p.over = make(chan struct{}, 1) }
 
 // part returns an empty part for hits of a tag.
-func (s *Store) part(m mode, tag int) *part {
+func (s *Store) part(m script.Mode, tag int) *part {
 	p := s.parts.Get().(*part)
-	p.mode, p.tag = m, tag
+	p.Mode, p.tag = m, tag
 	return p
 }
 
@@ -81,8 +82,8 @@ func (s *Store) recycle(parts []*part) {
 
 // reset empties a part that nobody else looks at any more.
 func (p *part) reset() {
-	clear(p.hits)
-	p.group = group{hits: p.hits[:0], decisions: p.decisions[:0]}
+	clear(p.Hits)
+	p.Group = script.Group{Hits: p.Hits[:0], Decisions: p.Decisions[:0]}
 	p.tag, p.of, p.text, p.isWhole = 0, p.of[:0], p.text[:0], false
 	p.ctx, p.why, p.cause, p.failed = nil, nil, nil, nil
 	p.unknown, p.again = false, false
@@ -92,9 +93,9 @@ func (p *part) reset() {
 // replacement returns a part like p, which was left and still belongs to its
 // batch.
 func (s *Store) replacement(p *part) *part {
-	fresh := s.part(p.mode, p.tag)
+	fresh := s.part(p.Mode, p.tag)
 	fresh.isWhole = p.isWhole
-	for i, h := range p.hits {
+	for i, h := range p.Hits {
 		fresh.add(h, p.of[i], bucket.Decision{})
 	}
 	return fresh
@@ -110,9 +111,9 @@ func (p *part) own(head string, key []byte) []byte {
 // add copies a hit.
 func (p *part) add(h bucket.Hit, of int, d bucket.Decision) {
 	h.Key = p.own("", h.Key)
-	p.hits = append(p.hits, h)
+	p.Hits = append(p.Hits, h)
 	p.of = append(p.of, of)
-	p.decisions = append(p.decisions, d)
+	p.Decisions = append(p.Decisions, d)
 }
 
 // send tells a batch that is about to go whether to take the part with it. It
@@ -178,6 +179,6 @@ func (p *part) outcome() error {
 	if p.standing.Load() == left {
 		return p.why
 	}
-	p.unknown = mayHaveRun(p.err)
-	return p.err
+	p.unknown = mayHaveRun(p.Err)
+	return p.Err
 }

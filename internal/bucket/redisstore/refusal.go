@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // refusalWait bounds the wait for a first answer: a Redis that is away must not
@@ -69,16 +70,16 @@ func (s *Store) tryAll(ctx context.Context) error {
 func (s *Store) tryOut(ctx context.Context, tags ...int) error {
 	t := newTrip(s)
 	taken := newPart()
-	taken.mode, taken.tag = take, tags[0]
+	taken.Mode, taken.tag = script.Take, tags[0]
 	for _, tag := range slices.Compact(tags) {
 		taken.add(bucket.Hit{Limit: tryLimit, Key: []byte(s.heads[tag] + "~start"), Cost: 1}, 0, bucket.Decision{})
 	}
 	err := t.runAlone(ctx, taken)
 	if err == nil {
 		back := newPart()
-		back.mode, back.tag = giveBack, taken.tag
-		for i, h := range taken.hits {
-			back.add(h, i, taken.decisions[i])
+		back.Mode, back.tag = script.GiveBack, taken.tag
+		for i, h := range taken.Hits {
+			back.add(h, i, taken.Decisions[i])
 		}
 		err = t.runAlone(ctx, back)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // request is one Take, Check or GiveBack on its way; its memory is used again.
@@ -45,24 +46,24 @@ func newRequest() *request {
 		text      [textSize]byte
 	}{}
 	m.whole.init()
-	m.whole.hits, m.whole.decisions = m.hits[:0], m.decisions[:0]
+	m.whole.Hits, m.whole.Decisions = m.hits[:0], m.decisions[:0]
 	m.whole.of, m.whole.text = m.into[:0], m.text[:0]
 	m.request.whole, m.request.of, m.request.parts = &m.whole, m.of[:0], m.parts[:0]
 	return &m.request
 }
 
-func (s *Store) begin(ctx context.Context, m mode, hits []bucket.Hit) *request {
+func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *request {
 	r := s.requests.Get().(*request)
 	r.ctx, r.start = ctx, time.Now()
 	r.deadline = r.start.Add(s.patience(ctx, r.start))
 	w := r.whole
-	w.mode, w.isWhole = m, true
-	w.hits, r.of = bucket.Merge(w.hits, r.of[:0], hits)
-	w.decisions = append(w.decisions, make([]bucket.Decision, len(w.hits))...)
+	w.Mode, w.isWhole = m, true
+	w.Hits, r.of = bucket.Merge(w.Hits, r.of[:0], hits)
+	w.Decisions = append(w.Decisions, make([]bucket.Decision, len(w.Hits))...)
 	r.isSpread = false
-	for i := range w.hits {
-		h := &w.hits[i]
-		tag := s.tags.of(h.Place)
+	for i := range w.Hits {
+		h := &w.Hits[i]
+		tag := s.tags.Of(h.Place)
 		h.Key = w.own(s.heads[tag], h.Key)
 		w.of = append(w.of, i)
 		switch {
@@ -100,14 +101,14 @@ func (s *Store) finish(r *request) {
 // tell writes what each hit of the caller got.
 func (r *request) tell(decisions []bucket.Decision) {
 	for i, j := range r.of {
-		decisions[i] = r.whole.decisions[j]
+		decisions[i] = r.whole.Decisions[j]
 	}
 }
 
 // hasQuotas reports whether some hits only have a say together with others.
 func (r *request) hasQuotas() bool {
-	for i := range r.whole.hits {
-		if r.whole.hits[i].Role > bucket.Enforced {
+	for i := range r.whole.Hits {
+		if r.whole.Hits[i].Role > bucket.Enforced {
 			return true
 		}
 	}
@@ -117,21 +118,21 @@ func (r *request) hasQuotas() bool {
 // split returns the parts of a request: the whole, or one for each tag; none of
 // a request without hits.
 func (s *Store) split(r *request) []*part {
-	if !r.isSpread && len(r.whole.hits) > 0 {
+	if !r.isSpread && len(r.whole.Hits) > 0 {
 		r.parts = append(r.parts[:0], r.whole)
 		return r.parts
 	}
 	parts := r.parts[:0]
-	for i, h := range r.whole.hits {
-		tag := s.tags.of(h.Place)
+	for i, h := range r.whole.Hits {
+		tag := s.tags.Of(h.Place)
 		at := 0
 		for at < len(parts) && parts[at].tag != tag {
 			at++
 		}
 		if at == len(parts) {
-			parts = append(parts, s.part(r.whole.mode, tag))
+			parts = append(parts, s.part(r.whole.Mode, tag))
 		}
-		parts[at].add(h, i, r.whole.decisions[i])
+		parts[at].add(h, i, r.whole.Decisions[i])
 	}
 	r.parts = parts
 	return parts
@@ -140,7 +141,7 @@ func (s *Store) split(r *request) []*part {
 // gather takes over what the parts from split got.
 func (r *request) gather(parts []*part) {
 	if r.isSpread {
-		scatter(parts, r.whole.decisions)
+		scatter(parts, r.whole.Decisions)
 		return
 	}
 	for _, p := range parts {
@@ -173,7 +174,7 @@ func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*
 	for _, p := range parts {
 		if p.cause == nil {
 			p.ctx, p.deadline = ctx, deadline
-			p.setHash(s.seed)
+			p.SetHash(s.seed)
 			p.cause = s.submit(p)
 		}
 	}
@@ -185,7 +186,7 @@ func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*
 			now = time.Now()
 		}
 		err := p.wait(now)
-		if p.unknown && p.mode != check { // which charges nothing
+		if p.unknown && p.Mode != script.Check { // which charges nothing
 			s.metrics.unknown.Inc()
 		}
 		if p.standing.Load() == left {
@@ -203,19 +204,19 @@ func (s *Store) instead(ctx context.Context, r *request, p *part) error {
 		return p.cause
 	}
 	switch {
-	case p.mode == giveBack && p.cause == errTakenElsewhere:
-		return s.fallback.GiveBack(ctx, p.hits, p.decisions)
-	case p.mode == giveBack:
+	case p.Mode == script.GiveBack && p.cause == errTakenElsewhere:
+		return s.fallback.GiveBack(ctx, p.Hits, p.Decisions)
+	case p.Mode == script.GiveBack:
 		return p.cause // it was taken from Redis
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
 	s.recallQuotas(r, p)
-	s.fallback.Add(&r.degraded, p.hits, reasonOf(p.cause))
-	if p.mode == check {
-		return s.fallback.Check(ctx, p.hits, p.decisions, p.cause)
+	s.fallback.Add(&r.degraded, p.Hits, reasonOf(p.cause))
+	if p.Mode == script.Check {
+		return s.fallback.Check(ctx, p.Hits, p.Decisions, p.cause)
 	}
-	return s.fallback.Take(ctx, p.hits, p.decisions, p.cause)
+	return s.fallback.Take(ctx, p.Hits, p.Decisions, p.cause)
 }
 
 // countDegraded counts a request that was not decided by Redis alone, once it

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -18,33 +19,33 @@ func TestTagsAreSpreadEvenly(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: redistest.Cluster(t)[0], Protocol: 2})
 	defer c.Close()
 	for _, n := range []int{1, 2, 3, 32, 100} {
-		for i, tag := range newTags(n) {
+		for i, tag := range script.NewTags(n) {
 			slot, err := c.ClusterKeySlot(ctx, "rl{"+tag+"}:x").Result()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := int64((2*i + 1) * clusterSlots / (2 * n)); slot != want {
+			if want := int64((2*i + 1) * script.ClusterSlots / (2 * n)); slot != want {
 				t.Errorf("tag %d of %d, %q, has the slot %d, want %d", i, n, tag, slot, want)
 			}
 		}
 	}
 	seen := make(map[string]bool)
-	for _, tag := range newTags(clusterSlots) {
+	for _, tag := range script.NewTags(script.ClusterSlots) {
 		seen[tag] = true
 	}
-	if len(seen) != clusterSlots {
-		t.Errorf("%d tags of %d are distinct", len(seen), clusterSlots)
+	if len(seen) != script.ClusterSlots {
+		t.Errorf("%d tags of %d are distinct", len(seen), script.ClusterSlots)
 	}
 }
 
 // The tags are part of the store's format: daemons of all versions that share
 // keys must place them alike.
 func TestTagsStay(t *testing.T) {
-	got := strings.Join(newTags(8), " ")
+	got := strings.Join(script.NewTags(8), " ")
 	if want := "dlj 5j7 130 qsu ng4 7hq 31v 7ys"; got != want {
 		t.Errorf("the tags are %q, were %q", got, want)
 	}
-	if got := newTags(8).of([]byte("api|user=alice")); got != 0 {
+	if got := script.NewTags(8).Of([]byte("api|user=alice")); got != 0 {
 		t.Errorf("the place is in tag %d, was in 0", got)
 	}
 }
@@ -52,32 +53,32 @@ func TestTagsStay(t *testing.T) {
 func testHit(s *Store, l *bucket.Limit, user string, cost int64) bucket.Hit {
 	subject := bucket.AppendSubject(nil, "test", []bucket.Entry{{Key: "user", Value: user}})
 	h := bucket.Hit{Limit: l, Key: l.AppendKey(nil, subject), Place: subject, Cost: cost}
-	h.Key = append([]byte(s.heads[s.tags.of(h.Place)]), h.Key...)
+	h.Key = append([]byte(s.heads[s.tags.Of(h.Place)]), h.Key...)
 	return h
 }
 
-func testGroup(s *Store, m mode, hits ...bucket.Hit) *group {
-	g := &group{mode: m, hits: hits, decisions: make([]bucket.Decision, len(hits))}
-	g.setHash(s.seed)
+func testGroup(s *Store, m script.Mode, hits ...bucket.Hit) *script.Group {
+	g := &script.Group{Mode: m, Hits: hits, Decisions: make([]bucket.Decision, len(hits))}
+	g.SetHash(s.seed)
 	return g
 }
 
 // decideLines has the script decide lines, in one call. It returns how many
 // states that mended.
-func decideLines(t testing.TB, s *Store, b *batch, lines []*group) int64 {
+func decideLines(t testing.TB, s *Store, b *script.Batch, lines []*script.Group) int64 {
 	t.Helper()
-	b.encode(lines)
-	cmd := redis.NewIntSliceCmd(context.Background(), b.command(s.skew, s.clockArg())...)
+	b.Encode(lines)
+	cmd := redis.NewIntSliceCmd(context.Background(), b.Command(s.skew, s.clockArg())...)
 	_ = s.client.Process(context.Background(), cmd)
 	reply, err := cmd.Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := decode(reply, lines)
+	h, err := script.Decode(reply, lines)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h.mended
+	return h.Mended
 }
 
 // One call decides many groups, each on its own, in their order; one of which
@@ -98,26 +99,26 @@ func TestBatchOfGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := func(l *bucket.Limit, user string, cost int64) *group {
-		return testGroup(s, take, testHit(s, l, user, cost))
+	one := func(l *bucket.Limit, user string, cost int64) *script.Group {
+		return testGroup(s, script.Take, testHit(s, l, user, cost))
 	}
 	bad := one(l, "bad", 1)
-	if err := s.client.Set(ctx, string(bad.hits[0].Key), "garbage", time.Minute).Err(); err != nil {
+	if err := s.client.Set(ctx, string(bad.Hits[0].Key), "garbage", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
-	groups := []*group{
+	groups := []*script.Group{
 		one(none, "a", 1), one(l, "a", 1), bad, one(l, "b", 4),
 		one(l, "a", 2), one(l, "a", 1), one(l, "a", -1), one(l, "a", 1),
 	}
-	decideLines(t, s, newBatch(s.seed), groups)
-	if bad.err == nil {
+	decideLines(t, s, script.NewBatch(s.seed), groups)
+	if bad.Err == nil {
 		t.Error("the unreadable state was decided")
 	}
 	want := []string{"never", "2", "", "never", "0", "denied", "1", "0"}
 	for i, g := range groups {
 		got := ""
-		switch d := g.decisions[0]; {
-		case g.err != nil:
+		switch d := g.Decisions[0]; {
+		case g.Err != nil:
 		case d.RetryAfter == bucket.Never:
 			got = "never"
 		case !d.Allowed():
@@ -126,7 +127,7 @@ func TestBatchOfGroups(t *testing.T) {
 			got = fmt.Sprint(d.Remaining)
 		}
 		if got != want[i] {
-			t.Errorf("group %d got %q, want %q (%+v)", i, got, want[i], g.decisions[0])
+			t.Errorf("group %d got %q, want %q (%+v)", i, got, want[i], g.Decisions[0])
 		}
 	}
 }
@@ -145,11 +146,11 @@ func TestKeysOfAnotherType(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range [][]int64{{4, 3}, {2, 1}} {
-		groups := []*group{testGroup(s, take, hit), testGroup(s, take, hit)}
-		decideLines(t, s, newBatch(s.seed), groups)
+		groups := []*script.Group{testGroup(s, script.Take, hit), testGroup(s, script.Take, hit)}
+		decideLines(t, s, script.NewBatch(s.seed), groups)
 		for i, g := range groups {
-			if g.err != nil || g.decisions[0].Remaining != want[i] {
-				t.Errorf("got %v and %+v, want %d remaining", g.err, g.decisions[0], want[i])
+			if g.Err != nil || g.Decisions[0].Remaining != want[i] {
+				t.Errorf("got %v and %+v, want %d remaining", g.Err, g.Decisions[0], want[i])
 			}
 		}
 	}
@@ -180,14 +181,14 @@ func BenchmarkScript(b *testing.B) {
 		}
 		for _, size := range []int{1, 5, 20, 50, 200} {
 			b.Run(fmt.Sprintf("%s/batch=%d", a, size), func(b *testing.B) {
-				var groups []*group
+				var groups []*script.Group
 				for i := range size {
-					groups = append(groups, testGroup(s, take, testHit(s, l, fmt.Sprint(i), 1)))
+					groups = append(groups, testGroup(s, script.Take, testHit(s, l, fmt.Sprint(i), 1)))
 				}
 				if err := s.client.ConfigResetStat(ctx).Err(); err != nil {
 					b.Fatal(err)
 				}
-				batch := newBatch(s.seed)
+				batch := script.NewBatch(s.seed)
 				before := serverCPU(b, s)
 				b.ReportAllocs()
 				for b.Loop() {

@@ -41,6 +41,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // Options of a Store.
@@ -132,7 +133,7 @@ type Store struct {
 	prefix    string
 	sharded   bool
 	seed      maphash.Seed // of the hashes in batches
-	tags      tags
+	tags      script.Tags
 	heads     []string // of keys, by tag
 	timeout   time.Duration
 	batch     Batch
@@ -178,7 +179,7 @@ func New(o Options) (*Store, error) {
 		prefix:    o.Prefix,
 		sharded:   o.Mode == Cluster,
 		seed:      maphash.MakeSeed(),
-		tags:      newTags(o.HashTags),
+		tags:      script.NewTags(o.HashTags),
 		timeout:   o.Timeout,
 		batch:     o.Batch.bounds(),
 		fallback:  o.Fallback,
@@ -221,8 +222,8 @@ func (o *Options) check() error {
 			bad("the address %q, where a socket's absolute path is allowed for a single server", address)
 		}
 	}
-	if o.HashTags < 1 || o.HashTags > clusterSlots {
-		bad("%d hash tags, where 1 to %d are allowed", o.HashTags, clusterSlots)
+	if o.HashTags < 1 || o.HashTags > script.ClusterSlots {
+		bad("%d hash tags, where 1 to %d are allowed", o.HashTags, script.ClusterSlots)
 	}
 	if strings.ContainsAny(o.Prefix, "{}") {
 		bad("the prefix %q holds a brace, which would break the hash tags", o.Prefix)
@@ -272,11 +273,11 @@ func (s *Store) Ping(ctx context.Context) error {
 
 func (s *Store) ping(ctx context.Context, tag int) error {
 	p := newPart()
-	p.mode, p.tag = take, tag
+	p.Mode, p.tag = script.Take, tag
 	// No key of a limit begins with a tilde.
 	p.add(bucket.Hit{Limit: pingLimit, Key: []byte(s.heads[tag] + "~ping"), Cost: 1}, 0, bucket.Decision{})
 	newTrip(s).run(ctx, nil, []*part{p})
-	return p.err
+	return p.Err
 }
 
 // pingLimit is forgotten at once.
@@ -290,7 +291,7 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	r := s.begin(ctx, take, hits)
+	r := s.begin(ctx, script.Take, hits)
 	defer s.finish(r)
 	err := s.take(r)
 	r.tell(decisions)
@@ -303,13 +304,13 @@ func (s *Store) take(r *request) error {
 	if s.denials == nil {
 		return s.takeFromRedis(r)
 	}
-	question, known := s.denials.known(s.at(r.start), r.whole.hits, r.whole.decisions)
+	question, known := s.denials.known(s.at(r.start), r.whole.Hits, r.whole.Decisions)
 	if known {
 		s.metrics.knownDenials.Inc()
 		return nil
 	}
 	err := s.takeFromRedis(r)
-	s.denials.learn(question, r.whole.hits, r.whole.decisions, err != nil)
+	s.denials.learn(question, r.whole.Hits, r.whole.Decisions, err != nil)
 	return err
 }
 
@@ -346,7 +347,7 @@ func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	r := s.begin(ctx, check, hits)
+	r := s.begin(ctx, script.Check, hits)
 	defer s.finish(r)
 	parts := s.split(r)
 	defer s.recycle(parts)
@@ -362,14 +363,14 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	r := s.begin(context.WithoutCancel(ctx), giveBack, hits)
+	r := s.begin(context.WithoutCancel(ctx), script.GiveBack, hits)
 	defer s.finish(r)
 	for i, j := range r.of {
-		r.whole.decisions[j] = decisions[i]
+		r.whole.Decisions[j] = decisions[i]
 	}
 	parts := s.split(r)
-	allowed := bucket.GroupAllowed(r.whole.hits, r.whole.decisions)
-	charged := s.choose(parts, giveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
+	allowed := bucket.GroupAllowed(r.whole.Hits, r.whole.Decisions)
+	charged := s.choose(parts, script.GiveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
 		return bucket.Charged(h, d, allowed)
 	})
 	s.recycle(parts)
@@ -377,11 +378,11 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 	// Each hit was charged, and a part of a group says nothing of its quotas.
 	putQuotasAside(charged)
 	for _, p := range charged {
-		if p.decisions[0].Degraded {
+		if p.Decisions[0].Degraded {
 			p.cause = errTakenElsewhere
 		}
 	}
 	err := s.runAll(r.ctx, r, r.start, r.deadline, charged)
-	s.denials.changed(r.whole.hits)
+	s.denials.changed(r.whole.Hits)
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // trip takes batches to a node and back: one call of the script for a batch, or
@@ -22,9 +24,9 @@ type trip struct {
 type call struct {
 	tag    int
 	parts  []*part
-	groups []*group
-	lines  []*group // the first of equal groups each
-	batch  *batch
+	groups []*script.Group
+	lines  []*script.Group // the first of equal groups each
+	batch  *script.Batch
 	cmd    *redis.IntSliceCmd
 }
 
@@ -73,7 +75,7 @@ func (t *trip) callsFor(parts []*part) []*call {
 		}
 		c := t.calls[i]
 		c.parts = append(c.parts, p)
-		c.groups = append(c.groups, &p.group)
+		c.groups = append(c.groups, &p.Group)
 	}
 	return t.calls[:n]
 }
@@ -142,22 +144,22 @@ func (t *trip) end(ctx context.Context, c *call, n *node, start time.Time, took 
 	}
 	if err != nil {
 		for _, p := range c.parts {
-			p.err = wrap(err)
+			p.Err = wrap(err)
 		}
 	}
 }
 
 // decode reads the reply to a call.
 func (t *trip) decode(c *call, reply []int64, n *node, start time.Time, took time.Duration) error {
-	h, err := decode(reply, c.lines)
+	h, err := script.Decode(reply, c.lines)
 	if err != nil {
 		return err
 	}
-	if h.mended > 0 {
-		t.store.metrics.mended.Add(float64(h.mended))
+	if h.Mended > 0 {
+		t.store.metrics.mended.Add(float64(h.Mended))
 	}
 	if n != nil && t.store.clock == nil {
-		t.store.sawClock(n, time.UnixMicro(h.clock), start, took)
+		t.store.sawClock(n, time.UnixMicro(h.Clock), start, took)
 	}
 	return nil
 }
@@ -195,19 +197,19 @@ func (s *Store) doubtTopology(ctx context.Context, err error) {
 	}
 }
 
-func (s *Store) newCall() *call { return &call{batch: newBatch(s.seed)} }
+func (s *Store) newCall() *call { return &call{batch: script.NewBatch(s.seed)} }
 
 // encode makes the command of the call.
 func (c *call) encode(ctx context.Context, skew, clock string) {
-	c.lines = c.batch.coalesce(c.groups)
-	c.batch.encode(c.lines)
-	c.cmd = redis.NewIntSliceCmd(ctx, c.batch.command(skew, clock)...)
+	c.lines = c.batch.Coalesce(c.groups)
+	c.batch.Encode(c.lines)
+	c.cmd = redis.NewIntSliceCmd(ctx, c.batch.Command(skew, clock)...)
 }
 
 // evalInstead sends the script itself, for a server that does not have it.
 func (c *call) evalInstead(ctx context.Context) {
 	args := c.cmd.Args()
-	args[0], args[1] = "eval", &script
+	args[0], args[1] = "eval", &script.Source
 	c.cmd = redis.NewIntSliceCmd(ctx, args...)
 }
 
@@ -229,7 +231,7 @@ func (s *Store) tryAgain(p *part) {
 			return
 		}
 		if !redis.HasErrorPrefix(err, "TRYAGAIN") {
-			p.err = wrap(err)
+			p.Err = wrap(err)
 			p.arrive()
 			return
 		}

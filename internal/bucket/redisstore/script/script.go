@@ -1,4 +1,4 @@
-package redisstore
+package script
 
 import (
 	"crypto/sha1"
@@ -23,51 +23,51 @@ var (
 	//go:embed lua/batch.lua
 	luaBatch string
 
-	script    = strings.Join([]string{luaState, luaTokenBucket, luaFixedWindow, luaSlidingWindow, luaBatch}, "\n")
-	scriptSHA = shaOf(script)
+	Source = strings.Join([]string{luaState, luaTokenBucket, luaFixedWindow, luaSlidingWindow, luaBatch}, "\n")
+	SHA    = SHAOf(Source)
 )
 
-// shaOf is the name by which EVALSHA knows a script.
-func shaOf(script string) string {
+// SHAOf is the name by which EVALSHA knows a script.
+func SHAOf(script string) string {
 	sum := sha1.Sum([]byte(script))
 	return hex.EncodeToString(sum[:])
 }
 
-// mode is what the script does with a group.
-type mode uint8
+// Mode is what the script does with a group.
+type Mode uint8
 
 const (
-	check    mode = iota // decide as if to take, charge nothing
-	take                 // decide and charge
-	giveBack             // return what was taken at the moments in decisions
+	Check    Mode = iota // decide as if to take, charge nothing
+	Take                 // decide and charge
+	GiveBack             // return what was taken at the moments in decisions
 	// takeByRole is what the script calls a take of several hits that are not
 	// all enforced. One hit alone is charged or not whatever its role, and a
-	// check says the same of each hit.
+	// Check says the same of each hit.
 	takeByRole
 )
 
-// group is a part of a request that one call decides as a whole. Its hits have
+// Group is a part of a request that one call decides as a whole. Its hits have
 // distinct keys, at least one, which are the full ones in Redis. decisions and
-// err are what came of it; a give-back needs the take's decisions.
-type group struct {
-	mode      mode
-	hits      []bucket.Hit
-	decisions []bucket.Decision
-	err       error
+// Err are what came of it; a give-back needs the take's decisions.
+type Group struct {
+	Mode      Mode
+	Hits      []bucket.Hit
+	Decisions []bucket.Decision
+	Err       error
 
-	hash uint64 // see setHash
-	// same is the next of the equal groups that share a line of the script's
+	Hash uint64 // see setHash
+	// Same is the next of the equal groups that share a line of the script's
 	// input, in order of arrival; coalesce links them.
-	same *group
+	Same *Group
 }
 
 // hasRoles reports whether the roles of the hits matter to what is charged.
-func (g *group) hasRoles() bool {
-	if len(g.hits) == 1 {
+func (g *Group) hasRoles() bool {
+	if len(g.Hits) == 1 {
 		return false
 	}
-	for i := range g.hits {
-		if g.hits[i].Role != bucket.Enforced {
+	for i := range g.Hits {
+		if g.Hits[i].Role != bucket.Enforced {
 			return true
 		}
 	}

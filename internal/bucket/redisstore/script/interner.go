@@ -1,9 +1,9 @@
-package redisstore
+package script
 
-// table numbers distinct things 0, 1, 2 ... in the order of their first
+// interner numbers distinct things 0, 1, 2 ... in the order of their first
 // arrival, and finds them by their hash, which must be seeded where others
-// choose the things. The zero table is empty.
-type table struct {
+// choose the things. The zero interner is empty.
+type interner struct {
 	slots []slot // a power of two of them, at most half in use
 	n     int
 }
@@ -17,7 +17,7 @@ const minSlots = 64
 
 // reset forgets all things, and keeps the memory. One large use does not make
 // all later ones slow: what is cleared each time shrinks to what is used.
-func (t *table) reset() {
+func (t *interner) reset() {
 	clear(t.slots)
 	if 8*t.n < len(t.slots) && len(t.slots) > minSlots {
 		t.slots = t.slots[:len(t.slots)/2]
@@ -27,7 +27,7 @@ func (t *table) reset() {
 
 // find returns the number of a thing, and whether it is new. is tells whether
 // the thing is the one of that number.
-func (t *table) find(hash uint64, is func(i int) bool) (i int, isNew bool) {
+func (t *interner) find(hash uint64, is func(i int) bool) (i int, isNew bool) {
 	if 2*(t.n+1) > len(t.slots) {
 		t.grow()
 	}
@@ -41,7 +41,7 @@ func (t *table) find(hash uint64, is func(i int) bool) (i int, isNew bool) {
 }
 
 // probe returns where the thing stands, or else the free slot for it.
-func (t *table) probe(hash uint64, is func(i int) bool) int {
+func (t *interner) probe(hash uint64, is func(i int) bool) int {
 	mask := len(t.slots) - 1
 	at := int(hash) & mask
 	for {
@@ -53,7 +53,7 @@ func (t *table) probe(hash uint64, is func(i int) bool) int {
 	}
 }
 
-func (t *table) grow() {
+func (t *interner) grow() {
 	old := t.slots
 	t.slots = make([]slot, max(minSlots, 2*len(old)))
 	for _, s := range old {

@@ -1,4 +1,4 @@
-package redisstore
+package script
 
 import (
 	"testing"
@@ -15,27 +15,27 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, numbers []byte, shape, count uint8) {
 		reply := fuzzReply(numbers)
 		lines := fuzzLines(shape, count)
-		h, err := decode(reply, lines)
+		h, err := Decode(reply, lines)
 		if err != nil {
 			return
 		}
 		// What was accepted has a meaning for every group. As it was read, so
 		// it can be written: it fits exactly.
-		if h.clock != reply[0] || h.mended != reply[1] || h.clock < 0 || h.mended < 0 {
+		if h.Clock != reply[0] || h.Mended != reply[1] || h.Clock < 0 || h.Mended < 0 {
 			t.Errorf("%v begins with %+v", reply, h)
 		}
 		used := 2
 		for _, head := range lines {
-			for g := head; g != nil; g = g.same {
+			for g := head; g != nil; g = g.Same {
 				if reply[used] == replySame && g != head {
 					used++
 					break
 				}
-				if g.err != nil || g.mode == giveBack {
+				if g.Err != nil || g.Mode == GiveBack {
 					used++
 					continue
 				}
-				for _, d := range g.decisions {
+				for _, d := range g.Decisions {
 					if d.Remaining != reply[used]/8 || d.ResetAfter < 0 || d.Wait < 0 || d.RetryAfter < bucket.Never || d.At < 0 {
 						t.Errorf("%v gives %+v", reply, d)
 					}
@@ -58,14 +58,14 @@ func fuzzReply(numbers []byte) (reply []int64) {
 }
 
 // fuzzLines are up to 3 lines of up to 4 equal groups of 1 or 2 hits.
-func fuzzLines(shape, count uint8) (lines []*group) {
+func fuzzLines(shape, count uint8) (lines []*Group) {
 	for i := range int(shape % 4) {
-		var head *group
+		var head *Group
 		for range 1 + int(count>>(2*i))%4 {
 			n := 1 + int(shape>>(2*i))%2
-			head = &group{mode: mode(int(shape)+i) % 3, decisions: make([]bucket.Decision, n), hits: make([]bucket.Hit, n), same: head}
-			if head.mode == giveBack {
-				head.same = nil
+			head = &Group{Mode: Mode(int(shape)+i) % 3, Decisions: make([]bucket.Decision, n), Hits: make([]bucket.Hit, n), Same: head}
+			if head.Mode == GiveBack {
+				head.Same = nil
 			}
 		}
 		lines = append(lines, head)
@@ -76,16 +76,16 @@ func fuzzLines(shape, count uint8) (lines []*group) {
 // What the script leaves out of its reply is 0, and what it says once goes for
 // all further groups of the line.
 func TestReplySaysThingsOnce(t *testing.T) {
-	var line *group
+	var line *Group
 	for range 4 {
-		line = &group{mode: take, hits: make([]bucket.Hit, 2), decisions: make([]bucket.Decision, 2), same: line}
+		line = &Group{Mode: Take, Hits: make([]bucket.Hit, 2), Decisions: make([]bucket.Decision, 2), Same: line}
 	}
-	back := &group{mode: giveBack, hits: make([]bucket.Hit, 1), decisions: make([]bucket.Decision, 1)}
-	h, err := decode([]int64{1000, 5, 7*8 + 1, 30, 1*8 + 3, 40, 0, 9, 6*8 + 4, 31, 0, 0, -4, 0*8 + 2, 41, 8, 0, 8}, []*group{line, back})
+	back := &Group{Mode: GiveBack, Hits: make([]bucket.Hit, 1), Decisions: make([]bucket.Decision, 1)}
+	h, err := Decode([]int64{1000, 5, 7*8 + 1, 30, 1*8 + 3, 40, 0, 9, 6*8 + 4, 31, 0, 0, -4, 0*8 + 2, 41, 8, 0, 8}, []*Group{line, back})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h != (heading{clock: 1000, mended: 5}) {
+	if h != (Heading{Clock: 1000, Mended: 5}) {
 		t.Errorf("it begins with %+v", h)
 	}
 	us := func(n int64) (d bucket.Decision) { return bucket.Decision{At: 1000 + n} }
@@ -96,16 +96,16 @@ func TestReplySaysThingsOnce(t *testing.T) {
 	third.Remaining, third.ResetAfter = 6, 31_000
 	fourth.ResetAfter, fourth.RetryAfter = 41_000, 8_000
 	want := [][2]bucket.Decision{{first, second}, {third, fourth}, {third, fourth}, {third, fourth}}
-	for i, g := 0, line; g != nil; i, g = i+1, g.same {
-		if [2]bucket.Decision(g.decisions) != want[i] || g.err != nil {
-			t.Errorf("group %d got %+v and %v, want %+v", i, g.decisions, g.err, want[i])
+	for i, g := 0, line; g != nil; i, g = i+1, g.Same {
+		if [2]bucket.Decision(g.Decisions) != want[i] || g.Err != nil {
+			t.Errorf("group %d got %+v and %v, want %+v", i, g.Decisions, g.Err, want[i])
 		}
 	}
 	for _, bad := range [][]int64{
 		{}, {-1, 0, 9, 1}, {1000}, {1000, 0}, {1000, -1, 9, 1}, {1000, 1 << 54, 9, 1}, {1000, 0, 0}, {1000, 0, 8}, {1000, 0, 8, 1}, {1000, 0, 13, 1, 1, 1, 1, 1},
 		{1000, 0, -7, 1}, {1000, 0, 9, -1}, {1000, 0, 10, 1, -2}, {1000, 0, 12, 1, 0, 0, -1001}, {1000, 0, 9, 1, 2}, {1000, 0, -1, 0},
 	} {
-		if _, err := decode(bad, []*group{{mode: take, hits: make([]bucket.Hit, 1), decisions: make([]bucket.Decision, 1)}}); err == nil {
+		if _, err := Decode(bad, []*Group{{Mode: Take, Hits: make([]bucket.Hit, 1), Decisions: make([]bucket.Decision, 1)}}); err == nil {
 			t.Errorf("%v was taken for a reply", bad)
 		}
 	}

@@ -1,17 +1,17 @@
-package redisstore
+package script
 
 import "testing"
 
 // A batch numbers things alike however many there are, and whatever their
 // hashes.
-func TestTable(t *testing.T) {
-	var tb table
+func TestInternerNumbersThingsInTheirOrder(t *testing.T) {
+	var in interner
 	for _, n := range []int{0, 1, 1000, 3, 3, 3, 3, 50} {
-		tb.reset()
+		in.reset()
 		for round := range 2 {
 			for i := range n {
 				hash := uint64(i) % 7 << 40 // all in one slot
-				got, isNew := tb.find(hash, func(j int) bool { return j == i })
+				got, isNew := in.find(hash, func(j int) bool { return j == i })
 				if got != i || isNew != (round == 0) {
 					t.Fatalf("thing %d of %d is %d, new %v, in round %d", i, n, got, isNew, round)
 				}

@@ -1,4 +1,4 @@
-package redisstore
+package script
 
 import (
 	"errors"
@@ -23,35 +23,35 @@ const (
 	maxFollowing = 4
 )
 
-// errUnreadable is what comes of a group that has a key with a state of another
+// ErrUnreadable is what comes of a group that has a key with a state of another
 // kind, or none.
-var errUnreadable = errors.New("redis: a key holds a state that cannot be read")
+var ErrUnreadable = errors.New("redis: a key holds a state that cannot be read")
 
 // maxNumber bounds the script's numbers, which are doubles.
 const maxNumber = 1 << 53
 
-// heading is what the script's reply begins with.
-type heading struct {
-	clock  int64 // when it ran, in microseconds since the Unix epoch
-	mended int64 // how many states it met that a wrong clock had written
+// Heading is what the script's reply begins with.
+type Heading struct {
+	Clock  int64 // when it ran, in microseconds since the Unix epoch
+	Mended int64 // how many states it met that a wrong clock had written
 }
 
-// decode reads the script's reply into the groups: lines, and all that are
+// Decode reads the script's reply into the groups: lines, and all that are
 // linked to them. An error means that the reply is not the script's, and that
 // nothing is known about any group.
-func decode(reply []int64, lines []*group) (heading, error) {
+func Decode(reply []int64, lines []*Group) (Heading, error) {
 	r := reader{reply: reply, groups: len(lines)}
 	h, err := r.heading()
 	if err != nil {
-		return heading{}, err
+		return Heading{}, err
 	}
 	for _, head := range lines {
-		if err := r.line(h.clock, head); err != nil {
-			return heading{}, err
+		if err := r.line(h.Clock, head); err != nil {
+			return Heading{}, err
 		}
 	}
 	if r.at < len(reply) {
-		return heading{}, r.misfit()
+		return Heading{}, r.misfit()
 	}
 	return h, nil
 }
@@ -75,41 +75,41 @@ func (r *reader) next() (int64, error) {
 	return r.reply[r.at-1], nil
 }
 
-func (r *reader) heading() (h heading, err error) {
-	if h.clock, err = r.next(); err != nil {
+func (r *reader) heading() (h Heading, err error) {
+	if h.Clock, err = r.next(); err != nil {
 		return h, err
 	}
-	if h.clock < 0 || h.clock > maxNumber {
-		return h, fmt.Errorf("the script's reply holds %d, where its clock is expected", h.clock)
+	if h.Clock < 0 || h.Clock > maxNumber {
+		return h, fmt.Errorf("the script's reply holds %d, where its clock is expected", h.Clock)
 	}
-	if h.mended, err = r.next(); err != nil {
+	if h.Mended, err = r.next(); err != nil {
 		return h, err
 	}
-	if h.mended < 0 || h.mended > maxNumber {
-		return h, fmt.Errorf("the script's reply holds %d, where a number of states is expected", h.mended)
+	if h.Mended < 0 || h.Mended > maxNumber {
+		return h, fmt.Errorf("the script's reply holds %d, where a number of states is expected", h.Mended)
 	}
 	return h, nil
 }
 
 // line reads what came of the equal groups from head on.
-func (r *reader) line(clock int64, head *group) error {
-	var before *group
-	for g := head; g != nil; g = g.same {
+func (r *reader) line(clock int64, head *Group) error {
+	var before *Group
+	for g := head; g != nil; g = g.Same {
 		mark, err := r.next()
 		if err != nil {
 			return err
 		}
 		switch {
 		case mark == replySame && before != nil:
-			for ; g != nil; g = g.same {
-				g.err = before.err
-				copy(g.decisions, before.decisions)
+			for ; g != nil; g = g.Same {
+				g.Err = before.Err
+				copy(g.Decisions, before.Decisions)
 			}
 			return nil
 		case mark == replyUnreadable:
-			g.err = errUnreadable
-		case g.mode != giveBack:
-			if err := r.decisions(clock, mark, g.decisions); err != nil {
+			g.Err = ErrUnreadable
+		case g.Mode != GiveBack:
+			if err := r.decisions(clock, mark, g.Decisions); err != nil {
 				return err
 			}
 		case mark != replyDone:

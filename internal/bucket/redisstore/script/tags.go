@@ -1,4 +1,4 @@
-package redisstore
+package script
 
 import (
 	"strconv"
@@ -6,22 +6,22 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-const clusterSlots = 16384
+const ClusterSlots = 16384
 
-// tags are the hash tags of a store's keys. The slot of the i-th of n lies in
+// Tags are the hash tags of a store's keys. The slot of the i-th of n lies in
 // the middle of the i-th of n equal parts of all slots, so that the tags are
 // spread over the masters of any cluster as evenly as n allows.
-type tags []string
+type Tags []string
 
-func newTags(n int) tags {
-	t := make(tags, n)
+func NewTags(n int) Tags {
+	t := make(Tags, n)
 	wanted := make(map[uint16]int, n)
 	for i := range n {
-		wanted[uint16((2*i+1)*clusterSlots/(2*n))] = i
+		wanted[uint16((2*i+1)*ClusterSlots/(2*n))] = i
 	}
 	for k := int64(0); len(wanted) > 0; k++ {
 		tag := strconv.FormatInt(k, 36)
-		slot := crc16(tag) % clusterSlots
+		slot := crc16(tag) % ClusterSlots
 		if i, ok := wanted[slot]; ok {
 			t[i] = tag
 			delete(wanted, slot)
@@ -30,9 +30,9 @@ func newTags(n int) tags {
 	return t
 }
 
-// of returns the index of the tag for a place. All daemons that share keys
+// Of returns the index of the tag for a place. All daemons that share keys
 // must agree on it: it is part of the format of the store.
-func (t tags) of(place []byte) int { return int(xxhash.Sum64(place) % uint64(len(t))) }
+func (t Tags) Of(place []byte) int { return int(xxhash.Sum64(place) % uint64(len(t))) }
 
 // crc16 is the CRC16-CCITT (XMODEM) by which Redis Cluster finds the slot of a
 // hash tag.

@@ -1,4 +1,4 @@
-package redisstore
+package script
 
 import (
 	"hash/maphash"
@@ -6,46 +6,46 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// batch encodes what one call of the script decides: groups whose keys have
+// Batch encodes what one call of the script decides: groups whose keys have
 // the same tag where that matters. One goroutine at a time uses it, as often
 // as it likes: the memory stays, what was in it does not.
-type batch struct {
+type Batch struct {
 	seed maphash.Seed
 
-	keys     table
+	keys     interner
 	keyBytes []byte // the distinct keys, one after the other
 	keyEnds  []int
 
-	limits     table
+	limits     interner
 	limitList  []*bucket.Limit // the distinct limits
 	limitBytes []byte
 
-	lines table    // of coalesce
-	tails []*group // of coalesce: the last group of each line
+	lines interner // of coalesce
+	tails []*Group // of coalesce: the last group of each line
 
 	input   []byte   // the lines
 	strings []string // what args point to
 	args    []any
 }
 
-func newBatch(seed maphash.Seed) *batch { return &batch{seed: seed} }
+func NewBatch(seed maphash.Seed) *Batch { return &Batch{seed: seed} }
 
-// encode replaces what the batch holds. Each line is a group and all that are
+// Encode replaces what the batch holds. Each line is a group and all that are
 // linked to it.
-func (b *batch) encode(lines []*group) {
+func (b *Batch) Encode(lines []*Group) {
 	b.reset()
 	for _, g := range lines {
-		mode := g.mode
-		if mode == take && g.hasRoles() {
+		mode := g.Mode
+		if mode == Take && g.hasRoles() {
 			mode = takeByRole
 		}
-		b.input = appendNumbers(b.input, int64(mode), count(g), int64(len(g.hits)))
-		for i := range g.hits {
-			h := &g.hits[i]
+		b.input = appendNumbers(b.input, int64(mode), count(g), int64(len(g.Hits)))
+		for i := range g.Hits {
+			h := &g.Hits[i]
 			b.input = appendNumbers(b.input, b.key(h.Key), b.limit(h.Limit), h.Cost)
 			switch mode {
-			case giveBack:
-				b.input = appendNumbers(b.input, g.decisions[i].At)
+			case GiveBack:
+				b.input = appendNumbers(b.input, g.Decisions[i].At)
 			case takeByRole:
 				b.input = appendNumbers(b.input, int64(h.Role))
 			}
@@ -53,7 +53,7 @@ func (b *batch) encode(lines []*group) {
 	}
 }
 
-func (b *batch) reset() {
+func (b *Batch) reset() {
 	b.keys.reset()
 	b.keyBytes, b.keyEnds = b.keyBytes[:0], b.keyEnds[:0]
 	b.limits.reset()
@@ -63,15 +63,15 @@ func (b *batch) reset() {
 }
 
 // count is how many groups share the line of g.
-func count(g *group) (n int64) {
-	for ; g != nil; g = g.same {
+func count(g *Group) (n int64) {
+	for ; g != nil; g = g.Same {
 		n++
 	}
 	return n
 }
 
 // key returns the index of a key in KEYS.
-func (b *batch) key(key []byte) int64 {
+func (b *Batch) key(key []byte) int64 {
 	i, isNew := b.keys.find(maphash.Bytes(b.seed, key), func(i int) bool { return string(b.keyAt(i)) == string(key) })
 	if isNew {
 		b.keyBytes = append(b.keyBytes, key...)
@@ -80,7 +80,7 @@ func (b *batch) key(key []byte) int64 {
 	return int64(i) + 1
 }
 
-func (b *batch) keyAt(i int) []byte {
+func (b *Batch) keyAt(i int) []byte {
 	start := 0
 	if i > 0 {
 		start = b.keyEnds[i-1]
@@ -89,7 +89,7 @@ func (b *batch) keyAt(i int) []byte {
 }
 
 // limit returns the index of a limit in the script's second argument.
-func (b *batch) limit(l *bucket.Limit) int64 {
+func (b *Batch) limit(l *bucket.Limit) int64 {
 	i, isNew := b.limits.find(maphash.Comparable(b.seed, l), func(i int) bool { return b.limitList[i] == l })
 	if isNew {
 		b.limitList = append(b.limitList, l)
@@ -98,11 +98,11 @@ func (b *batch) limit(l *bucket.Limit) int64 {
 	return int64(i) + 1
 }
 
-// command returns the arguments of the command that runs the script by its
+// Command returns the arguments of the command that runs the script by its
 // SHA; they are good until the batch is used again. skew is how far ahead of
 // the clock states may be; clock is empty, or in tests what the script takes
 // for its clock.
-func (b *batch) command(skew, clock string) []any {
+func (b *Batch) Command(skew, clock string) []any {
 	// The client writes a *string as it is, and without the allocation that a
 	// string or a []byte in an interface costs. So all of them are parts of
 	// one text.
@@ -122,7 +122,7 @@ func (b *batch) command(skew, clock string) []any {
 		b.strings = append(b.strings, clock)
 	}
 
-	b.args = append(b.args[:0], "evalsha", &scriptSHA, len(b.keyEnds))
+	b.args = append(b.args[:0], "evalsha", &SHA, len(b.keyEnds))
 	for i := range b.strings {
 		b.args = append(b.args, &b.strings[i])
 	}
