@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ratelimitd/ratelimitd/internal/wire"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -35,26 +36,26 @@ func (g *giveBackCall) mostMoments() int { return momentsPerDescriptor * g.door.
 func (g *giveBackCall) readWire(message string) error {
 	g.call.size = len(message)
 	take, parts := "", []string(nil)
-	f := fields{rest: message}
-	for f.next() {
+	f := wire.Fields{Rest: message}
+	for f.Next() {
 		switch {
-		case f.is(1, bytesKind):
+		case f.Is(1, wire.Bytes):
 			if take != "" {
 				parts = append(parts, take)
 			}
-			take = f.bytes
-		case f.is(2, varintKind):
-			g.addMoment(f.varint)
-		case f.is(3, fixed64Kind):
-			g.addFingerprint(f.varint)
-		case f.is(2, bytesKind):
-			f.err = eachPacked(f.bytes, (*fields).readVarint, g.addMoment)
-		case f.is(3, bytesKind):
-			f.err = eachPacked(f.bytes, (*fields).readFixed64, g.addFingerprint)
+			take = f.Bytes
+		case f.Is(2, wire.Varint):
+			g.addMoment(f.Varint)
+		case f.Is(3, wire.Fixed64):
+			g.addFingerprint(f.Varint)
+		case f.Is(2, wire.Bytes):
+			f.Err = eachPacked(f.Bytes, (*wire.Fields).ReadVarint, g.addMoment)
+		case f.Is(3, wire.Bytes):
+			f.Err = eachPacked(f.Bytes, (*wire.Fields).ReadFixed64, g.addFingerprint)
 		}
 	}
-	if f.err != nil {
-		return f.err
+	if f.Err != nil {
+		return f.Err
 	}
 	if parts != nil { // a message that comes in several parts is the sum of them
 		take = strings.Join(append(parts, take), "")
@@ -83,12 +84,12 @@ func (g *giveBackCall) addFingerprint(v uint64) {
 }
 
 // eachPacked calls add with each number of a packed field.
-func eachPacked(numbers string, read func(*fields) (uint64, bool), add func(uint64)) error {
-	packed := fields{rest: numbers}
-	for packed.rest != "" {
+func eachPacked(numbers string, read func(*wire.Fields) (uint64, bool), add func(uint64)) error {
+	packed := wire.Fields{Rest: numbers}
+	for packed.Rest != "" {
 		v, ok := read(&packed)
 		if !ok {
-			return packed.err
+			return packed.Err
 		}
 		add(v)
 	}

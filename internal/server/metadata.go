@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
 // appendMetadata appends the dynamic_metadata of a response, a Struct
@@ -17,7 +19,7 @@ import (
 func (c *call) appendMetadata(dst []byte, degraded bool) []byte {
 	if degraded {
 		dst = appendField(dst, "degraded", func(dst []byte) []byte {
-			return protowire.AppendVarint(protowire.AppendTag(dst, boolValue, varintKind), 1)
+			return protowire.AppendVarint(protowire.AppendTag(dst, boolValue, wire.Varint), 1)
 		})
 	}
 	dst = appendField(dst, "descriptors", func(dst []byte) []byte {
@@ -25,7 +27,7 @@ func (c *call) appendMetadata(dst []byte, degraded bool) []byte {
 			return appendMessage(dst, structValue, c.descriptors[i].appendMetadata)
 		})
 	})
-	dst = appendField(dst, "domain", func(dst []byte) []byte { return appendText(dst, stringValue, c.domain) })
+	dst = appendField(dst, "domain", func(dst []byte) []byte { return wire.AppendText(dst, stringValue, c.domain) })
 	if c.hitsAddend != 0 {
 		dst = appendField(dst, "hitsAddend", func(dst []byte) []byte { return appendDouble(dst, float64(c.hitsAddend)) })
 	}
@@ -82,9 +84,9 @@ func (d *descriptor) appendMetadata(dst []byte) []byte {
 	dst = appendField(dst, "entries", func(dst []byte) []byte {
 		return appendList(dst, len(d.entries), func(dst []byte, i int) []byte {
 			e := &d.entries[i]
-			dst, start := beginMessage(dst, stringValue)
+			dst, start := wire.BeginMessage(dst, stringValue)
 			dst = append(append(append(dst, e.Key...), '='), strings.ToValidUTF8(e.Value, "\uFFFD")...)
-			return endMessage(dst, start)
+			return wire.EndMessage(dst, start)
 		})
 	})
 	if d.hasHits {
@@ -92,8 +94,8 @@ func (d *descriptor) appendMetadata(dst []byte) []byte {
 	}
 	if d.own.set {
 		dst = appendField(dst, "limit", func(dst []byte) []byte {
-			dst, start := beginMessage(dst, stringValue)
-			return endMessage(d.own.appendText(dst), start)
+			dst, start := wire.BeginMessage(dst, stringValue)
+			return wire.EndMessage(d.own.appendText(dst), start)
 		})
 	}
 	return dst
@@ -126,22 +128,22 @@ const (
 // appendField appends a field of a Struct; value appends the content of its
 // Value.
 func appendField(dst []byte, key string, value func([]byte) []byte) []byte {
-	dst, start := beginMessage(dst, 1)
-	dst = appendText(dst, 1, key)
+	dst, start := wire.BeginMessage(dst, 1)
+	dst = wire.AppendText(dst, 1, key)
 	dst = appendMessage(dst, 2, value)
-	return endMessage(dst, start)
+	return wire.EndMessage(dst, start)
 }
 
 // appendList appends the content of a Value that is a list of n; value appends
 // that of each one.
 func appendList(dst []byte, n int, value func(dst []byte, i int) []byte) []byte {
-	dst, list := beginMessage(dst, listValue)
+	dst, list := wire.BeginMessage(dst, listValue)
 	for i := range n {
 		var start int
-		dst, start = beginMessage(dst, 1)
-		dst = endMessage(value(dst, i), start)
+		dst, start = wire.BeginMessage(dst, 1)
+		dst = wire.EndMessage(value(dst, i), start)
 	}
-	return endMessage(dst, list)
+	return wire.EndMessage(dst, list)
 }
 
 // appendValue appends the content of a Value that is one of those that a rule's
@@ -149,13 +151,13 @@ func appendList(dst []byte, n int, value func(dst []byte, i int) []byte) []byte 
 func appendValue(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case bool:
-		return protowire.AppendVarint(protowire.AppendTag(dst, boolValue, varintKind), protowire.EncodeBool(v))
+		return protowire.AppendVarint(protowire.AppendTag(dst, boolValue, wire.Varint), protowire.EncodeBool(v))
 	case int64:
 		return appendDouble(dst, float64(v))
 	case float64:
 		return appendDouble(dst, v)
 	case string:
-		return appendText(dst, stringValue, v)
+		return wire.AppendText(dst, stringValue, v)
 	case []any:
 		return appendList(dst, len(v), func(dst []byte, i int) []byte { return appendValue(dst, v[i]) })
 	case map[string]any:
@@ -166,12 +168,12 @@ func appendValue(dst []byte, v any) []byte {
 			return dst
 		})
 	}
-	return protowire.AppendVarint(protowire.AppendTag(dst, nullValue, varintKind), 0)
+	return protowire.AppendVarint(protowire.AppendTag(dst, nullValue, wire.Varint), 0)
 }
 
 func appendMessage(dst []byte, field protowire.Number, content func([]byte) []byte) []byte {
-	dst, start := beginMessage(dst, field)
-	return endMessage(content(dst), start)
+	dst, start := wire.BeginMessage(dst, field)
+	return wire.EndMessage(content(dst), start)
 }
 
 func appendDouble(dst []byte, f float64) []byte {

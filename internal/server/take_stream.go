@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
 const (
@@ -152,9 +154,9 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 		return s.answerInTurn(t)
 	}
 	first := true
-	f := fields{rest: t.message}
-	for f.next() {
-		if !f.is(1, bytesKind) {
+	f := wire.Fields{Rest: t.message}
+	for f.Next() {
+		if !f.Is(1, wire.Bytes) {
 			continue
 		}
 		slots := 1
@@ -165,7 +167,7 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 		if err := s.hold(slots); err != nil {
 			return err
 		}
-		it := s.readItem(f.bytes, true)
+		it := s.readItem(f.Bytes, true)
 		it.slots = slots
 		s.deciding.Go(func() {
 			s.answerItem(s.Context(), it)
@@ -217,12 +219,12 @@ func (s *takeStream) letGo(slots int) {
 // the answers.
 func (s *takeStream) answerInTurn(t *streamTakes) error {
 	var out []byte
-	f := fields{rest: t.message}
-	for f.next() {
-		if !f.is(1, bytesKind) {
+	f := wire.Fields{Rest: t.message}
+	for f.Next() {
+		if !f.Is(1, wire.Bytes) {
 			continue
 		}
-		it := s.readItem(f.bytes, true)
+		it := s.readItem(f.Bytes, true)
 		s.answerItem(s.Context(), it)
 		out = it.appendNumbered(out)
 		if len(out) >= streamMessage {

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
 // The messages of proto/ratelimit/v1/ratelimit.proto, by the numbers of their
@@ -13,41 +14,41 @@ import (
 
 // unmarshalTake reads a TakeRequest into an empty call, which keeps parts of it.
 func (c *call) unmarshalTake(request string) error {
-	f := fields{rest: request}
-	for f.next() {
+	f := wire.Fields{Rest: request}
+	for f.Next() {
 		switch {
-		case f.is(1, bytesKind):
-			c.domain = f.text()
-		case f.is(2, bytesKind):
+		case f.Is(1, wire.Bytes):
+			c.domain = f.Text()
+		case f.Is(2, wire.Bytes):
 			if c.isFull() {
 				continue
 			}
-			if err := c.unmarshalAsked(f.bytes); err != nil {
+			if err := c.unmarshalAsked(f.Bytes); err != nil {
 				return err
 			}
 		}
 	}
 	c.settleEntries()
-	return f.err
+	return f.Err
 }
 
 // unmarshalAsked reads a Descriptor.
 func (c *call) unmarshalAsked(message string) error {
 	start := len(c.entries)
 	var d descriptor
-	f := fields{rest: message}
-	for f.next() {
+	f := wire.Fields{Rest: message}
+	for f.Next() {
 		var err error
 		switch {
-		case f.is(1, bytesKind):
+		case f.Is(1, wire.Bytes):
 			if d.isFull(len(c.entries)-start, c.decider.bounds) {
 				continue
 			}
-			err = c.unmarshalEntry(f.bytes, false)
-		case f.is(2, varintKind):
-			d.hasHits, d.hits = true, f.varint
-		case f.is(3, bytesKind):
-			err = d.own.unmarshalNumbers(f.bytes)
+			err = c.unmarshalEntry(f.Bytes, false)
+		case f.Is(2, wire.Varint):
+			d.hasHits, d.hits = true, f.Varint
+		case f.Is(3, wire.Bytes):
+			err = d.own.unmarshalNumbers(f.Bytes)
 		}
 		if err != nil {
 			return err
@@ -55,47 +56,47 @@ func (c *call) unmarshalAsked(message string) error {
 	}
 	d.entries = c.entries[start:]
 	c.descriptors = append(c.descriptors, d)
-	return f.err
+	return f.Err
 }
 
 // unmarshalNumbers reads Numbers. A message that comes in several parts is the
 // sum of them.
 func (o *override) unmarshalNumbers(message string) error {
 	o.set = true
-	f := fields{rest: message}
-	for f.next() {
+	f := wire.Fields{Rest: message}
+	for f.Next() {
 		switch {
-		case f.is(1, varintKind):
-			o.requests = uint32(f.varint)
-		case f.is(2, bytesKind):
-			if err := o.unmarshalPeriod(f.bytes); err != nil {
+		case f.Is(1, wire.Varint):
+			o.requests = uint32(f.Varint)
+		case f.Is(2, wire.Bytes):
+			if err := o.unmarshalPeriod(f.Bytes); err != nil {
 				return err
 			}
-		case f.is(3, varintKind):
-			o.burst = uint32(f.varint)
+		case f.Is(3, wire.Varint):
+			o.burst = uint32(f.Varint)
 		}
 	}
-	return f.err
+	return f.Err
 }
 
 // unmarshalPeriod reads a Duration (google/protobuf/duration.proto).
 func (o *override) unmarshalPeriod(message string) error {
-	f := fields{rest: message}
-	for f.next() {
+	f := wire.Fields{Rest: message}
+	for f.Next() {
 		switch {
-		case f.is(1, varintKind):
-			o.seconds = int64(f.varint)
-		case f.is(2, varintKind):
-			o.nanos = int32(f.varint)
+		case f.Is(1, wire.Varint):
+			o.seconds = int64(f.Varint)
+		case f.Is(2, wire.Varint):
+			o.nanos = int32(f.Varint)
 		}
 	}
-	return f.err
+	return f.Err
 }
 
 // appendTakeResponse appends the TakeResponse of a decided call.
 func (c *call) appendTakeResponse(dst []byte) []byte {
 	if !c.denied {
-		dst = appendNumber(dst, 1, 1)
+		dst = wire.AppendNumber(dst, 1, 1)
 	}
 	degraded, n := false, 0
 	for i := range c.outcomes {
@@ -109,11 +110,11 @@ func (c *call) appendTakeResponse(dst []byte) []byte {
 	}
 	if c.denied {
 		denier, d := c.denier()
-		dst = protowire.AppendVarint(protowire.AppendTag(dst, 3, varintKind), uint64(denier))
+		dst = protowire.AppendVarint(protowire.AppendTag(dst, 3, wire.Varint), uint64(denier))
 		dst = appendWait(dst, 4, d.RetryAfter)
 	}
 	if degraded {
-		dst = appendNumber(dst, 5, 1)
+		dst = wire.AppendNumber(dst, 5, 1)
 	}
 	return dst
 }
@@ -122,30 +123,30 @@ func (c *call) appendTakeResponse(dst []byte) []byte {
 // hit of descriptor i, and what that took.
 func (c *call) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.Decision, t taken) []byte {
 	o := &c.outcomes[i]
-	dst, start := beginMessage(dst, 2)
-	dst = appendNumber(dst, 1, uint64(i))
+	dst, start := wire.BeginMessage(dst, 2)
+	dst = wire.AppendNumber(dst, 1, uint64(i))
 	if l.Name != "" && o.own == nil {
-		dst = appendText(dst, 2, l.Name)
+		dst = wire.AppendText(dst, 2, l.Name)
 	}
-	dst = appendNumber(dst, 3, uint64(l.Algorithm))
-	dst = appendNumber(dst, 4, uint64(l.Requests))
+	dst = wire.AppendNumber(dst, 3, uint64(l.Algorithm))
+	dst = wire.AppendNumber(dst, 4, uint64(l.Requests))
 	dst = appendDuration(dst, 5, l.Period)
-	dst = appendNumber(dst, 6, uint64(l.Capacity))
-	dst = appendNumber(dst, 7, uint64(d.Remaining))
+	dst = wire.AppendNumber(dst, 6, uint64(l.Capacity))
+	dst = wire.AppendNumber(dst, 7, uint64(d.Remaining))
 	if d.Allowed() {
-		dst = appendNumber(dst, 8, 1)
+		dst = wire.AppendNumber(dst, 8, 1)
 	}
 	dst = appendWait(dst, 9, d.RetryAfter)
 	dst = appendWait(dst, 10, d.ResetAfter)
 	dst = appendWait(dst, 11, d.Wait)
-	dst = appendNumber(dst, 12, uint64(t.at))
+	dst = wire.AppendNumber(dst, 12, uint64(t.at))
 	if o.isShadow(c.decider.modes) {
-		dst = appendNumber(dst, 13, 1)
+		dst = wire.AppendNumber(dst, 13, 1)
 	}
 	if t.by != 0 {
 		dst = protowire.AppendFixed64(protowire.AppendTag(dst, 14, protowire.Fixed64Type), t.by)
 	}
-	return endMessage(dst, start)
+	return wire.EndMessage(dst, start)
 }
 
 // appendWait appends a time to wait as a Duration, and nothing where there is
@@ -158,8 +159,8 @@ func appendWait(dst []byte, field protowire.Number, d time.Duration) []byte {
 }
 
 func appendDuration(dst []byte, field protowire.Number, d time.Duration) []byte {
-	dst, start := beginMessage(dst, field)
-	dst = appendNumber(dst, 1, uint64(d/time.Second))
-	dst = appendNumber(dst, 2, uint64(d%time.Second))
-	return endMessage(dst, start)
+	dst, start := wire.BeginMessage(dst, field)
+	dst = wire.AppendNumber(dst, 1, uint64(d/time.Second))
+	dst = wire.AppendNumber(dst, 2, uint64(d%time.Second))
+	return wire.EndMessage(dst, start)
 }

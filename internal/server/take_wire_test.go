@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/wire"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -160,13 +161,13 @@ func FuzzTakesBytes(f *testing.F) {
 		got := &takes{door: &door{decider: s, bounds: Bounds{Takes: math.MaxInt}}}
 		var err error
 		if isStream {
-			f := fields{rest: string(in)}
-			for f.next() {
-				if f.is(1, bytesKind) {
-					got.items = append(got.items, got.door.readItem(f.bytes, true))
+			f := wire.Fields{Rest: string(in)}
+			for f.Next() {
+				if f.Is(1, wire.Bytes) {
+					got.items = append(got.items, got.door.readItem(f.Bytes, true))
 				}
 			}
-			err = f.err
+			err = f.Err
 		} else {
 			err = got.readWire(string(in))
 		}

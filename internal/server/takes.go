@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
 // takes are requests that are decided each on its own: those of a
@@ -47,9 +49,9 @@ func (d *door) itemCost() int {
 // What is wrong with their number is told, which is another thing than a message
 // that cannot be read.
 func (d *door) countTakes(message string) (n int, told, err error) {
-	f := fields{rest: message}
-	for f.next() {
-		if !f.is(1, bytesKind) {
+	f := wire.Fields{Rest: message}
+	for f.Next() {
+		if !f.Is(1, wire.Bytes) {
 			continue
 		}
 		if n == d.bounds.Takes {
@@ -57,7 +59,7 @@ func (d *door) countTakes(message string) (n int, told, err error) {
 		}
 		n++
 	}
-	return n, nil, f.err
+	return n, nil, f.Err
 }
 
 // readWire reads a TakeManyRequest. A request in it that cannot be read fails
@@ -75,13 +77,13 @@ func (t *takes) readWire(message string) error {
 		return nil
 	}
 	t.items = make([]*item, 0, n)
-	f := fields{rest: message}
-	for f.next() {
-		if f.is(1, bytesKind) {
-			t.items = append(t.items, t.door.readItem(f.bytes, false))
+	f := wire.Fields{Rest: message}
+	for f.Next() {
+		if f.Is(1, wire.Bytes) {
+			t.items = append(t.items, t.door.readItem(f.Bytes, false))
 		}
 	}
-	return f.err
+	return f.Err
 }
 
 // holds is nothing more: it is charged before the requests are read.
@@ -106,30 +108,30 @@ func (d *door) readItem(message string, isNumbered bool) *item {
 // readNumbered reads a NumberedTake, and returns the take in it.
 func (it *item) readNumbered(message string) (take string, err error) {
 	var parts []string
-	f := fields{rest: message}
-	for f.next() {
+	f := wire.Fields{Rest: message}
+	for f.Next() {
 		switch {
-		case f.is(1, varintKind):
-			it.number = f.varint
-		case f.is(2, bytesKind):
+		case f.Is(1, wire.Varint):
+			it.number = f.Varint
+		case f.Is(2, wire.Bytes):
 			if take != "" {
 				parts = append(parts, take)
 			}
-			take = f.bytes
+			take = f.Bytes
 		}
 	}
 	if parts != nil { // a message that comes in several parts is the sum of them
 		take = strings.Join(append(parts, take), "")
 	}
-	return take, f.err
+	return take, f.Err
 }
 
 // appendWire appends the TakeManyResponse.
 func (t *takes) appendWire(dst []byte) []byte {
 	for _, it := range t.items {
 		var start int
-		dst, start = beginMessage(dst, 1)
-		dst = endMessage(it.appendResult(dst), start)
+		dst, start = wire.BeginMessage(dst, 1)
+		dst = wire.EndMessage(it.appendResult(dst), start)
 	}
 	t.release()
 	return dst
@@ -138,25 +140,25 @@ func (t *takes) appendWire(dst []byte) []byte {
 // appendNumbered appends a NumberedResult to a TakeStreamResponse, and ends the
 // use of the request.
 func (it *item) appendNumbered(dst []byte) []byte {
-	dst, start := beginMessage(dst, 1)
-	dst = appendNumber(dst, 1, it.number)
-	dst, result := beginMessage(dst, 2)
-	dst = endMessage(it.appendResult(dst), result)
+	dst, start := wire.BeginMessage(dst, 1)
+	dst = wire.AppendNumber(dst, 1, it.number)
+	dst, result := wire.BeginMessage(dst, 2)
+	dst = wire.EndMessage(it.appendResult(dst), result)
 	it.release()
-	return endMessage(dst, start)
+	return wire.EndMessage(dst, start)
 }
 
 // appendResult appends a TakeResult.
 func (it *item) appendResult(dst []byte) []byte {
 	if it.err == nil {
-		dst, start := beginMessage(dst, 1)
-		return endMessage(it.call.appendTakeResponse(dst), start)
+		dst, start := wire.BeginMessage(dst, 1)
+		return wire.EndMessage(it.call.appendTakeResponse(dst), start)
 	}
 	s := status.Convert(it.err)
-	dst, start := beginMessage(dst, 2)
-	dst = appendNumber(dst, 1, uint64(s.Code()))
-	dst = protowire.AppendString(protowire.AppendTag(dst, 2, bytesKind), s.Message())
-	return endMessage(dst, start)
+	dst, start := wire.BeginMessage(dst, 2)
+	dst = wire.AppendNumber(dst, 1, uint64(s.Code()))
+	dst = protowire.AppendString(protowire.AppendTag(dst, 2, wire.Bytes), s.Message())
+	return wire.EndMessage(dst, start)
 }
 
 // release ends the use of the requests.

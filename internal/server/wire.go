@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
 // A request is read from its bytes into a call, and a response written to its
@@ -20,24 +21,24 @@ import (
 // unmarshal reads a RateLimitRequest (envoy/service/ratelimit/v3/rls.proto)
 // into an empty call, which keeps parts of it.
 func (c *call) unmarshal(request string) error {
-	f := fields{rest: request}
-	for f.next() {
+	f := wire.Fields{Rest: request}
+	for f.Next() {
 		switch {
-		case f.is(1, bytesKind):
-			c.domain = f.text()
-		case f.is(2, bytesKind):
+		case f.Is(1, wire.Bytes):
+			c.domain = f.Text()
+		case f.Is(2, wire.Bytes):
 			if c.isFull() {
 				continue
 			}
-			if err := c.unmarshalDescriptor(f.bytes); err != nil {
+			if err := c.unmarshalDescriptor(f.Bytes); err != nil {
 				return err
 			}
-		case f.is(3, varintKind):
-			c.hitsAddend = uint32(f.varint)
+		case f.Is(3, wire.Varint):
+			c.hitsAddend = uint32(f.Varint)
 		}
 	}
 	c.settleEntries()
-	return f.err
+	return f.Err
 }
 
 // isFull counts a descriptor that is beyond the bounds. It is only counted, so
@@ -76,24 +77,24 @@ func (c *call) settleEntries() {
 func (c *call) unmarshalDescriptor(message string) error {
 	start := len(c.entries)
 	var d descriptor
-	f := fields{rest: message}
-	for f.next() {
+	f := wire.Fields{Rest: message}
+	for f.Next() {
 		var err error
 		switch {
-		case f.is(1, bytesKind):
+		case f.Is(1, wire.Bytes):
 			if d.isFull(len(c.entries)-start, c.decider.bounds) {
 				continue
 			}
 			// Envoy sends headers as they are, and lets a request pass whose
 			// call fails.
-			err = c.unmarshalEntry(f.bytes, true)
-		case f.is(2, bytesKind):
-			err = d.own.unmarshal(f.bytes)
-		case f.is(3, bytesKind):
+			err = c.unmarshalEntry(f.Bytes, true)
+		case f.Is(2, wire.Bytes):
+			err = d.own.unmarshal(f.Bytes)
+		case f.Is(3, wire.Bytes):
 			d.hasHits = true
-			err = unmarshalValue(&d.hits, f.bytes)
-		case f.is(4, varintKind):
-			d.refund = f.varint != 0
+			err = unmarshalValue(&d.hits, f.Bytes)
+		case f.Is(4, wire.Varint):
+			d.refund = f.Varint != 0
 		}
 		if err != nil {
 			return err
@@ -101,62 +102,62 @@ func (c *call) unmarshalDescriptor(message string) error {
 	}
 	d.entries = c.entries[start:]
 	c.descriptors = append(c.descriptors, d)
-	return f.err
+	return f.Err
 }
 
 // unmarshal reads a RateLimitOverride of a RateLimitDescriptor. A message that
 // comes in several parts is the sum of them.
 func (o *override) unmarshal(message string) error {
 	o.set, o.inUnits = true, true
-	f := fields{rest: message}
-	for f.next() {
+	f := wire.Fields{Rest: message}
+	for f.Next() {
 		switch {
-		case f.is(1, varintKind):
-			o.requests = uint32(f.varint)
-		case f.is(2, varintKind):
-			o.unit = typev3.RateLimitUnit(f.varint)
-		case f.is(3, bytesKind):
+		case f.Is(1, wire.Varint):
+			o.requests = uint32(f.Varint)
+		case f.Is(2, wire.Varint):
+			o.unit = typev3.RateLimitUnit(f.Varint)
+		case f.Is(3, wire.Bytes):
 			o.hasMultiplier = true
 			n := uint64(o.multiplier)
-			if err := unmarshalValue(&n, f.bytes); err != nil {
+			if err := unmarshalValue(&n, f.Bytes); err != nil {
 				return err
 			}
 			o.multiplier = uint32(n)
 		}
 	}
-	return f.err
+	return f.Err
 }
 
 // unmarshalValue reads a UInt32Value or UInt64Value
 // (google/protobuf/wrappers.proto).
 func unmarshalValue(n *uint64, message string) error {
-	f := fields{rest: message}
-	for f.next() {
-		if f.is(1, varintKind) {
-			*n = f.varint
+	f := wire.Fields{Rest: message}
+	for f.Next() {
+		if f.Is(1, wire.Varint) {
+			*n = f.Varint
 		}
 	}
-	return f.err
+	return f.Err
 }
 
 // unmarshalEntry reads an Entry of a RateLimitDescriptor, whose value may be any
 // bytes or only the UTF-8 that protobuf knows.
 func (c *call) unmarshalEntry(message string, anyBytes bool) error {
 	var e bucket.Entry
-	f := fields{rest: message}
-	for f.next() {
+	f := wire.Fields{Rest: message}
+	for f.Next() {
 		switch {
-		case f.is(1, bytesKind):
-			e.Key = f.text()
-		case f.is(2, bytesKind):
-			e.Value = f.bytes
+		case f.Is(1, wire.Bytes):
+			e.Key = f.Text()
+		case f.Is(2, wire.Bytes):
+			e.Value = f.Bytes
 			if !anyBytes {
-				e.Value = f.text()
+				e.Value = f.Text()
 			}
 		}
 	}
 	c.entries = append(c.entries, e)
-	return f.err
+	return f.Err
 }
 
 // appendResponse appends the RateLimitResponse of a decided call
@@ -173,12 +174,12 @@ func (c *call) appendResponse(dst []byte) []byte {
 			degraded = degraded || d.Degraded
 		}
 	}
-	dst = appendNumber(dst, 1, uint64(overall))
+	dst = wire.AppendNumber(dst, 1, uint64(overall))
 	for i := range c.outcomes {
 		var start int
-		dst, start = beginMessage(dst, 2)
+		dst, start = wire.BeginMessage(dst, 2)
 		dst = c.outcomes[i].appendStatus(dst)
-		dst = endMessage(dst, start)
+		dst = wire.EndMessage(dst, start)
 	}
 	if headers := c.decider.answers.headers; headers != nil {
 		dst = headers(dst, c)
@@ -190,11 +191,11 @@ func (c *call) appendResponse(dst []byte) []byte {
 	switch {
 	case c.decider.answers.metadata:
 		var start int
-		dst, start = beginMessage(dst, 6)
+		dst, start = wire.BeginMessage(dst, 6)
 		dst = c.appendMetadata(dst, degraded)
-		dst = endMessage(dst, start)
+		dst = wire.EndMessage(dst, start)
 	case degraded:
-		dst = protowire.AppendTag(dst, 6, bytesKind)
+		dst = protowire.AppendTag(dst, 6, wire.Bytes)
 		dst = protowire.AppendBytes(dst, degradedMetadata)
 	}
 	return dst
@@ -223,20 +224,20 @@ func (o *outcome) appendStatus(dst []byte) []byte {
 	case o.rule != nil && o.rule.Unlimited:
 		remaining = math.MaxUint32
 	}
-	dst = appendNumber(dst, 1, uint64(code))
+	dst = wire.AppendNumber(dst, 1, uint64(code))
 	if limit != nil {
 		var start int
-		dst, start = beginMessage(dst, 2)
+		dst, start = wire.BeginMessage(dst, 2)
 		dst = appendLimit(dst, limit, o.own)
-		dst = endMessage(dst, start)
+		dst = wire.EndMessage(dst, start)
 	}
-	dst = appendNumber(dst, 3, uint64(min(remaining, math.MaxUint32)))
+	dst = wire.AppendNumber(dst, 3, uint64(min(remaining, math.MaxUint32)))
 	if limit != nil {
 		// A Duration (google/protobuf/duration.proto) of whole seconds.
 		var start int
-		dst, start = beginMessage(dst, 4)
-		dst = appendNumber(dst, 1, uint64(seconds(d.ResetAfter)))
-		dst = endMessage(dst, start)
+		dst, start = wire.BeginMessage(dst, 4)
+		dst = wire.AppendNumber(dst, 1, uint64(seconds(d.ResetAfter)))
+		dst = wire.EndMessage(dst, start)
 	}
 	return dst
 }
@@ -244,18 +245,18 @@ func (o *outcome) appendStatus(dst []byte) []byte {
 // appendLimit appends the fields of a RateLimitResponse.RateLimit; own is what
 // a descriptor asked for that brought the limit, else nil.
 func appendLimit(dst []byte, l *bucket.Limit, own *override) []byte {
-	dst = appendNumber(dst, 1, uint64(l.Requests)) // at most MaxRequests
+	dst = wire.AppendNumber(dst, 1, uint64(l.Requests)) // at most MaxRequests
 	if own != nil && own.inUnits {
-		dst = appendNumber(dst, 2, uint64(unitNamed(own.unit).inResponse))
+		dst = wire.AppendNumber(dst, 2, uint64(unitNamed(own.unit).inResponse))
 		if own.hasMultiplier {
 			dst = appendMultiplier(dst, int64(own.multiplier))
 		}
 		return dst
 	}
 	unit, multiplier := unitOf(l.Period)
-	dst = appendNumber(dst, 2, uint64(unit))
+	dst = wire.AppendNumber(dst, 2, uint64(unit))
 	if l.Name != "" {
-		dst = appendText(dst, 3, l.Name)
+		dst = wire.AppendText(dst, 3, l.Name)
 	}
 	if multiplier > 1 {
 		dst = appendMultiplier(dst, multiplier)
@@ -266,9 +267,9 @@ func appendLimit(dst []byte, l *bucket.Limit, own *override) []byte {
 // appendMultiplier appends the unit_multiplier of a RateLimit, a UInt32Value
 // (google/protobuf/wrappers.proto).
 func appendMultiplier(dst []byte, n int64) []byte {
-	dst, start := beginMessage(dst, 4)
-	dst = appendNumber(dst, 1, uint64(n))
-	return endMessage(dst, start)
+	dst, start := wire.BeginMessage(dst, 4)
+	dst = wire.AppendNumber(dst, 1, uint64(n))
+	return wire.EndMessage(dst, start)
 }
 
 // appendHeader appends a HeaderValue (envoy/config/core/v3/base.proto) to the
@@ -281,12 +282,12 @@ func appendHeader(dst []byte, key string, value int64) []byte {
 
 // beginHeader begins a header whose value is a text, which endHeader ends.
 func beginHeader(dst []byte, key string) (_ []byte, header, text int) {
-	dst, header = beginMessage(dst, 3)
-	dst = appendText(dst, 1, key)
-	dst, text = beginMessage(dst, 2)
+	dst, header = wire.BeginMessage(dst, 3)
+	dst = wire.AppendText(dst, 1, key)
+	dst, text = wire.BeginMessage(dst, 2)
 	return dst, header, text
 }
 
 func endHeader(dst []byte, header, text int) []byte {
-	return endMessage(endMessage(dst, text), header)
+	return wire.EndMessage(wire.EndMessage(dst, text), header)
 }

@@ -1,4 +1,4 @@
-package server
+package wire
 
 import (
 	"errors"
@@ -8,22 +8,22 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// fields goes through the fields of a protobuf message in its bytes:
+// Fields goes through the fields of a protobuf message in its bytes:
 //
-//	f := fields{rest: message}
-//	for f.next() { ... }
-//	if f.err != nil { ... }
+//	f := wire.Fields{Rest: message}
+//	for f.Next() { ... }
+//	if f.Err != nil { ... }
 //
 // What f gives are parts of the message, which nothing copies.
-type fields struct {
-	rest string
-	err  error
+type Fields struct {
+	Rest string
+	Err  error
 
 	// The field at hand: its tag, and its content or its number.
 	number protowire.Number
 	kind   protowire.Type
-	bytes  string
-	varint uint64
+	Bytes  string
+	Varint uint64
 }
 
 var (
@@ -32,46 +32,46 @@ var (
 	errNoNumber  = errors.New("a field has no valid number")
 )
 
-// next reads the next field, or returns false at the end and at an error.
-func (f *fields) next() bool {
-	if f.rest == "" || f.err != nil {
+// Next reads the next field, or returns false at the end and at an error.
+func (f *Fields) Next() bool {
+	if f.Rest == "" || f.Err != nil {
 		return false
 	}
-	tag, ok := f.readVarint()
+	tag, ok := f.ReadVarint()
 	if !ok {
 		return false
 	}
 	f.number, f.kind = protowire.DecodeTag(tag)
 	if f.number < protowire.MinValidNumber || f.number > protowire.MaxValidNumber {
-		f.err = errNoNumber
+		f.Err = errNoNumber
 		return false
 	}
 	switch f.kind {
 	case protowire.VarintType:
-		f.varint, ok = f.readVarint()
+		f.Varint, ok = f.ReadVarint()
 		return ok
 	case protowire.Fixed64Type:
-		f.varint, ok = f.readFixed64()
+		f.Varint, ok = f.ReadFixed64()
 		return ok
 	case protowire.BytesType:
-		n, ok := f.readVarint()
-		if ok && n > uint64(len(f.rest)) {
-			f.err = errTruncated
+		n, ok := f.ReadVarint()
+		if ok && n > uint64(len(f.Rest)) {
+			f.Err = errTruncated
 		}
-		if f.err != nil {
+		if f.Err != nil {
 			return false
 		}
-		f.bytes, f.rest = f.rest[:n], f.rest[n:]
+		f.Bytes, f.Rest = f.Rest[:n], f.Rest[n:]
 		return true
 	}
-	f.err = f.skip(0)
-	return f.err == nil
+	f.Err = f.skip(0)
+	return f.Err == nil
 }
 
 // skip passes over the content of the field at hand, of a kind that no message
 // here has. Nothing of it is copied, and what goes into it is bounded: protobuf
 // lets groups hold others for as long as there are bytes.
-func (f *fields) skip(depth int) error {
+func (f *Fields) skip(depth int) error {
 	const deepest = 100
 	switch f.kind {
 	case protowire.Fixed32Type:
@@ -88,11 +88,11 @@ func (f *fields) skip(depth int) error {
 }
 
 // skipGroup passes over the fields of a group up to its end.
-func (f *fields) skipGroup(group protowire.Number, depth int) error {
+func (f *Fields) skipGroup(group protowire.Number, depth int) error {
 	for {
-		tag, ok := f.readVarint()
+		tag, ok := f.ReadVarint()
 		if !ok {
-			return f.err
+			return f.Err
 		}
 		f.number, f.kind = protowire.DecodeTag(tag)
 		if f.number < protowire.MinValidNumber || f.number > protowire.MaxValidNumber {
@@ -106,18 +106,18 @@ func (f *fields) skipGroup(group protowire.Number, depth int) error {
 			f.kind = protowire.StartGroupType
 			return nil
 		case protowire.VarintType:
-			if _, ok := f.readVarint(); !ok {
-				return f.err
+			if _, ok := f.ReadVarint(); !ok {
+				return f.Err
 			}
 		case protowire.BytesType:
-			n, ok := f.readVarint()
+			n, ok := f.ReadVarint()
 			if !ok {
-				return f.err
+				return f.Err
 			}
-			if n > uint64(len(f.rest)) {
+			if n > uint64(len(f.Rest)) {
 				return errTruncated
 			}
-			f.rest = f.rest[n:]
+			f.Rest = f.Rest[n:]
 		default:
 			if err := f.skip(depth + 1); err != nil {
 				return err
@@ -126,53 +126,53 @@ func (f *fields) skipGroup(group protowire.Number, depth int) error {
 	}
 }
 
-func (f *fields) drop(n int) error {
-	if n > len(f.rest) {
+func (f *Fields) drop(n int) error {
+	if n > len(f.Rest) {
 		return errTruncated
 	}
-	f.rest = f.rest[n:]
+	f.Rest = f.Rest[n:]
 	return nil
 }
 
-func (f *fields) readFixed64() (v uint64, ok bool) {
+func (f *Fields) ReadFixed64() (v uint64, ok bool) {
 	const size = 8
-	if len(f.rest) < size {
-		f.err = errTruncated
+	if len(f.Rest) < size {
+		f.Err = errTruncated
 		return 0, false
 	}
 	for i := range size {
-		v |= uint64(f.rest[i]) << (8 * i)
+		v |= uint64(f.Rest[i]) << (8 * i)
 	}
-	f.rest = f.rest[size:]
+	f.Rest = f.Rest[size:]
 	return v, true
 }
 
-func (f *fields) readVarint() (v uint64, ok bool) {
-	for i := 0; i < len(f.rest); i++ {
-		b := f.rest[i]
+func (f *Fields) ReadVarint() (v uint64, ok bool) {
+	for i := 0; i < len(f.Rest); i++ {
+		b := f.Rest[i]
 		if i == 9 && b > 1 {
 			break
 		}
 		v |= uint64(b&0x7f) << (7 * i)
 		if b < 0x80 {
-			f.rest = f.rest[i+1:]
+			f.Rest = f.Rest[i+1:]
 			return v, true
 		}
 	}
-	f.err = errTruncated
+	f.Err = errTruncated
 	return 0, false
 }
 
-// is reports whether the field at hand is this one. One of that number and
+// Is reports whether the field at hand is this one. One of that number and
 // another kind is unknown, and unknown fields mean nothing.
-func (f *fields) is(number protowire.Number, kind protowire.Type) bool {
+func (f *Fields) Is(number protowire.Number, kind protowire.Type) bool {
 	return f.number == number && f.kind == kind
 }
 
-// text returns the content as the text that it must be.
-func (f *fields) text() string {
-	if !utf8.ValidString(f.bytes) {
-		f.err = errNotUTF8
+// Text returns the content as the text that it must be.
+func (f *Fields) Text() string {
+	if !utf8.ValidString(f.Bytes) {
+		f.Err = errNotUTF8
 	}
-	return f.bytes
+	return f.Bytes
 }
