@@ -45,6 +45,9 @@ type agingInfo struct {
 	account *account
 }
 
+// Account is that of the connection.
+func (i agingInfo) Account() *account { return i.account }
+
 // untilOld is how long a stream of the context may last, if what it is on lives
 // for age, or up to a tenth less, and then for the grace. It reports false where
 // nothing is cut.

@@ -5,10 +5,8 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 )
 
 // charge is what a call has on the account of its connection.
@@ -46,8 +44,8 @@ func begin(ctx context.Context) (charge, error) {
 // accountOf returns that of the connection of a gRPC call.
 func accountOf(ctx context.Context) *account {
 	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(agingInfo); ok {
-			return info.account
+		if info, ok := p.AuthInfo.(interface{ Account() *account }); ok {
+			return info.Account()
 		}
 	}
 	return nil
@@ -147,31 +145,27 @@ func chargedMethods(desc grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &desc
 }
 
-// unknownMethod answers calls of methods that there are not, for chargeStream to
-// see their end.
-func unknownMethod(_ any, stream grpc.ServerStream) error {
-	method, _ := grpc.MethodFromServerStream(stream)
-	return status.Errorf(codes.Unimplemented, "unknown method %s", method)
-}
-
 // streamCost is what an open stream of health or reflection holds at most: some
 // of the answers of reflection are long, and two may wait.
 const streamCost = 256 << 10
 
-// chargeStream is an interceptor of streams. TakeStreams charge themselves.
-func (a *api) chargeStream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	held, err := begin(stream.Context())
-	if err != nil {
-		return err
-	}
-	defer held.end()
-	if service == any(a) {
+// chargeStreams returns an interceptor that charges streams. Those of a service
+// that charges itself have what any call has.
+func chargeStreams(chargesItself any) grpc.StreamServerInterceptor {
+	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		held, err := begin(stream.Context())
+		if err != nil {
+			return err
+		}
+		defer held.end()
+		if service == chargesItself {
+			return next(service, stream)
+		}
+		account := held.account
+		if err := account.reserve(stream.Context(), streamCost); err != nil {
+			return err
+		}
+		defer account.add(-streamCost)
 		return next(service, stream)
 	}
-	account := held.account
-	if err := account.reserve(stream.Context(), streamCost); err != nil {
-		return err
-	}
-	defer account.add(-streamCost)
-	return next(service, stream)
 }

@@ -15,6 +15,9 @@ const (
 	// What each byte of a request becomes: the first ones may be headers, which
 	// are kept in maps.
 	headerByteCost, otherByteCost = 24, 2
+	// maxHeaderBytes bounds the headers of a request over HTTP, which may be
+	// another's that a proxy asks about, and maxMetadataBytes those of gRPC.
+	maxHeaderBytes = 16 << 10
 )
 
 // chargedListener opens an account for each connection of HTTP.

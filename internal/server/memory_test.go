@@ -253,6 +253,7 @@ func TestReserveWaitsAndIsRefused(t *testing.T) {
 }
 
 func TestStreamsOfAConnectionAreBounded(t *testing.T) {
+	const takeStreamCost = 32 << 10
 	m := testMemory(1 << 40)
 	a, _ := opened(m, 0)
 	for a.tryStream(takeStreamCost) {

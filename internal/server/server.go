@@ -113,10 +113,7 @@ type Server struct {
 
 const (
 	// DefaultMemory is where Options do not say.
-	DefaultMemory = 512 << 20
-	// maxHeaderBytes bounds the headers of a request over HTTP, which may be
-	// another's that a proxy asks about, and maxMetadataBytes those of gRPC.
-	maxHeaderBytes   = 16 << 10
+	DefaultMemory    = 512 << 20
 	maxMetadataBytes = 8 << 10
 	// streamsPerConnection bounds what one client can have in flight.
 	streamsPerConnection = 1024
@@ -224,7 +221,7 @@ func (s *Server) grpcServer() *grpc.Server {
 	})
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
-		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, s.apiGRPC.chargeStream),
+		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, chargeStreams(s.apiGRPC)),
 		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
 		grpc.NumStreamWorkers(StreamWorkers),
 		grpc.StaticStreamWindowSize(StreamWindow),
@@ -355,4 +352,11 @@ func (s *Server) shutdown() {
 	}
 	ports.Wait()
 	s.closeListeners()
+}
+
+// unknownMethod answers calls of methods that there are not, for the interceptors to
+// see their end.
+func unknownMethod(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	return status.Errorf(codes.Unimplemented, "unknown method %s", method)
 }
