@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
 // gRPC tells a connection that has its age to go, and cuts it after the grace.
@@ -17,36 +19,36 @@ import (
 // agingCredentials note when a connection began, and open its account.
 type agingCredentials struct {
 	credentials.TransportCredentials
-	memory *memory
+	memory *accounts.Memory
 }
 
 func (c agingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	began := time.Now()
-	limitSocket(raw)
-	charged := c.memory.open(connectionCost, func() { _ = raw.Close() })
+	accounts.LimitSocket(raw)
+	charged := c.memory.Open(accounts.ConnectionCost, func() { _ = raw.Close() })
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
-		charged.close()
+		charged.Close()
 		return nil, nil, err
 	}
 	// Where a connection ends before gRPC serves it, only the raw one is closed.
-	if plain := newPlainConnection(conn, charged); plain != nil {
-		runtime.AddCleanup(plain, (*account).close, charged)
+	if plain := accounts.NewPlainConnection(conn, charged); plain != nil {
+		runtime.AddCleanup(plain, (*accounts.Account).Close, charged)
 		return plain, agingInfo{info, began, charged}, nil
 	}
-	other := &connection{Conn: conn, account: charged}
-	runtime.AddCleanup(other, (*account).close, charged)
+	other := &accounts.Connection{Conn: conn, Account: charged}
+	runtime.AddCleanup(other, (*accounts.Account).Close, charged)
 	return other, agingInfo{info, began, charged}, nil
 }
 
 type agingInfo struct {
 	credentials.AuthInfo
 	began   time.Time
-	account *account
+	account *accounts.Account
 }
 
 // Account is that of the connection.
-func (i agingInfo) Account() *account { return i.account }
+func (i agingInfo) Account() *accounts.Account { return i.account }
 
 // untilOld is how long a stream of the context may last, if what it is on lives
 // for age, or up to a tenth less, and then for the grace. It reports false where

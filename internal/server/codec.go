@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
 // wireRequest is a message that is read from its bytes without protobuf's own in
@@ -22,8 +24,8 @@ type wireRequest interface {
 type wireAnswer interface {
 	// appendWire appends the message, and ends its use.
 	appendWire(dst []byte) []byte
-	// held is what is charged for it.
-	held() *charge
+	// Held is what is charged for it.
+	Held() *accounts.Charge
 }
 
 // request is a message that is charged for while it is decided, and then has the
@@ -58,8 +60,8 @@ func (d codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return d.CodecV2.Marshal(v)
 	}
-	held := *m.held() // which the end of its use clears
-	return held.answer(m.appendWire), nil
+	held := *m.Held() // which the end of its use clears
+	return held.Answer(m.appendWire), nil
 }
 
 // A call is read and written as in Envoy's RPC.
@@ -102,30 +104,30 @@ func unary[T request](d *door, service any, name, fullName string, empty func() 
 	return grpc.MethodDesc{
 		MethodName: name,
 		Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			charge, err := begin(ctx)
+			charge, err := accounts.Begin(ctx)
 			if err != nil {
 				d.requests.add(status.Code(err))
 				return nil, err
 			}
 			request := empty()
-			held := request.held()
+			held := request.Held()
 			*held = charge
 			err = read(request)
 			if err == nil {
-				err = held.more(ctx, request.holds())
+				err = held.More(ctx, request.holds())
 			}
 			if err != nil {
-				held.end()
+				held.End()
 				d.requests.add(status.Code(err))
 				return nil, err
 			}
 			if d.storeWaits {
-				held.decide()
+				held.Decide()
 			}
 			charge = *held // for the request may be another's after an error
 			answer, err := interceptor(ctx, request, info, handler)
 			if err != nil {
-				charge.end()
+				charge.End()
 			}
 			return answer, err
 		},

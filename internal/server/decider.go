@@ -17,6 +17,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
 // decider decides requests. Every door calls the same one.
@@ -50,7 +51,7 @@ func newDecider(o *Options, m *metrics) *decider {
 // after release.
 type call struct {
 	decider *decider
-	charge
+	accounts.Charge
 	size int // of the message
 
 	domain      string

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -14,7 +15,7 @@ import (
 // giveBackCall is a GiveBackRequest: a take that is read again, with what it
 // took. Its answer is empty.
 type giveBackCall struct {
-	charge
+	accounts.Charge
 	door    *door
 	call    *call
 	takenAt []int64

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
 // httpDoor serves RPCs as protobuf JSON, and readiness.
@@ -66,7 +68,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, message proto.
 		}
 		return refuse("the body cannot be read: %v", err)
 	}
-	if err := connectionOf(r.Context()).reserve(r.Context(), int64(8*len(body))); err != nil {
+	if err := accounts.ConnectionOf(r.Context()).Reserve(r.Context(), int64(8*len(body))); err != nil {
 		d.requests.add(status.Code(err))
 		writeStatus(w, err)
 		return false

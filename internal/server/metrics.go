@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
 // metrics are what the server counts on the way of requests. There, nothing is
@@ -65,11 +66,11 @@ func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readine
 }
 
 // showMemory registers what tells how much memory requests hold.
-func showMemory(registry *prometheus.Registry, m *memory) {
+func showMemory(registry *prometheus.Registry, m *accounts.Memory) {
 	promauto.With(registry).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_request_memory_bytes",
 		Help: "What connections and the requests on them are charged for of request_memory.",
-	}, func() float64 { return float64(m.held.Load()) })
+	}, func() float64 { return float64(m.Held()) })
 }
 
 // showAuth registers what tells how the file for forward auth came to be in

@@ -25,6 +25,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
 // Options of a Server.
@@ -98,7 +99,7 @@ type Server struct {
 	ready   *readiness
 	panics  *panicLog
 	watches *watches
-	memory  *memory
+	memory  *accounts.Memory
 
 	viaGRPC, viaHTTP *envoy
 	apiGRPC, apiHTTP *api
@@ -139,7 +140,7 @@ func New(o Options) (*Server, error) {
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
 	}
-	s.memory = newMemory(o.Memory, m.cut.Inc)
+	s.memory = accounts.New(o.Memory, m.cut.Inc)
 	showMemory(o.Metrics, s.memory)
 	s.panics = &panicLog{logger: o.Log, now: o.Now, count: m.panics}
 	decider, failures := newDecider(&s.options, m), newFailureLog(o.Log, o.Now)
@@ -221,7 +222,7 @@ func (s *Server) grpcServer() *grpc.Server {
 	})
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
-		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, chargeStreams(s.apiGRPC)),
+		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, accounts.ChargeStreams(s.apiGRPC)),
 		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
 		grpc.NumStreamWorkers(StreamWorkers),
 		grpc.StaticStreamWindowSize(StreamWindow),
@@ -246,21 +247,21 @@ func (s *Server) grpcServer() *grpc.Server {
 	g := grpc.NewServer(append(options, grpc.Creds(agingCredentials{transport, s.memory}))...)
 	s.viaGRPC.register(g)
 	s.apiGRPC.register(g)
-	g.RegisterService(chargedMethods(healthpb.Health_ServiceDesc), s.ready.health)
+	g.RegisterService(accounts.ChargedMethods(healthpb.Health_ServiceDesc), s.ready.health)
 	reflection.Register(g)
 	return g
 }
 
 func (s *Server) httpServer(handler http.Handler, tls *tls.Config, write time.Duration) *http.Server {
 	return &http.Server{
-		Handler:           charging(handler),
-		ConnContext:       withConnection,
+		Handler:           accounts.ChargeHTTP(handler),
+		ConnContext:       accounts.WithConnection,
 		TLSConfig:         tls,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      write,
 		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    maxHeaderBytes,
+		MaxHeaderBytes:    accounts.MaxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
@@ -276,14 +277,14 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 	defer cancel()
 
 	failed := make(chan error, len(s.listeners))
-	background.Go(func() { s.memory.run(ctx) })
+	background.Go(func() { s.memory.Run(ctx) })
 	serve := func(name string, run func(net.Listener) error) {
 		l := s.listeners[name]
 		if l == nil {
 			return
 		}
 		if name != "grpc" { // whose credentials open the accounts
-			l = chargedListener{l, s.memory}
+			l = accounts.Listener{Listener: l, Memory: s.memory}
 		}
 		background.Go(func() {
 			if err := run(l); err != nil && !errors.Is(err, http.ErrServerClosed) {

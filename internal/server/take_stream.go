@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -33,7 +34,7 @@ const (
 type takeStream struct {
 	*api
 	grpc.ServerStream
-	account *account
+	account *accounts.Account
 
 	// mu is held while a message is taken over, so that none is once stopped.
 	mu      sync.Mutex
@@ -47,14 +48,14 @@ type takeStream struct {
 }
 
 // errManyStreams is the end of a stream for which there is no room.
-var errManyStreams = status.Errorf(codes.ResourceExhausted, "the streams of this connection hold %d MiB, or all requests the memory that they may (setting request_memory)", streamsMost>>20)
+var errManyStreams = status.Errorf(codes.ResourceExhausted, "the streams of this connection hold %d MiB, or all requests the memory that they may (setting request_memory)", accounts.StreamsMost>>20)
 
 func (a *api) takeStream(stream grpc.ServerStream) error {
-	s := &takeStream{api: a, ServerStream: stream, account: accountOf(stream.Context())}
-	if !s.account.tryStream(takeStreamCost) {
+	s := &takeStream{api: a, ServerStream: stream, account: accounts.Of(stream.Context())}
+	if !s.account.TryStream(takeStreamCost) {
 		return errManyStreams
 	}
-	defer s.account.releaseStream(takeStreamCost)
+	defer s.account.ReleaseStream(takeStreamCost)
 	var writer chan error
 	if a.storeWaits {
 		s.slots, s.answered = make(chan struct{}, takesInFlight), newItemQueue()
@@ -114,7 +115,7 @@ func (t *streamTakes) readWire(message string) error {
 
 // streamAnswers is a TakeStreamResponse in its bytes.
 type streamAnswers struct {
-	charge
+	accounts.Charge
 	bytes []byte
 }
 
@@ -183,7 +184,7 @@ func (s *takeStream) hold(slots int) error {
 		if err := s.slot(); err != nil {
 			return err
 		}
-		if err := s.account.holdStream(s.Context(), waitingItemCost); err != nil {
+		if err := s.account.HoldStream(s.Context(), waitingItemCost); err != nil {
 			<-s.slots
 			return err
 		}
@@ -198,8 +199,8 @@ func (s *takeStream) slot() error {
 		return nil
 	default:
 	}
-	s.account.add(StreamWindow) // of requests that are not read meanwhile
-	defer s.account.add(-StreamWindow)
+	s.account.Add(StreamWindow) // of requests that are not read meanwhile
+	defer s.account.Add(-StreamWindow)
 	select {
 	case s.slots <- struct{}{}:
 		return nil
@@ -212,7 +213,7 @@ func (s *takeStream) letGo(slots int) {
 	for range slots {
 		<-s.slots
 	}
-	s.account.releaseStream(int64(slots) * waitingItemCost)
+	s.account.ReleaseStream(int64(slots) * waitingItemCost)
 }
 
 // answerInTurn decides the requests of a message one after the other, and sends
@@ -240,9 +241,9 @@ func (s *takeStream) answerInTurn(t *streamTakes) error {
 func (s *takeStream) send(answers []byte) error {
 	// Until there is room for it, the caller may have sent a window full of
 	// requests that are not read.
-	s.account.add(StreamWindow)
-	defer s.account.add(-StreamWindow)
-	return s.SendMsg(&streamAnswers{charge{account: s.account}, answers})
+	s.account.Add(StreamWindow)
+	defer s.account.Add(-StreamWindow)
+	return s.SendMsg(&streamAnswers{accounts.Charge{Account: s.account}, answers})
 }
 
 // write sends answers, those that are there in one message, until all are.

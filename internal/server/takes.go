@@ -9,13 +9,14 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
 // takes are requests that are decided each on its own: those of a
 // TakeManyRequest.
 type takes struct {
-	charge
+	accounts.Charge
 	door  *door
 	items []*item
 	// err is why none of them is to be decided.
@@ -71,7 +72,7 @@ func (t *takes) readWire(message string) error {
 	}
 	t.err = told
 	if t.err == nil {
-		t.err = t.more(context.Background(), int64(4*len(message)+n*t.door.itemCost()))
+		t.err = t.More(context.Background(), int64(4*len(message)+n*t.door.itemCost()))
 	}
 	if t.err != nil {
 		return nil

@@ -1,4 +1,4 @@
-package server
+package accounts
 
 import (
 	"net"
@@ -8,16 +8,16 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// connectionCost is what a connection of gRPC holds that has no calls: buffers,
+// ConnectionCost is what a connection of gRPC holds that has no calls: buffers,
 // goroutines, tables of headers.
-const connectionCost = 48 << 10
+const ConnectionCost = 48 << 10
 
 // socketBuffer is what the kernel keeps of a connection that is not read, each
 // way. By itself it would be megabytes, which count as the container's memory,
 // and which are read after the caller has gone.
 const socketBuffer = 128 << 10
 
-func limitSocket(conn net.Conn) {
+func LimitSocket(conn net.Conn) {
 	if c, ok := conn.(interface {
 		SetReadBuffer(bytes int) error
 		SetWriteBuffer(bytes int) error
@@ -27,36 +27,36 @@ func limitSocket(conn net.Conn) {
 	}
 }
 
-// connection is a connection of gRPC that charges what it reads.
-type connection struct {
+// Connection is a connection of gRPC that charges what it reads.
+type Connection struct {
 	net.Conn
-	account *account
+	Account *Account
 	frames  frameReader
 	once    sync.Once
 }
 
-func (c *connection) Read(b []byte) (int, error) {
-	c.account.holdUp()
-	n, err := c.Conn.Read(b[:c.account.readSize(len(b))])
+func (c *Connection) Read(b []byte) (int, error) {
+	c.Account.holdUp()
+	n, err := c.Conn.Read(b[:c.Account.readSize(len(b))])
 	c.read(b[:n])
 	return n, err
 }
 
-func (c *connection) read(b []byte) {
+func (c *Connection) read(b []byte) {
 	if change, calls, unread := c.frames.read(b); change != 0 || calls != 0 || unread != 0 {
-		c.account.open(change, calls, unread)
+		c.Account.open(change, calls, unread)
 	}
 }
 
-func (c *connection) Close() error {
-	c.once.Do(c.account.close)
+func (c *Connection) Close() error {
+	c.once.Do(c.Account.Close)
 	return c.Conn.Close()
 }
 
-// plainConnection is one without TLS. gRPC lets it choose the buffer that it
+// PlainConnection is one without TLS. gRPC lets it choose the buffer that it
 // reads into once there is something to read, so that an idle one has none.
-type plainConnection struct {
-	connection
+type PlainConnection struct {
+	Connection
 	raw syscall.RawConn
 
 	// Of the read at hand, so that it allocates nothing.
@@ -68,21 +68,21 @@ type plainConnection struct {
 	try    func(fd uintptr) bool
 }
 
-// newPlainConnection returns nil where the system or the kind of connection has
+// NewPlainConnection returns nil where the system or the kind of connection has
 // no such reads.
-func newPlainConnection(conn net.Conn, a *account) *plainConnection {
+func NewPlainConnection(conn net.Conn, a *Account) *PlainConnection {
 	raw := rawReads(conn)
 	if raw == nil {
 		return nil
 	}
-	c := &plainConnection{connection: connection{Conn: conn, account: a}, raw: raw}
+	c := &PlainConnection{Connection: Connection{Conn: conn, Account: a}, raw: raw}
 	c.try = c.tryRead
 	return c
 }
 
 // ReadOnReady is what gRPC calls in the place of Read.
-func (c *plainConnection) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
-	c.account.holdUp()
+func (c *PlainConnection) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	c.Account.holdUp()
 	c.size, c.pool = size, pool
 	err := c.raw.Read(c.try)
 	buffer, n, failed := c.buffer, c.n, c.err

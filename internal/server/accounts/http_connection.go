@@ -1,4 +1,4 @@
-package server
+package accounts
 
 import (
 	"context"
@@ -15,31 +15,31 @@ const (
 	// What each byte of a request becomes: the first ones may be headers, which
 	// are kept in maps.
 	headerByteCost, otherByteCost = 24, 2
-	// maxHeaderBytes bounds the headers of a request over HTTP, which may be
+	// MaxHeaderBytes bounds the headers of a request over HTTP, which may be
 	// another's that a proxy asks about, and maxMetadataBytes those of gRPC.
-	maxHeaderBytes = 16 << 10
+	MaxHeaderBytes = 16 << 10
 )
 
-// chargedListener opens an account for each connection of HTTP.
-type chargedListener struct {
+// Listener opens an account for each connection of HTTP.
+type Listener struct {
 	net.Listener
-	memory *memory
+	Memory *Memory
 }
 
-func (l chargedListener) Accept() (net.Conn, error) {
+func (l Listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	limitSocket(conn)
-	account := l.memory.open(httpConnectionCost, func() { _ = conn.Close() })
+	LimitSocket(conn)
+	account := l.Memory.Open(httpConnectionCost, func() { _ = conn.Close() })
 	return &httpConnection{Conn: conn, account: account}, nil
 }
 
 // httpConnection charges what it reads until the request at hand has ended.
 type httpConnection struct {
 	net.Conn
-	account *account
+	account *Account
 	once    sync.Once
 	// read is how many bytes have come since the last request, and charged what
 	// is charged for that one.
@@ -51,14 +51,14 @@ func (c *httpConnection) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		read := c.read.Add(int64(n))
-		headers := max(0, min(int64(n), 2*maxHeaderBytes-(read-int64(n))))
+		headers := max(0, min(int64(n), 2*MaxHeaderBytes-(read-int64(n))))
 		c.charge(headers*headerByteCost + (int64(n)-headers)*otherByteCost)
 	}
 	return n, err
 }
 
 func (c *httpConnection) Close() error {
-	c.once.Do(c.account.close)
+	c.once.Do(c.account.Close)
 	return c.Conn.Close()
 }
 
@@ -76,11 +76,11 @@ func (c *httpConnection) charge(bytes int64) {
 		return
 	}
 	c.charged.Add(bytes)
-	c.account.add(bytes)
+	c.account.Add(bytes)
 }
 
-// reserve is charge once there is room; a little is not waited for.
-func (c *httpConnection) reserve(ctx context.Context, bytes int64) error {
+// Reserve is charge once there is room; a little is not waited for.
+func (c *httpConnection) Reserve(ctx context.Context, bytes int64) error {
 	if c == nil {
 		return nil
 	}
@@ -113,24 +113,24 @@ func (c *httpConnection) ended() {
 
 type connectionKey struct{}
 
-// withConnection puts the connection into the context of its requests.
-func withConnection(ctx context.Context, conn net.Conn) context.Context {
+// WithConnection puts the connection into the context of its requests.
+func WithConnection(ctx context.Context, conn net.Conn) context.Context {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
 	}
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// connectionOf returns that of a request; nil where it came through none.
-func connectionOf(ctx context.Context) *httpConnection {
+// ConnectionOf returns that of a request; nil where it came through none.
+func ConnectionOf(ctx context.Context) *httpConnection {
 	c, _ := ctx.Value(connectionKey{}).(*httpConnection)
 	return c
 }
 
-// charging gives back what a request was charged when it has ended.
-func charging(next http.Handler) http.Handler {
+// ChargeHTTP gives back what a request was charged when it has ended.
+func ChargeHTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := connectionOf(r.Context())
+		c := ConnectionOf(r.Context())
 		c.begin()
 		defer c.ended()
 		next.ServeHTTP(w, r)

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package server
+package accounts
 
 import (
 	"net"
@@ -9,4 +9,4 @@ import (
 
 func rawReads(net.Conn) syscall.RawConn { return nil }
 
-func (c *plainConnection) tryRead(uintptr) bool { return true }
+func (c *PlainConnection) tryRead(uintptr) bool { return true }

@@ -1,37 +1,37 @@
-package server
+package accounts
 
 import (
 	"errors"
 	"testing"
 )
 
-func testMemory(budget int64) *memory { return newMemory(budget, func() {}) }
+func testMemory(budget int64) *Memory { return New(budget, func() {}) }
 
 // opened opens an account that notes whether its connection was closed.
-func opened(m *memory, cost int64) (a *account, isCut *bool) {
+func opened(m *Memory, cost int64) (a *Account, isCut *bool) {
 	isCut = new(bool)
-	return m.open(cost, func() { *isCut = true }), isCut
+	return m.Open(cost, func() { *isCut = true }), isCut
 }
 
 func TestAccountsAddUp(t *testing.T) {
 	m := testMemory(1 << 30)
 	a, _ := opened(m, 1000)
 	b, _ := opened(m, 1000)
-	a.add(500)
-	b.add(300)
+	a.Add(500)
+	b.Add(300)
 	a.finish(200, 0, 0)
 	if got := m.held.Load(); got != 2600 {
 		t.Errorf("%d bytes are held", got)
 	}
-	a.close()
+	a.Close()
 	a.finish(300, 0, 0) // of an answer that gRPC gives up after its connection
-	a.add(100)
-	a.close()
+	a.Add(100)
+	a.Close()
 	if got := m.held.Load(); got != 1300 {
 		t.Errorf("after a connection has ended %d bytes are held", got)
 	}
 	b.finish(300, 0, 0)
-	b.close()
+	b.Close()
 	if got := m.held.Load(); got != 0 || len(m.accounts) != 0 {
 		t.Errorf("in the end %d bytes of %d connections are held", got, len(m.accounts))
 	}
@@ -55,8 +55,8 @@ func TestCallsOfACallerWhoHasGoneStayCharged(t *testing.T) {
 	if begun != callCost || !hasCaller {
 		t.Fatalf("a call that begins has %d bytes, and a caller: %v", begun, hasCaller)
 	}
-	a.add(request)
-	a.close()
+	a.Add(request)
+	a.Close()
 	held(3*callCost + request)
 	if err := a.reserve(t.Context(), 1); !errors.Is(err, errGone) {
 		t.Errorf("more is reserved for a caller who has gone: %v", err)
@@ -79,7 +79,7 @@ func TestCallsOfACallerWhoHasGoneStayCharged(t *testing.T) {
 
 	other.open(0, 1, 0)
 	other.begin() // and never ends
-	other.close()
+	other.Close()
 	for range leavesAfter {
 		m.age()
 	}
@@ -94,10 +94,10 @@ func TestShedWaitsForThoseWhoLeave(t *testing.T) {
 	leaving, _ := opened(m, 0)
 	leaving.open(0, 1, 0)
 	leaving.begin()
-	leaving.add(2 << 20)
+	leaving.Add(2 << 20)
 	stuck, stuckCut := opened(m, 0)
-	stuck.add(1 << 19)
-	leaving.close()
+	stuck.Add(1 << 19)
+	leaving.Close()
 	if m.shed(); *stuckCut {
 		t.Error("a connection is closed for what another holds that has ended")
 	}
@@ -133,7 +133,7 @@ func TestLittleIsReadWhereThereIsLittleRoom(t *testing.T) {
 		held int64
 		size int
 	}{{0, 16 << 10}, {budget / 2, 8 << 10}, {budget, 1 << 10}, {2 * budget, 1 << 10}} {
-		a.add(c.held - m.held.Load())
+		a.Add(c.held - m.held.Load())
 		if got := a.readSize(32 << 10); got != c.size {
 			t.Errorf("with %d bytes of %d held, %d are read; wanted: %d", c.held, budget, got, c.size)
 		}
@@ -158,7 +158,7 @@ func TestWhoMayGoOn(t *testing.T) {
 	} {
 		a, _ := opened(testMemory(1<<30), 0)
 		a.used, a.finished = c.used, c.finished
-		a.add(c.held)
+		a.Add(c.held)
 		a.open(0, c.few, 0)
 		if got := a.mayGoOn(); got != c.may {
 			t.Errorf("%s may go on: %v", name, got)
@@ -169,22 +169,22 @@ func TestWhoMayGoOn(t *testing.T) {
 func TestShedClosesWhoHoldsMuchAndFinishesLittle(t *testing.T) {
 	const budget = 10 << 20
 	m := testMemory(budget)
-	silent, silentCut := opened(m, connectionCost)
+	silent, silentCut := opened(m, ConnectionCost)
 	silent.quiet = 1
-	busy, busyCut := opened(m, connectionCost)
-	stuck, stuckCut := opened(m, connectionCost)
-	waiting, waitingCut := opened(m, connectionCost)
+	busy, busyCut := opened(m, ConnectionCost)
+	stuck, stuckCut := opened(m, ConnectionCost)
+	waiting, waitingCut := opened(m, ConnectionCost)
 	idle, idleCut := opened(m, 0)
 	idle.used, idle.quiet = true, idleAfter
-	busy.add(4 << 20)
+	busy.Add(4 << 20)
 	busy.finished = 1000
 	waiting.change(4<<20, 4<<20) // for the store
-	stuck.add(1 << 20)
+	stuck.Add(1 << 20)
 	m.shed()
 	if *busyCut || *stuckCut || *waitingCut || *idleCut {
 		t.Fatal("within the budget a connection is closed")
 	}
-	stuck.add(2 << 20)
+	stuck.Add(2 << 20)
 	m.shed()
 	if *busyCut || !*stuckCut || *waitingCut || *idleCut {
 		t.Fatalf("closed: busy %v, stuck %v, waiting %v, idle %v", *busyCut, *stuckCut, *waitingCut, *idleCut)
@@ -195,8 +195,8 @@ func TestShedClosesWhoHoldsMuchAndFinishesLittle(t *testing.T) {
 	if *silentCut {
 		t.Error("a connection is closed that holds less than others")
 	}
-	stuck, _ = opened(m, connectionCost)
-	busy.add(3 << 20)
+	stuck, _ = opened(m, ConnectionCost)
+	busy.Add(3 << 20)
 	m.shed()
 	if !*silentCut {
 		t.Error("one that never finished a call is not to blame")
@@ -210,18 +210,18 @@ func TestShedClosesWhoHoldsMuchAndFinishesLittle(t *testing.T) {
 }
 
 func TestShedClosesTheConnectionThatIsIdleForTheLongest(t *testing.T) {
-	const budget = 100 * connectionCost
+	const budget = 100 * ConnectionCost
 	m := testMemory(budget)
-	var busy *account
+	var busy *Account
 	cut := make([]*bool, 100)
 	for i := range cut {
-		busy, cut[i] = opened(m, connectionCost)
+		busy, cut[i] = opened(m, ConnectionCost)
 		busy.quiet, busy.used = idleAfter+(i+50)%100, true
 	}
 	busy.quiet = 0
 	count := 0
 	m.onCut = func() { count++ }
-	busy.add(connectionCost / 2)
+	busy.Add(ConnectionCost / 2)
 	m.shed()
 	if count != 1 || !*cut[49] || m.held.Load() > budget {
 		t.Errorf("%d are closed, the one that is idle for the longest: %v; %d bytes of %d are held", count, *cut[49], m.held.Load(), budget)
@@ -232,7 +232,7 @@ func TestReserveWaitsAndIsRefused(t *testing.T) {
 	m := testMemory(1 << 20)
 	full, _ := opened(m, 0)
 	full.finished = 1 << 30 // nobody is to blame
-	full.add(1 << 20)
+	full.Add(1 << 20)
 	newcomer, _ := opened(m, 0)
 	if err := newcomer.reserve(t.Context(), 1000); !errors.Is(err, errMemory) {
 		t.Errorf("a newcomer gets %v", err)
@@ -256,13 +256,13 @@ func TestStreamsOfAConnectionAreBounded(t *testing.T) {
 	const takeStreamCost = 32 << 10
 	m := testMemory(1 << 40)
 	a, _ := opened(m, 0)
-	for a.tryStream(takeStreamCost) {
+	for a.TryStream(takeStreamCost) {
 	}
-	if a.held > streamsMost || a.held < streamsMost-takeStreamCost {
+	if a.held > StreamsMost || a.held < StreamsMost-takeStreamCost {
 		t.Errorf("the streams of a connection hold %d bytes", a.held)
 	}
-	a.releaseStream(takeStreamCost)
-	if !a.tryStream(takeStreamCost) {
+	a.ReleaseStream(takeStreamCost)
+	if !a.TryStream(takeStreamCost) {
 		t.Error("there is no room for one more after one has ended")
 	}
 }

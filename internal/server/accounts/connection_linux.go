@@ -1,4 +1,4 @@
-package server
+package accounts
 
 import (
 	"io"
@@ -25,8 +25,8 @@ func rawReads(conn net.Conn) syscall.RawConn {
 }
 
 // tryRead reads what is there, and reports false where nothing is.
-func (c *plainConnection) tryRead(fd uintptr) bool {
-	c.buffer = c.pool.Get(c.account.readSize(c.size))
+func (c *PlainConnection) tryRead(fd uintptr) bool {
+	c.buffer = c.pool.Get(c.Account.readSize(c.size))
 	c.n, c.err = syscall.Read(int(fd), *c.buffer)
 	for c.err == syscall.EINTR {
 		c.n, c.err = syscall.Read(int(fd), *c.buffer)

@@ -1,4 +1,4 @@
-package server
+package accounts
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// charge is what a call has on the account of its connection.
-type charge struct {
-	account *account
+// Charge is what a call has on the account of its connection.
+type Charge struct {
+	Account *Account
 	bytes   int64
 	// deciding is how much of it waits for the store.
 	deciding int64
@@ -19,32 +19,32 @@ type charge struct {
 	running int64
 }
 
-// held is what a message has that is charged.
-func (h *charge) held() *charge { return h }
+// Held is what a message has that is charged.
+func (h *Charge) Held() *Charge { return h }
 
-// begin charges an open call. Its error is for the caller.
-func begin(ctx context.Context) (charge, error) {
-	a := accountOf(ctx)
+// Begin charges an open call. Its error is for the caller.
+func Begin(ctx context.Context) (Charge, error) {
+	a := Of(ctx)
 	if a == nil {
-		return charge{}, nil
+		return Charge{}, nil
 	}
 	bytes, hasCaller := a.begin()
-	held := charge{account: a, bytes: bytes, running: 1}
+	held := Charge{Account: a, bytes: bytes, running: 1}
 	err := errGone
 	if hasCaller {
 		err = a.await(ctx, 0)
 	}
 	if err != nil {
-		held.end()
-		return charge{}, err
+		held.End()
+		return Charge{}, err
 	}
 	return held, nil
 }
 
-// accountOf returns that of the connection of a gRPC call.
-func accountOf(ctx context.Context) *account {
+// Of returns that of the connection of a gRPC call.
+func Of(ctx context.Context) *Account {
 	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(interface{ Account() *account }); ok {
+		if info, ok := p.AuthInfo.(interface{ Account() *Account }); ok {
 			return info.Account()
 		}
 	}
@@ -54,36 +54,36 @@ func accountOf(ctx context.Context) *account {
 // smallRequest is what callCost covers of a request.
 const smallRequest = 2 << 10
 
-// more charges, once there is room, what a request of so many bytes holds
+// More charges, once there is room, what a request of so many bytes holds
 // beyond what is charged for each.
-func (h *charge) more(ctx context.Context, bytes int64) error {
+func (h *Charge) More(ctx context.Context, bytes int64) error {
 	if bytes <= smallRequest {
 		return nil
 	}
-	if err := h.account.reserve(ctx, bytes); err != nil {
+	if err := h.Account.reserve(ctx, bytes); err != nil {
 		return err
 	}
 	h.bytes += bytes
 	return nil
 }
 
-// decide notes that all of it waits for the store from now on.
-func (h *charge) decide() {
+// Decide notes that all of it waits for the store from now on.
+func (h *Charge) Decide() {
 	h.deciding = h.bytes
-	h.account.change(0, h.deciding)
+	h.Account.change(0, h.deciding)
 }
 
-func (h *charge) end() {
-	h.account.finish(h.bytes, h.deciding, h.running)
-	*h = charge{}
+func (h *Charge) End() {
+	h.Account.finish(h.bytes, h.deciding, h.running)
+	*h = Charge{}
 }
 
-// answer is the bytes of an answer, which are charged until gRPC has sent them
+// Answer is the bytes of an answer, which are charged until gRPC has sent them
 // or given them up.
 type answer struct {
 	mem.SliceBuffer
 	refs   atomic.Int32
-	charge charge
+	charge Charge
 	// All that most take is in one piece.
 	small [usualAnswer]byte
 	slice [1]mem.Buffer
@@ -92,12 +92,12 @@ type answer struct {
 // usualAnswer has room for most answers, in bytes.
 const usualAnswer = 96
 
-// answer writes an answer, and charges what it holds for what the request did.
-func (h charge) answer(write func(dst []byte) []byte) mem.BufferSlice {
+// Answer writes an answer, and charges what it holds for what the request did.
+func (h Charge) Answer(write func(dst []byte) []byte) mem.BufferSlice {
 	a := new(answer)
 	a.SliceBuffer = write(a.small[:0])
 	a.slice[0] = a
-	if h.account == nil {
+	if h.Account == nil {
 		return a.slice[:]
 	}
 	n := min(h.bytes, callCost) // what the request took is gone
@@ -105,10 +105,10 @@ func (h charge) answer(write func(dst []byte) []byte) mem.BufferSlice {
 		n += int64(cap(a.SliceBuffer))
 	}
 	if n != h.bytes || h.deciding != 0 {
-		h.account.change(n-h.bytes, -h.deciding)
+		h.Account.change(n-h.bytes, -h.deciding)
 		h.bytes, h.deciding = n, 0
 	}
-	h.account.ended(h.running)
+	h.Account.ended(h.running)
 	h.running = 0
 	a.charge = h
 	a.refs.Store(1)
@@ -121,22 +121,22 @@ func (a *answer) Ref() { a.refs.Add(1) }
 // Free implements mem.Buffer.
 func (a *answer) Free() {
 	if a.refs.Add(-1) == 0 {
-		a.charge.end()
+		a.charge.End()
 	}
 }
 
-// chargedMethods charges the calls of a service whose messages protobuf reads.
-func chargedMethods(desc grpc.ServiceDesc) *grpc.ServiceDesc {
+// ChargedMethods charges the calls of a service whose messages protobuf reads.
+func ChargedMethods(desc grpc.ServiceDesc) *grpc.ServiceDesc {
 	methods := make([]grpc.MethodDesc, len(desc.Methods))
 	for i, m := range desc.Methods {
 		methods[i] = grpc.MethodDesc{
 			MethodName: m.MethodName,
 			Handler: func(service any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-				held, err := begin(ctx)
+				held, err := Begin(ctx)
 				if err != nil {
 					return nil, err
 				}
-				defer held.end()
+				defer held.End()
 				return m.Handler(service, ctx, read, interceptor)
 			},
 		}
@@ -149,23 +149,23 @@ func chargedMethods(desc grpc.ServiceDesc) *grpc.ServiceDesc {
 // of the answers of reflection are long, and two may wait.
 const streamCost = 256 << 10
 
-// chargeStreams returns an interceptor that charges streams. Those of a service
+// ChargeStreams returns an interceptor that charges streams. Those of a service
 // that charges itself have what any call has.
-func chargeStreams(chargesItself any) grpc.StreamServerInterceptor {
+func ChargeStreams(chargesItself any) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-		held, err := begin(stream.Context())
+		held, err := Begin(stream.Context())
 		if err != nil {
 			return err
 		}
-		defer held.end()
+		defer held.End()
 		if service == chargesItself {
 			return next(service, stream)
 		}
-		account := held.account
+		account := held.Account
 		if err := account.reserve(stream.Context(), streamCost); err != nil {
 			return err
 		}
-		defer account.add(-streamCost)
+		defer account.Add(-streamCost)
 		return next(service, stream)
 	}
 }
