@@ -90,8 +90,8 @@ func (f *fingerprinter) node(n *node) digest {
 // are tried, and of what is left when none matches.
 func (f *fingerprinter) key(k *keyNodes) digest {
 	start := len(f.buf)
-	for i := range k.patterns.list {
-		f.digest(f.node(k.patterns.list[i].node))
+	for _, n := range k.patterns.nodes {
+		f.digest(f.node(n))
 	}
 	if k.bare != nil {
 		f.digest(f.node(k.bare))

@@ -58,7 +58,7 @@ func (p *fileParser) actsOn(o *yamlfile.Object, at *yamlfile.Path, name string, 
 // shares reports whether there is a pattern whose values share_threshold is
 // for, and says so if not.
 func (p *fileParser) shares(o *yamlfile.Object, at *yamlfile.Path, r *Rule) bool {
-	if value := r.node.entry.Value; isPattern(value) {
+	if value := r.node.entry.Value; HasStar(value) {
 		r.Pattern = value
 		return true
 	}

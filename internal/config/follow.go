@@ -52,11 +52,11 @@ func (n *node) follow(before *node, same bool) {
 			continue
 		}
 		// What they were for falls to those that come after them.
-		same := same && !gone[k.key] && k.patterns.keep(old.patterns)
+		same := same && !gone[k.key] && k.patterns.keep(&old.patterns)
 		if k.bare != nil && old.bare != nil {
 			k.bare.follow(old.bare, same)
 		}
-		k.patterns.follow(old.patterns, same)
+		k.patterns.follow(&old.patterns, same)
 	}
 }
 
@@ -75,27 +75,27 @@ func (n *node) valuesGone(before *node) map[string]bool {
 }
 
 // keep reports whether all those before are there, in the same order.
-func (ps patterns) keep(before patterns) bool {
-	left := before.list
-	for i := range ps.list {
-		if len(left) > 0 && ps.list[i].text() == left[0].text() {
+func (l *patterns) keep(before *patterns) bool {
+	left := before.nodes
+	for _, n := range l.nodes {
+		if len(left) > 0 && n.entry.Value == left[0].entry.Value {
 			left = left[1:]
 		}
 	}
 	return len(left) == 0
 }
 
-func (ps patterns) follow(before patterns, same bool) {
-	if len(ps.list) == 0 || len(before.list) == 0 {
+func (l *patterns) follow(before *patterns, same bool) {
+	if len(l.nodes) == 0 || len(before.nodes) == 0 {
 		return
 	}
-	nodes := make(map[string]*node, len(before.list))
-	for i := range before.list {
-		nodes[before.list[i].text()] = before.list[i].node
+	olds := make(map[string]*node, len(before.nodes))
+	for _, old := range before.nodes {
+		olds[old.entry.Value] = old
 	}
-	for i := range ps.list {
-		if old := nodes[ps.list[i].text()]; old != nil {
-			ps.list[i].node.follow(old, same)
+	for _, n := range l.nodes {
+		if old := olds[n.entry.Value]; old != nil {
+			n.follow(old, same)
 		}
 	}
 }

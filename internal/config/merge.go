@@ -45,16 +45,16 @@ func (p *fileParser) merge(d *Domain) {
 	for i := range p.d.root.keys {
 		from := &p.d.root.keys[i]
 		to := d.root.addKey(from.key)
-		known := make(map[bucket.Entry]*node, len(to.patterns.list))
-		for j := range to.patterns.list {
-			known[to.patterns.list[j].node.entry] = to.patterns.list[j].node
+		known := make(map[bucket.Entry]*node, len(to.patterns.nodes))
+		for _, n := range to.patterns.nodes {
+			known[n.entry] = n
 		}
-		for _, pattern := range from.patterns.list {
-			first := known[pattern.node.entry]
+		for _, n := range from.patterns.nodes {
+			first := known[n.entry]
 			if first == nil {
-				to.patterns.list = append(to.patterns.list, pattern)
+				to.patterns.add(n)
 			}
-			p.move(pattern.node, first)
+			p.move(n, first)
 		}
 		if from.bare != nil {
 			p.move(from.bare, d.root.addBare(from.bare))

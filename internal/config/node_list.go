@@ -36,7 +36,7 @@ func (l *nodeList) add(n *node, item *yaml.Node, p *yamlfile.Path) (first *node)
 		}
 		l.patterns[n.entry] = n
 		k := l.up.addKey(n.entry.Key)
-		k.patterns.list = append(k.patterns.list, newPattern(n))
+		k.patterns.add(n)
 	} else if first := l.up.addBare(n); first != nil {
 		return first
 	}
@@ -44,7 +44,19 @@ func (l *nodeList) add(n *node, item *yaml.Node, p *yamlfile.Path) (first *node)
 	return nil
 }
 
-func (n *node) isExact() bool { return n.entry.Value != "" && !isPattern(n.entry.Value) }
+// patterns are the descriptors of one key at one level whose values are patterns,
+// in file order.
+type patterns struct {
+	Set
+	nodes []*node // of the patterns of Set, in their order
+}
+
+func (l *patterns) add(n *node) {
+	l.Add(n.entry.Value)
+	l.nodes = append(l.nodes, n)
+}
+
+func (n *node) isExact() bool { return n.entry.Value != "" && !HasStar(n.entry.Value) }
 
 func (n *node) addExact(below *node) (first *node) {
 	if first := n.exact[below.entry]; first != nil {
@@ -69,6 +81,6 @@ func (n *node) addBare(below *node) (first *node) {
 // seal readies the node for matching. Nothing may be added afterwards.
 func (n *node) seal() {
 	for i := range n.keys {
-		n.keys[i].patterns.seal()
+		n.keys[i].patterns.Seal()
 	}
 }

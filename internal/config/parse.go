@@ -291,7 +291,7 @@ func (p *fileParser) entry(o *yamlfile.Object, at *yamlfile.Path) (e bucket.Entr
 func (p *fileParser) key(n *yaml.Node, at *yamlfile.Path) (string, bool) {
 	const what = "a key"
 	s, ok := p.name(n, at, what, maxName)
-	if ok && isPattern(s) {
+	if ok && HasStar(s) {
 		ok = p.Lax(n, at, "the text "+yamlfile.Quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
 	}
 	return s, ok

@@ -9,7 +9,7 @@ type pattern struct {
 	// last; middle is what stands between two stars, in order.
 	prefix, suffix string
 	middle         []innerText
-	node           *node
+	text           string // as it was written
 }
 
 // innerText stands between two stars; it is not empty.
@@ -19,11 +19,12 @@ type innerText struct {
 	slot uint16
 }
 
-func isPattern(value string) bool { return strings.Contains(value, "*") }
+// HasStar reports whether a value is a pattern.
+func HasStar(value string) bool { return strings.Contains(value, "*") }
 
-func newPattern(n *node) pattern {
-	parts := strings.Split(n.entry.Value, "*")
-	p := pattern{prefix: parts[0], suffix: parts[len(parts)-1], node: n}
+func newPattern(text string) pattern {
+	parts := strings.Split(text, "*")
+	p := pattern{prefix: parts[0], suffix: parts[len(parts)-1], text: text}
 	for _, part := range parts[1 : len(parts)-1] {
 		if part != "" {
 			p.middle = append(p.middle, newInnerText(part))
@@ -31,9 +32,6 @@ func newPattern(n *node) pattern {
 	}
 	return p
 }
-
-// text is the pattern as it was written.
-func (p *pattern) text() string { return p.node.entry.Value }
 
 // match reports whether the value is one of the pattern's. Each part takes the
 // first place that is free for it; if the pattern can match at all, so it can.
@@ -53,12 +51,13 @@ func (p *pattern) match(value string) bool {
 	return true
 }
 
-// patterns are those of one key at one level, in file order.
-type patterns struct {
+// Set is a list of patterns, of which the first that matches a value is found.
+// The zero Set is empty. Once sealed it may be used concurrently.
+type Set struct {
 	list []pattern
 	// index finds the few that can match a value; it is nil while there are few.
 	index *patternIndex
-	// manyInner is set if more than fewInner have something between stars, for
+	// manyInner is set if more than FewInner have something between stars, for
 	// which a value must be searched.
 	manyInner bool
 	// crowded is set if it would take too long to hold each pattern against
@@ -71,24 +70,37 @@ const (
 	fewPatterns = 8
 	// maxPatternTries bounds the search for patterns that cannot match.
 	maxPatternTries = 5_000_000
-	// fewInner patterns with something between stars are tried on values of any
+	// FewInner patterns with something between stars are tried on values of any
 	// length: each takes less than a millisecond to search 1 MiB in vain.
-	fewInner = 16
+	FewInner = 16
 	// MaxSearchedValue is how many bytes a value has at most that more of them
 	// are tried on. Who sends a value can make it of what they have between
 	// their stars; what that costs grows with the square of its length.
 	MaxSearchedValue = 2048
 )
 
-// seal builds the index. Nothing may be added afterwards.
-func (ps *patterns) seal() {
+// Add adds a pattern after those that there are.
+func (ps *Set) Add(text string) { ps.list = append(ps.list, newPattern(text)) }
+
+// Len is the number of patterns.
+func (ps *Set) Len() int { return len(ps.list) }
+
+// Text is the pattern with an index, as it was added.
+func (ps *Set) Text(i int) string { return ps.list[i].text }
+
+// IsCrowded reports whether it would take too long to hold each pattern against
+// the others, once the Set is sealed.
+func (ps *Set) IsCrowded() bool { return ps.crowded }
+
+// Seal builds the index. Nothing may be added afterwards.
+func (ps *Set) Seal() {
 	inner := 0
 	for i := range ps.list {
 		if len(ps.list[i].middle) > 0 {
 			inner++
 		}
 	}
-	ps.manyInner = inner > fewInner
+	ps.manyInner = inner > FewInner
 	if len(ps.list) <= fewPatterns {
 		return
 	}
@@ -96,14 +108,34 @@ func (ps *patterns) seal() {
 	ps.crowded = ps.index.longestChain()*len(ps.list) > maxPatternTries
 }
 
-// first returns the index of the first pattern that matches, or -1. Patterns
-// with something between stars match no long value, unless there are few.
-func (ps *patterns) first(value string) int {
+// First returns the index of the first pattern that matches, or -1. Patterns
+// with something between stars match no value over MaxSearchedValue, unless there
+// are few of them.
+func (ps *Set) First(value string) int {
 	return ps.search(value, ps.manyInner && len(value) > MaxSearchedValue)
 }
 
-// search is first, of the patterns with nothing between stars if ends is set.
-func (ps *patterns) search(value string, ends bool) int {
+// FirstThatCovers returns the index of the first pattern that matches all that a
+// pattern of the Set does, which may be that one itself.
+//
+// A star of a later pattern stands for text that only a star of an earlier one
+// can match; so one covers the other exactly if it matches the other's text,
+// stars as they are.
+func (ps *Set) FirstThatCovers(pattern string) int { return ps.search(pattern, false) }
+
+// FirstThatCoversAll returns the index of the first pattern that matches every
+// value, or -1.
+func (ps *Set) FirstThatCoversAll() int {
+	for i := range ps.list {
+		if strings.Trim(ps.list[i].text, "*") == "" {
+			return i
+		}
+	}
+	return -1
+}
+
+// search is First, of the patterns with nothing between stars if ends is set.
+func (ps *Set) search(value string, ends bool) int {
 	if ps.index != nil {
 		return ps.index.first(ps.list, value, ends)
 	}
@@ -115,12 +147,12 @@ func (ps *patterns) search(value string, ends bool) int {
 	return -1
 }
 
-// isTooLong reports whether the patterns' key searches no value that is long
-// enough for one of them.
-func (ps *patterns) isTooLong(n *node) bool {
-	if !ps.manyInner || len(n.entry.Value) <= MaxSearchedValue {
+// IsTooLong reports whether no value is searched that is long enough for a
+// pattern of the Set.
+func (ps *Set) IsTooLong(pattern string) bool {
+	if !ps.manyInner || len(pattern) <= MaxSearchedValue {
 		return false
 	}
-	p := newPattern(n)
-	return len(p.middle) > 0 && len(p.text())-strings.Count(p.text(), "*") > MaxSearchedValue
+	p := newPattern(pattern)
+	return len(p.middle) > 0 && len(pattern)-strings.Count(pattern, "*") > MaxSearchedValue
 }

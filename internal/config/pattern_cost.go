@@ -51,6 +51,17 @@ func (x *patternIndex) gramChains(list []pattern) []patternChain {
 	return chains
 }
 
+// Costliest returns on how many patterns a value of so many bytes can be tried,
+// about, the index of a pattern that most of these are filed with, and how many
+// those are. It is 0, -1 and 0 where there are few patterns.
+func (ps *Set) Costliest(bytes int) (tries, pattern, together int) {
+	if ps.index == nil {
+		return 0, -1, 0
+	}
+	tries, most := ps.index.worstTries(ps.list, bytes)
+	return tries, int(most.head), most.patterns
+}
+
 // worstTries returns on how many patterns a value of so many bytes can be
 // tried, about, and the chain that most of these are in.
 func (x *patternIndex) worstTries(list []pattern, bytes int) (tries int, most patternChain) {

@@ -176,9 +176,9 @@ func (n *node) next(e *bucket.Entry) *node {
 	if k == nil {
 		return nil
 	}
-	if len(k.patterns.list) > 0 {
-		if i := k.patterns.first(e.Value); i >= 0 {
-			return k.patterns.list[i].node
+	if len(k.patterns.nodes) > 0 {
+		if i := k.patterns.First(e.Value); i >= 0 {
+			return k.patterns.nodes[i]
 		}
 	}
 	return k.bare

@@ -2,7 +2,6 @@ package config
 
 import (
 	"math/big"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -34,8 +33,8 @@ func (n *node) hasKey(key string) bool {
 		if k.bare != nil && k.bare.hasKey(key) {
 			return true
 		}
-		for j := range k.patterns.list {
-			if k.patterns.list[j].node.hasKey(key) {
+		for _, below := range k.patterns.nodes {
+			if below.hasKey(key) {
 				return true
 			}
 		}
@@ -55,36 +54,23 @@ func (p *fileParser) warnNeverMatch(up *node, list []generalNode) {
 		value := n.entry.Value
 		k := up.key(n.entry.Key)
 		if value == "" {
-			if all := k.patterns.coversAll(); all != nil {
-				p.WarnAt(n.at, "never matches: the pattern %s of the same key matches every value", yamlfile.Quote(all.text()))
+			if all := k.patterns.FirstThatCoversAll(); all >= 0 {
+				p.WarnAt(n.at, "never matches: the pattern %s of the same key matches every value", yamlfile.Quote(k.patterns.Text(all)))
 			}
 			continue
 		}
-		if k.patterns.isTooLong(n.node) {
+		if k.patterns.IsTooLong(value) {
 			p.WarnAt(n.at, "never matches: it is longer than the %d bytes of a value up to which patterns with a text between stars are tried where a key has more than %d of these",
-				MaxSearchedValue, fewInner)
+				MaxSearchedValue, FewInner)
 			continue
 		}
-		if k.patterns.crowded {
+		if k.patterns.IsCrowded() {
 			continue
 		}
-		// A star of the later pattern stands for text that only a star of the
-		// earlier can match; so one covers the other exactly if it matches
-		// the other's text, stars as they are.
-		if first := &k.patterns.list[k.patterns.search(value, false)]; first.node != n.node {
-			p.WarnAt(n.at, "never matches: the pattern %s before it matches all that %s does", yamlfile.Quote(first.text()), yamlfile.Quote(value))
+		if first := k.patterns.FirstThatCovers(value); k.patterns.nodes[first] != n.node {
+			p.WarnAt(n.at, "never matches: the pattern %s before it matches all that %s does", yamlfile.Quote(k.patterns.Text(first)), yamlfile.Quote(value))
 		}
 	}
-}
-
-// coversAll returns the first pattern that matches every value.
-func (ps *patterns) coversAll() *pattern {
-	for i := range ps.list {
-		if strings.Trim(ps.list[i].text(), "*") == "" {
-			return &ps.list[i]
-		}
-	}
-	return nil
 }
 
 const (
@@ -101,18 +87,15 @@ const (
 func (p *fileParser) warnCostly(up *node, list []generalNode) {
 	for i := range up.keys {
 		k := &up.keys[i]
-		if k.patterns.index == nil {
-			continue
-		}
-		tries, most := k.patterns.index.worstTries(k.patterns.list, usualValue)
+		tries, pattern, together := k.patterns.Costliest(usualValue)
 		if tries < manyTries {
 			continue
 		}
 		for _, n := range list {
-			if n.node == k.patterns.list[most.head].node {
+			if n.node == k.patterns.nodes[pattern] {
 				p.WarnAt(n.at, "makes the key %s costly to match: a value of %d bytes can be made that is tried on %d of its %d patterns, since the text that tells this one from others best is in %d others too; "+
 					"give each pattern, before, after or between its stars, a text of some bytes that few others have, or part them by a key above",
-					yamlfile.Quote(k.key), usualValue, tries, len(k.patterns.list), most.patterns-1)
+					yamlfile.Quote(k.key), usualValue, tries, k.patterns.Len(), together-1)
 			}
 		}
 	}
