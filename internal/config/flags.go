@@ -2,6 +2,7 @@ package config
 
 import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
@@ -58,7 +59,7 @@ func (p *fileParser) actsOn(o *yamlfile.Object, at *yamlfile.Path, name string, 
 // shares reports whether there is a pattern whose values share_threshold is
 // for, and says so if not.
 func (p *fileParser) shares(o *yamlfile.Object, at *yamlfile.Path, r *Rule) bool {
-	if value := r.node.entry.Value; HasStar(value) {
+	if value := r.node.entry.Value; glob.HasStar(value) {
 		r.Pattern = value
 		return true
 	}

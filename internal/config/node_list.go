@@ -4,6 +4,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
@@ -47,7 +48,7 @@ func (l *nodeList) add(n *node, item *yaml.Node, p *yamlfile.Path) (first *node)
 // patterns are the descriptors of one key at one level whose values are patterns,
 // in file order.
 type patterns struct {
-	Set
+	glob.Set
 	nodes []*node // of the patterns of Set, in their order
 }
 
@@ -56,7 +57,7 @@ func (l *patterns) add(n *node) {
 	l.nodes = append(l.nodes, n)
 }
 
-func (n *node) isExact() bool { return n.entry.Value != "" && !HasStar(n.entry.Value) }
+func (n *node) isExact() bool { return n.entry.Value != "" && !glob.HasStar(n.entry.Value) }
 
 func (n *node) addExact(below *node) (first *node) {
 	if first := n.exact[below.entry]; first != nil {

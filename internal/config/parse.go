@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
@@ -291,7 +292,7 @@ func (p *fileParser) entry(o *yamlfile.Object, at *yamlfile.Path) (e bucket.Entr
 func (p *fileParser) key(n *yaml.Node, at *yamlfile.Path) (string, bool) {
 	const what = "a key"
 	s, ok := p.name(n, at, what, maxName)
-	if ok && HasStar(s) {
+	if ok && glob.HasStar(s) {
 		ok = p.Lax(n, at, "the text "+yamlfile.Quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
 	}
 	return s, ok

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 )
 
 // patternList writes n descriptors of the key k, each with the pattern that f
@@ -37,7 +38,7 @@ func TestLongValues(t *testing.T) {
 	sized := func(text string, size int) string {
 		return strings.Replace(text, "~", strings.Repeat("x", size-len(text)+1), 1)
 	}
-	const most, long = config.MaxSearchedValue, config.MaxSearchedValue + 1
+	const most, long = glob.MaxSearchedValue, glob.MaxSearchedValue + 1
 	for _, c := range []struct {
 		name      string
 		value     string
@@ -128,7 +129,7 @@ func BenchmarkHostileValues(b *testing.B) {
 			all.WriteString(h.part(i % patterns))
 		}
 		text := all.String()[:request]
-		for _, size := range []int{100, request / values, config.MaxSearchedValue, request - 100} {
+		for _, size := range []int{100, request / values, glob.MaxSearchedValue, request - 100} {
 			b.Run(fmt.Sprintf("%s/bytes=%d", h.name, size), func(b *testing.B) {
 				for b.Loop() {
 					for i := range min(values, request/size) {

@@ -6,6 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
@@ -61,7 +62,7 @@ func (p *fileParser) warnNeverMatch(up *node, list []generalNode) {
 		}
 		if k.patterns.IsTooLong(value) {
 			p.WarnAt(n.at, "never matches: it is longer than the %d bytes of a value up to which patterns with a text between stars are tried where a key has more than %d of these",
-				MaxSearchedValue, FewInner)
+				glob.MaxSearchedValue, glob.FewInner)
 			continue
 		}
 		if k.patterns.IsCrowded() {

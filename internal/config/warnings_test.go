@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 )
 
 func warningsOf(t *testing.T, text string) []string {
@@ -92,7 +92,7 @@ func TestCostlyPatterns(t *testing.T) {
 // TestTooLongPattern warns of a pattern that no value fits which is searched.
 func TestTooLongPattern(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", config.MaxSearchedValue)
+	long := strings.Repeat("x", glob.MaxSearchedValue)
 	few := patternList(15, func(i int) string { return fmt.Sprintf("*<%d>*", i) })
 	text := "domain: d\ndescriptors:\n" + few + fmt.Sprintf("- {key: k, value: '*a%s*'}\n- {key: k, value: '*%s*'}\n- {key: k, value: 'z%s*'}\n", long[1:], long+"y", "y"+long)
 	got := warningsOf(t, text)

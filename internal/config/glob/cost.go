@@ -1,4 +1,4 @@
-package config
+package glob
 
 import (
 	"cmp"

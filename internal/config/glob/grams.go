@@ -1,4 +1,4 @@
-package config
+package glob
 
 // gram is up to gramSize bytes between two stars, the last one lowest: a text
 // that is no longer than that, or a run of a longer one.

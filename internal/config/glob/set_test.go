@@ -1,0 +1,105 @@
+package glob_test
+
+import (
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/glob"
+)
+
+// matcher is a pattern as package regexp understands it.
+func matcher(pattern string) *regexp.Regexp {
+	parts := strings.Split(pattern, "*")
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	return regexp.MustCompile(`(?s)\A` + strings.Join(parts, ".*") + `\z`)
+}
+
+// randomText is of few letters, so that texts have much in common.
+func randomText(r *rand.Rand, letters string, longest int) string {
+	text := make([]byte, r.IntN(longest+1))
+	for i := range text {
+		text[i] = letters[r.IntN(len(letters))]
+	}
+	return string(text)
+}
+
+func TestFirstIsTheFirstThatMatches(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, patterns := range []int{0, 1, 8, 9, 40, 300} {
+		for range 20 {
+			var set glob.Set
+			var matchers []*regexp.Regexp
+			for range patterns {
+				text := randomText(r, "abc*", 8)
+				if !glob.HasStar(text) {
+					text += "*"
+				}
+				set.Add(text)
+				matchers = append(matchers, matcher(text))
+			}
+			set.Seal()
+			for range 200 {
+				value := randomText(r, "abc", 12)
+				want := -1
+				for i, m := range matchers {
+					if m.MatchString(value) {
+						want = i
+						break
+					}
+				}
+				if got := set.First(value); got != want {
+					t.Fatalf("of %d patterns %d is the first that matches %q, not %d", patterns, want, value, got)
+				}
+			}
+		}
+	}
+}
+
+func TestFirstSearchesNoLongValue(t *testing.T) {
+	long := strings.Repeat("x", glob.MaxSearchedValue)
+	for _, inner := range []int{glob.FewInner, glob.FewInner + 1} {
+		var set glob.Set
+		for range inner {
+			set.Add("a*x*b")
+		}
+		set.Add("a*")
+		set.Seal()
+		want := 0
+		if inner > glob.FewInner {
+			want = inner
+		}
+		if got := set.First("a" + long + "b"); got != want {
+			t.Errorf("with %d patterns that have a text between stars, the first of a long value is %d, not %d", inner, got, want)
+		}
+		if got := set.First("axb"); got != 0 {
+			t.Errorf("the first of a short value is %d", got)
+		}
+		if got := set.IsTooLong("a*" + long + "*b"); got != (want != 0) {
+			t.Errorf("with %d such patterns one that is too long is said to be: %v", inner, got)
+		}
+	}
+}
+
+func TestCovers(t *testing.T) {
+	var set glob.Set
+	for _, text := range []string{"ab*", "a*c", "a*", "abc*d", "b*"} {
+		set.Add(text)
+	}
+	set.Seal()
+	for i, want := range []int{0, 1, 2, 0, 4} {
+		if got := set.FirstThatCovers(set.Text(i)); got != want {
+			t.Errorf("%s is covered by %s first, not by %s", set.Text(i), set.Text(got), set.Text(want))
+		}
+	}
+	if got := set.FirstThatCoversAll(); got != -1 {
+		t.Errorf("%s is said to match all", set.Text(got))
+	}
+	set.Add("**")
+	if got := set.FirstThatCoversAll(); got != set.Len()-1 {
+		t.Errorf("pattern %d is said to match all", got)
+	}
+}
