@@ -175,6 +175,45 @@ func TestPromotedClockIsBehind(t *testing.T) {
 	}
 }
 
+// The numbers of a bucket's state are whole, and small enough to be exact.
+func TestUnreadableNumbersOfABucket(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := redistest.Single(t)
+	c := client(t, addr)
+	o := options(redisstore.Single, addr)
+	s := open(t, o)
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Hour})
+	take(t, s, hit(l, "bad", 3))
+	var key, value string
+	for k := range keysOf(t, c, o.Prefix) {
+		key, value = k, c.Get(ctx, k).Val()
+	}
+	const last, expires, level, unit = 0, 1, 2, 3
+	if len(value) != 4*8 {
+		t.Fatalf("a state has %d bytes", len(value))
+	}
+	tooLarge := math.Nextafter(1<<53, math.Inf(1))
+	for place, numbers := range map[int][]float64{
+		last:    {math.NaN(), -1, 0.5, tooLarge, math.Inf(1)},
+		expires: {math.NaN(), -1, 0.5, tooLarge, math.Inf(1)},
+		level:   {math.NaN(), -1, tooLarge, math.Inf(1)},
+		unit:    {math.NaN(), -1, 0, 0.5, 1.5, tooLarge, math.Inf(1)},
+	} {
+		for _, number := range numbers {
+			state := []byte(value)
+			binary.LittleEndian.PutUint64(state[8*place:], math.Float64bits(number))
+			if err := c.Set(ctx, key, state, time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
+			err := s.Take(ctx, []bucket.Hit{hit(l, "bad", 1)}, make([]bucket.Decision, 1))
+			if err == nil || !strings.Contains(err.Error(), "cannot be read") {
+				t.Errorf("a state whose number %d is %g gives the error %v", place, number, err)
+			}
+		}
+	}
+}
+
 // A state that cannot be read fails its own request and no other; nothing of
 // that request is charged.
 func TestUnreadableState(t *testing.T) {
