@@ -17,6 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
 // engine is what decides: the store that the settings name and, with Redis,
@@ -155,7 +156,7 @@ func ownAddress(g settings.GRPC) string {
 }
 
 func redisOptions(r settings.Redis, log *slog.Logger) (redisstore.Options, error) {
-	tlsFor, err := settings.ClientTLS(r.TLS, log)
+	tlsFor, err := tlsfiles.ClientConfig(r.TLS, log)
 	if err != nil {
 		return redisstore.Options{}, fmt.Errorf("redis.tls: %w", err)
 	}

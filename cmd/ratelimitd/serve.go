@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
 func serveCommand() *cobra.Command {
@@ -153,11 +154,11 @@ func loadAuth(a settings.Auth, log *slog.Logger) (*config.LiveAuth, error) {
 
 // newServer listens on the ports of the settings.
 func newServer(s settings.Settings, live *config.Live, auth *config.LiveAuth, engine *engine, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
-	grpcTLS, err := settings.ServerTLS(s.GRPC.TLS, log)
+	grpcTLS, err := tlsfiles.ServerConfig(s.GRPC.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("grpc.tls: %w", err)
 	}
-	httpTLS, err := settings.ServerTLS(s.HTTP.TLS, log)
+	httpTLS, err := tlsfiles.ServerConfig(s.HTTP.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("http.tls: %w", err)
 	}

@@ -23,8 +23,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
 // authority signs certificates for one test.
@@ -117,7 +117,7 @@ func startTLS(t *testing.T, ca *authority) *daemon {
 	writePEM(t, path("ca.crt"), "CERTIFICATE", ca.cert.Raw)
 	d := run(t, oneLimit, func(o *server.Options) {
 		for _, c := range []**tls.Config{&o.GRPCTLS, &o.HTTPTLS} {
-			if *c, err = settings.ServerTLS(settings.ListenTLS{Cert: path("tls.crt"), Key: path("tls.key"), ClientCA: path("ca.crt")}, o.Log); err != nil {
+			if *c, err = tlsfiles.ServerConfig(tlsfiles.Server{Cert: path("tls.crt"), Key: path("tls.key"), ClientCA: path("ca.crt")}, o.Log); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
 // Settings is what the daemon is told at start. LoadSettings makes it, every
@@ -87,7 +89,7 @@ type Redis struct {
 	// SentinelUsername and SentinelPassword are for the sentinels themselves.
 	SentinelUsername string
 	SentinelPassword Secret
-	TLS              RedisTLS
+	TLS              tlsfiles.Client
 	// Prefix starts every key: 1 to 32 printable ASCII characters without
 	// spaces and braces.
 	Prefix string
@@ -132,34 +134,6 @@ type Failure struct {
 	Health string
 }
 
-// RedisTLS says how the connections to Redis are protected. Its paths are of
-// PEM files.
-type RedisTLS struct {
-	Enabled bool
-	// CA signs the server's certificate; empty means the system's.
-	CA string
-	// Cert and Key are what we show the server; both or neither.
-	Cert, Key string
-	// ServerName is the name that the server's certificate must bear; empty
-	// means the host that is dialled.
-	ServerName string
-	// InsecureAnyServerName takes a certificate of any name; it must still be
-	// signed by the CA. Who has any certificate of that CA can pose as Redis.
-	InsecureAnyServerName bool
-}
-
-// ListenTLS says how a listener is protected. Cert, Key and ClientCA are paths
-// of PEM files.
-type ListenTLS struct {
-	// Cert and Key are both set or both empty; empty means plaintext.
-	Cert, Key string
-	// ClientCA, where set, makes client certificates required, signed by it.
-	ClientCA string
-	// ClientNames, where there are any, are those of which a client's
-	// certificate must bear one: a DNS name, an IP address or a URI.
-	ClientNames []string
-}
-
 // GRPC is about Envoy's RPC.
 type GRPC struct {
 	// Address is host:port; never empty.
@@ -167,7 +141,7 @@ type GRPC struct {
 	// Socket, where it is not empty, is the path of a unix socket to listen on
 	// in the place of Address.
 	Socket string
-	TLS    ListenTLS
+	TLS    tlsfiles.Server
 	// MaxConnectionAge is how long a connection may last before its client is
 	// told to make a new one; 0 means for ever. It varies by a tenth.
 	MaxConnectionAge time.Duration
@@ -190,7 +164,7 @@ type GRPC struct {
 type HTTP struct {
 	// Address is host:port; empty means off.
 	Address string
-	TLS     ListenTLS
+	TLS     tlsfiles.Server
 }
 
 // API is about what requests may ask and what responses hold, over gRPC

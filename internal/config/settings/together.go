@@ -4,6 +4,8 @@ import (
 	"net"
 	"slices"
 	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
 // loopback reports whether only this machine can reach a listener at address.
@@ -76,7 +78,7 @@ func pairConflicts(section, cert, key string) []settingsConflict {
 	}
 }
 
-func tlsConflicts(section string, t ListenTLS) []settingsConflict {
+func tlsConflicts(section string, t tlsfiles.Server) []settingsConflict {
 	ca, names := section+".client_ca", section+".client_names"
 	return append(pairConflicts(section, t.Cert, t.Key),
 		settingsConflict{

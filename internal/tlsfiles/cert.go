@@ -1,4 +1,4 @@
-package settings
+package tlsfiles
 
 import (
 	"crypto/tls"
@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
-
-	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // certFiles holds a certificate with its key, and the certificates that sign
@@ -91,7 +88,7 @@ func (c *certFiles) VerifyClient(names []string) func(tls.ConnectionState) error
 			return fmt.Errorf("verify the client's certificate: %w", err)
 		}
 		if leaf := state.PeerCertificates[0]; len(names) > 0 && !bearsOneOf(leaf, names) {
-			return fmt.Errorf("the client's certificate (of %s) bears none of the names %s", leaf.Subject, yamlfile.Commas(names))
+			return fmt.Errorf("the client's certificate (of %s) bears none of the names %s", leaf.Subject, strings.Join(names, ", "))
 		}
 		return nil
 	}
@@ -137,73 +134,4 @@ func bearsOneOf(cert *x509.Certificate, names []string) bool {
 		}
 		return false
 	})
-}
-
-// ServerTLS returns what a listener needs, or nil where t.Cert is empty. With
-// t.ClientCA, client certificates are required. All files are read again when
-// they change. NextProtos is left to the caller.
-func ServerTLS(t ListenTLS, log *slog.Logger) (*tls.Config, error) {
-	if t.ClientCA == "" && len(t.ClientNames) > 0 {
-		return nil, errors.New("names of clients need a client CA")
-	}
-	if t.Cert == "" {
-		if t.Key != "" || t.ClientCA != "" {
-			return nil, errors.New("a key or a client CA needs a certificate")
-		}
-		return nil, nil
-	}
-	files, err := newCertFiles(t.Cert, t.Key, t.ClientCA, log)
-	if err != nil {
-		return nil, err
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: files.GetCertificate}
-	if t.ClientCA != "" {
-		// The library would verify against a pool that is fixed in the Config.
-		// A Config for each client (GetConfigForClient) could have a new pool,
-		// but not the NextProtos that gRPC and HTTP add to copies of this one.
-		// So a certificate is required here, and verified in the callback.
-		c.ClientAuth = tls.RequireAnyClientCert
-		c.VerifyConnection = files.VerifyClient(t.ClientNames)
-		// A session keeps the certificate that it began with. A client that
-		// has a new one, after the CA was changed, must not be turned away
-		// for the old one in its session; connections here live long anyway.
-		c.SessionTicketsDisabled = true
-	}
-	return c, nil
-}
-
-// ClientTLS returns a function that makes the Config for one connection, from
-// the files as they are then; nil where TLS is off. serverName is the host,
-// host:port or path that is dialled; t.ServerName comes before it.
-func ClientTLS(t RedisTLS, log *slog.Logger) (func(serverName string) (*tls.Config, error), error) {
-	if !t.Enabled {
-		return nil, nil
-	}
-	files, err := newCertFiles(t.Cert, t.Key, t.CA, log)
-	if err != nil {
-		return nil, err
-	}
-	return func(serverName string) (*tls.Config, error) {
-		if t.ServerName != "" {
-			serverName = t.ServerName
-		} else if host, _, err := net.SplitHostPort(serverName); err == nil {
-			serverName = host
-		} else if strings.HasPrefix(serverName, "/") {
-			serverName = "" // a socket has no host
-		}
-		if serverName == "" && !t.InsecureAnyServerName {
-			return nil, errors.New("TLS needs the name of the server; set redis.tls.server_name")
-		}
-		c := &tls.Config{
-			MinVersion:           tls.VersionTLS12,
-			ServerName:           strings.TrimSuffix(serverName, "."),
-			RootCAs:              files.Roots(),
-			GetClientCertificate: files.GetClientCertificate,
-		}
-		if t.InsecureAnyServerName {
-			// The library looks at the name or at nothing.
-			c.InsecureSkipVerify, c.VerifyConnection = true, files.VerifyServer
-		}
-		return c, nil
-	}, nil
 }

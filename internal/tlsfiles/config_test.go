@@ -1,4 +1,4 @@
-package settings
+package tlsfiles
 
 import (
 	"bytes"
@@ -186,7 +186,7 @@ func TestServerCertificateRotates(t *testing.T) {
 	newCert, newKey := ca.issue(t, "new", x509.ExtKeyUsageServerAuth)
 	f.writePair("s", oldCert, oldKey)
 	log, out := logTo()
-	server, err := ServerTLS(ListenTLS{Cert: f.path("s.crt"), Key: f.path("s.key")}, log)
+	server, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key")}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestClientCARotates(t *testing.T) {
 	f.writePair("misused", cert, key)
 
 	log, out := logTo()
-	server, err := ServerTLS(ListenTLS{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("clients.pem")}, log)
+	server, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("clients.pem")}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,11 +337,11 @@ func TestClientCARotates(t *testing.T) {
 	server.NextProtos = []string{"h2"}
 	clientOf := func(pair string) *tls.Config {
 		t.Helper()
-		settings := RedisTLS{Enabled: true, CA: f.path("ca.pem")}
+		settings := Client{Enabled: true, CA: f.path("ca.pem")}
 		if pair != "" {
 			settings.Cert, settings.Key = f.path(pair+".crt"), f.path(pair+".key")
 		}
-		dial, err := ClientTLS(settings, log)
+		dial, err := ClientConfig(settings, log)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,11 +407,11 @@ func TestClientTLSRotates(t *testing.T) {
 	f.write("clients.pem", oldCA.pem)
 	cert, key = oldCA.issue(t, "first", x509.ExtKeyUsageClientAuth)
 	f.writePair("c", cert, key)
-	server, err := ServerTLS(ListenTLS{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("clients.pem")}, nil)
+	server, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("clients.pem")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dial, err := ClientTLS(RedisTLS{
+	dial, err := ClientConfig(Client{
 		Enabled: true, CA: f.path("ca.pem"), Cert: f.path("c.crt"), Key: f.path("c.key"), ServerName: "daemon.test",
 	}, nil)
 	if err != nil {
@@ -468,16 +468,16 @@ func TestClientNames(t *testing.T) {
 		{"other.test", false, false},
 		{"spiffe://test/envoy2,.test,test", false, false},
 	} {
-		names, complaint := namesSetting().parse(c.names)
-		if complaint != nil {
-			t.Fatal(complaint.found)
+		var names []string
+		if c.names != "" {
+			names = strings.Split(c.names, ",")
 		}
-		server, err := ServerTLS(ListenTLS{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("ca.pem"), ClientNames: names}, nil)
+		server, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("ca.pem"), ClientNames: names}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for pair, want := range map[string]bool{"name": c.name, "uri": c.uri} {
-			dial, err := ClientTLS(RedisTLS{Enabled: true, CA: f.path("ca.pem"), Cert: f.path(pair + ".crt"), Key: f.path(pair + ".key")}, nil)
+			dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem"), Cert: f.path(pair + ".crt"), Key: f.path(pair + ".key")}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -491,7 +491,7 @@ func TestClientNames(t *testing.T) {
 			}
 		}
 	}
-	if _, err := ServerTLS(ListenTLS{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientNames: []string{"a"}}, nil); err == nil {
+	if _, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientNames: []string{"a"}}, nil); err == nil {
 		t.Error("names without a client CA are taken")
 	}
 }
@@ -527,7 +527,7 @@ func TestAnyServerName(t *testing.T) {
 		{"a stranger's", "daemon.test:6379", true, "signed by unknown authority"},
 		{"a client's", "daemon.test:6379", true, "incompatible key usage"},
 	} {
-		dial, err := ClientTLS(RedisTLS{Enabled: true, CA: f.path("ca.pem"), InsecureAnyServerName: c.any}, nil)
+		dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem"), InsecureAnyServerName: c.any}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -540,7 +540,7 @@ func TestAnyServerName(t *testing.T) {
 			t.Errorf("%s at %s, any name %v: %v, want %q", c.server, c.addr, c.any, err, c.wantErr)
 		}
 	}
-	dial, err := ClientTLS(RedisTLS{Enabled: true, CA: f.path("ca.pem")}, nil)
+	dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -551,26 +551,26 @@ func TestAnyServerName(t *testing.T) {
 
 func TestTLSOffAndWrong(t *testing.T) {
 	f := tlsFolder{t, t.TempDir()}
-	if c, err := ServerTLS(ListenTLS{}, nil); c != nil || err != nil {
+	if c, err := ServerConfig(Server{}, nil); c != nil || err != nil {
 		t.Errorf("ServerTLS without a certificate: %v, %v", c, err)
 	}
-	if dial, err := ClientTLS(RedisTLS{CA: "/none"}, nil); dial != nil || err != nil {
+	if dial, err := ClientConfig(Client{CA: "/none"}, nil); dial != nil || err != nil {
 		t.Errorf("ClientTLS that is off: %v", err)
 	}
 	for name, files := range map[string][3]string{
 		"client CA alone": {"", "", "x"}, "key alone": {"", "x", ""}, "certificate alone": {"x", "", ""},
 		"none there": {f.path("none"), f.path("none"), ""},
 	} {
-		if _, err := ServerTLS(ListenTLS{Cert: files[0], Key: files[1], ClientCA: files[2]}, nil); err == nil {
+		if _, err := ServerConfig(Server{Cert: files[0], Key: files[1], ClientCA: files[2]}, nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 	f.write("rubbish", []byte("-----BEGIN RUBBISH-----"))
-	_, err := ClientTLS(RedisTLS{Enabled: true, CA: f.path("rubbish")}, nil)
+	_, err := ClientConfig(Client{Enabled: true, CA: f.path("rubbish")}, nil)
 	if want := "read CA certificates " + f.path("rubbish") + ": no certificate in PEM found"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	dial, err := ClientTLS(RedisTLS{Enabled: true}, nil)
+	dial, err := ClientConfig(Client{Enabled: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
