@@ -380,7 +380,7 @@ func TestImage(t *testing.T) {
 	buildBinary(t, d, stage, strings.TrimSpace(string(arch)))
 	image := finalImage(t, d, stage)
 	binary := jsonWords(t, argsOf(d.final, "ENTRYPOINT")[0])[0]
-	limits := settings.DefaultSettings().Limits.Path
+	limits := settings.Default().Limits.Path
 
 	t.Run("without limits", func(t *testing.T) {
 		out, code := docker(t, "", "run", "--rm", "--network", "none", image)

@@ -38,7 +38,7 @@ descriptors:
 // style has a server use a style of headers, with the usual names.
 func style(name string) func(*server.Options) {
 	return func(o *server.Options) {
-		o.Headers = settings.DefaultSettings().Headers
+		o.Headers = settings.Default().Headers
 		o.Headers.Style = name
 	}
 }

@@ -20,7 +20,7 @@ func TestEnvoyDefaults(t *testing.T) {
 	if err != nil || len(warnings) != 0 {
 		t.Fatalf("%v %q", err, warnings)
 	}
-	want := DefaultSettings()
+	want := Default()
 	want.Limits.Path = "/srv/runtime_data/current/config"
 	want.Limits.Lenient = true
 	want.Store = "redis"

@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
-// Settings is what the daemon is told at start. LoadSettings makes it, every
-// value checked; DefaultSettings holds what stands where nobody says
+// Settings is what the daemon is told at start. Load makes it, every
+// value checked; Default holds what stands where nobody says
 // otherwise. It may be printed and logged: secrets show as stars.
 type Settings struct {
 	// Limits says where the limits files are.
@@ -395,8 +395,8 @@ func allSettings() []setting {
 	}
 }
 
-// DefaultSettings returns the settings where nobody says anything.
-func DefaultSettings() Settings {
+// Default returns the settings where nobody says anything.
+func Default() Settings {
 	var s Settings
 	for _, d := range allSettings() {
 		assign, complaint := d.parse(d.byDefault)

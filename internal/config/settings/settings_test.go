@@ -56,8 +56,8 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		DrainDelay: 3 * time.Second,
 		Log:        Log{Level: "info", Format: "text"},
 	}
-	if got := DefaultSettings(); !reflect.DeepEqual(got, want) {
-		t.Errorf("DefaultSettings:\n got %v\nwant %v", got, want)
+	if got := Default(); !reflect.DeepEqual(got, want) {
+		t.Errorf("Default:\n got %v\nwant %v", got, want)
 	}
 	got, warnings, err := Load(nil, nil, "")
 	if err != nil || len(warnings) != 0 || !reflect.DeepEqual(got, want) {
@@ -192,7 +192,7 @@ func TestPrecedence(t *testing.T) {
 					t.Fatalf("file %v, variable %v, flag %v: %v %v", inFile, inEnv, inFlag, l.errs, l.warnings)
 				}
 				assign, _ := d.parse(want)
-				expected := DefaultSettings()
+				expected := Default()
 				assign(&expected)
 				if !reflect.DeepEqual(got, expected) {
 					t.Errorf("file %v, variable %v, flag %v:\n got %v\nwant %v", inFile, inEnv, inFlag, got, expected)
@@ -231,8 +231,8 @@ func TestSampleFile(t *testing.T) {
 	if err != nil || len(warnings) != 0 {
 		t.Fatalf("the sample does not load: %v %q", err, warnings)
 	}
-	if !reflect.DeepEqual(got, DefaultSettings()) {
-		t.Errorf("the sample's values are not the defaults:\n got %v\nwant %v", got, DefaultSettings())
+	if !reflect.DeepEqual(got, Default()) {
+		t.Errorf("the sample's values are not the defaults:\n got %v\nwant %v", got, Default())
 	}
 	content, err := os.ReadFile(samplePath)
 	if err != nil {
