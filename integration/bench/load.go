@@ -1,14 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"math"
+	"math/bits"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 )
 
 // load is what the callers of a row send.
@@ -172,4 +178,151 @@ func (s *subject) run(stage *atomic.Int32, rate float64, deadline time.Duration)
 	}
 	all.Go(func() { pace(stage, rate, arrivals, &s.dropped) })
 	return &all
+}
+
+// blank is where a marshalled request's value stands: seven digits.
+const blank = "#######"
+
+// request is a marshalled request whose value can be changed in place.
+type request struct {
+	bytes []byte
+	at    []int // where the values begin
+}
+
+// newRequest returns a request with so many descriptors of one entry each.
+func newRequest(key string, descriptors int) request {
+	m := &rlsv3.RateLimitRequest{Domain: domain}
+	for i := range descriptors {
+		m.Descriptors = append(m.Descriptors, descriptor(descriptorKey(key, i), blank))
+	}
+	return blanksOf(marshal(m))
+}
+
+// blanksOf finds where the values stand in a marshalled message.
+func blanksOf(text []byte) request {
+	r := request{bytes: text}
+	for at := 0; ; at += len(blank) {
+		next := bytes.Index(text[at:], []byte(blank))
+		if next < 0 {
+			return r
+		}
+		at += next
+		r.at = append(r.at, at)
+	}
+}
+
+func descriptor(key, value string) *ratelimitv3.RateLimitDescriptor {
+	return &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
+}
+
+// value is what set writes for n.
+func value(n int) string { return fmt.Sprintf("%07d", n) }
+
+// set makes n, below ten million, the value of every descriptor.
+func (r *request) set(n int) {
+	for i := len(blank) - 1; i >= 0; i-- {
+		digit := byte('0' + n%10)
+		n /= 10
+		for _, at := range r.at {
+			r.bytes[at+i] = digit
+		}
+	}
+}
+
+// renew gives the request bytes of its own, where those it had may still be on
+// their way.
+func (r *request) renew() { r.bytes = bytes.Clone(r.bytes) }
+
+// marshal is for messages that this package made, which can be marshalled.
+func marshal(m proto.Message) []byte {
+	text, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// keys is how callers pick their key.
+type keys string
+
+const (
+	even      keys = "even"      // any of all, equally often
+	zipf      keys = "zipf"      // the n-th in proportion to 1 / n^1.1
+	hotUnder  keys = "hot-under" // all the same one, under its limit
+	hotOver   keys = "hot-over"  // all the same one, over its limit
+	zipfPower      = 1.1
+)
+
+// picker returns a function that picks a number below population, or only
+// hot.
+func (k keys) picker(seed uint64, population, hot int) func() int {
+	random := rand.New(rand.NewPCG(seed, 1))
+	switch k {
+	case even:
+		return func() int { return random.IntN(population) }
+	case zipf:
+		z := rand.NewZipf(random, zipfPower, 1, uint64(population-1))
+		return func() int { return int(z.Uint64()) }
+	default:
+		return func() int { return hot }
+	}
+}
+
+// histogram counts latencies in buckets that are at most 1/64 of their value
+// wide, from subBuckets ns up to maxLatency; what is longer counts as that.
+type histogram struct {
+	buckets [maxBucket + 1]uint32
+}
+
+const (
+	subBits    = 6
+	subBuckets = 1 << subBits
+	maxLatency = 1<<37 - 1 // ns, 137 s
+	maxBucket  = (37-subBits)*subBuckets + subBuckets - 1
+)
+
+// bucketOf returns the bucket of a latency in ns.
+func bucketOf(ns uint64) int {
+	ns = min(ns, maxLatency)
+	if ns < subBuckets {
+		return int(ns)
+	}
+	shift := bits.Len64(ns) - 1 - subBits
+	return (shift+1)<<subBits + int(ns>>shift) - subBuckets
+}
+
+// middleOf returns the middle of a bucket in ns.
+func middleOf(bucket int) float64 {
+	if bucket < subBuckets {
+		return float64(bucket)
+	}
+	shift := bucket>>subBits - 1
+	low := uint64(bucket&(subBuckets-1)+subBuckets) << shift
+	return float64(low) + float64(uint64(1)<<shift)/2
+}
+
+func (h *histogram) record(d time.Duration) { h.buckets[bucketOf(uint64(max(0, d)))]++ }
+
+func (h *histogram) add(other *histogram) {
+	for i, n := range other.buckets {
+		h.buckets[i] += n
+	}
+}
+
+// quantile returns the latency in us that the share q of all does not exceed,
+// or NaN when there are none.
+func (h *histogram) quantile(q float64) float64 {
+	var all uint64
+	for _, n := range h.buckets {
+		all += uint64(n)
+	}
+	rank := uint64(math.Ceil(q * float64(all)))
+	var seen uint64
+	for i, n := range h.buckets {
+		seen += uint64(n)
+		if n > 0 && seen >= rank {
+			return middleOf(i) / 1000
+		}
+	}
+	return math.NaN()
 }

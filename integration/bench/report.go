@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
+	"strings"
+	"unicode/utf8"
 )
 
 // report gathers and prints all results.
@@ -136,6 +139,185 @@ func (r report) serversTable() *table {
 		for i, m := range one.compared {
 			add(r.compared[i].name, m)
 		}
+	}
+	return t
+}
+
+// table is printed as aligned text or as Markdown. The first columns hold
+// text, the others numbers.
+type table struct {
+	texts   int
+	columns []column
+	lines   [][]string
+}
+
+// column has a title, under a title that it shares with its neighbours.
+type column struct{ shared, title string }
+
+func (t *table) add(cells ...string) { t.lines = append(t.lines, cells) }
+
+const gap = "  "
+
+func (t *table) print(w io.Writer, markdown bool) {
+	if markdown {
+		t.printMarkdown(w)
+		return
+	}
+	widths := make([]int, len(t.columns))
+	for i, c := range t.columns {
+		widths[i] = utf8.RuneCountInString(c.title)
+		for _, line := range t.lines {
+			if i < len(line) {
+				widths[i] = max(widths[i], utf8.RuneCountInString(line[i]))
+			}
+		}
+	}
+	if shared := t.sharedTitles(widths); shared != "" {
+		fmt.Fprintln(w, shared)
+	}
+	titles := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		titles[i] = c.title
+	}
+	for _, line := range append([][]string{titles}, t.lines...) {
+		fmt.Fprintln(w, t.align(line, widths))
+	}
+}
+
+func (t *table) align(line []string, widths []int) string {
+	var b strings.Builder
+	for i, cell := range line {
+		space := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell)))
+		if i < t.texts {
+			b.WriteString(cell + space + gap)
+		} else {
+			b.WriteString(space + cell + gap)
+		}
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+// sharedTitles is the line above the titles; a title stands over the first of
+// its columns, which it may widen.
+func (t *table) sharedTitles(widths []int) string {
+	var b strings.Builder
+	for i := 0; i < len(t.columns); {
+		shared, width, last := t.columns[i].shared, 0, i
+		for ; last < len(t.columns) && t.columns[last].shared == shared; last++ {
+			width += widths[last] + len(gap)
+		}
+		if missing := utf8.RuneCountInString(shared) + len(gap) - width; missing > 0 {
+			widths[i] += missing
+			width += missing
+		}
+		fmt.Fprintf(&b, "%*s%s", width-len(gap), shared, gap)
+		i = last
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+func (t *table) printMarkdown(w io.Writer) {
+	var titles, rules []string
+	for i, c := range t.columns {
+		titles = append(titles, strings.TrimSpace(c.shared+" "+c.title))
+		if i < t.texts {
+			rules = append(rules, "---")
+		} else {
+			rules = append(rules, "---:")
+		}
+	}
+	for _, line := range append([][]string{titles, rules}, t.lines...) {
+		for len(line) < len(t.columns) {
+			line = append(line, "")
+		}
+		fmt.Fprintf(w, "| %s |\n", strings.Join(line, " | "))
+	}
+}
+
+// number is with so many decimals, or - when it is not known.
+func number(v float64, decimals int) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "-"
+	}
+	return fmt.Sprintf("%.*f", decimals, v)
+}
+
+// latency is of microseconds, which need no decimals when they are many.
+func latency(us float64) string {
+	if us < 99.5 {
+		return number(us, 1)
+	}
+	return number(us, 0)
+}
+
+// target is what a number is meant to be.
+type target struct {
+	what, unit string
+	found      float64
+	limit      float64
+	orEqual    bool
+}
+
+func (t target) met() bool { return t.found < t.limit || t.orEqual && t.found == t.limit }
+
+// judge returns the targets, those whose rows were not measured with NaN. It
+// returns none when no row has a target.
+func judge(results []result) []target {
+	of := func(name string) result {
+		for _, r := range results {
+			if r.row.name == name {
+				return r
+			}
+		}
+		return result{}
+	}
+	mem, many := of(rowMemory), of(rowMillion)
+	batched, alone := of(rowRedis), of(rowRedisUnbatched)
+	one, oneSingle := of(rowOne), of(rowOneUnbatched)
+	half := of(rowHalfPeak)
+	perKey := math.NaN()
+	if many.filled.keys > 0 {
+		perKey = many.filled.perKey(many.filled.heap)
+	}
+	targets := []target{
+		{"memory store: daemon CPU, of bare tuned", "x", ratios(mem.daemon, mem.tuned).cpu, 1.15, true},
+		{"one Redis, even keys: daemon CPU, of bare tuned", "x", ratios(batched.daemon, batched.tuned).cpu, 1.4, true},
+		{"one Redis, even keys: Redis CPU a decision", "us", medians(batched.daemon).redis, 5, true},
+		{"one Redis, even keys: Redis CPU, of unbatched", "x", ratios(batched.daemon, alone.daemon).redis, 0.5, false},
+		{"hot key under its limit: scripts per 1,000 requests", "", medians(of(rowHotUnder).daemon).scripts, 40, false},
+		{"hot key over its limit: scripts per 1,000 requests", "", medians(of(rowHotOver).daemon).scripts, 2, false},
+		{"one caller on Redis: p50, of unbatched", "x", ratios(one.daemon, oneSingle.daemon).p50, slower, true},
+		{"half the peak: p99, of bare", "x", ratios(half.daemon, half.bare).p99, 5, false},
+		{"TakeStream, memory: daemon CPU a decision, of a call to bare tuned", "x", ratios(of(rowStream).daemon, of(rowStream).tuned).cpu, 0.4, true},
+		{"a million keys: daemon CPU, of 10,000 keys", "x", ratios(many.daemon, mem.daemon).cpu, 1.25, true},
+		{"a million keys: bytes of live heap a key", "", perKey, 250, false},
+	}
+	for _, t := range targets {
+		if !math.IsNaN(t.found) {
+			return targets
+		}
+	}
+	return nil
+}
+
+// slower is from where on a latency counts as slower: two equal builds differ
+// by a few percent from run to run.
+const slower = 1.05
+
+func targetsTable(targets []target) *table {
+	t := &table{texts: 4, columns: []column{{"", "target"}, {"", "allowed"}, {"", "found"}, {"", "verdict"}}}
+	for _, one := range targets {
+		sign, verdict := "<", "not met"
+		if one.orEqual {
+			sign = "<="
+		}
+		switch {
+		case math.IsNaN(one.found):
+			verdict = "not measured"
+		case one.met():
+			verdict = "met"
+		}
+		t.add(one.what, strings.TrimSpace(fmt.Sprintf("%s %g %s", sign, one.limit, one.unit)), number(one.found, 2), verdict)
 	}
 	return t
 }

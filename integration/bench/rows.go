@@ -1,8 +1,18 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"net/http"
 	"regexp"
+	"strconv"
+	"strings"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // server is a daemon that rows run on, with the store it keeps its state in.
@@ -167,3 +177,127 @@ func selectRows(groups []group, name *regexp.Regexp) []group {
 	}
 	return selected
 }
+
+const domain = "bench"
+
+// maxDescriptors is the most descriptors that a row's request has.
+const maxDescriptors = 3
+
+// A limit is kept in the unit year or, over, hour, both known to
+// envoyproxy/ratelimit too. The states of a full year's limits do not run out
+// between two requests, as they would if they were refilled at once.
+var limits = []struct {
+	key, unit string
+	requests  int64
+}{
+	{"user", "year", 10_000_000},
+	{"account", "year", 100_000},
+	{"hot", "year", 1_000_000_000},
+	{"over", "hour", overLimit},
+}
+
+// overLimit is how many requests an hour the row "over its limit" has.
+const overLimit = 100
+
+// limitsFile returns the limits file of all rows. Without an algorithm it is
+// one that envoyproxy/ratelimit loads as well.
+func limitsFile(algorithm string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "domain: %s\n", domain)
+	if algorithm != "" {
+		fmt.Fprintf(&b, "algorithm: %s\n", algorithm)
+	}
+	b.WriteString("descriptors:\n")
+	for _, l := range limits {
+		for i := range maxDescriptors {
+			fmt.Fprintf(&b, "  - key: %s\n    rate_limit: {unit: %s, requests_per_unit: %d}\n", descriptorKey(l.key, i), l.unit, l.requests)
+		}
+	}
+	return b.String()
+}
+
+// descriptorKey is the key of a request's i-th descriptor: each descriptor of
+// a request has a limit of its own.
+func descriptorKey(key string, i int) string {
+	if i == 0 {
+		return key
+	}
+	return fmt.Sprintf("%s-%d", key, i+1)
+}
+
+// filled is what keys did to a daemon's memory.
+type filled struct {
+	keys int
+	// heap are the live bytes of Go's heap that the keys brought, resident
+	// those of the process, garbage and spare room included.
+	heap, resident int64
+}
+
+// keysPerRequest is what a daemon takes in one request by default.
+const keysPerRequest = 100
+
+// fill takes once from each of n accounts.
+func (d *daemon) fill(ctx context.Context, n int) (filled, error) {
+	f := filled{keys: n}
+	heap, err := d.heap(ctx)
+	if err != nil {
+		return f, err
+	}
+	size, err := resident(d.process.pid())
+	if err != nil {
+		return f, err
+	}
+	conn, err := grpc.NewClient(d.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return f, err
+	}
+	defer conn.Close()
+	client := rlsv3.NewRateLimitServiceClient(conn)
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(16)
+	for first := 0; first < n; first += keysPerRequest {
+		all.Go(func() error {
+			r := &rlsv3.RateLimitRequest{Domain: domain}
+			for i := first; i < min(first+keysPerRequest, n); i++ {
+				r.Descriptors = append(r.Descriptors, descriptor("account", value(i)))
+			}
+			_, err := client.ShouldRateLimit(ctx, r)
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return f, err
+	}
+	after, err := d.heap(context.WithoutCancel(ctx))
+	if err != nil {
+		return f, err
+	}
+	sizeAfter, err := resident(d.process.pid())
+	f.heap, f.resident = after-heap, sizeAfter-size
+	return f, err
+}
+
+// heap returns the bytes of the daemon's heap that are in use, after a garbage
+// collection.
+func (d *daemon) heap(ctx context.Context) (int64, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.admin+"/debug/pprof/heap?gc=1&debug=1", nil)
+	if err != nil {
+		return 0, err
+	}
+	page, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer page.Body.Close()
+	lines := bufio.NewScanner(page.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if number, ok := strings.CutPrefix(lines.Text(), "# HeapAlloc = "); ok {
+			return strconv.ParseInt(number, 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no HeapAlloc", r.URL)
+}
+
+// perKey is a key's share of so many bytes.
+func (f filled) perKey(bytes int64) float64 { return float64(bytes) / float64(f.keys) }
