@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/wire"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -355,30 +356,30 @@ func (l *lane) read(stream grpc.ClientStream) error {
 
 // handOut reads a TakeStreamResponse.
 func (l *lane) handOut(data []byte) error {
-	f := fields{rest: data}
-	for f.next() {
-		if !f.is(1, bytesKind) {
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
+		if !f.Is(1, wire.Bytes) {
 			continue
 		}
 		number, result := uint64(0), []byte(nil)
-		n := fields{rest: f.bytes}
-		for n.next() {
+		n := wire.Fields[[]byte]{Rest: f.Bytes}
+		for n.Next() {
 			switch {
-			case n.is(1, varintKind):
-				number = n.varint
-			case n.is(2, bytesKind):
-				result = n.bytes
+			case n.Is(1, wire.Varint):
+				number = n.Varint
+			case n.Is(2, wire.Bytes):
+				result = n.Bytes
 			}
 		}
-		if n.err != nil {
-			return n.err
+		if n.Err != nil {
+			return unreadable(n.Err)
 		}
 		if k := l.answered(number); k != nil {
 			k.readResult(result)
 			k.done <- struct{}{}
 		}
 	}
-	return f.err
+	return unreadable(f.Err)
 }
 
 // answered takes out the call of that number, if it still waits.

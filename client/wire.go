@@ -10,17 +10,13 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
 // The messages of proto/ratelimit/v1/ratelimit.proto are written and read by
 // the numbers of their fields, for generated messages would cost more than all
 // the rest that a request needs here.
-
-const (
-	varintKind  = protowire.VarintType
-	bytesKind   = protowire.BytesType
-	fixed64Kind = protowire.Fixed64Type
-)
 
 // message is a message in its bytes.
 type message struct{ data []byte }
@@ -60,7 +56,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 // appendTake appends the TakeRequest; without its costs it is what requests
 // about the same limits have in common.
 func appendTake(dst []byte, r *Request, withCosts bool) []byte {
-	dst = appendText(dst, 1, r.Domain)
+	dst = wire.AppendText(dst, 1, r.Domain)
 	for i := range r.Descriptors {
 		d := &r.Descriptors[i]
 		size := 0
@@ -78,11 +74,11 @@ func appendTake(dst []byte, r *Request, withCosts bool) []byte {
 		dst = appendHead(dst, 2, size)
 		for _, e := range d.Entries {
 			dst = appendHead(dst, 1, entrySize(e))
-			dst = appendText(dst, 1, e.Key)
-			dst = appendText(dst, 2, e.Value)
+			dst = wire.AppendText(dst, 1, e.Key)
+			dst = wire.AppendText(dst, 2, e.Value)
 		}
 		if hasCost {
-			dst = protowire.AppendVarint(protowire.AppendTag(dst, 2, varintKind), d.Cost)
+			dst = protowire.AppendVarint(protowire.AppendTag(dst, 2, wire.Varint), d.Cost)
 		}
 		if d.Numbers != nil {
 			dst = d.Numbers.append(appendHead(dst, 3, numbers))
@@ -99,11 +95,11 @@ func (n *Numbers) size() int {
 }
 
 func (n *Numbers) append(dst []byte) []byte {
-	dst = appendNumber(dst, 1, uint64(n.Requests))
+	dst = wire.AppendNumber(dst, 1, uint64(n.Requests))
 	dst = appendHead(dst, 2, durationSize(n.Period))
-	dst = appendNumber(dst, 1, uint64(n.Period/time.Second))
-	dst = appendNumber(dst, 2, uint64(n.Period%time.Second))
-	return appendNumber(dst, 3, uint64(n.Burst))
+	dst = wire.AppendNumber(dst, 1, uint64(n.Period/time.Second))
+	dst = wire.AppendNumber(dst, 2, uint64(n.Period%time.Second))
+	return wire.AppendNumber(dst, 3, uint64(n.Burst))
 }
 
 func durationSize(d time.Duration) int {
@@ -113,7 +109,7 @@ func durationSize(d time.Duration) int {
 // appendNumbered appends a take to a TakeStreamRequest.
 func appendNumbered(dst []byte, number uint64, take []byte) []byte {
 	dst = appendHead(dst, 1, numberSize(number)+fieldSize(len(take)))
-	dst = appendNumber(dst, 1, number)
+	dst = wire.AppendNumber(dst, 1, number)
 	return append(appendHead(dst, 2, len(take)), take...)
 }
 
@@ -138,18 +134,7 @@ func appendGiveBack(dst []byte, r *Result) []byte {
 // The numbers of all fields here are under 16: a tag is one byte.
 
 func appendHead(dst []byte, field protowire.Number, size int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(dst, field, bytesKind), uint64(size))
-}
-
-func appendText(dst []byte, field protowire.Number, text string) []byte {
-	return append(appendHead(dst, field, len(text)), text...)
-}
-
-func appendNumber(dst []byte, field protowire.Number, n uint64) []byte {
-	if n == 0 {
-		return dst
-	}
-	return protowire.AppendVarint(protowire.AppendTag(dst, field, varintKind), n)
+	return protowire.AppendVarint(protowire.AppendTag(dst, field, wire.Bytes), uint64(size))
 }
 
 func fieldSize(content int) int { return 1 + protowire.SizeBytes(content) }
@@ -163,66 +148,28 @@ func numberSize(n uint64) int {
 	return 1 + protowire.SizeVarint(n)
 }
 
-// fields reads the fields of a message one by one.
-type fields struct {
-	rest   []byte
-	number protowire.Number
-	kind   protowire.Type
-	bytes  []byte
-	varint uint64 // or a fixed64
-	err    error
-}
-
-// next reads a field, and reports false at the end or an error.
-func (f *fields) next() bool {
-	if len(f.rest) == 0 || f.err != nil {
-		return false
+// unreadable is the error of an answer that is no message of the daemon's.
+func unreadable(err error) error {
+	if err == nil {
+		return nil
 	}
-	var n int
-	if f.number, f.kind, n = protowire.ConsumeTag(f.rest); n < 0 {
-		return f.fail(n)
-	}
-	f.rest = f.rest[n:]
-	switch f.kind {
-	case varintKind:
-		f.varint, n = protowire.ConsumeVarint(f.rest)
-	case fixed64Kind:
-		f.varint, n = protowire.ConsumeFixed64(f.rest)
-	case bytesKind:
-		f.bytes, n = protowire.ConsumeBytes(f.rest)
-	default:
-		n = protowire.ConsumeFieldValue(f.number, f.kind, f.rest)
-	}
-	if n < 0 {
-		return f.fail(n)
-	}
-	f.rest = f.rest[n:]
-	return true
-}
-
-func (f *fields) fail(n int) bool {
-	f.err = fmt.Errorf("client: the daemon's answer: %w", protowire.ParseError(n))
-	return false
-}
-
-func (f *fields) is(number protowire.Number, kind protowire.Type) bool {
-	return f.number == number && f.kind == kind
+	return fmt.Errorf("client: the daemon's answer: %w", err)
 }
 
 // readResult reads a TakeResult into the call that it answers.
 func (k *call) readResult(data []byte) {
 	k.err = errNoResult
-	f := fields{rest: data}
-	for f.next() {
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
 		switch {
-		case f.is(1, bytesKind):
-			k.err = k.readResponse(f.bytes)
-		case f.is(2, bytesKind):
-			k.err = readError(f.bytes)
+		case f.Is(1, wire.Bytes):
+			k.err = k.readResponse(f.Bytes)
+		case f.Is(2, wire.Bytes):
+			k.err = readError(f.Bytes)
 		}
 	}
-	if f.err != nil {
-		k.err = f.err
+	if f.Err != nil {
+		k.err = unreadable(f.Err)
 	}
 }
 
@@ -235,78 +182,78 @@ func (k *call) readResponse(data []byte) error {
 	if k.result != nil {
 		return k.result.read(data, &k.allowed)
 	}
-	f := fields{rest: data}
-	for f.next() {
-		if f.is(1, varintKind) {
-			k.allowed = f.varint != 0
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
+		if f.Is(1, wire.Varint) {
+			k.allowed = f.Varint != 0
 		}
 	}
-	return f.err
+	return unreadable(f.Err)
 }
 
 func (r *Result) read(data []byte, allowed *bool) error {
 	r.DeniedBy = -1
-	f := fields{rest: data}
-	for f.next() {
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
 		switch {
-		case f.is(1, varintKind):
-			r.Allowed = f.varint != 0
-		case f.is(2, bytesKind):
+		case f.Is(1, wire.Varint):
+			r.Allowed = f.Varint != 0
+		case f.Is(2, wire.Bytes):
 			var l Limited
-			if err := l.read(f.bytes); err != nil {
+			if err := l.read(f.Bytes); err != nil {
 				return err
 			}
 			r.Limits = append(r.Limits, l)
-		case f.is(3, varintKind):
-			r.DeniedBy = int(uint32(f.varint))
-		case f.is(4, bytesKind):
-			if err := readDuration(&r.RetryAfter, f.bytes); err != nil {
+		case f.Is(3, wire.Varint):
+			r.DeniedBy = int(uint32(f.Varint))
+		case f.Is(4, wire.Bytes):
+			if err := readDuration(&r.RetryAfter, f.Bytes); err != nil {
 				return err
 			}
-		case f.is(5, varintKind):
-			r.Degraded = f.varint != 0
+		case f.Is(5, wire.Varint):
+			r.Degraded = f.Varint != 0
 		}
 	}
 	if !r.Allowed && r.RetryAfter <= 0 {
 		r.RetryAfter = Never
 	}
 	*allowed = r.Allowed
-	return f.err
+	return unreadable(f.Err)
 }
 
 func (l *Limited) read(data []byte) error {
-	f := fields{rest: data}
-	for f.next() {
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
 		var err error
 		switch {
-		case f.is(1, varintKind):
-			l.Descriptor = int(uint32(f.varint))
-		case f.is(2, bytesKind):
-			l.Name = string(f.bytes)
-		case f.is(3, varintKind):
-			l.Algorithm = Algorithm(f.varint)
-		case f.is(4, varintKind):
-			l.Requests = uint32(f.varint)
-		case f.is(5, bytesKind):
-			err = readDuration(&l.Period, f.bytes)
-		case f.is(6, varintKind):
-			l.Capacity = uint32(f.varint)
-		case f.is(7, varintKind):
-			l.Remaining = uint32(f.varint)
-		case f.is(8, varintKind):
-			l.Allowed = f.varint != 0
-		case f.is(9, bytesKind):
-			err = readDuration(&l.RetryAfter, f.bytes)
-		case f.is(10, bytesKind):
-			err = readDuration(&l.ResetAfter, f.bytes)
-		case f.is(11, bytesKind):
-			err = readDuration(&l.Wait, f.bytes)
-		case f.is(12, varintKind):
-			l.takenAt = int64(f.varint)
-		case f.is(13, varintKind):
-			l.Shadow = f.varint != 0
-		case f.is(14, fixed64Kind):
-			l.takenBy = f.varint
+		case f.Is(1, wire.Varint):
+			l.Descriptor = int(uint32(f.Varint))
+		case f.Is(2, wire.Bytes):
+			l.Name = string(f.Bytes)
+		case f.Is(3, wire.Varint):
+			l.Algorithm = Algorithm(f.Varint)
+		case f.Is(4, wire.Varint):
+			l.Requests = uint32(f.Varint)
+		case f.Is(5, wire.Bytes):
+			err = readDuration(&l.Period, f.Bytes)
+		case f.Is(6, wire.Varint):
+			l.Capacity = uint32(f.Varint)
+		case f.Is(7, wire.Varint):
+			l.Remaining = uint32(f.Varint)
+		case f.Is(8, wire.Varint):
+			l.Allowed = f.Varint != 0
+		case f.Is(9, wire.Bytes):
+			err = readDuration(&l.RetryAfter, f.Bytes)
+		case f.Is(10, wire.Bytes):
+			err = readDuration(&l.ResetAfter, f.Bytes)
+		case f.Is(11, wire.Bytes):
+			err = readDuration(&l.Wait, f.Bytes)
+		case f.Is(12, wire.Varint):
+			l.takenAt = int64(f.Varint)
+		case f.Is(13, wire.Varint):
+			l.Shadow = f.Varint != 0
+		case f.Is(14, wire.Fixed64):
+			l.takenBy = f.Varint
 		}
 		if err != nil {
 			return err
@@ -315,36 +262,36 @@ func (l *Limited) read(data []byte) error {
 	if !l.Allowed && l.RetryAfter <= 0 {
 		l.RetryAfter = Never
 	}
-	return f.err
+	return unreadable(f.Err)
 }
 
 func readDuration(d *time.Duration, data []byte) error {
-	f := fields{rest: data}
-	for f.next() {
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
 		switch {
-		case f.is(1, varintKind):
-			*d += time.Duration(f.varint) * time.Second
-		case f.is(2, varintKind):
-			*d += time.Duration(f.varint)
+		case f.Is(1, wire.Varint):
+			*d += time.Duration(f.Varint) * time.Second
+		case f.Is(2, wire.Varint):
+			*d += time.Duration(f.Varint)
 		}
 	}
-	return f.err
+	return unreadable(f.Err)
 }
 
 // readError reads an Error.
 func readError(data []byte) error {
 	code, text := codes.Unknown, ""
-	f := fields{rest: data}
-	for f.next() {
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
 		switch {
-		case f.is(1, varintKind):
-			code = codes.Code(f.varint)
-		case f.is(2, bytesKind):
-			text = string(f.bytes)
+		case f.Is(1, wire.Varint):
+			code = codes.Code(f.Varint)
+		case f.Is(2, wire.Bytes):
+			text = string(f.Bytes)
 		}
 	}
-	if f.err != nil {
-		return f.err
+	if f.Err != nil {
+		return unreadable(f.Err)
 	}
 	return status.Error(code, text)
 }

@@ -37,7 +37,7 @@ func (g *giveBackCall) mostMoments() int { return momentsPerDescriptor * g.door.
 func (g *giveBackCall) readWire(message string) error {
 	g.call.size = len(message)
 	take, parts := "", []string(nil)
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Bytes):
@@ -50,9 +50,9 @@ func (g *giveBackCall) readWire(message string) error {
 		case f.Is(3, wire.Fixed64):
 			g.addFingerprint(f.Varint)
 		case f.Is(2, wire.Bytes):
-			f.Err = eachPacked(f.Bytes, (*wire.Fields).ReadVarint, g.addMoment)
+			f.Err = eachPacked(f.Bytes, (*wire.Fields[string]).ReadVarint, g.addMoment)
 		case f.Is(3, wire.Bytes):
-			f.Err = eachPacked(f.Bytes, (*wire.Fields).ReadFixed64, g.addFingerprint)
+			f.Err = eachPacked(f.Bytes, (*wire.Fields[string]).ReadFixed64, g.addFingerprint)
 		}
 	}
 	if f.Err != nil {
@@ -85,8 +85,8 @@ func (g *giveBackCall) addFingerprint(v uint64) {
 }
 
 // eachPacked calls add with each number of a packed field.
-func eachPacked(numbers string, read func(*wire.Fields) (uint64, bool), add func(uint64)) error {
-	packed := wire.Fields{Rest: numbers}
+func eachPacked(numbers string, read func(*wire.Fields[string]) (uint64, bool), add func(uint64)) error {
+	packed := wire.Fields[string]{Rest: numbers}
 	for packed.Rest != "" {
 		v, ok := read(&packed)
 		if !ok {

@@ -155,7 +155,7 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 		return s.answerInTurn(t)
 	}
 	first := true
-	f := wire.Fields{Rest: t.message}
+	f := wire.Fields[string]{Rest: t.message}
 	for f.Next() {
 		if !f.Is(1, wire.Bytes) {
 			continue
@@ -220,7 +220,7 @@ func (s *takeStream) letGo(slots int) {
 // the answers.
 func (s *takeStream) answerInTurn(t *streamTakes) error {
 	var out []byte
-	f := wire.Fields{Rest: t.message}
+	f := wire.Fields[string]{Rest: t.message}
 	for f.Next() {
 		if !f.Is(1, wire.Bytes) {
 			continue

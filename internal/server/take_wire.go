@@ -14,7 +14,7 @@ import (
 
 // unmarshalTake reads a TakeRequest into an empty call, which keeps parts of it.
 func (c *call) unmarshalTake(request string) error {
-	f := wire.Fields{Rest: request}
+	f := wire.Fields[string]{Rest: request}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Bytes):
@@ -36,7 +36,7 @@ func (c *call) unmarshalTake(request string) error {
 func (c *call) unmarshalAsked(message string) error {
 	start := len(c.entries)
 	var d descriptor
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		var err error
 		switch {
@@ -63,7 +63,7 @@ func (c *call) unmarshalAsked(message string) error {
 // sum of them.
 func (o *override) unmarshalNumbers(message string) error {
 	o.set = true
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Varint):
@@ -81,7 +81,7 @@ func (o *override) unmarshalNumbers(message string) error {
 
 // unmarshalPeriod reads a Duration (google/protobuf/duration.proto).
 func (o *override) unmarshalPeriod(message string) error {
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Varint):

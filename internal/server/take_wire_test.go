@@ -161,7 +161,7 @@ func FuzzTakesBytes(f *testing.F) {
 		got := &takes{door: &door{decider: s, bounds: Bounds{Takes: math.MaxInt}}}
 		var err error
 		if isStream {
-			f := wire.Fields{Rest: string(in)}
+			f := wire.Fields[string]{Rest: string(in)}
 			for f.Next() {
 				if f.Is(1, wire.Bytes) {
 					got.items = append(got.items, got.door.readItem(f.Bytes, true))

@@ -50,7 +50,7 @@ func (d *door) itemCost() int {
 // What is wrong with their number is told, which is another thing than a message
 // that cannot be read.
 func (d *door) countTakes(message string) (n int, told, err error) {
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		if !f.Is(1, wire.Bytes) {
 			continue
@@ -78,7 +78,7 @@ func (t *takes) readWire(message string) error {
 		return nil
 	}
 	t.items = make([]*item, 0, n)
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		if f.Is(1, wire.Bytes) {
 			t.items = append(t.items, t.door.readItem(f.Bytes, false))
@@ -109,7 +109,7 @@ func (d *door) readItem(message string, isNumbered bool) *item {
 // readNumbered reads a NumberedTake, and returns the take in it.
 func (it *item) readNumbered(message string) (take string, err error) {
 	var parts []string
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Varint):

@@ -21,7 +21,7 @@ import (
 // unmarshal reads a RateLimitRequest (envoy/service/ratelimit/v3/rls.proto)
 // into an empty call, which keeps parts of it.
 func (c *call) unmarshal(request string) error {
-	f := wire.Fields{Rest: request}
+	f := wire.Fields[string]{Rest: request}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Bytes):
@@ -77,7 +77,7 @@ func (c *call) settleEntries() {
 func (c *call) unmarshalDescriptor(message string) error {
 	start := len(c.entries)
 	var d descriptor
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		var err error
 		switch {
@@ -109,7 +109,7 @@ func (c *call) unmarshalDescriptor(message string) error {
 // comes in several parts is the sum of them.
 func (o *override) unmarshal(message string) error {
 	o.set, o.inUnits = true, true
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Varint):
@@ -131,7 +131,7 @@ func (o *override) unmarshal(message string) error {
 // unmarshalValue reads a UInt32Value or UInt64Value
 // (google/protobuf/wrappers.proto).
 func unmarshalValue(n *uint64, message string) error {
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		if f.Is(1, wire.Varint) {
 			*n = f.Varint
@@ -144,7 +144,7 @@ func unmarshalValue(n *uint64, message string) error {
 // bytes or only the UTF-8 that protobuf knows.
 func (c *call) unmarshalEntry(message string, anyBytes bool) error {
 	var e bucket.Entry
-	f := wire.Fields{Rest: message}
+	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Bytes):

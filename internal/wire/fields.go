@@ -10,19 +10,19 @@ import (
 
 // Fields goes through the fields of a protobuf message in its bytes:
 //
-//	f := wire.Fields{Rest: message}
+//	f := wire.Fields[string]{Rest: message}
 //	for f.Next() { ... }
 //	if f.Err != nil { ... }
 //
 // What f gives are parts of the message, which nothing copies.
-type Fields struct {
-	Rest string
+type Fields[T string | []byte] struct {
+	Rest T
 	Err  error
 
 	// The field at hand: its tag, and its content or its number.
 	number protowire.Number
 	kind   protowire.Type
-	Bytes  string
+	Bytes  T
 	Varint uint64
 }
 
@@ -33,8 +33,8 @@ var (
 )
 
 // Next reads the next field, or returns false at the end and at an error.
-func (f *Fields) Next() bool {
-	if f.Rest == "" || f.Err != nil {
+func (f *Fields[T]) Next() bool {
+	if len(f.Rest) == 0 || f.Err != nil {
 		return false
 	}
 	tag, ok := f.ReadVarint()
@@ -71,7 +71,7 @@ func (f *Fields) Next() bool {
 // skip passes over the content of the field at hand, of a kind that no message
 // here has. Nothing of it is copied, and what goes into it is bounded: protobuf
 // lets groups hold others for as long as there are bytes.
-func (f *Fields) skip(depth int) error {
+func (f *Fields[T]) skip(depth int) error {
 	const deepest = 100
 	switch f.kind {
 	case protowire.Fixed32Type:
@@ -88,7 +88,7 @@ func (f *Fields) skip(depth int) error {
 }
 
 // skipGroup passes over the fields of a group up to its end.
-func (f *Fields) skipGroup(group protowire.Number, depth int) error {
+func (f *Fields[T]) skipGroup(group protowire.Number, depth int) error {
 	for {
 		tag, ok := f.ReadVarint()
 		if !ok {
@@ -126,7 +126,7 @@ func (f *Fields) skipGroup(group protowire.Number, depth int) error {
 	}
 }
 
-func (f *Fields) drop(n int) error {
+func (f *Fields[T]) drop(n int) error {
 	if n > len(f.Rest) {
 		return errTruncated
 	}
@@ -134,7 +134,7 @@ func (f *Fields) drop(n int) error {
 	return nil
 }
 
-func (f *Fields) ReadFixed64() (v uint64, ok bool) {
+func (f *Fields[T]) ReadFixed64() (v uint64, ok bool) {
 	const size = 8
 	if len(f.Rest) < size {
 		f.Err = errTruncated
@@ -147,7 +147,7 @@ func (f *Fields) ReadFixed64() (v uint64, ok bool) {
 	return v, true
 }
 
-func (f *Fields) ReadVarint() (v uint64, ok bool) {
+func (f *Fields[T]) ReadVarint() (v uint64, ok bool) {
 	for i := 0; i < len(f.Rest); i++ {
 		b := f.Rest[i]
 		if i == 9 && b > 1 {
@@ -165,14 +165,15 @@ func (f *Fields) ReadVarint() (v uint64, ok bool) {
 
 // Is reports whether the field at hand is this one. One of that number and
 // another kind is unknown, and unknown fields mean nothing.
-func (f *Fields) Is(number protowire.Number, kind protowire.Type) bool {
+func (f *Fields[T]) Is(number protowire.Number, kind protowire.Type) bool {
 	return f.number == number && f.kind == kind
 }
 
 // Text returns the content as the text that it must be.
-func (f *Fields) Text() string {
-	if !utf8.ValidString(f.Bytes) {
+func (f *Fields[T]) Text() string {
+	text := string(f.Bytes)
+	if !utf8.ValidString(text) {
 		f.Err = errNotUTF8
 	}
-	return f.Bytes
+	return text
 }
