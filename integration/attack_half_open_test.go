@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	bigendian "encoding/binary"
-	"time"
 )
 
 func halfOpenAttackers() []attacker {
@@ -25,25 +24,11 @@ func halfOpenAttackers() []attacker {
 func halfOpen(path string, size, frame int) func(ctx context.Context, v *target) {
 	return func(ctx context.Context, v *target) {
 		message := append(bigendian.BigEndian.AppendUint32([]byte{0}, uint32(size+1)), make([]byte, size)...)
-		again(ctx, 500*time.Millisecond, func() {
-			h, err := dialHTTP2(ctx, v.grpc, 1<<20, true)
-			if err != nil {
-				return
+		holdOpen(ctx, v, 2000, func(h *rawHTTP2) {
+			stream := h.open(path)
+			if size > 0 {
+				sendAll(ctx, h, stream, message, frame, false)
 			}
-			go func() {
-				defer h.conn.Close()
-				for range 2000 {
-					stream := h.open(path)
-					if size > 0 {
-						sendAll(ctx, h, stream, message, frame, false)
-					}
-					if ctx.Err() != nil || h.isEnded() {
-						return
-					}
-				}
-				_ = h.out.Flush()
-				<-ctx.Done()
-			}()
 		})
 	}
 }
@@ -51,20 +36,7 @@ func halfOpen(path string, size, frame int) func(ctx context.Context, v *target)
 // halfOpenEnd sends whole messages, of calls that it does not end.
 func halfOpenEnd(ctx context.Context, v *target) {
 	message := grpcMessage(manyTakes(1000))
-	again(ctx, 500*time.Millisecond, func() {
-		h, err := dialHTTP2(ctx, v.grpc, 1<<20, true)
-		if err != nil {
-			return
-		}
-		go func() {
-			defer h.conn.Close()
-			for range 2000 {
-				sendAll(ctx, h, h.open(takeMany), message, 16<<10, false)
-				if ctx.Err() != nil || h.isEnded() {
-					return
-				}
-			}
-			<-ctx.Done()
-		}()
+	holdOpen(ctx, v, 2000, func(h *rawHTTP2) {
+		sendAll(ctx, h, h.open(takeMany), message, 16<<10, false)
 	})
 }

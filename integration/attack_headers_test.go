@@ -34,23 +34,7 @@ func headerAttackers() []attacker {
 // floodOf opens calls with the headers, which nothing follows.
 func floodOf(fields []hpack.HeaderField) func(ctx context.Context, v *target) {
 	return func(ctx context.Context, v *target) {
-		again(ctx, 500*time.Millisecond, func() {
-			h, err := dialHTTP2(ctx, v.grpc, 1<<20, true)
-			if err != nil {
-				return
-			}
-			go func() {
-				defer h.conn.Close()
-				for range 4096 {
-					h.open(shouldRateLimit, fields...)
-					if ctx.Err() != nil || h.isEnded() {
-						return
-					}
-				}
-				_ = h.out.Flush()
-				<-ctx.Done()
-			}()
-		})
+		holdOpen(ctx, v, 4096, func(h *rawHTTP2) { h.open(shouldRateLimit, fields...) })
 	}
 }
 

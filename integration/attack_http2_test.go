@@ -54,6 +54,28 @@ func dialHTTP2(ctx context.Context, address string, window uint32, reads bool) (
 	return h, nil
 }
 
+// holdOpen makes connections, does something so many times on each, and keeps them
+// until the context ends or the other side closes them.
+func holdOpen(ctx context.Context, v *target, times int, do func(h *rawHTTP2)) {
+	again(ctx, 500*time.Millisecond, func() {
+		h, err := dialHTTP2(ctx, v.grpc, 1<<20, true)
+		if err != nil {
+			return
+		}
+		go func() {
+			defer h.conn.Close()
+			for range times {
+				do(h)
+				if ctx.Err() != nil || h.isEnded() {
+					return
+				}
+			}
+			_ = h.out.Flush()
+			<-ctx.Done()
+		}()
+	})
+}
+
 func (h *rawHTTP2) read() {
 	for {
 		f, err := h.framer.ReadFrame()
