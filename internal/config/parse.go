@@ -189,7 +189,7 @@ func (p *fileParser) domainName(o *yamlfile.Object, top *yamlfile.Path) {
 	p.d.Line = v.Line
 }
 
-// name is the walker's, of which all equal ones share a copy.
+// name is the reader's, of which all equal ones share a copy.
 func (p *fileParser) name(n *yaml.Node, at *yamlfile.Path, what string, longest int) (string, bool) {
 	s, ok := p.Reader.Name(n, at, what, longest)
 	if !ok {

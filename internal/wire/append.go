@@ -22,7 +22,7 @@ func AppendNumber(dst []byte, field protowire.Number, n uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(dst, field, Varint), n)
 }
 
-// BeginMessage begins a field that has content, which endMessage ends. It
+// BeginMessage begins a field that has content, which EndMessage ends. It
 // leaves room for a length of one byte, as most are.
 func BeginMessage(dst []byte, field protowire.Number) (_ []byte, start int) {
 	dst = append(protowire.AppendTag(dst, field, Bytes), 0)

@@ -134,6 +134,7 @@ func (f *Fields[T]) drop(n int) error {
 	return nil
 }
 
+// ReadFixed64 reads a number of eight bytes, as packed fields hold them.
 func (f *Fields[T]) ReadFixed64() (v uint64, ok bool) {
 	const size = 8
 	if len(f.Rest) < size {
@@ -147,6 +148,7 @@ func (f *Fields[T]) ReadFixed64() (v uint64, ok bool) {
 	return v, true
 }
 
+// ReadVarint reads a number as packed fields hold them.
 func (f *Fields[T]) ReadVarint() (v uint64, ok bool) {
 	for i := 0; i < len(f.Rest); i++ {
 		b := f.Rest[i]

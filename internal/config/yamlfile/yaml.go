@@ -217,7 +217,7 @@ func findCycle(n *yaml.Node, above map[*yaml.Node]bool) *Error {
 	return nil
 }
 
-// Path is where the walker stands in a file.
+// Path is where the reader stands in a file.
 type Path struct {
 	up    *Path
 	name  string
@@ -320,7 +320,7 @@ func (w *Reader) WarnAt(at Position, format string, args ...any) {
 	}
 }
 
-// First reports whether this was not told before.
+// first reports whether this was not told before.
 func (w *Reader) first(at Position, text string) bool {
 	f := finding{at.Line, at.Column, text}
 	if w.told[f] {
@@ -454,7 +454,7 @@ func (w *Reader) Nested(outer *Object, name string, p *Path, l *Level) (*Object,
 // maxMerges bounds how deep << may lead from one mapping into another.
 const maxMerges = 100
 
-// Fields adds the fields of the mapping n that o does not have yet, then those
+// fields adds the fields of the mapping n that o does not have yet, then those
 // of the mappings that it merges.
 func (w *Reader) fields(o *Object, n *yaml.Node, p *Path, depth int) {
 	var own [maxFields]*yaml.Node

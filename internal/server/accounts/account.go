@@ -94,12 +94,10 @@ func (a *Account) change(bytes, deciding int64) {
 		a.shift(bytes)
 		a.deciding += deciding
 	})
-	if bytes > 0 && a.memory.isOver() {
-		a.memory.press()
-	}
+	a.memory.pressIfOver(bytes)
 }
 
-// Open charges bytes, and calls that have been opened, of which so many bytes
+// open charges bytes, and calls that have been opened, of which so many bytes
 // have come that wait for their handlers.
 func (a *Account) open(bytes, calls, unread int64) {
 	bytes += calls * callCost
@@ -111,9 +109,7 @@ func (a *Account) open(bytes, calls, unread int64) {
 		}
 		a.shift(bytes)
 	})
-	if bytes > 0 && a.memory.isOver() {
-		a.memory.press()
-	}
+	a.memory.pressIfOver(bytes)
 }
 
 // begin takes over the charge of a call whose handler begins, and returns what
@@ -136,7 +132,7 @@ func (a *Account) begin() (bytes int64, hasCaller bool) {
 	return bytes, hasCaller
 }
 
-// Run notes that a handler begins that is charged for elsewhere.
+// run notes that a handler begins that is charged for elsewhere.
 func (a *Account) run() { a.running.Add(1) }
 
 // ended is the end of so many handlers, whose answers may be on their way: gRPC

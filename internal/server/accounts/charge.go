@@ -73,12 +73,13 @@ func (h *Charge) Decide() {
 	h.Account.change(0, h.deciding)
 }
 
+// End gives back all that is charged. A second End does nothing.
 func (h *Charge) End() {
 	h.Account.finish(h.bytes, h.deciding, h.running)
 	*h = Charge{}
 }
 
-// Answer is the bytes of an answer, which are charged until gRPC has sent them
+// answer is the bytes of an answer, which are charged until gRPC has sent them
 // or given them up.
 type answer struct {
 	mem.SliceBuffer

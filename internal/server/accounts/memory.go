@@ -80,6 +80,13 @@ func (m *Memory) Open(cost int64, cut func()) *Account {
 	return a
 }
 
+// pressIfOver is called when so many bytes more are held.
+func (m *Memory) pressIfOver(bytes int64) {
+	if bytes > 0 && m.isOver() {
+		m.press()
+	}
+}
+
 func (m *Memory) press() {
 	select {
 	case m.wake <- struct{}{}:

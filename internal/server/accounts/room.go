@@ -73,6 +73,7 @@ func (a *Account) TryStream(bytes int64) bool {
 	return isRoom
 }
 
+// ReleaseStream gives back bytes of a TakeStream, for what has been answered.
 func (a *Account) ReleaseStream(bytes int64) {
 	if a == nil {
 		return
