@@ -18,6 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -80,7 +81,7 @@ func startProxy(t testing.TB, address string, cmd *exec.Cmd) {
 			t.Logf("the log of %s:\n%s", cmd.Path, log.String())
 		}
 	})
-	eventually(t, cmd.Path+" listens", func() bool {
+	asynctest.Eventually(t, cmd.Path+" listens", func() bool {
 		select {
 		case <-ended:
 			t.Fatalf("%s has ended:\n%s", cmd.Path, log.String())
@@ -373,7 +374,7 @@ func TestForwardAuthReload(t *testing.T) {
 		t.Errorf("at first: %d, %d", one, two)
 	}
 	write(t, dir, "auth.yaml", fmt.Sprintf(text, "two"))
-	eventually(t, "another endpoint", func() bool { return status("one") == 404 && status("two") != 404 })
+	asynctest.Eventually(t, "another endpoint", func() bool { return status("one") == 404 && status("two") != 404 })
 
 	write(t, dir, "auth.yaml", fmt.Sprintf(text, "a/b"))
 	d.waitForLog("forward auth endpoints not loaded, the last good ones stay in force")
@@ -388,7 +389,7 @@ func TestForwardAuthReload(t *testing.T) {
 	}
 	write(t, dir, "auth.yaml", fmt.Sprintf(text, "three"))
 	d.signal(syscall.SIGHUP)
-	eventually(t, "a third one", func() bool { return status("three") == 429 })
+	asynctest.Eventually(t, "a third one", func() bool { return status("three") == 429 })
 }
 
 func TestForwardAuthThatCannotBeLoaded(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -106,7 +107,7 @@ func TestClientOutlivesADaemon(t *testing.T) {
 			t.Errorf("%v, %v", ok, err)
 		}
 	}
-	eventually(t, "two streams", func() bool { ask(); return c.Stats().Streams == 2 })
+	asynctest.Eventually(t, "two streams", func() bool { ask(); return c.Stats().Streams == 2 })
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
 	for range 16 {

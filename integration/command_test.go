@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
 const limitsOf3 = `
@@ -319,17 +321,17 @@ func TestReload(t *testing.T) {
 		t.Fatalf("the limit is %d, want 3", n)
 	}
 	write(t, dir, "api.yaml", strings.Replace(limitsOf3, "requests: 3", "requests: 30", 1))
-	eventually(t, "an edited file is loaded", func() bool { return limit("api") == 30 })
+	asynctest.Eventually(t, "an edited file is loaded", func() bool { return limit("api") == 30 })
 	if r := d.ask("api", 28, "user=api"); r.GetStatuses()[0].GetLimitRemaining() > 0 && ok(r) {
 		t.Error("the count did not go on under the new numbers")
 	}
 
 	write(t, dir, "more.yaml", strings.Replace(limitsOf3, "domain: api", "domain: more", 1))
-	eventually(t, "a new file is loaded", func() bool { return limit("more") == 3 })
+	asynctest.Eventually(t, "a new file is loaded", func() bool { return limit("more") == 3 })
 	if err := os.Remove(filepath.Join(dir, "more.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a removed file is forgotten", func() bool { return limit("more") == 0 })
+	asynctest.Eventually(t, "a removed file is forgotten", func() bool { return limit("more") == 0 })
 
 	write(t, dir, "api.yaml", "domain: api\ndescriptors: 5\n")
 	d.waitForLog("level=ERROR")
@@ -343,7 +345,7 @@ func TestReload(t *testing.T) {
 
 	write(t, dir, "api.yaml", strings.Replace(limitsOf3, "requests: 3", "requests: 31", 1))
 	d.signal(syscall.SIGHUP)
-	eventually(t, "SIGHUP loads", func() bool { return limit("api") == 31 })
+	asynctest.Eventually(t, "SIGHUP loads", func() bool { return limit("api") == 31 })
 }
 
 // A Kubernetes ConfigMap is a folder of links to ..data/, itself a link that
@@ -370,7 +372,7 @@ func TestReloadOfAConfigMap(t *testing.T) {
 	}
 	d := start(t, "--limits-path", dir)
 	version("..2026_02", strings.Replace(limitsOf3, "requests: 3", "requests: 8", 1))
-	eventually(t, "the swapped ConfigMap is loaded", func() bool {
+	asynctest.Eventually(t, "the swapped ConfigMap is loaded", func() bool {
 		return d.ask("api", 1, "user=x").GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 8
 	})
 }

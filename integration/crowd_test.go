@@ -15,6 +15,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 )
 
@@ -176,7 +177,7 @@ func (c *crowd) waitDecided(n int, subjects []string) {
 		enough[s] = c.ledgers[s].now().told() + n
 	}
 	for s, n := range enough {
-		eventually(c.t, "Redis decides again and again for "+s, func() bool { return c.ledgers[s].now().told() >= n })
+		asynctest.Eventually(c.t, "Redis decides again and again for "+s, func() bool { return c.ledgers[s].now().told() >= n })
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -176,7 +177,7 @@ func (d *daemon) logText() string {
 func (d *daemon) waitForLog(text string) string {
 	d.t.Helper()
 	found := ""
-	eventually(d.t, "the daemon logs "+text, func() bool {
+	asynctest.Eventually(d.t, "the daemon logs "+text, func() bool {
 		for line := range strings.SplitSeq(d.logText(), "\n") {
 			if strings.Contains(line, text) {
 				found = line
@@ -213,7 +214,7 @@ func (d *daemon) hang() (goOn func()) {
 	d.t.Helper()
 	d.signal(syscall.SIGSTOP)
 	threads := fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid)
-	eventually(d.t, "all threads of the daemon have stopped", func() bool {
+	asynctest.Eventually(d.t, "all threads of the daemon have stopped", func() bool {
 		files, err := filepath.Glob(threads)
 		if err != nil {
 			d.t.Fatal(err)
@@ -279,16 +280,6 @@ func ok(r *rlsv3.RateLimitResponse) bool {
 // degraded reports whether an answer was not decided by the store.
 func degraded(r *rlsv3.RateLimitResponse) bool {
 	return r.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue()
-}
-
-// eventually waits until what is true, for states that are on their way.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 // write writes a file into dir, by way of a rename as careful editors do.

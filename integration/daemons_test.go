@@ -11,7 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -33,19 +35,23 @@ func TestDaemons(t *testing.T) {
 				t.Fatalf("with an empty register it exits with %d: %q %q", code, out, stderr)
 			}
 
-			store, err := redisstore.New(redisstore.Options{
-				Mode: redisstore.Mode(tc.mode), Addresses: tc.addrs(), Prefix: flagOf(flags, "--redis-prefix"),
-				HashTags: 48, Timeout: 10 * time.Second,
-				// An entry does not expire while the command starts.
-				Clock: func() int64 { return time.Now().Add(time.Hour).UnixMicro() },
+			conn, err := redisconn.New(redisconn.Options{
+				Mode: redisconn.Mode(tc.mode), Addresses: tc.addrs(), Prefix: flagOf(flags, "--redis-prefix"), Timeout: 10 * time.Second,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer store.Close()
+			defer conn.Close()
+			register := fleet.Register{
+				Redis: conn,
+				// An entry does not expire while the command starts.
+				Clock: func() int64 { return time.Now().Add(time.Hour).UnixMicro() },
+			}
 			signIn := func(address, rules string) {
 				t.Helper()
-				f := store.NewFleet(redisstore.FleetOptions{Address: address, Version: "v1.2", Rules: func() string { return rules }})
+				f := fleet.New(register, fleet.Options{
+					Address: address, Version: "v1.2", HashTags: 48, StateFormat: 1, Reads: []int{1}, Rules: func() string { return rules },
+				})
 				if err := f.SignIn(context.Background()); err != nil {
 					t.Fatal(err)
 				}
@@ -121,11 +127,11 @@ func TestConflictOfHashTags(t *testing.T) {
 	second.waitForLog("this daemon must not serve")
 	second.dial(ports[0])
 	want := regexp.MustCompile(`daemon 127\.0\.0\.1:\d+ .* redis\.hash_tags 32; this daemon \(` + regexp.QuoteMeta(ports[0]) + `\) has 64`)
-	eventually(t, "its ports are open", func() bool {
+	asynctest.Eventually(t, "its ports are open", func() bool {
 		out, _, code := command(t, "health", "--address", ports[0])
 		return code == 1 && out == "NOT_SERVING\n"
 	})
-	eventually(t, "/healthcheck says why", func() bool {
+	asynctest.Eventually(t, "/healthcheck says why", func() bool {
 		status, body := get(t, "http://"+ports[1]+"/healthcheck")
 		return status == 500 && want.MatchString(body)
 	})

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -142,7 +143,7 @@ func TestEnvoyEnvironment(t *testing.T) {
 
 	// The number of a limit changes, and its state goes on.
 	swap(yearlyOf(5))
-	eventually(t, "the swapped folder is loaded", func() bool {
+	asynctest.Eventually(t, "the swapped folder is loaded", func() bool {
 		return d.ask("api", 1, "user=b").GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 5
 	})
 	if r := d.ask("api", 2, "user=a"); !ok(r) || r.GetStatuses()[0].GetLimitRemaining() != 0 {
@@ -196,7 +197,7 @@ func TestEnvoyKubernetes(t *testing.T) {
 		t.Errorf("of a file with another name: %s", line)
 	}
 	version("..2", yearlyOf(8))
-	eventually(t, "the swapped ConfigMap is loaded", func() bool {
+	asynctest.Eventually(t, "the swapped ConfigMap is loaded", func() bool {
 		return d.ask("api", 1, "user=b").GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 8
 	})
 }
@@ -219,7 +220,7 @@ func TestEnvoySockets(t *testing.T) {
 	}
 	redis.Kill()
 	// Callers are told, as there, and decide themselves.
-	eventually(t, "calls fail", func() bool {
+	asynctest.Eventually(t, "calls fail", func() bool {
 		_, err := d.tryAsk("api", 1, "user=b")
 		return status.Code(err) == codes.Unavailable
 	})
@@ -313,7 +314,7 @@ func TestEnvoyStartWithoutLimits(t *testing.T) {
 	d := launchCommand(t, asEnvoy(t, append(env, "GRPC_PORT="+portOf(t, grpc), "FORCE_START_WITHOUT_INITIAL_CONFIG=true")))
 	d.waitForLog("requests are answered once limits can be loaded")
 	d.dial(grpc)
-	eventually(t, "calls are refused", func() bool {
+	asynctest.Eventually(t, "calls are refused", func() bool {
 		_, err := d.tryAsk("api", 1, "user=a")
 		return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "no limits are loaded yet")
 	})

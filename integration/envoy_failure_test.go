@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -76,7 +77,7 @@ func TestEnvoyWithoutDaemon(t *testing.T) {
 	}
 	e.checkFailing(b, "stopped")
 	start(t, serve...)
-	eventually(t, "Envoy asks the new daemon", func() bool { return e.get("closed", "/", "x-user: back").status != 500 })
+	asynctest.Eventually(t, "Envoy asks the new daemon", func() bool { return e.get("closed", "/", "x-user: back").status != 500 })
 	e.checkServing("after")
 }
 
@@ -97,7 +98,7 @@ func TestEnvoyWhenDaemonIsUnavailable(t *testing.T) {
 		t.Errorf("%v calls are counted as failed, want %d", n, len(failureFronts))
 	}
 	server.Restart()
-	eventually(t, "Redis decides", func() bool { return e.get("closed", "/", "x-user: frank").status != 500 })
+	asynctest.Eventually(t, "Redis decides", func() bool { return e.get("closed", "/", "x-user: frank").status != 500 })
 	e.checkServing("after")
 }
 
@@ -154,7 +155,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 		{Name: "open", Routes: userRoutes},
 		{Name: "closed", Filter: "failure_mode_deny: true", Routes: userRoutes},
 	}, ratelimitdAt(d.grpc), b.cluster()))
-	eventually(t, "the daemon is asked", func() bool { return e.get("closed", "/", "x-user: alice").status == 429 })
+	asynctest.Eventually(t, "the daemon is asked", func() bool { return e.get("closed", "/", "x-user: alice").status == 429 })
 	defer d.hang()()
 	for name, want := range map[string]int{"open": 200, "closed": 500} {
 		if got := e.get(name, "/", "x-user: alice").status; got != want {
@@ -184,23 +185,23 @@ func TestEnvoyDefaultTimeout(t *testing.T) {
 		r, err := d.tryAsk("envoy", 1, "user=direct")
 		return err == nil && !degraded(r)
 	}
-	eventually(t, "Redis decides", decides)
+	asynctest.Eventually(t, "Redis decides", decides)
 	// A machine that is busy may be late now and then.
 	try := 0
-	eventually(t, "Redis decides within 20 ms", func() bool {
+	asynctest.Eventually(t, "Redis decides within 20 ms", func() bool {
 		try++
 		user := fmt.Sprintf("x-user: user-%d", try)
 		return slices.Equal(e.statuses(3, "default", "/", user), []int{200, 200, 429})
 	})
-	eventually(t, "Envoy logs it", func() bool { return slices.Contains(e.logged("default"), "429 -") })
-	eventually(t, "an answer without Redis comes within 20 ms", func() bool {
+	asynctest.Eventually(t, "Envoy logs it", func() bool { return slices.Contains(e.logged("default"), "429 -") })
+	asynctest.Eventually(t, "an answer without Redis comes within 20 ms", func() bool {
 		try++
 		before := timeouts()
 		server.Pause()
 		got := e.get("default", "/", fmt.Sprintf("x-user: user-%d", try)).status
 		server.Resume()
-		eventually(t, "Redis decides", decides)
+		asynctest.Eventually(t, "Redis decides", decides)
 		return got == 429 && timeouts() == before+1 // and not since the breaker was open
 	})
-	eventually(t, "Envoy logs it", func() bool { return slices.Contains(e.logged("default"), "429 true") })
+	asynctest.Eventually(t, "Envoy logs it", func() bool { return slices.Contains(e.logged("default"), "429 true") })
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
 // userRoutes limits each user of any path.
@@ -158,7 +160,7 @@ func TestEnvoyLogsMetadata(t *testing.T) {
 	}}, ratelimitdAt(d.grpc), b.cluster()))
 	e.statuses(3, "metadata", "/", "x-user: alice")
 	var lines []string
-	eventually(t, "Envoy logs", func() bool {
+	asynctest.Eventually(t, "Envoy logs", func() bool {
 		lines = e.logged("metadata")
 		return len(lines) == 3
 	})

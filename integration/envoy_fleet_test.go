@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -100,7 +101,7 @@ func (tr *traffic) ask(client *http.Client, url string) {
 func (tr *traffic) more(what string, n int64) {
 	tr.t.Helper()
 	until := tr.served.Load() + n
-	eventually(tr.t, what, func() bool { return tr.served.Load() >= until })
+	asynctest.Eventually(tr.t, what, func() bool { return tr.served.Load() >= until })
 }
 
 // stop ends the traffic and returns how many requests failed.
@@ -131,7 +132,7 @@ func TestEnvoyWithTwoDaemons(t *testing.T) {
 	}}, fleet, target.cluster()))
 	healthy := func(n int) {
 		t.Helper()
-		eventually(t, "Envoy knows who is ready", func() bool { return e.stat("cluster.ratelimitd.membership_healthy") == n })
+		asynctest.Eventually(t, "Envoy knows who is ready", func() bool { return e.stat("cluster.ratelimitd.membership_healthy") == n })
 	}
 	healthy(2)
 

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -140,7 +141,7 @@ func startEnvoy(t testing.TB, text string) *envoy {
 			t.Logf("the configuration of Envoy:\n%s\nits log:\n%s", text, e.file("log"))
 		}
 	})
-	eventually(t, "Envoy is ready", func() bool {
+	asynctest.Eventually(t, "Envoy is ready", func() bool {
 		select {
 		case <-ended:
 			t.Fatalf("Envoy has ended:\n%s", e.file("log"))

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
 // routeLimits has limits of ten, one of them for what is charged afterwards.
@@ -163,7 +165,7 @@ func TestEnvoyCosts(t *testing.T) {
 		if got := e.get("costs", "/done", "x-user: done").status; got != 200 {
 			t.Errorf("a request gives %d", got)
 		}
-		eventually(t, "it is charged", func() bool { return d.remaining("user=done") == 9 })
+		asynctest.Eventually(t, "it is charged", func() bool { return d.remaining("user=done") == 9 })
 	})
 	t.Run("refund when done", func(t *testing.T) {
 		// Five are asked for, and what the backend says is given back.
@@ -171,7 +173,7 @@ func TestEnvoyCosts(t *testing.T) {
 			if got := e.get("costs", "/refund", "x-user: refund", "x-answer-tokens: 3").status; got != 200 {
 				t.Errorf("a request gives %d", got)
 			}
-			eventually(t, "it is given back", func() bool { return d.remaining("user=refund") == want })
+			asynctest.Eventually(t, "it is given back", func() bool { return d.remaining("user=refund") == want })
 		}
 	})
 	t.Run("no refund of what was denied", func(t *testing.T) {
@@ -180,7 +182,7 @@ func TestEnvoyCosts(t *testing.T) {
 			t.Errorf("with nothing left a request gives %d", got)
 		}
 		e.get("costs", "/done", "x-user: later")
-		eventually(t, "a later one is charged", func() bool { return d.remaining("user=later") == 9 })
+		asynctest.Eventually(t, "a later one is charged", func() bool { return d.remaining("user=later") == 9 })
 		left(t, "user=full", 0)
 	})
 	t.Run("a fixed number is for denied requests too", func(t *testing.T) {
@@ -188,7 +190,7 @@ func TestEnvoyCosts(t *testing.T) {
 		if got := e.get("costs", "/refund-fixed", "x-user: fixed").status; got != 429 {
 			t.Errorf("with nothing left a request gives %d", got)
 		}
-		eventually(t, "Envoy gives back what it did not get", func() bool { return d.remaining("user=fixed") == 1 })
+		asynctest.Eventually(t, "Envoy gives back what it did not get", func() bool { return d.remaining("user=fixed") == 1 })
 	})
 	t.Run("postpaid", func(t *testing.T) {
 		ask := func() int { return e.get("costs", "/used", "x-user: used", "x-answer-tokens: 8").status }
@@ -196,7 +198,7 @@ func TestEnvoyCosts(t *testing.T) {
 			if got := ask(); got != 200 {
 				t.Errorf("request %d gives %d", i+1, got)
 			}
-			eventually(t, "its use is charged", func() bool { return d.remaining("used=used") == want })
+			asynctest.Eventually(t, "its use is charged", func() bool { return d.remaining("used=used") == want })
 		}
 		if got := ask(); got != 429 {
 			t.Errorf("with nothing left a request gives %d", got)

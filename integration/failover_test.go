@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -121,11 +122,11 @@ func testFailover(t *testing.T, s site, lose, back func(*redistest.Server)) {
 	}
 
 	lose(s.victim)
-	eventually(t, "the lost keys are answered without Redis", func() bool { return c.sum(mine).degraded > 0 })
-	eventually(t, "a replica is promoted", s.promoted)
+	asynctest.Eventually(t, "the lost keys are answered without Redis", func() bool { return c.sum(mine).degraded > 0 })
+	asynctest.Eventually(t, "a replica is promoted", s.promoted)
 	promotion := time.Now()
 	c.waitDecided(20, mine)
-	eventually(t, "the time is over in which answers may be degraded", func() bool {
+	asynctest.Eventually(t, "the time is over in which answers may be degraded", func() bool {
 		return time.Since(promotion) > time.Second+slack
 	})
 	c.waitDecided(20, busy)
@@ -149,7 +150,7 @@ func testFailover(t *testing.T, s site, lose, back func(*redistest.Server)) {
 
 	back(s.victim)
 	returned := redisAt(t, s.victim.Addr())
-	eventually(t, "the node is back as a replica", func() bool {
+	asynctest.Eventually(t, "the node is back as a replica", func() bool {
 		return info(returned, "replication", "role") == "slave" && info(returned, "replication", "master_link_status") == "up"
 	})
 	c.waitDecided(50, busy)

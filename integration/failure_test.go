@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -77,7 +78,7 @@ func TestServesWithoutRedis(t *testing.T) {
 		t.Error("the metrics do not say that Redis is not asked")
 	}
 	server.Restart()
-	eventually(t, "Redis decides", func() bool { return !degraded(d.ask("modes", 1, "default=other")) })
+	asynctest.Eventually(t, "Redis decides", func() bool { return !degraded(d.ask("modes", 1, "default=other")) })
 	if r := d.ask("modes", 10, "local=k"); degraded(r) || !ok(r) {
 		t.Errorf("with Redis an untouched limit of 10 gives %v", r)
 	}
@@ -130,14 +131,14 @@ func members(t testing.TB, flags []string) (all []member) {
 // waitForFleet waits until n daemons are signed in and each has seen that.
 func waitForFleet(t testing.TB, flags []string, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d daemons are signed in", n), func() bool { return len(members(t, flags)) == n })
+	asynctest.Eventually(t, fmt.Sprintf("%d daemons are signed in", n), func() bool { return len(members(t, flags)) == n })
 	var complete time.Time
 	for _, m := range members(t, flags) {
 		if m.Seen.After(complete) {
 			complete = m.Seen
 		}
 	}
-	eventually(t, "all have signed in since", func() bool {
+	asynctest.Eventually(t, "all have signed in since", func() bool {
 		for _, m := range members(t, flags) {
 			if !m.Seen.After(complete) {
 				return false
@@ -168,9 +169,9 @@ func TestThreeDaemonsShareALimitWithoutRedis(t *testing.T) {
 	// must not take itself for the only one.
 	server.Restart()
 	for _, d := range daemons {
-		eventually(t, "Redis decides", func() bool { return !degraded(d.ask("modes", 1, "allow=other")) })
+		asynctest.Eventually(t, "Redis decides", func() bool { return !degraded(d.ask("modes", 1, "allow=other")) })
 	}
-	eventually(t, "somebody is signed in again", func() bool { return len(members(t, flags)) > 0 })
+	asynctest.Eventually(t, "somebody is signed in again", func() bool { return len(members(t, flags)) > 0 })
 	server.Kill()
 	for i, d := range daemons {
 		if n := d.admittedDegraded(11, "default=k"); n != 0 {
@@ -192,7 +193,7 @@ func TestFlappingRedisGrantsNoFreshShare(t *testing.T) {
 		server.Pause()
 		admitted += d.admittedDegraded(2, "default=k")
 		server.Resume()
-		eventually(t, "Redis decides", func() bool { return !degraded(d.ask("modes", 1, "allow=other")) })
+		asynctest.Eventually(t, "Redis decides", func() bool { return !degraded(d.ask("modes", 1, "allow=other")) })
 	}
 	if admitted != 5 {
 		t.Errorf("in four absences of Redis %d of 8 requests were admitted, want half of the limit of 10", admitted)

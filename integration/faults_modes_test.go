@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -116,7 +117,7 @@ func launchBefore(t testing.TB, server *redistest.Server, mode string, args ...s
 // waitForHealth waits until the health check says so.
 func (d *daemon) waitForHealth(want string) {
 	d.t.Helper()
-	eventually(d.t, "the daemon is "+want, func() bool {
+	asynctest.Eventually(d.t, "the daemon is "+want, func() bool {
 		out, _, code := command(d.t, "health", "--address", d.grpc)
 		return out == want+"\n" && (code == 0) == (want == "SERVING")
 	})

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
 // The connection is cut again and again after a request was sent and before
@@ -111,7 +113,7 @@ func TestCallersOfShortPatience(t *testing.T) {
 	f.waitForRedis()
 	f.server.Pause()
 	inTime, late := 0, 0
-	eventually(t, "a caller is answered within its 20 ms", func() bool {
+	asynctest.Eventually(t, "a caller is answered within its 20 ms", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		r, err := f.client.ShouldRateLimit(ctx, request("faults", 1, "user=a"))

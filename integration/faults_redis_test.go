@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -149,7 +150,7 @@ func TestPasswordChanges(t *testing.T) {
 			t.Fatalf("%v: %v", c, err)
 		}
 	}
-	eventually(t, "the old password is refused", func() bool {
+	asynctest.Eventually(t, "the old password is refused", func() bool {
 		r := f.ask("faults", 1, "user=a")
 		return !ok(r) && degraded(r) && f.breakerIsOpen()
 	})

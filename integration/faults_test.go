@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -83,13 +84,13 @@ func (d *daemon) decided(entry string) bool {
 // waitForRedis waits until Redis decides.
 func (d *daemon) waitForRedis() {
 	d.t.Helper()
-	eventually(d.t, "Redis decides", func() bool { return d.decided("user=back") })
+	asynctest.Eventually(d.t, "Redis decides", func() bool { return d.decided("user=back") })
 }
 
 // waitForBreaker asks until the breaker is open.
 func (d *daemon) waitForBreaker() {
 	d.t.Helper()
-	eventually(d.t, "the breaker opens", func() bool {
+	asynctest.Eventually(d.t, "the breaker opens", func() bool {
 		_, _ = d.tryAsk("faults", 1, "user=breaking")
 		return d.breakerIsOpen()
 	})
@@ -132,7 +133,7 @@ func (d *daemon) startLoad(entry string) *load {
 func (l *load) more(t testing.TB, what string, n int, count func(tally) int) {
 	t.Helper()
 	before := count(l.now())
-	eventually(t, what, func() bool { return count(l.now()) >= before+n })
+	asynctest.Eventually(t, what, func() bool { return count(l.now()) >= before+n })
 }
 
 func admitted(n tally) int        { return n.admitted }

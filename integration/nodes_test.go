@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -79,7 +80,7 @@ func waitReplicated(t testing.TB, master *redistest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the replica has what its master has", func() bool {
+	asynctest.Eventually(t, "the replica has what its master has", func() bool {
 		_, rest, _ := strings.Cut(info(c, "replication", "slave0"), "offset=")
 		text, _, _ := strings.Cut(rest, ",")
 		offset, err := strconv.Atoi(text)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -100,7 +101,7 @@ func TestKilledDaemon(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "some were admitted", func() bool { return admitted.Load() >= 20 })
+	asynctest.Eventually(t, "some were admitted", func() bool { return admitted.Load() >= 20 })
 	first.stop(syscall.SIGKILL)
 	wait.Wait()
 	second := start(t, flags...)
@@ -165,7 +166,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	}
 	decides := func() {
 		t.Helper()
-		eventually(t, "requests are decided again", func() bool {
+		asynctest.Eventually(t, "requests are decided again", func() bool {
 			_, err := d.tryAsk("all", 1, "gcra=k")
 			return err == nil
 		})
@@ -191,8 +192,8 @@ func TestSentinel(t *testing.T) {
 	d := start(t, append(redisFlags("sentinel", sentinels...), "--redis-sentinel-master", "limits", "--limits-path", dir)...)
 	d.ask("all", 1, "gcra=k")
 	master.Kill()
-	eventually(t, "requests are degraded", func() bool { return degraded(d.ask("all", 1, "gcra=k")) })
-	eventually(t, "the promoted replica decides", func() bool { return !degraded(d.ask("all", 1, "gcra=k")) })
+	asynctest.Eventually(t, "requests are degraded", func() bool { return degraded(d.ask("all", 1, "gcra=k")) })
+	asynctest.Eventually(t, "the promoted replica decides", func() bool { return !degraded(d.ask("all", 1, "gcra=k")) })
 }
 
 // No output shows a secret, whatever happens.
@@ -276,7 +277,7 @@ func TestTermLosesNoRequest(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "requests are answered", func() bool { return answered.Load() > 100 })
+	asynctest.Eventually(t, "requests are answered", func() bool { return answered.Load() > 100 })
 	d.signal(syscall.SIGTERM)
 	d.waitForLog("msg=stopping") // NOT_SERVING: now the callers go elsewhere
 	cancel()
@@ -310,7 +311,7 @@ func TestRefundThroughAnotherDaemon(t *testing.T) {
 		if !ok(other.ask("all", 1, entry)) {
 			t.Errorf("%s: the refund is not felt where it came", a)
 		}
-		eventually(t, "the refund of "+a.String()+" is felt elsewhere", func() bool { return ok(one.ask("all", 1, entry)) })
+		asynctest.Eventually(t, "the refund of "+a.String()+" is felt elsewhere", func() bool { return ok(one.ask("all", 1, entry)) })
 		if ok(other.ask("all", 1, entry)) {
 			t.Errorf("%s: more than the refund was given out", a)
 		}

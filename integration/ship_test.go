@@ -18,6 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
@@ -310,7 +311,7 @@ func TestCompositionEnvoy(t *testing.T) {
 	}
 	ports := freePorts(t, append(pairs, "address: 0.0.0.0", "address: 127.0.0.1")...)
 	e := startEnvoy(t, patientExample(t, "compose", ports))
-	eventually(t, "Envoy knows who is ready", func() bool { return e.stat("cluster.ratelimitd.membership_healthy") == 2 })
+	asynctest.Eventually(t, "Envoy knows who is ready", func() bool { return e.stat("cluster.ratelimitd.membership_healthy") == 2 })
 	run(t, commands(comment(t, "deploy/compose.yaml")), ports)
 	// The configuration's own comment shows the same; Bob has no more.
 	own := strings.ReplaceAll(comment(t, "deploy/envoy/compose/envoy.yaml"), "bob", "carol")
@@ -427,7 +428,7 @@ func TestImage(t *testing.T) {
 			t.Log(out)
 		}
 	})
-	eventually(t, "ratelimitd health", func() bool {
+	asynctest.Eventually(t, "ratelimitd health", func() bool {
 		_, code := docker(t, "", "exec", container, binary, "health")
 		return code == 0
 	})
@@ -446,7 +447,7 @@ func TestImage(t *testing.T) {
 	if out, code := docker(t, "", ask...); code != 3 {
 		t.Errorf("question 11: exit %d, want 3: %s", code, out)
 	}
-	eventually(t, "the engine calls it healthy", func() bool {
+	asynctest.Eventually(t, "the engine calls it healthy", func() bool {
 		return mustDocker(t, "", "inspect", "--format", "{{.State.Health.Status}}", container) == "healthy"
 	})
 	mustDocker(t, "", "stop", container)

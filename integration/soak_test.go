@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -153,7 +154,7 @@ func (s *soak) settle(limits map[string]int) {
 // for a moment.
 func (s *soak) taken(subject string, limit int) int {
 	s.t.Helper()
-	eventually(s.t, "Redis decides again", func() bool {
+	asynctest.Eventually(s.t, "Redis decides again", func() bool {
 		// More than any limit has: it costs nothing.
 		return !degraded(s.daemons[0].ask("all", 1_000_000, subject))
 	})
@@ -179,13 +180,13 @@ func (s *soak) goroutines() float64 {
 // faults, and Redis no connections that nobody uses.
 func (s *soak) noLeaks(goroutines float64) {
 	s.t.Helper()
-	eventually(s.t, "the daemons have no more goroutines than before", func() bool { return s.goroutines() <= goroutines+20 })
+	asynctest.Eventually(s.t, "the daemons have no more goroutines than before", func() bool { return s.goroutines() <= goroutines+20 })
 	// No more connections than callers, and one or two for what a daemon asks
 	// of its own.
 	enough := len(s.daemons) * (len(s.load.subjects()) + 2)
 	for _, m := range s.masters {
 		c := redisAt(s.t, m.Addr())
-		eventually(s.t, "the daemons have no more connections than they can use", func() bool {
+		asynctest.Eventually(s.t, "the daemons have no more connections than they can use", func() bool {
 			list, err := c.Do(context.Background(), "client", "list", "type", "normal").Text()
 			return err == nil && strings.Count(list, "\n") <= enough
 		})

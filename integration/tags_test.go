@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -68,7 +69,7 @@ func TestSeveralTagsWithANodeDown(t *testing.T) {
 	}
 	here := find("here", c.Masters[0])
 	c.Masters[1].Pause()
-	eventually(t, "the node that stands still is not asked for", func() bool {
+	asynctest.Eventually(t, "the node that stands still is not asked for", func() bool {
 		d.ask("all", 1, find("other", c.Masters[1]))
 		return d.total("ratelimitd_redis_breaker_open", `node="`+c.Masters[1].Addr()+`"`) == 1
 	})
@@ -106,7 +107,7 @@ func TestSeveralTagsWithANodeDown(t *testing.T) {
 	c.Masters[1].Resume()
 	for _, mode := range modes {
 		s := find(mode, c.Masters[1])
-		eventually(t, s+" is decided by Redis again", func() bool {
+		asynctest.Eventually(t, s+" is decided by Redis again", func() bool {
 			r, err := d.tryAsk("all", 11, s) // which is more than it can have
 			return err == nil && !degraded(r)
 		})

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -124,7 +125,7 @@ func TestMutualTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the new certificate is shown", func() bool {
+	asynctest.Eventually(t, "the new certificate is shown", func() bool {
 		_, _, code := command(t, "query", "--address", d.grpc, "--domain", "api", "--tls-ca", strangers.file,
 			"--tls-cert", clientCert, "--tls-key", clientKey, "user=b")
 		return code != 1

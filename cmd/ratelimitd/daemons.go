@@ -15,8 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
 // patience is how long a person waits for Redis at least, who has no
@@ -51,17 +52,17 @@ otherwise.`,
 		if s.Store != "redis" {
 			return fmt.Errorf("store is %s: such daemons do not know of each other, and there is no register of them; it is there with --store redis", s.Store)
 		}
-		members, at, err := readRegister(cmd.Context(), s.Redis)
+		daemons, at, err := readRegister(cmd.Context(), s.Redis)
 		switch {
 		case err != nil:
 			return err
 		case asJSON:
-			return printJSON(cmd.OutOrStdout(), members)
-		case len(members) == 0:
+			return printJSON(cmd.OutOrStdout(), daemons)
+		case len(daemons) == 0:
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in under the prefix %q\n", s.Redis.Prefix)
 			return err
 		}
-		return printMembers(cmd.OutOrStdout(), members, at)
+		return printDaemons(cmd.OutOrStdout(), daemons, at)
 	}
 	return cmd
 }
@@ -80,37 +81,33 @@ func bindStoreFlags(fs *pflag.FlagSet) {
 
 // readRegister returns the daemons in the register, and when, on the clock of
 // Redis, it was read.
-func readRegister(ctx context.Context, r settings.Redis) ([]redisstore.Member, time.Time, error) {
+func readRegister(ctx context.Context, r settings.Redis) ([]fleet.Daemon, time.Time, error) {
 	silent := slog.New(slog.DiscardHandler)
-	redisstore.LogClient(silent)
-	options, err := redisOptions(r, silent)
+	redisconn.LogClient(silent)
+	r.Timeout = max(r.Timeout, patience)
+	conn, err := connect(r, silent)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	options.Timeout = max(options.Timeout, patience)
-	store, err := redisstore.New(options)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	members, at, err := store.Members(ctx)
+	daemons, at, err := fleet.Register{Redis: conn}.Daemons(ctx)
 	if err != nil {
 		err = fmt.Errorf("the register of daemons cannot be read (redis.mode %s, redis.addresses %s): %w", r.Mode, strings.Join(r.Addresses, ","), err)
 	}
-	return members, at, errors.Join(err, store.Close())
+	return daemons, at, errors.Join(err, conn.Close())
 }
 
-func printMembers(w io.Writer, members []redisstore.Member, at time.Time) error {
+func printDaemons(w io.Writer, daemons []fleet.Daemon, at time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "ID\tADDRESS\tVERSION\tHASH_TAGS\tSTATE_FORMAT\tRULES\tUP\tSEEN")
-	for _, m := range members {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s ago\n", m.ID, m.Address, orDash(m.Version), m.HashTags, m.StateFormat,
-			orDash(redisstore.ShortRules(m.Rules)),
-			shortly(at.Sub(m.Started).Round(time.Second)), at.Sub(m.Seen).Round(100*time.Millisecond))
+	for _, d := range daemons {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s ago\n", d.ID, d.Address, orDash(d.Version), d.HashTags, d.StateFormat,
+			orDash(fleet.ShortRules(d.Rules)),
+			shortly(at.Sub(d.Started).Round(time.Second)), at.Sub(d.Seen).Round(100*time.Millisecond))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if differ := redisstore.RulesDiffer(members); differ != "" {
+	if differ := fleet.RulesDiffer(daemons); differ != "" {
 		_, err := fmt.Fprintln(w, "rules differ: "+differ)
 		return err
 	}
@@ -124,10 +121,10 @@ func orDash(s string) string {
 	return s
 }
 
-func printJSON(w io.Writer, members []redisstore.Member) error {
+func printJSON(w io.Writer, daemons []fleet.Daemon) error {
 	out := json.NewEncoder(w)
-	for _, m := range members {
-		if err := out.Encode(m); err != nil {
+	for _, d := range daemons {
+		if err := out.Encode(d); err != nil {
 			return err
 		}
 	}

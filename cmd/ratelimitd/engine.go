@@ -15,8 +15,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
@@ -25,8 +28,11 @@ import (
 type engine struct {
 	store    bucket.Store
 	fallback *fallback.Fallback // nil without Redis
-	fleet    *redisstore.Fleet  // nil without Redis
-	redis    *redisstore.Store  // the store, nil without Redis
+	fleet    *fleet.Membership  // nil without Redis
+	redis    *redisconn.Conn    // nil without Redis
+	// refusal returns why Redis will not decide for this daemon; nil without
+	// Redis.
+	refusal func(context.Context) error
 	// onAnswer is for the store's first answer; nil without Redis.
 	onAnswer func(context.Context)
 }
@@ -41,41 +47,16 @@ func newEngine(s settings.Settings, live *config.Live, metrics prometheus.Regist
 		return &engine{store: memory}, nil
 	}
 	e := &engine{}
-	mode, err := bucket.ParseFailureMode(s.Failure.Mode)
-	if err != nil {
-		return nil, fmt.Errorf("failure.mode: %w", err)
-	}
-	e.fallback = fallback.New(fallback.Options{
-		Mode:  mode,
-		Local: memory,
-		Replicas: func() int {
-			if n := s.Failure.Replicas; n > 0 {
-				return n
-			}
-			return e.fleet.Size()
-		},
-		Metrics: metrics,
-	})
-	redisstore.LogClient(log)
-	options, err := redisOptions(s.Redis, log)
-	if err != nil {
+	redisconn.LogClient(log)
+	if e.redis, err = connect(s.Redis, log); err != nil {
 		return nil, err
 	}
-	b := s.Redis.Batch
-	options.Batch = redisstore.Batch{Size: b.Size, InFlight: b.InFlight, Queue: b.Queue}
-	options.DenialMemory, options.DenialBytes = s.Redis.DenialMemory, s.Redis.DenialBytes
-	options.MaxClockSkew = s.Redis.MaxClockSkew
-	options.Fallback = e.fallback
-	options.Metrics = metrics
-	options.Log = log
-	store, err := redisstore.New(options)
-	if err != nil {
-		return nil, err
-	}
-	e.store, e.redis = store, store
-	e.fleet = store.NewFleet(redisstore.FleetOptions{
-		Address: ownAddress(s.GRPC),
-		Version: versionText(),
+	e.fleet = fleet.New(fleet.Register{Redis: e.redis}, fleet.Options{
+		Address:     ownAddress(s.GRPC),
+		Version:     versionText(),
+		HashTags:    s.Redis.HashTags,
+		StateFormat: script.StateFormat,
+		Reads:       script.Formats(),
 		Rules: func() string {
 			if rules := live.Rules(); rules != nil {
 				return rules.Fingerprint()
@@ -84,6 +65,30 @@ func newEngine(s settings.Settings, live *config.Live, metrics prometheus.Regist
 		},
 		Log: log,
 	})
+	mode, err := bucket.ParseFailureMode(s.Failure.Mode)
+	if err != nil {
+		return nil, fmt.Errorf("failure.mode: %w", err)
+	}
+	replicas := e.fleet.Size
+	if n := s.Failure.Replicas; n > 0 {
+		replicas = func() int { return n }
+	}
+	e.fallback = fallback.New(fallback.Options{Mode: mode, Local: memory, Replicas: replicas, Metrics: metrics})
+	b := s.Redis.Batch
+	store, err := redisstore.New(e.redis, redisstore.Options{
+		HashTags:     s.Redis.HashTags,
+		Batch:        redisstore.Batch{Size: b.Size, InFlight: b.InFlight, Queue: b.Queue},
+		DenialMemory: s.Redis.DenialMemory,
+		DenialBytes:  s.Redis.DenialBytes,
+		MaxClockSkew: s.Redis.MaxClockSkew,
+		Fallback:     e.fallback,
+		Metrics:      metrics,
+		Log:          log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.store, e.refusal = store, store.Refusal
 	e.onAnswer = func(ctx context.Context) {
 		for _, w := range store.Warnings(ctx) {
 			log.Warn(w)
@@ -96,10 +101,10 @@ func newEngine(s settings.Settings, live *config.Live, metrics prometheus.Regist
 // where it does, or does not answer. A wrong secret must not reach a whole
 // fleet, each daemon of which would answer from its own memory.
 func (e *engine) refusedByStore(ctx context.Context) error {
-	if e.redis == nil {
+	if e.refusal == nil {
 		return nil
 	}
-	return e.redis.Refusal(ctx)
+	return e.refusal(ctx)
 }
 
 // refuses returns why the daemon must not serve, or nil.
@@ -112,8 +117,8 @@ func (e *engine) refuses() error {
 
 func (e *engine) close() error {
 	err := e.store.Close()
-	if e.fallback != nil {
-		err = errors.Join(err, e.fallback.Close())
+	if e.redis != nil {
+		err = errors.Join(err, e.redis.Close(), e.fallback.Close())
 	}
 	return err
 }
@@ -155,13 +160,14 @@ func ownAddress(g settings.GRPC) string {
 	return g.Address
 }
 
-func redisOptions(r settings.Redis, log *slog.Logger) (redisstore.Options, error) {
+// connect returns the connection of the settings, which is not there yet.
+func connect(r settings.Redis, log *slog.Logger) (*redisconn.Conn, error) {
 	tlsFor, err := tlsfiles.ClientConfig(r.TLS, log)
 	if err != nil {
-		return redisstore.Options{}, fmt.Errorf("redis.tls: %w", err)
+		return nil, fmt.Errorf("redis.tls: %w", err)
 	}
-	return redisstore.Options{
-		Mode:             redisstore.Mode(r.Mode),
+	return redisconn.New(redisconn.Options{
+		Mode:             redisconn.Mode(r.Mode),
 		Addresses:        r.Addresses,
 		Database:         r.Database,
 		Username:         r.Username,
@@ -171,7 +177,8 @@ func redisOptions(r settings.Redis, log *slog.Logger) (redisstore.Options, error
 		SentinelPassword: r.SentinelPassword.Reveal(),
 		TLS:              tlsFor,
 		Prefix:           r.Prefix,
-		HashTags:         r.HashTags,
 		Timeout:          r.Timeout,
-	}, nil
+		Script:           script.Source,
+		Log:              log,
+	})
 }

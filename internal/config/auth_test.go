@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
@@ -308,17 +309,17 @@ func TestWatchAuth(t *testing.T) {
 	has := func(name string) func() bool {
 		return func() bool { return l.Auth() != nil && l.Auth().Endpoint(name) != nil }
 	}
-	eventually(t, "the first endpoints", has("one"))
+	asynctest.Eventually(t, "the first endpoints", has("one"))
 
 	write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: two"))
-	eventually(t, "new endpoints", has("two"))
+	asynctest.Eventually(t, "new endpoints", has("two"))
 	if has("one")() || l.Status().Generation != 2 {
 		t.Errorf("the old endpoint is there; %+v", l.Status())
 	}
 
 	// A good endpoint beside a bad one is not taken.
 	write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: three")+"  - {}\n")
-	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
 	if !has("two")() || has("three")() || l.Status().Failed != 1 {
 		t.Errorf("not the last good endpoints; %+v", l.Status())
 	}
@@ -328,10 +329,10 @@ func TestWatchAuth(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the file is gone", func() bool { return errors.Is(l.Status().LastError, os.ErrNotExist) })
+	asynctest.Eventually(t, "the file is gone", func() bool { return errors.Is(l.Status().LastError, os.ErrNotExist) })
 
 	write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: four"))
-	eventually(t, "mended", has("four"))
+	asynctest.Eventually(t, "mended", has("four"))
 	if s := l.Status(); s.LastError != nil || s.Generation != 3 {
 		t.Errorf("status %+v", s)
 	}

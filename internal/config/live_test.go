@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
@@ -50,18 +51,6 @@ func watched(t *testing.T, path string) (*config.Live, *logged) {
 	return l, log
 }
 
-// eventually waits until the condition holds.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // domains are the names of the domains in force.
 func domains(l *config.Live) string {
 	r := l.Rules()
@@ -77,7 +66,7 @@ func domains(l *config.Live) string {
 
 func inForce(t *testing.T, l *config.Live, want string) {
 	t.Helper()
-	eventually(t, "domains "+want, func() bool { return domains(l) == want })
+	asynctest.Eventually(t, "domains "+want, func() bool { return domains(l) == want })
 }
 
 func TestReload(t *testing.T) {
@@ -191,7 +180,7 @@ func TestWatchFolder(t *testing.T) {
 	write(t, dir, "sub/deep/c.json", `{"domain": "c2"}`)
 	inForce(t, l, "a4 b c2")
 	write(t, dir, "b.yml", "domain: b\nfoo: 1") // broken: the last good ones stay
-	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
 	inForce(t, l, "a4 b c2")
 	os.Remove(filepath.Join(dir, "b.yml")) // removed
 	inForce(t, l, "a4 c2")
@@ -217,13 +206,13 @@ func TestWatchFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "limits.yaml")
 	l, _ := watched(t, path)
-	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
 	write(t, dir, "limits.yaml", "domain: a") // it comes later
 	inForce(t, l, "a")
 	replace(t, path, "domain: b")
 	inForce(t, l, "b")
 	rename(t, path, path+".old")
-	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
 	inForce(t, l, "b")
 	write(t, dir, "limits.yaml", "domain: c")
 	inForce(t, l, "c")
@@ -233,11 +222,11 @@ func TestWatchPathThatComesLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, _ := watched(t, filepath.Join(dir, "etc", "limits"))
-	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
 	write(t, dir, "etc/limits/a.yaml", "domain: a")
 	inForce(t, l, "a")
 	rename(t, filepath.Join(dir, "etc"), filepath.Join(dir, "old"))
-	eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
 	write(t, dir, "new/limits/a.yaml", "domain: b")
 	rename(t, filepath.Join(dir, "new"), filepath.Join(dir, "etc"))
 	inForce(t, l, "b")
@@ -306,7 +295,7 @@ func TestWatchBurst(t *testing.T) {
 	}
 	write(t, dir, "a.yaml", "domain: end")
 	lasted := time.Since(began)
-	eventually(t, "the end of the burst", func() bool { return strings.HasSuffix(domains(l), " end") && len(l.Rules().Domains()) == 21 })
+	asynctest.Eventually(t, "the end of the burst", func() bool { return strings.HasSuffix(domains(l), " end") && len(l.Rules().Domains()) == 21 })
 	// One, unless this machine was so slow that it paused within the burst.
 	if s := l.Status(); s.Generation > 2+int(lasted/(200*time.Millisecond)) {
 		t.Errorf("%d generations in a burst of %v", s.Generation, lasted)
@@ -320,7 +309,7 @@ func TestWatchWithoutRest(t *testing.T) {
 	l, _ := watched(t, dir)
 	inForce(t, l, "a")
 	i := 0
-	eventually(t, "a load while files keep changing", func() bool {
+	asynctest.Eventually(t, "a load while files keep changing", func() bool {
 		i++
 		replace(t, filepath.Join(dir, "a.yaml"), fmt.Sprintf("domain: a%d", i))
 		return l.Status().Generation > 1

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -20,29 +21,34 @@ func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 func TestDifferentialOnRedis(t *testing.T) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {
-		compareWorlds(t, 60, 160, onRedis(redisstore.Single, redistest.Single(t)))
+		compareWorlds(t, 60, 160, onRedis(redisconn.Single, redistest.Single(t)))
 	})
 	t.Run("cluster", func(t *testing.T) {
-		compareWorlds(t, 30, 160, onRedis(redisstore.Cluster, redistest.Cluster(t)...))
+		compareWorlds(t, 30, 160, onRedis(redisconn.Cluster, redistest.Cluster(t)...))
 	})
 }
 
 // onRedis opens stores with the test's clock, each under a prefix of its own.
-func onRedis(mode redisstore.Mode, addresses ...string) func(testing.TB, *clock) bucket.Store {
+func onRedis(mode redisconn.Mode, addresses ...string) func(testing.TB, *clock) bucket.Store {
 	return func(t testing.TB, c *clock) bucket.Store {
-		s, err := redisstore.New(redisstore.Options{
+		conn, err := redisconn.New(redisconn.Options{
 			Mode:      mode,
 			Addresses: addresses,
 			Prefix:    fmt.Sprintf("test-%x", rand.Uint64()),
-			HashTags:  32,
 			Timeout:   patience,
-			Batch:     redisstore.Batch{Size: 1000, InFlight: 1, Queue: 10_000},
-			Clock:     c.micros.Load,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Close() })
+		s, err := redisstore.New(conn, redisstore.Options{
+			HashTags: 32,
+			Batch:    redisstore.Batch{Size: 1000, InFlight: 1, Queue: 10_000},
+			Clock:    c.micros.Load,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = s.Close(), conn.Close() })
 		return s
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
@@ -118,7 +119,7 @@ func TestCallerGoesAway(t *testing.T) {
 			t.Errorf("%s: no error", c.name)
 		}
 	}
-	eventually(t, "a line in the log", func() bool {
+	asynctest.Eventually(t, "a line in the log", func() bool {
 		return len(d.log.lines("level=INFO", "call failed", "code=Canceled", "the caller has gone")) > 0
 	})
 }
@@ -136,7 +137,7 @@ func TestDeadline(t *testing.T) {
 		t.Error("the store did not get the deadline")
 	}
 	within(t, "the store learns it", store.gone)
-	eventually(t, "a line in the log", func() bool {
+	asynctest.Eventually(t, "a line in the log", func() bool {
 		// Which of the two the server sees is up to the network.
 		return len(d.log.lines("call failed", "code=DeadlineExceeded"))+len(d.log.lines("call failed", "code=Canceled")) > 0
 	})

@@ -23,6 +23,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/config"
@@ -103,7 +104,7 @@ type daemon struct {
 func start(t testing.TB, limits string, change ...func(*server.Options)) *daemon {
 	t.Helper()
 	d := run(t, limits, change...)
-	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 	return d
 }
 
@@ -336,18 +337,6 @@ func wantShown(t testing.TB, r *rlsv3.RateLimitResponse, want string) {
 	t.Helper()
 	if got := show(r); got != want {
 		t.Errorf("response:\n got %s\nwant %s", got, want)
-	}
-}
-
-// eventually waits until the condition holds.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
 // metrics returns what /metrics shows, by series as it is written there:
@@ -260,10 +262,10 @@ func TestServingIsShown(t *testing.T) {
 	d := run(t, oneLimit, on(store))
 	d.wantMetric("ratelimitd_serving", 0)
 	come()
-	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 	d.wantMetric("ratelimitd_serving", 1)
 	d.stop <- time.Hour
-	eventually(t, "NOT_SERVING", func() bool { return d.check("") == "NOT_SERVING" })
+	asynctest.Eventually(t, "NOT_SERVING", func() bool { return d.check("") == "NOT_SERVING" })
 	d.wantMetric("ratelimitd_serving", 0)
 }
 

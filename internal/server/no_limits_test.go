@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -32,7 +33,7 @@ func TestNoLimitsYet(t *testing.T) {
 				t.Errorf("%s: %v", domain, err)
 			}
 		}
-		eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: no limits are loaded yet\n" })
+		asynctest.Eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: no limits are loaded yet\n" })
 		d.wantHealth("NOT_SERVING")
 		wantPage(t, d.get("admin", "/rlconfig"), 200, "# no limits were loaded yet\n", "; no request is answered until they are mended:\n#   ", "later.yaml")
 		wantPage(t, d.get("admin", "/metrics"), 200, "ratelimitd_limits_rules 0\n", "ratelimitd_limits_last_reload_successful 0\n")
@@ -57,7 +58,7 @@ func TestNoLimitsYet(t *testing.T) {
 	if err := live.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
 }
 
@@ -74,7 +75,7 @@ func TestReadyOnlyWithDomain(t *testing.T) {
 	}
 	start(t, oneLimit, noDomain).ask("api", 1, "user=x")
 	d := run(t, oneLimit, noDomain, func(o *server.Options) { o.ReadyOnlyWithDomain = true })
-	eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: the limits have no domain\n" })
+	asynctest.Eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: the limits have no domain\n" })
 	d.ask("api", 1, "user=x")
 	if err := os.WriteFile(empty+"/api.yaml", []byte(oneLimit), 0o600); err != nil {
 		t.Fatal(err)
@@ -82,5 +83,5 @@ func TestReadyOnlyWithDomain(t *testing.T) {
 	if err := live.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 }

@@ -16,6 +16,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -72,7 +73,7 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 	var ready atomic.Int64
 	d := run(t, oneLimit, on(store), func(o *server.Options) { o.OnAnswer = func(context.Context) { ready.Add(1) } })
 	why := "NOT_SERVING: the store does not answer: redis-7: connection refused\n"
-	eventually(t, "a reason", func() bool {
+	asynctest.Eventually(t, "a reason", func() bool {
 		p := d.get("http", "/healthcheck")
 		return p.code == 500 && p.body == why
 	})
@@ -90,7 +91,7 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 		t.Error("OnAnswer came too early")
 	}
 	come()
-	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 	d.wantHealth("SERVING")
 	if p := d.get("http", "/healthcheck"); p.code != 200 {
 		t.Errorf("/healthcheck: %d %s", p.code, p.body)
@@ -118,7 +119,7 @@ func TestRefuses(t *testing.T) {
 			return nil
 		}
 	})
-	eventually(t, "a reason", func() bool {
+	asynctest.Eventually(t, "a reason", func() bool {
 		p := d.get("http", "/healthcheck")
 		return p.code == 500 && p.body == "NOT_SERVING: the daemon must not serve: another daemon is there\n"
 	})
@@ -127,9 +128,9 @@ func TestRefuses(t *testing.T) {
 		t.Errorf("a request meanwhile: %v", err)
 	}
 	when.Store(inTurn)
-	eventually(t, "it was asked again and again", func() bool { return asked.Load() >= 4 })
+	asynctest.Eventually(t, "it was asked again and again", func() bool { return asked.Load() >= 4 })
 	when.Store(never)
-	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 	d.ask("api", 1, "user=x")
 }
 
@@ -140,20 +141,20 @@ func TestStoreThatRefuses(t *testing.T) {
 	set := func(err error) { answer.Store(&err) }
 	set(errors.New("redis-7: connection refused"))
 	d := run(t, oneLimit, on(&fakeStore{ping: func(context.Context) error { return *answer.Load() }}))
-	eventually(t, "it is away", func() bool { return len(d.log.lines("the store does not answer")) == 1 })
+	asynctest.Eventually(t, "it is away", func() bool { return len(d.log.lines("the store does not answer")) == 1 })
 	for range 2 {
 		set(fmt.Errorf("redis-7: wrong password: %w", bucket.ErrRefused))
-		eventually(t, "it refuses", func() bool {
+		asynctest.Eventually(t, "it refuses", func() bool {
 			p := d.get("http", "/healthcheck")
 			return p.code == 500 && p.body == "NOT_SERVING: the store refuses the daemon: redis-7: wrong password: refused\n"
 		})
 		set(errors.New("redis-7: connection refused"))
-		eventually(t, "it is away again", func() bool {
+		asynctest.Eventually(t, "it is away again", func() bool {
 			return strings.Contains(d.get("http", "/healthcheck").body, "the store does not answer")
 		})
 	}
 	set(nil)
-	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 	if lines := d.log.lines("the store refuses the daemon"); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
 		t.Errorf("the log says within a minute that it refuses: %q", lines)
 	}
@@ -193,7 +194,7 @@ func TestReadyWhileStopping(t *testing.T) {
 		within(t, "the store answers", reached)
 		go close(release)
 		d.stop <- time.Hour
-		eventually(t, "a line in the log", func() bool { return len(d.log.lines("msg=stopping")) == 1 })
+		asynctest.Eventually(t, "a line in the log", func() bool { return len(d.log.lines("msg=stopping")) == 1 })
 		d.wantHealth("NOT_SERVING")
 		d.end()
 	}
@@ -214,7 +215,7 @@ func TestReadyAfterTheStop(t *testing.T) {
 	})
 	within(t, "the store answers", reached)
 	d.stop <- time.Hour
-	eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: stopping\n" })
+	asynctest.Eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: stopping\n" })
 	close(release)
 	d.end()
 	if n := len(d.log.lines("msg=serving")); n != 0 {

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -89,7 +90,7 @@ func TestConnectionAge(t *testing.T) {
 		dials.Add(1)
 		return new(net.Dialer).DialContext(ctx, "tcp", address)
 	}))
-	eventually(t, "a second connection", func() bool {
+	asynctest.Eventually(t, "a second connection", func() bool {
 		d.ask("api", 1, "user=x")
 		return dials.Load() > 1
 	})

@@ -13,6 +13,7 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -38,7 +39,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	d.stop <- time.Hour
-	eventually(t, "NOT_SERVING", func() bool { return d.check("") == "NOT_SERVING" })
+	asynctest.Eventually(t, "NOT_SERVING", func() bool { return d.check("") == "NOT_SERVING" })
 	d.wantHealth("NOT_SERVING")
 	if p := d.get("http", "/healthcheck"); p.code != 500 || p.body != "NOT_SERVING: stopping\n" {
 		t.Errorf("/healthcheck: %d %s", p.code, p.body)
@@ -89,7 +90,7 @@ func TestInFlightEnds(t *testing.T) {
 	d := start(t, oneLimit, on(store))
 	answers := stopWithTwoInFlight(t, d, store)
 	for _, port := range []string{"grpc", "http"} {
-		eventually(t, "the "+port+" port closes", func() bool {
+		asynctest.Eventually(t, "the "+port+" port closes", func() bool {
 			c, err := net.Dial("tcp", d.srv.Address(port))
 			if err == nil {
 				c.Close()
@@ -221,7 +222,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	d.stop <- 0
 	d.wait() // connections of clients are still open
-	eventually(t, "the end of all goroutines", func() bool { return len(serverGoroutines()) == 0 })
+	asynctest.Eventually(t, "the end of all goroutines", func() bool { return len(serverGoroutines()) == 0 })
 }
 
 // serverGoroutines returns the stacks that belong to a server.

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -214,7 +215,7 @@ func TestCutStreamsLeaveNothing(t *testing.T) {
 		}
 		callers.Wait()
 		_ = conn.Close()
-		eventually(t, "the goroutines of the streams end", func() bool { return runtime.NumGoroutine() <= before })
+		asynctest.Eventually(t, "the goroutines of the streams end", func() bool { return runtime.NumGoroutine() <= before })
 		d.end()
 	}
 }
@@ -239,7 +240,7 @@ func TestTakeStreamOfLargeRequests(t *testing.T) {
 		}
 	})
 	last, still := int64(-1), 0
-	eventually(t, "the sender is held up", func() bool {
+	asynctest.Eventually(t, "the sender is held up", func() bool {
 		if n := sent.Load(); n != last {
 			last, still = n, 0
 		} else if n > 0 {

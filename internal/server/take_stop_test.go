@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -72,7 +73,7 @@ descriptors:
 				})
 			}
 		}
-		eventually(t, "many answers", func() bool { return answered.Load() > 500 })
+		asynctest.Eventually(t, "many answers", func() bool { return answered.Load() > 500 })
 		d.stop <- 0
 		d.wait()
 		callers.Wait()

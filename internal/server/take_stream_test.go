@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -190,7 +191,7 @@ descriptors:
 				o.Store, o.StoreWaits = store, waits
 				o.Readiness = server.Always
 			})
-			eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+			asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 			s := d.stream()
 			var sent atomic.Uint64
 			var sender sync.WaitGroup
@@ -199,9 +200,9 @@ descriptors:
 					sent.Add(2)
 				}
 			})
-			eventually(t, "requests in hand", func() bool { return store.entered.Load() > 0 })
+			asynctest.Eventually(t, "requests in hand", func() bool { return store.entered.Load() > 0 })
 			close(store.gate) // from now on it decides at once
-			eventually(t, "many requests", func() bool { return sent.Load() > 100 })
+			asynctest.Eventually(t, "many requests", func() bool { return sent.Load() > 100 })
 			d.stop <- 0
 			results, err := readAll(s)
 			if status.Code(err) != codes.Unavailable {
@@ -288,7 +289,7 @@ func TestTakeStreamOfASlowReader(t *testing.T) {
 			})
 			// It stands still long before two million answers.
 			last, still := int64(-1), 0
-			eventually(t, "the sender is held up", func() bool {
+			asynctest.Eventually(t, "the sender is held up", func() bool {
 				if n := sent.Load(); n != last {
 					last, still = n, 0
 				} else if n > 0 {

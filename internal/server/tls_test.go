@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
@@ -123,7 +124,7 @@ func startTLS(t *testing.T, ca *authority) *daemon {
 		}
 	})
 	d.dial(grpc.WithTransportCredentials(ca.client(t, ca)))
-	eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 	return d
 }
 

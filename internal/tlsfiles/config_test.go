@@ -20,6 +20,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
 // authority signs certificates for one test.
@@ -156,26 +158,8 @@ func shake(server, client *tls.Config) (serverName, clientName string, resumed b
 	return c.ConnectionState().PeerCertificates[0].Subject.CommonName, clientName, c.ConnectionState().DidResume, nil
 }
 
-// syncBuffer is a log that may be read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
-func logTo() (*slog.Logger, *syncBuffer) {
-	var b syncBuffer
+func logTo() (*slog.Logger, *asynctest.Buffer) {
+	var b asynctest.Buffer
 	return slog.New(slog.NewTextHandler(&b, nil)), &b
 }
 

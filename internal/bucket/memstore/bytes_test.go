@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 )
@@ -74,21 +75,12 @@ func TestBytesAreBounded(t *testing.T) {
 				t.Errorf("%d bytes are counted: the store was not filled", stats.Bytes)
 			}
 			now.Add(2 * time.Hour.Microseconds())
-			eventually(t, "expired keys are removed", func() bool { return s.Stats().Keys == 0 })
+			asynctest.Eventually(t, "expired keys are removed", func() bool { return s.Stats().Keys == 0 })
 			if n := s.Stats().Bytes; n != 0 {
 				t.Errorf("%d bytes are counted of no keys", n)
 			}
-			eventually(t, "no keys take no bytes", func() bool { return heap()-before < maxBytes/20 })
+			asynctest.Eventually(t, "no keys take no bytes", func() bool { return heap()-before < maxBytes/20 })
 		})
-	}
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never held that %s", what)
-		}
 	}
 }
 
@@ -107,7 +99,7 @@ func TestFewKeysOfManyTakeLittle(t *testing.T) {
 		take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: period}), fmt.Sprint(i), 1))
 	}
 	now.Add(time.Minute.Microseconds())
-	eventually(t, "few keys take little", func() bool { return s.Stats().Keys == 2000 && heap()-before < 2<<20 })
+	asynctest.Eventually(t, "few keys take little", func() bool { return s.Stats().Keys == 2000 && heap()-before < 2<<20 })
 	for i := range 200_000 {
 		if i%100 != 0 {
 			continue

@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -62,7 +63,7 @@ func TestSmallestUserOfADatabase(t *testing.T) {
 
 func serverUser(addr string, database int) func(*testing.T) error {
 	return func(t *testing.T) error {
-		o := aclOptions(redisstore.Single, addr)
+		o := aclOptions(redisconn.Single, addr)
 		o.Database = database
 		return useEverything(t, o, []string{addr}, func() error { return nil })
 	}
@@ -72,7 +73,7 @@ func TestSmallestUserOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 0)
 	testSmallestUser(t, aclCluster, cluster.Addrs(), func(t *testing.T) error {
-		o := aclOptions(redisstore.Cluster, cluster.Addrs()...)
+		o := aclOptions(redisconn.Cluster, cluster.Addrs()...)
 		return useEverything(t, o, cluster.Addrs(), func() error {
 			return takeFromAMovingSlot(t, o, cluster.Addrs())
 		})
@@ -113,13 +114,13 @@ func setUser(t *testing.T, addrs, commands []string) {
 		args = append(args, rule)
 	}
 	for _, addr := range addrs {
-		if err := client(t, addr).Do(context.Background(), args...).Err(); err != nil {
+		if err := redistest.Client(t, addr).Do(context.Background(), args...).Err(); err != nil {
 			t.Fatalf("%v: %v", args, err)
 		}
 	}
 }
 
-func aclOptions(mode redisstore.Mode, addrs ...string) redisstore.Options {
+func aclOptions(mode redisconn.Mode, addrs ...string) testOptions {
 	o := options(mode, addrs...)
 	o.Prefix = "rl" // as in the user's rules
 	o.Username = aclName
@@ -129,12 +130,12 @@ func aclOptions(mode redisstore.Mode, addrs ...string) redisstore.Options {
 
 // useEverything does what a daemon does in its life, as this user, and returns
 // an error if any of it went worse than as the default user.
-func useEverything(t *testing.T, o redisstore.Options, addrs []string, further func() error) error {
+func useEverything(t *testing.T, o testOptions, addrs []string, further func() error) error {
 	ctx := context.Background()
 	admins := make([]*redis.Client, len(addrs))
 	flush := func() {
 		for i, addr := range addrs {
-			admins[i] = client(t, addr)
+			admins[i] = redistest.Client(t, addr)
 			if err := errors.Join(admins[i].ScriptFlush(ctx).Err(), admins[i].ConfigResetStat(ctx).Err()); err != nil {
 				t.Fatal(err)
 			}
@@ -175,20 +176,33 @@ func useEverything(t *testing.T, o redisstore.Options, addrs []string, further f
 	if err := s.GiveBack(ctx, hits, decisions); err != nil {
 		return fmt.Errorf("give back after SCRIPT FLUSH: %w", err)
 	}
-	f := s.NewFleet(redisstore.FleetOptions{Address: "web-1"})
-	if err := f.SignIn(ctx); err != nil {
+	return errors.Join(signInAndOut(ctx, o.connOptions), further())
+}
+
+// signInAndOut does what a daemon does with the register.
+func signInAndOut(ctx context.Context, o connOptions) error {
+	conn, err := redisconn.New(o)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	register := fleet.Register{Redis: conn}
+	m := fleet.New(register, fleet.Options{Address: "web-1", HashTags: 32, StateFormat: 1, Reads: []int{1}})
+	if err := m.SignIn(ctx); err != nil {
 		return fmt.Errorf("sign in to the register: %w", err)
 	}
-	run(f)() // which signs out
-	if m, _, err := s.Members(ctx); err != nil || len(m) > 0 {
-		return fmt.Errorf("after signing out of the register: %v, %w", m, err)
+	ended, end := context.WithCancel(ctx)
+	end()
+	m.Run(ended) // which signs out
+	if d, _, err := register.Daemons(ctx); err != nil || len(d) > 0 {
+		return fmt.Errorf("after signing out of the register: %v, %w", d, err)
 	}
-	return further()
+	return nil
 }
 
 // takeFromAMovingSlot takes from a limit whose slot is on its way from one
 // node to another, so that a client is told to ask there.
-func takeFromAMovingSlot(t *testing.T, o redisstore.Options, addrs []string) error {
+func takeFromAMovingSlot(t *testing.T, o testOptions, addrs []string) error {
 	ctx := context.Background()
 	do := func(c *redis.Client, args ...any) {
 		t.Helper()
@@ -197,7 +211,7 @@ func takeFromAMovingSlot(t *testing.T, o redisstore.Options, addrs []string) err
 		}
 	}
 	for _, addr := range addrs {
-		do(client(t, addr), "flushall") // what users who may not delete have left
+		do(redistest.Client(t, addr), "flushall") // what users who may not delete have left
 	}
 	s := open(t, o)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Hour})
@@ -206,8 +220,8 @@ func takeFromAMovingSlot(t *testing.T, o redisstore.Options, addrs []string) err
 	var source, target *redis.Client
 	var key string
 	for _, addr := range addrs {
-		c := client(t, addr)
-		keys := keysOf(t, c, o.Prefix)
+		c := redistest.Client(t, addr)
+		keys := redistest.Keys(t, c, o.Prefix)
 		if len(keys) == 0 {
 			target = c
 			continue

@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -42,7 +43,7 @@ func newAcrossRig(t testing.TB, mode bucket.FailureMode) *acrossRig {
 	t.Helper()
 	r := &acrossRig{t: t, metrics: prometheus.NewRegistry(), keys: make(map[string]string)}
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
-	o := options(redisstore.Cluster, redistest.Cluster(t)...)
+	o := options(redisconn.Cluster, redistest.Cluster(t)...)
 	o.Clock = func() int64 { return now }
 	r.direct = open(t, o)
 	r.redis = redis.NewClusterClient(&redis.ClusterOptions{Addrs: o.Addresses, Protocol: 2, DisableIdentity: true})
@@ -65,7 +66,7 @@ func newAcrossRig(t testing.TB, mode bucket.FailureMode) *acrossRig {
 }
 
 // findUsers finds four users of different hash tags.
-func (r *acrossRig) findUsers(o redisstore.Options) {
+func (r *acrossRig) findUsers(o testOptions) {
 	r.t.Helper()
 	l := newLimit(r.t, bucket.Spec{Name: "finding", Algorithm: bucket.FixedWindow, Requests: 1, Period: time.Minute})
 	var seen []string
@@ -82,11 +83,11 @@ func (r *acrossRig) findUsers(o redisstore.Options) {
 }
 
 // find returns the one key of a user.
-func (r *acrossRig) find(o redisstore.Options, user string) string {
+func (r *acrossRig) find(o testOptions, user string) string {
 	r.t.Helper()
 	var found string
 	for _, addr := range o.Addresses {
-		for key := range keysOf(r.t, client(r.t, addr), o.Prefix) {
+		for key := range redistest.Keys(r.t, redistest.Client(r.t, addr), o.Prefix) {
 			if strings.Contains(key, "|user="+user+"#") {
 				found = key
 			}

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-func unchanged(*redisstore.Options) {}
+func unchanged(*testOptions) {}
 
 // What is asked while a batch is away goes together when that one is back.
 func TestGroupCommit(t *testing.T) {
@@ -28,7 +28,7 @@ func TestGroupCommit(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d requests of %d in batches of %d", tc.asked, tc.hits, tc.size), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(o *redisstore.Options) { o.Batch.Size = tc.size })
+			r := newRig(t, func(o *testOptions) { o.Batch.Size = tc.size })
 			l := daily(t, 1)
 			r.proxy.Hold("|user=first#")
 			first := r.beginHeld(hit(l, "first", 1))
@@ -67,7 +67,7 @@ func TestGroupCommit(t *testing.T) {
 // As many batches are away as may be, and no more.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *redisstore.Options) { o.Batch.InFlight = 2 })
+	r := newRig(t, func(o *testOptions) { o.Batch.InFlight = 2 })
 	l := daily(t, 2)
 	r.proxy.Hold("evalsha")
 	before := r.calls()
@@ -88,7 +88,7 @@ func TestInFlight(t *testing.T) {
 // Whom a full queue has no room for does not wait.
 func TestQueueFull(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *redisstore.Options) { o.Batch.Queue = 3 })
+	r := newRig(t, func(o *testOptions) { o.Batch.Queue = 3 })
 	l := daily(t, 10)
 	r.proxy.Hold("evalsha")
 	first := r.beginHeld(hit(l, "first", 1))
@@ -147,7 +147,7 @@ func TestCallersThatLeave(t *testing.T) {
 			ctx, cancel := leave()
 			defer cancel()
 			away := r.begin(ctx, sent)
-			eventually(t, "the reply is held", func() bool { return r.proxy.Held() == 1 })
+			asynctest.Eventually(t, "the reply is held", func() bool { return r.proxy.Held() == 1 })
 			waits := r.begin(ctx, unsent)
 			r.waitForQueue(1)
 			stayed := r.begin(context.Background(), stays)

@@ -7,19 +7,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // impatient gives up soon.
-func impatient(o *redisstore.Options) { o.Timeout = 200 * time.Millisecond }
+func impatient(o *testOptions) { o.Timeout = 200 * time.Millisecond }
 
 func (r *rig) breakerIsOpen() bool { return r.metric("redis_breaker_open") == 1 }
 
 // openBreaker lets takes fail until the breaker is open.
 func (r *rig) openBreaker() {
 	r.t.Helper()
-	eventually(r.t, "the breaker opens", func() bool {
+	asynctest.Eventually(r.t, "the breaker opens", func() bool {
 		r.take(context.Background(), hit(daily(r.t, 1000), "breaking", 1))
 		return r.breakerIsOpen()
 	})
@@ -28,7 +29,7 @@ func (r *rig) openBreaker() {
 func (r *rig) waitForRedis() {
 	r.t.Helper()
 	h := hit(daily(r.t, 1000), "back", 1)
-	eventually(r.t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
+	asynctest.Eventually(r.t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
 }
 
 // However many single calls are slow: between them others are answered.
@@ -57,8 +58,8 @@ func TestSlowCallsDoNotOpenTheBreaker(t *testing.T) {
 // that the node is there.
 func TestAnswersBetweenFailuresKeepTheBreakerClosed(t *testing.T) {
 	t.Parallel()
-	var log logText
-	r := newRig(t, func(o *redisstore.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log asynctest.Buffer
+	r := newRig(t, func(o *testOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	h := hit(daily(t, 1000), "a", 1)
 	for range 3 {
 		done := r.proxy.CutAfter("evalsha")
@@ -77,7 +78,7 @@ func TestAnswersBetweenFailuresKeepTheBreakerClosed(t *testing.T) {
 // Batches that were away at the same time met the same slowness.
 func TestCallsAtTheSameTimeFailOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *redisstore.Options) {
+	r := newRig(t, func(o *testOptions) {
 		o.Timeout = time.Second
 		o.Batch.InFlight = 4
 	})
@@ -137,7 +138,7 @@ func TestBreakerOpensAndCloses(t *testing.T) {
 				t.Errorf("%v calls were made for callers", n)
 			}
 			fault.end(r)
-			eventually(t, "the breaker closes", func() bool { return !r.breakerIsOpen() })
+			asynctest.Eventually(t, "the breaker closes", func() bool { return !r.breakerIsOpen() })
 			r.waitForRedis()
 		})
 	}
@@ -156,7 +157,7 @@ func TestTheQueueIsNotSentOnceTheBreakerIsOpen(t *testing.T) {
 		t.Errorf("a take without a reply: %+v", o)
 	}
 	r.proxy.Heal(t)
-	eventually(t, "no reply is held", func() bool { return r.proxy.Held() == 0 })
+	asynctest.Eventually(t, "no reply is held", func() bool { return r.proxy.Held() == 0 })
 	r.proxy.Hold("evalsha")
 	second := r.beginHeld(h)
 	var queued []<-chan outcome
@@ -182,11 +183,11 @@ func TestTheQueueIsNotSentOnceTheBreakerIsOpen(t *testing.T) {
 // Probes come at most every 100 ms, and are all that comes.
 func TestProbes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *redisstore.Options) { o.Timeout = 20 * time.Millisecond })
+	r := newRig(t, func(o *testOptions) { o.Timeout = 20 * time.Millisecond })
 	r.proxy.Hold("evalsha")
 	r.openBreaker()
 	begin, before := time.Now(), r.calls()
-	eventually(t, "there are 5 probes", func() bool {
+	asynctest.Eventually(t, "there are 5 probes", func() bool {
 		r.take(context.Background(), hit(daily(t, 1), "a", 1))
 		return r.calls() >= before+5
 	})
@@ -209,7 +210,7 @@ func TestBreakerClosesForANodeThatRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.proxy.Heal(t)
-	eventually(t, "the node denies", func() bool {
+	asynctest.Eventually(t, "the node denies", func() bool {
 		o := r.take(context.Background(), full)
 		return o.decided() && !o.decisions[0].Allowed()
 	})
@@ -221,14 +222,14 @@ func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 	for name, size := range map[string]int{"batches": 1000, "each alone": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(o *redisstore.Options) { o.Batch.Size = size })
+			r := newRig(t, func(o *testOptions) { o.Batch.Size = size })
 			h := hit(daily(t, 1000), "a", 1)
 			r.proxy.Hold("evalsha")
 			for i := range 10 {
 				ctx, cancel := context.WithCancel(context.Background())
 				done := r.begin(ctx, h)
 				if i == 0 || size == 1 {
-					eventually(t, "the reply is held", func() bool { return r.proxy.Held() > 0 })
+					asynctest.Eventually(t, "the reply is held", func() bool { return r.proxy.Held() > 0 })
 				}
 				cancel()
 				if o := <-done; o.err == nil {
@@ -251,7 +252,7 @@ func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 func TestSeenAtOnceAfterManyDials(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, options(redisstore.Single, server.Addr()))
+	s := open(t, options(redisconn.Single, server.Addr()))
 	server.Kill()
 	for range 200 {
 		err := s.Ping(context.Background())

@@ -12,9 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -23,7 +25,7 @@ type stepped struct {
 	t       *testing.T
 	clock   *redistest.Clock
 	addr    string
-	options redisstore.Options
+	options testOptions
 	metrics *prometheus.Registry
 	store   *redisstore.Store
 }
@@ -32,7 +34,7 @@ func newStepped(t *testing.T) *stepped {
 	t.Helper()
 	server, clock := redistest.StartWithClock(t)
 	s := &stepped{t: t, clock: clock, addr: server.Addr(), metrics: prometheus.NewRegistry()}
-	s.options = options(redisstore.Single, s.addr)
+	s.options = options(redisconn.Single, s.addr)
 	s.options.Metrics = s.metrics
 	s.store = open(t, s.options)
 	return s
@@ -43,7 +45,7 @@ func (s *stepped) mended() float64 { return metric(s.t, s.metrics, "redis_mended
 // wantExpiries wants n keys, each to expire within most.
 func (s *stepped) wantExpiries(n int, most time.Duration) {
 	s.t.Helper()
-	keys := keysOf(s.t, client(s.t, s.addr), s.options.Prefix)
+	keys := redistest.Keys(s.t, redistest.Client(s.t, s.addr), s.options.Prefix)
 	if len(keys) > n {
 		s.t.Errorf("keys %v, want at most %d", keys, n)
 	}
@@ -224,19 +226,19 @@ func TestMaxClockSkew(t *testing.T) {
 		{time.Hour, time.Hour, false}, {time.Hour, time.Hour + time.Second, true},
 	} {
 		t.Run(fmt.Sprint(tc.skew, " ", tc.back), func(t *testing.T) {
-			clock, metrics := newMoment(), prometheus.NewRegistry()
-			o := options(redisstore.Single, redistest.Single(t))
-			o.Clock, o.Metrics, o.MaxClockSkew = clock.redis, metrics, tc.skew
+			clock, metrics := asynctest.NewClock(), prometheus.NewRegistry()
+			o := options(redisconn.Single, redistest.Single(t))
+			o.Clock, o.Metrics, o.MaxClockSkew = clock.Micros, metrics, tc.skew
 			s := open(t, o)
 			for _, a := range bucket.Algorithms() {
 				l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 3, Period: 7 * time.Second})
 				before := take(t, s, hit(l, "a", 3))[0]
-				clock.move(-tc.back)
+				clock.Move(-tc.back)
 				d := take(t, s, hit(l, "a", 1))[0]
 				if want := before.At - tc.back.Microseconds(); tc.mended && d.At != want || !tc.mended && d.At != before.At {
 					t.Errorf("%s: taken at %d and, %s earlier, at %d", a, before.At, tc.back, d.At)
 				}
-				clock.move(tc.back)
+				clock.Move(tc.back)
 			}
 			if got := metric(t, metrics, "redis_mended_states_total"); (got > 0) != tc.mended || tc.mended && got != 6 {
 				t.Errorf("%v states were mended", got)
@@ -249,18 +251,18 @@ func TestMaxClockSkew(t *testing.T) {
 // That is enough for its limits to go on from the clock.
 func TestDenialAcrossTagsMends(t *testing.T) {
 	t.Parallel()
-	clock, metrics := newMoment(), prometheus.NewRegistry()
-	o := options(redisstore.Cluster, redistest.Cluster(t)...)
-	o.Clock, o.Metrics = clock.redis, metrics
+	clock, metrics := asynctest.NewClock(), prometheus.NewRegistry()
+	o := options(redisconn.Cluster, redistest.Cluster(t)...)
+	o.Clock, o.Metrics = clock.Micros, metrics
 	s := open(t, o)
 	var hits []bucket.Hit
 	for _, a := range bucket.Algorithms() {
 		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 3, Period: time.Minute})
 		hits = append(hits, hit(l, a.String(), 3))
 	}
-	clock.move(24 * time.Hour)
+	clock.Move(24 * time.Hour)
 	take(t, s, hits...)
-	clock.move(-24 * time.Hour)
+	clock.Move(-24 * time.Hour)
 	for i := range hits {
 		hits[i].Cost = 1
 	}
@@ -274,7 +276,7 @@ func TestDenialAcrossTagsMends(t *testing.T) {
 			t.Errorf("%v states were mended, want %d", got, len(hits))
 		}
 	}
-	clock.move(time.Minute)
+	clock.Move(time.Minute)
 	if d := take(t, s, hits...); !bucket.Allowed(d) {
 		t.Errorf("a minute later: %+v", d)
 	}
@@ -283,14 +285,14 @@ func TestDenialAcrossTagsMends(t *testing.T) {
 // The store mends and counts each state that the oracle does, and no other.
 func TestMendedStatesAreCounted(t *testing.T) {
 	t.Parallel()
-	clock, metrics := newMoment(), prometheus.NewRegistry()
-	o := options(redisstore.Single, redistest.Single(t))
-	o.Clock, o.Metrics = clock.redis, metrics
+	clock, metrics := asynctest.NewClock(), prometheus.NewRegistry()
+	o := options(redisconn.Single, redistest.Single(t))
+	o.Clock, o.Metrics = clock.Micros, metrics
 	s := open(t, o)
 	want := 0
 	for i := range uint64(300) {
 		tr := buckettest.RandomTrace(buckettest.Chance(1<<32+i, 20), buckettest.Options{Domain: fmt.Sprint("counted", i)})
-		if err := tr.Run(s, clock.micros.Store); err != nil {
+		if err := tr.Run(s, clock.Set); err != nil {
 			t.Fatal(err)
 		}
 		for _, n := range tr.Mended {
@@ -310,8 +312,8 @@ func TestMendedStatesAreCounted(t *testing.T) {
 func TestClockOffset(t *testing.T) {
 	t.Parallel()
 	server, clock := redistest.StartWithClock(t)
-	metrics, text := prometheus.NewRegistry(), new(logText)
-	o := options(redisstore.Single, server.Addr())
+	metrics, text := prometheus.NewRegistry(), new(asynctest.Buffer)
+	o := options(redisconn.Single, server.Addr())
 	o.Metrics, o.Log = metrics, slog.New(slog.NewTextHandler(text, nil))
 	s := open(t, o)
 	h := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 10, Period: time.Second}), "a", 1)
@@ -320,13 +322,13 @@ func TestClockOffset(t *testing.T) {
 	}
 	for _, ahead := range []time.Duration{0, 25 * time.Hour, -10 * time.Minute, 0} {
 		clock.Set(ahead)
-		eventually(t, "the offset is seen", func() bool {
+		asynctest.Eventually(t, "the offset is seen", func() bool {
 			take(t, s, h)
 			return math.Abs(metric(t, metrics, "redis_clock_offset_seconds", "redis")-ahead.Seconds()) < 0.5
 		})
 	}
 	const wrong, right = "the node's clock is not this machine's", "the node's clock is this machine's again"
-	eventually(t, "the log says that it is well again", func() bool {
+	asynctest.Eventually(t, "the log says that it is well again", func() bool {
 		take(t, s, h)
 		return strings.Count(text.String(), right) == 1
 	})
@@ -335,7 +337,7 @@ func TestClockOffset(t *testing.T) {
 	}
 
 	// A clock that a test injects is nobody's.
-	o.Clock, o.Metrics = newMoment().redis, prometheus.NewRegistry()
+	o.Clock, o.Metrics = asynctest.NewClock().Micros, prometheus.NewRegistry()
 	injected := o.Metrics.(*prometheus.Registry)
 	take(t, open(t, o), h)
 	if hasMetric(t, injected, "ratelimitd_redis_clock_offset_seconds") {

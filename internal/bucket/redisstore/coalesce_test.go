@@ -11,23 +11,32 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 func testStore(t testing.TB, clock func() int64) *Store {
 	t.Helper()
-	s, err := New(Options{
-		Mode:      Single,
-		Addresses: []string{redistest.Single(t)},
-		Prefix:    fmt.Sprintf("test-%x", rand.Uint64()),
-		HashTags:  4,
-		Timeout:   10 * time.Second,
-		Clock:     clock,
+	return openAt(t, redistest.Single(t), fmt.Sprintf("test-%x", rand.Uint64()), Options{HashTags: 4, Clock: clock})
+}
+
+// openAt returns a store on one server.
+func openAt(t testing.TB, address, prefix string, o Options) *Store {
+	t.Helper()
+	conn, err := redisconn.New(redisconn.Options{
+		Mode: redisconn.Single, Addresses: []string{address}, Prefix: prefix, Timeout: 10 * time.Second, Script: script.Source,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
+	s, err := New(conn, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		conn.Close()
+	})
 	return s
 }
 
@@ -260,7 +269,7 @@ func (c *comparison) compareStates(t *testing.T, stores ...*Store) {
 			}
 		}
 		var err error
-		if states[i], err = s.client.MGet(context.Background(), keys...).Result(); err != nil {
+		if states[i], err = s.redis.MGet(context.Background(), keys...).Result(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,22 +7,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 func TestConformance(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		mode   redisstore.Mode
+		mode   redisconn.Mode
 		addrs  func(testing.TB) []string
 		traces int
-		set    func(*redisstore.Options)
+		set    func(*testOptions)
 	}{
-		{"single", redisstore.Single, single, 8_000, func(*redisstore.Options) {}},
-		{"single, knows denials", redisstore.Single, single, 0, knowDenials},
-		{"single, each alone", redisstore.Single, single, 1_500, eachAlone},
-		{"cluster", redisstore.Cluster, redistest.Cluster, 3_000, func(*redisstore.Options) {}},
-		{"cluster, each alone", redisstore.Cluster, redistest.Cluster, 1_000, eachAlone},
+		{"single", redisconn.Single, single, 8_000, func(*testOptions) {}},
+		{"single, knows denials", redisconn.Single, single, 0, knowDenials},
+		{"single, each alone", redisconn.Single, single, 1_500, eachAlone},
+		{"cluster", redisconn.Cluster, redistest.Cluster, 3_000, func(*testOptions) {}},
+		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, 1_000, eachAlone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			buckettest.Run(t, buckettest.Harness{
@@ -42,7 +43,7 @@ func TestConformance(t *testing.T) {
 					return stores
 				},
 				Traces:   tc.traces,
-				OnePlace: tc.mode == redisstore.Cluster,
+				OnePlace: tc.mode == redisconn.Cluster,
 			})
 		})
 	}
@@ -52,6 +53,6 @@ func single(t testing.TB) []string { return []string{redistest.Single(t)} }
 
 // knowDenials is without traces: what is remembered may be up to a second old,
 // which denials_test.go judges.
-func knowDenials(o *redisstore.Options) { o.DenialMemory = time.Second }
+func knowDenials(o *testOptions) { o.DenialMemory = time.Second }
 
-func eachAlone(o *redisstore.Options) { o.Batch = redisstore.Batch{} }
+func eachAlone(o *testOptions) { o.Batch = redisstore.Batch{} }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 )
 
 // watchSlack is how much earlier than its time a wait may end: all waits are
@@ -20,7 +19,7 @@ func TestCallersDeadline(t *testing.T) {
 	for name, size := range map[string]int{"batches": 1000, "each alone": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(o *redisstore.Options) { o.Batch.Size = size })
+			r := newRig(t, func(o *testOptions) { o.Batch.Size = size })
 			r.proxy.Hold("evalsha")
 			const given = 500 * time.Millisecond
 			inTime := 0 // answers with at least half of that fifth left
@@ -60,7 +59,7 @@ func TestTimeout(t *testing.T) {
 	for name, size := range map[string]int{"batches": 1000, "each alone": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(o *redisstore.Options) { o.Timeout, o.Batch.Size = timeout, size })
+			r := newRig(t, func(o *testOptions) { o.Timeout, o.Batch.Size = timeout, size })
 			best := time.Hour
 			for range 5 {
 				r.proxy.Hold("evalsha")

@@ -11,8 +11,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -31,12 +33,12 @@ func newSideBySide(t testing.TB, memory time.Duration) *sideBySide {
 	t.Helper()
 	s := &sideBySide{t: t, metrics: prometheus.NewRegistry()}
 	s.clock.Store(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
-	o := options(redisstore.Single, redistest.Single(t))
+	o := options(redisconn.Single, redistest.Single(t))
 	o.Clock = s.clock.Load
 	s.other = open(t, o)
 	o.DenialMemory, o.Metrics = memory, s.metrics
 	s.remembers = open(t, o)
-	o = options(redisstore.Single, redistest.Single(t))
+	o = options(redisconn.Single, redistest.Single(t))
 	o.Clock = s.clock.Load
 	s.asksAlways = open(t, o)
 	return s
@@ -220,7 +222,7 @@ func TestDenialsSeeTakes(t *testing.T) {
 // A take whose outcome is unknown may have been charged.
 func TestDenialsEndWithUnknownOutcomes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *redisstore.Options) {
+	r := newRig(t, func(o *testOptions) {
 		impatient(o)
 		o.DenialMemory = time.Second
 	})
@@ -235,7 +237,7 @@ func TestDenialsEndWithUnknownOutcomes(t *testing.T) {
 	r.proxy.Hold("evalsha")
 	r.take(context.Background(), hit(l, "a", 49))
 	r.proxy.Heal(t)
-	eventually(t, "Redis decides", func() bool { return r.take(context.Background(), hit(l, "b", 1)).decided() })
+	asynctest.Eventually(t, "Redis decides", func() bool { return r.take(context.Background(), hit(l, "b", 1)).decided() })
 	if o := r.take(context.Background(), hit(l, "a", 50)); o.decisions[0].RetryAfter < 10*time.Minute {
 		t.Errorf("after 49 more were charged: %+v", o.decisions[0])
 	}
@@ -283,7 +285,7 @@ func TestDenialsOnTheirWay(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		var clock, step atomic.Int64
 		clock.Store(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
-		o := options(redisstore.Single, redistest.Single(t))
+		o := options(redisconn.Single, redistest.Single(t))
 		o.Clock = func() int64 { return clock.Add(step.Load()) }
 		o.DenialMemory, o.Metrics = time.Second, prometheus.NewRegistry()
 		known := func() float64 { return metric(t, o.Metrics.(*prometheus.Registry), "redis_known_denials_total") }
@@ -382,7 +384,7 @@ func TestWhatIsNotRemembered(t *testing.T) {
 // Answers made without Redis end with the trouble.
 func TestDegradedDenialsAreNotRemembered(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *redisstore.Options) {
+	r := newRig(t, func(o *testOptions) {
 		impatient(o)
 		o.DenialMemory = time.Second
 	})
@@ -397,7 +399,7 @@ func TestDegradedDenialsAreNotRemembered(t *testing.T) {
 		t.Errorf("%v were answered from memory", n)
 	}
 	r.proxy.Heal(t)
-	eventually(t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
+	asynctest.Eventually(t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
 }
 
 // The memory is bounded, however many keys are denied; those denied last are

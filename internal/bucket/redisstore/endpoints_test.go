@@ -13,8 +13,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -50,14 +51,14 @@ func startBalanced(t testing.TB, args ...string) *balanced {
 				go forward(from, m.Addr())
 			}
 		}()
-		b.nodes = append(b.nodes, client(t, m.Addr()))
+		b.nodes = append(b.nodes, redistest.Client(t, m.Addr()))
 		b.addrs = append(b.addrs, listener.Addr().String())
 	}
 	for i, addr := range b.addrs {
 		_, port, _ := strings.Cut(addr, ":")
 		do(t, b.nodes[i], "config", "set", "cluster-announce-port", port)
 	}
-	eventually(t, "every node knows the ports of all", b.announced)
+	asynctest.Eventually(t, "every node knows the ports of all", b.announced)
 	return b
 }
 
@@ -76,7 +77,7 @@ func (b *balanced) announced() bool {
 
 // takeWhileASlotMoves takes from limits on all hash tags, and from one of a slot
 // that moves, and holds what remains against what was taken.
-func takeWhileASlotMoves(t *testing.T, o redisstore.Options, nodes []*redis.Client) {
+func takeWhileASlotMoves(t *testing.T, o testOptions, nodes []*redis.Client) {
 	t.Helper()
 	s := open(t, o)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1000, Period: 24 * time.Hour})
@@ -107,7 +108,7 @@ func takeWhileASlotMoves(t *testing.T, o redisstore.Options, nodes []*redis.Clie
 	var slot int64
 	var keys []string
 	for i, n := range nodes {
-		for key := range keysOf(t, n, o.Prefix) {
+		for key := range redistest.Keys(t, n, o.Prefix) {
 			if strings.Contains(key, "|user=moving#") {
 				from, to = n, nodes[(i+1)%len(nodes)]
 				slot = n.ClusterKeySlot(context.Background(), key).Val()
@@ -135,7 +136,7 @@ func takeWhileASlotMoves(t *testing.T, o redisstore.Options, nodes []*redis.Clie
 func TestClusterOfUnknownEndpoints(t *testing.T) {
 	t.Parallel()
 	b := startBalanced(t, "--cluster-preferred-endpoint-type", "unknown-endpoint")
-	takeWhileASlotMoves(t, options(redisstore.Cluster, b.addrs[0]), b.nodes)
+	takeWhileASlotMoves(t, options(redisconn.Cluster, b.addrs[0]), b.nodes)
 }
 
 // Every other way to announce a node leads to it too.
@@ -160,10 +161,10 @@ func TestAnnouncedEndpoints(t *testing.T) {
 			cluster := redistest.StartCluster(t, 0, c.args...)
 			var nodes []*redis.Client
 			for _, m := range cluster.Masters {
-				nodes = append(nodes, client(t, m.Addr()))
+				nodes = append(nodes, redistest.Client(t, m.Addr()))
 			}
 			_, port, _ := net.SplitHostPort(cluster.Masters[0].Addr())
-			takeWhileASlotMoves(t, options(redisstore.Cluster, net.JoinHostPort(c.host, port)), nodes)
+			takeWhileASlotMoves(t, options(redisconn.Cluster, net.JoinHostPort(c.host, port)), nodes)
 		})
 	}
 }
@@ -182,8 +183,8 @@ func needIPv6(t *testing.T) {
 func TestMissingHostnames(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 0, "--cluster-preferred-endpoint-type", "hostname")
-	var log logText
-	o := options(redisstore.Cluster, cluster.Addrs()[0])
+	var log asynctest.Buffer
+	o := options(redisconn.Cluster, cluster.Addrs()[0])
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	s := open(t, o)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1000, Period: 24 * time.Hour})
@@ -202,7 +203,7 @@ func TestMissingHostnames(t *testing.T) {
 func TestUnreachableEndpoints(t *testing.T) {
 	t.Parallel()
 	b := startBalanced(t)
-	o := options(redisstore.Cluster, b.cluster.Addrs()[0])
+	o := options(redisconn.Cluster, b.cluster.Addrs()[0])
 	o.Timeout = time.Second
 	err := open(t, o).Ping(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "the address that the cluster announces for a node") {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
 // Equal requests that wait together travel as one line. Exactly the limit is
@@ -16,8 +16,8 @@ func TestJoinedRequests(t *testing.T) {
 	t.Parallel()
 	const asked = 60
 	clock := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
-	r := newRig(t, func(o *redisstore.Options) { o.Clock = func() int64 { return clock } })
-	o := options(redisstore.Single, r.server.Addr())
+	r := newRig(t, func(o *testOptions) { o.Clock = func() int64 { return clock } })
+	o := options(redisconn.Single, r.server.Addr())
 	o.Clock = func() int64 { return clock }
 	alone := open(t, o)
 	for _, a := range bucket.Algorithms() {

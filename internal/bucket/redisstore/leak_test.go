@@ -8,8 +8,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -26,14 +28,11 @@ func TestNothingOutlivesClose(t *testing.T) {
 			if err := <-begin(); err != nil {
 				t.Error(err)
 			}
-			if err := s.NewFleet(redisstore.FleetOptions{}).SignIn(context.Background()); err != nil {
-				t.Error(err)
-			}
 		},
 		"callers wait": func(_ *redisstore.Store, begin func() <-chan error) {
 			proxy.Hold("evalsha")
 			begin()
-			eventually(t, "the reply is held", func() bool { return proxy.Held() == 1 })
+			asynctest.Eventually(t, "the reply is held", func() bool { return proxy.Held() == 1 })
 			for range 10 {
 				begin()
 			}
@@ -63,9 +62,9 @@ func TestNothingOutlivesClose(t *testing.T) {
 		for _, batch := range []redisstore.Batch{{Size: 1000, InFlight: 2, Queue: 100}, {}} {
 			t.Run(fmt.Sprintf("%s, batches of %d", name, batch.Size), func(t *testing.T) {
 				before := goleak.IgnoreCurrent()
-				o := options(redisstore.Single, proxy.Addr())
+				o := options(redisconn.Single, proxy.Addr())
 				o.Timeout, o.Batch = 100*time.Millisecond, batch
-				s, err := redisstore.New(o)
+				s, end, err := newStore(o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -81,14 +80,14 @@ func TestNothingOutlivesClose(t *testing.T) {
 					}()
 					return one
 				})
-				if err := s.Close(); err != nil {
+				if err := end(); err != nil {
 					t.Error(err)
 				}
 				for range callers {
 					<-done // with the decision or an error
 				}
 				proxy.Heal(t)
-				eventually(t, "no connection is left", func() bool { return proxy.Connections() == 0 })
+				asynctest.Eventually(t, "no connection is left", func() bool { return proxy.Connections() == 0 })
 				// It looks again for a while: a dial may have to end.
 				if err := goleak.Find(before, theProxy); err != nil {
 					t.Error(err)

@@ -2,41 +2,74 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 
+type (
+	connOptions  = redisconn.Options
+	storeOptions = redisstore.Options
+)
+
+// testOptions are those of a store and its connection.
+type testOptions struct {
+	connOptions
+	storeOptions
+	Log *slog.Logger // of both
+}
+
 // options are those of a store under a prefix of its own.
-func options(mode redisstore.Mode, addresses ...string) redisstore.Options {
-	return redisstore.Options{
-		Mode:      mode,
-		Addresses: addresses,
-		Prefix:    fmt.Sprintf("test-%x", rand.Uint64()),
-		HashTags:  32,
-		// The machines that run tests may be slow; what is tested is not.
-		Timeout: 10 * time.Second,
-		Batch:   redisstore.Batch{Size: 1000, InFlight: 1, Queue: 10_000},
+func options(mode redisconn.Mode, addresses ...string) testOptions {
+	return testOptions{
+		connOptions: connOptions{
+			Mode:      mode,
+			Addresses: addresses,
+			Prefix:    fmt.Sprintf("test-%x", rand.Uint64()),
+			// The machines that run tests may be slow; what is tested is not.
+			Timeout: 10 * time.Second,
+		},
+		storeOptions: storeOptions{
+			HashTags: 32,
+			Batch:    redisstore.Batch{Size: 1000, InFlight: 1, Queue: 10_000},
+		},
 	}
 }
 
-func open(t testing.TB, o redisstore.Options) *redisstore.Store {
+// newStore returns a store and what closes it with its connection.
+func newStore(o testOptions) (*redisstore.Store, func() error, error) {
+	o.Script = script.Source
+	o.connOptions.Log, o.storeOptions.Log = o.Log, o.Log
+	conn, err := redisconn.New(o.connOptions)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := redisstore.New(conn, o.storeOptions)
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	return s, func() error { return errors.Join(s.Close(), conn.Close()) }, nil
+}
+
+func open(t testing.TB, o testOptions) *redisstore.Store {
 	t.Helper()
-	s, err := redisstore.New(o)
+	s, end, err := newStore(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { _ = end() })
 	return s
 }
 
@@ -61,39 +94,4 @@ func take(t testing.TB, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
 		t.Fatal(err)
 	}
 	return d
-}
-
-// eventually waits until what is true, for states that are on their way.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
-func client(t testing.TB, addr string) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-// keysOf returns the keys of a prefix with how long each has to live.
-func keysOf(t testing.TB, c *redis.Client, prefix string) map[string]time.Duration {
-	t.Helper()
-	ctx := context.Background()
-	keys := make(map[string]time.Duration)
-	scan := c.Scan(ctx, 0, prefix+"*", 1000).Iterator()
-	for scan.Next(ctx) {
-		ttl, err := c.PTTL(ctx, scan.Val()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys[scan.Val()] = ttl
-	}
-	if err := scan.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return keys
 }

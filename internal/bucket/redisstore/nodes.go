@@ -7,10 +7,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
 // node is a server that decides: what is asked of it travels together, and it
-// is not asked while it does not answer.
+// is not asked while it does not answer. One at redisconn.AnyNode stands for all
+// servers until it is known which of a cluster has which keys.
 type node struct {
 	address string
 	batcher *batcher
@@ -27,11 +30,6 @@ type node struct {
 	// refusals are what the log is told when the node refuses.
 	refusals thinned
 }
-
-// anyNode is the address of the node that stands for all servers until it is
-// known which of a cluster has which keys, and for the one server of other
-// modes.
-const anyNode = ""
 
 // topology says which node has the keys of each tag. It is only a guess: the
 // client sends each call to where the cluster says that its slot is, and a
@@ -74,7 +72,7 @@ func (s *Store) probe(ctx context.Context, n *node) error {
 
 // name is how the node is called where people read it.
 func (n *node) name() string {
-	if n.address == anyNode {
+	if n.address == redisconn.AnyNode {
 		return "redis"
 	}
 	return n.address
@@ -105,12 +103,12 @@ func (s *Store) submit(p *part) error {
 // startTopology makes the table, with one node for all, and follows a cluster.
 func (s *Store) startTopology() {
 	all := &topology{byTag: make([]*node, len(s.tags))}
-	n := s.newNode(anyNode)
+	n := s.newNode(redisconn.AnyNode)
 	for i := range all.byTag {
 		all.byTag[i] = n
 	}
 	s.topology.Store(all)
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+	if cluster := s.redis.Cluster(); cluster != nil {
 		s.background.Go(func() { s.followTopology(cluster) })
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -22,7 +23,7 @@ func TestNodeIsProbedByWhatItHas(t *testing.T) {
 	ctx := context.Background()
 	// Nobody is to be promoted, nor to refuse for want of a majority.
 	cluster := redistest.StartCluster(t, 0, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
-	o := options(redisstore.Cluster, cluster.Addrs()...)
+	o := options(redisconn.Cluster, cluster.Addrs()...)
 	o.HashTags, o.Timeout = 6, 300*time.Millisecond
 	metrics := prometheus.NewRegistry()
 	o.Metrics = metrics
@@ -30,7 +31,7 @@ func TestNodeIsProbedByWhatItHas(t *testing.T) {
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1000, Period: 24 * time.Hour})
 	var nodes []*redis.Client
 	for _, m := range cluster.Masters {
-		nodes = append(nodes, client(t, m.Addr()))
+		nodes = append(nodes, redistest.Client(t, m.Addr()))
 	}
 	asked := func(user string) error {
 		return s.Take(ctx, []bucket.Hit{hit(l, user, 1)}, make([]bucket.Decision, 1))
@@ -39,9 +40,9 @@ func TestNodeIsProbedByWhatItHas(t *testing.T) {
 	users := make(map[int]string)
 	for i := 0; len(users) < 6; i++ {
 		user := strconv.Itoa(i)
-		eventually(t, "a cluster that runs decides", func() bool { return asked(user) == nil })
+		asynctest.Eventually(t, "a cluster that runs decides", func() bool { return asked(user) == nil })
 		for _, n := range nodes {
-			for key := range keysOf(t, n, o.Prefix) {
+			for key := range redistest.Keys(t, n, o.Prefix) {
 				slot := int(n.ClusterKeySlot(ctx, key).Val())
 				if users[slot] == "" {
 					users[slot] = user
@@ -55,7 +56,7 @@ func TestNodeIsProbedByWhatItHas(t *testing.T) {
 		t.Fatalf("the slots in use are %v", users)
 	}
 	moveSlot(t, nodes[0], nodes[1], int64(first))
-	eventually(t, "the move is known", func() bool {
+	asynctest.Eventually(t, "the move is known", func() bool {
 		calls := func() float64 { return metric(t, metrics, "redis_calls_total", cluster.Masters[1].Addr()) }
 		before := calls()
 		return asked(users[first]) == nil && calls() > before
@@ -63,14 +64,14 @@ func TestNodeIsProbedByWhatItHas(t *testing.T) {
 
 	cluster.Masters[1].Pause()
 	cluster.Masters[0].Pause()
-	eventually(t, "the second place is not asked for", func() bool {
+	asynctest.Eventually(t, "the second place is not asked for", func() bool {
 		start := time.Now()
 		return asked(users[second]) != nil && time.Since(start) < o.Timeout/3
 	})
 	cluster.Masters[0].Resume()
-	eventually(t, "the second place is decided again", func() bool { return asked(users[second]) == nil })
+	asynctest.Eventually(t, "the second place is decided again", func() bool { return asked(users[second]) == nil })
 	cluster.Masters[1].Resume()
-	eventually(t, "the first place is decided again", func() bool { return asked(users[first]) == nil })
+	asynctest.Eventually(t, "the first place is decided again", func() bool { return asked(users[first]) == nil })
 }
 
 // While one of its two keys has moved, a group tries until its deadline and
@@ -80,7 +81,7 @@ func TestSlotHalfwayOnTheMove(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	cluster := redistest.StartCluster(t, 0)
-	o := options(redisstore.Cluster, cluster.Addrs()...)
+	o := options(redisconn.Cluster, cluster.Addrs()...)
 	o.HashTags, o.Timeout = 3, 2*time.Second
 	s := open(t, o)
 	day := 24 * time.Hour
@@ -90,8 +91,8 @@ func TestSlotHalfwayOnTheMove(t *testing.T) {
 	var from, to *redis.Client
 	var slot int64
 	for i, m := range cluster.Masters {
-		for key := range keysOf(t, client(t, m.Addr()), o.Prefix) {
-			from, to = client(t, m.Addr()), client(t, cluster.Masters[(i+1)%3].Addr())
+		for key := range redistest.Keys(t, redistest.Client(t, m.Addr()), o.Prefix) {
+			from, to = redistest.Client(t, m.Addr()), redistest.Client(t, cluster.Masters[(i+1)%3].Addr())
 			slot = from.ClusterKeySlot(ctx, key).Val()
 		}
 	}

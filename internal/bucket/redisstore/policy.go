@@ -25,7 +25,7 @@ func (s *Store) Warnings(ctx context.Context) []string {
 		}
 		return nil
 	}
-	switch c := s.client.(type) {
+	switch c := s.redis.UniversalClient.(type) {
 	case *redis.ClusterClient:
 		if err := c.ForEachMaster(ctx, look); err != nil {
 			warnings = append(warnings, fmt.Sprintf("redis: could not look at every master: %v", err))

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
 // refusalWait bounds the wait for a first answer: a Redis that is away must not
@@ -40,20 +41,20 @@ func (s *Store) Refusal(ctx context.Context) error {
 
 // tryAll tries out each server that decides.
 func (s *Store) tryAll(ctx context.Context) error {
-	cluster, ok := s.client.(*redis.ClusterClient)
-	if !ok {
+	cluster := s.redis.Cluster()
+	if cluster == nil {
 		// A node of a cluster refuses keys of several tags, whichever it has.
-		return s.access.explain("", s.tryOut(ctx, 0, len(s.tags)-1))
+		return s.redis.Explain(redisconn.AnyNode, s.tryOut(ctx, 0, len(s.tags)-1))
 	}
 	addresses, err := s.masters(ctx, cluster)
 	if err != nil {
-		return cmp.Or(s.announced.refusal(s.access), err)
+		return s.redis.Unannounced(err)
 	}
 	errs := make([]error, len(addresses))
 	var tries sync.WaitGroup
 	for tag, address := range addresses {
 		if slices.Index(addresses, address) == tag {
-			tries.Go(func() { errs[tag] = s.access.explain(address, s.tryOut(ctx, tag)) })
+			tries.Go(func() { errs[tag] = s.redis.Explain(address, s.tryOut(ctx, tag)) })
 		}
 	}
 	tries.Wait()
@@ -83,7 +84,7 @@ func (s *Store) tryOut(ctx context.Context, tags ...int) error {
 		}
 		err = t.runAlone(ctx, back)
 	}
-	if isScriptsRight(err) {
+	if redisconn.IsScriptsRight(err) {
 		err = cmp.Or(s.missingRight(ctx, taken.tag), err)
 	}
 	return err
@@ -93,8 +94,8 @@ func (s *Store) tryOut(ctx context.Context, tags ...int) error {
 // that this user may not run, or nil. Redis 7.0 does not say which it is when a
 // script runs it.
 func (s *Store) missingRight(ctx context.Context, tag int) error {
-	var server redis.UniversalClient = s.client
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+	var server redis.UniversalClient = s.redis
+	if cluster := s.redis.Cluster(); cluster != nil {
 		node, err := cluster.MasterForKey(ctx, s.tags[tag])
 		if err != nil {
 			return nil

@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // wantRefusal fails the test unless Redis refuses the store at the start, with
 // an error that is one line and holds these texts.
-func wantRefusal(t *testing.T, o redisstore.Options, texts ...string) {
+func wantRefusal(t *testing.T, o testOptions, texts ...string) {
 	t.Helper()
 	s := open(t, o)
 	err := s.Refusal(context.Background())
@@ -42,28 +42,28 @@ func TestRefusals(t *testing.T) {
 	cluster := redistest.Cluster(t)
 	for _, c := range []struct {
 		name  string
-		o     redisstore.Options
+		o     connOptions
 		texts []string
 	}{
-		{"a wrong password", redisstore.Options{Mode: redisstore.Single, Addresses: []string{guarded}, Password: password("wrong-secret")},
+		{"a wrong password", connOptions{Mode: redisconn.Single, Addresses: []string{guarded}, Password: password("wrong-secret")},
 			[]string{"user or password is not accepted at " + guarded, "redis.username", "redis.password_file", "WRONGPASS"}},
-		{"no password", redisstore.Options{Mode: redisstore.Single, Addresses: []string{guarded}},
+		{"no password", connOptions{Mode: redisconn.Single, Addresses: []string{guarded}},
 			[]string{"a password is needed at " + guarded, "redis.password or redis.password_file", "NOAUTH"}},
-		{"an unknown user", redisstore.Options{Mode: redisstore.Single, Addresses: []string{plain}, Username: "nobody", Password: password("secret")},
+		{"an unknown user", connOptions{Mode: redisconn.Single, Addresses: []string{plain}, Username: "nobody", Password: password("secret")},
 			[]string{"user or password is not accepted at " + plain, "WRONGPASS"}},
-		{"a database that there is not", redisstore.Options{Mode: redisstore.Single, Addresses: []string{plain}, Database: 99},
+		{"a database that there is not", connOptions{Mode: redisconn.Single, Addresses: []string{plain}, Database: 99},
 			[]string{"there is no such database at " + plain, "redis.database", "DB index is out of range"}},
-		{"a cluster that is none", redisstore.Options{Mode: redisstore.Cluster, Addresses: []string{plain}},
+		{"a cluster that is none", connOptions{Mode: redisconn.Cluster, Addresses: []string{plain}},
 			[]string{"there is no cluster at " + plain, "redis.mode", "cluster support disabled"}},
-		{"a cluster that is none, and a node that is away", redisstore.Options{Mode: redisstore.Cluster, Addresses: []string{"127.0.0.1:1", plain}},
+		{"a cluster that is none, and a node that is away", connOptions{Mode: redisconn.Cluster, Addresses: []string{"127.0.0.1:1", plain}},
 			[]string{"there is no cluster at " + plain}},
-		{"a cluster that wants a password", redisstore.Options{Mode: redisstore.Cluster, Addresses: []string{guarded}},
+		{"a cluster that wants a password", connOptions{Mode: redisconn.Cluster, Addresses: []string{guarded}},
 			[]string{"a password is needed at " + guarded}},
-		{"a node of a cluster", redisstore.Options{Mode: redisstore.Single, Addresses: cluster[:1]},
+		{"a node of a cluster", connOptions{Mode: redisconn.Single, Addresses: cluster[:1]},
 			[]string{"there is a cluster at " + cluster[0], "redis.mode", "CROSSSLOT"}},
-		{"a database of a node", redisstore.Options{Mode: redisstore.Single, Addresses: cluster[:1], Database: 1},
+		{"a database of a node", connOptions{Mode: redisconn.Single, Addresses: cluster[:1], Database: 1},
 			[]string{"there is no such database at " + cluster[0], "SELECT is not allowed"}},
-		{"sentinels that are none", redisstore.Options{Mode: redisstore.Sentinel, Addresses: []string{plain}, SentinelMaster: "limits"},
+		{"sentinels that are none", connOptions{Mode: redisconn.Sentinel, Addresses: []string{plain}, SentinelMaster: "limits"},
 			[]string{"is not known at the sentinels " + plain, "redis.mode"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestRefusals(t *testing.T) {
 func TestRefusalOfARight(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
-	s := open(t, aclOptions(redisstore.Single, addr))
+	s := open(t, aclOptions(redisconn.Single, addr))
 	for _, c := range []struct {
 		without string
 		refused bool
@@ -95,7 +95,7 @@ func TestRefusalOfARight(t *testing.T) {
 			}
 		}
 		setUser(t, []string{addr}, commands)
-		err := open(t, aclOptions(redisstore.Single, addr)).Refusal(context.Background())
+		err := open(t, aclOptions(redisconn.Single, addr)).Refusal(context.Background())
 		if errors.Is(err, bucket.ErrRefused) != c.refused || err == nil == c.refused {
 			t.Errorf("without %s: %v", c.without, err)
 		}
@@ -104,13 +104,13 @@ func TestRefusalOfARight(t *testing.T) {
 		}
 	}
 	setUser(t, []string{addr}, append(aclSingle, "resetkeys", "~other{*"))
-	wantRefusal(t, aclOptions(redisstore.Single, addr), "on the keys rl{*", "redis.username", "README.md", "NOPERM")
+	wantRefusal(t, aclOptions(redisconn.Single, addr), "on the keys rl{*", "redis.username", "README.md", "NOPERM")
 	setUser(t, []string{addr}, aclSingle)
-	do(t, client(t, addr), "flushall") // a user who may not delete leaves a key, which expires
+	do(t, redistest.Client(t, addr), "flushall") // a user who may not delete leaves a key, which expires
 	if err := s.Refusal(context.Background()); err != nil {
 		t.Errorf("the smallest user gives %v", err)
 	}
-	if keys := keysOf(t, client(t, addr), "rl"); len(keys) > 0 {
+	if keys := redistest.Keys(t, redistest.Client(t, addr), "rl"); len(keys) > 0 {
 		t.Errorf("it leaves the keys %v", keys)
 	}
 }
@@ -121,7 +121,7 @@ func TestRefusalOfOneNode(t *testing.T) {
 	cluster := redistest.StartCluster(t, 0)
 	addrs := cluster.Addrs()
 	setUser(t, addrs, aclCluster)
-	o := aclOptions(redisstore.Cluster, addrs...)
+	o := aclOptions(redisconn.Cluster, addrs...)
 	if err := open(t, o).Refusal(context.Background()); err != nil {
 		t.Errorf("the smallest user gives %v", err)
 	}
@@ -136,7 +136,7 @@ func TestRefusalOfSentinels(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	sentinels, master, _ := redistest.StartSentinel(t, "limits")
-	o := options(redisstore.Sentinel, sentinels...)
+	o := options(redisconn.Sentinel, sentinels...)
 	o.SentinelMaster = "limits"
 	if err := open(t, o).Refusal(ctx); err != nil {
 		t.Errorf("what is right gives %v", err)
@@ -148,7 +148,7 @@ func TestRefusalOfSentinels(t *testing.T) {
 	wrong.Username, wrong.Password = "nobody", password("secret")
 	wantRefusal(t, wrong, `not accepted at the master "limits"`, "redis.username", "WRONGPASS")
 	for _, addr := range sentinels {
-		do(t, client(t, addr), "acl", "setuser", "guard", "on", "resetpass", ">secret", "resetchannels", "allchannels", "+ping")
+		do(t, redistest.Client(t, addr), "acl", "setuser", "guard", "on", "resetpass", ">secret", "resetchannels", "allchannels", "+ping")
 	}
 	wrong = o
 	wrong.SentinelUsername, wrong.SentinelPassword = "guard", "wrong"
@@ -156,7 +156,7 @@ func TestRefusalOfSentinels(t *testing.T) {
 	wrong.SentinelPassword = "secret"
 	wantRefusal(t, wrong, "the sentinels", "redis.sentinel_username", "NOPERM")
 	for _, addr := range sentinels {
-		do(t, client(t, addr), "acl", "setuser", "default", "resetpass", ">secret")
+		do(t, redistest.Client(t, addr), "acl", "setuser", "default", "resetpass", ">secret")
 	}
 	wantRefusal(t, o, "the sentinels", "redis.sentinel_password", "NOAUTH")
 	o.SentinelPassword = "secret"
@@ -218,12 +218,12 @@ func TestRefusalOfCertificates(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			o := options(redisstore.Single, c.addr)
+			o := options(redisconn.Single, c.addr)
 			o.TLS = func(string) (*tls.Config, error) { return c.config, nil }
 			wantRefusal(t, o, c.texts...)
-			o.Mode = redisstore.Cluster
+			o.Mode = redisconn.Cluster
 			wantRefusal(t, o, c.texts...)
-			o.Mode, o.SentinelMaster, o.Addresses = redisstore.Sentinel, "limits", []string{c.addr, c.addr}
+			o.Mode, o.SentinelMaster, o.Addresses = redisconn.Sentinel, "limits", []string{c.addr, c.addr}
 			wantRefusal(t, o, strings.Replace(c.texts[0], c.addr, "the sentinels "+c.addr+", "+c.addr, 1))
 		})
 	}
@@ -241,22 +241,22 @@ func TestNoRefusal(t *testing.T) {
 	replica := redistest.Start(t, "--replicaof", "127.0.0.1 1")
 	full := redistest.Start(t, "--maxmemory", "1")
 	stale := redistest.Start(t, "--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "no")
-	for name, o := range map[string]redisstore.Options{
-		"a Redis that decides":   options(redisstore.Single, busy.Addr()),
-		"one hash tag":           func() redisstore.Options { o := options(redisstore.Single, busy.Addr()); o.HashTags = 1; return o }(),
-		"a cluster that decides": options(redisstore.Cluster, redistest.Cluster(t)...),
-		"nothing":                options(redisstore.Single, "127.0.0.1:1"),
-		"nothing of a cluster":   options(redisstore.Cluster, "127.0.0.1:1"),
-		"nothing of sentinels": func() redisstore.Options {
-			o := options(redisstore.Sentinel, "127.0.0.1:1")
+	for name, o := range map[string]testOptions{
+		"a Redis that decides":   options(redisconn.Single, busy.Addr()),
+		"one hash tag":           func() testOptions { o := options(redisconn.Single, busy.Addr()); o.HashTags = 1; return o }(),
+		"a cluster that decides": options(redisconn.Cluster, redistest.Cluster(t)...),
+		"nothing":                options(redisconn.Single, "127.0.0.1:1"),
+		"nothing of a cluster":   options(redisconn.Cluster, "127.0.0.1:1"),
+		"nothing of sentinels": func() testOptions {
+			o := options(redisconn.Sentinel, "127.0.0.1:1")
 			o.SentinelMaster = "x"
 			return o
 		}(),
-		"a server without words":  options(redisstore.Single, silent.Addr().String()),
-		"no such host":            options(redisstore.Single, "redis.invalid:6379"),
-		"a replica":               options(redisstore.Single, replica.Addr()),
-		"a server without memory": options(redisstore.Single, full.Addr()),
-		"a replica of nothing":    options(redisstore.Single, stale.Addr()),
+		"a server without words":  options(redisconn.Single, silent.Addr().String()),
+		"no such host":            options(redisconn.Single, "redis.invalid:6379"),
+		"a replica":               options(redisconn.Single, replica.Addr()),
+		"a server without memory": options(redisconn.Single, full.Addr()),
+		"a replica of nothing":    options(redisconn.Single, stale.Addr()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -272,7 +272,7 @@ func TestPingTellsARefusal(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right-secret")
 	server.Stop()
-	s := open(t, options(redisstore.Single, server.Addr()))
+	s := open(t, options(redisconn.Single, server.Addr()))
 	if err := s.Ping(context.Background()); err == nil || errors.Is(err, bucket.ErrRefused) {
 		t.Errorf("without a server a ping gives %v", err)
 	}

@@ -10,10 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -32,12 +34,12 @@ type rig struct {
 
 // newRig makes one; change may alter the options of the store. Redis has
 // decided once, so there is a connection.
-func newRig(t testing.TB, change func(*redisstore.Options)) *rig {
+func newRig(t testing.TB, change func(*testOptions)) *rig {
 	t.Helper()
 	r := &rig{t: t, server: redistest.Start(t), metrics: prometheus.NewRegistry()}
 	r.proxy = redistest.StartProxy(t, r.server.Addr())
-	r.redis = client(t, r.server.Addr())
-	o := options(redisstore.Single, r.server.Addr())
+	r.redis = redistest.Client(t, r.server.Addr())
+	o := options(redisconn.Single, r.server.Addr())
 	r.direct = open(t, o)
 	o.Addresses = []string{r.proxy.Addr()}
 	o.Metrics = r.metrics
@@ -89,14 +91,14 @@ func (r *rig) beginHeld(hits ...bucket.Hit) <-chan outcome {
 	r.t.Helper()
 	held := r.proxy.Held()
 	done := r.begin(context.Background(), hits...)
-	eventually(r.t, "the reply is held", func() bool { return r.proxy.Held() == held+1 })
+	asynctest.Eventually(r.t, "the reply is held", func() bool { return r.proxy.Held() == held+1 })
 	return done
 }
 
 // waitForQueue waits until n requests wait for a batch.
 func (r *rig) waitForQueue(n int) {
 	r.t.Helper()
-	eventually(r.t, "the queue has the expected length", func() bool { return r.metric("redis_queue_length") == float64(n) })
+	asynctest.Eventually(r.t, "the queue has the expected length", func() bool { return r.metric("redis_queue_length") == float64(n) })
 }
 
 // taken returns what was taken from a daily limit.

@@ -69,7 +69,7 @@ func decideLines(t testing.TB, s *Store, b *script.Batch, lines []*script.Group)
 	t.Helper()
 	b.Encode(lines)
 	cmd := redis.NewIntSliceCmd(context.Background(), b.Command(s.skew, s.clockArg())...)
-	_ = s.client.Process(context.Background(), cmd)
+	_ = s.redis.Process(context.Background(), cmd)
 	reply, err := cmd.Result()
 	if err != nil {
 		t.Fatal(err)
@@ -86,11 +86,7 @@ func decideLines(t testing.TB, s *Store, b *script.Batch, lines []*script.Group)
 func TestBatchOfGroups(t *testing.T) {
 	ctx := context.Background()
 	prefix := fmt.Sprintf("batch-%d", time.Now().UnixNano())
-	s, err := New(Options{Mode: Single, Addresses: []string{redistest.Single(t)}, Prefix: prefix, HashTags: 4, Timeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openAt(t, redistest.Single(t), prefix, Options{HashTags: 4})
 	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 3, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +99,7 @@ func TestBatchOfGroups(t *testing.T) {
 		return testGroup(s, script.Take, testHit(s, l, user, cost))
 	}
 	bad := one(l, "bad", 1)
-	if err := s.client.Set(ctx, string(bad.Hits[0].Key), "garbage", time.Minute).Err(); err != nil {
+	if err := s.redis.Set(ctx, string(bad.Hits[0].Key), "garbage", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
 	groups := []*script.Group{
@@ -142,7 +138,7 @@ func TestKeysOfAnotherType(t *testing.T) {
 		t.Fatal(err)
 	}
 	hit := testHit(s, l, "list", 1)
-	if err := s.client.RPush(ctx, string(hit.Key), "x").Err(); err != nil {
+	if err := s.redis.RPush(ctx, string(hit.Key), "x").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range [][]int64{{4, 3}, {2, 1}} {
@@ -154,7 +150,7 @@ func TestKeysOfAnotherType(t *testing.T) {
 			}
 		}
 	}
-	if left, err := s.client.PTTL(ctx, string(hit.Key)).Result(); err != nil || left <= 0 {
+	if left, err := s.redis.PTTL(ctx, string(hit.Key)).Result(); err != nil || left <= 0 {
 		t.Errorf("the key is kept for %v, %v", left, err)
 	}
 }
@@ -164,11 +160,7 @@ func TestKeysOfAnotherType(t *testing.T) {
 func BenchmarkScript(b *testing.B) {
 	ctx := context.Background()
 	server := redistest.Start(b)
-	s, err := New(Options{Mode: Single, Addresses: []string{server.Addr()}, Prefix: "bench", HashTags: 32, Timeout: 10 * time.Second})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Close()
+	s := openAt(b, server.Addr(), "bench", Options{HashTags: 32})
 	for _, a := range bucket.Algorithms() {
 		spec := bucket.Spec{Algorithm: a, Requests: bucket.MaxRequests, Period: time.Hour}
 		if a == bucket.SlidingLog {
@@ -185,7 +177,7 @@ func BenchmarkScript(b *testing.B) {
 				for i := range size {
 					groups = append(groups, testGroup(s, script.Take, testHit(s, l, fmt.Sprint(i), 1)))
 				}
-				if err := s.client.ConfigResetStat(ctx).Err(); err != nil {
+				if err := s.redis.ConfigResetStat(ctx).Err(); err != nil {
 					b.Fatal(err)
 				}
 				batch := script.NewBatch(s.seed)
@@ -206,7 +198,7 @@ func BenchmarkScript(b *testing.B) {
 // does: unlike microsPerCall it also counts commands that come and go, and
 // does not count other processes that run on its cores.
 func serverCPU(b *testing.B, s *Store) (micros float64) {
-	info, err := s.client.Info(context.Background(), "cpu").Result()
+	info, err := s.redis.Info(context.Background(), "cpu").Result()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -222,7 +214,7 @@ func serverCPU(b *testing.B, s *Store) (micros float64) {
 
 // microsPerCall is what the server says that a command took it.
 func microsPerCall(b *testing.B, s *Store, command string) float64 {
-	info, err := s.client.Info(context.Background(), "commandstats").Result()
+	info, err := s.redis.Info(context.Background(), "commandstats").Result()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -24,52 +24,29 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"math"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
 // Options of a Store.
 type Options struct {
-	Mode Mode
-	// Addresses are host:port of the server, the Sentinels, or some nodes of
-	// the cluster. That of a single server may be the socket unix:/path.
-	Addresses []string
-	// Database is 0 on a cluster.
-	Database int
-	Username string
-	// Password is asked at each new connection; nil means none.
-	Password       func() (string, error)
-	SentinelMaster string
-	// SentinelUsername and SentinelPassword are for the Sentinels themselves.
-	SentinelUsername, SentinelPassword string
-	// TLS gives the configuration of a connection to addr, host:port or a
-	// socket's path; nil means that there is none.
-	TLS func(addr string) (*tls.Config, error)
-	// Prefix begins every key; it holds no brace.
-	Prefix string
 	// HashTags is over how many hash tags keys are spread, 1 to 16384. All
 	// daemons that share keys must agree on it.
 	HashTags int
-	// Timeout bounds a Take, Check or GiveBack, and a call of Redis. A Take over
-	// several hash tags of a cluster that lost a race may take as long again to
-	// give back what it took.
-	Timeout time.Duration
 	// Batch says how requests travel together; the zero Batch sends each alone.
 	Batch Batch
 	// DenialMemory is how long a denial is repeated without asking Redis; 0 to
@@ -122,28 +99,25 @@ func (b Batch) bounds() Batch {
 	if b.Queue == 0 {
 		b.Queue = math.MaxInt
 	}
-	return Batch{Size: 1, InFlight: poolPerNode, Queue: b.Queue}
+	return Batch{Size: 1, InFlight: redisconn.PoolPerNode, Queue: b.Queue}
 }
 
 // Store is a bucket.Store in Redis.
 type Store struct {
-	client    redis.UniversalClient
-	announced *endpoints // of a cluster
-	access    *access
-	prefix    string
-	sharded   bool
-	seed      maphash.Seed // of the hashes in batches
-	tags      script.Tags
-	heads     []string // of keys, by tag
-	timeout   time.Duration
-	batch     Batch
-	denials   *denials           // nil: off
-	fallback  *fallback.Fallback // nil: none
-	clock     func() int64
-	skew      string // the script's argument
-	metrics   *metrics
-	log       *slog.Logger
-	pings     atomic.Uint32
+	redis    *redisconn.Conn
+	sharded  bool         // on a cluster, where a call has keys of one tag
+	seed     maphash.Seed // of the hashes in batches
+	tags     script.Tags
+	heads    []string // of keys, by tag
+	timeout  time.Duration
+	batch    Batch
+	denials  *denials           // nil: off
+	fallback *fallback.Fallback // nil: none
+	clock    func() int64
+	skew     string // the script's argument
+	metrics  *metrics
+	log      *slog.Logger
+	pings    atomic.Uint32
 
 	requests, parts sync.Pool
 
@@ -158,41 +132,36 @@ type Store struct {
 
 var _ bucket.Store = (*Store)(nil)
 
-// New returns a store for the options' servers. It does not connect yet; an
-// error is one of the options.
-func New(o Options) (*Store, error) {
+// New returns a store on servers that conn reaches; conn should load
+// script.Source into them, or the first call to each sends it. A Take, Check or GiveBack takes no longer than the timeout of conn; a
+// Take over several hash tags of a cluster that lost a race may take as long
+// again to give back what it took. conn belongs to the caller, who closes it
+// after the store. An error is one of the options.
+func New(conn *redisconn.Conn, o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	announced := &endpoints{configured: o.Addresses, log: o.Log}
-	c, err := client(o, announced)
-	if err != nil {
-		return nil, err
-	}
 	s := &Store{
-		client:    c,
-		announced: announced,
-		access:    &access{mode: o.Mode, addresses: o.Addresses, sentinelMaster: o.SentinelMaster, prefix: o.Prefix},
-		prefix:    o.Prefix,
-		sharded:   o.Mode == Cluster,
-		seed:      maphash.MakeSeed(),
-		tags:      script.NewTags(o.HashTags),
-		timeout:   o.Timeout,
-		batch:     o.Batch.bounds(),
-		fallback:  o.Fallback,
-		clock:     o.Clock,
-		skew:      strconv.FormatInt(cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew).Microseconds(), 10),
-		log:       o.Log,
-		doubts:    make(chan struct{}, 1),
+		redis:    conn,
+		sharded:  conn.Cluster() != nil,
+		seed:     maphash.MakeSeed(),
+		tags:     script.NewTags(o.HashTags),
+		timeout:  conn.Timeout(),
+		batch:    o.Batch.bounds(),
+		fallback: o.Fallback,
+		clock:    o.Clock,
+		skew:     strconv.FormatInt(cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew).Microseconds(), 10),
+		log:      o.Log,
+		doubts:   make(chan struct{}, 1),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.requests.New = func() any { return newRequest() }
 	s.parts.New = func() any { return newPart() }
 	for _, tag := range s.tags {
-		s.heads = append(s.heads, o.Prefix+"{"+tag+"}:")
+		s.heads = append(s.heads, conn.Prefix()+"{"+tag+"}:")
 	}
 	if o.DenialMemory > 0 {
 		s.denials = newDenials(o.DenialMemory, cmp.Or(o.DenialBytes, DefaultDenialBytes), s.now)
@@ -217,19 +186,8 @@ func (s *Store) at(now time.Time) time.Time {
 func (o *Options) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("redis: "+format, args...)) }
-	for _, address := range o.Addresses {
-		if path, ok := strings.CutPrefix(address, unixScheme); ok && (o.Mode != Single || !strings.HasPrefix(path, "/")) {
-			bad("the address %q, where a socket's absolute path is allowed for a single server", address)
-		}
-	}
 	if o.HashTags < 1 || o.HashTags > script.ClusterSlots {
 		bad("%d hash tags, where 1 to %d are allowed", o.HashTags, script.ClusterSlots)
-	}
-	if strings.ContainsAny(o.Prefix, "{}") {
-		bad("the prefix %q holds a brace, which would break the hash tags", o.Prefix)
-	}
-	if o.Timeout <= 0 {
-		bad("a timeout of %s, where a positive one is needed", o.Timeout)
 	}
 	if o.Batch.Size > 1 && (o.Batch.InFlight < 1 || o.Batch.Queue < 1) {
 		bad("%d batches in flight and a queue of %d, where at least 1 is needed", o.Batch.InFlight, o.Batch.Queue)
@@ -246,7 +204,7 @@ func (o *Options) check() error {
 	return errors.Join(errs...)
 }
 
-// Close answers what waits, and closes all connections.
+// Close answers what waits.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	s.end()
@@ -256,7 +214,7 @@ func (s *Store) Close() error {
 	}
 	s.again.Wait()
 	s.metrics.unregister()
-	return s.client.Close()
+	return nil
 }
 
 // Ping takes from a limit of its own, so it needs all that a Take does: a
@@ -268,7 +226,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	const golden = 0x9e3779b9 // of 2^32
 	far := s.pings.Add(1) * golden
 	tag := int(uint64(far) * uint64(len(s.tags)) >> 32)
-	return s.access.explain(s.topology.Load().byTag[tag].address, s.ping(ctx, tag))
+	return s.redis.Explain(s.topology.Load().byTag[tag].address, s.ping(ctx, tag))
 }
 
 func (s *Store) ping(ctx context.Context, tag int) error {

@@ -16,27 +16,29 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 func TestBadOptions(t *testing.T) {
 	for _, tc := range []struct {
-		spoil func(*redisstore.Options)
+		spoil func(*testOptions)
 		want  string
 	}{
-		{func(o *redisstore.Options) { o.Mode = "ring" }, "neither single, sentinel nor cluster"},
-		{func(o *redisstore.Options) { o.Addresses = nil }, "no address"},
-		{func(o *redisstore.Options) { o.Addresses = []string{"unix:redis.sock"} }, "absolute path"},
-		{func(o *redisstore.Options) { o.Mode, o.Addresses = redisstore.Cluster, []string{"unix:/redis.sock"} }, "for a single server"},
-		{func(o *redisstore.Options) { o.HashTags = 16385 }, "1 to 16384"},
-		{func(o *redisstore.Options) { o.Prefix = "a{b" }, "brace"},
-		{func(o *redisstore.Options) { o.Timeout = 0 }, "timeout"},
+		{func(o *testOptions) { o.Mode = "ring" }, "neither single, sentinel nor cluster"},
+		{func(o *testOptions) { o.Addresses = nil }, "no address"},
+		{func(o *testOptions) { o.Addresses = []string{"unix:redis.sock"} }, "absolute path"},
+		{func(o *testOptions) { o.Mode, o.Addresses = redisconn.Cluster, []string{"unix:/redis.sock"} }, "for a single server"},
+		{func(o *testOptions) { o.HashTags = 16385 }, "1 to 16384"},
+		{func(o *testOptions) { o.Prefix = "a{b" }, "brace"},
+		{func(o *testOptions) { o.Timeout = 0 }, "timeout"},
 	} {
-		o := options(redisstore.Single, "127.0.0.1:1")
+		o := options(redisconn.Single, "127.0.0.1:1")
 		tc.spoil(&o)
-		if _, err := redisstore.New(o); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, _, err := newStore(o); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("error %v, want one with %q", err, tc.want)
 		}
 	}
@@ -48,15 +50,15 @@ func TestEveryKeyExpires(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
-	c := client(t, addr)
+	c := redistest.Client(t, addr)
 	const spare = 50 * time.Millisecond
 	for _, a := range bucket.Algorithms() {
 		for _, postpaid := range []bool{false, true} {
-			o := options(redisstore.Single, addr)
+			o := options(redisconn.Single, addr)
 			s := open(t, o)
 			check := func(step string, d bucket.Decision, wantKeys int) {
 				t.Helper()
-				keys := keysOf(t, c, o.Prefix)
+				keys := redistest.Keys(t, c, o.Prefix)
 				if len(keys) != wantKeys {
 					t.Fatalf("%s, %s: keys %v, want %d", a, step, keys, wantKeys)
 				}
@@ -108,7 +110,7 @@ func TestEveryKeyExpires(t *testing.T) {
 func TestKeysExpireApart(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Single(t)
-	o := options(redisstore.Single, addr)
+	o := options(redisconn.Single, addr)
 	s := open(t, o)
 	const long = 1_000_000_005 * time.Millisecond // the zeros must not get lost
 	periods := []time.Duration{time.Hour, time.Hour, long, long, time.Minute, bucket.MaxPeriod, long - 10*time.Millisecond}
@@ -118,7 +120,7 @@ func TestKeysExpireApart(t *testing.T) {
 		hits = append(hits, hit(l, fmt.Sprintf("user-%d", i), 1))
 	}
 	take(t, s, hits...)
-	keys := keysOf(t, client(t, addr), o.Prefix)
+	keys := redistest.Keys(t, redistest.Client(t, addr), o.Prefix)
 	if len(keys) != len(periods) {
 		t.Fatalf("keys %v, want %d", keys, len(periods))
 	}
@@ -139,9 +141,9 @@ func TestKeysExpireApart(t *testing.T) {
 func TestPromotedClockIsBehind(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Single(t)
-	c := client(t, addr)
+	c := redistest.Client(t, addr)
 	for _, a := range bucket.Algorithms() {
-		o := options(redisstore.Single, addr)
+		o := options(redisconn.Single, addr)
 		now, err := c.Time(context.Background()).Result()
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +166,7 @@ func TestPromotedClockIsBehind(t *testing.T) {
 		if !d.Allowed() || d.Remaining != 0 {
 			t.Fatalf("%s: the last request: %+v", a, d)
 		}
-		for key, ttl := range keysOf(t, c, o.Prefix) {
+		for key, ttl := range redistest.Keys(t, c, o.Prefix) {
 			if ttl < d.ResetAfter-4*time.Second || ttl > d.ResetAfter+50*time.Millisecond {
 				t.Errorf("%s: %s lives for %s, its state matters for %s", a, key, ttl, d.ResetAfter)
 			}
@@ -180,13 +182,13 @@ func TestUnreadableNumbersOfABucket(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
-	c := client(t, addr)
-	o := options(redisstore.Single, addr)
+	c := redistest.Client(t, addr)
+	o := options(redisconn.Single, addr)
 	s := open(t, o)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Hour})
 	take(t, s, hit(l, "bad", 3))
 	var key, value string
-	for k := range keysOf(t, c, o.Prefix) {
+	for k := range redistest.Keys(t, c, o.Prefix) {
 		key, value = k, c.Get(ctx, k).Val()
 	}
 	const last, expires, level, unit = 0, 1, 2, 3
@@ -220,16 +222,16 @@ func TestUnreadableState(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
-	c := client(t, addr)
+	c := redistest.Client(t, addr)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, a := range bucket.Algorithms() {
-		o := options(redisstore.Single, addr)
+		o := options(redisconn.Single, addr)
 		s := open(t, o)
 		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Hour})
 		good := hit(l, "good", 1)
 		take(t, s, hit(l, "bad", 3), good)
 		var key, value string
-		for k := range keysOf(t, c, o.Prefix) {
+		for k := range redistest.Keys(t, c, o.Prefix) {
 			if strings.Contains(k, "bad") {
 				key, value = k, c.Get(ctx, k).Val()
 			}
@@ -279,13 +281,13 @@ func TestInconsistentState(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
-	c := client(t, addr)
-	o := options(redisstore.Single, addr)
+	c := redistest.Client(t, addr)
+	o := options(redisconn.Single, addr)
 	s := open(t, o)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 10, Period: time.Millisecond, Postpaid: true})
 	take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 10, Period: time.Hour}), "bad", 1))
 	var key string
-	for key = range keysOf(t, c, o.Prefix) {
+	for key = range redistest.Keys(t, c, o.Prefix) {
 	}
 	now := float64(time.Now().UnixMicro())
 	for name, numbers := range map[string][]float64{
@@ -317,7 +319,7 @@ func TestInconsistentState(t *testing.T) {
 // the bucket. What it leaves can be read.
 func TestGiveBackWithinATick(t *testing.T) {
 	t.Parallel()
-	s := open(t, options(redisstore.Single, redistest.Single(t)))
+	s := open(t, options(redisconn.Single, redistest.Single(t)))
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod})
 	h := hit(l, "a", 1_000_000)
 	taken := take(t, s, h)
@@ -386,7 +388,7 @@ func TestSlowScriptLoad(t *testing.T) {
 			}()
 		}
 	}()
-	o := options(redisstore.Single, proxy.Addr().String())
+	o := options(redisconn.Single, proxy.Addr().String())
 	o.Timeout = 300 * time.Millisecond
 	s := open(t, o)
 	time.AfterFunc(2*o.Timeout, func() { close(release) })
@@ -397,7 +399,7 @@ func TestSlowScriptLoad(t *testing.T) {
 	}
 	open, none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1e6, Period: time.Second}), newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Second})
 	d := make([]bucket.Decision, 1)
-	eventually(t, "the server decides", func() bool {
+	asynctest.Eventually(t, "the server decides", func() bool {
 		return s.Take(context.Background(), []bucket.Hit{hit(open, "a", 1)}, d) == nil
 	})
 	for range 50 {
@@ -413,7 +415,7 @@ func TestSlowScriptLoad(t *testing.T) {
 // A request can hold more keys than Lua can unpack.
 func TestManyKeysAtOnce(t *testing.T) {
 	t.Parallel()
-	s := open(t, options(redisstore.Single, redistest.Single(t)))
+	s := open(t, options(redisconn.Single, redistest.Single(t)))
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 2, Period: 24 * time.Hour})
 	var hits []bucket.Hit
 	for i := range 10_000 {
@@ -434,13 +436,13 @@ func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	server := redistest.Start(t)
-	s := open(t, options(redisstore.Single, server.Addr()))
+	s := open(t, options(redisconn.Single, server.Addr()))
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 10, Period: 24 * time.Hour})
 	for want := int64(9); want >= 5; want-- {
 		if got := take(t, s, hit(l, "a", 1))[0].Remaining; got != want {
 			t.Fatalf("%d remain, want %d", got, want)
 		}
-		if err := client(t, server.Addr()).ScriptFlush(ctx).Err(); err != nil {
+		if err := redistest.Client(t, server.Addr()).ScriptFlush(ctx).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -452,13 +454,13 @@ func TestTakeIsNeverRetried(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	server := redistest.Start(t)
-	o := options(redisstore.Single, server.Addr())
+	o := options(redisconn.Single, server.Addr())
 	patient := open(t, o)
 	o.Timeout = 50 * time.Millisecond
 	s := open(t, o)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.SlidingLog, Requests: 100, Period: time.Hour})
 	take(t, patient, hit(l, "a", 1))
-	eventually(t, "a first quick answer", func() bool {
+	asynctest.Eventually(t, "a first quick answer", func() bool {
 		return s.Take(ctx, []bucket.Hit{hit(l, "a", 0)}, make([]bucket.Decision, 1)) == nil
 	})
 	server.Pause()
@@ -472,8 +474,8 @@ func TestTakeIsNeverRetried(t *testing.T) {
 	server.Resume()
 	// Whatever was in the sockets is executed before a new command's answer
 	// at the latest when their connections are seen closed.
-	eventually(t, "no connection but ours", func() bool {
-		list, err := client(t, server.Addr()).ClientList(ctx).Result()
+	asynctest.Eventually(t, "no connection but ours", func() bool {
+		list, err := redistest.Client(t, server.Addr()).ClientList(ctx).Result()
 		return err == nil && strings.Count(list, "cmd=evalsha") <= 1
 	})
 	if taken := 99 - take(t, patient, hit(l, "a", 0))[0].Remaining; taken > asked {
@@ -485,11 +487,11 @@ func TestWarnsOfEviction(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	server := redistest.Start(t)
-	s := open(t, options(redisstore.Single, server.Addr()))
+	s := open(t, options(redisconn.Single, server.Addr()))
 	if w := s.Warnings(ctx); len(w) > 0 {
 		t.Errorf("noeviction gives the warnings %q", w)
 	}
-	if err := client(t, server.Addr()).ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+	if err := redistest.Client(t, server.Addr()).ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if w := s.Warnings(ctx); len(w) != 1 || !strings.Contains(w[0], `"allkeys-lru"`) || !strings.Contains(w[0], server.Addr()) {
@@ -501,7 +503,7 @@ func TestWarnsOfEviction(t *testing.T) {
 func TestNoPassword(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right-secret")
-	err := open(t, options(redisstore.Single, server.Addr())).Ping(context.Background())
+	err := open(t, options(redisconn.Single, server.Addr())).Ping(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "NOAUTH") {
 		t.Errorf("without a password the error is %v", err)
 	}
@@ -513,7 +515,7 @@ func TestPasswordIsAskedAtEachConnection(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "first-secret")
 	var password atomic.Value
 	password.Store("wrong-secret")
-	o := options(redisstore.Single, server.Addr())
+	o := options(redisconn.Single, server.Addr())
 	o.Password = func() (string, error) { return password.Load().(string), nil }
 	s := open(t, o)
 	err := s.Ping(ctx)
@@ -531,7 +533,7 @@ func TestPasswordIsAskedAtEachConnection(t *testing.T) {
 // request that lost the race had taken is there again.
 func TestGroupsOverSlotsOfACluster(t *testing.T) {
 	t.Parallel()
-	o := options(redisstore.Cluster, redistest.Cluster(t)...)
+	o := options(redisconn.Cluster, redistest.Cluster(t)...)
 	stores := []*redisstore.Store{open(t, o), open(t, o), open(t, o)}
 	for _, a := range bucket.Algorithms() {
 		narrow := newLimit(t, bucket.Spec{Algorithm: a, Requests: 40, Period: 24 * time.Hour})
@@ -571,7 +573,7 @@ func TestGroupsOverSlotsOfACluster(t *testing.T) {
 // is charged; the request stays denied, for nothing else of it was taken.
 func TestDenialStaysADenial(t *testing.T) {
 	t.Parallel()
-	o := options(redisstore.Cluster, redistest.Cluster(t)...)
+	o := options(redisconn.Cluster, redistest.Cluster(t)...)
 	var clock, step atomic.Int64
 	clock.Store(1e15)
 	o.Clock = func() int64 { return clock.Add(step.Load()) }
@@ -596,7 +598,7 @@ func TestDenialStaysADenial(t *testing.T) {
 
 func TestDeniedGroupOverSlotsIsFree(t *testing.T) {
 	t.Parallel()
-	s := open(t, options(redisstore.Cluster, redistest.Cluster(t)...))
+	s := open(t, options(redisconn.Cluster, redistest.Cluster(t)...))
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 2, Period: 24 * time.Hour})
 	paid := newLimit(t, bucket.Spec{Name: "used", Algorithm: bucket.FixedWindow, Requests: 10, Period: 24 * time.Hour, Postpaid: true})
 	take(t, s, hit(l, "empty", 2))
@@ -633,7 +635,7 @@ func TestSlotOnTheMove(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	cluster := redistest.StartCluster(t, 0)
-	o := options(redisstore.Cluster, cluster.Addrs()...)
+	o := options(redisconn.Cluster, cluster.Addrs()...)
 	s := open(t, o)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 100, Period: 24 * time.Hour})
 	second := newLimit(t, bucket.Spec{Name: "second", Algorithm: bucket.FixedWindow, Requests: 100, Period: 24 * time.Hour})
@@ -643,8 +645,8 @@ func TestSlotOnTheMove(t *testing.T) {
 	var source *redis.Client
 	var keys []string
 	for _, m := range cluster.Masters {
-		c := client(t, m.Addr())
-		for key := range keysOf(t, c, o.Prefix) {
+		c := redistest.Client(t, m.Addr())
+		for key := range redistest.Keys(t, c, o.Prefix) {
 			source = c
 			keys = append(keys, key)
 		}
@@ -656,7 +658,7 @@ func TestSlotOnTheMove(t *testing.T) {
 	var target *redis.Client
 	for _, m := range cluster.Masters {
 		if m.Addr() != source.Options().Addr {
-			target = client(t, m.Addr())
+			target = redistest.Client(t, m.Addr())
 		}
 	}
 	beginMove(t, source, target, slot)
@@ -666,7 +668,7 @@ func TestSlotOnTheMove(t *testing.T) {
 	// One key is here and one there: TRYAGAIN, until the second has moved.
 	took := make(chan error, 1)
 	go func() { took <- s.Take(ctx, group, make([]bucket.Decision, len(group))) }()
-	eventually(t, "the group was sent, and sent again", func() bool {
+	asynctest.Eventually(t, "the group was sent, and sent again", func() bool {
 		return refusals(t, source, "TRYAGAIN")+refusals(t, target, "TRYAGAIN") >= 2
 	})
 	migrate(t, source, target, keys[1:])
@@ -696,18 +698,18 @@ func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	sentinels, master, replica := redistest.StartSentinel(t, "limits")
-	o := options(redisstore.Sentinel, sentinels...)
+	o := options(redisconn.Sentinel, sentinels...)
 	o.SentinelMaster = "limits"
 	s := open(t, o)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 100, Period: 24 * time.Hour})
 	take(t, s, hit(l, "a", 60))
-	if err := open(t, options(redisstore.Single, replica.Addr())).Ping(ctx); err == nil || !strings.Contains(err.Error(), "READONLY") {
+	if err := open(t, options(redisconn.Single, replica.Addr())).Ping(ctx); err == nil || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("a replica, which cannot decide, answers a ping with %v", err)
 	}
-	eventually(t, "the replica has the key", func() bool { return len(keysOf(t, client(t, replica.Addr()), o.Prefix)) == 1 })
+	asynctest.Eventually(t, "the replica has the key", func() bool { return len(redistest.Keys(t, redistest.Client(t, replica.Addr()), o.Prefix)) == 1 })
 	master.Kill()
 	d := make([]bucket.Decision, 1)
-	eventually(t, "the replica was promoted", func() bool {
+	asynctest.Eventually(t, "the replica was promoted", func() bool {
 		return s.Take(ctx, []bucket.Hit{hit(l, "a", 0)}, d) == nil
 	})
 	if d[0].Remaining != 40 {
@@ -726,14 +728,14 @@ func TestSentinelsWithPasswords(t *testing.T) {
 	ctx := context.Background()
 	sentinels, _, _ := redistest.StartSentinel(t, "limits")
 	for _, addr := range sentinels {
-		c := client(t, addr)
+		c := redistest.Client(t, addr)
 		for _, user := range []string{"guard", "default"} {
 			if err := c.Do(ctx, "acl", "setuser", user, "on", "resetpass", ">"+user+"-secret", "allchannels", "+@all").Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	o := options(redisstore.Sentinel, sentinels...)
+	o := options(redisconn.Sentinel, sentinels...)
 	o.SentinelMaster = "limits"
 	for _, tc := range []struct {
 		username, password string
@@ -754,7 +756,7 @@ func TestSentinelsWithPasswords(t *testing.T) {
 func TestTakeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := open(t, options(redisstore.Single, server.Addr()))
+	s := open(t, options(redisconn.Single, server.Addr()))
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Second})
 	take(t, s, hit(l, "a", 1))
 	server.Pause()
@@ -770,7 +772,7 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 func TestHostileEntriesKeepTheirSlot(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	o := options(redisstore.Cluster, redistest.Cluster(t)...)
+	o := options(redisconn.Cluster, redistest.Cluster(t)...)
 	o.HashTags = 1
 	s := open(t, o)
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: o.Addresses, Protocol: 2})
@@ -785,7 +787,7 @@ func TestHostileEntriesKeepTheirSlot(t *testing.T) {
 	if err := c.ForEachMaster(ctx, func(_ context.Context, m *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		for key := range keysOf(t, m, o.Prefix) {
+		for key := range redistest.Keys(t, m, o.Prefix) {
 			keys[key] = true
 		}
 		return nil

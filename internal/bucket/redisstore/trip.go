@@ -2,13 +2,13 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
 // trip takes batches to a node and back: one call of the script for a batch, or
@@ -93,14 +93,14 @@ func (t *trip) release(calls []*call) {
 // send sends calls and waits for their replies, which are in their commands.
 func (t *trip) send(ctx context.Context, calls []*call) {
 	if len(calls) == 1 {
-		_ = t.store.client.Process(ctx, once{calls[0].cmd}) // the command has the error too
+		_ = t.store.redis.Process(ctx, redisconn.Once{Cmder: calls[0].cmd}) // the command has the error too
 		return
 	}
 	t.cmds = t.cmds[:0]
 	for _, c := range calls {
-		t.cmds = append(t.cmds, once{c.cmd})
+		t.cmds = append(t.cmds, redisconn.Once{Cmder: c.cmd})
 	}
-	pipe := t.store.client.Pipeline()
+	pipe := t.store.redis.Pipeline()
 	_ = pipe.BatchProcess(ctx, t.cmds...)
 	_, _ = pipe.Exec(ctx)
 }
@@ -182,15 +182,12 @@ func (s *Store) clockArg() string {
 	return strconv.FormatInt(s.clock(), 10)
 }
 
-// doubtTopology looks for a cluster's new masters after an error that is not a
-// server's answer: the client does so only when a server tells it to.
+// doubtTopology has the client look for a cluster's new masters where an error
+// may mean that there are some, and looks at what it finds.
 func (s *Store) doubtTopology(ctx context.Context, err error) {
-	var answer redis.Error
-	cluster, ok := s.client.(*redis.ClusterClient)
-	if !ok || errors.As(err, &answer) {
+	if !s.redis.Doubt(ctx, err) {
 		return
 	}
-	cluster.ReloadState(ctx)
 	select {
 	case s.doubts <- struct{}{}:
 	default:

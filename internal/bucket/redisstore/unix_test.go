@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -48,7 +49,7 @@ func TestUnixSocket(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(socketDir(t), "redis.sock")
 	server := redistest.Start(t, "--unixsocket", socket, "--requirepass", "right-secret")
-	o := options(redisstore.Single, "unix:"+socket)
+	o := options(redisconn.Single, "unix:"+socket)
 	if err := open(t, o).Ping(context.Background()); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
 		t.Errorf("without a password the error is %v", err)
 	}
@@ -84,7 +85,7 @@ func TestTLSOverAUnixSocket(t *testing.T) {
 			go forward(from, server.Addr())
 		}
 	}()
-	o := options(redisstore.Single, "unix:"+socket)
+	o := options(redisconn.Single, "unix:"+socket)
 	o.TLS = func(addr string) (*tls.Config, error) {
 		if addr != socket {
 			t.Errorf("TLS is asked for with %q", addr)

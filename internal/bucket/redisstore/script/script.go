@@ -1,12 +1,12 @@
 package script
 
 import (
-	"crypto/sha1"
 	_ "embed" // the script's files
 	"encoding/binary"
-	"encoding/hex"
 	"math"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -24,14 +24,15 @@ var (
 	luaBatch string
 
 	Source = strings.Join([]string{luaState, luaTokenBucket, luaFixedWindow, luaSlidingWindow, luaBatch}, "\n")
-	SHA    = SHAOf(Source)
+	SHA    = redis.NewScript(Source).Hash()
 )
 
-// SHAOf is the name by which EVALSHA knows a script.
-func SHAOf(script string) string {
-	sum := sha1.Sum([]byte(script))
-	return hex.EncodeToString(sum[:])
-}
+// StateFormat is the version of what the values of limits' keys mean. It grows
+// when daemons of the version before could not read them any more.
+const StateFormat = 1
+
+// Formats are the state formats that this version reads.
+func Formats() []int { return []int{StateFormat} }
 
 // Mode is what the script does with a group.
 type Mode uint8

@@ -1,6 +1,7 @@
-package redisstore
+package redisconn
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -14,23 +15,27 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// access is how a store is told to reach Redis. It finds in an error what is
-// wrong with that.
-type access struct {
-	mode           Mode
-	addresses      []string
-	sentinelMaster string
-	prefix         string
-}
+// AnyNode is the address of the one server of other modes than a cluster's, and
+// of a node of a cluster that is not known.
+const AnyNode = ""
 
-// explain returns err, and where it stays until somebody changes a setting,
+// Explain returns err, and where it stays until somebody changes a setting,
 // here or at the server, with bucket.ErrRefused and a sentence for the
 // operator. On a cluster the server is the node at an address.
-func (a *access) explain(address string, err error) error {
+func (c *Conn) Explain(address string, err error) error { return c.options.explain(address, err) }
+
+// Unannounced returns why the nodes of a cluster refuse to tell where all nodes
+// are, where that is what err is about, or err. The client itself returns the
+// error of whichever node it asked first.
+func (c *Conn) Unannounced(err error) error {
+	return cmp.Or(c.announced.refusal(&c.options), err)
+}
+
+func (o *Options) explain(address string, err error) error {
 	if err == nil {
 		return nil
 	}
-	s := a.server(address, err)
+	s := o.server(address, err)
 	if means, why := s.meansTLS(err); means != "" {
 		return &refusal{means, why}
 	}
@@ -58,25 +63,25 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() []error { return []error{bucket.ErrRefused, r.err} }
 
-// server is who has answered.
+// server is the one that has answered.
 type server struct {
-	*access
+	*Options
 	name       string
 	isSentinel bool
 }
 
-func (a *access) server(address string, err error) server {
+func (o *Options) server(address string, err error) server {
 	switch {
-	case a.mode == Single:
-		return server{a, a.addresses[0], false}
-	case a.mode == Cluster && address == anyNode:
-		return server{a, "a node of the cluster", false}
-	case a.mode == Cluster:
-		return server{a, address, false}
+	case o.Mode == Single:
+		return server{o, o.Addresses[0], false}
+	case o.Mode == Cluster && address == AnyNode:
+		return server{o, "a node of the cluster", false}
+	case o.Mode == Cluster:
+		return server{o, address, false}
 	case strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable"): // as the client says it
-		return server{a, "the sentinels " + strings.Join(a.addresses, ", "), true}
+		return server{o, "the sentinels " + strings.Join(o.Addresses, ", "), true}
 	}
-	return server{a, fmt.Sprintf("the master %q", a.sentinelMaster), false}
+	return server{o, fmt.Sprintf("the master %q", o.SentinelMaster), false}
 }
 
 // meansTLS says which certificate is not accepted, and why; empty where that is
@@ -118,25 +123,25 @@ func (s server) meansAnswer(answer redis.Error) string {
 		return "a password is needed at " + s.name + "; set " + password
 	case begins("NOPERM") && s.isSentinel:
 		return "the daemon may not ask for the master at " + s.name + "; see " + user
-	case begins("NOPERM"), isScriptsRight(answer):
+	case begins("NOPERM"), IsScriptsRight(answer):
 		return fmt.Sprintf("the daemon lacks rights at %s, on the keys %s{* or to commands; see %s, and README.md for the rights that suffice (ACL SETUSER)",
-			s.name, s.prefix, user)
+			s.name, s.Prefix, user)
 	case begins("DB index is out of range", "invalid DB index", "SELECT is not allowed"):
 		return "there is no such database at " + s.name + "; see redis.database"
 	case begins("This instance has cluster support disabled"):
 		return "there is no cluster at " + s.name + "; see redis.mode"
-	case begins("CROSSSLOT", "MOVED ") && s.mode != Cluster:
+	case begins("CROSSSLOT", "MOVED ") && s.Mode != Cluster:
 		return "there is a cluster at " + s.name + "; see redis.mode"
 	case begins("unknown command", "Unknown Redis command"):
 		return "a command that the daemon needs is not known at " + s.name + "; see redis.addresses and redis.mode"
 	case s.isSentinel && errors.Is(answer, redis.Nil):
-		return fmt.Sprintf("the master %q is not known at %s; see redis.sentinel_master", s.sentinelMaster, s.name)
+		return fmt.Sprintf("the master %q is not known at %s; see redis.sentinel_master", s.SentinelMaster, s.name)
 	}
 	return ""
 }
 
-// isScriptsRight reports whether an error says that a script may not run one of
+// IsScriptsRight reports whether an error says that a script may not run one of
 // its commands, as Redis 7.0 and later versions say it.
-func isScriptsRight(err error) bool {
+func IsScriptsRight(err error) bool {
 	return redis.HasErrorPrefix(err, "The user executing the script") || redis.HasErrorPrefix(err, "ACL failure in script")
 }

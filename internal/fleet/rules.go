@@ -1,4 +1,4 @@
-package redisstore
+package fleet
 
 import (
 	"fmt"
@@ -15,10 +15,10 @@ const (
 	rulesWarnEvery = 10 * time.Minute
 )
 
-// RulesDiffer says which members have which rules where they are not the same,
-// and "" where they are. Members without a fingerprint do not count.
-func RulesDiffer(members []Member) string {
-	byRules := addressesByRules(members)
+// RulesDiffer says which daemons have which rules where they are not the same,
+// and "" where they are. Daemons without a fingerprint do not count.
+func RulesDiffer(daemons []Daemon) string {
+	byRules := addressesByRules(daemons)
 	if len(byRules) < 2 {
 		return ""
 	}
@@ -41,9 +41,9 @@ func fewOf(texts []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
 }
 
-func addressesByRules(members []Member) map[string][]string {
+func addressesByRules(daemons []Daemon) map[string][]string {
 	byRules := make(map[string][]string)
-	for _, m := range members {
+	for _, m := range daemons {
 		if m.Rules != "" {
 			byRules[m.Rules] = append(byRules[m.Rules], m.Address)
 		}
@@ -59,9 +59,9 @@ type rulesWatch struct {
 	warnedAt time.Time
 }
 
-// due reports whether to warn now that these are the members.
-func (w *rulesWatch) due(now time.Time, members []Member) bool {
-	fingerprints := slices.Sorted(maps.Keys(addressesByRules(members)))
+// due reports whether to warn now that these are the daemons.
+func (w *rulesWatch) due(now time.Time, daemons []Daemon) bool {
+	fingerprints := slices.Sorted(maps.Keys(addressesByRules(daemons)))
 	found := ""
 	if len(fingerprints) > 1 {
 		found = strings.Join(fingerprints, " ")

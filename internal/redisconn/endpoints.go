@@ -1,4 +1,4 @@
-package redisstore
+package redisconn
 
 import (
 	"context"
@@ -82,13 +82,12 @@ func (e *endpoints) told(addr string, err error) {
 	}
 }
 
-// refusal returns why a node refuses to tell where the nodes are, or nil. The
-// client itself returns the error of whichever node it asked first.
-func (e *endpoints) refusal(a *access) error {
+// refusal returns why a node refuses to tell where the nodes are, or nil.
+func (e *endpoints) refusal(o *Options) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, addr := range slices.Sorted(maps.Keys(e.failed)) {
-		if err := a.explain(addr, e.failed[addr]); errors.Is(err, bucket.ErrRefused) {
+		if err := o.explain(addr, e.failed[addr]); errors.Is(err, bucket.ErrRefused) {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package redisstore
+package redisconn
 
 import (
 	"errors"
@@ -48,8 +48,8 @@ func TestAnswersOfServers(t *testing.T) {
 		"ERR max number of clients reached":                                                                            "",
 		"TRYAGAIN Multiple keys request during rehashing of slot":                                                      "",
 	} {
-		a := &access{mode: Single, addresses: []string{"redis-1:6379"}, prefix: "rl"}
-		err := a.explain(anyNode, fmt.Errorf("redis: %w", answerText(answer)))
+		a := &Options{Mode: Single, Addresses: []string{"redis-1:6379"}, Prefix: "rl"}
+		err := a.explain(AnyNode, fmt.Errorf("redis: %w", answerText(answer)))
 		if refused := errors.Is(err, bucket.ErrRefused); refused != (setting != "") || !strings.Contains(err.Error(), answer) {
 			t.Errorf("%s: refused %t: %v", answer, refused, err)
 			continue
@@ -62,7 +62,7 @@ func TestAnswersOfServers(t *testing.T) {
 			t.Errorf("%s: the answer is lost: %v", answer, err)
 		}
 	}
-	cluster := &access{mode: Cluster}
+	cluster := &Options{Mode: Cluster}
 	for _, answer := range []answerText{"MOVED 3999 10.0.0.1:6379", "CLUSTERDOWN Hash slot not served"} {
 		if err := cluster.explain("redis-1:6379", answer); errors.Is(err, bucket.ErrRefused) {
 			t.Errorf("on a cluster: %v", err)

@@ -1,10 +1,10 @@
-package redisstore_test
+package fleet_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,64 +13,105 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // modes calls test for each layout of Redis that tests share.
-func modes(t *testing.T, test func(t *testing.T, o redisstore.Options)) {
-	t.Run("single", func(t *testing.T) { test(t, options(redisstore.Single, redistest.Single(t))) })
-	t.Run("cluster", func(t *testing.T) { test(t, options(redisstore.Cluster, redistest.Cluster(t)...)) })
+func modes(t *testing.T, test func(t *testing.T, o options)) {
+	t.Run("single", func(t *testing.T) { test(t, newOptions(redisconn.Single, redistest.Single(t))) })
+	t.Run("cluster", func(t *testing.T) { test(t, newOptions(redisconn.Cluster, redistest.Cluster(t)...)) })
 }
 
-// moment is a clock that a test moves.
-type moment struct{ micros atomic.Int64 }
-
-func newMoment() *moment {
-	m := &moment{}
-	m.micros.Store(time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC).UnixMicro())
-	return m
+// options are those of a daemon: its connection, its hash tags, and the clock of
+// Redis, if that is not to be Redis's own.
+type options struct {
+	redisconn.Options
+	HashTags int
+	Clock    func() int64
 }
 
-func (m *moment) redis() int64          { return m.micros.Load() }
-func (m *moment) time() time.Time       { return time.UnixMicro(m.micros.Load()) }
-func (m *moment) move(by time.Duration) { m.micros.Add(by.Microseconds()) }
+// newOptions are those of a daemon under a prefix of its own.
+func newOptions(mode redisconn.Mode, addresses ...string) options {
+	return options{
+		Options: redisconn.Options{
+			Mode:      mode,
+			Addresses: addresses,
+			Prefix:    fmt.Sprintf("test-%x", rand.Uint64()),
+			// The machines that run tests may be slow; what is tested is not.
+			Timeout: 10 * time.Second,
+		},
+		HashTags: 32,
+	}
+}
 
-func newFleet(t testing.TB, o redisstore.Options, address string) *redisstore.Fleet {
+// daemon is one that has a connection.
+type daemon struct {
+	fleet.Register
+	hashTags int
+}
+
+func open(t testing.TB, o options) daemon {
 	t.Helper()
-	f := redisstore.FleetOptions{Address: address, Version: "v1.2"}
+	conn, err := redisconn.New(o.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return daemon{fleet.Register{Redis: conn, Clock: o.Clock}, o.HashTags}
+}
+
+// join returns the daemon's part in the register, with what o does not say.
+func (d daemon) join(o fleet.Options) *fleet.Membership {
+	o.HashTags = d.hashTags
+	if o.StateFormat == 0 {
+		o.StateFormat, o.Reads = 1, []int{1}
+	}
+	return fleet.New(d.Register, o)
+}
+
+func newFleet(t testing.TB, o options, address string) *fleet.Membership {
+	t.Helper()
+	return open(t, o).join(named(o, address))
+}
+
+// named are the options of a daemon by an address, on the clock of Redis.
+func named(o options, address string) fleet.Options {
+	f := fleet.Options{Address: address, Version: "v1.2"}
 	if o.Clock != nil {
 		f.Clock = func() time.Time { return time.UnixMicro(o.Clock()) }
 	}
-	return open(t, o).NewFleet(f)
+	return f
 }
 
-func signIn(t testing.TB, f *redisstore.Fleet) {
+func signIn(t testing.TB, m *fleet.Membership) {
 	t.Helper()
-	if err := f.SignIn(context.Background()); err != nil {
+	if err := m.SignIn(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func members(t testing.TB, s *redisstore.Store) []redisstore.Member {
+func members(t testing.TB, d daemon) []fleet.Daemon {
 	t.Helper()
-	m, _, err := s.Members(context.Background())
+	m, _, err := d.Daemons(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-func addresses(members []redisstore.Member) string {
+func addresses(daemons []fleet.Daemon) string {
 	var all []string
-	for _, m := range members {
+	for _, m := range daemons {
 		all = append(all, m.Address)
 	}
 	return strings.Join(all, " ")
 }
 
 // run runs a fleet and returns what ends it and waits until it has ended.
-func run(f *redisstore.Fleet) func() {
+func run(f *fleet.Membership) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	wait.Go(func() { f.Run(ctx) })
@@ -82,36 +123,36 @@ func run(f *redisstore.Fleet) func() {
 
 func TestDaemonsSeeEachOther(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, o redisstore.Options) {
-		clock := newMoment()
-		o.Clock = clock.redis
+	modes(t, func(t *testing.T, o options) {
+		clock := asynctest.NewClock()
+		o.Clock = clock.Micros
 		s := open(t, o)
 		if m := members(t, s); len(m) != 0 {
 			t.Errorf("an empty register holds %+v", m)
 		}
-		one := s.NewFleet(redisstore.FleetOptions{
-			Address: "web-1:8081", Version: "v1.2", Clock: clock.time,
+		one := s.join(fleet.Options{
+			Address: "web-1:8081", Version: "v1.2", Clock: clock.Time,
 			Rules: func() string { return "abc" },
 		})
 		two := newFleet(t, o, "web-2:8081")
 		if n := one.Size(); n != 1 {
 			t.Errorf("alone it sees %d daemons", n)
 		}
-		clock.move(90 * time.Second)
+		clock.Move(90 * time.Second)
 		signIn(t, two)
-		clock.move(time.Second)
+		clock.Move(time.Second)
 		signIn(t, one)
 		signIn(t, one) // again does no harm
 		if one.Size() != 2 || two.Size() != 1 {
 			t.Errorf("they see %d and %d daemons, want 2, and 1 from before the other came", one.Size(), two.Size())
 		}
-		m, at, err := s.Members(context.Background())
-		if err != nil || addresses(m) != "web-1:8081 web-2:8081" || !at.Equal(clock.time()) {
+		m, at, err := s.Daemons(context.Background())
+		if err != nil || addresses(m) != "web-1:8081 web-2:8081" || !at.Equal(clock.Time()) {
 			t.Fatalf("members %+v at %s, %v", m, at, err)
 		}
 		got := m[0]
 		if got.ID == "" || got.ID == m[1].ID || got.Version != "v1.2" || got.HashTags != 32 ||
-			got.StateFormat != redisstore.StateFormat || got.Rules != "abc" ||
+			got.StateFormat != 1 || got.Rules != "abc" ||
 			!got.Seen.Equal(at) || at.Sub(got.Started) != 91*time.Second || at.Sub(m[1].Seen) != time.Second {
 			t.Errorf("members %+v at %s", m, at)
 		}
@@ -120,27 +161,27 @@ func TestDaemonsSeeEachOther(t *testing.T) {
 
 func TestDaemonThatIsGone(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, o redisstore.Options) {
-		clock := newMoment()
-		o.Clock = clock.redis
+	modes(t, func(t *testing.T, o options) {
+		clock := asynctest.NewClock()
+		o.Clock = clock.Micros
 		one, two := newFleet(t, o, "web-1"), newFleet(t, o, "web-2")
 		signIn(t, two)
-		clock.move(7*time.Second - time.Millisecond)
+		clock.Move(7*time.Second - time.Millisecond)
 		signIn(t, one)
 		if n := one.Size(); n != 2 {
 			t.Errorf("just under 7 s after a sign-in %d daemons are seen", n)
 		}
-		clock.move(time.Millisecond)
+		clock.Move(time.Millisecond)
 		if got := addresses(members(t, open(t, o))); got != "web-1" {
 			t.Errorf("7 s after the sign-in of web-2 the members are %q", got)
 		}
 		signIn(t, one)
-		clock.move(7*time.Second - time.Millisecond)
+		clock.Move(7*time.Second - time.Millisecond)
 		signIn(t, one)
 		if n := one.Size(); n != 2 {
 			t.Errorf("just under 7 s after one daemon is missed %d daemons count", n)
 		}
-		clock.move(time.Millisecond)
+		clock.Move(time.Millisecond)
 		signIn(t, one)
 		if n := one.Size(); n != 1 {
 			t.Errorf("7 s after one daemon is missed %d daemons count", n)
@@ -150,18 +191,18 @@ func TestDaemonThatIsGone(t *testing.T) {
 
 func TestSignOut(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, o redisstore.Options) {
-		clock := newMoment() // which stands still, so nothing expires
-		o.Clock = clock.redis
+	modes(t, func(t *testing.T, o options) {
+		clock := asynctest.NewClock() // which stands still, so nothing expires
+		o.Clock = clock.Micros
 		s := open(t, o)
-		own := newMoment()
-		one := s.NewFleet(redisstore.FleetOptions{Address: "web-1", Every: 10 * time.Millisecond, Clock: own.time})
-		two := s.NewFleet(redisstore.FleetOptions{Address: "web-2", Every: 10 * time.Millisecond})
+		own := asynctest.NewClock()
+		one := s.join(fleet.Options{Address: "web-1", Every: 10 * time.Millisecond, Clock: own.Time})
+		two := s.join(fleet.Options{Address: "web-2", Every: 10 * time.Millisecond})
 		stopOne, stopTwo := run(one), run(two)
-		eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
+		asynctest.Eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
 		stopTwo()
-		eventually(t, "web-1 is alone", func() bool {
-			own.move(time.Second)
+		asynctest.Eventually(t, "web-1 is alone", func() bool {
+			own.Move(time.Second)
 			return one.Size() == 1
 		})
 		stopOne()
@@ -176,10 +217,10 @@ func TestSignOut(t *testing.T) {
 
 func TestHashTagsConflict(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, o redisstore.Options) {
+	modes(t, func(t *testing.T, o options) {
 		ctx := context.Background()
-		clock := newMoment()
-		o.Clock = clock.redis
+		clock := asynctest.NewClock()
+		o.Clock = clock.Micros
 		old := newFleet(t, o, "web-1:8081")
 		signIn(t, old)
 		other := o
@@ -198,7 +239,7 @@ func TestHashTagsConflict(t *testing.T) {
 			if old.Conflict() != nil || old.Size() != 1 || newcomer.Size() != 2 {
 				t.Errorf("conflict %v, sizes %d and %d", old.Conflict(), old.Size(), newcomer.Size())
 			}
-			clock.move(2 * time.Second)
+			clock.Move(2 * time.Second)
 		}
 		if got := addresses(members(t, open(t, other))); got != "web-1:8081" {
 			t.Errorf("members %q", got)
@@ -213,7 +254,7 @@ func TestHashTagsConflict(t *testing.T) {
 		if err := newcomer.SignIn(ctx); err == nil || !strings.Contains(err.Error(), "web-0:8081") || !strings.HasSuffix(err.Error(), "(and 1 more like it)") {
 			t.Errorf("with two others the conflict is %v", err)
 		}
-		clock.move(7 * time.Second)
+		clock.Move(7 * time.Second)
 		signIn(t, newcomer)
 		if err := newcomer.Conflict(); err != nil {
 			t.Errorf("after the others have gone: %v", err)
@@ -228,10 +269,10 @@ func TestHashTagsConflict(t *testing.T) {
 func TestStateFormatConflict(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	newer := func(o redisstore.Options, writes int, reads ...int) *redisstore.Fleet {
-		f := newFleet(t, o, "new")
-		f.SetFormats(writes, reads...)
-		return f
+	newer := func(o options, writes int, reads ...int) *fleet.Membership {
+		f := named(o, "new")
+		f.StateFormat, f.Reads = writes, reads
+		return open(t, o).join(f)
 	}
 	for _, tc := range []struct {
 		name   string
@@ -250,7 +291,7 @@ func TestStateFormatConflict(t *testing.T) {
 		{"the newer reads both and writes the old", 1, []int{1, 2}, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			check := func(first, second *redisstore.Fleet, want string) {
+			check := func(first, second *fleet.Membership, want string) {
 				t.Helper()
 				signIn(t, first)
 				err := second.SignIn(ctx)
@@ -259,9 +300,9 @@ func TestStateFormatConflict(t *testing.T) {
 				}
 				signIn(t, first) // which stays
 			}
-			o := options(redisstore.Single, redistest.Single(t))
+			o := newOptions(redisconn.Single, redistest.Single(t))
 			check(newer(o, tc.writes, tc.reads...), newFleet(t, o, "old"), tc.ours)
-			o = options(redisstore.Single, redistest.Single(t))
+			o = newOptions(redisconn.Single, redistest.Single(t))
 			check(newFleet(t, o, "old"), newer(o, tc.writes, tc.reads...), tc.theirs)
 		})
 	}
@@ -270,7 +311,7 @@ func TestStateFormatConflict(t *testing.T) {
 // Of many daemons that come at the same time, those of one kind get in.
 func TestFirstOneInWins(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, o redisstore.Options) {
+	modes(t, func(t *testing.T, o options) {
 		var in [2]atomic.Int64
 		var wait sync.WaitGroup
 		for i := range 20 {
@@ -296,8 +337,8 @@ func TestForeignRegister(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
-	c := client(t, addr)
-	o := options(redisstore.Single, addr)
+	c := redistest.Client(t, addr)
+	o := newOptions(redisconn.Single, addr)
 	key := o.Prefix + "{~fleet}"
 	s := open(t, o)
 	f := newFleet(t, o, "web-1")
@@ -370,10 +411,10 @@ func TestForeignRegister(t *testing.T) {
 // What a daemon says of itself never spoils the register.
 func TestStrangeTexts(t *testing.T) {
 	t.Parallel()
-	o := options(redisstore.Single, redistest.Single(t))
+	o := newOptions(redisconn.Single, redistest.Single(t))
 	s := open(t, o)
 	strange := "a\x00\x1b[1m\"\\/\xff" + strings.Repeat("ä", 200)
-	signIn(t, s.NewFleet(redisstore.FleetOptions{Address: strange, Version: strange, Rules: func() string { return strange }}))
+	signIn(t, s.join(fleet.Options{Address: strange, Version: strange, Rules: func() string { return strange }}))
 	m := members(t, s)
 	if len(m) != 1 || !strings.HasPrefix(m[0].Address, `a??[1m"\/`) || len(m[0].Rules) > 255 || len(m[0].Rules) < 200 {
 		t.Errorf("members %+v", m)
@@ -384,13 +425,13 @@ func TestRegisterIsBounded(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
-	c := client(t, addr)
-	o := options(redisstore.Single, addr)
-	clock := newMoment()
-	o.Clock = clock.redis
+	c := redistest.Client(t, addr)
+	o := newOptions(redisconn.Single, addr)
+	clock := asynctest.NewClock()
+	o.Clock = clock.Micros
 	var b strings.Builder
 	for i := range 10_001 {
-		fmt.Fprintf(&b, `,{"id":"%d","address":"a","version":"","hash_tags":32,"state_format":1,"reads":[1],"rules":"","started":0,"seen":%d}`, i, clock.redis()/1000)
+		fmt.Fprintf(&b, `,{"id":"%d","address":"a","version":"","hash_tags":32,"state_format":1,"reads":[1],"rules":"","started":0,"seen":%d}`, i, clock.Micros()/1000)
 	}
 	if err := c.Set(ctx, o.Prefix+"{~fleet}", "["+b.String()[1:]+"]", time.Hour).Err(); err != nil {
 		t.Fatal(err)
@@ -411,11 +452,11 @@ func TestRegisterIsBounded(t *testing.T) {
 func TestRegisterExpires(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Single(t)
-	c := client(t, addr)
-	o := options(redisstore.Single, addr)
+	c := redistest.Client(t, addr)
+	o := newOptions(redisconn.Single, addr)
 	check := func(step string, want int) {
 		t.Helper()
-		keys := keysOf(t, c, o.Prefix)
+		keys := redistest.Keys(t, c, o.Prefix)
 		if len(keys) != want {
 			t.Fatalf("%s: keys %v, want %d", step, keys, want)
 		}
@@ -448,19 +489,19 @@ func TestRegisterExpires(t *testing.T) {
 // A promoted replica's clock is behind: no entry outlives its daemon for it.
 func TestRegisterWhenTheClockGoesBack(t *testing.T) {
 	t.Parallel()
-	o := options(redisstore.Single, redistest.Single(t))
-	clock := newMoment()
-	o.Clock = clock.redis
+	o := newOptions(redisconn.Single, redistest.Single(t))
+	clock := asynctest.NewClock()
+	o.Clock = clock.Micros
 	one, two := newFleet(t, o, "web-1"), newFleet(t, o, "web-2")
 	signIn(t, one)
 	signIn(t, two)
-	clock.move(-time.Hour)
+	clock.Move(-time.Hour)
 	signIn(t, one)
 	if n := one.Size(); n != 2 {
 		t.Errorf("%d daemons are seen when the clock went back", n)
 	}
 	for range 2 { // until the other is gone, and until that counts
-		clock.move(7 * time.Second)
+		clock.Move(7 * time.Second)
 		signIn(t, one)
 	}
 	if n := one.Size(); n != 1 {
@@ -472,27 +513,27 @@ func TestRegisterWhenTheClockGoesBack(t *testing.T) {
 // nobody but one that it keeps out looks.
 func TestClockThatGoesBackKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, o redisstore.Options) {
+	modes(t, func(t *testing.T, o options) {
 		ctx := context.Background()
-		clock := newMoment()
+		clock := asynctest.NewClock()
 		other := o
-		o.Clock, other.Clock = clock.redis, clock.redis
+		o.Clock, other.Clock = clock.Micros, clock.Micros
 		other.HashTags = 64
 		signIn(t, newFleet(t, o, "web-1"))
 		newcomer := newFleet(t, other, "web-2")
-		clock.move(-24 * time.Hour)
+		clock.Move(-24 * time.Hour)
 		if err := newcomer.SignIn(ctx); err == nil {
 			t.Error("a daemon that was seen just now is passed over")
 		}
-		clock.move(7*time.Second - time.Millisecond)
+		clock.Move(7*time.Second - time.Millisecond)
 		if err := newcomer.SignIn(ctx); err == nil {
 			t.Error("a daemon is gone before its time")
 		}
-		clock.move(time.Millisecond)
+		clock.Move(time.Millisecond)
 		if m := members(t, open(t, other)); len(m) != 0 {
 			t.Errorf("7 s after the clock went back the members are %+v", m)
 		}
-		clock.move(7 * time.Second)
+		clock.Move(7 * time.Second)
 		signIn(t, newcomer)
 	})
 }
@@ -501,35 +542,35 @@ func TestClockThatGoesBackKeepsNobodyOut(t *testing.T) {
 // register is lost, be it by a clock that jumps ahead: they sign in again.
 func TestClockThatJumpsAheadLetsNobodyIn(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, o redisstore.Options) {
+	modes(t, func(t *testing.T, o options) {
 		ctx := context.Background()
-		clock, own := newMoment(), newMoment()
+		clock, own := asynctest.NewClock(), asynctest.NewClock()
 		other := o
-		o.Clock, other.Clock = clock.redis, clock.redis
+		o.Clock, other.Clock = clock.Micros, clock.Micros
 		other.HashTags = 64
 		one := newFleet(t, o, "web-1")
 		signIn(t, one)
-		newcomer := open(t, other).NewFleet(redisstore.FleetOptions{Address: "web-2", Clock: own.time})
+		newcomer := open(t, other).join(fleet.Options{Address: "web-2", Clock: own.Time})
 		refused := newcomer.SignIn(ctx)
 		if refused == nil {
 			t.Fatal("no conflict")
 		}
-		clock.move(time.Hour)
-		own.move(2 * time.Second)
+		clock.Move(time.Hour)
+		own.Move(2 * time.Second)
 		if err := newcomer.SignIn(ctx); err == nil || err.Error() != refused.Error() || newcomer.Conflict() == nil {
 			t.Errorf("when the register is lost the newcomer gets %v, conflict %v", err, newcomer.Conflict())
 		}
 		signIn(t, one)
-		own.move(2 * time.Second)
+		own.Move(2 * time.Second)
 		if newcomer.SignIn(ctx) == nil {
 			t.Error("beside one that signed in again there is no conflict")
 		}
-		clock.move(7 * time.Second)
-		own.move(7*time.Second - time.Millisecond)
+		clock.Move(7 * time.Second)
+		own.Move(7*time.Second - time.Millisecond)
 		if newcomer.SignIn(ctx) == nil {
 			t.Error("the newcomer is in before all have had the time to sign in")
 		}
-		own.move(time.Millisecond)
+		own.Move(time.Millisecond)
 		signIn(t, newcomer)
 	})
 }
@@ -539,27 +580,27 @@ func TestClockThatJumpsAheadLetsNobodyIn(t *testing.T) {
 func TestRegisterWhenTheClockSteps(t *testing.T) {
 	t.Parallel()
 	server, clock := redistest.StartWithClock(t)
-	o := options(redisstore.Single, server.Addr())
-	s, c := open(t, o), client(t, server.Addr())
-	one := s.NewFleet(redisstore.FleetOptions{Address: "web-1", Every: 20 * time.Millisecond})
-	two := s.NewFleet(redisstore.FleetOptions{Address: "web-2", Every: 20 * time.Millisecond})
+	o := newOptions(redisconn.Single, server.Addr())
+	s, c := open(t, o), redistest.Client(t, server.Addr())
+	one := s.join(fleet.Options{Address: "web-1", Every: 20 * time.Millisecond})
+	two := s.join(fleet.Options{Address: "web-2", Every: 20 * time.Millisecond})
 	defer run(one)()
 	defer run(two)()
 	registered := func() string { return addresses(members(t, s)) }
-	eventually(t, "both are in", func() bool { return registered() == "web-1 web-2" && one.Size() == 2 && two.Size() == 2 })
+	asynctest.Eventually(t, "both are in", func() bool { return registered() == "web-1 web-2" && one.Size() == 2 && two.Size() == 2 })
 	for _, at := range []time.Duration{10 * time.Minute, 0, 25 * time.Hour, 0, -25 * time.Hour, 0} {
-		signIn(t, s.NewFleet(redisstore.FleetOptions{Address: fmt.Sprint("web-3 at ", at)})) // who never comes back
+		signIn(t, s.join(fleet.Options{Address: fmt.Sprint("web-3 at ", at)})) // who never comes back
 		clock.Set(at)
-		eventually(t, "both are in after the step", func() bool {
+		asynctest.Eventually(t, "both are in after the step", func() bool {
 			names := registered()
 			return strings.HasPrefix(names, "web-1 web-2") && strings.Count(names, "web-3") <= 1
 		})
 		clock.Set(at + 7*time.Second)
-		eventually(t, "both are in alone", func() bool { return registered() == "web-1 web-2" })
+		asynctest.Eventually(t, "both are in alone", func() bool { return registered() == "web-1 web-2" })
 		if one.Size() < 2 || two.Size() < 2 {
 			t.Errorf("at %s they count %d and %d daemons", at, one.Size(), two.Size())
 		}
-		for key, ttl := range keysOf(t, c, o.Prefix) {
+		for key, ttl := range redistest.Keys(t, c, o.Prefix) {
 			if ttl > 7*time.Second {
 				t.Errorf("at %s %s lives for %s", at, key, ttl)
 			}
@@ -572,23 +613,23 @@ func TestRegisterWhenTheClockSteps(t *testing.T) {
 func TestRegisterSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	o := options(redisstore.Single, server.Addr())
-	var text logText
+	o := newOptions(redisconn.Single, server.Addr())
+	var text asynctest.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
-	one := open(t, o).NewFleet(redisstore.FleetOptions{Address: "web-1", Every: 20 * time.Millisecond, Log: log})
-	two := open(t, o).NewFleet(redisstore.FleetOptions{Address: "web-2", Every: 20 * time.Millisecond})
+	one := open(t, o).join(fleet.Options{Address: "web-1", Every: 20 * time.Millisecond, Log: log})
+	two := open(t, o).join(fleet.Options{Address: "web-2", Every: 20 * time.Millisecond})
 	defer run(one)()
 	defer run(two)()
-	eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
+	asynctest.Eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
 	server.Stop()
-	eventually(t, "the failure is logged", func() bool { return strings.Contains(text.String(), "could not sign in") })
+	asynctest.Eventually(t, "the failure is logged", func() bool { return strings.Contains(text.String(), "could not sign in") })
 	if one.Size() != 2 || one.Conflict() != nil {
 		t.Errorf("while Redis is away: %d daemons, conflict %v", one.Size(), one.Conflict())
 	}
 	server.Restart()
 	s := open(t, o)
-	eventually(t, "both are in the empty register", func() bool { return addresses(members(t, s)) == "web-1 web-2" })
-	eventually(t, "each sees the other again", func() bool { return one.Size() == 2 && two.Size() == 2 })
+	asynctest.Eventually(t, "both are in the empty register", func() bool { return addresses(members(t, s)) == "web-1 web-2" })
+	asynctest.Eventually(t, "each sees the other again", func() bool { return one.Size() == 2 && two.Size() == 2 })
 	if n := strings.Count(text.String(), "could not sign in"); n != 1 {
 		t.Errorf("within a minute the failure is logged %d times:\n%s", n, text.String())
 	}
@@ -599,9 +640,9 @@ func TestRegisterSurvivesARestart(t *testing.T) {
 func TestLostRegister(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	o := options(redisstore.Single, server.Addr())
-	clock := newMoment()
-	o.Clock = clock.redis
+	o := newOptions(redisconn.Single, server.Addr())
+	clock := asynctest.NewClock()
+	o.Clock = clock.Micros
 	one, two := newFleet(t, o, "web-1"), newFleet(t, o, "web-2")
 	signIn(t, two)
 	signIn(t, one)
@@ -610,16 +651,16 @@ func TestLostRegister(t *testing.T) {
 		if one.SignIn(context.Background()) == nil {
 			t.Error("a sign-in succeeds without Redis")
 		}
-		clock.move(time.Hour)
+		clock.Move(time.Hour)
 		server.Restart()
-		eventually(t, "web-1 is in the empty register", func() bool { return one.SignIn(context.Background()) == nil })
-		clock.move(6 * time.Second)
+		asynctest.Eventually(t, "web-1 is in the empty register", func() bool { return one.SignIn(context.Background()) == nil })
+		clock.Move(6 * time.Second)
 		signIn(t, one)
 		if n := one.Size(); n != 2 {
 			t.Errorf("6 s after it signed in to an empty register, web-1 counts %d daemons", n)
 		}
 	}
-	clock.move(time.Second)
+	clock.Move(time.Second)
 	signIn(t, one)
 	if n := one.Size(); n != 1 {
 		t.Errorf("7 s after web-2 did not come back, web-1 counts %d daemons", n)
@@ -630,7 +671,7 @@ func TestLostRegister(t *testing.T) {
 func TestConflictStaysWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	o := options(redisstore.Single, server.Addr())
+	o := newOptions(redisconn.Single, server.Addr())
 	signIn(t, newFleet(t, o, "web-1"))
 	o.HashTags = 1
 	f := newFleet(t, o, "web-2")
@@ -647,63 +688,45 @@ func TestConflictStaysWhileRedisIsAway(t *testing.T) {
 func TestRegisterAfterAFailover(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 1)
-	o := options(redisstore.Cluster, cluster.Addrs()...)
+	o := newOptions(redisconn.Cluster, cluster.Addrs()...)
 	s := open(t, o)
-	one := s.NewFleet(redisstore.FleetOptions{Address: "web-1", Every: 50 * time.Millisecond})
-	two := s.NewFleet(redisstore.FleetOptions{Address: "web-2", Every: 50 * time.Millisecond})
+	one := s.join(fleet.Options{Address: "web-1", Every: 50 * time.Millisecond})
+	two := s.join(fleet.Options{Address: "web-2", Every: 50 * time.Millisecond})
 	defer run(one)()
 	defer run(two)()
-	eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
+	asynctest.Eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
 	for _, m := range cluster.Masters {
-		if len(keysOf(t, client(t, m.Addr()), o.Prefix)) == 1 {
+		if len(redistest.Keys(t, redistest.Client(t, m.Addr()), o.Prefix)) == 1 {
 			m.Kill()
 		}
 	}
-	eventually(t, "both are in the register", func() bool {
-		m, _, err := s.Members(context.Background())
+	asynctest.Eventually(t, "both are in the register", func() bool {
+		m, _, err := s.Daemons(context.Background())
 		return err == nil && addresses(m) == "web-1 web-2"
 	})
-}
-
-// logText is a log that can be read while it is written.
-type logText struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // Rules that differ are told once they have for a while, and then now and then.
 func TestRulesDiffer(t *testing.T) {
 	t.Parallel()
-	o := options(redisstore.Single, redistest.Single(t))
-	clock := newMoment()
-	o.Clock = clock.redis
-	var text logText
+	o := newOptions(redisconn.Single, redistest.Single(t))
+	clock := asynctest.NewClock()
+	o.Clock = clock.Micros
+	var text asynctest.Buffer
 	rules := "aaa"
-	one := open(t, o).NewFleet(redisstore.FleetOptions{
-		Address: "web-1", Clock: clock.time, Rules: func() string { return "aaa" },
+	one := open(t, o).join(fleet.Options{
+		Address: "web-1", Clock: clock.Time, Rules: func() string { return "aaa" },
 		Log: slog.New(slog.NewTextHandler(&text, nil)),
 	})
-	two := open(t, o).NewFleet(redisstore.FleetOptions{
-		Address: "web-2", Clock: clock.time, Rules: func() string { return rules },
+	two := open(t, o).join(fleet.Options{
+		Address: "web-2", Clock: clock.Time, Rules: func() string { return rules },
 	})
 	// pass lets time go by and returns how many more warnings there are.
 	pass := func(d time.Duration) int {
 		t.Helper()
 		before := strings.Count(text.String(), "different rules")
 		for ; d > 0; d -= 2 * time.Second {
-			clock.move(2 * time.Second)
+			clock.Move(2 * time.Second)
 			signIn(t, two)
 			signIn(t, one)
 		}
@@ -736,19 +759,19 @@ func TestRulesDiffer(t *testing.T) {
 
 func TestWhoHasWhichRules(t *testing.T) {
 	t.Parallel()
-	var m []redisstore.Member
+	var m []fleet.Daemon
 	add := func(n int, rules string) {
 		for range n {
-			m = append(m, redisstore.Member{Address: fmt.Sprint("web-", len(m)), Rules: rules})
+			m = append(m, fleet.Daemon{Address: fmt.Sprint("web-", len(m)), Rules: rules})
 		}
 	}
 	add(7, "0123456789abcdef")
-	if got := redisstore.RulesDiffer(m); got != "" {
+	if got := fleet.RulesDiffer(m); got != "" {
 		t.Errorf("equal rules give %q", got)
 	}
 	add(1, "fedc")
 	want := "0123456789ab at web-0, web-1, web-2, web-3, web-4 and 2 more, fedc at web-7"
-	if got := redisstore.RulesDiffer(m); got != want {
+	if got := fleet.RulesDiffer(m); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -1,7 +1,6 @@
-package redisstore
+package fleet
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,15 +8,8 @@ import (
 	"time"
 )
 
-// StateFormat is the version of what the values of limits' keys mean. It grows
-// when daemons of the version before could not read them any more.
-const StateFormat = 1
-
-// readableFormats are the state formats that this version reads.
-func readableFormats() []int { return []int{StateFormat} }
-
-// Member is a daemon in the register.
-type Member struct {
+// Daemon is a daemon in the register.
+type Daemon struct {
 	// ID is random and that of one process.
 	ID string `json:"id"`
 	// Address is the host name and gRPC port that the daemon gave, for people.
@@ -37,17 +29,17 @@ type Member struct {
 	Seen    time.Time `json:"seen"`
 }
 
-// entry is a Member as the script takes and gives it: with moments in ms.
+// entry is a Daemon as the script takes and gives it: with moments in ms.
 type entry struct {
-	Member
+	Daemon
 	// Up is only given to the script, which makes Started and Seen.
 	Up      int64 `json:"up"`
 	Started int64 `json:"started"`
 	Seen    int64 `json:"seen"`
 }
 
-func (m Member) entry(up time.Duration) ([]byte, error) {
-	return json.Marshal(entry{Member: m, Up: max(0, up.Milliseconds())})
+func (m Daemon) entry(up time.Duration) ([]byte, error) {
+	return json.Marshal(entry{Daemon: m, Up: max(0, up.Milliseconds())})
 }
 
 // entryText makes any text one that the script takes: at most 255 bytes, no
@@ -62,47 +54,6 @@ func entryText(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), 255)], "")
 }
 
-// register is what the script says of the daemons of a prefix.
-type register struct {
-	at      time.Time // on the clock of Redis
-	members []Member  // those alive, by address
-	// conflicts are those of members with which the caller cannot share keys.
-	conflicts []Member
-}
-
-// decodeRegister reads the script's reply.
-func decodeRegister(reply []any) (register, error) {
-	unexpected := func(what any) (register, error) {
-		return register{}, fmt.Errorf("the reply of the register's script holds %v, which it should not", what)
-	}
-	if len(reply) < 2 {
-		return unexpected(reply)
-	}
-	at, ok := reply[0].(int64)
-	conflicts, ok2 := reply[1].(int64)
-	if !ok || !ok2 || conflicts < 0 || conflicts > int64(len(reply)-2) {
-		return unexpected(reply[:2])
-	}
-	r := register{at: time.UnixMilli(at)}
-	for _, item := range reply[2:] {
-		text, _ := item.(string)
-		var e entry
-		if err := json.Unmarshal([]byte(text), &e); err != nil {
-			return unexpected(item)
-		}
-		m := e.Member
-		m.Started, m.Seen = time.UnixMilli(e.Started), time.UnixMilli(e.Seen)
-		r.members = append(r.members, m)
-	}
-	r.conflicts = slices.Clone(r.members[:conflicts])
-	byAddress := func(a, b Member) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.ID, b.ID))
-	}
-	slices.SortFunc(r.members, byAddress)
-	slices.SortFunc(r.conflicts, byAddress)
-	return r, nil
-}
-
 // conflictError says why a daemon must not serve.
 type conflictError string
 
@@ -110,7 +61,7 @@ func (e conflictError) Error() string { return string(e) }
 
 // newConflict is for self, which disagrees with others of the prefix; there is
 // one at least.
-func newConflict(prefix string, self Member, others []Member) conflictError {
+func newConflict(prefix string, self Daemon, others []Daemon) conflictError {
 	other := others[0]
 	text := fmt.Sprintf("redis: daemon %s (version %s) shares prefix %q with ", other.Address, other.Version, prefix)
 	switch {

@@ -1,4 +1,4 @@
-package redisstore
+package fleet
 
 import (
 	"context"
@@ -12,16 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
-)
-
-var (
-	//go:embed lua/fleet.lua
-	fleetScript    string
-	fleetScriptSHA = script.SHAOf(fleetScript)
 )
 
 const (
@@ -35,12 +25,17 @@ const (
 	fleetLogEvery  = time.Minute
 )
 
-// FleetOptions say who a daemon is among those that share its prefix.
-type FleetOptions struct {
+// Options of a Membership: the daemon among those that share its prefix.
+type Options struct {
 	// Address is the daemon's host name and gRPC port, for people to know it
 	// by.
 	Address string
 	Version string
+	// HashTags is over how many hash tags the daemon spreads keys.
+	HashTags int
+	// StateFormat is what it writes, Reads what it can read.
+	StateFormat int
+	Reads       []int
 	// Rules returns a fingerprint of the rules in force; nil means none. It is
 	// asked at each sign-in.
 	Rules func() string
@@ -53,7 +48,7 @@ type FleetOptions struct {
 	Clock func() time.Time
 }
 
-// Fleet is a daemon's part in the register of those that share a prefix in
+// Membership is a daemon's part in the register of those that share a prefix in
 // Redis. Each signs in every 2 s under one key; one that did not for 7 s is
 // gone.
 //
@@ -64,14 +59,14 @@ type FleetOptions struct {
 // comes later. A register that is lost, which a clock of Redis that jumps ahead
 // does too, fills again one by one: a daemon that was refused stands back until
 // those that run have had the time to sign in.
-type Fleet struct {
-	store   *Store
-	self    Member
-	started time.Time
-	rules   func() string
-	every   time.Duration
-	log     *slog.Logger
-	clock   func() time.Time
+type Membership struct {
+	register Register
+	self     Daemon
+	started  time.Time
+	rules    func() string
+	every    time.Duration
+	log      *slog.Logger
+	clock    func() time.Time
 
 	size     atomic.Int64
 	conflict atomic.Pointer[conflictError]
@@ -87,18 +82,18 @@ type Fleet struct {
 	rulesWatch    rulesWatch
 }
 
-// NewFleet returns the part of a daemon that uses the store. It does nothing
-// before SignIn or Run.
-func (s *Store) NewFleet(o FleetOptions) *Fleet {
-	f := &Fleet{
-		store: s,
-		self: Member{
+// New returns a daemon's part in a register. It does nothing before SignIn or
+// Run.
+func New(r Register, o Options) *Membership {
+	f := &Membership{
+		register: r,
+		self: Daemon{
 			ID:          fmt.Sprintf("%016x", rand.Uint64()),
 			Address:     entryText(o.Address),
 			Version:     entryText(o.Version),
-			HashTags:    len(s.tags),
-			StateFormat: StateFormat,
-			Reads:       readableFormats(),
+			HashTags:    o.HashTags,
+			StateFormat: o.StateFormat,
+			Reads:       o.Reads,
 		},
 		rules: o.Rules,
 		every: o.Every,
@@ -126,11 +121,11 @@ func (s *Store) NewFleet(o FleetOptions) *Fleet {
 // Size returns the number of live daemons, this one included, so at least 1.
 // It grows at once, and shrinks when fewer have been seen for 7 s. While Redis
 // is away it is the last known.
-func (f *Fleet) Size() int { return int(f.size.Load()) }
+func (f *Membership) Size() int { return int(f.size.Load()) }
 
 // Conflict returns why this daemon must not serve, as last seen, or nil. It
 // names the other daemon and this one. It is nil before the first sign-in.
-func (f *Fleet) Conflict() error {
+func (f *Membership) Conflict() error {
 	if c := f.conflict.Load(); c != nil {
 		return *c
 	}
@@ -139,7 +134,7 @@ func (f *Fleet) Conflict() error {
 
 // Run signs in at once and then again and again until ctx ends, and then signs
 // out. What fails is tried again at the next turn.
-func (f *Fleet) Run(ctx context.Context) {
+func (f *Membership) Run(ctx context.Context) {
 	tick := time.NewTicker(f.every)
 	defer tick.Stop()
 	for {
@@ -155,9 +150,9 @@ func (f *Fleet) Run(ctx context.Context) {
 
 // SignIn adds or renews this daemon's entry. It returns the conflict where
 // there is one, or was one within the last 7 s, and fails where Redis does not
-// answer within the store's timeout; both are logged, at most once a minute. To
+// answer within the connection's timeout; both are logged, at most once a minute. To
 // sign in twice does no harm.
-func (f *Fleet) SignIn(ctx context.Context) error {
+func (f *Membership) SignIn(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	self := f.self
@@ -166,7 +161,7 @@ func (f *Fleet) SignIn(ctx context.Context) error {
 	if f.clock().Sub(f.refusedAt) < entryLives {
 		action = "look"
 	}
-	r, err := f.store.callFleet(ctx, action, self, f.clock().Sub(f.started))
+	r, err := f.register.call(ctx, action, self, f.clock().Sub(f.started))
 	if err != nil {
 		f.inRegister = unknown
 		if ctx.Err() == nil {
@@ -175,14 +170,14 @@ func (f *Fleet) SignIn(ctx context.Context) error {
 		return err
 	}
 	f.failureLogged = time.Time{}
-	added := slices.ContainsFunc(r.members, func(m Member) bool { return m.ID == self.ID })
-	size := len(r.members)
+	added := slices.ContainsFunc(r.daemons, func(m Daemon) bool { return m.ID == self.ID })
+	size := len(r.daemons)
 	if !added {
 		size++
 	}
 	f.resize(size)
 	if len(r.conflicts) > 0 {
-		conflict := newConflict(f.store.prefix, self, r.conflicts)
+		conflict := newConflict(f.register.Redis.Prefix(), self, r.conflicts)
 		f.conflict.Store(&conflict)
 		f.refusedAt = f.clock()
 		f.signedIn = false
@@ -203,7 +198,7 @@ func (f *Fleet) SignIn(ctx context.Context) error {
 		f.signedIn = true
 		f.log.Info("signed in to the register of daemons", "id", self.ID, "daemons", size)
 	}
-	f.watchRules(r.members)
+	f.watchRules(r.daemons)
 	return nil
 }
 
@@ -214,7 +209,7 @@ const unknown = math.MaxInt
 // that expired while Redis was away, fills again one by one, and who is the
 // first in it is not alone. So fewer count only when everybody had the time to
 // sign in again.
-func (f *Fleet) resize(n int) {
+func (f *Membership) resize(n int) {
 	if n < f.inRegister {
 		f.fewerSince = f.clock()
 	}
@@ -224,7 +219,7 @@ func (f *Fleet) resize(n int) {
 	}
 }
 
-func (f *Fleet) logFailure(err error) {
+func (f *Membership) logFailure(err error) {
 	f.signedIn = false
 	if now := f.clock(); now.Sub(f.failureLogged) >= fleetLogEvery {
 		f.failureLogged = now
@@ -232,69 +227,27 @@ func (f *Fleet) logFailure(err error) {
 	}
 }
 
-func (f *Fleet) logRefusal(conflict conflictError) {
+func (f *Membership) logRefusal(conflict conflictError) {
 	if now := f.clock(); now.Sub(f.refusalLogged) >= fleetLogEvery {
 		f.refusalLogged = now
 		f.log.Error("this daemon must not serve", "error", conflict)
 	}
 }
 
-func (f *Fleet) watchRules(members []Member) {
-	if f.rulesWatch.due(f.clock(), members) {
+func (f *Membership) watchRules(daemons []Daemon) {
+	if f.rulesWatch.due(f.clock(), daemons) {
 		f.log.Warn("daemons that share a prefix have different rules; together they may admit more than each of them says",
-			"prefix", f.store.prefix, "rules", RulesDiffer(members))
+			"prefix", f.register.Redis.Prefix(), "rules", RulesDiffer(daemons))
 	}
 }
 
 // signOut removes the entry, so that the others need not wait for it to expire.
-func (f *Fleet) signOut(ctx context.Context) {
+func (f *Membership) signOut(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), signOutTimeout)
 	defer cancel()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, err := f.store.callFleet(ctx, "leave", f.self, 0); err != nil {
+	if _, err := f.register.call(ctx, "leave", f.self, 0); err != nil {
 		f.log.Debug("could not sign out of the register of daemons", "error", err)
 	}
-}
-
-// Members returns the daemons that are signed in under the store's prefix, by
-// address, and the moment on Redis's clock to which that applies. It changes
-// nothing.
-func (s *Store) Members(ctx context.Context) ([]Member, time.Time, error) {
-	r, err := s.callFleet(ctx, "list", Member{}, 0)
-	return r.members, r.at, err
-}
-
-// fleetKey has a hash tag that is none of the limits' tags, so it is the same
-// whatever their number.
-func (s *Store) fleetKey() string { return s.prefix + "{~fleet}" }
-
-// callFleet sends the register's script an action: join, look, leave or list.
-// It is safe to send any of them twice.
-func (s *Store) callFleet(ctx context.Context, action string, self Member, up time.Duration) (register, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	own, err := self.entry(up)
-	if err != nil {
-		return register{}, wrap(err)
-	}
-	clock := s.clockArg()
-	call := func(command, script string) ([]any, error) {
-		cmd := redis.NewCmd(ctx, command, script, 1, s.fleetKey(), clock, action, own)
-		_ = s.client.Process(ctx, once{cmd}) // cmd has the error too
-		return cmd.Slice()
-	}
-	reply, err := call("evalsha", fleetScriptSHA)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = call("eval", fleetScript)
-	}
-	if err != nil {
-		s.doubtTopology(ctx, err)
-		return register{}, wrap(err)
-	}
-	r, err := decodeRegister(reply)
-	if err != nil {
-		return register{}, wrap(err)
-	}
-	return r, nil
 }

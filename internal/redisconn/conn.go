@@ -1,17 +1,16 @@
-package redisstore
+package redisconn
 
 import (
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
 // Mode is how Redis is laid out.
@@ -24,13 +23,14 @@ const (
 	Cluster  Mode = "cluster"
 )
 
+// PoolPerNode bounds the connections to one server.
+const PoolPerNode = 64
+
 const (
 	// minDialTimeout bounds one attempt to connect where the timeout of a
 	// command does not allow for more. A caller waits for it no longer than
 	// for anything else, but the next one can use the connection.
 	minDialTimeout = 500 * time.Millisecond
-	// poolPerNode bounds the connections to one server.
-	poolPerNode = 64
 	// topologyEvery is how old the cluster's map may grow when nothing says
 	// that it is wrong.
 	topologyEvery = 5 * time.Second
@@ -39,13 +39,74 @@ const (
 // unixScheme begins the address of a unix socket.
 const unixScheme = "unix:"
 
-// client returns a client for the options' servers, on a cluster for those that
-// it announces. It never sends a command again by itself: whether one ran is
-// not always known.
-func client(o Options, announced *endpoints) (redis.UniversalClient, error) {
+// Options of a Conn.
+type Options struct {
+	Mode Mode
+	// Addresses are host:port of the server, the Sentinels, or some nodes of
+	// the cluster. That of a single server may be the socket unix:/path.
+	Addresses []string
+	// Database is 0 on a cluster.
+	Database int
+	Username string
+	// Password is asked at each new connection; nil means none.
+	Password       func() (string, error)
+	SentinelMaster string
+	// SentinelUsername and SentinelPassword are for the Sentinels themselves.
+	SentinelUsername, SentinelPassword string
+	// TLS gives the configuration of a connection to addr, host:port or a
+	// socket's path; nil means that there is none.
+	TLS func(addr string) (*tls.Config, error)
+	// Prefix begins every key; it holds no brace.
+	Prefix string
+	// Timeout bounds each command.
+	Timeout time.Duration
+	// Script is loaded into each server as soon as there is a connection to it;
+	// empty means none.
+	Script string
+	// Log is told once when a cluster does not announce what it should; nil
+	// means nobody.
+	Log *slog.Logger
+}
+
+func (o *Options) check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("redis: "+format, args...)) }
 	if len(o.Addresses) == 0 {
-		return nil, fmt.Errorf("redis: no address")
+		bad("no address")
 	}
+	for _, address := range o.Addresses {
+		if path, ok := strings.CutPrefix(address, unixScheme); ok && (o.Mode != Single || !strings.HasPrefix(path, "/")) {
+			bad("the address %q, where a socket's absolute path is allowed for a single server", address)
+		}
+	}
+	if strings.ContainsAny(o.Prefix, "{}") {
+		bad("the prefix %q holds a brace, which would break the hash tags", o.Prefix)
+	}
+	if o.Timeout <= 0 {
+		bad("a timeout of %s, where a positive one is needed", o.Timeout)
+	}
+	return errors.Join(errs...)
+}
+
+// Conn is a client for the options' servers, on a cluster for those that it
+// announces. It never sends a command again by itself: whether one ran is not
+// always known.
+type Conn struct {
+	redis.UniversalClient
+	options   Options
+	announced *endpoints // of a cluster
+}
+
+// New returns a connection for the options' servers. It does not connect yet;
+// an error is one of the options.
+func New(o Options) (*Conn, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Conn{options: o, announced: &endpoints{configured: o.Addresses, log: o.Log}}
 	credentials := func(context.Context) (string, string, error) {
 		if o.Password == nil {
 			return o.Username, "", nil
@@ -63,7 +124,6 @@ func client(o Options, announced *endpoints) (redis.UniversalClient, error) {
 		Protocol:                   2,
 		CredentialsProviderContext: credentials,
 		Dialer:                     dialer(dialTimeout, o.TLS),
-		OnConnect:                  loadScript,
 		MaxRetries:                 -1,
 		MinRetryBackoff:            -1, // nothing is lost by following a redirection at once
 		MaxRetryBackoff:            -1,
@@ -72,9 +132,12 @@ func client(o Options, announced *endpoints) (redis.UniversalClient, error) {
 		ReadTimeout:                o.Timeout,
 		WriteTimeout:               o.Timeout,
 		ContextTimeoutEnabled:      true,
-		PoolSize:                   poolPerNode,
+		PoolSize:                   PoolPerNode,
 		PoolTimeout:                o.Timeout,
 		DisableIdentity:            true,
+	}
+	if o.Script != "" {
+		all.OnConnect = func(ctx context.Context, conn *redis.Conn) error { return load(ctx, conn, o.Script) }
 	}
 	switch o.Mode {
 	case Single:
@@ -82,18 +145,45 @@ func client(o Options, announced *endpoints) (redis.UniversalClient, error) {
 		if path, ok := strings.CutPrefix(single.Addr, unixScheme); ok {
 			single.Network, single.Addr = "unix", path
 		}
-		return redis.NewClient(single), nil
+		c.UniversalClient = redis.NewClient(single)
 	case Sentinel:
-		return redis.NewFailoverClient(all.Failover()), nil
+		c.UniversalClient = redis.NewFailoverClient(all.Failover())
 	case Cluster:
 		cluster := all.Cluster()
-		cluster.Dialer = announced.dialer(cluster.Dialer)
-		cluster.NewClient = announced.newClient
+		cluster.Dialer = c.announced.dialer(cluster.Dialer)
+		cluster.NewClient = c.announced.newClient
 		cluster.DisableRoutingPolicies = true
 		cluster.ClusterStateReloadInterval = topologyEvery
-		return redis.NewClusterClient(cluster), nil
+		c.UniversalClient = redis.NewClusterClient(cluster)
+	default:
+		return nil, fmt.Errorf("redis: mode %q is neither single, sentinel nor cluster", o.Mode)
 	}
-	return nil, fmt.Errorf("redis: mode %q is neither single, sentinel nor cluster", o.Mode)
+	return c, nil
+}
+
+// Prefix is what begins every key.
+func (c *Conn) Prefix() string { return c.options.Prefix }
+
+// Timeout bounds each command.
+func (c *Conn) Timeout() time.Duration { return c.options.Timeout }
+
+// Cluster returns the client of a cluster, or nil for another mode.
+func (c *Conn) Cluster() *redis.ClusterClient {
+	cluster, _ := c.UniversalClient.(*redis.ClusterClient)
+	return cluster
+}
+
+// Doubt looks for a cluster's new masters after an error that is not a server's
+// answer, and reports whether it does: the client looks only when a server
+// tells it to.
+func (c *Conn) Doubt(ctx context.Context, err error) bool {
+	var answer redis.Error
+	cluster := c.Cluster()
+	if cluster == nil || errors.As(err, &answer) {
+		return false
+	}
+	cluster.ReloadState(ctx)
+	return true
 }
 
 // dialFunc connects to addr.
@@ -141,16 +231,16 @@ func (unconnected) SetDeadline(time.Time) error      { return nil }
 func (unconnected) SetReadDeadline(time.Time) error  { return nil }
 func (unconnected) SetWriteDeadline(time.Time) error { return nil }
 
-// loadScript puts the script into the cache of a server as soon as there is a
+// load puts a script into the cache of a server as soon as there is a
 // connection to it. Where the server refuses, each call finds out for itself.
 // Where it does not answer in time, the connection must go: its answer would be
 // taken for that to the next command.
-func loadScript(ctx context.Context, conn *redis.Conn) error {
+func load(ctx context.Context, conn *redis.Conn, script string) error {
 	// A server that was not given its password hangs up on who sends so much,
 	// and says what is wrong only to who asks for something short.
 	err := conn.Time(ctx).Err()
 	if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
-		err = conn.ScriptLoad(ctx, script.Source).Err()
+		err = conn.ScriptLoad(ctx, script).Err()
 	}
 	var refusal redis.Error
 	if errors.As(err, &refusal) {
@@ -159,9 +249,9 @@ func loadScript(ctx context.Context, conn *redis.Conn) error {
 	return err
 }
 
-// once is a command that is never sent a second time, but for a redirection,
+// Once is a command that is never sent a second time, but for a redirection,
 // with which a server says that it did not run it.
-type once struct{ redis.Cmder }
+type Once struct{ redis.Cmder }
 
 // NoRetry tells the client so.
-func (once) NoRetry() bool { return true }
+func (Once) NoRetry() bool { return true }

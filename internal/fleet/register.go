@@ -1,0 +1,118 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	_ "embed" // the script
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+)
+
+//go:embed fleet.lua
+var source string
+
+var sha = redis.NewScript(source).Hash()
+
+// Register is where the daemons that share a prefix in Redis sign in.
+type Register struct {
+	// Redis belongs to the caller.
+	Redis *redisconn.Conn
+	// Clock replaces the clock of Redis, in microseconds since the Unix epoch.
+	// It is for tests; production leaves it nil.
+	Clock func() int64
+}
+
+// Daemons returns the daemons that are signed in, by address, and the moment on
+// Redis's clock to which that applies. It changes nothing. It fails where Redis
+// does not answer within the connection's timeout.
+func (r Register) Daemons(ctx context.Context) ([]Daemon, time.Time, error) {
+	s, err := r.call(ctx, "list", Daemon{}, 0)
+	return s.daemons, s.at, err
+}
+
+// key has a hash tag that is none of the limits' tags, so it is the same
+// whatever their number.
+func (r Register) key() string { return r.Redis.Prefix() + "{~fleet}" }
+
+// call sends the script an action: join, look, leave or list. It is safe to
+// send any of them twice.
+func (r Register) call(ctx context.Context, action string, self Daemon, up time.Duration) (state, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Redis.Timeout())
+	defer cancel()
+	own, err := self.entry(up)
+	if err != nil {
+		return state{}, wrap(err)
+	}
+	clock := ""
+	if r.Clock != nil {
+		clock = strconv.FormatInt(r.Clock(), 10)
+	}
+	send := func(command, script string) ([]any, error) {
+		cmd := redis.NewCmd(ctx, command, script, 1, r.key(), clock, action, own)
+		_ = r.Redis.Process(ctx, redisconn.Once{Cmder: cmd}) // cmd has the error too
+		return cmd.Slice()
+	}
+	reply, err := send("evalsha", sha)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = send("eval", source)
+	}
+	if err != nil {
+		r.Redis.Doubt(ctx, err)
+		return state{}, wrap(err)
+	}
+	s, err := decode(reply)
+	if err != nil {
+		return state{}, wrap(err)
+	}
+	return s, nil
+}
+
+func wrap(err error) error { return fmt.Errorf("redis: %w", err) }
+
+// state is what the script says of the daemons of a prefix.
+type state struct {
+	at      time.Time // on the clock of Redis
+	daemons []Daemon  // those alive, by address
+	// conflicts are those of daemons with which the caller cannot share keys.
+	conflicts []Daemon
+}
+
+// decode reads the script's reply.
+func decode(reply []any) (state, error) {
+	unexpected := func(what any) (state, error) {
+		return state{}, fmt.Errorf("the reply of the register's script holds %v, which it should not", what)
+	}
+	if len(reply) < 2 {
+		return unexpected(reply)
+	}
+	at, ok := reply[0].(int64)
+	conflicts, ok2 := reply[1].(int64)
+	if !ok || !ok2 || conflicts < 0 || conflicts > int64(len(reply)-2) {
+		return unexpected(reply[:2])
+	}
+	r := state{at: time.UnixMilli(at)}
+	for _, item := range reply[2:] {
+		text, _ := item.(string)
+		var e entry
+		if err := json.Unmarshal([]byte(text), &e); err != nil {
+			return unexpected(item)
+		}
+		m := e.Daemon
+		m.Started, m.Seen = time.UnixMilli(e.Started), time.UnixMilli(e.Seen)
+		r.daemons = append(r.daemons, m)
+	}
+	r.conflicts = slices.Clone(r.daemons[:conflicts])
+	byAddress := func(a, b Daemon) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.ID, b.ID))
+	}
+	slices.SortFunc(r.daemons, byAddress)
+	slices.SortFunc(r.conflicts, byAddress)
+	return r, nil
+}
