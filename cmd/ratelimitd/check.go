@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
@@ -35,9 +36,9 @@ patterns that cost much to match, and for what --lenient accepts.`,
 			if err != nil {
 				return err
 			}
-			var endpoints *config.Auth
+			var endpoints *forwardauth.File
 			if auth != "" {
-				endpoints, err = config.LoadAuth(auth)
+				endpoints, err = forwardauth.Load(auth)
 				authFailed, err := showErrors(cmd, err)
 				if err != nil {
 					return err
@@ -69,10 +70,10 @@ func showErrors(cmd *cobra.Command, err error) (failed bool, _ error) {
 }
 
 // showRules prints good files; endpoints may be nil.
-func showRules(cmd *cobra.Command, rules *config.Rules, endpoints *config.Auth) error {
+func showRules(cmd *cobra.Command, rules *config.Rules, endpoints *forwardauth.File) error {
 	warnings := rules.Warnings()
 	if endpoints != nil {
-		warnings = append(slices.Clone(warnings), endpoints.Warnings(rules)...)
+		warnings = append(slices.Clone(warnings), endpoints.Warnings(rules.HasDomain)...)
 	}
 	for _, w := range warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w.String())

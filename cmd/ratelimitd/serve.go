@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 	"github.com/ratelimitd/ratelimitd/internal/server"
@@ -141,11 +142,11 @@ type reloader interface {
 }
 
 // loadAuth loads the file for forward auth; nil without one.
-func loadAuth(a settings.Auth, log *slog.Logger) (*config.LiveAuth, error) {
+func loadAuth(a settings.Auth, log *slog.Logger) (*forwardauth.Live, error) {
 	if a.Path == "" {
 		return nil, nil
 	}
-	live := config.NewLiveAuth(a.Path, log)
+	live := forwardauth.NewLive(a.Path, log)
 	if err := live.Reload(); err != nil {
 		return nil, fmt.Errorf("nothing is in force for forward auth (auth.path is %s):\n%w", a.Path, err)
 	}
@@ -153,7 +154,7 @@ func loadAuth(a settings.Auth, log *slog.Logger) (*config.LiveAuth, error) {
 }
 
 // newServer listens on the ports of the settings.
-func newServer(s settings.Settings, live *config.Live, auth *config.LiveAuth, engine *engine, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
+func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, engine *engine, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
 	grpcTLS, err := tlsfiles.ServerConfig(s.GRPC.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("grpc.tls: %w", err)

@@ -5,6 +5,7 @@ package asynctest
 
 import (
 	"bytes"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,3 +42,6 @@ func (b *Buffer) String() string {
 	defer b.mu.Unlock()
 	return b.text.String()
 }
+
+// Count returns how often s is in the text that was written so far.
+func (b *Buffer) Count(s string) int { return strings.Count(b.String(), s) }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,9 +13,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
-
-// maxFileSize bounds a limits file, in bytes.
-const maxFileSize = 64 << 20
 
 // LoadRules reads the limits files at paths: files of any name, and folders
 // with all .yaml, .yml and .json files in it and in its folders. Names that
@@ -95,7 +91,7 @@ func (s *source) read(path string, seen map[string]bool) error {
 		// Opening a pipe would wait for its other end.
 		return fmt.Errorf("%s is neither a file nor a folder", path)
 	}
-	data, err := readFile(path)
+	data, err := yamlfile.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -151,7 +147,7 @@ func (s *source) entry(name string, seen map[string]bool) error {
 	}
 	f := sourceFile{name: name, err: err}
 	if err == nil {
-		f.data, f.err = readFile(name)
+		f.data, f.err = yamlfile.ReadFile(name)
 		if errors.Is(f.err, fs.ErrNotExist) && !exists(name) {
 			return nil
 		}
@@ -173,19 +169,6 @@ func isLimitsFile(name string) bool {
 		return true
 	}
 	return false
-}
-
-func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err == nil && len(data) > maxFileSize {
-		err = fmt.Errorf("read %s: more than %d bytes", name, maxFileSize)
-	}
-	return data, err
 }
 
 // digest tells sources apart by the names of their files and what they hold.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // fingerprint loads a file with this text.
@@ -62,7 +63,7 @@ func TestFingerprintIgnoresFiles(t *testing.T) {
 	for i, names := range [][]string{{"a.yaml", "b.yaml", "c.yaml"}, {"c.yml", "b/x.json", "a.yaml"}, {"3.yaml", "1.yaml", "2.yaml"}} {
 		dir := t.TempDir()
 		for j, name := range names {
-			write(t, dir, name, fmt.Sprintf(`{"domain": "d%d", "descriptors": [{"key": "k", "rate_limit": {"unit": "day"}}]}`, j))
+			filetest.Write(t, dir, name, fmt.Sprintf(`{"domain": "d%d", "descriptors": [{"key": "k", "rate_limit": {"unit": "day"}}]}`, j))
 		}
 		r, err := config.LoadRules(dir)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // TestSince loads one text after the other, a second apart, and looks when the
@@ -66,7 +67,7 @@ func TestSince(t *testing.T) {
 			l := config.LoadOptions{Clock: func() int64 { return now }}.NewLive(dir, nil)
 			for i, text := range c.texts {
 				now = int64(i)
-				write(t, dir, "a.yaml", text)
+				filetest.Write(t, dir, "a.yaml", text)
 				if err := l.Reload(); err != nil {
 					t.Fatal(err)
 				}
@@ -94,7 +95,7 @@ func TestDomainSince(t *testing.T) {
 		{"domain: d\nalgorithm: gcra\nhash_tag: a\n", 3},
 	} {
 		now = int64(i)
-		write(t, dir, "a.yaml", c.text)
+		filetest.Write(t, dir, "a.yaml", c.text)
 		if err := l.Reload(); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // FuzzLimitsFile loads anything. Whatever loads can be walked, matched and
@@ -22,7 +23,7 @@ func FuzzLimitsFile(f *testing.F) {
 	f.Add([]byte("domain: d\ndescriptors:\n- {key: k, on_store_failure: local, rate_limit: {requests: 1, period: 1s}}\n- {key: l, on_store_failure: allow, rate_limits: [{name: n, unit: day}]}\n"))
 	f.Add([]byte("domain: d\ndescriptors:\n- {key: k, value: 'a*', shadow_mode: yes, share_threshold: true, metadata: {a: [1, .5, {b: ~}]}, rate_limit: {unlimited: true, name: n, replaces: [{name: m}]}}\n- {key: k, quota_mode: on, detailed_metric: true, rate_limits: [{name: m, unit: day, replaces: [{name: o}]}]}\n"))
 	f.Add([]byte("unit: x\ndomain: d\ndomain: e\ndescriptors:\n- {key: 'k*', value_to_metric: true, rate_limit: {unit: day}, rate_limit: {name: !t n}}\n---\n"))
-	path := write(f, f.TempDir(), "limits.yaml", "")
+	path := filetest.Write(f, f.TempDir(), "limits.yaml", "")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			t.Fatal(err)

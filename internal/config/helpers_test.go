@@ -1,32 +1,18 @@
 package config_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
-
-// write makes a file with its folders and returns its path.
-func write(t testing.TB, dir, name, text string) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // load loads a file with this text.
 func load(t testing.TB, text string) (*config.Rules, error) {
 	t.Helper()
-	return config.LoadRules(write(t, t.TempDir(), "limits.yaml", text))
+	return config.LoadRules(filetest.Write(t, t.TempDir(), "limits.yaml", text))
 }
 
 // mustLoad loads a file with this text, which has the domain "d".

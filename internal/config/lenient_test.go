@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 var lenient = config.LoadOptions{Lenient: true}
@@ -15,7 +16,7 @@ var lenient = config.LoadOptions{Lenient: true}
 // loadLenient loads a file leniently and returns its warnings too.
 func loadLenient(t *testing.T, text string) (r *config.Rules, warnings string, err error) {
 	t.Helper()
-	path := write(t, t.TempDir(), "limits.yaml", text)
+	path := filetest.Write(t, t.TempDir(), "limits.yaml", text)
 	r, err = lenient.LoadRules(path)
 	if err != nil {
 		return nil, "", err

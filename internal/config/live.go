@@ -2,20 +2,21 @@ package config
 
 import (
 	"log/slog"
-	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // Live holds the rules in force and replaces them when the files change. Its
-// methods may be called concurrently.
+// methods may be called concurrently. A request asks once for the rules and
+// keeps what it got.
 type Live struct {
-	reloads
+	*reload.Live[Rules]
 	options LoadOptions
-	rules   atomic.Pointer[Rules]
-	// passedOver are the files that the log was told are passed over; mu guards
-	// it.
+	log     *slog.Logger
+	// passedOver are the files that the log was told are passed over. Only a
+	// reload asks, and there is one at a time.
 	passedOver []string
 }
 
@@ -29,33 +30,39 @@ func (o LoadOptions) NewLive(path string, log *slog.Logger) *Live {
 		epoch := start.UnixMicro()
 		o.Clock = func() int64 { return epoch + time.Since(start).Microseconds() }
 	}
-	l := &Live{options: o}
-	l.begin("limits", path, log)
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	l := &Live{options: o, log: log}
+	l.Live = reload.New("limits", path, log, l.read)
 	return l
 }
 
-// Rules returns the rules in force, or nil if none were ever loaded. A request
-// asks once and keeps what it got.
-func (l *Live) Rules() *Rules { return l.rules.Load() }
+// Rules returns the rules in force, or nil if none were ever loaded.
+func (l *Live) Rules() *Rules { return l.Value() }
 
-// Reload reads the files and puts their rules in force, all or none: on any
-// error those before stay. Files that did not change make no new generation.
-// An error is logged, but for that of a first load, about which its caller has
-// more to say.
-func (l *Live) Reload() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.show()
-	src, err := readSource(l.path)
+// read reads the files at a path.
+func (l *Live) read(path string) (reload.Files[Rules], error) {
+	src, err := readSource(path)
 	if err != nil {
-		return l.failed(err)
+		return reload.Files[Rules]{}, err
 	}
-	digest := src.digest()
-	if l.unchanged(digest) {
-		l.tellPassedOver(src.passedOver)
-		return nil
-	}
-	var rules *Rules
+	return reload.Files[Rules]{
+		Digest: src.digest(),
+		Parse:  func(before *Rules) (*Rules, []any, error) { return l.parse(src, before) },
+		InForce: func(replaced bool) {
+			if replaced {
+				l.passedOver = src.passedOver
+				l.logWarnings(l.Rules().warnings)
+			} else {
+				l.tellPassedOver(src.passedOver)
+			}
+		},
+	}, nil
+}
+
+// parse returns the rules of the files, of which those that are as before go on.
+func (l *Live) parse(src *source, before *Rules) (rules *Rules, size []any, err error) {
 	load := func() { rules, err = src.rules(newLoader(l.options)) }
 	if l.options.Sparing != nil {
 		l.options.Sparing(load)
@@ -63,15 +70,10 @@ func (l *Live) Reload() error {
 		load()
 	}
 	if err != nil {
-		return l.failed(err)
+		return nil, nil, err
 	}
-	rules.follow(l.rules.Load(), l.options.Clock())
-	l.rules.Store(rules)
-	l.replaced(digest,
-		"files", len(src.files), "domains", len(rules.sorted), "rules", rules.Count())
-	l.logWarnings(rules.warnings)
-	l.passedOver = src.passedOver
-	return nil
+	rules.follow(before, l.options.Clock())
+	return rules, []any{"files", len(src.files), "domains", len(rules.sorted), "rules", rules.Count()}, nil
 }
 
 // tellPassedOver warns of the files that came since and are passed over.

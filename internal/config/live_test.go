@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -14,30 +13,13 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
-// logged is a log that a test can read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) count(s string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), s)
-}
-
 // watched starts a Live on the path and ends it with the test.
-func watched(t *testing.T, path string) (*config.Live, *logged) {
+func watched(t *testing.T, path string) (*config.Live, *asynctest.Buffer) {
 	t.Helper()
-	log := new(logged)
+	log := new(asynctest.Buffer)
 	l := config.NewLive(path, slog.New(slog.NewTextHandler(log, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -71,8 +53,8 @@ func inForce(t *testing.T, l *config.Live, want string) {
 
 func TestReload(t *testing.T) {
 	dir := t.TempDir()
-	path := write(t, dir, "a.yaml", "domain: a")
-	log := new(logged)
+	path := filetest.Write(t, dir, "a.yaml", "domain: a")
+	log := new(asynctest.Buffer)
 	l := config.NewLive(dir, slog.New(slog.NewTextHandler(log, nil)))
 	if l.Rules() != nil || l.Status().Generation != 0 {
 		t.Error("there are rules before the first load")
@@ -86,7 +68,7 @@ func TestReload(t *testing.T) {
 	}
 
 	// The same text is the same generation.
-	write(t, dir, "a.yaml", "domain: a")
+	filetest.Write(t, dir, "a.yaml", "domain: a")
 	loaded := l.Status()
 	if err := l.Reload(); err != nil || l.Rules() != first || l.Status().Generation != 1 {
 		t.Errorf("unchanged files: error %v, status %+v", err, l.Status())
@@ -96,8 +78,8 @@ func TestReload(t *testing.T) {
 	}
 
 	// One bad file holds back the good one; it is told once.
-	write(t, dir, "a.yaml", "domain: b")
-	write(t, dir, "bad.yaml", "domain: c\nfoo: 1")
+	filetest.Write(t, dir, "a.yaml", "domain: b")
+	filetest.Write(t, dir, "bad.yaml", "domain: c\nfoo: 1")
 	for range 3 {
 		if err := l.Reload(); err == nil || l.Rules() != first {
 			t.Errorf("bad file: error %v, domains %s", err, domains(l))
@@ -106,18 +88,18 @@ func TestReload(t *testing.T) {
 	if s := l.Status(); s.Generation != 1 || s.Failed != 1 || s.Succeeded != 1 || s.LastError == nil || s.FailedAt.IsZero() {
 		t.Errorf("status %+v", s)
 	}
-	if n := log.count("level=ERROR"); n != 1 {
+	if n := log.Count("level=ERROR"); n != 1 {
 		t.Errorf("the failure was logged %d times", n)
 	}
 
 	// Another mistake is told again.
-	write(t, dir, "bad.yaml", "domain: c\nbar: 1")
-	if err := l.Reload(); err == nil || l.Status().Failed != 2 || log.count("level=ERROR") != 2 {
+	filetest.Write(t, dir, "bad.yaml", "domain: c\nbar: 1")
+	if err := l.Reload(); err == nil || l.Status().Failed != 2 || log.Count("level=ERROR") != 2 {
 		t.Errorf("error %v, status %+v", err, l.Status())
 	}
 
 	// Back to what is in force.
-	write(t, dir, "a.yaml", "domain: a")
+	filetest.Write(t, dir, "a.yaml", "domain: a")
 	os.Remove(filepath.Join(dir, "bad.yaml"))
 	if err := l.Reload(); err != nil || l.Rules() != first || l.Status().LastError != nil || l.Status().Generation != 1 || l.Status().Succeeded != 2 {
 		t.Errorf("error %v, status %+v", err, l.Status())
@@ -133,9 +115,9 @@ func TestReload(t *testing.T) {
 // TestPassedOverIsToldOnce: also where it makes no difference to the rules.
 func TestPassedOverIsToldOnce(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "a.yaml", "domain: a")
-	write(t, dir, "b.txt", "domain: b")
-	log := new(logged)
+	filetest.Write(t, dir, "a.yaml", "domain: a")
+	filetest.Write(t, dir, "b.txt", "domain: b")
+	log := new(asynctest.Buffer)
 	l := config.NewLive(dir, slog.New(slog.NewTextHandler(log, nil)))
 	wantTold := func(step string, b, c int) {
 		t.Helper()
@@ -144,58 +126,58 @@ func TestPassedOverIsToldOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if log.count("b.txt: passed over") != b || log.count("c.conf: passed over") != c {
+		if log.Count("b.txt: passed over") != b || log.Count("c.conf: passed over") != c {
 			t.Errorf("%s: want %d and %d lines", step, b, c)
 		}
 	}
 	wantTold("at first", 1, 0)
-	write(t, dir, "c.conf", "domain: c")
+	filetest.Write(t, dir, "c.conf", "domain: c")
 	wantTold("one more", 1, 1)
 	if l.Status().Generation != 1 {
 		t.Errorf("generation %d", l.Status().Generation)
 	}
 	os.Remove(filepath.Join(dir, "b.txt"))
 	wantTold("one less", 1, 1)
-	write(t, dir, "b.txt", "domain: b")
+	filetest.Write(t, dir, "b.txt", "domain: b")
 	wantTold("there again", 2, 1)
 }
 
 func TestWatchFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir, "a.yaml", "domain: a")
+	filetest.Write(t, dir, "a.yaml", "domain: a")
 	l, _ := watched(t, dir)
 	inForce(t, l, "a")
 
-	write(t, dir, "a.yaml", "domain: a2") // edited
+	filetest.Write(t, dir, "a.yaml", "domain: a2") // edited
 	inForce(t, l, "a2")
 	replace(t, filepath.Join(dir, "a.yaml"), "domain: a3") // as most editors do
 	inForce(t, l, "a3")
 	replace(t, filepath.Join(dir, "a.yaml"), "domain: a4")
 	inForce(t, l, "a4")
-	write(t, dir, "b.yml", "domain: b") // added
+	filetest.Write(t, dir, "b.yml", "domain: b") // added
 	inForce(t, l, "a4 b")
-	write(t, dir, "sub/deep/c.json", `{"domain": "c"}`)
+	filetest.Write(t, dir, "sub/deep/c.json", `{"domain": "c"}`)
 	inForce(t, l, "a4 b c")
-	write(t, dir, "sub/deep/c.json", `{"domain": "c2"}`)
+	filetest.Write(t, dir, "sub/deep/c.json", `{"domain": "c2"}`)
 	inForce(t, l, "a4 b c2")
-	write(t, dir, "b.yml", "domain: b\nfoo: 1") // broken: the last good ones stay
+	filetest.Write(t, dir, "b.yml", "domain: b\nfoo: 1") // broken: the last good ones stay
 	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
 	inForce(t, l, "a4 b c2")
 	os.Remove(filepath.Join(dir, "b.yml")) // removed
 	inForce(t, l, "a4 c2")
 	os.RemoveAll(filepath.Join(dir, "sub"))
 	inForce(t, l, "a4")
-	write(t, dir, "sub/deep/c.json", `{"domain": "c3"}`) // another folder of that name
+	filetest.Write(t, dir, "sub/deep/c.json", `{"domain": "c3"}`) // another folder of that name
 	inForce(t, l, "a4 c3")
-	write(t, dir, "sub/deep/c.json", `{"domain": "c4"}`)
+	filetest.Write(t, dir, "sub/deep/c.json", `{"domain": "c4"}`)
 	inForce(t, l, "a4 c4")
 
 	other := t.TempDir() // a whole tree at once
-	write(t, other, "new/x/y/d.yaml", "domain: d")
+	filetest.Write(t, other, "new/x/y/d.yaml", "domain: d")
 	rename(t, filepath.Join(other, "new"), filepath.Join(dir, "new"))
 	inForce(t, l, "a4 c4 d")
-	write(t, dir, "new/x/y/d.yaml", "domain: d2")
+	filetest.Write(t, dir, "new/x/y/d.yaml", "domain: d2")
 	inForce(t, l, "a4 c4 d2")
 	rename(t, filepath.Join(dir, "new"), filepath.Join(other, "new"))
 	inForce(t, l, "a4 c4")
@@ -207,14 +189,14 @@ func TestWatchFile(t *testing.T) {
 	path := filepath.Join(dir, "limits.yaml")
 	l, _ := watched(t, path)
 	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
-	write(t, dir, "limits.yaml", "domain: a") // it comes later
+	filetest.Write(t, dir, "limits.yaml", "domain: a") // it comes later
 	inForce(t, l, "a")
 	replace(t, path, "domain: b")
 	inForce(t, l, "b")
 	rename(t, path, path+".old")
 	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
 	inForce(t, l, "b")
-	write(t, dir, "limits.yaml", "domain: c")
+	filetest.Write(t, dir, "limits.yaml", "domain: c")
 	inForce(t, l, "c")
 }
 
@@ -223,11 +205,11 @@ func TestWatchPathThatComesLater(t *testing.T) {
 	dir := t.TempDir()
 	l, _ := watched(t, filepath.Join(dir, "etc", "limits"))
 	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
-	write(t, dir, "etc/limits/a.yaml", "domain: a")
+	filetest.Write(t, dir, "etc/limits/a.yaml", "domain: a")
 	inForce(t, l, "a")
 	rename(t, filepath.Join(dir, "etc"), filepath.Join(dir, "old"))
 	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
-	write(t, dir, "new/limits/a.yaml", "domain: b")
+	filetest.Write(t, dir, "new/limits/a.yaml", "domain: b")
 	rename(t, filepath.Join(dir, "new"), filepath.Join(dir, "etc"))
 	inForce(t, l, "b")
 }
@@ -241,7 +223,7 @@ func TestWatchConfigMap(t *testing.T) {
 			dir := t.TempDir()
 			publish := func(version int) {
 				real := fmt.Sprintf("..2026_01_%02d", version)
-				write(t, dir, real+"/limits.yaml", fmt.Sprintf("domain: v%d", version))
+				filetest.Write(t, dir, real+"/limits.yaml", fmt.Sprintf("domain: v%d", version))
 				link(t, real, filepath.Join(dir, "..data_tmp"))
 				rename(t, filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))
 				os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..2026_01_%02d", version-1)))
@@ -267,7 +249,7 @@ func TestWatchReleases(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for i := 1; i <= 3; i++ {
-		write(t, dir, fmt.Sprintf("releases/%d/config/limits/a.yaml", i), fmt.Sprintf("domain: r%d", i))
+		filetest.Write(t, dir, fmt.Sprintf("releases/%d/config/limits/a.yaml", i), fmt.Sprintf("domain: r%d", i))
 	}
 	link(t, "releases/1", filepath.Join(dir, "current"))
 	l, _ := watched(t, filepath.Join(dir, "current", "config", "limits"))
@@ -276,7 +258,7 @@ func TestWatchReleases(t *testing.T) {
 		link(t, fmt.Sprintf("releases/%d", i), filepath.Join(dir, "next"))
 		rename(t, filepath.Join(dir, "next"), filepath.Join(dir, "current"))
 		inForce(t, l, fmt.Sprintf("r%d", i))
-		write(t, dir, fmt.Sprintf("releases/%d/config/limits/b.yaml", i), "domain: more")
+		filetest.Write(t, dir, fmt.Sprintf("releases/%d/config/limits/b.yaml", i), "domain: more")
 		inForce(t, l, fmt.Sprintf("more r%d", i))
 	}
 }
@@ -286,14 +268,14 @@ func TestWatchReleases(t *testing.T) {
 func TestWatchBurst(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir, "a.yaml", "domain: a")
+	filetest.Write(t, dir, "a.yaml", "domain: a")
 	l, _ := watched(t, dir)
 	inForce(t, l, "a")
 	began := time.Now()
 	for i := range 200 {
-		write(t, dir, fmt.Sprintf("f%d.yaml", i%20), fmt.Sprintf("domain: d%d_%d", i%20, i))
+		filetest.Write(t, dir, fmt.Sprintf("f%d.yaml", i%20), fmt.Sprintf("domain: d%d_%d", i%20, i))
 	}
-	write(t, dir, "a.yaml", "domain: end")
+	filetest.Write(t, dir, "a.yaml", "domain: end")
 	lasted := time.Since(began)
 	asynctest.Eventually(t, "the end of the burst", func() bool { return strings.HasSuffix(domains(l), " end") && len(l.Rules().Domains()) == 21 })
 	// One, unless this machine was so slow that it paused within the burst.
@@ -305,7 +287,7 @@ func TestWatchBurst(t *testing.T) {
 func TestWatchWithoutRest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir, "a.yaml", "domain: a")
+	filetest.Write(t, dir, "a.yaml", "domain: a")
 	l, _ := watched(t, dir)
 	inForce(t, l, "a")
 	i := 0
@@ -318,7 +300,7 @@ func TestWatchWithoutRest(t *testing.T) {
 
 func TestRulesWhileReloading(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "a.yaml", "domain: a")
+	filetest.Write(t, dir, "a.yaml", "domain: a")
 	l := config.NewLive(dir, nil)
 	if err := l.Reload(); err != nil {
 		t.Fatal(err)
@@ -342,7 +324,7 @@ func TestRulesWhileReloading(t *testing.T) {
 		})
 	}
 	for i := range 100 {
-		write(t, dir, "b.yaml", fmt.Sprintf("domain: b%d", i))
+		filetest.Write(t, dir, "b.yaml", fmt.Sprintf("domain: b%d", i))
 		if err := l.Reload(); err != nil {
 			t.Error(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // descriptor is a file with one descriptor that holds this, on lines 3 and 4.
@@ -293,7 +294,7 @@ var badFiles = []struct {
 func TestBadFiles(t *testing.T) {
 	for _, c := range badFiles {
 		t.Run(c.name, func(t *testing.T) {
-			path := write(t, t.TempDir(), "limits.yaml", c.text)
+			path := filetest.Write(t, t.TempDir(), "limits.yaml", c.text)
 			_, err := config.LoadRules(path)
 			if err == nil {
 				t.Fatal("no error")
@@ -315,7 +316,7 @@ func TestBadFilesWithCRLF(t *testing.T) {
 		if strings.Contains(c.text, "\x00") {
 			continue
 		}
-		path := write(t, t.TempDir(), "limits.yaml", strings.ReplaceAll(c.text, "\n", "\r\n"))
+		path := filetest.Write(t, t.TempDir(), "limits.yaml", strings.ReplaceAll(c.text, "\n", "\r\n"))
 		_, err := config.LoadRules(path)
 		if err == nil {
 			t.Errorf("%s: no error", c.name)
@@ -363,9 +364,9 @@ func TestNestingTooDeep(t *testing.T) {
 
 func TestAllErrorsOfAllFiles(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "b.yaml", "domain: x\nfoo: 1\n")
-	write(t, dir, "a/z.yml", "domain: y\nbar: 1\nalgorithm: 5\n")
-	write(t, dir, "c.json", `{"domain": "x"}`)
+	filetest.Write(t, dir, "b.yaml", "domain: x\nfoo: 1\n")
+	filetest.Write(t, dir, "a/z.yml", "domain: y\nbar: 1\nalgorithm: 5\n")
+	filetest.Write(t, dir, "c.json", `{"domain": "x"}`)
 	_, err := config.LoadRules(dir)
 	want := []string{
 		"a/z.yml:2:1: found an unknown key \"bar\" in a domain; allowed: " + domainKeys,

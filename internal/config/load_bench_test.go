@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // manyLists are files of 100,000 rules of several shapes.
@@ -87,7 +88,7 @@ func growth(f func()) (peak, live int64) {
 func BenchmarkLoad(b *testing.B) {
 	for _, list := range manyLists {
 		b.Run(list.name, func(b *testing.B) {
-			path := write(b, b.TempDir(), "limits.yaml", list.text())
+			path := filetest.Write(b, b.TempDir(), "limits.yaml", list.text())
 			b.ReportAllocs()
 			var peak, live int64
 			for b.Loop() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // example uses every key of a limits file.
@@ -80,7 +81,7 @@ const exampleTable = `domain d (limits.yaml:2), keys placed by tenant
 `
 
 func TestTable(t *testing.T) {
-	path := write(t, t.TempDir(), "limits.yaml", example)
+	path := filetest.Write(t, t.TempDir(), "limits.yaml", example)
 	r, err := config.LoadRules(path)
 	if err != nil {
 		t.Fatal(err)
@@ -255,11 +256,11 @@ func TestFolder(t *testing.T) {
 		"a.yaml": "a", "b.yml": "b", "c.json": "c", "sub/deep/d.yaml": "d", "folder.yaml/e.yaml": "e", // read
 		".f.yaml": "f", ".hidden/g.yaml": "g", "h.txt": "h", "i.yaml.bak": "i", "j.yaml~": "j", "K.YAML.swp": "k", "..2024/l.yaml": "l", // not
 	} {
-		write(t, dir, name, `{"domain": "`+domain+`"}`)
+		filetest.Write(t, dir, name, `{"domain": "`+domain+`"}`)
 	}
 	outside := t.TempDir()
-	write(t, outside, "m.yaml", "domain: m")
-	write(t, outside, "n/n.yaml", "domain: n")
+	filetest.Write(t, outside, "m.yaml", "domain: m")
+	filetest.Write(t, outside, "n/n.yaml", "domain: n")
 	link(t, filepath.Join(outside, "m.yaml"), filepath.Join(dir, "m.yaml"))
 	link(t, filepath.Join(outside, "n"), filepath.Join(dir, "linked"))
 	link(t, dir, filepath.Join(dir, "loop"))
@@ -288,7 +289,7 @@ func TestFolder(t *testing.T) {
 
 func TestFolderWithBrokenLinks(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "a.yaml", "domain: a")
+	filetest.Write(t, dir, "a.yaml", "domain: a")
 	link(t, "none", filepath.Join(dir, "b.yaml"))
 	link(t, "c.yaml", filepath.Join(dir, "c.yaml"))
 	link(t, "none", filepath.Join(dir, "d.txt"))
@@ -311,7 +312,7 @@ func TestEmptyFolder(t *testing.T) {
 }
 
 func TestFileOfAnyName(t *testing.T) {
-	r, err := config.LoadRules(write(t, t.TempDir(), ".limits", "domain: d"))
+	r, err := config.LoadRules(filetest.Write(t, t.TempDir(), ".limits", "domain: d"))
 	if err != nil || r.Domain("d") == nil || r.Domain("e") != nil {
 		t.Errorf("%v, error %v", r, err)
 	}

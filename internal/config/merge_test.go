@@ -9,27 +9,28 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 var merging = config.LoadOptions{MergeDomains: true}
 
 func TestMergedDomain(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "1.yaml", `domain: d
+	filetest.Write(t, dir, "1.yaml", `domain: d
 algorithm: gcra
 hash_tag: tenant
 descriptors:
 - {key: a, value: x, rate_limit: {name: one, requests: 1, period: 1s, replaces: [{name: three}]}}
 - {key: p, value: "/a*", rate_limit: {requests: 2, period: 1s}}
 `)
-	write(t, dir, "2.yaml", `domain: d
+	filetest.Write(t, dir, "2.yaml", `domain: d
 descriptors:
 - {key: p, value: "*b", rate_limit: {requests: 3, period: 1s}}
 - {key: p, value: "/ab*", rate_limit: {name: three, requests: 4, period: 1s}}
 - {key: a, rate_limit: {requests: 5, period: 1s}}
 - {key: tenant, descriptors: [{key: a, value: x, rate_limit: {requests: 6, period: 1s}}]}
 `)
-	write(t, dir, "3.yaml", "domain: e\ndescriptors: [{key: a, rate_limit: {unit: day}}]\n")
+	filetest.Write(t, dir, "3.yaml", "domain: e\ndescriptors: [{key: a, rate_limit: {unit: day}}]\n")
 	if _, err := config.LoadRules(dir); err == nil || !strings.Contains(err.Error(), `the domain "d" again, which is also in `+filepath.Join(dir, "1.yaml")+":1; allowed: each domain in one file, unless limits.merge_domains is true") {
 		t.Errorf("not merged: %v", err)
 	}
@@ -63,9 +64,9 @@ descriptors:
 
 func TestMergeConflicts(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "1.yaml", "domain: d\nhash_tag: a\ndescriptors: [{key: a}, {key: a, value: x}, {key: a, value: 'x*'}, {key: b}]\n")
-	write(t, dir, "2.yaml", "domain: d\nhash_tag: b\ndescriptors: [{key: b, value: y}, {key: a, value: 'x*'}, {key: a}]\n")
-	write(t, dir, "3.yaml", "domain: d\ndescriptors:\n- {key: a, value: x}\n- {key: b, value: y}\n")
+	filetest.Write(t, dir, "1.yaml", "domain: d\nhash_tag: a\ndescriptors: [{key: a}, {key: a, value: x}, {key: a, value: 'x*'}, {key: b}]\n")
+	filetest.Write(t, dir, "2.yaml", "domain: d\nhash_tag: b\ndescriptors: [{key: b, value: y}, {key: a, value: 'x*'}, {key: a}]\n")
+	filetest.Write(t, dir, "3.yaml", "domain: d\ndescriptors:\n- {key: a, value: x}\n- {key: b, value: y}\n")
 	_, err := merging.LoadRules(dir)
 	if err == nil {
 		t.Fatal("no error")
@@ -86,7 +87,7 @@ func TestMergeConflicts(t *testing.T) {
 func TestLiveBytes(t *testing.T) {
 	const rules, most = 20_000, 700
 	for _, list := range []string{manyRulesText(rules), listText(rules, "- {key: user, value: u%d, metadata: {tier: free}, rate_limit: {requests: 10, period: 60s}}\n")} {
-		path := write(t, t.TempDir(), "limits.yaml", list)
+		path := filetest.Write(t, t.TempDir(), "limits.yaml", list)
 		var r *config.Rules
 		_, live := growth(func() {
 			var err error

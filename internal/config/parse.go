@@ -39,8 +39,7 @@ var (
 const (
 	// maxNesting is how deep descriptors may nest.
 	maxNesting = 256
-	// maxName bounds domains and keys in bytes, maxLimitName the names of limits.
-	maxName      = 255
+	// maxLimitName bounds the names of limits in bytes.
 	maxLimitName = 64
 )
 
@@ -169,7 +168,7 @@ func (p *fileParser) domain(n *yaml.Node) {
 		p.d.Algorithm = p.algorithm
 	}
 	if v := o.Get("hash_tag"); v != nil {
-		p.d.HashTag, _ = p.name(v, top.Key("hash_tag"), "the key of an entry", maxName)
+		p.d.HashTag, _ = p.name(v, top.Key("hash_tag"), "the key of an entry", yamlfile.MaxName)
 		p.tagAt = yamlfile.NodeAt(v, top.Key("hash_tag"))
 	}
 	if v := o.Get("descriptors"); v != nil {
@@ -185,7 +184,7 @@ func (p *fileParser) domainName(o *yamlfile.Object, top *yamlfile.Path) {
 		return
 	}
 	p.nameAt = yamlfile.NodeAt(v, top.Key("domain"))
-	p.d.Name, _ = p.name(v, top.Key("domain"), "a name", maxName)
+	p.d.Name, _ = p.name(v, top.Key("domain"), "a name", yamlfile.MaxName)
 	p.d.Line = v.Line
 }
 
@@ -291,7 +290,7 @@ func (p *fileParser) entry(o *yamlfile.Object, at *yamlfile.Path) (e bucket.Entr
 
 func (p *fileParser) key(n *yaml.Node, at *yamlfile.Path) (string, bool) {
 	const what = "a key"
-	s, ok := p.name(n, at, what, maxName)
+	s, ok := p.name(n, at, what, yamlfile.MaxName)
 	if ok && glob.HasStar(s) {
 		ok = p.Lax(n, at, "the text "+yamlfile.Quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
 	}

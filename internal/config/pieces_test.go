@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // told is all that a load says: its errors, or its table, its warnings and the
@@ -135,7 +136,7 @@ const flowText = `{
 
 func TestPieces(t *testing.T) {
 	t.Parallel()
-	path := write(t, t.TempDir(), "limits.yaml", "")
+	path := filetest.Write(t, t.TempDir(), "limits.yaml", "")
 	if !sameInPieces(t, path, pieceText) {
 		t.Error("not read in pieces")
 	}
@@ -213,6 +214,6 @@ func FuzzPieces(f *testing.F) {
 	f.Add(example)
 	f.Add(flowText)
 	f.Add(manyRulesText(4))
-	path := write(f, f.TempDir(), "limits.yaml", "")
+	path := filetest.Write(f, f.TempDir(), "limits.yaml", "")
 	f.Fuzz(func(t *testing.T, text string) { sameInPieces(t, path, text) })
 }

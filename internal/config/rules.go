@@ -24,6 +24,9 @@ type Rules struct {
 // Domain returns the domain of that name, or nil.
 func (r *Rules) Domain(name string) *Domain { return r.domains[name] }
 
+// HasDomain reports whether there is a domain of that name.
+func (r *Rules) HasDomain(name string) bool { return r.domains[name] != nil }
+
 // Domains returns all domains, sorted by name.
 func (r *Rules) Domains() []*Domain { return r.sorted }
 

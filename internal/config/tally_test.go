@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // tallies are those of the domain d, by their rules' paths.
@@ -74,7 +75,7 @@ func TestTalliesStay(t *testing.T) {
 			dir := t.TempDir()
 			l := config.NewLive(dir, nil)
 			loaded := func(text string) map[string]*config.Tally {
-				write(t, dir, "a.yaml", text)
+				filetest.Write(t, dir, "a.yaml", text)
 				if err := l.Reload(); err != nil {
 					t.Fatal(err)
 				}
@@ -200,7 +201,7 @@ func TestValuesOfAllRulesAreBounded(t *testing.T) {
 	l := config.NewLive(dir, nil)
 	reload := func(text string) {
 		t.Helper()
-		write(t, dir, "a.yaml", text)
+		filetest.Write(t, dir, "a.yaml", text)
 		if err := l.Reload(); err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 )
 
 // adminDoor is for operators: what is in force, and what the process does.
@@ -76,7 +76,7 @@ func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) getAuth(w http.ResponseWriter, _ *http.Request) {
 	var out bytes.Buffer
 	writeReloads(&out, s.options.Auth.Status(), "endpoints", "endpoints")
-	if err := s.options.Auth.Auth().WriteTable(&out); err != nil {
+	if err := s.options.Auth.Value().WriteTable(&out); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -84,7 +84,7 @@ func (s *Server) getAuth(w http.ResponseWriter, _ *http.Request) {
 }
 
 // writeReloads writes how what the files hold came to be in force.
-func writeReloads(out *bytes.Buffer, st config.Status, what, inForce string) {
+func writeReloads(out *bytes.Buffer, st reload.Status, what, inForce string) {
 	until := "these " + inForce + " stay in force until they are mended"
 	if st.Generation == 0 {
 		fmt.Fprintf(out, "# no %s were loaded yet\n", what)

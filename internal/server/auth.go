@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 )
 
 // forwardAuth answers proxies that ask about a request with its headers alone
@@ -16,14 +16,14 @@ import (
 // ForwardAuth.
 type forwardAuth struct {
 	*door
-	live *config.LiveAuth
+	live *forwardauth.Live
 }
 
 // ServeHTTP answers /auth/{name} with 200 or the status that the endpoint has
 // for denials; with 404 where there is no such endpoint, and as POST /json does
 // where the request cannot be decided.
 func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	auth := f.live.Auth()
+	auth := f.live.Value()
 	endpoint := auth.Endpoint(r.PathValue("name"))
 	if endpoint == nil {
 		f.requests.add(codes.InvalidArgument)
@@ -69,7 +69,7 @@ func (f *forwardAuth) ask(ctx context.Context, c *call, header http.Header) erro
 
 // readAuth reads what an endpoint asks about a request into an empty call. It
 // returns false where the request is denied for what it lacks.
-func (c *call) readAuth(endpoint *config.AuthEndpoint, r *authRequest) bool {
+func (c *call) readAuth(endpoint *forwardauth.Endpoint, r *authRequest) bool {
 	c.domain = endpoint.Domain
 	for i := range endpoint.Descriptors {
 		if !c.readAuthDescriptor(&endpoint.Descriptors[i], r) {
@@ -81,14 +81,14 @@ func (c *call) readAuth(endpoint *config.AuthEndpoint, r *authRequest) bool {
 
 // readAuthDescriptor adds the descriptor that is asked about, once for each
 // combination of values that it may have: what passes must pass as each of them.
-func (c *call) readAuthDescriptor(asked *config.AuthDescriptor, r *authRequest) bool {
+func (c *call) readAuthDescriptor(asked *forwardauth.Descriptor, r *authRequest) bool {
 	values := make([][]string, len(asked.Entries))
 	combinations := 1
 	for i := range asked.Entries {
 		e := &asked.Entries[i]
 		var ok bool
 		values[i], ok = r.values(e)
-		if !ok || e.OnMissing == config.MissingDeny && slices.Contains(values[i], "") {
+		if !ok || e.OnMissing == forwardauth.MissingDeny && slices.Contains(values[i], "") {
 			return false
 		}
 		if combinations *= len(values[i]); combinations > maxPathValues {
@@ -100,7 +100,7 @@ func (c *call) readAuthDescriptor(asked *config.AuthDescriptor, r *authRequest) 
 		for i := range asked.Entries {
 			e, value := &asked.Entries[i], values[i][n%len(values[i])]
 			n /= len(values[i])
-			omit = omit || value == "" && e.OnMissing == config.MissingOmit
+			omit = omit || value == "" && e.OnMissing == forwardauth.MissingOmit
 			c.entries = append(c.entries, bucket.Entry{Key: e.Key, Value: value})
 		}
 		if omit {

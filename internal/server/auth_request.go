@@ -7,22 +7,22 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/forwarded"
 )
 
 // authRequest is a request that a proxy asks about, as far as the proxy and who
 // sent it tell.
 type authRequest struct {
-	auth     *config.Auth
-	endpoint *config.AuthEndpoint
+	auth     *forwardauth.File
+	endpoint *forwardauth.Endpoint
 	header   http.Header
 	// peer is who asks, and trusted whether that is a trusted proxy.
 	peer    netip.Addr
 	trusted bool
 }
 
-func newAuthRequest(auth *config.Auth, endpoint *config.AuthEndpoint, r *http.Request) *authRequest {
+func newAuthRequest(auth *forwardauth.File, endpoint *forwardauth.Endpoint, r *http.Request) *authRequest {
 	peer, _ := forwarded.ParseAddress(r.RemoteAddr)
 	return &authRequest{auth: auth, endpoint: endpoint, header: r.Header, peer: peer, trusted: auth.Trusts(peer)}
 }
@@ -32,8 +32,8 @@ func newAuthRequest(auth *config.Auth, endpoint *config.AuthEndpoint, r *http.Re
 // It reports false where it is not clear: where it stands there several times
 // and differs, so that what is behind the proxy may read another than this, or
 // is no UTF-8.
-func (r *authRequest) values(e *config.AuthEntry) (values []string, ok bool) {
-	if e.From == config.FromPath {
+func (r *authRequest) values(e *forwardauth.Entry) (values []string, ok bool) {
+	if e.From == forwardauth.FromPath {
 		path, _, ok := r.uri()
 		if !ok {
 			return nil, false
@@ -45,15 +45,15 @@ func (r *authRequest) values(e *config.AuthEntry) (values []string, ok bool) {
 }
 
 // value returns the value of an entry that has one, as values does.
-func (r *authRequest) value(e *config.AuthEntry) (value string, ok bool) {
+func (r *authRequest) value(e *forwardauth.Entry) (value string, ok bool) {
 	switch e.From {
-	case config.FromConstant:
+	case forwardauth.FromConstant:
 		return e.Value, true
-	case config.FromClientAddress:
+	case forwardauth.FromClientAddress:
 		return shownAddress(r.client(), e), true
-	case config.FromHeader:
+	case forwardauth.FromHeader:
 		return oneOf(headerValues(r.header, e.Name))
-	case config.FromMethod:
+	case forwardauth.FromMethod:
 		// Some frameworks take post for POST.
 		method, ok := r.told(r.endpoint.MethodHeader)
 		return strings.ToUpper(method), ok
@@ -128,7 +128,7 @@ func (r *authRequest) client() netip.Addr {
 
 // shownAddress returns an address, or its network if the entry says how long
 // that is; the empty text for the zero Addr.
-func shownAddress(a netip.Addr, e *config.AuthEntry) string {
+func shownAddress(a netip.Addr, e *forwardauth.Entry) string {
 	if !a.IsValid() {
 		return ""
 	}

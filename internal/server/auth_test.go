@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -53,7 +53,7 @@ func withAuth(t testing.TB, text string) func(*server.Options) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	live := config.NewLiveAuth(path, slog.New(slog.DiscardHandler))
+	live := forwardauth.NewLive(path, slog.New(slog.DiscardHandler))
 	if err := live.Reload(); err != nil {
 		t.Fatal(err)
 	}

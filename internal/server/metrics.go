@@ -6,6 +6,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
@@ -75,17 +77,17 @@ func showMemory(registry *prometheus.Registry, m *accounts.Memory) {
 
 // showAuth registers what tells how the file for forward auth came to be in
 // force.
-func showAuth(registry *prometheus.Registry, live *config.LiveAuth) {
+func showAuth(registry *prometheus.Registry, live *forwardauth.Live) {
 	factory := promauto.With(registry)
-	reloads := func(result string, count func(config.Status) int) {
+	reloads := func(result string, count func(reload.Status) int) {
 		factory.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "ratelimitd_auth_reloads_total",
 			Help:        "Loads of the file for forward auth, that at start included. One that ends as the one before did is not counted.",
 			ConstLabels: prometheus.Labels{"result": result},
 		}, func() float64 { return float64(count(live.Status())) })
 	}
-	reloads("success", func(s config.Status) int { return s.Succeeded })
-	reloads("failure", func(s config.Status) int { return s.Failed })
+	reloads("success", func(s reload.Status) int { return s.Succeeded })
+	reloads("failure", func(s reload.Status) int { return s.Failed })
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_auth_last_reload_successful",
 		Help: "1 if the file for forward auth, as it is, is in force; 0 while it has errors and an older one stays in force.",

@@ -24,6 +24,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
@@ -72,7 +73,7 @@ type Options struct {
 	StoreWaits bool
 	// Auth, if set, has what proxies may ask at /auth/ of the HTTP port. It is
 	// loaded.
-	Auth *config.LiveAuth
+	Auth *forwardauth.Live
 	// ReadyOnlyWithDomain makes the health check fail while the rules have no
 	// domain.
 	ReadyOnlyWithDomain bool

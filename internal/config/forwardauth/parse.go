@@ -1,4 +1,4 @@
-package config
+package forwardauth
 
 import (
 	"cmp"
@@ -17,35 +17,35 @@ import (
 
 // What the mappings of a file for forward auth may hold.
 var (
-	authLevel     = &yamlfile.Level{Is: "a file for forward auth", Fields: []yamlfile.Field{{Name: "trusted_proxies"}, {Name: "endpoints"}}}
+	fileLevel     = &yamlfile.Level{Is: "a file for forward auth", Fields: []yamlfile.Field{{Name: "trusted_proxies"}, {Name: "endpoints"}}}
 	endpointLevel = &yamlfile.Level{Is: "an endpoint", Fields: []yamlfile.Field{
 		{Name: "name"}, {Name: "proxy"}, {Name: "domain"}, {Name: "denied_status"}, {Name: "on_missing"}, {Name: "descriptors"},
 	}}
-	authDescriptorLevel = &yamlfile.Level{Is: "a descriptor", Fields: []yamlfile.Field{{Name: "entries"}, {Name: "cost"}}}
-	authEntryLevel      = &yamlfile.Level{Is: "an entry", Fields: []yamlfile.Field{
+	descriptorLevel = &yamlfile.Level{Is: "a descriptor", Fields: []yamlfile.Field{{Name: "entries"}, {Name: "cost"}}}
+	entryLevel      = &yamlfile.Level{Is: "an entry", Fields: []yamlfile.Field{
 		{Name: "key"}, {Name: "value"}, {Name: "from"}, {Name: "name"}, {Name: "prefixes"},
 		{Name: "ipv4_prefix"}, {Name: "ipv6_prefix"}, {Name: "on_missing"},
 	}}
 )
 
-// LoadAuth reads a file for forward auth. Its error is of type Errors and holds
+// Load reads a file for forward auth. Its error is of type Errors and holds
 // all that is wrong in the file; or it wraps that of the operating system.
-func LoadAuth(file string) (*Auth, error) {
-	data, err := readAuth(file)
+func Load(file string) (*File, error) {
+	data, err := read(file)
 	if err != nil {
 		return nil, err
 	}
-	return parseAuth(file, data)
+	return parse(file, data)
 }
 
-func readAuth(file string) ([]byte, error) {
+func read(file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s is no file", file)
 	}
 	var data []byte
 	if err == nil {
-		data, err = readFile(file)
+		data, err = yamlfile.ReadFile(file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("forward auth: %w", err)
@@ -53,20 +53,20 @@ func readAuth(file string) ([]byte, error) {
 	return data, nil
 }
 
-// authParser turns the nodes of a file into an Auth.
-type authParser struct {
+// parser turns the nodes of a file into a File.
+type parser struct {
 	*yamlfile.Reader
-	auth *Auth
+	f *File
 	// trusts is whether the file says anything of trusted proxies.
 	trusts bool
 	// onMissing is that of the endpoint at hand, for entries that have none.
 	onMissing OnMissing
 }
 
-func parseAuth(file string, data []byte) (*Auth, error) {
-	p := &authParser{
-		Reader: yamlfile.NewReader(file, len(data), authLevel, endpointLevel, authDescriptorLevel, authEntryLevel),
-		auth:   &Auth{byName: make(map[string]*AuthEndpoint)},
+func parse(file string, data []byte) (*File, error) {
+	p := &parser{
+		Reader: yamlfile.NewReader(file, len(data), fileLevel, endpointLevel, descriptorLevel, entryLevel),
+		f:      &File{byName: make(map[string]*Endpoint)},
 	}
 	if err := p.file(data); err != nil {
 		err.File = file
@@ -76,10 +76,10 @@ func parseAuth(file string, data []byte) (*Auth, error) {
 		p.Errs.Sort()
 		return nil, p.Errs
 	}
-	return p.auth, nil
+	return p.f, nil
 }
 
-func (p *authParser) file(data []byte) *yamlfile.Error {
+func (p *parser) file(data []byte) *yamlfile.Error {
 	text, err := p.Utf8(data)
 	if err != nil {
 		return err
@@ -89,13 +89,13 @@ func (p *authParser) file(data []byte) *yamlfile.Error {
 	case doc != nil:
 		p.top(doc)
 	case err == nil:
-		return &yamlfile.Error{Line: 1, Column: 1, Found: "an empty file", Allowed: authLevel.Is + ", with " + yamlfile.Commas(authLevel.Names())}
+		return &yamlfile.Error{Line: 1, Column: 1, Found: "an empty file", Allowed: fileLevel.Is + ", with " + yamlfile.Commas(fileLevel.Names())}
 	}
 	return err
 }
 
-func (p *authParser) top(n *yaml.Node) {
-	o, ok := p.Object(n, nil, authLevel)
+func (p *parser) top(n *yaml.Node) {
+	o, ok := p.Object(n, nil, fileLevel)
 	if !ok {
 		return
 	}
@@ -110,7 +110,7 @@ func (p *authParser) top(n *yaml.Node) {
 }
 
 // required returns the items of a list that must be there and have one.
-func (p *authParser) required(o *yamlfile.Object, at *yamlfile.Path, name, of string) []*yaml.Node {
+func (p *parser) required(o *yamlfile.Object, at *yamlfile.Path, name, of string) []*yaml.Node {
 	v := o.Get(name)
 	if v == nil {
 		p.Bad(o.At, at, "no "+name, name+": a list with at least one")
@@ -123,7 +123,7 @@ func (p *authParser) required(o *yamlfile.Object, at *yamlfile.Path, name, of st
 	return items
 }
 
-func (p *authParser) trustedProxies(n *yaml.Node, at *yamlfile.Path) {
+func (p *parser) trustedProxies(n *yaml.Node, at *yamlfile.Path) {
 	const allowed = "an IP address, or a network such as 10.0.0.0/8 or fd00::/8"
 	items, _ := p.List(n, at, "IP addresses and networks")
 	for i, item := range items {
@@ -136,7 +136,7 @@ func (p *authParser) trustedProxies(n *yaml.Node, at *yamlfile.Path) {
 			p.Bad(item, at.Item(i), complaint, allowed)
 			continue
 		}
-		p.auth.TrustedProxies = append(p.auth.TrustedProxies, prefix)
+		p.f.TrustedProxies = append(p.f.TrustedProxies, prefix)
 	}
 }
 
@@ -162,32 +162,32 @@ func parseNetwork(s string) (_ netip.Prefix, complaint string) {
 	return prefix, ""
 }
 
-func (p *authParser) endpoint(item *yaml.Node, at *yamlfile.Path) {
+func (p *parser) endpoint(item *yaml.Node, at *yamlfile.Path) {
 	o, ok := p.Object(item, at, endpointLevel)
 	if !ok {
 		return
 	}
 	defer p.Release(o)
-	e := &AuthEndpoint{File: p.Reader.File, Line: item.Line}
+	e := &Endpoint{File: p.Reader.File, Line: item.Line}
 	p.endpointName(o, at, e)
 	p.proxy(o, at, e)
 	if v := o.Get("domain"); v == nil {
 		p.Bad(o.At, at, "no domain", "domain: NAME, that of the limits")
 	} else {
-		e.Domain, _ = p.Name(v, at.Key("domain"), "a name", maxName)
+		e.Domain, _ = p.Name(v, at.Key("domain"), "a name", yamlfile.MaxName)
 		e.domainAt = yamlfile.NodeAt(v, at.Key("domain"))
 	}
 	p.onMissing = p.missing(o, at, MissingEmpty)
 	for i, d := range p.required(o, at, "descriptors", "descriptors") {
 		p.descriptor(d, at.Key("descriptors").Item(i), e)
 	}
-	p.auth.Endpoints = append(p.auth.Endpoints, e)
+	p.f.Endpoints = append(p.f.Endpoints, e)
 }
 
 // endpointNames are those that stand in a URL as they are.
 var endpointNames = regexp.MustCompile(`^[A-Za-z0-9_.~-]{1,64}$`)
 
-func (p *authParser) endpointName(o *yamlfile.Object, at *yamlfile.Path, e *AuthEndpoint) {
+func (p *parser) endpointName(o *yamlfile.Object, at *yamlfile.Path, e *Endpoint) {
 	const allowed = "1 to 64 letters, digits and -_.~, and not . or .."
 	v := o.Get("name")
 	if v == nil {
@@ -196,7 +196,7 @@ func (p *authParser) endpointName(o *yamlfile.Object, at *yamlfile.Path, e *Auth
 	}
 	at = at.Key("name")
 	s, ok := p.Text(v, at, allowed)
-	first := p.auth.byName[s]
+	first := p.f.byName[s]
 	switch {
 	case !ok:
 	case !endpointNames.MatchString(s) || s == "." || s == "..":
@@ -205,12 +205,12 @@ func (p *authParser) endpointName(o *yamlfile.Object, at *yamlfile.Path, e *Auth
 		p.Bad(v, at, fmt.Sprintf("the name %s again, the first is on line %d", yamlfile.Quote(s), first.Line), "a name for each endpoint")
 	default:
 		e.Name = s
-		p.auth.byName[s] = e
+		p.f.byName[s] = e
 	}
 }
 
 // proxy reads which proxy asks, and the status that it is denied with.
-func (p *authParser) proxy(o *yamlfile.Object, at *yamlfile.Path, e *AuthEndpoint) {
+func (p *parser) proxy(o *yamlfile.Object, at *yamlfile.Path, e *Endpoint) {
 	var names []string
 	for _, proxy := range proxies {
 		names = append(names, proxy.name)
@@ -242,7 +242,7 @@ func (p *authParser) proxy(o *yamlfile.Object, at *yamlfile.Path, e *AuthEndpoin
 }
 
 // missing reads on_missing.
-func (p *authParser) missing(o *yamlfile.Object, at *yamlfile.Path, byDefault OnMissing) OnMissing {
+func (p *parser) missing(o *yamlfile.Object, at *yamlfile.Path, byDefault OnMissing) OnMissing {
 	const name = "on_missing"
 	v := o.Get(name)
 	if v == nil {
@@ -261,13 +261,13 @@ func (p *authParser) missing(o *yamlfile.Object, at *yamlfile.Path, byDefault On
 	return OnMissing(i)
 }
 
-func (p *authParser) descriptor(item *yaml.Node, at *yamlfile.Path, e *AuthEndpoint) {
-	o, ok := p.Object(item, at, authDescriptorLevel)
+func (p *parser) descriptor(item *yaml.Node, at *yamlfile.Path, e *Endpoint) {
+	o, ok := p.Object(item, at, descriptorLevel)
 	if !ok {
 		return
 	}
 	defer p.Release(o)
-	d := AuthDescriptor{Cost: 1}
+	d := Descriptor{Cost: 1}
 	if v := o.Get("cost"); v != nil {
 		d.Cost, _ = p.Integer(v, at.Key("cost"), 0, bucket.MaxCost)
 	}
@@ -277,17 +277,17 @@ func (p *authParser) descriptor(item *yaml.Node, at *yamlfile.Path, e *AuthEndpo
 	e.Descriptors = append(e.Descriptors, d)
 }
 
-func (p *authParser) entry(item *yaml.Node, at *yamlfile.Path, d *AuthDescriptor) {
-	o, ok := p.Object(item, at, authEntryLevel)
+func (p *parser) entry(item *yaml.Node, at *yamlfile.Path, d *Descriptor) {
+	o, ok := p.Object(item, at, entryLevel)
 	if !ok {
 		return
 	}
 	defer p.Release(o)
-	var e AuthEntry
+	var e Entry
 	if v := o.Get("key"); v == nil {
 		p.Bad(o.At, at, "no key", "key: NAME, in every entry")
 	} else {
-		e.Key, _ = p.Name(v, at.Key("key"), "a key", maxName)
+		e.Key, _ = p.Name(v, at.Key("key"), "a key", yamlfile.MaxName)
 	}
 	if ok = p.source(o, at, &e); !ok {
 		return
@@ -301,7 +301,7 @@ func (p *authParser) entry(item *yaml.Node, at *yamlfile.Path, d *AuthDescriptor
 		e.Name = p.header(o, at)
 	case FromQuery:
 		if v := p.beside(o, at, "name", e.From); v != nil {
-			e.Name, _ = p.Name(v, at.Key("name"), "a name", maxName)
+			e.Name, _ = p.Name(v, at.Key("name"), "a name", yamlfile.MaxName)
 		}
 	case FromPath:
 		e.Prefixes = p.prefixes(o, at)
@@ -313,8 +313,8 @@ func (p *authParser) entry(item *yaml.Node, at *yamlfile.Path, d *AuthDescriptor
 }
 
 // source reads where the value comes from.
-func (p *authParser) source(o *yamlfile.Object, at *yamlfile.Path, e *AuthEntry) bool {
-	names := authSources[1:]
+func (p *parser) source(o *yamlfile.Object, at *yamlfile.Path, e *Entry) bool {
+	names := sources[1:]
 	value, from := o.Get("value"), o.Get("from")
 	switch {
 	case value != nil && from != nil:
@@ -338,7 +338,7 @@ func (p *authParser) source(o *yamlfile.Object, at *yamlfile.Path, e *AuthEntry)
 		p.BadName(from, at.Key("from"), s, names)
 		return false
 	}
-	e.From = AuthSource(i + 1)
+	e.From = Source(i + 1)
 	if e.From.isTold() && !p.trusts {
 		p.Bad(from, at.Key("from"), s+" without trusted_proxies, which alone can tell it", "it with trusted_proxies in the file")
 	}
@@ -346,16 +346,16 @@ func (p *authParser) source(o *yamlfile.Object, at *yamlfile.Path, e *AuthEntry)
 }
 
 // needless reports what means nothing for the source.
-func (p *authParser) needless(o *yamlfile.Object, at *yamlfile.Path, from AuthSource) {
+func (p *parser) needless(o *yamlfile.Object, at *yamlfile.Path, from Source) {
 	for _, f := range []struct {
 		name string
-		of   []AuthSource
+		of   []Source
 	}{
-		{"name", []AuthSource{FromHeader, FromQuery}},
-		{"prefixes", []AuthSource{FromPath}},
-		{"ipv4_prefix", []AuthSource{FromClientAddress}},
-		{"ipv6_prefix", []AuthSource{FromClientAddress}},
-		{"on_missing", []AuthSource{FromClientAddress, FromHeader, FromMethod, FromPath, FromQuery}},
+		{"name", []Source{FromHeader, FromQuery}},
+		{"prefixes", []Source{FromPath}},
+		{"ipv4_prefix", []Source{FromClientAddress}},
+		{"ipv6_prefix", []Source{FromClientAddress}},
+		{"on_missing", []Source{FromClientAddress, FromHeader, FromMethod, FromPath, FromQuery}},
 	} {
 		if o.Get(f.name) == nil || slices.Contains(f.of, from) {
 			continue
@@ -373,7 +373,7 @@ func (p *authParser) needless(o *yamlfile.Object, at *yamlfile.Path, from AuthSo
 }
 
 // beside returns what a source needs, or nil where it is not there.
-func (p *authParser) beside(o *yamlfile.Object, at *yamlfile.Path, name string, from AuthSource) *yaml.Node {
+func (p *parser) beside(o *yamlfile.Object, at *yamlfile.Path, name string, from Source) *yaml.Node {
 	v := o.Get(name)
 	if v == nil {
 		p.Bad(o.At, at, "from: "+from.String()+" without "+name, name+" beside it")
@@ -382,7 +382,7 @@ func (p *authParser) beside(o *yamlfile.Object, at *yamlfile.Path, name string, 
 }
 
 // header reads the name of a header.
-func (p *authParser) header(o *yamlfile.Object, at *yamlfile.Path) string {
+func (p *parser) header(o *yamlfile.Object, at *yamlfile.Path) string {
 	v := p.beside(o, at, "name", FromHeader)
 	if v == nil {
 		return ""
@@ -401,7 +401,7 @@ func (p *authParser) header(o *yamlfile.Object, at *yamlfile.Path) string {
 	return s
 }
 
-func (p *authParser) prefixes(o *yamlfile.Object, at *yamlfile.Path) []string {
+func (p *parser) prefixes(o *yamlfile.Object, at *yamlfile.Path) []string {
 	const (
 		most    = 1000
 		allowed = "/ and segments, decoded and without a slash at the end, such as /api/v1"
@@ -448,7 +448,7 @@ func isPlainPath(s string) bool {
 }
 
 // bits reads how many bits of an address count.
-func (p *authParser) bits(o *yamlfile.Object, at *yamlfile.Path, name string, most int64) int {
+func (p *parser) bits(o *yamlfile.Object, at *yamlfile.Path, name string, most int64) int {
 	v := o.Get(name)
 	if v == nil {
 		return 0

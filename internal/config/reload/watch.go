@@ -1,8 +1,9 @@
-package config
+package reload
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,22 +20,19 @@ const (
 	patience = 2 * time.Second
 )
 
-// Watch loads the rules, and again whenever the files change, until ctx ends;
-// then it returns nil. A burst of changes causes one reload. An error means
-// that files cannot be watched here; what was loaded stays in force.
+// Watch loads the files, and again whenever they change, until ctx ends; then it
+// returns nil. A burst of changes causes one reload. An error means that files
+// cannot be watched here; what was loaded stays in force.
 //
 // Files that cannot be loaded are no error of Watch: Status has it, and the
 // next change may mend it.
-func (l *Live) Watch(ctx context.Context) error { return l.watch(ctx, l.Reload) }
-
-// watch calls reload, and again whenever the files change, until ctx ends.
-func (r *reloads) watch(ctx context.Context, reload func() error) error {
+func (l *Live[T]) Watch(ctx context.Context) error {
 	fw, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watch %s: %w", r.what, err)
+		return fmt.Errorf("watch %s: %w", l.what, err)
 	}
 	defer fw.Close()
-	w := &watch{reloads: r, load: reload, fw: fw, infos: make(map[string]os.FileInfo), failed: make(map[string]bool)}
+	w := &watch{what: l.what, path: l.path, load: l.Reload, log: l.log, fw: fw, infos: make(map[string]os.FileInfo), failed: make(map[string]bool)}
 	w.reload()
 
 	settle := time.NewTimer(0) // runs while there is something to load
@@ -47,15 +45,15 @@ func (r *reloads) watch(ctx context.Context, reload func() error) error {
 			return nil
 		case e, ok := <-fw.Events:
 			if !ok {
-				return fmt.Errorf("watch %s: the watcher was closed", r.what)
+				return fmt.Errorf("watch %s: the watcher was closed", l.what)
 			}
 			changed = w.wants(e.Name)
 		case err, ok := <-fw.Errors:
 			if !ok {
-				return fmt.Errorf("watch %s: the watcher was closed", r.what)
+				return fmt.Errorf("watch %s: the watcher was closed", l.what)
 			}
 			// Events were lost, so anything may have changed.
-			r.log.Warn("watching the files of "+r.what, "error", err)
+			l.log.Warn("watching the files of "+l.what, "error", err)
 			changed = true
 		case <-settle.C:
 			since = time.Time{}
@@ -72,9 +70,10 @@ func (r *reloads) watch(ctx context.Context, reload func() error) error {
 
 // watch is what the goroutine in Watch knows.
 type watch struct {
-	*reloads
-	load func() error
-	fw   *fsnotify.Watcher
+	what, path string
+	load       func() error
+	log        *slog.Logger
+	fw         *fsnotify.Watcher
 	// wanted are the folders to watch.
 	wanted interests
 	// infos are the folders that are watched: another one of the same name is
@@ -135,7 +134,7 @@ func (w *watch) sync() (added bool) {
 	return added
 }
 
-// wants reports whether a change of this name can change the rules.
+// wants reports whether a change of this name can change what is loaded.
 func (w *watch) wants(name string) bool {
 	if _, ok := w.wanted[name]; ok {
 		return true // a watched folder itself went or came

@@ -1,4 +1,4 @@
-package config
+package forwardauth
 
 import (
 	"net/netip"
@@ -7,29 +7,29 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// Auth is what a file for forward auth says: of which requests proxies may ask
+// File is what a file for forward auth says: of which requests proxies may ask
 // with a path alone, and what of a request its limits are counted by. It never
 // changes.
-type Auth struct {
+type File struct {
 	// TrustedProxies are those whose word about a request counts. Each is
 	// masked.
 	TrustedProxies []netip.Prefix
 	// Endpoints are in the order of the file.
-	Endpoints []*AuthEndpoint
-	byName    map[string]*AuthEndpoint
+	Endpoints []*Endpoint
+	byName    map[string]*Endpoint
 }
 
 // Endpoint returns the endpoint /auth/{name}, or nil.
-func (a *Auth) Endpoint(name string) *AuthEndpoint { return a.byName[name] }
+func (f *File) Endpoint(name string) *Endpoint { return f.byName[name] }
 
 // Trusts reports whether an address is that of a trusted proxy. It takes one
 // that is not an IPv4 address within an IPv6 one, and has no zone.
-func (a *Auth) Trusts(address netip.Addr) bool {
-	return slices.ContainsFunc(a.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address) })
+func (f *File) Trusts(address netip.Addr) bool {
+	return slices.ContainsFunc(f.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// AuthEndpoint says what /auth/{name} asks.
-type AuthEndpoint struct {
+// Endpoint says what /auth/{name} asks.
+type Endpoint struct {
 	// Name is 1 to 64 of A-Z, a-z, 0-9, -, _, . and ~.
 	Name string
 	// File and Line, which counts from 1, are where it stands.
@@ -44,22 +44,22 @@ type AuthEndpoint struct {
 	// DeniedStatus is the HTTP status of a denial, 400 to 499.
 	DeniedStatus int
 	// Descriptors are one or more; they pass together.
-	Descriptors []AuthDescriptor
+	Descriptors []Descriptor
 
 	domainAt yamlfile.Position
 }
 
-// AuthDescriptor is a descriptor whose values come from a request.
-type AuthDescriptor struct {
-	Entries []AuthEntry
+// Descriptor is a descriptor whose values come from a request.
+type Descriptor struct {
+	Entries []Entry
 	// Cost is 0 to bucket.MaxCost; 0 peeks.
 	Cost int64
 }
 
-// AuthEntry is an entry whose value comes from a request.
-type AuthEntry struct {
+// Entry is an entry whose value comes from a request.
+type Entry struct {
 	Key  string
-	From AuthSource
+	From Source
 	// Value is that of FromConstant.
 	Value string
 	// Name is that of the header or of the query parameter.
@@ -74,12 +74,12 @@ type AuthEntry struct {
 	OnMissing OnMissing
 }
 
-// AuthSource is where a value comes from.
-type AuthSource uint8
+// Source is where a value comes from.
+type Source uint8
 
 const (
 	// FromConstant is the file itself.
-	FromConstant AuthSource = iota
+	FromConstant Source = iota
 	// FromClientAddress is the address of the client before all trusted proxies.
 	FromClientAddress
 	// FromHeader is a header.
@@ -92,22 +92,22 @@ const (
 	FromQuery
 )
 
-// authSources are the names of the sources but for FromConstant, which is
+// sources are the names of the sources but for FromConstant, which is
 // written as a value.
-var authSources = [...]string{
+var sources = [...]string{
 	FromClientAddress: "client_address", FromHeader: "header", FromMethod: "method", FromPath: "path", FromQuery: "query",
 }
 
 // String returns the source as the file has it.
-func (s AuthSource) String() string {
+func (s Source) String() string {
 	if s == FromConstant {
 		return "value"
 	}
-	return authSources[s]
+	return sources[s]
 }
 
 // isTold reports whether only a trusted proxy can know the value.
-func (s AuthSource) isTold() bool { return s == FromMethod || s == FromPath || s == FromQuery }
+func (s Source) isTold() bool { return s == FromMethod || s == FromPath || s == FromQuery }
 
 // OnMissing is what happens to a request that lacks a value.
 type OnMissing uint8

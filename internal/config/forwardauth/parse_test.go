@@ -1,4 +1,4 @@
-package config_test
+package forwardauth_test
 
 import (
 	"bytes"
@@ -13,8 +13,9 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 const goodAuth = `
@@ -41,9 +42,9 @@ endpoints:
   - {name: c, proxy: caddy, domain: d, descriptors: [{entries: [{key: site, value: ""}]}]}
 `
 
-func loadAuth(t testing.TB, text string) (*config.Auth, error) {
+func loadAuth(t testing.TB, text string) (*forwardauth.File, error) {
 	t.Helper()
-	return config.LoadAuth(write(t, t.TempDir(), "auth.yaml", text))
+	return forwardauth.Load(filetest.Write(t, t.TempDir(), "auth.yaml", text))
 }
 
 func TestAuthFile(t *testing.T) {
@@ -62,14 +63,14 @@ func TestAuthFile(t *testing.T) {
 	if shop.Domain != "shop" || shop.DeniedStatus != 403 || shop.URIHeader != "X-Original-URI" || shop.MethodHeader != "X-Original-Method" || shop.Line != 4 {
 		t.Errorf("shop is %+v", shop)
 	}
-	want := []config.AuthDescriptor{
-		{Cost: 5, Entries: []config.AuthEntry{
-			{Key: "client", From: config.FromClientAddress, IPv4Prefix: 24, IPv6Prefix: 64, OnMissing: config.MissingEmpty},
-			{Key: "path", From: config.FromPath, Prefixes: []string{"/api/v1", "/login", "/api", "/"}, OnMissing: config.MissingOmit},
+	want := []forwardauth.Descriptor{
+		{Cost: 5, Entries: []forwardauth.Entry{
+			{Key: "client", From: forwardauth.FromClientAddress, IPv4Prefix: 24, IPv6Prefix: 64, OnMissing: forwardauth.MissingEmpty},
+			{Key: "path", From: forwardauth.FromPath, Prefixes: []string{"/api/v1", "/login", "/api", "/"}, OnMissing: forwardauth.MissingOmit},
 		}},
-		{Cost: 1, Entries: []config.AuthEntry{
-			{Key: "user", From: config.FromHeader, Name: "X-User", OnMissing: config.MissingOmit},
-			{Key: "page", From: config.FromQuery, Name: "a b", OnMissing: config.MissingDeny},
+		{Cost: 1, Entries: []forwardauth.Entry{
+			{Key: "user", From: forwardauth.FromHeader, Name: "X-User", OnMissing: forwardauth.MissingOmit},
+			{Key: "page", From: forwardauth.FromQuery, Name: "a b", OnMissing: forwardauth.MissingDeny},
 			{Key: "site", Value: "15"},
 		}},
 	}
@@ -180,7 +181,7 @@ var badAuths = []struct {
 	{"bad values of an endpoint", "endpoints:\n- name: a/b\n  proxy: ngnix\n  domain: ''\n  denied_status: 200\n  on_missing: denied\n  descriptors: {}\n", []string{
 		`2:9: endpoints[0].name: found the text "a/b"; allowed: ` + endpointNames,
 		`3:10: endpoints[0].proxy: found the text "ngnix" (nginx?); allowed: nginx, caddy, traefik`,
-		"4:11: endpoints[0].domain: found an empty text; allowed: " + names255,
+		"4:11: endpoints[0].domain: found an empty text; allowed: a name of 1 to 255 bytes without control characters",
 		"5:18: endpoints[0].denied_status: found the number 200; allowed: a whole number from 400 to 499",
 		`6:15: endpoints[0].on_missing: found the text "denied"; allowed: empty, omit, deny`,
 		"7:16: endpoints[0].descriptors: found a mapping; allowed: a list of descriptors",
@@ -259,8 +260,8 @@ func TestBadAuthFiles(t *testing.T) {
 	t.Parallel()
 	for _, c := range badAuths {
 		t.Run(c.name, func(t *testing.T) {
-			path := write(t, t.TempDir(), "auth.yaml", c.text)
-			_, err := config.LoadAuth(path)
+			path := filetest.Write(t, t.TempDir(), "auth.yaml", c.text)
+			_, err := forwardauth.Load(path)
 			var errs yamlfile.Errors
 			if !errors.As(err, &errs) {
 				t.Fatalf("error %v", err)
@@ -279,10 +280,10 @@ func TestBadAuthFiles(t *testing.T) {
 func TestAuthFilesThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, err := config.LoadAuth(dir + "/none"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := forwardauth.Load(dir + "/none"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	if _, err := config.LoadAuth(dir); err == nil || err.Error() != "forward auth: "+dir+" is no file" {
+	if _, err := forwardauth.Load(dir); err == nil || err.Error() != "forward auth: "+dir+" is no file" {
 		t.Errorf("a folder: %v", err)
 	}
 }
@@ -291,10 +292,10 @@ func TestAuthFilesThatCannotBeRead(t *testing.T) {
 func TestWatchAuth(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	path := write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: one"))
-	log := new(logged)
-	l := config.NewLiveAuth(path, slog.New(slog.NewTextHandler(log, nil)))
-	if l.Auth() != nil {
+	path := filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: one"))
+	log := new(asynctest.Buffer)
+	l := forwardauth.NewLive(path, slog.New(slog.NewTextHandler(log, nil)))
+	if l.Value() != nil {
 		t.Error("there are endpoints before the first load")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -307,23 +308,23 @@ func TestWatchAuth(t *testing.T) {
 		}
 	}()
 	has := func(name string) func() bool {
-		return func() bool { return l.Auth() != nil && l.Auth().Endpoint(name) != nil }
+		return func() bool { return l.Value() != nil && l.Value().Endpoint(name) != nil }
 	}
 	asynctest.Eventually(t, "the first endpoints", has("one"))
 
-	write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: two"))
+	filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: two"))
 	asynctest.Eventually(t, "new endpoints", has("two"))
 	if has("one")() || l.Status().Generation != 2 {
 		t.Errorf("the old endpoint is there; %+v", l.Status())
 	}
 
 	// A good endpoint beside a bad one is not taken.
-	write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: three")+"  - {}\n")
+	filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: three")+"  - {}\n")
 	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
 	if !has("two")() || has("three")() || l.Status().Failed != 1 {
 		t.Errorf("not the last good endpoints; %+v", l.Status())
 	}
-	if n := log.count(`"forward auth endpoints not loaded, the last good ones stay in force"`); n != 1 {
+	if n := log.Count(`"forward auth endpoints not loaded, the last good ones stay in force"`); n != 1 {
 		t.Errorf("the failure was logged %d times", n)
 	}
 	if err := os.Remove(path); err != nil {
@@ -331,7 +332,7 @@ func TestWatchAuth(t *testing.T) {
 	}
 	asynctest.Eventually(t, "the file is gone", func() bool { return errors.Is(l.Status().LastError, os.ErrNotExist) })
 
-	write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: four"))
+	filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: four"))
 	asynctest.Eventually(t, "mended", has("four"))
 	if s := l.Status(); s.LastError != nil || s.Generation != 3 {
 		t.Errorf("status %+v", s)
@@ -340,16 +341,12 @@ func TestWatchAuth(t *testing.T) {
 
 func TestAuthTableAndWarnings(t *testing.T) {
 	t.Parallel()
-	path := write(t, t.TempDir(), "auth.yaml", goodAuth)
-	a, err := config.LoadAuth(path)
+	path := filetest.Write(t, t.TempDir(), "auth.yaml", goodAuth)
+	a, err := forwardauth.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := load(t, "domain: d")
-	if err != nil {
-		t.Fatal(err)
-	}
-	warnings := a.Warnings(rules)
+	warnings := a.Warnings(func(name string) bool { return name == "d" })
 	if len(warnings) != 1 || warnings[0].String() != path+`:6:13: endpoints[0].domain: no limits file has the domain "shop", so nothing is limited` {
 		t.Errorf("warnings %v", warnings)
 	}
@@ -377,8 +374,8 @@ func FuzzAuthFile(f *testing.F) {
 		f.Add([]byte(c.text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		path := write(t, t.TempDir(), "auth.yaml", string(data))
-		a, err := config.LoadAuth(path)
+		path := filetest.Write(t, t.TempDir(), "auth.yaml", string(data))
+		a, err := forwardauth.Load(path)
 		if err != nil {
 			var errs yamlfile.Errors
 			if !errors.As(err, &errs) || len(errs) == 0 {
@@ -392,7 +389,7 @@ func FuzzAuthFile(f *testing.F) {
 			}
 			for _, d := range e.Descriptors {
 				for _, entry := range d.Entries {
-					if entry.Key == "" || entry.From == config.FromConstant && entry.OnMissing != config.MissingEmpty {
+					if entry.Key == "" || entry.From == forwardauth.FromConstant && entry.OnMissing != forwardauth.MissingEmpty {
 						t.Errorf("entry %+v", entry)
 					}
 				}

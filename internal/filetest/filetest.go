@@ -1,0 +1,21 @@
+// Package filetest makes files for tests. It imports nothing of the project.
+package filetest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Write makes a file with its folders and returns its path.
+func Write(t testing.TB, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
