@@ -136,7 +136,7 @@ func (d *door) check(c *call) error {
 		if asked.refund && !d.refunds {
 			return status.Errorf(codes.PermissionDenied, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)
 		}
-		if err := asked.own.check(i); err != nil {
+		if err := asked.own.invalid; err != nil {
 			return err
 		}
 		for _, entry := range asked.entries {

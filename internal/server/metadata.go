@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -95,21 +97,21 @@ func (d *descriptor) appendMetadata(dst []byte) []byte {
 	if d.own.set {
 		dst = appendField(dst, "limit", func(dst []byte) []byte {
 			dst, start := wire.BeginMessage(dst, stringValue)
-			return wire.EndMessage(d.own.appendText(dst), start)
+			return wire.EndMessage(appendOwn(dst, &d.own), start)
 		})
 	}
 	return dst
 }
 
-// appendText appends an override as protobuf's text format has it, on one line.
-func (o *override) appendText(dst []byte) []byte {
+// appendOwn appends an override as protobuf's text format has it, on one line.
+func appendOwn(dst []byte, o *override) []byte {
 	if o.requests != 0 {
 		dst = strconv.AppendUint(append(dst, "requests_per_unit:"...), uint64(o.requests), 10)
 		dst = append(dst, ' ')
 	}
-	dst = append(append(dst, "unit:"...), o.unit.String()...)
-	if o.hasMultiplier {
-		dst = strconv.AppendUint(append(dst, " unit_multiplier:{value:"...), uint64(o.multiplier), 10)
+	dst = append(append(dst, "unit:"...), typev3.RateLimitUnit(o.spelling.unit).String()...)
+	if o.spelling.hasMultiplier {
+		dst = strconv.AppendUint(append(dst, " unit_multiplier:{value:"...), uint64(o.spelling.multiplier), 10)
 		dst = append(dst, '}')
 	}
 	return dst

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
@@ -18,53 +16,35 @@ type override struct {
 	requests uint32
 	burst    uint32 // of a bucket; 0: as many as requests
 	period   time.Duration
+	// invalid is why the period cannot be as it was sent, or nil.
+	invalid error
+	// names are those of the API that it came by, for its errors.
+	names *ownNames
 
-	// seconds and nanos are the period as it was sent, where it is not in units.
-	seconds int64
-	nanos   int32
+	// spelling is how Envoy's API spelt the period, for its response.
+	spelling spelling
+}
 
-	// inUnits is whether it was sent as Envoy does: with the period in units.
-	inUnits bool
-	unit    typev3.RateLimitUnit
+// ownNames are what an API calls a limit that a descriptor brings with it.
+type ownNames struct {
+	whole string
+	// fields are those of bucket.Spec that have a name.
+	fields map[string]string
+}
+
+func (n *ownNames) of(field string) string {
+	if name, ok := n.fields[field]; ok {
+		return name
+	}
+	return n.whole
+}
+
+// spelling is a period of so many units, which are Envoy's.
+type spelling struct {
+	unit int32
 	// multiplier, if hasMultiplier, is how many units the period has.
 	multiplier    uint32
 	hasMultiplier bool
-}
-
-// check refuses a period that cannot be as it was sent, and counts one that can;
-// i is the descriptor's index.
-func (o *override) check(i int) error {
-	switch {
-	case !o.set:
-		return nil
-	case !o.inUnits:
-		return o.checkDuration(i)
-	}
-	u := unitNamed(o.unit)
-	if u == nil {
-		return invalid("descriptors[%d].limit.unit: found %s; allowed: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR", i, o.unit)
-	}
-	o.period = u.period
-	if !o.hasMultiplier {
-		return nil
-	}
-	if most := int64(bucket.MaxPeriod / u.period); o.multiplier < 1 || int64(o.multiplier) > most {
-		return invalid("descriptors[%d].limit.unit_multiplier: found %d; allowed: 1 to %d for the unit %s", i, o.multiplier, most, o.unit)
-	}
-	o.period *= time.Duration(o.multiplier)
-	return nil
-}
-
-// checkDuration is check for a Duration, whose parts have bounds and one sign.
-// One that is too long for a time.Duration becomes one that is too long for a
-// period.
-func (o *override) checkDuration(i int) error {
-	if o.nanos <= -1e9 || o.nanos >= 1e9 || o.seconds > 0 && o.nanos < 0 || o.seconds < 0 && o.nanos > 0 {
-		return invalid("descriptors[%d].numbers.period: found %d seconds and %d nanos; allowed: nanos under a second, of the same sign as seconds", i, o.seconds, o.nanos)
-	}
-	const most = int64(1 << 31)
-	o.period = time.Duration(min(max(o.seconds, -most), most))*time.Second + time.Duration(o.nanos)
-	return nil
 }
 
 // ownLimit says which limit an override is.
@@ -113,21 +93,11 @@ func (c *call) override(domain *config.Domain, o *outcome, i int) error {
 
 // refused says in the words of a request which numbers cannot be a limit.
 func (o *override) refused(i int, err error) error {
-	at := "numbers"
-	if o.inUnits {
-		at = "limit"
-	}
 	var spec *bucket.SpecError
 	if !errors.As(err, &spec) {
-		return invalid("descriptors[%d].%s: %v", i, at, err)
+		return invalid("descriptors[%d].%s: %v", i, o.names.whole, err)
 	}
-	switch {
-	case !o.inUnits:
-		at += "." + spec.Field
-	case spec.Field == "requests":
-		at += ".requests_per_unit"
-	}
-	return invalid("descriptors[%d].%s: found %s; allowed: %s", i, at, spec.Found, spec.Allowed)
+	return invalid("descriptors[%d].%s: found %s; allowed: %s", i, o.names.of(spec.Field), spec.Found, spec.Allowed)
 }
 
 // overrideCache holds the limits of overrides that were asked for lately: to

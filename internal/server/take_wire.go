@@ -36,6 +36,7 @@ func (c *call) unmarshalTake(request string) error {
 func (c *call) unmarshalAsked(message string) error {
 	start := len(c.entries)
 	var d descriptor
+	var limit numbers
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		var err error
@@ -48,50 +49,82 @@ func (c *call) unmarshalAsked(message string) error {
 		case f.Is(2, wire.Varint):
 			d.hasHits, d.hits = true, f.Varint
 		case f.Is(3, wire.Bytes):
-			err = d.own.unmarshalNumbers(f.Bytes)
+			d.own.set = true
+			err = limit.unmarshal(f.Bytes)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	d.entries = c.entries[start:]
+	if d.own.set {
+		d.own = limit.override(len(c.descriptors))
+	}
 	c.descriptors = append(c.descriptors, d)
 	return f.Err
 }
 
-// unmarshalNumbers reads Numbers. A message that comes in several parts is the
-// sum of them.
-func (o *override) unmarshalNumbers(message string) error {
-	o.set = true
+// numbers are those of a limit that a descriptor brings with it.
+type numbers struct {
+	requests, burst uint32
+	seconds         int64
+	nanos           int32
+}
+
+// unmarshal reads Numbers. A message that comes in several parts is the sum of
+// them.
+func (n *numbers) unmarshal(message string) error {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Varint):
-			o.requests = uint32(f.Varint)
+			n.requests = uint32(f.Varint)
 		case f.Is(2, wire.Bytes):
-			if err := o.unmarshalPeriod(f.Bytes); err != nil {
+			if err := n.unmarshalPeriod(f.Bytes); err != nil {
 				return err
 			}
 		case f.Is(3, wire.Varint):
-			o.burst = uint32(f.Varint)
+			n.burst = uint32(f.Varint)
 		}
 	}
 	return f.Err
 }
 
 // unmarshalPeriod reads a Duration (google/protobuf/duration.proto).
-func (o *override) unmarshalPeriod(message string) error {
+func (n *numbers) unmarshalPeriod(message string) error {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Varint):
-			o.seconds = int64(f.Varint)
+			n.seconds = int64(f.Varint)
 		case f.Is(2, wire.Varint):
-			o.nanos = int32(f.Varint)
+			n.nanos = int32(f.Varint)
 		}
 	}
 	return f.Err
 }
+
+// override returns the limit of descriptor i.
+func (n *numbers) override(i int) override {
+	o := override{set: true, requests: n.requests, burst: n.burst, names: &numbersNames}
+	o.period, o.invalid = n.period(i)
+	return o
+}
+
+// period returns a Duration, whose parts have bounds and one sign. One that is
+// too long for a time.Duration becomes one that is too long for a period.
+func (n *numbers) period(i int) (time.Duration, error) {
+	if n.nanos <= -1e9 || n.nanos >= 1e9 || n.seconds > 0 && n.nanos < 0 || n.seconds < 0 && n.nanos > 0 {
+		return 0, invalid("descriptors[%d].numbers.period: found %d seconds and %d nanos; allowed: nanos under a second, of the same sign as seconds", i, n.seconds, n.nanos)
+	}
+	const most = int64(1 << 31)
+	return time.Duration(min(max(n.seconds, -most), most))*time.Second + time.Duration(n.nanos), nil
+}
+
+// numbersNames are those of Numbers.
+var numbersNames = ownNames{"numbers", map[string]string{
+	"requests": "numbers.requests", "period": "numbers.period", "burst": "numbers.burst",
+}}
 
 // appendTakeResponse appends the TakeResponse of a decided call.
 func (c *call) appendTakeResponse(dst []byte) []byte {

@@ -59,8 +59,9 @@ func (c *call) asRead() *ratelimitv1.TakeRequest {
 			d.Cost = proto.Uint64(from.hits)
 		}
 		if o := from.own; o.set {
-			d.Numbers = &ratelimitv1.Numbers{
-				Requests: o.requests, Burst: o.burst, Period: &durationpb.Duration{Seconds: o.seconds, Nanos: o.nanos},
+			d.Numbers = &ratelimitv1.Numbers{Requests: o.requests, Burst: o.burst, Period: durationpb.New(o.period)}
+			if o.invalid != nil {
+				d.Numbers.Period = invalidPeriod
 			}
 		}
 		for _, e := range from.entries {
@@ -71,16 +72,29 @@ func (c *call) asRead() *ratelimitv1.TakeRequest {
 	return r
 }
 
-// known reads a message with protobuf, without what it does not know. A period
-// that is not there is one of nothing.
+// invalidPeriod stands for each that is none.
+var invalidPeriod = &durationpb.Duration{Nanos: math.MinInt32}
+
+// settled returns what a period counts for: no more than some decades.
+func settled(d *durationpb.Duration) *durationpb.Duration {
+	seconds, nanos := d.GetSeconds(), int64(d.GetNanos())
+	if nanos/1e9 != 0 || seconds > 0 && nanos < 0 || seconds < 0 && nanos > 0 {
+		return invalidPeriod
+	}
+	const decades = 1 << 31
+	return &durationpb.Duration{Seconds: min(max(seconds, -decades), decades), Nanos: int32(nanos)}
+}
+
+// known reads a message with protobuf, without what it does not know, and with
+// periods for what they count. One that is not there is one of nothing.
 func known(in []byte, m proto.Message, takes func() []*ratelimitv1.TakeRequest) error {
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(in, m); err != nil {
 		return err
 	}
 	for _, take := range takes() {
 		for _, d := range take.GetDescriptors() {
-			if n := d.GetNumbers(); n != nil && n.Period == nil {
-				n.Period = new(durationpb.Duration)
+			if n := d.GetNumbers(); n != nil {
+				n.Period = settled(n.Period)
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 const day = 24 * time.Hour
@@ -56,3 +58,40 @@ func unitNamed(name typev3.RateLimitUnit) *unit {
 	}
 	return nil
 }
+
+// own is a limit that a descriptor brings with it, as Envoy sends it.
+type own struct {
+	requests uint32
+	unit     typev3.RateLimitUnit
+	// multiplier, if hasMultiplier, is how many units the period has.
+	multiplier    uint64
+	hasMultiplier bool
+}
+
+// override returns the limit of descriptor i.
+func (o *own) override(i int) override {
+	limit := override{
+		set: true, requests: o.requests, names: &limitNames,
+		spelling: spelling{unit: int32(o.unit), multiplier: uint32(o.multiplier), hasMultiplier: o.hasMultiplier},
+	}
+	limit.period, limit.invalid = o.period(i)
+	return limit
+}
+
+func (o *own) period(i int) (time.Duration, error) {
+	u := unitNamed(o.unit)
+	if u == nil {
+		return 0, invalid("descriptors[%d].limit.unit: found %s; allowed: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR", i, o.unit)
+	}
+	if !o.hasMultiplier {
+		return u.period, nil
+	}
+	n := uint32(o.multiplier)
+	if most := int64(bucket.MaxPeriod / u.period); n < 1 || int64(n) > most {
+		return 0, invalid("descriptors[%d].limit.unit_multiplier: found %d; allowed: 1 to %d for the unit %s", i, n, most, o.unit)
+	}
+	return u.period * time.Duration(n), nil
+}
+
+// limitNames are those of a RateLimitOverride.
+var limitNames = ownNames{"limit", map[string]string{"requests": "limit.requests_per_unit"}}

@@ -77,6 +77,7 @@ func (c *call) settleEntries() {
 func (c *call) unmarshalDescriptor(message string) error {
 	start := len(c.entries)
 	var d descriptor
+	var limit own
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		var err error
@@ -89,7 +90,8 @@ func (c *call) unmarshalDescriptor(message string) error {
 			// call fails.
 			err = c.unmarshalEntry(f.Bytes, true)
 		case f.Is(2, wire.Bytes):
-			err = d.own.unmarshal(f.Bytes)
+			d.own.set = true
+			err = limit.unmarshal(f.Bytes)
 		case f.Is(3, wire.Bytes):
 			d.hasHits = true
 			err = unmarshalValue(&d.hits, f.Bytes)
@@ -101,14 +103,16 @@ func (c *call) unmarshalDescriptor(message string) error {
 		}
 	}
 	d.entries = c.entries[start:]
+	if d.own.set {
+		d.own = limit.override(len(c.descriptors))
+	}
 	c.descriptors = append(c.descriptors, d)
 	return f.Err
 }
 
 // unmarshal reads a RateLimitOverride of a RateLimitDescriptor. A message that
 // comes in several parts is the sum of them.
-func (o *override) unmarshal(message string) error {
-	o.set, o.inUnits = true, true
+func (o *own) unmarshal(message string) error {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
@@ -118,11 +122,9 @@ func (o *override) unmarshal(message string) error {
 			o.unit = typev3.RateLimitUnit(f.Varint)
 		case f.Is(3, wire.Bytes):
 			o.hasMultiplier = true
-			n := uint64(o.multiplier)
-			if err := unmarshalValue(&n, f.Bytes); err != nil {
+			if err := unmarshalValue(&o.multiplier, f.Bytes); err != nil {
 				return err
 			}
-			o.multiplier = uint32(n)
 		}
 	}
 	return f.Err
@@ -246,10 +248,11 @@ func (o *outcome) appendStatus(dst []byte) []byte {
 // a descriptor asked for that brought the limit, else nil.
 func appendLimit(dst []byte, l *bucket.Limit, own *override) []byte {
 	dst = wire.AppendNumber(dst, 1, uint64(l.Requests)) // at most MaxRequests
-	if own != nil && own.inUnits {
-		dst = wire.AppendNumber(dst, 2, uint64(unitNamed(own.unit).inResponse))
-		if own.hasMultiplier {
-			dst = appendMultiplier(dst, int64(own.multiplier))
+	if own != nil {
+		s := &own.spelling
+		dst = wire.AppendNumber(dst, 2, uint64(unitNamed(typev3.RateLimitUnit(s.unit)).inResponse))
+		if s.hasMultiplier {
+			dst = appendMultiplier(dst, int64(s.multiplier))
 		}
 		return dst
 	}

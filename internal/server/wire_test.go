@@ -74,9 +74,11 @@ func FuzzRequestBytes(f *testing.F) {
 			want := descriptor{hits: d.GetHitsAddend().GetValue(), hasHits: d.GetHitsAddend() != nil, refund: d.GetIsNegativeHits()}
 			if l := d.GetLimit(); l != nil {
 				want.own = override{
-					set: true, inUnits: true, requests: l.GetRequestsPerUnit(), unit: l.GetUnit(),
-					multiplier: l.GetUnitMultiplier().GetValue(), hasMultiplier: l.GetUnitMultiplier() != nil,
+					set: true, requests: l.GetRequestsPerUnit(), names: &limitNames,
+					spelling: spelling{int32(l.GetUnit()), l.GetUnitMultiplier().GetValue(), l.GetUnitMultiplier() != nil},
 				}
+				// Tests of requests have what periods become.
+				want.own.period, want.own.invalid = got.own.period, got.own.invalid
 			}
 			if got.own != want.own || got.hits != want.hits || got.hasHits != want.hasHits || got.refund != want.refund ||
 				len(got.entries) != len(d.GetEntries()) {
