@@ -28,7 +28,7 @@ build: ## build build/ratelimitd, a static binary
 
 .PHONY: run
 run: build ## start the daemon on deploy/limits/, show decisions, serve until Ctrl-C
-	@deploy/run.sh $(BINARY)
+	@deploy/dev/run.sh $(BINARY)
 
 .PHONY: test
 test: tools ## run every test, with the race detector
@@ -39,7 +39,7 @@ test: tools ## run every test, with the race detector
 
 .PHONY: tools
 tools: # what the tests run
-	@deploy/need-tools.sh
+	@deploy/dev/need-tools.sh
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, buf, and govulncheck where its data can be had

@@ -108,9 +108,9 @@ func needProxy(t testing.TB, name string) string {
 	case err == nil:
 		return path
 	case redistest.InCI():
-		t.Fatalf("no %s: %v; deploy/need-tools.sh installs it", name, err)
+		t.Fatalf("no %s: %v; deploy/dev/need-tools.sh installs it", name, err)
 	}
-	t.Skipf("no %s: %v; deploy/need-tools.sh installs it", name, err)
+	t.Skipf("no %s: %v; deploy/dev/need-tools.sh installs it", name, err)
 	return ""
 }
 

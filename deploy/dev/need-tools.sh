@@ -5,7 +5,7 @@
 # install. Where there is no Envoy, nginx or Caddy, it says which tests are
 # skipped.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 [ -n "${ENVOY:-}" ] || ls ../shared/envoy/*.whl >/dev/null 2>&1 || command -v envoy >/dev/null ||
   echo "no Envoy (name one in ENVOY, or put it on PATH): its tests are skipped" >&2
 missing=

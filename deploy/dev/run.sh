@@ -3,7 +3,7 @@
 # and keeps serving until Ctrl-C. Usage: run.sh path/to/ratelimitd
 set -eu
 ratelimitd=$1
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 if "$ratelimitd" health >/dev/null 2>&1; then
   echo "A daemon is serving on port 8081 already; stop it first." >&2
