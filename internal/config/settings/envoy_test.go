@@ -222,7 +222,7 @@ var envoyCases = map[string][]envoyCase{
 	"EXPIRATION_JITTER_MAX_SECONDS":           {idle("EXPIRATION_JITTER_MAX_SECONDS=0")},
 	"LOCAL_CACHE_SIZE_IN_BYTES":               {idle("LOCAL_CACHE_SIZE_IN_BYTES=1000")},
 	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": {idle("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true")},
-	"NEAR_LIMIT_RATIO":                        {warns("NEAR_LIMIT_RATIO (no metric counts what is near a limit", "NEAR_LIMIT_RATIO=0.9"), idle("NEAR_LIMIT_RATIO=0.80"), fails(`variable NEAR_LIMIT_RATIO: found "most"; allowed: a number`, "NEAR_LIMIT_RATIO=most")},
+	"NEAR_LIMIT_RATIO":                        {warns("NEAR_LIMIT_RATIO (no metric counts requests near a limit", "NEAR_LIMIT_RATIO=0.9"), idle("NEAR_LIMIT_RATIO=0.80"), fails(`variable NEAR_LIMIT_RATIO: found "most"; allowed: a number`, "NEAR_LIMIT_RATIO=most")},
 
 	"USE_STATSD": {warns("USE_STATSD (metrics are fetched here and never sent", "USE_STATSD=true"), idle("USE_STATSD=false"), idle("USE_STATSD=true", "DISABLE_STATS=true"),
 		sets("metrics.address=:9090", "USE_STATSD=true", "USE_PROMETHEUS=true")},

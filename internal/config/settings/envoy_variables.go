@@ -38,9 +38,9 @@ func envoyVariables() []envoyVariable {
 	const (
 		noXDS    = "counts with CONFIG_TYPE=GRPC_XDS_SOTW, which is refused"
 		noMemory = "counts with BACKEND_TYPE=memcache, which is refused"
-		noSecond = "counts with REDIS_PERSECOND=true, of which there is a warning"
+		noSecond = "counts with REDIS_PERSECOND=true, which has a warning"
 		onlyOn   = "counts with LIMIT_RESPONSE_HEADERS_ENABLED=true"
-		noSpans  = "counts with TRACING_ENABLED=true, of which there is a warning"
+		noSpans  = "counts with TRACING_ENABLED=true, which has a warning"
 		noStatsd = "metrics are fetched here and never sent: let Prometheus, or a collector that fetches as it does, read /metrics at DEBUG_PORT"
 		batches  = "needs none: requests always travel to Redis in batches"
 		onlyTLS  = "counts with GRPC_SERVER_USE_TLS=true only"
@@ -111,7 +111,7 @@ func envoyVariables() []envoyVariable {
 		{"REDIS_TIMEOUT", "10s", envoyDuration, set("redis.timeout"), "at most 10s here", (*envoyEnvironment).redisTimeoutDiffers},
 		{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "false", envoyBool, set("failure.health"), "true: not ready while Redis does not answer", nil},
 		{"REDIS_POOL_SIZE", "10", envoyIdle, nil, "needs none: there are as many connections as batches are on their way", nil},
-		{"REDIS_POOL_ON_EMPTY_BEHAVIOR", "WAIT", envoyIdle, nil, "needs none: who finds no connection waits for one, within REDIS_TIMEOUT", nil},
+		{"REDIS_POOL_ON_EMPTY_BEHAVIOR", "WAIT", envoyIdle, nil, "needs none: a request without a connection waits for one, within REDIS_TIMEOUT", nil},
 		{"REDIS_PIPELINE_WINDOW", "0", envoyIdle, nil, batches, nil},
 		{"REDIS_PIPELINE_LIMIT", "0", envoyIdle, nil, batches, nil},
 		{"REDIS_USE_EXPLICIT_PIPELINE", "false", envoyIdle, nil, batches, nil},
@@ -140,15 +140,15 @@ func envoyVariables() []envoyVariable {
 
 		{"CACHE_KEY_PREFIX", "", envoyText, set("redis.prefix"), "empty: rl, the default here; at most 32 characters, without spaces and braces", nil},
 		{"EXPIRATION_JITTER_MAX_SECONDS", "300", envoyIdle, nil, "needs none: keys expire when they no longer matter", nil},
-		{"LOCAL_CACHE_SIZE_IN_BYTES", "0", envoyIdle, nil, "always so here: what Redis denied is known for up to redis.denial_memory", nil},
+		{"LOCAL_CACHE_SIZE_IN_BYTES", "0", envoyIdle, nil, "always so here: a denial of Redis is known for up to redis.denial_memory", nil},
 		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false", envoyIdle, nil, "always so here: a denial is free", nil},
-		{"NEAR_LIMIT_RATIO", "0.8", envoyNumber, nil, "no metric counts what is near a limit: compare the allowed with the limit in Prometheus", (*envoyEnvironment).nearLimitDiffers},
+		{"NEAR_LIMIT_RATIO", "0.8", envoyNumber, nil, "no metric counts requests near a limit: compare the allowed with the limit in Prometheus", (*envoyEnvironment).nearLimitDiffers},
 
 		{"USE_STATSD", "true", envoyBool, nil, noStatsd, (*envoyEnvironment).wantsStatsd},
 		{"STATSD_HOST", "localhost", envoyIdle, nil, noStatsd, (*envoyEnvironment).namesStatsd},
 		{"STATSD_PORT", "8125", envoyIdle, nil, "counts with STATSD_HOST", nil},
 		{"USE_DOG_STATSD", "false", envoyBool, nil, noStatsd, whenTrue("USE_DOG_STATSD")},
-		{"USE_DOG_STATSD_MOGRIFIERS", "", envoyIdle, nil, "counts with USE_DOG_STATSD=true, of which there is a warning", nil},
+		{"USE_DOG_STATSD_MOGRIFIERS", "", envoyIdle, nil, "counts with USE_DOG_STATSD=true, which has a warning", nil},
 		{"STATS_FLUSH_INTERVAL", "10s", envoyIdle, nil, "needs none: metrics are as of the moment when they are fetched", nil},
 		{"DISABLE_STATS", "false", envoyBool, nil, "needs none: metrics are never sent", nil},
 		{"EXTRA_TAGS", "", envoyText, nil, "metrics bear no labels of the environment: add them where Prometheus fetches (static_configs labels, or relabel_configs)", (*envoyEnvironment).wantsTags},
