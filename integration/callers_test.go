@@ -76,7 +76,7 @@ func TestDocumentedCallers(t *testing.T) {
 		{"sh", []string{`{.*"allowed": *true.*}\n200\n{"allowed": *false.*"deniedBy": *0.*}\n429\n200\n`}, func(text string) *exec.Cmd {
 			return exec.Command("sh", "-ec", strings.ReplaceAll(text, "localhost:8080", d.http))
 		}},
-		{"go", []string{`true 7 left\n<nil>\n`, `(?:200 ){10}429 `}, func(text string) *exec.Cmd {
+		{"go", []string{`true <nil>\n`, `true 7 left\n<nil>\n`, `(?:200 ){10}429 `}, func(text string) *exec.Cmd {
 			return exec.Command("go", "run", goExample(t, text), d.grpc)
 		}},
 	} {
