@@ -8,48 +8,136 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
-// blocks returns the fenced blocks of a page in one language.
-func blocks(t testing.TB, page, language string) []string {
+// readmeCommand returns what the README shows that a command prints.
+func readmeCommand(t testing.TB, command string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", page))
+	for _, text := range blocks(t, "README.md", "console") {
+		for _, part := range strings.Split("\n"+text, "\n$ ")[1:] {
+			if name, output, _ := strings.Cut(part, "\n"); name == command {
+				return strings.TrimSuffix(output, "\n") + "\n"
+			}
+		}
+	}
+	t.Fatalf("README.md does not show %q", command)
+	return ""
+}
+
+// shortened reports whether a shown text is a printed one, with "..." in the
+// place of lines that are left out. Times pass while it is printed, so they may
+// differ.
+func shortened(shown, printed string) bool {
+	times := regexp.MustCompile(`(full|try) again in .*`)
+	lines := func(text string) []string {
+		return strings.Split(strings.TrimSuffix(times.ReplaceAllString(text, "$1 again"), "\n"), "\n")
+	}
+	rest, gap := lines(printed), false
+	for _, line := range lines(shown) {
+		if line == "..." {
+			gap = true
+			continue
+		}
+		at := slices.Index(rest, line)
+		if at < 0 || at > 0 && !gap {
+			return false
+		}
+		rest, gap = rest[at+1:], false
+	}
+	return gap || len(rest) == 0
+}
+
+func TestShortened(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		shown, printed string
+		want           bool
+	}{
+		{"a\nb\n", "a\nb\n", true},
+		{"a\n...\n", "a\nb\n", true},
+		{"...\nb\n", "a\nb\n", true},
+		{"a\n...\nc\n", "a\nb\nc\n", true},
+		{"x, full again in 6s\n", "x, full again in 1m\n", true},
+		{"a\n", "a\nb\n", false},
+		{"b\n", "a\nb\n", false},
+		{"a\nc\n", "a\nb\nc\n", false},
+		{"...\nb\na\n", "a\nb\n", false},
+	} {
+		if got := shortened(c.shown, c.printed); got != c.want {
+			t.Errorf("%q of %q: %t", c.shown, c.printed, got)
+		}
+	}
+}
+
+// make run prints the output that the README shows. The binary is built already.
+func TestReadmeRun(t *testing.T) {
+	t.Parallel()
+	grpc := freeAddress(t)
+	cmd := exec.Command("make", "-C", "..", "-s", "--no-print-directory", "-o", "build", "run", "BINARY="+binary)
+	cmd.Env = append(cleanEnv(), "RATELIMITD_GRPC_ADDRESS="+grpc, "RATELIMITD_HTTP_ADDRESS="+freeAddress(t), "RATELIMITD_ADMIN_ADDRESS=")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with those that it starts
+	out := filepath.Join(t.TempDir(), "out")
+	file, err := os.Create(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
-	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		found = append(found, m[1])
+	defer file.Close()
+	cmd.Stdout = file
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	if len(found) == 0 {
-		t.Fatalf("%s has no block of %s", page, language)
+	defer func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // as Ctrl-C does
+		_ = cmd.Wait()
+	}()
+	var printed []byte
+	eventually(t, "make run says where it serves", func() bool {
+		printed, err = os.ReadFile(out)
+		return err == nil && strings.HasSuffix(string(printed), "/rlconfig\n\n")
+	})
+	if shown := readmeCommand(t, "make run"); !shortened(shown, string(printed)) {
+		t.Errorf("make run prints\n%s\nREADME.md shows\n%s", printed, shown)
 	}
-	return found
 }
 
-// Every limits file in the documentation is one.
-func TestDocumentedLimits(t *testing.T) {
+// make test runs the commands that the README shows, and tests its packages.
+func TestReadmeTest(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md", "docs/forward-auth.md"} {
-		seen := 0
-		for _, text := range blocks(t, page, "yaml") {
-			if !strings.HasPrefix(text, "domain:") {
-				continue
+	out, err := exec.Command("make", "-C", "..", "-n", "--no-print-directory", "test", "GO=go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(readmeCommand(t, "make test")) {
+		if fields := strings.Fields(line); fields[0] == "ok" {
+			name, ok := strings.CutPrefix(fields[1], "github.com/ratelimitd/ratelimitd/")
+			if tests, err := filepath.Glob(filepath.Join("..", name, "*_test.go")); !ok || err != nil || len(tests) == 0 {
+				t.Errorf("%s has no tests: %v", fields[1], err)
 			}
-			seen++
-			path := write(t, t.TempDir(), "limits.yaml", text)
-			if _, stderr, code := command(t, "check", path); code != 0 || stderr != "" {
-				t.Errorf("%s: check exits with %d: %s\n%s", page, code, stderr, text)
-			}
-		}
-		if seen == 0 {
-			t.Errorf("%s has no limits file", page)
+		} else if line != "...\n" && !strings.Contains("\n"+string(out), "\n"+line) {
+			t.Errorf("make test does not run %s", line)
 		}
 	}
 }
 
-// Every command of the README's "Ask it" does what it says.
+// check prints the output that the README shows beside the limits.
+func TestReadmeCheck(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "limits"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "limits"), "api.yaml", blockFrom(t, "README.md", "yaml", "domain:"))
+	cmd := exec.Command(binary, "check", "limits")
+	cmd.Dir, cmd.Env = dir, cleanEnv()
+	out, err := cmd.CombinedOutput()
+	if shown := readmeCommand(t, "ratelimitd check limits"); err != nil || string(out) != shown {
+		t.Errorf("check prints, %v,\n%s\nREADME.md shows\n%s", err, out, shown)
+	}
+}
+
+// The README's commands of a shell do what it says.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--limits-path", "../deploy/limits")
@@ -76,59 +164,14 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// The README's smallest user of Redis is the one that a test runs a store as.
-func TestReadmeACL(t *testing.T) {
-	t.Parallel()
-	tested, err := os.ReadFile("../docs/deploy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := regexp.MustCompile("(?m)^ACL SETUSER .*$").FindString(string(readme))
-	if line == "" || !strings.Contains(string(tested), "\n"+line+"\n") {
-		t.Errorf("docs/deploy.md has no %q", line)
-	}
-}
-
-func TestReadmeGo(t *testing.T) {
-	t.Parallel()
-	d := start(t, "--limits-path", "../deploy/limits")
-	if err := os.MkdirAll("../build", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	// In the module's tree, where its dependencies are known.
-	dir, err := os.MkdirTemp("../build", "readme-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	write(t, dir, "main.go", blocks(t, "README.md", "go")[0])
-	out, err := exec.Command("go", "run", filepath.Join(dir, "main.go"), d.grpc).CombinedOutput()
-	if err != nil || string(out) != "true <nil>\n" {
-		t.Errorf("%v: %s", err, out)
-	}
-}
-
-// What the README says that Envoy's configuration needs makes it limit.
+// The README's filter and rate_limits, with the cluster of the page that it
+// links to, make Envoy limit.
 func TestReadmeEnvoy(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
-	var filters, routes string
-	for _, text := range blocks(t, "README.md", "yaml") {
-		switch {
-		case strings.HasPrefix(text, "http_filters:"):
-			filters = text
-		case strings.HasPrefix(text, "rate_limits:"):
-			routes = text
-		}
-	}
-	filters, clusters, ok := strings.Cut(filters, "clusters:\n")
-	if !ok || routes == "" {
-		t.Fatal("the README does not show filters, clusters and what to ask about")
-	}
+	filter := blockFrom(t, "README.md", "yaml", "- name: envoy.filters.http.ratelimit\n")
+	routes := blockFrom(t, "README.md", "yaml", "rate_limits:\n")
+	cluster := blockFrom(t, "docs/envoy.md", "yaml", "- name: ratelimitd\n")
 	d := start(t, "--limits-path", "../deploy/limits")
 	b := startBackend(t)
 	config := fmt.Sprintf(`
@@ -142,16 +185,20 @@ static_resources:
               typed_config:
                 "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
                 stat_prefix: readme
+                http_filters:
+%s
+                  - name: envoy.filters.http.router
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
                 route_config:
                   virtual_hosts:
                     - name: all
                       domains: ["*"]
 %s
                       routes: [{match: {prefix: /}, route: {cluster: backend}}]
-%s
   clusters:
 %s
-`, indent(22, routes), indent(16, filters), indent(2, clusters))
+`, indent(18, filter), indent(22, routes), indent(4, cluster))
 	config = strings.NewReplacer("timeout: 0.1s", patiently, "8081", portOf(t, d.grpc)).Replace(config)
 	var backend strings.Builder
 	b.cluster().write(t, &backend)
@@ -159,46 +206,4 @@ static_resources:
 	if got := e.statuses(11, "readme", "/", "x-user: erin"); slices.Index(got, 429) != 10 {
 		t.Errorf("a burst of 10 gives %v", got)
 	}
-}
-
-// Links between the pages lead somewhere.
-func TestDocumentedLinks(t *testing.T) {
-	t.Parallel()
-	pages, err := filepath.Glob("../docs/*.md")
-	if err != nil || len(pages) == 0 {
-		t.Fatal(pages, err)
-	}
-	for _, page := range append(pages, "../README.md", "../deploy/envoy/README.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
-			target := page
-			if m[1] != "" {
-				target = filepath.Join(filepath.Dir(page), m[1])
-			}
-			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s: %v", page, err)
-			} else if m[2] != "" && !hasAnchor(t, target, m[2][1:]) {
-				t.Errorf("%s: %s has no heading %s", page, target, m[2])
-			}
-		}
-	}
-}
-
-// hasAnchor reports whether a page has a heading that the anchor leads to.
-func hasAnchor(t *testing.T, page, anchor string) bool {
-	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
-		plain := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
-		if strings.ReplaceAll(plain, " ", "-") == anchor {
-			return true
-		}
-	}
-	return false
 }

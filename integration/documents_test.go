@@ -1,0 +1,155 @@
+package integration
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+)
+
+// blocks returns the fenced blocks of a page in one language.
+func blocks(t testing.TB, page, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		found = append(found, m[1])
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s has no block of %s", page, language)
+	}
+	return found
+}
+
+// Every limits file in the documentation is one.
+func TestDocumentedLimits(t *testing.T) {
+	t.Parallel()
+	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md", "docs/forward-auth.md"} {
+		seen := 0
+		for _, text := range blocks(t, page, "yaml") {
+			if !strings.HasPrefix(text, "domain:") {
+				continue
+			}
+			seen++
+			path := write(t, t.TempDir(), "limits.yaml", text)
+			if _, stderr, code := command(t, "check", path); code != 0 || stderr != "" {
+				t.Errorf("%s: check exits with %d: %s\n%s", page, code, stderr, text)
+			}
+		}
+		if seen == 0 {
+			t.Errorf("%s has no limits file", page)
+		}
+	}
+}
+
+// blockFrom returns the fenced block of a page that begins with a text.
+func blockFrom(t testing.TB, page, language, begin string) string {
+	t.Helper()
+	for _, text := range blocks(t, page, language) {
+		if strings.HasPrefix(text, begin) {
+			return text
+		}
+	}
+	t.Fatalf("%s has no block of %s that begins with %q", page, language, begin)
+	return ""
+}
+
+// A daemon runs as the page about configuration starts it on a cluster.
+func TestDocumentedCluster(t *testing.T) {
+	t.Parallel()
+	shown := blockFrom(t, "docs/configuration.md", "sh", "ratelimitd serve ")
+	nodes := strings.Join(redistest.Cluster(t), ",")
+	words := strings.Fields(strings.Replace(shown, "redis-1:6379,redis-2:6379", nodes, 1))
+	if !slices.Contains(words, nodes) {
+		t.Fatalf("%s names other nodes", shown)
+	}
+	// On a cluster of the tests, which may be slow, with keys of its own.
+	own := []string{"--redis-prefix", fmt.Sprintf("it-%x", rand.Uint64()), "--redis-timeout", "10s", "--limits-path", "../deploy/limits"}
+	d := start(t, append(words[2:], own...)...)
+	if !ok(d.ask("api", 1, "user=frank")) {
+		t.Error("the first request is denied")
+	}
+}
+
+// The index of the pages names each of them.
+func TestDocumentsAreListed(t *testing.T) {
+	t.Parallel()
+	index := readPage(t, "docs/README.md")
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "README.md" && !strings.Contains(index, "]("+name) {
+			t.Errorf("docs/README.md does not link to %s", name)
+		}
+	}
+}
+
+// The picture in light and the one in dark differ in their style alone.
+func TestPicturesAreEqual(t *testing.T) {
+	t.Parallel()
+	style := regexp.MustCompile("(?s)<style>.*</style>")
+	light := style.ReplaceAllString(readPage(t, "docs/overview-light.svg"), "")
+	dark := style.ReplaceAllString(readPage(t, "docs/overview-dark.svg"), "")
+	if light != dark {
+		t.Errorf("light:\n%s\ndark:\n%s", light, dark)
+	}
+}
+
+// Links between the pages lead somewhere.
+func TestDocumentedLinks(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	roots, err := filepath.Glob("../*.md")
+	if err != nil || len(roots) == 0 {
+		t.Fatal(roots, err)
+	}
+	pages = append(pages, roots...)
+	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)#:"]*)(#[^)"]*)?[)"]`)
+	for _, page := range append(pages, "../deploy/envoy/README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %v", page, err)
+			} else if m[2] != "" && !hasAnchor(t, target, m[2][1:]) {
+				t.Errorf("%s: %s has no heading %s", page, target, m[2])
+			}
+		}
+	}
+}
+
+// hasAnchor reports whether a page has a heading that the anchor leads to.
+func hasAnchor(t *testing.T, page, anchor string) bool {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		plain := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		if strings.ReplaceAll(plain, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
+}
