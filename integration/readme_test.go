@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
 // readmeCommand returns what the README shows that a command prints.
@@ -93,7 +95,7 @@ func TestReadmeRun(t *testing.T) {
 		_ = cmd.Wait()
 	}()
 	var printed []byte
-	eventually(t, "make run says where it serves", func() bool {
+	asynctest.Eventually(t, "make run says where it serves", func() bool {
 		printed, err = os.ReadFile(out)
 		return err == nil && strings.HasSuffix(string(printed), "/rlconfig\n\n")
 	})

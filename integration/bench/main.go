@@ -20,8 +20,9 @@ import (
 	"regexp"
 	"syscall"
 
-	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 )
 
 func main() {
