@@ -65,8 +65,7 @@ type Call struct {
 
 // Limiter has the interceptors.
 type Limiter struct {
-	guard             *guard.Guard[*Call, codes.Code, Handler]
-	onDenied, onError Handler
+	guard *guard.Guard[*Call, codes.Code, Handler]
 }
 
 // New returns interceptors that ask by c. Its error says which option cannot be.
@@ -90,7 +89,7 @@ func New(c *client.Client, o Options) (*Limiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("grpclimit: %w", err)
 	}
-	return &Limiter{guard: g, onDenied: o.OnDenied, onError: o.OnError}, nil
+	return &Limiter{guard: g}, nil
 }
 
 func denial(code codes.Code, message string, v Verdict) error {
@@ -150,11 +149,8 @@ func (l *Limiter) header(v Verdict) metadata.MD {
 
 // refusal is the error of a call that is not allowed.
 func (l *Limiter) refusal(c *Call, v Verdict) error {
-	switch {
-	case v.Err != nil:
-		return l.onError(c, v)
-	case !v.Allowed:
-		return l.onDenied(c, v)
+	if refuse, isRefused := l.guard.Refusal(v); isRefused {
+		return refuse(c, v)
 	}
 	return nil
 }

@@ -76,6 +76,19 @@ func (g *Guard[R, S, H]) Ask(ctx context.Context, r R) Verdict {
 	return Verdict{Allowed: result.Allowed, Result: result, asked: asked}
 }
 
+// Refusal returns the option that responds to a request which is not allowed:
+// OnError if there is no decision, OnDenied otherwise. It reports false if the
+// request is allowed.
+func (g *Guard[R, S, H]) Refusal(v Verdict) (handler H, isRefused bool) {
+	switch {
+	case v.Err != nil:
+		return g.options.OnError, true
+	case !v.Allowed:
+		return g.options.OnDenied, true
+	}
+	return handler, false
+}
+
 // Finish ends a request that was allowed, after its handler: what it took is
 // given back if its status does not count. What is lost on the way counts
 // against the caller, and in the client's Stats.

@@ -50,55 +50,47 @@ const (
 // New returns a middleware that asks by c. Its error says which option cannot
 // be.
 func New(c *client.Client, o Options) (func(http.Handler) http.Handler, error) {
-	if o.Status == 0 {
-		o.Status = http.StatusTooManyRequests
-	}
-	if o.Status < 200 || o.Status > 999 {
-		return nil, fmt.Errorf("httplimit: status: found %d; allowed: 200 to 999", o.Status)
-	}
-	if o.Body == "" {
-		o.Body = http.StatusText(o.Status)
+	if err := guard.SetHTTPDefaults(&o); err != nil {
+		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	if o.OnDenied == nil {
-		o.OnDenied = func(w http.ResponseWriter, _ *http.Request, _ Verdict) { respond(w, o.Status, o.Body) }
+		o.OnDenied = responding(o.Status, o.Body)
 	}
 	if o.OnError == nil {
-		o.OnError = func(w http.ResponseWriter, _ *http.Request, _ Verdict) {
-			respond(w, http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable))
-		}
+		o.OnError = responding(http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable))
 	}
 	g, err := guard.New(c, o)
 	if err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	return func(next http.Handler) http.Handler {
-		return &limiter{guard: g, next: next, onDenied: o.OnDenied, onError: o.OnError}
+		return &limiter{guard: g, next: next}
 	}, nil
 }
 
-func respond(w http.ResponseWriter, status int, body string) {
-	if w.Header().Get("Content-Type") == "" {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+func responding(status int, body string) Handler {
+	return func(w http.ResponseWriter, _ *http.Request, _ Verdict) {
+		if w.Header().Get("Content-Type") == "" {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body+"\n") // the caller may have gone
 	}
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, body+"\n") // the caller may have gone
 }
 
 type limiter struct {
-	guard             *guard.Guard[*http.Request, int, Handler]
-	next              http.Handler
-	onDenied, onError Handler
+	guard *guard.Guard[*http.Request, int, Handler]
+	next  http.Handler
 }
 
 // ServeHTTP implements http.Handler.
 func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := l.guard.Ask(r.Context(), r)
 	l.guard.SetHeaders(v, w.Header().Set)
+	refuse, isRefused := l.guard.Refusal(v)
 	switch {
-	case v.Err != nil:
-		l.onError(w, r, v)
-	case !v.Allowed:
-		l.onDenied(w, r, v)
+	case isRefused:
+		refuse(w, r, v)
 	case l.guard.Counts():
 		l.serveAndCount(w, r, v)
 	default:

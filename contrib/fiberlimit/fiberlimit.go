@@ -62,31 +62,26 @@ const (
 // What functions return of a request may be fiber's own memory, which is another
 // request's afterwards: it is copied.
 func New(c *client.Client, o Options) (fiber.Handler, error) {
-	if o.Status == 0 {
-		o.Status = http.StatusTooManyRequests
-	}
-	if o.Status < 200 || o.Status > 999 {
-		return nil, fmt.Errorf("fiberlimit: status: found %d; allowed: 200 to 999", o.Status)
-	}
-	if o.Body == "" {
-		o.Body = http.StatusText(o.Status)
+	if err := guard.SetHTTPDefaults(&o); err != nil {
+		return nil, fmt.Errorf("fiberlimit: %w", err)
 	}
 	if o.OnDenied == nil {
-		o.OnDenied = func(c fiber.Ctx, _ Verdict) error { return c.Status(o.Status).SendString(o.Body + "\n") }
+		o.OnDenied = responding(o.Status, o.Body)
 	}
 	if o.OnError == nil {
-		o.OnError = func(c fiber.Ctx, _ Verdict) error {
-			const status = http.StatusServiceUnavailable
-			return c.Status(status).SendString(http.StatusText(status) + "\n")
-		}
+		o.OnError = responding(http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable))
 	}
 	o.Descriptors = copying(o.Descriptors)
 	g, err := guard.New(c, o)
 	if err != nil {
 		return nil, fmt.Errorf("fiberlimit: %w", err)
 	}
-	l := &limiter{guard: g, onDenied: o.OnDenied, onError: o.OnError}
+	l := &limiter{guard: g}
 	return l.handle, nil
+}
+
+func responding(status int, body string) Handler {
+	return func(c fiber.Ctx, _ Verdict) error { return c.Status(status).SendString(body + "\n") }
 }
 
 // copying returns the descriptors with values that outlive their request.
@@ -108,18 +103,16 @@ func copying(descriptors []Descriptor) []Descriptor {
 }
 
 type limiter struct {
-	guard             *guard.Guard[fiber.Ctx, int, Handler]
-	onDenied, onError Handler
+	guard *guard.Guard[fiber.Ctx, int, Handler]
 }
 
 func (l *limiter) handle(c fiber.Ctx) error {
 	v := l.guard.Ask(c.Context(), c)
 	l.guard.SetHeaders(v, c.Set)
+	refuse, isRefused := l.guard.Refusal(v)
 	switch {
-	case v.Err != nil:
-		return l.onError(c, v)
-	case !v.Allowed:
-		return l.onDenied(c, v)
+	case isRefused:
+		return refuse(c, v)
 	case l.guard.Counts():
 		return l.serveAndCount(c, v)
 	default:

@@ -58,46 +58,39 @@ const (
 // later, such as a middleware that responds to c.Errors, is to be after this
 // one.
 func New(c *client.Client, o Options) (gin.HandlerFunc, error) {
-	if o.Status == 0 {
-		o.Status = http.StatusTooManyRequests
-	}
-	if o.Status < 200 || o.Status > 999 {
-		return nil, fmt.Errorf("ginlimit: status: found %d; allowed: 200 to 999", o.Status)
-	}
-	if o.Body == "" {
-		o.Body = http.StatusText(o.Status)
+	if err := guard.SetHTTPDefaults(&o); err != nil {
+		return nil, fmt.Errorf("ginlimit: %w", err)
 	}
 	if o.OnDenied == nil {
-		o.OnDenied = func(c *gin.Context, _ Verdict) { c.String(o.Status, "%s\n", o.Body) }
+		o.OnDenied = responding(o.Status, o.Body)
 	}
 	if o.OnError == nil {
-		o.OnError = func(c *gin.Context, _ Verdict) {
-			c.String(http.StatusServiceUnavailable, "%s\n", http.StatusText(http.StatusServiceUnavailable))
-		}
+		o.OnError = responding(http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable))
 	}
 	g, err := guard.New(c, o)
 	if err != nil {
 		return nil, fmt.Errorf("ginlimit: %w", err)
 	}
-	l := &limiter{guard: g, onDenied: o.OnDenied, onError: o.OnError}
+	l := &limiter{guard: g}
 	return l.handle, nil
 }
 
+func responding(status int, body string) Handler {
+	return func(c *gin.Context, _ Verdict) { c.String(status, "%s\n", body) }
+}
+
 type limiter struct {
-	guard             *guard.Guard[*gin.Context, int, Handler]
-	onDenied, onError Handler
+	guard *guard.Guard[*gin.Context, int, Handler]
 }
 
 func (l *limiter) handle(c *gin.Context) {
 	v := l.guard.Ask(c.Request.Context(), c)
 	l.guard.SetHeaders(v, c.Writer.Header().Set)
+	refuse, isRefused := l.guard.Refusal(v)
 	switch {
-	case v.Err != nil:
+	case isRefused:
 		c.Abort()
-		l.onError(c, v)
-	case !v.Allowed:
-		c.Abort()
-		l.onDenied(c, v)
+		refuse(c, v)
 	case l.guard.Counts():
 		l.serveAndCount(c, v)
 	}
