@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
+	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,69 +22,93 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/grpclimit"
-	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
+	"github.com/ratelimitd/ratelimitd/client/guard/guardtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(guardtest.WithDaemon(m)) }
 
-const limits = `
-domain: api
-descriptors:
-  - key: user
-    rate_limit: {algorithm: sliding_window, requests: 2, period: 1h}
-  - key: method
-    rate_limit: {algorithm: sliding_window, requests: 2, period: 1h}
-  - key: ip
-    rate_limit: {algorithm: sliding_window, requests: 2, period: 1h}
-  - key: failed
-    rate_limit: {algorithm: sliding_window, requests: 3, period: 1h}
-  - key: none
-    rate_limit: {requests: 0, period: 1h}
-`
-
-func connect(t testing.TB, target string, options ...client.Option) *client.Client {
-	t.Helper()
-	c, err := client.New(target, append([]client.Option{client.Timeout(30 * time.Second)}, options...)...)
-	if err != nil {
-		t.Fatal(err)
+func TestInterceptors(t *testing.T) {
+	t.Parallel()
+	for name, calls := range map[string]struct{ usual, other call }{"unary": {check, watch}, "stream": {watch, check}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guardtest.Run(t, guardtest.Framework[*grpclimit.Call, codes.Code, grpclimit.Handler]{
+				Package: "grpclimit",
+				New: func(c *client.Client, o grpclimit.Options) error {
+					_, err := grpclimit.New(c, o)
+					return err
+				},
+				Serve: func(t testing.TB, c *client.Client, o grpclimit.Options, h guardtest.Handler[codes.Code]) guardtest.Ask[codes.Code] {
+					service := serve(t, c, o, h)
+					return func(_ testing.TB, r guardtest.Request) guardtest.Response[codes.Code] {
+						if r.IsOther {
+							return response(calls.other(service, r.Headers...))
+						}
+						return response(calls.usual(service, r.Headers...))
+					}
+				},
+				Func:          grpclimit.Func,
+				Header:        grpclimit.Header,
+				Method:        grpclimit.Method,
+				ClientAddress: grpclimit.ClientAddress,
+				ClientNetwork: grpclimit.ClientNetwork,
+				HeaderOf:      func(c *grpclimit.Call, name string) string { return header(c.Context, name) },
+				Responding: func(say func(grpclimit.Verdict) (codes.Code, string)) grpclimit.Handler {
+					return func(_ *grpclimit.Call, v grpclimit.Verdict) error { return status.Error(say(v)) }
+				},
+				Denied:    guardtest.Response[codes.Code]{Status: codes.ResourceExhausted, Body: "too many requests"},
+				Undecided: guardtest.Response[codes.Code]{Status: codes.Unavailable, Body: "the rate limit is not known"},
+				Failed:    codes.Unauthenticated,
+				Panicked:  codes.Internal,
+				Own:       codes.DataLoss,
+			})
+		})
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
 }
 
-// health is a service that fails as its caller wants, and panics at Internal.
+// header returns the first value of a caller's metadata.
+func header(ctx context.Context, name string) string {
+	if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+func response(md metadata.MD, err error) guardtest.Response[codes.Code] {
+	h := make(http.Header)
+	for name, values := range md {
+		h[http.CanonicalHeaderKey(name)] = values
+	}
+	s := status.Convert(err)
+	return guardtest.Response[codes.Code]{Status: s.Code(), Header: h, Body: s.Message()}
+}
+
+// health answers as a handler says.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
-	served atomic.Int64
+	handler guardtest.Handler[codes.Code]
 }
 
-func wanted(service string) error {
-	for code := codes.OK; code <= codes.Unauthenticated; code++ {
-		if service == code.String() && code != codes.OK {
-			return status.Error(code, "as wanted")
-		}
-	}
-	if service == "panic" {
-		panic("as wanted")
-	}
-	return nil
+func (h *health) answer(ctx context.Context) error {
+	return status.Error(h.handler(func(name string) string { return header(ctx, name) }))
 }
 
-func (h *health) Check(_ context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
-	h.served.Add(1)
-	return &grpc_health_v1.HealthCheckResponse{}, wanted(r.GetService())
+func (h *health) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	return &grpc_health_v1.HealthCheckResponse{}, h.answer(ctx)
 }
 
-func (h *health) Watch(r *grpc_health_v1.HealthCheckRequest, stream grpc_health_v1.Health_WatchServer) error {
-	h.served.Add(1)
+func (h *health) Watch(_ *grpc_health_v1.HealthCheckRequest, stream grpc_health_v1.Health_WatchServer) error {
 	if err := stream.Send(&grpc_health_v1.HealthCheckResponse{}); err != nil {
 		return err
 	}
-	return wanted(r.GetService())
+	return h.answer(stream.Context())
 }
 
+// succeed is the handler of what is not the suite's.
+func succeed(func(string) string) (codes.Code, string) { return codes.OK, "" }
+
 // serve runs the service behind the interceptors.
-func serve(t testing.TB, c *client.Client, o grpclimit.Options) (*health, grpc_health_v1.HealthClient) {
+func serve(t testing.TB, c *client.Client, o grpclimit.Options, h guardtest.Handler[codes.Code]) grpc_health_v1.HealthClient {
 	t.Helper()
 	o.Domain = "api"
 	limit, err := grpclimit.New(c, o)
@@ -107,8 +130,7 @@ func serve(t testing.TB, c *client.Client, o grpclimit.Options) (*health, grpc_h
 			return next(s, stream)
 		}, limit.Stream),
 	)
-	h := new(health)
-	grpc_health_v1.RegisterHealthServer(g, h)
+	grpc_health_v1.RegisterHealthServer(g, &health{handler: h})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -120,23 +142,20 @@ func serve(t testing.TB, c *client.Client, o grpclimit.Options) (*health, grpc_h
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(); g.Stop(); served.Wait() })
-	return h, grpc_health_v1.NewHealthClient(conn)
+	return grpc_health_v1.NewHealthClient(conn)
 }
 
-func by(parts ...grpclimit.Part) []grpclimit.Descriptor {
-	return []grpclimit.Descriptor{grpclimit.By(parts...)}
-}
+// call calls a method with metadata of the form "name: value".
+type call func(h grpc_health_v1.HealthClient, headers ...string) (metadata.MD, error)
 
-// check calls the unary method with metadata of the form "name: value".
-func check(h grpc_health_v1.HealthClient, service string, headers ...string) (metadata.MD, error) {
+func check(h grpc_health_v1.HealthClient, headers ...string) (metadata.MD, error) {
 	var md metadata.MD
-	_, err := h.Check(with(headers), &grpc_health_v1.HealthCheckRequest{Service: service}, grpc.Header(&md))
+	_, err := h.Check(with(headers), &grpc_health_v1.HealthCheckRequest{Service: "a message"}, grpc.Header(&md))
 	return md, err
 }
 
-// watch calls the streaming method.
-func watch(h grpc_health_v1.HealthClient, service string, headers ...string) (metadata.MD, error) {
-	stream, err := h.Watch(with(headers), &grpc_health_v1.HealthCheckRequest{Service: service})
+func watch(h grpc_health_v1.HealthClient, headers ...string) (metadata.MD, error) {
+	stream, err := h.Watch(with(headers), &grpc_health_v1.HealthCheckRequest{Service: "a message"})
 	if err != nil {
 		return nil, err
 	}
@@ -159,25 +178,40 @@ func with(headers []string) context.Context {
 	return ctx
 }
 
-var ways = map[string]func(grpc_health_v1.HealthClient, string, ...string) (metadata.MD, error){"unary": check, "stream": watch}
+// ways are the methods, each behind an interceptor of its own.
+var ways = map[string]call{"unary": check, "stream": watch}
 
-func TestLimits(t *testing.T) {
+const limits = `
+domain: api
+descriptors:
+  - key: once
+    rate_limit: {algorithm: sliding_window, requests: 1, period: 1h}
+  - key: none
+    rate_limit: {requests: 0, period: 1h}
+  - key: message
+    rate_limit: {algorithm: sliding_window, requests: 2, period: 1h}
+`
+
+func connect(t testing.TB) *client.Client {
+	t.Helper()
+	return guardtest.Connect(t, guardtest.StartDaemon(t, limits))
+}
+
+func by(parts ...grpclimit.Part) []grpclimit.Descriptor {
+	return []grpclimit.Descriptor{grpclimit.By(parts...)}
+}
+
+func TestDenialHasRetryInfo(t *testing.T) {
 	t.Parallel()
+	c := connect(t)
 	for name, call := range ways {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := connect(t, daemontest.Start(t, limits).Address)
-			service, h := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.Header("user", "X-User"))})
-			for i, want := range []string{"1", "0"} {
-				md, err := call(h, "", "x-user: alice")
-				if err != nil || fmt.Sprint(md.Get("x-ratelimit-limit"), md.Get("x-ratelimit-remaining"), md.Get("x-ratelimit-reset"), md.Get("retry-after")) != "[2] ["+want+"] [3600] []" {
-					t.Errorf("call %d: %v, %v", i, md, err)
-				}
+			h := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.Constant("once", name))}, succeed)
+			if _, err := call(h); err != nil {
+				t.Fatal(err)
 			}
-			md, err := call(h, "", "x-user: alice")
-			if status.Code(err) != codes.ResourceExhausted || len(md.Get("retry-after")) != 1 || md.Get("x-ratelimit-remaining")[0] != "0" {
-				t.Errorf("denied: %v, %v", md, err)
-			}
+			_, err := call(h)
 			details := status.Convert(err).Details()
 			if len(details) != 1 {
 				t.Fatalf("details: %v", details)
@@ -185,109 +219,55 @@ func TestLimits(t *testing.T) {
 			if info, ok := details[0].(*errdetails.RetryInfo); !ok || info.GetRetryDelay().AsDuration() <= 59*time.Minute || info.GetRetryDelay().AsDuration() > time.Hour {
 				t.Errorf("details: %v", details)
 			}
-			if n := service.served.Load(); n != 2 {
-				t.Errorf("%d were served", n)
-			}
 		})
 	}
 }
 
-func TestWhatIsAskedAbout(t *testing.T) {
+func TestDenialForeverHasNoRetryInfo(t *testing.T) {
 	t.Parallel()
-	c := connect(t, daemontest.Start(t, limits).Address)
-	_, methods := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.Method("method"))})
-	_, proxied := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.ClientAddress("ip", netip.MustParsePrefix("127.0.0.0/8")))})
-	_, network := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.ClientNetwork("ip", 16, 64))})
-	_, direct := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.ClientAddress("ip"))})
-	_, messages := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.Func("user", func(c *grpclimit.Call) (string, bool) {
-		r, ok := c.Request.(*grpc_health_v1.HealthCheckRequest)
-		return r.GetService(), ok
-	})), OnMissing: grpclimit.Deny})
-	for i := range 3 {
-		from := fmt.Sprintf("x-forwarded-for: 203.0.113.%d, 198.51.100.7", i)
-		for name, h := range map[string]grpc_health_v1.HealthClient{"methods": methods, "proxied": proxied, "direct": direct, "network": network, "messages": messages} {
-			_, err := check(h, "same", from)
-			if (err == nil) != (i < 2) {
-				t.Errorf("%s, %d: %v", name, i, err)
-			}
-		}
-	}
-	if _, err := watch(methods, ""); err != nil {
-		t.Errorf("another method: %v", err)
-	}
-	if _, err := watch(messages, ""); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a stream has no message: %v", err)
+	h := serve(t, connect(t), grpclimit.Options{Descriptors: by(grpclimit.Constant("none", "x")), Status: codes.Aborted, Body: "later"}, succeed)
+	_, err := check(h)
+	if s := status.Convert(err); s.Code() != codes.Aborted || s.Message() != "later" || len(s.Details()) != 0 {
+		t.Errorf("found %v, %v", err, s.Details())
 	}
 }
 
-func TestCountIf(t *testing.T) {
+func TestOnDeniedIsGivenTheCall(t *testing.T) {
 	t.Parallel()
+	c := connect(t)
+	methods := map[string]string{"unary": "/grpc.health.v1.Health/Check", "stream": "/grpc.health.v1.Health/Watch"}
 	for name, call := range ways {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := connect(t, daemontest.Start(t, limits).Address)
-			service, h := serve(t, c, grpclimit.Options{
-				Descriptors: by(grpclimit.Header("failed", "x-user")),
-				CountIf:     func(code codes.Code) bool { return code != codes.OK },
-			})
-			for range 10 {
-				if _, err := call(h, "", "x-user: good"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for i, want := range []codes.Code{codes.Unauthenticated, codes.Internal, codes.Unauthenticated, codes.ResourceExhausted} {
-				ask := "Unauthenticated"
-				if i == 1 {
-					ask = "panic"
-				}
-				if _, err := call(h, ask, "x-user: bad"); status.Code(err) != want {
-					t.Errorf("call %d: %v", i, err)
-				}
-			}
-			service.served.Store(0)
-			var all sync.WaitGroup
-			for range 30 {
-				all.Go(func() { _, _ = call(h, "Unauthenticated", "x-user: evil") })
-			}
-			all.Wait()
-			if n := service.served.Load(); n != 3 {
-				t.Errorf("%d of 30 parallel wrong guesses were tried, want 3", n)
+			h := serve(t, c, grpclimit.Options{
+				Descriptors: by(grpclimit.Constant("none", "x")),
+				OnDenied: func(c *grpclimit.Call, v grpclimit.Verdict) error {
+					return status.Error(codes.DataLoss, c.Method+" "+v.Result.Denier().Algorithm.String())
+				},
+			}, succeed)
+			if _, err := call(h); status.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), methods[name]+" token_bucket") {
+				t.Errorf("found %v", err)
 			}
 		})
 	}
 }
 
-func TestDenialsAndFailures(t *testing.T) {
+// A stream is asked about when it opens, before its first message.
+func TestOnlyUnaryCallsHaveAMessage(t *testing.T) {
 	t.Parallel()
-	c := connect(t, daemontest.Start(t, limits).Address)
-	_, h := serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.Constant("none", "x")), Status: codes.Aborted, Body: "later"})
-	_, err := check(h, "")
-	if s := status.Convert(err); s.Code() != codes.Aborted || s.Message() != "later" || len(s.Details()) != 0 {
-		t.Errorf("never: %v", err)
-	}
-	_, h = serve(t, c, grpclimit.Options{Descriptors: by(grpclimit.Constant("none", "x")), OnDenied: func(c *grpclimit.Call, v grpclimit.Verdict) error {
-		return status.Error(codes.DataLoss, c.Method+" "+v.Result.Denier().Algorithm.String())
-	}})
-	if _, err := check(h, ""); status.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), "/grpc.health.v1.Health/Check token_bucket") {
-		t.Errorf("a handler of one's own: %v", err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	away := connect(t, l.Addr().String())
-	for want, choice := range map[codes.Code]client.Failure{
-		codes.Unavailable:       client.FailError(),
-		codes.OK:                client.FailAllow(),
-		codes.ResourceExhausted: client.FailDeny(),
-	} {
-		_, h = serve(t, away, grpclimit.Options{Descriptors: by(grpclimit.Constant("user", "x")), OnFailure: choice})
-		if _, err := check(h, ""); status.Code(err) != want {
-			t.Errorf("%v: %v", choice, err)
+	h := serve(t, connect(t), grpclimit.Options{
+		Descriptors: by(grpclimit.Func("message", func(c *grpclimit.Call) (string, bool) {
+			r, ok := c.Request.(*grpc_health_v1.HealthCheckRequest)
+			return r.GetService(), ok
+		})),
+		OnMissing: grpclimit.Deny,
+	}, succeed)
+	for i := range 3 {
+		if _, err := check(h); (err == nil) != (i < 2) {
+			t.Errorf("unary call %d: %v", i, err)
 		}
 	}
-	if _, err := grpclimit.New(c, grpclimit.Options{Domain: "a"}); err == nil || !strings.HasPrefix(err.Error(), "grpclimit: descriptors is empty") {
-		t.Error(err)
+	if _, err := watch(h); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a stream: %v", err)
 	}
 }

@@ -1,0 +1,155 @@
+package guardtest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/client"
+)
+
+const module = "github.com/ratelimitd/ratelimitd"
+
+// binary is the built ratelimitd.
+var binary string
+
+// Tests are those of a package, which need a daemon.
+type Tests struct{ m *testing.M }
+
+// WithDaemon returns the tests of a package that calls StartDaemon or Run. Its
+// TestMain runs them:
+//
+//	func TestMain(m *testing.M) { os.Exit(guardtest.WithDaemon(m).Run()) }
+func WithDaemon(m *testing.M) Tests { return Tests{m} }
+
+// Run builds the daemon, from the source of the module that the tests are built
+// with, and runs the tests. It returns the exit code of the process.
+//
+// The daemon is a process of its own, so that modules whose tests need it do not
+// depend on what it is made of.
+func (t Tests) Run() int {
+	dir, err := os.MkdirTemp("", "ratelimitd-guardtest-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if err := build(filepath.Join(dir, "ratelimitd")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return t.m.Run()
+}
+
+func build(path string) error {
+	source, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return fmt.Errorf("find the source of %s: %w: %s", module, err, exit.Stderr)
+		}
+		return fmt.Errorf("find the source of %s: %w", module, err)
+	}
+	cmd := exec.Command("go", "build", "-C", strings.TrimSpace(string(source)), "-o", path, "./cmd/ratelimitd")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the daemon: %w: %s", err, out)
+	}
+	binary = path
+	return nil
+}
+
+// StartDaemon runs a daemon on the limits, in memory, until the test ends. It
+// returns the address of its gRPC port.
+func StartDaemon(t testing.TB, limits string) string {
+	t.Helper()
+	if binary == "" {
+		t.Fatal("there is no daemon: TestMain does not run the tests by guardtest.WithDaemon")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte(limits), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "serve", "--limits-path", dir,
+		"--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0")
+	cmd.Env = cleanEnv()
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	serving, ended := make(chan string, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		lines := bufio.NewScanner(log)
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), "msg=serving") {
+				serving <- field(lines.Text(), "grpc")
+			}
+		}
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	select {
+	case address := <-serving:
+		return address
+	case <-ended:
+		t.Fatal("the daemon ended before it served")
+		return ""
+	}
+}
+
+// cleanEnv is the environment without the daemon's own variables.
+func cleanEnv() (env []string) {
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "RATELIMITD_") {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+// field returns a field of a line of the log.
+func field(line, name string) string {
+	_, value, _ := strings.Cut(line, " "+name+"=")
+	value, _, _ = strings.Cut(value, " ")
+	return strings.Trim(value, `"`)
+}
+
+// Connect returns a client that the test closes. It is patient, so that a busy
+// machine is no failure.
+func Connect(t testing.TB, target string) *client.Client {
+	t.Helper()
+	c, err := client.New(target, client.Timeout(30*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// Nobody returns an address where nothing listens.
+func Nobody(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,241 @@
+// Package guardtest is what every middleware that is built on package guard must
+// do, as tests: Run has those for any framework, RunHTTP has more for those of
+// HTTP. A middleware's own package tests what only its framework has.
+//
+// It imports only the standard library and the client, so that the module of a
+// middleware needs nothing else for it. The tests ask a daemon, which is built
+// when they begin: see WithDaemon.
+package guardtest
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/client/guard"
+)
+
+// Framework describes a middleware and its framework to the suite. R is the
+// framework's request, S the status of its responses, H the type of its handlers
+// for what is not allowed; as in package guard.
+type Framework[R any, S comparable, H any] struct {
+	// Package is the middleware's name, with which its errors begin.
+	Package string
+	// New returns the error of the middleware's New.
+	New func(*client.Client, guard.Options[R, S, H]) error
+	// Serve runs a server until the test ends. Its handler is behind the
+	// middleware and responds what h says; the server survives when h panics. It
+	// serves the paths /, /items/{id} and /other, if the framework has paths.
+	Serve func(t testing.TB, c *client.Client, o guard.Options[R, S, H], h Handler[S]) Ask[S]
+
+	// The middleware's functions of these names. ClientNetwork may be nil.
+	Func          func(key string, value func(R) (string, bool)) guard.Part[R]
+	Header        func(key, name string) guard.Part[R]
+	Method        func(key string) guard.Part[R]
+	ClientAddress func(key string, trusted ...netip.Prefix) guard.Part[R]
+	ClientNetwork func(key string, ipv4Bits, ipv6Bits int, trusted ...netip.Prefix) guard.Part[R]
+
+	// HeaderOf returns the first value of a request's header, or "".
+	HeaderOf func(r R, name string) string
+	// Responding returns a handler for OnDenied and OnError that responds what
+	// say says.
+	Responding func(say func(guard.Verdict) (status S, body string)) H
+
+	// Allowed is the handler's response; Denied and Undecided are those of the
+	// middleware unless options say otherwise. A response may have more headers.
+	Allowed, Denied, Undecided Response[S]
+	// Failed is any status of a failure, Panicked that of a handler that panics,
+	// and Own one that is neither of these nor the middleware's.
+	Failed, Panicked, Own S
+	// BodyEnd is what a denial has behind Options.Body.
+	BodyEnd string
+}
+
+// Handler says how a request is to be answered, given its headers. It may panic.
+type Handler[S any] func(header func(name string) string) (status S, body string)
+
+// Ask sends a request to a server and returns the response.
+type Ask[S any] func(testing.TB, Request) Response[S]
+
+// Request is one to a server of a Framework.
+type Request struct {
+	// Path is / if it is empty. Frameworks without paths ignore it.
+	Path string
+	// IsOther has it be by another method than usual: POST for GET.
+	IsOther bool
+	// Headers are of the form "name: value".
+	Headers []string
+}
+
+// Response is what came back.
+type Response[S any] struct {
+	Status S
+	Header http.Header
+	Body   string
+}
+
+// limits are what the daemon of the suite serves.
+const limits = `
+domain: api
+descriptors:
+  - key: user
+    rate_limit: {algorithm: sliding_window, requests: 2, period: 1h}
+    descriptors:
+      - key: part
+        rate_limit: {algorithm: sliding_window, requests: 2, period: 1h}
+  - key: failed
+    rate_limit: {algorithm: sliding_window, requests: 3, period: 1h}
+  - key: two
+    rate_limits:
+      - {name: short, algorithm: token_bucket, requests: 10, period: 10s, burst: 1}
+      - {name: 'the "long"', algorithm: sliding_window, requests: 100, period: 1h}
+  - key: shadow
+    rate_limit: {requests: 0, period: 1h}
+    shadow_mode: true
+`
+
+// Run tests a middleware.
+func Run[R any, S comparable, H any](t *testing.T, f Framework[R, S, H]) {
+	newSuite(t, f).run(t)
+}
+
+type suite[R any, S comparable, H any] struct {
+	Framework[R, S, H]
+	client *client.Client
+}
+
+func newSuite[R any, S comparable, H any](t *testing.T, f Framework[R, S, H]) *suite[R, S, H] {
+	return &suite[R, S, H]{f, Connect(t, StartDaemon(t, limits))}
+}
+
+// behaviour is a test; all of them run in parallel, and ask about users of their
+// own.
+type behaviour struct {
+	name string
+	test func(*testing.T)
+}
+
+func runAll(t *testing.T, all []behaviour) {
+	for _, b := range all {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			b.test(t)
+		})
+	}
+}
+
+func (s *suite[R, S, H]) run(t *testing.T) {
+	runAll(t, []behaviour{
+		{"allows up to the limit", s.allowsUpToTheLimit},
+		{"denies over the limit", s.deniesOverTheLimit},
+
+		{"asks by a header", s.asksByAHeader},
+		{"asks by a function", s.asksByAFunction},
+		{"asks by the method", s.asksByTheMethod},
+		{"asks by the client address", s.asksByTheClientAddress},
+		{"asks by the client network", s.asksByTheClientNetwork},
+		{"takes the request's cost", s.takesTheRequestsCost},
+		{"takes the request's numbers", s.takesTheRequestsNumbers},
+		{"skips requests", s.skipsRequests},
+		{"requests that lack a value", s.requestsThatLackAValue},
+		{"an empty value is not missing", s.anEmptyValueIsNotMissing},
+		{"tells values that are not UTF-8 apart", s.tellsValuesThatAreNotUTF8Apart},
+
+		{"gives back what does not count", s.givesBackWhatDoesNotCount},
+		{"counts what fails", s.countsWhatFails},
+		{"takes before the handler runs", s.takesBeforeTheHandlerRuns},
+
+		{"tells of limits by RateLimit headers", s.tellsOfLimitsByRateLimitHeaders},
+		{"tells of limits by no header", s.tellsOfLimitsByNoHeader},
+		{"denies by OnDenied", s.deniesByOnDenied},
+		{"responds by OnError", s.respondsByOnError},
+
+		{"when the daemon is away", s.whenTheDaemonIsAway},
+		{"refuses options", s.refusesOptions},
+	})
+}
+
+// server has a handler behind the middleware.
+type server[S comparable] struct {
+	ask Ask[S]
+	// served counts requests that reached the handler.
+	served atomic.Int64
+}
+
+// The header with which a request says what the handler is to do, and its values.
+const (
+	respondHeader = "X-Respond"
+	respondFailed = "failed"
+	respondPanic  = "panic"
+)
+
+func (s *suite[R, S, H]) serve(t testing.TB, o guard.Options[R, S, H]) *server[S] {
+	t.Helper()
+	return s.serveBy(t, s.client, o)
+}
+
+func (s *suite[R, S, H]) serveBy(t testing.TB, c *client.Client, o guard.Options[R, S, H]) *server[S] {
+	t.Helper()
+	o.Domain = "api"
+	server := new(server[S])
+	server.ask = s.Serve(t, c, o, func(header func(string) string) (S, string) {
+		server.served.Add(1)
+		switch header(respondHeader) {
+		case respondFailed:
+			return s.Failed, respondFailed
+		case respondPanic:
+			panic("as the test wants")
+		}
+		return s.Allowed.Status, s.Allowed.Body
+	})
+	return server
+}
+
+// send sends a request with headers of the form "name: value".
+func (s *server[S]) send(t testing.TB, headers ...string) Response[S] {
+	t.Helper()
+	return s.ask(t, Request{Headers: headers})
+}
+
+// statuses sends a request n times.
+func (s *server[S]) statuses(t testing.TB, n int, r Request) []S {
+	t.Helper()
+	var got []S
+	for range n {
+		got = append(got, s.ask(t, r).Status)
+	}
+	return got
+}
+
+// by returns the descriptors of one descriptor.
+func by[R any](parts ...guard.Part[R]) []guard.Descriptor[R] {
+	return []guard.Descriptor[R]{guard.By(parts...)}
+}
+
+// own returns the descriptors of a part which counts apart from other tests.
+func own[R any](t testing.TB, part guard.Part[R]) []guard.Descriptor[R] {
+	return by(guard.Constant[R]("user", t.Name()), part)
+}
+
+// is reports an error unless a response is as wanted, which may lack headers.
+func is[S comparable](t testing.TB, got, want Response[S]) {
+	t.Helper()
+	if got.Status != want.Status || got.Body != want.Body {
+		t.Errorf("found %v %q %v, want %v %q", got.Status, got.Body, got.Header, want.Status, want.Body)
+	}
+	for name := range want.Header {
+		has(t, got, name, want.Header.Get(name))
+	}
+}
+
+// has reports an error unless a response has a header with this value, or does
+// not have it if want is empty.
+func has[S comparable](t testing.TB, got Response[S], name, want string) {
+	t.Helper()
+	if value := strings.Join(got.Header.Values(name), ", "); value != want {
+		t.Errorf("%s: found %q, want %q", name, value, want)
+	}
+}
