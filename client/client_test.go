@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAllow(t *testing.T) {
+func TestAllowAllowsUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, limits).Address)
 	for i, want := range []bool{true, true, true, false, false} {
@@ -71,40 +71,60 @@ func TestTakeTellsWhatEachLimitSays(t *testing.T) {
 	}
 }
 
-func TestCosts(t *testing.T) {
+func TestDescriptorTakesItsCost(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, limits).Address)
-	ask := func(d client.Descriptor) *client.Result {
-		t.Helper()
-		d.Entries = []client.Entry{client.E("user", "x")}
-		got, err := c.Take(within(t), client.Request{Domain: "api", Descriptors: []client.Descriptor{d}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got
-	}
-	if got := ask(client.Descriptor{Peek: true}); !got.Allowed || got.Limits[0].Remaining != 3 {
-		t.Errorf("a peek: %+v", got)
-	}
-	if got := ask(client.Descriptor{}); got.Limits[0].Remaining != 2 {
-		t.Errorf("no cost is one of 1: %+v", got)
-	}
-	if got := ask(client.Descriptor{Cost: 2}); !got.Allowed || got.Limits[0].Remaining != 0 {
-		t.Errorf("2: %+v", got)
-	}
-	if got := ask(client.Descriptor{Peek: true}); got.Allowed {
-		t.Errorf("a peek at nothing: %+v", got)
-	}
-	if got := ask(client.Descriptor{Cost: 4}); got.Allowed || got.RetryAfter != client.Never || got.Denier().RetryAfter != client.Never {
-		t.Errorf("more than ever: %+v", got)
-	}
-	plan := &client.Numbers{Requests: 500, Period: 90*time.Minute + 250*time.Millisecond, Burst: 7}
-	if got := ask(client.Descriptor{Numbers: plan}); got.Limits[0].Requests != 500 || got.Limits[0].Period != plan.Period || got.Limits[0].Capacity != 7 {
-		t.Errorf("numbers of its own: %+v", got)
+	for name, test := range map[string]struct {
+		before     uint64 // taken first, of the 3 that there are
+		descriptor client.Descriptor
+		allowed    bool
+		remaining  uint32
+		retryNever bool
+	}{
+		"a peek takes nothing":         {0, client.Descriptor{Peek: true}, true, 3, false},
+		"no cost is a cost of 1":       {0, client.Descriptor{}, true, 2, false},
+		"a cost of 2":                  {1, client.Descriptor{Cost: 2}, true, 0, false},
+		"a cost of more than remains":  {2, client.Descriptor{Cost: 2}, false, 1, false},
+		"a peek where nothing remains": {3, client.Descriptor{Peek: true}, false, 0, false},
+		"a cost above the capacity":    {3, client.Descriptor{Cost: 4}, false, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := one("api", "user", name)
+			r.Descriptors[0].Cost = test.before
+			if test.before > 0 {
+				if got, err := c.Take(within(t), r); err != nil || !got.Allowed {
+					t.Fatal(got, err)
+				}
+			}
+			test.descriptor.Entries = r.Descriptors[0].Entries
+			got, err := c.Take(within(t), client.Request{Domain: "api", Descriptors: []client.Descriptor{test.descriptor}})
+			if err != nil || got.Allowed != test.allowed || got.Limits[0].Remaining != test.remaining {
+				t.Fatalf("found %+v, %v", got, err)
+			}
+			if isNever := got.RetryAfter == client.Never; isNever != test.retryNever {
+				t.Errorf("retry after %v", got.RetryAfter)
+			}
+			if denier := got.Denier(); !test.allowed && denier.RetryAfter != got.RetryAfter {
+				t.Errorf("the denier's retry after %v, the request's %v", denier.RetryAfter, got.RetryAfter)
+			}
+		})
 	}
 }
 
-func TestGiveBack(t *testing.T) {
+func TestDescriptorsNumbersReplaceTheRules(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address)
+	r := one("api", "user", "x")
+	plan := &client.Numbers{Requests: 500, Period: 90*time.Minute + 250*time.Millisecond, Burst: 7}
+	r.Descriptors[0].Numbers = plan
+	got, err := c.Take(within(t), r)
+	if err != nil || got.Limits[0].Requests != 500 || got.Limits[0].Period != plan.Period || got.Limits[0].Capacity != 7 {
+		t.Errorf("found %+v, %v", got, err)
+	}
+}
+
+func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, limits).Address)
 	r := one("api", "slow", "x")
@@ -130,35 +150,40 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
-// A daemon that has only now come to its limits knows by what it is sent whether
-// the take was by others.
-func TestGiveBackAfterAChange(t *testing.T) {
+// A daemon that has just started learns from the request by which limits the take
+// was decided.
+func TestGiveBackIsRefusedOnceTheLimitHasChanged(t *testing.T) {
 	t.Parallel()
-	for _, isChanged := range []bool{false, true} {
-		store := daemontest.NewStore(t)
-		d := daemontest.StartOn(t, "127.0.0.1:0", store, limits)
-		c := connect(t, d.Address)
-		r := one("api", "slow", "x")
-		taken, err := c.Take(within(t), r)
-		if err != nil || !taken.Allowed {
-			t.Fatal(taken, err)
-		}
-		d.Stop()
-		limits := limits
-		if isChanged {
-			limits = strings.ReplaceAll(limits, "{requests: 1, period: 1h}", "{requests: 1, period: 2h}")
-		}
-		daemontest.StartOn(t, d.Address, store, limits)
-		eventually(t, "the other daemon answers", func() bool {
-			got, err := c.Take(within(t), r)
-			return err == nil && !got.Allowed
+	for name, test := range map[string]struct {
+		limits    string
+		isRefused bool
+	}{
+		"the same limit": {limits, false},
+		"another period": {strings.ReplaceAll(limits, "{requests: 1, period: 1h}", "{requests: 1, period: 2h}"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := daemontest.NewStore(t)
+			d := daemontest.StartOn(t, "127.0.0.1:0", store, limits)
+			c := connect(t, d.Address)
+			r := one("api", "slow", "x")
+			taken, err := c.Take(within(t), r)
+			if err != nil || !taken.Allowed {
+				t.Fatal(taken, err)
+			}
+			d.Stop()
+			daemontest.StartOn(t, d.Address, store, test.limits)
+			eventually(t, "the other daemon answers", func() bool {
+				got, err := c.Take(within(t), r)
+				return err == nil && !got.Allowed
+			})
+			if err := c.GiveBack(within(t), taken); (status.Code(err) == codes.FailedPrecondition) != test.isRefused || (err != nil) != test.isRefused {
+				t.Errorf("found %v", err)
+			}
+			if got, err := c.Take(within(t), r); err != nil || got.Allowed == test.isRefused {
+				t.Errorf("after that: %+v, %v", got, err)
+			}
 		})
-		if err := c.GiveBack(within(t), taken); (status.Code(err) == codes.FailedPrecondition) != isChanged || (err != nil) != isChanged {
-			t.Errorf("changed %v: %v", isChanged, err)
-		}
-		if got, err := c.Take(within(t), r); err != nil || got.Allowed == isChanged {
-			t.Errorf("changed %v: after that %+v, %v", isChanged, got, err)
-		}
 	}
 }
 
@@ -188,7 +213,7 @@ func TestGiveBackIsSentOnce(t *testing.T) {
 	}
 }
 
-func TestBadRequests(t *testing.T) {
+func TestTakeRefusesInvalidRequests(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, limits).Address, client.OnFailure(client.FailAllow()))
 	bad := "a\xffb"
@@ -205,22 +230,24 @@ func TestBadRequests(t *testing.T) {
 		"larger than max":                    one("api", "user", strings.Repeat("x", 700_000)),
 		"the limit of FailLocal: algorithm:": {Domain: "api", Descriptors: one("api", "user", "x").Descriptors, OnFailure: client.FailLocal(client.Limit{Requests: 1, Period: time.Second})},
 	} {
-		if got, err := c.Take(within(t), r); got != nil || err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("want an error with %q, got %v, %v", want, got, err)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got, err := c.Take(within(t), r); got != nil || err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("want an error with %q, got %v, %v", want, got, err)
+			}
+		})
 	}
 	if ok, err := c.Allow(within(t), "api", client.E("user", bad)); ok || err == nil {
 		t.Error(ok, err)
 	}
 	if ok, err := c.Allow(within(t), "api", client.E("user", "still here")); !ok || err != nil {
-		t.Error("after bad requests:", ok, err)
+		t.Error("after invalid requests:", ok, err)
 	}
 	if n := c.Stats().Failed(); n != 0 {
-		t.Errorf("%d bad requests count as failures", n)
+		t.Errorf("%d invalid requests count as failures", n)
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRefusesInvalidOptions(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]client.Option{
 		"timeout: found 0s":            client.Timeout(0),
@@ -229,24 +256,30 @@ func TestNewRefuses(t *testing.T) {
 		"logger is nil":                client.Logger(nil),
 		"credentials are nil":          client.Credentials(nil),
 	} {
-		if c, err := client.New("localhost:1", o); c != nil || err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("want an error with %q, got %v", want, err)
-		}
-	}
-	if c, err := client.New("a:1,,b:1"); c != nil || err == nil || !strings.Contains(err.Error(), "address 2 is empty") {
-		t.Errorf("a list with a gap: %v", err)
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			if c, err := client.New("localhost:1", o); c != nil || err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("want an error with %q, got %v", want, err)
+			}
+		})
 	}
 }
 
-// What many ask at once over one stream is as exact as one by one.
-func TestManyAtOnce(t *testing.T) {
+func TestNewRefusesAListOfAddressesWithAGap(t *testing.T) {
 	t.Parallel()
-	for _, waits := range []string{"one daemon", "two daemons"} {
-		t.Run(waits, func(t *testing.T) {
+	if c, err := client.New("a:1,,b:1"); c != nil || err == nil || !strings.Contains(err.Error(), "address 2 is empty") {
+		t.Errorf("found %v", err)
+	}
+}
+
+func TestCallersInParallelPassNoMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, daemons := range []string{"one daemon", "two daemons"} {
+		t.Run(daemons, func(t *testing.T) {
 			t.Parallel()
 			store := daemontest.NewStore(t)
 			target := daemontest.StartOn(t, "127.0.0.1:0", store, limits).Address
-			if waits == "two daemons" {
+			if daemons == "two daemons" {
 				target += "," + daemontest.StartOn(t, "127.0.0.1:0", store, limits).Address
 			}
 			c := connect(t, target)
@@ -277,7 +310,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestContextEndsACall(t *testing.T) {
+func TestContextEndsACallWithoutCountingAFailure(t *testing.T) {
 	t.Parallel()
 	s := &script{}
 	s.stream = func(stream streamServer) error { <-stream.Context().Done(); return nil }
@@ -294,11 +327,11 @@ func TestContextEndsACall(t *testing.T) {
 		t.Error(got, err)
 	}
 	if n := c.Stats().Failed(); n != 0 {
-		t.Errorf("%d callers who went count as failures", n)
+		t.Errorf("%d calls whose context ended count as failures", n)
 	}
 }
 
-func TestCloseEndsCalls(t *testing.T) {
+func TestCloseEndsCallsThatHaveNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := &script{}
 	s.stream = func(stream streamServer) error {
@@ -338,7 +371,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	}
 }
 
-func TestGiveBackByAClosedClient(t *testing.T) {
+func TestGiveBackFailsOnceTheClientIsClosed(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, limits).Address)
 	taken, err := c.Take(within(t), one("api", "user", "x"))
@@ -353,7 +386,7 @@ func TestGiveBackByAClosedClient(t *testing.T) {
 	}
 }
 
-func TestEveryConnectionHasALane(t *testing.T) {
+func TestDaemonsAreAskedInTurns(t *testing.T) {
 	t.Parallel()
 	var scripts [3]*script
 	var addresses []string
@@ -386,7 +419,7 @@ func TestEveryConnectionHasALane(t *testing.T) {
 	}
 }
 
-func TestDaemonsErrorIsTheRequestsOwn(t *testing.T) {
+func TestRequestThatTheDaemonRefusesIsAnError(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, limits).Address)
 	r := one("api", "user", "x")

@@ -21,32 +21,36 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-func TestTLS(t *testing.T) {
+func TestTLSConnectsOnlyToAKnownCertificate(t *testing.T) {
 	t.Parallel()
 	certified := httptest.NewTLSServer(nil) // for its certificate, which is for 127.0.0.1
-	defer certified.Close()
+	t.Cleanup(certified.Close)
 	d := daemontest.Start(t, limits, func(o *server.Options) {
 		o.GRPCTLS = &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}}
 	})
 	roots := x509.NewCertPool()
 	roots.AddCert(certified.Certificate())
-	for _, target := range []string{d.Address, d.Address + "," + d.Address} {
-		c := connect(t, target, client.TLS(&tls.Config{RootCAs: roots}))
-		if ok, err := c.Allow(within(t), "api", client.E("much", "x")); !ok || err != nil {
-			t.Errorf("target %s: %v, %v", target, ok, err)
-		}
-	}
-	plain := connect(t, d.Address)
-	if ok, err := plain.Allow(within(t), "api", client.E("much", "x")); ok || status.Code(err) != codes.Unavailable {
-		t.Errorf("in the clear: %v, %v", ok, err)
-	}
-	strangers := connect(t, d.Address, client.TLS(&tls.Config{RootCAs: x509.NewCertPool()}))
-	if ok, err := strangers.Allow(within(t), "api", client.E("much", "x")); ok || status.Code(err) != codes.Unavailable {
-		t.Errorf("a certificate that is not known: %v, %v", ok, err)
+	for name, test := range map[string]struct {
+		target string
+		dial   []client.Option
+		want   codes.Code
+	}{
+		"one address":            {d.Address, []client.Option{client.TLS(&tls.Config{RootCAs: roots})}, codes.OK},
+		"a list of addresses":    {d.Address + "," + d.Address, []client.Option{client.TLS(&tls.Config{RootCAs: roots})}, codes.OK},
+		"in the clear":           {d.Address, nil, codes.Unavailable},
+		"an unknown certificate": {d.Address, []client.Option{client.TLS(&tls.Config{RootCAs: x509.NewCertPool()})}, codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := connect(t, test.target, test.dial...)
+			if ok, err := c.Allow(within(t), "api", client.E("much", "x")); ok != (test.want == codes.OK) || status.Code(err) != test.want {
+				t.Errorf("found %v, %v", ok, err)
+			}
+		})
 	}
 }
 
-func TestInterceptorsSeeCalls(t *testing.T) {
+func TestInterceptorsSeeStreamsAndGiveBacks(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var seen []string
@@ -90,16 +94,16 @@ func (e *ends) HandleRPC(_ context.Context, s stats.RPCStats) {
 		switch status.Code(end.Error) {
 		case codes.OK:
 			e.well.Add(1)
-		case codes.Canceled: // not needed, or at the client's end
+		case codes.Canceled: // the client needed it no more, or was closed
 		default:
 			e.badly.Add(1)
 		}
 	}
 }
 
-// A daemon tells connections that are too old to go. The client leaves with its
-// answers, before the daemon ends them.
-func TestOldConnectionsAreLeft(t *testing.T) {
+// A daemon asks the client to leave a connection that is too old. The client
+// leaves once it has its answers, before the daemon ends the connection.
+func TestOldConnectionIsLeftBeforeTheDaemonEndsIt(t *testing.T) {
 	t.Parallel()
 	d := daemontest.Start(t, limits, func(o *server.Options) {
 		o.ConnectionAge, o.ConnectionAgeGrace = 200*time.Millisecond, patience

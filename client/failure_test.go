@@ -22,7 +22,7 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// nobody returns an address where nothing listens.
+// nobody returns an address on which nothing listens.
 func nobody(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,7 +33,7 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// silent reads all and answers nothing.
+// silent reads everything and answers nothing.
 func silent() *script {
 	s := new(script)
 	s.stream = func(stream streamServer) error {
@@ -54,7 +54,7 @@ func silent() *script {
 	return s
 }
 
-func TestFailureChoices(t *testing.T) {
+func TestFailureChoiceDecidesWhenTheDaemonDoesNot(t *testing.T) {
 	t.Parallel()
 	quiet, _ := serve(t, silent())
 	fails := new(script)
@@ -89,41 +89,44 @@ func TestFailureChoices(t *testing.T) {
 			t.Parallel()
 			local := client.FailLocal(client.Limit{Algorithm: client.TokenBucket, Requests: 2, Period: time.Hour})
 			for _, choice := range []client.Failure{client.FailAllow(), client.FailDeny(), client.FailError(), local} {
-				c := connect(t, at.target, client.Timeout(at.timeout), client.OnFailure(choice))
-				got, err := c.Take(within(t), one("api", "user", "x"))
-				if choice.String() == "error" {
-					if got != nil || status.Code(err) != at.code {
-						t.Errorf("error: %+v, %v", got, err)
+				t.Run(choice.String(), func(t *testing.T) {
+					t.Parallel()
+					c := connect(t, at.target, client.Timeout(at.timeout), client.OnFailure(choice))
+					got, err := c.Take(within(t), one("api", "user", "x"))
+					if choice.String() == "error" {
+						if got != nil || status.Code(err) != at.code {
+							t.Errorf("Take: %+v, %v", got, err)
+						}
+					} else if err != nil || got.Allowed != (choice.String() != "deny") || !got.Degraded || status.Code(got.Failure) != at.code {
+						t.Errorf("Take: %+v, %v", got, err)
 					}
-				} else if err != nil || got.Allowed != (choice.String() != "deny") || !got.Degraded || status.Code(got.Failure) != at.code {
-					t.Errorf("%v: %+v, %v", choice, got, err)
-				}
-				ok, err := c.Allow(within(t), "api", client.E("user", "x"))
-				if ok != (choice.String() == "allow" || choice.String() == "local") || (err != nil) != (choice.String() == "error") {
-					t.Errorf("%v: Allow: %v, %v", choice, ok, err)
-				}
-				want := client.Stats{}
-				switch choice.String() {
-				case "allow":
-					want.FailedAllowed = 2
-				case "deny":
-					want.FailedDenied = 2
-				case "local":
-					want.FailedLocal = 2
-				case "error":
-					want.FailedError = 2
-				}
-				s := c.Stats()
-				s.Streams, s.Alone = 0, 0
-				if s != want {
-					t.Errorf("%v: %+v", choice, s)
-				}
+					ok, err := c.Allow(within(t), "api", client.E("user", "x"))
+					if ok != (choice.String() == "allow" || choice.String() == "local") || (err != nil) != (choice.String() == "error") {
+						t.Errorf("Allow: %v, %v", ok, err)
+					}
+					want := client.Stats{}
+					switch choice.String() {
+					case "allow":
+						want.FailedAllowed = 2
+					case "deny":
+						want.FailedDenied = 2
+					case "local":
+						want.FailedLocal = 2
+					case "error":
+						want.FailedError = 2
+					}
+					s := c.Stats()
+					s.Streams, s.Alone = 0, 0
+					if s != want {
+						t.Errorf("Stats: %+v", s)
+					}
+				})
 			}
 		})
 	}
 }
 
-func TestFailLocalIsTheLimit(t *testing.T) {
+func TestFailLocalLimitsInThisProcess(t *testing.T) {
 	t.Parallel()
 	c := connect(t, nobody(t), client.OnFailure(client.FailLocal(client.Limit{Algorithm: client.FixedWindow, Requests: 3, Period: 366 * 24 * time.Hour})))
 	r := one("api", "user", "x")
@@ -147,7 +150,7 @@ func TestFailLocalIsTheLimit(t *testing.T) {
 	}
 }
 
-func TestARequestsOwnChoice(t *testing.T) {
+func TestFailureChoiceOfARequestWins(t *testing.T) {
 	t.Parallel()
 	c := connect(t, nobody(t), client.OnFailure(client.FailAllow()))
 	r := one("api", "user", "x")
@@ -157,9 +160,8 @@ func TestARequestsOwnChoice(t *testing.T) {
 	}
 }
 
-// What was under way on a connection that is cut may have been decided: it is
-// never sent again.
-func TestUnknownIsNeverSentAgain(t *testing.T) {
+// A request that was under way when its stream broke may have been decided.
+func TestRequestWithAnUnknownOutcomeIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	s := silent()
 	s.stream = func(stream streamServer) error {
@@ -170,7 +172,7 @@ func TestUnknownIsNeverSentAgain(t *testing.T) {
 		for _, n := range m.GetTakes() {
 			s.see(n.GetTake())
 		}
-		return status.Error(codes.Unavailable, "upstream reset") // as proxies say, too
+		return status.Error(codes.Unavailable, "upstream reset") // proxies say the same
 	}
 	address, _ := serve(t, s)
 	c := connect(t, address, client.OnFailure(client.FailError()))
@@ -182,8 +184,7 @@ func TestUnknownIsNeverSentAgain(t *testing.T) {
 	}
 }
 
-// What a daemon has not read when it stops is asked again elsewhere.
-func TestDrainedIsAskedElsewhere(t *testing.T) {
+func TestRequestThatAStoppingDaemonDidNotReadIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	s := new(script)
 	var streams atomic.Int64
@@ -211,8 +212,7 @@ func TestDrainedIsAskedElsewhere(t *testing.T) {
 	}
 }
 
-// What was never sent is not lost with a stream.
-func TestUnsentIsAskedElsewhere(t *testing.T) {
+func TestRequestsThatWereNotSentSurviveTheirStream(t *testing.T) {
 	t.Parallel()
 	s := new(script)
 	var streams atomic.Int64
@@ -228,14 +228,14 @@ func TestUnsentIsAskedElsewhere(t *testing.T) {
 			}
 			return s.allowAll(stream)
 		}
-		close(stuck) // reads no more: flow control holds up what comes
+		close(stuck) // it reads no more, so flow control holds up the rest
 		<-end
 		return status.Error(codes.Unavailable, "gone")
 	}
 	address, _ := serve(t, s)
 	c := connect(t, address)
 	value := strings.Repeat("x", 12<<10)
-	const callers = 60 // 720 KiB, of which a connection takes 64 in advance
+	const callers = 60 // 720 KiB, a connection takes 64 of them in advance
 	var begun, all sync.WaitGroup
 	var passed, failed atomic.Int64
 	for range callers {
@@ -251,7 +251,7 @@ func TestUnsentIsAskedElsewhere(t *testing.T) {
 	}
 	<-stuck
 	begun.Wait()
-	time.Sleep(100 * time.Millisecond) // so that most wait for the stream; the others pass on the next
+	time.Sleep(100 * time.Millisecond) // so that most wait for this stream; the others pass on the next one
 	close(end)
 	all.Wait()
 	if passed.Load() < callers/2 || failed.Load() == 0 || s.count() != int(passed.Load()) {
@@ -259,8 +259,8 @@ func TestUnsentIsAskedElsewhere(t *testing.T) {
 	}
 }
 
-// One of two daemons stops, and another starts in its place: nobody notices.
-func TestRollingRestart(t *testing.T) {
+// One of two daemons stops, and another starts in its place.
+func TestRollingRestartFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	store := daemontest.NewStore(t)
 	a, b := daemontest.StartOn(t, "127.0.0.1:0", store, limits), daemontest.StartOn(t, "127.0.0.1:0", store, limits)
@@ -304,18 +304,18 @@ func TestRollingRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It fills by 278 in a second.
+	// The limit refills by 278 in a second.
 	if used := 1_000_000 - int64(got.Limits[0].Remaining); used > answered.Load() {
 		t.Errorf("%d were taken for %d answers", used, answered.Load())
 	}
 }
 
-func TestUnaryWhereStreamsAreRefused(t *testing.T) {
+func TestRequestsAreCallsWhereStreamsDoNotPass(t *testing.T) {
 	t.Parallel()
 	for name, stream := range map[string]func(streamServer) error{
 		"unimplemented": nil,
 		"forbidden": func(stream streamServer) error {
-			// One that ends before the first is sent has it asked by itself.
+			// A stream that ends unread has its request asked in a call.
 			if _, err := stream.Recv(); err != nil {
 				return err
 			}
@@ -355,8 +355,8 @@ func TestUnaryWhereStreamsAreRefused(t *testing.T) {
 	}
 }
 
-// A daemon that says nothing any more is no sign that streams do not pass, where
-// another answers on one.
+// While another daemon answers on a stream, silence does not mean that streams do
+// not pass.
 func TestSilentDaemonDoesNotEndStreams(t *testing.T) {
 	t.Parallel()
 	var isSilent atomic.Bool
@@ -389,14 +389,14 @@ func TestSilentDaemonDoesNotEndStreams(t *testing.T) {
 	}
 	eventually(t, "a stream to each", func() bool { ask(); return c.Stats().Streams == 2 })
 	isSilent.Store(true)
-	eventually(t, "two streams were opened, and given up", func() bool { c.EndSuspicions(); ask(); return s.count() >= 3 })
+	eventually(t, "two streams to it are opened and given up", func() bool { c.EndSuspicions(); ask(); return s.count() >= 3 })
 	if strings.Contains(log.String(), "streams do not pass") {
 		t.Error(log.String())
 	}
 }
 
-// A daemon that hangs costs a request its time once, not whenever a stream to it
-// can be opened.
+// Streams to a daemon that hangs can still be opened, but only one request pays
+// for it with its whole timeout.
 func TestHangingDaemonIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	var hangs atomic.Bool
@@ -438,8 +438,7 @@ func TestHangingDaemonIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Where streams pass again they are used again.
-func TestStreamsAreTriedAgain(t *testing.T) {
+func TestStreamsAreTriedAgainAfterARefusal(t *testing.T) {
 	t.Parallel()
 	s := new(script)
 	s.take = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
@@ -489,7 +488,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-func TestLogTellsOfFailures(t *testing.T) {
+func TestLogTellsWhenFailuresBeginAndEnd(t *testing.T) {
 	t.Parallel()
 	address := nobody(t)
 	var log lockedBuffer

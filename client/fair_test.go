@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
 )
 
-// far is a connection on which all arrives late.
+// far is a connection on which everything arrives late.
 type far struct{ net.Conn }
 
 func (f far) Read(b []byte) (int, error) {
@@ -22,9 +22,8 @@ func (f far) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A process that is nearer to the daemon does not keep one that is farther from
-// its turns.
-func TestWaitIsFairToTheFarther(t *testing.T) {
+// A process near the daemon does not take the turns of one far from it.
+func TestWaitIsFairToADistantProcess(t *testing.T) {
 	t.Parallel()
 	address := daemontest.Start(t, `
 domain: api
@@ -62,8 +61,8 @@ descriptors:
 			n++
 		}
 	}
-	t.Logf("%d of the first 50 are the farther's; all passed in %v", n, time.Since(begin))
+	t.Logf("%d of the first 50 are the distant process's; all passed in %v", n, time.Since(begin))
 	if n < 5 {
-		t.Errorf("only %d of the first 50 are the farther's", n)
+		t.Errorf("only %d of the first 50 are the distant process's", n)
 	}
 }

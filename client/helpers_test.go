@@ -15,8 +15,8 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// patience is how long a test waits for what must happen, and the timeout of
-// clients whose calls are to be answered.
+// patience is how long a test waits for something that must happen. It is the
+// timeout of clients whose calls are answered.
 const patience = 30 * time.Second
 
 const limits = `
@@ -75,7 +75,7 @@ func one(domain, key, value string) client.Request {
 	return client.Request{Domain: domain, Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E(key, value)}}}}
 }
 
-// script is a server that answers as a test says.
+// script is a server whose answers a test writes.
 type script struct {
 	ratelimitv1.UnimplementedRateLimitServiceServer
 	take   func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error)
@@ -112,7 +112,8 @@ func (s *script) TakeStream(stream ratelimitv1.RateLimitService_TakeStreamServer
 	return s.stream(stream)
 }
 
-// serve runs a script, and returns its address and what cuts its connections.
+// serve runs a script. It returns its address, and a function that cuts its
+// connections.
 func serve(t testing.TB, s *script) (address string, cut func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -132,7 +133,7 @@ func serve(t testing.TB, s *script) (address string, cut func()) {
 	return l.Addr().String(), cut
 }
 
-// allowAll answers a stream's requests: all allowed.
+// allowAll allows all requests of a stream.
 func (s *script) allowAll(stream ratelimitv1.RateLimitService_TakeStreamServer) error {
 	for {
 		m, err := stream.Recv()

@@ -16,9 +16,9 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// 100 waiters on 50 a second with a burst of 50: 50 pass at once, the last
+// Of 100 waiters on 50 a second with a burst of 50, half pass at once and the last
 // after a second.
-func TestWaitUnderContention(t *testing.T) {
+func TestWaitKeepsPaceUnderContention(t *testing.T) {
 	t.Parallel()
 	for _, clients := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(clients, " clients"), func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestWaitUnderContention(t *testing.T) {
 	}
 }
 
-// Who waits in the same process is served in the order of coming.
+// Waiters of one process pass in the order in which they came.
 func TestWaitIsFirstInFirstOut(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, `
@@ -93,7 +93,7 @@ descriptors:
 	}
 }
 
-func TestWaitGivesUpAtOnce(t *testing.T) {
+func TestWaitGivesUpAtOnceIfItWouldEndTooLate(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, limits).Address)
 	r := one("api", "slow", "x")
@@ -107,16 +107,28 @@ func TestWaitGivesUpAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	r.Descriptors[0].Cost = 2
-	if _, err := c.Wait(context.Background(), r); !errors.Is(err, client.ErrNever) {
-		t.Error(err)
-	}
-	if _, err := c.Wait(context.Background(), one("api", "none", "x")); !errors.Is(err, client.ErrNever) {
-		t.Error(err)
+}
+
+func TestWaitGivesUpAtOnceIfNoWaitingHelps(t *testing.T) {
+	t.Parallel()
+	c := connect(t, daemontest.Start(t, limits).Address)
+	costly := one("api", "slow", "x")
+	costly.Descriptors[0].Cost = 2
+	for name, r := range map[string]client.Request{
+		"a cost above the capacity": costly,
+		"a limit of 0":              one("api", "none", "x"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := c.Wait(context.Background(), r); !errors.Is(err, client.ErrNever) {
+				t.Error(err)
+			}
+		})
 	}
 }
 
-// Who stands in line behind somebody who sleeps knows as much.
+// A waiter in line knows how long the first one sleeps, and so whether it would
+// itself be too late.
 func TestWaitGivesUpInLine(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, limits).Address)
@@ -131,7 +143,7 @@ func TestWaitGivesUpInLine(t *testing.T) {
 		first <- err
 	}()
 	eventually(t, "the first sleeps", func() bool { return c.Stats().Denied == 1 })
-	// However much is asked for, it comes too late.
+	// A high cost must not overflow the time that it would take.
 	costly := one("api", "slow", "x")
 	costly.Descriptors[0].Cost = 1 << 40
 	if _, err := c.Wait(within(t), costly); !errors.Is(err, client.ErrTooLate) {
@@ -140,7 +152,7 @@ func TestWaitGivesUpInLine(t *testing.T) {
 	hour, cancel := context.WithTimeout(context.Background(), 90*time.Minute)
 	defer cancel()
 	asked := c.Stats()
-	// The first passes in an hour, this one would in two.
+	// The first passes in an hour, this one would pass in two.
 	if _, err := c.Wait(hour, r); !errors.Is(err, client.ErrTooLate) {
 		t.Error(err)
 	}
@@ -169,7 +181,7 @@ func TestWaitGivesUpInLine(t *testing.T) {
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	// Its turn comes as the first leaves the line, or there is no line any more.
+	// Its turn comes when the first leaves, unless the line has ended by then.
 	eventually(t, "the third asks", func() bool { return c.Stats().Denied >= 2 })
 	if err := c.Close(); err != nil {
 		t.Error(err)
@@ -179,14 +191,14 @@ func TestWaitGivesUpInLine(t *testing.T) {
 	}
 }
 
-// Who stands in line is sent away only if its turn comes too late: what counts
-// is its cost at the limit that denies, of which a peek takes nothing.
-func TestWaitInLineCountsWhatTheDenierIsAskedFor(t *testing.T) {
+// A waiter in line gives up only if its turn comes too late. That depends on what
+// those before it take from the limit that denies; a peek takes nothing.
+func TestWaitInLineCountsTheCostAtTheDenyingLimit(t *testing.T) {
 	t.Parallel()
 	asked := func(key string, cost uint64) client.Descriptor {
 		return client.Descriptor{Entries: []client.Entry{client.E(key, "x")}, Cost: cost, Peek: cost == 0}
 	}
-	// The first who waits passes in an hour.
+	// The first waiter passes in an hour.
 	for name, test := range map[string]struct {
 		descriptors []client.Descriptor
 		isOnTime    time.Duration
@@ -209,8 +221,8 @@ func TestWaitInLineCountsWhatTheDenierIsAskedFor(t *testing.T) {
 				first <- err
 			}()
 			eventually(t, "the first sleeps", func() bool { return c.Stats().Denied == 1 })
-			// Whoever has gone before it comes leaves the line as one who has
-			// gone, unless it is sent away at once.
+			// A waiter whose context has ended already returns Canceled, unless
+			// its deadline is too early: that is found first.
 			gone := func(deadline time.Duration) error {
 				ctx, cancel := context.WithTimeout(context.Background(), deadline)
 				cancel()
@@ -231,38 +243,33 @@ func TestWaitInLineCountsWhatTheDenierIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestWaitWhenTheDaemonIsAway(t *testing.T) {
+func TestWaitDecidesByTheFailureChoice(t *testing.T) {
 	t.Parallel()
 	address := nobody(t)
-	for _, choice := range []client.Failure{client.FailAllow(), client.FailDeny(), client.FailError()} {
-		c := connect(t, address, client.OnFailure(choice))
-		got, err := c.Wait(within(t), one("api", "user", "x"))
-		switch choice.String() {
-		case "allow":
-			if err != nil || !got.Allowed || got.Failure == nil {
-				t.Error(got, err)
-			}
-		case "deny":
-			if !errors.Is(err, client.ErrDenied) {
-				t.Error(err)
-			}
-		default:
-			if err == nil {
-				t.Error("no error")
-			}
-		}
-	}
 	local := client.FailLocal(client.Limit{Algorithm: client.TokenBucket, Requests: 1000, Period: time.Second, Burst: 1})
-	c := connect(t, address, client.OnFailure(local))
-	for range 5 {
-		if got, err := c.Wait(within(t), one("api", "user", "x")); err != nil || !got.Allowed {
-			t.Error(got, err)
-		}
+	for _, row := range []struct {
+		choice client.Failure
+		times  int
+		check  func(*client.Result, error) bool
+	}{
+		{client.FailAllow(), 1, func(got *client.Result, err error) bool { return err == nil && got.Allowed && got.Failure != nil }},
+		{client.FailDeny(), 1, func(_ *client.Result, err error) bool { return errors.Is(err, client.ErrDenied) }},
+		{client.FailError(), 1, func(_ *client.Result, err error) bool { return err != nil }},
+		{local, 5, func(got *client.Result, err error) bool { return err == nil && got.Allowed }},
+	} {
+		t.Run(row.choice.String(), func(t *testing.T) {
+			t.Parallel()
+			c := connect(t, address, client.OnFailure(row.choice))
+			for range row.times {
+				if got, err := c.Wait(within(t), one("api", "user", "x")); !row.check(got, err) {
+					t.Errorf("found %+v, %v", got, err)
+				}
+			}
+		})
 	}
 }
 
-// A waiter asks no sooner than it was told to.
-func TestWaitSleepsAsLongAsItIsTold(t *testing.T) {
+func TestWaitSleepsAsLongAsADenialSays(t *testing.T) {
 	t.Parallel()
 	const told = 40 * time.Millisecond
 	var asked []time.Time
@@ -290,8 +297,8 @@ func TestWaitSleepsAsLongAsItIsTold(t *testing.T) {
 	}
 }
 
-// pacing has limits that let requests pass at once and tell how long to hold each
-// of them.
+// pacing has limits that allow requests at once and say how long to hold each of
+// them.
 const pacing = `
 domain: api
 descriptors:
@@ -303,8 +310,7 @@ descriptors:
     rate_limit: {requests: 1, period: 1h, burst: 4}
 `
 
-// What a leaky_bucket lets pass at once leaves evenly.
-func TestWaitPaces(t *testing.T) {
+func TestWaitLetsRequestsOfALeakyBucketLeaveEvenly(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, pacing).Address)
 	const waiters, interval = 6, 20 * time.Millisecond
@@ -329,7 +335,7 @@ func TestWaitPaces(t *testing.T) {
 	}
 }
 
-// left is what remains for a key's only limit.
+// left returns how much remains of a key's only limit.
 func left(t *testing.T, c *client.Client, key string) uint32 {
 	t.Helper()
 	r := one("api", key, "x")
@@ -341,9 +347,9 @@ func left(t *testing.T, c *client.Client, key string) uint32 {
 	return got.Limits[0].Remaining
 }
 
-// A request that is held holds up nobody behind it. It is given back if it will
-// not be used.
-func TestWaitHolds(t *testing.T) {
+// Requests behind a held one need not wait for it. A held request whose context
+// ends is given back.
+func TestHeldRequestsAreIndependentAndGivenBack(t *testing.T) {
 	t.Parallel()
 	c := connect(t, daemontest.Start(t, pacing).Address)
 	r := one("api", "seldom", "x")
@@ -356,7 +362,7 @@ func TestWaitHolds(t *testing.T) {
 			ends <- err
 		}()
 	}
-	// The first is not held, the others are for an hour and for two.
+	// The first is not held, the second for an hour and the third for two.
 	eventually(t, "all have passed", func() bool { return c.Stats().Allowed == 3 })
 	if err := <-ends; err != nil {
 		t.Error(err)
@@ -370,14 +376,14 @@ func TestWaitHolds(t *testing.T) {
 	if n := left(t, c, "seldom"); n < 2 {
 		t.Errorf("%d of 4 are left when two of three were given back", n)
 	}
-	// Whoever knows that it will be gone by then does not begin.
+	// A request whose context would end during the hold is not taken.
 	for range 3 {
 		if _, err := c.Wait(within(t), r); !errors.Is(err, client.ErrTooLate) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	}
 	if n := left(t, c, "seldom"); n < 2 {
-		t.Errorf("%d of 4 are left after some who came too late", n)
+		t.Errorf("%d of 4 are left after requests that were too late", n)
 	}
 	held := make(chan error, 1)
 	before := c.Stats().Allowed
@@ -394,18 +400,18 @@ func TestWaitHolds(t *testing.T) {
 	}
 }
 
-// Whoever is denied by a limit that paces knows when it would be held until, and
-// so do those in line.
-func TestWaitCountsTheHold(t *testing.T) {
+// A request that is denied by a limit that paces knows how long it would be held
+// after its denial, and so do those in line.
+func TestWaitGivesUpIfItsHoldWouldEndTooLate(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		key string
-		// The first in line passes in an hour: there it is on time if it has so
-		// long, and the second as long again.
+		// How long a request needs that is first in line, or second.
 		first, second time.Duration
 	}{
+		// A token comes each hour.
 		{"plain", 1 * time.Hour, 2 * time.Hour},
-		// All that was taken needs four hours to leave, and the first one hour more.
+		// The four that were taken leave first, one each hour.
 		{"seldom", 4 * time.Hour, 5 * time.Hour},
 	} {
 		t.Run(c.key, func(t *testing.T) {
@@ -418,7 +424,8 @@ func TestWaitCountsTheHold(t *testing.T) {
 				t.Fatal(got, err)
 			}
 			const some = 10 * time.Minute
-			// Each is canceled once it is denied: it was on time if that is its end.
+			// begin starts a waiter and returns once it is denied. stop cancels it,
+			// and returns Canceled unless the waiter gave up before.
 			begin := func(deadline time.Duration) (stop func() error) {
 				ctx, cancel := context.WithTimeout(context.Background(), deadline)
 				denied, ended := api.Stats().Denied, make(chan error, 1)
@@ -455,9 +462,8 @@ func TestWaitCountsTheHold(t *testing.T) {
 	}
 }
 
-// Of several limits the one that takes longest is waited for, of those that count
-// the request.
-func TestWaitHoldsAsLongAsTheLongest(t *testing.T) {
+// Limits that do not count the request do not hold it.
+func TestWaitHoldsForTheLongestOfTheLimitsThatCount(t *testing.T) {
 	t.Parallel()
 	const told = 40 * time.Millisecond
 	limit := func(descriptor uint32, wait time.Duration) *ratelimitv1.Limit {

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/guard"
 )
 
-func TestClientAddress(t *testing.T) {
+func TestClientAddressIsTheLastUntrustedOne(t *testing.T) {
 	t.Parallel()
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
 	for _, c := range []struct {
@@ -15,10 +15,10 @@ func TestClientAddress(t *testing.T) {
 		forwarded    []string
 		want         string
 	}{
-		{"nobody in between", "192.0.2.1:1234", nil, "192.0.2.1"},
-		{"an untrusted sender says what it likes", "192.0.2.1:1234", []string{"198.51.100.1"}, "192.0.2.1"},
+		{"no proxy", "192.0.2.1:1234", nil, "192.0.2.1"},
+		{"an untrusted sender claims another address", "192.0.2.1:1234", []string{"198.51.100.1"}, "192.0.2.1"},
 		{"a trusted proxy", "10.0.0.1:1234", []string{"198.51.100.1"}, "198.51.100.1"},
-		{"what the client wrote itself stands before", "10.0.0.1:1", []string{"203.0.113.9, 198.51.100.1"}, "198.51.100.1"},
+		{"a client writes an address before its own", "10.0.0.1:1", []string{"203.0.113.9, 198.51.100.1"}, "198.51.100.1"},
 		{"two trusted proxies", "10.0.0.1:1", []string{"203.0.113.9, 198.51.100.1,10.2.2.2"}, "198.51.100.1"},
 		{"several headers", "10.0.0.1:1", []string{"203.0.113.9", "198.51.100.1", "10.2.2.2 , 10.3.3.3"}, "198.51.100.1"},
 		{"all are trusted", "10.0.0.1:1", []string{"10.7.7.7, 10.2.2.2"}, "10.7.7.7"},
@@ -36,31 +36,37 @@ func TestClientAddress(t *testing.T) {
 		{"no port", "192.0.2.1", nil, "192.0.2.1"},
 		{"a socket", "@", []string{"198.51.100.1"}, ""},
 	} {
-		got, ok := guard.ClientAddress(c.remote, c.forwarded, trusted)
-		if got != c.want || ok != (c.want != "") {
-			t.Errorf("%s: %q, %v, want %q", c.name, got, ok, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, ok := guard.ClientAddress(c.remote, c.forwarded, trusted)
+			if got != c.want || ok != (c.want != "") {
+				t.Errorf("found %q, %v, want %q", got, ok, c.want)
+			}
+		})
 	}
 }
 
-func TestClientNetwork(t *testing.T) {
+func TestClientNetworkHasOnlySoManyBits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		remote     string
-		ipv4, ipv6 int
-		want       string
+		name, remote string
+		ipv4, ipv6   int
+		want         string
 	}{
-		{"192.0.2.129:1", 24, 64, "192.0.2.0/24"},
-		{"192.0.2.129:1", 32, 64, "192.0.2.129"},
-		{"[::ffff:192.0.2.129]:1", 25, 64, "192.0.2.128/25"},
-		{"[2001:db8:1:2:3:4:5:6]:1", 32, 64, "2001:db8:1:2::/64"},
-		{"[2001:db8:1:2:3:4:5:6]:1", 32, 128, "2001:db8:1:2:3:4:5:6"},
-		{"[2001:db8::1]:1", 32, 0, "::/0"},
-		{"@", 32, 64, ""},
+		{"a network of IPv4", "192.0.2.129:1", 24, 64, "192.0.2.0/24"},
+		{"all bits of IPv4", "192.0.2.129:1", 32, 64, "192.0.2.129"},
+		{"IPv4 in IPv6", "[::ffff:192.0.2.129]:1", 25, 64, "192.0.2.128/25"},
+		{"a network of IPv6", "[2001:db8:1:2:3:4:5:6]:1", 32, 64, "2001:db8:1:2::/64"},
+		{"all bits of IPv6", "[2001:db8:1:2:3:4:5:6]:1", 32, 128, "2001:db8:1:2:3:4:5:6"},
+		{"no bits", "[2001:db8::1]:1", 32, 0, "::/0"},
+		{"a socket", "@", 32, 64, ""},
 	} {
-		got, ok := guard.ClientNetwork(c.remote, nil, nil, c.ipv4, c.ipv6)
-		if got != c.want || ok != (c.want != "") {
-			t.Errorf("%s: %q, %v, want %q", c.remote, got, ok, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, ok := guard.ClientNetwork(c.remote, nil, nil, c.ipv4, c.ipv6)
+			if got != c.want || ok != (c.want != "") {
+				t.Errorf("found %q, %v, want %q", got, ok, c.want)
+			}
+		})
 	}
 }
