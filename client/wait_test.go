@@ -191,8 +191,8 @@ func TestWaitGivesUpInLine(t *testing.T) {
 	}
 }
 
-// A waiter in line gives up only if its turn comes too late. That depends on what
-// those before it take from the limit that denies; a peek takes nothing.
+// The time that a waiter in line still needs depends on its cost at the limit that
+// denies. A peek costs nothing there.
 func TestWaitInLineCountsTheCostAtTheDenyingLimit(t *testing.T) {
 	t.Parallel()
 	asked := func(key string, cost uint64) client.Descriptor {

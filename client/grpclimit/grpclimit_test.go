@@ -83,7 +83,7 @@ func response(md metadata.MD, err error) guardtest.Response[codes.Code] {
 	return guardtest.Response[codes.Code]{Status: s.Code(), Header: h, Body: s.Message()}
 }
 
-// health answers as a handler says.
+// health is a service that sends the response of a handler.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	handler guardtest.Handler[codes.Code]
@@ -104,7 +104,7 @@ func (h *health) Watch(_ *grpc_health_v1.HealthCheckRequest, stream grpc_health_
 	return h.answer(stream.Context())
 }
 
-// succeed is the handler of what is not the suite's.
+// succeed is the handler in tests that are not the suite's.
 func succeed(func(string) string) (codes.Code, string) { return codes.OK, "" }
 
 // serve runs the service behind the interceptors.
@@ -145,7 +145,7 @@ func serve(t testing.TB, c *client.Client, o grpclimit.Options, h guardtest.Hand
 	return grpc_health_v1.NewHealthClient(conn)
 }
 
-// call calls a method with metadata of the form "name: value".
+// call calls a method, with metadata of the form "name: value".
 type call func(h grpc_health_v1.HealthClient, headers ...string) (metadata.MD, error)
 
 func check(h grpc_health_v1.HealthClient, headers ...string) (metadata.MD, error) {

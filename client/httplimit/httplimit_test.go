@@ -125,8 +125,6 @@ func TestRouteOfIsKnownAroundTheMux(t *testing.T) {
 	}
 }
 
-// CountIf is told the status that the caller got, whatever the handler does
-// before and afterwards.
 func TestCountIfIsToldTheStatusThatIsSent(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
@@ -183,8 +181,8 @@ func TestCountIfIsToldTheStatusThatIsSent(t *testing.T) {
 	}
 }
 
-// recorder records the first status that is final, as a server sends it. Its
-// Hijack fails, as those of writers around others do.
+// recorder records the first final status, the one that a server sends. Its
+// Hijack fails, as that of a wrapping writer may.
 type recorder struct {
 	*httptest.ResponseRecorder
 	sent int
@@ -205,7 +203,7 @@ func (r *recorder) Flush() { r.WriteHeader(http.StatusOK) }
 
 func (*recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, http.ErrNotSupported }
 
-// A handler can do with its writer behind the middleware what it can do without.
+// The middleware must not hide abilities of a handler's writer.
 func TestWritersStayFlushersReadersAndHijackers(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(limit(t, connect(t), httplimit.Options{

@@ -40,7 +40,7 @@ func TestMiddleware(t *testing.T) {
 	}, fiberlimit.Route)
 }
 
-// serveRoutes serves routes that the middleware is around.
+// serveRoutes serves routes with the middleware among their handlers.
 func serveRoutes(t testing.TB, c *client.Client, o fiberlimit.Options, h guardtest.Handler[int]) guardtest.Ask[int] {
 	app, limit := fiber.New(), newLimit(t, c, o)
 	app.Use(recover.New())
@@ -133,7 +133,7 @@ func TestRouteWithinUseIsThePrefix(t *testing.T) {
 	wantStatuses(t, statuses(t, serve(t, app), "/items/1", "/items/1/parts", "/items/2"), 200, 200, 429)
 }
 
-// The status of an error is the one that fiber's ErrorHandler gives it.
+// An error has no status before fiber's ErrorHandler gives it one.
 func TestErrorsCountByTheStatusThatIsSent(t *testing.T) {
 	t.Parallel()
 	c := connect(t)

@@ -45,8 +45,8 @@ func TestMiddleware(t *testing.T) {
 	}, ginlimit.Route)
 }
 
-// serve serves with a router that believes X-Forwarded-For from anybody, as
-// gin's do unless told otherwise.
+// serve runs a router that believes X-Forwarded-For from anybody, as gin's routers
+// do by default. ClientAddress must not.
 func serve(t testing.TB, c *client.Client, o ginlimit.Options, h guardtest.Handler[int]) guardtest.Ask[int] {
 	r := router(t, c, o)
 	for _, path := range []string{"/", "/items/:id", "/other"} {
@@ -60,8 +60,8 @@ func serve(t testing.TB, c *client.Client, o ginlimit.Options, h guardtest.Handl
 	return guardtest.AskURL(t, s.URL)
 }
 
-// router returns a router that survives panics, with the middleware around all
-// that it does, also around requests without a route.
+// router returns a router that survives panics. Its middleware also gets requests
+// without a route.
 func router(t testing.TB, c *client.Client, o ginlimit.Options) *gin.Engine {
 	t.Helper()
 	o.Domain = "api"
@@ -172,14 +172,14 @@ func TestCountIfIsToldTheStatusThatIsSent(t *testing.T) {
 	}
 }
 
-// unhijackable has a Hijack that fails, as those of writers around others do.
+// unhijackable has a Hijack that fails, as that of a wrapping writer may.
 type unhijackable struct{ *httptest.ResponseRecorder }
 
 func (unhijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, http.ErrNotSupported
 }
 
-// A handler can do with its writer behind the middleware what it can do without.
+// The middleware must not hide abilities of a handler's writer.
 // A hijacked connection counts as one that switched protocols.
 func TestWritersStayHijackersAndHaveDeadlines(t *testing.T) {
 	t.Parallel()

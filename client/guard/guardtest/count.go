@@ -8,8 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/guard"
 )
 
-// countingFailures serves with a limit of three requests that fail for each
-// X-User.
+// countingFailures serves with a limit of three failed requests for each X-User.
 func (s *suite[R, S, H]) countingFailures(t *testing.T) *server[S] {
 	return s.serve(t, guard.Options[R, S, H]{
 		Descriptors: by(s.Header("failed", "X-User")),
@@ -44,8 +43,8 @@ func (s *suite[R, S, H]) countsWhatFails(t *testing.T) {
 	}
 }
 
-// If a request were taken after its handler, requests in parallel would all be
-// tried.
+// If a request were taken after its handler, all requests in parallel would reach
+// the handler.
 func (s *suite[R, S, H]) takesBeforeTheHandlerRuns(t *testing.T) {
 	server := s.countingFailures(t)
 	var all sync.WaitGroup

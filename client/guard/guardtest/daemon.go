@@ -20,11 +20,11 @@ const module = "github.com/ratelimitd/ratelimitd"
 // binary is the built ratelimitd.
 var binary string
 
-// Tests are those of a package, which need a daemon.
+// Tests are the tests of a package that needs the daemon.
 type Tests struct{ m *testing.M }
 
-// WithDaemon returns the tests of a package that calls StartDaemon or Run. Its
-// TestMain runs them:
+// WithDaemon returns the tests of a package that calls StartDaemon, Run or
+// RunHTTP. TestMain of the package runs them:
 //
 //	func TestMain(m *testing.M) { os.Exit(guardtest.WithDaemon(m).Run()) }
 func WithDaemon(m *testing.M) Tests { return Tests{m} }
@@ -32,8 +32,8 @@ func WithDaemon(m *testing.M) Tests { return Tests{m} }
 // Run builds the daemon, from the source of the module that the tests are built
 // with, and runs the tests. It returns the exit code of the process.
 //
-// The daemon is a process of its own, so that modules whose tests need it do not
-// depend on what it is made of.
+// The daemon is a process of its own, so that the module of a middleware does not
+// depend on the daemon's packages.
 func (t Tests) Run() int {
 	dir, err := os.MkdirTemp("", "ratelimitd-guardtest-")
 	if err != nil {
@@ -120,15 +120,15 @@ func cleanEnv() (env []string) {
 	return env
 }
 
-// field returns a field of a line of the log.
+// field returns the value of a field in a line of the log.
 func field(line, name string) string {
 	_, value, _ := strings.Cut(line, " "+name+"=")
 	value, _, _ = strings.Cut(value, " ")
 	return strings.Trim(value, `"`)
 }
 
-// Connect returns a client that the test closes. It is patient, so that a busy
-// machine is no failure.
+// Connect returns a client that is closed when the test ends. Its timeout is long,
+// so that tests pass on a busy machine.
 func Connect(t testing.TB, target string) *client.Client {
 	t.Helper()
 	c, err := client.New(target, client.Timeout(30*time.Second))
@@ -143,7 +143,7 @@ func Connect(t testing.TB, target string) *client.Client {
 	return c
 }
 
-// Nobody returns an address where nothing listens.
+// Nobody returns an address on which nothing listens.
 func Nobody(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

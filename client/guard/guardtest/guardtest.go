@@ -1,10 +1,11 @@
-// Package guardtest is what every middleware that is built on package guard must
-// do, as tests: Run has those for any framework, RunHTTP has more for those of
-// HTTP. A middleware's own package tests what only its framework has.
+// Package guardtest tests middlewares that are built on package guard. Run has
+// tests for any framework; RunHTTP has those and more, for frameworks of HTTP. The
+// package of a middleware adds tests for the peculiarities of its framework.
 //
-// It imports only the standard library and the client, so that the module of a
-// middleware needs nothing else for it. The tests ask a daemon, which is built
-// when they begin: see WithDaemon.
+// The tests ask a daemon, which is built when they begin; see WithDaemon.
+//
+// Package guardtest imports only the standard library and the client, so that the
+// module of a middleware needs no further modules.
 package guardtest
 
 import (
@@ -19,16 +20,17 @@ import (
 )
 
 // Framework describes a middleware and its framework to the suite. R is the
-// framework's request, S the status of its responses, H the type of its handlers
-// for what is not allowed; as in package guard.
+// framework's request, S the status of its responses, and H the type of its
+// handlers that respond to refused requests, as in package guard.
 type Framework[R any, S comparable, H any] struct {
 	// Package is the middleware's name, with which its errors begin.
 	Package string
 	// New returns the error of the middleware's New.
 	New func(*client.Client, guard.Options[R, S, H]) error
-	// Serve runs a server until the test ends. Its handler is behind the
-	// middleware and responds what h says; the server survives when h panics. It
-	// serves the paths /, /items/{id} and /other, if the framework has paths.
+	// Serve runs a server until the test ends. The server has the paths /,
+	// /items/{id} and /other, if the framework has paths, with the middleware
+	// before a handler that sends the response of h. If h panics, the response
+	// has the status Panicked.
 	Serve func(t testing.TB, c *client.Client, o guard.Options[R, S, H], h Handler[S]) Ask[S]
 
 	// The middleware's functions of these names. ClientNetwork may be nil.
@@ -40,44 +42,44 @@ type Framework[R any, S comparable, H any] struct {
 
 	// HeaderOf returns the first value of a request's header, or "".
 	HeaderOf func(r R, name string) string
-	// Responding returns a handler for OnDenied and OnError that responds what
-	// say says.
+	// Responding returns a handler for OnDenied and OnError that sends the
+	// response of say.
 	Responding func(say func(guard.Verdict) (status S, body string)) H
 
-	// Allowed is the handler's response; Denied and Undecided are those of the
-	// middleware unless options say otherwise. A response may have more headers.
+	// Allowed is the usual response of the handler. Denied and Undecided are the
+	// default responses of the middleware. Responses may have further headers.
 	Allowed, Denied, Undecided Response[S]
-	// Failed is any status of a failure, Panicked that of a handler that panics,
-	// and Own one that is neither of these nor the middleware's.
+	// Failed is a status of a handler that fails, and Panicked that of one that
+	// panics. Own is any other status.
 	Failed, Panicked, Own S
-	// BodyEnd is what a denial has behind Options.Body.
+	// BodyEnd follows Options.Body in the body of a denial.
 	BodyEnd string
 }
 
-// Handler says how a request is to be answered, given its headers. It may panic.
+// Handler returns the response to a request with these headers. It may panic.
 type Handler[S any] func(header func(name string) string) (status S, body string)
 
 // Ask sends a request to a server and returns the response.
 type Ask[S any] func(testing.TB, Request) Response[S]
 
-// Request is one to a server of a Framework.
+// Request is a request to a server.
 type Request struct {
 	// Path is / if it is empty. Frameworks without paths ignore it.
 	Path string
-	// IsOther has it be by another method than usual: POST for GET.
+	// IsOther asks for another method than usual, such as POST and not GET.
 	IsOther bool
 	// Headers are of the form "name: value".
 	Headers []string
 }
 
-// Response is what came back.
+// Response is the response to a Request.
 type Response[S any] struct {
 	Status S
 	Header http.Header
 	Body   string
 }
 
-// limits are what the daemon of the suite serves.
+// limits is the limits file of the suite's daemon.
 const limits = `
 domain: api
 descriptors:
@@ -111,8 +113,8 @@ func newSuite[R any, S comparable, H any](t *testing.T, f Framework[R, S, H]) *s
 	return &suite[R, S, H]{f, Connect(t, StartDaemon(t, limits))}
 }
 
-// behaviour is a test; all of them run in parallel, and ask about users of their
-// own.
+// behaviour is a test. All of them run in parallel on one daemon, so each asks
+// about users of its own.
 type behaviour struct {
 	name string
 	test func(*testing.T)
@@ -154,18 +156,18 @@ func (s *suite[R, S, H]) run(t *testing.T) {
 		{"responds by OnError", s.respondsByOnError},
 
 		{"when the daemon is away", s.whenTheDaemonIsAway},
-		{"refuses options", s.refusesOptions},
+		{"refuses invalid options", s.refusesInvalidOptions},
 	})
 }
 
-// server has a handler behind the middleware.
+// server has the middleware before a handler.
 type server[S comparable] struct {
 	ask Ask[S]
 	// served counts requests that reached the handler.
 	served atomic.Int64
 }
 
-// The header with which a request says what the handler is to do, and its values.
+// A request tells the handler by this header to fail or to panic.
 const (
 	respondHeader = "X-Respond"
 	respondFailed = "failed"
@@ -215,12 +217,13 @@ func by[R any](parts ...guard.Part[R]) []guard.Descriptor[R] {
 	return []guard.Descriptor[R]{guard.By(parts...)}
 }
 
-// own returns the descriptors of a part which counts apart from other tests.
+// own returns the descriptors of a part that no other test counts.
 func own[R any](t testing.TB, part guard.Part[R]) []guard.Descriptor[R] {
 	return by(guard.Constant[R]("user", t.Name()), part)
 }
 
-// is reports an error unless a response is as wanted, which may lack headers.
+// is reports an error unless a response has the status, the body and the headers
+// of another.
 func is[S comparable](t testing.TB, got, want Response[S]) {
 	t.Helper()
 	if got.Status != want.Status || got.Body != want.Body {
@@ -231,8 +234,8 @@ func is[S comparable](t testing.TB, got, want Response[S]) {
 	}
 }
 
-// has reports an error unless a response has a header with this value, or does
-// not have it if want is empty.
+// has reports an error unless a response has a header with this value. If want is
+// empty, the response must not have the header.
 func has[S comparable](t testing.TB, got Response[S], name, want string) {
 	t.Helper()
 	if value := strings.Join(got.Header.Values(name), ", "); value != want {

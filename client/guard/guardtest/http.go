@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/guard"
 )
 
-// RunHTTP tests a middleware of HTTP. It sets what is the same for all of them,
-// the responses and statuses. route is the middleware's Route.
+// RunHTTP tests a middleware of HTTP. It sets the responses and statuses of f,
+// which are the same for all of them. route is the middleware's Route.
 func RunHTTP[R, H any](t *testing.T, f Framework[R, int, H], route func(key string) guard.Part[R]) {
 	text := http.Header{"Content-Type": {"text/plain; charset=utf-8"}}
 	f.Allowed = Response[int]{Status: 200, Body: "hello"}
@@ -35,15 +35,15 @@ func RunHTTP[R, H any](t *testing.T, f Framework[R, int, H], route func(key stri
 			one := Request{Headers: []string{"X-User: a\xff"}}
 			s.isOneCounter(t, server, [3]Request{one, one, one}, Request{Headers: []string{"X-User: a\xfe"}})
 		}},
-		{"refuses a status that cannot be", func(t *testing.T) {
+		{"refuses an invalid status", func(t *testing.T) {
 			o := guard.Options[R, int, H]{Domain: "a", Descriptors: by(s.Method("m")), Status: 42}
 			s.isRefused(t, s.client, o, "status: found 42; allowed: 200 to 999")
 		}},
 	})
 }
 
-// AskURL returns an Ask of the server with this URL. Requests are GET, or POST
-// if they are by the other method.
+// AskURL returns an Ask for the server at a URL. Requests are GET, or POST if
+// IsOther is set.
 func AskURL(t testing.TB, url string) Ask[int] {
 	transport := new(http.Transport)
 	t.Cleanup(transport.CloseIdleConnections)

@@ -32,7 +32,7 @@ func (s *suite[R, S, H]) tellsOfLimitsByNoHeader(t *testing.T) {
 		Headers:     guard.None,
 		Descriptors: by(guard.Constant[R]("user", t.Name())),
 		Status:      s.Own,
-		Body:        "later 100%", // which is no format
+		Body:        "later 100%", // a middleware must not use it as a format
 	})
 	server.statuses(t, 2, Request{})
 	got := server.send(t)
@@ -126,13 +126,13 @@ func (s *suite[R, S, H]) whenTheDaemonIsAway(t *testing.T) {
 	})
 }
 
-func (s *suite[R, S, H]) refusesOptions(t *testing.T) {
+func (s *suite[R, S, H]) refusesInvalidOptions(t *testing.T) {
 	type options = guard.Options[R, S, H]
 	good := by(s.Method("m"))
 	for _, row := range []struct {
 		name    string
 		options options
-		want    string // what the error begins with, after the package
+		want    string // the beginning of the error, after the package
 	}{
 		{"no domain", options{Descriptors: good}, "domain is empty"},
 		{"no descriptors", options{Domain: "a"}, "descriptors is empty; there is at least one"},
@@ -141,7 +141,7 @@ func (s *suite[R, S, H]) refusesOptions(t *testing.T) {
 		{"a part without a key", options{Domain: "a", Descriptors: by(guard.Constant[R]("", "a"))}, "descriptors[0].parts[0]: a key and a value are needed"},
 		{"an unknown OnMissing", options{Domain: "a", Descriptors: good, OnMissing: 3}, "on missing: found 3; allowed: Empty, Omit, Deny"},
 		{"unknown Headers", options{Domain: "a", Descriptors: good, Headers: 3}, "headers: found 3; allowed: XRateLimit, IETF, None"},
-		{"a limit that cannot be", options{Domain: "a", Descriptors: good, OnFailure: client.FailLocal(client.Limit{Requests: 1, Period: time.Second})}, "the limit of FailLocal: algorithm: found Algorithm(0); "},
+		{"an invalid limit of FailLocal", options{Domain: "a", Descriptors: good, OnFailure: client.FailLocal(client.Limit{Requests: 1, Period: time.Second})}, "the limit of FailLocal: algorithm: found Algorithm(0); "},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
