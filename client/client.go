@@ -29,30 +29,32 @@ type Client struct {
 	outage  outage
 	made    time.Time
 
-	// ctx ends with the client, and with it all that running waits for.
+	// ctx ends when the client is closed. All that running waits for ends with
+	// it.
 	ctx     context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	// lanes are the streams that take requests. The slice is replaced, under
-	// mu, never changed.
+	// lanes are the streams that take requests. The slice is never changed: a
+	// new one takes its place, under mu.
 	lanes atomic.Pointer[[]*lane]
 	turn  atomic.Uint32
-	// refused is until when streams are not tried, in nanoseconds since made.
+	// refused is the time until which streams are not tried, in nanoseconds
+	// since made.
 	refused atomic.Int64
 
 	lines lines
 
 	mu       sync.Mutex
 	isClosed bool
-	// suspected are connections that a lane was given up on, and since when.
+	// suspected has the time at which a stream of a connection was given up.
 	suspected map[connection]time.Time
 	local     *memstore.Store
 }
 
-// New returns a client of the daemon or daemons that target names, as
-// grpc.NewClient takes it, or as a list of addresses with commas between them.
-// It does not wait for a connection. Close ends it.
+// New returns a client of the daemon or daemons that target names, in the form
+// that grpc.NewClient takes, or as a list of addresses with commas between them.
+// New does not wait for a connection. Close the client after use.
 func New(target string, list ...Option) (*Client, error) {
 	o, err := newOptions(list)
 	if err != nil {
@@ -81,32 +83,33 @@ func New(target string, list ...Option) (*Client, error) {
 	return c, nil
 }
 
-// connecting is how a client connects unless its DialOptions say otherwise.
+// connecting returns the default dial options; the user's DialOptions override
+// them.
 func connecting() []grpc.DialOption {
 	const (
 		window = 1 << 20 // bytes of answers that a daemon may send ahead
-		most   = 8 << 20 // bytes of one, which is more than a daemon sends
+		most   = 8 << 20 // bytes of one answer; a daemon sends fewer
 	)
 	retry := backoff.DefaultConfig
 	retry.BaseDelay, retry.MaxDelay = 100*time.Millisecond, 5*time.Second
 	return []grpc.DialOption{
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		// A daemon that is back is found soon, and one that is silently gone is
-		// missed before the kernel would.
+		// The client soon finds a daemon that is back, and misses one that is
+		// silently gone sooner than the kernel would.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: 5 * time.Second}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)),
-		// What may have been decided is not sent again, whatever a resolver's
-		// service config says.
+		// A resolver's service config could turn retries on, but a request that
+		// may have been decided must not be sent again.
 		grpc.WithDisableRetry(),
-		// Windows that do not grow need no ping after each answer to measure by.
+		// For windows that grow, gRPC would send a ping after each answer.
 		grpc.WithStaticStreamWindowSize(window),
 		grpc.WithStaticConnWindowSize(window),
 	}
 }
 
-// Close ends the client and waits until nothing of it runs. Requests that have
-// no answer yet fail with ErrClosed.
+// Close ends the client and waits for its goroutines. Requests that have no
+// answer yet fail with ErrClosed.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.isClosed {
@@ -125,9 +128,9 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Allow asks about one descriptor, at a cost of 1. Its error is not nil, and it
-// does not allow, if the request cannot be meant, if ctx ended, or if the
-// daemon did not decide and the client's choice is FailError.
+// Allow asks about one descriptor, at a cost of 1. It returns false and an error
+// if the request is invalid, if ctx ended, or if the daemon did not decide and
+// the client's choice is FailError.
 func (c *Client) Allow(ctx context.Context, domain string, entries ...Entry) (bool, error) {
 	k := c.calls.Get().(*call)
 	k.descriptors[0].Entries = append(k.descriptors[0].Entries[:0], entries...)
@@ -142,9 +145,9 @@ func (c *Client) Allow(ctx context.Context, domain string, entries ...Entry) (bo
 	return allowed, err
 }
 
-// Take asks all limits of a request, and takes from all of them or from none.
-// The Result is nil where the error is not: if the request cannot be meant, if
-// ctx ended, or if the daemon did not decide and the choice is FailError.
+// Take takes from all limits of a request, or from none. It returns either a
+// Result or an error: if the request is invalid, if ctx ended, or if the daemon
+// did not decide and the choice is FailError. A denial is no error.
 func (c *Client) Take(ctx context.Context, r Request) (*Result, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -153,7 +156,8 @@ func (c *Client) Take(ctx context.Context, r Request) (*Result, error) {
 	return c.takeAs(ctx, &r, appendTake(make([]byte, 0, usual), &r, true))
 }
 
-// takeAs is Take of a request in its bytes, which the result keeps.
+// takeAs is Take for a request whose bytes are made already; the result keeps
+// them for GiveBack.
 func (c *Client) takeAs(ctx context.Context, r *Request, take []byte) (*Result, error) {
 	k := c.calls.Get().(*call)
 	own := k.take
@@ -169,7 +173,7 @@ func (c *Client) takeAs(ctx context.Context, r *Request, take []byte) (*Result, 
 	return result, nil
 }
 
-// decide asks the daemon, or who decides in its place.
+// decide asks the daemon, and decides by the failure choice if that fails.
 func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -200,15 +204,16 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	return err
 }
 
-// ask sends a request until it is known to have been read, once.
+// ask sends a request, and again only while it is known to be unread.
 func (c *Client) ask(ctx context.Context, k *call) error {
 	k.begin(c.options.timeout)
 	defer k.timer.Stop()
-	// What may be refused for its size must not end a stream that others are on.
+	// A message that is refused for its size ends its stream, and with it the
+	// requests of others.
 	if len(k.take) > maxBytes {
 		return c.askAlone(ctx, k)
 	}
-	const attempts = 4 // each on another stream, as daemons stop
+	const attempts = 4 // each on another stream: daemons may be stopping
 	for range attempts {
 		l := c.pick()
 		if l == nil {
@@ -226,15 +231,15 @@ func (c *Client) askAlone(ctx context.Context, k *call) error {
 	c.stats.alone.Add(1)
 	ctx, cancel := context.WithDeadline(ctx, k.begun.Add(c.options.timeout))
 	defer cancel()
-	// A copy, for gRPC may still hold it when the caller has gone.
+	// gRPC may still read the message after this call returned.
 	request, answer := message{bytes.Clone(k.take)}, message{}
 	err := c.invoke(ctx, ratelimitv1.RateLimitService_Take_FullMethodName, &request, &answer)
 	switch {
 	case err == nil:
 		return k.readResponse(answer.data)
 	case len(k.take) > maxBytes && status.Code(err) == codes.ResourceExhausted:
-		// So gRPC refuses unread what is over the daemon's bounds by far. That
-		// is the request's own fault: a long value must not pass by FailAllow.
+		// The daemon's gRPC refused the message for its size. That is the
+		// request's own fault: a long value must not pass by FailAllow.
 		return status.Errorf(codes.InvalidArgument, "the request has %d bytes: %s", len(k.take), status.Convert(err).Message())
 	}
 	return err
@@ -244,14 +249,15 @@ func (c *Client) invoke(ctx context.Context, method string, request, answer *mes
 	return c.conn.Invoke(ctx, method, request, answer, grpc.ForceCodecV2(codec{}))
 }
 
-// GiveBack returns what a take charged, as far as it still counts: never above
-// full, never into another window, and nothing if the limits have changed since,
-// which is an error of the code FailedPrecondition. It is sent once: a second
-// give-back of a result does nothing, nor does that of one that charged nothing.
-// What a daemon decided without its store (Degraded) it keeps to itself, and
-// returns while as many daemons share the limits; so with several daemons a
-// give-back of that may find nothing to return. Whether it arrived is not known
-// if the error has another code.
+// GiveBack returns the cost of a take, as far as it still counts: never above
+// full and never into another window. If the limits have changed since, it
+// returns nothing, and the error has the code FailedPrecondition. After an error
+// of another code it is unknown whether the give-back arrived.
+//
+// A give-back is sent once: a second one of the same Result does nothing, and so
+// does one of a Result that charged nothing. With several daemons, the give-back
+// of a Degraded take may find nothing to return: the daemon that decided it kept
+// the charge to itself.
 func (c *Client) GiveBack(ctx context.Context, taken *Result) error {
 	if taken == nil || !taken.isCharged() || taken.isGivenBack.Swap(true) {
 		return nil

@@ -6,38 +6,41 @@
 //
 // A Client is made once and shared: its methods may be called concurrently.
 //
-// # What it asks
+// # Requests
 //
 // A request names a domain and descriptors, lists of entries that the rules of
 // the daemon's limits files match. All descriptors of a request pass together,
-// or none does, and a request that is denied consumes nothing. Allow asks about
-// one descriptor at a cost of 1; Take asks anything and tells what each limit
-// said; Wait asks until it is allowed, sleeps as long as it is told in between,
-// and holds what a leaky_bucket lets pass until it may leave; GiveBack returns
-// what a Take took.
+// or none does, and a request that is denied consumes nothing.
 //
-// # When there is no answer
+// Allow asks about one descriptor at a cost of 1. Take asks about several, at
+// any cost, and returns the answer of each limit. Wait asks until the request is
+// allowed, and sleeps in between for as long as the denial says; if a
+// leaky_bucket allowed the request, Wait holds it until it may leave. GiveBack
+// returns the cost of a Take.
 //
-// No call blocks longer than the client's timeout (Timeout, 50 ms), Wait's
-// sleeps aside. When there is no answer by then, or the daemon fails, what
-// decides is the choice that OnFailure made: FailAllow, FailDeny, FailLocal,
-// which decides in this process by a limit of its own, or FailError, which is
-// the choice unless another is made. Such a decision is never a silent one:
-// Result.Failure is set, Stats counts it, and the log, if there is one, says
-// when it begins and ends. A request whose outcome is not known is never sent
-// again. A request that cannot be meant is an error whatever the choice, and so
-// is the end of the caller's context.
+// # Failures
 //
-// # How it asks
+// No call blocks longer than the client's timeout (Timeout, 50 ms), except for
+// the sleeps of Wait. If there is no answer by then, or the daemon fails, the
+// choice of OnFailure decides: FailAllow, FailDeny, FailLocal, which decides in
+// this process by a limit of its own, or FailError, the default. Such a decision
+// is never silent: it sets Result.Failure, Stats counts it, and the Logger, if
+// there is one, hears when failures begin and end.
 //
-// Requests travel on one stream for each daemon's connection. Those that come
-// while others are being sent go together, so that a busy process pays a
-// fraction of a call for each. Where streams do not pass, the client notices
-// and makes a call for each request; it tries a stream again after a minute.
+// A request whose outcome is unknown is never sent again. An invalid request is
+// an error whatever the choice is, and so is the end of the caller's context.
 //
-// A target is what grpc.NewClient takes; one that names several daemons, by DNS
-// (dns:///ratelimitd.example:8081) or as a list (a:8081,b:8081), has them asked
-// in turns. One that hangs costs a request its time, and is left alone for 10 s
-// while others answer. DialOptions pass through, such as interceptors and stats
-// handlers for tracing; they see one stream for many requests.
+// # Streams
+//
+// Requests travel on one stream for each connection to a daemon. Requests that
+// arrive while others are being sent go together, so that a busy process pays a
+// fraction of a call for each. Where streams do not pass, the client notices and
+// makes a call for each request; it tries a stream again after a minute.
+//
+// A target is anything that grpc.NewClient takes. If it names several daemons, by
+// DNS (dns:///ratelimitd.example:8081) or as a list (a:8081,b:8081), they are
+// asked in turns. A daemon that hangs costs one request its timeout, and gets no
+// others for 10 s while other daemons answer. DialOptions are passed on, such as
+// interceptors and stats handlers for tracing; they see one stream for many
+// requests.
 package client

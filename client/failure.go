@@ -10,25 +10,25 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 )
 
-// Failure says what decides a request that the daemon does not. The zero
-// Failure makes no choice.
+// Failure is the choice of how to decide a request that the daemon did not
+// decide. The zero Failure makes no choice.
 type Failure struct {
 	mode  bucket.FailureMode
 	limit *bucket.Limit
 	err   error
 }
 
-// FailAllow allows.
+// FailAllow allows the request.
 func FailAllow() Failure { return Failure{mode: bucket.FailAllow} }
 
-// FailDeny denies.
+// FailDeny denies the request.
 func FailDeny() Failure { return Failure{mode: bucket.FailDeny} }
 
-// FailError returns the error to the caller.
+// FailError returns an error to the caller.
 func FailError() Failure { return Failure{mode: bucket.FailError} }
 
-// FailLocal decides in this process: each descriptor is held to the limit, by
-// itself. Numbers that cannot be are an error of New, or of the request.
+// FailLocal decides in this process: it holds each descriptor to the limit.
+// Invalid numbers are an error of New, or of the request.
 func FailLocal(l Limit) Failure {
 	limit, err := bucket.NewLimit(bucket.Spec{
 		Algorithm: bucket.Algorithm(l.Algorithm),
@@ -39,7 +39,7 @@ func FailLocal(l Limit) Failure {
 	return Failure{mode: bucket.FailLocal, limit: limit, err: err}
 }
 
-// Limit is one that this process decides by itself.
+// Limit is the limit of FailLocal.
 type Limit struct {
 	Algorithm Algorithm
 	// Requests per Period; 0 denies always.
@@ -66,7 +66,7 @@ func (f Failure) or(other Failure) Failure {
 	return f
 }
 
-// Err says which number of FailLocal's limit cannot be; nil of all others.
+// Err returns which number of FailLocal's limit is invalid, or nil.
 func (f Failure) Err() error {
 	if f.err == nil {
 		return nil
@@ -74,18 +74,16 @@ func (f Failure) Err() error {
 	return fmt.Errorf("the limit of FailLocal: %w", f.err)
 }
 
-// localKeys is how many keys FailLocal remembers; more of them take each
-// other's place.
+// localKeys is how many keys FailLocal remembers. Further keys evict others.
 const localKeys = 1 << 16
 
-// localTake is what FailLocal charged.
+// localTake is a charge of FailLocal.
 type localTake struct {
 	hits      []bucket.Hit
 	decisions []bucket.Decision
 }
 
-// localStore returns the store of FailLocal, which is made when it is needed
-// first.
+// localStore returns the store of FailLocal. The first call makes it.
 func (c *Client) localStore() (*memstore.Store, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,8 +96,8 @@ func (c *Client) localStore() (*memstore.Store, error) {
 	return c.local, nil
 }
 
-// failed decides a request that the daemon did not, because of cause, and fills
-// in the result.
+// failed decides a request that the daemon did not decide, because of cause. It
+// fills in the result.
 func (c *Client) failed(r *Request, result *Result, cause error) error {
 	choice := r.OnFailure.or(c.options.failure)
 	c.noteFailure(choice, cause)
@@ -155,7 +153,7 @@ func (c *Client) decideLocally(r *Request, result *Result, limit *bucket.Limit) 
 	return nil
 }
 
-// isLonger reports whether a retry time is longer than another.
+// isLonger reports whether retry time a is longer than b; Never is the longest.
 func isLonger(a, b time.Duration) bool { return b != Never && (a == Never || a > b) }
 
 func localHit(domain string, d *Descriptor, limit *bucket.Limit) bucket.Hit {
@@ -174,7 +172,7 @@ func localHit(domain string, d *Descriptor, limit *bucket.Limit) bucket.Hit {
 	}
 }
 
-// giveBackLocally returns what FailLocal charged.
+// giveBackLocally returns a charge of FailLocal.
 func (c *Client) giveBackLocally(t *localTake) error {
 	store, err := c.localStore()
 	if err != nil {
@@ -186,5 +184,5 @@ func (c *Client) giveBackLocally(t *localTake) error {
 	return nil
 }
 
-// ErrClosed is what a closed client's methods return.
+// ErrClosed is the error of a closed client's methods.
 var ErrClosed = errors.New("client: it is closed")

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Option is one of a Client's.
+// Option changes a default of a Client.
 type Option func(*options)
 
 type options struct {
@@ -48,30 +48,32 @@ func newOptions(list []Option) (options, error) {
 	return o, nil
 }
 
-// Timeout is how long a call waits for an answer; 50 ms unless set. Wait's
-// sleeps do not count. The end of a call's context ends it before.
+// Timeout sets how long a call waits for an answer, more than 0; the default is
+// 50 ms. The sleeps of Wait do not count. A call whose context ends returns
+// sooner.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// OnFailure says what decides when the daemon does not; FailError unless set.
+// OnFailure sets how to decide when the daemon does not; the default is
+// FailError.
 func OnFailure(f Failure) Option {
 	return func(o *options) { o.failure = f.or(FailError()) }
 }
 
-// Logger takes a line when the daemon stops and starts to answer, and when
-// streams are refused. Nothing is logged unless it is set.
+// Logger sets the log, which gets a line when the daemon stops to answer, when it
+// answers again, and when streams are refused. The default logs nothing.
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// TLS connects by TLS; connections are in the clear unless it or Credentials is
-// set.
+// TLS has the client connect by TLS. Without TLS and Credentials, connections are
+// not encrypted.
 func TLS(c *tls.Config) Option { return Credentials(credentials.NewTLS(c)) }
 
-// Credentials connects by these.
+// Credentials sets the credentials of connections.
 func Credentials(c credentials.TransportCredentials) Option {
 	return func(o *options) { o.credentials = c }
 }
 
-// DialOptions are gRPC's own, such as interceptors, a stats handler or
-// keepalive. They come last and win over what the client sets.
+// DialOptions adds options of gRPC, such as interceptors, a stats handler or
+// keepalive. They override the client's own.
 func DialOptions(list ...grpc.DialOption) Option {
 	return func(o *options) { o.dial = append(o.dial, list...) }
 }

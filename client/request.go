@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// Request asks about one or several descriptors, which pass together. It is
-// not changed, and may be used again.
+// Request asks about one or several descriptors, which pass together. The client
+// does not change it; it may be used again.
 type Request struct {
 	// Domain is the namespace of the limits; not empty.
 	Domain string
-	// Descriptors are what is asked about, at least one. One that no rule is
-	// for passes.
+	// Descriptors to ask about, at least one. A descriptor without a rule
+	// passes.
 	Descriptors []Descriptor
-	// OnFailure takes the place of the client's choice, if it is made.
+	// OnFailure, if set, replaces the client's choice.
 	OnFailure Failure
 }
 
@@ -25,11 +25,11 @@ type Descriptor struct {
 	Entries []Entry
 	// Cost is how much to take from each limit of the descriptor; 0 means 1.
 	Cost uint64
-	// Peek takes nothing, and tells what a cost of 1 would get. It goes with
-	// no Cost.
+	// Peek takes nothing and asks whether a cost of 1 would be allowed. Cost
+	// must be 0.
 	Peek bool
-	// Numbers, if any, take the place of the rule's, such as those of a
-	// customer's plan. The limit's state goes on when only numbers change.
+	// Numbers, if not nil, replace those of the rule: a customer's plan, for
+	// example. The limit keeps its state when its numbers change.
 	Numbers *Numbers
 }
 
@@ -41,7 +41,7 @@ type Entry struct {
 // E returns an Entry.
 func E(key, value string) Entry { return Entry{Key: key, Value: value} }
 
-// Numbers are those of a limit whose algorithm is its rule's.
+// Numbers of a limit. Its algorithm is that of the rule.
 type Numbers struct {
 	// Requests per Period; 0 denies always.
 	Requests uint32
@@ -52,8 +52,8 @@ type Numbers struct {
 	Burst uint32
 }
 
-// check finds what the daemon would not find for this request alone: what
-// would break the message that it shares with others.
+// check refuses a request that would break the message which it shares with
+// others. The daemon checks everything else.
 func (r *Request) check() error {
 	if r.Domain == "" {
 		return errors.New("client: domain is empty")

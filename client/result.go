@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// Never stands in the place of a RetryAfter that no waiting can bring about:
-// the cost is more than the limit's capacity.
+// Never is the RetryAfter of a request that cannot be allowed however long it
+// waits: its cost is more than the limit's capacity.
 const Never time.Duration = -1
 
 // Result is the answer to a request.
 type Result struct {
-	// Allowed says whether all descriptors passed.
+	// Allowed reports whether all descriptors passed.
 	Allowed bool
-	// Limits are those that took part, in the order of the descriptors.
+	// Limits that took part, in the order of the descriptors.
 	Limits []Limited
-	// DeniedBy is the index in Limits of the one that denied, of several the
-	// one with the longest RetryAfter; -1 if none did.
+	// DeniedBy is the index in Limits of the limit that denied, or -1. If
+	// several denied, it is the one with the longest RetryAfter.
 	DeniedBy int
-	// RetryAfter is how long to wait until the same request would be allowed,
-	// if nobody else takes; Never if it cannot be. It is 0 if the request is
-	// allowed, and where FailDeny denied, which knows of no time.
+	// RetryAfter is the time until the same request would be allowed, if nobody
+	// else takes; Never if it cannot be allowed. It is 0 if the request is
+	// allowed, and if FailDeny denied it.
 	RetryAfter time.Duration
-	// Degraded says that some limit was decided without the state that all
-	// daemons share.
+	// Degraded reports whether some limit was decided without the state that
+	// all daemons share.
 	Degraded bool
-	// Failure says why the daemon did not decide, and the client's choice did;
+	// Failure is the reason why the client's choice decided and not the daemon;
 	// nil if the daemon decided.
 	Failure error
 
-	take        []byte // as it was sent
+	take        []byte // the request as it was sent
 	local       *localTake
 	isGivenBack atomic.Bool
 }
@@ -42,11 +42,11 @@ func (r *Result) Denier() *Limited {
 	return &r.Limits[r.DeniedBy]
 }
 
-// Limited is what one limit says after a take.
+// Limited is the answer of one limit.
 type Limited struct {
 	// Descriptor is the index of its descriptor in the request.
 	Descriptor int
-	// Name is that in the limits file; it may be empty.
+	// Name of the limit in the limits file; may be empty.
 	Name      string
 	Algorithm Algorithm
 	// Requests per Period.
@@ -54,26 +54,26 @@ type Limited struct {
 	Period   time.Duration
 	// Capacity is the most that can be taken at once.
 	Capacity uint32
-	// Remaining is what could still be taken at once, rounded down.
+	// Remaining is how much can still be taken at once, rounded down.
 	Remaining uint32
-	// Allowed says whether this limit allowed, whatever the others say.
+	// Allowed reports whether this limit allowed, whatever the others say.
 	Allowed bool
-	// RetryAfter is how long until it allows this cost, if nobody else takes,
-	// to the microsecond; 0 if it allowed, Never if it cannot.
+	// RetryAfter is the time until this limit allows the cost, if nobody else
+	// takes, to the microsecond; 0 if it allowed, Never if it cannot.
 	RetryAfter time.Duration
-	// ResetAfter is how long until it is full again if left alone.
+	// ResetAfter is the time until the limit is full again, if nobody takes.
 	ResetAfter time.Duration
-	// Wait is how long to hold the request for an even stream; LeakyBucket only.
-	// The Client's Wait has held it.
+	// Wait is how long to hold the request so that requests leave evenly; only
+	// for LeakyBucket. Client.Wait has held it already.
 	Wait time.Duration
-	// Shadow says that it cannot deny the request: a limit in shadow mode.
+	// Shadow reports whether the limit is in shadow mode: it cannot deny.
 	Shadow bool
 
 	takenAt int64
 	takenBy uint64
 }
 
-// isCharged reports whether there may be something to give back.
+// isCharged reports whether there may be a charge to give back.
 func (r *Result) isCharged() bool {
 	if r.local != nil {
 		return true

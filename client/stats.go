@@ -10,17 +10,17 @@ import (
 type Stats struct {
 	// Allowed and Denied requests, as the daemon decided.
 	Allowed, Denied uint64
-	// What was decided because the daemon did not, by the choice that did.
+	// Requests that the daemon did not decide, by the choice that decided them.
 	FailedAllowed, FailedDenied, FailedLocal, FailedError uint64
-	// LostGiveBacks counts give-backs that failed, or may have.
+	// LostGiveBacks counts give-backs that failed or may have failed.
 	LostGiveBacks uint64
-	// Streams is how many are open now.
+	// Streams is how many streams are open now.
 	Streams int
-	// Alone counts requests that were asked in calls of their own.
+	// Alone counts requests that were sent in calls of their own.
 	Alone uint64
 }
 
-// Failed is how many requests the daemon did not decide.
+// Failed returns how many requests the daemon did not decide.
 func (s Stats) Failed() uint64 {
 	return s.FailedAllowed + s.FailedDenied + s.FailedLocal + s.FailedError
 }
@@ -46,8 +46,8 @@ func (c *Client) Stats() Stats {
 	}
 }
 
-// outage remembers whether the last failure was logged, so that the log tells
-// when failures begin and end, and no more often than once in logEvery.
+// outage remembers whether failures have begun, so that the log tells when they
+// begin and end, at most once in logEvery.
 type outage struct {
 	is     atomic.Bool
 	logged atomic.Int64 // nanoseconds since the client was made

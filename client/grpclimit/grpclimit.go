@@ -28,21 +28,20 @@ import (
 )
 
 type (
-	// Options of the interceptors; see guard.Options. A status is a code;
-	// headers are metadata.
+	// Options of the interceptors. [guard.Options] documents the fields; a
+	// status is a code, and headers are metadata.
 	Options = guard.Options[*Call, codes.Code, Handler]
-	// Descriptor is a list of entries that calls have values for.
+	// Descriptor is a list of entries whose values come from a call.
 	Descriptor = guard.Descriptor[*Call]
-	// Part is an entry's key, and where its value is from.
+	// Part is an entry's key and the source of its value.
 	Part = guard.Part[*Call]
-	// Verdict is what becomes of a call.
+	// Verdict is the decision about a call.
 	Verdict = guard.Verdict
-	// Handler returns the error of a call that is not allowed.
+	// Handler returns the error of a refused call.
 	Handler func(c *Call, v Verdict) error
 )
 
-// What becomes of a call that lacks a value, and which headers tell callers of
-// their limits; see guard.
+// Values of Options.OnMissing and Options.Headers; package guard documents them.
 const (
 	Empty = guard.Empty
 	Omit  = guard.Omit
@@ -53,12 +52,12 @@ const (
 	None       = guard.None
 )
 
-// Call is one that a server got.
+// Call is a call to a server.
 type Call struct {
 	Context context.Context
 	// Method is its full name: /package.Service/Method.
 	Method string
-	// Request is its message; nil of a stream, which is asked about once, when
+	// Request is its message; nil for a stream, which is asked about once, when
 	// it opens.
 	Request any
 }
@@ -68,10 +67,11 @@ type Limiter struct {
 	guard *guard.Guard[*Call, codes.Code, Handler]
 }
 
-// New returns interceptors that ask by c. Its error says which option cannot be.
+// New returns interceptors that ask through c. Its error says which option is
+// invalid.
 //
-// A denial is RESOURCE_EXHAUSTED unless Status says otherwise, with a
-// google.rpc.RetryInfo that says when to come back, if that helps.
+// A denial is RESOURCE_EXHAUSTED unless Status is set. It has a
+// google.rpc.RetryInfo with the time to wait, unless no waiting helps.
 func New(c *client.Client, o Options) (*Limiter, error) {
 	if o.Status == codes.OK {
 		o.Status = codes.ResourceExhausted
@@ -115,7 +115,7 @@ func (l *Limiter) Unary(ctx context.Context, request any, info *grpc.UnaryServer
 	v := l.guard.Ask(ctx, c)
 	header := l.header(v)
 	if len(header) > 0 {
-		_ = grpc.SetHeader(ctx, header) // fails only where headers are gone
+		_ = grpc.SetHeader(ctx, header) // fails only once headers are sent
 	}
 	if err := l.refusal(c, v); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (l *Limiter) Stream(server any, stream grpc.ServerStream, info *grpc.Stream
 	c := &Call{Context: stream.Context(), Method: info.FullMethod}
 	v := l.guard.Ask(c.Context, c)
 	if header := l.header(v); len(header) > 0 {
-		_ = stream.SetHeader(header) // fails only where headers are gone
+		_ = stream.SetHeader(header) // fails only once headers are sent
 	}
 	if err := l.refusal(c, v); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (l *Limiter) header(v Verdict) metadata.MD {
 	return md
 }
 
-// refusal is the error of a call that is not allowed.
+// refusal returns the error of a refused call.
 func (l *Limiter) refusal(c *Call, v Verdict) error {
 	if refuse, isRefused := l.guard.Refusal(v); isRefused {
 		return refuse(c, v)
@@ -155,8 +155,8 @@ func (l *Limiter) refusal(c *Call, v Verdict) error {
 	return nil
 }
 
-// count runs the handler of a call that counts by its code. One that panics has
-// that of an internal error.
+// count runs the handler of a call, which counts by its code. If the handler
+// panics, the code is Internal.
 func (l *Limiter) count(c *Call, v Verdict, handler func() error) (err error) {
 	code := codes.Internal
 	defer func() { l.guard.Finish(c.Context, v, code) }()
@@ -171,10 +171,10 @@ func By(parts ...Part) Descriptor { return guard.By(parts...) }
 // Constant is an entry that is the same for all calls.
 func Constant(key, value string) Part { return guard.Constant[*Call](key, value) }
 
-// Func is an entry whose value is what a function of the call returns.
+// Func is an entry whose value a function of the call returns.
 func Func(key string, value func(*Call) (string, bool)) Part { return Part{Key: key, Value: value} }
 
-// Header is an entry with the first value of a caller's metadata.
+// Header is an entry with the first value of a name in the caller's metadata.
 func Header(key, name string) Part {
 	name = strings.ToLower(name)
 	return Func(key, func(c *Call) (string, bool) {
@@ -191,16 +191,16 @@ func Method(key string) Part {
 	return Func(key, func(c *Call) (string, bool) { return c.Method, true })
 }
 
-// ClientAddress is an entry with the IP address of who called. What
-// x-forwarded-for says is believed as far as trusted proxies said it.
+// ClientAddress is an entry with the IP address that the call came from. It
+// believes x-forwarded-for as far as trusted proxies wrote it.
 func ClientAddress(key string, trusted ...netip.Prefix) Part {
 	return Func(key, func(c *Call) (string, bool) {
 		return guard.ClientAddress(remoteOf(c), forwardedFor(c), trusted)
 	})
 }
 
-// ClientNetwork is ClientAddress with only so many bits of the address, such as
-// 32 and 64: one customer has a whole /64 of IPv6 as a rule.
+// ClientNetwork is ClientAddress with only the first bits of the address, such as
+// 32 and 64: one customer usually has a whole /64 of IPv6.
 func ClientNetwork(key string, ipv4Bits, ipv6Bits int, trusted ...netip.Prefix) Part {
 	return Func(key, func(c *Call) (string, bool) {
 		return guard.ClientNetwork(remoteOf(c), forwardedFor(c), trusted, ipv4Bits, ipv6Bits)

@@ -7,11 +7,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/forwarded"
 )
 
-// ClientAddress returns the address of who sent a request: remote, the other
-// end of the connection, unless that is a trusted proxy. Then it is the last in
-// the values of X-Forwarded-For that is no trusted proxy's, for what stands
-// before it anybody can have written; if all are trusted, the first. It reports
-// false if remote is no address, or a trusted proxy wrote what is none.
+// ClientAddress returns the address that a request came from. That is remote,
+// the other end of the connection, unless it is a trusted proxy. Behind trusted
+// proxies it is the last address in the values of X-Forwarded-For that is not a
+// trusted proxy's, because clients can write anything before it; if all are
+// trusted, it is the first. ClientAddress reports false if remote is not an
+// address, or if a trusted proxy wrote something that is not one.
 func ClientAddress(remote string, forwardedFor []string, trusted []netip.Prefix) (string, bool) {
 	a, ok := clientAddress(remote, forwardedFor, trusted)
 	if !ok {
@@ -20,10 +21,9 @@ func ClientAddress(remote string, forwardedFor []string, trusted []netip.Prefix)
 	return a.String(), true
 }
 
-// ClientNetwork is ClientAddress with only so many bits of an IPv4 address, 0
-// to 32, or an IPv6 address, 0 to 128: one customer has a whole /64 of IPv6 as
-// a rule. The value is a network, such as 2001:db8:1:2::/64, where not all bits
-// count.
+// ClientNetwork is ClientAddress with only the first bits of the address, 0 to 32
+// of IPv4 and 0 to 128 of IPv6: one customer usually has a whole /64 of IPv6. If
+// not all bits count, the value is a network, such as 2001:db8:1:2::/64.
 func ClientNetwork(remote string, forwardedFor []string, trusted []netip.Prefix, ipv4Bits, ipv6Bits int) (string, bool) {
 	a, ok := clientAddress(remote, forwardedFor, trusted)
 	if !ok {

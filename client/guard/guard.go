@@ -10,13 +10,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 )
 
-// Guard asks about requests. Its methods may be called concurrently.
+// Guard decides about requests. Its methods may be called concurrently.
 type Guard[R, S, H any] struct {
 	client  *client.Client
 	options Options[R, S, H]
 }
 
-// New returns a Guard that asks by c. Its error says which option cannot be.
+// New returns a Guard that asks through c. Its error says which option is invalid.
 func New[R, S, H any](c *client.Client, o Options[R, S, H]) (*Guard[R, S, H], error) {
 	if c == nil {
 		return nil, errors.New("client is nil")
@@ -27,18 +27,18 @@ func New[R, S, H any](c *client.Client, o Options[R, S, H]) (*Guard[R, S, H], er
 	return &Guard[R, S, H]{client: c, options: o}, nil
 }
 
-// Verdict is what becomes of a request.
+// Verdict is the decision about a request.
 type Verdict struct {
 	Allowed bool
-	// Result is the answer; nil if nothing was asked, or there is none.
+	// Result is the answer; nil if nothing was asked or no answer came.
 	Result *client.Result
-	// Err is why there is no decision.
+	// Err is the reason why there is no decision.
 	Err error
 
-	asked []int // the index in the options of each descriptor of the request
+	asked []int // for each descriptor of the request, its index in the options
 }
 
-// Ask asks about a request.
+// Ask decides about a request, and takes its cost if it is allowed.
 func (g *Guard[R, S, H]) Ask(ctx context.Context, r R) Verdict {
 	o := &g.options
 	if o.Skip != nil && o.Skip(r) {
@@ -89,20 +89,20 @@ func (g *Guard[R, S, H]) Refusal(v Verdict) (handler H, isRefused bool) {
 	return handler, false
 }
 
-// Finish ends a request that was allowed, after its handler: what it took is
-// given back if its status does not count. What is lost on the way counts
-// against the caller, and in the client's Stats.
+// Finish ends an allowed request after its handler: if the status does not
+// count, the request is given back. A give-back that is lost counts against the
+// caller, and in the client's Stats.
 func (g *Guard[R, S, H]) Finish(ctx context.Context, v Verdict, status S) {
 	if g.Counts() && v.Result != nil && !g.options.CountIf(status) {
 		_ = g.client.GiveBack(context.WithoutCancel(ctx), v.Result)
 	}
 }
 
-// Counts reports whether Finish looks at the status.
+// Counts reports whether Finish needs the status.
 func (g *Guard[R, S, H]) Counts() bool { return g.options.CountIf != nil }
 
-// of returns the descriptor of a request, and whether it has all values; those
-// it lacks are empty.
+// of returns the descriptor of a request, and whether it has all values. Missing
+// values are empty.
 func (d *Descriptor[R]) of(r R) (described client.Descriptor, isComplete bool) {
 	isComplete = true
 	described.Entries = make([]client.Entry, len(d.Parts))
@@ -119,8 +119,8 @@ func (d *Descriptor[R]) of(r R) (described client.Descriptor, isComplete bool) {
 	return described, isComplete
 }
 
-// text returns a value as UTF-8, which headers need not be: other bytes are
-// written as %XX.
+// text returns a value as UTF-8, because headers may have any bytes: it writes
+// the others as %XX.
 func text(value string) string {
 	if utf8.ValidString(value) {
 		return value

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policylist"
 )
 
-// SetHeaders calls set with each header that tells of a verdict.
+// SetHeaders calls set with each header of a verdict.
 func (g *Guard[R, S, H]) SetHeaders(v Verdict, set func(name, value string)) {
 	if v.Result == nil || g.options.Headers == None {
 		return
@@ -28,8 +28,8 @@ func (g *Guard[R, S, H]) SetHeaders(v Verdict, set func(name, value string)) {
 // Seconds rounds up to whole seconds.
 func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// setXRateLimit tells of the limit that speaks for the whole request. Shadow
-// limits do not: those who are limited see nothing of them.
+// setXRateLimit describes the limit that matters most to the caller. Shadow
+// limits do not: callers must not notice them.
 func setXRateLimit(r *client.Result, set func(name, value string)) {
 	var speaker *client.Limited
 	for i := range r.Limits {
@@ -52,8 +52,8 @@ func speaksBefore(a, b *client.Limited) bool {
 	return b.RetryAfter != client.Never && (a.RetryAfter == client.Never || a.RetryAfter > b.RetryAfter)
 }
 
-// setPolicies sets RateLimit-Policy and RateLimit as the daemon does: with an
-// item for each limit but for shadow limits.
+// setPolicies sets RateLimit-Policy and RateLimit as the daemon does, with an item
+// for each limit that is not in shadow mode.
 func (g *Guard[R, S, H]) setPolicies(v Verdict, set func(name, value string)) {
 	var list policylist.List
 	for i := range v.Result.Limits {
@@ -63,7 +63,7 @@ func (g *Guard[R, S, H]) setPolicies(v Verdict, set func(name, value string)) {
 		}
 		reset := l.ResetAfter
 		if l.RetryAfter > 0 {
-			reset = l.RetryAfter // so that it ends when Retry-After says to come back
+			reset = l.RetryAfter // so that both headers name the same time
 		}
 		list.Add(policylist.Policy{
 			Name:  g.policyName(v, l),
@@ -77,8 +77,8 @@ func (g *Guard[R, S, H]) setPolicies(v Verdict, set func(name, value string)) {
 	}
 }
 
-// window is the time in seconds in which an empty limit becomes full, or 0 if it
-// is not whole seconds, which cannot be said.
+// window returns the seconds in which an empty limit becomes full, or 0 if they
+// are not whole: the header has only whole seconds.
 func window(l *client.Limited) int64 {
 	const second = 1_000_000
 	micros := uint64(l.Period.Microseconds())
@@ -98,14 +98,14 @@ func window(l *client.Limited) int64 {
 	return int64(micros / second)
 }
 
-// policyName returns the limit's name, or the keys of its descriptor. Neither is
-// a caller's.
+// policyName returns the limit's name, or the keys of its descriptor. Callers
+// choose neither.
 func (g *Guard[R, S, H]) policyName(v Verdict, l *client.Limited) string {
 	if l.Name != "" {
 		return l.Name
 	}
 	if l.Descriptor >= len(v.asked) {
-		return "limit" // a daemon would not say so
+		return "limit" // daemons do not send this
 	}
 	var keys []string
 	for _, p := range g.options.Descriptors[v.asked[l.Descriptor]].Parts {

@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// SetHTTPDefaults sets Status to 429 and Body to the text of Status where they
-// are not set. Its error says that Status cannot be that of a response.
+// SetHTTPDefaults sets Status to 429 and Body to the text of Status, unless they
+// are set. It returns an error if Status is not 200 to 999.
 func SetHTTPDefaults[R, H any](o *Options[R, int, H]) error {
 	if o.Status == 0 {
 		o.Status = http.StatusTooManyRequests
@@ -20,8 +20,8 @@ func SetHTTPDefaults[R, H any](o *Options[R, int, H]) error {
 	return nil
 }
 
-// Header returns the first value of a request's header, and reports false where
-// it has none. Host is one, though net/http takes it out of the others.
+// Header returns the first value of a request's header, and reports false if
+// there is none. Host counts as a header, though net/http keeps it apart.
 func Header(r *http.Request, name string) (string, bool) {
 	if http.CanonicalHeaderKey(name) == "Host" {
 		return r.Host, r.Host != ""

@@ -1,10 +1,11 @@
-// Package guard is what the middlewares of ratelimitd have in common: what they
-// ask about a request, what they tell of the answer, and when they give back.
-// Users of a middleware meet it in the types of its options; it stands by
-// itself for middlewares of other frameworks.
+// Package guard is the common part of ratelimitd's middlewares: it asks about a
+// request, sets headers from the answer, and gives back requests that do not
+// count.
+// Users of a middleware meet it in the types of its options. A middleware for
+// another framework can be built on it; package guardtest tests one.
 //
-// R is a framework's request, S the status of its responses, H the type of its
-// handlers for what is not allowed.
+// R is a framework's request, S the status of its responses, and H the type of
+// its handlers that respond to refused requests.
 package guard
 
 import (
@@ -18,46 +19,50 @@ import (
 type Options[R, S, H any] struct {
 	// Domain is the namespace of the limits; not empty.
 	Domain string
-	// Descriptors are what is asked about, at least one; all must pass.
+	// Descriptors to ask about, at least one; all must pass.
 	Descriptors []Descriptor[R]
-	// Cost is how much a request takes; 1 if it is nil. 0 takes nothing and
-	// asks whether there is room for 1.
+	// Cost returns how much a request takes; the default is 1. A cost of 0
+	// takes nothing and asks whether there is room for 1.
 	Cost func(R) uint64
-	// Skip lets a request pass unasked.
+	// Skip reports whether a request passes without being asked about.
 	Skip func(R) bool
-	// OnMissing says what becomes of a request that lacks a value.
+	// OnMissing is how to treat a request that lacks a value; the default is
+	// Empty.
 	OnMissing OnMissing
-	// CountIf, if set, says of the handler's status whether the request
-	// counts. It is taken before the handler runs, so that asking in parallel
-	// finds no way past, and given back afterwards if it does not count.
+	// CountIf, if set, reports whether a request with this status counts. The
+	// request is taken before its handler runs, so that requests in parallel
+	// cannot exceed the limit, and given back afterwards if it does not count.
 	CountIf func(S) bool
-	// Headers says which headers tell callers of their limits.
+	// Headers is which headers tell callers of their limits; the default is
+	// XRateLimit.
 	Headers Headers
-	// Status and Body are the response to what is denied. The default is the
-	// framework's: 429, or RESOURCE_EXHAUSTED.
+	// Status and Body are the response to a denied request. The default is that
+	// of the framework: 429, or RESOURCE_EXHAUSTED.
 	Status S
 	Body   string
-	// OnDenied responds in their place; headers are set already.
+	// OnDenied, if set, responds to denied requests in their place. The headers
+	// are set already.
 	OnDenied H
-	// OnError responds where there is no decision; the default is 503, or
-	// UNAVAILABLE. What that takes is a client or an OnFailure of FailError.
+	// OnError responds if there is no decision: the daemon did not answer and
+	// the choice is FailError, the request is invalid, or its context ended.
+	// The default is 503, or UNAVAILABLE.
 	OnError H
-	// OnFailure takes the place of the client's choice, if it is made.
+	// OnFailure, if set, replaces the client's choice.
 	OnFailure client.Failure
 }
 
-// Descriptor is a list of entries that requests have values for.
+// Descriptor is a list of entries whose values come from a request.
 type Descriptor[R any] struct {
 	Parts []Part[R]
-	// LimitFor, if it is set and returns some, gives the numbers that take the
-	// place of the rule's, such as those of a customer's plan.
+	// LimitFor, if set, returns numbers that replace those of the rule: a
+	// customer's plan, for example. If it returns nil, the rule's count.
 	LimitFor func(R) *client.Numbers
 }
 
-// Part is an entry's key, and where its value is from.
+// Part is an entry's key and the source of its value.
 type Part[R any] struct {
 	Key string
-	// Value reports false if the request has none.
+	// Value reports false if the request lacks the value.
 	Value func(R) (string, bool)
 }
 
@@ -69,31 +74,32 @@ func Constant[R any](key, value string) Part[R] {
 	return Part[R]{Key: key, Value: func(R) (string, bool) { return value, true }}
 }
 
-// OnMissing says what becomes of a request that lacks a value.
+// OnMissing is how to treat a request that lacks a value.
 type OnMissing uint8
 
 const (
-	// Empty takes the empty value: all who lack it share one counter.
+	// Empty uses the empty value: all requests that lack the value share one
+	// counter.
 	Empty OnMissing = iota
-	// Omit does not ask about the descriptor that lacks it. Nothing is asked
-	// about a request without any.
+	// Omit does not ask about the descriptor that lacks the value. A request
+	// without any descriptor passes.
 	Omit
 	// Deny denies the request.
 	Deny
 )
 
-// Headers says which headers tell callers of their limits.
+// Headers is which headers tell callers of their limits.
 type Headers uint8
 
 const (
-	// XRateLimit is X-RateLimit-Limit, X-RateLimit-Remaining and
-	// X-RateLimit-Reset, of the limit that denied or has the fewest remaining;
+	// XRateLimit sets X-RateLimit-Limit, X-RateLimit-Remaining and
+	// X-RateLimit-Reset from the limit that denied or has the fewest remaining,
 	// and Retry-After on denial.
 	XRateLimit Headers = iota
-	// IETF is RateLimit-Policy and RateLimit, of all limits, as in
-	// draft-ietf-httpapi-ratelimit-headers-11; and Retry-After on denial.
+	// IETF sets RateLimit-Policy and RateLimit from all limits, as in
+	// draft-ietf-httpapi-ratelimit-headers-11, and Retry-After on denial.
 	IETF
-	// None is no header at all.
+	// None sets no header.
 	None
 )
 

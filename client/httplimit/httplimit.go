@@ -23,20 +23,20 @@ import (
 )
 
 type (
-	// Options of the middleware; see guard.Options. A status is an HTTP status.
+	// Options of the middleware. [guard.Options] documents the fields; a status
+	// is an HTTP status.
 	Options = guard.Options[*http.Request, int, Handler]
-	// Descriptor is a list of entries that requests have values for.
+	// Descriptor is a list of entries whose values come from a request.
 	Descriptor = guard.Descriptor[*http.Request]
-	// Part is an entry's key, and where its value is from.
+	// Part is an entry's key and the source of its value.
 	Part = guard.Part[*http.Request]
-	// Verdict is what becomes of a request.
+	// Verdict is the decision about a request.
 	Verdict = guard.Verdict
-	// Handler responds to a request that is not allowed.
+	// Handler responds to a refused request.
 	Handler func(w http.ResponseWriter, r *http.Request, v Verdict)
 )
 
-// What becomes of a request that lacks a value, and which headers tell callers of
-// their limits; see guard.
+// Values of Options.OnMissing and Options.Headers; package guard documents them.
 const (
 	Empty = guard.Empty
 	Omit  = guard.Omit
@@ -47,8 +47,8 @@ const (
 	None       = guard.None
 )
 
-// New returns a middleware that asks by c. Its error says which option cannot
-// be.
+// New returns a middleware that asks through c. Its error says which option is
+// invalid.
 func New(c *client.Client, o Options) (func(http.Handler) http.Handler, error) {
 	if err := guard.SetHTTPDefaults(&o); err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
@@ -98,14 +98,14 @@ func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveAndCount serves a request that counts by its status. A handler that
-// panics has that of an internal error.
+// serveAndCount serves a request that counts by its status. If the handler panics
+// before it writes, the status is that of an internal error.
 func (l *limiter) serveAndCount(w http.ResponseWriter, r *http.Request, v Verdict) {
 	status := 0
 	seen := httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(code int) {
-				// Those before are not the response.
+				// Informational responses come before the response.
 				if status == 0 && (code >= 200 || code == http.StatusSwitchingProtocols) {
 					status = code
 				}
@@ -164,7 +164,7 @@ func By(parts ...Part) Descriptor { return guard.By(parts...) }
 // Constant is an entry that is the same for all requests.
 func Constant(key, value string) Part { return guard.Constant[*http.Request](key, value) }
 
-// Func is an entry whose value is what a function of the request returns.
+// Func is an entry whose value a function of the request returns.
 func Func(key string, value func(*http.Request) (string, bool)) Part {
 	return Part{Key: key, Value: value}
 }
@@ -179,10 +179,10 @@ func Method(key string) Part {
 	return Func(key, func(r *http.Request) (string, bool) { return r.Method, true })
 }
 
-// Route is an entry with the pattern that a ServeMux found for the request,
-// such as "GET /items/{id}". The handler behind the pattern is what the
-// middleware must be around: before the mux no pattern is known. RouteOf is for
-// around the mux.
+// Route is an entry with the pattern that a ServeMux found for the request, such
+// as "GET /items/{id}". The middleware must wrap the handler of the pattern,
+// because the pattern is unknown before the mux. RouteOf is for a middleware that
+// wraps the mux.
 func Route(key string) Part {
 	return Func(key, func(r *http.Request) (string, bool) { return r.Pattern, r.Pattern != "" })
 }
@@ -195,16 +195,16 @@ func RouteOf(key string, mux *http.ServeMux) Part {
 	})
 }
 
-// ClientAddress is an entry with the IP address of who sent the request. What
-// X-Forwarded-For says is believed as far as trusted proxies said it.
+// ClientAddress is an entry with the IP address that the request came from. It
+// believes X-Forwarded-For as far as trusted proxies wrote it.
 func ClientAddress(key string, trusted ...netip.Prefix) Part {
 	return Func(key, func(r *http.Request) (string, bool) {
 		return guard.ClientAddress(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), trusted)
 	})
 }
 
-// ClientNetwork is ClientAddress with only so many bits of the address, such as
-// 32 and 64: one customer has a whole /64 of IPv6 as a rule.
+// ClientNetwork is ClientAddress with only the first bits of the address, such as
+// 32 and 64: one customer usually has a whole /64 of IPv6.
 func ClientNetwork(key string, ipv4Bits, ipv6Bits int, trusted ...netip.Prefix) Part {
 	return Func(key, func(r *http.Request) (string, bool) {
 		return guard.ClientNetwork(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), trusted, ipv4Bits, ipv6Bits)

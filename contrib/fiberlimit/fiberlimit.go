@@ -25,21 +25,21 @@ import (
 )
 
 type (
-	// Options of the middleware; see guard.Options. A status is an HTTP status.
+	// Options of the middleware. [guard.Options] documents the fields; a status
+	// is an HTTP status.
 	Options = guard.Options[fiber.Ctx, int, Handler]
-	// Descriptor is a list of entries that requests have values for.
+	// Descriptor is a list of entries whose values come from a request.
 	Descriptor = guard.Descriptor[fiber.Ctx]
-	// Part is an entry's key, and where its value is from.
+	// Part is an entry's key and the source of its value.
 	Part = guard.Part[fiber.Ctx]
-	// Verdict is what becomes of a request.
+	// Verdict is the decision about a request.
 	Verdict = guard.Verdict
-	// Handler responds to a request that is not allowed. An error that it
-	// returns is fiber's to respond to.
+	// Handler responds to a refused request. If it returns an error, fiber
+	// responds to that.
 	Handler func(c fiber.Ctx, v Verdict) error
 )
 
-// What becomes of a request that lacks a value, and which headers tell callers of
-// their limits; see guard.
+// Values of Options.OnMissing and Options.Headers; package guard documents them.
 const (
 	Empty = guard.Empty
 	Omit  = guard.Omit
@@ -50,17 +50,17 @@ const (
 	None       = guard.None
 )
 
-// New returns a middleware that asks by c. Its error says which option cannot
-// be.
+// New returns a middleware that asks through c. Its error says which option is
+// invalid.
 //
-// CountIf is told the status that the response has when the handlers after the
+// CountIf gets the status that the response has when the handlers after the
 // middleware have returned; a panic is an internal error. If they return an
-// error, it has no status yet: with CountIf the app's ErrorHandler is called by
-// the middleware, and what comes before the middleware sees the response in the
-// error's place.
+// error, there is no status yet. With CountIf, the middleware therefore calls the
+// app's ErrorHandler itself, and handlers before the middleware see the response
+// and no error.
 //
-// What functions return of a request may be fiber's own memory, which is another
-// request's afterwards: it is copied.
+// The functions of a Part may return memory of fiber, which it uses again for
+// another request: the middleware copies their values.
 func New(c *client.Client, o Options) (fiber.Handler, error) {
 	if err := guard.SetHTTPDefaults(&o); err != nil {
 		return nil, fmt.Errorf("fiberlimit: %w", err)
@@ -84,7 +84,7 @@ func responding(status int, body string) Handler {
 	return func(c fiber.Ctx, _ Verdict) error { return c.Status(status).SendString(body + "\n") }
 }
 
-// copying returns the descriptors with values that outlive their request.
+// copying returns descriptors whose values outlive their request.
 func copying(descriptors []Descriptor) []Descriptor {
 	descriptors = slices.Clone(descriptors)
 	for i := range descriptors {
@@ -120,14 +120,14 @@ func (l *limiter) handle(c fiber.Ctx) error {
 	}
 }
 
-// serveAndCount serves a request that counts by its status. A handler that
-// panics has that of an internal error.
+// serveAndCount serves a request that counts by its status. If a handler panics,
+// the status is that of an internal error.
 func (l *limiter) serveAndCount(c fiber.Ctx, v Verdict) error {
 	status := http.StatusInternalServerError
 	defer func() { l.guard.Finish(c.Context(), v, status) }()
 	if err := c.Next(); err != nil {
 		if err := c.App().ErrorHandler(c, err); err != nil {
-			return err // fiber responds with an internal error, too
+			return err // fiber responds with an internal error
 		}
 	}
 	status = c.Response().StatusCode()
@@ -140,7 +140,7 @@ func By(parts ...Part) Descriptor { return guard.By(parts...) }
 // Constant is an entry that is the same for all requests.
 func Constant(key, value string) Part { return guard.Constant[fiber.Ctx](key, value) }
 
-// Func is an entry whose value is what a function of the request returns.
+// Func is an entry whose value a function of the request returns.
 func Func(key string, value func(fiber.Ctx) (string, bool)) Part {
 	return Part{Key: key, Value: value}
 }
@@ -162,23 +162,23 @@ func Method(key string) Part {
 }
 
 // Route is an entry with the path of the route that fiber found for the request,
-// c.FullPath(), such as "/items/:id". It has no method in it: Method is an entry
-// of its own. The middleware must be among the route's handlers, as in
+// c.FullPath(), such as "/items/:id". The path has no method in it; add Method
+// for that. The middleware must be among the route's handlers:
 //
 //	app.Get("/items/:id", limit, item)
 //
-// for within app.Use fiber knows no route yet but the prefix that is used, which
-// all requests below it share.
+// Within app.Use fiber does not know the route yet, only the prefix, and all
+// requests below the prefix share it.
 func Route(key string) Part {
 	return Func(key, func(c fiber.Ctx) (string, bool) { return c.FullPath(), true })
 }
 
-// ClientAddress is an entry with the IP address of who sent the request. What
-// X-Forwarded-For says is believed as far as trusted proxies said it.
+// ClientAddress is an entry with the IP address that the request came from. It
+// believes X-Forwarded-For as far as trusted proxies wrote it.
 //
-// It is not c.IP(), and fiber's TrustProxy and ProxyHeader do not matter to it:
-// behind a proxy that fiber trusts, c.IP() is what the header begins with, which
-// clients write themselves.
+// It differs from c.IP(), and ignores fiber's TrustProxy and ProxyHeader: behind a
+// proxy that fiber trusts, c.IP() is the beginning of the header, which clients
+// can write themselves.
 func ClientAddress(key string, trusted ...netip.Prefix) Part {
 	return Func(key, func(c fiber.Ctx) (string, bool) {
 		var forwardedFor []string

@@ -28,6 +28,6 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-// Work in this tree uses the tree. Who requires this module is not told of it: a
-// release names a released version in place of v0.0.0.
+// Builds in this tree use the tree. Modules that require this one ignore the
+// replacement: a release names a released version instead of v0.0.0.
 replace github.com/ratelimitd/ratelimitd => ../..

@@ -25,21 +25,20 @@ import (
 )
 
 type (
-	// Options of the middleware; see guard.Options. A status is an HTTP status.
+	// Options of the middleware. [guard.Options] documents the fields; a status
+	// is an HTTP status.
 	Options = guard.Options[*gin.Context, int, Handler]
-	// Descriptor is a list of entries that requests have values for.
+	// Descriptor is a list of entries whose values come from a request.
 	Descriptor = guard.Descriptor[*gin.Context]
-	// Part is an entry's key, and where its value is from.
+	// Part is an entry's key and the source of its value.
 	Part = guard.Part[*gin.Context]
-	// Verdict is what becomes of a request.
+	// Verdict is the decision about a request.
 	Verdict = guard.Verdict
-	// Handler responds to a request that is not allowed, which is aborted
-	// already.
+	// Handler responds to a refused request, which is aborted already.
 	Handler func(c *gin.Context, v Verdict)
 )
 
-// What becomes of a request that lacks a value, and which headers tell callers of
-// their limits; see guard.
+// Values of Options.OnMissing and Options.Headers; package guard documents them.
 const (
 	Empty = guard.Empty
 	Omit  = guard.Omit
@@ -50,12 +49,12 @@ const (
 	None       = guard.None
 )
 
-// New returns a middleware that asks by c. Its error says which option cannot
-// be.
+// New returns a middleware that asks through c. Its error says which option is
+// invalid.
 //
-// CountIf is told the status that the response has when the handlers after the
-// middleware have returned; a panic is an internal error. What sets a status
-// later, such as a middleware that responds to c.Errors, is to be after this
+// CountIf gets the status that the response has when the handlers after the
+// middleware have returned; a panic is an internal error. A middleware that sets
+// the status later, such as one that responds to c.Errors, must come after this
 // one.
 func New(c *client.Client, o Options) (gin.HandlerFunc, error) {
 	if err := guard.SetHTTPDefaults(&o); err != nil {
@@ -96,8 +95,8 @@ func (l *limiter) handle(c *gin.Context) {
 	}
 }
 
-// serveAndCount serves a request that counts by its status. A handler that
-// panics has that of an internal error.
+// serveAndCount serves a request that counts by its status. If a handler panics
+// before it writes, the status is that of an internal error.
 func (l *limiter) serveAndCount(c *gin.Context, v Verdict) {
 	seen := &writer{ResponseWriter: c.Writer}
 	c.Writer = seen
@@ -116,7 +115,7 @@ func (l *limiter) serveAndCount(c *gin.Context, v Verdict) {
 	returned = true
 }
 
-// writer sees that a connection is hijacked before there is a status.
+// writer notes whether the connection was hijacked before there was a status.
 type writer struct {
 	gin.ResponseWriter
 	isHijacked bool
@@ -141,7 +140,7 @@ func By(parts ...Part) Descriptor { return guard.By(parts...) }
 // Constant is an entry that is the same for all requests.
 func Constant(key, value string) Part { return guard.Constant[*gin.Context](key, value) }
 
-// Func is an entry whose value is what a function of the request returns.
+// Func is an entry whose value a function of the request returns.
 func Func(key string, value func(*gin.Context) (string, bool)) Part {
 	return Part{Key: key, Value: value}
 }
@@ -157,18 +156,18 @@ func Method(key string) Part {
 }
 
 // Route is an entry with the pattern of the route that gin found for the
-// request, c.FullPath(), such as "/items/:id"; requests without a route lack
-// it. It has no method in it: Method is an entry of its own.
+// request, c.FullPath(), such as "/items/:id". Requests without a route lack it.
+// The pattern has no method in it; add Method for that.
 func Route(key string) Part {
 	return Func(key, func(c *gin.Context) (string, bool) { return c.FullPath(), c.FullPath() != "" })
 }
 
-// ClientAddress is an entry with the IP address of who sent the request. What
-// X-Forwarded-For says is believed as far as trusted proxies said it.
+// ClientAddress is an entry with the IP address that the request came from. It
+// believes X-Forwarded-For as far as trusted proxies wrote it.
 //
-// It is not c.ClientIP(), and gin's own trusted proxies do not matter to it:
-// gin trusts everybody unless told otherwise, so that a client could give itself
-// an address for each request.
+// It differs from c.ClientIP(), and ignores gin's own trusted proxies: gin trusts
+// all of them by default, so that a client could claim another address for each
+// request.
 func ClientAddress(key string, trusted ...netip.Prefix) Part {
 	return Func(key, func(c *gin.Context) (string, bool) {
 		return guard.ClientAddress(c.Request.RemoteAddr, c.Request.Header.Values("X-Forwarded-For"), trusted)

@@ -1,4 +1,6 @@
-// Package daemontest runs daemons within tests of what asks them.
+// Package daemontest runs daemons within the process of a test, which may change
+// their options and have several share a store. For daemons as they are shipped
+// there is guardtest.
 package daemontest
 
 import (
@@ -19,7 +21,7 @@ import (
 
 // Daemon is a server on the memory store.
 type Daemon struct {
-	// Address is that of its gRPC port.
+	// Address of its gRPC port.
 	Address string
 
 	stop  chan time.Duration
@@ -40,7 +42,7 @@ func NewStore(t testing.TB) bucket.Store {
 	return s
 }
 
-// StartOn is Start at an address, on a store.
+// StartOn is Start with an address and a store.
 func StartOn(t testing.TB, address string, store bucket.Store, limits string, change ...func(*server.Options)) *Daemon {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
@@ -79,7 +81,7 @@ func StartOn(t testing.TB, address string, store bucket.Store, limits string, ch
 	return d
 }
 
-// Stop has the daemon end as SIGTERM does, and waits for it.
+// Stop ends the daemon as SIGTERM does, and waits for its end.
 func (d *Daemon) Stop() {
 	d.once.Do(func() { d.stop <- 0 })
 	<-d.ended
