@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 )
 
-func ExampleClient_Allow() {
+func Example() {
 	limiter, err := client.New("ratelimitd:8081", client.OnFailure(client.FailAllow()))
 	if err != nil {
 		log.Fatal(err)
@@ -19,11 +19,33 @@ func ExampleClient_Allow() {
 
 	allowed, err := limiter.Allow(context.Background(), "api", client.E("user", "alice"))
 	if err != nil {
-		log.Fatal(err) // the request cannot be meant, or its context ended
+		log.Fatal(err) // the request is invalid, or its context ended
 	}
 	if !allowed {
 		fmt.Println("too many requests")
 	}
+}
+
+func ExampleNew() {
+	// Two daemons are asked in turns. A call waits up to 20 ms for its answer.
+	limiter, err := client.New("ratelimitd-a:8081,ratelimitd-b:8081", client.Timeout(20*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+}
+
+func ExampleClient_Allow() {
+	limiter, err := client.New("ratelimitd:8081")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	// The descriptor has two entries: a rule for user and, below it, one for
+	// route.
+	allowed, err := limiter.Allow(context.Background(), "api", client.E("user", "alice"), client.E("route", "/items"))
+	fmt.Println(allowed, err)
 }
 
 func ExampleClient_Take() {
@@ -33,14 +55,12 @@ func ExampleClient_Take() {
 	}
 	defer limiter.Close()
 
+	// Both descriptors pass, or neither consumes anything.
 	result, err := limiter.Take(context.Background(), client.Request{
 		Domain: "api",
 		Descriptors: []client.Descriptor{
-			{Entries: []client.Entry{client.E("user", "alice")}, Cost: 5},
-			{
-				Entries: []client.Entry{client.E("plan", "alice")},
-				Numbers: &client.Numbers{Requests: 1000, Period: time.Hour}, // as her plan says
-			},
+			{Entries: []client.Entry{client.E("user", "alice")}},
+			{Entries: []client.Entry{client.E("ip", "192.0.2.1")}},
 		},
 	})
 	switch {
@@ -62,7 +82,7 @@ func ExampleClient_Wait() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	// Where the host has a leaky_bucket, its requests leave evenly.
+	// If the host has a leaky_bucket, its requests leave evenly.
 	_, err = limiter.Wait(ctx, client.Request{
 		Domain:      "crawler",
 		Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("host", "example.com")}}},
@@ -88,7 +108,7 @@ func ExampleClient_GiveBack() {
 		return
 	}
 	if err := send(); err != nil {
-		// What was not sent does not count.
+		// A mail that was not sent does not count.
 		if err := limiter.GiveBack(ctx, result); err != nil {
 			log.Print(err)
 		}
@@ -97,18 +117,84 @@ func ExampleClient_GiveBack() {
 
 func send() error { return errors.New("no connection") }
 
+func ExampleDescriptor_cost() {
+	limiter, err := client.New("ratelimitd:8081")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	user := []client.Entry{client.E("user", "alice")}
+	for _, d := range []client.Descriptor{
+		{Entries: user},             // takes 1
+		{Entries: user, Cost: 5},    // takes 5
+		{Entries: user, Peek: true}, // takes nothing, and asks whether 1 would be allowed
+	} {
+		result, err := limiter.Take(context.Background(), client.Request{Domain: "api", Descriptors: []client.Descriptor{d}})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(result.Allowed)
+	}
+}
+
+func ExampleDescriptor_numbers() {
+	limiter, err := client.New("ratelimitd:8081")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	// The plan of this customer replaces the numbers of the rule.
+	plan := &client.Numbers{Requests: 1000, Period: time.Hour}
+	_, err = limiter.Take(context.Background(), client.Request{
+		Domain:      "api",
+		Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("user", "alice")}, Numbers: plan}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func ExampleOnFailure() {
+	// While ratelimitd is away, requests are allowed.
+	limiter, err := client.New("ratelimitd:8081", client.OnFailure(client.FailAllow()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	// This one is denied then.
+	_, err = limiter.Take(context.Background(), client.Request{
+		Domain:      "login",
+		Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("user", "alice")}}},
+		OnFailure:   client.FailDeny(),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
 func ExampleFailLocal() {
-	// While ratelimitd is away, this process alone lets each descriptor have 20
-	// requests a second.
-	limiter, err := client.New("ratelimitd:8081", client.OnFailure(client.FailLocal(client.Limit{
+	// No daemon listens on this port, so this process decides by itself: it allows
+	// each descriptor two requests an hour.
+	limiter, err := client.New("localhost:1", client.OnFailure(client.FailLocal(client.Limit{
 		Algorithm: client.TokenBucket,
-		Requests:  20,
-		Period:    time.Second,
+		Requests:  2,
+		Period:    time.Hour,
 	})))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer limiter.Close()
-	fmt.Println(limiter.Stats().FailedLocal, "so far")
-	// Output: 0 so far
+
+	for range 3 {
+		fmt.Println(limiter.Allow(context.Background(), "api", client.E("user", "alice")))
+	}
+	fmt.Println(limiter.Stats().FailedLocal, "were decided here")
+	// Output:
+	// true <nil>
+	// true <nil>
+	// false <nil>
+	// 3 were decided here
 }

@@ -2,12 +2,16 @@ package fiberlimit_test
 
 import (
 	"log"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/contrib/fiberlimit"
 )
+
+// limiter is made as in the first example.
+var limiter *client.Client
 
 func Example() {
 	limiter, err := client.New("ratelimitd:8081", client.OnFailure(client.FailAllow()))
@@ -16,16 +20,76 @@ func Example() {
 	}
 	defer limiter.Close()
 	limit, err := fiberlimit.New(limiter, fiberlimit.Options{
-		Domain: "api",
-		Descriptors: []fiberlimit.Descriptor{
-			fiberlimit.By(fiberlimit.ClientAddress("ip")),
-			fiberlimit.By(fiberlimit.Header("user", "X-User"), fiberlimit.Route("route")),
-		},
-		OnMissing: fiberlimit.Omit,
+		Domain:      "api",
+		Descriptors: []fiberlimit.Descriptor{fiberlimit.By(fiberlimit.Header("user", "X-User"))},
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	app := fiber.New()
 	app.Get("/items/:id", limit, func(c fiber.Ctx) error { return c.SendString("item " + c.Params("id")) })
+}
+
+func ExampleNew() {
+	limit, err := fiberlimit.New(limiter, fiberlimit.Options{
+		Domain: "api",
+		// Each address has a limit, and so has each user on each route.
+		Descriptors: []fiberlimit.Descriptor{
+			fiberlimit.By(fiberlimit.ClientAddress("ip")),
+			fiberlimit.By(fiberlimit.Header("user", "X-User"), fiberlimit.Route("route")),
+		},
+		OnMissing: fiberlimit.Omit, // requests without X-User are limited by their address only
+		OnDenied: func(c fiber.Ctx, _ fiberlimit.Verdict) error {
+			return c.Status(fiber.StatusTooManyRequests).JSON(fiber.Map{"error": "slow down"})
+		},
+		// While ratelimitd is away, this process limits by itself.
+		OnFailure: client.FailLocal(client.Limit{Algorithm: client.TokenBucket, Requests: 10, Period: time.Second}),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fiber.New().Get("/items/:id", limit, func(c fiber.Ctx) error { return c.SendString("item " + c.Params("id")) })
+}
+
+func ExampleNew_cost() {
+	limit, err := fiberlimit.New(limiter, fiberlimit.Options{
+		Domain:      "uploads",
+		Descriptors: []fiberlimit.Descriptor{fiberlimit.By(fiberlimit.Header("user", "X-User"))},
+		// An upload costs its size in KiB, at least 1.
+		Cost: func(c fiber.Ctx) uint64 { return uint64(len(c.Body()))>>10 + 1 },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fiber.New().Post("/files", limit, func(c fiber.Ctx) error { return c.SendString("stored") })
+}
+
+func ExampleNew_countIf() {
+	limit, err := fiberlimit.New(limiter, fiberlimit.Options{
+		Domain:      "login",
+		Descriptors: []fiberlimit.Descriptor{fiberlimit.By(fiberlimit.ClientAddress("ip"))},
+		// Only failed logins count.
+		CountIf: func(status int) bool { return status == fiber.StatusUnauthorized },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fiber.New().Post("/login", limit, func(fiber.Ctx) error { return fiber.ErrUnauthorized })
+}
+
+func ExampleFunc() {
+	// A middleware before this one has called c.Locals("tenant", ...).
+	tenant := fiberlimit.Func("tenant", func(c fiber.Ctx) (string, bool) {
+		tenant, ok := c.Locals("tenant").(string)
+		return tenant, ok
+	})
+	limit, err := fiberlimit.New(limiter, fiberlimit.Options{
+		Domain:      "api",
+		Descriptors: []fiberlimit.Descriptor{fiberlimit.By(tenant)},
+		OnMissing:   fiberlimit.Deny,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fiber.New().Get("/reports", limit, func(c fiber.Ctx) error { return c.SendString("reports") })
 }
