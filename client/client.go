@@ -29,8 +29,7 @@ type Client struct {
 	outage  outage
 	made    time.Time
 
-	// ctx ends when the client is closed. All that running waits for ends with
-	// it.
+	// ctx ends when the client is closed, and so do the goroutines of running.
 	ctx     context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup

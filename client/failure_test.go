@@ -235,7 +235,7 @@ func TestRequestsThatWereNotSentSurviveTheirStream(t *testing.T) {
 	address, _ := serve(t, s)
 	c := connect(t, address)
 	value := strings.Repeat("x", 12<<10)
-	const callers = 60 // 720 KiB, a connection takes 64 of them in advance
+	const callers = 60 // 720 KiB; a connection takes 64 of them in advance
 	var begun, all sync.WaitGroup
 	var passed, failed atomic.Int64
 	for range callers {

@@ -59,7 +59,7 @@ func OnFailure(f Failure) Option {
 	return func(o *options) { o.failure = f.or(FailError()) }
 }
 
-// Logger sets the log, which gets a line when the daemon stops to answer, when it
+// Logger sets the log, which gets a line when the daemon stops answering, when it
 // answers again, and when streams are refused. The default logs nothing.
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/guard"
 )
 
-// Job is the request of a framework of our own: a job from a queue. The status of
-// a job is whether it succeeded.
+// Job is the request of a framework: a job from a queue. The status of a job is
+// whether it succeeded.
 type Job struct{ Tenant string }
 
 // Refuse is the handler of jobs that are refused.

@@ -1,6 +1,7 @@
 // Package guard is the common part of ratelimitd's middlewares: it asks about a
 // request, sets headers from the answer, and gives back requests that do not
 // count.
+//
 // Users of a middleware meet it in the types of its options. A middleware for
 // another framework can be built on it; package guardtest tests one.
 //

@@ -166,7 +166,7 @@ func Route(key string) Part {
 // believes X-Forwarded-For as far as trusted proxies wrote it.
 //
 // It differs from c.ClientIP(), and ignores gin's own trusted proxies: gin trusts
-// all of them by default, so that a client could claim another address for each
+// every sender by default, so that a client could claim another address for each
 // request.
 func ClientAddress(key string, trusted ...netip.Prefix) Part {
 	return Func(key, func(c *gin.Context) (string, bool) {
