@@ -28,7 +28,7 @@ func (c *call) answerBound() int {
 			n += len(l.Name)
 		}
 	}
-	if c.decider.answers.headers != nil {
+	if s := c.decider.answers.headers.Style; s != "" && s != "none" {
 		n += c.policiesBound()
 	}
 	if c.decider.answers.metadata {

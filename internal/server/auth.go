@@ -57,12 +57,8 @@ func (f *forwardAuth) ask(ctx context.Context, c *call, header http.Header) erro
 	if err := f.answer(ctx, c); err != nil {
 		return err
 	}
-	response, err := c.response()
-	if err != nil {
-		return err
-	}
-	for _, h := range response.GetResponseHeadersToAdd() {
-		header.Set(h.GetKey(), h.GetValue())
+	for _, h := range c.appendHeaders(nil, &c.decider.answers.headers) {
+		header.Set(h.name, string(h.appendValue(nil)))
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ type decider struct {
 func newDecider(o *Options, m *metrics) *decider {
 	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: m.unmatched, ownLimits: m.ownLimits, modes: modes{o.ShadowMode, o.QuotaMode}}
 	d.bounds = o.Bounds
-	d.answers = answers{headers: headersOf(o.Headers), metadata: o.DynamicMetadata}
+	d.answers = answers{headers: o.Headers, metadata: o.DynamicMetadata}
 	d.calls.New = func() any { return newCall(d) }
 	return d
 }

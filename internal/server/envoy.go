@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -43,11 +42,6 @@ func (c *call) response() (*rlsv3.RateLimitResponse, error) {
 		return nil, status.Errorf(codes.Internal, "the response: %v", err)
 	}
 	return response, nil
-}
-
-// seconds rounds up to whole seconds.
-func seconds(d time.Duration) int64 {
-	return int64((d + time.Second - 1) / time.Second)
 }
 
 // degradedMetadata is the dynamic_metadata of an answer that was made without

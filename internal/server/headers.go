@@ -1,30 +1,58 @@
 package server
 
 import (
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/policylist"
 )
 
-// headersOf returns what appends the headers of a style, or nil for none.
-func headersOf(s settings.Headers) func(dst []byte, c *call) []byte {
+// header is a response header. Its value is the text, or the number where there
+// is none.
+type header struct {
+	name, text string
+	number     int64
+}
+
+func (h *header) appendValue(dst []byte) []byte {
+	if h.text != "" {
+		return append(dst, h.text...)
+	}
+	return strconv.AppendInt(dst, h.number, 10)
+}
+
+// fewHeaders is how many a response has as a rule.
+const fewHeaders = 4
+
+// appendHeaders appends those of the response to a decided call: what the style
+// tells about its limits, and when to come back.
+func (c *call) appendHeaders(dst []header, s *settings.Headers) []header {
 	switch s.Style {
 	case "ratelimit":
-		return func(dst []byte, c *call) []byte { return c.appendRateLimit(dst, s.Limit, s.Remaining, s.Reset) }
+		dst = c.appendRateLimit(dst, s)
 	case "x-ratelimit":
-		return func(dst []byte, c *call) []byte { return c.appendXRateLimit(dst) }
+		dst = c.appendXRateLimit(dst)
 	case "ietf":
-		return func(dst []byte, c *call) []byte { return c.appendPolicies(dst) }
+		dst = c.appendPolicies(dst)
 	}
-	return nil
+	if c.denied {
+		// Who can never succeed is not told to come back.
+		if retry := c.retryAfter(); retry > 0 {
+			dst = append(dst, header{name: retryAfter, number: seconds(retry)})
+		}
+	}
+	return dst
 }
+
+const retryAfter = "retry-after"
 
 // appendRateLimit appends the headers of envoyproxy/ratelimit, which say what
 // one of the statuses says: the last that is over its limit and no quota, else
 // the one with the fewest remaining, of those the first.
-func (c *call) appendRateLimit(dst []byte, limitName, remainingName, resetName string) []byte {
+func (c *call) appendRateLimit(dst []header, s *settings.Headers) []header {
 	var limit *bucket.Limit
 	var decision bucket.Decision
 	over := false
@@ -43,14 +71,15 @@ func (c *call) appendRateLimit(dst []byte, limitName, remainingName, resetName s
 	if limit == nil {
 		return dst
 	}
-	dst = appendHeader(dst, limitName, limit.Requests)
-	dst = appendHeader(dst, remainingName, decision.Remaining)
-	return appendHeader(dst, resetName, seconds(decision.ResetAfter))
+	return append(dst,
+		header{name: s.Limit, number: limit.Requests},
+		header{name: s.Remaining, number: decision.Remaining},
+		header{name: s.Reset, number: seconds(decision.ResetAfter)})
 }
 
 // appendXRateLimit appends the headers of the limit that speaks for the whole
 // request. Shadow limits do not: those who are limited see nothing of them.
-func (c *call) appendXRateLimit(dst []byte) []byte {
+func (c *call) appendXRateLimit(dst []header) []header {
 	var limit *bucket.Limit
 	var decision bucket.Decision
 	for i := range c.outcomes {
@@ -65,22 +94,22 @@ func (c *call) appendXRateLimit(dst []byte) []byte {
 	if limit == nil {
 		return dst
 	}
-	dst = appendHeader(dst, "X-RateLimit-Limit", limit.Capacity)
-	dst = appendHeader(dst, "X-RateLimit-Remaining", decision.Remaining)
-	return appendHeader(dst, "X-RateLimit-Reset", seconds(decision.ResetAfter))
+	return append(dst,
+		header{name: "X-RateLimit-Limit", number: limit.Capacity},
+		header{name: "X-RateLimit-Remaining", number: decision.Remaining},
+		header{name: "X-RateLimit-Reset", number: seconds(decision.ResetAfter)})
 }
 
 // appendPolicies appends RateLimit-Policy and RateLimit, with a policy for each
-// limit but for shadow limits.
-func (c *call) appendPolicies(dst []byte) []byte {
+// limit that is not a shadow limit.
+func (c *call) appendPolicies(dst []header) []header {
 	list := c.policies()
 	if list.IsEmpty() {
 		return dst
 	}
-	dst, header, text := beginHeader(dst, policylist.PolicyField)
-	dst = endHeader(list.AppendPolicies(dst), header, text)
-	dst, header, text = beginHeader(dst, policylist.LimitField)
-	return endHeader(list.AppendLimits(dst), header, text)
+	return append(dst,
+		header{name: policylist.PolicyField, text: string(list.AppendPolicies(nil))},
+		header{name: policylist.LimitField, text: string(list.AppendLimits(nil))})
 }
 
 func (c *call) policies() *policylist.List {
@@ -141,4 +170,9 @@ func (o *outcome) policyName(l *bucket.Limit, entries []bucket.Entry) string {
 		keys[i] = e.Key
 	}
 	return strings.Join(keys, "/")
+}
+
+// seconds rounds up to whole seconds.
+func seconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
 }

@@ -2,14 +2,13 @@ package server
 
 import (
 	"math"
-	"strconv"
-	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -166,9 +165,8 @@ func (c *call) unmarshalEntry(message string, anyBytes bool) error {
 // (envoy/service/ratelimit/v3/rls.proto).
 func (c *call) appendResponse(dst []byte) []byte {
 	overall := rlsv3.RateLimitResponse_OK
-	var retry time.Duration
 	if c.denied {
-		overall, retry = rlsv3.RateLimitResponse_OVER_LIMIT, c.retryAfter()
+		overall = rlsv3.RateLimitResponse_OVER_LIMIT
 	}
 	degraded := false
 	for i := range c.outcomes {
@@ -183,12 +181,9 @@ func (c *call) appendResponse(dst []byte) []byte {
 		dst = c.outcomes[i].appendStatus(dst)
 		dst = wire.EndMessage(dst, start)
 	}
-	if headers := c.decider.answers.headers; headers != nil {
-		dst = headers(dst, c)
-	}
-	// Who can never succeed is not told to come back.
-	if retry > 0 {
-		dst = appendHeader(dst, retryAfter, seconds(retry))
+	var few [fewHeaders]header
+	for _, h := range c.appendHeaders(few[:0], &c.decider.answers.headers) {
+		dst = appendHeader(dst, &h)
 	}
 	switch {
 	case c.decider.answers.metadata:
@@ -205,13 +200,11 @@ func (c *call) appendResponse(dst []byte) []byte {
 
 // answers is what the settings say about all responses.
 type answers struct {
-	// headers appends those that tell about limits; nil for none.
-	headers func(dst []byte, c *call) []byte
+	// headers are those that tell about limits.
+	headers settings.Headers
 	// metadata is whether dynamic_metadata tells what was asked.
 	metadata bool
 }
-
-const retryAfter = "retry-after"
 
 // appendStatus appends a DescriptorStatus.
 func (o *outcome) appendStatus(dst []byte) []byte {
@@ -276,21 +269,11 @@ func appendMultiplier(dst []byte, n int64) []byte {
 }
 
 // appendHeader appends a HeaderValue (envoy/config/core/v3/base.proto) to the
-// response_headers_to_add, with a number.
-func appendHeader(dst []byte, key string, value int64) []byte {
-	dst, header, text := beginHeader(dst, key)
-	dst = strconv.AppendInt(dst, value, 10)
-	return endHeader(dst, header, text)
-}
-
-// beginHeader begins a header whose value is a text, which endHeader ends.
-func beginHeader(dst []byte, key string) (_ []byte, header, text int) {
-	dst, header = wire.BeginMessage(dst, 3)
-	dst = wire.AppendText(dst, 1, key)
-	dst, text = wire.BeginMessage(dst, 2)
-	return dst, header, text
-}
-
-func endHeader(dst []byte, header, text int) []byte {
-	return wire.EndMessage(wire.EndMessage(dst, text), header)
+// response_headers_to_add.
+func appendHeader(dst []byte, h *header) []byte {
+	dst, message := wire.BeginMessage(dst, 3)
+	dst = wire.AppendText(dst, 1, h.name)
+	dst, text := wire.BeginMessage(dst, 2)
+	dst = wire.EndMessage(h.appendValue(dst), text)
+	return wire.EndMessage(dst, message)
 }
