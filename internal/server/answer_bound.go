@@ -3,6 +3,8 @@ package server
 import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // An answer that its caller cannot read would be lost after it has charged
@@ -15,9 +17,23 @@ const answerMost = 4<<20 - 64<<10
 var errAnswerTooLong = status.Errorf(codes.ResourceExhausted,
 	"the answer might have more than %d bytes, which callers do not read; nothing was taken: ask about less at once", answerMost)
 
-// answerBound is no less than the bytes of a response to a call that was
-// matched.
-func (c *call) answerBound() int {
+// boundOf returns the bound of an API's responses.
+func boundOf(h *settings.Headers, metadata bool) func(*call) int {
+	hasPolicies := h.Style != "" && h.Style != "none"
+	return func(c *call) int {
+		n := c.statusesBound()
+		if hasPolicies {
+			n += c.policiesBound()
+		}
+		if metadata {
+			n += c.metadataBound()
+		}
+		return n
+	}
+}
+
+// statusesBound is for what is told of each limit.
+func (c *call) statusesBound() int {
 	const (
 		other = 256 // retry-after, the denier, headers of one limit
 		each  = 128 // of a descriptor's status, and of a limit's
@@ -27,12 +43,6 @@ func (c *call) answerBound() int {
 		for _, l := range c.outcomes[i].limits {
 			n += len(l.Name)
 		}
-	}
-	if s := c.decider.answers.headers.Style; s != "" && s != "none" {
-		n += c.policiesBound()
-	}
-	if c.decider.answers.metadata {
-		n += c.metadataBound()
 	}
 	return n
 }

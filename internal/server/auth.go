@@ -30,8 +30,8 @@ func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "no endpoint has this name; the file of the setting auth.path says which there are")
 		return
 	}
-	c := f.decider.newCall()
-	defer f.decider.release(c)
+	c := f.decider.call()
+	defer c.release()
 	if !c.readAuth(endpoint, newAuthRequest(auth, endpoint, r)) {
 		f.requests.add(codes.OK)
 		writeError(w, endpoint.DeniedStatus, "the request lacks a value that its limits are counted by, or has several")
@@ -57,7 +57,7 @@ func (f *forwardAuth) ask(ctx context.Context, c *call, header http.Header) erro
 	if err := f.answer(ctx, c); err != nil {
 		return err
 	}
-	for _, h := range c.appendHeaders(nil, &c.decider.answers.headers) {
+	for _, h := range c.appendHeaders(nil, f.headers) {
 		header.Set(h.name, string(h.appendValue(nil)))
 	}
 	return nil

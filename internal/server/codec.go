@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
@@ -62,38 +61,6 @@ func (d codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	held := *m.Held() // which the end of its use clears
 	return held.Answer(m.appendWire), nil
-}
-
-// A call is read and written as in Envoy's RPC.
-func (c *call) readWire(message string) error {
-	c.size = len(message)
-	return c.unmarshal(message)
-}
-
-// holds is about what the message, the entries, keys and decisions take.
-func (c *call) holds() int64 { return int64(4*c.size + 512*(len(c.descriptors)-1)) }
-
-func (c *call) appendWire(dst []byte) []byte {
-	dst = c.appendResponse(dst)
-	c.decider.release(c)
-	return dst
-}
-
-// register adds the service to g, which uses the codec.
-func (e *envoy) register(g *grpc.Server) {
-	answer := func(ctx context.Context, c *call) (any, error) {
-		if err := e.answer(ctx, c); err != nil {
-			c.decider.release(c)
-			return nil, err
-		}
-		return c, nil
-	}
-	g.RegisterService(&grpc.ServiceDesc{
-		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
-		HandlerType: (*rlsv3.RateLimitServiceServer)(nil),
-		Methods:     []grpc.MethodDesc{unary(e.door, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.decider.newCall, answer)},
-		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
-	}, e)
 }
 
 // unary describes a method of a door whose requests are read into what empty

@@ -20,30 +20,32 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
-// decider decides requests. Every door calls the same one.
+// decider decides requests. Every endpoint asks the same one.
 type decider struct {
+	deciderOptions
+	overrides overrideCache
+	calls     sync.Pool
+}
+
+// deciderOptions are those of a decider.
+type deciderOptions struct {
 	live  *config.Live
 	store bucket.Store
 	// refuses returns why nothing must be decided, or nil.
 	refuses func() error
+	modes   modes
+	bounds  Bounds
 	// unmatched counts descriptors without a rule; those with one are counted
 	// by the rule's tally.
 	unmatched prometheus.Counter
 	// ownLimits counts what descriptors got that have a limit of their own and
 	// no rule.
 	ownLimits results
-	modes     modes
-	overrides overrideCache
-	answers   answers
-	bounds    Bounds
-	calls     sync.Pool
 }
 
-func newDecider(o *Options, m *metrics) *decider {
-	d := &decider{live: o.Live, store: o.Store, refuses: o.Refuses, unmatched: m.unmatched, ownLimits: m.ownLimits, modes: modes{o.ShadowMode, o.QuotaMode}}
-	d.bounds = o.Bounds
-	d.answers = answers{headers: o.Headers, metadata: o.DynamicMetadata}
-	d.calls.New = func() any { return newCall(d) }
+func newDecider(o deciderOptions) *decider {
+	d := &decider{deciderOptions: o}
+	d.calls.New = func() any { return d.newCall() }
 	return d
 }
 
@@ -80,7 +82,7 @@ type call struct {
 // newCall returns a call with memory for what most have, in one piece: after a
 // wait for the store none of it is in the processor's caches, and each page that
 // it is spread over costs as much again.
-func newCall(d *decider) *call {
+func (d *decider) newCall() *call {
 	const (
 		few      = 2
 		entries  = 4
@@ -151,11 +153,22 @@ func (c *call) isLarge() bool {
 	return cap(c.descriptors) > most || cap(c.hits) > most || cap(c.entries) > 4*most || cap(c.text) > 16<<10
 }
 
-func (d *decider) newCall() *call { return d.calls.Get().(*call) }
+// call returns an empty call, for its release to end its use.
+func (d *decider) call() *call { return d.calls.Get().(*call) }
 
-func (d *decider) release(c *call) {
+// release ends the use of a call that the decider's call returned.
+func (c *call) release() {
+	if c.reset() {
+		c.decider.calls.Put(c)
+	}
+}
+
+// reset makes a call empty for the next use of its memory. It reports false
+// where there should be none: one that was used for a long request would hold
+// its memory for ever.
+func (c *call) reset() bool {
 	if c.isLarge() {
-		return // one that was used for a long request would hold its memory for ever
+		return false
 	}
 	clear(c.descriptors)
 	clear(c.outcomes)
@@ -163,7 +176,7 @@ func (d *decider) release(c *call) {
 	clear(c.hits)
 	clear(c.overrides)
 	*c = call{
-		decider:     d,
+		decider:     c.decider,
 		descriptors: c.descriptors[:0],
 		outcomes:    c.outcomes[:0],
 		entries:     c.entries[:0],
@@ -172,21 +185,24 @@ func (d *decider) release(c *call) {
 		decisions:   c.decisions[:0],
 		overrides:   c.overrides[:0],
 	}
-	d.calls.Put(c)
+	return true
 }
+
+// isShadow reports whether an outcome of the call cannot deny it.
+func (c *call) isShadow(o *outcome) bool { return o.isShadow(c.decider.modes) }
+
+// isQuota reports whether an outcome is one of the call's quotas.
+func (c *call) isQuota(o *outcome) bool { return o.isQuota(c.decider.modes) }
 
 // errNoLimits is the answer while no limits could be loaded: whether there is
 // one for a request is not known.
 var errNoLimits = status.Error(codes.Unavailable, "no limits are loaded yet")
 
 // decide fills in the outcomes of a call, one per descriptor, and counts them.
-// Its error is the store's, or one of match.
+// Its error is the store's, or one of matchOnce.
 func (d *decider) decide(ctx context.Context, c *call) error {
 	if err := d.matchOnce(c); err != nil {
 		return err
-	}
-	if c.answerBound() > answerMost {
-		return errAnswerTooLong
 	}
 	if len(c.hits) > 0 {
 		if err := d.take(ctx, c); err != nil {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // Bounds of a request.
@@ -42,11 +43,24 @@ type door struct {
 	failures   *failureLog
 	panics     *panicLog
 	requests   *requestCounts
+	// headers are those of responses that tell about limits.
+	headers *settings.Headers
+	// answerBound is no less than the bytes of a response to a call that was
+	// matched.
+	answerBound func(*call) int
 }
 
 // answer decides a call that was read from the wire.
 func (d *door) answer(ctx context.Context, c *call) error {
-	return d.do(ctx, c, func() error { return d.decider.decide(ctx, c) })
+	return d.do(ctx, c, func() error {
+		if err := d.decider.matchOnce(c); err != nil {
+			return err
+		}
+		if d.answerBound(c) > answerMost {
+			return errAnswerTooLong
+		}
+		return d.decider.decide(ctx, c)
+	})
 }
 
 // giveBack returns what a call took that was read again.

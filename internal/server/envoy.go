@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"sync"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -11,7 +13,61 @@ import (
 )
 
 // envoy serves envoy.service.ratelimit.v3.RateLimitService.
-type envoy struct{ *door }
+type envoy struct {
+	*door
+	// metadata is whether dynamic_metadata tells what was asked.
+	metadata bool
+	calls    sync.Pool
+}
+
+func newEnvoy(d *door, metadata bool) *envoy {
+	e := &envoy{door: d, metadata: metadata}
+	e.calls.New = func() any { return &envoyCall{call: d.decider.newCall(), envoy: e} }
+	return e
+}
+
+// envoyCall is a call that is read and written as in Envoy's RPC.
+type envoyCall struct {
+	*call
+	envoy *envoy
+}
+
+// request returns an empty one, for its release to end its use.
+func (e *envoy) request() *envoyCall { return e.calls.Get().(*envoyCall) }
+
+func (c *envoyCall) release() {
+	if c.reset() {
+		c.envoy.calls.Put(c)
+	}
+}
+
+func (c *envoyCall) readWire(message string) error {
+	c.size = len(message)
+	return c.unmarshal(message)
+}
+
+func (c *envoyCall) appendWire(dst []byte) []byte {
+	dst = c.appendResponse(dst)
+	c.release()
+	return dst
+}
+
+// register adds the service to g, which uses the codec.
+func (e *envoy) register(g *grpc.Server) {
+	answer := func(ctx context.Context, c *envoyCall) (any, error) {
+		if err := e.answer(ctx, c.call); err != nil {
+			c.release()
+			return nil, err
+		}
+		return c, nil
+	}
+	g.RegisterService(&grpc.ServiceDesc{
+		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
+		HandlerType: (*rlsv3.RateLimitServiceServer)(nil),
+		Methods:     []grpc.MethodDesc{unary(e.door, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.request, answer)},
+		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
+	}, e)
+}
 
 // ShouldRateLimit decides all descriptors of a request as one group.
 //
@@ -20,8 +76,8 @@ type envoy struct{ *door }
 // when the store does not answer. A caller that goes away or whose deadline
 // passes first gets CANCELED or DEADLINE_EXCEEDED. A denial is no failure.
 func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	c := e.decider.newCall()
-	defer e.decider.release(c)
+	c := e.request()
+	defer c.release()
 	in, err := proto.Marshal(r)
 	if err == nil {
 		err = c.unmarshal(string(in))
@@ -29,14 +85,9 @@ func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) 
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "the request: %v", err)
 	}
-	if err := e.answer(ctx, c); err != nil {
+	if err := e.answer(ctx, c.call); err != nil {
 		return nil, err
 	}
-	return c.response()
-}
-
-// response returns that of a decided call.
-func (c *call) response() (*rlsv3.RateLimitResponse, error) {
 	response := new(rlsv3.RateLimitResponse)
 	if err := proto.Unmarshal(c.appendResponse(nil), response); err != nil {
 		return nil, status.Errorf(codes.Internal, "the response: %v", err)

@@ -16,11 +16,11 @@ func (s *Server) RPC() rlsv3.RateLimitServiceServer { return s.viaGRPC }
 
 // Answer is what gRPC does with the bytes of a request.
 func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
-	d, c := newCodec(), s.viaGRPC.decider.newCall()
+	d, c := newCodec(), s.viaGRPC.request()
 	if err := d.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, c); err != nil {
 		return nil, err
 	}
-	if err := s.viaGRPC.answer(ctx, c); err != nil {
+	if err := s.viaGRPC.answer(ctx, c.call); err != nil {
 		return nil, err
 	}
 	out, err := d.Marshal(c)

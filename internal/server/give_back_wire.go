@@ -28,7 +28,7 @@ type giveBackCall struct {
 const momentsPerDescriptor = 100
 
 func (a *api) newGiveBack() *giveBackCall {
-	return &giveBackCall{door: a.door, call: a.decider.newCall()}
+	return &giveBackCall{door: a.door, call: a.decider.call()}
 }
 
 func (g *giveBackCall) mostMoments() int { return momentsPerDescriptor * g.door.bounds.Descriptors }
@@ -103,7 +103,7 @@ func (g *giveBackCall) appendWire(dst []byte) []byte {
 	return dst
 }
 
-func (g *giveBackCall) release() { g.call.decider.release(g.call) }
+func (g *giveBackCall) release() { g.call.release() }
 
 // giveBackTake returns what a take took.
 func (a *api) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {

@@ -62,7 +62,7 @@ func (c *call) appendRateLimit(dst []header, s *settings.Headers) []header {
 		if l == nil {
 			continue
 		}
-		if !d.Allowed() && !o.shadow && !o.isQuota(c.decider.modes) {
+		if !d.Allowed() && !o.shadow && !c.isQuota(o) {
 			limit, decision, over = l, d, true
 		} else if limit == nil || !over && d.Remaining < decision.Remaining {
 			limit, decision = l, d
@@ -83,7 +83,7 @@ func (c *call) appendXRateLimit(dst []header) []header {
 	var limit *bucket.Limit
 	var decision bucket.Decision
 	for i := range c.outcomes {
-		if c.outcomes[i].isShadow(c.decider.modes) {
+		if c.isShadow(&c.outcomes[i]) {
 			continue
 		}
 		l, d := c.outcomes[i].decisive()
@@ -116,7 +116,7 @@ func (c *call) policies() *policylist.List {
 	var list policylist.List
 	for i := range c.outcomes {
 		o := &c.outcomes[i]
-		if o.isShadow(c.decider.modes) {
+		if c.isShadow(o) {
 			continue
 		}
 		for j, l := range o.limits {

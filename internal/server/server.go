@@ -144,14 +144,19 @@ func New(o Options) (*Server, error) {
 	s.memory = accounts.New(o.Memory, m.cut.Inc)
 	showMemory(o.Metrics, s.memory)
 	s.panics = &panicLog{logger: o.Log, now: o.Now, count: m.panics}
-	decider, failures := newDecider(&s.options, m), newFailureLog(o.Log, o.Now)
+	decider := newDecider(deciderOptions{
+		live: o.Live, store: o.Store, refuses: o.Refuses, modes: modes{o.ShadowMode, o.QuotaMode}, bounds: o.Bounds,
+		unmatched: m.unmatched, ownLimits: m.ownLimits,
+	})
+	failures := newFailureLog(o.Log, o.Now)
 	door := func(name string) *door {
 		return &door{
 			decider: decider, bounds: o.Bounds, refunds: o.Refunds, storeWaits: o.StoreWaits,
 			failures: failures, panics: s.panics, requests: m.requests(name),
+			headers: &s.options.Headers, answerBound: boundOf(&o.Headers, o.DynamicMetadata),
 		}
 	}
-	s.viaGRPC, s.viaHTTP = &envoy{door("grpc")}, &envoy{door("http")}
+	s.viaGRPC, s.viaHTTP = newEnvoy(door("grpc"), o.DynamicMetadata), newEnvoy(door("http"), o.DynamicMetadata)
 	s.apiGRPC = &api{door("api_grpc"), s.watches.stopping, o.ConnectionAge, o.ConnectionAgeGrace}
 	s.apiHTTP = &api{door: door("api_http")}
 	if o.Auth != nil {

@@ -23,25 +23,23 @@ type api struct {
 }
 
 // takeCall is a call that is read and written as in the daemon's own API.
-type takeCall call
+type takeCall struct{ *call }
 
-func (t *takeCall) readWire(message string) error {
+func (t takeCall) readWire(message string) error {
 	t.size = len(message)
-	return (*call)(t).unmarshalTake(message)
+	return t.unmarshalTake(message)
 }
 
-func (t *takeCall) holds() int64 { return (*call)(t).holds() }
-
-func (t *takeCall) appendWire(dst []byte) []byte {
-	dst = (*call)(t).appendTakeResponse(dst)
-	t.decider.release((*call)(t))
+func (t takeCall) appendWire(dst []byte) []byte {
+	dst = t.appendTakeResponse(dst)
+	t.release()
 	return dst
 }
 
 // take decides one request.
-func (a *api) take(ctx context.Context, t *takeCall) (any, error) {
-	if err := a.answer(ctx, (*call)(t)); err != nil {
-		a.decider.release((*call)(t))
+func (a *api) take(ctx context.Context, t takeCall) (any, error) {
+	if err := a.answer(ctx, t.call); err != nil {
+		t.release()
 		return nil, err
 	}
 	return t, nil
@@ -53,7 +51,7 @@ func (a *api) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*rat
 	if err != nil {
 		return nil, err
 	}
-	defer a.decider.release(c)
+	defer c.release()
 	if err := a.answer(ctx, c); err != nil {
 		return nil, err
 	}
@@ -66,13 +64,13 @@ func (a *api) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*rat
 
 // callOf reads a request into a call, which the caller releases.
 func (a *api) callOf(r *ratelimitv1.TakeRequest) (*call, error) {
-	c := a.decider.newCall()
+	c := a.decider.call()
 	message, err := proto.Marshal(r)
 	if err == nil {
 		err = c.unmarshalTake(string(message))
 	}
 	if err != nil {
-		a.decider.release(c)
+		c.release()
 		return nil, status.Errorf(codes.Internal, "the request: %v", err)
 	}
 	return c, nil
@@ -102,7 +100,7 @@ func (a *api) register(g *grpc.Server) {
 		HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
 			unary(a.door, a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
-				func() *takeCall { return (*takeCall)(a.decider.newCall()) }, a.take),
+				func() takeCall { return takeCall{a.decider.call()} }, a.take),
 			unary(a.door, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
 				func() *takes { return &takes{door: a.door} }, a.takeMany),
 			unary(a.door, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,

@@ -40,7 +40,7 @@ func FuzzTakeResponse(f *testing.F) {
 		}
 		other := bucket.Decision{Remaining: 3, At: 5}
 		c := &call{
-			decider: newDecider(&Options{}, &metrics{}),
+			decider: newDecider(deciderOptions{}),
 			hits:    []bucket.Hit{{Limit: l, Cost: cost, Key: []byte("k")}, {Limit: l, Cost: 1, Key: []byte(name)}},
 			outcomes: []outcome{
 				{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{d}, shadow: shadow},

@@ -173,7 +173,7 @@ func (c *call) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.D
 	dst = appendWait(dst, 10, d.ResetAfter)
 	dst = appendWait(dst, 11, d.Wait)
 	dst = wire.AppendNumber(dst, 12, uint64(t.at))
-	if o.isShadow(c.decider.modes) {
+	if c.isShadow(o) {
 		dst = wire.AppendNumber(dst, 13, 1)
 	}
 	if t.by != 0 {

@@ -155,7 +155,7 @@ func FuzzTakesBytes(f *testing.F) {
 		f.Add(seed, true)
 		f.Add(seed, false)
 	}
-	s := newDecider(&Options{Bounds: unbounded().bounds}, &metrics{})
+	s := newDecider(deciderOptions{bounds: Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt}})
 	f.Fuzz(func(t *testing.T, in []byte, isStream bool) {
 		want := new(ratelimitv1.TakeStreamRequest)
 		takesOf := func() (of []*ratelimitv1.TakeRequest) {

@@ -92,7 +92,7 @@ func (t *takes) holds() int64 { return 0 }
 
 // readItem reads a request, which may have a number.
 func (d *door) readItem(message string, isNumbered bool) *item {
-	it := &item{call: d.decider.newCall()}
+	it := &item{call: d.decider.call()}
 	var err error
 	if isNumbered {
 		message, err = it.readNumbered(message)
@@ -172,7 +172,7 @@ func (t *takes) release() {
 
 func (it *item) release() {
 	if it.call != nil {
-		it.call.decider.release(it.call)
+		it.call.release()
 		it.call = nil
 	}
 }
@@ -187,7 +187,7 @@ func (t *takes) answerBound() int {
 			continue
 		}
 		if t.door.decider.matchOnce(it.call) == nil {
-			n += it.call.answerBound()
+			n += t.door.answerBound(it.call)
 		}
 	}
 	return n

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -39,6 +38,9 @@ func (c *call) unmarshal(request string) error {
 	c.settleEntries()
 	return f.Err
 }
+
+// holds is about what the message, the entries, keys and decisions take.
+func (c *call) holds() int64 { return int64(4*c.size + 512*(len(c.descriptors)-1)) }
 
 // isFull counts a descriptor that is beyond the bounds. It is only counted, so
 // that a request costs no more memory than its bounds allow, and check tells
@@ -163,7 +165,7 @@ func (c *call) unmarshalEntry(message string, anyBytes bool) error {
 
 // appendResponse appends the RateLimitResponse of a decided call
 // (envoy/service/ratelimit/v3/rls.proto).
-func (c *call) appendResponse(dst []byte) []byte {
+func (c *envoyCall) appendResponse(dst []byte) []byte {
 	overall := rlsv3.RateLimitResponse_OK
 	if c.denied {
 		overall = rlsv3.RateLimitResponse_OVER_LIMIT
@@ -182,11 +184,11 @@ func (c *call) appendResponse(dst []byte) []byte {
 		dst = wire.EndMessage(dst, start)
 	}
 	var few [fewHeaders]header
-	for _, h := range c.appendHeaders(few[:0], &c.decider.answers.headers) {
+	for _, h := range c.appendHeaders(few[:0], c.envoy.headers) {
 		dst = appendHeader(dst, &h)
 	}
 	switch {
-	case c.decider.answers.metadata:
+	case c.envoy.metadata:
 		var start int
 		dst, start = wire.BeginMessage(dst, 6)
 		dst = c.appendMetadata(dst, degraded)
@@ -196,14 +198,6 @@ func (c *call) appendResponse(dst []byte) []byte {
 		dst = protowire.AppendBytes(dst, degradedMetadata)
 	}
 	return dst
-}
-
-// answers is what the settings say about all responses.
-type answers struct {
-	// headers are those that tell about limits.
-	headers settings.Headers
-	// metadata is whether dynamic_metadata tells what was asked.
-	metadata bool
 }
 
 // appendStatus appends a DescriptorStatus.

@@ -109,14 +109,14 @@ func TestBrokenRequestBytes(t *testing.T) {
 
 // unbounded returns a decider whose calls are read whatever their size.
 func unbounded() *decider {
-	return &decider{bounds: Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt}}
+	return newDecider(deciderOptions{bounds: Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt}})
 }
 
 // What is beyond the bounds is counted and not kept, and what no message has is
 // passed over without a copy of it.
 func TestReadingIsBounded(t *testing.T) {
 	const n = 200_000
-	d := &decider{bounds: Bounds{Descriptors: 3, Entries: 2}}
+	d := newDecider(deciderOptions{bounds: Bounds{Descriptors: 3, Entries: 2}})
 	entries := "\x0a\x01x" + string(protowire.AppendString([]byte{0x12}, strings.Repeat("\x0a\x00", n)))
 	for name, in := range map[string]string{
 		"descriptors":    strings.Repeat("\x12\x00", n),
