@@ -7,23 +7,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
-
-// Bounds of a request.
-type Bounds struct {
-	// Descriptors of a request, entries of a descriptor, and bytes of all the
-	// text in a request.
-	Descriptors, Entries, Bytes int
-	// Takes of one message that has several.
-	Takes int
-}
 
 // messageBound is the size of the largest message that can hold text of so
 // many bytes within the other bounds; larger ones are refused unread. Messages
 // of a stream are read up to 16 KiB of requests, whatever the bounds of one.
-func (b Bounds) messageBound() int {
+func messageBound(b Bounds) int {
 	const (
 		overhead = 16 // of an entry or descriptor: tags and lengths
 		numbers  = 48 // of a descriptor: its own limit and hits
@@ -92,7 +82,7 @@ func (d *door) giveBack(ctx context.Context, c *call, takenAt []int64, takenBy [
 func (d *door) do(ctx context.Context, c *call, asked func() error) error {
 	code := codes.Internal // which a panic becomes
 	defer func() { d.requests.add(code) }()
-	err := d.check(c)
+	err := c.check(d.refunds)
 	if err == nil {
 		err = asked()
 	}
@@ -124,56 +114,4 @@ func asStatus(ctx context.Context, err error) error {
 		return status.Errorf(codes.DeadlineExceeded, "the store did not decide before the caller's deadline: %v", err)
 	}
 	return status.Errorf(codes.Unavailable, "the store did not decide: %v", err)
-}
-
-func invalid(format string, args ...any) error {
-	return status.Errorf(codes.InvalidArgument, format, args...)
-}
-
-// check refuses a request that is beyond the bounds, or that cannot be meant.
-func (d *door) check(c *call) error {
-	if c.domain == "" {
-		return invalid("domain is empty; a request names the domain of its limits")
-	}
-	if len(c.descriptors) == 0 {
-		return invalid("descriptors is empty; a request has at least one")
-	}
-	if n := len(c.descriptors) + c.moreDescriptors; n > d.bounds.Descriptors {
-		return invalid("descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", n, d.bounds.Descriptors)
-	}
-	size := len(c.domain)
-	for i := range c.descriptors {
-		asked := &c.descriptors[i]
-		if n := len(asked.entries) + asked.moreEntries; n > d.bounds.Entries {
-			return invalid("descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, n, d.bounds.Entries)
-		}
-		if asked.refund && !d.refunds {
-			return status.Errorf(codes.PermissionDenied, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)
-		}
-		if err := asked.own.invalid; err != nil {
-			return err
-		}
-		for _, entry := range asked.entries {
-			size += len(entry.Key) + len(entry.Value)
-		}
-		asked.cost = c.cost(asked)
-	}
-	if size > d.bounds.Bytes {
-		return invalid("the request holds %d bytes of text, at most %d are allowed (setting grpc.max_bytes)", size, d.bounds.Bytes)
-	}
-	return nil
-}
-
-// cost is what a descriptor takes: its own hits, else those of the request, of
-// which 0 and unset mean 1.
-func (c *call) cost(d *descriptor) int64 {
-	hits := uint64(max(1, c.hitsAddend))
-	if d.hasHits {
-		hits = d.hits
-	}
-	cost := int64(min(hits, bucket.MaxCost))
-	if d.refund {
-		return -cost
-	}
-	return cost
 }

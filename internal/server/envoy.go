@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"net/http"
 	"sync"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -93,6 +94,23 @@ func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) 
 		return nil, status.Errorf(codes.Internal, "the response: %v", err)
 	}
 	return response, nil
+}
+
+// postJSON is ShouldRateLimit. A denial is a 429.
+func (e *envoy) postJSON(w http.ResponseWriter, r *http.Request) {
+	var request rlsv3.RateLimitRequest
+	if !e.readBody(w, r, &request, e.bounds.ofTake()) {
+		return
+	}
+	response, err := e.ShouldRateLimit(r.Context(), &request)
+	if err != nil {
+		writeStatus(w, err)
+		return
+	}
+	for _, h := range response.GetResponseHeadersToAdd() {
+		w.Header().Set(h.GetKey(), h.GetValue())
+	}
+	writeMessage(w, response, response.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT)
 }
 
 // degradedMetadata is the dynamic_metadata of an answer that was made without

@@ -33,7 +33,7 @@ func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
 func (s *Server) HTTP() http.Handler { return s.httpDoor() }
 
 // APIRoutes are the methods and paths of the daemon's own API.
-func (s *Server) APIRoutes() []string { return slices.Sorted(maps.Keys(s.apiRoutes())) }
+func (s *Server) APIRoutes() []string { return slices.Sorted(maps.Keys(s.apiHTTP.routes())) }
 
 func (s *Server) Admin() http.Handler { return s.adminDoor() }
 

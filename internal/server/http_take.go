@@ -18,19 +18,18 @@ func getOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(openAPI)
 }
 
-// apiRoutes are what openAPI describes.
-func (s *Server) apiRoutes() map[string]http.HandlerFunc {
+// routes are what openAPI describes.
+func (a *api) routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
-		"POST /v1/take":      s.postTake,
-		"POST /v1/give-back": s.postGiveBack,
+		"POST /v1/take":      a.postTake,
+		"POST /v1/give-back": a.postGiveBack,
 	}
 }
 
 // postTake is Take. A denial is a 429 with retry-after, in whole seconds.
-func (s *Server) postTake(w http.ResponseWriter, r *http.Request) {
-	a := s.apiHTTP
+func (a *api) postTake(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv1.TakeRequest
-	if !s.readBody(w, r, &request, a.door, a.bounds.ofTake()) {
+	if !a.readBody(w, r, &request, a.bounds.ofTake()) {
 		return
 	}
 	response, err := a.takeMessage(r.Context(), &request)
@@ -45,10 +44,9 @@ func (s *Server) postTake(w http.ResponseWriter, r *http.Request) {
 }
 
 // postGiveBack is GiveBack.
-func (s *Server) postGiveBack(w http.ResponseWriter, r *http.Request) {
+func (a *api) postGiveBack(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv1.GiveBackRequest
-	a := s.apiHTTP
-	if !s.readBody(w, r, &request, a.door, a.bounds.ofGiveBack()) {
+	if !a.readBody(w, r, &request, a.bounds.ofGiveBack()) {
 		return
 	}
 	response, err := a.giveBackMessage(r.Context(), &request)

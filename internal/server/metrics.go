@@ -20,21 +20,6 @@ type metrics struct {
 	ownLimits              results
 }
 
-// results are the counters of what was allowed and what was denied.
-type results struct{ allowed, denied prometheus.Counter }
-
-func newResults(counter *prometheus.CounterVec) results {
-	return results{counter.WithLabelValues("allowed"), counter.WithLabelValues("denied")}
-}
-
-func (r *results) add(allowed bool) {
-	if allowed {
-		r.allowed.Inc()
-	} else {
-		r.denied.Inc()
-	}
-}
-
 // newMetrics registers all metrics of the server.
 func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readiness) *metrics {
 	factory := promauto.With(registry)

@@ -229,7 +229,7 @@ func (s *Server) grpcServer() *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, accounts.ChargeStreams(s.apiGRPC)),
-		grpc.MaxRecvMsgSize(s.options.Bounds.messageBound()),
+		grpc.MaxRecvMsgSize(messageBound(s.options.Bounds)),
 		grpc.NumStreamWorkers(StreamWorkers),
 		grpc.StaticStreamWindowSize(StreamWindow),
 		grpc.StaticConnWindowSize(ConnectionWindow),

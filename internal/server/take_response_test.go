@@ -39,13 +39,11 @@ func FuzzTakeResponse(f *testing.F) {
 			ResetAfter: time.Duration(reset), Wait: time.Duration(wait), At: at % (1 << 53), Degraded: degraded, Share: share,
 		}
 		other := bucket.Decision{Remaining: 3, At: 5}
-		c := &call{
-			decider: newDecider(deciderOptions{}),
-			hits:    []bucket.Hit{{Limit: l, Cost: cost, Key: []byte("k")}, {Limit: l, Cost: 1, Key: []byte(name)}},
-			outcomes: []outcome{
-				{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{d}, shadow: shadow},
-				{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{other}, own: &override{set: true}},
-			},
+		c := newDecider(deciderOptions{}).newCall()
+		c.hits = []bucket.Hit{{Limit: l, Cost: cost, Key: []byte("k")}, {Limit: l, Cost: 1, Key: []byte(name)}}
+		c.outcomes = []outcome{
+			{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{d}, shadow: shadow},
+			{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{other}, own: &override{set: true}},
 		}
 		if shadow {
 			c.outcomes[0].role = bucket.Aside

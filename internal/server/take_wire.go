@@ -42,7 +42,7 @@ func (c *call) unmarshalAsked(message string) error {
 		var err error
 		switch {
 		case f.Is(1, wire.Bytes):
-			if d.isFull(len(c.entries)-start, c.decider.bounds) {
+			if c.isFullOf(&d, start) {
 				continue
 			}
 			err = c.unmarshalEntry(f.Bytes, false)

@@ -110,7 +110,7 @@ func FuzzTakeBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		want := new(ratelimitv1.TakeRequest)
 		refused := known(in, want, func() []*ratelimitv1.TakeRequest { return []*ratelimitv1.TakeRequest{want} })
-		c := call{decider: unbounded()}
+		c := unbounded().newCall()
 		err := c.unmarshalTake(string(in))
 		if (refused == nil) != (err == nil) {
 			t.Fatalf("protobuf says %v and reads %v; here: %v", refused, want, err)
@@ -215,7 +215,7 @@ func FuzzTakesBytes(f *testing.F) {
 func TestBrokenTakeBytes(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x12\x03\x0a\x01\x0a", "\x12\x02\x10\xff", "\x12\x04\x1a\x02\x12\x01", "\x12\x05\x1a\x03\x12\x01\x08", "\x12\x06\x0a\x04\x12\x02\xc3\x28"} {
-		c := call{decider: unbounded()}
+		c := unbounded().newCall()
 		if err := c.unmarshalTake(in); err == nil {
 			t.Errorf("%q was read as %v", in, c.asRead())
 		}

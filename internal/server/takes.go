@@ -183,7 +183,7 @@ func (t *takes) answerBound() int {
 	n := 0
 	for _, it := range t.items {
 		n += each
-		if it.err != nil || t.door.check(it.call) != nil {
+		if it.err != nil || it.call.check(t.door.refunds) != nil {
 			continue
 		}
 		if t.door.decider.matchOnce(it.call) == nil {

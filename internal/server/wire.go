@@ -39,40 +39,6 @@ func (c *call) unmarshal(request string) error {
 	return f.Err
 }
 
-// holds is about what the message, the entries, keys and decisions take.
-func (c *call) holds() int64 { return int64(4*c.size + 512*(len(c.descriptors)-1)) }
-
-// isFull counts a descriptor that is beyond the bounds. It is only counted, so
-// that a request costs no more memory than its bounds allow, and check tells
-// the caller how many there were.
-func (c *call) isFull() bool {
-	if len(c.descriptors) < c.decider.bounds.Descriptors {
-		return false
-	}
-	c.moreDescriptors++
-	return true
-}
-
-// isFull does for the entries of a descriptor, of which it has so many, what
-// that of a call does for descriptors.
-func (d *descriptor) isFull(entries int, b Bounds) bool {
-	if entries < b.Entries {
-		return false
-	}
-	d.moreEntries++
-	return true
-}
-
-// settleEntries gives each descriptor its part of all entries, which may have
-// moved while they were gathered.
-func (c *call) settleEntries() {
-	rest := c.entries
-	for i := range c.descriptors {
-		n := len(c.descriptors[i].entries)
-		c.descriptors[i].entries, rest = rest[:n:n], rest[n:]
-	}
-}
-
 // unmarshalDescriptor reads a RateLimitDescriptor
 // (envoy/extensions/common/ratelimit/v3/ratelimit.proto).
 func (c *call) unmarshalDescriptor(message string) error {
@@ -84,7 +50,7 @@ func (c *call) unmarshalDescriptor(message string) error {
 		var err error
 		switch {
 		case f.Is(1, wire.Bytes):
-			if d.isFull(len(c.entries)-start, c.decider.bounds) {
+			if c.isFullOf(&d, start) {
 				continue
 			}
 			// Envoy sends headers as they are, and lets a request pass whose

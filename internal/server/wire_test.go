@@ -58,7 +58,7 @@ func FuzzRequestBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var want rlsv3.RateLimitRequest
 		refused := proto.Unmarshal(in, &want)
-		c := call{decider: unbounded()}
+		c := unbounded().newCall()
 		err := c.unmarshal(string(in))
 		if refused != nil {
 			return
@@ -97,7 +97,7 @@ func FuzzRequestBytes(f *testing.F) {
 func TestBrokenRequestBytes(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x12\x03\x0a\x01\x0a"} {
-		c := call{decider: unbounded()}
+		c := unbounded().newCall()
 		if err := c.unmarshal(in); err == nil {
 			t.Errorf("%q was read as %+v", in, c)
 		}
@@ -129,8 +129,8 @@ func TestReadingIsBounded(t *testing.T) {
 	} {
 		for way, read := range map[string]func(*call, string) error{"Envoy's": (*call).unmarshal, "own": (*call).unmarshalTake} {
 			allocated := testing.AllocsPerRun(1, func() {
-				c := call{decider: d}
-				if err := read(&c, in); (err != nil) != (name == "nested groups") {
+				c := d.newCall()
+				if err := read(c, in); (err != nil) != (name == "nested groups") {
 					t.Errorf("%s, %s: %v", way, name, err)
 				}
 				if len(c.descriptors) > 3 || len(c.entries) > 2 {

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+)
+
+// readBody reads a message in protobuf JSON. Where it cannot, it has answered.
+func (d *door) readBody(w http.ResponseWriter, r *http.Request, message proto.Message, bounds jsonBounds) bool {
+	refuse := func(format string, args ...any) bool {
+		d.requests.add(codes.InvalidArgument)
+		writeError(w, http.StatusBadRequest, fmt.Sprintf(format, args...))
+		return false
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(bounds.bytes)))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			err = fmt.Errorf("the body is larger than %d bytes", bounds.bytes)
+		}
+		return refuse("the body cannot be read: %v", err)
+	}
+	if err := accounts.ConnectionOf(r.Context()).Reserve(r.Context(), int64(8*len(body))); err != nil {
+		d.requests.add(status.Code(err))
+		writeStatus(w, err)
+		return false
+	}
+	err = bounds.check(body)
+	if err == nil {
+		err = protojson.Unmarshal(body, message)
+	}
+	if err != nil {
+		return refuse("the body is no %s in protobuf JSON: %v", message.ProtoReflect().Descriptor().Name(), err)
+	}
+	return true
+}
+
+// answerJSON prints what is false or 0 too, for readers that do not know what a
+// field stands for that is not there.
+var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
+
+// writeMessage writes the answer to a request that was decided.
+func writeMessage(w http.ResponseWriter, message proto.Message, denied bool) {
+	out, err := answerJSON.Marshal(message)
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if denied {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	// Whether the client still reads is its own affair.
+	_, _ = w.Write(append(out, '\n'))
+}
+
+func writeStatus(w http.ResponseWriter, err error) {
+	writeError(w, httpStatus(status.Code(err)), status.Convert(err).Message())
+}
+
+func httpStatus(code codes.Code) int {
+	switch code {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	case codes.FailedPrecondition:
+		return http.StatusConflict
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+func writeError(w http.ResponseWriter, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": message})
+}
