@@ -21,6 +21,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
@@ -175,7 +176,7 @@ func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, e
 		MetricsAddress: s.Metrics.Address,
 		MetricsPath:    s.Metrics.Path,
 
-		Bounds: server.Bounds{
+		Bounds: decide.Bounds{
 			Descriptors: s.GRPC.MaxDescriptors,
 			Takes:       s.GRPC.MaxTakes,
 			Entries:     s.GRPC.MaxEntries,

@@ -5,6 +5,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // An answer that its caller cannot read would be lost after it has charged
@@ -18,29 +19,29 @@ var errAnswerTooLong = status.Errorf(codes.ResourceExhausted,
 	"the answer might have more than %d bytes, which callers do not read; nothing was taken: ask about less at once", answerMost)
 
 // boundOf returns the bound of an API's responses.
-func boundOf(h *settings.Headers, metadata bool) func(*call) int {
+func boundOf(h *settings.Headers, metadata bool) func(*decide.Call) int {
 	hasPolicies := h.Style != "" && h.Style != "none"
-	return func(c *call) int {
-		n := c.statusesBound()
+	return func(c *decide.Call) int {
+		n := statusesBound(c)
 		if hasPolicies {
-			n += c.policiesBound()
+			n += policiesBound(c)
 		}
 		if metadata {
-			n += c.metadataBound()
+			n += metadataBound(c)
 		}
 		return n
 	}
 }
 
 // statusesBound is for what is told of each limit.
-func (c *call) statusesBound() int {
+func statusesBound(c *decide.Call) int {
 	const (
 		other = 256 // retry-after, the denier, headers of one limit
 		each  = 128 // of a descriptor's status, and of a limit's
 	)
-	n := other + each*(len(c.outcomes)+len(c.hits))
-	for i := range c.outcomes {
-		for _, l := range c.outcomes[i].limits {
+	n := other + each*(len(c.Outcomes)+len(c.Hits))
+	for i := range c.Outcomes {
+		for _, l := range c.Outcomes[i].Limits {
 			n += len(l.Name)
 		}
 	}
@@ -49,15 +50,15 @@ func (c *call) statusesBound() int {
 
 // policiesBound is for the headers that name each limit, in each of which one
 // may have the keys of its descriptor for a name.
-func (c *call) policiesBound() int {
+func policiesBound(c *decide.Call) int {
 	const each = 160
 	n := 0
-	for i := range c.outcomes {
+	for i := range c.Outcomes {
 		names := 0
-		for _, e := range c.descriptors[i].entries {
+		for _, e := range c.Descriptors[i].Entries {
 			names += len(e.Key) + 1
 		}
-		for _, l := range c.outcomes[i].limits {
+		for _, l := range c.Outcomes[i].Limits {
 			n += each + 4*max(len(l.Name), names) // twice, with each character escaped
 		}
 	}
@@ -65,19 +66,19 @@ func (c *call) policiesBound() int {
 }
 
 // metadataBound is for the metadata that tells what was asked.
-func (c *call) metadataBound() int {
+func metadataBound(c *decide.Call) int {
 	const (
 		each     = 256 // of a descriptor
 		entry    = 24
 		longText = 3 // bytes for one that is not UTF-8
 	)
-	n := each + len(c.domain)
-	for i := range c.descriptors {
+	n := each + len(c.Domain)
+	for i := range c.Descriptors {
 		n += each
-		for _, e := range c.descriptors[i].entries {
+		for _, e := range c.Descriptors[i].Entries {
 			n += entry + len(e.Key) + longText*len(e.Value)
 		}
-		if r := c.outcomes[i].rule; r != nil && r.Metadata != nil {
+		if r := c.Outcomes[i].Rule; r != nil && r.Metadata != nil {
 			n += valueBound(r.Metadata)
 		}
 	}

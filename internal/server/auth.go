@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // forwardAuth answers proxies that ask about a request with its headers alone
@@ -30,9 +31,9 @@ func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "no endpoint has this name; the file of the setting auth.path says which there are")
 		return
 	}
-	c := f.decider.call()
-	defer c.release()
-	if !c.readAuth(endpoint, newAuthRequest(auth, endpoint, r)) {
+	c := f.decider.Call()
+	defer c.Release()
+	if !readAuth(c, endpoint, newAuthRequest(auth, endpoint, r)) {
 		f.requests.add(codes.OK)
 		writeError(w, endpoint.DeniedStatus, "the request lacks a value that its limits are counted by, or has several")
 		return
@@ -41,7 +42,7 @@ func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeStatus(w, err)
 		return
 	}
-	if c.denied {
+	if c.Denied {
 		writeError(w, endpoint.DeniedStatus, "the request is over its limit")
 		return
 	}
@@ -49,15 +50,15 @@ func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // ask has a call answered, and sets the headers of the response.
-func (f *forwardAuth) ask(ctx context.Context, c *call, header http.Header) error {
-	if len(c.descriptors) == 0 { // all were left out
+func (f *forwardAuth) ask(ctx context.Context, c *decide.Call, header http.Header) error {
+	if len(c.Descriptors) == 0 { // all were left out
 		f.requests.add(codes.OK)
 		return nil
 	}
 	if err := f.answer(ctx, c); err != nil {
 		return err
 	}
-	for _, h := range c.appendHeaders(nil, f.headers) {
+	for _, h := range appendHeaders(c, nil, f.headers) {
 		header.Set(h.name, string(h.appendValue(nil)))
 	}
 	return nil
@@ -65,10 +66,10 @@ func (f *forwardAuth) ask(ctx context.Context, c *call, header http.Header) erro
 
 // readAuth reads what an endpoint asks about a request into an empty call. It
 // returns false where the request is denied for what it lacks.
-func (c *call) readAuth(endpoint *forwardauth.Endpoint, r *authRequest) bool {
-	c.domain = endpoint.Domain
+func readAuth(c *decide.Call, endpoint *forwardauth.Endpoint, r *authRequest) bool {
+	c.Domain = endpoint.Domain
 	for i := range endpoint.Descriptors {
-		if !c.readAuthDescriptor(&endpoint.Descriptors[i], r) {
+		if !readAuthDescriptor(c, &endpoint.Descriptors[i], r) {
 			return false
 		}
 	}
@@ -77,7 +78,7 @@ func (c *call) readAuth(endpoint *forwardauth.Endpoint, r *authRequest) bool {
 
 // readAuthDescriptor adds the descriptor that is asked about, once for each
 // combination of values that it may have: what passes must pass as each of them.
-func (c *call) readAuthDescriptor(asked *forwardauth.Descriptor, r *authRequest) bool {
+func readAuthDescriptor(c *decide.Call, asked *forwardauth.Descriptor, r *authRequest) bool {
 	values := make([][]string, len(asked.Entries))
 	combinations := 1
 	for i := range asked.Entries {
@@ -92,19 +93,19 @@ func (c *call) readAuthDescriptor(asked *forwardauth.Descriptor, r *authRequest)
 		}
 	}
 	for n := range combinations {
-		start, omit := len(c.entries), false
+		start, omit := len(c.Entries), false
 		for i := range asked.Entries {
 			e, value := &asked.Entries[i], values[i][n%len(values[i])]
 			n /= len(values[i])
 			omit = omit || value == "" && e.OnMissing == forwardauth.MissingOmit
-			c.entries = append(c.entries, bucket.Entry{Key: e.Key, Value: value})
+			c.Entries = append(c.Entries, bucket.Entry{Key: e.Key, Value: value})
 		}
 		if omit {
-			c.entries = c.entries[:start]
+			c.Entries = c.Entries[:start]
 			continue
 		}
-		c.descriptors = append(c.descriptors, descriptor{
-			entries: c.entries[start:len(c.entries):len(c.entries)], hits: uint64(asked.Cost), hasHits: true, isDoubtful: combinations > 1,
+		c.Descriptors = append(c.Descriptors, decide.Descriptor{
+			Entries: c.Entries[start:len(c.Entries):len(c.Entries)], Hits: uint64(asked.Cost), HasHits: true, IsDoubtful: combinations > 1,
 		})
 	}
 	return true

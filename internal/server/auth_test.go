@@ -21,6 +21,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // authLimits has a rule for each key that tests use, so that each value that
@@ -431,7 +432,7 @@ func TestAuthFailures(t *testing.T) {
 func TestAuthBounds(t *testing.T) {
 	t.Parallel()
 	d := start(t, authLimits, withAuth(t, authFile("caddy", "key: user, from: header, name: X-User", "key: site, value: s")),
-		func(o *server.Options) { o.Bounds = server.Bounds{Descriptors: 2, Entries: 1, Bytes: 1024} })
+		func(o *server.Options) { o.Bounds = decide.Bounds{Descriptors: 2, Entries: 1, Bytes: 1024} })
 	if p := d.auth("127.0.0.1", "GET", "n", "X-User: "+strings.Repeat("x", 900)); p.code != 200 {
 		t.Errorf("900 bytes: %d %s", p.code, p.body)
 	}

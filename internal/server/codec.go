@@ -15,14 +15,14 @@ import (
 // wireRequest is a message that is read from its bytes without protobuf's own in
 // between.
 type wireRequest interface {
-	// readWire reads the message, which nothing was read into before.
-	readWire(message string) error
+	// ReadWire reads the message, which nothing was read into before.
+	ReadWire(message string) error
 }
 
 // wireAnswer is one that is written to its bytes.
 type wireAnswer interface {
-	// appendWire appends the message, and ends its use.
-	appendWire(dst []byte) []byte
+	// AppendWire appends the message, and ends its use.
+	AppendWire(dst []byte) []byte
 	// Held is what is charged for it.
 	Held() *accounts.Charge
 }
@@ -32,8 +32,8 @@ type wireAnswer interface {
 type request interface {
 	wireRequest
 	wireAnswer
-	// holds is how many bytes it holds then, beside those of any call.
-	holds() int64
+	// Holds is how many bytes it holds then, beside those of any call.
+	Holds() int64
 }
 
 // codec reads wireRequests and writes wireAnswers. All others, such as those of health and
@@ -50,7 +50,7 @@ func (d codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer b.Free()
-	return m.readWire(string(b.ReadOnlyData()))
+	return m.ReadWire(string(b.ReadOnlyData()))
 }
 
 // Marshal implements encoding.CodecV2.
@@ -60,7 +60,7 @@ func (d codec) Marshal(v any) (mem.BufferSlice, error) {
 		return d.CodecV2.Marshal(v)
 	}
 	held := *m.Held() // which the end of its use clears
-	return held.Answer(m.appendWire), nil
+	return held.Answer(m.AppendWire), nil
 }
 
 // unary describes a method of a door whose requests are read into what empty
@@ -81,7 +81,7 @@ func unary[T request](d *door, service any, name, fullName string, empty func() 
 			*held = charge
 			err = read(request)
 			if err == nil {
-				err = held.More(ctx, request.holds())
+				err = held.More(ctx, request.Holds())
 			}
 			if err != nil {
 				held.End()

@@ -8,12 +8,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // messageBound is the size of the largest message that can hold text of so
 // many bytes within the other bounds; larger ones are refused unread. Messages
 // of a stream are read up to 16 KiB of requests, whatever the bounds of one.
-func messageBound(b Bounds) int {
+func messageBound(b decide.Bounds) int {
 	const (
 		overhead = 16 // of an entry or descriptor: tags and lengths
 		numbers  = 48 // of a descriptor: its own limit and hits
@@ -25,8 +26,8 @@ func messageBound(b Bounds) int {
 // call, has it answered here, and writes what came of it. A protocol on a port
 // has a door of its own, which counts its requests.
 type door struct {
-	decider *decider
-	bounds  Bounds
+	decider *decide.Decider
+	bounds  decide.Bounds
 	refunds bool
 	// storeWaits is that of Options.
 	storeWaits bool
@@ -37,52 +38,52 @@ type door struct {
 	headers *settings.Headers
 	// answerBound is no less than the bytes of a response to a call that was
 	// matched.
-	answerBound func(*call) int
+	answerBound func(*decide.Call) int
 }
 
 // answer decides a call that was read from the wire.
-func (d *door) answer(ctx context.Context, c *call) error {
+func (d *door) answer(ctx context.Context, c *decide.Call) error {
 	return d.do(ctx, c, func() error {
-		if err := d.decider.matchOnce(c); err != nil {
+		if err := d.decider.Match(c); err != nil {
 			return err
 		}
 		if d.answerBound(c) > answerMost {
 			return errAnswerTooLong
 		}
-		return d.decider.decide(ctx, c)
+		return d.decider.Decide(ctx, c)
 	})
 }
 
 // giveBack returns what a call took that was read again.
-func (d *door) giveBack(ctx context.Context, c *call, takenAt []int64, takenBy []uint64) error {
+func (d *door) giveBack(ctx context.Context, c *decide.Call, takenAt []int64, takenBy []uint64) error {
 	return d.do(ctx, c, func() error {
 		if !d.refunds {
 			return status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
 		}
 		if len(takenBy) != 0 && len(takenBy) != len(takenAt) {
-			return invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", len(takenBy), len(takenAt))
+			return decide.Invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", len(takenBy), len(takenAt))
 		}
 		const most = 1 << 53
-		all := make([]taken, len(takenAt))
+		all := make([]decide.Taken, len(takenAt))
 		for i, at := range takenAt {
 			if at < -most || at > most {
-				return invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
+				return decide.Invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
 			}
-			all[i].at = at
+			all[i].At = at
 			if len(takenBy) != 0 {
-				all[i].by = takenBy[i]
+				all[i].By = takenBy[i]
 			}
 		}
-		return d.decider.giveBack(ctx, c, all)
+		return d.decider.GiveBack(ctx, c, all)
 	})
 }
 
 // do does what is asked with a call that can be meant, and counts what came of
 // it.
-func (d *door) do(ctx context.Context, c *call, asked func() error) error {
+func (d *door) do(ctx context.Context, c *decide.Call, asked func() error) error {
 	code := codes.Internal // which a panic becomes
 	defer func() { d.requests.add(code) }()
-	err := c.check(d.refunds)
+	err := c.Check(d.refunds)
 	if err == nil {
 		err = asked()
 	}

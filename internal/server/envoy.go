@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,13 +25,13 @@ type envoy struct {
 
 func newEnvoy(d *door, metadata bool) *envoy {
 	e := &envoy{door: d, metadata: metadata}
-	e.calls.New = func() any { return &envoyCall{call: d.decider.newCall(), envoy: e} }
+	e.calls.New = func() any { return &envoyCall{Call: d.decider.NewCall(), envoy: e} }
 	return e
 }
 
 // envoyCall is a call that is read and written as in Envoy's RPC.
 type envoyCall struct {
-	*call
+	*decide.Call
 	envoy *envoy
 }
 
@@ -37,17 +39,17 @@ type envoyCall struct {
 func (e *envoy) request() *envoyCall { return e.calls.Get().(*envoyCall) }
 
 func (c *envoyCall) release() {
-	if c.reset() {
+	if c.Reset() {
 		c.envoy.calls.Put(c)
 	}
 }
 
-func (c *envoyCall) readWire(message string) error {
-	c.size = len(message)
+func (c *envoyCall) ReadWire(message string) error {
+	c.Size = len(message)
 	return c.unmarshal(message)
 }
 
-func (c *envoyCall) appendWire(dst []byte) []byte {
+func (c *envoyCall) AppendWire(dst []byte) []byte {
 	dst = c.appendResponse(dst)
 	c.release()
 	return dst
@@ -56,7 +58,7 @@ func (c *envoyCall) appendWire(dst []byte) []byte {
 // register adds the service to g, which uses the codec.
 func (e *envoy) register(g *grpc.Server) {
 	answer := func(ctx context.Context, c *envoyCall) (any, error) {
-		if err := e.answer(ctx, c.call); err != nil {
+		if err := e.answer(ctx, c.Call); err != nil {
 			c.release()
 			return nil, err
 		}
@@ -86,7 +88,7 @@ func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) 
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "the request: %v", err)
 	}
-	if err := e.answer(ctx, c.call); err != nil {
+	if err := e.answer(ctx, c.Call); err != nil {
 		return nil, err
 	}
 	response := new(rlsv3.RateLimitResponse)
@@ -99,7 +101,7 @@ func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) 
 // postJSON is ShouldRateLimit. A denial is a 429.
 func (e *envoy) postJSON(w http.ResponseWriter, r *http.Request) {
 	var request rlsv3.RateLimitRequest
-	if !e.readBody(w, r, &request, e.bounds.ofTake()) {
+	if !e.readBody(w, r, &request, boundsOfTake(e.bounds)) {
 		return
 	}
 	response, err := e.ShouldRateLimit(r.Context(), &request)

@@ -20,7 +20,7 @@ func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
 	if err := d.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, c); err != nil {
 		return nil, err
 	}
-	if err := s.viaGRPC.answer(ctx, c.call); err != nil {
+	if err := s.viaGRPC.answer(ctx, c.Call); err != nil {
 		return nil, err
 	}
 	out, err := d.Marshal(c)

@@ -8,7 +8,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
+
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -17,7 +19,7 @@ import (
 type giveBackCall struct {
 	accounts.Charge
 	door    *door
-	call    *call
+	call    *decide.Call
 	takenAt []int64
 	takenBy []uint64
 	// more counts what is beyond the bounds of both, which is not read.
@@ -28,14 +30,14 @@ type giveBackCall struct {
 const momentsPerDescriptor = 100
 
 func (a *api) newGiveBack() *giveBackCall {
-	return &giveBackCall{door: a.door, call: a.decider.call()}
+	return &giveBackCall{door: a.door, call: a.decider.Call()}
 }
 
 func (g *giveBackCall) mostMoments() int { return momentsPerDescriptor * g.door.bounds.Descriptors }
 
-// readWire reads a GiveBackRequest.
-func (g *giveBackCall) readWire(message string) error {
-	g.call.size = len(message)
+// ReadWire reads a GiveBackRequest.
+func (g *giveBackCall) ReadWire(message string) error {
+	g.call.Size = len(message)
 	take, parts := "", []string(nil)
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
@@ -61,11 +63,11 @@ func (g *giveBackCall) readWire(message string) error {
 	if parts != nil { // a message that comes in several parts is the sum of them
 		take = strings.Join(append(parts, take), "")
 	}
-	return g.call.unmarshalTake(take)
+	return takeCall{g.call}.unmarshalTake(take)
 }
 
-func (g *giveBackCall) holds() int64 {
-	return g.call.holds() + 8*int64(len(g.takenAt)+len(g.takenBy))
+func (g *giveBackCall) Holds() int64 {
+	return g.call.Holds() + 8*int64(len(g.takenAt)+len(g.takenBy))
 }
 
 func (g *giveBackCall) addMoment(v uint64) {
@@ -97,19 +99,19 @@ func eachPacked(numbers string, read func(*wire.Fields[string]) (uint64, bool), 
 	return nil
 }
 
-// appendWire appends the GiveBackResponse, which is empty.
-func (g *giveBackCall) appendWire(dst []byte) []byte {
+// AppendWire appends the GiveBackResponse, which is empty.
+func (g *giveBackCall) AppendWire(dst []byte) []byte {
 	g.release()
 	return dst
 }
 
-func (g *giveBackCall) release() { g.call.release() }
+func (g *giveBackCall) release() { g.call.Release() }
 
 // giveBackTake returns what a take took.
 func (a *api) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
 	var err error
 	if g.more > 0 {
-		err = invalid("taken_at, taken_by: found %d numbers, at most %d of each are allowed", len(g.takenAt)+len(g.takenBy)+g.more, g.mostMoments())
+		err = decide.Invalid("taken_at, taken_by: found %d numbers, at most %d of each are allowed", len(g.takenAt)+len(g.takenBy)+g.more, g.mostMoments())
 		a.requests.add(status.Code(err))
 	} else {
 		err = a.giveBack(ctx, g.call, g.takenAt, g.takenBy)
@@ -126,11 +128,11 @@ func (a *api) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackReques
 	g := a.newGiveBack()
 	message, err := proto.Marshal(r)
 	if err == nil {
-		err = g.readWire(string(message))
+		err = g.ReadWire(string(message))
 	}
 	if err != nil {
 		g.release()
-		return nil, invalid("the request: %v", err)
+		return nil, decide.Invalid("the request: %v", err)
 	}
 	if _, err := a.giveBackTake(ctx, g); err != nil {
 		return nil, err
@@ -139,9 +141,9 @@ func (a *api) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackReques
 	return new(ratelimitv1.GiveBackResponse), nil
 }
 
-// ofGiveBack bounds a body that holds a GiveBackRequest.
-func (b Bounds) ofGiveBack() jsonBounds {
-	j := b.ofTake()
+// boundsOfGiveBack bounds a body that holds a GiveBackRequest.
+func boundsOfGiveBack(b decide.Bounds) jsonBounds {
+	j := boundsOfTake(b)
 	const number = 24 // 20 digits, quotes and a comma
 	numbers := 2 * momentsPerDescriptor * b.Descriptors
 	j.values += numbers

@@ -8,6 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/policylist"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // header is a response header. Its value is the text, or the number where there
@@ -29,18 +30,18 @@ const fewHeaders = 4
 
 // appendHeaders appends those of the response to a decided call: what the style
 // tells about its limits, and when to come back.
-func (c *call) appendHeaders(dst []header, s *settings.Headers) []header {
+func appendHeaders(c *decide.Call, dst []header, s *settings.Headers) []header {
 	switch s.Style {
 	case "ratelimit":
-		dst = c.appendRateLimit(dst, s)
+		dst = appendRateLimit(c, dst, s)
 	case "x-ratelimit":
-		dst = c.appendXRateLimit(dst)
+		dst = appendXRateLimit(c, dst)
 	case "ietf":
-		dst = c.appendPolicies(dst)
+		dst = appendPolicies(c, dst)
 	}
-	if c.denied {
+	if c.Denied {
 		// Who can never succeed is not told to come back.
-		if retry := c.retryAfter(); retry > 0 {
+		if retry := c.RetryAfter(); retry > 0 {
 			dst = append(dst, header{name: retryAfter, number: seconds(retry)})
 		}
 	}
@@ -52,17 +53,17 @@ const retryAfter = "retry-after"
 // appendRateLimit appends the headers of envoyproxy/ratelimit, which say what
 // one of the statuses says: the last that is over its limit and no quota, else
 // the one with the fewest remaining, of those the first.
-func (c *call) appendRateLimit(dst []header, s *settings.Headers) []header {
+func appendRateLimit(c *decide.Call, dst []header, s *settings.Headers) []header {
 	var limit *bucket.Limit
 	var decision bucket.Decision
 	over := false
-	for i := range c.outcomes {
-		o := &c.outcomes[i]
-		l, d := o.decisive()
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		l, d := o.Decisive()
 		if l == nil {
 			continue
 		}
-		if !d.Allowed() && !o.shadow && !c.isQuota(o) {
+		if !d.Allowed() && !o.Shadow && !c.IsQuota(o) {
 			limit, decision, over = l, d, true
 		} else if limit == nil || !over && d.Remaining < decision.Remaining {
 			limit, decision = l, d
@@ -79,15 +80,15 @@ func (c *call) appendRateLimit(dst []header, s *settings.Headers) []header {
 
 // appendXRateLimit appends the headers of the limit that speaks for the whole
 // request. Shadow limits do not: those who are limited see nothing of them.
-func (c *call) appendXRateLimit(dst []header) []header {
+func appendXRateLimit(c *decide.Call, dst []header) []header {
 	var limit *bucket.Limit
 	var decision bucket.Decision
-	for i := range c.outcomes {
-		if c.isShadow(&c.outcomes[i]) {
+	for i := range c.Outcomes {
+		if c.IsShadow(&c.Outcomes[i]) {
 			continue
 		}
-		l, d := c.outcomes[i].decisive()
-		if l != nil && (limit == nil || speaksBefore(&d, &decision)) {
+		l, d := c.Outcomes[i].Decisive()
+		if l != nil && (limit == nil || decide.SpeaksBefore(&d, &decision)) {
 			limit, decision = l, d
 		}
 	}
@@ -102,8 +103,8 @@ func (c *call) appendXRateLimit(dst []header) []header {
 
 // appendPolicies appends RateLimit-Policy and RateLimit, with a policy for each
 // limit that is not a shadow limit.
-func (c *call) appendPolicies(dst []header) []header {
-	list := c.policies()
+func appendPolicies(c *decide.Call, dst []header) []header {
+	list := policies(c)
 	if list.IsEmpty() {
 		return dst
 	}
@@ -112,21 +113,21 @@ func (c *call) appendPolicies(dst []header) []header {
 		header{name: policylist.LimitField, text: string(list.AppendLimits(nil))})
 }
 
-func (c *call) policies() *policylist.List {
+func policies(c *decide.Call) *policylist.List {
 	var list policylist.List
-	for i := range c.outcomes {
-		o := &c.outcomes[i]
-		if c.isShadow(o) {
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		if c.IsShadow(o) {
 			continue
 		}
-		for j, l := range o.limits {
-			d := &o.decisions[j]
+		for j, l := range o.Limits {
+			d := &o.Decisions[j]
 			reset := d.ResetAfter
 			if d.RetryAfter > 0 && d.RetryAfter != bucket.Never {
 				reset = d.RetryAfter // so that it ends when retry-after says to come back
 			}
 			list.Add(policylist.Policy{
-				Name:  o.policyName(l, c.descriptors[i].entries),
+				Name:  policyName(o, l, c.Descriptors[i].Entries),
 				Quota: l.Capacity, Window: window(l),
 				Remaining: d.Remaining, Reset: seconds(reset),
 			})
@@ -156,11 +157,11 @@ func window(l *bucket.Limit) int64 {
 // policyName returns the limit's name, or the rule's keys, which those of the
 // descriptor are equal to. A descriptor's own limit has no name of its own, and
 // without a rule its keys are any.
-func (o *outcome) policyName(l *bucket.Limit, entries []bucket.Entry) string {
+func policyName(o *decide.Outcome, l *bucket.Limit, entries []bucket.Entry) string {
 	switch {
-	case o.rule == nil:
+	case o.Rule == nil:
 		return "override"
-	case o.own == nil && l.Name != "":
+	case o.Own == nil && l.Name != "":
 		return l.Name
 	case len(entries) == 1:
 		return entries[0].Key

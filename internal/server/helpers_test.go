@@ -15,11 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -145,7 +149,7 @@ func (d *daemon) options(limits string) server.Options {
 		GRPCAddress:  "127.0.0.1:0",
 		HTTPAddress:  "127.0.0.1:0",
 		AdminAddress: "127.0.0.1:0",
-		Bounds:       server.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000},
+		Bounds:       decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000},
 		Refunds:      true,
 		Live:         d.live,
 		Store:        memory(d.t, d.clock),

@@ -29,7 +29,7 @@ func (a *api) routes() map[string]http.HandlerFunc {
 // postTake is Take. A denial is a 429 with retry-after, in whole seconds.
 func (a *api) postTake(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv1.TakeRequest
-	if !a.readBody(w, r, &request, a.bounds.ofTake()) {
+	if !a.readBody(w, r, &request, boundsOfTake(a.bounds)) {
 		return
 	}
 	response, err := a.takeMessage(r.Context(), &request)
@@ -46,7 +46,7 @@ func (a *api) postTake(w http.ResponseWriter, r *http.Request) {
 // postGiveBack is GiveBack.
 func (a *api) postGiveBack(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv1.GiveBackRequest
-	if !a.readBody(w, r, &request, a.bounds.ofGiveBack()) {
+	if !a.readBody(w, r, &request, boundsOfGiveBack(a.bounds)) {
 		return
 	}
 	response, err := a.giveBackMessage(r.Context(), &request)

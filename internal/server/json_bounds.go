@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"fmt"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // A body in JSON is looked over before it becomes messages, for those take many
@@ -21,9 +23,9 @@ type jsonBounds struct {
 // message here.
 const jsonDepth = 16
 
-// ofTake bounds a body that holds one request. JSON spells a message in more
+// boundsOfTake bounds a body that holds one request. JSON spells a message in more
 // bytes than the wire does, but in no more than these unless it is made to.
-func (b Bounds) ofTake() jsonBounds {
+func boundsOfTake(b decide.Bounds) jsonBounds {
 	const (
 		entryValues, entryBytes           = 3, 64
 		descriptorValues, descriptorBytes = 16, 512

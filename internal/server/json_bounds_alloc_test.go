@@ -7,12 +7,14 @@ package server
 import (
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // However much a body holds, what is beyond the bounds allocates nothing but
 // the error that says so.
 func TestJSONBoundsAllocateLittle(t *testing.T) {
-	b := Bounds{Descriptors: 2, Entries: 2, Bytes: 1000}.ofTake()
+	b := boundsOfTake(decide.Bounds{Descriptors: 2, Entries: 2, Bytes: 1000})
 	for name, body := range map[string]string{
 		"values":  `[` + strings.Repeat(`{},`, 100_000),
 		"nesting": strings.Repeat(`[`, 100_000),

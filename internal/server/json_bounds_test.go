@@ -3,10 +3,12 @@ package server
 import (
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 func TestJSONBounds(t *testing.T) {
-	b := Bounds{Descriptors: 2, Entries: 2, Bytes: 1000}.ofTake() // 60 values
+	b := boundsOfTake(decide.Bounds{Descriptors: 2, Entries: 2, Bytes: 1000}) // 60 values
 	for _, c := range []struct{ name, body, says string }{
 		{"nothing", "", ""},
 		{"a request", `{"domain":"api","descriptors":[{"entries":[{"key":"k","value":"v"},{"key":"k"}],"limit":{"unit":"HOUR"}},{}]}`, ""},

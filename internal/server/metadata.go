@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/wire"
@@ -18,20 +20,20 @@ import (
 // (google/protobuf/struct.proto) that is laid out as envoyproxy/ratelimit's:
 // what was asked, in domain, hitsAddend and descriptors, and what the rules say
 // of it, in metadata. degraded is ours.
-func (c *call) appendMetadata(dst []byte, degraded bool) []byte {
+func (c *envoyCall) appendMetadata(dst []byte, degraded bool) []byte {
 	if degraded {
 		dst = appendField(dst, "degraded", func(dst []byte) []byte {
 			return protowire.AppendVarint(protowire.AppendTag(dst, boolValue, wire.Varint), 1)
 		})
 	}
 	dst = appendField(dst, "descriptors", func(dst []byte) []byte {
-		return appendList(dst, len(c.descriptors), func(dst []byte, i int) []byte {
-			return appendMessage(dst, structValue, c.descriptors[i].appendMetadata)
+		return appendList(dst, len(c.Descriptors), func(dst []byte, i int) []byte {
+			return appendMessage(dst, structValue, func(dst []byte) []byte { return appendDescriptor(dst, &c.Descriptors[i]) })
 		})
 	})
-	dst = appendField(dst, "domain", func(dst []byte) []byte { return wire.AppendText(dst, stringValue, c.domain) })
-	if c.hitsAddend != 0 {
-		dst = appendField(dst, "hitsAddend", func(dst []byte) []byte { return appendDouble(dst, float64(c.hitsAddend)) })
+	dst = appendField(dst, "domain", func(dst []byte) []byte { return wire.AppendText(dst, stringValue, c.Domain) })
+	if c.HitsAddend != 0 {
+		dst = appendField(dst, "hitsAddend", func(dst []byte) []byte { return appendDouble(dst, float64(c.HitsAddend)) })
 	}
 	if m := c.metadata(); len(m) > 0 {
 		dst = appendField(dst, "metadata", func(dst []byte) []byte { return appendValue(dst, m) })
@@ -41,22 +43,22 @@ func (c *call) appendMetadata(dst []byte, degraded bool) []byte {
 
 // metadata returns that of the rules which let their descriptors pass. Where
 // several say something under one name, the first is heard.
-func (c *call) metadata() map[string]any {
+func (c *envoyCall) metadata() map[string]any {
 	var all map[string]any
 	merged := false
-	for i := range c.outcomes {
-		o := &c.outcomes[i]
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
 		switch {
-		case !o.isRuled() || o.rule.Metadata == nil:
-		case len(o.limits) == 0 && !o.rule.Unlimited: // replaced
-		case o.isOver() && !o.shadow:
+		case !o.IsRuled() || o.Rule.Metadata == nil:
+		case len(o.Limits) == 0 && !o.Rule.Unlimited: // replaced
+		case o.IsOver() && !o.Shadow:
 		case all == nil:
-			all = o.rule.Metadata
+			all = o.Rule.Metadata
 		default:
 			if !merged {
 				all, merged = maps.Clone(all), true // the rule keeps its own
 			}
-			mergeMetadata(all, o.rule.Metadata)
+			mergeMetadata(all, o.Rule.Metadata)
 		}
 	}
 	return all
@@ -80,38 +82,38 @@ func mergeMetadata(m, more map[string]any) {
 	}
 }
 
-// appendMetadata appends the Struct of a descriptor, with its hits as they were
+// appendDescriptor appends the Struct of a descriptor, with its hits as they were
 // sent: a refund's are positive too.
-func (d *descriptor) appendMetadata(dst []byte) []byte {
+func appendDescriptor(dst []byte, d *decide.Descriptor) []byte {
 	dst = appendField(dst, "entries", func(dst []byte) []byte {
-		return appendList(dst, len(d.entries), func(dst []byte, i int) []byte {
-			e := &d.entries[i]
+		return appendList(dst, len(d.Entries), func(dst []byte, i int) []byte {
+			e := &d.Entries[i]
 			dst, start := wire.BeginMessage(dst, stringValue)
 			dst = append(append(append(dst, e.Key...), '='), strings.ToValidUTF8(e.Value, "\uFFFD")...)
 			return wire.EndMessage(dst, start)
 		})
 	})
-	if d.hasHits {
-		dst = appendField(dst, "hitsAddend", func(dst []byte) []byte { return appendDouble(dst, float64(d.hits)) })
+	if d.HasHits {
+		dst = appendField(dst, "hitsAddend", func(dst []byte) []byte { return appendDouble(dst, float64(d.Hits)) })
 	}
-	if d.own.set {
+	if d.Own.Set {
 		dst = appendField(dst, "limit", func(dst []byte) []byte {
 			dst, start := wire.BeginMessage(dst, stringValue)
-			return wire.EndMessage(appendOwn(dst, &d.own), start)
+			return wire.EndMessage(appendOwn(dst, &d.Own), start)
 		})
 	}
 	return dst
 }
 
 // appendOwn appends an override as protobuf's text format has it, on one line.
-func appendOwn(dst []byte, o *override) []byte {
-	if o.requests != 0 {
-		dst = strconv.AppendUint(append(dst, "requests_per_unit:"...), uint64(o.requests), 10)
+func appendOwn(dst []byte, o *decide.Override) []byte {
+	if o.Requests != 0 {
+		dst = strconv.AppendUint(append(dst, "requests_per_unit:"...), uint64(o.Requests), 10)
 		dst = append(dst, ' ')
 	}
-	dst = append(append(dst, "unit:"...), typev3.RateLimitUnit(o.spelling.unit).String()...)
-	if o.spelling.hasMultiplier {
-		dst = strconv.AppendUint(append(dst, " unit_multiplier:{value:"...), uint64(o.spelling.multiplier), 10)
+	dst = append(append(dst, "unit:"...), typev3.RateLimitUnit(o.Spelling.Unit).String()...)
+	if o.Spelling.HasMultiplier {
+		dst = strconv.AppendUint(append(dst, " unit_multiplier:{value:"...), uint64(o.Spelling.Multiplier), 10)
 		dst = append(dst, '}')
 	}
 	return dst

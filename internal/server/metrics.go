@@ -9,6 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // metrics are what the server counts on the way of requests. There, nothing is
@@ -17,7 +18,7 @@ import (
 type metrics struct {
 	calls                  *prometheus.CounterVec
 	unmatched, panics, cut prometheus.Counter
-	ownLimits              results
+	ownLimits              decide.Results
 }
 
 // newMetrics registers all metrics of the server.
@@ -37,7 +38,7 @@ func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readine
 			Name: "ratelimitd_unmatched_descriptors_total",
 			Help: "Descriptors that no rule is for, or whose domain is unknown, and which were allowed.",
 		}),
-		ownLimits: newResults(factory.NewCounterVec(prometheus.CounterOpts{
+		ownLimits: decide.NewResults(factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_override_decisions_total",
 			Help: "Descriptors that no rule is for and that brought a limit of their own, by what they got themselves.",
 		}, []string{"result"})),

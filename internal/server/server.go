@@ -17,6 +17,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -44,7 +47,7 @@ type Options struct {
 	GRPCTLS, HTTPTLS *tls.Config
 	// Pprof adds /debug/pprof/ to the admin port.
 	Pprof  bool
-	Bounds Bounds
+	Bounds decide.Bounds
 	// Memory is how many bytes all requests that are being read and answered may
 	// hold; 0 is DefaultMemory.
 	Memory int64
@@ -144,9 +147,9 @@ func New(o Options) (*Server, error) {
 	s.memory = accounts.New(o.Memory, m.cut.Inc)
 	showMemory(o.Metrics, s.memory)
 	s.panics = &panicLog{logger: o.Log, now: o.Now, count: m.panics}
-	decider := newDecider(deciderOptions{
-		live: o.Live, store: o.Store, refuses: o.Refuses, modes: modes{o.ShadowMode, o.QuotaMode}, bounds: o.Bounds,
-		unmatched: m.unmatched, ownLimits: m.ownLimits,
+	decider := decide.New(decide.Options{
+		Live: o.Live, Store: o.Store, Refuses: o.Refuses, Modes: decide.Modes{Shadow: o.ShadowMode, Quota: o.QuotaMode}, Bounds: o.Bounds,
+		Unmatched: m.unmatched, OwnLimits: m.ownLimits,
 	})
 	failures := newFailureLog(o.Log, o.Now)
 	door := func(name string) *door {

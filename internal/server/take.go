@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -23,23 +25,23 @@ type api struct {
 }
 
 // takeCall is a call that is read and written as in the daemon's own API.
-type takeCall struct{ *call }
+type takeCall struct{ *decide.Call }
 
-func (t takeCall) readWire(message string) error {
-	t.size = len(message)
+func (t takeCall) ReadWire(message string) error {
+	t.Size = len(message)
 	return t.unmarshalTake(message)
 }
 
-func (t takeCall) appendWire(dst []byte) []byte {
+func (t takeCall) AppendWire(dst []byte) []byte {
 	dst = t.appendTakeResponse(dst)
-	t.release()
+	t.Release()
 	return dst
 }
 
 // take decides one request.
 func (a *api) take(ctx context.Context, t takeCall) (any, error) {
-	if err := a.answer(ctx, t.call); err != nil {
-		t.release()
+	if err := a.answer(ctx, t.Call); err != nil {
+		t.Release()
 		return nil, err
 	}
 	return t, nil
@@ -51,8 +53,8 @@ func (a *api) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*rat
 	if err != nil {
 		return nil, err
 	}
-	defer c.release()
-	if err := a.answer(ctx, c); err != nil {
+	defer c.Release()
+	if err := a.answer(ctx, c.Call); err != nil {
 		return nil, err
 	}
 	response := new(ratelimitv1.TakeResponse)
@@ -63,15 +65,15 @@ func (a *api) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*rat
 }
 
 // callOf reads a request into a call, which the caller releases.
-func (a *api) callOf(r *ratelimitv1.TakeRequest) (*call, error) {
-	c := a.decider.call()
+func (a *api) callOf(r *ratelimitv1.TakeRequest) (takeCall, error) {
+	c := takeCall{a.decider.Call()}
 	message, err := proto.Marshal(r)
 	if err == nil {
 		err = c.unmarshalTake(string(message))
 	}
 	if err != nil {
-		c.release()
-		return nil, status.Errorf(codes.Internal, "the request: %v", err)
+		c.Release()
+		return takeCall{}, status.Errorf(codes.Internal, "the request: %v", err)
 	}
 	return c, nil
 }
@@ -79,7 +81,7 @@ func (a *api) callOf(r *ratelimitv1.TakeRequest) (*call, error) {
 // takeMany decides several requests, each on its own.
 func (a *api) takeMany(ctx context.Context, t *takes) (any, error) {
 	if t.err == nil && len(t.items) == 0 {
-		t.err = invalid("takes is empty; a request has at least one")
+		t.err = decide.Invalid("takes is empty; a request has at least one")
 	}
 	if t.err == nil && t.answerBound() > answerMost {
 		t.err = errAnswerTooLong
@@ -100,7 +102,7 @@ func (a *api) register(g *grpc.Server) {
 		HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
 			unary(a.door, a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
-				func() takeCall { return takeCall{a.decider.call()} }, a.take),
+				func() takeCall { return takeCall{a.decider.Call()} }, a.take),
 			unary(a.door, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
 				func() *takes { return &takes{door: a.door} }, a.takeMany),
 			unary(a.door, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,

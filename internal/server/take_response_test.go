@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -39,16 +41,16 @@ func FuzzTakeResponse(f *testing.F) {
 			ResetAfter: time.Duration(reset), Wait: time.Duration(wait), At: at % (1 << 53), Degraded: degraded, Share: share,
 		}
 		other := bucket.Decision{Remaining: 3, At: 5}
-		c := newDecider(deciderOptions{}).newCall()
-		c.hits = []bucket.Hit{{Limit: l, Cost: cost, Key: []byte("k")}, {Limit: l, Cost: 1, Key: []byte(name)}}
-		c.outcomes = []outcome{
-			{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{d}, shadow: shadow},
-			{limits: []*bucket.Limit{l}, decisions: []bucket.Decision{other}, own: &override{set: true}},
+		c := takeCall{decide.New(decide.Options{}).NewCall()}
+		c.Hits = []bucket.Hit{{Limit: l, Cost: cost, Key: []byte("k")}, {Limit: l, Cost: 1, Key: []byte(name)}}
+		c.Outcomes = []decide.Outcome{
+			{Limits: []*bucket.Limit{l}, Decisions: []bucket.Decision{d}, Shadow: shadow},
+			{Limits: []*bucket.Limit{l}, Decisions: []bucket.Decision{other}, Own: &decide.Override{Set: true}},
 		}
 		if shadow {
-			c.outcomes[0].role = bucket.Aside
+			c.Outcomes[0].Role = bucket.Aside
 		}
-		c.denied = !d.Allowed() && !shadow
+		c.Denied = !d.Allowed() && !shadow
 		limit := func(index uint32, name string, d bucket.Decision) *ratelimitv1.Limit {
 			return &ratelimitv1.Limit{
 				DescriptorIndex: index, Name: name, Algorithm: ratelimitv1.Algorithm(l.Algorithm),
@@ -56,15 +58,15 @@ func FuzzTakeResponse(f *testing.F) {
 				RetryAfter: timeOf(d.RetryAfter), ResetAfter: timeOf(d.ResetAfter), Wait: timeOf(d.Wait),
 			}
 		}
-		want := &ratelimitv1.TakeResponse{Allowed: !c.denied, Degraded: degraded}
+		want := &ratelimitv1.TakeResponse{Allowed: !c.Denied, Degraded: degraded}
 		want.Limits = []*ratelimitv1.Limit{limit(0, name, d), limit(1, "", other)}
 		want.Limits[0].Shadow = shadow
-		if c.denied {
+		if c.Denied {
 			want.DeniedBy, want.RetryAfter = new(uint32), timeOf(d.RetryAfter)
 		} else {
-			want.Limits[1].TakenAt, want.Limits[1].TakenBy = other.At, takenBy(&c.hits[1])
+			want.Limits[1].TakenAt, want.Limits[1].TakenBy = other.At, decide.TakenBy(&c.Hits[1])
 			if d.Allowed() && cost > 0 && d.At != 0 {
-				want.Limits[0].TakenAt, want.Limits[0].TakenBy = d.At, takenBy(&c.hits[0])^uint64(share)
+				want.Limits[0].TakenAt, want.Limits[0].TakenBy = d.At, decide.TakenBy(&c.Hits[0])^uint64(share)
 				if degraded {
 					want.Limits[0].TakenAt = -d.At
 				}

@@ -106,7 +106,7 @@ type streamTakes struct {
 	err     error
 }
 
-func (t *streamTakes) readWire(message string) error {
+func (t *streamTakes) ReadWire(message string) error {
 	t.message = message
 	_, told, err := t.door.countTakes(message)
 	t.err = told
@@ -119,7 +119,7 @@ type streamAnswers struct {
 	bytes []byte
 }
 
-func (a *streamAnswers) appendWire([]byte) []byte { return a.bytes }
+func (a *streamAnswers) AppendWire([]byte) []byte { return a.bytes }
 
 // read takes over messages until there are no more. It is not waited for where
 // the server stops: then the end of the stream ends it.

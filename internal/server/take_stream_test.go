@@ -18,6 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -66,7 +68,7 @@ func readAll(s ratelimitv1.RateLimitService_TakeStreamClient) (map[uint64]*ratel
 func TestTakeStreamWithNarrowBounds(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits, func(o *server.Options) {
-		o.Bounds = server.Bounds{Descriptors: 1, Entries: 1, Bytes: 1 << 10, Takes: 128}
+		o.Bounds = decide.Bounds{Descriptors: 1, Entries: 1, Bytes: 1 << 10, Takes: 128}
 	})
 	var takes []*ratelimitv1.TakeRequest
 	for range 128 {

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -13,14 +14,14 @@ import (
 // fields. They are read and written as those of Envoy's RPC are.
 
 // unmarshalTake reads a TakeRequest into an empty call, which keeps parts of it.
-func (c *call) unmarshalTake(request string) error {
+func (c takeCall) unmarshalTake(request string) error {
 	f := wire.Fields[string]{Rest: request}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Bytes):
-			c.domain = f.Text()
+			c.Domain = f.Text()
 		case f.Is(2, wire.Bytes):
-			if c.isFull() {
+			if c.IsFull() {
 				continue
 			}
 			if err := c.unmarshalAsked(f.Bytes); err != nil {
@@ -28,39 +29,39 @@ func (c *call) unmarshalTake(request string) error {
 			}
 		}
 	}
-	c.settleEntries()
+	c.SettleEntries()
 	return f.Err
 }
 
 // unmarshalAsked reads a Descriptor.
-func (c *call) unmarshalAsked(message string) error {
-	start := len(c.entries)
-	var d descriptor
+func (c takeCall) unmarshalAsked(message string) error {
+	start := len(c.Entries)
+	var d decide.Descriptor
 	var limit numbers
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		var err error
 		switch {
 		case f.Is(1, wire.Bytes):
-			if c.isFullOf(&d, start) {
+			if c.IsFullOf(&d, start) {
 				continue
 			}
-			err = c.unmarshalEntry(f.Bytes, false)
+			err = addEntry(c.Call, f.Bytes, false)
 		case f.Is(2, wire.Varint):
-			d.hasHits, d.hits = true, f.Varint
+			d.HasHits, d.Hits = true, f.Varint
 		case f.Is(3, wire.Bytes):
-			d.own.set = true
+			d.Own.Set = true
 			err = limit.unmarshal(f.Bytes)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	d.entries = c.entries[start:]
-	if d.own.set {
-		d.own = limit.override(len(c.descriptors))
+	d.Entries = c.Entries[start:]
+	if d.Own.Set {
+		d.Own = limit.override(len(c.Descriptors))
 	}
-	c.descriptors = append(c.descriptors, d)
+	c.Descriptors = append(c.Descriptors, d)
 	return f.Err
 }
 
@@ -105,9 +106,9 @@ func (n *numbers) unmarshalPeriod(message string) error {
 }
 
 // override returns the limit of descriptor i.
-func (n *numbers) override(i int) override {
-	o := override{set: true, requests: n.requests, burst: n.burst, names: &numbersNames}
-	o.period, o.invalid = n.period(i)
+func (n *numbers) override(i int) decide.Override {
+	o := decide.Override{Set: true, Requests: n.requests, Burst: n.burst, Names: &numbersNames}
+	o.Period, o.Invalid = n.period(i)
 	return o
 }
 
@@ -115,34 +116,34 @@ func (n *numbers) override(i int) override {
 // too long for a time.Duration becomes one that is too long for a period.
 func (n *numbers) period(i int) (time.Duration, error) {
 	if n.nanos <= -1e9 || n.nanos >= 1e9 || n.seconds > 0 && n.nanos < 0 || n.seconds < 0 && n.nanos > 0 {
-		return 0, invalid("descriptors[%d].numbers.period: found %d seconds and %d nanos; allowed: nanos under a second, of the same sign as seconds", i, n.seconds, n.nanos)
+		return 0, decide.Invalid("descriptors[%d].numbers.period: found %d seconds and %d nanos; allowed: nanos under a second, of the same sign as seconds", i, n.seconds, n.nanos)
 	}
 	const most = int64(1 << 31)
 	return time.Duration(min(max(n.seconds, -most), most))*time.Second + time.Duration(n.nanos), nil
 }
 
 // numbersNames are those of Numbers.
-var numbersNames = ownNames{"numbers", map[string]string{
+var numbersNames = decide.OwnNames{Whole: "numbers", Fields: map[string]string{
 	"requests": "numbers.requests", "period": "numbers.period", "burst": "numbers.burst",
 }}
 
 // appendTakeResponse appends the TakeResponse of a decided call.
-func (c *call) appendTakeResponse(dst []byte) []byte {
-	if !c.denied {
+func (c takeCall) appendTakeResponse(dst []byte) []byte {
+	if !c.Denied {
 		dst = wire.AppendNumber(dst, 1, 1)
 	}
 	degraded, n := false, 0
-	for i := range c.outcomes {
-		o := &c.outcomes[i]
-		for j, l := range o.limits {
-			d := &o.decisions[j]
-			dst = c.appendLimitStatus(dst, i, l, d, c.taken(n, d))
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		for j, l := range o.Limits {
+			d := &o.Decisions[j]
+			dst = c.appendLimitStatus(dst, i, l, d, c.Taken(n, d))
 			degraded = degraded || d.Degraded
 			n++
 		}
 	}
-	if c.denied {
-		denier, d := c.denier()
+	if c.Denied {
+		denier, d := c.Denier()
 		dst = protowire.AppendVarint(protowire.AppendTag(dst, 3, wire.Varint), uint64(denier))
 		dst = appendWait(dst, 4, d.RetryAfter)
 	}
@@ -154,11 +155,11 @@ func (c *call) appendTakeResponse(dst []byte) []byte {
 
 // appendLimitStatus appends the Limit that tells what limit l decided about a
 // hit of descriptor i, and what that took.
-func (c *call) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.Decision, t taken) []byte {
-	o := &c.outcomes[i]
+func (c takeCall) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.Decision, t decide.Taken) []byte {
+	o := &c.Outcomes[i]
 	dst, start := wire.BeginMessage(dst, 2)
 	dst = wire.AppendNumber(dst, 1, uint64(i))
-	if l.Name != "" && o.own == nil {
+	if l.Name != "" && o.Own == nil {
 		dst = wire.AppendText(dst, 2, l.Name)
 	}
 	dst = wire.AppendNumber(dst, 3, uint64(l.Algorithm))
@@ -172,12 +173,12 @@ func (c *call) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.D
 	dst = appendWait(dst, 9, d.RetryAfter)
 	dst = appendWait(dst, 10, d.ResetAfter)
 	dst = appendWait(dst, 11, d.Wait)
-	dst = wire.AppendNumber(dst, 12, uint64(t.at))
-	if c.isShadow(o) {
+	dst = wire.AppendNumber(dst, 12, uint64(t.At))
+	if c.IsShadow(o) {
 		dst = wire.AppendNumber(dst, 13, 1)
 	}
-	if t.by != 0 {
-		dst = protowire.AppendFixed64(protowire.AppendTag(dst, 14, protowire.Fixed64Type), t.by)
+	if t.By != 0 {
+		dst = protowire.AppendFixed64(protowire.AppendTag(dst, 14, protowire.Fixed64Type), t.By)
 	}
 	return wire.EndMessage(dst, start)
 }

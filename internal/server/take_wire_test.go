@@ -10,7 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
+
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -51,20 +53,20 @@ func takeSeeds(t testing.TB) [][]byte {
 }
 
 // asRead tells what was read into a call, in protobuf's message.
-func (c *call) asRead() *ratelimitv1.TakeRequest {
-	r := &ratelimitv1.TakeRequest{Domain: c.domain}
-	for i := range c.descriptors {
-		from, d := &c.descriptors[i], new(ratelimitv1.Descriptor)
-		if from.hasHits {
-			d.Cost = proto.Uint64(from.hits)
+func (c takeCall) asRead() *ratelimitv1.TakeRequest {
+	r := &ratelimitv1.TakeRequest{Domain: c.Domain}
+	for i := range c.Descriptors {
+		from, d := &c.Descriptors[i], new(ratelimitv1.Descriptor)
+		if from.HasHits {
+			d.Cost = proto.Uint64(from.Hits)
 		}
-		if o := from.own; o.set {
-			d.Numbers = &ratelimitv1.Numbers{Requests: o.requests, Burst: o.burst, Period: durationpb.New(o.period)}
-			if o.invalid != nil {
+		if o := from.Own; o.Set {
+			d.Numbers = &ratelimitv1.Numbers{Requests: o.Requests, Burst: o.Burst, Period: durationpb.New(o.Period)}
+			if o.Invalid != nil {
 				d.Numbers.Period = invalidPeriod
 			}
 		}
-		for _, e := range from.entries {
+		for _, e := range from.Entries {
 			d.Entries = append(d.Entries, &ratelimitv1.Entry{Key: e.Key, Value: e.Value})
 		}
 		r.Descriptors = append(r.Descriptors, d)
@@ -110,7 +112,7 @@ func FuzzTakeBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		want := new(ratelimitv1.TakeRequest)
 		refused := known(in, want, func() []*ratelimitv1.TakeRequest { return []*ratelimitv1.TakeRequest{want} })
-		c := unbounded().newCall()
+		c := takeCall{unbounded().NewCall()}
 		err := c.unmarshalTake(string(in))
 		if (refused == nil) != (err == nil) {
 			t.Fatalf("protobuf says %v and reads %v; here: %v", refused, want, err)
@@ -155,7 +157,7 @@ func FuzzTakesBytes(f *testing.F) {
 		f.Add(seed, true)
 		f.Add(seed, false)
 	}
-	s := newDecider(deciderOptions{bounds: Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt}})
+	s := decide.New(decide.Options{Bounds: decide.Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt}})
 	f.Fuzz(func(t *testing.T, in []byte, isStream bool) {
 		want := new(ratelimitv1.TakeStreamRequest)
 		takesOf := func() (of []*ratelimitv1.TakeRequest) {
@@ -172,7 +174,7 @@ func FuzzTakesBytes(f *testing.F) {
 			refused = known(in, read, read.GetTakes)
 			want = numberless(read)
 		}
-		got := &takes{door: &door{decider: s, bounds: Bounds{Takes: math.MaxInt}}}
+		got := &takes{door: &door{decider: s, bounds: decide.Bounds{Takes: math.MaxInt}}}
 		var err error
 		if isStream {
 			f := wire.Fields[string]{Rest: string(in)}
@@ -183,7 +185,7 @@ func FuzzTakesBytes(f *testing.F) {
 			}
 			err = f.Err
 		} else {
-			err = got.readWire(string(in))
+			err = got.ReadWire(string(in))
 		}
 		for _, it := range got.items {
 			if err == nil {
@@ -215,7 +217,7 @@ func FuzzTakesBytes(f *testing.F) {
 func TestBrokenTakeBytes(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x12\x03\x0a\x01\x0a", "\x12\x02\x10\xff", "\x12\x04\x1a\x02\x12\x01", "\x12\x05\x1a\x03\x12\x01\x08", "\x12\x06\x0a\x04\x12\x02\xc3\x28"} {
-		c := unbounded().newCall()
+		c := takeCall{unbounded().NewCall()}
 		if err := c.unmarshalTake(in); err == nil {
 			t.Errorf("%q was read as %v", in, c.asRead())
 		}

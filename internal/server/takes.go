@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -26,7 +27,7 @@ type takes struct {
 // item is one of several requests, and what came of it.
 type item struct {
 	number uint64
-	call   *call
+	call   takeCall
 	err    error
 	// slots is how many of a stream's it holds while it is in flight.
 	slots int
@@ -56,16 +57,16 @@ func (d *door) countTakes(message string) (n int, told, err error) {
 			continue
 		}
 		if n == d.bounds.Takes {
-			return n, invalid("takes: found more than %d in one message, at most so many are allowed (setting grpc.max_takes)", d.bounds.Takes), nil
+			return n, decide.Invalid("takes: found more than %d in one message, at most so many are allowed (setting grpc.max_takes)", d.bounds.Takes), nil
 		}
 		n++
 	}
 	return n, nil, f.Err
 }
 
-// readWire reads a TakeManyRequest. A request in it that cannot be read fails
+// ReadWire reads a TakeManyRequest. A request in it that cannot be read fails
 // alone. All of them are charged before they are read.
-func (t *takes) readWire(message string) error {
+func (t *takes) ReadWire(message string) error {
 	n, told, err := t.door.countTakes(message)
 	if err != nil {
 		return err
@@ -87,12 +88,12 @@ func (t *takes) readWire(message string) error {
 	return f.Err
 }
 
-// holds is nothing more: it is charged before the requests are read.
-func (t *takes) holds() int64 { return 0 }
+// Holds is nothing more: it is charged before the requests are read.
+func (t *takes) Holds() int64 { return 0 }
 
 // readItem reads a request, which may have a number.
 func (d *door) readItem(message string, isNumbered bool) *item {
-	it := &item{call: d.decider.call()}
+	it := &item{call: takeCall{d.decider.Call()}}
 	var err error
 	if isNumbered {
 		message, err = it.readNumbered(message)
@@ -101,7 +102,7 @@ func (d *door) readItem(message string, isNumbered bool) *item {
 		err = it.call.unmarshalTake(message)
 	}
 	if err != nil {
-		it.err = invalid("the request: %v", err)
+		it.err = decide.Invalid("the request: %v", err)
 	}
 	return it
 }
@@ -127,8 +128,8 @@ func (it *item) readNumbered(message string) (take string, err error) {
 	return take, f.Err
 }
 
-// appendWire appends the TakeManyResponse.
-func (t *takes) appendWire(dst []byte) []byte {
+// AppendWire appends the TakeManyResponse.
+func (t *takes) AppendWire(dst []byte) []byte {
 	for _, it := range t.items {
 		var start int
 		dst, start = wire.BeginMessage(dst, 1)
@@ -171,9 +172,9 @@ func (t *takes) release() {
 }
 
 func (it *item) release() {
-	if it.call != nil {
-		it.call.release()
-		it.call = nil
+	if it.call.Call != nil {
+		it.call.Release()
+		it.call = takeCall{}
 	}
 }
 
@@ -183,11 +184,11 @@ func (t *takes) answerBound() int {
 	n := 0
 	for _, it := range t.items {
 		n += each
-		if it.err != nil || it.call.check(t.door.refunds) != nil {
+		if it.err != nil || it.call.Check(t.door.refunds) != nil {
 			continue
 		}
-		if t.door.decider.matchOnce(it.call) == nil {
-			n += t.door.answerBound(it.call)
+		if t.door.decider.Match(it.call.Call) == nil {
+			n += t.door.answerBound(it.call.Call)
 		}
 	}
 	return n
@@ -214,12 +215,12 @@ func (d *door) answerItem(ctx context.Context, it *item) {
 	defer func() {
 		if p := recover(); p != nil {
 			d.panics.add(p)
-			it.call, it.err = nil, status.Error(codes.Internal, "internal error")
+			it.call, it.err = takeCall{}, status.Error(codes.Internal, "internal error")
 		}
 	}()
 	if it.err != nil {
 		d.requests.add(status.Code(it.err))
 		return
 	}
-	it.err = d.answer(ctx, it.call)
+	it.err = d.answer(ctx, it.call.Call)
 }

@@ -3,7 +3,10 @@ package server
 import (
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -69,29 +72,29 @@ type own struct {
 }
 
 // override returns the limit of descriptor i.
-func (o *own) override(i int) override {
-	limit := override{
-		set: true, requests: o.requests, names: &limitNames,
-		spelling: spelling{unit: int32(o.unit), multiplier: uint32(o.multiplier), hasMultiplier: o.hasMultiplier},
+func (o *own) override(i int) decide.Override {
+	limit := decide.Override{
+		Set: true, Requests: o.requests, Names: &limitNames,
+		Spelling: decide.Spelling{Unit: int32(o.unit), Multiplier: uint32(o.multiplier), HasMultiplier: o.hasMultiplier},
 	}
-	limit.period, limit.invalid = o.period(i)
+	limit.Period, limit.Invalid = o.period(i)
 	return limit
 }
 
 func (o *own) period(i int) (time.Duration, error) {
 	u := unitNamed(o.unit)
 	if u == nil {
-		return 0, invalid("descriptors[%d].limit.unit: found %s; allowed: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR", i, o.unit)
+		return 0, decide.Invalid("descriptors[%d].limit.unit: found %s; allowed: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR", i, o.unit)
 	}
 	if !o.hasMultiplier {
 		return u.period, nil
 	}
 	n := uint32(o.multiplier)
 	if most := int64(bucket.MaxPeriod / u.period); n < 1 || int64(n) > most {
-		return 0, invalid("descriptors[%d].limit.unit_multiplier: found %d; allowed: 1 to %d for the unit %s", i, n, most, o.unit)
+		return 0, decide.Invalid("descriptors[%d].limit.unit_multiplier: found %d; allowed: 1 to %d for the unit %s", i, n, most, o.unit)
 	}
 	return u.period * time.Duration(n), nil
 }
 
 // limitNames are those of a RateLimitOverride.
-var limitNames = ownNames{"limit", map[string]string{"requests": "limit.requests_per_unit"}}
+var limitNames = decide.OwnNames{Whole: "limit", Fields: map[string]string{"requests": "limit.requests_per_unit"}}

@@ -3,7 +3,10 @@ package server
 import (
 	"math"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -18,62 +21,62 @@ import (
 
 // unmarshal reads a RateLimitRequest (envoy/service/ratelimit/v3/rls.proto)
 // into an empty call, which keeps parts of it.
-func (c *call) unmarshal(request string) error {
+func (c *envoyCall) unmarshal(request string) error {
 	f := wire.Fields[string]{Rest: request}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Bytes):
-			c.domain = f.Text()
+			c.Domain = f.Text()
 		case f.Is(2, wire.Bytes):
-			if c.isFull() {
+			if c.IsFull() {
 				continue
 			}
 			if err := c.unmarshalDescriptor(f.Bytes); err != nil {
 				return err
 			}
 		case f.Is(3, wire.Varint):
-			c.hitsAddend = uint32(f.Varint)
+			c.HitsAddend = uint32(f.Varint)
 		}
 	}
-	c.settleEntries()
+	c.SettleEntries()
 	return f.Err
 }
 
 // unmarshalDescriptor reads a RateLimitDescriptor
 // (envoy/extensions/common/ratelimit/v3/ratelimit.proto).
-func (c *call) unmarshalDescriptor(message string) error {
-	start := len(c.entries)
-	var d descriptor
+func (c *envoyCall) unmarshalDescriptor(message string) error {
+	start := len(c.Entries)
+	var d decide.Descriptor
 	var limit own
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		var err error
 		switch {
 		case f.Is(1, wire.Bytes):
-			if c.isFullOf(&d, start) {
+			if c.IsFullOf(&d, start) {
 				continue
 			}
 			// Envoy sends headers as they are, and lets a request pass whose
 			// call fails.
-			err = c.unmarshalEntry(f.Bytes, true)
+			err = addEntry(c.Call, f.Bytes, true)
 		case f.Is(2, wire.Bytes):
-			d.own.set = true
+			d.Own.Set = true
 			err = limit.unmarshal(f.Bytes)
 		case f.Is(3, wire.Bytes):
-			d.hasHits = true
-			err = unmarshalValue(&d.hits, f.Bytes)
+			d.HasHits = true
+			err = unmarshalValue(&d.Hits, f.Bytes)
 		case f.Is(4, wire.Varint):
-			d.refund = f.Varint != 0
+			d.Refund = f.Varint != 0
 		}
 		if err != nil {
 			return err
 		}
 	}
-	d.entries = c.entries[start:]
-	if d.own.set {
-		d.own = limit.override(len(c.descriptors))
+	d.Entries = c.Entries[start:]
+	if d.Own.Set {
+		d.Own = limit.override(len(c.Descriptors))
 	}
-	c.descriptors = append(c.descriptors, d)
+	c.Descriptors = append(c.Descriptors, d)
 	return f.Err
 }
 
@@ -109,9 +112,9 @@ func unmarshalValue(n *uint64, message string) error {
 	return f.Err
 }
 
-// unmarshalEntry reads an Entry of a RateLimitDescriptor, whose value may be any
+// addEntry reads an Entry of a RateLimitDescriptor, whose value may be any
 // bytes or only the UTF-8 that protobuf knows.
-func (c *call) unmarshalEntry(message string, anyBytes bool) error {
+func addEntry(c *decide.Call, message string, anyBytes bool) error {
 	var e bucket.Entry
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
@@ -125,7 +128,7 @@ func (c *call) unmarshalEntry(message string, anyBytes bool) error {
 			}
 		}
 	}
-	c.entries = append(c.entries, e)
+	c.Entries = append(c.Entries, e)
 	return f.Err
 }
 
@@ -133,24 +136,24 @@ func (c *call) unmarshalEntry(message string, anyBytes bool) error {
 // (envoy/service/ratelimit/v3/rls.proto).
 func (c *envoyCall) appendResponse(dst []byte) []byte {
 	overall := rlsv3.RateLimitResponse_OK
-	if c.denied {
+	if c.Denied {
 		overall = rlsv3.RateLimitResponse_OVER_LIMIT
 	}
 	degraded := false
-	for i := range c.outcomes {
-		for _, d := range c.outcomes[i].decisions {
+	for i := range c.Outcomes {
+		for _, d := range c.Outcomes[i].Decisions {
 			degraded = degraded || d.Degraded
 		}
 	}
 	dst = wire.AppendNumber(dst, 1, uint64(overall))
-	for i := range c.outcomes {
+	for i := range c.Outcomes {
 		var start int
 		dst, start = wire.BeginMessage(dst, 2)
-		dst = c.outcomes[i].appendStatus(dst)
+		dst = appendStatus(dst, &c.Outcomes[i])
 		dst = wire.EndMessage(dst, start)
 	}
 	var few [fewHeaders]header
-	for _, h := range c.appendHeaders(few[:0], c.envoy.headers) {
+	for _, h := range appendHeaders(c.Call, few[:0], c.envoy.headers) {
 		dst = appendHeader(dst, &h)
 	}
 	switch {
@@ -167,23 +170,23 @@ func (c *envoyCall) appendResponse(dst []byte) []byte {
 }
 
 // appendStatus appends a DescriptorStatus.
-func (o *outcome) appendStatus(dst []byte) []byte {
+func appendStatus(dst []byte, o *decide.Outcome) []byte {
 	code, remaining := rlsv3.RateLimitResponse_OK, int64(0)
-	limit, d := o.decisive()
+	limit, d := o.Decisive()
 	switch {
 	case limit != nil:
 		remaining = d.Remaining
-		if !d.Allowed() && !o.shadow {
+		if !d.Allowed() && !o.Shadow {
 			code = rlsv3.RateLimitResponse_OVER_LIMIT
 		}
-	case o.rule != nil && o.rule.Unlimited:
+	case o.Rule != nil && o.Rule.Unlimited:
 		remaining = math.MaxUint32
 	}
 	dst = wire.AppendNumber(dst, 1, uint64(code))
 	if limit != nil {
 		var start int
 		dst, start = wire.BeginMessage(dst, 2)
-		dst = appendLimit(dst, limit, o.own)
+		dst = appendLimit(dst, limit, o.Own)
 		dst = wire.EndMessage(dst, start)
 	}
 	dst = wire.AppendNumber(dst, 3, uint64(min(remaining, math.MaxUint32)))
@@ -199,13 +202,13 @@ func (o *outcome) appendStatus(dst []byte) []byte {
 
 // appendLimit appends the fields of a RateLimitResponse.RateLimit; own is what
 // a descriptor asked for that brought the limit, else nil.
-func appendLimit(dst []byte, l *bucket.Limit, own *override) []byte {
+func appendLimit(dst []byte, l *bucket.Limit, own *decide.Override) []byte {
 	dst = wire.AppendNumber(dst, 1, uint64(l.Requests)) // at most MaxRequests
 	if own != nil {
-		s := &own.spelling
-		dst = wire.AppendNumber(dst, 2, uint64(unitNamed(typev3.RateLimitUnit(s.unit)).inResponse))
-		if s.hasMultiplier {
-			dst = appendMultiplier(dst, int64(s.multiplier))
+		s := &own.Spelling
+		dst = wire.AppendNumber(dst, 2, uint64(unitNamed(typev3.RateLimitUnit(s.Unit)).inResponse))
+		if s.HasMultiplier {
+			dst = appendMultiplier(dst, int64(s.Multiplier))
 		}
 		return dst
 	}

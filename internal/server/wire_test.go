@@ -5,8 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -58,7 +62,7 @@ func FuzzRequestBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var want rlsv3.RateLimitRequest
 		refused := proto.Unmarshal(in, &want)
-		c := unbounded().newCall()
+		c := &envoyCall{Call: unbounded().NewCall()}
 		err := c.unmarshal(string(in))
 		if refused != nil {
 			return
@@ -66,27 +70,27 @@ func FuzzRequestBytes(f *testing.F) {
 		if err != nil {
 			t.Fatalf("protobuf reads %v; here: %v", &want, err)
 		}
-		if c.domain != want.GetDomain() || c.hitsAddend != want.GetHitsAddend() || len(c.descriptors) != len(want.GetDescriptors()) {
-			t.Fatalf("%q, %d, %d descriptors; want %v", c.domain, c.hitsAddend, len(c.descriptors), &want)
+		if c.Domain != want.GetDomain() || c.HitsAddend != want.GetHitsAddend() || len(c.Descriptors) != len(want.GetDescriptors()) {
+			t.Fatalf("%q, %d, %d descriptors; want %v", c.Domain, c.HitsAddend, len(c.Descriptors), &want)
 		}
 		for i, d := range want.GetDescriptors() {
-			got := c.descriptors[i]
-			want := descriptor{hits: d.GetHitsAddend().GetValue(), hasHits: d.GetHitsAddend() != nil, refund: d.GetIsNegativeHits()}
+			got := c.Descriptors[i]
+			want := decide.Descriptor{Hits: d.GetHitsAddend().GetValue(), HasHits: d.GetHitsAddend() != nil, Refund: d.GetIsNegativeHits()}
 			if l := d.GetLimit(); l != nil {
-				want.own = override{
-					set: true, requests: l.GetRequestsPerUnit(), names: &limitNames,
-					spelling: spelling{int32(l.GetUnit()), l.GetUnitMultiplier().GetValue(), l.GetUnitMultiplier() != nil},
+				want.Own = decide.Override{
+					Set: true, Requests: l.GetRequestsPerUnit(), Names: &limitNames,
+					Spelling: decide.Spelling{Unit: int32(l.GetUnit()), Multiplier: l.GetUnitMultiplier().GetValue(), HasMultiplier: l.GetUnitMultiplier() != nil},
 				}
 				// Tests of requests have what periods become.
-				want.own.period, want.own.invalid = got.own.period, got.own.invalid
+				want.Own.Period, want.Own.Invalid = got.Own.Period, got.Own.Invalid
 			}
-			if got.own != want.own || got.hits != want.hits || got.hasHits != want.hasHits || got.refund != want.refund ||
-				len(got.entries) != len(d.GetEntries()) {
+			if got.Own != want.Own || got.Hits != want.Hits || got.HasHits != want.HasHits || got.Refund != want.Refund ||
+				len(got.Entries) != len(d.GetEntries()) {
 				t.Fatalf("descriptor %d: %+v, want %v", i, got, d)
 			}
 			for j, e := range d.GetEntries() {
-				if got.entries[j].Key != e.GetKey() || got.entries[j].Value != e.GetValue() {
-					t.Fatalf("descriptor %d, entry %d: %+v, want %v", i, j, got.entries[j], e)
+				if got.Entries[j].Key != e.GetKey() || got.Entries[j].Value != e.GetValue() {
+					t.Fatalf("descriptor %d, entry %d: %+v, want %v", i, j, got.Entries[j], e)
 				}
 			}
 		}
@@ -97,7 +101,7 @@ func FuzzRequestBytes(f *testing.F) {
 func TestBrokenRequestBytes(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x12\x03\x0a\x01\x0a"} {
-		c := unbounded().newCall()
+		c := &envoyCall{Call: unbounded().NewCall()}
 		if err := c.unmarshal(in); err == nil {
 			t.Errorf("%q was read as %+v", in, c)
 		}
@@ -108,15 +112,15 @@ func TestBrokenRequestBytes(t *testing.T) {
 }
 
 // unbounded returns a decider whose calls are read whatever their size.
-func unbounded() *decider {
-	return newDecider(deciderOptions{bounds: Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt}})
+func unbounded() *decide.Decider {
+	return decide.New(decide.Options{Bounds: decide.Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt}})
 }
 
 // What is beyond the bounds is counted and not kept, and what no message has is
 // passed over without a copy of it.
 func TestReadingIsBounded(t *testing.T) {
 	const n = 200_000
-	d := newDecider(deciderOptions{bounds: Bounds{Descriptors: 3, Entries: 2}})
+	d := decide.New(decide.Options{Bounds: decide.Bounds{Descriptors: 3, Entries: 2}})
 	entries := "\x0a\x01x" + string(protowire.AppendString([]byte{0x12}, strings.Repeat("\x0a\x00", n)))
 	for name, in := range map[string]string{
 		"descriptors":    strings.Repeat("\x12\x00", n),
@@ -127,18 +131,21 @@ func TestReadingIsBounded(t *testing.T) {
 		"nested groups":  strings.Repeat("\x4b", n),
 		"unknown fields": strings.Repeat("\xa2\x06\x00", n),
 	} {
-		for way, read := range map[string]func(*call, string) error{"Envoy's": (*call).unmarshal, "own": (*call).unmarshalTake} {
+		for way, read := range map[string]func(*decide.Call, string) error{
+			"Envoy's": func(c *decide.Call, in string) error { return (&envoyCall{Call: c}).unmarshal(in) },
+			"own":     func(c *decide.Call, in string) error { return takeCall{c}.unmarshalTake(in) },
+		} {
 			allocated := testing.AllocsPerRun(1, func() {
-				c := d.newCall()
+				c := d.NewCall()
 				if err := read(c, in); (err != nil) != (name == "nested groups") {
 					t.Errorf("%s, %s: %v", way, name, err)
 				}
-				if len(c.descriptors) > 3 || len(c.entries) > 2 {
-					t.Errorf("%s, %s: %d descriptors, %d entries are kept", way, name, len(c.descriptors), len(c.entries))
+				if len(c.Descriptors) > 3 || len(c.Entries) > 2 {
+					t.Errorf("%s, %s: %d descriptors, %d entries are kept", way, name, len(c.Descriptors), len(c.Entries))
 				}
-				more := c.moreDescriptors + len(c.descriptors)
-				for _, d := range c.descriptors {
-					more += d.moreEntries + len(d.entries)
+				more := c.MoreDescriptors + len(c.Descriptors)
+				for _, d := range c.Descriptors {
+					more += d.MoreEntries + len(d.Entries)
 				}
 				if name == "descriptors" && more != n || name == "entries" && more != n+1 {
 					t.Errorf("%s, %s: %d are counted", way, name, more)

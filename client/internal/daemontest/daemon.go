@@ -17,6 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // Daemon is a server on the memory store.
@@ -56,7 +57,7 @@ func StartOn(t testing.TB, address string, store bucket.Store, limits string, ch
 	}
 	o := server.Options{
 		GRPCAddress: address,
-		Bounds:      server.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000},
+		Bounds:      decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000},
 		Refunds:     true,
 		Live:        live,
 		Store:       store,

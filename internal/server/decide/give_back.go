@@ -1,4 +1,4 @@
-package server
+package decide
 
 import (
 	"context"
@@ -11,54 +11,54 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// taken names, for a give-back, what a hit took.
-type taken struct {
-	// at is the moment on its key's clock, negative where a fallback keeps it, and
+// Taken names, for a give-back, what a hit took.
+type Taken struct {
+	// At is the moment on its key's clock, negative where a fallback keeps it, and
 	// 0 if it took nothing.
-	at int64
-	// by is a fingerprint of the key, the algorithm and the numbers, and of the
+	At int64
+	// By is a fingerprint of the key, the algorithm and the numbers, and of the
 	// share where a fallback keeps it; 0 if it is not known.
-	by uint64
+	By uint64
 }
 
-// taken names what hit i of a decided call took.
-func (c *call) taken(i int, d *bucket.Decision) taken {
-	h := &c.hits[i]
-	if d.At == 0 || !bucket.Charged(h, d, !c.denied) {
-		return taken{}
+// Taken names what hit i of a decided call took.
+func (c *Call) Taken(i int, d *bucket.Decision) Taken {
+	h := &c.Hits[i]
+	if d.At == 0 || !bucket.Charged(h, d, !c.Denied) {
+		return Taken{}
 	}
-	t := taken{d.At, takenBy(h) ^ uint64(d.Share)}
+	t := Taken{d.At, TakenBy(h) ^ uint64(d.Share)}
 	if d.Degraded {
-		t.at = -t.at
+		t.At = -t.At
 	}
 	return t
 }
 
-// takenBy is a fingerprint of a hit's key and of the numbers that its state is
+// TakenBy is a fingerprint of a hit's key and of the numbers that its state is
 // counted with, the same on every daemon. A give-back of a take that was told
 // another one is of another limit, of which these numbers do not say what still
 // counts.
-func takenBy(h *bucket.Hit) uint64 { return xxhash.Sum64(h.Key) ^ h.Limit.Fingerprint() }
+func TakenBy(h *bucket.Hit) uint64 { return xxhash.Sum64(h.Key) ^ h.Limit.Fingerprint() }
 
 // decision returns what a take decided that said this of its hit. It reports
 // false if what took is not the hit's limit as it is now.
-func (t taken) decision(h *bucket.Hit, since int64) (d bucket.Decision, ok bool) {
-	d = bucket.Decision{At: max(t.at, -t.at), Degraded: t.at < 0}
+func (t Taken) decision(h *bucket.Hit, since int64) (d bucket.Decision, ok bool) {
+	d = bucket.Decision{At: max(t.At, -t.At), Degraded: t.At < 0}
 	if d.At < since {
 		return d, false
 	}
-	if t.by == 0 {
+	if t.By == 0 {
 		return d, true
 	}
-	share := t.by ^ takenBy(h)
+	share := t.By ^ TakenBy(h)
 	d.Share = uint32(share)
 	return d, share == 0 || d.Degraded && share <= math.MaxUint32
 }
 
 // since is since when the limits of outcome i are what they are, as far as is
 // known.
-func (c *call) since(i int) int64 {
-	if rule := c.outcomes[i].rule; rule != nil {
+func (c *Call) since(i int) int64 {
+	if rule := c.Outcomes[i].Rule; rule != nil {
 		return rule.Since
 	}
 	return c.found.Since
@@ -68,24 +68,24 @@ func (c *call) since(i int) int64 {
 var errLimitsChanged = status.Error(codes.FailedPrecondition,
 	"taken_at, taken_by: not of the descriptors' limits as they are now; the limits have changed, or these are not those of the take's response")
 
-// giveBack returns what a take of the call's descriptors took, as its response
+// GiveBack returns what a take of the call's descriptors took, as its response
 // named it for each limit: all of it, or nothing if a limit has changed since.
-func (d *decider) giveBack(ctx context.Context, c *call, all []taken) error {
-	if err := d.match(c); err != nil {
+func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
+	if err := d.find(c); err != nil {
 		return err
 	}
-	if len(all) != len(c.hits) {
+	if len(all) != len(c.Hits) {
 		return errLimitsChanged
 	}
 	// What the store took, and what a fallback took in its place.
 	var hits [2][]bucket.Hit
 	var decisions [2][]bucket.Decision
 	n := 0
-	for i := range c.outcomes {
-		for range c.outcomes[i].limits {
-			h, t := c.hits[n], all[n]
+	for i := range c.Outcomes {
+		for range c.Outcomes[i].Limits {
+			h, t := c.Hits[n], all[n]
 			n++
-			if t.at == 0 {
+			if t.At == 0 {
 				continue
 			}
 			decision, ok := t.decision(&h, c.since(i))
@@ -100,14 +100,14 @@ func (d *decider) giveBack(ctx context.Context, c *call, all []taken) error {
 			hits[by], decisions[by] = append(hits[by], h), append(decisions[by], decision)
 		}
 	}
-	if err := d.refuses(); err != nil {
+	if err := d.Refuses(); err != nil {
 		return err
 	}
 	for by := range hits {
 		if len(hits[by]) == 0 {
 			continue
 		}
-		if err := d.store.GiveBack(ctx, hits[by], decisions[by]); err != nil {
+		if err := d.Store.GiveBack(ctx, hits[by], decisions[by]); err != nil {
 			return err
 		}
 	}

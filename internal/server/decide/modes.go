@@ -1,4 +1,4 @@
-package server
+package decide
 
 import (
 	"slices"
@@ -7,38 +7,38 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// modes are what changes the say of limits in all domains.
-type modes struct {
-	// shadow lets every request pass; what the limits say is still told.
-	shadow bool
-	// quota denies a request once all its descriptors are over their limits.
-	quota bool
+// Modes are what changes the say of limits in all domains.
+type Modes struct {
+	// Shadow lets every request pass; what the limits say is still told.
+	Shadow bool
+	// Quota denies a request once all its descriptors are over their limits.
+	Quota bool
 }
 
-// isRuled reports whether the rule that the descriptor matches applies: there is
+// IsRuled reports whether the rule that the descriptor matches applies: there is
 // one, and no limit of the descriptor's own in its place.
-func (o *outcome) isRuled() bool { return o.rule != nil && o.own == nil }
+func (o *Outcome) IsRuled() bool { return o.Rule != nil && o.Own == nil }
 
 // hasMode reports whether the outcome's rule is more than enforced by itself.
-func (o *outcome) hasMode() bool {
-	return o.isRuled() && (o.rule.ShadowMode || o.rule.QuotaMode || o.rule.Replaces != nil)
+func (o *Outcome) hasMode() bool {
+	return o.IsRuled() && (o.Rule.ShadowMode || o.Rule.QuotaMode || o.Rule.Replaces != nil)
 }
 
 // isShadow reports whether the outcome cannot deny the call.
-func (o *outcome) isShadow(m modes) bool { return o.shadow || m.shadow }
+func (o *Outcome) isShadow(m Modes) bool { return o.Shadow || m.Shadow }
 
 // isQuota reports whether the outcome is one of the call's quotas.
-func (o *outcome) isQuota(m modes) bool {
-	return m.quota || o.isRuled() && o.rule.QuotaMode
+func (o *Outcome) isQuota(m Modes) bool {
+	return m.Quota || o.IsRuled() && o.Rule.QuotaMode
 }
 
 // replace takes from the outcomes the limits that others replace. All at once:
 // two that name each other both go.
-func (c *call) replace() {
+func (c *Call) replace() {
 	var names []string
-	for i := range c.outcomes {
-		if o := &c.outcomes[i]; o.isRuled() && !c.descriptors[i].isDoubtful {
-			for _, replaced := range o.rule.Replaces {
+	for i := range c.Outcomes {
+		if o := &c.Outcomes[i]; o.IsRuled() && !c.Descriptors[i].IsDoubtful {
+			for _, replaced := range o.Rule.Replaces {
 				names = append(names, replaced...)
 			}
 		}
@@ -54,38 +54,38 @@ func (c *call) replace() {
 		_, found := slices.BinarySearch(names, l.Name)
 		return found // none is empty
 	}
-	for i := range c.outcomes {
+	for i := range c.Outcomes {
 		// A limit that a descriptor brings has no name there.
-		if o := &c.outcomes[i]; o.own == nil && slices.ContainsFunc(o.limits, isReplaced) {
-			o.limits = slices.DeleteFunc(slices.Clone(o.limits), isReplaced)
+		if o := &c.Outcomes[i]; o.Own == nil && slices.ContainsFunc(o.Limits, isReplaced) {
+			o.Limits = slices.DeleteFunc(slices.Clone(o.Limits), isReplaced)
 		}
 	}
 }
 
 // giveRoles says what each outcome has to do with whether the call is allowed.
-func (c *call) giveRoles(m modes) {
+func (c *Call) giveRoles(m Modes) {
 	quotas, passing := 0, false
-	for i := range c.outcomes {
-		o := &c.outcomes[i]
-		o.shadow = o.isRuled() && o.rule.ShadowMode
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		o.Shadow = o.IsRuled() && o.Rule.ShadowMode
 		switch {
 		case o.isShadow(m):
-			o.role = bucket.Aside
-		case len(o.limits) == 0:
+			o.Role = bucket.Aside
+		case len(o.Limits) == 0:
 			// What no limit applies to passes, unless it is unlimited: that
 			// says nothing about a quota.
-			passing = passing || m.quota && !(o.isRuled() && o.rule.Unlimited) && !c.descriptors[i].isDoubtful
-		case o.isQuota(m) && !c.descriptors[i].isDoubtful:
+			passing = passing || m.Quota && !(o.IsRuled() && o.Rule.Unlimited) && !c.Descriptors[i].IsDoubtful
+		case o.isQuota(m) && !c.Descriptors[i].IsDoubtful:
 			quotas++
-			o.role = bucket.Quota(quotas)
+			o.Role = bucket.Quota(quotas)
 		}
 	}
-	for i := range c.outcomes {
-		if o := &c.outcomes[i]; o.role > bucket.Enforced {
+	for i := range c.Outcomes {
+		if o := &c.Outcomes[i]; o.Role > bucket.Enforced {
 			if passing {
-				o.role = bucket.Aside
+				o.Role = bucket.Aside
 			} else if quotas == 1 {
-				o.role = bucket.Enforced // as the only quota is
+				o.Role = bucket.Enforced // as the only quota is
 			}
 		}
 	}
@@ -96,21 +96,21 @@ func (c *call) giveRoles(m modes) {
 // same where equal keys are one hit, so that the store's merged hits and the
 // call's own allow the same. A key is shared where a descriptor brings its own
 // numbers for a limit that a rule has too.
-func (c *call) settleQuotas() {
+func (c *Call) settleQuotas() {
 	if !c.hasQuotas || len(c.overrides) == 0 {
 		return
 	}
-	merged, of := bucket.Merge(nil, nil, c.hits)
+	merged, of := bucket.Merge(nil, nil, c.Hits)
 	// A quota asks what is not enforced anyway. If that is nothing, the request
 	// has no need of others; if it is one key, those that ask it too add nothing.
 	needless, alone := false, make([]bool, len(merged))
-	asked := make([][]int, len(c.outcomes))
+	asked := make([][]int, len(c.Outcomes))
 	rest := of
-	for i := range c.outcomes {
-		o := &c.outcomes[i]
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
 		var own []int
-		own, rest = rest[:len(o.limits)], rest[len(o.limits):]
-		if o.role <= bucket.Enforced {
+		own, rest = rest[:len(o.Limits)], rest[len(o.Limits):]
+		if o.Role <= bucket.Enforced {
 			continue
 		}
 		for _, j := range own {
@@ -124,49 +124,49 @@ func (c *call) settleQuotas() {
 		}
 	}
 	n := 0
-	for i := range c.outcomes {
-		o := &c.outcomes[i]
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
 		isAlone := func(j int) bool { return alone[j] }
-		if o.role > bucket.Enforced && (needless || len(asked[i]) > 1 && slices.ContainsFunc(asked[i], isAlone)) {
-			o.role = bucket.Aside
+		if o.Role > bucket.Enforced && (needless || len(asked[i]) > 1 && slices.ContainsFunc(asked[i], isAlone)) {
+			o.Role = bucket.Aside
 		}
-		for range o.limits {
-			c.hits[n].Role = o.role
+		for range o.Limits {
+			c.Hits[n].Role = o.Role
 			n++
 		}
 	}
 }
 
-// retryAfter is how long a denied call has to wait until it is allowed, if
+// RetryAfter is how long a denied call has to wait until it is allowed, if
 // nobody else takes; or Never.
-func (c *call) retryAfter() time.Duration {
-	_, d := c.denier()
+func (c *Call) RetryAfter() time.Duration {
+	_, d := c.Denier()
 	return d.RetryAfter
 }
 
-// denier returns the hit that a denied call waits for, and its decision: of the
+// Denier returns the hit that a denied call waits for, and its decision: of the
 // enforced ones the one that does longest, or the quota that does least, if it
 // does longer still.
-func (c *call) denier() (hit int, d bucket.Decision) {
+func (c *Call) Denier() (hit int, d bucket.Decision) {
 	var enforced, quota bucket.Decision
 	enforcedHit, quotaHit, n := 0, -1, 0
-	for i := range c.outcomes {
-		o := &c.outcomes[i]
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
 		best := o.decisiveIndex()
 		if best >= 0 {
-			d := o.decisions[best]
+			d := o.Decisions[best]
 			switch {
-			case o.role == bucket.Enforced && !d.Allowed():
-				if enforced.Allowed() || speaksBefore(&d, &enforced) {
+			case o.Role == bucket.Enforced && !d.Allowed():
+				if enforced.Allowed() || SpeaksBefore(&d, &enforced) {
 					enforcedHit, enforced = n+best, d
 				}
-			case o.role > bucket.Enforced:
+			case o.Role > bucket.Enforced:
 				if quotaHit < 0 || isLonger(quota.RetryAfter, d.RetryAfter) {
 					quotaHit, quota = n+best, d
 				}
 			}
 		}
-		n += len(o.decisions)
+		n += len(o.Decisions)
 	}
 	if isLonger(quota.RetryAfter, enforced.RetryAfter) {
 		return quotaHit, quota

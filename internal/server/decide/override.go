@@ -1,4 +1,4 @@
-package server
+package decide
 
 import (
 	"errors"
@@ -9,42 +9,42 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
-// override is a limit that a descriptor brings with it. Where set, it replaces
+// Override is a limit that a descriptor brings with it. Where set, it replaces
 // the whole rule of the descriptor, and needs none.
-type override struct {
-	set      bool
-	requests uint32
-	burst    uint32 // of a bucket; 0: as many as requests
-	period   time.Duration
-	// invalid is why the period cannot be as it was sent, or nil.
-	invalid error
-	// names are those of the API that it came by, for its errors.
-	names *ownNames
+type Override struct {
+	Set      bool
+	Requests uint32
+	Burst    uint32 // of a bucket; 0: as many as requests
+	Period   time.Duration
+	// Invalid is why the period cannot be as it was sent, or nil.
+	Invalid error
+	// Names are those of the API that it came by, for its errors.
+	Names *OwnNames
 
-	// spelling is how Envoy's API spelt the period, for its response.
-	spelling spelling
+	// Spelling is how Envoy's API spelt the period, for its response.
+	Spelling Spelling
 }
 
-// ownNames are what an API calls a limit that a descriptor brings with it.
-type ownNames struct {
-	whole string
-	// fields are those of bucket.Spec that have a name.
-	fields map[string]string
+// OwnNames are what an API calls a limit that a descriptor brings with it.
+type OwnNames struct {
+	Whole string
+	// Fields are those of bucket.Spec that have a name.
+	Fields map[string]string
 }
 
-func (n *ownNames) of(field string) string {
-	if name, ok := n.fields[field]; ok {
+func (n *OwnNames) of(field string) string {
+	if name, ok := n.Fields[field]; ok {
 		return name
 	}
-	return n.whole
+	return n.Whole
 }
 
-// spelling is a period of so many units, which are Envoy's.
-type spelling struct {
-	unit int32
+// Spelling is a period of so many units, which are Envoy's.
+type Spelling struct {
+	Unit int32
 	// multiplier, if hasMultiplier, is how many units the period has.
-	multiplier    uint32
-	hasMultiplier bool
+	Multiplier    uint32
+	HasMultiplier bool
 }
 
 // ownLimit says which limit an override is.
@@ -58,7 +58,7 @@ type ownLimit struct {
 // rule's limit of the same period with other numbers, so that their state is
 // one; with a period that the rule does not have, it counts by itself, as the
 // rule's first limit would.
-func (o *override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
+func (o *Override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
 	own := ownLimit{byPeriod: true}
 	if rule == nil || len(rule.Limits) == 0 {
 		own.spec.Algorithm = domain.Algorithm
@@ -68,36 +68,36 @@ func (o *override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
 	} else {
 		own.spec = rule.Limits[0].Spec
 		for _, l := range rule.Limits {
-			if l.Period == o.period {
+			if l.Period == o.Period {
 				own = ownLimit{spec: l.Spec}
 				break
 			}
 		}
 	}
-	own.spec.Requests, own.spec.Period, own.spec.Burst = int64(o.requests), o.period, int64(o.burst)
+	own.spec.Requests, own.spec.Period, own.spec.Burst = int64(o.Requests), o.Period, int64(o.Burst)
 	return own
 }
 
-// override has the limit of descriptor i decide instead of its rule's.
-func (c *call) override(domain *config.Domain, o *outcome, i int) error {
-	o.own = &c.descriptors[i].own
-	l, err := c.decider.overrides.get(o.own.limit(domain, o.rule))
+// Override has the limit of descriptor i decide instead of its rule's.
+func (c *Call) override(domain *config.Domain, o *Outcome, i int) error {
+	o.Own = &c.Descriptors[i].Own
+	l, err := c.decider.overrides.get(o.Own.limit(domain, o.Rule))
 	if err != nil {
-		return o.own.refused(i, err)
+		return o.Own.refused(i, err)
 	}
 	n := len(c.overrides)
 	c.overrides = append(c.overrides, l)
-	o.limits = c.overrides[n : n+1 : n+1]
+	o.Limits = c.overrides[n : n+1 : n+1]
 	return nil
 }
 
 // refused says in the words of a request which numbers cannot be a limit.
-func (o *override) refused(i int, err error) error {
+func (o *Override) refused(i int, err error) error {
 	var spec *bucket.SpecError
 	if !errors.As(err, &spec) {
-		return invalid("descriptors[%d].%s: %v", i, o.names.whole, err)
+		return Invalid("descriptors[%d].%s: %v", i, o.Names.Whole, err)
 	}
-	return invalid("descriptors[%d].%s: found %s; allowed: %s", i, o.names.of(spec.Field), spec.Found, spec.Allowed)
+	return Invalid("descriptors[%d].%s: found %s; allowed: %s", i, o.Names.of(spec.Field), spec.Found, spec.Allowed)
 }
 
 // overrideCache holds the limits of overrides that were asked for lately: to

@@ -1,0 +1,104 @@
+package decide
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Bounds of a request.
+type Bounds struct {
+	// Descriptors of a request, entries of a descriptor, and bytes of all the
+	// text in a request.
+	Descriptors, Entries, Bytes int
+	// Takes of one message that has several.
+	Takes int
+}
+
+// Check refuses a request that is beyond the bounds, or that cannot be meant. It
+// finds out what each descriptor costs.
+func (c *Call) Check(refunds bool) error {
+	if c.Domain == "" {
+		return Invalid("domain is empty; a request names the domain of its limits")
+	}
+	if len(c.Descriptors) == 0 {
+		return Invalid("descriptors is empty; a request has at least one")
+	}
+	if n := len(c.Descriptors) + c.MoreDescriptors; n > c.decider.Bounds.Descriptors {
+		return Invalid("descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", n, c.decider.Bounds.Descriptors)
+	}
+	size := len(c.Domain)
+	for i := range c.Descriptors {
+		asked := &c.Descriptors[i]
+		if n := len(asked.Entries) + asked.MoreEntries; n > c.decider.Bounds.Entries {
+			return Invalid("descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, n, c.decider.Bounds.Entries)
+		}
+		if asked.Refund && !refunds {
+			return status.Errorf(codes.PermissionDenied, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)
+		}
+		if err := asked.Own.Invalid; err != nil {
+			return err
+		}
+		for _, entry := range asked.Entries {
+			size += len(entry.Key) + len(entry.Value)
+		}
+		asked.cost = c.cost(asked)
+	}
+	if size > c.decider.Bounds.Bytes {
+		return Invalid("the request holds %d bytes of text, at most %d are allowed (setting grpc.max_bytes)", size, c.decider.Bounds.Bytes)
+	}
+	return nil
+}
+
+// cost is what a descriptor takes: its own hits, else those of the request, of
+// which 0 and unset mean 1.
+func (c *Call) cost(d *Descriptor) int64 {
+	hits := uint64(max(1, c.HitsAddend))
+	if d.HasHits {
+		hits = d.Hits
+	}
+	cost := int64(min(hits, bucket.MaxCost))
+	if d.Refund {
+		return -cost
+	}
+	return cost
+}
+
+// Holds is about what the message, the entries, keys and decisions take.
+func (c *Call) Holds() int64 { return int64(4*c.Size + 512*(len(c.Descriptors)-1)) }
+
+// IsFull counts a descriptor that is beyond the bounds. It is only counted, so
+// that a request costs no more memory than its bounds allow, and check tells
+// the caller how many there were.
+func (c *Call) IsFull() bool {
+	if len(c.Descriptors) < c.decider.Bounds.Descriptors {
+		return false
+	}
+	c.MoreDescriptors++
+	return true
+}
+
+// IsFullOf does for the entries of a descriptor that is being read, which begin
+// at start, what isFull does for descriptors.
+func (c *Call) IsFullOf(d *Descriptor, start int) bool {
+	if len(c.Entries)-start < c.decider.Bounds.Entries {
+		return false
+	}
+	d.MoreEntries++
+	return true
+}
+
+// SettleEntries gives each descriptor its part of all entries, which may have
+// moved while they were gathered.
+func (c *Call) SettleEntries() {
+	rest := c.Entries
+	for i := range c.Descriptors {
+		n := len(c.Descriptors[i].Entries)
+		c.Descriptors[i].Entries, rest = rest[:n:n], rest[n:]
+	}
+}
+
+func Invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}

@@ -1,0 +1,119 @@
+package decide
+
+import (
+	"context"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// Decider decides requests. Every endpoint asks the same one.
+type Decider struct {
+	Options
+	overrides overrideCache
+	calls     sync.Pool
+}
+
+// Options are those of a decider.
+type Options struct {
+	Live  *config.Live
+	Store bucket.Store
+	// Refuses returns why nothing must be decided, or nil.
+	Refuses func() error
+	Modes   Modes
+	Bounds  Bounds
+	// Unmatched counts descriptors without a rule; those with one are counted
+	// by the rule's tally.
+	Unmatched prometheus.Counter
+	// OwnLimits counts what descriptors got that have a limit of their own and
+	// no rule.
+	OwnLimits Results
+}
+
+func New(o Options) *Decider {
+	d := &Decider{Options: o}
+	d.calls.New = func() any { return d.NewCall() }
+	return d
+}
+
+// errNoLimits is the answer while no limits could be loaded: whether there is
+// one for a request is not known.
+var errNoLimits = status.Error(codes.Unavailable, "no limits are loaded yet")
+
+// Decide fills in the outcomes of a call, one per descriptor, and counts them.
+// Its error is the store's, or one of matchOnce.
+func (d *Decider) Decide(ctx context.Context, c *Call) error {
+	if err := d.Match(c); err != nil {
+		return err
+	}
+	if len(c.Hits) > 0 {
+		if err := d.take(ctx, c); err != nil {
+			return err
+		}
+	}
+	d.count(c)
+	return nil
+}
+
+// take asks the store for the hits of a call and gives each outcome its
+// decisions.
+func (d *Decider) take(ctx context.Context, c *Call) error {
+	if err := d.Refuses(); err != nil {
+		return err
+	}
+	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.Hits))...)
+	if err := d.Store.Take(ctx, c.Hits, c.decisions); err != nil {
+		return err
+	}
+	c.Denied = !bucket.GroupAllowed(c.Hits, c.decisions)
+	rest := c.decisions
+	for i := range c.Outcomes {
+		n := len(c.Outcomes[i].Limits)
+		c.Outcomes[i].Decisions, rest = rest[:n:n], rest[n:]
+	}
+	return nil
+}
+
+// count counts what each descriptor of a decided call got.
+func (d *Decider) count(c *Call) {
+	unmatched := 0
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		allowed := !o.IsOver()
+		switch {
+		case o.Rule == nil && o.Own == nil:
+			unmatched++
+		case o.Rule == nil:
+			d.OwnLimits.add(allowed)
+		case allowed:
+			o.Rule.Count(config.Allowed, c.Descriptors[i].Entries)
+		case o.isShadow(d.Modes):
+			o.Rule.Count(config.Shadowed, c.Descriptors[i].Entries)
+		default:
+			o.Rule.Count(config.Denied, c.Descriptors[i].Entries)
+		}
+	}
+	if unmatched > 0 {
+		d.Unmatched.Add(float64(unmatched))
+	}
+}
+
+// Results are the counters of what was allowed and what was denied.
+type Results struct{ allowed, denied prometheus.Counter }
+
+func NewResults(counter *prometheus.CounterVec) Results {
+	return Results{counter.WithLabelValues("allowed"), counter.WithLabelValues("denied")}
+}
+
+func (r *Results) add(allowed bool) {
+	if allowed {
+		r.allowed.Inc()
+	} else {
+		r.denied.Inc()
+	}
+}
