@@ -18,21 +18,6 @@ const answerMost = 4<<20 - 64<<10
 var errAnswerTooLong = status.Errorf(codes.ResourceExhausted,
 	"the answer might have more than %d bytes, which callers do not read; nothing was taken: ask about less at once", answerMost)
 
-// boundOf returns the bound of an API's responses.
-func boundOf(h *settings.Headers, metadata bool) func(*decide.Call) int {
-	hasPolicies := h.Style != "" && h.Style != "none"
-	return func(c *decide.Call) int {
-		n := statusesBound(c)
-		if hasPolicies {
-			n += policiesBound(c)
-		}
-		if metadata {
-			n += metadataBound(c)
-		}
-		return n
-	}
-}
-
 // statusesBound is for what is told of each limit.
 func statusesBound(c *decide.Call) int {
 	const (
@@ -50,7 +35,10 @@ func statusesBound(c *decide.Call) int {
 
 // policiesBound is for the headers that name each limit, in each of which one
 // may have the keys of its descriptor for a name.
-func policiesBound(c *decide.Call) int {
+func policiesBound(c *decide.Call, h *settings.Headers) int {
+	if h.Style == "" || h.Style == "none" {
+		return 0
+	}
 	const each = 160
 	n := 0
 	for i := range c.Outcomes {
@@ -60,45 +48,6 @@ func policiesBound(c *decide.Call) int {
 		}
 		for _, l := range c.Outcomes[i].Limits {
 			n += each + 4*max(len(l.Name), names) // twice, with each character escaped
-		}
-	}
-	return n
-}
-
-// metadataBound is for the metadata that tells what was asked.
-func metadataBound(c *decide.Call) int {
-	const (
-		each     = 256 // of a descriptor
-		entry    = 24
-		longText = 3 // bytes for one that is not UTF-8
-	)
-	n := each + len(c.Domain)
-	for i := range c.Descriptors {
-		n += each
-		for _, e := range c.Descriptors[i].Entries {
-			n += entry + len(e.Key) + longText*len(e.Value)
-		}
-		if r := c.Outcomes[i].Rule; r != nil && r.Metadata != nil {
-			n += valueBound(r.Metadata)
-		}
-	}
-	return n
-}
-
-// valueBound is no less than the bytes of a value of a rule's metadata.
-func valueBound(v any) int {
-	const head = 16 // of a field and its value, with their lengths
-	n := head
-	switch v := v.(type) {
-	case string:
-		n += len(v)
-	case []any:
-		for _, item := range v {
-			n += valueBound(item)
-		}
-	case map[string]any:
-		for k, item := range v {
-			n += head + len(k) + valueBound(item)
 		}
 	}
 	return n

@@ -20,6 +20,11 @@ type forwardAuth struct {
 	live *forwardauth.Live
 }
 
+func newForwardAuth(d *door, live *forwardauth.Live) *forwardAuth {
+	d.answerBound = func(c *decide.Call) int { return statusesBound(c) + policiesBound(c, d.headers) }
+	return &forwardAuth{d, live}
+}
+
 // ServeHTTP answers /auth/{name} with 200 or the status that the endpoint has
 // for denials; with 404 where there is no such endpoint, and as POST /json does
 // where the request cannot be decided.

@@ -291,7 +291,7 @@ func TestAuthUnclear(t *testing.T) {
 			t.Errorf("%s: %s", c.name, p.body)
 		}
 	}
-	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{code="OK",door="auth"}`: 18})
+	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="auth",code="OK"}`: 18})
 }
 
 // Names of headers and methods count in each spelling that a server takes for
@@ -391,11 +391,11 @@ func TestAuthAnswers(t *testing.T) {
 		}
 	}
 	d.wantMetrics(map[string]float64{
-		`ratelimitd_requests_total{code="OK",door="auth"}`: 6,
+		`ratelimitd_requests_total{api="auth",code="OK"}`: 6,
 		`ratelimitd_auth_reloads_total{result="success"}`:  1,
 		`ratelimitd_auth_reloads_total{result="failure"}`:  0,
 		`ratelimitd_auth_last_reload_successful`:           1,
-		`ratelimitd_requests_total{code="OK",door="http"}`: 0,
+		`ratelimitd_requests_total{api="http",code="OK"}`: 0,
 	})
 	if p := d.get("admin", "/authconfig"); p.code != 200 || !strings.Contains(p.body, "/auth/other") || !strings.HasPrefix(p.body, "# generation 1, loaded ") {
 		t.Errorf("/authconfig: %d %s", p.code, p.body)
@@ -417,7 +417,7 @@ func TestAuthFailures(t *testing.T) {
 		t.Errorf("an unknown name: %s", p.body)
 	}
 	d.wantMetrics(map[string]float64{
-		`ratelimitd_requests_total{code="Unavailable",door="auth"}`: 1, `ratelimitd_requests_total{code="OK",door="auth"}`: 0,
+		`ratelimitd_requests_total{api="auth",code="Unavailable"}`: 1, `ratelimitd_requests_total{code="OK",api="auth"}`: 0,
 	})
 	off := start(t, authLimits)
 	if p := off.auth("127.0.0.1", "GET", "n"); p.code != 404 {

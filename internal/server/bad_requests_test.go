@@ -132,7 +132,7 @@ func TestHugeRequest(t *testing.T) {
 		t.Errorf("HTTP: got %d %s", p.code, p.body)
 	}
 	d.ask("api", 1, "user=x")
-	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{code="ResourceExhausted",door="grpc"}`: 1})
+	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="grpc",code="ResourceExhausted"}`: 1})
 }
 
 // rawCodec sends bytes as they are.
@@ -171,5 +171,5 @@ func TestMessagesThatAreNone(t *testing.T) {
 		})
 	}
 	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 3 reset 59m50s")
-	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{code="Internal",door="grpc"}`: 4})
+	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="grpc",code="Internal"}`: 4})
 }

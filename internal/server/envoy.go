@@ -25,8 +25,18 @@ type envoy struct {
 
 func newEnvoy(d *door, metadata bool) *envoy {
 	e := &envoy{door: d, metadata: metadata}
+	d.answerBound = e.bound
 	e.calls.New = func() any { return &envoyCall{Call: d.decider.NewCall(), envoy: e} }
 	return e
+}
+
+// bound is that of a response.
+func (e *envoy) bound(c *decide.Call) int {
+	n := statusesBound(c) + policiesBound(c, e.headers)
+	if e.metadata {
+		n += metadataBound(c)
+	}
+	return n
 }
 
 // envoyCall is a call that is read and written as in Envoy's RPC.

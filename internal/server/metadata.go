@@ -183,3 +183,42 @@ func appendMessage(dst []byte, field protowire.Number, content func([]byte) []by
 func appendDouble(dst []byte, f float64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(dst, numberValue, protowire.Fixed64Type), math.Float64bits(f))
 }
+
+// metadataBound is for the metadata that tells what was asked.
+func metadataBound(c *decide.Call) int {
+	const (
+		each     = 256 // of a descriptor
+		entry    = 24
+		longText = 3 // bytes for one that is not UTF-8
+	)
+	n := each + len(c.Domain)
+	for i := range c.Descriptors {
+		n += each
+		for _, e := range c.Descriptors[i].Entries {
+			n += entry + len(e.Key) + longText*len(e.Value)
+		}
+		if r := c.Outcomes[i].Rule; r != nil && r.Metadata != nil {
+			n += valueBound(r.Metadata)
+		}
+	}
+	return n
+}
+
+// valueBound is no less than the bytes of a value of a rule's metadata.
+func valueBound(v any) int {
+	const head = 16 // of a field and its value, with their lengths
+	n := head
+	switch v := v.(type) {
+	case string:
+		n += len(v)
+	case []any:
+		for _, item := range v {
+			n += valueBound(item)
+		}
+	case map[string]any:
+		for k, item := range v {
+			n += head + len(k) + valueBound(item)
+		}
+	}
+	return n
+}

@@ -3,7 +3,6 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"google.golang.org/grpc/codes"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
@@ -32,8 +31,8 @@ func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readine
 	return &metrics{
 		calls: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_requests_total",
-			Help: "Requests, by the port they came through and the gRPC code of their answer. Those that were decided are OK, denied ones too.",
-		}, []string{"door", "code"}),
+			Help: "Requests, by the API and port they came through and the gRPC code of their answer. Those that were decided are OK, denied ones too.",
+		}, []string{"api", "code"}),
 		unmatched: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_unmatched_descriptors_total",
 			Help: "Descriptors that no rule is for, or whose domain is unknown, and which were allowed.",
@@ -78,33 +77,6 @@ func showAuth(registry *prometheus.Registry, live *forwardauth.Live) {
 		Name: "ratelimitd_auth_last_reload_successful",
 		Help: "1 if the file for forward auth, as it is, is in force; 0 while it has errors and an older one stays in force.",
 	}, func() float64 { return oneIf(live.Status().LastError == nil) })
-}
-
-// answered are the codes that requests are answered with. Any other is counted
-// as Unknown, the first.
-var answered = [...]codes.Code{
-	codes.Unknown, codes.OK, codes.FailedPrecondition, codes.Canceled, codes.DeadlineExceeded, codes.Internal,
-	codes.InvalidArgument, codes.PermissionDenied, codes.ResourceExhausted, codes.Unavailable,
-}
-
-// requestCounts are the counters of one door, by code.
-type requestCounts [codes.Unauthenticated + 1]prometheus.Counter
-
-// requests returns the counters of a door. All begin at 0, so that the first
-// failure is an increase.
-func (m *metrics) requests(door string) *requestCounts {
-	var r requestCounts
-	for _, code := range answered {
-		r[code] = m.calls.WithLabelValues(door, code.String())
-	}
-	return &r
-}
-
-func (r *requestCounts) add(code codes.Code) {
-	if int(code) >= len(r) || r[code] == nil {
-		code = codes.Unknown
-	}
-	r[code].Inc()
 }
 
 func oneIf(yes bool) float64 {

@@ -98,8 +98,8 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 	d.fetch(http.MethodGet, "http", "/json", nil) // asks nothing
 	d.check("")
-	count := func(door, code string) string {
-		return fmt.Sprintf("ratelimitd_requests_total{code=%q,door=%q}", code, door)
+	count := func(api, code string) string {
+		return fmt.Sprintf("ratelimitd_requests_total{api=%q,code=%q}", api, code)
 	}
 	d.wantMetrics(map[string]float64{
 		count("grpc", "OK"): 3, count("grpc", "InvalidArgument"): 1, count("grpc", "Unavailable"): 0,
@@ -115,8 +115,8 @@ func TestFailedRequestsAreCounted(t *testing.T) {
 	}
 	d.post(bodyX)
 	d.wantMetrics(map[string]float64{
-		`ratelimitd_requests_total{code="Unavailable",door="grpc"}`: 1,
-		`ratelimitd_requests_total{code="Unavailable",door="http"}`: 1,
+		`ratelimitd_requests_total{api="grpc",code="Unavailable"}`: 1,
+		`ratelimitd_requests_total{api="http",code="Unavailable"}`: 1,
 		`ratelimitd_unmatched_descriptors_total`:                    0, // nothing was decided
 	})
 	d.wantDecisions(map[string]float64{})

@@ -432,7 +432,7 @@ func TestNoRefunds(t *testing.T) {
 	}
 	wantShown(t, d.send(charging(t, 1, []string{"0"}, "user=x")), "OK; OK u 5/HOUR remaining 5 reset 0s")
 	d.wantMetrics(map[string]float64{
-		`ratelimitd_requests_total{code="PermissionDenied",door="grpc"}`: 1,
-		`ratelimitd_requests_total{code="PermissionDenied",door="http"}`: 1,
+		`ratelimitd_requests_total{api="grpc",code="PermissionDenied"}`: 1,
+		`ratelimitd_requests_total{api="http",code="PermissionDenied"}`: 1,
 	})
 }

@@ -155,15 +155,16 @@ func New(o Options) (*Server, error) {
 	door := func(name string) *door {
 		return &door{
 			decider: decider, bounds: o.Bounds, refunds: o.Refunds, storeWaits: o.StoreWaits,
-			failures: failures, panics: s.panics, requests: m.requests(name),
-			headers: &s.options.Headers, answerBound: boundOf(&o.Headers, o.DynamicMetadata),
+			failures: failures, panics: s.panics, requests: newRequestCounts(m.calls, name),
+			headers: &s.options.Headers,
 		}
 	}
 	s.viaGRPC, s.viaHTTP = newEnvoy(door("grpc"), o.DynamicMetadata), newEnvoy(door("http"), o.DynamicMetadata)
-	s.apiGRPC = &api{door("api_grpc"), s.watches.stopping, o.ConnectionAge, o.ConnectionAgeGrace}
-	s.apiHTTP = &api{door: door("api_http")}
+	s.apiGRPC = newAPI(door("api_grpc"))
+	s.apiGRPC.stopping, s.apiGRPC.age, s.apiGRPC.grace = s.watches.stopping, o.ConnectionAge, o.ConnectionAgeGrace
+	s.apiHTTP = newAPI(door("api_http"))
 	if o.Auth != nil {
-		s.viaAuth = &forwardAuth{door("auth"), o.Auth}
+		s.viaAuth = newForwardAuth(door("auth"), o.Auth)
 		showAuth(o.Metrics, o.Auth)
 	}
 	s.grpc = s.grpcServer()

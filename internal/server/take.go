@@ -24,6 +24,12 @@ type api struct {
 	age, grace time.Duration
 }
 
+// newAPI returns the API on an endpoint of its own.
+func newAPI(d *door) *api {
+	d.answerBound = statusesBound
+	return &api{door: d}
+}
+
 // takeCall is a call that is read and written as in the daemon's own API.
 type takeCall struct{ *decide.Call }
 

@@ -1,0 +1,33 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+)
+
+// answered are the codes that requests are answered with. Any other is counted
+// as Unknown, the first.
+var answered = [...]codes.Code{
+	codes.Unknown, codes.OK, codes.FailedPrecondition, codes.Canceled, codes.DeadlineExceeded, codes.Internal,
+	codes.InvalidArgument, codes.PermissionDenied, codes.ResourceExhausted, codes.Unavailable,
+}
+
+// requestCounts are the counters of one endpoint, by code.
+type requestCounts [codes.Unauthenticated + 1]prometheus.Counter
+
+// newRequestCounts returns the counters of an endpoint, of a metric with the
+// labels api and code. All begin at 0, so that the first failure is an increase.
+func newRequestCounts(requests *prometheus.CounterVec, api string) *requestCounts {
+	var r requestCounts
+	for _, code := range answered {
+		r[code] = requests.WithLabelValues(api, code.String())
+	}
+	return &r
+}
+
+func (r *requestCounts) add(code codes.Code) {
+	if int(code) >= len(r) || r[code] == nil {
+		code = codes.Unknown
+	}
+	r[code].Inc()
+}
