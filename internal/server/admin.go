@@ -41,7 +41,7 @@ func (s *Server) adminDoor() http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return s.panics.recovering(mux)
+	return s.panics.Recovering(mux)
 }
 
 // metricsDoor has the metrics and nothing else.
@@ -50,7 +50,7 @@ func (s *Server) metricsDoor() http.Handler {
 	if path := s.options.MetricsPath; path != "" {
 		mux.Handle("GET "+path, s.metricsPage())
 	}
-	return s.panics.recovering(mux)
+	return s.panics.Recovering(mux)
 }
 
 func (s *Server) metricsPage() http.Handler {

@@ -10,18 +10,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
 // forwardAuth answers proxies that ask about a request with its headers alone
 // and read a status: nginx's auth_request, Caddy's forward_auth, Traefik's
 // ForwardAuth.
 type forwardAuth struct {
-	*door
+	*endpoint.Endpoint
 	live *forwardauth.Live
 }
 
-func newForwardAuth(d *door, live *forwardauth.Live) *forwardAuth {
-	d.answerBound = func(c *decide.Call) int { return statusesBound(c) + policiesBound(c, d.headers) }
+func newForwardAuth(d *endpoint.Endpoint, live *forwardauth.Live) *forwardAuth {
+	d.AnswerBound = func(c *decide.Call) int { return endpoint.StatusesBound(c) + endpoint.PoliciesBound(c, d.Headers) }
 	return &forwardAuth{d, live}
 }
 
@@ -30,25 +31,25 @@ func newForwardAuth(d *door, live *forwardauth.Live) *forwardAuth {
 // where the request cannot be decided.
 func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	auth := f.live.Value()
-	endpoint := auth.Endpoint(r.PathValue("name"))
-	if endpoint == nil {
-		f.requests.add(codes.InvalidArgument)
-		writeError(w, http.StatusNotFound, "no endpoint has this name; the file of the setting auth.path says which there are")
+	asked := auth.Endpoint(r.PathValue("name"))
+	if asked == nil {
+		f.Requests.Add(codes.InvalidArgument)
+		endpoint.WriteError(w, http.StatusNotFound, "no endpoint has this name; the file of the setting auth.path says which there are")
 		return
 	}
-	c := f.decider.Call()
+	c := f.Decider.Call()
 	defer c.Release()
-	if !readAuth(c, endpoint, newAuthRequest(auth, endpoint, r)) {
-		f.requests.add(codes.OK)
-		writeError(w, endpoint.DeniedStatus, "the request lacks a value that its limits are counted by, or has several")
+	if !readAuth(c, asked, newAuthRequest(auth, asked, r)) {
+		f.Requests.Add(codes.OK)
+		endpoint.WriteError(w, asked.DeniedStatus, "the request lacks a value that its limits are counted by, or has several")
 		return
 	}
 	if err := f.ask(r.Context(), c, w.Header()); err != nil {
-		writeStatus(w, err)
+		endpoint.WriteStatus(w, err)
 		return
 	}
 	if c.Denied {
-		writeError(w, endpoint.DeniedStatus, "the request is over its limit")
+		endpoint.WriteError(w, asked.DeniedStatus, "the request is over its limit")
 		return
 	}
 	w.WriteHeader(http.StatusOK)
@@ -57,14 +58,14 @@ func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ask has a call answered, and sets the headers of the response.
 func (f *forwardAuth) ask(ctx context.Context, c *decide.Call, header http.Header) error {
 	if len(c.Descriptors) == 0 { // all were left out
-		f.requests.add(codes.OK)
+		f.Requests.Add(codes.OK)
 		return nil
 	}
-	if err := f.answer(ctx, c); err != nil {
+	if err := f.Answer(ctx, c); err != nil {
 		return err
 	}
-	for _, h := range appendHeaders(c, nil, f.headers) {
-		header.Set(h.name, string(h.appendValue(nil)))
+	for _, h := range endpoint.AppendHeaders(c, nil, f.Headers) {
+		header.Set(h.Name, string(h.AppendValue(nil)))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -17,22 +18,22 @@ import (
 
 // envoy serves envoy.service.ratelimit.v3.RateLimitService.
 type envoy struct {
-	*door
+	*endpoint.Endpoint
 	// metadata is whether dynamic_metadata tells what was asked.
 	metadata bool
 	calls    sync.Pool
 }
 
-func newEnvoy(d *door, metadata bool) *envoy {
-	e := &envoy{door: d, metadata: metadata}
-	d.answerBound = e.bound
-	e.calls.New = func() any { return &envoyCall{Call: d.decider.NewCall(), envoy: e} }
+func newEnvoy(d *endpoint.Endpoint, metadata bool) *envoy {
+	e := &envoy{Endpoint: d, metadata: metadata}
+	d.AnswerBound = e.bound
+	e.calls.New = func() any { return &envoyCall{Call: d.Decider.NewCall(), envoy: e} }
 	return e
 }
 
 // bound is that of a response.
 func (e *envoy) bound(c *decide.Call) int {
-	n := statusesBound(c) + policiesBound(c, e.headers)
+	n := endpoint.StatusesBound(c) + endpoint.PoliciesBound(c, e.Headers)
 	if e.metadata {
 		n += metadataBound(c)
 	}
@@ -68,7 +69,7 @@ func (c *envoyCall) AppendWire(dst []byte) []byte {
 // register adds the service to g, which uses the codec.
 func (e *envoy) register(g *grpc.Server) {
 	answer := func(ctx context.Context, c *envoyCall) (any, error) {
-		if err := e.answer(ctx, c.Call); err != nil {
+		if err := e.Answer(ctx, c.Call); err != nil {
 			c.release()
 			return nil, err
 		}
@@ -77,7 +78,7 @@ func (e *envoy) register(g *grpc.Server) {
 	g.RegisterService(&grpc.ServiceDesc{
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*rlsv3.RateLimitServiceServer)(nil),
-		Methods:     []grpc.MethodDesc{unary(e.door, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.request, answer)},
+		Methods:     []grpc.MethodDesc{endpoint.Unary(e.Endpoint, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.request, answer)},
 		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
 	}, e)
 }
@@ -98,7 +99,7 @@ func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) 
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "the request: %v", err)
 	}
-	if err := e.answer(ctx, c.Call); err != nil {
+	if err := e.Answer(ctx, c.Call); err != nil {
 		return nil, err
 	}
 	response := new(rlsv3.RateLimitResponse)
@@ -111,18 +112,18 @@ func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) 
 // postJSON is ShouldRateLimit. A denial is a 429.
 func (e *envoy) postJSON(w http.ResponseWriter, r *http.Request) {
 	var request rlsv3.RateLimitRequest
-	if !e.readBody(w, r, &request, boundsOfTake(e.bounds)) {
+	if !e.ReadBody(w, r, &request, endpoint.BoundsOfRequest(e.Bounds)) {
 		return
 	}
 	response, err := e.ShouldRateLimit(r.Context(), &request)
 	if err != nil {
-		writeStatus(w, err)
+		endpoint.WriteStatus(w, err)
 		return
 	}
 	for _, h := range response.GetResponseHeadersToAdd() {
 		w.Header().Set(h.GetKey(), h.GetValue())
 	}
-	writeMessage(w, response, response.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT)
+	endpoint.WriteMessage(w, response, response.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT)
 }
 
 // degradedMetadata is the dynamic_metadata of an answer that was made without

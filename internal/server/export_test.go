@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/mem"
 )
@@ -16,11 +18,11 @@ func (s *Server) RPC() rlsv3.RateLimitServiceServer { return s.viaGRPC }
 
 // Answer is what gRPC does with the bytes of a request.
 func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
-	d, c := newCodec(), s.viaGRPC.request()
+	d, c := endpoint.NewCodec(), s.viaGRPC.request()
 	if err := d.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, c); err != nil {
 		return nil, err
 	}
-	if err := s.viaGRPC.answer(ctx, c.Call); err != nil {
+	if err := s.viaGRPC.Answer(ctx, c.Call); err != nil {
 		return nil, err
 	}
 	out, err := d.Marshal(c)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -18,7 +19,7 @@ import (
 // took. Its answer is empty.
 type giveBackCall struct {
 	accounts.Charge
-	door    *door
+	api     *api
 	call    *decide.Call
 	takenAt []int64
 	takenBy []uint64
@@ -30,10 +31,10 @@ type giveBackCall struct {
 const momentsPerDescriptor = 100
 
 func (a *api) newGiveBack() *giveBackCall {
-	return &giveBackCall{door: a.door, call: a.decider.Call()}
+	return &giveBackCall{api: a, call: a.Decider.Call()}
 }
 
-func (g *giveBackCall) mostMoments() int { return momentsPerDescriptor * g.door.bounds.Descriptors }
+func (g *giveBackCall) mostMoments() int { return momentsPerDescriptor * g.api.Bounds.Descriptors }
 
 // ReadWire reads a GiveBackRequest.
 func (g *giveBackCall) ReadWire(message string) error {
@@ -112,9 +113,9 @@ func (a *api) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
 	var err error
 	if g.more > 0 {
 		err = decide.Invalid("taken_at, taken_by: found %d numbers, at most %d of each are allowed", len(g.takenAt)+len(g.takenBy)+g.more, g.mostMoments())
-		a.requests.add(status.Code(err))
+		a.Requests.Add(status.Code(err))
 	} else {
-		err = a.giveBack(ctx, g.call, g.takenAt, g.takenBy)
+		err = a.GiveBack(ctx, g.call, g.takenAt, g.takenBy)
 	}
 	if err != nil {
 		g.release()
@@ -142,11 +143,11 @@ func (a *api) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackReques
 }
 
 // boundsOfGiveBack bounds a body that holds a GiveBackRequest.
-func boundsOfGiveBack(b decide.Bounds) jsonBounds {
-	j := boundsOfTake(b)
+func boundsOfGiveBack(b decide.Bounds) endpoint.JSONBounds {
+	j := endpoint.BoundsOfRequest(b)
 	const number = 24 // 20 digits, quotes and a comma
 	numbers := 2 * momentsPerDescriptor * b.Descriptors
-	j.values += numbers
-	j.bytes += numbers * number
+	j.Values += numbers
+	j.Bytes += numbers * number
 	return j
 }

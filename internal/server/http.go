@@ -3,6 +3,8 @@ package server
 import (
 	"fmt"
 	"net/http"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
 // httpDoor serves RPCs as protobuf JSON, and readiness.
@@ -23,5 +25,5 @@ func (s *Server) httpDoor() http.Handler {
 		}
 		fmt.Fprintln(w, "OK")
 	})
-	return s.panics.recovering(refusing(mux))
+	return s.panics.Recovering(endpoint.Refusing(mux))
 }

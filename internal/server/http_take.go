@@ -1,9 +1,13 @@
 package server
 
 import (
-	_ "embed" // the document
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+
+	_ "embed"
 	"net/http"
 	"strconv"
+
+	// the document
 
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -29,30 +33,30 @@ func (a *api) routes() map[string]http.HandlerFunc {
 // postTake is Take. A denial is a 429 with retry-after, in whole seconds.
 func (a *api) postTake(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv1.TakeRequest
-	if !a.readBody(w, r, &request, boundsOfTake(a.bounds)) {
+	if !a.ReadBody(w, r, &request, endpoint.BoundsOfRequest(a.Bounds)) {
 		return
 	}
 	response, err := a.takeMessage(r.Context(), &request)
 	if err != nil {
-		writeStatus(w, err)
+		endpoint.WriteStatus(w, err)
 		return
 	}
 	if retry := response.GetRetryAfter(); retry != nil {
-		w.Header().Set(retryAfter, strconv.FormatInt(seconds(retry.AsDuration()), 10))
+		w.Header().Set(endpoint.RetryAfter, strconv.FormatInt(endpoint.Seconds(retry.AsDuration()), 10))
 	}
-	writeMessage(w, response, !response.GetAllowed())
+	endpoint.WriteMessage(w, response, !response.GetAllowed())
 }
 
 // postGiveBack is GiveBack.
 func (a *api) postGiveBack(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv1.GiveBackRequest
-	if !a.readBody(w, r, &request, boundsOfGiveBack(a.bounds)) {
+	if !a.ReadBody(w, r, &request, boundsOfGiveBack(a.Bounds)) {
 		return
 	}
 	response, err := a.giveBackMessage(r.Context(), &request)
 	if err != nil {
-		writeStatus(w, err)
+		endpoint.WriteStatus(w, err)
 		return
 	}
-	writeMessage(w, response, false)
+	endpoint.WriteMessage(w, response, false)
 }

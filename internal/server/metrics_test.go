@@ -117,7 +117,7 @@ func TestFailedRequestsAreCounted(t *testing.T) {
 	d.wantMetrics(map[string]float64{
 		`ratelimitd_requests_total{api="grpc",code="Unavailable"}`: 1,
 		`ratelimitd_requests_total{api="http",code="Unavailable"}`: 1,
-		`ratelimitd_unmatched_descriptors_total`:                    0, // nothing was decided
+		`ratelimitd_unmatched_descriptors_total`:                   0, // nothing was decided
 	})
 	d.wantDecisions(map[string]float64{})
 }

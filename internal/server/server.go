@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -101,7 +102,7 @@ type Server struct {
 	options Options
 	log     *slog.Logger
 	ready   *readiness
-	panics  *panicLog
+	panics  *endpoint.PanicLog
 	watches *watches
 	memory  *accounts.Memory
 
@@ -146,25 +147,25 @@ func New(o Options) (*Server, error) {
 	}
 	s.memory = accounts.New(o.Memory, m.cut.Inc)
 	showMemory(o.Metrics, s.memory)
-	s.panics = &panicLog{logger: o.Log, now: o.Now, count: m.panics}
+	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
 	decider := decide.New(decide.Options{
 		Live: o.Live, Store: o.Store, Refuses: o.Refuses, Modes: decide.Modes{Shadow: o.ShadowMode, Quota: o.QuotaMode}, Bounds: o.Bounds,
 		Unmatched: m.unmatched, OwnLimits: m.ownLimits,
 	})
-	failures := newFailureLog(o.Log, o.Now)
-	door := func(name string) *door {
-		return &door{
-			decider: decider, bounds: o.Bounds, refunds: o.Refunds, storeWaits: o.StoreWaits,
-			failures: failures, panics: s.panics, requests: newRequestCounts(m.calls, name),
-			headers: &s.options.Headers,
+	failures := endpoint.NewFailureLog(o.Log, o.Now)
+	newEndpoint := func(name string) *endpoint.Endpoint {
+		return &endpoint.Endpoint{
+			Decider: decider, Bounds: o.Bounds, Refunds: o.Refunds, StoreWaits: o.StoreWaits,
+			Failures: failures, Panics: s.panics, Requests: endpoint.NewRequestCounts(m.calls, name),
+			Headers: &s.options.Headers,
 		}
 	}
-	s.viaGRPC, s.viaHTTP = newEnvoy(door("grpc"), o.DynamicMetadata), newEnvoy(door("http"), o.DynamicMetadata)
-	s.apiGRPC = newAPI(door("api_grpc"))
+	s.viaGRPC, s.viaHTTP = newEnvoy(newEndpoint("grpc"), o.DynamicMetadata), newEnvoy(newEndpoint("http"), o.DynamicMetadata)
+	s.apiGRPC = newAPI(newEndpoint("api_grpc"))
 	s.apiGRPC.stopping, s.apiGRPC.age, s.apiGRPC.grace = s.watches.stopping, o.ConnectionAge, o.ConnectionAgeGrace
-	s.apiHTTP = newAPI(door("api_http"))
+	s.apiHTTP = newAPI(newEndpoint("api_http"))
 	if o.Auth != nil {
-		s.viaAuth = newForwardAuth(door("auth"), o.Auth)
+		s.viaAuth = newForwardAuth(newEndpoint("auth"), o.Auth)
 		showAuth(o.Metrics, o.Auth)
 	}
 	s.grpc = s.grpcServer()
@@ -227,17 +228,17 @@ func (s *Server) Address(port string) string {
 
 func (s *Server) grpcServer() *grpc.Server {
 	onPanic := recovery.WithRecoveryHandler(func(p any) error {
-		s.panics.add(p)
+		s.panics.Add(p)
 		return status.Error(codes.Internal, "internal error")
 	})
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, accounts.ChargeStreams(s.apiGRPC)),
-		grpc.MaxRecvMsgSize(messageBound(s.options.Bounds)),
+		grpc.MaxRecvMsgSize(endpoint.MessageBound(s.options.Bounds)),
 		grpc.NumStreamWorkers(StreamWorkers),
 		grpc.StaticStreamWindowSize(StreamWindow),
 		grpc.StaticConnWindowSize(ConnectionWindow),
-		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ForceServerCodecV2(endpoint.NewCodec()),
 		grpc.MaxConcurrentStreams(streamsPerConnection),
 		grpc.MaxHeaderListSize(maxMetadataBytes),
 		grpc.ConnectionTimeout(handshake),

@@ -10,13 +10,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 // api serves the daemon's own API, ratelimit.v1.RateLimitService.
 type api struct {
-	*door
+	*endpoint.Endpoint
 	// stopping ends when the server does, which streams by themselves would
 	// not.
 	stopping context.Context
@@ -25,9 +26,9 @@ type api struct {
 }
 
 // newAPI returns the API on an endpoint of its own.
-func newAPI(d *door) *api {
-	d.answerBound = statusesBound
-	return &api{door: d}
+func newAPI(d *endpoint.Endpoint) *api {
+	d.AnswerBound = endpoint.StatusesBound
+	return &api{Endpoint: d}
 }
 
 // takeCall is a call that is read and written as in the daemon's own API.
@@ -46,7 +47,7 @@ func (t takeCall) AppendWire(dst []byte) []byte {
 
 // take decides one request.
 func (a *api) take(ctx context.Context, t takeCall) (any, error) {
-	if err := a.answer(ctx, t.Call); err != nil {
+	if err := a.Answer(ctx, t.Call); err != nil {
 		t.Release()
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (a *api) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*rat
 		return nil, err
 	}
 	defer c.Release()
-	if err := a.answer(ctx, c.Call); err != nil {
+	if err := a.Answer(ctx, c.Call); err != nil {
 		return nil, err
 	}
 	response := new(ratelimitv1.TakeResponse)
@@ -72,7 +73,7 @@ func (a *api) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*rat
 
 // callOf reads a request into a call, which the caller releases.
 func (a *api) callOf(r *ratelimitv1.TakeRequest) (takeCall, error) {
-	c := takeCall{a.decider.Call()}
+	c := takeCall{a.Decider.Call()}
 	message, err := proto.Marshal(r)
 	if err == nil {
 		err = c.unmarshalTake(string(message))
@@ -89,12 +90,12 @@ func (a *api) takeMany(ctx context.Context, t *takes) (any, error) {
 	if t.err == nil && len(t.items) == 0 {
 		t.err = decide.Invalid("takes is empty; a request has at least one")
 	}
-	if t.err == nil && t.answerBound() > answerMost {
-		t.err = errAnswerTooLong
+	if t.err == nil && t.answerBound() > endpoint.AnswerMost {
+		t.err = endpoint.ErrAnswerTooLong
 	}
 	if t.err != nil {
 		t.release()
-		a.requests.add(status.Code(t.err))
+		a.Requests.Add(status.Code(t.err))
 		return nil, t.err
 	}
 	t.answerAll(ctx)
@@ -107,11 +108,11 @@ func (a *api) register(g *grpc.Server) {
 		ServiceName: ratelimitv1.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
-			unary(a.door, a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
-				func() takeCall { return takeCall{a.decider.Call()} }, a.take),
-			unary(a.door, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
-				func() *takes { return &takes{door: a.door} }, a.takeMany),
-			unary(a.door, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,
+			endpoint.Unary(a.Endpoint, a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
+				func() takeCall { return takeCall{a.Decider.Call()} }, a.take),
+			endpoint.Unary(a.Endpoint, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
+				func() *takes { return &takes{api: a} }, a.takeMany),
+			endpoint.Unary(a.Endpoint, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,
 				a.newGiveBack, a.giveBackTake),
 		},
 		Streams: []grpc.StreamDesc{{

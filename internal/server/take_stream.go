@@ -57,7 +57,7 @@ func (a *api) takeStream(stream grpc.ServerStream) error {
 	}
 	defer s.account.ReleaseStream(takeStreamCost)
 	var writer chan error
-	if a.storeWaits {
+	if a.StoreWaits {
 		s.slots, s.answered = make(chan struct{}, takesInFlight), newItemQueue()
 		writer = make(chan error, 1)
 		go func() { writer <- s.write() }()
@@ -101,14 +101,14 @@ func (s *takeStream) drained(why string) error {
 // streamTakes is a TakeStreamRequest. Its requests are read one by one, each
 // when it is its turn.
 type streamTakes struct {
-	door    *door
+	api     *api
 	message string
 	err     error
 }
 
 func (t *streamTakes) ReadWire(message string) error {
 	t.message = message
-	_, told, err := t.door.countTakes(message)
+	_, told, err := t.api.countTakes(message)
 	t.err = told
 	return err
 }
@@ -126,12 +126,12 @@ func (a *streamAnswers) AppendWire([]byte) []byte { return a.bytes }
 func (s *takeStream) read() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.panics.add(p)
+			s.Panics.Add(p)
 			err = status.Error(codes.Internal, "internal error")
 		}
 	}()
 	for {
-		t := &streamTakes{door: s.door}
+		t := &streamTakes{api: s.api}
 		if err := s.RecvMsg(t); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -151,7 +151,7 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 	if s.stopped || t.err != nil {
 		return t.err
 	}
-	if !s.storeWaits {
+	if !s.StoreWaits {
 		return s.answerInTurn(t)
 	}
 	first := true
@@ -250,7 +250,7 @@ func (s *takeStream) send(answers []byte) error {
 func (s *takeStream) write() error {
 	var failed error
 	for {
-		items := s.answered.next(s.bounds.Takes)
+		items := s.answered.next(s.Bounds.Takes)
 		if len(items) == 0 {
 			return failed
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -174,13 +175,13 @@ func FuzzTakesBytes(f *testing.F) {
 			refused = known(in, read, read.GetTakes)
 			want = numberless(read)
 		}
-		got := &takes{door: &door{decider: s, bounds: decide.Bounds{Takes: math.MaxInt}}}
+		got := &takes{api: &api{Endpoint: &endpoint.Endpoint{Decider: s, Bounds: decide.Bounds{Takes: math.MaxInt}}}}
 		var err error
 		if isStream {
 			f := wire.Fields[string]{Rest: string(in)}
 			for f.Next() {
 				if f.Is(1, wire.Bytes) {
-					got.items = append(got.items, got.door.readItem(f.Bytes, true))
+					got.items = append(got.items, got.api.readItem(f.Bytes, true))
 				}
 			}
 			err = f.Err

@@ -18,7 +18,7 @@ import (
 // TakeManyRequest.
 type takes struct {
 	accounts.Charge
-	door  *door
+	api   *api
 	items []*item
 	// err is why none of them is to be decided.
 	err error
@@ -40,8 +40,8 @@ const (
 	waitingItemCost = 8 << 10
 )
 
-func (d *door) itemCost() int {
-	if d.storeWaits {
+func (a *api) itemCost() int {
+	if a.StoreWaits {
 		return waitingItemCost
 	}
 	return itemCost
@@ -50,14 +50,14 @@ func (d *door) itemCost() int {
 // countTakes counts the requests in a TakeManyRequest or a TakeStreamRequest.
 // What is wrong with their number is told, which is another thing than a message
 // that cannot be read.
-func (d *door) countTakes(message string) (n int, told, err error) {
+func (a *api) countTakes(message string) (n int, told, err error) {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		if !f.Is(1, wire.Bytes) {
 			continue
 		}
-		if n == d.bounds.Takes {
-			return n, decide.Invalid("takes: found more than %d in one message, at most so many are allowed (setting grpc.max_takes)", d.bounds.Takes), nil
+		if n == a.Bounds.Takes {
+			return n, decide.Invalid("takes: found more than %d in one message, at most so many are allowed (setting grpc.max_takes)", a.Bounds.Takes), nil
 		}
 		n++
 	}
@@ -67,13 +67,13 @@ func (d *door) countTakes(message string) (n int, told, err error) {
 // ReadWire reads a TakeManyRequest. A request in it that cannot be read fails
 // alone. All of them are charged before they are read.
 func (t *takes) ReadWire(message string) error {
-	n, told, err := t.door.countTakes(message)
+	n, told, err := t.api.countTakes(message)
 	if err != nil {
 		return err
 	}
 	t.err = told
 	if t.err == nil {
-		t.err = t.More(context.Background(), int64(4*len(message)+n*t.door.itemCost()))
+		t.err = t.More(context.Background(), int64(4*len(message)+n*t.api.itemCost()))
 	}
 	if t.err != nil {
 		return nil
@@ -82,7 +82,7 @@ func (t *takes) ReadWire(message string) error {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		if f.Is(1, wire.Bytes) {
-			t.items = append(t.items, t.door.readItem(f.Bytes, false))
+			t.items = append(t.items, t.api.readItem(f.Bytes, false))
 		}
 	}
 	return f.Err
@@ -92,8 +92,8 @@ func (t *takes) ReadWire(message string) error {
 func (t *takes) Holds() int64 { return 0 }
 
 // readItem reads a request, which may have a number.
-func (d *door) readItem(message string, isNumbered bool) *item {
-	it := &item{call: takeCall{d.decider.Call()}}
+func (a *api) readItem(message string, isNumbered bool) *item {
+	it := &item{call: takeCall{a.Decider.Call()}}
 	var err error
 	if isNumbered {
 		message, err = it.readNumbered(message)
@@ -184,11 +184,11 @@ func (t *takes) answerBound() int {
 	n := 0
 	for _, it := range t.items {
 		n += each
-		if it.err != nil || it.call.Check(t.door.refunds) != nil {
+		if it.err != nil || it.call.Check(t.api.Refunds) != nil {
 			continue
 		}
-		if t.door.decider.Match(it.call.Call) == nil {
-			n += t.door.answerBound(it.call.Call)
+		if t.api.Decider.Match(it.call.Call) == nil {
+			n += t.api.AnswerBound(it.call.Call)
 		}
 	}
 	return n
@@ -197,30 +197,30 @@ func (t *takes) answerBound() int {
 // answerAll decides all items: where the store waits at the same time, so that
 // they wait together.
 func (t *takes) answerAll(ctx context.Context) {
-	if !t.door.storeWaits {
+	if !t.api.StoreWaits {
 		for _, it := range t.items {
-			t.door.answerItem(ctx, it)
+			t.api.answerItem(ctx, it)
 		}
 		return
 	}
 	var all sync.WaitGroup
 	for _, it := range t.items {
-		all.Go(func() { t.door.answerItem(ctx, it) })
+		all.Go(func() { t.api.answerItem(ctx, it) })
 	}
 	all.Wait()
 }
 
 // answerItem decides an item, unless it could not be read. A panic is its alone.
-func (d *door) answerItem(ctx context.Context, it *item) {
+func (a *api) answerItem(ctx context.Context, it *item) {
 	defer func() {
 		if p := recover(); p != nil {
-			d.panics.add(p)
+			a.Panics.Add(p)
 			it.call, it.err = takeCall{}, status.Error(codes.Internal, "internal error")
 		}
 	}()
 	if it.err != nil {
-		d.requests.add(status.Code(it.err))
+		a.Requests.Add(status.Code(it.err))
 		return
 	}
-	it.err = d.answer(ctx, it.call.Call)
+	it.err = a.Answer(ctx, it.call.Call)
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
@@ -152,8 +153,8 @@ func (c *envoyCall) appendResponse(dst []byte) []byte {
 		dst = appendStatus(dst, &c.Outcomes[i])
 		dst = wire.EndMessage(dst, start)
 	}
-	var few [fewHeaders]header
-	for _, h := range appendHeaders(c.Call, few[:0], c.envoy.headers) {
+	var few [endpoint.FewHeaders]endpoint.Header
+	for _, h := range endpoint.AppendHeaders(c.Call, few[:0], c.envoy.Headers) {
 		dst = appendHeader(dst, &h)
 	}
 	switch {
@@ -194,7 +195,7 @@ func appendStatus(dst []byte, o *decide.Outcome) []byte {
 		// A Duration (google/protobuf/duration.proto) of whole seconds.
 		var start int
 		dst, start = wire.BeginMessage(dst, 4)
-		dst = wire.AppendNumber(dst, 1, uint64(seconds(d.ResetAfter)))
+		dst = wire.AppendNumber(dst, 1, uint64(endpoint.Seconds(d.ResetAfter)))
 		dst = wire.EndMessage(dst, start)
 	}
 	return dst
@@ -233,10 +234,10 @@ func appendMultiplier(dst []byte, n int64) []byte {
 
 // appendHeader appends a HeaderValue (envoy/config/core/v3/base.proto) to the
 // response_headers_to_add.
-func appendHeader(dst []byte, h *header) []byte {
+func appendHeader(dst []byte, h *endpoint.Header) []byte {
 	dst, message := wire.BeginMessage(dst, 3)
-	dst = wire.AppendText(dst, 1, h.name)
+	dst = wire.AppendText(dst, 1, h.Name)
 	dst, text := wire.BeginMessage(dst, 2)
-	dst = wire.EndMessage(h.appendValue(dst), text)
+	dst = wire.EndMessage(h.AppendValue(dst), text)
 	return wire.EndMessage(dst, message)
 }

@@ -2,7 +2,7 @@
 
 // The race detector allocates; make test runs this file without it.
 
-package server
+package endpoint
 
 import (
 	"strings"
@@ -14,7 +14,7 @@ import (
 // However much a body holds, what is beyond the bounds allocates nothing but
 // the error that says so.
 func TestJSONBoundsAllocateLittle(t *testing.T) {
-	b := boundsOfTake(decide.Bounds{Descriptors: 2, Entries: 2, Bytes: 1000})
+	b := BoundsOfRequest(decide.Bounds{Descriptors: 2, Entries: 2, Bytes: 1000})
 	for name, body := range map[string]string{
 		"values":  `[` + strings.Repeat(`{},`, 100_000),
 		"nesting": strings.Repeat(`[`, 100_000),

@@ -1,4 +1,4 @@
-package server
+package endpoint
 
 import (
 	"context"
@@ -29,8 +29,8 @@ func (s *sparse) due(now time.Time, every time.Duration) (unlogged int, due bool
 	return unlogged, true
 }
 
-// failureLog logs failed calls, those of each code by itself.
-type failureLog struct {
+// FailureLog logs failed calls, those of each code by itself.
+type FailureLog struct {
 	logger *slog.Logger
 	now    func() time.Time
 
@@ -38,8 +38,9 @@ type failureLog struct {
 	seen map[codes.Code]*sparse
 }
 
-func newFailureLog(logger *slog.Logger, now func() time.Time) *failureLog {
-	return &failureLog{logger: logger, now: now, seen: make(map[codes.Code]*sparse)}
+// NewFailureLog returns a log by a clock.
+func NewFailureLog(logger *slog.Logger, now func() time.Time) *FailureLog {
+	return &FailureLog{logger: logger, now: now, seen: make(map[codes.Code]*sparse)}
 }
 
 // failureLogEvery is how often failed calls of one code are logged.
@@ -51,7 +52,7 @@ func failureLogEvery(code codes.Code) time.Duration {
 	return time.Second
 }
 
-func (f *failureLog) log(err error) {
+func (f *FailureLog) log(err error) {
 	code := status.Code(err)
 	level := slog.LevelError
 	switch code {

@@ -1,13 +1,13 @@
-package server
+package endpoint
 
 import (
 	"fmt"
 	"net/http"
 )
 
-// refusing answers as the mux does, but for requests that it has no route for: it
+// Refusing answers as the mux does, but for requests that it has no route for: it
 // refuses them in text, and this in JSON, as the port's other errors are.
-func refusing(mux *http.ServeMux) http.Handler {
+func Refusing(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" {
 			w = &refusal{ResponseWriter: w, request: r}
@@ -38,7 +38,7 @@ func (f *refusal) WriteHeader(code int) {
 
 func (f *refusal) tell(code int, format string, args ...any) {
 	f.told = true
-	writeError(f.ResponseWriter, code, fmt.Sprintf(format, args...))
+	WriteError(f.ResponseWriter, code, fmt.Sprintf(format, args...))
 }
 
 // Write implements http.ResponseWriter.

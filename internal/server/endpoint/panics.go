@@ -1,4 +1,4 @@
-package server
+package endpoint
 
 import (
 	"log/slog"
@@ -14,8 +14,8 @@ import (
 // that causes one may come again and again.
 const panicLogEvery = time.Second
 
-// panicLog counts the panics of handlers, and logs some with their stacks.
-type panicLog struct {
+// PanicLog counts the panics of handlers, and logs some with their stacks.
+type PanicLog struct {
 	logger *slog.Logger
 	now    func() time.Time
 	count  prometheus.Counter
@@ -24,8 +24,13 @@ type panicLog struct {
 	seen sparse
 }
 
-// add is called where the panic p was recovered, for its stack to be found.
-func (l *panicLog) add(p any, args ...any) {
+// NewPanicLog returns a log by a clock.
+func NewPanicLog(logger *slog.Logger, now func() time.Time, count prometheus.Counter) *PanicLog {
+	return &PanicLog{logger: logger, now: now, count: count}
+}
+
+// Add is called where the panic p was recovered, for its stack to be found.
+func (l *PanicLog) Add(p any, args ...any) {
 	l.count.Inc()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,13 +39,13 @@ func (l *panicLog) add(p any, args ...any) {
 	}
 }
 
-// recovering answers 500 where a handler panics, and the daemon lives.
-func (l *panicLog) recovering(next http.Handler) http.Handler {
+// Recovering answers 500 where a handler panics, and the daemon lives.
+func (l *PanicLog) Recovering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
-				l.add(p, "path", r.URL.Path)
-				writeError(w, http.StatusInternalServerError, "internal error")
+				l.Add(p, "path", r.URL.Path)
+				WriteError(w, http.StatusInternalServerError, "internal error")
 			}
 		}()
 		next.ServeHTTP(w, r)

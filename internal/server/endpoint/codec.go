@@ -1,4 +1,4 @@
-package server
+package endpoint
 
 import (
 	"context"
@@ -12,39 +12,40 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
-// wireRequest is a message that is read from its bytes without protobuf's own in
+// Readable is a message that is read from its bytes without protobuf's own in
 // between.
-type wireRequest interface {
+type Readable interface {
 	// ReadWire reads the message, which nothing was read into before.
 	ReadWire(message string) error
 }
 
-// wireAnswer is one that is written to its bytes.
-type wireAnswer interface {
+// Appendable is one that is written to its bytes.
+type Appendable interface {
 	// AppendWire appends the message, and ends its use.
 	AppendWire(dst []byte) []byte
 	// Held is what is charged for it.
 	Held() *accounts.Charge
 }
 
-// request is a message that is charged for while it is decided, and then has the
+// Request is a message that is charged for while it is decided, and then has the
 // answer.
-type request interface {
-	wireRequest
-	wireAnswer
+type Request interface {
+	Readable
+	Appendable
 	// Holds is how many bytes it holds then, beside those of any call.
 	Holds() int64
 }
 
-// codec reads wireRequests and writes wireAnswers. All others, such as those of health and
-// reflection, it leaves to gRPC's own.
-type codec struct{ encoding.CodecV2 }
+// Codec reads what is Readable and writes what is Appendable. All other messages,
+// such as those of health and reflection, it leaves to gRPC's own.
+type Codec struct{ encoding.CodecV2 }
 
-func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
+// NewCodec returns a codec.
+func NewCodec() Codec { return Codec{encoding.GetCodecV2(proto.Name)} }
 
 // Unmarshal implements encoding.CodecV2.
-func (d codec) Unmarshal(data mem.BufferSlice, v any) error {
-	m, ok := v.(wireRequest)
+func (d Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	m, ok := v.(Readable)
 	if !ok {
 		return d.CodecV2.Unmarshal(data, v)
 	}
@@ -54,8 +55,8 @@ func (d codec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 // Marshal implements encoding.CodecV2.
-func (d codec) Marshal(v any) (mem.BufferSlice, error) {
-	m, ok := v.(wireAnswer)
+func (d Codec) Marshal(v any) (mem.BufferSlice, error) {
+	m, ok := v.(Appendable)
 	if !ok {
 		return d.CodecV2.Marshal(v)
 	}
@@ -63,9 +64,10 @@ func (d codec) Marshal(v any) (mem.BufferSlice, error) {
 	return held.Answer(m.AppendWire), nil
 }
 
-// unary describes a method of a door whose requests are read into what empty
-// makes. The door counts those that cannot be read: too large ones, or garbage.
-func unary[T request](d *door, service any, name, fullName string, empty func() T, answer func(context.Context, T) (any, error)) grpc.MethodDesc {
+// Unary describes a method of an endpoint whose requests are read into what empty
+// makes. The endpoint counts those that cannot be read: too large ones, or
+// garbage.
+func Unary[T Request](e *Endpoint, service any, name, fullName string, empty func() T, answer func(context.Context, T) (any, error)) grpc.MethodDesc {
 	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullName}
 	handler := func(ctx context.Context, request any) (any, error) { return answer(ctx, request.(T)) }
 	return grpc.MethodDesc{
@@ -73,7 +75,7 @@ func unary[T request](d *door, service any, name, fullName string, empty func() 
 		Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			charge, err := accounts.Begin(ctx)
 			if err != nil {
-				d.requests.add(status.Code(err))
+				e.Requests.Add(status.Code(err))
 				return nil, err
 			}
 			request := empty()
@@ -85,10 +87,10 @@ func unary[T request](d *door, service any, name, fullName string, empty func() 
 			}
 			if err != nil {
 				held.End()
-				d.requests.add(status.Code(err))
+				e.Requests.Add(status.Code(err))
 				return nil, err
 			}
-			if d.storeWaits {
+			if e.StoreWaits {
 				held.Decide()
 			}
 			charge = *held // for the request may be another's after an error

@@ -1,4 +1,4 @@
-package server
+package endpoint
 
 import (
 	"errors"
@@ -11,10 +11,10 @@ import (
 // times its size: what holds more values than the bounds of a request allow, or
 // is nested deeper than any message is, is refused with nothing made of it.
 
-// jsonBounds bound a body.
-type jsonBounds struct {
+// JSONBounds bound a body.
+type JSONBounds struct {
 	// bytes of the body, and values in it.
-	bytes, values int
+	Bytes, Values int
 	// why is what to tell of too many values.
 	why string
 }
@@ -23,17 +23,17 @@ type jsonBounds struct {
 // message here.
 const jsonDepth = 16
 
-// boundsOfTake bounds a body that holds one request. JSON spells a message in more
+// BoundsOfRequest bounds a body that holds one request. JSON spells a message in more
 // bytes than the wire does, but in no more than these unless it is made to.
-func boundsOfTake(b decide.Bounds) jsonBounds {
+func BoundsOfRequest(b decide.Bounds) JSONBounds {
 	const (
 		entryValues, entryBytes           = 3, 64
 		descriptorValues, descriptorBytes = 16, 512
 		others, otherBytes                = 16, 4096
 	)
-	return jsonBounds{
-		values: others + b.Descriptors*(descriptorValues+entryValues*b.Entries),
-		bytes:  otherBytes + 2*b.Bytes + b.Descriptors*(descriptorBytes+entryBytes*b.Entries),
+	return JSONBounds{
+		Values: others + b.Descriptors*(descriptorValues+entryValues*b.Entries),
+		Bytes:  otherBytes + 2*b.Bytes + b.Descriptors*(descriptorBytes+entryBytes*b.Entries),
 		why:    fmt.Sprintf("than %d descriptors of %d entries have (settings grpc.max_descriptors, grpc.max_entries)", b.Descriptors, b.Entries),
 	}
 }
@@ -42,7 +42,7 @@ var errJSONDepth = errors.New("it is nested deeper than any message is")
 
 // check counts the values in a body, and what they are nested in. Whether it is
 // JSON at all is not looked at.
-func (j jsonBounds) check(body []byte) error {
+func (j JSONBounds) check(body []byte) error {
 	values, depth := 1, 0
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
@@ -63,7 +63,7 @@ func (j jsonBounds) check(body []byte) error {
 		if depth > jsonDepth {
 			return errJSONDepth
 		}
-		if values > j.values {
+		if values > j.Values {
 			return fmt.Errorf("it holds more values %s", j.why)
 		}
 	}

@@ -1,4 +1,4 @@
-package server
+package endpoint
 
 import (
 	"encoding/json"
@@ -15,24 +15,24 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
-// readBody reads a message in protobuf JSON. Where it cannot, it has answered.
-func (d *door) readBody(w http.ResponseWriter, r *http.Request, message proto.Message, bounds jsonBounds) bool {
+// ReadBody reads a message in protobuf JSON. Where it cannot, it has answered.
+func (e *Endpoint) ReadBody(w http.ResponseWriter, r *http.Request, message proto.Message, bounds JSONBounds) bool {
 	refuse := func(format string, args ...any) bool {
-		d.requests.add(codes.InvalidArgument)
-		writeError(w, http.StatusBadRequest, fmt.Sprintf(format, args...))
+		e.Requests.Add(codes.InvalidArgument)
+		WriteError(w, http.StatusBadRequest, fmt.Sprintf(format, args...))
 		return false
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(bounds.bytes)))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(bounds.Bytes)))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			err = fmt.Errorf("the body is larger than %d bytes", bounds.bytes)
+			err = fmt.Errorf("the body is larger than %d bytes", bounds.Bytes)
 		}
 		return refuse("the body cannot be read: %v", err)
 	}
 	if err := accounts.ConnectionOf(r.Context()).Reserve(r.Context(), int64(8*len(body))); err != nil {
-		d.requests.add(status.Code(err))
-		writeStatus(w, err)
+		e.Requests.Add(status.Code(err))
+		WriteStatus(w, err)
 		return false
 	}
 	err = bounds.check(body)
@@ -49,11 +49,11 @@ func (d *door) readBody(w http.ResponseWriter, r *http.Request, message proto.Me
 // field stands for that is not there.
 var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
 
-// writeMessage writes the answer to a request that was decided.
-func writeMessage(w http.ResponseWriter, message proto.Message, denied bool) {
+// WriteMessage writes the answer to a request that was decided.
+func WriteMessage(w http.ResponseWriter, message proto.Message, denied bool) {
 	out, err := answerJSON.Marshal(message)
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, err.Error())
+		WriteError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -64,8 +64,9 @@ func writeMessage(w http.ResponseWriter, message proto.Message, denied bool) {
 	_, _ = w.Write(append(out, '\n'))
 }
 
-func writeStatus(w http.ResponseWriter, err error) {
-	writeError(w, httpStatus(status.Code(err)), status.Convert(err).Message())
+// WriteStatus writes the error of a call, with the status that it is over HTTP.
+func WriteStatus(w http.ResponseWriter, err error) {
+	WriteError(w, httpStatus(status.Code(err)), status.Convert(err).Message())
 }
 
 func httpStatus(code codes.Code) int {
@@ -83,7 +84,8 @@ func httpStatus(code codes.Code) int {
 	}
 }
 
-func writeError(w http.ResponseWriter, code int, message string) {
+// WriteError writes a refusal as JSON.
+func WriteError(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": message})

@@ -1,4 +1,4 @@
-package server
+package endpoint
 
 import (
 	"strconv"
@@ -11,26 +11,27 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
-// header is a response header. Its value is the text, or the number where there
+// Header is a response header. Its value is the text, or the number where there
 // is none.
-type header struct {
-	name, text string
+type Header struct {
+	Name, text string
 	number     int64
 }
 
-func (h *header) appendValue(dst []byte) []byte {
+// AppendValue appends the value.
+func (h *Header) AppendValue(dst []byte) []byte {
 	if h.text != "" {
 		return append(dst, h.text...)
 	}
 	return strconv.AppendInt(dst, h.number, 10)
 }
 
-// fewHeaders is how many a response has as a rule.
-const fewHeaders = 4
+// FewHeaders is how many a response has as a rule.
+const FewHeaders = 4
 
-// appendHeaders appends those of the response to a decided call: what the style
+// AppendHeaders appends those of the response to a decided call: what the style
 // tells about its limits, and when to come back.
-func appendHeaders(c *decide.Call, dst []header, s *settings.Headers) []header {
+func AppendHeaders(c *decide.Call, dst []Header, s *settings.Headers) []Header {
 	switch s.Style {
 	case "ratelimit":
 		dst = appendRateLimit(c, dst, s)
@@ -42,18 +43,19 @@ func appendHeaders(c *decide.Call, dst []header, s *settings.Headers) []header {
 	if c.Denied {
 		// Who can never succeed is not told to come back.
 		if retry := c.RetryAfter(); retry > 0 {
-			dst = append(dst, header{name: retryAfter, number: seconds(retry)})
+			dst = append(dst, Header{Name: RetryAfter, number: Seconds(retry)})
 		}
 	}
 	return dst
 }
 
-const retryAfter = "retry-after"
+// RetryAfter is the header that tells when to come back.
+const RetryAfter = "retry-after"
 
 // appendRateLimit appends the headers of envoyproxy/ratelimit, which say what
 // one of the statuses says: the last that is over its limit and no quota, else
 // the one with the fewest remaining, of those the first.
-func appendRateLimit(c *decide.Call, dst []header, s *settings.Headers) []header {
+func appendRateLimit(c *decide.Call, dst []Header, s *settings.Headers) []Header {
 	var limit *bucket.Limit
 	var decision bucket.Decision
 	over := false
@@ -73,14 +75,14 @@ func appendRateLimit(c *decide.Call, dst []header, s *settings.Headers) []header
 		return dst
 	}
 	return append(dst,
-		header{name: s.Limit, number: limit.Requests},
-		header{name: s.Remaining, number: decision.Remaining},
-		header{name: s.Reset, number: seconds(decision.ResetAfter)})
+		Header{Name: s.Limit, number: limit.Requests},
+		Header{Name: s.Remaining, number: decision.Remaining},
+		Header{Name: s.Reset, number: Seconds(decision.ResetAfter)})
 }
 
 // appendXRateLimit appends the headers of the limit that speaks for the whole
 // request. Shadow limits do not: those who are limited see nothing of them.
-func appendXRateLimit(c *decide.Call, dst []header) []header {
+func appendXRateLimit(c *decide.Call, dst []Header) []Header {
 	var limit *bucket.Limit
 	var decision bucket.Decision
 	for i := range c.Outcomes {
@@ -96,21 +98,21 @@ func appendXRateLimit(c *decide.Call, dst []header) []header {
 		return dst
 	}
 	return append(dst,
-		header{name: "X-RateLimit-Limit", number: limit.Capacity},
-		header{name: "X-RateLimit-Remaining", number: decision.Remaining},
-		header{name: "X-RateLimit-Reset", number: seconds(decision.ResetAfter)})
+		Header{Name: "X-RateLimit-Limit", number: limit.Capacity},
+		Header{Name: "X-RateLimit-Remaining", number: decision.Remaining},
+		Header{Name: "X-RateLimit-Reset", number: Seconds(decision.ResetAfter)})
 }
 
 // appendPolicies appends RateLimit-Policy and RateLimit, with a policy for each
 // limit that is not a shadow limit.
-func appendPolicies(c *decide.Call, dst []header) []header {
+func appendPolicies(c *decide.Call, dst []Header) []Header {
 	list := policies(c)
 	if list.IsEmpty() {
 		return dst
 	}
 	return append(dst,
-		header{name: policylist.PolicyField, text: string(list.AppendPolicies(nil))},
-		header{name: policylist.LimitField, text: string(list.AppendLimits(nil))})
+		Header{Name: policylist.PolicyField, text: string(list.AppendPolicies(nil))},
+		Header{Name: policylist.LimitField, text: string(list.AppendLimits(nil))})
 }
 
 func policies(c *decide.Call) *policylist.List {
@@ -129,7 +131,7 @@ func policies(c *decide.Call) *policylist.List {
 			list.Add(policylist.Policy{
 				Name:  policyName(o, l, c.Descriptors[i].Entries),
 				Quota: l.Capacity, Window: window(l),
-				Remaining: d.Remaining, Reset: seconds(reset),
+				Remaining: d.Remaining, Reset: Seconds(reset),
 			})
 		}
 	}
@@ -173,7 +175,7 @@ func policyName(o *decide.Outcome, l *bucket.Limit, entries []bucket.Entry) stri
 	return strings.Join(keys, "/")
 }
 
-// seconds rounds up to whole seconds.
-func seconds(d time.Duration) int64 {
+// Seconds rounds up to whole seconds.
+func Seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }

@@ -1,4 +1,4 @@
-package server
+package endpoint
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,20 +12,21 @@ var answered = [...]codes.Code{
 	codes.InvalidArgument, codes.PermissionDenied, codes.ResourceExhausted, codes.Unavailable,
 }
 
-// requestCounts are the counters of one endpoint, by code.
-type requestCounts [codes.Unauthenticated + 1]prometheus.Counter
+// RequestCounts are the counters of one endpoint, by code.
+type RequestCounts [codes.Unauthenticated + 1]prometheus.Counter
 
-// newRequestCounts returns the counters of an endpoint, of a metric with the
+// NewRequestCounts returns the counters of an endpoint, of a metric with the
 // labels api and code. All begin at 0, so that the first failure is an increase.
-func newRequestCounts(requests *prometheus.CounterVec, api string) *requestCounts {
-	var r requestCounts
+func NewRequestCounts(requests *prometheus.CounterVec, api string) *RequestCounts {
+	var r RequestCounts
 	for _, code := range answered {
 		r[code] = requests.WithLabelValues(api, code.String())
 	}
 	return &r
 }
 
-func (r *requestCounts) add(code codes.Code) {
+// Add counts a request that was answered with a code.
+func (r *RequestCounts) Add(code codes.Code) {
 	if int(code) >= len(r) || r[code] == nil {
 		code = codes.Unknown
 	}

@@ -1,4 +1,4 @@
-package server
+package endpoint
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 )
 
 func TestJSONBounds(t *testing.T) {
-	b := boundsOfTake(decide.Bounds{Descriptors: 2, Entries: 2, Bytes: 1000}) // 60 values
+	b := BoundsOfRequest(decide.Bounds{Descriptors: 2, Entries: 2, Bytes: 1000}) // 60 values
 	for _, c := range []struct{ name, body, says string }{
 		{"nothing", "", ""},
 		{"a request", `{"domain":"api","descriptors":[{"entries":[{"key":"k","value":"v"},{"key":"k"}],"limit":{"unit":"HOUR"}},{}]}`, ""},

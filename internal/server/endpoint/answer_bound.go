@@ -1,4 +1,4 @@
-package server
+package endpoint
 
 import (
 	"google.golang.org/grpc/codes"
@@ -11,15 +11,16 @@ import (
 // An answer that its caller cannot read would be lost after it has charged
 // limits. So one that might be too long is refused before.
 
-// answerMost is how long an answer is at most: callers of gRPC read 4 MiB unless
+// AnswerMost is how long an answer is at most: callers of gRPC read 4 MiB unless
 // they are told otherwise.
-const answerMost = 4<<20 - 64<<10
+const AnswerMost = 4<<20 - 64<<10
 
-var errAnswerTooLong = status.Errorf(codes.ResourceExhausted,
-	"the answer might have more than %d bytes, which callers do not read; nothing was taken: ask about less at once", answerMost)
+// ErrAnswerTooLong is the answer in the place of one that might be longer.
+var ErrAnswerTooLong = status.Errorf(codes.ResourceExhausted,
+	"the answer might have more than %d bytes, which callers do not read; nothing was taken: ask about less at once", AnswerMost)
 
-// statusesBound is for what is told of each limit.
-func statusesBound(c *decide.Call) int {
+// StatusesBound is for what is told of each limit.
+func StatusesBound(c *decide.Call) int {
 	const (
 		other = 256 // retry-after, the denier, headers of one limit
 		each  = 128 // of a descriptor's status, and of a limit's
@@ -33,9 +34,9 @@ func statusesBound(c *decide.Call) int {
 	return n
 }
 
-// policiesBound is for the headers that name each limit, in each of which one
+// PoliciesBound is for the headers that name each limit, in each of which one
 // may have the keys of its descriptor for a name.
-func policiesBound(c *decide.Call, h *settings.Headers) int {
+func PoliciesBound(c *decide.Call, h *settings.Headers) int {
 	if h.Style == "" || h.Style == "none" {
 		return 0
 	}

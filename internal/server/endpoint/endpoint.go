@@ -1,0 +1,118 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+)
+
+// Endpoint is an API on a port. The API reads its requests into a call, has it
+// answered here, and writes what came of it.
+type Endpoint struct {
+	Decider *decide.Decider
+	Bounds  decide.Bounds
+	Refunds bool
+	// StoreWaits is whether the store waits for others to decide, so that many
+	// have to ask it at the same time.
+	StoreWaits bool
+	Failures   *FailureLog
+	Panics     *PanicLog
+	Requests   *RequestCounts
+	// Headers are those of responses that tell about limits.
+	Headers *settings.Headers
+	// AnswerBound is no less than the bytes of a response to a call that was
+	// matched.
+	AnswerBound func(*decide.Call) int
+}
+
+// Answer decides a call that was read from the wire.
+func (e *Endpoint) Answer(ctx context.Context, c *decide.Call) error {
+	return e.do(ctx, c, func() error {
+		if err := e.Decider.Match(c); err != nil {
+			return err
+		}
+		if e.AnswerBound(c) > AnswerMost {
+			return ErrAnswerTooLong
+		}
+		return e.Decider.Decide(ctx, c)
+	})
+}
+
+// GiveBack returns what a call took that was read again.
+func (e *Endpoint) GiveBack(ctx context.Context, c *decide.Call, takenAt []int64, takenBy []uint64) error {
+	return e.do(ctx, c, func() error {
+		if !e.Refunds {
+			return status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
+		}
+		if len(takenBy) != 0 && len(takenBy) != len(takenAt) {
+			return decide.Invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", len(takenBy), len(takenAt))
+		}
+		const most = 1 << 53
+		all := make([]decide.Taken, len(takenAt))
+		for i, at := range takenAt {
+			if at < -most || at > most {
+				return decide.Invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
+			}
+			all[i].At = at
+			if len(takenBy) != 0 {
+				all[i].By = takenBy[i]
+			}
+		}
+		return e.Decider.GiveBack(ctx, c, all)
+	})
+}
+
+// do does what is asked with a call that can be meant, and counts what came of
+// it.
+func (e *Endpoint) do(ctx context.Context, c *decide.Call, asked func() error) error {
+	code := codes.Internal // which a panic becomes
+	defer func() { e.Requests.Add(code) }()
+	err := c.Check(e.Refunds)
+	if err == nil {
+		err = asked()
+	}
+	err = e.told(ctx, err)
+	code = status.Code(err)
+	return err
+}
+
+// told returns an error as the caller is told of it, and logs it.
+func (e *Endpoint) told(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = asStatus(ctx, err)
+	e.Failures.log(err)
+	return err
+}
+
+// asStatus turns the store's errors into what a client can act on.
+func asStatus(ctx context.Context, err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return status.Error(codes.Canceled, "the caller has gone")
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		// What the caller's own clock tells it at this moment too.
+		return status.Errorf(codes.DeadlineExceeded, "the store did not decide before the caller's deadline: %v", err)
+	}
+	return status.Errorf(codes.Unavailable, "the store did not decide: %v", err)
+}
+
+// MessageBound is the size of the largest message that can hold text of so
+// many bytes within the other bounds; larger ones are refused unread. Messages
+// of a stream are read up to 16 KiB of requests, whatever the bounds of one.
+func MessageBound(b decide.Bounds) int {
+	const (
+		overhead = 16 // of an entry or descriptor: tags and lengths
+		numbers  = 48 // of a descriptor: its own limit and hits
+	)
+	return max(32<<10, b.Bytes+b.Descriptors*(overhead*(b.Entries+1)+numbers)+1024)
+}
