@@ -8,13 +8,14 @@ import (
 	"net"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/server/transport"
+
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
-	wire "github.com/ratelimitd/ratelimitd/internal/server"
 )
 
 // The hidden commands under which this program is a bare server.
@@ -124,7 +125,7 @@ func (r *redisServers) bareStates(ctx context.Context) (time.Duration, error) {
 
 // How the daemon runs gRPC, for the bare server that is tuned like it.
 const (
-	streamWorkers    = wire.StreamWorkers
-	streamWindow     = wire.StreamWindow
-	connectionWindow = wire.ConnectionWindow
+	streamWorkers    = transport.StreamWorkers
+	streamWindow     = transport.StreamWindow
+	connectionWindow = transport.ConnectionWindow
 )

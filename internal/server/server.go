@@ -20,6 +20,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -186,7 +187,7 @@ func (s *Server) listen() error {
 	o := &s.options
 	grpcAddress := o.GRPCAddress
 	if o.GRPCSocket != "" {
-		l, err := listenSocket(o.GRPCSocket)
+		l, err := transport.ListenSocket(o.GRPCSocket)
 		if err != nil {
 			return fmt.Errorf("grpc.socket: %w", err)
 		}
@@ -235,9 +236,9 @@ func (s *Server) grpcServer() *grpc.Server {
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, accounts.ChargeStreams(s.apiGRPC)),
 		grpc.MaxRecvMsgSize(endpoint.MessageBound(s.options.Bounds)),
-		grpc.NumStreamWorkers(StreamWorkers),
-		grpc.StaticStreamWindowSize(StreamWindow),
-		grpc.StaticConnWindowSize(ConnectionWindow),
+		grpc.NumStreamWorkers(transport.StreamWorkers),
+		grpc.StaticStreamWindowSize(transport.StreamWindow),
+		grpc.StaticConnWindowSize(transport.ConnectionWindow),
 		grpc.ForceServerCodecV2(endpoint.NewCodec()),
 		grpc.MaxConcurrentStreams(streamsPerConnection),
 		grpc.MaxHeaderListSize(maxMetadataBytes),
@@ -251,11 +252,11 @@ func (s *Server) grpcServer() *grpc.Server {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
-	transport := insecure.NewCredentials()
+	security := insecure.NewCredentials()
 	if s.options.GRPCTLS != nil {
-		transport = credentials.NewTLS(s.options.GRPCTLS)
+		security = credentials.NewTLS(s.options.GRPCTLS)
 	}
-	g := grpc.NewServer(append(options, grpc.Creds(agingCredentials{transport, s.memory}))...)
+	g := grpc.NewServer(append(options, grpc.Creds(transport.NewCredentials(security, s.memory)))...)
 	s.viaGRPC.register(g)
 	s.apiGRPC.register(g)
 	g.RegisterService(accounts.ChargedMethods(healthpb.Health_ServiceDesc), s.ready.health)

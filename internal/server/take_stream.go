@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -65,7 +66,7 @@ func (a *api) takeStream(stream grpc.ServerStream) error {
 	reader := make(chan error, 1)
 	go func() { reader <- s.read() }()
 	var old <-chan time.Time
-	if rest, ok := untilOld(stream.Context(), a.age, a.grace); ok {
+	if rest, ok := transport.UntilOld(stream.Context(), a.age, a.grace); ok {
 		timer := time.NewTimer(rest)
 		defer timer.Stop()
 		old = timer.C
@@ -199,8 +200,8 @@ func (s *takeStream) slot() error {
 		return nil
 	default:
 	}
-	s.account.Add(StreamWindow) // of requests that are not read meanwhile
-	defer s.account.Add(-StreamWindow)
+	s.account.Add(transport.StreamWindow) // of requests that are not read meanwhile
+	defer s.account.Add(-transport.StreamWindow)
 	select {
 	case s.slots <- struct{}{}:
 		return nil
@@ -241,8 +242,8 @@ func (s *takeStream) answerInTurn(t *streamTakes) error {
 func (s *takeStream) send(answers []byte) error {
 	// Until there is room for it, the caller may have sent a window full of
 	// requests that are not read.
-	s.account.Add(StreamWindow)
-	defer s.account.Add(-StreamWindow)
+	s.account.Add(transport.StreamWindow)
+	defer s.account.Add(-transport.StreamWindow)
 	return s.SendMsg(&streamAnswers{accounts.Charge{Account: s.account}, answers})
 }
 

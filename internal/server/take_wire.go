@@ -46,7 +46,9 @@ func (c takeCall) unmarshalAsked(message string) error {
 			if c.IsFullOf(&d, start) {
 				continue
 			}
-			err = addEntry(c.Call, f.Bytes, false)
+			var e bucket.Entry
+			e.Key, e.Value, err = wire.Pair(f.Bytes, false)
+			c.Entries = append(c.Entries, e)
 		case f.Is(2, wire.Varint):
 			d.HasHits, d.Hits = true, f.Varint
 		case f.Is(3, wire.Bytes):

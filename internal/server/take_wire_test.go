@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide/decidetest"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 
@@ -36,7 +37,7 @@ func fullTake() *ratelimitv1.TakeRequest {
 
 // takeSeeds are messages that a careless reader gets wrong.
 func takeSeeds(t testing.TB) [][]byte {
-	full := marshal(t, fullTake())
+	full := decidetest.Marshal(t, fullTake())
 	return [][]byte{
 		full, full[:len(full)-1], append(full[:len(full):len(full)], full...), {0x08}, {0x00, 0x00},
 		protowire.AppendFixed64(protowire.AppendTag(full[:len(full):len(full)], 1, protowire.Fixed64Type), 7),
@@ -113,7 +114,7 @@ func FuzzTakeBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		want := new(ratelimitv1.TakeRequest)
 		refused := known(in, want, func() []*ratelimitv1.TakeRequest { return []*ratelimitv1.TakeRequest{want} })
-		c := takeCall{unbounded().NewCall()}
+		c := takeCall{decidetest.Unbounded().NewCall()}
 		err := c.unmarshalTake(string(in))
 		if (refused == nil) != (err == nil) {
 			t.Fatalf("protobuf says %v and reads %v; here: %v", refused, want, err)
@@ -140,10 +141,10 @@ func numberless(r *ratelimitv1.TakeManyRequest) *ratelimitv1.TakeStreamRequest {
 // that cannot be read fails alone.
 func FuzzTakesBytes(f *testing.F) {
 	full := fullTake()
-	stream := marshal(f, &ratelimitv1.TakeStreamRequest{Takes: []*ratelimitv1.NumberedTake{
+	stream := decidetest.Marshal(f, &ratelimitv1.TakeStreamRequest{Takes: []*ratelimitv1.NumberedTake{
 		{Number: 1, Take: full}, {}, {Number: math.MaxUint64}, {Number: 7, Take: &ratelimitv1.TakeRequest{}},
 	}})
-	many := marshal(f, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{full, {}, full}})
+	many := decidetest.Marshal(f, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{full, {}, full}})
 	seeds := append(takeSeeds(f), stream, many, append(stream[:len(stream):len(stream)], stream...), many[:len(many)-3])
 	// A take, and a number, in several parts.
 	var parts []byte
@@ -218,7 +219,7 @@ func FuzzTakesBytes(f *testing.F) {
 func TestBrokenTakeBytes(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x12\x03\x0a\x01\x0a", "\x12\x02\x10\xff", "\x12\x04\x1a\x02\x12\x01", "\x12\x05\x1a\x03\x12\x01\x08", "\x12\x06\x0a\x04\x12\x02\xc3\x28"} {
-		c := takeCall{unbounded().NewCall()}
+		c := takeCall{decidetest.Unbounded().NewCall()}
 		if err := c.unmarshalTake(in); err == nil {
 			t.Errorf("%q was read as %v", in, c.asRead())
 		}
@@ -226,4 +227,9 @@ func TestBrokenTakeBytes(t *testing.T) {
 			t.Errorf("protobuf reads %q", in)
 		}
 	}
+}
+
+// What is beyond the bounds is counted and not kept.
+func TestTakeReadingIsBounded(t *testing.T) {
+	decidetest.ReadingIsBounded(t, func(c *decide.Call, in string) error { return takeCall{c}.unmarshalTake(in) })
 }

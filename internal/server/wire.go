@@ -59,7 +59,9 @@ func (c *envoyCall) unmarshalDescriptor(message string) error {
 			}
 			// Envoy sends headers as they are, and lets a request pass whose
 			// call fails.
-			err = addEntry(c.Call, f.Bytes, true)
+			var e bucket.Entry
+			e.Key, e.Value, err = wire.Pair(f.Bytes, true)
+			c.Entries = append(c.Entries, e)
 		case f.Is(2, wire.Bytes):
 			d.Own.Set = true
 			err = limit.unmarshal(f.Bytes)
@@ -110,26 +112,6 @@ func unmarshalValue(n *uint64, message string) error {
 			*n = f.Varint
 		}
 	}
-	return f.Err
-}
-
-// addEntry reads an Entry of a RateLimitDescriptor, whose value may be any
-// bytes or only the UTF-8 that protobuf knows.
-func addEntry(c *decide.Call, message string, anyBytes bool) error {
-	var e bucket.Entry
-	f := wire.Fields[string]{Rest: message}
-	for f.Next() {
-		switch {
-		case f.Is(1, wire.Bytes):
-			e.Key = f.Text()
-		case f.Is(2, wire.Bytes):
-			e.Value = f.Bytes
-			if !anyBytes {
-				e.Value = f.Text()
-			}
-		}
-	}
-	c.Entries = append(c.Entries, e)
 	return f.Err
 }
 

@@ -1,11 +1,11 @@
 package server
 
 import (
-	"math"
 	"strings"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide/decidetest"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
@@ -17,20 +17,11 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-func marshal(t testing.TB, m proto.Message) []byte {
-	t.Helper()
-	out, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
 // FuzzRequestBytes holds the reader of requests against protobuf's: what that
 // reads is read alike.
 func FuzzRequestBytes(f *testing.F) {
 	long := strings.Repeat("x", 300)
-	full := marshal(f, &rlsv3.RateLimitRequest{
+	full := decidetest.Marshal(f, &rlsv3.RateLimitRequest{
 		Domain:     "api",
 		HitsAddend: 1<<32 - 1,
 		Descriptors: []*ratelimitv3.RateLimitDescriptor{
@@ -62,7 +53,7 @@ func FuzzRequestBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var want rlsv3.RateLimitRequest
 		refused := proto.Unmarshal(in, &want)
-		c := &envoyCall{Call: unbounded().NewCall()}
+		c := &envoyCall{Call: decidetest.Unbounded().NewCall()}
 		err := c.unmarshal(string(in))
 		if refused != nil {
 			return
@@ -101,7 +92,7 @@ func FuzzRequestBytes(f *testing.F) {
 func TestBrokenRequestBytes(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x12\x03\x0a\x01\x0a"} {
-		c := &envoyCall{Call: unbounded().NewCall()}
+		c := &envoyCall{Call: decidetest.Unbounded().NewCall()}
 		if err := c.unmarshal(in); err == nil {
 			t.Errorf("%q was read as %+v", in, c)
 		}
@@ -111,49 +102,7 @@ func TestBrokenRequestBytes(t *testing.T) {
 	}
 }
 
-// unbounded returns a decider whose calls are read whatever their size.
-func unbounded() *decide.Decider {
-	return decide.New(decide.Options{Bounds: decide.Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt}})
-}
-
-// What is beyond the bounds is counted and not kept, and what no message has is
-// passed over without a copy of it.
+// What is beyond the bounds is counted and not kept.
 func TestReadingIsBounded(t *testing.T) {
-	const n = 200_000
-	d := decide.New(decide.Options{Bounds: decide.Bounds{Descriptors: 3, Entries: 2}})
-	entries := "\x0a\x01x" + string(protowire.AppendString([]byte{0x12}, strings.Repeat("\x0a\x00", n)))
-	for name, in := range map[string]string{
-		"descriptors":    strings.Repeat("\x12\x00", n),
-		"entries":        entries,
-		"fixed32":        strings.Repeat("\x4d1234", n),
-		"fixed64":        strings.Repeat("\x4912345678", n),
-		"groups":         strings.Repeat("\x4b\x4c", n),
-		"nested groups":  strings.Repeat("\x4b", n),
-		"unknown fields": strings.Repeat("\xa2\x06\x00", n),
-	} {
-		for way, read := range map[string]func(*decide.Call, string) error{
-			"Envoy's": func(c *decide.Call, in string) error { return (&envoyCall{Call: c}).unmarshal(in) },
-			"own":     func(c *decide.Call, in string) error { return takeCall{c}.unmarshalTake(in) },
-		} {
-			allocated := testing.AllocsPerRun(1, func() {
-				c := d.NewCall()
-				if err := read(c, in); (err != nil) != (name == "nested groups") {
-					t.Errorf("%s, %s: %v", way, name, err)
-				}
-				if len(c.Descriptors) > 3 || len(c.Entries) > 2 {
-					t.Errorf("%s, %s: %d descriptors, %d entries are kept", way, name, len(c.Descriptors), len(c.Entries))
-				}
-				more := c.MoreDescriptors + len(c.Descriptors)
-				for _, d := range c.Descriptors {
-					more += d.MoreEntries + len(d.Entries)
-				}
-				if name == "descriptors" && more != n || name == "entries" && more != n+1 {
-					t.Errorf("%s, %s: %d are counted", way, name, more)
-				}
-			})
-			if allocated > 20 {
-				t.Errorf("%s, %s: %v allocations", way, name, allocated)
-			}
-		}
-	}
+	decidetest.ReadingIsBounded(t, func(c *decide.Call, in string) error { return (&envoyCall{Call: c}).unmarshal(in) })
 }

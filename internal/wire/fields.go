@@ -179,3 +179,22 @@ func (f *Fields[T]) Text() string {
 	}
 	return text
 }
+
+// Pair reads a message of two texts, a key in field 1 and a value in field 2. The
+// value may be any bytes, or only the UTF-8 that protobuf knows. The texts are
+// parts of the message.
+func Pair(message string, anyBytes bool) (key, value string, err error) {
+	f := Fields[string]{Rest: message}
+	for f.Next() {
+		switch {
+		case f.Is(1, Bytes):
+			key = f.Text()
+		case f.Is(2, Bytes):
+			value = f.Bytes
+			if !anyBytes {
+				value = f.Text()
+			}
+		}
+	}
+	return key, value, f.Err
+}

@@ -1,4 +1,4 @@
-package server
+package transport
 
 // How gRPC runs, as measured with many small calls on few cores
 // (docs/performance.md). A server that is compared with the daemon runs the

@@ -1,4 +1,4 @@
-package server
+package transport
 
 import (
 	"errors"
@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// listenSocket listens on a unix socket. One that nobody listens on any more,
+// ListenSocket listens on a unix socket. One that nobody listens on any more,
 // as a process leaves behind that is killed, is replaced.
-func listenSocket(path string) (net.Listener, error) {
+func ListenSocket(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if err == nil || !errors.Is(err, syscall.EADDRINUSE) || !abandoned(path) {
 		return l, err

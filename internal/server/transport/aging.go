@@ -1,4 +1,4 @@
-package server
+package transport
 
 import (
 	"context"
@@ -20,6 +20,12 @@ import (
 type agingCredentials struct {
 	credentials.TransportCredentials
 	memory *accounts.Memory
+}
+
+// NewCredentials returns credentials that open the accounts of connections in
+// memory, besides what inner do.
+func NewCredentials(inner credentials.TransportCredentials, memory *accounts.Memory) credentials.TransportCredentials {
+	return agingCredentials{inner, memory}
 }
 
 func (c agingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -50,10 +56,10 @@ type agingInfo struct {
 // Account is that of the connection.
 func (i agingInfo) Account() *accounts.Account { return i.account }
 
-// untilOld is how long a stream of the context may last, if what it is on lives
+// UntilOld is how long a stream of the context may last, if what it is on lives
 // for age, or up to a tenth less, and then for the grace. It reports false where
 // nothing is cut.
-func untilOld(ctx context.Context, age, grace time.Duration) (time.Duration, bool) {
+func UntilOld(ctx context.Context, age, grace time.Duration) (time.Duration, bool) {
 	if age == 0 || grace == 0 {
 		return 0, false
 	}
