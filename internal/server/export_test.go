@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
-
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/mem"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
 // The handlers behind the ports, for what would be too slow through them.
@@ -18,7 +18,7 @@ func (s *Server) RPC() rlsv3.RateLimitServiceServer { return s.viaGRPC }
 
 // Answer is what gRPC does with the bytes of a request.
 func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
-	d, c := endpoint.NewCodec(), s.viaGRPC.request()
+	d, c := endpoint.NewCodec(), s.viaGRPC.Request()
 	if err := d.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, c); err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
 func (s *Server) HTTP() http.Handler { return s.httpDoor() }
 
 // APIRoutes are the methods and paths of the daemon's own API.
-func (s *Server) APIRoutes() []string { return slices.Sorted(maps.Keys(s.apiHTTP.routes())) }
+func (s *Server) APIRoutes() []string { return slices.Sorted(maps.Keys(s.apiHTTP.Routes())) }
 
 func (s *Server) Admin() http.Handler { return s.adminDoor() }
 

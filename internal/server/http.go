@@ -5,16 +5,17 @@ import (
 	"net/http"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
 )
 
 // httpDoor serves RPCs as protobuf JSON, and readiness.
 func (s *Server) httpDoor() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /json", s.viaHTTP.postJSON)
-	for route, handler := range s.apiHTTP.routes() {
+	mux.HandleFunc("POST /json", s.viaHTTP.PostJSON)
+	for route, handler := range s.apiHTTP.Routes() {
 		mux.HandleFunc(route, handler)
 	}
-	mux.HandleFunc("GET /openapi.yaml", getOpenAPI)
+	mux.HandleFunc("GET /openapi.yaml", takeapi.GetOpenAPI)
 	if s.viaAuth != nil {
 		mux.Handle("/auth/{name}", s.viaAuth)
 	}

@@ -17,11 +17,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
-	"github.com/ratelimitd/ratelimitd/internal/server/transport"
-
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -32,6 +27,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/authapi"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/server/envoyrls"
+	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
+	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 )
 
 // Options of a Server.
@@ -107,9 +108,9 @@ type Server struct {
 	watches *watches
 	memory  *accounts.Memory
 
-	viaGRPC, viaHTTP *envoy
-	apiGRPC, apiHTTP *api
-	viaAuth          *forwardAuth // nil where it is off
+	viaGRPC, viaHTTP *envoyrls.API
+	apiGRPC, apiHTTP *takeapi.API
+	viaAuth          *authapi.API // nil where it is off
 
 	grpc      *grpc.Server
 	http      *http.Server
@@ -161,12 +162,12 @@ func New(o Options) (*Server, error) {
 			Headers: &s.options.Headers,
 		}
 	}
-	s.viaGRPC, s.viaHTTP = newEnvoy(newEndpoint("grpc"), o.DynamicMetadata), newEnvoy(newEndpoint("http"), o.DynamicMetadata)
-	s.apiGRPC = newAPI(newEndpoint("api_grpc"))
-	s.apiGRPC.stopping, s.apiGRPC.age, s.apiGRPC.grace = s.watches.stopping, o.ConnectionAge, o.ConnectionAgeGrace
-	s.apiHTTP = newAPI(newEndpoint("api_http"))
+	s.viaGRPC, s.viaHTTP = envoyrls.New(newEndpoint("grpc"), o.DynamicMetadata), envoyrls.New(newEndpoint("http"), o.DynamicMetadata)
+	s.apiGRPC = takeapi.New(newEndpoint("api_grpc"))
+	s.apiGRPC.Stopping, s.apiGRPC.Age, s.apiGRPC.Grace = s.watches.stopping, o.ConnectionAge, o.ConnectionAgeGrace
+	s.apiHTTP = takeapi.New(newEndpoint("api_http"))
 	if o.Auth != nil {
-		s.viaAuth = newForwardAuth(newEndpoint("auth"), o.Auth)
+		s.viaAuth = authapi.New(newEndpoint("auth"), o.Auth)
 		showAuth(o.Metrics, o.Auth)
 	}
 	s.grpc = s.grpcServer()
@@ -257,8 +258,8 @@ func (s *Server) grpcServer() *grpc.Server {
 		security = credentials.NewTLS(s.options.GRPCTLS)
 	}
 	g := grpc.NewServer(append(options, grpc.Creds(transport.NewCredentials(security, s.memory)))...)
-	s.viaGRPC.register(g)
-	s.apiGRPC.register(g)
+	s.viaGRPC.Register(g)
+	s.apiGRPC.Register(g)
 	g.RegisterService(accounts.ChargedMethods(healthpb.Health_ServiceDesc), s.ready.health)
 	reflection.Register(g)
 	return g

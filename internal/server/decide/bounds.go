@@ -99,6 +99,8 @@ func (c *Call) SettleEntries() {
 	}
 }
 
+// Invalid is the error of a request that cannot be meant: it says where, what was
+// found and what is allowed.
 func Invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }

@@ -173,6 +173,8 @@ func (o *Outcome) decisiveIndex() int {
 	return best
 }
 
+// SpeaksBefore reports whether a says more about when to come back than b: its
+// retry time is longer, or as long and less remains.
 func SpeaksBefore(a, b *bucket.Decision) bool {
 	if a.RetryAfter == b.RetryAfter {
 		return a.Remaining < b.Remaining

@@ -35,6 +35,7 @@ type Options struct {
 	OwnLimits Results
 }
 
+// New returns a decider.
 func New(o Options) *Decider {
 	d := &Decider{Options: o}
 	d.calls.New = func() any { return d.NewCall() }
@@ -106,6 +107,7 @@ func (d *Decider) count(c *Call) {
 // Results are the counters of what was allowed and what was denied.
 type Results struct{ allowed, denied prometheus.Counter }
 
+// NewResults returns those of a metric with the label result.
 func NewResults(counter *prometheus.CounterVec) Results {
 	return Results{counter.WithLabelValues("allowed"), counter.WithLabelValues("denied")}
 }

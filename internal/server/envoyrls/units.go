@@ -1,15 +1,13 @@
-package server
+package envoyrls
 
 import (
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
-
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 const day = 24 * time.Hour

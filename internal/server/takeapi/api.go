@@ -1,4 +1,4 @@
-package server
+package takeapi
 
 import (
 	"context"
@@ -11,24 +11,23 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
-
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// api serves the daemon's own API, ratelimit.v1.RateLimitService.
-type api struct {
+// API serves the daemon's own API, ratelimit.v1.RateLimitService.
+type API struct {
 	*endpoint.Endpoint
-	// stopping ends when the server does, which streams by themselves would
+	// Stopping ends when the server does, which streams by themselves would
 	// not.
-	stopping context.Context
+	Stopping context.Context
 	// age and grace are those of connections, as in Options.
-	age, grace time.Duration
+	Age, Grace time.Duration
 }
 
-// newAPI returns the API on an endpoint of its own.
-func newAPI(d *endpoint.Endpoint) *api {
+// New returns the API on an endpoint of its own.
+func New(d *endpoint.Endpoint) *API {
 	d.AnswerBound = endpoint.StatusesBound
-	return &api{Endpoint: d}
+	return &API{Endpoint: d}
 }
 
 // takeCall is a call that is read and written as in the daemon's own API.
@@ -46,7 +45,7 @@ func (t takeCall) AppendWire(dst []byte) []byte {
 }
 
 // take decides one request.
-func (a *api) take(ctx context.Context, t takeCall) (any, error) {
+func (a *API) take(ctx context.Context, t takeCall) (any, error) {
 	if err := a.Answer(ctx, t.Call); err != nil {
 		t.Release()
 		return nil, err
@@ -55,7 +54,7 @@ func (a *api) take(ctx context.Context, t takeCall) (any, error) {
 }
 
 // takeMessage is take on protobuf's own messages.
-func (a *api) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
 	c, err := a.callOf(r)
 	if err != nil {
 		return nil, err
@@ -72,7 +71,7 @@ func (a *api) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*rat
 }
 
 // callOf reads a request into a call, which the caller releases.
-func (a *api) callOf(r *ratelimitv1.TakeRequest) (takeCall, error) {
+func (a *API) callOf(r *ratelimitv1.TakeRequest) (takeCall, error) {
 	c := takeCall{a.Decider.Call()}
 	message, err := proto.Marshal(r)
 	if err == nil {
@@ -86,7 +85,7 @@ func (a *api) callOf(r *ratelimitv1.TakeRequest) (takeCall, error) {
 }
 
 // takeMany decides several requests, each on its own.
-func (a *api) takeMany(ctx context.Context, t *takes) (any, error) {
+func (a *API) takeMany(ctx context.Context, t *takes) (any, error) {
 	if t.err == nil && len(t.items) == 0 {
 		t.err = decide.Invalid("takes is empty; a request has at least one")
 	}
@@ -102,8 +101,8 @@ func (a *api) takeMany(ctx context.Context, t *takes) (any, error) {
 	return t, nil
 }
 
-// register adds the service to g, which uses the codec.
-func (a *api) register(g *grpc.Server) {
+// Register adds the service to g, which uses the codec.
+func (a *API) Register(g *grpc.Server) {
 	g.RegisterService(&grpc.ServiceDesc{
 		ServiceName: ratelimitv1.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*any)(nil),

@@ -1,4 +1,4 @@
-package server
+package takeapi
 
 import (
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
@@ -12,18 +12,19 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// openAPI describes what is below.
+// openAPI describes Routes.
 //
 //go:embed openapi.yaml
 var openAPI []byte
 
-func getOpenAPI(w http.ResponseWriter, _ *http.Request) {
+// GetOpenAPI serves the description of what is below.
+func GetOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, _ = w.Write(openAPI)
 }
 
-// routes are what openAPI describes.
-func (a *api) routes() map[string]http.HandlerFunc {
+// Routes are what openAPI describes.
+func (a *API) Routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"POST /v1/take":      a.postTake,
 		"POST /v1/give-back": a.postGiveBack,
@@ -31,7 +32,7 @@ func (a *api) routes() map[string]http.HandlerFunc {
 }
 
 // postTake is Take. A denial is a 429 with retry-after, in whole seconds.
-func (a *api) postTake(w http.ResponseWriter, r *http.Request) {
+func (a *API) postTake(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv1.TakeRequest
 	if !a.ReadBody(w, r, &request, endpoint.BoundsOfRequest(a.Bounds)) {
 		return
@@ -48,7 +49,7 @@ func (a *api) postTake(w http.ResponseWriter, r *http.Request) {
 }
 
 // postGiveBack is GiveBack.
-func (a *api) postGiveBack(w http.ResponseWriter, r *http.Request) {
+func (a *API) postGiveBack(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv1.GiveBackRequest
 	if !a.ReadBody(w, r, &request, boundsOfGiveBack(a.Bounds)) {
 		return

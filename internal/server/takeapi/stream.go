@@ -1,4 +1,4 @@
-package server
+package takeapi
 
 import (
 	"errors"
@@ -33,7 +33,7 @@ const (
 // caller has sent all, or goes, or when the server stops or the connection is
 // old; then all that was read is answered, and nothing is decided that was not.
 type takeStream struct {
-	*api
+	*API
 	grpc.ServerStream
 	account *accounts.Account
 
@@ -51,8 +51,8 @@ type takeStream struct {
 // errManyStreams is the end of a stream for which there is no room.
 var errManyStreams = status.Errorf(codes.ResourceExhausted, "the streams of this connection hold %d MiB, or all requests the memory that they may (setting request_memory)", accounts.StreamsMost>>20)
 
-func (a *api) takeStream(stream grpc.ServerStream) error {
-	s := &takeStream{api: a, ServerStream: stream, account: accounts.Of(stream.Context())}
+func (a *API) takeStream(stream grpc.ServerStream) error {
+	s := &takeStream{API: a, ServerStream: stream, account: accounts.Of(stream.Context())}
 	if !s.account.TryStream(takeStreamCost) {
 		return errManyStreams
 	}
@@ -66,7 +66,7 @@ func (a *api) takeStream(stream grpc.ServerStream) error {
 	reader := make(chan error, 1)
 	go func() { reader <- s.read() }()
 	var old <-chan time.Time
-	if rest, ok := transport.UntilOld(stream.Context(), a.age, a.grace); ok {
+	if rest, ok := transport.UntilOld(stream.Context(), a.Age, a.Grace); ok {
 		timer := time.NewTimer(rest)
 		defer timer.Stop()
 		old = timer.C
@@ -74,7 +74,7 @@ func (a *api) takeStream(stream grpc.ServerStream) error {
 	var err error
 	select {
 	case err = <-reader:
-	case <-a.stopping.Done():
+	case <-a.Stopping.Done():
 		err = s.drained("the daemon stops")
 	case <-old:
 		err = s.drained("the connection is old")
@@ -102,7 +102,7 @@ func (s *takeStream) drained(why string) error {
 // streamTakes is a TakeStreamRequest. Its requests are read one by one, each
 // when it is its turn.
 type streamTakes struct {
-	api     *api
+	api     *API
 	message string
 	err     error
 }
@@ -132,7 +132,7 @@ func (s *takeStream) read() (err error) {
 		}
 	}()
 	for {
-		t := &streamTakes{api: s.api}
+		t := &streamTakes{api: s.API}
 		if err := s.RecvMsg(t); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil

@@ -1,4 +1,4 @@
-package server
+package authapi
 
 import (
 	"context"
@@ -13,38 +13,39 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
-// forwardAuth answers proxies that ask about a request with its headers alone
+// API answers proxies that ask about a request with its headers alone
 // and read a status: nginx's auth_request, Caddy's forward_auth, Traefik's
 // ForwardAuth.
-type forwardAuth struct {
+type API struct {
 	*endpoint.Endpoint
 	live *forwardauth.Live
 }
 
-func newForwardAuth(d *endpoint.Endpoint, live *forwardauth.Live) *forwardAuth {
+// New returns the API on an endpoint of its own, with what live has in force.
+func New(d *endpoint.Endpoint, live *forwardauth.Live) *API {
 	d.AnswerBound = func(c *decide.Call) int { return endpoint.StatusesBound(c) + endpoint.PoliciesBound(c, d.Headers) }
-	return &forwardAuth{d, live}
+	return &API{Endpoint: d, live: live}
 }
 
 // ServeHTTP answers /auth/{name} with 200 or the status that the endpoint has
 // for denials; with 404 where there is no such endpoint, and as POST /json does
 // where the request cannot be decided.
-func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	auth := f.live.Value()
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	auth := a.live.Value()
 	asked := auth.Endpoint(r.PathValue("name"))
 	if asked == nil {
-		f.Requests.Add(codes.InvalidArgument)
+		a.Requests.Add(codes.InvalidArgument)
 		endpoint.WriteError(w, http.StatusNotFound, "no endpoint has this name; the file of the setting auth.path says which there are")
 		return
 	}
-	c := f.Decider.Call()
+	c := a.Decider.Call()
 	defer c.Release()
 	if !readAuth(c, asked, newAuthRequest(auth, asked, r)) {
-		f.Requests.Add(codes.OK)
+		a.Requests.Add(codes.OK)
 		endpoint.WriteError(w, asked.DeniedStatus, "the request lacks a value that its limits are counted by, or has several")
 		return
 	}
-	if err := f.ask(r.Context(), c, w.Header()); err != nil {
+	if err := a.ask(r.Context(), c, w.Header()); err != nil {
 		endpoint.WriteStatus(w, err)
 		return
 	}
@@ -56,15 +57,15 @@ func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // ask has a call answered, and sets the headers of the response.
-func (f *forwardAuth) ask(ctx context.Context, c *decide.Call, header http.Header) error {
+func (a *API) ask(ctx context.Context, c *decide.Call, header http.Header) error {
 	if len(c.Descriptors) == 0 { // all were left out
-		f.Requests.Add(codes.OK)
+		a.Requests.Add(codes.OK)
 		return nil
 	}
-	if err := f.Answer(ctx, c); err != nil {
+	if err := a.Answer(ctx, c); err != nil {
 		return err
 	}
-	for _, h := range endpoint.AppendHeaders(c, nil, f.Headers) {
+	for _, h := range endpoint.AppendHeaders(c, nil, a.Headers) {
 		header.Set(h.Name, string(h.AppendValue(nil)))
 	}
 	return nil

@@ -1,4 +1,4 @@
-package server
+package takeapi
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
-
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -19,7 +18,7 @@ import (
 // took. Its answer is empty.
 type giveBackCall struct {
 	accounts.Charge
-	api     *api
+	api     *API
 	call    *decide.Call
 	takenAt []int64
 	takenBy []uint64
@@ -30,7 +29,7 @@ type giveBackCall struct {
 // momentsPerDescriptor is for how many limits a descriptor can be given back.
 const momentsPerDescriptor = 100
 
-func (a *api) newGiveBack() *giveBackCall {
+func (a *API) newGiveBack() *giveBackCall {
 	return &giveBackCall{api: a, call: a.Decider.Call()}
 }
 
@@ -109,7 +108,7 @@ func (g *giveBackCall) AppendWire(dst []byte) []byte {
 func (g *giveBackCall) release() { g.call.Release() }
 
 // giveBackTake returns what a take took.
-func (a *api) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
+func (a *API) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
 	var err error
 	if g.more > 0 {
 		err = decide.Invalid("taken_at, taken_by: found %d numbers, at most %d of each are allowed", len(g.takenAt)+len(g.takenBy)+g.more, g.mostMoments())
@@ -125,7 +124,7 @@ func (a *api) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
 }
 
 // giveBackMessage is giveBackTake on protobuf's own messages.
-func (a *api) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackRequest) (*ratelimitv1.GiveBackResponse, error) {
+func (a *API) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackRequest) (*ratelimitv1.GiveBackResponse, error) {
 	g := a.newGiveBack()
 	message, err := proto.Marshal(r)
 	if err == nil {

@@ -1,4 +1,4 @@
-package server
+package envoyrls
 
 import (
 	"maps"
@@ -7,12 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
-
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 

@@ -1,12 +1,9 @@
-package server
+package envoyrls
 
 import (
 	"context"
 	"net/http"
 	"sync"
-
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -14,25 +11,30 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
-// envoy serves envoy.service.ratelimit.v3.RateLimitService.
-type envoy struct {
+// API serves envoy.service.ratelimit.v3.RateLimitService.
+type API struct {
 	*endpoint.Endpoint
 	// metadata is whether dynamic_metadata tells what was asked.
 	metadata bool
 	calls    sync.Pool
 }
 
-func newEnvoy(d *endpoint.Endpoint, metadata bool) *envoy {
-	e := &envoy{Endpoint: d, metadata: metadata}
+// New returns the API on an endpoint of its own. metadata is whether
+// dynamic_metadata tells what was asked.
+func New(d *endpoint.Endpoint, metadata bool) *API {
+	e := &API{Endpoint: d, metadata: metadata}
 	d.AnswerBound = e.bound
-	e.calls.New = func() any { return &envoyCall{Call: d.Decider.NewCall(), envoy: e} }
+	e.calls.New = func() any { return &envoyCall{Call: d.Decider.NewCall(), api: e} }
 	return e
 }
 
 // bound is that of a response.
-func (e *envoy) bound(c *decide.Call) int {
+func (e *API) bound(c *decide.Call) int {
 	n := endpoint.StatusesBound(c) + endpoint.PoliciesBound(c, e.Headers)
 	if e.metadata {
 		n += metadataBound(c)
@@ -43,15 +45,15 @@ func (e *envoy) bound(c *decide.Call) int {
 // envoyCall is a call that is read and written as in Envoy's RPC.
 type envoyCall struct {
 	*decide.Call
-	envoy *envoy
+	api *API
 }
 
-// request returns an empty one, for its release to end its use.
-func (e *envoy) request() *envoyCall { return e.calls.Get().(*envoyCall) }
+// Request returns an empty one, for its release to end its use.
+func (e *API) Request() *envoyCall { return e.calls.Get().(*envoyCall) }
 
 func (c *envoyCall) release() {
 	if c.Reset() {
-		c.envoy.calls.Put(c)
+		c.api.calls.Put(c)
 	}
 }
 
@@ -66,8 +68,8 @@ func (c *envoyCall) AppendWire(dst []byte) []byte {
 	return dst
 }
 
-// register adds the service to g, which uses the codec.
-func (e *envoy) register(g *grpc.Server) {
+// Register adds the service to g, which uses the codec.
+func (e *API) Register(g *grpc.Server) {
 	answer := func(ctx context.Context, c *envoyCall) (any, error) {
 		if err := e.Answer(ctx, c.Call); err != nil {
 			c.release()
@@ -78,7 +80,7 @@ func (e *envoy) register(g *grpc.Server) {
 	g.RegisterService(&grpc.ServiceDesc{
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*rlsv3.RateLimitServiceServer)(nil),
-		Methods:     []grpc.MethodDesc{endpoint.Unary(e.Endpoint, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.request, answer)},
+		Methods:     []grpc.MethodDesc{endpoint.Unary(e.Endpoint, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.Request, answer)},
 		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
 	}, e)
 }
@@ -89,8 +91,8 @@ func (e *envoy) register(g *grpc.Server) {
 // PERMISSION_DENIED for a refund where they are not taken, and with UNAVAILABLE
 // when the store does not answer. A caller that goes away or whose deadline
 // passes first gets CANCELED or DEADLINE_EXCEEDED. A denial is no failure.
-func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	c := e.request()
+func (e *API) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	c := e.Request()
 	defer c.release()
 	in, err := proto.Marshal(r)
 	if err == nil {
@@ -109,8 +111,8 @@ func (e *envoy) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) 
 	return response, nil
 }
 
-// postJSON is ShouldRateLimit. A denial is a 429.
-func (e *envoy) postJSON(w http.ResponseWriter, r *http.Request) {
+// PostJSON is ShouldRateLimit. A denial is a 429.
+func (e *API) PostJSON(w http.ResponseWriter, r *http.Request) {
 	var request rlsv3.RateLimitRequest
 	if !e.ReadBody(w, r, &request, endpoint.BoundsOfRequest(e.Bounds)) {
 		return

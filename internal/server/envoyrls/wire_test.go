@@ -1,20 +1,18 @@
-package server
+package envoyrls
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide/decidetest"
-
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide/decidetest"
 )
 
 // FuzzRequestBytes holds the reader of requests against protobuf's: what that

@@ -1,4 +1,4 @@
-package server
+package takeapi
 
 import (
 	"math"
@@ -14,7 +14,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide/decidetest"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
-
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -176,7 +175,7 @@ func FuzzTakesBytes(f *testing.F) {
 			refused = known(in, read, read.GetTakes)
 			want = numberless(read)
 		}
-		got := &takes{api: &api{Endpoint: &endpoint.Endpoint{Decider: s, Bounds: decide.Bounds{Takes: math.MaxInt}}}}
+		got := &takes{api: &API{Endpoint: &endpoint.Endpoint{Decider: s, Bounds: decide.Bounds{Takes: math.MaxInt}}}}
 		var err error
 		if isStream {
 			f := wire.Fields[string]{Rest: string(in)}

@@ -1,4 +1,4 @@
-package server
+package takeapi
 
 import (
 	"testing"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
-
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 

@@ -1,17 +1,15 @@
-package server
+package envoyrls
 
 import (
 	"math"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
-
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -136,11 +134,11 @@ func (c *envoyCall) appendResponse(dst []byte) []byte {
 		dst = wire.EndMessage(dst, start)
 	}
 	var few [endpoint.FewHeaders]endpoint.Header
-	for _, h := range endpoint.AppendHeaders(c.Call, few[:0], c.envoy.Headers) {
+	for _, h := range endpoint.AppendHeaders(c.Call, few[:0], c.api.Headers) {
 		dst = appendHeader(dst, &h)
 	}
 	switch {
-	case c.envoy.metadata:
+	case c.api.metadata:
 		var start int
 		dst, start = wire.BeginMessage(dst, 6)
 		dst = c.appendMetadata(dst, degraded)

@@ -1,4 +1,4 @@
-package server
+package takeapi
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // TakeManyRequest.
 type takes struct {
 	accounts.Charge
-	api   *api
+	api   *API
 	items []*item
 	// err is why none of them is to be decided.
 	err error
@@ -40,7 +40,7 @@ const (
 	waitingItemCost = 8 << 10
 )
 
-func (a *api) itemCost() int {
+func (a *API) itemCost() int {
 	if a.StoreWaits {
 		return waitingItemCost
 	}
@@ -50,7 +50,7 @@ func (a *api) itemCost() int {
 // countTakes counts the requests in a TakeManyRequest or a TakeStreamRequest.
 // What is wrong with their number is told, which is another thing than a message
 // that cannot be read.
-func (a *api) countTakes(message string) (n int, told, err error) {
+func (a *API) countTakes(message string) (n int, told, err error) {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		if !f.Is(1, wire.Bytes) {
@@ -92,7 +92,7 @@ func (t *takes) ReadWire(message string) error {
 func (t *takes) Holds() int64 { return 0 }
 
 // readItem reads a request, which may have a number.
-func (a *api) readItem(message string, isNumbered bool) *item {
+func (a *API) readItem(message string, isNumbered bool) *item {
 	it := &item{call: takeCall{a.Decider.Call()}}
 	var err error
 	if isNumbered {
@@ -211,7 +211,7 @@ func (t *takes) answerAll(ctx context.Context) {
 }
 
 // answerItem decides an item, unless it could not be read. A panic is its alone.
-func (a *api) answerItem(ctx context.Context, it *item) {
+func (a *API) answerItem(ctx context.Context, it *item) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.Panics.Add(p)
