@@ -253,6 +253,7 @@ var scenarios = []scenario{
 			ok(60*s, 0, 2, 10*s),
 		},
 	},
+	fullPostpaidLog(),
 	{
 		name:   "a bucket gives back what was not refilled since",
 		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
@@ -475,4 +476,24 @@ var scenarios = []scenario{
 			ok(60*s, 1, 2, hr).by(1),
 		},
 	},
+}
+
+// fullPostpaidLog charges a log once more than it has stamps. Its newest stamp
+// takes the last charge in, and counts until that one is a period old.
+func fullPostpaidLog() scenario {
+	const most = bucket.MaxLogRequests
+	sc := scenario{
+		name:   "a postpaid log has no more stamps than a log has requests",
+		limits: []bucket.Spec{{Algorithm: bucket.SlidingLog, Requests: most, Period: mn, Postpaid: true}},
+	}
+	for i := range int64(most) {
+		sc.lines = append(sc.lines, ok(time.Duration(i)*us, 1, most-1-i, 60*s))
+	}
+	sc.lines = append(sc.lines,
+		no(most*us, 1, 0, 60*s-(most-1)*us, 60*s), // denied, and charged
+		ok(60*s+(most-2)*us, 0, most-2, 2*us),
+		ok(60*s+(most-1)*us, 0, most-2, us), // the two count together
+		ok(60*s+most*us, 0, most, 0),
+	)
+	return sc
 }
