@@ -216,6 +216,58 @@ func TestUnreadableNumbersOfABucket(t *testing.T) {
 	}
 }
 
+// Those of a span are in order, none is negative, and none is later than the
+// state. Of the spans in the midst only what takes from them looks at them.
+func TestUnreadableNumbersOfASpan(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := redistest.Single(t)
+	c := client(t, addr)
+	o := options(redisstore.Single, addr)
+	clock := newMoment()
+	o.Clock = clock.redis
+	s := open(t, o)
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.SlidingLog, Requests: 10, Period: time.Hour})
+	for range 3 {
+		take(t, s, hit(l, "bad", 2))
+		clock.move(time.Second)
+	}
+	var key, value string
+	for k := range keysOf(t, c, o.Prefix) {
+		key, value = k, c.Get(ctx, k).Val()
+	}
+	const header, span = 3 * 8, 3 * 8
+	if len(value) != header+3*span {
+		t.Fatalf("a state of three stamps has %d bytes", len(value))
+	}
+	const first, last, count = 0, 1, 2
+	now, most := float64(clock.redis()), float64(1<<52)
+	for i, which := range []string{"oldest", "middle", "newest"} {
+		for place, numbers := range map[int][]float64{
+			first: {math.NaN(), -1, now, math.Inf(1)},
+			last:  {math.NaN(), -1, 1, now, math.Inf(1)},
+			count: {math.NaN(), -1, most + 1, math.Inf(1)},
+		} {
+			for _, number := range numbers {
+				state := []byte(value)
+				binary.LittleEndian.PutUint64(state[header+i*span+8*place:], math.Float64bits(number))
+				if err := c.Set(ctx, key, state, time.Hour).Err(); err != nil {
+					t.Fatal(err)
+				}
+				for _, cost := range []int64{-1, 0, 1} {
+					if which == "middle" && cost >= 0 {
+						continue
+					}
+					err := s.Take(ctx, []bucket.Hit{hit(l, "bad", cost)}, make([]bucket.Decision, 1))
+					if err == nil || !strings.Contains(err.Error(), "cannot be read") {
+						t.Errorf("cost %d: the %s span, whose number %d is %g, gives the error %v", cost, which, place, number, err)
+					}
+				}
+			}
+		}
+	}
+}
+
 // A state that cannot be read fails its own request and no other; nothing of
 // that request is charged.
 func TestUnreadableState(t *testing.T) {
