@@ -136,6 +136,40 @@ func TestKeysExpireApart(t *testing.T) {
 	}
 }
 
+// A state ends at a microsecond, and a key in a whole millisecond, at the end of
+// which it is gone: not before the state.
+func TestNoKeyExpiresBeforeItsState(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := redistest.Single(t)
+	c := client(t, addr)
+	o := options(redisstore.Single, addr)
+	s := open(t, o)
+	ends := map[string]int64{} // in microseconds
+	for _, a := range bucket.Algorithms() {
+		for i := range int64(100) {
+			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 7 + i, Period: time.Hour})
+			h := hit(l, fmt.Sprint(i), 1)
+			d := take(t, s, h)[0]
+			ends[string(h.Key)] = d.At + d.ResetAfter.Microseconds()
+		}
+	}
+	keys := keysOf(t, c, o.Prefix)
+	if len(keys) != len(ends) {
+		t.Fatalf("%d keys of %d", len(keys), len(ends))
+	}
+	for key := range keys {
+		at, err := c.PExpireTime(ctx, key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(key, "}:")
+		if gone := (at + time.Millisecond).Microseconds(); gone < ends[name] {
+			t.Errorf("%s is gone %d us before its state ends", key, ends[name]-gone)
+		}
+	}
+}
+
 // A replica whose clock is 5 s behind becomes the master: nothing is given
 // away, and no key expires before its state is drained.
 func TestPromotedClockIsBehind(t *testing.T) {
