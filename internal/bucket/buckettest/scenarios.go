@@ -253,6 +253,7 @@ var scenarios = []scenario{
 			ok(60*s, 0, 2, 10*s),
 		},
 	},
+	refundedLog(),
 	fullPostpaidLog(),
 	{
 		name:   "a bucket gives back what was not refilled since",
@@ -478,17 +479,34 @@ var scenarios = []scenario{
 	},
 }
 
+// fullLog takes each request of a log a microsecond after the one before.
+func fullLog(name string, spec bucket.Spec) scenario {
+	sc := scenario{name: name, limits: []bucket.Spec{spec}}
+	for i := range spec.Requests {
+		sc.lines = append(sc.lines, ok(time.Duration(i)*us, 1, spec.Requests-1-i, 60*s))
+	}
+	return sc
+}
+
+// refundedLog refunds all of a stamp of a log that has as many as a log can
+// have. The next hit has a stamp of its own in its place.
+func refundedLog() scenario {
+	const most = bucket.MaxLogRequests
+	sc := fullLog("a refund of a stamp makes room for another", perMinute(bucket.SlidingLog, most, 0))
+	sc.lines = append(sc.lines,
+		ok(most*us, -1, 1, 60*s-us),
+		ok(most*us, 1, 0, 60*s),
+		ok(60*s+(most-1)*us, 0, most-1, us),
+	)
+	return sc
+}
+
 // fullPostpaidLog charges a log once more than it has stamps. Its newest stamp
 // takes the last charge in, and counts until that one is a period old.
 func fullPostpaidLog() scenario {
 	const most = bucket.MaxLogRequests
-	sc := scenario{
-		name:   "a postpaid log has no more stamps than a log has requests",
-		limits: []bucket.Spec{{Algorithm: bucket.SlidingLog, Requests: most, Period: mn, Postpaid: true}},
-	}
-	for i := range int64(most) {
-		sc.lines = append(sc.lines, ok(time.Duration(i)*us, 1, most-1-i, 60*s))
-	}
+	spec := bucket.Spec{Algorithm: bucket.SlidingLog, Requests: most, Period: mn, Postpaid: true}
+	sc := fullLog("a postpaid log has no more stamps than a log has requests", spec)
 	sc.lines = append(sc.lines,
 		no(most*us, 1, 0, 60*s-(most-1)*us, 60*s), // denied, and charged
 		ok(60*s+(most-2)*us, 0, most-2, 2*us),
