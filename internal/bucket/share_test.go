@@ -33,6 +33,8 @@ func TestShare(t *testing.T) {
 		{"refills within 366 days", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 3, Period: 122 * day, Burst: 9}, 2, 1, 3},
 		// In milliseconds a token of the whole is 8 units, one of the half 31,622,399,992.
 		{"can be counted", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 31_622_399_992 / 8, Period: bucket.MaxPeriod - 8*time.Millisecond}, 2, 1_976_399_999, 142_418},
+		// The half is a request a minute: a token is one unit, in minutes.
+		{"cut no further than that", bucket.Spec{Algorithm: bucket.GCRA, Requests: 2 * 366 * 24 * 60, Period: bucket.MaxPeriod, Burst: 400_000}, 2, 366 * 24 * 60, 200_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			whole := mustLimit(t, c.spec)
