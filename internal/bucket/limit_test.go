@@ -154,6 +154,41 @@ func TestShortenedKeysAreNobodysOwn(t *testing.T) {
 	}
 }
 
+func TestAlgorithmNames(t *testing.T) {
+	for _, a := range bucket.Algorithms() {
+		if got, err := bucket.ParseAlgorithm(a.String()); err != nil || got != a {
+			t.Errorf("%q is parsed as %d, %v; want %d", a.String(), got, err, a)
+		}
+	}
+	for a, want := range map[bucket.Algorithm]string{0: "Algorithm(0)", 7: "Algorithm(7)", 255: "Algorithm(255)"} {
+		if got := a.String(); got != want {
+			t.Errorf("the algorithm %d is called %q, want %q", uint8(a), got, want)
+		}
+		if _, err := bucket.ParseAlgorithm(want); err == nil {
+			t.Errorf("%q is parsed", want)
+		}
+	}
+	if _, err := bucket.ParseAlgorithm(""); err == nil {
+		t.Error("an empty name is parsed")
+	}
+}
+
+// However much a postpaid bucket is charged, and however slowly it drains, it
+// is full again after ten times the longest period.
+func TestDebtsEnd(t *testing.T) {
+	const clock = int64(1_800_000_000_000_000)
+	for _, a := range []bucket.Algorithm{bucket.TokenBucket, bucket.GCRA, bucket.LeakyBucket} {
+		l := mustLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Second, Postpaid: true})
+		var s bucket.State
+		for range 3 {
+			d := l.Charge(&s, clock, bucket.MaxCost, l.Decide(&s, clock, bucket.MaxCost))
+			if d.ResetAfter != 10*bucket.MaxPeriod {
+				t.Errorf("%s: charged with all there is, it is full after %s, want %s", a, d.ResetAfter, 10*bucket.MaxPeriod)
+			}
+		}
+	}
+}
+
 // fieldsOf returns the fields that an error of NewLimit names.
 func fieldsOf(err error) (fields []string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
