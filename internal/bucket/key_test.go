@@ -1,0 +1,63 @@
+package bucket_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Daemons of all versions that share a store must make the same keys: as it is
+// up to 200 bytes, and from then on 83 from each end of it around 128 bits of
+// its hash.
+func TestLongKeysStay(t *testing.T) {
+	l := mustLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Minute})
+	for _, c := range []struct {
+		bytes     int
+		shortened bool
+	}{
+		{199, false}, {200, false}, {201, true}, {202, true}, {5000, true},
+	} {
+		subject := ("d|k=" + strings.Repeat("abcdefghijklmnopqrstuvw", 300))[:c.bytes-len("#gcra")]
+		want := subject + "#gcra"
+		if c.shortened {
+			hash := sha256.Sum256([]byte(want))
+			want = fmt.Sprintf("%s~%x~%s", want[:83], hash[:16], want[len(want)-83:])
+		}
+		for _, before := range []string{"", "rl{1}:"} {
+			if got := string(l.AppendKey([]byte(before), []byte(subject))); got != before+want {
+				t.Errorf("of %d bytes, after %q:\n got %s\nwant %s", c.bytes, before, got, before+want)
+			}
+		}
+	}
+}
+
+// The subject of all values that match a pattern says which entry's values, and
+// is none that a descriptor has by itself.
+func TestSharedSubjects(t *testing.T) {
+	of := func(pairs ...string) (entries []bucket.Entry) {
+		for i := 0; i < len(pairs); i += 2 {
+			entries = append(entries, bucket.Entry{Key: pairs[i], Value: pairs[i+1]})
+		}
+		return entries
+	}
+	for _, c := range []struct {
+		domain  string
+		entries []bucket.Entry
+		want    string
+	}{
+		{"d", of("k", "a*"), "d|k==a*"},
+		{"d", of("other", "a*"), "d|other==a*"},
+		{"d", of("k", "a*", "k", "b*"), "d|k=a*|k==b*"},
+		{"d", of("", ""), "d|=="},
+		{"d|x", of("k=1", "=", "{k}", "#~%"), "d%7Cx|k%3D1=%3D|%7Bk%7D==%23%7E%25"},
+	} {
+		got := string(bucket.AppendSharedSubject([]byte("before "), c.domain, c.entries))
+		if got != "before "+c.want {
+			t.Errorf("%q of %q: got %q, want %q", c.entries, c.domain, got, "before "+c.want)
+		}
+	}
+}
