@@ -35,6 +35,21 @@ func TestLongKeysStay(t *testing.T) {
 	}
 }
 
+// Bytes that mean something in a key, and control characters, are escaped; all
+// others are as they are.
+func TestEscapedBytes(t *testing.T) {
+	for b := range 256 {
+		raw := string([]byte{byte(b)})
+		want := raw
+		if b < 0x20 || b == 0x7f || strings.ContainsAny(raw, "%{}|=#~") {
+			want = fmt.Sprintf("%%%02X", b)
+		}
+		if got := string(bucket.AppendSubject(nil, raw, nil)); got != want {
+			t.Errorf("the byte %#x is written as %q, want %q", b, got, want)
+		}
+	}
+}
+
 // The subject of all values that match a pattern says which entry's values, and
 // is none that a descriptor has by itself.
 func TestSharedSubjects(t *testing.T) {
