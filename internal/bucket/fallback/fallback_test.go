@@ -129,6 +129,7 @@ func TestMixtures(t *testing.T) {
 	shut := hit(t, spec(deny, 20), "deny", 1)
 	broken := hit(t, spec(fail, 20), "error", 1)
 	over := hit(t, spec(local, 20), "over", 11) // more than the share
+	over2 := hit(t, spec(local, 20), "over too", 11)
 	q1, q2 := bucket.Quota(1), bucket.Quota(2)
 	for _, c := range []struct {
 		name            string
@@ -160,6 +161,8 @@ func TestMixtures(t *testing.T) {
 		{"a local half of a quota that is denied, the other over", []bucket.Hit{role(shut, q1), role(plain, q1), role(over, q2)}, []bool{false, true, false}, 0, 0},
 		{"a local half of the only quota over", []bucket.Hit{role(over, q1), role(open, q1), plain}, []bool{false, true, true}, 0, 0},
 		{"half of a quota that is denied, the other over", []bucket.Hit{role(shut, q1), role(open, q1), role(over, q2), plain}, []bool{false, true, false, true}, 0, 0},
+		{"the last of a postpaid limit, where all is denied", []bucket.Hit{shut, cost(post, 5), plain}, []bool{false, true, true}, 0, 5},
+		{"all quotas local and over, beside allow", []bucket.Hit{open, role(over, q1), role(over2, q2), plain}, []bool{true, false, false, true}, 0, 0},
 		{"no hits", nil, nil, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
