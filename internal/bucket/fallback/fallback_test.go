@@ -67,6 +67,9 @@ func TestModes(t *testing.T) {
 			if checked.Allowed() != taken.Allowed() || checked.RetryAfter != taken.RetryAfter {
 				t.Errorf("a check says %+v, the take after it %+v", checked, taken)
 			}
+			if taken.Share == 0 && taken.At != 0 {
+				t.Errorf("what no share granted names the moment %d to give it back to", taken.At)
+			}
 			taken.At, taken.Share, c.want.Degraded = 0, 0, true
 			if taken != c.want {
 				t.Errorf("got %+v, want %+v", taken, c.want)
