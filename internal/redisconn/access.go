@@ -11,16 +11,18 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // AnyNode is the address of the one server of other modes than a cluster's, and
 // of a node of a cluster that is not known.
 const AnyNode = ""
 
+// ErrRefused says that Redis answers and will not serve this daemon, until
+// somebody changes a setting, here or there.
+var ErrRefused = errors.New("refused")
+
 // Explain returns err, and where it stays until somebody changes a setting,
-// here or at the server, with bucket.ErrRefused and a sentence for the
+// here or at the server, with ErrRefused and a sentence for the
 // operator. On a cluster the server is the node at an address.
 func (c *Conn) Explain(address string, err error) error { return c.options.explain(address, err) }
 
@@ -61,7 +63,7 @@ func (r *refusal) Error() string {
 	return "redis: " + r.means + ": " + r.err.Error()
 }
 
-func (r *refusal) Unwrap() []error { return []error{bucket.ErrRefused, r.err} }
+func (r *refusal) Unwrap() []error { return []error{ErrRefused, r.err} }
 
 // server is the one that has answered.
 type server struct {

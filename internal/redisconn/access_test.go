@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // answerText is an error that a server answers.
@@ -50,7 +48,7 @@ func TestAnswersOfServers(t *testing.T) {
 	} {
 		a := &Options{Mode: Single, Addresses: []string{"redis-1:6379"}, Prefix: "rl"}
 		err := a.explain(AnyNode, fmt.Errorf("redis: %w", answerText(answer)))
-		if refused := errors.Is(err, bucket.ErrRefused); refused != (setting != "") || !strings.Contains(err.Error(), answer) {
+		if refused := errors.Is(err, ErrRefused); refused != (setting != "") || !strings.Contains(err.Error(), answer) {
 			t.Errorf("%s: refused %t: %v", answer, refused, err)
 			continue
 		}
@@ -64,7 +62,7 @@ func TestAnswersOfServers(t *testing.T) {
 	}
 	cluster := &Options{Mode: Cluster}
 	for _, answer := range []answerText{"MOVED 3999 10.0.0.1:6379", "CLUSTERDOWN Hash slot not served"} {
-		if err := cluster.explain("redis-1:6379", answer); errors.Is(err, bucket.ErrRefused) {
+		if err := cluster.explain("redis-1:6379", answer); errors.Is(err, ErrRefused) {
 			t.Errorf("on a cluster: %v", err)
 		}
 	}

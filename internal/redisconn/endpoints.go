@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // endpoints completes the addresses under which a cluster announces its nodes.
@@ -87,7 +85,7 @@ func (e *endpoints) refusal(o *Options) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, addr := range slices.Sorted(maps.Keys(e.failed)) {
-		if err := o.explain(addr, e.failed[addr]); errors.Is(err, bucket.ErrRefused) {
+		if err := o.explain(addr, e.failed[addr]); errors.Is(err, ErrRefused) {
 			return err
 		}
 	}

@@ -39,22 +39,43 @@ func (s *Store) Refusal(ctx context.Context) error {
 	}
 }
 
+// explain returns err as it is told to operators; the node is at the address.
+func (s *Store) explain(address string, err error) error {
+	return asRefusal(s.redis.Explain(address, err))
+}
+
+// asRefusal returns err with bucket.ErrRefused in it where Redis refuses.
+func asRefusal(err error) error {
+	if errors.Is(err, redisconn.ErrRefused) {
+		return refusal{err}
+	}
+	return err
+}
+
+type refusal struct{ error }
+
+// Is reports that a refusal is bucket.ErrRefused, as errors.Is asks.
+func (refusal) Is(target error) bool { return target == bucket.ErrRefused }
+
+// Unwrap returns the error that tells of it.
+func (r refusal) Unwrap() error { return r.error }
+
 // tryAll tries out each server that decides.
 func (s *Store) tryAll(ctx context.Context) error {
 	cluster := s.redis.Cluster()
 	if cluster == nil {
 		// A node of a cluster refuses keys of several tags, whichever it has.
-		return s.redis.Explain(redisconn.AnyNode, s.tryOut(ctx, 0, len(s.tags)-1))
+		return s.explain(redisconn.AnyNode, s.tryOut(ctx, 0, len(s.tags)-1))
 	}
 	addresses, err := s.masters(ctx, cluster)
 	if err != nil {
-		return s.redis.Unannounced(err)
+		return asRefusal(s.redis.Unannounced(err))
 	}
 	errs := make([]error, len(addresses))
 	var tries sync.WaitGroup
 	for tag, address := range addresses {
 		if slices.Index(addresses, address) == tag {
-			tries.Go(func() { errs[tag] = s.redis.Explain(address, s.tryOut(ctx, tag)) })
+			tries.Go(func() { errs[tag] = s.explain(address, s.tryOut(ctx, tag)) })
 		}
 	}
 	tries.Wait()

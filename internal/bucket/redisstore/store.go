@@ -226,7 +226,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	const golden = 0x9e3779b9 // of 2^32
 	far := s.pings.Add(1) * golden
 	tag := int(uint64(far) * uint64(len(s.tags)) >> 32)
-	return s.redis.Explain(s.topology.Load().byTag[tag].address, s.ping(ctx, tag))
+	return s.explain(s.topology.Load().byTag[tag].address, s.ping(ctx, tag))
 }
 
 func (s *Store) ping(ctx context.Context, tag int) error {

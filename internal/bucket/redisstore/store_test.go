@@ -142,8 +142,8 @@ func TestNoKeyExpiresBeforeItsState(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
-	c := client(t, addr)
-	o := options(redisstore.Single, addr)
+	c := redistest.Client(t, addr)
+	o := options(redisconn.Single, addr)
 	s := open(t, o)
 	ends := map[string]int64{} // in microseconds
 	for _, a := range bucket.Algorithms() {
@@ -154,7 +154,7 @@ func TestNoKeyExpiresBeforeItsState(t *testing.T) {
 			ends[string(h.Key)] = d.At + d.ResetAfter.Microseconds()
 		}
 	}
-	keys := keysOf(t, c, o.Prefix)
+	keys := redistest.Keys(t, c, o.Prefix)
 	if len(keys) != len(ends) {
 		t.Fatalf("%d keys of %d", len(keys), len(ends))
 	}
@@ -256,18 +256,18 @@ func TestUnreadableNumbersOfASpan(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
-	c := client(t, addr)
-	o := options(redisstore.Single, addr)
-	clock := newMoment()
-	o.Clock = clock.redis
+	c := redistest.Client(t, addr)
+	o := options(redisconn.Single, addr)
+	clock := asynctest.NewClock()
+	o.Clock = clock.Micros
 	s := open(t, o)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.SlidingLog, Requests: 10, Period: time.Hour})
 	for range 3 {
 		take(t, s, hit(l, "bad", 2))
-		clock.move(time.Second)
+		clock.Move(time.Second)
 	}
 	var key, value string
-	for k := range keysOf(t, c, o.Prefix) {
+	for k := range redistest.Keys(t, c, o.Prefix) {
 		key, value = k, c.Get(ctx, k).Val()
 	}
 	const header, span = 3 * 8, 3 * 8
@@ -275,7 +275,7 @@ func TestUnreadableNumbersOfASpan(t *testing.T) {
 		t.Fatalf("a state of three stamps has %d bytes", len(value))
 	}
 	const first, last, count = 0, 1, 2
-	now, most := float64(clock.redis()), float64(1<<52)
+	now, most := float64(clock.Micros()), float64(1<<52)
 	for i, which := range []string{"oldest", "middle", "newest"} {
 		for place, numbers := range map[int][]float64{
 			first: {math.NaN(), -1, now, math.Inf(1)},
