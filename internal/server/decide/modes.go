@@ -93,46 +93,18 @@ func (c *Call) giveRoles(m Modes) {
 }
 
 // settleQuotas gives quotas that share keys with others the roles that say the
-// same where equal keys are one hit, so that the store's merged hits and the
-// call's own allow the same. A key is shared where a descriptor brings its own
-// numbers for a limit that a rule has too.
+// same to the store, which merges equal keys. A key is shared where a descriptor
+// brings its own numbers for a limit that a rule has too.
 func (c *Call) settleQuotas() {
 	if !c.hasQuotas || len(c.overrides) == 0 {
 		return
 	}
-	merged, of := bucket.Merge(nil, nil, c.Hits)
-	// A quota asks what is not enforced anyway. If that is nothing, the request
-	// has no need of others; if it is one key, those that ask it too add nothing.
-	needless, alone := false, make([]bool, len(merged))
-	asked := make([][]int, len(c.Outcomes))
-	rest := of
-	for i := range c.Outcomes {
-		o := &c.Outcomes[i]
-		var own []int
-		own, rest = rest[:len(o.Limits)], rest[len(o.Limits):]
-		if o.Role <= bucket.Enforced {
-			continue
-		}
-		for _, j := range own {
-			if merged[j].Role != bucket.Enforced {
-				asked[i] = append(asked[i], j)
-			}
-		}
-		needless = needless || len(asked[i]) == 0
-		if len(asked[i]) == 1 {
-			alone[asked[i][0]] = true
-		}
-	}
+	bucket.SettleQuotas(c.Hits)
 	n := 0
 	for i := range c.Outcomes {
-		o := &c.Outcomes[i]
-		isAlone := func(j int) bool { return alone[j] }
-		if o.Role > bucket.Enforced && (needless || len(asked[i]) > 1 && slices.ContainsFunc(asked[i], isAlone)) {
-			o.Role = bucket.Aside
-		}
-		for range o.Limits {
-			c.Hits[n].Role = o.Role
-			n++
+		if o := &c.Outcomes[i]; len(o.Limits) > 0 {
+			o.Role = c.Hits[n].Role
+			n += len(o.Limits)
 		}
 	}
 }

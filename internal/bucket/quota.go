@@ -1,0 +1,55 @@
+package bucket
+
+import "slices"
+
+// SettleQuotas gives quotas that share keys with other hits the roles that say
+// the same where equal keys are one hit, so that merged hits and these allow the
+// same: a quota whose hits are all enforced anyway makes all quotas needless, and
+// of two quotas of which one asks a single key that the other asks too, the
+// other adds nothing. Such quotas become Aside. The hits of a quota follow each
+// other. Two quotas that share a key must ask for the same keys, or one of them
+// for that key alone: a descriptor's own limit is a single one.
+func SettleQuotas(hits []Hit) {
+	merged, of := Merge(nil, nil, hits)
+	needless, alone := false, make([]bool, len(merged))
+	quotas := quotasOf(hits)
+	for i := range quotas {
+		q := &quotas[i]
+		for _, j := range of[q.first:q.end] {
+			if merged[j].Role != Enforced {
+				q.asked = append(q.asked, j)
+			}
+		}
+		needless = needless || len(q.asked) == 0
+		if len(q.asked) == 1 {
+			alone[q.asked[0]] = true
+		}
+	}
+	isAlone := func(j int) bool { return alone[j] }
+	for _, q := range quotas {
+		if needless || len(q.asked) > 1 && slices.ContainsFunc(q.asked, isAlone) {
+			for i := q.first; i < q.end; i++ {
+				hits[i].Role = Aside
+			}
+		}
+	}
+}
+
+// quota are the hits from first to end that have one number.
+type quota struct {
+	first, end int
+	asked      []int // the merged hits that it asks and that are not enforced
+}
+
+func quotasOf(hits []Hit) []quota {
+	var quotas []quota
+	for i := range hits {
+		if role := hits[i].Role; role > Enforced {
+			if i == 0 || hits[i-1].Role != role {
+				quotas = append(quotas, quota{first: i})
+			}
+			quotas[len(quotas)-1].end = i + 1
+		}
+	}
+	return quotas
+}
