@@ -5,7 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Account is that of a connection. A nil one is of none, and takes all.
+// Account counts the bytes that a connection makes the process hold. A nil
+// Account belongs to no connection and accepts any charge.
 type Account struct {
 	memory *Memory
 	// cut closes the connection.
@@ -15,31 +16,31 @@ type Account struct {
 
 	mu   sync.Mutex
 	held int64
-	// closed is whether the connection has ended, and left whether all that it
-	// Held is gone with it.
+	// closed is set when the connection ends, and left when nothing is held for it
+	// any more.
 	closed atomic.Bool
 	left   bool
-	// running counts handlers that have not ended. The lock is not needed for it.
+	// running counts handlers that have not ended. It is read without the lock.
 	running atomic.Int64
-	// streams is how much of held is TakeStreams'.
+	// streams is the part of held that TakeStreams hold.
 	streams int64
-	// deciding is how much of held waits for the store, which is not the
-	// caller's fault.
+	// deciding is the part of held that waits for the store, for which the caller
+	// is not to blame.
 	deciding int64
-	// pending counts open calls whose handlers have not begun: they are charged
-	// for as soon as they are read. stale is how many there were at the last
-	// look: gRPC refuses some that no handler sees. unread are the bytes of theirs
-	// that have come.
+	// pending counts calls that are charged because they were read, and whose
+	// handlers have not begun. stale is their number at the last look, since gRPC
+	// refuses some calls before a handler sees them. unread counts the bytes that
+	// have come for them.
 	pending, stale, unread int64
-	// finished counts calls since the last look at them, and credit those of
-	// before, fewer the longer ago.
+	// finished counts calls since the last look. credit counts the earlier ones,
+	// halved at each look.
 	finished, credit int64
 	used             bool
-	quiet            int // looks since the last call was finished, or since the end
+	quiet            int // looks since a call was finished, or since the end
 }
 
-// Close is the end of the connection. What it held is gone with it, but for what
-// handlers have that have not ended, and those of calls that are yet to begin.
+// Close ends the account with its connection. Handlers that have not ended, and
+// calls that have not begun, stay charged until they are done.
 func (a *Account) Close() {
 	a.update(func() {
 		if a.closed.Load() {
@@ -52,8 +53,8 @@ func (a *Account) Close() {
 	})
 }
 
-// update changes the account, unless all of it is gone, and forgets it where it
-// is then.
+// update calls change with the lock, unless the account has left, and then lets
+// the account leave if nothing is held for it.
 func (a *Account) update(change func()) {
 	a.mu.Lock()
 	if a.left {
@@ -74,7 +75,7 @@ func (a *Account) update(change func()) {
 	}
 }
 
-// shift changes what is held. It is called with the lock.
+// shift adds bytes to what is held. The caller has the lock.
 func (a *Account) shift(bytes int64) {
 	a.held += bytes
 	a.memory.held.Add(bytes)
@@ -83,7 +84,7 @@ func (a *Account) shift(bytes int64) {
 	}
 }
 
-// Add charges bytes, or gives them back where they are negative.
+// Add charges bytes; negative bytes are given back.
 func (a *Account) Add(bytes int64) { a.change(bytes, 0) }
 
 func (a *Account) change(bytes, deciding int64) {
@@ -97,8 +98,8 @@ func (a *Account) change(bytes, deciding int64) {
 	a.memory.pressIfOver(bytes)
 }
 
-// open charges bytes, and calls that have been opened, of which so many bytes
-// have come that wait for their handlers.
+// open charges bytes and calls that were opened; unread bytes of requests wait
+// for the handlers of these.
 func (a *Account) open(bytes, calls, unread int64) {
 	bytes += calls * callCost
 	a.update(func() {
@@ -112,8 +113,8 @@ func (a *Account) open(bytes, calls, unread int64) {
 	a.memory.pressIfOver(bytes)
 }
 
-// begin takes over the charge of a call whose handler begins, and returns what
-// that is, and whether there still is a caller.
+// begin takes over the charge of a call whose handler begins. It returns the
+// bytes of the charge, and whether the caller is still there.
 func (a *Account) begin() (bytes int64, hasCaller bool) {
 	bytes = callCost
 	a.update(func() {
@@ -123,7 +124,7 @@ func (a *Account) begin() (bytes int64, hasCaller bool) {
 			a.shift(bytes)
 			return
 		}
-		// Which of them are this call's is not known.
+		// It is not known which bytes belong to this call, so it gets the mean.
 		unread := a.unread / a.pending
 		a.unread -= unread
 		a.pending--
@@ -132,18 +133,18 @@ func (a *Account) begin() (bytes int64, hasCaller bool) {
 	return bytes, hasCaller
 }
 
-// run notes that a handler begins that is charged for elsewhere.
+// run notes a handler whose request is charged elsewhere.
 func (a *Account) run() { a.running.Add(1) }
 
-// ended is the end of so many handlers, whose answers may be on their way: gRPC
-// forgets those when their connection ends.
+// ended notes that handlers have ended. Their answers may still be on their way;
+// gRPC drops them when the connection ends.
 func (a *Account) ended(handlers int64) {
 	if a.running.Add(-handlers); a.closed.Load() {
 		a.update(func() {})
 	}
 }
 
-// look is taken once every ageEvery.
+// look ages the account. It is called once in each ageEvery.
 func (a *Account) look() {
 	a.update(func() {
 		if n := min(a.pending, a.stale); n > 0 {
@@ -161,8 +162,8 @@ func (a *Account) look() {
 	})
 }
 
-// finish gives back the bytes of a call that has been answered, of which so many
-// waited for the store, and ends so many handlers.
+// finish gives back the bytes of an answered call, deciding of which waited for
+// the store, and notes that handlers have ended.
 func (a *Account) finish(bytes, deciding, handlers int64) {
 	if a == nil {
 		return
@@ -176,11 +177,11 @@ func (a *Account) finish(bytes, deciding, handlers int64) {
 	})
 }
 
-// blame is how many bytes the connection holds for each call that it finished
-// lately, for how many looks it has been idle, or -1 if it is not, and what it
-// costs by itself. One that has been there for a while and never finished a call
-// is to blame twice, and for what it holds without one. One that had calls is idle
-// after a while only.
+// blame returns how many bytes the connection holds for each call that it
+// finished lately; for how many looks it has been idle, or -1 if it is not idle;
+// and the cost of the connection itself. A connection that never finished a call
+// gets twice the blame after its first look, its own cost included. One that has
+// finished calls is idle only after idleAfter looks.
 func (a *Account) blame() (bytes int64, idleFor int, cost int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,20 +9,21 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Charge is what a call has on the account of its connection.
+// Charge is the part of an account that belongs to one call.
 type Charge struct {
 	Account *Account
 	bytes   int64
-	// deciding is how much of it waits for the store.
+	// deciding is the part of bytes that waits for the store.
 	deciding int64
 	// running is 1 until the handler has ended.
 	running int64
 }
 
-// Held is what a message has that is charged.
+// Held returns the charge, so that a message which embeds it is an Appendable.
 func (h *Charge) Held() *Charge { return h }
 
-// Begin charges an open call. Its error is for the caller.
+// Begin charges a call whose handler begins. Its error is a status for the
+// caller: RESOURCE_EXHAUSTED without room, CANCELED if the caller has gone.
 func Begin(ctx context.Context) (Charge, error) {
 	a := Of(ctx)
 	if a == nil {
@@ -41,7 +42,7 @@ func Begin(ctx context.Context) (Charge, error) {
 	return held, nil
 }
 
-// Of returns that of the connection of a gRPC call.
+// Of returns the account of the connection of a gRPC call, or nil.
 func Of(ctx context.Context) *Account {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(interface{ Account() *Account }); ok {
@@ -51,11 +52,11 @@ func Of(ctx context.Context) *Account {
 	return nil
 }
 
-// smallRequest is what callCost covers of a request.
+// smallRequest is the size of a request, in bytes, that callCost covers.
 const smallRequest = 2 << 10
 
-// More charges, once there is room, what a request of so many bytes holds
-// beyond what is charged for each.
+// More charges a request of so many bytes for what it holds beyond callCost. It
+// waits for room.
 func (h *Charge) More(ctx context.Context, bytes int64) error {
 	if bytes <= smallRequest {
 		return nil
@@ -67,25 +68,25 @@ func (h *Charge) More(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// Decide notes that all of it waits for the store from now on.
+// Decide notes that the call waits for the store from now on.
 func (h *Charge) Decide() {
 	h.deciding = h.bytes
 	h.Account.change(0, h.deciding)
 }
 
-// End gives back all that is charged. A second End does nothing.
+// End gives back the whole charge. A second End does nothing.
 func (h *Charge) End() {
 	h.Account.finish(h.bytes, h.deciding, h.running)
 	*h = Charge{}
 }
 
-// answer is the bytes of an answer, which are charged until gRPC has sent them
-// or given them up.
+// answer holds the bytes of an answer, and their charge until gRPC has sent or
+// dropped them.
 type answer struct {
 	mem.SliceBuffer
 	refs   atomic.Int32
 	charge Charge
-	// All that most take is in one piece.
+	// Most answers fit here, so that an answer is one allocation.
 	small [usualAnswer]byte
 	slice [1]mem.Buffer
 }
@@ -93,7 +94,7 @@ type answer struct {
 // usualAnswer has room for most answers, in bytes.
 const usualAnswer = 96
 
-// Answer writes an answer, and charges what it holds for what the request did.
+// Answer returns what write appends, charged in the place of the request.
 func (h Charge) Answer(write func(dst []byte) []byte) mem.BufferSlice {
 	a := new(answer)
 	a.SliceBuffer = write(a.small[:0])
@@ -101,7 +102,7 @@ func (h Charge) Answer(write func(dst []byte) []byte) mem.BufferSlice {
 	if h.Account == nil {
 		return a.slice[:]
 	}
-	n := min(h.bytes, callCost) // what the request took is gone
+	n := min(h.bytes, callCost) // the request itself is gone
 	if cap(a.SliceBuffer) > smallRequest {
 		n += int64(cap(a.SliceBuffer))
 	}
@@ -126,7 +127,8 @@ func (a *answer) Free() {
 	}
 }
 
-// ChargedMethods charges the calls of a service whose messages protobuf reads.
+// ChargedMethods returns a service whose calls are charged, for services whose
+// messages protobuf reads.
 func ChargedMethods(desc grpc.ServiceDesc) *grpc.ServiceDesc {
 	methods := make([]grpc.MethodDesc, len(desc.Methods))
 	for i, m := range desc.Methods {
@@ -150,8 +152,8 @@ func ChargedMethods(desc grpc.ServiceDesc) *grpc.ServiceDesc {
 // of the answers of reflection are long, and two may wait.
 const streamCost = 256 << 10
 
-// ChargeStreams returns an interceptor that charges streams. Those of a service
-// that charges itself have what any call has.
+// ChargeStreams returns an interceptor that charges streams by streamCost. The
+// service chargesItself is charged for the call alone.
 func ChargeStreams(chargesItself any) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		held, err := Begin(stream.Context())

@@ -8,15 +8,16 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// ConnectionCost is what a connection of gRPC holds that has no calls: buffers,
-// goroutines, tables of headers.
+// ConnectionCost is what a connection of gRPC holds without a call, in bytes:
+// buffers, goroutines, tables of headers.
 const ConnectionCost = 48 << 10
 
-// socketBuffer is what the kernel keeps of a connection that is not read, each
-// way. By itself it would be megabytes, which count as the container's memory,
-// and which are read after the caller has gone.
+// socketBuffer bounds the bytes that the kernel keeps of a connection each way.
+// Without it that is megabytes, which count as the container's memory and are
+// read even after the caller has gone.
 const socketBuffer = 128 << 10
 
+// LimitSocket sets the buffers of a socket to 128 KiB.
 func LimitSocket(conn net.Conn) {
 	if c, ok := conn.(interface {
 		SetReadBuffer(bytes int) error
@@ -53,13 +54,13 @@ func (c *Connection) Close() error {
 	return c.Conn.Close()
 }
 
-// PlainConnection is one without TLS. gRPC lets it choose the buffer that it
-// reads into once there is something to read, so that an idle one has none.
+// PlainConnection is a Connection without TLS. gRPC lets it choose its buffer when
+// there is something to read, so that an idle one has none.
 type PlainConnection struct {
 	Connection
 	raw syscall.RawConn
 
-	// Of the read at hand, so that it allocates nothing.
+	// These belong to the read at hand, so that it allocates nothing.
 	size   int
 	pool   mem.BufferPool
 	buffer *[]byte
@@ -68,8 +69,8 @@ type PlainConnection struct {
 	try    func(fd uintptr) bool
 }
 
-// NewPlainConnection returns nil where the system or the kind of connection has
-// no such reads.
+// NewPlainConnection returns nil if the system or the kind of connection has no
+// such reads.
 func NewPlainConnection(conn net.Conn, a *Account) *PlainConnection {
 	raw := rawReads(conn)
 	if raw == nil {

@@ -6,7 +6,8 @@ import (
 	"syscall"
 )
 
-// rawReads returns what reads the connection once it can be read, or nil.
+// rawReads returns the raw connection, whose Read waits until there is something
+// to read; nil if there is none.
 func rawReads(conn net.Conn) syscall.RawConn {
 	var of syscall.Conn
 	switch conn := conn.(type) {
@@ -24,7 +25,7 @@ func rawReads(conn net.Conn) syscall.RawConn {
 	return raw
 }
 
-// tryRead reads what is there, and reports false where nothing is.
+// tryRead reads once; it reports false if there is nothing to read yet.
 func (c *PlainConnection) tryRead(fd uintptr) bool {
 	c.buffer = c.pool.Get(c.Account.readSize(c.size))
 	c.n, c.err = syscall.Read(int(fd), *c.buffer)

@@ -7,45 +7,44 @@ import (
 )
 
 // frameReader follows the frames of HTTP/2 that a caller sends, and the messages
-// of gRPC in them, to know how many bytes are held for requests that have begun
-// and not ended. A request that comes whole in one frame, as nearly all do,
-// leaves nothing to know.
+// of gRPC in them. It counts the bytes of requests that have begun and not ended.
+// Nearly all requests come whole in one frame, and cost it nothing.
 type frameReader struct {
 	preface int // bytes of the client's preface that have come
 	header  [9]byte
 	have    int // bytes of header that have come
 
 	// The frame at hand.
-	left   int // bytes of it that are to come
-	pad    int // bytes of padding at the end of these; -1: its length is to come
+	left   int // bytes of it that have not come yet
+	pad    int // bytes of padding at its end; -1: the length has not come yet
 	open   *openRequest
 	opened map[uint32]*openRequest
-	last   uint32 // stream that was opened
-	// change is that of the bytes held since the last read, calls how many were
-	// opened since, and unread the bytes of requests that have ended since.
+	last   uint32 // the stream that was opened last
+	// Since the last read: the change of the bytes held, the calls opened, and the
+	// bytes of requests that have ended.
 	change, calls, unread int64
 }
 
 // openRequest is a stream that has not ended.
 type openRequest struct {
-	// held are the bytes since the last message began, which may be one that was
-	// taken from the stream.
+	// held counts the bytes since the last message began. That message may have
+	// been read already.
 	held   int64
-	prefix [5]byte // of a message: whether it is compressed, and its length
+	prefix [5]byte // of a message: the flag for compression, and the length
 	have   int     // bytes of prefix that have come
-	left   int     // bytes of the message that are to come
+	left   int     // bytes of the message that have not come yet
 }
 
 const (
-	// openRequestCost is what an open request takes here.
+	// openRequestCost is the size of an openRequest and its place in the map.
 	openRequestCost = 160
-	// frameCost is what gRPC takes for a frame beside its bytes.
+	// frameCost is what gRPC holds for a frame beside its bytes.
 	frameCost = 64
 )
 
-// read follows what has come, and returns by how much the bytes have changed
-// that are held for requests that have not ended, how many calls were opened,
-// and the bytes of requests that have ended, but for those of small ones.
+// read follows bytes that have come. It returns the change of the bytes held for
+// requests that have not ended, the number of calls opened, and the bytes of
+// requests that have ended, small ones aside.
 func (f *frameReader) read(b []byte) (change, calls, unread int64) {
 	if f.preface < len(http2.ClientPreface) {
 		n := min(len(http2.ClientPreface)-f.preface, len(b))
@@ -115,7 +114,7 @@ func (f *frameReader) begin(stream uint32) {
 	f.change += openRequestCost
 }
 
-// end forgets a stream that has ended, and returns what was held of it.
+// end forgets a stream that has ended, and returns the bytes held for it.
 func (f *frameReader) end(stream uint32) (held int64) {
 	open := f.opened[stream]
 	if open == nil {
@@ -131,7 +130,7 @@ func (f *frameReader) hold(bytes int64) {
 	f.change += bytes
 }
 
-// payload follows the content of a frame, and returns what is after it.
+// payload follows the content of a frame, and returns the bytes after it.
 func (f *frameReader) payload(b []byte) []byte {
 	n := min(f.left, len(b))
 	if f.open != nil {

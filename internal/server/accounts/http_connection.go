@@ -12,11 +12,11 @@ import (
 const (
 	// httpConnectionCost is what a connection of HTTP holds without a request.
 	httpConnectionCost = 24 << 10
-	// What each byte of a request becomes: the first ones may be headers, which
-	// are kept in maps.
+	// A byte of a request becomes so many in memory. The first bytes may be
+	// headers, which are kept in maps.
 	headerByteCost, otherByteCost = 24, 2
-	// MaxHeaderBytes bounds the headers of a request over HTTP, which may be
-	// another's that a proxy asks about, and maxMetadataBytes those of gRPC.
+	// MaxHeaderBytes bounds the headers of a request over HTTP, which may hold those
+	// of another request that a proxy asks about.
 	MaxHeaderBytes = 16 << 10
 )
 
@@ -41,8 +41,8 @@ type httpConnection struct {
 	net.Conn
 	account *Account
 	once    sync.Once
-	// read is how many bytes have come since the last request, and charged what
-	// is charged for that one.
+	// read counts the bytes since the last request ended, charged the bytes that
+	// they are charged with.
 	read, charged atomic.Int64
 }
 
@@ -62,8 +62,8 @@ func (c *httpConnection) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http end its side first, for a caller who still sends to
-// read why it is refused.
+// CloseWrite lets net/http end its side first, so that a caller who is still
+// sending can read why it is refused.
 func (c *httpConnection) CloseWrite() error {
 	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return conn.CloseWrite()
@@ -79,7 +79,7 @@ func (c *httpConnection) charge(bytes int64) {
 	c.account.Add(bytes)
 }
 
-// Reserve is charge once there is room; a little is not waited for.
+// Reserve charges bytes once there is room; up to callCost it does not wait.
 func (c *httpConnection) Reserve(ctx context.Context, bytes int64) error {
 	if c == nil {
 		return nil
@@ -95,14 +95,14 @@ func (c *httpConnection) Reserve(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// begin notes that a request is being answered.
+// begin notes that the answer to a request begins.
 func (c *httpConnection) begin() {
 	if c != nil {
 		c.account.run()
 	}
 }
 
-// ended gives back what was charged for a request.
+// ended gives back the charge of a request.
 func (c *httpConnection) ended() {
 	if c == nil {
 		return
@@ -121,13 +121,14 @@ func WithConnection(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// ConnectionOf returns that of a request; nil where it came through none.
+// ConnectionOf returns the connection of a request, or nil.
 func ConnectionOf(ctx context.Context) *httpConnection {
 	c, _ := ctx.Value(connectionKey{}).(*httpConnection)
 	return c
 }
 
-// ChargeHTTP gives back what a request was charged when it has ended.
+// ChargeHTTP returns a handler that gives back the charge of each request when it
+// has ended.
 func ChargeHTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := ConnectionOf(r.Context())

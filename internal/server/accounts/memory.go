@@ -19,24 +19,24 @@ import (
 //   - what large requests become while they are decided,
 //   - the bytes of answers that have not left.
 //
-// What a caller has asked for is held until its handlers have ended, also where
-// the caller has gone before that, and so it stays charged.
+// A request stays charged until its handler has ended, even if the caller has
+// gone: until then the process holds it.
 //
-// When all of it is more than the budget, the connections that hold the most
-// for the calls that they finish are closed until it is not: callers who hold
-// requests back, or read no answers, finish few. Where no connection stands
-// out, callers are held up, and then refused.
+// When more than the budget is held, Memory closes the connections that hold the
+// most for the calls that they finish, since callers that hold requests back or
+// read no answers finish few. If no connection stands out, callers are held up,
+// and then refused.
 type Memory struct {
 	budget int64
 	held   atomic.Int64
-	// leaving is how much of held is that of connections that have ended and whose
-	// handlers have not.
+	// leaving is the part of held that belongs to connections that have ended
+	// before their handlers.
 	leaving atomic.Int64
-	// waiting is how many wait for room.
+	// waiting counts requests that wait for room.
 	waiting atomic.Int32
 	// wake tells shed that the budget may be exceeded.
 	wake chan struct{}
-	// onCut is told of each connection that is closed.
+	// onCut is called for each connection that shed closes.
 	onCut func()
 
 	mu       sync.Mutex
@@ -45,32 +45,36 @@ type Memory struct {
 
 const (
 	// callCost is what an open call holds: a stream of HTTP/2, its headers, a
-	// goroutine's stack, and what is read and decided of a small request.
+	// goroutine's stack, and a small request with its hits.
 	callCost = 16 << 10
-	// blamed is what a connection holds at least, for each call that it finished
-	// lately, if it is to be closed.
+	// blamed is how many bytes a connection must hold, for each call that it
+	// finished lately, to be closed for it.
 	blamed = 32 << 10
-	// StreamsMost is what the TakeStreams of a connection hold at most.
+	// StreamsMost bounds the bytes that the TakeStreams of a connection hold.
 	StreamsMost = 64 << 20
 	// waitsFor is how long a request waits for memory before it is refused.
 	waitsFor = time.Second
-	// waitersMost is how many do at a time. More are refused at once, for they
-	// hold memory as they wait.
+	// waitersMost is how many requests wait at a time. More are refused at once,
+	// since they hold memory while they wait.
 	waitersMost = 512
-	// ageEvery is how often it is counted what connections finished.
+	// ageEvery is how often accounts age.
 	ageEvery = time.Second
-	// idleAfter is after how many of those a connection is idle that had no call.
+	// idleAfter is the number of looks without a call after which a connection is
+	// idle.
 	idleAfter = 10
-	// leavesAfter is how many of those the calls of a connection have to end after
-	// it: none goes on for so long after its caller has gone.
+	// leavesAfter is the number of looks after which the calls of a connection that
+	// has ended count as ended too; no handler goes on for so long.
 	leavesAfter = 60
 )
 
+// New returns a Memory with a budget in bytes. onCut is called for each
+// connection that is closed to keep it.
 func New(budget int64, onCut func()) *Memory {
 	return &Memory{budget: budget, wake: make(chan struct{}, 1), onCut: onCut, accounts: make(map[*Account]struct{})}
 }
 
-// Open opens the account of a connection.
+// Open opens the account of a connection that costs so many bytes by itself; cut
+// closes it.
 func (m *Memory) Open(cost int64, cut func()) *Account {
 	a := &Account{memory: m, cut: cut, idle: cost}
 	m.mu.Lock()
@@ -80,7 +84,7 @@ func (m *Memory) Open(cost int64, cut func()) *Account {
 	return a
 }
 
-// pressIfOver is called when so many bytes more are held.
+// pressIfOver wakes shed where bytes were added and the budget is exceeded.
 func (m *Memory) pressIfOver(bytes int64) {
 	if bytes > 0 && m.isOver() {
 		m.press()
@@ -94,7 +98,7 @@ func (m *Memory) press() {
 	}
 }
 
-// Run looks after the memory until the context ends.
+// Run ages the accounts and keeps the budget until the context ends.
 func (m *Memory) Run(ctx context.Context) {
 	tick := time.NewTicker(ageEvery)
 	defer tick.Stop()
@@ -110,7 +114,7 @@ func (m *Memory) Run(ctx context.Context) {
 	}
 }
 
-// age lets what connections finished count for less.
+// age has each account looked at.
 func (m *Memory) age() {
 	m.mu.Lock()
 	all := slices.Collect(maps.Keys(m.accounts))
@@ -126,8 +130,7 @@ func (m *Memory) Held() int64 { return m.held.Load() }
 // isOver reports whether more is held than may be.
 func (m *Memory) isOver() bool { return m.held.Load() > m.budget }
 
-// shed closes connections until the budget is kept by those that are left, or
-// none is to blame.
+// shed closes connections until the others keep the budget, or none is to blame.
 func (m *Memory) shed() {
 	for m.held.Load()-m.leaving.Load() > m.budget {
 		worst := m.worst()
@@ -140,9 +143,9 @@ func (m *Memory) shed() {
 	}
 }
 
-// worst returns the account that holds the most for what it finishes, else,
-// where it is connections that take the memory, the one that has been without a
-// call for the longest, or nil.
+// worst returns the account that holds the most for each call that it finishes.
+// If none holds much and the connections by themselves take half of the budget,
+// it returns the one that has been idle for the longest; else nil.
 func (m *Memory) worst() *Account {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// reserve charges bytes once there is room for them. Its error is for the
-// caller, who has waited for that long enough.
+// reserve charges bytes once there is room for them. Its error is a status for
+// the caller, after a wait of waitsFor.
 func (a *Account) reserve(ctx context.Context, bytes int64) error {
 	if a == nil {
 		return nil
@@ -24,7 +24,7 @@ func (a *Account) reserve(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// errGone is for nobody to read.
+// errGone ends a call whose caller has gone, so nobody reads it.
 var errGone = status.Error(codes.Canceled, "the caller has gone")
 
 // await waits until there is room for bytes.
@@ -36,9 +36,8 @@ func (a *Account) await(ctx context.Context, bytes int64) error {
 	return m.waitFor(ctx, bytes)
 }
 
-// HoldStream charges bytes of a TakeStream once there is room for them, beside
-// those that the streams of the connection have in all. It waits as long as the
-// context: the caller is held up.
+// HoldStream charges bytes of a TakeStream once the budget and StreamsMost have
+// room for them. It waits until ctx ends, which holds the caller up.
 func (a *Account) HoldStream(ctx context.Context, bytes int64) error {
 	if a == nil {
 		return nil
@@ -73,7 +72,7 @@ func (a *Account) TryStream(bytes int64) bool {
 	return isRoom
 }
 
-// ReleaseStream gives back bytes of a TakeStream, for what has been answered.
+// ReleaseStream gives back bytes of a TakeStream whose takes were answered.
 func (a *Account) ReleaseStream(bytes int64) {
 	if a == nil {
 		return
@@ -86,9 +85,9 @@ func (a *Account) ReleaseStream(bytes int64) {
 	})
 }
 
-// mayExceed reports whether the connection, which finishes what it asks, need
-// not wait while there are others to blame. A quarter of the budget more is for
-// those, and as much again for what they ask that is small.
+// mayExceed reports whether the connection need not wait while others are to
+// blame, because it finishes its calls. Such connections may exceed the budget by
+// a quarter, and for small requests by as much again.
 func (a *Account) mayExceed(bytes int64) bool {
 	m := a.memory
 	more := m.budget / 4
@@ -102,7 +101,7 @@ func (a *Account) mayExceed(bytes int64) bool {
 	return a.hasEarned(bytes)
 }
 
-// errMemory is the answer to a request for which there was no room.
+// errMemory refuses a request without room.
 var errMemory = status.Error(codes.ResourceExhausted, "the requests that are being read and answered take all the memory that they may (setting request_memory)")
 
 func (m *Memory) waitFor(ctx context.Context, bytes int64) error {
@@ -129,8 +128,8 @@ func (m *Memory) waitFor(ctx context.Context, bytes int64) error {
 	return errMemory
 }
 
-// holdUp waits for a moment where there is no room, so that no more is read from
-// the connection meanwhile, and longer where it may not go on.
+// holdUp waits while there is no room, so that less is read from the connection:
+// up to 50 ms, or up to a second for a connection that may not go on.
 func (a *Account) holdUp() {
 	const (
 		most, look = 50 * time.Millisecond, time.Millisecond
@@ -149,8 +148,8 @@ func (a *Account) holdUp() {
 	}
 }
 
-// mayGoOn reports whether the connection holds next to nothing, or what it has
-// earned, and has few calls that wait for their turn.
+// mayGoOn reports whether the connection holds next to nothing, or holds what it
+// has earned and has few pending calls.
 func (a *Account) mayGoOn() bool {
 	const few = 32
 	a.mu.Lock()
@@ -159,8 +158,8 @@ func (a *Account) mayGoOn() bool {
 	return holdsLittle || !isBehind && a.hasEarned(0)
 }
 
-// readSize is how many of so many bytes to read, so that there is room for the
-// calls that these may open.
+// readSize returns how many of size bytes to read, so that the calls which they
+// may open have room.
 func (a *Account) readSize(size int) int {
 	const (
 		smallestCall = 16 // bytes: a frame of headers that are all known
@@ -170,8 +169,8 @@ func (a *Account) readSize(size int) int {
 	return int(min(int64(size), max(room, least)))
 }
 
-// hasEarned reports whether the connection would hold, with so many bytes more,
-// no more than those may that finish as many calls.
+// hasEarned reports whether the connection, with so many bytes more, would hold
+// less than blamed for each call that it finished lately.
 func (a *Account) hasEarned(bytes int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
