@@ -7,17 +7,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Bounds of a request.
+// Bounds limit the size of a request.
 type Bounds struct {
-	// Descriptors of a request, entries of a descriptor, and bytes of all the
-	// text in a request.
+	// Descriptors counts those of a request, Entries those of a descriptor, and
+	// Bytes all text of a request.
 	Descriptors, Entries, Bytes int
-	// Takes of one message that has several.
+	// Takes counts the takes of a message that has several.
 	Takes int
 }
 
-// Check refuses a request that is beyond the bounds, or that cannot be meant. It
-// finds out what each descriptor costs.
+// Check refuses a request that is beyond the bounds or invalid, and computes the
+// cost of each descriptor. Its error is a status for the caller.
 func (c *Call) Check(refunds bool) error {
 	if c.Domain == "" {
 		return Invalid("domain is empty; a request names the domain of its limits")
@@ -51,8 +51,8 @@ func (c *Call) Check(refunds bool) error {
 	return nil
 }
 
-// cost is what a descriptor takes: its own hits, else those of the request, of
-// which 0 and unset mean 1.
+// cost returns what a descriptor takes: its own hits, else those of the request,
+// where 0 and unset mean 1.
 func (c *Call) cost(d *Descriptor) int64 {
 	hits := uint64(max(1, c.HitsAddend))
 	if d.HasHits {
@@ -65,12 +65,12 @@ func (c *Call) cost(d *Descriptor) int64 {
 	return cost
 }
 
-// Holds is about what the message, the entries, keys and decisions take.
+// Holds estimates the bytes of the message, its entries, keys and decisions.
 func (c *Call) Holds() int64 { return int64(4*c.Size + 512*(len(c.Descriptors)-1)) }
 
-// IsFull counts a descriptor that is beyond the bounds. It is only counted, so
-// that a request costs no more memory than its bounds allow, and check tells
-// the caller how many there were.
+// IsFull reports whether the call has as many descriptors as the bounds allow, and
+// counts the one that is not read then. So a request costs no more memory than
+// the bounds allow, and Check can say how many descriptors it had.
 func (c *Call) IsFull() bool {
 	if len(c.Descriptors) < c.decider.Bounds.Descriptors {
 		return false
@@ -79,8 +79,8 @@ func (c *Call) IsFull() bool {
 	return true
 }
 
-// IsFullOf does for the entries of a descriptor that is being read, which begin
-// at start, what isFull does for descriptors.
+// IsFullOf is IsFull for the entries of d. The descriptor is being read, and its
+// entries begin at start.
 func (c *Call) IsFullOf(d *Descriptor, start int) bool {
 	if len(c.Entries)-start < c.decider.Bounds.Entries {
 		return false
@@ -89,8 +89,8 @@ func (c *Call) IsFullOf(d *Descriptor, start int) bool {
 	return true
 }
 
-// SettleEntries gives each descriptor its part of all entries, which may have
-// moved while they were gathered.
+// SettleEntries gives each descriptor its part of all entries once all are read:
+// they may have moved while they were gathered.
 func (c *Call) SettleEntries() {
 	rest := c.Entries
 	for i := range c.Descriptors {
@@ -99,7 +99,7 @@ func (c *Call) SettleEntries() {
 	}
 }
 
-// Invalid is the error of a request that cannot be meant: it says where, what was
+// Invalid returns the status of an invalid request. The text says where, what was
 // found and what is allowed.
 func Invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)

@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
-// Call is one request on its way through the decider; its memory is used again
-// after release.
+// Call is one request on its way through the decider. Its memory is used again
+// after Release.
 type Call struct {
 	decider *Decider
 	accounts.Charge
@@ -17,7 +17,7 @@ type Call struct {
 	HitsAddend  uint32
 	Descriptors []Descriptor
 	Outcomes    []Outcome
-	found       *config.Domain // that of the name domain; nil if there is none
+	found       *config.Domain // nil if no limits file has the domain
 
 	Entries   []bucket.Entry // of all descriptors
 	text      []byte         // subjects and keys
@@ -25,20 +25,20 @@ type Call struct {
 	decisions []bucket.Decision
 	overrides []*bucket.Limit // of the descriptors that have one
 
-	// MoreDescriptors counts those beyond the bounds, which are not read.
+	// MoreDescriptors counts the descriptors beyond the bounds, which are not read.
 	MoreDescriptors int
 
-	// matched is whether Match was called, and unmatched its error.
+	// matched is set by Match, and unmatched is its error.
 	matched   bool
 	unmatched error
 
-	hasQuotas bool // of which one must be allowed
+	hasQuotas bool // one of them must be allowed
 	Denied    bool
 }
 
-// NewCall returns a call with memory for what most have, in one piece: after a
-// wait for the store none of it is in the processor's caches, and each page that
-// it is spread over costs as much again.
+// NewCall returns a call whose memory is one piece that suffices for most: after a
+// wait for the store nothing of it is in the processor's caches, and each page
+// that it is spread over costs as much again.
 func (d *Decider) NewCall() *Call {
 	const (
 		few      = 2
@@ -70,34 +70,34 @@ func (d *Decider) NewCall() *Call {
 type Descriptor struct {
 	Entries []bucket.Entry
 	cost    int64
-	// Own is a limit that goes before the rule's, if it is set.
+	// Own, if it is set, replaces the limits of the rule.
 	Own Override
-	// hits, if hasHits, go before those of the request.
+	// Hits, if HasHits, replace the hits of the request.
 	Hits    uint64
 	HasHits bool
-	// Refund turns the hits around.
+	// Refund gives the hits back instead of taking them.
 	Refund bool
-	// MoreEntries counts those beyond the bounds, which are not read.
+	// MoreEntries counts the entries beyond the bounds, which are not read.
 	MoreEntries int
-	// IsDoubtful is one of several readings of a request: it may deny it, and
-	// gains nothing for it.
+	// IsDoubtful marks one of several readings of a request. It may deny the
+	// request, and never makes it pass.
 	IsDoubtful bool
 }
 
-// Outcome is what a descriptor gets.
+// Outcome is the answer to a descriptor.
 type Outcome struct {
-	// Rule is nil when none applies.
+	// Rule is the rule that the descriptor matches, or nil.
 	Rule *config.Rule
-	// Limits are those that were asked: the rule's but for those that others
-	// replace, or the descriptor's own.
+	// Limits are the limits that were asked: those of the rule that nothing
+	// replaces, or the descriptor's own.
 	Limits []*bucket.Limit
-	// Own is what the descriptor asked for if limits are its own, else nil.
+	// Own is the descriptor's own limit, or nil.
 	Own *Override
-	// Role is that of all its hits.
+	// Role is the role of all its hits.
 	Role bucket.Role
-	// Shadow is whether the rule is to pass whatever its limits say.
+	// Shadow is set if the rule lets the descriptor pass whatever its limits say.
 	Shadow bool
-	// Decisions are those of limits, in their order.
+	// Decisions are those of Limits, in their order.
 	Decisions []bucket.Decision
 }
 
@@ -110,19 +110,19 @@ func (c *Call) isLarge() bool {
 	return cap(c.Descriptors) > most || cap(c.Hits) > most || cap(c.Entries) > 4*most || cap(c.text) > 16<<10
 }
 
-// Call returns an empty call, for its release to end its use.
+// Call returns an empty call. Release ends its use.
 func (d *Decider) Call() *Call { return d.calls.Get().(*Call) }
 
-// Release ends the use of a call that the decider's call returned.
+// Release ends the use of a call that Decider.Call returned.
 func (c *Call) Release() {
 	if c.Reset() {
 		c.decider.calls.Put(c)
 	}
 }
 
-// Reset makes a call empty for the next use of its memory. It reports false
-// where there should be none: one that was used for a long request would hold
-// its memory for ever.
+// Reset makes a call empty for the next use of its memory. It reports false if the
+// call should be dropped instead, since after a long request it would hold much
+// memory for ever.
 func (c *Call) Reset() bool {
 	if c.isLarge() {
 		return false
@@ -151,9 +151,9 @@ func (c *Call) IsShadow(o *Outcome) bool { return o.isShadow(c.decider.Modes) }
 // IsQuota reports whether an outcome is one of the call's quotas.
 func (c *Call) IsQuota(o *Outcome) bool { return o.isQuota(c.decider.Modes) }
 
-// Decisive returns the limit that speaks for the descriptor: of those that
-// denied the one with the longest retry time, else the one with the fewest
-// remaining. It returns nil where no limit applies.
+// Decisive returns the limit that speaks for the descriptor, and its decision: the
+// one with the longest retry time among those that denied, else the one with the
+// fewest remaining. It returns nil if no limit applies.
 func (o *Outcome) Decisive() (*bucket.Limit, bucket.Decision) {
 	best := o.decisiveIndex()
 	if best < 0 {
@@ -173,8 +173,8 @@ func (o *Outcome) decisiveIndex() int {
 	return best
 }
 
-// SpeaksBefore reports whether a says more about when to come back than b: its
-// retry time is longer, or as long and less remains.
+// SpeaksBefore reports whether a speaks for a descriptor rather than b: its retry
+// time is longer, or as long and less remains.
 func SpeaksBefore(a, b *bucket.Decision) bool {
 	if a.RetryAfter == b.RetryAfter {
 		return a.Remaining < b.Remaining

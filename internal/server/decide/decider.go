@@ -12,26 +12,25 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
-// Decider decides requests. Every endpoint asks the same one.
+// Decider decides requests. All endpoints share one.
 type Decider struct {
 	Options
 	overrides overrideCache
 	calls     sync.Pool
 }
 
-// Options are those of a decider.
+// Options of a Decider.
 type Options struct {
 	Live  *config.Live
 	Store bucket.Store
-	// Refuses returns why nothing must be decided, or nil.
+	// Refuses returns why this daemon must not decide anything, or nil.
 	Refuses func() error
 	Modes   Modes
 	Bounds  Bounds
-	// Unmatched counts descriptors without a rule; those with one are counted
-	// by the rule's tally.
+	// Unmatched counts descriptors without a rule. A rule counts its own.
 	Unmatched prometheus.Counter
-	// OwnLimits counts what descriptors got that have a limit of their own and
-	// no rule.
+	// OwnLimits counts the decisions about descriptors that have a limit of their
+	// own and no rule.
 	OwnLimits Results
 }
 
@@ -42,12 +41,12 @@ func New(o Options) *Decider {
 	return d
 }
 
-// errNoLimits is the answer while no limits could be loaded: whether there is
-// one for a request is not known.
+// errNoLimits is the answer while no limits could be loaded, since it is not known
+// whether a request has one.
 var errNoLimits = status.Error(codes.Unavailable, "no limits are loaded yet")
 
-// Decide fills in the outcomes of a call, one per descriptor, and counts them.
-// Its error is the store's, or one of matchOnce.
+// Decide fills in the outcomes of a call, one for each descriptor, and counts
+// them. Its error is the store's, or one of Match.
 func (d *Decider) Decide(ctx context.Context, c *Call) error {
 	if err := d.Match(c); err != nil {
 		return err
@@ -80,7 +79,7 @@ func (d *Decider) take(ctx context.Context, c *Call) error {
 	return nil
 }
 
-// count counts what each descriptor of a decided call got.
+// count counts the outcome of each descriptor of a decided call.
 func (d *Decider) count(c *Call) {
 	unmatched := 0
 	for i := range c.Outcomes {
@@ -104,10 +103,10 @@ func (d *Decider) count(c *Call) {
 	}
 }
 
-// Results are the counters of what was allowed and what was denied.
+// Results count decisions that allow and decisions that deny.
 type Results struct{ allowed, denied prometheus.Counter }
 
-// NewResults returns those of a metric with the label result.
+// NewResults returns the counters of a metric with the label result.
 func NewResults(counter *prometheus.CounterVec) Results {
 	return Results{counter.WithLabelValues("allowed"), counter.WithLabelValues("denied")}
 }

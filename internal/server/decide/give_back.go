@@ -11,17 +11,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Taken names, for a give-back, what a hit took.
+// Taken names, for a give-back, the take of a hit.
 type Taken struct {
-	// At is the moment on its key's clock, negative where a fallback keeps it, and
-	// 0 if it took nothing.
+	// At is the moment of the take on the clock of its key, in microseconds:
+	// negative if a fallback took, 0 if nothing was taken.
 	At int64
 	// By is a fingerprint of the key, the algorithm and the numbers, and of the
-	// share where a fallback keeps it; 0 if it is not known.
+	// share if a fallback took; 0 if it is not known.
 	By uint64
 }
 
-// Taken names what hit i of a decided call took.
+// Taken names the take of hit i of a decided call.
 func (c *Call) Taken(i int, d *bucket.Decision) Taken {
 	h := &c.Hits[i]
 	if d.At == 0 || !bucket.Charged(h, d, !c.Denied) {
@@ -34,14 +34,13 @@ func (c *Call) Taken(i int, d *bucket.Decision) Taken {
 	return t
 }
 
-// TakenBy is a fingerprint of a hit's key and of the numbers that its state is
-// counted with, the same on every daemon. A give-back of a take that was told
-// another one is of another limit, of which these numbers do not say what still
-// counts.
+// TakenBy returns a fingerprint of a hit's key and of the numbers that its state
+// is counted with. It is the same on every daemon. If a take had another
+// fingerprint, these numbers do not say how much of it still counts.
 func TakenBy(h *bucket.Hit) uint64 { return xxhash.Sum64(h.Key) ^ h.Limit.Fingerprint() }
 
-// decision returns what a take decided that said this of its hit. It reports
-// false if what took is not the hit's limit as it is now.
+// decision returns the decision of the take. It reports false if the hit's limit
+// has changed since.
 func (t Taken) decision(h *bucket.Hit, since int64) (d bucket.Decision, ok bool) {
 	d = bucket.Decision{At: max(t.At, -t.At), Degraded: t.At < 0}
 	if d.At < since {
@@ -55,8 +54,8 @@ func (t Taken) decision(h *bucket.Hit, since int64) (d bucket.Decision, ok bool)
 	return d, share == 0 || d.Degraded && share <= math.MaxUint32
 }
 
-// since is since when the limits of outcome i are what they are, as far as is
-// known.
+// since returns the moment since when the limits of outcome i are known to be what
+// they are.
 func (c *Call) since(i int) int64 {
 	if rule := c.Outcomes[i].Rule; rule != nil {
 		return rule.Since
@@ -68,8 +67,9 @@ func (c *Call) since(i int) int64 {
 var errLimitsChanged = status.Error(codes.FailedPrecondition,
 	"taken_at, taken_by: not of the descriptors' limits as they are now; the limits have changed, or these are not those of the take's response")
 
-// GiveBack returns what a take of the call's descriptors took, as its response
-// named it for each limit: all of it, or nothing if a limit has changed since.
+// GiveBack gives back a take of the call's descriptors. all has what the response
+// said of each limit. It gives back everything, or nothing if a limit has changed
+// since.
 func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 	if err := d.find(c); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 	if len(all) != len(c.Hits) {
 		return errLimitsChanged
 	}
-	// What the store took, and what a fallback took in its place.
+	// The first are takes of the store, the second those of a fallback.
 	var hits [2][]bucket.Hit
 	var decisions [2][]bucket.Decision
 	n := 0
@@ -96,7 +96,7 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 			if decision.Degraded {
 				by = 1
 			}
-			h.Role = bucket.Aside // each was charged, whatever the others said
+			h.Role = bucket.Aside // each was charged by itself
 			hits[by], decisions[by] = append(hits[by], h), append(decisions[by], decision)
 		}
 	}

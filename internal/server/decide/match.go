@@ -7,9 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
-// Match finds the limits of each descriptor, and what to ask of the store, where
-// that is not done yet. Its error says that no limits are loaded, or what is
-// wrong with a descriptor's own limit.
+// Match finds the limits of each descriptor and makes the hits, once for a call.
+// Its error says that no limits are loaded, or which own limit is invalid.
 func (d *Decider) Match(c *Call) error {
 	if !c.matched {
 		c.matched, c.unmatched = true, d.find(c)
@@ -17,8 +16,7 @@ func (d *Decider) Match(c *Call) error {
 	return c.unmatched
 }
 
-// find finds the limits of each descriptor, and what to ask of the store. Its
-// error is errNoLimits, or says what is wrong with a descriptor's own limit.
+// find is Match, each time that it is called.
 func (d *Decider) find(c *Call) error {
 	rules := d.Live.Rules()
 	if rules == nil {

@@ -7,19 +7,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Modes are what changes the say of limits in all domains.
+// Modes change how limits count, in all domains.
 type Modes struct {
-	// Shadow lets every request pass; what the limits say is still told.
+	// Shadow lets every request pass. Answers still say what the limits decided.
 	Shadow bool
-	// Quota denies a request once all its descriptors are over their limits.
+	// Quota denies a request only if all its descriptors are over their limits.
 	Quota bool
 }
 
-// IsRuled reports whether the rule that the descriptor matches applies: there is
-// one, and no limit of the descriptor's own in its place.
+// IsRuled reports whether a rule decides, rather than the descriptor's own limit.
 func (o *Outcome) IsRuled() bool { return o.Rule != nil && o.Own == nil }
 
-// hasMode reports whether the outcome's rule is more than enforced by itself.
+// hasMode reports whether the rule does more than enforce its own limits.
 func (o *Outcome) hasMode() bool {
 	return o.IsRuled() && (o.Rule.ShadowMode || o.Rule.QuotaMode || o.Rule.Replaces != nil)
 }
@@ -32,8 +31,8 @@ func (o *Outcome) isQuota(m Modes) bool {
 	return m.Quota || o.IsRuled() && o.Rule.QuotaMode
 }
 
-// replace takes from the outcomes the limits that others replace. All at once:
-// two that name each other both go.
+// replace takes from the outcomes the limits that others replace. It does so all at
+// once: two limits that name each other are both replaced.
 func (c *Call) replace() {
 	var names []string
 	for i := range c.Outcomes {
@@ -46,8 +45,8 @@ func (c *Call) replace() {
 	if len(names) == 0 {
 		return
 	}
-	// Callers choose how many descriptors ask for a rule: without an order, what
-	// names cost would grow with the square of that.
+	// Callers choose how many descriptors ask for a rule. Sorted names keep the
+	// cost from growing with the square of that.
 	slices.Sort(names)
 	names = slices.Compact(names)
 	isReplaced := func(l *bucket.Limit) bool {
@@ -62,7 +61,7 @@ func (c *Call) replace() {
 	}
 }
 
-// giveRoles says what each outcome has to do with whether the call is allowed.
+// giveRoles gives the outcomes their roles.
 func (c *Call) giveRoles(m Modes) {
 	quotas, passing := 0, false
 	for i := range c.Outcomes {
@@ -72,8 +71,8 @@ func (c *Call) giveRoles(m Modes) {
 		case o.isShadow(m):
 			o.Role = bucket.Aside
 		case len(o.Limits) == 0:
-			// What no limit applies to passes, unless it is unlimited: that
-			// says nothing about a quota.
+			// A descriptor without a limit passes and satisfies the quotas; an
+			// unlimited one says nothing about them.
 			passing = passing || m.Quota && !(o.IsRuled() && o.Rule.Unlimited) && !c.Descriptors[i].IsDoubtful
 		case o.isQuota(m) && !c.Descriptors[i].IsDoubtful:
 			quotas++
@@ -109,16 +108,16 @@ func (c *Call) settleQuotas() {
 	}
 }
 
-// RetryAfter is how long a denied call has to wait until it is allowed, if
-// nobody else takes; or Never.
+// RetryAfter returns how long a denied call has to wait until it is allowed, if
+// nobody else takes, or Never.
 func (c *Call) RetryAfter() time.Duration {
 	_, d := c.Denier()
 	return d.RetryAfter
 }
 
-// Denier returns the hit that a denied call waits for, and its decision: of the
-// enforced ones the one that does longest, or the quota that does least, if it
-// does longer still.
+// Denier returns the hit that a denied call waits for, and its decision: the
+// enforced hit with the longest retry time, or the quota with the shortest, if
+// that is longer still.
 func (c *Call) Denier() (hit int, d bucket.Decision) {
 	var enforced, quota bucket.Decision
 	enforcedHit, quotaHit, n := 0, -1, 0
@@ -146,7 +145,7 @@ func (c *Call) Denier() (hit int, d bucket.Decision) {
 	return enforcedHit, enforced
 }
 
-// isLonger compares retry times, of which Never is the longest.
+// isLonger compares retry times. Never is the longest.
 func isLonger(a, b time.Duration) bool {
 	return b != bucket.Never && (a == bucket.Never || a > b)
 }

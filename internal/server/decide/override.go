@@ -9,26 +9,26 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
-// Override is a limit that a descriptor brings with it. Where set, it replaces
-// the whole rule of the descriptor, and needs none.
+// Override is a limit that a descriptor brings with it. If it is set, it replaces
+// all limits of the rule, and needs no rule.
 type Override struct {
 	Set      bool
 	Requests uint32
 	Burst    uint32 // of a bucket; 0: as many as requests
 	Period   time.Duration
-	// Invalid is why the period cannot be as it was sent, or nil.
+	// Invalid says why the period is invalid, or is nil.
 	Invalid error
-	// Names are those of the API that it came by, for its errors.
+	// Names are used in errors. They depend on the API.
 	Names *OwnNames
 
-	// Spelling is how Envoy's API spelt the period, for its response.
+	// Spelling is the period as Envoy's API spelt it, for its response.
 	Spelling Spelling
 }
 
-// OwnNames are what an API calls a limit that a descriptor brings with it.
+// OwnNames are the names by which an API calls an own limit and its fields.
 type OwnNames struct {
 	Whole string
-	// Fields are those of bucket.Spec that have a name.
+	// Fields has the names by fields of bucket.Spec; others are called Whole.
 	Fields map[string]string
 }
 
@@ -39,10 +39,10 @@ func (n *OwnNames) of(field string) string {
 	return n.Whole
 }
 
-// Spelling is a period of so many units, which are Envoy's.
+// Spelling is a period as a number of Envoy's units.
 type Spelling struct {
 	Unit int32
-	// multiplier, if hasMultiplier, is how many units the period has.
+	// Multiplier, if HasMultiplier, is how many units the period has.
 	Multiplier    uint32
 	HasMultiplier bool
 }
@@ -54,10 +54,10 @@ type ownLimit struct {
 	byPeriod bool
 }
 
-// limit tells the limit that replaces a rule, which may be nil. It is the
-// rule's limit of the same period with other numbers, so that their state is
-// one; with a period that the rule does not have, it counts by itself, as the
-// rule's first limit would.
+// limit returns the limit that replaces those of a rule; rule may be nil. If the
+// rule has a limit of the same period, it is that one with other numbers, and
+// they share a state. Else it is like the rule's first limit, with a state of its
+// own.
 func (o *Override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
 	own := ownLimit{byPeriod: true}
 	if rule == nil || len(rule.Limits) == 0 {
@@ -91,7 +91,7 @@ func (c *Call) override(domain *config.Domain, o *Outcome, i int) error {
 	return nil
 }
 
-// refused says in the words of a request which numbers cannot be a limit.
+// refused says in the words of the API which numbers are invalid.
 func (o *Override) refused(i int, err error) error {
 	var spec *bucket.SpecError
 	if !errors.As(err, &spec) {
@@ -100,20 +100,20 @@ func (o *Override) refused(i int, err error) error {
 	return Invalid("descriptors[%d].%s: found %s; allowed: %s", i, o.Names.of(spec.Field), spec.Found, spec.Allowed)
 }
 
-// overrideCache holds the limits of overrides that were asked for lately: to
-// make one costs more than to decide it, and requests that ask the same limit
-// travel to the store as one. Callers choose the numbers, so it is bounded.
+// overrideCache holds the limits of recent overrides: it costs more to make one
+// than to decide it, and requests with the same limit travel to the store as one.
+// It is bounded, since callers choose the numbers.
 type overrideCache struct {
 	mu sync.RWMutex
-	// A limit is made in recent, and found again in both. When recent is full,
-	// it becomes older, and what was older is forgotten.
+	// A limit is made in recent and looked for in both. When recent is full, it
+	// becomes older, and the limits in older are forgotten.
 	recent, older map[ownLimit]*bucket.Limit
 }
 
 // cachedOverrides is how many limits each half of an overrideCache holds.
 const cachedOverrides = 5000
 
-// get returns the limit. Its error is that of making it.
+// get returns the limit, or the error of making it.
 func (c *overrideCache) get(own ownLimit) (*bucket.Limit, error) {
 	c.mu.RLock()
 	l := c.recent[own]

@@ -8,18 +8,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
-// An answer that its caller cannot read would be lost after it has charged
-// limits. So one that might be too long is refused before.
+// An answer that is too long for its caller would be lost after it has charged
+// limits. So a request whose answer might be too long is refused before.
 
-// AnswerMost is how long an answer is at most: callers of gRPC read 4 MiB unless
-// they are told otherwise.
+// AnswerMost bounds an answer, in bytes. Callers of gRPC read 4 MiB by default.
 const AnswerMost = 4<<20 - 64<<10
 
-// ErrAnswerTooLong is the answer in the place of one that might be longer.
+// ErrAnswerTooLong refuses a request whose answer might be longer than AnswerMost.
 var ErrAnswerTooLong = status.Errorf(codes.ResourceExhausted,
 	"the answer might have more than %d bytes, which callers do not read; nothing was taken: ask about less at once", AnswerMost)
 
-// StatusesBound is for what is told of each limit.
+// StatusesBound is no less than the bytes that an answer has about the limits of
+// a matched call.
 func StatusesBound(c *decide.Call) int {
 	const (
 		other = 256 // retry-after, the denier, headers of one limit
@@ -34,8 +34,8 @@ func StatusesBound(c *decide.Call) int {
 	return n
 }
 
-// PoliciesBound is for the headers that name each limit, in each of which one
-// may have the keys of its descriptor for a name.
+// PoliciesBound is no less than the bytes of the headers of an answer. They may
+// name each limit, by its name or by the keys of its descriptor.
 func PoliciesBound(c *decide.Call, h *settings.Headers) int {
 	if h.Style == "" || h.Style == "none" {
 		return 0

@@ -12,32 +12,31 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
-// Readable is a message that is read from its bytes without protobuf's own in
-// between.
+// Readable is a message that is read from its bytes, without protobuf's messages.
 type Readable interface {
-	// ReadWire reads the message, which nothing was read into before.
+	// ReadWire reads the message. It is called once.
 	ReadWire(message string) error
 }
 
-// Appendable is one that is written to its bytes.
+// Appendable is a message that is written to its bytes.
 type Appendable interface {
-	// AppendWire appends the message, and ends its use.
+	// AppendWire appends the message and ends its use.
 	AppendWire(dst []byte) []byte
-	// Held is what is charged for it.
+	// Held returns the charge of the message.
 	Held() *accounts.Charge
 }
 
-// Request is a message that is charged for while it is decided, and then has the
-// answer.
+// Request is a message that is charged while it is decided, and that writes the
+// answer then.
 type Request interface {
 	Readable
 	Appendable
-	// Holds is how many bytes it holds then, beside those of any call.
+	// Holds returns how many bytes it holds, beyond those of any call.
 	Holds() int64
 }
 
-// Codec reads what is Readable and writes what is Appendable. All other messages,
-// such as those of health and reflection, it leaves to gRPC's own.
+// Codec reads Readable messages and writes Appendable ones. It leaves all others,
+// such as those of health and reflection, to gRPC's own codec.
 type Codec struct{ encoding.CodecV2 }
 
 // NewCodec returns a codec.
@@ -60,7 +59,7 @@ func (d Codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return d.CodecV2.Marshal(v)
 	}
-	held := *m.Held() // which the end of its use clears
+	held := *m.Held() // AppendWire clears it
 	return held.Answer(m.AppendWire), nil
 }
 

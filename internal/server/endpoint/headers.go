@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
-// Header is a response header. Its value is the text, or the number where there
-// is none.
+// Header is a response header. Its value is the text, or the number if the text is
+// empty.
 type Header struct {
 	Name, text string
 	number     int64
@@ -26,11 +26,11 @@ func (h *Header) AppendValue(dst []byte) []byte {
 	return strconv.AppendInt(dst, h.number, 10)
 }
 
-// FewHeaders is how many a response has as a rule.
+// FewHeaders is enough for most responses.
 const FewHeaders = 4
 
-// AppendHeaders appends those of the response to a decided call: what the style
-// tells about its limits, and when to come back.
+// AppendHeaders appends the headers of the response to a decided call: those of the
+// style, and retry-after.
 func AppendHeaders(c *decide.Call, dst []Header, s *settings.Headers) []Header {
 	switch s.Style {
 	case "ratelimit":
@@ -41,7 +41,7 @@ func AppendHeaders(c *decide.Call, dst []Header, s *settings.Headers) []Header {
 		dst = appendPolicies(c, dst)
 	}
 	if c.Denied {
-		// Who can never succeed is not told to come back.
+		// A request that can never succeed has no retry-after.
 		if retry := c.RetryAfter(); retry > 0 {
 			dst = append(dst, Header{Name: RetryAfter, number: Seconds(retry)})
 		}
@@ -52,9 +52,9 @@ func AppendHeaders(c *decide.Call, dst []Header, s *settings.Headers) []Header {
 // RetryAfter is the header that tells when to come back.
 const RetryAfter = "retry-after"
 
-// appendRateLimit appends the headers of envoyproxy/ratelimit, which say what
-// one of the statuses says: the last that is over its limit and no quota, else
-// the one with the fewest remaining, of those the first.
+// appendRateLimit appends the headers of envoyproxy/ratelimit. They repeat one of
+// the statuses: the last that is over its limit and no quota, else the first of
+// those with the fewest remaining.
 func appendRateLimit(c *decide.Call, dst []Header, s *settings.Headers) []Header {
 	var limit *bucket.Limit
 	var decision bucket.Decision
@@ -81,7 +81,7 @@ func appendRateLimit(c *decide.Call, dst []Header, s *settings.Headers) []Header
 }
 
 // appendXRateLimit appends the headers of the limit that speaks for the whole
-// request. Shadow limits do not: those who are limited see nothing of them.
+// request. Callers see nothing of shadow limits.
 func appendXRateLimit(c *decide.Call, dst []Header) []Header {
 	var limit *bucket.Limit
 	var decision bucket.Decision
@@ -138,8 +138,8 @@ func policies(c *decide.Call) *policylist.List {
 	return &list
 }
 
-// window is the time in seconds in which an empty limit becomes full, or 0 if it
-// is not whole seconds, which cannot be said.
+// window returns the time in which an empty limit becomes full, in seconds, or 0
+// if that is no whole number, which the header cannot say.
 func window(l *bucket.Limit) int64 {
 	const second = 1_000_000
 	micros := l.PeriodMicros
@@ -156,9 +156,9 @@ func window(l *bucket.Limit) int64 {
 	return micros / second
 }
 
-// policyName returns the limit's name, or the rule's keys, which those of the
-// descriptor are equal to. A descriptor's own limit has no name of its own, and
-// without a rule its keys are any.
+// policyName returns the limit's name, or the keys of the rule. A descriptor's own
+// limit has the keys of its rule; without a rule it is called override, since
+// callers choose its keys.
 func policyName(o *decide.Outcome, l *bucket.Limit, entries []bucket.Entry) string {
 	switch {
 	case o.Rule == nil:

@@ -15,7 +15,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
-// ReadBody reads a message in protobuf JSON. Where it cannot, it has answered.
+// ReadBody reads a message in protobuf JSON. If it cannot, it answers the request
+// and returns false.
 func (e *Endpoint) ReadBody(w http.ResponseWriter, r *http.Request, message proto.Message, bounds JSONBounds) bool {
 	refuse := func(format string, args ...any) bool {
 		e.Requests.Add(codes.InvalidArgument)
@@ -45,8 +46,8 @@ func (e *Endpoint) ReadBody(w http.ResponseWriter, r *http.Request, message prot
 	return true
 }
 
-// answerJSON prints what is false or 0 too, for readers that do not know what a
-// field stands for that is not there.
+// answerJSON prints fields that are false or 0 too, for readers that do not know
+// what a missing field means.
 var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
 
 // WriteMessage writes the answer to a request that was decided.
@@ -60,11 +61,11 @@ func WriteMessage(w http.ResponseWriter, message proto.Message, denied bool) {
 	if denied {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
-	// Whether the client still reads is its own affair.
+	// A client that no longer reads is no failure.
 	_, _ = w.Write(append(out, '\n'))
 }
 
-// WriteStatus writes the error of a call, with the status that it is over HTTP.
+// WriteStatus writes the error of a call, with its status over HTTP.
 func WriteStatus(w http.ResponseWriter, err error) {
 	WriteError(w, httpStatus(status.Code(err)), status.Convert(err).Message())
 }

@@ -7,24 +7,24 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
-// A body in JSON is looked over before it becomes messages, for those take many
-// times its size: what holds more values than the bounds of a request allow, or
-// is nested deeper than any message is, is refused with nothing made of it.
+// A body in JSON is checked before it becomes messages, which take many times its
+// size. A body with more values than the bounds of a request allow, or nested
+// deeper than any message, is refused.
 
 // JSONBounds bound a body.
 type JSONBounds struct {
-	// bytes of the body, and values in it.
+	// Bytes bounds the body, Values the values in it.
 	Bytes, Values int
-	// why is what to tell of too many values.
+	// why ends the error about too many values.
 	why string
 }
 
-// jsonDepth is how deep a body is nested at most, which is more than any
-// message here.
+// jsonDepth bounds the nesting of a body. No message here is nested so deep.
 const jsonDepth = 16
 
-// BoundsOfRequest bounds a body that holds one request. JSON spells a message in more
-// bytes than the wire does, but in no more than these unless it is made to.
+// BoundsOfRequest returns the bounds of a body with one request. JSON spells a
+// message in more bytes than protobuf does, but not in more than these, unless
+// somebody means it to.
 func BoundsOfRequest(b decide.Bounds) JSONBounds {
 	const (
 		entryValues, entryBytes           = 3, 64
@@ -40,8 +40,8 @@ func BoundsOfRequest(b decide.Bounds) JSONBounds {
 
 var errJSONDepth = errors.New("it is nested deeper than any message is")
 
-// check counts the values in a body, and what they are nested in. Whether it is
-// JSON at all is not looked at.
+// check counts the values in a body and their nesting. It does not check whether
+// the body is JSON.
 func (j JSONBounds) check(body []byte) error {
 	values, depth := 1, 0
 	for i := 0; i < len(body); i++ {

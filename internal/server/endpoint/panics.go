@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// panicLogEvery is how often a panic is logged: a stack is long, and a request
-// that causes one may come again and again.
+// panicLogEvery spaces panics in the log: a stack is long, and a request that
+// causes one may come again and again.
 const panicLogEvery = time.Second
 
 // PanicLog counts the panics of handlers, and logs some with their stacks.
@@ -29,7 +29,8 @@ func NewPanicLog(logger *slog.Logger, now func() time.Time, count prometheus.Cou
 	return &PanicLog{logger: logger, now: now, count: count}
 }
 
-// Add is called where the panic p was recovered, for its stack to be found.
+// Add counts and logs the panic p. It must be called by the function that recovers
+// p, to find its stack.
 func (l *PanicLog) Add(p any, args ...any) {
 	l.count.Inc()
 	l.mu.Lock()
@@ -39,7 +40,7 @@ func (l *PanicLog) Add(p any, args ...any) {
 	}
 }
 
-// Recovering answers 500 where a handler panics, and the daemon lives.
+// Recovering returns a handler that answers 500 where next panics.
 func (l *PanicLog) Recovering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// Refusing answers as the mux does, but for requests that it has no route for: it
-// refuses them in text, and this in JSON, as the port's other errors are.
+// Refusing returns a handler that answers as mux does, and refuses requests
+// without a route in JSON, as the port's other errors are, where mux uses text.
 func Refusing(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" {
@@ -16,8 +16,8 @@ func Refusing(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// refusal writes a refusal in JSON in the place of the mux's own. What else it
-// answers by itself, such as where a path is clean, stays.
+// refusal writes a refusal in JSON in the place of the mux's own. Other answers of
+// the mux, such as redirects to a clean path, stay.
 type refusal struct {
 	http.ResponseWriter
 	request *http.Request

@@ -19,13 +19,13 @@ import (
 // API serves envoy.service.ratelimit.v3.RateLimitService.
 type API struct {
 	*endpoint.Endpoint
-	// metadata is whether dynamic_metadata tells what was asked.
+	// metadata is set if dynamic_metadata is to repeat the request.
 	metadata bool
 	calls    sync.Pool
 }
 
-// New returns the API on an endpoint of its own. metadata is whether
-// dynamic_metadata tells what was asked.
+// New returns the API on an endpoint of its own. metadata is set if
+// dynamic_metadata is to repeat the request.
 func New(d *endpoint.Endpoint, metadata bool) *API {
 	e := &API{Endpoint: d, metadata: metadata}
 	d.AnswerBound = e.bound
@@ -33,7 +33,7 @@ func New(d *endpoint.Endpoint, metadata bool) *API {
 	return e
 }
 
-// bound is that of a response.
+// bound is no less than the bytes of a response to a matched call.
 func (e *API) bound(c *decide.Call) int {
 	n := endpoint.StatusesBound(c) + endpoint.PoliciesBound(c, e.Headers)
 	if e.metadata {
@@ -48,7 +48,7 @@ type envoyCall struct {
 	api *API
 }
 
-// Request returns an empty one, for its release to end its use.
+// Request returns an empty call. release ends its use.
 func (e *API) Request() *envoyCall { return e.calls.Get().(*envoyCall) }
 
 func (c *envoyCall) release() {
@@ -68,7 +68,7 @@ func (c *envoyCall) AppendWire(dst []byte) []byte {
 	return dst
 }
 
-// Register adds the service to g, which uses the codec.
+// Register adds the service to g, which must use endpoint.Codec.
 func (e *API) Register(g *grpc.Server) {
 	answer := func(ctx context.Context, c *envoyCall) (any, error) {
 		if err := e.Answer(ctx, c.Call); err != nil {
@@ -87,8 +87,8 @@ func (e *API) Register(g *grpc.Server) {
 
 // ShouldRateLimit decides all descriptors of a request as one group.
 //
-// It fails with INVALID_ARGUMENT for a request that cannot be meant, with
-// PERMISSION_DENIED for a refund where they are not taken, and with UNAVAILABLE
+// It fails with INVALID_ARGUMENT for an invalid request, with PERMISSION_DENIED for
+// a refund if these are not allowed, and with UNAVAILABLE
 // when the store does not answer. A caller that goes away or whose deadline
 // passes first gets CANCELED or DEADLINE_EXCEEDED. A denial is no failure.
 func (e *API) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
@@ -128,8 +128,7 @@ func (e *API) PostJSON(w http.ResponseWriter, r *http.Request) {
 	endpoint.WriteMessage(w, response, response.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT)
 }
 
-// degradedMetadata is the dynamic_metadata of an answer that was made without
-// the state of some limit.
+// degradedMetadata is the dynamic_metadata of a degraded answer.
 var degradedMetadata = func() []byte {
 	out, err := proto.Marshal(&structpb.Struct{Fields: map[string]*structpb.Value{"degraded": structpb.NewBoolValue(true)}})
 	if err != nil {

@@ -39,8 +39,8 @@ func (c *envoyCall) appendMetadata(dst []byte, degraded bool) []byte {
 	return dst
 }
 
-// metadata returns that of the rules which let their descriptors pass. Where
-// several say something under one name, the first is heard.
+// metadata returns the metadata of the rules which let their descriptors pass. If
+// several rules have a name, the first one's value counts.
 func (c *envoyCall) metadata() map[string]any {
 	var all map[string]any
 	merged := false
@@ -62,8 +62,8 @@ func (c *envoyCall) metadata() map[string]any {
 	return all
 }
 
-// mergeMetadata adds to m what more says that m does not. What m holds may be
-// another's, and stays as it is.
+// mergeMetadata adds to m the names of more that m lacks. It does not change the
+// maps in m, which may belong to a rule.
 func mergeMetadata(m, more map[string]any) {
 	for k, v := range more {
 		was, ok := m[k]
@@ -81,7 +81,7 @@ func mergeMetadata(m, more map[string]any) {
 }
 
 // appendDescriptor appends the Struct of a descriptor, with its hits as they were
-// sent: a refund's are positive too.
+// sent: those of a refund are positive too.
 func appendDescriptor(dst []byte, d *decide.Descriptor) []byte {
 	dst = appendField(dst, "entries", func(dst []byte) []byte {
 		return appendList(dst, len(d.Entries), func(dst []byte, i int) []byte {
@@ -182,7 +182,7 @@ func appendDouble(dst []byte, f float64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(dst, numberValue, protowire.Fixed64Type), math.Float64bits(f))
 }
 
-// metadataBound is for the metadata that tells what was asked.
+// metadataBound is no less than the bytes of the metadata.
 func metadataBound(c *decide.Call) int {
 	const (
 		each     = 256 // of a descriptor

@@ -33,9 +33,9 @@ var units = [...]unit{
 	{time.Second, rlsv3.RateLimitResponse_RateLimit_SECOND, typev3.RateLimitUnit_SECOND},
 }
 
-// unitOf writes a period as so many of the longest unit that divides it: 90 s
-// are 90 SECOND, for which Envoy writes w=90 into its headers. What no unit
-// divides is UNKNOWN, and Envoy leaves it out there.
+// unitOf returns a period as a number of the longest unit that divides it: 90 s
+// are 90 SECOND, and Envoy writes w=90 into its headers. A period that no unit
+// divides is UNKNOWN, and Envoy leaves it out.
 func unitOf(period time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, int64) {
 	for i := range units { // most periods are one unit
 		if u := &units[i]; period == u.period {
@@ -94,5 +94,5 @@ func (o *own) period(i int) (time.Duration, error) {
 	return u.period * time.Duration(n), nil
 }
 
-// limitNames are those of a RateLimitOverride.
+// limitNames are the names of a RateLimitOverride.
 var limitNames = decide.OwnNames{Whole: "limit", Fields: map[string]string{"requests": "limit.requests_per_unit"}}

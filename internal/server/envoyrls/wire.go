@@ -13,10 +13,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
-// A request is read from its bytes into a call, and a response written to its
-// bytes, without protobuf's messages in between: they would cost more than all
-// that decides. The numbers of the fields are those of Envoy's .proto files
-// that are named below; tests hold both against the messages.
+// A request is read from its bytes into a call, and a response is written to its
+// bytes, without protobuf's messages, which would cost more than the decision. The
+// numbers of the fields are those of Envoy's .proto files that are named below;
+// tests compare both with the messages.
 
 // unmarshal reads a RateLimitRequest (envoy/service/ratelimit/v3/rls.proto)
 // into an empty call, which keeps parts of it.
@@ -55,8 +55,8 @@ func (c *envoyCall) unmarshalDescriptor(message string) error {
 			if c.IsFullOf(&d, start) {
 				continue
 			}
-			// Envoy sends headers as they are, and lets a request pass whose
-			// call fails.
+			// Envoy sends headers as they are, and lets a request pass if the call
+			// fails.
 			var e bucket.Entry
 			e.Key, e.Value, err = wire.Pair(f.Bytes, true)
 			c.Entries = append(c.Entries, e)
@@ -181,8 +181,8 @@ func appendStatus(dst []byte, o *decide.Outcome) []byte {
 	return dst
 }
 
-// appendLimit appends the fields of a RateLimitResponse.RateLimit; own is what
-// a descriptor asked for that brought the limit, else nil.
+// appendLimit appends the fields of a RateLimitResponse.RateLimit; own is the
+// descriptor's own limit, or nil.
 func appendLimit(dst []byte, l *bucket.Limit, own *decide.Override) []byte {
 	dst = wire.AppendNumber(dst, 1, uint64(l.Requests)) // at most MaxRequests
 	if own != nil {

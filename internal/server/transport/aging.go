@@ -12,9 +12,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
-// gRPC tells a connection that has its age to go, and cuts it after the grace.
-// A stream of requests would lose answers then, for it does not learn of the
-// first. So it ends by itself before the age.
+// gRPC asks an old connection to go, and cuts it after the grace. A TakeStream does
+// not learn of the first and would lose answers by the second, so it ends by
+// itself before.
 
 // agingCredentials note when a connection began, and open its account.
 type agingCredentials struct {
@@ -22,8 +22,8 @@ type agingCredentials struct {
 	memory *accounts.Memory
 }
 
-// NewCredentials returns credentials that open the accounts of connections in
-// memory, besides what inner do.
+// NewCredentials returns inner credentials that also open an account in memory for
+// each connection.
 func NewCredentials(inner credentials.TransportCredentials, memory *accounts.Memory) credentials.TransportCredentials {
 	return agingCredentials{inner, memory}
 }
@@ -37,7 +37,7 @@ func (c agingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.A
 		charged.Close()
 		return nil, nil, err
 	}
-	// Where a connection ends before gRPC serves it, only the raw one is closed.
+	// If a connection ends before gRPC serves it, only the raw one is closed.
 	if plain := accounts.NewPlainConnection(conn, charged); plain != nil {
 		runtime.AddCleanup(plain, (*accounts.Account).Close, charged)
 		return plain, agingInfo{info, began, charged}, nil
@@ -53,12 +53,12 @@ type agingInfo struct {
 	account *accounts.Account
 }
 
-// Account is that of the connection.
+// Account returns the account of the connection.
 func (i agingInfo) Account() *accounts.Account { return i.account }
 
-// UntilOld is how long a stream of the context may last, if what it is on lives
-// for age, or up to a tenth less, and then for the grace. It reports false where
-// nothing is cut.
+// UntilOld returns how long a stream may last whose connection lives for age, or up
+// to a tenth less, and then for the grace. It reports false if connections are
+// not cut.
 func UntilOld(ctx context.Context, age, grace time.Duration) (time.Duration, bool) {
 	if age == 0 || grace == 0 {
 		return 0, false
@@ -73,18 +73,16 @@ func UntilOld(ctx context.Context, age, grace time.Duration) (time.Duration, boo
 	return max(time.Until(began.Add(age/100*85)), grace/2), true
 }
 
-// How gRPC runs, as measured with many small calls on few cores
-// (docs/performance.md). A server that is compared with the daemon runs the
-// same way.
+// These suit many small calls on few cores, as measured (docs/performance.md). The
+// servers that the benchmark compares with the daemon use them too.
 const (
-	// StreamWorkers is how many goroutines wait for gRPC calls: a call that
-	// finds one need not grow a new stack. More calls than that get goroutines
-	// of their own, so it is more than wait for Redis at a time as a rule.
+	// StreamWorkers is how many goroutines wait for gRPC calls. A call that finds
+	// one need not grow a new stack; further calls get new goroutines. It is more
+	// than usually wait for Redis at a time.
 	StreamWorkers = 512
-	// StreamWindow and ConnectionWindow are how many bytes callers may send
-	// ahead on one call and on a connection. Windows of a fixed size need no
-	// ping after what is received to measure by, which a lone caller's process
-	// would have to answer as often as it asks.
+	// StreamWindow and ConnectionWindow are how many bytes callers may send ahead
+	// on one call and on a connection. Windows of a fixed size need no pings to
+	// measure by, which a lone caller would have to answer as often as it asks.
 	StreamWindow     = 64 << 10
 	ConnectionWindow = 1 << 20
 )

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// ListenSocket listens on a unix socket. One that nobody listens on any more,
-// as a process leaves behind that is killed, is replaced.
+// ListenSocket listens on a unix socket. It replaces an abandoned one, which a
+// process leaves behind when it is killed.
 func ListenSocket(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if err == nil || !errors.Is(err, syscall.EADDRINUSE) || !abandoned(path) {
