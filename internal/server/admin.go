@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 )
 
-// adminDoor is for operators: what is in force, and what the process does.
-func (s *Server) adminDoor() http.Handler {
+// adminHandler is for operators: the rules in force, and what the process does.
+func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ratelimitd", s.options.Version)
@@ -44,8 +44,8 @@ func (s *Server) adminDoor() http.Handler {
 	return s.panics.Recovering(mux)
 }
 
-// metricsDoor has the metrics and nothing else.
-func (s *Server) metricsDoor() http.Handler {
+// metricsHandler has the metrics and nothing else.
+func (s *Server) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	if path := s.options.MetricsPath; path != "" {
 		mux.Handle("GET "+path, s.metricsPage())
@@ -83,7 +83,7 @@ func (s *Server) getAuth(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, &out)
 }
 
-// writeReloads writes how what the files hold came to be in force.
+// writeReloads writes when files were loaded, and what is wrong with them.
 func writeReloads(out *bytes.Buffer, st reload.Status, what, inForce string) {
 	until := "these " + inForce + " stay in force until they are mended"
 	if st.Generation == 0 {

@@ -32,12 +32,12 @@ func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
 	return out[0].ReadOnlyData(), nil
 }
 
-func (s *Server) HTTP() http.Handler { return s.httpDoor() }
+func (s *Server) HTTP() http.Handler { return s.httpHandler() }
 
 // APIRoutes are the methods and paths of the daemon's own API.
 func (s *Server) APIRoutes() []string { return slices.Sorted(maps.Keys(s.apiHTTP.Routes())) }
 
-func (s *Server) Admin() http.Handler { return s.adminDoor() }
+func (s *Server) Admin() http.Handler { return s.adminHandler() }
 
 // BreakPorts has all ports fail.
 func (s *Server) BreakPorts() { s.closeListeners() }

@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
 )
 
-// httpDoor serves RPCs as protobuf JSON, and readiness.
-func (s *Server) httpDoor() http.Handler {
+// httpHandler serves the APIs over HTTP, and readiness.
+func (s *Server) httpHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /json", s.viaHTTP.PostJSON)
 	for route, handler := range s.apiHTTP.Routes() {

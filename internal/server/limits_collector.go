@@ -8,11 +8,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
-// limitsCollector shows how the rules in force came to be, and their tallies.
-// A rule that never matched has no series, so there are as many as rules in
-// use, or as values of those that are counted by value, which are bounded. Those
-// of a rule that a reload took away go with it, or the series of rules that come
-// and go would gather for ever.
+// limitsCollector shows the loads of the limits files and the counts of the rules
+// in force. The number of series is bounded: a rule that never matched has none,
+// rules that are counted by value have a bounded number of them, and the series of
+// a rule go with it at a reload.
 type limitsCollector struct {
 	live *config.Live
 
@@ -69,7 +68,7 @@ func (c *limitsCollector) Collect(out chan<- prometheus.Metric) {
 		if allowed == 0 && denied == 0 && shadowed == 0 {
 			return
 		}
-		// The others too, so that their first is an increase.
+		// All of them from the first, so that each first event is an increase.
 		path := rule.Path()
 		counter(c.decisions, float64(allowed), domain.Name, path, value, config.Allowed.String())
 		counter(c.decisions, float64(denied), domain.Name, path, value, config.Denied.String())

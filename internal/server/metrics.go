@@ -11,9 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
-// metrics are what the server counts on the way of requests. There, nothing is
-// looked up by name and nothing allocated: each counter is at hand, and those
-// of rules are the rules' own (config.Tally).
+// metrics are the counters on the way of a request. Nothing is looked up by name
+// or allocated there; rules have counters of their own.
 type metrics struct {
 	calls                  *prometheus.CounterVec
 	unmatched, panics, cut prometheus.Counter
@@ -52,7 +51,7 @@ func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readine
 	}
 }
 
-// showMemory registers what tells how much memory requests hold.
+// showMemory registers the metric of the memory that requests hold.
 func showMemory(registry *prometheus.Registry, m *accounts.Memory) {
 	promauto.With(registry).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_request_memory_bytes",
@@ -60,8 +59,7 @@ func showMemory(registry *prometheus.Registry, m *accounts.Memory) {
 	}, func() float64 { return float64(m.Held()) })
 }
 
-// showAuth registers what tells how the file for forward auth came to be in
-// force.
+// showAuth registers the metrics of the file for forward auth.
 func showAuth(registry *prometheus.Registry, live *forwardauth.Live) {
 	factory := promauto.With(registry)
 	reloads := func(result string, count func(reload.Status) int) {

@@ -14,18 +14,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// healthNames are the services whose health can be asked; "ratelimit" is what
-// Envoy's own service calls itself.
+// healthNames are the services that have a health. "ratelimit" is the name that
+// envoyproxy/ratelimit has.
 var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName}
 
-// readiness is whether requests should come here, until the daemon is told to
-// stop.
+// readiness says whether requests should come to this daemon.
 type readiness struct {
 	health *health.Server
 
 	mu      sync.Mutex
 	serving bool
-	why     string // it is not serving
+	why     string // the reason not to serve
 	ended   bool   // it will not serve again
 }
 
@@ -35,7 +34,7 @@ func newReadiness() *readiness {
 	return r
 }
 
-// set reports false where it came after the end and changed nothing.
+// set changes the readiness. It reports false after end, and changes nothing.
 func (r *readiness) set(serving bool, why string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +45,7 @@ func (r *readiness) set(serving bool, why string) bool {
 	return true
 }
 
-// put is called with mu held.
+// put changes the readiness. The caller has the lock.
 func (r *readiness) put(serving bool, why string) {
 	known := r.why != "" || r.serving
 	if known && r.serving == serving {
@@ -83,27 +82,27 @@ func (r *readiness) reason() string {
 	return r.why
 }
 
-// Readiness is when the health check of a daemon says SERVING.
+// Readiness says when the health check says SERVING.
 type Readiness uint8
 
 const (
-	// OnceStoreAnswered is from the store's first answer on.
+	// OnceStoreAnswered: from the store's first answer on.
 	OnceStoreAnswered Readiness = iota
-	// WhileStoreAnswers is only while the store answers.
+	// WhileStoreAnswers: only while the store answers.
 	WhileStoreAnswers
-	// Always does not wait for the store: something answers in its place.
+	// Always: at once, since a fallback answers where the store does not.
 	Always
 )
 
 const (
 	pingEvery    = 200 * time.Millisecond
 	pingLogEvery = time.Minute
-	// failedPings is after how many pings in a row that failed a store counts
-	// as one that does not answer.
+	// failedPings is the number of failed pings in a row after which the store
+	// counts as one that does not answer.
 	failedPings = 3
 )
 
-// watchReadiness follows the store and what else must hold until ctx ends.
+// watchReadiness follows the store and the rules until ctx ends.
 func (s *Server) watchReadiness(ctx context.Context) {
 	w := &readinessWatch{Server: s}
 	tick := time.NewTicker(pingEvery)
@@ -118,14 +117,14 @@ func (s *Server) watchReadiness(ctx context.Context) {
 	}
 }
 
-// readinessWatch is what is known about a server's readiness.
+// readinessWatch decides about the readiness of a server.
 type readinessWatch struct {
 	*Server
-	answered  bool // the store has, once
+	answered  bool // the store has answered once
 	failed    int  // pings in a row
 	announced bool
-	logged    time.Time // when it was logged that the store does not answer, or refuses
-	refused   bool      // it was that it refuses
+	logged    time.Time // when a failure of the store was logged
+	refused   bool      // the failure that was logged is a refusal
 }
 
 func (w *readinessWatch) look(ctx context.Context) {
@@ -140,7 +139,7 @@ func (w *readinessWatch) look(ctx context.Context) {
 		w.ready.set(false, lack)
 		return
 	}
-	// Asked once: what it says may have changed the next time.
+	// It is asked once, since the next answer may differ.
 	if refusal := w.options.Refuses(); refusal != nil {
 		w.ready.set(false, "the daemon must not serve: "+refusal.Error())
 		return
@@ -164,7 +163,7 @@ func (w *readinessWatch) look(ctx context.Context) {
 	}
 }
 
-// lackOfLimits says why the rules, as they are, are not enough to be ready.
+// lackOfLimits says why the rules do not suffice to be ready, or nothing.
 func (w *readinessWatch) lackOfLimits() string {
 	rules := w.options.Live.Rules()
 	switch {
@@ -196,14 +195,14 @@ func (w *readinessWatch) ping(ctx context.Context) error {
 		w.logged, w.refused = now, refused
 		level := slog.LevelWarn
 		if refused {
-			level = slog.LevelError // it does not end by itself
+			level = slog.LevelError // somebody must change a setting
 		}
 		w.log.Log(ctx, level, lackOfStore(err), "error", err)
 	}
 	return err
 }
 
-// lackOfStore says what a ping that failed means.
+// lackOfStore says what a failed ping means.
 func lackOfStore(err error) string {
 	if errors.Is(err, bucket.ErrRefused) {
 		return "the store refuses the daemon"

@@ -125,16 +125,16 @@ const (
 	maxMetadataBytes = 8 << 10
 	// streamsPerConnection bounds what one client can have in flight.
 	streamsPerConnection = 1024
-	// handshake is how long a new gRPC connection may take to become one. The
-	// stop waits for those that have not, so it is no longer than inFlight.
+	// handshake bounds the handshake of a gRPC connection. The stop waits for
+	// handshakes, so it is no longer than inFlight.
 	handshake = 5 * time.Second
-	// inFlight is how long calls have to end after the drain delay. They end
-	// far sooner, health watches at once; streams that never do are cut.
+	// inFlight is how long calls have to end after the drain delay. Most end far
+	// sooner, and health watches at once; streams that do not end are cut.
 	inFlight = 5 * time.Second
 )
 
-// New listens on all ports; an error is one of listening. The server answers
-// from Run on.
+// New listens on all ports. Its error names the port where it cannot. The server
+// answers once Run is called.
 func New(o Options) (*Server, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -171,10 +171,10 @@ func New(o Options) (*Server, error) {
 		showAuth(o.Metrics, o.Auth)
 	}
 	s.grpc = s.grpcServer()
-	s.http = s.httpServer(s.httpDoor(), o.HTTPTLS, 15*time.Second)
-	// A profile is written for as long as it was asked to take.
-	s.admin = s.httpServer(s.adminDoor(), nil, 5*time.Minute)
-	s.metrics = s.httpServer(s.metricsDoor(), nil, time.Minute)
+	s.http = s.httpServer(s.httpHandler(), o.HTTPTLS, 15*time.Second)
+	// A profile takes as long as its request says.
+	s.admin = s.httpServer(s.adminHandler(), nil, 5*time.Minute)
+	s.metrics = s.httpServer(s.metricsHandler(), nil, time.Minute)
 
 	if err := s.listen(); err != nil {
 		s.closeListeners()
@@ -279,10 +279,10 @@ func (s *Server) httpServer(handler http.Handler, tls *tls.Config, write time.Du
 	}
 }
 
-// Run serves until stop says so or a port fails, which is its error. What comes
-// from stop is the drain delay: for so long the health says NOT_SERVING while
-// requests are still answered; another value cuts it short. Then what is in
-// flight ends, and Run returns.
+// Run serves until it receives from stop or a port fails, which is its error. The
+// value received is the drain delay: for so long the health says NOT_SERVING while
+// requests are still answered. Another value cuts the delay short. Then Run waits
+// for the requests in flight, and returns.
 func (s *Server) Run(stop <-chan time.Duration) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup
@@ -296,7 +296,7 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 		if l == nil {
 			return
 		}
-		if name != "grpc" { // whose credentials open the accounts
+		if name != "grpc" { // there the credentials open the accounts
 			l = accounts.Listener{Listener: l, Memory: s.memory}
 		}
 		background.Go(func() {
@@ -368,8 +368,8 @@ func (s *Server) shutdown() {
 	s.closeListeners()
 }
 
-// unknownMethod answers calls of methods that there are not, for the interceptors to
-// see their end.
+// unknownMethod refuses unknown methods by a handler, so that interceptors see the
+// end of such calls.
 func unknownMethod(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
 	return status.Errorf(codes.Unimplemented, "unknown method %s", method)

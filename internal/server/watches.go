@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// watches ends the health watches when the server stops. By themselves they
-// never end, and a graceful stop would wait for them in vain.
+// watches ends the health watches when the server stops. They never end by
+// themselves, and a graceful stop waits for them.
 type watches struct {
 	stopping context.Context
 	end      context.CancelFunc
@@ -22,8 +22,8 @@ func newWatches() *watches {
 	return w
 }
 
-// untilStop is an interceptor of streams. Of a watch that it ends, NOT_SERVING
-// is the last word, whatever the health server had come to say.
+// untilStop is an interceptor of streams. The last message of a watch that it ends
+// is NOT_SERVING, whatever the health server has sent before.
 func (w *watches) untilStop(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	if info.FullMethod != healthpb.Health_Watch_FullMethodName {
 		return next(srv, stream)
@@ -43,8 +43,8 @@ func (w *watches) untilStop(srv any, stream grpc.ServerStream, info *grpc.Stream
 	return status.Error(codes.Unavailable, "the daemon stops")
 }
 
-// watchStream is a stream with a context of its own, which remembers what it
-// told last.
+// watchStream is a stream with a context of its own that remembers its last
+// message.
 type watchStream struct {
 	grpc.ServerStream
 	ctx  context.Context

@@ -2,7 +2,7 @@ package wire
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// The kinds of fields that the messages have.
+// These are the kinds of fields.
 const (
 	Varint  = protowire.VarintType
 	Fixed64 = protowire.Fixed64Type
@@ -14,7 +14,7 @@ func AppendText(dst []byte, field protowire.Number, text string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, field, Bytes), text)
 }
 
-// AppendNumber appends a field, which is left out where it is 0.
+// AppendNumber appends a number, unless it is 0.
 func AppendNumber(dst []byte, field protowire.Number, n uint64) []byte {
 	if n == 0 {
 		return dst
@@ -22,8 +22,8 @@ func AppendNumber(dst []byte, field protowire.Number, n uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(dst, field, Varint), n)
 }
 
-// BeginMessage begins a field that has content, which EndMessage ends. It
-// leaves room for a length of one byte, as most are.
+// BeginMessage begins a field that has content; EndMessage ends it. It leaves room
+// for a length of one byte, which suffices for most.
 func BeginMessage(dst []byte, field protowire.Number) (_ []byte, start int) {
 	dst = append(protowire.AppendTag(dst, field, Bytes), 0)
 	return dst, len(dst)

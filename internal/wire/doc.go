@@ -1,4 +1,4 @@
-// Package wire reads and appends protobuf messages in their bytes, without
-// messages in memory in between, which would cost more than all that decides. It
-// imports nothing of the daemon.
+// Package wire reads and appends protobuf messages in their bytes, without messages
+// in memory, which would cost more than a decision. It imports nothing of the
+// project.
 package wire

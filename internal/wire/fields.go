@@ -14,7 +14,7 @@ import (
 //	for f.Next() { ... }
 //	if f.Err != nil { ... }
 //
-// What f gives are parts of the message, which nothing copies.
+// f gives parts of the message, and copies nothing.
 type Fields[T string | []byte] struct {
 	Rest T
 	Err  error
@@ -68,9 +68,9 @@ func (f *Fields[T]) Next() bool {
 	return f.Err == nil
 }
 
-// skip passes over the content of the field at hand, of a kind that no message
-// here has. Nothing of it is copied, and what goes into it is bounded: protobuf
-// lets groups hold others for as long as there are bytes.
+// skip passes over the content of the field at hand, if it is of a kind that no
+// message here has. It copies nothing. It bounds the nesting of groups, which
+// protobuf does not.
 func (f *Fields[T]) skip(depth int) error {
 	const deepest = 100
 	switch f.kind {
@@ -165,13 +165,13 @@ func (f *Fields[T]) ReadVarint() (v uint64, ok bool) {
 	return 0, false
 }
 
-// Is reports whether the field at hand is this one. One of that number and
-// another kind is unknown, and unknown fields mean nothing.
+// Is reports whether the field at hand has this number and kind. A field with
+// another kind is unknown, as protobuf has it.
 func (f *Fields[T]) Is(number protowire.Number, kind protowire.Type) bool {
 	return f.number == number && f.kind == kind
 }
 
-// Text returns the content as the text that it must be.
+// Text returns the content, and fails if it is no UTF-8.
 func (f *Fields[T]) Text() string {
 	text := string(f.Bytes)
 	if !utf8.ValidString(text) {

@@ -58,7 +58,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // ask has a call answered, and sets the headers of the response.
 func (a *API) ask(ctx context.Context, c *decide.Call, header http.Header) error {
-	if len(c.Descriptors) == 0 { // all were left out
+	if len(c.Descriptors) == 0 { // on_missing: omit
 		a.Requests.Add(codes.OK)
 		return nil
 	}
@@ -71,8 +71,8 @@ func (a *API) ask(ctx context.Context, c *decide.Call, header http.Header) error
 	return nil
 }
 
-// readAuth reads what an endpoint asks about a request into an empty call. It
-// returns false where the request is denied for what it lacks.
+// readAuth reads the descriptors of an endpoint from a request into an empty call.
+// It returns false if the request is denied because a value is missing.
 func readAuth(c *decide.Call, endpoint *forwardauth.Endpoint, r *authRequest) bool {
 	c.Domain = endpoint.Domain
 	for i := range endpoint.Descriptors {
@@ -83,8 +83,8 @@ func readAuth(c *decide.Call, endpoint *forwardauth.Endpoint, r *authRequest) bo
 	return true
 }
 
-// readAuthDescriptor adds the descriptor that is asked about, once for each
-// combination of values that it may have: what passes must pass as each of them.
+// readAuthDescriptor adds a descriptor, once for each combination of values that
+// it may have: a request must pass as each of them.
 func readAuthDescriptor(c *decide.Call, asked *forwardauth.Descriptor, r *authRequest) bool {
 	values := make([][]string, len(asked.Entries))
 	combinations := 1

@@ -7,30 +7,30 @@ import (
 	"unicode/utf8"
 )
 
-// pathSteps are what servers do to a path before they look for what serves it.
-// Each does some of these, in an order of its own, and some do one twice. A
-// step returns the path as it is where there is nothing to do.
+// pathSteps are the changes that servers make to a path before they look for its
+// handler. Each server makes some of them, in an order of its own, and some make
+// one twice. A step that has nothing to do returns the path as it is.
 var pathSteps = [...]func(path string) string{
-	// nginx, Apache, IIS and most frameworks; twice: chains of two servers of
-	// which the first passes on what it decoded.
+	// nginx, Apache, IIS and most frameworks. Twice: two servers in a chain, if the
+	// first passes on the decoded path.
 	decoded,
 	// nginx (merge_slashes), Apache (MergeSlashes), Tomcat, Go's ServeMux, Rails
-	// and Werkzeug; not Express, Jetty or what follows the WHATWG's URL.
+	// and Werkzeug; not Express, Jetty or servers that follow the WHATWG's URL.
 	withoutEmptySegments,
-	// All but bare Node.js and FastCGI without a server's own normalising.
+	// All except bare Node.js, and FastCGI behind a server that does not normalise.
 	withoutDotSegments,
 	// Tomcat, Jetty, Undertow and Spring, which do so before they follow dots.
 	withoutParameters,
-	// IIS, and what follows the WHATWG's URL; Windows' file systems.
+	// IIS, servers that follow the WHATWG's URL, and Windows' file systems.
 	asOnWindows,
-	// PHP's parse_url, which takes what follows // for a host, and whoever
-	// serves a whole URL, or what lacks its first slash, in place of a path.
+	// PHP's parse_url, which takes the text after // for a host, and servers that
+	// accept a whole URL, or a path without its first slash.
 	withoutHost,
 }
 
 const (
-	// maxReadings and maxReadingsBytes bound the readings of one path: those of
-	// an honest one are a few.
+	// maxReadings and maxReadingsBytes bound the readings of one path. An honest
+	// path has a few.
 	maxReadings      = 64
 	maxReadingsBytes = 64 << 10
 	// maxPathValues bounds how many prefixes one path may have, none included.
@@ -58,14 +58,14 @@ func readingsOf(path string) (readings []string, ok bool) {
 	return readings, true
 }
 
-// withPlainEscapes decodes what means the same with an escape and without: all
-// but what parts a path, or begins another escape.
+// withPlainEscapes decodes the escapes of characters that mean the same without
+// one: all except separators, and % itself.
 func withPlainEscapes(path string) string { return unescapeBut(path, `/\;?#%`) }
 
-// prefixesOf returns what servers may find a path to be under: of each reading
-// the longest of the prefixes, as it is written and whatever the case of its
-// letters; "" for one that has none. Prefixes come longest first. It reports
-// false if that is not clear.
+// prefixesOf returns the prefixes under which servers may find a path: the longest
+// one of each reading, with the case of letters and without; "" for a reading that
+// has none. Prefixes come longest first. It reports false if there are too many
+// readings.
 func prefixesOf(path string, prefixes []string) (found []string, ok bool) {
 	readings, ok := readingsOf(path)
 	if !ok {
@@ -81,9 +81,9 @@ func prefixesOf(path string, prefixes []string) (found []string, ok bool) {
 	return found, len(found) <= maxPathValues
 }
 
-// prefixOf returns the longest prefix of a path, or "". With anyCase letters
-// that differ in case are equal; of prefixes that are then, it prefers the one
-// that the path has as it is.
+// prefixOf returns the longest prefix of a path, or "". With anyCase, letters that
+// differ in case are equal, and of equal prefixes it prefers the one that the path
+// has as it is.
 func prefixOf(path string, prefixes []string, anyCase bool) string {
 	best := ""
 	for _, p := range prefixes {
@@ -103,9 +103,9 @@ func prefixOf(path string, prefixes []string, anyCase bool) string {
 	return best
 }
 
-// endsSegment reports whether what follows a prefix is no more of its last
-// segment, to some servers at least: to those of Java after a ;, to those of C
-// after a NUL, to those that look for a query in what they decoded after a ?.
+// endsSegment reports whether the text after a prefix may end its last segment: for
+// servers in Java a ; does, for servers in C a NUL, and for those that look for a
+// query in the decoded path a ?.
 func endsSegment(rest string) bool {
 	return rest == "" || rest[0] < ' ' || strings.IndexByte("/;?#\x7f", rest[0]) >= 0
 }
@@ -142,7 +142,7 @@ func withoutEmptySegments(path string) string {
 	return string(plain)
 }
 
-// withoutDotSegments follows . and .., which may be escaped.
+// withoutDotSegments removes the segments . and .., escaped or not.
 func withoutDotSegments(path string) string {
 	if !strings.Contains(path, "/.") && !strings.Contains(path, "/%2") {
 		return path
@@ -163,8 +163,8 @@ func withoutDotSegments(path string) string {
 	return string(plain)
 }
 
-// countDots returns 1 for a segment that means its own place, 2 for one that
-// means the place above, and 0 for any other.
+// countDots returns 1 for the segment . and 2 for .., escaped or not, and 0 for any
+// other.
 func countDots(segment string) int {
 	dots := 0
 	for rest := segment; rest != ""; dots++ {
@@ -194,8 +194,8 @@ func withoutParameters(path string) string {
 	})
 }
 
-// asOnWindows takes backslashes for slashes, and leaves out dots and spaces at
-// the end of a segment.
+// asOnWindows turns backslashes into slashes, and removes dots and spaces from the
+// end of each segment.
 func asOnWindows(path string) string {
 	plain := strings.ReplaceAll(path, `\`, "/")
 	if !strings.ContainsAny(plain, ". ") {
@@ -217,9 +217,8 @@ func eachSegment(path string, f func(string) string) string {
 	return string(plain[:len(plain)-1])
 }
 
-// decoded decodes the escapes, those of IIS (%u006c) too, and takes an ASCII
-// character that is written in too many bytes for itself, as old decoders of
-// UTF-8 do.
+// decoded decodes escapes, also those of IIS (%u006c), and ASCII characters in too
+// many bytes of UTF-8, as old decoders do.
 func decoded(path string) string {
 	return shortestForm(unescapeU(unescape(path)))
 }
@@ -256,8 +255,8 @@ func escapeU(text string) (r rune, ok bool) {
 	return r, true
 }
 
-// shortestForm replaces each sequence of UTF-8's form that stands for an ASCII
-// character, which no UTF-8 has.
+// shortestForm replaces each ASCII character that is written in two bytes or more,
+// which is no valid UTF-8.
 func shortestForm(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return r == utf8.RuneError }) < 0 {
 		return text
@@ -271,8 +270,8 @@ func shortestForm(text string) string {
 	return string(plain)
 }
 
-// overlong returns the ASCII character that a text begins with in two bytes or
-// more, and how many these are; or its first byte.
+// overlong returns the ASCII character at the start of a text that is written in
+// two bytes or more, and their number; else the first byte and 1.
 func overlong(text string) (c byte, size int) {
 	switch text[0] {
 	case 0xc0, 0xc1:

@@ -11,13 +11,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/forwarded"
 )
 
-// authRequest is a request that a proxy asks about, as far as the proxy and who
-// sent it tell.
+// authRequest is the request that a proxy asks about, as its headers tell it.
 type authRequest struct {
 	auth     *forwardauth.File
 	endpoint *forwardauth.Endpoint
 	header   http.Header
-	// peer is who asks, and trusted whether that is a trusted proxy.
+	// peer is the address that asks; trusted is set if it is a trusted proxy.
 	peer    netip.Addr
 	trusted bool
 }
@@ -27,11 +26,10 @@ func newAuthRequest(auth *forwardauth.File, endpoint *forwardauth.Endpoint, r *h
 	return &authRequest{auth: auth, endpoint: endpoint, header: r.Header, peer: peer, trusted: auth.Trusts(peer)}
 }
 
-// values returns the values of an entry, empty where the request has none: one;
-// or several, where servers may understand its path in several ways.
-// It reports false where it is not clear: where it stands there several times
-// and differs, so that what is behind the proxy may read another than this, or
-// is no UTF-8.
+// values returns the values of an entry: one, which is empty if the request has
+// none, or several, if servers may understand the path in several ways. It reports
+// false if the value is not clear: the request has several that differ, and the
+// server behind the proxy may read another one; or it is no UTF-8.
 func (r *authRequest) values(e *forwardauth.Entry) (values []string, ok bool) {
 	if e.From == forwardauth.FromPath {
 		path, _, ok := r.uri()
@@ -44,7 +42,7 @@ func (r *authRequest) values(e *forwardauth.Entry) (values []string, ok bool) {
 	return []string{value}, ok
 }
 
-// value returns the value of an entry that has one, as values does.
+// value is values for an entry that cannot have several.
 func (r *authRequest) value(e *forwardauth.Entry) (value string, ok bool) {
 	switch e.From {
 	case forwardauth.FromConstant:
@@ -65,12 +63,11 @@ func (r *authRequest) value(e *forwardauth.Entry) (value string, ok bool) {
 	return oneOf(parameters(query, e.Name))
 }
 
-// uri returns the path and the query of the original request. It reports false
-// where they are not clear.
+// uri returns the path and the query of the original request. It reports false if
+// they are not clear.
 func (r *authRequest) uri() (path, query string, ok bool) {
 	uri, ok := r.told(r.endpoint.URIHeader)
-	// A # is no part of a URI that is sent, and servers differ in what they
-	// make of it.
+	// A URI that is sent has no #, and servers treat one differently.
 	if !ok || strings.Contains(uri, "#") {
 		return "", "", false
 	}
@@ -78,8 +75,8 @@ func (r *authRequest) uri() (path, query string, ok bool) {
 	return path, query, true
 }
 
-// headerValues returns all values of a header, also where its name is spelled
-// with _ for -: to CGI, WSGI and PHP these are the same.
+// headerValues returns all values of a header, also if its name is spelled with _
+// for -: to CGI, WSGI and PHP these are the same.
 func headerValues(header http.Header, name string) []string {
 	name = http.CanonicalHeaderKey(name)
 	values := header[name]
@@ -92,7 +89,7 @@ func headerValues(header http.Header, name string) []string {
 	return values
 }
 
-// told returns what a trusted proxy says in a header.
+// told returns the header of a trusted proxy.
 func (r *authRequest) told(header string) (value string, ok bool) {
 	if !r.trusted {
 		return "", true
@@ -100,7 +97,7 @@ func (r *authRequest) told(header string) (value string, ok bool) {
 	return oneOf(r.header.Values(header))
 }
 
-// oneOf returns the value that all of these are, or reports false.
+// oneOf returns the only value, or reports false if they differ.
 func oneOf(values []string) (value string, ok bool) {
 	if len(values) == 0 {
 		return "", true
@@ -113,8 +110,8 @@ func oneOf(values []string) (value string, ok bool) {
 	return values[0], utf8.ValidString(values[0])
 }
 
-// client returns the address of who asked the first of the trusted proxies, or
-// the zero Addr where they do not tell.
+// client returns the address from which the first of the trusted proxies was
+// asked, or the zero Addr if they do not say it.
 func (r *authRequest) client() netip.Addr {
 	if !r.trusted {
 		return r.peer
@@ -126,8 +123,8 @@ func (r *authRequest) client() netip.Addr {
 	return sender
 }
 
-// shownAddress returns an address, or its network if the entry says how long
-// that is; the empty text for the zero Addr.
+// shownAddress returns an address, or its network if the entry has the length of
+// one; "" for the zero Addr.
 func shownAddress(a netip.Addr, e *forwardauth.Entry) string {
 	if !a.IsValid() {
 		return ""
@@ -146,9 +143,9 @@ func shownAddress(a netip.Addr, e *forwardauth.Entry) string {
 	return network.String()
 }
 
-// parameters returns all values of a parameter in a query, however servers may
-// find it: with ; as another separator, as Rack did and others did before the
-// HTML standard of 2014; or by a name that ASP.NET or PHP take for this one.
+// parameters returns all values that servers may find for a parameter in a query:
+// with ; as another separator, as Rack and others did before the HTML standard of
+// 2014, and by names that ASP.NET or PHP take for this one.
 func parameters(query, name string) (values []string) {
 	for _, separators := range [...]string{"&", "&;"} {
 		isSeparator := func(r rune) bool { return strings.ContainsRune(separators, r) }
@@ -165,9 +162,9 @@ func parameters(query, name string) (values []string) {
 	return values
 }
 
-// isParameter reports whether a key may be a parameter's name to a server: to
-// ASP.NET in any case of its letters, to PHP without spaces before it, without
-// what follows a NUL and with _ for spaces, dots and brackets that do not close.
+// isParameter reports whether servers may take a key for a parameter's name:
+// ASP.NET ignores the case of letters; PHP ignores leading spaces and the text
+// after a NUL, and reads spaces, dots and unclosed brackets as _.
 func isParameter(key, name string) bool {
 	plain := func(s string) string {
 		s, _, _ = strings.Cut(strings.TrimLeft(s, " "), "\x00")
@@ -178,10 +175,10 @@ func isParameter(key, name string) bool {
 
 func unescapeQuery(text string) string { return unescape(strings.ReplaceAll(text, "+", " ")) }
 
-// unescape decodes each %XX, and leaves a % that begins none.
+// unescape decodes each %XX, and keeps a % that begins none.
 func unescape(text string) string { return unescapeBut(text, "") }
 
-// unescapeBut leaves escapes of the kept characters too.
+// unescapeBut is unescape, except for escapes of the kept characters.
 func unescapeBut(text, kept string) string {
 	if !strings.Contains(text, "%") {
 		return text

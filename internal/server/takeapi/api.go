@@ -17,10 +17,9 @@ import (
 // API serves the daemon's own API, ratelimit.v1.RateLimitService.
 type API struct {
 	*endpoint.Endpoint
-	// Stopping ends when the server does, which streams by themselves would
-	// not.
+	// Stopping ends when the server stops, and ends streams with it.
 	Stopping context.Context
-	// age and grace are those of connections, as in Options.
+	// Age and Grace are those of connections; 0 is for ever.
 	Age, Grace time.Duration
 }
 
@@ -53,7 +52,7 @@ func (a *API) take(ctx context.Context, t takeCall) (any, error) {
 	return t, nil
 }
 
-// takeMessage is take on protobuf's own messages.
+// takeMessage is take with protobuf's messages.
 func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
 	c, err := a.callOf(r)
 	if err != nil {
@@ -70,7 +69,7 @@ func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*rat
 	return response, nil
 }
 
-// callOf reads a request into a call, which the caller releases.
+// callOf reads a request into a call. The caller releases it.
 func (a *API) callOf(r *ratelimitv1.TakeRequest) (takeCall, error) {
 	c := takeCall{a.Decider.Call()}
 	message, err := proto.Marshal(r)
@@ -101,7 +100,7 @@ func (a *API) takeMany(ctx context.Context, t *takes) (any, error) {
 	return t, nil
 }
 
-// Register adds the service to g, which uses the codec.
+// Register adds the service to g, which must use endpoint.Codec.
 func (a *API) Register(g *grpc.Server) {
 	g.RegisterService(&grpc.ServiceDesc{
 		ServiceName: ratelimitv1.RateLimitService_ServiceDesc.ServiceName,

@@ -14,19 +14,19 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// giveBackCall is a GiveBackRequest: a take that is read again, with what it
-// took. Its answer is empty.
+// giveBackCall is a GiveBackRequest: a take, and the moments and fingerprints of
+// its response. Its answer is empty.
 type giveBackCall struct {
 	accounts.Charge
 	api     *API
 	call    *decide.Call
 	takenAt []int64
 	takenBy []uint64
-	// more counts what is beyond the bounds of both, which is not read.
+	// more counts moments and fingerprints beyond the bounds, which are not read.
 	more int
 }
 
-// momentsPerDescriptor is for how many limits a descriptor can be given back.
+// momentsPerDescriptor bounds the limits of a descriptor in a give-back.
 const momentsPerDescriptor = 100
 
 func (a *API) newGiveBack() *giveBackCall {
@@ -60,7 +60,7 @@ func (g *giveBackCall) ReadWire(message string) error {
 	if f.Err != nil {
 		return f.Err
 	}
-	if parts != nil { // a message that comes in several parts is the sum of them
+	if parts != nil { // protobuf: a message in several parts is their sum
 		take = strings.Join(append(parts, take), "")
 	}
 	return takeCall{g.call}.unmarshalTake(take)
@@ -107,7 +107,7 @@ func (g *giveBackCall) AppendWire(dst []byte) []byte {
 
 func (g *giveBackCall) release() { g.call.Release() }
 
-// giveBackTake returns what a take took.
+// giveBackTake gives back a take.
 func (a *API) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
 	var err error
 	if g.more > 0 {
@@ -123,7 +123,7 @@ func (a *API) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
 	return g, nil
 }
 
-// giveBackMessage is giveBackTake on protobuf's own messages.
+// giveBackMessage is giveBackTake with protobuf's messages.
 func (a *API) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackRequest) (*ratelimitv1.GiveBackResponse, error) {
 	g := a.newGiveBack()
 	message, err := proto.Marshal(r)
@@ -141,7 +141,7 @@ func (a *API) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackReques
 	return new(ratelimitv1.GiveBackResponse), nil
 }
 
-// boundsOfGiveBack bounds a body that holds a GiveBackRequest.
+// boundsOfGiveBack returns the bounds of a body with a GiveBackRequest.
 func boundsOfGiveBack(b decide.Bounds) endpoint.JSONBounds {
 	j := endpoint.BoundsOfRequest(b)
 	const number = 24 // 20 digits, quotes and a comma

@@ -17,13 +17,13 @@ import (
 //go:embed openapi.yaml
 var openAPI []byte
 
-// GetOpenAPI serves the description of what is below.
+// GetOpenAPI serves the description of Routes.
 func GetOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, _ = w.Write(openAPI)
 }
 
-// Routes are what openAPI describes.
+// Routes returns the handlers by method and path.
 func (a *API) Routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"POST /v1/take":      a.postTake,

@@ -2,14 +2,14 @@ package takeapi
 
 import "sync"
 
-// itemQueue has the answers of a stream that are to be sent. Streams are opened
-// by callers, so it holds no more memory than there are answers, as a channel
-// with room for all would.
+// itemQueue holds the answers that a stream has not sent yet. Callers open streams
+// as they like, so it takes no more memory than it has answers, unlike a channel
+// with room for all.
 type itemQueue struct {
 	mu     sync.Mutex
 	items  []*item
 	closed bool
-	// changed has something in it when items or closed did.
+	// changed has an element when items or closed have changed.
 	changed chan struct{}
 }
 
@@ -23,7 +23,7 @@ func (q *itemQueue) add(it *item) {
 	q.tell()
 }
 
-// close tells next that no more is added.
+// close tells next that no more items come.
 func (q *itemQueue) close() {
 	q.mu.Lock()
 	q.closed = true

@@ -17,38 +17,38 @@ import (
 )
 
 const (
-	// takesInFlight is how many requests of one stream are decided at a time
-	// where the store waits. A caller who does not read is held up once it has so
-	// many answers to come. It is what a megabyte has room for.
+	// takesInFlight is how many requests of one stream are decided at a time if the
+	// store waits. A caller that does not read is held up when so many answers wait
+	// for it. They take up to a megabyte.
 	takesInFlight = (1 << 20) / waitingItemCost
-	// takeStreamCost is what a stream holds that nothing is on: its goroutines
-	// and those of its writer.
+	// takeStreamCost is what an idle stream holds, in bytes: its goroutines.
 	takeStreamCost = 32 << 10
-	// streamMessage is after how many bytes of answers a message is sent, and
-	// the next one begun. It holds one answer more than that at most.
+	// streamMessage is after how many bytes of answers the next message begins. A
+	// message is longer by one answer at most.
 	streamMessage = 64 << 10
 )
 
 // takeStream decides the requests of a stream as they come. It ends when the
-// caller has sent all, or goes, or when the server stops or the connection is
-// old; then all that was read is answered, and nothing is decided that was not.
+// caller has sent all or goes, when the server stops, and when the connection is
+// old. All requests that were read are answered then, and no other is decided.
 type takeStream struct {
 	*API
 	grpc.ServerStream
 	account *accounts.Account
 
-	// mu is held while a message is taken over, so that none is once stopped.
+	// mu is held while a message is taken over, so that no message is taken over
+	// once stopped is set.
 	mu      sync.Mutex
 	stopped bool
 
-	// Where the store waits: slots bounds what is in flight, and answered has
-	// what the writer sends.
+	// If the store waits, slots bounds the requests in flight, and answered has
+	// the answers for the writer.
 	slots    chan struct{}
 	answered *itemQueue
 	deciding sync.WaitGroup
 }
 
-// errManyStreams is the end of a stream for which there is no room.
+// errManyStreams ends a stream without room.
 var errManyStreams = status.Errorf(codes.ResourceExhausted, "the streams of this connection hold %d MiB, or all requests the memory that they may (setting request_memory)", accounts.StreamsMost>>20)
 
 func (a *API) takeStream(stream grpc.ServerStream) error {
@@ -92,15 +92,14 @@ func (a *API) takeStream(stream grpc.ServerStream) error {
 	return err
 }
 
-// drained is the end of a stream whose caller would have gone on.
+// drained ends a stream before its caller does.
 func (s *takeStream) drained(why string) error {
-	// A proxy's UNAVAILABLE does not say so much.
+	// This tells it from the UNAVAILABLE of a proxy.
 	s.SetTrailer(metadata.Pairs("ratelimit-drained", "true"))
 	return status.Error(codes.Unavailable, why+"; what has no answer was not decided")
 }
 
-// streamTakes is a TakeStreamRequest. Its requests are read one by one, each
-// when it is its turn.
+// streamTakes is a TakeStreamRequest. Its requests are read one by one.
 type streamTakes struct {
 	api     *API
 	message string
@@ -122,8 +121,8 @@ type streamAnswers struct {
 
 func (a *streamAnswers) AppendWire([]byte) []byte { return a.bytes }
 
-// read takes over messages until there are no more. It is not waited for where
-// the server stops: then the end of the stream ends it.
+// read takes over messages until there are no more. takeStream does not wait for
+// it when the server stops; the end of the stream ends it.
 func (s *takeStream) read() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -145,7 +144,7 @@ func (s *takeStream) read() (err error) {
 	}
 }
 
-// takeOver sees to it that each request of a message is answered.
+// takeOver has each request of a message answered.
 func (s *takeStream) takeOver(t *streamTakes) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +161,7 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 			continue
 		}
 		slots := 1
-		if first { // for all, which hold the message together
+		if first { // it pays for the message, which all of them keep
 			slots += min(len(t.message)/waitingItemCost, takesInFlight/2)
 		}
 		first = false
@@ -200,7 +199,7 @@ func (s *takeStream) slot() error {
 		return nil
 	default:
 	}
-	s.account.Add(transport.StreamWindow) // of requests that are not read meanwhile
+	s.account.Add(transport.StreamWindow) // for requests that are not read meanwhile
 	defer s.account.Add(-transport.StreamWindow)
 	select {
 	case s.slots <- struct{}{}:
@@ -240,14 +239,14 @@ func (s *takeStream) answerInTurn(t *streamTakes) error {
 }
 
 func (s *takeStream) send(answers []byte) error {
-	// Until there is room for it, the caller may have sent a window full of
-	// requests that are not read.
+	// While it waits, the caller may send a window of requests that are not read.
 	s.account.Add(transport.StreamWindow)
 	defer s.account.Add(-transport.StreamWindow)
 	return s.SendMsg(&streamAnswers{accounts.Charge{Account: s.account}, answers})
 }
 
-// write sends answers, those that are there in one message, until all are.
+// write sends answers until all are sent. Answers that are there together share
+// messages.
 func (s *takeStream) write() error {
 	var failed error
 	for {

@@ -14,27 +14,26 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
-// takes are requests that are decided each on its own: those of a
-// TakeManyRequest.
+// takes is a TakeManyRequest. Its requests are decided each on its own.
 type takes struct {
 	accounts.Charge
 	api   *API
 	items []*item
-	// err is why none of them is to be decided.
+	// err refuses all of them.
 	err error
 }
 
-// item is one of several requests, and what came of it.
+// item is one of several requests, and then its answer.
 type item struct {
 	number uint64
 	call   takeCall
 	err    error
-	// slots is how many of a stream's it holds while it is in flight.
+	// slots is how many slots of a stream it holds while it is in flight.
 	slots int
 }
 
-// What an item holds until it is answered: its call and its answer, and a
-// goroutine's stack where the store waits.
+// An item holds so many bytes until it is answered: its call and its answer, and a
+// goroutine's stack if the store waits.
 const (
 	itemCost        = 6 << 10
 	waitingItemCost = 8 << 10
@@ -47,9 +46,8 @@ func (a *API) itemCost() int {
 	return itemCost
 }
 
-// countTakes counts the requests in a TakeManyRequest or a TakeStreamRequest.
-// What is wrong with their number is told, which is another thing than a message
-// that cannot be read.
+// countTakes counts the requests in a TakeManyRequest or a TakeStreamRequest. told
+// is set if there are too many; err is set if the message cannot be read.
 func (a *API) countTakes(message string) (n int, told, err error) {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
@@ -64,8 +62,8 @@ func (a *API) countTakes(message string) (n int, told, err error) {
 	return n, nil, f.Err
 }
 
-// ReadWire reads a TakeManyRequest. A request in it that cannot be read fails
-// alone. All of them are charged before they are read.
+// ReadWire reads a TakeManyRequest. All requests are charged before they are read.
+// One that cannot be read fails alone.
 func (t *takes) ReadWire(message string) error {
 	n, told, err := t.api.countTakes(message)
 	if err != nil {
@@ -88,10 +86,10 @@ func (t *takes) ReadWire(message string) error {
 	return f.Err
 }
 
-// Holds is nothing more: it is charged before the requests are read.
+// Holds returns 0, since ReadWire has charged the requests.
 func (t *takes) Holds() int64 { return 0 }
 
-// readItem reads a request, which may have a number.
+// readItem reads a request, with its number if it has one.
 func (a *API) readItem(message string, isNumbered bool) *item {
 	it := &item{call: takeCall{a.Decider.Call()}}
 	var err error
@@ -122,7 +120,7 @@ func (it *item) readNumbered(message string) (take string, err error) {
 			take = f.Bytes
 		}
 	}
-	if parts != nil { // a message that comes in several parts is the sum of them
+	if parts != nil { // protobuf: a message in several parts is their sum
 		take = strings.Join(append(parts, take), "")
 	}
 	return take, f.Err
@@ -178,7 +176,8 @@ func (it *item) release() {
 	}
 }
 
-// answerBound is that of the response, once all requests are matched.
+// answerBound matches the requests and returns no less than the bytes of the
+// response.
 func (t *takes) answerBound() int {
 	const each = 256 // of an error
 	n := 0
@@ -194,8 +193,7 @@ func (t *takes) answerBound() int {
 	return n
 }
 
-// answerAll decides all items: where the store waits at the same time, so that
-// they wait together.
+// answerAll decides all items, at the same time if the store waits.
 func (t *takes) answerAll(ctx context.Context) {
 	if !t.api.StoreWaits {
 		for _, it := range t.items {
@@ -210,7 +208,7 @@ func (t *takes) answerAll(ctx context.Context) {
 	all.Wait()
 }
 
-// answerItem decides an item, unless it could not be read. A panic is its alone.
+// answerItem decides an item that could be read. A panic fails this item alone.
 func (a *API) answerItem(ctx context.Context, it *item) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
-// The messages of proto/ratelimit/v1/ratelimit.proto, by the numbers of their
-// fields. They are read and written as those of Envoy's RPC are.
+// These are the messages of proto/ratelimit/v1/ratelimit.proto, by the numbers of
+// their fields. They are read and written as those of package envoyrls are.
 
 // unmarshalTake reads a TakeRequest into an empty call, which keeps parts of it.
 func (c takeCall) unmarshalTake(request string) error {
@@ -67,7 +67,7 @@ func (c takeCall) unmarshalAsked(message string) error {
 	return f.Err
 }
 
-// numbers are those of a limit that a descriptor brings with it.
+// numbers are those of a descriptor's own limit.
 type numbers struct {
 	requests, burst uint32
 	seconds         int64
@@ -114,8 +114,8 @@ func (n *numbers) override(i int) decide.Override {
 	return o
 }
 
-// period returns a Duration, whose parts have bounds and one sign. One that is
-// too long for a time.Duration becomes one that is too long for a period.
+// period returns the period, or an error if the Duration is invalid. A Duration
+// that is too long for a time.Duration becomes one that is too long for a limit.
 func (n *numbers) period(i int) (time.Duration, error) {
 	if n.nanos <= -1e9 || n.nanos >= 1e9 || n.seconds > 0 && n.nanos < 0 || n.seconds < 0 && n.nanos > 0 {
 		return 0, decide.Invalid("descriptors[%d].numbers.period: found %d seconds and %d nanos; allowed: nanos under a second, of the same sign as seconds", i, n.seconds, n.nanos)
@@ -124,7 +124,7 @@ func (n *numbers) period(i int) (time.Duration, error) {
 	return time.Duration(min(max(n.seconds, -most), most))*time.Second + time.Duration(n.nanos), nil
 }
 
-// numbersNames are those of Numbers.
+// numbersNames are the names of Numbers.
 var numbersNames = decide.OwnNames{Whole: "numbers", Fields: map[string]string{
 	"requests": "numbers.requests", "period": "numbers.period", "burst": "numbers.burst",
 }}
@@ -155,8 +155,8 @@ func (c takeCall) appendTakeResponse(dst []byte) []byte {
 	return dst
 }
 
-// appendLimitStatus appends the Limit that tells what limit l decided about a
-// hit of descriptor i, and what that took.
+// appendLimitStatus appends the Limit that says what l decided about a hit of
+// descriptor i, and what the hit took.
 func (c takeCall) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.Decision, t decide.Taken) []byte {
 	o := &c.Outcomes[i]
 	dst, start := wire.BeginMessage(dst, 2)
@@ -185,8 +185,7 @@ func (c takeCall) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucke
 	return wire.EndMessage(dst, start)
 }
 
-// appendWait appends a time to wait as a Duration, and nothing where there is
-// none or no end to it.
+// appendWait appends a time to wait as a Duration, if there is one and it ends.
 func appendWait(dst []byte, field protowire.Number, d time.Duration) []byte {
 	if d <= 0 {
 		return dst
