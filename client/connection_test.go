@@ -26,7 +26,7 @@ func TestTLSConnectsOnlyToAKnownCertificate(t *testing.T) {
 	certified := httptest.NewTLSServer(nil) // for its certificate, which is for 127.0.0.1
 	t.Cleanup(certified.Close)
 	d := daemontest.Start(t, limits, func(o *server.Options) {
-		o.GRPCTLS = &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}}
+		o.GRPC.TLS = &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}}
 	})
 	roots := x509.NewCertPool()
 	roots.AddCert(certified.Certificate())
@@ -106,7 +106,7 @@ func (e *ends) HandleRPC(_ context.Context, s stats.RPCStats) {
 func TestOldConnectionIsLeftBeforeTheDaemonEndsIt(t *testing.T) {
 	t.Parallel()
 	d := daemontest.Start(t, limits, func(o *server.Options) {
-		o.ConnectionAge, o.ConnectionAgeGrace = 200*time.Millisecond, patience
+		o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = 200*time.Millisecond, patience
 	})
 	e := new(ends)
 	c := connect(t, d.Address, client.DialOptions(grpc.WithStatsHandler(e)))

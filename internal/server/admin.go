@@ -21,20 +21,20 @@ func (s *Server) adminHandler() http.Handler {
 		fmt.Fprintln(w, "/healthz   200 while the process lives")
 		fmt.Fprintln(w, "/metrics   for Prometheus")
 		fmt.Fprintln(w, "/rlconfig  the rules in force")
-		if s.options.Auth != nil {
+		if s.options.HTTP.Auth != nil {
 			fmt.Fprintln(w, "/authconfig  the endpoints for forward auth in force")
 		}
-		if s.options.Pprof {
+		if s.options.Admin.Pprof {
 			fmt.Fprintln(w, "/debug/pprof/")
 		}
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "OK") })
 	mux.Handle("GET /metrics", s.metricsPage())
 	mux.HandleFunc("GET /rlconfig", s.getRules)
-	if s.options.Auth != nil {
+	if s.options.HTTP.Auth != nil {
 		mux.HandleFunc("GET /authconfig", s.getAuth)
 	}
-	if s.options.Pprof {
+	if s.options.Admin.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -47,7 +47,7 @@ func (s *Server) adminHandler() http.Handler {
 // metricsHandler has the metrics and nothing else.
 func (s *Server) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
-	if path := s.options.MetricsPath; path != "" {
+	if path := s.options.Admin.MetricsPath; path != "" {
 		mux.Handle("GET "+path, s.metricsPage())
 	}
 	return s.panics.Recovering(mux)
@@ -75,8 +75,8 @@ func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) getAuth(w http.ResponseWriter, _ *http.Request) {
 	var out bytes.Buffer
-	writeReloads(&out, s.options.Auth.Status(), "endpoints", "endpoints")
-	if err := s.options.Auth.Value().WriteTable(&out); err != nil {
+	writeReloads(&out, s.options.HTTP.Auth.Status(), "endpoints", "endpoints")
+	if err := s.options.HTTP.Auth.Value().WriteTable(&out); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}

@@ -52,7 +52,7 @@ func TestRulesInForce(t *testing.T) {
 func TestPprof(t *testing.T) {
 	t.Parallel()
 	paths := []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/goroutine?debug=1"}
-	with := start(t, oneLimit, func(o *server.Options) { o.Pprof = true })
+	with := start(t, oneLimit, func(o *server.Options) { o.Admin.Pprof = true })
 	without := start(t, oneLimit)
 	for _, path := range paths {
 		if p := with.get("admin", path); p.code != 200 {
@@ -71,7 +71,9 @@ func TestPprof(t *testing.T) {
 // TestMetricsPort has the metrics and nothing that operators have.
 func TestMetricsPort(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit, func(o *server.Options) { o.MetricsAddress, o.MetricsPath = "127.0.0.1:0", "/stats/prometheus" })
+	d := start(t, oneLimit, func(o *server.Options) {
+		o.Admin.MetricsAddress, o.Admin.MetricsPath = "127.0.0.1:0", "/stats/prometheus"
+	})
 	d.ask("api", 1, "user=x")
 	const counted = `ratelimitd_decisions_total{domain="api",result="allowed",rule="user",value=""} 1`
 	wantPage(t, d.get("metrics", "/stats/prometheus"), 200, counted)

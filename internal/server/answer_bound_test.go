@@ -92,7 +92,7 @@ func TestStreamMessagesAreCut(t *testing.T) {
 // counted.
 func TestNoMemoryForRequests(t *testing.T) {
 	t.Parallel()
-	d := start(t, longNames(), func(o *server.Options) { o.Memory = 200 << 10 })
+	d := start(t, longNames(), func(o *server.Options) { o.Requests.Memory = 200 << 10 })
 	large := taking("user=" + strings.Repeat("x", 50_000))
 	if _, err := d.api().Take(t.Context(), large); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a request of %d bytes gets %v", proto.Size(large), err)

@@ -215,7 +215,7 @@ descriptors:
   - {key: path, value: /static, rate_limit: {unlimited: true, replaces: [{name: general}]}}
 `
 	auth := withAuth(t, authFile("caddy", "key: client, from: client_address", "key: path, from: path, prefixes: [/static]"))
-	quota := func(o *server.Options) { o.QuotaMode = true }
+	quota := func(o *server.Options) { o.Modes.Quota = true }
 	for _, c := range []struct {
 		name  string
 		uri   string

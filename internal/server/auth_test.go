@@ -58,7 +58,7 @@ func withAuth(t testing.TB, text string) func(*server.Options) {
 	if err := live.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	return func(o *server.Options) { o.Auth = live }
+	return func(o *server.Options) { o.HTTP.Auth = live }
 }
 
 // keys is a store that allows everything and tells which keys it was asked for.
@@ -370,7 +370,7 @@ func TestAuthAnswers(t *testing.T) {
 	t.Parallel()
 	text := authFile("caddy", "key: user, from: header, name: X-User", "key: client, from: client_address")
 	d := start(t, authLimits, withAuth(t, text+strings.ReplaceAll(text[strings.Index(text, "- name"):], "name: n\n", "name: other\n  denied_status: 418\n")),
-		func(o *server.Options) { o.Headers = settings.Headers{Style: "x-ratelimit"} })
+		func(o *server.Options) { o.Responses.Headers = settings.Headers{Style: "x-ratelimit"} })
 	ask := func(name, user string) string {
 		p := d.auth("127.0.0.1", "GET", name, "X-User: "+user, "X-Forwarded-For: 1.2.3.4")
 		return fmt.Sprintf("%d limit %s remaining %s reset %s retry %s %s", p.code, p.header.Get("X-RateLimit-Limit"), p.header.Get("X-RateLimit-Remaining"),
@@ -432,7 +432,7 @@ func TestAuthFailures(t *testing.T) {
 func TestAuthBounds(t *testing.T) {
 	t.Parallel()
 	d := start(t, authLimits, withAuth(t, authFile("caddy", "key: user, from: header, name: X-User", "key: site, value: s")),
-		func(o *server.Options) { o.Bounds = decide.Bounds{Descriptors: 2, Entries: 1, Bytes: 1024} })
+		func(o *server.Options) { o.Requests.Bounds = decide.Bounds{Descriptors: 2, Entries: 1, Bytes: 1024} })
 	if p := d.auth("127.0.0.1", "GET", "n", "X-User: "+strings.Repeat("x", 900)); p.code != 200 {
 		t.Errorf("900 bytes: %d %s", p.code, p.body)
 	}

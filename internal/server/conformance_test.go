@@ -72,7 +72,7 @@ func TestDoorsConform(t *testing.T) {
 				h.Without, h.Sees, h.Asks = joined(inNoDoor, notInEnvoys), seenInEnvoys, asAskedInEnvoys
 			}
 			h.Open = func(t *testing.T, clock func() int64) bucket.Store {
-				d := start(t, "domain: d", on(memory(t, clock)), func(o *server.Options) { o.Bounds.Descriptors = 300 })
+				d := start(t, "domain: d", on(memory(t, clock)), func(o *server.Options) { o.Requests.Bounds.Descriptors = 300 })
 				// What was taken before a change is given back by a store, and so here
 				// by doors that are not told what took it and know of no change.
 				d.since = func() int64 { return 0 }

@@ -101,10 +101,10 @@ func startWorld(t *testing.T, w *world, open func(testing.TB, *clock) bucket.Sto
 	d := start(t, "domain: unused\n", func(o *server.Options) {
 		o.Live = live
 		o.Store = open(t, c)
-		o.ShadowMode, o.QuotaMode = w.modes.shadow, w.modes.quota
-		o.DynamicMetadata = w.modes.metadata
+		o.Modes.Shadow, o.Modes.Quota = w.modes.shadow, w.modes.quota
+		o.Responses.DynamicMetadata = w.modes.metadata
 		if w.modes.headers {
-			o.Headers = settings.Headers{Style: "ratelimit", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+			o.Responses.Headers = settings.Headers{Style: "ratelimit", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
 		}
 	})
 	d.clock = c

@@ -34,7 +34,7 @@ func portless(t testing.TB, limits string, change ...func(*server.Options)) *ser
 	t.Helper()
 	d := &daemon{t: t, log: new(logged), clock: newClock()}
 	o := d.options(limits)
-	o.GRPCAddress, o.HTTPAddress, o.AdminAddress = "", "", ""
+	o.GRPC.Address, o.HTTP.Address, o.Admin.Address = "", "", ""
 	o.Log = slog.New(slog.DiscardHandler)
 	for _, c := range change {
 		c(&o)

@@ -38,8 +38,8 @@ descriptors:
 // style has a server use a style of headers, with the usual names.
 func style(name string) func(*server.Options) {
 	return func(o *server.Options) {
-		o.Headers = settings.Default().Headers
-		o.Headers.Style = name
+		o.Responses.Headers = settings.Default().Headers
+		o.Responses.Headers.Style = name
 	}
 }
 
@@ -171,7 +171,7 @@ func TestHeadersOfAnOverride(t *testing.T) {
 func TestHeaderNamesOverHTTP(t *testing.T) {
 	t.Parallel()
 	d := start(t, headerLimits, func(o *server.Options) {
-		o.Headers = settings.Headers{Style: "ratelimit", Limit: "X-Max", Remaining: "X-Left", Reset: "X-Soon"}
+		o.Responses.Headers = settings.Headers{Style: "ratelimit", Limit: "X-Max", Remaining: "X-Left", Reset: "X-Soon"}
 	})
 	body := toJSON(t, request("api", 4, "minute=x"))
 	for i, want := range []struct {
@@ -194,7 +194,7 @@ func TestHeaderNamesOverHTTP(t *testing.T) {
 func TestManyPolicies(t *testing.T) {
 	t.Parallel()
 	d := start(t, headerLimits, style("ietf"), func(o *server.Options) {
-		o.Bounds.Descriptors = 2000
+		o.Requests.Bounds.Descriptors = 2000
 		o.Store = &fakeStore{}
 	})
 	for _, n := range []int{2, 4, 6, 100, 2000} {

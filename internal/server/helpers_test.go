@@ -143,17 +143,16 @@ func (d *daemon) options(limits string) server.Options {
 		d.t.Fatal(err)
 	}
 	return server.Options{
-		GRPCAddress:  "127.0.0.1:0",
-		HTTPAddress:  "127.0.0.1:0",
-		AdminAddress: "127.0.0.1:0",
-		Bounds:       decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000},
-		Refunds:      true,
-		Live:         d.live,
-		Store:        memory(d.t, d.clock),
-		Metrics:      prometheus.NewRegistry(),
-		Log:          logger,
-		Now:          d.clock.now,
-		Version:      "v0.0.0-test",
+		GRPC:     server.GRPC{Address: "127.0.0.1:0"},
+		HTTP:     server.HTTP{Address: "127.0.0.1:0"},
+		Admin:    server.Admin{Address: "127.0.0.1:0"},
+		Requests: server.Requests{Bounds: decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000}, Refunds: true},
+		Live:     d.live,
+		Store:    memory(d.t, d.clock),
+		Metrics:  prometheus.NewRegistry(),
+		Log:      logger,
+		Now:      d.clock.now,
+		Version:  "v0.0.0-test",
 	}
 }
 

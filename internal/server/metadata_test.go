@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-func withMetadata(o *server.Options) { o.DynamicMetadata = true }
+func withMetadata(o *server.Options) { o.Responses.DynamicMetadata = true }
 
 // metadataOf is what envoyproxy/ratelimit tells of a request, made of
 // protobuf's own messages.
@@ -108,7 +108,7 @@ func TestDynamicMetadataOfADegradedAnswer(t *testing.T) {
 // Envoy sends a header as it is; metadata is text.
 func TestMetadataOfBytesThatAreNoText(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit, func(o *server.Options) { o.DynamicMetadata = true })
+	d := start(t, oneLimit, func(o *server.Options) { o.Responses.DynamicMetadata = true })
 	var answer []byte
 	if err := d.conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName,
 		[]byte("\x0a\x03api\x12\x0b\x0a\x09\x0a\x04user\x12\x01\xff"), &answer, grpc.ForceCodec(rawCodec{})); err != nil {

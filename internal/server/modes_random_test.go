@@ -35,7 +35,7 @@ func TestRolesOfRandomCalls(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			denied := make(map[string]bool) // by key and period
 			d := start(t, mixedLimits, func(o *server.Options) {
-				o.QuotaMode = allAreQuotas
+				o.Modes.Quota = allAreQuotas
 				o.Store = &fakeStore{take: func(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 					for i, h := range hits {
 						if denied[fmt.Sprint(string(h.Place), h.Limit.Period)] {

@@ -124,7 +124,7 @@ func TestQuotaMode(t *testing.T) {
 
 func TestShadowModeForAll(t *testing.T) {
 	t.Parallel()
-	d := start(t, modeLimits, func(o *server.Options) { o.ShadowMode = true })
+	d := start(t, modeLimits, func(o *server.Options) { o.Modes.Shadow = true })
 	also := func(code string) string { return code + " a 1/HOUR remaining 0" + hourReset }
 	runAskings(t, d, []asking{
 		{[]string{"also=x"}, "OK; " + also("OK")},
@@ -142,7 +142,7 @@ func TestShadowModeForAll(t *testing.T) {
 
 func TestQuotaModeForAll(t *testing.T) {
 	t.Parallel()
-	d := start(t, modeLimits, func(o *server.Options) { o.QuotaMode = true })
+	d := start(t, modeLimits, func(o *server.Options) { o.Modes.Quota = true })
 	also := func(code string) string { return code + " a 1/HOUR remaining 0" + hourReset }
 	runAskings(t, d, []asking{
 		{[]string{"also=x"}, "OK; " + also("OK")},
@@ -185,7 +185,7 @@ func TestQuotaThatSharesItsKey(t *testing.T) {
 		"OK; OK  5/DAY remaining 0"+dayReset+"; OK r 2/DAY remaining 0"+dayReset+"; "+over)
 
 	// A quota itself, it has a part of what the other has.
-	d = start(t, modeLimits, func(o *server.Options) { o.QuotaMode = true })
+	d = start(t, modeLimits, func(o *server.Options) { o.Modes.Quota = true })
 	d.ask("api", 0, "halves=x")
 	wantShown(t, d.send(both("9/HOUR", "halves=x", "halves=x")),
 		"OVER_LIMIT; OVER_LIMIT  9/HOUR remaining 0"+hourReset+"; OVER_LIMIT half 1/HOUR remaining 0"+hourReset)
@@ -230,7 +230,7 @@ func TestReplaces(t *testing.T) {
 		{[]string{"list=x"}, "OK; OK general 1/HOUR remaining 0" + hourReset},
 	})
 	// Where all are quotas, what is replaced passes.
-	all := start(t, replacingLimits, func(o *server.Options) { o.QuotaMode = true })
+	all := start(t, replacingLimits, func(o *server.Options) { o.Modes.Quota = true })
 	runAskings(t, all, []asking{
 		{[]string{"a=x"}, "OK; OK a 1/HOUR remaining 0" + hourReset},
 		{[]string{"a=x"}, "OVER_LIMIT; OVER_LIMIT a 1/HOUR remaining 0" + hourReset + "; retry-after: 3590"},
@@ -414,7 +414,7 @@ func TestHeadersAndModes(t *testing.T) {
 		{"ratelimit", []string{"second=x", "quota=x", "also=x"}, "RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
 	} {
 		d := start(t, modeLimits, func(o *server.Options) {
-			o.Headers = settings.Headers{Style: c.style, Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+			o.Responses.Headers = settings.Headers{Style: c.style, Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
 		})
 		d.ask("api", 0, "shadow=x")
 		d.ask("api", 0, "shadow=x")

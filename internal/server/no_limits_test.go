@@ -74,7 +74,7 @@ func TestReadyOnlyWithDomain(t *testing.T) {
 		o.Live = live
 	}
 	start(t, oneLimit, noDomain).ask("api", 1, "user=x")
-	d := run(t, oneLimit, noDomain, func(o *server.Options) { o.ReadyOnlyWithDomain = true })
+	d := run(t, oneLimit, noDomain, func(o *server.Options) { o.Health.OnlyWithDomain = true })
 	asynctest.Eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: the limits have no domain\n" })
 	d.ask("api", 1, "user=x")
 	if err := os.WriteFile(empty+"/api.yaml", []byte(oneLimit), 0o600); err != nil {

@@ -364,7 +364,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 	t.Parallel()
 	answering := start(t, takeLimits)
 	doc := openAPI(t, answering)
-	noRefunds := start(t, takeLimits, func(o *server.Options) { o.Refunds = false })
+	noRefunds := start(t, takeLimits, func(o *server.Options) { o.Requests.Refunds = false })
 	failing := start(t, takeLimits, func(o *server.Options) {
 		inner := o.Store
 		o.Store = &fakeStore{take: func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {

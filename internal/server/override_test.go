@@ -421,7 +421,7 @@ func TestRefundsOfEveryAlgorithm(t *testing.T) {
 
 func TestNoRefunds(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit, func(o *server.Options) { o.Refunds = false })
+	d := start(t, oneLimit, func(o *server.Options) { o.Requests.Refunds = false })
 	const says = "descriptors[1].is_negative_hits: refunds are not taken here (setting api.refunds)"
 	r := charging(t, 1, []string{"1", "-1"}, "user=x", "user=y")
 	if _, err := d.try(r); err == nil || err.Error() != "rpc error: code = PermissionDenied desc = "+says {

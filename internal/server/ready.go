@@ -129,7 +129,7 @@ type readinessWatch struct {
 
 func (w *readinessWatch) look(ctx context.Context) {
 	var err error
-	if !w.answered || w.options.Readiness == WhileStoreAnswers {
+	if !w.answered || w.options.Health.Readiness == WhileStoreAnswers {
 		err = w.ping(ctx)
 	}
 	if ctx.Err() != nil {
@@ -140,12 +140,12 @@ func (w *readinessWatch) look(ctx context.Context) {
 		return
 	}
 	// It is asked once, since the next answer may differ.
-	if refusal := w.options.Refuses(); refusal != nil {
+	if refusal := w.options.Health.Refuses(); refusal != nil {
 		w.ready.set(false, "the daemon must not serve: "+refusal.Error())
 		return
 	}
 	away := false
-	switch w.options.Readiness {
+	switch w.options.Health.Readiness {
 	case OnceStoreAnswered:
 		away = !w.answered
 	case WhileStoreAnswers:
@@ -169,7 +169,7 @@ func (w *readinessWatch) lackOfLimits() string {
 	switch {
 	case rules == nil:
 		return "no limits are loaded yet"
-	case w.options.ReadyOnlyWithDomain && len(rules.Domains()) == 0:
+	case w.options.Health.OnlyWithDomain && len(rules.Domains()) == 0:
 		return "the limits have no domain"
 	}
 	return ""
@@ -183,8 +183,8 @@ func (w *readinessWatch) ping(ctx context.Context) error {
 			w.logged, w.refused = time.Time{}, false
 		}
 		w.failed = 0
-		if !w.answered && w.options.OnAnswer != nil {
-			w.options.OnAnswer(ctx)
+		if !w.answered && w.options.Health.OnAnswer != nil {
+			w.options.Health.OnAnswer(ctx)
 		}
 		w.answered = true
 		return nil

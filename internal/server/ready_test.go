@@ -71,7 +71,7 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 	t.Parallel()
 	store, come := slowToStart()
 	var ready atomic.Int64
-	d := run(t, oneLimit, on(store), func(o *server.Options) { o.OnAnswer = func(context.Context) { ready.Add(1) } })
+	d := run(t, oneLimit, on(store), func(o *server.Options) { o.Health.OnAnswer = func(context.Context) { ready.Add(1) } })
 	why := "NOT_SERVING: the store does not answer: redis-7: connection refused\n"
 	asynctest.Eventually(t, "a reason", func() bool {
 		p := d.get("http", "/healthcheck")
@@ -112,7 +112,7 @@ func TestRefuses(t *testing.T) {
 	const always, inTurn, never = 0, 1, 2
 	var when, asked atomic.Int64
 	d := run(t, oneLimit, func(o *server.Options) {
-		o.Refuses = func() error {
+		o.Health.Refuses = func() error {
 			if w := when.Load(); w == always || w == inTurn && asked.Add(1)%2 == 1 {
 				return errors.New("another daemon is there")
 			}
@@ -189,7 +189,7 @@ func TestReadyWhileStopping(t *testing.T) {
 	for range 50 {
 		reached, release := make(chan struct{}), make(chan struct{})
 		d := run(t, oneLimit, func(o *server.Options) {
-			o.OnAnswer = func(context.Context) { close(reached); <-release }
+			o.Health.OnAnswer = func(context.Context) { close(reached); <-release }
 		})
 		within(t, "the store answers", reached)
 		go close(release)
@@ -205,7 +205,7 @@ func TestReadyAfterTheStop(t *testing.T) {
 	t.Parallel()
 	reached, release := make(chan struct{}), make(chan struct{})
 	d := run(t, oneLimit, func(o *server.Options) {
-		o.OnAnswer = func(ctx context.Context) {
+		o.Health.OnAnswer = func(ctx context.Context) {
 			close(reached)
 			<-release
 			if ctx.Err() == nil {

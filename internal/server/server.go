@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -22,10 +21,6 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
-	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
-	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/authapi"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
@@ -34,70 +29,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
 	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 )
-
-// Options of a Server.
-type Options struct {
-	// Addresses are host:port; an empty HTTPAddress or AdminAddress turns
-	// that port off, and the port 0 takes a free one.
-	GRPCAddress, HTTPAddress, AdminAddress string
-	// GRPCSocket, if set, is the path of a unix socket where gRPC listens
-	// instead of at GRPCAddress.
-	GRPCSocket string
-	// MetricsAddress, if set, is a port with nothing but the metrics, under
-	// MetricsPath.
-	MetricsAddress, MetricsPath string
-	// GRPCTLS and HTTPTLS are nil for plain text.
-	GRPCTLS, HTTPTLS *tls.Config
-	// Pprof adds /debug/pprof/ to the admin port.
-	Pprof  bool
-	Bounds decide.Bounds
-	// Memory is how many bytes all requests that are being read and answered may
-	// hold; 0 is DefaultMemory.
-	Memory int64
-	// Refunds is whether requests may give back.
-	Refunds bool
-	// ShadowMode lets every request pass, and still tells what its limits say.
-	ShadowMode bool
-	// QuotaMode denies a request only when all its descriptors are over their
-	// limits.
-	QuotaMode bool
-	// DynamicMetadata is whether responses tell what was asked.
-	DynamicMetadata bool
-	// Headers is which headers responses have; no Style is "none".
-	Headers settings.Headers
-	// ConnectionAge is after how long gRPC clients are told to connect again,
-	// which makes those behind a load balancer of connections find new daemons,
-	// and ConnectionAgeGrace how long their calls then have to end; 0 is for
-	// ever.
-	ConnectionAge, ConnectionAgeGrace time.Duration
-	// Live has the rules. While it has none, no request is answered, and the
-	// health check fails.
-	Live  *config.Live
-	Store bucket.Store
-	// StoreWaits is whether the store waits for others to decide, so that many
-	// have to ask it at the same time.
-	StoreWaits bool
-	// Auth, if set, has what proxies may ask at /auth/ of the HTTP port. It is
-	// loaded.
-	Auth *forwardauth.Live
-	// ReadyOnlyWithDomain makes the health check fail while the rules have no
-	// domain.
-	ReadyOnlyWithDomain bool
-	// Readiness is when the health check says SERVING.
-	Readiness Readiness
-	// Refuses, if set, returns why nothing must be decided, which fails the
-	// health check and each request that has a limit, or nil.
-	Refuses func() error
-	// OnAnswer, if set, is called when the store has answered for the first
-	// time.
-	OnAnswer func(context.Context)
-	// Metrics is what /metrics shows. The server registers its own there.
-	Metrics *prometheus.Registry
-	Log     *slog.Logger
-	// Now is the time by which floods in the log are thinned; nil is time.Now.
-	Now     func() time.Time
-	Version string
-}
 
 // Server is the daemon's ports.
 type Server struct {
@@ -139,39 +70,39 @@ func New(o Options) (*Server, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Refuses == nil {
-		o.Refuses = func() error { return nil }
+	if o.Health.Refuses == nil {
+		o.Health.Refuses = func() error { return nil }
 	}
 	s := &Server{options: o, log: o.Log, ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener)}
 	m := newMetrics(o.Metrics, o.Live, s.ready)
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
+	if o.Requests.Memory == 0 {
+		o.Requests.Memory = DefaultMemory
 	}
-	s.memory = accounts.New(o.Memory, m.cut.Inc)
+	s.memory = accounts.New(o.Requests.Memory, m.cut.Inc)
 	showMemory(o.Metrics, s.memory)
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
 	decider := decide.New(decide.Options{
-		Live: o.Live, Store: o.Store, Refuses: o.Refuses, Modes: decide.Modes{Shadow: o.ShadowMode, Quota: o.QuotaMode}, Bounds: o.Bounds,
+		Live: o.Live, Store: o.Store, Refuses: o.Health.Refuses, Modes: decide.Modes{Shadow: o.Modes.Shadow, Quota: o.Modes.Quota}, Bounds: o.Requests.Bounds,
 		Unmatched: m.unmatched, OwnLimits: m.ownLimits,
 	})
 	failures := endpoint.NewFailureLog(o.Log, o.Now)
 	newEndpoint := func(name string) *endpoint.Endpoint {
 		return &endpoint.Endpoint{
-			Decider: decider, Bounds: o.Bounds, Refunds: o.Refunds, StoreWaits: o.StoreWaits,
+			Decider: decider, Bounds: o.Requests.Bounds, Refunds: o.Requests.Refunds, StoreWaits: o.StoreWaits,
 			Failures: failures, Panics: s.panics, Requests: endpoint.NewRequestCounts(m.calls, name),
-			Headers: &s.options.Headers,
+			Headers: &s.options.Responses.Headers,
 		}
 	}
-	s.viaGRPC, s.viaHTTP = envoyrls.New(newEndpoint("grpc"), o.DynamicMetadata), envoyrls.New(newEndpoint("http"), o.DynamicMetadata)
+	s.viaGRPC, s.viaHTTP = envoyrls.New(newEndpoint("grpc"), o.Responses.DynamicMetadata), envoyrls.New(newEndpoint("http"), o.Responses.DynamicMetadata)
 	s.apiGRPC = takeapi.New(newEndpoint("api_grpc"))
-	s.apiGRPC.Stopping, s.apiGRPC.Age, s.apiGRPC.Grace = s.watches.stopping, o.ConnectionAge, o.ConnectionAgeGrace
+	s.apiGRPC.Stopping, s.apiGRPC.Age, s.apiGRPC.Grace = s.watches.stopping, o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace
 	s.apiHTTP = takeapi.New(newEndpoint("api_http"))
-	if o.Auth != nil {
-		s.viaAuth = authapi.New(newEndpoint("auth"), o.Auth)
-		showAuth(o.Metrics, o.Auth)
+	if o.HTTP.Auth != nil {
+		s.viaAuth = authapi.New(newEndpoint("auth"), o.HTTP.Auth)
+		showAuth(o.Metrics, o.HTTP.Auth)
 	}
 	s.grpc = s.grpcServer()
-	s.http = s.httpServer(s.httpHandler(), o.HTTPTLS, 15*time.Second)
+	s.http = s.httpServer(s.httpHandler(), o.HTTP.TLS, 15*time.Second)
 	// A profile takes as long as its request says.
 	s.admin = s.httpServer(s.adminHandler(), nil, 5*time.Minute)
 	s.metrics = s.httpServer(s.metricsHandler(), nil, time.Minute)
@@ -186,16 +117,16 @@ func New(o Options) (*Server, error) {
 // listen takes all ports.
 func (s *Server) listen() error {
 	o := &s.options
-	grpcAddress := o.GRPCAddress
-	if o.GRPCSocket != "" {
-		l, err := transport.ListenSocket(o.GRPCSocket)
+	grpcAddress := o.GRPC.Address
+	if o.GRPC.Socket != "" {
+		l, err := transport.ListenSocket(o.GRPC.Socket)
 		if err != nil {
 			return fmt.Errorf("grpc.socket: %w", err)
 		}
 		s.listeners["grpc"], grpcAddress = l, ""
 	}
 	for _, p := range []struct{ name, address string }{
-		{"grpc", grpcAddress}, {"http", o.HTTPAddress}, {"admin", o.AdminAddress}, {"metrics", o.MetricsAddress},
+		{"grpc", grpcAddress}, {"http", o.HTTP.Address}, {"admin", o.Admin.Address}, {"metrics", o.Admin.MetricsAddress},
 	} {
 		if p.address == "" {
 			continue
@@ -236,7 +167,7 @@ func (s *Server) grpcServer() *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, accounts.ChargeStreams(s.apiGRPC)),
-		grpc.MaxRecvMsgSize(endpoint.MessageBound(s.options.Bounds)),
+		grpc.MaxRecvMsgSize(endpoint.MessageBound(s.options.Requests.Bounds)),
 		grpc.NumStreamWorkers(transport.StreamWorkers),
 		grpc.StaticStreamWindowSize(transport.StreamWindow),
 		grpc.StaticConnWindowSize(transport.ConnectionWindow),
@@ -246,16 +177,16 @@ func (s *Server) grpcServer() *grpc.Server {
 		grpc.ConnectionTimeout(handshake),
 		grpc.UnknownServiceHandler(unknownMethod),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionAge:      s.options.ConnectionAge,
-			MaxConnectionAgeGrace: s.options.ConnectionAgeGrace,
+			MaxConnectionAge:      s.options.GRPC.ConnectionAge,
+			MaxConnectionAgeGrace: s.options.GRPC.ConnectionAgeGrace,
 			Time:                  time.Minute,
 			Timeout:               20 * time.Second,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 	security := insecure.NewCredentials()
-	if s.options.GRPCTLS != nil {
-		security = credentials.NewTLS(s.options.GRPCTLS)
+	if s.options.GRPC.TLS != nil {
+		security = credentials.NewTLS(s.options.GRPC.TLS)
 	}
 	g := grpc.NewServer(append(options, grpc.Creds(transport.NewCredentials(security, s.memory)))...)
 	s.viaGRPC.Register(g)

@@ -28,7 +28,7 @@ func socketPath(t *testing.T) string {
 }
 
 func atSocket(path string) func(*server.Options) {
-	return func(o *server.Options) { o.GRPCSocket = path }
+	return func(o *server.Options) { o.GRPC.Socket = path }
 }
 
 func TestSocket(t *testing.T) {
@@ -59,7 +59,7 @@ func TestSocketLeftBehind(t *testing.T) {
 		t.Helper()
 		d := &daemon{t: t, log: new(logged), clock: newClock()}
 		o := d.options(oneLimit)
-		o.GRPCSocket = path
+		o.GRPC.Socket = path
 		if _, err := server.New(o); err == nil || !strings.HasPrefix(err.Error(), "grpc.socket: ") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -83,7 +83,7 @@ func TestSocketLeftBehind(t *testing.T) {
 func TestConnectionAge(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) {
-		o.ConnectionAge, o.ConnectionAgeGrace = 20*time.Millisecond, time.Minute
+		o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = 20*time.Millisecond, time.Minute
 	})
 	var dials atomic.Int32
 	d.dial(plain(), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {

@@ -252,10 +252,10 @@ func TestPortInUse(t *testing.T) {
 		setting string
 		set     func(*server.Options)
 	}{
-		{"grpc.address", func(o *server.Options) { o.GRPCAddress = taken.Addr().String() }},
-		{"http.address", func(o *server.Options) { o.HTTPAddress = taken.Addr().String() }},
-		{"metrics.address", func(o *server.Options) { o.MetricsAddress = taken.Addr().String() }},
-		{"admin.address", func(o *server.Options) { o.AdminAddress = taken.Addr().String() }},
+		{"grpc.address", func(o *server.Options) { o.GRPC.Address = taken.Addr().String() }},
+		{"http.address", func(o *server.Options) { o.HTTP.Address = taken.Addr().String() }},
+		{"metrics.address", func(o *server.Options) { o.Admin.MetricsAddress = taken.Addr().String() }},
+		{"admin.address", func(o *server.Options) { o.Admin.Address = taken.Addr().String() }},
 	} {
 		d := &daemon{t: t, log: new(logged), clock: newClock()}
 		o := d.options(oneLimit)
@@ -279,7 +279,7 @@ func TestPortThatFails(t *testing.T) {
 
 func TestPortsThatAreOff(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit, func(o *server.Options) { o.HTTPAddress, o.AdminAddress = "", "" })
+	d := start(t, oneLimit, func(o *server.Options) { o.HTTP.Address, o.Admin.Address = "", "" })
 	d.ask("api", 1, "user=x")
 	for _, port := range []string{"http", "admin", "nothing"} {
 		if got := d.srv.Address(port); got != "" {

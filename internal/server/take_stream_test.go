@@ -67,7 +67,7 @@ func readAll(s ratelimitv1.RateLimitService_TakeStreamClient) (map[uint64]*ratel
 func TestTakeStreamWithNarrowBounds(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits, func(o *server.Options) {
-		o.Bounds = decide.Bounds{Descriptors: 1, Entries: 1, Bytes: 1 << 10, Takes: 128}
+		o.Requests.Bounds = decide.Bounds{Descriptors: 1, Entries: 1, Bytes: 1 << 10, Takes: 128}
 	})
 	var takes []*ratelimitv1.TakeRequest
 	for range 128 {
@@ -145,7 +145,7 @@ func TestTakeStream(t *testing.T) {
 
 func TestTakeStreamRefuses(t *testing.T) {
 	t.Parallel()
-	d := start(t, takeLimits, func(o *server.Options) { o.Bounds.Takes = 3 })
+	d := start(t, takeLimits, func(o *server.Options) { o.Requests.Bounds.Takes = 3 })
 	s := d.stream()
 	if err := s.Send(numbered(0, taking("gcra=x"), taking("gcra=x"), taking("gcra=x"), taking("gcra=x"))); err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ descriptors:
 `, func(o *server.Options) {
 				store = &gatedStore{Store: o.Store, gate: make(chan struct{})}
 				o.Store, o.StoreWaits = store, waits
-				o.Readiness = server.Always
+				o.Health.Readiness = server.Always
 			})
 			asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 			s := d.stream()
@@ -240,7 +240,7 @@ func TestTakeStreamEndsBeforeItsConnection(t *testing.T) {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
 			t.Parallel()
 			d := start(t, takeLimits, func(o *server.Options) {
-				o.StoreWaits, o.ConnectionAge, o.ConnectionAgeGrace = waits, time.Second, 400*time.Millisecond
+				o.StoreWaits, o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = waits, time.Second, 400*time.Millisecond
 			})
 			// The first begins with the connection, the others on one that has
 			// its age, or on the next.

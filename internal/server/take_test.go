@@ -374,7 +374,7 @@ func TestGiveBackRefused(t *testing.T) {
 			t.Errorf("%v: got %v, want %v %q", c.back, err, c.code, c.want)
 		}
 	}
-	off := start(t, takeLimits, func(o *server.Options) { o.Refunds = false })
+	off := start(t, takeLimits, func(o *server.Options) { o.Requests.Refunds = false })
 	request := taking("gcra=x")
 	if err := off.giveBack(request, off.sendTake(request)); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("where refunds are off, got %v", err)
@@ -382,7 +382,7 @@ func TestGiveBackRefused(t *testing.T) {
 	var refused atomic.Bool
 	failing := start(t, takeLimits, func(o *server.Options) {
 		o.Store = failingReturns{o.Store}
-		o.Refuses = func() error {
+		o.Health.Refuses = func() error {
 			if refused.Load() {
 				return errors.New("it disagrees with the others")
 			}
@@ -408,7 +408,7 @@ func (failingReturns) GiveBack(context.Context, []bucket.Hit, []bucket.Decision)
 func TestTakeMany(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
-		d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits, o.Bounds.Takes = waits, 40 })
+		d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits, o.Requests.Bounds.Takes = waits, 40 })
 		request := &ratelimitv1.TakeManyRequest{}
 		for range 6 {
 			request.Takes = append(request.Takes, taking("gcra=x"))

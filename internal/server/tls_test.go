@@ -117,7 +117,7 @@ func startTLS(t *testing.T, ca *authority) *daemon {
 	writePEM(t, path("tls.key"), "PRIVATE KEY", pkcs8)
 	writePEM(t, path("ca.crt"), "CERTIFICATE", ca.cert.Raw)
 	d := run(t, oneLimit, func(o *server.Options) {
-		for _, c := range []**tls.Config{&o.GRPCTLS, &o.HTTPTLS} {
+		for _, c := range []**tls.Config{&o.GRPC.TLS, &o.HTTP.TLS} {
 			if *c, err = tlsfiles.ServerConfig(tlsfiles.Server{Cert: path("tls.crt"), Key: path("tls.key"), ClientCA: path("ca.crt")}, o.Log); err != nil {
 				t.Fatal(err)
 			}

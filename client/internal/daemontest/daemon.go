@@ -56,13 +56,12 @@ func StartOn(t testing.TB, address string, store bucket.Store, limits string, ch
 		t.Fatal(err)
 	}
 	o := server.Options{
-		GRPCAddress: address,
-		Bounds:      decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000},
-		Refunds:     true,
-		Live:        live,
-		Store:       store,
-		Metrics:     prometheus.NewRegistry(),
-		Log:         logger,
+		GRPC:     server.GRPC{Address: address},
+		Requests: server.Requests{Bounds: decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000}, Refunds: true},
+		Live:     live,
+		Store:    store,
+		Metrics:  prometheus.NewRegistry(),
+		Log:      logger,
 	}
 	for _, c := range change {
 		c(&o)

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+)
+
+// Options of a Server.
+type Options struct {
+	GRPC      GRPC
+	HTTP      HTTP
+	Admin     Admin
+	Requests  Requests
+	Modes     decide.Modes
+	Responses Responses
+	Health    Health
+	// Live has the rules. While it has none, no request is answered, and the
+	// health check fails.
+	Live  *config.Live
+	Store bucket.Store
+	// StoreWaits is set if the store waits for others to decide, so that many
+	// requests have to ask it at the same time.
+	StoreWaits bool
+	// Metrics is what /metrics shows. The server registers its own there.
+	Metrics *prometheus.Registry
+	Log     *slog.Logger
+	// Now is the clock that spaces lines of the log; nil is time.Now.
+	Now     func() time.Time
+	Version string
+}
+
+// GRPC is the port of gRPC.
+type GRPC struct {
+	// Address is host:port; the port 0 takes a free one.
+	Address string
+	// Socket, if set, is the path of a unix socket to listen on instead.
+	Socket string
+	// TLS is nil for plain text.
+	TLS *tls.Config
+	// ConnectionAge is after how long clients are told to connect again, which
+	// makes those behind a load balancer of connections find new daemons, and
+	// ConnectionAgeGrace how long their calls have to end then; 0 is for ever.
+	ConnectionAge, ConnectionAgeGrace time.Duration
+}
+
+// HTTP is the port of HTTP.
+type HTTP struct {
+	// Address is host:port; empty turns the port off, and the port 0 takes a free
+	// one.
+	Address string
+	// TLS is nil for plain text.
+	TLS *tls.Config
+	// Auth, if set, has the endpoints at /auth/ for proxies. It is loaded.
+	Auth *forwardauth.Live
+}
+
+// Admin is the port for operators.
+type Admin struct {
+	// Address is host:port; empty turns the port off, and the port 0 takes a free
+	// one.
+	Address string
+	// Pprof adds /debug/pprof/.
+	Pprof bool
+	// MetricsAddress, if set, is another port with nothing but the metrics, under
+	// MetricsPath.
+	MetricsAddress, MetricsPath string
+}
+
+// Requests says which requests are taken.
+type Requests struct {
+	Bounds decide.Bounds
+	// Memory is how many bytes all requests that are being read and answered may
+	// hold; 0 is DefaultMemory.
+	Memory int64
+	// Refunds allows requests to give back.
+	Refunds bool
+}
+
+// Responses says what Envoy's responses tell.
+type Responses struct {
+	// DynamicMetadata repeats the request in them.
+	DynamicMetadata bool
+	// Headers tell about limits; no Style is "none".
+	Headers settings.Headers
+}
+
+// Health says when the health check says SERVING.
+type Health struct {
+	Readiness Readiness
+	// OnlyWithDomain makes it fail while the rules have no domain.
+	OnlyWithDomain bool
+	// Refuses, if set, returns why this daemon must not decide anything, or nil.
+	// That fails the health check, and each request that has a limit.
+	Refuses func() error
+	// OnAnswer, if set, is called when the store has answered for the first time.
+	OnAnswer func(context.Context)
+}
