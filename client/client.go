@@ -34,10 +34,10 @@ type Client struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	// lanes are the streams that take requests. The slice is never changed: a
-	// new one takes its place, under mu.
-	lanes atomic.Pointer[[]*lane]
-	turn  atomic.Uint32
+	// streams take requests. The slice is never changed: a new one takes its
+	// place, under mu.
+	streams atomic.Pointer[[]*stream]
+	turn    atomic.Uint32
 	// refused is the time until which streams are not tried, in nanoseconds
 	// since made.
 	refused atomic.Int64
@@ -75,7 +75,7 @@ func New(target string, list ...Option) (*Client, error) {
 	c := &Client{options: o, conn: conn, made: time.Now()}
 	c.calls.New = func() any { return newCall() }
 	c.ctx, c.end = context.WithCancel(context.Background())
-	c.lanes.Store(new([]*lane))
+	c.streams.Store(new([]*stream))
 	c.lines.byKey = make(map[string]*line)
 	c.suspected = make(map[connection]time.Time)
 	c.running.Go(c.spread)
@@ -214,11 +214,11 @@ func (c *Client) ask(ctx context.Context, k *call) error {
 	}
 	const attempts = 4 // each on another stream: daemons may be stopping
 	for range attempts {
-		l := c.pick()
-		if l == nil {
+		s := c.pick()
+		if s == nil {
 			return c.askAlone(ctx, k)
 		}
-		if err := l.ask(ctx, k); !errors.Is(err, errUndecided) {
+		if err := s.ask(ctx, k); !errors.Is(err, errUndecided) {
 			return err
 		}
 	}

@@ -41,7 +41,7 @@ func (c *Client) Stats() Stats {
 		FailedLocal:   c.stats.failedLocal.Load(),
 		FailedError:   c.stats.failedError.Load(),
 		LostGiveBacks: c.stats.lostGiveBacks.Load(),
-		Streams:       len(*c.lanes.Load()),
+		Streams:       len(*c.streams.Load()),
 		Alone:         c.stats.alone.Load(),
 	}
 }

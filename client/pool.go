@@ -9,52 +9,52 @@ import (
 const (
 	// refusedFor is how long streams are not tried where they did not pass.
 	refusedFor = time.Minute
-	// suspectedFor is how long a connection gets no lane after one on which no
+	// suspectedFor is how long a connection gets no stream after one on which no
 	// answer came in time, while there are others: a daemon that hangs would
 	// cost callers their whole time again and again until gRPC misses it.
 	suspectedFor = 10 * time.Second
-	// How often it is looked whether there is a connection that has no lane:
+	// How often it is looked whether there is a connection that has no stream:
 	// soon after something changed, then ever more seldom, but often enough to
 	// leave a connection that a daemon finds too old before it ends it.
 	spreadFirst = 50 * time.Millisecond
 	spreadLast  = 5 * time.Second
 )
 
-// pick returns the lane whose turn it is, or nil where streams do not pass.
-func (c *Client) pick() *lane {
-	if lanes := *c.lanes.Load(); len(lanes) > 0 {
-		return lanes[c.turn.Add(1)%uint32(len(lanes))]
+// pick returns the stream whose turn it is, or nil where streams do not pass.
+func (c *Client) pick() *stream {
+	if streams := *c.streams.Load(); len(streams) > 0 {
+		return streams[c.turn.Add(1)%uint32(len(streams))]
 	}
-	return c.firstLane()
+	return c.firstStream()
 }
 
-// firstLane returns a lane that is about to open: a caller does not wait for
+// firstStream returns a stream that is about to open: a caller does not wait for
 // that longer than for an answer.
-func (c *Client) firstLane() *lane {
+func (c *Client) firstStream() *stream {
 	if c.isRefused() {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if lanes := *c.lanes.Load(); len(lanes) > 0 {
-		return lanes[0]
+	if streams := *c.streams.Load(); len(streams) > 0 {
+		return streams[0]
 	}
-	l := c.newLane()
+	s := c.newStream()
 	if c.isClosed {
-		l.ended = true
-		return l
+		s.ended = true
+		return s
 	}
-	c.lanes.Store(&[]*lane{l})
-	c.running.Go(func() { l.run(nil) })
-	return l
+	c.streams.Store(&[]*stream{s})
+	c.running.Go(func() { s.run(nil) })
+	return s
 }
 
-// hears reports whether answers came on a lane that takes requests.
+// hears reports whether answers came on a stream that takes requests.
 func (c *Client) hears() bool {
-	return slices.ContainsFunc(*c.lanes.Load(), func(l *lane) bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.answers > 0
+	return slices.ContainsFunc(*c.streams.Load(), func(s *stream) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.answers > 0
 	})
 }
 
@@ -72,7 +72,7 @@ func (c *Client) refuse(why string) {
 	c.options.logger.Info("streams do not pass; each request is a call", slog.String("why", why), slog.Duration("for", refusedFor))
 }
 
-// suspect has the connection of a lane get no other for a while.
+// suspect has the connection of a stream get no other for a while.
 func (c *Client) suspect(at connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,29 +84,29 @@ func (c *Client) suspect(at connection) {
 	c.suspected[at] = time.Now()
 }
 
-// drop takes a lane out of those that take requests.
-func (c *Client) drop(l *lane) {
+// drop takes a stream out of those that take requests.
+func (c *Client) drop(s *stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if lanes := *c.lanes.Load(); slices.Contains(lanes, l) {
-		rest := slices.DeleteFunc(slices.Clone(lanes), func(other *lane) bool { return other == l })
-		c.lanes.Store(&rest)
+	if streams := *c.streams.Load(); slices.Contains(streams, s) {
+		rest := slices.DeleteFunc(slices.Clone(streams), func(other *stream) bool { return other == s })
+		c.streams.Store(&rest)
 	}
 }
 
-// add has a lane take requests, unless there is one on its connection or that is
-// suspected. Lanes on older connections to the same daemon retire: it told this
+// add has a stream take requests, unless there is one on its connection or that is
+// suspected. Streams on older connections to the same daemon retire: it told this
 // one to leave.
-func (c *Client) add(l *lane) (isNew bool) {
-	at := l.place()
-	var replaced []*lane
+func (c *Client) add(s *stream) (isNew bool) {
+	at := s.place()
+	var replaced []*stream
 	c.mu.Lock()
 	if since, ok := c.suspected[at]; ok && time.Since(since) < suspectedFor {
 		c.mu.Unlock()
 		return false
 	}
-	lanes := []*lane{l}
-	for _, other := range *c.lanes.Load() {
+	streams := []*stream{s}
+	for _, other := range *c.streams.Load() {
 		switch place := other.place(); {
 		case place == at || place == connection{}:
 			c.mu.Unlock()
@@ -114,10 +114,10 @@ func (c *Client) add(l *lane) (isNew bool) {
 		case place.daemon == at.daemon:
 			replaced = append(replaced, other)
 		default:
-			lanes = append(lanes, other)
+			streams = append(streams, other)
 		}
 	}
-	c.lanes.Store(&lanes)
+	c.streams.Store(&streams)
 	c.mu.Unlock()
 	for _, other := range replaced {
 		other.retire()
@@ -125,15 +125,15 @@ func (c *Client) add(l *lane) (isNew bool) {
 	return true
 }
 
-// place returns the lane's connection; none before it is open.
-func (l *lane) place() connection {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.at
+// place returns the stream's connection; none before it is open.
+func (s *stream) place() connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
 }
 
-// spread opens lanes until each connection has one: gRPC gives each new stream
-// to the next connection, so one that has a lane already closes the circle.
+// spread opens streams until each connection has one: gRPC gives each new stream
+// to the next connection, so one that has a stream already closes the circle.
 func (c *Client) spread() {
 	pause := spreadFirst
 	timer := time.NewTimer(pause)
@@ -145,21 +145,21 @@ func (c *Client) spread() {
 			return
 		}
 		pause = min(2*pause, spreadLast)
-		if len(*c.lanes.Load()) > 0 && c.openNext() {
+		if len(*c.streams.Load()) > 0 && c.openNext() {
 			pause = spreadFirst
 		}
 		timer.Reset(pause)
 	}
 }
 
-// openNext opens one more lane and reports whether it is of use.
+// openNext opens one more stream and reports whether it is of use.
 func (c *Client) openNext() bool {
-	l := c.newLane()
-	stream, err := l.open()
-	if err != nil || !c.add(l) {
-		l.cancel()
+	s := c.newStream()
+	rpc, err := s.open()
+	if err != nil || !c.add(s) {
+		s.cancel()
 		return false
 	}
-	c.running.Go(func() { l.run(stream) })
+	c.running.Go(func() { s.run(rpc) })
 	return true
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // call is a request on its way. The goroutine that asks owns it; while it is
-// among a lane's calls, who takes it out of them does.
+// among a stream's calls, who takes it out of them does.
 type call struct {
 	take []byte // the TakeRequest
 
@@ -66,9 +66,9 @@ const (
 	maxBytes = 16 << 10
 )
 
-// lane is a stream to one daemon. Requests wait in its queue while the writer
+// stream brings requests to one daemon. They wait in its queue while the writer
 // is busy with those before them.
-type lane struct {
+type stream struct {
 	client *Client
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -80,8 +80,8 @@ type lane struct {
 	last    uint64           // number given
 	answers uint64           // how many came
 	skipped uint64           // how many gave up before they were sent
-	stream  grpc.ClientStream
-	at      connection // known once stream is there
+	rpc     grpc.ClientStream
+	at      connection // known once rpc is there
 	sending bool       // somebody has a message in hand for the stream
 	retired bool       // takes no more requests
 	ended   bool       // has no more calls
@@ -90,71 +90,71 @@ type lane struct {
 // connection tells the connections of a client apart.
 type connection struct{ daemon, local string }
 
-func (c *Client) newLane() *lane {
-	l := &lane{client: c, wake: make(chan struct{}, 1), calls: make(map[uint64]*call)}
-	l.ctx, l.cancel = context.WithCancel(c.ctx)
-	return l
+func (c *Client) newStream() *stream {
+	s := &stream{client: c, wake: make(chan struct{}, 1), calls: make(map[uint64]*call)}
+	s.ctx, s.cancel = context.WithCancel(c.ctx)
+	return s
 }
 
 var streamDesc = grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 
 // open opens the stream. Its error is that of a connection: nothing was sent.
-func (l *lane) open() (grpc.ClientStream, error) {
-	stream, err := l.client.conn.NewStream(l.ctx, &streamDesc, ratelimitv1.RateLimitService_TakeStream_FullMethodName, grpc.ForceCodecV2(codec{}))
+func (s *stream) open() (grpc.ClientStream, error) {
+	rpc, err := s.client.conn.NewStream(s.ctx, &streamDesc, ratelimitv1.RateLimitService_TakeStream_FullMethodName, grpc.ForceCodecV2(codec{}))
 	if err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stream = stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rpc = rpc
 	// What is asked after here commits gRPC to this attempt: it never sends
 	// again by itself what may have been read.
-	if p, ok := peer.FromContext(stream.Context()); ok {
-		l.at.daemon = p.Addr.String()
+	if p, ok := peer.FromContext(rpc.Context()); ok {
+		s.at.daemon = p.Addr.String()
 		if p.LocalAddr != nil {
-			l.at.local = p.LocalAddr.String()
+			s.at.local = p.LocalAddr.String()
 		}
 	}
-	return stream, nil
+	return rpc, nil
 }
 
-// run serves the lane until its end, on a stream that is open or will be.
-func (l *lane) run(stream grpc.ClientStream) {
-	defer l.cancel()
-	if stream == nil {
+// run serves the stream until its end, on an RPC that is open or will be.
+func (s *stream) run(rpc grpc.ClientStream) {
+	defer s.cancel()
+	if rpc == nil {
 		var err error
-		if stream, err = l.open(); err != nil {
-			l.close(err, false)
+		if rpc, err = s.open(); err != nil {
+			s.close(err, false)
 			return
 		}
 	}
 	var writer sync.WaitGroup
-	writer.Go(func() { l.write(stream) })
-	err := l.read(stream)
-	l.client.drop(l)
-	l.close(err, l.isUndecided(stream, err))
-	l.cancel()
+	writer.Go(func() { s.write(rpc) })
+	err := s.read(rpc)
+	s.client.drop(s)
+	s.close(err, s.isUndecided(rpc, err))
+	s.cancel()
 	writer.Wait()
 }
 
 // write sends what is in the queue. While one message is made and handed over
 // others gather: they are the next one.
-func (l *lane) write(stream grpc.ClientStream) {
+func (s *stream) write(rpc grpc.ClientStream) {
 	for {
 		select {
-		case <-l.wake:
-		case <-l.ctx.Done():
+		case <-s.wake:
+		case <-s.ctx.Done():
 			return
 		}
 		// Who is about to ask comes along: a message costs more than a request.
 		runtime.Gosched()
-		for data := l.next(false); data != nil; data = l.next(true) {
-			if stream.SendMsg(&message{data}) != nil {
+		for data := s.next(false); data != nil; data = s.next(true) {
+			if rpc.SendMsg(&message{data}) != nil {
 				return // the reader learns why
 			}
 		}
-		if l.isFinished() {
-			_ = stream.CloseSend() // never fails
+		if s.isFinished() {
+			_ = rpc.CloseSend() // never fails
 			return
 		}
 	}
@@ -162,52 +162,52 @@ func (l *lane) write(stream grpc.ClientStream) {
 
 // next returns the next message for the stream, or nil if nothing waits or
 // somebody else has one in hand, who will rouse the writer.
-func (l *lane) next(hadOne bool) []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.sending && !hadOne {
+func (s *stream) next(hadOne bool) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sending && !hadOne {
 		return nil
 	}
-	data := l.gather()
-	l.sending = data != nil
+	data := s.gather()
+	s.sending = data != nil
 	return data
 }
 
 // gather makes a message of what is in the queue.
-func (l *lane) gather() []byte {
+func (s *stream) gather() []byte {
 	var data []byte
 	i, takes := 0, 0
-	for ; i < len(l.queue) && takes < maxTakes; i++ {
-		k := l.calls[l.queue[i]]
+	for ; i < len(s.queue) && takes < maxTakes; i++ {
+		k := s.calls[s.queue[i]]
 		if k == nil {
-			l.skipped++
+			s.skipped++
 			continue
 		}
 		if data == nil {
 			const overhead = 16
-			data = make([]byte, 0, min(maxBytes, (len(l.queue)-i)*(len(k.take)+overhead)))
+			data = make([]byte, 0, min(maxBytes, (len(s.queue)-i)*(len(k.take)+overhead)))
 		}
 		if takes > 0 && len(data)+len(k.take) > maxBytes {
 			break
 		}
-		data = appendNumbered(data, l.queue[i], k.take)
+		data = appendNumbered(data, s.queue[i], k.take)
 		takes++
 	}
-	l.queue = l.queue[:copy(l.queue, l.queue[i:])]
+	s.queue = s.queue[:copy(s.queue, s.queue[i:])]
 	return data
 }
 
 // isFinished reports whether nothing will be sent any more.
-func (l *lane) isFinished() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.retired && !l.sending && len(l.queue) == 0
+func (s *stream) isFinished() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.retired && !s.sending && len(s.queue) == 0
 }
 
 // ask sends a call and waits for its answer. It returns errUndecided if the
 // call was not read.
-func (l *lane) ask(ctx context.Context, k *call) error {
-	number, answers, err := l.send(k)
+func (s *stream) ask(ctx context.Context, k *call) error {
+	number, answers, err := s.send(k)
 	if err != nil {
 		return err
 	}
@@ -219,51 +219,51 @@ func (l *lane) ask(ctx context.Context, k *call) error {
 	case <-k.timer.C:
 		err = errTimeout
 	}
-	if !l.giveUp(number) {
+	if !s.giveUp(number) {
 		<-k.done // its answer came at the same time
 		return k.err
 	}
 	if errors.Is(err, errTimeout) {
-		l.suspect(answers)
+		s.suspect(answers)
 	}
 	return err
 }
 
 // send puts a call into the queue. It returns how many answers had come.
-func (l *lane) send(k *call) (number, answers uint64, err error) {
+func (s *stream) send(k *call) (number, answers uint64, err error) {
 	const crowd = 1 << 16 // requests in the queue, to bound memory
-	l.mu.Lock()
-	if l.retired || l.ended {
-		l.mu.Unlock()
+	s.mu.Lock()
+	if s.retired || s.ended {
+		s.mu.Unlock()
 		return 0, 0, errUndecided
 	}
-	if len(l.queue) >= crowd {
-		l.mu.Unlock()
+	if len(s.queue) >= crowd {
+		s.mu.Unlock()
 		return 0, 0, errCrowded
 	}
-	l.last++
-	number, answers = l.last, l.answers
-	l.calls[number] = k
-	l.queue = append(l.queue, number)
-	if len(l.queue) > 1 {
-		l.mu.Unlock()
+	s.last++
+	number, answers = s.last, s.answers
+	s.calls[number] = k
+	s.queue = append(s.queue, number)
+	if len(s.queue) > 1 {
+		s.mu.Unlock()
 		return number, answers, nil // the writer knows
 	}
-	if !l.isIdle() {
-		l.mu.Unlock()
-		l.rouse()
+	if !s.isIdle() {
+		s.mu.Unlock()
+		s.rouse()
 		return number, answers, nil
 	}
-	data := l.gather()
-	l.sending = true
-	l.mu.Unlock()
-	_ = l.stream.SendMsg(&message{data}) // the reader learns why
-	l.mu.Lock()
-	l.sending = false
-	isMore := len(l.queue) > 0 || l.retired
-	l.mu.Unlock()
+	data := s.gather()
+	s.sending = true
+	s.mu.Unlock()
+	_ = s.rpc.SendMsg(&message{data}) // the reader learns why
+	s.mu.Lock()
+	s.sending = false
+	isMore := len(s.queue) > 0 || s.retired
+	s.mu.Unlock()
 	if isMore {
-		l.rouse()
+		s.rouse()
 	}
 	return number, answers, nil
 }
@@ -271,91 +271,91 @@ func (l *lane) send(k *call) (number, answers uint64, err error) {
 // isIdle reports whether the call that came last is alone and all before it are
 // answered. Then it can send itself, which spares a change of goroutines: the
 // stream has room, so that this does not block.
-func (l *lane) isIdle() bool {
-	return l.stream != nil && !l.sending && len(l.calls) == 1 && l.answers+l.skipped == l.last-1
+func (s *stream) isIdle() bool {
+	return s.rpc != nil && !s.sending && len(s.calls) == 1 && s.answers+s.skipped == s.last-1
 }
 
-func (l *lane) rouse() {
+func (s *stream) rouse() {
 	select {
-	case l.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
 // giveUp takes a call back, unless it was answered.
-func (l *lane) giveUp(number uint64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.calls[number] == nil {
+func (s *stream) giveUp(number uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[number] == nil {
 		return false
 	}
-	delete(l.calls, number)
-	if len(l.queue) > 2*len(l.calls)+maxTakes {
-		l.compact()
+	delete(s.calls, number)
+	if len(s.queue) > 2*len(s.calls)+maxTakes {
+		s.compact()
 	}
-	if l.retired && len(l.calls) == 0 {
-		l.cancel() // a lane that is suspected may never end by itself
+	if s.retired && len(s.calls) == 0 {
+		s.cancel() // a stream that is suspected may never end by itself
 	}
 	return true
 }
 
 // compact forgets who gave up before he was sent.
-func (l *lane) compact() {
-	kept := l.queue[:0]
-	for _, number := range l.queue {
-		if l.calls[number] != nil {
+func (s *stream) compact() {
+	kept := s.queue[:0]
+	for _, number := range s.queue {
+		if s.calls[number] != nil {
 			kept = append(kept, number)
 		} else {
-			l.skipped++
+			s.skipped++
 		}
 	}
-	l.queue = kept
+	s.queue = kept
 }
 
-// suspect retires a lane on which nothing came while a request waited for its
+// suspect retires a stream on which nothing came while a request waited for its
 // whole time. If nothing ever came, streams may not pass at all, unless others
 // do: then it is a daemon that is silent.
-func (l *lane) suspect(answers uint64) {
-	l.mu.Lock()
-	isSilent, ever := l.stream != nil && l.answers == answers, l.answers > 0
-	l.mu.Unlock()
+func (s *stream) suspect(answers uint64) {
+	s.mu.Lock()
+	isSilent, ever := s.rpc != nil && s.answers == answers, s.answers > 0
+	s.mu.Unlock()
 	if !isSilent {
 		return
 	}
-	l.client.suspect(l.place())
-	l.client.drop(l)
-	l.retire()
-	if !ever && !l.client.hears() {
-		l.client.refuse("no answer comes on a stream")
+	s.client.suspect(s.place())
+	s.client.drop(s)
+	s.retire()
+	if !ever && !s.client.hears() {
+		s.client.refuse("no answer comes on a stream")
 	}
 }
 
-// retire has the lane end when all that it took is answered.
-func (l *lane) retire() {
-	l.mu.Lock()
-	l.retired = true
-	if len(l.calls) == 0 {
-		l.cancel()
+// retire has the stream end when all that it took is answered.
+func (s *stream) retire() {
+	s.mu.Lock()
+	s.retired = true
+	if len(s.calls) == 0 {
+		s.cancel()
 	}
-	l.mu.Unlock()
-	l.rouse()
+	s.mu.Unlock()
+	s.rouse()
 }
 
 // read hands out answers until the stream ends, and returns why it did.
-func (l *lane) read(stream grpc.ClientStream) error {
+func (s *stream) read(rpc grpc.ClientStream) error {
 	var m message
 	for {
-		if err := stream.RecvMsg(&m); err != nil {
+		if err := rpc.RecvMsg(&m); err != nil {
 			return err
 		}
-		if err := l.handOut(m.data); err != nil {
+		if err := s.handOut(m.data); err != nil {
 			return err
 		}
 	}
 }
 
 // handOut reads a TakeStreamResponse.
-func (l *lane) handOut(data []byte) error {
+func (s *stream) handOut(data []byte) error {
 	f := wire.Fields[[]byte]{Rest: data}
 	for f.Next() {
 		if !f.Is(1, wire.Bytes) {
@@ -374,7 +374,7 @@ func (l *lane) handOut(data []byte) error {
 		if n.Err != nil {
 			return unreadable(n.Err)
 		}
-		if k := l.answered(number); k != nil {
+		if k := s.answered(number); k != nil {
 			k.readResult(result)
 			k.done <- struct{}{}
 		}
@@ -383,12 +383,12 @@ func (l *lane) handOut(data []byte) error {
 }
 
 // answered takes out the call of that number, if it still waits.
-func (l *lane) answered(number uint64) *call {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.answers++
-	k := l.calls[number]
-	delete(l.calls, number)
+func (s *stream) answered(number uint64) *call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers++
+	k := s.calls[number]
+	delete(s.calls, number)
 	return k
 }
 
@@ -398,50 +398,50 @@ const drained = "ratelimit-drained"
 
 // isUndecided reports whether the end of a stream says that what has no answer
 // was not decided. It notes where streams are refused.
-func (l *lane) isUndecided(stream grpc.ClientStream, err error) bool {
-	l.mu.Lock()
-	ever := l.answers > 0
-	l.mu.Unlock()
+func (s *stream) isUndecided(rpc grpc.ClientStream, err error) bool {
+	s.mu.Lock()
+	ever := s.answers > 0
+	s.mu.Unlock()
 	switch code := status.Code(err); {
 	case code == codes.Unavailable:
-		return len(stream.Trailer().Get(drained)) > 0
-	case ever || l.ctx.Err() != nil:
+		return len(rpc.Trailer().Get(drained)) > 0
+	case ever || s.ctx.Err() != nil:
 		return false
 	case code == codes.Unimplemented:
-		l.client.refuse(err.Error())
+		s.client.refuse(err.Error())
 		return true
 	case code != codes.OK:
-		l.client.refuse(err.Error())
+		s.client.refuse(err.Error())
 	}
 	return false
 }
 
 // close ends the calls that are left. Those that were not sent are not decided;
 // of the others that is not known unless the daemon said so.
-func (l *lane) close(err error, isUndecided bool) {
+func (s *stream) close(err error, isUndecided bool) {
 	// Whatever is wrong with the stream is not with its requests.
 	err = status.Errorf(codes.Unavailable, "the stream ended: %v", err)
-	l.client.drop(l)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ended = true
-	if l.stream != nil {
-		for _, number := range l.queue {
-			l.finish(number, errUndecided)
+	s.client.drop(s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.rpc != nil {
+		for _, number := range s.queue {
+			s.finish(number, errUndecided)
 		}
 	}
 	if isUndecided {
 		err = errUndecided
 	}
-	for number := range l.calls {
-		l.finish(number, err)
+	for number := range s.calls {
+		s.finish(number, err)
 	}
-	l.queue = nil
+	s.queue = nil
 }
 
-func (l *lane) finish(number uint64, err error) {
-	if k := l.calls[number]; k != nil {
-		delete(l.calls, number)
+func (s *stream) finish(number uint64, err error) {
+	if k := s.calls[number]; k != nil {
+		delete(s.calls, number)
 		k.err = err
 		k.done <- struct{}{}
 	}
