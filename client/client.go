@@ -1,54 +1,39 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
+
+// ErrClosed is the error of a closed client's methods.
+var ErrClosed = errors.New("client: it is closed")
 
 // Client asks one or several daemons. Its methods may be called concurrently.
 type Client struct {
 	options options
-	conn    *grpc.ClientConn
+	pool    *pool
 	calls   sync.Pool
 	stats   stats
 	outage  outage
 	made    time.Time
+	lines   lines
 
-	// ctx ends when the client is closed, and so do the goroutines of running.
-	ctx     context.Context
-	end     context.CancelFunc
-	running sync.WaitGroup
-
-	// streams take requests. The slice is never changed: a new one takes its
-	// place, under mu.
-	streams atomic.Pointer[[]*stream]
-	turn    atomic.Uint32
-	// refused is the time until which streams are not tried, in nanoseconds
-	// since made.
-	refused atomic.Int64
-
-	lines lines
+	// ctx ends when the client is closed.
+	ctx context.Context
+	end context.CancelFunc
 
 	mu       sync.Mutex
 	isClosed bool
-	// suspected has the time at which a stream of a connection was given up.
-	suspected map[connection]time.Time
-	local     *memstore.Store
+	local    *memstore.Store
 }
 
 // New returns a client of the daemon or daemons that target names, in the form
@@ -59,52 +44,20 @@ func New(target string, list ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	dial := append(connecting(), grpc.WithTransportCredentials(o.credentials))
-	if strings.Contains(target, ",") && !strings.Contains(target, "://") {
-		builder, err := newAddressList(target)
-		if err != nil {
-			return nil, err
-		}
-		dial = append(dial, grpc.WithResolvers(builder))
-		target = builder.Scheme() + ":///" + target
-	}
-	conn, err := grpc.NewClient(target, append(dial, o.dial...)...)
+	p, err := newPool(target, poolOptions{
+		Timeout: o.timeout,
+		Logger:  o.logger,
+		Now:     time.Now,
+		Dial:    append([]grpc.DialOption{grpc.WithTransportCredentials(o.credentials)}, o.dial...),
+	})
 	if err != nil {
-		return nil, fmt.Errorf("client: target %q: %w", target, err)
+		return nil, err
 	}
-	c := &Client{options: o, conn: conn, made: time.Now()}
-	c.calls.New = func() any { return newCall() }
+	c := &Client{options: o, pool: p, made: time.Now()}
+	c.calls.New = func() any { return &call{take: newTake()} }
 	c.ctx, c.end = context.WithCancel(context.Background())
-	c.streams.Store(new([]*stream))
 	c.lines.byKey = make(map[string]*line)
-	c.suspected = make(map[connection]time.Time)
-	c.running.Go(c.spread)
 	return c, nil
-}
-
-// connecting returns the default dial options; the user's DialOptions override
-// them.
-func connecting() []grpc.DialOption {
-	const (
-		window = 1 << 20 // bytes of answers that a daemon may send ahead
-		most   = 8 << 20 // bytes of one answer; a daemon sends fewer
-	)
-	retry := backoff.DefaultConfig
-	retry.BaseDelay, retry.MaxDelay = 100*time.Millisecond, 5*time.Second
-	return []grpc.DialOption{
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		// The client soon finds a daemon that is back, and misses one that is
-		// silently gone sooner than the kernel would.
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: 5 * time.Second}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)),
-		// A resolver's service config could turn retries on, but a request that
-		// may have been decided must not be sent again.
-		grpc.WithDisableRetry(),
-		// For windows that grow, gRPC would send a ping after each answer.
-		grpc.WithStaticStreamWindowSize(window),
-		grpc.WithStaticConnWindowSize(window),
-	}
 }
 
 // Close ends the client and waits for its goroutines. Requests that have no
@@ -119,12 +72,28 @@ func (c *Client) Close() error {
 	c.end()
 	local := c.local
 	c.mu.Unlock()
-	err := c.conn.Close()
-	c.running.Wait()
+	err := c.pool.Close()
 	if local != nil {
 		err = errors.Join(err, local.Close())
 	}
 	return err
+}
+
+// call is a request, its take and what came of it. A call is used again.
+type call struct {
+	take    *take
+	result  *Result // nil if only allowed is wanted
+	allowed bool
+
+	// Allow's request.
+	request     Request
+	descriptors [1]Descriptor
+}
+
+func (c *Client) release(k *call) {
+	clear(k.descriptors[0].Entries)
+	k.request, k.allowed = Request{}, false
+	c.calls.Put(k)
 }
 
 // Allow asks about one descriptor, at a cost of 1. It returns false and an error
@@ -136,7 +105,7 @@ func (c *Client) Allow(ctx context.Context, domain string, entries ...Entry) (bo
 	k.request = Request{Domain: domain, Descriptors: k.descriptors[:]}
 	err := k.request.check()
 	if err == nil {
-		k.take = appendTake(k.take[:0], &k.request, true)
+		k.take.request = appendTake(k.take.request[:0], &k.request, true)
 		err = c.decide(ctx, &k.request, k)
 	}
 	allowed := err == nil && k.allowed
@@ -159,11 +128,11 @@ func (c *Client) Take(ctx context.Context, r Request) (*Result, error) {
 // them for GiveBack.
 func (c *Client) takeAs(ctx context.Context, r *Request, take []byte) (*Result, error) {
 	k := c.calls.Get().(*call)
-	own := k.take
-	k.take, k.result = take, new(Result)
+	own := k.take.request
+	k.take.request, k.result = take, new(Result)
 	err := c.decide(ctx, r, k)
 	result := k.result
-	k.take, k.result = own, nil
+	k.take.request, k.result = own, nil
 	c.release(k)
 	if err != nil {
 		return nil, err
@@ -177,7 +146,10 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := c.ask(ctx, k)
+	err := c.pool.Ask(ctx, k.take)
+	if err == nil {
+		err = k.readResponse(k.take.answer)
+	}
 	switch {
 	case err == nil:
 		c.noteAnswer()
@@ -203,51 +175,6 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	return err
 }
 
-// ask sends a request, and again only while it is known to be unread.
-func (c *Client) ask(ctx context.Context, k *call) error {
-	k.begin(c.options.timeout)
-	defer k.timer.Stop()
-	// A message that is refused for its size ends its stream, and with it the
-	// requests of others.
-	if len(k.take) > maxBytes {
-		return c.askAlone(ctx, k)
-	}
-	const attempts = 4 // each on another stream: daemons may be stopping
-	for range attempts {
-		s := c.pick()
-		if s == nil {
-			return c.askAlone(ctx, k)
-		}
-		if err := s.ask(ctx, k); !errors.Is(err, errUndecided) {
-			return err
-		}
-	}
-	return errUndecided
-}
-
-// askAlone makes a call for one request.
-func (c *Client) askAlone(ctx context.Context, k *call) error {
-	c.stats.alone.Add(1)
-	ctx, cancel := context.WithDeadline(ctx, k.begun.Add(c.options.timeout))
-	defer cancel()
-	// gRPC may still read the message after this call returned.
-	request, answer := message{bytes.Clone(k.take)}, message{}
-	err := c.invoke(ctx, ratelimitv1.RateLimitService_Take_FullMethodName, &request, &answer)
-	switch {
-	case err == nil:
-		return k.readResponse(answer.data)
-	case len(k.take) > maxBytes && status.Code(err) == codes.ResourceExhausted:
-		// The daemon's gRPC refused the message for its size. That is the
-		// request's own fault: a long value must not pass by FailAllow.
-		return status.Errorf(codes.InvalidArgument, "the request has %d bytes: %s", len(k.take), status.Convert(err).Message())
-	}
-	return err
-}
-
-func (c *Client) invoke(ctx context.Context, method string, request, answer *message) error {
-	return c.conn.Invoke(ctx, method, request, answer, grpc.ForceCodecV2(codec{}))
-}
-
 // GiveBack returns the cost of a take, as far as it still counts: never above
 // full and never into another window. If the limits have changed since, it
 // returns nothing, and the error has the code FailedPrecondition. After an error
@@ -264,11 +191,7 @@ func (c *Client) GiveBack(ctx context.Context, taken *Result) error {
 	if taken.local != nil {
 		return c.giveBackLocally(taken.local)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.options.timeout)
-	defer cancel()
-	request := message{appendGiveBack(nil, taken)}
-	var answer message
-	if err := c.invoke(ctx, ratelimitv1.RateLimitService_GiveBack_FullMethodName, &request, &answer); err != nil {
+	if err := c.pool.GiveBack(ctx, appendGiveBack(nil, taken)); err != nil {
 		c.stats.lostGiveBacks.Add(1)
 		if c.ctx.Err() != nil {
 			return ErrClosed

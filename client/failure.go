@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -183,6 +182,3 @@ func (c *Client) giveBackLocally(t *localTake) error {
 	}
 	return nil
 }
-
-// ErrClosed is the error of a closed client's methods.
-var ErrClosed = errors.New("client: it is closed")

@@ -1,9 +1,20 @@
 package client
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 const (
@@ -13,103 +24,228 @@ const (
 	// answer came in time, while there are others: a daemon that hangs would
 	// cost callers their whole time again and again until gRPC misses it.
 	suspectedFor = 10 * time.Second
-	// How often it is looked whether there is a connection that has no stream:
-	// soon after something changed, then ever more seldom, but often enough to
-	// leave a connection that a daemon finds too old before it ends it.
+	// The pool looks for a connection that has no stream: soon after something
+	// changed, then ever more seldom, but often enough to leave a connection that
+	// a daemon finds too old before the daemon ends it.
 	spreadFirst = 50 * time.Millisecond
 	spreadLast  = 5 * time.Second
 )
 
-// pick returns the stream whose turn it is, or nil where streams do not pass.
-func (c *Client) pick() *stream {
-	if streams := *c.streams.Load(); len(streams) > 0 {
-		return streams[c.turn.Add(1)%uint32(len(streams))]
-	}
-	return c.firstStream()
+// pool asks daemons, in turns. Its methods may be called concurrently.
+type pool struct {
+	options poolOptions
+	conn    *grpc.ClientConn
+	made    time.Time
+	alone   atomic.Uint64
+
+	// ctx ends when the pool is closed, and so do the goroutines of running.
+	ctx     context.Context
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	// streams are those that get takes. The slice is never changed: a new one
+	// replaces it, under mu.
+	streams atomic.Pointer[[]*stream]
+	turn    atomic.Uint32
+	// refused is the time until which streams are not tried, in nanoseconds
+	// since made.
+	refused atomic.Int64
+
+	mu sync.Mutex
+	// suspected has the time at which a stream of a connection was given up.
+	suspected map[connection]time.Time
 }
 
-// firstStream returns a stream that is about to open: a caller does not wait for
-// that longer than for an answer.
-func (c *Client) firstStream() *stream {
-	if c.isRefused() {
+// poolOptions are those of a pool. None has a default.
+type poolOptions struct {
+	// Timeout is how long a call waits for its answer.
+	Timeout time.Duration
+	// Logger hears when streams are refused.
+	Logger *slog.Logger
+	// Now is the clock of refusals and suspicions.
+	Now func() time.Time
+	// Dial has the credentials, and what overrides the pool's own options.
+	Dial []grpc.DialOption
+}
+
+// newPool returns a pool for the daemon or daemons that target names, in the form
+// that grpc.NewClient takes, or as a list of addresses with commas between them. It
+// does not wait for a connection. Close the pool after use.
+func newPool(target string, o poolOptions) (*pool, error) {
+	conn, err := dial(target, o.Dial)
+	if err != nil {
+		return nil, err
+	}
+	p := &pool{options: o, conn: conn, made: o.Now(), suspected: make(map[connection]time.Time)}
+	p.ctx, p.end = context.WithCancel(context.Background())
+	p.streams.Store(new([]*stream))
+	p.running.Go(p.spread)
+	return p, nil
+}
+
+// Close ends the pool and waits for its goroutines. Takes that have no answer yet
+// fail.
+func (p *pool) Close() error {
+	p.mu.Lock()
+	p.end() // under mu, so that no goroutine starts after this
+	p.mu.Unlock()
+	err := p.conn.Close()
+	p.running.Wait()
+	return err
+}
+
+// Streams returns how many streams are open, and Alone how many takes were sent in
+// calls of their own.
+func (p *pool) Streams() int  { return len(*p.streams.Load()) }
+func (p *pool) Alone() uint64 { return p.alone.Load() }
+
+// Ask sends a take, and waits for its answer until ctx ends or the timeout is over.
+// It sends the take again only while it is known that no daemon read it.
+func (p *pool) Ask(ctx context.Context, k *take) error {
+	k.begin(p.options.Timeout)
+	defer k.timer.Stop()
+	// A message that is refused for its size ends its stream, and with it the
+	// takes of others.
+	if len(k.request) > maxBytes {
+		return p.askAlone(ctx, k)
+	}
+	const attempts = 4 // each on another stream: daemons may be stopping
+	for range attempts {
+		s := p.pick()
+		if s == nil {
+			return p.askAlone(ctx, k)
+		}
+		if err := s.ask(ctx, k); !errors.Is(err, errUndecided) {
+			return err
+		}
+	}
+	return errUndecided
+}
+
+// askAlone makes a call for one take.
+func (p *pool) askAlone(ctx context.Context, k *take) error {
+	p.alone.Add(1)
+	ctx, cancel := context.WithDeadline(ctx, k.begun.Add(p.options.Timeout))
+	defer cancel()
+	// gRPC may still read the message after this call returned.
+	answer, err := p.invoke(ctx, ratelimitv1.RateLimitService_Take_FullMethodName, bytes.Clone(k.request))
+	if len(k.request) > maxBytes && status.Code(err) == codes.ResourceExhausted {
+		// The daemon's gRPC refused the message for its size. That is the
+		// request's own fault: a long value must not pass by FailAllow.
+		return status.Errorf(codes.InvalidArgument, "the request has %d bytes: %s", len(k.request), status.Convert(err).Message())
+	}
+	k.answer = answer
+	return err
+}
+
+// GiveBack sends a GiveBackRequest, once, and waits for its answer until ctx ends or
+// the timeout is over.
+func (p *pool) GiveBack(ctx context.Context, request []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, p.options.Timeout)
+	defer cancel()
+	_, err := p.invoke(ctx, ratelimitv1.RateLimitService_GiveBack_FullMethodName, request)
+	return err
+}
+
+func (p *pool) invoke(ctx context.Context, method string, request []byte) ([]byte, error) {
+	var answer message
+	err := p.conn.Invoke(ctx, method, &message{request}, &answer, grpc.ForceCodecV2(codec{}))
+	return answer.data, err
+}
+
+// pick returns the stream whose turn it is, or nil where streams do not pass.
+func (p *pool) pick() *stream {
+	if streams := *p.streams.Load(); len(streams) > 0 {
+		return streams[p.turn.Add(1)%uint32(len(streams))]
+	}
+	return p.firstStream()
+}
+
+// firstStream returns a stream that is about to open. A caller waits for that no
+// longer than for an answer.
+func (p *pool) firstStream() *stream {
+	if p.isRefused() {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if streams := *c.streams.Load(); len(streams) > 0 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if streams := *p.streams.Load(); len(streams) > 0 {
 		return streams[0]
 	}
-	s := c.newStream()
-	if c.isClosed {
+	s := p.newStream()
+	if p.ctx.Err() != nil {
 		s.ended = true
 		return s
 	}
-	c.streams.Store(&[]*stream{s})
-	c.running.Go(func() { s.run(nil) })
+	p.streams.Store(&[]*stream{s})
+	p.running.Go(func() { s.run(nil) })
 	return s
 }
 
-// hears reports whether answers came on a stream that takes requests.
-func (c *Client) hears() bool {
-	return slices.ContainsFunc(*c.streams.Load(), func(s *stream) bool {
+// hears reports whether answers came on one of the streams.
+func (p *pool) hears() bool {
+	return slices.ContainsFunc(*p.streams.Load(), func(s *stream) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.answers > 0
 	})
 }
 
-func (c *Client) isRefused() bool {
-	until := c.refused.Load()
-	return until != 0 && int64(time.Since(c.made)) < until
+// age is how long ago the pool was made.
+func (p *pool) age() time.Duration { return p.options.Now().Sub(p.made) }
+
+func (p *pool) isRefused() bool {
+	until := p.refused.Load()
+	return until != 0 && int64(p.age()) < until
 }
 
-// refuse has requests be asked by themselves for a while.
-func (c *Client) refuse(why string) {
-	if c.isRefused() {
+// refuse has each take be a call for a while.
+func (p *pool) refuse(why string) {
+	if p.isRefused() {
 		return
 	}
-	c.refused.Store(int64(time.Since(c.made) + refusedFor))
-	c.options.logger.Info("streams do not pass; each request is a call", slog.String("why", why), slog.Duration("for", refusedFor))
+	p.refused.Store(int64(p.age() + refusedFor))
+	p.options.Logger.Info("streams do not pass; each request is a call", slog.String("why", why), slog.Duration("for", refusedFor))
 }
 
-// suspect has the connection of a stream get no other for a while.
-func (c *Client) suspect(at connection) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for other, since := range c.suspected {
-		if time.Since(since) > suspectedFor {
-			delete(c.suspected, other)
+// suspect has a connection get no stream for a while.
+func (p *pool) suspect(at connection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for other, since := range p.suspected {
+		if p.options.Now().Sub(since) > suspectedFor {
+			delete(p.suspected, other)
 		}
 	}
-	c.suspected[at] = time.Now()
+	p.suspected[at] = p.options.Now()
 }
 
-// drop takes a stream out of those that take requests.
-func (c *Client) drop(s *stream) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if streams := *c.streams.Load(); slices.Contains(streams, s) {
+// drop removes a stream from those that get takes.
+func (p *pool) drop(s *stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if streams := *p.streams.Load(); slices.Contains(streams, s) {
 		rest := slices.DeleteFunc(slices.Clone(streams), func(other *stream) bool { return other == s })
-		c.streams.Store(&rest)
+		p.streams.Store(&rest)
 	}
 }
 
-// add has a stream take requests, unless there is one on its connection or that is
-// suspected. Streams on older connections to the same daemon retire: it told this
-// one to leave.
-func (c *Client) add(s *stream) (isNew bool) {
+// add has a stream get takes. It returns false if its connection has a stream
+// already or is suspected. Streams on older connections to the same daemon retire:
+// the daemon told the client to leave those.
+func (p *pool) add(s *stream) (isNew bool) {
 	at := s.place()
 	var replaced []*stream
-	c.mu.Lock()
-	if since, ok := c.suspected[at]; ok && time.Since(since) < suspectedFor {
-		c.mu.Unlock()
+	p.mu.Lock()
+	if since, ok := p.suspected[at]; ok && p.options.Now().Sub(since) < suspectedFor {
+		p.mu.Unlock()
 		return false
 	}
 	streams := []*stream{s}
-	for _, other := range *c.streams.Load() {
+	for _, other := range *p.streams.Load() {
 		switch place := other.place(); {
 		case place == at || place == connection{}:
-			c.mu.Unlock()
+			p.mu.Unlock()
 			return false
 		case place.daemon == at.daemon:
 			replaced = append(replaced, other)
@@ -117,49 +253,42 @@ func (c *Client) add(s *stream) (isNew bool) {
 			streams = append(streams, other)
 		}
 	}
-	c.streams.Store(&streams)
-	c.mu.Unlock()
+	p.streams.Store(&streams)
+	p.mu.Unlock()
 	for _, other := range replaced {
 		other.retire()
 	}
 	return true
 }
 
-// place returns the stream's connection; none before it is open.
-func (s *stream) place() connection {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.at
-}
-
 // spread opens streams until each connection has one: gRPC gives each new stream
 // to the next connection, so one that has a stream already closes the circle.
-func (c *Client) spread() {
+func (p *pool) spread() {
 	pause := spreadFirst
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
-		case <-c.ctx.Done():
+		case <-p.ctx.Done():
 			return
 		}
 		pause = min(2*pause, spreadLast)
-		if len(*c.streams.Load()) > 0 && c.openNext() {
+		if len(*p.streams.Load()) > 0 && p.openNext() {
 			pause = spreadFirst
 		}
 		timer.Reset(pause)
 	}
 }
 
-// openNext opens one more stream and reports whether it is of use.
-func (c *Client) openNext() bool {
-	s := c.newStream()
+// openNext opens one more stream, and reports whether it is of use.
+func (p *pool) openNext() bool {
+	s := p.newStream()
 	rpc, err := s.open()
-	if err != nil || !c.add(s) {
+	if err != nil || !p.add(s) {
 		s.cancel()
 		return false
 	}
-	c.running.Go(func() { s.run(rpc) })
+	p.running.Go(func() { s.run(rpc) })
 	return true
 }

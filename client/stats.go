@@ -28,7 +28,7 @@ func (s Stats) Failed() uint64 {
 type stats struct {
 	allowed, denied                                       atomic.Uint64
 	failedAllowed, failedDenied, failedLocal, failedError atomic.Uint64
-	alone, lostGiveBacks                                  atomic.Uint64
+	lostGiveBacks                                         atomic.Uint64
 }
 
 // Stats returns the counts.
@@ -41,8 +41,8 @@ func (c *Client) Stats() Stats {
 		FailedLocal:   c.stats.failedLocal.Load(),
 		FailedError:   c.stats.failedError.Load(),
 		LostGiveBacks: c.stats.lostGiveBacks.Load(),
-		Streams:       len(*c.streams.Load()),
-		Alone:         c.stats.alone.Load(),
+		Streams:       c.pool.Streams(),
+		Alone:         c.pool.Alone(),
 	}
 }
 

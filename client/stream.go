@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,49 +15,6 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// call is a request on its way. The goroutine that asks owns it; while it is
-// among a stream's calls, who takes it out of them does.
-type call struct {
-	take []byte // the TakeRequest
-
-	// What came of it.
-	result  *Result // nil if only allowed is wanted
-	allowed bool
-	err     error
-	done    chan struct{} // takes one value when the above is there
-
-	begun time.Time
-	timer *time.Timer
-
-	// Allow's request.
-	request     Request
-	descriptors [1]Descriptor
-}
-
-func newCall() *call {
-	k := &call{done: make(chan struct{}, 1), timer: time.NewTimer(0)}
-	k.timer.Stop()
-	return k
-}
-
-func (k *call) begin(timeout time.Duration) {
-	k.begun = time.Now()
-	k.timer.Reset(timeout)
-}
-
-func (c *Client) release(k *call) {
-	clear(k.descriptors[0].Entries)
-	k.request, k.err, k.allowed = Request{}, nil, false
-	c.calls.Put(k)
-}
-
-var (
-	// errUndecided is the end of a request that no daemon read.
-	errUndecided = errors.New("client: the daemons stop")
-	errTimeout   = status.Error(codes.DeadlineExceeded, "client: no answer in time")
-	errCrowded   = status.Error(codes.ResourceExhausted, "client: too many requests wait for the daemon")
-)
-
 // What one message holds at most: well within what the daemon reads at once
 // unless its settings are very narrow.
 const (
@@ -66,49 +22,56 @@ const (
 	maxBytes = 16 << 10
 )
 
-// stream brings requests to one daemon. They wait in its queue while the writer
-// is busy with those before them.
+// stream brings takes to one daemon. They wait in its queue while the writer is
+// busy with those before them.
 type stream struct {
-	client *Client
+	pool   *pool
 	ctx    context.Context
 	cancel context.CancelFunc
 	wake   chan struct{} // holds a value if the writer has something to do
 
 	mu      sync.Mutex
-	calls   map[uint64]*call // those that have no answer, by their numbers
-	queue   []uint64         // those that are not sent; some may have given up
-	last    uint64           // number given
-	answers uint64           // how many came
+	takes   map[uint64]*take // those that have no answer, by their numbers
+	queue   []uint64         // the numbers of those that are not sent; some have given up
+	last    uint64           // the number given last
+	answers uint64           // how many have come
 	skipped uint64           // how many gave up before they were sent
 	rpc     grpc.ClientStream
 	at      connection // known once rpc is there
-	sending bool       // somebody has a message in hand for the stream
-	retired bool       // takes no more requests
-	ended   bool       // has no more calls
+	sending bool       // a goroutine has a message in hand
+	retired bool       // gets no more takes
+	ended   bool       // has no more takes
 }
 
 // connection tells the connections of a client apart.
 type connection struct{ daemon, local string }
 
-func (c *Client) newStream() *stream {
-	s := &stream{client: c, wake: make(chan struct{}, 1), calls: make(map[uint64]*call)}
-	s.ctx, s.cancel = context.WithCancel(c.ctx)
+func (p *pool) newStream() *stream {
+	s := &stream{pool: p, wake: make(chan struct{}, 1), takes: make(map[uint64]*take)}
+	s.ctx, s.cancel = context.WithCancel(p.ctx)
 	return s
+}
+
+// place returns the stream's connection; none before it is open.
+func (s *stream) place() connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
 }
 
 var streamDesc = grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 
 // open opens the stream. Its error is that of a connection: nothing was sent.
 func (s *stream) open() (grpc.ClientStream, error) {
-	rpc, err := s.client.conn.NewStream(s.ctx, &streamDesc, ratelimitv1.RateLimitService_TakeStream_FullMethodName, grpc.ForceCodecV2(codec{}))
+	rpc, err := s.pool.conn.NewStream(s.ctx, &streamDesc, ratelimitv1.RateLimitService_TakeStream_FullMethodName, grpc.ForceCodecV2(codec{}))
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rpc = rpc
-	// What is asked after here commits gRPC to this attempt: it never sends
-	// again by itself what may have been read.
+	// Asking for the peer commits gRPC to this attempt: gRPC never sends again by
+	// itself what may have been read.
 	if p, ok := peer.FromContext(rpc.Context()); ok {
 		s.at.daemon = p.Addr.String()
 		if p.LocalAddr != nil {
@@ -131,14 +94,14 @@ func (s *stream) run(rpc grpc.ClientStream) {
 	var writer sync.WaitGroup
 	writer.Go(func() { s.write(rpc) })
 	err := s.read(rpc)
-	s.client.drop(s)
+	s.pool.drop(s)
 	s.close(err, s.isUndecided(rpc, err))
 	s.cancel()
 	writer.Wait()
 }
 
-// write sends what is in the queue. While one message is made and handed over
-// others gather: they are the next one.
+// write sends what is in the queue. The takes that arrive while one message is
+// made and handed over are the next message.
 func (s *stream) write(rpc grpc.ClientStream) {
 	for {
 		select {
@@ -146,7 +109,8 @@ func (s *stream) write(rpc grpc.ClientStream) {
 		case <-s.ctx.Done():
 			return
 		}
-		// Who is about to ask comes along: a message costs more than a request.
+		// A goroutine that is about to ask comes along: a message costs more than
+		// a take.
 		runtime.Gosched()
 		for data := s.next(false); data != nil; data = s.next(true) {
 			if rpc.SendMsg(&message{data}) != nil {
@@ -160,8 +124,8 @@ func (s *stream) write(rpc grpc.ClientStream) {
 	}
 }
 
-// next returns the next message for the stream, or nil if nothing waits or
-// somebody else has one in hand, who will rouse the writer.
+// next returns the next message. It returns nil if nothing waits, or if another
+// goroutine has a message in hand: that goroutine then rouses the writer.
 func (s *stream) next(hadOne bool) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,19 +142,19 @@ func (s *stream) gather() []byte {
 	var data []byte
 	i, takes := 0, 0
 	for ; i < len(s.queue) && takes < maxTakes; i++ {
-		k := s.calls[s.queue[i]]
+		k := s.takes[s.queue[i]]
 		if k == nil {
 			s.skipped++
 			continue
 		}
 		if data == nil {
 			const overhead = 16
-			data = make([]byte, 0, min(maxBytes, (len(s.queue)-i)*(len(k.take)+overhead)))
+			data = make([]byte, 0, min(maxBytes, (len(s.queue)-i)*(len(k.request)+overhead)))
 		}
-		if takes > 0 && len(data)+len(k.take) > maxBytes {
+		if takes > 0 && len(data)+len(k.request) > maxBytes {
 			break
 		}
-		data = appendNumbered(data, s.queue[i], k.take)
+		data = appendNumbered(data, s.queue[i], k.request)
 		takes++
 	}
 	s.queue = s.queue[:copy(s.queue, s.queue[i:])]
@@ -204,9 +168,9 @@ func (s *stream) isFinished() bool {
 	return s.retired && !s.sending && len(s.queue) == 0
 }
 
-// ask sends a call and waits for its answer. It returns errUndecided if the
-// call was not read.
-func (s *stream) ask(ctx context.Context, k *call) error {
+// ask sends a take and waits for its answer. It returns errUndecided if the take
+// was not read.
+func (s *stream) ask(ctx context.Context, k *take) error {
 	number, answers, err := s.send(k)
 	if err != nil {
 		return err
@@ -229,9 +193,9 @@ func (s *stream) ask(ctx context.Context, k *call) error {
 	return err
 }
 
-// send puts a call into the queue. It returns how many answers had come.
-func (s *stream) send(k *call) (number, answers uint64, err error) {
-	const crowd = 1 << 16 // requests in the queue, to bound memory
+// send puts a take into the queue. It returns how many answers had come by then.
+func (s *stream) send(k *take) (number, answers uint64, err error) {
+	const crowd = 1 << 16 // takes in the queue, to bound memory
 	s.mu.Lock()
 	if s.retired || s.ended {
 		s.mu.Unlock()
@@ -243,7 +207,7 @@ func (s *stream) send(k *call) (number, answers uint64, err error) {
 	}
 	s.last++
 	number, answers = s.last, s.answers
-	s.calls[number] = k
+	s.takes[number] = k
 	s.queue = append(s.queue, number)
 	if len(s.queue) > 1 {
 		s.mu.Unlock()
@@ -268,11 +232,11 @@ func (s *stream) send(k *call) (number, answers uint64, err error) {
 	return number, answers, nil
 }
 
-// isIdle reports whether the call that came last is alone and all before it are
-// answered. Then it can send itself, which spares a change of goroutines: the
-// stream has room, so that this does not block.
+// isIdle reports whether the take that came last is alone and all before it are
+// answered. Its own goroutine can then send it, which saves a switch to the writer:
+// the RPC has room, so sending does not block.
 func (s *stream) isIdle() bool {
-	return s.rpc != nil && !s.sending && len(s.calls) == 1 && s.answers+s.skipped == s.last-1
+	return s.rpc != nil && !s.sending && len(s.takes) == 1 && s.answers+s.skipped == s.last-1
 }
 
 func (s *stream) rouse() {
@@ -282,28 +246,28 @@ func (s *stream) rouse() {
 	}
 }
 
-// giveUp takes a call back, unless it was answered.
+// giveUp removes a take. It returns false if the take was answered.
 func (s *stream) giveUp(number uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.calls[number] == nil {
+	if s.takes[number] == nil {
 		return false
 	}
-	delete(s.calls, number)
-	if len(s.queue) > 2*len(s.calls)+maxTakes {
+	delete(s.takes, number)
+	if len(s.queue) > 2*len(s.takes)+maxTakes {
 		s.compact()
 	}
-	if s.retired && len(s.calls) == 0 {
+	if s.retired && len(s.takes) == 0 {
 		s.cancel() // a stream that is suspected may never end by itself
 	}
 	return true
 }
 
-// compact forgets who gave up before he was sent.
+// compact removes the takes from the queue that gave up before they were sent.
 func (s *stream) compact() {
 	kept := s.queue[:0]
 	for _, number := range s.queue {
-		if s.calls[number] != nil {
+		if s.takes[number] != nil {
 			kept = append(kept, number)
 		} else {
 			s.skipped++
@@ -312,9 +276,9 @@ func (s *stream) compact() {
 	s.queue = kept
 }
 
-// suspect retires a stream on which nothing came while a request waited for its
-// whole time. If nothing ever came, streams may not pass at all, unless others
-// do: then it is a daemon that is silent.
+// suspect retires a stream on which nothing came while a take waited for its whole
+// time. If nothing ever came, streams may not pass at all. If other streams pass,
+// it is this daemon that is silent.
 func (s *stream) suspect(answers uint64) {
 	s.mu.Lock()
 	isSilent, ever := s.rpc != nil && s.answers == answers, s.answers > 0
@@ -322,19 +286,19 @@ func (s *stream) suspect(answers uint64) {
 	if !isSilent {
 		return
 	}
-	s.client.suspect(s.place())
-	s.client.drop(s)
+	s.pool.suspect(s.place())
+	s.pool.drop(s)
 	s.retire()
-	if !ever && !s.client.hears() {
-		s.client.refuse("no answer comes on a stream")
+	if !ever && !s.pool.hears() {
+		s.pool.refuse("no answer comes on a stream")
 	}
 }
 
-// retire has the stream end when all that it took is answered.
+// retire has the stream end when all its takes are answered.
 func (s *stream) retire() {
 	s.mu.Lock()
 	s.retired = true
-	if len(s.calls) == 0 {
+	if len(s.takes) == 0 {
 		s.cancel()
 	}
 	s.mu.Unlock()
@@ -358,21 +322,12 @@ func (s *stream) read(rpc grpc.ClientStream) error {
 func (s *stream) handOut(data []byte) error {
 	f := wire.Fields[[]byte]{Rest: data}
 	for f.Next() {
-		if !f.Is(1, wire.Bytes) {
+		if !f.Is(responseResults, wire.Bytes) {
 			continue
 		}
-		number, result := uint64(0), []byte(nil)
-		n := wire.Fields[[]byte]{Rest: f.Bytes}
-		for n.Next() {
-			switch {
-			case n.Is(1, wire.Varint):
-				number = n.Varint
-			case n.Is(2, wire.Bytes):
-				result = n.Bytes
-			}
-		}
-		if n.Err != nil {
-			return unreadable(n.Err)
+		number, result, err := readNumbered(f.Bytes)
+		if err != nil {
+			return unreadable(err)
 		}
 		if k := s.answered(number); k != nil {
 			k.readResult(result)
@@ -382,22 +337,22 @@ func (s *stream) handOut(data []byte) error {
 	return unreadable(f.Err)
 }
 
-// answered takes out the call of that number, if it still waits.
-func (s *stream) answered(number uint64) *call {
+// answered removes the take of that number, and returns it if it still waits.
+func (s *stream) answered(number uint64) *take {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers++
-	k := s.calls[number]
-	delete(s.calls, number)
+	k := s.takes[number]
+	delete(s.takes, number)
 	return k
 }
 
-// drained is the trailer by which a daemon that stops says that what it has not
-// answered was not read.
+// drained is the trailer by which a daemon that stops says that it has not read
+// the takes that it has not answered.
 const drained = "ratelimit-drained"
 
-// isUndecided reports whether the end of a stream says that what has no answer
-// was not decided. It notes where streams are refused.
+// isUndecided reports whether the end of an RPC says that the takes without an
+// answer were not decided. It notes where streams are refused.
 func (s *stream) isUndecided(rpc grpc.ClientStream, err error) bool {
 	s.mu.Lock()
 	ever := s.answers > 0
@@ -408,20 +363,20 @@ func (s *stream) isUndecided(rpc grpc.ClientStream, err error) bool {
 	case ever || s.ctx.Err() != nil:
 		return false
 	case code == codes.Unimplemented:
-		s.client.refuse(err.Error())
+		s.pool.refuse(err.Error())
 		return true
 	case code != codes.OK:
-		s.client.refuse(err.Error())
+		s.pool.refuse(err.Error())
 	}
 	return false
 }
 
-// close ends the calls that are left. Those that were not sent are not decided;
-// of the others that is not known unless the daemon said so.
+// close ends the takes that are left. Those that were not sent are not decided. Of
+// the others this is not known, unless the daemon said so.
 func (s *stream) close(err error, isUndecided bool) {
-	// Whatever is wrong with the stream is not with its requests.
+	// The code that ended the stream says nothing about its takes.
 	err = status.Errorf(codes.Unavailable, "the stream ended: %v", err)
-	s.client.drop(s)
+	s.pool.drop(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
@@ -433,15 +388,15 @@ func (s *stream) close(err error, isUndecided bool) {
 	if isUndecided {
 		err = errUndecided
 	}
-	for number := range s.calls {
+	for number := range s.takes {
 		s.finish(number, err)
 	}
 	s.queue = nil
 }
 
 func (s *stream) finish(number uint64, err error) {
-	if k := s.calls[number]; k != nil {
-		delete(s.calls, number)
+	if k := s.takes[number]; k != nil {
+		delete(s.takes, number)
 		k.err = err
 		k.done <- struct{}{}
 	}

@@ -1,14 +1,8 @@
 package client
 
 import (
-	"fmt"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/wire"
@@ -17,41 +11,6 @@ import (
 // The messages of proto/ratelimit/v1/ratelimit.proto are written and read by
 // the numbers of their fields, for generated messages would cost more than all
 // the rest that a request needs here.
-
-// message is a message in its bytes.
-type message struct{ data []byte }
-
-// codec passes messages through as they are.
-type codec struct{}
-
-var _ encoding.CodecV2 = codec{}
-
-// Name implements encoding.CodecV2: what passes is protobuf.
-func (codec) Name() string { return proto.Name }
-
-// Marshal implements encoding.CodecV2.
-func (codec) Marshal(v any) (mem.BufferSlice, error) {
-	m, ok := v.(*message)
-	if !ok {
-		return nil, fmt.Errorf("client: an interceptor sends a %T", v)
-	}
-	return mem.BufferSlice{mem.SliceBuffer(m.data)}, nil
-}
-
-// Unmarshal implements encoding.CodecV2.
-func (codec) Unmarshal(data mem.BufferSlice, v any) error {
-	m, ok := v.(*message)
-	if !ok {
-		return fmt.Errorf("client: an interceptor reads a %T", v)
-	}
-	n := data.Len()
-	if cap(m.data) < n {
-		m.data = make([]byte, n)
-	}
-	m.data = m.data[:n]
-	data.CopyTo(m.data)
-	return nil
-}
 
 // appendTake appends the TakeRequest; without its costs it is what requests
 // about the same limits have in common.
@@ -106,13 +65,6 @@ func durationSize(d time.Duration) int {
 	return numberSize(uint64(d/time.Second)) + numberSize(uint64(d%time.Second))
 }
 
-// appendNumbered appends a take to a TakeStreamRequest.
-func appendNumbered(dst []byte, number uint64, take []byte) []byte {
-	dst = appendHead(dst, 1, numberSize(number)+fieldSize(len(take)))
-	dst = wire.AppendNumber(dst, 1, number)
-	return append(appendHead(dst, 2, len(take)), take...)
-}
-
 // appendGiveBack appends the GiveBackRequest of a take.
 func appendGiveBack(dst []byte, r *Result) []byte {
 	dst = append(appendHead(dst, 1, len(r.take)), r.take...)
@@ -147,33 +99,6 @@ func numberSize(n uint64) int {
 	}
 	return 1 + protowire.SizeVarint(n)
 }
-
-// unreadable is the error of an answer that is no message of the daemon's.
-func unreadable(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("client: the daemon's answer: %w", err)
-}
-
-// readResult reads a TakeResult into the call that it answers.
-func (k *call) readResult(data []byte) {
-	k.err = errNoResult
-	f := wire.Fields[[]byte]{Rest: data}
-	for f.Next() {
-		switch {
-		case f.Is(1, wire.Bytes):
-			k.err = k.readResponse(f.Bytes)
-		case f.Is(2, wire.Bytes):
-			k.err = readError(f.Bytes)
-		}
-	}
-	if f.Err != nil {
-		k.err = unreadable(f.Err)
-	}
-}
-
-var errNoResult = fmt.Errorf("client: the daemon's answer holds no result")
 
 // readResponse reads a TakeResponse; if there is no place for a result, whether
 // it allows.
@@ -276,22 +201,4 @@ func readDuration(d *time.Duration, data []byte) error {
 		}
 	}
 	return unreadable(f.Err)
-}
-
-// readError reads an Error.
-func readError(data []byte) error {
-	code, text := codes.Unknown, ""
-	f := wire.Fields[[]byte]{Rest: data}
-	for f.Next() {
-		switch {
-		case f.Is(1, wire.Varint):
-			code = codes.Code(f.Varint)
-		case f.Is(2, wire.Bytes):
-			text = string(f.Bytes)
-		}
-	}
-	if f.Err != nil {
-		return unreadable(f.Err)
-	}
-	return status.Error(code, text)
 }

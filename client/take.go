@@ -1,0 +1,132 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ratelimitd/ratelimitd/internal/wire"
+)
+
+// take is a request on its way. The goroutine that asks owns it, except while it
+// is among the takes of a stream: then the goroutine owns it that takes it out of
+// them. It may be used again after its answer.
+type take struct {
+	// request is a TakeRequest.
+	request []byte
+	// answer is the TakeResponse, if there is no error.
+	answer []byte
+
+	err   error
+	done  chan struct{} // gets one value when the answer or the error is there
+	begun time.Time
+	timer *time.Timer // of the whole take, whatever streams it tries
+}
+
+func newTake() *take {
+	k := &take{done: make(chan struct{}, 1), timer: time.NewTimer(0)}
+	k.timer.Stop()
+	return k
+}
+
+func (k *take) begin(timeout time.Duration) {
+	k.begun, k.err = time.Now(), nil
+	k.timer.Reset(timeout)
+}
+
+var (
+	// errUndecided is the end of a request that no daemon read.
+	errUndecided = errors.New("client: the daemons stop")
+	errTimeout   = status.Error(codes.DeadlineExceeded, "client: no answer in time")
+	errCrowded   = status.Error(codes.ResourceExhausted, "client: too many requests wait for the daemon")
+	errNoResult  = errors.New("client: the daemon's answer holds no result")
+)
+
+// The fields of the messages of a stream in proto/ratelimit/v1/ratelimit.proto.
+// Here they are written and read in their bytes, because generated messages would
+// cost more than all the rest that a request needs.
+const (
+	// TakeStreamRequest and its NumberedTake
+	requestTakes   = 1
+	numberedNumber = 1
+	numberedTake   = 2
+	// TakeStreamResponse, its NumberedResult, and the TakeResult of that
+	responseResults  = 1
+	resultNumber     = 1
+	resultResult     = 2
+	takeResultAnswer = 1
+	takeResultError  = 2
+	// Error
+	errorCode    = 1
+	errorMessage = 2
+)
+
+// appendNumbered appends a TakeRequest to a TakeStreamRequest.
+func appendNumbered(dst []byte, number uint64, request []byte) []byte {
+	dst, start := wire.BeginMessage(dst, requestTakes)
+	dst = wire.AppendNumber(dst, numberedNumber, number)
+	dst = protowire.AppendBytes(protowire.AppendTag(dst, numberedTake, wire.Bytes), request)
+	return wire.EndMessage(dst, start)
+}
+
+// readNumbered reads a NumberedResult. The result is a part of the data.
+func readNumbered(data []byte) (number uint64, result []byte, err error) {
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
+		switch {
+		case f.Is(resultNumber, wire.Varint):
+			number = f.Varint
+		case f.Is(resultResult, wire.Bytes):
+			result = f.Bytes
+		}
+	}
+	return number, result, f.Err
+}
+
+// readResult reads a TakeResult into the take that it answers.
+func (k *take) readResult(data []byte) {
+	k.err = errNoResult
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
+		switch {
+		case f.Is(takeResultAnswer, wire.Bytes):
+			k.answer, k.err = append(k.answer[:0], f.Bytes...), nil
+		case f.Is(takeResultError, wire.Bytes):
+			k.err = readError(f.Bytes)
+		}
+	}
+	if f.Err != nil {
+		k.err = unreadable(f.Err)
+	}
+}
+
+// readError reads an Error.
+func readError(data []byte) error {
+	code, text := codes.Unknown, ""
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
+		switch {
+		case f.Is(errorCode, wire.Varint):
+			code = codes.Code(f.Varint)
+		case f.Is(errorMessage, wire.Bytes):
+			text = string(f.Bytes)
+		}
+	}
+	if f.Err != nil {
+		return unreadable(f.Err)
+	}
+	return status.Error(code, text)
+}
+
+// unreadable returns the error of an answer that is no message of the daemon's,
+// or nil if err is nil.
+func unreadable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("client: the daemon's answer: %w", err)
+}
