@@ -17,6 +17,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -173,7 +174,7 @@ func TestGiveBackIsRefusedOnceTheLimitHasChanged(t *testing.T) {
 			}
 			d.Stop()
 			daemontest.StartOn(t, d.Address, store, test.limits)
-			eventually(t, "the other daemon answers", func() bool {
+			asynctest.Eventually(t, "the other daemon answers", func() bool {
 				got, err := c.Take(within(t), r)
 				return err == nil && !got.Allowed
 			})
@@ -312,9 +313,9 @@ func TestCallersInParallelPassNoMoreThanTheLimit(t *testing.T) {
 
 func TestContextEndsACallWithoutCountingAFailure(t *testing.T) {
 	t.Parallel()
-	s := &script{}
-	s.stream = func(stream streamServer) error { <-stream.Context().Done(); return nil }
-	address, _ := serve(t, s)
+	s := new(daemontest.Script)
+	s.OnStream = func(stream daemontest.Stream) error { <-stream.Context().Done(); return nil }
+	address := s.Serve(t)
 	c := connect(t, address, client.OnFailure(client.FailAllow()))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -333,19 +334,9 @@ func TestContextEndsACallWithoutCountingAFailure(t *testing.T) {
 
 func TestCloseEndsCallsThatHaveNoAnswer(t *testing.T) {
 	t.Parallel()
-	s := &script{}
-	s.stream = func(stream streamServer) error {
-		for {
-			m, err := stream.Recv()
-			if err != nil {
-				return nil
-			}
-			for _, n := range m.GetTakes() {
-				s.see(n.GetTake())
-			}
-		}
-	}
-	address, _ := serve(t, s)
+	s := new(daemontest.Script)
+	s.OnStream = s.ReadAll
+	address := s.Serve(t)
 	c := connect(t, address, client.OnFailure(client.FailAllow()))
 	ended := make(chan error, 10)
 	for range cap(ended) {
@@ -354,7 +345,7 @@ func TestCloseEndsCallsThatHaveNoAnswer(t *testing.T) {
 			ended <- err
 		}()
 	}
-	eventually(t, "all are sent", func() bool { return s.count() == cap(ended) })
+	asynctest.Eventually(t, "all are sent", func() bool { return s.Seen() == cap(ended) })
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
@@ -388,16 +379,16 @@ func TestGiveBackFailsOnceTheClientIsClosed(t *testing.T) {
 
 func TestDaemonsAreAskedInTurns(t *testing.T) {
 	t.Parallel()
-	var scripts [3]*script
+	var scripts [3]*daemontest.Script
 	var addresses []string
 	for i := range scripts {
-		s := &script{}
-		s.stream = s.allowAll
-		address, _ := serve(t, s)
+		s := new(daemontest.Script)
+		s.OnStream = s.AllowAll
+		address := s.Serve(t)
 		scripts[i], addresses = s, append(addresses, address)
 	}
 	c := connect(t, strings.Join(addresses, ", "))
-	eventually(t, "three streams", func() bool {
+	asynctest.Eventually(t, "three streams", func() bool {
 		if _, err := c.Allow(within(t), "api", client.E("a", "b")); err != nil {
 			t.Fatal(err)
 		}
@@ -405,7 +396,7 @@ func TestDaemonsAreAskedInTurns(t *testing.T) {
 	})
 	before := [3]int{}
 	for i, s := range scripts {
-		before[i] = s.count()
+		before[i] = s.Seen()
 	}
 	for range 30 {
 		if _, err := c.Allow(within(t), "api", client.E("a", "b")); err != nil {
@@ -413,7 +404,7 @@ func TestDaemonsAreAskedInTurns(t *testing.T) {
 		}
 	}
 	for i, s := range scripts {
-		if n := s.count() - before[i]; n != 10 {
+		if n := s.Seen() - before[i]; n != 10 {
 			t.Errorf("daemon %d was asked %d of 30 times", i, n)
 		}
 	}

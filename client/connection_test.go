@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -110,7 +111,7 @@ func TestOldConnectionIsLeftBeforeTheDaemonEndsIt(t *testing.T) {
 	})
 	e := new(ends)
 	c := connect(t, d.Address, client.DialOptions(grpc.WithStatsHandler(e)))
-	eventually(t, "a stream ends", func() bool {
+	asynctest.Eventually(t, "a stream ends", func() bool {
 		for range 10 {
 			if ok, err := c.Allow(within(t), "api", client.E("much", "x")); !ok || err != nil {
 				t.Fatal(ok, err)

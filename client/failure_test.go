@@ -1,11 +1,9 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,35 +17,15 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// nobody returns an address on which nothing listens.
-func nobody(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // silent reads everything and answers nothing.
-func silent() *script {
-	s := new(script)
-	s.stream = func(stream streamServer) error {
-		for {
-			m, err := stream.Recv()
-			if err != nil {
-				return nil
-			}
-			for _, n := range m.GetTakes() {
-				s.see(n.GetTake())
-			}
-		}
-	}
-	s.take = func(ctx context.Context, _ *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+func silent() *daemontest.Script {
+	s := new(daemontest.Script)
+	s.OnStream = s.ReadAll
+	s.OnTake = func(ctx context.Context, _ *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -56,32 +34,27 @@ func silent() *script {
 
 func TestFailureChoiceDecidesWhenTheDaemonDoesNot(t *testing.T) {
 	t.Parallel()
-	quiet, _ := serve(t, silent())
-	fails := new(script)
-	fails.stream = func(stream streamServer) error {
+	quiet := silent().Serve(t)
+	fails := new(daemontest.Script)
+	fails.OnStream = func(stream daemontest.Stream) error {
 		for {
 			m, err := stream.Recv()
 			if err != nil {
 				return nil
 			}
-			answer := new(ratelimitv1.TakeStreamResponse)
-			for _, n := range m.GetTakes() {
-				answer.Results = append(answer.Results, &ratelimitv1.NumberedResult{Number: n.GetNumber(), Result: &ratelimitv1.TakeResult{
-					Result: &ratelimitv1.TakeResult_Error{Error: &ratelimitv1.Error{Code: uint32(codes.Unavailable), Message: "no store"}},
-				}})
-			}
-			if err := stream.Send(answer); err != nil {
+			failure := &ratelimitv1.Error{Code: uint32(codes.Unavailable), Message: "no store"}
+			if err := daemontest.Answer(stream, m, &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Error{Error: failure}}); err != nil {
 				return err
 			}
 		}
 	}
-	storeless, _ := serve(t, fails)
+	storeless := fails.Serve(t)
 	for name, at := range map[string]struct {
 		target  string
 		timeout time.Duration
 		code    codes.Code
 	}{
-		"nobody listens":   {nobody(t), patience, codes.Unavailable},
+		"nobody listens":   {daemontest.Nobody(t), patience, codes.Unavailable},
 		"no answer comes":  {quiet, 20 * time.Millisecond, codes.DeadlineExceeded},
 		"the answer fails": {storeless, patience, codes.Unavailable},
 	} {
@@ -128,7 +101,7 @@ func TestFailureChoiceDecidesWhenTheDaemonDoesNot(t *testing.T) {
 
 func TestFailLocalLimitsInThisProcess(t *testing.T) {
 	t.Parallel()
-	c := connect(t, nobody(t), client.OnFailure(client.FailLocal(client.Limit{Algorithm: client.FixedWindow, Requests: 3, Period: 366 * 24 * time.Hour})))
+	c := connect(t, daemontest.Nobody(t), client.OnFailure(client.FailLocal(client.Limit{Algorithm: client.FixedWindow, Requests: 3, Period: 366 * 24 * time.Hour})))
 	r := one("api", "user", "x")
 	r.Descriptors[0].Cost = 2
 	first, err := c.Take(within(t), r)
@@ -152,7 +125,7 @@ func TestFailLocalLimitsInThisProcess(t *testing.T) {
 
 func TestFailureChoiceOfARequestWins(t *testing.T) {
 	t.Parallel()
-	c := connect(t, nobody(t), client.OnFailure(client.FailAllow()))
+	c := connect(t, daemontest.Nobody(t), client.OnFailure(client.FailAllow()))
 	r := one("api", "user", "x")
 	r.OnFailure = client.FailDeny()
 	if got, err := c.Take(within(t), r); err != nil || got.Allowed {
@@ -164,75 +137,73 @@ func TestFailureChoiceOfARequestWins(t *testing.T) {
 func TestRequestWithAnUnknownOutcomeIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	s := silent()
-	s.stream = func(stream streamServer) error {
+	s.OnStream = func(stream daemontest.Stream) error {
 		m, err := stream.Recv()
 		if err != nil {
 			return nil
 		}
-		for _, n := range m.GetTakes() {
-			s.see(n.GetTake())
-		}
+		s.See(len(m.GetTakes()))
 		return status.Error(codes.Unavailable, "upstream reset") // proxies say the same
 	}
-	address, _ := serve(t, s)
+	address := s.Serve(t)
 	c := connect(t, address, client.OnFailure(client.FailError()))
 	if ok, err := c.Allow(within(t), "api", client.E("user", "x")); ok || status.Code(errors.Unwrap(err)) == codes.OK {
 		t.Error(ok, err)
 	}
-	if n := s.count(); n != 1 {
+	if n := s.Seen(); n != 1 {
 		t.Errorf("it was sent %d times", n)
 	}
 }
 
 func TestRequestThatAStoppingDaemonDidNotReadIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	s := new(script)
+	s := new(daemontest.Script)
 	var streams atomic.Int64
-	s.stream = func(stream streamServer) error {
+	s.OnStream = func(stream daemontest.Stream) error {
 		m, err := stream.Recv()
 		if err != nil {
 			return nil
 		}
 		if streams.Add(1) > 1 {
-			if err := s.allowOne(stream, m); err != nil {
+			if err := s.Allow(stream, m); err != nil {
 				return err
 			}
-			return s.allowAll(stream)
+			return s.AllowAll(stream)
 		}
 		stream.SetTrailer(metadata.Pairs("ratelimit-drained", "true"))
 		return status.Error(codes.Unavailable, "stopping")
 	}
-	address, _ := serve(t, s)
+	address := s.Serve(t)
 	c := connect(t, address)
 	if ok, err := c.Allow(within(t), "api", client.E("user", "x")); !ok || err != nil {
 		t.Error(ok, err)
 	}
-	if n := s.count(); n != 1 {
+	if n := s.Seen(); n != 1 {
 		t.Errorf("it was answered %d times", n)
 	}
 }
 
 func TestRequestsThatWereNotSentSurviveTheirStream(t *testing.T) {
 	t.Parallel()
-	s := new(script)
+	s := new(daemontest.Script)
 	var streams atomic.Int64
 	stuck, end := make(chan struct{}), make(chan struct{})
-	s.stream = func(stream streamServer) error {
+	s.OnStream = func(stream daemontest.Stream) error {
 		m, err := stream.Recv()
 		if err != nil {
 			return nil
 		}
 		if streams.Add(1) > 1 {
-			if err := s.allowOne(stream, m); err != nil {
+			if err := s.Allow(stream, m); err != nil {
 				return err
 			}
-			return s.allowAll(stream)
+			return s.AllowAll(stream)
 		}
 		close(stuck) // it reads no more, so flow control holds up the rest
 		<-end
 		return status.Error(codes.Unavailable, "gone")
 	}
-	address, _ := serve(t, s)
+	address := s.Serve(t)
 	c := connect(t, address)
 	value := strings.Repeat("x", 12<<10)
 	const callers = 60 // 720 KiB; a connection takes 64 of them in advance
@@ -254,8 +225,8 @@ func TestRequestsThatWereNotSentSurviveTheirStream(t *testing.T) {
 	time.Sleep(100 * time.Millisecond) // so that most wait for this stream; the others pass on the next one
 	close(end)
 	all.Wait()
-	if passed.Load() < callers/2 || failed.Load() == 0 || s.count() != int(passed.Load()) {
-		t.Errorf("%d passed, %d failed, %d were answered", passed.Load(), failed.Load(), s.count())
+	if passed.Load() < callers/2 || failed.Load() == 0 || s.Seen() != int(passed.Load()) {
+		t.Errorf("%d passed, %d failed, %d were answered", passed.Load(), failed.Load(), s.Seen())
 	}
 }
 
@@ -265,7 +236,7 @@ func TestRollingRestartFailsNoRequest(t *testing.T) {
 	store := daemontest.NewStore(t)
 	a, b := daemontest.StartOn(t, "127.0.0.1:0", store, limits), daemontest.StartOn(t, "127.0.0.1:0", store, limits)
 	c := connect(t, a.Address+","+b.Address, client.OnFailure(client.FailError()))
-	eventually(t, "two streams", func() bool {
+	asynctest.Eventually(t, "two streams", func() bool {
 		_, err := c.Allow(within(t), "api", client.E("user", "x"))
 		return err == nil && c.Stats().Streams == 2
 	})
@@ -290,13 +261,13 @@ func TestRollingRestartFailsNoRequest(t *testing.T) {
 	more := func() {
 		t.Helper()
 		from := answered.Load()
-		eventually(t, "more answers", func() bool { return answered.Load() > from+200 })
+		asynctest.Eventually(t, "more answers", func() bool { return answered.Load() > from+200 })
 	}
 	more()
 	b.Stop()
 	more()
 	daemontest.StartOn(t, b.Address, store, limits)
-	eventually(t, "two streams again", func() bool { return c.Stats().Streams == 2 })
+	asynctest.Eventually(t, "two streams again", func() bool { return c.Stats().Streams == 2 })
 	more()
 	close(stop)
 	callers.Wait()
@@ -312,28 +283,28 @@ func TestRollingRestartFailsNoRequest(t *testing.T) {
 
 func TestRequestsAreCallsWhereStreamsDoNotPass(t *testing.T) {
 	t.Parallel()
-	for name, stream := range map[string]func(streamServer) error{
+	for name, stream := range map[string]func(daemontest.Stream) error{
 		"unimplemented": nil,
-		"forbidden": func(stream streamServer) error {
+		"forbidden": func(stream daemontest.Stream) error {
 			// A stream that ends unread has its request asked in a call.
 			if _, err := stream.Recv(); err != nil {
 				return err
 			}
 			return status.Error(codes.Internal, "no streams here")
 		},
-		"no answer comes": func(stream streamServer) error {
+		"no answer comes": func(stream daemontest.Stream) error {
 			<-stream.Context().Done()
 			return nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &script{stream: stream}
-			s.take = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+			s := &daemontest.Script{OnStream: stream}
+			s.OnTake = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
 				return &ratelimitv1.TakeResponse{Allowed: true}, nil
 			}
-			address, _ := serve(t, s)
-			var log lockedBuffer
+			address := s.Serve(t)
+			var log asynctest.Buffer
 			c := connect(t, address, client.Timeout(time.Second), client.OnFailure(client.FailDeny()), client.Logger(slog.New(slog.NewTextHandler(&log, nil))))
 			first, err := c.Allow(within(t), "api", client.E("user", "x"))
 			if err != nil || first != (name == "unimplemented") {
@@ -348,7 +319,7 @@ func TestRequestsAreCallsWhereStreamsDoNotPass(t *testing.T) {
 			if n := c.Stats().Alone; n < more {
 				t.Errorf("%d calls", n)
 			}
-			if n := strings.Count(log.String(), "streams do not pass"); n != 1 {
+			if n := log.Count("streams do not pass"); n != 1 {
 				t.Errorf("the log says so %d times:\n%s", n, log.String())
 			}
 		})
@@ -360,8 +331,8 @@ func TestRequestsAreCallsWhereStreamsDoNotPass(t *testing.T) {
 func TestSilentDaemonDoesNotEndStreams(t *testing.T) {
 	t.Parallel()
 	var isSilent atomic.Bool
-	s := new(script)
-	s.stream = func(stream streamServer) error {
+	s := new(daemontest.Script)
+	s.OnStream = func(stream daemontest.Stream) error {
 		opened := isSilent.Load()
 		for {
 			m, err := stream.Recv()
@@ -370,16 +341,16 @@ func TestSilentDaemonDoesNotEndStreams(t *testing.T) {
 			}
 			switch {
 			case !isSilent.Load():
-				if err := new(script).allowOne(stream, m); err != nil {
+				if err := new(daemontest.Script).Allow(stream, m); err != nil {
 					return err
 				}
 			case opened:
-				s.see(m.GetTakes()[0].GetTake())
+				s.See(len(m.GetTakes()))
 			}
 		}
 	}
-	freezes, _ := serve(t, s)
-	var log lockedBuffer
+	freezes := s.Serve(t)
+	var log asynctest.Buffer
 	c := connect(t, daemontest.Start(t, limits).Address+","+freezes, client.Timeout(time.Second),
 		client.OnFailure(client.FailDeny()), client.Logger(slog.New(slog.NewTextHandler(&log, nil))))
 	ask := func() {
@@ -387,9 +358,9 @@ func TestSilentDaemonDoesNotEndStreams(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "a stream to each", func() bool { ask(); return c.Stats().Streams == 2 })
+	asynctest.Eventually(t, "a stream to each", func() bool { ask(); return c.Stats().Streams == 2 })
 	isSilent.Store(true)
-	eventually(t, "two streams to it are opened and given up", func() bool { c.EndSuspicions(); ask(); return s.count() >= 3 })
+	asynctest.Eventually(t, "two streams to it are opened and given up", func() bool { c.EndSuspicions(); ask(); return s.Seen() >= 3 })
 	if strings.Contains(log.String(), "streams do not pass") {
 		t.Error(log.String())
 	}
@@ -401,8 +372,8 @@ func TestHangingDaemonIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	var hangs atomic.Bool
 	var opened atomic.Int64
-	s := new(script)
-	s.stream = func(stream streamServer) error {
+	s := new(daemontest.Script)
+	s.OnStream = func(stream daemontest.Stream) error {
 		if hangs.Load() {
 			opened.Add(1)
 		}
@@ -412,13 +383,13 @@ func TestHangingDaemonIsLeftAlone(t *testing.T) {
 				return nil
 			}
 			if !hangs.Load() {
-				if err := new(script).allowOne(stream, m); err != nil {
+				if err := new(daemontest.Script).Allow(stream, m); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	hanging, _ := serve(t, s)
+	hanging := s.Serve(t)
 	c := connect(t, daemontest.Start(t, limits).Address+","+hanging, client.Timeout(time.Second), client.OnFailure(client.FailDeny()))
 	ask := func() uint64 {
 		if _, err := c.Allow(within(t), "api", client.E("much", "x")); err != nil {
@@ -426,11 +397,11 @@ func TestHangingDaemonIsLeftAlone(t *testing.T) {
 		}
 		return c.Stats().Failed()
 	}
-	eventually(t, "a stream to each", func() bool { ask(); return c.Stats().Streams == 2 })
+	asynctest.Eventually(t, "a stream to each", func() bool { ask(); return c.Stats().Streams == 2 })
 	hangs.Store(true)
-	eventually(t, "a request has no answer", func() bool { return ask() == 1 })
+	asynctest.Eventually(t, "a request has no answer", func() bool { return ask() == 1 })
 	before := opened.Load()
-	eventually(t, "a stream to it is tried again", func() bool { return ask() > 1 || opened.Load() > before })
+	asynctest.Eventually(t, "a stream to it is tried again", func() bool { return ask() > 1 || opened.Load() > before })
 	for range 100 {
 		if ask() > 1 {
 			t.Fatal("another request was sent to the daemon that hangs")
@@ -440,18 +411,18 @@ func TestHangingDaemonIsLeftAlone(t *testing.T) {
 
 func TestStreamsAreTriedAgainAfterARefusal(t *testing.T) {
 	t.Parallel()
-	s := new(script)
-	s.take = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+	s := new(daemontest.Script)
+	s.OnTake = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
 		return &ratelimitv1.TakeResponse{Allowed: true}, nil
 	}
 	var pass atomic.Bool
-	s.stream = func(stream streamServer) error {
+	s.OnStream = func(stream daemontest.Stream) error {
 		if !pass.Load() {
 			return s.UnimplementedRateLimitServiceServer.TakeStream(stream)
 		}
-		return s.allowAll(stream)
+		return s.AllowAll(stream)
 	}
-	address, _ := serve(t, s)
+	address := s.Serve(t)
 	c := connect(t, address)
 	ask := func(alone uint64) {
 		t.Helper()
@@ -471,27 +442,10 @@ func TestStreamsAreTriedAgainAfterARefusal(t *testing.T) {
 	ask(3)
 }
 
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 func TestLogTellsWhenFailuresBeginAndEnd(t *testing.T) {
 	t.Parallel()
-	address := nobody(t)
-	var log lockedBuffer
+	address := daemontest.Nobody(t)
+	var log asynctest.Buffer
 	c := connect(t, address, client.OnFailure(client.FailAllow()), client.Logger(slog.New(slog.NewTextHandler(&log, nil))),
 		client.DialOptions(grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second})))
 	for range 10 {
@@ -503,7 +457,7 @@ func TestLogTellsWhenFailuresBeginAndEnd(t *testing.T) {
 		t.Errorf("the log of 10 failures:\n%s", text)
 	}
 	daemontest.StartOn(t, address, daemontest.NewStore(t), limits)
-	eventually(t, "an answer", func() bool {
+	asynctest.Eventually(t, "an answer", func() bool {
 		got, err := c.Take(within(t), one("api", "user", "x"))
 		return err == nil && got.Failure == nil
 	})

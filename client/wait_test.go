@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -142,7 +143,7 @@ func TestWaitGivesUpInLine(t *testing.T) {
 		_, err := c.Wait(long, r)
 		first <- err
 	}()
-	eventually(t, "the first sleeps", func() bool { return c.Stats().Denied == 1 })
+	asynctest.Eventually(t, "the first sleeps", func() bool { return c.Stats().Denied == 1 })
 	// A high cost must not overflow the time that it would take.
 	costly := one("api", "slow", "x")
 	costly.Descriptors[0].Cost = 1 << 40
@@ -182,7 +183,7 @@ func TestWaitGivesUpInLine(t *testing.T) {
 		t.Error(err)
 	}
 	// Its turn comes when the first leaves, unless the line has ended by then.
-	eventually(t, "the third asks", func() bool { return c.Stats().Denied >= 2 })
+	asynctest.Eventually(t, "the third asks", func() bool { return c.Stats().Denied >= 2 })
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
@@ -220,7 +221,7 @@ func TestWaitInLineCountsTheCostAtTheDenyingLimit(t *testing.T) {
 				_, err := c.Wait(long, r)
 				first <- err
 			}()
-			eventually(t, "the first sleeps", func() bool { return c.Stats().Denied == 1 })
+			asynctest.Eventually(t, "the first sleeps", func() bool { return c.Stats().Denied == 1 })
 			// A waiter whose context has ended already returns Canceled, unless
 			// its deadline is too early: that is found first.
 			gone := func(deadline time.Duration) error {
@@ -245,7 +246,7 @@ func TestWaitInLineCountsTheCostAtTheDenyingLimit(t *testing.T) {
 
 func TestWaitDecidesByTheFailureChoice(t *testing.T) {
 	t.Parallel()
-	address := nobody(t)
+	address := daemontest.Nobody(t)
 	local := client.FailLocal(client.Limit{Algorithm: client.TokenBucket, Requests: 1000, Period: time.Second, Burst: 1})
 	for _, row := range []struct {
 		choice client.Failure
@@ -273,16 +274,15 @@ func TestWaitSleepsAsLongAsADenialSays(t *testing.T) {
 	t.Parallel()
 	const told = 40 * time.Millisecond
 	var asked []time.Time
-	s := new(script)
-	s.stream = func(streamServer) error { return s.UnimplementedRateLimitServiceServer.TakeStream(nil) }
-	s.take = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+	s := new(daemontest.Script)
+	s.OnTake = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
 		asked = append(asked, time.Now())
 		if len(asked) > 3 {
 			return &ratelimitv1.TakeResponse{Allowed: true}, nil
 		}
-		return denied(told), nil
+		return daemontest.Denied(told), nil
 	}
-	address, _ := serve(t, s)
+	address := s.Serve(t)
 	c := connect(t, address)
 	if _, err := c.Wait(within(t), one("api", "user", "x")); err != nil {
 		t.Fatal(err)
@@ -363,7 +363,7 @@ func TestHeldRequestsAreIndependentAndGivenBack(t *testing.T) {
 		}()
 	}
 	// The first is not held, the second for an hour and the third for two.
-	eventually(t, "all have passed", func() bool { return c.Stats().Allowed == 3 })
+	asynctest.Eventually(t, "all have passed", func() bool { return c.Stats().Allowed == 3 })
 	if err := <-ends; err != nil {
 		t.Error(err)
 	}
@@ -391,7 +391,7 @@ func TestHeldRequestsAreIndependentAndGivenBack(t *testing.T) {
 		_, err := c.Wait(context.Background(), r)
 		held <- err
 	}()
-	eventually(t, "it has passed", func() bool { return c.Stats().Allowed > before })
+	asynctest.Eventually(t, "it has passed", func() bool { return c.Stats().Allowed > before })
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
@@ -433,7 +433,7 @@ func TestWaitGivesUpIfItsHoldWouldEndTooLate(t *testing.T) {
 					_, err := api.Wait(ctx, r)
 					ended <- err
 				}()
-				eventually(t, "it is denied", func() bool { return api.Stats().Denied > denied })
+				asynctest.Eventually(t, "it is denied", func() bool { return api.Stats().Denied > denied })
 				return func() error { cancel(); return <-ended }
 			}
 			if err := begin(c.first - some)(); !errors.Is(err, client.ErrTooLate) {
@@ -474,14 +474,13 @@ func TestWaitHoldsForTheLongestOfTheLimitsThatCount(t *testing.T) {
 	}
 	shadow, over, peek := limit(0, time.Hour), limit(0, time.Hour), limit(1, time.Hour)
 	shadow.Shadow, over.Allowed, peek.TakenAt = true, false, 0
-	s := new(script)
-	s.stream = func(streamServer) error { return s.UnimplementedRateLimitServiceServer.TakeStream(nil) }
-	s.take = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+	s := new(daemontest.Script)
+	s.OnTake = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
 		return &ratelimitv1.TakeResponse{Allowed: true, Limits: []*ratelimitv1.Limit{
 			limit(0, told/2), shadow, limit(0, told), over, limit(0, 0), peek,
 		}}, nil
 	}
-	address, _ := serve(t, s)
+	address := s.Serve(t)
 	c := connect(t, address)
 	r := one("api", "user", "x")
 	r.Descriptors = append(r.Descriptors, client.Descriptor{Entries: r.Descriptors[0].Entries, Peek: true})

@@ -1,6 +1,7 @@
 // Package daemontest runs daemons within the process of a test, which may change
-// their options and have several share a store. For daemons as they are shipped
-// there is guardtest.
+// their options and have several share a store, and servers whose answers the test
+// writes. Only tests import it; it may import the daemon's packages. For daemons as
+// they are shipped there is guardtest.
 package daemontest
 
 import (
