@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/client/internal/stream"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 )
 
@@ -20,7 +21,7 @@ var ErrClosed = errors.New("client: it is closed")
 // Client asks one or several daemons. Its methods may be called concurrently.
 type Client struct {
 	options options
-	pool    *pool
+	pool    *stream.Pool
 	calls   sync.Pool
 	stats   stats
 	outage  outage
@@ -44,7 +45,7 @@ func New(target string, list ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPool(target, poolOptions{
+	p, err := stream.NewPool(target, stream.Options{
 		Timeout: o.timeout,
 		Logger:  o.logger,
 		Now:     time.Now,
@@ -54,7 +55,7 @@ func New(target string, list ...Option) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{options: o, pool: p, made: time.Now()}
-	c.calls.New = func() any { return &call{take: newTake()} }
+	c.calls.New = func() any { return &call{take: stream.NewTake()} }
 	c.ctx, c.end = context.WithCancel(context.Background())
 	c.lines.byKey = make(map[string]*line)
 	return c, nil
@@ -81,7 +82,7 @@ func (c *Client) Close() error {
 
 // call is a request, its take and what came of it. A call is used again.
 type call struct {
-	take    *take
+	take    *stream.Take
 	result  *Result // nil if only allowed is wanted
 	allowed bool
 
@@ -105,7 +106,7 @@ func (c *Client) Allow(ctx context.Context, domain string, entries ...Entry) (bo
 	k.request = Request{Domain: domain, Descriptors: k.descriptors[:]}
 	err := k.request.check()
 	if err == nil {
-		k.take.request = appendTake(k.take.request[:0], &k.request, true)
+		k.take.Request = appendTake(k.take.Request[:0], &k.request, true)
 		err = c.decide(ctx, &k.request, k)
 	}
 	allowed := err == nil && k.allowed
@@ -128,11 +129,11 @@ func (c *Client) Take(ctx context.Context, r Request) (*Result, error) {
 // them for GiveBack.
 func (c *Client) takeAs(ctx context.Context, r *Request, take []byte) (*Result, error) {
 	k := c.calls.Get().(*call)
-	own := k.take.request
-	k.take.request, k.result = take, new(Result)
+	own := k.take.Request
+	k.take.Request, k.result = take, new(Result)
 	err := c.decide(ctx, r, k)
 	result := k.result
-	k.take.request, k.result = own, nil
+	k.take.Request, k.result = own, nil
 	c.release(k)
 	if err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	}
 	err := c.pool.Ask(ctx, k.take)
 	if err == nil {
-		err = k.readResponse(k.take.answer)
+		err = k.readResponse(k.take.Answer)
 	}
 	switch {
 	case err == nil:

@@ -266,13 +266,6 @@ func TestNewRefusesInvalidOptions(t *testing.T) {
 	}
 }
 
-func TestNewRefusesAListOfAddressesWithAGap(t *testing.T) {
-	t.Parallel()
-	if c, err := client.New("a:1,,b:1"); c != nil || err == nil || !strings.Contains(err.Error(), "address 2 is empty") {
-		t.Errorf("found %v", err)
-	}
-}
-
 func TestCallersInParallelPassNoMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	for _, daemons := range []string{"one daemon", "two daemons"} {
@@ -374,39 +367,6 @@ func TestGiveBackFailsOnceTheClientIsClosed(t *testing.T) {
 	}
 	if err := c.GiveBack(within(t), taken); !errors.Is(err, client.ErrClosed) {
 		t.Error(err)
-	}
-}
-
-func TestDaemonsAreAskedInTurns(t *testing.T) {
-	t.Parallel()
-	var scripts [3]*daemontest.Script
-	var addresses []string
-	for i := range scripts {
-		s := new(daemontest.Script)
-		s.OnStream = s.AllowAll
-		address := s.Serve(t)
-		scripts[i], addresses = s, append(addresses, address)
-	}
-	c := connect(t, strings.Join(addresses, ", "))
-	asynctest.Eventually(t, "three streams", func() bool {
-		if _, err := c.Allow(within(t), "api", client.E("a", "b")); err != nil {
-			t.Fatal(err)
-		}
-		return c.Stats().Streams == 3
-	})
-	before := [3]int{}
-	for i, s := range scripts {
-		before[i] = s.Seen()
-	}
-	for range 30 {
-		if _, err := c.Allow(within(t), "api", client.E("a", "b")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, s := range scripts {
-		if n := s.Seen() - before[i]; n != 10 {
-			t.Errorf("daemon %d was asked %d of 30 times", i, n)
-		}
 	}
 }
 

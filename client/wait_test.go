@@ -287,8 +287,8 @@ func TestWaitSleepsAsLongAsADenialSays(t *testing.T) {
 	if _, err := c.Wait(within(t), one("api", "user", "x")); err != nil {
 		t.Fatal(err)
 	}
-	if len(asked) != 4 {
-		t.Errorf("it asked %d times", len(asked))
+	if len(asked) != 4 || c.Stats().Alone != 4 {
+		t.Errorf("it asked %d times, in %d calls", len(asked), c.Stats().Alone)
 	}
 	for i := 1; i < len(asked); i++ {
 		if pause := asked[i].Sub(asked[i-1]); pause < told {

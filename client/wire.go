@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/ratelimitd/ratelimitd/client/internal/stream"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -113,7 +114,7 @@ func (k *call) readResponse(data []byte) error {
 			k.allowed = f.Varint != 0
 		}
 	}
-	return unreadable(f.Err)
+	return stream.Unreadable(f.Err)
 }
 
 func (r *Result) read(data []byte, allowed *bool) error {
@@ -143,7 +144,7 @@ func (r *Result) read(data []byte, allowed *bool) error {
 		r.RetryAfter = Never
 	}
 	*allowed = r.Allowed
-	return unreadable(f.Err)
+	return stream.Unreadable(f.Err)
 }
 
 func (l *Limited) read(data []byte) error {
@@ -187,7 +188,7 @@ func (l *Limited) read(data []byte) error {
 	if !l.Allowed && l.RetryAfter <= 0 {
 		l.RetryAfter = Never
 	}
-	return unreadable(f.Err)
+	return stream.Unreadable(f.Err)
 }
 
 func readDuration(d *time.Duration, data []byte) error {
@@ -200,5 +201,5 @@ func readDuration(d *time.Duration, data []byte) error {
 			*d += time.Duration(f.Varint)
 		}
 	}
-	return unreadable(f.Err)
+	return stream.Unreadable(f.Err)
 }

@@ -1,4 +1,4 @@
-package client
+package stream
 
 import (
 	"context"
@@ -25,13 +25,13 @@ const (
 // stream brings takes to one daemon. They wait in its queue while the writer is
 // busy with those before them.
 type stream struct {
-	pool   *pool
+	pool   *Pool
 	ctx    context.Context
 	cancel context.CancelFunc
 	wake   chan struct{} // holds a value if the writer has something to do
 
 	mu      sync.Mutex
-	takes   map[uint64]*take // those that have no answer, by their numbers
+	takes   map[uint64]*Take // those that have no answer, by their numbers
 	queue   []uint64         // the numbers of those that are not sent; some have given up
 	last    uint64           // the number given last
 	answers uint64           // how many have come
@@ -46,8 +46,8 @@ type stream struct {
 // connection tells the connections of a client apart.
 type connection struct{ daemon, local string }
 
-func (p *pool) newStream() *stream {
-	s := &stream{pool: p, wake: make(chan struct{}, 1), takes: make(map[uint64]*take)}
+func (p *Pool) newStream() *stream {
+	s := &stream{pool: p, wake: make(chan struct{}, 1), takes: make(map[uint64]*Take)}
 	s.ctx, s.cancel = context.WithCancel(p.ctx)
 	return s
 }
@@ -149,12 +149,12 @@ func (s *stream) gather() []byte {
 		}
 		if data == nil {
 			const overhead = 16
-			data = make([]byte, 0, min(maxBytes, (len(s.queue)-i)*(len(k.request)+overhead)))
+			data = make([]byte, 0, min(maxBytes, (len(s.queue)-i)*(len(k.Request)+overhead)))
 		}
-		if takes > 0 && len(data)+len(k.request) > maxBytes {
+		if takes > 0 && len(data)+len(k.Request) > maxBytes {
 			break
 		}
-		data = appendNumbered(data, s.queue[i], k.request)
+		data = appendNumbered(data, s.queue[i], k.Request)
 		takes++
 	}
 	s.queue = s.queue[:copy(s.queue, s.queue[i:])]
@@ -170,7 +170,7 @@ func (s *stream) isFinished() bool {
 
 // ask sends a take and waits for its answer. It returns errUndecided if the take
 // was not read.
-func (s *stream) ask(ctx context.Context, k *take) error {
+func (s *stream) ask(ctx context.Context, k *Take) error {
 	number, answers, err := s.send(k)
 	if err != nil {
 		return err
@@ -194,7 +194,7 @@ func (s *stream) ask(ctx context.Context, k *take) error {
 }
 
 // send puts a take into the queue. It returns how many answers had come by then.
-func (s *stream) send(k *take) (number, answers uint64, err error) {
+func (s *stream) send(k *Take) (number, answers uint64, err error) {
 	const crowd = 1 << 16 // takes in the queue, to bound memory
 	s.mu.Lock()
 	if s.retired || s.ended {
@@ -327,18 +327,18 @@ func (s *stream) handOut(data []byte) error {
 		}
 		number, result, err := readNumbered(f.Bytes)
 		if err != nil {
-			return unreadable(err)
+			return Unreadable(err)
 		}
 		if k := s.answered(number); k != nil {
 			k.readResult(result)
 			k.done <- struct{}{}
 		}
 	}
-	return unreadable(f.Err)
+	return Unreadable(f.Err)
 }
 
 // answered removes the take of that number, and returns it if it still waits.
-func (s *stream) answered(number uint64) *take {
+func (s *stream) answered(number uint64) *Take {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers++

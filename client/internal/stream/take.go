@@ -1,4 +1,4 @@
-package client
+package stream
 
 import (
 	"errors"
@@ -12,14 +12,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
-// take is a request on its way. The goroutine that asks owns it, except while it
+// Take is a request on its way. The goroutine that asks owns it, except while it
 // is among the takes of a stream: then the goroutine owns it that takes it out of
 // them. It may be used again after its answer.
-type take struct {
-	// request is a TakeRequest.
-	request []byte
-	// answer is the TakeResponse, if there is no error.
-	answer []byte
+type Take struct {
+	// Request is a TakeRequest.
+	Request []byte
+	// Answer is the TakeResponse, if there is no error.
+	Answer []byte
 
 	err   error
 	done  chan struct{} // gets one value when the answer or the error is there
@@ -27,13 +27,14 @@ type take struct {
 	timer *time.Timer // of the whole take, whatever streams it tries
 }
 
-func newTake() *take {
-	k := &take{done: make(chan struct{}, 1), timer: time.NewTimer(0)}
+// NewTake returns a take without a request.
+func NewTake() *Take {
+	k := &Take{done: make(chan struct{}, 1), timer: time.NewTimer(0)}
 	k.timer.Stop()
 	return k
 }
 
-func (k *take) begin(timeout time.Duration) {
+func (k *Take) begin(timeout time.Duration) {
 	k.begun, k.err = time.Now(), nil
 	k.timer.Reset(timeout)
 }
@@ -88,19 +89,19 @@ func readNumbered(data []byte) (number uint64, result []byte, err error) {
 }
 
 // readResult reads a TakeResult into the take that it answers.
-func (k *take) readResult(data []byte) {
+func (k *Take) readResult(data []byte) {
 	k.err = errNoResult
 	f := wire.Fields[[]byte]{Rest: data}
 	for f.Next() {
 		switch {
 		case f.Is(takeResultAnswer, wire.Bytes):
-			k.answer, k.err = append(k.answer[:0], f.Bytes...), nil
+			k.Answer, k.err = append(k.Answer[:0], f.Bytes...), nil
 		case f.Is(takeResultError, wire.Bytes):
 			k.err = readError(f.Bytes)
 		}
 	}
 	if f.Err != nil {
-		k.err = unreadable(f.Err)
+		k.err = Unreadable(f.Err)
 	}
 }
 
@@ -117,14 +118,14 @@ func readError(data []byte) error {
 		}
 	}
 	if f.Err != nil {
-		return unreadable(f.Err)
+		return Unreadable(f.Err)
 	}
 	return status.Error(code, text)
 }
 
-// unreadable returns the error of an answer that is no message of the daemon's,
+// Unreadable returns the error of an answer that is no message of the daemon's,
 // or nil if err is nil.
-func unreadable(err error) error {
+func Unreadable(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -1,4 +1,13 @@
-package client
+// Package stream brings takes to daemons: on a stream to each of them, and in calls
+// of their own where streams do not pass. It may import internal/wire and the API's
+// generated code, and knows nothing of what a take asks or is answered.
+//
+// A Pool opens a stream on each connection and gives them the takes in turns. A
+// stream numbers its takes, sends those that wait in one message, and matches the
+// answers by their numbers. Streams end when a daemon stops, asks the client to
+// leave, hangs or refuses them. A take goes to another stream only while it is known
+// that no daemon read it.
+package stream
 
 import (
 	"bytes"
@@ -31,9 +40,9 @@ const (
 	spreadLast  = 5 * time.Second
 )
 
-// pool asks daemons, in turns. Its methods may be called concurrently.
-type pool struct {
-	options poolOptions
+// Pool asks daemons, in turns. Its methods may be called concurrently.
+type Pool struct {
+	options Options
 	conn    *grpc.ClientConn
 	made    time.Time
 	alone   atomic.Uint64
@@ -56,8 +65,8 @@ type pool struct {
 	suspected map[connection]time.Time
 }
 
-// poolOptions are those of a pool. None has a default.
-type poolOptions struct {
+// Options are those of a pool. None has a default.
+type Options struct {
 	// Timeout is how long a call waits for its answer.
 	Timeout time.Duration
 	// Logger hears when streams are refused.
@@ -68,15 +77,15 @@ type poolOptions struct {
 	Dial []grpc.DialOption
 }
 
-// newPool returns a pool for the daemon or daemons that target names, in the form
+// NewPool returns a pool for the daemon or daemons that target names, in the form
 // that grpc.NewClient takes, or as a list of addresses with commas between them. It
 // does not wait for a connection. Close the pool after use.
-func newPool(target string, o poolOptions) (*pool, error) {
+func NewPool(target string, o Options) (*Pool, error) {
 	conn, err := dial(target, o.Dial)
 	if err != nil {
 		return nil, err
 	}
-	p := &pool{options: o, conn: conn, made: o.Now(), suspected: make(map[connection]time.Time)}
+	p := &Pool{options: o, conn: conn, made: o.Now(), suspected: make(map[connection]time.Time)}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	p.streams.Store(new([]*stream))
 	p.running.Go(p.spread)
@@ -85,7 +94,7 @@ func newPool(target string, o poolOptions) (*pool, error) {
 
 // Close ends the pool and waits for its goroutines. Takes that have no answer yet
 // fail.
-func (p *pool) Close() error {
+func (p *Pool) Close() error {
 	p.mu.Lock()
 	p.end() // under mu, so that no goroutine starts after this
 	p.mu.Unlock()
@@ -94,19 +103,20 @@ func (p *pool) Close() error {
 	return err
 }
 
-// Streams returns how many streams are open, and Alone how many takes were sent in
-// calls of their own.
-func (p *pool) Streams() int  { return len(*p.streams.Load()) }
-func (p *pool) Alone() uint64 { return p.alone.Load() }
+// Streams returns how many streams are open.
+func (p *Pool) Streams() int { return len(*p.streams.Load()) }
+
+// Alone returns how many takes were sent in calls of their own.
+func (p *Pool) Alone() uint64 { return p.alone.Load() }
 
 // Ask sends a take, and waits for its answer until ctx ends or the timeout is over.
 // It sends the take again only while it is known that no daemon read it.
-func (p *pool) Ask(ctx context.Context, k *take) error {
+func (p *Pool) Ask(ctx context.Context, k *Take) error {
 	k.begin(p.options.Timeout)
 	defer k.timer.Stop()
 	// A message that is refused for its size ends its stream, and with it the
 	// takes of others.
-	if len(k.request) > maxBytes {
+	if len(k.Request) > maxBytes {
 		return p.askAlone(ctx, k)
 	}
 	const attempts = 4 // each on another stream: daemons may be stopping
@@ -123,38 +133,38 @@ func (p *pool) Ask(ctx context.Context, k *take) error {
 }
 
 // askAlone makes a call for one take.
-func (p *pool) askAlone(ctx context.Context, k *take) error {
+func (p *Pool) askAlone(ctx context.Context, k *Take) error {
 	p.alone.Add(1)
 	ctx, cancel := context.WithDeadline(ctx, k.begun.Add(p.options.Timeout))
 	defer cancel()
 	// gRPC may still read the message after this call returned.
-	answer, err := p.invoke(ctx, ratelimitv1.RateLimitService_Take_FullMethodName, bytes.Clone(k.request))
-	if len(k.request) > maxBytes && status.Code(err) == codes.ResourceExhausted {
+	answer, err := p.invoke(ctx, ratelimitv1.RateLimitService_Take_FullMethodName, bytes.Clone(k.Request))
+	if len(k.Request) > maxBytes && status.Code(err) == codes.ResourceExhausted {
 		// The daemon's gRPC refused the message for its size. That is the
 		// request's own fault: a long value must not pass by FailAllow.
-		return status.Errorf(codes.InvalidArgument, "the request has %d bytes: %s", len(k.request), status.Convert(err).Message())
+		return status.Errorf(codes.InvalidArgument, "the request has %d bytes: %s", len(k.Request), status.Convert(err).Message())
 	}
-	k.answer = answer
+	k.Answer = answer
 	return err
 }
 
 // GiveBack sends a GiveBackRequest, once, and waits for its answer until ctx ends or
 // the timeout is over.
-func (p *pool) GiveBack(ctx context.Context, request []byte) error {
+func (p *Pool) GiveBack(ctx context.Context, request []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, p.options.Timeout)
 	defer cancel()
 	_, err := p.invoke(ctx, ratelimitv1.RateLimitService_GiveBack_FullMethodName, request)
 	return err
 }
 
-func (p *pool) invoke(ctx context.Context, method string, request []byte) ([]byte, error) {
+func (p *Pool) invoke(ctx context.Context, method string, request []byte) ([]byte, error) {
 	var answer message
 	err := p.conn.Invoke(ctx, method, &message{request}, &answer, grpc.ForceCodecV2(codec{}))
 	return answer.data, err
 }
 
 // pick returns the stream whose turn it is, or nil where streams do not pass.
-func (p *pool) pick() *stream {
+func (p *Pool) pick() *stream {
 	if streams := *p.streams.Load(); len(streams) > 0 {
 		return streams[p.turn.Add(1)%uint32(len(streams))]
 	}
@@ -163,7 +173,7 @@ func (p *pool) pick() *stream {
 
 // firstStream returns a stream that is about to open. A caller waits for that no
 // longer than for an answer.
-func (p *pool) firstStream() *stream {
+func (p *Pool) firstStream() *stream {
 	if p.isRefused() {
 		return nil
 	}
@@ -183,7 +193,7 @@ func (p *pool) firstStream() *stream {
 }
 
 // hears reports whether answers came on one of the streams.
-func (p *pool) hears() bool {
+func (p *Pool) hears() bool {
 	return slices.ContainsFunc(*p.streams.Load(), func(s *stream) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -192,15 +202,15 @@ func (p *pool) hears() bool {
 }
 
 // age is how long ago the pool was made.
-func (p *pool) age() time.Duration { return p.options.Now().Sub(p.made) }
+func (p *Pool) age() time.Duration { return p.options.Now().Sub(p.made) }
 
-func (p *pool) isRefused() bool {
+func (p *Pool) isRefused() bool {
 	until := p.refused.Load()
 	return until != 0 && int64(p.age()) < until
 }
 
 // refuse has each take be a call for a while.
-func (p *pool) refuse(why string) {
+func (p *Pool) refuse(why string) {
 	if p.isRefused() {
 		return
 	}
@@ -209,7 +219,7 @@ func (p *pool) refuse(why string) {
 }
 
 // suspect has a connection get no stream for a while.
-func (p *pool) suspect(at connection) {
+func (p *Pool) suspect(at connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for other, since := range p.suspected {
@@ -221,7 +231,7 @@ func (p *pool) suspect(at connection) {
 }
 
 // drop removes a stream from those that get takes.
-func (p *pool) drop(s *stream) {
+func (p *Pool) drop(s *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if streams := *p.streams.Load(); slices.Contains(streams, s) {
@@ -233,7 +243,7 @@ func (p *pool) drop(s *stream) {
 // add has a stream get takes. It returns false if its connection has a stream
 // already or is suspected. Streams on older connections to the same daemon retire:
 // the daemon told the client to leave those.
-func (p *pool) add(s *stream) (isNew bool) {
+func (p *Pool) add(s *stream) (isNew bool) {
 	at := s.place()
 	var replaced []*stream
 	p.mu.Lock()
@@ -263,7 +273,7 @@ func (p *pool) add(s *stream) (isNew bool) {
 
 // spread opens streams until each connection has one: gRPC gives each new stream
 // to the next connection, so one that has a stream already closes the circle.
-func (p *pool) spread() {
+func (p *Pool) spread() {
 	pause := spreadFirst
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -282,7 +292,7 @@ func (p *pool) spread() {
 }
 
 // openNext opens one more stream, and reports whether it is of use.
-func (p *pool) openNext() bool {
+func (p *Pool) openNext() bool {
 	s := p.newStream()
 	rpc, err := s.open()
 	if err != nil || !p.add(s) {
