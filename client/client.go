@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/client/internal/stream"
+	"github.com/ratelimitd/ratelimitd/client/internal/turns"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 )
 
@@ -26,11 +27,11 @@ type Client struct {
 	stats   stats
 	outage  outage
 	made    time.Time
-	lines   lines
+	lines   *turns.Lines
 
-	// ctx ends when the client is closed.
+	// ctx ends when the client is closed, and ErrClosed is its cause.
 	ctx context.Context
-	end context.CancelFunc
+	end context.CancelCauseFunc
 
 	mu       sync.Mutex
 	isClosed bool
@@ -56,8 +57,8 @@ func New(target string, list ...Option) (*Client, error) {
 	}
 	c := &Client{options: o, pool: p, made: time.Now()}
 	c.calls.New = func() any { return &call{take: stream.NewTake()} }
-	c.ctx, c.end = context.WithCancel(context.Background())
-	c.lines.byKey = make(map[string]*line)
+	c.ctx, c.end = context.WithCancelCause(context.Background())
+	c.lines = turns.New(c.ctx)
 	return c, nil
 }
 
@@ -70,7 +71,7 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.isClosed = true
-	c.end()
+	c.end(ErrClosed)
 	local := c.local
 	c.mu.Unlock()
 	err := c.pool.Close()
