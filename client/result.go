@@ -3,6 +3,8 @@ package client
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // Never is the RetryAfter of a request that cannot be allowed however long it
@@ -42,6 +44,19 @@ func (r *Result) Denier() *Limited {
 	return &r.Limits[r.DeniedBy]
 }
 
+// isCharged reports whether there may be a charge to give back.
+func (r *Result) isCharged() bool {
+	if r.local != nil {
+		return true
+	}
+	for i := range r.Limits {
+		if r.Limits[i].takenAt != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Limited is the answer of one limit.
 type Limited struct {
 	// Descriptor is the index of its descriptor in the request.
@@ -73,15 +88,22 @@ type Limited struct {
 	takenBy uint64
 }
 
-// isCharged reports whether there may be a charge to give back.
-func (r *Result) isCharged() bool {
-	if r.local != nil {
-		return true
-	}
-	for i := range r.Limits {
-		if r.Limits[i].takenAt != 0 {
-			return true
-		}
-	}
-	return false
-}
+// Algorithm names how a limit counts.
+type Algorithm uint8
+
+// The algorithms.
+const (
+	TokenBucket   Algorithm = Algorithm(bucket.TokenBucket)
+	GCRA          Algorithm = Algorithm(bucket.GCRA)
+	LeakyBucket   Algorithm = Algorithm(bucket.LeakyBucket)
+	FixedWindow   Algorithm = Algorithm(bucket.FixedWindow)
+	SlidingWindow Algorithm = Algorithm(bucket.SlidingWindow)
+	SlidingLog    Algorithm = Algorithm(bucket.SlidingLog)
+)
+
+// String returns the algorithm's spelling in a limits file.
+func (a Algorithm) String() string { return bucket.Algorithm(a).String() }
+
+// IsBucket reports whether the algorithm is TokenBucket, GCRA or LeakyBucket:
+// these have a burst.
+func (a Algorithm) IsBucket() bool { return bucket.Algorithm(a).IsBucket() }
