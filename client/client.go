@@ -33,9 +33,8 @@ type Client struct {
 	ctx context.Context
 	end context.CancelCauseFunc
 
-	mu       sync.Mutex
-	isClosed bool
-	local    *memstore.Store
+	mu    sync.Mutex
+	local *memstore.Store // of FailLocal; nil until it is needed
 }
 
 // New returns a client of the daemon or daemons that target names, in the form
@@ -66,11 +65,10 @@ func New(target string, list ...Option) (*Client, error) {
 // answer yet fail with ErrClosed.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	if c.isClosed {
+	if c.ctx.Err() != nil {
 		c.mu.Unlock()
 		return nil
 	}
-	c.isClosed = true
 	c.end(ErrClosed)
 	local := c.local
 	c.mu.Unlock()

@@ -86,7 +86,7 @@ type localTake struct {
 func (c *Client) localStore() (*memstore.Store, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.isClosed {
+	if c.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
 	if c.local == nil {

@@ -9,142 +9,161 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
-// The messages of proto/ratelimit/v1/ratelimit.proto are written and read by
-// the numbers of their fields, for generated messages would cost more than all
-// the rest that a request needs here.
+// The fields of the messages of proto/ratelimit/v1/ratelimit.proto. They are written
+// and read in their bytes, because generated messages would cost more than all the
+// rest that a request needs here.
+const (
+	// TakeRequest
+	takeDomain      = 1
+	takeDescriptors = 2
+	// Descriptor
+	descriptorEntries = 1
+	descriptorCost    = 2
+	descriptorNumbers = 3
+	// Entry
+	entryKey   = 1
+	entryValue = 2
+	// Numbers
+	numbersRequests = 1
+	numbersPeriod   = 2
+	numbersBurst    = 3
+	// GiveBackRequest
+	giveBackTake    = 1
+	giveBackTakenAt = 2
+	giveBackTakenBy = 3
+	// TakeResponse
+	responseAllowed    = 1
+	responseLimits     = 2
+	responseDeniedBy   = 3
+	responseRetryAfter = 4
+	responseDegraded   = 5
+	// Limit
+	limitDescriptor = 1
+	limitName       = 2
+	limitAlgorithm  = 3
+	limitRequests   = 4
+	limitPeriod     = 5
+	limitCapacity   = 6
+	limitRemaining  = 7
+	limitAllowed    = 8
+	limitRetryAfter = 9
+	limitResetAfter = 10
+	limitWait       = 11
+	limitTakenAt    = 12
+	limitShadow     = 13
+	limitTakenBy    = 14
+	// google.protobuf.Duration
+	durationSeconds = 1
+	durationNanos   = 2
+)
 
-// appendTake appends the TakeRequest; without its costs it is what requests
-// about the same limits have in common.
+// appendTake appends a TakeRequest. Without its costs it is what requests about the
+// same limits have in common.
 func appendTake(dst []byte, r *Request, withCosts bool) []byte {
-	dst = wire.AppendText(dst, 1, r.Domain)
+	dst = wire.AppendText(dst, takeDomain, r.Domain)
 	for i := range r.Descriptors {
-		d := &r.Descriptors[i]
-		size := 0
-		for _, e := range d.Entries {
-			size += fieldSize(entrySize(e))
-		}
-		hasCost, numbers := withCosts && (d.Peek || d.Cost > 1), 0
-		if hasCost {
-			size += 1 + protowire.SizeVarint(d.Cost)
-		}
-		if d.Numbers != nil {
-			numbers = d.Numbers.size()
-			size += fieldSize(numbers)
-		}
-		dst = appendHead(dst, 2, size)
-		for _, e := range d.Entries {
-			dst = appendHead(dst, 1, entrySize(e))
-			dst = wire.AppendText(dst, 1, e.Key)
-			dst = wire.AppendText(dst, 2, e.Value)
-		}
-		if hasCost {
-			dst = protowire.AppendVarint(protowire.AppendTag(dst, 2, wire.Varint), d.Cost)
-		}
-		if d.Numbers != nil {
-			dst = d.Numbers.append(appendHead(dst, 3, numbers))
-		}
+		dst = r.Descriptors[i].append(dst, withCosts)
 	}
 	return dst
 }
 
-func entrySize(e Entry) int { return textSize(e.Key) + textSize(e.Value) }
+func (d *Descriptor) append(dst []byte, withCost bool) []byte {
+	dst, start := wire.BeginMessage(dst, takeDescriptors)
+	for i := range d.Entries {
+		dst = d.Entries[i].append(dst)
+	}
+	if withCost && (d.Peek || d.Cost > 1) {
+		// No cost is a cost of 1, so that of a peek is written though it is 0.
+		dst = protowire.AppendVarint(protowire.AppendTag(dst, descriptorCost, wire.Varint), d.Cost)
+	}
+	if d.Numbers != nil {
+		dst = d.Numbers.append(dst)
+	}
+	return wire.EndMessage(dst, start)
+}
 
-// size is that of the Numbers without their head.
-func (n *Numbers) size() int {
-	return numberSize(uint64(n.Requests)) + fieldSize(durationSize(n.Period)) + numberSize(uint64(n.Burst))
+func (e *Entry) append(dst []byte) []byte {
+	dst, start := wire.BeginMessage(dst, descriptorEntries)
+	dst = wire.AppendText(dst, entryKey, e.Key)
+	dst = wire.AppendText(dst, entryValue, e.Value)
+	return wire.EndMessage(dst, start)
 }
 
 func (n *Numbers) append(dst []byte) []byte {
-	dst = wire.AppendNumber(dst, 1, uint64(n.Requests))
-	dst = appendHead(dst, 2, durationSize(n.Period))
-	dst = wire.AppendNumber(dst, 1, uint64(n.Period/time.Second))
-	dst = wire.AppendNumber(dst, 2, uint64(n.Period%time.Second))
-	return wire.AppendNumber(dst, 3, uint64(n.Burst))
+	dst, start := wire.BeginMessage(dst, descriptorNumbers)
+	dst = wire.AppendNumber(dst, numbersRequests, uint64(n.Requests))
+	dst = appendDuration(dst, numbersPeriod, n.Period)
+	dst = wire.AppendNumber(dst, numbersBurst, uint64(n.Burst))
+	return wire.EndMessage(dst, start)
 }
 
-func durationSize(d time.Duration) int {
-	return numberSize(uint64(d/time.Second)) + numberSize(uint64(d%time.Second))
+func appendDuration(dst []byte, field protowire.Number, d time.Duration) []byte {
+	dst, start := wire.BeginMessage(dst, field)
+	dst = wire.AppendNumber(dst, durationSeconds, uint64(d/time.Second))
+	dst = wire.AppendNumber(dst, durationNanos, uint64(d%time.Second))
+	return wire.EndMessage(dst, start)
 }
 
 // appendGiveBack appends the GiveBackRequest of a take.
 func appendGiveBack(dst []byte, r *Result) []byte {
-	dst = append(appendHead(dst, 1, len(r.take)), r.take...)
-	size := 0
-	for i := range r.Limits {
-		size += protowire.SizeVarint(uint64(r.Limits[i].takenAt))
-	}
-	dst = appendHead(dst, 2, size)
+	dst = protowire.AppendBytes(protowire.AppendTag(dst, giveBackTake, wire.Bytes), r.take)
+	dst, start := wire.BeginMessage(dst, giveBackTakenAt)
 	for i := range r.Limits {
 		dst = protowire.AppendVarint(dst, uint64(r.Limits[i].takenAt))
 	}
-	dst = appendHead(dst, 3, 8*len(r.Limits))
+	dst = wire.EndMessage(dst, start)
+	dst, start = wire.BeginMessage(dst, giveBackTakenBy)
 	for i := range r.Limits {
 		dst = protowire.AppendFixed64(dst, r.Limits[i].takenBy)
 	}
-	return dst
+	return wire.EndMessage(dst, start)
 }
 
-// The numbers of all fields here are under 16: a tag is one byte.
-
-func appendHead(dst []byte, field protowire.Number, size int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(dst, field, wire.Bytes), uint64(size))
-}
-
-func fieldSize(content int) int { return 1 + protowire.SizeBytes(content) }
-
-func textSize(text string) int { return fieldSize(len(text)) }
-
-func numberSize(n uint64) int {
-	if n == 0 {
-		return 0
-	}
-	return 1 + protowire.SizeVarint(n)
-}
-
-// readResponse reads a TakeResponse; if there is no place for a result, whether
+// readResponse reads a TakeResponse; if there is no place for a result, only whether
 // it allows.
 func (k *call) readResponse(data []byte) error {
-	k.allowed = false
 	if k.result != nil {
-		return k.result.read(data, &k.allowed)
+		err := k.result.read(data)
+		k.allowed = k.result.Allowed
+		return stream.Unreadable(err)
 	}
+	k.allowed = false
 	f := wire.Fields[[]byte]{Rest: data}
 	for f.Next() {
-		if f.Is(1, wire.Varint) {
+		if f.Is(responseAllowed, wire.Varint) {
 			k.allowed = f.Varint != 0
 		}
 	}
 	return stream.Unreadable(f.Err)
 }
 
-func (r *Result) read(data []byte, allowed *bool) error {
+func (r *Result) read(data []byte) error {
 	r.DeniedBy = -1
 	f := wire.Fields[[]byte]{Rest: data}
 	for f.Next() {
 		switch {
-		case f.Is(1, wire.Varint):
+		case f.Is(responseAllowed, wire.Varint):
 			r.Allowed = f.Varint != 0
-		case f.Is(2, wire.Bytes):
+		case f.Is(responseLimits, wire.Bytes):
 			var l Limited
 			if err := l.read(f.Bytes); err != nil {
 				return err
 			}
 			r.Limits = append(r.Limits, l)
-		case f.Is(3, wire.Varint):
+		case f.Is(responseDeniedBy, wire.Varint):
 			r.DeniedBy = int(uint32(f.Varint))
-		case f.Is(4, wire.Bytes):
+		case f.Is(responseRetryAfter, wire.Bytes):
 			if err := readDuration(&r.RetryAfter, f.Bytes); err != nil {
 				return err
 			}
-		case f.Is(5, wire.Varint):
+		case f.Is(responseDegraded, wire.Varint):
 			r.Degraded = f.Varint != 0
 		}
 	}
 	if !r.Allowed && r.RetryAfter <= 0 {
 		r.RetryAfter = Never
 	}
-	*allowed = r.Allowed
-	return stream.Unreadable(f.Err)
+	return f.Err
 }
 
 func (l *Limited) read(data []byte) error {
@@ -152,33 +171,33 @@ func (l *Limited) read(data []byte) error {
 	for f.Next() {
 		var err error
 		switch {
-		case f.Is(1, wire.Varint):
+		case f.Is(limitDescriptor, wire.Varint):
 			l.Descriptor = int(uint32(f.Varint))
-		case f.Is(2, wire.Bytes):
+		case f.Is(limitName, wire.Bytes):
 			l.Name = string(f.Bytes)
-		case f.Is(3, wire.Varint):
+		case f.Is(limitAlgorithm, wire.Varint):
 			l.Algorithm = Algorithm(f.Varint)
-		case f.Is(4, wire.Varint):
+		case f.Is(limitRequests, wire.Varint):
 			l.Requests = uint32(f.Varint)
-		case f.Is(5, wire.Bytes):
+		case f.Is(limitPeriod, wire.Bytes):
 			err = readDuration(&l.Period, f.Bytes)
-		case f.Is(6, wire.Varint):
+		case f.Is(limitCapacity, wire.Varint):
 			l.Capacity = uint32(f.Varint)
-		case f.Is(7, wire.Varint):
+		case f.Is(limitRemaining, wire.Varint):
 			l.Remaining = uint32(f.Varint)
-		case f.Is(8, wire.Varint):
+		case f.Is(limitAllowed, wire.Varint):
 			l.Allowed = f.Varint != 0
-		case f.Is(9, wire.Bytes):
+		case f.Is(limitRetryAfter, wire.Bytes):
 			err = readDuration(&l.RetryAfter, f.Bytes)
-		case f.Is(10, wire.Bytes):
+		case f.Is(limitResetAfter, wire.Bytes):
 			err = readDuration(&l.ResetAfter, f.Bytes)
-		case f.Is(11, wire.Bytes):
+		case f.Is(limitWait, wire.Bytes):
 			err = readDuration(&l.Wait, f.Bytes)
-		case f.Is(12, wire.Varint):
+		case f.Is(limitTakenAt, wire.Varint):
 			l.takenAt = int64(f.Varint)
-		case f.Is(13, wire.Varint):
+		case f.Is(limitShadow, wire.Varint):
 			l.Shadow = f.Varint != 0
-		case f.Is(14, wire.Fixed64):
+		case f.Is(limitTakenBy, wire.Fixed64):
 			l.takenBy = f.Varint
 		}
 		if err != nil {
@@ -188,18 +207,18 @@ func (l *Limited) read(data []byte) error {
 	if !l.Allowed && l.RetryAfter <= 0 {
 		l.RetryAfter = Never
 	}
-	return stream.Unreadable(f.Err)
+	return f.Err
 }
 
 func readDuration(d *time.Duration, data []byte) error {
 	f := wire.Fields[[]byte]{Rest: data}
 	for f.Next() {
 		switch {
-		case f.Is(1, wire.Varint):
+		case f.Is(durationSeconds, wire.Varint):
 			*d += time.Duration(f.Varint) * time.Second
-		case f.Is(2, wire.Varint):
+		case f.Is(durationNanos, wire.Varint):
 			*d += time.Duration(f.Varint)
 		}
 	}
-	return stream.Unreadable(f.Err)
+	return f.Err
 }

@@ -17,8 +17,9 @@ import (
 // Script is a server whose answers a test writes. What is nil is unimplemented.
 type Script struct {
 	ratelimitv1.UnimplementedRateLimitServiceServer
-	OnTake   func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error)
-	OnStream func(Stream) error
+	OnTake     func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error)
+	OnStream   func(Stream) error
+	OnGiveBack func(*ratelimitv1.GiveBackRequest) (*ratelimitv1.GiveBackResponse, error)
 
 	mu   sync.Mutex
 	seen int
@@ -61,6 +62,14 @@ func (s *Script) TakeStream(stream Stream) error {
 		return s.UnimplementedRateLimitServiceServer.TakeStream(stream)
 	}
 	return s.OnStream(stream)
+}
+
+// GiveBack answers by OnGiveBack.
+func (s *Script) GiveBack(ctx context.Context, r *ratelimitv1.GiveBackRequest) (*ratelimitv1.GiveBackResponse, error) {
+	if s.OnGiveBack == nil {
+		return s.UnimplementedRateLimitServiceServer.GiveBack(ctx, r)
+	}
+	return s.OnGiveBack(r)
 }
 
 // See counts takes that came on a stream. Take counts its own.
