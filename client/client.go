@@ -79,7 +79,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// call is a request, its take and what came of it. A call is used again.
+// call is a request on its way, with its decision. A call is used again.
 type call struct {
 	take    *stream.Take
 	result  *Result // nil if only allowed is wanted

@@ -22,16 +22,16 @@ var (
 )
 
 // Wait asks until the request is allowed, and sleeps in between for as long as
-// the answer says. What a leaky_bucket then lets pass at once it holds, for the
-// longest Wait of the limits that count the request, so that requests leave
-// evenly. It gives up at once, with ErrTooLate, when ctx has a deadline that
-// comes before the wait would end, and with ErrNever when no waiting helps. Other
-// errors are those of Take.
+// the answer says. It then holds a request that a leaky_bucket allowed, for the
+// longest Wait of the limits that count it, so that requests leave evenly. It
+// gives up at once, with ErrTooLate, when ctx has a deadline that comes before the
+// wait would end, and with ErrNever when no waiting helps. Other errors are those
+// of Take.
 //
-// A request that was allowed, and that Wait did not hold to the end, is given
-// back, even when ctx has ended: for that Wait may take the client's timeout
-// longer. Where that fails, as it does once the client is closed, the request
-// counts; Stats has it among LostGiveBacks.
+// Wait gives back a request that was allowed and that it did not hold to the end,
+// even when ctx has ended: it may then take the client's timeout longer. If the
+// give-back fails, as it does once the client is closed, the request counts;
+// Stats has it among LostGiveBacks.
 //
 // Requests of a process that wait for the same descriptors stand in a line: the
 // first of them sleeps until its moment, the others until it is their turn. A
@@ -58,12 +58,12 @@ func (c *Client) Wait(ctx context.Context, r Request) (*Result, error) {
 		return result, nil
 	}
 	if result != nil && result.Allowed {
-		_ = c.GiveBack(context.WithoutCancel(ctx), result) // Stats counts what is lost
+		_ = c.GiveBack(context.WithoutCancel(ctx), result) // Stats counts a lost one
 	}
 	return nil, err
 }
 
-// costs returns what each descriptor takes.
+// costs returns the cost of each descriptor.
 func (r *Request) costs() turns.Costs {
 	costs := make(turns.Costs, len(r.Descriptors))
 	for i := range r.Descriptors {
@@ -74,8 +74,8 @@ func (r *Request) costs() turns.Costs {
 	return costs
 }
 
-// answer returns what the result means to waiters of these costs. It is an error if
-// no waiting helps.
+// answer returns the result as a line of waiters of these costs needs it. It is an
+// error if no waiting helps.
 func (r *Result) answer(costs turns.Costs) (turns.Answer, error) {
 	switch {
 	case r.Allowed:

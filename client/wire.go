@@ -57,8 +57,8 @@ const (
 	durationNanos   = 2
 )
 
-// appendTake appends a TakeRequest. Without its costs it is what requests about the
-// same limits have in common.
+// appendTake appends a TakeRequest. Without costs, requests about the same limits have
+// the same bytes.
 func appendTake(dst []byte, r *Request, withCosts bool) []byte {
 	dst = wire.AppendText(dst, takeDomain, r.Domain)
 	for i := range r.Descriptors {

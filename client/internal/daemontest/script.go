@@ -14,7 +14,8 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// Script is a server whose answers a test writes. What is nil is unimplemented.
+// Script is a server whose answers a test writes. A method without a function is
+// unimplemented.
 type Script struct {
 	ratelimitv1.UnimplementedRateLimitServiceServer
 	OnTake     func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error)

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// dial makes the connection to a target. It does not wait for it.
+// dial returns the connections to a target, and does not wait for them.
 func dial(target string, own []grpc.DialOption) (*grpc.ClientConn, error) {
 	list := dialOptions()
 	if strings.Contains(target, ",") && !strings.Contains(target, "://") {
@@ -94,7 +94,7 @@ type codec struct{}
 
 var _ encoding.CodecV2 = codec{}
 
-// Name implements encoding.CodecV2: what passes is protobuf.
+// Name implements encoding.CodecV2: the bytes are those of protobuf.
 func (codec) Name() string { return proto.Name }
 
 // Marshal implements encoding.CodecV2.

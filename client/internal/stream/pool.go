@@ -1,6 +1,6 @@
 // Package stream brings takes to daemons: on a stream to each of them, and in calls
 // of their own where streams do not pass. It may import internal/wire and the API's
-// generated code, and knows nothing of what a take asks or is answered.
+// generated code. It does not read requests and responses.
 //
 // A Pool opens a stream on each connection and gives them the takes in turns. A
 // stream numbers its takes, sends those that wait in one message, and matches the
@@ -73,7 +73,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Now is the clock of refusals and suspicions.
 	Now func() time.Time
-	// Dial has the credentials, and what overrides the pool's own options.
+	// Dial has the credentials, and options that override the pool's own.
 	Dial []grpc.DialOption
 }
 

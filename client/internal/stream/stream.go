@@ -15,8 +15,8 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// What one message holds at most: well within what the daemon reads at once
-// unless its settings are very narrow.
+// Bounds of one message. A daemon reads more at once, unless its settings are very
+// narrow.
 const (
 	maxTakes = 128
 	maxBytes = 16 << 10
@@ -71,7 +71,7 @@ func (s *stream) open() (grpc.ClientStream, error) {
 	defer s.mu.Unlock()
 	s.rpc = rpc
 	// Asking for the peer commits gRPC to this attempt: gRPC never sends again by
-	// itself what may have been read.
+	// itself a take that may have been read.
 	if p, ok := peer.FromContext(rpc.Context()); ok {
 		s.at.daemon = p.Addr.String()
 		if p.LocalAddr != nil {
@@ -100,7 +100,7 @@ func (s *stream) run(rpc grpc.ClientStream) {
 	writer.Wait()
 }
 
-// write sends what is in the queue. The takes that arrive while one message is
+// write sends the queue. The takes that arrive while one message is
 // made and handed over are the next message.
 func (s *stream) write(rpc grpc.ClientStream) {
 	for {
@@ -137,7 +137,7 @@ func (s *stream) next(hadOne bool) []byte {
 	return data
 }
 
-// gather makes a message of what is in the queue.
+// gather makes a message of the takes in the queue, as many as fit.
 func (s *stream) gather() []byte {
 	var data []byte
 	i, takes := 0, 0

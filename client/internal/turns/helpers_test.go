@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bucket is a limit that says what a daemon would.
+// bucket is a limit that answers as a daemon does.
 type bucket struct {
 	tokenTime time.Duration
 	burst     uint64

@@ -40,8 +40,8 @@ type waiter struct {
 	turn        chan error // gets nil when it is the waiter's turn
 }
 
-// cost returns what the waiter takes from a limit of a descriptor, and what has to be
-// there: a peek takes nothing.
+// cost returns how many tokens the waiter takes from a limit of a descriptor, and how
+// many have to be there: a peek takes none.
 func (w *waiter) cost(descriptor int) (taken, needed float64) {
 	taken = float64(w.costs.Of(descriptor))
 	return taken, max(1, taken)
@@ -106,7 +106,7 @@ func (l *line) after(at time.Time, tokens float64) time.Time {
 	return at.Add(time.Duration(min(tokens*float64(l.tokenTime), century)))
 }
 
-// handOn ends a turn. It gives turns to the first who wait, until so many have one.
+// handOn ends a turn. It gives turns to the first waiters, until so many have one.
 func (l *line) handOn(more int) {
 	l.turns--
 	l.next = time.Time{}

@@ -1,8 +1,8 @@
-// Package turns has the callers of a process that wait for the same limits pass in
-// the order in which they came. It imports nothing of the project, and does not know
-// what is asked or who answers.
+// Package turns orders the requests of a process that wait for the same limits: they
+// pass as they came. It imports nothing of the project, and knows neither limits nor
+// daemons.
 //
-// Callers with the same key stand in a line. The first of them asks, and sleeps as
+// Requests with the same key stand in a line. The first of them asks, and sleeps as
 // long as a denial says. The others wait for their turn, so that they do not all ask
 // at the same moment. They give up at once if their turn would come too late.
 package turns
