@@ -48,14 +48,19 @@ func connect(t testing.TB, target string, change ...func(*stream.Options)) *stre
 // ask asks about a user. It returns whether the take was allowed.
 func ask(t testing.TB, p *stream.Pool, user string) (bool, error) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return askUntil(ctx, t, p, user)
+}
+
+func askUntil(ctx context.Context, t testing.TB, p *stream.Pool, user string) (bool, error) {
+	t.Helper()
 	request, err := proto.Marshal(&ratelimitv1.TakeRequest{Domain: "api", Descriptors: []*ratelimitv1.Descriptor{
 		{Entries: []*ratelimitv1.Entry{{Key: "user", Value: user}}},
 	}})
 	if err != nil {
 		t.Error(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	take := stream.NewTake()
 	take.Request = request
 	if err := p.Ask(ctx, take); err != nil {

@@ -1,6 +1,8 @@
 package stream_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -146,5 +148,49 @@ func TestTakesThatWereNotSentSurviveTheirStream(t *testing.T) {
 	all.Wait()
 	if passed.Load() < callers/2 || failed.Load() == 0 || s.Seen() != int(passed.Load()) {
 		t.Errorf("%d passed, %d failed, %d were answered", passed.Load(), failed.Load(), s.Seen())
+	}
+}
+
+// A daemon that reads no more holds up takes. Those that give up meanwhile are not
+// sent when it reads on.
+func TestTakesThatGaveUpAreNotSent(t *testing.T) {
+	t.Parallel()
+	s := new(daemontest.Script)
+	stuck, resume := make(chan struct{}), make(chan struct{})
+	s.OnStream = func(stream daemontest.Stream) error {
+		m, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		if err := s.Allow(stream, m); err != nil {
+			return err
+		}
+		close(stuck)
+		<-resume
+		return s.AllowAll(stream)
+	}
+	p := connect(t, s.Serve(t))
+	mustAllow(t, p)
+	<-stuck
+	value := strings.Repeat("x", 12<<10)
+	const callers = 400 // 4.8 MiB; a connection takes 64 KiB of them in advance
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			if ok, err := askUntil(ctx, t, p, value); ok || !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(ok, err)
+			}
+		})
+	}
+	all.Wait()
+	close(resume)
+	mustAllow(t, p)
+	if n := s.Seen(); n > callers/4 {
+		t.Errorf("%d of %d that gave up were sent", n, callers)
+	}
+	if n := p.Streams(); n != 1 {
+		t.Errorf("%d streams", n)
 	}
 }
