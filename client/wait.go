@@ -16,7 +16,7 @@ var (
 	ErrNever = errors.New("client: it can never be allowed")
 	// ErrTooLate is the error of Wait if ctx would end before the wait does. It
 	// is a context.DeadlineExceeded.
-	ErrTooLate = turns.ErrTooLate
+	ErrTooLate = fmt.Errorf("client: the wait would end too late: %w", context.DeadlineExceeded)
 	// ErrDenied is the error of Wait if FailDeny denied.
 	ErrDenied = errors.New("client: denied")
 )
@@ -59,6 +59,9 @@ func (c *Client) Wait(ctx context.Context, r Request) (*Result, error) {
 	}
 	if result != nil && result.Allowed {
 		_ = c.GiveBack(context.WithoutCancel(ctx), result) // Stats counts a lost one
+	}
+	if errors.Is(err, turns.ErrTooLate) {
+		err = ErrTooLate
 	}
 	return nil, err
 }

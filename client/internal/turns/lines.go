@@ -9,15 +9,14 @@ package turns
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
 )
 
-// ErrTooLate is the error of Wait if ctx would end before the wait does. It is a
-// context.DeadlineExceeded.
-var ErrTooLate = fmt.Errorf("client: the wait would end too late: %w", context.DeadlineExceeded)
+// ErrTooLate is the error of Wait if ctx would end before the wait does.
+var ErrTooLate = errors.New("turns: the wait would end too late")
 
 // Answer is what a request got, as far as waiting depends on it.
 type Answer struct {
