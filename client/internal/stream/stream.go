@@ -15,13 +15,6 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// Bounds of one message. A daemon reads more at once, unless its settings are very
-// narrow.
-const (
-	maxTakes = 128
-	maxBytes = 16 << 10
-)
-
 // stream brings takes to one daemon. They wait in its queue while the writer is
 // busy with those before them.
 type stream struct {

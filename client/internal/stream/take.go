@@ -66,6 +66,13 @@ const (
 	errorMessage = 2
 )
 
+// Bounds of one message. A daemon reads more at once, unless its settings are very
+// narrow.
+const (
+	maxTakes = 128
+	maxBytes = 16 << 10
+)
+
 // appendNumbered appends a TakeRequest to a TakeStreamRequest.
 func appendNumbered(dst []byte, number uint64, request []byte) []byte {
 	dst, start := wire.BeginMessage(dst, requestTakes)
