@@ -92,15 +92,8 @@ func (e *Entry) append(dst []byte) []byte {
 func (n *Numbers) append(dst []byte) []byte {
 	dst, start := wire.BeginMessage(dst, descriptorNumbers)
 	dst = wire.AppendNumber(dst, numbersRequests, uint64(n.Requests))
-	dst = appendDuration(dst, numbersPeriod, n.Period)
+	dst = wire.AppendDuration(dst, numbersPeriod, n.Period)
 	dst = wire.AppendNumber(dst, numbersBurst, uint64(n.Burst))
-	return wire.EndMessage(dst, start)
-}
-
-func appendDuration(dst []byte, field protowire.Number, d time.Duration) []byte {
-	dst, start := wire.BeginMessage(dst, field)
-	dst = wire.AppendNumber(dst, durationSeconds, uint64(d/time.Second))
-	dst = wire.AppendNumber(dst, durationNanos, uint64(d%time.Second))
 	return wire.EndMessage(dst, start)
 }
 

@@ -1,6 +1,10 @@
 package wire
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
 
 // These are the kinds of fields.
 const (
@@ -42,4 +46,13 @@ func EndMessage(dst []byte, start int) []byte {
 	copy(dst[start+len(length)-1:], dst[start:start+n])
 	copy(dst[start-1:], length)
 	return dst
+}
+
+// AppendDuration appends a field that is a Duration
+// (google/protobuf/duration.proto), also where it is 0. It is not negative.
+func AppendDuration(dst []byte, field protowire.Number, d time.Duration) []byte {
+	dst, start := BeginMessage(dst, field)
+	dst = AppendNumber(dst, 1, uint64(d/time.Second))
+	dst = AppendNumber(dst, 2, uint64(d%time.Second))
+	return EndMessage(dst, start)
 }

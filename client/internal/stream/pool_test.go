@@ -96,7 +96,7 @@ func (e *ends) HandleRPC(_ context.Context, s stats.RPCStats) {
 func TestOldConnectionIsLeftBeforeTheDaemonEndsIt(t *testing.T) {
 	t.Parallel()
 	d := daemontest.Start(t, "domain: api\n", func(o *server.Options) {
-		o.ConnectionAge, o.ConnectionAgeGrace = 200*time.Millisecond, patience
+		o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = 200*time.Millisecond, patience
 	})
 	e := new(ends)
 	p := connect(t, d.Address, func(o *stream.Options) { o.Dial = append(o.Dial, grpc.WithStatsHandler(e)) })

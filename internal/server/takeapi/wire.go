@@ -166,7 +166,7 @@ func (c takeCall) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucke
 	}
 	dst = wire.AppendNumber(dst, 3, uint64(l.Algorithm))
 	dst = wire.AppendNumber(dst, 4, uint64(l.Requests))
-	dst = appendDuration(dst, 5, l.Period)
+	dst = wire.AppendDuration(dst, 5, l.Period)
 	dst = wire.AppendNumber(dst, 6, uint64(l.Capacity))
 	dst = wire.AppendNumber(dst, 7, uint64(d.Remaining))
 	if d.Allowed() {
@@ -190,12 +190,5 @@ func appendWait(dst []byte, field protowire.Number, d time.Duration) []byte {
 	if d <= 0 {
 		return dst
 	}
-	return appendDuration(dst, field, d)
-}
-
-func appendDuration(dst []byte, field protowire.Number, d time.Duration) []byte {
-	dst, start := wire.BeginMessage(dst, field)
-	dst = wire.AppendNumber(dst, 1, uint64(d/time.Second))
-	dst = wire.AppendNumber(dst, 2, uint64(d%time.Second))
-	return wire.EndMessage(dst, start)
+	return wire.AppendDuration(dst, field, d)
 }
