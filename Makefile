@@ -83,7 +83,7 @@ bench: tools ## load the daemon next to bare gRPC servers; FULL=1, COMPARE=NAME=
 
 .PHONY: microbench
 microbench: ## run the Go benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
+	$(GO) test -run '^$$' -bench . -benchmem ./internal/... ./client/...
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (30s)
