@@ -1,4 +1,4 @@
 // Package fleet is the register of the daemons that share a prefix in Redis:
 // how many they are, and whether they agree on what all must agree on. It
-// imports redisconn alone.
+// imports redisconn and logthin alone.
 package fleet

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
 const (
@@ -72,14 +74,13 @@ type Membership struct {
 	conflict atomic.Pointer[conflictError]
 
 	// mu lets one sign-in happen at a time and guards what is below.
-	mu            sync.Mutex
-	signedIn      bool
-	inRegister    int       // daemons at the last sign-in; unknown after a failure
-	fewerSince    time.Time // when it last became less
-	failureLogged time.Time // zero after a success
-	refusalLogged time.Time // zero while there is no conflict
-	refusedAt     time.Time // when it was last refused
-	rulesWatch    rulesWatch
+	mu                          sync.Mutex
+	signedIn                    bool
+	inRegister                  int       // daemons at the last sign-in; unknown after a failure
+	fewerSince                  time.Time // when it last became less
+	refusedAt                   time.Time // when it was last refused
+	rulesWatch                  rulesWatch
+	failureLines, conflictLines logthin.Thinner
 }
 
 // New returns a daemon's part in a register. It does nothing before SignIn or
@@ -169,7 +170,7 @@ func (f *Membership) SignIn(ctx context.Context) error {
 		}
 		return err
 	}
-	f.failureLogged = time.Time{}
+	f.failureLines.Reset()
 	added := slices.ContainsFunc(r.daemons, func(m Daemon) bool { return m.ID == self.ID })
 	size := len(r.daemons)
 	if !added {
@@ -188,7 +189,7 @@ func (f *Membership) SignIn(ctx context.Context) error {
 		return f.Conflict()
 	}
 	f.conflict.Store(nil)
-	f.refusalLogged = time.Time{}
+	f.conflictLines.Reset()
 	if !added {
 		err := errors.New("redis: the register of daemons is full")
 		f.logFailure(err)
@@ -221,15 +222,13 @@ func (f *Membership) resize(n int) {
 
 func (f *Membership) logFailure(err error) {
 	f.signedIn = false
-	if now := f.clock(); now.Sub(f.failureLogged) >= fleetLogEvery {
-		f.failureLogged = now
+	if _, due := f.failureLines.Due(f.clock(), fleetLogEvery); due {
 		f.log.Warn("could not sign in to the register of daemons; it is tried again", "error", err)
 	}
 }
 
 func (f *Membership) logRefusal(conflict conflictError) {
-	if now := f.clock(); now.Sub(f.refusalLogged) >= fleetLogEvery {
-		f.refusalLogged = now
+	if _, due := f.conflictLines.Due(f.clock(), fleetLogEvery); due {
 		f.log.Error("this daemon must not serve", "error", conflict)
 	}
 }

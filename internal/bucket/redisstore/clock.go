@@ -3,6 +3,8 @@ package redisstore
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
 // quietOffset is how far a node's clock may be from this machine's before the
@@ -16,8 +18,8 @@ type clockWatch struct {
 	known  atomic.Bool
 	offset atomic.Int64 // a time.Duration: the node's clock less this machine's
 
-	lines thinned
-	told  atomic.Bool // the log that the clock is wrong, and it still stands
+	lines         logthin.Thinner
+	isLoggedWrong atomic.Bool // whether the last line says that the clock is wrong
 }
 
 // saw is told what the node's clock said at a moment between start and as long
@@ -30,11 +32,11 @@ func (w *clockWatch) saw(clock time.Time, start time.Time, took time.Duration) (
 	w.known.Store(true)
 	switch off := offset.Abs(); {
 	case off-slack > quietOffset:
-		if wrong = w.lines.due(start, downLogEvery); wrong {
-			w.told.Store(true)
+		if _, wrong = w.lines.Due(start, nodeLogEvery); wrong {
+			w.isLoggedWrong.Store(true)
 		}
-	case off+slack <= quietOffset && w.told.Load():
-		right = w.told.CompareAndSwap(true, false)
+	case off+slack <= quietOffset && w.isLoggedWrong.Load():
+		right = w.isLoggedWrong.CompareAndSwap(true, false)
 	}
 	return offset, wrong, right
 }

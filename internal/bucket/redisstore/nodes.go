@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
@@ -21,14 +22,10 @@ type node struct {
 	calls   prometheus.Counter
 	clock   clockWatch
 
-	// logged is when the log was last told that the node is down, and whether
-	// that still stands. The breaker's lock guards it until the node is closed.
-	logged struct {
-		at   time.Time
-		told bool
-	}
-	// refusals are what the log is told when the node refuses.
-	refusals thinned
+	downLines, refusalLines logthin.Thinner
+	// isLoggedDown is whether the last line about the node says that it is down.
+	// The breaker's lock guards it until the node is closed.
+	isLoggedDown bool
 }
 
 // topology says which node has the keys of each tag. It is only a guess: the
@@ -198,30 +195,31 @@ func (s *Store) nodes() []*node {
 	return nodes
 }
 
-// downLogEvery is how often the log is told that a node is down, where it stays
-// so or comes and goes, that it refuses, and that its clock is wrong.
-const downLogEvery = time.Minute
+// nodeLogEvery is the interval of log lines about a node that is down, whether it
+// stays so or comes and goes, that refuses, or whose clock is wrong; each kind
+// has an interval of its own.
+const nodeLogEvery = time.Minute
 
 // logChange tells the log that a node does not answer, because of an error, or
 // answers again.
 func (s *Store) logChange(n *node, because error) {
 	if because == nil {
-		if n.logged.told {
+		if n.isLoggedDown {
 			s.log.Info("redis: the node answers again", "node", n.name())
 		}
-		n.logged.told = false
+		n.isLoggedDown = false
 		return
 	}
-	if now := time.Now(); now.Sub(n.logged.at) >= downLogEvery {
+	if _, due := n.downLines.Due(time.Now(), nodeLogEvery); due {
 		s.log.Warn("redis: the node does not answer; until it does, failure.mode answers for its keys", "node", n.name(), "error", because)
-		n.logged.at, n.logged.told = now, true
+		n.isLoggedDown = true
 	}
 }
 
 // logGone ends what logChange began for a node that is closed, whose keys
 // another node has now.
 func (s *Store) logGone(n *node) {
-	if n.logged.told {
+	if n.isLoggedDown {
 		s.log.Info("redis: other nodes have the keys of the node now", "node", n.name())
 	}
 }
@@ -230,7 +228,7 @@ func (s *Store) logGone(n *node) {
 // that it has no memory left. It is asked all the same: what writes nothing it
 // may still decide.
 func (s *Store) logRefusal(n *node, err error) {
-	if n.refusals.due(time.Now(), downLogEvery) {
+	if _, due := n.refusalLines.Due(time.Now(), nodeLogEvery); due {
 		s.log.Warn("redis: the node refuses to decide; where it does, failure.mode answers", "node", n.name(), "error", err)
 	}
 }
