@@ -64,7 +64,7 @@ func (r Register) call(ctx context.Context, action string, self Daemon, up time.
 		reply, err = send("eval", source)
 	}
 	if err != nil {
-		r.Redis.Doubt(ctx, err)
+		r.Redis.ReloadAfter(ctx, err)
 		return state{}, wrap(err)
 	}
 	s, err := decode(reply)

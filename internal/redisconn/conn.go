@@ -173,10 +173,10 @@ func (c *Conn) Cluster() *redis.ClusterClient {
 	return cluster
 }
 
-// Doubt looks for a cluster's new masters after an error that is not a server's
-// answer, and reports whether it does: the client looks only when a server
-// tells it to.
-func (c *Conn) Doubt(ctx context.Context, err error) bool {
+// ReloadAfter looks for a cluster's new masters after an error that is not a
+// server's answer, and reports whether it does. The client itself looks only
+// when a server tells it to.
+func (c *Conn) ReloadAfter(ctx context.Context, err error) bool {
 	var answer redis.Error
 	cluster := c.Cluster()
 	if cluster == nil || errors.As(err, &answer) {

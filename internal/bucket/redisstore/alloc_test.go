@@ -23,7 +23,7 @@ func TestEncodeAllocatesOnce(t *testing.T) {
 		groups = append(groups, testGroup(s, script.Take, h), testGroup(s, script.Take, h, testHit(s, l, "b", 2)))
 	}
 	for _, n := range []int{1, 20, 400} {
-		b := script.NewBatch(s.seed)
+		b := script.NewEncoder(s.seed)
 		line := make([]*script.Group, 0, n)
 		run := func() {
 			line = append(line[:0], groups[:n]...)

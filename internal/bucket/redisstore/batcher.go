@@ -14,13 +14,13 @@ type batcher struct {
 	// refusal is why nothing is to be sent now, nil if it is.
 	refusal func() error
 
-	mu      sync.Mutex
-	waiting []*part
-	away    [][]*part // by worker: the batch that is on its way
-	due     time.Time // no part's deadline is sooner
-	idle    int       // workers that sleep
-	resting bool      // the watch does
-	closed  bool
+	mu       sync.Mutex
+	waiting  []*part
+	inFlight [][]*part // by worker: the batch that is on its way
+	due      time.Time // no part's deadline is sooner
+	idle     int       // workers that sleep
+	resting  bool      // the watch does
+	closed   bool
 
 	wake, watchWake chan struct{}
 	running         sync.WaitGroup
@@ -34,7 +34,7 @@ func newBatcher(bounds Batch, newSend func() func([]*part), end func(*part), ref
 	b := &batcher{
 		bounds:    bounds,
 		refusal:   refusal,
-		away:      make([][]*part, bounds.InFlight),
+		inFlight:  make([][]*part, bounds.InFlight),
 		wake:      make(chan struct{}, bounds.InFlight),
 		watchWake: make(chan struct{}, 1),
 	}
@@ -74,12 +74,12 @@ func (b *batcher) submit(p *part) error {
 // gone. It reports false where that is not worth it: the oldest is waited for,
 // and callers leave in about the order in which they came.
 func (b *batcher) sweep() bool {
-	if b.waiting[0].standing.Load() != left {
+	if b.waiting[0].status.Load() != abandoned {
 		return false
 	}
 	kept := b.waiting[:0]
 	for _, p := range b.waiting {
-		if p.standing.Load() != left {
+		if p.status.Load() != abandoned {
 			kept = append(kept, p)
 		}
 	}
@@ -114,7 +114,7 @@ func (b *batcher) work(worker int, send func([]*part), end func(*part)) {
 		if len(batch) > 0 {
 			send(batch)
 		}
-		b.landed(worker)
+		b.unwatch(worker)
 		for i, p := range batch {
 			batch[i] = nil
 			end(p)
@@ -122,11 +122,11 @@ func (b *batcher) work(worker int, send func([]*part), end func(*part)) {
 	}
 }
 
-// landed takes a worker's batch from the watch: its parts may be used again
+// unwatch takes a worker's batch from the watch: its parts may be used again
 // as soon as they are over.
-func (b *batcher) landed(worker int) {
+func (b *batcher) unwatch(worker int) {
 	b.mu.Lock()
-	b.away[worker] = nil
+	b.inFlight[worker] = nil
 	b.mu.Unlock()
 }
 
@@ -153,10 +153,10 @@ func (b *batcher) drain(batch []*part, worker int) []*part {
 	for ; n < len(b.waiting); n++ {
 		p := b.waiting[n]
 		if refusal != nil {
-			p.leave(refusal)
+			p.abandon(refusal)
 			continue
 		}
-		if p.standing.Load() == left {
+		if p.status.Load() == abandoned {
 			continue
 		}
 		if hits > 0 && hits+len(p.Hits) > b.bounds.Size {
@@ -170,7 +170,7 @@ func (b *batcher) drain(batch []*part, worker int) []*part {
 	rest := copy(b.waiting, b.waiting[n:])
 	clear(b.waiting[rest:])
 	b.waiting = b.waiting[:rest]
-	b.away[worker] = batch
+	b.inFlight[worker] = batch
 	return batch
 }
 
@@ -190,16 +190,16 @@ const (
 func (b *batcher) watch() {
 	for n := 0; b.waitForWaits(); n++ {
 		time.Sleep(watchEvery)
-		b.look(time.Now(), n%goneEvery == 0)
+		b.expireDue(time.Now(), n%goneEvery == 0)
 	}
 }
 
 // waitForWaits reports false once the batcher is closed and nobody waits.
 func (b *batcher) waitForWaits() bool {
 	b.mu.Lock()
-	if len(b.waiting) > 0 || b.inFlight() > 0 || b.closed {
+	if len(b.waiting) > 0 || b.partsInFlight() > 0 || b.closed {
 		defer b.mu.Unlock()
-		return len(b.waiting) > 0 || b.inFlight() > 0
+		return len(b.waiting) > 0 || b.partsInFlight() > 0
 	}
 	b.resting = true
 	b.mu.Unlock()
@@ -207,9 +207,9 @@ func (b *batcher) waitForWaits() bool {
 	return true
 }
 
-// inFlight is how many parts are on their way.
-func (b *batcher) inFlight() (n int) {
-	for _, batch := range b.away {
+// partsInFlight is how many parts are on their way.
+func (b *batcher) partsInFlight() (n int) {
+	for _, batch := range b.inFlight {
 		n += len(batch)
 	}
 	return n
@@ -217,28 +217,28 @@ func (b *batcher) inFlight() (n int) {
 
 // look ends the waits of callers that have no time left or have gone, if it is
 // time for either.
-func (b *batcher) look(now time.Time, gone bool) {
+func (b *batcher) expireDue(now time.Time, gone bool) {
 	const slack = watchEvery / 2
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !gone && b.due.Sub(now) > slack {
 		return
 	}
-	b.due = now.Add(never)
+	b.due = now.Add(farOff)
 	b.expire(b.waiting, now, slack)
-	for _, batch := range b.away {
+	for _, batch := range b.inFlight {
 		b.expire(batch, now, slack)
 	}
 }
 
-// never is when a wait is due if there is none.
-const never = 365 * 24 * time.Hour
+// farOff is when a wait is due if there is none.
+const farOff = 365 * 24 * time.Hour
 
 // expire ends the waits of parts, and notes when the next may be due.
 func (b *batcher) expire(parts []*part, now time.Time, slack time.Duration) {
 	for _, p := range parts {
 		p.expire(now, slack)
-		if p.deadline.Before(b.due) && p.standing.Load() != left {
+		if p.deadline.Before(b.due) && p.status.Load() != abandoned {
 			b.due = p.deadline
 		}
 	}

@@ -55,8 +55,8 @@ func (b *breaker) refusal() error {
 	return nil
 }
 
-// saw is told how a call that began at start ended.
-func (b *breaker) saw(start time.Time, err error) {
+// record notes how a command that was sent at start ended.
+func (b *breaker) record(start time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !isDown(err) {

@@ -7,13 +7,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
-// quietOffset is how far a node's clock may be from this machine's before the
-// log is told.
+// quietOffset is how far a node's clock may be from this machine's before it is
+// logged.
 const quietOffset = time.Second
 
-// clockWatch knows how far a node's clock is from this machine's. Limits do not
-// depend on it: they live on the node's clock alone. But it says which nodes
-// will step, be it by NTP or by a failover.
+// clockWatch knows how far a node's clock is from this machine's. No limit
+// depends on it, since limits count on the node's clock alone. But it shows
+// which nodes' clocks will step when NTP corrects them, or at a failover.
 type clockWatch struct {
 	known  atomic.Bool
 	offset atomic.Int64 // a time.Duration: the node's clock less this machine's
@@ -22,10 +22,10 @@ type clockWatch struct {
 	isLoggedWrong atomic.Bool // whether the last line says that the clock is wrong
 }
 
-// saw is told what the node's clock said at a moment between start and as long
-// as took later. It reports whether the log is to be told that it is wrong, or
+// record notes what the node's clock was at some moment between start and took
+// after it. It reports whether it is to be logged that the clock is wrong, or
 // that it is right again.
-func (w *clockWatch) saw(clock time.Time, start time.Time, took time.Duration) (offset time.Duration, wrong, right bool) {
+func (w *clockWatch) record(clock time.Time, start time.Time, took time.Duration) (offset time.Duration, wrong, right bool) {
 	slack := took / 2
 	offset = clock.Sub(start.Add(slack))
 	w.offset.Store(int64(offset))
@@ -41,10 +41,10 @@ func (w *clockWatch) saw(clock time.Time, start time.Time, took time.Duration) (
 	return offset, wrong, right
 }
 
-// sawClock is told what a node's clock said during a call that began at start
-// and took as long.
-func (s *Store) sawClock(n *node, clock time.Time, start time.Time, took time.Duration) {
-	offset, wrong, right := n.clock.saw(clock, start, took)
+// recordClock notes what a node's clock was during a command that was sent at
+// start, and whose reply took that long.
+func (s *Store) recordClock(n *node, clock time.Time, start time.Time, took time.Duration) {
+	offset, wrong, right := n.clock.record(clock, start, took)
 	switch {
 	case wrong:
 		s.log.Warn("redis: the node's clock is not this machine's: one of the two is wrong", "node", n.name(), "ahead", offset.String())

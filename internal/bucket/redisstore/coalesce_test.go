@@ -81,7 +81,7 @@ func TestCoalesce(t *testing.T) {
 		groups[i].Hash = groups[0].Hash
 	}
 	all := slices.Clone(groups)
-	batch := script.NewBatch(s.seed)
+	batch := script.NewEncoder(s.seed)
 	for range 2 { // what was linked before is forgotten
 		lines := batch.Coalesce(slices.Clone(all))
 		var got [][]int
@@ -109,7 +109,7 @@ func TestLinesAreAsTheirGroups(t *testing.T) {
 	clock := int64(1_800_000_000_000_000)
 	now := func() int64 { return clock }
 	together, apart := testStore(t, now), testStore(t, now)
-	batch := script.NewBatch(together.seed)
+	batch := script.NewEncoder(together.seed)
 	ahead, mended := int64(0), int64(0)
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -251,7 +251,7 @@ func (c *comparison) compare(t *testing.T, apart *Store, asked asks, g *script.G
 	t.Helper()
 	a := asked[slices.IndexFunc(asked, func(a *ask) bool { return a.group == g })]
 	alone := a.on(apart)
-	mended = decideLines(t, apart, script.NewBatch(apart.seed), []*script.Group{alone})
+	mended = decideLines(t, apart, script.NewEncoder(apart.seed), []*script.Group{alone})
 	if alone.Err != g.Err || !slices.Equal(alone.Decisions, g.Decisions) {
 		t.Errorf("mode %d of %+v got\n%+v, %v; alone it gets\n%+v, %v", g.Mode, a.hits, g.Decisions, g.Err, alone.Decisions, alone.Err)
 	}
@@ -283,12 +283,12 @@ func TestBatchIsReused(t *testing.T) {
 	s := testStore(t, nil)
 	r := rand.New(rand.NewPCG(5, 0))
 	c := &comparison{Rand: r, limits: comparedLimits(t, r), users: []string{"a", "b", "c"}}
-	used := script.NewBatch(s.seed)
+	used := script.NewEncoder(s.seed)
 	for _, n := range []int{1, 300, 2, 40, 1, 1, 90, 3} {
 		groups := c.groups(n).on(s)
 		lines := used.Coalesce(groups)
 		used.Encode(lines)
-		fresh := script.NewBatch(s.seed)
+		fresh := script.NewEncoder(s.seed)
 		fresh.Encode(lines)
 		if got, want := flat(used.Command(s.skew, "")), flat(fresh.Command(s.skew, "")); !bytes.Equal(got, want) {
 			t.Fatalf("a batch used before encodes\n%q, a new one\n%q", got, want)

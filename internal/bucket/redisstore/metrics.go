@@ -73,13 +73,13 @@ func (m *metrics) unregister() {
 	}
 }
 
-// wasAway counts a batch that is back.
-func (m *metrics) wasAway(n *node, calls []*call, requests int, took time.Duration) {
-	n.calls.Add(float64(len(calls)))
+// recordBatch counts a batch that is back.
+func (m *metrics) recordBatch(n *node, commands []*command, requests int, took time.Duration) {
+	n.calls.Add(float64(len(commands)))
 	m.batchRequests.Observe(float64(requests))
 	m.roundTrip.Observe(took.Seconds())
 	lines := 0
-	for _, c := range calls {
+	for _, c := range commands {
 		lines += len(c.lines)
 	}
 	if requests > lines {

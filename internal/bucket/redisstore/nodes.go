@@ -50,9 +50,9 @@ func (s *Store) newNode(address string) *node {
 		func(ctx context.Context) error { return s.probe(ctx, n) },
 		func(because error) { s.logChange(n, because) })
 	n.batcher = newBatcher(s.batch, func() func([]*part) {
-		t := newTrip(s)
-		return func(parts []*part) { t.run(context.Background(), n, parts) }
-	}, s.endTrip, n.breaker.refusal)
+		pl := newPipeline(s)
+		return func(parts []*part) { pl.run(context.Background(), n, parts) }
+	}, s.endPart, n.breaker.refusal)
 	return n
 }
 
@@ -118,7 +118,7 @@ func (s *Store) followTopology(cluster *redis.ClusterClient) {
 		case <-s.ctx.Done():
 			return
 		case <-time.After(s.lookAgainAfter()):
-		case <-s.doubts:
+		case <-s.topologyDoubts:
 			// The client asks the cluster meanwhile.
 			select {
 			case <-s.ctx.Done():
@@ -168,6 +168,18 @@ func (s *Store) lookTopology(cluster *redis.ClusterClient) {
 			s.logGone(n)
 			s.metrics.calls.DeleteLabelValues(n.name()) // lest the series grow with every address a node ever had
 		}
+	}
+}
+
+// reloadTopology has the client look for a cluster's new masters where err may
+// mean that there are some, and has the topology follow what it finds.
+func (s *Store) reloadTopology(ctx context.Context, err error) {
+	if !s.redis.ReloadAfter(ctx, err) {
+		return
+	}
+	select {
+	case s.topologyDoubts <- struct{}{}:
+	default:
 	}
 }
 

@@ -9,47 +9,48 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
-// part is what one call can decide of a request: all of it, or the hits of one
-// hash tag on a cluster. It waits in the queue of a node, travels in a batch
+// part is what one command can decide of a request: all of it, or on a cluster
+// the hits of one hash tag. It waits in the queue of a node, travels in a batch
 // and comes back decided.
 //
-// The batch reads nothing that its caller may use again: whoever asked may be
-// gone before the batch is back. Places, which it does not read, stay the
-// caller's.
+// A batch reads only memory of its parts: their callers may be gone, and use
+// their own memory for something else, before the batch is back. The exception
+// is Place, which a batch does not read.
 type part struct {
 	script.Group
 	tag  int
-	of   []int  // where each hit stands in the request
+	of   []int  // for each hit, its index in the request
 	text []byte // the hits' keys
-	// isWhole is whether it is a request's own, which has all of its hits.
+	// isWhole is whether this is the part of a request that has all of its hits,
+	// which the request keeps.
 	isWhole bool
 
 	ctx      context.Context // the caller's
 	deadline time.Time       // of the caller's wait
-	standing atomic.Uint32
-	// over has one element once nobody waits any more: the part is decided, or
-	// group.err set, or it is left.
-	over chan struct{}
-	// why is why the part was left.
-	why error
-	// unknown is whether only the store knows what became of it.
-	unknown bool
-	// again is set by a trip whose node wants the part sent again.
-	again bool
+	status   atomic.Uint32
+	// done gets one element when the wait is over: the part is decided, or has
+	// an error, or is abandoned.
+	done chan struct{}
+	// abandonedFor is why the part was abandoned.
+	abandonedFor error
+	// isUnknown is whether only Redis knows if the part was charged.
+	isUnknown bool
+	// mustResend is set by a pipeline whose node wants the part sent again.
+	mustResend bool
 
-	// cause is why Redis did not decide, so that the fallback is asked; nil if
-	// it did. Parts that are chosen from this one have it too.
+	// cause is why Redis did not decide, so that the fallback has to; nil if
+	// Redis did. Parts that are chosen from this one have the same.
 	cause error
 	// failed is why nobody decided; nil if somebody did.
 	failed error
 }
 
-// The standings of a part. A part that is left belongs to its batch for good:
-// its caller reads no decision of it.
+// The statuses of a part. An abandoned part belongs to its batch for good: its
+// caller reads no decision of it.
 const (
 	waiting uint32 = iota
-	sent           // only the store knows what becomes of it
-	left
+	sent           // only Redis knows what becomes of it
+	abandoned
 	decided
 )
 
@@ -59,8 +60,8 @@ func newPart() *part {
 	return p
 }
 
-// init makes a part of a zero one.
-func (p *part) init() { p.over = make(chan struct{}, 1) }
+// init makes a zero part ready for use.
+func (p *part) init() { p.done = make(chan struct{}, 1) }
 
 // part returns an empty part for hits of a tag.
 func (s *Store) part(m script.Mode, tag int) *part {
@@ -70,7 +71,7 @@ func (s *Store) part(m script.Mode, tag int) *part {
 }
 
 // recycle takes back parts that nobody else looks at any more. A request keeps
-// its own.
+// its whole part.
 func (s *Store) recycle(parts []*part) {
 	for _, p := range parts {
 		if !p.isWhole {
@@ -85,13 +86,13 @@ func (p *part) reset() {
 	clear(p.Hits)
 	p.Group = script.Group{Hits: p.Hits[:0], Decisions: p.Decisions[:0]}
 	p.tag, p.of, p.text, p.isWhole = 0, p.of[:0], p.text[:0], false
-	p.ctx, p.why, p.cause, p.failed = nil, nil, nil, nil
-	p.unknown, p.again = false, false
-	p.standing.Store(waiting)
+	p.ctx, p.abandonedFor, p.cause, p.failed = nil, nil, nil, nil
+	p.isUnknown, p.mustResend = false, false
+	p.status.Store(waiting)
 }
 
-// replacement returns a part like p, which was left and still belongs to its
-// batch.
+// replacement returns a part like p, which was abandoned and still belongs to
+// its batch.
 func (s *Store) replacement(p *part) *part {
 	fresh := s.part(p.Mode, p.tag)
 	fresh.isWhole = p.isWhole
@@ -101,84 +102,85 @@ func (s *Store) replacement(p *part) *part {
 	return fresh
 }
 
-// own copies a key, with a head before it, into the part's memory.
-func (p *part) own(head string, key []byte) []byte {
+// copyKey copies head and key into the part's memory, and returns the copy.
+func (p *part) copyKey(head string, key []byte) []byte {
 	start := len(p.text)
 	p.text = append(append(p.text, head...), key...)
 	return p.text[start:len(p.text):len(p.text)]
 }
 
-// add copies a hit.
+// add copies a hit, with its index in the request and its decision so far.
 func (p *part) add(h bucket.Hit, of int, d bucket.Decision) {
-	h.Key = p.own("", h.Key)
+	h.Key = p.copyKey("", h.Key)
 	p.Hits = append(p.Hits, h)
 	p.of = append(p.of, of)
 	p.Decisions = append(p.Decisions, d)
 }
 
-// send tells a batch that is about to go whether to take the part with it. It
+// send reports whether a batch that is about to go takes the part with it. It
 // does not if the caller has gone.
 func (p *part) send() bool {
 	if err := p.ctx.Err(); err != nil {
-		p.leave(err)
+		p.abandon(err)
 		return false
 	}
-	return p.standing.CompareAndSwap(waiting, sent)
+	return p.status.CompareAndSwap(waiting, sent)
 }
 
-// arrive ends the way of a part that is decided, unless it was left.
-func (p *part) arrive() {
-	if p.standing.CompareAndSwap(sent, decided) {
-		p.over <- struct{}{}
+// finish ends the wait for a part that is decided or has an error, unless it was
+// abandoned.
+func (p *part) finish() {
+	if p.status.CompareAndSwap(sent, decided) {
+		p.done <- struct{}{}
 	}
 }
 
-// leave ends the wait for a part that is not decided yet.
-func (p *part) leave(why error) {
+// abandon ends the wait for a part that is not decided yet.
+func (p *part) abandon(cause error) {
 	for {
-		was := p.standing.Load()
-		if was == left || was == decided {
+		was := p.status.Load()
+		if was == abandoned || was == decided {
 			return
 		}
-		if p.standing.CompareAndSwap(was, left) {
-			p.why, p.unknown = why, was == sent
-			p.over <- struct{}{}
+		if p.status.CompareAndSwap(was, abandoned) {
+			p.abandonedFor, p.isUnknown = cause, was == sent
+			p.done <- struct{}{}
 			return
 		}
 	}
 }
 
-// expire leaves the part if its caller has no time left, within slack, or has
-// gone.
+// expire abandons the part if its caller has gone, or has no more time left than
+// slack.
 func (p *part) expire(now time.Time, slack time.Duration) {
 	if err := p.ctx.Err(); err != nil {
-		p.leave(err)
+		p.abandon(err)
 	} else if p.deadline.Sub(now) <= slack {
-		p.leave(errNoAnswer)
+		p.abandon(errNoAnswer)
 	}
 }
 
-// wait waits until the part is over, and returns why Redis did not decide. now
-// is the time, or that of a moment ago.
+// wait waits until the part is done, and returns why Redis did not decide, or
+// nil. now is the time, or that of a moment ago.
 func (p *part) wait(now time.Time) error {
 	if rest := p.deadline.Sub(now); rest < shortWait {
 		t := time.NewTimer(rest)
 		defer t.Stop()
 		select {
-		case <-p.over:
+		case <-p.done:
 			return p.outcome()
 		case <-t.C:
-			p.leave(errNoAnswer)
+			p.abandon(errNoAnswer)
 		}
 	}
-	<-p.over
+	<-p.done
 	return p.outcome()
 }
 
 func (p *part) outcome() error {
-	if p.standing.Load() == left {
-		return p.why
+	if p.status.Load() == abandoned {
+		return p.abandonedFor
 	}
-	p.unknown = mayHaveRun(p.Err)
+	p.isUnknown = mayHaveRun(p.Err)
 	return p.Err
 }

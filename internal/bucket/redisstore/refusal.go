@@ -90,20 +90,20 @@ func (s *Store) tryAll(ctx context.Context) error {
 // tryOut takes from a limit of the daemon's own, by a key of each tag, and
 // gives it back, which needs all that deciding does.
 func (s *Store) tryOut(ctx context.Context, tags ...int) error {
-	t := newTrip(s)
+	pl := newPipeline(s)
 	taken := newPart()
 	taken.Mode, taken.tag = script.Take, tags[0]
 	for _, tag := range slices.Compact(tags) {
 		taken.add(bucket.Hit{Limit: tryLimit, Key: []byte(s.heads[tag] + "~start"), Cost: 1}, 0, bucket.Decision{})
 	}
-	err := t.runAlone(ctx, taken)
+	err := pl.runAlone(ctx, taken)
 	if err == nil {
 		back := newPart()
 		back.Mode, back.tag = script.GiveBack, taken.tag
 		for i, h := range taken.Hits {
 			back.add(h, i, taken.Decisions[i])
 		}
-		err = t.runAlone(ctx, back)
+		err = pl.runAlone(ctx, back)
 	}
 	if redisconn.IsScriptsRight(err) {
 		err = cmp.Or(s.missingRight(ctx, taken.tag), err)

@@ -21,9 +21,9 @@ type request struct {
 	whole *part
 	// isSpread is whether they have several.
 	isSpread bool
-	// isLeft is whether whole was left and is another one now.
-	isLeft bool
-	parts  []*part
+	// isReplaced is whether whole was abandoned and is another one now.
+	isReplaced bool
+	parts      []*part
 	// degraded is what of it Redis did not decide.
 	degraded fallback.Degraded
 }
@@ -55,7 +55,7 @@ func newRequest() *request {
 func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *request {
 	r := s.requests.Get().(*request)
 	r.ctx, r.start = ctx, time.Now()
-	r.deadline = r.start.Add(s.patience(ctx, r.start))
+	r.deadline = r.start.Add(s.timeoutFor(ctx, r.start))
 	w := r.whole
 	w.Mode, w.isWhole = m, true
 	w.Hits, r.of = bucket.Merge(w.Hits, r.of[:0], hits)
@@ -64,10 +64,10 @@ func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *re
 	for i := range w.Hits {
 		h := &w.Hits[i]
 		tag := s.tags.Of(h.Place)
-		h.Key = w.own(s.heads[tag], h.Key)
+		h.Key = w.copyKey(s.heads[tag], h.Key)
 		w.of = append(w.of, i)
 		switch {
-		case !s.sharded:
+		case !s.isCluster:
 		case i == 0:
 			w.tag = tag
 		case tag != w.tag:
@@ -77,9 +77,9 @@ func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *re
 	return r
 }
 
-// patience is how long a caller can wait for Redis: so that it can still use
+// timeoutFor is how long a caller can wait for Redis: so that it can still use
 // another answer, it keeps a fifth of its time for that.
-func (s *Store) patience(ctx context.Context, now time.Time) time.Duration {
+func (s *Store) timeoutFor(ctx context.Context, now time.Time) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return s.timeout
@@ -88,7 +88,7 @@ func (s *Store) patience(ctx context.Context, now time.Time) time.Duration {
 }
 
 func (s *Store) finish(r *request) {
-	if r.isLeft || r.whole.standing.Load() == left {
+	if r.isReplaced || r.whole.status.Load() == abandoned {
 		// A batch may still have what is one piece with the request.
 		return
 	}
@@ -98,8 +98,8 @@ func (s *Store) finish(r *request) {
 	s.requests.Put(r)
 }
 
-// tell writes what each hit of the caller got.
-func (r *request) tell(decisions []bucket.Decision) {
+// copyDecisions writes what each hit of the caller got.
+func (r *request) copyDecisions(decisions []bucket.Decision) {
 	for i, j := range r.of {
 		decisions[i] = r.whole.Decisions[j]
 	}
@@ -145,7 +145,7 @@ func (r *request) gather(parts []*part) {
 		return
 	}
 	for _, p := range parts {
-		r.isLeft = p != r.whole
+		r.isReplaced = p != r.whole
 		r.whole = p
 	}
 }
@@ -159,7 +159,7 @@ func (s *Store) runAll(ctx context.Context, r *request, now, deadline time.Time,
 	var first error
 	for _, p := range parts {
 		if p.cause != nil {
-			p.failed = s.instead(ctx, r, p)
+			p.failed = s.fallBack(ctx, r, p)
 		}
 		if p.failed != nil && first == nil {
 			first = p.failed
@@ -186,10 +186,10 @@ func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*
 			now = time.Now()
 		}
 		err := p.wait(now)
-		if p.unknown && p.Mode != script.Check { // which charges nothing
+		if p.isUnknown && p.Mode != script.Check { // which charges nothing
 			s.metrics.unknown.Inc()
 		}
-		if p.standing.Load() == left {
+		if p.status.Load() == abandoned {
 			p = s.replacement(p)
 			parts[i] = p
 		}
@@ -197,9 +197,9 @@ func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*
 	}
 }
 
-// instead lets the fallback answer for a part that Redis did not decide, if the
+// fallBack lets the fallback answer for a part that Redis did not decide, if the
 // caller still waits.
-func (s *Store) instead(ctx context.Context, r *request, p *part) error {
+func (s *Store) fallBack(ctx context.Context, r *request, p *part) error {
 	if s.fallback == nil {
 		return p.cause
 	}

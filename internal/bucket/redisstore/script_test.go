@@ -65,7 +65,7 @@ func testGroup(s *Store, m script.Mode, hits ...bucket.Hit) *script.Group {
 
 // decideLines has the script decide lines, in one call. It returns how many
 // states that mended.
-func decideLines(t testing.TB, s *Store, b *script.Batch, lines []*script.Group) int64 {
+func decideLines(t testing.TB, s *Store, b *script.Encoder, lines []*script.Group) int64 {
 	t.Helper()
 	b.Encode(lines)
 	cmd := redis.NewIntSliceCmd(context.Background(), b.Command(s.skew, s.clockArg())...)
@@ -106,7 +106,7 @@ func TestBatchOfGroups(t *testing.T) {
 		one(none, "a", 1), one(l, "a", 1), bad, one(l, "b", 4),
 		one(l, "a", 2), one(l, "a", 1), one(l, "a", -1), one(l, "a", 1),
 	}
-	decideLines(t, s, script.NewBatch(s.seed), groups)
+	decideLines(t, s, script.NewEncoder(s.seed), groups)
 	if bad.Err == nil {
 		t.Error("the unreadable state was decided")
 	}
@@ -143,7 +143,7 @@ func TestKeysOfAnotherType(t *testing.T) {
 	}
 	for _, want := range [][]int64{{4, 3}, {2, 1}} {
 		groups := []*script.Group{testGroup(s, script.Take, hit), testGroup(s, script.Take, hit)}
-		decideLines(t, s, script.NewBatch(s.seed), groups)
+		decideLines(t, s, script.NewEncoder(s.seed), groups)
 		for i, g := range groups {
 			if g.Err != nil || g.Decisions[0].Remaining != want[i] {
 				t.Errorf("got %v and %+v, want %d remaining", g.Err, g.Decisions[0], want[i])
@@ -180,7 +180,7 @@ func BenchmarkScript(b *testing.B) {
 				if err := s.redis.ConfigResetStat(ctx).Err(); err != nil {
 					b.Fatal(err)
 				}
-				batch := script.NewBatch(s.seed)
+				batch := script.NewEncoder(s.seed)
 				before := serverCPU(b, s)
 				b.ReportAllocs()
 				for b.Loop() {

@@ -13,7 +13,7 @@
 //	breaker    turns away what would wait for a node that does not answer
 //	batcher    gathers what is asked of a node while its last batch is away
 //	coalesce   sends equal groups of a batch as one line
-//	trip       takes a batch to the script and back
+//	pipeline   sends a batch to the script and reads the replies
 //	fallback   answers where Redis did not
 //
 // What a Store promises is the same without denials (DenialMemory 0), batches
@@ -104,30 +104,30 @@ func (b Batch) bounds() Batch {
 
 // Store is a bucket.Store in Redis.
 type Store struct {
-	redis    *redisconn.Conn
-	sharded  bool         // on a cluster, where a call has keys of one tag
-	seed     maphash.Seed // of the hashes in batches
-	tags     script.Tags
-	heads    []string // of keys, by tag
-	timeout  time.Duration
-	batch    Batch
-	denials  *denials           // nil: off
-	fallback *fallback.Fallback // nil: none
-	clock    func() int64
-	skew     string // the script's argument
-	metrics  *metrics
-	log      *slog.Logger
-	pings    atomic.Uint32
+	redis     *redisconn.Conn
+	isCluster bool         // a command then has keys of one tag
+	seed      maphash.Seed // of the hashes in batches
+	tags      script.Tags
+	heads     []string // of keys, by tag
+	timeout   time.Duration
+	batch     Batch
+	denials   *denials           // nil: off
+	fallback  *fallback.Fallback // nil: none
+	clock     func() int64
+	skew      string // the script's argument
+	metrics   *metrics
+	log       *slog.Logger
+	pings     atomic.Uint32
 
 	requests, parts sync.Pool
 
-	topology   atomic.Pointer[topology]
-	doubts     chan struct{} // has an element when the topology may be wrong
-	closed     atomic.Bool
-	ctx        context.Context // ends what is in the background
-	end        context.CancelFunc
-	background sync.WaitGroup // of followTopology and forgetDenials
-	again      sync.WaitGroup // of tryAgain, which only nodes begin
+	topology       atomic.Pointer[topology]
+	topologyDoubts chan struct{} // has an element when the topology may be wrong
+	closed         atomic.Bool
+	ctx            context.Context // ends what is in the background
+	end            context.CancelFunc
+	background     sync.WaitGroup // of followTopology and forgetDenials
+	resends        sync.WaitGroup // of resend, which only nodes begin
 }
 
 var _ bucket.Store = (*Store)(nil)
@@ -145,17 +145,17 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{
-		redis:    conn,
-		sharded:  conn.Cluster() != nil,
-		seed:     maphash.MakeSeed(),
-		tags:     script.NewTags(o.HashTags),
-		timeout:  conn.Timeout(),
-		batch:    o.Batch.bounds(),
-		fallback: o.Fallback,
-		clock:    o.Clock,
-		skew:     strconv.FormatInt(cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew).Microseconds(), 10),
-		log:      o.Log,
-		doubts:   make(chan struct{}, 1),
+		redis:          conn,
+		isCluster:      conn.Cluster() != nil,
+		seed:           maphash.MakeSeed(),
+		tags:           script.NewTags(o.HashTags),
+		timeout:        conn.Timeout(),
+		batch:          o.Batch.bounds(),
+		fallback:       o.Fallback,
+		clock:          o.Clock,
+		skew:           strconv.FormatInt(cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew).Microseconds(), 10),
+		log:            o.Log,
+		topologyDoubts: make(chan struct{}, 1),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.requests.New = func() any { return newRequest() }
@@ -212,7 +212,7 @@ func (s *Store) Close() error {
 	for _, n := range s.nodes() {
 		n.close()
 	}
-	s.again.Wait()
+	s.resends.Wait()
 	s.metrics.unregister()
 	return nil
 }
@@ -234,7 +234,7 @@ func (s *Store) ping(ctx context.Context, tag int) error {
 	p.Mode, p.tag = script.Take, tag
 	// No key of a limit begins with a tilde.
 	p.add(bucket.Hit{Limit: pingLimit, Key: []byte(s.heads[tag] + "~ping"), Cost: 1}, 0, bucket.Decision{})
-	newTrip(s).run(ctx, nil, []*part{p})
+	newPipeline(s).run(ctx, nil, []*part{p})
 	return p.Err
 }
 
@@ -252,7 +252,7 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 	r := s.begin(ctx, script.Take, hits)
 	defer s.finish(r)
 	err := s.take(r)
-	r.tell(decisions)
+	r.copyDecisions(decisions)
 	return err
 }
 
@@ -312,7 +312,7 @@ func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 	err := s.runAll(r.ctx, r, r.start, r.deadline, parts)
 	s.countDegraded(r)
 	r.gather(parts)
-	r.tell(decisions)
+	r.copyDecisions(decisions)
 	return err
 }
 

@@ -1,8 +1,10 @@
 package script
 
 // interner numbers distinct things 0, 1, 2 ... in the order of their first
-// arrival, and finds them by their hash, which must be seeded where others
-// choose the things. The zero interner is empty.
+// arrival. It is a hash table with linear probing (Knuth, "The Art of Computer
+// Programming", volume 3, 6.4) whose things stay with the caller. Where callers
+// of the daemon choose the things, the hashes must be seeded. The zero interner
+// is empty.
 type interner struct {
 	slots []slot // a power of two of them, at most half in use
 	n     int
@@ -10,13 +12,13 @@ type interner struct {
 
 type slot struct {
 	hash  uint64
-	index int32 // and 1; 0 is a free slot
+	index int32 // the thing's number plus 1; 0 means that the slot is free
 }
 
 const minSlots = 64
 
-// reset forgets all things, and keeps the memory. One large use does not make
-// all later ones slow: what is cleared each time shrinks to what is used.
+// reset forgets all things and keeps the memory. To clear it costs time, so
+// after one large use the part in use shrinks by half each time.
 func (t *interner) reset() {
 	clear(t.slots)
 	if 8*t.n < len(t.slots) && len(t.slots) > minSlots {
@@ -25,8 +27,8 @@ func (t *interner) reset() {
 	t.n = 0
 }
 
-// find returns the number of a thing, and whether it is new. is tells whether
-// the thing is the one of that number.
+// find returns the number of a thing, and whether it is new. is reports whether
+// the thing has number i.
 func (t *interner) find(hash uint64, is func(i int) bool) (i int, isNew bool) {
 	if 2*(t.n+1) > len(t.slots) {
 		t.grow()
@@ -40,7 +42,7 @@ func (t *interner) find(hash uint64, is func(i int) bool) (i int, isNew bool) {
 	return t.n - 1, true
 }
 
-// probe returns where the thing stands, or else the free slot for it.
+// probe returns the index of the thing's slot, or of the free slot for it.
 func (t *interner) probe(hash uint64, is func(i int) bool) int {
 	mask := len(t.slots) - 1
 	at := int(hash) & mask

@@ -9,44 +9,45 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// What stands in the script's reply where a decided copy of a line may begin.
-// Anything else there is the first number of a decision: what remains, times
-// eight, and how many numbers follow. Those at the end that are 0 are left out.
+// These marks stand in the script's reply in the place of decisions. Any other
+// number there is the first one of a decision: what remains, times eight, plus
+// how many numbers follow. Zeros at the end of those are left out.
 const (
-	replyUnreadable = -1
-	replySame       = 0
-	replyDone       = 8
+	replyUnreadable = -1 // a state of the group cannot be read
+	replySame       = 0  // all further groups of the line got the same
+	replyDone       = 8  // the group was given back
 )
 
+// The least and the most numbers that follow the first one of a decision.
 const (
 	minFollowing = 1
 	maxFollowing = 4
 )
 
-// ErrUnreadable is what comes of a group that has a key with a state of another
-// kind, or none.
+// ErrUnreadable is the error of a group with a key that holds no state, or a
+// state of another algorithm.
 var ErrUnreadable = errors.New("redis: a key holds a state that cannot be read")
 
 // maxNumber bounds the script's numbers, which are doubles.
 const maxNumber = 1 << 53
 
-// Heading is what the script's reply begins with.
+// Heading is the beginning of the script's reply.
 type Heading struct {
 	Clock  int64 // when it ran, in microseconds since the Unix epoch
 	Mended int64 // how many states it met that a wrong clock had written
 }
 
-// Decode reads the script's reply into the groups: lines, and all that are
-// linked to them. An error means that the reply is not the script's, and that
-// nothing is known about any group.
+// Decode reads the script's reply into the decisions and errors of all groups of
+// the lines. An error means that the reply is not the script's, and that nothing
+// is known about any group.
 func Decode(reply []int64, lines []*Group) (Heading, error) {
 	r := reader{reply: reply, groups: len(lines)}
 	h, err := r.heading()
 	if err != nil {
 		return Heading{}, err
 	}
-	for _, head := range lines {
-		if err := r.line(h.Clock, head); err != nil {
+	for _, first := range lines {
+		if err := r.line(h.Clock, first); err != nil {
 			return Heading{}, err
 		}
 	}
@@ -91,10 +92,10 @@ func (r *reader) heading() (h Heading, err error) {
 	return h, nil
 }
 
-// line reads what came of the equal groups from head on.
-func (r *reader) line(clock int64, head *Group) error {
+// line reads the results of the equal groups from first on.
+func (r *reader) line(clock int64, first *Group) error {
 	var before *Group
-	for g := head; g != nil; g = g.Same {
+	for g := first; g != nil; g = g.Same {
 		mark, err := r.next()
 		if err != nil {
 			return err
@@ -120,7 +121,7 @@ func (r *reader) line(clock int64, head *Group) error {
 	return nil
 }
 
-// decisions reads those of one group, of which the first number was read.
+// decisions reads the decisions of one group, whose first number was read.
 func (r *reader) decisions(clock, first int64, decisions []bucket.Decision) error {
 	for i := range decisions {
 		var err error

@@ -20,15 +20,17 @@ var (
 	luaFixedWindow string
 	//go:embed lua/sliding_window.lua
 	luaSlidingWindow string
-	//go:embed lua/batch.lua
-	luaBatch string
+	//go:embed lua/main.lua
+	luaMain string
 
-	Source = strings.Join([]string{luaState, luaTokenBucket, luaFixedWindow, luaSlidingWindow, luaBatch}, "\n")
-	SHA    = redis.NewScript(Source).Hash()
+	// Source is the script.
+	Source = strings.Join([]string{luaState, luaTokenBucket, luaFixedWindow, luaSlidingWindow, luaMain}, "\n")
+	// SHA is the hash by which Redis knows the script.
+	SHA = redis.NewScript(Source).Hash()
 )
 
-// StateFormat is the version of what the values of limits' keys mean. It grows
-// when daemons of the version before could not read them any more.
+// StateFormat is the version of the values of limits' keys. It grows when daemons
+// of the version before cannot read them any more.
 const StateFormat = 1
 
 // Formats are the state formats that this version reads.
@@ -47,18 +49,21 @@ const (
 	takeByRole
 )
 
-// Group is a part of a request that one call decides as a whole. Its hits have
-// distinct keys, at least one, which are the full ones in Redis. decisions and
-// Err are what came of it; a give-back needs the take's decisions.
+// Group is a group of hits that one command decides as a whole: those of a
+// request, or on a cluster those of one hash tag of it.
 type Group struct {
-	Mode      Mode
-	Hits      []bucket.Hit
+	Mode Mode
+	// Hits are at least one, and have distinct keys, as they are in Redis.
+	Hits []bucket.Hit
+	// Decisions are the result, one for each hit. A give-back needs those of
+	// the take.
 	Decisions []bucket.Decision
-	Err       error
+	// Err is ErrUnreadable, or what the user of the group has set.
+	Err error
 
-	Hash uint64 // see setHash
+	Hash uint64 // see SetHash
 	// Same is the next of the equal groups that share a line of the script's
-	// input, in order of arrival; coalesce links them.
+	// input, in order of arrival; Coalesce links them.
 	Same *Group
 }
 
@@ -75,7 +80,8 @@ func (g *Group) hasRoles() bool {
 	return false
 }
 
-// The kinds of limits in the script's input; batch.lua tells their numbers.
+// The kinds of limits in the script's input; main.lua says which numbers each
+// has.
 const (
 	kindBucket = iota + 1
 	kindLeaky
@@ -84,6 +90,7 @@ const (
 	kindDenied
 )
 
+// appendLimit appends a limit's kind and its other six numbers.
 func appendLimit(dst []byte, l *bucket.Limit) []byte {
 	var postpaid int64
 	if l.Postpaid {

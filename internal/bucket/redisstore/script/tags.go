@@ -6,6 +6,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
+// ClusterSlots is how many slots a cluster has.
 const ClusterSlots = 16384
 
 // Tags are the hash tags of a store's keys. The slot of the i-th of n lies in
@@ -13,6 +14,7 @@ const ClusterSlots = 16384
 // spread over the masters of any cluster as evenly as n allows.
 type Tags []string
 
+// NewTags returns n tags, 1 to ClusterSlots; the same for the same n.
 func NewTags(n int) Tags {
 	t := make(Tags, n)
 	wanted := make(map[uint16]int, n)
@@ -34,8 +36,8 @@ func NewTags(n int) Tags {
 // must agree on it: it is part of the format of the store.
 func (t Tags) Of(place []byte) int { return int(xxhash.Sum64(place) % uint64(len(t))) }
 
-// crc16 is the CRC16-CCITT (XMODEM) by which Redis Cluster finds the slot of a
-// hash tag.
+// crc16 is the CRC16-CCITT (XMODEM) that gives the slot of a hash tag, as in
+// appendix A of the Redis Cluster specification.
 func crc16(s string) (crc uint16) {
 	for i := range len(s) {
 		crc ^= uint16(s[i]) << 8

@@ -1,15 +1,15 @@
 -- Decides groups of hits atomically, and keeps the limits' states.
 --
--- KEYS     the distinct keys of the batch; on a cluster all have one hash tag
+-- KEYS     the distinct keys of the groups; on a cluster all have one hash tag
 -- ARGV[1]  how far ahead of the clock a state's last moment may lie, in
 --          microseconds: what lies further was written by a wrong clock
--- ARGV[2]  the distinct limits of the batch, 7 doubles each (batch.lua)
--- ARGV[3]  the lines: groups of hits, doubles too (batch.lua)
+-- ARGV[2]  the distinct limits of the groups, 7 doubles each (main.lua)
+-- ARGV[3]  the lines: groups of hits, doubles too (main.lua)
 -- ARGV[4]  none; tests put the clock here, in microseconds
 -- reply    flat integers: the clock, how many states a wrong clock had written,
---          then what came of each line (batch.lua)
+--          then what came of each line (main.lua)
 --
--- The script is state.lua, an algorithm a file, and batch.lua, in this order.
+-- The script is state.lua, an algorithm a file, and main.lua, in this order.
 -- Every number is a whole one under 2^53, so doubles compute exactly. Calls
 -- cost more than arithmetic here, so quotients are rounded by remainders:
 --   a / b rounded down   (a - a % b) / b

@@ -1,4 +1,4 @@
--- The batch: reads its input, decides line after line, writes what changed.
+-- The main part: reads the input, decides line after line, writes what changed.
 --
 -- A limit is kind, postpaid, capacity, then
 --   buckets          quantum, unit, rate, max_debt
