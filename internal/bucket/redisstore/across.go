@@ -9,13 +9,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
-// takeAcross decides a group whose keys are on several hash tags of a cluster,
-// where no call is atomic over all. It checks every part first, charging nothing,
-// and takes only if all allow; so a request that is denied costs nothing
-// unless it lost a race in between. Then what the other parts granted is given
+// takeAcross takes a group whose keys are on several hash tags of a cluster,
+// where no command is atomic over all. It checks every part first, charging
+// nothing, and takes only if all allow. So a denied request costs nothing, unless
+// it lost a race between check and take; then what the other parts took is given
 // back.
 func (s *Store) takeAcross(r *request, parts []*part) error {
-	// An answer that does not come must leave time for the takes of the others.
+	// A check that gets no answer must leave time for the takes.
 	early := r.start.Add(r.deadline.Sub(r.start) / 2)
 	checks := s.choose(parts, script.Check, func(*bucket.Hit, *bucket.Decision) bool { return true })
 	defer s.recycle(checks)
@@ -52,8 +52,8 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 	return nil
 }
 
-// passOnCauses keeps Redis from being asked again for tags that it did not
-// decide before.
+// passOnCauses gives parts the causes of earlier parts of the same tags, so that
+// Redis is not asked again for what it did not decide.
 func passOnCauses(from, to []*part) {
 	for _, p := range to {
 		for _, before := range from {
@@ -64,7 +64,7 @@ func passOnCauses(from, to []*part) {
 	}
 }
 
-// chargeDenied charges what a denied group does all the same.
+// chargeDenied charges those hits of a denied group that are charged anyway.
 func (s *Store) chargeDenied(r *request, checks []*part) error {
 	charged := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Limit.ChargedAnyway(h.Cost) })
 	defer s.recycle(charged)
@@ -73,8 +73,8 @@ func (s *Store) chargeDenied(r *request, checks []*part) error {
 	return err
 }
 
-// giveBackGranted returns what the parts that were allowed took, from Redis or
-// from the fallback, postpaid charges aside.
+// giveBackGranted gives back what the allowed parts took, to Redis or to the
+// fallback; postpaid charges stay.
 func (s *Store) giveBackGranted(r *request, takes []*part) {
 	var granted []*part
 	for _, p := range takes {
@@ -91,30 +91,30 @@ func (s *Store) giveBackGranted(r *request, takes []*part) {
 		}
 	}
 	defer s.recycle(back)
-	// Best effort: what is not returned expires.
+	// Best effort: what is not given back expires.
 	now := time.Now()
 	_ = s.runAll(context.WithoutCancel(r.ctx), r, now, now.Add(s.timeout), back)
 	s.denials.changed(r.whole.Hits)
 }
 
-// scatterCharged is scatter for what a denied group charges all the same. By
-// the time of the charge a limit that denied may have room again; the group
-// stays denied, for what else it asked was not taken.
+// scatterCharged is scatter for the hits of a denied group that were charged
+// anyway. By then a limit that denied may have room again; the group stays denied,
+// for none of its other hits was taken.
 func scatterCharged(charged []*part, all []bucket.Decision) {
 	for _, p := range charged {
 		for i, j := range p.of {
-			denied := all[j].RetryAfter
+			retry := all[j].RetryAfter
 			all[j] = p.Decisions[i]
 			if all[j].Allowed() {
-				all[j].RetryAfter = denied
+				all[j].RetryAfter = retry
 			}
 		}
 	}
 }
 
-// scatterDenied is scatter for parts of a denied request: what those that were
-// allowed granted was given back, so the check before it says what is true for
-// what they granted.
+// scatterDenied is scatter for the parts of a request that lost a race. What the
+// allowed parts took was given back, so their hits keep the decisions of the
+// check.
 func scatterDenied(takes []*part, all []bucket.Decision) {
 	for _, p := range takes {
 		denied := !bucket.GroupAllowed(p.Hits, p.Decisions)
@@ -126,8 +126,8 @@ func scatterDenied(takes []*part, all []bucket.Decision) {
 	}
 }
 
-// putQuotasAside takes their say, which was heard before, from hits of quotas:
-// no part knows how the quotas of others fare.
+// putQuotasAside has hits of quotas decide nothing in their parts: the check has
+// shown that some quota allows, and no part knows the hits of the others.
 func putQuotasAside(parts []*part) {
 	for _, p := range parts {
 		for i := range p.Hits {
@@ -138,9 +138,9 @@ func putQuotasAside(parts []*part) {
 	}
 }
 
-// recallQuotas takes back putQuotasAside for quotas that fail with their store:
-// they fail the request, whatever they said at the check.
-func (s *Store) recallQuotas(r *request, p *part) {
+// restoreQuotas undoes putQuotasAside for hits that fail with their store: they
+// fail the request, whatever their check said.
+func (s *Store) restoreQuotas(r *request, p *part) {
 	for i, j := range p.of {
 		if h := &r.whole.Hits[j]; h.Role > bucket.Enforced && s.fallback.Fails(h) {
 			p.Hits[i].Role = h.Role
@@ -148,7 +148,8 @@ func (s *Store) recallQuotas(r *request, p *part) {
 	}
 }
 
-// allowed reports whether the request is, after these parts of it were decided.
+// allowed reports whether the request is allowed now that these parts of it are
+// decided.
 func (r *request) allowed(parts []*part) bool {
 	for _, p := range parts {
 		if !bucket.GroupAllowed(p.Hits, p.Decisions) {
@@ -163,7 +164,7 @@ func (r *request) allowed(parts []*part) bool {
 	return bucket.GroupAllowed(r.whole.Hits, decisions)
 }
 
-// choose returns parts of the hits that are wanted, with their decisions so far.
+// choose returns parts with the wanted hits of parts, and their decisions so far.
 func (s *Store) choose(parts []*part, m script.Mode, wanted func(*bucket.Hit, *bucket.Decision) bool) []*part {
 	var chosen []*part
 	for _, p := range parts {
@@ -183,7 +184,8 @@ func (s *Store) choose(parts []*part, m script.Mode, wanted func(*bucket.Hit, *b
 	return chosen
 }
 
-// scatter writes the decisions of parts to where their hits stand in the whole.
+// scatter writes the decisions of parts to all, at the indexes that their hits
+// have in the request.
 func scatter(parts []*part, all []bucket.Decision) {
 	for _, p := range parts {
 		for i, j := range p.of {

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// batcher gathers what is asked of one node while a batch is on its way, and
-// sends the next batch when that one is back ("group commit"). Nothing waits
-// for a batch to fill: what is asked of an idle node leaves at once.
+// batcher gathers parts for one node while a batch is in flight, and sends them
+// as the next batch when that one is back, as the group commit of a database
+// does. No part waits for a batch to fill: an idle node is sent a part at once.
 type batcher struct {
 	bounds Batch
-	// refusal is why nothing is to be sent now, nil if it is.
+	// refusal returns why nothing may be sent now, or nil.
 	refusal func() error
 
 	mu       sync.Mutex
 	waiting  []*part
-	inFlight [][]*part // by worker: the batch that is on its way
+	inFlight [][]*part // by worker: its batch
 	due      time.Time // no part's deadline is sooner
 	idle     int       // workers that sleep
-	resting  bool      // the watch does
+	resting  bool      // whether the watch sleeps
 	closed   bool
 
 	wake, watchWake chan struct{}
 	running         sync.WaitGroup
 }
 
-// newBatcher starts as many workers as batches may be on their way. Each takes
-// batches to the function that newSend returns for it, which comes back when
-// the parts are decided or have errors; end then is told of each part. While
-// refusal has a reason, what waits is left for that instead.
+// newBatcher starts a worker for each batch that may be in flight. A worker sends
+// its batches by the function that newSend returned for it, which returns when
+// the parts are decided or have errors; then it calls end for each part. While
+// refusal returns an error, parts are abandoned with that instead of sent.
 func newBatcher(bounds Batch, newSend func() func([]*part), end func(*part), refusal func() error) *batcher {
 	b := &batcher{
 		bounds:    bounds,
@@ -45,7 +45,8 @@ func newBatcher(bounds Batch, newSend func() func([]*part), end func(*part), ref
 	return b
 }
 
-// submit queues a part, which will be over, or returns an error.
+// submit queues a part, which will be done one day, or returns an error. A part
+// that finds the queue full fails at once.
 func (b *batcher) submit(p *part) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,9 +71,9 @@ func (b *batcher) submit(p *part) error {
 	return nil
 }
 
-// sweep makes room in a full queue by removing the parts whose callers have
-// gone. It reports false where that is not worth it: the oldest is waited for,
-// and callers leave in about the order in which they came.
+// sweep removes abandoned parts from a full queue. It looks no further, and
+// reports false, if the oldest part is not abandoned: parts are abandoned in about
+// the order in which they came.
 func (b *batcher) sweep() bool {
 	if b.waiting[0].status.Load() != abandoned {
 		return false
@@ -108,7 +109,8 @@ func (b *batcher) length() int {
 func (b *batcher) work(worker int, send func([]*part), end func(*part)) {
 	var batch []*part
 	for b.waitForWork() {
-		// Lets those join who are about to ask: on a hot key it halves the calls.
+		// Lets callers that are about to ask join the batch: on a hot key this
+		// halves the commands.
 		runtime.Gosched()
 		batch = b.drain(batch[:0], worker)
 		if len(batch) > 0 {
@@ -122,15 +124,16 @@ func (b *batcher) work(worker int, send func([]*part), end func(*part)) {
 	}
 }
 
-// unwatch takes a worker's batch from the watch: its parts may be used again
-// as soon as they are over.
+// unwatch hides a worker's batch from the watch, since the callers of its parts
+// may use them again once they are done.
 func (b *batcher) unwatch(worker int) {
 	b.mu.Lock()
 	b.inFlight[worker] = nil
 	b.mu.Unlock()
 }
 
-// waitForWork reports false once the batcher is closed and empty.
+// waitForWork waits until there are parts in the queue. It reports false once the
+// batcher is closed and the queue is empty.
 func (b *batcher) waitForWork() bool {
 	b.mu.Lock()
 	if len(b.waiting) > 0 || b.closed {
@@ -143,8 +146,8 @@ func (b *batcher) waitForWork() bool {
 	return true
 }
 
-// drain moves what fits into the batch of a worker from the queue, without
-// those whose callers have gone, and nothing while there is a refusal.
+// drain moves the parts that fit from the queue into the batch of a worker. It
+// skips parts whose callers have gone, and moves none while there is a refusal.
 func (b *batcher) drain(batch []*part, worker int) []*part {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,18 +178,19 @@ func (b *batcher) drain(batch []*part, worker int) []*part {
 }
 
 const (
-	// watchEvery is how often the watch looks whether a caller has no time
-	// left. A timer for each would cost more than all that a batch costs a
-	// caller.
+	// watchEvery is how often the watch looks for callers that have no time
+	// left. A timer for each caller would cost more than its share of a batch.
 	watchEvery = 2 * time.Millisecond
-	// shortWait is a wait for which that is too coarse.
+	// shortWait is the wait below which the watch is too coarse, so that the
+	// caller has a timer of its own.
 	shortWait = 8 * time.Millisecond
-	// goneEvery is of how many of these looks one is also for callers that have
-	// gone, who have to be asked one by one.
+	// goneEvery is after how many looks the watch also looks for callers that
+	// have gone: it has to look at the context of each.
 	goneEvery = 4
 )
 
-// watch ends the waits of callers in time, while there are any.
+// watch abandons parts whose callers have no time left, or have gone, while there
+// are parts.
 func (b *batcher) watch() {
 	for n := 0; b.waitForWaits(); n++ {
 		time.Sleep(watchEvery)
@@ -194,7 +198,8 @@ func (b *batcher) watch() {
 	}
 }
 
-// waitForWaits reports false once the batcher is closed and nobody waits.
+// waitForWaits waits until a caller waits for a part. It reports false once the
+// batcher is closed and no caller waits.
 func (b *batcher) waitForWaits() bool {
 	b.mu.Lock()
 	if len(b.waiting) > 0 || b.partsInFlight() > 0 || b.closed {
@@ -207,7 +212,7 @@ func (b *batcher) waitForWaits() bool {
 	return true
 }
 
-// partsInFlight is how many parts are on their way.
+// partsInFlight is how many parts are in flight. b.mu is held.
 func (b *batcher) partsInFlight() (n int) {
 	for _, batch := range b.inFlight {
 		n += len(batch)
@@ -215,8 +220,8 @@ func (b *batcher) partsInFlight() (n int) {
 	return n
 }
 
-// look ends the waits of callers that have no time left or have gone, if it is
-// time for either.
+// expireDue abandons parts whose callers have no time left; with gone it also
+// looks for callers that have gone.
 func (b *batcher) expireDue(now time.Time, gone bool) {
 	const slack = watchEvery / 2
 	b.mu.Lock()
@@ -231,10 +236,11 @@ func (b *batcher) expireDue(now time.Time, gone bool) {
 	}
 }
 
-// farOff is when a wait is due if there is none.
+// farOff is how far off the due time is while no part waits.
 const farOff = 365 * 24 * time.Hour
 
-// expire ends the waits of parts, and notes when the next may be due.
+// expire abandons those of the parts that are due, and notes when the next is
+// due.
 func (b *batcher) expire(parts []*part, now time.Time, slack time.Duration) {
 	for _, p := range parts {
 		p.expire(now, slack)

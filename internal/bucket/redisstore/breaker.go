@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// failuresToOpen is how many calls in a row must get no answer. One alone
-	// may be a slow one; calls that were on their way at the same time count
+	// failuresToOpen is how many commands in a row must get no answer. A single
+	// one may just be slow. Commands that were in flight at the same time count
 	// as one.
 	failuresToOpen = 2
 	// probeEvery is how often an open breaker asks the node.
@@ -20,18 +20,18 @@ const (
 // after failures in a row; then it probes the node until that answers, and
 // closes.
 type breaker struct {
-	// probe asks the node; ctx ends it. An error that would not have opened the
-	// breaker closes it.
+	// probe asks the node; ctx ends it. nil, or an error that would not have
+	// opened the breaker, closes it.
 	probe func(ctx context.Context) error
-	// changed is told when the breaker opens, because of an error, at each probe
-	// that fails then, and when it closes, which nil says.
+	// changed is called with an error when the breaker opens, and at each probe
+	// that fails while it is open; and with nil when it closes.
 	changed func(because error)
 
 	open atomic.Bool
 
 	mu       sync.Mutex
 	failures int
-	counted  time.Time // when the last of them was
+	counted  time.Time // when failures last grew
 
 	ctx     context.Context // ends the probing
 	end     context.CancelFunc
@@ -47,7 +47,7 @@ func newBreaker(probe func(context.Context) error, changed func(because error)) 
 // isOpen reports whether nothing should be asked of the node.
 func (b *breaker) isOpen() bool { return b.open.Load() }
 
-// refusal is why nothing should be asked of the node, nil if it may be.
+// refusal returns why nothing should be asked of the node, or nil.
 func (b *breaker) refusal() error {
 	if b.isOpen() {
 		return errBreakerOpen

@@ -11,18 +11,17 @@ import (
 )
 
 // denialShard holds denials by the hash of the key that denied, in two
-// generations. A denial goes into recent. When recent has half of the memory,
-// or is as old as denials last, it becomes older, and what was older is
-// forgotten: all of it has ended, or there is no room for it.
+// generations. A denial goes into recent. When recent has half of the memory, or
+// is as old as a denial may become, it takes the place of older, whose denials
+// are forgotten: they have ended, or there is no room for them.
 type denialShard struct {
 	lasts time.Duration
-	bytes int // of a generation at most
+	bytes int // the most in a generation
 
 	mu            sync.Mutex
 	recent, older generation
 	began         time.Time // when recent did
-	// n is how many denials there are, so that a look into an empty shard takes
-	// no lock.
+	// n is the number of denials, so that find need not lock an empty shard.
 	n atomic.Int32
 }
 
@@ -35,7 +34,8 @@ func (sh *denialShard) init(lasts time.Duration, bytes int) {
 	sh.lasts, sh.bytes = lasts, bytes/2
 }
 
-// find returns the denial by a hit's limit and key that has not ended.
+// find returns the denial by a hit's limit and key, or nil if there is none or it
+// has ended.
 func (sh *denialShard) find(h *bucket.Hit, hash uint64, now time.Time) *denial {
 	if sh.n.Load() == 0 {
 		return nil
@@ -59,7 +59,7 @@ func (sh *denialShard) find(h *bucket.Hit, hash uint64, now time.Time) *denial {
 		return nil
 	}
 	if now.Before(k.received) {
-		return nil // it came while this was on its way here, or the clock was set back
+		return nil // it came after the caller looked at the clock, or that was set back
 	}
 	return k
 }
@@ -85,7 +85,7 @@ func (sh *denialShard) put(hash uint64, k *denial) {
 	sh.count()
 }
 
-// remove is called with mu held.
+// remove forgets the denial by a key, if there is one. mu is held.
 func (sh *denialShard) remove(hash uint64) {
 	sh.recent.remove(hash)
 	sh.older.remove(hash)
@@ -109,7 +109,7 @@ func (sh *denialShard) forgetEnded(now time.Time) {
 	sh.count()
 }
 
-// turn ends the generations that are old enough. It is called with mu held.
+// turn ends the generations that are old enough. mu is held.
 func (sh *denialShard) turn(now time.Time) {
 	if now.Sub(sh.began) < sh.lasts {
 		return
@@ -123,8 +123,8 @@ func (sh *denialShard) turn(now time.Time) {
 
 func (sh *denialShard) count() { sh.n.Store(int32(len(sh.recent.byKey) + len(sh.older.byKey))) }
 
-// size is about how many bytes the denial keeps. Its limits are counted as if
-// nobody else had them: those that requests bring may be forgotten elsewhere.
+// size is about how many bytes the denial keeps alive. That includes its limits:
+// a limit that a request brought may be kept by this denial alone.
 func (k *denial) size() int {
 	const (
 		limit    = unsafe.Sizeof(bucket.Limit{}) + 256 // with its texts

@@ -10,35 +10,35 @@ import (
 )
 
 // denials remembers groups of hits that Redis denied, and denies them again
-// without asking for as long as Redis would: until the first of their denied
-// hits would be allowed, and no longer than the memory lasts, so that takes,
-// refunds, give-backs and new numbers elsewhere are soon felt. Those that go
-// through this store are felt at once.
+// without asking, until the first of their denied hits would be allowed. No
+// denial is remembered for longer than lasts, so that refunds, give-backs and new
+// numbers by way of other daemons are soon felt. Those by way of this store are
+// felt at once.
 //
-// Only what stays a denial whatever others take is remembered: not a group
-// with a refund, nor one with a charge that a denial does not stop, nor one
-// with quotas. A limit without a say, of a hit Aside, denies nothing, but its
-// own word on that hit is repeated too, and no longer than it holds. A group
-// of more than maxDenialHits is not remembered: it costs more memory than it
-// saves calls.
+// A group is remembered only if it stays denied whatever others take. So it has
+// no refund, no postpaid charge and no quota. A hit Aside denies nothing, but its
+// decision is repeated too, and ends the memory when it ends. A group of more
+// than maxDenialHits is not remembered, since it costs more memory than it saves
+// commands.
 //
-// A repeated decision says what Redis would say, with one exception: what a
-// limit refilled meanwhile is not in what remains.
+// A repeated decision says what Redis would say, with one exception: Remaining
+// lacks what a limit has refilled meanwhile.
 type denials struct {
 	lasts  time.Duration
 	now    func() time.Time
 	seed   maphash.Seed
 	shards [denialShards]denialShard
 
-	// changes counts, by a hash of the key, what was taken from keys or returned
-	// to them; a group is forgotten when one of its keys has changed since it
-	// was asked about. Keys that share a count only make it forget more.
+	// changes counts, by a hash of the key, how often something was taken from a
+	// key or given back to it. A denial is forgotten when the counts of its keys
+	// have changed since Redis was asked. Keys that share a count only make it
+	// forget more.
 	changes [changeCounts]atomic.Uint32
 }
 
 const (
-	denialShards = 16 // both are powers of two
-	changeCounts = 1 << 16
+	denialShards = 16      // a power of two
+	changeCounts = 1 << 16 // a power of two
 
 	// maxDenialHits is how many hits a group may have to be remembered.
 	maxDenialHits = 8
@@ -48,20 +48,20 @@ const (
 type denial struct {
 	hits      []bucket.Hit
 	decisions []bucket.Decision
-	by        int       // the hit that is denied for the longest time
-	changes   uint32    // of its keys, when it was asked about
-	received  time.Time // when the denial came
-	until     time.Time // when it ends at the latest
+	by        int       // the index of the hit that is denied for the longest time
+	changes   uint32    // the counts of its keys when Redis was asked
+	received  time.Time // when the reply came
+	until     time.Time // when the denial ends at the latest
 }
 
-// question is what denials was asked about and does not know.
+// question is one that denials could not answer, so that it goes to Redis.
 type question struct {
 	asked   time.Time
-	changes uint32
+	changes uint32 // the counts of its keys then
 }
 
-// newDenials returns a memory of about so many bytes for denials that it
-// repeats for as long as lasts.
+// newDenials returns a memory of about so many bytes, which repeats a denial for
+// as long as lasts.
 func newDenials(lasts time.Duration, bytes int, now func() time.Time) *denials {
 	d := &denials{lasts: lasts, now: now, seed: maphash.MakeSeed()}
 	for i := range d.shards {
@@ -70,12 +70,12 @@ func newDenials(lasts time.Duration, bytes int, now func() time.Time) *denials {
 	return d
 }
 
-// known reports whether the hits are known to be denied, and fills in the
-// decisions then. Otherwise Redis is asked, and learn is told what it says to
-// the question.
+// known reports whether the hits are known to be denied, and writes the decisions
+// then. Otherwise Redis is to be asked, and learn is to get its decisions with the
+// question.
 func (d *denials) known(now time.Time, hits []bucket.Hit, decisions []bucket.Decision) (question, bool) {
 	q := question{asked: now}
-	var last *denial // by another of the hits each time
+	var last *denial // there may be one by each of the hits
 	for i := range hits {
 		hash := d.hash(hits[i].Key)
 		q.changes += d.changesOf(hash).Load()
@@ -91,8 +91,8 @@ func (d *denials) known(now time.Time, hits []bucket.Hit, decisions []bucket.Dec
 	return q, true
 }
 
-// learn is told what Redis decided about the hits of a question, or what was
-// decided in its place; failed is whether there is no decision.
+// learn notes what Redis, or the fallback in its place, decided about the hits of
+// a question; failed is whether there is no decision.
 func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decision, failed bool) {
 	allowed := !failed && bucket.GroupAllowed(hits, decisions)
 	d.countChanges(hits, decisions, failed, allowed)
@@ -103,15 +103,15 @@ func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decisi
 	if by < 0 {
 		return
 	}
-	// Redis decided after it was asked, so until then it still denies.
+	// Redis decided later than it was asked, so it denies until then at least.
 	k := &denial{by: by, changes: q.changes, received: d.now(), until: q.asked.Add(lasts)}
 	k.remember(hits, decisions)
 	hash := d.hash(hits[by].Key)
 	d.shard(hash).put(hash, k)
 }
 
-// remembered returns which hit a denied group is remembered by and for how
-// long, or a negative number if the group is not to be remembered.
+// remembered returns by which hit a denied group is to be remembered, and for how
+// long. by is negative if the group is not to be remembered.
 func (d *denials) remembered(hits []bucket.Hit, decisions []bucket.Decision) (by int, lasts time.Duration) {
 	by, lasts = -1, d.lasts
 	for i := range decisions {
@@ -120,7 +120,7 @@ func (d *denials) remembered(hits []bucket.Hit, decisions []bucket.Decision) (by
 		}
 		switch retry := decisions[i].RetryAfter; {
 		case hits[i].Role > bucket.Enforced:
-			return -1, 0 // the first of several quotas to end ends the denial
+			return -1, 0 // it ends with the first of several quotas
 		case retry == 0:
 			continue
 		case retry != bucket.Never:
@@ -136,8 +136,8 @@ func (d *denials) remembered(hits []bucket.Hit, decisions []bucket.Decision) (by
 	return by, lasts
 }
 
-// countChanges counts what a take changed, or may have changed where Redis did
-// not decide it.
+// countChanges counts the keys that a take has changed, or may have changed if
+// Redis did not decide it.
 func (d *denials) countChanges(hits []bucket.Hit, decisions []bucket.Decision, failed, allowed bool) {
 	for i := range hits {
 		h := &hits[i]
@@ -147,7 +147,8 @@ func (d *denials) countChanges(hits []bucket.Hit, decisions []bucket.Decision, f
 	}
 }
 
-// changed says that the keys of these hits changed, or may have. d may be nil.
+// changed notes that the keys of these hits have changed, or may have. d may be
+// nil.
 func (d *denials) changed(hits []bucket.Hit) {
 	if d == nil {
 		return
@@ -157,8 +158,7 @@ func (d *denials) changed(hits []bucket.Hit) {
 	}
 }
 
-// forgetEnded lets go of denials that have ended, at the latest when it is
-// called twice.
+// forgetEnded frees denials that have ended, at its second call at the latest.
 func (d *denials) forgetEnded() {
 	now := d.now()
 	for i := range d.shards {
@@ -192,10 +192,10 @@ func (k *denial) remember(hits []bucket.Hit, decisions []bucket.Decision) {
 	copy(k.decisions, decisions)
 }
 
-// tell writes what the group gets now.
+// tell writes the decisions of the group at now.
 func (k *denial) tell(now time.Time, decisions []bucket.Decision) {
-	// What a caller is told to wait must be enough, so the time that the denial
-	// was on its way does not count as passed.
+	// A caller that waits as told must then be allowed, so time counts from when
+	// the reply came, not from when Redis decided.
 	passed := now.Sub(k.received).Truncate(time.Microsecond)
 	for i, d := range k.decisions {
 		if d.RetryAfter > 0 {

@@ -13,17 +13,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
-// Why Redis did not decide.
+// The causes why Redis did not decide, beside its own errors and the network's.
 var (
 	errNoAnswer    = errors.New("redis: no answer in time")
 	errBreakerOpen = errors.New("redis: the node does not answer, and is not asked until it does")
 	errQueueFull   = errors.New("redis: too many requests wait for the node")
-	// errTakenElsewhere is why a give-back is not Redis's: the fallback took.
+	// errTakenElsewhere is the cause of a give-back of what the fallback took.
 	errTakenElsewhere = errors.New("redis: what was taken was not taken from Redis")
 	errClosed         = errors.New("redis: the store is closed")
 )
 
-// reasonOf says in a word why Redis did not decide.
+// reasonOf returns the label for an error of Redis, the network or the store.
 func reasonOf(err error) fallback.Reason {
 	var answer redis.Error
 	var network net.Error
@@ -43,12 +43,11 @@ func reasonOf(err error) fallback.Reason {
 	return fallback.Unreachable
 }
 
-// downAnswers begin the answers of a server that will decide nothing for
-// anybody for now.
-var downAnswers = []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "NOAUTH", "WRONGPASS", "BUSY", "MISCONF"}
+// downPrefixes begin the errors of a server that cannot decide anything for now.
+var downPrefixes = []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "NOAUTH", "WRONGPASS", "BUSY", "MISCONF"}
 
-// isDown reports whether a call's error says that its node did not answer, or
-// that it cannot decide at all.
+// isDown reports whether the error of a command says that its node did not answer,
+// or that it cannot decide anything for now.
 func isDown(err error) bool {
 	if err == nil || errors.Is(err, script.ErrUnreadable) {
 		return false
@@ -57,7 +56,7 @@ func isDown(err error) bool {
 	if !errors.As(err, &answer) {
 		return true
 	}
-	for _, prefix := range downAnswers {
+	for _, prefix := range downPrefixes {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true
 		}
@@ -65,11 +64,11 @@ func isDown(err error) bool {
 	return false
 }
 
-// mayHaveRun reports whether a call that ended with err may have run all the
-// same: it was sent, and only the server knows.
+// mayHaveRun reports whether a command that ended with err may have run all the
+// same: it was sent, and only the server knows the outcome.
 func mayHaveRun(err error) bool {
 	if err == nil {
-		return false // before anything is allocated: most calls end so
+		return false // most commands end so, and the variables below allocate
 	}
 	var answer redis.Error
 	var network *net.OpError
@@ -79,8 +78,8 @@ func mayHaveRun(err error) bool {
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &network) && network.Op == "dial":
 		return false
 	}
-	// A call that is away ends by a timeout of its connection. These end
-	// before there is one.
+	// A command that was sent ends by its connection's timeout. These errors
+	// come before there is a connection.
 	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 

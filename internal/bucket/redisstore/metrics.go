@@ -7,19 +7,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are what is seen of the store. What is counted for each request is a
-// plain counter; the rest is counted for each batch.
+// metrics are the metrics of a store. What is counted for each request is a plain
+// counter, which is cheap; the rest is counted for each batch.
 type metrics struct {
 	registerer prometheus.Registerer
 	nodes      *nodeCollector
 
 	knownDenials, coalesced, unknown, races, mended prometheus.Counter
-	calls                                           *prometheus.CounterVec
+	calls                                           *prometheus.CounterVec // commands, by node
 	batchRequests                                   prometheus.Histogram
 	roundTrip                                       prometheus.Histogram
 }
 
-// newMetrics registers the metrics, unless r is nil.
+// newMetrics returns the metrics of s, registered unless r is nil.
 func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 	with := promauto.With(r)
 	m := &metrics{
@@ -66,7 +66,7 @@ func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 	return m
 }
 
-// unregister ends the metrics that look at the store.
+// unregister removes the collector, which looks at the store when it is asked.
 func (m *metrics) unregister() {
 	if m.registerer != nil {
 		m.registerer.Unregister(m.nodes)
@@ -87,7 +87,7 @@ func (m *metrics) recordBatch(n *node, commands []*command, requests int, took t
 	}
 }
 
-// nodeCollector tells the state of each node at the moment.
+// nodeCollector collects the state of each node when it is asked.
 type nodeCollector struct{ store *Store }
 
 var (

@@ -12,14 +12,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
-// node is a server that decides: what is asked of it travels together, and it
-// is not asked while it does not answer. One at redisconn.AnyNode stands for all
-// servers until it is known which of a cluster has which keys.
+// node is a server that decides, with its batcher and its breaker. The node at
+// redisconn.AnyNode stands for all servers: outside a cluster, and until the
+// topology of a cluster is known.
 type node struct {
 	address string
 	batcher *batcher
 	breaker *breaker
-	calls   prometheus.Counter
+	calls   prometheus.Counter // commands
 	clock   clockWatch
 
 	downLines, refusalLines logthin.Thinner
@@ -28,18 +28,18 @@ type node struct {
 	isLoggedDown bool
 }
 
-// topology says which node has the keys of each tag. It is only a guess: the
-// client sends each call to where the cluster says that its slot is, and a
-// wrong guess costs no more than a batch that goes to two servers.
+// topology says which node has the keys of each tag. It is only a guess, for the
+// sake of batching: the client sends each command to the node that has its slot,
+// so a wrong guess costs no more than a batch that goes to two servers.
 type topology struct {
 	byTag []*node
 }
 
 const (
-	// topologyLook is how often it is looked up which node has which tag; the
-	// client learns it from the cluster itself.
+	// topologyLook is how often the store asks the client which node has which
+	// tag. The client learns that from the cluster.
 	topologyLook = time.Second
-	// topologyLookDown is the same while a node does not answer.
+	// topologyLookDown is topologyLook while a node does not answer.
 	topologyLookDown = 100 * time.Millisecond
 )
 
@@ -56,9 +56,8 @@ func (s *Store) newNode(address string) *node {
 	return n
 }
 
-// probe asks a node by one of the tags that it has now: another tag's node may
-// answer while this one does not, or the other way round. Where it has none,
-// nobody waits for it.
+// probe asks a node by a key of one of its tags, since the keys of other tags are
+// at other nodes. A node without tags is not asked: no request goes to it.
 func (s *Store) probe(ctx context.Context, n *node) error {
 	tag := slices.Index(s.topology.Load().byTag, n)
 	if tag < 0 {
@@ -67,7 +66,7 @@ func (s *Store) probe(ctx context.Context, n *node) error {
 	return s.ping(ctx, tag)
 }
 
-// name is how the node is called where people read it.
+// name is the node's name in logs and labels.
 func (n *node) name() string {
 	if n.address == redisconn.AnyNode {
 		return "redis"
@@ -93,11 +92,12 @@ func (s *Store) submit(p *part) error {
 		if err != errClosed || s.closed.Load() {
 			return err
 		}
-		// The topology has changed just now.
+		// The node was closed because the topology has just changed.
 	}
 }
 
-// startTopology makes the table, with one node for all, and follows a cluster.
+// startTopology makes a topology with one node for all tags, and follows that of a
+// cluster.
 func (s *Store) startTopology() {
 	all := &topology{byTag: make([]*node, len(s.tags))}
 	n := s.newNode(redisconn.AnyNode)
@@ -110,7 +110,7 @@ func (s *Store) startTopology() {
 	}
 }
 
-// followTopology keeps the table until the store is closed.
+// followTopology keeps the topology up to date until the store is closed.
 func (s *Store) followTopology(cluster *redis.ClusterClient) {
 	for {
 		s.lookTopology(cluster)
@@ -119,7 +119,7 @@ func (s *Store) followTopology(cluster *redis.ClusterClient) {
 			return
 		case <-time.After(s.lookAgainAfter()):
 		case <-s.topologyDoubts:
-			// The client asks the cluster meanwhile.
+			// Meanwhile the client asks the cluster.
 			select {
 			case <-s.ctx.Done():
 				return
@@ -138,13 +138,13 @@ func (s *Store) lookAgainAfter() time.Duration {
 	return topologyLook
 }
 
-// lookTopology makes a new table if a tag is elsewhere now.
+// lookTopology makes a new topology if a tag has moved.
 func (s *Store) lookTopology(cluster *redis.ClusterClient) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()
 	addresses, err := s.masters(ctx, cluster)
 	if err != nil {
-		return // what was known is the best guess
+		return // the old topology is the best guess
 	}
 	old := s.topology.Load()
 	nodes := make(map[string]*node)
@@ -166,7 +166,8 @@ func (s *Store) lookTopology(cluster *redis.ClusterClient) {
 		if !slices.Contains(changed.byTag, n) {
 			n.close()
 			s.logGone(n)
-			s.metrics.calls.DeleteLabelValues(n.name()) // lest the series grow with every address a node ever had
+			// Otherwise there would be a series for every address ever.
+			s.metrics.calls.DeleteLabelValues(n.name())
 		}
 	}
 }
@@ -183,7 +184,7 @@ func (s *Store) reloadTopology(ctx context.Context, err error) {
 	}
 }
 
-// masters returns the address of the master of each tag, as the client knows it.
+// masters returns, by tag, the address of its master as the client knows it.
 func (s *Store) masters(ctx context.Context, cluster *redis.ClusterClient) ([]string, error) {
 	addresses := make([]string, len(s.tags))
 	for i, tag := range s.tags {
@@ -196,7 +197,7 @@ func (s *Store) masters(ctx context.Context, cluster *redis.ClusterClient) ([]st
 	return addresses, nil
 }
 
-// nodes returns the nodes that have keys.
+// nodes returns the nodes that have tags.
 func (s *Store) nodes() []*node {
 	var nodes []*node
 	for _, n := range s.topology.Load().byTag {
@@ -212,8 +213,8 @@ func (s *Store) nodes() []*node {
 // has an interval of its own.
 const nodeLogEvery = time.Minute
 
-// logChange tells the log that a node does not answer, because of an error, or
-// answers again.
+// logChange logs that a node does not answer, because of an error, or that it
+// answers again, because is nil.
 func (s *Store) logChange(n *node, because error) {
 	if because == nil {
 		if n.isLoggedDown {
@@ -228,17 +229,17 @@ func (s *Store) logChange(n *node, because error) {
 	}
 }
 
-// logGone ends what logChange began for a node that is closed, whose keys
-// another node has now.
+// logGone logs that a node that was logged as down is closed, since other nodes
+// have its keys now.
 func (s *Store) logGone(n *node) {
 	if n.isLoggedDown {
 		s.log.Info("redis: other nodes have the keys of the node now", "node", n.name())
 	}
 }
 
-// logRefusal tells the log that a node answered a call with an error, such as
-// that it has no memory left. It is asked all the same: what writes nothing it
-// may still decide.
+// logRefusal logs that a node replied to a command with an error, such as that it
+// has no memory left. The node is asked all the same: it may still decide what
+// writes nothing.
 func (s *Store) logRefusal(n *node, err error) {
 	if _, due := n.refusalLines.Due(time.Now(), nodeLogEvery); due {
 		s.log.Warn("redis: the node refuses to decide; where it does, failure.mode answers", "node", n.name(), "error", err)

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Warnings asks each server how it is set and returns, in sentences for the
-// operator, what about that may lose limits.
+// Warnings asks each master for its settings, and returns a sentence for the
+// operator for each one that may lose limits, or that could not be asked for.
 func (s *Store) Warnings(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

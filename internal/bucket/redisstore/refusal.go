@@ -16,14 +16,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
-// refusalWait bounds the wait for a first answer: a Redis that is away must not
-// keep a daemon from its start.
+// refusalWait bounds Refusal: a Redis that does not answer must not keep a daemon
+// from its start.
 const refusalWait = time.Second
 
 // Refusal tries out what a daemon needs of Redis, at each master of a cluster,
-// and returns why it is refused: bucket.ErrRefused is in the error then. It
-// returns nil where Redis decides, and where it does not answer, which may be
-// otherwise in a moment.
+// for a second at most. If Redis refuses, it returns why, in an error that wraps
+// bucket.ErrRefused. It returns nil if Redis decides, and also if Redis does not
+// answer, since that may change in a moment.
 func (s *Store) Refusal(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refusalWait)
 	defer cancel()
@@ -32,7 +32,7 @@ func (s *Store) Refusal(ctx context.Context) error {
 		if errors.Is(err, bucket.ErrRefused) {
 			return err
 		}
-		// What took too long may be there at the second try.
+		// After a timeout the connection may be there at the second try.
 		if err == nil || ctx.Err() != nil || reasonOf(err) != fallback.Timeout {
 			return nil
 		}
@@ -87,8 +87,8 @@ func (s *Store) tryAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tryOut takes from a limit of the daemon's own, by a key of each tag, and
-// gives it back, which needs all that deciding does.
+// tryOut takes from a limit of the daemon's own, by a key of each tag, and gives
+// that back: together they run all commands that the script needs.
 func (s *Store) tryOut(ctx context.Context, tags ...int) error {
 	pl := newPipeline(s)
 	taken := newPart()
@@ -111,9 +111,9 @@ func (s *Store) tryOut(ctx context.Context, tags ...int) error {
 	return err
 }
 
-// missingRight returns what Redis answers to the first of the script's commands
-// that this user may not run, or nil. Redis 7.0 does not say which it is when a
-// script runs it.
+// missingRight returns the error of the first of the script's commands that this
+// user may not run, or nil. From within a script, Redis 7.0 does not say which
+// command it is.
 func (s *Store) missingRight(ctx context.Context, tag int) error {
 	var server redis.UniversalClient = s.redis
 	if cluster := s.redis.Cluster(); cluster != nil {
@@ -132,7 +132,7 @@ func (s *Store) missingRight(ctx context.Context, tag int) error {
 	return nil
 }
 
-// tryLimit is remembered for long enough to be given back.
+// tryLimit has a period that is long enough for its hits to be given back.
 var tryLimit = neverReached(time.Minute)
 
 // neverReached returns a limit that nobody reaches.

@@ -13,23 +13,22 @@ import (
 type request struct {
 	ctx      context.Context
 	start    time.Time
-	deadline time.Time // of the last answer of Redis
-	of       []int     // which hit of whole each hit of the caller is
-	// whole is the request as one part, which goes as it is if all hits have
-	// one hash tag or none is needed. If they have several, their parts are
-	// sent, and what they bring is gathered here.
+	deadline time.Time // of the last reply of Redis
+	of       []int     // for each hit of the caller, its index in whole
+	// whole is the part with all hits. It is sent as it is, unless isSpread:
+	// then a part for each hash tag is sent, and whole gathers the decisions.
 	whole *part
-	// isSpread is whether they have several.
+	// isSpread is whether the hits have several hash tags on a cluster.
 	isSpread bool
 	// isReplaced is whether whole was abandoned and is another one now.
 	isReplaced bool
 	parts      []*part
-	// degraded is what of it Redis did not decide.
+	// degraded is why Redis did not decide some of the hits.
 	degraded fallback.Degraded
 }
 
 // newRequest returns a request with memory for what most have, in one piece:
-// when an answer comes, all that belongs to its caller has left the processor's
+// when a reply comes, all that belongs to its caller has left the processor's
 // caches, and each page that it is spread over costs as much again.
 func newRequest() *request {
 	const (
@@ -52,6 +51,7 @@ func newRequest() *request {
 	return &m.request
 }
 
+// begin returns a request for hits; finish ends its use.
 func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *request {
 	r := s.requests.Get().(*request)
 	r.ctx, r.start = ctx, time.Now()
@@ -77,8 +77,8 @@ func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *re
 	return r
 }
 
-// timeoutFor is how long a caller can wait for Redis: so that it can still use
-// another answer, it keeps a fifth of its time for that.
+// timeoutFor is how long Redis has to answer a caller: no more than four fifths of
+// the caller's time, so that the fallback can still decide in the last fifth.
 func (s *Store) timeoutFor(ctx context.Context, now time.Time) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -89,7 +89,7 @@ func (s *Store) timeoutFor(ctx context.Context, now time.Time) time.Duration {
 
 func (s *Store) finish(r *request) {
 	if r.isReplaced || r.whole.status.Load() == abandoned {
-		// A batch may still have what is one piece with the request.
+		// A batch may still have the part that is one piece with the request.
 		return
 	}
 	r.whole.reset()
@@ -98,14 +98,14 @@ func (s *Store) finish(r *request) {
 	s.requests.Put(r)
 }
 
-// copyDecisions writes what each hit of the caller got.
+// copyDecisions writes the decision of each of the caller's hits.
 func (r *request) copyDecisions(decisions []bucket.Decision) {
 	for i, j := range r.of {
 		decisions[i] = r.whole.Decisions[j]
 	}
 }
 
-// hasQuotas reports whether some hits only have a say together with others.
+// hasQuotas reports whether some hits belong to quotas.
 func (r *request) hasQuotas() bool {
 	for i := range r.whole.Hits {
 		if r.whole.Hits[i].Role > bucket.Enforced {
@@ -115,8 +115,8 @@ func (r *request) hasQuotas() bool {
 	return false
 }
 
-// split returns the parts of a request: the whole, or one for each tag; none of
-// a request without hits.
+// split returns the parts of a request: the whole, or one for each tag. A request
+// without hits has none.
 func (s *Store) split(r *request) []*part {
 	if !r.isSpread && len(r.whole.Hits) > 0 {
 		r.parts = append(r.parts[:0], r.whole)
@@ -138,7 +138,7 @@ func (s *Store) split(r *request) []*part {
 	return parts
 }
 
-// gather takes over what the parts from split got.
+// gather takes over the decisions of the parts from split.
 func (r *request) gather(parts []*part) {
 	if r.isSpread {
 		scatter(parts, r.whole.Decisions)
@@ -150,10 +150,9 @@ func (r *request) gather(parts []*part) {
 	}
 }
 
-// runAll lets every part of a request be decided, by Redis or else by the
-// fallback, and returns the first error. A part whose caller left it is
-// replaced in parts. now is the time at which they are asked for, or a moment
-// before.
+// runAll has every part of a request decided, by Redis or else by the fallback,
+// and returns the first error. A part that was abandoned is replaced in parts. now
+// is the time, or that of a moment ago.
 func (s *Store) runAll(ctx context.Context, r *request, now, deadline time.Time, parts []*part) error {
 	s.askRedis(ctx, now, deadline, parts)
 	var first error
@@ -168,8 +167,8 @@ func (s *Store) runAll(ctx context.Context, r *request, now, deadline time.Time,
 	return first
 }
 
-// askRedis asks for all parts at the same time and waits until each is decided
-// or has a cause why it is not. It passes over those that have one already.
+// askRedis submits all parts and waits until each is decided by Redis, or has a
+// cause why it is not. It passes over parts that have a cause already.
 func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*part) {
 	for _, p := range parts {
 		if p.cause == nil {
@@ -197,8 +196,8 @@ func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*
 	}
 }
 
-// fallBack lets the fallback answer for a part that Redis did not decide, if the
-// caller still waits.
+// fallBack has the fallback decide a part that Redis did not decide, if the caller
+// still waits.
 func (s *Store) fallBack(ctx context.Context, r *request, p *part) error {
 	if s.fallback == nil {
 		return p.cause
@@ -211,7 +210,7 @@ func (s *Store) fallBack(ctx context.Context, r *request, p *part) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	s.recallQuotas(r, p)
+	s.restoreQuotas(r, p)
 	s.fallback.Add(&r.degraded, p.Hits, reasonOf(p.cause))
 	if p.Mode == script.Check {
 		return s.fallback.Check(ctx, p.Hits, p.Decisions, p.cause)
@@ -219,8 +218,8 @@ func (s *Store) fallBack(ctx context.Context, r *request, p *part) error {
 	return s.fallback.Take(ctx, p.Hits, p.Decisions, p.cause)
 }
 
-// countDegraded counts a request that was not decided by Redis alone, once it
-// has its answer, if the caller still waits for that.
+// countDegraded counts a decided request if the fallback decided some of it, and
+// if the caller still waits.
 func (s *Store) countDegraded(r *request) {
 	if !r.degraded.Any() {
 		return

@@ -1,24 +1,25 @@
 // Package redisstore keeps the states of limits in Redis: one server, a master
 // behind Sentinel, or Redis Cluster, shared by any number of daemons.
 //
-// One script decides (lua/). Every key carries one of a fixed number of hash
-// tags, so that hits of equal places share a slot. On one server, or behind
-// Sentinel, a request is one call and atomic whatever it holds; on a cluster
-// one of several tags is checked everywhere first and taken only then.
+// One script decides (script/). Every key has one of a fixed number of hash tags,
+// chosen by its place, so that keys of equal places share a slot. On one server,
+// or behind Sentinel, one command decides a request, atomically. On a cluster a
+// request over several tags is checked everywhere first, and taken only then.
 //
-// A request goes through these pieces, in this order:
+// It imports bucket, its fallback, redisconn and logthin. A request goes through
+// these pieces, in this order:
 //
-//	denials    answers at once what Redis just denied
+//	denials    denies again what Redis just denied
 //	across     asks several hash tags of a cluster so that a denial is free
-//	breaker    turns away what would wait for a node that does not answer
-//	batcher    gathers what is asked of a node while its last batch is away
-//	coalesce   sends equal groups of a batch as one line
+//	breaker    fails at once while the node does not answer
+//	batcher    gathers parts for a node while its last batch is in flight
+//	coalesce   sends equal groups as one line
 //	pipeline   sends a batch to the script and reads the replies
-//	fallback   answers where Redis did not
+//	fallback   decides where Redis did not
 //
-// What a Store promises is the same without denials (DenialMemory 0), batches
-// and their lines (the zero Batch), and hash tags to ask across (HashTags 1).
-// Without a fallback, what Redis does not decide fails.
+// A Store promises the same without denials (DenialMemory 0), without batches and
+// lines (the zero Batch), and with one hash tag (HashTags 1). Without a fallback,
+// a request that Redis does not decide fails.
 package redisstore
 
 import (
@@ -44,54 +45,54 @@ import (
 
 // Options of a Store.
 type Options struct {
-	// HashTags is over how many hash tags keys are spread, 1 to 16384. All
-	// daemons that share keys must agree on it.
+	// HashTags is the number of hash tags over which keys are spread, 1 to
+	// 16384. All daemons that share keys must agree on it.
 	HashTags int
-	// Batch says how requests travel together; the zero Batch sends each alone.
+	// Batch bounds the batches; the zero Batch sends each request alone.
 	Batch Batch
 	// DenialMemory is how long a denial is repeated without asking Redis; 0 to
 	// a second.
 	DenialMemory time.Duration
-	// DenialBytes is how many bytes the denials that are repeated take at most,
-	// at least MinDenialBytes; 0 means DefaultDenialBytes.
+	// DenialBytes bounds the bytes of remembered denials; at least
+	// MinDenialBytes, and 0 means DefaultDenialBytes.
 	DenialBytes int
-	// MaxClockSkew is how far ahead of Redis's clock a state may be. One that is
-	// further was written by a wrong clock, and goes on from now. 0 means
-	// bucket.DefaultMaxClockSkew.
+	// MaxClockSkew is how far ahead of Redis's clock a state may be. A state
+	// from further ahead was written by a wrong clock, and goes on from now.
+	// 0 means bucket.DefaultMaxClockSkew; it is never negative.
 	MaxClockSkew time.Duration
-	// Fallback answers for what Redis does not decide; nil: such a call fails.
-	// It belongs to the caller.
+	// Fallback decides what Redis does not; without it, nil, a Take or Check
+	// fails then. It belongs to the caller.
 	Fallback *fallback.Fallback
 	// Metrics is where the store's metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
-	// Log is told when a node stops answering, refuses, or answers again; nil
-	// means nobody.
+	// Log gets a line when a node stops answering, refuses, or answers again;
+	// nil means no log.
 	Log *slog.Logger
 	// Clock replaces the clock of Redis, in microseconds since the Unix
 	// epoch. It is for tests; production leaves it nil.
 	Clock func() int64
 }
 
-// The bytes of known denials: the default, and the least that is of use.
+// The bytes of remembered denials: the default, and the least that is of use.
 const (
 	DefaultDenialBytes = 16 << 20
 	MinDenialBytes     = 1 << 20
 )
 
-// Batch bounds what travels to one node together.
+// Batch bounds the batches that are sent to a node.
 type Batch struct {
-	// Size is how many hits are in a batch at most; a request with more goes
-	// alone. 0 and 1 mean that every one does, once there is a connection: as
-	// many are on their way as there may be connections, whatever InFlight says.
+	// Size is the most hits in a batch; a request with more goes alone. 0 and 1
+	// send every request alone, as soon as there is a connection: InFlight is
+	// then redisconn.PoolPerNode, whatever it says.
 	Size int
-	// InFlight is how many batches are on their way at most; at least 1.
+	// InFlight is the most batches that are in flight to a node; at least 1.
 	InFlight int
-	// Queue is how many requests wait for a batch at most; at least 1, or 0
-	// for no bound where each goes alone.
+	// Queue is the most parts that wait for a batch to a node; at least 1. With
+	// a Size of 0 or 1 it may be 0, which means no bound.
 	Queue int
 }
 
-// bounds are those of a batcher.
+// bounds returns what b means to a batcher.
 func (b Batch) bounds() Batch {
 	if b.Size > 1 {
 		return b
@@ -106,9 +107,9 @@ func (b Batch) bounds() Batch {
 type Store struct {
 	redis     *redisconn.Conn
 	isCluster bool         // a command then has keys of one tag
-	seed      maphash.Seed // of the hashes in batches
+	seed      maphash.Seed // of the hashes of groups, keys and limits
 	tags      script.Tags
-	heads     []string // of keys, by tag
+	heads     []string // by tag: how keys begin, with the prefix and the tag
 	timeout   time.Duration
 	batch     Batch
 	denials   *denials           // nil: off
@@ -132,11 +133,12 @@ type Store struct {
 
 var _ bucket.Store = (*Store)(nil)
 
-// New returns a store on servers that conn reaches; conn should load
-// script.Source into them, or the first call to each sends it. A Take, Check or GiveBack takes no longer than the timeout of conn; a
-// Take over several hash tags of a cluster that lost a race may take as long
-// again to give back what it took. conn belongs to the caller, who closes it
-// after the store. An error is one of the options.
+// New returns a store on the servers that conn reaches. If conn does not load
+// script.Source into them, the first command to each does. A Take, Check or
+// GiveBack takes no longer than the timeout of conn; a Take over several hash
+// tags of a cluster that lost a race may take as long again, to give back what it
+// took. conn belongs to the caller, who closes it after the store. New fails only
+// on invalid options.
 func New(conn *redisconn.Conn, o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -172,11 +174,11 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 	return s, nil
 }
 
-// now is the time of what is remembered here about Redis.
-func (s *Store) now() time.Time { return s.at(time.Now()) }
+// now is the time for denials.
+func (s *Store) now() time.Time { return s.denialTime(time.Now()) }
 
-// at is now's time of what is remembered, which a test's clock replaces.
-func (s *Store) at(now time.Time) time.Time {
+// denialTime returns now, or the time of the clock that replaces it in tests.
+func (s *Store) denialTime(now time.Time) time.Time {
 	if s.clock == nil {
 		return now
 	}
@@ -204,7 +206,8 @@ func (o *Options) check() error {
 	return errors.Join(errs...)
 }
 
-// Close answers what waits.
+// Close decides or fails what waits, ends the store's goroutines and removes its
+// metrics. It returns nil.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	s.end()
@@ -217,13 +220,13 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ping takes from a limit of its own, so it needs all that a Take does: a
-// replica, which only reads, does not answer it. Where Redis refuses,
-// bucket.ErrRefused is in the error, as in that of Refusal.
+// Ping takes from a limit of its own, so it needs all that a Take does: it fails
+// on a replica, which cannot write. Where Redis refuses, its error wraps
+// bucket.ErrRefused, as that of Refusal does.
 func (s *Store) Ping(ctx context.Context) error {
-	// Another tag each time, far from the one before: one node that is down is
-	// not the whole cluster.
-	const golden = 0x9e3779b9 // of 2^32
+	// Each time another tag, far from the last one: one node that is down is not
+	// the whole cluster.
+	const golden = 0x9e3779b9 // the golden ratio of 2^32
 	far := s.pings.Add(1) * golden
 	tag := int(uint64(far) * uint64(len(s.tags)) >> 32)
 	return s.explain(s.topology.Load().byTag[tag].address, s.ping(ctx, tag))
@@ -232,19 +235,19 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) ping(ctx context.Context, tag int) error {
 	p := newPart()
 	p.Mode, p.tag = script.Take, tag
-	// No key of a limit begins with a tilde.
+	// No key of a caller's limit begins with a tilde after the tag.
 	p.add(bucket.Hit{Limit: pingLimit, Key: []byte(s.heads[tag] + "~ping"), Cost: 1}, 0, bucket.Decision{})
 	newPipeline(s).run(ctx, nil, []*part{p})
 	return p.Err
 }
 
-// pingLimit is forgotten at once.
+// pingLimit has the shortest period, so that its key expires at once.
 var pingLimit = neverReached(bucket.MinPeriod)
 
-// Take implements bucket.Store. It fails when ctx ends. When Redis does not
-// answer within the timeout, or within four fifths of what is left until the
-// deadline of ctx, or answers with an error, then the fallback answers, and it
-// fails where there is none or where that is what a limit wants.
+// Take implements bucket.Store. It fails when ctx ends. Redis has the timeout, or
+// four fifths of the time until the deadline of ctx if that is less. If Redis does
+// not answer by then, or answers with an error, the fallback decides. Take fails
+// then if there is no fallback, or if a limit wants it to.
 func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
@@ -262,7 +265,7 @@ func (s *Store) take(r *request) error {
 	if s.denials == nil {
 		return s.takeFromRedis(r)
 	}
-	question, known := s.denials.known(s.at(r.start), r.whole.Hits, r.whole.Decisions)
+	question, known := s.denials.known(s.denialTime(r.start), r.whole.Hits, r.whole.Decisions)
 	if known {
 		s.metrics.knownDenials.Inc()
 		return nil
@@ -272,8 +275,8 @@ func (s *Store) take(r *request) error {
 	return err
 }
 
-// forgetDenials frees the memory of denials that have ended and that nobody asks
-// about any more.
+// forgetDenials frees the memory of denials that have ended, also of those that
+// nobody asks about any more.
 func (s *Store) forgetDenials() {
 	tick := time.NewTicker(s.denials.lasts)
 	defer tick.Stop()
@@ -316,7 +319,8 @@ func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 	return err
 }
 
-// GiveBack implements bucket.Store. It is sent even when ctx has ended.
+// GiveBack implements bucket.Store. It asks Redis even when ctx has ended. What
+// the fallback took is given back to the fallback.
 func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
@@ -333,7 +337,8 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 	})
 	s.recycle(parts)
 	defer s.recycle(charged)
-	// Each hit was charged, and a part of a group says nothing of its quotas.
+	// Each of these hits was charged, so each is to be given back, whatever the
+	// roles of the others in its part.
 	putQuotasAside(charged)
 	for _, p := range charged {
 		if p.Decisions[0].Degraded {
