@@ -1,18 +1,19 @@
-// Package asynctest has what tests of concurrent things need: to wait for a
-// state that is on its way, a log that can be read while it is written, and a
-// clock to move. It imports nothing of the project.
+// Package asynctest helps tests of concurrent things: it waits for a state, and has
+// a log that can be read while it is written and a clock that a test moves. It
+// imports nothing of the project.
 package asynctest
 
 import (
 	"bytes"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// Eventually waits until is returns true, and ends the test where it does not
-// within a minute. The message of that has what is waited for.
+// Eventually waits until is returns true. If it does not within a minute, the test
+// ends with a message that names what.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
@@ -45,3 +46,25 @@ func (b *Buffer) String() string {
 
 // Count returns how often s is in the text that was written so far.
 func (b *Buffer) Count(s string) int { return strings.Count(b.String(), s) }
+
+// Clock is a clock that a test moves.
+type Clock struct{ micros atomic.Int64 }
+
+// NewClock returns a clock that stands still, at an arbitrary moment.
+func NewClock() *Clock {
+	c := &Clock{}
+	c.micros.Store(time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC).UnixMicro())
+	return c
+}
+
+// Micros returns the time in microseconds since the Unix epoch.
+func (c *Clock) Micros() int64 { return c.micros.Load() }
+
+// Time returns the time.
+func (c *Clock) Time() time.Time { return time.UnixMicro(c.micros.Load()) }
+
+// Set moves the clock to a time in microseconds since the Unix epoch.
+func (c *Clock) Set(micros int64) { c.micros.Store(micros) }
+
+// Move moves the clock; back if by is negative.
+func (c *Clock) Move(by time.Duration) { c.micros.Add(by.Microseconds()) }

@@ -26,8 +26,10 @@
 package bucket
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -259,6 +261,27 @@ func (s *Spec) check() error {
 		bad("sub_windows", s.SubWindows, "1 to %d", MaxSubWindows)
 	}
 	return errors.Join(errs...)
+}
+
+// Fingerprint is a hash of the numbers that a state is counted with, the same in
+// every process. Postpaid and OnStoreFailure are not in it: a state does not
+// depend on them.
+func (l *Limit) Fingerprint() uint64 { return l.fingerprint }
+
+// CountsAs reports whether both limits keep a subject's state under the same key,
+// and count it with the same numbers.
+func (l *Limit) CountsAs(other *Limit) bool {
+	return l.fingerprint == other.fingerprint && l.suffix == other.suffix
+}
+
+func (l *Limit) hashNumbers() uint64 {
+	var b [4 * 8]byte
+	for i, n := range [...]int64{l.Requests, l.PeriodMicros, l.Burst, l.SubWindows} {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(n))
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(b[:]) // never fails
+	return h.Sum64()
 }
 
 // quanta are the ticks of buckets in microseconds, from the finest on.

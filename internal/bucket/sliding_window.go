@@ -9,6 +9,18 @@ package bucket
 //
 // When the numbers change, the slots that are there are judged by the new
 // period; SlotMicros applies to the newest one at once.
+//
+// sliding_log admits at most its requests in any span of one period, exactly: it
+// keeps a stamp (time, cost) of every admitted hit until it is a period old. It
+// is a sliding_window whose slots gather hits for one microsecond, the tick of
+// the clock, so that a hit counts for exactly a period. Hits of the same
+// microsecond share a stamp, which makes no difference. The price is a stamp per
+// hit, so that requests are at most MaxLogRequests.
+//
+// The charges of a postpaid log are not bounded by its requests. From the stamp
+// maxSpans on, or where no more can be counted, further ones join the newest
+// stamp, which then counts from the latest of them: it errs only to the safe
+// side.
 
 // alive returns the index of the oldest span that still counts, what counts
 // in all, and the key's now.

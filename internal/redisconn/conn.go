@@ -255,3 +255,17 @@ type Once struct{ redis.Cmder }
 
 // NoRetry tells the client so.
 func (Once) NoRetry() bool { return true }
+
+// LogClient sends the Redis client's own log to log, at the level debug, for the
+// whole process; by default the client writes to standard error. It has a line
+// for each connection that fails, which the errors of commands say too.
+func LogClient(log *slog.Logger) { redis.SetLogger(clientLog{log}) }
+
+type clientLog struct{ log *slog.Logger }
+
+// Printf implements the client's logger.
+func (c clientLog) Printf(ctx context.Context, format string, v ...any) {
+	if c.log.Enabled(ctx, slog.LevelDebug) {
+		c.log.DebugContext(ctx, "redis client: "+fmt.Sprintf(format, v...))
+	}
+}
