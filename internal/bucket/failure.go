@@ -2,19 +2,19 @@ package bucket
 
 import "fmt"
 
-// FailureMode says what answers for a limit when its store does not.
+// FailureMode says what decides for a limit when its store does not.
 type FailureMode uint8
 
 const (
-	// FailureDefault leaves it to the daemon's setting.
+	// FailureDefault is the daemon's setting, failure.mode.
 	FailureDefault FailureMode = iota
-	// FailLocal decides in this process, on this daemon's share of the limit.
+	// FailLocal decides in this process, by this daemon's share of the limit.
 	FailLocal
 	// FailAllow allows.
 	FailAllow
 	// FailDeny denies.
 	FailDeny
-	// FailError fails the call.
+	// FailError fails the request.
 	FailError
 )
 

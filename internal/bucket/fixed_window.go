@@ -1,13 +1,15 @@
 package bucket
 
 // fixed_window counts the hits of each window of one period; windows are
-// aligned to the Unix epoch. It is the cheapest algorithm and the one of most
-// rate-limit services. Around the border of two windows twice the limit can
-// pass within one period; sliding_window and the buckets do not have that.
+// aligned to the Unix epoch. It is the cheapest algorithm, and the one of most
+// rate-limit services. Around the border of two windows twice the limit can pass
+// within one period, which sliding_window and the buckets do not let happen.
 //
-// When the period changes, a count goes on while the window that it was
-// written for contains now; the next hit moves it into the new one.
+// When the period changes, a count is kept until the window ends that it was
+// written in; the next hit moves it into the new window.
 
+// windowCount returns the count of the window that contains now, and the key's
+// now.
 func (l *Limit) windowCount(s *State, clock int64) (count, now int64) {
 	if clock >= s.Expires {
 		return 0, clock
@@ -15,7 +17,7 @@ func (l *Limit) windowCount(s *State, clock int64) (count, now int64) {
 	return s.Level, max(clock, s.Last)
 }
 
-// windowEnd is the end of the window that contains at.
+// windowEnd returns the end of the window that contains at.
 func (l *Limit) windowEnd(at int64) int64 {
 	return (at/l.PeriodMicros + 1) * l.PeriodMicros
 }

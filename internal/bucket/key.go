@@ -31,9 +31,9 @@ func AppendSubject(dst []byte, domain string, entries []Entry) []byte {
 }
 
 // AppendSharedSubject appends the text that names all descriptors of a domain
-// that have these entries but for the value of the last, which is a pattern
-// that their values match: it has "==" before the pattern, which no subject of
-// one descriptor has.
+// that have these entries, where the value of the last entry is a pattern and
+// theirs match it. It has "==" before the pattern, which no subject of one
+// descriptor has.
 func AppendSharedSubject(dst []byte, domain string, entries []Entry) []byte {
 	last := len(entries) - 1
 	dst = AppendSubject(dst, domain, entries[:last])
@@ -46,10 +46,10 @@ func AppendSharedSubject(dst []byte, domain string, entries []Entry) []byte {
 //	subject#algorithm:name
 //	subject#algorithm:name#milliseconds
 //
-// The second is that of a NewPeriodLimit, with its period. New numbers on the
-// same limit keep the key, another algorithm does not. The key has at most
-// MaxKey bytes: the middle of a longer one is replaced by 128 bits of the
-// SHA-256 of the whole, between tildes, which escaping keeps out of other keys.
+// The second is the key of a NewPeriodLimit, with its period. New numbers on the
+// same limit keep the key, another algorithm does not. The key has at most MaxKey
+// bytes: the middle of a longer key is replaced by 128 bits of the SHA-256 of the
+// whole, between tildes, which are escaped in all other keys.
 func (l *Limit) AppendKey(dst, subject []byte) []byte {
 	start := len(dst)
 	dst = append(append(dst, subject...), l.suffix...)

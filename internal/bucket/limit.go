@@ -1,22 +1,22 @@
 // Package bucket says what a limit does: its numbers, the arithmetic of each
-// algorithm, the key under which a limit's state is kept, and what a store of
-// such states must promise.
+// algorithm, the key of its state, and what a store of states must promise. It
+// imports nothing of the project.
 //
 // A Limit is an algorithm with its numbers. Its State is what it remembers
-// about one key. Decide tells what a request of some cost would get, Charge
-// writes that request down, GiveBack takes it back, and Mend comes before each
-// of them where clocks may step; all four are arithmetic on their arguments
-// alone: no clock is read and nothing is sent. A Store keeps the states and runs
-// these steps atomically for all the limits of a request.
+// about one key. Decide returns what a hit of some cost would get, Charge writes
+// the hit into the state, GiveBack takes it out again, and Mend comes before each
+// of them where clocks may step. All four are arithmetic on their arguments alone:
+// no clock is read and nothing is sent. A Store keeps the states and runs these
+// steps atomically for all hits of a group.
 //
 // # Time
 //
 // A moment is an int64 of microseconds since the Unix epoch on the store's
 // clock. Windows and logs count in microseconds; a bucket counts in its own
 // Quantum, the finest of 1 us, 1 ms, 1 s and 1 min in which its numbers fit. For
-// one key time never runs backwards: a clock that is behind the state's last
-// write counts as that moment, unless it is further behind than right clocks
-// can be. Then a wrong clock wrote the state, and Mend puts it in order.
+// one key time never runs backwards: a clock behind the state's last write counts
+// as the moment of that write. A clock further behind than right clocks can be
+// means that a wrong clock wrote the state, and Mend puts it in order.
 //
 // # Exactness
 //
@@ -37,8 +37,8 @@ import (
 
 // Bounds of a limit's numbers.
 const (
-	// MaxRequests is the largest number of requests, and the largest burst:
-	// what the wire's 32 bits can say.
+	// MaxRequests is the largest number of requests, and the largest burst: the
+	// wire has 32 bits for them.
 	MaxRequests = 1<<32 - 1
 	// MaxPeriod is the longest period, and the longest time in which a full
 	// bucket may drain.
@@ -49,17 +49,17 @@ const (
 	MaxLogRequests = 1000
 	// MaxSubWindows bounds the resolution of a sliding_window.
 	MaxSubWindows = 60
-	// DefaultSubWindows is the resolution of a sliding_window that names none.
+	// DefaultSubWindows is the resolution of a sliding_window whose Spec has 0.
 	DefaultSubWindows = 10
 
-	// maxLevel bounds capacities, debts and counts: the sum of any two of
-	// them is still exact in a double. Only a postpaid limit, or a state that
-	// was carried over to far larger units, can reach it; it goes no further.
+	// maxLevel bounds capacities, debts and counts: the sum of any two of them is
+	// still exact in a double. Only a postpaid limit, or a state that was carried
+	// over to far larger units, can reach it; such a level stays there.
 	maxLevel = 1 << 52
 	// maxDrain bounds how long a debt can last, in microseconds.
 	maxDrain = int64(10 * MaxPeriod / time.Microsecond)
 	// maxSpans bounds the slots or stamps of one state. Only postpaid charges
-	// can ask for more; they join the newest one then.
+	// can need more; they join the newest one then.
 	maxSpans = MaxLogRequests
 )
 
@@ -67,7 +67,7 @@ const (
 type Algorithm uint8
 
 // The algorithms. TokenBucket, GCRA and LeakyBucket admit the same requests;
-// LeakyBucket also tells how long to hold each one to get an even stream.
+// LeakyBucket also says how long to hold each one to get an even stream.
 const (
 	TokenBucket Algorithm = iota + 1
 	GCRA
@@ -127,16 +127,16 @@ type Spec struct {
 	// SubWindows is the resolution of a sliding_window, 1 to MaxSubWindows;
 	// 0 means DefaultSubWindows.
 	SubWindows int64
-	// Postpaid limits are charged in full for what was already used, beyond
-	// the limit too and whatever the rest of the request gets; they deny once
-	// nothing remains.
+	// Postpaid limits are charged in full for what was already used: beyond the
+	// limit too, and whatever the other limits of the request decide. They deny
+	// once nothing remains.
 	Postpaid bool
-	// OnStoreFailure says what answers when the store does not.
+	// OnStoreFailure says what decides when the store does not.
 	OnStoreFailure FailureMode
 }
 
-// Limit is a Spec with the numbers derived from it. NewLimit makes it, nothing
-// that it says changes afterwards, and it may be used concurrently.
+// Limit is a Spec with the numbers derived from it. NewLimit makes it. A Limit
+// does not change afterwards, and may be used concurrently.
 type Limit struct {
 	Spec
 
@@ -161,19 +161,18 @@ type Limit struct {
 	SlotMicros int64
 
 	// suffix is the end of every key of this limit.
-	suffix string
-	// fingerprint is Fingerprint's.
-	fingerprint uint64
+	suffix      string
+	fingerprint uint64 // see Fingerprint
 
 	// share is the last one that was asked for, or nil.
 	share atomic.Pointer[share]
 }
 
-// SpecError says which number of a Spec cannot be, and why.
+// SpecError says which number of a Spec is not allowed, and why.
 type SpecError struct {
 	// Field is the number's name in a limits file, such as "period".
 	Field string
-	// Found is the offending value; Allowed what would do.
+	// Found is the offending value, and Allowed says which values are allowed.
 	Found, Allowed string
 }
 
@@ -182,8 +181,8 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("%s: found %s; allowed: %s", e.Field, e.Found, e.Allowed)
 }
 
-// NewLimit checks the numbers and derives the rest. Its error joins one
-// *SpecError for each number that cannot be.
+// NewLimit checks the numbers of a Spec and derives the rest. Its error joins a
+// *SpecError for each number that is not allowed.
 func NewLimit(s Spec) (*Limit, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -216,9 +215,9 @@ func NewLimit(s Spec) (*Limit, error) {
 	return l, nil
 }
 
-// NewPeriodLimit is NewLimit for a limit that callers may ask for with any
-// period. Each period has keys of its own, so that two of them on one
-// descriptor are two limits.
+// NewPeriodLimit is NewLimit for a limit whose period the caller of the daemon
+// chooses. Each period has keys of its own, so that two periods on one descriptor
+// are two limits.
 func NewPeriodLimit(s Spec) (*Limit, error) {
 	l, err := NewLimit(s)
 	if err != nil {
@@ -284,7 +283,7 @@ func (l *Limit) hashNumbers() uint64 {
 	return h.Sum64()
 }
 
-// quanta are the ticks of buckets in microseconds, from the finest on.
+// quanta are the possible ticks of buckets in microseconds, the finest first.
 var quanta = [...]int64{1, 1e3, 1e6, 60e6}
 
 // deriveUnits chooses the quantum of a bucket and counts its numbers in it.

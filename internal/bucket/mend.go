@@ -2,32 +2,30 @@ package bucket
 
 import "time"
 
-// DefaultMaxClockSkew is how far apart right clocks are at most: those of a
-// master and of the replica that is promoted in its place.
+// DefaultMaxClockSkew is the most by which right clocks differ, such as those of a
+// master and of the replica that takes its place.
 const DefaultMaxClockSkew = 10 * time.Second
 
-// Mend puts a state in order that a wrong clock wrote: one whose last moment
-// lies further ahead of clock than skew, in microseconds. A clock that steps
-// leaves such states behind: NTP sets it, a machine is resumed, a master with
-// a wrong clock is replaced. It reports whether it changed the state. Whoever
-// decides on a state mends it first, and keeps it mended even if nothing is
-// charged.
+// Mend puts a state in order that a wrong clock wrote: its last moment lies further
+// ahead of clock than skew, in microseconds. A clock that steps leaves such states
+// behind: NTP sets it, a machine is resumed, a master with a wrong clock is
+// replaced. Mend reports whether it changed the state. A store mends a state
+// before it decides, and keeps it mended even if nothing is charged.
 //
 // The state goes on from clock with what it says was used:
 //
-//   - a bucket owes at clock what it owed at its last moment,
+//   - a bucket has at clock the debt that it had at its last moment,
 //   - a fixed window's count goes on in the window that contains clock,
-//   - spans of a sliding window or log that lie ahead are moved to clock, those
-//     that lie in the past stay there.
+//   - spans of a sliding window or log that lie ahead are moved to clock; spans
+//     in the past stay there.
 //
-// So nothing is given away when the clock comes back: what counted at the
-// state's last moment counts at clock, all of it, and from there on for as long
-// as a hit at clock does. What a clock that jumps ahead makes expire is gone,
-// though: a store cannot tell the jump from time that passes, and Redis drops
-// the keys by itself.
+// So nothing is given away when the clock comes back: all that counted at the
+// state's last moment counts at clock, and for as long as a hit at clock does. But
+// a state that expired because the clock jumped ahead is lost: a store cannot tell
+// a jump from time that passes, and Redis drops such keys by itself.
 //
-// A state that was mended, and one that is written at the same clock, needs no
-// mending by this limit.
+// A state that was mended, or was written at the same clock, needs no mending by
+// this limit.
 func (l *Limit) Mend(s *State, clock, skew int64) bool {
 	return s.Last-clock > skew && l.mend(s, clock, skew)
 }

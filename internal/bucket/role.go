@@ -1,22 +1,23 @@
 package bucket
 
-// Role says what a hit has to do with whether its group is allowed.
+// Role says how a hit takes part in the decision whether its group is allowed.
 type Role int32
 
 const (
 	// Enforced hits must all be allowed.
 	Enforced Role = 0
-	// Aside hits have no say. They are charged where they are allowed and
-	// their group is.
+	// Aside hits do not matter to their group. They are charged if they and
+	// their group are allowed.
 	Aside Role = -1
 )
 
-// Quota returns the role of the hits of the n-th quota, from 1 on. Of all
-// quotas in a group one must be allowed, which is one whose hits are; hits of
-// the others are charged as Aside ones are. The hits of a quota follow each
-// other, later ones have higher numbers.
+// Quota returns the role of the hits of the n-th quota, from 1 on. A quota is
+// allowed if all its hits are. Of the quotas in a group at least one must be
+// allowed; hits of the others are charged as Aside ones are. The hits of a quota
+// follow each other, and later quotas have higher numbers.
 func Quota(n int) Role { return Role(n) }
 
+// strictest returns the role of a hit that is merged of two.
 func strictest(a, b Role) Role {
 	switch {
 	case a == Enforced || b == Enforced:
@@ -30,7 +31,7 @@ func strictest(a, b Role) Role {
 	}
 }
 
-// Allowed reports whether each of these decisions is to allow.
+// Allowed reports whether all of these hits were allowed.
 func Allowed(decisions []Decision) bool {
 	for i := range decisions {
 		if decisions[i].RetryAfter != 0 {
@@ -40,8 +41,8 @@ func Allowed(decisions []Decision) bool {
 	return true
 }
 
-// GroupAllowed reports whether a group of merged hits that got these decisions,
-// each by itself, is allowed.
+// GroupAllowed reports whether a group of merged hits is allowed, when each hit
+// by itself got its decision.
 func GroupAllowed(hits []Hit, decisions []Decision) bool {
 	quotas := false
 	for i := range decisions {
@@ -76,14 +77,14 @@ func someQuotaAllowed(hits []Hit, decisions []Decision) bool {
 	return allowed
 }
 
-// Due reports whether a hit that got d by itself is charged in a group that is
-// allowed or not.
+// Due reports whether a hit that by itself got d is to be charged, in a group that
+// is allowed or not.
 func Due(h *Hit, d *Decision, allowed bool) bool {
 	return allowed && d.RetryAfter == 0 || h.Limit.ChargedAnyway(h.Cost)
 }
 
-// Charged reports whether a Take that decided d, in a group that was allowed
-// or not, took something that can be given back.
+// Charged reports whether a Take that returned d for a hit, in a group that was
+// allowed or not, took something that can be given back.
 func Charged(h *Hit, d *Decision, allowed bool) bool {
 	return h.Cost > 0 && Due(h, d, allowed)
 }

@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// share is a limit's share for one n.
+// share is the share of a limit for n daemons.
 type share struct {
 	n     int
 	limit *Limit
 }
 
-// Share returns the limit that one of n daemons applies when each decides
-// alone: requests and burst are divided by n, rounded down, but at least 1
-// unless the limit denies always; all else stays, the key too. A burst that
-// could not refill within MaxPeriod at the rounded rate, or not be counted
-// exactly, is cut until it can. Of one daemon, or fewer, the share is the
-// limit itself.
+// Share returns the limit that one of n daemons applies when each decides alone:
+// requests and burst are divided by n and rounded down, but are at least 1 unless
+// the limit denies always. All else stays, the key too. A burst that could not
+// refill within MaxPeriod at the rounded rate, or not be counted exactly, is
+// smaller. If n is at most 1, the share is the limit itself.
 //
-// All n together admit no more than the limit, unless that 1 is more than an
-// n-th. The last share is remembered with the limit, so that asking again for
-// the same n costs nothing.
+// All n together admit no more than the limit, except where the limit is less than
+// n. The limit keeps its last share, so that a second call for the same n does not
+// allocate.
 func (l *Limit) Share(n int) *Limit {
 	if n <= 1 || l.Requests == 0 {
 		return l
@@ -41,14 +40,14 @@ func (l *Limit) divide(n int64) *Limit {
 	if s.Algorithm.IsBucket() {
 		s.Burst = min(max(1, l.Burst/n), mostToRefill(s.Requests, s.Period), mostToCount(s.Requests, s.Period))
 	}
-	part, err := NewLimit(s)
+	divided, err := NewLimit(s)
 	if err != nil {
-		// Each number is in the bounds that the limit's own is in, and the
-		// burst is cut to the two that bind it to the others.
+		// Each number is within the bounds of the limit's own number, and the
+		// burst within the two bounds that the others set.
 		panic(fmt.Sprintf("bucket: the share of %+v among %d is no limit: %v", l.Spec, n, err))
 	}
-	part.suffix = l.suffix
-	return part
+	divided.suffix = l.suffix
+	return divided
 }
 
 // mostToRefill is the largest burst that refills within MaxPeriod; at least 1,
@@ -65,8 +64,8 @@ func mostToRefill(requests int64, period time.Duration) int64 {
 }
 
 // mostToCount is the largest burst that stays within maxLevel units in the
-// coarsest quantum that divides the period, where a token has the fewest; at
-// least 142,418, for a period just under MaxPeriod in odd milliseconds.
+// coarsest quantum that divides the period, in which a token has the fewest units.
+// It is at least 142,418, for a period just under MaxPeriod in odd milliseconds.
 func mostToCount(requests int64, period time.Duration) int64 {
 	ticks := period.Microseconds()
 	for _, q := range quanta {

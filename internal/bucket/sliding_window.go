@@ -7,8 +7,8 @@ package bucket
 // for less than a period and a slot: it errs only to the safe side, and needs
 // at most SubWindows + 1 slots.
 //
-// When the numbers change, the slots that are there are judged by the new
-// period; SlotMicros applies to the newest one at once.
+// When the numbers change, the slots that are there count for the new period, and
+// the newest one gathers hits for the new SlotMicros.
 //
 // sliding_log admits at most its requests in any span of one period, exactly: it
 // keeps a stamp (time, cost) of every admitted hit until it is a period old. It
@@ -22,8 +22,8 @@ package bucket
 // stamp, which then counts from the latest of them: it errs only to the safe
 // side.
 
-// alive returns the index of the oldest span that still counts, what counts
-// in all, and the key's now.
+// alive returns the index of the oldest span that still counts, the sum of the
+// counts from there on, and the key's now.
 func (l *Limit) alive(s *State, clock int64) (oldest int, count, now int64) {
 	if clock >= s.Expires {
 		return len(s.Spans), 0, clock
@@ -37,8 +37,8 @@ func (l *Limit) alive(s *State, clock int64) (oldest int, count, now int64) {
 	return oldest, count, now
 }
 
-// pass returns the last moment of the span with which n of the count are
-// passed; there are as many.
+// pass returns the last moment of the span in which the n-th oldest hit of spans
+// is. There are at least n.
 func pass(spans []Span, n int64) int64 {
 	for n > spans[0].Count {
 		n -= spans[0].Count

@@ -6,19 +6,19 @@ import "time"
 // nothing: a full bucket, an empty window. It belongs to one algorithm; a
 // limit's numbers may change under it.
 type State struct {
-	// Last is the moment of the last write. No later step takes place before
-	// it, whatever the clock says, but for Mend.
+	// Last is the moment of the last write. Whatever the clock says, only Mend
+	// goes back to an earlier moment.
 	Last int64
-	// Expires is the moment from which nothing is left to remember, under the
-	// numbers of the last write. From then on the state counts as the zero one.
+	// Expires is the moment from which the state counts as the zero State, under
+	// the numbers of the last write.
 	Expires int64
 	// Level is a bucket's debt in units of 1/Unit token, the count of a fixed
 	// window, or the sum of the counts of Spans.
 	Level int64
 	// Unit is how many units of Level make a token of a bucket.
 	Unit int64
-	// Spans are the slots of a sliding window or the stamps of a log, oldest
-	// first: neither their First nor their Last ever decrease.
+	// Spans are the slots of a sliding window or the stamps of a log, the oldest
+	// first: from one to the next, neither First nor Last decreases.
 	Spans []Span
 }
 
@@ -29,10 +29,10 @@ type Span struct {
 	Count       int64
 }
 
-// JoinNewest makes one span of the two newest, of which there must be two: what
-// it holds counts until the later one ends. A store that has no room for another
-// span makes it so; the limit errs to the safe side then, as a sliding_window
-// with longer slots does.
+// JoinNewest makes one span of the two newest; there must be two. The hits of
+// both count until the later one ends. A store that has no room for another span
+// calls it: the limit errs to the safe side then, as a sliding_window with longer
+// slots does.
 func (s *State) JoinNewest() {
 	n := len(s.Spans)
 	joined := &s.Spans[n-2]
@@ -41,20 +41,20 @@ func (s *State) JoinNewest() {
 	s.Spans = s.Spans[:n-1]
 }
 
-// clear forgets everything but the memory that Spans has.
+// clear makes a zero State that keeps the memory of Spans.
 func (s *State) clear() { *s = State{Spans: s.Spans[:0]} }
 
-// Never stands in the place of a RetryAfter that no waiting can bring about:
-// the cost exceeds the limit's capacity.
+// Never is the RetryAfter of a hit that no waiting allows: its cost exceeds the
+// limit's capacity.
 const Never time.Duration = -1
 
-// MaxCost bounds what one hit can cost or refund. A larger cost counts as this,
-// which no limit has the capacity for.
+// MaxCost bounds what one hit can cost or refund. A larger cost counts as MaxCost,
+// which exceeds the capacity of every limit.
 const MaxCost = maxLevel
 
 // Decision is what one limit says about one hit.
 type Decision struct {
-	// Remaining is what could still be taken at once, rounded down.
+	// Remaining is the cost that could still be taken at once, rounded down.
 	Remaining int64
 	// RetryAfter is 0 for an allowed hit. Otherwise it is how long to wait
 	// until the same hit is allowed, if nobody else takes, to the microsecond;
@@ -63,11 +63,12 @@ type Decision struct {
 	// ResetAfter is how long until the limit is full again if left alone.
 	ResetAfter time.Duration
 	// Wait is how long a caller of a leaky_bucket holds this hit to get an
-	// even stream: the time that what came before it needs to drain.
+	// even stream: the time in which the hits before it drain.
 	Wait time.Duration
-	// At is the moment of the decision on the key's own clock; a give-back
-	// names it. It is 0 where there is nothing to give back: a store had no
-	// room to remember the hit, or denied it without asking for its state.
+	// At is the moment of the decision on the key's own clock, in microseconds
+	// since the Unix epoch; a give-back needs it. It is 0 if there is nothing to
+	// give back: the store had no room to remember the hit, or denied it without
+	// looking at its state.
 	At int64
 	// Degraded marks a decision that was made without the limit's state.
 	Degraded bool

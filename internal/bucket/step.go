@@ -2,8 +2,8 @@ package bucket
 
 import "time"
 
-// Decide tells what a hit of cost gets when the store's clock stands at clock,
-// and changes nothing.
+// Decide returns what a hit of cost gets when the store's clock is at clock, in
+// microseconds since the Unix epoch. It changes nothing.
 //
 // A cost of 0 peeks: it is allowed when a cost of 1 would be. A negative cost
 // refunds and is always allowed. A positive one on a postpaid limit is allowed
@@ -25,10 +25,9 @@ func (l *Limit) Decide(s *State, clock, cost int64) Decision {
 	}
 }
 
-// Charge writes a hit of cost into the state, and returns d, what Decide said
-// about that hit, with what is true after it. The caller has made sure that
-// the hit is allowed, or that the limit is postpaid. A refund that finds
-// nothing to give back writes nothing.
+// Charge writes a hit of cost into the state. d is what Decide returned for the
+// hit; Charge returns it with the numbers after the hit. The hit must be allowed,
+// or the limit postpaid. A refund that finds nothing to give back writes nothing.
 func (l *Limit) Charge(s *State, clock, cost int64, d Decision) Decision {
 	if l.Requests == 0 || cost == 0 {
 		return d
@@ -54,8 +53,8 @@ func (l *Limit) Charge(s *State, clock, cost int64, d Decision) Decision {
 	return d
 }
 
-// written returns what remains of a state that was written just now, and how
-// long until it is full.
+// written returns what remains by a state that was just written, and how long
+// until all of the capacity does.
 func (l *Limit) written(s *State, clock int64) (remaining int64, reset time.Duration) {
 	if s.Expires == 0 {
 		return l.Capacity, 0
@@ -67,8 +66,9 @@ func (l *Limit) written(s *State, clock int64) (remaining int64, reset time.Dura
 	return max(0, l.Capacity-s.Level), reset
 }
 
-// GiveBack returns what a hit of cost, decided at the moment at, still counts
-// for, and never more: not above full, not into another window.
+// GiveBack takes out of the state what a hit of cost, decided at the moment at,
+// still counts for, and never more: it does not fill a limit beyond its capacity,
+// and does not reach into another window.
 func (l *Limit) GiveBack(s *State, clock, at, cost int64) {
 	if l.Requests == 0 || cost <= 0 {
 		return
@@ -87,7 +87,7 @@ func (l *Limit) GiveBack(s *State, clock, at, cost int64) {
 // denied.
 func (l *Limit) ChargedAnyway(cost int64) bool { return l.Postpaid && cost > 0 && l.Requests > 0 }
 
-// claim is how much of the capacity must be free for a hit of cost.
+// claim returns how much of the capacity must be free for a hit of cost.
 func (l *Limit) claim(cost int64) int64 {
 	switch {
 	case cost < 0:
@@ -99,8 +99,8 @@ func (l *Limit) claim(cost int64) int64 {
 	}
 }
 
-// until is the time from clock to the moment at, or to the moment expires if
-// that comes first: what expires is gone at once.
+// until returns the time from clock to the moment at, or to the moment expires if
+// that comes first: an expired state holds nothing any more.
 func until(clock, at, expires int64) time.Duration {
 	return micros(min(at, expires) - clock)
 }

@@ -9,72 +9,69 @@ import (
 // Hit asks one limit for cost.
 type Hit struct {
 	Limit *Limit
-	// Key is where the limit's state lives; AppendKey makes it. The store
-	// does not keep the slice.
+	// Key is the key of the limit's state; AppendKey makes it. The store does not
+	// keep the slice.
 	Key []byte
-	// Place decides together with which other keys this one is placed in a
-	// sharded store: hits with equal places are decided atomically. It is the
-	// subject, or the value of the entry that a domain names for the purpose.
+	// Place chooses the hash tag of the key on a cluster, so that keys of equal
+	// places are on one node: their hits are decided atomically. It is the
+	// subject, or the value of the entry that a domain names as its hash_tag.
 	Place []byte
-	// Cost is what the request takes: 0 peeks, a negative cost refunds. It is
-	// cut to MaxCost either way.
+	// Cost is what the request takes: 0 peeks, and a negative cost refunds. It
+	// counts as at most MaxCost, and at least -MaxCost.
 	Cost int64
-	// Role says what the hit has to do with whether its group is allowed.
+	// Role says how the hit takes part in the decision on its group.
 	Role Role
 }
 
-// ErrRefused says that a store answers and will not decide, as long as nobody
-// changes how it or its caller is set up: a wrong password, a missing right.
+// ErrRefused says that a store answers but will not decide until somebody changes
+// a setting, of the store or of its caller: a wrong password, a missing right.
 var ErrRefused = errors.New("refused")
 
 // Store keeps the states of limits and decides hits. Its methods may be called
 // concurrently.
 type Store interface {
-	// Take decides the hits of one request, a group, and writes what each of
+	// Take decides the hits of one request as a group, and writes what each of
 	// them got to decisions, which has the length of hits.
 	//
-	// The group succeeds if every hit is allowed, or those that their roles
-	// let decide (GroupAllowed). Then all that are allowed are charged;
-	// otherwise none is, postpaid ones aside. Hits with equal keys are one
-	// hit of their summed cost and get the same decision. In a group that is
-	// denied, a hit that was allowed by itself says so, with what remains
-	// uncharged.
+	// The group is allowed if every hit is; roles make exceptions, see
+	// GroupAllowed. Then all allowed hits are charged; else only postpaid ones
+	// are. Hits with equal keys are one hit of their summed cost, and get the
+	// same decision. In a denied group, the decision of a hit that by itself was
+	// allowed says so, and its Remaining is without the charge.
 	//
-	// An error means that decisions holds nothing of use. What was charged is
-	// unknown then, and Take must not be called again for the same request.
+	// On an error decisions holds nothing of use. It is then unknown what was
+	// charged, and Take must not be called again for the same request.
 	Take(ctx context.Context, hits []Hit, decisions []Decision) error
 
-	// Check decides a group exactly as Take would at this moment, and changes
-	// nothing: nothing is charged, from postpaid limits neither, so what
-	// remains and the resets are those before any charge. Only a state that a
-	// wrong clock wrote is mended, as by every call that meets one. Its
-	// decisions are not for GiveBack. An error means that decisions holds
+	// Check decides a group exactly as Take would at this moment, and charges
+	// nothing, postpaid limits included; so Remaining and ResetAfter are those
+	// before any charge. It changes a state only to mend it, as every method
+	// does. Its decisions are not for GiveBack. On an error decisions holds
 	// nothing of use.
 	Check(ctx context.Context, hits []Hit, decisions []Decision) error
 
-	// GiveBack returns what an earlier Take with these decisions charged for
-	// these hits, each as far as what was taken at its decision's moment still
-	// counts. What took nothing is passed over: peeks, refunds, and the hits
-	// of a group that was denied, postpaid ones aside. It is best effort: an
-	// error means that some of it may have been lost.
+	// GiveBack takes back what an earlier Take with these decisions charged for
+	// these hits, each as far as its charge still counts. It skips hits that took
+	// nothing: peeks, refunds, and those of a denied group that are not postpaid.
+	// It is best effort: on an error some of it may not be given back.
 	GiveBack(ctx context.Context, hits []Hit, decisions []Decision) error
 
-	// Ping returns nil when the store can decide. ErrRefused is in its error
-	// when the store answers and will not.
+	// Ping returns nil when the store can decide. Its error wraps ErrRefused when
+	// the store answers but will not decide.
 	Ping(ctx context.Context) error
 
 	// Close releases what the store holds. Nothing may be called after it.
 	Close() error
 }
 
-// fewHits are compared with each other faster than looked up.
+// fewHits is the most hits that Merge compares with each other, which is faster
+// than a map for few.
 const fewHits = 16
 
-// Merge appends hits to merged, those with equal keys as one with the sum of
-// their costs and the strictest of their roles, and to of, for each hit, its
-// index in the result. Both are empty at first. Where the limits of equal keys
-// differ, which they can in their requests and bursts, the one of the least
-// capacity decides for all.
+// Merge appends hits to merged, and for each hit its index there to of; both must
+// be empty. Hits with equal keys become one, with the sum of their costs and the
+// strictest of their roles. If their limits differ, which they can in requests and
+// burst, the limit of the least capacity decides.
 func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
 	var index map[string]int
 	if len(hits) > fewHits {

@@ -1,10 +1,9 @@
 package bucket
 
-// token_bucket, gcra and leaky_bucket are one algorithm. Instead of the tokens
-// that are left it keeps the debt: what was taken and has not yet been
-// refilled. Debt drains at requests/period; a hit is allowed while debt + cost
-// stays within the burst. No state means no debt, so a bucket that nobody
-// uses costs nothing.
+// token_bucket, gcra and leaky_bucket are one algorithm. It keeps the debt, which
+// is what was taken and has not yet been refilled, instead of the tokens that
+// remain. Debt drains at requests/period; a hit is allowed while debt + cost stays
+// within the burst. No state means no debt, so a full bucket costs no memory.
 //
 // It is the leaky bucket as a meter of J. Turner, "New Directions in
 // Communications", IEEE Communications Magazine 24(10), 1986, and equals the
@@ -14,7 +13,8 @@ package bucket
 // Debt is counted in units: a token has Unit of them and Rate drain per
 // quantum, so every value is a whole number and nothing is ever rounded.
 
-// debt is what a bucket owes at the tick now. Ticks are counted in quanta.
+// debt returns the debt of a bucket in units, and the tick at which it has that.
+// Ticks are counted in quanta since the Unix epoch.
 func (l *Limit) debt(s *State, clock int64) (debt, now int64) {
 	now = clock / l.Quantum
 	if clock >= s.Expires {
@@ -34,7 +34,7 @@ func (l *Limit) debt(s *State, clock int64) (debt, now int64) {
 	return debt - elapsed*l.Rate, now
 }
 
-// units counts tokens in units, up to MaxDebt.
+// units converts tokens to units, up to MaxDebt.
 func (l *Limit) units(tokens int64) int64 {
 	if tokens > l.MaxDebt/l.Unit {
 		return l.MaxDebt
@@ -42,7 +42,8 @@ func (l *Limit) units(tokens int64) int64 {
 	return tokens * l.Unit
 }
 
-// drained is the moment at which a debt at the tick now has drained.
+// drained returns the moment at which a debt at the tick now has drained, in
+// microseconds.
 func (l *Limit) drained(now, debt int64) int64 {
 	return (now + ceilDiv(debt, l.Rate)) * l.Quantum
 }
@@ -88,8 +89,8 @@ func (l *Limit) giveBackBucket(s *State, clock, at, cost int64) {
 	debt, now := l.debt(s, clock)
 	taken := l.units(cost)
 	elapsed := now - at/l.Quantum
-	// A take that lies ahead was made while the clock was wrong, or this state
-	// was written after that one was lost: the debt may be that of others.
+	// A take that lies ahead was made while the clock was wrong, or the state of
+	// that take was lost: then the debt may be that of other hits.
 	if debt == 0 || elapsed < 0 || elapsed >= ceilDiv(taken, l.Rate) {
 		return
 	}
