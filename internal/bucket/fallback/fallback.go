@@ -1,9 +1,10 @@
-// Package fallback answers for hits that a store could not decide.
+// Package fallback decides hits that a store could not decide. It imports bucket
+// alone.
 //
-// What answers is each limit's own choice (bucket.FailureMode), or the
-// daemon's where the limit makes none: local decides in this process, on this
-// daemon's share of the limit; allow and deny say the same to everybody; error
-// hands the store's failure to the caller. Every answer is marked as degraded.
+// Each limit chooses how (bucket.FailureMode), or else the daemon does. local
+// decides in this process, by this daemon's share of the limit. allow and deny
+// decide without any state. error hands the store's failure to the caller. Every
+// decision is marked as degraded.
 package fallback
 
 import (
@@ -21,41 +22,41 @@ import (
 
 // Options of a Fallback.
 type Options struct {
-	// Mode is that of limits that name none; never bucket.FailureDefault.
+	// Mode is the mode of limits that choose none; never bucket.FailureDefault.
 	Mode bucket.FailureMode
-	// Local decides the hits of mode local. The Fallback owns and closes it.
-	// What it remembers lives until it expires by itself, so that a store
-	// that comes and goes grants no fresh share each time.
+	// Local decides the hits of mode local. The Fallback owns and closes it. Its
+	// states stay until they expire, so that a store that comes and goes does not
+	// grant a fresh share each time.
 	Local bucket.Store
 	// Replicas returns how many daemons share the limits, at least 1. It is
-	// asked at each decision; what was taken from a share counts on in a
-	// larger or smaller one, but is not given back to it.
+	// called at each decision. When the number changes, hits on the old shares
+	// count on the new ones too, but are not given back to them.
 	Replicas func() int
-	// Metrics takes the counter of answers; nil for none.
+	// Metrics is where the counters are registered; nil means nowhere.
 	Metrics prometheus.Registerer
 }
 
-// Fallback answers in the place of a store. Its methods may be called
+// Fallback decides in the place of a store. Its methods may be called
 // concurrently.
 type Fallback struct {
 	mode     bucket.FailureMode
 	local    bucket.Store
 	replicas func() int
-	answers  answers
+	counters counters
 	groups   sync.Pool
-	// shares holds how many daemons shared the limits when that was asked last,
-	// and in its low half the number of their shares, which is another one
-	// whenever that many is.
+	// shares holds, in its high half, how many daemons shared the limits at the
+	// last decision, and in its low half the number of their shares, which
+	// changes whenever the high half does.
 	shares atomic.Uint64
 }
 
-// New returns a Fallback. It panics when the metrics have its counter already.
+// New returns a Fallback. It panics if o.Metrics has its counters already.
 func New(o Options) *Fallback {
 	f := &Fallback{
 		mode:     o.Mode,
 		local:    o.Local,
 		replicas: o.Replicas,
-		answers:  newAnswers(o.Metrics),
+		counters: newCounters(o.Metrics),
 		groups:   sync.Pool{New: func() any { return new(group) }},
 	}
 	f.shares.Store(uint64(rand.Uint32() | 1)) // odd, so that it is never 0
@@ -67,11 +68,10 @@ func (f *Fallback) Close() error { return f.local.Close() }
 
 var errLength = errors.New("fallback: as many decisions as hits are needed")
 
-// Take decides a group like the Take of a bucket.Store, after one failed with
-// cause; what that one charged, if its outcome is unknown, is charged here once
-// more. If any of the limits is to fail with its store, nothing is charged
-// here, and the error wraps cause. Limits that have no say, of hits Aside, allow
-// instead.
+// Take decides a group like the Take of a bucket.Store, after that store failed
+// with cause. If the outcome of the store is unknown, the group may be charged
+// twice: there and here. If a limit is to fail with its store, Take charges nothing
+// and its error wraps cause; but a limit whose hit is Aside allows instead.
 func (f *Fallback) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
 	g, err := f.begin(hits, decisions, cause)
 	if err != nil {
@@ -82,7 +82,7 @@ func (f *Fallback) Take(ctx context.Context, hits []bucket.Hit, decisions []buck
 		g.settleQuotas()
 		err = g.decide(ctx, f.local.Take, anyHit)
 	} else {
-		// Denied, whatever the local limits say.
+		// The group is denied, whatever the local limits decide.
 		err = errors.Join(
 			g.decide(ctx, f.local.Take, chargedAnyway),
 			g.decide(ctx, f.local.Check, notChargedAnyway),
@@ -92,7 +92,8 @@ func (f *Fallback) Take(ctx context.Context, hits []bucket.Hit, decisions []buck
 	return err
 }
 
-// Check is Take that charges nothing, like the Check of a bucket.Store.
+// Check decides as Take does and charges nothing, like the Check of a
+// bucket.Store.
 func (f *Fallback) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
 	g, err := f.begin(hits, decisions, cause)
 	if err != nil {
@@ -104,10 +105,10 @@ func (f *Fallback) Check(ctx context.Context, hits []bucket.Hit, decisions []buc
 	return err
 }
 
-// GiveBack returns what a Take here with these decisions charged for these
-// hits: to local limits only, for nothing else is charged, and only while their
-// shares are those that it charged. What was refilled since is not known if
-// there were others in between, and what another daemon took is not here.
+// GiveBack takes back what a Take here, with these decisions, charged for these
+// hits. Only local limits are charged. It gives back nothing if their shares have
+// changed since: it is unknown how much of the charge still counts. What another
+// daemon took is not here either.
 func (f *Fallback) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
@@ -119,14 +120,14 @@ func (f *Fallback) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []
 		g.decisions[j] = decisions[i]
 	}
 	f.share(g)
-	// The local store must not hear of hits that it did not charge: it sees a
-	// part of the group, which may be allowed where the group was not.
+	// Hits that the local store did not charge must not go there: without the
+	// rest of the group they may seem to be allowed, and so charged.
 	allowed := bucket.GroupAllowed(g.hits, g.decisions)
 	g.choose(func(h *bucket.Hit, d *bucket.Decision) bool {
 		return d.Share == g.number && bucket.Charged(h, d, allowed)
 	})
 	for i := range g.chosen {
-		g.chosen[i].Role = bucket.Aside // each was charged, whatever the others say
+		g.chosen[i].Role = bucket.Aside // each was charged, whatever the others got
 	}
 	if len(g.chosen) == 0 {
 		return nil
@@ -137,9 +138,9 @@ func (f *Fallback) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []
 	return nil
 }
 
-// begin returns the group of the hits with what their limits say to each by
-// themselves; local ones say nothing yet. It fails with cause where a limit is
-// to fail. After it, end ends the group's use.
+// begin returns the group of the hits, with the decisions of the modes allow and
+// deny; local limits decide later. It fails with cause if a limit is to fail with
+// its store. end ends the use of the group.
 func (f *Fallback) begin(hits []bucket.Hit, decisions []bucket.Decision, cause error) (*group, error) {
 	if len(hits) != len(decisions) {
 		return nil, errLength
@@ -168,7 +169,7 @@ func (f *Fallback) end(g *group) {
 	f.groups.Put(g)
 }
 
-// share finds the limits that the group's local hits are decided by.
+// share finds the shares of the limits of the group's local hits.
 func (f *Fallback) share(g *group) {
 	n, number := f.sharing()
 	g.number = number
@@ -198,9 +199,9 @@ func (f *Fallback) sharing() (n int, number uint32) {
 	}
 }
 
-// modeOf is the mode that answers for a hit. What is no mode fails: it must
-// not pass for one that decides. But a hit without a say in its group does not
-// fail it either.
+// modeOf returns the mode that decides a hit. A value that is no mode counts as
+// FailError, the safe one. A hit Aside does not fail its group: FailError counts
+// as FailAllow for it.
 func (f *Fallback) modeOf(h *bucket.Hit) bucket.FailureMode {
 	m := h.Limit.OnStoreFailure
 	if m == bucket.FailureDefault {

@@ -8,18 +8,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// group is the working memory of one call: hits with distinct keys and what
-// they got.
+// group is a group of hits with distinct keys and their decisions, and the memory
+// to decide it.
 type group struct {
 	hits      []bucket.Hit
 	of        []int // for each hit of the caller, its index in hits
 	decisions []bucket.Decision
-	shares    []*bucket.Limit // of local hits; nil for others
+	shares    []*bucket.Limit // of the limits of local hits; nil for other hits
 	number    uint32          // of the shares
 
-	// Local hits on their shares, chosen for a call of the local store.
+	// Local hits on their shares, chosen for one use of the local store.
 	chosen          []bucket.Hit
-	chosenOf        []int // where each stands in hits
+	chosenOf        []int // for each, its index in hits
 	chosenDecisions []bucket.Decision
 }
 
@@ -33,8 +33,8 @@ func (g *group) merge(hits []bucket.Hit) {
 	clear(g.shares)
 }
 
-// clear empties the group and keeps its memory, of which nothing points to
-// what callers own.
+// clear empties the group and keeps its memory, which then points to nothing of
+// a caller's.
 func (g *group) clear() {
 	clear(g.hits)
 	clear(g.shares)
@@ -47,8 +47,9 @@ func (g *group) unchoose() {
 	g.chosen, g.chosenOf, g.chosenDecisions = g.chosen[:0], g.chosenOf[:0], g.chosenDecisions[:0]
 }
 
-// settleQuotas leaves the local store only those quotas to decide about that
-// others leave open: each local hit of another has no say any more.
+// settleQuotas puts the local hits of those quotas aside that are decided without
+// the local store: quotas of which another hit is denied, or all quotas once one
+// without local hits is allowed.
 func (g *group) settleQuotas() {
 	settled := false
 	for i := 0; i < len(g.hits); {
@@ -72,7 +73,7 @@ func (g *group) settleQuotas() {
 	}
 }
 
-// putAside takes their say from the hits of quotas from i up to end.
+// putAside makes hits of quotas from i up to end Aside.
 func (g *group) putAside(i, end int) {
 	for ; i < end; i++ {
 		if g.hits[i].Role > bucket.Enforced {
@@ -81,14 +82,14 @@ func (g *group) putAside(i, end int) {
 	}
 }
 
-// The choices among local hits.
+// Which local hits are wanted.
 func anyHit(*bucket.Hit, *bucket.Decision) bool { return true }
 func chargedAnyway(h *bucket.Hit, _ *bucket.Decision) bool {
 	return h.Limit.ChargedAnyway(h.Cost)
 }
 func notChargedAnyway(h *bucket.Hit, d *bucket.Decision) bool { return !chargedAnyway(h, d) }
 
-// choose chooses the local hits that are wanted.
+// choose fills chosen with the wanted local hits.
 func (g *group) choose(wanted func(*bucket.Hit, *bucket.Decision) bool) {
 	g.unchoose()
 	for i := range g.hits {
@@ -103,8 +104,8 @@ func (g *group) choose(wanted func(*bucket.Hit, *bucket.Decision) bool) {
 	}
 }
 
-// decide has the local hits that are wanted decided as one group: by the local
-// store's Take, or its Check.
+// decide has the wanted local hits decided as one group, by the local store's Take
+// or Check.
 func (g *group) decide(ctx context.Context, by func(context.Context, []bucket.Hit, []bucket.Decision) error, wanted func(*bucket.Hit, *bucket.Decision) bool) error {
 	g.choose(wanted)
 	if len(g.chosen) == 0 {
@@ -120,7 +121,7 @@ func (g *group) decide(ctx context.Context, by func(context.Context, []bucket.Hi
 	return nil
 }
 
-// scatter writes to each of the caller's hits what its key got.
+// scatter writes the decisions of the caller's hits.
 func (g *group) scatter(decisions []bucket.Decision) {
 	for i, j := range g.of {
 		decisions[i] = g.decisions[j]

@@ -13,51 +13,51 @@ import (
 const (
 	// sweepEvery is how often the sweep in the background passes all shards.
 	sweepEvery = time.Second
-	// sweepChunk is how many keys it looks at before it lets go of a lock.
+	// sweepChunk is how many keys the sweep looks at before it unlocks a shard.
 	sweepChunk = 512
-	// evictSample is among how many keys the soonest to expire is sought.
+	// evictSample is the number of keys of which the soonest to expire is evicted.
 	evictSample = 16
-	// fewKeys is how many keys a shard may have had without a new index being
-	// worth it when most of them are gone.
+	// fewKeys is the most keys of a shard whose memory is not worth to be freed
+	// when most of them are gone.
 	fewKeys = 256
 
 	spanBytes = int64(unsafe.Sizeof(bucket.Span{}))
-	// leastSpans is for how many spans a state that has any has room from the
-	// start, so that two can be joined.
+	// leastSpans is the number of spans for which a state with spans has room
+	// from the start: with two, there are always two to join.
 	leastSpans = 2
 )
 
-// entry is what is kept for a key. It is guarded by its shard's lock.
-type entry struct {
+// item is a key with its state. Its shard's lock guards it.
+type item struct {
 	key   string
-	at    int // index in shard.entries
+	at    int // index in shard.items
 	state bucket.State
-	bytes int64 // that it takes, as counted in Store.bytes
-	// pinned entries belong to the group that is being decided and are
-	// neither removed nor evicted meanwhile.
+	bytes int64 // what it counts for in Store.bytes
+	// pinned items belong to the group that is being decided, and are neither
+	// swept nor evicted meanwhile.
 	pinned bool
 }
 
-// shard is a part of the keys. mu guards all of it.
+// shard holds some of the keys. mu guards all of it.
 type shard struct {
-	mu      sync.Mutex
-	index   map[string]*entry
-	entries []*entry // the same, in no order, to walk and to draw from
-	hand    int      // where the sweep goes on in entries
-	most    int      // how many entries there were since index was made
-	_       [64]byte // keeps the locks of two shards on different cache lines
+	mu    sync.Mutex
+	index map[string]*item
+	items []*item  // those of index, in no order, to walk over and to sample
+	hand  int      // the index in items at which the sweep goes on
+	most  int      // the most items since index was made
+	_     [64]byte // keeps the locks of two shards on different cache lines
 }
 
-func (sh *shard) add(e *entry) {
-	e.at = len(sh.entries)
-	sh.entries = append(sh.entries, e)
+func (sh *shard) add(e *item) {
+	e.at = len(sh.items)
+	sh.items = append(sh.items, e)
 	sh.index[e.key] = e
-	sh.most = max(sh.most, len(sh.entries))
+	sh.most = max(sh.most, len(sh.items))
 }
 
-// newEntry returns an entry for hit, pinned, with the bytes that it takes.
-func newEntry(hit *bucket.Hit) *entry {
-	e := &entry{key: string(hit.Key), bytes: bytesOf(hit), pinned: true}
+// newItem returns an item for the key of hit. It is pinned.
+func newItem(hit *bucket.Hit) *item {
+	e := &item{key: string(hit.Key), bytes: bytesOf(hit), pinned: true}
 	if hasSpans(hit.Limit) {
 		e.state.Spans = make([]bucket.Span, 0, leastSpans)
 	}
@@ -68,67 +68,67 @@ func hasSpans(l *bucket.Limit) bool {
 	return l.Algorithm == bucket.SlidingWindow || l.Algorithm == bucket.SlidingLog
 }
 
-// bytesOf is what a new entry for hit takes: itself, its key, and its places in
-// the index, which has grown lately, and in entries.
+// bytesOf returns about how many bytes a new item for hit takes: itself, its key,
+// and its pointers in index, if that has just grown, and in items.
 func bytesOf(hit *bucket.Hit) int64 {
-	const places = 72
-	n := int64(unsafe.Sizeof(entry{})) + roundUp(len(hit.Key)) + places
+	const pointers = 72
+	n := int64(unsafe.Sizeof(item{})) + roundUp(len(hit.Key)) + pointers
 	if hasSpans(hit.Limit) {
 		n += leastSpans * spanBytes
 	}
 	return n
 }
 
-// roundUp is what the runtime takes for a short text.
+// roundUp returns how many bytes the runtime takes for a short text of n.
 func roundUp(n int) int64 { return int64(n+15) &^ 15 }
 
-// drop forgets an entry, whose place goes to another.
-func (sh *shard) drop(e *entry) {
-	last := len(sh.entries) - 1
-	moved := sh.entries[last]
+// drop removes an item from index and items, where the last one takes its index.
+func (sh *shard) drop(e *item) {
+	last := len(sh.items) - 1
+	moved := sh.items[last]
 	moved.at = e.at
-	sh.entries[e.at] = moved
-	sh.entries[last] = nil
-	sh.entries = sh.entries[:last]
+	sh.items[e.at] = moved
+	sh.items[last] = nil
+	sh.items = sh.items[:last]
 	delete(sh.index, e.key)
 }
 
-// remove forgets an entry and frees its room.
-func (sh *shard) remove(s *Store, e *entry) {
+// remove forgets an item and counts it off.
+func (sh *shard) remove(s *Store, e *item) {
 	sh.drop(e)
 	s.keys.Add(-1)
 	s.bytes.Add(-e.bytes)
 }
 
-// sweep looks at the next n entries, removes those that have expired, and
+// sweep looks at the next n items, removes those that have expired, and
 // returns how many that were.
 func (sh *shard) sweep(s *Store, n int, clock int64) (removed int) {
-	for range min(n, len(sh.entries)) {
-		if sh.hand >= len(sh.entries) {
+	for range min(n, len(sh.items)) {
+		if sh.hand >= len(sh.items) {
 			sh.hand = 0
 		}
-		e := sh.entries[sh.hand]
+		e := sh.items[sh.hand]
 		if e.pinned || e.state.Expires > clock {
 			sh.hand++
 			continue
 		}
-		sh.remove(s, e) // and look at the one that took its index
+		sh.remove(s, e) // the next look is at the item that took its index
 		removed++
 	}
 	return removed
 }
 
-// soonest returns the entry that expires first of a small sample, or nil when
-// all of the sample is pinned.
-func (sh *shard) soonest() *entry {
-	var found *entry
-	n := len(sh.entries)
+// soonest returns the item of a small sample that expires first, or nil if all of
+// the sample is pinned.
+func (sh *shard) soonest() *item {
+	var found *item
+	n := len(sh.items)
 	if n == 0 {
 		return nil
 	}
 	start := rand.IntN(n)
 	for i := range min(evictSample, n) {
-		e := sh.entries[(start+i)%n]
+		e := sh.items[(start+i)%n]
 		if !e.pinned && (found == nil || e.state.Expires < found.state.Expires) {
 			found = e
 		}
@@ -136,7 +136,7 @@ func (sh *shard) soonest() *entry {
 	return found
 }
 
-// sweepUntilStopped removes what has expired, shard after shard.
+// sweepUntilStopped removes expired keys, shard after shard.
 func (s *Store) sweepUntilStopped() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -156,24 +156,24 @@ func (s *Store) sweepUntilStopped() {
 func (sh *shard) sweepAll(s *Store) {
 	for seen, all := 0, 1; seen < all; seen += sweepChunk {
 		sh.mu.Lock()
-		all = max(all, len(sh.entries))
+		all = max(all, len(sh.items))
 		sh.sweep(s, sweepChunk, s.clock())
 		sh.mu.Unlock()
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if len(sh.entries) == 0 || sh.most > fewKeys && len(sh.entries) < sh.most/4 {
+	if len(sh.items) == 0 || sh.most > fewKeys && len(sh.items) < sh.most/4 {
 		sh.shrink()
 	}
 }
 
-// shrink frees what the shard took for more keys than it has: neither a map nor
+// shrink makes index and items anew for the keys that there are: neither a map nor
 // a slice shrinks by itself.
 func (sh *shard) shrink() {
-	sh.entries = slices.Clone(sh.entries)
-	sh.index = make(map[string]*entry, len(sh.entries))
-	for _, e := range sh.entries {
+	sh.items = slices.Clone(sh.items)
+	sh.index = make(map[string]*item, len(sh.items))
+	for _, e := range sh.items {
 		sh.index[e.key] = e
 	}
-	sh.most = len(sh.entries)
+	sh.most = len(sh.items)
 }

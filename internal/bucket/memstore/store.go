@@ -1,10 +1,10 @@
-// Package memstore keeps the states of limits in this process's memory: the
-// default store, for one daemon on one machine.
+// Package memstore keeps the states of limits in this process's memory: it is the
+// default store, for one daemon on one machine. It imports bucket alone.
 //
 // Keys are spread over shards, each with a lock of its own. A group locks the
-// shards of all its keys, in their order, so it is atomic whatever it holds.
-// Nothing has a timer: expired keys are removed a few at each insertion and by
-// a sweep in the background.
+// shards of all its keys, in their order, so that it is atomic and cannot
+// deadlock. No key has a timer: expired keys are removed a few at each insertion,
+// and by a sweep in the background.
 package memstore
 
 import (
@@ -22,15 +22,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// WhenFull says what becomes of a key for which there is no room.
+// WhenFull says how a hit on a new key is decided if there is no room for the key.
 type WhenFull uint8
 
 const (
-	// Allow decides such a key as if it were new, and forgets it.
+	// Allow decides the hit as the key's first, and does not remember it.
 	Allow WhenFull = iota
-	// Deny denies it.
+	// Deny denies the hit.
 	Deny
-	// Evict gives it the place of the key that expires soonest among a few.
+	// Evict forgets the key that expires soonest among a few, to make room.
 	Evict
 )
 
@@ -47,11 +47,11 @@ func ParseWhenFull(name string) (WhenFull, error) {
 	return 0, fmt.Errorf("%q is neither allow, deny nor evict", name)
 }
 
-// maxSkew is how far ahead of the clock a state's last moment lies at most. The
-// store's own clock never goes back; one that a test injects may.
+// maxSkew is how far ahead of the clock a state's last moment may lie, in
+// microseconds. The store's own clock never goes back, but a test's may.
 var maxSkew = bucket.DefaultMaxClockSkew.Microseconds()
 
-// fullRetry is the retry time of a hit that is denied for want of room: by
+// fullRetry is the retry time of a hit that is denied because there is no room: by
 // then the sweep has passed all shards.
 const fullRetry = sweepEvery
 
@@ -59,24 +59,24 @@ const fullRetry = sweepEvery
 type Options struct {
 	// MaxKeys is the most keys that are kept; at least 1.
 	MaxKeys int64
-	// MaxBytes is about how many bytes all that is kept takes at most; 0 is no
-	// bound but MaxKeys.
+	// MaxBytes is about the most bytes that all keys and states take; 0 means
+	// no bound, beside that by MaxKeys.
 	MaxBytes int64
-	// WhenFull says what becomes of a new key for which there is no room. A
-	// sliding_window or sliding_log that has a key needs more room for more hits;
-	// where there is none, hits share what it has, and may count for longer.
+	// WhenFull says how hits on new keys are decided if there is no room. The
+	// state of a sliding_window or sliding_log also grows with its hits; if there
+	// is no room for that, hits share spans, and may count for longer.
 	WhenFull WhenFull
-	// Clock returns the moment in microseconds since the Unix epoch. If nil,
-	// it is the wall clock as of New plus the monotonic time since.
+	// Clock returns the time in microseconds since the Unix epoch; nil means the
+	// wall clock at the time of New plus the monotonic time since.
 	Clock func() int64
 }
 
-// Stats are counts since the start; Keys and Bytes are those of the moment.
+// Stats are numbers of a Store.
 type Stats struct {
-	Keys     int64 // held now, expired ones that are not yet removed included
-	Bytes    int64 // that they take, about
-	Evicted  int64 // keys that lost their place to another
-	Degraded int64 // hits that met a full store
+	Keys     int64 // now, with expired ones that are not yet removed
+	Bytes    int64 // that the keys and their states take now, about
+	Evicted  int64 // keys since New that were forgotten to make room
+	Degraded int64 // hits since New that found no room
 }
 
 // Store is a bucket.Store in memory.
@@ -117,14 +117,14 @@ func New(o Options) *Store {
 	}
 	s.start = s.clock()
 	for i := range s.shards {
-		s.shards[i].index = make(map[string]*entry)
+		s.shards[i].index = make(map[string]*item)
 	}
 	s.swept.Go(s.sweepUntilStopped)
 	return s
 }
 
-// shardsFor returns a power of two: many shards for little contention, but few
-// where a shard would hold too few keys to find one to evict.
+// shardsFor returns the number of shards, a power of two: up to 256 for little
+// contention, but so few that a shard has some keys to choose one to evict from.
 func shardsFor(maxKeys int64) int {
 	n := 256
 	for n > 1 && maxKeys/int64(n) < 64 {
@@ -133,7 +133,7 @@ func shardsFor(maxKeys int64) int {
 	return n
 }
 
-// Stats returns the counts.
+// Stats returns the numbers of the moment.
 func (s *Store) Stats() Stats {
 	return Stats{Keys: s.keys.Load(), Bytes: s.bytes.Load(), Evicted: s.evicted.Load(), Degraded: s.degraded.Load()}
 }
@@ -150,8 +150,8 @@ func (s *Store) Close() error {
 
 var errLength = errors.New("memstore: as many decisions as hits are needed")
 
-// Take implements bucket.Store. It fails only on arguments of unequal length:
-// memory always answers, so ctx is not looked at.
+// Take implements bucket.Store. It fails only if the lengths of its arguments
+// differ. It does not wait, so it does not look at ctx.
 func (s *Store) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	return s.run(hits, decisions, s.take)
 }
@@ -176,8 +176,8 @@ func (s *Store) run(hits []bucket.Hit, decisions []bucket.Decision, decide func(
 	return nil
 }
 
-// GiveBack implements bucket.Store; it fails as Take does. What was taken before
-// the store was made is in none of its states.
+// GiveBack implements bucket.Store; it fails as Take does. It skips decisions from
+// before New, whose charges are in none of the states.
 func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
@@ -187,7 +187,7 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 		g.decisions[j] = decisions[i]
 	}
 	clock, allowed := s.clock(), bucket.GroupAllowed(g.hits, g.decisions)
-	for i, e := range g.entries {
+	for i, e := range g.items {
 		if e != nil && g.decisions[i].At >= s.start && bucket.Charged(&g.hits[i], &g.decisions[i], allowed) {
 			g.hits[i].Limit.Mend(&e.state, clock, maxSkew)
 			g.hits[i].Limit.GiveBack(&e.state, clock, g.decisions[i].At, g.hits[i].Cost)
@@ -198,14 +198,14 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	return nil
 }
 
-// group is the working memory of one call: hits with distinct keys, their
-// entries (nil where there is none) and what they got.
+// group is a group of hits with distinct keys, their items and their decisions, and
+// the memory to decide it.
 type group struct {
 	hits      []bucket.Hit
-	of        []int
-	shards    []int // of each hit
-	locked    []int // sorted, distinct
-	entries   []*entry
+	of        []int   // for each hit of the caller, its index in hits
+	shards    []int   // for each hit, the index of its shard
+	locked    []int   // the distinct shards, in ascending order
+	items     []*item // for each hit; nil if its key is not kept
 	decisions []bucket.Decision
 }
 
@@ -230,21 +230,21 @@ func (s *Store) lock(hits []bucket.Hit) *group {
 	for _, sh := range g.locked {
 		s.shards[sh].mu.Lock()
 	}
-	g.entries = g.entries[:0]
+	g.items = g.items[:0]
 	for i := range g.hits {
 		e := g.shard(s, i).index[string(g.hits[i].Key)]
 		if e != nil {
 			e.pinned = true
 		}
-		g.entries = append(g.entries, e)
+		g.items = append(g.items, e)
 	}
 	g.decisions = slices.Grow(g.decisions[:0], n)[:n]
 	return g
 }
 
-// unlock removes the entries that have nothing to remember and unlocks.
+// unlock removes the items whose states are empty, and unlocks the shards.
 func (s *Store) unlock(g *group) {
-	for i, e := range g.entries {
+	for i, e := range g.items {
 		if e == nil {
 			continue
 		}
@@ -260,16 +260,16 @@ func (s *Store) unlock(g *group) {
 
 func (s *Store) release(g *group) {
 	clear(g.hits)
-	clear(g.entries)
+	clear(g.items)
 	s.groups.Put(g)
 }
 
-// decide tells what each hit of a locked group gets from its limit, and
-// whether the group is allowed if there is room for its new keys.
+// decide decides each hit of a locked group by itself. It reports whether the group
+// is allowed if there is room for its new keys.
 func (s *Store) decide(g *group, clock int64) (allowed bool) {
 	for i := range g.hits {
 		h := &g.hits[i]
-		if e := g.entries[i]; e != nil {
+		if e := g.items[i]; e != nil {
 			h.Limit.Mend(&e.state, clock, maxSkew)
 			g.decisions[i] = h.Limit.Decide(&e.state, clock, h.Cost)
 		} else {
@@ -282,14 +282,14 @@ func (s *Store) decide(g *group, clock int64) (allowed bool) {
 	return bucket.GroupAllowed(g.hits, g.decisions)
 }
 
-// check decides a locked group. It makes no entries, but counts the room for
-// them as take would find it.
+// check decides a locked group. It inserts no items, but looks for room for them
+// as take does.
 func (s *Store) check(g *group, clock int64) {
 	allowed := s.decide(g, clock)
-	keys, bytes := int64(0), int64(0) // that the hits before need
+	keys, bytes := int64(0), int64(0) // needed by the hits so far
 	for i := range g.hits {
 		h := &g.hits[i]
-		if g.entries[i] != nil || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], allowed) {
+		if g.items[i] != nil || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], allowed) {
 			continue
 		}
 		more := bytesOf(h)
@@ -320,39 +320,39 @@ func (s *Store) take(g *group, clock int64) {
 		if !bucket.Due(h, &g.decisions[i], allowed) {
 			continue
 		}
-		e := g.entries[i]
+		e := g.items[i]
 		if e == nil && !allowed && h.Cost > 0 && !g.decisions[i].Degraded {
-			e = s.place(g, i, clock)
+			e = s.insert(g, i, clock)
 		}
 		switch {
 		case e != nil:
 			s.charge(e, h, clock, &g.decisions[i])
 		case h.Cost > 0 && s.whenFull != Deny:
-			// Decided as a new key, and forgotten.
+			// The key is not kept, so the hit is decided as its first.
 			g.decisions[i] = h.Limit.Charge(&bucket.State{}, clock, h.Cost, g.decisions[i])
 			g.decisions[i].At = 0
 		}
 	}
 }
 
-// admit finds places for the new keys of a group that is allowed so far. It
-// reports false where the want of room denies it.
+// admit inserts the new keys of a group that is allowed so far. It reports false if
+// the group is denied because there is no room.
 func (s *Store) admit(g *group, clock int64) bool {
-	for i, e := range g.entries {
+	for i, e := range g.items {
 		h := &g.hits[i]
 		if e != nil || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], true) {
 			continue
 		}
-		if s.place(g, i, clock) == nil && s.whenFull == Deny && !bucket.GroupAllowed(g.hits, g.decisions) {
+		if s.insert(g, i, clock) == nil && s.whenFull == Deny && !bucket.GroupAllowed(g.hits, g.decisions) {
 			return false
 		}
 	}
 	return true
 }
 
-// charge writes a hit into the state of its key, and counts the bytes by which
-// that grows. Where there is no room for more it does not grow.
-func (s *Store) charge(e *entry, h *bucket.Hit, clock int64, d *bucket.Decision) {
+// charge writes a hit into the state of its key, and counts the bytes by which the
+// state grows. If there is no room, two spans are joined so that it need not grow.
+func (s *Store) charge(e *item, h *bucket.Hit, clock int64, d *bucket.Decision) {
 	spans := &e.state.Spans
 	before := cap(*spans)
 	if len(*spans) == before && before >= leastSpans && s.bytes.Load()+int64(before)*spanBytes > s.maxBytes {
@@ -365,9 +365,9 @@ func (s *Store) charge(e *entry, h *bucket.Hit, clock int64, d *bucket.Decision)
 	}
 }
 
-// place makes an entry for hit i, which has none and will be charged. It
-// returns nil when there is no room, with the hit's decision saying so.
-func (s *Store) place(g *group, i int, clock int64) *entry {
+// insert makes an item for hit i, which has none and will be charged. If there is
+// no room, it returns nil, and the hit's decision is degraded or denied.
+func (s *Store) insert(g *group, i int, clock int64) *item {
 	d := &g.decisions[i]
 	sh := g.shard(s, i)
 	sh.sweep(s, 2, clock)
@@ -391,14 +391,14 @@ func (s *Store) place(g *group, i int, clock int64) *entry {
 			}
 		}
 	}
-	e := newEntry(&g.hits[i])
+	e := newItem(&g.hits[i])
 	sh.add(e)
-	g.entries[i] = e
+	g.items[i] = e
 	return e
 }
 
-// evict forgets keys of a shard until there is room for a new one of so many
-// bytes, and reserves that. It reports false where a few keys are not enough.
+// evict forgets keys of a shard until there is room for a new key of so many bytes,
+// and reserves that room. It reports false if eight keys are not enough.
 func (s *Store) evict(sh *shard, size int64) bool {
 	const few = 8
 	for range few {
@@ -430,7 +430,7 @@ func (s *Store) hasRoom(keys, bytes int64) bool {
 	return s.keys.Load()+keys <= s.maxKeys && s.bytes.Load()+bytes <= s.maxBytes
 }
 
-// reserve counts one more key of so many bytes, if there is room.
+// reserve counts one more key of so many bytes, and reports whether there was room.
 func (s *Store) reserve(bytes int64) bool {
 	if s.keys.Add(1) <= s.maxKeys {
 		if s.bytes.Add(bytes) <= s.maxBytes {

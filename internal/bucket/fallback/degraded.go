@@ -6,8 +6,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Reason says why a store did not decide. It is the label of a metric; Reasons
-// lists all there are.
+// Reason says why a store did not decide. It is a label of a metric, so Reasons
+// lists all of them.
 type Reason string
 
 // The reasons.
@@ -22,7 +22,7 @@ const (
 	QueueFull Reason = "queue_full"
 	// Refused: the store answered with an error.
 	Refused Reason = "refused"
-	// Unreadable: what the store holds for a key is no state.
+	// Unreadable: the store holds no state under a key, but something else.
 	Unreadable Reason = "unreadable"
 )
 
@@ -31,39 +31,40 @@ func Reasons() []Reason {
 	return []Reason{Timeout, Unreachable, BreakerOpen, QueueFull, Refused, Unreadable}
 }
 
-// answers counts requests by mode and reason. All counters are there from the
-// start, so that the first failure shows as a rise.
-type answers [bucket.FailError + 1]map[Reason]prometheus.Counter
+// counters count requests by mode and reason. All of them exist from the start,
+// so that the first failure shows as a rise.
+type counters [bucket.FailError + 1]map[Reason]prometheus.Counter
 
-func newAnswers(metrics prometheus.Registerer) (a answers) {
+func newCounters(metrics prometheus.Registerer) (c counters) {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ratelimitd_degraded_answers_total",
 		Help: "Requests that the store did not decide, by what answered instead and why. One whose limits have several modes counts once for each.",
 	}, []string{"mode", "reason"})
 	for _, m := range bucket.FailureModes() {
-		a[m] = make(map[Reason]prometheus.Counter)
+		c[m] = make(map[Reason]prometheus.Counter)
 		for _, r := range Reasons() {
-			a[m][r] = vec.WithLabelValues(m.String(), string(r))
+			c[m][r] = vec.WithLabelValues(m.String(), string(r))
 		}
 	}
 	if metrics != nil {
 		metrics.MustRegister(vec)
 	}
-	return a
+	return c
 }
 
-// Degraded is what of one request its store did not decide: for each mode that
-// answered instead, why. The zero Degraded is nothing.
+// Degraded says for each mode that decided a part of a request in the place of
+// its store why that did not. The zero Degraded is a request that its store
+// decided.
 type Degraded struct {
 	any bool
 	why [bucket.FailError + 1]Reason
 }
 
-// Any reports whether there is anything.
+// Any reports whether the store left some of the request undecided.
 func (d *Degraded) Any() bool { return d.any }
 
-// Add adds hits that the store did not decide. For each mode among them the
-// first reason stands.
+// Add adds hits that the store did not decide. For each of their modes the first
+// reason counts.
 func (f *Fallback) Add(d *Degraded, hits []bucket.Hit, reason Reason) {
 	for i := range hits {
 		if m := f.modeOf(&hits[i]); d.why[m] == "" {
@@ -72,11 +73,11 @@ func (f *Fallback) Add(d *Degraded, hits []bucket.Hit, reason Reason) {
 	}
 }
 
-// Count counts a request, once for each mode that answered. A reason that is
-// none of Reasons is not counted: the labels must not grow.
+// Count counts a request, once for each mode. A reason that Reasons does not list
+// is not counted, so that the labels cannot grow.
 func (f *Fallback) Count(d *Degraded) {
 	for m, reason := range d.why {
-		if c := f.answers[m][reason]; c != nil {
+		if c := f.counters[m][reason]; c != nil {
 			c.Inc()
 		}
 	}
