@@ -99,7 +99,7 @@ func openSteps() (bucket.Store, func(int64)) {
 // TestOracle holds the steps against the oracle.
 func TestOracle(t *testing.T) {
 	const traces, workers = 50_000, 4
-	var mended buckettest.Tally
+	var mended buckettest.Counts
 	t.Run("traces", func(t *testing.T) {
 		for w := range workers {
 			t.Run("", func(t *testing.T) {

@@ -10,17 +10,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Admitted is a history of what a limit let pass, in the order of time.
+// Admitted is the history of what a limit admitted, in the order of time.
 type Admitted []struct{ At, Cost int64 }
 
-// Add notes a cost that passed at the moment at.
+// Add adds a cost that was admitted at the moment at.
 func (ad *Admitted) Add(at, cost int64) {
 	*ad = append(*ad, struct{ At, Cost int64 }{at, cost})
 }
 
-// Exceeds returns an error if more passed than the limit says:
-//   - a bucket: between any two hits, both included, at most the burst and what
-//     is refilled in between,
+// Exceeds returns an error if more was admitted than the limit allows:
+//   - a bucket: between any two hits, both included, at most the burst plus the
+//     refill in between,
 //   - a fixed window: in each of the epoch's windows at most the requests,
 //   - a sliding window or log: in any span of a period at most the requests.
 func (ad Admitted) Exceeds(l *bucket.Limit) error {
@@ -39,7 +39,7 @@ func (ad Admitted) Exceeds(l *bucket.Limit) error {
 	return nil
 }
 
-// spanEnd is the end of the span that a hit at the moment at is counted in.
+// spanEnd returns the end of the span in which a hit at the moment at counts.
 func spanEnd(l *bucket.Limit, at int64) int64 {
 	if l.Algorithm == bucket.FixedWindow {
 		return windowEnd(l, at)
@@ -47,6 +47,7 @@ func spanEnd(l *bucket.Limit, at int64) int64 {
 	return at + l.Period.Microseconds()
 }
 
+// mostBetween returns how much may be admitted from one moment to another.
 func mostBetween(l *bucket.Limit, from, to int64) *big.Rat {
 	most := big.NewRat(l.Capacity, 1)
 	if l.Algorithm.IsBucket() {
@@ -56,8 +57,8 @@ func mostBetween(l *bucket.Limit, from, to int64) *big.Rat {
 	return most
 }
 
-// runSideBySide: while some daemons have the old rules and some the new ones,
-// no more passes than the larger limit says.
+// runSideBySide: while some daemons have the old rules and some the new ones, no
+// more is admitted than the larger limit allows.
 func runSideBySide(t *testing.T, h Harness) {
 	for _, a := range bucket.Algorithms() {
 		for _, larger := range []bucket.Spec{
@@ -65,11 +66,11 @@ func runSideBySide(t *testing.T, h Harness) {
 			{Algorithm: a, Requests: 10, Period: 30 * time.Second},
 			{Algorithm: a, Requests: 60, Period: 90 * time.Second},
 		} {
-			old := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Minute})
+			old := NewLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Minute})
 			if a.IsBucket() {
 				larger.Burst = max(larger.Requests, old.Burst)
 			}
-			large := newLimit(t, larger)
+			large := NewLimit(t, larger)
 			t.Run(describe(large), func(t *testing.T) {
 				store, setClock := openAt(t, h)
 				random := rand.New(rand.NewPCG(1, 2))
@@ -77,8 +78,8 @@ func runSideBySide(t *testing.T, h Harness) {
 				var admitted Admitted
 				for clock < fullHour+(5*time.Minute).Microseconds() {
 					setClock(clock)
-					x := hit([]*bucket.Limit{old, large}[random.IntN(2)], "x", 1+random.Int64N(2))
-					if bucket.Allowed(take(t, store, x)) {
+					x := Hit([]*bucket.Limit{old, large}[random.IntN(2)], "x", 1+random.Int64N(2))
+					if bucket.Allowed(Take(t, store, x)) {
 						admitted.Add(clock, x.Cost)
 					}
 					clock += random.Int64N((3 * time.Second).Microseconds())

@@ -7,17 +7,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// checkAgrees: whatever a limit has left, a check says what the take that
-// follows gets, and a second check says it again.
+// checkAgrees: whatever remains of a limit, a check decides as the take after it
+// does, and so does a second check.
 func checkAgrees(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	for _, a := range bucket.Algorithms() {
 		for _, postpaid := range []bool{false, true} {
-			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: still, Postpaid: postpaid})
+			l := NewLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: still, Postpaid: postpaid})
 			for _, used := range []int64{0, 4, 10} {
 				for _, cost := range []int64{0, 1, 6, 7, 10, 11, bucket.MaxCost, -1, -bucket.MaxCost} {
-					x := hit(l, fmt.Sprint(a, postpaid, used, cost), used)
-					take(t, s, x)
+					x := Hit(l, fmt.Sprint(a, postpaid, used, cost), used)
+					Take(t, s, x)
 					x.Cost = cost
 					agree(t, s, x)
 				}
@@ -29,40 +29,40 @@ func checkAgrees(t *testing.T, h Harness) {
 	}
 }
 
-// agree wants a check, and another one, to say what the take of x then gets.
+// agree fails t unless two checks of x decide as the take after them does.
 func agree(t *testing.T, s bucket.Store, x bucket.Hit) {
 	t.Helper()
 	before := remaining(t, s, x)
 	for range 2 {
-		if d := check(t, s, x)[0]; d.Remaining != before {
+		if d := Check(t, s, x)[0]; d.Remaining != before {
 			t.Errorf("%s: a check of %d says that %d remain, want %d, which nothing was charged to", x.Key, x.Cost, d.Remaining, before)
 		}
 	}
-	checked := check(t, s, x)[0]
+	checked := Check(t, s, x)[0]
 	wantRemaining(t, s, x, before)
-	taken := take(t, s, x)[0]
+	taken := Take(t, s, x)[0]
 	if checked.Allowed() != taken.Allowed() || (checked.RetryAfter == bucket.Never) != (taken.RetryAfter == bucket.Never) {
 		t.Errorf("%s: a check of %d says %+v, the take after it %+v", x.Key, x.Cost, checked, taken)
 	}
 }
 
-// checkOfAGroup: a check of hits on every algorithm, postpaid ones, refunds
-// and equal keys among them, says of each what the take gets, whether another
-// hit denies the group or not, and leaves all of them as they were.
+// checkOfAGroup: a check of hits on every algorithm, with postpaid ones, refunds
+// and equal keys, decides each as the take does, whether another hit denies the
+// group or not, and changes none of them.
 func checkOfAGroup(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	var hits []bucket.Hit
 	for _, a := range bucket.Algorithms() {
-		plain := hit(stillLimit(t, a, 10), a.String(), 4)
-		post := hit(newLimit(t, bucket.Spec{Name: "post", Algorithm: a, Requests: 10, Period: still, Postpaid: true}), a.String(), 4)
-		refund := hit(stillLimit(t, a, 10), a.String()+" refund", 4)
-		take(t, s, plain, post, refund)
+		plain := Hit(stillLimit(t, a, 10), a.String(), 4)
+		post := Hit(NewLimit(t, bucket.Spec{Name: "post", Algorithm: a, Requests: 10, Period: still, Postpaid: true}), a.String(), 4)
+		refund := Hit(stillLimit(t, a, 10), a.String()+" refund", 4)
+		Take(t, s, plain, post, refund)
 		refund.Cost = -2
 		again := plain
 		again.Cost = 1 // with plain, half of what is left and more
 		hits = append(hits, plain, post, refund, again)
 	}
-	last := hit(stillLimit(t, bucket.TokenBucket, 2), "last", 3)
+	last := Hit(stillLimit(t, bucket.TokenBucket, 2), "last", 3)
 	for _, denied := range []bool{true, false} {
 		if !denied {
 			last.Cost = 2
@@ -70,7 +70,7 @@ func checkOfAGroup(t *testing.T, h Harness) {
 		group := append(hits[:len(hits):len(hits)], last)
 		var checked []bucket.Decision
 		for range 2 {
-			checked = check(t, s, group...)
+			checked = Check(t, s, group...)
 			if bucket.Allowed(checked) == denied || checked[len(hits)].Allowed() == denied {
 				t.Fatalf("a check of %d of 2 beside others: %+v", last.Cost, checked)
 			}
@@ -83,7 +83,7 @@ func checkOfAGroup(t *testing.T, h Harness) {
 				t.Errorf("%s: equal keys got %+v and %+v", hits[i].Key, checked[i], checked[i+3])
 			}
 		}
-		for i, d := range take(t, s, group...) {
+		for i, d := range Take(t, s, group...) {
 			if d.Allowed() != checked[i].Allowed() {
 				t.Errorf("%s: a check said %+v, the take after it %+v", group[i].Key, checked[i], d)
 			}

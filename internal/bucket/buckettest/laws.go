@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// law is what holds at any time, on limits that do not refill.
+// law is a promise that holds at any time, tested on limits that do not refill.
 type law struct {
 	name string
 	test func(*testing.T, Harness)
@@ -57,7 +57,7 @@ func runLaws(t *testing.T, h Harness) {
 func eachAlgorithm(t *testing.T, requests, cost int64) []bucket.Hit {
 	var hits []bucket.Hit
 	for _, a := range bucket.Algorithms() {
-		hits = append(hits, hit(stillLimit(t, a, requests), a.String(), cost))
+		hits = append(hits, Hit(stillLimit(t, a, requests), a.String(), cost))
 	}
 	return hits
 }
@@ -65,12 +65,12 @@ func eachAlgorithm(t *testing.T, requests, cost int64) []bucket.Hit {
 func denialIsFree(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	hits := eachAlgorithm(t, 10, 3)
-	last := hit(stillLimit(t, bucket.TokenBucket, 2), "last", 3)
-	take(t, s, hits...) // so that there is something to spoil
+	last := Hit(stillLimit(t, bucket.TokenBucket, 2), "last", 3)
+	Take(t, s, hits...) // so that there is something to spoil
 	for denier := range len(hits) + 1 {
 		group := append(append([]bucket.Hit{}, hits[:denier]...), last)
 		group = append(group, hits[denier:]...)
-		d := take(t, s, group...)
+		d := Take(t, s, group...)
 		if bucket.Allowed(d) || d[denier].Allowed() {
 			t.Fatalf("3 of 2 were allowed: %v", d)
 		}
@@ -90,12 +90,12 @@ func postpaidInADeniedGroup(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	for _, a := range bucket.Algorithms() {
 		spec := bucket.Spec{Name: "post", Algorithm: a, Requests: 10, Period: still, Postpaid: true}
-		post := hit(newLimit(t, spec), a.String(), 4)
-		normal := hit(stillLimit(t, a, 3), a.String(), 1)
-		full := hit(stillLimit(t, a, 3), a.String()+" full", 3)
-		take(t, s, full)
+		post := Hit(NewLimit(t, spec), a.String(), 4)
+		normal := Hit(stillLimit(t, a, 3), a.String(), 1)
+		full := Hit(stillLimit(t, a, 3), a.String()+" full", 3)
+		Take(t, s, full)
 
-		d := take(t, s, post, normal, full)
+		d := Take(t, s, post, normal, full)
 		if bucket.Allowed(d) || !d[0].Allowed() || d[0].Remaining != 6 || d[1].Remaining != 3 {
 			t.Errorf("%s: got %+v, want a denied group in which 4 of 10 were charged, and the 3 not", a, d)
 		}
@@ -103,10 +103,10 @@ func postpaidInADeniedGroup(t *testing.T, h Harness) {
 		wantRemaining(t, s, normal, 3)
 
 		post.Cost = 100
-		if d := take(t, s, post); !bucket.Allowed(d) || d[0].Remaining != 0 {
+		if d := Take(t, s, post); !bucket.Allowed(d) || d[0].Remaining != 0 {
 			t.Errorf("%s: got %+v, want to be charged beyond the limit", a, d)
 		}
-		if d := take(t, s, post); bucket.Allowed(d) || d[0].RetryAfter == bucket.Never {
+		if d := Take(t, s, post); bucket.Allowed(d) || d[0].RetryAfter == bucket.Never {
 			t.Errorf("%s: got %+v, want to be denied for a while", a, d)
 		}
 	}
@@ -114,11 +114,11 @@ func postpaidInADeniedGroup(t *testing.T, h Harness) {
 
 func peekDenies(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	full := hit(stillLimit(t, bucket.FixedWindow, 2), "full", 2)
-	other := hit(stillLimit(t, bucket.TokenBucket, 2), "other", 1)
-	take(t, s, full)
+	full := Hit(stillLimit(t, bucket.FixedWindow, 2), "full", 2)
+	other := Hit(stillLimit(t, bucket.TokenBucket, 2), "other", 1)
+	Take(t, s, full)
 	full.Cost = 0
-	if d := take(t, s, full, other); bucket.Allowed(d) || d[0].Allowed() || !d[1].Allowed() {
+	if d := Take(t, s, full, other); bucket.Allowed(d) || d[0].Allowed() || !d[1].Allowed() {
 		t.Errorf("got %+v, want the first denied", d)
 	}
 	wantRemaining(t, s, other, 2)
@@ -129,23 +129,23 @@ func refundInAGroup(t *testing.T, h Harness) {
 	refunds := eachAlgorithm(t, 10, -2)
 	for _, h := range refunds {
 		h.Cost = 5
-		take(t, s, h)
+		Take(t, s, h)
 	}
-	other := hit(stillLimit(t, bucket.TokenBucket, 2), "other", 3)
-	if d := take(t, s, append(refunds, other)...); bucket.Allowed(d) || !bucket.Allowed(d[:len(refunds)]) {
+	other := Hit(stillLimit(t, bucket.TokenBucket, 2), "other", 3)
+	if d := Take(t, s, append(refunds, other)...); bucket.Allowed(d) || !bucket.Allowed(d[:len(refunds)]) {
 		t.Errorf("got %+v, want only the last denied", d)
 	}
 	for _, h := range refunds {
 		wantRemaining(t, s, h, 5)
 	}
 	other.Cost = 2
-	if d := take(t, s, append(refunds, other)...); !bucket.Allowed(d) || d[0].Remaining != 7 {
+	if d := Take(t, s, append(refunds, other)...); !bucket.Allowed(d) || d[0].Remaining != 7 {
 		t.Errorf("got %+v, want 7 remaining of the first", d)
 	}
 	for _, h := range refunds {
 		wantRemaining(t, s, h, 7)
 		h.Cost = -100
-		take(t, s, h)
+		Take(t, s, h)
 		wantRemaining(t, s, h, 10)
 	}
 }
@@ -155,19 +155,19 @@ func equalKeysMerge(t *testing.T, h Harness) {
 	for _, h := range eachAlgorithm(t, 10, 2) {
 		other := h
 		other.Cost = 3
-		between := hit(stillLimit(t, bucket.TokenBucket, 10), string(h.Key)+" between", 1)
+		between := Hit(stillLimit(t, bucket.TokenBucket, 10), string(h.Key)+" between", 1)
 		for i, want := range []struct {
 			allowed   bool
 			remaining int64
 		}{{true, 5}, {true, 0}, {false, 0}} {
-			d := take(t, s, h, between, other)
+			d := Take(t, s, h, between, other)
 			if d[0].Allowed() != want.allowed || d[0].Remaining != want.remaining || d[0] != d[2] {
 				t.Errorf("%s: take %d: got %+v and %+v, want both allowed %v with %d remaining", h.Key, i, d[0], d[2], want.allowed, want.remaining)
 			}
 		}
 		wantRemaining(t, s, between, 8)
 		h.Cost, other.Cost = 1, -1 // a peek
-		if d := take(t, s, h, other); bucket.Allowed(d) {
+		if d := Take(t, s, h, other); bucket.Allowed(d) {
 			t.Errorf("%s: got %+v for 1 and -1, want a denied peek", h.Key, d)
 		}
 	}
@@ -178,16 +178,16 @@ func leastCapacityDecides(t *testing.T, h Harness) {
 	few, many := eachAlgorithm(t, 4, 1), eachAlgorithm(t, 10, 3)
 	for i := range few {
 		for _, group := range [][]bucket.Hit{{few[i], many[i]}, {many[i], few[i]}} {
-			if d := take(t, s, group...); !bucket.Allowed(d) || d[0].Remaining != 0 || d[0] != d[1] {
+			if d := Take(t, s, group...); !bucket.Allowed(d) || d[0].Remaining != 0 || d[0] != d[1] {
 				t.Errorf("%s: got %+v, want 4 of 4 taken", few[i].Key, d)
 			}
-			if d := take(t, s, group...); bucket.Allowed(d) {
+			if d := Take(t, s, group...); bucket.Allowed(d) {
 				t.Errorf("%s: got %+v, want both denied", few[i].Key, d)
 			}
 			wantRemaining(t, s, many[i], 6)
 			full := many[i]
 			full.Cost = -10
-			take(t, s, full)
+			Take(t, s, full)
 		}
 	}
 }
@@ -195,15 +195,15 @@ func leastCapacityDecides(t *testing.T, h Harness) {
 func deniedGivesNothingBack(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	hits := eachAlgorithm(t, 10, 3)
-	before := take(t, s, hits...)
-	last := hit(stillLimit(t, bucket.TokenBucket, 2), "last", 3)
+	before := Take(t, s, hits...)
+	last := Hit(stillLimit(t, bucket.TokenBucket, 2), "last", 3)
 	group := append(hits[:len(hits):len(hits)], last)
-	denied := take(t, s, group...)
-	giveBack(t, s, group, denied)
+	denied := Take(t, s, group...)
+	GiveBack(t, s, group, denied)
 	for _, h := range hits {
 		wantRemaining(t, s, h, 7)
 	}
-	giveBack(t, s, hits, before)
+	GiveBack(t, s, hits, before)
 	for _, h := range hits {
 		wantRemaining(t, s, h, 10)
 	}
@@ -211,16 +211,16 @@ func deniedGivesNothingBack(t *testing.T, h Harness) {
 		for i := range hits {
 			hits[i].Cost = 3
 		}
-		take(t, s, hits...)
+		Take(t, s, hits...)
 		for i := range hits {
 			hits[i].Cost = cost
 		}
-		after := take(t, s, hits...)
-		giveBack(t, s, hits, after)
+		after := Take(t, s, hits...)
+		GiveBack(t, s, hits, after)
 		for i, h := range hits {
 			wantRemaining(t, s, h, after[i].Remaining)
 			h.Cost = -10
-			take(t, s, h)
+			Take(t, s, h)
 		}
 	}
 }
@@ -229,13 +229,13 @@ func costsHaveBounds(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	const most = int64(^uint64(0) >> 1)
 	for _, h := range eachAlgorithm(t, 10, most) {
-		if d := take(t, s, h, h, h); bucket.Allowed(d) || d[0].RetryAfter != bucket.Never {
+		if d := Take(t, s, h, h, h); bucket.Allowed(d) || d[0].RetryAfter != bucket.Never {
 			t.Errorf("%s: got %+v for 3 x %d, want never", h.Key, d, most)
 		}
 		h.Cost = 10
-		take(t, s, h)
+		Take(t, s, h)
 		h.Cost = -most - 1
-		if d := take(t, s, h, h); !bucket.Allowed(d) || d[0].Remaining != 10 {
+		if d := Take(t, s, h, h); !bucket.Allowed(d) || d[0].Remaining != 10 {
 			t.Errorf("%s: got %+v for a refund of 2 x %d, want all of it back", h.Key, d, most)
 		}
 	}
@@ -246,15 +246,15 @@ func limitsAreApart(t *testing.T, h Harness) {
 	var hits []bucket.Hit
 	for _, a := range bucket.Algorithms() {
 		for _, name := range []string{"", "a", "b", a.String(), "a#b", ":a"} {
-			l := newLimit(t, bucket.Spec{Name: name, Algorithm: a, Requests: 1, Period: still})
-			hits = append(hits, hit(l, "one", 1))
+			l := NewLimit(t, bucket.Spec{Name: name, Algorithm: a, Requests: 1, Period: still})
+			hits = append(hits, Hit(l, "one", 1))
 		}
 	}
 	exhaustEach(t, s, hits)
 }
 
-// HostileSubjects are subjects that a careless encoding would mix up, or that
-// would break out of a key.
+// HostileSubjects returns descriptors that a careless encoding would give the same
+// key, or that would break out of a key.
 func HostileSubjects() [][]bucket.Entry {
 	subjects := [][]bucket.Entry{
 		{},
@@ -297,16 +297,17 @@ func hostileValues(t *testing.T, h Harness) {
 	}
 }
 
-// exhaustEach takes the only request of each hit: no key may share a state.
+// exhaustEach takes the only request of each hit, and fails t if two keys share a
+// state.
 func exhaustEach(t *testing.T, s bucket.Store, hits []bucket.Hit) {
 	t.Helper()
 	for i, h := range hits {
-		if d := take(t, s, h); !bucket.Allowed(d) {
+		if d := Take(t, s, h); !bucket.Allowed(d) {
 			t.Errorf("hit %d, %q, shares a key with another", i, h.Key)
 		}
 	}
 	for i, h := range hits {
-		if d := take(t, s, h); bucket.Allowed(d) {
+		if d := Take(t, s, h); bucket.Allowed(d) {
 			t.Errorf("hit %d, %q, was allowed twice", i, h.Key)
 		}
 	}
@@ -314,17 +315,17 @@ func exhaustEach(t *testing.T, s bucket.Store, hits []bucket.Hit) {
 
 func keysAreNotKept(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	first := hit(stillLimit(t, bucket.TokenBucket, 1), "first", 1)
-	second := hit(first.Limit, "other", 1)
+	first := Hit(stillLimit(t, bucket.TokenBucket, 1), "first", 1)
+	second := Hit(first.Limit, "other", 1)
 	shared := first
 	shared.Key, shared.Place = append([]byte{}, first.Key...), append([]byte{}, first.Place...)
-	take(t, s, shared)
+	Take(t, s, shared)
 	copy(shared.Key, second.Key)
 	copy(shared.Place, second.Place)
-	if d := take(t, s, second); !bucket.Allowed(d) {
+	if d := Take(t, s, second); !bucket.Allowed(d) {
 		t.Error("a key that nobody used was denied: the store kept a caller's slice")
 	}
-	if d := take(t, s, first); bucket.Allowed(d) {
+	if d := Take(t, s, first); bucket.Allowed(d) {
 		t.Error("a key was forgotten: the store kept a caller's slice")
 	}
 }
@@ -334,10 +335,10 @@ func largeGroups(t *testing.T, h Harness) {
 	var hits []bucket.Hit
 	for i := range 200 {
 		a := bucket.Algorithms()[i%len(bucket.Algorithms())]
-		hits = append(hits, hit(stillLimit(t, a, 2), fmt.Sprint(i), 1))
+		hits = append(hits, Hit(stillLimit(t, a, 2), fmt.Sprint(i), 1))
 	}
 	for i, want := range []bool{true, true, false} {
-		if d := take(t, s, hits...); bucket.Allowed(d) != want {
+		if d := Take(t, s, hits...); bucket.Allowed(d) != want {
 			t.Errorf("take %d of 200 hits: allowed %v", i, !want)
 		}
 	}
@@ -360,14 +361,14 @@ func noHits(t *testing.T, h Harness) {
 // and breaks nothing for others.
 func cancelledCaller(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	x := hit(stillLimit(t, bucket.TokenBucket, 3), "x", 1)
+	x := Hit(stillLimit(t, bucket.TokenBucket, 3), "x", 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 
 	done := make(chan error, 1)
 	decisions := make([]bucket.Decision, 1)
 	go func() { done <- s.Take(ctx, []bucket.Hit{x}, decisions) }()
-	guard, stop := context.WithTimeout(context.Background(), patience)
+	guard, stop := context.WithTimeout(context.Background(), answerTimeout)
 	defer stop()
 	select {
 	case err := <-done:
@@ -383,7 +384,7 @@ func cancelledCaller(t *testing.T, h Harness) {
 	if left := remaining(t, s, x); left < 2 {
 		t.Errorf("%d remain after one take", left)
 	}
-	if d := take(t, s, x); !bucket.Allowed(d) {
+	if d := Take(t, s, x); !bucket.Allowed(d) {
 		t.Error("another caller was denied")
 	}
 }

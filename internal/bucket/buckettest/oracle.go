@@ -1,8 +1,7 @@
-// Package buckettest holds what every store of limits is tested against: an
-// oracle that is slow and obviously right, random traces with the decisions
-// that the oracle expects, and the conformance suite that runs them.
-//
-// Only tests import it.
+// Package buckettest tests stores of limits: it has an oracle that is slow and
+// obviously right, random traces with the decisions that the oracle expects, and
+// the conformance suite that runs them on a store. It imports bucket alone, and
+// only tests import it.
 package buckettest
 
 import (
@@ -12,43 +11,42 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Oracle decides groups of hits as the design's words say, with rational
-// numbers and without any care for speed. It shares no arithmetic with package
-// bucket: of a Limit it reads the Spec, and takes as given only its Quantum
-// and its MaxDebt.
+// Oracle decides groups of hits by the definitions of the algorithms, with
+// rational numbers and without any care for speed. It shares no arithmetic with
+// package bucket: of the numbers that a Limit derives it takes only Quantum and
+// MaxDebt as given.
 type Oracle struct {
 	memories map[string]memory
 	numbers  numbers
-	// moved counts the memories that were moved to the clock, by algorithm.
-	moved map[bucket.Algorithm]int
+	// mended counts the memories that a wrong clock wrote, by algorithm.
+	mended map[bucket.Algorithm]int
 }
 
 // NewOracle returns an oracle that remembers nothing.
 func NewOracle() *Oracle {
-	return &Oracle{memories: map[string]memory{}, numbers: numbers{}, moved: map[bucket.Algorithm]int{}}
+	return &Oracle{memories: map[string]memory{}, numbers: numbers{}, mended: map[bucket.Algorithm]int{}}
 }
 
-// memory is what one key remembers, by algorithm: of buckets, fixed windows,
-// or sliding windows and logs. Its methods are only called while it lives, or
-// when it is fresh.
+// memory is the state of one key: a debt, a window or slots, by algorithm. Its
+// methods are only called before it expires, or when it is fresh.
 type memory interface {
-	// expires is the moment from which all of it is void.
+	// expires is the moment from which it counts as fresh.
 	expires() int64
 	// now is the moment at which l decides when the clock stands at clock.
 	now(l *bucket.Limit, clock int64) int64
 	// used is how much of the capacity is taken, in whole requests, rounded up.
 	used(l *bucket.Limit, clock int64) int64
-	// fallsTo is the first moment at which used, if left alone, is at most
-	// goal; it is more now.
+	// fallsTo is the first moment at which used, if left alone, is at most goal.
+	// It is more than goal at clock.
 	fallsTo(l *bucket.Limit, clock, goal int64) int64
 	// charge adds a cost, or takes back a negative one. It reports whether
 	// that changed anything.
 	charge(l *bucket.Limit, clock, cost int64) bool
 	// giveBack takes back what still counts of a cost charged at the moment at.
 	giveBack(l *bucket.Limit, clock, at, cost int64) bool
-	// empty reports whether nothing is left to remember.
+	// empty reports whether it is as if it were fresh.
 	empty() bool
-	// moveTo lets what is used have been used at clock, which is before now.
+	// moveTo moves to clock what was used later than clock.
 	moveTo(l *bucket.Limit, clock int64)
 }
 
@@ -57,30 +55,30 @@ func (o *Oracle) fresh(a bucket.Algorithm) memory {
 	case bucket.TokenBucket, bucket.GCRA, bucket.LeakyBucket:
 		return newDebt(o.numbers)
 	case bucket.FixedWindow:
-		return &count{}
+		return &window{}
 	default:
 		return &slots{}
 	}
 }
 
-// maxSkew is how far ahead of the clock a last moment lies at most that a right
-// clock wrote, in microseconds.
+// maxSkew is how far ahead of the clock the last moment of a memory may lie, in
+// microseconds. What lies further ahead was written by a wrong clock.
 var maxSkew = bucket.DefaultMaxClockSkew.Microseconds()
 
-// recall returns what lives of the hit's key. What has expired is as if it had
-// never been, its last moment too. What a wrong clock wrote goes on from clock.
+// recall returns the memory of the hit's key: a fresh one if that has expired, and
+// one that goes on from clock if a wrong clock wrote it.
 func (o *Oracle) recall(h bucket.Hit, clock int64) memory {
 	m := o.memories[string(h.Key)]
 	if m == nil || clock >= m.expires() {
 		return o.fresh(h.Limit.Algorithm)
 	}
 	if h.Limit.Requests == 0 {
-		return m // nobody looks at it
+		return m // a limit of 0 does not look at it
 	}
 	// A bucket's last moment may have been rounded up, by less than a quantum.
 	if atLeast := m.now(h.Limit, clock) - h.Limit.Quantum + 1; atLeast > clock+maxSkew {
 		m.moveTo(h.Limit, clock)
-		o.moved[h.Limit.Algorithm]++
+		o.mended[h.Limit.Algorithm]++
 	}
 	return m
 }
@@ -123,9 +121,9 @@ func (o *Oracle) Check(clock int64, hits []bucket.Hit) []bucket.Decision {
 	return decisions
 }
 
-// charge writes a hit down and returns its decision with what is true
-// afterwards: what remains, when all of it is back, and, for a postpaid hit
-// that found nothing left, when there is something again.
+// charge charges a hit and returns its decision with the numbers after it: what
+// remains, when all of it is back, and, for a postpaid hit that found nothing
+// left, when something is.
 func (o *Oracle) charge(h bucket.Hit, clock int64, d bucket.Decision) bucket.Decision {
 	if h.Cost == 0 || h.Limit.Requests == 0 {
 		return d
@@ -142,7 +140,7 @@ func (o *Oracle) charge(h bucket.Hit, clock int64, d bucket.Decision) bucket.Dec
 	return d
 }
 
-// GiveBack returns what still counts of what a Take charged for these hits.
+// GiveBack takes back what still counts of what a Take charged for these hits.
 func (o *Oracle) GiveBack(clock int64, hits []bucket.Hit, decisions []bucket.Decision) {
 	merged, of := merge(hits)
 	perKey := make([]bucket.Decision, len(merged))
@@ -164,9 +162,9 @@ func (o *Oracle) GiveBack(clock int64, hits []bucket.Hit, decisions []bucket.Dec
 	}
 }
 
-// lastVoid is the latest moment at which something expired that is void when
-// the clock stands at clock; 0 if nothing is.
-func (o *Oracle) lastVoid(clock int64) int64 {
+// lastExpiry returns the latest moment up to clock at which a memory expired, or 0
+// if none did.
+func (o *Oracle) lastExpiry(clock int64) int64 {
 	var last int64
 	for _, m := range o.memories {
 		if e := m.expires(); e <= clock {
@@ -201,7 +199,7 @@ func isGranted(hits []bucket.Hit, decided []bucket.Decision) bool {
 	return len(quotas) == 0
 }
 
-// decide tells what a hit gets, and changes nothing.
+// decide returns the decision on a hit, and changes nothing.
 func decide(h bucket.Hit, m memory, clock int64) bucket.Decision {
 	l := h.Limit
 	if l.Requests == 0 {
@@ -242,10 +240,9 @@ func decide(h bucket.Hit, m memory, clock int64) bucket.Decision {
 	return d
 }
 
-// wait is how long it takes, counted from clock, until at most goal is used.
-// The moment is computed by the algorithm, and proven here by its definition:
-// somebody who asks then finds it so, somebody who asks a microsecond earlier
-// does not. Once the memory has expired, anybody finds nothing used.
+// wait returns how long after clock at most goal is used. The algorithm computes
+// that moment, and wait proves it by its definition: at that moment at most goal is
+// used, and a microsecond earlier more is. From its expiry on nothing is used.
 func wait(l *bucket.Limit, m memory, clock, goal int64) time.Duration {
 	if m.used(l, clock) <= goal {
 		return 0
@@ -258,7 +255,8 @@ func wait(l *bucket.Limit, m memory, clock, goal int64) time.Duration {
 }
 
 // merge makes one hit of those with equal keys: the first, with the sum of the
-// costs and the stricter role. Sums are cut to MaxCost either way. of is each hit's index in merged.
+// costs and the stricter role. Sums are cut to MaxCost and -MaxCost. of has each
+// hit's index in merged.
 func merge(hits []bucket.Hit) (merged []bucket.Hit, of []int) {
 	index := map[string]int{}
 	for _, h := range hits {
@@ -277,8 +275,7 @@ func merge(hits []bucket.Hit) (merged []bucket.Hit, of []int) {
 	return merged, of
 }
 
-// stricter returns the role with more of a say: enforced, else a quota's, the
-// first of two.
+// stricter returns the stricter of two roles: enforced, else the first quota.
 func stricter(a, b bucket.Role) bucket.Role {
 	for _, r := range []bucket.Role{bucket.Enforced, min(a, b), max(a, b)} {
 		if r != bucket.Aside && (r == a || r == b) {
@@ -288,7 +285,7 @@ func stricter(a, b bucket.Role) bucket.Role {
 	return bucket.Aside
 }
 
-// highest is the highest that a cost or a level goes.
+// highest bounds costs and levels.
 const highest = 1 << 52
 
 func cut(cost int64) int64 { return min(max(cost, -highest), highest) }

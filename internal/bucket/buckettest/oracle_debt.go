@@ -6,19 +6,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// debt is the memory of a bucket: how many tokens were consumed and had not
-// been refilled at its last write, as an exact fraction.
+// debt is the memory of a bucket: how many tokens were taken and not refilled at
+// its last write, as an exact fraction.
 type debt struct {
 	known  numbers
 	tokens *big.Rat
-	// part is the smallest part of a token that the last write could tell.
-	part *big.Rat
-	// last is when that was, end when the debt is gone at that write's rate.
+	// unit is the smallest fraction of a token at the last write.
+	unit *big.Rat
+	// last is the moment of that write, end when the debt has drained at its rate.
 	last, end int64
 }
 
 func newDebt(known numbers) *debt {
-	return &debt{known: known, tokens: new(big.Rat), part: new(big.Rat)}
+	return &debt{known: known, tokens: new(big.Rat), unit: new(big.Rat)}
 }
 
 func (m *debt) expires() int64 { return m.end }
@@ -28,21 +28,21 @@ func (m *debt) empty() bool    { return m.tokens.Sign() == 0 }
 type fractions struct {
 	// rate is how many tokens come back in a quantum.
 	rate *big.Rat
-	// part is the smallest part of a token that comes back in whole quanta.
-	part *big.Rat
-	// top is how high a debt can get.
+	// unit is the smallest fraction of a token that whole quanta bring back.
+	unit *big.Rat
+	// top is the largest debt.
 	top *big.Rat
 }
 
-// numbers spares working out the fractions of a limit each time.
+// numbers caches the fractions of limits.
 type numbers map[*bucket.Limit]fractions
 
 func (n numbers) of(l *bucket.Limit) fractions {
 	f, ok := n[l]
 	if !ok {
 		f.rate = big.NewRat(l.Requests*l.Quantum, l.Period.Microseconds())
-		f.part = new(big.Rat).SetFrac(big.NewInt(1), f.rate.Denom())
-		f.top = new(big.Rat).Mul(big.NewRat(l.MaxDebt, 1), f.part)
+		f.unit = new(big.Rat).SetFrac(big.NewInt(1), f.rate.Denom())
+		f.top = new(big.Rat).Mul(big.NewRat(l.MaxDebt, 1), f.unit)
 		n[l] = f
 	}
 	return f
@@ -63,7 +63,7 @@ func (m *debt) lastTick(l *bucket.Limit) int64 {
 	return t
 }
 
-// moveTo: as many tokens are owed at clock, for as long as they were.
+// moveTo moves the debt to clock, to drain in the time that it had.
 func (m *debt) moveTo(_ *bucket.Limit, clock int64) {
 	lasts := m.end - m.last
 	m.last, m.end = clock, clock+lasts
@@ -71,10 +71,10 @@ func (m *debt) moveTo(_ *bucket.Limit, clock int64) {
 
 func (m *debt) now(l *bucket.Limit, clock int64) int64 { return m.tick(l, clock) * l.Quantum }
 
-// at is the debt when the clock stands at clock.
+// at returns the debt at clock.
 func (m *debt) at(l *bucket.Limit, clock int64) *big.Rat {
 	owed := new(big.Rat).Set(m.tokens)
-	if m.part.Cmp(m.known.of(l).part) != 0 {
+	if m.unit.Cmp(m.known.of(l).unit) != 0 {
 		owed.SetInt(ceil(owed))
 	}
 	if top := m.known.of(l).top; owed.Cmp(top) > 0 {
@@ -102,7 +102,7 @@ func (m *debt) charge(l *bucket.Limit, clock, cost int64) bool {
 
 func (m *debt) giveBack(l *bucket.Limit, clock, at, cost int64) bool {
 	if m.tick(l, clock) < at/l.Quantum {
-		return false // that is still to come: none of this debt is from then
+		return false // the take lies ahead, so this debt is not from it
 	}
 	refilled := big.NewRat(m.tick(l, clock)-at/l.Quantum, 1)
 	refilled.Mul(refilled, m.known.of(l).rate)
@@ -117,7 +117,7 @@ func (m *debt) giveBack(l *bucket.Limit, clock, at, cost int64) bool {
 	return m.change(l, clock, left.Neg(left))
 }
 
-// change writes the debt of now, with tokens more or less.
+// change writes the debt of now, changed by tokens.
 func (m *debt) change(l *bucket.Limit, clock int64, tokens *big.Rat) bool {
 	before := m.at(l, clock)
 	after := new(big.Rat).Add(before, tokens)
@@ -132,7 +132,7 @@ func (m *debt) change(l *bucket.Limit, clock int64, tokens *big.Rat) bool {
 	}
 	now := m.now(l, clock)
 	ticks := ceil(new(big.Rat).Quo(after, m.known.of(l).rate)).Int64()
-	*m = debt{known: m.known, tokens: after, part: m.known.of(l).part, last: now, end: now + ticks*l.Quantum}
+	*m = debt{known: m.known, tokens: after, unit: m.known.of(l).unit, last: now, end: now + ticks*l.Quantum}
 	return true
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// slots is the memory of a sliding window or log: what was admitted, when, in
+// slots is the memory of a sliding window or log: what was admitted and when, in
 // the order of time. A log is a window whose slots last a microsecond.
 type slots struct {
 	list      []slot
@@ -36,8 +36,8 @@ func (m *slots) empty() bool    { return len(m.list) == 0 }
 
 func (m *slots) now(_ *bucket.Limit, clock int64) int64 { return max(clock, m.last) }
 
-// moveTo: no hit was later than clock. All of it ends as long after the newest
-// one as it did.
+// moveTo moves hits later than clock to clock. The memory expires as long after
+// its newest hit as it would have.
 func (m *slots) moveTo(_ *bucket.Limit, clock int64) {
 	newest := &m.list[len(m.list)-1]
 	lasts := m.end - newest.last
@@ -47,7 +47,7 @@ func (m *slots) moveTo(_ *bucket.Limit, clock int64) {
 	m.last, m.end = clock, newest.last+lasts
 }
 
-// living are the slots whose last hit is not yet a period old.
+// living returns the slots whose last hit is not yet a period old.
 func (m *slots) living(l *bucket.Limit, clock int64) []slot {
 	var living []slot
 	for _, s := range m.list {
@@ -67,7 +67,7 @@ func sum(list []slot) (n int64) {
 	return n
 }
 
-// fallsTo: the slots die one after the other.
+// fallsTo: used falls whenever a slot is a period old.
 func (m *slots) fallsTo(l *bucket.Limit, clock, goal int64) int64 {
 	var gone int64
 	living := m.living(l, clock)
@@ -97,7 +97,8 @@ func (m *slots) charge(l *bucket.Limit, clock, cost int64) bool {
 	return m.write(l, now, list, true)
 }
 
-// oldest takes n out of the list, from its oldest hits on.
+// oldest takes n out of the list, the oldest hits first, and reports whether there
+// were any.
 func oldest(list []slot, n int64) (changed bool) {
 	for i := range list {
 		took := min(n, list[i].n)

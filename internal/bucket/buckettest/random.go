@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Choices is where a trace's accidents come from: chance, or a fuzzer's bytes.
+// Choices makes the choices of a random trace: by chance, or by a fuzzer's bytes.
 type Choices interface {
 	// Pick returns a number from 0 to n-1.
 	Pick(n int64) int64
@@ -19,7 +19,7 @@ type Choices interface {
 	More() bool
 }
 
-// Chance chooses at random, and stops after some ops.
+// Chance chooses at random by a seed, and stops after so many ops.
 func Chance(seed uint64, ops int) Choices {
 	return &chance{rand.New(rand.NewPCG(seed, 0)), ops}
 }
@@ -32,7 +32,7 @@ type chance struct {
 func (c *chance) Pick(n int64) int64 { return c.Int64N(n) }
 func (c *chance) More() bool         { c.ops--; return c.ops >= 0 }
 
-// Bytes lets a fuzzer choose. Where its bytes end, everything is 0.
+// Bytes lets a fuzzer choose. After the end of its bytes every choice is 0.
 func Bytes(b []byte) Choices { return &bytesChoices{b} }
 
 type bytesChoices struct{ left []byte }
@@ -50,7 +50,7 @@ func (c *bytesChoices) Pick(n int64) int64 {
 
 // Options of a random trace.
 type Options struct {
-	// Domain keeps the trace's keys apart from those of others.
+	// Domain keeps the trace's keys apart from those of other traces.
 	Domain string
 	// Algorithms are those to choose from; all if empty.
 	Algorithms []bucket.Algorithm
@@ -58,7 +58,7 @@ type Options struct {
 	OnePlace bool
 }
 
-// maxOps bounds a trace, whatever a fuzzer wants.
+// maxOps bounds a trace, however many bytes a fuzzer has.
 const maxOps = 100
 
 // latest is where the clock stops, near the year 2096.
@@ -70,7 +70,7 @@ func RandomTrace(c Choices, opt Options) *Trace {
 		opt.Algorithms = bucket.Algorithms()
 	}
 	g := &generator{Choices: c, oracle: NewOracle(), trace: &Trace{}, algorithms: opt.Algorithms}
-	g.trace.Mended = g.oracle.moved
+	g.trace.Mended = g.oracle.mended
 	g.clock = [...]int64{1_790_000_000_000_000, 1_790_000_000_000_001, 86_399_999_999, 1}[g.Pick(4)]
 	g.makeLanes(opt)
 	for g.More() && len(g.trace.Ops) < maxOps {
@@ -99,7 +99,7 @@ type generator struct {
 type lane struct {
 	subject, place []byte
 	limit, before  *bucket.Limit
-	last           bucket.Decision // what it said most recently
+	last           bucket.Decision // the most recent one
 }
 
 func (l *lane) hit(cost int64) bucket.Hit {
@@ -204,9 +204,9 @@ func (g *generator) step() {
 	g.add(op)
 }
 
-// roles gives hits any roles; the numbers of quotas rise. Equal keys get the
-// same, as from a rule: they are decided where the first of them stands, and
-// the hits of a quota follow each other there too.
+// roles gives hits any roles; the numbers of quotas rise. Hits of equal keys get
+// the same role, as those of a rule do, so that after merging the hits of a quota
+// still follow each other.
 func (g *generator) roles(hits []bucket.Hit) {
 	quota := 1
 	for i := range hits {
@@ -295,9 +295,9 @@ func (g *generator) cost(l *lane) int64 {
 	}
 }
 
-// moveClock moves the clock to where something might happen to l. Sometimes it
-// goes back, as on a promoted replica, but as ever not to before a moment at
-// which something expired: whether a store still has that is its own affair.
+// moveClock moves the clock to where something might happen to l. Sometimes it goes
+// back, as on a promoted replica, but never to before a moment at which something
+// expired: a store may or may not have removed that.
 func (g *generator) moveClock(l *lane) {
 	was := g.clock
 	period := l.limit.Period.Microseconds()
@@ -331,13 +331,13 @@ func (g *generator) moveClock(l *lane) {
 	if g.clock > latest {
 		g.clock = was
 	}
-	g.stayAfterVoid(was)
+	g.stayAfterExpiry(was)
 }
 
-// stayAfterVoid keeps a clock that goes back from going to before a moment at
-// which something expired, of what had expired at was.
-func (g *generator) stayAfterVoid(was int64) {
-	g.clock = max(g.clock, min(was, max(1, g.oracle.lastVoid(was))))
+// stayAfterExpiry keeps a clock that goes back from was at or after the last expiry
+// before was.
+func (g *generator) stayAfterExpiry(was int64) {
+	g.clock = max(g.clock, min(was, max(1, g.oracle.lastExpiry(was))))
 }
 
 // goWrong makes the clock jump ahead, and takes from each limit then, so that
@@ -352,7 +352,7 @@ func (g *generator) goWrong() {
 }
 
 // setRight makes the clock come back: to where it would be if it had never gone
-// wrong, or to about as far behind l's last moment as is not far enough.
+// wrong, or to about maxSkew behind l's last moment.
 func (g *generator) setRight(l *lane) {
 	was := g.clock
 	back := g.right + g.Pick(5_000_000)
@@ -360,6 +360,6 @@ func (g *generator) setRight(l *lane) {
 		back = l.last.At - maxSkew - g.Pick(2)*l.limit.Quantum + g.Pick(3) - 1
 	}
 	g.clock = min(was, back)
-	g.stayAfterVoid(was)
+	g.stayAfterExpiry(was)
 	g.right = 0
 }

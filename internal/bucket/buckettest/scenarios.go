@@ -7,43 +7,43 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// scenario is a short story with every time written out, for a person to
-// check. It starts at a full hour; times count from there.
+// scenario is a short sequence of requests with every number written out, for a
+// person to check. It starts at a full hour, from which times count.
 type scenario struct {
 	name string
 	// limits that take turns on one key: rules before and after a reload.
 	limits []bucket.Spec
-	lines  []line
+	steps  []step
 }
 
-// line is one request of a scenario, and its decision.
-type line struct {
+// step is one request of a scenario, and its decision.
+type step struct {
 	at        time.Duration
 	cost      int64
 	remaining int64
 	retry     time.Duration
 	reset     time.Duration
 	wait      time.Duration
-	limit     int // which of the scenario's limits
-	back      int // not a take: gives back that line's
+	limit     int // the index of its limit
+	back      int // the index of the step that it gives back; -1 for a take
 }
 
-// ok is an allowed hit: at which time, its cost, what remains after it, and
-// when all is back.
-func ok(at time.Duration, cost, remaining int64, reset time.Duration) line {
-	return line{at: at, cost: cost, remaining: remaining, reset: reset, back: -1}
+// ok is an allowed hit: its time, its cost, what remains after it, and how long
+// until all is back.
+func ok(at time.Duration, cost, remaining int64, reset time.Duration) step {
+	return step{at: at, cost: cost, remaining: remaining, reset: reset, back: -1}
 }
 
 // no is a denied hit.
-func no(at time.Duration, cost, remaining int64, retry, reset time.Duration) line {
-	return line{at: at, cost: cost, remaining: remaining, retry: retry, reset: reset, back: -1}
+func no(at time.Duration, cost, remaining int64, retry, reset time.Duration) step {
+	return step{at: at, cost: cost, remaining: remaining, retry: retry, reset: reset, back: -1}
 }
 
-// back gives back what the take of another line got.
-func back(at time.Duration, of int) line { return line{at: at, back: of} }
+// back gives back what the take of another step got.
+func back(at time.Duration, of int) step { return step{at: at, back: of} }
 
-func (l line) waits(d time.Duration) line { l.wait = d; return l }
-func (l line) by(limit int) line          { l.limit = limit; return l }
+func (st step) waits(d time.Duration) step { st.wait = d; return st }
+func (st step) by(limit int) step          { st.limit = limit; return st }
 
 const (
 	us  = time.Microsecond
@@ -76,24 +76,24 @@ func runScenarios(t *testing.T, h Harness) {
 func (sc *scenario) run(t *testing.T, h *Harness, store bucket.Store, setClock func(int64)) {
 	var limits []*bucket.Limit
 	for _, spec := range sc.limits {
-		limits = append(limits, newLimit(t, spec))
+		limits = append(limits, NewLimit(t, spec))
 	}
-	got := make([][]bucket.Decision, len(sc.lines))
-	for i, l := range sc.lines {
+	got := make([][]bucket.Decision, len(sc.steps))
+	for i, l := range sc.steps {
 		setClock(fullHour + l.at.Microseconds())
 		if l.back >= 0 {
-			of := sc.lines[l.back]
-			giveBack(t, store, []bucket.Hit{hit(limits[of.limit], sc.name, of.cost)}, got[l.back])
+			of := sc.steps[l.back]
+			GiveBack(t, store, []bucket.Hit{Hit(limits[of.limit], sc.name, of.cost)}, got[l.back])
 			continue
 		}
-		x := hit(limits[l.limit], sc.name, l.cost)
-		got[i] = take(t, store, x)
+		x := Hit(limits[l.limit], sc.name, l.cost)
+		got[i] = Take(t, store, x)
 		d := got[i][0]
 		want := []bucket.Decision{{Remaining: l.remaining, RetryAfter: l.retry, ResetAfter: l.reset, Wait: l.wait, At: d.At}}
 		h.sees([]bucket.Hit{x}, want)
 		w := want[0]
 		if d.Remaining != w.Remaining || d.RetryAfter != w.RetryAfter || d.ResetAfter != w.ResetAfter || d.Wait != w.Wait {
-			t.Errorf("line %d, at %v, cost %d:\n got remaining %d, retry %v, reset %v, wait %v\nwant remaining %d, retry %v, reset %v, wait %v",
+			t.Errorf("step %d, at %v, cost %d:\n got remaining %d, retry %v, reset %v, wait %v\nwant remaining %d, retry %v, reset %v, wait %v",
 				i, l.at, l.cost, d.Remaining, d.RetryAfter, d.ResetAfter, d.Wait, w.Remaining, w.RetryAfter, w.ResetAfter, w.Wait)
 		}
 	}
@@ -104,7 +104,7 @@ var scenarios = []scenario{
 		// A token comes back every 6 seconds, a full bucket takes 2 minutes.
 		name:   "token_bucket",
 		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
-		lines: []line{
+		steps: []step{
 			ok(0, 0, 20, 0),
 			ok(0, 1, 19, 6*s),
 			ok(0, 19, 0, 120*s),
@@ -127,7 +127,7 @@ var scenarios = []scenario{
 		// the fraction is not lost.
 		name:   "gcra",
 		limits: []bucket.Spec{{Algorithm: bucket.GCRA, Requests: 3, Period: s, Burst: 2}},
-		lines: []line{
+		steps: []step{
 			ok(0, 2, 0, 666_667*us),
 			no(333_333*us, 1, 0, us, 333_334*us),
 			ok(333_334*us, 1, 0, 666_666*us),
@@ -141,7 +141,7 @@ var scenarios = []scenario{
 		// Even spacing: each hit waits until the ones before it have drained.
 		name:   "leaky_bucket",
 		limits: []bucket.Spec{perMinute(bucket.LeakyBucket, 10, 3)},
-		lines: []line{
+		steps: []step{
 			ok(0, 1, 2, 6*s).waits(0),
 			ok(0, 1, 1, 12*s).waits(6 * s),
 			ok(0, 1, 0, 18*s).waits(12 * s),
@@ -154,7 +154,7 @@ var scenarios = []scenario{
 	{
 		name:   "fixed_window",
 		limits: []bucket.Spec{perMinute(bucket.FixedWindow, 3, 0)},
-		lines: []line{
+		steps: []step{
 			ok(50*s, 0, 3, 0),
 			ok(50*s, 1, 2, 10*s),
 			ok(51*s, 2, 0, 9*s),
@@ -173,7 +173,7 @@ var scenarios = []scenario{
 		// Slots of 10 seconds from their first hit.
 		name:   "sliding_window",
 		limits: []bucket.Spec{{Algorithm: bucket.SlidingWindow, Requests: 4, Period: mn, SubWindows: 6}},
-		lines: []line{
+		steps: []step{
 			ok(0, 1, 3, 60*s),
 			ok(10*s-us, 1, 2, 60*s), // the same slot: it now counts until 70s-1us
 			ok(10*s, 1, 1, 60*s),
@@ -193,7 +193,7 @@ var scenarios = []scenario{
 	{
 		name:   "sliding_log",
 		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0)},
-		lines: []line{
+		steps: []step{
 			ok(0, 1, 2, 60*s),
 			ok(20*s, 1, 1, 60*s),
 			ok(30*s, 1, 0, 60*s),
@@ -210,7 +210,7 @@ var scenarios = []scenario{
 	{
 		name:   "requests 0 deny always",
 		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 0, 0), perMinute(bucket.FixedWindow, 0, 0)},
-		lines: []line{
+		steps: []step{
 			no(0, 1, 0, nvr, 0),
 			no(0, 0, 0, nvr, 0),
 			ok(0, -1, 0, 0),
@@ -222,7 +222,7 @@ var scenarios = []scenario{
 	{
 		name:   "a postpaid bucket goes into debt",
 		limits: []bucket.Spec{{Algorithm: bucket.TokenBucket, Requests: 10, Period: mn, Burst: 10, Postpaid: true}},
-		lines: []line{
+		steps: []step{
 			ok(0, 0, 10, 0),
 			ok(0, 25, 0, 150*s),
 			no(0, 0, 0, 96*s, 150*s),  // 16 tokens until one is there
@@ -234,7 +234,7 @@ var scenarios = []scenario{
 	{
 		name:   "a postpaid window is charged in full",
 		limits: []bucket.Spec{{Algorithm: bucket.FixedWindow, Requests: 3, Period: mn, Postpaid: true}},
-		lines: []line{
+		steps: []step{
 			ok(50*s, 2, 1, 10*s),
 			ok(50*s, 2, 0, 10*s),
 			no(50*s, 0, 0, 10*s, 10*s),
@@ -247,7 +247,7 @@ var scenarios = []scenario{
 	{
 		name:   "a postpaid log remembers each charge for a period",
 		limits: []bucket.Spec{{Algorithm: bucket.SlidingLog, Requests: 3, Period: mn, Postpaid: true}},
-		lines: []line{
+		steps: []step{
 			ok(0, 5, 0, 60*s),
 			no(10*s, 1, 0, 50*s, 60*s),
 			ok(60*s, 0, 2, 10*s),
@@ -258,7 +258,7 @@ var scenarios = []scenario{
 	{
 		name:   "a bucket gives back what was not refilled since",
 		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
-		lines: []line{
+		steps: []step{
 			ok(0, 5, 15, 30*s),
 			ok(0, 5, 10, 60*s),
 			back(12*s, 0),
@@ -270,7 +270,7 @@ var scenarios = []scenario{
 	{
 		name:   "a fixed window gives back into itself only",
 		limits: []bucket.Spec{perMinute(bucket.FixedWindow, 5, 0)},
-		lines: []line{
+		steps: []step{
 			ok(50*s, 2, 3, 10*s),
 			ok(55*s, 2, 1, 5*s),
 			back(56*s, 0),
@@ -285,7 +285,7 @@ var scenarios = []scenario{
 	{
 		name:   "a log gives back the very stamp",
 		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 5, 0)},
-		lines: []line{
+		steps: []step{
 			ok(0, 2, 3, 60*s),
 			ok(10*s, 2, 1, 60*s),
 			back(20*s, 1),
@@ -297,7 +297,7 @@ var scenarios = []scenario{
 	{
 		name:   "a sliding window gives back from the slot",
 		limits: []bucket.Spec{{Algorithm: bucket.SlidingWindow, Requests: 9, Period: mn, SubWindows: 6}},
-		lines: []line{
+		steps: []step{
 			ok(0, 2, 7, 60*s),
 			ok(5*s, 3, 4, 60*s),
 			ok(10*s, 4, 0, 60*s),
@@ -311,7 +311,7 @@ var scenarios = []scenario{
 	{
 		name:   "a bucket's clock does not run backwards",
 		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
-		lines: []line{
+		steps: []step{
 			ok(10*s, 20, 0, 120*s),
 			no(5*s, 1, 0, 11*s, 125*s),
 			no(16*s-us, 1, 0, us, 114*s+us),
@@ -321,7 +321,7 @@ var scenarios = []scenario{
 	{
 		name:   "a fixed window's clock does not run backwards",
 		limits: []bucket.Spec{perMinute(bucket.FixedWindow, 3, 0)},
-		lines: []line{
+		steps: []step{
 			ok(61*s, 2, 1, 59*s),
 			ok(58*s, 1, 0, 62*s), // not into the window before
 			no(58*s, 1, 0, 62*s, 62*s),
@@ -331,7 +331,7 @@ var scenarios = []scenario{
 	{
 		name:   "a log's clock does not run backwards",
 		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0)},
-		lines: []line{
+		steps: []step{
 			ok(10*s, 2, 1, 60*s),
 			ok(5*s, 1, 0, 65*s), // counts as of 10s
 			no(69*s, 1, 0, 1*s, 1*s),
@@ -341,7 +341,7 @@ var scenarios = []scenario{
 	{
 		name:   "a bucket that was used while the clock was a day ahead",
 		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
-		lines: []line{
+		steps: []step{
 			ok(day, 20, 0, 120*s),
 			no(3*s, 1, 0, 6*s, 120*s), // all 20 count as of now
 			no(4*s, 0, 0, 5*s, 119*s), // once
@@ -352,7 +352,7 @@ var scenarios = []scenario{
 	{
 		name:   "a fixed window that was used while the clock was a day ahead",
 		limits: []bucket.Spec{perMinute(bucket.FixedWindow, 3, 0)},
-		lines: []line{
+		steps: []step{
 			ok(day+10*s, 2, 1, 50*s),
 			ok(80*s, 1, 0, 40*s),
 			no(80*s, 1, 0, 40*s, 40*s),
@@ -362,7 +362,7 @@ var scenarios = []scenario{
 	{
 		name:   "a sliding window that was used while the clock was 40 seconds ahead",
 		limits: []bucket.Spec{{Algorithm: bucket.SlidingWindow, Requests: 4, Period: mn, SubWindows: 6}},
-		lines: []line{
+		steps: []step{
 			ok(0, 1, 3, 60*s),
 			ok(45*s, 2, 1, 60*s),
 			ok(5*s, 1, 0, 60*s), // with the 2, which are of now; the first is not
@@ -375,7 +375,7 @@ var scenarios = []scenario{
 	{
 		name:   "a log that was used while the clock was 45 seconds ahead",
 		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0)},
-		lines: []line{
+		steps: []step{
 			ok(0, 1, 2, 60*s),
 			ok(50*s, 2, 0, 60*s),
 			no(5*s, 1, 0, 55*s, 60*s),
@@ -387,7 +387,7 @@ var scenarios = []scenario{
 	{
 		name:   "a bucket gives nothing back of what was taken ahead of the clock",
 		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20)},
-		lines: []line{
+		steps: []step{
 			ok(day, 5, 15, 30*s),
 			back(3*s, 0),
 			ok(3*s, 0, 15, 30*s), // but it drains from now on
@@ -396,7 +396,7 @@ var scenarios = []scenario{
 	{
 		name:   "a log gives nothing back of what was taken ahead of the clock",
 		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0)},
-		lines: []line{
+		steps: []step{
 			ok(day, 2, 1, 60*s),
 			back(3*s, 0),
 			ok(3*s, 0, 1, 60*s),
@@ -406,7 +406,7 @@ var scenarios = []scenario{
 		name: "a bucket's debt carries over to other numbers",
 		// 6 seconds a token, then a minute a token.
 		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20), perMinute(bucket.TokenBucket, 1, 5)},
-		lines: []line{
+		steps: []step{
 			ok(0, 2, 18, 12*s),
 			ok(3*s, 1, 17, 15*s),       // owes 2.5
 			ok(3*s, 0, 2, 15*s).by(1),  // whole tokens: 3 of 5
@@ -426,7 +426,7 @@ var scenarios = []scenario{
 			{Algorithm: bucket.FixedWindow, Requests: 5, Period: s},
 			{Algorithm: bucket.FixedWindow, Requests: 10, Period: hr},
 		},
-		lines: []line{
+		steps: []step{
 			ok(10*s, 5, 0, 50*s),
 			no(20*s, 1, 0, 40*s, 40*s).by(1),
 			ok(60*s, 1, 4, 1*s).by(1),
@@ -441,7 +441,7 @@ var scenarios = []scenario{
 			{Algorithm: bucket.SlidingWindow, Requests: 3, Period: 30 * s},
 			{Algorithm: bucket.SlidingWindow, Requests: 3, Period: hr},
 		},
-		lines: []line{
+		steps: []step{
 			ok(0, 3, 0, 60*s),
 			no(29*s, 1, 0, 1*s, 1*s).by(1),
 			no(30*s, 1, 0, 30*s, 30*s).by(0), // nothing was written: they are still there
@@ -453,7 +453,7 @@ var scenarios = []scenario{
 	{
 		name:   "a bucket's refund of nothing changes nothing",
 		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 10, 20), {Algorithm: bucket.TokenBucket, Requests: 10, Period: s, Burst: 20}},
-		lines: []line{
+		steps: []step{
 			ok(0, 20, 0, 120*s),
 			ok(6*s, -1, 20, 0).by(1), // by these numbers it was full after 2s
 			ok(6*s, 0, 1, 114*s).by(0),
@@ -462,7 +462,7 @@ var scenarios = []scenario{
 	{
 		name:   "a log's refund of nothing changes nothing",
 		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0), {Algorithm: bucket.SlidingLog, Requests: 3, Period: s}},
-		lines: []line{
+		steps: []step{
 			ok(0, 3, 0, 60*s),
 			ok(30*s, -1, 3, 0).by(1),
 			no(30*s, 1, 0, 30*s, 30*s).by(0),
@@ -471,7 +471,7 @@ var scenarios = []scenario{
 	{
 		name:   "what expired under the old numbers is gone",
 		limits: []bucket.Spec{perMinute(bucket.SlidingLog, 3, 0), {Algorithm: bucket.SlidingLog, Requests: 3, Period: hr}},
-		lines: []line{
+		steps: []step{
 			ok(0, 3, 0, 60*s),
 			no(60*s-us, 1, 0, us, us).by(1),
 			ok(60*s, 1, 2, hr).by(1),

@@ -16,8 +16,8 @@ const (
 	limited = 100 // requests
 )
 
-// runShared: many callers through several stores on one state are admitted
-// exactly what the limit says. Where stores share nothing, they are one store.
+// runShared: many callers by several stores that share their states are admitted
+// exactly as often as the limit says. Stores that share nothing are tested as one.
 func runShared(t *testing.T, h Harness) {
 	open := h.OpenShared
 	if open == nil {
@@ -33,7 +33,7 @@ func runShared(t *testing.T, h Harness) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			stores := open(t, daemons)
-			x := hit(stillLimit(t, a, limited), "x", 1)
+			x := Hit(stillLimit(t, a, limited), "x", 1)
 			if n := admitAtOnce(t, stores, x); n != limited {
 				t.Errorf("%d were admitted, want %d", n, limited)
 			}
@@ -45,7 +45,7 @@ func runShared(t *testing.T, h Harness) {
 	t.Run("group", func(t *testing.T) {
 		stores := open(t, daemons)
 		hits := eachAlgorithm(t, 2*limited, 1)
-		hits = append(hits, hit(stillLimit(t, bucket.FixedWindow, limited), "narrow", 1))
+		hits = append(hits, Hit(stillLimit(t, bucket.FixedWindow, limited), "narrow", 1))
 		for i := range hits {
 			hits[i].Place = []byte("one")
 		}
@@ -58,10 +58,10 @@ func runShared(t *testing.T, h Harness) {
 	})
 }
 
-// admitAtOnce lets all callers ask for hits at once and returns how many
-// groups were admitted.
+// admitAtOnce lets all callers take hits at the same time, and returns how many
+// groups were allowed.
 func admitAtOnce(t *testing.T, stores []bucket.Store, hits ...bucket.Hit) int64 {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	var admitted atomic.Int64
 	var done sync.WaitGroup

@@ -10,31 +10,31 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Harness is what the suite needs to know of a store.
+// Harness tells the suite how to test a store.
 type Harness struct {
-	// Open returns a store without a history. It reads clock where it is
-	// given, else a real one. The harness closes it when t ends.
+	// Open returns an empty store that reads clock, or a real clock if that is
+	// nil. The harness closes the store when t ends.
 	Open func(t *testing.T, clock func() int64) bucket.Store
-	// OpenShared returns n stores that share their state, as that many
-	// daemons do, with a real clock; nil if these stores share nothing.
+	// OpenShared returns n stores with a real clock that share their states, as
+	// those of n daemons do; nil if such stores share nothing.
 	OpenShared func(t *testing.T, n int) []bucket.Store
-	// Traces is how many random traces are run.
+	// Traces is the number of random traces.
 	Traces int
-	// NoClock says that Open cannot take a clock: what needs one is skipped.
+	// NoClock says that Open cannot take a clock: tests that need one are skipped.
 	NoClock bool
 	// OnePlace says that hits in several places are not decided atomically.
 	OnePlace bool
-	// Without names the laws and scenarios that the store cannot be asked, and
-	// why: a store behind a protocol may have no words for them.
+	// Without has the names of laws and scenarios to skip, with the reason: a
+	// store behind a protocol may not be able to ask them.
 	Without map[string]string
-	// Sees, if set, leaves of the decisions that a take of hits gets what this
-	// store tells.
+	// Sees, if set, reduces the expected decisions on hits to what this store
+	// reports.
 	Sees func(hits []bucket.Hit, decisions []bucket.Decision)
-	// Asks, if set, makes of a trace's ops such as the store can be asked.
+	// Asks, if set, turns a trace's ops into ops that this store can be asked.
 	Asks func(ops []Op) []Op
 }
 
-// lacks reports whether the store cannot be asked a law or scenario.
+// lacks reports whether to skip a law or scenario.
 func (h *Harness) lacks(t *testing.T, name string) bool {
 	reason, lacks := h.Without[name]
 	if lacks {
@@ -43,14 +43,14 @@ func (h *Harness) lacks(t *testing.T, name string) bool {
 	return lacks
 }
 
-// sees is Sees where it is set.
+// sees calls Sees if it is set.
 func (h *Harness) sees(hits []bucket.Hit, decisions []bucket.Decision) {
 	if h.Sees != nil {
 		h.Sees(hits, decisions)
 	}
 }
 
-// checkWithout wants what a store is run without to be something.
+// checkWithout fails t for names in Without that no law or scenario has.
 func (h *Harness) checkWithout(t *testing.T) {
 	known := map[string]bool{}
 	for _, l := range laws {
@@ -66,7 +66,7 @@ func (h *Harness) checkWithout(t *testing.T) {
 	}
 }
 
-// Run holds a store against everything that bucket.Store promises.
+// Run tests everything that bucket.Store promises.
 func Run(t *testing.T, h Harness) {
 	h.checkWithout(t)
 	t.Run("laws", func(t *testing.T) { runLaws(t, h) })
@@ -79,14 +79,14 @@ func Run(t *testing.T, h Harness) {
 	t.Run("traces", func(t *testing.T) { runTraces(t, h) })
 }
 
-// manyTraces are enough of them to meet states of each algorithm that a wrong
-// clock wrote.
+// manyTraces is a number of traces that meets, for each algorithm, states that a
+// wrong clock wrote.
 const manyTraces = 500
 
 // runTraces runs random traces, several at a time.
 func runTraces(t *testing.T, h Harness) {
 	const workers = 4
-	var mended Tally
+	var mended Counts
 	t.Run("workers", func(t *testing.T) { runWorkers(t, h, workers, &mended) })
 	for _, a := range bucket.Algorithms() {
 		if h.Traces >= manyTraces && mended.Total()[a] == 0 {
@@ -95,7 +95,7 @@ func runTraces(t *testing.T, h Harness) {
 	}
 }
 
-func runWorkers(t *testing.T, h Harness, workers int, mended *Tally) {
+func runWorkers(t *testing.T, h Harness, workers int, mended *Counts) {
 	for w := range workers {
 		t.Run(fmt.Sprint("worker", w), func(t *testing.T) {
 			t.Parallel()
@@ -126,8 +126,8 @@ func openAt(t *testing.T, h Harness) (bucket.Store, func(int64)) {
 	return h.Open(t, clock.Load), clock.Store
 }
 
-// newLimit returns a limit with these numbers.
-func newLimit(t *testing.T, s bucket.Spec) *bucket.Limit {
+// NewLimit returns a limit with these numbers, or ends the test.
+func NewLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
 	t.Helper()
 	l, err := bucket.NewLimit(s)
 	if err != nil {
@@ -136,17 +136,17 @@ func newLimit(t *testing.T, s bucket.Spec) *bucket.Limit {
 	return l
 }
 
-// still is a period during which a test sees nothing come back.
+// still is a period in which nothing is refilled while a test runs.
 const still = bucket.MaxPeriod
 
 // stillLimit is a limit that does not refill while a test runs.
 func stillLimit(t *testing.T, a bucket.Algorithm, requests int64) *bucket.Limit {
-	return newLimit(t, bucket.Spec{Algorithm: a, Requests: requests, Period: still})
+	return NewLimit(t, bucket.Spec{Algorithm: a, Requests: requests, Period: still})
 }
 
-// hit is a hit on the limit of one subject.
-func hit(l *bucket.Limit, subject string, cost int64) bucket.Hit {
-	return hitOn(l, "d", []bucket.Entry{{Key: "k", Value: subject}}, cost)
+// Hit returns a hit on a limit by a descriptor with one entry, user=value.
+func Hit(l *bucket.Limit, value string, cost int64) bucket.Hit {
+	return hitOn(l, "test", []bucket.Entry{{Key: "user", Value: value}}, cost)
 }
 
 func hitOn(l *bucket.Limit, domain string, entries []bucket.Entry, cost int64) bucket.Hit {
@@ -154,12 +154,13 @@ func hitOn(l *bucket.Limit, domain string, entries []bucket.Entry, cost int64) b
 	return bucket.Hit{Limit: l, Key: l.AppendKey(nil, subject), Place: subject, Cost: cost}
 }
 
-// patience is how long a store may take to answer on a slow machine.
-const patience = 30 * time.Second
+// answerTimeout is how long a store may take to answer on a slow machine.
+const answerTimeout = 30 * time.Second
 
-func take(t *testing.T, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
+// Take takes hits from a store, or ends the test if that fails.
+func Take(t testing.TB, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	decisions := make([]bucket.Decision, len(hits))
 	if err := s.Take(ctx, hits, decisions); err != nil {
@@ -168,9 +169,10 @@ func take(t *testing.T, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
 	return decisions
 }
 
-func check(t *testing.T, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
+// Check checks hits at a store, or ends the test if that fails.
+func Check(t testing.TB, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	decisions := make([]bucket.Decision, len(hits))
 	if err := s.Check(ctx, hits, decisions); err != nil {
@@ -179,9 +181,10 @@ func check(t *testing.T, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
 	return decisions
 }
 
-func giveBack(t *testing.T, s bucket.Store, hits []bucket.Hit, decisions []bucket.Decision) {
+// GiveBack gives hits back to a store, or ends the test if that fails.
+func GiveBack(t testing.TB, s bucket.Store, hits []bucket.Hit, decisions []bucket.Decision) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	if err := s.GiveBack(ctx, hits, decisions); err != nil {
 		t.Fatalf("GiveBack: %v", err)
@@ -189,13 +192,13 @@ func giveBack(t *testing.T, s bucket.Store, hits []bucket.Hit, decisions []bucke
 }
 
 // remaining peeks at a limit.
-func remaining(t *testing.T, s bucket.Store, h bucket.Hit) int64 {
+func remaining(t testing.TB, s bucket.Store, h bucket.Hit) int64 {
 	t.Helper()
 	h.Cost = 0
-	return take(t, s, h)[0].Remaining
+	return Take(t, s, h)[0].Remaining
 }
 
-func wantRemaining(t *testing.T, s bucket.Store, h bucket.Hit, want int64) {
+func wantRemaining(t testing.TB, s bucket.Store, h bucket.Hit, want int64) {
 	t.Helper()
 	if got := remaining(t, s, h); got != want {
 		t.Errorf("%s: %d remain, want %d", h.Key, got, want)

@@ -3,32 +3,34 @@ package buckettest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Trace is a history of requests on a few keys, and what the oracle says to
-// each. It can be run on any store whose clock can be set.
+// Trace is a history of requests on a few keys, with the oracle's decisions. It
+// can be run on any store whose clock can be set.
 type Trace struct {
 	Ops []Op
-	// Mended counts the states that a wrong clock wrote and that an op met, by
-	// algorithm.
+	// Mended counts, by algorithm, the states that a wrong clock wrote and that an
+	// op met.
 	Mended map[bucket.Algorithm]int
-	// Sees, if set, leaves of the oracle's decisions what the store tells.
+	// Sees, if set, reduces the oracle's decisions to what the store reports.
 	Sees func(hits []bucket.Hit, decisions []bucket.Decision)
 }
 
-// Op is one call of a store, while its clock stands at Clock.
+// Op is one use of a store, at Clock, in microseconds since the Unix epoch.
 type Op struct {
 	Clock int64
 	Hits  []bucket.Hit
 	// GivesBack is the op whose take is given back, or -1 for a take or check.
 	GivesBack int
-	// Checks tells a check from a take.
+	// Checks is whether this is a check, not a take.
 	Checks bool
-	// Want is what a take or check must decide.
+	// Want are the decisions that a take or check must return.
 	Want []bucket.Decision
 }
 
@@ -64,7 +66,7 @@ func (tr *Trace) Run(s bucket.Store, setClock func(int64)) error {
 	return nil
 }
 
-// verb says what an op that decides does.
+// verb names an op that decides: check or take.
 func (op *Op) verb() string {
 	if op.Checks {
 		return "check"
@@ -85,8 +87,8 @@ func (m *Mismatch) Error() string {
 		m.Op, formatDecisions(m.Got), (&Trace{Ops: m.Trace.Ops[:m.Op+1]}).String())
 }
 
-// Shrink leaves out of the trace what it can while it still fails on what open
-// returns: a store without a history, and the setter of its clock.
+// Shrink removes ops and hits from the trace as long as it still fails on a store
+// that open returns, which has no history, with the setter of its clock.
 func (m *Mismatch) Shrink(open func() (s bucket.Store, setClock func(int64))) *Mismatch {
 	for changed := true; changed; {
 		changed = false
@@ -104,11 +106,11 @@ func (m *Mismatch) Shrink(open func() (s bucket.Store, setClock func(int64))) *M
 	return m
 }
 
-// without returns copies of the trace that lack op i and its give-back, or
-// one of the op's hits, with the oracle's word on what is left.
+// without returns shorter traces, with the oracle's decisions: one without op i and
+// its give-back, and one for each hit of op i without that hit.
 func (tr *Trace) without(i int) []*Trace {
 	var shorter []*Trace
-	moved := make([]int, len(tr.Ops)) // where each op is then
+	moved := make([]int, len(tr.Ops)) // the new index of each op
 	var rest []Op
 	for j, op := range tr.Ops {
 		moved[j] = len(rest)
@@ -139,10 +141,10 @@ func (tr *Trace) without(i int) []*Trace {
 	return shorter
 }
 
-// NewTrace asks the oracle what each of the ops must decide.
+// NewTrace returns a trace of the ops, with the oracle's decisions.
 func NewTrace(ops []Op) *Trace {
 	o := NewOracle()
-	tr := &Trace{Ops: ops, Mended: o.moved}
+	tr := &Trace{Ops: ops, Mended: o.mended}
 	for i := range ops {
 		tr.ask(o, i)
 	}
@@ -217,4 +219,30 @@ func formatDecisions(ds []bucket.Decision) string {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// Counts adds up the Mended of traces. The zero Counts is empty; its methods may be
+// called concurrently.
+type Counts struct {
+	mu    sync.Mutex
+	total map[bucket.Algorithm]int
+}
+
+// Add adds the counts of a trace.
+func (c *Counts) Add(counts map[bucket.Algorithm]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.total == nil {
+		c.total = map[bucket.Algorithm]int{}
+	}
+	for a, n := range counts {
+		c.total[a] += n
+	}
+}
+
+// Total returns the sums.
+func (c *Counts) Total() map[bucket.Algorithm]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.total)
 }
