@@ -3,8 +3,6 @@ package integration
 import (
 	"context"
 	"crypto/tls"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -93,25 +91,7 @@ func serveTLS(t testing.TB, addr string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer from.Close()
-				to, err := net.Dial("tcp", addr)
-				if err != nil {
-					return
-				}
-				defer to.Close()
-				go func() { _, _ = io.Copy(to, from); to.Close() }()
-				_, _ = io.Copy(from, to)
-			}()
-		}
-	}()
+	redistest.Forward(t, listener, addr)
 	return listener.Addr().String()
 }
 

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 )
 
 // BenchmarkStep measures a decision and its charge.
 func BenchmarkStep(b *testing.B) {
 	for _, a := range bucket.Algorithms() {
 		b.Run(a.String(), func(b *testing.B) {
-			l := mustLimit(b, bucket.Spec{Algorithm: a, Requests: 1000, Period: time.Second})
+			l := buckettest.NewLimit(b, bucket.Spec{Algorithm: a, Requests: 1000, Period: time.Second})
 			clock := int64(1_800_000_000_000_000)
 			var s bucket.State
 			allowed := 0
@@ -35,7 +36,7 @@ func BenchmarkStep(b *testing.B) {
 func BenchmarkStepDenied(b *testing.B) {
 	for _, a := range bucket.Algorithms() {
 		b.Run(a.String(), func(b *testing.B) {
-			l := mustLimit(b, bucket.Spec{Algorithm: a, Requests: 1000, Period: bucket.MaxPeriod})
+			l := buckettest.NewLimit(b, bucket.Spec{Algorithm: a, Requests: 1000, Period: bucket.MaxPeriod})
 			clock := int64(1_800_000_000_000_000)
 			var s bucket.State
 			l.Charge(&s, clock, 1000, l.Decide(&s, clock, 1000))
@@ -50,7 +51,7 @@ func BenchmarkStepDenied(b *testing.B) {
 }
 
 func BenchmarkAppendKey(b *testing.B) {
-	l := mustLimit(b, bucket.Spec{Name: "per-user", Algorithm: bucket.TokenBucket, Requests: 1, Period: time.Second})
+	l := buckettest.NewLimit(b, bucket.Spec{Name: "per-user", Algorithm: bucket.TokenBucket, Requests: 1, Period: time.Second})
 	entries := []bucket.Entry{{Key: "tenant", Value: "acme"}, {Key: "user", Value: "alice@example.com"}, {Key: "path", Value: "/v1/orders"}}
 	var subject, key []byte
 	b.ReportAllocs()

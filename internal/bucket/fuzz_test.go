@@ -101,7 +101,7 @@ func newNamed(t *testing.T, b []byte, name string, a uint8) named {
 	}
 	algorithms := bucket.Algorithms()
 	s := bucket.Spec{Name: name, Algorithm: algorithms[int(a)%len(algorithms)], Requests: 1, Period: time.Second}
-	x.limit = mustLimit(t, s)
+	x.limit = buckettest.NewLimit(t, s)
 	// What is left of a chooses whether the last value is shared, and a period
 	// for the key, or none.
 	rest := int(a) / len(algorithms)

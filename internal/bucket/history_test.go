@@ -26,7 +26,7 @@ func TestHistory(t *testing.T) {
 				if a.IsBucket() {
 					spec.Burst = 1 + r.Int64N(9)
 				}
-				replay(t, mustLimit(t, spec), r)
+				replay(t, buckettest.NewLimit(t, spec), r)
 			}
 		})
 	}
@@ -97,15 +97,6 @@ func fits(l *bucket.Limit, history []passed, now, cost int64) (must, may bool) {
 	}
 }
 
-func mustLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
-	t.Helper()
-	l, err := bucket.NewLimit(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 func mustPeriodLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
 	t.Helper()
 	l, err := bucket.NewPeriodLimit(s)
@@ -118,7 +109,7 @@ func mustPeriodLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
 // TestBounds holds against the oracle what random traces rarely reach.
 func TestBounds(t *testing.T) {
 	const clock = int64(1_800_000_000_000_000)
-	limit := func(s bucket.Spec) *bucket.Limit { s.Postpaid = true; return mustLimit(t, s) }
+	limit := func(s bucket.Spec) *bucket.Limit { s.Postpaid = true; return buckettest.NewLimit(t, s) }
 	take := func(l *bucket.Limit, after, cost int64) buckettest.Op {
 		return buckettest.Op{Clock: clock + after, GivesBack: -1, Hits: []bucket.Hit{{Limit: l, Key: []byte("k"), Cost: cost}}}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 )
 
 const day = 24 * time.Hour
@@ -56,7 +57,7 @@ func TestNewLimitSlots(t *testing.T) {
 		{bucket.SlidingWindow, time.Second, 1, 1_000_000},
 		{bucket.SlidingLog, time.Second, 0, 1},
 	} {
-		l := mustLimit(t, bucket.Spec{Algorithm: c.algorithm, Requests: 1, Period: c.period, SubWindows: c.sub})
+		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: c.algorithm, Requests: 1, Period: c.period, SubWindows: c.sub})
 		if l.SlotMicros != c.wantSlots {
 			t.Errorf("%+v: slots of %d us, want %d", l.Spec, l.SlotMicros, c.wantSlots)
 		}
@@ -109,7 +110,7 @@ func TestNewLimitRefuses(t *testing.T) {
 		{Algorithm: bucket.SlidingLog, Requests: 1000, Period: bucket.MinPeriod},
 		{Algorithm: bucket.SlidingWindow, Requests: 1, Period: bucket.MinPeriod, SubWindows: 60},
 	} {
-		mustLimit(t, allowed)
+		buckettest.NewLimit(t, allowed)
 	}
 }
 
@@ -123,7 +124,7 @@ func TestKeysOfPeriodLimits(t *testing.T) {
 		{bucket.Spec{Algorithm: bucket.GCRA, Requests: 0, Period: time.Millisecond}, "s#gcra#1"},
 	} {
 		l := mustPeriodLimit(t, c.spec)
-		if l.Spec != mustLimit(t, c.spec).Spec {
+		if l.Spec != buckettest.NewLimit(t, c.spec).Spec {
 			t.Errorf("the limit of %+v is %+v", c.spec, l.Spec)
 		}
 		for _, l := range []*bucket.Limit{l, l.Share(3)} {
@@ -140,7 +141,7 @@ func TestKeysOfPeriodLimits(t *testing.T) {
 // The key of a long subject is shortened. Who knows it cannot send a short one
 // that has the same.
 func TestShortenedKeysAreNobodysOwn(t *testing.T) {
-	l := mustLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Minute})
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Minute})
 	keyOf := func(value string) string {
 		return string(l.AppendKey(nil, bucket.AppendSubject(nil, "d", []bucket.Entry{{Key: "k", Value: value}})))
 	}

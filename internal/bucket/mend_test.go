@@ -77,7 +77,7 @@ func TestMend(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := mustLimit(t, c.spec)
+			l := buckettest.NewLimit(t, c.spec)
 			want, s := c.want, c.state
 			if want == nil {
 				before := c.state
@@ -102,7 +102,7 @@ func TestMend(t *testing.T) {
 func TestMendedLimitsRecover(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		for _, jump := range []time.Duration{11 * time.Second, 5 * time.Minute, 26 * time.Hour, 365 * 24 * time.Hour} {
-			l := mustLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: 5 * time.Second})
+			l := buckettest.NewLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: 5 * time.Second})
 			clock := int64(1_800_000_000_000_000)
 			ahead := clock + jump.Microseconds()
 			var s bucket.State
@@ -133,7 +133,7 @@ func TestHistoryWhenTheClockSteps(t *testing.T) {
 				if a.IsBucket() {
 					spec.Burst = 1 + r.Int64N(9)
 				}
-				mended += replaySteps(t, mustLimit(t, spec), r)
+				mended += replaySteps(t, buckettest.NewLimit(t, spec), r)
 			}
 			if mended < 100 {
 				t.Errorf("only %d states were mended: the test looks at too little", mended)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
@@ -129,4 +130,17 @@ func checkTrace(t *testing.T, c buckettest.Choices, a ...bucket.Algorithm) map[b
 		t.Fatal(err)
 	}
 	return trace.Mended
+}
+
+// TestConformance runs the stores' suite on the bare steps.
+func TestConformance(t *testing.T) {
+	buckettest.Run(t, buckettest.Harness{
+		Open: func(_ *testing.T, clock func() int64) bucket.Store {
+			if clock == nil {
+				clock = func() int64 { return time.Now().UnixMicro() }
+			}
+			return newSteps(clock)
+		},
+		Traces: 500,
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 )
 
 func TestShare(t *testing.T) {
@@ -37,7 +38,7 @@ func TestShare(t *testing.T) {
 		{"cut no further than that", bucket.Spec{Algorithm: bucket.GCRA, Requests: 2 * 366 * 24 * 60, Period: bucket.MaxPeriod, Burst: 400_000}, 2, 366 * 24 * 60, 200_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			whole := mustLimit(t, c.spec)
+			whole := buckettest.NewLimit(t, c.spec)
 			part := whole.Share(c.n)
 			if part.Requests != c.requests || part.Burst != c.burst {
 				t.Errorf("got %d requests and a burst of %d, want %d and %d", part.Requests, part.Burst, c.requests, c.burst)
@@ -173,7 +174,7 @@ func FuzzShare(f *testing.F) {
 
 // A share is remembered for as long as the number of daemons stays.
 func TestShareIsRemembered(t *testing.T) {
-	l := mustLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 100, Period: time.Minute})
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 100, Period: time.Minute})
 	if l.Share(1) != l {
 		t.Error("the share of one daemon is not the limit itself")
 	}
@@ -190,7 +191,7 @@ func TestShareIsRemembered(t *testing.T) {
 }
 
 func TestShareConcurrently(t *testing.T) {
-	l := mustLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1000, Period: time.Minute})
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1000, Period: time.Minute})
 	var done sync.WaitGroup
 	for i := range 8 {
 		done.Go(func() {
@@ -206,7 +207,7 @@ func TestShareConcurrently(t *testing.T) {
 }
 
 func BenchmarkShare(b *testing.B) {
-	l := mustLimit(b, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 100, Period: time.Minute})
+	l := buckettest.NewLimit(b, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 100, Period: time.Minute})
 	b.ReportAllocs()
 	for b.Loop() {
 		l.Share(3)

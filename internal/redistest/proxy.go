@@ -4,6 +4,8 @@ package redistest
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -310,4 +312,47 @@ func (l *link) close() {
 		l.down.Close()
 		l.up.Close()
 	})
+}
+
+// Forward forwards every connection that listener accepts to the server at addr,
+// host:port: as a load balancer does, or a proxy that ends TLS. The end of the test
+// closes listener and the connections.
+func Forward(t testing.TB, listener net.Listener, addr string) {
+	var connections sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		cancel()
+		listener.Close()
+		connections.Wait()
+	})
+	connections.Go(func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			connections.Go(func() { forward(ctx, from, addr) })
+		}
+	})
+}
+
+// forward joins a connection with one to addr until either side or ctx ends.
+func forward(ctx context.Context, from net.Conn, addr string) {
+	defer from.Close()
+	var d net.Dialer
+	to, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	defer context.AfterFunc(ctx, func() { from.Close() })()
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		_, _ = io.Copy(from, to)
+		from.Close()
+	}()
+	_, _ = io.Copy(to, from)
+	to.Close()
+	<-back
 }

@@ -5,6 +5,7 @@ package redistest
 import (
 	"context"
 	"errors"
+	"net"
 	"syscall"
 	"testing"
 	"time"
@@ -125,4 +126,29 @@ func TestProxyCutsAndRefuses(t *testing.T) {
 	}
 	p.Heal(t)
 	wait(t, "connections are accepted again", func() bool { return c.Ping(t.Context()).Err() == nil })
+}
+
+// Both directions are forwarded, and the end of the test ends what is left open.
+func TestForwardJoinsConnections(t *testing.T) {
+	t.Parallel()
+	server := Start(t)
+	var left *redis.Client
+	t.Run("while the test runs", func(t *testing.T) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		Forward(t, listener, server.Addr())
+		left = redis.NewClient(&redis.Options{Addr: listener.Addr().String(), MaxRetries: -1, DialerRetries: 1, DisableIdentity: true, Protocol: 2})
+		if err := left.Set(t.Context(), "a", "1", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := left.Get(t.Context(), "a").Result(); got != "1" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+	defer left.Close()
+	if err := left.Ping(t.Context()).Err(); err == nil {
+		t.Error("a connection outlives its test")
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,16 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/heaptest"
 )
-
-// heap returns how many bytes are in use.
-func heap() int64 {
-	runtime.GC()
-	runtime.GC() // what pools held is garbage now
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
 
 // Whatever is asked, the store takes no more bytes than it may, and gives them
 // back when its keys have expired.
@@ -53,7 +44,7 @@ func TestBytesAreBounded(t *testing.T) {
 			l := newLimit(t, c.spec)
 			s := memstore.New(memstore.Options{MaxKeys: 1e6, MaxBytes: maxBytes, WhenFull: c.whenFull, Clock: now.Load})
 			defer s.Close()
-			before := heap() // with what an empty store takes
+			before := heaptest.InUse() // with what an empty store takes
 			for range c.times {
 				for i := range c.keys {
 					h := hit(l, fmt.Sprintf("%0*d", c.key, i), 1)
@@ -63,7 +54,7 @@ func TestBytesAreBounded(t *testing.T) {
 				}
 				now.Add(c.pause)
 			}
-			stats, used := s.Stats(), heap()-before
+			stats, used := s.Stats(), heaptest.InUse()-before
 			const few = 64 << 10 // of the last to grow
 			if stats.Bytes > maxBytes+few {
 				t.Errorf("%d bytes are counted, of %d", stats.Bytes, maxBytes)
@@ -79,7 +70,7 @@ func TestBytesAreBounded(t *testing.T) {
 			if n := s.Stats().Bytes; n != 0 {
 				t.Errorf("%d bytes are counted of no keys", n)
 			}
-			asynctest.Eventually(t, "no keys take no bytes", func() bool { return heap()-before < maxBytes/20 })
+			asynctest.Eventually(t, "no keys take no bytes", func() bool { return heaptest.InUse()-before < maxBytes/20 })
 		})
 	}
 }
@@ -88,7 +79,7 @@ func TestBytesAreBounded(t *testing.T) {
 func TestFewKeysOfManyTakeLittle(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
-	before := heap()
+	before := heaptest.InUse()
 	s := memstore.New(memstore.Options{MaxKeys: 1e6, Clock: now.Load})
 	defer s.Close()
 	for i := range 200_000 {
@@ -99,7 +90,7 @@ func TestFewKeysOfManyTakeLittle(t *testing.T) {
 		take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: period}), fmt.Sprint(i), 1))
 	}
 	now.Add(time.Minute.Microseconds())
-	asynctest.Eventually(t, "few keys take little", func() bool { return s.Stats().Keys == 2000 && heap()-before < 2<<20 })
+	asynctest.Eventually(t, "few keys take little", func() bool { return s.Stats().Keys == 2000 && heaptest.InUse()-before < 2<<20 })
 	for i := range 200_000 {
 		if i%100 != 0 {
 			continue

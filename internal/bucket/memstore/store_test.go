@@ -7,40 +7,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 )
 
-func newLimit(tb testing.TB, s bucket.Spec) *bucket.Limit {
-	tb.Helper()
-	l, err := bucket.NewLimit(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return l
-}
+var (
+	newLimit = buckettest.NewLimit
+	hit      = buckettest.Hit
+	take     = buckettest.Take
+	check    = buckettest.Check
+)
 
-func hit(l *bucket.Limit, user string, cost int64) bucket.Hit {
-	subject := bucket.AppendSubject(nil, "test", []bucket.Entry{{Key: "user", Value: user}})
-	return bucket.Hit{Limit: l, Key: l.AppendKey(nil, subject), Place: subject, Cost: cost}
-}
-
-func take(tb testing.TB, s *memstore.Store, hits ...bucket.Hit) []bucket.Decision {
-	tb.Helper()
-	d := make([]bucket.Decision, len(hits))
-	if err := s.Take(context.Background(), hits, d); err != nil {
-		tb.Fatal(err)
-	}
-	return d
-}
-
-func check(tb testing.TB, s *memstore.Store, hits ...bucket.Hit) []bucket.Decision {
-	tb.Helper()
-	d := make([]bucket.Decision, len(hits))
-	if err := s.Check(context.Background(), hits, d); err != nil {
-		tb.Fatal(err)
-	}
-	return d
+func TestConformance(t *testing.T) {
+	buckettest.Run(t, buckettest.Harness{
+		Open: func(t *testing.T, clock func() int64) bucket.Store {
+			s := memstore.New(memstore.Options{MaxKeys: 1e6, Clock: clock})
+			t.Cleanup(func() { s.Close() })
+			return s
+		},
+		Traces: 20_000,
+	})
 }
 
 func TestExpiredKeysAreRemoved(t *testing.T) {
@@ -60,11 +48,7 @@ func TestExpiredKeysAreRemoved(t *testing.T) {
 		t.Errorf("%d keys are held after 1000 of 2000 expired: insertions removed too few", n)
 	}
 	now.Add(2e6)
-	for deadline := time.Now().Add(time.Minute); s.Stats().Keys > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d expired keys are still held: the sweep removed too few", s.Stats().Keys)
-		}
-	}
+	asynctest.Eventually(t, "the sweep has removed all expired keys", func() bool { return s.Stats().Keys == 0 })
 }
 
 // What was taken before a daemon was started again is not in the memory that it

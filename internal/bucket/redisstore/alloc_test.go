@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 )
 
@@ -18,7 +19,7 @@ func TestEncodeAllocatesOnce(t *testing.T) {
 	s := testStore(t, nil)
 	var groups []*script.Group
 	for i := range 200 {
-		l := testLimit(t, bucket.Spec{Algorithm: bucket.Algorithms()[i%6], Requests: 3, Period: time.Hour})
+		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.Algorithms()[i%6], Requests: 3, Period: time.Hour})
 		h := testHit(s, l, fmt.Sprint(i), 1)
 		groups = append(groups, testGroup(s, script.Take, h), testGroup(s, script.Take, h, testHit(s, l, "b", 2)))
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
@@ -40,19 +41,10 @@ func openAt(t testing.TB, address, prefix string, o Options) *Store {
 	return s
 }
 
-func testLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
-	t.Helper()
-	l, err := bucket.NewLimit(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 func TestCoalesce(t *testing.T) {
 	s := testStore(t, nil)
-	l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
-	again := testLimit(t, l.Spec)
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
+	again := buckettest.NewLimit(t, l.Spec)
 	a, b := testHit(s, l, "a", 1), testHit(s, l, "b", 1)
 	costly := a
 	costly.Cost = 2
@@ -158,7 +150,7 @@ func comparedLimits(t *testing.T, r *rand.Rand) (limits []*bucket.Limit) {
 	for _, a := range bucket.Algorithms() {
 		for range 2 {
 			spec := bucket.Spec{Algorithm: a, Requests: r.Int64N(12), Period: time.Duration(1+r.IntN(4000)) * time.Millisecond, Postpaid: r.IntN(3) == 0}
-			limits = append(limits, testLimit(t, spec))
+			limits = append(limits, buckettest.NewLimit(t, spec))
 		}
 	}
 	return limits
@@ -312,7 +304,7 @@ func flat(args []any) (text []byte) {
 // Who asks one key for costs of his choice gets no hashes that meet in a table.
 func TestCostsDoNotCollide(t *testing.T) {
 	s := testStore(t, nil)
-	l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
 	const n = 1024
 	for _, step := range []int64{1, 1 << 10, 1 << 15, 1 << 22, 1 << 40} {
 		ends := make(map[uint64]bool)

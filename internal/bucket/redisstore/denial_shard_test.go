@@ -7,16 +7,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
+	"github.com/ratelimitd/ratelimitd/internal/heaptest"
 )
-
-// heap returns how many bytes are in use.
-func heap() int {
-	runtime.GC()
-	runtime.GC() // what pools held is garbage now
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
-}
 
 // Whatever is denied, the memory holds no more bytes than it may, and gives
 // them back when the denials have ended.
@@ -34,7 +27,7 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Now()
-			before := heap()
+			before := heaptest.InUse()
 			d := newDenials(time.Second, bytes, func() time.Time { return now })
 			n := 6 * bytes / (c.hits * (c.key + 400))
 			for i := range n {
@@ -42,7 +35,7 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 				hits, denied := make([]bucket.Hit, c.hits), make([]bucket.Decision, c.hits)
 				for j := range hits {
 					// A limit that a request brought and that nobody else has.
-					l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, Name: fmt.Sprint("limit", i)})
+					l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, Name: fmt.Sprint("limit", i)})
 					hits[j] = bucket.Hit{Limit: l, Key: fmt.Appendf(nil, "%0*d", c.key, i*c.hits+j), Cost: 1}
 					denied[j] = bucket.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour}
 				}
@@ -53,7 +46,7 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 				}
 			}
 			const counts = changeCounts * 4
-			if used := heap() - before - counts; used > bytes {
+			if used := heaptest.InUse() - before - counts; used > bytes {
 				t.Errorf("%d denials take %d bytes, of %d", n, used, bytes)
 			}
 			for range 2 {
@@ -61,7 +54,7 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 				d.forgetEnded()
 			}
 			const little = 256 << 10
-			if left := heap() - before - counts; left > little {
+			if left := heaptest.InUse() - before - counts; left > little {
 				t.Errorf("%d bytes are left when all denials have ended", left)
 			}
 			runtime.KeepAlive(d)

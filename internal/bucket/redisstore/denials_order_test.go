@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 )
 
 // What is returned while a denial is on its way from Redis ends it before it is
 // known.
 func TestReturnOvertakesADenial(t *testing.T) {
 	d := newDenials(time.Second, DefaultDenialBytes, time.Now)
-	l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
 	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}}
 	denied := []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}}
 	for _, isReturned := range []bool{true, false} {
@@ -33,7 +34,7 @@ func TestReturnOvertakesADenial(t *testing.T) {
 // who come later.
 func TestEarlierRequestKeepsADenial(t *testing.T) {
 	d := newDenials(time.Second, DefaultDenialBytes, time.Now)
-	l := testLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
 	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}}
 	before := time.Now().Add(-time.Millisecond)
 	asked, _ := d.known(before, hits, make([]bucket.Decision, 1))

@@ -41,16 +41,7 @@ func startBalanced(t testing.TB, args ...string) *balanced {
 		if err != nil {
 			t.Skipf("this machine has no second loopback address: %v", err)
 		}
-		t.Cleanup(func() { listener.Close() })
-		go func() {
-			for {
-				from, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				go forward(from, m.Addr())
-			}
-		}()
+		redistest.Forward(t, listener, m.Addr())
 		b.nodes = append(b.nodes, redistest.Client(t, m.Addr()))
 		b.addrs = append(b.addrs, listener.Addr().String())
 	}

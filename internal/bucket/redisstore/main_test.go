@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
@@ -73,25 +72,8 @@ func open(t testing.TB, o testOptions) *redisstore.Store {
 	return s
 }
 
-func newLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
-	t.Helper()
-	l, err := bucket.NewLimit(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func hit(l *bucket.Limit, user string, cost int64) bucket.Hit {
-	subject := bucket.AppendSubject(nil, "test", []bucket.Entry{{Key: "user", Value: user}})
-	return bucket.Hit{Limit: l, Key: l.AppendKey(nil, subject), Place: subject, Cost: cost}
-}
-
-func take(t testing.TB, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
-	t.Helper()
-	d := make([]bucket.Decision, len(hits))
-	if err := s.Take(context.Background(), hits, d); err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
+var (
+	newLimit = buckettest.NewLimit
+	hit      = buckettest.Hit
+	take     = buckettest.Take
+)

@@ -182,16 +182,7 @@ func TestRefusalOfCertificates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { listener.Close() })
-		go func() {
-			for {
-				from, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				go forward(from, server.Addr())
-			}
-		}()
+		redistest.Forward(t, listener, server.Addr())
 		return listener.Addr().String()
 	}
 	open1 := serve(&tls.Config{Certificates: []tls.Certificate{cert}})

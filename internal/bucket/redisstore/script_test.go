@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -51,8 +52,7 @@ func TestTagsStay(t *testing.T) {
 }
 
 func testHit(s *Store, l *bucket.Limit, user string, cost int64) bucket.Hit {
-	subject := bucket.AppendSubject(nil, "test", []bucket.Entry{{Key: "user", Value: user}})
-	h := bucket.Hit{Limit: l, Key: l.AppendKey(nil, subject), Place: subject, Cost: cost}
+	h := buckettest.Hit(l, user, cost)
 	h.Key = append([]byte(s.heads[s.tags.Of(h.Place)]), h.Key...)
 	return h
 }

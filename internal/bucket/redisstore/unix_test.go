@@ -7,9 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
 	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,16 +73,7 @@ func TestTLSOverAUnixSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go forward(from, server.Addr())
-		}
-	}()
+	redistest.Forward(t, listener, server.Addr())
 	o := options(redisconn.Single, "unix:"+socket)
 	o.TLS = func(addr string) (*tls.Config, error) {
 		if addr != socket {
@@ -95,20 +84,6 @@ func TestTLSOverAUnixSocket(t *testing.T) {
 	secure := open(t, o)
 	o.TLS, o.Addresses = nil, []string{server.Addr()}
 	wantLimitOfTwo(t, secure, open(t, o))
-}
-
-func forward(from net.Conn, address string) {
-	defer from.Close()
-	to, err := net.Dial("tcp", address)
-	if err != nil {
-		return
-	}
-	defer to.Close()
-	go func() {
-		_, _ = io.Copy(to, from)
-		to.Close()
-	}()
-	_, _ = io.Copy(from, to)
 }
 
 func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {

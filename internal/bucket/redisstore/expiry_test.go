@@ -1,0 +1,180 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+)
+
+// Every key expires, never before its state has stopped to matter, and not
+// much later; what remembers nothing is no key at all.
+func TestEveryKeyExpires(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := redistest.Single(t)
+	c := redistest.Client(t, addr)
+	const spare = 50 * time.Millisecond
+	for _, a := range bucket.Algorithms() {
+		for _, postpaid := range []bool{false, true} {
+			o := options(redisconn.Single, addr)
+			s := open(t, o)
+			check := func(step string, d bucket.Decision, wantKeys int) {
+				t.Helper()
+				keys := redistest.Keys(t, c, o.Prefix)
+				if len(keys) != wantKeys {
+					t.Fatalf("%s, %s: keys %v, want %d", a, step, keys, wantKeys)
+				}
+				for key, ttl := range keys {
+					// The time that passed since the decision makes ttl
+					// smaller, so only the machine's slowness bounds it below.
+					if ttl <= 0 || ttl > d.ResetAfter+spare || ttl < d.ResetAfter-10*time.Second {
+						t.Errorf("%s, %s: %s lives for %s, its state matters for %s", a, step, key, ttl, d.ResetAfter)
+					}
+				}
+			}
+			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Hour, Postpaid: postpaid})
+			d := take(t, s, hit(l, "a", 5))[0]
+			check("the first charge", d, 1)
+			d = take(t, s, hit(l, "a", 7))[0]
+			check("a further charge", d, 1)
+			given := d
+			d = take(t, s, hit(l, "a", -2))[0]
+			check("a refund", d, 1)
+			if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "a", 7)}, []bucket.Decision{given}); err != nil {
+				t.Fatal(err)
+			}
+			check("a give-back", take(t, s, hit(l, "a", 0))[0], 1)
+			longer := newLimit(t, bucket.Spec{Algorithm: a, Requests: 70, Period: 2 * time.Hour, Postpaid: postpaid})
+			d = take(t, s, hit(longer, "a", 1))[0]
+			check("new numbers", d, 1)
+			shorter := newLimit(t, bucket.Spec{Algorithm: a, Requests: 90, Period: time.Minute, Postpaid: postpaid})
+			d = take(t, s, hit(shorter, "a", 1))[0]
+			check("shorter numbers", d, 1)
+			if postpaid {
+				d = take(t, s, hit(shorter, "a", 10000))[0]
+				check("far beyond the limit", d, 1)
+			}
+			take(t, s, hit(shorter, "a", -20000))
+			check("a refund to full", bucket.Decision{}, 0)
+			d = take(t, s, hit(l, "b", 3))[0]
+			if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "b", 3)}, []bucket.Decision{d}); err != nil {
+				t.Fatal(err)
+			}
+			if !a.IsBucket() {
+				check("a give-back of all", bucket.Decision{}, 0)
+			}
+		}
+	}
+}
+
+// So do keys that are written together, each after its own time, however long
+// that is.
+func TestKeysExpireApart(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Single(t)
+	o := options(redisconn.Single, addr)
+	s := open(t, o)
+	const long = 1_000_000_005 * time.Millisecond // the zeros must not get lost
+	periods := []time.Duration{time.Hour, time.Hour, long, long, time.Minute, bucket.MaxPeriod, long - 10*time.Millisecond}
+	var hits []bucket.Hit
+	for i, period := range periods {
+		l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1, Period: period})
+		hits = append(hits, hit(l, fmt.Sprintf("user-%d", i), 1))
+	}
+	take(t, s, hits...)
+	keys := redistest.Keys(t, redistest.Client(t, addr), o.Prefix)
+	if len(keys) != len(periods) {
+		t.Fatalf("keys %v, want %d", keys, len(periods))
+	}
+	for key, ttl := range keys {
+		for i, period := range periods {
+			if !strings.Contains(key, fmt.Sprintf("user-%d", i)) {
+				continue
+			}
+			if ttl > period+50*time.Millisecond || ttl < period-10*time.Second {
+				t.Errorf("%s lives for %s, its state matters for %s", key, ttl, period)
+			}
+		}
+	}
+}
+
+// A replica whose clock is 5 s behind becomes the master: nothing is given
+// away, and no key expires before its state is drained.
+func TestPromotedClockIsBehind(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Single(t)
+	c := redistest.Client(t, addr)
+	for _, a := range bucket.Algorithms() {
+		o := options(redisconn.Single, addr)
+		now, err := c.Time(context.Background()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ahead := now.Add(5 * time.Second).UnixMicro()
+		o.Clock = func() int64 { return ahead }
+		old := open(t, o)
+		o.Clock = nil
+		promoted := open(t, o)
+		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: 4 * time.Second})
+		take(t, old, hit(l, "a", 9))
+		peek := take(t, promoted, hit(l, "a", 0))[0]
+		if peek.Remaining != 1 || peek.At < ahead && a != bucket.FixedWindow {
+			t.Errorf("%s: after the change of masters %+v", a, peek)
+		}
+		// Written by the new master, the key lives on its clock until the
+		// moment that the old one's clock had named, not for a time counted
+		// from there.
+		d := take(t, promoted, hit(l, "a", 1))[0]
+		if !d.Allowed() || d.Remaining != 0 {
+			t.Fatalf("%s: the last request: %+v", a, d)
+		}
+		for key, ttl := range redistest.Keys(t, c, o.Prefix) {
+			if ttl < d.ResetAfter-4*time.Second || ttl > d.ResetAfter+50*time.Millisecond {
+				t.Errorf("%s: %s lives for %s, its state matters for %s", a, key, ttl, d.ResetAfter)
+			}
+		}
+		if d := take(t, promoted, hit(l, "a", 1))[0]; d.Allowed() {
+			t.Errorf("%s: one too many passed after the change of masters", a)
+		}
+	}
+}
+
+// A state ends at a microsecond, and a key in a whole millisecond, at the end of
+// which it is gone: not before the state.
+func TestNoKeyExpiresBeforeItsState(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := redistest.Single(t)
+	c := redistest.Client(t, addr)
+	o := options(redisconn.Single, addr)
+	s := open(t, o)
+	ends := map[string]int64{} // in microseconds
+	for _, a := range bucket.Algorithms() {
+		for i := range int64(100) {
+			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 7 + i, Period: time.Hour})
+			h := hit(l, fmt.Sprint(i), 1)
+			d := take(t, s, h)[0]
+			ends[string(h.Key)] = d.At + d.ResetAfter.Microseconds()
+		}
+	}
+	keys := redistest.Keys(t, c, o.Prefix)
+	if len(keys) != len(ends) {
+		t.Fatalf("%d keys of %d", len(keys), len(ends))
+	}
+	for key := range keys {
+		at, err := c.PExpireTime(ctx, key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(key, "}:")
+		if gone := (at + time.Millisecond).Microseconds(); gone < ends[name] {
+			t.Errorf("%s is gone %d us before its state ends", key, ends[name]-gone)
+		}
+	}
+}
