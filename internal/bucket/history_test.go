@@ -15,9 +15,9 @@ import (
 // passed is a hit that was admitted.
 type passed struct{ at, cost int64 }
 
-// TestHistory decides each hit from nothing but the list of all hits that were
+// TestDecisionsFollowFromTheHistory decides each hit from nothing but the list of all hits that were
 // admitted before, by the definition of the algorithm, and wants the same.
-func TestHistory(t *testing.T) {
+func TestDecisionsFollowFromTheHistory(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			for seed := range uint64(100) {
@@ -106,8 +106,8 @@ func mustPeriodLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
 	return l
 }
 
-// TestBounds holds against the oracle what random traces rarely reach.
-func TestBounds(t *testing.T) {
+// TestLimitsAtTheirBoundsAreAsTheOracleSays holds against the oracle what random traces rarely reach.
+func TestLimitsAtTheirBoundsAreAsTheOracleSays(t *testing.T) {
 	const clock = int64(1_800_000_000_000_000)
 	limit := func(s bucket.Spec) *bucket.Limit { s.Postpaid = true; return buckettest.NewLimit(t, s) }
 	take := func(l *bucket.Limit, after, cost int64) buckettest.Op {

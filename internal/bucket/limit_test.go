@@ -2,6 +2,7 @@ package bucket_test
 
 import (
 	"errors"
+	"fmt"
 	"math/big"
 	"math/rand/v2"
 	"slices"
@@ -15,7 +16,7 @@ import (
 
 const day = 24 * time.Hour
 
-func TestNewLimit(t *testing.T) {
+func TestNewLimitDerivesCapacityAndUnits(t *testing.T) {
 	for _, c := range []struct {
 		spec                          bucket.Spec
 		capacity, quantum, unit, rate int64
@@ -33,19 +34,21 @@ func TestNewLimit(t *testing.T) {
 		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 0, Period: time.Second}, 0, 1, 0, 0},
 		{bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod}, bucket.MaxRequests, 1, 0, 0},
 	} {
-		l, err := bucket.NewLimit(c.spec)
-		if err != nil {
-			t.Errorf("%+v: %v", c.spec, err)
-			continue
-		}
-		if l.Capacity != c.capacity || l.Quantum != c.quantum || l.Unit != c.unit || l.Rate != c.rate {
-			t.Errorf("%+v: capacity %d, quantum %d, unit %d, rate %d, want %d, %d, %d, %d",
-				c.spec, l.Capacity, l.Quantum, l.Unit, l.Rate, c.capacity, c.quantum, c.unit, c.rate)
-		}
+		t.Run(fmt.Sprintf("%+v", c.spec), func(t *testing.T) {
+			l, err := bucket.NewLimit(c.spec)
+			if err != nil {
+				t.Errorf("%+v: %v", c.spec, err)
+				return
+			}
+			if l.Capacity != c.capacity || l.Quantum != c.quantum || l.Unit != c.unit || l.Rate != c.rate {
+				t.Errorf("%+v: capacity %d, quantum %d, unit %d, rate %d, want %d, %d, %d, %d",
+					c.spec, l.Capacity, l.Quantum, l.Unit, l.Rate, c.capacity, c.quantum, c.unit, c.rate)
+			}
+		})
 	}
 }
 
-func TestNewLimitSlots(t *testing.T) {
+func TestNewLimitDerivesTheLengthOfSlots(t *testing.T) {
 	for _, c := range []struct {
 		algorithm      bucket.Algorithm
 		period         time.Duration
@@ -57,14 +60,16 @@ func TestNewLimitSlots(t *testing.T) {
 		{bucket.SlidingWindow, time.Second, 1, 1_000_000},
 		{bucket.SlidingLog, time.Second, 0, 1},
 	} {
-		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: c.algorithm, Requests: 1, Period: c.period, SubWindows: c.sub})
-		if l.SlotMicros != c.wantSlots {
-			t.Errorf("%+v: slots of %d us, want %d", l.Spec, l.SlotMicros, c.wantSlots)
-		}
+		t.Run(fmt.Sprint(c.algorithm, " ", c.period, " ", c.sub), func(t *testing.T) {
+			l := buckettest.NewLimit(t, bucket.Spec{Algorithm: c.algorithm, Requests: 1, Period: c.period, SubWindows: c.sub})
+			if l.SlotMicros != c.wantSlots {
+				t.Errorf("%+v: slots of %d us, want %d", l.Spec, l.SlotMicros, c.wantSlots)
+			}
+		})
 	}
 }
 
-func TestNewLimitRefuses(t *testing.T) {
+func TestNewLimitNamesEachBadField(t *testing.T) {
 	good := bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Second}
 	for _, c := range []struct {
 		name   string
@@ -97,12 +102,14 @@ func TestNewLimitRefuses(t *testing.T) {
 		{"all at once", func(s *bucket.Spec) { *s = bucket.Spec{Requests: -1, Burst: -1, SubWindows: 99} },
 			[]string{"algorithm", "requests", "period", "burst", "sub_windows"}},
 	} {
-		s := good
-		c.change(&s)
-		_, err := bucket.NewLimit(s)
-		if got := fieldsOf(err); !slices.Equal(got, c.fields) {
-			t.Errorf("%s: %+v: the error names %v, want %v: %v", c.name, s, got, c.fields, err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			s := good
+			c.change(&s)
+			_, err := bucket.NewLimit(s)
+			if got := fieldsOf(err); !slices.Equal(got, c.fields) {
+				t.Errorf("%s: %+v: the error names %v, want %v: %v", c.name, s, got, c.fields, err)
+			}
+		})
 	}
 	for _, allowed := range []bucket.Spec{
 		{Algorithm: bucket.TokenBucket, Requests: 1, Period: day, Burst: 366},
@@ -110,11 +117,13 @@ func TestNewLimitRefuses(t *testing.T) {
 		{Algorithm: bucket.SlidingLog, Requests: 1000, Period: bucket.MinPeriod},
 		{Algorithm: bucket.SlidingWindow, Requests: 1, Period: bucket.MinPeriod, SubWindows: 60},
 	} {
-		buckettest.NewLimit(t, allowed)
+		t.Run(fmt.Sprintf("%+v", allowed), func(t *testing.T) {
+			buckettest.NewLimit(t, allowed)
+		})
 	}
 }
 
-func TestKeysOfPeriodLimits(t *testing.T) {
+func TestPeriodLimitsHaveKeysOfTheirOwn(t *testing.T) {
 	for _, c := range []struct {
 		spec bucket.Spec
 		want string
@@ -123,15 +132,17 @@ func TestKeysOfPeriodLimits(t *testing.T) {
 		{bucket.Spec{Name: "n#1", Algorithm: bucket.TokenBucket, Requests: 5, Period: bucket.MaxPeriod}, "s#token_bucket:n%231#31622400000"},
 		{bucket.Spec{Algorithm: bucket.GCRA, Requests: 0, Period: time.Millisecond}, "s#gcra#1"},
 	} {
-		l := mustPeriodLimit(t, c.spec)
-		if l.Spec != buckettest.NewLimit(t, c.spec).Spec {
-			t.Errorf("the limit of %+v is %+v", c.spec, l.Spec)
-		}
-		for _, l := range []*bucket.Limit{l, l.Share(3)} {
-			if got := string(l.AppendKey(nil, []byte("s"))); got != c.want {
-				t.Errorf("%+v: key %s, want %s", c.spec, got, c.want)
+		t.Run(c.want, func(t *testing.T) {
+			l := mustPeriodLimit(t, c.spec)
+			if l.Spec != buckettest.NewLimit(t, c.spec).Spec {
+				t.Errorf("the limit of %+v is %+v", c.spec, l.Spec)
 			}
-		}
+			for _, l := range []*bucket.Limit{l, l.Share(3)} {
+				if got := string(l.AppendKey(nil, []byte("s"))); got != c.want {
+					t.Errorf("%+v: key %s, want %s", c.spec, got, c.want)
+				}
+			}
+		})
 	}
 	if _, err := bucket.NewPeriodLimit(bucket.Spec{Algorithm: bucket.SlidingLog, Requests: 1001, Period: time.Second}); !slices.Equal(fieldsOf(err), []string{"requests"}) {
 		t.Errorf("1001 requests of a log: %v", err)
@@ -205,9 +216,9 @@ func fieldsOf(err error) (fields []string) {
 	return fields
 }
 
-// TestDerivedNumbers holds the numbers of random buckets against what they
+// TestDerivedNumbersAreExact holds the numbers of random buckets against what they
 // must be: exact, in lowest terms, under the bounds, of the finest quantum.
-func TestDerivedNumbers(t *testing.T) {
+func TestDerivedNumbersAreExact(t *testing.T) {
 	const most = int64(1) << 52
 	r := rand.New(rand.NewPCG(1, 2))
 	refused := 0

@@ -15,7 +15,7 @@ const skew = int64(10_000_000)
 // stamp is a span of one moment.
 func stamp(at, count int64) bucket.Span { return bucket.Span{First: at, Last: at, Count: count} }
 
-func TestMend(t *testing.T) {
+func TestMendMovesOnlyStatesOfAWrongClock(t *testing.T) {
 	const (
 		clock  = int64(1_800_000_000_000_000) // a full hour
 		second = int64(1_000_000)
@@ -101,29 +101,31 @@ func TestMend(t *testing.T) {
 // than its period, whatever the clock said, and who waits that long passes.
 func TestMendedLimitsRecover(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
-		for _, jump := range []time.Duration{11 * time.Second, 5 * time.Minute, 26 * time.Hour, 365 * 24 * time.Hour} {
-			l := buckettest.NewLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: 5 * time.Second})
-			clock := int64(1_800_000_000_000_000)
-			ahead := clock + jump.Microseconds()
-			var s bucket.State
-			l.Charge(&s, ahead, 10, l.Decide(&s, ahead, 10))
-			l.Mend(&s, clock, skew)
-			d := l.Decide(&s, clock, 1)
-			if d.Allowed() || d.Remaining != 0 || d.RetryAfter > l.Period || d.ResetAfter > l.Period {
-				t.Errorf("%s, %s back: %+v", a, jump, d)
+		t.Run(a.String(), func(t *testing.T) {
+			for _, jump := range []time.Duration{11 * time.Second, 5 * time.Minute, 26 * time.Hour, 365 * 24 * time.Hour} {
+				l := buckettest.NewLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: 5 * time.Second})
+				clock := int64(1_800_000_000_000_000)
+				ahead := clock + jump.Microseconds()
+				var s bucket.State
+				l.Charge(&s, ahead, 10, l.Decide(&s, ahead, 10))
+				l.Mend(&s, clock, skew)
+				d := l.Decide(&s, clock, 1)
+				if d.Allowed() || d.Remaining != 0 || d.RetryAfter > l.Period || d.ResetAfter > l.Period {
+					t.Errorf("%s, %s back: %+v", a, jump, d)
+				}
+				clock += d.RetryAfter.Microseconds()
+				if d := l.Decide(&s, clock, 1); !d.Allowed() {
+					t.Errorf("%s, %s back: after the wait %+v", a, jump, d)
+				}
 			}
-			clock += d.RetryAfter.Microseconds()
-			if d := l.Decide(&s, clock, 1); !d.Allowed() {
-				t.Errorf("%s, %s back: after the wait %+v", a, jump, d)
-			}
-		}
+		})
 	}
 }
 
-// TestHistoryWhenTheClockSteps is TestHistory on a clock that jumps ahead and
+// TestDecisionsFollowFromTheHistoryWhenTheClockSteps is TestDecisionsFollowFromTheHistory on a clock that jumps ahead and
 // comes back: each hit is decided from the list of all that count, which is put
 // in order for the clock as Mend promises it.
-func TestHistoryWhenTheClockSteps(t *testing.T) {
+func TestDecisionsFollowFromTheHistoryWhenTheClockSteps(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			mended := 0

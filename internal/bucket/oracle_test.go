@@ -97,8 +97,8 @@ func openSteps() (bucket.Store, func(int64)) {
 	return newSteps(func() int64 { return now }), func(clock int64) { now = clock }
 }
 
-// TestOracle holds the steps against the oracle.
-func TestOracle(t *testing.T) {
+// TestStepsAreAsTheOracleSays holds the steps against the oracle.
+func TestStepsAreAsTheOracleSays(t *testing.T) {
 	const traces, workers = 50_000, 4
 	var mended buckettest.Counts
 	t.Run("traces", func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 )
 
-func TestShare(t *testing.T) {
+func TestShareDividesRequestsAndBurst(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		spec            bucket.Spec
@@ -190,7 +190,7 @@ func TestShareIsRemembered(t *testing.T) {
 	}
 }
 
-func TestShareConcurrently(t *testing.T) {
+func TestShareMayBeCalledConcurrently(t *testing.T) {
 	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1000, Period: time.Minute})
 	var done sync.WaitGroup
 	for i := range 8 {

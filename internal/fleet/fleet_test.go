@@ -159,7 +159,7 @@ func TestDaemonsSeeEachOther(t *testing.T) {
 	})
 }
 
-func TestDaemonThatIsGone(t *testing.T) {
+func TestDaemonThatStopsRenewingIsForgotten(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, o options) {
 		clock := asynctest.NewClock()
@@ -189,7 +189,7 @@ func TestDaemonThatIsGone(t *testing.T) {
 	})
 }
 
-func TestSignOut(t *testing.T) {
+func TestSignOutIsSeenAtOnce(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, o options) {
 		clock := asynctest.NewClock() // which stands still, so nothing expires
@@ -215,7 +215,7 @@ func TestSignOut(t *testing.T) {
 	})
 }
 
-func TestHashTagsConflict(t *testing.T) {
+func TestOtherHashTagsAreAConflict(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, o options) {
 		ctx := context.Background()
@@ -266,7 +266,7 @@ func TestHashTagsConflict(t *testing.T) {
 	})
 }
 
-func TestStateFormatConflict(t *testing.T) {
+func TestUnreadableStateFormatIsAConflict(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	newer := func(o options, writes int, reads ...int) *fleet.Membership {
@@ -333,7 +333,7 @@ func TestFirstOneInWins(t *testing.T) {
 
 // A value that is no register reads as an empty one and is overwritten; what
 // is no entry in one is passed over.
-func TestForeignRegister(t *testing.T) {
+func TestForeignValueReadsAsAnEmptyRegister(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
@@ -371,19 +371,21 @@ func TestForeignRegister(t *testing.T) {
 		"[" + replace(`"seen":`, `"seen":1e14,"x":`) + "]",
 		"[" + replace(`"seen":`, `"seen":0,"x":`) + "]",
 	} {
-		if err := c.Set(ctx, key, value, time.Hour).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if m := members(t, s); len(m) != 0 {
-			t.Errorf("%.80q reads as %+v", value, m)
-		}
-		signIn(t, f)
-		if got := addresses(members(t, s)); got != "web-1" {
-			t.Errorf("after %.80q the members are %q", value, got)
-		}
-		if ttl := c.PTTL(ctx, key).Val(); ttl <= 0 || ttl > 7*time.Second {
-			t.Errorf("after %.80q the register lives for %s", value, ttl)
-		}
+		t.Run(fmt.Sprintf("%.40q", value), func(t *testing.T) {
+			if err := c.Set(ctx, key, value, time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if m := members(t, s); len(m) != 0 {
+				t.Errorf("%.80q reads as %+v", value, m)
+			}
+			signIn(t, f)
+			if got := addresses(members(t, s)); got != "web-1" {
+				t.Errorf("after %.80q the members are %q", value, got)
+			}
+			if ttl := c.PTTL(ctx, key).Val(); ttl <= 0 || ttl > 7*time.Second {
+				t.Errorf("after %.80q the register lives for %s", value, ttl)
+			}
+		})
 	}
 	for _, write := range []*redis.IntCmd{c.RPush(ctx, key+"2", "x"), c.HSet(ctx, key+"2h", "x", "y")} {
 		if err := write.Err(); err != nil {
@@ -409,7 +411,7 @@ func TestForeignRegister(t *testing.T) {
 }
 
 // What a daemon says of itself never spoils the register.
-func TestStrangeTexts(t *testing.T) {
+func TestStrangeTextsAreMadeHarmless(t *testing.T) {
 	t.Parallel()
 	o := newOptions(redisconn.Single, redistest.Single(t))
 	s := open(t, o)
@@ -487,7 +489,7 @@ func TestRegisterExpires(t *testing.T) {
 }
 
 // A promoted replica's clock is behind: no entry outlives its daemon for it.
-func TestRegisterWhenTheClockGoesBack(t *testing.T) {
+func TestRegisterForgetsWhenTheClockGoesBack(t *testing.T) {
 	t.Parallel()
 	o := newOptions(redisconn.Single, redistest.Single(t))
 	clock := asynctest.NewClock()
@@ -577,7 +579,7 @@ func TestClockThatJumpsAheadLetsNobodyIn(t *testing.T) {
 
 // The clock of a real server steps: those who live are back at their next
 // sign-in, and those who do not are gone when they should be.
-func TestRegisterWhenTheClockSteps(t *testing.T) {
+func TestRegisterFillsAgainWhenTheClockSteps(t *testing.T) {
 	t.Parallel()
 	server, clock := redistest.StartWithClock(t)
 	o := newOptions(redisconn.Single, server.Addr())
@@ -637,7 +639,7 @@ func TestRegisterSurvivesARestart(t *testing.T) {
 
 // Who signs in first to a register that Redis lost is not the only daemon, nor
 // is it while Redis comes and goes.
-func TestLostRegister(t *testing.T) {
+func TestLostRegisterFillsAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	o := newOptions(redisconn.Single, server.Addr())
@@ -685,7 +687,7 @@ func TestConflictStaysWhileRedisIsAway(t *testing.T) {
 }
 
 // The register's master dies: its replica has, or soon learns, who is there.
-func TestRegisterAfterAFailover(t *testing.T) {
+func TestRegisterSurvivesAFailover(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 1)
 	o := newOptions(redisconn.Cluster, cluster.Addrs()...)
@@ -707,7 +709,7 @@ func TestRegisterAfterAFailover(t *testing.T) {
 }
 
 // Rules that differ are told once they have for a while, and then now and then.
-func TestRulesDiffer(t *testing.T) {
+func TestRulesThatDifferAreLogged(t *testing.T) {
 	t.Parallel()
 	o := newOptions(redisconn.Single, redistest.Single(t))
 	clock := asynctest.NewClock()
@@ -757,7 +759,7 @@ func TestRulesDiffer(t *testing.T) {
 	}
 }
 
-func TestWhoHasWhichRules(t *testing.T) {
+func TestRulesDifferNamesDaemons(t *testing.T) {
 	t.Parallel()
 	var m []fleet.Daemon
 	add := func(n int, rules string) {

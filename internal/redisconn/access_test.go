@@ -15,7 +15,7 @@ func (answerText) RedisError()     {}
 
 // What servers of several versions answer, and whether it stays so; the empty
 // setting is for what may be otherwise in a moment.
-func TestAnswersOfServers(t *testing.T) {
+func TestErrorNamesTheSetting(t *testing.T) {
 	for answer, setting := range map[string]string{
 		"WRONGPASS invalid username-password pair or user is disabled.": "redis.password_file",
 		"ERR invalid password": "redis.password_file",
@@ -46,24 +46,28 @@ func TestAnswersOfServers(t *testing.T) {
 		"ERR max number of clients reached":                                                                            "",
 		"TRYAGAIN Multiple keys request during rehashing of slot":                                                      "",
 	} {
-		a := &Options{Mode: Single, Addresses: []string{"redis-1:6379"}, Prefix: "rl"}
-		err := a.explain(AnyNode, fmt.Errorf("redis: %w", answerText(answer)))
-		if refused := errors.Is(err, ErrRefused); refused != (setting != "") || !strings.Contains(err.Error(), answer) {
-			t.Errorf("%s: refused %t: %v", answer, refused, err)
-			continue
-		}
-		if setting != "" && (!strings.Contains(err.Error(), setting) || !strings.Contains(err.Error(), "redis-1:6379")) {
-			t.Errorf("the error lacks %s or the server: %v", setting, err)
-		}
-		var kept answerText
-		if !errors.As(err, &kept) {
-			t.Errorf("%s: the answer is lost: %v", answer, err)
-		}
+		t.Run(answer, func(t *testing.T) {
+			a := &Options{Mode: Single, Addresses: []string{"redis-1:6379"}, Prefix: "rl"}
+			err := a.explain(AnyNode, fmt.Errorf("redis: %w", answerText(answer)))
+			if refused := errors.Is(err, ErrRefused); refused != (setting != "") || !strings.Contains(err.Error(), answer) {
+				t.Errorf("%s: refused %t: %v", answer, refused, err)
+				return
+			}
+			if setting != "" && (!strings.Contains(err.Error(), setting) || !strings.Contains(err.Error(), "redis-1:6379")) {
+				t.Errorf("the error lacks %s or the server: %v", setting, err)
+			}
+			var kept answerText
+			if !errors.As(err, &kept) {
+				t.Errorf("%s: the answer is lost: %v", answer, err)
+			}
+		})
 	}
 	cluster := &Options{Mode: Cluster}
 	for _, answer := range []answerText{"MOVED 3999 10.0.0.1:6379", "CLUSTERDOWN Hash slot not served"} {
-		if err := cluster.explain("redis-1:6379", answer); errors.Is(err, ErrRefused) {
-			t.Errorf("on a cluster: %v", err)
-		}
+		t.Run(string(answer), func(t *testing.T) {
+			if err := cluster.explain("redis-1:6379", answer); errors.Is(err, ErrRefused) {
+				t.Errorf("on a cluster: %v", err)
+			}
+		})
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Replies to CLUSTER SLOTS of the node at 10.0.0.9:7000.
-func TestClusterSlots(t *testing.T) {
+func TestClusterSlotsAreReadWithTheirHosts(t *testing.T) {
 	one := func(node ...any) []any { return []any{[]any{int64(0), int64(16383), node}} }
 	for _, c := range []struct {
 		name  string

@@ -9,7 +9,7 @@ import (
 
 // A server's clock steps to where the test sets it, in scripts and for what
 // expires, and the server goes on.
-func TestClock(t *testing.T) {
+func TestClockSteps(t *testing.T) {
 	t.Parallel()
 	s, clock := StartWithClock(t)
 	c := s.p.client()

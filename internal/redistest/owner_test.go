@@ -17,7 +17,7 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 )
 
-func TestOwner(t *testing.T) {
+func TestOwnerKnowsWhetherItsProcessLives(t *testing.T) {
 	t.Parallel()
 	me := self()
 	if got, ok := parseOwner(me.String()); !ok || got != me {
@@ -44,9 +44,11 @@ func TestOwner(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "locks", "a.b.c", "a.0.1", "a.-1.1"} {
-		if o, ok := parseOwner(bad); ok {
-			t.Errorf("%q parses as %v", bad, o)
-		}
+		t.Run(bad, func(t *testing.T) {
+			if o, ok := parseOwner(bad); ok {
+				t.Errorf("%q parses as %v", bad, o)
+			}
+		})
 	}
 }
 
@@ -104,26 +106,28 @@ func TestProcessesEndWithTheTestProcess(t *testing.T) {
 		missing(t, err)
 	}
 	for _, how := range []string{"kill", "panic"} {
-		o, addr := doom(t, how, wayPath)
-		ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
-		defer cancel()
-		err := until(ctx, "wait for the end of "+addr, func(ctx context.Context) error {
-			if knock(ctx, addr) == nil {
-				return fmt.Errorf("it listens")
+		t.Run(how, func(t *testing.T) {
+			o, addr := doom(t, how, wayPath)
+			ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
+			defer cancel()
+			err := until(ctx, "wait for the end of "+addr, func(ctx context.Context) error {
+				if knock(ctx, addr) == nil {
+					return fmt.Errorf("it listens")
+				}
+				return nil
+			})
+			if err != nil {
+				t.Errorf("after %s: %v", how, err)
 			}
-			return nil
+			b, err := base()
+			if err != nil {
+				t.Fatal(err)
+			}
+			removeDirsOfTheDead(b)
+			if left, _ := filepath.Glob(filepath.Join(b, o.String()+"-*")); len(left) > 0 {
+				t.Errorf("after %s: %v is left", how, left)
+			}
 		})
-		if err != nil {
-			t.Errorf("after %s: %v", how, err)
-		}
-		b, err := base()
-		if err != nil {
-			t.Fatal(err)
-		}
-		removeDirsOfTheDead(b)
-		if left, _ := filepath.Glob(filepath.Join(b, o.String()+"-*")); len(left) > 0 {
-			t.Errorf("after %s: %v is left", how, left)
-		}
 	}
 }
 

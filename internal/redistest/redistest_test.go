@@ -37,7 +37,7 @@ func TestClusterIsShared(t *testing.T) {
 
 // Each way by itself.
 
-func TestPath(t *testing.T) {
+func TestPathStartsServers(t *testing.T) {
 	t.Parallel()
 	if _, err := lookRedis(); err != nil {
 		missing(t, err)
@@ -45,13 +45,13 @@ func TestPath(t *testing.T) {
 	testWay(t, wayPath, "")
 }
 
-func TestDocker(t *testing.T) {
+func TestDockerStartsServers(t *testing.T) {
 	t.Parallel()
 	requireDocker(t)
 	testWay(t, wayDocker, "")
 }
 
-func TestAddrs(t *testing.T) {
+func TestAddrsAreUsed(t *testing.T) {
 	t.Parallel()
 	c, s := StartCluster(t, 0), Start(t)
 	testWay(t, wayAddrs, strings.Join(append(c.Addrs(), s.Addr()), ", "))
@@ -60,9 +60,11 @@ func TestAddrs(t *testing.T) {
 		kindSingle:  strings.Join(c.Addrs(), ","),
 		kindCluster: s.Addr(),
 	} {
-		if _, err := openBy(wayAddrs, k, addrs); !errors.Is(err, errUnavailable) {
-			t.Errorf("a %s among %s: error %v, want one that says not available", k, addrs, err)
-		}
+		t.Run(k.String(), func(t *testing.T) {
+			if _, err := openBy(wayAddrs, k, addrs); !errors.Is(err, errUnavailable) {
+				t.Errorf("a %s among %s: error %v, want one that says not available", k, addrs, err)
+			}
+		})
 	}
 	s.Kill()
 	if _, err := openBy(wayAddrs, kindSingle, s.Addr()); err == nil || errors.Is(err, errUnavailable) {
@@ -172,8 +174,8 @@ func TestUnknownWayFails(t *testing.T) {
 	}
 }
 
-// TestNothingThere looks at what open says on a machine without any way.
-func TestNothingThere(t *testing.T) {
+// TestNoWayLeftNamesAllReasons looks at what open says on a machine without any way.
+func TestNoWayLeftNamesAllReasons(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("DOCKER_HOST", "unix://"+t.TempDir()+"/none.sock")
 	_, err := open(kindCluster, "", "")
@@ -190,11 +192,13 @@ func TestNothingThere(t *testing.T) {
 	}
 }
 
-func TestInCI(t *testing.T) {
+func TestInCIReadsTheVariable(t *testing.T) {
 	for value, want := range map[string]bool{"": false, "false": false, "0": false, "true": true, "1": true} {
-		t.Setenv("CI", value)
-		if got := InCI(); got != want {
-			t.Errorf("CI=%q: %v, want %v", value, got, want)
-		}
+		t.Run(value, func(t *testing.T) {
+			t.Setenv("CI", value)
+			if got := InCI(); got != want {
+				t.Errorf("CI=%q: %v, want %v", value, got, want)
+			}
+		})
 	}
 }

@@ -27,7 +27,7 @@ func ping(t *testing.T, s *Server) error {
 	return c.Ping(t.Context()).Err()
 }
 
-func TestServer(t *testing.T) {
+func TestServerStopsPausesAndRestarts(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
 	addr := s.Addr()
@@ -61,7 +61,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-func TestServerArgs(t *testing.T) {
+func TestServerGetsItsArguments(t *testing.T) {
 	t.Parallel()
 	s := Start(t, "--requirepass", "secret", "--maxmemory", "8mb")
 	c := s.p.client()
@@ -72,8 +72,8 @@ func TestServerArgs(t *testing.T) {
 	}
 }
 
-// TestServerThatEnds wants the server's own words when it cannot start.
-func TestServerThatEnds(t *testing.T) {
+// TestServerThatEndsIsAnError wants the server's own words when it cannot start.
+func TestServerThatEndsIsAnError(t *testing.T) {
 	t.Parallel()
 	if _, err := lookRedis(); err != nil {
 		missing(t, err)
@@ -99,8 +99,8 @@ func TestServerEndsWithTest(t *testing.T) {
 	}
 }
 
-// TestPortTaken has a stranger, who knows no locks, on the port.
-func TestPortTaken(t *testing.T) {
+// TestTakenPortIsNotUsed has a stranger, who knows no locks, on the port.
+func TestTakenPortIsNotUsed(t *testing.T) {
 	t.Parallel()
 	other := Start(t)
 	tries := 0
@@ -145,7 +145,7 @@ func TestRestartWaitsForThePort(t *testing.T) {
 	}
 }
 
-func TestFreePort(t *testing.T) {
+func TestFreePortsAreDistinct(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup

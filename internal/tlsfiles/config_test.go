@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"net"
@@ -222,9 +223,9 @@ func TestServerCertificateRotates(t *testing.T) {
 	}
 }
 
-// TestSymlinkSwap rotates as Kubernetes does: the folder that the files are in
+// TestSymlinkSwapIsSeen rotates as Kubernetes does: the folder that the files are in
 // is a link, and another takes its place.
-func TestSymlinkSwap(t *testing.T) {
+func TestSymlinkSwapIsSeen(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	f := tlsFolder{t, t.TempDir()}
 	stamp := time.Now().Add(-time.Hour) // the same for both: only the file differs
@@ -271,9 +272,9 @@ func TestSymlinkSwap(t *testing.T) {
 	}
 }
 
-// TestSameStamp writes twice within what may be one tick of the file system's
+// TestChangeWithinAFileStampIsSeen writes twice within what may be one tick of the file system's
 // clock, the same number of bytes: it must be seen all the same.
-func TestSameStamp(t *testing.T) {
+func TestChangeWithinAFileStampIsSeen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	now := time.Now()
 	write := func(text string) {
@@ -428,9 +429,9 @@ func TestClientTLSRotates(t *testing.T) {
 	check("second")
 }
 
-// TestClientNames: of the certificates that the CA signed, those are let in that
+// TestClientMustBearOneOfTheNames: of the certificates that the CA signed, those are let in that
 // bear a name of the list.
-func TestClientNames(t *testing.T) {
+func TestClientMustBearOneOfTheNames(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	f := tlsFolder{t, t.TempDir()}
 	cert, key := ca.issue(t, "server", x509.ExtKeyUsageServerAuth)
@@ -452,36 +453,38 @@ func TestClientNames(t *testing.T) {
 		{"other.test", false, false},
 		{"spiffe://test/envoy2,.test,test", false, false},
 	} {
-		var names []string
-		if c.names != "" {
-			names = strings.Split(c.names, ",")
-		}
-		server, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("ca.pem"), ClientNames: names}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for pair, want := range map[string]bool{"name": c.name, "uri": c.uri} {
-			dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem"), Cert: f.path(pair + ".crt"), Key: f.path(pair + ".key")}, nil)
+		t.Run(c.names, func(t *testing.T) {
+			var names []string
+			if c.names != "" {
+				names = strings.Split(c.names, ",")
+			}
+			server, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("ca.pem"), ClientNames: names}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			client, err := dial("daemon.test:1")
-			if err != nil {
-				t.Fatal(err)
+			for pair, want := range map[string]bool{"name": c.name, "uri": c.uri} {
+				dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem"), Cert: f.path(pair + ".crt"), Key: f.path(pair + ".key")}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				client, err := dial("daemon.test:1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _, _, err = shake(server, client)
+				if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "bears none of the names") {
+					t.Errorf("names %q, certificate %s: %v, want it let in: %v", c.names, pair, err, want)
+				}
 			}
-			_, _, _, err = shake(server, client)
-			if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "bears none of the names") {
-				t.Errorf("names %q, certificate %s: %v, want it let in: %v", c.names, pair, err, want)
-			}
-		}
+		})
 	}
 	if _, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientNames: []string{"a"}}, nil); err == nil {
 		t.Error("names without a client CA are taken")
 	}
 }
 
-// TestAnyServerName: the name does not matter then, the CA and the use do.
-func TestAnyServerName(t *testing.T) {
+// TestAnyServerNameChecksTheCAAndTheUse: the name does not matter then, the CA and the use do.
+func TestAnyServerNameChecksTheCAAndTheUse(t *testing.T) {
 	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
 	f := tlsFolder{t, t.TempDir()}
 	f.write("ca.pem", ca.pem)
@@ -511,18 +514,20 @@ func TestAnyServerName(t *testing.T) {
 		{"a stranger's", "daemon.test:6379", true, "signed by unknown authority"},
 		{"a client's", "daemon.test:6379", true, "incompatible key usage"},
 	} {
-		dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem"), InsecureAnyServerName: c.any}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := dial(c.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _, _, err = shake(servers[c.server], client)
-		if (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
-			t.Errorf("%s at %s, any name %v: %v, want %q", c.server, c.addr, c.any, err, c.wantErr)
-		}
+		t.Run(fmt.Sprintf("%s at %s, any %t", c.server, c.addr, c.any), func(t *testing.T) {
+			dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem"), InsecureAnyServerName: c.any}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, err := dial(c.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, _, err = shake(servers[c.server], client)
+			if (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
+				t.Errorf("%s at %s, any name %v: %v, want %q", c.server, c.addr, c.any, err, c.wantErr)
+			}
+		})
 	}
 	dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem")}, nil)
 	if err != nil {
@@ -533,7 +538,7 @@ func TestAnyServerName(t *testing.T) {
 	}
 }
 
-func TestTLSOffAndWrong(t *testing.T) {
+func TestTLSMayBeOffButNotWrong(t *testing.T) {
 	f := tlsFolder{t, t.TempDir()}
 	if c, err := ServerConfig(Server{}, nil); c != nil || err != nil {
 		t.Errorf("ServerTLS without a certificate: %v, %v", c, err)
@@ -545,9 +550,11 @@ func TestTLSOffAndWrong(t *testing.T) {
 		"client CA alone": {"", "", "x"}, "key alone": {"", "x", ""}, "certificate alone": {"x", "", ""},
 		"none there": {f.path("none"), f.path("none"), ""},
 	} {
-		if _, err := ServerConfig(Server{Cert: files[0], Key: files[1], ClientCA: files[2]}, nil); err == nil {
-			t.Errorf("%s: no error", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := ServerConfig(Server{Cert: files[0], Key: files[1], ClientCA: files[2]}, nil); err == nil {
+				t.Errorf("%s: no error", name)
+			}
+		})
 	}
 	f.write("rubbish", []byte("-----BEGIN RUBBISH-----"))
 	_, err := ClientConfig(Client{Enabled: true, CA: f.path("rubbish")}, nil)
@@ -566,9 +573,9 @@ func TestTLSOffAndWrong(t *testing.T) {
 	}
 }
 
-// TestRotationUnderLoad: many handshakes at once while the files change see
+// TestRotationUnderLoadFailsNoHandshake: many handshakes at once while the files change see
 // the old pair or the new, never a mixture.
-func TestRotationUnderLoad(t *testing.T) {
+func TestRotationUnderLoadFailsNoHandshake(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	f := tlsFolder{t, t.TempDir()}
 	oldCert, oldKey := ca.issue(t, "old", x509.ExtKeyUsageServerAuth)

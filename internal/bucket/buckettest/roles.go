@@ -120,14 +120,14 @@ func equalKeysTakeTheStricterRole(t *testing.T, h Harness) {
 			t.Errorf("%s: 4 of 3, twice aside, got %+v, want denied by itself and the other charged", a, d)
 		}
 		// A key of two quotas is the first one's, and no quota by itself.
-		shared := hit(stillLimit(t, a, 3), a.String()+" shared", 1)
-		first, second := hit(stillLimit(t, a, 1), a.String()+" first", 1), hit(stillLimit(t, a, 1), a.String()+" second", 1)
-		take(t, s, first, second)
+		shared := Hit(stillLimit(t, a, 3), a.String()+" shared", 1)
+		first, second := Hit(stillLimit(t, a, 1), a.String()+" first", 1), Hit(stillLimit(t, a, 1), a.String()+" second", 1)
+		Take(t, s, first, second)
 		group := []bucket.Hit{
 			withRole(shared, bucket.Quota(1)), withRole(first, bucket.Quota(1)),
 			withRole(shared, bucket.Quota(2)), withRole(second, bucket.Quota(2)),
 		}
-		if d := take(t, s, group...); !d[0].Allowed() || d[0].Remaining != 3 || d[1].Allowed() || d[3].Allowed() {
+		if d := Take(t, s, group...); !d[0].Allowed() || d[0].Remaining != 3 || d[1].Allowed() || d[3].Allowed() {
 			t.Errorf("%s: two quotas that share a key and are over, got %+v, want nothing charged", a, d)
 		}
 		wantRemaining(t, s, shared, 3)

@@ -483,7 +483,7 @@ var scenarios = []scenario{
 func fullLog(name string, spec bucket.Spec) scenario {
 	sc := scenario{name: name, limits: []bucket.Spec{spec}}
 	for i := range spec.Requests {
-		sc.lines = append(sc.lines, ok(time.Duration(i)*us, 1, spec.Requests-1-i, 60*s))
+		sc.steps = append(sc.steps, ok(time.Duration(i)*us, 1, spec.Requests-1-i, 60*s))
 	}
 	return sc
 }
@@ -493,7 +493,7 @@ func fullLog(name string, spec bucket.Spec) scenario {
 func refundedLog() scenario {
 	const most = bucket.MaxLogRequests
 	sc := fullLog("a refund of a stamp makes room for another", perMinute(bucket.SlidingLog, most, 0))
-	sc.lines = append(sc.lines,
+	sc.steps = append(sc.steps,
 		ok(most*us, -1, 1, 60*s-us),
 		ok(most*us, 1, 0, 60*s),
 		ok(60*s+(most-1)*us, 0, most-1, us),
@@ -507,7 +507,7 @@ func fullPostpaidLog() scenario {
 	const most = bucket.MaxLogRequests
 	spec := bucket.Spec{Algorithm: bucket.SlidingLog, Requests: most, Period: mn, Postpaid: true}
 	sc := fullLog("a postpaid log has no more stamps than a log has requests", spec)
-	sc.lines = append(sc.lines,
+	sc.steps = append(sc.steps,
 		no(most*us, 1, 0, 60*s-(most-1)*us, 60*s), // denied, and charged
 		ok(60*s+(most-2)*us, 0, most-2, 2*us),
 		ok(60*s+(most-1)*us, 0, most-2, us), // the two count together

@@ -29,20 +29,22 @@ func TestAnswersDoNotAllocate(t *testing.T) {
 		{"allowed mixture", []bucket.Hit{plain, post, open}},
 		{"denied mixture", []bucket.Hit{plain, post, open, shut}},
 	} {
-		d := make([]bucket.Decision, len(c.hits))
-		f.take(t, c.hits...)
-		if n := testing.AllocsPerRun(1000, func() {
-			if err := f.Take(context.Background(), c.hits, d, errDown); err != nil {
-				t.Fatal(err)
+		t.Run(c.name, func(t *testing.T) {
+			d := make([]bucket.Decision, len(c.hits))
+			f.take(t, c.hits...)
+			if n := testing.AllocsPerRun(1000, func() {
+				if err := f.Take(context.Background(), c.hits, d, errDown); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.GiveBack(context.Background(), c.hits, d); err != nil {
+					t.Fatal(err)
+				}
+				var degraded fallback.Degraded
+				f.Add(&degraded, c.hits, fallback.Timeout)
+				f.Count(&degraded)
+			}); n > 0.5 {
+				t.Errorf("%s: %v allocations an answer", c.name, n)
 			}
-			if err := f.GiveBack(context.Background(), c.hits, d); err != nil {
-				t.Fatal(err)
-			}
-			var degraded fallback.Degraded
-			f.Add(&degraded, c.hits, fallback.Timeout)
-			f.Count(&degraded)
-		}); n > 0.5 {
-			t.Errorf("%s: %v allocations an answer", c.name, n)
-		}
+		})
 	}
 }

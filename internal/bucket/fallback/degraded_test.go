@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 )
 
-func TestCount(t *testing.T) {
+func TestDegradedRequestCountsOnceAMode(t *testing.T) {
 	f := newFixture(t, local, 1)
 	own, open := hit(t, spec(inherit, 1), "own", 1), hit(t, spec(allow, 1), "open", 1)
 	in := func(reason fallback.Reason, hits ...bucket.Hit) func(*fallback.Degraded) {
@@ -54,7 +54,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-func TestCountWithoutMetrics(t *testing.T) {
+func TestCountWorksWithoutMetrics(t *testing.T) {
 	f := fallback.New(fallback.Options{Mode: allow})
 	var d fallback.Degraded
 	f.Add(&d, []bucket.Hit{hit(t, spec(inherit, 1), "k", 1)}, fallback.Unreachable)

@@ -18,7 +18,7 @@ const (
 )
 
 // Each hit is the first on its key, on one of 4 daemons, 0 s into a minute.
-func TestModes(t *testing.T) {
+func TestModeDecidesAFirstHit(t *testing.T) {
 	ok := func(remaining int64, reset time.Duration) bucket.Decision {
 		return bucket.Decision{Remaining: remaining, ResetAfter: reset}
 	}
@@ -80,7 +80,7 @@ func TestModes(t *testing.T) {
 
 // What exceeds a used share, but not the limit, is asked for again when the
 // share is full, and not before the store may be back.
-func TestCostAboveAUsedShare(t *testing.T) {
+func TestCostAboveAUsedShareRetriesWhenItIsFull(t *testing.T) {
 	f := newFixture(t, local, 4)
 	h := hit(t, spec(local, 40), "k", 3)
 	f.take(t, h)
@@ -94,7 +94,7 @@ func TestCostAboveAUsedShare(t *testing.T) {
 	}
 }
 
-func TestErrorMode(t *testing.T) {
+func TestErrorModeFailsTheRequestWithItsCause(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		daemon bucket.FailureMode
@@ -124,7 +124,7 @@ func TestErrorMode(t *testing.T) {
 }
 
 // A group succeeds or fails together, whatever its modes.
-func TestMixtures(t *testing.T) {
+func TestGroupOfSeveralModesIsDecidedAsOne(t *testing.T) {
 	f := newFixture(t, fail, 2)
 	plain := hit(t, spec(local, 20), "local", 1)
 	post := hit(t, postpaid(spec(local, 20)), "postpaid", 1)
@@ -189,7 +189,7 @@ func TestMixtures(t *testing.T) {
 }
 
 // A postpaid limit is charged beyond its share, and denies until that is paid.
-func TestPostpaid(t *testing.T) {
+func TestPostpaidLimitIsChargedBeyondItsShare(t *testing.T) {
 	f := newFixture(t, local, 4)
 	h := hit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 40, Period: time.Minute, Postpaid: true}, "k", 20)
 	if d := f.take(t, h)[0]; !d.Allowed() || d.Remaining != 0 {
@@ -201,7 +201,7 @@ func TestPostpaid(t *testing.T) {
 	}
 }
 
-func TestWait(t *testing.T) {
+func TestLeakyBucketWaitsByItsShare(t *testing.T) {
 	f := newFixture(t, local, 4)
 	h := hit(t, bucket.Spec{Algorithm: bucket.LeakyBucket, Requests: 40, Period: time.Minute}, "k", 1)
 	f.take(t, h)
@@ -210,7 +210,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-func TestGiveBack(t *testing.T) {
+func TestGiveBackReturnsWhatLocalLimitsCharged(t *testing.T) {
 	f := newFixture(t, local, 2)
 	plain := hit(t, spec(local, 20), "local", 3)
 	post := hit(t, postpaid(spec(local, 20)), "postpaid", 3)
@@ -251,7 +251,7 @@ func TestGiveBack(t *testing.T) {
 
 // What was taken from a share is given back to that share alone: how much of it
 // another one has refilled is not known.
-func TestGiveBackToAnotherShare(t *testing.T) {
+func TestGiveBackSkipsAnotherShare(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		replicas []int64 // between the take and the give-back
@@ -285,7 +285,7 @@ func TestGiveBackToAnotherShare(t *testing.T) {
 }
 
 // A store that comes and goes grants no fresh share each time it goes.
-func TestFlappingStore(t *testing.T) {
+func TestFlappingStoreGrantsOneShare(t *testing.T) {
 	f := newFixture(t, local, 3)
 	h := hit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 30, Period: time.Minute}, "k", 10)
 	if d := f.take(t, h)[0]; !d.Allowed() || d.Remaining != 0 {
@@ -305,7 +305,7 @@ func TestFlappingStore(t *testing.T) {
 }
 
 // What was taken counts on when daemons come and go.
-func TestReplicasChange(t *testing.T) {
+func TestChargesCountOnWhenReplicasChange(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			f := newFixture(t, local, 2)
@@ -333,7 +333,7 @@ func TestReplicasChange(t *testing.T) {
 	}
 }
 
-func TestUnequalLengths(t *testing.T) {
+func TestUnequalLengthsAreRefused(t *testing.T) {
 	f := newFixture(t, local, 1)
 	hits := []bucket.Hit{hit(t, spec(local, 1), "k", 1)}
 	for name, err := range map[string]error{
@@ -341,8 +341,10 @@ func TestUnequalLengths(t *testing.T) {
 		"Check":    f.Check(context.Background(), hits, nil, errDown),
 		"GiveBack": f.GiveBack(context.Background(), hits, nil),
 	} {
-		if err == nil || errors.Is(err, errDown) {
-			t.Errorf("%s of a hit without room for its decision: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err == nil || errors.Is(err, errDown) {
+				t.Errorf("%s of a hit without room for its decision: %v", name, err)
+			}
+		})
 	}
 }

@@ -53,7 +53,7 @@ func TestExpiredKeysAreRemoved(t *testing.T) {
 
 // What was taken before a daemon was started again is not in the memory that it
 // has now, though its key may be.
-func TestGiveBackOfAnEarlierStore(t *testing.T) {
+func TestGiveBackSkipsTakesOfAnEarlierStore(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 5, Period: time.Hour})
@@ -90,7 +90,7 @@ func TestRefundToFullForgetsTheKey(t *testing.T) {
 	}
 }
 
-func TestWhenFull(t *testing.T) {
+func TestFullStoreDecidesNewKeysByItsPolicy(t *testing.T) {
 	const maxKeys = 100
 	for _, tc := range []struct {
 		policy   memstore.WhenFull
@@ -152,29 +152,31 @@ func TestWhenFull(t *testing.T) {
 
 // What a full store allowed without remembering it cannot be given back: that
 // would return what others took.
-func TestGiveBackOfAForgottenTake(t *testing.T) {
+func TestGiveBackSkipsForgottenTakes(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
-		var now atomic.Int64
-		now.Store(1e15)
-		s := memstore.New(memstore.Options{MaxKeys: 1, Clock: now.Load})
-		defer s.Close()
-		short := newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Millisecond})
-		long := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Hour})
-		take(t, s, hit(short, "other", 1))
-		forgotten := take(t, s, hit(long, "a", 10))
-		if !forgotten[0].Degraded {
-			t.Fatalf("%s: the store had room: %+v", a, forgotten)
-		}
-		now.Add(2000)
-		if d := take(t, s, hit(long, "a", 10))[0]; d.Degraded || !d.Allowed() {
-			t.Fatalf("%s: with room again: %+v", a, d)
-		}
-		if err := s.GiveBack(context.Background(), []bucket.Hit{hit(long, "a", 10)}, forgotten); err != nil {
-			t.Fatal(err)
-		}
-		if d := take(t, s, hit(long, "a", 1))[0]; d.Allowed() {
-			t.Errorf("%s: what was never charged was given back", a)
-		}
+		t.Run(a.String(), func(t *testing.T) {
+			var now atomic.Int64
+			now.Store(1e15)
+			s := memstore.New(memstore.Options{MaxKeys: 1, Clock: now.Load})
+			defer s.Close()
+			short := newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Millisecond})
+			long := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Hour})
+			take(t, s, hit(short, "other", 1))
+			forgotten := take(t, s, hit(long, "a", 10))
+			if !forgotten[0].Degraded {
+				t.Fatalf("%s: the store had room: %+v", a, forgotten)
+			}
+			now.Add(2000)
+			if d := take(t, s, hit(long, "a", 10))[0]; d.Degraded || !d.Allowed() {
+				t.Fatalf("%s: with room again: %+v", a, d)
+			}
+			if err := s.GiveBack(context.Background(), []bucket.Hit{hit(long, "a", 10)}, forgotten); err != nil {
+				t.Fatal(err)
+			}
+			if d := take(t, s, hit(long, "a", 1))[0]; d.Allowed() {
+				t.Errorf("%s: what was never charged was given back", a)
+			}
+		})
 	}
 }
 
@@ -242,22 +244,24 @@ func TestFullOfExpiredKeysHasRoom(t *testing.T) {
 func TestFullButForOneHasRoom(t *testing.T) {
 	const maxKeys = 50
 	for expired := range maxKeys {
-		var now atomic.Int64
-		now.Store(1e15)
-		s := memstore.New(memstore.Options{MaxKeys: maxKeys, WhenFull: memstore.Deny, Clock: now.Load})
-		defer s.Close()
-		for i := range maxKeys {
-			period := time.Hour
-			if i == expired {
-				period = time.Second
+		t.Run(fmt.Sprint("key ", expired), func(t *testing.T) {
+			var now atomic.Int64
+			now.Store(1e15)
+			s := memstore.New(memstore.Options{MaxKeys: maxKeys, WhenFull: memstore.Deny, Clock: now.Load})
+			defer s.Close()
+			for i := range maxKeys {
+				period := time.Hour
+				if i == expired {
+					period = time.Second
+				}
+				take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: period}), fmt.Sprint(i), 1))
 			}
-			take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: period}), fmt.Sprint(i), 1))
-		}
-		now.Add(1e6)
-		h := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour}), "new", 1)
-		if d := take(t, s, h)[0]; d.Degraded || !d.Allowed() {
-			t.Errorf("where key %d has expired: %+v", expired, d)
-		}
+			now.Add(1e6)
+			h := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour}), "new", 1)
+			if d := take(t, s, h)[0]; d.Degraded || !d.Allowed() {
+				t.Errorf("where key %d has expired: %+v", expired, d)
+			}
+		})
 	}
 }
 

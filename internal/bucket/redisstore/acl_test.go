@@ -49,13 +49,13 @@ func TestSmallestUserIsDocumented(t *testing.T) {
 	}
 }
 
-func TestSmallestUserOfAServer(t *testing.T) {
+func TestSmallestUserSufficesOnAServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	testSmallestUser(t, aclSingle, []string{server.Addr()}, serverUser(server.Addr(), 0))
 }
 
-func TestSmallestUserOfADatabase(t *testing.T) {
+func TestSmallestUserSufficesInADatabase(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	testSmallestUser(t, aclDatabase, []string{server.Addr()}, serverUser(server.Addr(), 3))
@@ -69,7 +69,7 @@ func serverUser(addr string, database int) func(*testing.T) error {
 	}
 }
 
-func TestSmallestUserOfACluster(t *testing.T) {
+func TestSmallestUserSufficesOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 0)
 	testSmallestUser(t, aclCluster, cluster.Addrs(), func(t *testing.T) error {

@@ -362,7 +362,7 @@ func TestFailedRequestIsFreeInTheFallback(t *testing.T) {
 
 // A request that loses a race is denied: what it took is given back, what is
 // postpaid stays charged and is told so.
-func TestLostRace(t *testing.T) {
+func TestLostRaceIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r := newAcrossRig(t, bucket.FailError)
 	narrow, plain, paid := dailyWindow(t, 1, nil), dailyWindow(t, 100, nil), dailyWindow(t, 100, postpaid)

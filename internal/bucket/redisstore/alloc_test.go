@@ -24,24 +24,26 @@ func TestEncodeAllocatesOnce(t *testing.T) {
 		groups = append(groups, testGroup(s, script.Take, h), testGroup(s, script.Take, h, testHit(s, l, "b", 2)))
 	}
 	for _, n := range []int{1, 20, 400} {
-		b := script.NewEncoder(s.seed)
-		line := make([]*script.Group, 0, n)
-		run := func() {
-			line = append(line[:0], groups[:n]...)
-			for _, g := range line {
-				g.SetHash(s.seed)
+		t.Run(fmt.Sprint(n, " groups"), func(t *testing.T) {
+			b := script.NewEncoder(s.seed)
+			line := make([]*script.Group, 0, n)
+			run := func() {
+				line = append(line[:0], groups[:n]...)
+				for _, g := range line {
+					g.SetHash(s.seed)
+				}
+				b.Encode(b.Coalesce(line))
+				b.Command(s.skew, "")
 			}
-			b.Encode(b.Coalesce(line))
-			b.Command(s.skew, "")
-		}
-		run()
-		want := 1.0
-		if n > 255 {
-			want = 2 // the number of keys
-		}
-		if got := testing.AllocsPerRun(100, run); got > want {
-			t.Errorf("%v allocations to encode %d groups, want at most %v", got, n, want)
-		}
+			run()
+			want := 1.0
+			if n > 255 {
+				want = 2 // the number of keys
+			}
+			if got := testing.AllocsPerRun(100, run); got > want {
+				t.Errorf("%v allocations to encode %d groups, want at most %v", got, n, want)
+			}
+		})
 	}
 }
 

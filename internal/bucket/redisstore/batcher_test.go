@@ -15,7 +15,7 @@ import (
 func unchanged(*testOptions) {}
 
 // What is asked while a batch is away goes together when that one is back.
-func TestGroupCommit(t *testing.T) {
+func TestWaitingRequestsGoAsOneBatch(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		size, asked, hits, calls int
@@ -65,7 +65,7 @@ func TestGroupCommit(t *testing.T) {
 }
 
 // As many batches are away as may be, and no more.
-func TestInFlight(t *testing.T) {
+func TestBatchesInFlightAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *testOptions) { o.Batch.InFlight = 2 })
 	l := daily(t, 2)
@@ -86,7 +86,7 @@ func TestInFlight(t *testing.T) {
 }
 
 // Whom a full queue has no room for does not wait.
-func TestQueueFull(t *testing.T) {
+func TestRequestThatFindsTheQueueFullFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *testOptions) { o.Batch.Queue = 3 })
 	l := daily(t, 10)
@@ -128,7 +128,7 @@ func TestQueueFull(t *testing.T) {
 
 // A caller that leaves is charged if its batch has gone before, and only then;
 // never twice.
-func TestCallersThatLeave(t *testing.T) {
+func TestCallerThatLeavesIsChargedOnlyIfSent(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func() (context.Context, context.CancelFunc){
 		"cancelled": func() (context.Context, context.CancelFunc) {
@@ -182,7 +182,7 @@ func TestCallersThatLeave(t *testing.T) {
 
 // A connection that fails after the call was sent: nobody is charged twice, and
 // who asks next is answered.
-func TestLostReply(t *testing.T) {
+func TestLostReplyIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]func(p *redistest.Proxy, text string) <-chan struct{}{
 		"cut":   (*redistest.Proxy).CutAfter,

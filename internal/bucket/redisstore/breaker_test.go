@@ -181,7 +181,7 @@ func TestTheQueueIsNotSentOnceTheBreakerIsOpen(t *testing.T) {
 }
 
 // Probes come at most every 100 ms, and are all that comes.
-func TestProbes(t *testing.T) {
+func TestOpenBreakerProbesAtMostTenTimesASecond(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *testOptions) { o.Timeout = 20 * time.Millisecond })
 	r.proxy.Hold("evalsha")

@@ -70,7 +70,7 @@ func minutely(t *testing.T, a bucket.Algorithm, user string) bucket.Hit {
 // A limit that is full when the clock steps back is full from then on, for no
 // longer than its period, and so is its key kept. The first call that meets it
 // sees to that, whatever it is.
-func TestClockStepsBack(t *testing.T) {
+func TestFullLimitRecoversWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(s *redisstore.Store, h bucket.Hit, d []bucket.Decision) error{
 		"Take": func(s *redisstore.Store, h bucket.Hit, d []bucket.Decision) error {
@@ -138,7 +138,7 @@ func TestClockStepsBack(t *testing.T) {
 
 // A clock that jumps ahead is time that passed: what it makes expire is gone, and
 // each limit admits what it says once more.
-func TestClockJumpsAhead(t *testing.T) {
+func TestClockThatJumpsAheadIsTimeThatPassed(t *testing.T) {
 	t.Parallel()
 	for _, jump := range []time.Duration{10 * time.Minute, 25 * time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestLimitsHoldWhenTheClockStepsBack(t *testing.T) {
 
 // Within the skew a clock that goes back is waited for, as long as it is set to
 // be.
-func TestMaxClockSkew(t *testing.T) {
+func TestMaxClockSkewBoundsWhatIsMended(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		skew, back time.Duration // 0 is the default
@@ -309,7 +309,7 @@ func TestMendedStatesAreCounted(t *testing.T) {
 
 // How far each node's clock is from this machine's can be seen, and is in the
 // log where it is much.
-func TestClockOffset(t *testing.T) {
+func TestClockOffsetIsShownAndLogged(t *testing.T) {
 	t.Parallel()
 	server, clock := redistest.StartWithClock(t)
 	metrics, text := prometheus.NewRegistry(), new(asynctest.Buffer)

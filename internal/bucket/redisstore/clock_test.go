@@ -7,7 +7,7 @@ import (
 
 // A clock that is wrong is told once a minute at most, and that it is right
 // again once. Neither is told where the call took too long to be sure.
-func TestClockWatch(t *testing.T) {
+func TestWrongClockIsLoggedOnceAMinute(t *testing.T) {
 	var w clockWatch
 	if w.known.Load() {
 		t.Error("it knows the offset before the first answer")

@@ -22,47 +22,49 @@ import (
 // On a cluster the requests that name two keys of different slots race with
 // those that name one of them. Nothing is admitted beyond a limit, and what a
 // request that lost the race had taken is there again.
-func TestGroupsOverSlotsOfACluster(t *testing.T) {
+func TestRacesOverSlotsAdmitNoMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	o := options(redisconn.Cluster, redistest.Cluster(t)...)
 	stores := []*redisstore.Store{open(t, o), open(t, o), open(t, o)}
 	for _, a := range bucket.Algorithms() {
-		narrow := newLimit(t, bucket.Spec{Algorithm: a, Requests: 40, Period: 24 * time.Hour})
-		wide := newLimit(t, bucket.Spec{Algorithm: a, Requests: 900, Period: 24 * time.Hour})
-		var both, alone atomic.Int64
-		var wait sync.WaitGroup
-		for i := range 60 {
-			wait.Go(func() {
-				s := stores[i%len(stores)]
-				if i%2 == 0 {
-					if bucket.Allowed(take(t, s, hit(narrow, "n", 1), hit(wide, "w", 1))) {
-						both.Add(1)
+		t.Run(a.String(), func(t *testing.T) {
+			narrow := newLimit(t, bucket.Spec{Algorithm: a, Requests: 40, Period: 24 * time.Hour})
+			wide := newLimit(t, bucket.Spec{Algorithm: a, Requests: 900, Period: 24 * time.Hour})
+			var both, alone atomic.Int64
+			var wait sync.WaitGroup
+			for i := range 60 {
+				wait.Go(func() {
+					s := stores[i%len(stores)]
+					if i%2 == 0 {
+						if bucket.Allowed(take(t, s, hit(narrow, "n", 1), hit(wide, "w", 1))) {
+							both.Add(1)
+						}
+					} else if bucket.Allowed(take(t, s, hit(narrow, "n", 1))) {
+						alone.Add(1)
 					}
-				} else if bucket.Allowed(take(t, s, hit(narrow, "n", 1))) {
-					alone.Add(1)
-				}
-			})
-		}
-		wait.Wait()
-		// Buckets refill a little while this runs, and a give-back to one
-		// returns a little less than was taken.
-		slack := int64(0)
-		if a.IsBucket() {
-			slack = 1
-		}
-		if n := both.Load() + alone.Load(); n > 40+slack || n < 30 {
-			t.Errorf("%s: %d admitted by a limit of 40", a, n)
-		}
-		left := take(t, stores[0], hit(wide, "w", 0))[0].Remaining
-		if want := 900 - both.Load(); left < want-slack || left > want+slack {
-			t.Errorf("%s: %d remain of 900 after %d were admitted", a, left, both.Load())
-		}
+				})
+			}
+			wait.Wait()
+			// Buckets refill a little while this runs, and a give-back to one
+			// returns a little less than was taken.
+			slack := int64(0)
+			if a.IsBucket() {
+				slack = 1
+			}
+			if n := both.Load() + alone.Load(); n > 40+slack || n < 30 {
+				t.Errorf("%s: %d admitted by a limit of 40", a, n)
+			}
+			left := take(t, stores[0], hit(wide, "w", 0))[0].Remaining
+			if want := 900 - both.Load(); left < want-slack || left > want+slack {
+				t.Errorf("%s: %d remain of 900 after %d were admitted", a, left, both.Load())
+			}
+		})
 	}
 }
 
 // A limit that denied at the check may have room again when what is postpaid
 // is charged; the request stays denied, for nothing else of it was taken.
-func TestDenialStaysADenial(t *testing.T) {
+func TestDeniedGroupStaysDeniedWhenPostpaidIsCharged(t *testing.T) {
 	t.Parallel()
 	o := options(redisconn.Cluster, redistest.Cluster(t)...)
 	var clock, step atomic.Int64
@@ -122,7 +124,7 @@ func TestDeniedGroupOverSlotsIsFree(t *testing.T) {
 
 // MOVED and ASK are followed while a slot is on the move and after; TRYAGAIN
 // is waited out. No charge is lost or made twice.
-func TestSlotOnTheMove(t *testing.T) {
+func TestNoChargeIsLostWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	cluster := redistest.StartCluster(t, 0)

@@ -41,7 +41,7 @@ func openAt(t testing.TB, address, prefix string, o Options) *Store {
 	return s
 }
 
-func TestCoalesce(t *testing.T) {
+func TestEqualGroupsShareALine(t *testing.T) {
 	s := testStore(t, nil)
 	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
 	again := buckettest.NewLimit(t, l.Spec)
@@ -97,7 +97,7 @@ func TestCoalesce(t *testing.T) {
 // Many groups in one call, equal ones on one line, get what each gets in a
 // call of its own, in the order of the lines, and leave the same states; also
 // where the clock was an hour ahead for a while.
-func TestLinesAreAsTheirGroups(t *testing.T) {
+func TestLineIsDecidedAsItsGroupsAlone(t *testing.T) {
 	clock := int64(1_800_000_000_000_000)
 	now := func() int64 { return clock }
 	together, apart := testStore(t, now), testStore(t, now)
@@ -271,7 +271,7 @@ func (c *comparison) compareStates(t *testing.T, stores ...*Store) {
 }
 
 // What a batch held before does not show in what it holds next.
-func TestBatchIsReused(t *testing.T) {
+func TestEncoderKeepsNothingOfEarlierGroups(t *testing.T) {
 	s := testStore(t, nil)
 	r := rand.New(rand.NewPCG(5, 0))
 	c := &comparison{Rand: r, limits: comparedLimits(t, r), users: []string{"a", "b", "c"}}
@@ -307,14 +307,16 @@ func TestCostsDoNotCollide(t *testing.T) {
 	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
 	const n = 1024
 	for _, step := range []int64{1, 1 << 10, 1 << 15, 1 << 22, 1 << 40} {
-		ends := make(map[uint64]bool)
-		for i := range int64(n) {
-			g := testGroup(s, script.Take, testHit(s, l, "a", i*step))
-			ends[g.Hash%(2*n)] = true
-		}
-		// Of hashes by chance, some 800 would be.
-		if len(ends) < n/4 {
-			t.Errorf("%d costs, each %d more than the one before, have %d places in a table of %d", n, step, len(ends), 2*n)
-		}
+		t.Run(fmt.Sprint("steps of ", step), func(t *testing.T) {
+			ends := make(map[uint64]bool)
+			for i := range int64(n) {
+				g := testGroup(s, script.Take, testHit(s, l, "a", i*step))
+				ends[g.Hash%(2*n)] = true
+			}
+			// Of hashes by chance, some 800 would be.
+			if len(ends) < n/4 {
+				t.Errorf("%d costs, each %d more than the one before, have %d places in a table of %d", n, step, len(ends), 2*n)
+			}
+		})
 	}
 }

@@ -14,7 +14,7 @@ const watchSlack = 2 * time.Millisecond
 
 // A caller with a deadline is answered before it, by the fallback: it waits
 // for Redis for four fifths of its time.
-func TestCallersDeadline(t *testing.T) {
+func TestFallbackAnswersBeforeTheCallersDeadline(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"batches": 1000, "each alone": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestCallersDeadline(t *testing.T) {
 }
 
 // Without a deadline, or with a later one, a caller waits for redis.timeout.
-func TestTimeout(t *testing.T) {
+func TestCallerWithoutDeadlineWaitsForTheTimeout(t *testing.T) {
 	t.Parallel()
 	const timeout = 200 * time.Millisecond
 	for name, size := range map[string]int{"batches": 1000, "each alone": 1} {
@@ -84,7 +84,7 @@ func TestTimeout(t *testing.T) {
 }
 
 // A deadline that has passed is not for Redis to decide.
-func TestPastDeadline(t *testing.T) {
+func TestPastDeadlineDoesNotReachRedis(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, unchanged)
 	ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,17 +17,19 @@ func TestReturnOvertakesADenial(t *testing.T) {
 	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}}
 	denied := []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}}
 	for _, isReturned := range []bool{true, false} {
-		asked, known := d.known(time.Now(), hits, make([]bucket.Decision, 1))
-		if known {
-			t.Fatal("a denial is known that nobody learned")
-		}
-		if isReturned {
-			d.changed(hits)
-		}
-		d.learn(asked, hits, denied, false)
-		if _, known := d.known(time.Now(), hits, make([]bucket.Decision, 1)); known == isReturned {
-			t.Errorf("returned on its way: %v; the denial is known: %v", isReturned, known)
-		}
+		t.Run(fmt.Sprint("returned ", isReturned), func(t *testing.T) {
+			asked, known := d.known(time.Now(), hits, make([]bucket.Decision, 1))
+			if known {
+				t.Fatal("a denial is known that nobody learned")
+			}
+			if isReturned {
+				d.changed(hits)
+			}
+			d.learn(asked, hits, denied, false)
+			if _, known := d.known(time.Now(), hits, make([]bucket.Decision, 1)); known == isReturned {
+				t.Errorf("returned on its way: %v; the denial is known: %v", isReturned, known)
+			}
+		})
 	}
 }
 

@@ -149,40 +149,42 @@ func TestDenialsEndWithReturns(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for _, a := range bucket.Algorithms() {
-		s := newSideBySide(t, time.Second)
-		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 2, Period: time.Hour})
-		h := hit(l, "a", 1)
-		s.both(h)
-		last, _ := s.both(h)
-		deny := func() {
-			t.Helper()
-			for range 3 {
-				s.both(h)
+		t.Run(a.String(), func(t *testing.T) {
+			s := newSideBySide(t, time.Second)
+			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 2, Period: time.Hour})
+			h := hit(l, "a", 1)
+			s.both(h)
+			last, _ := s.both(h)
+			deny := func() {
+				t.Helper()
+				for range 3 {
+					s.both(h)
+				}
+				if d := take(t, s.remembers, h)[0]; d.Allowed() {
+					t.Fatalf("%s: not denied: %+v", a, d)
+				}
 			}
-			if d := take(t, s.remembers, h)[0]; d.Allowed() {
-				t.Fatalf("%s: not denied: %+v", a, d)
+			deny()
+			if s.known() == 0 {
+				t.Errorf("%s: the denial is not remembered", a)
 			}
-		}
-		deny()
-		if s.known() == 0 {
-			t.Errorf("%s: the denial is not remembered", a)
-		}
-		if err := s.remembers.GiveBack(ctx, []bucket.Hit{h}, last); err != nil {
-			t.Fatal(err)
-		}
-		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
-			t.Errorf("%s: after a give-back: %+v", a, d)
-		}
-		deny()
-		take(t, s.remembers, hit(l, "a", -1))
-		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
-			t.Errorf("%s: after a refund: %+v", a, d)
-		}
-		deny()
-		take(t, s.remembers, hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 2, Period: time.Hour}), "a", -1), hit(l, "b", 1))
-		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
-			t.Errorf("%s: after a refund beside another hit: %+v", a, d)
-		}
+			if err := s.remembers.GiveBack(ctx, []bucket.Hit{h}, last); err != nil {
+				t.Fatal(err)
+			}
+			if d := take(t, s.remembers, h)[0]; !d.Allowed() {
+				t.Errorf("%s: after a give-back: %+v", a, d)
+			}
+			deny()
+			take(t, s.remembers, hit(l, "a", -1))
+			if d := take(t, s.remembers, h)[0]; !d.Allowed() {
+				t.Errorf("%s: after a refund: %+v", a, d)
+			}
+			deny()
+			take(t, s.remembers, hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 2, Period: time.Hour}), "a", -1), hit(l, "b", 1))
+			if d := take(t, s.remembers, h)[0]; !d.Allowed() {
+				t.Errorf("%s: after a refund beside another hit: %+v", a, d)
+			}
+		})
 	}
 }
 
@@ -249,62 +251,66 @@ func TestDenialsEndByThemselves(t *testing.T) {
 	t.Parallel()
 	const memory = 300 * time.Millisecond
 	for _, a := range bucket.Algorithms() {
-		s := newSideBySide(t, memory)
-		h := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Hour}), "long", 1)
-		take(t, s.remembers, h)
-		take(t, s.remembers, h)
-		take(t, s.other, hit(h.Limit, "long", -1))
-		s.pass(memory - time.Microsecond)
-		if d := take(t, s.remembers, h)[0]; d.Allowed() || s.known() != 1 {
-			t.Errorf("%s: before the memory ends: %+v", a, d)
-		}
-		s.pass(time.Microsecond)
-		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
-			t.Errorf("%s: after the memory ended: %+v", a, d)
-		}
+		t.Run(a.String(), func(t *testing.T) {
+			s := newSideBySide(t, memory)
+			h := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Hour}), "long", 1)
+			take(t, s.remembers, h)
+			take(t, s.remembers, h)
+			take(t, s.other, hit(h.Limit, "long", -1))
+			s.pass(memory - time.Microsecond)
+			if d := take(t, s.remembers, h)[0]; d.Allowed() || s.known() != 1 {
+				t.Errorf("%s: before the memory ends: %+v", a, d)
+			}
+			s.pass(time.Microsecond)
+			if d := take(t, s.remembers, h)[0]; !d.Allowed() {
+				t.Errorf("%s: after the memory ended: %+v", a, d)
+			}
 
-		h = hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 100 * time.Millisecond}), "short", 1)
-		s.both(h)
-		denied, _ := s.both(h)
-		s.pass(denied[0].RetryAfter - time.Microsecond)
-		if a, _ := s.both(h); a[0].Allowed() || a[0].RetryAfter != time.Microsecond {
-			t.Errorf("a microsecond before there is room: %+v", a[0])
-		}
-		s.pass(time.Microsecond)
-		if d, _ := s.both(h); !d[0].Allowed() {
-			t.Errorf("%s: after the time to retry: %+v", a, d[0])
-		}
+			h = hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 100 * time.Millisecond}), "short", 1)
+			s.both(h)
+			denied, _ := s.both(h)
+			s.pass(denied[0].RetryAfter - time.Microsecond)
+			if a, _ := s.both(h); a[0].Allowed() || a[0].RetryAfter != time.Microsecond {
+				t.Errorf("a microsecond before there is room: %+v", a[0])
+			}
+			s.pass(time.Microsecond)
+			if d, _ := s.both(h); !d[0].Allowed() {
+				t.Errorf("%s: after the time to retry: %+v", a, d[0])
+			}
+		})
 	}
 }
 
 // A denial was on its way for some time. It ends no later than Redis ends it,
 // and nobody is told to wait for too short a time.
-func TestDenialsOnTheirWay(t *testing.T) {
+func TestDenialsCountFromTheirReply(t *testing.T) {
 	t.Parallel()
 	const onTheWay = 10 * time.Millisecond // to Redis, and back again
 	for _, a := range bucket.Algorithms() {
-		var clock, step atomic.Int64
-		clock.Store(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
-		o := options(redisconn.Single, redistest.Single(t))
-		o.Clock = func() int64 { return clock.Add(step.Load()) }
-		o.DenialMemory, o.Metrics = time.Second, prometheus.NewRegistry()
-		known := func() float64 { return metric(t, o.Metrics.(*prometheus.Registry), "redis_known_denials_total") }
-		s := open(t, o)
-		h := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 200 * time.Millisecond}), "a", 1)
-		take(t, s, h)
-		step.Store(onTheWay.Microseconds())
-		asked := clock.Load() + step.Load()
-		denied := take(t, s, h)[0]
-		step.Store(0)
-		ends := asked + (onTheWay + denied.RetryAfter).Microseconds()
+		t.Run(a.String(), func(t *testing.T) {
+			var clock, step atomic.Int64
+			clock.Store(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
+			o := options(redisconn.Single, redistest.Single(t))
+			o.Clock = func() int64 { return clock.Add(step.Load()) }
+			o.DenialMemory, o.Metrics = time.Second, prometheus.NewRegistry()
+			known := func() float64 { return metric(t, o.Metrics.(*prometheus.Registry), "redis_known_denials_total") }
+			s := open(t, o)
+			h := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 200 * time.Millisecond}), "a", 1)
+			take(t, s, h)
+			step.Store(onTheWay.Microseconds())
+			asked := clock.Load() + step.Load()
+			denied := take(t, s, h)[0]
+			step.Store(0)
+			ends := asked + (onTheWay + denied.RetryAfter).Microseconds()
 
-		if d := take(t, s, h)[0]; known() != 1 || clock.Load()+d.RetryAfter.Microseconds() < ends {
-			t.Errorf("%s: %d us before its end a denial says to wait %s", a, ends-clock.Load(), d.RetryAfter)
-		}
-		clock.Store(ends)
-		if d := take(t, s, h)[0]; !d.Allowed() {
-			t.Errorf("%s: at the end of a denial: %+v", a, d)
-		}
+			if d := take(t, s, h)[0]; known() != 1 || clock.Load()+d.RetryAfter.Microseconds() < ends {
+				t.Errorf("%s: %d us before its end a denial says to wait %s", a, ends-clock.Load(), d.RetryAfter)
+			}
+			clock.Store(ends)
+			if d := take(t, s, h)[0]; !d.Allowed() {
+				t.Errorf("%s: at the end of a denial: %+v", a, d)
+			}
+		})
 	}
 }
 
@@ -339,29 +345,31 @@ func TestLastDenialStands(t *testing.T) {
 func TestDenialsEndWithThoseOfLimitsAside(t *testing.T) {
 	t.Parallel()
 	for _, a := range bucket.Algorithms() {
-		s := newSideBySide(t, time.Second)
-		enforced := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Hour}), "enforced", 1)
-		aside := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 100 * time.Millisecond}), "aside", 1)
-		aside.Role = bucket.Aside
-		s.both(enforced, aside)
-		denied, _ := s.both(enforced, aside)
-		wait := denied[1].RetryAfter
-		for _, passed := range []time.Duration{wait - time.Microsecond, time.Microsecond, 10 * time.Millisecond} {
-			s.pass(passed)
-			with, without := s.both(enforced, aside)
-			if with[1].RetryAfter != without[1].RetryAfter || with[1].Remaining != without[1].Remaining {
-				t.Errorf("%s: the limit aside says with a memory %+v, without %+v", a, with[1], without[1])
+		t.Run(a.String(), func(t *testing.T) {
+			s := newSideBySide(t, time.Second)
+			enforced := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Hour}), "enforced", 1)
+			aside := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 100 * time.Millisecond}), "aside", 1)
+			aside.Role = bucket.Aside
+			s.both(enforced, aside)
+			denied, _ := s.both(enforced, aside)
+			wait := denied[1].RetryAfter
+			for _, passed := range []time.Duration{wait - time.Microsecond, time.Microsecond, 10 * time.Millisecond} {
+				s.pass(passed)
+				with, without := s.both(enforced, aside)
+				if with[1].RetryAfter != without[1].RetryAfter || with[1].Remaining != without[1].Remaining {
+					t.Errorf("%s: the limit aside says with a memory %+v, without %+v", a, with[1], without[1])
+				}
 			}
-		}
-		if s.known() == 0 {
-			t.Errorf("%s: nothing was answered from memory", a)
-		}
+			if s.known() == 0 {
+				t.Errorf("%s: nothing was answered from memory", a)
+			}
+		})
 	}
 }
 
 // What a denial does not stop, and what is not Redis's word, is never
 // remembered.
-func TestWhatIsNotRemembered(t *testing.T) {
+func TestDenialsThatChargeAreNotRemembered(t *testing.T) {
 	t.Parallel()
 	s := newSideBySide(t, time.Second)
 	full := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}), "none", 1) // of 0
@@ -441,7 +449,7 @@ func TestDenialsAreBounded(t *testing.T) {
 
 // Under concurrency no request is admitted beyond the limit, and none is
 // denied by memory once a give-back is done.
-func TestDenialsAndGiveBacksAtTheSameTime(t *testing.T) {
+func TestDenialsEndWithConcurrentGiveBacks(t *testing.T) {
 	t.Parallel()
 	s := newSideBySide(t, time.Second)
 	h := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 4, Period: time.Hour}), "a", 1)

@@ -124,14 +124,14 @@ func takeWhileASlotMoves(t *testing.T, o testOptions, nodes []*redis.Client) {
 
 // Nodes that do not know their address are reached at the one by which the
 // cluster is, also where one sends to another.
-func TestClusterOfUnknownEndpoints(t *testing.T) {
+func TestClusterOfUnknownEndpointsIsReached(t *testing.T) {
 	t.Parallel()
 	b := startBalanced(t, "--cluster-preferred-endpoint-type", "unknown-endpoint")
 	takeWhileASlotMoves(t, options(redisconn.Cluster, b.addrs[0]), b.nodes)
 }
 
 // Every other way to announce a node leads to it too.
-func TestAnnouncedEndpoints(t *testing.T) {
+func TestAnnouncedEndpointsAreReached(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -171,7 +171,7 @@ func needIPv6(t *testing.T) {
 
 // Nodes that are to announce a hostname and have none are reached by their IP
 // address, and the log says what is missing, once.
-func TestMissingHostnames(t *testing.T) {
+func TestMissingHostnamesAreLoggedOnce(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 0, "--cluster-preferred-endpoint-type", "hostname")
 	var log asynctest.Buffer
@@ -191,7 +191,7 @@ func TestMissingHostnames(t *testing.T) {
 
 // Who cannot reach what the cluster announces is told that the address comes
 // from there.
-func TestUnreachableEndpoints(t *testing.T) {
+func TestUnreachableEndpointIsNamed(t *testing.T) {
 	t.Parallel()
 	b := startBalanced(t)
 	o := options(redisconn.Cluster, b.cluster.Addrs()[0])

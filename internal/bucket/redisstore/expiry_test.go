@@ -21,55 +21,57 @@ func TestEveryKeyExpires(t *testing.T) {
 	c := redistest.Client(t, addr)
 	const spare = 50 * time.Millisecond
 	for _, a := range bucket.Algorithms() {
-		for _, postpaid := range []bool{false, true} {
-			o := options(redisconn.Single, addr)
-			s := open(t, o)
-			check := func(step string, d bucket.Decision, wantKeys int) {
-				t.Helper()
-				keys := redistest.Keys(t, c, o.Prefix)
-				if len(keys) != wantKeys {
-					t.Fatalf("%s, %s: keys %v, want %d", a, step, keys, wantKeys)
-				}
-				for key, ttl := range keys {
-					// The time that passed since the decision makes ttl
-					// smaller, so only the machine's slowness bounds it below.
-					if ttl <= 0 || ttl > d.ResetAfter+spare || ttl < d.ResetAfter-10*time.Second {
-						t.Errorf("%s, %s: %s lives for %s, its state matters for %s", a, step, key, ttl, d.ResetAfter)
+		t.Run(a.String(), func(t *testing.T) {
+			for _, postpaid := range []bool{false, true} {
+				o := options(redisconn.Single, addr)
+				s := open(t, o)
+				check := func(step string, d bucket.Decision, wantKeys int) {
+					t.Helper()
+					keys := redistest.Keys(t, c, o.Prefix)
+					if len(keys) != wantKeys {
+						t.Fatalf("%s, %s: keys %v, want %d", a, step, keys, wantKeys)
+					}
+					for key, ttl := range keys {
+						// The time that passed since the decision makes ttl
+						// smaller, so only the machine's slowness bounds it below.
+						if ttl <= 0 || ttl > d.ResetAfter+spare || ttl < d.ResetAfter-10*time.Second {
+							t.Errorf("%s, %s: %s lives for %s, its state matters for %s", a, step, key, ttl, d.ResetAfter)
+						}
 					}
 				}
+				l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Hour, Postpaid: postpaid})
+				d := take(t, s, hit(l, "a", 5))[0]
+				check("the first charge", d, 1)
+				d = take(t, s, hit(l, "a", 7))[0]
+				check("a further charge", d, 1)
+				given := d
+				d = take(t, s, hit(l, "a", -2))[0]
+				check("a refund", d, 1)
+				if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "a", 7)}, []bucket.Decision{given}); err != nil {
+					t.Fatal(err)
+				}
+				check("a give-back", take(t, s, hit(l, "a", 0))[0], 1)
+				longer := newLimit(t, bucket.Spec{Algorithm: a, Requests: 70, Period: 2 * time.Hour, Postpaid: postpaid})
+				d = take(t, s, hit(longer, "a", 1))[0]
+				check("new numbers", d, 1)
+				shorter := newLimit(t, bucket.Spec{Algorithm: a, Requests: 90, Period: time.Minute, Postpaid: postpaid})
+				d = take(t, s, hit(shorter, "a", 1))[0]
+				check("shorter numbers", d, 1)
+				if postpaid {
+					d = take(t, s, hit(shorter, "a", 10000))[0]
+					check("far beyond the limit", d, 1)
+				}
+				take(t, s, hit(shorter, "a", -20000))
+				check("a refund to full", bucket.Decision{}, 0)
+				d = take(t, s, hit(l, "b", 3))[0]
+				if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "b", 3)}, []bucket.Decision{d}); err != nil {
+					t.Fatal(err)
+				}
+				if !a.IsBucket() {
+					check("a give-back of all", bucket.Decision{}, 0)
+				}
 			}
-			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Hour, Postpaid: postpaid})
-			d := take(t, s, hit(l, "a", 5))[0]
-			check("the first charge", d, 1)
-			d = take(t, s, hit(l, "a", 7))[0]
-			check("a further charge", d, 1)
-			given := d
-			d = take(t, s, hit(l, "a", -2))[0]
-			check("a refund", d, 1)
-			if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "a", 7)}, []bucket.Decision{given}); err != nil {
-				t.Fatal(err)
-			}
-			check("a give-back", take(t, s, hit(l, "a", 0))[0], 1)
-			longer := newLimit(t, bucket.Spec{Algorithm: a, Requests: 70, Period: 2 * time.Hour, Postpaid: postpaid})
-			d = take(t, s, hit(longer, "a", 1))[0]
-			check("new numbers", d, 1)
-			shorter := newLimit(t, bucket.Spec{Algorithm: a, Requests: 90, Period: time.Minute, Postpaid: postpaid})
-			d = take(t, s, hit(shorter, "a", 1))[0]
-			check("shorter numbers", d, 1)
-			if postpaid {
-				d = take(t, s, hit(shorter, "a", 10000))[0]
-				check("far beyond the limit", d, 1)
-			}
-			take(t, s, hit(shorter, "a", -20000))
-			check("a refund to full", bucket.Decision{}, 0)
-			d = take(t, s, hit(l, "b", 3))[0]
-			if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "b", 3)}, []bucket.Decision{d}); err != nil {
-				t.Fatal(err)
-			}
-			if !a.IsBucket() {
-				check("a give-back of all", bucket.Decision{}, 0)
-			}
-		}
+		})
 	}
 }
 
@@ -106,42 +108,44 @@ func TestKeysExpireApart(t *testing.T) {
 
 // A replica whose clock is 5 s behind becomes the master: nothing is given
 // away, and no key expires before its state is drained.
-func TestPromotedClockIsBehind(t *testing.T) {
+func TestPromotedClockBehindGivesNothingAway(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Single(t)
 	c := redistest.Client(t, addr)
 	for _, a := range bucket.Algorithms() {
-		o := options(redisconn.Single, addr)
-		now, err := c.Time(context.Background()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ahead := now.Add(5 * time.Second).UnixMicro()
-		o.Clock = func() int64 { return ahead }
-		old := open(t, o)
-		o.Clock = nil
-		promoted := open(t, o)
-		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: 4 * time.Second})
-		take(t, old, hit(l, "a", 9))
-		peek := take(t, promoted, hit(l, "a", 0))[0]
-		if peek.Remaining != 1 || peek.At < ahead && a != bucket.FixedWindow {
-			t.Errorf("%s: after the change of masters %+v", a, peek)
-		}
-		// Written by the new master, the key lives on its clock until the
-		// moment that the old one's clock had named, not for a time counted
-		// from there.
-		d := take(t, promoted, hit(l, "a", 1))[0]
-		if !d.Allowed() || d.Remaining != 0 {
-			t.Fatalf("%s: the last request: %+v", a, d)
-		}
-		for key, ttl := range redistest.Keys(t, c, o.Prefix) {
-			if ttl < d.ResetAfter-4*time.Second || ttl > d.ResetAfter+50*time.Millisecond {
-				t.Errorf("%s: %s lives for %s, its state matters for %s", a, key, ttl, d.ResetAfter)
+		t.Run(a.String(), func(t *testing.T) {
+			o := options(redisconn.Single, addr)
+			now, err := c.Time(context.Background()).Result()
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		if d := take(t, promoted, hit(l, "a", 1))[0]; d.Allowed() {
-			t.Errorf("%s: one too many passed after the change of masters", a)
-		}
+			ahead := now.Add(5 * time.Second).UnixMicro()
+			o.Clock = func() int64 { return ahead }
+			old := open(t, o)
+			o.Clock = nil
+			promoted := open(t, o)
+			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: 4 * time.Second})
+			take(t, old, hit(l, "a", 9))
+			peek := take(t, promoted, hit(l, "a", 0))[0]
+			if peek.Remaining != 1 || peek.At < ahead && a != bucket.FixedWindow {
+				t.Errorf("%s: after the change of masters %+v", a, peek)
+			}
+			// Written by the new master, the key lives on its clock until the
+			// moment that the old one's clock had named, not for a time counted
+			// from there.
+			d := take(t, promoted, hit(l, "a", 1))[0]
+			if !d.Allowed() || d.Remaining != 0 {
+				t.Fatalf("%s: the last request: %+v", a, d)
+			}
+			for key, ttl := range redistest.Keys(t, c, o.Prefix) {
+				if ttl < d.ResetAfter-4*time.Second || ttl > d.ResetAfter+50*time.Millisecond {
+					t.Errorf("%s: %s lives for %s, its state matters for %s", a, key, ttl, d.ResetAfter)
+				}
+			}
+			if d := take(t, promoted, hit(l, "a", 1))[0]; d.Allowed() {
+				t.Errorf("%s: one too many passed after the change of masters", a)
+			}
+		})
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Equal requests that wait together travel as one line. Exactly the limit is
 // admitted, and each gets what it would have got alone, one after the other.
-func TestJoinedRequests(t *testing.T) {
+func TestCoalescedRequestsAreDecidedOneByOne(t *testing.T) {
 	t.Parallel()
 	const asked = 60
 	clock := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC).UnixMicro()

@@ -77,7 +77,7 @@ func TestNodeIsProbedByWhatItHas(t *testing.T) {
 // While one of its two keys has moved, a group tries until its deadline and
 // then fails; it costs nothing, and groups of one of those keys go on, in the
 // same batches.
-func TestSlotHalfwayOnTheMove(t *testing.T) {
+func TestGroupOverAMovingSlotFailsForFree(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	cluster := redistest.StartCluster(t, 0)

@@ -35,7 +35,7 @@ func wantRefusal(t *testing.T, o testOptions, texts ...string) {
 func password(p string) func() (string, error) { return func() (string, error) { return p, nil } }
 
 // Redis says what is wrong with the settings, and the store in which of them.
-func TestRefusals(t *testing.T) {
+func TestRefusalNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	guarded := redistest.Start(t, "--requirepass", "right-secret").Addr()
 	plain := redistest.Start(t).Addr()
@@ -77,7 +77,7 @@ func TestRefusals(t *testing.T) {
 
 // A user that lacks one of the rights is refused, whichever it is, but for
 // those that a daemon can do without.
-func TestRefusalOfARight(t *testing.T) {
+func TestMissingRightIsRefused(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	s := open(t, aclOptions(redisconn.Single, addr))
@@ -88,20 +88,22 @@ func TestRefusalOfARight(t *testing.T) {
 		{"+evalsha", true}, {"+time", true}, {"+mget", true}, {"+set", true}, {"+del", true},
 		{"+eval", false}, {"+script|load", false}, {"+info", false},
 	} {
-		var commands []string
-		for _, command := range aclSingle {
-			if command != c.without {
-				commands = append(commands, command)
+		t.Run("without "+c.without, func(t *testing.T) {
+			var commands []string
+			for _, command := range aclSingle {
+				if command != c.without {
+					commands = append(commands, command)
+				}
 			}
-		}
-		setUser(t, []string{addr}, commands)
-		err := open(t, aclOptions(redisconn.Single, addr)).Refusal(context.Background())
-		if errors.Is(err, bucket.ErrRefused) != c.refused || err == nil == c.refused {
-			t.Errorf("without %s: %v", c.without, err)
-		}
-		if c.refused && !strings.Contains(err.Error(), "the '"+c.without[1:]+"' command") {
-			t.Errorf("without %s the error does not name it: %v", c.without, err)
-		}
+			setUser(t, []string{addr}, commands)
+			err := open(t, aclOptions(redisconn.Single, addr)).Refusal(context.Background())
+			if errors.Is(err, bucket.ErrRefused) != c.refused || err == nil == c.refused {
+				t.Errorf("without %s: %v", c.without, err)
+			}
+			if c.refused && !strings.Contains(err.Error(), "the '"+c.without[1:]+"' command") {
+				t.Errorf("without %s the error does not name it: %v", c.without, err)
+			}
+		})
 	}
 	setUser(t, []string{addr}, append(aclSingle, "resetkeys", "~other{*"))
 	wantRefusal(t, aclOptions(redisconn.Single, addr), "on the keys rl{*", "redis.username", "docs/deploy.md", "NOPERM")
@@ -116,7 +118,7 @@ func TestRefusalOfARight(t *testing.T) {
 }
 
 // One node of a cluster that refuses is enough.
-func TestRefusalOfOneNode(t *testing.T) {
+func TestOneNodeThatRefusesIsEnough(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 0)
 	addrs := cluster.Addrs()
@@ -132,7 +134,7 @@ func TestRefusalOfOneNode(t *testing.T) {
 	wantRefusal(t, o, "lacks rights at "+addrs[1], "NOPERM", "cluster|slots")
 }
 
-func TestRefusalOfSentinels(t *testing.T) {
+func TestRefusalOfSentinelsNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	sentinels, master, _ := redistest.StartSentinel(t, "limits")
@@ -173,7 +175,7 @@ func TestRefusalOfSentinels(t *testing.T) {
 }
 
 // Certificates that do not fit stay so, unlike a network that fails.
-func TestRefusalOfCertificates(t *testing.T) {
+func TestBadCertificateIsRefused(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	cert, roots := selfSigned(t, "redis.test")
@@ -221,7 +223,7 @@ func TestRefusalOfCertificates(t *testing.T) {
 }
 
 // What may be otherwise in a moment is no refusal, and is not waited for.
-func TestNoRefusal(t *testing.T) {
+func TestPassingTroubleIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -20,15 +20,17 @@ func TestTagsAreSpreadEvenly(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: redistest.Cluster(t)[0], Protocol: 2})
 	defer c.Close()
 	for _, n := range []int{1, 2, 3, 32, 100} {
-		for i, tag := range script.NewTags(n) {
-			slot, err := c.ClusterKeySlot(ctx, "rl{"+tag+"}:x").Result()
-			if err != nil {
-				t.Fatal(err)
+		t.Run(fmt.Sprint(n, " tags"), func(t *testing.T) {
+			for i, tag := range script.NewTags(n) {
+				slot, err := c.ClusterKeySlot(ctx, "rl{"+tag+"}:x").Result()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := int64((2*i + 1) * script.ClusterSlots / (2 * n)); slot != want {
+					t.Errorf("tag %d of %d, %q, has the slot %d, want %d", i, n, tag, slot, want)
+				}
 			}
-			if want := int64((2*i + 1) * script.ClusterSlots / (2 * n)); slot != want {
-				t.Errorf("tag %d of %d, %q, has the slot %d, want %d", i, n, tag, slot, want)
-			}
-		}
+		})
 	}
 	seen := make(map[string]bool)
 	for _, tag := range script.NewTags(script.ClusterSlots) {
@@ -41,7 +43,7 @@ func TestTagsAreSpreadEvenly(t *testing.T) {
 
 // The tags are part of the store's format: daemons of all versions that share
 // keys must place them alike.
-func TestTagsStay(t *testing.T) {
+func TestTagsAreStable(t *testing.T) {
 	got := strings.Join(script.NewTags(8), " ")
 	if want := "dlj 5j7 130 qsu ng4 7hq 31v 7ys"; got != want {
 		t.Errorf("the tags are %q, were %q", got, want)
@@ -83,7 +85,7 @@ func decideLines(t testing.TB, s *Store, b *script.Encoder, lines []*script.Grou
 
 // One call decides many groups, each on its own, in their order; one of which
 // the state cannot be read fails alone.
-func TestBatchOfGroups(t *testing.T) {
+func TestGroupsOfACommandAreDecidedInOrder(t *testing.T) {
 	ctx := context.Background()
 	prefix := fmt.Sprintf("batch-%d", time.Now().UnixNano())
 	s := openAt(t, redistest.Single(t), prefix, Options{HashTags: 4})
@@ -130,7 +132,7 @@ func TestBatchOfGroups(t *testing.T) {
 
 // A key that holds no string counts as none, and is overwritten: by the first
 // charge of a batch as by the next.
-func TestKeysOfAnotherType(t *testing.T) {
+func TestKeyOfAnotherTypeIsOverwritten(t *testing.T) {
 	ctx := context.Background()
 	s := testStore(t, nil)
 	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 5, Period: time.Hour})

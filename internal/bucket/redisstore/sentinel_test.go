@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-func TestSentinelFailover(t *testing.T) {
+func TestStateSurvivesASentinelFailover(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	sentinels, master, replica := redistest.StartSentinel(t, "limits")
@@ -39,9 +40,9 @@ func TestSentinelFailover(t *testing.T) {
 	}
 }
 
-// TestSentinelsWithPasswords has sentinels that ask for a user and a password,
+// TestSentinelsAreGivenTheirPassword has sentinels that ask for a user and a password,
 // and a master that asks for none.
-func TestSentinelsWithPasswords(t *testing.T) {
+func TestSentinelsAreGivenTheirPassword(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	sentinels, _, _ := redistest.StartSentinel(t, "limits")
@@ -64,9 +65,11 @@ func TestSentinelsWithPasswords(t *testing.T) {
 		{"", "default-secret", true},
 		{"guard", "guard-secret", true},
 	} {
-		o.SentinelUsername, o.SentinelPassword = tc.username, tc.password
-		if err := open(t, o).Ping(ctx); (err == nil) != tc.good {
-			t.Errorf("as %q with %q: %v", tc.username, tc.password, err)
-		}
+		t.Run(fmt.Sprintf("%q with %q", tc.username, tc.password), func(t *testing.T) {
+			o.SentinelUsername, o.SentinelPassword = tc.username, tc.password
+			if err := open(t, o).Ping(ctx); (err == nil) != tc.good {
+				t.Errorf("as %q with %q: %v", tc.username, tc.password, err)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -16,7 +17,7 @@ import (
 )
 
 // The numbers of a bucket's state are whole, and small enough to be exact.
-func TestUnreadableNumbersOfABucket(t *testing.T) {
+func TestBucketWithBadNumbersCannotBeRead(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
@@ -40,82 +41,86 @@ func TestUnreadableNumbersOfABucket(t *testing.T) {
 		level:   {math.NaN(), -1, tooLarge, math.Inf(1)},
 		unit:    {math.NaN(), -1, 0, 0.5, 1.5, tooLarge, math.Inf(1)},
 	} {
-		for _, number := range numbers {
-			state := []byte(value)
-			binary.LittleEndian.PutUint64(state[8*place:], math.Float64bits(number))
-			if err := c.Set(ctx, key, state, time.Hour).Err(); err != nil {
-				t.Fatal(err)
+		t.Run(fmt.Sprint("number ", place), func(t *testing.T) {
+			for _, number := range numbers {
+				state := []byte(value)
+				binary.LittleEndian.PutUint64(state[8*place:], math.Float64bits(number))
+				if err := c.Set(ctx, key, state, time.Hour).Err(); err != nil {
+					t.Fatal(err)
+				}
+				err := s.Take(ctx, []bucket.Hit{hit(l, "bad", 1)}, make([]bucket.Decision, 1))
+				if err == nil || !strings.Contains(err.Error(), "cannot be read") {
+					t.Errorf("a state whose number %d is %g gives the error %v", place, number, err)
+				}
 			}
-			err := s.Take(ctx, []bucket.Hit{hit(l, "bad", 1)}, make([]bucket.Decision, 1))
-			if err == nil || !strings.Contains(err.Error(), "cannot be read") {
-				t.Errorf("a state whose number %d is %g gives the error %v", place, number, err)
-			}
-		}
+		})
 	}
 }
 
 // A state that cannot be read fails its own request and no other; nothing of
 // that request is charged.
-func TestUnreadableState(t *testing.T) {
+func TestUnreadableStateFailsItsRequestAlone(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
 	c := redistest.Client(t, addr)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, a := range bucket.Algorithms() {
-		o := options(redisconn.Single, addr)
-		s := open(t, o)
-		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Hour})
-		good := hit(l, "good", 1)
-		take(t, s, hit(l, "bad", 3), good)
-		var key, value string
-		for k := range redistest.Keys(t, c, o.Prefix) {
-			if strings.Contains(k, "bad") {
-				key, value = k, c.Get(ctx, k).Val()
+		t.Run(a.String(), func(t *testing.T) {
+			o := options(redisconn.Single, addr)
+			s := open(t, o)
+			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Hour})
+			good := hit(l, "good", 1)
+			take(t, s, hit(l, "bad", 3), good)
+			var key, value string
+			for k := range redistest.Keys(t, c, o.Prefix) {
+				if strings.Contains(k, "bad") {
+					key, value = k, c.Get(ctx, k).Val()
+				}
 			}
-		}
-		bad := []string{"", "x", "hello, world", value[:len(value)-1], value + "x", value[:len(value)-8], strings.Repeat("\xff", len(value))}
-		for range 300 {
-			b := []byte(value)
-			for range 1 + rng.IntN(3) {
-				b[rng.IntN(len(b))] = byte(rng.Uint32())
+			bad := []string{"", "x", "hello, world", value[:len(value)-1], value + "x", value[:len(value)-8], strings.Repeat("\xff", len(value))}
+			for range 300 {
+				b := []byte(value)
+				for range 1 + rng.IntN(3) {
+					b[rng.IntN(len(b))] = byte(rng.Uint32())
+				}
+				bad = append(bad, string(b))
 			}
-			bad = append(bad, string(b))
-		}
-		for i, text := range bad {
-			if err := c.Set(ctx, key, text, time.Hour).Err(); err != nil {
+			for i, text := range bad {
+				if err := c.Set(ctx, key, text, time.Hour).Err(); err != nil {
+					t.Fatal(err)
+				}
+				// Changed bytes may still be a state, and then it decides.
+				err := s.Take(ctx, []bucket.Hit{hit(l, "bad", 1), good}, make([]bucket.Decision, 2))
+				if i < 7 && (err == nil || !strings.Contains(err.Error(), "cannot be read")) {
+					t.Errorf("%s: %q gives the error %v", a, text, err)
+				} else if err != nil && !strings.Contains(err.Error(), "cannot be read") {
+					t.Errorf("%s: %q gives the error %v", a, text, err)
+				}
+				if err := s.Take(ctx, []bucket.Hit{good, hit(l, "bad", -1)}, make([]bucket.Decision, 2)); err != nil && !strings.Contains(err.Error(), "cannot be read") {
+					t.Errorf("%s: a refund with %q gives the error %v", a, text, err)
+				}
+				if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "bad", 1)}, []bucket.Decision{{At: time.Now().UnixMicro()}}); err != nil && !strings.Contains(err.Error(), "cannot be read") {
+					t.Errorf("%s: a give-back with %q gives the error %v", a, text, err)
+				}
+				take(t, s, hit(l, "good", -10))
+			}
+			if err := c.Set(ctx, key, "x", time.Hour).Err(); err != nil {
 				t.Fatal(err)
 			}
-			// Changed bytes may still be a state, and then it decides.
-			err := s.Take(ctx, []bucket.Hit{hit(l, "bad", 1), good}, make([]bucket.Decision, 2))
-			if i < 7 && (err == nil || !strings.Contains(err.Error(), "cannot be read")) {
-				t.Errorf("%s: %q gives the error %v", a, text, err)
-			} else if err != nil && !strings.Contains(err.Error(), "cannot be read") {
-				t.Errorf("%s: %q gives the error %v", a, text, err)
+			before := take(t, s, hit(l, "good", 0))[0].Remaining
+			if err := s.Take(ctx, []bucket.Hit{good, hit(l, "bad", 1)}, make([]bucket.Decision, 2)); err == nil {
+				t.Errorf("%s: a group with an unreadable state was decided", a)
 			}
-			if err := s.Take(ctx, []bucket.Hit{good, hit(l, "bad", -1)}, make([]bucket.Decision, 2)); err != nil && !strings.Contains(err.Error(), "cannot be read") {
-				t.Errorf("%s: a refund with %q gives the error %v", a, text, err)
+			if after := take(t, s, hit(l, "good", 0))[0].Remaining; after != before {
+				t.Errorf("%s: a group that failed was charged: %d, then %d remain", a, before, after)
 			}
-			if err := s.GiveBack(ctx, []bucket.Hit{hit(l, "bad", 1)}, []bucket.Decision{{At: time.Now().UnixMicro()}}); err != nil && !strings.Contains(err.Error(), "cannot be read") {
-				t.Errorf("%s: a give-back with %q gives the error %v", a, text, err)
-			}
-			take(t, s, hit(l, "good", -10))
-		}
-		if err := c.Set(ctx, key, "x", time.Hour).Err(); err != nil {
-			t.Fatal(err)
-		}
-		before := take(t, s, hit(l, "good", 0))[0].Remaining
-		if err := s.Take(ctx, []bucket.Hit{good, hit(l, "bad", 1)}, make([]bucket.Decision, 2)); err == nil {
-			t.Errorf("%s: a group with an unreadable state was decided", a)
-		}
-		if after := take(t, s, hit(l, "good", 0))[0].Remaining; after != before {
-			t.Errorf("%s: a group that failed was charged: %d, then %d remain", a, before, after)
-		}
+		})
 	}
 }
 
 // Spans that contradict their level cannot be read either.
-func TestInconsistentState(t *testing.T) {
+func TestSpansThatContradictTheirLevelCannotBeRead(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr := redistest.Single(t)
@@ -135,27 +140,29 @@ func TestInconsistentState(t *testing.T) {
 		"a wrong clock's level":         {now + 1e9, now + 2e9, 2, now + 1e9, now + 1e9, 1},
 		"a wrong clock's span":          {now + 1e9, now + 2e9, 1, now + 2e9, now + 2e9, 1},
 	} {
-		var state []byte
-		for _, n := range numbers {
-			state = binary.LittleEndian.AppendUint64(state, math.Float64bits(n))
-		}
-		if err := c.Set(ctx, key, state, time.Hour).Err(); err != nil {
-			t.Fatal(err)
-		}
-		for _, cost := range []int64{1, 0, -1} {
-			if err := s.Take(ctx, []bucket.Hit{hit(l, "bad", cost)}, make([]bucket.Decision, 1)); err == nil || !strings.Contains(err.Error(), "cannot be read") {
-				t.Errorf("%s, cost %d: %v", name, cost, err)
+		t.Run(name, func(t *testing.T) {
+			var state []byte
+			for _, n := range numbers {
+				state = binary.LittleEndian.AppendUint64(state, math.Float64bits(n))
 			}
-		}
-		if got := c.Get(ctx, key).Val(); got != string(state) {
-			t.Errorf("%s: the state was overwritten", name)
-		}
+			if err := c.Set(ctx, key, state, time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
+			for _, cost := range []int64{1, 0, -1} {
+				if err := s.Take(ctx, []bucket.Hit{hit(l, "bad", cost)}, make([]bucket.Decision, 1)); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+					t.Errorf("%s, cost %d: %v", name, cost, err)
+				}
+			}
+			if got := c.Get(ctx, key).Val(); got != string(state) {
+				t.Errorf("%s: the state was overwritten", name)
+			}
+		})
 	}
 }
 
 // A give-back names any moment that its caller likes, also one within a tick of
 // the bucket. What it leaves can be read.
-func TestGiveBackWithinATick(t *testing.T) {
+func TestGiveBackWithinATickLeavesAReadableState(t *testing.T) {
 	t.Parallel()
 	s := open(t, options(redisconn.Single, redistest.Single(t)))
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod})

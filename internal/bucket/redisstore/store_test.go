@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-func TestBadOptions(t *testing.T) {
+func TestBadOptionsAreRefused(t *testing.T) {
 	for _, tc := range []struct {
 		spoil func(*testOptions)
 		want  string
@@ -27,17 +27,19 @@ func TestBadOptions(t *testing.T) {
 		{func(o *testOptions) { o.Prefix = "a{b" }, "brace"},
 		{func(o *testOptions) { o.Timeout = 0 }, "timeout"},
 	} {
-		o := options(redisconn.Single, "127.0.0.1:1")
-		tc.spoil(&o)
-		if _, _, err := newStore(o); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("error %v, want one with %q", err, tc.want)
-		}
+		t.Run(tc.want, func(t *testing.T) {
+			o := options(redisconn.Single, "127.0.0.1:1")
+			tc.spoil(&o)
+			if _, _, err := newStore(o); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want one with %q", err, tc.want)
+			}
+		})
 	}
 }
 
 // A server that is slow to load the script must not have its answer taken for
 // that to another command.
-func TestSlowScriptLoad(t *testing.T) {
+func TestLateReplyToScriptLoadIsNotTakenForAnother(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	proxy := redistest.StartProxy(t, addr)
@@ -68,7 +70,7 @@ func TestSlowScriptLoad(t *testing.T) {
 }
 
 // A request can hold more keys than Lua can unpack.
-func TestManyKeysAtOnce(t *testing.T) {
+func TestRequestMayHaveTenThousandKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t, options(redisconn.Single, redistest.Single(t)))
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 2, Period: 24 * time.Hour})
@@ -87,7 +89,7 @@ func TestManyKeysAtOnce(t *testing.T) {
 	}
 }
 
-func TestScriptFlush(t *testing.T) {
+func TestFlushedScriptIsSentAgain(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	server := redistest.Start(t)
@@ -155,7 +157,7 @@ func TestWarnsOfEviction(t *testing.T) {
 }
 
 // Who forgot the password is told so, and not that the server hung up.
-func TestNoPassword(t *testing.T) {
+func TestMissingPasswordIsNamed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right-secret")
 	err := open(t, options(redisconn.Single, server.Addr())).Ping(context.Background())
@@ -200,7 +202,7 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 
 // What Redis took is given back to Redis or to nobody: the share that a daemon
 // grants while Redis is away does not grow by it.
-func TestGiveBackThatRedisDoesNotAnswer(t *testing.T) {
+func TestLostGiveBackDoesNotGoToTheFallback(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	r := newRig(t, unchanged)

@@ -43,7 +43,7 @@ func wantLimitOfTwo(t *testing.T, a, b *redisstore.Store) {
 	}
 }
 
-func TestUnixSocket(t *testing.T) {
+func TestUnixSocketSharesLimitsWithThePort(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(socketDir(t), "redis.sock")
 	server := redistest.Start(t, "--unixsocket", socket, "--requirepass", "right-secret")
@@ -62,9 +62,9 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
-// TestTLSOverAUnixSocket has a proxy that speaks TLS at a socket, which Redis
+// TestTLSWorksOverAUnixSocket has a proxy that speaks TLS at a socket, which Redis
 // itself does not.
-func TestTLSOverAUnixSocket(t *testing.T) {
+func TestTLSWorksOverAUnixSocket(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	socket := filepath.Join(socketDir(t), "tls.sock")

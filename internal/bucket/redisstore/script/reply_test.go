@@ -1,6 +1,7 @@
 package script
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -101,12 +102,17 @@ func TestReplySaysThingsOnce(t *testing.T) {
 			t.Errorf("group %d got %+v and %v, want %+v", i, g.Decisions, g.Err, want[i])
 		}
 	}
+}
+
+func TestBadReplyIsRefused(t *testing.T) {
 	for _, bad := range [][]int64{
 		{}, {-1, 0, 9, 1}, {1000}, {1000, 0}, {1000, -1, 9, 1}, {1000, 1 << 54, 9, 1}, {1000, 0, 0}, {1000, 0, 8}, {1000, 0, 8, 1}, {1000, 0, 13, 1, 1, 1, 1, 1},
 		{1000, 0, -7, 1}, {1000, 0, 9, -1}, {1000, 0, 10, 1, -2}, {1000, 0, 12, 1, 0, 0, -1001}, {1000, 0, 9, 1, 2}, {1000, 0, -1, 0},
 	} {
-		if _, err := Decode(bad, []*Group{{Mode: Take, Hits: make([]bucket.Hit, 1), Decisions: make([]bucket.Decision, 1)}}); err == nil {
-			t.Errorf("%v was taken for a reply", bad)
-		}
+		t.Run(fmt.Sprint(bad), func(t *testing.T) {
+			if _, err := Decode(bad, []*Group{{Mode: Take, Hits: make([]bucket.Hit, 1), Decisions: make([]bucket.Decision, 1)}}); err == nil {
+				t.Errorf("%v was taken for a reply", bad)
+			}
+		})
 	}
 }
