@@ -1,24 +1,24 @@
 -- Keeps the register of the daemons that share a prefix.
 --
 -- KEYS[1]  the register
--- ARGV[1]  empty; tests put the clock here, in microseconds
--- ARGV[2]  join: add or renew the caller's entry; look: say what join would, and
---          add nobody; leave: remove it; list: read
--- ARGV[3]  the caller's entry, a JSON object whose up is its age in ms; list
---          does not look at it
--- reply    the moment in ms, how many entries disagree with a caller that
---          joins or looks, then every live entry as a JSON object, those that
---          disagree first
+-- ARGV[1]  empty; in tests the clock, in microseconds
+-- ARGV[2]  join: add or renew the caller's registration; look: reply as join
+--          would, and add nobody; leave: remove it; list: read
+-- ARGV[3]  the caller's registration, a JSON object whose up is its age in ms;
+--          list does not read it
+-- reply    the moment in ms, how many registrations disagree with a caller that
+--          joins or looks, then every live registration as a JSON object, those
+--          that disagree first
 --
--- A caller that disagrees with a live entry is not added, so all entries of a
--- register agree. Its value is a JSON array of entries; moments are whole ms
--- since the epoch, since cjson writes 14 digits of a number and a microsecond
--- would need 16. It is never an empty array, which cjson would write as an
--- object: without entries there is no key. What is no entry is passed over, so
--- that a foreign value reads as an empty register.
+-- A caller that disagrees with a live registration is not added, so all that are
+-- in a register agree. Its value is a JSON array of registrations. Moments are
+-- whole ms since the epoch: cjson writes 14 digits of a number, and microseconds
+-- need 16. The array is never empty, since cjson would write that as an object:
+-- without registrations there is no key. Other elements are skipped, so that a
+-- foreign value reads as an empty register.
 
-local LIFE = 7000 -- ms without renewal after which an entry is gone
-local MAX_ENTRIES = 10000
+local LIFE = 7000 -- ms without renewal after which a registration is gone
+local MAX_REGISTRATIONS = 10000
 local MAX_FORMATS = 16
 
 local floor, min, max = math.floor, math.min, math.max
@@ -32,9 +32,9 @@ local function is_text(s)
   return type(s) == 'string' and #s <= 255 and not s:find('%c')
 end
 
--- The entry in a decoded value, without fields that are unknown here; nil if
--- it is none.
-local function read_entry(e)
+-- The registration in a decoded value, without the fields of later versions; nil
+-- if it is not a registration.
+local function read_registration(e)
   if type(e) ~= 'table' or type(e.reads) ~= 'table' then return nil end
   local reads = {}
   for i = 1, min(#e.reads, MAX_FORMATS) do
@@ -51,16 +51,16 @@ local function read_entry(e)
   } or nil
 end
 
--- The live entries in value but that of id, and whether one was seen ahead of
--- now.
+-- The live registrations in value without that of id, and whether one was seen
+-- later than now.
 local function read_others(value, id, now)
   local others, ahead = {}, false
   local ok, list = pcall(cjson.decode, value) -- value is false without a key
   if not ok or type(list) ~= 'table' then return others, ahead end
-  for i = 1, min(#list, MAX_ENTRIES) do
-    local e = read_entry(list[i])
+  for i = 1, min(#list, MAX_REGISTRATIONS) do
+    local e = read_registration(list[i])
     if e then
-      -- A promoted replica's clock may be behind, and any clock be set back.
+      -- A promoted replica's clock may be behind, and any clock may be set back.
       ahead = ahead or e.seen > now
       e.started, e.seen = min(e.started, now), min(e.seen, now)
       if e.id ~= id and now - e.seen < LIFE then others[#others + 1] = e end
@@ -81,16 +81,15 @@ local function agree(a, b)
     and can_read(a, b.state_format) and can_read(b, a.state_format)
 end
 
--- Expiry counts on this server's own clock. One that a test injected stands
--- still, while the server's does not.
-local function write_register(entries, now)
+-- Keys expire by this server's own clock, which runs while a test's clock stands.
+local function write_register(registrations, now)
   local spare = ARGV[1] == '' and 0 or 3600000
   local newest = 0
-  for _, e in ipairs(entries) do newest = max(newest, e.seen) end
-  if #entries == 0 then
+  for _, e in ipairs(registrations) do newest = max(newest, e.seen) end
+  if #registrations == 0 then
     redis.call('DEL', KEYS[1])
   else
-    redis.call('SET', KEYS[1], cjson.encode(entries), 'PX', newest + LIFE - now + spare)
+    redis.call('SET', KEYS[1], cjson.encode(registrations), 'PX', newest + LIFE - now + spare)
   end
 end
 
@@ -106,8 +105,8 @@ local action, own, id = ARGV[2], nil, nil
 if action ~= 'list' then
   own = cjson.decode(ARGV[3])
   own.started, own.seen = max(0, now - own.up), now
-  own = read_entry(own)
-  if not own then return redis.error_reply('ERR the entry of the caller is none') end
+  own = read_registration(own)
+  if not own then return redis.error_reply('ERR the registration of the caller cannot be read') end
   id = own.id
 end
 
@@ -122,7 +121,7 @@ end
 
 if action == 'leave' then
   write_register(others, now)
-elseif action == 'join' and #disagreeing == 0 and #others < MAX_ENTRIES then
+elseif action == 'join' and #disagreeing == 0 and #others < MAX_REGISTRATIONS then
   agreeing[#agreeing + 1] = own
   write_register(agreeing, now)
 elseif action ~= 'list' and ahead then

@@ -20,7 +20,7 @@ var source string
 
 var sha = redis.NewScript(source).Hash()
 
-// Register is where the daemons that share a prefix in Redis sign in.
+// Register is the register of the daemons that share a prefix in Redis.
 type Register struct {
 	// Redis belongs to the caller.
 	Redis *redisconn.Conn
@@ -29,24 +29,24 @@ type Register struct {
 	Clock func() int64
 }
 
-// Daemons returns the daemons that are signed in, by address, and the moment on
-// Redis's clock to which that applies. It changes nothing. It fails where Redis
-// does not answer within the connection's timeout.
+// Daemons returns the daemons that are signed in, sorted by address, and when that
+// was, on Redis's clock. It changes nothing. It fails if Redis does not answer
+// within the connection's timeout.
 func (r Register) Daemons(ctx context.Context) ([]Daemon, time.Time, error) {
 	s, err := r.call(ctx, "list", Daemon{}, 0)
 	return s.daemons, s.at, err
 }
 
-// key has a hash tag that is none of the limits' tags, so it is the same
-// whatever their number.
+// key returns the register's key. Its hash tag is not one of the limits', so it
+// does not depend on their number.
 func (r Register) key() string { return r.Redis.Prefix() + "{~fleet}" }
 
-// call sends the script an action: join, look, leave or list. It is safe to
-// send any of them twice.
+// call runs the script with an action: join, look, leave or list. Each may be run
+// twice.
 func (r Register) call(ctx context.Context, action string, self Daemon, up time.Duration) (state, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Redis.Timeout())
 	defer cancel()
-	own, err := self.entry(up)
+	own, err := self.registration(up)
 	if err != nil {
 		return state{}, wrap(err)
 	}
@@ -76,11 +76,11 @@ func (r Register) call(ctx context.Context, action string, self Daemon, up time.
 
 func wrap(err error) error { return fmt.Errorf("redis: %w", err) }
 
-// state is what the script says of the daemons of a prefix.
+// state is what the register holds, as the script replies.
 type state struct {
 	at      time.Time // on the clock of Redis
 	daemons []Daemon  // those alive, by address
-	// conflicts are those of daemons with which the caller cannot share keys.
+	// conflicts are the daemons with which the caller cannot share keys.
 	conflicts []Daemon
 }
 
@@ -97,22 +97,22 @@ func decode(reply []any) (state, error) {
 	if !ok || !ok2 || conflicts < 0 || conflicts > int64(len(reply)-2) {
 		return unexpected(reply[:2])
 	}
-	r := state{at: time.UnixMilli(at)}
+	s := state{at: time.UnixMilli(at)}
 	for _, item := range reply[2:] {
 		text, _ := item.(string)
-		var e entry
-		if err := json.Unmarshal([]byte(text), &e); err != nil {
+		var r registration
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
 			return unexpected(item)
 		}
-		m := e.Daemon
-		m.Started, m.Seen = time.UnixMilli(e.Started), time.UnixMilli(e.Seen)
-		r.daemons = append(r.daemons, m)
+		d := r.Daemon
+		d.Started, d.Seen = time.UnixMilli(r.Started), time.UnixMilli(r.Seen)
+		s.daemons = append(s.daemons, d)
 	}
-	r.conflicts = slices.Clone(r.daemons[:conflicts])
+	s.conflicts = slices.Clone(s.daemons[:conflicts])
 	byAddress := func(a, b Daemon) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.ID, b.ID))
 	}
-	slices.SortFunc(r.daemons, byAddress)
-	slices.SortFunc(r.conflicts, byAddress)
-	return r, nil
+	slices.SortFunc(s.daemons, byAddress)
+	slices.SortFunc(s.conflicts, byAddress)
+	return s, nil
 }

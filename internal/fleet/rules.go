@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// rulesSettle is how long rules may differ while a reload goes round.
+	// rulesSettle is how long rules may differ while all daemons reload.
 	rulesSettle = 10 * time.Second
-	// rulesWarnEvery is how often a difference that stays is told.
+	// rulesWarnEvery is how often a difference that stays is logged.
 	rulesWarnEvery = 10 * time.Minute
 )
 
-// RulesDiffer says which daemons have which rules where they are not the same,
-// and "" where they are. Daemons without a fingerprint do not count.
+// RulesDiffer returns which daemons have which rules, or "" if all have the same.
+// Daemons without a fingerprint do not count.
 func RulesDiffer(daemons []Daemon) string {
 	byRules := addressesByRules(daemons)
 	if len(byRules) < 2 {
@@ -29,10 +29,10 @@ func RulesDiffer(daemons []Daemon) string {
 	return fewOf(parts)
 }
 
-// ShortRules is enough of a fingerprint to tell it from others.
+// ShortRules returns enough of a fingerprint to tell it from others.
 func ShortRules(fingerprint string) string { return fingerprint[:min(len(fingerprint), 12)] }
 
-// fewOf joins texts, and counts those that would be too many to read.
+// fewOf joins the first five texts, and counts the others.
 func fewOf(texts []string) string {
 	const most = 5
 	if len(texts) <= most {
@@ -43,9 +43,9 @@ func fewOf(texts []string) string {
 
 func addressesByRules(daemons []Daemon) map[string][]string {
 	byRules := make(map[string][]string)
-	for _, m := range daemons {
-		if m.Rules != "" {
-			byRules[m.Rules] = append(byRules[m.Rules], m.Address)
+	for _, d := range daemons {
+		if d.Rules != "" {
+			byRules[d.Rules] = append(byRules[d.Rules], d.Address)
 		}
 	}
 	return byRules
@@ -54,12 +54,12 @@ func addressesByRules(daemons []Daemon) map[string][]string {
 // rulesWatch knows when a difference of rules is worth a warning.
 type rulesWatch struct {
 	found    string    // the fingerprints that differ, or ""
-	since    time.Time // found is so
+	since    time.Time // when found became that
 	warned   string    // the fingerprints of the last warning
 	warnedAt time.Time
 }
 
-// due reports whether to warn now that these are the daemons.
+// due reports whether to warn about the rules of these daemons.
 func (w *rulesWatch) due(now time.Time, daemons []Daemon) bool {
 	fingerprints := slices.Sorted(maps.Keys(addressesByRules(daemons)))
 	found := ""

@@ -10,41 +10,42 @@ import (
 
 // Daemon is a daemon in the register.
 type Daemon struct {
-	// ID is random and that of one process.
+	// ID is random; each process has its own.
 	ID string `json:"id"`
 	// Address is the host name and gRPC port that the daemon gave, for people.
 	Address string `json:"address"`
 	Version string `json:"version"`
 	// HashTags is its redis.hash_tags.
 	HashTags int `json:"hash_tags"`
-	// StateFormat is what it writes, Reads what it can read.
+	// StateFormat is the format that it writes, and Reads are those that it reads.
 	StateFormat int   `json:"state_format"`
 	Reads       []int `json:"reads"`
-	// Rules is a fingerprint of the rules that it had in force when it signed
-	// in last; it may be empty.
+	// Rules is a fingerprint of the rules in force when it last signed in; it may
+	// be empty.
 	Rules string `json:"rules"`
-	// Started and Seen are when the daemon started and when it signed in last,
-	// on the clock of Redis, to the millisecond.
+	// Started and Seen are when the daemon started and when it last signed in, on
+	// the clock of Redis, to the millisecond.
 	Started time.Time `json:"started"`
 	Seen    time.Time `json:"seen"`
 }
 
-// entry is a Daemon as the script takes and gives it: with moments in ms.
-type entry struct {
+// registration is a Daemon as the script reads and writes it, with moments in
+// milliseconds.
+type registration struct {
 	Daemon
-	// Up is only given to the script, which makes Started and Seen.
+	// Up is the daemon's age, from which the script computes Started.
 	Up      int64 `json:"up"`
 	Started int64 `json:"started"`
 	Seen    int64 `json:"seen"`
 }
 
-func (m Daemon) entry(up time.Duration) ([]byte, error) {
-	return json.Marshal(entry{Daemon: m, Up: max(0, up.Milliseconds())})
+func (d Daemon) registration(up time.Duration) ([]byte, error) {
+	return json.Marshal(registration{Daemon: d, Up: max(0, up.Milliseconds())})
 }
 
-// entryText makes any text one that the script takes: at most 255 bytes, no
+// harmless makes any text acceptable to the script, with at most 255 bytes and no
 // control characters.
-func entryText(s string) string {
+func harmless(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return '?'
@@ -59,8 +60,8 @@ type conflictError string
 
 func (e conflictError) Error() string { return string(e) }
 
-// newConflict is for self, which disagrees with others of the prefix; there is
-// one at least.
+// newConflict returns the error of self, which disagrees with at least one other
+// daemon.
 func newConflict(prefix string, self Daemon, others []Daemon) conflictError {
 	other := others[0]
 	text := fmt.Sprintf("redis: daemon %s (version %s) shares prefix %q with ", other.Address, other.Version, prefix)

@@ -1,0 +1,249 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
+)
+
+const (
+	// signInEvery lets two sign-ins fail before the registration expires.
+	signInEvery = 2 * time.Second
+	// registrationLives is how long a registration lives (LIFE in fleet.lua).
+	registrationLives = 7 * time.Second
+	// signOutTimeout bounds the sign-out of a daemon that stops.
+	signOutTimeout = time.Second
+	logEvery       = time.Minute
+)
+
+// Options of a Membership.
+type Options struct {
+	// Address is the daemon's host name and gRPC port, for people.
+	Address string
+	Version string
+	// HashTags is the daemon's redis.hash_tags.
+	HashTags int
+	// StateFormat is the format that it writes, and Reads are those that it reads.
+	StateFormat int
+	Reads       []int
+	// Rules returns a fingerprint of the rules in force; nil means none. It is
+	// called at each sign-in.
+	Rules func() string
+	// Every is how often to sign in, less than 7 s; 0 means 2 s.
+	Every time.Duration
+	// Log may be nil, which means no log.
+	Log *slog.Logger
+	// Clock replaces this machine's clock in tests. It measures how long the
+	// daemon runs, how long fewer others have been seen, and the time between log
+	// lines.
+	Clock func() time.Time
+}
+
+// Membership keeps a daemon in the register of its prefix. Every daemon signs in
+// every 2 s; after 7 s without a sign-in it is gone.
+//
+// The register guards what all daemons of a prefix must agree on. A daemon is not
+// added, and must not serve, if a registered one has other hash tags, or if one of
+// the two cannot read the other's states: see Conflict. So the first daemon wins,
+// and a registered one is never refused because of a later one. A lost register
+// fills again one by one; it is also lost when the clock of Redis jumps ahead. A
+// daemon that was refused waits until all running ones have had the time to sign
+// in again.
+type Membership struct {
+	register Register
+	self     Daemon
+	started  time.Time
+	rules    func() string
+	every    time.Duration
+	log      *slog.Logger
+	clock    func() time.Time
+
+	size     atomic.Int64
+	conflict atomic.Pointer[conflictError]
+
+	// mu is held during a sign-in, and guards the fields below.
+	mu                          sync.Mutex
+	signedIn                    bool
+	inRegister                  int       // daemons at the last sign-in; unknown after a failure
+	fewerSince                  time.Time // when it last became less
+	refusedAt                   time.Time // when it was last refused
+	rulesWatch                  rulesWatch
+	failureLines, conflictLines logthin.Thinner
+}
+
+// New returns a Membership in a register. It does nothing before SignIn or Run.
+func New(r Register, o Options) *Membership {
+	m := &Membership{
+		register: r,
+		self: Daemon{
+			ID:          fmt.Sprintf("%016x", rand.Uint64()),
+			Address:     harmless(o.Address),
+			Version:     harmless(o.Version),
+			HashTags:    o.HashTags,
+			StateFormat: o.StateFormat,
+			Reads:       o.Reads,
+		},
+		rules: o.Rules,
+		every: o.Every,
+		log:   o.Log,
+		clock: o.Clock,
+	}
+	if m.rules == nil {
+		m.rules = func() string { return "" }
+	}
+	if m.every == 0 {
+		m.every = signInEvery
+	}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	if m.clock == nil {
+		m.clock = time.Now
+	}
+	m.started = m.clock()
+	m.size.Store(1)
+	m.inRegister = unknown
+	return m
+}
+
+// Size returns the number of daemons, this one included, so at least 1. It grows
+// at once, and shrinks when fewer have been seen for 7 s. While Redis does not
+// answer, it is the last known number.
+func (m *Membership) Size() int { return int(m.size.Load()) }
+
+// Conflict returns why this daemon must not serve, as of the last sign-in, or nil.
+// The error names the other daemon and this one. Before the first sign-in it is
+// nil.
+func (m *Membership) Conflict() error {
+	if c := m.conflict.Load(); c != nil {
+		return *c
+	}
+	return nil
+}
+
+// Run signs in at once and then at every interval until ctx ends; then it signs
+// out. A sign-in that fails is tried again at the next interval.
+func (m *Membership) Run(ctx context.Context) {
+	tick := time.NewTicker(m.every)
+	defer tick.Stop()
+	for {
+		_ = m.SignIn(ctx) // which logs
+		select {
+		case <-ctx.Done():
+			m.signOut(ctx)
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// SignIn adds or renews this daemon's registration. It returns the conflict if
+// there is one, or was one within the last 7 s. It fails if Redis does not answer
+// within the connection's timeout, or if the register is full. All of these are
+// logged, at most once a minute. To sign in twice does no harm.
+func (m *Membership) SignIn(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	self := m.self
+	self.Rules = harmless(m.rules())
+	action := "join"
+	if m.clock().Sub(m.refusedAt) < registrationLives {
+		action = "look"
+	}
+	r, err := m.register.call(ctx, action, self, m.clock().Sub(m.started))
+	if err != nil {
+		m.inRegister = unknown
+		if ctx.Err() == nil {
+			m.logFailure(err)
+		}
+		return err
+	}
+	m.failureLines.Reset()
+	added := slices.ContainsFunc(r.daemons, func(d Daemon) bool { return d.ID == self.ID })
+	size := len(r.daemons)
+	if !added {
+		size++
+	}
+	m.resize(size)
+	if len(r.conflicts) > 0 {
+		conflict := newConflict(m.register.Redis.Prefix(), self, r.conflicts)
+		m.conflict.Store(&conflict)
+		m.refusedAt = m.clock()
+		m.signedIn = false
+		m.logRefusal(conflict)
+		return conflict
+	}
+	if action == "look" {
+		return m.Conflict()
+	}
+	m.conflict.Store(nil)
+	m.conflictLines.Reset()
+	if !added {
+		err := errors.New("redis: the register of daemons is full")
+		m.logFailure(err)
+		return err
+	}
+	if !m.signedIn {
+		m.signedIn = true
+		m.log.Info("signed in to the register of daemons", "id", self.ID, "daemons", size)
+	}
+	m.watchRules(r.daemons)
+	return nil
+}
+
+// unknown is more than any number of daemons in the register.
+const unknown = math.MaxInt
+
+// resize sets the size to the number of daemons in the register. A register that
+// Redis lost, or that expired while Redis was away, fills again one by one. So a
+// smaller number counts only when all have had the time to sign in again.
+func (m *Membership) resize(n int) {
+	if n < m.inRegister {
+		m.fewerSince = m.clock()
+	}
+	m.inRegister = n
+	if n > m.Size() || m.clock().Sub(m.fewerSince) >= registrationLives {
+		m.size.Store(int64(n))
+	}
+}
+
+func (m *Membership) logFailure(err error) {
+	m.signedIn = false
+	if _, due := m.failureLines.Due(m.clock(), logEvery); due {
+		m.log.Warn("could not sign in to the register of daemons; it is tried again", "error", err)
+	}
+}
+
+func (m *Membership) logRefusal(conflict conflictError) {
+	if _, due := m.conflictLines.Due(m.clock(), logEvery); due {
+		m.log.Error("this daemon must not serve", "error", conflict)
+	}
+}
+
+func (m *Membership) watchRules(daemons []Daemon) {
+	if m.rulesWatch.due(m.clock(), daemons) {
+		m.log.Warn("daemons that share a prefix have different rules; together they may admit more than each of them says",
+			"prefix", m.register.Redis.Prefix(), "rules", RulesDiffer(daemons))
+	}
+}
+
+// signOut removes the registration, so that the others need not wait until it
+// expires.
+func (m *Membership) signOut(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), signOutTimeout)
+	defer cancel()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, err := m.register.call(ctx, "leave", m.self, 0); err != nil {
+		m.log.Debug("could not sign out of the register of daemons", "error", err)
+	}
+}
