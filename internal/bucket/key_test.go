@@ -14,7 +14,7 @@ import (
 // up to 200 bytes, and from then on 83 from each end of it around 128 bits of
 // its hash.
 func TestLongKeysStay(t *testing.T) {
-	l := mustLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Minute})
+	l := buckettest.Limit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Minute})
 	for _, c := range []struct {
 		bytes     int
 		shortened bool

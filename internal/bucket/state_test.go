@@ -34,7 +34,7 @@ func TestJoinNewest(t *testing.T) {
 		if !reflect.DeepEqual(s, want) {
 			t.Errorf("after %d older spans: got %+v, want %+v", len(older), s, want)
 		}
-		l := mustLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 20, Period: time.Minute})
+		l := buckettest.Limit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 20, Period: time.Minute})
 		for _, c := range []struct{ at, remaining int64 }{
 			{start + 89*second, 13}, // of the older ones nothing is left
 			{start + 90*second, 20},

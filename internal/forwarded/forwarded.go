@@ -1,4 +1,5 @@
-// Package forwarded tells who sent a request that came through trusted proxies.
+// Package forwarded finds the sender of a request that came through trusted proxies.
+// It imports nothing of the project.
 package forwarded
 
 import (
@@ -6,15 +7,15 @@ import (
 	"strings"
 )
 
-// Sender returns the address of who asked the first of the trusted proxies that
-// a request came through, of which the last is who sent it here; values are
-// those of its X-Forwarded-For. It is the zero Addr where nothing stands there,
-// and the first address where all are trusted. Sender reports false where a
-// trusted proxy wrote what is no address.
+// Sender returns the address of the client of the first trusted proxy in a chain,
+// whose last proxy sent the request here. values are those of X-Forwarded-For. If
+// they hold no address, Sender returns the zero Addr; if all are trusted, the first
+// one. It reports false if a trusted proxy wrote something that is not an address.
 //
-// Each proxy appends to the list who asked it. So it is read from its end for as
-// long as the one who appended is trusted, and what a client put there itself is
-// never reached. Empty elements count for none (RFC 9110, section 5.6.1).
+// Each proxy appends the address of its client to the list. So Sender reads the
+// list from its end, as long as the proxy that appended is trusted, and never
+// reaches what a client wrote itself. Empty elements are skipped (RFC 9110,
+// section 5.6.1).
 func Sender(values []string, trusts func(netip.Addr) bool) (sender netip.Addr, ok bool) {
 	for i := len(values) - 1; i >= 0; i-- {
 		for rest := values[i]; rest != ""; {
@@ -32,9 +33,9 @@ func Sender(values []string, trusts func(netip.Addr) bool) (sender netip.Addr, o
 	return sender, true
 }
 
-// ParseAddress reads an address with or without a port, IPv6 also in brackets,
-// and returns it in the one form that it is compared and shown in: IPv4 not
-// within IPv6, and without a zone.
+// ParseAddress parses an address with or without a port, IPv6 also in brackets, and
+// reports whether it is one. It returns the canonical form: IPv4 not within IPv6,
+// and without a zone.
 func ParseAddress(text string) (netip.Addr, bool) {
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
 		return withPort.Addr().Unmap().WithZone(""), true

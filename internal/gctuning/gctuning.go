@@ -1,5 +1,6 @@
-// Package gctuning has the garbage collector run seldom in a process whose
-// requests leave garbage behind, next to little that lives.
+// Package gctuning makes the garbage collector run seldom in a process with much
+// garbage and a small live heap, and gives memory back to the operating system. It
+// imports nothing of the project.
 package gctuning
 
 import (
@@ -10,10 +11,10 @@ import (
 )
 
 const (
-	// Percent is how much garbage may gather, of what lives.
+	// Percent is the least GOGC: the heap may grow by so much of its live bytes
+	// before it is collected.
 	Percent = 400
-	// MinHeap is to how many bytes the heap grows at least before it is
-	// collected.
+	// MinHeap is the least size in bytes at which the heap is collected.
 	MinHeap = 64 << 20
 )
 
@@ -21,16 +22,15 @@ const (
 type Tuner struct {
 	mu      sync.Mutex
 	samples []metrics.Sample
-	percent int // set last
+	percent int // the last GOGC that was set
 	sparing int // calls of Sparing that have not ended
 }
 
-// Start keeps GOGC at what Percent and MinHeap say. To find what lives costs the
-// same, however little is freed by it, so that a small heap that is allowed but
-// a multiple of itself is collected all the time. After each collection GOGC is
-// set anew, as Uber describes it in "How We Saved 70K Cores Across 30
-// Mission-Critical Services" (2021). GOMEMLIMIT goes before both. Start is called
-// once in a process.
+// Start keeps GOGC so that the heap grows to MinHeap, and by Percent at least,
+// before it is collected. A small heap that may only grow by a factor would be
+// collected all the time. GOGC is set anew after each collection, as Uber does it
+// ("How We Saved 70K Cores Across 30 Mission-Critical Services", 2021). GOMEMLIMIT
+// is obeyed first. Start is called once in a process.
 func Start() *Tuner {
 	t := &Tuner{}
 	for _, name := range []string{"/gc/heap/live:bytes", "/gc/scan/stack:bytes", "/gc/scan/globals:bytes"} {
@@ -41,9 +41,9 @@ func Start() *Tuner {
 	return t
 }
 
-// Sparing calls f, which leaves much garbage behind, with little of it gathering
-// meanwhile, and gives free memory back to the operating system afterwards. It
-// may be called concurrently.
+// Sparing calls f, which leaves much garbage behind, with a GOGC of 100, and gives
+// free memory back to the operating system afterwards. It may be called
+// concurrently.
 func (t *Tuner) Sparing(f func()) {
 	const percent = 100
 	t.mu.Lock()
@@ -68,14 +68,14 @@ func (t *Tuner) tune() {
 	}
 	metrics.Read(t.samples)
 	percent := percentFor(t.samples[0].Value.Uint64(), t.samples[1].Value.Uint64()+t.samples[2].Value.Uint64())
-	// To set it stops the world, which a small difference is not worth.
+	// SetGCPercent stops the world, so small differences are ignored.
 	if d := percent - t.percent; d < -t.percent/10 || d > t.percent/10 {
 		t.percent = percent
 		debug.SetGCPercent(percent)
 	}
 }
 
-// collected is garbage, which every collection finds.
+// collected is garbage whose finalizer runs after every collection.
 type collected struct{ tuner *Tuner }
 
 func (c *collected) again() {
@@ -83,9 +83,9 @@ func (c *collected) again() {
 	runtime.SetFinalizer(c, (*collected).again)
 }
 
-// percentFor returns the GOGC by which the heap grows to MinHeap bytes where so
-// many live in it and so many in other roots, but at least Percent. What lives
-// is not known before the first collection.
+// percentFor returns the GOGC with which a heap of so many live bytes, beside other
+// roots of so many bytes, grows to MinHeap; at least Percent. live is 0 before the
+// first collection.
 func percentFor(live, roots uint64) int {
 	// Go collects no heap of less than 4 MiB x GOGC / 100.
 	const most = MinHeap / (4 << 20) * 100

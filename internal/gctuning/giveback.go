@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked whether there is memory to give back.
+	// lookEvery is how often GiveBack looks at the process.
 	lookEvery = time.Second
-	// quietBytes is how much a process that does little allocates meanwhile.
+	// quietBytes is the most that a quiet process allocates between two looks.
 	quietBytes = 32 << 20
-	// grownBytes is by how much the process has grown, at least, since memory was
-	// given back the last time, if it was not busy meanwhile.
+	// grownBytes is by how much a quiet process must have grown for memory to be
+	// given back again.
 	grownBytes = 48 << 20
-	// smallBytes is what a process has that keeps all.
+	// smallBytes is the size below which a process keeps its memory.
 	smallBytes = MinHeap + 16<<20
-	// triesAfter is how often memory is given back after that: what was busy may
-	// hold on to some for a moment.
+	// triesAfter is how often memory is given back once the process is quiet: at
+	// first, requests that have just ended may still hold some.
 	triesAfter = 2
 )
 
-// GiveBack gives memory back to the operating system when much was needed for a
-// while and little is done since, until the context ends: garbage is collected
-// when more is allocated, and a process that is quiet again would keep it.
+// GiveBack gives memory back to the operating system when the process needed much
+// and is quiet since, until ctx ends. Go collects garbage only when more is
+// allocated, so a quiet process would keep it.
 func GiveBack(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -44,9 +44,9 @@ func GiveBack(ctx context.Context) {
 
 // giver decides when memory is given back.
 type giver struct {
-	floor     uint64 // what the process had when it was the last time
-	allocated uint64 // in all, at the last look
-	tries     int    // that are left
+	floor     uint64 // the size of the process after memory was last given back
+	allocated uint64 // bytes since the start, at the last look
+	tries     int    // how often memory is still to be given back
 }
 
 func (g *giver) isDue(mapped, allocated uint64) bool {
@@ -63,11 +63,12 @@ func (g *giver) isDue(mapped, allocated uint64) bool {
 	return true
 }
 
-// mapped is what the process has of the system's memory.
+// mapped returns the bytes that the process has from the operating system.
 func mapped() uint64 {
 	return read("/memory/classes/total:bytes") - read("/memory/classes/heap/released:bytes")
 }
 
+// allocated returns the bytes that were allocated since the start.
 func allocated() uint64 { return read("/gc/heap/allocs:bytes") }
 
 func read(name string) uint64 {

@@ -1,5 +1,5 @@
-// Package policylist writes the fields RateLimit-Policy and RateLimit of
-// draft-ietf-httpapi-ratelimit-headers-11.
+// Package policylist writes the HTTP fields RateLimit-Policy and RateLimit of
+// draft-ietf-httpapi-ratelimit-headers-11. It imports nothing of the project.
 package policylist
 
 import (
@@ -18,20 +18,21 @@ type Policy struct {
 	// Name is any text. Items of a list have different names: a second "a"
 	// becomes "a-2".
 	Name string
-	// Quota is what can be taken at once.
+	// Quota is how much can be taken at once.
 	Quota int64
-	// Window is in how many seconds the quota is there again; 0 leaves it out.
+	// Window is how many seconds it takes until an empty quota is full; 0 leaves
+	// it out.
 	Window int64
-	// Remaining is what is left of the quota.
+	// Remaining is how much of the quota remains.
 	Remaining int64
-	// Reset is for how many seconds no more than that is there.
+	// Reset is for how many seconds no more than Remaining is available.
 	Reset int64
 }
 
-// List is one of policies. The zero value is empty.
+// List is a list of policies. The zero List is empty.
 type List struct {
 	policies []Policy
-	used     map[string]int // how often each name was wanted
+	used     map[string]int // by name: the number that was last appended to it
 }
 
 // Add adds a policy.
@@ -43,7 +44,7 @@ func (l *List) Add(p Policy) {
 	l.policies = append(l.policies, p)
 }
 
-// IsEmpty reports whether there is no policy, and so nothing to write.
+// IsEmpty reports whether there are no policies, and so no fields to write.
 func (l *List) IsEmpty() bool { return len(l.policies) == 0 }
 
 // AppendPolicies appends the value of RateLimit-Policy.
@@ -68,7 +69,7 @@ func (l *List) AppendLimits(dst []byte) []byte {
 	return dst
 }
 
-// unique numbers names that are there already.
+// unique returns name, with a number if the list has it already.
 func (l *List) unique(name string) string {
 	n := l.used[name]
 	result := name
@@ -81,7 +82,8 @@ func (l *List) unique(name string) string {
 	return result
 }
 
-// appendName begins the i-th item of a list (RFC 9651, section 3.1).
+// appendName appends the name that begins the i-th item of a list (RFC 9651,
+// section 3.1).
 func appendName(dst []byte, i int, name string) []byte {
 	if i > 0 {
 		dst = append(dst, ", "...)
@@ -93,8 +95,8 @@ func appendParameter(dst []byte, name string, value int64) []byte {
 	return strconv.AppendInt(append(dst, name...), value, 10)
 }
 
-// quotable returns a text as the inside of a structured field's string (RFC
-// 9651, section 3.3.3), which holds printable ASCII; other characters become
+// quotable returns text as the inside of a structured field's string (RFC 9651,
+// section 3.3.3). Those hold only printable ASCII, so other characters become
 // question marks.
 func quotable(text string) string {
 	plain := true

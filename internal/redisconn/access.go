@@ -13,22 +13,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// AnyNode is the address of the one server of other modes than a cluster's, and
-// of a node of a cluster that is not known.
+// AnyNode stands for the address of a server outside a cluster, and of an unknown
+// node of a cluster.
 const AnyNode = ""
 
 // ErrRefused says that Redis answers and will not serve this daemon, until
-// somebody changes a setting, here or there.
+// somebody changes a setting, of the daemon or of the server.
 var ErrRefused = errors.New("refused")
 
-// Explain returns err, and where it stays until somebody changes a setting,
-// here or at the server, with ErrRefused and a sentence for the
-// operator. On a cluster the server is the node at an address.
+// Explain returns err. If err stays until somebody changes a setting, of the daemon
+// or of the server, Explain adds ErrRefused and a sentence for the operator.
+// On a cluster, address is that of the node.
 func (c *Conn) Explain(address string, err error) error { return c.options.explain(address, err) }
 
-// Unannounced returns why the nodes of a cluster refuse to tell where all nodes
-// are, where that is what err is about, or err. The client itself returns the
-// error of whichever node it asked first.
+// Unannounced returns the error of a node of the cluster that refuses to send the
+// map of the slots, or else err. The client itself returns the error of the node
+// that it asked first.
 func (c *Conn) Unannounced(err error) error {
 	return cmp.Or(c.announced.refusal(&c.options), err)
 }
@@ -50,14 +50,14 @@ func (o *Options) explain(address string, err error) error {
 	return err
 }
 
-// refusal is an error that means something about the settings.
+// refusal is an error with its meaning for the settings.
 type refusal struct {
 	means string
 	err   error
 }
 
 func (r *refusal) Error() string {
-	if r.err == redis.Nil { // a sentinel's answer that says nothing more
+	if r.err == redis.Nil { // the answer of a sentinel, which says no more
 		return "redis: " + r.means
 	}
 	return "redis: " + r.means + ": " + r.err.Error()
@@ -65,7 +65,7 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() []error { return []error{ErrRefused, r.err} }
 
-// server is the one that has answered.
+// server is the server, or the sentinels, that an error is from.
 type server struct {
 	*Options
 	name       string
@@ -86,8 +86,8 @@ func (o *Options) server(address string, err error) server {
 	return server{o, fmt.Sprintf("the master %q", o.SentinelMaster), false}
 }
 
-// meansTLS says which certificate is not accepted, and why; empty where that is
-// not the matter.
+// meansTLS returns which certificate is not accepted, and why, or "" for another
+// error.
 func (s server) meansTLS(err error) (means string, why error) {
 	var verification *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError // of a check of the daemon's own
@@ -105,8 +105,8 @@ func (s server) meansTLS(err error) (means string, why error) {
 	return "the certificate of " + s.name + " is not accepted; see redis.tls.ca and redis.tls.server_name", why
 }
 
-// meansAnswer says what an answer says about the settings; empty where it may
-// be another one in a moment.
+// meansAnswer returns what a server's error means for the settings, or "" if the
+// error may pass by itself.
 func (s server) meansAnswer(answer redis.Error) string {
 	user, password := "redis.username", "redis.password or redis.password_file"
 	if s.isSentinel {
@@ -117,8 +117,8 @@ func (s server) meansAnswer(answer redis.Error) string {
 		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 	}
 	switch {
-	// Those after the first are of Redis 5 and older, and of a user without a
-	// password.
+	// The first is of Redis 6 and later; the others are of older versions, and
+	// of users without a password.
 	case begins("WRONGPASS", "invalid password", "AUTH ", "Client sent AUTH", "wrong number of arguments for 'auth'"):
 		return "the daemon's user or password is not accepted at " + s.name + "; see " + user + " and " + password
 	case begins("NOAUTH"):
@@ -142,8 +142,8 @@ func (s server) meansAnswer(answer redis.Error) string {
 	return ""
 }
 
-// IsScriptsRight reports whether an error says that a script may not run one of
-// its commands, as Redis 7.0 and later versions say it.
+// IsScriptsRight reports whether an error says that the user may not run one of a
+// script's commands, in the words of Redis 7.0 or of later versions.
 func IsScriptsRight(err error) bool {
 	return redis.HasErrorPrefix(err, "The user executing the script") || redis.HasErrorPrefix(err, "ACL failure in script")
 }

@@ -27,12 +27,12 @@ const (
 const PoolPerNode = 64
 
 const (
-	// minDialTimeout bounds one attempt to connect where the timeout of a
-	// command does not allow for more. A caller waits for it no longer than
-	// for anything else, but the next one can use the connection.
+	// minDialTimeout is the least timeout of an attempt to connect. It may exceed
+	// that of a command: the caller does not wait so long, but the next one can
+	// use the connection.
 	minDialTimeout = 500 * time.Millisecond
-	// topologyEvery is how old the cluster's map may grow when nothing says
-	// that it is wrong.
+	// topologyEvery is the age at which the client reloads a cluster's map that
+	// no reply has shown to be wrong.
 	topologyEvery = 5 * time.Second
 )
 
@@ -42,29 +42,29 @@ const unixScheme = "unix:"
 // Options of a Conn.
 type Options struct {
 	Mode Mode
-	// Addresses are host:port of the server, the Sentinels, or some nodes of
-	// the cluster. That of a single server may be the socket unix:/path.
+	// Addresses are host:port of the server, the Sentinels, or some nodes of the
+	// cluster. A single server may have a socket instead, unix:/path.
 	Addresses []string
 	// Database is 0 on a cluster.
 	Database int
 	Username string
-	// Password is asked at each new connection; nil means none.
+	// Password is called for each new connection; nil means none.
 	Password       func() (string, error)
 	SentinelMaster string
 	// SentinelUsername and SentinelPassword are for the Sentinels themselves.
 	SentinelUsername, SentinelPassword string
-	// TLS gives the configuration of a connection to addr, host:port or a
-	// socket's path; nil means that there is none.
+	// TLS returns the configuration of a connection to addr, host:port or a
+	// socket's path; nil means no TLS.
 	TLS func(addr string) (*tls.Config, error)
 	// Prefix begins every key; it holds no brace.
 	Prefix string
-	// Timeout bounds each command.
+	// Timeout bounds each command; it is positive.
 	Timeout time.Duration
 	// Script is loaded into each server as soon as there is a connection to it;
 	// empty means none.
 	Script string
-	// Log is told once when a cluster does not announce what it should; nil
-	// means nobody.
+	// Log gets a line, once, when a node of a cluster lacks the hostname that it
+	// should announce; nil means no log.
 	Log *slog.Logger
 }
 
@@ -88,17 +88,17 @@ func (o *Options) check() error {
 	return errors.Join(errs...)
 }
 
-// Conn is a client for the options' servers, on a cluster for those that it
-// announces. It never sends a command again by itself: whether one ran is not
-// always known.
+// Conn is a client of the servers at the options' addresses, and on a cluster of
+// the nodes that it announces. It never sends a command again by itself, because
+// it does not always know whether the command ran.
 type Conn struct {
 	redis.UniversalClient
 	options   Options
 	announced *endpoints // of a cluster
 }
 
-// New returns a connection for the options' servers. It does not connect yet;
-// an error is one of the options.
+// New returns a Conn, which connects when it is used. New fails only on invalid
+// options.
 func New(o Options) (*Conn, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func New(o Options) (*Conn, error) {
 		CredentialsProviderContext: credentials,
 		Dialer:                     dialer(dialTimeout, o.TLS),
 		MaxRetries:                 -1,
-		MinRetryBackoff:            -1, // nothing is lost by following a redirection at once
+		MinRetryBackoff:            -1, // a redirection may be followed at once
 		MaxRetryBackoff:            -1,
 		DialTimeout:                dialTimeout,
 		DialerRetries:              1,
@@ -161,10 +161,10 @@ func New(o Options) (*Conn, error) {
 	return c, nil
 }
 
-// Prefix is what begins every key.
+// Prefix returns the beginning of every key.
 func (c *Conn) Prefix() string { return c.options.Prefix }
 
-// Timeout bounds each command.
+// Timeout returns the bound of each command.
 func (c *Conn) Timeout() time.Duration { return c.options.Timeout }
 
 // Cluster returns the client of a cluster, or nil for another mode.
@@ -189,8 +189,8 @@ func (c *Conn) ReloadAfter(ctx context.Context, err error) bool {
 // dialFunc connects to addr.
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialer connects, with TLS where tlsFor is set. It asks for the configuration
-// each time, so that certificates can change under a running daemon.
+// dialer returns a function that connects, with TLS unless tlsFor is nil. It calls
+// tlsFor each time, so that certificates can change while the daemon runs.
 func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)) dialFunc {
 	d := net.Dialer{Timeout: timeout}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -215,12 +215,12 @@ func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)
 	}
 }
 
-// unconnected is the connection that there is not: its use fails as the dialling
-// did. A dialler that fails often makes the client's pool refuse to dial for up
-// to a second at a time, and a server that is back would not be seen before.
+// unconnected stands for a connection that could not be made: its use fails with
+// the error of the dialler. If the dialler itself failed often, the client's pool
+// would not dial for up to a second, and miss that the server is back.
 type unconnected struct{ err error }
 
-// The client takes one layer off the error.
+// The client unwraps the error once.
 func (u unconnected) Read([]byte) (int, error)  { return 0, fmt.Errorf("%w", u.err) }
 func (u unconnected) Write([]byte) (int, error) { return 0, fmt.Errorf("%w", u.err) }
 
@@ -231,13 +231,13 @@ func (unconnected) SetDeadline(time.Time) error      { return nil }
 func (unconnected) SetReadDeadline(time.Time) error  { return nil }
 func (unconnected) SetWriteDeadline(time.Time) error { return nil }
 
-// load puts a script into the cache of a server as soon as there is a
-// connection to it. Where the server refuses, each call finds out for itself.
-// Where it does not answer in time, the connection must go: its answer would be
-// taken for that to the next command.
+// load puts a script into the cache of a server. It is no error if the server
+// refuses, since each command will meet the same. If the server does not answer in
+// time, the connection must be closed: its reply would be taken for the reply to
+// the next command.
 func load(ctx context.Context, conn *redis.Conn, script string) error {
-	// A server that was not given its password hangs up on who sends so much,
-	// and says what is wrong only to who asks for something short.
+	// Without its password a server hangs up on a long command, and replies with
+	// the reason to a short one only.
 	err := conn.Time(ctx).Err()
 	if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
 		err = conn.ScriptLoad(ctx, script).Err()
@@ -249,11 +249,11 @@ func load(ctx context.Context, conn *redis.Conn, script string) error {
 	return err
 }
 
-// Once is a command that is never sent a second time, but for a redirection,
-// with which a server says that it did not run it.
+// Once is a command that the client sends again only after a redirection, with
+// which a server says that it did not run it.
 type Once struct{ redis.Cmder }
 
-// NoRetry tells the client so.
+// NoRetry implements the client's interface for such commands.
 func (Once) NoRetry() bool { return true }
 
 // LogClient sends the Redis client's own log to log, at the level debug, for the

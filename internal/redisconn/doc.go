@@ -1,4 +1,4 @@
 // Package redisconn connects to Redis: one server, a master behind Sentinel, or
-// Redis Cluster. It knows from an error which setting of the daemon is wrong. It
+// Redis Cluster. It finds in an error which setting of the daemon is wrong. It
 // imports nothing of the project.
 package redisconn

@@ -15,26 +15,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// endpoints completes the addresses under which a cluster announces its nodes.
-// The client takes them as they come: with cluster-preferred-endpoint-type
-// unknown-endpoint, where they have a port only, it would read no map of the
-// slots at all, and follow a redirection to its own machine.
+// endpoints completes the addresses that a cluster announces for its nodes. With
+// cluster-preferred-endpoint-type unknown-endpoint they have only a port; the
+// client alone would then read no map of the slots, and follow redirections to its
+// own machine.
 type endpoints struct {
 	configured []string
-	// host is the one by which the cluster last told where its nodes are. A
-	// redirection without a host means the host that it came from; as a map
-	// without hosts says that every host of the cluster leads to every port,
-	// any of them does.
+	// host is the host whose node last sent a map of the slots. A redirection
+	// without a host means the host that sent it. But in a map without hosts all
+	// nodes have the same host, so this one serves too.
 	host     atomic.Pointer[string]
 	log      *slog.Logger
 	nameless sync.Once // logs that a node announces no hostname
 
 	mu     sync.Mutex
-	failed map[string]error // by address, since a node last told where the nodes are
+	failed map[string]error // by address, since a node last sent a map
 }
 
-// noHostname is what a node announces that is to announce a hostname and has
-// none.
+// noHostname is announced by a node that should announce a hostname and has none.
 const noHostname = "?"
 
 // newClient returns the client of one node.
@@ -44,7 +42,7 @@ func (e *endpoints) newClient(o *redis.Options) *redis.Client {
 	return c
 }
 
-// dialer returns dial for addresses that the cluster announces.
+// dialer returns dial, for addresses that the cluster announces.
 func (e *endpoints) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		complete := e.complete(addr)
@@ -66,8 +64,8 @@ func (e *endpoints) complete(addr string) string {
 	return addr
 }
 
-// told notes how the node at addr answered when it was asked for the nodes.
-func (e *endpoints) told(addr string, err error) {
+// record notes whether the node at addr sent a map of the slots, or its error.
+func (e *endpoints) record(addr string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -80,7 +78,7 @@ func (e *endpoints) told(addr string, err error) {
 	}
 }
 
-// refusal returns why a node refuses to tell where the nodes are, or nil.
+// refusal returns the error of a node that refuses to send a map, or nil.
 func (e *endpoints) refusal(o *Options) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,7 +90,7 @@ func (e *endpoints) refusal(o *Options) error {
 	return nil
 }
 
-// slotsHook reads what the node at addr says to CLUSTER SLOTS.
+// slotsHook reads the reply of the node at addr to CLUSTER SLOTS.
 type slotsHook struct {
 	endpoints *endpoints
 	addr      string
@@ -115,7 +113,7 @@ func (h slotsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		reply := redis.NewSliceCmd(ctx, cmd.Args()...)
 		err := next(ctx, reply)
-		h.endpoints.told(h.addr, err)
+		h.endpoints.record(h.addr, err)
 		if err != nil {
 			return err
 		}
@@ -128,7 +126,7 @@ func (h slotsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// slots reads the reply of the node at addr to CLUSTER SLOTS: ranges of slots,
+// slots decodes the reply of the node at addr to CLUSTER SLOTS: ranges of slots,
 // each with its first and last slot and its nodes, the master first.
 func (e *endpoints) slots(addr string, reply []any) ([]redis.ClusterSlot, error) {
 	host, _, err := net.SplitHostPort(e.complete(addr))
@@ -160,7 +158,7 @@ func (e *endpoints) slots(addr string, reply []any) ([]redis.ClusterSlot, error)
 	return slots, nil
 }
 
-// node reads a node: its endpoint, port and ID, and from Redis 7 on a list of
+// node decodes a node: its endpoint, port and ID, and from Redis 7 on a list of
 // further names and values.
 func (e *endpoints) node(host string, reply any) (redis.ClusterNode, error) {
 	fields, ok := reply.([]any)
@@ -186,8 +184,8 @@ func (e *endpoints) node(host string, reply any) (redis.ClusterNode, error) {
 	return node, nil
 }
 
-// withoutHostname returns the IP address of a node that is to announce a
-// hostname and has none.
+// withoutHostname returns the IP address of a node that should announce a hostname
+// and has none.
 func (e *endpoints) withoutHostname(node []any) string {
 	e.nameless.Do(func() {
 		e.log.Warn("redis: a node of the cluster is to announce a hostname and has none; its IP address is used, and redirections to it cannot be followed: set cluster-announce-hostname, or cluster-preferred-endpoint-type to ip",

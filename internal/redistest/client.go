@@ -16,7 +16,7 @@ import (
 // pollEvery is the pause between two looks at a state that is waited for.
 const pollEvery = 10 * time.Millisecond
 
-// dial returns a client that says at once what is wrong: it retries nothing.
+// dial returns a client that retries nothing, so that errors come at once.
 func dial(addr, password string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     addr,
@@ -43,8 +43,8 @@ func knock(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// until calls state until it returns nil. When ctx ends first it returns what
-// state said last.
+// until calls state until it returns nil. If ctx ends first, until returns the last
+// error of state.
 func until(ctx context.Context, what string, state func(context.Context) error) error {
 	for {
 		err := state(ctx)

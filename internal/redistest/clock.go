@@ -22,13 +22,13 @@ var clockSource []byte
 // Clock is the wall clock of a server of a test's own.
 type Clock struct {
 	t testing.TB
-	// path is of the file that the server reads, at any time, so that it must
-	// not be truncated.
+	// path is that of the file with the offset, which the server may read at any
+	// time, so that it must never be truncated.
 	path string
 }
 
-// StartWithClock is Start for a server whose clock the test steps. It is right
-// at first. The test is skipped, in CI fails, where there is no gcc.
+// StartWithClock is Start for a server whose clock the test steps. The clock is
+// right at first. Without gcc the test is skipped, or fails in CI.
 func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
@@ -42,7 +42,7 @@ func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 	return newServer(t, p), clock
 }
 
-// Set steps the clock to as far ahead of this machine's; behind it if negative.
+// Set steps the clock to so far ahead of this machine's, or behind if negative.
 func (c *Clock) Set(ahead time.Duration) {
 	c.t.Helper()
 	check(c.t, c.set(ahead))

@@ -10,10 +10,10 @@ import (
 // OwnCluster is a cluster of a test's own.
 type OwnCluster struct {
 	t testing.TB
-	// Masters are the nodes that started as masters, by the slots they had.
+	// Masters are the nodes that started as masters, in the order of their slots.
 	Masters []*Server
-	// Replicas are the nodes that started as replicas, those of the first
-	// master first.
+	// Replicas are the nodes that started as replicas, in the order of their
+	// masters.
 	Replicas []*Server
 }
 
@@ -48,8 +48,8 @@ func (c *OwnCluster) Addrs() []string {
 	return addrs
 }
 
-// WaitOK waits until every node that runs says that the cluster serves all
-// slots. Right after a node goes down the others still say so.
+// WaitOK waits until every running node says that the cluster serves all slots.
+// Right after a node goes down the others still say that.
 func (c *OwnCluster) WaitOK() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), waitDeadline)

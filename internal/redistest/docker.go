@@ -34,8 +34,8 @@ const (
 	containerAttempts = 4
 )
 
-// errRun means that the engine did not run a container. A port that a stranger
-// took is one reason, in words that differ between engines.
+// errRun means that the engine did not run a container. One reason is that another
+// process took its port, which engines say in different words.
 var errRun = errors.New("run a container")
 
 // openDocker starts a container. A cluster's nodes are processes of one
@@ -45,8 +45,8 @@ func openDocker(ctx context.Context, k kind) (source, error) {
 	if err := pingDocker(ctx); err != nil {
 		return source{}, fmt.Errorf("a Docker engine is %w: %w", errUnavailable, err)
 	}
-	// The reaper is an image to pull; removeContainersOfTheDead stands in for
-	// it. testcontainers reads the variable once and knows no other "true".
+	// testcontainers' reaper is an image to pull; removeContainersOfTheDead does
+	// its work. testcontainers reads the variable once, and only as "true".
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
 		return source{}, err
 	}
@@ -75,8 +75,8 @@ func openDocker(ctx context.Context, k kind) (source, error) {
 	}
 }
 
-// pingDocker asks whether an engine answers, and on this machine.
-// testcontainers' own discovery panics where there is none.
+// pingDocker returns nil if an engine on this machine answers. testcontainers' own
+// discovery panics if there is none.
 func pingDocker(ctx context.Context) error {
 	cli, err := client.New(client.FromEnv)
 	if err != nil {
@@ -255,14 +255,13 @@ func (c *redisContainer) discard() {
 	}
 }
 
-// removeContainer is best effort: what it leaves, the next test process takes
-// away.
+// removeContainer is best effort: the next test process removes what it leaves.
 func removeContainer(ctx context.Context, cli *testcontainers.DockerClient, id string) {
 	_, _ = cli.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 }
 
-// removeContainersOfTheDead removes the containers of processes that could not
-// do it themselves, and those that ended, whoever's they were.
+// removeContainersOfTheDead removes containers that have ended, and those of
+// processes that have ended without removing them.
 func removeContainersOfTheDead(ctx context.Context, cli *testcontainers.DockerClient) {
 	list, err := cli.ContainerList(ctx, client.ContainerListOptions{
 		All:     true,

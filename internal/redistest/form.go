@@ -25,8 +25,8 @@ const (
 
 // formCluster makes a cluster of empty nodes that run: the first of addrs are
 // masters, followed by replicas per master, those of the first master first.
-// It returns when all nodes agree that the cluster is whole. That takes two
-// seconds at least: so long a master that just started refuses to serve.
+// It returns when all nodes agree that the cluster is whole. That takes at least
+// two seconds, in which a master that has just started refuses to serve.
 func formCluster(ctx context.Context, addrs []string, replicas int) error {
 	masters := len(addrs) / (1 + replicas)
 	nodes := make([]*redis.Client, len(addrs))
@@ -55,8 +55,8 @@ func formCluster(ctx context.Context, addrs []string, replicas int) error {
 	return waitWhole(ctx, nodes, masters)
 }
 
-// meet introduces every node to every other. Gossip would do that from one
-// meeting each, but slower.
+// meet introduces every node to every other. After one meeting each, gossip would
+// do the rest, but slowly.
 func meet(ctx context.Context, nodes []*redis.Client, addrs []string) error {
 	for i, node := range nodes {
 		for _, addr := range addrs[i+1:] {
@@ -178,7 +178,7 @@ func waitClusterOK(ctx context.Context, addrs []string) error {
 	})
 }
 
-// each calls f for all nodes at a time.
+// each calls f for all nodes at the same time.
 func each(ctx context.Context, nodes []*redis.Client, f func(context.Context, *redis.Client) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, node := range nodes {

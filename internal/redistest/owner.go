@@ -14,15 +14,15 @@ import (
 	"syscall"
 )
 
-// owner names a process, on the containers and directories that it made, so
-// that another one can tell whether it still lives.
+// owner identifies a process, on the containers and directories that it made, so
+// that another process can find out whether it still lives.
 type owner struct {
-	// host tells apart machines, boots and process namespaces: only within
-	// one of them does pid mean anything.
+	// host identifies the machine, its boot and its process namespace, within
+	// which pid is unique.
 	host string
 	pid  int
-	// born tells apart processes that had the same pid. It is the start time
-	// in /proc/PID/stat, and empty where there is none.
+	// born distinguishes processes with the same pid. It is the start time in
+	// /proc/PID/stat, and empty without that.
 	born string
 }
 
@@ -47,8 +47,8 @@ func parseOwner(s string) (owner, bool) {
 	return owner{host: parts[0], pid: pid, born: parts[2]}, true
 }
 
-// dead reports whether the process is certainly gone. Of a process elsewhere
-// nothing is certain.
+// dead reports whether the process has certainly ended. For a process on another
+// host that is never certain.
 func (o owner) dead() bool {
 	if o.host != self().host {
 		return false
@@ -96,8 +96,8 @@ var base = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// removeDirsOfTheDead removes the directories of processes that could not do it
-// themselves. It is best effort: another process may be at it too.
+// removeDirsOfTheDead removes the directories of processes that ended without
+// removing them. It is best effort: another process may do the same.
 func removeDirsOfTheDead(base string) {
 	entries, _ := os.ReadDir(base)
 	for _, e := range entries {

@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and a server and makes the network's faults:
-// by itself it forwards everything at once. Its methods may be called
-// concurrently. What it looks for in a request is found in one that its client
-// writes at once, which a small command is.
+// Proxy forwards between clients and a server, and makes the faults of a network.
+// Its methods may be called concurrently. It finds a text in a request only if the
+// client writes the request at once, as clients do with small commands.
 type Proxy struct {
 	server string
 	port   int
@@ -29,15 +28,15 @@ type Proxy struct {
 	held     int
 }
 
-// faults are what a Proxy does beside forwarding. The zero faults are none.
+// faults are the faults that a Proxy makes. The zero faults are none.
 type faults struct {
 	delay time.Duration // of each reply
-	hold  []byte        // replies to requests that hold this; nil for none
+	hold  []byte        // replies to requests with this text are held; nil for none
 	cut   *cut
 	drop  bool
 }
 
-// cut is a connection that is to be cut, by a reset or else by its end.
+// cut is the order to cut a connection, by a reset or by an end of file.
 type cut struct {
 	text  []byte
 	reset bool
@@ -83,23 +82,23 @@ func (p *Proxy) Addr() string { return loopback(p.port) }
 // Delay delivers each reply only after d.
 func (p *Proxy) Delay(d time.Duration) { p.set(func(f *faults) { f.delay = d }) }
 
-// Hold forwards requests, and keeps back the replies to those that hold text
-// until Heal. The empty text is in all.
+// Hold forwards requests, and holds the replies to those with text until Heal. The
+// empty text is in all requests.
 func (p *Proxy) Hold(text string) { p.set(func(f *faults) { f.hold = []byte(text) }) }
 
-// Held returns how many connections wait for a reply that is there and held.
+// Held returns how many replies have come and are held.
 func (p *Proxy) Held() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.held
 }
 
-// CutAfter forwards the next request that holds text and cuts its connection
-// when the server has replied, without the reply. The channel is closed then.
+// CutAfter forwards the next request with text, and cuts its connection when the
+// server has replied, without the reply. Then it closes the channel.
 func (p *Proxy) CutAfter(text string) <-chan struct{} { return p.cutAfter(text, false) }
 
-// ResetAfter is CutAfter whose client's connection is reset, as by a machine
-// that knows nothing of it.
+// ResetAfter is CutAfter, but resets the client's connection, as a machine does that
+// does not know it.
 func (p *Proxy) ResetAfter(text string) <-chan struct{} { return p.cutAfter(text, true) }
 
 func (p *Proxy) cutAfter(text string, reset bool) <-chan struct{} {
@@ -108,9 +107,9 @@ func (p *Proxy) cutAfter(text string, reset bool) <-chan struct{} {
 	return c.done
 }
 
-// Drop forwards nothing in either direction, as if all packets were lost. New
-// connections are accepted, as the kernel does. What clients sent meanwhile is
-// forwarded after Heal, although they may be gone, as the kernel does too.
+// Drop forwards nothing in either direction, as if all packets were lost. As a
+// kernel would, the proxy accepts new connections, and forwards after Heal what
+// clients have sent meanwhile, even if they are gone.
 func (p *Proxy) Drop() { p.set(func(f *faults) { f.drop = true }) }
 
 // Refuse cuts all connections and refuses new ones.
@@ -156,14 +155,14 @@ func (p *Proxy) set(change func(*faults)) {
 	change(&p.faults)
 }
 
-// now returns the faults in force, and what tells of their end.
+// now returns the faults in force, and a channel that is closed at their end.
 func (p *Proxy) now() (faults, chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.faults, p.healed
 }
 
-// listen waits for a stranger that has the port for a moment.
+// listen tries again while another process has the port for a moment.
 func (p *Proxy) listen() error {
 	var err error
 	for deadline := time.Now().Add(waitDeadline); time.Now().Before(deadline); time.Sleep(pollEvery) {
@@ -209,7 +208,8 @@ func (p *Proxy) accept(listener net.Listener) {
 	}
 }
 
-// pump forwards until the link is closed; before each piece it asks whether to.
+// pump copies from one connection to the other until the link is closed. Before
+// each piece it calls forward, and ends if that returns false.
 func (l *link) pump(to, from net.Conn, forward func([]byte) bool) {
 	defer l.close()
 	buffer := make([]byte, 1<<17)
@@ -229,7 +229,8 @@ func (l *link) pump(to, from net.Conn, forward func([]byte) bool) {
 	}
 }
 
-// whileDropped waits until packets are not lost; false if the link was closed.
+// whileDropped waits while packets are dropped. It reports false if the link was
+// closed meanwhile.
 func (l *link) whileDropped() bool {
 	for {
 		f, healed := l.proxy.now()
@@ -259,7 +260,8 @@ func (l *link) request(text []byte) bool {
 	return true
 }
 
-// reply does to a reply what is to be done.
+// reply makes the faults of a reply before it is forwarded. It reports false if the
+// link was closed.
 func (l *link) reply([]byte) bool {
 	l.mu.Lock()
 	hold, cut, healed := l.hold, l.cut, l.healedBy
@@ -288,7 +290,8 @@ func (l *link) reply([]byte) bool {
 	return true
 }
 
-// keep holds a reply; false if the link was closed meanwhile.
+// keep holds a reply until healed. It reports false if the link was closed
+// meanwhile.
 func (l *link) keep(healed <-chan struct{}) bool {
 	l.proxy.count(1)
 	defer l.proxy.count(-1)

@@ -1,26 +1,27 @@
 //go:build unix
 
-// Package redistest gives tests a real Redis.
+// Package redistest gives tests a real Redis. It imports nothing of the project.
 //
 // [Single] and [Cluster] return the addresses of servers that all tests of a
-// process share; they are started when first asked for. Tests must pick random
-// key prefixes and must not flush. [Start], [StartCluster] and [StartSentinel]
-// start servers of a test's own, to stop, kill or pause, and [StartWithClock] one
-// whose clock is to step. [StartProxy] makes the faults of a network.
+// process share; they are started at the first use. Tests must pick random key
+// prefixes and must not flush. [Start], [StartCluster] and [StartSentinel] start
+// servers of a test's own, to stop, kill or pause, and [StartWithClock] one whose
+// clock the test steps. [StartProxy] makes the faults of a network, and [Forward]
+// puts a listener of the test's own before a server.
 //
-// The shared servers come from the first of these ways that can give them:
+// The shared servers come from the first of these ways that works:
 //
-//   - REDIS_ADDRS, a comma-separated list of servers that run already. Those in
-//     it that are cluster nodes are what Cluster returns, the first that is not
-//     is what Single returns. Where the list has only the one kind, the other
-//     kind comes from the next way. A server that does not answer is a failure.
+//   - REDIS_ADDRS, a comma-separated list of servers that run already. Cluster
+//     returns the cluster nodes in it, and Single the first other server. If the
+//     list has only one kind, the other kind comes from the next way. A server
+//     that does not answer is a failure.
 //   - Docker, through testcontainers-go: a local image redis:7 or redis:8, else
 //     an image made of the redis-server on PATH, else redis:7-alpine pulled.
 //     The engine must run on this machine, as ports are published on loopback.
 //   - redis-server on PATH. A test's own servers always come from there.
 //
-// RATELIMITD_TEST_REDIS=docker or =path forces one way. Where no way is left
-// the test is skipped, but with CI set it fails.
+// RATELIMITD_TEST_REDIS=docker or =path forces one way. If no way works, the test
+// is skipped; with CI set it fails.
 //
 // A package that uses the shared servers has
 //
@@ -30,7 +31,7 @@
 // processes (on Linux), and the next test that starts a Redis removes its
 // containers and directories.
 //
-// Nothing is persisted and nothing listens but on loopback.
+// Nothing is persisted, and all servers listen on loopback alone.
 package redistest
 
 import (
@@ -85,8 +86,8 @@ type source struct {
 	stop  func()
 }
 
-// errUnavailable means that a way cannot be used on this machine, as opposed
-// to one that was tried and failed.
+// errUnavailable means that this machine lacks a way, as opposed to a way that was
+// tried and failed.
 var errUnavailable = errors.New("not available")
 
 // shared is one lazily started Redis of the process.
@@ -161,7 +162,7 @@ func get(t testing.TB, k kind) []string {
 	return append([]string(nil), s.src.addrs...)
 }
 
-// missing ends a test that lacks Redis, or what makes one: it is skipped on a
+// missing ends a test that lacks Redis or a tool: the test is skipped on a
 // developer's machine and fails in CI.
 func missing(t testing.TB, err error) {
 	t.Helper()
@@ -186,7 +187,7 @@ func open(k kind, forced, addrs string) (source, error) {
 	if forced != "" {
 		src, err := openBy(forced, k, addrs)
 		if err != nil {
-			// Not wrapped: what was asked for by name is not skipped.
+			// Not wrapped, since a forced way must not be skipped.
 			return source{}, fmt.Errorf("%s=%s: %v", envWay, forced, err)
 		}
 		return src, nil
@@ -203,8 +204,8 @@ func open(k kind, forced, addrs string) (source, error) {
 			if way != wayDocker {
 				return source{}, err
 			}
-			// An engine may answer and still be of no use: no image, no
-			// network. What was wrong is told with the way that was used.
+			// An engine may answer and still be of no use, without an image or
+			// a network. Its error is logged with the way that worked.
 			failed = fmt.Sprintf(" (Docker failed: %v)", err)
 		}
 		reasons = append(reasons, err.Error())

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// certFiles holds a certificate with its key, and the certificates that sign
-// the other side's, each read again when its files change. A half of it that
-// has no files is absent. Its methods may be called concurrently.
+// certFiles holds a certificate with its key, and the CA certificates of the other
+// side. Each is read again when its files change, and nil without files. The
+// methods may be called concurrently.
 type certFiles struct {
 	pair *rereadFiles[*tls.Certificate]
 	ca   *rereadFiles[*x509.CertPool]
 }
 
-// newCertFiles reads PEM files: a certificate chain and its key, both or
-// neither, and CA certificates or none. Unlike later, what is broken now is an
-// error.
+// newCertFiles reads PEM files: a certificate chain and its key, both or neither,
+// and CA certificates or none. A broken file is an error here; later the last good
+// one stays.
 func newCertFiles(cert, key, ca string, log *slog.Logger) (*certFiles, error) {
 	if (cert == "") != (key == "") {
 		return nil, errors.New("a certificate and its key come together")
@@ -61,8 +61,8 @@ func (c *certFiles) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, erro
 	return c.pair.get(), nil
 }
 
-// GetClientCertificate is the callback of a client's tls.Config. Without a
-// certificate it shows none, which the server may or may not accept.
+// GetClientCertificate is the callback of a client's tls.Config. Without files it
+// presents no certificate, which the server may or may not accept.
 func (c *certFiles) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if c.pair == nil {
 		return &tls.Certificate{}, nil
@@ -80,8 +80,8 @@ func (c *certFiles) Roots() *x509.CertPool {
 }
 
 // VerifyClient returns the VerifyConnection callback of a server that requires
-// client certificates: the client's must be signed by the CA in force now, and
-// bear one of the names, if there are any.
+// client certificates: they must be signed by the CA in force, and bear one of the
+// names, if there are any.
 func (c *certFiles) VerifyClient(names []string) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
 		if err := c.verify(state, x509.ExtKeyUsageClientAuth); err != nil {
@@ -94,8 +94,8 @@ func (c *certFiles) VerifyClient(names []string) func(tls.ConnectionState) error
 	}
 }
 
-// VerifyServer is the VerifyConnection callback of a client that does not look
-// at the server's name.
+// VerifyServer is the VerifyConnection callback of a client that ignores the
+// server's name.
 func (c *certFiles) VerifyServer(state tls.ConnectionState) error {
 	if err := c.verify(state, x509.ExtKeyUsageServerAuth); err != nil {
 		return fmt.Errorf("verify the server's certificate: %w", err)
@@ -103,7 +103,7 @@ func (c *certFiles) VerifyServer(state tls.ConnectionState) error {
 	return nil
 }
 
-// verify holds the other side's certificate against the CA in force now.
+// verify checks the other side's certificate against the CA in force.
 func (c *certFiles) verify(state tls.ConnectionState, use x509.ExtKeyUsage) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("there is none")

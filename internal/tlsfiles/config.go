@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// Client says how the connections to Redis are protected. Its paths are of
-// PEM files.
+// Client says how connections to Redis are protected. Its paths are those of PEM
+// files.
 type Client struct {
 	Enabled bool
 	// CA signs the server's certificate; empty means the system's.
 	CA string
-	// Cert and Key are what we show the server; both or neither.
+	// Cert and Key are the daemon's own certificate; both or neither.
 	Cert, Key string
-	// ServerName is the name that the server's certificate must bear; empty
-	// means the host that is dialled.
+	// ServerName is the name that the server's certificate must bear; empty means
+	// the dialled host.
 	ServerName string
-	// InsecureAnyServerName takes a certificate of any name; it must still be
-	// signed by the CA. Who has any certificate of that CA can pose as Redis.
+	// InsecureAnyServerName accepts a certificate of any name that the CA has
+	// signed. Everybody with such a certificate can then pose as Redis.
 	InsecureAnyServerName bool
 }
 
@@ -31,16 +31,17 @@ type Client struct {
 type Server struct {
 	// Cert and Key are both set or both empty; empty means plaintext.
 	Cert, Key string
-	// ClientCA, where set, makes client certificates required, signed by it.
+	// ClientCA, if set, must have signed the client's certificate, which is then
+	// required.
 	ClientCA string
-	// ClientNames, where there are any, are those of which a client's
-	// certificate must bear one: a DNS name, an IP address or a URI.
+	// ClientNames, if there are any, are DNS names, IP addresses or URIs; a
+	// client's certificate must bear one of them.
 	ClientNames []string
 }
 
-// ServerConfig returns what a listener needs, or nil where t.Cert is empty. With
-// t.ClientCA, client certificates are required. All files are read again when
-// they change. NextProtos is left to the caller.
+// ServerConfig returns the configuration of a listener, or nil if t.Cert is empty.
+// All files are read again when they change. NextProtos is left to the caller. It
+// fails if a file cannot be read, or if t lacks a field that another needs.
 func ServerConfig(t Server, log *slog.Logger) (*tls.Config, error) {
 	if t.ClientCA == "" && len(t.ClientNames) > 0 {
 		return nil, errors.New("names of clients need a client CA")
@@ -57,23 +58,24 @@ func ServerConfig(t Server, log *slog.Logger) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: files.GetCertificate}
 	if t.ClientCA != "" {
-		// The library would verify against a pool that is fixed in the Config.
-		// A Config for each client (GetConfigForClient) could have a new pool,
-		// but not the NextProtos that gRPC and HTTP add to copies of this one.
-		// So a certificate is required here, and verified in the callback.
+		// crypto/tls would verify against the fixed pool of the Config. A Config
+		// for each client (GetConfigForClient) could have a new pool, but not the
+		// NextProtos that gRPC and HTTP add to copies of this one. So the Config
+		// requires a certificate, and the callback verifies it.
 		c.ClientAuth = tls.RequireAnyClientCert
 		c.VerifyConnection = files.VerifyClient(t.ClientNames)
-		// A session keeps the certificate that it began with. A client that
-		// has a new one, after the CA was changed, must not be turned away
-		// for the old one in its session; connections here live long anyway.
+		// A resumed session has the client's certificate of its beginning. After
+		// a change of the CA, a client with a new certificate must not be refused
+		// because of the old one. Connections live long, so sessions save little.
 		c.SessionTicketsDisabled = true
 	}
 	return c, nil
 }
 
-// ClientConfig returns a function that makes the Config for one connection, from
-// the files as they are then; nil where TLS is off. serverName is the host,
-// host:port or path that is dialled; t.ServerName comes before it.
+// ClientConfig returns a function that makes the Config of one connection from the
+// files as they are then, or nil if TLS is off. serverName is the dialled host,
+// host:port or path; t.ServerName overrides it. ClientConfig fails if a file cannot
+// be read.
 func ClientConfig(t Client, log *slog.Logger) (func(serverName string) (*tls.Config, error), error) {
 	if !t.Enabled {
 		return nil, nil
@@ -88,7 +90,7 @@ func ClientConfig(t Client, log *slog.Logger) (func(serverName string) (*tls.Con
 		} else if host, _, err := net.SplitHostPort(serverName); err == nil {
 			serverName = host
 		} else if strings.HasPrefix(serverName, "/") {
-			serverName = "" // a socket has no host
+			serverName = "" // a socket's path has no host
 		}
 		if serverName == "" && !t.InsecureAnyServerName {
 			return nil, errors.New("TLS needs the name of the server; set redis.tls.server_name")
@@ -100,7 +102,7 @@ func ClientConfig(t Client, log *slog.Logger) (func(serverName string) (*tls.Con
 			GetClientCertificate: files.GetClientCertificate,
 		}
 		if t.InsecureAnyServerName {
-			// The library looks at the name or at nothing.
+			// crypto/tls verifies with the name or not at all.
 			c.InsecureSkipVerify, c.VerifyConnection = true, files.VerifyServer
 		}
 		return c, nil

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// youngFile is how old a file must have been when it was read for an equal
-// time and size to mean equal bytes. A file system's clock ticks coarsely, and
-// a second write within one tick would else be missed for ever.
+// youngFile is how old a file must be when it is read for an equal time and size to
+// mean equal bytes later. File systems count time coarsely, so a second write
+// within one tick would be missed for ever otherwise.
 const youngFile = 2 * time.Second
 
-// rereadFiles holds a value made of a few files and makes it anew when they
-// change. It needs no goroutine: get looks at the files, and is called where
-// the time for that does not matter, once per handshake.
+// rereadFiles holds a value made of a few files, and makes it anew when they
+// change. It needs no goroutine: get looks at the files, once a handshake, which
+// takes much longer.
 type rereadFiles[T any] struct {
 	what  string // for the log: "certificate"
 	paths []string
@@ -25,18 +25,19 @@ type rereadFiles[T any] struct {
 
 	mu       sync.Mutex
 	value    T        // the last good one
-	contents [][]byte // what it was made of
+	contents [][]byte // of the files that value was made of
 	stamps   []fileStamp
-	failure  string // of the last attempt, as it was logged
+	failure  string // the error of the last attempt, as it was logged; "" for none
 }
 
-// fileStamp is what a file looked like just before it was read.
+// fileStamp is the state of a file just before it was read.
 type fileStamp struct {
 	info os.FileInfo
 	read time.Time
 }
 
-// newRereadFiles reads the files for the first time, when failing is an error.
+// newRereadFiles reads the files for the first time. Here, unlike later, a failure
+// is an error. what names the value in the log.
 func newRereadFiles[T any](what string, log *slog.Logger, parse func([][]byte) (T, error), paths ...string) (*rereadFiles[T], error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -48,8 +49,8 @@ func newRereadFiles[T any](what string, log *slog.Logger, parse func([][]byte) (
 	return r, nil
 }
 
-// get returns the value that the files hold now, or, where they are broken or
-// only half written yet, the last good one.
+// get returns the value that the files hold now, or the last good one if they are
+// broken or half written.
 func (r *rereadFiles[T]) get() T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +59,7 @@ func (r *rereadFiles[T]) get() T {
 	}
 	switch replaced, err := r.load(); {
 	case err != nil:
-		// Once per failure: every handshake comes by here until it is mended.
+		// Each failure is logged once, since every handshake comes here.
 		if failure := err.Error(); failure != r.failure {
 			r.failure = failure
 			r.log.Error("the new "+r.what+" can't be used; the last good one stays", "files", r.paths, "error", err)
@@ -70,6 +71,7 @@ func (r *rereadFiles[T]) get() T {
 	return r.value
 }
 
+// changed reports whether the files may have changed since they were read.
 func (r *rereadFiles[T]) changed() bool {
 	for i, path := range r.paths {
 		old := r.stamps[i]
@@ -86,14 +88,14 @@ func (r *rereadFiles[T]) changed() bool {
 	return false
 }
 
-// load reads the files, and replaces the value if their bytes are new and
-// good.
+// load reads the files, and replaces the value if their bytes are new and good.
 func (r *rereadFiles[T]) load() (replaced bool, err error) {
 	contents := make([][]byte, len(r.paths))
 	stamps := make([]fileStamp, len(r.paths))
 	r.stamps = stamps
 	for i, path := range r.paths {
-		// The stamp comes first: a write between the two then shows next time.
+		// The stamp comes before the bytes, so that the next look notices a write
+		// in between.
 		read := time.Now()
 		info, err := os.Stat(path)
 		if err != nil {
