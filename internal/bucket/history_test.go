@@ -15,8 +15,8 @@ import (
 // passed is a hit that was admitted.
 type passed struct{ at, cost int64 }
 
-// TestDecisionsFollowFromTheHistory decides each hit from nothing but the list of all hits that were
-// admitted before, by the definition of the algorithm, and wants the same.
+// TestDecisionsFollowFromTheHistory decides each hit by the definition of the algorithm,
+// from the list of all hits that were admitted before, and compares.
 func TestDecisionsFollowFromTheHistory(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
@@ -62,9 +62,9 @@ func replay(t *testing.T, l *bucket.Limit, r *rand.Rand) {
 	}
 }
 
-// fits tells whether a cost must be admitted and whether it may be: the two
-// differ only for a sliding window, which may count a hit for up to a slot
-// longer than its period.
+// fits returns whether a cost must be admitted, and whether it may be. The two differ
+// only for a sliding window, which may count a hit for up to a slot longer than its
+// period.
 func fits(l *bucket.Limit, history []passed, now, cost int64) (must, may bool) {
 	since := func(start int64) (sum int64) {
 		for _, p := range history {
@@ -106,7 +106,8 @@ func mustPeriodLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
 	return l
 }
 
-// TestLimitsAtTheirBoundsAreAsTheOracleSays holds against the oracle what random traces rarely reach.
+// TestLimitsAtTheirBoundsAreAsTheOracleSays runs traces to bounds that random traces
+// rarely reach.
 func TestLimitsAtTheirBoundsAreAsTheOracleSays(t *testing.T) {
 	const clock = int64(1_800_000_000_000_000)
 	limit := func(s bucket.Spec) *bucket.Limit { s.Postpaid = true; return buckettest.NewLimit(t, s) }

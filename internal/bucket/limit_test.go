@@ -149,8 +149,7 @@ func TestPeriodLimitsHaveKeysOfTheirOwn(t *testing.T) {
 	}
 }
 
-// The key of a long subject is shortened. Who knows it cannot send a short one
-// that has the same.
+// The key of a long subject is shortened, and no short subject has the same key.
 func TestShortenedKeysAreNobodysOwn(t *testing.T) {
 	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Minute})
 	keyOf := func(value string) string {
@@ -216,8 +215,8 @@ func fieldsOf(err error) (fields []string) {
 	return fields
 }
 
-// TestDerivedNumbersAreExact holds the numbers of random buckets against what they
-// must be: exact, in lowest terms, under the bounds, of the finest quantum.
+// TestDerivedNumbersAreExact checks that the numbers of random buckets are exact, in
+// lowest terms, under the bounds, and of the finest quantum.
 func TestDerivedNumbersAreExact(t *testing.T) {
 	const most = int64(1) << 52
 	r := rand.New(rand.NewPCG(1, 2))

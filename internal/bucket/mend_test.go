@@ -97,8 +97,8 @@ func TestMendMovesOnlyStatesOfAWrongClock(t *testing.T) {
 	}
 }
 
-// A limit that is full when the clock comes back has a retry time of no more
-// than its period, whatever the clock said, and who waits that long passes.
+// A limit that is full when the clock comes back has a retry time of at most its
+// period, whatever the clock was, and after that time the hit is allowed.
 func TestMendedLimitsRecover(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
@@ -122,9 +122,9 @@ func TestMendedLimitsRecover(t *testing.T) {
 	}
 }
 
-// TestDecisionsFollowFromTheHistoryWhenTheClockSteps is TestDecisionsFollowFromTheHistory on a clock that jumps ahead and
-// comes back: each hit is decided from the list of all that count, which is put
-// in order for the clock as Mend promises it.
+// TestDecisionsFollowFromTheHistoryWhenTheClockSteps decides each hit from the list of
+// all hits, as TestDecisionsFollowFromTheHistory does, on a clock that jumps ahead and
+// comes back: then it changes the list as Mend promises.
 func TestDecisionsFollowFromTheHistoryWhenTheClockSteps(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {

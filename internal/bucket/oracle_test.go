@@ -21,7 +21,7 @@ func newSteps(clock func() int64) *steps {
 	return &steps{clock: clock, states: map[string]*bucket.State{}}
 }
 
-// state returns what is remembered of the hit's key, in order for the clock.
+// state returns the state of the hit's key, mended.
 func (s *steps) state(h bucket.Hit, clock int64) *bucket.State {
 	key := string(h.Key)
 	if s.states[key] == nil {
@@ -97,7 +97,7 @@ func openSteps() (bucket.Store, func(int64)) {
 	return newSteps(func() int64 { return now }), func(clock int64) { now = clock }
 }
 
-// TestStepsAreAsTheOracleSays holds the steps against the oracle.
+// TestStepsAreAsTheOracleSays runs random traces on the bare steps.
 func TestStepsAreAsTheOracleSays(t *testing.T) {
 	const traces, workers = 50_000, 4
 	var mended buckettest.Counts

@@ -48,7 +48,7 @@ func TestShareDividesRequestsAndBurst(t *testing.T) {
 	}
 }
 
-// checkShare holds the share of one of n daemons against what Share promises.
+// checkShare checks what Share promises of the share of one of n daemons.
 func checkShare(t *testing.T, whole *bucket.Limit, n int) {
 	t.Helper()
 	part := whole.Share(n)

@@ -15,7 +15,7 @@ func gogc() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// collectUntil collects until GOGC is as wanted: it is set a while after a
+// collectUntil collects until GOGC is as wanted, since it is set a while after a
 // collection.
 func collectUntil(t *testing.T, what string, wanted func(percent uint64) bool) {
 	t.Helper()
@@ -35,7 +35,7 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 	tuner := gctuning.Start()
 	var before, after runtime.MemStats
 
-	// Little lives: a collection comes once in about MinHeap.
+	// The live heap is small: it is collected once in about MinHeap.
 	collectUntil(t, "more than Percent", func(percent uint64) bool { return percent > 2*gctuning.Percent })
 	const garbage = 16 * gctuning.MinHeap
 	runtime.ReadMemStats(&before)
@@ -47,7 +47,7 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 		t.Errorf("%d collections of %d MiB; wanted: about 16", n, garbage>>20)
 	}
 
-	// Much lives: it may become Percent more.
+	// The live heap is large: it may grow by Percent.
 	kept := make([]byte, gctuning.MinHeap)
 	collectUntil(t, "Percent", func(percent uint64) bool { return percent == gctuning.Percent })
 	runtime.KeepAlive(kept)
@@ -56,7 +56,7 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 	kept = nil
 	collectUntil(t, "more than Percent", func(percent uint64) bool { return percent > 2*gctuning.Percent })
 
-	// Whatever is collected meanwhile, little gathers while it is spared.
+	// Collections during Sparing do not raise GOGC.
 	tuner.Sparing(func() {
 		for range 3 {
 			runtime.GC()

@@ -13,8 +13,8 @@ type answerText string
 func (a answerText) Error() string { return string(a) }
 func (answerText) RedisError()     {}
 
-// What servers of several versions answer, and whether it stays so; the empty
-// setting is for what may be otherwise in a moment.
+// Errors of servers of several versions name the setting that is wrong. The empty
+// setting is for errors that may pass by themselves.
 func TestErrorNamesTheSetting(t *testing.T) {
 	for answer, setting := range map[string]string{
 		"WRONGPASS invalid username-password pair or user is disabled.": "redis.password_file",

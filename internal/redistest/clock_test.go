@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A server's clock steps to where the test sets it, in scripts and for what
-// expires, and the server goes on.
+// A server's clock steps as the test sets it, in scripts and for keys that expire, and
+// the server goes on.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
 	s, clock := StartWithClock(t)

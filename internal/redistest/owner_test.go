@@ -54,8 +54,8 @@ func TestOwnerKnowsWhetherItsProcessLives(t *testing.T) {
 
 const envDoomed = "REDISTEST_DOOMED"
 
-// TestDoomed is no test: it is the process that the tests below kill. It
-// starts a Redis, says where, and waits, or panics.
+// TestDoomed is the process that the tests below kill. It starts a Redis, prints its
+// address, and waits or panics.
 func TestDoomed(t *testing.T) {
 	how := os.Getenv(envDoomed)
 	if how == "" {

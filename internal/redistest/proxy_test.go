@@ -57,7 +57,7 @@ func TestProxyForwards(t *testing.T) {
 	wait(t, "the client is gone", func() bool { return p.Connections() == 0 })
 }
 
-// What is held or dropped is done by the server, at once or after Heal.
+// The server runs requests whose replies are held at once, and dropped ones after Heal.
 func TestProxyKeepsBack(t *testing.T) {
 	t.Parallel()
 	s := Start(t)

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Run(m)) }
 
-// The shared ones, by whatever way this machine has.
+// The shared servers, by the way that this machine has.
 
 func TestSingleIsShared(t *testing.T) {
 	addr := Single(t)

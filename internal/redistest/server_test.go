@@ -72,7 +72,8 @@ func TestServerGetsItsArguments(t *testing.T) {
 	}
 }
 
-// TestServerThatEndsIsAnError wants the server's own words when it cannot start.
+// TestServerThatEndsIsAnError: another port would not help a server that cannot
+// start, so its error is not errBind.
 func TestServerThatEndsIsAnError(t *testing.T) {
 	t.Parallel()
 	if _, err := lookRedis(); err != nil {
@@ -99,7 +100,7 @@ func TestServerEndsWithTest(t *testing.T) {
 	}
 }
 
-// TestTakenPortIsNotUsed has a stranger, who knows no locks, on the port.
+// TestTakenPortIsNotUsed has another server on the port, which took no lock.
 func TestTakenPortIsNotUsed(t *testing.T) {
 	t.Parallel()
 	other := Start(t)

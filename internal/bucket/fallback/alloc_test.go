@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 )
 
-// While the store is away, everything comes through here.
+// While the store is away, every request is decided here.
 func TestAnswersDoNotAllocate(t *testing.T) {
 	f := newFixture(t, local, 3)
 	plain := hit(t, spec(local, 1e6), "local", 1)

@@ -78,8 +78,8 @@ func TestModeDecidesAFirstHit(t *testing.T) {
 	}
 }
 
-// What exceeds a used share, but not the limit, is asked for again when the
-// share is full, and not before the store may be back.
+// A cost that exceeds a used share, but not the limit, is retried when the share is
+// full, and not before the store may be back.
 func TestCostAboveAUsedShareRetriesWhenItIsFull(t *testing.T) {
 	f := newFixture(t, local, 4)
 	h := hit(t, spec(local, 40), "k", 3)
@@ -123,7 +123,7 @@ func TestErrorModeFailsTheRequestWithItsCause(t *testing.T) {
 	}
 }
 
-// A group succeeds or fails together, whatever its modes.
+// A group is allowed or denied as a whole, whatever the modes of its limits.
 func TestGroupOfSeveralModesIsDecidedAsOne(t *testing.T) {
 	f := newFixture(t, fail, 2)
 	plain := hit(t, spec(local, 20), "local", 1)
@@ -195,7 +195,7 @@ func TestPostpaidLimitIsChargedBeyondItsShare(t *testing.T) {
 	if d := f.take(t, h)[0]; !d.Allowed() || d.Remaining != 0 {
 		t.Errorf("20 of a share of 10: %+v, want them charged", d)
 	}
-	// 11 tokens, of which one comes back every 6 s.
+	// 11 tokens, and one comes back every 6 s.
 	if d := f.check(t, cost(h, 0))[0]; d.RetryAfter != 66*time.Second {
 		t.Errorf("after 20 of 10: %+v, want to be denied for 66 s", d)
 	}
@@ -249,8 +249,8 @@ func TestGiveBackReturnsWhatLocalLimitsCharged(t *testing.T) {
 	}
 }
 
-// What was taken from a share is given back to that share alone: how much of it
-// another one has refilled is not known.
+// What was taken from a share is given back to that share alone: nobody knows how much
+// of it another share has refilled.
 func TestGiveBackSkipsAnotherShare(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -304,7 +304,7 @@ func TestFlappingStoreGrantsOneShare(t *testing.T) {
 	}
 }
 
-// What was taken counts on when daemons come and go.
+// Charges count on when daemons come and go.
 func TestChargesCountOnWhenReplicasChange(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {

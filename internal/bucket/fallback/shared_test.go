@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// However many callers ask at once, a daemon admits exactly its share, and of
-// a group whatever its narrowest limit says.
+// However many callers ask at once, a daemon admits exactly its share; a group, exactly
+// the smallest share of its limits.
 func TestExactlyTheShareIsAdmitted(t *testing.T) {
 	const callers, asks, replicas = 8, 50, 3
 	for _, a := range bucket.Algorithms() {

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/heaptest"
 )
 
-// Whatever is asked, the store takes no more bytes than it may, and gives them
-// back when its keys have expired.
+// Whatever is asked, the store takes no more bytes than allowed, and frees them when
+// its keys have expired.
 func TestBytesAreBounded(t *testing.T) {
 	const maxBytes = 4 << 20
 	bucketOf5 := bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 5, Period: time.Hour}
@@ -75,7 +75,7 @@ func TestBytesAreBounded(t *testing.T) {
 	}
 }
 
-// The few keys that are left of many do not hold the memory of all.
+// When few keys of many are left, the memory of the others is freed.
 func TestFewKeysOfManyTakeLittle(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
@@ -102,8 +102,8 @@ func TestFewKeysOfManyTakeLittle(t *testing.T) {
 	}
 }
 
-// A log or window that finds no room for another hit never admits too many: in
-// no span of its period more than its requests.
+// A log or window without room for another span never admits more than its requests in
+// a period.
 func TestFullStoreAdmitsNoMore(t *testing.T) {
 	for _, spec := range []bucket.Spec{
 		{Algorithm: bucket.SlidingLog, Requests: 40, Period: time.Second},

@@ -51,8 +51,8 @@ func TestExpiredKeysAreRemoved(t *testing.T) {
 	asynctest.Eventually(t, "the sweep has removed all expired keys", func() bool { return s.Stats().Keys == 0 })
 }
 
-// What was taken before a daemon was started again is not in the memory that it
-// has now, though its key may be.
+// Charges from before a daemon was started again are in none of its states, though
+// their keys may be.
 func TestGiveBackSkipsTakesOfAnEarlierStore(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
@@ -111,7 +111,7 @@ func TestFullStoreDecidesNewKeysByItsPolicy(t *testing.T) {
 					t.Fatalf("key %d of %d: %+v", i, maxKeys, d)
 				}
 			}
-			// A new key beside a known one: the group is one.
+			// A new key and a known one in one group.
 			checked := check(t, s, hit(hour, "0", 1), hit(hour, "new", 2))
 			if n := s.Stats(); n.Keys != maxKeys || n.Evicted != 0 || n.Degraded != 1 {
 				t.Errorf("a check left %+v", n)
@@ -136,7 +136,7 @@ func TestFullStoreDecidesNewKeysByItsPolicy(t *testing.T) {
 			if st.Keys != maxKeys || st.Evicted != tc.evicted || st.Degraded != tc.degraded {
 				t.Errorf("stats %+v", st)
 			}
-			// Refunds and what is denied anyway need no room.
+			// Refunds, and hits that are denied anyway, need no room.
 			for _, h := range []bucket.Hit{hit(hour, "r", -1), hit(hour, "d", 6)} {
 				if d := take(t, s, h)[0]; d.Degraded {
 					t.Errorf("cost %d on a new key is degraded", h.Cost)
@@ -150,8 +150,8 @@ func TestFullStoreDecidesNewKeysByItsPolicy(t *testing.T) {
 	}
 }
 
-// What a full store allowed without remembering it cannot be given back: that
-// would return what others took.
+// A take that a full store allowed and forgot is not given back: that would give back
+// what others took.
 func TestGiveBackSkipsForgottenTakes(t *testing.T) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestGiveBackSkipsForgottenTakes(t *testing.T) {
 	}
 }
 
-// A limit of 0 is charged nothing, postpaid or not, and takes nobody's place.
+// A limit of 0 is never charged, postpaid or not, so its key evicts no other.
 func TestDenialEvictsNobody(t *testing.T) {
 	s := memstore.New(memstore.Options{MaxKeys: 1, WhenFull: memstore.Evict})
 	defer s.Close()
@@ -191,7 +191,7 @@ func TestDenialEvictsNobody(t *testing.T) {
 	}
 }
 
-// A check makes no entries, yet counts the room for all the keys of its group.
+// A check inserts nothing, but counts the room for all keys of its group.
 func TestCheckCountsTheRoom(t *testing.T) {
 	for _, policy := range []memstore.WhenFull{memstore.Allow, memstore.Deny, memstore.Evict} {
 		t.Run(fmt.Sprint(policy), func(t *testing.T) {
@@ -265,7 +265,7 @@ func TestFullButForOneHasRoom(t *testing.T) {
 	}
 }
 
-// Eviction must not take the place of a key of the group that is decided.
+// Eviction spares the keys of the group that is decided.
 func TestEvictionSparesTheGroup(t *testing.T) {
 	s := memstore.New(memstore.Options{MaxKeys: 2, WhenFull: memstore.Evict})
 	defer s.Close()

@@ -18,7 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// What a store's user may do, beside HELLO and AUTH, which all may.
+// The commands that a store's user needs, beside HELLO and AUTH, which every user may
+// run.
 var (
 	aclSingle   = strings.Fields("+evalsha +eval +script|load +time +mget +set +del +info")
 	aclDatabase = append(slices.Clone(aclSingle), "+select")
@@ -35,7 +36,7 @@ func aclRules(password string, commands []string) []string {
 	return append([]string{aclName, "reset", "on", ">" + password, "~rl{*"}, commands...)
 }
 
-// The smallest user is what docs/deploy.md says.
+// docs/deploy.md has the rights of the smallest user.
 func TestSmallestUserIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/deploy.md")
 	if err != nil {
@@ -200,8 +201,8 @@ func signInAndOut(ctx context.Context, o connOptions) error {
 	return nil
 }
 
-// takeFromAMovingSlot takes from a limit whose slot is on its way from one
-// node to another, so that a client is told to ask there.
+// takeFromAMovingSlot takes from a limit whose slot is moving from one node to
+// another, so that the client is redirected by ASK.
 func takeFromAMovingSlot(t *testing.T, o testOptions, addrs []string) error {
 	ctx := context.Background()
 	do := func(c *redis.Client, args ...any) {

@@ -20,10 +20,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// acrossRig is a store on a cluster, with a fallback, whose calls of the script
-// a test can come before: a request over several hash tags checks, takes and
-// refunds by calls of their own, one for each tag. A second store has the same
-// keys. Time stands still for both.
+// acrossRig is a store on a cluster, with a fallback. A test can run code before each
+// of its commands: a request over several hash tags checks, takes and refunds by
+// commands of their own, one for each tag. A second store has the same keys. Time
+// stands still for both.
 type acrossRig struct {
 	t       testing.TB
 	metrics *prometheus.Registry
@@ -38,7 +38,7 @@ type acrossRig struct {
 	before map[int]func()
 }
 
-// newAcrossRig makes one, whose fallback has this mode.
+// newAcrossRig returns a rig whose fallback has this mode.
 func newAcrossRig(t testing.TB, mode bucket.FailureMode) *acrossRig {
 	t.Helper()
 	r := &acrossRig{t: t, metrics: prometheus.NewRegistry(), keys: make(map[string]string)}
@@ -110,8 +110,8 @@ func (r *acrossRig) beforeCall() {
 	}
 }
 
-// comeBefore calls f before the n-th call from now on, and before those that
-// are asked for at the same time.
+// comeBefore calls f before the n-th command from now on, and before those that are
+// sent at the same time.
 func (r *acrossRig) comeBefore(n int, f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,8 +176,8 @@ func onFailure(m bucket.FailureMode) func(*bucket.Spec) {
 	return func(s *bucket.Spec) { s.OnStoreFailure = m }
 }
 
-// Each request that Redis did not decide alone counts once, whichever of its
-// calls failed, and however many.
+// Each request that Redis did not decide alone counts once, whichever of its commands
+// failed, and however many did.
 func TestDegradedCountsOnceARequest(t *testing.T) {
 	t.Parallel()
 	plain, paid := dailyWindow(t, 100, nil), dailyWindow(t, 100, postpaid)
@@ -246,7 +246,7 @@ func TestDegradedCountsOnceARequest(t *testing.T) {
 	}
 }
 
-// Who left before the answer got none.
+// A caller that left before its answer got none, so its request is not counted.
 func TestCallersThatLeftAreNotCounted(t *testing.T) {
 	t.Parallel()
 	r := newAcrossRig(t, bucket.FailAllow)
@@ -285,7 +285,7 @@ func TestRefundGoesWhereItsTakeWent(t *testing.T) {
 	}
 }
 
-// A limit's mode is counted once too, where several answer for one request.
+// If several modes decide parts of one request, each is counted once.
 func TestDegradedCountsEachModeOnce(t *testing.T) {
 	t.Parallel()
 	r := newAcrossRig(t, bucket.FailAllow)
@@ -302,8 +302,8 @@ func TestDegradedCountsEachModeOnce(t *testing.T) {
 	}
 }
 
-// Where a part of a request fails for good, at whichever step, what the others
-// took is given back, postpaid charges aside.
+// When a part of a request fails for good, at any step, what the other parts took is
+// given back; postpaid charges stay.
 func TestFailedRequestIsFree(t *testing.T) {
 	t.Parallel()
 	plain, paid := dailyWindow(t, 100, nil), dailyWindow(t, 100, postpaid)
@@ -360,8 +360,8 @@ func TestFailedRequestIsFreeInTheFallback(t *testing.T) {
 	}
 }
 
-// A request that loses a race is denied: what it took is given back, what is
-// postpaid stays charged and is told so.
+// A request that loses a race is denied. What it took is given back; postpaid charges
+// stay, and their decisions show them.
 func TestLostRaceIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r := newAcrossRig(t, bucket.FailError)
@@ -383,7 +383,7 @@ func TestLostRaceIsGivenBack(t *testing.T) {
 	}
 }
 
-// A quota has its say at the check only, and fails with its store all the same.
+// A quota decides at the check only, and fails with its store all the same.
 func TestQuotaFailsWithItsStore(t *testing.T) {
 	t.Parallel()
 	r := newAcrossRig(t, bucket.FailAllow)
@@ -405,8 +405,7 @@ func TestQuotaFailsWithItsStore(t *testing.T) {
 	}
 }
 
-// What quotas were charged is given back, also where a postpaid limit of one of
-// them denied it.
+// The charges of quotas are given back, also if a postpaid limit denied one of them.
 func TestQuotasAreGivenBack(t *testing.T) {
 	t.Parallel()
 	quota := func(n int, h bucket.Hit) bucket.Hit {

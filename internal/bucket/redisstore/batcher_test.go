@@ -14,7 +14,7 @@ import (
 
 func unchanged(*testOptions) {}
 
-// What is asked while a batch is away goes together when that one is back.
+// Requests that come while a batch is in flight go together when that one is back.
 func TestWaitingRequestsGoAsOneBatch(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -64,7 +64,7 @@ func TestWaitingRequestsGoAsOneBatch(t *testing.T) {
 	}
 }
 
-// As many batches are away as may be, and no more.
+// InFlight batches are in flight at most.
 func TestBatchesInFlightAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *testOptions) { o.Batch.InFlight = 2 })
@@ -85,7 +85,7 @@ func TestBatchesInFlightAreBounded(t *testing.T) {
 	}
 }
 
-// Whom a full queue has no room for does not wait.
+// A request that finds the queue full fails at once, until others leave it.
 func TestRequestThatFindsTheQueueFullFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *testOptions) { o.Batch.Queue = 3 })
@@ -108,7 +108,7 @@ func TestRequestThatFindsTheQueueFullFailsAtOnce(t *testing.T) {
 		t.Errorf("%v answers were given for a full queue, with %d calls away", n, r.proxy.Held())
 	}
 
-	// Those who leave make room.
+	// Abandoned requests make room.
 	leave()
 	for _, done := range waiting {
 		if o := <-done; !errors.Is(o.err, context.Canceled) {
@@ -126,8 +126,8 @@ func TestRequestThatFindsTheQueueFullFailsAtOnce(t *testing.T) {
 	}
 }
 
-// A caller that leaves is charged if its batch has gone before, and only then;
-// never twice.
+// A caller that leaves is charged if its batch was sent before, and only then; never
+// twice.
 func TestCallerThatLeavesIsChargedOnlyIfSent(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func() (context.Context, context.CancelFunc){
@@ -156,7 +156,7 @@ func TestCallerThatLeavesIsChargedOnlyIfSent(t *testing.T) {
 				cancel()
 			}
 			for _, done := range []<-chan outcome{away, waits} {
-				// Who runs out of time gets another answer while there is some left.
+				// A caller that runs out of time gets the fallback's answer.
 				if o := <-done; o.decided() {
 					t.Errorf("a caller that left got %+v", o)
 				}
@@ -180,8 +180,8 @@ func TestCallerThatLeavesIsChargedOnlyIfSent(t *testing.T) {
 	}
 }
 
-// A connection that fails after the call was sent: nobody is charged twice, and
-// who asks next is answered.
+// When a connection fails after a command was sent, no caller is charged twice, and
+// the next one is answered.
 func TestLostReplyIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]func(p *redistest.Proxy, text string) <-chan struct{}{

@@ -32,7 +32,8 @@ func (r *rig) waitForRedis() {
 	asynctest.Eventually(r.t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
 }
 
-// However many single calls are slow: between them others are answered.
+// Single slow commands do not open the breaker, however many: others are answered in
+// between.
 func TestSlowCallsDoNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, impatient)
@@ -54,8 +55,8 @@ func TestSlowCallsDoNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// Failures open the breaker only in a row: what is answered between them says
-// that the node is there.
+// Failures open the breaker only in a row: an answer in between shows that the node
+// is there.
 func TestAnswersBetweenFailuresKeepTheBreakerClosed(t *testing.T) {
 	t.Parallel()
 	var log asynctest.Buffer
@@ -75,7 +76,8 @@ func TestAnswersBetweenFailuresKeepTheBreakerClosed(t *testing.T) {
 	}
 }
 
-// Batches that were away at the same time met the same slowness.
+// Batches that were in flight at the same time met the same slowness, and count as
+// one failure.
 func TestCallsAtTheSameTimeFailOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *testOptions) {
@@ -100,7 +102,7 @@ func TestCallsAtTheSameTimeFailOnce(t *testing.T) {
 	}
 }
 
-// With the breaker open nobody waits and only probes ask, until one is
+// While the breaker is open no caller waits, and only probes ask, until one of them is
 // answered.
 func TestBreakerOpensAndCloses(t *testing.T) {
 	t.Parallel()
@@ -144,8 +146,8 @@ func TestBreakerOpensAndCloses(t *testing.T) {
 	}
 }
 
-// Who waits in the queue when the breaker opens waits no longer, and is not sent
-// to a node that does not answer: it would charge him once it goes on.
+// When the breaker opens, the requests in the queue wait no longer. They are not sent
+// either, since the node would charge them once it goes on.
 func TestTheQueueIsNotSentOnceTheBreakerIsOpen(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, unchanged)
@@ -180,7 +182,7 @@ func TestTheQueueIsNotSentOnceTheBreakerIsOpen(t *testing.T) {
 	}
 }
 
-// Probes come at most every 100 ms, and are all that comes.
+// While the breaker is open only probes are sent, at most one in 100 ms.
 func TestOpenBreakerProbesAtMostTenTimesASecond(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *testOptions) { o.Timeout = 20 * time.Millisecond })
@@ -216,7 +218,7 @@ func TestBreakerClosesForANodeThatRefuses(t *testing.T) {
 	})
 }
 
-// It is not the node's fault when callers do not wait.
+// Callers that give up early say nothing about the node.
 func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"batches": 1000, "each alone": 1} {
@@ -247,8 +249,8 @@ func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// A server that comes back is seen at once, however long it was away and
-// however often it was dialled.
+// A server that comes back is noticed at once, however long it was away and however
+// often it was dialled.
 func TestSeenAtOnceAfterManyDials(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -42,7 +42,7 @@ func newStepped(t *testing.T) *stepped {
 
 func (s *stepped) mended() float64 { return metric(s.t, s.metrics, "redis_mended_states_total") }
 
-// wantExpiries wants n keys, each to expire within most.
+// wantExpiries fails the test unless there are n keys, which expire within most.
 func (s *stepped) wantExpiries(n int, most time.Duration) {
 	s.t.Helper()
 	keys := redistest.Keys(s.t, redistest.Client(s.t, s.addr), s.options.Prefix)
@@ -56,7 +56,7 @@ func (s *stepped) wantExpiries(n int, most time.Duration) {
 	}
 }
 
-// steps are from which offset to which a clock steps back.
+// steps are the offsets between which a clock steps back.
 var steps = []struct{ from, to time.Duration }{
 	{time.Minute, 0}, {10 * time.Minute, 0}, {25 * time.Hour, 0}, {400 * 24 * time.Hour, 0}, {0, -10 * time.Minute}, {0, -25 * time.Hour},
 }
@@ -67,9 +67,9 @@ func minutely(t *testing.T, a bucket.Algorithm, user string) bucket.Hit {
 	return hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Minute}), a.String()+" "+user, 10)
 }
 
-// A limit that is full when the clock steps back is full from then on, for no
-// longer than its period, and so is its key kept. The first call that meets it
-// sees to that, whatever it is.
+// A limit that is full when the clock steps back stays full from then on for no longer
+// than its period, and its key lives no longer either. The first use of the limit
+// mends that, whatever it is.
 func TestFullLimitRecoversWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(s *redisstore.Store, h bucket.Hit, d []bucket.Decision) error{
@@ -84,7 +84,7 @@ func TestFullLimitRecoversWhenTheClockStepsBack(t *testing.T) {
 			return s.Check(context.Background(), []bucket.Hit{h}, d)
 		},
 		"GiveBack": func(s *redisstore.Store, h bucket.Hit, d []bucket.Decision) error {
-			// Of what was taken ahead of the clock it returns nothing.
+			// It gives back nothing of what was taken ahead of the clock.
 			if err := s.GiveBack(context.Background(), []bucket.Hit{h}, d); err != nil {
 				return err
 			}
@@ -136,8 +136,8 @@ func TestFullLimitRecoversWhenTheClockStepsBack(t *testing.T) {
 	}
 }
 
-// A clock that jumps ahead is time that passed: what it makes expire is gone, and
-// each limit admits what it says once more.
+// A clock that jumps ahead is time that passed: states that expire are lost, and each
+// limit admits its requests once more.
 func TestClockThatJumpsAheadIsTimeThatPassed(t *testing.T) {
 	t.Parallel()
 	for _, jump := range []time.Duration{10 * time.Minute, 25 * time.Hour} {
@@ -165,9 +165,9 @@ func TestClockThatJumpsAheadIsTimeThatPassed(t *testing.T) {
 	}
 }
 
-// Who waits as long as a limit says passes, also after the clock has stepped;
-// and no more pass than the limit says, with what passed ahead of the clock
-// counting as of the step.
+// A caller that waits as long as a limit says is allowed, also after the clock has
+// stepped. No more are admitted than the limit says, where hits from ahead of the
+// clock count as of the step.
 func TestLimitsHoldWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	for _, step := range steps {
@@ -213,8 +213,7 @@ func TestLimitsHoldWhenTheClockStepsBack(t *testing.T) {
 	}
 }
 
-// Within the skew a clock that goes back is waited for, as long as it is set to
-// be.
+// A clock that goes back within the skew is waited for.
 func TestMaxClockSkewBoundsWhatIsMended(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -247,8 +246,8 @@ func TestMaxClockSkewBoundsWhatIsMended(t *testing.T) {
 	}
 }
 
-// A request over several hash tags of a cluster that is denied is only checked.
-// That is enough for its limits to go on from the clock.
+// A denied request over several hash tags of a cluster is only checked. That is enough
+// to mend its states.
 func TestDenialAcrossTagsMends(t *testing.T) {
 	t.Parallel()
 	clock, metrics := asynctest.NewClock(), prometheus.NewRegistry()
@@ -282,7 +281,7 @@ func TestDenialAcrossTagsMends(t *testing.T) {
 	}
 }
 
-// The store mends and counts each state that the oracle does, and no other.
+// The store mends and counts the same states as the oracle.
 func TestMendedStatesAreCounted(t *testing.T) {
 	t.Parallel()
 	clock, metrics := asynctest.NewClock(), prometheus.NewRegistry()
@@ -307,8 +306,8 @@ func TestMendedStatesAreCounted(t *testing.T) {
 	}
 }
 
-// How far each node's clock is from this machine's can be seen, and is in the
-// log where it is much.
+// How far each node's clock is from this machine's is a metric, and is logged if it is
+// far.
 func TestClockOffsetIsShownAndLogged(t *testing.T) {
 	t.Parallel()
 	server, clock := redistest.StartWithClock(t)
@@ -336,7 +335,7 @@ func TestClockOffsetIsShownAndLogged(t *testing.T) {
 		t.Errorf("the log says %d times that the clock is wrong:\n%s", n, text)
 	}
 
-	// A clock that a test injects is nobody's.
+	// A clock that a test injects is not the node's.
 	o.Clock, o.Metrics = asynctest.NewClock().Micros, prometheus.NewRegistry()
 	injected := o.Metrics.(*prometheus.Registry)
 	take(t, open(t, o), h)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A clock that is wrong is told once a minute at most, and that it is right
-// again once. Neither is told where the call took too long to be sure.
+// A wrong clock is logged at most once a minute, and a clock that is right again once.
+// Neither is logged if the command took too long to be sure.
 func TestWrongClockIsLoggedOnceAMinute(t *testing.T) {
 	var w clockWatch
 	if w.known.Load() {

@@ -19,9 +19,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// On a cluster the requests that name two keys of different slots race with
-// those that name one of them. Nothing is admitted beyond a limit, and what a
-// request that lost the race had taken is there again.
+// On a cluster, requests with two keys of different slots race with requests with one
+// of them. No limit admits too many, and what a request took that lost a race is given
+// back.
 func TestRacesOverSlotsAdmitNoMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	o := options(redisconn.Cluster, redistest.Cluster(t)...)
@@ -62,8 +62,8 @@ func TestRacesOverSlotsAdmitNoMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// A limit that denied at the check may have room again when what is postpaid
-// is charged; the request stays denied, for nothing else of it was taken.
+// A limit that denied at the check may have room again when postpaid hits are charged.
+// The request stays denied, for none of its other hits was taken.
 func TestDeniedGroupStaysDeniedWhenPostpaidIsCharged(t *testing.T) {
 	t.Parallel()
 	o := options(redisconn.Cluster, redistest.Cluster(t)...)
@@ -74,8 +74,8 @@ func TestDeniedGroupStaysDeniedWhenPostpaidIsCharged(t *testing.T) {
 	plain := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: 24 * time.Hour})
 	paid := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1, Period: time.Millisecond, Postpaid: true})
 	for i := range 50 {
-		// Pairs of places, nearly all on two tags of the 32. Each call now
-		// takes place 600 us after the one before.
+		// Pairs of places, nearly all on two of the 32 tags. From here on each
+		// command runs 600 us after the one before.
 		user := fmt.Sprint(i)
 		step.Store(0)
 		take(t, s, hit(paid, "paid"+user, 1))
@@ -115,7 +115,7 @@ func TestDeniedGroupOverSlotsIsFree(t *testing.T) {
 	if p := take(t, s, hit(l, "r", 0))[0]; p.Remaining != 1 {
 		t.Errorf("a refund was made by a denied group: %+v", p)
 	}
-	// And the same with room is charged everywhere, once.
+	// With room, the same group is charged everywhere, once.
 	take(t, s, hit(l, "empty", -2))
 	if d := take(t, s, group...); !bucket.Allowed(d) || d[0].Remaining != 2 || d[2].Remaining != 2 || d[3].Remaining != 1 {
 		t.Errorf("the group with room: %+v", d)
@@ -176,7 +176,7 @@ func TestNoChargeIsLostWhileASlotMoves(t *testing.T) {
 	}
 }
 
-// refusals is how often a node has answered with an error of this kind.
+// refusals returns how often a node has replied with an error of this kind.
 func refusals(t testing.TB, c *redis.Client, kind string) (n int) {
 	t.Helper()
 	info, err := c.InfoMap(context.Background(), "errorstats").Result()

@@ -68,7 +68,7 @@ func TestEqualGroupsShareALine(t *testing.T) {
 		testGroup(s, script.Take, a, b),                      // as 6
 		testGroup(s, script.Take, a, aside),                  // 13
 	}
-	// Equal hashes of unequal groups tell nothing.
+	// Groups with equal hashes may differ.
 	for _, i := range []int{3, 4, 5, 11} {
 		groups[i].Hash = groups[0].Hash
 	}
@@ -94,9 +94,9 @@ func TestEqualGroupsShareALine(t *testing.T) {
 	}
 }
 
-// Many groups in one call, equal ones on one line, get what each gets in a
-// call of its own, in the order of the lines, and leave the same states; also
-// where the clock was an hour ahead for a while.
+// Many groups in one command, equal ones on one line, are decided as by a command
+// each, in the order of the lines, and leave the same states; also if the clock was an
+// hour ahead for a while.
 func TestLineIsDecidedAsItsGroupsAlone(t *testing.T) {
 	clock := int64(1_800_000_000_000_000)
 	now := func() int64 { return clock }
@@ -270,7 +270,7 @@ func (c *comparison) compareStates(t *testing.T, stores ...*Store) {
 	}
 }
 
-// What a batch held before does not show in what it holds next.
+// An encoder that was used before encodes as a new one does.
 func TestEncoderKeepsNothingOfEarlierGroups(t *testing.T) {
 	s := testStore(t, nil)
 	r := rand.New(rand.NewPCG(5, 0))
@@ -301,7 +301,7 @@ func flat(args []any) (text []byte) {
 	return text
 }
 
-// Who asks one key for costs of his choice gets no hashes that meet in a table.
+// A caller that chooses the costs on one key cannot make the hashes collide.
 func TestCostsDoNotCollide(t *testing.T) {
 	s := testStore(t, nil)
 	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})

@@ -8,8 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// watchSlack is how much earlier than its time a wait may end: all waits are
-// looked at together, every so often.
+// watchSlack is how early a wait may end, since the watch looks at all waits together.
 const watchSlack = 2 * time.Millisecond
 
 // A caller with a deadline is answered before it, by the fallback: it waits
@@ -75,7 +74,7 @@ func TestCallerWithoutDeadlineWaitsForTheTimeout(t *testing.T) {
 				r.proxy.Heal(t)
 				r.waitForRedis()
 			}
-			// Nobody waits twice, even where the machine is slow.
+			// No caller waits twice, even on a slow machine.
 			if best >= 2*timeout {
 				t.Errorf("the fastest answer without Redis took %s, with a timeout of %s", best, timeout)
 			}
@@ -83,7 +82,7 @@ func TestCallerWithoutDeadlineWaitsForTheTimeout(t *testing.T) {
 	}
 }
 
-// A deadline that has passed is not for Redis to decide.
+// A request whose deadline has passed is not sent to Redis.
 func TestPastDeadlineDoesNotReachRedis(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, unchanged)
@@ -100,7 +99,7 @@ func TestPastDeadlineDoesNotReachRedis(t *testing.T) {
 	}
 }
 
-// A check whose answer does not come leaves nothing unknown: it charges nothing.
+// A check without a reply leaves nothing unknown, since it charges nothing.
 func TestChecksHaveNoUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, impatient)

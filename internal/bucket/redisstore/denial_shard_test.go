@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/heaptest"
 )
 
-// Whatever is denied, the memory holds no more bytes than it may, and gives
-// them back when the denials have ended.
+// Whatever is denied, the memory holds no more bytes than allowed, and frees them when
+// the denials have ended.
 func TestDenialsTakeBoundedBytes(t *testing.T) {
 	const bytes = 4 << 20
 	for _, c := range []struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 )
 
-// What is returned while a denial is on its way from Redis ends it before it is
+// A give-back while the reply with a denial is on its way ends the denial before it is
 // known.
 func TestReturnOvertakesADenial(t *testing.T) {
 	d := newDenials(time.Second, DefaultDenialBytes, time.Now)
@@ -33,8 +33,7 @@ func TestReturnOvertakesADenial(t *testing.T) {
 	}
 }
 
-// Who came before a denial was known asks Redis, and leaves the denial to those
-// who come later.
+// A request from before a denial was known asks Redis, and later ones get the denial.
 func TestEarlierRequestKeepsADenial(t *testing.T) {
 	d := newDenials(time.Second, DefaultDenialBytes, time.Now)
 	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})

@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// sideBySide are two stores of the same clock, of which one remembers denials.
-// Each has keys of its own.
+// sideBySide is two stores on the same clock, with keys of their own. One of them
+// remembers denials.
 type sideBySide struct {
 	t          testing.TB
 	clock      atomic.Int64 // microseconds
@@ -51,7 +51,7 @@ func (s *sideBySide) known() float64 {
 	return metric(s.t, s.metrics, "redis_known_denials_total")
 }
 
-// both takes from both and fails the test where they differ.
+// both takes from both stores, and fails the test if their decisions differ.
 func (s *sideBySide) both(hits ...bucket.Hit) (a, b []bucket.Decision) {
 	s.t.Helper()
 	a, b = take(s.t, s.remembers, hits...), take(s.t, s.asksAlways, hits...)
@@ -60,7 +60,7 @@ func (s *sideBySide) both(hits ...bucket.Hit) (a, b []bucket.Decision) {
 	}
 	for i := range hits {
 		x, y := a[i], b[i]
-		// Where a limit has something left, a memory does not see what it refills.
+		// What a limit refills is not in a remembered Remaining.
 		sameRemaining := x.Remaining == y.Remaining || x.At == 0 && x.Remaining < y.Remaining && hits[i].Limit.Algorithm != bucket.FixedWindow
 		if !sameRemaining || x.RetryAfter != y.RetryAfter || x.ResetAfter != y.ResetAfter || x.Wait != y.Wait {
 			s.t.Fatalf("%v: hit %d with a memory %+v, without %+v", describe(hits), i, x, y)
@@ -82,8 +82,7 @@ type taken struct {
 	a, b []bucket.Decision
 }
 
-// Random requests over few keys get the same with a memory of denials and
-// without.
+// Random requests over few keys are decided alike with a memory of denials and without.
 func TestDenialsAreAsWithoutMemory(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -144,7 +143,7 @@ func (s *sideBySide) giveBack(t taken) {
 	}
 }
 
-// What is returned through the store is felt at once, whatever returns it.
+// A refund or give-back by way of the store ends a denial at once.
 func TestDenialsEndWithReturns(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -188,8 +187,8 @@ func TestDenialsEndWithReturns(t *testing.T) {
 	}
 }
 
-// What is taken through the store is felt at once: a denial tells what is left
-// after it, and when asking again succeeds.
+// A take by way of the store shows at once: a denial after it says what remains then,
+// and when to retry.
 func TestDenialsSeeTakes(t *testing.T) {
 	t.Parallel()
 	for _, a := range bucket.Algorithms() {
@@ -245,8 +244,8 @@ func TestDenialsEndWithUnknownOutcomes(t *testing.T) {
 	}
 }
 
-// What is returned elsewhere is felt when the memory ends; and a denial ends
-// when its limit has room again, if that is sooner.
+// What is given back by way of another store shows when the memory ends. A denial also
+// ends when its limit has room again, if that is sooner.
 func TestDenialsEndByThemselves(t *testing.T) {
 	t.Parallel()
 	const memory = 300 * time.Millisecond
@@ -281,8 +280,8 @@ func TestDenialsEndByThemselves(t *testing.T) {
 	}
 }
 
-// A denial was on its way for some time. It ends no later than Redis ends it,
-// and nobody is told to wait for too short a time.
+// The reply with a denial takes some time. The denial ends no later than Redis ends
+// it, and no retry time is too short.
 func TestDenialsCountFromTheirReply(t *testing.T) {
 	t.Parallel()
 	const onTheWay = 10 * time.Millisecond // to Redis, and back again
@@ -314,8 +313,7 @@ func TestDenialsCountFromTheirReply(t *testing.T) {
 	}
 }
 
-// A group can be denied by one of its hits and then by another: the denial that
-// came last is the one that stands.
+// A group can be denied by one of its hits and then by another: the last denial counts.
 func TestLastDenialStands(t *testing.T) {
 	t.Parallel()
 	s := newSideBySide(t, time.Second)
@@ -340,8 +338,7 @@ func TestLastDenialStands(t *testing.T) {
 	}
 }
 
-// A limit that has no say is told as it is: when it has room again, Redis is
-// asked.
+// When the limit of a hit Aside has room again, Redis is asked.
 func TestDenialsEndWithThoseOfLimitsAside(t *testing.T) {
 	t.Parallel()
 	for _, a := range bucket.Algorithms() {
@@ -367,8 +364,8 @@ func TestDenialsEndWithThoseOfLimitsAside(t *testing.T) {
 	}
 }
 
-// What a denial does not stop, and what is not Redis's word, is never
-// remembered.
+// Denied requests that change something are never remembered: those with postpaid hits
+// and with refunds.
 func TestDenialsThatChargeAreNotRemembered(t *testing.T) {
 	t.Parallel()
 	s := newSideBySide(t, time.Second)
@@ -383,13 +380,13 @@ func TestDenialsThatChargeAreNotRemembered(t *testing.T) {
 	if n := s.known(); n != 0 {
 		t.Errorf("%v were answered from memory", n)
 	}
-	// 30 of 5 were charged, the limit of 0 notwithstanding.
+	// 30 of 5 were charged, although the limit of 0 denied.
 	if a, _ := s.both(hit(postpaid, "a", -26)); a[0].Remaining != 1 {
 		t.Errorf("after a refund of 26 there remain %d, want 1", a[0].Remaining)
 	}
 }
 
-// Answers made without Redis end with the trouble.
+// Denials by the fallback end when Redis is back.
 func TestDegradedDenialsAreNotRemembered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *testOptions) {
@@ -410,8 +407,8 @@ func TestDegradedDenialsAreNotRemembered(t *testing.T) {
 	asynctest.Eventually(t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
 }
 
-// The memory is bounded, however many keys are denied; those denied last are
-// known.
+// The memory is bounded, however many keys are denied, and knows those that were
+// denied last.
 func TestDenialsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newSideBySide(t, time.Second)

@@ -28,8 +28,8 @@ type balanced struct {
 	addrs   []string        // of the nodes, at the address
 }
 
-// balancer is where nothing listens that a client finds by a port alone, as it
-// would on 127.0.0.1.
+// balancer is an address where nothing else listens: at 127.0.0.1 a client would find
+// the nodes by their ports alone.
 const balancer = "127.0.0.2"
 
 // startBalanced starts a cluster of nodes with these arguments.
@@ -66,8 +66,8 @@ func (b *balanced) announced() bool {
 	return true
 }
 
-// takeWhileASlotMoves takes from limits on all hash tags, and from one of a slot
-// that moves, and holds what remains against what was taken.
+// takeWhileASlotMoves takes from limits on all hash tags, and from one whose slot
+// moves, and compares what remains with what was taken.
 func takeWhileASlotMoves(t *testing.T, o testOptions, nodes []*redis.Client) {
 	t.Helper()
 	s := open(t, o)
@@ -122,8 +122,8 @@ func takeWhileASlotMoves(t *testing.T, o testOptions, nodes []*redis.Client) {
 	}
 }
 
-// Nodes that do not know their address are reached at the one by which the
-// cluster is, also where one sends to another.
+// Nodes that do not know their address are reached at the address of the cluster, also
+// after a redirection.
 func TestClusterOfUnknownEndpointsIsReached(t *testing.T) {
 	t.Parallel()
 	b := startBalanced(t, "--cluster-preferred-endpoint-type", "unknown-endpoint")
@@ -189,8 +189,8 @@ func TestMissingHostnamesAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// Who cannot reach what the cluster announces is told that the address comes
-// from there.
+// The error for an announced address that cannot be reached says that the cluster
+// announced it.
 func TestUnreachableEndpointIsNamed(t *testing.T) {
 	t.Parallel()
 	b := startBalanced(t)

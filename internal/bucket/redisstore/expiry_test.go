@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// Every key expires, never before its state has stopped to matter, and not
-// much later; what remembers nothing is no key at all.
+// Every key expires when its state stops to matter, never before and not much later.
+// An empty state has no key.
 func TestEveryKeyExpires(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -75,8 +75,7 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 }
 
-// So do keys that are written together, each after its own time, however long
-// that is.
+// Keys that are written together expire each after its own time, however long that is.
 func TestKeysExpireApart(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Single(t)
@@ -130,9 +129,8 @@ func TestPromotedClockBehindGivesNothingAway(t *testing.T) {
 			if peek.Remaining != 1 || peek.At < ahead && a != bucket.FixedWindow {
 				t.Errorf("%s: after the change of masters %+v", a, peek)
 			}
-			// Written by the new master, the key lives on its clock until the
-			// moment that the old one's clock had named, not for a time counted
-			// from there.
+			// After a write of the new master, the key lives until the moment
+			// that the old clock had named, on the new clock.
 			d := take(t, promoted, hit(l, "a", 1))[0]
 			if !d.Allowed() || d.Remaining != 0 {
 				t.Fatalf("%s: the last request: %+v", a, d)

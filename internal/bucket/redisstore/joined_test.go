@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
-// Equal requests that wait together travel as one line. Exactly the limit is
-// admitted, and each gets what it would have got alone, one after the other.
+// Equal requests that wait together are sent as one line. They are decided as if they
+// had come alone, one after the other.
 func TestCoalescedRequestsAreDecidedOneByOne(t *testing.T) {
 	t.Parallel()
 	const asked = 60

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// After Close there is no goroutine and no connection left, whatever was going
-// on. These are not parallel: others' goroutines would be taken for theirs.
+// After Close no goroutine and no connection is left, whatever the store was doing.
+// These tests are not parallel, since goroutines of others would look like theirs.
 func TestNothingOutlivesClose(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())

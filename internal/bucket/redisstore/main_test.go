@@ -47,7 +47,7 @@ func options(mode redisconn.Mode, addresses ...string) testOptions {
 	}
 }
 
-// newStore returns a store and what closes it with its connection.
+// newStore returns a store, and a function that closes it with its connection.
 func newStore(o testOptions) (*redisstore.Store, func() error, error) {
 	o.Script = script.Source
 	o.connOptions.Log, o.storeOptions.Log = o.Log, o.Log

@@ -16,12 +16,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// A node that answers again is asked again, although the place by which it was
-// first known is now at another node, which does not answer.
+// A node that answers again is asked again, although the tag by which it was first
+// probed is now at another node, which does not answer.
 func TestNodeIsProbedByWhatItHas(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	// Nobody is to be promoted, nor to refuse for want of a majority.
+	// No node may be promoted, or refuse because it sees no majority.
 	cluster := redistest.StartCluster(t, 0, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	o := options(redisconn.Cluster, cluster.Addrs()...)
 	o.HashTags, o.Timeout = 6, 300*time.Millisecond
@@ -145,7 +145,7 @@ func beginMove(t testing.TB, from, to *redis.Client, slot int64) {
 	do(t, from, "cluster", "setslot", slot, "migrating", to.ClusterMyID(ctx).Val())
 }
 
-// endMove gives a slot to its new master, which hears of it first.
+// endMove gives a slot to its new master, and tells that first.
 func endMove(t testing.TB, from, to *redis.Client, slot int64) {
 	t.Helper()
 	for _, n := range []*redis.Client{to, from} {

@@ -34,7 +34,7 @@ func wantRefusal(t *testing.T, o testOptions, texts ...string) {
 
 func password(p string) func() (string, error) { return func() (string, error) { return p, nil } }
 
-// Redis says what is wrong with the settings, and the store in which of them.
+// Redis says what it does not accept, and the store adds which setting that is.
 func TestRefusalNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	guarded := redistest.Start(t, "--requirepass", "right-secret").Addr()
@@ -75,8 +75,7 @@ func TestRefusalNamesTheSetting(t *testing.T) {
 	}
 }
 
-// A user that lacks one of the rights is refused, whichever it is, but for
-// those that a daemon can do without.
+// A user that lacks a needed right is refused. A few rights are not needed.
 func TestMissingRightIsRefused(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
@@ -174,7 +173,7 @@ func TestRefusalOfSentinelsNamesTheSetting(t *testing.T) {
 	}
 }
 
-// Certificates that do not fit stay so, unlike a network that fails.
+// A bad certificate is a refusal, unlike a network that fails.
 func TestBadCertificateIsRefused(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -222,7 +221,7 @@ func TestBadCertificateIsRefused(t *testing.T) {
 	}
 }
 
-// What may be otherwise in a moment is no refusal, and is not waited for.
+// Trouble that may pass in a moment is no refusal, and is not waited for.
 func TestPassingTroubleIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -260,7 +259,7 @@ func TestPassingTroubleIsNoRefusal(t *testing.T) {
 	}
 }
 
-// A ping tells a refusal too, where that is the first answer.
+// The error of a ping says that Redis refuses, also if that is the first answer.
 func TestPingTellsARefusal(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right-secret")

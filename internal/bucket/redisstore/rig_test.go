@@ -32,8 +32,8 @@ type rig struct {
 	redis   *redis.Client // of the server
 }
 
-// newRig makes one; change may alter the options of the store. Redis has
-// decided once, so there is a connection.
+// newRig returns a rig; change may alter the options of its store. Redis has decided
+// once, so there is a connection.
 func newRig(t testing.TB, change func(*testOptions)) *rig {
 	t.Helper()
 	r := &rig{t: t, server: redistest.Start(t), metrics: prometheus.NewRegistry()}
@@ -62,7 +62,7 @@ func daily(t testing.TB, n int64) *bucket.Limit {
 	return newLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: n, Period: 24 * time.Hour})
 }
 
-// outcome is what a caller got.
+// outcome is the result of a take.
 type outcome struct {
 	decisions []bucket.Decision
 	err       error
@@ -113,8 +113,8 @@ func (r *rig) metric(name string, labels ...string) float64 {
 	return metric(r.t, r.metrics, name, labels...)
 }
 
-// metric returns the sum of a metric's series that have the label values, and
-// of a histogram how much it saw.
+// metric returns the sum of a metric's series that have the label values; a histogram
+// counts its observations.
 func metric(t testing.TB, metrics *prometheus.Registry, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := metrics.Gather()

@@ -65,8 +65,8 @@ func testGroup(s *Store, m script.Mode, hits ...bucket.Hit) *script.Group {
 	return g
 }
 
-// decideLines has the script decide lines, in one call. It returns how many
-// states that mended.
+// decideLines has the script decide lines, in one command. It returns how many states
+// that mended.
 func decideLines(t testing.TB, s *Store, b *script.Encoder, lines []*script.Group) int64 {
 	t.Helper()
 	b.Encode(lines)
@@ -83,8 +83,8 @@ func decideLines(t testing.TB, s *Store, b *script.Encoder, lines []*script.Grou
 	return h.Mended
 }
 
-// One call decides many groups, each on its own, in their order; one of which
-// the state cannot be read fails alone.
+// One command decides many groups, each by itself and in their order. A group whose
+// state cannot be read fails alone.
 func TestGroupsOfACommandAreDecidedInOrder(t *testing.T) {
 	ctx := context.Background()
 	prefix := fmt.Sprintf("batch-%d", time.Now().UnixNano())
@@ -130,8 +130,7 @@ func TestGroupsOfACommandAreDecidedInOrder(t *testing.T) {
 	}
 }
 
-// A key that holds no string counts as none, and is overwritten: by the first
-// charge of a batch as by the next.
+// A key that holds no string counts as missing, and the first charge overwrites it.
 func TestKeyOfAnotherTypeIsOverwritten(t *testing.T) {
 	ctx := context.Background()
 	s := testStore(t, nil)
@@ -196,9 +195,9 @@ func BenchmarkScript(b *testing.B) {
 	}
 }
 
-// serverCPU is the CPU time in microseconds that the server has had for all it
-// does: unlike microsPerCall it also counts commands that come and go, and
-// does not count other processes that run on its cores.
+// serverCPU returns the CPU time in microseconds that the server has used. Unlike
+// microsPerCall it includes reading and writing commands, and excludes the time of
+// other processes on its cores.
 func serverCPU(b *testing.B, s *Store) (micros float64) {
 	info, err := s.redis.Info(context.Background(), "cpu").Result()
 	if err != nil {
@@ -214,7 +213,7 @@ func serverCPU(b *testing.B, s *Store) (micros float64) {
 	return micros
 }
 
-// microsPerCall is what the server says that a command took it.
+// microsPerCall returns how long a command took by the server's own count.
 func microsPerCall(b *testing.B, s *Store, command string) float64 {
 	info, err := s.redis.Info(context.Background(), "commandstats").Result()
 	if err != nil {

@@ -119,7 +119,7 @@ func TestUnreadableStateFailsItsRequestAlone(t *testing.T) {
 	}
 }
 
-// Spans that contradict their level cannot be read either.
+// A state whose spans contradict its level cannot be read.
 func TestSpansThatContradictTheirLevelCannotBeRead(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -160,8 +160,8 @@ func TestSpansThatContradictTheirLevelCannotBeRead(t *testing.T) {
 	}
 }
 
-// A give-back names any moment that its caller likes, also one within a tick of
-// the bucket. What it leaves can be read.
+// A give-back may name any moment, also one within a tick of the bucket. The state
+// after it can be read.
 func TestGiveBackWithinATickLeavesAReadableState(t *testing.T) {
 	t.Parallel()
 	s := open(t, options(redisconn.Single, redistest.Single(t)))

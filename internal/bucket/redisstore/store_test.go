@@ -37,8 +37,8 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// A server that is slow to load the script must not have its answer taken for
-// that to another command.
+// When a server is slow to load the script, its late reply is not taken for the reply
+// to another command.
 func TestLateReplyToScriptLoadIsNotTakenForAnother(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
@@ -105,8 +105,7 @@ func TestFlushedScriptIsSentAgain(t *testing.T) {
 	}
 }
 
-// A take whose answer did not come is not sent again: a server that stood
-// still has been asked once when it goes on.
+// A take without a reply is not sent again: a server that was paused got it once.
 func TestTakeIsNeverRetried(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -156,7 +155,7 @@ func TestWarnsOfEviction(t *testing.T) {
 	}
 }
 
-// Who forgot the password is told so, and not that the server hung up.
+// Without a password the error says so, and not that the server hung up.
 func TestMissingPasswordIsNamed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right-secret")
@@ -200,8 +199,8 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// What Redis took is given back to Redis or to nobody: the share that a daemon
-// grants while Redis is away does not grow by it.
+// What Redis took is not given back to the fallback: the share that a daemon grants
+// while Redis is away does not grow.
 func TestLostGiveBackDoesNotGoToTheFallback(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

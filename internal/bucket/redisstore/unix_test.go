@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// socketDir is a folder for sockets; their paths may have 107 bytes at most,
-// which the folders of tests with long names do not leave.
+// socketDir returns a folder for sockets. Their paths have at most 107 bytes, which
+// the folder of a test with a long name may exceed.
 func socketDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sock-")

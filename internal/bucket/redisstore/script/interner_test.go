@@ -2,8 +2,8 @@ package script
 
 import "testing"
 
-// A batch numbers things alike however many there are, and whatever their
-// hashes.
+// Things are numbered in their order, however many there are and whatever their hashes
+// are.
 func TestInternerNumbersThingsInTheirOrder(t *testing.T) {
 	var in interner
 	for _, n := range []int{0, 1, 1000, 3, 3, 3, 3, 50} {

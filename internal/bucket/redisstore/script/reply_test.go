@@ -74,8 +74,8 @@ func fuzzLines(shape, count uint8) (lines []*Group) {
 	return lines
 }
 
-// What the script leaves out of its reply is 0, and what it says once goes for
-// all further groups of the line.
+// Numbers that the script leaves out of its reply are 0, and replySame stands for all
+// further groups of a line.
 func TestReplySaysThingsOnce(t *testing.T) {
 	var line *Group
 	for range 4 {
