@@ -54,14 +54,7 @@ const (
 	decided
 )
 
-func newPart() *part {
-	p := new(part)
-	p.init()
-	return p
-}
-
-// init makes a zero part ready for use.
-func (p *part) init() { p.done = make(chan struct{}, 1) }
+func newPart() *part { return &part{done: make(chan struct{}, 1)} }
 
 // part returns an empty part for hits of a tag.
 func (s *Store) part(m script.Mode, tag int) *part {

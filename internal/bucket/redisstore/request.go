@@ -20,36 +20,12 @@ type request struct {
 	whole *part
 	// isSpread is whether the hits have several hash tags on a cluster.
 	isSpread bool
-	// isReplaced is whether whole was abandoned and is another one now.
-	isReplaced bool
-	parts      []*part
+	parts    []*part
 	// degraded is why Redis did not decide some of the hits.
 	degraded fallback.Degraded
 }
 
-// newRequest returns a request with memory for what most have, in one piece:
-// when a reply comes, all that belongs to its caller has left the processor's
-// caches, and each page that it is spread over costs as much again.
-func newRequest() *request {
-	const (
-		few      = 2
-		textSize = 256
-	)
-	m := &struct {
-		request
-		whole     part
-		hits      [few]bucket.Hit
-		decisions [few]bucket.Decision
-		of, into  [few]int
-		parts     [1]*part
-		text      [textSize]byte
-	}{}
-	m.whole.init()
-	m.whole.Hits, m.whole.Decisions = m.hits[:0], m.decisions[:0]
-	m.whole.of, m.whole.text = m.into[:0], m.text[:0]
-	m.request.whole, m.request.of, m.request.parts = &m.whole, m.of[:0], m.parts[:0]
-	return &m.request
-}
+func newRequest() *request { return &request{whole: newPart()} }
 
 // begin returns a request for hits; finish ends its use.
 func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *request {
@@ -88,10 +64,6 @@ func (s *Store) timeoutFor(ctx context.Context, now time.Time) time.Duration {
 }
 
 func (s *Store) finish(r *request) {
-	if r.isReplaced || r.whole.status.Load() == abandoned {
-		// A batch may still have the part that is one piece with the request.
-		return
-	}
 	r.whole.reset()
 	clear(r.parts)
 	r.ctx = nil
@@ -145,8 +117,7 @@ func (r *request) gather(parts []*part) {
 		return
 	}
 	for _, p := range parts {
-		r.isReplaced = p != r.whole
-		r.whole = p
+		r.whole = p // or its replacement, if it was abandoned
 	}
 }
 
