@@ -12,6 +12,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
 // healthNames are the services that have a health. "ratelimit" is the name that
@@ -123,8 +124,9 @@ type readinessWatch struct {
 	answered  bool // the store has answered once
 	failed    int  // pings in a row
 	announced bool
-	logged    time.Time // when a failure of the store was logged
-	refused   bool      // the failure that was logged is a refusal
+	lines     logthin.Thinner // about failures of the store
+	logged    bool            // whether the last line is about a failure
+	refused   bool            // whether that failure is a refusal
 }
 
 func (w *readinessWatch) look(ctx context.Context) {
@@ -178,9 +180,10 @@ func (w *readinessWatch) lackOfLimits() string {
 func (w *readinessWatch) ping(ctx context.Context) error {
 	err := w.options.Store.Ping(ctx)
 	if err == nil {
-		if !w.logged.IsZero() {
+		if w.logged {
 			w.log.Info("the store answers")
-			w.logged, w.refused = time.Time{}, false
+			w.lines.Reset()
+			w.logged, w.refused = false, false
 		}
 		w.failed = 0
 		if !w.answered && w.options.Health.OnAnswer != nil {
@@ -190,9 +193,15 @@ func (w *readinessWatch) ping(ctx context.Context) error {
 		return nil
 	}
 	w.failed++
+	if ctx.Err() != nil {
+		return err
+	}
 	refused := errors.Is(err, bucket.ErrRefused)
-	if now := time.Now(); ctx.Err() == nil && (now.Sub(w.logged) >= pingLogEvery || refused && !w.refused) {
-		w.logged, w.refused = now, refused
+	if refused && !w.refused {
+		w.lines.Reset() // a refusal is logged at once
+	}
+	if _, due := w.lines.Due(time.Now(), pingLogEvery); due {
+		w.logged, w.refused = true, refused
 		level := slog.LevelWarn
 		if refused {
 			level = slog.LevelError // somebody must change a setting

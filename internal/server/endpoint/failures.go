@@ -8,39 +8,22 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
-
-// sparse thins a flood of events in the log to one line an interval. The first
-// is logged at once, and each line counts those before it that were not.
-type sparse struct {
-	last     time.Time
-	unlogged int
-}
-
-// due reports whether the event of this moment is to be logged, and how many
-// since the last line were not.
-func (s *sparse) due(now time.Time, every time.Duration) (unlogged int, due bool) {
-	if now.Sub(s.last) < every {
-		s.unlogged++
-		return 0, false
-	}
-	unlogged = s.unlogged
-	s.last, s.unlogged = now, 0
-	return unlogged, true
-}
 
 // FailureLog logs failed calls, those of each code by itself.
 type FailureLog struct {
 	logger *slog.Logger
 	now    func() time.Time
 
-	mu   sync.Mutex
-	seen map[codes.Code]*sparse
+	mu    sync.Mutex
+	lines map[codes.Code]*logthin.Thinner
 }
 
 // NewFailureLog returns a log by a clock.
 func NewFailureLog(logger *slog.Logger, now func() time.Time) *FailureLog {
-	return &FailureLog{logger: logger, now: now, seen: make(map[codes.Code]*sparse)}
+	return &FailureLog{logger: logger, now: now, lines: make(map[codes.Code]*logthin.Thinner)}
 }
 
 // failureLogEvery is how often failed calls of one code are logged.
@@ -61,12 +44,12 @@ func (f *FailureLog) log(err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	seen := f.seen[code]
-	if seen == nil {
-		seen = new(sparse)
-		f.seen[code] = seen
+	lines := f.lines[code]
+	if lines == nil {
+		lines = new(logthin.Thinner)
+		f.lines[code] = lines
 	}
-	if unlogged, due := seen.due(f.now(), failureLogEvery(code)); due {
+	if unlogged, due := lines.Due(f.now(), failureLogEvery(code)); due {
 		f.logger.Log(context.Background(), level, "call failed",
 			"code", code.String(), "error", status.Convert(err).Message(), "unlogged_before", unlogged)
 	}

@@ -4,10 +4,11 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
 // panicLogEvery spaces panics in the log: a stack is long, and a request that
@@ -19,9 +20,7 @@ type PanicLog struct {
 	logger *slog.Logger
 	now    func() time.Time
 	count  prometheus.Counter
-
-	mu   sync.Mutex
-	seen sparse
+	lines  logthin.Thinner
 }
 
 // NewPanicLog returns a log by a clock.
@@ -33,9 +32,7 @@ func NewPanicLog(logger *slog.Logger, now func() time.Time, count prometheus.Cou
 // p, to find its stack.
 func (l *PanicLog) Add(p any, args ...any) {
 	l.count.Inc()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if unlogged, due := l.seen.due(l.now(), panicLogEvery); due {
+	if unlogged, due := l.lines.Due(l.now(), panicLogEvery); due {
 		l.logger.Error("panic", append(args, "panic", p, "stack", string(debug.Stack()), "unlogged_before", unlogged)...)
 	}
 }
