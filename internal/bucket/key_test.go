@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 )
 
 // Daemons of all versions that share a store must make the same keys: as it is
 // up to 200 bytes, and from then on 83 from each end of it around 128 bits of
 // its hash.
 func TestLongKeysStay(t *testing.T) {
-	l := buckettest.Limit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Minute})
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Minute})
 	for _, c := range []struct {
 		bytes     int
 		shortened bool

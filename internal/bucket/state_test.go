@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 )
 
 // What the two newest spans hold counts until the later one ends, all of it and
@@ -34,7 +35,7 @@ func TestJoinNewest(t *testing.T) {
 		if !reflect.DeepEqual(s, want) {
 			t.Errorf("after %d older spans: got %+v, want %+v", len(older), s, want)
 		}
-		l := buckettest.Limit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 20, Period: time.Minute})
+		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 20, Period: time.Minute})
 		for _, c := range []struct{ at, remaining int64 }{
 			{start + 89*second, 13}, // of the older ones nothing is left
 			{start + 90*second, 20},
