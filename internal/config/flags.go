@@ -21,94 +21,91 @@ var ruleFlags = [...]struct {
 
 // flags reads what stands beside the limit of a descriptor. One that is false
 // is as if it were not there.
-func (p *fileParser) flags(o *yamlfile.Object, at *yamlfile.Path, r *Rule) {
+func (p *fileParser) flags(o *yamlfile.Object, r *Rule) {
 	limited := o.First("rate_limit", "rate_limits") != ""
 	for _, f := range ruleFlags {
-		v := o.Get(f.name)
-		if v == nil {
+		v, given := o.Field(f.name)
+		if !given {
 			continue
 		}
-		if set, ok := p.Boolean(v, at.Key(f.name)); !ok || !set {
+		if set, ok := p.Boolean(v); !ok || !set {
 			continue
 		}
-		if f.name == "share_threshold" && !p.shares(o, at, r) {
+		if f.name == "share_threshold" && !p.shares(o, r) {
 			continue
 		}
-		*f.of(r) = p.actsOn(o, at, f.name, limited)
+		*f.of(r) = p.actsOn(o, f.name, limited)
 	}
-	if v := o.Get("metadata"); v != nil {
-		if m, ok := p.metadata(v, at.Key("metadata")); ok && p.actsOn(o, at, "metadata", limited) {
+	if v, ok := o.Field("metadata"); ok {
+		if m, ok := p.metadata(v); ok && p.actsOn(o, "metadata", limited) {
 			r.Metadata = m
 		}
 	}
 	if r.ShadowMode && r.QuotaMode {
 		r.QuotaMode = false
-		k := yamlfile.Later(o.Key("shadow_mode"), o.Key("quota_mode"))
-		p.Lax(k, at.Key(k.Value), "shadow_mode beside quota_mode", "one of them: a shadow limit never denies, so it has no quota to tell of", "quota_mode is ignored")
+		p.Lax(yamlfile.Later(o.Key("shadow_mode"), o.Key("quota_mode")), "shadow_mode beside quota_mode", "one of them: a shadow limit never denies, so it has no quota to tell of", "quota_mode is ignored")
 	}
 }
 
 // actsOn reports whether a flag has a limit to act on, and says so if not.
-func (p *fileParser) actsOn(o *yamlfile.Object, at *yamlfile.Path, name string, limited bool) bool {
+func (p *fileParser) actsOn(o *yamlfile.Object, name string, limited bool) bool {
 	if !limited {
-		p.Lax(o.Key(name), at.Key(name), name+" without a limit", name+" beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant", "it is ignored")
+		p.Lax(o.Key(name), name+" without a limit", name+" beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant", "it is ignored")
 	}
 	return limited
 }
 
 // shares reports whether there is a pattern whose values share_threshold is
 // for, and says so if not.
-func (p *fileParser) shares(o *yamlfile.Object, at *yamlfile.Path, r *Rule) bool {
+func (p *fileParser) shares(o *yamlfile.Object, r *Rule) bool {
 	if value := r.node.entry.Value; glob.HasStar(value) {
 		r.Pattern = value
 		return true
 	}
-	p.Bad(o.Key("share_threshold"), at.Key("share_threshold"), "share_threshold without a pattern", "share_threshold beside a value with *, for only values of one pattern can share a counter")
+	p.Bad(o.Key("share_threshold"), "share_threshold without a pattern", "share_threshold beside a value with *, for only values of one pattern can share a counter")
 	return false
 }
 
 // warnUnlimited warns of flags that say nothing about what has no limit.
-func (p *fileParser) warnUnlimited(o *yamlfile.Object, at *yamlfile.Path, r *Rule) {
+func (p *fileParser) warnUnlimited(o *yamlfile.Object, r *Rule) {
 	for _, name := range [...]string{"shadow_mode", "share_threshold"} {
-		if !r.Unlimited || o.Get(name) == nil {
+		if !r.Unlimited || !o.Has(name) {
 			continue
 		}
 		if set := r.ShadowMode && name == "shadow_mode" || r.ShareThreshold && name == "share_threshold"; set {
-			p.Warn(o.Key(name), at.Key(name), "has no effect beside unlimited")
+			p.Warn(o.Key(name), "has no effect beside unlimited")
 		}
 	}
 }
 
 // replaces reads the names of the limits that one of this name takes the place
 // of.
-func (p *fileParser) replaces(o *yamlfile.Object, at *yamlfile.Path, name string) []string {
-	v := o.Get("replaces")
-	if v == nil {
+func (p *fileParser) replaces(o *yamlfile.Object, name string) []string {
+	v, ok := o.Field("replaces")
+	if !ok {
 		return nil
 	}
-	at = at.Key("replaces")
-	items, _ := p.List(v, at, "names of limits: {name: NAME}")
+	items, _ := p.List(v, "names of limits: {name: NAME}")
 	var names []string
-	for i, item := range items {
-		itemAt := at.Item(i)
-		entry, ok := p.Object(item, itemAt, replacesLevel)
+	for item := range items.All() {
+		entry, ok := p.Object(item, replacesLevel)
 		if !ok {
 			continue
 		}
-		n := entry.Get("name")
+		v, ok := entry.Field("name")
 		p.Release(entry)
-		if n == nil {
-			p.Bad(item, itemAt, "no name", "name: NAME, of the limit to replace")
+		if !ok {
+			p.Bad(item, "no name", "name: NAME, of the limit to replace")
 			continue
 		}
-		replaced, ok := p.name(n, itemAt.Key("name"), "the name of a limit", maxLimitName)
+		replaced, ok := p.name(v, "the name of a limit", maxLimitName)
 		switch {
 		case !ok:
 		case replaced == name:
-			p.Bad(n, itemAt.Key("name"), "the limit's own name", "the name of another limit")
+			p.Bad(v, "the limit's own name", "the name of another limit")
 		default:
 			names = append(names, replaced)
-			p.noteReplaced(replaced, yamlfile.NodeAt(n, itemAt.Key("name")))
+			p.noteReplaced(replaced, v.Position())
 		}
 	}
 	return names

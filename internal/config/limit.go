@@ -12,48 +12,48 @@ import (
 )
 
 // rateLimit reads the one limit of a rule.
-func (p *fileParser) rateLimit(descriptor *yamlfile.Object, at *yamlfile.Path, r *Rule, mode bucket.FailureMode) {
-	o, ok := p.Nested(descriptor, "rate_limit", at, limitLevel)
+func (p *fileParser) rateLimit(descriptor *yamlfile.Object, r *Rule, mode bucket.FailureMode) {
+	o, ok := p.Nested(descriptor, "rate_limit", limitLevel)
 	if !ok {
 		return
 	}
 	defer p.Release(o)
-	if v := o.Get("unlimited"); v != nil {
-		if unlimited, ok := p.Boolean(v, at.Key("unlimited")); !ok || unlimited {
-			p.unlimited(o, at, r)
+	if v, ok := o.Field("unlimited"); ok {
+		if unlimited, ok := p.Boolean(v); !ok || unlimited {
+			p.unlimited(o, r)
 			return
 		}
 	}
-	if l := p.limit(o, at, mode); l != nil {
-		r.setReplaces(l, p.replaces(o, at, l.Name))
+	if l := p.limit(o, mode); l != nil {
+		r.setReplaces(l, p.replaces(o, l.Name))
 	}
 }
 
 // unlimited reads what stands beside unlimited: true.
-func (p *fileParser) unlimited(o *yamlfile.Object, at *yamlfile.Path, r *Rule) {
+func (p *fileParser) unlimited(o *yamlfile.Object, r *Rule) {
 	r.Unlimited = true
 	for _, name := range [...]string{"requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "algorithm", "postpaid"} {
-		if v := o.Get(name); v != nil && !p.idleNumber(o, at, name) {
-			p.Bad(o.Key(name), at.Key(name), name+" beside unlimited", "either unlimited: true or numbers")
+		if v, ok := o.Field(name); ok && !p.idleNumber(o.Key(name), v, name) {
+			p.Bad(o.Key(name), name+" beside unlimited", "either unlimited: true or numbers")
 			break
 		}
 	}
-	r.Name, _ = p.limitName(o, at)
-	if names := p.replaces(o, at, r.Name); names != nil {
+	r.Name, _ = p.limitName(o)
+	if names := p.replaces(o, r.Name); names != nil {
 		r.Replaces = [][]string{names}
 	}
 }
 
 // idleNumber reports whether a number beside unlimited: true is ignored, with a
 // warning, as envoyproxy/ratelimit ignores any but a good unit.
-func (p *fileParser) idleNumber(o *yamlfile.Object, at *yamlfile.Path, name string) bool {
+func (p *fileParser) idleNumber(key, v yamlfile.Value, name string) bool {
 	switch name {
 	case "requests_per_unit":
-		if _, ok := p.Integer(o.Get(name), at.Key(name), 0, bucket.MaxRequests); !ok {
+		if _, ok := p.Integer(v, 0, bucket.MaxRequests); !ok {
 			return true // which is reported
 		}
 	case "unit":
-		if s, ok := p.Text(o.Get(name), at.Key(name), allowedUnits); !ok {
+		if s, ok := p.Text(v, allowedUnits); !ok {
 			return true
 		} else if _, ok := parseUnit(s); ok {
 			return false
@@ -61,27 +61,26 @@ func (p *fileParser) idleNumber(o *yamlfile.Object, at *yamlfile.Path, name stri
 	default:
 		return false
 	}
-	return p.Lenient && p.Lax(o.Key(name), at.Key(name), name+" beside unlimited", "", "it is ignored")
+	return p.Lenient && p.Lax(key, name+" beside unlimited", "", "it is ignored")
 }
 
 // rateLimits reads the list of limits of a rule.
-func (p *fileParser) rateLimits(n *yaml.Node, at *yamlfile.Path, r *Rule, mode bucket.FailureMode) {
-	items, ok := p.List(n, at, "limits")
-	if ok && len(items) == 0 {
-		p.Bad(n, at, "an empty list", "at least one limit")
+func (p *fileParser) rateLimits(v yamlfile.Value, r *Rule, mode bucket.FailureMode) {
+	items, ok := p.List(v, "limits")
+	if ok && items.Len() == 0 {
+		p.Bad(v, "an empty list", "at least one limit")
 	}
-	names := make(map[string]int, len(items))
+	names := make(map[string]int, items.Len())
 	var limits []limitAt
-	for i, item := range items {
-		itemAt := at.Item(i)
-		o, ok := p.Object(item, itemAt, limitItemLevel)
+	for item := range items.All() {
+		o, ok := p.Object(item, limitItemLevel)
 		if !ok {
 			continue
 		}
-		p.itemName(o, itemAt, names)
-		if l := p.limit(o, itemAt, mode); l != nil {
-			r.setReplaces(l, p.replaces(o, itemAt, l.Name))
-			limits = append(limits, limitAt{l, item, itemAt})
+		p.itemName(o, names)
+		if l := p.limit(o, mode); l != nil {
+			r.setReplaces(l, p.replaces(o, l.Name))
+			limits = append(limits, limitAt{l, item.Position()})
 		}
 		p.Release(o)
 	}
@@ -90,36 +89,35 @@ func (p *fileParser) rateLimits(n *yaml.Node, at *yamlfile.Path, r *Rule, mode b
 
 // itemName sees to it that each limit of a list has a name of its own. Names
 // are read again with the limit.
-func (p *fileParser) itemName(o *yamlfile.Object, at *yamlfile.Path, names map[string]int) {
-	v := o.Get("name")
-	if v == nil {
-		p.Bad(o.At, at, "no name", "name: NAME, in every item of rate_limits")
+func (p *fileParser) itemName(o *yamlfile.Object, names map[string]int) {
+	v, ok := o.Field("name")
+	if !ok {
+		p.Bad(o.Value, "no name", "name: NAME, in every item of rate_limits")
 		return
 	}
-	name, ok := p.limitName(o, at)
+	name, ok := p.limitName(o)
 	switch {
 	case !ok:
 	case name == "":
-		p.Bad(v, at.Key("name"), "an empty text", fmt.Sprintf("a name of 1 to %d bytes without control characters", maxLimitName))
+		p.Bad(v, "an empty text", fmt.Sprintf("a name of 1 to %d bytes without control characters", maxLimitName))
 	case names[name] != 0:
-		p.Bad(v, at.Key("name"), fmt.Sprintf("the name %s again, the first is on line %d", yamlfile.Quote(name), names[name]), "a name for each item of rate_limits")
+		p.Bad(v, fmt.Sprintf("the name %s again, the first is on line %d", yamlfile.Quote(name), names[name]), "a name for each item of rate_limits")
 	default:
-		names[name] = v.Line
+		names[name] = v.Node.Line
 	}
 }
 
 // limitName reads the name of a limit, which may be empty as in
 // envoyproxy/ratelimit.
-func (p *fileParser) limitName(o *yamlfile.Object, at *yamlfile.Path) (string, bool) {
-	v := o.Get("name")
-	if v == nil {
+func (p *fileParser) limitName(o *yamlfile.Object) (string, bool) {
+	v, ok := o.Field("name")
+	if !ok {
 		return "", true
 	}
-	at = at.Key("name")
-	if t := p.Follow(v, at); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value == "" {
+	if t := p.Follow(v); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value == "" {
 		return "", true
 	}
-	return p.name(v, at, "a name", maxLimitName)
+	return p.name(v, "a name", maxLimitName)
 }
 
 // spelling is one of the two ways to write the numbers of a limit.
@@ -138,25 +136,25 @@ func (s spelling) String() string { return s.requests + " with " + s.period }
 
 // limit reads the numbers of a limit; mode is what its rule says of a store
 // that fails. It returns nil, and has said why, if they are wrong.
-func (p *fileParser) limit(o *yamlfile.Object, at *yamlfile.Path, mode bucket.FailureMode) *bucket.Limit {
+func (p *fileParser) limit(o *yamlfile.Object, mode bucket.FailureMode) *bucket.Limit {
 	before := len(p.Errs)
-	s, ok := p.spelling(o, at)
-	spec := bucket.Spec{Algorithm: p.limitAlgorithm(o, at, s), OnStoreFailure: mode}
-	spec.Name, _ = p.limitName(o, at)
+	s, ok := p.spelling(o)
+	spec := bucket.Spec{Algorithm: p.limitAlgorithm(o, s), OnStoreFailure: mode}
+	spec.Name, _ = p.limitName(o)
 	var rate bool
 	if ok {
-		spec.Requests, spec.Period, rate = p.rate(o, at, s)
+		spec.Requests, spec.Period, rate = p.rate(o, s)
 	}
-	if v := o.Get("burst"); v != nil {
-		spec.Burst, _ = p.Integer(v, at.Key("burst"), 1, bucket.MaxRequests)
+	if v, ok := o.Field("burst"); ok {
+		spec.Burst, _ = p.Integer(v, 1, bucket.MaxRequests)
 	}
-	if v := o.Get("sub_windows"); v != nil {
-		spec.SubWindows, _ = p.Integer(v, at.Key("sub_windows"), 1, bucket.MaxSubWindows)
+	if v, ok := o.Field("sub_windows"); ok {
+		spec.SubWindows, _ = p.Integer(v, 1, bucket.MaxSubWindows)
 	}
-	if v := o.Get("postpaid"); v != nil {
-		spec.Postpaid, _ = p.Boolean(v, at.Key("postpaid"))
+	if v, ok := o.Field("postpaid"); ok {
+		spec.Postpaid, _ = p.Boolean(v)
 	}
-	l := p.newLimit(o, at, s, spec, rate)
+	l := p.newLimit(o, s, spec, rate)
 	if len(p.Errs) > before {
 		return nil
 	}
@@ -164,27 +162,26 @@ func (p *fileParser) limit(o *yamlfile.Object, at *yamlfile.Path, mode bucket.Fa
 }
 
 // spelling tells in which way the numbers are written.
-func (p *fileParser) spelling(o *yamlfile.Object, at *yamlfile.Path) (spelling, bool) {
+func (p *fileParser) spelling(o *yamlfile.Object) (spelling, bool) {
 	ours := o.First(ourSpelling.requests, ourSpelling.period)
 	envoys := o.First(envoySpelling.requests, envoySpelling.period)
 	switch {
 	case ours != "" && envoys != "":
-		second := yamlfile.Later(o.Key(ours), o.Key(envoys))
-		p.Bad(second, at.Key(second.Value), ours+" beside "+envoys, fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
+		p.Bad(yamlfile.Later(o.Key(ours), o.Key(envoys)), ours+" beside "+envoys, fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
 		return spelling{}, false
 	case ours != "":
 		return ourSpelling, true
 	case envoys != "":
 		return envoySpelling, true
 	}
-	p.Bad(o.At, at, "no numbers", fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
+	p.Bad(o.Value, "no numbers", fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
 	return spelling{}, false
 }
 
 // limitAlgorithm returns 0, and has said why, if the limit's own is wrong.
-func (p *fileParser) limitAlgorithm(o *yamlfile.Object, at *yamlfile.Path, s spelling) bucket.Algorithm {
-	if v := o.Get("algorithm"); v != nil {
-		a, _ := p.algorithmName(v, at.Key("algorithm"))
+func (p *fileParser) limitAlgorithm(o *yamlfile.Object, s spelling) bucket.Algorithm {
+	if v, ok := o.Field("algorithm"); ok {
+		a, _ := p.algorithmName(v)
 		return a
 	}
 	if p.algorithm != 0 {
@@ -193,48 +190,48 @@ func (p *fileParser) limitAlgorithm(o *yamlfile.Object, at *yamlfile.Path, s spe
 	return s.algorithm
 }
 
-func (p *fileParser) algorithmName(n *yaml.Node, at *yamlfile.Path) (bucket.Algorithm, bool) {
+func (p *fileParser) algorithmName(v yamlfile.Value) (bucket.Algorithm, bool) {
 	var names []string
 	for _, a := range bucket.Algorithms() {
 		names = append(names, a.String())
 	}
-	s, ok := p.Text(n, at, yamlfile.Commas(names))
+	s, ok := p.Text(v, yamlfile.Commas(names))
 	if !ok {
 		return 0, false
 	}
 	a, err := bucket.ParseAlgorithm(s)
 	if err != nil {
-		p.BadName(n, at, s, names)
+		p.BadName(v, s, names)
 		return 0, false
 	}
 	return a, true
 }
 
 // rate reads requests and period in either spelling.
-func (p *fileParser) rate(o *yamlfile.Object, at *yamlfile.Path, s spelling) (requests int64, period time.Duration, ok bool) {
+func (p *fileParser) rate(o *yamlfile.Object, s spelling) (requests int64, period time.Duration, ok bool) {
 	ok = true
-	if v := o.Get(s.requests); v != nil {
-		requests, ok = p.Integer(v, at.Key(s.requests), 0, bucket.MaxRequests)
+	if v, given := o.Field(s.requests); given {
+		requests, ok = p.Integer(v, 0, bucket.MaxRequests)
 	} else if s == ourSpelling {
 		// envoyproxy/ratelimit's number may be absent, which is 0.
-		p.Bad(o.At, at, "period without requests", s.String())
+		p.Bad(o.Value, "period without requests", s.String())
 		ok = false
 	}
-	v := o.Get(s.period)
-	if v == nil {
-		p.Bad(o.At, at, s.requests+" without "+s.period, s.String())
+	v, given := o.Field(s.period)
+	if !given {
+		p.Bad(o.Value, s.requests+" without "+s.period, s.String())
 		return requests, 0, false
 	}
 	read := p.period
 	if s == envoySpelling {
 		read = p.unit
 	}
-	period, good := read(v, at.Key(s.period))
+	period, good := read(v)
 	return requests, period, ok && good
 }
 
-func (p *fileParser) period(n *yaml.Node, at *yamlfile.Path) (time.Duration, bool) {
-	s, ok := p.Text(n, at, allowedPeriod)
+func (p *fileParser) period(v yamlfile.Value) (time.Duration, bool) {
+	s, ok := p.Text(v, allowedPeriod)
 	if !ok {
 		return 0, false
 	}
@@ -243,21 +240,21 @@ func (p *fileParser) period(n *yaml.Node, at *yamlfile.Path) (time.Duration, boo
 	}
 	d, err := parsePeriod(s)
 	if err != nil {
-		p.Bad(n, at, err.Error(), allowedPeriod)
+		p.Bad(v, err.Error(), allowedPeriod)
 		return 0, false
 	}
 	p.loader.periods[s] = d
 	return d, true
 }
 
-func (p *fileParser) unit(n *yaml.Node, at *yamlfile.Path) (time.Duration, bool) {
-	s, ok := p.Text(n, at, allowedUnits)
+func (p *fileParser) unit(v yamlfile.Value) (time.Duration, bool) {
+	s, ok := p.Text(v, allowedUnits)
 	if !ok {
 		return 0, false
 	}
 	d, ok := parseUnit(s)
 	if !ok {
-		p.BadName(n, at, s, allUnits())
+		p.BadName(v, s, allUnits())
 	}
 	return d, ok
 }
@@ -265,7 +262,7 @@ func (p *fileParser) unit(n *yaml.Node, at *yamlfile.Path) (time.Duration, bool)
 // newLimit makes the limit, or reports what NewLimit holds against the numbers
 // at the keys that they were written at. Without a good rate it only checks
 // the rest.
-func (p *fileParser) newLimit(o *yamlfile.Object, at *yamlfile.Path, s spelling, spec bucket.Spec, rate bool) *bucket.Limit {
+func (p *fileParser) newLimit(o *yamlfile.Object, s spelling, spec bucket.Spec, rate bool) *bucket.Limit {
 	if l := p.loader.limits[spec]; l != nil && rate {
 		return l
 	}
@@ -281,7 +278,7 @@ func (p *fileParser) newLimit(o *yamlfile.Object, at *yamlfile.Path, s spelling,
 	}
 	if rate || !onlyTogether(err) {
 		for _, e := range specErrors(err) {
-			p.badSpec(o, at, s, e)
+			p.badSpec(o, s, e)
 		}
 	}
 	return nil
@@ -309,7 +306,7 @@ func specErrors(err error) []*bucket.SpecError {
 	return []*bucket.SpecError{{Field: "requests", Found: err.Error()}}
 }
 
-func (p *fileParser) badSpec(o *yamlfile.Object, at *yamlfile.Path, s spelling, e *bucket.SpecError) {
+func (p *fileParser) badSpec(o *yamlfile.Object, s spelling, e *bucket.SpecError) {
 	name := e.Field
 	switch {
 	case name == "algorithm":
@@ -319,9 +316,9 @@ func (p *fileParser) badSpec(o *yamlfile.Object, at *yamlfile.Path, s spelling, 
 	case name == "period" && s == envoySpelling:
 		name = s.period
 	}
-	n := o.At
-	if v := o.Get(name); v != nil {
-		n = v
+	v, ok := o.Field(name)
+	if !ok {
+		v = o.Value.Field(name, o.Node)
 	}
-	p.Bad(n, at.Key(name), e.Found, e.Allowed)
+	p.Bad(v, e.Found, e.Allowed)
 }

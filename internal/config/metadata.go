@@ -13,30 +13,31 @@ const maxMetadataDepth = 32
 
 // metadata reads a mapping that is handed to callers as it is. One without
 // keys is as if it were not there.
-func (p *fileParser) metadata(n *yaml.Node, at *yamlfile.Path) (map[string]any, bool) {
-	target := p.Follow(n, at)
+func (p *fileParser) metadata(v yamlfile.Value) (map[string]any, bool) {
+	target := p.Follow(v)
 	if p.Spent() {
 		return nil, false
 	}
 	if target.Kind != yaml.MappingNode {
-		p.Bad(n, at, yamlfile.DescribeNode(target), "a mapping")
+		p.Bad(v, yamlfile.DescribeNode(target), "a mapping")
 		return nil, false
 	}
 	m := make(map[string]any, len(target.Content)/2)
-	p.metadataFields(m, target, at, 1)
+	p.metadataFields(m, v, target, 1)
 	if len(m) == 0 {
 		m = nil
 	}
 	return m, true
 }
 
-// metadataFields adds the fields of a mapping that m does not have yet, then
-// those of the mappings that it merges.
-func (p *fileParser) metadataFields(m map[string]any, n *yaml.Node, at *yamlfile.Path, depth int) {
+// metadataFields adds the fields of the mapping n that m does not have yet, then
+// those of the mappings that n merges. They are fields of v.
+func (p *fileParser) metadataFields(m map[string]any, v yamlfile.Value, n *yaml.Node, depth int) {
 	own := make(map[string]bool, len(n.Content)/2)
 	var merge *yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		k := p.Follow(n.Content[i], at)
+		key := yamlfile.Value{Node: n.Content[i], Path: v.Path}
+		k := p.Follow(key)
 		if p.Spent() {
 			return
 		}
@@ -45,10 +46,10 @@ func (p *fileParser) metadataFields(m map[string]any, n *yaml.Node, at *yamlfile
 			merge = n.Content[i+1]
 			continue
 		case k.Kind != yaml.ScalarNode || k.Tag != "!!str":
-			p.Bad(n.Content[i], at, yamlfile.DescribeNode(k)+" as a key", "a text; quotes make one of a number")
+			p.Bad(key, yamlfile.DescribeNode(k)+" as a key", "a text; quotes make one of a number")
 			continue
 		case own[k.Value]:
-			if !p.Lax(n.Content[i], at.Key(k.Value), "a second "+yamlfile.Quote(k.Value), "each key once", "the last one counts") {
+			if !p.Lax(v.Field(k.Value, key.Node), "a second "+yamlfile.Quote(k.Value), "each key once", "the last one counts") {
 				continue
 			}
 		default:
@@ -57,81 +58,81 @@ func (p *fileParser) metadataFields(m map[string]any, n *yaml.Node, at *yamlfile
 			}
 		}
 		own[k.Value] = true
-		if v, ok := p.metadataValue(n.Content[i+1], at.Key(k.Value), depth+1); ok {
-			m[k.Value] = v
+		if value, ok := p.metadataValue(v.Field(k.Value, n.Content[i+1]), depth+1); ok {
+			m[k.Value] = value
 		}
 	}
 	if merge != nil {
-		p.mergeMetadata(m, merge, at.Key("<<"), depth+1)
+		p.mergeMetadata(m, v.Field("<<", merge), depth+1)
 	}
 }
 
-func (p *fileParser) mergeMetadata(m map[string]any, n *yaml.Node, at *yamlfile.Path, depth int) {
-	target := p.Follow(n, at)
+func (p *fileParser) mergeMetadata(m map[string]any, v yamlfile.Value, depth int) {
+	target := p.Follow(v)
 	switch {
 	case p.Spent():
 	case depth > maxMetadataDepth:
-		p.tooDeep(n, at)
+		p.tooDeep(v)
 	case target.Kind == yaml.MappingNode:
-		p.metadataFields(m, target, at, depth)
+		p.metadataFields(m, v, target, depth)
 	case target.Kind == yaml.SequenceNode:
 		for i, item := range target.Content {
-			p.mergeMetadata(m, item, at.Item(i), depth+1)
+			p.mergeMetadata(m, v.Item(i, item), depth+1)
 		}
 	default:
-		p.Bad(n, at, yamlfile.DescribeNode(target), "an alias of a mapping, or a list of them")
+		p.Bad(v, yamlfile.DescribeNode(target), "an alias of a mapping, or a list of them")
 	}
 }
 
-func (p *fileParser) tooDeep(n *yaml.Node, at *yamlfile.Path) {
-	p.Bad(n, at, "metadata within more than 31 mappings and lists", "fewer")
+func (p *fileParser) tooDeep(v yamlfile.Value) {
+	p.Bad(v, "metadata within more than 31 mappings and lists", "fewer")
 }
 
-func (p *fileParser) metadataValue(n *yaml.Node, at *yamlfile.Path, depth int) (any, bool) {
-	target := p.Follow(n, at)
+func (p *fileParser) metadataValue(v yamlfile.Value, depth int) (any, bool) {
+	target := p.Follow(v)
 	switch {
 	case p.Spent():
 		return nil, false
 	case target.Kind == yaml.ScalarNode:
-		return p.metadataScalar(n, target, at)
+		return p.metadataScalar(v, target)
 	case depth > maxMetadataDepth:
-		p.tooDeep(n, at)
+		p.tooDeep(v)
 		return nil, false
 	case target.Kind == yaml.MappingNode:
 		m := make(map[string]any, len(target.Content)/2)
-		p.metadataFields(m, target, at, depth)
+		p.metadataFields(m, v, target, depth)
 		return m, true
 	}
 	list := make([]any, 0, len(target.Content))
 	for i, item := range target.Content {
-		if v, ok := p.metadataValue(item, at.Item(i), depth+1); ok {
-			list = append(list, v)
+		if value, ok := p.metadataValue(v.Item(i, item), depth+1); ok {
+			list = append(list, value)
 		}
 	}
 	return list, true
 }
 
-func (p *fileParser) metadataScalar(n, target *yaml.Node, at *yamlfile.Path) (any, bool) {
+func (p *fileParser) metadataScalar(v yamlfile.Value, target *yaml.Node) (any, bool) {
 	switch target.Tag {
 	case "!!null":
 		return nil, true
 	case "!!str", "!!timestamp":
 		return target.Value, true
 	case "!!bool":
-		var v bool
-		if target.Decode(&v) == nil {
-			return v, true
+		var truth bool
+		if target.Decode(&truth) == nil {
+			return truth, true
 		}
 	case "!!int", "!!float":
 		var whole int64
 		if target.Tag == "!!int" && target.Decode(&whole) == nil {
 			return whole, true
 		}
-		var v float64 // whole numbers beyond 64 bits, too
-		if target.Decode(&v) == nil && !math.IsInf(v, 0) && !math.IsNaN(v) {
-			return v, true
+		var number float64 // whole numbers beyond 64 bits, too
+		if target.Decode(&number) == nil && !math.IsInf(number, 0) && !math.IsNaN(number) {
+			return number, true
 		}
 	}
-	p.Bad(n, at, yamlfile.DescribeNode(target), "a text, a number, true, false, nothing, a list or a mapping")
+	p.Bad(v, yamlfile.DescribeNode(target), "a text, a number, true, false, nothing, a list or a mapping")
 	return nil, false
 }

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"go.yaml.in/yaml/v3"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -24,7 +22,7 @@ type generalNode struct {
 }
 
 // add adds a descriptor, or returns the one that has the same entry.
-func (l *nodeList) add(n *node, item *yaml.Node, p *yamlfile.Path) (first *node) {
+func (l *nodeList) add(n *node, item yamlfile.Value) (first *node) {
 	if n.isExact() {
 		return l.up.addExact(n)
 	}
@@ -41,7 +39,7 @@ func (l *nodeList) add(n *node, item *yaml.Node, p *yamlfile.Path) (first *node)
 	} else if first := l.up.addBare(n); first != nil {
 		return first
 	}
-	l.general = append(l.general, generalNode{n, yamlfile.NodeAt(item, p)})
+	l.general = append(l.general, generalNode{n, item.Position()})
 	return nil
 }
 

@@ -149,48 +149,47 @@ func (p *fileParser) whole(text []byte) {
 	}
 	switch {
 	case doc != nil:
-		p.domain(doc)
+		p.domain(yamlfile.Root(doc))
 	case err == nil:
 		p.Errs = append(p.Errs, yamlfile.Error{File: p.File, Line: 1, Column: 1, Found: "an empty file", Allowed: "a domain, with " + yamlfile.Commas(domainLevel.Names())})
 	}
 }
 
-func (p *fileParser) domain(n *yaml.Node) {
-	o, ok := p.Object(n, nil, domainLevel)
+func (p *fileParser) domain(v yamlfile.Value) {
+	o, ok := p.Object(v, domainLevel)
 	if !ok {
 		return
 	}
-	var top *yamlfile.Path
 	p.d = &Domain{File: p.File, root: new(node)}
-	p.domainName(o, top)
-	if v := o.Get("algorithm"); v != nil {
-		p.algorithm, _ = p.algorithmName(v, top.Key("algorithm"))
+	p.domainName(o)
+	if v, ok := o.Field("algorithm"); ok {
+		p.algorithm, _ = p.algorithmName(v)
 		p.d.Algorithm = p.algorithm
 	}
-	if v := o.Get("hash_tag"); v != nil {
-		p.d.HashTag, _ = p.name(v, top.Key("hash_tag"), "the key of an entry", yamlfile.MaxName)
-		p.tagAt = yamlfile.NodeAt(v, top.Key("hash_tag"))
+	if v, ok := o.Field("hash_tag"); ok {
+		p.d.HashTag, _ = p.name(v, "the key of an entry", yamlfile.MaxName)
+		p.tagAt = v.Position()
 	}
-	if v := o.Get("descriptors"); v != nil {
-		p.descriptors(v, top.Key("descriptors"), p.d.root, 1)
+	if v, ok := o.Field("descriptors"); ok {
+		p.descriptors(v, p.d.root, 1)
 	}
 }
 
 // domainName reads the domain's name.
-func (p *fileParser) domainName(o *yamlfile.Object, top *yamlfile.Path) {
-	v := o.Get("domain")
-	if v == nil {
-		p.Bad(o.At, top, "no domain", "domain: NAME, in every file")
+func (p *fileParser) domainName(o *yamlfile.Object) {
+	v, ok := o.Field("domain")
+	if !ok {
+		p.Bad(o.Value, "no domain", "domain: NAME, in every file")
 		return
 	}
-	p.nameAt = yamlfile.NodeAt(v, top.Key("domain"))
-	p.d.Name, _ = p.name(v, top.Key("domain"), "a name", yamlfile.MaxName)
-	p.d.Line = v.Line
+	p.nameAt = v.Position()
+	p.d.Name, _ = p.name(v, "a name", yamlfile.MaxName)
+	p.d.Line = p.nameAt.Line
 }
 
 // name is the reader's, of which all equal ones share a copy.
-func (p *fileParser) name(n *yaml.Node, at *yamlfile.Path, what string, longest int) (string, bool) {
-	s, ok := p.Reader.Name(n, at, what, longest)
+func (p *fileParser) name(v yamlfile.Value, what string, longest int) (string, bool) {
+	s, ok := p.Reader.Name(v, what, longest)
 	if !ok {
 		return "", false
 	}
@@ -207,14 +206,14 @@ func (p *fileParser) interned(s string) string {
 }
 
 // descriptors reads a list of descriptors into the node above them.
-func (p *fileParser) descriptors(n *yaml.Node, at *yamlfile.Path, up *node, depth int) {
+func (p *fileParser) descriptors(v yamlfile.Value, up *node, depth int) {
 	if depth > maxNesting {
-		p.Bad(n, at, fmt.Sprintf("descriptors within more than %d others", maxNesting-1), "fewer")
+		p.Bad(v, fmt.Sprintf("descriptors within more than %d others", maxNesting-1), "fewer")
 		return
 	}
 	list := nodeList{up: up}
-	for i, item := range p.itemsOf(n, at) {
-		p.descriptor(item, at.Item(i), &list, depth)
+	for item := range p.itemsOf(v) {
+		p.descriptor(item, &list, depth)
 		if p.Spent() || p.torn {
 			return
 		}
@@ -227,23 +226,23 @@ func (p *fileParser) descriptors(n *yaml.Node, at *yamlfile.Path, up *node, dept
 	p.warnPatterns(up, list.general)
 }
 
-func (p *fileParser) descriptor(item *yaml.Node, at *yamlfile.Path, list *nodeList, depth int) {
-	o, ok := p.Object(item, at, descriptorLevel)
+func (p *fileParser) descriptor(item yamlfile.Value, list *nodeList, depth int) {
+	o, ok := p.Object(item, descriptorLevel)
 	if !ok {
 		return
 	}
 	defer p.Release(o)
-	child := &node{up: list.up, line: int32(item.Line)}
-	if child.entry, ok = p.entry(o, at); ok {
-		if first := list.add(child, item, at); first != nil {
-			p.Bad(item, at, fmt.Sprintf("%s again, the first is on line %d", entryText(child.entry), first.line), "each key with each value once in a list")
+	child := &node{up: list.up, line: int32(item.Node.Line)}
+	if child.entry, ok = p.entry(o); ok {
+		if first := list.add(child, item); first != nil {
+			p.Bad(item, fmt.Sprintf("%s again, the first is on line %d", entryText(child.entry), first.line), "each key with each value once in a list")
 		} else if depth == 1 && p.loader.options.MergeDomains {
-			p.loader.tops[child] = top{p, yamlfile.NodeAt(item, at)}
+			p.loader.tops[child] = top{p, item.Position()}
 		}
 	}
-	p.rule(o, at, child)
-	if v := o.Get("descriptors"); v != nil {
-		p.descriptors(v, at.Key("descriptors"), child, depth+1)
+	p.rule(o, child)
+	if v, ok := o.Field("descriptors"); ok {
+		p.descriptors(v, child, depth+1)
 	}
 }
 
@@ -271,28 +270,25 @@ func oneOf[T any](known map[string]T, text []byte, value T) T {
 }
 
 // entry reads the key and the value of a descriptor.
-func (p *fileParser) entry(o *yamlfile.Object, at *yamlfile.Path) (e bucket.Entry, ok bool) {
-	ok = true
-	if v := o.Get("key"); v == nil {
-		p.Bad(o.At, at, "no key", "key: NAME, in every descriptor")
-		ok = false
+func (p *fileParser) entry(o *yamlfile.Object) (e bucket.Entry, ok bool) {
+	if v, given := o.Field("key"); given {
+		e.Key, ok = p.key(v)
 	} else {
-		e.Key, ok = p.key(v, at.Key("key"))
+		p.Bad(o.Value, "no key", "key: NAME, in every descriptor")
 	}
-	if v := o.Get("value"); v != nil {
+	if v, given := o.Field("value"); given {
 		var good bool
-		if e.Value, good = p.Text(v, at.Key("value"), "a text, a number or a boolean; nothing, to match any value"); !good {
+		if e.Value, good = p.Text(v, "a text, a number or a boolean; nothing, to match any value"); !good {
 			ok = false
 		}
 	}
 	return e, ok
 }
 
-func (p *fileParser) key(n *yaml.Node, at *yamlfile.Path) (string, bool) {
-	const what = "a key"
-	s, ok := p.name(n, at, what, yamlfile.MaxName)
+func (p *fileParser) key(v yamlfile.Value) (string, bool) {
+	s, ok := p.name(v, "a key", yamlfile.MaxName)
 	if ok && glob.HasStar(s) {
-		ok = p.Lax(n, at, "the text "+yamlfile.Quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
+		ok = p.Lax(v, "the text "+yamlfile.Quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
 	}
 	return s, ok
 }
@@ -305,28 +301,27 @@ func entryText(e bucket.Entry) string {
 }
 
 // rule reads what a descriptor says about limits, if it does.
-func (p *fileParser) rule(o *yamlfile.Object, at *yamlfile.Path, n *node) {
-	r := &Rule{File: p.File, Line: o.At.Line, Tally: &Tally{room: p.loader.rules.room}, node: n}
-	one, many := o.Get("rate_limit"), o.Get("rate_limits")
-	if one != nil && many != nil {
-		k := yamlfile.Later(o.Key("rate_limit"), o.Key("rate_limits"))
-		p.Bad(k, at.Key(k.Value), "rate_limit beside rate_limits", "one of them")
+func (p *fileParser) rule(o *yamlfile.Object, n *node) {
+	r := &Rule{File: p.File, Line: o.Node.Line, Tally: &Tally{room: p.loader.rules.room}, node: n}
+	one, many := o.Has("rate_limit"), o.Has("rate_limits")
+	if one && many {
+		p.Bad(yamlfile.Later(o.Key("rate_limit"), o.Key("rate_limits")), "rate_limit beside rate_limits", "one of them")
 	}
-	mode := p.storeFailure(o, at)
-	p.flags(o, at, r)
-	if one != nil {
-		p.rateLimit(o, at.Key("rate_limit"), r, mode)
+	mode := p.storeFailure(o)
+	p.flags(o, r)
+	if one {
+		p.rateLimit(o, r, mode)
 	}
-	if many != nil {
-		p.rateLimits(many, at.Key("rate_limits"), r, mode)
+	if v, ok := o.Field("rate_limits"); ok {
+		p.rateLimits(v, r, mode)
 	}
-	if one == nil && many == nil {
-		p.noStoreFailure(o, at, "without a limit")
+	if !one && !many {
+		p.noStoreFailure(o, "without a limit")
 		return
 	}
 	if r.Unlimited {
-		p.noStoreFailure(o, at, "beside unlimited")
-		p.warnUnlimited(o, at, r)
+		p.noStoreFailure(o, "beside unlimited")
+		p.warnUnlimited(o, r)
 	}
 	p.loader.share(r)
 	n.rule = r

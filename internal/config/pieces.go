@@ -264,7 +264,7 @@ func (p *fileParser) inPieces(text []byte) bool {
 	if root == nil || root.Kind != yaml.MappingNode || len(p.cutLists) == 0 {
 		return false
 	}
-	p.domain(root)
+	p.domain(yamlfile.Root(root))
 	// What is left is not even known to be YAML.
 	return !p.torn && len(p.cutLists) == 0
 }
@@ -398,24 +398,19 @@ func (p *fileParser) pieceItems(l cutList, piece cutPiece, parsed part) []*yaml.
 	return n.Content
 }
 
-// itemsOf yields the items of a list of descriptors and their places in it.
-func (p *fileParser) itemsOf(n *yaml.Node, at *yamlfile.Path) iter.Seq2[int, *yaml.Node] {
-	return func(yield func(int, *yaml.Node) bool) {
-		l, ok := p.cutLists[n]
-		if !ok {
-			items, _ := p.List(n, at, "descriptors")
-			for i, item := range items {
-				if !yield(i, item) {
-					return
-				}
-			}
-			return
-		}
-		delete(p.cutLists, n)
+// itemsOf yields the items of a list of descriptors.
+func (p *fileParser) itemsOf(v yamlfile.Value) iter.Seq[yamlfile.Value] {
+	l, ok := p.cutLists[v.Node]
+	if !ok {
+		items, _ := p.List(v, "descriptors")
+		return items.All()
+	}
+	delete(p.cutLists, v.Node)
+	return func(yield func(yamlfile.Value) bool) {
 		i := 0
 		for piece, parsed := range p.cutter.parsePieces(l) {
-			for _, item := range p.pieceItems(l, piece, parsed) {
-				if !yield(i, item) {
+			for _, n := range p.pieceItems(l, piece, parsed) {
+				if !yield(v.Item(i, n)) {
 					return
 				}
 				i++

@@ -3,8 +3,6 @@ package config
 import (
 	"math/big"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -105,8 +103,7 @@ func (p *fileParser) warnCostly(up *node, list []generalNode) {
 // limitAt is a limit of a rule and where it stands.
 type limitAt struct {
 	*bucket.Limit
-	n  *yaml.Node
-	at *yamlfile.Path
+	at yamlfile.Position
 }
 
 // maxLimitsCompared bounds how many limits of one rule are held against each other.
@@ -125,7 +122,7 @@ func (p *fileParser) warnNeverBind(limits []limitAt) {
 			if j > i && neverBinds(tight.Limit, loose.Limit) {
 				continue // they are equals; the later one is told of
 			}
-			p.Warn(loose.n, loose.at, "never denies what %s allows: %s beside %s", yamlfile.Quote(tight.Name), Describe(loose.Limit), Describe(tight.Limit))
+			p.WarnAt(loose.at, "never denies what %s allows: %s beside %s", yamlfile.Quote(tight.Name), Describe(loose.Limit), Describe(tight.Limit))
 			break
 		}
 	}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
@@ -87,53 +85,52 @@ func (p *parser) file(data []byte) *yamlfile.Error {
 	doc, err := p.ParseYAML(text)
 	switch {
 	case doc != nil:
-		p.top(doc)
+		p.top(yamlfile.Root(doc))
 	case err == nil:
 		return &yamlfile.Error{Line: 1, Column: 1, Found: "an empty file", Allowed: fileLevel.Is + ", with " + yamlfile.Commas(fileLevel.Names())}
 	}
 	return err
 }
 
-func (p *parser) top(n *yaml.Node) {
-	o, ok := p.Object(n, nil, fileLevel)
+func (p *parser) top(v yamlfile.Value) {
+	o, ok := p.Object(v, fileLevel)
 	if !ok {
 		return
 	}
-	var top *yamlfile.Path
-	if v := o.Get("trusted_proxies"); v != nil {
+	if v, ok := o.Field("trusted_proxies"); ok {
 		p.trusts = true
-		p.trustedProxies(v, top.Key("trusted_proxies"))
+		p.trustedProxies(v)
 	}
-	for i, item := range p.required(o, top, "endpoints", "endpoints") {
-		p.endpoint(item, top.Key("endpoints").Item(i))
+	for item := range p.required(o, "endpoints").All() {
+		p.endpoint(item)
 	}
 }
 
 // required returns the items of a list that must be there and have one.
-func (p *parser) required(o *yamlfile.Object, at *yamlfile.Path, name, of string) []*yaml.Node {
-	v := o.Get(name)
-	if v == nil {
-		p.Bad(o.At, at, "no "+name, name+": a list with at least one")
-		return nil
+func (p *parser) required(o *yamlfile.Object, name string) yamlfile.List {
+	v, ok := o.Field(name)
+	if !ok {
+		p.Bad(o.Value, "no "+name, name+": a list with at least one")
+		return yamlfile.List{}
 	}
-	items, ok := p.List(v, at.Key(name), of)
-	if ok && len(items) == 0 {
-		p.Bad(v, at.Key(name), "an empty list", "at least one")
+	items, ok := p.List(v, name)
+	if ok && items.Len() == 0 {
+		p.Bad(v, "an empty list", "at least one")
 	}
 	return items
 }
 
-func (p *parser) trustedProxies(n *yaml.Node, at *yamlfile.Path) {
+func (p *parser) trustedProxies(v yamlfile.Value) {
 	const allowed = "an IP address, or a network such as 10.0.0.0/8 or fd00::/8"
-	items, _ := p.List(n, at, "IP addresses and networks")
-	for i, item := range items {
-		s, ok := p.Text(item, at.Item(i), allowed)
+	items, _ := p.List(v, "IP addresses and networks")
+	for item := range items.All() {
+		s, ok := p.Text(item, allowed)
 		if !ok {
 			continue
 		}
 		prefix, complaint := parseNetwork(s)
 		if complaint != "" {
-			p.Bad(item, at.Item(i), complaint, allowed)
+			p.Bad(item, complaint, allowed)
 			continue
 		}
 		p.f.TrustedProxies = append(p.f.TrustedProxies, prefix)
@@ -162,24 +159,25 @@ func parseNetwork(s string) (_ netip.Prefix, complaint string) {
 	return prefix, ""
 }
 
-func (p *parser) endpoint(item *yaml.Node, at *yamlfile.Path) {
-	o, ok := p.Object(item, at, endpointLevel)
+func (p *parser) endpoint(item yamlfile.Value) {
+	o, ok := p.Object(item, endpointLevel)
 	if !ok {
 		return
 	}
 	defer p.Release(o)
-	e := &Endpoint{File: p.Reader.File, Line: item.Line}
-	p.endpointName(o, at, e)
-	p.proxy(o, at, e)
-	if v := o.Get("domain"); v == nil {
-		p.Bad(o.At, at, "no domain", "domain: NAME, that of the limits")
+	e := &Endpoint{File: p.Reader.File, Line: item.Node.Line}
+	p.endpointName(o, e)
+	p.proxy(o, e)
+	p.deniedStatus(o, e)
+	if v, ok := o.Field("domain"); ok {
+		e.Domain, _ = p.Name(v, "a name", yamlfile.MaxName)
+		e.domainAt = v.Position()
 	} else {
-		e.Domain, _ = p.Name(v, at.Key("domain"), "a name", yamlfile.MaxName)
-		e.domainAt = yamlfile.NodeAt(v, at.Key("domain"))
+		p.Bad(o.Value, "no domain", "domain: NAME, that of the limits")
 	}
-	p.onMissing = p.missing(o, at, MissingEmpty)
-	for i, d := range p.required(o, at, "descriptors", "descriptors") {
-		p.descriptor(d, at.Key("descriptors").Item(i), e)
+	p.onMissing = p.missing(o, MissingEmpty)
+	for d := range p.required(o, "descriptors").All() {
+		p.descriptor(d, e)
 	}
 	p.f.Endpoints = append(p.f.Endpoints, e)
 }
@@ -187,53 +185,59 @@ func (p *parser) endpoint(item *yaml.Node, at *yamlfile.Path) {
 // endpointNames are those that stand in a URL as they are.
 var endpointNames = regexp.MustCompile(`^[A-Za-z0-9_.~-]{1,64}$`)
 
-func (p *parser) endpointName(o *yamlfile.Object, at *yamlfile.Path, e *Endpoint) {
+func (p *parser) endpointName(o *yamlfile.Object, e *Endpoint) {
 	const allowed = "1 to 64 letters, digits and -_.~, and not . or .."
-	v := o.Get("name")
-	if v == nil {
-		p.Bad(o.At, at, "no name", "name: NAME, as in /auth/NAME")
+	v, ok := o.Field("name")
+	if !ok {
+		p.Bad(o.Value, "no name", "name: NAME, as in /auth/NAME")
 		return
 	}
-	at = at.Key("name")
-	s, ok := p.Text(v, at, allowed)
+	s, ok := p.Text(v, allowed)
 	first := p.f.byName[s]
 	switch {
 	case !ok:
 	case !endpointNames.MatchString(s) || s == "." || s == "..":
-		p.Bad(v, at, "the text "+yamlfile.Quote(s), allowed)
+		p.Bad(v, "the text "+yamlfile.Quote(s), allowed)
 	case first != nil:
-		p.Bad(v, at, fmt.Sprintf("the name %s again, the first is on line %d", yamlfile.Quote(s), first.Line), "a name for each endpoint")
+		p.Bad(v, fmt.Sprintf("the name %s again, the first is on line %d", yamlfile.Quote(s), first.Line), "a name for each endpoint")
 	default:
 		e.Name = s
 		p.f.byName[s] = e
 	}
 }
 
-// proxy reads which proxy asks, and the status that it is denied with.
-func (p *parser) proxy(o *yamlfile.Object, at *yamlfile.Path, e *Endpoint) {
+// proxy reads which proxy asks. The rest of what it says of an endpoint follows
+// from that.
+func (p *parser) proxy(o *yamlfile.Object, e *Endpoint) {
 	var names []string
 	for _, proxy := range proxies {
 		names = append(names, proxy.name)
 	}
-	v := o.Get("proxy")
-	if v == nil {
-		p.Bad(o.At, at, "no proxy", "proxy: one of "+yamlfile.Commas(names))
-	} else if s, ok := p.Text(v, at.Key("proxy"), yamlfile.Commas(names)); ok {
-		i := slices.Index(names, s)
-		if i < 0 {
-			p.BadName(v, at.Key("proxy"), s, names)
-		} else {
-			proxy := proxies[i]
-			e.Proxy, e.URIHeader, e.MethodHeader, e.DeniedStatus = proxy.name, proxy.uri, proxy.method, proxy.denied
-		}
-	}
-	v, at = o.Get("denied_status"), at.Key("denied_status")
-	if v == nil {
+	v, ok := o.Field("proxy")
+	if !ok {
+		p.Bad(o.Value, "no proxy", "proxy: one of "+yamlfile.Commas(names))
 		return
 	}
-	n, ok := p.Integer(v, at, 400, 499)
+	if s, ok := p.Text(v, yamlfile.Commas(names)); ok {
+		i := slices.Index(names, s)
+		if i < 0 {
+			p.BadName(v, s, names)
+			return
+		}
+		proxy := proxies[i]
+		e.Proxy, e.URIHeader, e.MethodHeader, e.DeniedStatus = proxy.name, proxy.uri, proxy.method, proxy.denied
+	}
+}
+
+// deniedStatus reads another status than the proxy's own.
+func (p *parser) deniedStatus(o *yamlfile.Object, e *Endpoint) {
+	v, ok := o.Field("denied_status")
+	if !ok {
+		return
+	}
+	n, ok := p.Integer(v, 400, 499)
 	if ok && e.Proxy == "nginx" && n != 401 && n != 403 {
-		p.Bad(v, at, fmt.Sprintf("%d with the proxy nginx, which takes it for an error", n), "401 or 403, of which error_page makes another status")
+		p.Bad(v, fmt.Sprintf("%d with the proxy nginx, which takes it for an error", n), "401 or 403, of which error_page makes another status")
 		return
 	}
 	if ok {
@@ -242,111 +246,111 @@ func (p *parser) proxy(o *yamlfile.Object, at *yamlfile.Path, e *Endpoint) {
 }
 
 // missing reads on_missing.
-func (p *parser) missing(o *yamlfile.Object, at *yamlfile.Path, byDefault OnMissing) OnMissing {
+func (p *parser) missing(o *yamlfile.Object, byDefault OnMissing) OnMissing {
 	const name = "on_missing"
-	v := o.Get(name)
-	if v == nil {
+	v, ok := o.Field(name)
+	if !ok {
 		return byDefault
 	}
 	names := onMissingNames[:]
-	s, ok := p.Text(v, at.Key(name), yamlfile.Commas(names))
+	s, ok := p.Text(v, yamlfile.Commas(names))
 	if !ok {
 		return byDefault
 	}
 	i := slices.Index(names, s)
 	if i < 0 {
-		p.BadName(v, at.Key(name), s, names)
+		p.BadName(v, s, names)
 		return byDefault
 	}
 	return OnMissing(i)
 }
 
-func (p *parser) descriptor(item *yaml.Node, at *yamlfile.Path, e *Endpoint) {
-	o, ok := p.Object(item, at, descriptorLevel)
+func (p *parser) descriptor(item yamlfile.Value, e *Endpoint) {
+	o, ok := p.Object(item, descriptorLevel)
 	if !ok {
 		return
 	}
 	defer p.Release(o)
 	d := Descriptor{Cost: 1}
-	if v := o.Get("cost"); v != nil {
-		d.Cost, _ = p.Integer(v, at.Key("cost"), 0, bucket.MaxCost)
+	if v, ok := o.Field("cost"); ok {
+		d.Cost, _ = p.Integer(v, 0, bucket.MaxCost)
 	}
-	for i, item := range p.required(o, at, "entries", "entries") {
-		p.entry(item, at.Key("entries").Item(i), &d)
+	for item := range p.required(o, "entries").All() {
+		p.entry(item, &d)
 	}
 	e.Descriptors = append(e.Descriptors, d)
 }
 
-func (p *parser) entry(item *yaml.Node, at *yamlfile.Path, d *Descriptor) {
-	o, ok := p.Object(item, at, entryLevel)
+func (p *parser) entry(item yamlfile.Value, d *Descriptor) {
+	o, ok := p.Object(item, entryLevel)
 	if !ok {
 		return
 	}
 	defer p.Release(o)
 	var e Entry
-	if v := o.Get("key"); v == nil {
-		p.Bad(o.At, at, "no key", "key: NAME, in every entry")
+	if v, ok := o.Field("key"); ok {
+		e.Key, _ = p.Name(v, "a key", yamlfile.MaxName)
 	} else {
-		e.Key, _ = p.Name(v, at.Key("key"), "a key", yamlfile.MaxName)
+		p.Bad(o.Value, "no key", "key: NAME, in every entry")
 	}
-	if ok = p.source(o, at, &e); !ok {
+	if ok = p.source(o, &e); !ok {
 		return
 	}
 	if e.From != FromConstant {
-		e.OnMissing = p.missing(o, at, p.onMissing)
+		e.OnMissing = p.missing(o, p.onMissing)
 	}
-	p.needless(o, at, e.From)
+	p.needless(o, e.From)
 	switch e.From {
 	case FromHeader:
-		e.Name = p.header(o, at)
+		e.Name = p.header(o)
 	case FromQuery:
-		if v := p.beside(o, at, "name", e.From); v != nil {
-			e.Name, _ = p.Name(v, at.Key("name"), "a name", yamlfile.MaxName)
+		if v, ok := p.beside(o, "name", e.From); ok {
+			e.Name, _ = p.Name(v, "a name", yamlfile.MaxName)
 		}
 	case FromPath:
-		e.Prefixes = p.prefixes(o, at)
+		e.Prefixes = p.prefixes(o)
 	case FromClientAddress:
-		e.IPv4Prefix = p.bits(o, at, "ipv4_prefix", 32)
-		e.IPv6Prefix = p.bits(o, at, "ipv6_prefix", 128)
+		e.IPv4Prefix = p.bits(o, "ipv4_prefix", 32)
+		e.IPv6Prefix = p.bits(o, "ipv6_prefix", 128)
 	}
 	d.Entries = append(d.Entries, e)
 }
 
 // source reads where the value comes from.
-func (p *parser) source(o *yamlfile.Object, at *yamlfile.Path, e *Entry) bool {
+func (p *parser) source(o *yamlfile.Object, e *Entry) bool {
 	names := sources[1:]
-	value, from := o.Get("value"), o.Get("from")
+	value, hasValue := o.Field("value")
+	from, hasFrom := o.Field("from")
 	switch {
-	case value != nil && from != nil:
-		k := yamlfile.Later(o.Key("value"), o.Key("from"))
-		p.Bad(k, at.Key(k.Value), "value beside from", "one of them")
+	case hasValue && hasFrom:
+		p.Bad(yamlfile.Later(o.Key("value"), o.Key("from")), "value beside from", "one of them")
 		return false
-	case value != nil:
+	case hasValue:
 		var ok bool
-		e.Value, ok = p.Text(value, at.Key("value"), "a text, a number or a boolean")
+		e.Value, ok = p.Text(value, "a text, a number or a boolean")
 		return ok
-	case from == nil:
-		p.Bad(o.At, at, "no value", "value: TEXT, or from: one of "+yamlfile.Commas(names))
+	case !hasFrom:
+		p.Bad(o.Value, "no value", "value: TEXT, or from: one of "+yamlfile.Commas(names))
 		return false
 	}
-	s, ok := p.Text(from, at.Key("from"), yamlfile.Commas(names))
+	s, ok := p.Text(from, yamlfile.Commas(names))
 	if !ok {
 		return false
 	}
 	i := slices.Index(names, s)
 	if i < 0 {
-		p.BadName(from, at.Key("from"), s, names)
+		p.BadName(from, s, names)
 		return false
 	}
 	e.From = Source(i + 1)
 	if e.From.isTold() && !p.trusts {
-		p.Bad(from, at.Key("from"), s+" without trusted_proxies, which alone can tell it", "it with trusted_proxies in the file")
+		p.Bad(from, s+" without trusted_proxies, which alone can tell it", "it with trusted_proxies in the file")
 	}
 	return true
 }
 
 // needless reports what means nothing for the source.
-func (p *parser) needless(o *yamlfile.Object, at *yamlfile.Path, from Source) {
+func (p *parser) needless(o *yamlfile.Object, from Source) {
 	for _, f := range []struct {
 		name string
 		of   []Source
@@ -357,7 +361,7 @@ func (p *parser) needless(o *yamlfile.Object, at *yamlfile.Path, from Source) {
 		{"ipv6_prefix", []Source{FromClientAddress}},
 		{"on_missing", []Source{FromClientAddress, FromHeader, FromMethod, FromPath, FromQuery}},
 	} {
-		if o.Get(f.name) == nil || slices.Contains(f.of, from) {
+		if !o.Has(f.name) || slices.Contains(f.of, from) {
 			continue
 		}
 		var with []string
@@ -368,63 +372,61 @@ func (p *parser) needless(o *yamlfile.Object, at *yamlfile.Path, from Source) {
 		if from == FromConstant {
 			beside = "a value"
 		}
-		p.Bad(o.Key(f.name), at.Key(f.name), f.name+" beside "+beside, "it beside from: "+strings.Join(with, " or "))
+		p.Bad(o.Key(f.name), f.name+" beside "+beside, "it beside from: "+strings.Join(with, " or "))
 	}
 }
 
-// beside returns what a source needs, or nil where it is not there.
-func (p *parser) beside(o *yamlfile.Object, at *yamlfile.Path, name string, from Source) *yaml.Node {
-	v := o.Get(name)
-	if v == nil {
-		p.Bad(o.At, at, "from: "+from.String()+" without "+name, name+" beside it")
+// beside returns what a source needs, and reports it where it is not there.
+func (p *parser) beside(o *yamlfile.Object, name string, from Source) (yamlfile.Value, bool) {
+	v, ok := o.Field(name)
+	if !ok {
+		p.Bad(o.Value, "from: "+from.String()+" without "+name, name+" beside it")
 	}
-	return v
+	return v, ok
 }
 
 // header reads the name of a header.
-func (p *parser) header(o *yamlfile.Object, at *yamlfile.Path) string {
-	v := p.beside(o, at, "name", FromHeader)
-	if v == nil {
+func (p *parser) header(o *yamlfile.Object) string {
+	v, ok := p.beside(o, "name", FromHeader)
+	if !ok {
 		return ""
 	}
-	at = at.Key("name")
-	s, ok := p.Text(v, at, yamlfile.AllowedHeaderName)
+	s, ok := p.Text(v, yamlfile.AllowedHeaderName)
 	if !ok {
 		return ""
 	}
 	if !yamlfile.IsHeaderName(s) {
-		p.Bad(v, at, "the text "+yamlfile.Quote(s), yamlfile.AllowedHeaderName)
+		p.Bad(v, "the text "+yamlfile.Quote(s), yamlfile.AllowedHeaderName)
 	}
 	if strings.EqualFold(s, "host") {
-		p.Bad(v, at, "the header Host, which is that of this daemon", "X-Forwarded-Host, or a name that the proxy's configuration gives it")
+		p.Bad(v, "the header Host, which is that of this daemon", "X-Forwarded-Host, or a name that the proxy's configuration gives it")
 	}
 	return s
 }
 
-func (p *parser) prefixes(o *yamlfile.Object, at *yamlfile.Path) []string {
+func (p *parser) prefixes(o *yamlfile.Object) []string {
 	const (
 		most    = 1000
 		allowed = "/ and segments, decoded and without a slash at the end, such as /api/v1"
 	)
-	v := p.beside(o, at, "prefixes", FromPath)
-	if v == nil {
+	v, ok := p.beside(o, "prefixes", FromPath)
+	if !ok {
 		return nil
 	}
-	at = at.Key("prefixes")
-	items, ok := p.List(v, at, "paths")
-	if ok && (len(items) == 0 || len(items) > most) {
-		p.Bad(v, at, fmt.Sprintf("%d paths", len(items)), fmt.Sprintf("1 to %d", most))
+	items, ok := p.List(v, "paths")
+	if ok && (items.Len() == 0 || items.Len() > most) {
+		p.Bad(v, fmt.Sprintf("%d paths", items.Len()), fmt.Sprintf("1 to %d", most))
 		return nil
 	}
 	var prefixes []string
-	for i, item := range items {
-		s, ok := p.Text(item, at.Item(i), allowed)
+	for item := range items.All() {
+		s, ok := p.Text(item, allowed)
 		switch {
 		case !ok:
 		case !isPlainPath(s):
-			p.Bad(item, at.Item(i), "the text "+yamlfile.Quote(s), allowed)
+			p.Bad(item, "the text "+yamlfile.Quote(s), allowed)
 		case slices.Contains(prefixes, s):
-			p.Bad(item, at.Item(i), yamlfile.Quote(s)+" again", "each path once")
+			p.Bad(item, yamlfile.Quote(s)+" again", "each path once")
 		default:
 			prefixes = append(prefixes, s)
 		}
@@ -448,11 +450,11 @@ func isPlainPath(s string) bool {
 }
 
 // bits reads how many bits of an address count.
-func (p *parser) bits(o *yamlfile.Object, at *yamlfile.Path, name string, most int64) int {
-	v := o.Get(name)
-	if v == nil {
+func (p *parser) bits(o *yamlfile.Object, name string, most int64) int {
+	v, ok := o.Field(name)
+	if !ok {
 		return 0
 	}
-	n, _ := p.Integer(v, at.Key(name), 1, most)
+	n, _ := p.Integer(v, 1, most)
 	return int(n)
 }

@@ -9,23 +9,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// again reports a field that a mapping has twice. Of envoyproxy/ratelimit's own
-// the last one counts, if it can read all of them; one without a value takes
-// back what was said before.
-func (w *Reader) again(o *Object, f int, first, k, v *yaml.Node, p *Path) {
-	name := o.level.Fields[f].Name
+// again reports a field that a mapping has twice: after the key first it has k,
+// with the value n. Of envoyproxy/ratelimit's own the last one counts, if it can
+// read all of them; one without a value takes back what was said before.
+func (w *Reader) again(o *Object, f int, first, k, n *yaml.Node) {
+	name, key := o.level.Fields[f].Name, o.field(f, k)
 	found := fmt.Sprintf("a second %s, the first is on line %d", name, first.Line)
-	if !o.level.Theirs || !o.level.Fields[f].Theirs || o.values[f] != nil && !w.readable(o, name, p) {
-		w.Bad(k, p, found, "one")
+	if !o.level.Theirs || !o.level.Fields[f].Theirs || o.values[f] != nil && !w.readable(name, o.field(f, o.values[f])) {
+		w.Bad(key, found, "one")
 		return
 	}
-	if !w.Lax(k, p, found, "one", "the last one counts") {
+	if !w.Lax(key, found, "one", "the last one counts") {
 		return
 	}
 	if name == "rate_limit" && o.values[f] != nil {
-		o.before = append([]*yaml.Node{w.Follow(o.values[f], p)}, o.before...)
+		o.before = append([]*yaml.Node{w.Follow(o.field(f, o.values[f]))}, o.before...)
 	}
-	o.set(f, k, v)
+	o.set(f, k, n)
 	if o.values[f] == nil {
 		o.before = nil
 	}
@@ -33,52 +33,53 @@ func (w *Reader) again(o *Object, f int, first, k, v *yaml.Node, p *Path) {
 
 // readable reports whether the value of a field, which another will take the
 // place of, has the type that envoyproxy/ratelimit reads.
-func (w *Reader) readable(o *Object, name string, p *Path) bool {
-	n := o.Get(name)
-	target := w.Follow(n, p)
+func (w *Reader) readable(name string, v Value) bool {
+	target := w.Follow(v)
 	switch name {
 	case "rate_limit", "metadata":
 		return target.Kind == yaml.MappingNode
 	case "descriptors", "replaces":
 		return target.Kind == yaml.SequenceNode
 	case "requests_per_unit":
-		_, ok := w.Integer(n, p, 0, 1<<32-1)
+		_, ok := w.Integer(v, 0, 1<<32-1)
 		return ok
 	case "domain", "key", "value", "name", "unit":
 		return target.Kind == yaml.ScalarNode
 	}
-	_, ok := w.Boolean(n, p)
+	_, ok := w.Boolean(v)
 	return ok
 }
 
 // ignored reports what envoyproxy/ratelimit refuses even where it means
 // nothing to it: keys that it does not know, lists of anything but mappings and
 // numbers that are not whole.
-func (w *Reader) ignored(n *yaml.Node, p *Path) {
-	target := w.Follow(n, p)
+func (w *Reader) ignored(v Value) {
+	target := w.Follow(v)
 	if w.Spent() {
 		return
 	}
 	switch target.Kind {
 	case yaml.ScalarNode:
 		if target.Tag == "!!float" {
-			w.Bad(n, p, DescribeNode(target), "a text, a whole number, true or false")
+			w.Bad(v, DescribeNode(target), "a text, a whole number, true or false")
 		}
 	case yaml.SequenceNode:
-		for i, item := range target.Content {
-			if m := w.Follow(item, p); m.Kind != yaml.MappingNode {
-				w.Bad(item, p.Item(i), DescribeNode(m), "a mapping")
+		for i, n := range target.Content {
+			item := v.Item(i, n)
+			if m := w.Follow(item); m.Kind != yaml.MappingNode {
+				w.Bad(item, DescribeNode(m), "a mapping")
 				continue
 			}
-			w.ignored(item, p.Item(i))
+			w.ignored(item)
 		}
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(target.Content); i += 2 {
-			k := w.Follow(target.Content[i], p)
+			key := v.at(target.Content[i])
+			k := w.Follow(key)
 			if _, theirs := w.homeOf(k.Value); k.Kind == yaml.ScalarNode && k.Value != "metadata" && (theirs || k.Tag == "!!merge") {
-				w.ignored(target.Content[i+1], p.Key(k.Value))
+				w.ignored(v.Field(k.Value, target.Content[i+1]))
 			} else if k.Kind != yaml.ScalarNode || k.Value != "metadata" {
-				w.Bad(target.Content[i], p, DescribeNode(k)+" as a key", "a key of limits files")
+				w.Bad(key, DescribeNode(k)+" as a key", "a key of limits files")
 			}
 		}
 	}

@@ -1,9 +1,13 @@
 package yamlfile
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 const (
@@ -25,4 +29,75 @@ func ReadFile(name string) ([]byte, error) {
 		err = fmt.Errorf("read %s: more than %d bytes", name, MaxFileSize)
 	}
 	return data, err
+}
+
+// Utf8 returns what a file holds as UTF-8 without a mark at its beginning, or
+// an Error without a file.
+func (w *Reader) Utf8(data []byte) ([]byte, *Error) {
+	if text, ok := fromUTF16(data); ok && w.Lenient {
+		w.WarnAt(Position{1, 1, nil}, "found UTF-16; it is read as it is")
+		data = text
+	}
+	if err := CheckText(data); err != nil {
+		return nil, err
+	}
+	return bytes.TrimPrefix(data, []byte("\ufeff")), nil
+}
+
+// fromUTF16 returns a text of whole UTF-16 characters, which begins with a
+// mark, as UTF-8.
+func fromUTF16(data []byte) ([]byte, bool) {
+	var order binary.ByteOrder
+	switch {
+	case bytes.HasPrefix(data, []byte{0xff, 0xfe}):
+		order = binary.LittleEndian
+	case bytes.HasPrefix(data, []byte{0xfe, 0xff}):
+		order = binary.BigEndian
+	default:
+		return nil, false
+	}
+	var text []byte
+	for data = data[2:]; len(data) >= 2; {
+		r := rune(order.Uint16(data))
+		data = data[2:]
+		if utf16.IsSurrogate(r) {
+			if len(data) < 2 {
+				return nil, false
+			}
+			if r = utf16.DecodeRune(r, rune(order.Uint16(data))); r == utf8.RuneError {
+				return nil, false
+			}
+			data = data[2:]
+		}
+		text = utf8.AppendRune(text, r)
+	}
+	return text, len(data) == 0
+}
+
+// CheckText finds what the YAML reader would refuse without saying where.
+func CheckText(data []byte) *Error {
+	if bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
+		return &Error{Line: 1, Column: 1, Found: "UTF-16", Allowed: "UTF-8"}
+	}
+	line, start := 1, 0
+	for i := 0; i < len(data); {
+		if c := data[i]; c >= ' ' && c < 0x7f || c == '\t' || c == '\r' {
+			i++
+			continue
+		} else if c == '\n' {
+			i++
+			line, start = line+1, i
+			continue
+		}
+		r, size := utf8.DecodeRune(data[i:])
+		column := utf8.RuneCount(data[start:i]) + 1
+		switch {
+		case r == utf8.RuneError && size == 1:
+			return &Error{Line: line, Column: column, Found: fmt.Sprintf("the byte 0x%02x, which is not UTF-8", data[i]), Allowed: "UTF-8"}
+		case r < ' ' || r >= 0x7f && r < 0xa0 && r != 0x85 || r == 0xfffe || r == 0xffff || r == 0xfeff && i > 0:
+			return &Error{Line: line, Column: column, Found: fmt.Sprintf("the character U+%04X", r), Allowed: "text; other characters stand as \\x or \\u escapes in double quotes"}
+		}
+		i += size
+	}
+	return nil
 }

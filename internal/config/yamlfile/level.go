@@ -1,0 +1,85 @@
+package yamlfile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Level is what a mapping may hold.
+type Level struct {
+	// Is names the mapping: "a descriptor".
+	Is     string
+	Fields []Field
+	// Theirs are the levels that envoyproxy/ratelimit has.
+	Theirs bool
+}
+
+// maxFields bounds how many fields a level has.
+const maxFields = 12
+
+// Field is a key that a mapping may have.
+type Field struct {
+	Name string
+	// Theirs are the fields that envoyproxy/ratelimit has at this level. They
+	// may have no value, which is as if they were not there: it takes that for
+	// all of its own.
+	Theirs bool
+}
+
+// Names returns the names of the fields.
+func (l *Level) Names() []string {
+	names := make([]string, len(l.Fields))
+	for i := range l.Fields {
+		names[i] = l.Fields[i].Name
+	}
+	return names
+}
+
+func (l *Level) index(name string) int {
+	return slices.IndexFunc(l.Fields, func(f Field) bool { return f.Name == name })
+}
+
+// unknown reports a key of o that its level does not have, and where it belongs
+// or what was probably meant. n is the node of its value.
+func (w *Reader) unknown(o *Object, key Value, n *yaml.Node, name string) {
+	l := o.level
+	found := "an unknown key " + Quote(name) + " in " + l.Is
+	if home, theirs := w.homeOf(name); home != "" {
+		found = fmt.Sprintf("%s in %s, but it belongs in %s", name, l.Is, home)
+		if theirs && l.Theirs && w.Lax(key, found, Commas(l.Names()), "it is ignored") {
+			w.ignored(o.Value.Field(name, n))
+			return
+		}
+	} else if near := w.meant(name, l); near != "" {
+		found += fmt.Sprintf(" (%s?)", near)
+	}
+	w.Bad(key, found, Commas(l.Names()))
+}
+
+// meant returns what was probably meant by a key that the level does not have:
+// another, or one with the blank that makes a key or an item of it.
+func (w *Reader) meant(name string, l *Level) string {
+	if key, value, ok := strings.Cut(name, ":"); ok && l.index(key) >= 0 {
+		return key + ": " + shorten(value)
+	}
+	if key, ok := strings.CutPrefix(name, "-"); ok {
+		if home, _ := w.homeOf(key); home != "" {
+			return "- " + key
+		}
+	}
+	return Nearest(name, l.Names())
+}
+
+// homeOf says where a key belongs that was found in a mapping without it, and
+// whether envoyproxy/ratelimit knows it too.
+func (w *Reader) homeOf(key string) (home string, theirs bool) {
+	for _, l := range w.levels {
+		if i := l.index(key); i >= 0 {
+			return l.Is, l.Fields[i].Theirs
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,183 @@
+package yamlfile
+
+import (
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Object is a mapping of a known level.
+type Object struct {
+	// Value is where the mapping is used: an alias of it, perhaps.
+	Value
+	level *Level
+	// path is a copy of that of Value. Those of the fields lead back to it, and
+	// outlive the object.
+	path *Path
+	// keys are those that were given; values are nil for those without one.
+	keys, values [maxFields]*yaml.Node
+	// before are mappings that stand under a key given again, the last first:
+	// envoyproxy/ratelimit takes from them what the later one leaves open.
+	before []*yaml.Node
+}
+
+// Field returns the value of a field of the level, and whether there is one.
+func (o *Object) Field(name string) (Value, bool) {
+	f := o.level.index(name)
+	return o.field(f, o.values[f]), o.values[f] != nil
+}
+
+// Key returns the key of a field that is there, with the path of the field.
+func (o *Object) Key(name string) Value {
+	f := o.level.index(name)
+	return o.field(f, o.keys[f])
+}
+
+func (o *Object) field(f int, n *yaml.Node) Value {
+	return Value{n, Path{up: o.path, name: o.level.Fields[f].Name}}
+}
+
+// Has reports whether a field has a value.
+func (o *Object) Has(name string) bool { return o.values[o.level.index(name)] != nil }
+
+// First returns the first of these fields that is there, or "".
+func (o *Object) First(names ...string) string {
+	for _, name := range names {
+		if o.Has(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Object reads a mapping. It returns false, and has said why, if v is none.
+func (w *Reader) Object(v Value, l *Level) (*Object, bool) {
+	n := w.Follow(v)
+	if w.Spent() {
+		return nil, false
+	}
+	if n.Kind != yaml.MappingNode {
+		w.Bad(v, DescribeNode(n), l.Is+", with "+Commas(l.Names()))
+		return nil, false
+	}
+	o, path := w.newObject(), v.Path
+	o.level, o.Value, o.path = l, v, &path
+	w.fields(o, n, 0)
+	return o, !w.Spent()
+}
+
+func (w *Reader) newObject() *Object {
+	if len(w.free) == 0 {
+		return new(Object)
+	}
+	o := w.free[len(w.free)-1]
+	w.free = w.free[:len(w.free)-1]
+	return o
+}
+
+// Release takes back an object that nobody looks at any more: a large file has
+// 100,000s of them.
+func (w *Reader) Release(o *Object) {
+	*o = Object{}
+	w.free = append(w.free, o)
+}
+
+// Nested reads the mapping in a field that is there.
+func (w *Reader) Nested(outer *Object, name string, l *Level) (*Object, bool) {
+	v, _ := outer.Field(name)
+	o, ok := w.Object(v, l)
+	if ok {
+		for _, n := range outer.before {
+			w.fields(o, n, 0)
+		}
+	}
+	return o, ok && !w.Spent()
+}
+
+// maxMerges bounds how deep << may lead from one mapping into another.
+const maxMerges = 100
+
+// fields adds the fields of the mapping n that o does not have yet, then those
+// of the mappings that n merges.
+func (w *Reader) fields(o *Object, n *yaml.Node, depth int) {
+	var own [maxFields]*yaml.Node
+	var merge []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := o.at(n.Content[i]), n.Content[i+1]
+		k := w.Follow(key)
+		if w.Spent() {
+			return
+		}
+		if k.Kind != yaml.ScalarNode {
+			w.Bad(key, DescribeNode(k)+" as a key", Commas(o.level.Names()))
+			continue
+		}
+		if k.Tag == "!!merge" {
+			if merge == nil || w.Lax(key, "<< twice", "once, with a list of what to merge", "what the last one merges goes before") {
+				merge = append(merge, value)
+			}
+			continue
+		}
+		f := o.level.index(k.Value)
+		if f < 0 {
+			w.unknown(o, key, value, k.Value)
+			continue
+		}
+		first := own[f]
+		own[f] = key.Node
+		switch {
+		case first != nil:
+			w.again(o, f, first, key.Node, value)
+		case o.keys[f] == nil:
+			o.set(f, key.Node, value)
+		}
+	}
+	for _, m := range slices.Backward(merge) {
+		w.merge(o, m, depth+1)
+	}
+}
+
+func (o *Object) set(f int, k, v *yaml.Node) {
+	o.keys[f], o.values[f] = k, v
+	if isNull(v) && o.level.Fields[f].Theirs {
+		o.values[f] = nil
+	}
+}
+
+// merge adds the fields of what << names: a mapping or a list of them. The
+// first that has a field wins.
+func (w *Reader) merge(o *Object, n *yaml.Node, depth int) {
+	const allowed = "an alias of a mapping, or a list of them"
+	target := w.Follow(o.at(n))
+	if w.Spent() {
+		return
+	}
+	switch {
+	case depth > maxMerges:
+		w.Bad(o.Value.Field("<<", n), fmt.Sprintf("more than %d merges within one another", maxMerges), "fewer")
+	case target.Kind == yaml.MappingNode:
+		w.fields(o, target, depth)
+	case target.Kind == yaml.SequenceNode:
+		for i, item := range target.Content {
+			m := w.Follow(o.at(item))
+			if w.Spent() {
+				return
+			}
+			if m.Kind != yaml.MappingNode {
+				w.Bad(o.Value.Field("<<", n).Item(i, item), DescribeNode(m), "an alias of a mapping")
+				continue
+			}
+			w.fields(o, m, depth)
+		}
+	default:
+		w.Bad(o.Value.Field("<<", n), DescribeNode(target), allowed)
+	}
+}
+
+func isNull(n *yaml.Node) bool {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
+}

@@ -1,0 +1,109 @@
+package yamlfile
+
+import (
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Reader walks the values of one file and gathers what is wrong with them.
+type Reader struct {
+	File string
+	// levels are those of the file. A key that is unknown in one of them may
+	// belong in another.
+	levels []*Level
+	// Lenient makes warnings of what envoyproxy/ratelimit accepts.
+	Lenient  bool
+	Errs     Errors
+	Warnings []Warning
+
+	// told holds what was already reported: a mistake behind an anchor is one
+	// mistake, however many aliases lead to it.
+	told map[finding]bool
+	// free are objects to use again.
+	free []*Object
+	// left is how many nodes may still be visited, aliases followed. It stops
+	// files whose aliases multiply.
+	left int
+}
+
+type finding struct {
+	line, column int
+	text         string
+}
+
+// maxAliasVisits is how many nodes may be visited beyond those of the file.
+const maxAliasVisits = 1_000_000
+
+// NewReader returns a Reader for a file of a size in bytes, whose mappings are
+// of these levels.
+func NewReader(file string, size int, levels ...*Level) *Reader {
+	return &Reader{File: file, levels: levels, told: make(map[finding]bool), left: size + maxAliasVisits}
+}
+
+// Bad reports what was found at v.
+func (w *Reader) Bad(v Value, found, allowed string) { w.BadAt(v.Position(), found, allowed) }
+
+// BadAt reports what was found at a place.
+func (w *Reader) BadAt(at Position, found, allowed string) {
+	if w.first(at, found) {
+		w.Errs = append(w.Errs, Error{w.File, at.Line, at.Column, at.Path.String(), found, allowed})
+	}
+}
+
+// Lax reports what was found at v and envoyproxy/ratelimit accepts: as Bad does
+// or, if lenient, as a warning that says what is made of it. It returns whether
+// it is accepted.
+func (w *Reader) Lax(v Value, found, allowed, made string) bool {
+	if !w.Lenient {
+		w.Bad(v, found, allowed)
+		return false
+	}
+	w.Warn(v, "found %s; %s", found, made)
+	return true
+}
+
+// Warn warns of what stands at v.
+func (w *Reader) Warn(v Value, format string, args ...any) {
+	w.WarnAt(v.Position(), format, args...)
+}
+
+// WarnAt warns of what stands at a place.
+func (w *Reader) WarnAt(at Position, format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); w.first(at, text) {
+		w.Warnings = append(w.Warnings, Warning{w.File, at.Line, at.Column, at.Path.String(), text})
+	}
+}
+
+// first reports whether this was not told before.
+func (w *Reader) first(at Position, text string) bool {
+	f := finding{at.Line, at.Column, text}
+	if w.told[f] {
+		return false
+	}
+	w.told[f] = true
+	return true
+}
+
+// nothing is what Follow returns once too many nodes were visited.
+var nothing = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+
+// Follow returns the node of v or, if that is an alias, the one that the alias
+// stands for.
+func (w *Reader) Follow(v Value) *yaml.Node {
+	if w.left--; w.left < 0 {
+		if w.left == -1 {
+			w.Bad(v, "aliases that multiply to more than a million nodes", "fewer")
+		}
+		return nothing
+	}
+	n := v.Node
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// Spent reports whether too many nodes were visited. What is read then means
+// nothing.
+func (w *Reader) Spent() bool { return w.left < 0 }

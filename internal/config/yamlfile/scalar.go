@@ -1,0 +1,120 @@
+package yamlfile
+
+import (
+	"fmt"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Text returns a scalar as it was written. It returns false, and has said why,
+// if v is none.
+func (w *Reader) Text(v Value, allowed string) (string, bool) {
+	target := w.Follow(v)
+	if w.Spent() {
+		return "", false
+	}
+	switch target.Tag {
+	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp", "!!merge":
+		if target.Kind == yaml.ScalarNode {
+			return target.Value, true
+		}
+	default:
+		if s, ok := taggedText(target); ok && w.Lax(v, DescribeNode(target), allowed, "it is taken for the text "+Quote(s)) {
+			return s, true
+		} else if ok {
+			return "", false
+		}
+	}
+	w.Bad(v, DescribeNode(target), allowed)
+	return "", false
+}
+
+// Name reads a name of at most longest bytes that can be shown as it is.
+func (w *Reader) Name(v Value, what string, longest int) (string, bool) {
+	if t := w.Follow(v); t.Kind == yaml.ScalarNode && t.Tag == "!!str" && t.Value != "" && len(t.Value) <= longest && !HasControl(t.Value) {
+		return t.Value, true
+	}
+	allowed := fmt.Sprintf("%s of 1 to %d bytes without control characters", what, longest)
+	s, ok := w.Text(v, allowed)
+	switch {
+	case !ok:
+		return "", false
+	case s == "":
+		w.Bad(v, "an empty text", allowed)
+		return "", false
+	case len(s) > longest && !w.Lax(v, fmt.Sprintf("%d bytes, %s", len(s), Quote(s)), allowed, "it is kept"):
+		return "", false
+	case HasControl(s) && !w.Lax(v, "the text "+Quote(s), allowed, "it is kept"):
+		return "", false
+	}
+	return s, true
+}
+
+// BadName reports a text that is none of the names, and which was meant.
+func (w *Reader) BadName(v Value, s string, names []string) {
+	found := "the text " + Quote(s)
+	if near := Nearest(s, names); near != "" {
+		found += fmt.Sprintf(" (%s?)", near)
+	}
+	w.Bad(v, found, Commas(names))
+}
+
+// Integer returns a YAML integer from lo to hi. It returns false, and has said
+// why, if v is none.
+func (w *Reader) Integer(v Value, lo, hi int64) (int64, bool) {
+	target := w.Follow(v)
+	if w.Spent() {
+		return 0, false
+	}
+	if target.Kind == yaml.ScalarNode && target.Tag == "!!int" {
+		n, err := strconv.ParseInt(target.Value, 10, 64)
+		if err != nil || target.Value[0] == '0' {
+			// The other notations of YAML: 0x10, 0o17, 1_000.
+			err = target.Decode(&n)
+		}
+		if err == nil && n >= lo && n <= hi {
+			return n, true
+		}
+	}
+	w.Bad(v, DescribeNode(target), fmt.Sprintf("a whole number from %d to %d", lo, hi))
+	return 0, false
+}
+
+// Boolean returns a YAML boolean; like envoyproxy/ratelimit's reader it takes
+// the yes and no of YAML 1.1 too. It returns ok false, and has said why, if v
+// is none.
+func (w *Reader) Boolean(v Value) (value, ok bool) {
+	target := w.Follow(v)
+	if w.Spent() {
+		return false, false
+	}
+	if target.Kind == yaml.ScalarNode && (target.Tag == "!!bool" || target.Tag == "!!str" && target.Style == 0) {
+		if err := target.Decode(&value); err == nil {
+			return value, true
+		}
+	}
+	w.Bad(v, DescribeNode(target), "true or false")
+	return false, false
+}
+
+// DescribeNode says what a node is, in words that fit after "found".
+func DescribeNode(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!null":
+		return "no value"
+	case "!!str":
+		return "the text " + Quote(n.Value)
+	case "!!int", "!!float":
+		return "the number " + shorten(n.Value)
+	case "!!bool":
+		return shorten(n.Value)
+	}
+	return "the " + shorten(n.Tag) + " " + Quote(n.Value)
+}
