@@ -49,7 +49,7 @@ otherwise.`,
 		for _, w := range warnings {
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 		}
-		if s.Store != "redis" {
+		if s.Store != settings.StoreRedis {
 			return fmt.Errorf("store is %s: such daemons do not know of each other, and there is no register of them; it is there with --store redis", s.Store)
 		}
 		daemons, at, err := readRegister(cmd.Context(), s.Redis)

@@ -38,19 +38,17 @@ type engine struct {
 }
 
 func newEngine(s settings.Settings, live *config.Live, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
-	memory, err := newMemory(s.Memory)
+	memory := newMemory(s.Memory)
+	showMemory(metrics, memory)
+	if s.Store == settings.StoreMemory {
+		return &engine{store: memory}, nil
+	}
+	redisconn.LogClient(log)
+	redis, err := connect(s.Redis, log)
 	if err != nil {
 		return nil, err
 	}
-	showMemory(metrics, memory)
-	if s.Store == "memory" {
-		return &engine{store: memory}, nil
-	}
-	e := &engine{}
-	redisconn.LogClient(log)
-	if e.redis, err = connect(s.Redis, log); err != nil {
-		return nil, err
-	}
+	e := &engine{redis: redis}
 	e.fleet = fleet.New(fleet.Register{Redis: e.redis}, fleet.Options{
 		Address:     ownAddress(s.GRPC),
 		Version:     versionText(),
@@ -65,15 +63,11 @@ func newEngine(s settings.Settings, live *config.Live, metrics prometheus.Regist
 		},
 		Log: log,
 	})
-	mode, err := bucket.ParseFailureMode(s.Failure.Mode)
-	if err != nil {
-		return nil, fmt.Errorf("failure.mode: %w", err)
-	}
 	replicas := e.fleet.Size
 	if n := s.Failure.Replicas; n > 0 {
 		replicas = func() int { return n }
 	}
-	e.fallback = fallback.New(fallback.Options{Mode: mode, Local: memory, Replicas: replicas, Metrics: metrics})
+	e.fallback = fallback.New(fallback.Options{Mode: s.Failure.Mode, Local: memory, Replicas: replicas, Metrics: metrics})
 	b := s.Redis.Batch
 	store, err := redisstore.New(e.redis, redisstore.Options{
 		HashTags:     s.Redis.HashTags,
@@ -132,12 +126,13 @@ func memoryBytes(m settings.Memory) int64 {
 	return min(eachKey*m.MaxKeys, debug.SetMemoryLimit(-1)/5*2)
 }
 
-func newMemory(m settings.Memory) (*memstore.Store, error) {
-	whenFull, err := memstore.ParseWhenFull(m.WhenFull)
-	if err != nil {
-		return nil, fmt.Errorf("memory.when_full: %w", err)
+func newMemory(m settings.Memory) *memstore.Store {
+	whenFull := map[settings.WhenFull]memstore.WhenFull{
+		settings.AllowWhenFull: memstore.Allow,
+		settings.DenyWhenFull:  memstore.Deny,
+		settings.EvictWhenFull: memstore.Evict,
 	}
-	return memstore.New(memstore.Options{MaxKeys: m.MaxKeys, MaxBytes: memoryBytes(m), WhenFull: whenFull}), nil
+	return memstore.New(memstore.Options{MaxKeys: m.MaxKeys, MaxBytes: memoryBytes(m), WhenFull: whenFull[m.WhenFull]})
 }
 
 // onAllAddresses returns the port of a listener that is on all addresses of the

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
@@ -61,8 +62,8 @@ func serveWith(cmd *cobra.Command, s settings.Settings, warnings []string) error
 }
 
 func newLogger(w io.Writer, l settings.Log) *slog.Logger {
-	options := &slog.HandlerOptions{Level: l.SlogLevel()}
-	if l.Format == "json" {
+	options := &slog.HandlerOptions{Level: l.Level}
+	if l.Format == settings.LogJSON {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
@@ -80,7 +81,7 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	live := options.NewLive(s.Limits.Path, log)
 	if err := live.Reload(); err != nil {
 		err = fmt.Errorf("no limits are in force (limits.path is %s):\n%w", s.Limits.Path, err)
-		if s.Limits.Initial == "required" {
+		if s.Limits.Initial == settings.InitialRequired {
 			return err
 		}
 		log.Error("requests are answered once limits can be loaded", "error", err)
@@ -199,7 +200,7 @@ func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, e
 		},
 		Live:       live,
 		Store:      engine.store,
-		StoreWaits: s.Store == "redis",
+		StoreWaits: s.Store == settings.StoreRedis,
 		Metrics:    metrics,
 		Log:        log,
 		Version:    versionText(),
@@ -221,13 +222,13 @@ func requestMemory(s settings.Settings) int64 {
 // needs no store for that unless it is told to wait for it.
 func readinessOf(s settings.Settings) server.Readiness {
 	switch {
-	case s.Store == "memory":
+	case s.Store == settings.StoreMemory:
 		return server.Always
-	case s.Failure.Health == "first_answer":
+	case s.Failure.Health == settings.HealthFirstAnswer:
 		return server.OnceStoreAnswered
-	case s.Failure.Mode != "error":
+	case s.Failure.Mode != bucket.FailError:
 		return server.Always
-	case s.Failure.Health == "not_serving":
+	case s.Failure.Health == settings.HealthNotServing:
 		return server.WhileStoreAnswers
 	}
 	return server.OnceStoreAnswered

@@ -39,7 +39,7 @@ descriptors:
 func style(name string) func(*server.Options) {
 	return func(o *server.Options) {
 		o.Responses.Headers = settings.Default().Headers
-		o.Responses.Headers.Style = name
+		o.Responses.Headers.Style = settings.HeaderStyle(name)
 	}
 }
 

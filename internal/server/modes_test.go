@@ -399,7 +399,7 @@ func TestMetadataOfRules(t *testing.T) {
 func TestHeadersAndModes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		style       string
+		style       settings.HeaderStyle
 		descriptors []string
 		want        string
 	}{

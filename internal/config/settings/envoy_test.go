@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // overTCP is the least environment with which that service runs.
@@ -26,12 +29,12 @@ func TestEnvoyDefaults(t *testing.T) {
 	want.Store = "redis"
 	want.Redis.Addresses = []string{"redis:6379"}
 	want.Redis.Timeout = 10 * time.Second
-	want.Failure.Mode = "error"
+	want.Failure.Mode = bucket.FailError
 	want.GRPC.Address, want.HTTP.Address, want.Admin.Address = "0.0.0.0:8081", "0.0.0.0:8080", "0.0.0.0:6070"
 	want.GRPC.MaxConnectionAge, want.GRPC.MaxConnectionAgeGrace = 24*time.Hour, time.Hour
 	want.GRPC.MaxBytes = 4 << 20
 	want.Admin.Pprof = false
-	want.Log.Level = "warn"
+	want.Log.Level = slog.LevelWarn
 	if got.String() != want.String() {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
@@ -410,7 +413,7 @@ func TestEnvoyTellsAllAtOnce(t *testing.T) {
 // TestEnvoyFlags: what its environment cannot say, flags can.
 func TestEnvoyFlags(t *testing.T) {
 	s, _, err := LoadEnvoy(flagsOf(t, "--failure-mode=local", "--http-address=", "--redis-timeout=50ms"), overTCP)
-	if err != nil || s.Failure.Mode != "local" || s.HTTP.Address != "" || s.Redis.Timeout != 50*time.Millisecond {
+	if err != nil || s.Failure.Mode != bucket.FailLocal || s.HTTP.Address != "" || s.Redis.Timeout != 50*time.Millisecond {
 		t.Errorf("%v, %v", s, err)
 	}
 }

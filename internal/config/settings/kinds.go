@@ -146,22 +146,6 @@ func boolSetting() settingKind[bool] {
 	}
 }
 
-func choiceSetting(choices ...string) settingKind[string] {
-	allowed := strings.Join(choices[:len(choices)-1], ", ") + " or " + choices[len(choices)-1]
-	return settingKind[string]{
-		word: strings.Join(choices, "|"), allowed: allowed, show: showText,
-		parse: func(text string) (string, *settingComplaint) {
-			if slices.Contains(choices, text) {
-				return text, nil
-			}
-			if lower := strings.ToLower(text); slices.Contains(choices, lower) {
-				return "", complainWith(text, "in lower case")
-			}
-			return "", complain(text)
-		},
-	}
-}
-
 // decimal is a number that means the same to YAML, Go and a reader. 010 is
 // none: YAML takes it for eight.
 var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)

@@ -307,7 +307,7 @@ func (l *settingsLoader) whereFirst(names ...string) string {
 // checkFiles opens each file that a setting names and that will be used, so
 // that a missing one is reported with the rest and not when it is needed.
 func (l *settingsLoader) checkFiles(s *Settings) {
-	redis, redisTLS := s.Store == "redis", s.Store == "redis" && s.Redis.TLS.Enabled
+	redis, redisTLS := s.Store == StoreRedis, s.Store == StoreRedis && s.Redis.TLS.Enabled
 	httpOn := s.HTTP.Address != ""
 	for _, f := range []struct {
 		name, path string

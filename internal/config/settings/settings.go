@@ -1,11 +1,10 @@
 package settings
 
 import (
-	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
@@ -15,11 +14,11 @@ import (
 type Settings struct {
 	// Limits says where the limits files are.
 	Limits Limits
-	// Store is where state lives: "memory" or "redis".
-	Store  string
+	// Store is where state lives.
+	Store  Store
 	Memory Memory
 	Redis  Redis
-	// Failure counts where Store is "redis"; memory does not fail.
+	// Failure counts where Store is StoreRedis; memory does not fail.
 	Failure Failure
 	GRPC    GRPC
 	HTTP    HTTP
@@ -49,10 +48,8 @@ type Limits struct {
 	// ShadowMode and QuotaMode are for all rules what the flags of these names
 	// are for one.
 	ShadowMode, QuotaMode bool
-	// Initial is what limits mean that cannot be loaded at start: "required"
-	// ends the daemon; with "optional" it starts, is not ready, and answers no
-	// request until they can.
-	Initial string
+	// Initial is what happens where they cannot be loaded at start.
+	Initial Initial
 	// ReadyWhenEmpty is whether a daemon is ready while no file holds a domain.
 	ReadyWhenEmpty bool
 }
@@ -65,16 +62,15 @@ type Memory struct {
 	// means 256 for each of MaxKeys, and no more than two fifths of what the
 	// process may use, where that is said.
 	MaxBytes int
-	// WhenFull is what happens to a new key then: "allow", "deny" or "evict".
-	WhenFull string
+	// WhenFull is what happens to a new key then.
+	WhenFull WhenFull
 }
 
 // Redis says how Redis is reached and what keys look like there.
 type Redis struct {
-	// Mode is "single", "sentinel" or "cluster".
-	Mode string
+	Mode RedisMode
 	// Addresses are host:port: of the server, of the sentinels, or of some of
-	// the cluster's nodes. There is one at least, exactly one in mode single,
+	// the cluster's nodes. There is one at least, exactly one with RedisSingle,
 	// which may also be the socket unix:/path.
 	Addresses []string
 	// Database is 0 to 65,535; 0 on a cluster.
@@ -122,16 +118,13 @@ type Batch struct {
 
 // Failure says what happens while Redis does not answer.
 type Failure struct {
-	// Mode is what answers for a limit that does not say itself: "local",
-	// "allow", "deny" or "error".
-	Mode string
+	// Mode is what answers for a limit that does not say itself.
+	Mode bucket.FailureMode
 	// Replicas is the number of daemons that share the limits, 1 to 10,000; 0
 	// means those that sign in to Redis.
 	Replicas int
-	// Health is what the health check says meanwhile: "serving" and
-	// "not_serving" if Mode is "error"; with "first_answer" it is not serving
-	// before Redis has answered once, whatever Mode is.
-	Health string
+	// Health is what the health check says meanwhile.
+	Health Health
 }
 
 // GRPC is about Envoy's RPC.
@@ -186,8 +179,7 @@ type Auth struct {
 // Headers says which headers of a response tell about its limits,
 // beside retry-after.
 type Headers struct {
-	// Style is "none", "ratelimit", "x-ratelimit" or "ietf".
-	Style string
+	Style HeaderStyle
 	// Limit, Remaining and Reset are the names of the headers of the style
 	// ratelimit: 1 to 64 of the characters that HTTP allows in them.
 	Limit, Remaining, Reset string
@@ -213,218 +205,7 @@ type Metrics struct {
 
 // Log says what is logged, and how.
 type Log struct {
-	// Level is "debug", "info", "warn" or "error".
-	Level string
-	// Format is "text" or "json".
-	Format string
-}
-
-// SlogLevel returns Level as slog knows it.
-func (l Log) SlogLevel() slog.Level {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		return slog.LevelInfo // a Settings that nobody loaded
-	}
-	return level
-}
-
-// maxConnectionAge is a year.
-const maxConnectionAge = 365 * 24 * time.Hour
-
-// allSettings is the table of settings: the one place that knows their names,
-// defaults, kinds and help. Flags, variables and the file follow from it.
-func allSettings() []setting {
-	cert := "certificate chain in PEM, the own one first"
-	key := "private key in PEM"
-	clientCA := "certificates in PEM that sign those of clients, which are then required"
-	clientNames := "names of which a client's certificate must bear one; none: any name"
-	return []setting{
-		defineSetting("limits.path", textSetting("a path", true), "/etc/ratelimitd/limits",
-			"limits file, or folder of them", func(s *Settings) *string { return &s.Limits.Path }),
-		defineSetting("limits.watch", boolSetting(), "true",
-			"load limits files again when they change", func(s *Settings) *bool { return &s.Limits.Watch }),
-		defineSetting("limits.merge_domains", boolSetting(), "false",
-			"let several limits files say something of one domain", func(s *Settings) *bool { return &s.Limits.MergeDomains }),
-		defineSetting("limits.lenient", boolSetting(), "false",
-			"warn of what envoyproxy/ratelimit accepts in limits files, instead of refusing it", func(s *Settings) *bool { return &s.Limits.Lenient }),
-		defineSetting("limits.shadow_mode", boolSetting(), "false",
-			"deny no request; statuses tell of limits that are exceeded", func(s *Settings) *bool { return &s.Limits.ShadowMode }),
-		defineSetting("limits.quota_mode", boolSetting(), "false",
-			"treat all limits as quotas: a request is over its limit once all of them are", func(s *Settings) *bool { return &s.Limits.QuotaMode }),
-		defineSetting("limits.initial", choiceSetting("required", "optional"), "required",
-			"whether a daemon ends that cannot load its limits at start, or waits for them, not ready", func(s *Settings) *string { return &s.Limits.Initial }),
-		defineSetting("limits.ready_when_empty", boolSetting(), "true",
-			"be ready while no limits file holds a domain", func(s *Settings) *bool { return &s.Limits.ReadyWhenEmpty }),
-
-		defineSetting("store", choiceSetting("memory", "redis"), "memory",
-			"where state lives", func(s *Settings) *string { return &s.Store }),
-		defineSetting("memory.max_keys", integerSetting[int64](1, 1_000_000_000), "1000000",
-			"states that the memory store keeps at most", func(s *Settings) *int64 { return &s.Memory.MaxKeys }),
-		defineSetting("memory.max_bytes", autoSetting(1<<20, 1<<40), "auto",
-			"bytes that these states take at most; auto: 256 for each of memory.max_keys, and at most two fifths of what the process may use", func(s *Settings) *int { return &s.Memory.MaxBytes }),
-		defineSetting("memory.when_full", choiceSetting("allow", "deny", "evict"), "allow",
-			"what the memory store does with a new key when it is full", func(s *Settings) *string { return &s.Memory.WhenFull }),
-
-		defineSetting("redis.mode", choiceSetting("single", "sentinel", "cluster"), "single",
-			"how Redis is run", func(s *Settings) *string { return &s.Redis.Mode }),
-		defineSetting("redis.addresses", addressesSetting(), "127.0.0.1:6379",
-			"the server, the sentinels, or some nodes of the cluster", func(s *Settings) *[]string { return &s.Redis.Addresses }),
-		defineSetting("redis.database", integerSetting[int](0, 65535), "0",
-			"number of the database; 0 on a cluster", func(s *Settings) *int { return &s.Redis.Database }),
-		defineSetting("redis.username", textSetting("a name", false), "",
-			"ACL user", func(s *Settings) *string { return &s.Redis.Username }),
-		defineSetting("redis.password", secretSetting(), "",
-			"password", func(s *Settings) *Secret { return &s.Redis.Password }),
-		defineSetting("redis.password_file", textSetting("a path", false), "",
-			"file that holds the password, read at each new connection", func(s *Settings) *string { return &s.Redis.PasswordFile }),
-		defineSetting("redis.sentinel_master", textSetting("a name", false), "",
-			"the master's name among the sentinels", func(s *Settings) *string { return &s.Redis.SentinelMaster }),
-		defineSetting("redis.sentinel_username", textSetting("a name", false), "",
-			"ACL user of the sentinels themselves", func(s *Settings) *string { return &s.Redis.SentinelUsername }),
-		defineSetting("redis.sentinel_password", secretSetting(), "",
-			"password of the sentinels themselves", func(s *Settings) *Secret { return &s.Redis.SentinelPassword }),
-		defineSetting("redis.tls.enabled", boolSetting(), "false",
-			"connect to Redis with TLS", func(s *Settings) *bool { return &s.Redis.TLS.Enabled }),
-		defineSetting("redis.tls.ca", textSetting("a path", false), "",
-			"certificates in PEM that sign Redis's, instead of the system's", func(s *Settings) *string { return &s.Redis.TLS.CA }),
-		defineSetting("redis.tls.cert", textSetting("a path", false), "",
-			"client's "+cert, func(s *Settings) *string { return &s.Redis.TLS.Cert }),
-		defineSetting("redis.tls.key", textSetting("a path", false), "",
-			"client's "+key, func(s *Settings) *string { return &s.Redis.TLS.Key }),
-		defineSetting("redis.tls.server_name", textSetting("a name", false), "",
-			"name in Redis's certificate, instead of the dialled host", func(s *Settings) *string { return &s.Redis.TLS.ServerName }),
-		defineSetting("redis.tls.insecure_any_server_name", boolSetting(), "false",
-			"take a certificate of any name that redis.tls.ca has signed; who has one of these can pose as Redis", func(s *Settings) *bool { return &s.Redis.TLS.InsecureAnyServerName }),
-		defineSetting("redis.prefix", prefixSetting(), "rl",
-			"start of every key", func(s *Settings) *string { return &s.Redis.Prefix }),
-		defineSetting("redis.hash_tags", integerSetting[int](1, 16384), "32",
-			"number of hash tags that keys are spread over; the same for all daemons", func(s *Settings) *int { return &s.Redis.HashTags }),
-		defineSetting("redis.timeout", durationSetting(time.Millisecond, 10*time.Second), "100ms",
-			"how long one operation may take", func(s *Settings) *time.Duration { return &s.Redis.Timeout }),
-		defineSetting("redis.batch.size", integerSetting[int](1, 10_000), "1000",
-			"limits that one batch to Redis asks at most; a request with more goes alone; 1: each request is a call of its own", func(s *Settings) *int { return &s.Redis.Batch.Size }),
-		defineSetting("redis.batch.in_flight", integerSetting[int](1, 64), "1",
-			"batches on the way to a Redis node at a time; where redis.batch.size is 1 it says nothing", func(s *Settings) *int { return &s.Redis.Batch.InFlight }),
-		defineSetting("redis.batch.queue", integerSetting[int](1, 1_000_000), "10000",
-			"requests that wait for a batch at most, per node; more meet the failure mode at once", func(s *Settings) *int { return &s.Redis.Batch.Queue }),
-		defineSetting("redis.denial_memory", durationSetting(0, time.Second), "1s",
-			"how long a denial that Redis gave is known here and repeated without a call; 0s: not at all", func(s *Settings) *time.Duration { return &s.Redis.DenialMemory }),
-		defineSetting("redis.denial_bytes", integerSetting[int](1<<20, 1<<30), "16777216",
-			"bytes of memory that these denials take at most", func(s *Settings) *int { return &s.Redis.DenialBytes }),
-		defineSetting("redis.max_clock_skew", durationSetting(time.Second, time.Hour), "10s",
-			"how far ahead of Redis's clock a limit's state may be; what is further was written by a wrong clock, and goes on from now", func(s *Settings) *time.Duration { return &s.Redis.MaxClockSkew }),
-
-		defineSetting("failure.mode", choiceSetting("local", "allow", "deny", "error"), "local",
-			"what answers when Redis does not", func(s *Settings) *string { return &s.Failure.Mode }),
-		defineSetting("failure.replicas", autoSetting(1, 10_000), "auto",
-			"daemons that share the limits, for the share of failure mode local; auto counts those that sign in to Redis", func(s *Settings) *int { return &s.Failure.Replicas }),
-		defineSetting("failure.health", choiceSetting("serving", "not_serving", "first_answer"), "serving",
-			"what the health check says while Redis does not answer and failure.mode is error; first_answer: not serving before the first answer, in every mode", func(s *Settings) *string { return &s.Failure.Health }),
-
-		defineSetting("grpc.address", listenSetting(false), ":8081",
-			"where gRPC listens", func(s *Settings) *string { return &s.GRPC.Address }),
-		defineSetting("grpc.socket", textSetting("a path", false), "",
-			"unix socket where gRPC listens instead of grpc.address", func(s *Settings) *string { return &s.GRPC.Socket }),
-		defineSetting("grpc.tls.cert", textSetting("a path", false), "",
-			"gRPC's "+cert, func(s *Settings) *string { return &s.GRPC.TLS.Cert }),
-		defineSetting("grpc.tls.key", textSetting("a path", false), "",
-			"gRPC's "+key, func(s *Settings) *string { return &s.GRPC.TLS.Key }),
-		defineSetting("grpc.tls.client_ca", textSetting("a path", false), "",
-			clientCA, func(s *Settings) *string { return &s.GRPC.TLS.ClientCA }),
-		defineSetting("grpc.tls.client_names", namesSetting(), "",
-			clientNames, func(s *Settings) *[]string { return &s.GRPC.TLS.ClientNames }),
-		defineSetting("grpc.max_connection_age", durationSetting(0, maxConnectionAge), "30m",
-			"how old a connection grows before its client is told to make a new one; 0s: as old as it likes", func(s *Settings) *time.Duration { return &s.GRPC.MaxConnectionAge }),
-		defineSetting("grpc.max_connection_age_grace", durationSetting(0, maxConnectionAge), "10s",
-			"how long calls on such a connection have to end before they are cut; 0s: as long as they like", func(s *Settings) *time.Duration { return &s.GRPC.MaxConnectionAgeGrace }),
-		defineSetting("grpc.max_descriptors", integerSetting[int](1, 10_000), "100",
-			"descriptors of a request", func(s *Settings) *int { return &s.GRPC.MaxDescriptors }),
-		defineSetting("grpc.max_takes", integerSetting[int](128, 10_000), "1000",
-			"requests in one message of TakeMany or TakeStream", func(s *Settings) *int { return &s.GRPC.MaxTakes }),
-		defineSetting("grpc.max_entries", integerSetting[int](1, 1_000), "32",
-			"entries of a descriptor", func(s *Settings) *int { return &s.GRPC.MaxEntries }),
-		defineSetting("grpc.max_bytes", integerSetting[int](1<<10, 1<<24), "1048576",
-			"bytes of text in a request: its domain, keys and values", func(s *Settings) *int { return &s.GRPC.MaxBytes }),
-
-		defineSetting("http.address", listenSetting(true), ":8080",
-			"where HTTP listens", func(s *Settings) *string { return &s.HTTP.Address }),
-		defineSetting("http.tls.cert", textSetting("a path", false), "",
-			"HTTP's "+cert, func(s *Settings) *string { return &s.HTTP.TLS.Cert }),
-		defineSetting("http.tls.key", textSetting("a path", false), "",
-			"HTTP's "+key, func(s *Settings) *string { return &s.HTTP.TLS.Key }),
-		defineSetting("http.tls.client_ca", textSetting("a path", false), "",
-			clientCA, func(s *Settings) *string { return &s.HTTP.TLS.ClientCA }),
-		defineSetting("http.tls.client_names", namesSetting(), "",
-			clientNames, func(s *Settings) *[]string { return &s.HTTP.TLS.ClientNames }),
-
-		defineSetting("api.refunds", boolSetting(), "true",
-			"take refunds, which give back to a limit", func(s *Settings) *bool { return &s.API.Refunds }),
-		defineSetting("api.dynamic_metadata", boolSetting(), "false",
-			"repeat in a response's dynamic metadata what was asked", func(s *Settings) *bool { return &s.API.DynamicMetadata }),
-
-		defineSetting("auth.path", textSetting("a path", false), "",
-			"file for forward auth, which says what proxies may ask at /auth/", func(s *Settings) *string { return &s.Auth.Path }),
-
-		defineSetting("headers.style", choiceSetting("none", "ratelimit", "x-ratelimit", "ietf"), "none",
-			"headers that tell callers about their limits", func(s *Settings) *string { return &s.Headers.Style }),
-		defineSetting("headers.limit", headerSetting(), "RateLimit-Limit",
-			"style ratelimit: the header with the limit's requests", func(s *Settings) *string { return &s.Headers.Limit }),
-		defineSetting("headers.remaining", headerSetting(), "RateLimit-Remaining",
-			"style ratelimit: the header with what remains", func(s *Settings) *string { return &s.Headers.Remaining }),
-		defineSetting("headers.reset", headerSetting(), "RateLimit-Reset",
-			"style ratelimit: the header with the seconds until the limit is full", func(s *Settings) *string { return &s.Headers.Reset }),
-
-		defineSetting("admin.address", listenSetting(true), "127.0.0.1:6070",
-			"where the operators' port listens", func(s *Settings) *string { return &s.Admin.Address }),
-		defineSetting("admin.pprof", boolSetting(), "true",
-			"serve profiles there; only where admin.address is loopback", func(s *Settings) *bool { return &s.Admin.Pprof }),
-
-		defineSetting("metrics.address", listenSetting(true), "",
-			"where a port for Prometheus alone listens, besides /metrics of the operators' port", func(s *Settings) *string { return &s.Metrics.Address }),
-		defineSetting("metrics.path", urlPathSetting(), "/metrics",
-			"path of the metrics there", func(s *Settings) *string { return &s.Metrics.Path }),
-
-		defineSetting("request_memory", autoSetting(16<<20, 1<<40), "auto",
-			"bytes that all requests being read and answered may hold; auto: a fifth of what the process may use, or 512 MiB", func(s *Settings) *int { return &s.RequestMemory }),
-		defineSetting("drain_delay", durationSetting(0, 10*time.Minute), "3s",
-			"how long to go on answering after SIGTERM", func(s *Settings) *time.Duration { return &s.DrainDelay }),
-		defineSetting("log.level", choiceSetting("debug", "info", "warn", "error"), "info",
-			"least level that is logged", func(s *Settings) *string { return &s.Log.Level }),
-		defineSetting("log.format", choiceSetting("text", "json"), "text",
-			"how log lines look", func(s *Settings) *string { return &s.Log.Format }),
-	}
-}
-
-// Default returns the settings where nobody says anything.
-func Default() Settings {
-	var s Settings
-	for _, d := range allSettings() {
-		assign, complaint := d.parse(d.byDefault)
-		if complaint != nil {
-			panic("config: the default of " + d.name + " is none: " + complaint.found)
-		}
-		assign(&s)
-	}
-	return s
-}
-
-// String lists all settings as name=value, secrets as stars.
-func (s Settings) String() string {
-	var b strings.Builder
-	for i, d := range allSettings() {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		fmt.Fprintf(&b, "%s=%s", d.name, d.show(&s))
-	}
-	return b.String()
-}
-
-// LogValue gives slog one attribute for each setting, secrets as stars.
-func (s Settings) LogValue() slog.Value {
-	var attrs []slog.Attr
-	for _, d := range allSettings() {
-		attrs = append(attrs, slog.String(d.name, d.show(&s)))
-	}
-	return slog.GroupValue(attrs...)
+	// Level is the least that is logged.
+	Level  slog.Level
+	Format LogFormat
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 const samplePath = "../../../deploy/ratelimitd.yaml"
@@ -46,7 +48,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		Memory: Memory{MaxKeys: 1_000_000, WhenFull: "allow"},
 		Redis: Redis{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond,
 			Batch: Batch{Size: 1000, InFlight: 1, Queue: 10_000}, DenialMemory: time.Second, DenialBytes: 16 << 20, MaxClockSkew: 10 * time.Second},
-		Failure:    Failure{Mode: "local", Health: "serving"},
+		Failure:    Failure{Mode: bucket.FailLocal, Health: "serving"},
 		GRPC:       GRPC{Address: ":8081", MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 10 * time.Second, MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 1 << 20, MaxTakes: 1000},
 		HTTP:       HTTP{Address: ":8080"},
 		API:        API{Refunds: true},
@@ -54,17 +56,17 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		Admin:      Admin{Address: "127.0.0.1:6070", Pprof: true},
 		Metrics:    Metrics{Path: "/metrics"},
 		DrainDelay: 3 * time.Second,
-		Log:        Log{Level: "info", Format: "text"},
+		Log:        Log{Level: slog.LevelInfo, Format: "text"},
 	}
 	if got := Default(); !reflect.DeepEqual(got, want) {
 		t.Errorf("Default:\n got %v\nwant %v", got, want)
 	}
 	got, warnings, err := Load(nil, nil, "")
 	if err != nil || len(warnings) != 0 || !reflect.DeepEqual(got, want) {
-		t.Errorf("LoadSettings of nothing:\n got %v, %q, %v\nwant %v", got, warnings, err, want)
+		t.Errorf("Load of nothing:\n got %v, %q, %v\nwant %v", got, warnings, err, want)
 	}
-	if got.Log.SlogLevel() != slog.LevelInfo || (Log{Level: "warn"}).SlogLevel() != slog.LevelWarn {
-		t.Error("SlogLevel does not follow Level")
+	if got, _, err := Load(nil, []string{"RATELIMITD_LOG_LEVEL=warn"}, ""); err != nil || got.Log.Level != slog.LevelWarn {
+		t.Errorf("log.level warn is %v, %v", got.Log.Level, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
@@ -54,7 +55,7 @@ func (l *settingsLoader) checkTogether(s *Settings) {
 	l.report(l.failf, headerConflicts(&s.Headers))
 	// The same settings may serve a run on the memory store, where all that
 	// redis.* and failure.* say is idle: then it may be half done.
-	if s.Store == "redis" {
+	if s.Store == StoreRedis {
 		l.report(l.failf, redisConflicts(s))
 		l.warnIdleTLS(s)
 		l.warnIdleHealth(s)
@@ -122,17 +123,17 @@ func headerConflicts(h *Headers) []settingsConflict {
 	for i, header := range headers {
 		conflicts = append(conflicts, settingsConflict{
 			[]string{names[i], "headers.style"},
-			h.Style == "ratelimit" && strings.EqualFold(header, "retry-after"),
+			h.Style == HeadersRateLimit && strings.EqualFold(header, "retry-after"),
 			names[i] + " is " + foundText(header) + ", which tells when to come back; name another header",
 		}, settingsConflict{
 			[]string{names[i], "headers.style"},
-			h.Style == "ratelimit" && isOfHTTP(header),
+			h.Style == HeadersRateLimit && isOfHTTP(header),
 			names[i] + " is " + foundText(header) + ", which HTTP has for itself; name another header",
 		})
 		for j, other := range headers[:i] {
 			conflicts = append(conflicts, settingsConflict{
 				[]string{names[i], names[j], "headers.style"},
-				h.Style == "ratelimit" && strings.EqualFold(header, other),
+				h.Style == HeadersRateLimit && strings.EqualFold(header, other),
 				names[j] + " and " + names[i] + " are both " + foundText(header) + "; each needs a header of its own",
 			})
 		}
@@ -145,17 +146,17 @@ func redisConflicts(s *Settings) []settingsConflict {
 	return append(pairConflicts("redis.tls", r.TLS.Cert, r.TLS.Key),
 		settingsConflict{
 			[]string{"redis.addresses", "redis.mode"},
-			r.Mode == "single" && len(r.Addresses) > 1,
+			r.Mode == RedisSingle && len(r.Addresses) > 1,
 			"redis.addresses are several and redis.mode is single, which has one; is it cluster (or sentinel)?",
 		},
 		settingsConflict{
 			[]string{"redis.addresses", "redis.mode"},
-			r.Mode != "single" && onUnixSocket(r),
-			"redis.addresses name a unix socket and redis.mode is " + r.Mode + ", which leads to other machines; a socket is for mode single",
+			r.Mode != RedisSingle && onUnixSocket(r),
+			"redis.addresses name a unix socket and redis.mode is " + string(r.Mode) + ", which leads to other machines; a socket is for mode single",
 		},
 		settingsConflict{
 			[]string{"redis.addresses", "redis.tls.enabled", "redis.tls.server_name"},
-			r.Mode == "single" && onUnixSocket(r) && r.TLS.Enabled && r.TLS.ServerName == "" && !r.TLS.InsecureAnyServerName,
+			r.Mode == RedisSingle && onUnixSocket(r) && r.TLS.Enabled && r.TLS.ServerName == "" && !r.TLS.InsecureAnyServerName,
 			"redis.addresses name a unix socket, which has no host name for redis.tls to hold against the certificate; set redis.tls.server_name",
 		},
 		settingsConflict{
@@ -165,12 +166,12 @@ func redisConflicts(s *Settings) []settingsConflict {
 		},
 		settingsConflict{
 			[]string{"redis.mode", "redis.sentinel_master"},
-			r.Mode == "sentinel" && r.SentinelMaster == "",
+			r.Mode == RedisSentinel && r.SentinelMaster == "",
 			"redis.mode is sentinel and redis.sentinel_master is not set; it is the name that sentinel.conf gives the master",
 		},
 		settingsConflict{
 			[]string{"redis.database", "redis.mode"},
-			r.Mode == "cluster" && r.Database != 0,
+			r.Mode == RedisCluster && r.Database != 0,
 			"redis.database is not 0 and redis.mode is cluster, which has database 0 only",
 		},
 		settingsConflict{
@@ -206,7 +207,7 @@ func (l *settingsLoader) warnIdleTLS(s *Settings) {
 // balancer and it will not: it goes on answering, by another failure mode.
 func (l *settingsLoader) warnIdleHealth(s *Settings) {
 	f := &s.Failure
-	if f.Health != "not_serving" || f.Mode == "error" || !l.good("failure.health", "failure.mode") {
+	if f.Health != HealthNotServing || f.Mode == bucket.FailError || !l.good("failure.health", "failure.mode") {
 		return
 	}
 	l.warnf("%s: failure.health is not_serving and failure.mode is %s: the daemon answers without Redis and stays serving; it counts with error only",

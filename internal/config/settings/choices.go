@@ -1,0 +1,111 @@
+package settings
+
+import (
+	"log/slog"
+	"strings"
+)
+
+// The types of settings that are one of a few words. Those that other packages
+// decide by, such as bucket.FailureMode, have their type from there.
+type (
+	// Store is where state lives.
+	Store string
+	// WhenFull is what happens to a new key while the memory store is full.
+	WhenFull string
+	// RedisMode is how Redis is run.
+	RedisMode string
+	// Health is what the health check says while Redis does not answer.
+	Health string
+	// Initial is what happens where limits cannot be loaded at start.
+	Initial string
+	// HeaderStyle is which headers tell callers about their limits.
+	HeaderStyle string
+	// LogFormat is how log lines look.
+	LogFormat string
+)
+
+// Values of store.
+const (
+	StoreMemory Store = "memory"
+	StoreRedis  Store = "redis"
+)
+
+// Values of memory.when_full.
+const (
+	// AllowWhenFull decides a new key as if it were alone, and forgets it.
+	AllowWhenFull WhenFull = "allow"
+	DenyWhenFull  WhenFull = "deny"
+	// EvictWhenFull gives it the place of another key.
+	EvictWhenFull WhenFull = "evict"
+)
+
+// Values of redis.mode.
+const (
+	RedisSingle   RedisMode = "single"
+	RedisSentinel RedisMode = "sentinel"
+	RedisCluster  RedisMode = "cluster"
+)
+
+// Values of failure.health. Serving and not serving count where failure.mode is
+// error; the other modes go on answering, and serve.
+const (
+	HealthServing    Health = "serving"
+	HealthNotServing Health = "not_serving"
+	// HealthFirstAnswer is not serving before Redis has answered once, in every
+	// failure mode.
+	HealthFirstAnswer Health = "first_answer"
+)
+
+// Values of limits.initial.
+const (
+	// InitialRequired ends the daemon.
+	InitialRequired Initial = "required"
+	// InitialOptional starts it. It is not ready, and answers no request until
+	// limits can be loaded.
+	InitialOptional Initial = "optional"
+)
+
+// Values of headers.style.
+const (
+	HeadersNone       HeaderStyle = "none"
+	HeadersRateLimit  HeaderStyle = "ratelimit"
+	HeadersXRateLimit HeaderStyle = "x-ratelimit"
+	HeadersIETF       HeaderStyle = "ietf"
+)
+
+// Values of log.format.
+const (
+	LogText LogFormat = "text"
+	LogJSON LogFormat = "json"
+)
+
+// choiceSetting is one of a few values of a type whose texts are words.
+func choiceSetting[T ~string](choices ...T) settingKind[T] {
+	return choiceSettingOf(func(choice T) string { return string(choice) }, choices...)
+}
+
+// choiceSettingOf is one of a few values, given the word for each.
+func choiceSettingOf[T any](word func(T) string, choices ...T) settingKind[T] {
+	words, values := make([]string, len(choices)), make(map[string]T, len(choices))
+	for i, choice := range choices {
+		words[i] = word(choice)
+		values[words[i]] = choice
+	}
+	last := len(words) - 1
+	return settingKind[T]{
+		word: strings.Join(words, "|"), allowed: strings.Join(words[:last], ", ") + " or " + words[last], show: word,
+		parse: func(text string) (T, *settingComplaint) {
+			if choice, ok := values[text]; ok {
+				return choice, nil
+			}
+			var none T
+			if _, ok := values[strings.ToLower(text)]; ok {
+				return none, complainWith(text, "in lower case")
+			}
+			return none, complain(text)
+		},
+	}
+}
+
+// levelWord is a level of slog's as log.level has it.
+func levelWord(level slog.Level) string { return strings.ToLower(level.String()) }
