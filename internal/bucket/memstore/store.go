@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"math"
 	"slices"
@@ -34,21 +33,8 @@ const (
 	Evict
 )
 
-// ParseWhenFull returns the policy of that name: allow, deny or evict.
-func ParseWhenFull(name string) (WhenFull, error) {
-	switch name {
-	case "allow":
-		return Allow, nil
-	case "deny":
-		return Deny, nil
-	case "evict":
-		return Evict, nil
-	}
-	return 0, fmt.Errorf("%q is neither allow, deny nor evict", name)
-}
-
-// maxSkew is how far ahead of the clock a state's last moment may lie, in
-// microseconds. The store's own clock never goes back, but a test's may.
+// maxSkew is how far ahead of the clock a state's last moment lies at most. The
+// store's own clock never goes back; one that a test injects may.
 var maxSkew = bucket.DefaultMaxClockSkew.Microseconds()
 
 // fullRetry is the retry time of a hit that is denied because there is no room: by
