@@ -128,31 +128,6 @@ func (r *Rule) Path() string {
 	return s.String()
 }
 
-// node is a descriptor of a limits file.
-type node struct {
-	up *node
-	// entry is as in the file: the value may be a pattern, or empty for a bare
-	// key.
-	entry bucket.Entry
-	// exact and keys lead to the next level.
-	exact map[bucket.Entry]*node
-	keys  []keyNodes
-	// index finds a key among many; it is nil while there are few.
-	index map[string]int32
-	// rule is what applies to a descriptor that ends here, or nil.
-	rule *Rule
-	// line is where it begins.
-	line int32
-}
-
-// keyNodes are the descriptors of one level that have the same key and no
-// exact value.
-type keyNodes struct {
-	key      string
-	patterns patterns
-	bare     *node
-}
-
 // Match returns the rule for a descriptor with these entries, or nil if there
 // is none and so no limit.
 //
@@ -167,60 +142,6 @@ func (d *Domain) Match(entries []bucket.Entry) *Rule {
 		}
 	}
 	return n.rule
-}
-
-func (n *node) next(e *bucket.Entry) *node {
-	if len(n.exact) > 0 {
-		if next := n.exact[*e]; next != nil {
-			return next
-		}
-	}
-	k := n.key(e.Key)
-	if k == nil {
-		return nil
-	}
-	if len(k.patterns.nodes) > 0 {
-		if i := k.patterns.First(e.Value); i >= 0 {
-			return k.patterns.nodes[i]
-		}
-	}
-	return k.bare
-}
-
-// fewKeys are as quickly compared one after the other.
-const fewKeys = 4
-
-func (n *node) key(key string) *keyNodes {
-	if n.index != nil {
-		if i, ok := n.index[key]; ok {
-			return &n.keys[i]
-		}
-		return nil
-	}
-	for i := range n.keys {
-		if n.keys[i].key == key {
-			return &n.keys[i]
-		}
-	}
-	return nil
-}
-
-// addKey returns what is known of a key, which may be new.
-func (n *node) addKey(key string) *keyNodes {
-	if k := n.key(key); k != nil {
-		return k
-	}
-	n.keys = append(n.keys, keyNodes{key: key})
-	if len(n.keys) > fewKeys {
-		if n.index == nil {
-			n.index = make(map[string]int32)
-			for i := range n.keys {
-				n.index[n.keys[i].key] = int32(i)
-			}
-		}
-		n.index[key] = int32(len(n.keys) - 1)
-	}
-	return &n.keys[len(n.keys)-1]
 }
 
 // Place returns the value of the first entry with the domain's hash_tag, if

@@ -2,55 +2,6 @@ package glob
 
 import "strings"
 
-// pattern is a value in which each * stands for any run of bytes, the empty
-// one too.
-type pattern struct {
-	// prefix and suffix are what stands before the first star and after the
-	// last; middle is what stands between two stars, in order.
-	prefix, suffix string
-	middle         []innerText
-	text           string // as it was written
-}
-
-// innerText stands between two stars; it is not empty.
-type innerText struct {
-	text string
-	// slot is that of its last gram.
-	slot uint16
-}
-
-// HasStar reports whether a value is a pattern.
-func HasStar(value string) bool { return strings.Contains(value, "*") }
-
-func newPattern(text string) pattern {
-	parts := strings.Split(text, "*")
-	p := pattern{prefix: parts[0], suffix: parts[len(parts)-1], text: text}
-	for _, part := range parts[1 : len(parts)-1] {
-		if part != "" {
-			p.middle = append(p.middle, newInnerText(part))
-		}
-	}
-	return p
-}
-
-// match reports whether the value is one of the pattern's. Each part takes the
-// first place that is free for it; if the pattern can match at all, so it can.
-func (p *pattern) match(value string) bool {
-	if len(value) < len(p.prefix)+len(p.suffix) || !strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
-		return false
-	}
-	value = value[len(p.prefix) : len(value)-len(p.suffix)]
-	for i := range p.middle {
-		text := p.middle[i].text
-		at := strings.Index(value, text)
-		if at < 0 {
-			return false
-		}
-		value = value[at+len(text):]
-	}
-	return true
-}
-
 // Set is a list of patterns, of which the first that matches a value is found.
 // The zero Set is empty. Once sealed it may be used concurrently.
 type Set struct {

@@ -1,0 +1,108 @@
+package config
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// loader gathers the domains of the files of one load.
+type loader struct {
+	options  LoadOptions
+	rules    *Rules
+	errs     yamlfile.Errors
+	warnings []yamlfile.Warning
+	// parsers are those of the files that could be read.
+	parsers []*fileParser
+	// limits holds one Limit for all places with the same numbers.
+	limits map[bucket.Spec]*bucket.Limit
+	// metadata and replaces hold one copy of each, by their canonical texts.
+	metadata map[string]map[string]any
+	replaces map[string][][]string
+	// periods holds those that were read.
+	periods map[string]time.Duration
+	// strings holds one copy of each key.
+	strings map[string]string
+	// tops are where the outermost descriptors of domains stand.
+	tops map[*node]top
+	// pieceSize is how many bytes of a large file are parsed at a time.
+	pieceSize int
+}
+
+func newLoader(o LoadOptions) *loader {
+	return &loader{
+		options:   o,
+		rules:     &Rules{domains: make(map[string]*Domain), room: new(valueRoom)},
+		limits:    make(map[bucket.Spec]*bucket.Limit),
+		metadata:  make(map[string]map[string]any),
+		replaces:  make(map[string][][]string),
+		periods:   make(map[string]time.Duration),
+		strings:   make(map[string]string),
+		tops:      make(map[*node]top),
+		pieceSize: pieceSize,
+	}
+}
+
+// file reads the text of one file.
+func (l *loader) file(name string, data []byte) {
+	p := l.parser(name, data)
+	text, err := p.Utf8(data)
+	if err != nil {
+		err.File = name
+		l.errs = append(l.errs, *err)
+		return
+	}
+	told := slices.Clone(p.Warnings)
+	if !p.inPieces(text) {
+		p = l.parser(name, data)
+		p.Warnings = told
+		p.whole(text)
+	}
+	l.parsers = append(l.parsers, p)
+	l.enter(p)
+}
+
+func (l *loader) parser(file string, data []byte) *fileParser {
+	w := yamlfile.NewReader(file, len(data), domainLevel, descriptorLevel, limitLevel)
+	w.Lenient = l.options.Lenient
+	return &fileParser{Reader: w, loader: l}
+}
+
+// finish does what can only be done when all files are read.
+func (l *loader) finish() {
+	for _, d := range l.rules.domains {
+		d.root.seal()
+	}
+	for _, p := range l.parsers {
+		if len(p.Errs) == 0 && p.d != nil && l.rules.domains[p.d.Name] != nil {
+			p.warnDomain(l.rules.domains[p.d.Name])
+		}
+		l.errs = append(l.errs, p.Errs...)
+		l.warnings = append(l.warnings, p.Warnings...)
+	}
+}
+
+// share gives a rule the copies of what others have too.
+func (l *loader) share(r *Rule) {
+	var f fingerprinter
+	if r.Metadata != nil {
+		f.metadata(r.Metadata)
+		r.Metadata = oneOf(l.metadata, f.buf, r.Metadata)
+	}
+	if r.Replaces != nil {
+		f.buf = f.buf[:0]
+		f.replaces(r.Replaces)
+		r.Replaces = oneOf(l.replaces, f.buf, r.Replaces)
+	}
+}
+
+// oneOf returns the value that is known by a text: this one, if none is yet.
+func oneOf[T any](known map[string]T, text []byte, value T) T {
+	if first, ok := known[string(text)]; ok {
+		return first
+	}
+	known[string(text)] = value
+	return value
+}

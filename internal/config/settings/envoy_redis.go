@@ -1,0 +1,185 @@
+package settings
+
+import (
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+func (e *envoyEnvironment) redis() {
+	// Callers are told of a failure, as there, and decide themselves.
+	e.set("failure.mode", "error")
+	health := "serving"
+	if e.isTrue("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {
+		health = "not_serving"
+	}
+	e.set("failure.health", health, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")
+	if e.values["CACHE_KEY_PREFIX"] != "" {
+		e.copy("redis.prefix", "CACHE_KEY_PREFIX")
+	}
+	e.redisTLS()
+	e.redisTimeout()
+	mode := strings.ToLower(e.values["REDIS_TYPE"])
+	switch mode {
+	case "single":
+		e.singleRedis()
+	case "sentinel":
+		e.sentinels()
+	case "cluster":
+		e.addresses(e.values["REDIS_URL"])
+	default:
+		e.refuseVariable("REDIS_TYPE", "single, sentinel or cluster, in any case of letters")
+		return
+	}
+	e.set("redis.mode", mode, "REDIS_TYPE")
+	e.credentials("redis.username", "redis.password", "REDIS_AUTH")
+}
+
+func (e *envoyEnvironment) redisTLS() {
+	e.truth("redis.tls.enabled", "REDIS_TLS")
+	e.copy("redis.tls.cert", "REDIS_TLS_CLIENT_CERT")
+	e.copy("redis.tls.key", "REDIS_TLS_CLIENT_KEY")
+	e.copy("redis.tls.ca", "REDIS_TLS_CACERT")
+	e.truth("redis.tls.insecure_any_server_name", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION")
+}
+
+// maxRedisTimeout is the longest redis.timeout.
+const maxRedisTimeout = 10 * time.Second
+
+func (e *envoyEnvironment) redisTimeout() {
+	text := e.values["REDIS_TIMEOUT"]
+	if e.redisTimeoutDiffers() {
+		text = maxRedisTimeout.String()
+	}
+	e.set("redis.timeout", text, "REDIS_TIMEOUT")
+}
+
+// redisTimeoutDiffers reports whether REDIS_TIMEOUT is longer than any timeout
+// is here; 0 is none at all there.
+func (e *envoyEnvironment) redisTimeoutDiffers() bool {
+	d, err := time.ParseDuration(e.values["REDIS_TIMEOUT"])
+	return err == nil && (d > maxRedisTimeout || d == 0)
+}
+
+// credentials reads "password" or "user:password".
+func (e *envoyEnvironment) credentials(username, password, name string) {
+	auth := e.values[name]
+	if auth == "" {
+		return
+	}
+	user, secret, both := strings.Cut(auth, ":")
+	if !both {
+		user, secret = "", auth
+	}
+	e.set(username, user, name)
+	e.set(password, secret, name)
+}
+
+// singleRedis reads where one server is.
+func (e *envoyEnvironment) singleRedis() {
+	target := e.values["REDIS_URL"]
+	switch e.values["REDIS_SOCKET_TYPE"] {
+	case "unix":
+		switch {
+		case !e.given["REDIS_URL"] && !isSocket(target):
+			e.failf("variable REDIS_URL: it is not set, and its default %s is no socket; allowed: a socket's path, or host:port with REDIS_SOCKET_TYPE=tcp;"+
+				" BACKEND_TYPE=memory does without Redis and keeps the limits of this daemon alone", target)
+		case !strings.HasPrefix(target, "/"):
+			e.failf("variable REDIS_URL: found %s; allowed: a socket's path, which begins with /, since REDIS_SOCKET_TYPE is unix; for host:port set that to tcp", foundURL(target))
+		default:
+			e.set("redis.addresses", unixScheme+target, "REDIS_URL")
+		}
+	case "tcp":
+		switch {
+		case !e.given["REDIS_URL"]:
+			e.failf("variable REDIS_URL: it is not set; allowed: host:port, since REDIS_SOCKET_TYPE is tcp")
+		case strings.HasPrefix(target, "/"):
+			e.failf("variable REDIS_URL: found %s; allowed: host:port, since REDIS_SOCKET_TYPE is tcp; for a socket's path set that to unix", foundText(target))
+		case strings.Contains(target, "://"):
+			e.redisURL(target)
+		default:
+			e.set("redis.addresses", target, "REDIS_URL")
+		}
+	default:
+		e.refuseVariable("REDIS_SOCKET_TYPE", "unix or tcp")
+	}
+}
+
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&os.ModeSocket != 0
+}
+
+// foundURL is foundText without what may hold a password behind a question mark,
+// or around one: a password may have one in it, and what stands before is then
+// its beginning.
+func foundURL(text string) string {
+	text, query, _ := strings.Cut(text, "?")
+	if strings.Contains(query, "@") {
+		text = redacted
+	}
+	return foundText(text)
+}
+
+// redisURL reads redis://user:password@host:port/database, where all but the
+// host may be missing. rediss means TLS.
+func (e *envoyEnvironment) redisURL(text string) {
+	u, err := url.Parse(text)
+	database := ""
+	if err == nil {
+		database = strings.TrimPrefix(u.Path, "/")
+	}
+	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" || u.RawQuery != "" || database != "" && !decimal.MatchString(database) {
+		e.failf("variable REDIS_URL: found %s; allowed: host:port, or redis://user:password@host:port/database, or the same with rediss for TLS", foundURL(text))
+		return
+	}
+	port := u.Port()
+	if port == "" {
+		port = "6379"
+	}
+	e.set("redis.addresses", net.JoinHostPort(u.Hostname(), port), "REDIS_URL")
+	if u.Scheme == "rediss" {
+		e.set("redis.tls.enabled", "true", "REDIS_URL")
+	}
+	if database != "" {
+		e.set("redis.database", database, "REDIS_URL")
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		e.set("redis.username", u.User.Username(), "REDIS_URL")
+		e.set("redis.password", password, "REDIS_URL")
+	}
+}
+
+// sentinels reads the master's name and, after it, where the sentinels are.
+func (e *envoyEnvironment) sentinels() {
+	master, addresses, _ := strings.Cut(e.values["REDIS_URL"], ",")
+	if master == "" || addresses == "" || strings.ContainsAny(master, ":/") {
+		e.failf("variable REDIS_URL: found %s; allowed: the master's name and the sentinels, since REDIS_TYPE is sentinel, such as mymaster,sentinel-1:26379,sentinel-2:26379",
+			foundURL(e.values["REDIS_URL"]))
+		e.bad["redis.sentinel_master"] = true
+		return
+	}
+	e.set("redis.sentinel_master", master, "REDIS_URL")
+	e.addresses(addresses)
+	e.credentials("redis.sentinel_username", "redis.sentinel_password", "REDIS_SENTINEL_AUTH")
+}
+
+// addresses reads a list of host:port, each perhaps behind redis://.
+func (e *envoyEnvironment) addresses(text string) {
+	list := strings.Split(text, ",")
+	for i := range list {
+		list[i] = strings.TrimPrefix(strings.TrimSpace(list[i]), "redis://")
+	}
+	if slices.ContainsFunc(list, func(address string) bool {
+		// A password may have a comma in it, and be in two of them.
+		return strings.HasPrefix(address, unixScheme) || strings.HasPrefix(address, "/") || strings.Contains(address, "@")
+	}) {
+		e.failf("variable REDIS_URL: found %s; allowed: host:port,host:port,..., since REDIS_TYPE is %s", foundURL(text), strings.ToLower(e.values["REDIS_TYPE"]))
+		return
+	}
+	e.set("redis.addresses", strings.Join(list, ","), "REDIS_URL")
+}
