@@ -6,10 +6,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// follow has the rules go on, at a moment, where those before them leave off,
-// which may be nil: a rule of the same path has the same tally, and if its limits
-// are the same too, they have been so since they were then. It is called before
-// the rules are in force.
+// follow makes the rules go on where those before them leave off: a rule of the
+// same path has the same counts, and the same Since if its limits are the same
+// too. Everything else is new since now. before may be nil. follow is called
+// before the rules are in force.
 func (r *Rules) follow(before *Rules, now int64) {
 	if before == nil {
 		return
@@ -30,11 +30,11 @@ func (r *Rules) follow(before *Rules, now int64) {
 	r.shareRoom(before)
 }
 
-// follow is that of the rules at a node and below. Unless same is set, other
-// rules were in force for some of its descriptors before.
+// follow does so for the rules at a node and below. same is false if other rules
+// were in force for some of its descriptors before.
 func (n *node) follow(before *node, same bool) {
 	if n.rule != nil && before.rule != nil {
-		n.rule.Tally = before.rule.Tally
+		n.rule.Counts = before.rule.Counts
 		if same && n.rule.countsAs(before.rule) {
 			n.rule.Since = before.rule.Since
 		}
@@ -51,7 +51,8 @@ func (n *node) follow(before *node, same bool) {
 		if old == nil {
 			continue
 		}
-		// What they were for falls to those that come after them.
+		// The descriptors that matched a value or pattern that is gone now match
+		// what comes after it.
 		same := same && !gone[k.key] && k.patterns.keep(&old.patterns)
 		if k.bare != nil && old.bare != nil {
 			k.bare.follow(old.bare, same)
@@ -60,7 +61,7 @@ func (n *node) follow(before *node, same bool) {
 	}
 }
 
-// valuesGone are the keys of which an exact value is not there any more.
+// valuesGone returns the keys that have lost an exact value.
 func (n *node) valuesGone(before *node) map[string]bool {
 	var gone map[string]bool
 	for entry := range before.exact {
@@ -74,7 +75,7 @@ func (n *node) valuesGone(before *node) map[string]bool {
 	return gone
 }
 
-// keep reports whether all those before are there, in the same order.
+// keep reports whether all patterns before are still there, in the same order.
 func (l *patterns) keep(before *patterns) bool {
 	left := before.nodes
 	for _, n := range l.nodes {

@@ -201,7 +201,7 @@ func entryText(e bucket.Entry) string {
 
 // rule reads what a descriptor says about limits, if it does.
 func (p *fileParser) rule(o *yamlfile.Object, n *node) {
-	r := &Rule{File: p.File, Line: o.Node.Line, Tally: &Tally{room: p.loader.rules.room}, node: n}
+	r := &Rule{File: p.File, Line: o.Node.Line, Counts: &RuleCounts{room: p.loader.rules.room}, node: n}
 	one, many := o.Has("rate_limit"), o.Has("rate_limits")
 	if one && many {
 		p.Bad(yamlfile.Later(o.Key("rate_limit"), o.Key("rate_limits")), "rate_limit beside rate_limits", "one of them")

@@ -10,14 +10,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// Rules is a set of domains, immutable but for the tallies of its rules. Its
-// methods may be called concurrently.
+// Rules is a set of domains. It never changes, except for the counts of its
+// rules. Its methods may be called concurrently.
 type Rules struct {
 	domains     map[string]*Domain
 	sorted      []*Domain
 	warnings    []yamlfile.Warning
 	fingerprint string
-	// room is what all tallies share; rules of later loads have the same.
+	// room is shared by the counts of all rules, also of later loads.
 	room *valueRoom
 }
 
@@ -93,8 +93,8 @@ type Rule struct {
 	// File and Line are where the descriptor of the rule begins.
 	File string
 	Line int
-	// Tally counts what descriptors that match the rule get.
-	Tally *Tally
+	// Counts has the results of descriptors that matched the rule.
+	Counts *RuleCounts
 	// Since is when the limits of the rule, or which rule is in force for some of
 	// its descriptors, last changed in a Live, in microseconds since the Unix
 	// epoch on its clock; 0 if that was before its first load.

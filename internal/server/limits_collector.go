@@ -78,8 +78,8 @@ func (c *limitsCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, domain := range rules.Domains() {
 		for _, rule := range domain.Rules() {
-			decisions(domain, rule, "", &rule.Tally.Counts)
-			for _, n := range rule.Tally.Values() {
+			decisions(domain, rule, "", &rule.Counts.Counts)
+			for _, n := range rule.Counts.Values() {
 				decisions(domain, rule, n.Value, n.Counts)
 			}
 		}

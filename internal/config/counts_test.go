@@ -12,22 +12,22 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
-// tallies are those of the domain d, by their rules' paths.
-func tallies(t *testing.T, l *config.Live) map[string]*config.Tally {
+// countsOf returns the counts of the rules of domain d, by path.
+func countsOf(t *testing.T, l *config.Live) map[string]*config.RuleCounts {
 	t.Helper()
-	found := make(map[string]*config.Tally)
+	found := make(map[string]*config.RuleCounts)
 	for _, r := range l.Rules().Domain("d").Rules() {
-		if r.Tally == nil || found[r.Path()] != nil {
-			t.Fatalf("%s: no tally, or a second rule of this path", r.Path())
+		if r.Counts == nil || found[r.Path()] != nil {
+			t.Fatalf("%s: no counts, or a second rule of this path", r.Path())
 		}
-		found[r.Path()] = r.Tally
+		found[r.Path()] = r.Counts
 	}
 	return found
 }
 
-// TestTalliesStay loads two texts one after the other: the rules named have the
-// same tally before and after, and no others have.
-func TestTalliesStay(t *testing.T) {
+// Two texts are loaded one after the other. The rules named keep their counts,
+// and no others do.
+func TestRulesKeepTheirCounts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, before, after string
@@ -74,17 +74,17 @@ func TestTalliesStay(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			l := config.NewLive(dir, nil)
-			loaded := func(text string) map[string]*config.Tally {
+			loaded := func(text string) map[string]*config.RuleCounts {
 				filetest.Write(t, dir, "a.yaml", text)
 				if err := l.Reload(); err != nil {
 					t.Fatal(err)
 				}
-				return tallies(t, l)
+				return countsOf(t, l)
 			}
 			before := loaded(c.before)
 			var stayed []string
-			for path, tally := range loaded(c.after) {
-				if before[path] == tally {
+			for path, counts := range loaded(c.after) {
+				if before[path] == counts {
 					stayed = append(stayed, path)
 				}
 			}
@@ -105,13 +105,12 @@ func many(item string, from, to int) string {
 	return strings.Join(items, ", ")
 }
 
-// TestValuesAreBounded counts more values than a rule has room for.
-func TestValuesAreBounded(t *testing.T) {
+func TestValuesOfARuleAreBounded(t *testing.T) {
 	t.Parallel()
 	rule := mustLoad(t, descriptor("rate_limit: {unit: day}\n  value_to_metric: true")).Match(entries("k=v"))
 	count := func(value string) { rule.Count(config.Denied, []bucket.Entry{{Key: "k", Value: value}}) }
-	count(strings.Repeat("x", config.MaxTallyValue))
-	count(strings.Repeat("x", config.MaxTallyValue+1))
+	count(strings.Repeat("x", config.MaxValueBytes))
+	count(strings.Repeat("x", config.MaxValueBytes+1))
 	count("\xff")
 	for range 2 {
 		for i := range 1500 {
@@ -119,31 +118,31 @@ func TestValuesAreBounded(t *testing.T) {
 		}
 	}
 	count("")
-	if n := rule.Tally.Denied.Load(); n != 1 {
+	if n := rule.Counts.Denied.Load(); n != 1 {
 		t.Errorf("%d without a value", n)
 	}
 	sum := uint64(0)
-	values := rule.Tally.Values()
+	values := rule.Counts.Values()
 	for _, v := range values {
 		n := v.Of(config.Denied)
 		sum += n
-		if v.Value != config.OtherValues && n != 2 && len(v.Value) != config.MaxTallyValue {
+		if v.Value != config.OtherValues && n != 2 && len(v.Value) != config.MaxValueBytes {
 			t.Errorf("%.10q: %d", v.Value, n)
 		}
 	}
-	if len(values) != config.MaxTallyValues || sum != 3003 {
+	if len(values) != config.MaxRuleValues || sum != 3003 {
 		t.Errorf("%d values with %d descriptors", len(values), sum)
 	}
 }
 
-func TestResults(t *testing.T) {
+func TestEachResultIsCounted(t *testing.T) {
 	rule := mustLoad(t, descriptor("rate_limit: {unit: day}\n  detailed_metric: true")).Match(entries("k=v"))
 	for i, r := range []config.Result{config.Allowed, config.Denied, config.Shadowed} {
 		for range i + 1 {
 			rule.Count(r, entries("k=v,l=w"))
 		}
 	}
-	values := rule.Tally.Values()
+	values := rule.Counts.Values()
 	if len(values) != 1 || values[0].Value != "k=v/l=w" {
 		t.Fatalf("values: %+v", values)
 	}
@@ -165,8 +164,8 @@ func TestCountDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestCountsOfManyCallers has many count old and new values at a time.
-func TestCountsOfManyCallers(t *testing.T) {
+// Many callers count old and new values at a time.
+func TestNoResultOfManyCallersIsLost(t *testing.T) {
 	t.Parallel()
 	const callers, each = 8, 2000
 	rule := mustLoad(t, descriptor("rate_limit: {unit: day}\n  value_to_metric: true")).Match(entries("k=v"))
@@ -180,20 +179,19 @@ func TestCountsOfManyCallers(t *testing.T) {
 	}
 	all.Wait()
 	sum := uint64(0)
-	values := rule.Tally.Values()
+	values := rule.Counts.Values()
 	for _, v := range values {
 		sum += v.Of(config.Allowed)
 	}
-	if sum != callers*each || len(values) != config.MaxTallyValues+1 {
+	if sum != callers*each || len(values) != config.MaxRuleValues+1 {
 		t.Errorf("%d of %d in %d values", sum, callers*each, len(values))
 	}
 }
 
-// TestValuesOfAllRulesAreBounded counts more values than all rules have room
-// for, before and after rules go and come.
+// There is as much room for values before and after rules go and come.
 func TestValuesOfAllRulesAreBounded(t *testing.T) {
 	t.Parallel()
-	const rules = config.MaxTalliedValues/config.MaxTallyValues + 2
+	const rules = config.MaxCountedValues/config.MaxRuleValues + 2
 	text := func(from, to int) string {
 		return "domain: d\ndescriptors: [" + many("{key: k%d, value_to_metric: true, rate_limit: {unit: day}}", from, to) + "]\n"
 	}
@@ -206,15 +204,15 @@ func TestValuesOfAllRulesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// fill counts as many values of each rule as it may have, and tells how many
-	// of all are counted by themselves, and of which rules some are not.
+	// fill counts as many values of each rule as it may have. It returns how many
+	// of all are counted by themselves, and the rules that have others too.
 	fill := func() (values int, others []string) {
 		for _, r := range l.Rules().Domain("d").Rules() {
-			for i := range config.MaxTallyValues {
+			for i := range config.MaxRuleValues {
 				r.Count(config.Allowed, []bucket.Entry{{Key: "k", Value: fmt.Sprint(i)}})
 			}
 			sum := uint64(0)
-			for _, v := range r.Tally.Values() {
+			for _, v := range r.Counts.Values() {
 				sum += v.Of(config.Allowed)
 				if v.Value != config.OtherValues {
 					values++
@@ -222,7 +220,7 @@ func TestValuesOfAllRulesAreBounded(t *testing.T) {
 					others = append(others, r.Path())
 				}
 			}
-			if sum%config.MaxTallyValues != 0 {
+			if sum%config.MaxRuleValues != 0 {
 				t.Errorf("%s: %d descriptors", r.Path(), sum)
 			}
 		}
@@ -230,7 +228,7 @@ func TestValuesOfAllRulesAreBounded(t *testing.T) {
 	}
 	want := func(when string, rules ...string) {
 		t.Helper()
-		if values, others := fill(); values != config.MaxTalliedValues || !slices.Equal(others, rules) {
+		if values, others := fill(); values != config.MaxCountedValues || !slices.Equal(others, rules) {
 			t.Errorf("%s: %d values by themselves, others of %v, want %v", when, values, others, rules)
 		}
 	}
@@ -240,7 +238,7 @@ func TestValuesOfAllRulesAreBounded(t *testing.T) {
 	reload(text(2, rules))
 	want("a rule has gone", "k51", "k52")
 	// A request that began with it takes no room.
-	for i := range 2 * config.MaxTallyValues {
+	for i := range 2 * config.MaxRuleValues {
 		before.Count(config.Allowed, []bucket.Entry{{Key: "k", Value: fmt.Sprint("late", i)}})
 	}
 	reload(text(4, rules+2))
