@@ -57,7 +57,7 @@ patterns that cost much to match, and for what --lenient accepts.`,
 	return cmd
 }
 
-// showErrors prints what is wrong in files. Any other error it returns.
+// showErrors prints the errors of files. It returns any other error.
 func showErrors(cmd *cobra.Command, err error) (failed bool, _ error) {
 	var errs yamlfile.Errors
 	if !errors.As(err, &errs) {

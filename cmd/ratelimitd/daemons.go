@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
-// patience is how long a person waits for Redis at least, who has no
-// connection to it yet.
+// patience is how long to wait for Redis at least: the command has no connection
+// yet.
 const patience = 3 * time.Second
 
 func daemonsCommand() *cobra.Command {
@@ -67,8 +67,7 @@ otherwise.`,
 	return cmd
 }
 
-// bindStoreFlags defines those of the settings' flags that say where the store
-// is.
+// bindStoreFlags defines the flags of settings that say where the store is.
 func bindStoreFlags(fs *pflag.FlagSet) {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	settings.BindFlags(all)
@@ -79,8 +78,8 @@ func bindStoreFlags(fs *pflag.FlagSet) {
 	})
 }
 
-// readRegister returns the daemons in the register, and when, on the clock of
-// Redis, it was read.
+// readRegister returns the daemons in the register, and the time at which it was
+// read, on the clock of Redis.
 func readRegister(ctx context.Context, r settings.Redis) ([]fleet.Daemon, time.Time, error) {
 	silent := slog.New(slog.DiscardHandler)
 	redisconn.LogClient(silent)

@@ -22,7 +22,7 @@ import (
 
 // target says how to reach a running daemon.
 type target struct {
-	// settings are those of the daemon where no address is given.
+	// settings returns those of the daemon to ask if no address is given.
 	settings                  func() (settings.Settings, error)
 	address                   string
 	tls                       bool
@@ -62,7 +62,7 @@ func (t *target) dial() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// failure says why a call on conn failed.
+// failure returns an error that says why a call on conn failed.
 func failure(conn *grpc.ClientConn, err error) error {
 	s := status.Convert(err)
 	if s.Code() == codes.Unavailable && strings.Contains(s.Message(), "connection error") {
@@ -71,14 +71,14 @@ func failure(conn *grpc.ClientConn, err error) error {
 	return fmt.Errorf("%s answers %s: %s", conn.Target(), s.Code(), s.Message())
 }
 
-// ownSettings are those of a daemon with this environment.
+// ownSettings returns the settings of a daemon with this environment.
 func ownSettings() (settings.Settings, error) {
 	s, _, err := settings.Load(nil, os.Environ(), os.Getenv("RATELIMITD_CONFIG"))
 	return s, err
 }
 
-// ownDaemon is where a daemon with the settings of this environment listens,
-// as seen from the same machine, and its TLS, if it has any.
+// ownDaemon returns the address at which a daemon with this environment listens, as
+// seen from the same machine, and its TLS, if it has any.
 func (t *target) ownDaemon() (address string, c *tls.Config, err error) {
 	s, err := t.settings()
 	if err != nil {
@@ -102,8 +102,8 @@ func (t *target) ownDaemon() (address string, c *tls.Config, err error) {
 	return address, &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		Certificates: []tls.Certificate{pair}, // where the daemon asks for one
-		// The name in the certificate is for others; from here the daemon is
-		// known by the very certificate in its file.
+		// The certificate names the daemon for other machines. Here it is known
+		// by having the very certificate that is in its file.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if !bytes.Equal(state.PeerCertificates[0].Raw, pair.Certificate[0]) {

@@ -23,17 +23,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
-// engine is what decides: the store that the settings name and, with Redis,
-// what answers when that does not, and the register of daemons.
+// engine has the store that decides and, with Redis, its fallback and the register
+// of daemons.
 type engine struct {
 	store    bucket.Store
 	fallback *fallback.Fallback // nil without Redis
 	fleet    *fleet.Membership  // nil without Redis
 	redis    *redisconn.Conn    // nil without Redis
-	// refusal returns why Redis will not decide for this daemon; nil without
-	// Redis.
+	// refusal returns why Redis will not decide for this daemon. It is nil
+	// without Redis.
 	refusal func(context.Context) error
-	// onAnswer is for the store's first answer; nil without Redis.
+	// onAnswer is called at the store's first answer. It is nil without Redis.
 	onAnswer func(context.Context)
 }
 
@@ -91,9 +91,9 @@ func newEngine(s settings.Settings, live *config.Live, metrics prometheus.Regist
 	return e, nil
 }
 
-// refusedByStore returns why the store will not decide for this daemon; nil
-// where it does, or does not answer. A wrong secret must not reach a whole
-// fleet, each daemon of which would answer from its own memory.
+// refusedByStore returns why the store will not decide for this daemon, or nil if
+// it does, or does not answer. With a wrong password the daemon must not start:
+// each daemon of a fleet would answer from its own memory.
 func (e *engine) refusedByStore(ctx context.Context) error {
 	if e.refusal == nil {
 		return nil
@@ -117,7 +117,7 @@ func (e *engine) close() error {
 	return err
 }
 
-// memoryBytes is how many bytes the memory store may take.
+// memoryBytes returns how many bytes the memory store may take.
 func memoryBytes(m settings.Memory) int64 {
 	const eachKey = 256 // with a key of usual length
 	if m.MaxBytes != 0 {
@@ -135,15 +135,15 @@ func newMemory(m settings.Memory) *memstore.Store {
 	return memstore.New(memstore.Options{MaxKeys: m.MaxKeys, MaxBytes: memoryBytes(m), WhenFull: whenFull[m.WhenFull]})
 }
 
-// onAllAddresses returns the port of a listener that is on all addresses of the
-// machine, and reports false for any other.
+// onAllAddresses returns the port of a listener on all addresses of the machine. It
+// returns false for any other.
 func onAllAddresses(address string) (port string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return port, err == nil && (host == "" || ip != nil && ip.IsUnspecified())
 }
 
-// ownAddress is where people find a daemon.
+// ownAddress returns the address by which people find this daemon.
 func ownAddress(g settings.GRPC) string {
 	name, err := os.Hostname()
 	if g.Socket != "" {
@@ -155,7 +155,8 @@ func ownAddress(g settings.GRPC) string {
 	return g.Address
 }
 
-// connect returns the connection of the settings, which is not there yet.
+// connect returns a connection to the Redis of the settings. It is made when it is
+// first used.
 func connect(r settings.Redis, log *slog.Logger) (*redisconn.Conn, error) {
 	tlsFor, err := tlsfiles.ClientConfig(r.TLS, log)
 	if err != nil {

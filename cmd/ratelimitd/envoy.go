@@ -10,13 +10,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
-// envoyName is what envoyproxy/ratelimit is called, and the daemon where it
-// takes its place.
+// envoyName is the name of envoyproxy/ratelimit's program. Under this name the
+// daemon takes its place.
 const envoyName = "ratelimit"
 
-// envoyArgs returns the arguments behind the name of the program, and whether
-// that is envoyName. An image's entrypoint may stand before the name, which is
-// the image's command then.
+// envoyArgs returns the arguments behind the name of the program, and whether that
+// is envoyName. An image's entrypoint may stand before the name; the name is then
+// the image's command.
 func envoyArgs(words []string) (args []string, asEnvoy bool) {
 	for i, word := range words[:min(2, len(words))] {
 		if filepath.Base(word) == envoyName {
@@ -52,7 +52,7 @@ cannot say.`,
 	return cmd
 }
 
-// envoySettings are those of a daemon with this environment.
+// envoySettings returns the settings of a daemon with this environment.
 func envoySettings() (settings.Settings, error) {
 	s, _, err := settings.LoadEnvoy(nil, os.Environ())
 	return s, err

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
-// flagError says of a flag that cannot be read where it stands, what was found
-// and what is allowed.
+// flagError words the error of a flag that cannot be read: which flag, what was
+// found and what is allowed.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var lacking *pflag.ValueRequiredError
@@ -45,8 +45,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// adviseOn says which flag was probably meant by a name that the command has
-// not.
+// adviseOn says which flag was probably meant by a name that the command does not
+// have.
 func adviseOn(cmd *cobra.Command, name string) string {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -61,7 +61,7 @@ func adviseOn(cmd *cobra.Command, name string) string {
 	return fmt.Sprintf("%s --help lists those that it has", cmd.CommandPath())
 }
 
-// noArguments wants flags alone.
+// noArguments refuses arguments that are not flags.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("found the argument %q; allowed: flags alone. Usage: %s", args[0], cmd.UseLine())
@@ -88,7 +88,7 @@ func (f numberFlag) Set(text string) error {
 	return nil
 }
 
-// waitFlag is how long a command waits for an answer.
+// waitFlag is a flag's duration, for which a command waits for an answer.
 type waitFlag struct{ to *time.Duration }
 
 const (

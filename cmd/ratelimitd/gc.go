@@ -10,15 +10,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 )
 
-// tuneGC sets how much garbage may gather, unless GOGC says so, and has less of
-// it gather the nearer the process comes to the memory that its container may
-// use, unless GOMEMLIMIT says how much that is. It returns what spares memory
-// while limits are loaded, or nil.
+// tuneGC tunes the garbage collector, unless GOGC is set, and gives it the limit of
+// the container's memory, unless GOMEMLIMIT is set. It returns a function that
+// spares memory while it runs another, or nil.
 func tuneGC(log *slog.Logger) (sparing func(func())) {
 	if os.Getenv("GOGC") == "" {
 		sparing = gctuning.Start().Sparing
 	}
-	// What is allocated while garbage is collected goes beyond the limit.
+	// Memory that is allocated during a collection goes beyond the limit.
 	limit, err := memlimit.Set(memlimit.WithRatio(0.8))
 	switch {
 	case err != nil:

@@ -11,7 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
-// healthCommand asks the daemon that has the settings, unless told of another.
+// healthCommand asks the daemon with the settings that load returns, or the one of
+// its flags.
 func healthCommand(load func() (settings.Settings, error)) *cobra.Command {
 	to := target{settings: load}
 	timeout := time.Second

@@ -18,7 +18,7 @@ const (
 	exitDenied = 3
 )
 
-// exitCode ends the program with this code; what there was to say is said.
+// exitCode ends the program with this code. All messages were printed before.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit %d", int(e)) }
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// atLeastOne wants arguments, and says which when there are none.
+// atLeastOne refuses a command line without arguments, and says what they are.
 func atLeastOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 )
 
-// newMetrics returns what /metrics shows, with the metrics of the process as
-// such. Who counts more is given it and adds to it.
+// newMetrics returns the registry of /metrics, with the metrics of the process
+// itself. Other packages add theirs.
 func newMetrics() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(

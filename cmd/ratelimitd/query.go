@@ -25,7 +25,8 @@ type query struct {
 	timeout time.Duration
 }
 
-// queryCommand asks the daemon that has the settings, unless told of another.
+// queryCommand asks the daemon with the settings that load returns, or the one of
+// its flags.
 func queryCommand(load func() (settings.Settings, error)) *cobra.Command {
 	q := query{to: target{settings: load}, cost: 1, count: 1, timeout: 2 * time.Second}
 	cmd := &cobra.Command{

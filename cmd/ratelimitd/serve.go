@@ -52,7 +52,7 @@ environment (RATELIMITD_REDIS_ADDRESSES) and on the command line
 	return cmd
 }
 
-// serveWith serves after the warnings about the settings.
+// serveWith logs the warnings about the settings, and serves.
 func serveWith(cmd *cobra.Command, s settings.Settings, warnings []string) error {
 	log := newLogger(cmd.ErrOrStderr(), s.Log)
 	for _, w := range warnings {
@@ -123,7 +123,7 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 		}
 	}
 	if engine.fleet != nil {
-		// Before anything is served: it may be that nothing must be.
+		// Before anything is served: the register may forbid it.
 		_ = engine.fleet.SignIn(ctx) // which logs
 		background.Go(func() { engine.fleet.Run(ctx) })
 	}
@@ -137,7 +137,7 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	return nil
 }
 
-// reloader is what files say: limits, or endpoints for forward auth.
+// reloader is a reload.Live: of limits, or of endpoints for forward auth.
 type reloader interface {
 	Reload() error
 	Watch(ctx context.Context) error
@@ -207,8 +207,8 @@ func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, e
 	})
 }
 
-// requestMemory is a share of what the process may use, which is GOMEMLIMIT, or
-// what tuneGC found.
+// requestMemory returns the bytes for all requests. Unless they are set, they are a
+// share of the process's limit, which is GOMEMLIMIT or the one of tuneGC.
 func requestMemory(s settings.Settings) int64 {
 	const share = 5
 	limit := debug.SetMemoryLimit(-1)
@@ -218,8 +218,8 @@ func requestMemory(s settings.Settings) int64 {
 	return max(limit/share, 16<<20)
 }
 
-// readinessOf is when the daemon is ready: with a failure mode that answers, it
-// needs no store for that unless it is told to wait for it.
+// readinessOf returns when the daemon is ready. With a failure mode that answers it
+// needs no store to be ready, unless it is told to wait for it.
 func readinessOf(s settings.Settings) server.Readiness {
 	switch {
 	case s.Store == settings.StoreMemory:
@@ -234,8 +234,8 @@ func readinessOf(s settings.Settings) server.Readiness {
 	return server.OnceStoreAnswered
 }
 
-// signals are those that the daemon acts on. Each kind has a channel of its
-// own, so that a flood of one never hides the other.
+// signals are the channels of the signals that the daemon acts on. Each kind has
+// one of its own, so that a flood of one never hides the other.
 type signals struct {
 	stop, reload chan os.Signal
 }

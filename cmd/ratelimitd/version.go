@@ -11,7 +11,7 @@ import (
 // version is set by the linker for a release.
 var version = ""
 
-// versionText is the release, or what the build knows of its source.
+// versionText returns the release, or the version of the source in the build.
 func versionText() string {
 	if version != "" {
 		return version

@@ -157,7 +157,7 @@ func (c *cutter) flowList(from, to int) (cutList, bool) {
 		switch {
 		case len(rest) == 0:
 		case n < indent || n == indent && rest[0] == ']':
-			// A comment might hide what stands between two items.
+			// A comment might hide the text between two items.
 			ok := rest[0] == ']' && bytes.IndexByte(c.span(from, end), '#') < 0
 			return cutList{from: from, to: end, indent: indent, flow: true}, ok
 		}
@@ -182,8 +182,8 @@ func (c *cutter) begins(l cutList, i int) (item, cut bool) {
 }
 
 // cut returns the text of lines without the long lists of descriptors in it,
-// and these lists. An empty list stands in the place of each, and as many
-// lines as before.
+// and these lists. In the place of each stands an empty list, with as many empty
+// lines as it had, so that line numbers stay.
 func (c *cutter) cut(from, to int) (text []byte, lists []cutList) {
 	whole := from // where what was not copied begins
 	for i := from; i < to; {

@@ -58,7 +58,7 @@ func (d *Domain) writeTable(w io.Writer) error {
 	return t.Flush()
 }
 
-// notes says what holds for all limits of a rule: "; shadow, shared by all
+// notes returns what is true of all limits of a rule: "; shadow, shared by all
 // values of the pattern".
 func (r *Rule) notes() string {
 	var notes []string
@@ -83,7 +83,7 @@ func (r *Rule) notes() string {
 	return "; " + yamlfile.Commas(notes)
 }
 
-// replacesNote says what a limit of the rule takes the place of.
+// replacesNote says which limits a limit of the rule replaces.
 func (r *Rule) replacesNote(i int) string {
 	if r.Replaces == nil || len(r.Replaces[i]) == 0 {
 		return ""
@@ -107,7 +107,7 @@ func nameCell(name string) string {
 }
 
 // Describe says in plain words how much a limit allows: "10 requests a minute,
-// bursts of 20", and what answers for it when its store does not, if it says.
+// bursts of 20". It adds the failure mode, if the limit has one.
 func Describe(l *bucket.Limit) string {
 	text := describeNumbers(l)
 	if l.OnStoreFailure != bucket.FailureDefault {

@@ -30,12 +30,12 @@ type LoadOptions struct {
 	// Lenient warns of what envoyproxy/ratelimit accepts, instead of refusing
 	// it. What that service refuses too stays an error.
 	Lenient bool
-	// Sparing, if set, calls what a Live loads with: a function that leaves much
-	// garbage behind.
+	// Sparing, if set, calls the function with which a Live loads, which leaves
+	// much garbage behind.
 	Sparing func(load func())
-	// Clock returns the moment, in microseconds since the Unix epoch, for what a
-	// Live puts in force. If nil, it is the wall clock as of NewLive plus the
-	// monotonic time since, as it is in memory stores.
+	// Clock returns the moment at which a Live puts rules in force, in
+	// microseconds since the Unix epoch. If nil, it is the wall clock as of
+	// NewLive plus the monotonic time since, as in memory stores.
 	Clock func() int64
 }
 
@@ -54,8 +54,8 @@ type source struct {
 	files []sourceFile
 	// folders are all that were listed.
 	folders []string
-	// passedOver are the files in them whose names do not say that they hold
-	// limits. Those that begin with a dot are not among them.
+	// passedOver are the other files in them: their names do not end like those
+	// of limits files, and do not begin with a dot.
 	passedOver []string
 }
 
@@ -156,8 +156,8 @@ func (s *source) entry(name string, seen map[string]bool) error {
 	return nil
 }
 
-// exists reports whether there is something of that name, if only a link that
-// leads nowhere.
+// exists reports whether there is something of that name. A link that leads
+// nowhere counts.
 func exists(name string) bool {
 	_, err := os.Lstat(name)
 	return err == nil
@@ -188,7 +188,7 @@ func (s *source) digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// rules turns the texts into rules, and lets go of them.
+// rules turns the texts into rules. It drops each text once it is read.
 func (s *source) rules(l *loader) (*Rules, error) {
 	for i, f := range s.files {
 		s.files[i].data = nil
@@ -224,7 +224,7 @@ func passedOverWarning(name string) yamlfile.Warning {
 	return yamlfile.Warning{File: name, Text: "passed over, so nothing in it limits anything: its name does not end in .yaml, .yml or .json"}
 }
 
-// cause leaves out the file's name, which stands before it.
+// cause returns the text of an error without the name of the file.
 func cause(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {

@@ -62,11 +62,11 @@ func (f *fingerprinter) cut(start int) digest {
 	return d
 }
 
-// node returns the digest of a descriptor. One without a rule and without
-// others below it counts too: it keeps requests from what is more general.
+// node returns the digest of a descriptor. One without a rule and without others
+// below it counts too: requests that match it match nothing more general.
 //
-// The digests of what has no order are combined by XOR, which is much faster
-// than to sort 100,000 values. They are never equal to one another.
+// Digests that have no order are combined by XOR, which is much faster than to
+// sort 100,000 values. No two of them are equal.
 func (f *fingerprinter) node(n *node) digest {
 	start := len(f.buf)
 	f.text(n.entry.Key)
@@ -87,7 +87,7 @@ func (f *fingerprinter) node(n *node) digest {
 }
 
 // key returns the digest of the patterns of a key, in the order in which they
-// are tried, and of what is left when none matches.
+// are tried, and of the bare key.
 func (f *fingerprinter) key(k *keyNodes) digest {
 	start := len(f.buf)
 	for _, n := range k.patterns.nodes {

@@ -19,8 +19,8 @@ var ruleFlags = [...]struct {
 	{"value_to_metric", func(r *Rule) *bool { return &r.ValueToMetric }},
 }
 
-// flags reads what stands beside the limit of a descriptor. One that is false
-// is as if it were not there.
+// flags reads the flags of a descriptor and its metadata. A flag that is false is
+// as if it were not there.
 func (p *fileParser) flags(o *yamlfile.Object, r *Rule) {
 	limited := o.First("rate_limit", "rate_limits") != ""
 	for _, f := range ruleFlags {
@@ -55,8 +55,8 @@ func (p *fileParser) actsOn(o *yamlfile.Object, name string, limited bool) bool 
 	return limited
 }
 
-// shares reports whether there is a pattern whose values share_threshold is
-// for, and says so if not.
+// shares reports whether the descriptor has a pattern, whose values can share a
+// counter, and says so if not.
 func (p *fileParser) shares(o *yamlfile.Object, r *Rule) bool {
 	if value := r.node.entry.Value; glob.HasStar(value) {
 		r.Pattern = value
@@ -78,8 +78,7 @@ func (p *fileParser) warnUnlimited(o *yamlfile.Object, r *Rule) {
 	}
 }
 
-// replaces reads the names of the limits that one of this name takes the place
-// of.
+// replaces reads the names of the limits that the limit of a name replaces.
 func (p *fileParser) replaces(o *yamlfile.Object, name string) []string {
 	v, ok := o.Field("replaces")
 	if !ok {
@@ -111,7 +110,7 @@ func (p *fileParser) replaces(o *yamlfile.Object, name string) []string {
 	return names
 }
 
-// noteReplaced notes where a name stands first in a replaces.
+// noteReplaced keeps the first place of a name in a replaces.
 func (p *fileParser) noteReplaced(name string, at yamlfile.Position) {
 	if _, ok := p.replaced[name]; ok {
 		return
@@ -145,8 +144,8 @@ func (p *fileParser) warnReplaces(d *Domain) {
 	}
 }
 
-// setReplaces notes what the limit that was added to the rule last replaces.
-func (r *Rule) setReplaces(l *bucket.Limit, names []string) {
+// addLimit adds a limit to the rule, and the names of those that it replaces.
+func (r *Rule) addLimit(l *bucket.Limit, names []string) {
 	r.Limits = append(r.Limits, l)
 	if names == nil && r.Replaces == nil {
 		return

@@ -25,11 +25,11 @@ func (p *fileParser) rateLimit(descriptor *yamlfile.Object, r *Rule, mode bucket
 		}
 	}
 	if l := p.limit(o, mode); l != nil {
-		r.setReplaces(l, p.replaces(o, l.Name))
+		r.addLimit(l, p.replaces(o, l.Name))
 	}
 }
 
-// unlimited reads what stands beside unlimited: true.
+// unlimited reads a rate_limit that has unlimited: true.
 func (p *fileParser) unlimited(o *yamlfile.Object, r *Rule) {
 	r.Unlimited = true
 	for _, name := range [...]string{"requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "algorithm", "postpaid"} {
@@ -79,7 +79,7 @@ func (p *fileParser) rateLimits(v yamlfile.Value, r *Rule, mode bucket.FailureMo
 		}
 		p.itemName(o, names)
 		if l := p.limit(o, mode); l != nil {
-			r.setReplaces(l, p.replaces(o, l.Name))
+			r.addLimit(l, p.replaces(o, l.Name))
 			limits = append(limits, limitAt{l, item.Position()})
 		}
 		p.Release(o)
@@ -87,8 +87,8 @@ func (p *fileParser) rateLimits(v yamlfile.Value, r *Rule, mode bucket.FailureMo
 	p.warnNeverBind(limits)
 }
 
-// itemName sees to it that each limit of a list has a name of its own. Names
-// are read again with the limit.
+// itemName checks that each limit of a list has a name of its own. The limit's
+// reader reads the name again.
 func (p *fileParser) itemName(o *yamlfile.Object, names map[string]int) {
 	v, ok := o.Field("name")
 	if !ok {
@@ -134,8 +134,8 @@ var (
 
 func (s spelling) String() string { return s.requests + " with " + s.period }
 
-// limit reads the numbers of a limit; mode is what its rule says of a store
-// that fails. It returns nil, and has said why, if they are wrong.
+// limit reads the numbers of a limit; mode is the failure mode of its rule. It
+// returns nil, and has said why, if they are wrong.
 func (p *fileParser) limit(o *yamlfile.Object, mode bucket.FailureMode) *bucket.Limit {
 	before := len(p.Errs)
 	s, ok := p.spelling(o)
@@ -259,9 +259,8 @@ func (p *fileParser) unit(v yamlfile.Value) (time.Duration, bool) {
 	return d, ok
 }
 
-// newLimit makes the limit, or reports what NewLimit holds against the numbers
-// at the keys that they were written at. Without a good rate it only checks
-// the rest.
+// newLimit makes the limit, or reports the errors of NewLimit at the keys of the
+// numbers. Without a good rate it only checks the other numbers.
 func (p *fileParser) newLimit(o *yamlfile.Object, s spelling, spec bucket.Spec, rate bool) *bucket.Limit {
 	if l := p.loader.limits[spec]; l != nil && rate {
 		return l
@@ -284,8 +283,8 @@ func (p *fileParser) newLimit(o *yamlfile.Object, s spelling, spec bucket.Spec, 
 	return nil
 }
 
-// onlyTogether reports whether the numbers are wrong beside each other only;
-// what is wrong with a number itself comes joined.
+// onlyTogether reports whether each number is good by itself, and they are wrong
+// together. The errors of single numbers come joined.
 func onlyTogether(err error) bool {
 	_, alone := err.(*bucket.SpecError)
 	return alone

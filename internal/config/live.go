@@ -15,8 +15,8 @@ type Live struct {
 	*reload.Live[Rules]
 	options LoadOptions
 	log     *slog.Logger
-	// passedOver are the files that the log was told are passed over. Only a
-	// reload asks, and there is one at a time.
+	// passedOver are the files about which a warning was logged. Only reloads
+	// use it, and there is one at a time.
 	passedOver []string
 }
 
@@ -61,7 +61,7 @@ func (l *Live) read(path string) (reload.Files[Rules], error) {
 	}, nil
 }
 
-// parse returns the rules of the files, of which those that are as before go on.
+// parse returns the rules of the files. Rules that are as before go on.
 func (l *Live) parse(src *source, before *Rules) (rules *Rules, size []any, err error) {
 	load := func() { rules, err = src.rules(newLoader(l.options)) }
 	if l.options.Sparing != nil {
@@ -76,7 +76,7 @@ func (l *Live) parse(src *source, before *Rules) (rules *Rules, size []any, err 
 	return rules, []any{"files", len(src.files), "domains", len(rules.sorted), "rules", rules.Count()}, nil
 }
 
-// tellPassedOver warns of the files that came since and are passed over.
+// tellPassedOver warns of files that are passed over and were not there before.
 func (l *Live) tellPassedOver(names []string) {
 	told := make(map[string]bool, len(l.passedOver))
 	for _, name := range l.passedOver {

@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// loader gathers the domains of the files of one load.
+// loader gathers the domains of all files of one load.
 type loader struct {
 	options  LoadOptions
 	rules    *Rules
@@ -70,7 +70,7 @@ func (l *loader) parser(file string, data []byte) *fileParser {
 	return &fileParser{Reader: w, loader: l}
 }
 
-// finish does what can only be done when all files are read.
+// finish does what needs all files.
 func (l *loader) finish() {
 	for _, d := range l.rules.domains {
 		d.root.seal()
@@ -84,7 +84,8 @@ func (l *loader) finish() {
 	}
 }
 
-// share gives a rule the copies of what others have too.
+// share makes a rule use the metadata and the replaces of another where they are
+// equal.
 func (l *loader) share(r *Rule) {
 	var f fingerprinter
 	if r.Metadata != nil {
@@ -98,7 +99,7 @@ func (l *loader) share(r *Rule) {
 	}
 }
 
-// oneOf returns the value that is known by a text: this one, if none is yet.
+// oneOf returns the first value that was given with a text.
 func oneOf[T any](known map[string]T, text []byte, value T) T {
 	if first, ok := known[string(text)]; ok {
 		return first

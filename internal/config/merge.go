@@ -30,7 +30,7 @@ func (l *loader) enter(p *fileParser) {
 	}
 }
 
-// merge adds what the file says of a domain to what others have said. Patterns
+// merge adds the file's part of a domain to those of the files before. Patterns
 // are tried in the order of the files.
 func (p *fileParser) merge(d *Domain) {
 	switch {
@@ -40,7 +40,7 @@ func (p *fileParser) merge(d *Domain) {
 		p.BadAt(p.tagAt, fmt.Sprintf("the hash_tag %s, but the domain has %s in another file", yamlfile.Quote(p.d.HashTag), yamlfile.Quote(d.HashTag)), "the same hash_tag in all files of a domain, or none")
 	}
 	for _, n := range p.d.root.exact {
-		p.move(n, d.root.addExact(n))
+		p.refuseSecond(n, d.root.addExact(n))
 	}
 	for i := range p.d.root.keys {
 		from := &p.d.root.keys[i]
@@ -54,18 +54,19 @@ func (p *fileParser) merge(d *Domain) {
 			if first == nil {
 				to.patterns.add(n)
 			}
-			p.move(n, first)
+			p.refuseSecond(n, first)
 		}
 		if from.bare != nil {
-			p.move(from.bare, d.root.addBare(from.bare))
+			p.refuseSecond(from.bare, d.root.addBare(from.bare))
 		}
 	}
 	d.rules = append(d.rules, p.d.rules...)
-	*p.d.root = node{} // its descriptors still know it as theirs
+	*p.d.root = node{} // its descriptors still point up to it
 }
 
-// move reports a descriptor of which a file before has one with the same entry.
-func (p *fileParser) move(n, first *node) {
+// refuseSecond reports a descriptor if a file before has one with the same entry,
+// which is first. first may be nil.
+func (p *fileParser) refuseSecond(n, first *node) {
 	if first == nil {
 		return
 	}

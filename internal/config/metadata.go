@@ -11,8 +11,8 @@ import (
 // maxMetadataDepth is how deep mappings and lists may nest in metadata.
 const maxMetadataDepth = 32
 
-// metadata reads a mapping that is handed to callers as it is. One without
-// keys is as if it were not there.
+// metadata reads a mapping that callers get as it is. One without keys is as if
+// it were not there.
 func (p *fileParser) metadata(v yamlfile.Value) (map[string]any, bool) {
 	target := p.Follow(v)
 	if p.Spent() {

@@ -49,7 +49,8 @@ func (n *node) next(e *bucket.Entry) *node {
 	return k.bare
 }
 
-// fewKeys are as quickly compared one after the other.
+// fewKeys is the number of keys up to which an index is no faster than comparing
+// one after the other.
 const fewKeys = 4
 
 func (n *node) key(key string) *keyNodes {
@@ -67,7 +68,7 @@ func (n *node) key(key string) *keyNodes {
 	return nil
 }
 
-// addKey returns what is known of a key, which may be new.
+// addKey returns the descriptors of a key, none yet if it is new.
 func (n *node) addKey(key string) *keyNodes {
 	if k := n.key(key); k != nil {
 		return k
@@ -100,7 +101,7 @@ type generalNode struct {
 	at yamlfile.Position
 }
 
-// add adds a descriptor, or returns the one that has the same entry.
+// add adds a descriptor, or returns the one that has the same entry already.
 func (l *nodeList) add(n *node, item yamlfile.Value) (first *node) {
 	if n.isExact() {
 		return l.up.addExact(n)

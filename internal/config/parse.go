@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// What the mappings of a limits file may hold. A new key is added to its
-// level here and read where the level is.
+// The levels of a limits file. A new key is added to its level here, and read
+// where the level is read.
 var (
 	domainLevel = &yamlfile.Level{Is: "a domain", Fields: []yamlfile.Field{
 		{Name: "domain", Theirs: true}, {Name: "algorithm"}, {Name: "hash_tag"}, {Name: "descriptors", Theirs: true},
@@ -50,13 +50,14 @@ type fileParser struct {
 	d         *Domain
 	// nameAt and tagAt are where the domain's name and hash_tag stand.
 	nameAt, tagAt yamlfile.Position
-	// general are those of the outermost descriptors that have no exact value.
+	// general are the outermost descriptors without an exact value.
 	general []generalNode
 	// replaced are all names in replaces, and where each stands first.
 	replaced map[string]yamlfile.Position
 
-	// cutter is set for a file that is read in pieces; cutLists are then what
-	// it cut out and is not read yet. torn is set if that cannot be done.
+	// cutter is set for a file that is read in pieces. cutLists are the lists
+	// that it cut out and that are not read yet. torn is set once a piece is not
+	// what it was taken for.
 	cutter   *cutter
 	cutLists map[*yaml.Node]cutList
 	torn     bool
@@ -109,7 +110,7 @@ func (p *fileParser) domainName(o *yamlfile.Object) {
 	p.d.Line = p.nameAt.Line
 }
 
-// name is the reader's, of which all equal ones share a copy.
+// name reads a name. Equal ones share a copy.
 func (p *fileParser) name(v yamlfile.Value, what string, longest int) (string, bool) {
 	s, ok := p.Reader.Name(v, what, longest)
 	if !ok {
@@ -199,7 +200,8 @@ func entryText(e bucket.Entry) string {
 	return yamlfile.Quote(e.Key) + " with the value " + yamlfile.Quote(e.Value)
 }
 
-// rule reads what a descriptor says about limits, if it does.
+// rule reads the limits of a descriptor with what stands beside them, if it has
+// any.
 func (p *fileParser) rule(o *yamlfile.Object, n *node) {
 	r := &Rule{File: p.File, Line: o.Node.Line, Counts: &RuleCounts{room: p.loader.rules.room}, node: n}
 	one, many := o.Has("rate_limit"), o.Has("rate_limits")

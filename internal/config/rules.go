@@ -30,8 +30,7 @@ func (r *Rules) HasDomain(name string) bool { return r.domains[name] != nil }
 // Domains returns all domains, sorted by name.
 func (r *Rules) Domains() []*Domain { return r.sorted }
 
-// Warnings returns what the files hold that cannot be meant so, by file and
-// line.
+// Warnings returns the warnings about the files, by file and line.
 func (r *Rules) Warnings() []yamlfile.Warning { return r.warnings }
 
 // Count returns the number of rules in all domains.
@@ -52,7 +51,7 @@ type Domain struct {
 	// Algorithm is what the file gives to limits that name none; 0 if it does
 	// not say.
 	Algorithm bucket.Algorithm
-	// Since is when HashTag and Algorithm became what they are, as a Rule's.
+	// Since is when HashTag or Algorithm last changed, as in Rule.Since.
 	Since int64
 	// File and Line are where the domain is named.
 	File string
@@ -62,8 +61,8 @@ type Domain struct {
 	rules []*Rule
 }
 
-// Rule is a place in a limits file that descriptors match and that says how
-// they are limited.
+// Rule is a place in a limits file that descriptors match, with the limits that
+// they then have.
 type Rule struct {
 	// Limits must all allow. There is none if Unlimited.
 	Limits []*bucket.Limit
@@ -72,8 +71,8 @@ type Rule struct {
 	// Name is that of an unlimited rule; limits have their own.
 	Name string
 	// Replaces holds, for each limit of Limits in order, or for the unlimited
-	// rule, the names of the limits whose place it takes in a request that
-	// matches both. It is nil if none replaces any.
+	// rule, the names of the limits that it replaces in a request that matches
+	// both. It is nil if none replaces any.
 	Replaces [][]string
 	// ShadowMode limits never deny.
 	ShadowMode bool
@@ -88,7 +87,7 @@ type Rule struct {
 	DetailedMetric, ValueToMetric bool
 	// Metadata goes with the answer to descriptors that the rule lets pass, or
 	// is nil. Values are nil, bool, int64, float64, string, []any and
-	// map[string]any; nobody may change them.
+	// map[string]any; they must not be changed.
 	Metadata map[string]any
 	// File and Line are where the descriptor of the rule begins.
 	File string

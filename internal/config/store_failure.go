@@ -7,9 +7,8 @@ import (
 
 const onStoreFailure = "on_store_failure"
 
-// storeFailure reads what answers for the limits of a rule when their store
-// does not. It returns FailureDefault if the rule does not say, or says it
-// wrongly, which is then reported.
+// storeFailure reads the failure mode of a rule. It returns FailureDefault if
+// there is none, or if it is wrong, which it reports.
 func (p *fileParser) storeFailure(o *yamlfile.Object) bucket.FailureMode {
 	v, ok := o.Field(onStoreFailure)
 	if !ok {
@@ -31,7 +30,7 @@ func (p *fileParser) storeFailure(o *yamlfile.Object) bucket.FailureMode {
 }
 
 // noStoreFailure reports on_store_failure on a descriptor for which no store is
-// asked, and why: "beside unlimited".
+// asked, and says why: "beside unlimited".
 func (p *fileParser) noStoreFailure(o *yamlfile.Object, why string) {
 	if o.Has(onStoreFailure) {
 		p.Bad(o.Key(onStoreFailure), onStoreFailure+" "+why, onStoreFailure+" beside limits with numbers")

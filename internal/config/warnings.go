@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// warnDomain warns of what only the whole domain shows.
+// warnDomain gives the warnings that need the whole domain.
 func (p *fileParser) warnDomain(d *Domain) {
 	if p.d.HashTag != "" && !d.root.hasKey(p.d.HashTag) {
 		p.WarnAt(p.tagAt, "no descriptor has the key %s, so it places nothing", yamlfile.Quote(p.d.HashTag))
@@ -41,13 +41,14 @@ func (n *node) hasKey(key string) bool {
 	return false
 }
 
-// warnPatterns warns of what the patterns of a list are to each other.
+// warnPatterns gives the warnings that need all patterns of a list.
 func (p *fileParser) warnPatterns(up *node, list []generalNode) {
 	p.warnNeverMatch(up, list)
 	p.warnCostly(up, list)
 }
 
-// warnNeverMatch warns of the descriptors of a list that others leave nothing.
+// warnNeverMatch warns of descriptors that never match, because others of the
+// list match the same values first.
 func (p *fileParser) warnNeverMatch(up *node, list []generalNode) {
 	for _, n := range list {
 		value := n.entry.Value
@@ -73,11 +74,11 @@ func (p *fileParser) warnNeverMatch(up *node, list []generalNode) {
 }
 
 const (
-	// usualValue is how many bytes the values of a request have where it has as
-	// many entries and as much text as the default bounds allow, about.
+	// usualValue is about how many bytes a value has in a request with as many
+	// entries and as much text as the default bounds allow.
 	usualValue = 320
-	// manyTries is on how many patterns such a value may be tried without a
-	// warning: at some 50 ns each, a tenth of a second for a request.
+	// manyTries is the number of patterns on which such a value is tried without
+	// a warning: at some 50 ns each, a request takes a tenth of a second.
 	manyTries = 500
 )
 
@@ -109,7 +110,7 @@ type limitAt struct {
 // maxLimitsCompared bounds how many limits of one rule are held against each other.
 const maxLimitsCompared = 100
 
-// warnNeverBind warns of limits that never deny what the others allow.
+// warnNeverBind warns of limits that never deny a request which another allows.
 func (p *fileParser) warnNeverBind(limits []limitAt) {
 	if len(limits) > maxLimitsCompared {
 		return
@@ -120,7 +121,7 @@ func (p *fileParser) warnNeverBind(limits []limitAt) {
 				continue
 			}
 			if j > i && neverBinds(tight.Limit, loose.Limit) {
-				continue // they are equals; the later one is told of
+				continue // they are equals; the warning is about the later one
 			}
 			p.WarnAt(loose.at, "never denies what %s allows: %s beside %s", yamlfile.Quote(tight.Name), Describe(loose.Limit), Describe(tight.Limit))
 			break

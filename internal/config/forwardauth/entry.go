@@ -77,7 +77,7 @@ func (p *parser) source(o *yamlfile.Object, e *Entry) bool {
 	return true
 }
 
-// needless reports what means nothing for the source.
+// needless reports keys that mean nothing with this source.
 func (p *parser) needless(o *yamlfile.Object, from Source) {
 	for _, f := range []struct {
 		name string
@@ -104,7 +104,7 @@ func (p *parser) needless(o *yamlfile.Object, from Source) {
 	}
 }
 
-// beside returns what a source needs, and reports it where it is not there.
+// beside returns a field that the source needs, and reports it if it is missing.
 func (p *parser) beside(o *yamlfile.Object, name string, from Source) (yamlfile.Value, bool) {
 	v, ok := o.Field(name)
 	if !ok {
@@ -177,7 +177,7 @@ func isPlainPath(s string) bool {
 	})
 }
 
-// bits reads how many bits of an address count.
+// bits reads the number of bits of an address that count; 0 means all.
 func (p *parser) bits(o *yamlfile.Object, name string, most int64) int {
 	v, ok := o.Field(name)
 	if !ok {

@@ -7,12 +7,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// File is what a file for forward auth says: of which requests proxies may ask
-// with a path alone, and what of a request its limits are counted by. It never
-// changes.
+// File is the content of a file for forward auth: the endpoints at which proxies
+// ask with a path alone, and the proxies that are trusted. It never changes.
 type File struct {
-	// TrustedProxies are those whose word about a request counts. Each is
-	// masked.
+	// TrustedProxies are the networks of proxies that may say what the original
+	// request was. Each is masked.
 	TrustedProxies []netip.Prefix
 	// Endpoints are in the order of the file.
 	Endpoints []*Endpoint
@@ -22,8 +21,8 @@ type File struct {
 // Endpoint returns the endpoint /auth/{name}, or nil.
 func (f *File) Endpoint(name string) *Endpoint { return f.byName[name] }
 
-// Trusts reports whether an address is that of a trusted proxy. It takes one
-// that is not an IPv4 address within an IPv6 one, and has no zone.
+// Trusts reports whether an address is that of a trusted proxy. The address must
+// not be an IPv4 address in the form of IPv6, and must have no zone.
 func (f *File) Trusts(address netip.Addr) bool {
 	return slices.ContainsFunc(f.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
@@ -35,7 +34,7 @@ type Endpoint struct {
 	// File and Line, which counts from 1, are where it stands.
 	File string
 	Line int
-	// Proxy is which one asks: "nginx", "caddy" or "traefik".
+	// Proxy is the one that asks: "nginx", "caddy" or "traefik".
 	Proxy string
 	// URIHeader and MethodHeader are the headers with which that proxy tells of
 	// the original request.
@@ -65,12 +64,12 @@ type Entry struct {
 	// Name is that of the header or of the query parameter.
 	Name string
 	// Prefixes are the paths of FromPath, the longest first. Each begins with a
-	// slash and ends, but for "/", without.
+	// slash; none ends with one, except "/".
 	Prefixes []string
-	// IPv4Prefix and IPv6Prefix are how many bits of a client's address count, 1
+	// IPv4Prefix and IPv6Prefix are the bits of a client's address that count, 1
 	// to 32 and 1 to 128; 0 means the whole address as it is.
 	IPv4Prefix, IPv6Prefix int
-	// OnMissing is what happens where the request has no such value.
+	// OnMissing is what happens if the request has no such value.
 	OnMissing OnMissing
 }
 
@@ -86,14 +85,15 @@ const (
 	FromHeader
 	// FromMethod is the method of the original request.
 	FromMethod
-	// FromPath is that of some prefixes which the original request's path has.
+	// FromPath is the longest of some prefixes that the original request's path
+	// has.
 	FromPath
 	// FromQuery is a parameter in the original request's query.
 	FromQuery
 )
 
-// sources are the names of the sources but for FromConstant, which is
-// written as a value.
+// sources are the names of the sources. FromConstant has none: it is written as a
+// value.
 var sources = [...]string{
 	FromClientAddress: "client_address", FromHeader: "header", FromMethod: "method", FromPath: "path", FromQuery: "query",
 }
@@ -113,8 +113,8 @@ func (s Source) isTold() bool { return s == FromMethod || s == FromPath || s == 
 type OnMissing uint8
 
 const (
-	// MissingEmpty takes the empty text for the value, so that all requests
-	// that lack it share a counter.
+	// MissingEmpty takes the empty text for the value. So all requests that lack
+	// it share a counter.
 	MissingEmpty OnMissing = iota
 	// MissingOmit leaves the descriptor out.
 	MissingOmit
@@ -127,8 +127,8 @@ var onMissingNames = [...]string{MissingEmpty: "empty", MissingOmit: "omit", Mis
 // String returns the word as the file has it.
 func (m OnMissing) String() string { return onMissingNames[m] }
 
-// proxies are those that can ask, with what each tells of a request and how it
-// is denied.
+// proxies are those that can ask, with the headers by which they tell of a request
+// and the status with which they are denied.
 var proxies = []struct {
 	name, uri, method string
 	denied            int

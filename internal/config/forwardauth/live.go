@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// Live holds the file that is in force, and replaces it when it changes.
+// Live holds the file in force, and replaces it when it changes.
 type Live = reload.Live[File]
 
 // NewLive returns a Live without a file; its Reload or Watch loads it.
@@ -32,7 +32,7 @@ func NewLive(path string, log *slog.Logger) *Live {
 	})
 }
 
-// Warnings tells of endpoints whose domain the limits files do not have.
+// Warnings returns a warning for each endpoint whose domain is in no limits file.
 func (f *File) Warnings(hasDomain func(name string) bool) []yamlfile.Warning {
 	var warnings []yamlfile.Warning
 	for _, e := range f.Endpoints {

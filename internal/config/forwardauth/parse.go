@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// What the mappings of a file for forward auth may hold.
+// The levels of a file for forward auth.
 var (
 	fileLevel     = &yamlfile.Level{Is: "a file for forward auth", Fields: []yamlfile.Field{{Name: "trusted_proxies"}, {Name: "endpoints"}}}
 	endpointLevel = &yamlfile.Level{Is: "an endpoint", Fields: []yamlfile.Field{
@@ -24,8 +24,8 @@ var (
 	}}
 )
 
-// Load reads a file for forward auth. Its error is of type Errors and holds
-// all that is wrong in the file; or it wraps that of the operating system.
+// Load reads a file for forward auth. Its error is of type yamlfile.Errors and has
+// all errors of the file; or it wraps that of the operating system.
 func Load(file string) (*File, error) {
 	data, err := read(file)
 	if err != nil {
@@ -53,9 +53,9 @@ func read(file string) ([]byte, error) {
 type parser struct {
 	*yamlfile.Reader
 	f *File
-	// trusts is whether the file says anything of trusted proxies.
+	// trusts is whether the file has trusted_proxies.
 	trusts bool
-	// onMissing is that of the endpoint at hand, for entries that have none.
+	// onMissing is that of the endpoint that is read, for entries without one.
 	onMissing OnMissing
 }
 
@@ -180,7 +180,7 @@ func (p *parser) endpoint(item yamlfile.Value) {
 	p.f.Endpoints = append(p.f.Endpoints, e)
 }
 
-// endpointNames are those that stand in a URL as they are.
+// endpointNames matches names that stand in a URL as they are.
 var endpointNames = regexp.MustCompile(`^[A-Za-z0-9_.~-]{1,64}$`)
 
 func (p *parser) endpointName(o *yamlfile.Object, e *Endpoint) {
@@ -204,8 +204,8 @@ func (p *parser) endpointName(o *yamlfile.Object, e *Endpoint) {
 	}
 }
 
-// proxy reads which proxy asks. The rest of what it says of an endpoint follows
-// from that.
+// proxy reads which proxy asks, with its headers and the status that it is denied
+// with.
 func (p *parser) proxy(o *yamlfile.Object, e *Endpoint) {
 	var names []string
 	for _, proxy := range proxies {
@@ -227,7 +227,7 @@ func (p *parser) proxy(o *yamlfile.Object, e *Endpoint) {
 	}
 }
 
-// deniedStatus reads another status than the proxy's own.
+// deniedStatus reads denied_status, which replaces the proxy's.
 func (p *parser) deniedStatus(o *yamlfile.Object, e *Endpoint) {
 	v, ok := o.Field("denied_status")
 	if !ok {

@@ -8,8 +8,8 @@ import (
 // patternChain is a chain of an index, which begins with the pattern head.
 type patternChain struct {
 	head int32
-	// patterns is how many are in it, and bytes how long the text that leads to
-	// it is.
+	// patterns is the number of those in it, and bytes the length of the text
+	// that leads to it.
 	patterns, bytes int
 }
 
@@ -51,9 +51,9 @@ func (x *patternIndex) gramChains(list []pattern) []patternChain {
 	return chains
 }
 
-// Costliest returns on how many patterns a value of so many bytes can be tried,
-// about, the index of a pattern that most of these are filed with, and how many
-// those are. It is 0, -1 and 0 where there are few patterns.
+// Costliest returns about how many patterns are tried on a value of so many bytes
+// at worst, the index of a pattern that most of these are filed with, and the
+// number filed with it. It returns 0, -1 and 0 where there are few patterns.
 func (ps *Set) Costliest(bytes int) (tries, pattern, together int) {
 	if ps.index == nil {
 		return 0, -1, 0
@@ -62,8 +62,8 @@ func (ps *Set) Costliest(bytes int) (tries, pattern, together int) {
 	return tries, int(most.head), most.patterns
 }
 
-// worstTries returns on how many patterns a value of so many bytes can be
-// tried, about, and the chain that most of these are in.
+// worstTries returns about how many patterns are tried on a value of so many bytes
+// at worst, and the chain that most of these are in.
 func (x *patternIndex) worstTries(list []pattern, bytes int) (tries int, most patternChain) {
 	add := func(c patternChain) {
 		tries += c.patterns
@@ -71,7 +71,7 @@ func (x *patternIndex) worstTries(list []pattern, bytes int) (tries int, most pa
 			most = c
 		}
 	}
-	// A value begins and ends in one way, and holds what there is room for.
+	// A value begins and ends in one way. Between, it has as many grams as fit.
 	for _, files := range [...]*patternFiles{&x.prefixes, &x.suffixes} {
 		var longest patternChain
 		for _, head := range files.chains {

@@ -6,10 +6,10 @@ import (
 )
 
 // patternIndex finds the patterns of a long list that can match a value. Each
-// pattern is filed once, under that of its texts which the fewest others have:
-// what stands before the first star, what stands after the last one, or some
-// bytes between two stars. One pass over the value from each side finds the
-// texts that it has.
+// pattern is filed once, under the one of its texts that the fewest others have:
+// the text before the first star, the text after the last one, or some bytes
+// between two stars. One pass over the value from each side finds the texts that
+// it has.
 //
 // Texts are known by hashes. A collision costs one try that fails.
 type patternIndex struct {

@@ -2,9 +2,9 @@ package glob
 
 import "math/bits"
 
-// valuePlaces tells where what patterns have between their stars can stand in a
-// value. It takes a pass over the value to make, and then spares most of the
-// patterns that are tried in vain a search of their own.
+// valuePlaces tells where in a value the texts between the stars of patterns can
+// stand. Filling it takes one pass over the value. Most patterns that do not match
+// are then found out without a search of their own.
 type valuePlaces struct {
 	// first and last are where the first and the last gram of a hash ends: how
 	// many bytes of the value stand before that; 0 where there is none. A
@@ -42,8 +42,8 @@ func (v *valuePlaces) fill(value string, sizes uint) {
 	}
 }
 
-// allow reports whether all that stands between stars may stand in a value in
-// this order, after so many bytes.
+// allow reports whether all texts between stars may stand in a value in this
+// order, after so many bytes.
 func (v *valuePlaces) allow(middle []innerText, after int) bool {
 	for i := range middle {
 		m := &middle[i]

@@ -20,18 +20,19 @@ type patternSearch struct {
 	// few are the chains that were tried for grams; kept is how many.
 	few  [fewChains]int32
 	kept int
-	// notes are nil until they are worth their while.
+	// notes are nil until they save time.
 	notes *searchNotes
 }
 
 const (
-	// fewChains are as quickly compared one after the other.
+	// fewChains is the number up to which they are compared one after the other.
 	fewChains = 16
-	// fewTries take no longer than to note where the value has what.
+	// fewTries is the number of tries that take no longer than noting where the
+	// value has which grams.
 	fewTries = 16
 )
 
-// searchNotes are what is known of a value of which much is tried.
+// searchNotes are what is known of a value on which many patterns are tried.
 type searchNotes struct {
 	// tried has a bit for each pattern that begins a chain which was tried.
 	tried     []uint64
@@ -105,7 +106,7 @@ func (s *patternSearch) isWorthASearch(p *pattern) bool {
 	return n.places.allow(p.middle, len(p.prefix))
 }
 
-// tryGrams tries the patterns that are filed under something in the value.
+// tryGrams tries the patterns that are filed under a gram of the value.
 func (s *patternSearch) tryGrams() {
 	value, sizes, tails := s.value, s.grams.sizes, &s.grams.tails
 	short := sizes & (1<<tailSize - 1)
@@ -134,8 +135,8 @@ func (s *patternSearch) tryGramsAt(last uint64, sizes uint, end int) {
 	}
 }
 
-// isNew reports whether the chain was not asked about before: a value may
-// repeat what leads to a long one.
+// isNew reports whether the chain was not tried before: a value may repeat the
+// gram that leads to a long one.
 func (s *patternSearch) isNew(chain int32) bool {
 	if s.kept < fewChains {
 		if slices.Contains(s.few[:s.kept], chain) {

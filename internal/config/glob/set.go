@@ -2,8 +2,8 @@ package glob
 
 import "strings"
 
-// Set is a list of patterns, of which the first that matches a value is found.
-// The zero Set is empty. Once sealed it may be used concurrently.
+// Set is a list of patterns in which the first that matches a value is found. The
+// zero Set is empty. Once sealed it may be used concurrently.
 type Set struct {
 	list []pattern
 	// index finds the few that can match a value; it is nil while there are few.
@@ -17,16 +17,17 @@ type Set struct {
 }
 
 const (
-	// fewPatterns are as quickly tried one after the other.
+	// fewPatterns is the number up to which an index is no faster than trying one
+	// after the other.
 	fewPatterns = 8
 	// maxPatternTries bounds the search for patterns that cannot match.
 	maxPatternTries = 5_000_000
 	// FewInner patterns with something between stars are tried on values of any
 	// length: each takes less than a millisecond to search 1 MiB in vain.
 	FewInner = 16
-	// MaxSearchedValue is how many bytes a value has at most that more of them
-	// are tried on. Who sends a value can make it of what they have between
-	// their stars; what that costs grows with the square of its length.
+	// MaxSearchedValue is the length in bytes of the longest value on which more
+	// of them are tried. A caller can build a value of the texts between their
+	// stars, and the time to search it grows with the square of its length.
 	MaxSearchedValue = 2048
 )
 
@@ -85,7 +86,8 @@ func (ps *Set) FirstThatCoversAll() int {
 	return -1
 }
 
-// search is First, of the patterns with nothing between stars if ends is set.
+// search is First. If ends is set, only patterns with nothing between stars
+// count.
 func (ps *Set) search(value string, ends bool) int {
 	if ps.index != nil {
 		return ps.index.first(ps.list, value, ends)
@@ -98,8 +100,8 @@ func (ps *Set) search(value string, ends bool) int {
 	return -1
 }
 
-// IsTooLong reports whether no value is searched that is long enough for a
-// pattern of the Set.
+// IsTooLong reports whether a pattern of the Set can match no value, because
+// those that are long enough for it are not searched.
 func (ps *Set) IsTooLong(pattern string) bool {
 	if !ps.manyInner || len(pattern) <= MaxSearchedValue {
 		return false

@@ -1,4 +1,5 @@
-// Package reload keeps what files say in force, and replaces it when they
-// change: all or nothing, with the last good ones as long as there is an error.
-// It imports nothing of the project, and does not know what the files say.
+// Package reload keeps the content of files in force, and replaces it when they
+// change: all or nothing, with the last good content as long as there is an
+// error. It imports nothing of the project, and does not know the format of the
+// files.
 package reload

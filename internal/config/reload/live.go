@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Status tells how what is in force came to be.
+// Status tells how the value in force came to be.
 type Status struct {
-	// Generation counts what was in force, one after the other; 0 means nothing
-	// yet.
+	// Generation counts the values that were in force, one after the other; 0
+	// means none yet.
 	Generation int
-	// LoadedAt is when what is in force was loaded.
+	// LoadedAt is when the value in force was loaded.
 	LoadedAt time.Time
 	// Failed counts the loads that failed; one that fails as the last did is
 	// not counted again.
 	Failed int
-	// LastError is what is wrong with the files as they are now, or nil. What
-	// is in force is then older than the files.
+	// LastError is what is wrong with the files as they are now, or nil. The
+	// value in force is then older than the files.
 	LastError error
 	// FailedAt is when LastError was first met.
 	FailedAt time.Time
-	// Succeeded counts the loads that put something in force, or that found the
+	// Succeeded counts the loads that put a value in force, or that found the
 	// files to be those in force again after a failure.
 	Succeeded int
 	// SucceededAt is when the files were last loaded without an error, or
@@ -31,21 +31,21 @@ type Status struct {
 	SucceededAt time.Time
 }
 
-// Files are some that were read, whose text is not understood yet.
+// Files are files that were read and not parsed yet.
 type Files[T any] struct {
 	// Digest tells them from others.
 	Digest [sha256.Size]byte
-	// Parse returns what they say, where before is in force or nil, and how much
-	// that is, as attributes for the log.
+	// Parse returns their value, and its size as attributes for the log. before
+	// is the value in force, or nil.
 	Parse func(before *T) (after *T, size []any, err error)
-	// InForce, if not nil, is called when they are in force: replaced, or found
-	// to be those that are.
+	// InForce, if not nil, is called when they are in force. replaced is false if
+	// they already were.
 	InForce func(replaced bool)
 }
 
-// Live holds what files say. Its methods may be called concurrently.
+// Live holds the value of files. Its methods may be called concurrently.
 type Live[T any] struct {
-	// what is in the files: "limits".
+	// what names the value in the log: "limits".
 	what, path string
 	read       func(path string) (Files[T], error)
 	log        *slog.Logger
@@ -63,8 +63,8 @@ type Live[T any] struct {
 	failure string
 }
 
-// New returns a Live without a value; Reload or Watch loads it. The files, which
-// are called what in the log, are at a path. log may be nil.
+// New returns a Live without a value; Reload or Watch loads it from the files at a
+// path. what names the value in the log: "limits". log may be nil.
 func New[T any](what, path string, log *slog.Logger, read func(path string) (Files[T], error)) *Live[T] {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -74,17 +74,17 @@ func New[T any](what, path string, log *slog.Logger, read func(path string) (Fil
 	return l
 }
 
-// Value returns what is in force, or nil if nothing was ever loaded.
+// Value returns the value in force, or nil if none was ever loaded.
 func (l *Live[T]) Value() *T { return l.value.Load() }
 
-// Status returns how what is in force came to be. It does not wait for a
+// Status returns how the value in force came to be. It does not wait for a
 // reload.
 func (l *Live[T]) Status() Status { return *l.shown.Load() }
 
-// Reload reads the files and puts what they say in force, all or nothing: on any
-// error what was before stays. Files that did not change make no new generation.
-// An error is logged, except for that of a first load, about which its caller
-// has more to say.
+// Reload reads the files and puts their value in force, all or nothing: on any
+// error the old value stays. Files that did not change make no new generation. An
+// error is logged, except that of the first load: its caller has more to say about
+// it.
 func (l *Live[T]) Reload() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +128,7 @@ func (l *Live[T]) unchanged(digest [sha256.Size]byte) bool {
 	return true
 }
 
-// replaced notes that what the files with this digest say is in force now.
+// replaced records that the value of the files with this digest is in force now.
 func (l *Live[T]) replaced(digest [sha256.Size]byte, size []any) {
 	l.inForce = digest
 	l.status.Generation++

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// quiet is how long nothing may change before the files are read again,
-	// patience how long a change waits for that at most.
+	// quiet is how long nothing may change before the files are read again.
+	// patience is how long a change waits for that at most.
 	quiet    = 200 * time.Millisecond
 	patience = 2 * time.Second
 )
 
 // Watch loads the files, and again whenever they change, until ctx ends; then it
 // returns nil. A burst of changes causes one reload. An error means that files
-// cannot be watched here; what was loaded stays in force.
+// cannot be watched here; the value in force stays.
 //
-// Files that cannot be loaded are no error of Watch: Status has it, and the
+// Files that cannot be loaded are no error of Watch: Status has the error, and the
 // next change may mend it.
 func (l *Live[T]) Watch(ctx context.Context) error {
 	fw, err := fsnotify.NewWatcher()
@@ -68,7 +68,7 @@ func (l *Live[T]) Watch(ctx context.Context) error {
 	}
 }
 
-// watch is what the goroutine in Watch knows.
+// watch is the state of the goroutine in Watch.
 type watch struct {
 	what, path string
 	load       func() error
@@ -83,8 +83,7 @@ type watch struct {
 	failed map[string]bool
 }
 
-// reload loads the files with watches in place that see what changes from
-// then on.
+// reload loads the files, with watches in place that see every later change.
 func (w *watch) reload() {
 	// A folder that appears between the look at what to watch and the watch
 	// is found by looking again.
@@ -111,7 +110,7 @@ func (w *watch) sync() (added bool) {
 	for dir := range w.wanted {
 		info, err := os.Stat(dir)
 		if err != nil {
-			continue // gone again, which its parent's watch tells
+			continue // gone again; the watch of its parent tells of it
 		}
 		known := w.infos[dir]
 		if known != nil && os.SameFile(known, info) && slices.Contains(watched, dir) {
@@ -211,9 +210,9 @@ func (in interests) walk(dir string) {
 // maxLinks bounds how many links may stand on the way to a file.
 const maxLinks = 255
 
-// trace adds every link on the way to a path and its end, each as a name in
-// the folder that holds it, and returns the path without links. It returns
-// false if the way ends early; the name that is missing is added then.
+// trace adds every link on the way to a path, and its end, each as a name in the
+// folder that holds it. It returns the path without links, or false if the way
+// ends early; it then adds the name that is missing.
 func (in interests) trace(path string) (real string, ok bool) {
 	path, err := filepath.Abs(path)
 	if err != nil {

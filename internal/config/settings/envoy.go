@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// LoadEnvoy returns the settings that envoyproxy/ratelimit's environment
-// asks for, with that service's defaults, and over them the flags of fs that
-// BindFlags defined and somebody gave. fs may be nil.
+// LoadEnvoy returns the settings that envoyproxy/ratelimit's environment asks for,
+// with that service's defaults, and over them the given flags of fs that BindFlags
+// defined. fs may be nil.
 //
-// Values are read as that service reads them. What it would do and a daemon
-// does not is named in one warning; where ignoring it would let requests pass
-// that should not, it is an error. Errors are all of them, as LoadSettings has
-// them. Variables that it does not know are left alone.
+// Values are read as that service reads them. One warning names all variables that
+// a daemon does not follow; it is an error where that would let requests pass that
+// should not. The error joins all errors, as that of Load does. Variables that
+// the service does not know are ignored.
 func LoadEnvoy(fs *pflag.FlagSet, environ []string) (Settings, []string, error) {
 	l := newSettingsLoader()
 	l.likeEnvoy = true
@@ -33,7 +33,7 @@ type envoyEnvironment struct {
 	variables []envoyVariable
 	given     map[string]bool
 	values    map[string]string // those given, the defaults of the others
-	unread    map[string]bool   // what that service could not read either
+	unread    map[string]bool   // those that the service could not read either
 }
 
 func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
@@ -57,8 +57,8 @@ func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
 	return e.layer
 }
 
-// read takes the values of the variables that are known, and complains of those
-// that the service could not read.
+// read takes the values of the variables that are known, and reports those that
+// the service could not read.
 func (e *envoyEnvironment) read(environ []string) {
 	for _, v := range e.variables {
 		e.values[v.name] = v.byDefault
@@ -112,8 +112,8 @@ func (e *envoyEnvironment) isTrue(name string) bool {
 	return err == nil && value
 }
 
-// set puts a setting in force because of variables. None of them given, it is
-// a default and nobody's fault.
+// set puts a setting in force because of variables. If none of them is given, the
+// value is a default.
 func (e *envoyEnvironment) set(setting, text string, because ...string) {
 	var given []string
 	for _, name := range because {
@@ -163,9 +163,9 @@ func (e *envoyEnvironment) listeners() {
 			e.set(l.setting, net.JoinHostPort(e.values[l.host], strconv.FormatInt(port, 10)), l.host, l.port)
 		}
 	}
-	// That service reads whatever gRPC does, 4 MiB. A call that is refused for its
-	// size is one that failed, and Envoy lets it pass unless told otherwise: who
-	// sends a long header would be rid of all limits.
+	// That service reads as much as gRPC does, 4 MiB. A call that is refused for
+	// its size has failed, and Envoy lets the request pass unless told otherwise:
+	// a caller could evade all limits by a long header.
 	e.set("grpc.max_bytes", strconv.Itoa(4<<20))
 	e.copy("grpc.socket", "GRPC_UDS")
 	e.copy("grpc.max_connection_age", "GRPC_MAX_CONNECTION_AGE")
@@ -230,7 +230,7 @@ func (e *envoyEnvironment) limits() {
 	e.set("limits.ready_when_empty", strconv.FormatBool(!e.isTrue("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")
 }
 
-// responses says what stands in them beside the decision.
+// responses reads what responses have beside the decision.
 func (e *envoyEnvironment) responses() {
 	e.truth("api.dynamic_metadata", "RESPONSE_DYNAMIC_METADATA")
 	if e.isTrue("LIMIT_RESPONSE_HEADERS_ENABLED") {
@@ -241,14 +241,14 @@ func (e *envoyEnvironment) responses() {
 	}
 }
 
-// refuseNeighbours refuses what stands beside the limits' folder and would be
-// loaded too: that service joins a path with dots, and takes all that begin
-// with the folder's name and a dot.
+// refuseNeighbours refuses files beside the limits' folder that the service would
+// load too: it joins a path with dots, and takes all files that begin with the
+// folder's name and a dot.
 func (e *envoyEnvironment) refuseNeighbours(above string) {
 	app := e.values["RUNTIME_APPDIRECTORY"]
 	entries, err := os.ReadDir(above)
 	if err != nil || app == "" {
-		return // whoever loads the limits says what is wrong
+		return // loading the limits reports it
 	}
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), app+".") {
@@ -277,7 +277,7 @@ func (e *envoyEnvironment) store() {
 	}
 }
 
-// tellIgnored warns, once, of all that the environment asks for in vain.
+// tellIgnored gives one warning of all variables that are not followed.
 func (e *envoyEnvironment) tellIgnored() {
 	var ignored []string
 	for _, v := range e.variables {

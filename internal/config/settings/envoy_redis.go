@@ -10,7 +10,7 @@ import (
 )
 
 func (e *envoyEnvironment) redis() {
-	// Callers are told of a failure, as there, and decide themselves.
+	// As there, callers are told of a failure and decide themselves.
 	e.set("failure.mode", "error")
 	health := "serving"
 	if e.isTrue("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {
@@ -57,8 +57,8 @@ func (e *envoyEnvironment) redisTimeout() {
 	e.set("redis.timeout", text, "REDIS_TIMEOUT")
 }
 
-// redisTimeoutDiffers reports whether REDIS_TIMEOUT is longer than any timeout
-// is here; 0 is none at all there.
+// redisTimeoutDiffers reports whether REDIS_TIMEOUT is longer than the longest
+// timeout here. There 0 means none at all.
 func (e *envoyEnvironment) redisTimeoutDiffers() bool {
 	d, err := time.ParseDuration(e.values["REDIS_TIMEOUT"])
 	return err == nil && (d > maxRedisTimeout || d == 0)
@@ -113,9 +113,9 @@ func isSocket(path string) bool {
 	return err == nil && info.Mode()&os.ModeSocket != 0
 }
 
-// foundURL is foundText without what may hold a password behind a question mark,
-// or around one: a password may have one in it, and what stands before is then
-// its beginning.
+// foundURL is foundText without the part that may hold a password: the one behind
+// a question mark. The password may have a question mark in it, and so begin
+// before that; then all of it is hidden.
 func foundURL(text string) string {
 	text, query, _ := strings.Cut(text, "?")
 	if strings.Contains(query, "@") {

@@ -3,15 +3,16 @@ package settings
 // envoyVariable is a variable of envoyproxy/ratelimit's environment.
 type envoyVariable struct {
 	name string
-	// byDefault is what it is there where nobody sets it.
+	// byDefault is its value there if it is not set.
 	byDefault string
 	kind      envoyKind
-	// settings are those that it sets here; none where it needs none.
+	// settings are those that it sets here.
 	settings []string
-	// remark says what differs, why there is no setting, or what to do instead.
+	// remark says how its setting differs, why it has none, or what to use
+	// instead.
 	remark string
-	// matters reports whether it asks for something that is not done here, of
-	// which the operator is warned with the remark; nil: it never does.
+	// matters reports whether its value asks for something that is not done here.
+	// The remark is then a warning. nil means never.
 	matters func(*envoyEnvironment) bool
 }
 
@@ -27,12 +28,12 @@ const (
 	envoyIdle                      // not read here
 )
 
-// defaultRedisSocket is where that service looks for Redis unless told.
+// defaultRedisSocket is where that service looks for Redis by default.
 const defaultRedisSocket = "/var/run/nutcracker/ratelimit.sock"
 
-// envoyVariables is the table of that service's environment: the one place that
-// knows its names and defaults, and what becomes of them. How several of them
-// make a setting together stands in envoy_settings.go.
+// envoyVariables is the table of that service's environment: the one place with
+// its names and defaults, and the settings that they make. How several of them
+// make a setting together stands in envoy.go and envoy_redis.go.
 func envoyVariables() []envoyVariable {
 	set := func(settings ...string) []string { return settings }
 	const (

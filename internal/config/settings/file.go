@@ -74,8 +74,8 @@ func followAlias(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// nodeKind says in words what stands there, without its text: under a wrong
-// indentation it may be a secret.
+// nodeKind says in words what a node is, without its text, which may be a secret
+// with a wrong indentation.
 func nodeKind(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -130,8 +130,8 @@ func (f *settingsFile) section(prefix string, written *yaml.Node) {
 	}
 }
 
-// child reads what stands under the dotted name. dots says that the file has
-// it so, where each part should be a mapping.
+// child reads the value under the dotted name. dots is set if the key itself has
+// dots, where each part should be a mapping.
 func (f *settingsFile) child(name string, dots bool, key, value *yaml.Node) {
 	switch d := f.lookup(name); {
 	case dots && (d != nil || slices.Contains(f.sections, name)):
@@ -159,8 +159,8 @@ func (f *settingsFile) unknown(name string, key *yaml.Node) {
 	f.failf("%s: %s: found an unknown setting%s", f.at(key), shown, nearest)
 }
 
-// elsewhere returns the only setting whose last part is that of name: the
-// section was left out, or is another one.
+// elsewhere returns the only setting with the same last part as name, whose
+// section is missing or wrong, or "".
 func (f *settingsFile) elsewhere(name string) string {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	var found string
@@ -188,8 +188,8 @@ func (f *settingsFile) value(d *setting, written *yaml.Node) {
 	}
 }
 
-// text returns a value as the text that a variable would hold, or what was
-// found instead of one.
+// text returns a value as the text that a variable would have. If it is none,
+// found says what it is.
 func (f *settingsFile) text(d *setting, n *yaml.Node) (text, found, hint string) {
 	if n.Kind == yaml.SequenceNode && d.form == listForm {
 		var items []string

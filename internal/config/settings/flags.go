@@ -7,11 +7,11 @@ import (
 	"github.com/spf13/viper"
 )
 
-// BindFlags defines one flag for each setting, passwords aside: a secret on a
-// command line is there for every user of the machine to read.
+// BindFlags defines a flag for each setting except secrets: every user of the
+// machine can read a command line.
 //
-// A flag takes any text; LoadSettings checks it, so that a wrong flag is
-// reported together with all else that is wrong.
+// A flag takes any text. Load checks it, so that a wrong flag is reported together
+// with all other errors.
 func BindFlags(fs *pflag.FlagSet) {
 	for _, d := range allSettings() {
 		if d.secret {
@@ -49,8 +49,8 @@ func (f *settingFlag) Set(text string) error {
 	return nil
 }
 
-// viperFlag lends a flag to viper as a text: of its own it would read a bad
-// integer as 0.
+// viperFlag gives a flag to viper as a text: by itself viper reads a bad integer
+// as 0.
 type viperFlag struct {
 	*pflag.Flag
 }

@@ -79,9 +79,8 @@ func defineSetting[T any](name string, kind settingKind[T], byDefault, help stri
 	}
 }
 
-// foundText quotes a value for a message. A long one is cut, and what stands
-// before an @ is hidden: a URL with a password is put where an address belongs
-// more often than one thinks.
+// foundText quotes a value for a message. It cuts a long one, and hides the text
+// before an @: a URL with a password often stands where an address belongs.
 func foundText(text string) string {
 	const most = 60
 	if i := strings.LastIndexByte(text, '@'); i >= 0 {
@@ -103,7 +102,7 @@ func complainWith(text, hint string) *settingComplaint {
 
 func showText(s string) string { return s }
 
-// textSetting is any text; what says what it means.
+// textSetting is any text. Messages call it what: "a path".
 func textSetting(what string, required bool) settingKind[string] {
 	allowed := what
 	if !required {
@@ -115,8 +114,8 @@ func textSetting(what string, required bool) settingKind[string] {
 			if required && text == "" {
 				return "", complain(text)
 			}
-			// No path and no name has one, and the system calls say so with
-			// less help than we can.
+			// No path and no name has one, and the error of a system call would
+			// be of less help.
 			if strings.ContainsRune(text, 0) {
 				return "", complainWith(text, "without NUL")
 			}
@@ -146,8 +145,8 @@ func boolSetting() settingKind[bool] {
 	}
 }
 
-// decimal is a number that means the same to YAML, Go and a reader. 010 is
-// none: YAML takes it for eight.
+// decimal matches a number that means the same to YAML, Go and a reader. It does
+// not match 010: YAML takes it for eight.
 var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
 func integerSetting[T int | int64](least, most T) settingKind[T] {
@@ -219,8 +218,8 @@ func durationSetting(least, most time.Duration) settingKind[time.Duration] {
 	}
 }
 
-// addressHint says what is wrong with host:port, in the cases that people
-// meet. host and port are what may be missing.
+// addressHint says how to write host:port, for common mistakes. host and port
+// stand for a part that is missing.
 func addressHint(text, host, port string) string {
 	if _, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return "such as " + host + ":" + text
@@ -262,7 +261,8 @@ func listenSetting(mayBeOff bool) settingKind[string] {
 // unixScheme begins the address of a unix socket; an absolute path follows.
 const unixScheme = "unix:"
 
-// urlPath holds no character that a URL or http.ServeMux reads anything into.
+// urlPath matches paths without characters that mean something in a URL or to
+// http.ServeMux.
 var urlPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*/?$`)
 
 func urlPathSetting() settingKind[string] {
@@ -297,7 +297,7 @@ func addressesSetting() settingKind[[]string] {
 	}
 }
 
-// checkAddress complains of what is no address to dial.
+// checkAddress complains of a text that is no address to dial.
 func checkAddress(address string) *settingComplaint {
 	if path, ok := strings.CutPrefix(address, unixScheme); ok {
 		if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsRune(path, 0) {
@@ -340,8 +340,8 @@ func namesSetting() settingKind[[]string] {
 	}
 }
 
-// prefixSetting is what keys in Redis may start with. A brace would begin a
-// hash tag before ours.
+// prefixSetting is the start of keys in Redis. A brace in it would begin a hash tag
+// before ours.
 func prefixSetting() settingKind[string] {
 	return settingKind[string]{
 		word: "text", allowed: "1 to 32 printable ASCII characters without spaces and braces", show: showText,

@@ -11,18 +11,17 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Load returns the settings in force: defaults, over them the YAML
-// file (none if the name is empty), over it the environment, over it the flags
-// of fs that BindFlags defined and somebody gave. fs may be nil.
+// Load returns the settings in force: defaults, over them the YAML file (none if
+// the name is empty), over it the environment, over it the given flags of fs that
+// BindFlags defined. fs may be nil.
 //
-// Each value is checked, also one that another source overrides. The error
-// joins all that is wrong, one line each, which begins with where it stands:
-// file:line:column, variable NAME or flag --name. No secret appears in it, nor
-// in the warnings.
+// Each value is checked, also one that another source overrides. The error joins
+// all errors, a line each, which begins with the place: file:line:column,
+// variable NAME or flag --name. No secret appears in it, nor in the warnings.
 //
-// A variable that is set counts, even to nothing: RATELIMITD_HTTP_ADDRESS= is
-// off. A null in the file is an error for a setting, since it might mean empty
-// or the default; a section may be null, as it is once all in it is commented
+// A variable that is set to nothing counts: RATELIMITD_HTTP_ADDRESS= is off. A
+// null in the file is an error for a setting, since it might mean empty or the
+// default. A section may be null: it is so once all its settings are commented
 // out.
 func Load(fs *pflag.FlagSet, environ []string, file string) (Settings, []string, error) {
 	l := newSettingsLoader()
@@ -47,15 +46,15 @@ func (l *settingsLoader) load(fs *pflag.FlagSet, layers ...map[string]any) (Sett
 	return s, l.warnings, nil
 }
 
-// layered returns the values in force. What is wrong with single ones is in
-// l.errs; an error is a bug.
+// layered returns the values in force. Errors of single values go to l.errs; an
+// error that is returned is a bug.
 func (l *settingsLoader) layered(fs *pflag.FlagSet, layers ...map[string]any) (Settings, error) {
 	all := viper.New()
 	for _, d := range l.table {
 		all.SetDefault(d.name, settingValue{text: d.byDefault})
 	}
-	// viper reads variables from the process alone. Ours are an argument, so
-	// they become a second file over the first.
+	// viper reads variables from the process alone. Ours are an argument, so they
+	// become a layer like the file.
 	for _, layer := range layers {
 		if err := all.MergeConfigMap(layer); err != nil {
 			return Settings{}, fmt.Errorf("merge settings: %w", err)
@@ -67,14 +66,14 @@ func (l *settingsLoader) layered(fs *pflag.FlagSet, layers ...map[string]any) (S
 	return l.resolve(all), nil
 }
 
-// settingValue is a value in a layer of viper's. One from a flag arrives as a
-// plain string.
+// settingValue is a value in a layer of viper's. A value from a flag is a plain
+// string.
 type settingValue struct {
 	text  string
 	where string // empty for a default
 }
 
-// settingsLoader gathers what is wrong while the layers are built.
+// settingsLoader builds the layers and gathers their errors and warnings.
 type settingsLoader struct {
 	table    []setting
 	names    []string // of all settings
@@ -83,8 +82,8 @@ type settingsLoader struct {
 	where    map[string]string // where the effective value stands; a default is absent
 	warnings []string
 	errs     []error
-	// likeEnvoy is set where the settings come from the environment of
-	// envoyproxy/ratelimit, and what is usual there is no error.
+	// likeEnvoy is set if the settings come from the environment of
+	// envoyproxy/ratelimit. Some errors are warnings then: they are usual there.
 	likeEnvoy bool
 }
 
@@ -116,8 +115,8 @@ func (l *settingsLoader) warnf(format string, args ...any) {
 	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
 }
 
-// refuse reports a value of d. where ends with the name of the setting, or is
-// as good as it.
+// refuse reports a value of d. where ends with the name of the setting, or of its
+// flag or variable.
 func (l *settingsLoader) refuse(where string, d *setting, found, hint string) {
 	l.bad[d.name] = true
 	if hint != "" {
@@ -126,7 +125,7 @@ func (l *settingsLoader) refuse(where string, d *setting, found, hint string) {
 	l.failf("%s: found %s; allowed: %s%s", where, found, d.allowed, hint)
 }
 
-// accept reports whether text is a value for d, and what is wrong if not.
+// accept reports whether text is a value for d, and reports it as an error if not.
 func (l *settingsLoader) accept(where string, d *setting, text string) bool {
 	_, complaint := d.parse(text)
 	if complaint != nil {
@@ -212,14 +211,13 @@ func (l *settingsLoader) resolve(layers *viper.Viper) Settings {
 	return s
 }
 
-// good reports whether no value of these settings was refused, so that it
-// makes sense to judge them together.
+// good reports whether no value of these settings was refused. Only then they can
+// be checked together.
 func (l *settingsLoader) good(names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return l.bad[name] })
 }
 
-// whereFirst returns where the first of these settings that somebody set
-// stands.
+// whereFirst returns the place of the first of these settings that is set.
 func (l *settingsLoader) whereFirst(names ...string) string {
 	for _, name := range names {
 		if where := l.where[name]; where != "" {
@@ -229,8 +227,8 @@ func (l *settingsLoader) whereFirst(names ...string) string {
 	return names[0]
 }
 
-// checkFiles opens each file that a setting names and that will be used, so
-// that a missing one is reported with the rest and not when it is needed.
+// checkFiles opens each file that a setting names and that will be used, so that a
+// missing one is reported with the other errors and not when it is needed.
 func (l *settingsLoader) checkFiles(s *Settings) {
 	redis, redisTLS := s.Store == StoreRedis, s.Store == StoreRedis && s.Redis.TLS.Enabled
 	httpOn := s.HTTP.Address != ""

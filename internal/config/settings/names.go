@@ -11,9 +11,9 @@ import (
 // settingsPrefix starts every environment variable of ours.
 const settingsPrefix = "RATELIMITD_"
 
-// kubernetesVariable matches what Kubernetes puts into the environment for a
-// service named ratelimitd, and, where that can't be meant for us, for one
-// whose name starts so, such as ratelimitd-headless.
+// kubernetesVariable matches the variables that Kubernetes sets for a service
+// named ratelimitd. It matches those for a service whose name starts so, such as
+// ratelimitd-headless, if they cannot be settings.
 var kubernetesVariable = regexp.MustCompile(
 	`^RATELIMITD_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)$` +
 		`|^RATELIMITD_[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
@@ -22,13 +22,13 @@ func fromKubernetes(name, value string) bool {
 	if kubernetesVariable.MatchString(name) {
 		return true
 	}
-	// RATELIMITD_GRPC_PORT may be a person's mistake; tcp://10.1.2.3:8081 in
-	// it is none.
+	// RATELIMITD_GRPC_PORT may be a mistake for a setting; with the value
+	// tcp://10.1.2.3:8081 it is none.
 	return strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
 }
 
-// NearestName returns the candidate that name was most likely meant to be, or
-// "" if none is near. Case, - and _ don't count.
+// NearestName returns the candidate that name was most likely meant to be, or ""
+// if none is near. Case, - and _ do not count.
 func NearestName(name string, candidates []string) string {
 	plain := func(s string) string {
 		return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s))
@@ -43,9 +43,9 @@ func NearestName(name string, candidates []string) string {
 	return ""
 }
 
-// unknownName prepares a name that nobody knows for a message: it is cut at
-// the first character that no name has, since `{password:s3cret}` in YAML is a
-// key, and the rest of it a secret.
+// unknownName prepares an unknown name for a message. It cuts it at the first
+// character that no name has: `{password:s3cret}` in YAML is a key, and its second
+// half a secret.
 func unknownName(name string) string {
 	end := strings.IndexFunc(name, func(r rune) bool {
 		return !(r == '.' || r == '_' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z')

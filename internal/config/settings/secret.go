@@ -6,14 +6,14 @@ import (
 	"log/slog"
 )
 
-// redacted stands for a secret wherever one would be shown.
+// redacted is shown in the place of a secret.
 const redacted = "***"
 
 // Secret is a text that no output shows: not by fmt with any verb, not as
 // JSON or YAML, not in a log. Only Reveal gives it out.
 //
-// It holds a pointer, so that even where fmt can't call its methods, inside
-// an unexported field, no more than an address is printed.
+// It holds a pointer. So even where fmt cannot call its methods, inside an
+// unexported field, only an address is printed.
 type Secret struct {
 	text *string
 }
@@ -45,14 +45,14 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// GoString is String: it answers %#v of those that ask for it by name.
+// GoString is String, for %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// Format answers every verb with String.
+// Format writes String, whatever the verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// MarshalText is what JSON and YAML show.
+// MarshalText is String, for JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// LogValue is what slog shows.
+// LogValue is String, for slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

@@ -11,10 +11,9 @@ import (
 // maxPasswordFile bounds what is read from a password file, in bytes.
 const maxPasswordFile = 64 << 10
 
-// readPassword returns the password that the file holds now, without the
-// newline that editors put at its end. It is cheap enough for each new
-// connection, and that is where it belongs: a rotated password then needs no
-// restart.
+// readPassword returns the password that the file holds now, without the newline
+// that editors put at its end. It is read for each new connection, so that a
+// rotated password needs no restart.
 //
 // An empty file is an error and not an empty password: it may be on its way to
 // hold the next one.

@@ -8,9 +8,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
-// Settings is what the daemon is told at start. Load makes it, every
-// value checked; Default holds what stands where nobody says
-// otherwise. It may be printed and logged: secrets show as stars.
+// Settings are the daemon's settings. Load makes them, with every value checked;
+// Default has the values of settings that are not given. They may be printed and
+// logged: secrets show as stars.
 type Settings struct {
 	// Limits says where the limits files are.
 	Limits Limits
@@ -27,12 +27,12 @@ type Settings struct {
 	Headers Headers
 	Admin   Admin
 	Metrics Metrics
-	// RequestMemory is how many bytes all requests that are being read and
-	// answered may hold, 16 MiB to 1 TiB; 0 means a fifth of what the process
-	// may use, or 512 MiB where that is not said.
+	// RequestMemory bounds the bytes that all requests hold while they are read
+	// and answered, 16 MiB to 1 TiB; 0 means a fifth of the process's limit, or
+	// 512 MiB where it has none.
 	RequestMemory int
-	// DrainDelay is how long the daemon keeps answering after SIGTERM while it
-	// already says that it is not ready: 0 to 10 minutes.
+	// DrainDelay is how long the daemon goes on answering after SIGTERM, already
+	// not ready: 0 to 10 minutes.
 	DrainDelay time.Duration
 	Log        Log
 }
@@ -48,7 +48,7 @@ type Limits struct {
 	// ShadowMode and QuotaMode are for all rules what the flags of these names
 	// are for one.
 	ShadowMode, QuotaMode bool
-	// Initial is what happens where they cannot be loaded at start.
+	// Initial is what happens if they cannot be loaded at start.
 	Initial Initial
 	// ReadyWhenEmpty is whether a daemon is ready while no file holds a domain.
 	ReadyWhenEmpty bool
@@ -58,9 +58,9 @@ type Limits struct {
 type Memory struct {
 	// MaxKeys is the number of states kept at most, 1 to 1,000,000,000.
 	MaxKeys int64
-	// MaxBytes is how many bytes they take at most, about: 1 MiB to 1 TiB; 0
-	// means 256 for each of MaxKeys, and no more than two fifths of what the
-	// process may use, where that is said.
+	// MaxBytes is about how many bytes they take at most, 1 MiB to 1 TiB; 0 means
+	// 256 for each of MaxKeys, and at most two fifths of the process's limit
+	// where it has one.
 	MaxBytes int
 	// WhenFull is what happens to a new key then.
 	WhenFull WhenFull
@@ -76,8 +76,8 @@ type Redis struct {
 	// Database is 0 to 65,535; 0 on a cluster.
 	Database int
 	Username string
-	// Password is set or PasswordFile is, or neither. CurrentPassword returns
-	// the one to use.
+	// At most one of Password and PasswordFile is set. CurrentPassword returns
+	// the password to use.
 	Password     Secret
 	PasswordFile string
 	// SentinelMaster is the name under which the sentinels know the master.
@@ -100,12 +100,11 @@ type Redis struct {
 	// DenialBytes bounds the memory of these denials, 1 MiB to 1 GiB.
 	DenialBytes int
 	// MaxClockSkew is how far ahead of Redis's clock a limit's state may be,
-	// 1 s to 1 h. What is further was written by a wrong clock.
+	// 1 s to 1 h. A state further ahead was written by a wrong clock.
 	MaxClockSkew time.Duration
 }
 
-// Batch says how requests travel to Redis together. All numbers are
-// for one node.
+// Batch says how requests travel to Redis together. All numbers are for one node.
 type Batch struct {
 	// Size is how many limits a batch asks at most, 1 to 10,000; a request with
 	// more goes alone. 1 means that each request is a call of its own.
@@ -118,10 +117,10 @@ type Batch struct {
 
 // Failure says what happens while Redis does not answer.
 type Failure struct {
-	// Mode is what answers for a limit that does not say itself.
+	// Mode is for limits without a failure mode of their own.
 	Mode bucket.FailureMode
 	// Replicas is the number of daemons that share the limits, 1 to 10,000; 0
-	// means those that sign in to Redis.
+	// means the number of those that sign in to Redis.
 	Replicas int
 	// Health is what the health check says meanwhile.
 	Health Health
@@ -131,15 +130,15 @@ type Failure struct {
 type GRPC struct {
 	// Address is host:port; never empty.
 	Address string
-	// Socket, where it is not empty, is the path of a unix socket to listen on
-	// in the place of Address.
+	// Socket, if not empty, is the path of a unix socket to listen on instead of
+	// Address.
 	Socket string
 	TLS    tlsfiles.Server
 	// MaxConnectionAge is how long a connection may last before its client is
 	// told to make a new one; 0 means for ever. It varies by a tenth.
 	MaxConnectionAge time.Duration
-	// MaxConnectionAgeGrace is how long after that calls have to end before they
-	// are cut; 0 means for ever.
+	// MaxConnectionAgeGrace is how long calls may then go on before they are cut;
+	// 0 means for ever.
 	MaxConnectionAgeGrace time.Duration
 	// MaxDescriptors bounds the descriptors of a request, 1 to 10,000.
 	MaxDescriptors int
@@ -160,12 +159,11 @@ type HTTP struct {
 	TLS     tlsfiles.Server
 }
 
-// API is about what requests may ask and what responses hold, over gRPC
-// and HTTP.
+// API says what requests may ask and what responses hold, over gRPC and HTTP.
 type API struct {
-	// Refunds is whether a request may give back what others took.
+	// Refunds is whether a request may give back what was taken.
 	Refunds bool
-	// DynamicMetadata is whether responses tell what was asked in their
+	// DynamicMetadata is whether responses repeat the request in their
 	// dynamic_metadata.
 	DynamicMetadata bool
 }
@@ -176,8 +174,8 @@ type Auth struct {
 	Path string
 }
 
-// Headers says which headers of a response tell about its limits,
-// beside retry-after.
+// Headers says which headers of a response tell about its limits, beside
+// retry-after.
 type Headers struct {
 	Style HeaderStyle
 	// Limit, Remaining and Reset are the names of the headers of the style
@@ -189,8 +187,8 @@ type Headers struct {
 type Admin struct {
 	// Address is host:port; empty means off.
 	Address string
-	// Pprof is whether profiles are served there. It is never true where
-	// Address is more than loopback.
+	// Pprof is whether profiles are served there. It is never true unless Address
+	// is loopback.
 	Pprof bool
 }
 
@@ -199,7 +197,7 @@ type Admin struct {
 type Metrics struct {
 	// Address is host:port; empty means off.
 	Address string
-	// Path is where they are there; it begins with a slash.
+	// Path is the path of the metrics there; it begins with a slash.
 	Path string
 }
 

@@ -176,7 +176,7 @@ func allSettings() []setting {
 	}
 }
 
-// Default returns the settings where nobody says anything.
+// Default returns the settings that are in force if none is given.
 func Default() Settings {
 	var s Settings
 	for _, d := range allSettings() {

@@ -19,8 +19,9 @@ func loopback(address string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// resolvePprof turns profiles off where others could fetch them: they hold the
-// memory of the process, secrets included. Who asked for them is told so.
+// resolvePprof turns profiles off where other machines could fetch them: they hold
+// the memory of the process, secrets included. It is an error to ask for them
+// there.
 func (l *settingsLoader) resolvePprof(s *Settings) {
 	if !s.Admin.Pprof || loopback(s.Admin.Address) {
 		return
@@ -36,8 +37,8 @@ func (l *settingsLoader) resolvePprof(s *Settings) {
 	}
 }
 
-// settingsConflict is a wrong that several settings do together. It is
-// reported where the first of them that somebody set stands.
+// settingsConflict is a mistake that several settings make together. It is
+// reported at the first of them that is set.
 type settingsConflict struct {
 	names []string
 	wrong bool
@@ -47,14 +48,14 @@ type settingsConflict struct {
 func (l *settingsLoader) checkTogether(s *Settings) {
 	l.report(l.failf, tlsConflicts("grpc.tls", s.GRPC.TLS))
 	l.report(l.failf, tlsConflicts("http.tls", s.HTTP.TLS))
-	doors := l.failf
+	tell := l.failf
 	if l.likeEnvoy {
-		doors = l.warnf // it opens them without a word
+		tell = l.warnf // that service serves HTTP to anyone without a word
 	}
-	l.report(doors, serverConflicts(s))
+	l.report(tell, serverConflicts(s))
 	l.report(l.failf, headerConflicts(&s.Headers))
-	// The same settings may serve a run on the memory store, where all that
-	// redis.* and failure.* say is idle: then it may be half done.
+	// With the memory store redis.* and failure.* do nothing, so they may be half
+	// done there.
 	if s.Store == StoreRedis {
 		l.report(l.failf, redisConflicts(s))
 		l.warnIdleTLS(s)
@@ -62,7 +63,7 @@ func (l *settingsLoader) checkTogether(s *Settings) {
 	}
 }
 
-// report tells of what is wrong among the conflicts.
+// report tells of those conflicts that are wrong.
 func (l *settingsLoader) report(tell func(format string, args ...any), conflicts []settingsConflict) {
 	for _, c := range conflicts {
 		if c.wrong && l.good(c.names...) {
@@ -114,8 +115,8 @@ func serverConflicts(s *Settings) []settingsConflict {
 	}}
 }
 
-// headerConflicts finds names that are used twice, or that would spoil the
-// response; HTTP does not tell capitals apart.
+// headerConflicts finds names that are used twice, or that mean something else in
+// a response. HTTP does not tell capitals apart.
 func headerConflicts(h *Headers) []settingsConflict {
 	names := []string{"headers.limit", "headers.remaining", "headers.reset"}
 	headers := []string{h.Limit, h.Remaining, h.Reset}
@@ -186,8 +187,8 @@ func onUnixSocket(r *Redis) bool {
 	return slices.ContainsFunc(r.Addresses, func(address string) bool { return strings.HasPrefix(address, unixScheme) })
 }
 
-// warnIdleTLS speaks up when somebody prepared TLS and forgot to turn it on:
-// the password would go over the wire in the clear.
+// warnIdleTLS warns if TLS is prepared and not enabled: the password goes over the
+// wire in the clear.
 func (l *settingsLoader) warnIdleTLS(s *Settings) {
 	t := &s.Redis.TLS
 	if t.Enabled || !l.good("redis.tls.enabled") {
@@ -203,8 +204,8 @@ func (l *settingsLoader) warnIdleTLS(s *Settings) {
 	}
 }
 
-// warnIdleHealth speaks up when somebody waits for a daemon to leave its load
-// balancer and it will not: it goes on answering, by another failure mode.
+// warnIdleHealth warns if failure.health should take a daemon out of its load
+// balancer and does not: with this failure mode the daemon goes on answering.
 func (l *settingsLoader) warnIdleHealth(s *Settings) {
 	f := &s.Failure
 	if f.Health != HealthNotServing || f.Mode == bucket.FailError || !l.good("failure.health", "failure.mode") {
@@ -214,8 +215,8 @@ func (l *settingsLoader) warnIdleHealth(s *Settings) {
 		l.whereFirst("failure.health"), f.Mode)
 }
 
-// isOfHTTP reports whether a header says how to read a response, or what is to
-// become of its connection.
+// isOfHTTP reports whether a header says how to read a response, or how its
+// connection goes on.
 func isOfHTTP(header string) bool {
 	switch strings.ToLower(header) {
 	case "connection", "content-encoding", "content-length", "content-type", "keep-alive", "proxy-connection",

@@ -13,13 +13,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ParseYAML parses the one document of a text. It returns nil for one that
-// holds none, and an Error without a file for one that is no such document;
-// both where more follows the document.
+// ParseYAML parses a text of one document. It returns nil if there is none, and
+// both the document and an Error if a second one follows. An Error does not name
+// the file.
 func (w *Reader) ParseYAML(data []byte) (*yaml.Node, *Error) {
 	doc, second, err := DecodeYAML(data)
 	if err != nil && doc != nil && w.Lenient {
-		// Nobody reads beyond the first document, wrong as it may be.
+		// envoyproxy/ratelimit does not read on after the first document.
 		e := SyntaxError(data, err)
 		w.WarnAt(Position{e.Line, e.Column, nil}, "found more after the first document; it is ignored")
 		err = nil
@@ -52,8 +52,8 @@ func (w *Reader) ParseYAML(data []byte) (*yaml.Node, *Error) {
 	return doc.Content[0], nil
 }
 
-// findCycle finds an alias inside its own anchor. Aliases to what stands
-// complete before them cannot form a cycle.
+// findCycle finds an alias inside its own anchor. An alias of a node that ended
+// before it cannot form a cycle.
 func findCycle(n *yaml.Node, above map[*yaml.Node]bool) *Error {
 	if n.Kind == yaml.AliasNode && above[n.Alias] {
 		return &Error{Line: n.Line, Column: n.Column, Found: "*" + n.Value + " inside its own anchor", Allowed: "an alias after what it names"}
@@ -74,8 +74,8 @@ func findCycle(n *yaml.Node, above map[*yaml.Node]bool) *Error {
 // one. With an error it returns the first if that is good.
 func DecodeYAML(data []byte) (doc, second *yaml.Node, err error) {
 	defer func() {
-		// The parser panics at what its authors hold to be impossible; an
-		// odd file must not end the daemon if they were wrong.
+		// The parser panics where its authors think that nothing can go wrong.
+		// An odd file must not end the daemon if they err.
 		if v := recover(); v != nil {
 			err = fmt.Errorf("yaml: %v", v)
 		}
@@ -99,9 +99,9 @@ func DecodeYAML(data []byte) (doc, second *yaml.Node, err error) {
 // yamlErrorText is how the parser words its errors.
 var yamlErrorText = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
-// SyntaxError tells where the parser failed. Its own line is often that of an
-// earlier token, or missing; the line that matters is the first with which the
-// parser fails as it does with all.
+// SyntaxError says where the parser failed. The line that the parser names is
+// often that of an earlier token, or missing. So SyntaxError looks for the first
+// line up to which the text fails with the same error.
 func SyntaxError(data []byte, err error) *Error {
 	const largest = 1 << 20 // of a larger file each try takes too long
 	parts := yamlErrorText.FindStringSubmatch(err.Error())
@@ -138,7 +138,7 @@ func SyntaxError(data []byte, err error) *Error {
 	}
 	said := parts[2]
 	if strings.HasPrefix(said, "unknown anchor") {
-		said = "an alias without its anchor" // whose name may be a password
+		said = "an alias without its anchor" // the name may be a password
 	}
 	return &Error{Line: line, Column: column, Found: "no YAML: " + said}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Error is one thing that is wrong in a limits file.
+// Error is one mistake in a file.
 type Error struct {
 	// File is named as it was reached from the path that was loaded.
 	File string
@@ -15,7 +15,7 @@ type Error struct {
 	Line, Column int
 	// Path leads to the place within the file: descriptors[2].rate_limit.period
 	Path string
-	// Found says what stands there, Allowed what may.
+	// Found says what stands there, and Allowed what may stand there.
 	Found, Allowed string
 }
 
@@ -49,13 +49,14 @@ func (e Errors) Unwrap() []error {
 	return errs
 }
 
+// Sort sorts by file, line and column.
 func (e Errors) Sort() {
 	slices.SortStableFunc(e, func(a, b Error) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
 
-// Warning tells of something in a good limits file that cannot be meant so.
+// Warning is about something in a good file that can hardly be meant.
 type Warning struct {
 	File         string
 	Line, Column int
@@ -67,12 +68,14 @@ func (w Warning) String() string {
 	return place(w.File, w.Line, w.Column, w.Path) + w.Text
 }
 
+// SortWarnings sorts by file, line and column.
 func SortWarnings(w []Warning) {
 	slices.SortStableFunc(w, func(a, b Warning) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
 
+// place returns "file:line:column: path: ", without the parts that are not known.
 func place(file string, line, column int, path string) string {
 	var s strings.Builder
 	if file != "" {

@@ -10,8 +10,8 @@ import (
 )
 
 // again reports a field that a mapping has twice: after the key first it has k,
-// with the value n. Of envoyproxy/ratelimit's own the last one counts, if it can
-// read all of them; one without a value takes back what was said before.
+// with the value n. envoyproxy/ratelimit takes the last one, if the field is its
+// own and it can read each; one without a value undoes those before it.
 func (w *Reader) again(o *Object, f int, first, k, n *yaml.Node) {
 	name, key := o.level.Fields[f].Name, o.field(f, k)
 	found := fmt.Sprintf("a second %s, the first is on line %d", name, first.Line)
@@ -31,8 +31,8 @@ func (w *Reader) again(o *Object, f int, first, k, n *yaml.Node) {
 	}
 }
 
-// readable reports whether the value of a field, which another will take the
-// place of, has the type that envoyproxy/ratelimit reads.
+// readable reports whether envoyproxy/ratelimit could read the value of a field:
+// it reads all of them before it takes the last.
 func (w *Reader) readable(name string, v Value) bool {
 	target := w.Follow(v)
 	switch name {
@@ -50,8 +50,8 @@ func (w *Reader) readable(name string, v Value) bool {
 	return ok
 }
 
-// ignored reports what envoyproxy/ratelimit refuses even where it means
-// nothing to it: keys that it does not know, lists of anything but mappings and
+// ignored reports what envoyproxy/ratelimit refuses even in a value that it
+// ignores: keys that it does not know, lists of anything but mappings, and
 // numbers that are not whole.
 func (w *Reader) ignored(v Value) {
 	target := w.Follow(v)

@@ -13,7 +13,7 @@ type Level struct {
 	// Is names the mapping: "a descriptor".
 	Is     string
 	Fields []Field
-	// Theirs are the levels that envoyproxy/ratelimit has.
+	// Theirs is whether envoyproxy/ratelimit has this level.
 	Theirs bool
 }
 
@@ -23,9 +23,9 @@ const maxFields = 12
 // Field is a key that a mapping may have.
 type Field struct {
 	Name string
-	// Theirs are the fields that envoyproxy/ratelimit has at this level. They
-	// may have no value, which is as if they were not there: it takes that for
-	// all of its own.
+	// Theirs is whether envoyproxy/ratelimit has this field at this level. It
+	// may then stand without a value, which is as if it were not there: that
+	// service reads it so.
 	Theirs bool
 }
 
@@ -42,8 +42,8 @@ func (l *Level) index(name string) int {
 	return slices.IndexFunc(l.Fields, func(f Field) bool { return f.Name == name })
 }
 
-// unknown reports a key of o that its level does not have, and where it belongs
-// or what was probably meant. n is the node of its value.
+// unknown reports a key of o that its level does not have, and says where it
+// belongs, or what was probably meant. n is the node of its value.
 func (w *Reader) unknown(o *Object, key Value, n *yaml.Node, name string) {
 	l := o.level
 	found := "an unknown key " + Quote(name) + " in " + l.Is
@@ -59,8 +59,8 @@ func (w *Reader) unknown(o *Object, key Value, n *yaml.Node, name string) {
 	w.Bad(key, found, Commas(l.Names()))
 }
 
-// meant returns what was probably meant by a key that the level does not have:
-// another, or one with the blank that makes a key or an item of it.
+// meant returns the nearest to a key that the level does not have: another key,
+// or this one with the blank that it lacks. It returns "" if none is near.
 func (w *Reader) meant(name string, l *Level) string {
 	if key, value, ok := strings.Cut(name, ":"); ok && l.index(key) >= 0 {
 		return key + ": " + shorten(value)
@@ -73,8 +73,8 @@ func (w *Reader) meant(name string, l *Level) string {
 	return Nearest(name, l.Names())
 }
 
-// homeOf says where a key belongs that was found in a mapping without it, and
-// whether envoyproxy/ratelimit knows it too.
+// homeOf returns the first level that has a key, or "", and whether
+// envoyproxy/ratelimit has it there too.
 func (w *Reader) homeOf(key string) (home string, theirs bool) {
 	for _, l := range w.levels {
 		if i := l.index(key); i >= 0 {

@@ -1,7 +1,7 @@
 package yamlfile
 
-// Nearest returns the name that a person who typed word most likely meant, or
-// "" if none is close.
+// Nearest returns the name that word was most likely meant to be, or "" if none
+// is close.
 func Nearest(word string, names []string) string {
 	const longest = 64
 	if len(word) > longest {

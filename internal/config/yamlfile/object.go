@@ -17,8 +17,8 @@ type Object struct {
 	path *Path
 	// keys are those that were given; values are nil for those without one.
 	keys, values [maxFields]*yaml.Node
-	// before are mappings that stand under a key given again, the last first:
-	// envoyproxy/ratelimit takes from them what the later one leaves open.
+	// before are the mappings under a key that was given again, the last first:
+	// envoyproxy/ratelimit takes from them the fields that the later one lacks.
 	before []*yaml.Node
 }
 
@@ -76,8 +76,8 @@ func (w *Reader) newObject() *Object {
 	return o
 }
 
-// Release takes back an object that nobody looks at any more: a large file has
-// 100,000s of them.
+// Release takes back an object that is no longer needed, to use it again: a large
+// file has 100,000s of them.
 func (w *Reader) Release(o *Object) {
 	*o = Object{}
 	w.free = append(w.free, o)

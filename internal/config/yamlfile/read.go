@@ -31,8 +31,8 @@ func ReadFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// Utf8 returns what a file holds as UTF-8 without a mark at its beginning, or
-// an Error without a file.
+// Utf8 returns the text of a file as UTF-8, without a byte order mark. An Error
+// does not name the file.
 func (w *Reader) Utf8(data []byte) ([]byte, *Error) {
 	if text, ok := fromUTF16(data); ok && w.Lenient {
 		w.WarnAt(Position{1, 1, nil}, "found UTF-16; it is read as it is")
@@ -44,8 +44,8 @@ func (w *Reader) Utf8(data []byte) ([]byte, *Error) {
 	return bytes.TrimPrefix(data, []byte("\ufeff")), nil
 }
 
-// fromUTF16 returns a text of whole UTF-16 characters, which begins with a
-// mark, as UTF-8.
+// fromUTF16 turns UTF-16 that begins with a byte order mark into UTF-8. It returns
+// false if data is none.
 func fromUTF16(data []byte) ([]byte, bool) {
 	var order binary.ByteOrder
 	switch {
@@ -74,7 +74,8 @@ func fromUTF16(data []byte) ([]byte, bool) {
 	return text, len(data) == 0
 }
 
-// CheckText finds what the YAML reader would refuse without saying where.
+// CheckText finds the first character that the YAML parser would refuse without
+// saying where.
 func CheckText(data []byte) *Error {
 	if bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
 		return &Error{Line: 1, Column: 1, Found: "UTF-16", Allowed: "UTF-8"}

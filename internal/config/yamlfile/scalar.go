@@ -51,7 +51,7 @@ func (w *Reader) Name(v Value, what string, longest int) (string, bool) {
 	return s, true
 }
 
-// BadName reports a text that is none of the names, and which was meant.
+// BadName reports a text that is none of the names, and names the nearest.
 func (w *Reader) BadName(v Value, s string, names []string) {
 	found := "the text " + Quote(s)
 	if near := Nearest(s, names); near != "" {

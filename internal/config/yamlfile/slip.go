@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// slip is a common mistake that makes a text no YAML. What the parser says of
-// it is seldom where it is, or what.
+// slip is a common mistake in YAML's syntax. The parser seldom names it, or the
+// line where it stands.
 type slip struct {
 	line, at       int // both from 0; at is in bytes of the line
 	found, allowed string
 }
 
-// findSlips find the mistakes that may be behind an error of the parser, by
-// what it says. Each looks at the line where the parser fails, and those before
-// it; none shows what stands there, which may be a password.
+// findSlips leads from the words of the parser to the functions that find the
+// mistake behind them. Each function looks at the line where the parser fails and
+// at those before it. None shows the text that stands there: it may be a password.
 var findSlips = []struct {
 	said *regexp.Regexp
 	find []func(lines []string, n int) *slip
@@ -56,14 +56,14 @@ func (s *slip) column(lines []string) int { return utf8.RuneCountInString(lines[
 // yamlScalar is a scalar in a line, or as much of it as stands there.
 type yamlScalar struct {
 	from, to int
-	// quote is 0 for a plain one; closed tells that it ends in the line.
+	// quote is 0 for a plain one; closed is whether the quote ends in the line.
 	quote  byte
 	closed bool
 	// inFlow is whether it stands within brackets or braces of the line.
 	inFlow bool
 }
 
-// yamlLine is what a line looks like if nothing is open before it.
+// yamlLine is how a line reads if nothing is open before it.
 type yamlLine struct {
 	scalars []yamlScalar
 	// open are the places of brackets and braces that are not closed; stray is
@@ -147,7 +147,8 @@ func tabSlip(lines []string, n int) *slip {
 	return nil
 }
 
-// indicatorSlip finds a plain scalar that begins with what means something.
+// indicatorSlip finds a plain scalar that begins with a character which means
+// something to YAML.
 func indicatorSlip(lines []string, n int) *slip {
 	for _, s := range scanYAMLLine(lines[n]).scalars {
 		if s.quote != 0 {
@@ -182,12 +183,12 @@ func escapeSlip(lines []string, n int) *slip {
 	return nil
 }
 
-// keyWithoutBlank is a key as settings and limits have it, and what may be its
-// value.
+// keyWithoutBlank matches a key of settings or limits that is followed by more
+// without a blank.
 var keyWithoutBlank = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*:[^ \t/]`)
 
-// blankSlip finds a key without a blank after its colon: the text that this
-// makes goes on in the next line, up to a colon there.
+// blankSlip finds a key without a blank after its colon: to YAML that is a text,
+// which goes on in the next line, up to a colon there.
 func blankSlip(lines []string, n int) *slip {
 	var first *slip
 	i := n
@@ -214,7 +215,8 @@ func colonWithoutBlank(line string) int {
 	return scalars[0].from + strings.IndexByte(line[scalars[0].from:], ':')
 }
 
-// lineBefore returns the last line before n that says something, or -1.
+// lineBefore returns the last line before n that is neither empty nor a comment,
+// or -1.
 func lineBefore(lines []string, n int) int {
 	for n--; n >= 0; n-- {
 		if !IsBlank([]byte(strings.TrimLeft(lines[n], " \t"))) {
@@ -238,8 +240,8 @@ func colonSlip(lines []string, n int) *slip {
 
 func isColon(between string) bool { return strings.Trim(between, " \t") == ":" }
 
-// indentSlip finds a line that is indented as none above to which it could
-// belong.
+// indentSlip finds a line that is indented like none of those above to which it
+// could belong.
 func indentSlip(lines []string, n int) *slip {
 	indent := len(lines[n]) - len(strings.TrimLeft(lines[n], " "))
 	var above []int
@@ -291,7 +293,7 @@ func quoteSlip(lines []string, n int) *slip {
 	return nil
 }
 
-// afterQuoteSlip finds what follows a quoted text directly.
+// afterQuoteSlip finds text directly after the quote that ends another.
 func afterQuoteSlip(lines []string, n int) *slip {
 	for _, s := range scanYAMLLine(lines[n]).scalars {
 		if s.closed && !isYAMLBlank(lines[n], s.to) && strings.IndexByte(",:]}", lines[n][s.to]) < 0 {

@@ -13,6 +13,7 @@ import (
 // longestQuote bounds how much of a file's text an error shows.
 const longestQuote = 80
 
+// shorten cuts a long text between two characters.
 func shorten(s string) string {
 	if len(s) <= longestQuote {
 		return s
@@ -24,8 +25,10 @@ func shorten(s string) string {
 	return s[:cut] + "..."
 }
 
+// Quote puts a text between quotes, and shortens it where it is long.
 func Quote(s string) string { return strconv.Quote(shorten(s)) }
 
+// Plural returns "1 blank" or "2 blanks".
 func Plural(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -33,6 +36,7 @@ func Plural(n int64, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// Commas returns "a, b, c".
 func Commas(names []string) string { return strings.Join(names, ", ") }
 
 // Printable returns a part of a rule's path so that it cannot be taken for
@@ -47,6 +51,7 @@ func Printable(s string) string {
 	return strconv.Quote(s)
 }
 
+// HasControl reports whether a text has control characters.
 func HasControl(s string) bool { return strings.IndexFunc(s, unicode.IsControl) >= 0 }
 
 // AllowedHeaderName says what IsHeaderName takes.

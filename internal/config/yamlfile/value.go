@@ -39,7 +39,7 @@ func (v Value) Position() Position {
 	return Position{v.Node.Line, v.Node.Column, &path}
 }
 
-// Later returns that of two values which stands further down in the file.
+// Later returns the one of two values that stands further down in the file.
 func Later(a, b Value) Value {
 	if a.Node.Line > b.Node.Line || a.Node.Line == b.Node.Line && a.Node.Column > b.Node.Column {
 		return a
