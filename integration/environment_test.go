@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/certtest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -252,24 +253,23 @@ func TestEnvoyCluster(t *testing.T) {
 // TestEnvoyRedisOverTLS has a certificate for 127.0.0.1 and dials localhost.
 func TestEnvoyRedisOverTLS(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	ca := newAuthority(t, dir, "ca")
-	cert, key := ca.issue(t, dir, "redis")
+	ca := certtest.New(t, "ca")
+	cert, key := ca.IssueLoopback(t, "redis").Files()
 	_, port, err := net.SplitHostPort(freeAddress(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	redistest.Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca.file)
+	redistest.Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca.File)
 	root, _ := runtimeRoot(t, yearlyOf(3))
-	env := envoyEnv(root, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=localhost:"+port, "REDIS_TLS=true", "REDIS_TLS_CACERT="+ca.file,
+	env := envoyEnv(root, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=localhost:"+port, "REDIS_TLS=true", "REDIS_TLS_CACERT="+ca.File,
 		"REDIS_TLS_CLIENT_CERT="+cert, "REDIS_TLS_CLIENT_KEY="+key)
 	strict := launchCommand(t, asEnvoy(t, env))
 	if line := strict.waitForLog("redis.tls.server_name"); !strings.Contains(line, "localhost") {
 		t.Errorf("a certificate of another name gives the log %s", line)
 	}
 	startAsEnvoy(t, append(env, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")).wantLimit(3)
-	i := slices.Index(env, "REDIS_TLS_CACERT="+ca.file)
-	env[i] = "REDIS_TLS_CACERT=" + newAuthority(t, dir, "other").file
+	i := slices.Index(env, "REDIS_TLS_CACERT="+ca.File)
+	env[i] = "REDIS_TLS_CACERT=" + certtest.New(t, "other").File
 	wrong := launchCommand(t, asEnvoy(t, append(env, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")))
 	if line := wrong.waitForLog("redis.tls.ca"); !strings.Contains(line, "unknown authority") {
 		t.Errorf("a server of an unknown authority gives the log %s", line)
@@ -279,15 +279,14 @@ func TestEnvoyRedisOverTLS(t *testing.T) {
 // TestEnvoyMutualTLS lets in clients whose certificate bears the name.
 func TestEnvoyMutualTLS(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	ca := newAuthority(t, dir, "ca")
-	cert, key := ca.issue(t, dir, "both") // of 127.0.0.1
+	ca := certtest.New(t, "ca")
+	cert, key := ca.IssueLoopback(t, "both").Files() // of 127.0.0.1
 	root, _ := runtimeRoot(t, yearlyOf(3))
-	env := envoyEnv(root, "BACKEND_TYPE=memory", "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+cert, "GRPC_SERVER_TLS_KEY="+key, "GRPC_CLIENT_TLS_CACERT="+ca.file)
+	env := envoyEnv(root, "BACKEND_TYPE=memory", "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+cert, "GRPC_SERVER_TLS_KEY="+key, "GRPC_CLIENT_TLS_CACERT="+ca.File)
 	for name, want := range map[string]int{"127.0.0.1": 0, "envoy.test": 1} {
 		d := launchCommand(t, asEnvoy(t, append(env, "GRPC_CLIENT_TLS_SAN="+name)))
 		d.waitServing()
-		query := []string{"query", "--address", d.grpc, "--domain", "api", "--tls-ca", ca.file, "user=a"}
+		query := []string{"query", "--address", d.grpc, "--domain", "api", "--tls-ca", ca.File, "user=a"}
 		if _, stderr, code := command(t, append(query, "--tls-cert", cert, "--tls-key", key)...); code != want {
 			t.Errorf("a certificate of 127.0.0.1 where %s is let in: exit %d %s", name, code, stderr)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/certtest"
 )
 
 // overTLS is a cluster that is reached over TLS and must show a certificate
@@ -32,29 +34,28 @@ transport_socket:
 func TestEnvoyOverTLS(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
-	dir := t.TempDir()
-	ca := newAuthority(t, dir, "ca")
-	serverCert, serverKey := ca.issue(t, dir, "server")
-	clientCert, clientKey := ca.issue(t, dir, "client")
-	strangers := newAuthority(t, dir, "strangers")
-	strangerCert, strangerKey := strangers.issue(t, dir, "stranger")
+	ca := certtest.New(t, "ca")
+	serverCert, serverKey := ca.IssueLoopback(t, "server").Files()
+	clientCert, clientKey := ca.IssueLoopback(t, "client").Files()
+	strangers := certtest.New(t, "strangers")
+	strangerCert, strangerKey := strangers.IssueLoopback(t, "stranger").Files()
 	limits := t.TempDir()
 	write(t, limits, "envoy.yaml", usersOf2)
 	serve := []string{"--limits-path", limits, "--grpc-tls-cert", serverCert, "--grpc-tls-key", serverKey}
 	tls := start(t, serve...)
-	mutual := start(t, append(serve, "--grpc-tls-client-ca", ca.file, "--http-address", "")...)
+	mutual := start(t, append(serve, "--grpc-tls-client-ca", ca.File, "--http-address", "")...)
 
 	limited, fails := []int{200, 200, 429}, []int{500, 500, 500}
 	cases := []struct {
 		cluster
 		want []int
 	}{
-		{overTLS("tls", tls.grpc, ca.file, "", ""), limited},
-		{overTLS("tls-unknown-server", tls.grpc, strangers.file, "", ""), fails},
+		{overTLS("tls", tls.grpc, ca.File, "", ""), limited},
+		{overTLS("tls-unknown-server", tls.grpc, strangers.File, "", ""), fails},
 		{cluster{Name: "plain", Addrs: []string{tls.grpc}, GRPC: true}, fails},
-		{overTLS("mutual", mutual.grpc, ca.file, clientCert, clientKey), limited},
-		{overTLS("mutual-without", mutual.grpc, ca.file, "", ""), fails},
-		{overTLS("mutual-stranger", mutual.grpc, ca.file, strangerCert, strangerKey), fails},
+		{overTLS("mutual", mutual.grpc, ca.File, clientCert, clientKey), limited},
+		{overTLS("mutual-without", mutual.grpc, ca.File, "", ""), fails},
+		{overTLS("mutual-stranger", mutual.grpc, ca.File, strangerCert, strangerKey), fails},
 	}
 	b := startBackend(t)
 	clusters := []cluster{b.cluster()}

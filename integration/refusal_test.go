@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimitd/ratelimitd/internal/certtest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -27,7 +28,7 @@ func TestRefusedAtStart(t *testing.T) {
 	}
 	rights := redistest.Start(t).Addr()
 	operate(t, rights, "", "acl", "setuser", "ratelimitd", "reset", "on", ">hunter2", "~rl{*", "+evalsha", "+eval", "+script|load", "+time", "+mget", "+del")
-	strangers := newAuthority(t, t.TempDir(), "strangers")
+	strangers := certtest.New(t, "strangers")
 	secure := serveTLS(t, guarded)
 	for _, c := range []struct {
 		name  string
@@ -44,7 +45,7 @@ func TestRefusedAtStart(t *testing.T) {
 		{"a right too few", []string{"RATELIMITD_REDIS_PASSWORD=hunter2"}, append(redisFlags("single", rights), "--redis-prefix", "rl", "--redis-username", "ratelimitd"),
 			[]string{rights, "redis.username", "docs/deploy.md", "NOPERM", "'set'"}},
 		{"another mode", []string{"RATELIMITD_REDIS_PASSWORD=hunter2"}, redisFlags("cluster", guarded), []string{guarded, "redis.mode"}},
-		{"another authority", []string{"RATELIMITD_REDIS_PASSWORD=hunter2"}, append(redisFlags("single", secure), "--redis-tls-enabled", "--redis-tls-ca", strangers.file),
+		{"another authority", []string{"RATELIMITD_REDIS_PASSWORD=hunter2"}, append(redisFlags("single", secure), "--redis-tls-enabled", "--redis-tls-ca", strangers.File),
 			[]string{secure, "redis.tls.ca", "x509"}},
 	} {
 		for _, mode := range []string{"local", "error"} {
@@ -81,8 +82,7 @@ func operate(t testing.TB, addr, password string, command ...any) {
 // serveTLS returns an address that leads to a server by TLS.
 func serveTLS(t testing.TB, addr string) string {
 	t.Helper()
-	dir := t.TempDir()
-	certFile, keyFile := newAuthority(t, dir, "ca").issue(t, dir, "server")
+	certFile, keyFile := certtest.New(t, "ca").IssueLoopback(t, "server").Files()
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
+	"github.com/ratelimitd/ratelimitd/internal/certtest"
 )
 
 // wantCutOff reads until the server closes the connection and returns what it
@@ -112,12 +112,12 @@ func TestSlowClients(t *testing.T) {
 
 func TestPlainClientAtATLSPortAndBack(t *testing.T) {
 	t.Parallel()
-	ca := newAuthority(t)
+	ca := certtest.New(t, "ca")
 	secure := startTLS(t, ca)
 	secure.dial(plain())
 	secure.wantRefused(t, "plain text")
 	plainly := start(t, oneLimit)
-	plainly.dial(grpc.WithTransportCredentials(ca.client(t, ca)))
+	plainly.dial(withTLS(t, ca, ca))
 	plainly.wantRefused(t, "TLS")
 	plainly.dial(plain())
 	plainly.ask("api", 1, "user=x")

@@ -1,21 +1,12 @@
 package server_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,106 +15,51 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/certtest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
-// authority signs certificates for one test.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{}
-	a.cert, a.key = a.sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	})
-	return a
-}
-
-// sign makes a certificate; an authority that has none yet signs its own.
-func (a *authority) sign(t *testing.T, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, parentKey := a.cert, a.key
-	if parent == nil {
-		parent, parentKey = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert, key
-}
-
-func (a *authority) issue(t *testing.T, use x509.ExtKeyUsage) tls.Certificate {
-	t.Helper()
-	cert, key := a.sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "leaf"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{use},
-	})
-	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
-}
-
-// clientTLS trusts the authority, and shows a certificate of signer, if any.
-func (a *authority) clientTLS(t *testing.T, signer *authority) *tls.Config {
+// clientTLS trusts an authority, and shows a certificate of signer, if any.
+func clientTLS(t *testing.T, ca, signer *certtest.Authority) *tls.Config {
 	t.Helper()
 	c := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-	c.RootCAs.AddCert(a.cert)
+	c.RootCAs.AddCert(ca.Cert)
 	if signer != nil {
 		// As a callback, it is shown to a server that did not name its CA too.
-		leaf := signer.issue(t, x509.ExtKeyUsageClientAuth)
+		leaf := issueFor(t, signer, x509.ExtKeyUsageClientAuth).TLS(t)
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &leaf, nil }
 	}
 	return c
 }
 
-func (a *authority) client(t *testing.T, signer *authority) credentials.TransportCredentials {
-	return credentials.NewTLS(a.clientTLS(t, signer))
+// issueFor returns a certificate for 127.0.0.1 with one use.
+func issueFor(t *testing.T, signer *certtest.Authority, use x509.ExtKeyUsage) certtest.Pair {
+	t.Helper()
+	return signer.Issue(t, x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{use}})
+}
+
+// withTLS dials as clientTLS says.
+func withTLS(t *testing.T, ca, signer *certtest.Authority) grpc.DialOption {
+	return grpc.WithTransportCredentials(credentials.NewTLS(clientTLS(t, ca, signer)))
 }
 
 func plain() grpc.DialOption { return grpc.WithTransportCredentials(insecure.NewCredentials()) }
 
-func writePEM(t *testing.T, path, kind string, der []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // startTLS runs a server that wants certificates of the authority on gRPC and
 // HTTP. Its gRPC client has one.
-func startTLS(t *testing.T, ca *authority) *daemon {
+func startTLS(t *testing.T, ca *certtest.Authority) *daemon {
 	t.Helper()
-	dir := t.TempDir()
-	path := func(name string) string { return filepath.Join(dir, name) }
-	leaf := ca.issue(t, x509.ExtKeyUsageServerAuth)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writePEM(t, path("tls.crt"), "CERTIFICATE", leaf.Certificate[0])
-	writePEM(t, path("tls.key"), "PRIVATE KEY", pkcs8)
-	writePEM(t, path("ca.crt"), "CERTIFICATE", ca.cert.Raw)
+	own := issueFor(t, ca, x509.ExtKeyUsageServerAuth)
 	d := run(t, oneLimit, func(o *server.Options) {
 		for _, c := range []**tls.Config{&o.GRPC.TLS, &o.HTTP.TLS} {
-			if *c, err = tlsfiles.ServerConfig(tlsfiles.Server{Cert: path("tls.crt"), Key: path("tls.key"), ClientCA: path("ca.crt")}, o.Log); err != nil {
+			var err error
+			if *c, err = tlsfiles.ServerConfig(tlsfiles.Server{Cert: own.CertFile, Key: own.KeyFile, ClientCA: ca.File}, o.Log); err != nil {
 				t.Fatal(err)
 			}
 		}
 	})
-	d.dial(grpc.WithTransportCredentials(ca.client(t, ca)))
+	d.dial(withTLS(t, ca, ca))
 	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
 	return d
 }
@@ -138,18 +74,18 @@ func (d *daemon) wantRefused(t *testing.T, who string) {
 
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
-	ca, stranger := newAuthority(t), newAuthority(t)
+	ca, stranger := certtest.New(t, "ca"), certtest.New(t, "stranger")
 	d := startTLS(t, ca)
 	for _, c := range []struct {
 		name    string
-		signer  *authority
+		signer  *certtest.Authority
 		refused bool
 	}{
 		{"without a certificate", nil, true},
 		{"with a stranger's certificate", stranger, true},
 		{"with a certificate", ca, false},
 	} {
-		client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: ca.clientTLS(t, c.signer), ForceAttemptHTTP2: true}}
+		client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: clientTLS(t, ca, c.signer), ForceAttemptHTTP2: true}}
 		response, err := client.Post("https://"+d.srv.Address("http")+"/json", "application/json", strings.NewReader(bodyX))
 		if (err != nil) != c.refused {
 			t.Errorf("%s over HTTP: %v", c.name, err)
@@ -162,7 +98,7 @@ func TestClientCertificates(t *testing.T) {
 		}
 		client.CloseIdleConnections()
 
-		d.dial(grpc.WithTransportCredentials(ca.client(t, c.signer)))
+		d.dial(withTLS(t, ca, c.signer))
 		if c.refused {
 			d.wantRefused(t, c.name)
 			continue

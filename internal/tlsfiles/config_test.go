@@ -7,19 +7,21 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/certtest"
 )
 
 // TestClientMustBearOneOfTheNames: a certificate that the CA signed is accepted if it
 // bears a name of the list.
 func TestClientMustBearOneOfTheNames(t *testing.T) {
-	ca := newAuthority(t, "ca")
+	ca := certtest.New(t, "ca")
 	f := tlsFolder{t, t.TempDir()}
-	cert, key := ca.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	cert, key := issue(t, ca, "server", x509.ExtKeyUsageServerAuth)
 	f.writePair("s", cert, key)
-	f.write("ca.pem", ca.pem)
-	cert, key = ca.issue(t, "by-name", x509.ExtKeyUsageClientAuth)
+	f.write("ca.PEM", ca.PEM)
+	cert, key = issue(t, ca, "by-name", x509.ExtKeyUsageClientAuth)
 	f.writePair("name", cert, key)
-	cert, key = ca.issue(t, "by-uri", x509.ExtKeyUsageClientAuth, &url.URL{Scheme: "spiffe", Host: "test", Path: "/envoy"})
+	cert, key = issue(t, ca, "by-uri", x509.ExtKeyUsageClientAuth, &url.URL{Scheme: "spiffe", Host: "test", Path: "/envoy"})
 	f.writePair("uri", cert, key)
 	for _, c := range []struct {
 		names     string
@@ -38,12 +40,12 @@ func TestClientMustBearOneOfTheNames(t *testing.T) {
 			if c.names != "" {
 				names = strings.Split(c.names, ",")
 			}
-			server, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("ca.pem"), ClientNames: names}, nil)
+			server, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("ca.PEM"), ClientNames: names}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for pair, want := range map[string]bool{"name": c.name, "uri": c.uri} {
-				dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem"), Cert: f.path(pair + ".crt"), Key: f.path(pair + ".key")}, nil)
+				dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.PEM"), Cert: f.path(pair + ".crt"), Key: f.path(pair + ".key")}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -66,13 +68,13 @@ func TestClientMustBearOneOfTheNames(t *testing.T) {
 // TestAnyServerNameChecksTheCAAndTheUse: with InsecureAnyServerName the name does not
 // matter, but the CA and the use do.
 func TestAnyServerNameChecksTheCAAndTheUse(t *testing.T) {
-	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
+	ca, stranger := certtest.New(t, "ca"), certtest.New(t, "stranger")
 	f := tlsFolder{t, t.TempDir()}
-	f.write("ca.pem", ca.pem)
+	f.write("ca.PEM", ca.PEM)
 	servers := map[string]*tls.Config{}
-	issue := func(name string, a *authority, use x509.ExtKeyUsage) {
+	issue := func(name string, a *certtest.Authority, use x509.ExtKeyUsage) {
 		t.Helper()
-		cert, key := a.issue(t, name, use)
+		cert, key := issue(t, a, name, use)
 		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +98,7 @@ func TestAnyServerNameChecksTheCAAndTheUse(t *testing.T) {
 		{"a client's", "daemon.test:6379", true, "incompatible key usage"},
 	} {
 		t.Run(fmt.Sprintf("%s at %s, any %t", c.server, c.addr, c.any), func(t *testing.T) {
-			dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem"), InsecureAnyServerName: c.any}, nil)
+			dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.PEM"), InsecureAnyServerName: c.any}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +112,7 @@ func TestAnyServerNameChecksTheCAAndTheUse(t *testing.T) {
 			}
 		})
 	}
-	dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.pem")}, nil)
+	dial, err := ClientConfig(Client{Enabled: true, CA: f.path("ca.PEM")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,13 +11,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/certtest"
 )
 
 func TestServerCertificateRotates(t *testing.T) {
-	ca := newAuthority(t, "ca")
+	ca := certtest.New(t, "ca")
 	f := tlsFolder{t, t.TempDir()}
-	oldCert, oldKey := ca.issue(t, "old", x509.ExtKeyUsageServerAuth)
-	newCert, newKey := ca.issue(t, "new", x509.ExtKeyUsageServerAuth)
+	oldCert, oldKey := issue(t, ca, "old", x509.ExtKeyUsageServerAuth)
+	newCert, newKey := issue(t, ca, "new", x509.ExtKeyUsageServerAuth)
 	f.writePair("s", oldCert, oldKey)
 	log, out := logTo()
 	server, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key")}, log)
@@ -75,14 +77,14 @@ func TestServerCertificateRotates(t *testing.T) {
 // TestSymlinkSwapIsSeen rotates as Kubernetes does: the folder of the files is a link,
 // which is replaced.
 func TestSymlinkSwapIsSeen(t *testing.T) {
-	ca := newAuthority(t, "ca")
+	ca := certtest.New(t, "ca")
 	f := tlsFolder{t, t.TempDir()}
 	stamp := time.Now().Add(-time.Hour) // the same for both: only the file differs
 	for _, name := range []string{"one", "two"} {
 		if err := os.Mkdir(f.path(name), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		cert, key := ca.issue(t, name, x509.ExtKeyUsageServerAuth)
+		cert, key := issue(t, ca, name, x509.ExtKeyUsageServerAuth)
 		f.writePair(name+"/s", cert, key)
 		for _, end := range []string{"/s.crt", "/s.key"} {
 			if err := os.Chtimes(f.path(name+end), stamp, stamp); err != nil {
@@ -144,17 +146,17 @@ func TestChangeWithinAFileStampIsSeen(t *testing.T) {
 }
 
 func TestClientCARotates(t *testing.T) {
-	ca, oldCA, newCA := newAuthority(t, "ca"), newAuthority(t, "old"), newAuthority(t, "new")
+	ca, oldCA, newCA := certtest.New(t, "ca"), certtest.New(t, "old"), certtest.New(t, "new")
 	f := tlsFolder{t, t.TempDir()}
-	cert, key := ca.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	cert, key := issue(t, ca, "server", x509.ExtKeyUsageServerAuth)
 	f.writePair("s", cert, key)
-	f.write("ca.pem", ca.pem)
-	f.write("clients.pem", oldCA.pem)
-	cert, key = oldCA.issue(t, "of-old", x509.ExtKeyUsageClientAuth)
+	f.write("ca.PEM", ca.PEM)
+	f.write("clients.pem", oldCA.PEM)
+	cert, key = issue(t, oldCA, "of-old", x509.ExtKeyUsageClientAuth)
 	f.writePair("old", cert, key)
-	cert, key = newCA.issue(t, "of-new", x509.ExtKeyUsageClientAuth)
+	cert, key = issue(t, newCA, "of-new", x509.ExtKeyUsageClientAuth)
 	f.writePair("new", cert, key)
-	cert, key = oldCA.issue(t, "no-client", x509.ExtKeyUsageServerAuth)
+	cert, key = issue(t, oldCA, "no-client", x509.ExtKeyUsageServerAuth)
 	f.writePair("misused", cert, key)
 
 	log, out := logTo()
@@ -171,7 +173,7 @@ func TestClientCARotates(t *testing.T) {
 	server.NextProtos = []string{"h2"}
 	clientOf := func(pair string) *tls.Config {
 		t.Helper()
-		settings := Client{Enabled: true, CA: f.path("ca.pem")}
+		settings := Client{Enabled: true, CA: f.path("ca.PEM")}
 		if pair != "" {
 			settings.Cert, settings.Key = f.path(pair+".crt"), f.path(pair+".key")
 		}
@@ -219,7 +221,7 @@ func TestClientCARotates(t *testing.T) {
 	if got := out.String(); strings.Count(got, "no certificate in PEM found") != 1 {
 		t.Errorf("want the broken CA logged once, got: %s", got)
 	}
-	f.write("clients.pem", newCA.pem)
+	f.write("clients.pem", newCA.PEM)
 	check("new", "of-new", "")
 	check("old", "", foreign)
 	for _, c := range resuming {
@@ -227,26 +229,26 @@ func TestClientCARotates(t *testing.T) {
 			t.Errorf("with TLS %x, who only the old CA vouched for is let in", c.MaxVersion)
 		}
 	}
-	f.write("clients.pem", append(bytes.Clone(newCA.pem), oldCA.pem...))
+	f.write("clients.pem", append(bytes.Clone(newCA.PEM), oldCA.PEM...))
 	check("new", "of-new", "")
 	check("old", "of-old", "")
 }
 
 func TestClientTLSRotates(t *testing.T) {
-	oldCA, newCA := newAuthority(t, "old"), newAuthority(t, "new")
+	oldCA, newCA := certtest.New(t, "old"), certtest.New(t, "new")
 	f := tlsFolder{t, t.TempDir()}
-	cert, key := oldCA.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	cert, key := issue(t, oldCA, "server", x509.ExtKeyUsageServerAuth)
 	f.writePair("s", cert, key)
-	f.write("ca.pem", oldCA.pem)
-	f.write("clients.pem", oldCA.pem)
-	cert, key = oldCA.issue(t, "first", x509.ExtKeyUsageClientAuth)
+	f.write("ca.PEM", oldCA.PEM)
+	f.write("clients.pem", oldCA.PEM)
+	cert, key = issue(t, oldCA, "first", x509.ExtKeyUsageClientAuth)
 	f.writePair("c", cert, key)
 	server, err := ServerConfig(Server{Cert: f.path("s.crt"), Key: f.path("s.key"), ClientCA: f.path("clients.pem")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dial, err := ClientConfig(Client{
-		Enabled: true, CA: f.path("ca.pem"), Cert: f.path("c.crt"), Key: f.path("c.key"), ServerName: "daemon.test",
+		Enabled: true, CA: f.path("ca.PEM"), Cert: f.path("c.crt"), Key: f.path("c.key"), ServerName: "daemon.test",
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -262,10 +264,10 @@ func TestClientTLSRotates(t *testing.T) {
 		}
 	}
 	check("first")
-	cert, key = oldCA.issue(t, "second", x509.ExtKeyUsageClientAuth)
+	cert, key = issue(t, oldCA, "second", x509.ExtKeyUsageClientAuth)
 	f.writePair("c", cert, key)
 	check("second")
-	cert, key = newCA.issue(t, "server", x509.ExtKeyUsageServerAuth)
+	cert, key = issue(t, newCA, "server", x509.ExtKeyUsageServerAuth)
 	f.writePair("s", cert, key)
 	c, err := dial("")
 	if err != nil {
@@ -274,17 +276,17 @@ func TestClientTLSRotates(t *testing.T) {
 	if _, _, _, err := shake(server, c); err == nil {
 		t.Error("a server of an unknown authority is trusted")
 	}
-	f.write("ca.pem", newCA.pem)
+	f.write("ca.PEM", newCA.PEM)
 	check("second")
 }
 
 // TestRotationUnderLoadFailsNoHandshake: handshakes while the files change see the old
 // pair or the new one, never a mixture.
 func TestRotationUnderLoadFailsNoHandshake(t *testing.T) {
-	ca := newAuthority(t, "ca")
+	ca := certtest.New(t, "ca")
 	f := tlsFolder{t, t.TempDir()}
-	oldCert, oldKey := ca.issue(t, "old", x509.ExtKeyUsageServerAuth)
-	newCert, newKey := ca.issue(t, "new", x509.ExtKeyUsageServerAuth)
+	oldCert, oldKey := issue(t, ca, "old", x509.ExtKeyUsageServerAuth)
+	newCert, newKey := issue(t, ca, "new", x509.ExtKeyUsageServerAuth)
 	f.writePair("s", oldCert, oldKey)
 	files, err := newCertFiles(f.path("s.crt"), f.path("s.key"), "", nil)
 	if err != nil {
