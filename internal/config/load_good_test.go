@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -261,10 +260,10 @@ func TestFolder(t *testing.T) {
 	outside := t.TempDir()
 	filetest.Write(t, outside, "m.yaml", "domain: m")
 	filetest.Write(t, outside, "n/n.yaml", "domain: n")
-	link(t, filepath.Join(outside, "m.yaml"), filepath.Join(dir, "m.yaml"))
-	link(t, filepath.Join(outside, "n"), filepath.Join(dir, "linked"))
-	link(t, dir, filepath.Join(dir, "loop"))
-	link(t, "..", filepath.Join(dir, "sub", "up"))
+	filetest.Link(t, filepath.Join(outside, "m.yaml"), filepath.Join(dir, "m.yaml"))
+	filetest.Link(t, filepath.Join(outside, "n"), filepath.Join(dir, "linked"))
+	filetest.Link(t, dir, filepath.Join(dir, "loop"))
+	filetest.Link(t, "..", filepath.Join(dir, "sub", "up"))
 	r, err := config.LoadRules(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -290,9 +289,9 @@ func TestFolder(t *testing.T) {
 func TestFolderWithBrokenLinks(t *testing.T) {
 	dir := t.TempDir()
 	filetest.Write(t, dir, "a.yaml", "domain: a")
-	link(t, "none", filepath.Join(dir, "b.yaml"))
-	link(t, "c.yaml", filepath.Join(dir, "c.yaml"))
-	link(t, "none", filepath.Join(dir, "d.txt"))
+	filetest.Link(t, "none", filepath.Join(dir, "b.yaml"))
+	filetest.Link(t, "c.yaml", filepath.Join(dir, "c.yaml"))
+	filetest.Link(t, "none", filepath.Join(dir, "d.txt"))
 	_, err := config.LoadRules(dir)
 	if err == nil || strings.Count(err.Error(), "found a file that cannot be read: ") != 2 ||
 		!strings.Contains(err.Error(), filepath.Join(dir, "b.yaml")+": found a file that cannot be read: no such file") {
@@ -315,12 +314,5 @@ func TestFileOfAnyName(t *testing.T) {
 	r, err := config.LoadRules(filetest.Write(t, t.TempDir(), ".limits", "domain: d"))
 	if err != nil || r.Domain("d") == nil || r.Domain("e") != nil {
 		t.Errorf("%v, error %v", r, err)
-	}
-}
-
-func link(t *testing.T, target, name string) {
-	t.Helper()
-	if err := os.Symlink(target, name); err != nil {
-		t.Fatal(err)
 	}
 }

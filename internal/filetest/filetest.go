@@ -19,3 +19,11 @@ func Write(t testing.TB, dir, name, text string) string {
 	}
 	return path
 }
+
+// Link makes a symbolic link.
+func Link(t testing.TB, target, name string) {
+	t.Helper()
+	if err := os.Symlink(target, name); err != nil {
+		t.Fatal(err)
+	}
+}
