@@ -23,9 +23,9 @@ func fingerprint(t testing.TB, text string) string {
 	return r.Fingerprint()
 }
 
-// TestFingerprintStays holds one fingerprint: daemons on other machines, and
-// those of another version that reads the same rules, must come to it too.
-func TestFingerprintStays(t *testing.T) {
+// Daemons on other machines, and those of another version with the same rules, must
+// have the same fingerprint.
+func TestFingerprintStaysFromVersionToVersion(t *testing.T) {
 	if got := fingerprint(t, example); got != "0924652c85bea7e5" {
 		t.Errorf("the example's fingerprint is %s", got)
 	}
@@ -35,7 +35,7 @@ func TestFingerprintStays(t *testing.T) {
 	}
 }
 
-func TestFingerprintOfEqualRules(t *testing.T) {
+func TestFingerprintsOfEqualRulesAreEqual(t *testing.T) {
 	list := func(descriptors ...string) string {
 		return "domain: d\ndescriptors:\n- " + strings.Join(descriptors, "\n- ") + "\n"
 	}
@@ -52,9 +52,11 @@ func TestFingerprintOfEqualRules(t *testing.T) {
 		"order of keys":      {list("{key: a}", "{key: b}", "{key: c, value: '*'}"), list("{key: c, value: '*'}", "{key: b}", "{key: a}")},
 		"patterns of others": {list("{key: a, value: x*}", "{key: b, value: '*x'}", "{key: a, value: x}", "{key: a}"), list("{key: a}", "{key: b, value: '*x'}", "{key: a, value: x}", "{key: a, value: x*}")},
 	} {
-		if a, b := fingerprint(t, texts[0]), fingerprint(t, texts[1]); a != b {
-			t.Errorf("%s: %s and %s", name, a, b)
-		}
+		t.Run(name, func(t *testing.T) {
+			if a, b := fingerprint(t, texts[0]), fingerprint(t, texts[1]); a != b {
+				t.Errorf("%s: %s and %s", name, a, b)
+			}
+		})
 	}
 }
 
@@ -77,8 +79,7 @@ func TestFingerprintIgnoresFiles(t *testing.T) {
 	}
 }
 
-// TestFingerprintOfOtherRules holds files of which no two are the same rules.
-func TestFingerprintOfOtherRules(t *testing.T) {
+func TestFingerprintsOfDifferentRulesDiffer(t *testing.T) {
 	texts := []string{
 		"domain: d",
 		"domain: e",
@@ -130,9 +131,9 @@ func TestFingerprintOfOtherRules(t *testing.T) {
 	}
 }
 
-// TestFingerprintCoversLimit changes each field of a limit, and asks for a
+// The test changes each field of a limit, and asks for a
 // case here when there is a new one.
-func TestFingerprintCoversLimit(t *testing.T) {
+func TestFingerprintCoversEachFieldOfALimit(t *testing.T) {
 	of := func(limit, beside string) string {
 		return fingerprint(t, "domain: d\ndescriptors: [{key: k, rate_limit: {"+limit+"}"+beside+"}]")
 	}
@@ -165,9 +166,9 @@ func TestFingerprintCoversLimit(t *testing.T) {
 	}
 }
 
-// TestFingerprintOfShuffled writes random trees twice, in another order of
+// The test writes random trees twice, in another order of
 // descriptors; patterns of one key keep theirs.
-func TestFingerprintOfShuffled(t *testing.T) {
+func TestFingerprintIgnoresTheOrderOfRules(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		tree := randomTree(r, 3)

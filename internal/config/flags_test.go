@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestFlags reads each flag on a descriptor, with one limit and with several.
-func TestFlags(t *testing.T) {
+func TestEachFlagIsReadBesideOneLimitOrSeveral(t *testing.T) {
 	for _, limits := range []string{"rate_limit: {unit: day}", "rate_limits: [{name: a, requests: 1, period: 1s}, {name: b, unit: day}]"} {
 		for flag, want := range map[string]string{
 			"":                      "",
@@ -18,26 +17,27 @@ func TestFlags(t *testing.T) {
 			"share_threshold: true": "ShareThreshold",
 			"shadow_mode: false":    "",
 		} {
-			d := mustLoad(t, "domain: d\ndescriptors:\n- key: k\n  value: 'a*'\n  "+limits+"\n  "+flag+"\n")
-			rule := reflect.ValueOf(d.Match(entries("k=ab"))).Elem()
-			for _, name := range []string{"ShadowMode", "QuotaMode", "ShareThreshold", "DetailedMetric", "ValueToMetric"} {
-				if got := rule.FieldByName(name).Bool(); got != (name == want) {
-					t.Errorf("%s with %s: %s is %t", flag, limits, name, got)
+			t.Run(flag+" beside "+limits, func(t *testing.T) {
+				d := mustLoad(t, "domain: d\ndescriptors:\n- key: k\n  value: 'a*'\n  "+limits+"\n  "+flag+"\n")
+				rule := reflect.ValueOf(d.Match(entries("k=ab"))).Elem()
+				for _, name := range []string{"ShadowMode", "QuotaMode", "ShareThreshold", "DetailedMetric", "ValueToMetric"} {
+					if got := rule.FieldByName(name).Bool(); got != (name == want) {
+						t.Errorf("%s with %s: %s is %t", flag, limits, name, got)
+					}
 				}
-			}
-			pattern := ""
-			if want == "ShareThreshold" {
-				pattern = "a*"
-			}
-			if got := rule.FieldByName("Pattern").String(); got != pattern {
-				t.Errorf("%s: pattern %q, want %q", flag, got, pattern)
-			}
+				pattern := ""
+				if want == "ShareThreshold" {
+					pattern = "a*"
+				}
+				if got := rule.FieldByName("Pattern").String(); got != pattern {
+					t.Errorf("%s: pattern %q, want %q", flag, got, pattern)
+				}
+			})
 		}
 	}
 }
 
-// TestFlagsActOnTheirNode has flags on a rule and others above and below it.
-func TestFlagsActOnTheirNode(t *testing.T) {
+func TestFlagsActOnTheirOwnRuleAlone(t *testing.T) {
 	d := mustLoad(t, `domain: d
 descriptors:
 - key: a
@@ -59,7 +59,7 @@ descriptors:
 	}
 }
 
-func TestReplaces(t *testing.T) {
+func TestReplacesIsReadForEachLimit(t *testing.T) {
 	d := mustLoad(t, `domain: d
 descriptors:
 - key: a
@@ -77,13 +77,15 @@ descriptors:
 		"c=1": {{"free"}},
 		"e=1": {{"y"}},
 	} {
-		if got := d.Match(entries(es)).Replaces; !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %q, want %q", es, got, want)
-		}
+		t.Run(es, func(t *testing.T) {
+			if got := d.Match(entries(es)).Replaces; !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %q, want %q", es, got, want)
+			}
+		})
 	}
 }
 
-func TestReplacesNothing(t *testing.T) {
+func TestReplacesOfNoLimitIsAWarning(t *testing.T) {
 	got := warningsOf(t, `domain: d
 descriptors:
 - {key: a, rate_limit: {name: x, unit: day, replaces: [{name: y}, {name: z}, {name: deep}]}}
@@ -99,7 +101,7 @@ descriptors:
 	}
 }
 
-func TestIdleFlags(t *testing.T) {
+func TestFlagsBesideUnlimitedAreWarnings(t *testing.T) {
 	got := warningsOf(t, "domain: d\ndescriptors:\n- {key: a, value: 'x*', shadow_mode: true, share_threshold: true, metadata: {a: b}, rate_limit: {unlimited: true}}\n")
 	want := []string{
 		"3:25: descriptors[0].shadow_mode: has no effect beside unlimited",
@@ -110,7 +112,7 @@ func TestIdleFlags(t *testing.T) {
 	}
 }
 
-func TestMetadata(t *testing.T) {
+func TestMetadataKeepsTheTypesOfYAML(t *testing.T) {
 	d := mustLoad(t, `domain: d
 descriptors:
 - key: k
@@ -135,15 +137,16 @@ descriptors:
 		t.Errorf("got  %#v\nwant %#v", got, want)
 	}
 	for _, empty := range []string{"{}", "", "~"} {
-		d := mustLoad(t, descriptor("rate_limit: {unit: day}\n  metadata: "+empty))
-		if got := d.Match(entries("k=v")).Metadata; got != nil {
-			t.Errorf("%s: %#v", empty, got)
-		}
+		t.Run("empty: "+empty, func(t *testing.T) {
+			d := mustLoad(t, descriptor("rate_limit: {unit: day}\n  metadata: "+empty))
+			if got := d.Match(entries("k=v")).Metadata; got != nil {
+				t.Errorf("%s: %#v", empty, got)
+			}
+		})
 	}
 }
 
-// TestPatternsAnywhere matches stars that lead, trail, stand inside and alone.
-func TestPatternsAnywhere(t *testing.T) {
+func TestStarsStandAnywhereInAPattern(t *testing.T) {
 	for _, c := range []struct {
 		pattern       string
 		match, others []string
@@ -156,16 +159,18 @@ func TestPatternsAnywhere(t *testing.T) {
 		{"*a*", []string{"a", "xax"}, []string{"", "x"}},
 		{"a**b*c", []string{"abc", "axbxc", "abbc"}, []string{"ac", "abcx"}},
 	} {
-		d := mustLoad(t, "domain: d\ndescriptors:\n- {key: k, value: '"+c.pattern+"', rate_limit: {unit: day}}\n")
-		for _, value := range c.match {
-			if d.Match(entries("k="+value)) == nil {
-				t.Errorf("%s does not match %q", c.pattern, value)
+		t.Run(c.pattern, func(t *testing.T) {
+			d := mustLoad(t, "domain: d\ndescriptors:\n- {key: k, value: '"+c.pattern+"', rate_limit: {unit: day}}\n")
+			for _, value := range c.match {
+				if d.Match(entries("k="+value)) == nil {
+					t.Errorf("%s does not match %q", c.pattern, value)
+				}
 			}
-		}
-		for _, value := range c.others {
-			if d.Match(entries("k="+value)) != nil {
-				t.Errorf("%s matches %q", c.pattern, value)
+			for _, value := range c.others {
+				if d.Match(entries("k="+value)) != nil {
+					t.Errorf("%s matches %q", c.pattern, value)
+				}
 			}
-		}
+		})
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
-// TestSince loads one text after the other, a second apart, and looks when the
-// rule for some entries came to be as it is.
-func TestSince(t *testing.T) {
+// The texts are loaded one after the other, a second apart.
+func TestSinceIsWhenTheLimitsOfARuleChanged(t *testing.T) {
 	t.Parallel()
 	const (
 		rule  = "domain: d\ndescriptors:\n- {key: a, rate_limit: {requests: 1, period: 1s}}\n"
@@ -79,8 +78,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// The numbers in a request are of the domain's algorithm where there is no rule.
-func TestDomainSince(t *testing.T) {
+// A request may bring limits of its own, which have the algorithm of the domain.
+func TestSinceOfADomainIsWhenItsAlgorithmChanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	now := int64(0)

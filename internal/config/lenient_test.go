@@ -28,9 +28,9 @@ func loadLenient(t *testing.T, text string) (r *config.Rules, warnings string, e
 	return r, strings.Join(lines, "\n"), nil
 }
 
-// TestLenient holds what is an error, and a warning if lenient, and then means
-// the same as the plain text.
-func TestLenient(t *testing.T) {
+// Each text is an error if strict. If lenient it is a warning, and means the same as
+// the plain text.
+func TestLenientWarnsOfWhatEnvoyAccepts(t *testing.T) {
 	const day5 = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 5}\n"
 	encode := func(order binary.AppendByteOrder, text string) string {
 		out := order.AppendUint16(nil, 0xfeff)
@@ -62,24 +62,26 @@ func TestLenient(t *testing.T) {
 		{"binary", strings.Replace(day5, "key: k", "key: !!binary aw==", 1), day5, `3:8: descriptors[0].key: found the !!binary "aw=="; it is taken for the text "k"`},
 		{"metadata twice", day5 + "  metadata: {a: 1, b: 2, a: 3}\n", day5 + "  metadata: {a: 3, b: 2}\n", `5:26: descriptors[0].metadata.a: found a second "a"; the last one counts`},
 	} {
-		if _, err := load(t, c.text); err == nil {
-			t.Errorf("%s: no error if strict", c.name)
-		}
-		r, warnings, err := loadLenient(t, c.text)
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-			continue
-		}
-		if warnings != c.warning {
-			t.Errorf("%s: warnings:\n%s\nwant:\n%s", c.name, warnings, c.warning)
-		}
-		if r.Fingerprint() != fingerprint(t, c.same) {
-			t.Errorf("%s: means\n%s", c.name, table(t, r))
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := load(t, c.text); err == nil {
+				t.Errorf("%s: no error if strict", c.name)
+			}
+			r, warnings, err := loadLenient(t, c.text)
+			if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+				return
+			}
+			if warnings != c.warning {
+				t.Errorf("%s: warnings:\n%s\nwant:\n%s", c.name, warnings, c.warning)
+			}
+			if r.Fingerprint() != fingerprint(t, c.same) {
+				t.Errorf("%s: means\n%s", c.name, table(t, r))
+			}
+		})
 	}
 }
 
-func TestLenientNames(t *testing.T) {
+func TestLenientKeepsOddNames(t *testing.T) {
 	r, warnings, err := loadLenient(t, "domain: d\ndescriptors:\n- key: k*\n  rate_limit: {unit: day, name: "+strings.Repeat("n", 65)+"}\n- {key: \"l\\n\", rate_limit: {unit: day}}\n")
 	if err != nil || strings.Count(warnings, "\n") != 2 || !strings.Contains(warnings, "its * stands for itself") {
 		t.Fatalf("%v, warnings:\n%s", err, warnings)
@@ -95,9 +97,9 @@ func TestLenientNames(t *testing.T) {
 	}
 }
 
-// TestNotLenient holds what envoyproxy/ratelimit refuses too, what only
-// ratelimitd knows, and its bounds: they are the same errors if lenient.
-func TestNotLenient(t *testing.T) {
+// Mistakes that envoyproxy/ratelimit refuses too, keys that only ratelimitd has, and
+// bounds are the same errors if lenient.
+func TestLenientRefusesWhatEnvoyRefuses(t *testing.T) {
 	accepted := map[string]bool{
 		"two documents": true, "an empty second document": true, "trailing bytes": true, "trailing bracket": true,
 		"key of another level": true, "duplicate key": true, "long domain": true, "domain with a control character": true,
@@ -107,14 +109,16 @@ func TestNotLenient(t *testing.T) {
 	names := make(map[string]bool)
 	for _, c := range badFiles {
 		names[c.name] = true
-		_, strict := load(t, c.text)
-		_, _, err := loadLenient(t, c.text)
-		switch {
-		case accepted[c.name] && err != nil:
-			t.Errorf("%s: %v", c.name, err)
-		case !accepted[c.name] && err == nil:
-			t.Errorf("%s: no error if lenient, but %v", c.name, strict)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			_, strict := load(t, c.text)
+			_, _, err := loadLenient(t, c.text)
+			switch {
+			case accepted[c.name] && err != nil:
+				t.Errorf("%s: %v", c.name, err)
+			case !accepted[c.name] && err == nil:
+				t.Errorf("%s: no error if lenient, but %v", c.name, strict)
+			}
+		})
 	}
 	for name := range accepted {
 		if !names[name] {
@@ -132,23 +136,27 @@ func TestNotLenient(t *testing.T) {
 		"share_threshold without a pattern":     descriptor("share_threshold: true"),
 		"unlimited with a unit":                 limit("unlimited: true, unit: day"),
 	} {
-		if _, _, err := loadLenient(t, text); err == nil {
-			t.Errorf("%s: no error", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, _, err := loadLenient(t, text); err == nil {
+				t.Errorf("%s: no error", name)
+			}
+		})
 	}
 }
 
-// TestBooleans takes the words of YAML 1.1, as envoyproxy/ratelimit's reader.
-func TestBooleans(t *testing.T) {
+// envoyproxy/ratelimit's reader takes them too.
+func TestBooleansMayBeTheWordsOfYAML11(t *testing.T) {
 	for value, words := range map[bool]string{
 		true:  "true True TRUE y Y yes Yes YES on On ON",
 		false: "false False FALSE n N no No NO off Off OFF",
 	} {
 		for _, word := range strings.Fields(words) {
-			d := mustLoad(t, descriptor("rate_limit: {unit: day}\n  shadow_mode: "+word))
-			if got := d.Match(entries("k=v")).ShadowMode; got != value {
-				t.Errorf("%s is %t", word, got)
-			}
+			t.Run(word, func(t *testing.T) {
+				d := mustLoad(t, descriptor("rate_limit: {unit: day}\n  shadow_mode: "+word))
+				if got := d.Match(entries("k=v")).ShadowMode; got != value {
+					t.Errorf("%s is %t", word, got)
+				}
+			})
 		}
 	}
 }

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -291,7 +292,7 @@ var badFiles = []struct {
 	}},
 }
 
-func TestBadFiles(t *testing.T) {
+func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 	for _, c := range badFiles {
 		t.Run(c.name, func(t *testing.T) {
 			path := filetest.Write(t, t.TempDir(), "limits.yaml", c.text)
@@ -311,25 +312,27 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-func TestBadFilesWithCRLF(t *testing.T) {
+func TestErrorsAreTheSameWithCRLF(t *testing.T) {
 	for _, c := range badFiles {
-		if strings.Contains(c.text, "\x00") {
-			continue
-		}
-		path := filetest.Write(t, t.TempDir(), "limits.yaml", strings.ReplaceAll(c.text, "\n", "\r\n"))
-		_, err := config.LoadRules(path)
-		if err == nil {
-			t.Errorf("%s: no error", c.name)
-			continue
-		}
-		got := strings.ReplaceAll(err.Error(), path+":", "")
-		if want := strings.Join(c.want, "\n"); got != want {
-			t.Errorf("%s\ngot:\n%s\nwant:\n%s", c.name, got, want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if strings.Contains(c.text, "\x00") {
+				return
+			}
+			path := filetest.Write(t, t.TempDir(), "limits.yaml", strings.ReplaceAll(c.text, "\n", "\r\n"))
+			_, err := config.LoadRules(path)
+			if err == nil {
+				t.Errorf("%s: no error", c.name)
+				return
+			}
+			got := strings.ReplaceAll(err.Error(), path+":", "")
+			if want := strings.Join(c.want, "\n"); got != want {
+				t.Errorf("%s\ngot:\n%s\nwant:\n%s", c.name, got, want)
+			}
+		})
 	}
 }
 
-func TestAliasesThatMultiply(t *testing.T) {
+func TestAliasesThatMultiplyAreRefused(t *testing.T) {
 	t.Parallel()
 	var s strings.Builder
 	s.WriteString("domain: d\ndescriptors:\n- key: a\n  descriptors: &l0 [{key: k, rate_limit: {requests: 1, period: 1s}}]\n")
@@ -346,7 +349,7 @@ func TestAliasesThatMultiply(t *testing.T) {
 	}
 }
 
-func TestNestingTooDeep(t *testing.T) {
+func TestDescriptorsThatNestTooDeepAreRefused(t *testing.T) {
 	t.Parallel()
 	nested := func(levels int) string {
 		return "domain: d\ndescriptors: " + strings.Repeat("[{key: k, descriptors: ", levels) + "[]" + strings.Repeat("}]", levels)
@@ -355,14 +358,16 @@ func TestNestingTooDeep(t *testing.T) {
 		t.Error(err)
 	}
 	for _, levels := range []int{257, 5000, 20000} {
-		_, err := load(t, nested(levels))
-		if err == nil || !strings.Contains(err.Error(), ":2:") || len(err.Error()) > 5000 {
-			t.Errorf("%d levels: error is %v", levels, err)
-		}
+		t.Run(fmt.Sprint(levels), func(t *testing.T) {
+			_, err := load(t, nested(levels))
+			if err == nil || !strings.Contains(err.Error(), ":2:") || len(err.Error()) > 5000 {
+				t.Errorf("%d levels: error is %v", levels, err)
+			}
+		})
 	}
 }
 
-func TestAllErrorsOfAllFiles(t *testing.T) {
+func TestAllErrorsOfAllFilesAreTold(t *testing.T) {
 	dir := t.TempDir()
 	filetest.Write(t, dir, "b.yaml", "domain: x\nfoo: 1\n")
 	filetest.Write(t, dir, "a/z.yml", "domain: y\nbar: 1\nalgorithm: 5\n")
@@ -383,7 +388,7 @@ func TestAllErrorsOfAllFiles(t *testing.T) {
 	}
 }
 
-func TestMissingPath(t *testing.T) {
+func TestAMissingPathIsAnErrorOfTheSystem(t *testing.T) {
 	_, err := config.LoadRules(filepath.Join(t.TempDir(), "none"))
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error is %v", err)

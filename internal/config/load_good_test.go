@@ -79,7 +79,7 @@ const exampleTable = `domain d (limits.yaml:2), keys placed by tenant
   path                   -      gcra            7 requests an hour; shadow, counted by all values
 `
 
-func TestTable(t *testing.T) {
+func TestTableShowsAllLimits(t *testing.T) {
 	path := filetest.Write(t, t.TempDir(), "limits.yaml", example)
 	r, err := config.LoadRules(path)
 	if err != nil {
@@ -106,8 +106,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestSameRules loads the same rules in other clothes.
-func TestSameRules(t *testing.T) {
+func TestRulesMayBeWrittenInManyWays(t *testing.T) {
 	const plain = `domain: d
 descriptors:
 - key: k
@@ -146,9 +145,8 @@ descriptors:
 	}
 }
 
-// TestStoreFailure: the mode of a rule is that of all its limits and of no
-// other's, also where the numbers are the same.
-func TestStoreFailure(t *testing.T) {
+// Also where the numbers of several rules are the same.
+func TestFailureModeIsThatOfAllLimitsOfARule(t *testing.T) {
 	d := mustLoad(t, `domain: d
 descriptors:
 - {key: none, rate_limit: {requests: 1, period: 1s}}
@@ -165,15 +163,17 @@ descriptors:
 		"none=": bucket.FailureDefault, "allow=": bucket.FailAllow, "allow=,below=": bucket.FailureDefault,
 		"local=": bucket.FailLocal, "deny=": bucket.FailDeny, "error=": bucket.FailError, "merged=": bucket.FailError,
 	} {
-		for _, l := range d.Match(entries(es)).Limits {
-			if l.OnStoreFailure != want {
-				t.Errorf("%s: mode %d, want %d", es, l.OnStoreFailure, want)
+		t.Run(es, func(t *testing.T) {
+			for _, l := range d.Match(entries(es)).Limits {
+				if l.OnStoreFailure != want {
+					t.Errorf("%s: mode %d, want %d", es, l.OnStoreFailure, want)
+				}
 			}
-		}
+		})
 	}
 }
 
-func TestNumbers(t *testing.T) {
+func TestNumbersOfEitherSpelling(t *testing.T) {
 	spec := func(a bucket.Algorithm, requests int64, period time.Duration) bucket.Spec {
 		s := bucket.Spec{Algorithm: a, Requests: requests, Period: period}
 		if a.IsBucket() {
@@ -205,25 +205,29 @@ func TestNumbers(t *testing.T) {
 		{"", "requests: 1, period: 1m1ms", spec(bucket.TokenBucket, 1, time.Minute+time.Millisecond)},
 		{"", "requests: 1, period: 0.5ms0.5ms", spec(bucket.TokenBucket, 1, time.Millisecond)},
 	} {
-		d := mustLoad(t, "domain: d\n"+c.domain+"\ndescriptors: [{key: k, rate_limit: {"+c.limit+"}}]")
-		if got := d.Match(entries("k=v")).Limits[0].Spec; got != c.want {
-			t.Errorf("%s %s: %+v", c.domain, c.limit, got)
-		}
+		t.Run(c.domain+" "+c.limit, func(t *testing.T) {
+			d := mustLoad(t, "domain: d\n"+c.domain+"\ndescriptors: [{key: k, rate_limit: {"+c.limit+"}}]")
+			if got := d.Match(entries("k=v")).Limits[0].Spec; got != c.want {
+				t.Errorf("%s %s: %+v", c.domain, c.limit, got)
+			}
+		})
 	}
 }
 
-func TestBadPeriods(t *testing.T) {
+func TestBadPeriodsAreRefused(t *testing.T) {
 	for _, period := range []string{
 		"''", "90", "1.5", "s", "1", "-1s", "+1s", "1 s", "1S", "1M", "1us", "1ns", "1w", "1y", "1s1", "1..5s", ".5s", "1.s", "1e3s", "0s", "0.0h",
 		"366d1ms", "0.5ms", "1.0005s", "99999999999999999999d", "1h 30m", "'1h,30m'", "1:30", strings.Repeat("1s", 40), "[1s]", "true", "٣s",
 	} {
-		if _, err := load(t, limit("requests: 1, period: "+period)); err == nil || !strings.Contains(err.Error(), "rate_limit.period") {
-			t.Errorf("%s: error is %v", period, err)
-		}
+		t.Run(period, func(t *testing.T) {
+			if _, err := load(t, limit("requests: 1, period: "+period)); err == nil || !strings.Contains(err.Error(), "rate_limit.period") {
+				t.Errorf("%s: error is %v", period, err)
+			}
+		})
 	}
 }
 
-func TestDescribe(t *testing.T) {
+func TestDescribeSaysALimitInWords(t *testing.T) {
 	for want, s := range map[string]bucket.Spec{
 		"10 requests a minute, bursts of 20":         {Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Minute, Burst: 20},
 		"1 request an hour":                          {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour},
@@ -239,17 +243,19 @@ func TestDescribe(t *testing.T) {
 		"1 request an hour; on store failure: local": {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailLocal},
 		"1 request an hour; on store failure: error": {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailError},
 	} {
-		l, err := bucket.NewLimit(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := config.Describe(l); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			l, err := bucket.NewLimit(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := config.Describe(l); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
 	}
 }
 
-func TestFolder(t *testing.T) {
+func TestFolderIsReadWithItsFolders(t *testing.T) {
 	dir := t.TempDir()
 	for name, domain := range map[string]string{
 		"a.yaml": "a", "b.yml": "b", "c.json": "c", "sub/deep/d.yaml": "d", "folder.yaml/e.yaml": "e", // read
@@ -286,7 +292,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-func TestFolderWithBrokenLinks(t *testing.T) {
+func TestBrokenLinksAreErrors(t *testing.T) {
 	dir := t.TempDir()
 	filetest.Write(t, dir, "a.yaml", "domain: a")
 	filetest.Link(t, "none", filepath.Join(dir, "b.yaml"))
@@ -299,7 +305,7 @@ func TestFolderWithBrokenLinks(t *testing.T) {
 	}
 }
 
-func TestEmptyFolder(t *testing.T) {
+func TestEmptyFolderIsAWarning(t *testing.T) {
 	dir := t.TempDir()
 	r, err := config.LoadRules(dir)
 	if err != nil {
@@ -310,7 +316,7 @@ func TestEmptyFolder(t *testing.T) {
 	}
 }
 
-func TestFileOfAnyName(t *testing.T) {
+func TestAFileThatIsNamedMayHaveAnyName(t *testing.T) {
 	r, err := config.LoadRules(filetest.Write(t, t.TempDir(), ".limits", "domain: d"))
 	if err != nil || r.Domain("d") == nil || r.Domain("e") != nil {
 		t.Errorf("%v, error %v", r, err)

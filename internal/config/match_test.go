@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
-func TestMatch(t *testing.T) {
+func TestMatchPrefersExactValuesThenPatterns(t *testing.T) {
 	d := mustLoad(t, `
 domain: d
 descriptors:
@@ -93,26 +93,30 @@ descriptors:
 		{"known=yes", ""},
 		{"known=no", "known"},
 	} {
-		got := ""
-		if rule := d.Match(entries(c.entries)); rule != nil {
-			got = rule.Path()
-		}
-		if got != c.want {
-			t.Errorf("%s matches %q, want %q", c.entries, got, c.want)
-		}
+		t.Run(c.entries, func(t *testing.T) {
+			got := ""
+			if rule := d.Match(entries(c.entries)); rule != nil {
+				got = rule.Path()
+			}
+			if got != c.want {
+				t.Errorf("%s matches %q, want %q", c.entries, got, c.want)
+			}
+		})
 	}
 }
 
-func TestPlace(t *testing.T) {
+func TestPlaceIsTheFirstValueOfTheHashTag(t *testing.T) {
 	d := mustLoad(t, "domain: d\nhash_tag: tenant")
 	for es, want := range map[string]string{"tenant=t": "t", "user=u,tenant=t": "t", "tenant=1,tenant=2": "1", "tenant=": "", "user=u": "none", "": "none"} {
-		got, ok := d.Place(entries(es))
-		if !ok {
-			got = "none"
-		}
-		if got != want {
-			t.Errorf("%s is placed by %s, want %s", es, got, want)
-		}
+		t.Run(es, func(t *testing.T) {
+			got, ok := d.Place(entries(es))
+			if !ok {
+				got = "none"
+			}
+			if got != want {
+				t.Errorf("%s is placed by %s, want %s", es, got, want)
+			}
+		})
 	}
 	if _, ok := mustLoad(t, "domain: d").Place(entries("=x")); ok {
 		t.Error("a domain without hash_tag has a place")
@@ -230,7 +234,7 @@ func writeLevel(s *strings.Builder, level []*slowRule, ids map[*slowRule]int64) 
 	s.WriteString("]")
 }
 
-// TestMatchAgainstOracle compares Match with its definition on random rules,
+// The test compares Match with its definition on random rules,
 // and holds each rule that is said never to match to it.
 func TestMatchAgainstOracle(t *testing.T) {
 	t.Parallel()
@@ -270,9 +274,9 @@ func TestMatchAgainstOracle(t *testing.T) {
 	}
 }
 
-// TestManyPatterns compares Match with its definition where one key has many
+// The test compares Match with its definition where one key has many
 // patterns, long enough to be found by any part of them.
-func TestManyPatterns(t *testing.T) {
+func TestManyPatternsAgainstOracle(t *testing.T) {
 	t.Parallel()
 	matched, cases := 0, 0
 	for seed := range uint64(60) {

@@ -14,7 +14,7 @@ import (
 
 var merging = config.LoadOptions{MergeDomains: true}
 
-func TestMergedDomain(t *testing.T) {
+func TestFilesOfOneDomainAreMerged(t *testing.T) {
 	dir := t.TempDir()
 	filetest.Write(t, dir, "1.yaml", `domain: d
 algorithm: gcra
@@ -45,13 +45,15 @@ descriptors:
 	for es, want := range map[string]string{
 		"a=x": "gcra 1", "a=y": "token_bucket 5", "p=/ab": "gcra 2", "p=b": "token_bucket 3", "tenant=t,a=x": "token_bucket 6", "p=c": "",
 	} {
-		got := ""
-		if rule := d.Match(entries(es)); rule != nil {
-			got = fmt.Sprintf("%s %d", rule.Limits[0].Algorithm, rule.Limits[0].Requests)
-		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", es, got, want)
-		}
+		t.Run(es, func(t *testing.T) {
+			got := ""
+			if rule := d.Match(entries(es)); rule != nil {
+				got = fmt.Sprintf("%s %d", rule.Limits[0].Algorithm, rule.Limits[0].Requests)
+			}
+			if got != want {
+				t.Errorf("%s: %q, want %q", es, got, want)
+			}
+		})
 	}
 	if path := d.Match(entries("tenant=t,a=x")).Path(); path != "tenant / a=x" {
 		t.Errorf("path %s", path)
@@ -62,7 +64,7 @@ descriptors:
 	}
 }
 
-func TestMergeConflicts(t *testing.T) {
+func TestMergingTellsOfConflicts(t *testing.T) {
 	dir := t.TempDir()
 	filetest.Write(t, dir, "1.yaml", "domain: d\nhash_tag: a\ndescriptors: [{key: a}, {key: a, value: x}, {key: a, value: 'x*'}, {key: b}]\n")
 	filetest.Write(t, dir, "2.yaml", "domain: d\nhash_tag: b\ndescriptors: [{key: b, value: y}, {key: a, value: 'x*'}, {key: a}]\n")
@@ -83,8 +85,7 @@ func TestMergeConflicts(t *testing.T) {
 	}
 }
 
-// TestLiveBytes bounds what a rule takes in memory.
-func TestLiveBytes(t *testing.T) {
+func TestBytesOfARuleInMemoryAreBounded(t *testing.T) {
 	const rules, most = 20_000, 700
 	for _, list := range []string{manyRulesText(rules), listText(rules, "- {key: user, value: u%d, metadata: {tier: free}, rate_limit: {requests: 10, period: 60s}}\n")} {
 		path := filetest.Write(t, t.TempDir(), "limits.yaml", list)

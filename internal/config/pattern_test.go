@@ -21,9 +21,8 @@ func patternList(n int, f func(i int) string) string {
 	return s.String()
 }
 
-// TestLongValues has values that are too long to be searched for what many
-// patterns have between their stars.
-func TestLongValues(t *testing.T) {
+// Values that are too long are not searched for the texts between stars.
+func TestLongValuesAreNotSearchedForManyPatterns(t *testing.T) {
 	t.Parallel()
 	const others = `
 - {key: k, value: 'pre*', rate_limit: &l {requests: 1, period: 1s}}
@@ -68,8 +67,7 @@ func TestLongValues(t *testing.T) {
 	}
 }
 
-// TestLongExactValue has an exact value beyond what is searched.
-func TestLongExactValue(t *testing.T) {
+func TestALongExactValueMatches(t *testing.T) {
 	value := strings.Repeat("x", 10_000)
 	d := mustLoad(t, "domain: d\ndescriptors:\n"+patternList(20, func(i int) string { return fmt.Sprintf("*x*%d*", i) })+
 		"- {key: k, value: "+value+", rate_limit: {requests: 1, period: 1s}}\n")
@@ -78,9 +76,9 @@ func TestLongExactValue(t *testing.T) {
 	}
 }
 
-// TestManyGrams has values with more of what patterns are filed by than is
-// remembered without a set, for several callers at a time.
-func TestManyGrams(t *testing.T) {
+// The value has more grams than are remembered without a set. Several callers ask
+// at a time.
+func TestAValueWithManyGramsMatches(t *testing.T) {
 	const n = 60
 	var s, value strings.Builder
 	s.WriteString("domain: d\ndescriptors:\n")

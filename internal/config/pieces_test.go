@@ -134,7 +134,7 @@ const flowText = `{
 }
 `
 
-func TestPieces(t *testing.T) {
+func TestPiecesReadTheSameAsTheWhole(t *testing.T) {
 	t.Parallel()
 	path := filetest.Write(t, t.TempDir(), "limits.yaml", "")
 	if !sameInPieces(t, path, pieceText) {
@@ -160,11 +160,15 @@ func TestPieces(t *testing.T) {
 		"domain: d\ndescriptors:\n- key: a\n- key: b\ndescriptors:\n- key: c\n- key: [\n",
 		"domain: d\ndescriptors:\n- key: a\n- &a {key: b}\n- key: c\n  rate_limit: *a\n",
 	} {
-		sameInPieces(t, path, torn)
+		t.Run(torn, func(t *testing.T) {
+			sameInPieces(t, path, torn)
+		})
 	}
 	for _, c := range badFiles {
-		sameInPieces(t, path, c.text)
-		sameInPieces(t, path, strings.ReplaceAll(c.text, "\n", "\r\n"))
+		t.Run(c.name, func(t *testing.T) {
+			sameInPieces(t, path, c.text)
+			sameInPieces(t, path, strings.ReplaceAll(c.text, "\n", "\r\n"))
+		})
 	}
 	if t.Failed() {
 		return

@@ -25,7 +25,7 @@ func warningsOf(t *testing.T, text string) []string {
 	return got
 }
 
-func TestNeverMatches(t *testing.T) {
+func TestDescriptorsThatNeverMatchAreWarnings(t *testing.T) {
 	got := warningsOf(t, `domain: d
 hash_tag: tennant
 descriptors:
@@ -57,9 +57,9 @@ descriptors:
 	}
 }
 
-// TestCostlyPatterns warns of keys whose patterns share what they have beside
-// their stars, and names those that do most.
-func TestCostlyPatterns(t *testing.T) {
+// The patterns of a key share texts beside their stars. The warning names the one
+// that shares most.
+func TestPatternsThatCostMuchAreWarnings(t *testing.T) {
 	t.Parallel()
 	const begin = "domain: d\ndescriptors:\n"
 	for _, c := range []struct {
@@ -89,8 +89,8 @@ func TestCostlyPatterns(t *testing.T) {
 	}
 }
 
-// TestTooLongPattern warns of a pattern that no value fits which is searched.
-func TestTooLongPattern(t *testing.T) {
+// No value is searched that is as long as the pattern.
+func TestAPatternTooLongToMatchIsAWarning(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", glob.MaxSearchedValue)
 	few := patternList(15, func(i int) string { return fmt.Sprintf("*<%d>*", i) })
@@ -104,7 +104,7 @@ func TestTooLongPattern(t *testing.T) {
 	}
 }
 
-func TestNeverBinds(t *testing.T) {
+func TestLimitsThatNeverBindAreWarnings(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want string // the name of the limit that is warned of, or ""
@@ -152,14 +152,16 @@ func TestNeverBinds(t *testing.T) {
 		{"requests: 100, period: 1s, postpaid: true", "requests: 50, period: 1m", ""},
 		{"requests: 100, period: 1s", "requests: 50, period: 1m, postpaid: true", ""},
 	} {
-		got := strings.Join(warningsOf(t, descriptor("rate_limits: [{name: a, "+c.a+"}, {name: b, "+c.b+"}]")), "\n")
-		switch {
-		case c.want == "" && got != "",
-			c.want == "a" && !strings.Contains(got, `rate_limits[0]: never denies what "b" allows`),
-			c.want == "b" && !strings.Contains(got, `rate_limits[1]: never denies what "a" allows`),
-			strings.Count(got, "\n") > 0:
-			t.Errorf("%s beside %s: want %q, got %q", c.a, c.b, c.want, got)
-		}
+		t.Run(c.a+" beside "+c.b, func(t *testing.T) {
+			got := strings.Join(warningsOf(t, descriptor("rate_limits: [{name: a, "+c.a+"}, {name: b, "+c.b+"}]")), "\n")
+			switch {
+			case c.want == "" && got != "",
+				c.want == "a" && !strings.Contains(got, `rate_limits[0]: never denies what "b" allows`),
+				c.want == "b" && !strings.Contains(got, `rate_limits[1]: never denies what "a" allows`),
+				strings.Count(got, "\n") > 0:
+				t.Errorf("%s beside %s: want %q, got %q", c.a, c.b, c.want, got)
+			}
+		})
 	}
 }
 
@@ -185,9 +187,9 @@ func randomLimit(r *rand.Rand, large bool) string {
 	return s
 }
 
-// TestNeverBindsIsTrue drives pairs of limits of which one is said never to
-// bind through random hits and refunds, with the steps that the stores use.
-func TestNeverBindsIsTrue(t *testing.T) {
+// Pairs of limits with the warning get random hits and refunds, by the steps that
+// the stores use.
+func TestLimitsWithTheWarningNeverBind(t *testing.T) {
 	t.Parallel()
 	warned := make(map[string]int)
 	for seed := range uint64(80) {

@@ -9,9 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
-// TestYAMLSlips has common mistakes that make a text no YAML. Each text follows
-// the first two lines of a file.
-func TestYAMLSlips(t *testing.T) {
+// Each text follows the first two lines of a file.
+func TestCommonMistakesInYAMLAreNamed(t *testing.T) {
 	t.Parallel()
 	const (
 		tab     = "found a tab in the indentation; allowed: blanks"
@@ -87,19 +86,21 @@ func TestYAMLSlips(t *testing.T) {
 	}
 }
 
-// TestSlipsTellNoSecret has slips in a password.
-func TestSlipsTellNoSecret(t *testing.T) {
+func TestMistakesInAPasswordDoNotShowIt(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"password: @hunter2", "password: *hunter2", "password: \"hunter2\\d\"", "password: 'hunter2", "password:hunter2\n  mode: single",
 		"password: hunter2: x", "password: \"hun\"hunter2", "\tpassword: hunter2", " password: hunter2\n  mode: x", "password: {hunter2",
 	} {
-		path := filepath.Join(t.TempDir(), "settings.yaml")
-		if err := os.WriteFile(path, []byte("redis:\n  "+text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := settings.Load(nil, nil, path); err == nil || strings.Contains(err.Error(), "hunter") {
-			t.Errorf("%q: %v", text, err)
-		}
+		// The name of a test is in the path of its files.
+		t.Run(strings.ReplaceAll(text, "hunter", "SECRET"), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "settings.yaml")
+			if err := os.WriteFile(path, []byte("redis:\n  "+text+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := settings.Load(nil, nil, path); err == nil || strings.Contains(err.Error(), "hunter") {
+				t.Errorf("%q: %v", text, err)
+			}
+		})
 	}
 }

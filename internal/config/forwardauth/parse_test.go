@@ -47,7 +47,7 @@ func loadAuth(t testing.TB, text string) (*forwardauth.File, error) {
 	return forwardauth.Load(filetest.Write(t, t.TempDir(), "auth.yaml", text))
 }
 
-func TestAuthFile(t *testing.T) {
+func TestAFileIsReadInFull(t *testing.T) {
 	t.Parallel()
 	a, err := loadAuth(t, goodAuth)
 	if err != nil {
@@ -86,7 +86,7 @@ func TestAuthFile(t *testing.T) {
 	}
 }
 
-func TestTrusts(t *testing.T) {
+func TestTrustsAddressesOfTrustedProxies(t *testing.T) {
 	t.Parallel()
 	a, err := loadAuth(t, goodAuth)
 	if err != nil {
@@ -96,9 +96,11 @@ func TestTrusts(t *testing.T) {
 		"127.0.0.1": true, "127.0.0.2": false, "10.0.0.0": true, "10.255.255.255": true, "11.0.0.0": false,
 		"fd12::1": true, "fc00::1": false, "::1": true, "::2": false, "::ffff:10.0.0.1": false,
 	} {
-		if got := a.Trusts(netip.MustParseAddr(address)); got != want {
-			t.Errorf("%s is trusted: %t", address, got)
-		}
+		t.Run(address, func(t *testing.T) {
+			if got := a.Trusts(netip.MustParseAddr(address)); got != want {
+				t.Errorf("%s is trusted: %t", address, got)
+			}
+		})
 	}
 	if a.Trusts(netip.Addr{}) {
 		t.Error("no address is trusted")
@@ -256,7 +258,7 @@ var badAuths = []struct {
 	}},
 }
 
-func TestBadAuthFiles(t *testing.T) {
+func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 	t.Parallel()
 	for _, c := range badAuths {
 		t.Run(c.name, func(t *testing.T) {
@@ -277,7 +279,7 @@ func TestBadAuthFiles(t *testing.T) {
 	}
 }
 
-func TestAuthFilesThatCannotBeRead(t *testing.T) {
+func TestFilesThatCannotBeReadAreErrors(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if _, err := forwardauth.Load(dir + "/none"); !errors.Is(err, os.ErrNotExist) {
@@ -289,7 +291,7 @@ func TestAuthFilesThatCannotBeRead(t *testing.T) {
 }
 
 // What is in force changes with the file, and not with one that has errors.
-func TestWatchAuth(t *testing.T) {
+func TestWatchLoadsAFileThatChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: one"))
@@ -339,7 +341,7 @@ func TestWatchAuth(t *testing.T) {
 	}
 }
 
-func TestAuthTableAndWarnings(t *testing.T) {
+func TestTableAndWarnings(t *testing.T) {
 	t.Parallel()
 	path := filetest.Write(t, t.TempDir(), "auth.yaml", goodAuth)
 	a, err := forwardauth.Load(path)

@@ -1,6 +1,7 @@
 package glob_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"strings"
@@ -59,41 +60,45 @@ func TestFirstIsTheFirstThatMatches(t *testing.T) {
 	}
 }
 
-func TestFirstSearchesNoLongValue(t *testing.T) {
+func TestLongValuesAreNotSearchedForManyPatterns(t *testing.T) {
 	long := strings.Repeat("x", glob.MaxSearchedValue)
 	for _, inner := range []int{glob.FewInner, glob.FewInner + 1} {
-		var set glob.Set
-		for range inner {
-			set.Add("a*x*b")
-		}
-		set.Add("a*")
-		set.Seal()
-		want := 0
-		if inner > glob.FewInner {
-			want = inner
-		}
-		if got := set.First("a" + long + "b"); got != want {
-			t.Errorf("with %d patterns that have a text between stars, the first of a long value is %d, not %d", inner, got, want)
-		}
-		if got := set.First("axb"); got != 0 {
-			t.Errorf("the first of a short value is %d", got)
-		}
-		if got := set.IsTooLong("a*" + long + "*b"); got != (want != 0) {
-			t.Errorf("with %d such patterns one that is too long is said to be: %v", inner, got)
-		}
+		t.Run(fmt.Sprintf("%d with a text between stars", inner), func(t *testing.T) {
+			var set glob.Set
+			for range inner {
+				set.Add("a*x*b")
+			}
+			set.Add("a*")
+			set.Seal()
+			want := 0
+			if inner > glob.FewInner {
+				want = inner
+			}
+			if got := set.First("a" + long + "b"); got != want {
+				t.Errorf("with %d patterns that have a text between stars, the first of a long value is %d, not %d", inner, got, want)
+			}
+			if got := set.First("axb"); got != 0 {
+				t.Errorf("the first of a short value is %d", got)
+			}
+			if got := set.IsTooLong("a*" + long + "*b"); got != (want != 0) {
+				t.Errorf("with %d such patterns one that is too long is said to be: %v", inner, got)
+			}
+		})
 	}
 }
 
-func TestCovers(t *testing.T) {
+func TestFirstThatCoversIsTheEarliestOfThem(t *testing.T) {
 	var set glob.Set
 	for _, text := range []string{"ab*", "a*c", "a*", "abc*d", "b*"} {
 		set.Add(text)
 	}
 	set.Seal()
 	for i, want := range []int{0, 1, 2, 0, 4} {
-		if got := set.FirstThatCovers(set.Text(i)); got != want {
-			t.Errorf("%s is covered by %s first, not by %s", set.Text(i), set.Text(got), set.Text(want))
-		}
+		t.Run(set.Text(i), func(t *testing.T) {
+			if got := set.FirstThatCovers(set.Text(i)); got != want {
+				t.Errorf("%s is covered by %s first, not by %s", set.Text(i), set.Text(got), set.Text(want))
+			}
+		})
 	}
 	if got := set.FirstThatCoversAll(); got != -1 {
 		t.Errorf("%s is said to match all", set.Text(got))

@@ -6,9 +6,7 @@ import (
 	"testing"
 )
 
-// TestDocumentedEnvironment holds the table that readers have against the one
-// in code.
-func TestDocumentedEnvironment(t *testing.T) {
+func TestDocumentsHaveTheTableOfTheEnvironment(t *testing.T) {
 	content, err := os.ReadFile("../../../docs/environment.md")
 	if err != nil {
 		t.Fatal(err)

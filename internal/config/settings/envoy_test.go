@@ -16,9 +16,8 @@ import (
 // overTCP is the least environment with which that service runs.
 var overTCP = []string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis:6379"}
 
-// TestEnvoyDefaults holds what its environment means where it says nothing but
-// where Redis is.
-func TestEnvoyDefaults(t *testing.T) {
+// The environment says where Redis is, and nothing else.
+func TestEnvoyHasTheDefaultsOfThatService(t *testing.T) {
 	got, warnings, err := LoadEnvoy(nil, overTCP)
 	if err != nil || len(warnings) != 0 {
 		t.Fatalf("%v %q", err, warnings)
@@ -265,8 +264,7 @@ EXTRA_TAGS STATS_FLUSH_INTERVAL DISABLE_STATS TRACING_ENABLED TRACING_SERVICE_NA
 MEMCACHE_HOST_PORT MEMCACHE_SRV MEMCACHE_TLS SHADOW_MODE QUOTA_MODE MERGE_DOMAIN_CONFIG RESPONSE_DYNAMIC_METADATA
 LIMIT_RESPONSE_HEADERS_ENABLED LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER`
 
-// TestEnvoyVariables feeds every variable through the table.
-func TestEnvoyVariables(t *testing.T) {
+func TestEachEnvoyVariableIsRead(t *testing.T) {
 	var table []string
 	for _, v := range envoyVariables() {
 		if slices.Contains(table, v.name) {
@@ -345,8 +343,7 @@ func (c envoyCase) check(t *testing.T, places *strings.Replacer) {
 	}
 }
 
-// TestEnvoyCredentials holds the secrets, which nothing shows.
-func TestEnvoyCredentials(t *testing.T) {
+func TestEnvoyCredentialsAreRead(t *testing.T) {
 	for _, c := range []struct{ auth, url, username, password string }{
 		{"hunter2", "r:1", "", "hunter2"},
 		{"me:hunter2:x", "r:1", "me", "hunter2:x"},
@@ -354,22 +351,26 @@ func TestEnvoyCredentials(t *testing.T) {
 		{"", "redis://me:hunter%322@r:1", "me", "hunter22"},
 		{"hunter2", "redis://me:other@r:1", "", "hunter2"},
 	} {
-		s, _, err := LoadEnvoy(nil, []string{"REDIS_SOCKET_TYPE=tcp", "REDIS_AUTH=" + c.auth, "REDIS_URL=" + c.url})
-		if err != nil || s.Redis.Username != c.username || s.Redis.Password.Reveal() != c.password {
-			t.Errorf("%q and %q: %q, %q, %v", c.auth, c.url, s.Redis.Username, s.Redis.Password.Reveal(), err)
-		}
+		t.Run(c.auth+" "+c.url, func(t *testing.T) {
+			s, _, err := LoadEnvoy(nil, []string{"REDIS_SOCKET_TYPE=tcp", "REDIS_AUTH=" + c.auth, "REDIS_URL=" + c.url})
+			if err != nil || s.Redis.Username != c.username || s.Redis.Password.Reveal() != c.password {
+				t.Errorf("%q and %q: %q, %q, %v", c.auth, c.url, s.Redis.Username, s.Redis.Password.Reveal(), err)
+			}
+		})
 	}
 }
 
-// TestEnvoyWithoutRedisURL: its default is the socket of a proxy that few have.
-func TestEnvoyWithoutRedisURL(t *testing.T) {
+// The default of REDIS_URL is the socket of a proxy that few have.
+func TestEnvoyWithoutRedisURLIsAnError(t *testing.T) {
 	for _, environ := range [][]string{nil, {"REDIS_SOCKET_TYPE=unix"}} {
-		_, _, err := LoadEnvoy(nil, environ)
-		want := "variable REDIS_URL: it is not set, and its default " + defaultRedisSocket + " is no socket; allowed: a socket's path, or host:port with REDIS_SOCKET_TYPE=tcp;" +
-			" BACKEND_TYPE=memory does without Redis and keeps the limits of this daemon alone"
-		if err == nil || err.Error() != want {
-			t.Errorf("%q: %v", environ, err)
-		}
+		t.Run(strings.Join(environ, " "), func(t *testing.T) {
+			_, _, err := LoadEnvoy(nil, environ)
+			want := "variable REDIS_URL: it is not set, and its default " + defaultRedisSocket + " is no socket; allowed: a socket's path, or host:port with REDIS_SOCKET_TYPE=tcp;" +
+				" BACKEND_TYPE=memory does without Redis and keeps the limits of this daemon alone"
+			if err == nil || err.Error() != want {
+				t.Errorf("%q: %v", environ, err)
+			}
+		})
 	}
 	_, _, err := LoadEnvoy(nil, []string{"REDIS_SOCKET_TYPE=tcp"})
 	if want := "variable REDIS_URL: it is not set; allowed: host:port, since REDIS_SOCKET_TYPE is tcp"; err == nil || err.Error() != want {
@@ -390,8 +391,7 @@ func TestEnvoyWithoutRedisURL(t *testing.T) {
 	}
 }
 
-// TestEnvoyTellsAllAtOnce: all errors, and one warning.
-func TestEnvoyTellsAllAtOnce(t *testing.T) {
+func TestEnvoyTellsAllErrorsAndOneWarning(t *testing.T) {
 	_, warnings, err := LoadEnvoy(flagsOf(t, "--log-level=loud"), []string{
 		"PORT=abc", "BACKEND_TYPE=memcache", "CONFIG_TYPE=GRPC_XDS_SOTW", "SOMETHING_ELSE=x", "REDIS_PORT=tcp://10.0.0.1:6379",
 		"USE_STATSD=true", "TRACING_ENABLED=true", "RATELIMITD_STORE=disk",
@@ -410,8 +410,7 @@ func TestEnvoyTellsAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestEnvoyFlags: what its environment cannot say, flags can.
-func TestEnvoyFlags(t *testing.T) {
+func TestFlagsGoBeforeTheEnvoyEnvironment(t *testing.T) {
 	s, _, err := LoadEnvoy(flagsOf(t, "--failure-mode=local", "--http-address=", "--redis-timeout=50ms"), overTCP)
 	if err != nil || s.Failure.Mode != bucket.FailLocal || s.HTTP.Address != "" || s.Redis.Timeout != 50*time.Millisecond {
 		t.Errorf("%v, %v", s, err)

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestSettingsErrors holds each message, word for word. FILE stands for the
-// settings file, DIR for a folder that holds a readable file "pem".
-func TestSettingsErrors(t *testing.T) {
+// FILE stands for the settings file, DIR for a folder with a readable file "pem".
+func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		file    string
@@ -275,8 +274,7 @@ func TestSettingsErrors(t *testing.T) {
 	}
 }
 
-// TestGoodTogether holds settings that look like conflicts and are none.
-func TestGoodTogether(t *testing.T) {
+func TestSettingsThatLookLikeConflictsAreGood(t *testing.T) {
 	pem := settingsIn(t, "x")
 	for name, args := range map[string][]string{
 		"Redis half set up, and not used": {"--redis-mode=sentinel", "--redis-addresses=a:1,b:2", "--redis-password-file=/none", "--redis-tls-cert=/none"},
@@ -295,13 +293,15 @@ func TestGoodTogether(t *testing.T) {
 		"a first answer":          {"--store=redis", "--failure-mode=local", "--failure-health=first_answer"},
 		"health of an idle Redis": {"--failure-health=not_serving"},
 	} {
-		if _, warnings, err := Load(flagsOf(t, args...), nil, ""); err != nil || len(warnings) != 0 {
-			t.Errorf("%s: %v %q", name, err, warnings)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, warnings, err := Load(flagsOf(t, args...), nil, ""); err != nil || len(warnings) != 0 {
+				t.Errorf("%s: %v %q", name, err, warnings)
+			}
+		})
 	}
 }
 
-func TestMissingSettingsFile(t *testing.T) {
+func TestAMissingFileIsToldWithOtherErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.yaml")
 	_, _, err := Load(flagsOf(t, "--store=disk"), nil, path)
 	want := "read the settings file: open " + path + ": no such file or directory\n" +
@@ -311,7 +311,7 @@ func TestMissingSettingsFile(t *testing.T) {
 	}
 }
 
-func TestSettingsWarnings(t *testing.T) {
+func TestUnknownVariablesAreWarnings(t *testing.T) {
 	for _, c := range []struct{ assignment, want string }{
 		{"RATELIMITD_REDIS_ADRESSES=a:1", "variable RATELIMITD_REDIS_ADRESSES: no setting has this name; did you mean RATELIMITD_REDIS_ADDRESSES?"},
 		{"RATELIMITD_MEMORY_MAXKEYS=1", "variable RATELIMITD_MEMORY_MAXKEYS: no setting has this name; did you mean RATELIMITD_MEMORY_MAX_KEYS?"},
@@ -336,11 +336,16 @@ func TestSettingsWarnings(t *testing.T) {
 		{"RATELIMITD_GRPC_PORT=tcp://10.0.0.1:8081", ""},
 		{"RATELIMITD_GRPC_PORT_8081_TCP_ADDR=10.0.0.1", ""},
 	} {
-		_, warnings, err := Load(nil, []string{c.assignment}, "")
-		if got := strings.Join(warnings, "\n"); err != nil || got != c.want {
-			t.Errorf("%s: got %q, %v, want %q", c.assignment, got, err, c.want)
-		}
+		t.Run(c.assignment, func(t *testing.T) {
+			_, warnings, err := Load(nil, []string{c.assignment}, "")
+			if got := strings.Join(warnings, "\n"); err != nil || got != c.want {
+				t.Errorf("%s: got %q, %v, want %q", c.assignment, got, err, c.want)
+			}
+		})
 	}
+}
+
+func TestSettingsThatDoNothingAreWarnings(t *testing.T) {
 	_, warnings, err := Load(flagsOf(t, "--store=redis", "--redis-tls-ca=/ca.pem"), nil, "")
 	want := "flag --redis-tls-ca: redis.tls.ca is set and redis.tls.enabled is false: Redis is spoken to without TLS"
 	if err != nil || strings.Join(warnings, "\n") != want {
@@ -353,8 +358,8 @@ func TestSettingsWarnings(t *testing.T) {
 	}
 }
 
-// TestFirstOfTwoVariables: as os.Getenv has it.
-func TestFirstOfTwoVariables(t *testing.T) {
+// os.Getenv takes the first too.
+func TestTheFirstOfTwoEqualVariablesCounts(t *testing.T) {
 	got, _, err := Load(nil, []string{"RATELIMITD_STORE=redis", "RATELIMITD_STORE=memory"}, "")
 	if err != nil || got.Store != "redis" {
 		t.Errorf("got %s, %v", got.Store, err)

@@ -1,13 +1,14 @@
 package settings
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-func TestPasswordFile(t *testing.T) {
+func TestPasswordIsThatOfTheFileNow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "password")
 	r := Redis{Password: NewSecret("fixed")}
 	if got, err := r.CurrentPassword(); got != "fixed" || err != nil {
@@ -24,13 +25,15 @@ func TestPasswordFile(t *testing.T) {
 		{"\n", "", "read the password file: " + path + " is empty"},
 		{strings.Repeat("x", 65537), "", "read the password file: " + path + " has more than 65536 bytes"},
 	} {
-		if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got, err := r.CurrentPassword()
-		if got != c.want || (err == nil) != (c.wrong == "") || err != nil && err.Error() != c.wrong {
-			t.Errorf("%.20q: got %q, %v; want %q %s", c.content, got, err, c.want, c.wrong)
-		}
+		t.Run(fmt.Sprintf("%.20q", c.content), func(t *testing.T) {
+			if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := r.CurrentPassword()
+			if got != c.want || (err == nil) != (c.wrong == "") || err != nil && err.Error() != c.wrong {
+				t.Errorf("%.20q: got %q, %v; want %q %s", c.content, got, err, c.want, c.wrong)
+			}
+		})
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

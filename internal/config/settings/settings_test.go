@@ -70,9 +70,8 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 	}
 }
 
-// TestTableCoversStruct holds that each field of Settings is in the table
-// once: setting a row changes a field that no other row changes.
-func TestTableCoversStruct(t *testing.T) {
+// Setting a row changes a field that no other row changes.
+func TestTableCoversEachFieldOnce(t *testing.T) {
 	fields := map[string]string{}
 	for _, d := range allSettings() {
 		var s Settings
@@ -163,9 +162,9 @@ func otherValue(t *testing.T, d setting, i int) string {
 	return fmt.Sprintf("other-%d", i)
 }
 
-// TestPrecedence gives each setting in every set of sources and looks which
+// The test gives each setting in every set of sources, and looks which
 // one wins.
-func TestPrecedence(t *testing.T) {
+func TestFlagsGoBeforeVariablesBeforeTheFile(t *testing.T) {
 	for _, d := range allSettings() {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
@@ -228,7 +227,7 @@ func inYAML(d setting, value string) string {
 	return b.String()
 }
 
-func TestSampleFile(t *testing.T) {
+func TestSampleFileHasEachSettingWithItsDefault(t *testing.T) {
 	got, warnings, err := Load(nil, nil, samplePath)
 	if err != nil || len(warnings) != 0 {
 		t.Fatalf("the sample does not load: %v %q", err, warnings)
@@ -281,7 +280,7 @@ func TestSampleFile(t *testing.T) {
 	}
 }
 
-func TestFlagHelp(t *testing.T) {
+func TestHelpOfAFlagHasItsDefaultOnce(t *testing.T) {
 	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	BindFlags(fs)
 	usages := fs.FlagUsages()
@@ -307,7 +306,7 @@ func TestFlagHelp(t *testing.T) {
 	}
 }
 
-func TestListFlagsGrow(t *testing.T) {
+func TestAListFlagGivenTwiceGrows(t *testing.T) {
 	got, _, err := Load(flagsOf(t, "--redis-mode=cluster", "--redis-addresses=a:1, b:2", "--redis-addresses=[::1]:3"), nil, "")
 	if err != nil {
 		t.Fatal(err)
@@ -317,16 +316,14 @@ func TestListFlagsGrow(t *testing.T) {
 	}
 }
 
-func TestBareBoolFlag(t *testing.T) {
+func TestABooleanFlagNeedsNoValue(t *testing.T) {
 	got, _, err := Load(flagsOf(t, "--redis-tls-enabled", "--limits-watch=false"), nil, "")
 	if err != nil || !got.Redis.TLS.Enabled || got.Limits.Watch {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
 
-// TestForeignFlags holds that a command's own flag of a setting's name, and
-// one without settings' flags, are left alone.
-func TestForeignFlags(t *testing.T) {
+func TestFlagsOfOthersAreNoSettings(t *testing.T) {
 	fs := pflag.NewFlagSet("query", pflag.ContinueOnError)
 	fs.String("store", "", "something else")
 	if err := fs.Parse([]string{"--store=shop"}); err != nil {
@@ -337,25 +334,25 @@ func TestForeignFlags(t *testing.T) {
 	}
 }
 
-// TestPprofOnLoopbackOnly: unasked it is on where only this machine can fetch
-// profiles, and off elsewhere without a word.
-func TestPprofOnLoopbackOnly(t *testing.T) {
+// Unless it is asked for, it is off elsewhere without a word.
+func TestPprofIsOnOnLoopbackOnly(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1:6070": true, "127.8.8.8:1": true, "[::1]:6070": true, "localhost:0": true,
 		":6070": false, "0.0.0.0:6070": false, "[::]:6070": false, "10.0.0.1:6070": false, "example.com:6070": false, "": false,
 	} {
-		got, warnings, err := Load(nil, []string{"RATELIMITD_ADMIN_ADDRESS=" + address}, "")
-		if err != nil || len(warnings) != 0 || got.Admin.Address != address || got.Admin.Pprof != want {
-			t.Errorf("%q: got %v, %q, %v; want pprof %v", address, got.Admin, warnings, err, want)
-		}
+		t.Run(address, func(t *testing.T) {
+			got, warnings, err := Load(nil, []string{"RATELIMITD_ADMIN_ADDRESS=" + address}, "")
+			if err != nil || len(warnings) != 0 || got.Admin.Address != address || got.Admin.Pprof != want {
+				t.Errorf("%q: got %v, %q, %v; want pprof %v", address, got.Admin, warnings, err, want)
+			}
+		})
 	}
 	if got, _, err := Load(nil, []string{"RATELIMITD_ADMIN_PPROF=false"}, ""); err != nil || got.Admin.Pprof {
 		t.Errorf("off by wish: got %v, %v", got.Admin, err)
 	}
 }
 
-// TestValues holds what each kind takes, as it stands in a file.
-func TestValues(t *testing.T) {
+func TestEachKindTakesItsValuesFromAFile(t *testing.T) {
 	for _, c := range []struct{ yaml, show string }{
 		{"memory: {max_keys: 2_000_000}", "memory.max_keys=2000000"},
 		{"drain_delay: 0", "drain_delay=0s"},
@@ -384,21 +381,23 @@ func TestValues(t *testing.T) {
 		{"log: {level: &l error}\nlimits: {path: *l}", "limits.path=error"},
 		{"{store: redis, redis: {prefix: 'a-b_c:~'}}", "redis.prefix=a-b_c:~"},
 	} {
-		got, _, err := Load(nil, nil, settingsIn(t, c.yaml))
-		if c.show == "" {
-			if err == nil {
-				t.Errorf("%q loads", c.yaml)
+		t.Run(c.yaml, func(t *testing.T) {
+			got, _, err := Load(nil, nil, settingsIn(t, c.yaml))
+			if c.show == "" {
+				if err == nil {
+					t.Errorf("%q loads", c.yaml)
+				}
+				return
 			}
-			continue
-		}
-		if err != nil || !strings.Contains(got.String()+" ", c.show) {
-			t.Errorf("%q: got %v, %v; want %s", c.yaml, got, err, c.show)
-		}
+			if err != nil || !strings.Contains(got.String()+" ", c.show) {
+				t.Errorf("%q: got %v, %v; want %s", c.yaml, got, err, c.show)
+			}
+		})
 	}
 }
 
-// TestSecretsNeverShow sets a secret by each way that there is and looks for
-// it in all that can be printed.
+// A secret is set in each way that there is, and looked for in all that can be
+// printed.
 func TestSecretsNeverShow(t *testing.T) {
 	const secret = "hunter2"
 	fromFile := settingsIn(t, "redis: {password: "+secret+"}")
@@ -408,33 +407,35 @@ func TestSecretsNeverShow(t *testing.T) {
 			return Load(nil, []string{"RATELIMITD_REDIS_PASSWORD=" + secret}, "")
 		},
 	} {
-		s, _, err := load()
-		if err != nil || s.Redis.Password.Reveal() != secret {
-			t.Fatalf("%s: the password is not there: %v", name, err)
-		}
-		hidden := struct{ settings Settings }{s} // where fmt can't call methods
-		var out strings.Builder
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-			for _, v := range []any{s, &s, s.Redis, s.Redis.Password, &s.Redis.Password, hidden, &hidden, []Secret{s.Redis.Password}} {
-				fmt.Fprintf(&out, verb+"\n", v)
+		t.Run(name, func(t *testing.T) {
+			s, _, err := load()
+			if err != nil || s.Redis.Password.Reveal() != secret {
+				t.Fatalf("%s: the password is not there: %v", name, err)
 			}
-		}
-		asJSON, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		asYAML, err := yaml.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out.Write(asJSON)
-		out.Write(asYAML)
-		for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
-			slog.New(h).Info("start", "settings", s, "redis", s.Redis, "password", s.Redis.Password, "hidden", hidden)
-		}
-		if got := out.String(); strings.Contains(got, secret) || strings.Contains(got, fmt.Sprintf("%x", secret)) || !strings.Contains(got, redacted) {
-			t.Errorf("%s: the secret shows, or not even its stars:\n%s", name, got)
-		}
+			hidden := struct{ settings Settings }{s} // where fmt can't call methods
+			var out strings.Builder
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+				for _, v := range []any{s, &s, s.Redis, s.Redis.Password, &s.Redis.Password, hidden, &hidden, []Secret{s.Redis.Password}} {
+					fmt.Fprintf(&out, verb+"\n", v)
+				}
+			}
+			asJSON, err := json.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asYAML, err := yaml.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.Write(asJSON)
+			out.Write(asYAML)
+			for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+				slog.New(h).Info("start", "settings", s, "redis", s.Redis, "password", s.Redis.Password, "hidden", hidden)
+			}
+			if got := out.String(); strings.Contains(got, secret) || strings.Contains(got, fmt.Sprintf("%x", secret)) || !strings.Contains(got, redacted) {
+				t.Errorf("%s: the secret shows, or not even its stars:\n%s", name, got)
+			}
+		})
 	}
 
 	// Mistakes around a password: messages may tell where, never what.
@@ -467,12 +468,15 @@ func TestSecretsNeverShow(t *testing.T) {
 		"--- {}\n--- hunter2",
 		"hunter2",
 	} {
-		_, warnings, err := Load(nil, nil, settingsIn(t, content))
-		if err == nil {
-			t.Errorf("%q loads", content)
-		} else if strings.Contains(err.Error()+strings.Join(warnings, ""), secret) {
-			t.Errorf("%q shows the secret: %v %q", content, err, warnings)
-		}
+		// The name of a test is in the path of its files.
+		t.Run(strings.ReplaceAll(content, secret, "SECRET"), func(t *testing.T) {
+			_, warnings, err := Load(nil, nil, settingsIn(t, content))
+			if err == nil {
+				t.Errorf("%q loads", content)
+			} else if strings.Contains(err.Error()+strings.Join(warnings, ""), secret) {
+				t.Errorf("%q shows the secret: %v %q", content, err, warnings)
+			}
+		})
 	}
 	_, warnings, err := Load(nil, []string{"RATELIMITD_REDIS_PASWORD=" + secret, "RATELIMITD_REDIS_MODE=u:hunter2@x"}, "")
 	if text := fmt.Sprint(warnings, err); strings.Contains(text, secret) || len(warnings) != 1 || err == nil {
