@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -115,15 +114,6 @@ func (e *engine) close() error {
 		err = errors.Join(err, e.redis.Close(), e.fallback.Close())
 	}
 	return err
-}
-
-// memoryBytes returns how many bytes the memory store may take.
-func memoryBytes(m settings.Memory) int64 {
-	const eachKey = 256 // with a key of usual length
-	if m.MaxBytes != 0 {
-		return int64(m.MaxBytes)
-	}
-	return min(eachKey*m.MaxKeys, debug.SetMemoryLimit(-1)/5*2)
 }
 
 func newMemory(m settings.Memory) *memstore.Store {

@@ -1,5 +1,6 @@
 // Command ratelimitd is a rate-limit service: serve runs the daemon, the other
-// subcommands help its operators.
+// subcommands help its operators. It imports all packages that it wires; none
+// imports it.
 package main
 
 import (

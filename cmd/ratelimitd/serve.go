@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -205,17 +203,6 @@ func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, e
 		Log:        log,
 		Version:    versionText(),
 	})
-}
-
-// requestMemory returns the bytes for all requests. Unless they are set, they are a
-// share of the process's limit, which is GOMEMLIMIT or the one of tuneGC.
-func requestMemory(s settings.Settings) int64 {
-	const share = 5
-	limit := debug.SetMemoryLimit(-1)
-	if s.RequestMemory != 0 || limit == math.MaxInt64 {
-		return int64(s.RequestMemory)
-	}
-	return max(limit/share, 16<<20)
 }
 
 // readinessOf returns when the daemon is ready. With a failure mode that answers it

@@ -1,6 +1,3 @@
-// Package config says which limit applies: it reads limits files into
-// immutable Rules, which match descriptors, and loads them again when the
-// files change.
 package config
 
 import (

@@ -1,12 +1,11 @@
 package config_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // Each text follows the first two lines of a file.
@@ -94,10 +93,7 @@ func TestMistakesInAPasswordDoNotShowIt(t *testing.T) {
 	} {
 		// The name of a test is in the path of its files.
 		t.Run(strings.ReplaceAll(text, "hunter", "SECRET"), func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "settings.yaml")
-			if err := os.WriteFile(path, []byte("redis:\n  "+text+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			path := filetest.Write(t, t.TempDir(), "settings.yaml", "redis:\n  "+text+"\n")
 			if _, _, err := settings.Load(nil, nil, path); err == nil || strings.Contains(err.Error(), "hunter") {
 				t.Errorf("%q: %v", text, err)
 			}

@@ -4,9 +4,11 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"runtime/debug"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 )
 
@@ -26,4 +28,24 @@ func tuneGC(log *slog.Logger) (sparing func(func())) {
 		log.Debug("the garbage collector keeps below the memory of the container", "limit_bytes", limit)
 	}
 	return sparing
+}
+
+// requestMemory returns the bytes for all requests. Unless they are set, they are a
+// share of the process's limit, which is GOMEMLIMIT or the one of tuneGC.
+func requestMemory(s settings.Settings) int64 {
+	const share = 5
+	limit := debug.SetMemoryLimit(-1)
+	if s.RequestMemory != 0 || limit == math.MaxInt64 {
+		return int64(s.RequestMemory)
+	}
+	return max(limit/share, 16<<20)
+}
+
+// memoryBytes returns how many bytes the memory store may take.
+func memoryBytes(m settings.Memory) int64 {
+	const eachKey = 256 // with a key of usual length
+	if m.MaxBytes != 0 {
+		return int64(m.MaxBytes)
+	}
+	return min(eachKey*m.MaxKeys, debug.SetMemoryLimit(-1)/5*2)
 }

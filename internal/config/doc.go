@@ -1,0 +1,4 @@
+// Package config says which limit applies: it reads limits files into
+// immutable Rules, which match descriptors, and loads them again when the
+// files change. It imports bucket, glob, reload and yamlfile, and no store.
+package config
