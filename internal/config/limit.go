@@ -317,7 +317,7 @@ func (p *fileParser) badSpec(o *yamlfile.Object, s spelling, e *bucket.SpecError
 	}
 	v, ok := o.Field(name)
 	if !ok {
-		v = o.Value.Field(name, o.Node)
+		v = o.Child(name, o.Node)
 	}
 	p.Bad(v, e.Found, e.Allowed)
 }

@@ -36,7 +36,7 @@ func (p *fileParser) metadataFields(m map[string]any, v yamlfile.Value, n *yaml.
 	own := make(map[string]bool, len(n.Content)/2)
 	var merge *yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := yamlfile.Value{Node: n.Content[i], Path: v.Path}
+		key := v.At(n.Content[i])
 		k := p.Follow(key)
 		if p.Spent() {
 			return
@@ -49,7 +49,7 @@ func (p *fileParser) metadataFields(m map[string]any, v yamlfile.Value, n *yaml.
 			p.Bad(key, yamlfile.DescribeNode(k)+" as a key", "a text; quotes make one of a number")
 			continue
 		case own[k.Value]:
-			if !p.Lax(v.Field(k.Value, key.Node), "a second "+yamlfile.Quote(k.Value), "each key once", "the last one counts") {
+			if !p.Lax(v.Child(k.Value, key.Node), "a second "+yamlfile.Quote(k.Value), "each key once", "the last one counts") {
 				continue
 			}
 		default:
@@ -58,12 +58,12 @@ func (p *fileParser) metadataFields(m map[string]any, v yamlfile.Value, n *yaml.
 			}
 		}
 		own[k.Value] = true
-		if value, ok := p.metadataValue(v.Field(k.Value, n.Content[i+1]), depth+1); ok {
+		if value, ok := p.metadataValue(v.Child(k.Value, n.Content[i+1]), depth+1); ok {
 			m[k.Value] = value
 		}
 	}
 	if merge != nil {
-		p.mergeMetadata(m, v.Field("<<", merge), depth+1)
+		p.mergeMetadata(m, v.Child("<<", merge), depth+1)
 	}
 }
 

@@ -74,10 +74,10 @@ func (w *Reader) ignored(v Value) {
 		}
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(target.Content); i += 2 {
-			key := v.at(target.Content[i])
+			key := v.At(target.Content[i])
 			k := w.Follow(key)
 			if _, theirs := w.homeOf(k.Value); k.Kind == yaml.ScalarNode && k.Value != "metadata" && (theirs || k.Tag == "!!merge") {
-				w.ignored(v.Field(k.Value, target.Content[i+1]))
+				w.ignored(v.Child(k.Value, target.Content[i+1]))
 			} else if k.Kind != yaml.ScalarNode || k.Value != "metadata" {
 				w.Bad(key, DescribeNode(k)+" as a key", "a key of limits files")
 			}

@@ -50,7 +50,7 @@ func (w *Reader) unknown(o *Object, key Value, n *yaml.Node, name string) {
 	if home, theirs := w.homeOf(name); home != "" {
 		found = fmt.Sprintf("%s in %s, but it belongs in %s", name, l.Is, home)
 		if theirs && l.Theirs && w.Lax(key, found, Commas(l.Names()), "it is ignored") {
-			w.ignored(o.Value.Field(name, n))
+			w.ignored(o.Child(name, n))
 			return
 		}
 	} else if near := w.meant(name, l); near != "" {

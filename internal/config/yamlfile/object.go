@@ -104,7 +104,7 @@ func (w *Reader) fields(o *Object, n *yaml.Node, depth int) {
 	var own [maxFields]*yaml.Node
 	var merge []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := o.at(n.Content[i]), n.Content[i+1]
+		key, value := o.At(n.Content[i]), n.Content[i+1]
 		k := w.Follow(key)
 		if w.Spent() {
 			return
@@ -149,29 +149,29 @@ func (o *Object) set(f int, k, v *yaml.Node) {
 // first that has a field wins.
 func (w *Reader) merge(o *Object, n *yaml.Node, depth int) {
 	const allowed = "an alias of a mapping, or a list of them"
-	target := w.Follow(o.at(n))
+	target := w.Follow(o.At(n))
 	if w.Spent() {
 		return
 	}
 	switch {
 	case depth > maxMerges:
-		w.Bad(o.Value.Field("<<", n), fmt.Sprintf("more than %d merges within one another", maxMerges), "fewer")
+		w.Bad(o.Child("<<", n), fmt.Sprintf("more than %d merges within one another", maxMerges), "fewer")
 	case target.Kind == yaml.MappingNode:
 		w.fields(o, target, depth)
 	case target.Kind == yaml.SequenceNode:
 		for i, item := range target.Content {
-			m := w.Follow(o.at(item))
+			m := w.Follow(o.At(item))
 			if w.Spent() {
 				return
 			}
 			if m.Kind != yaml.MappingNode {
-				w.Bad(o.Value.Field("<<", n).Item(i, item), DescribeNode(m), "an alias of a mapping")
+				w.Bad(o.Child("<<", n).Item(i, item), DescribeNode(m), "an alias of a mapping")
 				continue
 			}
 			w.fields(o, m, depth)
 		}
 	default:
-		w.Bad(o.Value.Field("<<", n), DescribeNode(target), allowed)
+		w.Bad(o.Child("<<", n), DescribeNode(target), allowed)
 	}
 }
 

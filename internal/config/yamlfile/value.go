@@ -18,20 +18,20 @@ type Value struct {
 // Root returns the value at the top of a document.
 func Root(n *yaml.Node) Value { return Value{Node: n} }
 
-// Field returns the value of a field of v.
-func (v Value) Field(name string, n *yaml.Node) Value {
+// Child returns the value n under a key of the mapping v.
+func (v Value) Child(name string, n *yaml.Node) Value {
 	up := v.Path
 	return Value{n, Path{up: &up, name: name}}
 }
 
-// Item returns an item of the list v.
+// Item returns the value n, which is an item of the list v.
 func (v Value) Item(i int, n *yaml.Node) Value {
 	up := v.Path
 	return Value{n, Path{up: &up, index: i}}
 }
 
-// at returns another node that is reported with the path of v, such as a key.
-func (v Value) at(n *yaml.Node) Value { return Value{n, v.Path} }
+// At returns another node that is reported with the path of v, such as a key.
+func (v Value) At(n *yaml.Node) Value { return Value{n, v.Path} }
 
 // Position returns where v stands. Unlike v it does not keep the node in memory.
 func (v Value) Position() Position {
