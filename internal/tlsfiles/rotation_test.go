@@ -27,7 +27,7 @@ func TestServerCertificateRotates(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()
-	pool.AddCert(ca.cert)
+	pool.AddCert(ca.Cert)
 	client := &tls.Config{RootCAs: pool, ServerName: "daemon.test"}
 	expect := func(want string) {
 		t.Helper()
