@@ -364,6 +364,33 @@ func TestDenialsEndWithThoseOfLimitsAside(t *testing.T) {
 	}
 }
 
+// A request that several quotas denied is allowed when the first of them has room
+// again, so Redis is asked each time.
+func TestDenialsOfQuotasEndWithTheFirst(t *testing.T) {
+	t.Parallel()
+	for _, a := range bucket.Algorithms() {
+		s := newSideBySide(t, time.Second)
+		long := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Hour}), "long", 1)
+		short := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 100 * time.Millisecond}), "short", 1)
+		long.Role, short.Role = bucket.Quota(1), bucket.Quota(2)
+		s.both(long, short)
+		var denied []bucket.Decision
+		for range 3 {
+			denied, _ = s.both(long, short)
+			if denied[0].Allowed() || denied[1].Allowed() {
+				t.Fatalf("%s: both quotas are used, and say %+v", a, denied)
+			}
+		}
+		s.pass(denied[1].RetryAfter)
+		if d, _ := s.both(long, short); !d[1].Allowed() {
+			t.Errorf("%s: when one of two quotas has room again: %+v", a, d)
+		}
+		if n := s.known(); n != 0 {
+			t.Errorf("%s: %v were answered from memory", a, n)
+		}
+	}
+}
+
 // Denied requests that change something are never remembered: those with postpaid hits
 // and with refunds.
 func TestDenialsThatChargeAreNotRemembered(t *testing.T) {
