@@ -35,6 +35,7 @@ func TestBytesAreBounded(t *testing.T) {
 		{"short keys, evict", memstore.Evict, bucketOf5, 50_000, 8, 1, 0},
 		{"long keys", memstore.Evict, bucketOf5, 20_000, 300, 1, 0},
 		{"a hit in a log", memstore.Allow, log, 50_000, 8, 1, 0},
+		{"a few hits in many logs", memstore.Allow, log, 50_000, 8, 3, 1},
 		{"many hits in a log", memstore.Evict, log, 4_000, 8, 100, 1},
 		{"many slots of a window", memstore.Deny, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 1e6, Period: time.Hour, SubWindows: 60}, 4_000, 8, 60, 61e6},
 	} {

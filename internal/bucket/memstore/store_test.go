@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -191,32 +192,127 @@ func TestDenialEvictsNobody(t *testing.T) {
 	}
 }
 
-// A check inserts nothing, but counts the room for all keys of its group.
+// bytesOf returns how many bytes a store counts for the key of a hit.
+func bytesOf(tb testing.TB, h bucket.Hit) int64 {
+	tb.Helper()
+	s := memstore.New(memstore.Options{MaxKeys: 1})
+	defer s.Close()
+	take(tb, s, h)
+	return s.Stats().Bytes
+}
+
+// A check makes no entries, yet counts the room for all the keys of its group.
 func TestCheckCountsTheRoom(t *testing.T) {
-	for _, policy := range []memstore.WhenFull{memstore.Allow, memstore.Deny, memstore.Evict} {
-		t.Run(fmt.Sprint(policy), func(t *testing.T) {
-			l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour})
-			post := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour, Postpaid: true})
-			for _, group := range [][]bucket.Hit{
-				{hit(l, "a", 1), hit(l, "b", 1)},                                       // just fits
-				{hit(l, "a", 1), hit(l, "b", 1), hit(l, "c", 1), hit(l, "d", 1)},       // does not
-				{hit(post, "a", 1), hit(l, "b", 1), hit(l, "c", 1), hit(post, "d", 1)}, // is charged in part
-				{hit(l, "a", 6), hit(post, "b", 1), hit(post, "c", 1), hit(post, "d", 1)},
-				{hit(l, "a", 0), hit(l, "b", -1), hit(l, "c", 1), hit(l, "d", 1)},
-			} {
-				s := memstore.New(memstore.Options{MaxKeys: 2, WhenFull: policy})
-				defer s.Close()
-				checked := check(t, s, group...)
-				if n := s.Stats().Keys; n != 0 {
-					t.Fatalf("%d keys are held after a check", n)
-				}
-				for i, d := range take(t, s, group...) {
-					if checked[i].Allowed() != d.Allowed() || checked[i].Degraded != d.Degraded {
-						t.Errorf("%s: a check says %+v, the take after it %+v", group[i].Key, checked[i], d)
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour})
+	post := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour, Postpaid: true})
+	for name, o := range map[string]memstore.Options{
+		"room for two keys":             {MaxKeys: 2},
+		"room for the bytes of two":     {MaxKeys: 100, MaxBytes: 2 * bytesOf(t, hit(l, "a", 1))},
+		"a byte less than those of two": {MaxKeys: 100, MaxBytes: 2*bytesOf(t, hit(l, "a", 1)) - 1},
+	} {
+		for _, o.WhenFull = range []memstore.WhenFull{memstore.Allow, memstore.Deny, memstore.Evict} {
+			t.Run(fmt.Sprint(name, "/", o.WhenFull), func(t *testing.T) {
+				for _, group := range [][]bucket.Hit{
+					{hit(l, "a", 1), hit(l, "b", 1)},                                       // just fits into the first two
+					{hit(l, "a", 1), hit(l, "b", 1), hit(l, "c", 1), hit(l, "d", 1)},       // does not
+					{hit(post, "a", 1), hit(l, "b", 1), hit(l, "c", 1), hit(post, "d", 1)}, // is charged in part
+					{hit(l, "a", 6), hit(post, "b", 1), hit(post, "c", 1), hit(post, "d", 1)},
+					{hit(l, "a", 0), hit(l, "b", -1), hit(l, "c", 1), hit(l, "d", 1)},
+				} {
+					s := memstore.New(o)
+					defer s.Close()
+					checked := check(t, s, group...)
+					if n := s.Stats().Keys; n != 0 {
+						t.Fatalf("%d keys are held after a check", n)
+					}
+					for i, d := range take(t, s, group...) {
+						if checked[i].Allowed() != d.Allowed() || checked[i].Degraded != d.Degraded {
+							t.Errorf("%s: a check says %+v, the take after it %+v", group[i].Key, checked[i], d)
+						}
 					}
 				}
+			})
+		}
+	}
+}
+
+// A peek says what a cost of 1 would get, which needs the room of one key.
+func TestPeekAtTheLastRoom(t *testing.T) {
+	s := memstore.New(memstore.Options{MaxKeys: 2, WhenFull: memstore.Deny})
+	defer s.Close()
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour})
+	for i := range 3 {
+		isFull := i == 2
+		user := fmt.Sprint(i)
+		peek, taken := take(t, s, hit(l, user, 0))[0], take(t, s, hit(l, user, 1))[0]
+		for name, d := range map[string]bucket.Decision{"a peek": peek, "a take": taken} {
+			if d.Degraded != isFull || d.Allowed() == isFull {
+				t.Errorf("%s beside %d keys of 2: %+v", name, i, d)
 			}
+		}
+	}
+}
+
+// Where a key without a say finds no room, it is denied by itself: the others
+// of its group are charged all the same.
+func TestNoRoomForAKeyWithoutASay(t *testing.T) {
+	s := memstore.New(memstore.Options{MaxKeys: 1, WhenFull: memstore.Deny})
+	defer s.Close()
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour})
+	known, aside := hit(l, "known", 1), hit(l, "new", 1)
+	aside.Role = bucket.Aside
+	take(t, s, known)
+	for name, d := range map[string][]bucket.Decision{"check": check(t, s, known, aside), "take": take(t, s, known, aside)} {
+		if !d[0].Allowed() || d[0].Degraded || d[1].Allowed() || !d[1].Degraded {
+			t.Errorf("a %s gets %+v", name, d)
+		}
+	}
+	if n := take(t, s, hit(l, "known", 0))[0].Remaining; n != 3 {
+		t.Errorf("%d of 5 remain after two takes of 1, want 3", n)
+	}
+}
+
+// What a full store allows without remembering it is told what a new key is,
+// but no moment to give it back to.
+func TestForgottenTakesAreToldAsNew(t *testing.T) {
+	for _, a := range bucket.Algorithms() {
+		for _, cost := range []int64{1, 3} {
+			clock := func() int64 { return 1e15 }
+			full := memstore.New(memstore.Options{MaxKeys: 1, Clock: clock})
+			defer full.Close()
+			empty := memstore.New(memstore.Options{MaxKeys: 1, Clock: clock})
+			defer empty.Close()
+			h := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 5, Period: time.Hour}), "a", cost)
+			take(t, full, hit(h.Limit, "other", 1))
+			got, want := take(t, full, h)[0], take(t, empty, h)[0]
+			want.Degraded, want.At = true, 0
+			if got != want {
+				t.Errorf("%s, cost %d: a full store says %+v, want %+v", a, cost, got, want)
+			}
+		}
+	}
+}
+
+// Bytes of keys that have expired are room for a key that takes as many, and
+// not for a longer one.
+func TestExpiredKeysAreAsMuchRoomAsTheyTook(t *testing.T) {
+	second := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Second})
+	hour := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+	for user, hasRoom := range map[string]bool{"n": true, strings.Repeat("n", 100): false} {
+		var now atomic.Int64
+		now.Store(1e15)
+		s := memstore.New(memstore.Options{
+			MaxKeys: 10, MaxBytes: 2 * bytesOf(t, hit(hour, "a", 1)), WhenFull: memstore.Deny, Clock: now.Load,
 		})
+		defer s.Close()
+		take(t, s, hit(second, "a", 1))
+		take(t, s, hit(hour, "b", 1))
+		now.Add(1e6)
+		h := hit(hour, user, 1)
+		checked, taken := check(t, s, h)[0], take(t, s, h)[0]
+		if checked.Degraded == hasRoom || taken.Degraded == hasRoom {
+			t.Errorf("a user of %d bytes: a check says %+v, the take after it %+v", len(user), checked, taken)
+		}
 	}
 }
 
