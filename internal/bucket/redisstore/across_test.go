@@ -383,6 +383,26 @@ func TestLostRaceIsGivenBack(t *testing.T) {
 	}
 }
 
+// A caller with a deadline is answered before it, also where the checks get no
+// answer: these wait for half of its time.
+func TestDeadlineOfAChecksCaller(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailAllow)
+	l := dailyWindow(t, 100, nil)
+	answered := make(chan struct{})
+	r.comeBefore(1, func() { <-answered })
+	defer close(answered)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	d := make([]bucket.Decision, 2)
+	if err := r.store.Take(ctx, []bucket.Hit{hit(l, r.users[0], 1), hit(l, r.users[1], 1)}, d); err != nil {
+		t.Fatalf("a caller got %v", err)
+	}
+	if !d[0].Degraded || !d[1].Degraded {
+		t.Errorf("without an answer of Redis: %+v", d)
+	}
+}
+
 // A quota decides at the check only, and fails with its store all the same.
 func TestQuotaFailsWithItsStore(t *testing.T) {
 	t.Parallel()
