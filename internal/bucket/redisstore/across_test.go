@@ -269,19 +269,61 @@ func TestCallersThatLeftAreNotCounted(t *testing.T) {
 	}
 }
 
-// Redis is not asked again for a tag that it did not decide before.
+// Redis is not asked again for a tag that it did not decide before, and is for
+// the others.
 func TestRefundGoesWhereItsTakeWent(t *testing.T) {
 	t.Parallel()
 	r := newAcrossRig(t, bucket.FailAllow)
 	plain, other := dailyWindow(t, 100, nil), dailyWindow(t, 100, func(s *bucket.Spec) { s.Name = "other" })
-	spoilt, refund := hit(plain, r.users[0], 1), hit(other, r.users[0], -5)
-	take(t, r.direct, hit(other, r.users[0], 10))
-	r.comeBefore(3, func() { r.spoil(spoilt) })
-	if o := r.take(spoilt, refund, hit(plain, r.users[1], 1)); o.err != nil || !o.decisions[0].Degraded || !o.decisions[1].Degraded || o.decisions[2].Degraded {
-		t.Errorf("the request got %+v, %v", o.decisions, o.err)
+	spoilt := hit(plain, r.users[0], 1)
+	refunds := []bucket.Hit{hit(other, r.users[0], -5), hit(other, r.users[1], -5), hit(other, r.users[2], -5)}
+	for _, h := range refunds {
+		h.Cost = 10
+		take(t, r.direct, h)
 	}
-	if n := r.left(refund); n != 90 {
-		t.Errorf("%d of 100 remain, want the 90 from before the request", n)
+	// Its calls are the check of each, and the take of two.
+	r.comeBefore(4, func() { r.spoil(spoilt) })
+	o := r.take(append([]bucket.Hit{spoilt, hit(plain, r.users[1], 1)}, refunds...)...)
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	for i, isDegraded := range []bool{true, false, true, false, false} {
+		if o.decisions[i].Degraded != isDegraded {
+			t.Errorf("hit %d, where Redis fails for the first: %+v", i, o.decisions[i])
+		}
+	}
+	for i, want := range []int64{90, 95, 95} {
+		if n := r.left(refunds[i]); n != want {
+			t.Errorf("after refund %d %d of 100 remain, want %d", i, n, want)
+		}
+	}
+}
+
+// A request over several tags asks each once to check it, and once more to take,
+// peek or refund, unless it is denied.
+func TestEachTagIsAskedOnceAStep(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	plain, none := dailyWindow(t, 100, nil), dailyWindow(t, 0, nil)
+	for _, c := range []struct {
+		name  string
+		hits  []bucket.Hit
+		calls int
+	}{
+		{"takes", []bucket.Hit{hit(plain, r.users[0], 1), hit(plain, r.users[1], 1)}, 4},
+		{"a take and a peek", []bucket.Hit{hit(plain, r.users[0], 1), hit(plain, r.users[1], 0)}, 4},
+		{"a take and a refund", []bucket.Hit{hit(plain, r.users[0], 1), hit(plain, r.users[1], -1)}, 4},
+		{"a denied take", []bucket.Hit{hit(plain, r.users[0], 1), hit(none, r.users[1], 1)}, 2},
+	} {
+		r.comeBefore(0, nil)
+		if o := r.take(c.hits...); o.err != nil {
+			t.Fatal(o.err)
+		}
+		r.mu.Lock()
+		if r.calls != c.calls {
+			t.Errorf("%s: %d calls, want %d", c.name, r.calls, c.calls)
+		}
+		r.mu.Unlock()
 	}
 }
 
@@ -380,6 +422,21 @@ func TestLostRaceIsGivenBack(t *testing.T) {
 	}
 	if told, left := o.decisions[2].Remaining, r.left(charged); told != 97 || left != 97 {
 		t.Errorf("of a postpaid limit %d are told to remain, %d do; want 97 of 100", told, left)
+	}
+}
+
+// A peek denies a request whose limit others have used up since the check.
+func TestLostRaceOfAPeek(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	narrow, taken := dailyWindow(t, 1, nil), hit(dailyWindow(t, 100, nil), r.users[1], 2)
+	lost := hit(narrow, r.users[0], 0)
+	r.comeBefore(3, func() { take(t, r.direct, hit(narrow, r.users[0], 1)) })
+	if o := r.take(lost, taken); o.err != nil || o.decisions[0].Allowed() || !o.decisions[1].Allowed() {
+		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+	}
+	if n := r.left(taken); n != 100 {
+		t.Errorf("%d of 100 remain of a limit that was given back", n)
 	}
 }
 
