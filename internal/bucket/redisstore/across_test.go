@@ -425,6 +425,26 @@ func TestLostRaceIsGivenBack(t *testing.T) {
 	}
 }
 
+// A part that lost a race took nothing of its other limits either: nothing is
+// given back to these, and what they are told is how they are by then.
+func TestLostRaceBesideAnother(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	narrow, plain := dailyWindow(t, 1, nil), dailyWindow(t, 100, func(s *bucket.Spec) { s.Name = "plain" })
+	lost, beside, taken := hit(narrow, r.users[0], 1), hit(plain, r.users[0], 2), hit(plain, r.users[1], 2)
+	r.comeBefore(3, func() { take(t, r.direct, lost, hit(plain, r.users[0], 5)) })
+	o := r.take(lost, beside, taken)
+	if o.err != nil || o.decisions[0].Allowed() || !o.decisions[1].Allowed() || !o.decisions[2].Allowed() {
+		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+	}
+	if told, left := o.decisions[1].Remaining, r.left(beside); told != 95 || left != 95 {
+		t.Errorf("of a limit from which others took 5 of 100, %d are told to remain, %d do", told, left)
+	}
+	if told, left := o.decisions[2].Remaining, r.left(taken); told != 100 || left != 100 {
+		t.Errorf("of a limit that was given back %d of 100 are told to remain, %d do", told, left)
+	}
+}
+
 // A peek denies a request whose limit others have used up since the check.
 func TestLostRaceOfAPeek(t *testing.T) {
 	t.Parallel()
@@ -479,6 +499,23 @@ func TestQuotaFailsWithItsStore(t *testing.T) {
 	}
 	if n := r.counted("error"); n != 1 || r.counted() != 1 {
 		t.Errorf("%v answers of mode error are counted of %v, want 1 of 1", n, r.counted())
+	}
+}
+
+// A quota that the fallback denies at the take leaves the request to the others.
+func TestQuotaIsDeniedWithoutItsStore(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailAllow)
+	taken := hit(dailyWindow(t, 100, nil), r.users[0], 1)
+	denied := hit(dailyWindow(t, 100, onFailure(bucket.FailDeny)), r.users[1], 1)
+	taken.Role, denied.Role = bucket.Quota(1), bucket.Quota(2)
+	r.comeBefore(3, func() { r.spoil(denied) })
+	o := r.take(taken, denied)
+	if o.err != nil || !o.decisions[0].Allowed() || o.decisions[1].Allowed() || !o.decisions[1].Degraded {
+		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+	}
+	if n := r.left(taken); n != 99 {
+		t.Errorf("%d of 100 remain of a quota that allowed the request, want 99", n)
 	}
 }
 
