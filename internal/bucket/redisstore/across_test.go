@@ -39,7 +39,7 @@ type acrossRig struct {
 }
 
 // newAcrossRig returns a rig whose fallback has this mode.
-func newAcrossRig(t testing.TB, mode bucket.FailureMode) *acrossRig {
+func newAcrossRig(t testing.TB, mode bucket.FailureMode, change ...func(*testOptions)) *acrossRig {
 	t.Helper()
 	r := &acrossRig{t: t, metrics: prometheus.NewRegistry(), keys: make(map[string]string)}
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
@@ -60,6 +60,9 @@ func newAcrossRig(t testing.TB, mode bucket.FailureMode) *acrossRig {
 		Metrics:  r.metrics,
 	})
 	t.Cleanup(func() { o.Fallback.Close() })
+	for _, f := range change {
+		f(&o)
+	}
 	r.store = open(t, o)
 	r.findUsers(o)
 	return r
@@ -457,6 +460,36 @@ func TestLostRaceOfAPeek(t *testing.T) {
 	}
 	if n := r.left(taken); n != 100 {
 		t.Errorf("%d of 100 remain of a limit that was given back", n)
+	}
+}
+
+// What a request that lost a race had taken denied others, which is forgotten
+// once it is given back.
+func TestLostRaceEndsDenials(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError, knowDenials, eachAlone)
+	narrow := dailyWindow(t, 1, nil)
+	lost, taken := hit(narrow, r.users[0], 1), hit(narrow, r.users[1], 1)
+	// The store asks for the time to know denials, for two checks, two takes and
+	// the give-back.
+	r.comeBefore(4, func() { take(t, r.direct, lost) })
+	r.before[6] = func() {
+		r.mu.Unlock() // for the calls of others
+		defer r.mu.Lock()
+		for range 2 {
+			if o := r.take(taken); o.err != nil || o.decisions[0].Allowed() {
+				t.Errorf("before the give-back another gets %+v, %v", o.decisions, o.err)
+			}
+		}
+	}
+	if o := r.take(lost, taken); o.err != nil || o.decisions[0].Allowed() {
+		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+	}
+	if n := metric(t, r.metrics, "redis_known_denials_total"); n != 1 {
+		t.Errorf("%v were answered from memory, want 1", n)
+	}
+	if o := r.take(taken); o.err != nil || !o.decisions[0].Allowed() {
+		t.Errorf("after the give-back another gets %+v, %v", o.decisions, o.err)
 	}
 }
 
