@@ -218,6 +218,25 @@ func TestBreakerClosesForANodeThatRefuses(t *testing.T) {
 	})
 }
 
+// A node that answers that it decides nothing counts as one that does not answer,
+// but leaves no outcome unknown.
+func TestBreakerOpensForAReplica(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unchanged)
+	ctx := context.Background()
+	if err := r.redis.SlaveOf(ctx, "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.openBreaker()
+	if n := r.metric("redis_unknown_outcomes_total"); n != 0 {
+		t.Errorf("%v outcomes are unknown where the node said that it did nothing", n)
+	}
+	if err := r.redis.SlaveOf(ctx, "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.waitForRedis()
+}
+
 // Callers that give up early say nothing about the node.
 func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
