@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -235,6 +238,23 @@ func TestBreakerOpensForAReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.waitForRedis()
+}
+
+// A call that found no connection did not run.
+func TestCallsWithoutAConnectionAreNotUnknown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Kill()
+	o := options(redisconn.Single, server.Addr())
+	metrics := prometheus.NewRegistry()
+	o.Metrics = metrics
+	s := open(t, o)
+	if err := s.Take(context.Background(), []bucket.Hit{hit(daily(t, 1), "a", 1)}, make([]bucket.Decision, 1)); err == nil {
+		t.Error("a server that is away has decided")
+	}
+	if n := metric(t, metrics, "redis_unknown_outcomes_total"); n != 0 {
+		t.Errorf("%v outcomes are unknown", n)
+	}
 }
 
 // Callers that give up early say nothing about the node.
