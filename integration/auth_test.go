@@ -226,7 +226,7 @@ func limitsThrough(t *testing.T, proxy string, b *backend) {
 	bob.want(200, "GET", "/")
 }
 
-func TestForwardAuthOfNginx(t *testing.T) {
+func TestNginxLimitsByForwardAuth(t *testing.T) {
 	t.Parallel()
 	needProxy(t, "nginx")
 	d, b := startAuth(t, "nginx"), startBackend(t)
@@ -266,7 +266,7 @@ func TestForwardAuthOfNginx(t *testing.T) {
 	caller{t, fallback, "127.0.0.2"}.want(200, "POST", "/login")
 }
 
-func TestForwardAuthOfCaddy(t *testing.T) {
+func TestCaddyLimitsByForwardAuth(t *testing.T) {
 	t.Parallel()
 	needProxy(t, "caddy")
 	d, b := startAuth(t, "caddy"), startBackend(t)
@@ -345,7 +345,7 @@ func traefik(t testing.TB, daemon, backend string) http.Handler {
 	})
 }
 
-func TestForwardAuthAsTraefikAsks(t *testing.T) {
+func TestTraefiksRequestsAreLimitedByForwardAuth(t *testing.T) {
 	t.Parallel()
 	d, b := startAuth(t, "traefik"), startBackend(t)
 	front := &http.Server{Handler: traefik(t, d.http, b.addr)}
@@ -359,7 +359,7 @@ func TestForwardAuthAsTraefikAsks(t *testing.T) {
 }
 
 // The endpoints in force change with the file, and stay while it has errors.
-func TestForwardAuthReload(t *testing.T) {
+func TestChangedForwardAuthFileIsLoaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	limits := write(t, dir, "limits.yaml", limitsOf3)
@@ -392,7 +392,7 @@ func TestForwardAuthReload(t *testing.T) {
 	asynctest.Eventually(t, "a third one", func() bool { return status("three") == 429 })
 }
 
-func TestForwardAuthThatCannotBeLoaded(t *testing.T) {
+func TestForwardAuthFileThatCannotBeLoadedEndsTheStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	limits := write(t, dir, "limits.yaml", limitsOf3)

@@ -12,7 +12,7 @@ import (
 
 // The examples that ask a running daemon do what they say.
 
-func TestExampleCurl(t *testing.T) {
+func TestExampleCurlAsks(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--limits-path", "../deploy/limits")
 	out, err := exec.Command("../examples/curl/take.sh", d.http).CombinedOutput()
@@ -22,7 +22,7 @@ func TestExampleCurl(t *testing.T) {
 	}
 }
 
-func TestExamplePython(t *testing.T) {
+func TestExamplePythonAsks(t *testing.T) {
 	t.Parallel()
 	stubs := pythonStubs(t)
 	d := start(t, "--limits-path", "../deploy/limits")
@@ -47,7 +47,7 @@ func TestExamplePython(t *testing.T) {
 }
 
 // Every example of the page about callers does what it says.
-func TestDocumentedCallers(t *testing.T) {
+func TestDocumentedCallersDoWhatTheySay(t *testing.T) {
 	t.Parallel()
 	const page = "docs/callers.md"
 	stubs := pythonStubs(t)
@@ -91,7 +91,7 @@ func TestDocumentedCallers(t *testing.T) {
 }
 
 // The page's file for forward auth is one, and limits.
-func TestDocumentedCallersAuth(t *testing.T) {
+func TestDocumentedAuthFileOfCallersLimits(t *testing.T) {
 	t.Parallel()
 	auth := write(t, t.TempDir(), "auth.yaml", blocks(t, "docs/callers.md", "yaml")[0])
 	d := start(t, "--limits-path", "../deploy/limits", "--auth-path", auth)

@@ -35,7 +35,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 }
 
 // What is wrong with a flag is told in the same words by every command.
-func TestWrongFlags(t *testing.T) {
+func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 	t.Parallel()
 	const (
 		cost = "a whole number from 1 to 4294967295"
@@ -74,7 +74,7 @@ func TestWrongFlags(t *testing.T) {
 	}
 }
 
-func TestQuery(t *testing.T) {
+func TestQueryShowsDecisions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "api.yaml", limitsOf3)
@@ -119,7 +119,7 @@ func rest(line string) string {
 	return line[strings.LastIndex(line, " ")+1:]
 }
 
-func TestHealth(t *testing.T) {
+func TestHealthCommandAsksTheDaemon(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--limits-path", t.TempDir())
 	if out, stderr, code := command(t, "health", "--address", d.grpc); code != 0 || out != "SERVING\n" {
@@ -136,7 +136,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckShowsLimitsAndTheirErrors(t *testing.T) {
 	t.Parallel()
 	out, stderr, code := command(t, "check", "../deploy/limits")
 	if code != 0 || stderr != "" {
@@ -200,7 +200,7 @@ descriptors:
 	}
 }
 
-func TestBadSettings(t *testing.T) {
+func TestBadSettingsEndTheStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := write(t, dir, "settings.yaml", "store: redis\nredis:\n  adresses: [a:1]\n  timeout: 100\n")
@@ -262,7 +262,7 @@ func TestSettingsFromFileEnvironmentAndFlags(t *testing.T) {
 	}
 }
 
-func TestTermDrains(t *testing.T) {
+func TestTermDrainsBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "api.yaml", limitsOf3)
@@ -284,7 +284,7 @@ func TestTermDrains(t *testing.T) {
 }
 
 // However many other signals come, the one to stop is heard.
-func TestTermAfterAFloodOfHangups(t *testing.T) {
+func TestTermIsHeardAfterAFloodOfHangups(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "api.yaml", limitsOf3)
@@ -297,7 +297,7 @@ func TestTermAfterAFloodOfHangups(t *testing.T) {
 	}
 }
 
-func TestLimitsPathThatIsAPipe(t *testing.T) {
+func TestLimitsPathThatIsAPipeIsRefused(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "api.yaml")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -308,7 +308,7 @@ func TestLimitsPathThatIsAPipe(t *testing.T) {
 	}
 }
 
-func TestReload(t *testing.T) {
+func TestChangedLimitsFilesAreLoaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "api.yaml", limitsOf3)
@@ -350,7 +350,7 @@ func TestReload(t *testing.T) {
 
 // A Kubernetes ConfigMap is a folder of links to ..data/, itself a link that
 // is swapped.
-func TestReloadOfAConfigMap(t *testing.T) {
+func TestChangedConfigMapIsLoaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	version := func(name, text string) {

@@ -18,7 +18,7 @@ import (
 )
 
 // `ratelimitd daemons` shows who is signed in.
-func TestDaemons(t *testing.T) {
+func TestDaemonsShowsTheRegister(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		mode  string
@@ -94,7 +94,7 @@ func flagOf(flags []string, name string) string {
 	return ""
 }
 
-func TestDaemonsFails(t *testing.T) {
+func TestDaemonsTellsWhyItFails(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		env  []string
@@ -116,7 +116,7 @@ func TestDaemonsFails(t *testing.T) {
 
 // A daemon that makes keys in another way than one that runs does not serve
 // beside it, and does once it is alone.
-func TestConflictOfHashTags(t *testing.T) {
+func TestDaemonWithOtherHashTagsDoesNotServe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "api.yaml", limitsOf3)

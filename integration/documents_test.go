@@ -31,7 +31,7 @@ func blocks(t testing.TB, page, language string) []string {
 }
 
 // Every limits file in the documentation is one.
-func TestDocumentedLimits(t *testing.T) {
+func TestDocumentedLimitsLoad(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md", "docs/forward-auth.md"} {
 		seen := 0
@@ -64,7 +64,7 @@ func blockFrom(t testing.TB, page, language, begin string) string {
 }
 
 // A daemon runs as the page about configuration starts it on a cluster.
-func TestDocumentedCluster(t *testing.T) {
+func TestDocumentedClusterStarts(t *testing.T) {
 	t.Parallel()
 	shown := blockFrom(t, "docs/configuration.md", "sh", "ratelimitd serve ")
 	nodes := strings.Join(redistest.Cluster(t), ",")
@@ -107,7 +107,7 @@ func TestPicturesAreEqual(t *testing.T) {
 }
 
 // Links between the pages lead somewhere.
-func TestDocumentedLinks(t *testing.T) {
+func TestDocumentedLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(pages) == 0 {

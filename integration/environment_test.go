@@ -112,7 +112,7 @@ func valueOf(env []string, name string) string {
 	return ""
 }
 
-func TestEnvoyEnvironment(t *testing.T) {
+func TestEnvoyEnvironmentIsFollowed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "hunter2")
 	root, swap := runtimeRoot(t, yearlyOf(3))
@@ -161,9 +161,9 @@ func TestEnvoyEnvironment(t *testing.T) {
 	}
 }
 
-// TestEnvoyKubernetes has the folder of a ConfigMap, whose links are swapped,
+// TestEnvoyEnvironmentWorksInKubernetes has the folder of a ConfigMap, whose links are swapped,
 // and Redis at an address as URL. An image's entrypoint may stand before the name.
-func TestEnvoyKubernetes(t *testing.T) {
+func TestEnvoyEnvironmentWorksInKubernetes(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	config := filepath.Join(root, "current", "app", "config")
@@ -203,7 +203,7 @@ func TestEnvoyKubernetes(t *testing.T) {
 	})
 }
 
-func TestEnvoySockets(t *testing.T) {
+func TestEnvoyEnvironmentNamesSockets(t *testing.T) {
 	t.Parallel()
 	dir := socketFolder(t)
 	redis := redistest.Start(t, "--unixsocket", filepath.Join(dir, "redis"), "--requirepass", "hunter2")
@@ -227,7 +227,7 @@ func TestEnvoySockets(t *testing.T) {
 	})
 }
 
-func TestEnvoySentinel(t *testing.T) {
+func TestEnvoyEnvironmentNamesSentinel(t *testing.T) {
 	t.Parallel()
 	sentinels, _, _ := redistest.StartSentinel(t, "limits")
 	for _, s := range sentinels {
@@ -243,15 +243,15 @@ func TestEnvoySentinel(t *testing.T) {
 	d.wantLimit(3)
 }
 
-func TestEnvoyCluster(t *testing.T) {
+func TestEnvoyEnvironmentNamesCluster(t *testing.T) {
 	t.Parallel()
 	root, _ := runtimeRoot(t, yearlyOf(3))
 	d := startAsEnvoy(t, envoyEnv(root, "REDIS_TYPE=cluster", "REDIS_URL="+strings.Join(redistest.Cluster(t), ","), "REDIS_PIPELINE_WINDOW=150us"))
 	d.wantLimit(3)
 }
 
-// TestEnvoyRedisOverTLS has a certificate for 127.0.0.1 and dials localhost.
-func TestEnvoyRedisOverTLS(t *testing.T) {
+// TestEnvoyEnvironmentReachesRedisOverTLS has a certificate for 127.0.0.1 and dials localhost.
+func TestEnvoyEnvironmentReachesRedisOverTLS(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t, "ca")
 	cert, key := ca.IssueLoopback(t, "redis").Files()
@@ -276,8 +276,8 @@ func TestEnvoyRedisOverTLS(t *testing.T) {
 	}
 }
 
-// TestEnvoyMutualTLS lets in clients whose certificate bears the name.
-func TestEnvoyMutualTLS(t *testing.T) {
+// TestEnvoyEnvironmentLetsInNamedClients lets in clients whose certificate bears the name.
+func TestEnvoyEnvironmentLetsInNamedClients(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t, "ca")
 	cert, key := ca.IssueLoopback(t, "both").Files() // of 127.0.0.1
@@ -301,7 +301,7 @@ func TestEnvoyMutualTLS(t *testing.T) {
 	}
 }
 
-func TestEnvoyStartWithoutLimits(t *testing.T) {
+func TestEnvoyEnvironmentStartsWithoutLimits(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	env := envoyEnv(root, "BACKEND_TYPE=memory")
@@ -326,8 +326,8 @@ func TestEnvoyStartWithoutLimits(t *testing.T) {
 	d.wantLimit(3)
 }
 
-// TestEnvoyBadEnvironment: all errors at once, in the words of its environment.
-func TestEnvoyBadEnvironment(t *testing.T) {
+// TestEnvoyEnvironmentErrorsAreToldAtOnce: all errors at once, in the words of its environment.
+func TestEnvoyEnvironmentErrorsAreToldAtOnce(t *testing.T) {
 	t.Parallel()
 	cmd := asEnvoy(t, []string{"PORT=abc", "REDIS_TYPE=ring", "CONFIG_TYPE=GRPC_XDS_SOTW", "GRPC_CLIENT_TLS_CACERT=/ca.pem"})
 	var out bytes.Buffer
@@ -342,9 +342,9 @@ func TestEnvoyBadEnvironment(t *testing.T) {
 	}
 }
 
-// TestEnvoyLongValues: a caller does not get rid of a limit by long values beside
+// TestLongValuesDoNotEvadeALimit: a caller does not get rid of a limit by long values beside
 // it, which a client may choose, for a call that fails is one that Envoy lets pass.
-func TestEnvoyLongValues(t *testing.T) {
+func TestLongValuesDoNotEvadeALimit(t *testing.T) {
 	t.Parallel()
 	root, _ := runtimeRoot(t, yearlyOf(3))
 	d := startAsEnvoy(t, envoyEnv(root, "BACKEND_TYPE=memory"))
@@ -360,9 +360,9 @@ func TestEnvoyLongValues(t *testing.T) {
 	}
 }
 
-// TestEnvoyModes has one domain in two files, with a key at a level where it
+// TestEnvoyEnvironmentSetsModes has one domain in two files, with a key at a level where it
 // means nothing, and all modes and extras on.
-func TestEnvoyModes(t *testing.T) {
+func TestEnvoyEnvironmentSetsModes(t *testing.T) {
 	t.Parallel()
 	root, _ := runtimeRoot(t, "domain: api\ndescriptors:\n  - key: user\n    requests_per_unit: 9\n    rate_limit: {unit: year, requests_per_unit: 3}\n")
 	write(t, filepath.Join(root, "current", "app", "config"), "more.yaml", "domain: api\ndescriptors:\n  - key: plan\n    rate_limit: {unit: year, requests_per_unit: 1}\n")

@@ -165,7 +165,7 @@ func (e *envoy) come(listener string, w way) answer {
 
 // Each action makes the descriptor that its rule is for, and a request that
 // comes another way does not count against it.
-func TestEnvoyActions(t *testing.T) {
+func TestEachEnvoyActionMakesItsDescriptor(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()

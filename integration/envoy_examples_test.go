@@ -129,7 +129,7 @@ func patientExample(t testing.TB, name string, ports *strings.Replacer) string {
 }
 
 // Every example does what its comment shows.
-func TestEnvoyExamples(t *testing.T) {
+func TestEnvoyExamplesDoWhatTheyShow(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	files, err := filepath.Glob("../deploy/envoy/*/limits.yaml")
@@ -231,7 +231,7 @@ func TestEnvoyDocsShowTheExamples(t *testing.T) {
 
 // The commands of the pages about Envoy show what they are said to, from
 // nothing on: they start the daemon and Envoy.
-func TestEnvoyDocsCommands(t *testing.T) {
+func TestEnvoyDocsCommandsWork(t *testing.T) {
 	t.Parallel()
 	path := needEnvoy(t)
 	for page, example := range map[string]string{"docs/envoy.md": "http", "docs/tokens.md": "tokens"} {

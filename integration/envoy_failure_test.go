@@ -61,7 +61,7 @@ func (e *envoy) checkServing(when string) {
 }
 
 // When no daemon runs, failure_mode_deny and status_on_error say what happens.
-func TestEnvoyWithoutDaemon(t *testing.T) {
+func TestEnvoyFailsAsConfiguredWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func TestEnvoyWithoutDaemon(t *testing.T) {
 }
 
 // Failure mode error leaves it to the same settings of Envoy.
-func TestEnvoyWhenDaemonIsUnavailable(t *testing.T) {
+func TestEnvoyFailsAsConfiguredWhenDaemonIsUnavailable(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestEnvoyWhenDaemonIsUnavailable(t *testing.T) {
 // A request that the service refuses is one that failed, whatever limits it is
 // over. Unless failure_mode_deny is true, a client that chooses a header of it
 // passes: a trap that docs/envoy.md names.
-func TestEnvoyRefusedRequests(t *testing.T) {
+func TestEnvoyTreatsRefusedRequestsAsFailed(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()
@@ -144,7 +144,7 @@ func TestEnvoyRefusedRequests(t *testing.T) {
 }
 
 // A daemon that is too late is one that does not answer.
-func TestEnvoyGivesUp(t *testing.T) {
+func TestEnvoyGivesUpOnADaemonThatHangs(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()
@@ -167,7 +167,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 // Envoy waits 20 ms unless it is told otherwise, less than redis.timeout. The
 // daemon knows, and answers by its failure mode before Envoy gives up; Envoy
 // can log that it did.
-func TestEnvoyDefaultTimeout(t *testing.T) {
+func TestDaemonAnswersWithinEnvoysDefaultTimeout(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()

@@ -33,7 +33,7 @@ descriptors:
 
 // What the filter does with an answer is the filter's; each way to set it
 // works.
-func TestEnvoyFilter(t *testing.T) {
+func TestEnvoyFilterFollowsItsSettings(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()
@@ -106,7 +106,7 @@ func TestEnvoyFilter(t *testing.T) {
 
 // Headers of the daemon's pass through Envoy, on served and denied requests.
 // Beside Envoy's own, x-ratelimit would put two values under each name.
-func TestEnvoyHeaderStyles(t *testing.T) {
+func TestHeadersOfEachStylePassThroughEnvoy(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()
@@ -147,7 +147,7 @@ func TestEnvoyHeaderStyles(t *testing.T) {
 }
 
 // What the daemon says of a request can be logged by Envoy.
-func TestEnvoyLogsMetadata(t *testing.T) {
+func TestEnvoyLogsTheDaemonsMetadata(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()

@@ -114,7 +114,7 @@ func (tr *traffic) stop() int64 {
 
 // Behind Envoy's health checks a daemon is restarted and nobody notices; one
 // that is killed fails only what it was being asked.
-func TestEnvoyWithTwoDaemons(t *testing.T) {
+func TestDaemonRestartsBehindEnvoyUnnoticed(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()

@@ -92,7 +92,7 @@ func (d *daemon) remaining(entry string) int {
 }
 
 // What a request costs, and what is charged or given back when it is done.
-func TestEnvoyCosts(t *testing.T) {
+func TestEnvoyChargesHitsAddendFromEachPlace(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()
@@ -231,7 +231,7 @@ const contract = `
         value: {limit: {requests_per_unit: 3, unit: DAY}}
 `
 
-func TestEnvoyOverride(t *testing.T) {
+func TestEnvoySendsLimitsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()

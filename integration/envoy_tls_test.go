@@ -31,7 +31,7 @@ transport_socket:
 
 // Envoy reaches the daemon over TLS and over mutual TLS, and not where one of
 // them does not know the other.
-func TestEnvoyOverTLS(t *testing.T) {
+func TestEnvoyReachesTheDaemonOverTLS(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	ca := certtest.New(t, "ca")

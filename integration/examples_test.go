@@ -31,7 +31,7 @@ func runExample(t *testing.T, name string) (path, address string) {
 	return path, address
 }
 
-func TestExampleNetHTTP(t *testing.T) {
+func TestExampleNetHTTPLimits(t *testing.T) {
 	t.Parallel()
 	_, address := runExample(t, "nethttp")
 	get := func(path, user string) *http.Response {
@@ -82,7 +82,7 @@ func TestExampleNetHTTP(t *testing.T) {
 	}
 }
 
-func TestExampleGRPC(t *testing.T) {
+func TestExampleGRPCLimits(t *testing.T) {
 	t.Parallel()
 	path, address := runExample(t, "grpc")
 	out, err := exec.CommandContext(t.Context(), path, "-call", address).CombinedOutput()

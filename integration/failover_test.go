@@ -46,7 +46,7 @@ var ways = []struct {
 	{"stopped", (*redistest.Server).Pause, (*redistest.Server).Resume},
 }
 
-func TestClusterFailover(t *testing.T) {
+func TestClusterFailoverLosesNoReplicatedCount(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestClusterFailover(t *testing.T) {
 	}
 }
 
-func TestSentinelFailover(t *testing.T) {
+func TestSentinelFailoverLosesNoReplicatedCount(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {

@@ -53,7 +53,7 @@ func (d *daemon) askTen(entry string) (answers []string) {
 
 // Each mode, as the daemon's and as a rule's own, answers as it should, is
 // counted under its name, and leaves nothing behind in Redis.
-func TestFailureModes(t *testing.T) {
+func TestFailureModesAnswerAsTheyShould(t *testing.T) {
 	t.Parallel()
 	modes := []string{"local", "allow", "deny", "error"}
 	for _, mode := range modes {
@@ -125,7 +125,7 @@ func (d *daemon) waitForHealth(want string) {
 
 // A daemon starts without Redis. Where something answers in its place it
 // serves; with mode error it does not, until Redis is there.
-func TestStartWithoutRedis(t *testing.T) {
+func TestDaemonStartsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"local", "allow", "deny"} {
 		t.Run(mode, func(t *testing.T) {

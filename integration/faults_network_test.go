@@ -13,7 +13,7 @@ import (
 
 // The connection is cut again and again after a request was sent and before
 // its reply: the caller gets a degraded answer, and nobody is charged twice.
-func TestReplyIsCutOff(t *testing.T) {
+func TestCutOffReplyIsChargedAtMostOnce(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow", "--redis-timeout", "10s")
 	for range 5 {
@@ -44,7 +44,7 @@ func TestReplyIsCutOff(t *testing.T) {
 
 // Replies that come after the deadline are for nobody. What they were for is
 // charged, once.
-func TestReplyIsLate(t *testing.T) {
+func TestLateReplyIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow")
 	l := f.startLoad("user=a")
@@ -64,7 +64,7 @@ func TestReplyIsLate(t *testing.T) {
 
 // Packets are lost for a while. What the kernel sends again afterwards may
 // still be charged, once.
-func TestPacketsAreLost(t *testing.T) {
+func TestLostPacketsAreChargedAtMostOnce(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow")
 	l := f.startLoad("user=a")
@@ -80,7 +80,7 @@ func TestPacketsAreLost(t *testing.T) {
 }
 
 // A Redis that is far away is a slow one, not one that is down.
-func TestRedisIsFarAway(t *testing.T) {
+func TestDistantRedisDecidesAll(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "error", "--redis-timeout", "10s")
 	f.proxy.Delay(50 * time.Millisecond)
@@ -105,7 +105,7 @@ func TestRedisIsFarAway(t *testing.T) {
 
 // Envoy waits 20 ms. While Redis stands still and nobody knows it yet, callers
 // get the degraded answer within that time.
-func TestCallersOfShortPatience(t *testing.T) {
+func TestImpatientCallersGetDegradedAnswersInTime(t *testing.T) {
 	t.Parallel()
 	const patience = 20 * time.Millisecond
 	// The breaker opens long after callers have left.

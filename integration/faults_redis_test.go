@@ -14,7 +14,7 @@ import (
 
 // Redis stands still under load, and goes on. Meanwhile callers get degraded
 // answers; afterwards Redis decides again and its count is right.
-func TestRedisStandsStill(t *testing.T) {
+func TestRedisCountsRightAfterStandingStill(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow")
 	l := f.startLoad("user=a")
@@ -39,7 +39,7 @@ func TestRedisStandsStill(t *testing.T) {
 }
 
 // Redis is killed and comes back empty, once and again.
-func TestRedisIsKilled(t *testing.T) {
+func TestKilledRedisComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow")
 	l := f.startLoad("user=a")
@@ -66,7 +66,7 @@ func TestRedisIsKilled(t *testing.T) {
 
 // A server that refuses to decide is not asked by every caller; when it decides
 // again, that shows.
-func TestRedisRefuses(t *testing.T) {
+func TestRedisThatRefusesIsNotAskedByEveryCaller(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name       string
@@ -136,7 +136,7 @@ func TestRedisRefuses(t *testing.T) {
 }
 
 // A password that changes in its file is used from the next connection on.
-func TestPasswordChanges(t *testing.T) {
+func TestChangedPasswordIsUsed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "old")
 	file := write(t, t.TempDir(), "password", "old\n")
@@ -167,7 +167,7 @@ func TestPasswordChanges(t *testing.T) {
 }
 
 // The script's cache is flushed again and again under load: nobody notices.
-func TestScriptIsFlushed(t *testing.T) {
+func TestFlushedScriptIsUnnoticed(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow", "--redis-timeout", "10s")
 	l := f.startLoad("user=a")
@@ -182,7 +182,7 @@ func TestScriptIsFlushed(t *testing.T) {
 }
 
 // Redis that is back is used within a second.
-func TestSharingIsSoonBack(t *testing.T) {
+func TestRedisThatIsBackIsSoonUsed(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct{ begin, end func(*faulty) }{
 		"stands still": {func(f *faulty) { f.server.Pause() }, func(f *faulty) { f.server.Resume() }},

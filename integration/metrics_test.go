@@ -35,7 +35,7 @@ func (d *daemon) exposed(found map[string]string) {
 
 // docs/metrics.md tells of all metrics that daemons show, on either store, and
 // of no others.
-func TestDocumentedMetrics(t *testing.T) {
+func TestDocumentedMetricsAreThoseShown(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/metrics.md")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // Callers come four times as fast as Redis decides. Those who find the queue
 // full meet the failure mode, memory stays as it is, and when they have gone
 // nothing is left of it.
-func TestOverload(t *testing.T) {
+func TestOverloadMeetsTheFailureMode(t *testing.T) {
 	t.Parallel()
 	const (
 		deadline = 20 * time.Millisecond

@@ -51,7 +51,7 @@ func shortened(shown, printed string) bool {
 	return gap || len(rest) == 0
 }
 
-func TestShortened(t *testing.T) {
+func TestShortenedTextLacksOnlyWholeLines(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		shown, printed string
@@ -74,7 +74,7 @@ func TestShortened(t *testing.T) {
 }
 
 // make run prints the output that the README shows. The binary is built already.
-func TestReadmeRun(t *testing.T) {
+func TestReadmeShowsMakeRun(t *testing.T) {
 	t.Parallel()
 	grpc := freeAddress(t)
 	cmd := exec.Command("make", "-C", "..", "-s", "--no-print-directory", "-o", "build", "run", "BINARY="+binary)
@@ -105,7 +105,7 @@ func TestReadmeRun(t *testing.T) {
 }
 
 // make test runs the commands that the README shows, and tests its packages.
-func TestReadmeTest(t *testing.T) {
+func TestReadmeShowsMakeTest(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("make", "-C", "..", "-n", "--no-print-directory", "test", "GO=go").Output()
 	if err != nil {
@@ -124,7 +124,7 @@ func TestReadmeTest(t *testing.T) {
 }
 
 // check prints the output that the README shows beside the limits.
-func TestReadmeCheck(t *testing.T) {
+func TestReadmeShowsCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "limits"), 0o700); err != nil {
@@ -140,7 +140,7 @@ func TestReadmeCheck(t *testing.T) {
 }
 
 // The README's commands of a shell do what it says.
-func TestReadmeCommands(t *testing.T) {
+func TestReadmeCommandsWork(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--limits-path", "../deploy/limits")
 	want := []string{
@@ -168,7 +168,7 @@ func TestReadmeCommands(t *testing.T) {
 
 // The README's filter and rate_limits, with the cluster of the page that it
 // links to, make Envoy limit.
-func TestReadmeEnvoy(t *testing.T) {
+func TestReadmeMakesEnvoyLimit(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	filter := blockFrom(t, "README.md", "yaml", "- name: envoy.filters.http.ratelimit\n")

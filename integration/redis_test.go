@@ -80,7 +80,7 @@ func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
 }
 
 // What a killed daemon had admitted stays admitted.
-func TestKilledDaemon(t *testing.T) {
+func TestKilledDaemonLeavesItsCounts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", everyAlgorithm())
@@ -115,7 +115,7 @@ func TestKilledDaemon(t *testing.T) {
 }
 
 // With failure mode error a daemon is not ready before Redis has answered.
-func TestRedisIsAwayAtStart(t *testing.T) {
+func TestDaemonIsNotReadyBeforeRedisAnswers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", everyAlgorithm())
@@ -147,7 +147,7 @@ func TestRedisIsAwayAtStart(t *testing.T) {
 
 // With failure mode error what Redis does not decide fails, and the daemon
 // stays in its load balancer.
-func TestRedisGoesAndComesBack(t *testing.T) {
+func TestRequestsFailWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", everyAlgorithm())
@@ -184,7 +184,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	}
 }
 
-func TestSentinel(t *testing.T) {
+func TestLimitHoldsBehindSentinel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", everyAlgorithm())
@@ -223,14 +223,14 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 }
 
-func TestWarnsOfEviction(t *testing.T) {
+func TestDaemonWarnsOfEviction(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
 	d := start(t, append(redisFlags("single", server.Addr()), "--limits-path", t.TempDir())...)
 	d.waitForLog("maxmemory-policy is")
 }
 
-func TestGarbageOnEachPort(t *testing.T) {
+func TestDaemonOutlivesGarbageOnEachPort(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "api.yaml", limitsOf3)
@@ -291,7 +291,7 @@ func freeAddress(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", redis
 
 // What one daemon refunds, another gives out, although it knows that the limit
 // denied.
-func TestRefundThroughAnotherDaemon(t *testing.T) {
+func TestRefundIsGivenOutByAnotherDaemon(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", everyAlgorithm())

@@ -15,7 +15,7 @@ import (
 
 // A daemon that Redis refuses at the start ends, in every mode of failure and
 // of Redis, with one line that says what is wrong and which setting to look at.
-func TestRefusedAtStart(t *testing.T) {
+func TestDaemonThatRedisRefusesAtTheStartEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", everyAlgorithm())
@@ -97,7 +97,7 @@ func serveTLS(t testing.TB, addr string) string {
 
 // A daemon that is there before Redis stays when that comes and refuses: it
 // answers already. The log says what is wrong.
-func TestRefusedLater(t *testing.T) {
+func TestDaemonThatRedisRefusesLaterStays(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "hunter2")
 	f := launchBefore(t, server, "local", "--failure-replicas", "2")

@@ -30,7 +30,7 @@ descriptors:
 
 // Slots move under load, key by key, and the scripts are flushed meanwhile:
 // every answer is Redis's own, and every counter is what callers were told.
-func TestReshard(t *testing.T) {
+func TestMovingSlotsLosesNoCount(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0)
 	dir := t.TempDir()

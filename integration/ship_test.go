@@ -132,7 +132,7 @@ func checkEverywhereWithoutPprof(t *testing.T, s settings.Settings) {
 	}
 }
 
-func TestDockerfile(t *testing.T) {
+func TestDockerfileFitsTheDaemon(t *testing.T) {
 	d := readDockerfile(t)
 	if from := argsOf(d.final, "FROM"); from[0] != "scratch" {
 		t.Errorf("the final image is from %s, want scratch: no shell", from[0])
@@ -213,7 +213,7 @@ func readComposition(t *testing.T) composition {
 	return c
 }
 
-func TestComposition(t *testing.T) {
+func TestCompositionFitsItself(t *testing.T) {
 	c := readComposition(t)
 	daemons := 0
 	published := map[string]string{} // host's address to service
@@ -300,7 +300,7 @@ func checkEnvoy(t *testing.T, c composition) {
 
 // What the composition's comment shows, its Envoy does with two daemons on one
 // store.
-func TestCompositionEnvoy(t *testing.T) {
+func TestCompositionsEnvoyLimits(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	flags := append(redisFlags("single", redistest.Single(t)), "--limits-path", "../deploy/limits")
@@ -365,10 +365,10 @@ func checkDaemon(t *testing.T, c composition, s composeService) {
 	t.Errorf("nothing is mounted at %s", settings.Limits.Path)
 }
 
-// TestImage builds the final image of the Dockerfile and runs it. Only the
+// TestImageBuildsAndServes builds the final image of the Dockerfile and runs it. Only the
 // image that the build starts from is left out, for it may not be there: the
 // build's command runs here, on exactly the files that the build would see.
-func TestImage(t *testing.T) {
+func TestImageBuildsAndServes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds an image")
 	}

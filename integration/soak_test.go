@@ -57,10 +57,10 @@ type soak struct {
 	unknown float64
 }
 
-// TestSoak: whatever happens, no answer is missing, and Redis's counters are
+// TestCountersHoldWhateverHappens: whatever happens, no answer is missing, and Redis's counters are
 // what callers were told, but for requests whose outcome a daemon could not
 // know.
-func TestSoak(t *testing.T) {
+func TestCountersHoldWhateverHappens(t *testing.T) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()

@@ -39,7 +39,7 @@ descriptors:
 // A request that asks two masters, one of which does not answer: Redis decides
 // for the one, the failure mode of its limit for the other alone, and what is
 // denied or fails costs nothing.
-func TestSeveralTagsWithANodeDown(t *testing.T) {
+func TestNodeThatIsDownFailsItsOwnLimitsAlone(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	dir := t.TempDir()
@@ -119,7 +119,7 @@ func TestSeveralTagsWithANodeDown(t *testing.T) {
 
 // Callers race for the last of two limits at two masters: some are denied by
 // the one after the other granted. What was granted is given back and counted.
-func TestRacesOverSeveralTags(t *testing.T) {
+func TestLostRacesOverSeveralTagsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", tagsLimits)

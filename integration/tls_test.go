@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-func TestMutualTLS(t *testing.T) {
+func TestMutualTLSLetsInKnownClients(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t, "ca")
 	serverCert, serverKey := ca.IssueLoopback(t, "server").Files()
@@ -61,7 +61,7 @@ func TestMutualTLS(t *testing.T) {
 	})
 }
 
-func TestRedisOverTLS(t *testing.T) {
+func TestRedisIsReachedOverTLS(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t, "ca")
 	cert, key := ca.IssueLoopback(t, "redis").Files()

@@ -23,7 +23,7 @@ func serveAt(t *testing.T, path string, d *daemon) string {
 	return "http://" + address
 }
 
-func TestWebFrameworks(t *testing.T) {
+func TestWebFrameworkExamplesLimit(t *testing.T) {
 	t.Parallel()
 	for _, framework := range []string{"gin", "fiber"} {
 		t.Run(framework, func(t *testing.T) {

@@ -19,7 +19,7 @@ func wantPage(t *testing.T, p page, code int, holds ...string) {
 	}
 }
 
-func TestRulesInForce(t *testing.T) {
+func TestAdminShowsTheRulesInForce(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	wantPage(t, d.get("admin", "/rlconfig"), 200, "# generation 1, loaded ", "; 0 reloads failed", "domain api (", "user", "u", "fixed_window", "5 requests an hour")
@@ -49,7 +49,7 @@ func TestRulesInForce(t *testing.T) {
 	}
 }
 
-func TestPprof(t *testing.T) {
+func TestPprofIsServedOnlyWhenItIsOn(t *testing.T) {
 	t.Parallel()
 	paths := []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/goroutine?debug=1"}
 	with := start(t, oneLimit, func(o *server.Options) { o.Admin.Pprof = true })
@@ -68,8 +68,8 @@ func TestPprof(t *testing.T) {
 	}
 }
 
-// TestMetricsPort has the metrics and nothing that operators have.
-func TestMetricsPort(t *testing.T) {
+// TestMetricsPortServesOnlyMetrics has the metrics and nothing that operators have.
+func TestMetricsPortServesOnlyMetrics(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) {
 		o.Admin.MetricsAddress, o.Admin.MetricsPath = "127.0.0.1:0", "/stats/prometheus"

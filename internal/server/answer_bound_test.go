@@ -90,7 +90,7 @@ func TestStreamMessagesAreCut(t *testing.T) {
 
 // What is beyond the memory for requests is refused, over gRPC and HTTP, and
 // counted.
-func TestNoMemoryForRequests(t *testing.T) {
+func TestRequestsBeyondTheMemoryAreRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, longNames(), func(o *server.Options) { o.Requests.Memory = 200 << 10 })
 	large := taking("user=" + strings.Repeat("x", 50_000))

@@ -18,7 +18,7 @@ import (
 const pathEntry = "key: path, from: path, prefixes: [/api, /login, /api/v1, /Data, '/caf\u00e9 x']"
 
 // Every spelling that some server serves as a prefix is counted for it.
-func TestAuthPath(t *testing.T) {
+func TestAuthPathCountsForEachPrefixThatMayServeIt(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", pathEntry+", on_missing: omit")))
@@ -119,7 +119,7 @@ func TestAuthPath(t *testing.T) {
 }
 
 // A prefix of all paths counts for those that have no other.
-func TestAuthPathRoot(t *testing.T) {
+func TestAuthPathRootCountsWhatHasNoOtherPrefix(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: path, from: path, prefixes: [/, /a, /A]")))
@@ -134,7 +134,7 @@ func TestAuthPathRoot(t *testing.T) {
 }
 
 // What is so odd that it can be read in very many ways is denied.
-func TestAuthPathUnclear(t *testing.T) {
+func TestAuthPathOfTooManyReadingsIsDenied(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("nginx", "key: path, from: path, prefixes: [/login], on_missing: omit",
@@ -168,7 +168,7 @@ func TestAuthPathUnclear(t *testing.T) {
 
 // A descriptor with other entries beside a path has them with each of its
 // prefixes.
-func TestAuthPathBesideOthers(t *testing.T) {
+func TestAuthPathPrefixesKeepTheOtherEntries(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: user, from: header, name: X-User}, {"+pathEntry, "key: site, value: s")))
@@ -179,7 +179,7 @@ func TestAuthPathBesideOthers(t *testing.T) {
 }
 
 // Where a reading has no prefix, on_missing counts too.
-func TestAuthPathOnMissing(t *testing.T) {
+func TestAuthPathWithoutPrefixIsMissing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ onMissing, plain, odd, none string }{
 		{"empty", "200 path=/login", "200 path= path=/login", "200 path="},
@@ -204,7 +204,7 @@ func TestAuthPathOnMissing(t *testing.T) {
 
 // An odd path gains nothing: what its readings have in common holds, and what
 // one of them would be excused from.
-func TestAuthPathGainsNothing(t *testing.T) {
+func TestAuthPathThatIsOddGainsNothing(t *testing.T) {
 	t.Parallel()
 	const limits = `
 domain: d
@@ -356,8 +356,8 @@ func checkServers(t *testing.T, handler http.Handler, store *keys, uri string) (
 	return served
 }
 
-// TestAuthPathAgainstServers obfuscates /login at random.
-func TestAuthPathAgainstServers(t *testing.T) {
+// TestAuthPathCountsAsServersServeIt obfuscates /login at random.
+func TestAuthPathCountsAsServersServeIt(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: path, from: path, prefixes: "+serversPrefixes)))

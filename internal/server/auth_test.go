@@ -119,7 +119,7 @@ func (d *daemon) auth(from, method, name string, headers ...string) page {
 }
 
 // What the client's address is, whoever asks and whatever the list says.
-func TestAuthClientAddress(t *testing.T) {
+func TestAuthFindsTheAddressOfTheClient(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: client, from: client_address")))
@@ -180,7 +180,7 @@ func TestAuthClientAddress(t *testing.T) {
 	}
 }
 
-func TestAuthNetworks(t *testing.T) {
+func TestAuthCountsAddressesByNetwork(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: client, from: client_address, ipv4_prefix: 24, ipv6_prefix: 64")))
@@ -196,7 +196,7 @@ func TestAuthNetworks(t *testing.T) {
 }
 
 // Each source, by each proxy; the headers of the other one tell nothing.
-func TestAuthSources(t *testing.T) {
+func TestAuthReadsEachSource(t *testing.T) {
 	t.Parallel()
 	sources := []string{
 		"key: user, from: header, name: X-User", "key: method, from: method", "key: path, from: path, prefixes: [/api, /login, /api/v1]",
@@ -231,7 +231,7 @@ func TestAuthSources(t *testing.T) {
 	}
 }
 
-func TestAuthQuery(t *testing.T) {
+func TestAuthReadsQueryParameters(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: page, from: query, name: 'a b'")))
@@ -252,7 +252,7 @@ func TestAuthQuery(t *testing.T) {
 
 // What has two values is denied, whatever on_missing says: a client could
 // else have one counted and another served.
-func TestAuthUnclear(t *testing.T) {
+func TestAuthDeniesUnclearValues(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("nginx", "key: user, from: header, name: X-User, on_missing: omit",
@@ -296,7 +296,7 @@ func TestAuthUnclear(t *testing.T) {
 
 // Names of headers and methods count in each spelling that a server takes for
 // the same.
-func TestAuthSpellings(t *testing.T) {
+func TestAuthTakesSpellingsAsOne(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: user, from: header, name: X-Api_User", "key: method, from: method")))
@@ -308,7 +308,7 @@ func TestAuthSpellings(t *testing.T) {
 	}
 }
 
-func TestAuthOnMissing(t *testing.T) {
+func TestAuthMissingValuesFollowOnMissing(t *testing.T) {
 	t.Parallel()
 	const text = `
 trusted_proxies: [127.0.0.1]
@@ -355,7 +355,7 @@ endpoints:
 }
 
 // An endpoint of which all descriptors are left out allows.
-func TestAuthOmitsAll(t *testing.T) {
+func TestAuthAllowsWhenAllDescriptorsAreOmitted(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: user, from: header, name: X-User, on_missing: omit")))
@@ -366,7 +366,7 @@ func TestAuthOmitsAll(t *testing.T) {
 
 // Denials have the status of the file and the headers of the settings, and
 // several descriptors pass together.
-func TestAuthAnswers(t *testing.T) {
+func TestAuthAnswersHaveStatusAndHeaders(t *testing.T) {
 	t.Parallel()
 	text := authFile("caddy", "key: user, from: header, name: X-User", "key: client, from: client_address")
 	d := start(t, authLimits, withAuth(t, text+strings.ReplaceAll(text[strings.Index(text, "- name"):], "name: n\n", "name: other\n  denied_status: 418\n")),
@@ -402,7 +402,7 @@ func TestAuthAnswers(t *testing.T) {
 	}
 }
 
-func TestAuthFailures(t *testing.T) {
+func TestAuthFailsWithoutStoreOrEndpoint(t *testing.T) {
 	t.Parallel()
 	d := start(t, authLimits, on(failing("gone")), withAuth(t, authFile("caddy", "key: user, from: header, name: X-User")))
 	if p := d.auth("127.0.0.1", "GET", "n", "X-User: a"); p.code != 503 || !strings.Contains(p.body, "the store did not decide: gone") {
@@ -429,7 +429,7 @@ func TestAuthFailures(t *testing.T) {
 }
 
 // The bounds of requests are those of the other doors.
-func TestAuthBounds(t *testing.T) {
+func TestAuthRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	d := start(t, authLimits, withAuth(t, authFile("caddy", "key: user, from: header, name: X-User", "key: site, value: s")),
 		func(o *server.Options) { o.Requests.Bounds = decide.Bounds{Descriptors: 2, Entries: 1, Bytes: 1024} })
@@ -452,7 +452,7 @@ func TestAuthBounds(t *testing.T) {
 }
 
 // Requests as nobody sends them get an answer, and the daemon lives.
-func TestAuthHostileRequests(t *testing.T) {
+func TestAuthAnswersHostileRequests(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: user, from: header, name: X-User", "key: client, from: client_address",
@@ -487,7 +487,7 @@ func TestAuthHostileRequests(t *testing.T) {
 
 // Exactly what Traefik's ForwardAuth sends: the client's own headers, but for
 // X-Forwarded-*, which it sets itself, and always a GET.
-func TestAuthAsTraefikAsks(t *testing.T) {
+func TestAuthAnswersWhatTraefikSends(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("traefik", "key: user, from: header, name: X-User", "key: client, from: client_address",

@@ -30,7 +30,7 @@ func many(n int, descriptor string) []string {
 	return strings.Split(strings.Repeat(descriptor+" ", n-1)+descriptor, " ")
 }
 
-func TestBadRequests(t *testing.T) {
+func TestBadRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, limitsOfThree)
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ func inDomain(domain string, r *rlsv3.RateLimitRequest) *rlsv3.RateLimitRequest 
 	return r
 }
 
-func TestLargestRequest(t *testing.T) {
+func TestLargestRequestIsAnswered(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	// All bounds at once: 100 descriptors of 32 entries, 65,536 bytes.
@@ -119,8 +119,8 @@ func TestLargestRequest(t *testing.T) {
 	wantShown(t, d.ask("api", 1, "user="+strings.Repeat("x", 65536-7)), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
 }
 
-// TestHugeRequest sends more than is ever read.
-func TestHugeRequest(t *testing.T) {
+// TestHugeRequestIsRefused sends more than is ever read.
+func TestHugeRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	huge := request("api", 1, "user="+strings.Repeat("x", 3<<20))
@@ -142,8 +142,8 @@ func (rawCodec) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
 func (rawCodec) Unmarshal(data []byte, v any) error { *v.(*[]byte) = data; return nil }
 func (rawCodec) Name() string                       { return "proto" }
 
-// TestMessagesThatAreNone sends what is no RateLimitRequest over gRPC.
-func TestMessagesThatAreNone(t *testing.T) {
+// TestInvalidMessagesAreRefused sends what is no RateLimitRequest over gRPC.
+func TestInvalidMessagesAreRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

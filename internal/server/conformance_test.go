@@ -51,9 +51,9 @@ var doors = []struct {
 	{"POST v1 take", openHTTPTake, false},
 }
 
-// TestDoorsConform runs one table of cases, the suite that every store passes,
+// TestAPIsConform runs one table of cases, the suite that every store passes,
 // over the store itself and over each door in front of it.
-func TestDoorsConform(t *testing.T) {
+func TestAPIsConform(t *testing.T) {
 	t.Parallel()
 	memory := func(t *testing.T, clock func() int64) bucket.Store {
 		s := memstore.New(memstore.Options{MaxKeys: 1e6, Clock: clock})
@@ -86,10 +86,10 @@ func TestDoorsConform(t *testing.T) {
 // traces is how many random traces each door is asked.
 const traces = 40
 
-// TestDoorsKeepHostileValuesApart asks about subjects that a careless encoding
+// TestAPIsKeepHostileValuesApart asks about subjects that a careless encoding
 // would mix up, each as it is: no two share a limit. They bring their own, so
 // that none needs a rule.
-func TestDoorsKeepHostileValuesApart(t *testing.T) {
+func TestAPIsKeepHostileValuesApart(t *testing.T) {
 	t.Parallel()
 	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1, Period: 24 * time.Hour})
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 
-// TestDifferentialOnRedis asks the first of the same worlds on Redis, whose
+// TestAnswersOnRedisAreThoseOfTheModel asks the first of the same worlds on Redis, whose
 // script must say what the memory store says.
-func TestDifferentialOnRedis(t *testing.T) {
+func TestAnswersOnRedisAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {
 		compareWorlds(t, 60, 160, onRedis(redisconn.Single, redistest.Single(t)))

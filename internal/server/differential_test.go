@@ -31,8 +31,8 @@ const differentialSeed = 20260101
 // lanes is how many worlds are asked side by side.
 const lanes = 4
 
-// TestDifferential asks a server and the model the same.
-func TestDifferential(t *testing.T) {
+// TestAnswersAreThoseOfTheModel asks a server and the model the same.
+func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
 	compareWorlds(t, 250, 410, memory)
 }

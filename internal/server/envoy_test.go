@@ -35,7 +35,7 @@ descriptors:
   - {key: bare}
 `
 
-func TestStatusOfEachUnit(t *testing.T) {
+func TestStatusShowsEachUnit(t *testing.T) {
 	t.Parallel()
 	d := start(t, unitLimits)
 	for _, c := range []struct{ descriptor, want string }{
@@ -109,7 +109,7 @@ func TestDeniedShowsWhatTrulyRemains(t *testing.T) {
 	wantShown(t, d.ask("api", 2, "minute=x"), "OK; OK m 5/MINUTE remaining 0 reset 50s")
 }
 
-func TestSeveralLimitsOfARule(t *testing.T) {
+func TestTightestLimitOfARuleSpeaks(t *testing.T) {
 	t.Parallel()
 	d := start(t, `
 domain: api
@@ -145,7 +145,7 @@ func TestSameLimitTwiceInARequestMerges(t *testing.T) {
 		"OVER_LIMIT; OVER_LIMIT m 5/MINUTE remaining 1 reset 50s; OVER_LIMIT m 5/MINUTE remaining 1 reset 50s; retry-after: 50")
 }
 
-func TestHitsAddend(t *testing.T) {
+func TestHitsAddendIsTheCost(t *testing.T) {
 	t.Parallel()
 	d := start(t, unitLimits)
 	for i, want := range []string{"4", "3", "2"} { // unset and 0 are the same on the wire
@@ -162,7 +162,7 @@ func TestHitsAddend(t *testing.T) {
 		"OVER_LIMIT; OVER_LIMIT  4294967295/SECOND remaining 4294967295 reset 0s; OVER_LIMIT  4294967295/SECOND remaining 4294967295 reset 0s")
 }
 
-func TestRetryAfter(t *testing.T) {
+func TestDenialSaysWhenToRetry(t *testing.T) {
 	t.Parallel()
 	d := start(t, unitLimits)
 	for _, key := range []string{"second", "minute", "hour"} {
@@ -229,9 +229,9 @@ func TestReloadCountsOn(t *testing.T) {
 	wantShown(t, d.ask("api", 1, "hour=x"), "OK; OK h 9/HOUR remaining 4 reset 59m50s")
 }
 
-// TestHostileEntries has each text as a caller of its own: one request passes,
+// TestHostileEntriesShareNoLimit has each text as a caller of its own: one request passes,
 // the second does not, whatever the others did.
-func TestHostileEntries(t *testing.T) {
+func TestHostileEntriesShareNoLimit(t *testing.T) {
 	t.Parallel()
 	d := start(t, `
 domain: api
@@ -298,7 +298,7 @@ func (s *placeStore) taken() string {
 	return text
 }
 
-func TestHashTag(t *testing.T) {
+func TestHashTagPlacesKeys(t *testing.T) {
 	t.Parallel()
 	store := &placeStore{Store: memory(t, newClock())}
 	d := start(t, `

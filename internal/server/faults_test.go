@@ -22,7 +22,7 @@ func failing(text string) *fakeStore {
 	return &fakeStore{take: func(context.Context, []bucket.Hit, []bucket.Decision) error { return errors.New(text) }}
 }
 
-func TestStoreError(t *testing.T) {
+func TestStoreErrorIsUnavailable(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, on(failing("no route to redis-7")))
 	_, err := d.try(request("api", 1, "user=x"))
@@ -39,8 +39,8 @@ func TestStoreError(t *testing.T) {
 	}
 }
 
-// TestDegraded has a store that decides one hit without its state.
-func TestDegraded(t *testing.T) {
+// TestDegradedAnswerIsMarked has a store that decides one hit without its state.
+func TestDegradedAnswerIsMarked(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, on(&fakeStore{take: func(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 		decisions[len(hits)-1].Degraded = len(hits) > 1
@@ -95,7 +95,7 @@ func within[T any](t *testing.T, what string, c <-chan T) (v T) {
 	return v
 }
 
-func TestCallerGoesAway(t *testing.T) {
+func TestStoreLearnsThatItsCallerWent(t *testing.T) {
 	t.Parallel()
 	store := newWaiting()
 	d := start(t, oneLimit, on(store))
@@ -124,7 +124,7 @@ func TestCallerGoesAway(t *testing.T) {
 	})
 }
 
-func TestDeadline(t *testing.T) {
+func TestStoreGetsTheDeadlineOfTheCaller(t *testing.T) {
 	t.Parallel()
 	store := newWaiting()
 	d := start(t, oneLimit, on(store))
@@ -143,7 +143,7 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-func TestPanic(t *testing.T) {
+func TestPanicFailsItsRequestAlone(t *testing.T) {
 	t.Parallel()
 	var panics atomic.Bool
 	d := start(t, oneLimit, on(&fakeStore{take: func(context.Context, []bucket.Hit, []bucket.Decision) error {
@@ -195,9 +195,9 @@ func told(t *testing.T, lines []string) int {
 	return n
 }
 
-// TestFloodOfFailures makes calls that fail: of each code the first is logged
+// TestFailuresAreLoggedOnceAnInterval makes calls that fail: of each code the first is logged
 // at once, and then one an interval that counts the others.
-func TestFloodOfFailures(t *testing.T) {
+func TestFailuresAreLoggedOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, on(failing("gone")))
 	for _, c := range []struct {
@@ -233,7 +233,7 @@ func TestFloodOfFailures(t *testing.T) {
 	}
 }
 
-func TestFailuresAtOnce(t *testing.T) {
+func TestNoFailureIsLostFromTheLog(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, on(failing("gone")))
 	var callers sync.WaitGroup

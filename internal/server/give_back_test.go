@@ -33,7 +33,7 @@ func startPair(t *testing.T, limits string) (d *daemon, another func(limits stri
 
 // A take is given back only to limits that it was taken by: others do not know
 // what of it still counts. So none admits more than it says.
-func TestGiveBackAfterAChange(t *testing.T) {
+func TestGiveBackToChangedLimitsIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, a := range bucket.Algorithms() {
 		second := fmt.Sprintf("algorithm: %s, requests: 100, period: 1s", a)
@@ -91,7 +91,7 @@ func TestGiveBackAfterAChange(t *testing.T) {
 }
 
 // What the limits count as they did is given back, whatever else changed.
-func TestGiveBackAfterOtherChanges(t *testing.T) {
+func TestGiveBackOutlivesOtherChanges(t *testing.T) {
 	t.Parallel()
 	const limit = "requests: 100, period: 1h"
 	d, another := startPair(t, userLimits(limit))
@@ -134,7 +134,7 @@ func TestGiveBackAfterOtherChanges(t *testing.T) {
 // What a take's response says of one limit is no give-back for another: neither
 // for one with other numbers, nor of another descriptor. Of several limits, one
 // that is another is enough.
-func TestGiveBackOfAnotherTake(t *testing.T) {
+func TestGiveBackOfAnotherTakeIsRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
 	with := func(requests uint32, r *ratelimitv1.TakeRequest) *ratelimitv1.TakeRequest {

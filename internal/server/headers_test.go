@@ -112,7 +112,7 @@ func names(values string, names ...string) (lines []string) {
 	return lines
 }
 
-func TestHeaders(t *testing.T) {
+func TestEachStyleHasItsHeaders(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		style string
@@ -148,7 +148,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestHeadersOfAnOverride(t *testing.T) {
+func TestHeadersShowAnOverride(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ style, matched, unmatched string }{
 		{"ratelimit", "RateLimit-Limit: 3\nRateLimit-Remaining: 2\nRateLimit-Reset: 80", "RateLimit-Limit: 3\nRateLimit-Remaining: 2\nRateLimit-Reset: 80"},
@@ -168,7 +168,7 @@ func TestHeadersOfAnOverride(t *testing.T) {
 	}
 }
 
-func TestHeaderNamesOverHTTP(t *testing.T) {
+func TestHeadersHaveConfiguredNamesOverHTTP(t *testing.T) {
 	t.Parallel()
 	d := start(t, headerLimits, func(o *server.Options) {
 		o.Responses.Headers = settings.Headers{Style: "ratelimit", Limit: "X-Max", Remaining: "X-Left", Reset: "X-Soon"}
@@ -190,8 +190,8 @@ func TestHeaderNamesOverHTTP(t *testing.T) {
 	}
 }
 
-// TestManyPolicies has header values beyond one byte of length, and beyond two.
-func TestManyPolicies(t *testing.T) {
+// TestHeadersListManyPolicies has header values beyond one byte of length, and beyond two.
+func TestHeadersListManyPolicies(t *testing.T) {
 	t.Parallel()
 	d := start(t, headerLimits, style("ietf"), func(o *server.Options) {
 		o.Requests.Bounds.Descriptors = 2000
@@ -211,9 +211,9 @@ func TestManyPolicies(t *testing.T) {
 	}
 }
 
-// TestHeadersOfEveryAlgorithm holds that what remains is never more than the
+// TestHeadersStayWithinQuotaAndWindow holds that what remains is never more than the
 // quota, and never sooner full than a window.
-func TestHeadersOfEveryAlgorithm(t *testing.T) {
+func TestHeadersStayWithinQuotaAndWindow(t *testing.T) {
 	t.Parallel()
 	var limits strings.Builder
 	limits.WriteString("domain: api\ndescriptors:\n")

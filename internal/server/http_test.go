@@ -11,7 +11,7 @@ import (
 
 const bodyX = `{"domain": "api", "descriptors": [{"entries": [{"key": "user", "value": "x"}]}]}`
 
-func TestPostJSON(t *testing.T) {
+func TestPostedJSONIsDecided(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	for _, c := range []struct {
@@ -44,7 +44,7 @@ func TestPostJSON(t *testing.T) {
 	wantShown(t, d.ask("api", 1, "user=x"), "OVER_LIMIT; OVER_LIMIT u 5/HOUR remaining 0 reset 59m50s; retry-after: 3590")
 }
 
-func TestBadBodies(t *testing.T) {
+func TestBadBodiesAreRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	for _, c := range []struct{ name, body string }{
@@ -79,7 +79,7 @@ func TestBadBodies(t *testing.T) {
 	}
 }
 
-func TestPaths(t *testing.T) {
+func TestPortsServeTheirPathsAlone(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	for _, c := range []struct {

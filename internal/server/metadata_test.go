@@ -49,7 +49,7 @@ func metadataOf(t testing.TB, r *rlsv3.RateLimitRequest) *structpb.Struct {
 	return s
 }
 
-func TestDynamicMetadata(t *testing.T) {
+func TestDynamicMetadataRepeatsTheRequest(t *testing.T) {
 	t.Parallel()
 	d := start(t, unitLimits, withMetadata)
 	long := strings.Repeat("x", 300)
@@ -88,8 +88,8 @@ func TestDynamicMetadata(t *testing.T) {
 	}
 }
 
-// TestDynamicMetadataOfADegradedAnswer has both in one.
-func TestDynamicMetadataOfADegradedAnswer(t *testing.T) {
+// TestDegradedAnswerHasDynamicMetadataToo has both in one.
+func TestDegradedAnswerHasDynamicMetadataToo(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, withMetadata, on(&fakeStore{
 		take: func(_ context.Context, _ []bucket.Hit, decisions []bucket.Decision) error {
@@ -106,7 +106,7 @@ func TestDynamicMetadataOfADegradedAnswer(t *testing.T) {
 }
 
 // Envoy sends a header as it is; metadata is text.
-func TestMetadataOfBytesThatAreNoText(t *testing.T) {
+func TestDynamicMetadataIsAlwaysText(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) { o.Responses.DynamicMetadata = true })
 	var answer []byte

@@ -269,9 +269,9 @@ func TestServingIsShown(t *testing.T) {
 	d.wantMetric("ratelimitd_serving", 0)
 }
 
-// TestManyRules has more rules than in use: the page is as long as what is in
+// TestMetricsListOnlyRulesInUse has more rules than in use: the page is as long as what is in
 // use.
-func TestManyRules(t *testing.T) {
+func TestMetricsListOnlyRulesInUse(t *testing.T) {
 	t.Parallel()
 	var limits strings.Builder
 	limits.WriteString("domain: api\ndescriptors:\n")
@@ -326,7 +326,7 @@ descriptors:
 }
 
 // Rules that never matched cost a scrape nothing.
-func TestScrapeOfUnusedRules(t *testing.T) {
+func TestUnusedRulesCostAScrapeNothing(t *testing.T) {
 	const rules = 2000
 	var limits strings.Builder
 	limits.WriteString("domain: api\ndescriptors:\n")

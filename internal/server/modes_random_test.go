@@ -24,10 +24,10 @@ descriptors:
   - {key: small, quota_mode: true, rate_limit: {name: h, unit: hour, requests_per_unit: 9}}
 `
 
-// TestRolesOfRandomCalls has a store that denies some keys, and holds what
+// TestRandomCallsFollowTheRolesOfTheirHits has a store that denies some keys, and holds what
 // becomes of calls, whose descriptors may share keys, against what each of
 // their descriptors says.
-func TestRolesOfRandomCalls(t *testing.T) {
+func TestRandomCallsFollowTheRolesOfTheirHits(t *testing.T) {
 	t.Parallel()
 	for _, allAreQuotas := range []bool{false, true} {
 		t.Run(fmt.Sprint("all are quotas: ", allAreQuotas), func(t *testing.T) {

@@ -58,7 +58,7 @@ const hourReset = " reset 59m50s"
 
 // A shadow limit never denies: it is charged when the enforced ones admit, and
 // no further than it goes.
-func TestShadowMode(t *testing.T) {
+func TestShadowLimitNeverDenies(t *testing.T) {
 	t.Parallel()
 	d := start(t, modeLimits)
 	with := func(overall string, e, s int, code string) string {
@@ -95,7 +95,7 @@ func TestShadowMode(t *testing.T) {
 }
 
 // A quota that is over says so, and denies only when all are over.
-func TestQuotaMode(t *testing.T) {
+func TestQuotasDenyWhenAllAreOver(t *testing.T) {
 	t.Parallel()
 	d := start(t, modeLimits)
 	const dayReset = " reset 23h59m50s"
@@ -122,7 +122,7 @@ func TestQuotaMode(t *testing.T) {
 	})
 }
 
-func TestShadowModeForAll(t *testing.T) {
+func TestShadowModeForAllDeniesNothing(t *testing.T) {
 	t.Parallel()
 	d := start(t, modeLimits, func(o *server.Options) { o.Modes.Shadow = true })
 	also := func(code string) string { return code + " a 1/HOUR remaining 0" + hourReset }
@@ -140,7 +140,7 @@ func TestShadowModeForAll(t *testing.T) {
 	})
 }
 
-func TestQuotaModeForAll(t *testing.T) {
+func TestQuotaModeForAllDeniesWhenAllAreOver(t *testing.T) {
 	t.Parallel()
 	d := start(t, modeLimits, func(o *server.Options) { o.Modes.Quota = true })
 	also := func(code string) string { return code + " a 1/HOUR remaining 0" + hourReset }
@@ -164,7 +164,7 @@ func TestQuotaModeForAll(t *testing.T) {
 
 // What a descriptor brings along may have the key of a quota, of which it takes
 // nothing away and to which it adds nothing.
-func TestQuotaThatSharesItsKey(t *testing.T) {
+func TestQuotaThatSharesItsKeyStandsAlone(t *testing.T) {
 	t.Parallel()
 	both := func(own string, descriptors ...string) *rlsv3.RateLimitRequest {
 		r := overriding(t, 0, descriptors[0], own)
@@ -208,7 +208,7 @@ descriptors:
       - {name: daily, unit: day, requests_per_unit: 4}
 `
 
-func TestReplaces(t *testing.T) {
+func TestReplacedLimitIsNotCharged(t *testing.T) {
 	t.Parallel()
 	d := start(t, replacingLimits)
 	general := func(code string) string { return code + " general 1/HOUR remaining 0" + hourReset }
@@ -246,7 +246,7 @@ func TestReplaces(t *testing.T) {
 }
 
 // Of many descriptors each replaces what it names, and leaves the others.
-func TestReplacesOfMany(t *testing.T) {
+func TestEachDescriptorReplacesWhatItNames(t *testing.T) {
 	t.Parallel()
 	var limits strings.Builder
 	limits.WriteString("domain: api\ndescriptors:\n")
@@ -276,7 +276,7 @@ descriptors:
 
 // All values of a shared pattern have one counter, and no client can ask for
 // that counter in another way.
-func TestShareThreshold(t *testing.T) {
+func TestValuesOfASharedPatternHaveOneCounter(t *testing.T) {
 	t.Parallel()
 	d := start(t, sharedLimits)
 	left := func(n int) string { return fmt.Sprintf("OK; OK  9/HOUR remaining %d%s", n, hourReset) }
@@ -350,7 +350,7 @@ descriptors:
   - {key: instead, rate_limit: {unlimited: true, replaces: [{name: user}]}}
 `
 
-func TestMetadataOfRules(t *testing.T) {
+func TestAnswerHasTheMetadataOfItsRules(t *testing.T) {
 	t.Parallel()
 	d := start(t, toldLimits, withMetadata)
 	const (
@@ -396,7 +396,7 @@ func TestMetadataOfRules(t *testing.T) {
 // Headers tell those who are limited nothing of shadow limits, but for those of
 // envoyproxy/ratelimit, which tell what the statuses do; a quota that is over
 // does not go before what has fewer left.
-func TestHeadersAndModes(t *testing.T) {
+func TestHeadersDoNotShowShadowLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		style       settings.HeaderStyle

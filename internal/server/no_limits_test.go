@@ -13,9 +13,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-// TestNoLimitsYet: without limits nothing is known, so nothing is answered;
+// TestNothingIsAnsweredWithoutLimits: without limits nothing is known, so nothing is answered;
 // from the first that load on, all is as usual.
-func TestNoLimitsYet(t *testing.T) {
+func TestNothingIsAnsweredWithoutLimits(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "later.yaml")
 	var live *config.Live

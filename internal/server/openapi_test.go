@@ -185,7 +185,7 @@ func methods() map[string]protoreflect.MethodDescriptor {
 
 // Each path and method of the document is a route of the API, and the other way
 // round; each stands for an RPC, with its messages.
-func TestOpenAPIRoutes(t *testing.T) {
+func TestOpenAPIPathsAreTheRoutes(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
 	doc := openAPI(t, d)
@@ -224,7 +224,7 @@ func wantRef(t *testing.T, s *schema, m protoreflect.MessageDescriptor) {
 
 // Each field of the messages is a property, of its type, and the other way
 // round. An answer has all that it always has a value for.
-func TestOpenAPIMessages(t *testing.T) {
+func TestOpenAPISchemasAreTheMessages(t *testing.T) {
 	t.Parallel()
 	doc := openAPI(t, start(t, takeLimits))
 	messages, answers := map[string]protoreflect.MessageDescriptor{}, map[string]protoreflect.MessageDescriptor{}
@@ -326,7 +326,7 @@ func schemaOf(f protoreflect.FieldDescriptor) *schema {
 
 // The examples are requests that the handlers take, and protobuf JSON spells
 // them as they stand.
-func TestOpenAPIExamples(t *testing.T) {
+func TestOpenAPIExamplesAreAccepted(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	doc := openAPI(t, d)
@@ -360,7 +360,7 @@ func TestOpenAPIExamples(t *testing.T) {
 }
 
 // All that the handlers answer is as the document says, each status too.
-func TestOpenAPIAnswers(t *testing.T) {
+func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	t.Parallel()
 	answering := start(t, takeLimits)
 	doc := openAPI(t, answering)

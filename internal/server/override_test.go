@@ -118,7 +118,7 @@ func TestOverrideCarriesTheState(t *testing.T) {
 	}
 }
 
-func TestOverride(t *testing.T) {
+func TestOverrideHoldsInsteadOfTheRule(t *testing.T) {
 	t.Parallel()
 	d := start(t, overriddenLimits)
 	for _, c := range []struct{ name, descriptor, limit, want string }{
@@ -187,9 +187,9 @@ func TestOverridePaysAfterwardsAsItsRule(t *testing.T) {
 	d.wantOverride(1, "postpaid=x", "5/HOUR", "OVER_LIMIT; OVER_LIMIT  5/HOUR remaining 0 reset 59m50s; retry-after: 3590")
 }
 
-// TestOverrideBesideItsRule asks for one counter twice in a request, with two
+// TestLowerOfOverrideAndRuleHoldsForBoth asks for one counter twice in a request, with two
 // numbers: the lower one holds for both.
-func TestOverrideBesideItsRule(t *testing.T) {
+func TestLowerOfOverrideAndRuleHoldsForBoth(t *testing.T) {
 	t.Parallel()
 	d := start(t, overriddenLimits)
 	r := request("api", 2, "unnamed=x", "unnamed=x")
@@ -228,7 +228,7 @@ func (s *hitStore) taken() []bucket.Hit {
 	return hits
 }
 
-func TestOverrideKeys(t *testing.T) {
+func TestOverrideHasTheKeyOfItsRuleAndPeriod(t *testing.T) {
 	t.Parallel()
 	store := &hitStore{Store: memory(t, newClock())}
 	d := start(t, `
@@ -349,7 +349,7 @@ func charging(t testing.TB, cost uint32, hits []string, descriptors ...string) *
 	return r
 }
 
-func TestHitsOfADescriptor(t *testing.T) {
+func TestHitsOfADescriptorReplaceTheRequests(t *testing.T) {
 	t.Parallel()
 	d := start(t, unitLimits)
 	for _, c := range []struct {
@@ -405,7 +405,7 @@ func TestCostsAreCut(t *testing.T) {
 	}
 }
 
-func TestRefundsOfEveryAlgorithm(t *testing.T) {
+func TestEveryAlgorithmRefunds(t *testing.T) {
 	t.Parallel()
 	d := start(t, overriddenLimits)
 	for _, a := range bucket.Algorithms() {
@@ -419,7 +419,7 @@ func TestRefundsOfEveryAlgorithm(t *testing.T) {
 	}
 }
 
-func TestNoRefunds(t *testing.T) {
+func TestRefundsCanBeForbidden(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) { o.Requests.Refunds = false })
 	const says = "descriptors[1].is_negative_hits: refunds are not taken here (setting api.refunds)"

@@ -34,7 +34,7 @@ func (d *daemon) connect(port string) net.Conn {
 	return c
 }
 
-func TestGarbage(t *testing.T) {
+func TestGarbageEndsItsConnection(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	garbage := map[string]string{
@@ -78,8 +78,8 @@ func TestGarbage(t *testing.T) {
 	})
 }
 
-// TestSlowClients sends too little and then nothing.
-func TestSlowClients(t *testing.T) {
+// TestSlowClientsAreCutOff sends too little and then nothing.
+func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	slow := []struct{ name, port, sent, said string }{
@@ -110,7 +110,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-func TestPlainClientAtATLSPortAndBack(t *testing.T) {
+func TestPlainAndTLSClientsAreRefusedAtTheOtherPort(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t, "ca")
 	secure := startTLS(t, ca)

@@ -32,7 +32,7 @@ func (d *daemon) wantHealth(want string) {
 	}
 }
 
-func TestHealth(t *testing.T) {
+func TestHealthKnowsItsServices(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	d.wantHealth("SERVING")
@@ -107,7 +107,7 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 
 // While there is a reason to refuse, nothing is decided; when it ends, even in
 // the moment in which it is asked for, the server serves.
-func TestRefuses(t *testing.T) {
+func TestNothingIsDecidedWhileThereIsAReasonToRefuse(t *testing.T) {
 	t.Parallel()
 	const always, inTurn, never = 0, 1, 2
 	var when, asked atomic.Int64
@@ -135,7 +135,7 @@ func TestRefuses(t *testing.T) {
 }
 
 // A store that comes and refuses is told apart from one that is away, at once.
-func TestStoreThatRefuses(t *testing.T) {
+func TestStoreThatRefusesIsToldFromOneThatIsAway(t *testing.T) {
 	t.Parallel()
 	var answer atomic.Pointer[error]
 	set := func(err error) { answer.Store(&err) }
@@ -163,7 +163,7 @@ func TestStoreThatRefuses(t *testing.T) {
 	}
 }
 
-func TestStopWhileTheStoreIsAsked(t *testing.T) {
+func TestStopDoesNotWaitForTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1)
 	d := run(t, oneLimit, on(&fakeStore{ping: func(ctx context.Context) error {
@@ -182,9 +182,9 @@ func TestStopWhileTheStoreIsAsked(t *testing.T) {
 	}
 }
 
-// TestReadyWhileStopping has the server become ready in the moment in which it
+// TestReadyWhileStoppingDoesNotServe has the server become ready in the moment in which it
 // is told to stop.
-func TestReadyWhileStopping(t *testing.T) {
+func TestReadyWhileStoppingDoesNotServe(t *testing.T) {
 	t.Parallel()
 	for range 50 {
 		reached, release := make(chan struct{}), make(chan struct{})
@@ -200,8 +200,8 @@ func TestReadyWhileStopping(t *testing.T) {
 	}
 }
 
-// TestReadyAfterTheStop has the server become ready too late.
-func TestReadyAfterTheStop(t *testing.T) {
+// TestReadyAfterTheStopDoesNotServe has the server become ready too late.
+func TestReadyAfterTheStopDoesNotServe(t *testing.T) {
 	t.Parallel()
 	reached, release := make(chan struct{}), make(chan struct{})
 	d := run(t, oneLimit, func(o *server.Options) {
@@ -223,7 +223,7 @@ func TestReadyAfterTheStop(t *testing.T) {
 	}
 }
 
-func TestReflection(t *testing.T) {
+func TestReflectionListsTheServices(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

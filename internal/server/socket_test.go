@@ -31,7 +31,7 @@ func atSocket(path string) func(*server.Options) {
 	return func(o *server.Options) { o.GRPC.Socket = path }
 }
 
-func TestSocket(t *testing.T) {
+func TestServerAnswersOnASocket(t *testing.T) {
 	t.Parallel()
 	path := socketPath(t)
 	d := start(t, oneLimit, atSocket(path))
@@ -45,8 +45,8 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestSocketLeftBehind: a socket of nobody is replaced, all else stays.
-func TestSocketLeftBehind(t *testing.T) {
+// TestSocketLeftBehindIsReplaced: a socket of nobody is replaced, all else stays.
+func TestSocketLeftBehindIsReplaced(t *testing.T) {
 	t.Parallel()
 	path := socketPath(t)
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -78,9 +78,9 @@ func TestSocketLeftBehind(t *testing.T) {
 	refused("a file", file)
 }
 
-// TestConnectionAge: who has had a connection for so long makes a new one, and
+// TestOldConnectionsAreReplacedWithoutFailures: who has had a connection for so long makes a new one, and
 // no call fails of it.
-func TestConnectionAge(t *testing.T) {
+func TestOldConnectionsAreReplacedWithoutFailures(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) {
 		o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = 20*time.Millisecond, time.Minute

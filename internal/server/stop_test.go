@@ -35,7 +35,7 @@ func (d *daemon) postUntil(ctx context.Context, body string) error {
 	return err
 }
 
-func TestDrain(t *testing.T) {
+func TestDrainingServerStillAnswers(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	d.stop <- time.Hour
@@ -84,7 +84,7 @@ func stopWithTwoInFlight(t *testing.T, d *daemon, store *waiting) <-chan error {
 	return answers
 }
 
-func TestInFlightEnds(t *testing.T) {
+func TestRequestsInFlightAreAnsweredAtTheStop(t *testing.T) {
 	t.Parallel()
 	store := newWaiting()
 	d := start(t, oneLimit, on(store))
@@ -209,8 +209,8 @@ func TestSilentConnectionsDoNotHangTheStop(t *testing.T) {
 	d.wait()
 }
 
-// TestNothingIsLeft is not parallel: it looks at all goroutines.
-func TestNothingIsLeft(t *testing.T) {
+// TestStopLeavesNoGoroutine is not parallel: it looks at all goroutines.
+func TestStopLeavesNoGoroutine(t *testing.T) {
 	store := newWaiting()
 	close(store.release)
 	d := start(t, oneLimit, on(store))
@@ -241,7 +241,7 @@ func serverGoroutines() []string {
 	return found
 }
 
-func TestPortInUse(t *testing.T) {
+func TestPortInUseIsAnErrorOfItsSetting(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -266,7 +266,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-func TestPortThatFails(t *testing.T) {
+func TestPortThatFailsEndsTheServer(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
 	d.srv.BreakPorts()
@@ -277,7 +277,7 @@ func TestPortThatFails(t *testing.T) {
 	d.err = nil
 }
 
-func TestPortsThatAreOff(t *testing.T) {
+func TestPortsThatAreOffHaveNoAddress(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) { o.HTTP.Address, o.Admin.Address = "", "" })
 	d.ask("api", 1, "user=x")

@@ -34,7 +34,7 @@ func ofAlgorithm(a bucket.Algorithm, value string, cost uint64) *ratelimitv1.Tak
 
 // Whatever moments a give-back names, nothing is above full, no clock runs
 // ahead, and others are as they were.
-func TestHostileGiveBacks(t *testing.T) {
+func TestHostileGiveBacksGainNothing(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
 	for _, a := range bucket.Algorithms() {
@@ -70,7 +70,7 @@ func TestHostileGiveBacks(t *testing.T) {
 
 // A give-back returns to the limits of its own descriptors, to no others, and
 // what it names twice is there once.
-func TestGiveBackToOthers(t *testing.T) {
+func TestGiveBackReturnsToItsOwnLimitsOnce(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
 	for _, a := range bucket.Algorithms() {
@@ -99,7 +99,7 @@ func TestGiveBackToOthers(t *testing.T) {
 
 // Requests whose numbers are absurd are refused or decided; they break nothing,
 // and leave nothing in memory.
-func TestHostileTakes(t *testing.T) {
+func TestHostileTakesBreakNothing(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -222,7 +222,7 @@ func TestCutStreamsLeaveNothing(t *testing.T) {
 
 // What is in flight on a stream is bounded by its size, too: a caller who sends
 // large requests while the store does not answer is held up.
-func TestTakeStreamOfLargeRequests(t *testing.T) {
+func TestTakeStreamHoldsUpLargeRequests(t *testing.T) {
 	t.Parallel()
 	var store *gatedStore
 	d := start(t, takeLimits, func(o *server.Options) {

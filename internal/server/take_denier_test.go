@@ -18,7 +18,7 @@ descriptors:
 
 // Of limits of which one is enough, those that are over deny nothing while
 // another is not; and when all are, the first to come back is waited for.
-func TestDeniedByWithQuotas(t *testing.T) {
+func TestDeniedByNamesTheFirstQuotaToComeBack(t *testing.T) {
 	t.Parallel()
 	d := start(t, quotaLimits)
 	d.take("user=x", "hour=x", "day=x", "wide=x")

@@ -20,7 +20,7 @@ import (
 // A daemon that stops while all doors are busy answers what it has begun: as
 // much was charged as callers know of. Calls that come too late fail, and those
 // alone.
-func TestStopWhileAllDoorsAreBusy(t *testing.T) {
+func TestStopAnswersAllThatItCharged(t *testing.T) {
 	t.Parallel()
 	const limit = 1_000_000
 	for _, waits := range []bool{false, true} {

@@ -64,7 +64,7 @@ func readAll(s ratelimitv1.RateLimitService_TakeStreamClient) (map[uint64]*ratel
 }
 
 // What a client may send without knowing the settings is read with the narrowest.
-func TestTakeStreamWithNarrowBounds(t *testing.T) {
+func TestTakeStreamReadsLargeMessagesUnderNarrowBounds(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits, func(o *server.Options) {
 		o.Requests.Bounds = decide.Bounds{Descriptors: 1, Entries: 1, Bytes: 1 << 10, Takes: 128}
@@ -93,7 +93,7 @@ func TestTakeStreamWithNarrowBounds(t *testing.T) {
 	}
 }
 
-func TestTakeStream(t *testing.T) {
+func TestTakeStreamAnswersEachTake(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestTakeStream(t *testing.T) {
 	}
 }
 
-func TestTakeStreamRefuses(t *testing.T) {
+func TestTakeStreamRefusesTooManyTakes(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits, func(o *server.Options) { o.Requests.Bounds.Takes = 3 })
 	s := d.stream()
@@ -267,7 +267,7 @@ func TestTakeStreamEndsBeforeItsConnection(t *testing.T) {
 }
 
 // A caller who does not read is held up; he is not sent to memory.
-func TestTakeStreamOfASlowReader(t *testing.T) {
+func TestTakeStreamHoldsUpASlowReader(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
@@ -318,7 +318,7 @@ func TestTakeStreamOfASlowReader(t *testing.T) {
 	}
 }
 
-func TestTakeStreamPanics(t *testing.T) {
+func TestTakeStreamOutlivesAPanic(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
 		d := start(t, takeLimits, func(o *server.Options) {

@@ -147,7 +147,7 @@ func TestTakeTellsEverything(t *testing.T) {
 	}
 }
 
-func TestTakeOfSeveralLimits(t *testing.T) {
+func TestTakeShowsEachOfSeveralLimits(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
 	ok := d.take("several=x:2", "unknown=x", "shadow=x")
@@ -179,7 +179,7 @@ func TestTakeOfSeveralLimits(t *testing.T) {
 	}
 }
 
-func TestTakeWithNumbers(t *testing.T) {
+func TestTakeBringsItsOwnNumbers(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
 	with := func(text string, requests uint32, period time.Duration, burst uint32) *ratelimitv1.TakeRequest {
@@ -234,7 +234,7 @@ func TestTakeWithNumbers(t *testing.T) {
 	}
 }
 
-func TestGiveBack(t *testing.T) {
+func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
 	var names []string
@@ -319,7 +319,7 @@ func (s *returningStore) GiveBack(_ context.Context, hits []bucket.Hit, decision
 }
 
 // What another took in the store's place is given back as that.
-func TestGiveBackOfADegradedTake(t *testing.T) {
+func TestDegradedTakeIsGivenBackAsDegraded(t *testing.T) {
 	t.Parallel()
 	store := new(returningStore)
 	d := start(t, takeLimits, on(store))
@@ -346,7 +346,7 @@ func TestGiveBackOfADegradedTake(t *testing.T) {
 	}
 }
 
-func TestGiveBackRefused(t *testing.T) {
+func TestWrongGiveBacksAreRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
 	noPeriod := taking("gcra=x")
@@ -405,7 +405,7 @@ func (failingReturns) GiveBack(context.Context, []bucket.Hit, []bucket.Decision)
 	return errors.New("the store is away")
 }
 
-func TestTakeMany(t *testing.T) {
+func TestTakeManyAnswersEachTake(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
 		d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits, o.Requests.Bounds.Takes = waits, 40 })
@@ -444,7 +444,7 @@ func TestTakeMany(t *testing.T) {
 	}
 }
 
-func TestTakeOverHTTP(t *testing.T) {
+func TestTakesAndGiveBacksWorkOverHTTP(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
 	p := d.fetch("POST", "http", "/v1/take", strings.NewReader(`{"domain":"api","descriptors":[{"entries":[{"key":"gcra","value":"x"}],"cost":3}]}`))

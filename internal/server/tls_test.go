@@ -72,7 +72,7 @@ func (d *daemon) wantRefused(t *testing.T, who string) {
 	}
 }
 
-func TestClientCertificates(t *testing.T) {
+func TestOnlyTrustedClientCertificatesAreLetIn(t *testing.T) {
 	t.Parallel()
 	ca, stranger := certtest.New(t, "ca"), certtest.New(t, "stranger")
 	d := startTLS(t, ca)

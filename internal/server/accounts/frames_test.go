@@ -30,7 +30,7 @@ func messageOf(n int) []byte {
 }
 
 // What is held is the same however the bytes come in parts.
-func TestFramesHold(t *testing.T) {
+func TestFramesHoldTheSameInAnyParts(t *testing.T) {
 	const open = openRequestCost + frameCost
 	for _, c := range []struct {
 		name string
@@ -141,7 +141,7 @@ func TestWholeCallsAllocateNothing(t *testing.T) {
 }
 
 // Of a request that ends, what callCost does not cover is told.
-func TestFramesTellWhatIsUnread(t *testing.T) {
+func TestFramesCountUnreadBytes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		say    func(s *spoken)

@@ -39,7 +39,7 @@ func TestAccountsAddUp(t *testing.T) {
 
 // What a caller has asked for is held until it is done, whether he waits for it
 // or not.
-func TestCallsOfACallerWhoHasGoneStayCharged(t *testing.T) {
+func TestCallsOfACallerThatHasGoneStayCharged(t *testing.T) {
 	const request, cost = 5000, 1000
 	m := testMemory(1 << 30)
 	a, _ := opened(m, cost)
@@ -89,7 +89,7 @@ func TestCallsOfACallerWhoHasGoneStayCharged(t *testing.T) {
 }
 
 // What leaves already is no reason to close more.
-func TestShedWaitsForThoseWhoLeave(t *testing.T) {
+func TestShedWaitsForConnectionsThatLeave(t *testing.T) {
 	m := testMemory(1 << 20)
 	leaving, _ := opened(m, 0)
 	leaving.open(0, 1, 0)
@@ -143,7 +143,7 @@ func TestLittleIsReadWhereThereIsLittleRoom(t *testing.T) {
 	}
 }
 
-func TestWhoMayGoOn(t *testing.T) {
+func TestOnlyConnectionsThatFinishCallsGoOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		used                bool
 		finished, held, few int64
@@ -166,7 +166,7 @@ func TestWhoMayGoOn(t *testing.T) {
 	}
 }
 
-func TestShedClosesWhoHoldsMuchAndFinishesLittle(t *testing.T) {
+func TestShedClosesConnectionsThatHoldMuchAndFinishLittle(t *testing.T) {
 	const budget = 10 << 20
 	m := testMemory(budget)
 	silent, silentCut := opened(m, ConnectionCost)

@@ -7,7 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
-func TestJSONBounds(t *testing.T) {
+func TestJSONBeyondTheBoundsIsRefused(t *testing.T) {
 	b := BoundsOfRequest(decide.Bounds{Descriptors: 2, Entries: 2, Bytes: 1000}) // 60 values
 	for _, c := range []struct{ name, body, says string }{
 		{"nothing", "", ""},

@@ -87,7 +87,7 @@ func FuzzRequestBytes(f *testing.F) {
 }
 
 // What is not a message is refused, with no more of it read than there is.
-func TestBrokenRequestBytes(t *testing.T) {
+func TestBrokenRequestBytesAreRefused(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x12\x03\x0a\x01\x0a"} {
 		c := &envoyCall{Call: decidetest.Unbounded().NewCall()}

@@ -215,7 +215,7 @@ func FuzzTakesBytes(f *testing.F) {
 }
 
 // What is not a message is refused, with no more of it read than there is.
-func TestBrokenTakeBytes(t *testing.T) {
+func TestBrokenTakeBytesAreRefused(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x12\x03\x0a\x01\x0a", "\x12\x02\x10\xff", "\x12\x04\x1a\x02\x12\x01", "\x12\x05\x1a\x03\x12\x01\x08", "\x12\x06\x0a\x04\x12\x02\xc3\x28"} {
 		c := takeCall{decidetest.Unbounded().NewCall()}
