@@ -13,10 +13,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-// What no door has words for.
-var inNoDoor = map[string]string{
-	"a check agrees with the take that follows": "no door asks without taking",
-	"a check of a group charges nothing":        "no door asks without taking",
+// What no way has words for.
+var inNoAPI = map[string]string{
+	"a check agrees with the take that follows": "no way asks without taking",
+	"a check of a group charges nothing":        "no way asks without taking",
 	"equal keys take the stricter role":         "a role is that of a rule, and equal descriptors have one rule",
 	"no hits":                                   "a request has at least one descriptor, and one that no rule is for asks no store",
 }
@@ -37,10 +37,10 @@ var notInEnvoys = map[string]string{
 	"one quota is enough":    "a descriptor's status tells of one limit",
 }
 
-// Doors by what they are called.
-var doors = []struct {
+// Ways by what they are called.
+var ways = []struct {
 	name  string
-	open  func(d *daemon) door
+	open  func(d *daemon) way
 	envoy bool
 }{
 	{"ShouldRateLimit", openEnvoy, true},
@@ -52,7 +52,7 @@ var doors = []struct {
 }
 
 // TestAPIsConform runs one table of cases, the suite that every store passes,
-// over the store itself and over each door in front of it.
+// over the store itself and over each way in front of it.
 func TestAPIsConform(t *testing.T) {
 	t.Parallel()
 	memory := func(t *testing.T, clock func() int64) bucket.Store {
@@ -64,26 +64,26 @@ func TestAPIsConform(t *testing.T) {
 		t.Parallel()
 		buckettest.Run(t, buckettest.Harness{Traces: traces, Open: memory})
 	})
-	for _, c := range doors {
+	for _, c := range ways {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := buckettest.Harness{Traces: traces, Without: inNoDoor, Sees: seenInTake, Asks: asAskedInTake}
+			h := buckettest.Harness{Traces: traces, Without: inNoAPI, Sees: seenInTake, Asks: asAskedInTake}
 			if c.envoy {
-				h.Without, h.Sees, h.Asks = joined(inNoDoor, notInEnvoys), seenInEnvoys, asAskedInEnvoys
+				h.Without, h.Sees, h.Asks = joined(inNoAPI, notInEnvoys), seenInEnvoys, asAskedInEnvoys
 			}
 			h.Open = func(t *testing.T, clock func() int64) bucket.Store {
 				d := start(t, "domain: d", on(memory(t, clock)), func(o *server.Options) { o.Requests.Bounds.Descriptors = 300 })
 				// What was taken before a change is given back by a store, and so here
-				// by doors that are not told what took it and know of no change.
+				// by ways that are not told what took it and know of no change.
 				d.since = func() int64 { return 0 }
-				return &doorStore{d: d, door: c.open(d), envoy: openEnvoy(d), inUnits: c.envoy}
+				return &wayStore{d: d, way: c.open(d), envoy: openEnvoy(d), inUnits: c.envoy}
 			}
 			buckettest.Run(t, h)
 		})
 	}
 }
 
-// traces is how many random traces each door is asked.
+// traces is how many random traces each way is asked.
 const traces = 40
 
 // TestAPIsKeepHostileValuesApart asks about subjects that a careless encoding
@@ -95,7 +95,7 @@ func TestAPIsKeepHostileValuesApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range doors {
+	for _, c := range ways {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			d := start(t, "domain: d")
@@ -188,7 +188,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 // asAskedInTake makes ops that the daemon's own API can be asked: it takes, and
 // gives back takes; each quota is a descriptor's, and equal keys have one rule.
 func asAskedInTake(ops []buckettest.Op) []buckettest.Op {
-	ops = asAskedInADoor(ops)
+	ops = asAskedOverAnAPI(ops)
 	for i := range ops {
 		roles := map[string]bucket.Role{}
 		for j := range ops[i].Hits {
@@ -213,7 +213,7 @@ func asAskedInTake(ops []buckettest.Op) []buckettest.Op {
 // asAskedInEnvoys makes ops that Envoy's RPC can be asked: it takes and refunds,
 // and tells nothing of what has another role than to be enforced.
 func asAskedInEnvoys(ops []buckettest.Op) []buckettest.Op {
-	ops = asAskedInADoor(ops)
+	ops = asAskedOverAnAPI(ops)
 	for i := range ops {
 		for j := range ops[i].Hits {
 			ops[i].Hits[j].Role = bucket.Enforced
@@ -226,10 +226,10 @@ func asAskedInEnvoys(ops []buckettest.Op) []buckettest.Op {
 	return ops
 }
 
-// asAskedInADoor makes takes of checks. The clock does not go back: what has
+// asAskedOverAnAPI makes takes of checks. The clock does not go back: what has
 // expired by then depends on what was taken. What is given back is what the
 // take asked.
-func asAskedInADoor(ops []buckettest.Op) []buckettest.Op {
+func asAskedOverAnAPI(ops []buckettest.Op) []buckettest.Op {
 	var clock int64
 	ops = slices.Clone(ops)
 	for i := range ops {

@@ -332,7 +332,7 @@ descriptors:
 	}
 }
 
-// TestExactlyTheLimitIsAdmitted has many callers at both doors.
+// TestExactlyTheLimitIsAdmitted has many callers at both ways.
 func TestExactlyTheLimitIsAdmitted(t *testing.T) {
 	t.Parallel()
 	d := start(t, `

@@ -40,7 +40,7 @@ func TestPostedJSONIsDecided(t *testing.T) {
 			wantShown(t, &r, c.want)
 		})
 	}
-	// Both doors lead to the same counters.
+	// Both ways lead to the same counters.
 	wantShown(t, d.ask("api", 1, "user=x"), "OVER_LIMIT; OVER_LIMIT u 5/HOUR remaining 0 reset 59m50s; retry-after: 3590")
 }
 

@@ -69,7 +69,7 @@ func TestDrainingServerStillAnswers(t *testing.T) {
 }
 
 // stopWithTwoInFlight stops the daemon while the store has a request of each
-// door, and returns where their errors arrive.
+// way, and returns where their errors arrive.
 func stopWithTwoInFlight(t *testing.T, d *daemon, store *waiting) <-chan error {
 	t.Helper()
 	answers := make(chan error, 2)

@@ -17,7 +17,7 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// A daemon that stops while all doors are busy answers what it has begun: as
+// A daemon that stops while all ways are busy answers what it has begun: as
 // much was charged as callers know of. Calls that come too late fail, and those
 // alone.
 func TestStopAnswersAllThatItCharged(t *testing.T) {
@@ -37,7 +37,7 @@ descriptors:
 		}
 		ctx := context.Background()
 		var answered atomic.Int64
-		doors := map[string]func() error{
+		ways := map[string]func() error{
 			"Take": func() error {
 				_, err := d.api().Take(ctx, request)
 				return err
@@ -58,7 +58,7 @@ descriptors:
 			},
 		}
 		var callers sync.WaitGroup
-		for name, ask := range doors {
+		for name, ask := range ways {
 			for range 4 {
 				callers.Go(func() {
 					for {

@@ -5,21 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -28,8 +23,8 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// door is one way to ask a server.
-type door interface {
+// way is one way to ask a server.
+type way interface {
 	// take asks about descriptors and tells what each limit of each said.
 	take(ctx context.Context, asked []asked) ([]bucket.Decision, error)
 	giveBack(ctx context.Context, asked []asked, takenAt []int64) error
@@ -42,12 +37,12 @@ type asked struct {
 	numbers *bucket.Limit // of its own, or nil
 }
 
-// doorStore is a bucket.Store behind a door of a server on the domain d. It has
+// wayStore is a bucket.Store behind a way of a server on the domain d. It has
 // the server serve what limits the hits have.
-type doorStore struct {
+type wayStore struct {
 	d     *daemon
-	door  door
-	envoy door // for refunds, which are Envoy's alone
+	way   way
+	envoy way // for refunds, which are Envoy's alone
 	// inUnits is whether numbers in a request have their period in units.
 	inUnits bool
 
@@ -70,16 +65,16 @@ type rule struct {
 const maxRules = 40
 
 // Take implements bucket.Store.
-func (s *doorStore) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+func (s *wayStore) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	descriptors, err := s.ask(hits)
 	if err != nil {
 		return err
 	}
-	door := s.door
+	way := s.way
 	if isRefund(hits) {
-		door = s.envoy
+		way = s.envoy
 	}
-	got, err := door.take(ctx, descriptors)
+	got, err := way.take(ctx, descriptors)
 	if err != nil {
 		if status.Code(err) == codes.Canceled {
 			err = fmt.Errorf("%w: %w", context.Canceled, err)
@@ -94,7 +89,7 @@ func (s *doorStore) Take(ctx context.Context, hits []bucket.Hit, decisions []buc
 }
 
 // GiveBack implements bucket.Store.
-func (s *doorStore) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+func (s *wayStore) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) == 0 {
 		return nil
 	}
@@ -106,16 +101,16 @@ func (s *doorStore) GiveBack(ctx context.Context, hits []bucket.Hit, decisions [
 	for _, d := range decisions {
 		takenAt = append(takenAt, d.At)
 	}
-	return s.door.giveBack(ctx, descriptors, takenAt)
+	return s.way.giveBack(ctx, descriptors, takenAt)
 }
 
-// Check implements bucket.Store, but no door has it.
-func (s *doorStore) Check(context.Context, []bucket.Hit, []bucket.Decision) error {
-	return errors.New("no door asks without taking")
+// Check implements bucket.Store, but no way has it.
+func (s *wayStore) Check(context.Context, []bucket.Hit, []bucket.Decision) error {
+	return errors.New("no way asks without taking")
 }
 
 // Ping implements bucket.Store.
-func (s *doorStore) Ping(context.Context) error {
+func (s *wayStore) Ping(context.Context) error {
 	if health := s.d.check(""); health != "SERVING" {
 		return errors.New(health)
 	}
@@ -123,11 +118,11 @@ func (s *doorStore) Ping(context.Context) error {
 }
 
 // Close implements bucket.Store. The test ends the server.
-func (s *doorStore) Close() error { return nil }
+func (s *wayStore) Close() error { return nil }
 
 // ask makes descriptors of hits, each of a rule of its own but for those of one
 // quota, and has the rules in force.
-func (s *doorStore) ask(hits []bucket.Hit) ([]asked, error) {
+func (s *wayStore) ask(hits []bucket.Hit) ([]asked, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var descriptors []asked
@@ -159,7 +154,7 @@ func (s *doorStore) ask(hits []bucket.Hit) ([]asked, error) {
 // describe returns the descriptor of the hits of one rule, where that stands,
 // and whether it is to be loaded. The hits' keys are the descriptor's value, so
 // that what shares a key shares a state and nothing else does.
-func (s *doorStore) describe(hits []bucket.Hit, needed map[place]bool) (d asked, p place, isNew bool, err error) {
+func (s *wayStore) describe(hits []bucket.Hit, needed map[place]bool) (d asked, p place, isNew bool, err error) {
 	want := rule{n: len(hits), role: min(hits[0].Role, bucket.Quota(1))}
 	if len(hits) > len(want.limits) {
 		return d, p, false, fmt.Errorf("%d hits of one quota", len(hits))
@@ -195,7 +190,7 @@ func (s *doorStore) describe(hits []bucket.Hit, needed map[place]bool) (d asked,
 
 // keyOf returns the descriptor's key that goes with the value from its first
 // time on: where there is one that of such a rule.
-func (s *doorStore) keyOf(value string, want rule) string {
+func (s *wayStore) keyOf(value string, want rule) string {
 	if s.keys == nil {
 		s.keys, s.rules = map[string]string{}, map[place]rule{}
 	}
@@ -220,7 +215,7 @@ func asText(key []byte) string {
 
 // canBring reports whether the limit of a rule becomes another one by numbers
 // that a request brings.
-func (s *doorStore) canBring(have, want rule) bool {
+func (s *wayStore) canBring(have, want rule) bool {
 	if have.n != 1 || want.n != 1 || have.role != bucket.Enforced || want.role != bucket.Enforced {
 		return false
 	}
@@ -233,7 +228,7 @@ func (s *doorStore) canBring(have, want rule) bool {
 }
 
 // file returns the rules as a limits file. JSON is YAML.
-func (s *doorStore) file() string {
+func (s *wayStore) file() string {
 	type limit struct {
 		Name       string `json:"name,omitempty"`
 		Algorithm  string `json:"algorithm"`
@@ -279,83 +274,6 @@ func (s *doorStore) file() string {
 	return string(text)
 }
 
-// envoyDoor asks in Envoy's messages.
-type envoyDoor struct {
-	send func(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error)
-}
-
-func openEnvoy(d *daemon) door {
-	return envoyDoor{func(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-		return d.rls.ShouldRateLimit(ctx, r)
-	}}
-}
-
-func openJSON(d *daemon) door {
-	return envoyDoor{func(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-		response := new(rlsv3.RateLimitResponse)
-		return response, d.postMessage(ctx, "/json", r, response)
-	}}
-}
-
-// postMessage posts a message and reads the answer.
-func (d *daemon) postMessage(ctx context.Context, path string, request, response proto.Message) error {
-	body, err := protojson.Marshal(request)
-	if err != nil {
-		return err
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.srv.Address("http")+path, strings.NewReader(string(body)))
-	if err != nil {
-		return err
-	}
-	answer, err := d.client.Do(r)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return err
-	}
-	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusTooManyRequests {
-		return fmt.Errorf("%s: %s", answer.Status, text)
-	}
-	return protojson.Unmarshal(text, response)
-}
-
-func (e envoyDoor) take(ctx context.Context, descriptors []asked) ([]bucket.Decision, error) {
-	r := &rlsv3.RateLimitRequest{Domain: "d"}
-	for _, a := range descriptors {
-		r.Descriptors = append(r.Descriptors, a.forEnvoy())
-	}
-	response, err := e.send(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	retry := bucket.Never
-	for _, h := range response.GetResponseHeadersToAdd() {
-		if h.GetKey() == "retry-after" {
-			seconds, err := strconv.Atoi(h.GetValue())
-			if err != nil {
-				return nil, err
-			}
-			retry = time.Duration(seconds) * time.Second
-		}
-	}
-	var decisions []bucket.Decision
-	over := false
-	for _, s := range response.GetStatuses() {
-		d := bucket.Decision{Remaining: int64(s.GetLimitRemaining()), ResetAfter: s.GetDurationUntilReset().AsDuration()}
-		if s.GetCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
-			d.RetryAfter, over = retry, true
-		}
-		decisions = append(decisions, d)
-	}
-	if code := response.GetOverallCode(); over != (code == rlsv3.RateLimitResponse_OVER_LIMIT) {
-		return nil, fmt.Errorf("the overall code %s belies %v", code, response)
-	}
-	return decisions, nil
-}
-
 func (a *asked) forEnvoy() *ratelimitv3.RateLimitDescriptor {
 	d := &ratelimitv3.RateLimitDescriptor{
 		HitsAddend:     wrapperspb.UInt64(uint64(max(a.cost, -a.cost))),
@@ -375,129 +293,6 @@ func (a *asked) forEnvoy() *ratelimitv3.RateLimitDescriptor {
 	return d
 }
 
-func (e envoyDoor) giveBack(context.Context, []asked, []int64) error {
-	return errors.New("Envoy's RPC has no give-back")
-}
-
-// takeDoor asks in the daemon's own messages.
-type takeDoor struct {
-	send func(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error)
-	back func(ctx context.Context, r *ratelimitv1.GiveBackRequest) error
-}
-
-// overGRPC returns a door that gives back by an RPC.
-func overGRPC(d *daemon, send func(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error)) door {
-	return takeDoor{send, func(ctx context.Context, r *ratelimitv1.GiveBackRequest) error {
-		_, err := d.api().GiveBack(ctx, r)
-		return err
-	}}
-}
-
-func openTake(d *daemon) door {
-	api := d.api()
-	return overGRPC(d, func(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
-		return api.Take(ctx, r)
-	})
-}
-
-// openTakeMany asks between two others, which nobody limits.
-func openTakeMany(d *daemon) door {
-	api, other := d.api(), &ratelimitv1.TakeRequest{Domain: "nobody", Descriptors: []*ratelimitv1.Descriptor{{}}}
-	return overGRPC(d, func(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
-		many, err := api.TakeMany(ctx, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{other, r, other}})
-		if err != nil {
-			return nil, err
-		}
-		return ofResult(many.GetResults()[1])
-	})
-}
-
-func ofResult(r *ratelimitv1.TakeResult) (*ratelimitv1.TakeResponse, error) {
-	if e := r.GetError(); e != nil {
-		return nil, status.Error(codes.Code(e.GetCode()), e.GetMessage())
-	}
-	return r.GetResponse(), nil
-}
-
-func openHTTPTake(d *daemon) door {
-	return takeDoor{
-		func(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
-			response := new(ratelimitv1.TakeResponse)
-			return response, d.postMessage(ctx, "/v1/take", r, response)
-		},
-		func(ctx context.Context, r *ratelimitv1.GiveBackRequest) error {
-			return d.postMessage(ctx, "/v1/give-back", r, new(ratelimitv1.GiveBackResponse))
-		},
-	}
-}
-
-// openTakeStream asks on one stream, from as many callers as there are.
-func openTakeStream(d *daemon) door {
-	s := d.stream()
-	var mu sync.Mutex
-	waiting, last := map[uint64]chan *ratelimitv1.TakeResult{}, uint64(0)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			r, err := s.Recv()
-			if err != nil {
-				return
-			}
-			for _, n := range r.GetResults() {
-				mu.Lock()
-				waiting[n.GetNumber()] <- n.GetResult()
-				delete(waiting, n.GetNumber())
-				mu.Unlock()
-			}
-		}
-	}()
-	return overGRPC(d, func(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
-		answer := make(chan *ratelimitv1.TakeResult, 1)
-		mu.Lock()
-		last++
-		waiting[last] = answer
-		err := s.Send(numbered(last, r))
-		mu.Unlock()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case result := <-answer:
-			return ofResult(result)
-		case <-ended:
-			return nil, errors.New("the stream has ended")
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	})
-}
-
-func (t takeDoor) take(ctx context.Context, descriptors []asked) ([]bucket.Decision, error) {
-	response, err := t.send(ctx, takeOf(descriptors))
-	if err != nil {
-		return nil, err
-	}
-	var decisions []bucket.Decision
-	for _, l := range response.GetLimits() {
-		d := bucket.Decision{
-			Remaining: int64(l.GetRemaining()), RetryAfter: l.GetRetryAfter().AsDuration(),
-			ResetAfter: l.GetResetAfter().AsDuration(), Wait: l.GetWait().AsDuration(), At: l.GetTakenAt(),
-		}
-		if !l.GetAllowed() && l.GetRetryAfter() == nil {
-			d.RetryAfter = bucket.Never
-		}
-		if d.Allowed() != l.GetAllowed() {
-			return nil, fmt.Errorf("a limit belies itself: %v", l)
-		}
-		decisions = append(decisions, d)
-	}
-	if response.GetAllowed() != (response.DeniedBy == nil) {
-		return nil, fmt.Errorf("denied by nothing, or allowed: %v", response)
-	}
-	return decisions, nil
-}
-
 func takeOf(descriptors []asked) *ratelimitv1.TakeRequest {
 	r := &ratelimitv1.TakeRequest{Domain: "d"}
 	for _, a := range descriptors {
@@ -511,8 +306,4 @@ func takeOf(descriptors []asked) *ratelimitv1.TakeRequest {
 		r.Descriptors = append(r.Descriptors, d)
 	}
 	return r
-}
-
-func (t takeDoor) giveBack(ctx context.Context, descriptors []asked, takenAt []int64) error {
-	return t.back(ctx, &ratelimitv1.GiveBackRequest{Take: takeOf(descriptors), TakenAt: takenAt})
 }

@@ -1,0 +1,130 @@
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// dockerfile is what the tests know of the Dockerfile: its instructions, those
+// of the final stage apart.
+type dockerfile struct {
+	build, final []instruction
+}
+
+type instruction struct {
+	name, args string
+}
+
+func (i instruction) String() string { return i.name + " " + i.args }
+
+func readDockerfile(t *testing.T) dockerfile {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(projectRoot, "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stages [][]instruction
+	joined := strings.ReplaceAll(string(text), "\\\n", " ")
+	for line := range strings.Lines(joined) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, args, _ := strings.Cut(line, " ")
+		if name == "FROM" {
+			stages = append(stages, nil)
+		}
+		if len(stages) == 0 {
+			t.Fatalf("Dockerfile: %q stands before the first FROM", line)
+		}
+		last := &stages[len(stages)-1]
+		*last = append(*last, instruction{name, strings.TrimSpace(args)})
+	}
+	if len(stages) != 2 {
+		t.Fatalf("Dockerfile: %d stages, want one that builds and the final one", len(stages))
+	}
+	return dockerfile{build: stages[0], final: stages[1]}
+}
+
+// argsOf returns the arguments of all instructions of that name.
+func argsOf(instructions []instruction, name string) []string {
+	var found []string
+	for _, i := range instructions {
+		if i.name == name {
+			found = append(found, i.args)
+		}
+	}
+	return found
+}
+
+// jsonWords are an instruction's arguments in its JSON form.
+func jsonWords(t *testing.T, text string) []string {
+	t.Helper()
+	var list []string
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatalf("Dockerfile: %s is no JSON list: %v", text, err)
+	}
+	return list
+}
+
+// environ is the environment of the final image.
+func (d dockerfile) environ() []string {
+	var all []string
+	for _, line := range argsOf(d.final, "ENV") {
+		all = append(all, strings.Fields(line)...)
+	}
+	return all
+}
+
+func TestDockerfileFitsTheDaemon(t *testing.T) {
+	d := readDockerfile(t)
+	if from := argsOf(d.final, "FROM"); from[0] != "scratch" {
+		t.Errorf("the final image is from %s, want scratch: no shell", from[0])
+	}
+	if run := argsOf(d.final, "RUN"); len(run) > 0 {
+		t.Errorf("the final stage runs %q; it has nothing to run it with", run)
+	}
+	for _, i := range append(d.build, d.final...) {
+		// Builders before BuildKit know neither.
+		if strings.Contains(i.args, "--mount") || strings.Contains(i.args, "--chmod") {
+			t.Errorf("%s: needs BuildKit", i)
+		}
+	}
+	if build := argsOf(d.build, "RUN"); !strings.Contains(build[len(build)-1], "ln -s ratelimitd /out/ratelimit") {
+		t.Error("there is no link by the name of envoyproxy/ratelimit")
+	}
+	if copied := argsOf(d.final, "COPY"); !slices.Contains(copied, "--from=build /out/ /bin/") {
+		t.Errorf("COPY %q: the link is not among what is copied", copied)
+	}
+	user := argsOf(d.final, "USER")
+	if len(user) != 1 || strings.Trim(user[0], "0123456789:") != "" || strings.HasPrefix(user[0], "0") {
+		t.Errorf("USER %q, want one number that is not root", user)
+	}
+	s := settingsOf(t, d.environ())
+	checkEverywhereWithoutPprof(t, s)
+	var ports []string
+	for _, address := range []string{s.HTTP.Address, s.GRPC.Address, s.Admin.Address} {
+		ports = append(ports, portOf(t, address))
+	}
+	if exposed := strings.Fields(strings.Join(argsOf(d.final, "EXPOSE"), " ")); !slices.Equal(exposed, ports) {
+		t.Errorf("EXPOSE %v, want where HTTP, gRPC and admin listen, %v", exposed, ports)
+	}
+	entrypoint := jsonWords(t, argsOf(d.final, "ENTRYPOINT")[0])
+	if cmd := jsonWords(t, argsOf(d.final, "CMD")[0]); !slices.Equal(cmd, []string{"serve"}) {
+		t.Errorf("CMD %v, want serve", cmd)
+	}
+	_, health, _ := strings.Cut(argsOf(d.final, "HEALTHCHECK")[0], "CMD ")
+	if got, want := jsonWords(t, health), append(entrypoint, "health"); !slices.Equal(got, want) {
+		t.Errorf("HEALTHCHECK runs %v, want %v", got, want)
+	}
+	labels := strings.Join(argsOf(d.final, "LABEL"), " ")
+	for _, name := range []string{"title", "description", "source", "version", "revision"} {
+		if !strings.Contains(labels, "org.opencontainers.image."+name+"=") {
+			t.Errorf("the label %s is missing", name)
+		}
+	}
+}

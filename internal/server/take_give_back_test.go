@@ -1,0 +1,192 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
+	t.Parallel()
+	d := start(t, takeLimits)
+	var names []string
+	for _, a := range bucket.Algorithms() {
+		names = append(names, a.String()+"=x:3")
+	}
+	names = append(names, "free=x", "shadow=x", "several=x:2", "unknown=x", "paid=x:2", "gcra=peek:0")
+	request := taking(names...)
+	left := func() (left []uint32) {
+		peek := taking(names...)
+		for _, x := range peek.Descriptors {
+			x.Cost = new(uint64)
+		}
+		for _, l := range d.sendTake(peek).GetLimits() {
+			left = append(left, l.GetRemaining())
+		}
+		return left
+	}
+	before := left()
+	taken := d.sendTake(request)
+	if err := d.giveBack(request, taken); err != nil {
+		t.Fatal(err)
+	}
+	if after := left(); !slices.Equal(after, before) {
+		t.Errorf("%v are left after a give-back, want %v", after, before)
+	}
+	// Again, nothing is above full.
+	if err := d.giveBack(request, taken); err != nil {
+		t.Fatal(err)
+	}
+	if after := left(); !slices.Equal(after, before) {
+		t.Errorf("%v are left after a second give-back, want %v", after, before)
+	}
+	// What was denied took nothing, but from what is paid afterwards.
+	request = taking("sliding_log=y:5", "gcra=y:2", "paid=y:3")
+	taken = d.sendTake(request)
+	if at := givingBack(request, taken).GetTakenAt(); at[0] != 0 || at[1] != 0 || at[2] == 0 {
+		t.Errorf("of a denied take %v were taken", at)
+	}
+	if err := d.giveBack(request, taken); err != nil {
+		t.Fatal(err)
+	}
+	if r := d.take("gcra=y:0", "paid=y:0"); r.GetLimits()[0].GetRemaining() != 4 || r.GetLimits()[1].GetRemaining() != 4 {
+		t.Errorf("after that, got %v", r)
+	}
+	// A window that is over takes nothing back.
+	request = taking("fixed_window=z:3")
+	taken = d.sendTake(request)
+	d.clock.advance(10 * time.Second)
+	d.take("fixed_window=z:2")
+	if err := d.giveBack(request, taken); err != nil {
+		t.Fatal(err)
+	}
+	if r := d.take("fixed_window=z:0"); r.GetLimits()[0].GetRemaining() != 2 {
+		t.Errorf("what was taken from an earlier window came back into this one: %v", r)
+	}
+}
+
+// returningStore decides the second hit of each take without its state, and
+// keeps what is given back.
+type returningStore struct {
+	fakeStore
+	returned []string
+}
+
+func (s *returningStore) Take(_ context.Context, _ []bucket.Hit, decisions []bucket.Decision) error {
+	for i := range decisions {
+		decisions[i] = bucket.Decision{At: int64(100 + i)}
+		if i == 1 {
+			decisions[i].Degraded, decisions[i].Share = true, math.MaxUint32
+		}
+	}
+	return nil
+}
+
+func (s *returningStore) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	for i := range hits {
+		d := decisions[i]
+		s.returned = append(s.returned, fmt.Sprintf("%s at %d, degraded %v, share %d", hits[i].Key, d.At, d.Degraded, d.Share))
+	}
+	return nil
+}
+
+// What another took in the store's place is given back as that.
+func TestDegradedTakeIsGivenBackAsDegraded(t *testing.T) {
+	t.Parallel()
+	store := new(returningStore)
+	d := start(t, takeLimits, on(store))
+	request := taking("gcra=x", "gcra=y", "gcra=z")
+	taken := d.sendTake(request)
+	if err := d.giveBack(request, taken); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"api|gcra=x#gcra:n at 100, degraded false, share 0",
+		"api|gcra=z#gcra:n at 102, degraded false, share 0",
+		"api|gcra=y#gcra:n at 101, degraded true, share 4294967295",
+	}
+	if !slices.Equal(store.returned, want) {
+		t.Errorf("given back: %q, want %q", store.returned, want)
+	}
+	// What the store took is of no share, and a share's number has 32 bits.
+	for i, other := range []uint64{1, 1 << 32} {
+		taken := proto.Clone(taken).(*ratelimitv1.TakeResponse)
+		taken.Limits[i].TakenBy ^= other
+		if err := d.giveBack(request, taken); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("limit %d: %v", i, err)
+		}
+	}
+}
+
+func TestWrongGiveBacksAreRefused(t *testing.T) {
+	t.Parallel()
+	d := start(t, takeLimits)
+	noPeriod := taking("gcra=x")
+	noPeriod.Descriptors[0].Numbers = &ratelimitv1.Numbers{Requests: 1}
+	for _, c := range []struct {
+		back *ratelimitv1.GiveBackRequest
+		code codes.Code
+		want string
+	}{
+		{&ratelimitv1.GiveBackRequest{}, codes.InvalidArgument, "domain is empty"},
+		{&ratelimitv1.GiveBackRequest{Take: noPeriod, TakenAt: []int64{1}}, codes.InvalidArgument, "descriptors[0].numbers.period: found 0s"},
+		{&ratelimitv1.GiveBackRequest{Take: taking("several=x"), TakenAt: []int64{1}}, codes.FailedPrecondition, "the limits have changed"},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1, 2}}, codes.FailedPrecondition, "the limits have changed"},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1}, TakenBy: []uint64{1, 2}}, codes.InvalidArgument, "taken_by: found 2 beside 1 of taken_at; allowed: as many, or none"},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1}, TakenBy: []uint64{2}}, codes.FailedPrecondition, "the limits have changed"},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{0}, TakenBy: []uint64{2}}, codes.OK, ""},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1}, TakenBy: []uint64{0}}, codes.OK, ""},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{math.MinInt64}}, codes.InvalidArgument, "taken_at[0]: found -9223372036854775808"},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{math.MaxInt64}}, codes.InvalidArgument, "taken_at[0]: found"},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1}}, codes.OK, ""},
+		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{-1}}, codes.OK, ""},
+	} {
+		_, err := d.api().GiveBack(t.Context(), c.back)
+		if status.Code(err) != c.code || !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%v: got %v, want %v %q", c.back, err, c.code, c.want)
+		}
+	}
+	off := start(t, takeLimits, func(o *server.Options) { o.Requests.Refunds = false })
+	request := taking("gcra=x")
+	if err := off.giveBack(request, off.sendTake(request)); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("where refunds are off, got %v", err)
+	}
+	var refused atomic.Bool
+	failing := start(t, takeLimits, func(o *server.Options) {
+		o.Store = failingReturns{o.Store}
+		o.Health.Refuses = func() error {
+			if refused.Load() {
+				return errors.New("it disagrees with the others")
+			}
+			return nil
+		}
+	})
+	taken := failing.sendTake(request)
+	for _, want := range []string{"the store is away", "it disagrees with the others"} {
+		if err := failing.giveBack(request, taken); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		refused.Store(true)
+	}
+}
+
+// failingReturns takes, but gives nothing back.
+type failingReturns struct{ bucket.Store }
+
+func (failingReturns) GiveBack(context.Context, []bucket.Hit, []bucket.Decision) error {
+	return errors.New("the store is away")
+}
