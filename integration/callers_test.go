@@ -52,7 +52,7 @@ func TestDocumentedCallersDoWhatTheySay(t *testing.T) {
 	const page = "docs/callers.md"
 	stubs := pythonStubs(t)
 	d := start(t, "--limits-path", "../deploy/limits")
-	run := func(i int, language, want string, cmd *exec.Cmd) {
+	run := func(t *testing.T, i int, language, want string, cmd *exec.Cmd) {
 		t.Helper()
 		cmd.Env = append(cleanEnv(), "PYTHONPATH="+stubs)
 		out, err := cmd.CombinedOutput()
@@ -80,13 +80,15 @@ func TestDocumentedCallersDoWhatTheySay(t *testing.T) {
 			return exec.Command("go", "run", goExample(t, text), d.grpc)
 		}},
 	} {
-		texts := blocks(t, page, c.language)
-		if len(texts) != len(c.want) {
-			t.Fatalf("%d blocks of %s, want %d", len(texts), c.language, len(c.want))
-		}
-		for i, text := range texts {
-			run(i, c.language, c.want[i], c.command(text))
-		}
+		t.Run(c.language, func(t *testing.T) {
+			texts := blocks(t, page, c.language)
+			if len(texts) != len(c.want) {
+				t.Fatalf("%d blocks of %s, want %d", len(texts), c.language, len(c.want))
+			}
+			for i, text := range texts {
+				run(t, i, c.language, c.want[i], c.command(text))
+			}
+		})
 	}
 }
 

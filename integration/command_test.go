@@ -21,10 +21,12 @@ descriptors:
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"serve", "check", "query", "health", "daemons", "version"} {
-		out, _, code := command(t, name, "--help")
-		if code != 0 || !strings.Contains(out, "Examples:\n") || !strings.Contains(out, "ratelimitd "+name) {
-			t.Errorf("%s --help exits with %d:\n%s", name, code, out)
-		}
+		t.Run(name, func(t *testing.T) {
+			out, _, code := command(t, name, "--help")
+			if code != 0 || !strings.Contains(out, "Examples:\n") || !strings.Contains(out, "ratelimitd "+name) {
+				t.Errorf("--help exits with %d:\n%s", code, out)
+			}
+		})
 	}
 	if out, _, code := command(t, "version"); code != 0 || !strings.HasPrefix(out, "ratelimitd ") {
 		t.Errorf("version exits with %d: %q", code, out)
@@ -107,9 +109,11 @@ func TestQueryShowsDecisions(t *testing.T) {
 		{[]string{"--address", d.grpc, "user=alice"}, `required flag(s) "domain" not set`},
 		{[]string{"--address", d.grpc, "--domain", "api", "--tls", "user=alice"}, "cannot be reached"},
 	} {
-		if _, stderr, code := command(t, append([]string{"query"}, tc.args...)...); code != 1 || !strings.Contains(stderr, tc.want) {
-			t.Errorf("query %v exits with %d: %q, want %q", tc.args, code, stderr, tc.want)
-		}
+		t.Run(tc.want, func(t *testing.T) {
+			if _, stderr, code := command(t, append([]string{"query"}, tc.args...)...); code != 1 || !strings.Contains(stderr, tc.want) {
+				t.Errorf("query %v exits with %d: %q, want %q", tc.args, code, stderr, tc.want)
+			}
+		})
 	}
 }
 
@@ -218,15 +222,17 @@ func TestBadSettingsEndTheStart(t *testing.T) {
 		{nil, []string{"--no-such-flag"}, []string{"no-such-flag"}},
 		{nil, []string{"--config", filepath.Join(dir, "none.yaml")}, []string{"none.yaml"}},
 	} {
-		d := launch(t, tc.env, tc.args...)
-		if code := d.wait(); code != 1 {
-			t.Errorf("serve %v exits with %d", tc.args, code)
-		}
-		for _, want := range tc.want {
-			if !strings.Contains(d.logText(), want) {
-				t.Errorf("serve %v says %q, which lacks %q", tc.args, d.logText(), want)
+		t.Run(tc.want[len(tc.want)-1], func(t *testing.T) {
+			d := launch(t, tc.env, tc.args...)
+			if code := d.wait(); code != 1 {
+				t.Errorf("serve %v exits with %d", tc.args, code)
 			}
-		}
+			for _, want := range tc.want {
+				if !strings.Contains(d.logText(), want) {
+					t.Errorf("serve %v says %q, which lacks %q", tc.args, d.logText(), want)
+				}
+			}
+		})
 	}
 
 	bad := write(t, dir, "bad.yaml", "domain: a\nlimits: []\n")

@@ -107,10 +107,12 @@ func TestDaemonsTellsWhyItFails(t *testing.T) {
 			"the register of daemons cannot be read (redis.mode cluster, redis.addresses 127.0.0.1:1,127.0.0.1:2): redis: "},
 		{nil, redisFlags("ring", "127.0.0.1:1"), `--redis-mode: found "ring"`},
 	} {
-		out, stderr, code := commandEnv(t, tc.env, append([]string{"daemons"}, tc.args...)...)
-		if code != 1 || out != "" || !strings.Contains(stderr, tc.want) {
-			t.Errorf("daemons %v exits with %d: %q %q, want %q", tc.args, code, out, stderr, tc.want)
-		}
+		t.Run(tc.want, func(t *testing.T) {
+			out, stderr, code := commandEnv(t, tc.env, append([]string{"daemons"}, tc.args...)...)
+			if code != 1 || out != "" || !strings.Contains(stderr, tc.want) {
+				t.Errorf("daemons %v exits with %d: %q %q, want %q", tc.args, code, out, stderr, tc.want)
+			}
+		})
 	}
 }
 

@@ -34,20 +34,22 @@ func blocks(t testing.TB, page, language string) []string {
 func TestDocumentedLimitsLoad(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md", "docs/forward-auth.md"} {
-		seen := 0
-		for _, text := range blocks(t, page, "yaml") {
-			if !strings.HasPrefix(text, "domain:") {
-				continue
+		t.Run(page, func(t *testing.T) {
+			seen := 0
+			for _, text := range blocks(t, page, "yaml") {
+				if !strings.HasPrefix(text, "domain:") {
+					continue
+				}
+				seen++
+				path := write(t, t.TempDir(), "limits.yaml", text)
+				if _, stderr, code := command(t, "check", path); code != 0 || stderr != "" {
+					t.Errorf("check exits with %d: %s\n%s", code, stderr, text)
+				}
 			}
-			seen++
-			path := write(t, t.TempDir(), "limits.yaml", text)
-			if _, stderr, code := command(t, "check", path); code != 0 || stderr != "" {
-				t.Errorf("%s: check exits with %d: %s\n%s", page, code, stderr, text)
+			if seen == 0 {
+				t.Error("it has no limits file")
 			}
-		}
-		if seen == 0 {
-			t.Errorf("%s has no limits file", page)
-		}
+		})
 	}
 }
 

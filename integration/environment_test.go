@@ -215,9 +215,11 @@ func TestEnvoyEnvironmentNamesSockets(t *testing.T) {
 	}
 	d.wantLimit(3)
 	for _, args := range [][]string{{"health"}, {"query", "--domain", "api", "user=b"}} {
-		if out, err := asEnvoy(t, env, args...).CombinedOutput(); err != nil {
-			t.Errorf("%v at the socket: %v %s", args, err, out)
-		}
+		t.Run(args[0], func(t *testing.T) {
+			if out, err := asEnvoy(t, env, args...).CombinedOutput(); err != nil {
+				t.Errorf("at the socket: %v %s", err, out)
+			}
+		})
 	}
 	redis.Kill()
 	// Callers are told, as there, and decide themselves.
@@ -284,20 +286,22 @@ func TestEnvoyEnvironmentLetsInNamedClients(t *testing.T) {
 	root, _ := runtimeRoot(t, yearlyOf(3))
 	env := envoyEnv(root, "BACKEND_TYPE=memory", "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+cert, "GRPC_SERVER_TLS_KEY="+key, "GRPC_CLIENT_TLS_CACERT="+ca.File)
 	for name, want := range map[string]int{"127.0.0.1": 0, "envoy.test": 1} {
-		d := launchCommand(t, asEnvoy(t, append(env, "GRPC_CLIENT_TLS_SAN="+name)))
-		d.waitServing()
-		query := []string{"query", "--address", d.grpc, "--domain", "api", "--tls-ca", ca.File, "user=a"}
-		if _, stderr, code := command(t, append(query, "--tls-cert", cert, "--tls-key", key)...); code != want {
-			t.Errorf("a certificate of 127.0.0.1 where %s is let in: exit %d %s", name, code, stderr)
-		}
-		if _, _, code := command(t, query...); code != 1 {
-			t.Errorf("without a certificate: exit %d", code)
-		}
-		// Probes ask there without one, as they do there.
-		if code, _ := get(t, "http://"+d.http+"/healthcheck"); code != 200 {
-			t.Errorf("/healthcheck: %d", code)
-		}
-		d.waitForLog("would take the same requests from anyone")
+		t.Run(name, func(t *testing.T) {
+			d := launchCommand(t, asEnvoy(t, append(env, "GRPC_CLIENT_TLS_SAN="+name)))
+			d.waitServing()
+			query := []string{"query", "--address", d.grpc, "--domain", "api", "--tls-ca", ca.File, "user=a"}
+			if _, stderr, code := command(t, append(query, "--tls-cert", cert, "--tls-key", key)...); code != want {
+				t.Errorf("a certificate of 127.0.0.1: exit %d %s", code, stderr)
+			}
+			if _, _, code := command(t, query...); code != 1 {
+				t.Errorf("without a certificate: exit %d", code)
+			}
+			// Probes ask there without one, as they do there.
+			if code, _ := get(t, "http://"+d.http+"/healthcheck"); code != 200 {
+				t.Errorf("/healthcheck: %d", code)
+			}
+			d.waitForLog("would take the same requests from anyone")
+		})
 	}
 }
 

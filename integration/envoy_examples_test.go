@@ -221,11 +221,13 @@ func TestEnvoyDocsShowTheExamples(t *testing.T) {
 		all.WriteString("\n" + flat(string(text)))
 	}
 	for _, page := range []string{"docs/envoy.md", "docs/tokens.md"} {
-		for _, text := range blocks(t, page, "yaml") {
-			if !strings.Contains(all.String(), "\n"+flat(text)) {
-				t.Errorf("%s: this is no part of an example:\n%s", page, text)
+		t.Run(page, func(t *testing.T) {
+			for _, text := range blocks(t, page, "yaml") {
+				if !strings.Contains(all.String(), "\n"+flat(text)) {
+					t.Errorf("this is no part of an example:\n%s", text)
+				}
 			}
-		}
+		})
 	}
 }
 

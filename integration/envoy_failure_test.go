@@ -134,12 +134,14 @@ func TestEnvoyTreatsRefusedRequestsAsFailed(t *testing.T) {
 		{"longer than grpc.max_bytes, twice", strings.Repeat("x", 33000), 200, 500},
 		{"no UTF-8", "\xff", 429, 429},
 	} {
-		for name, want := range map[string]int{"open": c.open, "closed": c.closed} {
-			e.statuses(2, name, "/", "x-user: grace")
-			if got := e.get(name, "/", "x-user: grace", "x-note: "+c.note).status; got != want {
-				t.Errorf("%s, %s: Envoy answers %d, want %d", c.name, name, got, want)
+		t.Run(c.name, func(t *testing.T) {
+			for name, want := range map[string]int{"open": c.open, "closed": c.closed} {
+				e.statuses(2, name, "/", "x-user: grace")
+				if got := e.get(name, "/", "x-user: grace", "x-note: "+c.note).status; got != want {
+					t.Errorf("%s: Envoy answers %d, want %d", name, got, want)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -158,9 +160,11 @@ func TestEnvoyGivesUpOnADaemonThatHangs(t *testing.T) {
 	asynctest.Eventually(t, "the daemon is asked", func() bool { return e.get("closed", "/", "x-user: alice").status == 429 })
 	defer d.hang()()
 	for name, want := range map[string]int{"open": 200, "closed": 500} {
-		if got := e.get(name, "/", "x-user: alice").status; got != want {
-			t.Errorf("%s: without an answer Envoy answers %d, want %d", name, got, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := e.get(name, "/", "x-user: alice").status; got != want {
+				t.Errorf("without an answer Envoy answers %d, want %d", got, want)
+			}
+		})
 	}
 }
 

@@ -243,11 +243,13 @@ func TestEnvoySendsLimitsOfItsOwn(t *testing.T) {
 		{Name: "none", Filter: patiently, Routes: overrideRoutes},
 	}, ratelimitdAt(d.grpc), b.cluster()))
 	for _, path := range []string{"/route", "/per-route"} {
-		if got := e.statuses(4, "contract", path, "x-user: alice"+path); !slices.Equal(got, []int{200, 200, 200, 429}) {
-			t.Errorf("%s: a contract of 3 a day gives %v", path, got)
-		}
-		if got := e.statuses(11, "none", path, "x-user: bob"+path); slices.Index(got, 429) != 10 {
-			t.Errorf("%s: without one the limit of 10 gives %v", path, got)
-		}
+		t.Run(path, func(t *testing.T) {
+			if got := e.statuses(4, "contract", path, "x-user: alice"+path); !slices.Equal(got, []int{200, 200, 200, 429}) {
+				t.Errorf("a contract of 3 a day gives %v", got)
+			}
+			if got := e.statuses(11, "none", path, "x-user: bob"+path); slices.Index(got, 429) != 10 {
+				t.Errorf("without one the limit of 10 gives %v", got)
+			}
+		})
 	}
 }

@@ -68,8 +68,10 @@ func TestEnvoyReachesTheDaemonOverTLS(t *testing.T) {
 	}
 	e := startEnvoy(t, configure(t, fronts, clusters...))
 	for _, tc := range cases {
-		if got := e.statuses(3, tc.Name, "/", "x-user: alice"); !slices.Equal(got, tc.want) {
-			t.Errorf("%s: a limit of 2 gives %v, want %v", tc.Name, got, tc.want)
-		}
+		t.Run(tc.Name, func(t *testing.T) {
+			if got := e.statuses(3, tc.Name, "/", "x-user: alice"); !slices.Equal(got, tc.want) {
+				t.Errorf("a limit of 2 gives %v, want %v", got, tc.want)
+			}
+		})
 	}
 }

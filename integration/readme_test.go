@@ -67,9 +67,11 @@ func TestShortenedTextLacksOnlyWholeLines(t *testing.T) {
 		{"a\nc\n", "a\nb\nc\n", false},
 		{"...\nb\na\n", "a\nb\n", false},
 	} {
-		if got := shortened(c.shown, c.printed); got != c.want {
-			t.Errorf("%q of %q: %t", c.shown, c.printed, got)
-		}
+		t.Run(fmt.Sprintf("%q of %q", c.shown, c.printed), func(t *testing.T) {
+			if got := shortened(c.shown, c.printed); got != c.want {
+				t.Errorf("got %t", got)
+			}
+		})
 	}
 }
 

@@ -55,12 +55,14 @@ func TestPprofIsServedOnlyWhenItIsOn(t *testing.T) {
 	with := start(t, oneLimit, func(o *server.Options) { o.Admin.Pprof = true })
 	without := start(t, oneLimit)
 	for _, path := range paths {
-		if p := with.get("admin", path); p.code != 200 {
-			t.Errorf("on, %s: %d", path, p.code)
-		}
-		if p := without.get("admin", path); p.code != 404 {
-			t.Errorf("off, %s: %d", path, p.code)
-		}
+		t.Run(path, func(t *testing.T) {
+			if p := with.get("admin", path); p.code != 200 {
+				t.Errorf("on: %d", p.code)
+			}
+			if p := without.get("admin", path); p.code != 404 {
+				t.Errorf("off: %d", p.code)
+			}
+		})
 	}
 	wantPage(t, with.get("admin", "/"), 200, "ratelimitd v0.0.0-test", "/metrics", "/rlconfig", "/debug/pprof/")
 	if p := without.get("admin", "/"); strings.Contains(p.body, "pprof") {
@@ -79,9 +81,11 @@ func TestMetricsPortServesOnlyMetrics(t *testing.T) {
 	wantPage(t, d.get("metrics", "/stats/prometheus"), 200, counted)
 	wantPage(t, d.get("admin", "/metrics"), 200, counted)
 	for _, path := range []string{"/", "/metrics", "/rlconfig", "/stats", "/stats/prometheus/x", "/debug/pprof/"} {
-		if p := d.get("metrics", path); p.code != 404 {
-			t.Errorf("%s: %d", path, p.code)
-		}
+		t.Run(path, func(t *testing.T) {
+			if p := d.get("metrics", path); p.code != 404 {
+				t.Errorf("got %d", p.code)
+			}
+		})
 	}
 	if off := start(t, oneLimit); off.srv.Address("metrics") != "" {
 		t.Errorf("unasked it is at %s", off.srv.Address("metrics"))

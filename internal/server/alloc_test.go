@@ -31,8 +31,10 @@ func TestOverrideAllocatesNothing(t *testing.T) {
 	}
 	without := allocations("")
 	for _, limit := range []string{"5/HOUR", "7/90xSECOND"} {
-		if with := allocations(limit); with > without {
-			t.Errorf("%v allocations with %s, %v without", with, limit, without)
-		}
+		t.Run(limit, func(t *testing.T) {
+			if with := allocations(limit); with > without {
+				t.Errorf("%v allocations with it, %v without", with, without)
+			}
+		})
 	}
 }

@@ -30,29 +30,31 @@ func longNames() string {
 func TestLongAnswersTakeNothing(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
-		d := start(t, longNames(), func(o *server.Options) { o.StoreWaits = waits })
-		of := func(n int) *ratelimitv1.TakeManyRequest {
-			r := new(ratelimitv1.TakeManyRequest)
-			for range n {
-				r.Takes = append(r.Takes, taking("short=x"))
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			d := start(t, longNames(), func(o *server.Options) { o.StoreWaits = waits })
+			of := func(n int) *ratelimitv1.TakeManyRequest {
+				r := new(ratelimitv1.TakeManyRequest)
+				for range n {
+					r.Takes = append(r.Takes, taking("short=x"))
+				}
+				for len(r.Takes) < 1000 && n > 0 {
+					r.Takes = append(r.Takes, taking("user=x"))
+				}
+				return r
 			}
-			for len(r.Takes) < 1000 && n > 0 {
-				r.Takes = append(r.Takes, taking("user=x"))
+			_, err := d.api().TakeMany(t.Context(), of(1))
+			if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "nothing was taken") {
+				t.Errorf("got %v", err)
 			}
-			return r
-		}
-		_, err := d.api().TakeMany(t.Context(), of(1))
-		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "nothing was taken") {
-			t.Errorf("waits %v: %v", waits, err)
-		}
-		if r := d.take("short=x"); r.GetLimits()[0].GetRemaining() != 4 {
-			t.Errorf("waits %v: a take after it gets %v", waits, r)
-		}
-		r := of(1)
-		r.Takes = r.Takes[:300]
-		if response, err := d.api().TakeMany(t.Context(), r); err != nil || len(response.GetResults()) != 300 {
-			t.Errorf("waits %v: fewer get %v", waits, err)
-		}
+			if r := d.take("short=x"); r.GetLimits()[0].GetRemaining() != 4 {
+				t.Errorf("a take after it gets %v", r)
+			}
+			r := of(1)
+			r.Takes = r.Takes[:300]
+			if response, err := d.api().TakeMany(t.Context(), r); err != nil || len(response.GetResults()) != 300 {
+				t.Errorf("fewer get %v", err)
+			}
+		})
 	}
 }
 
@@ -61,30 +63,32 @@ func TestLongAnswersTakeNothing(t *testing.T) {
 func TestStreamMessagesAreCut(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
-		d := start(t, longNames(), func(o *server.Options) { o.StoreWaits = waits })
-		stream, err := ratelimitv1.NewRateLimitServiceClient(d.conn).TakeStream(t.Context(), grpc.MaxCallRecvMsgSize(1<<20))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var takes []*ratelimitv1.TakeRequest
-		for range 1000 {
-			takes = append(takes, taking("user=x"))
-		}
-		go func() {
-			_ = stream.Send(numbered(0, takes...))
-			_ = stream.CloseSend()
-		}()
-		answers := 0
-		for answers < len(takes) {
-			r, err := stream.Recv()
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			d := start(t, longNames(), func(o *server.Options) { o.StoreWaits = waits })
+			stream, err := ratelimitv1.NewRateLimitServiceClient(d.conn).TakeStream(t.Context(), grpc.MaxCallRecvMsgSize(1<<20))
 			if err != nil {
-				t.Fatalf("waits %v: after %d answers: %v", waits, answers, err)
+				t.Fatal(err)
 			}
-			if n := proto.Size(r); n > 80<<10 {
-				t.Errorf("waits %v: a message has %d bytes", waits, n)
+			var takes []*ratelimitv1.TakeRequest
+			for range 1000 {
+				takes = append(takes, taking("user=x"))
 			}
-			answers += len(r.GetResults())
-		}
+			go func() {
+				_ = stream.Send(numbered(0, takes...))
+				_ = stream.CloseSend()
+			}()
+			answers := 0
+			for answers < len(takes) {
+				r, err := stream.Recv()
+				if err != nil {
+					t.Fatalf("after %d answers: %v", answers, err)
+				}
+				if n := proto.Size(r); n > 80<<10 {
+					t.Errorf("a message has %d bytes", n)
+				}
+				answers += len(r.GetResults())
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -53,16 +54,18 @@ func TestAuthFindsTheAddressOfTheClient(t *testing.T) {
 		{proxy, []string{"2001:db8::1%eth0"}, "2001:db8::1"},
 		{proxy, []string{"2001:db8::1, fd00::7"}, "2001:db8::1"},
 	} {
-		var headers []string
-		for _, f := range c.forwarded {
-			headers = append(headers, "X-Forwarded-For: "+f)
-		}
-		// Headers of other makers tell nothing.
-		headers = append(headers, "X-Real-Ip: 9.9.9.9", "Forwarded: for=9.9.9.9")
-		p := d.auth(c.from, "GET", "n", headers...)
-		if got := store.last(); p.code != 200 || got != "client="+c.want {
-			t.Errorf("%s asks with %q: %d, %s; want client=%s", c.from, c.forwarded, p.code, got, c.want)
-		}
+		t.Run(c.from+" with "+strings.Join(c.forwarded, " and "), func(t *testing.T) {
+			var headers []string
+			for _, f := range c.forwarded {
+				headers = append(headers, "X-Forwarded-For: "+f)
+			}
+			// Headers of other makers tell nothing.
+			headers = append(headers, "X-Real-Ip: 9.9.9.9", "Forwarded: for=9.9.9.9")
+			p := d.auth(c.from, "GET", "n", headers...)
+			if got := store.last(); p.code != 200 || got != "client="+c.want {
+				t.Errorf("got %d, %s; want client=%s", p.code, got, c.want)
+			}
+		})
 	}
 }
 
@@ -74,9 +77,11 @@ func TestAuthCountsAddressesByNetwork(t *testing.T) {
 		"1.2.3.4": "1.2.3.0/24", "1.2.3.255": "1.2.3.0/24", "::ffff:1.2.3.4": "1.2.3.0/24",
 		"2001:db8:1:2:3::4": "2001:db8:1:2::/64", "2001:db8:1:2::": "2001:db8:1:2::/64", "": "",
 	} {
-		d.auth("127.0.0.1", "GET", "n", "X-Forwarded-For: "+address)
-		if got := store.last(); got != "client="+want {
-			t.Errorf("%s: %s, want %s", address, got, want)
-		}
+		t.Run("address "+address, func(t *testing.T) {
+			d.auth("127.0.0.1", "GET", "n", "X-Forwarded-For: "+address)
+			if got := store.last(); got != "client="+want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
 	}
 }

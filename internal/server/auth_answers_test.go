@@ -64,9 +64,11 @@ func TestAuthFailsWithoutStoreOrEndpoint(t *testing.T) {
 		t.Errorf("a store that fails: %d %s", p.code, p.body)
 	}
 	for _, name := range []string{"m", "N", "n%2f", "."} {
-		if p := d.auth("127.0.0.1", "POST", name); p.code != 404 || strings.Contains(p.body, `"n"`) {
-			t.Errorf("/auth/%s: %d %s", name, p.code, p.body)
-		}
+		t.Run("endpoint "+name, func(t *testing.T) {
+			if p := d.auth("127.0.0.1", "POST", name); p.code != 404 || strings.Contains(p.body, `"n"`) {
+				t.Errorf("got %d %s", p.code, p.body)
+			}
+		})
 	}
 	if p := d.auth("127.0.0.1", "GET", "m"); p.body != `{"error":"no endpoint has this name; the file of the setting auth.path says which there are"}`+"\n" {
 		t.Errorf("an unknown name: %s", p.body)

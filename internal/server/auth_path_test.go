@@ -126,10 +126,12 @@ func TestAuthPathRootCountsWhatHasNoOtherPrefix(t *testing.T) {
 	for uri, want := range map[string]string{
 		"/": "path=/", "/x": "path=/", "/a": "path=/a", "/A": "path=/A", "/a/x": "path=/a", "//a": "path=/ path=/a", "a": "path= path=/a", "": "path=",
 	} {
-		d.auth("127.0.0.1", "GET", "n", "X-Forwarded-Uri: "+uri)
-		if got := store.last(); got != want {
-			t.Errorf("%q: %s, want %s", uri, got, want)
-		}
+		t.Run("path "+uri, func(t *testing.T) {
+			d.auth("127.0.0.1", "GET", "n", "X-Forwarded-Uri: "+uri)
+			if got := store.last(); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
 	}
 }
 

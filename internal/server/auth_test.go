@@ -54,10 +54,12 @@ func TestAuthReadsQueryParameters(t *testing.T) {
 		"/?A+B=1": "1", "/?a_b=1": "1", "/?a.b=1": "1", "/?+a%20b%00x=1": "1", "/?a[b=1": "1", "/?a[b]=1": "", "/?ab=1": "",
 		"/?x=1;a+b=2": "2", "/?x=1;y=2": "",
 	} {
-		p := d.auth("127.0.0.1", "GET", "n", "X-Forwarded-Uri: "+uri)
-		if got := store.last(); p.code != 200 || got != "page="+want {
-			t.Errorf("%q: %d, %s, want %q", uri, p.code, got, want)
-		}
+		t.Run(uri, func(t *testing.T) {
+			p := d.auth("127.0.0.1", "GET", "n", "X-Forwarded-Uri: "+uri)
+			if got := store.last(); p.code != 200 || got != "page="+want {
+				t.Errorf("got %d, %s, want %q", p.code, got, want)
+			}
+		})
 	}
 }
 
@@ -69,6 +71,7 @@ func TestAuthDeniesUnclearValues(t *testing.T) {
 	d := start(t, authLimits, on(store), withAuth(t, authFile("nginx", "key: user, from: header, name: X-User, on_missing: omit",
 		"key: page, from: query, name: p, on_missing: omit", "key: method, from: method", "key: path, from: path, prefixes: [/]")))
 	const uri = "X-Original-Uri: /?p=1"
+	sent := 0.0
 	for _, c := range []struct {
 		name    string
 		headers []string
@@ -93,16 +96,19 @@ func TestAuthDeniesUnclearValues(t *testing.T) {
 		{"two URIs", []string{uri, "X-Original-Uri: /?p=2"}, 403},
 		{"two methods", []string{uri, "X-Original-Method: GET", "X-Original-Method: PUT"}, 403},
 	} {
-		p := d.auth("127.0.0.1", "GET", "n", c.headers...)
-		asked := store.last()
-		if p.code != c.code || (asked != "") != (c.code == 200) {
-			t.Errorf("%s: %d, want %d; asked %s", c.name, p.code, c.code, asked)
-		}
-		if c.code != 200 && p.body != `{"error":"the request lacks a value that its limits are counted by, or has several"}`+"\n" {
-			t.Errorf("%s: %s", c.name, p.body)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			sent++
+			p := d.auth("127.0.0.1", "GET", "n", c.headers...)
+			asked := store.last()
+			if p.code != c.code || (asked != "") != (c.code == 200) {
+				t.Errorf("got %d, want %d; asked %s", p.code, c.code, asked)
+			}
+			if c.code != 200 && p.body != `{"error":"the request lacks a value that its limits are counted by, or has several"}`+"\n" {
+				t.Errorf("got %s", p.body)
+			}
+		})
 	}
-	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="auth",code="OK"}`: 18})
+	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="auth",code="OK"}`: sent})
 }
 
 // Names of headers and methods count in each spelling that a server takes for
@@ -112,10 +118,12 @@ func TestAuthTakesSpellingsAsOne(t *testing.T) {
 	store := newKeys()
 	d := start(t, authLimits, on(store), withAuth(t, authFile("caddy", "key: user, from: header, name: X-Api_User", "key: method, from: method")))
 	for _, header := range []string{"X-Api_User", "X-Api-User", "X_Api_User", "x-api-user"} {
-		d.auth("127.0.0.1", "GET", "n", header+": ann", "X-Forwarded-Method: post")
-		if got := store.last(); got != "user=ann method=POST" {
-			t.Errorf("%s: %s", header, got)
-		}
+		t.Run(header, func(t *testing.T) {
+			d.auth("127.0.0.1", "GET", "n", header+": ann", "X-Forwarded-Method: post")
+			if got := store.last(); got != "user=ann method=POST" {
+				t.Errorf("got %s", got)
+			}
+		})
 	}
 }
 
@@ -144,23 +152,25 @@ endpoints:
 		{"omit", "deny", "401", "401", "site= cost 4", "user=bob|path=/a site= cost 4"},
 		{"deny", "deny", "401", "401", "401", "user=bob|path=/a site= cost 4"},
 	} {
-		store := newKeys()
-		d := start(t, authLimits, on(store), withAuth(t, fmt.Sprintf(text, c.user, c.path)))
-		const user, path = "X-User: bob", "X-Forwarded-Uri: /a"
-		for _, r := range []struct {
-			want    string
-			headers []string
-		}{
-			{c.none, nil}, {c.none, []string{"X-User: ", "X-Forwarded-Uri: /b"}}, {c.withUser, []string{user}}, {c.withPath, []string{path}}, {c.both, []string{user, path}},
-		} {
-			p := d.auth("127.0.0.1", "GET", "n", r.headers...)
-			got := store.last()
-			if p.code != 200 {
-				got = strings.TrimSpace(fmt.Sprint(p.code, " ", got))
+		t.Run(c.user+" and "+c.path, func(t *testing.T) {
+			store := newKeys()
+			d := start(t, authLimits, on(store), withAuth(t, fmt.Sprintf(text, c.user, c.path)))
+			const user, path = "X-User: bob", "X-Forwarded-Uri: /a"
+			for _, r := range []struct {
+				want    string
+				headers []string
+			}{
+				{c.none, nil}, {c.none, []string{"X-User: ", "X-Forwarded-Uri: /b"}}, {c.withUser, []string{user}}, {c.withPath, []string{path}}, {c.both, []string{user, path}},
+			} {
+				p := d.auth("127.0.0.1", "GET", "n", r.headers...)
+				got := store.last()
+				if p.code != 200 {
+					got = strings.TrimSpace(fmt.Sprint(p.code, " ", got))
+				}
+				if got != r.want {
+					t.Errorf("%q: %s, want %s", r.headers, got, r.want)
+				}
 			}
-			if got != r.want {
-				t.Errorf("on_missing %s and %s, %q: %s, want %s", c.user, c.path, r.headers, got, r.want)
-			}
-		}
+		})
 	}
 }

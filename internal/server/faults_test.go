@@ -53,10 +53,12 @@ func TestDegradedAnswerIsMarked(t *testing.T) {
 		{[]string{"user=x"}, false},
 		{[]string{"user=x", "user=y"}, true},
 	} {
-		r := d.ask("api", 1, c.descriptors...)
-		if got := r.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue(); got != c.want {
-			t.Errorf("%v: degraded %t, want %t", c.descriptors, got, c.want)
-		}
+		t.Run(strings.Join(c.descriptors, " "), func(t *testing.T) {
+			r := d.ask("api", 1, c.descriptors...)
+			if got := r.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue(); got != c.want {
+				t.Errorf("degraded %t, want %t", got, c.want)
+			}
+		})
 	}
 }
 
@@ -109,15 +111,17 @@ func TestStoreLearnsThatItsCallerWent(t *testing.T) {
 		}},
 		{"HTTP", func(ctx context.Context) error { return d.postUntil(ctx, bodyX) }},
 	} {
-		ctx, cancel := context.WithCancel(context.Background())
-		failed := make(chan error, 1)
-		go func() { failed <- c.call(ctx) }()
-		within(t, c.name+": the store is asked", store.taking)
-		cancel()
-		within(t, c.name+": the store learns it", store.gone)
-		if err := within(t, c.name+": the call ends", failed); err == nil {
-			t.Errorf("%s: no error", c.name)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(context.Background())
+			failed := make(chan error, 1)
+			go func() { failed <- c.call(ctx) }()
+			within(t, "the store is asked", store.taking)
+			cancel()
+			within(t, "the store learns it", store.gone)
+			if err := within(t, "the call ends", failed); err == nil {
+				t.Error("no error")
+			}
+		})
 	}
 	asynctest.Eventually(t, "a line in the log", func() bool {
 		return len(d.log.lines("level=INFO", "call failed", "code=Canceled", "the caller has gone")) > 0
@@ -209,27 +213,29 @@ func TestFailuresAreLoggedOnceAnInterval(t *testing.T) {
 		{"api", codes.Unavailable, time.Minute, []string{"level=ERROR", "gone"}},
 		{"", codes.InvalidArgument, time.Second, []string{"level=INFO", "domain is empty"}},
 	} {
-		fail := func(calls, wantLines, wantTold int) {
-			t.Helper()
-			for range calls {
-				if _, err := d.try(request(c.domain, 1, "user=x")); status.Code(err) != c.code {
-					t.Fatalf("got %v", err)
+		t.Run(c.code.String(), func(t *testing.T) {
+			fail := func(calls, wantLines, wantTold int) {
+				t.Helper()
+				for range calls {
+					if _, err := d.try(request(c.domain, 1, "user=x")); status.Code(err) != c.code {
+						t.Fatalf("got %v", err)
+					}
+				}
+				lines := d.log.lines(append(c.words, "call failed", "code="+c.code.String())...)
+				if len(lines) != wantLines || told(t, lines) != wantTold {
+					t.Errorf("%d lines that speak of %d calls, want %d of %d", len(lines), told(t, lines), wantLines, wantTold)
 				}
 			}
-			lines := d.log.lines(append(c.words, "call failed", "code="+c.code.String())...)
-			if len(lines) != wantLines || told(t, lines) != wantTold {
-				t.Errorf("%s: %d lines that speak of %d calls, want %d of %d", c.code, len(lines), told(t, lines), wantLines, wantTold)
-			}
-		}
-		fail(1, 1, 1)
-		fail(5, 1, 1)
-		d.clock.advance(c.every - time.Microsecond)
-		fail(1, 1, 1)
-		d.clock.advance(time.Microsecond)
-		fail(1, 2, 8)
-		fail(2, 2, 8)
-		d.clock.advance(c.every)
-		fail(1, 3, 11)
+			fail(1, 1, 1)
+			fail(5, 1, 1)
+			d.clock.advance(c.every - time.Microsecond)
+			fail(1, 1, 1)
+			d.clock.advance(time.Microsecond)
+			fail(1, 2, 8)
+			fail(2, 2, 8)
+			d.clock.advance(c.every)
+			fail(1, 3, 11)
+		})
 	}
 }
 

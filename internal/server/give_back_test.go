@@ -110,15 +110,17 @@ func TestGiveBackOutlivesOtherChanges(t *testing.T) {
 		}},
 		{"who is charged", func() *daemon { d.reload(userLimits(limit + ", postpaid: true")); return d }},
 	} {
-		before := left(d)
-		taken := d.sendTake(request)
-		d.clock.advance(time.Millisecond)
-		if err := c.between().giveBack(request, taken); err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if after := left(d); after != before {
-			t.Errorf("%s: %d are left, want %d", c.name, after, before)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			before := left(d)
+			taken := d.sendTake(request)
+			d.clock.advance(time.Millisecond)
+			if err := c.between().giveBack(request, taken); err != nil {
+				t.Error(err)
+			}
+			if after := left(d); after != before {
+				t.Errorf("%d are left, want %d", after, before)
+			}
+		})
 	}
 	// And what new limits took.
 	d.reload(userLimits("requests: 200, period: 1h"))
@@ -154,11 +156,13 @@ func TestGiveBackOfAnotherTakeIsRefused(t *testing.T) {
 		{"another key", taking("gcra=x"), taking("token_bucket=x"), codes.FailedPrecondition},
 		{"one of two", taking("gcra=x", "token_bucket=x"), taking("gcra=x", "token_bucket=y"), codes.FailedPrecondition},
 	} {
-		taken := d.sendTake(c.taken)
-		if err := d.giveBack(c.back, taken); status.Code(err) != c.want {
-			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
-		}
-		d.clock.advance(time.Minute)
+		t.Run(c.name, func(t *testing.T) {
+			taken := d.sendTake(c.taken)
+			if err := d.giveBack(c.back, taken); status.Code(err) != c.want {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+			d.clock.advance(time.Minute)
+		})
 	}
 	// Nothing was returned to the one that is the same.
 	taken := d.take("fixed_window=x:3", "several=x")

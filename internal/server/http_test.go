@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -113,27 +114,29 @@ func TestPortsServeTheirPathsAlone(t *testing.T) {
 		{"POST", "admin", "/rlconfig", 405, "GET, HEAD"},
 		{"POST", "admin", "/json", 404, ""},
 	} {
-		p := d.fetch(c.method, c.port, c.path, nil)
-		if p.code != c.code || p.header.Get("Allow") != c.allow {
-			t.Errorf("%s %.100s of the %s port: %d, allowed %q; want %d, %q", c.method, c.path, c.port, p.code, p.header.Get("Allow"), c.code, c.allow)
-		}
-		if c.port == "admin" || c.code == 200 {
-			continue
-		}
-		// As all errors of that port.
-		if p.header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s %.100s: %v", c.method, c.path, p.header)
-		}
-		if c.method == "HEAD" {
-			continue
-		}
-		var told map[string]string
-		if err := json.Unmarshal([]byte(p.body), &told); err != nil || len(told) != 1 || told["error"] == "" || len(p.body) > 300 {
-			t.Errorf("%s %.100s: %v in %.400s", c.method, c.path, err, p.body)
-		}
-		if !strings.Contains(told["error"], c.allow) {
-			t.Errorf("%s %.100s: %q does not say what is allowed", c.method, c.path, told["error"])
-		}
+		t.Run(fmt.Sprintf("%s %.100s of the %s port", c.method, c.path, c.port), func(t *testing.T) {
+			p := d.fetch(c.method, c.port, c.path, nil)
+			if p.code != c.code || p.header.Get("Allow") != c.allow {
+				t.Errorf("got %d, allowed %q; want %d, %q", p.code, p.header.Get("Allow"), c.code, c.allow)
+			}
+			if c.port == "admin" || c.code == 200 {
+				return
+			}
+			// As all errors of that port.
+			if p.header.Get("Content-Type") != "application/json" {
+				t.Errorf("got %v", p.header)
+			}
+			if c.method == "HEAD" {
+				return
+			}
+			var told map[string]string
+			if err := json.Unmarshal([]byte(p.body), &told); err != nil || len(told) != 1 || told["error"] == "" || len(p.body) > 300 {
+				t.Errorf("got %v in %.400s", err, p.body)
+			}
+			if !strings.Contains(told["error"], c.allow) {
+				t.Errorf("%q does not say what is allowed", told["error"])
+			}
+		})
 	}
 }
 

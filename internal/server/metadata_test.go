@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestDynamicMetadataRepeatsTheRequest(t *testing.T) {
 		}
 		return r
 	}
-	for _, r := range []*rlsv3.RateLimitRequest{
+	for i, r := range []*rlsv3.RateLimitRequest{
 		request("api", 0, "minute=x"),
 		request("api", 7, "minute=x", "hour=y,and=z", ""),
 		request("unknown", 1<<32-1, "minute=ä\n"),
@@ -69,18 +70,20 @@ func TestDynamicMetadataRepeatsTheRequest(t *testing.T) {
 		with(request("api", 0, "minute=x", "nothing=x", "hour=x", "free=x"), "5/HOUR", "0/YEAR", "", "4294967295/90xSECOND"),
 		request(long, 0, many(50, "minute="+long)...),
 	} {
-		want := metadataOf(t, r)
-		response := d.send(r)
-		if got := response.GetDynamicMetadata(); !proto.Equal(got, want) {
-			t.Errorf("got %v\nwant %v", got, want)
-		}
-		if len(response.GetStatuses()) != len(r.GetDescriptors()) {
-			t.Errorf("%d statuses", len(response.GetStatuses()))
-		}
-		var over rlsv3.RateLimitResponse
-		if err := protojson.Unmarshal([]byte(d.post(toJSON(t, r)).body), &over); err != nil || !proto.Equal(over.GetDynamicMetadata(), want) {
-			t.Errorf("over HTTP: got %v, %v\nwant %v", over.GetDynamicMetadata(), err, want)
-		}
+		t.Run(fmt.Sprint("request ", i), func(t *testing.T) {
+			want := metadataOf(t, r)
+			response := d.send(r)
+			if got := response.GetDynamicMetadata(); !proto.Equal(got, want) {
+				t.Errorf("got %v\nwant %v", got, want)
+			}
+			if len(response.GetStatuses()) != len(r.GetDescriptors()) {
+				t.Errorf("%d statuses", len(response.GetStatuses()))
+			}
+			var over rlsv3.RateLimitResponse
+			if err := protojson.Unmarshal([]byte(d.post(toJSON(t, r)).body), &over); err != nil || !proto.Equal(over.GetDynamicMetadata(), want) {
+				t.Errorf("over HTTP: got %v, %v\nwant %v", over.GetDynamicMetadata(), err, want)
+			}
+		})
 	}
 	off := start(t, unitLimits)
 	if got := off.ask("api", 7, "minute=x").GetDynamicMetadata(); got != nil {

@@ -413,24 +413,26 @@ func TestHeadersDoNotShowShadowLimits(t *testing.T) {
 		{"ratelimit", []string{"also=x", "shadow=x"}, "RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
 		{"ratelimit", []string{"second=x", "quota=x", "also=x"}, "RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
 	} {
-		d := start(t, modeLimits, func(o *server.Options) {
-			o.Responses.Headers = settings.Headers{Style: c.style, Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
-		})
-		d.ask("api", 0, "shadow=x")
-		d.ask("api", 0, "shadow=x")
-		d.ask("api", 0, "quota=x")
-		d.ask("api", 0, "second=x")
-		if slices.Contains(c.descriptors, "also=x") {
-			d.ask("api", 0, "also=x")
-		}
-		var got []string
-		for _, h := range d.ask("api", 0, c.descriptors...).GetResponseHeadersToAdd() {
-			if h.GetKey() != "retry-after" {
-				got = append(got, h.GetKey()+": "+h.GetValue())
+		t.Run(string(c.style)+" "+strings.Join(c.descriptors, " "), func(t *testing.T) {
+			d := start(t, modeLimits, func(o *server.Options) {
+				o.Responses.Headers = settings.Headers{Style: c.style, Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+			})
+			d.ask("api", 0, "shadow=x")
+			d.ask("api", 0, "shadow=x")
+			d.ask("api", 0, "quota=x")
+			d.ask("api", 0, "second=x")
+			if slices.Contains(c.descriptors, "also=x") {
+				d.ask("api", 0, "also=x")
 			}
-		}
-		if got := strings.Join(got, "; "); got != c.want {
-			t.Errorf("%s, %v:\n got %s\nwant %s", c.style, c.descriptors, got, c.want)
-		}
+			var got []string
+			for _, h := range d.ask("api", 0, c.descriptors...).GetResponseHeadersToAdd() {
+				if h.GetKey() != "retry-after" {
+					got = append(got, h.GetKey()+": "+h.GetValue())
+				}
+			}
+			if got := strings.Join(got, "; "); got != c.want {
+				t.Errorf("\n got %s\nwant %s", got, c.want)
+			}
+		})
 	}
 }

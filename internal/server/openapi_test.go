@@ -389,7 +389,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 		return string(out)
 	}
 	taken := answering.take("gcra=z:2")
-	for _, c := range []struct {
+	for i, c := range []struct {
 		d          *daemon
 		path, body string
 		code       int
@@ -408,32 +408,34 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 		{failing, "/v1/take", body(taking("gcra=x")), 503},
 		{failing, "/v1/take", body(taking("gcra=x:2")), 500},
 	} {
-		p := c.d.fetch("POST", "http", c.path, strings.NewReader(c.body))
-		if p.code != c.code || p.header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s %.200s: %d %s, want %d", c.path, c.body, p.code, p.body, c.code)
-			continue
-		}
-		r, known := doc.Paths[c.path]["post"].Responses[strconv.Itoa(c.code)]
-		if r.Ref != "" {
-			r, known = doc.Components.Responses[strings.TrimPrefix(r.Ref, "#/components/responses/")]
-		}
-		if !known {
-			t.Errorf("%s: the document has no answer %d", c.path, c.code)
-			continue
-		}
-		var v any
-		if err := json.Unmarshal([]byte(p.body), &v); err != nil {
-			t.Fatal(err)
-		}
-		if found := doc.violations(r.Content["application/json"].Schema, "the answer", v); len(found) > 0 {
-			t.Errorf("%s %.200s got %s: %v", c.path, c.body, p.body, found)
-		}
-		for name, h := range r.Headers {
-			if value := p.header.Get(name); value != "" {
-				if n, err := strconv.ParseFloat(value, 64); err != nil || len(doc.violations(h.Schema, name, n)) > 0 {
-					t.Errorf("%s: the header %s is %q", c.path, name, value)
+		t.Run(fmt.Sprint(c.path, " ", c.code, " ", i), func(t *testing.T) {
+			p := c.d.fetch("POST", "http", c.path, strings.NewReader(c.body))
+			if p.code != c.code || p.header.Get("Content-Type") != "application/json" {
+				t.Errorf("%.200s: %d %s, want %d", c.body, p.code, p.body, c.code)
+				return
+			}
+			r, known := doc.Paths[c.path]["post"].Responses[strconv.Itoa(c.code)]
+			if r.Ref != "" {
+				r, known = doc.Components.Responses[strings.TrimPrefix(r.Ref, "#/components/responses/")]
+			}
+			if !known {
+				t.Errorf("the document has no answer %d", c.code)
+				return
+			}
+			var v any
+			if err := json.Unmarshal([]byte(p.body), &v); err != nil {
+				t.Fatal(err)
+			}
+			if found := doc.violations(r.Content["application/json"].Schema, "the answer", v); len(found) > 0 {
+				t.Errorf("%.200s got %s: %v", c.body, p.body, found)
+			}
+			for name, h := range r.Headers {
+				if value := p.header.Get(name); value != "" {
+					if n, err := strconv.ParseFloat(value, 64); err != nil || len(doc.violations(h.Schema, name, n)) > 0 {
+						t.Errorf("the header %s is %q", name, value)
+					}
 				}
 			}
-		}
+		})
 	}
 }

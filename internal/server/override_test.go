@@ -259,11 +259,13 @@ descriptors:
 		{"user=x", "5/MINUTE", "api|user=x#sliding_window:a%231#60000", with(first, 5, time.Minute)},
 		{"ip=#1", "5/HOUR", "api|ip=%231#fixed_window#3600000", with(bucket.Spec{Algorithm: bucket.FixedWindow}, 5, time.Hour)},
 	} {
-		d.override(1, c.descriptor, c.limit)
-		hits := store.taken()
-		if len(hits) != 1 || string(hits[0].Key) != c.key || hits[0].Limit.Spec != c.want {
-			t.Errorf("%s with %s: asked %s of %+v; want %s of %+v", c.descriptor, c.limit, hits[0].Key, hits[0].Limit.Spec, c.key, c.want)
-		}
+		t.Run(c.descriptor+" "+c.limit, func(t *testing.T) {
+			d.override(1, c.descriptor, c.limit)
+			hits := store.taken()
+			if len(hits) != 1 || string(hits[0].Key) != c.key || hits[0].Limit.Spec != c.want {
+				t.Errorf("asked %s of %+v; want %s of %+v", hits[0].Key, hits[0].Limit.Spec, c.key, c.want)
+			}
+		})
 	}
 }
 

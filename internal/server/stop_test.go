@@ -257,12 +257,14 @@ func TestPortInUseIsAnErrorOfItsSetting(t *testing.T) {
 		{"metrics.address", func(o *server.Options) { o.Admin.MetricsAddress = taken.Addr().String() }},
 		{"admin.address", func(o *server.Options) { o.Admin.Address = taken.Addr().String() }},
 	} {
-		d := &daemon{t: t, log: new(logged), clock: newClock()}
-		o := d.options(oneLimit)
-		c.set(&o)
-		if _, err := server.New(o); err == nil || !strings.HasPrefix(err.Error(), c.setting+": ") || !strings.Contains(err.Error(), "in use") {
-			t.Errorf("%s: %v", c.setting, err)
-		}
+		t.Run(c.setting, func(t *testing.T) {
+			d := &daemon{t: t, log: new(logged), clock: newClock()}
+			o := d.options(oneLimit)
+			c.set(&o)
+			if _, err := server.New(o); err == nil || !strings.HasPrefix(err.Error(), c.setting+": ") || !strings.Contains(err.Error(), "in use") {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }
 

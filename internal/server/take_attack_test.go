@@ -150,29 +150,31 @@ func heap() int64 {
 // Not parallel, for it counts the heap of all.
 func TestIdleStreamsAreSmall(t *testing.T) {
 	for _, waits := range []bool{false, true} {
-		d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits = waits })
-		conn := d.another(t)
-		const streams = 1000
-		before := heap()
-		for i := range streams {
-			s, err := ratelimitv1.NewRateLimitServiceClient(conn).TakeStream(t.Context())
-			if err != nil {
-				t.Fatal(err)
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits = waits })
+			conn := d.another(t)
+			const streams = 1000
+			before := heap()
+			for i := range streams {
+				s, err := ratelimitv1.NewRateLimitServiceClient(conn).TakeStream(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Send(numbered(uint64(i), taking("unknown=x"))); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Recv(); err != nil { // so that the daemon has it
+					t.Fatal(err)
+				}
 			}
-			if err := s.Send(numbered(uint64(i), taking("unknown=x"))); err != nil {
-				t.Fatal(err)
+			each := (heap() - before) / streams // both ends of it
+			t.Logf("%d bytes a stream", each)
+			if each > 20<<10 {
+				t.Errorf("an idle stream holds %d bytes", each)
 			}
-			if _, err := s.Recv(); err != nil { // so that the daemon has it
-				t.Fatal(err)
-			}
-		}
-		each := (heap() - before) / streams // both ends of it
-		t.Logf("waits %v: %d bytes a stream", waits, each)
-		if each > 20<<10 {
-			t.Errorf("waits %v: an idle stream holds %d bytes", waits, each)
-		}
-		_ = conn.Close()
-		d.end()
+			_ = conn.Close()
+			d.end()
+		})
 	}
 }
 
@@ -180,43 +182,45 @@ func TestIdleStreamsAreSmall(t *testing.T) {
 // leave no goroutine behind. Not parallel, for it counts those of all.
 func TestCutStreamsLeaveNothing(t *testing.T) {
 	for _, waits := range []bool{false, true} {
-		d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits = waits })
-		d.take("unknown=x")
-		before := runtime.NumGoroutine()
-		conn := d.another(t)
-		var callers sync.WaitGroup
-		for i := range 200 {
-			callers.Go(func() {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				s, err := ratelimitv1.NewRateLimitServiceClient(conn).TakeStream(ctx)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for n := range 20 {
-					// One that is cut may fail to send.
-					if err := s.Send(numbered(uint64(n), taking("unknown=x"))); err != nil && !errors.Is(err, io.EOF) {
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits = waits })
+			d.take("unknown=x")
+			before := runtime.NumGoroutine()
+			conn := d.another(t)
+			var callers sync.WaitGroup
+			for i := range 200 {
+				callers.Go(func() {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					s, err := ratelimitv1.NewRateLimitServiceClient(conn).TakeStream(ctx)
+					if err != nil {
 						t.Error(err)
+						return
 					}
-				}
-				switch i % 3 {
-				case 0: // half-closed, and never read
-					_ = s.CloseSend()
-				case 1: // cut in the middle
-					_, _ = s.Recv()
-				case 2: // to its end
-					_ = s.CloseSend()
-					if results, err := readAll(s); err != nil || len(results) != 20 {
-						t.Errorf("%d results of 20, %v", len(results), err)
+					for n := range 20 {
+						// One that is cut may fail to send.
+						if err := s.Send(numbered(uint64(n), taking("unknown=x"))); err != nil && !errors.Is(err, io.EOF) {
+							t.Error(err)
+						}
 					}
-				}
-			})
-		}
-		callers.Wait()
-		_ = conn.Close()
-		asynctest.Eventually(t, "the goroutines of the streams end", func() bool { return runtime.NumGoroutine() <= before })
-		d.end()
+					switch i % 3 {
+					case 0: // half-closed, and never read
+						_ = s.CloseSend()
+					case 1: // cut in the middle
+						_, _ = s.Recv()
+					case 2: // to its end
+						_ = s.CloseSend()
+						if results, err := readAll(s); err != nil || len(results) != 20 {
+							t.Errorf("%d results of 20, %v", len(results), err)
+						}
+					}
+				})
+			}
+			callers.Wait()
+			_ = conn.Close()
+			asynctest.Eventually(t, "the goroutines of the streams end", func() bool { return runtime.NumGoroutine() <= before })
+			d.end()
+		})
 	}
 }
 

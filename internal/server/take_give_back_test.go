@@ -124,11 +124,13 @@ func TestDegradedTakeIsGivenBackAsDegraded(t *testing.T) {
 	}
 	// What the store took is of no share, and a share's number has 32 bits.
 	for i, other := range []uint64{1, 1 << 32} {
-		taken := proto.Clone(taken).(*ratelimitv1.TakeResponse)
-		taken.Limits[i].TakenBy ^= other
-		if err := d.giveBack(request, taken); status.Code(err) != codes.FailedPrecondition {
-			t.Errorf("limit %d: %v", i, err)
-		}
+		t.Run(fmt.Sprint("limit ", i), func(t *testing.T) {
+			taken := proto.Clone(taken).(*ratelimitv1.TakeResponse)
+			taken.Limits[i].TakenBy ^= other
+			if err := d.giveBack(request, taken); status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }
 
@@ -137,7 +139,7 @@ func TestWrongGiveBacksAreRefused(t *testing.T) {
 	d := start(t, takeLimits)
 	noPeriod := taking("gcra=x")
 	noPeriod.Descriptors[0].Numbers = &ratelimitv1.Numbers{Requests: 1}
-	for _, c := range []struct {
+	for i, c := range []struct {
 		back *ratelimitv1.GiveBackRequest
 		code codes.Code
 		want string
@@ -155,10 +157,12 @@ func TestWrongGiveBacksAreRefused(t *testing.T) {
 		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{1}}, codes.OK, ""},
 		{&ratelimitv1.GiveBackRequest{Take: taking("gcra=x"), TakenAt: []int64{-1}}, codes.OK, ""},
 	} {
-		_, err := d.api().GiveBack(t.Context(), c.back)
-		if status.Code(err) != c.code || !strings.Contains(fmt.Sprint(err), c.want) {
-			t.Errorf("%v: got %v, want %v %q", c.back, err, c.code, c.want)
-		}
+		t.Run(fmt.Sprint(c.code, " ", i), func(t *testing.T) {
+			_, err := d.api().GiveBack(t.Context(), c.back)
+			if status.Code(err) != c.code || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("%v: got %v, want %v %q", c.back, err, c.code, c.want)
+			}
+		})
 	}
 	off := start(t, takeLimits, func(o *server.Options) { o.Requests.Refunds = false })
 	request := taking("gcra=x")

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,61 +25,63 @@ func TestStopAnswersAllThatItCharged(t *testing.T) {
 	t.Parallel()
 	const limit = 1_000_000
 	for _, waits := range []bool{false, true} {
-		var store bucket.Store
-		d := start(t, `
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			var store bucket.Store
+			d := start(t, `
 domain: api
 descriptors:
   - {key: user, rate_limit: {algorithm: fixed_window, requests: 1000000, period: 365d}}
 `, func(o *server.Options) { store, o.StoreWaits = o.Store, waits })
-		request := taking("user=x")
-		body, err := protojson.Marshal(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx := context.Background()
-		var answered atomic.Int64
-		ways := map[string]func() error{
-			"Take": func() error {
-				_, err := d.api().Take(ctx, request)
-				return err
-			},
-			"TakeMany": func() error {
-				_, err := d.api().TakeMany(ctx, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{request}})
-				return err
-			},
-			"HTTP": func() error {
-				p, err := d.tryFetch("POST", "http", "/v1/take", strings.NewReader(string(body)))
-				if err == nil && p.code != 200 {
-					return status.Errorf(codes.Internal, "%d %s", p.code, p.body)
-				}
-				if err != nil {
-					return status.Error(codes.Unavailable, err.Error())
-				}
-				return nil
-			},
-		}
-		var callers sync.WaitGroup
-		for name, ask := range ways {
-			for range 4 {
-				callers.Go(func() {
-					for {
-						if err := ask(); err != nil {
-							if status.Code(err) != codes.Unavailable {
-								t.Errorf("%s: %v", name, err)
-							}
-							return
-						}
-						answered.Add(1)
-					}
-				})
+			request := taking("user=x")
+			body, err := protojson.Marshal(request)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		asynctest.Eventually(t, "many answers", func() bool { return answered.Load() > 500 })
-		d.stop <- 0
-		d.wait()
-		callers.Wait()
-		if used := limit - remainingOf(t, store, d); used != answered.Load() {
-			t.Errorf("waits %v: %d were charged, and %d answered", waits, used, answered.Load())
-		}
+			ctx := context.Background()
+			var answered atomic.Int64
+			ways := map[string]func() error{
+				"Take": func() error {
+					_, err := d.api().Take(ctx, request)
+					return err
+				},
+				"TakeMany": func() error {
+					_, err := d.api().TakeMany(ctx, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{request}})
+					return err
+				},
+				"HTTP": func() error {
+					p, err := d.tryFetch("POST", "http", "/v1/take", strings.NewReader(string(body)))
+					if err == nil && p.code != 200 {
+						return status.Errorf(codes.Internal, "%d %s", p.code, p.body)
+					}
+					if err != nil {
+						return status.Error(codes.Unavailable, err.Error())
+					}
+					return nil
+				},
+			}
+			var callers sync.WaitGroup
+			for name, ask := range ways {
+				for range 4 {
+					callers.Go(func() {
+						for {
+							if err := ask(); err != nil {
+								if status.Code(err) != codes.Unavailable {
+									t.Errorf("%s: %v", name, err)
+								}
+								return
+							}
+							answered.Add(1)
+						}
+					})
+				}
+			}
+			asynctest.Eventually(t, "many answers", func() bool { return answered.Load() > 500 })
+			d.stop <- 0
+			d.wait()
+			callers.Wait()
+			if used := limit - remainingOf(t, store, d); used != answered.Load() {
+				t.Errorf("%d were charged, and %d answered", used, answered.Load())
+			}
+		})
 	}
 }

@@ -321,27 +321,29 @@ func TestTakeStreamHoldsUpASlowReader(t *testing.T) {
 func TestTakeStreamOutlivesAPanic(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
-		d := start(t, takeLimits, func(o *server.Options) {
-			o.StoreWaits = waits
-			inner := o.Store
-			o.Store = &fakeStore{take: func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-				if hits[0].Cost == 3 {
-					panic("in a store")
-				}
-				return inner.Take(ctx, hits, decisions)
-			}}
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			d := start(t, takeLimits, func(o *server.Options) {
+				o.StoreWaits = waits
+				inner := o.Store
+				o.Store = &fakeStore{take: func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+					if hits[0].Cost == 3 {
+						panic("in a store")
+					}
+					return inner.Take(ctx, hits, decisions)
+				}}
+			})
+			s := d.stream()
+			if err := s.Send(numbered(1, taking("gcra=x:3"), taking("gcra=x"))); err != nil {
+				t.Fatal(err)
+			}
+			_ = s.CloseSend()
+			results, err := readAll(s)
+			if err != nil || codes.Code(results[1].GetError().GetCode()) != codes.Internal || !results[2].GetResponse().GetAllowed() {
+				t.Errorf("got %v, %v", results, err)
+			}
+			if r := d.take("gcra=x"); !r.GetAllowed() {
+				t.Errorf("after a panic, got %v", r)
+			}
 		})
-		s := d.stream()
-		if err := s.Send(numbered(1, taking("gcra=x:3"), taking("gcra=x"))); err != nil {
-			t.Fatal(err)
-		}
-		_ = s.CloseSend()
-		results, err := readAll(s)
-		if err != nil || codes.Code(results[1].GetError().GetCode()) != codes.Internal || !results[2].GetResponse().GetAllowed() {
-			t.Errorf("got %v, %v", results, err)
-		}
-		if r := d.take("gcra=x"); !r.GetAllowed() {
-			t.Errorf("after a panic, got %v", r)
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -145,49 +146,53 @@ func TestTakeBringsItsOwnNumbers(t *testing.T) {
 		{&ratelimitv1.TakeRequest{}, "domain is empty"},
 		{&ratelimitv1.TakeRequest{Domain: "api"}, "descriptors is empty"},
 	} {
-		_, err := d.api().Take(t.Context(), c.request)
-		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v: got %v, want %q", c.request, err, c.want)
-		}
+		t.Run(c.want, func(t *testing.T) {
+			_, err := d.api().Take(t.Context(), c.request)
+			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v: got %v, want %q", c.request, err, c.want)
+			}
+		})
 	}
 }
 
 func TestTakeManyAnswersEachTake(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
-		d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits, o.Requests.Bounds.Takes = waits, 40 })
-		request := &ratelimitv1.TakeManyRequest{}
-		for range 6 {
-			request.Takes = append(request.Takes, taking("gcra=x"))
-		}
-		request.Takes = append(request.Takes, &ratelimitv1.TakeRequest{}, taking("free=x"))
-		response, err := d.api().TakeMany(t.Context(), request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		results := response.GetResults()
-		if len(results) != 8 {
-			t.Fatalf("%d results of 8", len(results))
-		}
-		allowed := 0
-		for _, r := range results[:6] {
-			if r.GetResponse().GetAllowed() {
-				allowed++
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits, o.Requests.Bounds.Takes = waits, 40 })
+			request := &ratelimitv1.TakeManyRequest{}
+			for range 6 {
+				request.Takes = append(request.Takes, taking("gcra=x"))
 			}
-		}
-		if allowed != 4 || codes.Code(results[6].GetError().GetCode()) != codes.InvalidArgument ||
-			!strings.Contains(results[6].GetError().GetMessage(), "domain is empty") || !results[7].GetResponse().GetAllowed() {
-			t.Errorf("got %v", response)
-		}
-		for _, n := range []int{0, 41} {
-			many := &ratelimitv1.TakeManyRequest{}
-			for range n {
-				many.Takes = append(many.Takes, taking("free=x"))
+			request.Takes = append(request.Takes, &ratelimitv1.TakeRequest{}, taking("free=x"))
+			response, err := d.api().TakeMany(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if _, err := d.api().TakeMany(t.Context(), many); status.Code(err) != codes.InvalidArgument {
-				t.Errorf("%d takes: got %v", n, err)
+			results := response.GetResults()
+			if len(results) != 8 {
+				t.Fatalf("%d results of 8", len(results))
 			}
-		}
+			allowed := 0
+			for _, r := range results[:6] {
+				if r.GetResponse().GetAllowed() {
+					allowed++
+				}
+			}
+			if allowed != 4 || codes.Code(results[6].GetError().GetCode()) != codes.InvalidArgument ||
+				!strings.Contains(results[6].GetError().GetMessage(), "domain is empty") || !results[7].GetResponse().GetAllowed() {
+				t.Errorf("got %v", response)
+			}
+			for _, n := range []int{0, 41} {
+				many := &ratelimitv1.TakeManyRequest{}
+				for range n {
+					many.Takes = append(many.Takes, taking("free=x"))
+				}
+				if _, err := d.api().TakeMany(t.Context(), many); status.Code(err) != codes.InvalidArgument {
+					t.Errorf("%d takes: got %v", n, err)
+				}
+			}
+		})
 	}
 }
 
@@ -223,8 +228,10 @@ func TestTakesAndGiveBacksWorkOverHTTP(t *testing.T) {
 		{"/v1/take", `{"domain":"api","what":1}`, 400, "unknown field"},
 		{"/v1/give-back", `{"take":{"domain":"api","descriptors":[{"entries":[{"key":"gcra","value":"x"}]}]}}`, 409, "limits have changed"},
 	} {
-		if p := d.fetch("POST", "http", c.path, strings.NewReader(c.body)); p.code != c.code || !strings.Contains(p.body, c.want) {
-			t.Errorf("%s %s: %d %s, want %d %q", c.path, c.body, p.code, p.body, c.code, c.want)
-		}
+		t.Run(c.path+" "+c.want, func(t *testing.T) {
+			if p := d.fetch("POST", "http", c.path, strings.NewReader(c.body)); p.code != c.code || !strings.Contains(p.body, c.want) {
+				t.Errorf("%s: %d %s, want %d %q", c.body, p.code, p.body, c.code, c.want)
+			}
+		})
 	}
 }

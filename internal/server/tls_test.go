@@ -85,25 +85,27 @@ func TestOnlyTrustedClientCertificatesAreLetIn(t *testing.T) {
 		{"with a stranger's certificate", stranger, true},
 		{"with a certificate", ca, false},
 	} {
-		client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: clientTLS(t, ca, c.signer), ForceAttemptHTTP2: true}}
-		response, err := client.Post("https://"+d.srv.Address("http")+"/json", "application/json", strings.NewReader(bodyX))
-		if (err != nil) != c.refused {
-			t.Errorf("%s over HTTP: %v", c.name, err)
-		}
-		if err == nil {
-			response.Body.Close()
-			if response.StatusCode != 200 || response.ProtoMajor != 2 {
-				t.Errorf("%s: %s %s", c.name, response.Proto, response.Status)
+		t.Run(c.name, func(t *testing.T) {
+			client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: clientTLS(t, ca, c.signer), ForceAttemptHTTP2: true}}
+			response, err := client.Post("https://"+d.srv.Address("http")+"/json", "application/json", strings.NewReader(bodyX))
+			if (err != nil) != c.refused {
+				t.Errorf("over HTTP: %v", err)
 			}
-		}
-		client.CloseIdleConnections()
+			if err == nil {
+				response.Body.Close()
+				if response.StatusCode != 200 || response.ProtoMajor != 2 {
+					t.Errorf("got %s %s", response.Proto, response.Status)
+				}
+			}
+			client.CloseIdleConnections()
 
-		d.dial(withTLS(t, ca, c.signer))
-		if c.refused {
-			d.wantRefused(t, c.name)
-			continue
-		}
-		wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 3 reset 59m50s")
+			d.dial(withTLS(t, ca, c.signer))
+			if c.refused {
+				d.wantRefused(t, c.name)
+				return
+			}
+			wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 3 reset 59m50s")
+		})
 	}
 	if p := d.get("http", "/healthcheck"); p.code != 400 {
 		t.Errorf("plain text over HTTP: %d", p.code)

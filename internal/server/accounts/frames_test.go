@@ -162,11 +162,13 @@ func TestFramesCountUnreadBytes(t *testing.T) {
 			_ = s.framer.WriteRSTStream(1, http2.ErrCodeCancel)
 		}, 0},
 	} {
-		s := newSpoken()
-		c.say(s)
-		var f frameReader
-		if change, _, unread := f.read(s.Bytes()); change != 0 || unread != c.unread {
-			t.Errorf("%s: %d bytes are unread, %d held beside them; wanted: %d, 0", c.name, unread, change, c.unread)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			s := newSpoken()
+			c.say(s)
+			var f frameReader
+			if change, _, unread := f.read(s.Bytes()); change != 0 || unread != c.unread {
+				t.Errorf("%d bytes are unread, %d held beside them; wanted: %d, 0", unread, change, c.unread)
+			}
+		})
 	}
 }

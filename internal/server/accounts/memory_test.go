@@ -2,6 +2,7 @@ package accounts
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 )
 
@@ -133,10 +134,12 @@ func TestLittleIsReadWhereThereIsLittleRoom(t *testing.T) {
 		held int64
 		size int
 	}{{0, 16 << 10}, {budget / 2, 8 << 10}, {budget, 1 << 10}, {2 * budget, 1 << 10}} {
-		a.Add(c.held - m.held.Load())
-		if got := a.readSize(32 << 10); got != c.size {
-			t.Errorf("with %d bytes of %d held, %d are read; wanted: %d", c.held, budget, got, c.size)
-		}
+		t.Run(fmt.Sprintf("%d bytes of %d", c.held, budget), func(t *testing.T) {
+			a.Add(c.held - m.held.Load())
+			if got := a.readSize(32 << 10); got != c.size {
+				t.Errorf("%d are read; wanted: %d", got, c.size)
+			}
+		})
 	}
 	if got := a.readSize(100); got != 100 {
 		t.Errorf("of 100 bytes %d are read", got)
@@ -156,13 +159,15 @@ func TestOnlyConnectionsThatFinishCallsGoOn(t *testing.T) {
 		"one that holds more":               {used: true, finished: 10, held: 50 * callCost},
 		"one whose calls wait for the CPUs": {used: true, finished: 100, held: 0, few: 50},
 	} {
-		a, _ := opened(testMemory(1<<30), 0)
-		a.used, a.finished = c.used, c.finished
-		a.Add(c.held)
-		a.open(0, c.few, 0)
-		if got := a.mayGoOn(); got != c.may {
-			t.Errorf("%s may go on: %v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			a, _ := opened(testMemory(1<<30), 0)
+			a.used, a.finished = c.used, c.finished
+			a.Add(c.held)
+			a.open(0, c.few, 0)
+			if got := a.mayGoOn(); got != c.may {
+				t.Errorf("may go on: %v", got)
+			}
+		})
 	}
 }
 
