@@ -21,6 +21,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/certtest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/sockettest"
 )
 
 // yearlyOf is a file of envoyproxy/ratelimit's with one limit.
@@ -89,17 +90,6 @@ func (d *daemon) wantLimit(n uint32) {
 	if r := d.ask("api", 1, "user=a"); ok(r) || degraded(r) {
 		d.t.Errorf("one more: %v", r)
 	}
-}
-
-// socketFolder is a folder with a short name: sockets allow no long ones.
-func socketFolder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "sock-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 // valueOf returns a variable of an environment.
@@ -205,7 +195,7 @@ func TestEnvoyEnvironmentWorksInKubernetes(t *testing.T) {
 
 func TestEnvoyEnvironmentNamesSockets(t *testing.T) {
 	t.Parallel()
-	dir := socketFolder(t)
+	dir := sockettest.Folder(t)
 	redis := redistest.Start(t, "--unixsocket", filepath.Join(dir, "redis"), "--requirepass", "hunter2")
 	root, _ := runtimeRoot(t, yearlyOf(3))
 	env := envoyEnv(root, "REDIS_URL="+dir+"/redis", "REDIS_AUTH=hunter2", "GRPC_UDS="+dir+"/grpc")
@@ -233,10 +223,10 @@ func TestEnvoyEnvironmentNamesSentinel(t *testing.T) {
 	t.Parallel()
 	sentinels, _, _ := redistest.StartSentinel(t, "limits")
 	for _, s := range sentinels {
-		if err := redisAt(t, s).Do(t.Context(), "acl", "setuser", "guard", "on", ">hunter2", "allchannels", "+@all").Err(); err != nil {
+		if err := redistest.Client(t, s).Do(t.Context(), "acl", "setuser", "guard", "on", ">hunter2", "allchannels", "+@all").Err(); err != nil {
 			t.Fatal(err)
 		}
-		if err := redisAt(t, s).Do(t.Context(), "acl", "setuser", "default", "resetpass", ">other").Err(); err != nil {
+		if err := redistest.Client(t, s).Do(t.Context(), "acl", "setuser", "default", "resetpass", ">other").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -53,7 +53,7 @@ func TestClusterFailoverLosesNoReplicatedCount(t *testing.T) {
 			t.Parallel()
 			// With full coverage required, all masters refuse while one is down.
 			c := redistest.StartCluster(t, 1, "--cluster-require-full-coverage", "no")
-			witness := redisAt(t, c.Masters[1].Addr())
+			witness := redistest.Client(t, c.Masters[1].Addr())
 			testFailover(t, site{
 				flags:   redisFlags("cluster", c.Addrs()...),
 				masters: c.Masters,
@@ -149,7 +149,7 @@ func testFailover(t *testing.T, s site, lose, back func(*redistest.Server)) {
 	}
 
 	back(s.victim)
-	returned := redisAt(t, s.victim.Addr())
+	returned := redistest.Client(t, s.victim.Addr())
 	asynctest.Eventually(t, "the node is back as a replica", func() bool {
 		return info(returned, "replication", "role") == "slave" && info(returned, "replication", "master_link_status") == "up"
 	})

@@ -18,13 +18,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// redisAt returns a client of one node.
-func redisAt(t testing.TB, addr string) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
 // holders returns the master among nodes that holds the keys of each subject
 // of one descriptor.
 func holders(t testing.TB, prefix string, nodes []*redistest.Server, subjects ...string) map[string]*redistest.Server {
@@ -50,7 +43,7 @@ func keysAt(t testing.TB, n *redistest.Server, prefix string) []string {
 	t.Helper()
 	ctx := context.Background()
 	var keys []string
-	scan := redisAt(t, n.Addr()).Scan(ctx, 0, prefix+"*", 1000).Iterator()
+	scan := redistest.Client(t, n.Addr()).Scan(ctx, 0, prefix+"*", 1000).Iterator()
 	for scan.Next(ctx) {
 		keys = append(keys, scan.Val())
 	}
@@ -75,7 +68,7 @@ func info(c *redis.Client, section, field string) string {
 // far.
 func waitReplicated(t testing.TB, master *redistest.Server) {
 	t.Helper()
-	c := redisAt(t, master.Addr())
+	c := redistest.Client(t, master.Addr())
 	wanted, err := strconv.Atoi(info(c, "replication", "master_repl_offset"))
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +112,7 @@ func watchStalls(t testing.TB, nodes []*redistest.Server) *stalls {
 	var wait sync.WaitGroup
 	t.Cleanup(func() { cancel(); wait.Wait() })
 	for _, n := range nodes {
-		c := redisAt(t, n.Addr())
+		c := redistest.Client(t, n.Addr())
 		wait.Go(func() {
 			tick := time.NewTicker(10 * time.Millisecond)
 			defer tick.Stop()

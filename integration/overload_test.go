@@ -35,7 +35,7 @@ func TestOverloadMeetsTheFailureMode(t *testing.T) {
 	slow, stop := context.WithCancel(t.Context())
 	defer stop()
 	asleep := make(chan struct{})
-	c := redisAt(t, server.Addr())
+	c := redistest.Client(t, server.Addr())
 	go func() {
 		defer close(asleep)
 		for slow.Err() == nil {

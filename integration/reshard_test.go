@@ -104,7 +104,7 @@ func (c *crowd) single() []string {
 func flushScripts(t testing.TB, nodes []*redistest.Server) {
 	t.Helper()
 	for _, n := range nodes {
-		if err := redisAt(t, n.Addr()).ScriptFlush(context.Background()).Err(); err != nil {
+		if err := redistest.Client(t, n.Addr()).ScriptFlush(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,7 +113,7 @@ func flushScripts(t testing.TB, nodes []*redistest.Server) {
 // errorSeen reports whether a node has answered with an error of this kind.
 func errorSeen(t testing.TB, nodes []*redistest.Server, kind string) bool {
 	for _, n := range nodes {
-		if info(redisAt(t, n.Addr()), "errorstats", "errorstat_"+kind) != "" {
+		if info(redistest.Client(t, n.Addr()), "errorstats", "errorstat_"+kind) != "" {
 			return true
 		}
 	}
@@ -123,7 +123,7 @@ func errorSeen(t testing.TB, nodes []*redistest.Server, kind string) bool {
 // liveSlots returns the slots of the keys of a prefix at a node.
 func liveSlots(t testing.TB, n *redistest.Server, prefix string) []int {
 	t.Helper()
-	c := redisAt(t, n.Addr())
+	c := redistest.Client(t, n.Addr())
 	seen := make(map[int]bool)
 	var slots []int
 	for _, key := range keysAt(t, n, prefix) {
@@ -152,7 +152,7 @@ type move struct {
 func newMove(t testing.TB, masters []*redistest.Server, from, to, slot int) *move {
 	m := &move{t: t, slot: slot}
 	for _, n := range masters {
-		m.nodes = append(m.nodes, redisAt(t, n.Addr()))
+		m.nodes = append(m.nodes, redistest.Client(t, n.Addr()))
 	}
 	m.from, m.to = m.nodes[from], m.nodes[to]
 	host, port, err := net.SplitHostPort(masters[to].Addr())

@@ -185,7 +185,7 @@ func (s *soak) noLeaks(goroutines float64) {
 	// of its own.
 	enough := len(s.daemons) * (len(s.load.subjects()) + 2)
 	for _, m := range s.masters {
-		c := redisAt(s.t, m.Addr())
+		c := redistest.Client(s.t, m.Addr())
 		asynctest.Eventually(s.t, "the daemons have no more connections than they can use", func() bool {
 			list, err := c.Do(context.Background(), "client", "list", "type", "normal").Text()
 			return err == nil && strings.Count(list, "\n") <= enough
@@ -207,7 +207,7 @@ func (s *soak) pause() {
 // some of which it decides before.
 func (s *soak) cutConnections() {
 	m := s.anyMaster()
-	c := redisAt(s.t, m.Addr())
+	c := redistest.Client(s.t, m.Addr())
 	if err := c.Ping(context.Background()).Err(); err != nil {
 		s.t.Fatal(err)
 	}

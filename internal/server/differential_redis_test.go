@@ -8,6 +8,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
@@ -29,8 +30,8 @@ func TestAnswersOnRedisAreThoseOfTheModel(t *testing.T) {
 }
 
 // onRedis opens stores with the test's clock, each under a prefix of its own.
-func onRedis(mode redisconn.Mode, addresses ...string) func(testing.TB, *clock) bucket.Store {
-	return func(t testing.TB, c *clock) bucket.Store {
+func onRedis(mode redisconn.Mode, addresses ...string) func(testing.TB, *asynctest.Clock) bucket.Store {
+	return func(t testing.TB, c *asynctest.Clock) bucket.Store {
 		conn, err := redisconn.New(redisconn.Options{
 			Mode:      mode,
 			Addresses: addresses,
@@ -43,7 +44,7 @@ func onRedis(mode redisconn.Mode, addresses ...string) func(testing.TB, *clock) 
 		s, err := redisstore.New(conn, redisstore.Options{
 			HashTags: 32,
 			Batch:    redisstore.Batch{Size: 1000, InFlight: 1, Queue: 10_000},
-			Clock:    c.micros.Load,
+			Clock:    c.Micros,
 		})
 		if err != nil {
 			t.Fatal(err)

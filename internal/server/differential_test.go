@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
@@ -38,7 +39,7 @@ func TestAnswersAreThoseOfTheModel(t *testing.T) {
 }
 
 // compareWorlds compares answers in many worlds, on stores of their own.
-func compareWorlds(t *testing.T, worlds, requests int, open func(testing.TB, *clock) bucket.Store) {
+func compareWorlds(t *testing.T, worlds, requests int, open func(testing.TB, *asynctest.Clock) bucket.Store) {
 	for lane := range lanes {
 		t.Run(fmt.Sprintf("lane %d", lane), func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +60,7 @@ func compareWorlds(t *testing.T, worlds, requests int, open func(testing.TB, *cl
 
 // compare runs a stream from its beginning. It returns the first step at which
 // the answers differ, with a description, or -1.
-func compare(t *testing.T, w *world, steps []ask, open func(testing.TB, *clock) bucket.Store) (at int, text string) {
+func compare(t *testing.T, w *world, steps []ask, open func(testing.TB, *asynctest.Clock) bucket.Store) (at int, text string) {
 	t.Run("", func(t *testing.T) {
 		at, text = compareOnce(startWorld(t, w, open), w, steps)
 	})
@@ -68,10 +69,10 @@ func compare(t *testing.T, w *world, steps []ask, open func(testing.TB, *clock) 
 
 func compareOnce(d *daemon, w *world, steps []ask) (int, string) {
 	m := &model{modes: w.modes, domains: w.domains, counters: make(map[string]modelCounter)}
-	begin := d.clock.now()
+	begin := d.clock.Time()
 	for i, s := range steps {
-		d.clock.micros.Store(begin.Add(s.at).UnixMicro())
-		want, wantCode := m.answer(d.clock.micros.Load(), s.request)
+		d.clock.Set(begin.Add(s.at).UnixMicro())
+		want, wantCode := m.answer(d.clock.Micros(), s.request)
 		got, err := d.try(s.request)
 		if status.Code(err) != wantCode || wantCode == codes.OK && !proto.Equal(got, want) {
 			return i, fmt.Sprintf("%s\n%s\n got %v %s\nwant %v %s",
@@ -82,7 +83,7 @@ func compareOnce(d *daemon, w *world, steps []ask) (int, string) {
 }
 
 // startWorld runs a server on the world's limits.
-func startWorld(t *testing.T, w *world, open func(testing.TB, *clock) bucket.Store) *daemon {
+func startWorld(t *testing.T, w *world, open func(testing.TB, *asynctest.Clock) bucket.Store) *daemon {
 	dir := t.TempDir()
 	for name, text := range w.files {
 		file := filepath.Join(dir, name)
@@ -113,7 +114,7 @@ func startWorld(t *testing.T, w *world, open func(testing.TB, *clock) bucket.Sto
 
 // shrink leaves out steps, many at a time and then fewer, as long as the last
 // answer still differs.
-func shrink(t *testing.T, w *world, steps []ask, open func(testing.TB, *clock) bucket.Store) []ask {
+func shrink(t *testing.T, w *world, steps []ask, open func(testing.TB, *asynctest.Clock) bucket.Store) []ask {
 	deadline := time.Now().Add(patience)
 	for n := len(steps) / 2; n > 0; n /= 2 {
 		for from := 0; from+n < len(steps) && time.Now().Before(deadline); {

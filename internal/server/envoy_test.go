@@ -125,7 +125,7 @@ descriptors:
 	// Cost 2: short has 1 left and long 2.
 	wantShown(t, d.ask("api", 2, "user=x"), "OVER_LIMIT; OVER_LIMIT short 2/MINUTE remaining 1 reset 50s; retry-after: 50")
 	d.ask("api", 1, "user=x")
-	d.clock.advance(time.Minute)
+	d.clock.Move(time.Minute)
 	// Long has 1 left and short 2. Only long denies a cost of 2.
 	wantShown(t, d.ask("api", 2, "user=x"), "OVER_LIMIT; OVER_LIMIT long 3/HOUR remaining 1 reset 58m50s; retry-after: 3530")
 	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK long 3/HOUR remaining 0 reset 58m50s")
@@ -212,7 +212,7 @@ func TestRetryAfterIsEnough(t *testing.T) {
 	d := start(t, unitLimits)
 	d.ask("api", 20, "ninety=x")
 	wantShown(t, d.ask("api", 1, "ninety=x"), "OVER_LIMIT; OVER_LIMIT  7/90xSECOND remaining 0 reset 4m18s; retry-after: 13")
-	d.clock.advance(13 * time.Second)
+	d.clock.Move(13 * time.Second)
 	if r := d.ask("api", 1, "ninety=x"); r.GetOverallCode() != rlsv3.RateLimitResponse_OK {
 		t.Errorf("after the retry time: %s", show(r))
 	}

@@ -170,7 +170,7 @@ func TestPanicFailsItsRequestAlone(t *testing.T) {
 	if lines := panicLines(); len(lines) != 1 || told(t, lines) != 1 {
 		t.Errorf("of two panics within a second, one is logged with where it came from; got %q", lines)
 	}
-	d.clock.advance(time.Second)
+	d.clock.Move(time.Second)
 	d.post(bodyX)
 	if lines := panicLines(); len(lines) != 2 || told(t, lines) != 3 {
 		t.Errorf("of three panics, the last one a second later, two are logged; got %q", lines)
@@ -228,12 +228,12 @@ func TestFailuresAreLoggedOnceAnInterval(t *testing.T) {
 			}
 			fail(1, 1, 1)
 			fail(5, 1, 1)
-			d.clock.advance(c.every - time.Microsecond)
+			d.clock.Move(c.every - time.Microsecond)
 			fail(1, 1, 1)
-			d.clock.advance(time.Microsecond)
+			d.clock.Move(time.Microsecond)
 			fail(1, 2, 8)
 			fail(2, 2, 8)
-			d.clock.advance(c.every)
+			d.clock.Move(c.every)
 			fail(1, 3, 11)
 		})
 	}
@@ -255,7 +255,7 @@ func TestNoFailureIsLostFromTheLog(t *testing.T) {
 	if got := lines(); len(got) != 1 || told(t, got) != 1 {
 		t.Errorf("320 calls in one moment have the lines %q", got)
 	}
-	d.clock.advance(time.Minute)
+	d.clock.Move(time.Minute)
 	_, _ = d.try(request("api", 1, "user=x"))
 	if got := told(t, lines()); got != 321 {
 		t.Errorf("the lines speak of %d calls, 321 were made", got)

@@ -63,7 +63,7 @@ func TestGiveBackToChangedLimitsIsRefused(t *testing.T) {
 					clock, request := d.clock, taking("user=x:100")
 					taken := d.sendTake(request)
 					for _, text := range c.texts[1:] {
-						clock.advance(time.Second)
+						clock.Move(time.Second)
 						if c.started {
 							d = another(text)
 						} else {
@@ -113,7 +113,7 @@ func TestGiveBackOutlivesOtherChanges(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before := left(d)
 			taken := d.sendTake(request)
-			d.clock.advance(time.Millisecond)
+			d.clock.Move(time.Millisecond)
 			if err := c.between().giveBack(request, taken); err != nil {
 				t.Error(err)
 			}
@@ -161,7 +161,7 @@ func TestGiveBackOfAnotherTakeIsRefused(t *testing.T) {
 			if err := d.giveBack(c.back, taken); status.Code(err) != c.want {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
-			d.clock.advance(time.Minute)
+			d.clock.Move(time.Minute)
 		})
 	}
 	// Nothing was returned to the one that is the same.

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,18 +37,13 @@ const patience = 30 * time.Second
 // Thursday, 1 January 2026. Tests begin 10.25 s after it.
 var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// clock is the store's and the log's; it stands still unless a test moves it.
-type clock struct{ micros atomic.Int64 }
-
-func newClock() *clock {
-	c := new(clock)
-	c.micros.Store(midnight.Add(10250 * time.Millisecond).UnixMicro())
+// newClock returns a clock for the store and the log. It stands still unless a
+// test moves it.
+func newClock() *asynctest.Clock {
+	c := asynctest.NewClock()
+	c.Set(midnight.Add(10250 * time.Millisecond).UnixMicro())
 	return c
 }
-
-func (c *clock) now() time.Time { return time.UnixMicro(c.micros.Load()) }
-
-func (c *clock) advance(d time.Duration) { c.micros.Add(d.Microseconds()) }
 
 // logged is a log that a test can read while it is written.
 type logged struct {
@@ -87,7 +81,7 @@ type daemon struct {
 	live  *config.Live
 	file  string // of the limits
 	log   *logged
-	clock *clock
+	clock *asynctest.Clock
 	// since is the clock of reloads; that of the store unless a test changes it.
 	since func() int64
 
@@ -137,7 +131,7 @@ func (d *daemon) options(limits string) server.Options {
 	d.file = filepath.Join(d.t.TempDir(), "limits.yaml")
 	d.write(limits)
 	logger := slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	d.since = d.clock.micros.Load
+	d.since = d.clock.Micros
 	d.live = config.LoadOptions{Clock: func() int64 { return d.since() }}.NewLive(d.file, logger)
 	if err := d.live.Reload(); err != nil {
 		d.t.Fatal(err)
@@ -151,14 +145,14 @@ func (d *daemon) options(limits string) server.Options {
 		Store:    memory(d.t, d.clock),
 		Metrics:  prometheus.NewRegistry(),
 		Log:      logger,
-		Now:      d.clock.now,
+		Now:      d.clock.Time,
 		Version:  "v0.0.0-test",
 	}
 }
 
 // memory returns a memory store on the clock.
-func memory(t testing.TB, c *clock) bucket.Store {
-	s := memstore.New(memstore.Options{MaxKeys: 100_000, Clock: c.micros.Load})
+func memory(t testing.TB, c *asynctest.Clock) bucket.Store {
+	s := memstore.New(memstore.Options{MaxKeys: 100_000, Clock: c.Micros})
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

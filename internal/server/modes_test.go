@@ -78,7 +78,7 @@ func TestShadowLimitNeverDenies(t *testing.T) {
 		{[]string{"both=x"}, "OK; OK few 1/HOUR remaining 0" + hourReset},
 		{[]string{"both=x"}, "OK; OK few 1/HOUR remaining 0" + hourReset},
 	})
-	d.clock.advance(time.Hour)
+	d.clock.Move(time.Hour)
 	wantShown(t, d.ask("api", 4, "both=x"), "OK; OK few 1/HOUR remaining 1 reset 0s")
 	wantShown(t, d.ask("api", 0, "both=x"), "OK; OK few 1/HOUR remaining 0"+hourReset)
 

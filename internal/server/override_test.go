@@ -156,7 +156,7 @@ func TestOverrideWithoutARuleCountsAsTheDomain(t *testing.T) {
 	t.Parallel()
 	d := start(t, "domain: api\nalgorithm: token_bucket\n")
 	d.wantOverride(5, "user=x", "5/MINUTE", "OK; OK  5/MINUTE remaining 0 reset 1m0s")
-	d.clock.advance(12 * time.Second)
+	d.clock.Move(12 * time.Second)
 	d.wantOverride(1, "user=x", "5/MINUTE", "OK; OK  5/MINUTE remaining 0 reset 1m0s")
 }
 

@@ -14,17 +14,12 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/sockettest"
 )
 
-// socketPath is short enough for a socket, whatever the name of the test.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sock-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return filepath.Join(dir, "grpc.sock")
+	return filepath.Join(sockettest.Folder(t), "grpc.sock")
 }
 
 func atSocket(path string) func(*server.Options) {

@@ -42,7 +42,7 @@ func TestHostileGiveBacksGainNothing(t *testing.T) {
 		d.sendTake(other)
 		random := rand.New(rand.NewPCG(1, uint64(a)))
 		for range 300 {
-			now := d.clock.micros.Load()
+			now := d.clock.Micros()
 			moments := []int64{0, 1, -1, now, -now, now + 1, now - 1, now + 1e6, now - 1e7, now + 3600e6, 1 << 53, -(1 << 53), random.Int64N(1 << 53)}
 			costs := []uint64{0, 1, 4, 5, math.MaxUint32, math.MaxInt64, math.MaxUint64}
 			_, err := d.api().GiveBack(t.Context(), &ratelimitv1.GiveBackRequest{
@@ -56,12 +56,12 @@ func TestHostileGiveBacksGainNothing(t *testing.T) {
 			if l := r.GetLimits()[0]; l.GetRemaining() > 4 || l.GetResetAfter().AsDuration() > 10*time.Second || l.GetRetryAfter().AsDuration() > 10*time.Second {
 				t.Fatalf("%s: after a hostile give-back, %v", a, l)
 			}
-			d.clock.advance(time.Duration(random.IntN(300)) * time.Millisecond)
+			d.clock.Move(time.Duration(random.IntN(300)) * time.Millisecond)
 		}
 		// No clock was sent ahead: what is taken now is back after a period.
-		d.clock.advance(20 * time.Second)
+		d.clock.Move(20 * time.Second)
 		d.sendTake(ofAlgorithm(a, "x", 4))
-		d.clock.advance(10 * time.Second)
+		d.clock.Move(10 * time.Second)
 		if r := d.sendTake(ofAlgorithm(a, "x", 4)); !r.GetAllowed() {
 			t.Errorf("%s: a period later, %v", a, r)
 		}

@@ -69,7 +69,7 @@ func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
 	// A window that is over takes nothing back.
 	request = taking("fixed_window=z:3")
 	taken = d.sendTake(request)
-	d.clock.advance(10 * time.Second)
+	d.clock.Move(10 * time.Second)
 	d.take("fixed_window=z:2")
 	if err := d.giveBack(request, taken); err != nil {
 		t.Fatal(err)

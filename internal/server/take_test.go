@@ -21,7 +21,7 @@ import (
 func TestTakeTellsEverything(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
-	now := d.clock.micros.Load()
+	now := d.clock.Micros()
 	for i, a := range bucket.Algorithms() {
 		got := d.take("free=x", a.String()+"=x:3")
 		want := &ratelimitv1.TakeResponse{Allowed: true, Limits: []*ratelimitv1.Limit{{
@@ -81,7 +81,7 @@ func TestTakeShowsEachOfSeveralLimits(t *testing.T) {
 	if s := denied.GetLimits()[0]; s.GetAllowed() || s.GetTakenAt() != 0 {
 		t.Errorf("the shadow limit says %v", s)
 	}
-	d.clock.advance(time.Second)
+	d.clock.Move(time.Second)
 	// Both deny 2; the hour's for longer.
 	if r := d.take("several=x:2"); r.GetDeniedBy() != 1 || r.GetRetryAfter().AsDuration() < time.Hour/2 {
 		t.Errorf("got %v, want it denied by the hour's limit", r)
