@@ -70,7 +70,7 @@ func TestPprofIsServedOnlyWhenItIsOn(t *testing.T) {
 	}
 }
 
-// TestMetricsPortServesOnlyMetrics has the metrics and nothing that operators have.
+// TestMetricsPortServesOnlyMetrics keeps the operators' pages off the port.
 func TestMetricsPortServesOnlyMetrics(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) {

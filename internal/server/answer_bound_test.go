@@ -26,7 +26,7 @@ func longNames() string {
 	return b.String()
 }
 
-// An answer that its caller could not read is refused before it takes.
+// An answer that is too long for its caller is refused before it takes.
 func TestLongAnswersTakeNothing(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
@@ -58,8 +58,7 @@ func TestLongAnswersTakeNothing(t *testing.T) {
 	}
 }
 
-// The messages of a stream are cut, however long the answers are, and none is
-// lost.
+// A stream cuts its messages, however long the answers are, and loses none.
 func TestStreamMessagesAreCut(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
@@ -92,8 +91,8 @@ func TestStreamMessagesAreCut(t *testing.T) {
 	}
 }
 
-// What is beyond the memory for requests is refused, over gRPC and HTTP, and
-// counted.
+// Requests beyond the memory for them are refused and counted, over gRPC and
+// HTTP.
 func TestRequestsBeyondTheMemoryAreRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, longNames(), func(o *server.Options) { o.Requests.Memory = 200 << 10 })

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What the client's address is, whoever asks and whatever the list says.
+// The address is found for each caller and each list.
 func TestAuthFindsTheAddressOfTheClient(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
@@ -33,10 +33,10 @@ func TestAuthFindsTheAddressOfTheClient(t *testing.T) {
 		{proxy, []string{"5.6.7.8, 10.0.0.7, 1.2.3.4, 10.0.0.9"}, "1.2.3.4"},
 		{proxy, []string{"rubbish, 1.2.3.4, 10.0.0.9"}, "1.2.3.4"},
 		{proxy, []string{"1.2.3.4, , 10.0.0.9,"}, "1.2.3.4"},
-		// Nobody but trusted proxies is on the way: the first of them.
+		// All hops are trusted proxies: the first one counts.
 		{proxy, []string{"10.0.0.8, 10.0.0.9"}, "10.0.0.8"},
 		{proxy, []string{"127.0.0.1"}, "127.0.0.1"},
-		// What a trusted proxy wrote tells nothing.
+		// The entry of the trusted proxy is no address.
 		{proxy, nil, ""},
 		{proxy, []string{""}, ""},
 		{proxy, []string{" , ,"}, ""},
@@ -59,7 +59,7 @@ func TestAuthFindsTheAddressOfTheClient(t *testing.T) {
 			for _, f := range c.forwarded {
 				headers = append(headers, "X-Forwarded-For: "+f)
 			}
-			// Headers of other makers tell nothing.
+			// Headers of other makers do not count.
 			headers = append(headers, "X-Real-Ip: 9.9.9.9", "Forwarded: for=9.9.9.9")
 			p := d.auth(c.from, "GET", "n", headers...)
 			if got := store.last(); p.code != 200 || got != "client="+c.want {

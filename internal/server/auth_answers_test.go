@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-// An endpoint of which all descriptors are left out allows.
+// An endpoint allows when all its descriptors are left out.
 func TestAuthAllowsWhenAllDescriptorsAreOmitted(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
@@ -19,8 +19,8 @@ func TestAuthAllowsWhenAllDescriptorsAreOmitted(t *testing.T) {
 	}
 }
 
-// Denials have the status of the file and the headers of the settings, and
-// several descriptors pass together.
+// Denials have the status of the file and the headers of the settings. Several
+// descriptors pass together.
 func TestAuthAnswersHaveStatusAndHeaders(t *testing.T) {
 	t.Parallel()
 	text := authFile("caddy", "key: user, from: header, name: X-User", "key: client, from: client_address")
@@ -85,8 +85,8 @@ func TestAuthFailsWithoutStoreOrEndpoint(t *testing.T) {
 	}
 }
 
-// Exactly what Traefik's ForwardAuth sends: the client's own headers, but for
-// X-Forwarded-*, which it sets itself, and always a GET.
+// Traefik's ForwardAuth sends these: the client's own headers, its own
+// X-Forwarded-*, and always a GET.
 func TestAuthAnswersWhatTraefikSends(t *testing.T) {
 	t.Parallel()
 	store := newKeys()

@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-// authLimits has a rule for each key that tests use, so that each value that
-// was read shows in a key of the store.
+// authLimits has a rule for each key that tests use, so that each value shows
+// in a key of the store.
 const authLimits = `
 domain: d
 descriptors:
@@ -31,8 +31,8 @@ descriptors:
   - {key: site, rate_limit: {requests: 9, period: 1h}}
 `
 
-// authFile is a file for forward auth with one endpoint, n, with these entries,
-// each of a descriptor of its own, for connections from 127.0.0.1 and beyond.
+// authFile is a file for forward auth. It has one endpoint, n, which trusts
+// 127.0.0.1 and has a descriptor for each of these entries.
 func authFile(proxy string, entries ...string) string {
 	text := "trusted_proxies: [127.0.0.1, 10.0.0.0/8, 'fd00::/8']\nendpoints:\n- name: n\n  proxy: " + proxy + "\n  domain: d\n  descriptors:\n"
 	for _, e := range entries {
@@ -41,7 +41,7 @@ func authFile(proxy string, entries ...string) string {
 	return text
 }
 
-// withAuth has a server answer forward auth by a file.
+// withAuth makes a server answer forward auth by a file.
 func withAuth(t testing.TB, text string) func(*server.Options) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "auth.yaml")
@@ -55,7 +55,8 @@ func withAuth(t testing.TB, text string) func(*server.Options) {
 	return func(o *server.Options) { o.HTTP.Auth = live }
 }
 
-// keys is a store that allows everything and tells which keys it was asked for.
+// keys is a store that allows everything and notes the keys that it is asked
+// for.
 type keys struct {
 	fakeStore
 	mu    sync.Mutex
@@ -87,7 +88,7 @@ func (k *keys) last() string {
 	return asked
 }
 
-// auth asks as a proxy at this address does, with headers given as "name: value".
+// auth asks like a proxy at this address. Headers are "name: value".
 func (d *daemon) auth(from, method, name string, headers ...string) page {
 	d.t.Helper()
 	r, err := http.NewRequest(method, "http://"+d.srv.Address("http")+"/auth/"+name, nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
-// The bounds of requests are those of the other ways.
+// Requests have the same bounds as over the other APIs.
 func TestAuthRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	d := start(t, authLimits, withAuth(t, authFile("caddy", "key: user, from: header, name: X-User", "key: site, value: s")),
@@ -38,7 +38,7 @@ func TestAuthRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// Requests as nobody sends them get an answer, and the daemon lives.
+// The daemon answers requests that no proxy sends, and lives on.
 func TestAuthAnswersHostileRequests(t *testing.T) {
 	t.Parallel()
 	store := newKeys()

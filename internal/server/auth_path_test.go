@@ -17,7 +17,7 @@ import (
 
 const pathEntry = "key: path, from: path, prefixes: [/api, /login, /api/v1, /Data, '/caf\u00e9 x']"
 
-// Every spelling that some server serves as a prefix is counted for it.
+// Every spelling that some server serves as a prefix counts for that prefix.
 func TestAuthPathCountsForEachPrefixThatMayServeIt(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
@@ -40,7 +40,7 @@ func TestAuthPathCountsForEachPrefixThatMayServeIt(t *testing.T) {
 		{"no path", "", ""},
 		{"a star", "*", ""},
 
-		// What is odd and served under no prefix is as if it were plain.
+		// An odd path that no prefix serves counts like a plain one.
 		{"an escaped slash", "/files/a%2Fb", ""},
 		{"empty segments", "//x", ""},
 		{"a URL in a path", "/proxy/https://example.com/login", ""},
@@ -97,7 +97,7 @@ func TestAuthPathCountsForEachPrefixThatMayServeIt(t *testing.T) {
 		{"a whole URL without a path", "http://h", ""},
 		{"several at once", `/%2578/;/..;q\.\%2e/L%256fgin%20;x/y`, "/login"},
 
-		// Where servers serve it under several, it counts for each.
+		// A path that servers serve under several prefixes counts for each.
 		{"one and another", "/login/../api", "/login, /api"},
 		{"another, escaped", "/api/%2e%2e/login", "/api, /login"},
 		{"a longer one", "/api//v1", "/api, /api/v1"},
@@ -135,7 +135,7 @@ func TestAuthPathRootCountsWhatHasNoOtherPrefix(t *testing.T) {
 	}
 }
 
-// What is so odd that it can be read in very many ways is denied.
+// A path that can be read in too many ways is denied.
 func TestAuthPathOfTooManyReadingsIsDenied(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
@@ -168,8 +168,7 @@ func TestAuthPathOfTooManyReadingsIsDenied(t *testing.T) {
 	}
 }
 
-// A descriptor with other entries beside a path has them with each of its
-// prefixes.
+// Each prefix of a path keeps the other entries of its descriptor.
 func TestAuthPathPrefixesKeepTheOtherEntries(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
@@ -180,7 +179,7 @@ func TestAuthPathPrefixesKeepTheOtherEntries(t *testing.T) {
 	}
 }
 
-// Where a reading has no prefix, on_missing counts too.
+// A reading without a prefix is a missing value.
 func TestAuthPathWithoutPrefixIsMissing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ onMissing, plain, odd, none string }{
@@ -204,8 +203,8 @@ func TestAuthPathWithoutPrefixIsMissing(t *testing.T) {
 	}
 }
 
-// An odd path gains nothing: what its readings have in common holds, and what
-// one of them would be excused from.
+// An odd path gains nothing: the limits of all its readings hold, and no
+// reading excuses it from another.
 func TestAuthPathThatIsOddGainsNothing(t *testing.T) {
 	t.Parallel()
 	const limits = `
@@ -242,8 +241,8 @@ descriptors:
 	}
 }
 
-// servers are what some do to a path before they look for what serves it,
-// written apart from the code that is tested.
+// servers are the steps that servers take on a path before they look for its
+// handler. They are written apart from the code under test.
 var servers = map[string][]func(string) string{
 	"Express":                     {lower},
 	"nginx":                       {unescaped, path.Clean},
@@ -305,11 +304,11 @@ func removeDots(in string) string {
 	return out
 }
 
-// serversPrefixes are those of the requests that checkServers sends.
+// serversPrefixes are the prefixes that checkServers counts by.
 const serversPrefixes = "[/login, /a, /a/b]"
 
-// under returns the longest of serversPrefixes that a path is under; loosely
-// also if its segment goes on with what others take for its end.
+// under returns the longest of serversPrefixes that holds a path. Loosely, a
+// segment may go on with a byte that some servers take for its end.
 func under(read string, loosely bool) string {
 	for _, p := range []string{"/login", "/a/b", "/a"} {
 		rest, ok := strings.CutPrefix(read, p)
@@ -320,8 +319,8 @@ func under(read string, loosely bool) string {
 	return ""
 }
 
-// checkServers holds what is counted for a path against what servers find it to
-// be under. It returns how many find it to be under /login.
+// checkServers compares the prefixes that are counted for a path with those
+// that servers find. It returns how many servers find /login.
 func checkServers(t *testing.T, handler http.Handler, store *keys, uri string) (served int) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/auth/n", nil)
@@ -346,8 +345,9 @@ func checkServers(t *testing.T, handler http.Handler, store *keys, uri string) (
 		if prefix == "/login" {
 			served++
 		}
-		// What goes on with a ; or a NUL may be under a prefix to others, and
-		// counts for it alone; and so does what is the same without escapes.
+		// A segment that goes on with ; or NUL may be under a prefix to other
+		// servers; it counts for that prefix alone. So does a path that equals it
+		// without escapes.
 		loosely := under(read, true)
 		if w.Code != 200 || slices.Contains(counted, "path="+prefix) || slices.Contains(counted, "path="+loosely) && loosely != "" ||
 			prefix == "" && strings.Contains(read, "%") {

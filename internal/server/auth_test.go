@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Each source, by each proxy; the headers of the other one tell nothing.
+// Each source is read for each proxy. The headers of the other proxy do not
+// count.
 func TestAuthReadsEachSource(t *testing.T) {
 	t.Parallel()
 	sources := []string{
@@ -33,7 +34,7 @@ func TestAuthReadsEachSource(t *testing.T) {
 			if got := store.last(); got != "user= method= path= page= site=shop" {
 				t.Errorf("with the other proxy's headers: %s", got)
 			}
-			// What a stranger tells of another request is nothing.
+			// A stranger's headers about another request do not count.
 			d.auth("127.0.0.2", "GET", "n", "X-User: bob", c.method+": DELETE", c.uri+": /api/v1/x?a+page=3")
 			if got := store.last(); got != "user=bob method= path= page= site=shop" {
 				t.Errorf("a stranger: %s", got)
@@ -50,7 +51,7 @@ func TestAuthReadsQueryParameters(t *testing.T) {
 		"/?a+b=1": "1", "/?a%20b=1": "1", "/?%61+b=1&c=2": "1", "/?c=2&a+b=1": "1", "?a+b=1": "1", "/?x?a+b=1": "",
 		"/?a+b": "", "/?a+b=": "", "/?a=1&b=2": "", "/": "", "/?": "", "/a+b=1": "", "/?&&a+b=1&&": "1",
 		"/?a+b=c+d%2Be%26": "c d+e&", "/?a+b=1=2": "1%3D2", "/?a+b=%zz%4": "%25zz%254", "/?a+b=%c3%a9": "\u00e9", "/?a+b=1&a%20b=1": "1",
-		// Names that some servers take for this one.
+		// Some servers take these names for this one.
 		"/?A+B=1": "1", "/?a_b=1": "1", "/?a.b=1": "1", "/?+a%20b%00x=1": "1", "/?a[b=1": "1", "/?a[b]=1": "", "/?ab=1": "",
 		"/?x=1;a+b=2": "2", "/?x=1;y=2": "",
 	} {
@@ -63,8 +64,8 @@ func TestAuthReadsQueryParameters(t *testing.T) {
 	}
 }
 
-// What has two values is denied, whatever on_missing says: a client could
-// else have one counted and another served.
+// A request with two values is denied, whatever on_missing says: else a client
+// could have one counted and the other served.
 func TestAuthDeniesUnclearValues(t *testing.T) {
 	t.Parallel()
 	store := newKeys()
@@ -111,8 +112,8 @@ func TestAuthDeniesUnclearValues(t *testing.T) {
 	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="auth",code="OK"}`: sent})
 }
 
-// Names of headers and methods count in each spelling that a server takes for
-// the same.
+// Names of headers and methods count alike in all spellings that servers take
+// for the same.
 func TestAuthTakesSpellingsAsOne(t *testing.T) {
 	t.Parallel()
 	store := newKeys()

@@ -80,7 +80,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			}
 		})
 	}
-	// None of them was charged.
+	// No request was charged.
 	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
 }
 
@@ -93,7 +93,7 @@ func limited(requests uint32, unit typev3.RateLimitUnit, multiplier *wrapperspb.
 	return r
 }
 
-// of has the second descriptor of a request be about something else.
+// of changes the entries of the second descriptor.
 func of(descriptor string, r *rlsv3.RateLimitRequest) *rlsv3.RateLimitRequest {
 	r.Descriptors[1].Entries = request("", 1, descriptor).GetDescriptors()[0].GetEntries()
 	return r
@@ -119,7 +119,7 @@ func TestLargestRequestIsAnswered(t *testing.T) {
 	wantShown(t, d.ask("api", 1, "user="+strings.Repeat("x", 65536-7)), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
 }
 
-// TestHugeRequestIsRefused sends more than is ever read.
+// TestHugeRequestIsRefused sends more than the server ever reads.
 func TestHugeRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
@@ -142,7 +142,8 @@ func (rawCodec) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
 func (rawCodec) Unmarshal(data []byte, v any) error { *v.(*[]byte) = data; return nil }
 func (rawCodec) Name() string                       { return "proto" }
 
-// TestInvalidMessagesAreRefused sends what is no RateLimitRequest over gRPC.
+// TestInvalidMessagesAreRefused sends bytes that are no RateLimitRequest over
+// gRPC.
 func TestInvalidMessagesAreRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
@@ -157,7 +158,7 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 		{"a length beyond the end", "\x0a\x7fapi", codes.Internal},
 		{"a domain that is no UTF-8", "\x0a\x02\xff\xfe", codes.Internal},
 		{"a key that is no UTF-8", "\x0a\x03api\x12\x0b\x0a\x09\x0a\x04use\xff\x12\x01x", codes.Internal},
-		// As Envoy sends a header.
+		// Envoy sends headers as they are.
 		{"a value that is no UTF-8", "\x0a\x03api\x12\x0b\x0a\x09\x0a\x04user\x12\x01\xff", codes.OK},
 		{"fields that nobody knows", "\x0a\x03api\x12\x0b\x0a\x09\x0a\x04user\x12\x01x\xfa\x3f\x01!", codes.OK},
 	} {

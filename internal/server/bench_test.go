@@ -21,9 +21,9 @@ descriptors:
       - {key: closed, rate_limit: {name: c, requests: 0, period: 1h}}
 `
 
-// BenchmarkShouldRateLimit is the cost without network, from the bytes of a
-// request to those of the response: one descriptor with two entries, decided by
-// the memory store.
+// BenchmarkShouldRateLimit measures the cost without network, from the bytes
+// of a request to those of the response. The memory store decides one
+// descriptor with two entries.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	for _, c := range []struct {
 		name, descriptor string
@@ -55,8 +55,8 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	}
 }
 
-// BenchmarkScrape makes the page of metrics with 100,000 rules, of which none
-// or all have counted.
+// BenchmarkScrape makes the page of metrics with 100,000 rules, once with none
+// and once with all of them counted.
 func BenchmarkScrape(b *testing.B) {
 	var limits strings.Builder
 	limits.WriteString("domain: api\ndescriptors:\n")

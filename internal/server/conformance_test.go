@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-// What no way has words for.
+// inNoAPI are the cases that no API can ask, with the reason.
 var inNoAPI = map[string]string{
 	"a check agrees with the take that follows": "no way asks without taking",
 	"a check of a group charges nothing":        "no way asks without taking",
@@ -21,7 +21,7 @@ var inNoAPI = map[string]string{
 	"no hits":                                   "a request has at least one descriptor, and one that no rule is for asks no store",
 }
 
-// What Envoy's RPC has no words for, besides.
+// notInEnvoys are further cases that Envoy's RPC cannot ask.
 var notInEnvoys = map[string]string{
 	"a denied take gives nothing back":                "it has no give-back",
 	"a give-back of a group with roles":               "it has no give-back",
@@ -37,7 +37,7 @@ var notInEnvoys = map[string]string{
 	"one quota is enough":    "a descriptor's status tells of one limit",
 }
 
-// Ways by what they are called.
+// ways are all ways to ask, by name.
 var ways = []struct {
 	name  string
 	open  func(d *daemon) way
@@ -51,8 +51,8 @@ var ways = []struct {
 	{"POST v1 take", openHTTPTake, false},
 }
 
-// TestAPIsConform runs one table of cases, the suite that every store passes,
-// over the store itself and over each way in front of it.
+// TestAPIsConform runs the suite that every store passes over the store itself
+// and over each way to ask for it.
 func TestAPIsConform(t *testing.T) {
 	t.Parallel()
 	memory := func(t *testing.T, clock func() int64) bucket.Store {
@@ -73,8 +73,8 @@ func TestAPIsConform(t *testing.T) {
 			}
 			h.Open = func(t *testing.T, clock func() int64) bucket.Store {
 				d := start(t, "domain: d", on(memory(t, clock)), func(o *server.Options) { o.Requests.Bounds.Descriptors = 300 })
-				// What was taken before a change is given back by a store, and so here
-				// by ways that are not told what took it and know of no change.
+				// A store gives back takes from before a change. So do ways here: they are
+				// told neither of the taker nor of a change.
 				d.since = func() int64 { return 0 }
 				return &wayStore{d: d, way: c.open(d), envoy: openEnvoy(d), inUnits: c.envoy}
 			}
@@ -83,12 +83,12 @@ func TestAPIsConform(t *testing.T) {
 	}
 }
 
-// traces is how many random traces each way is asked.
+// traces is the number of random traces for each way.
 const traces = 40
 
 // TestAPIsKeepHostileValuesApart asks about subjects that a careless encoding
-// would mix up, each as it is: no two share a limit. They bring their own, so
-// that none needs a rule.
+// would mix up: no two share a limit. Each brings its own limit, so that no
+// rule is needed.
 func TestAPIsKeepHostileValuesApart(t *testing.T) {
 	t.Parallel()
 	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1, Period: 24 * time.Hour})
@@ -103,7 +103,7 @@ func TestAPIsKeepHostileValuesApart(t *testing.T) {
 			for _, want := range []bool{true, false} {
 				for _, entries := range buckettest.HostileSubjects() {
 					if len(entries) == 0 || !utf8.ValidString(entries[0].Key+entries[0].Value) {
-						continue // no limit applies to it, or it is no text
+						continue // no limit applies, or it is no text
 					}
 					got, err := through.take(t.Context(), []asked{{entries: entries, cost: 1, numbers: l}})
 					if err != nil {
@@ -128,14 +128,14 @@ func joined(a, b map[string]string) map[string]string {
 	return all
 }
 
-// isRefund reports whether some hit gives back by a negative cost, which only
-// Envoy's RPC has.
+// isRefund reports whether a hit gives back by a negative cost. Only Envoy's
+// RPC has those.
 func isRefund(hits []bucket.Hit) bool {
 	return slices.ContainsFunc(hits, func(h bucket.Hit) bool { return h.Cost < 0 })
 }
 
-// seenInTake leaves what a TakeResponse tells: the moment only of what can be
-// given back.
+// seenInTake keeps what a TakeResponse shows. It shows the moment of a take
+// only if that can be given back.
 func seenInTake(hits []bucket.Hit, decisions []bucket.Decision) {
 	if isRefund(hits) {
 		seenInEnvoys(hits, decisions)
@@ -149,7 +149,7 @@ func seenInTake(hits []bucket.Hit, decisions []bucket.Decision) {
 	}
 }
 
-// groupAllowed is bucket.GroupAllowed of hits that may have equal keys.
+// groupAllowed is bucket.GroupAllowed for hits that may have equal keys.
 func groupAllowed(hits []bucket.Hit, decisions []bucket.Decision) bool {
 	merged, of := bucket.Merge(nil, nil, hits)
 	got := make([]bucket.Decision, len(merged))
@@ -159,7 +159,7 @@ func groupAllowed(hits []bucket.Hit, decisions []bucket.Decision) bool {
 	return bucket.GroupAllowed(merged, got)
 }
 
-// seenInEnvoys leaves what a RateLimitResponse tells: whole seconds, no moment,
+// seenInEnvoys keeps what a RateLimitResponse shows: whole seconds, no moment,
 // and one retry time, the longest.
 func seenInEnvoys(_ []bucket.Hit, decisions []bucket.Decision) {
 	longest := time.Duration(0)
@@ -185,8 +185,9 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// asAskedInTake makes ops that the daemon's own API can be asked: it takes, and
-// gives back takes; each quota is a descriptor's, and equal keys have one rule.
+// asAskedInTake changes ops into those that the daemon's own API can ask:
+// takes and give-backs of takes. Each quota is one descriptor's, and equal
+// keys have one rule.
 func asAskedInTake(ops []buckettest.Op) []buckettest.Op {
 	ops = asAskedOverAnAPI(ops)
 	for i := range ops {
@@ -210,8 +211,8 @@ func asAskedInTake(ops []buckettest.Op) []buckettest.Op {
 	return ops
 }
 
-// asAskedInEnvoys makes ops that Envoy's RPC can be asked: it takes and refunds,
-// and tells nothing of what has another role than to be enforced.
+// asAskedInEnvoys changes ops into those that Envoy's RPC can ask: takes and
+// refunds, where all hits are enforced.
 func asAskedInEnvoys(ops []buckettest.Op) []buckettest.Op {
 	ops = asAskedOverAnAPI(ops)
 	for i := range ops {
@@ -226,9 +227,9 @@ func asAskedInEnvoys(ops []buckettest.Op) []buckettest.Op {
 	return ops
 }
 
-// asAskedOverAnAPI makes takes of checks. The clock does not go back: what has
-// expired by then depends on what was taken. What is given back is what the
-// take asked.
+// asAskedOverAnAPI turns checks into takes. The clock does not go back,
+// because expiry depends on what was taken. A give-back returns what its take
+// asked.
 func asAskedOverAnAPI(ops []buckettest.Op) []buckettest.Op {
 	var clock int64
 	ops = slices.Clone(ops)

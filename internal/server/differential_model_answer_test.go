@@ -16,7 +16,7 @@ import (
 
 func seconds(micros int64) int64 { return (micros + 1e6 - 1) / 1e6 }
 
-// isOver is what the status says.
+// isOver reports whether the status is OVER_LIMIT.
 func (s *modelStatus) isOver() bool {
 	return s.charge != nil && s.charge.over && !s.shadow
 }
@@ -38,8 +38,8 @@ func (s *modelStatus) status() *rlsv3.RateLimitResponse_DescriptorStatus {
 	return status
 }
 
-// headers are of the limit with the least remaining, but the last one that is
-// over and no quota comes before all.
+// headers shows the limit with the least remaining. The last limit that is
+// over and no quota goes before all others.
 func (m *model) headers(statuses []*modelStatus, r *rlsv3.RateLimitResponse) []*corev3.HeaderValue {
 	var headers []*corev3.HeaderValue
 	add := func(key string, n int64) {
@@ -62,7 +62,7 @@ func (m *model) headers(statuses []*modelStatus, r *rlsv3.RateLimitResponse) []*
 		add("RateLimit-Remaining", int64(shown.GetLimitRemaining()))
 		add("RateLimit-Reset", shown.GetDurationUntilReset().GetSeconds())
 	}
-	// Differs (retry-after): a denial says when to come again; there nothing does.
+	// Differs (retry-after): a denial has it; there it is not sent.
 	if r.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
 		if retry := m.retryAfter(statuses); retry != never {
 			add("retry-after", seconds(retry))
@@ -71,7 +71,7 @@ func (m *model) headers(statuses []*modelStatus, r *rlsv3.RateLimitResponse) []*
 	return headers
 }
 
-// retryAfter is when all enforced limits allow the request, and one quota.
+// retryAfter returns when all enforced limits and one quota allow the request.
 func (m *model) retryAfter(statuses []*modelStatus) int64 {
 	var enforced int64
 	var quotas []int64
@@ -95,7 +95,7 @@ func (m *model) retryAfter(statuses []*modelStatus) int64 {
 	return enforced
 }
 
-// dynamicMetadata repeats the request, and tells what rules say of it.
+// dynamicMetadata repeats the request and adds the metadata of its rules.
 func dynamicMetadata(r *rlsv3.RateLimitRequest, statuses []*modelStatus, response *rlsv3.RateLimitResponse) *structpb.Struct {
 	fields := map[string]any{"domain": r.GetDomain()}
 	if r.GetHitsAddend() != 0 {
@@ -120,8 +120,8 @@ func dynamicMetadata(r *rlsv3.RateLimitRequest, statuses []*modelStatus, respons
 
 	merged := make(map[string]any)
 	for i, s := range statuses {
-		// Differs (metadata of unlimited rules): told as that of others; there left
-		// out.
+		// Differs (metadata of unlimited rules): shown like that of others; there
+		// left out.
 		if s.node != nil && response.GetStatuses()[i].GetCode() == rlsv3.RateLimitResponse_OK {
 			mergeMetadata(merged, s.node.metadata)
 		}
@@ -136,7 +136,7 @@ func dynamicMetadata(r *rlsv3.RateLimitRequest, statuses []*modelStatus, respons
 	return made
 }
 
-// describeOverride writes an override as protobuf's text format has it.
+// describeOverride writes an override in protobuf's text format.
 func describeOverride(l *ratelimitv3.RateLimitDescriptor_RateLimitOverride) string {
 	text := "unit:" + l.GetUnit().String()
 	if n := l.GetRequestsPerUnit(); n != 0 {
@@ -148,7 +148,7 @@ func describeOverride(l *ratelimitv3.RateLimitDescriptor_RateLimitOverride) stri
 	return text
 }
 
-// mergeMetadata adds what is not there yet.
+// mergeMetadata adds missing values.
 func mergeMetadata(into, from map[string]any) {
 	for _, k := range slices.Sorted(maps.Keys(from)) {
 		old, there := into[k]

@@ -12,10 +12,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// The model says what envoyproxy/ratelimit answers, as plainly as can be, but
-// for the differences that are on purpose. Each of those is where a comment
-// begins with "Differs", and has there the name that it has in
-// docs/envoy.md.
+// The model answers like envoyproxy/ratelimit, as plainly as possible.
+// Intended differences have a comment that begins with "Differs" and the name
+// of the difference in docs/envoy.md. differential_model_match_test.go finds
+// the limits of a request, and differential_model_answer_test.go makes the
+// answer.
 
 // modelNode is a descriptor of a limits file.
 type modelNode struct {
@@ -23,7 +24,7 @@ type modelNode struct {
 	limit      *modelLimit
 
 	shadow, quota, share bool
-	detailed, byValue    bool // have no say in an answer
+	detailed, byValue    bool // do not change an answer
 	metadata             map[string]any
 	nodes                []*modelNode
 }
@@ -47,7 +48,7 @@ var modelUnits = map[string]int64{
 	"year":   365 * 24 * 3600,
 }
 
-// modelModes are the settings that have a say in an answer.
+// modelModes are the settings that change an answer.
 type modelModes struct {
 	shadow, quota bool // for all
 	headers       bool // style ratelimit, else none
@@ -63,12 +64,12 @@ type model struct {
 
 type modelCounter struct{ window, count int64 }
 
-// modelStatus is what is found out of a descriptor on the way to its status.
+// modelStatus is what the model knows of a descriptor before it has a status.
 type modelStatus struct {
 	unlimited, shadow bool
 	node              *modelNode // nil if it matched none, brings its own limit, or has none that counts
 
-	// These are of the limit that counts, if there is one.
+	// These belong to the limit that counts, if there is one.
 	current  *rlsv3.RateLimitResponse_RateLimit
 	names    []string // that it replaces
 	requests int64
@@ -77,7 +78,7 @@ type modelStatus struct {
 	charge   *modelCharge
 }
 
-// modelCharge is what one counter is asked by all descriptors that share it.
+// modelCharge is the charge on one counter from all descriptors that share it.
 type modelCharge struct {
 	key                     string
 	cost, requests, seconds int64
@@ -98,9 +99,8 @@ func (m *model) answer(now int64, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitRe
 	}
 	statuses := make([]*modelStatus, len(r.GetDescriptors()))
 	for i, d := range r.GetDescriptors() {
-		// Differs (units of overrides): one that is none, and a window longer than a
-		// limits file may have, are INVALID_ARGUMENT; there the first ends the
-		// process.
+		// Differs (units of overrides): an unknown unit and a window longer than
+		// limits files allow are INVALID_ARGUMENT; there the first ends the process.
 		if l := d.GetLimit(); l != nil && !goodOverride(l) {
 			return nil, codes.InvalidArgument
 		}
@@ -160,8 +160,8 @@ func (m *model) isQuota(s *modelStatus) bool {
 	return m.modes.quota || s.node != nil && s.node.quota
 }
 
-// key is what has a counter of its own: the domain, the entries, and the length
-// of the window, whichever limit asks: a rule's, or an override of any number.
+// key names a counter: by the domain, the entries, and the length of the
+// window. All rules and overrides with these share it.
 func (s *modelStatus) key(domain string, d *ratelimitv3.RateLimitDescriptor) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q %d s", domain, s.seconds)
@@ -175,7 +175,7 @@ func (s *modelStatus) key(domain string, d *ratelimitv3.RateLimitDescriptor) str
 	return b.String()
 }
 
-// decide decides all charges, makes those that are due, and returns whether
+// decide decides all charges, makes those that are due, and reports whether
 // the request is over its limits.
 func (m *model) decide(now int64, statuses []*modelStatus, charges []*modelCharge) bool {
 	for _, c := range charges {
@@ -185,8 +185,8 @@ func (m *model) decide(now int64, statuses []*modelStatus, charges []*modelCharg
 	for _, s := range statuses {
 		switch {
 		case m.isShadow(s):
-			// Differs (shadow among quotas): a shadow rule has no say; there, where all
-			// limits are quotas, it is one that passes.
+			// Differs (shadow among quotas): a shadow rule does not count; there, where
+			// all limits are quotas, it is one that passes.
 		case m.modes.quota && s.current == nil && !s.unlimited:
 			quotas++ // which passes, as it has no limit
 		case s.current == nil:
@@ -203,11 +203,11 @@ func (m *model) decide(now int64, statuses []*modelStatus, charges []*modelCharg
 	for _, c := range charges {
 		switch {
 		case over:
-			// Differs (free denials): a denied request is charged to no limit, also
-			// not to those that would have allowed it; there to all.
+			// Differs (free denials): a denied request is charged to no limit, even if
+			// some allow it; there to all.
 		case c.over:
-			// Differs (no overshoot): one that passes is charged to no shadow limit or
-			// quota that it exceeds; there to all.
+			// Differs (no overshoot): a request that passes is charged to no shadow
+			// limit or quota that it exceeds; there to all.
 		default:
 			m.charge(now, c)
 		}
@@ -224,11 +224,11 @@ func (m *model) count(now int64, c *modelCharge) int64 {
 	return 0
 }
 
-// charge adds to the counter. Giving back stops at nothing.
+// charge adds to the counter. Giving back has no bound.
 func (m *model) charge(now int64, c *modelCharge) {
 	if c.requests == 0 {
-		// Differs (limits of 0): it counts nothing and takes nothing back, also where
-		// an override counts in the same place.
+		// Differs (limits of 0): such a limit neither counts nor gives back, even if
+		// an override counts on the same counter.
 		return
 	}
 	k := modelCounter{window(now, c), max(0, m.count(now, c)+c.cost)}
@@ -236,10 +236,10 @@ func (m *model) charge(now int64, c *modelCharge) {
 	c.tell(now, k.count)
 }
 
-// look decides the charge where count was counted so far.
+// look decides a charge on a counter that stands at count.
 func (c *modelCharge) look(now, count int64) {
-	// Differs (peeks): one is over where a hit would be; there where the count is
-	// beyond the limit.
+	// Differs (peeks): a peek is over where a hit would be; there where the count
+	// is beyond the limit.
 	asked := c.cost
 	if asked == 0 {
 		asked = 1
@@ -252,17 +252,17 @@ func (c *modelCharge) look(now, count int64) {
 	c.tell(now, count)
 }
 
-// tell sets what is said of the counter where it has come to count.
+// tell sets what the answer shows of a counter at its new count.
 func (c *modelCharge) tell(now, count int64) {
-	// Differs (what remains): also when the request is over; there 0.
+	// Differs (what remains): shown even if the request is over; there 0.
 	c.remaining = max(0, c.requests-count)
-	// Differs (reset of a full limit): 0 where nothing is counted, and of a limit
-	// of 0, which never has more; there the window's end.
+	// Differs (reset of a full limit): 0 if nothing is counted, and for a limit
+	// of 0; there the window's end.
 	c.reset = 0
 	if count > 0 && c.requests > 0 {
 		c.reset = c.ends(now)
 	}
 }
 
-// ends is how long the window lasts yet, in microseconds.
+// ends returns the time until the window ends, in microseconds.
 func (c *modelCharge) ends(now int64) int64 { return (window(now, c)+1)*c.seconds*1e6 - now }

@@ -13,8 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// world is what one stream of requests is asked of: limits files, and the
-// settings that go with them.
+// world is the limits files and settings for one stream of requests.
 type world struct {
 	modes          modelModes
 	merge, lenient bool // how the files are read
@@ -22,7 +21,7 @@ type world struct {
 	files          map[string]string // text by name
 }
 
-// ask is a request and the moment of it, since the stream's beginning.
+// ask is a request and its moment, counted from the stream's beginning.
 type ask struct {
 	at      time.Duration
 	request *rlsv3.RateLimitRequest
@@ -38,7 +37,7 @@ func pick[T any](d draw, from ...T) T { return from[d.IntN(len(from))] }
 var (
 	someKeys   = []string{"user", "path", "a", "a_b", "b", "key with space", "ключ"}
 	someValues = []string{"alice", "b_c", "c", "15", "true", "1.5", "0x1F", "null", "2026-01-01", "/api/x", "/api/", "x|y=z", "#{}\\"}
-	// somePatterns lead, trail, stand inside, alone and twice.
+	// somePatterns have a star in front, at the end, inside, alone and twice.
 	somePatterns = []string{"*", "a*", "*c", "/api/*", "*i*", "b*c", "1*5", "**", "t*u*"}
 	someNames    = []string{"n1", "n2", "n3", "n4"}
 )
@@ -79,7 +78,7 @@ func (d draw) world() *world {
 	return w
 }
 
-// nodes draws a level of the tree, without a key and value twice.
+// nodes draws a level of the tree. No key and value occur twice.
 func (d draw) nodes(depth int) []*modelNode {
 	var nodes []*modelNode
 	seen := make(map[string]bool)
@@ -171,7 +170,7 @@ func (d draw) metadatum(depth int) any {
 	return pick(d, "free", "15", "true", "a: b", "")
 }
 
-// stream draws n requests. Most come at the moment of the one before.
+// stream draws n requests. Most come at the same moment as the one before.
 func (d draw) stream(w *world, n int) []ask {
 	steps := make([]ask, n)
 	var at time.Duration
@@ -212,7 +211,8 @@ func (d draw) request(w *world) *rlsv3.RateLimitRequest {
 	return r
 }
 
-// asks draws what a descriptor asks of its limit, which is that of n, if any.
+// asks draws what a descriptor says of its limit. n is the limit, if there is
+// one.
 func (d draw) asks(entries []*ratelimitv3.RateLimitDescriptor_Entry, n *modelNode) *ratelimitv3.RateLimitDescriptor {
 	asked := &ratelimitv3.RateLimitDescriptor{Entries: entries}
 	if d.one(3) {
@@ -227,7 +227,7 @@ func (d draw) asks(entries []*ratelimitv3.RateLimitDescriptor_Entry, n *modelNod
 			RequestsPerUnit: pick[uint32](d, 0, 1, 2, 3, 4, 5, 7, 7, 9, 1000, math.MaxUint32),
 			Unit:            typev3.RateLimitUnit(1 + d.IntN(6)),
 		}
-		if n != nil && d.one(2) { // that of the rule
+		if n != nil && d.one(2) { // the unit of the rule
 			asked.Limit.Unit = typev3.RateLimitUnit(typev3.RateLimitUnit_value[strings.ToUpper(n.limit.unit)])
 		} else if d.one(30) {
 			asked.Limit.Unit = pick(d, typev3.RateLimitUnit_UNKNOWN, 99)
@@ -239,7 +239,7 @@ func (d draw) asks(entries []*ratelimitv3.RateLimitDescriptor_Entry, n *modelNod
 	return asked
 }
 
-// entries draws a walk down the tree, which may go astray.
+// entries draws a walk down the tree. It may leave the tree.
 func (d draw) entries(nodes []*modelNode) []*ratelimitv3.RateLimitDescriptor_Entry {
 	var entries []*ratelimitv3.RateLimitDescriptor_Entry
 	for len(nodes) > 0 {

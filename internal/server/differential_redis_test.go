@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 
-// TestAnswersOnRedisAreThoseOfTheModel asks the first of the same worlds on Redis, whose
-// script must say what the memory store says.
+// TestAnswersOnRedisAreThoseOfTheModel asks in the first worlds on Redis: its
+// script must decide like the memory store.
 func TestAnswersOnRedisAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {

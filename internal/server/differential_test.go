@@ -25,11 +25,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-// differentialSeed makes the worlds and streams; each world has its own from
-// it, so that one can be run alone.
+// differentialSeed seeds the worlds. Each world derives its own seed, so that
+// it can be run alone.
 const differentialSeed = 20260101
 
-// lanes is how many worlds are asked side by side.
+// lanes is the number of worlds that run at once.
 const lanes = 4
 
 // TestAnswersAreThoseOfTheModel asks a server and the model the same.
@@ -38,7 +38,7 @@ func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	compareWorlds(t, 250, 410, memory)
 }
 
-// compareWorlds compares answers in many worlds, on stores of their own.
+// compareWorlds compares answers in many worlds. Each has its own store.
 func compareWorlds(t *testing.T, worlds, requests int, open func(testing.TB, *asynctest.Clock) bucket.Store) {
 	for lane := range lanes {
 		t.Run(fmt.Sprintf("lane %d", lane), func(t *testing.T) {
@@ -58,8 +58,8 @@ func compareWorlds(t *testing.T, worlds, requests int, open func(testing.TB, *as
 	}
 }
 
-// compare runs a stream from its beginning. It returns the first step at which
-// the answers differ, with a description, or -1.
+// compare runs a stream from its beginning. It returns the first step with
+// different answers and a description, or -1.
 func compare(t *testing.T, w *world, steps []ask, open func(testing.TB, *asynctest.Clock) bucket.Store) (at int, text string) {
 	t.Run("", func(t *testing.T) {
 		at, text = compareOnce(startWorld(t, w, open), w, steps)

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// writer writes limits files, in one of the many ways to say the same.
+// writer writes limits files. It chooses at random among the ways to say the
+// same.
 type writer struct {
 	draw
 	lenient bool
 	b       strings.Builder
 }
 
-// member is a key and what is said of it, which begins behind the colon.
+// member is a key and its text from behind the colon.
 type member struct{ key, text string }
 
 func (y *writer) file(domain string, nodes []*modelNode) string {
@@ -30,7 +31,7 @@ func (y *writer) file(domain string, nodes []*modelNode) string {
 	return y.b.String()
 }
 
-// block writes members in any order; first stands before the first of them.
+// block writes members in any order. The first member follows first.
 func (y *writer) block(members []member, first, indent string) {
 	for i, n := range y.Perm(len(members)) {
 		m := members[n]
@@ -78,8 +79,8 @@ func (y *writer) node(n *modelNode, indent string) []member {
 	return members
 }
 
-// flags adds the flags of a node. Where the reader is lenient there are some
-// that mean nothing.
+// flags adds the flags of a node. For a lenient reader it adds some that mean
+// nothing.
 func (y *writer) flags(n *modelNode, indent string, add func(key, text string)) {
 	hasLimit := n.limit != nil && !n.limit.unlimited
 	for _, f := range []struct {
@@ -106,7 +107,7 @@ func (y *writer) flags(n *modelNode, indent string, add func(key, text string)) 
 	}
 }
 
-// noise is keys that mean nothing where they stand.
+// noise returns keys that mean nothing at their place.
 func (y *writer) noise(keys ...string) []member {
 	if !y.one(5) {
 		return nil
@@ -157,8 +158,7 @@ func (y *writer) limit(l *modelLimit) string {
 	return strings.Join(parts, ", ")
 }
 
-// scalar writes a value bare where YAML takes it for something that has the
-// same text.
+// scalar writes a value without quotes if YAML reads the same text.
 func (y *writer) scalar(s string) string {
 	switch s {
 	case "15", "true", "1.5", "0x1F", "2026-01-01", "alice", "c":

@@ -120,7 +120,7 @@ descriptors:
       - {name: short, unit: minute, requests_per_unit: 2}
       - {name: long, unit: hour, requests_per_unit: 3}
 `)
-	// While all allow, the one with the fewest remaining speaks.
+	// While all allow, the limit with the fewest remaining speaks.
 	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK short 2/MINUTE remaining 1 reset 50s")
 	// Cost 2: short has 1 left and long 2.
 	wantShown(t, d.ask("api", 2, "user=x"), "OVER_LIMIT; OVER_LIMIT short 2/MINUTE remaining 1 reset 50s; retry-after: 50")
@@ -129,10 +129,9 @@ descriptors:
 	// Long has 1 left and short 2. Only long denies a cost of 2.
 	wantShown(t, d.ask("api", 2, "user=x"), "OVER_LIMIT; OVER_LIMIT long 3/HOUR remaining 1 reset 58m50s; retry-after: 3530")
 	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK long 3/HOUR remaining 0 reset 58m50s")
-	// Both deny a cost of 2: the longest retry time speaks.
+	// Both deny a cost of 2: the limit with the longest retry time speaks.
 	wantShown(t, d.ask("api", 2, "user=x"), "OVER_LIMIT; OVER_LIMIT long 3/HOUR remaining 0 reset 58m50s; retry-after: 3530")
-	// Short can never give 3: that is longer than any time, and nobody is told
-	// to come back.
+	// Short can never give 3, so the answer has no retry time.
 	wantShown(t, d.ask("api", 3, "user=x"), "OVER_LIMIT; OVER_LIMIT short 2/MINUTE remaining 1 reset 50s")
 }
 
@@ -157,7 +156,7 @@ func TestHitsAddendIsTheCost(t *testing.T) {
 	}
 	wantShown(t, d.ask("api", 1, "hour=x"), "OK; OK h 5/HOUR remaining 0 reset 59m50s")
 	wantShown(t, d.ask("api", math.MaxUint32, "most=x"), "OK; OK  4294967295/SECOND remaining 0 reset 1s")
-	// Twice the most that 32 bits can say does not wrap around.
+	// Twice the largest cost of 32 bits does not wrap around.
 	wantShown(t, d.ask("api", math.MaxUint32, "most=y", "most=y"),
 		"OVER_LIMIT; OVER_LIMIT  4294967295/SECOND remaining 4294967295 reset 0s; OVER_LIMIT  4294967295/SECOND remaining 4294967295 reset 0s")
 }
@@ -206,7 +205,7 @@ func TestDenialSaysWhenToRetry(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsEnough waits exactly as long as it was told to.
+// TestRetryAfterIsEnough waits for exactly the retry time.
 func TestRetryAfterIsEnough(t *testing.T) {
 	t.Parallel()
 	d := start(t, unitLimits)
@@ -229,8 +228,8 @@ func TestReloadCountsOn(t *testing.T) {
 	wantShown(t, d.ask("api", 1, "hour=x"), "OK; OK h 9/HOUR remaining 4 reset 59m50s")
 }
 
-// TestHostileEntriesShareNoLimit has each text as a caller of its own: one request passes,
-// the second does not, whatever the others did.
+// TestHostileEntriesShareNoLimit sends each text as a caller of its own: its
+// first request passes and its second does not.
 func TestHostileEntriesShareNoLimit(t *testing.T) {
 	t.Parallel()
 	d := start(t, `
@@ -264,7 +263,7 @@ descriptors:
 	}
 }
 
-// TestDomainsDoNotShare asks two domains with rules and descriptors alike.
+// TestDomainsDoNotShare asks two domains with equal rules and descriptors.
 func TestDomainsDoNotShare(t *testing.T) {
 	t.Parallel()
 	d := start(t, unitLimits)
@@ -274,7 +273,7 @@ func TestDomainsDoNotShare(t *testing.T) {
 	wantShown(t, d.ask("api", 1, "hour=X"), "OK; OK h 5/HOUR remaining 4 reset 59m50s")
 }
 
-// placeStore tells where a server wants its keys.
+// placeStore notes the places of keys.
 type placeStore struct {
 	bucket.Store
 	mu     sync.Mutex
@@ -332,7 +331,7 @@ descriptors:
 	}
 }
 
-// TestExactlyTheLimitIsAdmitted has many callers at both ways.
+// TestExactlyTheLimitIsAdmitted asks from many callers over gRPC and HTTP.
 func TestExactlyTheLimitIsAdmitted(t *testing.T) {
 	t.Parallel()
 	d := start(t, `
@@ -363,7 +362,7 @@ descriptors:
 	if got := admitted.Load(); got != 137 {
 		t.Errorf("%d were admitted, want 137", got)
 	}
-	// What the route denied has cost the user nothing.
+	// Denials by the route cost the user nothing.
 	wantShown(t, d.ask("api", 163, "user=x"), "OK; OK u 300/HOUR remaining 0 reset 59m50s")
 }
 

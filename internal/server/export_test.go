@@ -12,11 +12,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
-// The handlers behind the ports, for what would be too slow through them.
+// These reach the handlers behind the ports, for tests that would be too slow
+// through a port.
 
 func (s *Server) RPC() rlsv3.RateLimitServiceServer { return s.viaGRPC }
 
-// Answer is what gRPC does with the bytes of a request.
+// Answer answers the bytes of a request as gRPC does.
 func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
 	d, c := endpoint.NewCodec(), s.viaGRPC.Request()
 	if err := d.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, c); err != nil {
@@ -39,5 +40,5 @@ func (s *Server) APIRoutes() []string { return slices.Sorted(maps.Keys(s.apiHTTP
 
 func (s *Server) Admin() http.Handler { return s.adminHandler() }
 
-// BreakPorts has all ports fail.
+// BreakPorts makes all ports fail.
 func (s *Server) BreakPorts() { s.closeListeners() }

@@ -32,14 +32,15 @@ func TestStoreErrorIsUnavailable(t *testing.T) {
 	if p := d.post(bodyX); p.code != 503 || p.body != `{"error":"the store did not decide: no route to redis-7"}`+"\n" {
 		t.Errorf("HTTP: %d %s", p.code, p.body)
 	}
-	// Who asks about no limit needs no store.
+	// A request without a limit needs no store.
 	wantShown(t, d.ask("api", 1, "nothing=x"), "OK; OK remaining 0")
 	if got := d.check(""); got != "SERVING" {
 		t.Errorf("a store that failed later: %s", got)
 	}
 }
 
-// TestDegradedAnswerIsMarked has a store that decides one hit without its state.
+// TestDegradedAnswerIsMarked uses a store that decides one hit without its
+// state.
 func TestDegradedAnswerIsMarked(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, on(&fakeStore{take: func(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
@@ -62,13 +63,13 @@ func TestDegradedAnswerIsMarked(t *testing.T) {
 	}
 }
 
-// waiting is a store that does not answer before it is released or the caller
-// has gone.
+// waiting is a store that answers when it is released or when the caller has
+// gone.
 type waiting struct {
 	fakeStore
-	taking  chan context.Context // of each Take that began
+	taking  chan context.Context // one of each Take that began
 	release chan struct{}
-	gone    chan error // of each Take whose caller has gone
+	gone    chan error // one of each Take whose caller has gone
 }
 
 func newWaiting() *waiting {
@@ -86,7 +87,7 @@ func newWaiting() *waiting {
 	return w
 }
 
-// within receives what must come.
+// within receives a value that must come.
 func within[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -142,7 +143,7 @@ func TestStoreGetsTheDeadlineOfTheCaller(t *testing.T) {
 	}
 	within(t, "the store learns it", store.gone)
 	asynctest.Eventually(t, "a line in the log", func() bool {
-		// Which of the two the server sees is up to the network.
+		// The network decides which of the two the server sees.
 		return len(d.log.lines("call failed", "code=DeadlineExceeded"))+len(d.log.lines("call failed", "code=Canceled")) > 0
 	})
 }
@@ -185,7 +186,7 @@ func TestPanicFailsItsRequestAlone(t *testing.T) {
 
 var unlogged = regexp.MustCompile(`unlogged_before=(\d+)`)
 
-// told returns how many calls the lines speak of.
+// told returns how many calls the lines stand for.
 func told(t *testing.T, lines []string) int {
 	t.Helper()
 	n := len(lines)
@@ -199,8 +200,8 @@ func told(t *testing.T, lines []string) int {
 	return n
 }
 
-// TestFailuresAreLoggedOnceAnInterval makes calls that fail: of each code the first is logged
-// at once, and then one an interval that counts the others.
+// TestFailuresAreLoggedOnceAnInterval makes calls that fail. The first of each
+// code is logged at once; then one line an interval counts the others.
 func TestFailuresAreLoggedOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, on(failing("gone")))

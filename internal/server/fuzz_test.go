@@ -29,7 +29,7 @@ descriptors:
   - {key: tenant, rate_limit: {requests: 5, period: 1m, algorithm: sliding_log}}
 `
 
-// portless returns a server that listens nowhere.
+// portless returns a server that does not listen.
 func portless(t testing.TB, limits string, change ...func(*server.Options)) *server.Server {
 	t.Helper()
 	d := &daemon{t: t, log: new(logged), clock: newClock()}
@@ -46,8 +46,8 @@ func portless(t testing.TB, limits string, change ...func(*server.Options)) *ser
 	return s
 }
 
-// FuzzRequest posts any bytes: the answer is a decision or the caller's fault,
-// never the daemon's.
+// FuzzRequest posts any bytes: the answer is a decision or blames the caller,
+// never the daemon.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
 		"", "null", "{}", bodyX,
@@ -114,8 +114,8 @@ func wantDecisions(t *testing.T, w *httptest.ResponseRecorder, asked *rlsv3.Rate
 	}
 }
 
-// FuzzTake posts any bytes to the daemon's own API: the answer is a decision
-// that agrees with itself, or the caller's fault, never the daemon's.
+// FuzzTake posts any bytes to the daemon's own API: the answer is a consistent
+// decision or blames the caller, never the daemon.
 func FuzzTake(f *testing.F) {
 	for _, seed := range []string{
 		"", "null", "{}",

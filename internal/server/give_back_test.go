@@ -23,7 +23,8 @@ func userLimits(limit string, rules ...string) string {
 	return text
 }
 
-// startPair starts a daemon, and returns what starts others on its store.
+// startPair starts a daemon and returns a function that starts others on its
+// store.
 func startPair(t *testing.T, limits string) (d *daemon, another func(limits string) *daemon) {
 	t.Helper()
 	var store bucket.Store
@@ -31,8 +32,8 @@ func startPair(t *testing.T, limits string) (d *daemon, another func(limits stri
 	return d, func(limits string) *daemon { return start(t, limits, on(store)) }
 }
 
-// A take is given back only to limits that it was taken by: others do not know
-// what of it still counts. So none admits more than it says.
+// A take is given back only to the limits that took it: other limits do not
+// know how much of it still counts, and could admit too much.
 func TestGiveBackToChangedLimitsIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, a := range bucket.Algorithms() {
@@ -41,7 +42,7 @@ func TestGiveBackToChangedLimitsIsRefused(t *testing.T) {
 		for _, c := range []struct {
 			name  string
 			texts []string // of the limits file, one after the other
-			// started is whether each is another daemon's, which knows only by
+			// started makes each file that of another daemon, which learns only from
 			// taken_by that others were in force.
 			started bool
 		}{
@@ -90,7 +91,7 @@ func TestGiveBackToChangedLimitsIsRefused(t *testing.T) {
 	}
 }
 
-// What the limits count as they did is given back, whatever else changed.
+// A take is given back if its limits still count alike, whatever else changed.
 func TestGiveBackOutlivesOtherChanges(t *testing.T) {
 	t.Parallel()
 	const limit = "requests: 100, period: 1h"
@@ -122,7 +123,7 @@ func TestGiveBackOutlivesOtherChanges(t *testing.T) {
 			}
 		})
 	}
-	// And what new limits took.
+	// New limits give back their own takes.
 	d.reload(userLimits("requests: 200, period: 1h"))
 	taken := d.sendTake(request)
 	if err := d.giveBack(request, taken); err != nil {
@@ -133,9 +134,8 @@ func TestGiveBackOutlivesOtherChanges(t *testing.T) {
 	}
 }
 
-// What a take's response says of one limit is no give-back for another: neither
-// for one with other numbers, nor of another descriptor. Of several limits, one
-// that is another is enough.
+// A take gives back neither to a limit with other numbers nor to another
+// descriptor. One wrong limit of several is enough for a refusal.
 func TestGiveBackOfAnotherTakeIsRefused(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
@@ -164,7 +164,7 @@ func TestGiveBackOfAnotherTakeIsRefused(t *testing.T) {
 			d.clock.Move(time.Minute)
 		})
 	}
-	// Nothing was returned to the one that is the same.
+	// The limit that is the same got nothing back.
 	taken := d.take("fixed_window=x:3", "several=x")
 	if err := d.giveBack(taking("fixed_window=x:3", "several=y"), taken); status.Code(err) != codes.FailedPrecondition {
 		t.Error(err)

@@ -35,7 +35,7 @@ descriptors:
   - {key: quoted, rate_limit: {name: 'a"b\é', unit: hour, requests_per_unit: 5}}
 `
 
-// style has a server use a style of headers, with the usual names.
+// style makes a server use a style of headers, with the usual names.
 func style(name string) func(*server.Options) {
 	return func(o *server.Options) {
 		o.Responses.Headers = settings.Default().Headers
@@ -43,7 +43,7 @@ func style(name string) func(*server.Options) {
 	}
 }
 
-// headers returns those of a response, one a line.
+// headers returns the headers of a response, one a line.
 func headers(r *rlsv3.RateLimitResponse) string {
 	var lines []string
 	for _, h := range r.GetResponseHeadersToAdd() {
@@ -52,8 +52,8 @@ func headers(r *rlsv3.RateLimitResponse) string {
 	return strings.Join(lines, "\n")
 }
 
-// step is a request and the headers that each style answers it with; all three
-// servers are asked all of them in order.
+// step is a request and its headers in each style. Each server is asked all
+// steps in order.
 type step struct {
 	name        string
 	cost        uint32
@@ -190,7 +190,8 @@ func TestHeadersHaveConfiguredNamesOverHTTP(t *testing.T) {
 	}
 }
 
-// TestHeadersListManyPolicies has header values beyond one byte of length, and beyond two.
+// TestHeadersListManyPolicies makes values with lengths of more than one and
+// two bytes.
 func TestHeadersListManyPolicies(t *testing.T) {
 	t.Parallel()
 	d := start(t, headerLimits, style("ietf"), func(o *server.Options) {
@@ -213,8 +214,8 @@ func TestHeadersListManyPolicies(t *testing.T) {
 	}
 }
 
-// TestHeadersStayWithinQuotaAndWindow holds that what remains is never more than the
-// quota, and never sooner full than a window.
+// TestHeadersStayWithinQuotaAndWindow checks that no more remains than the
+// quota, and that the reset takes no longer than a window.
 func TestHeadersStayWithinQuotaAndWindow(t *testing.T) {
 	t.Parallel()
 	var limits strings.Builder

@@ -45,7 +45,7 @@ func newClock() *asynctest.Clock {
 	return c
 }
 
-// logged is a log that a test can read while it is written.
+// logged is a log that a test can read while the server writes it.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -82,7 +82,8 @@ type daemon struct {
 	file  string // of the limits
 	log   *logged
 	clock *asynctest.Clock
-	// since is the clock of reloads; that of the store unless a test changes it.
+	// since is the clock of reloads. It is that of the store unless a test
+	// changes it.
 	since func() int64
 
 	rls    rlsv3.RateLimitServiceClient
@@ -178,7 +179,7 @@ func (d *daemon) end() {
 	d.wait()
 }
 
-// wait waits until Run has returned, without an error.
+// wait waits until Run has returned without an error.
 func (d *daemon) wait() {
 	select {
 	case <-d.ended:
@@ -198,7 +199,7 @@ func (d *daemon) write(limits string) {
 	}
 }
 
-// ask asks about descriptors such as "user=alice,plan=free" and fails the test
+// ask asks about descriptors such as "user=alice,plan=free". It fails the test
 // if there is no answer.
 func (d *daemon) ask(domain string, cost uint32, descriptors ...string) *rlsv3.RateLimitResponse {
 	d.t.Helper()
@@ -231,7 +232,7 @@ func (d *daemon) check(service string) string {
 	return h.GetStatus().String()
 }
 
-// page is what a port answered.
+// page is the answer of a port.
 type page struct {
 	code   int
 	body   string
@@ -334,7 +335,7 @@ func wantShown(t testing.TB, r *rlsv3.RateLimitResponse, want string) {
 	}
 }
 
-// fakeStore allows everything, but for what a test has it do.
+// fakeStore allows everything unless a test sets take.
 type fakeStore struct {
 	take func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error
 	ping func(ctx context.Context) error

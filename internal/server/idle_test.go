@@ -10,12 +10,12 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestIdleConnectionsHoldNoReadBuffer has many connections that say nothing
-// after their greeting, as those of a large fleet's proxies at night.
+// TestIdleConnectionsHoldNoReadBuffer opens many connections that send nothing
+// after their greeting, like a large fleet of proxies at night.
 func TestIdleConnectionsHoldNoReadBuffer(t *testing.T) {
 	d := start(t, benchLimits)
 	heap := func() uint64 {
-		for range 3 { // what is pooled goes with the second
+		for range 3 { // the second collection frees pools
 			runtime.GC()
 		}
 		var m runtime.MemStats
@@ -28,14 +28,14 @@ func TestIdleConnectionsHoldNoReadBuffer(t *testing.T) {
 		greet(t, d.srv.Address("grpc"))
 	}
 	each := (int64(heap()) - int64(before)) / connections
-	const most = 24 << 10 // where a read buffer is 32 KiB
+	const most = 24 << 10 // a read buffer has 32 KiB
 	if each > most {
 		t.Errorf("an idle connection holds %d bytes; allowed: %d", each, most)
 	}
 	runtime.KeepAlive(d)
 }
 
-// greet opens a connection of HTTP/2 and waits until both have greeted.
+// greet opens a connection of HTTP/2 and waits for both greetings.
 func greet(t *testing.T, address string) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)

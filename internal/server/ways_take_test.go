@@ -34,7 +34,7 @@ func openTake(d *daemon) way {
 	})
 }
 
-// openTakeMany asks between two others, which nobody limits.
+// openTakeMany asks between two other takes, which have no limit.
 func openTakeMany(d *daemon) way {
 	api, other := d.api(), &ratelimitv1.TakeRequest{Domain: "nobody", Descriptors: []*ratelimitv1.Descriptor{{}}}
 	return overGRPC(d, func(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
@@ -65,7 +65,7 @@ func openHTTPTake(d *daemon) way {
 	}
 }
 
-// openTakeStream asks on one stream, from as many callers as there are.
+// openTakeStream asks on one stream for all callers.
 func openTakeStream(d *daemon) way {
 	s := d.stream()
 	var mu sync.Mutex

@@ -25,7 +25,7 @@ import (
 
 // way is one way to ask a server.
 type way interface {
-	// take asks about descriptors and tells what each limit of each said.
+	// take asks about descriptors and returns the decision of each limit of each.
 	take(ctx context.Context, asked []asked) ([]bucket.Decision, error)
 	giveBack(ctx context.Context, asked []asked, takenAt []int64) error
 }
@@ -37,13 +37,13 @@ type asked struct {
 	numbers *bucket.Limit // of its own, or nil
 }
 
-// wayStore is a bucket.Store behind a way of a server on the domain d. It has
-// the server serve what limits the hits have.
+// wayStore is a bucket.Store that asks a server on the domain d in one way. It
+// loads the limits of the hits into the server.
 type wayStore struct {
 	d     *daemon
 	way   way
-	envoy way // for refunds, which are Envoy's alone
-	// inUnits is whether numbers in a request have their period in units.
+	envoy way // for refunds, which only Envoy's API has
+	// inUnits reports whether numbers in a request have their period in units.
 	inUnits bool
 
 	mu    sync.Mutex
@@ -51,10 +51,10 @@ type wayStore struct {
 	rules map[place]rule    // in force
 }
 
-// place is where a rule stands in the limits file.
+// place is the place of a rule in the limits file.
 type place struct{ key, value string }
 
-// rule is what stands there. It is written for one or several hits.
+// rule is a rule of the file, for one or several hits.
 type rule struct {
 	limits [2]bucket.Spec
 	n      int
@@ -104,7 +104,7 @@ func (s *wayStore) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []
 	return s.way.giveBack(ctx, descriptors, takenAt)
 }
 
-// Check implements bucket.Store, but no way has it.
+// Check implements bucket.Store, but no API can check.
 func (s *wayStore) Check(context.Context, []bucket.Hit, []bucket.Decision) error {
 	return errors.New("no way asks without taking")
 }
@@ -120,8 +120,8 @@ func (s *wayStore) Ping(context.Context) error {
 // Close implements bucket.Store. The test ends the server.
 func (s *wayStore) Close() error { return nil }
 
-// ask makes descriptors of hits, each of a rule of its own but for those of one
-// quota, and has the rules in force.
+// ask makes descriptors of hits and loads the rules that they need. Each hit
+// has a rule of its own; the hits of one quota share a rule.
 func (s *wayStore) ask(hits []bucket.Hit) ([]asked, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,9 +151,9 @@ func (s *wayStore) ask(hits []bucket.Hit) ([]asked, error) {
 	return descriptors, s.d.live.Reload()
 }
 
-// describe returns the descriptor of the hits of one rule, where that stands,
-// and whether it is to be loaded. The hits' keys are the descriptor's value, so
-// that what shares a key shares a state and nothing else does.
+// describe returns the descriptor for the hits of one rule, the rule's place,
+// and whether the rule must be loaded. The value of the descriptor is the keys
+// of the hits, so hits share a state exactly if they share a key.
 func (s *wayStore) describe(hits []bucket.Hit, needed map[place]bool) (d asked, p place, isNew bool, err error) {
 	want := rule{n: len(hits), role: min(hits[0].Role, bucket.Quota(1))}
 	if len(hits) > len(want.limits) {
@@ -188,8 +188,8 @@ func (s *wayStore) describe(hits []bucket.Hit, needed map[place]bool) (d asked, 
 	return d, p, true, nil
 }
 
-// keyOf returns the descriptor's key that goes with the value from its first
-// time on: where there is one that of such a rule.
+// keyOf returns the descriptor's key for a value, the same each time. A new
+// value gets the key of an equal rule if there is one.
 func (s *wayStore) keyOf(value string, want rule) string {
 	if s.keys == nil {
 		s.keys, s.rules = map[string]string{}, map[place]rule{}
@@ -205,7 +205,7 @@ func (s *wayStore) keyOf(value string, want rule) string {
 	return s.keys[value]
 }
 
-// asText returns a key, quoted where it is no text, for that cannot be sent.
+// asText returns a key. Only text can be sent, so other keys are quoted.
 func asText(key []byte) string {
 	if utf8.Valid(key) {
 		return string(key)
@@ -213,8 +213,8 @@ func asText(key []byte) string {
 	return strconv.QuoteToASCII(string(key))
 }
 
-// canBring reports whether the limit of a rule becomes another one by numbers
-// that a request brings.
+// canBring reports whether numbers in a request turn the limit of one rule
+// into the other.
 func (s *wayStore) canBring(have, want rule) bool {
 	if have.n != 1 || want.n != 1 || have.role != bucket.Enforced || want.role != bucket.Enforced {
 		return false
@@ -269,7 +269,7 @@ func (s *wayStore) file() string {
 	}
 	text, err := json.Marshal(file)
 	if err != nil {
-		panic(err) // it stands above
+		panic(err) // the type is above
 	}
 	return string(text)
 }
