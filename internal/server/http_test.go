@@ -106,7 +106,7 @@ func TestPortsServeTheirPathsAlone(t *testing.T) {
 		{"GET", "http", "/%00%22%ff", 404, ""},
 		{"GET", "http", "/healthcheck", 200, ""},
 		{"HEAD", "http", "/healthcheck", 200, ""},
-		{"GET", "http", "//healthcheck", 200, ""}, // where the client is sent to the clean path
+		{"GET", "http", "//healthcheck", 200, ""}, // the client is redirected to the clean path
 		{"POST", "http", "/healthcheck", 405, "GET, HEAD"},
 		{"GET", "admin", "/", 200, ""},
 		{"GET", "admin", "/nothing", 404, ""},
@@ -122,7 +122,7 @@ func TestPortsServeTheirPathsAlone(t *testing.T) {
 			if c.port == "admin" || c.code == 200 {
 				return
 			}
-			// As all errors of that port.
+			// All errors of that port are JSON.
 			if p.header.Get("Content-Type") != "application/json" {
 				t.Errorf("got %v", p.header)
 			}
@@ -140,7 +140,7 @@ func TestPortsServeTheirPathsAlone(t *testing.T) {
 	}
 }
 
-// What is false or 0 is printed; what is not there is not.
+// The answer prints false and 0, and leaves out unset values.
 func TestAnswersPrintZeros(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)

@@ -19,7 +19,7 @@ import (
 
 func withMetadata(o *server.Options) { o.Responses.DynamicMetadata = true }
 
-// metadataOf is what envoyproxy/ratelimit tells of a request, made of
+// metadataOf returns envoyproxy/ratelimit's metadata of a request, made from
 // protobuf's own messages.
 func metadataOf(t testing.TB, r *rlsv3.RateLimitRequest) *structpb.Struct {
 	t.Helper()
@@ -34,7 +34,7 @@ func metadataOf(t testing.TB, r *rlsv3.RateLimitRequest) *structpb.Struct {
 			one["hitsAddend"] = float64(d.GetHitsAddend().GetValue())
 		}
 		if d.GetLimit() != nil {
-			// Its spaces are random, so that nobody relies on them.
+			// protobuf makes its spaces random, so that nobody relies on them.
 			one["limit"] = strings.ReplaceAll(prototext.MarshalOptions{}.Format(d.GetLimit()), "  ", " ")
 		}
 		descriptors = append(descriptors, one)
@@ -91,7 +91,6 @@ func TestDynamicMetadataRepeatsTheRequest(t *testing.T) {
 	}
 }
 
-// TestDegradedAnswerHasDynamicMetadataToo has both in one.
 func TestDegradedAnswerHasDynamicMetadataToo(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, withMetadata, on(&fakeStore{
@@ -108,7 +107,7 @@ func TestDegradedAnswerHasDynamicMetadataToo(t *testing.T) {
 	}
 }
 
-// Envoy sends a header as it is; metadata is text.
+// Envoy sends header bytes as they are; metadata is always text.
 func TestDynamicMetadataIsAlwaysText(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) { o.Responses.DynamicMetadata = true })

@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
-// metrics returns what /metrics shows, by series as it is written there:
+// metrics returns the samples of /metrics by their series,
 // name{label="value",...}.
 func (d *daemon) metrics() map[string]float64 {
 	d.t.Helper()
@@ -56,8 +56,8 @@ func (d *daemon) wantMetrics(want map[string]float64) {
 	}
 }
 
-// decisions returns the series of decisions alone, without their name. An empty
-// label is none.
+// decisions returns the series of decisions without their name and without
+// empty labels.
 func (d *daemon) decisions() map[string]float64 {
 	found := make(map[string]float64)
 	for series, value := range d.metrics() {
@@ -139,10 +139,10 @@ descriptors:
 func TestDecisionsAreCounted(t *testing.T) {
 	t.Parallel()
 	d := start(t, countedLimits)
-	d.wantDecisions(map[string]float64{}) // what never matched has no series
+	d.wantDecisions(map[string]float64{}) // rules that never matched have no series
 	d.ask("api", 1, "user=mallory", "user=eve")
 	d.ask("api", 3, "user=mallory")                                   // denied
-	d.ask("api", 1, "user=bob", "user=alice,path=/api/a", "vip=root") // each by itself
+	d.ask("api", 1, "user=bob", "user=alice,path=/api/a", "vip=root") // each descriptor counts by itself
 	d.ask("api", 1, "user=carl", "user=alice,path=/api/a")            // the second is denied, the first is not
 	d.ask("api", 1, "vip=root")
 	d.ask("api", 1, "nothing=evil", "user=alice,path=/other", "")
@@ -163,7 +163,7 @@ func TestDecisionsAreCounted(t *testing.T) {
 	}
 }
 
-// TestCountsStayOverAReload has requests in flight with the old rules.
+// TestCountsStayOverAReload keeps requests in flight under the old rules.
 func TestCountsStayOverAReload(t *testing.T) {
 	t.Parallel()
 	store := newWaiting()
@@ -269,8 +269,8 @@ func TestServingIsShown(t *testing.T) {
 	d.wantMetric("ratelimitd_serving", 0)
 }
 
-// TestMetricsListOnlyRulesInUse has more rules than in use: the page is as long as what is in
-// use.
+// TestMetricsListOnlyRulesInUse loads more rules than are in use: the page is
+// only as long as the used ones need.
 func TestMetricsListOnlyRulesInUse(t *testing.T) {
 	t.Parallel()
 	var limits strings.Builder
@@ -288,8 +288,8 @@ func TestMetricsListOnlyRulesInUse(t *testing.T) {
 	d.wantMetric("ratelimitd_limits_rules", 2000)
 }
 
-// TestDecisionsAreCountedByValue has rules that ask for it, and one that does
-// not.
+// TestDecisionsAreCountedByValue loads rules that ask for counts by value, and
+// one that does not.
 func TestDecisionsAreCountedByValue(t *testing.T) {
 	t.Parallel()
 	const limits = `domain: api
@@ -325,7 +325,7 @@ descriptors:
 	d.wantDecisions(want)
 }
 
-// Rules that never matched cost a scrape nothing.
+// Rules that never matched do not slow down a scrape.
 func TestUnusedRulesCostAScrapeNothing(t *testing.T) {
 	const rules = 2000
 	var limits strings.Builder

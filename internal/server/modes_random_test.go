@@ -24,9 +24,9 @@ descriptors:
   - {key: small, quota_mode: true, rate_limit: {name: h, unit: hour, requests_per_unit: 9}}
 `
 
-// TestRandomCallsFollowTheRolesOfTheirHits has a store that denies some keys, and holds what
-// becomes of calls, whose descriptors may share keys, against what each of
-// their descriptors says.
+// TestRandomCallsFollowTheRolesOfTheirHits asks a store that denies some keys.
+// The calls' descriptors may share keys; the result must follow from each of
+// them.
 func TestRandomCallsFollowTheRolesOfTheirHits(t *testing.T) {
 	t.Parallel()
 	for _, allAreQuotas := range []bool{false, true} {

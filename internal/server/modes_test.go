@@ -39,7 +39,7 @@ descriptors:
       - {name: other, unit: day, requests_per_unit: 9}
 `
 
-// asking is one request and what it gets.
+// asking is a request and its answer.
 type asking struct {
 	descriptors []string
 	want        string
@@ -56,8 +56,8 @@ func runAskings(t *testing.T, d *daemon, askings []asking) {
 
 const hourReset = " reset 59m50s"
 
-// A shadow limit never denies: it is charged when the enforced ones admit, and
-// no further than it goes.
+// A shadow limit never denies. It is charged when the enforced limits admit,
+// and never beyond its number.
 func TestShadowLimitNeverDenies(t *testing.T) {
 	t.Parallel()
 	d := start(t, modeLimits)
@@ -71,10 +71,10 @@ func TestShadowLimitNeverDenies(t *testing.T) {
 		{pair, with("OK", 0, 0, "OK")},
 		{pair, with("OVER_LIMIT", 0, 0, "OVER_LIMIT") + "; retry-after: 3590"},
 		{[]string{"shadow=x"}, "OK; OK s 2/HOUR remaining 0" + hourReset},
-		// Denied by another, it is not charged.
+		// Another limit denies, so it is not charged.
 		{[]string{"shadow=y", "enforced=x"}, "OVER_LIMIT; OK s 2/HOUR remaining 2 reset 0s; OVER_LIMIT e 3/HOUR remaining 0" + hourReset + "; retry-after: 3590"},
 		{[]string{"shadow=y"}, "OK; OK s 2/HOUR remaining 1" + hourReset},
-		// Each limit of a list by itself.
+		// Each limit of a list counts by itself.
 		{[]string{"both=x"}, "OK; OK few 1/HOUR remaining 0" + hourReset},
 		{[]string{"both=x"}, "OK; OK few 1/HOUR remaining 0" + hourReset},
 	})
@@ -94,7 +94,7 @@ func TestShadowLimitNeverDenies(t *testing.T) {
 	}
 }
 
-// A quota that is over says so, and denies only when all are over.
+// A quota that is over says so. It denies only when all quotas are over.
 func TestQuotasDenyWhenAllAreOver(t *testing.T) {
 	t.Parallel()
 	d := start(t, modeLimits)
@@ -104,16 +104,16 @@ func TestQuotasDenyWhenAllAreOver(t *testing.T) {
 	runAskings(t, d, []asking{
 		{[]string{"quota=x", "second=x"}, "OK; " + quota("OK") + "; " + second("OK", 1)},
 		{[]string{"quota=x", "second=x"}, "OK; " + quota("OVER_LIMIT") + "; " + second("OK", 0)},
-		// The first of them has room again.
+		// The first quota has room again.
 		{[]string{"quota=x", "second=x"}, "OVER_LIMIT; " + quota("OVER_LIMIT") + "; " + second("OVER_LIMIT", 0) + "; retry-after: 3590"},
-		// What is denied costs nothing.
+		// A denied request costs nothing.
 		{[]string{"quota=x", "second=x", "enforced=x"}, "OVER_LIMIT; " + quota("OVER_LIMIT") + "; " + second("OVER_LIMIT", 0) + "; OK e 3/HOUR remaining 3 reset 0s; retry-after: 3590"},
-		// The only one is as if enforced.
+		// A single quota denies like an enforced limit.
 		{[]string{"quota=x"}, "OVER_LIMIT; " + quota("OVER_LIMIT") + "; retry-after: 3590"},
 		{[]string{"quota=x", "unknown=x"}, "OVER_LIMIT; " + quota("OVER_LIMIT") + "; OK remaining 0; retry-after: 3590"},
 		{[]string{"quota=y", "enforced=x"}, "OK; " + quota("OK") + "; OK e 3/HOUR remaining 2" + hourReset},
 		{[]string{"second=y", "quota=y", "enforced=x"}, "OK; " + second("OK", 1) + "; " + quota("OVER_LIMIT") + "; OK e 3/HOUR remaining 1" + hourReset},
-		// Enforced ones deny as ever.
+		// Enforced limits deny as ever.
 		{[]string{"also=x"}, "OK; OK a 1/HOUR remaining 0" + hourReset},
 		{[]string{"second=y", "quota=y", "also=x"}, "OVER_LIMIT; " + second("OK", 1) + "; " + quota("OVER_LIMIT") + "; OVER_LIMIT a 1/HOUR remaining 0" + hourReset + "; retry-after: 3590"},
 		// A quota of two limits is over when one is.
@@ -129,7 +129,7 @@ func TestShadowModeForAllDeniesNothing(t *testing.T) {
 	runAskings(t, d, []asking{
 		{[]string{"also=x"}, "OK; " + also("OK")},
 		{[]string{"also=x"}, "OK; " + also("OVER_LIMIT")},
-		// Each is charged by itself.
+		// Each limit is charged by itself.
 		{[]string{"also=x", "enforced=x"}, "OK; " + also("OVER_LIMIT") + "; OK e 3/HOUR remaining 2" + hourReset},
 	})
 	d.wantMetrics(map[string]float64{
@@ -148,22 +148,22 @@ func TestQuotaModeForAllDeniesWhenAllAreOver(t *testing.T) {
 		{[]string{"also=x"}, "OK; " + also("OK")},
 		{[]string{"also=x"}, "OVER_LIMIT; " + also("OVER_LIMIT") + "; retry-after: 3590"},
 		{[]string{"also=x", "enforced=x"}, "OK; " + also("OVER_LIMIT") + "; OK e 3/HOUR remaining 2" + hourReset},
-		// What no rule matches passes, so the whole does; what is unlimited
-		// says nothing.
+		// A descriptor without a rule passes, and so does the request. An unlimited
+		// one changes nothing.
 		{[]string{"also=x", "unknown=x"}, "OK; " + also("OVER_LIMIT") + "; OK remaining 0"},
 		{[]string{"also=x", "free=x"}, "OVER_LIMIT; " + also("OVER_LIMIT") + "; OK remaining 4294967295; retry-after: 3590"},
 		{[]string{"unknown=x", "free=x", "also=x"}, "OK; OK remaining 0; OK remaining 4294967295; " + also("OVER_LIMIT")},
 		{[]string{"free=x"}, "OK; OK remaining 4294967295"},
 	})
-	// A descriptor with a limit of its own is a quota too; it has the key of the
-	// rule's.
+	// A descriptor with a limit of its own is a quota too, on the key of its
+	// rule.
 	r := overriding(t, 0, "also=x", "9/HOUR")
 	r.Descriptors = append(r.Descriptors, request("api", 0, "also=y").Descriptors...)
 	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 7"+hourReset+"; "+also("OK"))
 }
 
-// What a descriptor brings along may have the key of a quota, of which it takes
-// nothing away and to which it adds nothing.
+// A descriptor's own limit may share the key of a quota. It neither weakens
+// nor strengthens that quota.
 func TestQuotaThatSharesItsKeyStandsAlone(t *testing.T) {
 	t.Parallel()
 	both := func(own string, descriptors ...string) *rlsv3.RateLimitRequest {
@@ -175,7 +175,7 @@ func TestQuotaThatSharesItsKeyStandsAlone(t *testing.T) {
 	const over = "OVER_LIMIT q 1/HOUR remaining 0" + hourReset
 	d := start(t, modeLimits)
 	d.ask("api", 0, "quota=x")
-	// Enforced, it stands for the quota: one of two is not over.
+	// An enforced limit counts for the quota: one of two is not over.
 	wantShown(t, d.send(both("5/DAY", "second=x", "quota=x", "second=x")),
 		"OK; OK  5/DAY remaining 0"+dayReset+"; "+over+"; OK r 2/DAY remaining 0"+dayReset)
 	wantShown(t, d.send(both("5/DAY", "second=x", "quota=x", "second=x")),
@@ -184,7 +184,7 @@ func TestQuotaThatSharesItsKeyStandsAlone(t *testing.T) {
 	wantShown(t, d.send(both("5/DAY", "second=y", "second=y", "quota=x")),
 		"OK; OK  5/DAY remaining 0"+dayReset+"; OK r 2/DAY remaining 0"+dayReset+"; "+over)
 
-	// A quota itself, it has a part of what the other has.
+	// As a quota it has a part of what the other has.
 	d = start(t, modeLimits, func(o *server.Options) { o.Modes.Quota = true })
 	d.ask("api", 0, "halves=x")
 	wantShown(t, d.send(both("9/HOUR", "halves=x", "halves=x")),
@@ -216,27 +216,27 @@ func TestReplacedLimitIsNotCharged(t *testing.T) {
 	runAskings(t, d, []asking{
 		{[]string{"user=x", "vip=x"}, "OK; OK remaining 0; " + vip(8)},
 		{[]string{"vip=x", "user=x"}, "OK; " + vip(7) + "; OK remaining 0"},
-		// It was not charged.
+		// The replaced limit was not charged.
 		{[]string{"user=x"}, "OK; " + general("OK")},
 		{[]string{"user=x"}, "OVER_LIMIT; " + general("OVER_LIMIT") + "; retry-after: 3590"},
 		{[]string{"user=x", "free=x"}, "OK; OK remaining 0; OK remaining 4294967295"},
-		// What is unlimited is not replaced.
+		// An unlimited rule is not replaced.
 		{[]string{"against=x", "free=x", "user=x"}, "OK; OK against 5/HOUR remaining 4" + hourReset + "; OK remaining 4294967295; OK remaining 0"},
 		{[]string{"a=x", "b=x"}, "OK; OK remaining 0; OK remaining 0"},
 		{[]string{"a=x"}, "OK; OK a 1/HOUR remaining 0" + hourReset},
-		// One limit of two.
+		// One limit of two is replaced.
 		{[]string{"list=x", "vip=x"}, "OK; OK daily 4/DAY remaining 3 reset 23h59m50s; " + vip(6)},
 		{[]string{"list=x", "vip=x"}, "OK; OK daily 4/DAY remaining 2 reset 23h59m50s; " + vip(5)},
 		{[]string{"list=x"}, "OK; OK general 1/HOUR remaining 0" + hourReset},
 	})
-	// Where all are quotas, what is replaced passes.
+	// Where all limits are quotas, a replaced one passes.
 	all := start(t, replacingLimits, func(o *server.Options) { o.Modes.Quota = true })
 	runAskings(t, all, []asking{
 		{[]string{"a=x"}, "OK; OK a 1/HOUR remaining 0" + hourReset},
 		{[]string{"a=x"}, "OVER_LIMIT; OVER_LIMIT a 1/HOUR remaining 0" + hourReset + "; retry-after: 3590"},
 		{[]string{"a=x", "user=x", "free=x"}, "OK; OVER_LIMIT a 1/HOUR remaining 0" + hourReset + "; OK remaining 0; OK remaining 4294967295"},
 	})
-	// A limit that a descriptor brings replaces nothing and is not replaced.
+	// A limit of the descriptor replaces nothing and is not replaced.
 	r := overriding(t, 0, "vip=x", "9/HOUR")
 	r.Descriptors = append(r.Descriptors, request("api", 0, "user=y").Descriptors...)
 	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 4"+hourReset+"; "+general("OK"))
@@ -245,7 +245,7 @@ func TestReplacedLimitIsNotCharged(t *testing.T) {
 	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 8"+hourReset+"; "+vip(3))
 }
 
-// Of many descriptors each replaces what it names, and leaves the others.
+// Each of many descriptors replaces the limits that it names, and no others.
 func TestEachDescriptorReplacesWhatItNames(t *testing.T) {
 	t.Parallel()
 	var limits strings.Builder
@@ -294,10 +294,10 @@ func TestValuesOfASharedPatternHaveOneCounter(t *testing.T) {
 		{[]string{"path=/a/1", "path=/a/2"}, "OK; OK  9/HOUR remaining 3" + hourReset + "; OK  9/HOUR remaining 3" + hourReset},
 	})
 	r := overriding(t, 0, "path=/a/1", "9/HOUR")
-	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 8"+hourReset) // its own
+	wantShown(t, d.send(r), "OK; OK  9/HOUR remaining 8"+hourReset) // a counter of its own
 }
 
-// What shares a counter is still told apart where it is counted by value.
+// Values that share a counter are still counted apart by value.
 func TestShareThresholdCountsByValue(t *testing.T) {
 	t.Parallel()
 	d := start(t, `
@@ -312,7 +312,7 @@ descriptors:
 	})
 }
 
-// On a store that spreads keys, one counter is one key in one place.
+// A store that spreads keys sees one key in one place.
 func TestShareThresholdHasOnePlace(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]string)
@@ -364,7 +364,7 @@ func TestAnswerHasTheMetadataOfItsRules(t *testing.T) {
 		{[]string{"tenant=x"}, tenant},
 		{[]string{"tenant=x", "user=x"}, `{"tier":"gold","price":{"unit":"eur","amount":1.5,"per":"hit"},"tags":["a",1,true,null],"none":null,"seat":7}`},
 		{[]string{"user=y", "tenant=y"}, `{"tier":"silver","price":{"unit":"eur","amount":2,"per":"hit"},"tags":["a",1,true,null],"none":null,"seat":7}`},
-		// What was merged has not changed the rules.
+		// The merge has not changed the rules.
 		{[]string{"user=z"}, user},
 		// Over its limit: the user's is not told.
 		{[]string{"user=z"}, `null`},
@@ -387,15 +387,15 @@ func TestAnswerHasTheMetadataOfItsRules(t *testing.T) {
 			t.Errorf("%v: got %v, want %v", c.descriptors, got, want)
 		}
 	}
-	// A limit that a descriptor brings is not the rule's.
+	// A descriptor's own limit has no metadata of a rule.
 	if m := d.send(overriding(t, 0, "tenant=x", "9/HOUR")).GetDynamicMetadata().GetFields()["metadata"]; m != nil {
 		t.Errorf("beside an override the rule's metadata is told: %v", m)
 	}
 }
 
-// Headers tell those who are limited nothing of shadow limits, but for those of
-// envoyproxy/ratelimit, which tell what the statuses do; a quota that is over
-// does not go before what has fewer left.
+// Headers hide shadow limits from callers, except in the style of
+// envoyproxy/ratelimit, which repeats the statuses. A quota that is over does
+// not go before a limit with fewer left.
 func TestHeadersDoNotShowShadowLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -408,7 +408,7 @@ func TestHeadersDoNotShowShadowLimits(t *testing.T) {
 		{"ietf", []string{"shadow=x", "enforced=x"}, `RateLimit-Policy: "e";q=3;w=3600; RateLimit: "e";r=2;t=3590`},
 		{"ietf", []string{"shadow=x"}, ""},
 		{"ratelimit", []string{"shadow=x", "enforced=x"}, "RateLimit-Limit: 2; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
-		// The quota of 1 is over, and no less remains to the other.
+		// The quota of 1 is over, and the other has no fewer left.
 		{"ratelimit", []string{"second=x", "quota=x"}, "RateLimit-Limit: 2; RateLimit-Remaining: 0; RateLimit-Reset: 86390"},
 		{"ratelimit", []string{"also=x", "shadow=x"}, "RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},
 		{"ratelimit", []string{"second=x", "quota=x", "also=x"}, "RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 3590"},

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-// TestNothingIsAnsweredWithoutLimits: without limits nothing is known, so nothing is answered;
-// from the first that load on, all is as usual.
+// TestNothingIsAnsweredWithoutLimits checks that nothing is answered before
+// the first limits load, and all is as usual afterwards.
 func TestNothingIsAnsweredWithoutLimits(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "later.yaml")

@@ -26,8 +26,8 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// document is the OpenAPI document as far as the tests read it. Strictly read,
-// it has nothing that they do not.
+// document is the part of the OpenAPI document that the tests read. It is read
+// strictly, so the file has no other parts.
 type document struct {
 	OpenAPI    string                          `yaml:"openapi"`
 	Info       map[string]string               `yaml:"info"`
@@ -58,7 +58,7 @@ type response struct {
 	Content content `yaml:"content"`
 }
 
-// content is by media type.
+// content maps media types.
 type content map[string]struct {
 	Schema  *schema `yaml:"schema"`
 	Example any     `yaml:"example"`
@@ -96,7 +96,7 @@ func openAPI(t *testing.T, d *daemon) *document {
 
 const schemaRef = "#/components/schemas/"
 
-// violations are what is wrong with a value, as JSON has it, by a schema.
+// violations returns the differences between a JSON value and a schema.
 func (doc *document) violations(s *schema, at string, v any) []string {
 	if s.Ref != "" {
 		target := doc.Components.Schemas[strings.TrimPrefix(s.Ref, schemaRef)]
@@ -160,7 +160,7 @@ func (doc *document) objectViolations(s *schema, at string, v map[string]any) (f
 	return found
 }
 
-// holds reports whether a text is one of the schema's.
+// holds reports whether the schema allows a text.
 func (s *schema) holds(v string) bool {
 	var err error
 	switch s.Format {
@@ -172,7 +172,7 @@ func (s *schema) holds(v string) bool {
 	return err == nil && (s.Enum == nil || slices.Contains(s.Enum, v)) && regexp.MustCompile(s.Pattern).MatchString(v)
 }
 
-// methods are the RPCs by the operations that stand for them.
+// methods returns the RPCs by the names of their operations.
 func methods() map[string]protoreflect.MethodDescriptor {
 	byID := map[string]protoreflect.MethodDescriptor{}
 	all := ratelimitv1.File_ratelimit_v1_ratelimit_proto.Services().ByName("RateLimitService").Methods()
@@ -183,8 +183,8 @@ func methods() map[string]protoreflect.MethodDescriptor {
 	return byID
 }
 
-// Each path and method of the document is a route of the API, and the other way
-// round; each stands for an RPC, with its messages.
+// The paths and methods of the document are the routes of the API. Each stands
+// for an RPC with its messages.
 func TestOpenAPIPathsAreTheRoutes(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
@@ -222,8 +222,8 @@ func wantRef(t *testing.T, s *schema, m protoreflect.MessageDescriptor) {
 	}
 }
 
-// Each field of the messages is a property, of its type, and the other way
-// round. An answer has all that it always has a value for.
+// The fields of the messages are the properties, with their types. An answer
+// requires the fields that always have a value.
 func TestOpenAPISchemasAreTheMessages(t *testing.T) {
 	t.Parallel()
 	doc := openAPI(t, start(t, takeLimits))
@@ -275,7 +275,7 @@ func TestOpenAPISchemasAreTheMessages(t *testing.T) {
 	}
 }
 
-// reach gathers a message and those in it, by name.
+// reach collects a message and all messages in it, by name.
 func reach(messages map[string]protoreflect.MessageDescriptor, m protoreflect.MessageDescriptor) {
 	name := string(m.Name())
 	if messages[name] != nil || m.FullName() == "google.protobuf.Duration" {
@@ -289,14 +289,14 @@ func reach(messages map[string]protoreflect.MessageDescriptor, m protoreflect.Me
 	}
 }
 
-// bare is a schema without what only a person reads.
+// bare returns the schema without the parts for people.
 func (s *schema) bare() *schema {
 	b := *s
 	b.Description, b.Examples = "", nil
 	return &b
 }
 
-// schemaOf is how a field is spelled in protobuf JSON.
+// schemaOf returns the schema of a field in protobuf JSON.
 func schemaOf(f protoreflect.FieldDescriptor) *schema {
 	s := new(schema)
 	switch f.Kind() {
@@ -324,8 +324,8 @@ func schemaOf(f protoreflect.FieldDescriptor) *schema {
 	return s
 }
 
-// The examples are requests that the handlers take, and protobuf JSON spells
-// them as they stand.
+// The handlers accept the examples, and protobuf JSON writes them the same
+// way.
 func TestOpenAPIExamplesAreAccepted(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit)
@@ -359,7 +359,7 @@ func TestOpenAPIExamplesAreAccepted(t *testing.T) {
 	}
 }
 
-// All that the handlers answer is as the document says, each status too.
+// The document describes every answer of the handlers, with each status.
 func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	t.Parallel()
 	answering := start(t, takeLimits)

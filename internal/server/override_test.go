@@ -35,7 +35,7 @@ descriptors:
       - {name: d, unit: day, requests_per_unit: 10}
 `
 
-// overriding makes a request about one descriptor that has a limit of its own:
+// overriding makes a request about one descriptor with a limit of its own:
 // "9/HOUR", or "9/90xSECOND" with a multiplier.
 func overriding(t testing.TB, cost uint32, descriptor, limit string) *rlsv3.RateLimitRequest {
 	t.Helper()
@@ -62,8 +62,8 @@ func parseOverride(t testing.TB, limit string) *ratelimitv3.RateLimitDescriptor_
 	return &o
 }
 
-// override asks with a limit of the descriptor's own and returns the answer as
-// show writes it.
+// override asks with a limit of the descriptor and returns the answer as show
+// writes it.
 func (d *daemon) override(cost uint32, descriptor, limit string) string {
 	d.t.Helper()
 	return show(d.send(overriding(d.t, cost, descriptor, limit)))
@@ -76,8 +76,8 @@ func (d *daemon) wantOverride(cost uint32, descriptor, limit, want string) {
 	}
 }
 
-// TestOverrideCarriesTheState goes from the rule's limit to another number and
-// back, with every algorithm.
+// TestOverrideCarriesTheState changes the rule's number and changes it back,
+// with every algorithm.
 func TestOverrideCarriesTheState(t *testing.T) {
 	t.Parallel()
 	d := start(t, overriddenLimits)
@@ -90,7 +90,7 @@ func TestOverrideCarriesTheState(t *testing.T) {
 			}
 			full := uint64(10)
 			if a == bucket.TokenBucket {
-				full = 20 // its burst
+				full = 20 // the burst of the bucket
 			}
 			for i, c := range []struct {
 				limit string // "" for the rule's
@@ -142,9 +142,9 @@ func TestOverrideHoldsInsteadOfTheRule(t *testing.T) {
 		})
 	}
 	d.wantOverride(3, "several=x", "3/DAY", "OVER_LIMIT; OVER_LIMIT  3/DAY remaining 2 reset 23h59m50s; retry-after: 86390")
-	// The rule's limits of other periods were not asked.
+	// The rule's limits of other periods were not charged.
 	wantShown(t, d.ask("api", 3, "several=x"), "OK; OK s 3/SECOND remaining 0 reset 1s")
-	// An unknown domain has no limits, whatever a caller brings.
+	// An unknown domain has no limits, not even the caller's.
 	r := overriding(t, 9, "nothing=x", "5/MINUTE")
 	r.Domain = "unknown"
 	for range 2 {
@@ -160,8 +160,8 @@ func TestOverrideWithoutARuleCountsAsTheDomain(t *testing.T) {
 	d.wantOverride(1, "user=x", "5/MINUTE", "OK; OK  5/MINUTE remaining 0 reset 1m0s")
 }
 
-// TestOverridePeriodsAreApart asks one descriptor with two periods, of which
-// neither is the rule's, and with the rule's.
+// TestOverridePeriodsAreApart asks one descriptor with two periods besides the
+// rule's, and with the rule's.
 func TestOverridePeriodsAreApart(t *testing.T) {
 	t.Parallel()
 	d := start(t, overriddenLimits)
@@ -187,8 +187,8 @@ func TestOverridePaysAfterwardsAsItsRule(t *testing.T) {
 	d.wantOverride(1, "postpaid=x", "5/HOUR", "OVER_LIMIT; OVER_LIMIT  5/HOUR remaining 0 reset 59m50s; retry-after: 3590")
 }
 
-// TestLowerOfOverrideAndRuleHoldsForBoth asks for one counter twice in a request, with two
-// numbers: the lower one holds for both.
+// TestLowerOfOverrideAndRuleHoldsForBoth asks for one counter twice in a
+// request, with two numbers.
 func TestLowerOfOverrideAndRuleHoldsForBoth(t *testing.T) {
 	t.Parallel()
 	d := start(t, overriddenLimits)
@@ -203,7 +203,7 @@ func TestLowerOfOverrideAndRuleHoldsForBoth(t *testing.T) {
 	wantShown(t, d.ask("api", 1, "unnamed=x"), "OK; OK  10/HOUR remaining 5 reset 59m50s")
 }
 
-// hitStore remembers what a server asked of its store.
+// hitStore remembers the hits of requests.
 type hitStore struct {
 	bucket.Store
 	mu   sync.Mutex
@@ -269,9 +269,8 @@ descriptors:
 	}
 }
 
-// TestOverridesAreKept sends more different limits than are kept: one that is
-// asked for again and again stays the same, and those that are long gone are
-// made anew.
+// TestOverridesAreKept sends more limits than the daemon keeps. One in steady
+// use stays the same; forgotten ones are made anew.
 func TestOverridesAreKept(t *testing.T) {
 	t.Parallel()
 	store := &hitStore{Store: &fakeStore{}}
@@ -333,7 +332,7 @@ func TestOverridesAreCounted(t *testing.T) {
 }
 
 // charging makes a request with hits for each descriptor: "5", "-5", or "" for
-// those of the request.
+// the hits of the request.
 func charging(t testing.TB, cost uint32, hits []string, descriptors ...string) *rlsv3.RateLimitRequest {
 	t.Helper()
 	r := request("api", cost, descriptors...)

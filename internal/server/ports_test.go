@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/certtest"
 )
 
-// wantCutOff reads until the server closes the connection and returns what it
-// said before.
+// wantCutOff reads until the server closes the connection, and returns the
+// text before that.
 func wantCutOff(t *testing.T, c net.Conn) string {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -92,7 +92,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		{"nothing", "admin", "", ""},
 		{"half a header", "admin", "GET /rlconfig HT", ""},
 	}
-	// All at once, so that they wait together.
+	// All clients wait together.
 	var conns []net.Conn
 	for _, c := range slow {
 		conn := d.connect(c.port)

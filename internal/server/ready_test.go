@@ -49,7 +49,7 @@ func TestHealthKnowsItsServices(t *testing.T) {
 	}
 }
 
-// slowToStart is a store that is not there until it is told to come.
+// slowToStart is a store that is away until the test brings it.
 func slowToStart() (s *fakeStore, come func()) {
 	var there atomic.Bool
 	no := errors.New("redis-7: connection refused")
@@ -107,8 +107,8 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 	}
 }
 
-// While there is a reason to refuse, nothing is decided; when it ends, even in
-// the moment in which it is asked for, the server serves.
+// Nothing is decided while there is a reason to refuse. The server serves when
+// the reason ends, even while it is read.
 func TestNothingIsDecidedWhileThereIsAReasonToRefuse(t *testing.T) {
 	t.Parallel()
 	const always, inTurn, never = 0, 1, 2
@@ -136,7 +136,7 @@ func TestNothingIsDecidedWhileThereIsAReasonToRefuse(t *testing.T) {
 	d.ask("api", 1, "user=x")
 }
 
-// A store that comes and refuses is told apart from one that is away, at once.
+// The log tells at once whether a store is away or refuses.
 func TestStoreThatRefusesIsToldFromOneThatIsAway(t *testing.T) {
 	t.Parallel()
 	var answer atomic.Pointer[error]
@@ -184,8 +184,8 @@ func TestStopDoesNotWaitForTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// TestReadyWhileStoppingDoesNotServe has the server become ready in the moment in which it
-// is told to stop.
+// TestReadyWhileStoppingDoesNotServe stops the server at the moment it becomes
+// ready.
 func TestReadyWhileStoppingDoesNotServe(t *testing.T) {
 	t.Parallel()
 	for range 50 {
@@ -202,7 +202,7 @@ func TestReadyWhileStoppingDoesNotServe(t *testing.T) {
 	}
 }
 
-// TestReadyAfterTheStopDoesNotServe has the server become ready too late.
+// TestReadyAfterTheStopDoesNotServe lets the server become ready too late.
 func TestReadyAfterTheStopDoesNotServe(t *testing.T) {
 	t.Parallel()
 	reached, release := make(chan struct{}), make(chan struct{})
@@ -254,7 +254,7 @@ func TestReflectionListsTheServices(t *testing.T) {
 			t.Errorf("%s is not among %v", want, names)
 		}
 	}
-	// A client such as grpcurl then asks for the types.
+	// A client like grpcurl then asks for the types.
 	file := ask(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{
 		FileContainingSymbol: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 	}})

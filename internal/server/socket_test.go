@@ -40,7 +40,7 @@ func TestServerAnswersOnASocket(t *testing.T) {
 	}
 }
 
-// TestSocketLeftBehindIsReplaced: a socket of nobody is replaced, all else stays.
+// TestSocketLeftBehindIsReplaced leaves every other file in place.
 func TestSocketLeftBehindIsReplaced(t *testing.T) {
 	t.Parallel()
 	path := socketPath(t)
@@ -73,8 +73,8 @@ func TestSocketLeftBehindIsReplaced(t *testing.T) {
 	refused("a file", file)
 }
 
-// TestOldConnectionsAreReplacedWithoutFailures: who has had a connection for so long makes a new one, and
-// no call fails of it.
+// TestOldConnectionsAreReplacedWithoutFailures lets connections reach their
+// age; clients then make new ones, and no call fails.
 func TestOldConnectionsAreReplacedWithoutFailures(t *testing.T) {
 	t.Parallel()
 	d := start(t, oneLimit, func(o *server.Options) {

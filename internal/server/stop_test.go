@@ -47,7 +47,7 @@ func TestDrainingServerStillAnswers(t *testing.T) {
 	if p := d.get("admin", "/healthz"); p.code != 200 {
 		t.Errorf("/healthz: %d", p.code)
 	}
-	// New connections too are answered while load balancers still send them.
+	// New connections are answered too while load balancers still send them.
 	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
 	d.client.CloseIdleConnections()
 	if p := d.post(bodyX); p.code != 200 {
@@ -58,7 +58,7 @@ func TestDrainingServerStillAnswers(t *testing.T) {
 		t.Error("the drain delay was cut short")
 	default:
 	}
-	d.stop <- 0 // a second signal
+	d.stop <- 0 // a second signal ends the delay
 	d.wait()
 	for _, port := range []string{"grpc", "http", "admin"} {
 		if c, err := net.Dial("tcp", d.srv.Address(port)); err == nil {
@@ -68,8 +68,8 @@ func TestDrainingServerStillAnswers(t *testing.T) {
 	}
 }
 
-// stopWithTwoInFlight stops the daemon while the store has a request of each
-// way, and returns where their errors arrive.
+// stopWithTwoInFlight stops the daemon while the store has a request over gRPC
+// and one over HTTP. It returns the channels of their errors.
 func stopWithTwoInFlight(t *testing.T, d *daemon, store *waiting) <-chan error {
 	t.Helper()
 	answers := make(chan error, 2)
@@ -107,7 +107,8 @@ func TestRequestsInFlightAreAnsweredAtTheStop(t *testing.T) {
 	d.wait()
 }
 
-// TestStuckRequestsAreCut has a store that answers only who has gone.
+// TestStuckRequestsAreCut uses a store that answers only callers that have
+// gone.
 func TestStuckRequestsAreCut(t *testing.T) {
 	t.Parallel()
 	store := newWaiting()
@@ -122,8 +123,8 @@ func TestStuckRequestsAreCut(t *testing.T) {
 	d.wait()
 }
 
-// healthWatch watches the health of a service; each call returns the next
-// status, or at the end the error.
+// healthWatch watches the health of a service. Each call returns the next
+// status, or the error at the end.
 func (d *daemon) healthWatch(service string) (next func() string) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -143,8 +144,8 @@ func (d *daemon) healthWatch(service string) (next func() string) {
 
 const endOfWatch = "rpc error: code = Unavailable desc = the daemon stops"
 
-// TestWatchesEndAtTheStop has a request in flight while the server stops:
-// watches end, with NOT_SERVING as their last word, and do not wait for it.
+// TestWatchesEndAtTheStop stops the server with a request in flight. Watches
+// end with NOT_SERVING and do not wait for the request.
 func TestWatchesEndAtTheStop(t *testing.T) {
 	t.Parallel()
 	store := newWaiting()
@@ -182,7 +183,7 @@ func TestWatchesLastThroughTheDrainDelay(t *testing.T) {
 	if got := next(); got != "NOT_SERVING" {
 		t.Errorf("at the stop: %s", got)
 	}
-	late := d.healthWatch("") // of a client that comes meanwhile
+	late := d.healthWatch("") // the client comes meanwhile
 	if got := late(); got != "NOT_SERVING" {
 		t.Errorf("during the drain delay: %s", got)
 	}

@@ -27,13 +27,14 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// ofAlgorithm takes from the limit of 4 in ten seconds, or 4 at once, of an algorithm.
+// ofAlgorithm takes from the limit of an algorithm: 4 in ten seconds, or 4 at
+// once.
 func ofAlgorithm(a bucket.Algorithm, value string, cost uint64) *ratelimitv1.TakeRequest {
 	return taking(fmt.Sprintf("%s=%s:%d", a, value, cost))
 }
 
-// Whatever moments a give-back names, nothing is above full, no clock runs
-// ahead, and others are as they were.
+// No moment in a give-back fills a limit above full, moves a clock ahead, or
+// changes another limit.
 func TestHostileGiveBacksGainNothing(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
@@ -58,7 +59,7 @@ func TestHostileGiveBacksGainNothing(t *testing.T) {
 			}
 			d.clock.Move(time.Duration(random.IntN(300)) * time.Millisecond)
 		}
-		// No clock was sent ahead: what is taken now is back after a period.
+		// No clock is ahead: a take is back after a period.
 		d.clock.Move(20 * time.Second)
 		d.sendTake(ofAlgorithm(a, "x", 4))
 		d.clock.Move(10 * time.Second)
@@ -68,8 +69,8 @@ func TestHostileGiveBacksGainNothing(t *testing.T) {
 	}
 }
 
-// A give-back returns to the limits of its own descriptors, to no others, and
-// what it names twice is there once.
+// A give-back returns to the limits of its own descriptors only, and once even
+// if it names them twice.
 func TestGiveBackReturnsToItsOwnLimitsOnce(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
@@ -79,7 +80,7 @@ func TestGiveBackReturnsToItsOwnLimitsOnce(t *testing.T) {
 		d.sendTake(others)
 		elsewhere := proto.Clone(mine).(*ratelimitv1.TakeRequest)
 		elsewhere.Domain = "elsewhere"
-		// A domain without limits has none to give back to.
+		// A domain without limits takes nothing back.
 		if err := d.giveBack(elsewhere, taken); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("%s: in another domain: %v", a, err)
 		}
@@ -97,8 +98,8 @@ func TestGiveBackReturnsToItsOwnLimitsOnce(t *testing.T) {
 	}
 }
 
-// Requests whose numbers are absurd are refused or decided; they break nothing,
-// and leave nothing in memory.
+// Requests with absurd numbers are refused or decided. They break nothing and
+// leave nothing in memory.
 func TestHostileTakesBreakNothing(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
@@ -127,7 +128,7 @@ func TestHostileTakesBreakNothing(t *testing.T) {
 
 func anyOf(random *rand.Rand, from ...string) string { return from[random.IntN(len(from))] }
 
-// another makes a connection of its own.
+// another opens a connection of its own.
 func (d *daemon) another(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(d.srv.Address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -137,7 +138,7 @@ func (d *daemon) another(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// heap is what is in use after a collection.
+// heap returns the bytes in use after a collection.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -146,8 +147,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Streams that nothing comes through hold little: a caller can open thousands.
-// Not parallel, for it counts the heap of all.
+// Idle streams hold little: a caller can open thousands. The test is not
+// parallel, because it measures the whole heap.
 func TestIdleStreamsAreSmall(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
@@ -163,11 +164,11 @@ func TestIdleStreamsAreSmall(t *testing.T) {
 				if err := s.Send(numbered(uint64(i), taking("unknown=x"))); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.Recv(); err != nil { // so that the daemon has it
+				if _, err := s.Recv(); err != nil { // the daemon has the stream now
 					t.Fatal(err)
 				}
 			}
-			each := (heap() - before) / streams // both ends of it
+			each := (heap() - before) / streams // both ends of a stream
 			t.Logf("%d bytes a stream", each)
 			if each > 20<<10 {
 				t.Errorf("an idle stream holds %d bytes", each)
@@ -178,8 +179,8 @@ func TestIdleStreamsAreSmall(t *testing.T) {
 	}
 }
 
-// Streams that are cut, half-closed or left in the middle of their requests
-// leave no goroutine behind. Not parallel, for it counts those of all.
+// Streams that are cut, half-closed or left in the middle leave no goroutine
+// behind. The test is not parallel, because it counts all goroutines.
 func TestCutStreamsLeaveNothing(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
@@ -198,17 +199,17 @@ func TestCutStreamsLeaveNothing(t *testing.T) {
 						return
 					}
 					for n := range 20 {
-						// One that is cut may fail to send.
+						// A stream that is cut may fail to send.
 						if err := s.Send(numbered(uint64(n), taking("unknown=x"))); err != nil && !errors.Is(err, io.EOF) {
 							t.Error(err)
 						}
 					}
 					switch i % 3 {
-					case 0: // half-closed, and never read
+					case 0: // half-closed and never read
 						_ = s.CloseSend()
 					case 1: // cut in the middle
 						_, _ = s.Recv()
-					case 2: // to its end
+					case 2: // read to its end
 						_ = s.CloseSend()
 						if results, err := readAll(s); err != nil || len(results) != 20 {
 							t.Errorf("%d results of 20, %v", len(results), err)
@@ -224,8 +225,8 @@ func TestCutStreamsLeaveNothing(t *testing.T) {
 	}
 }
 
-// What is in flight on a stream is bounded by its size, too: a caller who sends
-// large requests while the store does not answer is held up.
+// The bytes in flight on a stream are bounded: large requests wait while the
+// store does not answer.
 func TestTakeStreamHoldsUpLargeRequests(t *testing.T) {
 	t.Parallel()
 	var store *gatedStore
@@ -256,7 +257,7 @@ func TestTakeStreamHoldsUpLargeRequests(t *testing.T) {
 		t.Errorf("%d requests of %d bytes are in flight", last, size)
 	}
 	close(store.gate)
-	// It goes on when they are answered.
+	// The stream goes on when they are answered.
 	for range last + 10 {
 		if _, err := s.Recv(); err != nil {
 			t.Fatal(err)

@@ -16,13 +16,13 @@ descriptors:
       - {name: few, algorithm: fixed_window, requests: 1, period: 1h}
 `
 
-// Of limits of which one is enough, those that are over deny nothing while
-// another is not; and when all are, the first to come back is waited for.
+// A quota that is over denies nothing while another has room. When all are
+// over, the answer names the first to come back.
 func TestDeniedByNamesTheFirstQuotaToComeBack(t *testing.T) {
 	t.Parallel()
 	d := start(t, quotaLimits)
 	d.take("user=x", "hour=x", "day=x", "wide=x")
-	// Both small quotas are over, and the wide one is not.
+	// Both small quotas are over; the wide one is not.
 	if r := d.take("day=x", "user=x", "hour=x", "wide=x"); !r.GetAllowed() || r.DeniedBy != nil {
 		t.Fatalf("got %v", r)
 	}
@@ -34,12 +34,12 @@ func TestDeniedByNamesTheFirstQuotaToComeBack(t *testing.T) {
 	if r.GetAllowed() || r.GetDeniedBy() != 1 || r.GetRetryAfter().AsDuration() != r.GetLimits()[1].GetRetryAfter().AsDuration() {
 		t.Errorf("got %v, want it denied by the hour's, which comes back first", r)
 	}
-	// Of a quota of two limits it is the one that is over.
+	// A quota has two limits: the one that is over is named.
 	d.take("pair=x")
 	if r := d.take("day=x", "pair=x"); r.GetAllowed() || r.GetDeniedBy() != 2 || r.GetLimits()[2].GetName() != "few" {
 		t.Errorf("got %v, want it denied by the second limit of the pair", r)
 	}
-	// Of those that come back together it is the first.
+	// Several come back together: the first is named.
 	d.take("day=y")
 	if r := d.take("day=x", "day=y"); r.GetAllowed() || r.DeniedBy == nil || r.GetDeniedBy() != 0 {
 		t.Errorf("got %v, want it denied by the first of two days", r)

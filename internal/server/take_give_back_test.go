@@ -47,14 +47,14 @@ func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
 	if after := left(); !slices.Equal(after, before) {
 		t.Errorf("%v are left after a give-back, want %v", after, before)
 	}
-	// Again, nothing is above full.
+	// A second give-back fills nothing above full.
 	if err := d.giveBack(request, taken); err != nil {
 		t.Fatal(err)
 	}
 	if after := left(); !slices.Equal(after, before) {
 		t.Errorf("%v are left after a second give-back, want %v", after, before)
 	}
-	// What was denied took nothing, but from what is paid afterwards.
+	// A denied take took nothing, except from postpaid limits.
 	request = taking("sliding_log=y:5", "gcra=y:2", "paid=y:3")
 	taken = d.sendTake(request)
 	if at := givingBack(request, taken).GetTakenAt(); at[0] != 0 || at[1] != 0 || at[2] == 0 {
@@ -66,7 +66,7 @@ func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
 	if r := d.take("gcra=y:0", "paid=y:0"); r.GetLimits()[0].GetRemaining() != 4 || r.GetLimits()[1].GetRemaining() != 4 {
 		t.Errorf("after that, got %v", r)
 	}
-	// A window that is over takes nothing back.
+	// A window that is over gets nothing back.
 	request = taking("fixed_window=z:3")
 	taken = d.sendTake(request)
 	d.clock.Move(10 * time.Second)
@@ -80,7 +80,7 @@ func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
 }
 
 // returningStore decides the second hit of each take without its state, and
-// keeps what is given back.
+// keeps the give-backs.
 type returningStore struct {
 	fakeStore
 	returned []string
@@ -104,7 +104,7 @@ func (s *returningStore) GiveBack(_ context.Context, hits []bucket.Hit, decision
 	return nil
 }
 
-// What another took in the store's place is given back as that.
+// A give-back says which of its takes another decided in the store's place.
 func TestDegradedTakeIsGivenBackAsDegraded(t *testing.T) {
 	t.Parallel()
 	store := new(returningStore)
@@ -122,7 +122,7 @@ func TestDegradedTakeIsGivenBackAsDegraded(t *testing.T) {
 	if !slices.Equal(store.returned, want) {
 		t.Errorf("given back: %q, want %q", store.returned, want)
 	}
-	// What the store took is of no share, and a share's number has 32 bits.
+	// A take by the store has no share, and the number of a share has 32 bits.
 	for i, other := range []uint64{1, 1 << 32} {
 		t.Run(fmt.Sprint("limit ", i), func(t *testing.T) {
 			taken := proto.Clone(taken).(*ratelimitv1.TakeResponse)
@@ -188,7 +188,7 @@ func TestWrongGiveBacksAreRefused(t *testing.T) {
 	}
 }
 
-// failingReturns takes, but gives nothing back.
+// failingReturns takes, but cannot give back.
 type failingReturns struct{ bucket.Store }
 
 func (failingReturns) GiveBack(context.Context, []bucket.Hit, []bucket.Decision) error {

@@ -31,8 +31,8 @@ func (d *daemon) api() ratelimitv1.RateLimitServiceClient {
 	return ratelimitv1.NewRateLimitServiceClient(d.conn)
 }
 
-// taking asks about descriptors such as "user=alice,plan=free", with a cost
-// after a colon, "user=alice:3", or 1.
+// taking makes a request about descriptors such as "user=alice,plan=free". A
+// cost may follow a colon, "user=alice:3"; it is 1 otherwise.
 func taking(descriptors ...string) *ratelimitv1.TakeRequest {
 	r := &ratelimitv1.TakeRequest{Domain: "api"}
 	for _, text := range descriptors {

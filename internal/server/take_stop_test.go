@@ -18,9 +18,8 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// A daemon that stops while all ways are busy answers what it has begun: as
-// much was charged as callers know of. Calls that come too late fail, and those
-// alone.
+// A daemon stops while callers use all APIs. It answers all that it charged;
+// only calls that come too late fail.
 func TestStopAnswersAllThatItCharged(t *testing.T) {
 	t.Parallel()
 	const limit = 1_000_000

@@ -42,8 +42,8 @@ func numbered(from uint64, takes ...*ratelimitv1.TakeRequest) *ratelimitv1.TakeS
 	return r
 }
 
-// readAll reads results until the stream ends, and returns them by their
-// numbers with what it ended with.
+// readAll reads until the stream ends. It returns the results by their
+// numbers, and the error at the end.
 func readAll(s ratelimitv1.RateLimitService_TakeStreamClient) (map[uint64]*ratelimitv1.TakeResult, error) {
 	results := make(map[uint64]*ratelimitv1.TakeResult)
 	for {
@@ -63,7 +63,8 @@ func readAll(s ratelimitv1.RateLimitService_TakeStreamClient) (map[uint64]*ratel
 	}
 }
 
-// What a client may send without knowing the settings is read with the narrowest.
+// A client need not know the settings: under the narrowest bounds its largest
+// message is read.
 func TestTakeStreamReadsLargeMessagesUnderNarrowBounds(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits, func(o *server.Options) {
@@ -158,7 +159,7 @@ func TestTakeStreamRefusesTooManyTakes(t *testing.T) {
 	}
 }
 
-// gatedStore decides when a test lets it.
+// gatedStore decides when a test opens its gate.
 type gatedStore struct {
 	bucket.Store
 	gate    chan struct{}
@@ -175,8 +176,8 @@ func (g *gatedStore) Take(ctx context.Context, hits []bucket.Hit, decisions []bu
 	return g.Store.Take(ctx, hits, decisions)
 }
 
-// When the daemon stops, what it has read is answered, and what it has not is
-// not decided.
+// A daemon that stops answers all takes that it has read, and decides no
+// others.
 func TestTakeStreamLosesNothingAtStop(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
@@ -202,7 +203,7 @@ descriptors:
 				}
 			})
 			asynctest.Eventually(t, "requests in hand", func() bool { return store.entered.Load() > 0 })
-			close(store.gate) // from now on it decides at once
+			close(store.gate) // it decides at once from now on
 			asynctest.Eventually(t, "many requests", func() bool { return sent.Load() > 100 })
 			d.stop <- 0
 			results, err := readAll(s)
@@ -219,7 +220,7 @@ descriptors:
 	}
 }
 
-// remainingOf asks the store itself what is left of the only limit.
+// remainingOf asks the store itself for the rest of the only limit.
 func remainingOf(t *testing.T, s bucket.Store, d *daemon) int64 {
 	t.Helper()
 	entries := []bucket.Entry{{Key: "user", Value: "x"}}
@@ -233,7 +234,7 @@ func remainingOf(t *testing.T, s bucket.Store, d *daemon) int64 {
 	return decisions[0].Remaining
 }
 
-// A connection that is old is cut, but no stream on it loses an answer.
+// An old connection is cut, but no stream on it loses an answer.
 func TestTakeStreamEndsBeforeItsConnection(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
@@ -242,8 +243,8 @@ func TestTakeStreamEndsBeforeItsConnection(t *testing.T) {
 			d := start(t, takeLimits, func(o *server.Options) {
 				o.StoreWaits, o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = waits, time.Second, 400*time.Millisecond
 			})
-			// The first begins with the connection, the others on one that has
-			// its age, or on the next.
+			// The first stream begins with the connection. The others begin on the aged
+			// connection or on the next.
 			for range 6 {
 				s := d.stream()
 				var sender sync.WaitGroup
@@ -266,7 +267,8 @@ func TestTakeStreamEndsBeforeItsConnection(t *testing.T) {
 	}
 }
 
-// A caller who does not read is held up; he is not sent to memory.
+// A caller that does not read is held up; its answers do not pile up in
+// memory.
 func TestTakeStreamHoldsUpASlowReader(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
@@ -288,7 +290,7 @@ func TestTakeStreamHoldsUpASlowReader(t *testing.T) {
 					sent.Add(1)
 				}
 			})
-			// It stands still long before two million answers.
+			// The stream stands still long before two million answers.
 			last, still := int64(-1), 0
 			asynctest.Eventually(t, "the sender is held up", func() bool {
 				if n := sent.Load(); n != last {
@@ -302,11 +304,11 @@ func TestTakeStreamHoldsUpASlowReader(t *testing.T) {
 			if last > 1000 {
 				t.Errorf("%d messages of 1000 were taken without a reader", last)
 			}
-			// Others are served.
+			// Other callers are served.
 			if r := d.take("gcra=other"); !r.GetAllowed() {
 				t.Errorf("beside a slow reader, got %v", r)
 			}
-			// When it reads, it goes on.
+			// When the caller reads, the stream goes on.
 			for sent.Load() <= last+5 {
 				if _, err := s.Recv(); err != nil {
 					t.Fatal(err)

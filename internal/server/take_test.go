@@ -32,7 +32,7 @@ func TestTakeTellsEverything(t *testing.T) {
 		switch {
 		case a.IsBucket():
 			l.ResetAfter = durationpb.New(3 * time.Second)
-		case a == bucket.FixedWindow: // of which 0.25 s have passed
+		case a == bucket.FixedWindow: // 0.25 s have passed
 			l.Requests, l.ResetAfter = 4, durationpb.New(9750*time.Millisecond)
 		default:
 			l.Requests, l.ResetAfter = 4, durationpb.New(10*time.Second)
@@ -58,7 +58,7 @@ func TestTakeTellsEverything(t *testing.T) {
 		if !proto.Equal(denied, want) {
 			t.Errorf("%s:\n got %v\nwant %v", a, denied, want)
 		}
-		// More than there ever is has no time at which to come back.
+		// A cost above the capacity has no retry time.
 		never := d.take(a.String() + "=x:5")
 		if never.GetAllowed() || never.GetRetryAfter() != nil || never.GetLimits()[0].GetRetryAfter() != nil || never.DeniedBy == nil {
 			t.Errorf("%s: 5 of 4 got %v", a, never)
@@ -73,7 +73,7 @@ func TestTakeShowsEachOfSeveralLimits(t *testing.T) {
 	if !ok.GetAllowed() || len(ok.GetLimits()) != 3 || ok.GetLimits()[1].GetName() != "hour" || ok.GetLimits()[2].GetDescriptorIndex() != 2 || !ok.GetLimits()[2].GetShadow() {
 		t.Errorf("got %v", ok)
 	}
-	// The second's limit denies, and the hour's has one left for a cost of 1.
+	// The limit of a second denies; that of an hour has one left for a cost of 1.
 	denied := d.take("shadow=x", "several=x")
 	if denied.GetAllowed() || denied.GetDeniedBy() != 1 || denied.GetRetryAfter().AsDuration() != 750*time.Millisecond || !denied.GetLimits()[2].GetAllowed() {
 		t.Errorf("got %v, want it denied by the second's limit", denied)
@@ -82,7 +82,7 @@ func TestTakeShowsEachOfSeveralLimits(t *testing.T) {
 		t.Errorf("the shadow limit says %v", s)
 	}
 	d.clock.Move(time.Second)
-	// Both deny 2; the hour's for longer.
+	// Both deny 2; the hour's denies for longer.
 	if r := d.take("several=x:2"); r.GetDeniedBy() != 1 || r.GetRetryAfter().AsDuration() < time.Hour/2 {
 		t.Errorf("got %v, want it denied by the hour's limit", r)
 	}

@@ -26,7 +26,8 @@ func clientTLS(t *testing.T, ca, signer *certtest.Authority) *tls.Config {
 	c := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	c.RootCAs.AddCert(ca.Cert)
 	if signer != nil {
-		// As a callback, it is shown to a server that did not name its CA too.
+		// As a callback it shows the certificate even to a server that did not name
+		// its CA.
 		leaf := issueFor(t, signer, x509.ExtKeyUsageClientAuth).TLS(t)
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &leaf, nil }
 	}
@@ -46,8 +47,8 @@ func withTLS(t *testing.T, ca, signer *certtest.Authority) grpc.DialOption {
 
 func plain() grpc.DialOption { return grpc.WithTransportCredentials(insecure.NewCredentials()) }
 
-// startTLS runs a server that wants certificates of the authority on gRPC and
-// HTTP. Its gRPC client has one.
+// startTLS runs a server whose gRPC and HTTP ports want certificates of the
+// authority. Its gRPC client has one.
 func startTLS(t *testing.T, ca *certtest.Authority) *daemon {
 	t.Helper()
 	own := issueFor(t, ca, x509.ExtKeyUsageServerAuth)
@@ -64,7 +65,7 @@ func startTLS(t *testing.T, ca *certtest.Authority) *daemon {
 	return d
 }
 
-// wantRefused asks over gRPC and expects not to be heard.
+// wantRefused asks over gRPC and expects no answer.
 func (d *daemon) wantRefused(t *testing.T, who string) {
 	t.Helper()
 	if _, err := d.try(request("api", 1, "user=x")); status.Code(err) != codes.Unavailable {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// spoken is what a caller sends.
+// spoken is the bytes of a caller.
 type spoken struct {
 	bytes.Buffer
 	framer *http2.Framer
@@ -29,7 +29,7 @@ func messageOf(n int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(n)), make([]byte, n)...)
 }
 
-// What is held is the same however the bytes come in parts.
+// The frames hold the same in whatever parts the bytes come.
 func TestFramesHoldTheSameInAnyParts(t *testing.T) {
 	const open = openRequestCost + frameCost
 	for _, c := range []struct {
@@ -97,8 +97,7 @@ func TestFramesHoldTheSameInAnyParts(t *testing.T) {
 	}
 }
 
-// Nothing that comes breaks the reader, and what it says is held is never less
-// than nothing.
+// No bytes break the reader, and it never counts less than nothing.
 func FuzzFrames(f *testing.F) {
 	s := newSpoken()
 	s.data(1, false, messageOf(100))
@@ -121,7 +120,7 @@ func FuzzFrames(f *testing.F) {
 
 func TestFramesCountCalls(t *testing.T) {
 	s := newSpoken()
-	for _, stream := range []uint32{1, 3, 3, 7} { // the second of 3 are trailers
+	for _, stream := range []uint32{1, 3, 3, 7} { // the second frame of 3 has trailers
 		_ = s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, EndHeaders: true, BlockFragment: make([]byte, 40)})
 		s.data(stream, true, messageOf(10))
 	}
@@ -140,7 +139,8 @@ func TestWholeCallsAllocateNothing(t *testing.T) {
 	}
 }
 
-// Of a request that ends, what callCost does not cover is told.
+// At the end of a request the reader reports the bytes that callCost does not
+// cover.
 func TestFramesCountUnreadBytes(t *testing.T) {
 	for _, c := range []struct {
 		name   string

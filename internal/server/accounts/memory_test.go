@@ -25,7 +25,7 @@ func TestAccountsAddUp(t *testing.T) {
 		t.Errorf("%d bytes are held", got)
 	}
 	a.Close()
-	a.finish(300, 0, 0) // of an answer that gRPC gives up after its connection
+	a.finish(300, 0, 0) // gRPC gives up this answer after its connection
 	a.Add(100)
 	a.Close()
 	if got := m.held.Load(); got != 1300 {
@@ -38,8 +38,7 @@ func TestAccountsAddUp(t *testing.T) {
 	}
 }
 
-// What a caller has asked for is held until it is done, whether he waits for it
-// or not.
+// A call stays charged until it is done, whether or not its caller waits.
 func TestCallsOfACallerThatHasGoneStayCharged(t *testing.T) {
 	const request, cost = 5000, 1000
 	m := testMemory(1 << 30)
@@ -79,7 +78,7 @@ func TestCallsOfACallerThatHasGoneStayCharged(t *testing.T) {
 	}
 
 	other.open(0, 1, 0)
-	other.begin() // and never ends
+	other.begin() // this call never ends
 	other.Close()
 	for range leavesAfter {
 		m.age()
@@ -89,7 +88,7 @@ func TestCallsOfACallerThatHasGoneStayCharged(t *testing.T) {
 	}
 }
 
-// What leaves already is no reason to close more.
+// Connections that leave already make room, so no others are closed.
 func TestShedWaitsForConnectionsThatLeave(t *testing.T) {
 	m := testMemory(1 << 20)
 	leaving, _ := opened(m, 0)
@@ -104,7 +103,7 @@ func TestShedWaitsForConnectionsThatLeave(t *testing.T) {
 	}
 }
 
-// Messages that have come count until their handlers have read them.
+// Messages count until their handlers have read them.
 func TestMessagesThatWaitForTheirHandlersAreCharged(t *testing.T) {
 	m := testMemory(1 << 30)
 	a, _ := opened(m, 0)
@@ -115,10 +114,10 @@ func TestMessagesThatWaitForTheirHandlersAreCharged(t *testing.T) {
 	if first != callCost+30_000 || second != callCost+30_000 || m.held.Load() != first+second {
 		t.Errorf("two calls begin with %d and %d bytes, of %d", first, second, m.held.Load())
 	}
-	a.open(0, 0, 60_000) // of a call that reads it at once
+	a.open(0, 0, 60_000) // this call reads it at once
 	a.finish(first, 0, 1)
 	a.finish(second, 0, 1)
-	a.open(0, 1, 60_000) // of one that gRPC refuses
+	a.open(0, 1, 60_000) // gRPC refuses this call
 	m.age()
 	m.age()
 	if got := m.held.Load(); got != 0 {
@@ -183,7 +182,7 @@ func TestShedClosesConnectionsThatHoldMuchAndFinishLittle(t *testing.T) {
 	idle.used, idle.quiet = true, idleAfter
 	busy.Add(4 << 20)
 	busy.finished = 1000
-	waiting.change(4<<20, 4<<20) // for the store
+	waiting.change(4<<20, 4<<20) // the calls wait for the store
 	stuck.Add(1 << 20)
 	m.shed()
 	if *busyCut || *stuckCut || *waitingCut || *idleCut {
@@ -206,7 +205,8 @@ func TestShedClosesConnectionsThatHoldMuchAndFinishLittle(t *testing.T) {
 	if !*silentCut {
 		t.Error("one that never finished a call is not to blame")
 	}
-	// With nobody to blame, idle ones do not make room that they do not take.
+	// If nobody is to blame, idle connections do not make room that they do not
+	// take.
 	waiting.used, busy.used, stuck.used = true, true, true
 	m.shed()
 	if *busyCut || *waitingCut || *idleCut {
@@ -242,8 +242,8 @@ func TestReserveWaitsAndIsRefused(t *testing.T) {
 	if err := newcomer.reserve(t.Context(), 1000); !errors.Is(err, errMemory) {
 		t.Errorf("a newcomer gets %v", err)
 	}
-	// Who finishes what he asks need not wait, up to a quarter more, and with a
-	// little up to as much again.
+	// A connection that finishes its calls need not wait, up to a quarter more,
+	// and with little held up to as much again.
 	newcomer.used = true
 	if err := newcomer.reserve(t.Context(), 1000); err != nil {
 		t.Errorf("one that finished calls gets %v", err)

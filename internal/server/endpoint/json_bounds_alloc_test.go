@@ -11,8 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
-// However much a body holds, what is beyond the bounds allocates nothing but
-// the error that says so.
+// A body beyond the bounds allocates only the error, however much it holds.
 func TestJSONBoundsAllocateLittle(t *testing.T) {
 	b := BoundsOfRequest(decide.Bounds{Descriptors: 2, Entries: 2, Bytes: 1000})
 	for name, body := range map[string]string{

@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide/decidetest"
 )
 
-// FuzzRequestBytes holds the reader of requests against protobuf's: what that
-// reads is read alike.
+// FuzzRequestBytes compares the reader of requests with protobuf's: both read
+// the same.
 func FuzzRequestBytes(f *testing.F) {
 	long := strings.Repeat("x", 300)
 	full := decidetest.Marshal(f, &rlsv3.RateLimitRequest{
@@ -41,8 +41,8 @@ func FuzzRequestBytes(f *testing.F) {
 	f.Add(protowire.AppendFixed64(protowire.AppendTag(full, 1, protowire.Fixed64Type), 7))
 	f.Add(protowire.AppendGroup(protowire.AppendTag(nil, 9, protowire.StartGroupType), 9, full))
 	f.Add(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff"))
-	// A limit, and its multiplier, in several parts; a multiplier and a unit
-	// over 32 bits.
+	// A limit and its multiplier in several parts; a multiplier and a unit over
+	// 32 bits.
 	f.Add([]byte("\x12\x0e\x12\x06\x08\x01\x1a\x02\x08\x07\x12\x04\x10\x02\x1a\x00"))
 	f.Add([]byte("\x12\x14\x12\x12\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x1a\x05\x08\xff\xff\xff\x7f"))
 	f.Add([]byte("\x12\x0c\x12\x0a\x1a\x08\x08\xff\xff\xff\xff\xff\x7f\x00"))
@@ -71,7 +71,7 @@ func FuzzRequestBytes(f *testing.F) {
 					Set: true, Requests: l.GetRequestsPerUnit(), Names: &limitNames,
 					Spelling: decide.Spelling{Unit: int32(l.GetUnit()), Multiplier: l.GetUnitMultiplier().GetValue(), HasMultiplier: l.GetUnitMultiplier() != nil},
 				}
-				// Tests of requests have what periods become.
+				// Other tests check the periods.
 				want.Own.Period, want.Own.Invalid = got.Own.Period, got.Own.Invalid
 			}
 			if got.Own != want.Own || got.Hits != want.Hits || got.HasHits != want.HasHits || got.Refund != want.Refund ||
@@ -87,7 +87,7 @@ func FuzzRequestBytes(f *testing.F) {
 	})
 }
 
-// What is not a message is refused, with no more of it read than there is.
+// Bytes that are no message are refused, and the reader stays within them.
 func TestBrokenRequestBytesAreRefused(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x12\x03\x0a\x01\x0a"} {
@@ -103,7 +103,7 @@ func TestBrokenRequestBytesAreRefused(t *testing.T) {
 	}
 }
 
-// What is beyond the bounds is counted and not kept.
+// Parts beyond the bounds are counted and not kept.
 func TestReadingIsBounded(t *testing.T) {
 	decidetest.ReadingIsBounded(t, func(c *decide.Call, in string) error { return (&envoyCall{Call: c}).unmarshal(in) })
 }

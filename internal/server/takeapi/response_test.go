@@ -12,7 +12,8 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// timeOf is a time to wait in a response: nothing for none, and for ever.
+// timeOf returns a time to wait as responses have it: unset for none, and for
+// ever.
 func timeOf(d time.Duration) *durationpb.Duration {
 	if d <= 0 {
 		return nil
@@ -20,9 +21,9 @@ func timeOf(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// FuzzTakeResponse holds the writer of responses against protobuf's messages:
-// any decisions about a limit, beside one that a descriptor brought, are told as
-// a message would tell them, in as many bytes.
+// FuzzTakeResponse compares the writer of responses with protobuf's messages:
+// any decisions, also about a descriptor's own limit, have the same content in
+// as many bytes.
 func FuzzTakeResponse(f *testing.F) {
 	f.Add(uint8(1), "n", int64(5), int64(0), int64(1), int64(0), int64(7), int64(1), uint32(0), false, false)
 	f.Add(uint8(2), "n", int64(3), int64(0), int64(1), int64(0), int64(0), int64(1), uint32(0), false, false) // forgotten
@@ -73,7 +74,7 @@ func FuzzTakeResponse(f *testing.F) {
 		}
 		wire, err := proto.Marshal(want)
 		if err != nil {
-			return // a name that is no text, which no limits file has
+			return // no limits file has a name that is no text
 		}
 		got := new(ratelimitv1.TakeResponse)
 		out := c.appendTakeResponse(nil)

@@ -18,7 +18,7 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// fullTake says all that a TakeRequest can.
+// fullTake has every field of a TakeRequest.
 func fullTake() *ratelimitv1.TakeRequest {
 	long := strings.Repeat("x", 300)
 	return &ratelimitv1.TakeRequest{
@@ -35,7 +35,7 @@ func fullTake() *ratelimitv1.TakeRequest {
 	}
 }
 
-// takeSeeds are messages that a careless reader gets wrong.
+// takeSeeds are messages that a careless reader misreads.
 func takeSeeds(t testing.TB) [][]byte {
 	full := decidetest.Marshal(t, fullTake())
 	return [][]byte{
@@ -43,18 +43,18 @@ func takeSeeds(t testing.TB) [][]byte {
 		protowire.AppendFixed64(protowire.AppendTag(full[:len(full):len(full)], 1, protowire.Fixed64Type), 7),
 		protowire.AppendGroup(protowire.AppendTag(nil, 9, protowire.StartGroupType), 9, full),
 		protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff"),
-		// Numbers, and their period, in several parts.
+		// Numbers and their period in several parts.
 		[]byte("\x12\x14\x1a\x08\x08\x05\x12\x02\x08\x07\x18\x09\x1a\x08\x08\x06\x12\x04\x10\x80\xc8\x4a"),
 		[]byte("\x12\x10\x1a\x0e\x12\x02\x08\x05\x12\x02\x10\x01\x12\x04\x08\x07\x20\x01"),
 		// Requests, nanos and a burst over 32 bits.
 		[]byte("\x12\x1a\x1a\x18\x08\xff\xff\xff\xff\x7f\x12\x0b\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x18\xff\xff\xff\xff\x7f"),
-		// A cost of another kind is none; the last of two is.
+		// A cost of another wire type does not count; the last of two does.
 		[]byte("\x12\x09\x12\x01\x05\x10\x03\x10\x04\x15\x01"),
 		[]byte("\x12\x0b\x10\x03\x10\x04\x15\x01\x00\x00\x00\x12\x00"),
 	}
 }
 
-// asRead tells what was read into a call, in protobuf's message.
+// asRead returns a call as protobuf's message.
 func (c takeCall) asRead() *ratelimitv1.TakeRequest {
 	r := &ratelimitv1.TakeRequest{Domain: c.Domain}
 	for i := range c.Descriptors {
@@ -76,10 +76,10 @@ func (c takeCall) asRead() *ratelimitv1.TakeRequest {
 	return r
 }
 
-// invalidPeriod stands for each that is none.
+// invalidPeriod stands for every invalid period.
 var invalidPeriod = &durationpb.Duration{Nanos: math.MinInt32}
 
-// settled returns what a period counts for: no more than some decades.
+// settled returns the value of a period: no more than some decades.
 func settled(d *durationpb.Duration) *durationpb.Duration {
 	seconds, nanos := d.GetSeconds(), int64(d.GetNanos())
 	if nanos/1e9 != 0 || seconds > 0 && nanos < 0 || seconds < 0 && nanos > 0 {
@@ -89,8 +89,8 @@ func settled(d *durationpb.Duration) *durationpb.Duration {
 	return &durationpb.Duration{Seconds: min(max(seconds, -decades), decades), Nanos: int32(nanos)}
 }
 
-// known reads a message with protobuf, without what it does not know, and with
-// periods for what they count. One that is not there is one of nothing.
+// known reads a message with protobuf. It drops unknown fields and settles
+// periods; a missing one is a period of nothing.
 func known(in []byte, m proto.Message, takes func() []*ratelimitv1.TakeRequest) error {
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(in, m); err != nil {
 		return err
@@ -105,8 +105,8 @@ func known(in []byte, m proto.Message, takes func() []*ratelimitv1.TakeRequest) 
 	return nil
 }
 
-// FuzzTakeBytes holds the reader of a TakeRequest against protobuf's: what that
-// reads is read alike, and what it refuses is refused.
+// FuzzTakeBytes compares the reader of a TakeRequest with protobuf's: both
+// read and refuse the same.
 func FuzzTakeBytes(f *testing.F) {
 	for _, seed := range takeSeeds(f) {
 		f.Add(seed)
@@ -128,7 +128,8 @@ func FuzzTakeBytes(f *testing.F) {
 	})
 }
 
-// numberless is a TakeManyRequest as the stream's message with the same takes.
+// numberless returns a TakeManyRequest as the stream's message with the same
+// takes.
 func numberless(r *ratelimitv1.TakeManyRequest) *ratelimitv1.TakeStreamRequest {
 	s := new(ratelimitv1.TakeStreamRequest)
 	for _, take := range r.GetTakes() {
@@ -137,8 +138,8 @@ func numberless(r *ratelimitv1.TakeManyRequest) *ratelimitv1.TakeStreamRequest {
 	return s
 }
 
-// FuzzTakesBytes holds the reader of several requests against protobuf's. One
-// that cannot be read fails alone.
+// FuzzTakesBytes compares the reader of several requests with protobuf's. A
+// request that cannot be read fails alone.
 func FuzzTakesBytes(f *testing.F) {
 	full := fullTake()
 	stream := decidetest.Marshal(f, &ratelimitv1.TakeStreamRequest{Takes: []*ratelimitv1.NumberedTake{
@@ -146,7 +147,7 @@ func FuzzTakesBytes(f *testing.F) {
 	}})
 	many := decidetest.Marshal(f, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{full, {}, full}})
 	seeds := append(takeSeeds(f), stream, many, append(stream[:len(stream):len(stream)], stream...), many[:len(many)-3])
-	// A take, and a number, in several parts.
+	// A take and a number in several parts.
 	var parts []byte
 	for i, part := range []string{"\x0a\x03api", "\x12\x00", "\x12\x05\x0a\x03\x0a\x01k"} {
 		parts = protowire.AppendString(protowire.AppendTag(parts, 2, protowire.BytesType), part)
@@ -215,7 +216,7 @@ func FuzzTakesBytes(f *testing.F) {
 	})
 }
 
-// What is not a message is refused, with no more of it read than there is.
+// Bytes that are no message are refused, and the reader stays within them.
 func TestBrokenTakeBytesAreRefused(t *testing.T) {
 	for _, in := range []string{"\x08", "\x0a\x05api", "\x00\x00", "\x12\x02\x0a\x05", "\x0a\x01\xff", "\x0b", "\x0c", "\x0f\x01",
 		"\x12\x03\x0a\x01\x0a", "\x12\x02\x10\xff", "\x12\x04\x1a\x02\x12\x01", "\x12\x05\x1a\x03\x12\x01\x08", "\x12\x06\x0a\x04\x12\x02\xc3\x28"} {
@@ -231,7 +232,7 @@ func TestBrokenTakeBytesAreRefused(t *testing.T) {
 	}
 }
 
-// What is beyond the bounds is counted and not kept.
+// Parts beyond the bounds are counted and not kept.
 func TestTakeReadingIsBounded(t *testing.T) {
 	decidetest.ReadingIsBounded(t, func(c *decide.Call, in string) error { return takeCall{c}.unmarshalTake(in) })
 }

@@ -28,10 +28,9 @@ func Marshal(t testing.TB, m proto.Message) []byte {
 	return out
 }
 
-// ReadingIsBounded tests that what a request has beyond the bounds is counted
-// and not kept, and that what no message has is passed over without a copy of
-// it. A request has descriptors in its field 2, which have entries in their
-// field 1.
+// ReadingIsBounded tests that parts of a request beyond the bounds are counted
+// and not kept, and that unknown fields are skipped without a copy. A request
+// has descriptors in field 2, and these have entries in field 1.
 func ReadingIsBounded(t *testing.T, read func(c *decide.Call, request string) error) {
 	const n = 200_000
 	d := decide.New(decide.Options{Bounds: decide.Bounds{Descriptors: 3, Entries: 2}})
