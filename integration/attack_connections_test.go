@@ -18,7 +18,7 @@ func connectionAttackers() []attacker {
 		{"connections that begin a frame", func(ctx context.Context, v *target) {
 			again(ctx, 20*time.Millisecond, func() {
 				if h, err := dialHTTP2(ctx, v.grpc, 1<<20, false); err == nil {
-					// A frame of 16 KiB on a stream that there is not.
+					// A frame of 16 KiB on a stream that does not exist.
 					_, _ = h.conn.Write([]byte{0, 0x40, 0, 0, 0, 0, 0, 0, 1})
 				}
 			})
@@ -26,7 +26,7 @@ func connectionAttackers() []attacker {
 	}
 }
 
-// churn makes a hundred thousand connections at most, and drops each.
+// churn makes a hundred thousand connections at most and drops each.
 func churn(ctx context.Context, v *target) {
 	var made atomic.Int64
 	together(4, func() {
@@ -41,7 +41,7 @@ func churn(ctx context.Context, v *target) {
 				continue
 			}
 			_, _ = io.WriteString(conn, "PRI * HTTP/2.0\r\n")
-			_ = conn.(*net.TCPConn).SetLinger(0) // which spares ports
+			_ = conn.(*net.TCPConn).SetLinger(0) // a reset spares ports
 			_ = conn.Close()
 		}
 	})

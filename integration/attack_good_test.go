@@ -18,11 +18,11 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// goodPatience is how long an answer may take where attackers, who run on the
-// same processors, keep them busy.
+// goodPatience is the time for an answer while attackers keep the same
+// processors busy.
 const goodPatience = 20 * time.Second
 
-// goodCallers ask in every way there is, each ten times a second.
+// goodCallers ask through every API, each ten times a second.
 type goodCallers struct {
 	stop    context.CancelFunc
 	callers sync.WaitGroup
@@ -81,7 +81,7 @@ func (v *victim) callInGood(t *testing.T) *goodCallers {
 	} {
 		l := new(goodLedger)
 		g.ledgers[name] = l
-		if err := ask(ctx); err != nil { // and connect
+		if err := ask(ctx); err != nil { // the first call connects
 			t.Fatalf("%s, before anything: %v", name, err)
 		}
 		g.callers.Go(func() {
@@ -139,8 +139,7 @@ func (g *goodCallers) report(t *testing.T) {
 	t.Helper()
 	for name, l := range g.ledgers {
 		told := fmt.Sprintf("%s: %d answered, %d failed, the slowest after %v", name, l.answered, l.failed, l.slowest.Round(time.Millisecond))
-		// One that is sent while the daemon finds out who is to blame may be
-		// refused.
+		// A call may be refused while the daemon finds out who is to blame.
 		if l.failed > 2+l.answered/10 || l.answered == 0 {
 			t.Errorf("%s: %v", told, l.failure)
 		} else {

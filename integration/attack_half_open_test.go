@@ -19,7 +19,7 @@ func halfOpenAttackers() []attacker {
 	}
 }
 
-// halfOpen opens as many calls as it can, and sends most of a message on each,
+// halfOpen opens as many calls as it can. It sends most of a message on each,
 // in frames of a size.
 func halfOpen(path string, size, frame int) func(ctx context.Context, v *target) {
 	return func(ctx context.Context, v *target) {
@@ -33,7 +33,7 @@ func halfOpen(path string, size, frame int) func(ctx context.Context, v *target)
 	}
 }
 
-// halfOpenEnd sends whole messages, of calls that it does not end.
+// halfOpenEnd sends whole messages and does not end their calls.
 func halfOpenEnd(ctx context.Context, v *target) {
 	message := grpcMessage(manyTakes(1000))
 	holdOpen(ctx, v, 2000, func(h *rawHTTP2) {

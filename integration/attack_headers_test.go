@@ -31,7 +31,7 @@ func headerAttackers() []attacker {
 	}
 }
 
-// floodOf opens calls with the headers, which nothing follows.
+// floodOf opens calls with the headers and sends nothing more.
 func floodOf(fields []hpack.HeaderField) func(ctx context.Context, v *target) {
 	return func(ctx context.Context, v *target) {
 		holdOpen(ctx, v, 4096, func(h *rawHTTP2) { h.open(shouldRateLimit, fields...) })
@@ -50,7 +50,7 @@ func httpNeverBegin(ctx context.Context, v *target) {
 	manyHTTP(ctx, v, "GET / HTTP/1.1\r\n"+strings.Repeat("a:\r\n", 4000))
 }
 
-// manyHTTP sends a text on new connections, which stay.
+// manyHTTP sends a text on new connections and keeps them.
 func manyHTTP(ctx context.Context, v *target, text string) {
 	again(ctx, 100*time.Millisecond, func() {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", v.http)
@@ -85,7 +85,7 @@ func rapidResets(ctx context.Context, v *target) {
 	})
 }
 
-// pingsAndSettings are to be answered, and nobody reads.
+// pingsAndSettings need answers, and the attacker reads none.
 func pingsAndSettings(ctx context.Context, v *target) {
 	again(ctx, 100*time.Millisecond, func() {
 		h, err := dialHTTP2(ctx, v.grpc, 1<<20, false)

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// rawHTTP2 is a connection whose caller keeps to no rule that it does not want
-// to keep to. It is not safe for concurrent use but for what it reads.
+// rawHTTP2 is a connection that can break any rule of HTTP/2. It is not safe
+// for concurrent use, except for its counters of what it reads.
 type rawHTTP2 struct {
 	conn    net.Conn
 	out     *bufio.Writer
@@ -24,15 +24,15 @@ type rawHTTP2 struct {
 	stream  uint32 // the last one
 
 	mu sync.Mutex
-	// may is how many bytes the other side lets be sent on each stream, beyond
-	// what it said at first.
+	// may is the number of bytes that the other side allows on each stream,
+	// beyond its first window.
 	may   map[uint32]int
 	first int
 	ended bool
 }
 
-// dialHTTP2 connects. The window is for the answers on a stream. Where it does
-// not read, nothing that comes is ever taken from the connection.
+// dialHTTP2 connects. The window is for the answers on a stream. If it does
+// not read, it takes nothing from the connection.
 func dialHTTP2(ctx context.Context, address string, window uint32, reads bool) (*rawHTTP2, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", address)
@@ -54,7 +54,7 @@ func dialHTTP2(ctx context.Context, address string, window uint32, reads bool) (
 	return h, nil
 }
 
-// holdOpen makes connections, does something so many times on each, and keeps them
+// holdOpen makes connections and acts several times on each. It keeps them
 // until the context ends or the other side closes them.
 func holdOpen(ctx context.Context, v *target, times int, do func(h *rawHTTP2)) {
 	again(ctx, 500*time.Millisecond, func() {
@@ -102,7 +102,7 @@ func (h *rawHTTP2) isEnded() bool {
 	return h.ended
 }
 
-// mayStill is how many of so many bytes may still be sent on a stream.
+// mayStill returns how many of these bytes may still be sent on a stream.
 func (h *rawHTTP2) mayStill(stream uint32, sent int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,7 +135,7 @@ func (h *rawHTTP2) open(path string, more ...hpack.HeaderField) uint32 {
 	return h.stream
 }
 
-// send sends bytes in frames of a size at most.
+// send sends bytes in frames of at most a size.
 func (h *rawHTTP2) send(stream uint32, data []byte, frame int, end bool) error {
 	for {
 		n := min(len(data), frame)
@@ -153,7 +153,7 @@ func grpcMessage(message []byte) []byte {
 	return append(bigendian.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 }
 
-// again does it again and again, with a pause between, until the context ends.
+// again repeats an act with a pause between, until the context ends.
 func again(ctx context.Context, pause time.Duration, do func()) {
 	for ctx.Err() == nil {
 		do()
@@ -164,7 +164,7 @@ func again(ctx context.Context, pause time.Duration, do func()) {
 	}
 }
 
-// together does it so many times at once.
+// together does an act several times at once.
 func together(n int, do func()) {
 	var all sync.WaitGroup
 	for range n {

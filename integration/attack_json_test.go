@@ -39,7 +39,7 @@ func jsonAttackers() []attacker {
 	}
 }
 
-// postAll posts a list of descriptors everywhere.
+// postAll posts a list of descriptors to every path.
 func postAll(descriptors string) func(ctx context.Context, v *target) {
 	return func(ctx context.Context, v *target) {
 		together(3, func() {
@@ -55,7 +55,7 @@ func postAll(descriptors string) func(ctx context.Context, v *target) {
 func post(ctx context.Context, v *target, path, body string, header http.Header) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.http+path, strings.NewReader(body))
 	if err != nil {
-		panic(err) // it stands above
+		panic(err) // the text is above
 	}
 	if header != nil {
 		r.Header = header
@@ -74,7 +74,7 @@ func postGzip(ctx context.Context, v *target) {
 	again(ctx, 100*time.Millisecond, func() { post(ctx, v, "/json", body.String(), http.Header{"Content-Encoding": {"gzip"}}) })
 }
 
-// slowBodies sends most of a body, and then nothing.
+// slowBodies sends most of a body and then nothing.
 func slowBodies(ctx context.Context, v *target) {
 	const size = 1_000_000
 	text := strings.Repeat(" ", size)

@@ -21,7 +21,7 @@ const (
 	reflects        = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 )
 
-// The largest message that is read by default is a little larger.
+// By default the daemon reads slightly larger messages.
 const largeMessage = 1_090_000
 
 func messageAttackers() []attacker {
@@ -51,7 +51,7 @@ func messageAttackers() []attacker {
 	}
 }
 
-// callAll calls with one message, and reads the answers.
+// callAll calls with one message and reads the answers.
 func callAll(message string, paths ...string) func(ctx context.Context, v *target) {
 	return func(ctx context.Context, v *target) {
 		together(5, func() {
@@ -75,8 +75,8 @@ func callAll(message string, paths ...string) func(ctx context.Context, v *targe
 	}
 }
 
-// sendAll sends as much as the other side lets it, and waits for that no longer
-// than a moment.
+// sendAll sends as much as the other side allows, and waits for that only a
+// moment.
 func sendAll(ctx context.Context, h *rawHTTP2, stream uint32, data []byte, frame int, end bool) {
 	sent := 0
 	for wait := 0; sent < len(data) && wait < 10 && ctx.Err() == nil && !h.isEnded(); {
@@ -96,8 +96,8 @@ func sendAll(ctx context.Context, h *rawHTTP2, stream uint32, data []byte, frame
 	_ = h.out.Flush()
 }
 
-// callAndGo makes as many calls on a connection as the other side lets it, and
-// goes before they are answered.
+// callAndGo makes as many calls on a connection as the other side allows, and
+// leaves before the answers.
 func callAndGo(message, path string) func(ctx context.Context, v *target) {
 	return func(ctx context.Context, v *target) {
 		together(5, func() {

@@ -30,7 +30,7 @@ func manyLimits(descriptors int) []byte {
 	}
 	out, err := proto.Marshal(r)
 	if err != nil {
-		panic(err) // it stands above
+		panic(err) // the message is above
 	}
 	return out
 }
@@ -46,8 +46,8 @@ func streamMessage(n int) []byte {
 	return []byte(strings.Repeat("\x0a"+string(rune(len(item)))+item, n))
 }
 
-// unread makes calls on connections of their own, with so many streams each and
-// messages on each, and takes no answer.
+// unread makes calls on connections of their own, with this many streams and
+// messages on each, and reads no answer.
 func unread(path string, message []byte, streams, messages int) func(ctx context.Context, v *target) {
 	return func(ctx context.Context, v *target) {
 		again(ctx, 500*time.Millisecond, func() {

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// attackMemory is the memory of the container that the daemon believes it
-	// has, and that it must not exceed.
+	// attackMemory is the memory of the container that the daemon assumes. It
+	// must not exceed that.
 	attackMemory = 512 << 20
-	// attackRemainder is what may remain of an attack.
+	// attackRemainder is the memory that may remain after an attack.
 	attackRemainder = 64 << 20
-	// attackTime is how long all attackers are at work at once.
+	// attackTime is how long all attackers work at once.
 	attackTime = 20 * time.Second
-	// attackForgotten is when the memory must be back after that, on machines that
-	// have other things to do too. It takes some five seconds.
+	// attackForgotten is the time until the memory must be back, even on a busy
+	// machine. It takes some five seconds.
 	attackForgotten = time.Minute
 )
 
@@ -59,7 +59,7 @@ func startVictim(t *testing.T, args ...string) *victim {
 	}
 	write(t, dir+"/limits", "all.yaml", attackLimits)
 	args = append(args, "--limits-path", dir+"/limits", "--auth-path", write(t, dir, "auth.yaml", attackAuth))
-	// As the daemon itself would set it in such a container.
+	// The daemon itself would set this in such a container.
 	d := launch(t, []string{"GOMEMLIMIT=" + strconv.Itoa(attackMemory/10*8)}, args...)
 	d.waitServing()
 	return &victim{daemon: d}
@@ -91,8 +91,7 @@ func (v *victim) isAlive() bool {
 	}
 }
 
-// suffer has attackers at work for so long, next to good callers, and reports
-// what it cost.
+// suffer runs attackers beside good callers for a time, and reports the cost.
 func (v *victim) suffer(t *testing.T, list []attacker, long time.Duration) {
 	t.Helper()
 	v.good = v.callInGood(t)
@@ -104,7 +103,7 @@ func (v *victim) suffer(t *testing.T, list []attacker, long time.Duration) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if v.isAlive() && v.memoryOf("VmRSS") >= 2*attackMemory {
-		_ = v.cmd.Process.Kill() // and spare the machine
+		_ = v.cmd.Process.Kill() // this spares the machine
 	}
 	most := v.memoryOf("VmHWM")
 	_ = attack.Process.Kill()
@@ -129,7 +128,7 @@ func (v *victim) suffer(t *testing.T, list []attacker, long time.Duration) {
 	v.good.report(t)
 }
 
-// All at once, against each store.
+// All attackers run at once, against each store.
 func TestAttack(t *testing.T) {
 	long := attackTime
 	if text := os.Getenv("ATTACK_TIME"); text != "" {

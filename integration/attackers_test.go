@@ -11,17 +11,16 @@ import (
 	"time"
 )
 
-// target is where attackers find a daemon.
+// target is the addresses of a daemon.
 type target struct{ grpc, http, admin string }
 
-// attacker does its worst until the context ends. Nothing that it gets is an
-// error.
+// attacker does its worst until the context ends. No answer is an error to it.
 type attacker struct {
 	name   string
 	attack func(ctx context.Context, v *target)
 }
 
-// attackers are all of them.
+// attackers are all attackers by name.
 func attackers() []attacker {
 	var all []attacker
 	for _, some := range [][]attacker{jsonAttackers(), messageAttackers(), streamAttackers(), halfOpenAttackers(), headerAttackers(), connectionAttackers()} {
@@ -32,13 +31,13 @@ func attackers() []attacker {
 
 // What a process of attackers is told.
 const (
-	attackNames = "ATTACKERS" // with commas between them
+	attackNames = "ATTACKERS" // separated by commas
 	attackAt    = "ATTACK_AT" // the addresses of the ports
 	attackFor   = "ATTACK_FOR"
 )
 
-// attack starts attackers, in a process that gives way to all others: those
-// whom it stands for are on other machines.
+// attack starts attackers in a process that gives way to all others: real
+// attackers are on other machines.
 func (v *victim) attack(t *testing.T, list []attacker, long time.Duration) *exec.Cmd {
 	t.Helper()
 	var names []string
@@ -55,8 +54,8 @@ func (v *victim) attack(t *testing.T, list []attacker, long time.Duration) *exec
 	return c
 }
 
-// attackIfTold reports whether this process is one of attackers, whose work is
-// done then.
+// attackIfTold reports whether this process is one of attackers. It has then
+// done their work.
 func attackIfTold() bool {
 	names, ok := os.LookupEnv(attackNames)
 	if !ok {

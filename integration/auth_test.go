@@ -24,7 +24,8 @@ import (
 
 const authPage = "docs/forward-auth.md"
 
-// documented returns the block of the page in a language that begins so.
+// documented returns the block of the page in a language that begins with a
+// text.
 func documented(t testing.TB, language, begin string) string {
 	t.Helper()
 	for _, text := range blocks(t, authPage, language) {
@@ -36,8 +37,8 @@ func documented(t testing.TB, language, begin string) string {
 	return ""
 }
 
-// with returns a text in which the first of each pair stands and is replaced by
-// the second.
+// with returns a text with the first of each pair replaced by the second. The
+// first must occur.
 func with(t testing.TB, text string, pairs ...string) string {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
@@ -49,7 +50,7 @@ func with(t testing.TB, text string, pairs ...string) string {
 	return text
 }
 
-// startAuth starts a daemon with the files of the page, for a proxy.
+// startAuth starts a daemon for a proxy, with the files of the page.
 func startAuth(t testing.TB, proxy string) *daemon {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,13 +96,13 @@ func startProxy(t testing.TB, address string, cmd *exec.Cmd) {
 	})
 }
 
-// needProxy finds the binary of a proxy. Without it a test is skipped, but in CI
+// needProxy finds the binary of a proxy. Without it a test is skipped; in CI
 // it fails.
 func needProxy(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if errors.Is(err, exec.ErrNotFound) {
-		// Where Debian has nginx, and not everybody a PATH to it.
+		// Debian has nginx here, which is not on every PATH.
 		path, err = exec.LookPath(filepath.Join("/usr/sbin", name))
 	}
 	switch {
@@ -114,7 +115,7 @@ func needProxy(t testing.TB, name string) string {
 	return ""
 }
 
-// startNginx runs nginx with a configuration of the page, as nobody special.
+// startNginx runs nginx with a configuration of the page, as an ordinary user.
 func startNginx(t testing.TB, config, daemon, backend string) (address string) {
 	t.Helper()
 	binary, dir, address := needProxy(t, "nginx"), t.TempDir(), freeAddress(t)
@@ -147,8 +148,8 @@ type caller struct {
 	address string
 }
 
-// send sends a request for a path as it is written, with headers given as
-// "name: value".
+// send sends a request for a path exactly as written. Headers are "name:
+// value".
 func (c caller) send(method, path, body string, headers ...string) answer {
 	c.t.Helper()
 	r := &http.Request{
@@ -173,7 +174,7 @@ func (c caller) send(method, path, body string, headers ...string) answer {
 	return answer{response.StatusCode, response.Header, string(text)}
 }
 
-// want asks and fails the test if the status is another.
+// want asks and fails the test on another status.
 func (c caller) want(status int, method, path string, headers ...string) answer {
 	c.t.Helper()
 	a := c.send(method, path, "", headers...)
@@ -183,14 +184,14 @@ func (c caller) want(status int, method, path string, headers ...string) answer 
 	return a
 }
 
-// limitsThrough holds a proxy to the limits of the page.
+// limitsThrough checks the limits of the page through a proxy.
 func limitsThrough(t *testing.T, proxy string, b *backend) {
 	t.Helper()
 	from := func(address string) caller { return caller{t, proxy, address} }
 	ann, bob := from("127.0.0.2"), from("127.0.0.3")
 
-	// Five logins an hour for each address, however the path is written and
-	// whatever else is claimed.
+	// Each address has five logins an hour, however the path is written and
+	// whatever headers claim.
 	for i := range 5 {
 		if a := ann.send("POST", "/login", "user=ann"); a.status != 200 || a.body != "served /login\n" {
 			t.Fatalf("login %d: %+v", i, a)
@@ -217,7 +218,7 @@ func limitsThrough(t *testing.T, proxy string, b *backend) {
 	ann.want(200, "GET", "/logins")
 	bob.want(200, "POST", "/login")
 
-	// Twenty requests a day for each key, from wherever.
+	// Each key has twenty requests a day, from any address.
 	for i := range 20 {
 		from(fmt.Sprintf("127.0.0.%d", 10+i)).want(200, "GET", "/", "X-Api-Key: one")
 	}
@@ -238,7 +239,7 @@ func TestNginxLimitsByForwardAuth(t *testing.T) {
 	if a := ann.want(200, "GET", "/"); a.header.Get("X-RateLimit-Remaining") == "" {
 		t.Errorf("what is allowed has the headers %v", a.header)
 	}
-	// Of two keys the server sees the one that was counted.
+	// The server sees the key that was counted.
 	ann.want(200, "GET", "/twice", "X-Api-Key: three", "X-Api-Key: four")
 	b.mu.Lock()
 	last := b.seen[len(b.seen)-1]
@@ -247,7 +248,7 @@ func TestNginxLimitsByForwardAuth(t *testing.T) {
 		t.Errorf("the server sees %s with the keys %q", last.URL.Path, keys)
 	}
 
-	// The page's way to go on without the daemon.
+	// The page shows how to go on without the daemon.
 	var open string
 	for _, text := range blocks(t, authPage, "nginx") {
 		if strings.Contains(text, "@unlimited") {
@@ -286,8 +287,8 @@ func TestCaddyLimitsByForwardAuth(t *testing.T) {
 	ann.want(502, "GET", "/")
 }
 
-// traefik stands for Traefik with the configuration of the page: it sends what
-// Traefik's ForwardAuth sends, and treats the answer as that does.
+// traefik stands for Traefik with the configuration of the page. It sends the
+// requests of ForwardAuth and treats the answers like it.
 func traefik(t testing.TB, daemon, backend string) http.Handler {
 	t.Helper()
 	var config struct {
@@ -358,7 +359,7 @@ func TestTraefiksRequestsAreLimitedByForwardAuth(t *testing.T) {
 	limitsThrough(t, l.Addr().String(), b)
 }
 
-// The endpoints in force change with the file, and stay while it has errors.
+// The endpoints follow the file, and stay while it has errors.
 func TestChangedForwardAuthFileIsLoaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -92,7 +92,7 @@ func TestDocumentedCallersDoWhatTheySay(t *testing.T) {
 	}
 }
 
-// The page's file for forward auth is one, and limits.
+// The page's file for forward auth loads and limits.
 func TestDocumentedAuthFileOfCallersLimits(t *testing.T) {
 	t.Parallel()
 	auth := write(t, t.TempDir(), "auth.yaml", blocks(t, "docs/callers.md", "yaml")[0])
@@ -117,8 +117,8 @@ func TestDocumentedAuthFileOfCallersLimits(t *testing.T) {
 	}
 }
 
-// goExample writes a program into the module's tree, where its dependencies are
-// known.
+// goExample writes a program into the module's tree, which has its
+// dependencies.
 func goExample(t *testing.T, text string) string {
 	t.Helper()
 	if err := os.MkdirAll("../build", 0o755); err != nil {
@@ -132,7 +132,8 @@ func goExample(t *testing.T, text string) string {
 	return write(t, dir, "main.go", text)
 }
 
-// pythonStubs generates what Python's examples call, in a folder of the test.
+// pythonStubs generates the code that Python's examples call, in a folder of
+// the test.
 func pythonStubs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -68,7 +68,7 @@ func TestClientTakesAndGivesBack(t *testing.T) {
 	}
 }
 
-// 100 waiters in two processes' worth of clients share 50 a second.
+// 100 waiters of two clients share 50 a second.
 func TestClientWaitsUnderContention(t *testing.T) {
 	t.Parallel()
 	d := clientDaemon(t)
@@ -96,7 +96,7 @@ func TestClientWaitsUnderContention(t *testing.T) {
 	}
 }
 
-// A daemon that is told to stop loses no answer of a client that has another.
+// A daemon that stops loses no answer of a client that has another daemon.
 func TestClientOutlivesADaemon(t *testing.T) {
 	t.Parallel()
 	a, b := clientDaemon(t), clientDaemon(t)
@@ -132,9 +132,9 @@ func TestClientOutlivesADaemon(t *testing.T) {
 	}
 }
 
-// What asking costs this process, next to a plain unary call of generated
-// code: cpu-ns/op counts user and system time of all its threads, and the
-// daemon is another process.
+// The benchmark measures the cost of asking for this process, next to a plain
+// unary call of generated code. cpu-ns/op counts user and system time of all
+// its threads; the daemon is another process.
 func BenchmarkClient(b *testing.B) {
 	d := clientDaemon(b)
 	c := connect(b, d.grpc)

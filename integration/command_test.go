@@ -36,7 +36,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	}
 }
 
-// What is wrong with a flag is told in the same words by every command.
+// Every command reports a wrong flag in the same words.
 func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 	t.Parallel()
 	const (
@@ -117,7 +117,7 @@ func TestQueryShowsDecisions(t *testing.T) {
 	}
 }
 
-// rest is what follows the last space of a line.
+// rest returns the text after the last space of a line.
 func rest(line string) string {
 	line = strings.TrimSuffix(line, "\n")
 	return line[strings.LastIndex(line, " ")+1:]
@@ -284,12 +284,12 @@ func TestTermDrainsBeforeTheEnd(t *testing.T) {
 	if !ok(d.ask("api", 1, "user=late")) {
 		t.Error("a request while draining is denied")
 	}
-	if code := d.stop(os.Interrupt); code != 0 { // cuts the delay short
+	if code := d.stop(os.Interrupt); code != 0 { // the second signal cuts the delay short
 		t.Errorf("the daemon exits with %d", code)
 	}
 }
 
-// However many other signals come, the one to stop is heard.
+// The signal to stop is heard however many others come.
 func TestTermIsHeardAfterAFloodOfHangups(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -354,8 +354,8 @@ func TestChangedLimitsFilesAreLoaded(t *testing.T) {
 	asynctest.Eventually(t, "SIGHUP loads", func() bool { return limit("api") == 31 })
 }
 
-// A Kubernetes ConfigMap is a folder of links to ..data/, itself a link that
-// is swapped.
+// A Kubernetes ConfigMap is a folder of links to ..data/, a link that is
+// swapped.
 func TestChangedConfigMapIsLoaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

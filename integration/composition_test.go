@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// composition is what the tests read of deploy/compose.yaml.
+// composition is the part of deploy/compose.yaml that the tests read.
 type composition struct {
 	Services map[string]composeService `yaml:"services"`
 }
@@ -51,7 +51,7 @@ func readComposition(t *testing.T) composition {
 func TestCompositionFitsItself(t *testing.T) {
 	c := readComposition(t)
 	daemons := 0
-	published := map[string]string{} // host's address to service
+	published := map[string]string{} // service by the host's address
 	for name, s := range c.Services {
 		for _, v := range s.Volumes {
 			from, _, _ := strings.Cut(v, ":")
@@ -96,8 +96,8 @@ func TestCompositionFitsItself(t *testing.T) {
 	checkEnvoy(t, c)
 }
 
-// checkEnvoy holds that the composition's Envoy reads its configuration, asks
-// services, and listens where it is published and looked at.
+// checkEnvoy checks the composition's Envoy: it reads its configuration, asks
+// services, and listens at the published and checked ports.
 func checkEnvoy(t *testing.T, c composition) {
 	t.Helper()
 	s, ok := c.Services["envoy"]
@@ -133,7 +133,7 @@ func checkEnvoy(t *testing.T, c composition) {
 	}
 }
 
-// What the composition's comment shows, its Envoy does with two daemons on one
+// The composition's Envoy does what its comment shows, with two daemons on one
 // store.
 func TestCompositionsEnvoyLimits(t *testing.T) {
 	t.Parallel()
@@ -159,7 +159,7 @@ func checkDaemon(t *testing.T, c composition, s composeService) {
 	for name, value := range s.Environment {
 		environ = append(environ, name+"="+value)
 	}
-	// Of two with one name the first counts.
+	// The first of two with one name counts.
 	settings := settingsOf(t, append(environ, d.environ()...))
 	checkEverywhereWithoutPprof(t, settings)
 	if settings.Store != "redis" || settings.Redis.Mode != "cluster" {

@@ -38,13 +38,13 @@ type ledger struct {
 	tally
 }
 
-// tally is what callers were told.
+// tally counts what callers were told.
 type tally struct {
 	admitted int // by Redis
 	denied   int // by Redis
 	degraded int // answers without Redis
 	failed   int // calls without an answer
-	// lost is when the last answer without Redis came, or the last failure.
+	// lost is the time of the last failure or answer without Redis.
 	lost    time.Time
 	failure error // the last one
 	slowest time.Duration
@@ -53,8 +53,8 @@ type tally struct {
 // patient is longer than any answer takes.
 const patient = 20 * time.Second
 
-// gather starts so many callers for each subject and daemon. Each asks once in
-// every.
+// gather starts this many callers for each subject and daemon. Each asks once
+// in every.
 func gather(t testing.TB, daemons []*daemon, domain string, callers int, every time.Duration, subjects ...string) *crowd {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &crowd{t: t, home: cancel, ledgers: make(map[string]*ledger)}
@@ -91,7 +91,7 @@ func (c *crowd) goHome() {
 	c.callers.Wait()
 }
 
-// ask asks once for a subject with a cost of 1, and waits for so long.
+// ask asks once for a subject with a cost of 1 and a deadline.
 func (l *ledger) ask(d *daemon, patience time.Duration, domain, subject string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -129,14 +129,14 @@ func (l *ledger) now() tally {
 	return l.tally
 }
 
-// told is how many calls Redis decided.
+// told returns how many calls Redis decided.
 func (n tally) told() int { return n.admitted + n.denied }
 
-// asked is how many calls there were.
+// asked returns the number of calls.
 func (n tally) asked() int { return n.told() + n.unsure() }
 
-// unsure is how many calls may have been charged or not, for all that their
-// callers know.
+// unsure returns how many calls may or may not have been charged, as far as
+// their callers know.
 func (n tally) unsure() int { return n.degraded + n.failed }
 
 func (n tally) String() string {
@@ -147,7 +147,7 @@ func (n tally) String() string {
 	return s
 }
 
-// subjects are all that are asked for.
+// subjects returns all subjects of the crowd.
 func (c *crowd) subjects() []string { return slices.Sorted(maps.Keys(c.ledgers)) }
 
 // sum adds up the ledgers of subjects.
@@ -169,7 +169,8 @@ func (c *crowd) sum(subjects []string) (all tally) {
 	return all
 }
 
-// waitDecided waits until Redis decided n more calls for each of the subjects.
+// waitDecided waits until Redis has decided n more calls for each of the
+// subjects.
 func (c *crowd) waitDecided(n int, subjects []string) {
 	c.t.Helper()
 	enough := make(map[string]int)
@@ -203,7 +204,7 @@ series:
 	return sum
 }
 
-// whyDegraded is how many answers were made without Redis, by reason.
+// whyDegraded counts answers without Redis by their reason.
 func (d *daemon) whyDegraded() string {
 	var counts []string
 	for _, r := range fallback.Reasons() {
@@ -214,8 +215,9 @@ func (d *daemon) whyDegraded() string {
 	return strings.Join(counts, ", ")
 }
 
-// taken is how much of a limit is charged in Redis for a subject of one
-// descriptor whose rule has one limit: it takes 1 and looks at what remains.
+// taken returns how much of a limit Redis has charged to a subject. The
+// subject has one descriptor, and its rule one limit. It takes 1 and looks at
+// the rest.
 func (d *daemon) taken(domain, subject string, limit int) int {
 	d.t.Helper()
 	r := d.ask(domain, 1, subject)

@@ -107,7 +107,7 @@ func start(t testing.TB, args ...string) *daemon {
 	return d
 }
 
-// waitServing waits until the daemon serves, and learns where.
+// waitServing waits until the daemon serves, and learns its addresses.
 func (d *daemon) waitServing() {
 	d.t.Helper()
 	line := d.waitForLog("msg=serving")
@@ -115,7 +115,7 @@ func (d *daemon) waitServing() {
 	d.dial(d.grpc)
 }
 
-// launch starts a daemon and does not wait for it.
+// launch starts a daemon without waiting for it.
 func launch(t testing.TB, env []string, args ...string) *daemon {
 	t.Helper()
 	all := []string{"serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"}
@@ -173,7 +173,7 @@ func (d *daemon) logText() string {
 	return strings.Join(d.log, "\n")
 }
 
-// waitForLog returns the first line that holds text.
+// waitForLog waits for the first line with a text, and returns it.
 func (d *daemon) waitForLog(text string) string {
 	d.t.Helper()
 	found := ""
@@ -208,8 +208,8 @@ func (d *daemon) signal(s os.Signal) {
 	}
 }
 
-// hang stops the daemon's threads, until goOn is called. The signal takes
-// effect when a thread next runs, which on a busy machine is not at once.
+// hang stops the daemon's threads until goOn is called. The signal takes
+// effect when a thread next runs; on a busy machine that is not at once.
 func (d *daemon) hang() (goOn func()) {
 	d.t.Helper()
 	d.signal(syscall.SIGSTOP)
@@ -219,7 +219,7 @@ func (d *daemon) hang() (goOn func()) {
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		for _, file := range files { // none where there is no /proc
+		for _, file := range files { // there are none without /proc
 			stat, _ := os.ReadFile(file)
 			if !strings.Contains(string(stat), ") T ") {
 				return false
@@ -277,12 +277,12 @@ func ok(r *rlsv3.RateLimitResponse) bool {
 	return r.GetOverallCode() == rlsv3.RateLimitResponse_OK
 }
 
-// degraded reports whether an answer was not decided by the store.
+// degraded reports whether the store did not decide an answer.
 func degraded(r *rlsv3.RateLimitResponse) bool {
 	return r.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue()
 }
 
-// write writes a file into dir, by way of a rename as careful editors do.
+// write writes a file into dir by a rename, as careful editors do.
 func write(t testing.TB, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)

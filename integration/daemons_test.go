@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// `ratelimitd daemons` shows who is signed in.
+// `ratelimitd daemons` shows the daemons that are signed in.
 func TestDaemonsShowsTheRegister(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -44,7 +44,7 @@ func TestDaemonsShowsTheRegister(t *testing.T) {
 			defer conn.Close()
 			register := fleet.Register{
 				Redis: conn,
-				// An entry does not expire while the command starts.
+				// No entry expires while the command starts.
 				Clock: func() int64 { return time.Now().Add(time.Hour).UnixMicro() },
 			}
 			signIn := func(address, rules string) {
@@ -116,8 +116,8 @@ func TestDaemonsTellsWhyItFails(t *testing.T) {
 	}
 }
 
-// A daemon that makes keys in another way than one that runs does not serve
-// beside it, and does once it is alone.
+// A daemon whose keys differ from those of a running one does not serve beside
+// it. It serves once it is alone.
 func TestDaemonWithOtherHashTagsDoesNotServe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

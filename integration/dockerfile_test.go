@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// dockerfile is what the tests know of the Dockerfile: its instructions, those
-// of the final stage apart.
+// dockerfile is the instructions of the Dockerfile, with those of the final
+// stage apart.
 type dockerfile struct {
 	build, final []instruction
 }
@@ -50,7 +50,7 @@ func readDockerfile(t *testing.T) dockerfile {
 	return dockerfile{build: stages[0], final: stages[1]}
 }
 
-// argsOf returns the arguments of all instructions of that name.
+// argsOf returns the arguments of all instructions with a name.
 func argsOf(instructions []instruction, name string) []string {
 	var found []string
 	for _, i := range instructions {
@@ -61,7 +61,7 @@ func argsOf(instructions []instruction, name string) []string {
 	return found
 }
 
-// jsonWords are an instruction's arguments in its JSON form.
+// jsonWords returns an instruction's arguments in JSON form.
 func jsonWords(t *testing.T, text string) []string {
 	t.Helper()
 	var list []string
@@ -71,7 +71,7 @@ func jsonWords(t *testing.T, text string) []string {
 	return list
 }
 
-// environ is the environment of the final image.
+// environ returns the environment of the final image.
 func (d dockerfile) environ() []string {
 	var all []string
 	for _, line := range argsOf(d.final, "ENV") {
@@ -89,7 +89,7 @@ func TestDockerfileFitsTheDaemon(t *testing.T) {
 		t.Errorf("the final stage runs %q; it has nothing to run it with", run)
 	}
 	for _, i := range append(d.build, d.final...) {
-		// Builders before BuildKit know neither.
+		// Builders before BuildKit support neither.
 		if strings.Contains(i.args, "--mount") || strings.Contains(i.args, "--chmod") {
 			t.Errorf("%s: needs BuildKit", i)
 		}

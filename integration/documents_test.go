@@ -30,7 +30,7 @@ func blocks(t testing.TB, page, language string) []string {
 	return found
 }
 
-// Every limits file in the documentation is one.
+// Every limits file in the documentation loads.
 func TestDocumentedLimitsLoad(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md", "docs/forward-auth.md"} {
@@ -65,7 +65,7 @@ func blockFrom(t testing.TB, page, language, begin string) string {
 	return ""
 }
 
-// A daemon runs as the page about configuration starts it on a cluster.
+// A daemon starts on a cluster as the page about configuration shows.
 func TestDocumentedClusterStarts(t *testing.T) {
 	t.Parallel()
 	shown := blockFrom(t, "docs/configuration.md", "sh", "ratelimitd serve ")
@@ -74,7 +74,7 @@ func TestDocumentedClusterStarts(t *testing.T) {
 	if !slices.Contains(words, nodes) {
 		t.Fatalf("%s names other nodes", shown)
 	}
-	// On a cluster of the tests, which may be slow, with keys of its own.
+	// The cluster of the tests may be slow, and the keys are its own.
 	own := []string{"--redis-prefix", fmt.Sprintf("it-%x", rand.Uint64()), "--redis-timeout", "10s", "--limits-path", "../deploy/limits"}
 	d := start(t, append(words[2:], own...)...)
 	if !ok(d.ask("api", 1, "user=frank")) {
@@ -82,7 +82,7 @@ func TestDocumentedClusterStarts(t *testing.T) {
 	}
 }
 
-// The index of the pages names each of them.
+// The index names each page.
 func TestDocumentsAreListed(t *testing.T) {
 	t.Parallel()
 	index := readPage(t, "docs/README.md")
@@ -97,7 +97,7 @@ func TestDocumentsAreListed(t *testing.T) {
 	}
 }
 
-// The picture in light and the one in dark differ in their style alone.
+// The light picture and the dark one differ only in style.
 func TestPicturesAreEqual(t *testing.T) {
 	t.Parallel()
 	style := regexp.MustCompile("(?s)<style>.*</style>")

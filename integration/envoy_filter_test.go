@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
-// userRoutes limits each user of any path.
+// userRoutes limits each user on any path.
 const userRoutes = `
 - match: {prefix: /}
   route:
@@ -31,8 +31,7 @@ descriptors:
       - {name: odd, algorithm: sliding_log, requests: 3, period: 90s}
 `
 
-// What the filter does with an answer is the filter's; each way to set it
-// works.
+// Each setting of the filter works on the answers.
 func TestEnvoyFilterFollowsItsSettings(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
@@ -64,7 +63,7 @@ func TestEnvoyFilterFollowsItsSettings(t *testing.T) {
 		}
 	})
 	t.Run("x-ratelimit headers of several limits", func(t *testing.T) {
-		// The one with the least left is shown.
+		// The limit with the least left is shown.
 		a := e.get("headers", "/", "x-user: two-limits")
 		limit, remaining := a.header.Get("x-ratelimit-limit"), a.header.Get("x-ratelimit-remaining")
 		if first, _, _ := strings.Cut(limit, ","); a.status != 200 || first != "3" || remaining != "2" {
@@ -78,7 +77,7 @@ func TestEnvoyFilterFollowsItsSettings(t *testing.T) {
 		if n := b.served("/unenforced"); n != 4 {
 			t.Errorf("%d of 4 requests have reached the backend", n)
 		}
-		// It asked all the same.
+		// The filter asked nevertheless.
 		if n := e.stat("cluster.backend.ratelimit.over_limit"); n < 2 {
 			t.Errorf("Envoy counts %d requests over the limit, want at least 2", n)
 		}
@@ -104,7 +103,7 @@ func TestEnvoyFilterFollowsItsSettings(t *testing.T) {
 	})
 }
 
-// Headers of the daemon's pass through Envoy, on served and denied requests.
+// The daemon's headers pass through Envoy on served and denied requests.
 // Beside Envoy's own, x-ratelimit would put two values under each name.
 func TestHeadersOfEachStylePassThroughEnvoy(t *testing.T) {
 	t.Parallel()
@@ -117,7 +116,7 @@ func TestHeadersOfEachStylePassThroughEnvoy(t *testing.T) {
 		style  string
 		name   string
 		values [3]string // of three requests
-		beside []string  // those of a first request, beside Envoy's own
+		beside []string  // headers of a first request, beside Envoy's own
 	}{
 		{"ratelimit", "ratelimit-remaining", [3]string{"1", "0", "0"}, []string{"1"}},
 		{"x-ratelimit", "x-ratelimit-remaining", [3]string{"1", "0", "0"}, []string{"1", "1"}},
@@ -146,7 +145,7 @@ func TestHeadersOfEachStylePassThroughEnvoy(t *testing.T) {
 	}
 }
 
-// What the daemon says of a request can be logged by Envoy.
+// Envoy can log the metadata of the daemon.
 func TestEnvoyLogsTheDaemonsMetadata(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)

@@ -20,7 +20,7 @@ descriptors:
     rate_limit: {requests: 1000000, period: 1d}
 `
 
-// fleetCluster has Envoy look which daemons are ready, five times a second.
+// fleetCluster makes Envoy check five times a second which daemons are ready.
 const fleetCluster = `
 circuit_breakers: {thresholds: [{max_retries: 1000}]}
 common_lb_config: {healthy_panic_threshold: {value: 0}}
@@ -33,8 +33,8 @@ health_checks:
     grpc_health_check: {service_name: ratelimit}
 `
 
-// neverReached has Envoy ask another daemon where a request has certainly not
-// reached the first.
+// neverReached makes Envoy ask another daemon if a request certainly did not
+// reach the first.
 const neverReached = `
 retry_policy:
   retry_on: connect-failure,refused-stream
@@ -46,7 +46,7 @@ retry_policy:
   host_selection_retry_max_attempts: 5
 `
 
-// traffic is callers that ask Envoy again and again, each one request at a time.
+// traffic is callers that ask Envoy all the time, one request each.
 type traffic struct {
 	t              testing.TB
 	served, failed atomic.Int64
@@ -67,7 +67,7 @@ func (e *envoy) startTraffic(listener string) *traffic {
 				select {
 				case <-tr.stopped:
 					return
-				case <-time.After(time.Millisecond): // the machine has others
+				case <-time.After(time.Millisecond): // other tests need the machine
 					tr.ask(client, url)
 				}
 			}
@@ -97,7 +97,7 @@ func (tr *traffic) ask(client *http.Client, url string) {
 	tr.last.Store(response.Status)
 }
 
-// more waits until n more requests were served.
+// more waits until Envoy has served n more requests.
 func (tr *traffic) more(what string, n int64) {
 	tr.t.Helper()
 	until := tr.served.Load() + n
@@ -112,8 +112,8 @@ func (tr *traffic) stop() int64 {
 	return tr.failed.Load()
 }
 
-// Behind Envoy's health checks a daemon is restarted and nobody notices; one
-// that is killed fails only what it was being asked.
+// A daemon restarts behind Envoy's health checks unnoticed. A killed one fails
+// only the requests that it had.
 func TestDaemonRestartsBehindEnvoyUnnoticed(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)

@@ -22,7 +22,7 @@ import (
 // envoy is a running Envoy.
 type envoy struct {
 	t     testing.TB
-	dir   string // of its own, for its log and more
+	dir   string // its own folder, for its log and more
 	admin string // host:port
 
 	listeners map[string]string // host:port by name
@@ -82,7 +82,7 @@ func (e *envoy) ready() bool {
 	return r.StatusCode == http.StatusOK
 }
 
-// file returns what Envoy has written into a file of its folder.
+// file returns the content of a file that Envoy has written into its folder.
 func (e *envoy) file(name string) string {
 	text, err := os.ReadFile(filepath.Join(e.dir, name))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -121,7 +121,7 @@ func (e *envoy) stat(name string) int {
 	_, page := get(e.t, "http://"+e.admin+"/stats?filter=^"+regexp.QuoteMeta(name)+"$")
 	_, value, found := strings.Cut(strings.TrimSpace(page), ": ")
 	if !found {
-		return 0 // Envoy shows a counter once it has counted
+		return 0 // Envoy shows a counter only after its first count
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil {
@@ -130,7 +130,7 @@ func (e *envoy) stat(name string) int {
 	return n
 }
 
-// logged returns the lines that a listener has logged, without its name.
+// logged returns the lines in the log of a listener, without its name.
 func (e *envoy) logged(listener string) (lines []string) {
 	e.t.Helper()
 	for line := range strings.Lines(e.file("log")) {
@@ -141,7 +141,7 @@ func (e *envoy) logged(listener string) (lines []string) {
 	return lines
 }
 
-// url is a path at one of the listeners.
+// url returns the URL of a path at one of the listeners.
 func (e *envoy) url(listener, path string) string {
 	e.t.Helper()
 	at, ok := e.listeners[listener]
@@ -151,14 +151,14 @@ func (e *envoy) url(listener, path string) string {
 	return "http://" + at + path
 }
 
-// answer is what came back through Envoy.
+// answer is an answer through Envoy.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// get asks through a listener, with headers given as "name: value".
+// get asks through a listener. Headers are "name: value".
 func (e *envoy) get(listener, path string, headers ...string) answer {
 	e.t.Helper()
 	return e.send(http.DefaultClient, http.MethodGet, e.url(listener, path), "", headers...)
@@ -186,7 +186,7 @@ func (e *envoy) send(c *http.Client, method, url, body string, headers ...string
 	return answer{response.StatusCode, response.Header, string(text)}
 }
 
-// statuses asks n times.
+// statuses asks n times and returns the statuses.
 func (e *envoy) statuses(n int, listener, path string, headers ...string) (all []int) {
 	e.t.Helper()
 	for range n {

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
-// routeLimits has limits of ten, one of them for what is charged afterwards.
+// routeLimits has limits of ten, one of them for charges afterwards.
 const routeLimits = `
 domain: envoy
 algorithm: sliding_log
@@ -23,8 +23,7 @@ descriptors:
     rate_limit: {requests: 10, period: 1d, postpaid: true}
 `
 
-// perRoute is a route of one path with limits in the filter's own place for
-// them.
+// perRoute is a route of one path with limits in the filter's own place.
 func perRoute(path, limits string) string {
 	return fmt.Sprintf(`
 - match: {path: %s}
@@ -42,7 +41,7 @@ func userAction(key string) string {
 	return fmt.Sprintf("- actions: [{request_headers: {header_name: x-user, descriptor_key: %s}}]\n", key)
 }
 
-// costRoutes have hits_addend in every place that Envoy has for it.
+// costRoutes have hits_addend in every place of Envoy.
 var costRoutes = strings.Join([]string{
 	perRoute("/number", userAction("user")+"  hits_addend: {number: 4}"),
 	perRoute("/header", userAction("user")+`  hits_addend: {format: "%REQ(x-cost)%"}`),
@@ -79,7 +78,7 @@ var costRoutes = strings.Join([]string{
 // filterCosts has hits_addend in the filter itself.
 var filterCosts = "rate_limits:\n" + indent(2, userAction("user")+"  hits_addend: {number: 4}")
 
-// remaining is what a limit has left, by asking for nothing.
+// remaining returns the rest of a limit. It asks for nothing.
 func (d *daemon) remaining(entry string) int {
 	d.t.Helper()
 	r := request("envoy", 0, entry)
@@ -91,7 +90,7 @@ func (d *daemon) remaining(entry string) int {
 	return int(response.GetStatuses()[0].GetLimitRemaining())
 }
 
-// What a request costs, and what is charged or given back when it is done.
+// A request has a cost, and charges or refunds when it is done.
 func TestEnvoyChargesHitsAddendFromEachPlace(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)
@@ -129,7 +128,7 @@ func TestEnvoyChargesHitsAddendFromEachPlace(t *testing.T) {
 			}
 			left(t, "user=header", tc.left)
 		}
-		// What is no number is nothing to ask about, for Envoy.
+		// A value that is no number makes Envoy ask about nothing.
 		if got := e.get("costs", "/header", "x-user: header", "x-cost: many").status; got != 200 {
 			t.Errorf("a cost that is no number gives %d", got)
 		}
@@ -168,7 +167,7 @@ func TestEnvoyChargesHitsAddendFromEachPlace(t *testing.T) {
 		asynctest.Eventually(t, "it is charged", func() bool { return d.remaining("user=done") == 9 })
 	})
 	t.Run("refund when done", func(t *testing.T) {
-		// Five are asked for, and what the backend says is given back.
+		// The request takes five, and the number of the backend is given back.
 		for _, want := range []int{8, 6} {
 			if got := e.get("costs", "/refund", "x-user: refund", "x-answer-tokens: 3").status; got != 200 {
 				t.Errorf("a request gives %d", got)
@@ -194,7 +193,7 @@ func TestEnvoyChargesHitsAddendFromEachPlace(t *testing.T) {
 	})
 	t.Run("postpaid", func(t *testing.T) {
 		ask := func() int { return e.get("costs", "/used", "x-user: used", "x-answer-tokens: 8").status }
-		for i, want := range []int{2, 0} { // the second goes beyond the limit
+		for i, want := range []int{2, 0} { // the second exceeds the limit
 			if got := ask(); got != 200 {
 				t.Errorf("request %d gives %d", i+1, got)
 			}
@@ -209,8 +208,8 @@ func TestEnvoyChargesHitsAddendFromEachPlace(t *testing.T) {
 	})
 }
 
-// contractAction takes the numbers of the limit from what filters before it
-// have found out.
+// contractAction takes the numbers of the limit from the metadata of earlier
+// filters.
 var contractAction = userAction("user") + "  limit: {dynamic_metadata: {metadata_key: {key: contract, path: [{key: limit}]}}}"
 
 // overrideRoutes has it on a route and in the filter's own place.

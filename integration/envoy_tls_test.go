@@ -8,9 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/certtest"
 )
 
-// overTLS is a cluster that is reached over TLS and must show a certificate
-// for 127.0.0.1 that the authority signs. Without a certificate of its own
-// Envoy shows none.
+// overTLS is a cluster behind TLS. It must show a certificate for 127.0.0.1
+// from the authority. Envoy shows its own certificate if it has one.
 func overTLS(name, addr, authority, cert, key string) cluster {
 	own := ""
 	if cert != "" {
@@ -29,8 +28,8 @@ transport_socket:
 `, authority, indent(6, own))}
 }
 
-// Envoy reaches the daemon over TLS and over mutual TLS, and not where one of
-// them does not know the other.
+// Envoy reaches the daemon over TLS and mutual TLS, but only if both know each
+// other.
 func TestEnvoyReachesTheDaemonOverTLS(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)

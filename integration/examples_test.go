@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// buildExample builds one of examples/, which may be a module of its own, and
-// returns its binary.
+// buildExample builds one of examples/ and returns its binary. The example may
+// be a module of its own.
 func buildExample(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -20,8 +20,8 @@ func buildExample(t *testing.T, name string) string {
 	return path
 }
 
-// runExample runs an example's server, on the limits that are next to it, and
-// returns where it serves.
+// runExample runs an example's server on the limits beside it, and returns its
+// address.
 func runExample(t *testing.T, name string) (path, address string) {
 	t.Helper()
 	path = buildExample(t, name)

@@ -13,8 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// slack is what the promises about time are given on machines that do much
-// else.
+// slack is the margin for promises about time on busy machines.
 const slack = time.Second
 
 const failoverLimits = `
@@ -26,18 +25,18 @@ descriptors:
     rate_limit: {algorithm: sliding_window, requests: 50, period: 365d}
 `
 
-// site is Redis with replicas, where a master gets lost.
+// site is Redis with replicas that loses a master.
 type site struct {
 	flags   []string
 	masters []*redistest.Server
 	victim  *redistest.Server
-	// spared are nodes to which nothing happens.
+	// spared are untouched nodes.
 	spared []*redistest.Server
-	// promoted reports whether another has the victim's place now.
+	// promoted reports whether another node has the victim's place.
 	promoted func() bool
 }
 
-// ways are how a master gets lost: with connections reset, and in silence.
+// ways are the ways to lose a master: with reset connections, and in silence.
 var ways = []struct {
 	name       string
 	lose, back func(*redistest.Server)
@@ -90,10 +89,10 @@ func TestSentinelFailoverLosesNoReplicatedCount(t *testing.T) {
 	}
 }
 
-// testFailover loses a master under load. What was replicated counts on; the
-// keys of other masters are not touched by it; those of the lost one are
-// answered without Redis until a second after the promotion, and that is
-// counted; and the node's return disturbs nobody.
+// testFailover loses a master under load. Replicated counts go on, and keys of
+// other masters are unaffected. Keys of the lost one are answered without
+// Redis until a second after the promotion, and these answers are counted. The
+// node's return disturbs nobody.
 func testFailover(t *testing.T, s site, lose, back func(*redistest.Server)) {
 	const timeout = 500 * time.Millisecond
 	dir := t.TempDir()
@@ -142,7 +141,7 @@ func testFailover(t *testing.T, s site, lose, back func(*redistest.Server)) {
 		t.Errorf("of the other masters' keys: %v; in all %s", o, d.whyDegraded())
 	}
 	for _, h := range held {
-		// One more than is left, then exactly that.
+		// First one more than the rest, then exactly the rest.
 		if ok(d.ask("all", 21, h)) || !ok(d.ask("all", 20, h)) || ok(d.ask("all", 1, h)) {
 			t.Errorf("%s: not exactly what was left before the failover is left after it", h)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// modesOf10 is a limits file with a rule for each failure mode, which is its
-// key, and one that leaves it to the daemon.
+// modesOf10 is a limits file with a rule for each failure mode, by the key of
+// its name, and one without a mode.
 const modesOf10 = `
 domain: modes
 descriptors:
@@ -33,8 +33,8 @@ descriptors:
     rate_limit: {algorithm: fixed_window, requests: 10, period: 365d}
 `
 
-// admittedDegraded asks n times and returns how many were allowed; -1 where the call
-// fails. It looks that each answer is marked as degraded.
+// admittedDegraded asks n times and returns how many were allowed, or -1 if a
+// call fails. It checks that each answer is marked as degraded.
 func (d *daemon) admittedDegraded(n int, key string) int {
 	d.t.Helper()
 	admitted := 0
@@ -53,8 +53,8 @@ func (d *daemon) admittedDegraded(n int, key string) int {
 	return admitted
 }
 
-// Without Redis a daemon serves from its start on, each rule by its mode, and
-// goes over to Redis as soon as that answers.
+// A daemon serves from its start without Redis, each rule by its mode. It uses
+// Redis as soon as that answers.
 func TestServesWithoutRedis(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func TestServesWithoutRedis(t *testing.T) {
 	}
 }
 
-// A caller that waits less long than redis.timeout has its answer all the same.
+// A caller that waits less than redis.timeout still gets its answer.
 func TestAnswersWithinTheDeadlineOfTheCaller(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -148,8 +148,8 @@ func waitForFleet(t testing.TB, flags []string, n int) {
 	})
 }
 
-// Three daemons that have counted each other share a limit when Redis stops:
-// each has a third, rounded down, and all of them no more than the limit.
+// Three daemons that have seen each other share a limit when Redis stops: each
+// has a third, rounded down, and together no more than the limit.
 func TestThreeDaemonsShareALimitWithoutRedis(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -165,8 +165,8 @@ func TestThreeDaemonsShareALimitWithoutRedis(t *testing.T) {
 			t.Errorf("daemon %d of 3 admits %d of a limit of 10, want 3", i, n)
 		}
 	}
-	// Empty as it is now, the register fills one by one; who is the first in it
-	// must not take itself for the only one.
+	// The empty register fills one by one; the first daemon in it must not take
+	// itself for the only one.
 	server.Restart()
 	for _, d := range daemons {
 		asynctest.Eventually(t, "Redis decides", func() bool { return !degraded(d.ask("modes", 1, "allow=other")) })

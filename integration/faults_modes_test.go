@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// answered says in a word what a caller got.
+// answered names the answer that a caller got.
 func answered(r *rlsv3.RateLimitResponse, err error) string {
 	text := "denied"
 	switch {
@@ -28,8 +28,8 @@ func answered(r *rlsv3.RateLimitResponse, err error) string {
 	return text
 }
 
-// without is what the 10 requests on a limit of 6 get in each mode while Redis
-// is away, of which one of two daemons grants 3.
+// without is the answers to 10 requests on a limit of 6 in each mode without
+// Redis. One of two daemons grants 3.
 func without(mode string) (answers []string) {
 	for i := range 10 {
 		switch {
@@ -51,8 +51,8 @@ func (d *daemon) askTen(entry string) (answers []string) {
 	return answers
 }
 
-// Each mode, as the daemon's and as a rule's own, answers as it should, is
-// counted under its name, and leaves nothing behind in Redis.
+// Each mode answers as it should, set for the daemon or for a rule. It is
+// counted under its name and leaves nothing in Redis.
 func TestFailureModesAnswerAsTheyShould(t *testing.T) {
 	t.Parallel()
 	modes := []string{"local", "allow", "deny", "error"}
@@ -64,7 +64,7 @@ func TestFailureModesAnswerAsTheyShould(t *testing.T) {
 			f.server.Kill()
 			f.waitForBreaker()
 			before := f.degraded(fmt.Sprintf("mode=%q", mode))
-			// A rule that says nothing, then those that say it.
+			// First a rule without a mode, then rules with one.
 			if got, want := f.askTen("few=a"), without(mode); strings.Join(got, "\n") != strings.Join(want, "\n") {
 				t.Errorf("the daemon's mode %s gives %q, want %q", mode, got, want)
 			}
@@ -95,14 +95,14 @@ func TestFailureModesAnswerAsTheyShould(t *testing.T) {
 	}
 }
 
-// launchAway launches a daemon whose Redis is not there yet.
+// launchAway launches a daemon whose Redis is away.
 func launchAway(t testing.TB, mode string, args ...string) (f *faulty, server *redistest.Server) {
 	t.Helper()
 	server = redistest.Start(t)
 	return launchBefore(t, server, mode, args...), server
 }
 
-// launchBefore stops a Redis and launches a daemon of it.
+// launchBefore stops a Redis and launches a daemon for it.
 func launchBefore(t testing.TB, server *redistest.Server, mode string, args ...string) *faulty {
 	t.Helper()
 	server.Stop()
@@ -114,7 +114,7 @@ func launchBefore(t testing.TB, server *redistest.Server, mode string, args ...s
 	return f
 }
 
-// waitForHealth waits until the health check says so.
+// waitForHealth waits for this answer of the health check.
 func (d *daemon) waitForHealth(want string) {
 	d.t.Helper()
 	asynctest.Eventually(d.t, "the daemon is "+want, func() bool {
@@ -123,8 +123,8 @@ func (d *daemon) waitForHealth(want string) {
 	})
 }
 
-// A daemon starts without Redis. Where something answers in its place it
-// serves; with mode error it does not, until Redis is there.
+// A daemon starts without Redis. It serves if its mode answers in place of
+// Redis; with mode error it waits for Redis.
 func TestDaemonStartsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"local", "allow", "deny"} {
@@ -167,8 +167,8 @@ func TestDaemonStartsWithoutRedis(t *testing.T) {
 	}
 }
 
-// With failure.health first_answer a daemon is in no load balancer before Redis
-// has answered once, whatever its mode answers meanwhile; then it stays.
+// With failure.health first_answer a daemon is healthy once Redis has
+// answered, whatever its mode answers before. It stays so.
 func TestHealthWaitsForTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"local", "allow", "deny", "error"} {

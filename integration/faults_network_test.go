@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
-// The connection is cut again and again after a request was sent and before
-// its reply: the caller gets a degraded answer, and nobody is charged twice.
+// The connection is cut many times between request and reply: the caller gets
+// a degraded answer, and nothing is charged twice.
 func TestCutOffReplyIsChargedAtMostOnce(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow", "--redis-timeout", "10s")
@@ -42,8 +42,7 @@ func TestCutOffReplyIsChargedAtMostOnce(t *testing.T) {
 	}
 }
 
-// Replies that come after the deadline are for nobody. What they were for is
-// charged, once.
+// Replies after the deadline reach nobody. Their requests are charged once.
 func TestLateReplyIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow")
@@ -62,8 +61,8 @@ func TestLateReplyIsChargedOnce(t *testing.T) {
 	f.checkLog()
 }
 
-// Packets are lost for a while. What the kernel sends again afterwards may
-// still be charged, once.
+// Packets are lost for a while. Requests that the kernel sends again may still
+// be charged, once.
 func TestLostPacketsAreChargedAtMostOnce(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow")
@@ -79,7 +78,7 @@ func TestLostPacketsAreChargedAtMostOnce(t *testing.T) {
 	f.checkLog()
 }
 
-// A Redis that is far away is a slow one, not one that is down.
+// A distant Redis is slow, not down.
 func TestDistantRedisDecidesAll(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "error", "--redis-timeout", "10s")
@@ -103,8 +102,8 @@ func TestDistantRedisDecidesAll(t *testing.T) {
 	}
 }
 
-// Envoy waits 20 ms. While Redis stands still and nobody knows it yet, callers
-// get the degraded answer within that time.
+// Envoy waits 20 ms. Redis stands still before anybody knows: callers get the
+// degraded answer within that time.
 func TestImpatientCallersGetDegradedAnswersInTime(t *testing.T) {
 	t.Parallel()
 	const patience = 20 * time.Millisecond
@@ -119,7 +118,7 @@ func TestImpatientCallersGetDegradedAnswersInTime(t *testing.T) {
 		r, err := f.client.ShouldRateLimit(ctx, request("faults", 1, "user=a"))
 		switch {
 		case status.Code(err) == codes.DeadlineExceeded:
-			late++ // the machine is slow now and then
+			late++ // a busy machine is slow now and then
 		case err != nil:
 			t.Fatal(err)
 		case !degraded(r) || !ok(r):
@@ -140,8 +139,8 @@ func TestImpatientCallersGetDegradedAnswersInTime(t *testing.T) {
 	}
 }
 
-// While Redis stands still no caller waits longer than redis.timeout, and the
-// more come the less: the best of many shows it, whatever else the machine does.
+// While Redis stands still no caller waits longer than redis.timeout, and
+// later callers wait less. The best of many shows it on a busy machine.
 func TestAnswersWithoutRedisComeInTime(t *testing.T) {
 	t.Parallel()
 	const timeout = 200 * time.Millisecond

@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// Redis stands still under load, and goes on. Meanwhile callers get degraded
-// answers; afterwards Redis decides again and its count is right.
+// Redis stands still under load and goes on. Callers get degraded answers
+// meanwhile; then Redis decides again with a right count.
 func TestRedisCountsRightAfterStandingStill(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow")
@@ -38,7 +38,7 @@ func TestRedisCountsRightAfterStandingStill(t *testing.T) {
 	}
 }
 
-// Redis is killed and comes back empty, once and again.
+// Redis is killed twice and comes back empty.
 func TestKilledRedisComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow")
@@ -53,7 +53,7 @@ func TestKilledRedisComesBackEmpty(t *testing.T) {
 		l.more(t, "Redis admits again", 50, admitted)
 	}
 	seen := l.stop()
-	// What was admitted before the end is forgotten.
+	// Admissions before the end are forgotten.
 	charged := f.charged("user=a")
 	if most := seen.admitted - before + int(f.total("ratelimitd_redis_unknown_outcomes_total")) - unknown; charged < seen.admitted-before || charged > most {
 		t.Errorf("Redis counts %d, of which callers were told %d", charged, seen.admitted-before)
@@ -64,8 +64,8 @@ func TestKilledRedisComesBackEmpty(t *testing.T) {
 	f.checkLog()
 }
 
-// A server that refuses to decide is not asked by every caller; when it decides
-// again, that shows.
+// A server that refuses is not asked by every caller. When it decides again,
+// callers see it.
 func TestRedisThatRefusesIsNotAskedByEveryCaller(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -135,7 +135,7 @@ func TestRedisThatRefusesIsNotAskedByEveryCaller(t *testing.T) {
 	}
 }
 
-// A password that changes in its file is used from the next connection on.
+// A changed password in its file is used from the next connection on.
 func TestChangedPasswordIsUsed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "old")
@@ -166,7 +166,7 @@ func TestChangedPasswordIsUsed(t *testing.T) {
 	f.checkLog()
 }
 
-// The script's cache is flushed again and again under load: nobody notices.
+// The script's cache is flushed many times under load, and nobody notices.
 func TestFlushedScriptIsUnnoticed(t *testing.T) {
 	t.Parallel()
 	f := startFaulty(t, "allow", "--redis-timeout", "10s")
@@ -181,7 +181,7 @@ func TestFlushedScriptIsUnnoticed(t *testing.T) {
 	}
 }
 
-// Redis that is back is used within a second.
+// A Redis that is back is used within a second.
 func TestRedisThatIsBackIsSoonUsed(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct{ begin, end func(*faulty) }{
@@ -201,11 +201,11 @@ func TestRedisThatIsBackIsSoonUsed(t *testing.T) {
 				fault.end(f)
 				back := time.Now()
 				for !f.decided("user=a") && time.Since(back) < time.Minute {
-					time.Sleep(10 * time.Millisecond) // until it is back
+					time.Sleep(10 * time.Millisecond) // wait until it is back
 				}
 				best = min(best, time.Since(back))
 			}
-			// The machine may be slow now and then.
+			// A busy machine may be slow now and then.
 			if best > time.Second {
 				t.Errorf("at the best of three times Redis was used again after %s", best)
 			}

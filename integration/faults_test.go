@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// faultLimits has a limit that nobody reaches, a small one, and one for each
-// failure mode.
+// faultLimits has a limit out of reach, a small one, and one for each failure
+// mode.
 const faultLimits = `
 domain: faults
 descriptors:
@@ -37,10 +37,10 @@ descriptors:
     rate_limit: {algorithm: sliding_window, requests: 6, period: 366d}
 `
 
-// mostOfUser is what faultLimits lets a user take.
+// mostOfUser is the limit of a user in faultLimits.
 const mostOfUser = 1_000_000
 
-// faulty is a daemon that reaches a Redis of its own through a proxy.
+// faulty is a daemon that reaches its own Redis through a proxy.
 type faulty struct {
 	*daemon
 	server *redistest.Server
@@ -48,7 +48,7 @@ type faulty struct {
 	flags  []string
 }
 
-// startFaulty starts one in a failure mode.
+// startFaulty starts a faulty in a failure mode.
 func startFaulty(t testing.TB, mode string, args ...string) *faulty {
 	t.Helper()
 	f := newFaulty(t, mode, redistest.Start(t), args...)
@@ -56,7 +56,7 @@ func startFaulty(t testing.TB, mode string, args ...string) *faulty {
 	return f
 }
 
-// newFaulty makes one that does not run yet.
+// newFaulty makes a faulty that does not run yet.
 func newFaulty(t testing.TB, mode string, server *redistest.Server, args ...string) *faulty {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +70,7 @@ func newFaulty(t testing.TB, mode string, server *redistest.Server, args ...stri
 
 func (d *daemon) breakerIsOpen() bool { return d.total("ratelimitd_redis_breaker_open") == 1 }
 
-// degraded returns how many answers the daemon says it gave without Redis.
+// degraded returns how many answers the daemon counts as given without Redis.
 func (d *daemon) degraded(labels ...string) float64 {
 	return d.total("ratelimitd_degraded_answers_total", labels...)
 }
@@ -96,8 +96,8 @@ func (d *daemon) waitForBreaker() {
 	})
 }
 
-// charged returns how much of a user's limit Redis counts, as another daemon
-// sees it that reaches Redis past the proxy.
+// charged returns how much of a user's limit Redis counts. It asks another
+// daemon, which bypasses the proxy.
 func (f *faulty) charged(entry string) int {
 	f.t.Helper()
 	past := slices.Clone(f.flags)
@@ -106,7 +106,7 @@ func (f *faulty) charged(entry string) int {
 	return witness.taken("faults", entry, mostOfUser)
 }
 
-// load is callers that ask again and again, and what they were told.
+// load is callers that ask again and again, and their answers.
 type load struct {
 	ledger
 	stopped context.CancelFunc
@@ -121,7 +121,7 @@ func (d *daemon) startLoad(entry string) *load {
 		l.callers.Go(func() {
 			for ctx.Err() == nil {
 				l.ask(d, patient, "faults", entry)
-				time.Sleep(time.Millisecond) // the machine has others
+				time.Sleep(time.Millisecond) // other tests need the machine
 			}
 		})
 	}
@@ -145,9 +145,8 @@ func (l *load) stop() tally {
 	return l.now()
 }
 
-// checkCharges holds that what Redis counts is what it admitted, and beyond
-// that no more than the requests whose answers did not come: none was charged
-// twice.
+// checkCharges checks that Redis counts all that it admitted, and beyond that
+// at most the requests without an answer: nothing was charged twice.
 func (f *faulty) checkCharges(entry string, seen tally) {
 	f.t.Helper()
 	charged, unknown := f.charged(entry), int(f.total("ratelimitd_redis_unknown_outcomes_total"))
@@ -165,7 +164,7 @@ func (f *faulty) checkCharges(entry string, seen tally) {
 
 var troubleLine = regexp.MustCompile(`(?m)^.* level=(WARN|ERROR) .*$`)
 
-// checkLog holds that trouble was logged, and not once a request.
+// checkLog checks that trouble was logged, but not for every request.
 func (d *daemon) checkLog() {
 	d.t.Helper()
 	lines := troubleLine.FindAllString(d.logText(), math.MaxInt)

@@ -16,9 +16,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
-// TestImageBuildsAndServes builds the final image of the Dockerfile and runs it. Only the
-// image that the build starts from is left out, for it may not be there: the
-// build's command runs here, on exactly the files that the build would see.
+// TestImageBuildsAndServes builds the final image of the Dockerfile and runs
+// it. The base image of the build may be missing, so the build command runs
+// here, on exactly the files that the build would see.
 func TestImageBuildsAndServes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds an image")
@@ -28,7 +28,7 @@ func TestImageBuildsAndServes(t *testing.T) {
 		t.Skipf("no Docker engine answers: %v", err)
 	}
 	d := readDockerfile(t)
-	stage := t.TempDir() // what the stage "build" would have made, from /
+	stage := t.TempDir() // the output of the stage "build", from /
 	buildBinary(t, d, stage, strings.TrimSpace(string(arch)))
 	image := finalImage(t, d, stage)
 	binary := jsonWords(t, argsOf(d.final, "ENTRYPOINT")[0])[0]
@@ -53,7 +53,7 @@ func TestImageBuildsAndServes(t *testing.T) {
 				t.Errorf("%v: exit %d, want 1 and a word about REDIS_URL:\n%s", args, code, out)
 			}
 		}
-		// A link, lest the image hold the binary twice.
+		// The link keeps the image from having the binary twice.
 		file := tar.NewReader(strings.NewReader(mustDocker(t, "", "cp", createContainer(t, image)+":/bin/ratelimit", "-")))
 		if h, err := file.Next(); err != nil || h.Typeflag != tar.TypeSymlink || h.Linkname != "ratelimitd" {
 			t.Errorf("/bin/ratelimit is %+v, %v", h, err)
@@ -66,7 +66,7 @@ func TestImageBuildsAndServes(t *testing.T) {
 	})
 
 	container := createContainer(t, "--network", "none", "--cap-drop", "ALL", image)
-	// Not mounted: the engine need not see our files.
+	// The files are copied, because the engine may not see ours.
 	tree := t.TempDir()
 	if err := os.CopyFS(filepath.Join(tree, limits), os.DirFS(filepath.Join(projectRoot, "deploy/limits"))); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestImageBuildsAndServes(t *testing.T) {
 		return code == 0
 	})
 	processes := strings.Split(mustDocker(t, "", "top", container, "-eo", "pid,uid"), "\n")
-	for _, p := range processes[1:] { // after the head of the table
+	for _, p := range processes[1:] { // the first line is the head
 		if fields := strings.Fields(p); len(fields) != 2 || fields[1] != "65532" {
 			t.Errorf("a process (pid, uid) runs as %v, want the user 65532", fields)
 		}
@@ -107,10 +107,10 @@ func TestImageBuildsAndServes(t *testing.T) {
 	}
 }
 
-// buildBinary runs the command of the stage that builds, on the files that it gets.
+// buildBinary runs the command of the build stage on its files.
 func buildBinary(t *testing.T, d dockerfile, stage, arch string) {
 	t.Helper()
-	// The stage without what needs its base image.
+	// The stage runs without the parts that need its base image.
 	var files strings.Builder
 	files.WriteString("FROM scratch\n")
 	for _, i := range d.build {
@@ -140,7 +140,7 @@ func finalImage(t *testing.T, d dockerfile, stage string) string {
 		if i.name == "COPY" && fromStage {
 			i.args = from
 			file := filepath.Join(stage, strings.Fields(from)[0])
-			if _, err := os.Stat(file); err != nil { // of the base image: it does not matter which
+			if _, err := os.Stat(file); err != nil { // a file of the base image may be anything
 				if err := os.MkdirAll(path.Dir(file), 0o755); err != nil {
 					t.Fatal(err)
 				}
@@ -154,7 +154,7 @@ func finalImage(t *testing.T, d dockerfile, stage string) string {
 	return imageOf(t, final.String(), stage)
 }
 
-// imageOf builds an image that ends with the test, and returns its ID.
+// imageOf builds an image that is removed after the test, and returns its ID.
 func imageOf(t *testing.T, dockerfile, folder string) string {
 	t.Helper()
 	out := mustDocker(t, dockerfile, "build", "--quiet", "--force-rm", "--file", "-", folder)
@@ -163,7 +163,8 @@ func imageOf(t *testing.T, dockerfile, folder string) string {
 	return id
 }
 
-// createContainer creates a container that ends with the test, and returns its ID.
+// createContainer creates a container that is removed after the test, and
+// returns its ID.
 func createContainer(t *testing.T, args ...string) string {
 	t.Helper()
 	id := mustDocker(t, "", append([]string{"create"}, args...)...)
@@ -171,7 +172,7 @@ func createContainer(t *testing.T, args ...string) string {
 	return id
 }
 
-// mustDocker runs a docker command that has to work and returns what it printed.
+// mustDocker runs a docker command that must succeed, and returns its output.
 func mustDocker(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	cmd := dockerCommand(t, stdin, args...)
@@ -183,7 +184,7 @@ func mustDocker(t *testing.T, stdin string, args ...string) string {
 	return strings.TrimSpace(stdout.String())
 }
 
-// docker runs a docker command and returns what it printed and its exit code.
+// docker runs a docker command and returns its output and exit code.
 func docker(t *testing.T, stdin string, args ...string) (string, int) {
 	t.Helper()
 	cmd := dockerCommand(t, stdin, args...)
@@ -195,7 +196,7 @@ func docker(t *testing.T, stdin string, args ...string) (string, int) {
 }
 
 func dockerCommand(t *testing.T, stdin string, args ...string) *exec.Cmd {
-	// Not the test's context: what cleans up runs after its end.
+	// The test's context is not used: cleanups run after its end.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, "docker", args...)

@@ -12,7 +12,7 @@ import (
 )
 
 // exposed adds the names and types of the daemon's own metrics to found, and
-// looks at the helps.
+// checks the help texts.
 func (d *daemon) exposed(found map[string]string) {
 	d.t.Helper()
 	d.ask("api", 1, "user=alice") // some metrics have no series before
@@ -33,8 +33,7 @@ func (d *daemon) exposed(found map[string]string) {
 	}
 }
 
-// docs/metrics.md tells of all metrics that daemons show, on either store, and
-// of no others.
+// docs/metrics.md lists exactly the metrics that daemons show on either store.
 func TestDocumentedMetricsAreThoseShown(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/metrics.md")

@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// holders returns the master among nodes that holds the keys of each subject
-// of one descriptor.
+// holders returns the master that holds the keys of each subject. A subject
+// has one descriptor.
 func holders(t testing.TB, prefix string, nodes []*redistest.Server, subjects ...string) map[string]*redistest.Server {
 	t.Helper()
 	found := make(map[string]*redistest.Server)
@@ -53,7 +53,7 @@ func keysAt(t testing.TB, n *redistest.Server, prefix string) []string {
 	return keys
 }
 
-// info returns a field of INFO, "" while the node does not answer.
+// info returns a field of INFO, or "" while the node does not answer.
 func info(c *redis.Client, section, field string) string {
 	text, _ := c.Info(context.Background(), section).Result()
 	for line := range strings.Lines(text) {
@@ -64,8 +64,7 @@ func info(c *redis.Client, section, field string) string {
 	return ""
 }
 
-// waitReplicated waits until a master's replica has all that was written so
-// far.
+// waitReplicated waits until a master's replica has all writes so far.
 func waitReplicated(t testing.TB, master *redistest.Server) {
 	t.Helper()
 	c := redistest.Client(t, master.Addr())
@@ -81,7 +80,7 @@ func waitReplicated(t testing.TB, master *redistest.Server) {
 	})
 }
 
-// masterOf is the address of the master of a slot, as a node tells it.
+// masterOf returns the address of the master of a slot according to a node.
 func masterOf(c *redis.Client, slot int) (string, error) {
 	shards, err := c.ClusterShards(context.Background()).Result()
 	if err != nil {
@@ -101,8 +100,8 @@ func masterOf(c *redis.Client, slot int) (string, error) {
 	return "", fmt.Errorf("no node has slot %d", slot)
 }
 
-// stalls notes the longest time that nodes took to answer a ping. On a machine
-// that does much else it can be longer than a daemon waits.
+// stalls notes the longest time to a ping. On a busy machine it can exceed the
+// timeout of a daemon.
 type stalls struct{ longest atomic.Int64 }
 
 // watchStalls pings the nodes until the test ends.
@@ -129,5 +128,5 @@ func watchStalls(t testing.TB, nodes []*redistest.Server) *stalls {
 	return s
 }
 
-// reached reports whether a node once took so long.
+// reached reports whether a node ever took this long.
 func (s *stalls) reached(d time.Duration) bool { return time.Duration(s.longest.Load()) >= d }

@@ -10,15 +10,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// Callers come four times as fast as Redis decides. Those who find the queue
-// full meet the failure mode, memory stays as it is, and when they have gone
-// nothing is left of it.
+// Callers come four times as fast as Redis decides. If the queue is full the
+// failure mode answers. Memory stays as it is, and nothing is left of the
+// crowd afterwards.
 func TestOverloadMeetsTheFailureMode(t *testing.T) {
 	t.Parallel()
 	const (
 		deadline = 20 * time.Millisecond
 		callers  = 64
-		asks     = 100 // of each
+		asks     = 100 // for each caller
 		queue    = 8
 	)
 	server := redistest.Start(t, "--enable-debug-command", "yes")

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
-// readmeCommand returns what the README shows that a command prints.
+// readmeCommand returns the output of a command as the README shows it.
 func readmeCommand(t testing.TB, command string) string {
 	t.Helper()
 	for _, text := range blocks(t, "README.md", "console") {
@@ -28,9 +28,8 @@ func readmeCommand(t testing.TB, command string) string {
 	return ""
 }
 
-// shortened reports whether a shown text is a printed one, with "..." in the
-// place of lines that are left out. Times pass while it is printed, so they may
-// differ.
+// shortened reports whether a shown text is a printed one with "..." for lines
+// that are left out. Times may differ.
 func shortened(shown, printed string) bool {
 	times := regexp.MustCompile(`(full|try) again in .*`)
 	lines := func(text string) []string {
@@ -75,13 +74,13 @@ func TestShortenedTextLacksOnlyWholeLines(t *testing.T) {
 	}
 }
 
-// make run prints the output that the README shows. The binary is built already.
+// make run prints the output in the README. The binary is built already.
 func TestReadmeShowsMakeRun(t *testing.T) {
 	t.Parallel()
 	grpc := freeAddress(t)
 	cmd := exec.Command("make", "-C", "..", "-s", "--no-print-directory", "-o", "build", "run", "BINARY="+binary)
 	cmd.Env = append(cleanEnv(), "RATELIMITD_GRPC_ADDRESS="+grpc, "RATELIMITD_HTTP_ADDRESS="+freeAddress(t), "RATELIMITD_ADMIN_ADDRESS=")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with those that it starts
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with its children
 	out := filepath.Join(t.TempDir(), "out")
 	file, err := os.Create(out)
 	if err != nil {
@@ -93,7 +92,7 @@ func TestReadmeShowsMakeRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // as Ctrl-C does
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // Ctrl-C sends this
 		_ = cmd.Wait()
 	}()
 	var printed []byte
@@ -106,7 +105,7 @@ func TestReadmeShowsMakeRun(t *testing.T) {
 	}
 }
 
-// make test runs the commands that the README shows, and tests its packages.
+// make test runs the commands in the README, and tests its packages.
 func TestReadmeShowsMakeTest(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("make", "-C", "..", "-n", "--no-print-directory", "test", "GO=go").Output()
@@ -125,7 +124,7 @@ func TestReadmeShowsMakeTest(t *testing.T) {
 	}
 }
 
-// check prints the output that the README shows beside the limits.
+// check prints the output in the README beside the limits.
 func TestReadmeShowsCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -141,7 +140,7 @@ func TestReadmeShowsCheck(t *testing.T) {
 	}
 }
 
-// The README's commands of a shell do what it says.
+// The README's shell commands do what it says.
 func TestReadmeCommandsWork(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--limits-path", "../deploy/limits")
@@ -168,8 +167,8 @@ func TestReadmeCommandsWork(t *testing.T) {
 	}
 }
 
-// The README's filter and rate_limits, with the cluster of the page that it
-// links to, make Envoy limit.
+// The README's filter and rate_limits make Envoy limit, with the cluster of
+// the linked page.
 func TestReadmeMakesEnvoyLimit(t *testing.T) {
 	t.Parallel()
 	needEnvoy(t)

@@ -21,7 +21,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// everyAlgorithm is a limits file with a rule of 100 a year for each.
+// everyAlgorithm is a limits file with a rule of 100 a year for each
+// algorithm.
 func everyAlgorithm() string {
 	var b strings.Builder
 	b.WriteString("domain: all\ndescriptors:\n")
@@ -38,7 +39,7 @@ func redisFlags(mode string, addresses ...string) []string {
 	}
 }
 
-// Callers of three daemons on one Redis together get exactly the limit.
+// Callers of three daemons on one Redis get exactly the limit together.
 func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -79,7 +80,7 @@ func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
 	}
 }
 
-// What a killed daemon had admitted stays admitted.
+// Admissions of a killed daemon count on.
 func TestKilledDaemonLeavesItsCounts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -108,13 +109,14 @@ func TestKilledDaemonLeavesItsCounts(t *testing.T) {
 	for ok(second.ask("all", 1, "gcra=k")) {
 		admitted.Add(1)
 	}
-	// What was in flight was charged or not, and its caller was not told.
+	// Requests in flight may or may not have been charged; their callers got no
+	// answer.
 	if n := admitted.Load(); n > 100 || n < 100-8 {
 		t.Errorf("%d were admitted, of a limit of 100 with 8 in flight at the kill", n)
 	}
 }
 
-// With failure mode error a daemon is not ready before Redis has answered.
+// With failure mode error a daemon is not ready before Redis answers.
 func TestDaemonIsNotReadyBeforeRedisAnswers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -145,8 +147,8 @@ func TestDaemonIsNotReadyBeforeRedisAnswers(t *testing.T) {
 	}
 }
 
-// With failure mode error what Redis does not decide fails, and the daemon
-// stays in its load balancer.
+// With failure mode error requests fail while Redis does not decide, and the
+// daemon stays healthy.
 func TestRequestsFailWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -257,7 +259,7 @@ func TestDaemonOutlivesGarbageOnEachPort(t *testing.T) {
 	}
 }
 
-// Requests that are in flight at SIGTERM are answered.
+// Requests in flight at SIGTERM are answered.
 func TestTermLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -279,7 +281,7 @@ func TestTermLosesNoRequest(t *testing.T) {
 	}
 	asynctest.Eventually(t, "requests are answered", func() bool { return answered.Load() > 100 })
 	d.signal(syscall.SIGTERM)
-	d.waitForLog("msg=stopping") // NOT_SERVING: now the callers go elsewhere
+	d.waitForLog("msg=stopping") // the callers see NOT_SERVING and go elsewhere
 	cancel()
 	wait.Wait()
 	if code := d.wait(); code != 0 {
@@ -289,8 +291,8 @@ func TestTermLosesNoRequest(t *testing.T) {
 
 func freeAddress(t testing.TB) string { return fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t)) }
 
-// What one daemon refunds, another gives out, although it knows that the limit
-// denied.
+// One daemon refunds, and another gives that out although it remembers a
+// denial.
 func TestRefundIsGivenOutByAnotherDaemon(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

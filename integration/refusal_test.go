@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// A daemon that Redis refuses at the start ends, in every mode of failure and
-// of Redis, with one line that says what is wrong and which setting to look at.
+// A daemon that Redis refuses at the start ends, in every failure mode and
+// Redis mode. One line names the fault and the setting.
 func TestDaemonThatRedisRefusesAtTheStartEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -79,7 +79,7 @@ func operate(t testing.TB, addr, password string, command ...any) {
 	}
 }
 
-// serveTLS returns an address that leads to a server by TLS.
+// serveTLS returns an address that reaches a server by TLS.
 func serveTLS(t testing.TB, addr string) string {
 	t.Helper()
 	certFile, keyFile := certtest.New(t, "ca").IssueLoopback(t, "server").Files()
@@ -95,8 +95,8 @@ func serveTLS(t testing.TB, addr string) string {
 	return listener.Addr().String()
 }
 
-// A daemon that is there before Redis stays when that comes and refuses: it
-// answers already. The log says what is wrong.
+// A daemon that runs before Redis comes stays when Redis refuses: it answers
+// already. The log names the fault.
 func TestDaemonThatRedisRefusesLaterStays(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "hunter2")

@@ -28,15 +28,15 @@ descriptors:
       - {name: second, algorithm: sliding_window, requests: 20000, period: 366d}
 `
 
-// Slots move under load, key by key, and the scripts are flushed meanwhile:
-// every answer is Redis's own, and every counter is what callers were told.
+// Slots move under load, key by key, and the scripts are flushed meanwhile.
+// Redis decides every answer, and every counter equals what callers were told.
 func TestMovingSlotsLosesNoCount(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0)
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", reshardLimits)
-	// Few places, so that each slot has several keys and a batch has several of
-	// one slot.
+	// Few places give each slot several keys, and a batch several keys of one
+	// slot.
 	flags := append(redisFlags("cluster", c.Addrs()...), "--redis-hash-tags", "6", "--limits-path", dir)
 	daemons := []*daemon{start(t, flags...), start(t, flags...)}
 	subjects := append(append(append(numbered("bucket", 9), numbered("window", 9)...), numbered("pair", 9)...), numbered("full", 3)...)
@@ -51,7 +51,7 @@ func TestMovingSlotsLosesNoCount(t *testing.T) {
 	for i, slot := range slots {
 		m := newMove(t, c.Masters, 0, 1+i, slot)
 		m.begin()
-		load.waitDecided(5, subjects) // fresh keys too would go to the new place
+		load.waitDecided(5, subjects) // fresh keys go to the new place too
 		for m.key() {
 			load.waitDecided(2, load.single())
 			flushScripts(t, c.Masters)
@@ -90,7 +90,7 @@ func TestMovingSlotsLosesNoCount(t *testing.T) {
 	}
 }
 
-// single are the subjects of one hit.
+// single returns the subjects of one hit.
 func (c *crowd) single() []string {
 	var single []string
 	for _, s := range c.subjects() {
@@ -110,7 +110,7 @@ func flushScripts(t testing.TB, nodes []*redistest.Server) {
 	}
 }
 
-// errorSeen reports whether a node has answered with an error of this kind.
+// errorSeen reports whether a node ever answered with this error.
 func errorSeen(t testing.TB, nodes []*redistest.Server, kind string) bool {
 	for _, n := range nodes {
 		if info(redistest.Client(t, n.Addr()), "errorstats", "errorstat_"+kind) != "" {
@@ -131,7 +131,7 @@ func liveSlots(t testing.TB, n *redistest.Server, prefix string) []int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The register of daemons and the probes' key are in slots of limits.
+		// The keys of the register and of probes share slots with limits.
 		if !seen[int(slot)] {
 			seen[int(slot)] = true
 			slots = append(slots, int(slot))
@@ -140,7 +140,7 @@ func liveSlots(t testing.TB, n *redistest.Server, prefix string) []int {
 	return slots
 }
 
-// move takes a slot from one master to another, as redis-cli does it.
+// move takes a slot from one master to another, like redis-cli.
 type move struct {
 	t          testing.TB
 	slot       int
@@ -186,7 +186,7 @@ func (m *move) begin() {
 	m.do(m.from, "cluster", "setslot", m.slot, "migrating", m.id(m.to))
 }
 
-// key moves one key and reports false when there is none.
+// key moves one key. It returns false if there is none.
 func (m *move) key() bool {
 	m.t.Helper()
 	keys, err := m.from.ClusterGetKeysInSlot(context.Background(), m.slot, 1).Result()
@@ -202,7 +202,7 @@ func (m *move) key() bool {
 	return len(keys) > 0
 }
 
-// end gives the slot to its new master, which hears of it first.
+// end gives the slot to its new master, and tells that master first.
 func (m *move) end() {
 	m.t.Helper()
 	id := m.id(m.to)

@@ -10,7 +10,7 @@ import (
 // projectRoot is the project's folder, as seen from this package.
 const projectRoot = ".."
 
-// settingsOf loads settings from an environment in which every name must be
+// settingsOf loads settings from an environment and checks that every name is
 // known.
 func settingsOf(t *testing.T, environ []string) settings.Settings {
 	t.Helper()

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// soakLimits has, for each algorithm, a limit that is reached and one that is
-// not; and a rule of two limits.
+// soakLimits has a limit in reach and one out of reach for each algorithm, and
+// a rule of two limits.
 func soakLimits() (yaml string, limits map[string]int) {
 	var b strings.Builder
 	limits = make(map[string]int)
@@ -52,19 +52,18 @@ type soak struct {
 	daemons           []*daemon
 	load              *crowd
 	single, double    []string // subjects of one and of two descriptors
-	// unknown is what daemons that have ended counted as answers without Redis
-	// after it was asked.
+	// unknown returns how many requests went to Redis without an answer.
 	unknown float64
 }
 
-// TestCountersHoldWhateverHappens: whatever happens, no answer is missing, and Redis's counters are
-// what callers were told, but for requests whose outcome a daemon could not
-// know.
+// TestCountersHoldWhateverHappens checks that no answer is missing. Redis's
+// counters equal what callers were told, except for requests with an outcome
+// that a daemon could not know.
 func TestCountersHoldWhateverHappens(t *testing.T) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		// What a promoted replica lacks is lost; that is not tested here.
+		// Counts that a promoted replica lacks are lost; other tests look at that.
 		c := redistest.StartCluster(t, 1, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 		s := &soak{t: t, masters: c.Masters, replicas: c.Replicas}
 		s.run(redisFlags("cluster", c.Addrs()...), s.pause, s.cutConnections, s.flushScripts, s.restartReplica, s.moveSlot, s.restartDaemon)
@@ -78,7 +77,7 @@ func TestCountersHoldWhateverHappens(t *testing.T) {
 
 func (s *soak) run(flags []string, faults ...func()) {
 	t := s.t
-	const seed = 20260731 // another is as good
+	const seed = 20260731 // any seed will do
 	s.rng = rand.New(rand.NewPCG(seed, 0))
 	length := time.Minute
 	if testing.Short() {
@@ -130,8 +129,8 @@ func (s *soak) settle(limits map[string]int) {
 		for d := range strings.SplitSeq(subject, " ") {
 			key, _, _ := strings.Cut(d, "=")
 			charged := s.taken(d, limits[key])
-			// An answer without Redis may have been charged all the same, and
-			// one of two descriptors was where only the other's node failed.
+			// An answer without Redis may have been charged all the same. One of two
+			// descriptors was charged if only the node of the other failed.
 			if told.admitted > charged || charged > told.admitted+told.unsure() || told.admitted > limits[key] {
 				t.Errorf("%s: %d are charged; callers were told: %v", d, charged, told)
 			}
@@ -143,19 +142,19 @@ func (s *soak) settle(limits map[string]int) {
 	for _, d := range s.daemons {
 		s.unknown += d.unknown()
 	}
-	// Of one descriptor only an answer whose reason is that Redis did not
-	// answer can have been charged: one that was not sent was not.
+	// A request of one descriptor can only have been charged if its reason is
+	// that Redis did not answer: others were not sent.
 	if excess > int(s.unknown) {
 		t.Errorf("%d are charged that no caller was told of, and only %v answers of Redis never came", excess, s.unknown)
 	}
 }
 
-// taken is that of a daemon, once Redis decides: what happened last may go on
-// for a moment.
+// taken is the taken of a daemon, once Redis decides: the last events may go
+// on for a moment.
 func (s *soak) taken(subject string, limit int) int {
 	s.t.Helper()
 	asynctest.Eventually(s.t, "Redis decides again", func() bool {
-		// More than any limit has: it costs nothing.
+		// No limit has this many, so it costs nothing.
 		return !degraded(s.daemons[0].ask("all", 1_000_000, subject))
 	})
 	return s.daemons[0].taken("all", subject, limit)
@@ -177,12 +176,11 @@ func (s *soak) goroutines() float64 {
 }
 
 // noLeaks waits until the daemons have about as many goroutines as before the
-// faults, and Redis no connections that nobody uses.
+// faults, and Redis has no unused connections.
 func (s *soak) noLeaks(goroutines float64) {
 	s.t.Helper()
 	asynctest.Eventually(s.t, "the daemons have no more goroutines than before", func() bool { return s.goroutines() <= goroutines+20 })
-	// No more connections than callers, and one or two for what a daemon asks
-	// of its own.
+	// Callers need a connection each, and a daemon one or two of its own.
 	enough := len(s.daemons) * (len(s.load.subjects()) + 2)
 	for _, m := range s.masters {
 		c := redistest.Client(s.t, m.Addr())
@@ -195,7 +193,7 @@ func (s *soak) noLeaks(goroutines float64) {
 
 func (s *soak) anyMaster() *redistest.Server { return s.masters[s.rng.IntN(len(s.masters))] }
 
-// pause lets a master stand still for a moment.
+// pause stops a master for a moment.
 func (s *soak) pause() {
 	m := s.anyMaster()
 	m.Pause()
@@ -203,8 +201,8 @@ func (s *soak) pause() {
 	m.Resume()
 }
 
-// cutConnections has a master close all connections while calls are on them,
-// some of which it decides before.
+// cutConnections makes a master close all connections with calls on them. It
+// decides some of the calls first.
 func (s *soak) cutConnections() {
 	m := s.anyMaster()
 	c := redistest.Client(s.t, m.Addr())
@@ -245,7 +243,7 @@ func (s *soak) moveSlot() {
 	}
 }
 
-// restartDaemon ends a daemon by SIGTERM; its callers go to a new one while it
+// restartDaemon ends a daemon by SIGTERM. Its callers go to a new one while it
 // drains.
 func (s *soak) restartDaemon() {
 	i := s.rng.IntN(len(s.daemons))
@@ -254,7 +252,7 @@ func (s *soak) restartDaemon() {
 	old.waitForLog("msg=stopping")
 	s.daemons[i] = start(s.t, s.args...)
 	s.load.daemons[i].Store(s.daemons[i])
-	s.load.waitDecided(2, s.load.subjects()) // so nothing is with the old one
+	s.load.waitDecided(2, s.load.subjects()) // the old one has no more calls
 	s.unknown += old.unknown()
 	if code := old.wait(); code != 0 {
 		s.t.Errorf("a daemon that was told to stop exits with %d", code)

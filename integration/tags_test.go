@@ -36,9 +36,9 @@ descriptors:
     rate_limit: {algorithm: fixed_window, requests: 10, period: 365d}
 `
 
-// A request that asks two masters, one of which does not answer: Redis decides
-// for the one, the failure mode of its limit for the other alone, and what is
-// denied or fails costs nothing.
+// A request asks two masters, and one does not answer. Redis decides for the
+// other, and the failure mode of its limit for the silent one alone. Denied
+// and failed requests cost nothing.
 func TestNodeThatIsDownFailsItsOwnLimitsAlone(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
@@ -108,7 +108,7 @@ func TestNodeThatIsDownFailsItsOwnLimitsAlone(t *testing.T) {
 	for _, mode := range modes {
 		s := find(mode, c.Masters[1])
 		asynctest.Eventually(t, s+" is decided by Redis again", func() bool {
-			r, err := d.tryAsk("all", 11, s) // which is more than it can have
+			r, err := d.tryAsk("all", 11, s) // more than it can have
 			return err == nil && !degraded(r)
 		})
 		if n := d.taken("all", s, 10); n != 2 {
@@ -117,8 +117,8 @@ func TestNodeThatIsDownFailsItsOwnLimitsAlone(t *testing.T) {
 	}
 }
 
-// Callers race for the last of two limits at two masters: some are denied by
-// the one after the other granted. What was granted is given back and counted.
+// Callers race for the last of two limits at two masters. One master denies
+// some after the other granted; the grant is given back and counted.
 func TestLostRacesOverSeveralTagsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -47,7 +47,7 @@ func TestMutualTLSLetsInKnownClients(t *testing.T) {
 		t.Errorf("health with the daemon's environment: %d %q %q", code, out, stderr)
 	}
 
-	// New files, same daemon: the certificate of a new authority is shown.
+	// The daemon shows the certificate of a new authority when its files change.
 	newCert, newKey := strangers.IssueLoopback(t, "new").Files()
 	for from, to := range map[string]string{newCert: serverCert, newKey: serverKey} {
 		if err := os.Rename(from, to); err != nil {

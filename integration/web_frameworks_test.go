@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// serveAt starts a built example that asks a daemon, and returns its URL. It
-// waits for the daemon for longer than this machine can be busy.
+// serveAt starts a built example that asks a daemon, and returns its URL. The
+// timeout for the daemon exceeds any stall of this machine.
 func serveAt(t *testing.T, path string, d *daemon) string {
 	t.Helper()
 	server := launchCommand(t, exec.Command(path, "-listen", "127.0.0.1:0", "-ratelimitd", d.grpc, "-timeout", "30s"))
@@ -80,8 +80,8 @@ func getAs(t *testing.T, url, user string) (*http.Response, string) {
 	return response, string(body)
 }
 
-// A gin server limited to 1000 a minute, asked 1200 times by 50 callers within a
-// minute, serves 1000, however many servers and daemons there are.
+// A gin server with a limit of 1000 a minute serves 1000 of 1200 requests by
+// 50 callers within a minute, however many servers and daemons there are.
 func TestGinServesExactlyTheLimit(t *testing.T) {
 	t.Parallel()
 	path := buildExample(t, "gin")
@@ -108,7 +108,7 @@ func TestGinServesExactlyTheLimit(t *testing.T) {
 	}
 }
 
-// askNews has 50 callers ask the servers in turn, 1200 times in all.
+// askNews asks the servers in turn with 50 callers, 1200 times in all.
 func askNews(t *testing.T, servers []string) (served, denied int64) {
 	t.Helper()
 	const callers, each = 50, 24

@@ -41,7 +41,7 @@ func TestPostedJSONIsDecided(t *testing.T) {
 			wantShown(t, &r, c.want)
 		})
 	}
-	// Both ways lead to the same counters.
+	// gRPC and HTTP have the same counters.
 	wantShown(t, d.ask("api", 1, "user=x"), "OVER_LIMIT; OVER_LIMIT u 5/HOUR remaining 0 reset 59m50s; retry-after: 3590")
 }
 
