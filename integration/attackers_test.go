@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// target is the addresses of a daemon.
+// target has the addresses of a daemon.
 type target struct{ grpc, http, admin string }
 
 // attacker does its worst until the context ends. No answer is an error to it.
@@ -20,7 +20,7 @@ type attacker struct {
 	attack func(ctx context.Context, v *target)
 }
 
-// attackers are all attackers by name.
+// attackers returns all attackers.
 func attackers() []attacker {
 	var all []attacker
 	for _, some := range [][]attacker{jsonAttackers(), messageAttackers(), streamAttackers(), halfOpenAttackers(), headerAttackers(), connectionAttackers()} {
@@ -29,7 +29,7 @@ func attackers() []attacker {
 	return all
 }
 
-// What a process of attackers is told.
+// These variables tell a process of attackers what to do.
 const (
 	attackNames = "ATTACKERS" // separated by commas
 	attackAt    = "ATTACK_AT" // the addresses of the ports

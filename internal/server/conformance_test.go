@@ -15,8 +15,8 @@ import (
 
 // inNoAPI are the cases that no API can ask, with the reason.
 var inNoAPI = map[string]string{
-	"a check agrees with the take that follows": "no way asks without taking",
-	"a check of a group charges nothing":        "no way asks without taking",
+	"a check agrees with the take that follows": "no API asks without taking",
+	"a check of a group charges nothing":        "no API asks without taking",
 	"equal keys take the stricter role":         "a role is that of a rule, and equal descriptors have one rule",
 	"no hits":                                   "a request has at least one descriptor, and one that no rule is for asks no store",
 }

@@ -106,7 +106,7 @@ func (s *wayStore) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []
 
 // Check implements bucket.Store, but no API can check.
 func (s *wayStore) Check(context.Context, []bucket.Hit, []bucket.Decision) error {
-	return errors.New("no way asks without taking")
+	return errors.New("no API asks without taking")
 }
 
 // Ping implements bucket.Store.
