@@ -227,14 +227,14 @@ func TestBreakerOpensForAReplica(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, unchanged)
 	ctx := context.Background()
-	if err := r.redis.SlaveOf(ctx, "127.0.0.1", "1").Err(); err != nil {
+	if err := r.redis.ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	r.openBreaker()
 	if n := r.metric("redis_unknown_outcomes_total"); n != 0 {
 		t.Errorf("%v outcomes are unknown where the node said that it did nothing", n)
 	}
-	if err := r.redis.SlaveOf(ctx, "NO", "ONE").Err(); err != nil {
+	if err := r.redis.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	r.waitForRedis()
