@@ -1,0 +1,36 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+)
+
+// A breaker that has closed counts from 0: one more failure does not open it.
+func TestBreakerThatHasClosedCountsFailuresAnew(t *testing.T) {
+	t.Parallel()
+	away := errors.New("the node is away")
+	opened := make(chan error, failuresToOpen)
+	b := newBreaker(func(context.Context) error { return nil }, func(because error) {
+		if because != nil {
+			opened <- because
+		}
+	})
+	defer b.close()
+	for range failuresToOpen {
+		b.record(time.Now(), away)
+	}
+	if err := <-opened; !errors.Is(err, away) {
+		t.Fatalf("the breaker opened because of %v", err)
+	}
+	asynctest.Eventually(t, "a probe closes the breaker", func() bool { return !b.isOpen() })
+	for range failuresToOpen - 1 {
+		b.record(time.Now(), away)
+	}
+	if b.isOpen() || len(opened) > 0 {
+		t.Error("a failure after it has closed opened the breaker")
+	}
+}
