@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// failuresToOpen is how many commands in a row must get no answer. A single
+	// failuresToOpen is how many commands in a row must fail (see isDown). A single
 	// one may just be slow. Commands that were in flight at the same time count
 	// as one.
 	failuresToOpen = 2
