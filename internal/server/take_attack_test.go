@@ -23,6 +23,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/heaptest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -138,15 +139,6 @@ func (d *daemon) another(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// heap returns the bytes in use after a collection.
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // Idle streams hold little: a caller can open thousands. The test is not
 // parallel, because it measures the whole heap.
 func TestIdleStreamsAreSmall(t *testing.T) {
@@ -155,7 +147,7 @@ func TestIdleStreamsAreSmall(t *testing.T) {
 			d := start(t, takeLimits, func(o *server.Options) { o.StoreWaits = waits })
 			conn := d.another(t)
 			const streams = 1000
-			before := heap()
+			before := heaptest.InUse()
 			for i := range streams {
 				s, err := ratelimitv1.NewRateLimitServiceClient(conn).TakeStream(t.Context())
 				if err != nil {
@@ -168,7 +160,7 @@ func TestIdleStreamsAreSmall(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			each := (heap() - before) / streams // both ends of a stream
+			each := (heaptest.InUse() - before) / streams // both ends of a stream
 			t.Logf("%d bytes a stream", each)
 			if each > 20<<10 {
 				t.Errorf("an idle stream holds %d bytes", each)

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"math/big"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,19 +17,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/sockettest"
 )
-
-// socketDir returns a folder for sockets. Their paths have at most 107 bytes, which
-// the folder of a test with a long name may exceed.
-func socketDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "sock-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
 
 // wantLimitOfTwo takes from a limit by two stores in turn: they must share it.
 func wantLimitOfTwo(t *testing.T, a, b *redisstore.Store) {
@@ -45,7 +33,7 @@ func wantLimitOfTwo(t *testing.T, a, b *redisstore.Store) {
 
 func TestUnixSocketSharesLimitsWithThePort(t *testing.T) {
 	t.Parallel()
-	socket := filepath.Join(socketDir(t), "redis.sock")
+	socket := filepath.Join(sockettest.Folder(t), "redis.sock")
 	server := redistest.Start(t, "--unixsocket", socket, "--requirepass", "right-secret")
 	o := options(redisconn.Single, "unix:"+socket)
 	if err := open(t, o).Ping(context.Background()); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
@@ -67,7 +55,7 @@ func TestUnixSocketSharesLimitsWithThePort(t *testing.T) {
 func TestTLSWorksOverAUnixSocket(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	socket := filepath.Join(socketDir(t), "tls.sock")
+	socket := filepath.Join(sockettest.Folder(t), "tls.sock")
 	cert, roots := selfSigned(t, "redis.test")
 	listener, err := tls.Listen("unix", socket, &tls.Config{Certificates: []tls.Certificate{cert}})
 	if err != nil {

@@ -89,6 +89,12 @@ func (c *Call) IsFullOf(d *Descriptor, start int) bool {
 	return true
 }
 
+// AddDescriptor adds a descriptor that was read, whose entries begin at start.
+func (c *Call) AddDescriptor(d Descriptor, start int) {
+	d.Entries = c.Entries[start:]
+	c.Descriptors = append(c.Descriptors, d)
+}
+
 // SettleEntries gives each descriptor its part of all entries once all are read:
 // they may have moved while they were gathered.
 func (c *Call) SettleEntries() {

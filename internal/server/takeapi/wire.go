@@ -59,11 +59,10 @@ func (c takeCall) unmarshalAsked(message string) error {
 			return err
 		}
 	}
-	d.Entries = c.Entries[start:]
 	if d.Own.Set {
 		d.Own = limit.override(len(c.Descriptors))
 	}
-	c.Descriptors = append(c.Descriptors, d)
+	c.AddDescriptor(d, start)
 	return f.Err
 }
 
