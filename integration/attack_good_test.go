@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,6 +54,13 @@ func (v *victim) callInGood(t *testing.T) *goodCallers {
 	web := &http.Client{Transport: &http.Transport{}}
 	api, health := ratelimitv1.NewRateLimitServiceClient(conn), healthpb.NewHealthClient(conn)
 	take := &ratelimitv1.TakeRequest{Domain: "api", Descriptors: []*ratelimitv1.Descriptor{{Entries: []*ratelimitv1.Entry{{Key: "user", Value: "good"}}}}}
+	takeManyOf := func(n int) func(ctx context.Context) error {
+		many := &ratelimitv1.TakeManyRequest{Takes: slices.Repeat([]*ratelimitv1.TakeRequest{take}, n)}
+		return func(ctx context.Context) error {
+			_, err := api.TakeMany(ctx, many)
+			return err
+		}
+	}
 	for name, ask := range map[string]func(ctx context.Context) error{
 		"ShouldRateLimit": func(ctx context.Context) error {
 			_, err := v.client.ShouldRateLimit(ctx, request("api", 1, "user=good"))
@@ -62,10 +70,8 @@ func (v *victim) callInGood(t *testing.T) *goodCallers {
 			_, err := api.Take(ctx, take)
 			return err
 		},
-		"TakeMany": func(ctx context.Context) error {
-			_, err := api.TakeMany(ctx, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{take, take}})
-			return err
-		},
+		"TakeMany of two":    takeManyOf(2),
+		"TakeMany of twenty": takeManyOf(20),
 		"client": func(ctx context.Context) error {
 			_, err := c.Allow(ctx, "api", client.Entry{Key: "user", Value: "good"})
 			return err

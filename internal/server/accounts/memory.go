@@ -50,6 +50,8 @@ const (
 	// blamed is how many bytes a connection must hold, for each call that it
 	// finished lately, to be closed for it.
 	blamed = 32 << 10
+	// littleHeld is what a caller holds who sends a few tens of takes at a time.
+	littleHeld = 256 << 10
 	// StreamsMost bounds the bytes that the TakeStreams of a connection hold.
 	StreamsMost = 64 << 20
 	// waitsFor is how long a request waits for memory before it is refused.

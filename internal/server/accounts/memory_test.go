@@ -1,6 +1,7 @@
 package accounts
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -255,6 +256,47 @@ func TestReserveWaitsAndIsRefused(t *testing.T) {
 	if err := newcomer.reserve(t.Context(), 1<<18); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
+}
+
+// Callers who send several takes at a time hold little, and are let in beside
+// those who hold as much as they have earned.
+func TestConnectionsThatHoldLittleMayExceedTheBudgetByAsMuchAgain(t *testing.T) {
+	const budget = 1 << 20
+	for name, c := range map[string]struct {
+		used             bool
+		held, more, full int64
+		isLetIn          bool
+	}{
+		"a small request":                          {used: true, more: callCost, full: 2*budget - callCost, isLetIn: true},
+		"several takes":                            {used: true, more: 2 * callCost, full: 2*budget - 2*callCost, isLetIn: true},
+		"several takes beyond twice the budget":    {used: true, more: 2 * callCost, full: 2*budget - 2*callCost + 1},
+		"several takes of one who finished none":   {more: 2 * callCost, full: budget},
+		"as much as is little":                     {used: true, held: littleHeld - 2*callCost, more: 2 * callCost, full: 2*budget - littleHeld, isLetIn: true},
+		"a byte more than is little":               {used: true, held: littleHeld - 2*callCost + 1, more: 2 * callCost, full: 2*budget - 2*littleHeld},
+		"much, within a quarter beyond the budget": {used: true, held: littleHeld, more: 2 * callCost, full: budget - littleHeld, isLetIn: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := testMemory(budget)
+			others, _ := opened(m, 0)
+			others.used, others.finished = true, 1<<30
+			others.Add(c.full)
+			a, _ := opened(m, 0)
+			if c.used {
+				a.used, a.finished = true, 100
+			}
+			a.Add(c.held)
+			if got := a.await(canceled(t), c.more) == nil; got != c.isLetIn {
+				t.Errorf("with %d of %d bytes held it is let in: %v", m.Held(), int64(budget), got)
+			}
+		})
+	}
+}
+
+// canceled returns a context that has ended, with which nothing waits for room.
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
 }
 
 func TestStreamsOfAConnectionAreBounded(t *testing.T) {

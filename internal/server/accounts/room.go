@@ -87,11 +87,12 @@ func (a *Account) ReleaseStream(bytes int64) {
 
 // mayExceed reports whether the connection need not wait while others are to
 // blame, because it finishes its calls. Such connections may exceed the budget by
-// a quarter, and for small requests by as much again.
+// a quarter, and with small requests, or while they hold little, by as much again:
+// else those that hold much would keep out the others.
 func (a *Account) mayExceed(bytes int64) bool {
 	m := a.memory
 	more := m.budget / 4
-	if bytes <= callCost {
+	if bytes <= callCost || a.holdsLittle(bytes) {
 		more = m.budget
 	}
 	if m.held.Load()+bytes > m.budget+more {
@@ -99,6 +100,14 @@ func (a *Account) mayExceed(bytes int64) bool {
 	}
 	m.press()
 	return a.hasEarned(bytes)
+}
+
+// holdsLittle reports whether the connection, with so many bytes more, would hold
+// littleHeld or less.
+func (a *Account) holdsLittle(bytes int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.held-a.idle+bytes <= littleHeld
 }
 
 // errMemory refuses a request without room.
