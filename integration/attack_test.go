@@ -20,10 +20,10 @@ const (
 	// attackRemainder is the memory that may remain after an attack.
 	attackRemainder = 64 << 20
 	// attackTime is how long all attackers work at once.
-	attackTime = 20 * time.Second
-	// attackForgotten is the time until the memory must be back, even on a busy
-	// machine. It takes some five seconds.
-	attackForgotten = time.Minute
+	attackTime = time.Minute
+	// attackForgotten is the time until the memory must be back. It takes three
+	// seconds, and five where other programs keep the processors busy.
+	attackForgotten = 10 * time.Second
 )
 
 const attackLimits = `
