@@ -12,7 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
-// routeLimits has limits of ten, one of them for charges afterwards.
+// routeLimits has limits of ten, one of them for charges afterwards, and one as
+// Envoy Gateway makes it for tokens.
 const routeLimits = `
 domain: envoy
 algorithm: sliding_log
@@ -21,6 +22,8 @@ descriptors:
     rate_limit: {requests: 10, period: 1d}
   - key: used
     rate_limit: {requests: 10, period: 1d, postpaid: true}
+  - key: tokens
+    rate_limit: {algorithm: fixed_window, requests_per_unit: 21, unit: day}
 `
 
 // perRoute is a route of one path with limits in the filter's own place.
@@ -54,6 +57,8 @@ var costRoutes = strings.Join([]string{
 		userAction("user")+"  hits_addend: {number: 1, is_negative_hits: true}\n  apply_on_stream_done: true"),
 	perRoute("/used", userAction("used")+"  hits_addend: {number: 0}\n"+
 		userAction("used")+"  hits_addend: {format: \"%RESP(x-tokens)%\"}\n  apply_on_stream_done: true"),
+	perRoute("/tokens", userAction("tokens")+"  hits_addend: {number: 0}\n"+
+		userAction("tokens")+"  hits_addend: {format: \"%RESP(x-tokens)%\"}\n  apply_on_stream_done: true"),
 	`
 - match: {path: /ignored}
   route:
@@ -190,6 +195,18 @@ func TestEnvoyChargesHitsAddendFromEachPlace(t *testing.T) {
 			t.Errorf("with nothing left a request gives %d", got)
 		}
 		asynctest.Eventually(t, "Envoy gives back what it did not get", func() bool { return d.remaining("user=fixed") == 1 })
+	})
+	t.Run("tokens", func(t *testing.T) {
+		ask := func() int { return e.get("costs", "/tokens", "x-user: tokens", "x-answer-tokens: 10").status }
+		for i, want := range []int{11, 1, 0} { // the third exceeds the limit
+			if got := ask(); got != 200 {
+				t.Errorf("request %d gives %d", i+1, got)
+			}
+			asynctest.Eventually(t, "its use is charged", func() bool { return d.remaining("tokens=tokens") == want })
+		}
+		if got := ask(); got != 429 {
+			t.Errorf("with more used than the limit a request gives %d", got)
+		}
 	})
 	t.Run("postpaid", func(t *testing.T) {
 		ask := func() int { return e.get("costs", "/used", "x-user: used", "x-answer-tokens: 8").status }

@@ -28,11 +28,13 @@ func (l *Limit) decideFixedWindow(s *State, clock, cost int64) Decision {
 	if count > 0 {
 		d.ResetAfter = micros(s.Expires - clock)
 	}
-	claim := l.claim(cost)
-	switch {
+	if cost < 0 {
+		return d
+	}
+	switch claim := l.claim(cost); {
 	case claim > l.Capacity:
 		d.RetryAfter = Never
-	case claim > d.Remaining:
+	case count+claim > l.Capacity:
 		d.RetryAfter = micros(s.Expires - clock)
 	}
 	return d

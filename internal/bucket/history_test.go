@@ -110,7 +110,10 @@ func mustPeriodLimit(t testing.TB, s bucket.Spec) *bucket.Limit {
 // rarely reach.
 func TestLimitsAtTheirBoundsAreAsTheOracleSays(t *testing.T) {
 	const clock = int64(1_800_000_000_000_000)
-	limit := func(s bucket.Spec) *bucket.Limit { s.Postpaid = true; return buckettest.NewLimit(t, s) }
+	limit := func(s bucket.Spec) *bucket.Limit {
+		s.Postpaid = bucket.PostpaidAlways
+		return buckettest.NewLimit(t, s)
+	}
 	take := func(l *bucket.Limit, after, cost int64) buckettest.Op {
 		return buckettest.Op{Clock: clock + after, GivesBack: -1, Hits: []bucket.Hit{{Limit: l, Key: []byte("k"), Cost: cost}}}
 	}

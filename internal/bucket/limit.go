@@ -53,12 +53,12 @@ const (
 	DefaultSubWindows = 10
 
 	// maxLevel bounds capacities, debts and counts: the sum of any two of them is
-	// still exact in a double. Only a postpaid limit, or a state that was carried
+	// still exact in a double. Only charges of use, or a state that was carried
 	// over to far larger units, can reach it; such a level stays there.
 	maxLevel = 1 << 52
 	// maxDrain bounds how long a debt can last, in microseconds.
 	maxDrain = int64(10 * MaxPeriod / time.Microsecond)
-	// maxSpans bounds the slots or stamps of one state. Only postpaid charges
+	// maxSpans bounds the slots or stamps of one state. Only charges of use
 	// can need more; they join the newest one then.
 	maxSpans = MaxLogRequests
 )
@@ -127,10 +127,8 @@ type Spec struct {
 	// SubWindows is the resolution of a sliding_window, 1 to MaxSubWindows;
 	// 0 means DefaultSubWindows.
 	SubWindows int64
-	// Postpaid limits are charged in full for what was already used: beyond the
-	// limit too, and whatever the other limits of the request decide. They deny
-	// once nothing remains.
-	Postpaid bool
+	// Postpaid says when a charge is for what was already used.
+	Postpaid Postpaid
 	// OnStoreFailure says what decides when the store does not.
 	OnStoreFailure FailureMode
 }
@@ -153,7 +151,8 @@ type Limit struct {
 	Unit, Rate int64
 	// full is Capacity in units; at most maxLevel.
 	full int64
-	// MaxDebt in units bounds the debt of a postpaid bucket; at least full.
+	// MaxDebt in units bounds the debt of a bucket that is charged beyond its
+	// capacity; at least full.
 	MaxDebt int64
 
 	// SlotMicros is how long a slot of a sliding window gathers hits; a
@@ -163,6 +162,11 @@ type Limit struct {
 	// suffix is the end of every key of this limit.
 	suffix      string
 	fingerprint uint64 // see Fingerprint
+
+	// isReported is set on what Reported returns for a limit with PostpaidAuto,
+	// and reported is that limit, once it was asked for.
+	isReported bool
+	reported   atomic.Pointer[Limit]
 
 	// share is the last one that was asked for, or nil.
 	share atomic.Pointer[share]
@@ -260,6 +264,25 @@ func (s *Spec) check() error {
 		bad("sub_windows", s.SubWindows, "1 to %d", MaxSubWindows)
 	}
 	return errors.Join(errs...)
+}
+
+// Reported returns the limit as it decides a hit whose cost is what was used, as a
+// caller reports it. With PostpaidAuto that is a limit of its own, with the same
+// key and state; else it is the limit itself. A second call does not allocate.
+func (l *Limit) Reported() *Limit {
+	if l.Postpaid != PostpaidAuto || l.isReported {
+		return l
+	}
+	if r := l.reported.Load(); r != nil {
+		return r
+	}
+	r, err := NewLimit(l.Spec)
+	if err != nil {
+		panic(fmt.Sprintf("bucket: the numbers of a limit, %+v, make no limit: %v", l.Spec, err))
+	}
+	r.suffix, r.isReported = l.suffix, true
+	l.reported.CompareAndSwap(nil, r) // one for all, so that equal hits have equal limits
+	return l.reported.Load()
 }
 
 // Fingerprint is a hash of the numbers that a state is counted with, the same in

@@ -189,7 +189,7 @@ func TestAlgorithmNames(t *testing.T) {
 func TestDebtsEnd(t *testing.T) {
 	const clock = int64(1_800_000_000_000_000)
 	for _, a := range []bucket.Algorithm{bucket.TokenBucket, bucket.GCRA, bucket.LeakyBucket} {
-		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Second, Postpaid: true})
+		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Second, Postpaid: bucket.PostpaidAlways})
 		var s bucket.State
 		for range 3 {
 			d := l.Charge(&s, clock, bucket.MaxCost, l.Decide(&s, clock, bucket.MaxCost))

@@ -46,7 +46,7 @@ func (l *Limit) divide(n int64) *Limit {
 		// burst within the two bounds that the others set.
 		panic(fmt.Sprintf("bucket: the share of %+v among %d is no limit: %v", l.Spec, n, err))
 	}
-	divided.suffix = l.suffix
+	divided.suffix, divided.isReported = l.suffix, l.isReported
 	return divided
 }
 

@@ -98,7 +98,7 @@ func randomSpec(r *rand.Rand) bucket.Spec {
 		Algorithm:      algorithms[r.IntN(len(algorithms))],
 		Requests:       size(bucket.MaxRequests),
 		Period:         time.Duration(size(bucket.MaxPeriod.Milliseconds())) * time.Millisecond,
-		Postpaid:       r.IntN(2) == 0,
+		Postpaid:       bucket.Postpaid(r.IntN(3)),
 		OnStoreFailure: bucket.FailureMode(r.IntN(5)),
 	}
 	if r.IntN(2) == 0 { // a whole number of something

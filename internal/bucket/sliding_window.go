@@ -17,7 +17,7 @@ package bucket
 // microsecond share a stamp, which makes no difference. The price is a stamp per
 // hit, so that requests are at most MaxLogRequests.
 //
-// The charges of a postpaid log are not bounded by its requests. From the stamp
+// Charges of use on a log are not bounded by its requests. From the stamp
 // maxSpans on, or where no more can be counted, further ones join the newest
 // stamp, which then counts from the latest of them: it errs only to the safe
 // side.
@@ -54,11 +54,13 @@ func (l *Limit) decideSliding(s *State, clock, cost int64) Decision {
 		newest := s.Spans[len(s.Spans)-1]
 		d.ResetAfter = until(clock, newest.Last+l.PeriodMicros, s.Expires)
 	}
-	claim := l.claim(cost)
-	switch {
+	if cost < 0 {
+		return d
+	}
+	switch claim := l.claim(cost); {
 	case claim > l.Capacity:
 		d.RetryAfter = Never
-	case claim > d.Remaining:
+	case count+claim > l.Capacity:
 		last := pass(s.Spans[oldest:], count+claim-l.Capacity)
 		d.RetryAfter = until(clock, last+l.PeriodMicros, s.Expires)
 	}

@@ -6,12 +6,16 @@ import "time"
 // microseconds since the Unix epoch. It changes nothing.
 //
 // A cost of 0 peeks: it is allowed when a cost of 1 would be. A negative cost
-// refunds and is always allowed. A positive one on a postpaid limit is allowed
-// while anything remains.
+// refunds and is always allowed. Where use is charged, Charging says what a hit
+// needs.
 func (l *Limit) Decide(s *State, clock, cost int64) Decision {
 	switch {
 	case l.Requests == 0:
 		d := Decision{At: clock}
+		if l.Algorithm == FixedWindow {
+			// Whoever waits for the reset is not to ask again at once.
+			d.ResetAfter = micros(l.windowEnd(clock) - clock)
+		}
 		if cost >= 0 {
 			d.RetryAfter = Never
 		}
@@ -27,7 +31,7 @@ func (l *Limit) Decide(s *State, clock, cost int64) Decision {
 
 // Charge writes a hit of cost into the state. d is what Decide returned for the
 // hit; Charge returns it with the numbers after the hit. The hit must be allowed,
-// or the limit postpaid. A refund that finds nothing to give back writes nothing.
+// or ChargedAnyway. A refund that finds nothing to give back writes nothing.
 func (l *Limit) Charge(s *State, clock, cost int64, d Decision) Decision {
 	if l.Requests == 0 || cost == 0 {
 		return d
@@ -45,9 +49,11 @@ func (l *Limit) Charge(s *State, clock, cost int64, d Decision) Decision {
 		return d
 	}
 	if d.RetryAfter != 0 {
-		// A postpaid charge that came when nothing remained has moved the
-		// moment from which there will be something again.
-		d.RetryAfter = l.Decide(s, clock, 0).RetryAfter
+		// The charge of what was used has moved the moment from which a peek is
+		// allowed again. A level that can grow no further may not show it.
+		if retry := l.Decide(s, clock, 0).RetryAfter; retry != 0 {
+			d.RetryAfter = retry
+		}
 	}
 	d.Remaining, d.ResetAfter = l.written(s, clock)
 	return d
@@ -85,17 +91,32 @@ func (l *Limit) GiveBack(s *State, clock, at, cost int64) {
 
 // ChargedAnyway reports whether a hit of cost is charged even if its group is
 // denied.
-func (l *Limit) ChargedAnyway(cost int64) bool { return l.Postpaid && cost > 0 && l.Requests > 0 }
+func (l *Limit) ChargedAnyway(cost int64) bool {
+	return l.Charging() != ChargesAdmitted && cost > 0 && l.Requests > 0
+}
 
-// claim returns how much of the capacity must be free for a hit of cost.
-func (l *Limit) claim(cost int64) int64 {
+// Charging returns how the limit is charged.
+func (l *Limit) Charging() Charging {
 	switch {
-	case cost < 0:
-		return 0
-	case cost == 0 || l.Postpaid:
-		return 1
+	case l.Postpaid == PostpaidAlways:
+		return ChargesUse
+	case l.isReported:
+		return ChargesReported
 	default:
+		return ChargesAdmitted
+	}
+}
+
+// claim returns how much of the capacity must be free for a hit of a cost that is
+// no refund.
+func (l *Limit) claim(cost int64) int64 {
+	switch l.Charging() {
+	case ChargesUse:
+		return 1
+	case ChargesReported:
 		return cost
+	default:
+		return max(1, cost)
 	}
 }
 

@@ -34,8 +34,8 @@ type Store interface {
 	// them got to decisions, which has the length of hits.
 	//
 	// The group is allowed if every hit is; roles make exceptions, see
-	// GroupAllowed. Then all allowed hits are charged; else only postpaid ones
-	// are. Hits with equal keys are one hit of their summed cost, and get the
+	// GroupAllowed. Then all allowed hits are charged; else only those are that
+	// are ChargedAnyway. Hits with equal keys are one hit of their summed cost, and get the
 	// same decision. In a denied group, the decision of a hit that by itself was
 	// allowed says so, and its Remaining is without the charge.
 	//
@@ -44,7 +44,7 @@ type Store interface {
 	Take(ctx context.Context, hits []Hit, decisions []Decision) error
 
 	// Check decides a group exactly as Take would at this moment, and charges
-	// nothing, postpaid limits included; so Remaining and ResetAfter are those
+	// nothing, whatever the Charging; so Remaining and ResetAfter are those
 	// before any charge. It changes a state only to mend it, as every method
 	// does. Its decisions are not for GiveBack. On an error decisions holds
 	// nothing of use.
@@ -52,7 +52,7 @@ type Store interface {
 
 	// GiveBack takes back what an earlier Take with these decisions charged for
 	// these hits, each as far as its charge still counts. It skips hits that took
-	// nothing: peeks, refunds, and those of a denied group that are not postpaid.
+	// nothing: peeks, refunds, and those of a denied group that are not ChargedAnyway.
 	// It is best effort: on an error some of it may not be given back.
 	GiveBack(ctx context.Context, hits []Hit, decisions []Decision) error
 
@@ -71,7 +71,7 @@ const fewHits = 16
 // Merge appends hits to merged, and for each hit its index there to of; both must
 // be empty. Hits with equal keys become one, with the sum of their costs and the
 // strictest of their roles. If their limits differ, which they can in requests and
-// burst, the limit of the least capacity decides.
+// burst, the limit of the least capacity decides; it is Reported if one of them is.
 func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
 	var index map[string]int
 	if len(hits) > fewHits {
@@ -95,13 +95,22 @@ func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
 		} else {
 			merged[i].Cost = clampCost(merged[i].Cost + h.Cost)
 			merged[i].Role = strictest(merged[i].Role, h.Role)
-			if h.Limit.Capacity < merged[i].Limit.Capacity {
-				merged[i].Limit = h.Limit
-			}
+			merged[i].Limit = mergedLimit(merged[i].Limit, h.Limit)
 		}
 		of = append(of, i)
 	}
 	return merged, of
+}
+
+func mergedLimit(a, b *Limit) *Limit {
+	least := a
+	if b.Capacity < a.Capacity {
+		least = b
+	}
+	if a.isReported || b.isReported {
+		return least.Reported()
+	}
+	return least
 }
 
 func clampCost(cost int64) int64 { return min(max(cost, -MaxCost), MaxCost) }

@@ -60,12 +60,13 @@ func (l *Limit) decideBucket(s *State, clock, cost int64) Decision {
 			d.Wait = d.ResetAfter
 		}
 	}
+	if cost < 0 {
+		return d
+	}
 	claim := l.claim(cost)
-	switch {
-	case claim > l.Capacity:
+	if claim > l.Capacity {
 		d.RetryAfter = Never
-	case claim > d.Remaining:
-		over := debt + claim*l.Unit - l.full
+	} else if over := debt + claim*l.Unit - l.full; over > 0 {
 		d.RetryAfter = until(clock, l.drained(now, over), s.Expires)
 	}
 	return d

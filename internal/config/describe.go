@@ -130,7 +130,7 @@ func describeNumbers(l *bucket.Limit) string {
 	if l.Algorithm == bucket.SlidingWindow && l.SubWindows != bucket.DefaultSubWindows {
 		text += fmt.Sprintf(", in %s", yamlfile.Plural(l.SubWindows, "sub-window"))
 	}
-	if l.Postpaid {
+	if l.Postpaid == bucket.PostpaidAlways {
 		text += ", charged afterwards"
 	}
 	return text

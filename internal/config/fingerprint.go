@@ -183,7 +183,7 @@ func (f *fingerprinter) limit(s *bucket.Spec) {
 	f.number(s.Period.Milliseconds())
 	f.number(s.Burst)
 	f.number(s.SubWindows)
-	f.flag(s.Postpaid)
+	f.text(s.Postpaid.String())
 	mode := ""
 	if s.OnStoreFailure != bucket.FailureDefault {
 		mode = s.OnStoreFailure.String()

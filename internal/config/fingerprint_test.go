@@ -26,7 +26,7 @@ func fingerprint(t testing.TB, text string) string {
 // Daemons on other machines, and those of another version with the same rules, must
 // have the same fingerprint.
 func TestFingerprintStaysFromVersionToVersion(t *testing.T) {
-	if got := fingerprint(t, example); got != "0924652c85bea7e5" {
+	if got := fingerprint(t, example); got != "f747a93bf45e06d7" {
 		t.Errorf("the example's fingerprint is %s", got)
 	}
 	r, err := config.LoadRules(t.TempDir())
@@ -47,7 +47,7 @@ func TestFingerprintsOfEqualRulesAreEqual(t *testing.T) {
 		"flags not set":      {list("{key: a, rate_limit: {unit: day}}"), list("{key: a, shadow_mode: false, quota_mode: no, share_threshold: false, detailed_metric: false, value_to_metric: , metadata: {}, rate_limit: {unit: day, replaces: []}}")},
 		"metadata":           {list("{key: a, metadata: {b: 1, c: [x]}, rate_limit: {unit: day}}"), list("{key: a, rate_limit: {unit: day}, metadata: {c: ['x'], b: 0x1}}")},
 		"sub_windows":        {list("{key: a, rate_limit: {algorithm: sliding_window, requests: 1, period: 1m}}"), list("{key: a, rate_limit: {algorithm: sliding_window, requests: 1, period: 1m, sub_windows: 10}}")},
-		"spelling":           {list("{key: a, rate_limit: {unit: day, requests_per_unit: 5}}"), list("{key: a, rate_limit: {algorithm: fixed_window, requests: 5, period: 24h}}")},
+		"spelling":           {list("{key: a, rate_limit: {unit: day, requests_per_unit: 5}}"), list("{key: a, rate_limit: {algorithm: fixed_window, requests: 5, period: 24h, postpaid: auto}}")},
 		"order of values":    {list(one, "{key: a, value: y}", "{key: b, value: x}"), list("{key: b, value: x}", "{key: a, value: y}", one)},
 		"order of keys":      {list("{key: a}", "{key: b}", "{key: c, value: '*'}"), list("{key: c, value: '*'}", "{key: b}", "{key: a}")},
 		"patterns of others": {list("{key: a, value: x*}", "{key: b, value: '*x'}", "{key: a, value: x}", "{key: a}"), list("{key: a}", "{key: b, value: '*x'}", "{key: a, value: x}", "{key: a, value: x*}")},
@@ -144,7 +144,7 @@ func TestFingerprintCoversEachFieldOfALimit(t *testing.T) {
 		"Requests":  {of("name: n, algorithm: gcra, requests: 6, burst: 5, period: 60s", deny)},
 		"Period":    {of("name: n, algorithm: gcra, requests: 5, period: 60001ms", deny)},
 		"Burst":     {of("name: n, algorithm: gcra, requests: 5, burst: 6, period: 60s", deny)},
-		"Postpaid":  {of("name: n, algorithm: gcra, requests: 5, period: 60s, postpaid: true", deny)},
+		"Postpaid":  {of("name: n, algorithm: gcra, requests: 5, period: 60s, postpaid: true", deny), of("name: n, algorithm: gcra, requests: 5, period: 60s, postpaid: auto", deny)},
 		"OnStoreFailure": {of("name: n, algorithm: gcra, requests: 5, period: 60s", ""),
 			of("name: n, algorithm: gcra, requests: 5, period: 60s", ", on_store_failure: error")},
 		"SubWindows": {of("algorithm: sliding_window, requests: 5, period: 60s, sub_windows: 9", "")},

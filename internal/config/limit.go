@@ -125,11 +125,13 @@ type spelling struct {
 	requests, period string
 	// algorithm is that of a limit that names none, in a domain that names none.
 	algorithm bucket.Algorithm
+	// postpaid is that of a limit that says none.
+	postpaid bucket.Postpaid
 }
 
 var (
-	ourSpelling   = spelling{"requests", "period", bucket.TokenBucket}
-	envoySpelling = spelling{"requests_per_unit", "unit", bucket.FixedWindow}
+	ourSpelling   = spelling{"requests", "period", bucket.TokenBucket, bucket.PostpaidNever}
+	envoySpelling = spelling{"requests_per_unit", "unit", bucket.FixedWindow, bucket.PostpaidAuto}
 )
 
 func (s spelling) String() string { return s.requests + " with " + s.period }
@@ -139,7 +141,7 @@ func (s spelling) String() string { return s.requests + " with " + s.period }
 func (p *fileParser) limit(o *yamlfile.Object, mode bucket.FailureMode) *bucket.Limit {
 	before := len(p.Errs)
 	s, ok := p.spelling(o)
-	spec := bucket.Spec{Algorithm: p.limitAlgorithm(o, s), OnStoreFailure: mode}
+	spec := bucket.Spec{Algorithm: p.limitAlgorithm(o, s), Postpaid: s.postpaid, OnStoreFailure: mode}
 	spec.Name, _ = p.limitName(o)
 	var rate bool
 	if ok {
@@ -152,7 +154,7 @@ func (p *fileParser) limit(o *yamlfile.Object, mode bucket.FailureMode) *bucket.
 		spec.SubWindows, _ = p.Integer(v, 1, bucket.MaxSubWindows)
 	}
 	if v, ok := o.Field("postpaid"); ok {
-		spec.Postpaid, _ = p.Boolean(v)
+		spec.Postpaid = p.postpaid(v)
 	}
 	l := p.newLimit(o, s, spec, rate)
 	if len(p.Errs) > before {
@@ -205,6 +207,18 @@ func (p *fileParser) algorithmName(v yamlfile.Value) (bucket.Algorithm, bool) {
 		return 0, false
 	}
 	return a, true
+}
+
+// postpaid reads true, false or auto.
+func (p *fileParser) postpaid(v yamlfile.Value) bucket.Postpaid {
+	switch always, isAuto, _ := p.BooleanOr(v, bucket.PostpaidAuto.String()); {
+	case isAuto:
+		return bucket.PostpaidAuto
+	case always:
+		return bucket.PostpaidAlways
+	default:
+		return bucket.PostpaidNever
+	}
 }
 
 // rate reads requests and period in either spelling.

@@ -155,7 +155,8 @@ var badFiles = []struct {
 	{"cannot be exact", limit("requests: 4294967291, period: 31622399999ms"), []string{
 		"4:46: descriptors[0].rate_limit.period: found 8783h59m59.999s beside 4294967291 requests and a burst of 4294967291, which cannot be counted exactly; allowed: a period in whole seconds or minutes for numbers this large",
 	}},
-	{"postpaid", limit("requests: 1, period: 1s, postpaid: 1"), []string{"4:51: descriptors[0].rate_limit.postpaid: found the number 1; allowed: true or false"}},
+	{"postpaid", limit("requests: 1, period: 1s, postpaid: 1"), []string{"4:51: descriptors[0].rate_limit.postpaid: found the number 1; allowed: true, false or auto"}},
+	{"postpaid, a word", limit("unit: day, postpaid: always"), []string{`4:37: descriptors[0].rate_limit.postpaid: found the text "always"; allowed: true, false or auto`}},
 	{"name", limit(`requests: 1, period: 1s, name: "a\nb"`), []string{`4:47: descriptors[0].rate_limit.name: found the text "a\nb"; allowed: ` + names64}},
 	{"unlimited with numbers", limit("requests_per_unit: 1, unlimited: true, unit: day"), []string{
 		"4:16: descriptors[0].rate_limit.requests_per_unit: found requests_per_unit beside unlimited; allowed: either unlimited: true or numbers",

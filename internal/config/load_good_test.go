@@ -133,7 +133,7 @@ descriptors:
 				if rule == nil || len(rule.Limits) != 1 {
 					t.Fatalf("%s: rule %+v", es, rule)
 				}
-				want := bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Hour}
+				want := bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Hour, Postpaid: bucket.PostpaidAuto}
 				if rule.Limits[0].Spec != want {
 					t.Errorf("%s: limit %+v", es, rule.Limits[0].Spec)
 				}
@@ -181,20 +181,35 @@ func TestNumbersOfEitherSpelling(t *testing.T) {
 		}
 		return s
 	}
+	// Their limits are charged in full for what a descriptor reports.
+	theirs := func(a bucket.Algorithm, requests int64, period time.Duration) bucket.Spec {
+		s := spec(a, requests, period)
+		s.Postpaid = bucket.PostpaidAuto
+		return s
+	}
+	with := func(s bucket.Spec, p bucket.Postpaid) bucket.Spec {
+		s.Postpaid = p
+		return s
+	}
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		domain, limit string
 		want          bucket.Spec
 	}{
 		{"", "requests: 5, period: 1s", spec(bucket.TokenBucket, 5, time.Second)},
-		{"", "requests_per_unit: 5, unit: second", spec(bucket.FixedWindow, 5, time.Second)},
-		{"algorithm: leaky_bucket", "requests_per_unit: 5, unit: WEEK", spec(bucket.LeakyBucket, 5, 7*day)},
+		{"", "requests_per_unit: 5, unit: second", theirs(bucket.FixedWindow, 5, time.Second)},
+		{"algorithm: leaky_bucket", "requests_per_unit: 5, unit: WEEK", theirs(bucket.LeakyBucket, 5, 7*day)},
 		{"algorithm: fixed_window", "requests: 5, period: 30d", spec(bucket.FixedWindow, 5, 30*day)},
 		{"algorithm: fixed_window", "requests: 5, period: 30d, algorithm: gcra", spec(bucket.GCRA, 5, 30*day)},
-		{"", "unit: month", spec(bucket.FixedWindow, 0, 30*day)},
-		{"", "requests_per_unit: , unit: year", spec(bucket.FixedWindow, 0, 365*day)},
-		{"", "requests_per_unit: 1, unit: dAy", spec(bucket.FixedWindow, 1, day)},
-		{"", "requests_per_unit: 4294967295, unit: minute", spec(bucket.FixedWindow, 4294967295, time.Minute)},
+		{"", "unit: month", theirs(bucket.FixedWindow, 0, 30*day)},
+		{"", "requests_per_unit: , unit: year", theirs(bucket.FixedWindow, 0, 365*day)},
+		{"", "requests_per_unit: 1, unit: dAy", theirs(bucket.FixedWindow, 1, day)},
+		{"", "requests_per_unit: 4294967295, unit: minute", theirs(bucket.FixedWindow, 4294967295, time.Minute)},
+		{"", "requests_per_unit: 1, unit: day, postpaid: false", spec(bucket.FixedWindow, 1, day)},
+		{"", "requests_per_unit: 1, unit: day, postpaid: true", with(spec(bucket.FixedWindow, 1, day), bucket.PostpaidAlways)},
+		{"", "requests_per_unit: 1, unit: day, postpaid: auto", theirs(bucket.FixedWindow, 1, day)},
+		{"", "requests: 1, period: 1d, postpaid: auto", with(spec(bucket.TokenBucket, 1, day), bucket.PostpaidAuto)},
+		{"", "requests: 1, period: 1d, postpaid: yes", with(spec(bucket.TokenBucket, 1, day), bucket.PostpaidAlways)},
 		{"", "requests: 1_000, period: 1m", spec(bucket.TokenBucket, 1000, time.Minute)},
 		{"", "requests: 1, period: 1h30m", spec(bucket.TokenBucket, 1, 90*time.Minute)},
 		{"", "requests: 1, period: 1.5h", spec(bucket.TokenBucket, 1, 90*time.Minute)},

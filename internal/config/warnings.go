@@ -142,7 +142,7 @@ func neverBinds(loose, tight *bucket.Limit) bool {
 	switch {
 	case tight.Requests == 0:
 		return true
-	case loose.Requests == 0, loose.Postpaid, tight.Postpaid:
+	case loose.Requests == 0, loose.Postpaid == bucket.PostpaidAlways, tight.Postpaid == bucket.PostpaidAlways:
 		// Postpaid limits are charged for what others deny, and let through
 		// more than they say.
 		return false

@@ -29,7 +29,7 @@ func (m *model) find(r *rlsv3.RateLimitRequest, d *ratelimitv3.RateLimitDescript
 	if !known {
 		return s
 	}
-	s.cost = cost(r, d)
+	s.cost, s.isReport = cost(r, d), d.GetHitsAddend() != nil
 	if l := d.GetLimit(); l != nil {
 		s.requests, s.seconds = int64(l.GetRequestsPerUnit()), overrideSeconds(l)
 		s.current = &rlsv3.RateLimitResponse_RateLimit{

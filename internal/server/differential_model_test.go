@@ -75,6 +75,8 @@ type modelStatus struct {
 	requests int64
 	seconds  int64 // of a window
 	cost     int64
+	// isReport is set if the descriptor brings the cost.
+	isReport bool
 	charge   *modelCharge
 }
 
@@ -82,6 +84,7 @@ type modelStatus struct {
 type modelCharge struct {
 	key                     string
 	cost, requests, seconds int64
+	isReport                bool // of one descriptor at least
 
 	over      bool
 	retry     int64 // microseconds, or never
@@ -147,6 +150,7 @@ func (m *model) charges(r *rlsv3.RateLimitRequest, statuses []*modelStatus) []*m
 		// has.
 		c.cost = max(-bucket.MaxCost, min(c.cost+s.cost, bucket.MaxCost))
 		c.requests = min(c.requests, s.requests)
+		c.isReport = c.isReport || s.isReport
 		s.charge = c
 	}
 	return charges
@@ -202,12 +206,18 @@ func (m *model) decide(now int64, statuses []*modelStatus, charges []*modelCharg
 	over := enforcedOver || quotas > 0 && quotasOver == quotas
 	for _, c := range charges {
 		switch {
+		case c.isReport && c.cost > 0:
+			m.charge(now, c)
+			if c.over && c.requests > 0 {
+				c.retry = c.ends(now)
+			}
 		case over:
 			// Differs (free denials): a denied request is charged to no limit, even if
-			// some allow it; there to all.
+			// some allow it, unless its descriptor brings its own hits; there to all.
 		case c.over:
 			// Differs (no overshoot): a request that passes is charged to no shadow
-			// limit or quota that it exceeds; there to all.
+			// limit or quota that it exceeds, unless its descriptor brings its own hits;
+			// there to all.
 		default:
 			m.charge(now, c)
 		}
@@ -231,22 +241,27 @@ func (m *model) charge(now int64, c *modelCharge) {
 		// an override counts on the same counter.
 		return
 	}
-	k := modelCounter{window(now, c), max(0, m.count(now, c)+c.cost)}
+	// Differs (huge costs): a count ends at MaxCost.
+	k := modelCounter{window(now, c), min(max(0, m.count(now, c)+c.cost), bucket.MaxCost)}
 	m.counters[c.key] = k
 	c.tell(now, k.count)
 }
 
 // look decides a charge on a counter that stands at count.
 func (c *modelCharge) look(now, count int64) {
-	// Differs (peeks): a peek is over where a hit would be; there where the count
-	// is beyond the limit.
 	asked := c.cost
-	if asked == 0 {
+	if asked == 0 && !c.isReport {
+		// Differs (one counter twice): hits and refunds that cancel out ask for one.
 		asked = 1
 	}
-	c.over = asked > 0 && count+asked > c.requests
+	c.over = asked >= 0 && count+asked > c.requests
+	if c.requests == 0 && asked == 0 {
+		// Differs (limits of 0): such a limit denies a peek too; there only once
+		// something was charged.
+		c.over = true
+	}
 	c.retry = c.ends(now)
-	if asked > c.requests {
+	if asked > c.requests || c.requests == 0 {
 		c.retry = never
 	}
 	c.tell(now, count)
@@ -256,10 +271,10 @@ func (c *modelCharge) look(now, count int64) {
 func (c *modelCharge) tell(now, count int64) {
 	// Differs (what remains): shown even if the request is over; there 0.
 	c.remaining = max(0, c.requests-count)
-	// Differs (reset of a full limit): 0 if nothing is counted, and for a limit
-	// of 0; there the window's end.
+	// Differs (reset of a full limit): 0 if nothing is counted; there the window's
+	// end.
 	c.reset = 0
-	if count > 0 && c.requests > 0 {
+	if count > 0 || c.requests == 0 {
 		c.reset = c.ends(now)
 	}
 }

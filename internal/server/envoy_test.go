@@ -52,7 +52,7 @@ func TestStatusShowsEachUnit(t *testing.T) {
 		{"fortnight=x", "OK; OK  7/2xWEEK remaining 6 reset 335h59m50s"},
 		{"half=x", "OK; OK  7/UNKNOWN remaining 6 reset 1s"},
 		{"uneven=x", "OK; OK  7/UNKNOWN remaining 6 reset 1s"},
-		{"closed=x", "OVER_LIMIT; OVER_LIMIT  0/HOUR remaining 0 reset 0s"},
+		{"closed=x", "OVER_LIMIT; OVER_LIMIT  0/HOUR remaining 0 reset 59m50s"},
 		{"most=x", "OK; OK  4294967295/SECOND remaining 4294967294 reset 1s"},
 	} {
 		t.Run(c.descriptor, func(t *testing.T) {

@@ -241,7 +241,7 @@ descriptors:
       - {name: b, algorithm: token_bucket, requests: 9, period: 1h, burst: 20}
       - {name: c, algorithm: gcra, requests: 9, period: 1h}
 `, on(store))
-	first := bucket.Spec{Name: "a#1", Algorithm: bucket.SlidingWindow, SubWindows: 7, Postpaid: true, OnStoreFailure: bucket.FailDeny}
+	first := bucket.Spec{Name: "a#1", Algorithm: bucket.SlidingWindow, SubWindows: 7, Postpaid: bucket.PostpaidAlways, OnStoreFailure: bucket.FailDeny}
 	second := bucket.Spec{Name: "b", Algorithm: bucket.TokenBucket, OnStoreFailure: bucket.FailDeny}
 	with := func(s bucket.Spec, requests int64, period time.Duration) bucket.Spec {
 		s.Requests, s.Period = requests, period
@@ -257,7 +257,7 @@ descriptors:
 		{"user=x", "5/SECOND", "api|user=x#sliding_window:a%231", with(first, 5, time.Second)},
 		{"user=x", "5/60xMINUTE", "api|user=x#token_bucket:b", with(second, 5, time.Hour)},
 		{"user=x", "5/MINUTE", "api|user=x#sliding_window:a%231#60000", with(first, 5, time.Minute)},
-		{"ip=#1", "5/HOUR", "api|ip=%231#fixed_window#3600000", with(bucket.Spec{Algorithm: bucket.FixedWindow}, 5, time.Hour)},
+		{"ip=#1", "5/HOUR", "api|ip=%231#fixed_window#3600000", with(bucket.Spec{Algorithm: bucket.FixedWindow, Postpaid: bucket.PostpaidAuto}, 5, time.Hour)},
 	} {
 		t.Run(c.descriptor+" "+c.limit, func(t *testing.T) {
 			d.override(1, c.descriptor, c.limit)
@@ -352,7 +352,7 @@ func charging(t testing.TB, cost uint32, hits []string, descriptors ...string) *
 
 func TestHitsOfADescriptorReplaceTheRequests(t *testing.T) {
 	t.Parallel()
-	d := start(t, unitLimits)
+	d := start(t, strings.ReplaceAll(unitLimits, "requests_per_unit:", "postpaid: false, requests_per_unit:"))
 	for _, c := range []struct {
 		name        string
 		cost        uint32

@@ -236,7 +236,7 @@ func (s *wayStore) file() string {
 		Period     string `json:"period"`
 		Burst      int64  `json:"burst,omitempty"`
 		SubWindows int64  `json:"sub_windows,omitempty"`
-		Postpaid   bool   `json:"postpaid,omitempty"`
+		Postpaid   any    `json:"postpaid"`
 	}
 	type descriptor struct {
 		Key        string  `json:"key"`
@@ -246,6 +246,7 @@ func (s *wayStore) file() string {
 		RateLimit  *limit  `json:"rate_limit,omitempty"`
 		RateLimits []limit `json:"rate_limits,omitempty"`
 	}
+	inFile := map[bucket.Postpaid]any{bucket.PostpaidNever: false, bucket.PostpaidAlways: true, bucket.PostpaidAuto: "auto"}
 	var file struct {
 		Domain      string       `json:"domain"`
 		Descriptors []descriptor `json:"descriptors"`
@@ -259,7 +260,7 @@ func (s *wayStore) file() string {
 				name = fmt.Sprint("limit", i)
 			}
 			d.RateLimits = append(d.RateLimits, limit{
-				name, l.Algorithm.String(), l.Requests, fmt.Sprintf("%dms", l.Period.Milliseconds()), l.Burst, l.SubWindows, l.Postpaid,
+				name, l.Algorithm.String(), l.Requests, fmt.Sprintf("%dms", l.Period.Milliseconds()), l.Burst, l.SubWindows, inFile[l.Postpaid],
 			})
 		}
 		if r.n == 1 {

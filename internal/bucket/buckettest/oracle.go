@@ -100,7 +100,7 @@ func (o *Oracle) Take(clock int64, hits []bucket.Hit) []bucket.Decision {
 	}
 	granted := isGranted(merged, decided)
 	for i, h := range merged {
-		if granted && decided[i].Allowed() || h.Limit.Postpaid && h.Cost > 0 {
+		if granted && decided[i].Allowed() || chargesUse(h) {
 			decided[i] = o.charge(h, clock, decided[i])
 		}
 	}
@@ -122,8 +122,8 @@ func (o *Oracle) Check(clock int64, hits []bucket.Hit) []bucket.Decision {
 }
 
 // charge charges a hit and returns its decision with the numbers after it: what
-// remains, when all of it is back, and, for a postpaid hit that found nothing
-// left, when something is.
+// remains, when all of it is back, and, for a hit that was denied, when a peek is
+// allowed.
 func (o *Oracle) charge(h bucket.Hit, clock int64, d bucket.Decision) bucket.Decision {
 	if h.Cost == 0 || h.Limit.Requests == 0 {
 		return d
@@ -134,7 +134,7 @@ func (o *Oracle) charge(h bucket.Hit, clock int64, d bucket.Decision) bucket.Dec
 	h.Cost = 0
 	after := decide(h, o.recall(h, clock), clock)
 	d.Remaining, d.ResetAfter = after.Remaining, after.ResetAfter
-	if !d.Allowed() {
+	if !d.Allowed() && !after.Allowed() {
 		d.RetryAfter = after.RetryAfter
 	}
 	return d
@@ -151,7 +151,7 @@ func (o *Oracle) GiveBack(clock int64, hits []bucket.Hit, decisions []bucket.Dec
 	done := make([]bool, len(merged))
 	for i := range hits {
 		h := merged[of[i]]
-		charged := h.Cost > 0 && h.Limit.Requests > 0 && (granted && decisions[i].Allowed() || h.Limit.Postpaid)
+		charged := h.Cost > 0 && h.Limit.Requests > 0 && (granted && decisions[i].Allowed() || chargesUse(h))
 		if done[of[i]] || !charged {
 			continue
 		}
@@ -204,6 +204,9 @@ func decide(h bucket.Hit, m memory, clock int64) bucket.Decision {
 	l := h.Limit
 	if l.Requests == 0 {
 		d := bucket.Decision{At: clock}
+		if l.Algorithm == bucket.FixedWindow {
+			d.ResetAfter = l.Period - time.Duration(clock)*time.Microsecond%l.Period
+		}
 		if h.Cost >= 0 {
 			d.RetryAfter = bucket.Never
 		}
@@ -224,20 +227,25 @@ func decide(h bucket.Hit, m memory, clock int64) bucket.Decision {
 		d.Wait = d.ResetAfter
 	}
 
+	if h.Cost < 0 {
+		return d
+	}
 	needed := h.Cost // how much must be free
 	switch {
-	case h.Cost < 0:
-		needed = 0
-	case h.Cost == 0 || l.Postpaid:
+	case l.Charging() == bucket.ChargesUse, h.Cost == 0 && l.Charging() == bucket.ChargesAdmitted:
 		needed = 1
 	}
-	switch {
-	case needed > capacity:
+	if needed > capacity {
 		d.RetryAfter = bucket.Never
-	case needed > 0:
+	} else {
 		d.RetryAfter = wait(l, m, clock, capacity-needed)
 	}
 	return d
+}
+
+// chargesUse reports whether a hit is charged whatever it and its group get.
+func chargesUse(h bucket.Hit) bool {
+	return h.Cost > 0 && h.Limit.Charging() != bucket.ChargesAdmitted
 }
 
 // wait returns how long after clock at most goal is used. The algorithm computes
@@ -254,8 +262,9 @@ func wait(l *bucket.Limit, m memory, clock, goal int64) time.Duration {
 	return time.Duration(then-clock) * time.Microsecond
 }
 
-// merge makes one hit of those with equal keys: the first, with the sum of the
-// costs and the stricter role. Sums are cut to MaxCost and -MaxCost. of has each
+// merge makes one hit of those with equal keys, whose limits are equal too: the
+// first, with the sum of the costs and the stricter role, as reported if one of
+// them is. Sums are cut to MaxCost and -MaxCost. of has each
 // hit's index in merged.
 func merge(hits []bucket.Hit) (merged []bucket.Hit, of []int) {
 	index := map[string]int{}
@@ -265,6 +274,9 @@ func merge(hits []bucket.Hit) (merged []bucket.Hit, of []int) {
 		if seen {
 			merged[i].Cost = cut(merged[i].Cost + h.Cost)
 			merged[i].Role = stricter(merged[i].Role, h.Role)
+			if h.Limit.Charging() == bucket.ChargesReported {
+				merged[i].Limit = h.Limit
+			}
 		} else {
 			i = len(merged)
 			index[string(h.Key)] = i

@@ -126,7 +126,7 @@ func (g *generator) makeLanes(opt Options) {
 
 // limit makes up numbers, mostly small ones, some at the bounds.
 func (g *generator) limit(a bucket.Algorithm, name string) *bucket.Limit {
-	s := bucket.Spec{Name: name, Algorithm: a, Postpaid: g.Pick(4) == 0}
+	s := bucket.Spec{Name: name, Algorithm: a, Postpaid: pick(g, bucket.PostpaidNever, bucket.PostpaidNever, bucket.PostpaidAlways, bucket.PostpaidAuto)}
 	switch g.Pick(8) {
 	case 0: // anything
 		s.Requests = 1 + g.Pick(bucket.MaxRequests)
@@ -194,7 +194,11 @@ func (g *generator) step() {
 	var op Op
 	op.GivesBack = -1
 	for range 1 + max(0, g.Pick(6)-2) {
-		op.Hits = append(op.Hits, l.hit(g.cost(l)))
+		h := l.hit(g.cost(l))
+		if g.Pick(2) == 0 {
+			h.Limit = h.Limit.Reported()
+		}
+		op.Hits = append(op.Hits, h)
 		l = &g.lanes[g.Pick(int64(len(g.lanes)))]
 	}
 	if len(op.Hits) > 1 && g.Pick(3) == 0 {
@@ -251,7 +255,7 @@ func (g *generator) add(op Op) {
 	g.trace.ask(g.oracle, i)
 	for h, d := range g.trace.Ops[i].Want {
 		for j := range g.lanes {
-			if l := &g.lanes[j]; l.limit == op.Hits[h].Limit {
+			if l := &g.lanes[j]; l.limit.Reported() == op.Hits[h].Limit.Reported() {
 				l.last = d
 			}
 		}

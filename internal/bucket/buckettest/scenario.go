@@ -61,6 +61,11 @@ func perMinute(a bucket.Algorithm, requests, burst int64) bucket.Spec {
 	return bucket.Spec{Algorithm: a, Requests: requests, Period: mn, Burst: burst}
 }
 
+// reported are the numbers of a limit that is charged what a caller reports.
+func reported(a bucket.Algorithm, requests int64, period time.Duration) bucket.Spec {
+	return bucket.Spec{Algorithm: a, Requests: requests, Period: period, Postpaid: bucket.PostpaidAuto}
+}
+
 func runScenarios(t *testing.T, h Harness) {
 	for _, sc := range scenarios {
 		if h.lacks(t, sc.name) {
@@ -76,7 +81,7 @@ func runScenarios(t *testing.T, h Harness) {
 func (sc *scenario) run(t *testing.T, h *Harness, store bucket.Store, setClock func(int64)) {
 	var limits []*bucket.Limit
 	for _, spec := range sc.limits {
-		limits = append(limits, NewLimit(t, spec))
+		limits = append(limits, NewLimit(t, spec).Reported())
 	}
 	got := make([][]bucket.Decision, len(sc.steps))
 	for i, l := range sc.steps {

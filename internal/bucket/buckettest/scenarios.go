@@ -123,13 +123,15 @@ var scenarios = []scenario{
 			no(0, 0, 0, nvr, 0),
 			ok(0, -1, 0, 0),
 			no(hr, 1, 0, nvr, 0),
-			no(0, 1, 0, nvr, 0).by(1),
-			ok(0, -1, 0, 0).by(1),
+			no(0, 1, 0, nvr, mn).by(1), // its window ends
+			no(50*s, 1, 0, nvr, 10*s).by(1),
+			ok(50*s, -1, 0, 10*s).by(1),
+			no(60*s, 0, 0, nvr, mn).by(1),
 		},
 	},
 	{
 		name:   "a postpaid bucket goes into debt",
-		limits: []bucket.Spec{{Algorithm: bucket.TokenBucket, Requests: 10, Period: mn, Burst: 10, Postpaid: true}},
+		limits: []bucket.Spec{{Algorithm: bucket.TokenBucket, Requests: 10, Period: mn, Burst: 10, Postpaid: bucket.PostpaidAlways}},
 		steps: []step{
 			ok(0, 0, 10, 0),
 			ok(0, 25, 0, 150*s),
@@ -141,7 +143,7 @@ var scenarios = []scenario{
 	},
 	{
 		name:   "a postpaid window is charged in full",
-		limits: []bucket.Spec{{Algorithm: bucket.FixedWindow, Requests: 3, Period: mn, Postpaid: true}},
+		limits: []bucket.Spec{{Algorithm: bucket.FixedWindow, Requests: 3, Period: mn, Postpaid: bucket.PostpaidAlways}},
 		steps: []step{
 			ok(50*s, 2, 1, 10*s),
 			ok(50*s, 2, 0, 10*s),
@@ -154,11 +156,56 @@ var scenarios = []scenario{
 	},
 	{
 		name:   "a postpaid log remembers each charge for a period",
-		limits: []bucket.Spec{{Algorithm: bucket.SlidingLog, Requests: 3, Period: mn, Postpaid: true}},
+		limits: []bucket.Spec{{Algorithm: bucket.SlidingLog, Requests: 3, Period: mn, Postpaid: bucket.PostpaidAlways}},
 		steps: []step{
 			ok(0, 5, 0, 60*s),
 			no(10*s, 1, 0, 50*s, 60*s),
 			ok(60*s, 0, 2, 10*s),
+		},
+	},
+	{
+		name:   "a bucket of reported use is charged beyond its burst",
+		limits: []bucket.Spec{reported(bucket.TokenBucket, 21, 21*mn)},
+		steps: []step{
+			ok(0, 0, 21, 0),
+			ok(0, 10, 11, 600*s),
+			ok(0, 10, 1, 1200*s),
+			ok(0, 0, 1, 1200*s),
+			no(0, 10, 0, 540*s, 1800*s), // denied, and charged
+			no(539*s, 0, 0, s, 1261*s),
+			ok(540*s, 0, 0, 1260*s), // at the limit, not beyond
+			no(540*s, 1, 0, 60*s, 1320*s),
+			ok(600*s, -1, 1, 1200*s),
+			no(600*s, 22, 0, 1260*s, 2520*s), // more than there ever is
+		},
+	},
+	{
+		name:   "a window of reported use is over beyond its requests",
+		limits: []bucket.Spec{reported(bucket.FixedWindow, 21, hr)},
+		steps: []step{
+			ok(0, 0, 21, 0),
+			ok(0, 10, 11, hr),
+			ok(0, 10, 1, hr),
+			ok(0, 1, 0, hr),
+			ok(0, 0, 0, hr), // at the limit
+			no(mn, 1, 0, 59*mn, 59*mn),
+			no(mn, 0, 0, 59*mn, 59*mn), // beyond it
+			ok(mn, -1, 0, 59*mn),
+			ok(mn, 0, 0, 59*mn),
+			no(mn, 100, 0, 59*mn, 59*mn),
+			ok(hr, 0, 21, 0),
+		},
+	},
+	{
+		name:   "a log of reported use remembers each charge",
+		limits: []bucket.Spec{reported(bucket.SlidingLog, 3, 3*mn)},
+		steps: []step{
+			ok(0, 3, 0, 3*mn),
+			ok(0, 0, 0, 3*mn),
+			no(mn, 2, 0, 2*mn, 3*mn),
+			no(2*mn, 0, 0, mn, 2*mn),
+			ok(3*mn, 0, 1, mn),
+			no(3*mn, 2, 0, mn, 3*mn),
 		},
 	},
 	refundedLog(),
@@ -413,7 +460,7 @@ func refundedLog() scenario {
 // takes the last charge in, and counts until that one is a period old.
 func fullPostpaidLog() scenario {
 	const most = bucket.MaxLogRequests
-	spec := bucket.Spec{Algorithm: bucket.SlidingLog, Requests: most, Period: mn, Postpaid: true}
+	spec := bucket.Spec{Algorithm: bucket.SlidingLog, Requests: most, Period: mn, Postpaid: bucket.PostpaidAlways}
 	sc := fullLog("a postpaid log has no more stamps than a log has requests", spec)
 	sc.steps = append(sc.steps,
 		no(most*us, 1, 0, 60*s-(most-1)*us, 60*s), // denied, and charged

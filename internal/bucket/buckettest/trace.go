@@ -199,8 +199,11 @@ func describe(l *bucket.Limit) string {
 	if l.SubWindows != 0 {
 		s += fmt.Sprintf(", %d sub-windows", l.SubWindows)
 	}
-	if l.Postpaid {
+	switch l.Charging() {
+	case bucket.ChargesUse:
 		s += ", postpaid"
+	case bucket.ChargesReported:
+		s += ", reported"
 	}
 	return s
 }

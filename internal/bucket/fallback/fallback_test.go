@@ -37,14 +37,14 @@ func TestModeDecidesAFirstHit(t *testing.T) {
 		{"allow a peek", fail, allow, 40, 0, ok(40, 0)},
 		{"allow a refund", fail, allow, 40, -1, ok(40, 0)},
 		{"allow more than there ever is", fail, allow, 40, 41, no(never, 40, 0)},
-		{"allow on a limit of 0", fail, allow, 0, 1, no(never, 0, 0)},
-		{"allow a peek at a limit of 0", fail, allow, 0, 0, no(never, 0, 0)},
+		{"allow on a limit of 0", fail, allow, 0, 1, no(never, 0, 60*s)},
+		{"allow a peek at a limit of 0", fail, allow, 0, 0, no(never, 0, 60*s)},
 
 		{"deny", fail, deny, 40, 1, no(s, 0, s)},
 		{"deny a peek", fail, deny, 40, 0, no(s, 0, s)},
 		{"deny a refund", fail, deny, 40, -1, ok(0, s)},
 		{"deny more than there ever is", fail, deny, 40, 41, no(never, 0, s)},
-		{"deny on a limit of 0", fail, deny, 0, 1, no(never, 0, 0)},
+		{"deny on a limit of 0", fail, deny, 0, 1, no(never, 0, 60*s)},
 
 		{"local", fail, local, 40, 1, ok(9, 60*s)},
 		{"local all of the share", fail, local, 40, 10, ok(0, 60*s)},
@@ -53,8 +53,8 @@ func TestModeDecidesAFirstHit(t *testing.T) {
 		{"local more than the share", fail, local, 40, 11, no(s, 10, 0)},
 		{"local all of the limit", fail, local, 40, 40, no(s, 10, 0)},
 		{"local more than there ever is", fail, local, 40, 41, no(never, 10, 0)},
-		{"local on a limit of 0", fail, local, 0, 1, no(never, 0, 0)},
-		{"local peek at a limit of 0", fail, local, 0, 0, no(never, 0, 0)},
+		{"local on a limit of 0", fail, local, 0, 1, no(never, 0, 60*s)},
+		{"local peek at a limit of 0", fail, local, 0, 0, no(never, 0, 60*s)},
 
 		{"the daemon's mode allow", allow, inherit, 40, 1, ok(40, 0)},
 		{"the daemon's mode deny", deny, inherit, 40, 1, no(s, 0, s)},
@@ -191,7 +191,7 @@ func TestGroupOfSeveralModesIsDecidedAsOne(t *testing.T) {
 // A postpaid limit is charged beyond its share, and denies until that is paid.
 func TestPostpaidLimitIsChargedBeyondItsShare(t *testing.T) {
 	f := newFixture(t, local, 4)
-	h := hit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 40, Period: time.Minute, Postpaid: true}, "k", 20)
+	h := hit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 40, Period: time.Minute, Postpaid: bucket.PostpaidAlways}, "k", 20)
 	if d := f.take(t, h)[0]; !d.Allowed() || d.Remaining != 0 {
 		t.Errorf("20 of a share of 10: %+v, want them charged", d)
 	}

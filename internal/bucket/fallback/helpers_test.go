@@ -93,7 +93,7 @@ func spec(mode bucket.FailureMode, requests int64) bucket.Spec {
 	return bucket.Spec{Algorithm: bucket.FixedWindow, Requests: requests, Period: time.Minute, OnStoreFailure: mode}
 }
 
-func postpaid(s bucket.Spec) bucket.Spec { s.Postpaid = true; return s }
+func postpaid(s bucket.Spec) bucket.Spec { s.Postpaid = bucket.PostpaidAlways; return s }
 
 func hit(tb testing.TB, s bucket.Spec, key string, cost int64) bucket.Hit {
 	tb.Helper()

@@ -186,7 +186,7 @@ func TestDenialEvictsNobody(t *testing.T) {
 	s := memstore.New(memstore.Options{MaxKeys: 1, WhenFull: memstore.Evict})
 	defer s.Close()
 	take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour}), "a", 1))
-	none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour, Postpaid: true})
+	none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour, Postpaid: bucket.PostpaidAlways})
 	if d := take(t, s, hit(none, "b", 1))[0]; d.RetryAfter != bucket.Never || s.Stats().Evicted > 0 || s.Stats().Keys != 1 {
 		t.Errorf("a limit of 0 gives %+v, and %+v", d, s.Stats())
 	}
@@ -204,7 +204,7 @@ func bytesOf(tb testing.TB, h bucket.Hit) int64 {
 // A check makes no entries, yet counts the room for all the keys of its group.
 func TestCheckCountsTheRoom(t *testing.T) {
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour})
-	post := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour, Postpaid: true})
+	post := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Hour, Postpaid: bucket.PostpaidAlways})
 	for name, o := range map[string]memstore.Options{
 		"room for two keys":             {MaxKeys: 2},
 		"room for the bytes of two":     {MaxKeys: 100, MaxBytes: 2 * bytesOf(t, hit(l, "a", 1))},

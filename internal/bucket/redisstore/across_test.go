@@ -173,7 +173,7 @@ func dailyWindow(t testing.TB, n int64, change func(*bucket.Spec)) *bucket.Limit
 	return newLimit(t, s)
 }
 
-func postpaid(s *bucket.Spec) { s.Postpaid = true }
+func postpaid(s *bucket.Spec) { s.Postpaid = bucket.PostpaidAlways }
 
 func onFailure(m bucket.FailureMode) func(*bucket.Spec) {
 	return func(s *bucket.Spec) { s.OnStoreFailure = m }
@@ -559,7 +559,7 @@ func TestQuotasAreGivenBack(t *testing.T) {
 		h.Role = bucket.Quota(n)
 		return h
 	}
-	local := func(name string, requests int64, postpaid bool) *bucket.Limit {
+	local := func(name string, requests int64, postpaid bucket.Postpaid) *bucket.Limit {
 		return newLimit(t, bucket.Spec{
 			Name: name, Algorithm: bucket.SlidingWindow, Requests: requests, Period: 24 * time.Hour,
 			Postpaid: postpaid, OnStoreFailure: bucket.FailLocal,
@@ -569,9 +569,9 @@ func TestQuotasAreGivenBack(t *testing.T) {
 		t.Run(fmt.Sprintf("by the fallback %t", spoilt), func(t *testing.T) {
 			t.Parallel()
 			r := newAcrossRig(t, bucket.FailError)
-			first := quota(1, hit(local("first", 100, false), r.users[0], 1))
-			plain := quota(2, hit(local("plain", 100, false), r.users[1], 1))
-			paid := quota(2, hit(local("paid", 5, true), r.users[1], 1))
+			first := quota(1, hit(local("first", 100, bucket.PostpaidNever), r.users[0], 1))
+			plain := quota(2, hit(local("plain", 100, bucket.PostpaidNever), r.users[1], 1))
+			paid := quota(2, hit(local("paid", 5, bucket.PostpaidAlways), r.users[1], 1))
 			if spoilt {
 				r.spoil(plain)
 			}

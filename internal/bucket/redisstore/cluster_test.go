@@ -72,7 +72,7 @@ func TestDeniedGroupStaysDeniedWhenPostpaidIsCharged(t *testing.T) {
 	o.Clock = func() int64 { return clock.Add(step.Load()) }
 	s := open(t, o)
 	plain := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: 24 * time.Hour})
-	paid := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1, Period: time.Millisecond, Postpaid: true})
+	paid := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1, Period: time.Millisecond, Postpaid: bucket.PostpaidAlways})
 	for i := range 50 {
 		// Pairs of places, nearly all on two of the 32 tags. From here on each
 		// command runs 600 us after the one before.
@@ -93,7 +93,7 @@ func TestDeniedGroupOverSlotsIsFree(t *testing.T) {
 	t.Parallel()
 	s := open(t, options(redisconn.Cluster, redistest.Cluster(t)...))
 	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 2, Period: 24 * time.Hour})
-	paid := newLimit(t, bucket.Spec{Name: "used", Algorithm: bucket.FixedWindow, Requests: 10, Period: 24 * time.Hour, Postpaid: true})
+	paid := newLimit(t, bucket.Spec{Name: "used", Algorithm: bucket.FixedWindow, Requests: 10, Period: 24 * time.Hour, Postpaid: bucket.PostpaidAlways})
 	take(t, s, hit(l, "empty", 2))
 	group := []bucket.Hit{hit(paid, "p", 4), hit(l, "empty", 1), hit(l, "r", -1)}
 	for i := range 20 {

@@ -149,8 +149,9 @@ type comparison struct {
 func comparedLimits(t *testing.T, r *rand.Rand) (limits []*bucket.Limit) {
 	for _, a := range bucket.Algorithms() {
 		for range 2 {
-			spec := bucket.Spec{Algorithm: a, Requests: r.Int64N(12), Period: time.Duration(1+r.IntN(4000)) * time.Millisecond, Postpaid: r.IntN(3) == 0}
-			limits = append(limits, buckettest.NewLimit(t, spec))
+			spec := bucket.Spec{Algorithm: a, Requests: r.Int64N(12), Period: time.Duration(1+r.IntN(4000)) * time.Millisecond, Postpaid: bucket.Postpaid(r.IntN(3))}
+			l := buckettest.NewLimit(t, spec)
+			limits = append(limits, l, l.Reported())
 		}
 	}
 	return limits

@@ -125,6 +125,8 @@ func (d *denials) remembered(hits []bucket.Hit, decisions []bucket.Decision) (by
 			continue
 		case retry != bucket.Never:
 			lasts = min(lasts, retry)
+		case decisions[i].ResetAfter > 0: // of this window
+			lasts = min(lasts, decisions[i].ResetAfter)
 		}
 		if hits[i].Role == bucket.Aside {
 			continue

@@ -93,9 +93,11 @@ func TestDenialsAreAsWithoutMemory(t *testing.T) {
 			var limits []*bucket.Limit
 			for _, a := range bucket.Algorithms() {
 				for range 2 { // the second is new numbers on the same keys
-					limits = append(limits, newLimit(t, bucket.Spec{
-						Algorithm: a, Requests: r.Int64N(6), Period: time.Duration(1+r.IntN(3000)) * time.Millisecond, Postpaid: r.IntN(4) == 0,
-					}))
+					l := newLimit(t, bucket.Spec{
+						Algorithm: a, Requests: r.Int64N(6), Period: time.Duration(1+r.IntN(3000)) * time.Millisecond,
+						Postpaid: []bucket.Postpaid{bucket.PostpaidNever, bucket.PostpaidNever, bucket.PostpaidAlways, bucket.PostpaidAuto}[r.IntN(4)],
+					})
+					limits = append(limits, l, l.Reported())
 				}
 			}
 			var takes []taken
@@ -397,7 +399,7 @@ func TestDenialsThatChargeAreNotRemembered(t *testing.T) {
 	t.Parallel()
 	s := newSideBySide(t, time.Second)
 	full := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}), "none", 1) // of 0
-	postpaid := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Hour, Postpaid: true})
+	postpaid := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Hour, Postpaid: bucket.PostpaidAlways})
 	refunded := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Hour})
 	for range 10 {
 		s.both(full, hit(postpaid, "a", 3))

@@ -22,7 +22,7 @@ func TestEveryKeyExpires(t *testing.T) {
 	const spare = 50 * time.Millisecond
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
-			for _, postpaid := range []bool{false, true} {
+			for _, postpaid := range []bucket.Postpaid{bucket.PostpaidNever, bucket.PostpaidAlways} {
 				o := options(redisconn.Single, addr)
 				s := open(t, o)
 				check := func(step string, d bucket.Decision, wantKeys int) {
@@ -57,7 +57,7 @@ func TestEveryKeyExpires(t *testing.T) {
 				shorter := newLimit(t, bucket.Spec{Algorithm: a, Requests: 90, Period: time.Minute, Postpaid: postpaid})
 				d = take(t, s, hit(shorter, "a", 1))[0]
 				check("shorter numbers", d, 1)
-				if postpaid {
+				if postpaid == bucket.PostpaidAlways {
 					d = take(t, s, hit(shorter, "a", 10000))[0]
 					check("far beyond the limit", d, 1)
 				}

@@ -166,7 +166,7 @@ func BenchmarkScript(b *testing.B) {
 		spec := bucket.Spec{Algorithm: a, Requests: bucket.MaxRequests, Period: time.Hour}
 		if a == bucket.SlidingLog {
 			// Charged beyond its limit, it is always full.
-			spec.Requests, spec.Postpaid = bucket.MaxLogRequests, true
+			spec.Requests, spec.Postpaid = bucket.MaxLogRequests, bucket.PostpaidAlways
 		}
 		l, err := bucket.NewLimit(spec)
 		if err != nil {

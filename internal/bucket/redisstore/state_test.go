@@ -127,7 +127,7 @@ func TestSpansThatContradictTheirLevelCannotBeRead(t *testing.T) {
 	c := redistest.Client(t, addr)
 	o := options(redisconn.Single, addr)
 	s := open(t, o)
-	l := newLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 10, Period: time.Millisecond, Postpaid: true})
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 10, Period: time.Millisecond, Postpaid: bucket.PostpaidAlways})
 	take(t, s, hit(newLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 10, Period: time.Hour}), "bad", 1))
 	var key string
 	for key = range redistest.Keys(t, c, o.Prefix) {

@@ -85,6 +85,20 @@ func (w *Reader) Integer(v Value, lo, hi int64) (int64, bool) {
 // the yes and no of YAML 1.1 too. It returns ok false, and has said why, if v
 // is none.
 func (w *Reader) Boolean(v Value) (value, ok bool) {
+	return w.boolean(v, "true or false")
+}
+
+// BooleanOr is Boolean for a value that may be one more word. isWord is set if it
+// is.
+func (w *Reader) BooleanOr(v Value, word string) (value, isWord, ok bool) {
+	if target := w.Follow(v); target.Kind == yaml.ScalarNode && target.Value == word {
+		return false, true, true
+	}
+	value, ok = w.boolean(v, "true, false or "+word)
+	return value, false, ok
+}
+
+func (w *Reader) boolean(v Value, allowed string) (value, ok bool) {
 	target := w.Follow(v)
 	if w.Spent() {
 		return false, false
@@ -94,7 +108,7 @@ func (w *Reader) Boolean(v Value) (value, ok bool) {
 			return value, true
 		}
 	}
-	w.Bad(v, DescribeNode(target), "true or false")
+	w.Bad(v, DescribeNode(target), allowed)
 	return false, false
 }
 

@@ -75,6 +75,9 @@ type Descriptor struct {
 	// Hits, if HasHits, replace the hits of the request.
 	Hits    uint64
 	HasHits bool
+	// Reports says that Hits are what was used: limits with bucket.PostpaidAuto
+	// are charged for them in full.
+	Reports bool
 	// Refund gives the hits back instead of taking them.
 	Refund bool
 	// MoreEntries counts the entries beyond the bounds, which are not read.

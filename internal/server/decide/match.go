@@ -75,6 +75,9 @@ func (c *Call) ask(domain *config.Domain, i int) {
 		place = c.text[start:len(c.text):len(c.text)]
 	}
 	for _, l := range o.Limits {
+		if d.Reports {
+			l = l.Reported()
+		}
 		start := len(c.text)
 		c.text = l.AppendKey(c.text, subject)
 		c.Hits = append(c.Hits, bucket.Hit{Limit: l, Key: c.text[start:len(c.text):len(c.text)], Place: place, Cost: d.cost, Role: o.Role})

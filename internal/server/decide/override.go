@@ -65,6 +65,7 @@ func (o *Override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
 		if own.spec.Algorithm == 0 {
 			own.spec.Algorithm = bucket.FixedWindow
 		}
+		own.spec.Postpaid = bucket.PostpaidAuto
 	} else {
 		own.spec = rule.Limits[0].Spec
 		for _, l := range rule.Limits {

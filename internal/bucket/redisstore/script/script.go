@@ -92,13 +92,12 @@ const (
 
 // appendLimit appends a limit's kind and its other six numbers.
 func appendLimit(dst []byte, l *bucket.Limit) []byte {
-	var postpaid int64
-	if l.Postpaid {
-		postpaid = 1
-	}
 	kind, a, b, c, d := int64(kindDenied), int64(0), int64(0), int64(0), int64(0)
 	switch {
 	case l.Requests == 0:
+		if l.Algorithm == bucket.FixedWindow {
+			a = l.PeriodMicros
+		}
 	case l.Algorithm.IsBucket():
 		kind, a, b, c, d = kindBucket, l.Quantum, l.Unit, l.Rate, l.MaxDebt
 		if l.Algorithm == bucket.LeakyBucket {
@@ -109,7 +108,7 @@ func appendLimit(dst []byte, l *bucket.Limit) []byte {
 	default:
 		kind, a, b = kindSliding, l.PeriodMicros, l.SlotMicros
 	}
-	return appendNumbers(dst, kind, postpaid, l.Capacity, a, b, c, d)
+	return appendNumbers(dst, kind, int64(l.Charging()), l.Capacity, a, b, c, d)
 }
 
 // appendNumbers appends whole numbers under 2^53 as little-endian doubles,

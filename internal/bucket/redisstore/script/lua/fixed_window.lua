@@ -1,6 +1,8 @@
 -- fixed_window; the twin of fixed_window.go.
 
-local function fixed_window(postpaid, capacity, period)
+local function fixed_window(charging, capacity, period)
+  local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
+
   -- The end of the window that contains at.
   local function window_end(at) return at - at % period + period end
 
@@ -25,11 +27,13 @@ local function fixed_window(postpaid, capacity, period)
     local remaining, retry, reset = capacity - count, 0, 0
     if remaining < 0 then remaining = 0 end
     if count > 0 then reset = expires - clock end
-    local claim = cost < 0 and 0 or (cost == 0 or postpaid) and 1 or cost
-    if claim > capacity then
-      retry = NEVER
-    elseif claim > remaining then
-      retry = expires - clock
+    if cost >= 0 then
+      local claim = (charging == CHARGES_USE or cost < least) and least or cost
+      if claim > capacity then
+        retry = NEVER
+      elseif count + claim > capacity then
+        retry = expires - clock
+      end
     end
     return remaining, retry, reset, 0, now, count, expires
   end

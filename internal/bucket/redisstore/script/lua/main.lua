@@ -1,10 +1,10 @@
 -- The main part: reads the input, decides line after line, writes what changed.
 --
--- A limit is kind, postpaid, capacity, then
+-- A limit is kind, charging, capacity, then
 --   buckets          quantum, unit, rate, max_debt
 --   fixed_window     period, 0, 0, 0
 --   sliding windows  period, slot, 0, 0
---   requests of 0    0, 0, 0, 0, with the kind DENIED
+--   requests of 0    period of a fixed_window or 0, 0, 0, 0, with the kind DENIED
 -- A line is a group of hits that was asked for count times: mode (check, take,
 -- give back or take by role), count, its number of hits, at least one, and for
 -- each hit the index of its key, the index of its limit and its cost. A line
@@ -27,26 +27,26 @@ local UNREADABLE, SAME, DONE = -1, 0, 8 -- no decision's first number
 local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
 -- requests of 0, as in step.go.
-local function denied()
-  local function decide(_, cost) return 0, cost < 0 and 0 or NEVER, 0, 0, clock end
+local function denied(period)
+  local reset = period > 0 and period - clock % period or 0
+  local function decide(_, cost) return 0, cost < 0 and 0 or NEVER, reset, 0, clock end
   local function change_nothing() end
   return decide, change_nothing, change_nothing
 end
 
 local function new_limit(start)
-  local kind, postpaid, capacity, a, b, c, d = unpack_doubles('<ddddddd', ARGV[2], start)
-  postpaid = postpaid == 1
+  local kind, charging, capacity, a, b, c, d = unpack_doubles('<ddddddd', ARGV[2], start)
   local decide, charge, give_back
   if kind <= LEAKY then
-    decide, charge, give_back = token_bucket(kind == LEAKY, postpaid, capacity, a, b, c, d)
+    decide, charge, give_back = token_bucket(kind == LEAKY, charging, capacity, a, b, c, d)
   elseif kind == FIXED then
-    decide, charge, give_back = fixed_window(postpaid, capacity, a)
+    decide, charge, give_back = fixed_window(charging, capacity, a)
   elseif kind == SLIDING then
-    decide, charge, give_back = sliding_window(postpaid, capacity, a, b)
+    decide, charge, give_back = sliding_window(charging, capacity, a, b)
   else
-    decide, charge, give_back = denied()
+    decide, charge, give_back = denied(a)
   end
-  return {decide = decide, charge = charge, give_back = give_back, postpaid = postpaid}
+  return {decide = decide, charge = charge, give_back = give_back, charges_use = charging ~= CHARGES_ADMITTED}
 end
 
 local limits = {}
@@ -89,17 +89,17 @@ end
 -- Charges a hit of a group, allowed or not, if it is due. Returns whether that
 -- wrote the state, and what its decision says afterwards.
 local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, rest)
-  if cost == 0 or not (allowed and retry == 0) and not (l.postpaid and cost > 0) then
+  if cost == 0 or not (allowed and retry == 0) and not (l.charges_use and cost > 0) then
     return false, remaining, retry, reset
   end
   local value, expires, left = l.charge(cost, level, at, values[k], rest)
   if not expires then return false, remaining, retry, reset end
   values[k], expiries[k] = value, expires
   if retry ~= 0 then
-    -- A postpaid charge that came when nothing remained has moved the moment
-    -- from which there will be something again.
-    local _
-    _, retry = l.decide(value, 0)
+    -- The charge of what was used has moved the moment from which a peek is
+    -- allowed again. A level that can grow no further may not show it.
+    local _, again = l.decide(value, 0)
+    if again ~= 0 then retry = again end
   end
   return true, left, retry, expires - clock
 end

@@ -6,7 +6,8 @@
 -- cannot be read. rest is the byte of the value at which the oldest span begins
 -- that still counts.
 
-local function sliding_window(postpaid, capacity, period, slot)
+local function sliding_window(charging, capacity, period, slot)
+  local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
   local HEAD, SPAN = 24, 24 -- bytes
   local MAX_SPANS = 1000
 
@@ -94,12 +95,14 @@ local function sliding_window(postpaid, capacity, period, slot)
     end
     local remaining, retry = capacity - count, 0
     if remaining < 0 then remaining = 0 end
-    local claim = cost < 0 and 0 or (cost == 0 or postpaid) and 1 or cost
-    if claim > capacity then
-      retry = NEVER
-    elseif claim > remaining then
-      local passed = pass(value, oldest, written, count + claim - capacity)
-      retry = (passed and passed + period < expires and passed + period or expires) - clock
+    if cost >= 0 then
+      local claim = (charging == CHARGES_USE or cost < least) and least or cost
+      if claim > capacity then
+        retry = NEVER
+      elseif count + claim > capacity then
+        local passed = pass(value, oldest, written, count + claim - capacity)
+        retry = (passed and passed + period < expires and passed + period or expires) - clock
+      end
     end
     return remaining, retry, reset, 0, now, count, oldest
   end

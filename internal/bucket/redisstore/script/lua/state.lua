@@ -39,6 +39,8 @@ local call, pack, unpack_doubles = redis.call, struct.pack, struct.unpack
 
 local MAX_LEVEL = 2^52
 local NEVER = -1
+-- The values of Charging in Go.
+local CHARGES_ADMITTED, CHARGES_USE, CHARGES_REPORTED = 0, 1, 2
 
 local clock = tonumber(ARGV[4])
 if not clock then

@@ -1,6 +1,7 @@
 -- token_bucket, gcra and leaky_bucket; the twin of token_bucket.go.
 
-local function token_bucket(is_leaky, postpaid, capacity, quantum, unit, rate, max_debt)
+local function token_bucket(is_leaky, charging, capacity, quantum, unit, rate, max_debt)
+  local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
   local full = capacity * unit
 
   local function units(tokens)
@@ -55,13 +56,18 @@ local function token_bucket(is_leaky, postpaid, capacity, quantum, unit, rate, m
       reset = reset - clock
       if is_leaky then wait = reset end
     end
-    local claim = cost < 0 and 0 or (cost == 0 or postpaid) and 1 or cost
-    if claim > capacity then
-      retry = NEVER
-    elseif claim > remaining then
-      retry = drained(at, debt + claim * unit - full)
-      if retry > expires then retry = expires end
-      retry = retry - clock
+    if cost >= 0 then
+      local claim = (charging == CHARGES_USE or cost < least) and least or cost
+      if claim > capacity then
+        retry = NEVER
+      else
+        local over = debt + claim * unit - full
+        if over > 0 then
+          retry = drained(at, over)
+          if retry > expires then retry = expires end
+          retry = retry - clock
+        end
+      end
     end
     return remaining, retry, reset, wait, at, debt
   end
