@@ -21,6 +21,9 @@ var (
 	// errTakenElsewhere is the cause of a give-back of what the fallback took.
 	errTakenElsewhere = errors.New("redis: what was taken was not taken from Redis")
 	errClosed         = errors.New("redis: the store is closed")
+	// errSlotMoves is set by a pipeline where Redis wants a part sent again. No
+	// caller sees it.
+	errSlotMoves = errors.New("redis: the part's slot is on the move")
 )
 
 // reasonOf returns the label for an error of Redis, the network or the store.

@@ -35,8 +35,6 @@ type part struct {
 	abandonedFor error
 	// isUnknown is whether only Redis knows if the part was charged.
 	isUnknown bool
-	// mustResend is set by a pipeline whose node wants the part sent again.
-	mustResend bool
 
 	// cause is why Redis did not decide, so that the fallback has to; nil if
 	// Redis did. Parts that are chosen from this one have the same.
@@ -80,7 +78,7 @@ func (p *part) reset() {
 	p.Group = script.Group{Hits: p.Hits[:0], Decisions: p.Decisions[:0]}
 	p.tag, p.of, p.text, p.isWhole = 0, p.of[:0], p.text[:0], false
 	p.ctx, p.abandonedFor, p.cause, p.failed = nil, nil, nil, nil
-	p.isUnknown, p.mustResend = false, false
+	p.isUnknown = false
 	p.status.Store(waiting)
 }
 

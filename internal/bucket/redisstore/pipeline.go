@@ -133,7 +133,7 @@ func (pl *pipeline) end(ctx context.Context, c *command, n *node, start time.Tim
 	}
 	if redis.HasErrorPrefix(err, "TRYAGAIN") {
 		for _, p := range c.parts {
-			p.mustResend = true
+			p.Err = errSlotMoves
 		}
 		return
 	}
@@ -210,7 +210,8 @@ func (s *Store) clockArg() string {
 // endPart ends a part whose batch is back, or sends it again. An abandoned part
 // is not sent again: something else has decided it.
 func (s *Store) endPart(p *part) {
-	if p.mustResend && p.status.Load() != abandoned {
+	if p.Err == errSlotMoves && p.status.Load() != abandoned {
+		p.Err = nil
 		s.resends.Go(func() { s.resend(p) })
 		return
 	}
