@@ -43,7 +43,7 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 	scatter(takes, r.whole.Decisions)
 	refunds := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost < 0 })
 	defer s.recycle(refunds)
-	passOnCauses(takes, refunds)
+	passOnOutcomes(takes, refunds)
 	if err := s.runAll(r.ctx, r, time.Now(), r.deadline, refunds); err != nil {
 		s.giveBackGranted(r, takes)
 		return err
@@ -52,13 +52,13 @@ func (s *Store) takeAcross(r *request, parts []*part) error {
 	return nil
 }
 
-// passOnCauses gives parts the causes of earlier parts of the same tags, so that
-// Redis is not asked again for what it did not decide.
-func passOnCauses(from, to []*part) {
+// passOnOutcomes has parts that Redis is to decide begin with the outcomes of
+// earlier parts of the same tags.
+func passOnOutcomes(from, to []*part) {
 	for _, p := range to {
 		for _, before := range from {
-			if p.tag == before.tag && before.cause != nil {
-				p.cause = before.cause
+			if p.tag == before.tag && p.outcome.isPending() {
+				p.outcome = before.outcome.passedOn()
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func (s *Store) chargeDenied(r *request, checks []*part) error {
 func (s *Store) giveBackGranted(r *request, takes []*part) {
 	var granted []*part
 	for _, p := range takes {
-		if p.failed == nil && bucket.GroupAllowed(p.Hits, p.Decisions) {
+		if p.outcome.isDecided() && bucket.GroupAllowed(p.Hits, p.Decisions) {
 			granted = append(granted, p)
 		}
 	}
@@ -86,8 +86,8 @@ func (s *Store) giveBackGranted(r *request, takes []*part) {
 		return !h.Limit.ChargedAnyway(h.Cost) && bucket.Charged(h, d, true)
 	})
 	for _, p := range back {
-		if p.cause != nil {
-			p.cause = errTakenElsewhere
+		if !p.outcome.isPending() {
+			p.outcome = outcome{unasked, errTakenElsewhere}
 		}
 	}
 	defer s.recycle(back)
@@ -164,12 +164,13 @@ func (r *request) allowed(parts []*part) bool {
 	return bucket.GroupAllowed(r.whole.Hits, decisions)
 }
 
-// choose returns parts with the wanted hits of parts, and their decisions so far.
+// choose returns parts with the wanted hits of parts, their decisions so far, and
+// the outcomes that these pass on.
 func (s *Store) choose(parts []*part, m script.Mode, wanted func(*bucket.Hit, *bucket.Decision) bool) []*part {
 	var chosen []*part
 	for _, p := range parts {
 		c := s.part(m, p.tag)
-		c.cause = p.cause
+		c.outcome = p.outcome.passedOn()
 		for i, h := range p.Hits {
 			if wanted(&p.Hits[i], &p.Decisions[i]) {
 				c.add(h, p.of[i], p.Decisions[i])

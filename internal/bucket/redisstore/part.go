@@ -28,23 +28,15 @@ type part struct {
 	ctx      context.Context // the caller's
 	deadline time.Time       // of the caller's wait
 	status   atomic.Uint32
-	// done gets one element when the wait is over: the part is decided, or has
-	// an error, or is abandoned.
-	done chan struct{}
-	// abandonedFor is why the part was abandoned.
-	abandonedFor error
-	// isUnknown is whether only Redis knows if the part was charged.
-	isUnknown bool
-
-	// cause is why Redis did not decide, so that the fallback has to; nil if
-	// Redis did. Parts that are chosen from this one have the same.
-	cause error
-	// failed is why nobody decided; nil if somebody did.
-	failed error
+	// done gets the outcome when the wait is over: the part is decided, or its
+	// command has failed, or it is abandoned.
+	done    chan outcome
+	outcome outcome
 }
 
-// The statuses of a part. An abandoned part belongs to its batch for good: its
-// caller reads no decision of it.
+// The statuses of a part say who may use its memory while its caller waits. An
+// abandoned part belongs to its batch for good: its caller reads no decision of
+// it, and the batch may still write decisions and Err.
 const (
 	waiting uint32 = iota
 	sent           // only Redis knows what becomes of it
@@ -52,7 +44,7 @@ const (
 	decided
 )
 
-func newPart() *part { return &part{done: make(chan struct{}, 1)} }
+func newPart() *part { return &part{done: make(chan outcome, 1)} }
 
 // part returns an empty part for hits of a tag.
 func (s *Store) part(m script.Mode, tag int) *part {
@@ -77,8 +69,7 @@ func (p *part) reset() {
 	clear(p.Hits)
 	p.Group = script.Group{Hits: p.Hits[:0], Decisions: p.Decisions[:0]}
 	p.tag, p.of, p.text, p.isWhole = 0, p.of[:0], p.text[:0], false
-	p.ctx, p.abandonedFor, p.cause, p.failed = nil, nil, nil, nil
-	p.isUnknown = false
+	p.ctx, p.outcome = nil, outcome{}
 	p.status.Store(waiting)
 }
 
@@ -86,7 +77,7 @@ func (p *part) reset() {
 // its batch.
 func (s *Store) replacement(p *part) *part {
 	fresh := s.part(p.Mode, p.tag)
-	fresh.isWhole = p.isWhole
+	fresh.isWhole, fresh.outcome = p.isWhole, p.outcome
 	for i, h := range p.Hits {
 		fresh.add(h, p.of[i], bucket.Decision{})
 	}
@@ -118,11 +109,11 @@ func (p *part) send() bool {
 	return p.status.CompareAndSwap(waiting, sent)
 }
 
-// finish ends the wait for a part that is decided or has an error, unless it was
+// finish ends the wait for a part whose command has ended, unless it was
 // abandoned.
 func (p *part) finish() {
 	if p.status.CompareAndSwap(sent, decided) {
-		p.done <- struct{}{}
+		p.done <- commandEnded(p.Err)
 	}
 }
 
@@ -134,8 +125,11 @@ func (p *part) abandon(cause error) {
 			return
 		}
 		if p.status.CompareAndSwap(was, abandoned) {
-			p.abandonedFor, p.isUnknown = cause, was == sent
-			p.done <- struct{}{}
+			state := unasked
+			if was == sent {
+				state = unanswered
+			}
+			p.done <- outcome{state, cause}
 			return
 		}
 	}
@@ -151,27 +145,18 @@ func (p *part) expire(now time.Time, slack time.Duration) {
 	}
 }
 
-// wait waits until the part is done, and returns why Redis did not decide, or
-// nil. now is the time, or that of a moment ago.
-func (p *part) wait(now time.Time) error {
+// wait waits until the part is done, and takes over its outcome. now is the time,
+// or that of a moment ago.
+func (p *part) wait(now time.Time) {
 	if rest := p.deadline.Sub(now); rest < shortWait {
 		t := time.NewTimer(rest)
 		defer t.Stop()
 		select {
-		case <-p.done:
-			return p.outcome()
+		case p.outcome = <-p.done:
+			return
 		case <-t.C:
 			p.abandon(errNoAnswer)
 		}
 	}
-	<-p.done
-	return p.outcome()
-}
-
-func (p *part) outcome() error {
-	if p.status.Load() == abandoned {
-		return p.abandonedFor
-	}
-	p.isUnknown = mayHaveRun(p.Err)
-	return p.Err
+	p.outcome = <-p.done
 }

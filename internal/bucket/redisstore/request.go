@@ -128,65 +128,65 @@ func (s *Store) runAll(ctx context.Context, r *request, now, deadline time.Time,
 	s.askRedis(ctx, now, deadline, parts)
 	var first error
 	for _, p := range parts {
-		if p.cause != nil {
-			p.failed = s.fallBack(ctx, r, p)
+		if p.outcome.needsFallback() {
+			p.outcome = p.outcome.afterFallback(s.fallBack(ctx, r, p, p.outcome.err))
 		}
-		if p.failed != nil && first == nil {
-			first = p.failed
+		if first == nil {
+			first = p.outcome.failure()
 		}
 	}
 	return first
 }
 
-// askRedis submits all parts and waits until each is decided by Redis, or has a
-// cause why it is not. It passes over parts that have a cause already.
+// askRedis submits all pending parts and waits until each is decided by Redis, or
+// left to the fallback.
 func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*part) {
 	for _, p := range parts {
-		if p.cause == nil {
+		if p.outcome.isPending() {
 			p.ctx, p.deadline = ctx, deadline
 			p.SetHash(s.seed)
-			p.cause = s.submit(p)
+			if err := s.submit(p); err != nil {
+				p.outcome = outcome{unasked, err}
+			}
 		}
 	}
 	for i, p := range parts {
-		if p.cause != nil {
+		if !p.outcome.isPending() {
 			continue
 		}
 		if i > 0 {
 			now = time.Now()
 		}
-		err := p.wait(now)
-		if p.isUnknown && p.Mode != script.Check { // which charges nothing
+		p.wait(now)
+		if p.outcome.isUnknown() && p.Mode != script.Check { // which charges nothing
 			s.metrics.unknown.Inc()
 		}
 		if p.status.Load() == abandoned {
-			p = s.replacement(p)
-			parts[i] = p
+			parts[i] = s.replacement(p)
 		}
-		p.cause = err
 	}
 }
 
-// fallBack has the fallback decide a part that Redis did not decide, if the caller
-// still waits.
-func (s *Store) fallBack(ctx context.Context, r *request, p *part) error {
+// fallBack has the fallback decide a part that Redis did not decide because of
+// cause, if the caller still waits. It returns why nobody decided, or nil.
+func (s *Store) fallBack(ctx context.Context, r *request, p *part, cause error) error {
 	if s.fallback == nil {
-		return p.cause
+		return cause
 	}
 	switch {
-	case p.Mode == script.GiveBack && p.cause == errTakenElsewhere:
+	case p.Mode == script.GiveBack && cause == errTakenElsewhere:
 		return s.fallback.GiveBack(ctx, p.Hits, p.Decisions)
 	case p.Mode == script.GiveBack:
-		return p.cause // it was taken from Redis
+		return cause // it was taken from Redis
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
 	s.restoreQuotas(r, p)
-	s.fallback.Add(&r.degraded, p.Hits, reasonOf(p.cause))
+	s.fallback.Add(&r.degraded, p.Hits, reasonOf(cause))
 	if p.Mode == script.Check {
-		return s.fallback.Check(ctx, p.Hits, p.Decisions, p.cause)
+		return s.fallback.Check(ctx, p.Hits, p.Decisions, cause)
 	}
-	return s.fallback.Take(ctx, p.Hits, p.Decisions, p.cause)
+	return s.fallback.Take(ctx, p.Hits, p.Decisions, cause)
 }
 
 // countDegraded counts a decided request if the fallback decided some of it, and

@@ -342,7 +342,7 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 	putQuotasAside(charged)
 	for _, p := range charged {
 		if p.Decisions[0].Degraded {
-			p.cause = errTakenElsewhere
+			p.outcome = outcome{unasked, errTakenElsewhere}
 		}
 	}
 	err := s.runAll(r.ctx, r, r.start, r.deadline, charged)
