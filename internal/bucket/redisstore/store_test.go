@@ -37,38 +37,6 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// When a server is slow to load the script, its late reply is not taken for the reply
-// to another command.
-func TestLateReplyToScriptLoadIsNotTakenForAnother(t *testing.T) {
-	t.Parallel()
-	addr := redistest.Start(t).Addr()
-	proxy := redistest.StartProxy(t, addr)
-	proxy.Hold("script")
-	o := options(redisconn.Single, proxy.Addr())
-	o.Timeout = 300 * time.Millisecond
-	s := open(t, o)
-	heal := time.AfterFunc(2*o.Timeout, func() { proxy.Heal(t) })
-	defer heal.Stop()
-	for _, w := range s.Warnings(context.Background()) {
-		if strings.Contains(w, "maxmemory-policy is") {
-			t.Errorf("another command's answer was read as the policy: %s", w)
-		}
-	}
-	open, none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1e6, Period: time.Second}), newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Second})
-	d := make([]bucket.Decision, 1)
-	asynctest.Eventually(t, "the server decides", func() bool {
-		return s.Take(context.Background(), []bucket.Hit{hit(open, "a", 1)}, d) == nil
-	})
-	for range 50 {
-		if s.Take(context.Background(), []bucket.Hit{hit(none, "a", 1)}, d) == nil && d[0].Allowed() {
-			t.Fatal("a limit of 0 has allowed")
-		}
-		if s.Take(context.Background(), []bucket.Hit{hit(open, "a", 1)}, d) == nil && !d[0].Allowed() {
-			t.Fatal("a limit with room has denied")
-		}
-	}
-}
-
 // A request can hold more keys than Lua can unpack.
 func TestRequestMayHaveTenThousandKeys(t *testing.T) {
 	t.Parallel()
