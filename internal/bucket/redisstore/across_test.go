@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
@@ -510,6 +512,45 @@ func TestDeadlineOfAChecksCaller(t *testing.T) {
 	}
 	if !d[0].Degraded || !d[1].Degraded {
 		t.Errorf("without an answer of Redis: %+v", d)
+	}
+}
+
+// A caller that left uses its memory again while its command is on its way, which is
+// still about its own keys.
+func TestCommandOfACallerThatLeftHasItsOwnKeys(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	l, other := dailyWindow(t, 100, nil), dailyWindow(t, 100, func(s *bucket.Spec) { s.Name = "other" })
+	left, refund := hit(l, r.users[0], 1), hit(l, r.users[1], -1)
+	others := []bucket.Hit{hit(other, r.users[1], 1), hit(other, r.users[0], 1)}
+	for range 10 {
+		r.take(others...) // so that there is memory to use again
+	}
+	// Its calls are two checks, and the take of one.
+	held := newHeldCommand(t)
+	r.comeBefore(3, held.wait)
+	ctx, leave := context.WithCancel(context.Background())
+	gone := make(chan error)
+	go func() { gone <- r.store.Take(ctx, []bucket.Hit{left, refund}, make([]bucket.Decision, 2)) }()
+	<-held.reached
+	leave()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that left got the error %v", err)
+	}
+	const asked = 50
+	answers := make(chan outcome, asked)
+	for range asked {
+		go func() { answers <- r.take(others...) }()
+	}
+	asynctest.Eventually(t, "the others wait", func() bool { return metric(t, r.metrics, "redis_queue_length") >= asked })
+	held.release()
+	for range asked {
+		if o := <-answers; o.err != nil || !bucket.Allowed(o.decisions) {
+			t.Errorf("another caller got %+v, %v", o.decisions, o.err)
+		}
+	}
+	if n := r.left(left); n != 99 {
+		t.Errorf("%d of 100 remain after a take that was sent, want 99", n)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -177,6 +178,46 @@ func TestCallerThatLeavesIsChargedOnlyIfSent(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A caller that leaves while it waits is not charged, however soon its batch goes then,
+// and leaves nothing unknown.
+func TestCallerThatLeavesJustBeforeItsBatchIsNotCharged(t *testing.T) {
+	t.Parallel()
+	var hold atomic.Pointer[heldCommand]
+	r := newRig(t, func(o *testOptions) {
+		o.Clock = func() int64 {
+			if h := hold.Swap(nil); h != nil {
+				h.wait()
+			}
+			return time.Now().UnixMicro()
+		}
+	})
+	l := daily(t, 100)
+	for i := range 10 {
+		held := newHeldCommand(t)
+		hold.Store(held)
+		first := r.begin(context.Background(), hit(l, "first", 1))
+		<-held.reached
+		ctx, leave := context.WithCancel(context.Background())
+		left := hit(l, fmt.Sprint("left", i), 1)
+		leaves := r.begin(ctx, left)
+		r.waitForQueue(1)
+		leave()
+		held.release()
+		if o := <-leaves; !errors.Is(o.err, context.Canceled) {
+			t.Errorf("a caller that left got %+v", o)
+		}
+		if o := <-first; !o.decided() {
+			t.Errorf("the caller before it got %+v", o)
+		}
+		if n := r.taken(left); n != 0 {
+			t.Errorf("a caller that left was charged %d", n)
+		}
+	}
+	if n := r.metric("redis_unknown_outcomes_total"); n != 0 {
+		t.Errorf("%v outcomes are unknown, want none", n)
 	}
 }
 

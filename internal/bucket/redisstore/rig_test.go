@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,4 +153,26 @@ func (r *rig) calls() int {
 	n := 0
 	_, _ = fmt.Sscanf(info["Commandstats"]["cmdstat_evalsha"], "calls=%d", &n)
 	return n
+}
+
+// heldCommand stops a worker of a store that is about to write a command: a test's
+// Options.Clock, which it asks then, calls wait.
+type heldCommand struct {
+	reached  chan struct{} // is closed when the worker waits
+	release  func()
+	released chan struct{}
+}
+
+// newHeldCommand returns a held command that the end of the test releases, if the
+// test does not.
+func newHeldCommand(t testing.TB) *heldCommand {
+	h := &heldCommand{reached: make(chan struct{}), released: make(chan struct{})}
+	h.release = sync.OnceFunc(func() { close(h.released) })
+	t.Cleanup(h.release)
+	return h
+}
+
+func (h *heldCommand) wait() {
+	close(h.reached)
+	<-h.released
 }
