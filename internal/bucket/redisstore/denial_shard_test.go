@@ -24,6 +24,7 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 		{"groups as large as are remembered", maxDenialHits, 250, 0},
 		{"larger groups", maxDenialHits + 1, 250, 0},
 		{"a few at a time", 1, 20, time.Millisecond},
+		{"keys with a long prefix", 1, 4000, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Now()

@@ -29,15 +29,21 @@ type sideBySide struct {
 	other      *redisstore.Store // with the keys of remembers, elsewhere
 }
 
-func newSideBySide(t testing.TB, memory time.Duration) *sideBySide {
+// newSideBySide returns stores of which one remembers denials for as long as memory.
+// Functions may change its options.
+func newSideBySide(t testing.TB, memory time.Duration, change ...func(*testOptions)) *sideBySide {
 	t.Helper()
 	s := &sideBySide{t: t, metrics: prometheus.NewRegistry()}
 	s.clock.Store(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
 	o := options(redisconn.Single, redistest.Single(t))
 	o.Clock = s.clock.Load
 	s.other = open(t, o)
-	o.DenialMemory, o.Metrics = memory, s.metrics
-	s.remembers = open(t, o)
+	remembers := o
+	remembers.DenialMemory, remembers.Metrics = memory, s.metrics
+	for _, f := range change {
+		f(&remembers)
+	}
+	s.remembers = open(t, remembers)
 	o = options(redisconn.Single, redistest.Single(t))
 	o.Clock = s.clock.Load
 	s.asksAlways = open(t, o)
@@ -508,5 +514,86 @@ func TestDenialsEndWithConcurrentGiveBacks(t *testing.T) {
 		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
 			t.Errorf("after all was given back: %+v", d)
 		}
+	}
+}
+
+// denied returns so many hits that were just denied for an hour, of keys that begin
+// with name: so many that each shard of the memory has some.
+func (s *sideBySide) denied(name string, n int) (hits []bucket.Hit) {
+	s.t.Helper()
+	none := newLimit(s.t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}) // of 0
+	for i := range n {
+		hits = append(hits, hit(none, fmt.Sprint(name, i), 1))
+		take(s.t, s.remembers, hits[i])
+	}
+	return hits
+}
+
+// knownOf returns how many of the hits are known to be denied.
+func (s *sideBySide) knownOf(hits []bucket.Hit) float64 {
+	s.t.Helper()
+	before := s.known()
+	for _, h := range hits {
+		take(s.t, s.remembers, h)
+	}
+	return s.known() - before
+}
+
+// A denial is remembered for as long as the memory lasts, whenever it came.
+func TestDenialsLastAsLongAsTheMemory(t *testing.T) {
+	t.Parallel()
+	const memory = time.Second
+	s := newSideBySide(t, memory)
+	const many = 200
+	s.denied("first", many)
+	s.pass(memory * 9 / 10)
+	hits := s.denied("second", many)
+	s.pass(memory / 5)
+	s.denied("third", many)
+	if n := s.knownOf(hits); n != many {
+		t.Errorf("%v of %d are known after a fifth of the time", n, many)
+	}
+}
+
+// A denial that takes the place of an earlier one takes no more of the memory.
+func TestDenialsOfOneKeyLeaveTheOthers(t *testing.T) {
+	t.Parallel()
+	s := newSideBySide(t, time.Second, func(o *testOptions) { o.DenialBytes = redisstore.MinDenialBytes })
+	const many = 200
+	hits := s.denied("other", many)
+	again := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour}), "again", 1)
+	for range redisstore.MinDenialBytes / 16 / 300 {
+		take(t, s.remembers, again)
+		take(t, s.remembers, again)
+		refund := again
+		refund.Cost = -1
+		take(t, s.remembers, refund)
+	}
+	if n := s.knownOf(hits); n != many {
+		t.Errorf("%v of %d are known after many denials of one key", n, many)
+	}
+}
+
+// Denials that have ended leave the memory once, however often somebody asks.
+func TestEndedDenialsLeaveTheMemoryBounded(t *testing.T) {
+	t.Parallel()
+	s := newSideBySide(t, time.Second, func(o *testOptions) { o.DenialBytes = redisstore.MinDenialBytes })
+	short := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: 10 * time.Millisecond})
+	var peeks []bucket.Hit
+	for i := range 200 {
+		h := hit(short, fmt.Sprint("short", i), 1)
+		take(t, s.remembers, h)
+		take(t, s.remembers, h)
+		h.Cost = 0
+		peeks = append(peeks, h)
+	}
+	s.pass(20 * time.Millisecond)
+	for range 100 {
+		take(t, s.remembers, peeks...)
+	}
+	const most = redisstore.MinDenialBytes / 600
+	hits := s.denied("other", 2*most)
+	if n := s.knownOf(hits); n > most {
+		t.Errorf("%v denials are known, of at most %d", n, most)
 	}
 }
