@@ -332,6 +332,29 @@ func TestEachTagIsAskedOnceAStep(t *testing.T) {
 	}
 }
 
+// A request of one tag is one command, also where one over several tags was before it.
+func TestRequestOfOneTagIsOneCommand(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	one, two := dailyWindow(t, 1000, nil), dailyWindow(t, 1000, func(s *bucket.Spec) { s.Name = "two" })
+	for range 10 {
+		for _, user := range r.users {
+			r.take(hit(one, r.users[0], 1), hit(one, r.users[1], 1))
+			for _, hits := range [][]bucket.Hit{{hit(one, user, 1)}, {hit(one, user, 1), hit(two, user, 1)}} {
+				r.comeBefore(0, nil)
+				if o := r.take(hits...); o.err != nil {
+					t.Fatal(o.err)
+				}
+				r.mu.Lock()
+				if r.calls != 1 {
+					t.Errorf("%d calls for %d hits of one tag, want 1", r.calls, len(hits))
+				}
+				r.mu.Unlock()
+			}
+		}
+	}
+}
+
 // If several modes decide parts of one request, each is counted once.
 func TestDegradedCountsEachModeOnce(t *testing.T) {
 	t.Parallel()
@@ -462,6 +485,30 @@ func TestLostRaceOfAPeek(t *testing.T) {
 	}
 	if n := r.left(taken); n != 100 {
 		t.Errorf("%d of 100 remain of a limit that was given back", n)
+	}
+}
+
+// A request whose quotas were all used up since the check is denied, and costs nothing.
+func TestLostRaceOfQuotas(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	narrow := dailyWindow(t, 1, nil)
+	first, second := hit(narrow, r.users[0], 1), hit(narrow, r.users[1], 1)
+	taken := hit(dailyWindow(t, 100, nil), r.users[2], 2)
+	hits := []bucket.Hit{first, second, taken}
+	hits[0].Role, hits[1].Role = bucket.Quota(1), bucket.Quota(2)
+	r.comeBefore(4, func() {
+		take(t, r.direct, first)
+		take(t, r.direct, second)
+	})
+	if o := r.take(hits...); o.err != nil || bucket.GroupAllowed(hits, o.decisions) {
+		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+	}
+	if n := r.left(taken); n != 100 {
+		t.Errorf("%d of 100 remain of a limit that was given back", n)
+	}
+	if n := metric(t, r.metrics, "redis_races_total"); n != 1 {
+		t.Errorf("%v races are counted, want 1", n)
 	}
 }
 
