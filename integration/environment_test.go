@@ -323,6 +323,30 @@ func TestEnvoyEnvironmentStartsWithoutLimits(t *testing.T) {
 	d.wantLimit(3)
 }
 
+// Others start that service with files in these ways.
+func TestEnvoyEnvironmentStartsAsInTheExamplesOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		env, args []string
+	}{
+		{"Istio's sample", []string{"LOG_LEVEL=debug", "USE_STATSD=false", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true", "HOST=::", "GRPC_HOST=::"}, nil},
+		{"Contour's example", []string{"LOG_LEVEL=info", "USE_STATSD=false", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true"}, nil},
+		{"arguments of Envoy AI Gateway", []string{"LOG_LEVEL=info", "USE_STATSD=false"}, []string{"--quotaRateLimitServiceAddr=quota.secret:8081", "-v", "2", "more"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			root, _ := runtimeRoot(t, yearlyOf(3))
+			env := append(c.env, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redistest.Start(t).Addr(), "RUNTIME_ROOT="+root+"/current", "RUNTIME_SUBDIRECTORY=app", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0")
+			d := startAsEnvoy(t, env, c.args...)
+			d.wantLimit(3)
+			if warned := strings.Contains(d.logText(), "arguments that mean nothing here"); warned != (c.args != nil) || strings.Contains(d.logText(), "secret") {
+				t.Errorf("the log:\n%s", d.logText())
+			}
+		})
+	}
+}
+
 // TestEnvoyEnvironmentErrorsAreToldAtOnce expects all errors together, by the
 // names of the variables.
 func TestEnvoyEnvironmentErrorsAreToldAtOnce(t *testing.T) {

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
@@ -27,18 +29,21 @@ func envoyArgs(words []string) (args []string, asEnvoy bool) {
 }
 
 // envoyCommand runs the daemon as envoyproxy/ratelimit is run: without a
-// subcommand, and by its environment.
-func envoyCommand() *cobra.Command {
+// subcommand, and by its environment. That service ignores all arguments, so some
+// are given that mean nothing; those in args that the daemon does not know are a
+// warning.
+func envoyCommand(args []string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   envoyName,
 		Short: "Run ratelimitd in the place of envoyproxy/ratelimit",
 		Long: `Runs ratelimitd by the environment of envoyproxy/ratelimit, with that service's
 defaults, until SIGTERM or Ctrl-C. RATELIMITD_* variables are not read. Flags are
 those of ratelimitd serve, and come before the environment: they say what it
-cannot say.`,
+cannot say. Other arguments are ignored, with a warning.`,
 		Example: `  REDIS_SOCKET_TYPE=tcp REDIS_URL=10.0.0.5:6379 RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit ratelimit
   ratelimit --failure-mode local`,
-		Args: noArguments,
+		Args:               cobra.ArbitraryArgs,
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 	}
 	settings.BindFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -46,10 +51,37 @@ cannot say.`,
 		if err != nil {
 			return fmt.Errorf("settings, from the environment of envoyproxy/ratelimit:\n%w", err)
 		}
+		if unknown := unknownArguments(cmd.Flags(), args); len(unknown) > 0 {
+			warnings = append(warnings, fmt.Sprintf("arguments that mean nothing here are ignored, as envoyproxy/ratelimit ignores all: %q", unknown))
+		}
 		return serveWith(cmd, s, warnings)
 	}
 	cmd.AddCommand(queryCommand(envoySettings), healthCommand(envoySettings), versionCommand())
 	return cmd
+}
+
+// unknownArguments returns the arguments that fs does not know, without the values
+// of flags, which may be secret.
+func unknownArguments(fs *pflag.FlagSet, args []string) (unknown []string) {
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--" {
+			continue
+		}
+		name, isFlag := strings.CutPrefix(args[i], "-")
+		if !isFlag {
+			unknown = append(unknown, args[i])
+			continue
+		}
+		name, _, hasValue := strings.Cut(strings.TrimPrefix(name, "-"), "=")
+		f := fs.Lookup(name)
+		if f == nil {
+			unknown = append(unknown, strings.Split(args[i], "=")[0])
+		}
+		if !hasValue && (f == nil || f.NoOptDefVal == "") && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+			i++ // the value
+		}
+	}
+	return unknown
 }
 
 // envoySettings returns the settings of a daemon with this environment.

@@ -52,7 +52,7 @@ func run(ctx context.Context, words []string, stdout, stderr io.Writer) error {
 	args, asEnvoy := envoyArgs(words)
 	root := ownCommand()
 	if asEnvoy {
-		root = envoyCommand()
+		root = envoyCommand(args)
 	}
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true

@@ -281,7 +281,7 @@ func (e *envoyEnvironment) store() {
 func (e *envoyEnvironment) tellIgnored() {
 	var ignored []string
 	for _, v := range e.variables {
-		if v.matters != nil && e.given[v.name] && v.matters(e) {
+		if v.matters != nil && e.given[v.name] && !e.unread[v.name] && v.matters(e) {
 			ignored = append(ignored, fmt.Sprintf("%s (%s)", v.name, v.remark))
 		}
 	}
@@ -293,6 +293,10 @@ func (e *envoyEnvironment) tellIgnored() {
 func whenTrue(name string) func(*envoyEnvironment) bool {
 	return func(e *envoyEnvironment) bool { return e.isTrue(name) }
 }
+
+// wantsDotfiles reports whether files are wanted whose names begin with a dot. It
+// is asked only where the variable is given: by default nobody has thought of them.
+func (e *envoyEnvironment) wantsDotfiles() bool { return !e.isTrue("RUNTIME_IGNOREDOTFILES") }
 
 func (e *envoyEnvironment) nearLimitDiffers() bool {
 	ratio, err := strconv.ParseFloat(e.values["NEAR_LIMIT_RATIO"], 32)
