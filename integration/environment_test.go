@@ -20,8 +20,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/certtest"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
-	"github.com/ratelimitd/ratelimitd/internal/sockettest"
 )
 
 // yearlyOf is a file of envoyproxy/ratelimit's with one limit.
@@ -196,7 +196,7 @@ func TestEnvoyEnvironmentWorksInKubernetes(t *testing.T) {
 
 func TestEnvoyEnvironmentNamesSockets(t *testing.T) {
 	t.Parallel()
-	dir := sockettest.Folder(t)
+	dir := filetest.SocketFolder(t)
 	redis := redistest.Start(t, "--unixsocket", filepath.Join(dir, "redis"), "--requirepass", "hunter2")
 	root, _ := runtimeRoot(t, yearlyOf(3))
 	env := envoyEnv(root, "REDIS_URL="+dir+"/redis", "REDIS_AUTH=hunter2", "GRPC_UDS="+dir+"/grpc")

@@ -1,4 +1,5 @@
-// Package filetest makes files for tests. It imports nothing of the project.
+// Package filetest makes files and folders for tests. It imports nothing of the
+// project.
 package filetest
 
 import (
@@ -26,4 +27,17 @@ func Link(t testing.TB, target, name string) {
 	if err := os.Symlink(target, name); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// SocketFolder makes a folder that ends with the test, and returns its path. Its
+// name is short whatever the test is called: a socket's path may have only some
+// 100 bytes.
+func SocketFolder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sock-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }

@@ -13,13 +13,13 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
-	"github.com/ratelimitd/ratelimitd/internal/sockettest"
 )
 
 func socketPath(t *testing.T) string {
 	t.Helper()
-	return filepath.Join(sockettest.Folder(t), "grpc.sock")
+	return filepath.Join(filetest.SocketFolder(t), "grpc.sock")
 }
 
 func atSocket(path string) func(*server.Options) {

@@ -15,9 +15,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
-	"github.com/ratelimitd/ratelimitd/internal/sockettest"
 )
 
 // wantLimitOfTwo takes from a limit by two stores in turn: they must share it.
@@ -33,7 +33,7 @@ func wantLimitOfTwo(t *testing.T, a, b *redisstore.Store) {
 
 func TestUnixSocketSharesLimitsWithThePort(t *testing.T) {
 	t.Parallel()
-	socket := filepath.Join(sockettest.Folder(t), "redis.sock")
+	socket := filepath.Join(filetest.SocketFolder(t), "redis.sock")
 	server := redistest.Start(t, "--unixsocket", socket, "--requirepass", "right-secret")
 	o := options(redisconn.Single, "unix:"+socket)
 	if err := open(t, o).Ping(context.Background()); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
@@ -55,7 +55,7 @@ func TestUnixSocketSharesLimitsWithThePort(t *testing.T) {
 func TestTLSWorksOverAUnixSocket(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	socket := filepath.Join(sockettest.Folder(t), "tls.sock")
+	socket := filepath.Join(filetest.SocketFolder(t), "tls.sock")
 	cert, roots := selfSigned(t, "redis.test")
 	listener, err := tls.Listen("unix", socket, &tls.Config{Certificates: []tls.Certificate{cert}})
 	if err != nil {
