@@ -196,6 +196,26 @@ func TestTakeManyAnswersEachTake(t *testing.T) {
 	}
 }
 
+// TakeMany matches its takes twice: to bound the answer, and to decide. What is
+// wrong with one is told after the second as well.
+func TestTakeManyRefusesTheTakeWithInvalidNumbers(t *testing.T) {
+	t.Parallel()
+	d := start(t, takeLimits)
+	bad := taking("gcra=x", "sliding_log=x")
+	bad.Descriptors[1].Numbers = &ratelimitv1.Numbers{Requests: 2000, Period: durationpb.New(time.Second)}
+	response, err := d.api().TakeMany(t.Context(), &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{bad, taking("gcra=x")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := response.GetResults()
+	if e := results[0].GetError(); codes.Code(e.GetCode()) != codes.InvalidArgument || !strings.HasPrefix(e.GetMessage(), "descriptors[1].numbers.requests: found 2000") {
+		t.Errorf("the invalid take got %v", results[0])
+	}
+	if r := results[1].GetResponse(); !r.GetAllowed() || r.GetLimits()[0].GetRemaining() != 3 {
+		t.Errorf("the other got %v; the invalid one takes nothing", results[1])
+	}
+}
+
 func TestTakesAndGiveBacksWorkOverHTTP(t *testing.T) {
 	t.Parallel()
 	d := start(t, takeLimits)
