@@ -314,6 +314,7 @@ descriptors:
 `, on(store))
 	for _, c := range []struct{ name, descriptors, places string }{
 		{"a tenant's limits are together", "tenant=t{1} tenant=t{1},route=/", "t{1} t{1} t{1}"},
+		{"routes of a tenant are together, and are charged apart", "tenant=v,route=/ tenant=v,route=/x", "v v"},
 		{"an empty value is a value", "tenant= tenant=,route=/", "  "},
 		{"without the entry, by the descriptor", "ip=1.2.3.4 tenant=u", "api|ip=1.2.3.4 u u"},
 	} {
