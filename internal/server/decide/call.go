@@ -36,35 +36,8 @@ type Call struct {
 	Denied    bool
 }
 
-// NewCall returns a call whose memory is one piece that suffices for most: after a
-// wait for the store nothing of it is in the processor's caches, and each page
-// that it is spread over costs as much again.
-func (d *Decider) NewCall() *Call {
-	const (
-		few      = 2
-		entries  = 4
-		textSize = 256
-	)
-	m := &struct {
-		Call
-		descriptors [few]Descriptor
-		outcomes    [few]Outcome
-		entries     [entries]bucket.Entry
-		hits        [few]bucket.Hit
-		decisions   [few]bucket.Decision
-		text        [textSize]byte
-	}{}
-	m.Call = Call{
-		decider:     d,
-		Descriptors: m.descriptors[:0],
-		Outcomes:    m.outcomes[:0],
-		Entries:     m.entries[:0],
-		Hits:        m.hits[:0],
-		decisions:   m.decisions[:0],
-		text:        m.text[:0],
-	}
-	return &m.Call
-}
+// NewCall returns an empty call.
+func (d *Decider) NewCall() *Call { return &Call{decider: d} }
 
 // Descriptor asks about a list of entries.
 type Descriptor struct {
