@@ -32,6 +32,9 @@ func collectUntil(t *testing.T, what string, wanted func(percent uint64) bool) {
 var sink []byte
 
 func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
+	// On one processor of Go, a busy machine holds up the collector and what makes
+	// garbage alike. Else more is made during a collection, and counts as live.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	tuner := gctuning.Start()
 	var before, after runtime.MemStats
 
@@ -47,9 +50,10 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 		t.Errorf("%d collections of %d MiB; wanted: about 16", n, garbage>>20)
 	}
 
-	// The live heap is large: it may grow by Percent.
+	// The live heap is large: it may grow by about Percent. A GOGC that was set a
+	// little higher meanwhile is left.
 	kept := make([]byte, gctuning.MinHeap)
-	collectUntil(t, "Percent", func(percent uint64) bool { return percent == gctuning.Percent })
+	collectUntil(t, "about Percent", func(percent uint64) bool { return percent >= gctuning.Percent && percent < gctuning.Percent*9/8 })
 	runtime.KeepAlive(kept)
 
 	// And back.
