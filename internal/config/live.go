@@ -14,13 +14,12 @@ import (
 type Live struct {
 	*reload.Live[Rules]
 	options LoadOptions
-	log     *slog.Logger
 	// passedOver are the files about which a warning was logged. Only reloads
 	// use it, and there is one at a time.
 	passedOver []string
 }
 
-// NewLive returns a Live without rules; Reload or Watch loads them.
+// NewLive returns a Live without rules; Reload or Watch loads them. log may be nil.
 func NewLive(path string, log *slog.Logger) *Live { return LoadOptions{}.NewLive(path, log) }
 
 // NewLive is the function of that name, with options.
@@ -30,10 +29,7 @@ func (o LoadOptions) NewLive(path string, log *slog.Logger) *Live {
 		epoch := start.UnixMicro()
 		o.Clock = func() int64 { return epoch + time.Since(start).Microseconds() }
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	l := &Live{options: o, log: log}
+	l := &Live{options: o}
 	l.Live = reload.New("limits", path, log, l.read)
 	return l
 }
@@ -50,12 +46,12 @@ func (l *Live) read(path string) (reload.Files[Rules], error) {
 	return reload.Files[Rules]{
 		Digest: src.digest(),
 		Parse:  func(before *Rules) (*Rules, []any, error) { return l.parse(src, before) },
-		InForce: func(replaced bool) {
+		InForce: func(log *slog.Logger, replaced bool) {
 			if replaced {
 				l.passedOver = src.passedOver
-				l.logWarnings(l.Rules().warnings)
+				logWarnings(log, l.Rules().warnings)
 			} else {
-				l.tellPassedOver(src.passedOver)
+				l.tellPassedOver(log, src.passedOver)
 			}
 		},
 	}, nil
@@ -77,7 +73,7 @@ func (l *Live) parse(src *source, before *Rules) (rules *Rules, size []any, err 
 }
 
 // tellPassedOver warns of files that are passed over and were not there before.
-func (l *Live) tellPassedOver(names []string) {
+func (l *Live) tellPassedOver(log *slog.Logger, names []string) {
 	told := make(map[string]bool, len(l.passedOver))
 	for _, name := range l.passedOver {
 		told[name] = true
@@ -89,16 +85,16 @@ func (l *Live) tellPassedOver(names []string) {
 		}
 	}
 	l.passedOver = names
-	l.logWarnings(came)
+	logWarnings(log, came)
 }
 
-func (l *Live) logWarnings(warnings []yamlfile.Warning) {
+func logWarnings(log *slog.Logger, warnings []yamlfile.Warning) {
 	const most = 20
 	for i, w := range warnings {
 		if i == most {
-			l.log.Warn("limits have more warnings", "not_shown", len(warnings)-most)
+			log.Warn("limits have more warnings", "not_shown", len(warnings)-most)
 			return
 		}
-		l.log.Warn("limits: " + w.String())
+		log.Warn("limits: " + w.String())
 	}
 }

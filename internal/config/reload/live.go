@@ -38,9 +38,9 @@ type Files[T any] struct {
 	// Parse returns their value, and its size as attributes for the log. before
 	// is the value in force, or nil.
 	Parse func(before *T) (after *T, size []any, err error)
-	// InForce, if not nil, is called when they are in force. replaced is false if
-	// they already were.
-	InForce func(replaced bool)
+	// InForce, if not nil, is called when they are in force, with the log of the
+	// Live. replaced is false if they already were.
+	InForce func(log *slog.Logger, replaced bool)
 }
 
 // Live holds the value of files. Its methods may be called concurrently.
@@ -103,7 +103,7 @@ func (l *Live[T]) Reload() error {
 		l.replaced(files.Digest, size)
 	}
 	if files.InForce != nil {
-		files.InForce(!unchanged)
+		files.InForce(l.log, !unchanged)
 	}
 	return nil
 }
