@@ -137,7 +137,9 @@ func TestWatchFollowsAConfigMap(t *testing.T) {
 				}
 				wantInForce(t, l, fmt.Sprintf("v%d", version))
 			}
-			if s := l.Status(); s.Generation != 4 || s.Failed != 0 {
+			// The status is shown a moment after the value.
+			asynctest.Eventually(t, "generation 4", func() bool { return l.Status().Generation == 4 })
+			if s := l.Status(); s.Failed != 0 {
 				t.Errorf("status %+v", s)
 			}
 		})
