@@ -8,26 +8,20 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/ratelimitd/ratelimitd/internal/heaptest"
 )
 
 // TestIdleConnectionsHoldNoReadBuffer opens many connections that send nothing
 // after their greeting, like a large fleet of proxies at night.
 func TestIdleConnectionsHoldNoReadBuffer(t *testing.T) {
 	d := start(t, benchLimits)
-	heap := func() uint64 {
-		for range 3 { // the second collection frees pools
-			runtime.GC()
-		}
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	const connections = 200
-	before := heap()
+	before := heaptest.InUse()
 	for range connections {
 		greet(t, d.srv.Address("grpc"))
 	}
-	each := (int64(heap()) - int64(before)) / connections
+	each := (heaptest.InUse() - before) / connections
 	const most = 24 << 10 // a read buffer has 32 KiB
 	if each > most {
 		t.Errorf("an idle connection holds %d bytes; allowed: %d", each, most)
