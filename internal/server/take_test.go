@@ -111,6 +111,9 @@ func TestTakeBringsItsOwnNumbers(t *testing.T) {
 	if r := d.sendTake(with("token_bucket=x", 100, 10*time.Second, 50)); r.GetLimits()[0].GetRemaining() != 46 || r.GetLimits()[0].GetCapacity() != 50 || r.GetLimits()[0].GetName() != "" {
 		t.Errorf("got %v", r)
 	}
+	if r := d.sendTake(with("token_bucket=most", math.MaxUint32, time.Hour, math.MaxUint32)); r.GetLimits()[0].GetCapacity() != math.MaxUint32 {
+		t.Errorf("got %v", r)
+	}
 	if r := d.sendTake(with("fixed_window=x", 7, 1500*time.Millisecond, 0)); r.GetLimits()[0].GetRemaining() != 6 || r.GetLimits()[0].GetPeriod().AsDuration() != 1500*time.Millisecond {
 		t.Errorf("got %v", r)
 	}
