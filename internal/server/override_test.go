@@ -308,6 +308,33 @@ func TestOverridesAreKept(t *testing.T) {
 	}
 }
 
+// TestOverridesOfManyCallersAreApart has limits made and looked for by many at
+// once. The race detector watches.
+func TestOverridesOfManyCallersAreApart(t *testing.T) {
+	t.Parallel()
+	d := start(t, oneLimit)
+	rpc := d.srv.RPC()
+	var callers sync.WaitGroup
+	for caller := range 8 {
+		callers.Go(func() {
+			for i := range 500 {
+				own := uint32(1 + i + caller*100) // some are another caller's too
+				r := overriding(t, 0, "user=x", "1/MINUTE")
+				r.Descriptors[0].Limit.RequestsPerUnit = own
+				response, err := rpc.ShouldRateLimit(t.Context(), r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got := response.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit(); got != own {
+					t.Errorf("asked with a limit of %d, decided with %d", own, got)
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
 func TestOverridesAreCounted(t *testing.T) {
 	t.Parallel()
 	d := start(t, countedLimits)
