@@ -24,7 +24,6 @@ func (d *Decider) find(c *Call) error {
 	}
 	domain := rules.Domain(c.Domain)
 	c.found = domain
-	hasModes := d.Modes != Modes{}
 	for i := range c.Descriptors {
 		c.Outcomes = append(c.Outcomes, Outcome{})
 		o := &c.Outcomes[i]
@@ -38,13 +37,10 @@ func (d *Decider) find(c *Call) error {
 					return err
 				}
 			}
-			hasModes = hasModes || o.hasMode()
 		}
 	}
-	if hasModes {
-		c.replace()
-		c.giveRoles(d.Modes)
-	}
+	c.replace()
+	c.giveRoles(d.Modes)
 	for i := range c.Outcomes {
 		c.ask(domain, i)
 	}

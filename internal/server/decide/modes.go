@@ -18,11 +18,6 @@ type Modes struct {
 // IsRuled reports whether a rule decides, rather than the descriptor's own limit.
 func (o *Outcome) IsRuled() bool { return o.Rule != nil && o.Own == nil }
 
-// hasMode reports whether the rule does more than enforce its own limits.
-func (o *Outcome) hasMode() bool {
-	return o.IsRuled() && (o.Rule.ShadowMode || o.Rule.QuotaMode || o.Rule.Replaces != nil)
-}
-
 // isShadow reports whether the outcome cannot deny the call.
 func (o *Outcome) isShadow(m Modes) bool { return o.Shadow || m.Shadow }
 
