@@ -13,80 +13,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
-
-// sideBySide is two stores on the same clock, with keys of their own. One of them
-// remembers denials.
-type sideBySide struct {
-	t          testing.TB
-	clock      atomic.Int64 // microseconds
-	metrics    *prometheus.Registry
-	remembers  *redisstore.Store
-	asksAlways *redisstore.Store
-	other      *redisstore.Store // with the keys of remembers, elsewhere
-}
-
-// newSideBySide returns stores of which one remembers denials for as long as memory.
-// Functions may change its options.
-func newSideBySide(t testing.TB, memory time.Duration, change ...func(*testOptions)) *sideBySide {
-	t.Helper()
-	s := &sideBySide{t: t, metrics: prometheus.NewRegistry()}
-	s.clock.Store(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
-	o := options(redisconn.Single, redistest.Single(t))
-	o.Clock = s.clock.Load
-	s.other = open(t, o)
-	remembers := o
-	remembers.DenialMemory, remembers.Metrics = memory, s.metrics
-	for _, f := range change {
-		f(&remembers)
-	}
-	s.remembers = open(t, remembers)
-	o = options(redisconn.Single, redistest.Single(t))
-	o.Clock = s.clock.Load
-	s.asksAlways = open(t, o)
-	return s
-}
-
-func (s *sideBySide) pass(d time.Duration) { s.clock.Add(d.Microseconds()) }
-
-// known returns how many requests were answered from memory.
-func (s *sideBySide) known() float64 {
-	return metric(s.t, s.metrics, "redis_known_denials_total")
-}
-
-// both takes from both stores, and fails the test if their decisions differ.
-func (s *sideBySide) both(hits ...bucket.Hit) (a, b []bucket.Decision) {
-	s.t.Helper()
-	a, b = take(s.t, s.remembers, hits...), take(s.t, s.asksAlways, hits...)
-	if bucket.GroupAllowed(hits, a) != bucket.GroupAllowed(hits, b) {
-		s.t.Fatalf("%v: with a memory %+v, without %+v", describe(hits), a, b)
-	}
-	for i := range hits {
-		x, y := a[i], b[i]
-		// What a limit refills is not in a remembered Remaining.
-		sameRemaining := x.Remaining == y.Remaining || x.At == 0 && x.Remaining < y.Remaining && hits[i].Limit.Algorithm != bucket.FixedWindow
-		if !sameRemaining || x.RetryAfter != y.RetryAfter || x.ResetAfter != y.ResetAfter || x.Wait != y.Wait {
-			s.t.Fatalf("%v: hit %d with a memory %+v, without %+v", describe(hits), i, x, y)
-		}
-	}
-	return a, b
-}
-
-func describe(hits []bucket.Hit) (text []string) {
-	for _, h := range hits {
-		text = append(text, fmt.Sprintf("%s %d in %s, cost %d", h.Key, h.Limit.Requests, h.Limit.Period, h.Cost))
-	}
-	return text
-}
-
-// taken is a take that can be given back.
-type taken struct {
-	hits []bucket.Hit
-	a, b []bucket.Decision
-}
 
 // Random requests over few keys are decided alike with a memory of denials and without.
 func TestDenialsAreAsWithoutMemory(t *testing.T) {
@@ -139,16 +68,6 @@ func randomHits(r *rand.Rand, limits []*bucket.Limit) (hits []bucket.Hit) {
 		}
 	}
 	return hits
-}
-
-func (s *sideBySide) giveBack(t taken) {
-	s.t.Helper()
-	if err := s.remembers.GiveBack(context.Background(), t.hits, t.a); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.asksAlways.GiveBack(context.Background(), t.hits, t.b); err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // A refund or give-back by way of the store ends a denial at once.
@@ -399,86 +318,6 @@ func TestDenialsOfQuotasEndWithTheFirst(t *testing.T) {
 	}
 }
 
-// Denied requests that change something are never remembered: those with postpaid hits
-// and with refunds.
-func TestDenialsThatChargeAreNotRemembered(t *testing.T) {
-	t.Parallel()
-	s := newSideBySide(t, time.Second)
-	full := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}), "none", 1) // of 0
-	postpaid := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Hour, Postpaid: bucket.PostpaidAlways})
-	refunded := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Hour})
-	for range 10 {
-		s.both(full, hit(postpaid, "a", 3))
-		s.both(hit(postpaid, "b", 3))
-		s.both(full, hit(refunded, "a", -1))
-	}
-	if n := s.known(); n != 0 {
-		t.Errorf("%v were answered from memory", n)
-	}
-	// 30 of 5 were charged, although the limit of 0 denied.
-	if a, _ := s.both(hit(postpaid, "a", -26)); a[0].Remaining != 1 {
-		t.Errorf("after a refund of 26 there remain %d, want 1", a[0].Remaining)
-	}
-}
-
-// Denials by the fallback end when Redis is back.
-func TestDegradedDenialsAreNotRemembered(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, func(o *testOptions) {
-		impatient(o)
-		o.DenialMemory = time.Second
-	})
-	h := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1000, Period: time.Hour, OnStoreFailure: bucket.FailDeny}), "a", 1)
-	r.proxy.Hold("evalsha")
-	for range 3 {
-		if o := r.take(context.Background(), h); !o.degraded() || o.decisions[0].Allowed() {
-			t.Errorf("mode deny: %+v", o)
-		}
-	}
-	if n := r.metric("redis_known_denials_total"); n != 0 {
-		t.Errorf("%v were answered from memory", n)
-	}
-	r.proxy.Heal(t)
-	asynctest.Eventually(t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
-}
-
-// The memory is bounded, however many keys are denied, and knows those that were
-// denied last.
-func TestDenialsAreBounded(t *testing.T) {
-	t.Parallel()
-	s := newSideBySide(t, time.Second)
-	none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}) // of 0
-	const keys, callers = 35_000, 1000
-	takeFrom := func(first int) {
-		var all sync.WaitGroup
-		for i := range callers {
-			all.Go(func() {
-				d := make([]bucket.Decision, 1)
-				for k := first + i; k < keys; k += callers {
-					if err := s.remembers.Take(context.Background(), []bucket.Hit{hit(none, fmt.Sprint(k), 1)}, d); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		all.Wait()
-	}
-	takeFrom(0)
-	if n := s.known(); n != 0 {
-		t.Errorf("%v of distinct keys were answered from memory", n)
-	}
-	const last = keys / 10
-	takeFrom(keys - last)
-	if n := s.known(); n != last {
-		t.Errorf("%v of the %d denied last were answered from memory", n, last)
-	}
-	takeFrom(0)
-	if n := s.known() - last; n > redisstore.DefaultDenialBytes/600 {
-		t.Errorf("%v of %d were answered from memory of %d bytes", n, keys, redisstore.DefaultDenialBytes)
-	}
-}
-
 // Under concurrency no request is admitted beyond the limit, and none is
 // denied by memory once a give-back is done.
 func TestDenialsEndWithConcurrentGiveBacks(t *testing.T) {
@@ -514,86 +353,5 @@ func TestDenialsEndWithConcurrentGiveBacks(t *testing.T) {
 		if d := take(t, s.remembers, h)[0]; !d.Allowed() {
 			t.Errorf("after all was given back: %+v", d)
 		}
-	}
-}
-
-// denied returns so many hits that were just denied for an hour, of keys that begin
-// with name: so many that each shard of the memory has some.
-func (s *sideBySide) denied(name string, n int) (hits []bucket.Hit) {
-	s.t.Helper()
-	none := newLimit(s.t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}) // of 0
-	for i := range n {
-		hits = append(hits, hit(none, fmt.Sprint(name, i), 1))
-		take(s.t, s.remembers, hits[i])
-	}
-	return hits
-}
-
-// knownOf returns how many of the hits are known to be denied.
-func (s *sideBySide) knownOf(hits []bucket.Hit) float64 {
-	s.t.Helper()
-	before := s.known()
-	for _, h := range hits {
-		take(s.t, s.remembers, h)
-	}
-	return s.known() - before
-}
-
-// A denial is remembered for as long as the memory lasts, whenever it came.
-func TestDenialsLastAsLongAsTheMemory(t *testing.T) {
-	t.Parallel()
-	const memory = time.Second
-	s := newSideBySide(t, memory)
-	const many = 200
-	s.denied("first", many)
-	s.pass(memory * 9 / 10)
-	hits := s.denied("second", many)
-	s.pass(memory / 5)
-	s.denied("third", many)
-	if n := s.knownOf(hits); n != many {
-		t.Errorf("%v of %d are known after a fifth of the time", n, many)
-	}
-}
-
-// A denial that takes the place of an earlier one takes no more of the memory.
-func TestDenialsOfOneKeyLeaveTheOthers(t *testing.T) {
-	t.Parallel()
-	s := newSideBySide(t, time.Second, func(o *testOptions) { o.DenialBytes = redisstore.MinDenialBytes })
-	const many = 200
-	hits := s.denied("other", many)
-	again := hit(newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour}), "again", 1)
-	for range redisstore.MinDenialBytes / 16 / 300 {
-		take(t, s.remembers, again)
-		take(t, s.remembers, again)
-		refund := again
-		refund.Cost = -1
-		take(t, s.remembers, refund)
-	}
-	if n := s.knownOf(hits); n != many {
-		t.Errorf("%v of %d are known after many denials of one key", n, many)
-	}
-}
-
-// Denials that have ended leave the memory once, however often somebody asks.
-func TestEndedDenialsLeaveTheMemoryBounded(t *testing.T) {
-	t.Parallel()
-	s := newSideBySide(t, time.Second, func(o *testOptions) { o.DenialBytes = redisstore.MinDenialBytes })
-	short := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: 10 * time.Millisecond})
-	var peeks []bucket.Hit
-	for i := range 200 {
-		h := hit(short, fmt.Sprint("short", i), 1)
-		take(t, s.remembers, h)
-		take(t, s.remembers, h)
-		h.Cost = 0
-		peeks = append(peeks, h)
-	}
-	s.pass(20 * time.Millisecond)
-	for range 100 {
-		take(t, s.remembers, peeks...)
-	}
-	const most = redisstore.MinDenialBytes / 600
-	hits := s.denied("other", 2*most)
-	if n := s.knownOf(hits); n > most {
-		t.Errorf("%v denials are known, of at most %d", n, most)
 	}
 }

@@ -1,0 +1,119 @@
+package redisstore_test
+
+import (
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// A request that loses a race is denied. What it took is given back; postpaid charges
+// stay, and their decisions show them.
+func TestLostRaceIsGivenBack(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	narrow, plain, paid := dailyWindow(t, 1, nil), dailyWindow(t, 100, nil), dailyWindow(t, 100, postpaid)
+	lost, taken, charged := hit(narrow, r.users[0], 1), hit(plain, r.users[1], 2), hit(paid, r.users[2], 3)
+	r.comeBefore(4, func() { take(t, r.direct, lost) })
+	o := r.take(lost, taken, charged)
+	if o.err != nil || o.decisions[0].Allowed() || !o.decisions[1].Allowed() || !o.decisions[2].Allowed() {
+		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+	}
+	if n := metric(t, r.metrics, "redis_races_total"); n != 1 {
+		t.Errorf("%v races are counted, want 1", n)
+	}
+	if told, left := o.decisions[1].Remaining, r.left(taken); told != 100 || left != 100 {
+		t.Errorf("of a limit that was given back %d of 100 are told to remain, %d do", told, left)
+	}
+	if told, left := o.decisions[2].Remaining, r.left(charged); told != 97 || left != 97 {
+		t.Errorf("of a postpaid limit %d are told to remain, %d do; want 97 of 100", told, left)
+	}
+}
+
+// A part that lost a race took nothing of its other limits either: nothing is
+// given back to these, and what they are told is how they are by then.
+func TestLostRaceBesideAnother(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	narrow, plain := dailyWindow(t, 1, nil), dailyWindow(t, 100, func(s *bucket.Spec) { s.Name = "plain" })
+	lost, beside, taken := hit(narrow, r.users[0], 1), hit(plain, r.users[0], 2), hit(plain, r.users[1], 2)
+	r.comeBefore(3, func() { take(t, r.direct, lost, hit(plain, r.users[0], 5)) })
+	o := r.take(lost, beside, taken)
+	if o.err != nil || o.decisions[0].Allowed() || !o.decisions[1].Allowed() || !o.decisions[2].Allowed() {
+		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+	}
+	if told, left := o.decisions[1].Remaining, r.left(beside); told != 95 || left != 95 {
+		t.Errorf("of a limit from which others took 5 of 100, %d are told to remain, %d do", told, left)
+	}
+	if told, left := o.decisions[2].Remaining, r.left(taken); told != 100 || left != 100 {
+		t.Errorf("of a limit that was given back %d of 100 are told to remain, %d do", told, left)
+	}
+}
+
+// A peek denies a request whose limit others have used up since the check.
+func TestLostRaceOfAPeek(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	narrow, taken := dailyWindow(t, 1, nil), hit(dailyWindow(t, 100, nil), r.users[1], 2)
+	lost := hit(narrow, r.users[0], 0)
+	r.comeBefore(3, func() { take(t, r.direct, hit(narrow, r.users[0], 1)) })
+	if o := r.take(lost, taken); o.err != nil || o.decisions[0].Allowed() || !o.decisions[1].Allowed() {
+		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+	}
+	if n := r.left(taken); n != 100 {
+		t.Errorf("%d of 100 remain of a limit that was given back", n)
+	}
+}
+
+// A request whose quotas were all used up since the check is denied, and costs nothing.
+func TestLostRaceOfQuotas(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	narrow := dailyWindow(t, 1, nil)
+	first, second := hit(narrow, r.users[0], 1), hit(narrow, r.users[1], 1)
+	taken := hit(dailyWindow(t, 100, nil), r.users[2], 2)
+	hits := []bucket.Hit{first, second, taken}
+	hits[0].Role, hits[1].Role = bucket.Quota(1), bucket.Quota(2)
+	r.comeBefore(4, func() {
+		take(t, r.direct, first)
+		take(t, r.direct, second)
+	})
+	if o := r.take(hits...); o.err != nil || bucket.GroupAllowed(hits, o.decisions) {
+		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+	}
+	if n := r.left(taken); n != 100 {
+		t.Errorf("%d of 100 remain of a limit that was given back", n)
+	}
+	if n := metric(t, r.metrics, "redis_races_total"); n != 1 {
+		t.Errorf("%v races are counted, want 1", n)
+	}
+}
+
+// What a request that lost a race had taken denied others, which is forgotten
+// once it is given back.
+func TestLostRaceEndsDenials(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError, knowDenials, eachAlone)
+	narrow := dailyWindow(t, 1, nil)
+	lost, taken := hit(narrow, r.users[0], 1), hit(narrow, r.users[1], 1)
+	// The store asks for the time to know denials, for two checks, two takes and
+	// the give-back.
+	r.comeBefore(4, func() { take(t, r.direct, lost) })
+	r.before[6] = func() {
+		r.mu.Unlock() // for the calls of others
+		defer r.mu.Lock()
+		for range 2 {
+			if o := r.take(taken); o.err != nil || o.decisions[0].Allowed() {
+				t.Errorf("before the give-back another gets %+v, %v", o.decisions, o.err)
+			}
+		}
+	}
+	if o := r.take(lost, taken); o.err != nil || o.decisions[0].Allowed() {
+		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+	}
+	if n := metric(t, r.metrics, "redis_known_denials_total"); n != 1 {
+		t.Errorf("%v were answered from memory, want 1", n)
+	}
+	if o := r.take(taken); o.err != nil || !o.decisions[0].Allowed() {
+		t.Errorf("after the give-back another gets %+v, %v", o.decisions, o.err)
+	}
+}
