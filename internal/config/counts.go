@@ -28,6 +28,8 @@ func (r Result) String() string { return [...]string{"allowed", "denied", "shado
 // Counts are how many descriptors got each result. None ever falls.
 type Counts struct {
 	Allowed, Denied, Shadowed atomic.Uint64
+	// hits is nil before the first were added.
+	hits atomic.Pointer[hitCounts]
 }
 
 func (c *Counts) add(r Result) {
@@ -101,19 +103,26 @@ const (
 	OtherValues = "other"
 )
 
-// Count counts the result of a descriptor that matched the rule. It has these
-// entries, at least one.
-func (r *Rule) Count(result Result, entries []bucket.Entry) {
+// Count counts the result of a descriptor that matched the rule, and returns where
+// it is counted. It has these entries, at least one.
+func (r *Rule) Count(result Result, entries []bucket.Entry) *Counts {
+	c := r.countsOf(entries)
+	c.add(result)
+	return c
+}
+
+// countsOf returns the counts of a descriptor with these entries.
+func (r *Rule) countsOf(entries []bucket.Entry) *Counts {
 	switch {
 	case r.DetailedMetric:
 		var room [MaxValueBytes]byte
-		r.Counts.of(appendEntries(room[:0], entries)).add(result)
+		return r.Counts.of(appendEntries(room[:0], entries))
 	case r.ValueToMetric && entries[len(entries)-1].Value != "":
 		var room [MaxValueBytes]byte
 		value := entries[len(entries)-1].Value
-		r.Counts.of(append(room[:0], value[:min(len(value), MaxValueBytes+1)]...)).add(result)
+		return r.Counts.of(append(room[:0], value[:min(len(value), MaxValueBytes+1)]...))
 	default:
-		r.Counts.add(result)
+		return &r.Counts.Counts
 	}
 }
 

@@ -107,18 +107,14 @@ func (d *Domain) Rules() []*Rule { return d.rules }
 // as a person reads them: "user=alice / plan". No two rules of a domain have
 // the same.
 func (r *Rule) Path() string {
-	var entries []bucket.Entry
-	for n := r.node; n != nil && n.up != nil; n = n.up {
-		entries = append(entries, n.entry)
-	}
 	var s strings.Builder
-	for i := len(entries) - 1; i >= 0; i-- {
-		s.WriteString(yamlfile.Printable(entries[i].Key))
-		if entries[i].Value != "" {
-			s.WriteString("=" + yamlfile.Printable(entries[i].Value))
-		}
+	for i, e := range r.Entries() {
 		if i > 0 {
 			s.WriteString(" / ")
+		}
+		s.WriteString(yamlfile.Printable(e.Key))
+		if e.Value != "" {
+			s.WriteString("=" + yamlfile.Printable(e.Value))
 		}
 	}
 	return s.String()
