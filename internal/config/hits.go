@@ -37,6 +37,9 @@ type hitCounts struct{ within, over, fit, near, shadowed atomic.Uint64 }
 // AddHits counts hits. Counts to which none were ever added take no memory for
 // them.
 func (c *Counts) AddHits(h Hits) {
+	if h == (Hits{}) {
+		return
+	}
 	sums := c.hits.Load()
 	if sums == nil {
 		c.hits.CompareAndSwap(nil, new(hitCounts)) // one for all that come now

@@ -32,6 +32,8 @@ type Options struct {
 	// OwnLimits counts the decisions about descriptors that have a limit of their
 	// own and no rule.
 	OwnLimits Results
+	// Hits says whether rules count hits too.
+	Hits HitCounting
 }
 
 // New returns a decider.
@@ -82,20 +84,28 @@ func (d *Decider) take(ctx context.Context, c *Call) error {
 // count counts the outcome of each descriptor of a decided call.
 func (d *Decider) count(c *Call) {
 	unmatched := 0
+	rest := c.Hits
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
-		allowed := !o.IsOver()
+		hits := rest[:len(o.Limits)]
+		rest = rest[len(hits):]
+		result := config.Denied
 		switch {
 		case o.Rule == nil && o.Own == nil:
 			unmatched++
-		case o.Rule == nil:
-			d.OwnLimits.add(allowed)
-		case allowed:
-			o.Rule.Count(config.Allowed, c.Descriptors[i].Entries)
+			continue
+		case !o.IsOver():
+			result = config.Allowed
 		case o.isShadow(d.Modes):
-			o.Rule.Count(config.Shadowed, c.Descriptors[i].Entries)
-		default:
-			o.Rule.Count(config.Denied, c.Descriptors[i].Entries)
+			result = config.Shadowed
+		}
+		if o.Rule == nil {
+			d.OwnLimits.add(result == config.Allowed)
+			continue
+		}
+		counts := o.Rule.Count(result, c.Descriptors[i].Entries)
+		if d.Hits.On {
+			counts.AddHits(d.Hits.parts(o, hits, !c.Denied))
 		}
 	}
 	if unmatched > 0 {
