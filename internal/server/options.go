@@ -24,6 +24,9 @@ type Options struct {
 	Modes     decide.Modes
 	Responses Responses
 	Health    Health
+	// Hits, if on, are counted and shown, with all metrics by the names of
+	// envoyproxy/ratelimit.
+	Hits decide.HitCounting
 	// Live has the rules. While it has none, no request is answered, and the
 	// health check fails.
 	Live  *config.Live

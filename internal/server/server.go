@@ -38,6 +38,8 @@ type Server struct {
 	panics  *endpoint.PanicLog
 	watches *watches
 	memory  *accounts.Memory
+	// envoyproxy is nil unless metrics by these names are asked for.
+	envoyproxy *envoyproxyMetrics
 
 	viaGRPC, viaHTTP *envoyrls.API
 	apiGRPC, apiHTTP *takeapi.API
@@ -83,7 +85,7 @@ func New(o Options) (*Server, error) {
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
 	decider := decide.New(decide.Options{
 		Live: o.Live, Store: o.Store, Refuses: o.Health.Refuses, Modes: decide.Modes{Shadow: o.Modes.Shadow, Quota: o.Modes.Quota}, Bounds: o.Requests.Bounds,
-		Unmatched: m.unmatched, OwnLimits: m.ownLimits,
+		Unmatched: m.unmatched, OwnLimits: m.ownLimits, Hits: o.Hits,
 	})
 	failures := endpoint.NewFailureLog(o.Log, o.Now)
 	newEndpoint := func(name string) *endpoint.Endpoint {
@@ -94,6 +96,10 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	s.viaGRPC, s.viaHTTP = envoyrls.New(newEndpoint("grpc"), o.Responses.DynamicMetadata), envoyrls.New(newEndpoint("http"), o.Responses.DynamicMetadata)
+	if o.Hits.On {
+		s.envoyproxy = newEnvoyproxyMetrics(o.Metrics, o.Live)
+		s.viaGRPC.Errors, s.viaHTTP.Errors = s.envoyproxy.errors, s.envoyproxy.errors
+	}
 	s.apiGRPC = takeapi.New(newEndpoint("api_grpc"))
 	s.apiGRPC.Stopping, s.apiGRPC.Age, s.apiGRPC.Grace = s.watches.stopping, o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace
 	s.apiHTTP = takeapi.New(newEndpoint("api_http"))
@@ -164,8 +170,12 @@ func (s *Server) grpcServer() *grpc.Server {
 		s.panics.Add(p)
 		return status.Error(codes.Internal, "internal error")
 	})
+	unary := recovery.UnaryServerInterceptor(onPanic)
+	if s.envoyproxy != nil {
+		unary = s.envoyproxy.timing(unary)
+	}
 	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(onPanic)),
+		grpc.ChainUnaryInterceptor(unary),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, accounts.ChargeStreams(s.apiGRPC)),
 		grpc.MaxRecvMsgSize(endpoint.MessageBound(s.options.Requests.Bounds)),
 		grpc.NumStreamWorkers(transport.StreamWorkers),

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // answered are the codes that requests are answered with. Any other is counted
@@ -10,6 +11,20 @@ import (
 var answered = [...]codes.Code{
 	codes.Unknown, codes.OK, codes.FailedPrecondition, codes.Canceled, codes.DeadlineExceeded, codes.Internal,
 	codes.InvalidArgument, codes.PermissionDenied, codes.ResourceExhausted, codes.Unavailable,
+}
+
+// ErrorCounts count requests that failed: those that the store did not decide,
+// although their callers waited, and those that could not be answered for another
+// reason.
+type ErrorCounts struct{ Store, Other prometheus.Counter }
+
+// add counts an error that told became.
+func (c *ErrorCounts) add(err, told error) {
+	if _, ok := status.FromError(err); ok {
+		c.Other.Inc()
+	} else if status.Code(told) != codes.Canceled {
+		c.Store.Inc()
+	}
 }
 
 // RequestCounts are the counters of one endpoint, by code.

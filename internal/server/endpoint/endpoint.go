@@ -23,6 +23,8 @@ type Endpoint struct {
 	Failures   *FailureLog
 	Panics     *PanicLog
 	Requests   *RequestCounts
+	// Errors, if set, count requests that failed.
+	Errors *ErrorCounts
 	// Headers are those of responses that tell about limits.
 	Headers *settings.Headers
 	// AnswerBound is no less than the bytes of a response to a call that was
@@ -86,9 +88,12 @@ func (e *Endpoint) told(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	err = asStatus(ctx, err)
-	e.Failures.log(err)
-	return err
+	told := asStatus(ctx, err)
+	if e.Errors != nil {
+		e.Errors.add(err, told)
+	}
+	e.Failures.log(told)
+	return told
 }
 
 // asStatus turns the store's errors into what a client can act on.
