@@ -196,6 +196,7 @@ func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, e
 			Refuses:        engine.refuses,
 			OnAnswer:       engine.onAnswer,
 		},
+		Hits:       decide.HitCounting{On: s.Metrics.Names == settings.NamesEnvoyproxy, NearRatio: s.Metrics.NearRatio},
 		Live:       live,
 		Store:      engine.store,
 		StoreWaits: s.Store == settings.StoreRedis,

@@ -20,6 +20,8 @@ type (
 	Initial string
 	// HeaderStyle is which headers tell callers about their limits.
 	HeaderStyle string
+	// MetricNames is by which names metrics are shown.
+	MetricNames string
 	// LogFormat is how log lines look.
 	LogFormat string
 )
@@ -71,6 +73,13 @@ const (
 	HeadersRateLimit  HeaderStyle = "ratelimit"
 	HeadersXRateLimit HeaderStyle = "x-ratelimit"
 	HeadersIETF       HeaderStyle = "ietf"
+)
+
+// Values of metrics.names.
+const (
+	NamesRatelimitd MetricNames = "ratelimitd"
+	// NamesEnvoyproxy adds those of envoyproxy/ratelimit.
+	NamesEnvoyproxy MetricNames = "envoyproxy"
 )
 
 // Values of log.format.

@@ -262,6 +262,8 @@ func (e *envoyEnvironment) metrics() {
 	if e.isTrue("USE_PROMETHEUS") {
 		e.copy("metrics.address", "PROMETHEUS_ADDR")
 		e.copy("metrics.path", "PROMETHEUS_PATH")
+		e.set("metrics.names", string(NamesEnvoyproxy), "USE_PROMETHEUS")
+		e.copy("metrics.near_ratio", "NEAR_LIMIT_RATIO")
 	}
 }
 
@@ -298,11 +300,6 @@ func whenTrue(name string) func(*envoyEnvironment) bool {
 // is asked only where the variable is given: by default nobody has thought of them.
 func (e *envoyEnvironment) wantsDotfiles() bool { return !e.isTrue("RUNTIME_IGNOREDOTFILES") }
 
-func (e *envoyEnvironment) nearLimitDiffers() bool {
-	ratio, err := strconv.ParseFloat(e.values["NEAR_LIMIT_RATIO"], 32)
-	return err == nil && float32(ratio) != 0.8
-}
-
 // wantsStatsd reports whether statistics would be sent there.
 func (e *envoyEnvironment) wantsStatsd() bool {
 	return e.isTrue("USE_STATSD") && !e.isTrue("DISABLE_STATS") && !e.isTrue("USE_PROMETHEUS")
@@ -319,4 +316,8 @@ func (e *envoyEnvironment) wantsTags() bool {
 
 func (e *envoyEnvironment) wantsMapper() bool {
 	return e.values["PROMETHEUS_MAPPER_YAML"] != "" && e.isTrue("USE_PROMETHEUS")
+}
+
+func (e *envoyEnvironment) wantsMilliseconds() bool {
+	return e.isTrue("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS") && e.isTrue("USE_PROMETHEUS")
 }

@@ -180,10 +180,14 @@ var envoyCases = map[string][]envoyCase{
 	"EXPIRATION_JITTER_MAX_SECONDS":           {idle("EXPIRATION_JITTER_MAX_SECONDS=0")},
 	"LOCAL_CACHE_SIZE_IN_BYTES":               {idle("LOCAL_CACHE_SIZE_IN_BYTES=1000")},
 	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": {idle("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true")},
-	"NEAR_LIMIT_RATIO":                        {warns("NEAR_LIMIT_RATIO (no metric counts requests near a limit", "NEAR_LIMIT_RATIO=0.9"), idle("NEAR_LIMIT_RATIO=0.80"), fails(`variable NEAR_LIMIT_RATIO: found "most"; allowed: a number`, "NEAR_LIMIT_RATIO=most")},
+	"NEAR_LIMIT_RATIO": {sets("metrics.address=:9090 metrics.names=envoyproxy metrics.near_ratio=0.9", "NEAR_LIMIT_RATIO=9e-1", "USE_PROMETHEUS=true"),
+		sets("metrics.address=:9090 metrics.names=envoyproxy", "NEAR_LIMIT_RATIO=0.80", "USE_PROMETHEUS=1"), idle("NEAR_LIMIT_RATIO=0.9"),
+		fails(`variable NEAR_LIMIT_RATIO: found "most"; allowed: a number`, "NEAR_LIMIT_RATIO=most"),
+		fails(`variable NEAR_LIMIT_RATIO: found "1.1"; allowed: a number from 0 to 1, such as 0.8`, "NEAR_LIMIT_RATIO=1.1", "USE_PROMETHEUS=true"),
+		fails(`variable NEAR_LIMIT_RATIO: found "NaN"; allowed: a number from 0 to 1`, "NEAR_LIMIT_RATIO=NaN", "USE_PROMETHEUS=true")},
 
 	"USE_STATSD": {warns("USE_STATSD (metrics are fetched here and never sent", "USE_STATSD=true"), idle("USE_STATSD=false"), idle("USE_STATSD=true", "DISABLE_STATS=true"),
-		sets("metrics.address=:9090", "USE_STATSD=true", "USE_PROMETHEUS=true")},
+		sets("metrics.address=:9090 metrics.names=envoyproxy", "USE_STATSD=true", "USE_PROMETHEUS=true")},
 	"STATSD_HOST":               {warns("STATSD_HOST (metrics are fetched", "STATSD_HOST=statsd"), idle("STATSD_HOST=statsd", "USE_STATSD=false")},
 	"STATSD_PORT":               {idle("STATSD_PORT=tcp://10.0.0.1:8125")}, // from Kubernetes, for a service of the name
 	"USE_DOG_STATSD":            {warns("USE_DOG_STATSD (metrics are fetched", "USE_DOG_STATSD=true"), idle("USE_DOG_STATSD=false")},
@@ -191,11 +195,13 @@ var envoyCases = map[string][]envoyCase{
 	"STATS_FLUSH_INTERVAL":      {idle("STATS_FLUSH_INTERVAL=1s")},
 	"DISABLE_STATS":             {idle("DISABLE_STATS=true")},
 	"EXTRA_TAGS":                {warns("EXTRA_TAGS (metrics bear no labels of the environment", "EXTRA_TAGS=a:b"), idle("EXTRA_TAGS="), idle("EXTRA_TAGS=a:b", "DISABLE_STATS=true")},
-	"USE_PROMETHEUS":            {sets("metrics.address=:9090", "USE_PROMETHEUS=true"), idle("USE_PROMETHEUS=false")},
-	"PROMETHEUS_ADDR":           {sets("metrics.address=10.0.0.1:9100", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=10.0.0.1:9100"), idle("PROMETHEUS_ADDR=:1")},
-	"PROMETHEUS_PATH": {sets("metrics.address=:9090 metrics.path=/stats", "USE_PROMETHEUS=true", "PROMETHEUS_PATH=/stats"), idle("PROMETHEUS_PATH=/stats"),
+	"USE_PROMETHEUS":            {sets("metrics.address=:9090 metrics.names=envoyproxy", "USE_PROMETHEUS=true"), idle("USE_PROMETHEUS=false")},
+	"PROMETHEUS_ADDR":           {sets("metrics.address=10.0.0.1:9100 metrics.names=envoyproxy", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=10.0.0.1:9100"), idle("PROMETHEUS_ADDR=:1")},
+	"PROMETHEUS_PATH": {sets("metrics.address=:9090 metrics.path=/stats metrics.names=envoyproxy", "USE_PROMETHEUS=true", "PROMETHEUS_PATH=/stats"), idle("PROMETHEUS_PATH=/stats"),
 		fails(`variable PROMETHEUS_PATH: found "stats"; allowed: / and a path`, "USE_PROMETHEUS=true", "PROMETHEUS_PATH=stats")},
-	"PROMETHEUS_MAPPER_YAML":      {{environ: []string{"USE_PROMETHEUS=true", "PROMETHEUS_MAPPER_YAML=/m.yaml"}, set: "metrics.address=:9090", warn: "PROMETHEUS_MAPPER_YAML (metrics have names"}, idle("PROMETHEUS_MAPPER_YAML=/m.yaml")},
+	"PROMETHEUS_MAPPER_YAML": {{environ: []string{"USE_PROMETHEUS=true", "PROMETHEUS_MAPPER_YAML=/m.yaml"}, set: "metrics.address=:9090 metrics.names=envoyproxy", warn: "PROMETHEUS_MAPPER_YAML (names and labels are those of"}, idle("PROMETHEUS_MAPPER_YAML=/m.yaml")},
+	"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS": {{environ: []string{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=true", "USE_PROMETHEUS=true"}, set: "metrics.address=:9090 metrics.names=envoyproxy", warn: "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS (ratelimit_service_response_time_seconds has seconds"},
+		idle("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=true"), sets("metrics.address=:9090 metrics.names=envoyproxy", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=false", "USE_PROMETHEUS=true")},
 	"TRACING_ENABLED":             {warns("TRACING_ENABLED (no spans are made", "TRACING_ENABLED=true"), idle("TRACING_ENABLED=false")},
 	"TRACING_SERVICE_NAME":        {idle("TRACING_SERVICE_NAME=x")},
 	"TRACING_SERVICE_NAMESPACE":   {idle("TRACING_SERVICE_NAMESPACE=x")},
@@ -217,6 +223,7 @@ REDIS_PIPELINE_WINDOW REDIS_PIPELINE_LIMIT REDIS_PERSECOND REDIS_PERSECOND_URL R
 REDIS_HEALTH_CHECK_ACTIVE_CONNECTION CACHE_KEY_PREFIX EXPIRATION_JITTER_MAX_SECONDS LOCAL_CACHE_SIZE_IN_BYTES NEAR_LIMIT_RATIO
 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT USE_STATSD STATSD_HOST STATSD_PORT USE_DOG_STATSD USE_PROMETHEUS PROMETHEUS_ADDR PROMETHEUS_PATH
 REDIS_CLUSTER_PIPELINE_PARALLELISM REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM
+PROMETHEUS_MAPPER_YAML PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS
 EXTRA_TAGS STATS_FLUSH_INTERVAL DISABLE_STATS TRACING_ENABLED TRACING_SERVICE_NAME TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE
 MEMCACHE_HOST_PORT MEMCACHE_SRV MEMCACHE_TLS SHADOW_MODE QUOTA_MODE MERGE_DOMAIN_CONFIG RESPONSE_DYNAMIC_METADATA
 LIMIT_RESPONSE_HEADERS_ENABLED LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER`

@@ -157,6 +157,12 @@ func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 				`variable RATELIMITD_METRICS_PATH: found "metrics"; allowed: / and a path of letters, digits, dots, dashes, underscores and slashes`,
 				`flag --metrics-path: found "/{x}"; allowed: / and a path of letters, digits, dots, dashes, underscores and slashes`,
 			}},
+		{name: "ratios", file: "metrics: {near_ratio: 1.01}", environ: []string{"RATELIMITD_METRICS_NEAR_RATIO=-0.1"}, args: []string{"--metrics-near-ratio=NaN"},
+			want: []string{
+				`FILE:1:23: metrics.near_ratio: found "1.01"; allowed: a number from 0 to 1, such as 0.8`,
+				`variable RATELIMITD_METRICS_NEAR_RATIO: found "-0.1"; allowed: a number from 0 to 1, such as 0.8`,
+				`flag --metrics-near-ratio: found "NaN"; allowed: a number from 0 to 1, such as 0.8`,
+			}},
 		{name: "prefix", args: []string{"--redis-prefix=a{b"}, environ: []string{"RATELIMITD_REDIS_PREFIX="}, file: "redis: {prefix: a b}",
 			want: []string{
 				`FILE:1:17: redis.prefix: found "a b"; allowed: 1 to 32 printable ASCII characters without spaces and braces`,

@@ -166,6 +166,21 @@ func integerSetting[T int | int64](least, most T) settingKind[T] {
 	}
 }
 
+// ratioSetting is a number from 0 to 1. YAML may quote it.
+func ratioSetting() settingKind[float32] {
+	return settingKind[float32]{
+		word: "number", allowed: "a number from 0 to 1, such as 0.8",
+		show: func(n float32) string { return strconv.FormatFloat(float64(n), 'f', -1, 32) },
+		parse: func(text string) (float32, *settingComplaint) {
+			n, err := strconv.ParseFloat(text, 32)
+			if err != nil || !(n >= 0 && n <= 1) { // which a NaN is not
+				return 0, complain(text)
+			}
+			return float32(n), nil
+		},
+	}
+}
+
 // autoSetting is a number, or auto, which is 0. YAML may quote either.
 func autoSetting(least, most int) settingKind[int] {
 	const auto = "auto"

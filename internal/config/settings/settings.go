@@ -192,9 +192,14 @@ type Admin struct {
 	Pprof bool
 }
 
-// Metrics is about a port for Prometheus alone. The admin port has the
-// metrics too.
+// Metrics is about what Prometheus fetches, and a port for it alone. The admin
+// port has the metrics too.
 type Metrics struct {
+	// Names is whether there are metrics by the names of envoyproxy/ratelimit.
+	Names MetricNames
+	// NearRatio is the part of a limit from which on hits are near it, 0 to 1.
+	// It counts with NamesEnvoyproxy only.
+	NearRatio float32
 	// Address is host:port; empty means off.
 	Address string
 	// Path is the path of the metrics there; it begins with a slash.

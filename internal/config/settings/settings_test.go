@@ -49,7 +49,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		API:        API{Refunds: true},
 		Headers:    Headers{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		Admin:      Admin{Address: "127.0.0.1:6070", Pprof: true},
-		Metrics:    Metrics{Path: "/metrics"},
+		Metrics:    Metrics{Names: NamesRatelimitd, NearRatio: 0.8, Path: "/metrics"},
 		DrainDelay: 3 * time.Second,
 		Log:        Log{Level: slog.LevelInfo, Format: "text"},
 	}
@@ -141,6 +141,8 @@ func otherValue(t *testing.T, d setting, i int) string {
 		return fmt.Sprintf("%dms", 200+i)
 	case d.form == listForm:
 		return fmt.Sprintf("redis-%d:6379", i)
+	case d.name == "metrics.near_ratio":
+		return fmt.Sprintf("0.%d", i)
 	case d.name == "metrics.path":
 		return fmt.Sprintf("/other-%d", i)
 	case strings.Contains(d.word, "|"):

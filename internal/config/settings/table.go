@@ -164,6 +164,10 @@ func allSettings() []setting {
 			"where a port for Prometheus alone listens, besides /metrics of the operators' port", func(s *Settings) *string { return &s.Metrics.Address }),
 		defineSetting("metrics.path", urlPathSetting(), "/metrics",
 			"path of the metrics there", func(s *Settings) *string { return &s.Metrics.Path }),
+		defineSetting("metrics.names", choiceSetting(NamesRatelimitd, NamesEnvoyproxy), "ratelimitd",
+			"envoyproxy: metrics by the names of envoyproxy/ratelimit too, beside the daemon's own", func(s *Settings) *MetricNames { return &s.Metrics.Names }),
+		defineSetting("metrics.near_ratio", ratioSetting(), "0.8",
+			"part of a limit from which on ratelimit_service_rate_limit_near_limit counts", func(s *Settings) *float32 { return &s.Metrics.NearRatio }),
 
 		defineSetting("request_memory", autoSetting(16<<20, 1<<40), "auto",
 			"bytes that all requests being read and answered may hold; auto: a fifth of what the process may use, or 512 MiB", func(s *Settings) *int { return &s.RequestMemory }),
