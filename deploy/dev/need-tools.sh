@@ -1,9 +1,9 @@
 #!/bin/sh
 # Makes sure that the tests have what they run: curl, a Redis, which is
-# REDIS_ADDRS or a redis-server on PATH, nginx and Caddy, and gRPC for Debian's
-# Python. As root on Debian it installs what is missing; else it says what to
-# install. Where there is no Envoy, nginx or Caddy, it says which tests are
-# skipped.
+# REDIS_ADDRS or a redis-server on PATH, nginx and Caddy, Prometheus, and gRPC for
+# Debian's Python. As root on Debian it installs what is missing; else it says
+# what to install. Where there is no Envoy, nginx, Caddy or Prometheus, it says
+# which tests are skipped.
 set -eu
 cd "$(dirname "$0")/../.."
 [ -n "${ENVOY:-}" ] || ls ../shared/envoy/*.whl >/dev/null 2>&1 || command -v envoy >/dev/null ||
@@ -13,12 +13,13 @@ missing=
 command -v curl >/dev/null || missing="$missing curl"
 /usr/bin/python3 -c 'import grpc, grpc_tools' 2>/dev/null || missing="$missing python3-grpcio python3-grpc-tools"
 # Debian has nginx where only root has a PATH to it.
-proxies=
-command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || proxies="$proxies nginx"
-command -v caddy >/dev/null || proxies="$proxies caddy"
-[ -n "$missing$proxies" ] || exit 0
+servers=
+command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || servers="$servers nginx"
+command -v caddy >/dev/null || servers="$servers caddy"
+command -v prometheus >/dev/null || servers="$servers prometheus"
+[ -n "$missing$servers" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-  missing="$missing$proxies"
+  missing="$missing$servers"
   echo "installing$missing" >&2
   export DEBIAN_FRONTEND=noninteractive
   # The services of Debian's packages are not needed, and not started where
@@ -34,7 +35,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   apt-get install -y -qq --no-install-recommends $missing >/dev/null
   exit 0
 fi
-[ -z "$proxies" ] || echo "no$proxies (on Debian: apt-get install$proxies): its tests are skipped" >&2
+[ -z "$servers" ] || echo "no$servers (on Debian: apt-get install$servers): its tests are skipped" >&2
 [ -n "$missing" ] || exit 0
 echo "The tests need$missing. On Debian: apt-get install$missing. Or name a Redis in REDIS_ADDRS=host:port." >&2
 exit 1
