@@ -9,7 +9,28 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/server"
 )
+
+// Requests are compared with those of a server that counts no hits.
+func TestCountingHitsAllocatesNothing(t *testing.T) {
+	in, err := proto.Marshal(request("api", 3, "user=alice,route=/orders", "user=alice,closed=/orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocations := func(change ...func(*server.Options)) float64 {
+		s := start(t, benchLimits, change...).srv
+		return testing.AllocsPerRun(1000, func() {
+			if _, err := s.Answer(t.Context(), in); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if with, without := allocations(likeEnvoyproxy), allocations(); with > without {
+		t.Errorf("%v allocations with it, %v without", with, without)
+	}
+}
 
 // TestOverrideAllocatesNothing compares requests with and without a limit of
 // their own.

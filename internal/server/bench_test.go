@@ -10,6 +10,8 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
 const benchLimits = `
@@ -28,13 +30,16 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	for _, c := range []struct {
 		name, descriptor string
 		want             rlsv3.RateLimitResponse_Code
+		change           []func(*server.Options)
 	}{
-		{"allowed", "user=alice,route=/orders", rlsv3.RateLimitResponse_OK},
-		{"denied", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT},
-		{"unmatched", "user=alice,other=/orders", rlsv3.RateLimitResponse_OK},
+		{"allowed", "user=alice,route=/orders", rlsv3.RateLimitResponse_OK, nil},
+		{"denied", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, nil},
+		{"unmatched", "user=alice,other=/orders", rlsv3.RateLimitResponse_OK, nil},
+		{"allowed and its hits counted", "user=alice,route=/orders", rlsv3.RateLimitResponse_OK, []func(*server.Options){likeEnvoyproxy}},
+		{"denied and its hits counted", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, []func(*server.Options){likeEnvoyproxy}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			s := portless(b, benchLimits)
+			s := portless(b, benchLimits, c.change...)
 			in, err := proto.Marshal(request("api", 1, c.descriptor))
 			if err != nil {
 				b.Fatal(err)
