@@ -56,6 +56,10 @@ const MaxCost = maxLevel
 type Decision struct {
 	// Remaining is the cost that could still be taken at once, rounded down.
 	Remaining int64
+	// RoomBefore is, of a hit that was denied and charged all the same, what
+	// remained before: less than its cost. Nothing remains after. It is 0 in all
+	// other decisions.
+	RoomBefore int64
 	// RetryAfter is 0 for an allowed hit. Otherwise it is how long to wait
 	// until the same hit is allowed, if nobody else takes, to the microsecond;
 	// or Never.

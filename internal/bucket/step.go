@@ -49,6 +49,7 @@ func (l *Limit) Charge(s *State, clock, cost int64, d Decision) Decision {
 		return d
 	}
 	if d.RetryAfter != 0 {
+		d.RoomBefore = d.Remaining
 		// The charge of what was used has moved the moment from which a peek is
 		// allowed again. A level that can grow no further may not show it.
 		if retry := l.Decide(s, clock, 0).RetryAfter; retry != 0 {

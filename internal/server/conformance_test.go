@@ -148,7 +148,7 @@ func isRefund(hits []bucket.Hit) bool {
 }
 
 // seenInTake keeps what a TakeResponse shows. It shows the moment of a take
-// only if that can be given back.
+// only if that can be given back, and never what remained before.
 func seenInTake(hits []bucket.Hit, decisions []bucket.Decision) {
 	if isRefund(hits) {
 		seenInEnvoys(hits, decisions)
@@ -156,6 +156,7 @@ func seenInTake(hits []bucket.Hit, decisions []bucket.Decision) {
 	}
 	allowed := groupAllowed(hits, decisions)
 	for i := range decisions {
+		decisions[i].RoomBefore = 0
 		if !bucket.Charged(&hits[i], &decisions[i], allowed) {
 			decisions[i].At = 0
 		}
@@ -183,7 +184,7 @@ func seenInEnvoys(_ []bucket.Hit, decisions []bucket.Decision) {
 	}
 	for i := range decisions {
 		d := &decisions[i]
-		d.ResetAfter, d.Wait, d.At = wholeSeconds(d.ResetAfter), 0, 0
+		d.ResetAfter, d.Wait, d.At, d.RoomBefore = wholeSeconds(d.ResetAfter), 0, 0, 0
 		if !d.Allowed() {
 			d.RetryAfter = wholeSeconds(longest)
 		}

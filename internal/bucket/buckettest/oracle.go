@@ -122,8 +122,8 @@ func (o *Oracle) Check(clock int64, hits []bucket.Hit) []bucket.Decision {
 }
 
 // charge charges a hit and returns its decision with the numbers after it: what
-// remains, when all of it is back, and, for a hit that was denied, when a peek is
-// allowed.
+// remains, when all of it is back, and, for a hit that was denied, what remained
+// before and when a peek is allowed.
 func (o *Oracle) charge(h bucket.Hit, clock int64, d bucket.Decision) bucket.Decision {
 	if h.Cost == 0 || h.Limit.Requests == 0 {
 		return d
@@ -133,6 +133,9 @@ func (o *Oracle) charge(h bucket.Hit, clock int64, d bucket.Decision) bucket.Dec
 	}
 	h.Cost = 0
 	after := decide(h, o.recall(h, clock), clock)
+	if !d.Allowed() {
+		d.RoomBefore = d.Remaining
+	}
 	d.Remaining, d.ResetAfter = after.Remaining, after.ResetAfter
 	if !d.Allowed() && !after.Allowed() {
 		d.RetryAfter = after.RetryAfter

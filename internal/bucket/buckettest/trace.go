@@ -219,6 +219,9 @@ func formatDecisions(ds []bucket.Decision) string {
 		if d.Degraded {
 			b.WriteString(" (degraded)")
 		}
+		if d.RoomBefore != 0 {
+			fmt.Fprintf(&b, " (room before: %d)", d.RoomBefore)
+		}
 		b.WriteByte('\n')
 	}
 	return b.String()

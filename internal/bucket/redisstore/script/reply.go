@@ -113,12 +113,26 @@ func (r *reader) line(clock int64, first *Group) error {
 			if err := r.decisions(clock, mark, g.Decisions); err != nil {
 				return err
 			}
+			if g.Mode != Check {
+				g.settleRemaining()
+			}
 		case mark != replyDone:
 			return fmt.Errorf("the script's reply holds %d for a group given back", mark)
 		}
 		before = g
 	}
 	return nil
+}
+
+// settleRemaining puts what remained before a hit, where the script tells that
+// instead of what remains after it, into its place.
+func (g *Group) settleRemaining() {
+	for i := range g.Decisions {
+		d, h := &g.Decisions[i], &g.Hits[i]
+		if !d.Allowed() && h.Limit.ChargedAnyway(h.Cost) {
+			d.RoomBefore, d.Remaining = d.Remaining, 0
+		}
+	}
 }
 
 // decisions reads the decisions of one group, whose first number was read.

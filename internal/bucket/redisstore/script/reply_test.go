@@ -2,7 +2,9 @@ package script
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -58,13 +60,22 @@ func fuzzReply(numbers []byte) (reply []int64) {
 	return reply
 }
 
+// hits are hits on a limit that charges only what it allows.
+func hits(n int) []bucket.Hit {
+	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 9, Period: time.Hour})
+	if err != nil {
+		panic(err) // its numbers stand above
+	}
+	return slices.Repeat([]bucket.Hit{{Limit: l, Cost: 1}}, n)
+}
+
 // fuzzLines are up to 3 lines of up to 4 equal groups of 1 or 2 hits.
 func fuzzLines(shape, count uint8) (lines []*Group) {
 	for i := range int(shape % 4) {
 		var head *Group
 		for range 1 + int(count>>(2*i))%4 {
 			n := 1 + int(shape>>(2*i))%2
-			head = &Group{Mode: Mode(int(shape)+i) % 3, Decisions: make([]bucket.Decision, n), Hits: make([]bucket.Hit, n), Same: head}
+			head = &Group{Mode: Mode(int(shape)+i) % 3, Decisions: make([]bucket.Decision, n), Hits: hits(n), Same: head}
 			if head.Mode == GiveBack {
 				head.Same = nil
 			}
@@ -79,9 +90,9 @@ func fuzzLines(shape, count uint8) (lines []*Group) {
 func TestReplySaysThingsOnce(t *testing.T) {
 	var line *Group
 	for range 4 {
-		line = &Group{Mode: Take, Hits: make([]bucket.Hit, 2), Decisions: make([]bucket.Decision, 2), Same: line}
+		line = &Group{Mode: Take, Hits: hits(2), Decisions: make([]bucket.Decision, 2), Same: line}
 	}
-	back := &Group{Mode: GiveBack, Hits: make([]bucket.Hit, 1), Decisions: make([]bucket.Decision, 1)}
+	back := &Group{Mode: GiveBack, Hits: hits(1), Decisions: make([]bucket.Decision, 1)}
 	h, err := Decode([]int64{1000, 5, 7*8 + 1, 30, 1*8 + 3, 40, 0, 9, 6*8 + 4, 31, 0, 0, -4, 0*8 + 2, 41, 8, 0, 8}, []*Group{line, back})
 	if err != nil {
 		t.Fatal(err)
@@ -104,13 +115,43 @@ func TestReplySaysThingsOnce(t *testing.T) {
 	}
 }
 
+// Of a hit that was denied and charged all the same, the script tells what remained
+// before.
+func TestReplyTellsTheRoomBeforeAChargeBeyondTheLimit(t *testing.T) {
+	use := hits(1)[0].Limit.Spec
+	use.Postpaid = bucket.PostpaidAlways
+	l, err := bucket.NewLimit(use)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		mode               Mode
+		retry              int64
+		remaining, roomWas int64
+	}{
+		"denied":      {Take, 8, 0, 3},
+		"allowed":     {Take, 0, 3, 0},
+		"only looked": {Check, 8, 3, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &Group{Mode: c.mode, Hits: []bucket.Hit{{Limit: l, Cost: 5}}, Decisions: make([]bucket.Decision, 1)}
+			if _, err := Decode([]int64{1000, 0, 3*8 + 2, 30, c.retry}, []*Group{g}); err != nil {
+				t.Fatal(err)
+			}
+			if d := g.Decisions[0]; d.Remaining != c.remaining || d.RoomBefore != c.roomWas {
+				t.Errorf("got %+v", d)
+			}
+		})
+	}
+}
+
 func TestBadReplyIsRefused(t *testing.T) {
 	for _, bad := range [][]int64{
 		{}, {-1, 0, 9, 1}, {1000}, {1000, 0}, {1000, -1, 9, 1}, {1000, 1 << 54, 9, 1}, {1000, 0, 0}, {1000, 0, 8}, {1000, 0, 8, 1}, {1000, 0, 13, 1, 1, 1, 1, 1},
 		{1000, 0, -7, 1}, {1000, 0, 9, -1}, {1000, 0, 10, 1, -2}, {1000, 0, 12, 1, 0, 0, -1001}, {1000, 0, 9, 1, 2}, {1000, 0, -1, 0},
 	} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
-			if _, err := Decode(bad, []*Group{{Mode: Take, Hits: make([]bucket.Hit, 1), Decisions: make([]bucket.Decision, 1)}}); err == nil {
+			if _, err := Decode(bad, []*Group{{Mode: Take, Hits: hits(1), Decisions: make([]bucket.Decision, 1)}}); err == nil {
 				t.Errorf("%v was taken for a reply", bad)
 			}
 		})

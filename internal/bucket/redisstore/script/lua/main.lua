@@ -16,7 +16,9 @@
 -- The copies of a line are decided one after the other. What came of it is, for
 -- each copy, one of
 --   for each hit   remaining * 8 + n, then the first n, 1 to 4, of reset_after,
---                  retry_after, wait, and at less the clock; the others are 0
+--                  retry_after, wait, and at less the clock; the others are 0.
+--                  Of a hit that was denied and charged all the same, remaining
+--                  is what was so before: after it there is nothing
 --   UNREADABLE     a state cannot be read; nothing of the copy was charged
 --   SAME           this copy and all further ones got what the one before got
 -- and for a group given back DONE or UNREADABLE.
@@ -100,6 +102,7 @@ local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, r
     -- allowed again. A level that can grow no further may not show it.
     local _, again = l.decide(value, 0)
     if again ~= 0 then retry = again end
+    left = remaining
   end
   return true, left, retry, expires - clock
 end
