@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -27,8 +30,13 @@ func likeEnvoyproxy(o *server.Options) {
 // hold: "total 5 within 4 over 1 near 2 shadow 0". Labels are "api|user|plan".
 func (d *daemon) hits() map[string]string {
 	d.t.Helper()
+	return hitsIn(d.t, d.metrics())
+}
+
+func hitsIn(t testing.TB, samples map[string]float64) map[string]string {
+	t.Helper()
 	values := make(map[string]map[string]float64)
-	for series, value := range d.metrics() {
+	for series, value := range samples {
 		name, labels, _ := strings.Cut(series, "{")
 		part, ok := strings.CutPrefix(name, "ratelimit_service_rate_limit_")
 		if !ok {
@@ -46,7 +54,7 @@ func (d *daemon) hits() map[string]string {
 		shown[labels] = fmt.Sprintf("total %v within %v over %v near %v shadow %v",
 			v["total_hits"], v["within_limit"], v["over_limit"], v["near_limit"], v["shadow_mode"])
 		if len(v) != 5 {
-			d.t.Errorf("%s: %v", labels, v)
+			t.Errorf("%s: %v", labels, v)
 		}
 	}
 	return shown
@@ -121,6 +129,10 @@ descriptors:
 			map[string]string{"api|user": "total 14 within 0 over 4 near 0 shadow 0"}},
 		{"within a limit beside a denial", times(2, asks(1, "user=x", "none=x")),
 			map[string]string{"api|user": "total 2 within 2 over 0 near 0 shadow 0", "api|none": "total 2 within 0 over 2 near 0 shadow 0"}},
+		{"charges of what was used, one of them across the limit", times(4, reports(10, "tokens=x")),
+			map[string]string{"api|tokens": "total 40 within 20 over 19 near 5 shadow 0"}},
+		{"charges of what was used, from below what is near to beyond the limit", times(1, reports(30, "tokens=x")),
+			map[string]string{"api|tokens": "total 30 within 0 over 9 near 5 shadow 0"}},
 		{"shadow mode", times(3, asks(1, "trial=x")),
 			map[string]string{"api|trial": "total 3 within 1 over 2 near 1 shadow 2"}},
 		{"shadow mode counts all hits, also those that fit", times(1, asks(3, "trial=x")),
@@ -181,6 +193,64 @@ func TestLabelsAreSpeltAsInEnvoyproxy(t *testing.T) {
 			}
 			if got := slices.Sorted(maps.Keys(d.hits())); !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// peerCounter counts hits as envoyproxy/ratelimit does, on a counter that every
+// request is charged to.
+type peerCounter struct {
+	count, limit              int64
+	total, within, over, near int64
+}
+
+func (c *peerCounter) charge(hits int64) {
+	before, after := c.count, c.count+hits
+	c.count = after
+	c.total += hits
+	nearFrom := int64(float32(c.limit) * float32(0.8)) // of no negative number
+	switch {
+	case after <= c.limit:
+		c.within += hits
+		c.near += max(0, after-max(before, nearFrom))
+	case before >= c.limit:
+		c.over += hits
+	default:
+		c.over += after - c.limit
+		c.near += c.limit - max(before, nearFrom)
+	}
+}
+
+// What a descriptor reports is charged in full on both sides, and single hits
+// differ in nothing that is counted.
+func TestHitsAreThoseOfEnvoyproxy(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		limit, single := random.Int64N(60), random.IntN(2) == 0
+		t.Run(fmt.Sprintf("limit %d, single %t", limit, single), func(t *testing.T) {
+			s := portless(t, fmt.Sprintf("domain: api\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: %d}}]\n", limit), likeEnvoyproxy)
+			c := peerCounter{limit: limit}
+			for range 1 + random.IntN(100) {
+				hits, asked := int64(1), request("api", 1, "user=x")
+				if !single {
+					hits = random.Int64N(12)
+					asked = reports(uint64(hits), "user=x")
+				}
+				if _, err := s.RPC().ShouldRateLimit(t.Context(), asked); err != nil {
+					t.Fatal(err)
+				}
+				c.charge(hits)
+			}
+			want := map[string]string{}
+			if c.total > 0 {
+				want["api|user"] = fmt.Sprintf("total %d within %d over %d near %d shadow 0", c.total, c.within, c.over, c.near)
+			}
+			w := httptest.NewRecorder()
+			s.Admin().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			if got := hitsIn(t, samples(t, w.Body.String())); !maps.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
 			}
 		})
 	}

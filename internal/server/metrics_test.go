@@ -26,15 +26,21 @@ func (d *daemon) metrics() map[string]float64 {
 	if p.code != 200 || !strings.HasPrefix(p.header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		d.t.Fatalf("/metrics: %d %s", p.code, p.header.Get("Content-Type"))
 	}
+	return samples(d.t, p.body)
+}
+
+// samples returns those of a page by their series.
+func samples(t testing.TB, page string) map[string]float64 {
+	t.Helper()
 	found := make(map[string]float64)
-	for line := range strings.Lines(p.body) {
+	for line := range strings.Lines(page) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
 		at := strings.LastIndex(line, " ")
 		value, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64)
 		if err != nil {
-			d.t.Fatalf("%q: %v", line, err)
+			t.Fatalf("%q: %v", line, err)
 		}
 		found[line[:at]] = value
 	}

@@ -28,20 +28,23 @@ func (h HitCounting) parts(o *Outcome, hits []bucket.Hit, admitted bool) config.
 	over, near, isOver := int64(0), int64(0), false
 	for i := range hits {
 		d := &o.Decisions[i]
+		charged := bucket.Charged(&hits[i], d, admitted)
 		if !d.Allowed() {
 			isOver = true
-			over = max(over, beyond(cost, d))
+			room := d.Remaining
+			if charged {
+				room = d.RoomBefore
+			}
+			over = max(over, beyond(cost, room))
 		}
-		if bucket.Charged(&hits[i], d, admitted) {
+		if charged {
 			near = max(near, h.near(hits[i].Limit, d, cost))
 		}
 	}
-	parts := config.Hits{Near: uint64(near)}
 	if !isOver {
-		parts.Within = uint64(cost)
-		return parts
+		return config.Hits{Within: uint64(cost), Near: uint64(near)}
 	}
-	parts.Over, parts.Fit = uint64(over), uint64(cost-over)
+	parts := config.Hits{Over: uint64(over), Fit: uint64(cost - over), Near: uint64(min(near, cost-over))}
 	if o.Shadow {
 		parts.Shadowed = uint64(cost)
 	}
@@ -50,9 +53,9 @@ func (h HitCounting) parts(o *Outcome, hits []bucket.Hit, admitted bool) config.
 
 // beyond returns how many hits of a denied cost there was no room for. Beside
 // another hit on the same key there may have been room for this one alone.
-func beyond(cost int64, d *bucket.Decision) int64 {
-	if d.Remaining < cost {
-		return cost - d.Remaining
+func beyond(cost, room int64) int64 {
+	if room < cost {
+		return cost - room
 	}
 	return cost
 }
@@ -61,10 +64,13 @@ func beyond(cost int64, d *bucket.Decision) int64 {
 // limit and not beyond it. An answer that the store did not give says nothing of
 // the count.
 func (h HitCounting) near(l *bucket.Limit, d *bucket.Decision, cost int64) int64 {
-	if d.Degraded || !d.Allowed() {
+	if d.Degraded {
 		return 0
 	}
-	// In 32 bits as envoyproxy/ratelimit, which rounds 0.7 x 10 to 7.
+	// In 32 bits as envoyproxy/ratelimit, which rounds 0.29 x 100 to 29.
 	from := int64(math.Floor(float64(float32(l.Capacity) * h.NearRatio)))
+	if !d.Allowed() { // it filled the limit
+		return min(d.RoomBefore, l.Capacity-from)
+	}
 	return min(cost, max(0, l.Capacity-d.Remaining-from))
 }
