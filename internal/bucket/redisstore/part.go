@@ -32,6 +32,8 @@ type part struct {
 	// command has failed, or it is abandoned.
 	done    chan outcome
 	outcome outcome
+	// trip is nil unless the request is traced.
+	trip *trip
 }
 
 // The statuses of a part say who may use its memory while its caller waits. An
@@ -69,7 +71,7 @@ func (p *part) reset() {
 	clear(p.Hits)
 	p.Group = script.Group{Hits: p.Hits[:0], Decisions: p.Decisions[:0]}
 	p.tag, p.of, p.text, p.isWhole = 0, p.of[:0], p.text[:0], false
-	p.ctx, p.outcome = nil, outcome{}
+	p.ctx, p.outcome, p.trip = nil, outcome{}, nil
 	p.status.Store(waiting)
 }
 
@@ -105,6 +107,9 @@ func (p *part) send() bool {
 	if err := p.ctx.Err(); err != nil {
 		p.abandon(err)
 		return false
+	}
+	if p.trip != nil {
+		p.trip.sent = time.Now()
 	}
 	return p.status.CompareAndSwap(waiting, sent)
 }

@@ -52,6 +52,9 @@ func (pl *pipeline) run(ctx context.Context, n *node, parts []*part) {
 	if pl.sendUnloaded(ctx, commands) {
 		took = time.Since(start)
 	}
+	if n != nil && pl.store.onBatch != nil {
+		pl.store.tellBatch(n, commands, parts, start, took)
+	}
 	for _, c := range commands {
 		pl.end(ctx, c, n, start, took)
 	}

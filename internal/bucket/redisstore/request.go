@@ -23,6 +23,8 @@ type request struct {
 	parts    []*part
 	// degraded is why Redis did not decide some of the hits.
 	degraded fallback.Degraded
+	// traced is told how it was decided; nil unless the request is traced.
+	traced *bucket.Trace
 }
 
 func newRequest() *request { return &request{whole: newPart()} }
@@ -32,6 +34,9 @@ func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *re
 	r := s.requests.Get().(*request)
 	r.ctx, r.start = ctx, time.Now()
 	r.deadline = r.start.Add(s.timeoutFor(ctx, r.start))
+	if s.onBatch != nil {
+		r.traced = bucket.TraceOf(ctx)
+	}
 	w := r.whole
 	w.Mode, w.isWhole = m, true
 	w.Hits, r.of = bucket.Merge(w.Hits, r.of[:0], hits)
@@ -66,7 +71,7 @@ func (s *Store) timeoutFor(ctx context.Context, now time.Time) time.Duration {
 func (s *Store) finish(r *request) {
 	r.whole.reset()
 	clear(r.parts)
-	r.ctx = nil
+	r.ctx, r.traced = nil, nil
 	s.requests.Put(r)
 }
 
@@ -125,7 +130,7 @@ func (r *request) gather(parts []*part) {
 // and returns the first error. A part that was abandoned is replaced in parts. now
 // is the time, or that of a moment ago.
 func (s *Store) runAll(ctx context.Context, r *request, now, deadline time.Time, parts []*part) error {
-	s.askRedis(ctx, now, deadline, parts)
+	s.askRedis(ctx, r, now, deadline, parts)
 	var first error
 	for _, p := range parts {
 		if p.outcome.needsFallback() {
@@ -140,11 +145,15 @@ func (s *Store) runAll(ctx context.Context, r *request, now, deadline time.Time,
 
 // askRedis submits all pending parts and waits until each is decided by Redis, or
 // left to the fallback.
-func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*part) {
+func (s *Store) askRedis(ctx context.Context, r *request, now, deadline time.Time, parts []*part) {
+	var together leg
 	for _, p := range parts {
 		if p.outcome.isPending() {
 			p.ctx, p.deadline = ctx, deadline
 			p.SetHash(s.seed)
+			if r.traced != nil {
+				together.begin(p)
+			}
 			if err := s.submit(p); err != nil {
 				p.outcome = outcome{unasked, err}
 			}
@@ -158,12 +167,18 @@ func (s *Store) askRedis(ctx context.Context, now, deadline time.Time, parts []*
 			now = time.Now()
 		}
 		p.wait(now)
+		if r.traced != nil {
+			together.end(p, r.traced)
+		}
 		if p.outcome.isUnknown() && p.Mode != script.Check { // which charges nothing
 			s.metrics.unknown.Inc()
 		}
 		if p.status.Load() == abandoned {
 			parts[i] = s.replacement(p)
 		}
+	}
+	if r.traced != nil {
+		together.addTo(r.traced)
 	}
 }
 
@@ -182,7 +197,11 @@ func (s *Store) fallBack(ctx context.Context, r *request, p *part, cause error) 
 		return ctx.Err()
 	}
 	s.restoreQuotas(r, p)
-	s.fallback.Add(&r.degraded, p.Hits, reasonOf(cause))
+	reason := reasonOf(cause)
+	s.fallback.Add(&r.degraded, p.Hits, reason)
+	if r.traced != nil && r.traced.Degraded == "" {
+		r.traced.Degraded = string(reason)
+	}
 	if p.Mode == script.Check {
 		return s.fallback.Check(ctx, p.Hits, p.Decisions, cause)
 	}

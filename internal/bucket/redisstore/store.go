@@ -68,6 +68,10 @@ type Options struct {
 	// Log gets a line when a node stops answering, refuses, or answers again;
 	// nil means no log.
 	Log *slog.Logger
+	// OnBatch is told of each batch that carried a take with a bucket.Trace, and
+	// returns the name of the span that it made of it. It must be quick: the
+	// answers to the batch wait for it. nil means that no take is traced.
+	OnBatch func(bucket.TracedBatch) bucket.SpanRef
 	// Clock replaces the clock of Redis, in microseconds since the Unix
 	// epoch. It is for tests; production leaves it nil.
 	Clock func() int64
@@ -118,6 +122,7 @@ type Store struct {
 	skew      string // the script's argument
 	metrics   *metrics
 	log       *slog.Logger
+	onBatch   func(bucket.TracedBatch) bucket.SpanRef
 	pings     atomic.Uint32
 
 	requests, parts sync.Pool
@@ -157,6 +162,7 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 		clock:          o.Clock,
 		skew:           strconv.FormatInt(cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew).Microseconds(), 10),
 		log:            o.Log,
+		onBatch:        o.OnBatch,
 		topologyDoubts: make(chan struct{}, 1),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
@@ -268,6 +274,9 @@ func (s *Store) take(r *request) error {
 	question, known := s.denials.known(s.denialTime(r.start), r.whole.Hits, r.whole.Decisions)
 	if known {
 		s.metrics.knownDenials.Inc()
+		if r.traced != nil {
+			r.traced.Known = true
+		}
 		return nil
 	}
 	err := s.takeFromRedis(r)

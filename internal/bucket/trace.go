@@ -1,0 +1,64 @@
+package bucket
+
+import (
+	"context"
+	"time"
+)
+
+// Trace is what a store tells of one Take that is traced. It belongs to the
+// goroutine of that Take. A store that waits for nobody leaves it empty.
+type Trace struct {
+	// Queued is how long the take waited until it was sent, and Asked how long the
+	// answer took then: of several hash tags that were asked at the same time
+	// those of the slowest, and the sum over those asked one after the other.
+	Queued, Asked time.Duration
+	// Batches name what the take travelled in, at most MaxTraceBatches.
+	Batches []SpanRef
+	// Degraded is why the store did not decide some of it, or empty.
+	Degraded string
+	// Known is whether it was denied because the store had just denied the same.
+	Known bool
+}
+
+// MaxTraceBatches bounds the batches of a Trace. A take over many hash tags of a
+// cluster travels in as many.
+const MaxTraceBatches = 16
+
+// SpanRef names a span where traces are kept. The zero SpanRef names none.
+type SpanRef struct {
+	Trace [16]byte
+	Span  [8]byte
+}
+
+// TracedBatch is what a store sent together, and a traced take with it.
+type TracedBatch struct {
+	// Node is the name of the node that was asked.
+	Node string
+	// Requests are the requests, or their parts, in Commands; they ask Limits.
+	Requests, Commands, Limits int
+	// Start is when it was sent, and Took how long the replies took.
+	Start time.Time
+	Took  time.Duration
+	// Failed is whether a command had no reply, or an error for one.
+	Failed bool
+}
+
+type traceKey struct{}
+
+// WithTrace returns a context for a Take that is traced.
+func WithTrace(ctx context.Context, t *Trace) context.Context {
+	return context.WithValue(ctx, traceKey{}, t)
+}
+
+// TraceOf returns the trace of a Take with this context, or nil.
+func TraceOf(ctx context.Context) *Trace {
+	t, _ := ctx.Value(traceKey{}).(*Trace)
+	return t
+}
+
+// AddBatch notes a batch, unless ref is zero or there are as many as there may be.
+func (t *Trace) AddBatch(ref SpanRef) {
+	if ref != (SpanRef{}) && len(t.Batches) < MaxTraceBatches {
+		t.Batches = append(t.Batches, ref)
+	}
+}
