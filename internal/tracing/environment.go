@@ -1,0 +1,139 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// environment has those variables of OpenTelemetry that its SDK for Go leaves to the
+// program. The SDK reads the others by itself.
+type environment struct{ get func(name string) string }
+
+// isOff reports whether a variable turns traces off.
+func (e environment) isOff() (bool, error) {
+	if strings.EqualFold(strings.TrimSpace(e.get("OTEL_SDK_DISABLED")), "true") {
+		return true, nil
+	}
+	const name = "OTEL_TRACES_EXPORTER"
+	switch exporter := strings.TrimSpace(e.get(name)); exporter {
+	case "", "otlp":
+		return false, nil
+	case "none":
+		return true, nil
+	default:
+		return false, fmt.Errorf("%s: found %q; allowed: otlp or none", name, Cut(exporter))
+	}
+}
+
+// protocol returns the protocol of OTLP.
+func (e environment) protocol() (string, error) {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		switch protocol := strings.TrimSpace(e.get(name)); protocol {
+		case "":
+		case ProtocolHTTP, ProtocolGRPC:
+			return protocol, nil
+		default:
+			return "", fmt.Errorf("%s: found %q; allowed: %s", name, Cut(protocol), allowed(ProtocolGRPC, ProtocolHTTP))
+		}
+	}
+	return ProtocolHTTP, nil
+}
+
+// propagators returns those of the names, or else those of the environment, or
+// else all.
+func (e environment) propagators(names []string) ([]propagation.TextMapPropagator, error) {
+	if len(names) == 0 {
+		names = []string{"tracecontext", "b3"}
+		if text := strings.TrimSpace(e.get("OTEL_PROPAGATORS")); text != "" {
+			names = strings.Split(text, ",")
+		}
+	}
+	return newPropagators(names)
+}
+
+// samplerFollowsParent reports whether the SDK's sampler leaves a request out if
+// its parent is not sampled.
+func (e environment) samplerFollowsParent() bool {
+	name := strings.ToLower(strings.TrimSpace(e.get("OTEL_TRACES_SAMPLER")))
+	return name == "" || strings.HasPrefix(name, "parentbased_")
+}
+
+// The spans that may wait for the collector: as the SDK has it, and at most.
+const (
+	defaultQueueSize = sdktrace.DefaultMaxQueueSize
+	maxQueueSize     = 1 << 16
+)
+
+// queueSize is how many spans may wait.
+func (e environment) queueSize() int {
+	n, err := strconv.Atoi(strings.TrimSpace(e.get("OTEL_BSP_MAX_QUEUE_SIZE")))
+	if err != nil || n < 1 {
+		return defaultQueueSize
+	}
+	return min(n, maxQueueSize)
+}
+
+// newExporter returns what sends spans. It dials nobody before there are some.
+func newExporter(ctx context.Context, o Options, e environment) (sdktrace.SpanExporter, error) {
+	protocol := o.Protocol
+	if protocol == "" {
+		var err error
+		if protocol, err = e.protocol(); err != nil {
+			return nil, err
+		}
+	}
+	if protocol == ProtocolGRPC {
+		var options []otlptracegrpc.Option
+		if o.Endpoint != "" {
+			options = append(options, otlptracegrpc.WithEndpointURL(o.Endpoint))
+		}
+		return otlptracegrpc.New(ctx, options...)
+	}
+	var options []otlptracehttp.Option
+	if o.Endpoint != "" {
+		// As OTEL_EXPORTER_OTLP_ENDPOINT is read.
+		endpoint, err := url.JoinPath(o.Endpoint, "v1/traces")
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, otlptracehttp.WithEndpointURL(endpoint))
+	}
+	return otlptracehttp.New(ctx, options...)
+}
+
+// newResource says what the daemon is.
+func newResource(ctx context.Context, o Options) (*resource.Resource, error) {
+	var given []attribute.KeyValue
+	for _, name := range []struct{ key, value string }{
+		{"service.name", o.ServiceName}, {"service.namespace", o.ServiceNamespace}, {"service.instance.id", o.ServiceInstanceID},
+	} {
+		if name.value != "" {
+			given = append(given, attribute.String(name.key, name.value))
+		}
+	}
+	r, err := resource.New(ctx,
+		resource.WithTelemetrySDK(),
+		resource.WithAttributes(
+			attribute.String("service.name", "ratelimitd"),
+			attribute.String("service.version", o.Version),
+			attribute.String("service.instance.id", uuid.NewString()),
+		),
+		resource.WithFromEnv(),
+		resource.WithAttributes(given...),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	return r, nil
+}

@@ -1,0 +1,76 @@
+package tracing
+
+import (
+	"context"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Bounds of what a span holds: the bytes of a text, and the texts of a list.
+const (
+	MaxText  = 256
+	MaxTexts = 16
+)
+
+// Span is the span of a request that is sampled. It belongs to the goroutine that
+// answers the request.
+type Span struct {
+	// Store is what the store tells of the request.
+	Store bucket.Trace
+	span  trace.Span
+}
+
+type spanKey struct{}
+
+// SpanOf returns the span of a request with this context, or nil.
+func SpanOf(ctx context.Context) *Span {
+	s, _ := ctx.Value(spanKey{}).(*Span)
+	return s
+}
+
+// Set sets attributes. Texts are cut to MaxText, lists of them are the caller's to
+// bound.
+func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
+
+// Text is an attribute whose text is cut to MaxText bytes, and is UTF-8.
+func Text(key, text string) attribute.KeyValue { return attribute.String(key, Cut(text)) }
+
+// Cut cuts a text to MaxText bytes at most, and between its characters.
+func Cut(text string) string {
+	if len(text) <= MaxText {
+		return text
+	}
+	n := MaxText
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+// Fail marks the span as that of a request which failed.
+func (s *Span) Fail(code string) { s.span.SetStatus(codes.Error, code) }
+
+// End ends the span, with what the store told.
+func (s *Span) End() {
+	t := &s.Store
+	if t.Queued > 0 || t.Asked > 0 {
+		s.Set(attribute.Float64("ratelimit.queue.seconds", t.Queued.Seconds()), attribute.Float64("ratelimit.redis.seconds", t.Asked.Seconds()))
+	}
+	if t.Known {
+		s.Set(attribute.Bool("ratelimit.known_denial", true))
+	}
+	if t.Degraded != "" {
+		s.Set(attribute.String("ratelimit.degraded.reason", t.Degraded))
+	}
+	for _, b := range t.Batches {
+		s.span.AddLink(trace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: b.Trace, SpanID: b.Span, TraceFlags: trace.FlagsSampled,
+		})})
+	}
+	s.span.End()
+}
