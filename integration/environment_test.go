@@ -107,7 +107,7 @@ func TestEnvoyEnvironmentIsFollowed(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "hunter2")
 	root, swap := runtimeRoot(t, yearlyOf(3))
 	env := envoyEnv(root, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+server.Addr(), "REDIS_AUTH=hunter2", "REDIS_TYPE=SINGLE", "REDIS_POOL_SIZE=5",
-		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/stats/prometheus", "TRACING_ENABLED=true", "RATELIMITD_STORE=disk")
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/stats/prometheus", "EXTRA_TAGS=a:b", "RATELIMITD_STORE=disk")
 	d := startAsEnvoy(t, env)
 	d.wantLimit(3)
 	if code, body := get(t, "http://"+d.metrics+"/stats/prometheus"); code != 200 || !strings.Contains(body, `ratelimitd_decisions_total{domain="api",result="denied",rule="user",value=""} 1`) {
@@ -119,7 +119,7 @@ func TestEnvoyEnvironmentIsFollowed(t *testing.T) {
 	if code, body := get(t, "http://"+d.admin+"/rlconfig"); code != 200 || !strings.Contains(body, "3 requests") {
 		t.Errorf("DEBUG_PORT: %d %s", code, body)
 	}
-	if n := strings.Count(d.logText(), "not followed to the letter"); n != 1 || !strings.Contains(d.logText(), "TRACING_ENABLED (") {
+	if n := strings.Count(d.logText(), "not followed to the letter"); n != 1 || !strings.Contains(d.logText(), "EXTRA_TAGS (") {
 		t.Errorf("%d warnings of variables:\n%s", n, d.logText())
 	}
 	if strings.Contains(d.logText(), "hunter2") {

@@ -24,6 +24,8 @@ type (
 	MetricNames string
 	// LogFormat is how log lines look.
 	LogFormat string
+	// TracingProtocol is the protocol of OTLP.
+	TracingProtocol string
 )
 
 // Values of store.
@@ -80,6 +82,13 @@ const (
 	NamesRatelimitd MetricNames = "ratelimitd"
 	// NamesEnvoyproxy adds those of envoyproxy/ratelimit.
 	NamesEnvoyproxy MetricNames = "envoyproxy"
+)
+
+// Values of tracing.protocol.
+const (
+	TracingAuto TracingProtocol = "auto"
+	TracingHTTP TracingProtocol = "http"
+	TracingGRPC TracingProtocol = "grpc"
 )
 
 // Values of log.format.

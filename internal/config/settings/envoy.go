@@ -2,6 +2,7 @@ package settings
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -52,6 +53,7 @@ func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
 	e.limits()
 	e.responses()
 	e.metrics()
+	e.tracing()
 	e.store()
 	e.tellIgnored()
 	return e.layer
@@ -264,6 +266,31 @@ func (e *envoyEnvironment) metrics() {
 		e.copy("metrics.path", "PROMETHEUS_PATH")
 		e.set("metrics.names", string(NamesEnvoyproxy), "USE_PROMETHEUS")
 		e.copy("metrics.near_ratio", "NEAR_LIMIT_RATIO")
+	}
+}
+
+// tracing reads where spans go and what they are called. Of the OTEL_* variables
+// that service leaves those alone whose settings are set here.
+func (e *envoyEnvironment) tracing() {
+	if !e.isTrue("TRACING_ENABLED") {
+		return
+	}
+	e.set("tracing.enabled", "true", "TRACING_ENABLED")
+	switch protocol := e.values["TRACING_EXPORTER_PROTOCOL"]; protocol {
+	case "http", "grpc":
+		e.copy("tracing.protocol", "TRACING_EXPORTER_PROTOCOL")
+	default:
+		e.refuseVariable("TRACING_EXPORTER_PROTOCOL", "http or grpc")
+	}
+	e.copy("tracing.service_name", "TRACING_SERVICE_NAME")
+	e.copy("tracing.service_namespace", "TRACING_SERVICE_NAMESPACE")
+	e.copy("tracing.service_instance_id", "TRACING_SERVICE_INSTANCE_ID")
+	e.set("tracing.propagators", "tracecontext,b3,b3multi,baggage")
+	// There a ratio beyond 1 is 1, and one below 0 is 0.
+	if ratio, err := strconv.ParseFloat(e.values["TRACING_SAMPLING_RATE"], 64); err == nil && !math.IsNaN(ratio) {
+		e.set("tracing.sample_ratio", strconv.FormatFloat(min(max(ratio, 0), 1), 'g', -1, 64), "TRACING_SAMPLING_RATE")
+	} else if err == nil {
+		e.refuseVariable("TRACING_SAMPLING_RATE", "a number")
 	}
 }
 

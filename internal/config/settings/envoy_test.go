@@ -105,7 +105,7 @@ func TestEnvoyWithoutRedisURLIsAnError(t *testing.T) {
 func TestEnvoyTellsAllErrorsAndOneWarning(t *testing.T) {
 	_, warnings, err := LoadEnvoy(flagsOf(t, "--log-level=loud"), []string{
 		"PORT=abc", "BACKEND_TYPE=memcache", "CONFIG_TYPE=GRPC_XDS_SOTW", "SOMETHING_ELSE=x", "REDIS_PORT=tcp://10.0.0.1:6379",
-		"USE_STATSD=true", "TRACING_ENABLED=true", "RATELIMITD_STORE=disk",
+		"USE_STATSD=true", "REDIS_PERSECOND=true", "RATELIMITD_STORE=disk",
 	})
 	want := []string{
 		`variable PORT: found "abc"; allowed: an integer`,
@@ -116,7 +116,7 @@ func TestEnvoyTellsAllErrorsAndOneWarning(t *testing.T) {
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], "USE_STATSD (") || !strings.Contains(warnings[0], "; TRACING_ENABLED (") {
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "REDIS_PERSECOND (") || !strings.Contains(warnings[0], "; USE_STATSD (") {
 		t.Errorf("warnings %q", warnings)
 	}
 }

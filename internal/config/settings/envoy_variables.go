@@ -41,7 +41,7 @@ func envoyVariables() []envoyVariable {
 		noMemory = "counts with BACKEND_TYPE=memcache, which is refused"
 		noSecond = "counts with REDIS_PERSECOND=true, which has a warning"
 		onlyOn   = "counts with LIMIT_RESPONSE_HEADERS_ENABLED=true"
-		noSpans  = "counts with TRACING_ENABLED=true, which has a warning"
+		onlySpan = "counts with TRACING_ENABLED=true"
 		noStatsd = "metrics are fetched here and never sent: let Prometheus, or a collector that fetches as it does, read /metrics at DEBUG_PORT"
 		batches  = "needs none: requests always travel to Redis in batches"
 		onlyTLS  = "counts with GRPC_SERVER_USE_TLS=true only"
@@ -161,11 +161,11 @@ func envoyVariables() []envoyVariable {
 		{"PROMETHEUS_PATH", "/metrics", envoyText, set("metrics.path"), "counts with USE_PROMETHEUS=true", nil},
 		{"PROMETHEUS_MAPPER_YAML", "", envoyText, nil, "names and labels are those of that service's own mapping and of Envoy Gateway's, whatever the file says: rename them where Prometheus fetches (metric_relabel_configs)", (*envoyEnvironment).wantsMapper},
 		{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "false", envoyBool, nil, "ratelimit_service_response_time_seconds has seconds, as its name says", (*envoyEnvironment).wantsMilliseconds},
-		{"TRACING_ENABLED", "false", envoyBool, nil, "no spans are made: Envoy's own span of the request covers the call", whenTrue("TRACING_ENABLED")},
-		{"TRACING_SERVICE_NAME", "RateLimit", envoyIdle, nil, noSpans, nil},
-		{"TRACING_SERVICE_NAMESPACE", "", envoyIdle, nil, noSpans, nil},
-		{"TRACING_SERVICE_INSTANCE_ID", "", envoyIdle, nil, noSpans, nil},
-		{"TRACING_EXPORTER_PROTOCOL", "http", envoyIdle, nil, noSpans, nil},
-		{"TRACING_SAMPLING_RATE", "1", envoyIdle, nil, noSpans, nil},
+		{"TRACING_ENABLED", "false", envoyBool, set("tracing.enabled"), "as OTEL_EXPORTER_OTLP_* say; spans have no values of descriptors", nil},
+		{"TRACING_SERVICE_NAME", "RateLimit", envoyText, set("tracing.service_name"), onlySpan, nil},
+		{"TRACING_SERVICE_NAMESPACE", "", envoyText, set("tracing.service_namespace"), onlySpan, nil},
+		{"TRACING_SERVICE_INSTANCE_ID", "", envoyText, set("tracing.service_instance_id"), onlySpan + "; empty: a random UUID", nil},
+		{"TRACING_EXPORTER_PROTOCOL", "http", envoyText, set("tracing.protocol"), onlySpan + "; http or grpc", nil},
+		{"TRACING_SAMPLING_RATE", "1", envoyNumber, set("tracing.sample_ratio"), onlySpan + "; of requests without a parent, as there", nil},
 	}
 }

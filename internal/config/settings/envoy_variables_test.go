@@ -27,6 +27,9 @@ func (c envoyCase) beside(environ ...string) envoyCase {
 
 var tlsOn = []string{"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=PEM", "GRPC_SERVER_TLS_KEY=PEM"}
 
+// tracingSet is what spans always have by that service's name.
+const tracingSet = " tracing.propagators=tracecontext,b3,b3multi,baggage "
+
 const tlsSet = "grpc.tls.cert=PEM grpc.tls.key=PEM"
 
 // envoyCases are the cases of each variable. The first is of the variable at
@@ -202,12 +205,20 @@ var envoyCases = map[string][]envoyCase{
 	"PROMETHEUS_MAPPER_YAML": {{environ: []string{"USE_PROMETHEUS=true", "PROMETHEUS_MAPPER_YAML=/m.yaml"}, set: "metrics.address=:9090 metrics.names=envoyproxy", warn: "PROMETHEUS_MAPPER_YAML (names and labels are those of"}, idle("PROMETHEUS_MAPPER_YAML=/m.yaml")},
 	"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS": {{environ: []string{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=true", "USE_PROMETHEUS=true"}, set: "metrics.address=:9090 metrics.names=envoyproxy", warn: "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS (ratelimit_service_response_time_seconds has seconds"},
 		idle("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=true"), sets("metrics.address=:9090 metrics.names=envoyproxy", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS=false", "USE_PROMETHEUS=true")},
-	"TRACING_ENABLED":             {warns("TRACING_ENABLED (no spans are made", "TRACING_ENABLED=true"), idle("TRACING_ENABLED=false")},
-	"TRACING_SERVICE_NAME":        {idle("TRACING_SERVICE_NAME=x")},
-	"TRACING_SERVICE_NAMESPACE":   {idle("TRACING_SERVICE_NAMESPACE=x")},
-	"TRACING_SERVICE_INSTANCE_ID": {idle("TRACING_SERVICE_INSTANCE_ID=x")},
-	"TRACING_EXPORTER_PROTOCOL":   {idle("TRACING_EXPORTER_PROTOCOL=grpc")},
-	"TRACING_SAMPLING_RATE":       {idle("TRACING_SAMPLING_RATE=0.1")},
+	"TRACING_ENABLED": {sets("tracing.enabled=true tracing.protocol=http tracing.sample_ratio=1"+tracingSet+"tracing.service_name=RateLimit", "TRACING_ENABLED=true"), idle("TRACING_ENABLED=false")},
+	"TRACING_SERVICE_NAME": {sets("tracing.enabled=true tracing.protocol=http tracing.sample_ratio=1"+tracingSet+"tracing.service_name=envoy-ratelimit", "TRACING_SERVICE_NAME=envoy-ratelimit", "TRACING_ENABLED=true"),
+		idle("TRACING_SERVICE_NAME=x")},
+	"TRACING_SERVICE_NAMESPACE": {sets("tracing.enabled=true tracing.protocol=http tracing.sample_ratio=1"+tracingSet+"tracing.service_name=RateLimit tracing.service_namespace=gateways", "TRACING_SERVICE_NAMESPACE=gateways", "TRACING_ENABLED=true"),
+		idle("TRACING_SERVICE_NAMESPACE=x")},
+	"TRACING_SERVICE_INSTANCE_ID": {sets("tracing.enabled=true tracing.protocol=http tracing.sample_ratio=1"+tracingSet+"tracing.service_name=RateLimit tracing.service_instance_id=pod-1", "TRACING_SERVICE_INSTANCE_ID=pod-1", "TRACING_ENABLED=true"),
+		idle("TRACING_SERVICE_INSTANCE_ID=x")},
+	"TRACING_EXPORTER_PROTOCOL": {sets("tracing.enabled=true tracing.protocol=grpc tracing.sample_ratio=1"+tracingSet+"tracing.service_name=RateLimit", "TRACING_EXPORTER_PROTOCOL=grpc", "TRACING_ENABLED=true"),
+		fails(`variable TRACING_EXPORTER_PROTOCOL: found "udp"; allowed: http or grpc`, "TRACING_EXPORTER_PROTOCOL=udp", "TRACING_ENABLED=true"), idle("TRACING_EXPORTER_PROTOCOL=udp")},
+	"TRACING_SAMPLING_RATE": {sets("tracing.enabled=true tracing.protocol=http tracing.sample_ratio=0.1"+tracingSet+"tracing.service_name=RateLimit", "TRACING_SAMPLING_RATE=0.1", "TRACING_ENABLED=true"),
+		sets("tracing.enabled=true tracing.protocol=http tracing.sample_ratio=1"+tracingSet+"tracing.service_name=RateLimit", "TRACING_SAMPLING_RATE=50", "TRACING_ENABLED=true"),
+		sets("tracing.enabled=true tracing.protocol=http tracing.sample_ratio=0"+tracingSet+"tracing.service_name=RateLimit", "TRACING_SAMPLING_RATE=-1", "TRACING_ENABLED=true"),
+		fails(`variable TRACING_SAMPLING_RATE: found "NaN"; allowed: a number`, "TRACING_SAMPLING_RATE=NaN", "TRACING_ENABLED=true"),
+		fails(`variable TRACING_SAMPLING_RATE: found "x"; allowed: a number`, "TRACING_SAMPLING_RATE=x")},
 }
 
 // documentedEnvironment are the names of that service's own documents and

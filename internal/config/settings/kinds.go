@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -167,16 +168,16 @@ func integerSetting[T int | int64](least, most T) settingKind[T] {
 }
 
 // ratioSetting is a number from 0 to 1. YAML may quote it.
-func ratioSetting() settingKind[float32] {
-	return settingKind[float32]{
+func ratioSetting[T float32 | float64](bits int) settingKind[T] {
+	return settingKind[T]{
 		word: "number", allowed: "a number from 0 to 1, such as 0.8",
-		show: func(n float32) string { return strconv.FormatFloat(float64(n), 'f', -1, 32) },
-		parse: func(text string) (float32, *settingComplaint) {
-			n, err := strconv.ParseFloat(text, 32)
+		show: func(n T) string { return strconv.FormatFloat(float64(n), 'f', -1, bits) },
+		parse: func(text string) (T, *settingComplaint) {
+			n, err := strconv.ParseFloat(text, bits)
 			if err != nil || !(n >= 0 && n <= 1) { // which a NaN is not
 				return 0, complain(text)
 			}
-			return float32(n), nil
+			return T(n), nil
 		},
 	}
 }
@@ -201,6 +202,65 @@ func autoSetting(least, most int) settingKind[int] {
 				return 0, complainWith(text, "in lower case")
 			}
 			return number.parse(text)
+		},
+	}
+}
+
+// autoRatioSetting is a number from 0 to 1, or auto, which is negative.
+func autoRatioSetting() settingKind[float64] {
+	const auto = "auto"
+	number := ratioSetting[float64](64)
+	return settingKind[float64]{
+		word: auto + "|number", allowed: auto + " or a number from 0 to 1",
+		show: func(n float64) string {
+			if n < 0 {
+				return auto
+			}
+			return number.show(n)
+		},
+		parse: func(text string) (float64, *settingComplaint) {
+			if text == auto {
+				return -1, nil
+			}
+			return number.parse(text)
+		},
+	}
+}
+
+// endpointSetting is a URL of HTTP without a query, or none.
+func endpointSetting() settingKind[string] {
+	return settingKind[string]{
+		word: "URL", allowed: "http://host:port or https://host:port, with a path or without, or empty for none", show: showText,
+		parse: func(text string) (string, *settingComplaint) {
+			if text == "" {
+				return "", nil
+			}
+			u, err := url.Parse(text)
+			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+				return "", complain(text)
+			}
+			return text, nil
+		},
+	}
+}
+
+// wordsSetting is a list of some of the words, or none.
+func wordsSetting(words ...string) settingKind[[]string] {
+	return settingKind[[]string]{
+		word: "name,...", allowed: strings.Join(words, ", ") + ", or empty", form: listForm,
+		show: func(list []string) string { return strings.Join(list, ",") },
+		parse: func(text string) ([]string, *settingComplaint) {
+			if text == "" {
+				return nil, nil
+			}
+			list := strings.Split(text, ",")
+			for i, word := range list {
+				list[i] = strings.TrimSpace(word)
+				if !slices.Contains(words, list[i]) {
+					return nil, complain(list[i])
+				}
+			}
+			return list, nil
 		},
 	}
 }

@@ -27,6 +27,7 @@ type Settings struct {
 	Headers Headers
 	Admin   Admin
 	Metrics Metrics
+	Tracing Tracing
 	// RequestMemory bounds the bytes that all requests hold while they are read
 	// and answered, 16 MiB to 1 TiB; 0 means a fifth of the process's limit, or
 	// 512 MiB where it has none.
@@ -204,6 +205,23 @@ type Metrics struct {
 	Address string
 	// Path is the path of the metrics there; it begins with a slash.
 	Path string
+}
+
+// Tracing is about the spans of OpenTelemetry. What is empty or auto is left to the
+// OTEL_* variables, and without these to their defaults.
+type Tracing struct {
+	Enabled bool
+	// Endpoint is the URL of the collector.
+	Endpoint string
+	Protocol TracingProtocol
+	// SampleRatio is the share of the requests without a parent that is sampled,
+	// 0 to 1; negative for auto.
+	SampleRatio float64
+	// Propagators are the names of the formats that are read.
+	Propagators                                      []string
+	ServiceName, ServiceNamespace, ServiceInstanceID string
+	// Values is whether spans have the values of descriptors.
+	Values bool
 }
 
 // Log says what is logged, and how.

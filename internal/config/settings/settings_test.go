@@ -50,6 +50,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		Headers:    Headers{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		Admin:      Admin{Address: "127.0.0.1:6070", Pprof: true},
 		Metrics:    Metrics{Names: NamesRatelimitd, NearRatio: 0.8, Path: "/metrics"},
+		Tracing:    Tracing{Protocol: "auto", SampleRatio: -1},
 		DrainDelay: 3 * time.Second,
 		Log:        Log{Level: slog.LevelInfo, Format: "text"},
 	}
@@ -139,6 +140,12 @@ func otherValue(t *testing.T, d setting, i int) string {
 		return fmt.Sprintf("%ds", 20+i)
 	case d.form == durationForm:
 		return fmt.Sprintf("%dms", 200+i)
+	case d.name == "tracing.propagators":
+		return []string{"tracecontext", "b3", "b3multi"}[i-1]
+	case d.name == "tracing.sample_ratio":
+		return fmt.Sprintf("0.%d", i)
+	case d.name == "tracing.endpoint":
+		return fmt.Sprintf("http://collector-%d:4318", i)
 	case d.form == listForm:
 		return fmt.Sprintf("redis-%d:6379", i)
 	case d.name == "metrics.near_ratio":
