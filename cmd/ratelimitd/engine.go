@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // engine has the store that decides and, with Redis, its fallback and the register
@@ -36,7 +37,7 @@ type engine struct {
 	onAnswer func(context.Context)
 }
 
-func newEngine(s settings.Settings, live *config.Live, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
+func newEngine(s settings.Settings, live *config.Live, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
 	memory := newMemory(s.Memory)
 	showMemory(metrics, memory)
 	if s.Store == settings.StoreMemory {
@@ -68,7 +69,7 @@ func newEngine(s settings.Settings, live *config.Live, metrics prometheus.Regist
 	}
 	e.fallback = fallback.New(fallback.Options{Mode: s.Failure.Mode, Local: memory, Replicas: replicas, Metrics: metrics})
 	b := s.Redis.Batch
-	store, err := redisstore.New(e.redis, redisstore.Options{
+	options := redisstore.Options{
 		HashTags:     s.Redis.HashTags,
 		Batch:        redisstore.Batch{Size: b.Size, InFlight: b.InFlight, Queue: b.Queue},
 		DenialMemory: s.Redis.DenialMemory,
@@ -77,7 +78,11 @@ func newEngine(s settings.Settings, live *config.Live, metrics prometheus.Regist
 		Fallback:     e.fallback,
 		Metrics:      metrics,
 		Log:          log,
-	})
+	}
+	if tracer != nil {
+		options.OnBatch = tracer.Batch
+	}
+	store, err := redisstore.New(e.redis, options)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 func serveCommand() *cobra.Command {
@@ -89,7 +90,14 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 		return err
 	}
 	metrics := newMetrics()
-	engine, err := newEngine(s, live, metrics, log)
+	tracer, err := newTracer(ctx, s.Tracing, metrics, log)
+	if err != nil {
+		return err
+	}
+	if tracer != nil {
+		defer tracer.Close()
+	}
+	engine, err := newEngine(s, live, tracer, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -97,7 +105,7 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	if err := engine.refusedByStore(ctx); err != nil {
 		return err
 	}
-	srv, err := newServer(s, live, auth, engine, metrics, log)
+	srv, err := newServer(s, live, auth, engine, tracer, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -154,7 +162,7 @@ func loadAuth(a settings.Auth, log *slog.Logger) (*forwardauth.Live, error) {
 }
 
 // newServer listens on the ports of the settings.
-func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, engine *engine, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
+func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, engine *engine, tracer *tracing.Tracer, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
 	grpcTLS, err := tlsfiles.ServerConfig(s.GRPC.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("grpc.tls: %w", err)
@@ -202,6 +210,7 @@ func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, e
 		StoreWaits: s.Store == settings.StoreRedis,
 		Metrics:    metrics,
 		Log:        log,
+		Tracer:     tracer,
 		Version:    versionText(),
 	})
 }

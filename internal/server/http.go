@@ -11,13 +11,16 @@ import (
 // httpHandler serves the APIs over HTTP, and readiness.
 func (s *Server) httpHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /json", s.viaHTTP.PostJSON)
+	traced := func(route string, handler http.Handler) {
+		mux.Handle(route, endpoint.TracedHTTP(s.options.Tracer, route, handler))
+	}
+	traced("POST /json", http.HandlerFunc(s.viaHTTP.PostJSON))
 	for route, handler := range s.apiHTTP.Routes() {
-		mux.HandleFunc(route, handler)
+		traced(route, handler)
 	}
 	mux.HandleFunc("GET /openapi.yaml", takeapi.GetOpenAPI)
 	if s.viaAuth != nil {
-		mux.Handle("/auth/{name}", s.viaAuth)
+		traced("/auth/{name}", s.viaAuth)
 	}
 	mux.HandleFunc("GET /healthcheck", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready.isServing() {

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // Options of a Server.
@@ -37,6 +38,9 @@ type Options struct {
 	// Metrics is what /metrics shows. The server registers its own there.
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
+	// Tracer makes the spans of requests; nil makes none. It belongs to the
+	// caller, who closes it after the server.
+	Tracer *tracing.Tracer
 	// Now is the clock that spaces lines of the log; nil is time.Now.
 	Now     func() time.Time
 	Version string

@@ -92,7 +92,7 @@ func New(o Options) (*Server, error) {
 		return &endpoint.Endpoint{
 			Decider: decider, Bounds: o.Requests.Bounds, Refunds: o.Requests.Refunds, StoreWaits: o.StoreWaits,
 			Failures: failures, Panics: s.panics, Requests: endpoint.NewRequestCounts(m.calls, name),
-			Headers: &s.options.Responses.Headers,
+			Headers: &s.options.Responses.Headers, Tracer: o.Tracer,
 		}
 	}
 	s.viaGRPC, s.viaHTTP = envoyrls.New(newEndpoint("grpc"), o.Responses.DynamicMetadata), envoyrls.New(newEndpoint("http"), o.Responses.DynamicMetadata)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // Endpoint is an API on a port. The API reads its requests into a call, has it
@@ -27,6 +28,8 @@ type Endpoint struct {
 	Errors *ErrorCounts
 	// Headers are those of responses that tell about limits.
 	Headers *settings.Headers
+	// Tracer makes spans; nil makes none.
+	Tracer *tracing.Tracer
 	// AnswerBound is no less than the bytes of a response to a call that was
 	// matched.
 	AnswerBound func(*decide.Call) int
@@ -80,6 +83,11 @@ func (e *Endpoint) do(ctx context.Context, c *decide.Call, asked func() error) e
 	}
 	err = e.told(ctx, err)
 	code = status.Code(err)
+	if e.Tracer != nil {
+		if span := tracing.SpanOf(ctx); span != nil {
+			e.describe(span, c, code)
+		}
+	}
 	return err
 }
 

@@ -80,8 +80,9 @@ func (e *API) Register(g *grpc.Server) {
 	g.RegisterService(&grpc.ServiceDesc{
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*rlsv3.RateLimitServiceServer)(nil),
-		Methods:     []grpc.MethodDesc{endpoint.Unary(e.Endpoint, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.Request, answer)},
-		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
+		Methods: []grpc.MethodDesc{endpoint.Unary(e.Endpoint, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.Request,
+			endpoint.Traced(e.Endpoint, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, answer))},
+		Metadata: rlsv3.RateLimitService_ServiceDesc.Metadata,
 	}, e)
 }
 

@@ -107,11 +107,11 @@ func (a *API) Register(g *grpc.Server) {
 		HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
 			endpoint.Unary(a.Endpoint, a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
-				func() takeCall { return takeCall{a.Decider.Call()} }, a.take),
+				func() takeCall { return takeCall{a.Decider.Call()} }, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_Take_FullMethodName, a.take)),
 			endpoint.Unary(a.Endpoint, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
 				func() *takes { return &takes{api: a} }, a.takeMany),
 			endpoint.Unary(a.Endpoint, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,
-				a.newGiveBack, a.giveBackTake),
+				a.newGiveBack, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_GiveBack_FullMethodName, a.giveBackTake)),
 		},
 		Streams: []grpc.StreamDesc{{
 			StreamName:    "TakeStream",

@@ -28,6 +28,11 @@ type item struct {
 	number uint64
 	call   takeCall
 	err    error
+	// traceparent is what the caller of a stream says of its span; it may be any
+	// text.
+	traceparent string
+	// isStreamed is whether it came on a stream.
+	isStreamed bool
 	// slots is how many slots of a stream it holds while it is in flight.
 	slots int
 }
@@ -93,6 +98,7 @@ func (t *takes) Holds() int64 { return 0 }
 func (a *API) readItem(message string, isNumbered bool) *item {
 	it := &item{call: takeCall{a.Decider.Call()}}
 	var err error
+	it.isStreamed = isNumbered
 	if isNumbered {
 		message, err = it.readNumbered(message)
 	}
@@ -113,6 +119,8 @@ func (it *item) readNumbered(message string) (take string, err error) {
 		switch {
 		case f.Is(1, wire.Varint):
 			it.number = f.Varint
+		case f.Is(3, wire.Bytes):
+			it.traceparent = f.Text()
 		case f.Is(2, wire.Bytes):
 			if take != "" {
 				parts = append(parts, take)
@@ -218,6 +226,10 @@ func (a *API) answerItem(ctx context.Context, it *item) {
 	}()
 	if it.err != nil {
 		a.Requests.Add(status.Code(it.err))
+		return
+	}
+	if a.Tracer != nil {
+		it.err = a.answerTraced(ctx, it)
 		return
 	}
 	it.err = a.Answer(ctx, it.call.Call)

@@ -968,9 +968,13 @@ func (x *TakeStreamRequest) GetTakes() []*NumberedTake {
 
 // NumberedTake is a request with a number by which the caller knows the answer.
 type NumberedTake struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	Take          *TakeRequest           `protobuf:"bytes,2,opt,name=take,proto3" json:"take,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Take   *TakeRequest           `protobuf:"bytes,2,opt,name=take,proto3" json:"take,omitempty"`
+	// The span that asks, as W3C's traceparent in version 00, if it is sampled.
+	// Anything else counts as none: a take without it has no span, since the
+	// stream carries the takes of many.
+	Traceparent   string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1017,6 +1021,13 @@ func (x *NumberedTake) GetTake() *TakeRequest {
 		return x.Take
 	}
 	return nil
+}
+
+func (x *NumberedTake) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 // TakeStreamResponse holds answers, as they come.
@@ -1183,10 +1194,11 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\btaken_by\x18\x03 \x03(\x06R\atakenBy\"\x12\n" +
 	"\x10GiveBackResponse\"E\n" +
 	"\x11TakeStreamRequest\x120\n" +
-	"\x05takes\x18\x01 \x03(\v2\x1a.ratelimit.v1.NumberedTakeR\x05takes\"U\n" +
+	"\x05takes\x18\x01 \x03(\v2\x1a.ratelimit.v1.NumberedTakeR\x05takes\"w\n" +
 	"\fNumberedTake\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12-\n" +
-	"\x04take\x18\x02 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\"L\n" +
+	"\x04take\x18\x02 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\x12 \n" +
+	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\"L\n" +
 	"\x12TakeStreamResponse\x126\n" +
 	"\aresults\x18\x01 \x03(\v2\x1c.ratelimit.v1.NumberedResultR\aresults\"Z\n" +
 	"\x0eNumberedResult\x12\x16\n" +

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
+)
+
+// newTracer returns what makes spans, or nil where there are to be none.
+func newTracer(ctx context.Context, s settings.Tracing, metrics prometheus.Registerer, log *slog.Logger) (*tracing.Tracer, error) {
+	if !s.Enabled {
+		return nil, nil
+	}
+	protocol := map[settings.TracingProtocol]string{settings.TracingHTTP: tracing.ProtocolHTTP, settings.TracingGRPC: tracing.ProtocolGRPC}
+	t, err := tracing.New(ctx, tracing.Options{
+		Endpoint:          s.Endpoint,
+		Protocol:          protocol[s.Protocol],
+		SampleRatio:       s.SampleRatio,
+		Propagators:       s.Propagators,
+		ServiceName:       s.ServiceName,
+		ServiceNamespace:  s.ServiceNamespace,
+		ServiceInstanceID: s.ServiceInstanceID,
+		Version:           versionText(),
+		Values:            s.Values,
+		Environment:       os.Getenv,
+		Metrics:           metrics,
+		Log:               log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tracing.enabled is true, and spans cannot be made: %w", err)
+	}
+	if t == nil {
+		log.Info("tracing.enabled is true, and OTEL_SDK_DISABLED or OTEL_TRACES_EXPORTER turns spans off")
+	}
+	return t, nil
+}

@@ -1,0 +1,229 @@
+package endpoint
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
+)
+
+// A request that is sampled has one span. An API begins it where it knows what the
+// caller says of its trace, and Endpoint says in it what was asked and decided.
+// Spans have names from the limits files, and no text of a caller but the domain,
+// unless Tracer.Values is set. Without a tracer none of this runs.
+
+// RPC returns what the spans of a method have in common. fullName begins with a
+// slash.
+func RPC(fullName string) *tracing.Call {
+	name := strings.TrimPrefix(fullName, "/")
+	service, method, _ := strings.Cut(name, "/")
+	return tracing.NewCall(name,
+		attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", service), attribute.String("rpc.method", method))
+}
+
+// Traced returns an answer for Unary that has a span where the request is sampled.
+func Traced[T any](e *Endpoint, fullName string, answer func(context.Context, T) (any, error)) func(context.Context, T) (any, error) {
+	if e.Tracer == nil {
+		return answer
+	}
+	call := RPC(fullName)
+	return func(ctx context.Context, request T) (out any, err error) {
+		ctx, span := e.Tracer.Begin(ctx, call, Metadata(ctx))
+		if span == nil {
+			return answer(ctx, request)
+		}
+		err = InSpan(span, func() error {
+			out, err = answer(ctx, request)
+			return err
+		})
+		return out, err
+	}
+}
+
+// Metadata returns what a gRPC call says, by the name of a header.
+func Metadata(ctx context.Context) func(name string) string {
+	return func(name string) string {
+		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
+			return values[0]
+		}
+		return ""
+	}
+}
+
+// InSpan answers a request of gRPC in a span, and ends that.
+func InSpan(span *tracing.Span, answer func() error) error {
+	code := codes.Internal // which a panic becomes
+	defer func() {
+		span.Set(attribute.Int("rpc.grpc.status_code", int(code)))
+		if code != codes.OK {
+			span.Fail(code.String())
+		}
+		span.End()
+	}()
+	err := answer()
+	code = status.Code(err)
+	return err
+}
+
+// TracedHTTP returns a handler that has a span where the request is sampled. route
+// is a pattern of http.ServeMux.
+func TracedHTTP(t *tracing.Tracer, route string, next http.Handler) http.Handler {
+	if t == nil {
+		return next
+	}
+	attributes := []attribute.KeyValue{attribute.String("http.route", route)}
+	if method, path, ok := strings.Cut(route, " "); ok {
+		attributes = []attribute.KeyValue{attribute.String("http.request.method", method), attribute.String("http.route", path)}
+	}
+	call := tracing.NewCall(route, attributes...)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, span := t.Begin(r.Context(), call, r.Header.Get)
+		if span == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		answered := &statusWriter{ResponseWriter: w, code: http.StatusInternalServerError} // which a panic becomes
+		defer func() {
+			span.Set(attribute.Int("http.response.status_code", answered.code))
+			if answered.code >= http.StatusInternalServerError {
+				span.Fail("")
+			}
+			span.End()
+		}()
+		next.ServeHTTP(answered, r.WithContext(ctx))
+	})
+}
+
+// statusWriter keeps the status of a response.
+type statusWriter struct {
+	http.ResponseWriter
+	code    int
+	written bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(code int) {
+	if !w.written {
+		w.code, w.written = code, true
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (w *statusWriter) Write(text []byte) (int, error) {
+	if !w.written {
+		w.code, w.written = http.StatusOK, true
+	}
+	return w.ResponseWriter.Write(text)
+}
+
+// Unwrap returns the writer for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// describe says in the span of a request what was asked and decided.
+func (e *Endpoint) describe(span *tracing.Span, c *decide.Call, code codes.Code) {
+	span.Set(
+		tracing.Text("ratelimit.domain", c.Domain),
+		attribute.Int("ratelimit.descriptors", len(c.Descriptors)+c.MoreDescriptors),
+	)
+	if e.Tracer.Values {
+		span.Set(attribute.StringSlice("ratelimit.values", values(c)))
+	}
+	if rules := rulePaths(c); len(rules) > 0 {
+		span.Set(attribute.StringSlice("ratelimit.rules", rules))
+	}
+	if code != codes.OK {
+		return // the error's text may have values of the caller
+	}
+	if isDegraded(c) {
+		span.Set(attribute.Bool("ratelimit.degraded", true))
+	}
+	if !c.Denied {
+		span.Set(attribute.String("ratelimit.code", "OK"))
+		return
+	}
+	rule, limit := denier(c)
+	span.Set(
+		attribute.String("ratelimit.code", "OVER_LIMIT"),
+		tracing.Text("ratelimit.denied_by.rule", rule),
+		tracing.Text("ratelimit.denied_by.limit", limit),
+	)
+}
+
+// values returns the entries of each descriptor with their values.
+func values(c *decide.Call) []string {
+	var list []string
+	for _, d := range c.Descriptors[:min(len(c.Descriptors), tracing.MaxTexts)] {
+		var text []byte
+		for i, entry := range d.Entries {
+			if len(text) > tracing.MaxText {
+				break
+			}
+			if i > 0 {
+				text = append(text, '|')
+			}
+			text = append(append(append(text, tracing.Cut(entry.Key)...), '='), tracing.Cut(entry.Value)...)
+		}
+		// Envoy sends headers as they are, and OTLP has nothing but UTF-8.
+		list = append(list, tracing.Cut(strings.ToValidUTF8(string(text), "\uFFFD")))
+	}
+	return list
+}
+
+// rulePaths returns the paths of the rules that were matched, each once.
+func rulePaths(c *decide.Call) []string {
+	var paths []string
+	for i := range c.Outcomes {
+		if len(paths) == tracing.MaxTexts {
+			break
+		}
+		if r := c.Outcomes[i].Rule; r != nil {
+			if path := tracing.Cut(r.Path()); !slices.Contains(paths, path) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
+}
+
+func isDegraded(c *decide.Call) bool {
+	return slices.ContainsFunc(c.Outcomes, func(o decide.Outcome) bool {
+		return slices.ContainsFunc(o.Decisions, func(d bucket.Decision) bool { return d.Degraded })
+	})
+}
+
+// denier returns the rule's path and the limit's name of what a denied call waits
+// for. A limit without a name is called by its algorithm, and a descriptor's own
+// one override.
+func denier(c *decide.Call) (rule, limit string) {
+	hit, _ := c.Denier()
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		if hit >= len(o.Limits) {
+			hit -= len(o.Limits)
+			continue
+		}
+		if o.Rule != nil {
+			rule = o.Rule.Path()
+		}
+		switch l := o.Limits[hit]; {
+		case o.Own != nil:
+			limit = "override"
+		case l.Name != "":
+			limit = l.Name
+		default:
+			limit = l.Algorithm.String()
+		}
+		return rule, limit
+	}
+	return "", ""
+}
