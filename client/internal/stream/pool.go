@@ -113,6 +113,7 @@ func (p *Pool) Alone() uint64 { return p.alone.Load() }
 // It sends the take again only while it is known that no daemon read it.
 func (p *Pool) Ask(ctx context.Context, k *Take) error {
 	k.begin(p.options.Timeout)
+	k.Trace = TraceparentOf(ctx)
 	defer k.timer.Stop()
 	// A message that is refused for its size ends its stream, and with it the
 	// takes of others.
@@ -159,6 +160,8 @@ func (p *Pool) GiveBack(ctx context.Context, request []byte) error {
 
 func (p *Pool) invoke(ctx context.Context, method string, request []byte) ([]byte, error) {
 	var answer message
+	span := TraceparentOf(ctx)
+	ctx = span.in(ctx)
 	err := p.conn.Invoke(ctx, method, &message{request}, &answer, grpc.ForceCodecV2(codec{}))
 	return answer.data, err
 }

@@ -141,13 +141,16 @@ func (s *stream) gather() []byte {
 			continue
 		}
 		if data == nil {
-			const overhead = 16
+			overhead := 16
+			if k.Trace.isSet() {
+				overhead += len(k.Trace)
+			}
 			data = make([]byte, 0, min(maxBytes, (len(s.queue)-i)*(len(k.Request)+overhead)))
 		}
 		if takes > 0 && len(data)+len(k.Request) > maxBytes {
 			break
 		}
-		data = appendNumbered(data, s.queue[i], k.Request)
+		data = appendNumbered(data, s.queue[i], k)
 		takes++
 	}
 	s.queue = s.queue[:copy(s.queue, s.queue[i:])]

@@ -18,6 +18,8 @@ import (
 type Take struct {
 	// Request is a TakeRequest.
 	Request []byte
+	// Trace is the span that asks, if it is sampled; else it is empty.
+	Trace Traceparent
 	// Answer is the TakeResponse, if there is no error.
 	Answer []byte
 
@@ -55,6 +57,7 @@ const (
 	requestTakes   = 1
 	numberedNumber = 1
 	numberedTake   = 2
+	numberedTrace  = 3
 	// TakeStreamResponse, its NumberedResult, and the TakeResult of that
 	responseResults  = 1
 	resultNumber     = 1
@@ -73,11 +76,14 @@ const (
 	maxBytes = 16 << 10
 )
 
-// appendNumbered appends a TakeRequest to a TakeStreamRequest.
-func appendNumbered(dst []byte, number uint64, request []byte) []byte {
+// appendNumbered appends a take to a TakeStreamRequest.
+func appendNumbered(dst []byte, number uint64, k *Take) []byte {
 	dst, start := wire.BeginMessage(dst, requestTakes)
 	dst = wire.AppendNumber(dst, numberedNumber, number)
-	dst = protowire.AppendBytes(protowire.AppendTag(dst, numberedTake, wire.Bytes), request)
+	dst = protowire.AppendBytes(protowire.AppendTag(dst, numberedTake, wire.Bytes), k.Request)
+	if k.Trace.isSet() {
+		dst = protowire.AppendBytes(protowire.AppendTag(dst, numberedTrace, wire.Bytes), k.Trace[:])
+	}
 	return wire.EndMessage(dst, start)
 }
 
