@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
@@ -52,7 +51,7 @@ func (e environment) protocol() (string, error) {
 
 // propagators returns those of the names, or else those of the environment, or
 // else all.
-func (e environment) propagators(names []string) ([]propagation.TextMapPropagator, error) {
+func (e environment) propagators(names []string) ([]propagator, error) {
 	if len(names) == 0 {
 		names = []string{"tracecontext", "b3"}
 		if text := strings.TrimSpace(e.get("OTEL_PROPAGATORS")); text != "" {
@@ -62,11 +61,24 @@ func (e environment) propagators(names []string) ([]propagation.TextMapPropagato
 	return newPropagators(names)
 }
 
-// samplerFollowsParent reports whether the SDK's sampler leaves a request out if
-// its parent is not sampled.
-func (e environment) samplerFollowsParent() bool {
-	name := strings.ToLower(strings.TrimSpace(e.get("OTEL_TRACES_SAMPLER")))
-	return name == "" || strings.HasPrefix(name, "parentbased_")
+// ratio returns the share of the requests without a parent that the sampler of the
+// environment takes, if that is one by which the parent decides for the others;
+// else it is negative.
+func (e environment) ratio() float64 {
+	const left = -1
+	switch strings.ToLower(strings.TrimSpace(e.get("OTEL_TRACES_SAMPLER"))) {
+	case "", "parentbased_always_on":
+		return 1
+	case "parentbased_always_off":
+		return 0
+	case "parentbased_traceidratio":
+		// The SDK tells of an argument that it cannot read.
+		ratio, err := strconv.ParseFloat(strings.TrimSpace(e.get("OTEL_TRACES_SAMPLER_ARG")), 64)
+		if err == nil && ratio >= 0 && ratio <= 1 {
+			return ratio
+		}
+	}
+	return left
 }
 
 // The spans that may wait for the collector: as the SDK has it, and at most.

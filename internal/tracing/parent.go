@@ -11,13 +11,24 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// propagatorsByName are the formats of a caller's trace, by the names in
-// OTEL_PROPAGATORS. The daemon calls nobody with a request's baggage, so it reads
-// none.
-var propagatorsByName = map[string]propagation.TextMapPropagator{
-	"tracecontext": propagation.TraceContext{},
-	"b3":           b3.New(),
-	"b3multi":      b3.New(),
+// propagator reads one format of a caller's trace.
+type propagator struct {
+	format propagation.TextMapPropagator
+	// begins are headers of which a request in the format has one.
+	begins []string
+}
+
+var (
+	w3c    = propagator{propagation.TraceContext{}, []string{"traceparent"}}
+	zipkin = propagator{b3.New(), []string{"b3", "x-b3-traceid"}}
+)
+
+// propagatorsByName has the formats by the names in OTEL_PROPAGATORS. The daemon
+// calls nobody with a request's baggage, so it reads none.
+var propagatorsByName = map[string][]propagator{
+	"tracecontext": {w3c},
+	"b3":           {zipkin},
+	"b3multi":      {zipkin},
 	"baggage":      nil,
 	"none":         nil,
 }
@@ -26,15 +37,17 @@ var propagatorsByName = map[string]propagation.TextMapPropagator{
 func Propagators() []string { return []string{"tracecontext", "b3", "b3multi", "baggage", "none"} }
 
 // newPropagators returns those of the names, each once.
-func newPropagators(names []string) ([]propagation.TextMapPropagator, error) {
-	var list []propagation.TextMapPropagator
+func newPropagators(names []string) ([]propagator, error) {
+	var list []propagator
 	for _, name := range names {
-		p, known := propagatorsByName[strings.TrimSpace(name)]
+		found, known := propagatorsByName[strings.TrimSpace(name)]
 		if !known {
 			return nil, fmt.Errorf("OTEL_PROPAGATORS: found %q; allowed: %s", Cut(name), allowed(Propagators()...))
 		}
-		if p != nil && !slices.Contains(list, p) {
-			list = append(list, p)
+		for _, p := range found {
+			if !slices.ContainsFunc(list, func(other propagator) bool { return other.begins[0] == p.begins[0] }) {
+				list = append(list, p)
+			}
 		}
 	}
 	return list, nil
@@ -57,16 +70,50 @@ func (h headers) Get(name string) string {
 func (headers) Set(string, string) {}
 func (headers) Keys() []string     { return nil }
 
-// parent returns the caller's span, by the first format that has one.
-func (t *Tracer) parent(caller func(name string) string) trace.SpanContext {
-	for _, p := range t.propagators {
-		if found := parentOf(p, caller); found.IsValid() {
-			return found
+// parent returns the caller's span, by the first format that has one, and whether it
+// is there and not sampled: then the span itself may be left out.
+func (t *Tracer) parent(caller func(name string) string) (parent trace.SpanContext, isUnsampled bool) {
+	for i := range t.propagators {
+		p := &t.propagators[i]
+		for _, name := range p.begins {
+			value := caller(name)
+			if value == "" {
+				continue
+			}
+			// So are nearly all requests of a busy Envoy.
+			if name == "traceparent" && saysUnsampled(value) {
+				return parent, true
+			}
+			if parent = extract(p.format, caller); parent.IsValid() {
+				return parent, !parent.IsSampled()
+			}
+			break
 		}
 	}
-	return trace.SpanContext{}
+	return trace.SpanContext{}, false
 }
 
-func parentOf(p propagation.TextMapPropagator, caller func(name string) string) trace.SpanContext {
+func extract(p propagation.TextMapPropagator, caller func(name string) string) trace.SpanContext {
 	return trace.SpanContextFromContext(p.Extract(context.Background(), headers(caller)))
+}
+
+// saysUnsampled reports whether a text is a traceparent in version 00 of a span that
+// is not sampled. It does not know all that the SDK does, but costs a tenth.
+func saysUnsampled(text string) bool {
+	const traceAt, spanAt, flagsAt = len("00-"), len("00-") + 33, TraceparentSize - 2
+	return len(text) == TraceparentSize && text[:traceAt] == "00-" && text[spanAt-1] == '-' && text[flagsAt-1] == '-' &&
+		isID(text[traceAt:spanAt-1]) && isID(text[spanAt:flagsAt-1]) && text[flagsAt:] == "00"
+}
+
+// isID reports whether a text is a number in hexadecimal, in lower case, and not 0.
+func isID(text string) bool {
+	var all byte
+	for i := range len(text) {
+		c := text[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+		all |= c ^ '0'
+	}
+	return all != 0
 }

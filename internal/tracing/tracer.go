@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -60,9 +61,11 @@ type Tracer struct {
 	batches     *sdktrace.TracerProvider
 	requests    trace.Tracer
 	batch       trace.Tracer
-	propagators []propagation.TextMapPropagator
-	// followsParent is whether a request is not sampled if its parent is not.
-	followsParent bool
+	propagators []propagator
+	// ratio is the share of the requests without a parent that is sampled, while
+	// the parent decides for the others. It is negative if the SDK decides, by a
+	// sampler of the environment.
+	ratio float64
 }
 
 // scope is the name of the library that makes the spans.
@@ -89,7 +92,7 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tracer{Values: o.Values, propagators: propagators, followsParent: true}
+	t := &Tracer{Values: o.Values, propagators: propagators, ratio: o.SampleRatio}
 	t.queue = newQueue(exporter, environment.queueSize(), o.Metrics, o.Log)
 	// Errors inside the SDK would go to the process's standard log, each of them.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.queue.logFailure))
@@ -97,10 +100,12 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 		sdktrace.WithSpanProcessor(t.queue), sdktrace.WithResource(resource), sdktrace.WithRawSpanLimits(spanLimits()),
 	}
 	requests := common
-	if o.SampleRatio >= 0 {
-		requests = append(requests[:len(requests):len(requests)], sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.SampleRatio))))
-	} else {
-		t.followsParent = environment.samplerFollowsParent()
+	if t.ratio < 0 {
+		t.ratio = environment.ratio()
+	}
+	if t.ratio >= 0 {
+		// Begin leaves out the others, at a fraction of what the SDK takes for it.
+		requests = append(requests[:len(requests):len(requests)], sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
 	}
 	t.provider = sdktrace.NewTracerProvider(requests...)
 	// A span of a batch is made only if one of its requests is sampled.
@@ -170,9 +175,9 @@ func NewCall(name string, attributes ...attribute.KeyValue) *Call {
 // the context to decide the request with, and nil if it is not sampled. caller
 // returns a header by its name in lower case, or an empty text.
 func (t *Tracer) Begin(ctx context.Context, call *Call, caller func(name string) string) (context.Context, *Span) {
-	parent := t.parent(caller)
-	if parent.IsValid() && !parent.IsSampled() && t.followsParent {
-		return ctx, nil // as nearly all of the requests of a busy Envoy
+	parent, isUnsampled := t.parent(caller)
+	if t.ratio >= 0 && (isUnsampled || !parent.IsValid() && rand.Float64() >= t.ratio) {
+		return ctx, nil
 	}
 	return t.begin(ctx, call, parent)
 }
@@ -183,7 +188,7 @@ func (t *Tracer) BeginSampled(ctx context.Context, call *Call, traceparent strin
 	if len(traceparent) != TraceparentSize {
 		return ctx, nil
 	}
-	parent := parentOf(propagation.TraceContext{}, func(name string) string {
+	parent := extract(propagation.TraceContext{}, func(name string) string {
 		if name == "traceparent" {
 			return traceparent
 		}

@@ -1,0 +1,391 @@
+package tracing_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/otlptest"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
+)
+
+var call = tracing.NewCall("a call")
+
+// rig is a tracer with its counts and its log.
+type rig struct {
+	*tracing.Tracer
+	metrics *prometheus.Registry
+	log     asynctest.Buffer
+}
+
+// start returns a tracer for the options and the variables of an environment,
+// "NAME=value". The SDK does not see these.
+func start(t testing.TB, o tracing.Options, environ ...string) *rig {
+	t.Helper()
+	r := &rig{metrics: prometheus.NewRegistry()}
+	o.Metrics, o.Log = r.metrics, slog.New(slog.NewTextHandler(&r.log, nil))
+	o.Environment = lookup(environ)
+	var err error
+	if r.Tracer, err = tracing.New(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func lookup(environ []string) func(string) string {
+	return func(name string) string {
+		for _, v := range environ {
+			if n, value, _ := strings.Cut(v, "="); n == name {
+				return value
+			}
+		}
+		return ""
+	}
+}
+
+func none(string) string { return "" }
+
+// make begins and ends n spans.
+func (r *rig) make(t testing.TB, n int) {
+	t.Helper()
+	for range n {
+		_, span := r.Begin(t.Context(), call, none)
+		if span == nil {
+			t.Fatal("not sampled")
+		}
+		span.End()
+	}
+}
+
+// count returns how many spans ended so.
+func (r *rig) count(t testing.TB, result string) float64 {
+	t.Helper()
+	families, err := r.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "ratelimitd_trace_spans_total" && m.GetLabel()[0].GetValue() == result {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatalf("nothing is counted as %s", result)
+	return 0
+}
+
+func TestSpansAreSentOverBothProtocols(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		options  func(*otlptest.Collector) tracing.Options
+		environ  []string
+		overGRPC bool
+	}{
+		{"http by default", func(c *otlptest.Collector) tracing.Options { return tracing.Options{Endpoint: c.HTTP} }, nil, false},
+		{"http, with a slash", func(c *otlptest.Collector) tracing.Options { return tracing.Options{Endpoint: c.HTTP + "/"} }, nil, false},
+		{"grpc", func(c *otlptest.Collector) tracing.Options {
+			return tracing.Options{Endpoint: c.GRPC, Protocol: tracing.ProtocolGRPC}
+		}, nil, true},
+		{"grpc by the environment", func(c *otlptest.Collector) tracing.Options { return tracing.Options{Endpoint: c.GRPC} },
+			[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, true},
+		{"http for traces by the environment", func(c *otlptest.Collector) tracing.Options { return tracing.Options{Endpoint: c.HTTP} },
+			[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf"}, false},
+		{"the option before the environment", func(c *otlptest.Collector) tracing.Options {
+			return tracing.Options{Endpoint: c.HTTP, Protocol: tracing.ProtocolHTTP}
+		}, []string{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			collector := otlptest.Start(t)
+			o := c.options(collector)
+			o.SampleRatio = 1
+			r := start(t, o, c.environ...)
+			r.make(t, 3)
+			r.Close()
+			spans := collector.Spans()
+			if len(spans) != 3 || spans[0].OverGRPC != c.overGRPC || r.count(t, "exported") != 3 || r.count(t, "dropped")+r.count(t, "failed") != 0 {
+				t.Errorf("%d spans: %v", len(spans), spans)
+			}
+		})
+	}
+}
+
+func TestEnvironmentTurnsSpansOffOrIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ variable, want string }{ // want is the error, "off" or "on"
+		{"OTEL_SDK_DISABLED=true", "off"},
+		{"OTEL_SDK_DISABLED=TRUE", "off"},
+		{"OTEL_SDK_DISABLED=false", "on"},
+		{"OTEL_SDK_DISABLED=1", "on"}, // as the specification has it
+		{"OTEL_TRACES_EXPORTER=none", "off"},
+		{"OTEL_TRACES_EXPORTER=otlp", "on"},
+		{"OTEL_TRACES_EXPORTER=zipkin", `OTEL_TRACES_EXPORTER: found "zipkin"; allowed: otlp or none`},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL=http/json", `OTEL_EXPORTER_OTLP_PROTOCOL: found "http/json"; allowed: grpc or http/protobuf`},
+		{"OTEL_PROPAGATORS=jaeger,b3", `OTEL_PROPAGATORS: found "jaeger"; allowed: tracecontext, b3, b3multi, baggage or none`},
+		{"OTEL_PROPAGATORS=tracecontext, b3,b3multi,baggage", "on"},
+	} {
+		t.Run(c.variable, func(t *testing.T) {
+			t.Parallel()
+			tracer, err := tracing.New(t.Context(), tracing.Options{
+				Environment: lookup([]string{c.variable}), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+			})
+			got := "on"
+			switch {
+			case err != nil:
+				got = err.Error()
+			case tracer == nil:
+				got = "off"
+			default:
+				tracer.Close()
+			}
+			if got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// The SDK reads these from the process, so no other test runs beside.
+func TestVariablesOfTheSDKCount(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+	for _, c := range []struct {
+		name        string
+		environ     map[string]string
+		options     tracing.Options
+		traceparent string
+		sampled     bool
+		resource    map[string]any // of the span
+	}{
+		{"nothing", nil, tracing.Options{SampleRatio: -1, Version: "v9"}, "", true,
+			map[string]any{"service.name": "ratelimitd", "service.version": "v9", "service.namespace": nil}},
+		{"always_off", map[string]string{"OTEL_TRACES_SAMPLER": "always_off"}, tracing.Options{SampleRatio: -1}, "", false, nil},
+		{"always_on has no parents", map[string]string{"OTEL_TRACES_SAMPLER": "always_on"}, tracing.Options{SampleRatio: -1}, parent, true, nil},
+		{"a ratio of 0", map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"}, tracing.Options{SampleRatio: -1}, "", false, nil},
+		{"parent-based", map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_always_on"}, tracing.Options{SampleRatio: -1}, parent, false, nil},
+		{"the setting before the variable", map[string]string{"OTEL_TRACES_SAMPLER": "always_off"}, tracing.Options{SampleRatio: 1}, "", true, nil},
+		{"names by variables", map[string]string{"OTEL_SERVICE_NAME": "limits", "OTEL_RESOURCE_ATTRIBUTES": "service.namespace=edge,zone=a"}, tracing.Options{SampleRatio: 1}, "", true,
+			map[string]any{"service.name": "limits", "service.namespace": "edge", "zone": "a"}},
+		{"names by settings", map[string]string{"OTEL_SERVICE_NAME": "limits", "OTEL_RESOURCE_ATTRIBUTES": "service.namespace=edge,zone=a"},
+			tracing.Options{SampleRatio: 1, ServiceName: "RateLimit", ServiceNamespace: "gateways", ServiceInstanceID: "pod-1"}, "", true,
+			map[string]any{"service.name": "RateLimit", "service.namespace": "gateways", "service.instance.id": "pod-1", "zone": "a"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			collector := otlptest.Start(t)
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.HTTP)
+			var environ []string
+			for name, value := range c.environ {
+				t.Setenv(name, value)
+				environ = append(environ, name+"="+value)
+			}
+			r := start(t, c.options, environ...)
+			_, span := r.Begin(t.Context(), call, func(name string) string {
+				if name == "traceparent" {
+					return c.traceparent
+				}
+				return ""
+			})
+			if (span != nil) != c.sampled {
+				t.Errorf("sampled: %t", span != nil)
+			}
+			if span != nil {
+				span.End()
+			}
+			r.Close()
+			for key, want := range c.resource {
+				if got := collector.Spans()[0].Resource[key]; got != want {
+					t.Errorf("%s: %v, want %v", key, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestInstanceIsAUUIDUnlessNamed(t *testing.T) {
+	t.Parallel()
+	collector := otlptest.Start(t)
+	r := start(t, tracing.Options{Endpoint: collector.HTTP, SampleRatio: 1})
+	r.make(t, 1)
+	r.Close()
+	id, _ := collector.Spans()[0].Resource["service.instance.id"].(string)
+	if _, err := uuid.Parse(id); err != nil {
+		t.Error(err)
+	}
+}
+
+// A collector that is away holds nobody up, and fills no memory.
+func TestSpansWithoutACollectorAreLostAndCounted(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := "http://" + l.Addr().String()
+	l.Close()
+	for _, protocol := range []string{tracing.ProtocolHTTP, tracing.ProtocolGRPC} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			const size, made = 100, 5000
+			r := start(t, tracing.Options{Endpoint: gone, Protocol: protocol, SampleRatio: 1}, "OTEL_BSP_MAX_QUEUE_SIZE=100")
+			r.make(t, made)
+			if n := r.count(t, "dropped"); n < made-2*size {
+				t.Errorf("%v of %d spans are dropped at once", n, made)
+			}
+			begun := time.Now()
+			r.Close()
+			if took := time.Since(begun); took > 30*time.Second {
+				t.Errorf("the end took %s", took)
+			}
+			if n := r.count(t, "exported"); n != 0 {
+				t.Errorf("%v are exported", n)
+			}
+			if n := r.log.Count("level=WARN"); n != 1 {
+				t.Errorf("%d lines:\n%s", n, r.log.String())
+			}
+		})
+	}
+}
+
+// A collector that hangs is given up at the end.
+func TestEndDoesNotWaitForACollectorThatHangs(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-release
+	}))
+	t.Cleanup(hangs.Close)
+	t.Cleanup(func() { close(release) })
+	r := start(t, tracing.Options{Endpoint: hangs.URL, SampleRatio: 1}, "OTEL_BSP_MAX_QUEUE_SIZE=10")
+	r.make(t, 50)
+	if n := r.count(t, "dropped"); n != 40 {
+		t.Errorf("%v are dropped", n)
+	}
+	r.Close() // or the test ends by its timeout
+	if n := r.count(t, "exported"); n != 0 {
+		t.Errorf("%v are exported", n)
+	}
+	r.make(t, 5) // later ones hurt nobody
+}
+
+// A collector that refuses spans has them counted.
+func TestSpansThatACollectorRefusesAreCounted(t *testing.T) {
+	t.Parallel()
+	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	t.Cleanup(refuses.Close)
+	r := start(t, tracing.Options{Endpoint: refuses.URL, SampleRatio: 1})
+	r.make(t, 7)
+	r.Close()
+	if n := r.count(t, "failed"); n != 7 || r.count(t, "exported") != 0 {
+		t.Errorf("%v failed", n)
+	}
+	if !strings.Contains(r.log.String(), "403") {
+		t.Error(r.log.String())
+	}
+}
+
+func TestBatchHasASpanOfItsOwn(t *testing.T) {
+	t.Parallel()
+	collector := otlptest.Start(t)
+	r := start(t, tracing.Options{Endpoint: collector.HTTP, SampleRatio: 0})
+	begun := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ref := r.Batch(bucket.TracedBatch{Node: "10.0.0.1:6379", Requests: 12, Commands: 2, Limits: 30, Start: begun, Took: time.Millisecond, Failed: true})
+	r.Close()
+	s := collector.Wait(t, "redis batch")
+	for key, want := range map[string]any{
+		"db.system.name": "redis", "ratelimit.batch.node": "10.0.0.1:6379",
+		"ratelimit.batch.requests": int64(12), "ratelimit.batch.commands": int64(2), "ratelimit.batch.limits": int64(30),
+	} {
+		if s.Get(key) != want {
+			t.Errorf("%s: %v, want %v", key, s.Get(key), want)
+		}
+	}
+	if !slices.Equal(s.GetTraceId(), ref.Trace[:]) || !slices.Equal(s.GetSpanId(), ref.Span[:]) || s.GetStatus().GetCode() != 2 {
+		t.Errorf("%v is not %v", s, ref)
+	}
+	if s.GetStartTimeUnixNano() != uint64(begun.UnixNano()) || s.GetEndTimeUnixNano()-s.GetStartTimeUnixNano() != uint64(time.Millisecond) {
+		t.Errorf("from %d to %d", s.GetStartTimeUnixNano(), s.GetEndTimeUnixNano())
+	}
+}
+
+func TestAttributesAreCutWhateverTheirMaker(t *testing.T) {
+	t.Setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1")
+	t.Setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "100000")
+	collector := otlptest.Start(t)
+	r := start(t, tracing.Options{Endpoint: collector.HTTP, SampleRatio: 1})
+	_, span := r.Begin(t.Context(), call, none)
+	span.Set(attribute.String("long", strings.Repeat("x", 10_000)))
+	for i := range 1000 {
+		span.Set(attribute.Int(strings.Repeat("k", i+1), i))
+	}
+	span.End()
+	r.Close()
+	s := collector.Spans()[0]
+	if n := len(s.Get("long").(string)); n != tracing.MaxText || len(s.GetAttributes()) > 64 {
+		t.Errorf("a text of %d, %d attributes", n, len(s.GetAttributes()))
+	}
+}
+
+func TestCutKeepsCharactersWhole(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ text, want string }{
+		{"", ""},
+		{strings.Repeat("a", tracing.MaxText), strings.Repeat("a", tracing.MaxText)},
+		{strings.Repeat("a", tracing.MaxText+1), strings.Repeat("a", tracing.MaxText)},
+		{strings.Repeat("a", tracing.MaxText-1) + "é", strings.Repeat("a", tracing.MaxText-1)},
+		{strings.Repeat("é", tracing.MaxText), strings.Repeat("é", tracing.MaxText/2)},
+	} {
+		if got := tracing.Cut(c.text); got != c.want {
+			t.Errorf("%d bytes are cut to %d, want %d", len(c.text), len(got), len(c.want))
+		}
+	}
+}
+
+// BenchmarkBegin is what a request costs for its span.
+func BenchmarkBegin(b *testing.B) {
+	collector := otlptest.Start(b)
+	header := func(traceparent string) func(string) string {
+		return func(name string) string {
+			if name == "traceparent" {
+				return traceparent
+			}
+			return ""
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		ratio  float64
+		parent string
+	}{
+		{"the parent is not sampled", 1, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"},
+		{"no parent, 0", 0, ""},
+		{"no parent, 0.01", .01, ""},
+		{"sampled", 1, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			r := start(b, tracing.Options{Endpoint: collector.HTTP, SampleRatio: c.ratio})
+			defer r.Close()
+			caller := header(c.parent)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, span := r.Begin(context.Background(), call, caller); span != nil {
+					span.End()
+				}
+			}
+		})
+	}
+}
