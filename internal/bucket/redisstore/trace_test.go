@@ -1,0 +1,187 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+)
+
+// batchLog keeps the batches that a store tells of, and names them by their number,
+// from 1.
+type batchLog struct {
+	mu      sync.Mutex
+	batches []bucket.TracedBatch
+}
+
+func (l *batchLog) add(b bucket.TracedBatch) bucket.SpanRef {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batches = append(l.batches, b)
+	return bucket.SpanRef{Span: [8]byte{byte(len(l.batches))}}
+}
+
+func (l *batchLog) all() []bucket.TracedBatch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.batches
+}
+
+func (l *batchLog) in(o *testOptions) { o.OnBatch = l.add }
+
+// traced returns a context for a take, and what the store tells of it.
+func traced() (context.Context, *bucket.Trace) {
+	trace := new(bucket.Trace)
+	return bucket.WithTrace(context.Background(), trace), trace
+}
+
+func TestTracedTakesAreToldOfTheirBatch(t *testing.T) {
+	t.Parallel()
+	var log batchLog
+	r := newRig(t, log.in)
+	l := daily(t, 1)
+	r.proxy.Hold("|user=first#")
+	first := r.beginHeld(hit(l, "first", 1))
+	var others []<-chan outcome
+	var traces []*bucket.Trace
+	for i := range 5 {
+		ctx := context.Background()
+		if i%2 == 0 {
+			var trace *bucket.Trace
+			ctx, trace = traced()
+			traces = append(traces, trace)
+		}
+		others = append(others, r.begin(ctx, hit(l, fmt.Sprint(i), 1), hit(l, fmt.Sprint(i, "b"), 1)))
+	}
+	r.waitForQueue(len(others))
+	r.proxy.Heal(t)
+	for _, done := range append(others, first) {
+		if o := <-done; !o.decided() {
+			t.Errorf("a take got %+v", o)
+		}
+	}
+	// The batches before carried nobody who is traced.
+	batches := log.all()
+	if len(batches) != 1 {
+		t.Fatalf("%d batches are told of: %+v", len(batches), batches)
+	}
+	if b := batches[0]; b.Node != "redis" || b.Requests != 5 || b.Commands != 1 || b.Limits != 10 || b.Failed || b.Took <= 0 || b.Start.IsZero() {
+		t.Errorf("the batch is %+v", b)
+	}
+	for _, trace := range traces {
+		if len(trace.Batches) != 1 || trace.Batches[0].Span[0] != 1 || trace.Queued <= 0 || trace.Asked <= 0 {
+			t.Errorf("a take is told %+v", trace)
+		}
+		if trace.Degraded != "" || trace.Known {
+			t.Errorf("a take is told %+v", trace)
+		}
+	}
+}
+
+func TestTracedTakeIsToldWhyRedisDidNotDecide(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, want string
+		batches    int
+		spoil      func(*rig)
+	}{
+		{"no answer", "timeout", 0, func(r *rig) { r.proxy.Hold("evalsha") }},
+		{"connection lost", "unreachable", 1, func(r *rig) { r.proxy.CutAfter("evalsha") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var log batchLog
+			r := newRig(t, func(o *testOptions) {
+				log.in(o)
+				o.Timeout = time.Second
+			})
+			c.spoil(r)
+			ctx, trace := traced()
+			if o := r.take(ctx, hit(daily(t, 5), "x", 1)); !o.degraded() {
+				t.Fatalf("the take got %+v", o)
+			}
+			if trace.Degraded != c.want || trace.Asked <= 0 || len(trace.Batches) != c.batches {
+				t.Errorf("it is told %+v", trace)
+			}
+			for _, b := range log.all() {
+				if c.batches > 0 && !b.Failed {
+					t.Errorf("the batch is %+v", b)
+				}
+			}
+		})
+	}
+}
+
+func TestTracedTakeIsToldOfAKnownDenial(t *testing.T) {
+	t.Parallel()
+	var log batchLog
+	r := newRig(t, func(o *testOptions) {
+		log.in(o)
+		o.DenialMemory = time.Second
+	})
+	h := hit(daily(t, 0), "x", 1)
+	for range 50 { // the memory of a denial may end in between
+		ctx, trace := traced()
+		r.take(ctx, h)
+		if trace.Known {
+			if len(trace.Batches) != 0 || trace.Queued != 0 || trace.Asked != 0 {
+				t.Errorf("it is told %+v", trace)
+			}
+			return
+		}
+	}
+	t.Error("no denial was known")
+}
+
+// On a cluster a take over several tags travels in several batches.
+func TestTracedTakeOverSeveralTagsIsToldOfAllBatches(t *testing.T) {
+	t.Parallel()
+	var log batchLog
+	o := options(redisconn.Cluster, redistest.Cluster(t)...)
+	log.in(&o)
+	s := open(t, o)
+	l := daily(t, 100)
+	var hits []bucket.Hit
+	for i := range 40 {
+		hits = append(hits, hit(l, fmt.Sprint(i), 1))
+	}
+	ctx, trace := traced()
+	if err := s.Take(ctx, hits, make([]bucket.Decision, len(hits))); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(trace.Batches); n < 2 || n > bucket.MaxTraceBatches || trace.Asked <= 0 {
+		t.Errorf("it is told %+v", trace)
+	}
+	if err := s.GiveBack(ctx, hits, make([]bucket.Decision, len(hits))); err != nil {
+		t.Error(err)
+	}
+}
+
+// Callers that leave while their batch is away read nothing that it still writes.
+func TestTracedCallersMayLeaveAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	var log batchLog
+	r := newRig(t, log.in)
+	l := daily(t, 1e6)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 200 {
+				ctx, trace := traced()
+				ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(2_000_000)))
+				r.take(ctx, hit(l, "x", 1))
+				cancel()
+				if trace.Queued < 0 || trace.Asked < 0 {
+					t.Errorf("it is told %+v", trace)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
