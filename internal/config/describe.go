@@ -30,7 +30,7 @@ func (r *Rules) WriteTable(w io.Writer) error {
 }
 
 func (d *Domain) writeTable(w io.Writer) error {
-	head := fmt.Sprintf("domain %s (%s:%d)", yamlfile.Printable(d.Name), d.File, d.Line)
+	head := fmt.Sprintf("domain %s (%s)", yamlfile.Printable(d.Name), lineOf(d.File, d.Line))
 	if d.HashTag != "" {
 		head += ", keys placed by " + yamlfile.Printable(d.HashTag)
 	}

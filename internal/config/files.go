@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -28,7 +27,9 @@ type LoadOptions struct {
 	// that is an error.
 	MergeDomains bool
 	// Lenient warns of what envoyproxy/ratelimit accepts, instead of refusing
-	// it. What that service refuses too stays an error.
+	// it. What that service refuses too stays an error, but for two descriptors
+	// of one key and value of which one has the limit and the other has not:
+	// Envoy Gateway sends such, and they are added together.
 	Lenient bool
 	// Sparing, if set, calls the function with which a Live loads, which leaves
 	// much garbage behind.
@@ -198,26 +199,13 @@ func (s *source) rules(l *loader) (*Rules, error) {
 		}
 		l.file(f.name, f.data)
 	}
-	l.finish()
-	if len(l.errs) > 0 {
-		l.errs.Sort()
-		return nil, l.errs
-	}
-	r := l.rules
-	for _, d := range r.domains {
-		r.sorted = append(r.sorted, d)
-	}
-	slices.SortFunc(r.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
 	if len(s.files) == 0 {
 		l.warnings = append(l.warnings, yamlfile.Warning{File: s.path, Text: "no .yaml, .yml or .json file in this folder, so nothing is limited"})
 	}
 	for _, name := range s.passedOver {
 		l.warnings = append(l.warnings, passedOverWarning(name))
 	}
-	r.fingerprint = r.computeFingerprint()
-	r.warnings = l.warnings
-	yamlfile.SortWarnings(r.warnings)
-	return r, nil
+	return l.result()
 }
 
 func passedOverWarning(name string) yamlfile.Warning {

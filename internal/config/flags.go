@@ -49,7 +49,9 @@ func (p *fileParser) flags(o *yamlfile.Object, r *Rule) {
 
 // actsOn reports whether a flag has a limit to act on, and says so if not.
 func (p *fileParser) actsOn(o *yamlfile.Object, name string, limited bool) bool {
-	if !limited {
+	// Envoy Gateway sends the modes with each descriptor of a chain.
+	modeOfChain := p.Made && (name == "shadow_mode" || name == "quota_mode")
+	if !limited && !modeOfChain {
 		p.Lax(o.Key(name), name+" without a limit", name+" beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant", "it is ignored")
 	}
 	return limited

@@ -267,7 +267,10 @@ func (p *fileParser) unit(v yamlfile.Value) (time.Duration, bool) {
 		return 0, false
 	}
 	d, ok := parseUnit(s)
-	if !ok {
+	switch {
+	case !ok && p.Made:
+		p.Bad(v, "the invalid rate limit unit "+s, allowedUnits)
+	case !ok:
 		p.BadName(v, s, allUnits())
 	}
 	return d, ok

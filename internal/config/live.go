@@ -24,14 +24,18 @@ func NewLive(path string, log *slog.Logger) *Live { return LoadOptions{}.NewLive
 
 // NewLive is the function of that name, with options.
 func (o LoadOptions) NewLive(path string, log *slog.Logger) *Live {
+	l := o.newLive()
+	l.Live = reload.New("limits", path, log, l.read)
+	return l
+}
+
+func (o LoadOptions) newLive() *Live {
 	if o.Clock == nil {
 		start := time.Now()
 		epoch := start.UnixMicro()
 		o.Clock = func() int64 { return epoch + time.Since(start).Microseconds() }
 	}
-	l := &Live{options: o}
-	l.Live = reload.New("limits", path, log, l.read)
-	return l
+	return &Live{options: o}
 }
 
 // Rules returns the rules in force, or nil if none were ever loaded.
@@ -59,7 +63,13 @@ func (l *Live) read(path string) (reload.Files[Rules], error) {
 
 // parse returns the rules of the files. Rules that are as before go on.
 func (l *Live) parse(src *source, before *Rules) (rules *Rules, size []any, err error) {
-	load := func() { rules, err = src.rules(newLoader(l.options)) }
+	return l.load(before, func(loader *loader) (*Rules, error) { return src.rules(loader) }, "files", len(src.files))
+}
+
+// load returns the rules that read reads, with attributes for the log behind those
+// given. Rules that are as before go on.
+func (l *Live) load(before *Rules, read func(*loader) (*Rules, error), given ...any) (rules *Rules, size []any, err error) {
+	load := func() { rules, err = read(newLoader(l.options)) }
 	if l.options.Sparing != nil {
 		l.options.Sparing(load)
 	} else {
@@ -69,7 +79,7 @@ func (l *Live) parse(src *source, before *Rules) (rules *Rules, size []any, err 
 		return nil, nil, err
 	}
 	rules.follow(before, l.options.Clock())
-	return rules, []any{"files", len(src.files), "domains", len(rules.sorted), "rules", rules.Count()}, nil
+	return rules, append(given, "domains", len(rules.sorted), "rules", rules.Count()), nil
 }
 
 // tellPassedOver warns of files that are passed over and were not there before.

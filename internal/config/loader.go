@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -47,7 +48,7 @@ func newLoader(o LoadOptions) *loader {
 
 // file reads the text of one file.
 func (l *loader) file(name string, data []byte) {
-	p := l.parser(name, data)
+	p := l.parser(name, len(data))
 	text, err := p.Utf8(data)
 	if err != nil {
 		err.File = name
@@ -56,16 +57,21 @@ func (l *loader) file(name string, data []byte) {
 	}
 	told := slices.Clone(p.Warnings)
 	if !p.inPieces(text) {
-		p = l.parser(name, data)
+		p = l.parser(name, len(data))
 		p.Warnings = told
 		p.whole(text)
 	}
+	l.parsed(p)
+}
+
+// parsed enters what a parser has read.
+func (l *loader) parsed(p *fileParser) {
 	l.parsers = append(l.parsers, p)
 	l.enter(p)
 }
 
-func (l *loader) parser(file string, data []byte) *fileParser {
-	w := yamlfile.NewReader(file, len(data), domainLevel, descriptorLevel, limitLevel)
+func (l *loader) parser(file string, size int) *fileParser {
+	w := yamlfile.NewReader(file, size, domainLevel, descriptorLevel, limitLevel)
 	w.Lenient = l.options.Lenient
 	return &fileParser{Reader: w, loader: l}
 }
@@ -82,6 +88,24 @@ func (l *loader) finish() {
 		l.errs = append(l.errs, p.Errs...)
 		l.warnings = append(l.warnings, p.Warnings...)
 	}
+}
+
+// result returns the rules of all that was read, or all errors.
+func (l *loader) result() (*Rules, error) {
+	l.finish()
+	if len(l.errs) > 0 {
+		l.errs.Sort()
+		return nil, l.errs
+	}
+	r := l.rules
+	for _, d := range r.domains {
+		r.sorted = append(r.sorted, d)
+	}
+	slices.SortFunc(r.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
+	r.fingerprint = r.computeFingerprint()
+	r.warnings = l.warnings
+	yamlfile.SortWarnings(r.warnings)
+	return r, nil
 }
 
 // share makes a rule use the metadata and the replaces of another where they are

@@ -13,6 +13,14 @@ type top struct {
 	yamlfile.Position
 }
 
+// lineOf returns file:line, or the name alone of what has no lines.
+func lineOf(file string, line int) string {
+	if line == 0 {
+		return file
+	}
+	return fmt.Sprintf("%s:%d", file, line)
+}
+
 // enter adds the domain of a file to the rules.
 func (l *loader) enter(p *fileParser) {
 	if p.d == nil || p.d.Name == "" {
@@ -25,8 +33,11 @@ func (l *loader) enter(p *fileParser) {
 	case l.options.MergeDomains:
 		p.merge(first)
 	default:
-		p.BadAt(p.nameAt, fmt.Sprintf("the domain %s again, which is also in %s:%d", yamlfile.Quote(p.d.Name), first.File, first.Line),
-			"each domain in one file, unless limits.merge_domains is true")
+		allowed := "each domain in one file, unless limits.merge_domains is true"
+		if p.Made {
+			allowed = "each domain once, unless limits.merge_domains is true"
+		}
+		p.BadAt(p.nameAt, fmt.Sprintf("the domain %s again, which is also in %s", yamlfile.Quote(p.d.Name), lineOf(first.File, first.Line)), allowed)
 	}
 }
 
@@ -71,6 +82,6 @@ func (p *fileParser) refuseSecond(n, first *node) {
 		return
 	}
 	here, there := p.loader.tops[n], p.loader.tops[first]
-	p.BadAt(here.Position, fmt.Sprintf("%s again, the first is in %s:%d", entryText(n.entry), there.parser.File, there.Line),
+	p.BadAt(here.Position, fmt.Sprintf("%s again, the first is in %s", entryText(n.entry), lineOf(there.parser.File, there.Line)),
 		"each key with each value once in a domain")
 }

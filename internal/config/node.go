@@ -19,7 +19,8 @@ type node struct {
 	index map[string]int32
 	// rule is what applies to a descriptor that ends here, or nil.
 	rule *Rule
-	// line is where it begins.
+	// line is where it begins, or which item of its list it is, from 0, where a
+	// program made the list.
 	line int32
 }
 

@@ -155,10 +155,13 @@ func (p *fileParser) descriptor(item yamlfile.Value, list *nodeList, depth int) 
 		return
 	}
 	defer p.Release(o)
-	child := &node{up: list.up, line: int32(item.Node.Line)}
+	child := &node{up: list.up, line: p.lineOfItem(item)}
+	var twin *node // one of the same entry, which child becomes a part of
 	if child.entry, ok = p.entry(o); ok {
 		if first := list.add(child, item); first != nil {
-			p.Bad(item, fmt.Sprintf("%s again, the first is on line %d", entryText(child.entry), first.line), "each key with each value once in a list")
+			if p.unites(first, child, o, item) {
+				twin = first
+			}
 		} else if depth == 1 && p.loader.options.MergeDomains {
 			p.loader.tops[child] = top{p, item.Position()}
 		}
@@ -166,6 +169,9 @@ func (p *fileParser) descriptor(item yamlfile.Value, list *nodeList, depth int) 
 	p.rule(o, child)
 	if v, ok := o.Field("descriptors"); ok {
 		p.descriptors(v, child, depth+1)
+	}
+	if twin != nil {
+		twin.unite(child)
 	}
 }
 

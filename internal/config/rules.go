@@ -50,7 +50,8 @@ type Domain struct {
 	Algorithm bucket.Algorithm
 	// Since is when HashTag or Algorithm last changed, as in Rule.Since.
 	Since int64
-	// File and Line are where the domain is named.
+	// File and Line are where the domain is named. What did not come from a file
+	// has the line 0.
 	File string
 	Line int
 

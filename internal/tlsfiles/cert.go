@@ -19,9 +19,9 @@ type certFiles struct {
 }
 
 // newCertFiles reads PEM files: a certificate chain and its key, both or neither,
-// and CA certificates or none. A broken file is an error here; later the last good
+// and CA certificates or none, which besideSystem adds to the system's. A broken file is an error here; later the last good
 // one stays.
-func newCertFiles(cert, key, ca string, log *slog.Logger) (*certFiles, error) {
+func newCertFiles(cert, key, ca string, besideSystem bool, log *slog.Logger) (*certFiles, error) {
 	if (cert == "") != (key == "") {
 		return nil, errors.New("a certificate and its key come together")
 	}
@@ -33,7 +33,7 @@ func newCertFiles(cert, key, ca string, log *slog.Logger) (*certFiles, error) {
 		}
 	}
 	if ca != "" {
-		if c.ca, err = newRereadFiles("CA certificates", log, parsePool, ca); err != nil {
+		if c.ca, err = newRereadFiles("CA certificates", log, parsePool(besideSystem), ca); err != nil {
 			return nil, fmt.Errorf("read CA certificates %s: %w", ca, err)
 		}
 	}
@@ -48,12 +48,20 @@ func parsePair(contents [][]byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-func parsePool(contents [][]byte) (*x509.CertPool, error) {
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(contents[0]) {
-		return nil, errors.New("no certificate in PEM found")
+func parsePool(besideSystem bool) func(contents [][]byte) (*x509.CertPool, error) {
+	return func(contents [][]byte) (*x509.CertPool, error) {
+		pool := x509.NewCertPool()
+		if besideSystem {
+			// A machine without any has none to add.
+			if system, err := x509.SystemCertPool(); err == nil {
+				pool = system
+			}
+		}
+		if !pool.AppendCertsFromPEM(contents[0]) {
+			return nil, errors.New("no certificate in PEM found")
+		}
+		return pool, nil
 	}
-	return pool, nil
 }
 
 // GetCertificate is the callback of a server's tls.Config.

@@ -1,4 +1,4 @@
-// Package tlsfiles makes the TLS of listeners and of connections to Redis from
+// Package tlsfiles makes the TLS of listeners and of connections to servers from
 // files, which are read again when they change. It imports nothing of the daemon.
 package tlsfiles
 
@@ -10,19 +10,21 @@ import (
 	"strings"
 )
 
-// Client says how connections to Redis are protected. Its paths are those of PEM
+// Client says how connections to a server are protected. Its paths are those of PEM
 // files.
 type Client struct {
 	Enabled bool
 	// CA signs the server's certificate; empty means the system's.
 	CA string
+	// BesideSystem adds the system's to those of CA.
+	BesideSystem bool
 	// Cert and Key are the daemon's own certificate; both or neither.
 	Cert, Key string
 	// ServerName is the name that the server's certificate must bear; empty means
 	// the dialled host.
 	ServerName string
 	// InsecureAnyServerName accepts a certificate of any name that the CA has
-	// signed. Everybody with such a certificate can then pose as Redis.
+	// signed. Everybody with such a certificate can then pose as the server.
 	InsecureAnyServerName bool
 }
 
@@ -52,7 +54,7 @@ func ServerConfig(t Server, log *slog.Logger) (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	files, err := newCertFiles(t.Cert, t.Key, t.ClientCA, log)
+	files, err := newCertFiles(t.Cert, t.Key, t.ClientCA, false, log)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +82,7 @@ func ClientConfig(t Client, log *slog.Logger) (func(serverName string) (*tls.Con
 	if !t.Enabled {
 		return nil, nil
 	}
-	files, err := newCertFiles(t.Cert, t.Key, t.CA, log)
+	files, err := newCertFiles(t.Cert, t.Key, t.CA, t.BesideSystem, log)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func TestSymlinkSwapIsSeen(t *testing.T) {
 	if err := os.Symlink("one", f.path("now")); err != nil {
 		t.Fatal(err)
 	}
-	files, err := newCertFiles(f.path("now/s.crt"), f.path("now/s.key"), "", nil)
+	files, err := newCertFiles(f.path("now/s.crt"), f.path("now/s.key"), "", false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestRotationUnderLoadFailsNoHandshake(t *testing.T) {
 	oldCert, oldKey := issue(t, ca, "old", x509.ExtKeyUsageServerAuth)
 	newCert, newKey := issue(t, ca, "new", x509.ExtKeyUsageServerAuth)
 	f.writePair("s", oldCert, oldKey)
-	files, err := newCertFiles(f.path("s.crt"), f.path("s.key"), "", nil)
+	files, err := newCertFiles(f.path("s.crt"), f.path("s.key"), "", false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,8 @@ type Live[T any] struct {
 }
 
 // New returns a Live without a value; Reload or Watch loads it from the files at a
-// path. what names the value in the log: "limits". log may be nil.
+// path. what names the value in the log: "limits". log may be nil. Where Replace
+// feeds it, read is nil, and path says in the log where the content comes from.
 func New[T any](what, path string, log *slog.Logger, read func(path string) (Files[T], error)) *Live[T] {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -83,8 +84,8 @@ func (l *Live[T]) Status() Status { return *l.shown.Load() }
 
 // Reload reads the files and puts their value in force, all or nothing: on any
 // error the old value stays. Files that did not change make no new generation. An
-// error is logged, except that of the first load: its caller has more to say about
-// it.
+// error is logged, except that of the first load of files: its caller has more to
+// say about it.
 func (l *Live[T]) Reload() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,6 +94,20 @@ func (l *Live[T]) Reload() error {
 	if err != nil {
 		return l.failed(err)
 	}
+	return l.putInForce(files)
+}
+
+// Replace does what Reload does with content that did not come from the path: a
+// Live that was made without a function to read is fed by it alone.
+func (l *Live[T]) Replace(content Files[T]) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.show()
+	return l.putInForce(content)
+}
+
+// putInForce is called with mu held.
+func (l *Live[T]) putInForce(files Files[T]) error {
 	unchanged := l.unchanged(files.Digest)
 	if !unchanged {
 		value, size, err := files.Parse(l.value.Load())
@@ -121,7 +136,7 @@ func (l *Live[T]) unchanged(digest [sha256.Size]byte) bool {
 		return false
 	}
 	if l.status.LastError != nil {
-		l.log.Info(l.what+": the files are again those in force", "path", l.path, "generation", l.status.Generation)
+		l.log.Info(l.what+": they are again those in force", "path", l.path, "generation", l.status.Generation)
 		l.status.Succeeded++
 	}
 	l.succeeded()
@@ -154,7 +169,7 @@ func (l *Live[T]) failed(err error) error {
 	case l.status.Generation > 0:
 		l.log.Error(l.what+" not loaded, the last good ones stay in force",
 			"path", l.path, "generation", l.status.Generation, "error", err)
-	case l.status.Failed > 1:
+	case l.status.Failed > 1 || l.read == nil:
 		l.log.Error(l.what+" not loaded, none are in force yet", "path", l.path, "error", err)
 	}
 	return err

@@ -2,6 +2,7 @@ package yamlfile
 
 import (
 	"fmt"
+	"math"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -13,7 +14,11 @@ type Reader struct {
 	// belong in another.
 	levels []*Level
 	// Lenient makes warnings of what envoyproxy/ratelimit accepts.
-	Lenient  bool
+	Lenient bool
+	// Made is set where a program made the nodes. They have no lines and no
+	// aliases, and may stand in several places. At most maxMade errors and as
+	// many warnings are kept; with that many errors the Reader is spent.
+	Made     bool
 	Errs     Errors
 	Warnings []Warning
 
@@ -35,6 +40,9 @@ type finding struct {
 // maxAliasVisits is how many nodes may be visited beyond those of the file.
 const maxAliasVisits = 1_000_000
 
+// maxMade bounds the errors of what a program made. Nobody mends more by hand.
+const maxMade = 100
+
 // NewReader returns a Reader for a file of a size in bytes, whose mappings are
 // of these levels.
 func NewReader(file string, size int, levels ...*Level) *Reader {
@@ -46,8 +54,12 @@ func (w *Reader) Bad(v Value, found, allowed string) { w.BadAt(v.Position(), fou
 
 // BadAt reports what was found at a place.
 func (w *Reader) BadAt(at Position, found, allowed string) {
-	if w.first(at, found) {
-		w.Errs = append(w.Errs, Error{w.File, at.Line, at.Column, at.Path.String(), found, allowed})
+	if !w.first(at, found) {
+		return
+	}
+	w.Errs = append(w.Errs, Error{w.File, at.Line, at.Column, at.Path.String(), found, allowed})
+	if w.Made && len(w.Errs) >= maxMade {
+		w.left = math.MinInt
 	}
 }
 
@@ -70,6 +82,9 @@ func (w *Reader) Warn(v Value, format string, args ...any) {
 
 // WarnAt warns of what stands at a place.
 func (w *Reader) WarnAt(at Position, format string, args ...any) {
+	if w.Made && len(w.Warnings) >= maxMade {
+		return
+	}
 	if text := fmt.Sprintf(format, args...); w.first(at, text) {
 		w.Warnings = append(w.Warnings, Warning{w.File, at.Line, at.Column, at.Path.String(), text})
 	}
@@ -77,6 +92,9 @@ func (w *Reader) WarnAt(at Position, format string, args ...any) {
 
 // first reports whether this was not told before.
 func (w *Reader) first(at Position, text string) bool {
+	if w.Made {
+		return true
+	}
 	f := finding{at.Line, at.Column, text}
 	if w.told[f] {
 		return false
@@ -91,10 +109,11 @@ var nothing = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 // Follow returns the node of v or, if that is an alias, the one that the alias
 // stands for.
 func (w *Reader) Follow(v Value) *yaml.Node {
+	if w.left < 0 {
+		return nothing
+	}
 	if w.left--; w.left < 0 {
-		if w.left == -1 {
-			w.Bad(v, "aliases that multiply to more than a million nodes", "fewer")
-		}
+		w.Bad(v, "aliases that multiply to more than a million nodes", "fewer")
 		return nothing
 	}
 	n := v.Node

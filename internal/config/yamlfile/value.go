@@ -33,6 +33,12 @@ func (v Value) Item(i int, n *yaml.Node) Value {
 // At returns another node that is reported with the path of v, such as a key.
 func (v Value) At(n *yaml.Node) Value { return Value{n, v.Path} }
 
+// Sibling returns the path of another item of the list that v is an item of.
+func (v Value) Sibling(i int) *Path { return &Path{up: v.Path.up, index: i} }
+
+// Index returns which item of its list v is.
+func (v Value) Index() int { return v.Path.index }
+
 // Position returns where v stands. Unlike v it does not keep the node in memory.
 func (v Value) Position() Position {
 	path := v.Path

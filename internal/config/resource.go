@@ -1,0 +1,81 @@
+package config
+
+import (
+	"crypto/sha256"
+	"log/slog"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/reload"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// Resource is a domain that comes in a message instead of a file.
+type Resource struct {
+	// Name names it in errors, in the place of a file.
+	Name string
+	// Tree returns it as the tree that a limits file would have, without lines and
+	// aliases, and the number of its nodes. An error says why the resource is
+	// none. Tree is called once, so that one tree is held at a time.
+	Tree func() (root *yaml.Node, nodes int, err error)
+}
+
+// NewFedLive returns a Live without rules, which Feed loads. from says where they
+// come from, for the log.
+func (o LoadOptions) NewFedLive(from string, log *slog.Logger) *Live {
+	l := o.newLive()
+	l.Live = reload.New[Rules]("limits", from, log, nil)
+	return l
+}
+
+// Feed puts the rules of resources in force, all or nothing: on any error the
+// rules before stay. Resources of the digest of those in force change nothing.
+// Errors in resources are yamlfile.Errors, in the order of the names. No resource
+// is read after a hundred errors.
+func (l *Live) Feed(digest [sha256.Size]byte, resources []Resource) error {
+	return l.Replace(reload.Files[Rules]{
+		Digest: digest,
+		Parse: func(before *Rules) (*Rules, []any, error) {
+			return l.load(before, func(loader *loader) (*Rules, error) { return loader.resources(resources) }, "resources", len(resources))
+		},
+		InForce: func(log *slog.Logger, replaced bool) {
+			if replaced {
+				logWarnings(log, l.Rules().warnings)
+			}
+		},
+	})
+}
+
+// resources reads all of them.
+func (l *loader) resources(list []Resource) (*Rules, error) {
+	const enough = 100
+	errors := 0
+	for _, r := range list {
+		if errors >= enough {
+			break
+		}
+		root, nodes, err := r.Tree()
+		if err != nil {
+			l.errs = append(l.errs, yamlfile.Error{File: r.Name, Found: err.Error()})
+			errors++
+			continue
+		}
+		p := l.parser(r.Name, nodesVisited*nodes)
+		p.Made = true
+		p.domain(yamlfile.Root(root))
+		l.parsed(p)
+		errors += len(p.Errs)
+	}
+	return l.result()
+}
+
+// nodesVisited is how often a node is visited at most while a tree is read.
+const nodesVisited = 8
+
+// lineOfItem returns what tells people which item of a list is meant.
+func (p *fileParser) lineOfItem(item yamlfile.Value) int32 {
+	if p.Made {
+		return int32(item.Index())
+	}
+	return int32(item.Node.Line)
+}

@@ -1,0 +1,222 @@
+package xds
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
+	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
+)
+
+const (
+	// minPause and maxPause bound the time between two connections. It grows while
+	// no response comes that is accepted.
+	minPause = 200 * time.Millisecond
+	maxPause = 10 * time.Second
+	// logEvery spaces log lines that repeat.
+	logEvery = time.Minute
+	// silenceLogEvery spaces those about a server that has nothing to say, which
+	// may be as it should.
+	silenceLogEvery = 10 * time.Minute
+	// defaultSilence is where Options do not say.
+	defaultSilence = 15 * time.Second
+)
+
+// Options of a Client.
+type Options struct {
+	// Address is host:port of the server.
+	Address string
+	// NodeID and NodeMetadata say who asks. A server answers nodes that it knows,
+	// and is silent to others.
+	NodeID       string
+	NodeMetadata map[string]string
+	// Headers are sent with the stream; their names are in lower case.
+	Headers map[string]string
+	TLS     tlsfiles.Client
+	// MaxBytes bounds a response.
+	MaxBytes int
+	// CachePath, if set, is the file that keeps the last good configuration.
+	CachePath string
+	// Silence is after how long a server without an answer is logged; 0 means 15
+	// seconds.
+	Silence time.Duration
+	// Live gets the rules. It was made by NewFedLive.
+	Live *config.Live
+	// Metrics gets those of the client. Log may be nil.
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
+}
+
+// Client follows the configuration of an xDS server. Its methods may be called
+// concurrently; Run runs once.
+type Client struct {
+	options Options
+	log     *slog.Logger
+	tls     tlsConfig // nil without TLS
+	pace    pace
+	metrics *metrics
+
+	unreachable, ended, silent, notCached logthin.Thinner
+
+	// answered is closed once a response was loaded or refused.
+	answered     chan struct{}
+	answeredOnce sync.Once
+
+	// refused and why are of the last configuration that was refused: a server may
+	// send it again and again. Only Run uses them, and cached.
+	refused [sha256.Size]byte
+	why     error
+	// cached is the configuration that the cache has.
+	cached [sha256.Size]byte
+
+	mu     sync.Mutex
+	status Status
+}
+
+// New returns a Client, and loads the configuration of the cache. An error says
+// which file of TLS cannot be read.
+func New(o Options) (*Client, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Silence == 0 {
+		o.Silence = defaultSilence
+	}
+	tls, err := tlsfiles.ClientConfig(o.TLS, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{options: o, log: o.Log.With("xds_server", o.Address), tls: tls, answered: make(chan struct{})}
+	c.status.Since = time.Now()
+	c.metrics = newMetrics(o.Metrics, c)
+	if o.CachePath != "" {
+		c.loadCache()
+	}
+	return c, nil
+}
+
+// Answered is closed once the server's first configuration was loaded or refused.
+func (c *Client) Answered() <-chan struct{} { return c.answered }
+
+// Run follows the server until ctx ends.
+func (c *Client) Run(ctx context.Context) {
+	pause := minPause
+	for {
+		good, err := c.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		c.disconnected(err)
+		if good {
+			pause = minPause
+		}
+		// Daemons that lost the same server must not come back together.
+		pause = min(minPause+rand.N(3*pause-minPause), maxPause)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// load puts a snapshot in force. It returns why it is refused, or nil.
+func (c *Client) load(s *snapshot) error {
+	if c.why != nil && s.digest == c.refused {
+		return c.why // it would take as long as the first time
+	}
+	c.why = c.options.Live.Feed(s.digest, s.list())
+	c.refused = s.digest
+	return c.why
+}
+
+// judge loads a snapshot and records what became of it.
+func (c *Client) judge(s *snapshot, data []byte) error {
+	again := c.why != nil && s.digest == c.refused
+	err := c.load(s)
+	c.mu.Lock()
+	if err != nil {
+		c.status.Rejected = &Rejection{Version: s.version, At: time.Now(), Err: err}
+	} else {
+		c.status.Version, c.status.AcceptedAt = s.version, time.Now()
+		c.status.Rejected, c.status.CachedAt = nil, time.Time{}
+	}
+	c.mu.Unlock()
+	switch {
+	case err == nil:
+		c.metrics.accepted.Inc()
+		c.log.Debug("xds: accepted", "version", s.version)
+		c.saveCache(s, data)
+	case !again:
+		c.log.Warn("xds: a configuration is refused, and the server is told", "version", s.version) // why is logged by Live
+	}
+	c.answeredOnce.Do(func() { close(c.answered) })
+	return err
+}
+
+// connected records that a stream is open.
+func (c *Client) connected() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status.Connected, c.status.Since = true, time.Now()
+	c.log.Info("xds: connected", "node_id", c.options.NodeID)
+}
+
+// disconnected records and logs why a stream ended, or could not begin.
+func (c *Client) disconnected(err error) {
+	c.metrics.failures.Inc()
+	c.mu.Lock()
+	was := c.status.Connected
+	if was {
+		c.status.Connected, c.status.Since = false, time.Now()
+	}
+	c.status.LastError, c.status.FailedAt = err, time.Now()
+	inForce := c.options.Live.Rules() != nil
+	c.mu.Unlock()
+	text, thinner := "xds: the server cannot be reached", &c.unreachable
+	if was {
+		text, thinner = "xds: the stream ended", &c.ended
+	}
+	if hint := hintFor(err); hint != "" {
+		text += ": " + hint
+	}
+	if inForce {
+		text += "; the limits in force stay"
+	} else {
+		text += "; no limits are loaded yet"
+	}
+	if leftOut, due := thinner.Due(time.Now(), logEvery); due {
+		c.log.Warn(text, "error", err, "not_logged", leftOut)
+	}
+}
+
+// tellSilence logs that the server has said nothing on a stream.
+func (c *Client) tellSilence() {
+	c.mu.Lock()
+	c.status.Silent = true
+	c.mu.Unlock()
+	if _, due := c.silent.Due(time.Now(), silenceLogEvery); due {
+		c.log.Warn("xds: the server is connected and has sent no configuration; it may have none yet, or none for this node id",
+			"node_id", c.options.NodeID, "after", c.options.Silence)
+	}
+}
+
+// heard records that the server said something.
+func (c *Client) heard() {
+	c.mu.Lock()
+	c.status.Silent = false
+	c.status.LastError, c.status.FailedAt = nil, time.Time{}
+	c.mu.Unlock()
+	c.silent.Reset()
+	c.unreachable.Reset()
+}
+
+var errEndOfStream = errors.New("the server ended the stream")

@@ -1,0 +1,212 @@
+package xds
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/wire"
+)
+
+// TypeURL is the type of the resources that are asked for.
+const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+
+// Bounds of a response beside its bytes. A message in memory takes many times the
+// bytes of one that is empty, so bytes alone bound too little.
+const (
+	// maxResources is the number of domains.
+	maxResources = 100_000
+	// maxParts is the number of descriptors and of names in replaces, in all
+	// domains.
+	maxParts = 500_000
+	// maxMetadata is the number of bytes of metadata, in all domains.
+	maxMetadata = 8 << 20
+	// maxDepth is a bit more than descriptors may nest.
+	maxDepth = 300
+	// maxLabel is the length of a version or a nonce in bytes. They are sent back.
+	maxLabel = 4096
+)
+
+// snapshot is a response: the whole configuration.
+type snapshot struct {
+	version, nonce string
+	// resources are sorted, so that the errors of equal configurations are equal:
+	// a server sends them in random order.
+	resources []resource
+	// digest tells configurations apart.
+	digest [sha256.Size]byte
+	// err says why the resources are not even looked at, or is nil.
+	err error
+}
+
+// resource is one of a snapshot, as it came.
+type resource struct {
+	typeURL, name string
+	content       []byte
+	// err says why the envelope is none, or is nil.
+	err error
+}
+
+// readSnapshot reads a DiscoveryResponse (envoy/service/discovery/v3). The snapshot
+// refers to data. An error means that there is no nonce to answer to.
+func readSnapshot(data []byte) (*snapshot, error) {
+	s := &snapshot{}
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
+		switch {
+		case f.Is(1, wire.Bytes):
+			s.version = string(f.Bytes)
+		case f.Is(2, wire.Bytes):
+			if len(s.resources) == maxResources {
+				s.err = fmt.Errorf("more than %d resources; allowed: fewer", maxResources)
+				continue
+			}
+			s.resources = append(s.resources, readResource(f.Bytes))
+		case f.Is(5, wire.Bytes):
+			s.nonce = string(f.Bytes)
+		}
+	}
+	if f.Err != nil {
+		return nil, f.Err
+	}
+	for _, label := range []struct{ what, text string }{{"version", s.version}, {"nonce", s.nonce}} {
+		if len(label.text) > maxLabel || !utf8.ValidString(label.text) {
+			return nil, fmt.Errorf("the %s of a response is no UTF-8 of at most %d bytes", label.what, maxLabel)
+		}
+	}
+	if s.err == nil {
+		s.err = checkSize(s.resources)
+	}
+	s.sort()
+	return s, nil
+}
+
+// readResource reads a google.protobuf.Any, and the name in the RateLimitConfig.
+func readResource(data []byte) resource {
+	var r resource
+	envelope := wire.Fields[[]byte]{Rest: data}
+	for envelope.Next() {
+		switch {
+		case envelope.Is(1, wire.Bytes):
+			r.typeURL = string(envelope.Bytes)
+		case envelope.Is(2, wire.Bytes):
+			r.content = envelope.Bytes
+		}
+	}
+	r.err = envelope.Err
+	if r.typeURL != TypeURL {
+		return r
+	}
+	f := wire.Fields[[]byte]{Rest: r.content}
+	for f.Next() {
+		if f.Is(1, wire.Bytes) {
+			r.name = string(f.Bytes)
+		}
+	}
+	return r
+}
+
+func (s *snapshot) sort() {
+	slices.SortFunc(s.resources, func(a, b resource) int {
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.typeURL, b.typeURL), bytes.Compare(a.content, b.content))
+	})
+	h := sha256.New()
+	add := func(data []byte) {
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(data))))
+		h.Write(data)
+	}
+	for _, r := range s.resources {
+		add([]byte(r.typeURL))
+		add(r.content)
+	}
+	s.digest = [sha256.Size]byte(h.Sum(nil))
+}
+
+// list returns the resources as rules are loaded from them.
+func (s *snapshot) list() []config.Resource {
+	if s.err != nil {
+		return []config.Resource{{Name: "the snapshot", Tree: failing(s.err)}}
+	}
+	list := make([]config.Resource, len(s.resources))
+	for i, r := range s.resources {
+		list[i].Name = "resource " + yamlfile.Printable(r.name)
+		if r.name == "" || len(r.name) > yamlfile.MaxName {
+			list[i].Name = fmt.Sprintf("resource %d of %d", i+1, len(s.resources))
+		}
+		switch {
+		case r.err != nil:
+			list[i].Tree = failing(fmt.Errorf("a resource that cannot be read: %w", r.err))
+		case r.typeURL != TypeURL:
+			list[i].Tree = failing(fmt.Errorf("the type %s; allowed: %s", yamlfile.Quote(r.typeURL), TypeURL))
+		default:
+			list[i].Tree = r.tree
+		}
+	}
+	return list
+}
+
+var (
+	errTooMany   = fmt.Errorf("more than %d descriptors and names in replaces in all resources; allowed: fewer", maxParts)
+	errMetadata  = fmt.Errorf("more than %d bytes of metadata in all resources; allowed: fewer", maxMetadata)
+	errTooNested = errors.New("descriptors that nest too deep; allowed: at most 256 levels")
+)
+
+// checkSize counts what the resources would hold in memory, before they do. What
+// cannot be read is reported later, with its name.
+func checkSize(resources []resource) error {
+	c := counter{}
+	for _, r := range resources {
+		f := wire.Fields[[]byte]{Rest: r.content}
+		for r.typeURL == TypeURL && f.Next() {
+			if f.Is(3, wire.Bytes) {
+				c.descriptor(f.Bytes, 1)
+			}
+		}
+		switch {
+		case c.parts > maxParts:
+			return errTooMany
+		case c.metadata > maxMetadata:
+			return errMetadata
+		case c.tooDeep:
+			return errTooNested
+		}
+	}
+	return nil
+}
+
+// counter counts the parts and the bytes of metadata of descriptors.
+type counter struct {
+	parts, metadata int
+	tooDeep         bool
+}
+
+func (c *counter) descriptor(data []byte, depth int) {
+	c.parts++
+	if depth > maxDepth {
+		c.tooDeep = true
+	}
+	f := wire.Fields[[]byte]{Rest: data}
+	for !c.tooDeep && c.parts <= maxParts && f.Next() {
+		switch {
+		case f.Is(3, wire.Bytes):
+			policy := wire.Fields[[]byte]{Rest: f.Bytes}
+			for policy.Next() {
+				if policy.Is(5, wire.Bytes) {
+					c.parts++
+				}
+			}
+		case f.Is(4, wire.Bytes):
+			c.descriptor(f.Bytes, depth+1)
+		case f.Is(8, wire.Bytes):
+			c.metadata += len(f.Bytes)
+		}
+	}
+}
