@@ -351,13 +351,13 @@ func TestEnvoyEnvironmentStartsAsInTheExamplesOfOthers(t *testing.T) {
 // names of the variables.
 func TestEnvoyEnvironmentErrorsAreToldAtOnce(t *testing.T) {
 	t.Parallel()
-	cmd := asEnvoy(t, []string{"PORT=abc", "REDIS_TYPE=ring", "CONFIG_TYPE=GRPC_XDS_SOTW", "GRPC_CLIENT_TLS_CACERT=/ca.pem"})
+	cmd := asEnvoy(t, []string{"PORT=abc", "REDIS_TYPE=ring", "CONFIG_TYPE=REDIS", "GRPC_CLIENT_TLS_CACERT=/ca.pem"})
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if cmd.Run() == nil || cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("exit %d", cmd.ProcessState.ExitCode())
 	}
-	for _, want := range []string{`variable PORT: found "abc"; allowed: an integer`, `variable REDIS_TYPE: found "ring"`, `variable CONFIG_TYPE: found "GRPC_XDS_SOTW"`, "variable GRPC_CLIENT_TLS_CACERT: "} {
+	for _, want := range []string{`variable PORT: found "abc"; allowed: an integer`, `variable REDIS_TYPE: found "ring"`, `variable CONFIG_TYPE: found "REDIS"`, "variable GRPC_CLIENT_TLS_CACERT: "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}

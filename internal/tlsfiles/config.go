@@ -16,8 +16,6 @@ type Client struct {
 	Enabled bool
 	// CA signs the server's certificate; empty means the system's.
 	CA string
-	// BesideSystem adds the system's to those of CA.
-	BesideSystem bool
 	// Cert and Key are the daemon's own certificate; both or neither.
 	Cert, Key string
 	// ServerName is the name that the server's certificate must bear; empty means
@@ -79,10 +77,20 @@ func ServerConfig(t Server, log *slog.Logger) (*tls.Config, error) {
 // host:port or path; t.ServerName overrides it. ClientConfig fails if a file cannot
 // be read.
 func ClientConfig(t Client, log *slog.Logger) (func(serverName string) (*tls.Config, error), error) {
+	return clientConfig(t, false, log)
+}
+
+// ClientConfigBesideSystem is ClientConfig for connections where the certificates
+// of t.CA count beside the system's, not in their place.
+func ClientConfigBesideSystem(t Client, log *slog.Logger) (func(serverName string) (*tls.Config, error), error) {
+	return clientConfig(t, true, log)
+}
+
+func clientConfig(t Client, besideSystem bool, log *slog.Logger) (func(serverName string) (*tls.Config, error), error) {
 	if !t.Enabled {
 		return nil, nil
 	}
-	files, err := newCertFiles(t.Cert, t.Key, t.CA, t.BesideSystem, log)
+	files, err := newCertFiles(t.Cert, t.Key, t.CA, besideSystem, log)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,8 @@ type (
 	Health string
 	// Initial is what happens where limits cannot be loaded at start.
 	Initial string
+	// Source is where limits come from.
+	Source string
 	// HeaderStyle is which headers tell callers about their limits.
 	HeaderStyle string
 	// MetricNames is by which names metrics are shown.
@@ -62,11 +64,19 @@ const (
 
 // Values of limits.initial.
 const (
-	// InitialRequired ends the daemon.
+	// InitialRequired ends the daemon. Where they come from an xDS server it
+	// waits for the server's first answer, and listens nowhere before.
 	InitialRequired Initial = "required"
 	// InitialOptional starts it. It is not ready, and answers no request until
 	// limits can be loaded.
 	InitialOptional Initial = "optional"
+)
+
+// Values of limits.source.
+const (
+	SourceFiles Source = "files"
+	// SourceXDS is a server that sends them, and new ones when they change.
+	SourceXDS Source = "xds"
 )
 
 // Values of headers.style.

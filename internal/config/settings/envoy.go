@@ -211,15 +211,15 @@ func (e *envoyEnvironment) logs() {
 }
 
 func (e *envoyEnvironment) limits() {
-	if e.values["CONFIG_TYPE"] != "FILE" {
-		e.refuseVariable("CONFIG_TYPE", "FILE; limits are read from files, in the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY")
+	switch e.values["CONFIG_TYPE"] {
+	case "FILE":
+		e.files()
+	case "GRPC_XDS_SOTW":
+		e.xds()
+	default:
+		e.refuseVariable("CONFIG_TYPE", "FILE, for limits in the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY, or GRPC_XDS_SOTW, for those of CONFIG_GRPC_XDS_SERVER_URL")
 	}
-	above := filepath.Join(e.values["RUNTIME_ROOT"], e.values["RUNTIME_SUBDIRECTORY"])
-	e.set("limits.path", filepath.Join(above, e.values["RUNTIME_APPDIRECTORY"]), "RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY")
-	if e.isTrue("RUNTIME_WATCH_ROOT") {
-		e.refuseNeighbours(above)
-	}
-	// Its files are taken as they are.
+	// Its limits are taken as they are.
 	e.set("limits.lenient", "true")
 	e.truth("limits.merge_domains", "MERGE_DOMAIN_CONFIG")
 	e.truth("limits.shadow_mode", "SHADOW_MODE")
@@ -230,6 +230,15 @@ func (e *envoyEnvironment) limits() {
 	}
 	e.set("limits.initial", initial, "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	e.set("limits.ready_when_empty", strconv.FormatBool(!e.isTrue("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")
+}
+
+// files reads where limits files are.
+func (e *envoyEnvironment) files() {
+	above := filepath.Join(e.values["RUNTIME_ROOT"], e.values["RUNTIME_SUBDIRECTORY"])
+	e.set("limits.path", filepath.Join(above, e.values["RUNTIME_APPDIRECTORY"]), "RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY")
+	if e.isTrue("RUNTIME_WATCH_ROOT") {
+		e.refuseNeighbours(above)
+	}
 }
 
 // responses reads what responses have beside the decision.

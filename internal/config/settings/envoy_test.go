@@ -104,12 +104,12 @@ func TestEnvoyWithoutRedisURLIsAnError(t *testing.T) {
 
 func TestEnvoyTellsAllErrorsAndOneWarning(t *testing.T) {
 	_, warnings, err := LoadEnvoy(flagsOf(t, "--log-level=loud"), []string{
-		"PORT=abc", "BACKEND_TYPE=memcache", "CONFIG_TYPE=GRPC_XDS_SOTW", "SOMETHING_ELSE=x", "REDIS_PORT=tcp://10.0.0.1:6379",
+		"PORT=abc", "BACKEND_TYPE=memcache", "CONFIG_TYPE=REDIS", "SOMETHING_ELSE=x", "REDIS_PORT=tcp://10.0.0.1:6379",
 		"USE_STATSD=true", "REDIS_PERSECOND=true", "RATELIMITD_STORE=disk",
 	})
 	want := []string{
 		`variable PORT: found "abc"; allowed: an integer`,
-		`variable CONFIG_TYPE: found "GRPC_XDS_SOTW"; allowed: FILE; limits are read from files, in the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY`,
+		`variable CONFIG_TYPE: found "REDIS"; allowed: FILE, for limits in the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY, or GRPC_XDS_SOTW, for those of CONFIG_GRPC_XDS_SERVER_URL`,
 		`variable BACKEND_TYPE: found "memcache"; allowed: redis, or memory for limits of this daemon alone`,
 		`flag --log-level: found "loud"; allowed: debug, info, warn or error`,
 	}

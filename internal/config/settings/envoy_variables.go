@@ -37,7 +37,9 @@ const defaultRedisSocket = "/var/run/nutcracker/ratelimit.sock"
 func envoyVariables() []envoyVariable {
 	set := func(settings ...string) []string { return settings }
 	const (
-		noXDS    = "counts with CONFIG_TYPE=GRPC_XDS_SOTW, which is refused"
+		onlyXDS  = "counts with CONFIG_TYPE=GRPC_XDS_SOTW"
+		tlsOfXDS = "counts with CONFIG_TYPE=GRPC_XDS_SOTW and CONFIG_GRPC_XDS_SERVER_USE_TLS=true"
+		pauses   = "needs none: after 0.2s, with pauses that grow to 10s and vary"
 		noMemory = "counts with BACKEND_TYPE=memcache, which is refused"
 		noSecond = "counts with REDIS_PERSECOND=true, which has a warning"
 		onlyOn   = "counts with LIMIT_RESPONSE_HEADERS_ENABLED=true"
@@ -64,24 +66,25 @@ func envoyVariables() []envoyVariable {
 		{"LOG_LEVEL", "WARN", envoyText, set("log.level"), "panic and fatal are error, trace is debug", nil},
 		{"LOG_FORMAT", "text", envoyText, set("log.format"), "json in any case of letters; all else is text", nil},
 
-		{"CONFIG_TYPE", "FILE", envoyText, nil, "needs none: limits are files. GRPC_XDS_SOTW is an error", nil},
-		{"FORCE_START_WITHOUT_INITIAL_CONFIG", "false", envoyBool, set("limits.initial"), "true: starts also where the folder is missing or a file is wrong, and answers UNAVAILABLE until that is mended; false: ends", nil},
-		{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "false", envoyBool, set("limits.ready_when_empty"), "true: not ready without a domain. Before limits are loaded no daemon is ready here", nil},
-		{"CONFIG_GRPC_XDS_NODE_ID", "default", envoyIdle, nil, noXDS, nil},
-		{"CONFIG_GRPC_XDS_NODE_METADATA", "", envoyIdle, nil, noXDS, nil},
-		{"CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", envoyIdle, nil, noXDS, nil},
-		{"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "3s", envoyIdle, nil, noXDS, nil},
-		{"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "", envoyIdle, nil, noXDS, nil},
-		{"CONFIG_GRPC_XDS_SERVER_USE_TLS", "false", envoyIdle, nil, noXDS, nil},
-		{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "", envoyIdle, nil, noXDS, nil},
-		{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "", envoyIdle, nil, noXDS, nil},
-		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "", envoyIdle, nil, noXDS, nil},
-		{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", envoyIdle, nil, noXDS, nil},
-		{"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "10s", envoyIdle, nil, noXDS, nil},
-		{"XDS_CLIENT_BACKOFF_MAX_INTERVAL", "60s", envoyIdle, nil, noXDS, nil},
-		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5", envoyIdle, nil, noXDS, nil},
-		{"XDS_CLIENT_BACKOFF_JITTER", "true", envoyIdle, nil, noXDS, nil},
-		{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "", envoyIdle, nil, noXDS, nil},
+		{"CONFIG_TYPE", "FILE", envoyText, set("limits.source"), "FILE, or GRPC_XDS_SOTW for limits of an xDS server", nil},
+		{"FORCE_START_WITHOUT_INITIAL_CONFIG", "false", envoyBool, set("limits.initial", "limits.ready_before_loaded"),
+			"true: starts also where the folder is missing or a file is wrong, and answers UNAVAILABLE until that is mended; false: ends. With GRPC_XDS_SOTW true: starts at once, healthy, and answers UNAVAILABLE until limits came; false: listens once the server has answered", nil},
+		{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "false", envoyBool, set("limits.ready_when_empty"), "true: not ready without a domain. Before limits are loaded no daemon is ready here, except with GRPC_XDS_SOTW and FORCE_START_WITHOUT_INITIAL_CONFIG=true", nil},
+		{"CONFIG_GRPC_XDS_NODE_ID", "default", envoyText, set("limits.xds.node_id"), onlyXDS, nil},
+		{"CONFIG_GRPC_XDS_NODE_METADATA", "", envoyText, set("limits.xds.node_metadata"), onlyXDS + "; key=value,key=value", nil},
+		{"CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", envoyText, set("limits.xds.address"), onlyXDS + "; host:port, also behind dns:///", nil},
+		{"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "3s", envoyIdle, nil, pauses, nil},
+		{"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "", envoyText, set("limits.xds.headers"), onlyXDS + "; name:value,name:value", nil},
+		{"CONFIG_GRPC_XDS_SERVER_USE_TLS", "false", envoyBool, set("limits.xds.tls.enabled"), onlyXDS, nil},
+		{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "", envoyText, set("limits.xds.tls.cert"), tlsOfXDS + "; read again when it changes", nil},
+		{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "", envoyText, set("limits.xds.tls.key"), tlsOfXDS, nil},
+		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "", envoyText, set("limits.xds.tls.ca"), tlsOfXDS, nil},
+		{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", envoyText, set("limits.xds.tls.server_name"), tlsOfXDS, nil},
+		{"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "10s", envoyIdle, nil, pauses, nil},
+		{"XDS_CLIENT_BACKOFF_MAX_INTERVAL", "60s", envoyIdle, nil, pauses, nil},
+		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5", envoyIdle, nil, pauses, nil},
+		{"XDS_CLIENT_BACKOFF_JITTER", "true", envoyIdle, nil, pauses, nil},
+		{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "", envoyText, set("limits.xds.max_bytes"), onlyXDS + "; empty or 0: 64 MiB, the default here", nil},
 
 		{"RUNTIME_ROOT", "/srv/runtime_data/current", envoyText, set("limits.path"), "the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY", nil},
 		{"RUNTIME_SUBDIRECTORY", "", envoyText, set("limits.path"), "", nil},

@@ -30,6 +30,11 @@ var tlsOn = []string{"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=PEM", "GR
 // tracingSet is what spans always have by that service's name.
 const tracingSet = " tracing.propagators=tracecontext,b3,b3multi,baggage "
 
+const (
+	xdsOn  = "CONFIG_TYPE=GRPC_XDS_SOTW"
+	xdsSet = "limits.source=xds limits.path=/etc/ratelimitd/limits limits.xds.address=localhost:18000 limits.xds.node_id=default"
+)
+
 const tlsSet = "grpc.tls.cert=PEM grpc.tls.key=PEM"
 
 // envoyCases are the cases of each variable. The first is of the variable at
@@ -67,24 +72,37 @@ var envoyCases = map[string][]envoyCase{
 		fails(`variable LOG_LEVEL: found "loud"; allowed: panic, fatal,`, "LOG_LEVEL=loud"), fails(`variable LOG_LEVEL: found ""`, "LOG_LEVEL=")},
 	"LOG_FORMAT": {sets("log.format=json", "LOG_FORMAT=JSON"), idle("LOG_FORMAT=pretty")},
 
-	"CONFIG_TYPE":                                   {idle("CONFIG_TYPE=FILE"), fails(`variable CONFIG_TYPE: found "GRPC_XDS_SOTW"; allowed: FILE`, "CONFIG_TYPE=GRPC_XDS_SOTW"), fails(`variable CONFIG_TYPE: found "file"`, "CONFIG_TYPE=file")},
-	"FORCE_START_WITHOUT_INITIAL_CONFIG":            {sets("limits.initial=optional", "FORCE_START_WITHOUT_INITIAL_CONFIG=true"), idle("FORCE_START_WITHOUT_INITIAL_CONFIG=0")},
-	"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED":       {sets("limits.ready_when_empty=false", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=t")},
-	"CONFIG_GRPC_XDS_NODE_ID":                       {idle("CONFIG_GRPC_XDS_NODE_ID=x")},
-	"CONFIG_GRPC_XDS_NODE_METADATA":                 {idle("CONFIG_GRPC_XDS_NODE_METADATA=a:b")},
-	"CONFIG_GRPC_XDS_SERVER_URL":                    {idle("CONFIG_GRPC_XDS_SERVER_URL=x:1")},
+	"CONFIG_TYPE": {sets(xdsSet, "CONFIG_TYPE=GRPC_XDS_SOTW"), idle("CONFIG_TYPE=FILE"),
+		fails(`variable CONFIG_TYPE: found "file"; allowed: FILE, for limits in the folder`, "CONFIG_TYPE=file")},
+	"FORCE_START_WITHOUT_INITIAL_CONFIG": {sets("limits.initial=optional", "FORCE_START_WITHOUT_INITIAL_CONFIG=true"), idle("FORCE_START_WITHOUT_INITIAL_CONFIG=0"),
+		sets("limits.source=xds limits.path=/etc/ratelimitd/limits limits.initial=optional limits.ready_before_loaded=true limits.xds.address=localhost:18000 limits.xds.node_id=default", "FORCE_START_WITHOUT_INITIAL_CONFIG=true", xdsOn)},
+	"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": {sets("limits.ready_when_empty=false", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=t")},
+	"CONFIG_GRPC_XDS_NODE_ID": {sets("limits.source=xds limits.path=/etc/ratelimitd/limits limits.xds.address=localhost:18000 limits.xds.node_id=x", "CONFIG_GRPC_XDS_NODE_ID=x", xdsOn), idle("CONFIG_GRPC_XDS_NODE_ID=x"),
+		fails(`variable CONFIG_GRPC_XDS_NODE_ID: found ""`, "CONFIG_GRPC_XDS_NODE_ID=", xdsOn)},
+	"CONFIG_GRPC_XDS_NODE_METADATA": {sets(xdsSet+" limits.xds.node_metadata=a=b,c=d=e", "CONFIG_GRPC_XDS_NODE_METADATA=c=d=e, a=b", xdsOn), idle("CONFIG_GRPC_XDS_NODE_METADATA=a:b"),
+		fails(`variable CONFIG_GRPC_XDS_NODE_METADATA: found "a:b"; allowed: key=value,key=value,..., or empty for none`, "CONFIG_GRPC_XDS_NODE_METADATA=a:b", xdsOn)},
+	"CONFIG_GRPC_XDS_SERVER_URL": {sets("limits.source=xds limits.path=/etc/ratelimitd/limits limits.xds.address=x:1 limits.xds.node_id=default", "CONFIG_GRPC_XDS_SERVER_URL=x:1", xdsOn), idle("CONFIG_GRPC_XDS_SERVER_URL=x:1"),
+		sets("limits.source=xds limits.path=/etc/ratelimitd/limits limits.xds.address=x:1 limits.xds.node_id=default", "CONFIG_GRPC_XDS_SERVER_URL=dns:///x:1", xdsOn),
+		fails(`variable CONFIG_GRPC_XDS_SERVER_URL: found "http://x:1"; allowed: host:port`, "CONFIG_GRPC_XDS_SERVER_URL=http://x:1", xdsOn),
+		fails(`variable CONFIG_GRPC_XDS_SERVER_URL: limits.source is xds and limits.xds.address is not set`, "CONFIG_GRPC_XDS_SERVER_URL=", xdsOn)},
 	"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL": {idle("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=1s")},
-	"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS":     {idle("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a:b")},
-	"CONFIG_GRPC_XDS_SERVER_USE_TLS":                {idle("CONFIG_GRPC_XDS_SERVER_USE_TLS=true")},
-	"CONFIG_GRPC_XDS_CLIENT_TLS_CERT":               {idle("CONFIG_GRPC_XDS_CLIENT_TLS_CERT=x")},
-	"CONFIG_GRPC_XDS_CLIENT_TLS_KEY":                {idle("CONFIG_GRPC_XDS_CLIENT_TLS_KEY=x")},
-	"CONFIG_GRPC_XDS_SERVER_TLS_CACERT":             {idle("CONFIG_GRPC_XDS_SERVER_TLS_CACERT=x")},
-	"CONFIG_GRPC_XDS_SERVER_TLS_SAN":                {idle("CONFIG_GRPC_XDS_SERVER_TLS_SAN=x")},
-	"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL":           {idle("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=1s")},
-	"XDS_CLIENT_BACKOFF_MAX_INTERVAL":               {idle("XDS_CLIENT_BACKOFF_MAX_INTERVAL=1s")},
-	"XDS_CLIENT_BACKOFF_RANDOM_FACTOR":              {idle("XDS_CLIENT_BACKOFF_RANDOM_FACTOR=1")},
-	"XDS_CLIENT_BACKOFF_JITTER":                     {idle("XDS_CLIENT_BACKOFF_JITTER=false")},
-	"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES":              {idle("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=1")},
+	"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": {sets(xdsSet+" limits.xds.headers=authorization:***,b:***", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=Authorization: hunter:2,b:c", xdsOn),
+		idle("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a:b"),
+		fails(`variable CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: found ***; allowed: name:value,name:value,...`, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=hunter", xdsOn)},
+	"CONFIG_GRPC_XDS_SERVER_USE_TLS": {sets(xdsSet+" limits.xds.tls.enabled=true", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", xdsOn), idle("CONFIG_GRPC_XDS_SERVER_USE_TLS=true")},
+	"CONFIG_GRPC_XDS_CLIENT_TLS_CERT": {sets(xdsSet+" limits.xds.tls.enabled=true limits.xds.tls.cert=PEM limits.xds.tls.key=PEM", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=PEM", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY=PEM", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", xdsOn),
+		idle("CONFIG_GRPC_XDS_CLIENT_TLS_CERT=x"), sets(xdsSet, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=x", xdsOn),
+		fails("variable CONFIG_GRPC_XDS_CLIENT_TLS_CERT: limits.xds.tls.cert is set and limits.xds.tls.key is not", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=PEM", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", xdsOn)},
+	"CONFIG_GRPC_XDS_CLIENT_TLS_KEY": {fails("limits.xds.tls.key is set and limits.xds.tls.cert is not", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY=PEM", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", xdsOn)},
+	"CONFIG_GRPC_XDS_SERVER_TLS_CACERT": {sets(xdsSet+" limits.xds.tls.enabled=true limits.xds.tls.ca=PEM", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=PEM", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", xdsOn),
+		fails("limits.xds.tls.ca: found a file that can't be read", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=/none", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", xdsOn)},
+	"CONFIG_GRPC_XDS_SERVER_TLS_SAN":      {sets(xdsSet+" limits.xds.tls.enabled=true limits.xds.tls.server_name=x", "CONFIG_GRPC_XDS_SERVER_TLS_SAN=x", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", xdsOn)},
+	"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL": {idle("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=1s")},
+	"XDS_CLIENT_BACKOFF_MAX_INTERVAL":     {idle("XDS_CLIENT_BACKOFF_MAX_INTERVAL=1s")},
+	"XDS_CLIENT_BACKOFF_RANDOM_FACTOR":    {idle("XDS_CLIENT_BACKOFF_RANDOM_FACTOR=1")},
+	"XDS_CLIENT_BACKOFF_JITTER":           {idle("XDS_CLIENT_BACKOFF_JITTER=false")},
+	"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES": {sets(xdsSet+" limits.xds.max_bytes=4194304", "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=4194304", xdsOn), sets(xdsSet, "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=0", xdsOn),
+		idle("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=1"), fails(`variable XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: found "1"; allowed: an integer from 65536`, "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=1", xdsOn)},
 
 	"RUNTIME_ROOT":         {sets("limits.path=/data/config", "RUNTIME_ROOT=/data"), sets("limits.path=config", "RUNTIME_ROOT=")},
 	"RUNTIME_SUBDIRECTORY": {sets("limits.path=/srv/runtime_data/current/ratelimit/config", "RUNTIME_SUBDIRECTORY=ratelimit"), sets("limits.path=/data/a/b/c", "RUNTIME_ROOT=/data/", "RUNTIME_SUBDIRECTORY=a/b", "RUNTIME_APPDIRECTORY=c")},

@@ -230,12 +230,16 @@ func (l *settingsLoader) whereFirst(names ...string) string {
 // checkFiles opens each file that a setting names and that will be used, so that a
 // missing one is reported with the other errors and not when it is needed.
 func (l *settingsLoader) checkFiles(s *Settings) {
+	xdsTLS := s.Limits.Source == SourceXDS && s.Limits.XDS.TLS.Enabled
 	redis, redisTLS := s.Store == StoreRedis, s.Store == StoreRedis && s.Redis.TLS.Enabled
 	httpOn := s.HTTP.Address != ""
 	for _, f := range []struct {
 		name, path string
 		used       bool
 	}{
+		{"limits.xds.tls.ca", s.Limits.XDS.TLS.CA, xdsTLS},
+		{"limits.xds.tls.cert", s.Limits.XDS.TLS.Cert, xdsTLS},
+		{"limits.xds.tls.key", s.Limits.XDS.TLS.Key, xdsTLS},
 		{"redis.password_file", s.Redis.PasswordFile, redis},
 		{"redis.tls.ca", s.Redis.TLS.CA, redisTLS},
 		{"redis.tls.cert", s.Redis.TLS.Cert, redisTLS},

@@ -38,8 +38,15 @@ type Settings struct {
 	Log        Log
 }
 
-// Limits says which limits files are in force.
+// Limits says which limits are in force.
 type Limits struct {
+	// Source is where they come from. Path and Watch count with SourceFiles, XDS
+	// and CachePath with SourceXDS.
+	Source Source
+	XDS    XDS
+	// CachePath is the file that keeps the last good configuration of the xDS
+	// server; empty means none.
+	CachePath string
 	// Path is a limits file or a folder of them; never empty.
 	Path string
 	// Watch is whether a changed file is loaded while the daemon runs.
@@ -53,6 +60,31 @@ type Limits struct {
 	Initial Initial
 	// ReadyWhenEmpty is whether a daemon is ready while no file holds a domain.
 	ReadyWhenEmpty bool
+	// ReadyBeforeLoaded is whether it is ready before limits are loaded, though it
+	// answers no request. It counts with ReadyWhenEmpty only.
+	ReadyBeforeLoaded bool
+}
+
+// XDS says which server limits come from.
+type XDS struct {
+	// Address is host:port; empty only where limits come from elsewhere.
+	Address string
+	// NodeID is the name under which the server knows this daemon and its like.
+	NodeID string
+	// NodeMetadata is what it is told beside that.
+	NodeMetadata map[string]string
+	// Headers are sent with each stream; their names are in lower case.
+	Headers HeaderSecrets
+	TLS     XDSTLS
+	// MaxBytes bounds a configuration, 64 KiB to 1 GiB.
+	MaxBytes int
+}
+
+// XDSTLS says how the connection to the xDS server is protected, as tlsfiles.Client
+// does, but for the CA, which counts beside the system's.
+type XDSTLS struct {
+	Enabled                   bool
+	CA, Cert, Key, ServerName string
 }
 
 // Memory bounds the embedded store.

@@ -38,7 +38,8 @@ func flagsOf(t *testing.T, args ...string) *pflag.FlagSet {
 
 func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 	want := Settings{
-		Limits: Limits{Path: "/etc/ratelimitd/limits", Watch: true, Initial: "required", ReadyWhenEmpty: true},
+		Limits: Limits{Source: "files", XDS: XDS{NodeID: "ratelimitd", MaxBytes: 64 << 20},
+			Path: "/etc/ratelimitd/limits", Watch: true, Initial: "required", ReadyWhenEmpty: true},
 		Store:  "memory",
 		Memory: Memory{MaxKeys: 1_000_000, WhenFull: "allow"},
 		Redis: Redis{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond,
@@ -146,6 +147,10 @@ func otherValue(t *testing.T, d setting, i int) string {
 		return fmt.Sprintf("0.%d", i)
 	case d.name == "tracing.endpoint":
 		return fmt.Sprintf("http://collector-%d:4318", i)
+	case d.name == "limits.xds.node_metadata":
+		return fmt.Sprintf("key-%d=value", i)
+	case d.name == "limits.xds.headers":
+		return fmt.Sprintf("name-%d:value", i)
 	case d.form == listForm:
 		return fmt.Sprintf("redis-%d:6379", i)
 	case d.name == "metrics.near_ratio":

@@ -54,6 +54,10 @@ func (l *settingsLoader) checkTogether(s *Settings) {
 	}
 	l.report(tell, serverConflicts(s))
 	l.report(l.failf, headerConflicts(&s.Headers))
+	if s.Limits.Source == SourceXDS {
+		l.report(l.failf, xdsConflicts(&s.Limits.XDS))
+		l.report(l.warnf, idleXDSTLS(&s.Limits.XDS))
+	}
 	// With the memory store redis.* and failure.* do nothing, so they may be half
 	// done there.
 	if s.Store == StoreRedis {
@@ -113,6 +117,29 @@ func serverConflicts(s *Settings) []settingsConflict {
 		s.Auth.Path != "" && s.HTTP.Address == "",
 		"auth.path is set and http.address is empty, which is where proxies ask; set it, or auth.path to empty",
 	}}
+}
+
+func xdsConflicts(x *XDS) []settingsConflict {
+	return append(pairConflicts("limits.xds.tls", x.TLS.Cert, x.TLS.Key), settingsConflict{
+		[]string{"limits.xds.address", "limits.source"},
+		x.Address == "",
+		"limits.source is xds and limits.xds.address is not set; it is host:port of the server",
+	})
+}
+
+// idleXDSTLS finds TLS that is prepared and not enabled.
+func idleXDSTLS(x *XDS) []settingsConflict {
+	var conflicts []settingsConflict
+	for _, f := range [][2]string{
+		{"limits.xds.tls.ca", x.TLS.CA}, {"limits.xds.tls.cert", x.TLS.Cert}, {"limits.xds.tls.server_name", x.TLS.ServerName},
+	} {
+		conflicts = append(conflicts, settingsConflict{
+			[]string{f[0], "limits.xds.tls.enabled"},
+			f[1] != "" && !x.TLS.Enabled,
+			f[0] + " is set and limits.xds.tls.enabled is false: the xDS server is spoken to without TLS",
+		})
+	}
+	return conflicts
 }
 
 // headerConflicts finds names that are used twice, or that mean something else in

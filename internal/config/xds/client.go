@@ -40,7 +40,8 @@ type Options struct {
 	NodeMetadata map[string]string
 	// Headers are sent with the stream; their names are in lower case.
 	Headers map[string]string
-	TLS     tlsfiles.Client
+	// TLS says how the connection is protected. Its CA counts beside the system's.
+	TLS tlsfiles.Client
 	// MaxBytes bounds a response.
 	MaxBytes int
 	// CachePath, if set, is the file that keeps the last good configuration.
@@ -90,7 +91,7 @@ func New(o Options) (*Client, error) {
 	if o.Silence == 0 {
 		o.Silence = defaultSilence
 	}
-	tls, err := tlsfiles.ClientConfig(o.TLS, o.Log)
+	tls, err := tlsfiles.ClientConfigBesideSystem(o.TLS, o.Log)
 	if err != nil {
 		return nil, err
 	}
