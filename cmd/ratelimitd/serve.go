@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
@@ -75,21 +75,15 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	log.Info("starting", "version", versionText())
 	sparing := tuneGC(log)
 	log.Debug("settings in force", "settings", s)
-	options := config.LoadOptions{MergeDomains: s.Limits.MergeDomains, Lenient: s.Limits.Lenient}
-	options.Sparing = sparing
-	live := options.NewLive(s.Limits.Path, log)
-	if err := live.Reload(); err != nil {
-		err = fmt.Errorf("no limits are in force (limits.path is %s):\n%w", s.Limits.Path, err)
-		if s.Limits.Initial == settings.InitialRequired {
-			return err
-		}
-		log.Error("requests are answered once limits can be loaded", "error", err)
+	metrics := newMetrics()
+	limits, err := loadLimits(s.Limits, sparing, metrics, log)
+	if err != nil {
+		return err
 	}
 	auth, err := loadAuth(s.Auth, log)
 	if err != nil {
 		return err
 	}
-	metrics := newMetrics()
 	tracer, err := newTracer(ctx, s.Tracing, metrics, log)
 	if err != nil {
 		return err
@@ -97,7 +91,7 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	if tracer != nil {
 		defer tracer.Close()
 	}
-	engine, err := newEngine(s, live, tracer, metrics, log)
+	engine, err := newEngine(s, limits.live, tracer, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -105,7 +99,15 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	if err := engine.refusedByStore(ctx); err != nil {
 		return err
 	}
-	srv, err := newServer(s, live, auth, engine, tracer, metrics, log)
+	endLimits, err := limits.follow(ctx, s.Limits.Initial, told, log)
+	if errors.Is(err, errToldToStop) {
+		log.Info("stopped")
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer endLimits()
+	srv, err := newServer(s, limits, auth, engine, tracer, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -115,7 +117,10 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	defer background.Wait()
 	defer cancel()
 	background.Go(func() { gctuning.GiveBack(ctx) })
-	loaded := []reloader{live}
+	var loaded []reloader
+	if limits.xds == nil {
+		loaded = append(loaded, limits.live)
+	}
 	if auth != nil {
 		loaded = append(loaded, auth)
 	}
@@ -162,7 +167,7 @@ func loadAuth(a settings.Auth, log *slog.Logger) (*forwardauth.Live, error) {
 }
 
 // newServer listens on the ports of the settings.
-func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, engine *engine, tracer *tracing.Tracer, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
+func newServer(s settings.Settings, limits *limits, auth *forwardauth.Live, engine *engine, tracer *tracing.Tracer, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
 	grpcTLS, err := tlsfiles.ServerConfig(s.GRPC.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("grpc.tls: %w", err)
@@ -170,6 +175,10 @@ func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, e
 	httpTLS, err := tlsfiles.ServerConfig(s.HTTP.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("http.tls: %w", err)
+	}
+	var limitsStatus func(io.Writer)
+	if limits.xds != nil {
+		limitsStatus = limits.xds.WriteStatus
 	}
 	return server.New(server.Options{
 		GRPC: server.GRPC{
@@ -201,17 +210,19 @@ func newServer(s settings.Settings, live *config.Live, auth *forwardauth.Live, e
 		Health: server.Health{
 			Readiness:      readinessOf(s),
 			OnlyWithDomain: !s.Limits.ReadyWhenEmpty,
+			BeforeLimits:   s.Limits.ReadyBeforeLoaded,
 			Refuses:        engine.refuses,
 			OnAnswer:       engine.onAnswer,
 		},
-		Hits:       decide.HitCounting{On: s.Metrics.Names == settings.NamesEnvoyproxy, NearRatio: s.Metrics.NearRatio},
-		Live:       live,
-		Store:      engine.store,
-		StoreWaits: s.Store == settings.StoreRedis,
-		Metrics:    metrics,
-		Log:        log,
-		Tracer:     tracer,
-		Version:    versionText(),
+		Hits:         decide.HitCounting{On: s.Metrics.Names == settings.NamesEnvoyproxy, NearRatio: s.Metrics.NearRatio},
+		Live:         limits.live,
+		LimitsStatus: limitsStatus,
+		Store:        engine.store,
+		StoreWaits:   s.Store == settings.StoreRedis,
+		Metrics:      metrics,
+		Log:          log,
+		Version:      versionText(),
+		Tracer:       tracer,
 	})
 }
 
@@ -275,7 +286,7 @@ func (s signals) reloadWhenTold(ctx context.Context, loaded []reloader, log *slo
 	for {
 		select {
 		case <-s.reload:
-			log.Info("SIGHUP: loading the limits files")
+			log.Info("SIGHUP: loading the files")
 			for _, r := range loaded {
 				_ = r.Reload() // which logs
 			}

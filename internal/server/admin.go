@@ -63,7 +63,13 @@ func (s *Server) metricsPage() http.Handler {
 
 func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
 	var out bytes.Buffer
-	writeReloads(&out, s.options.Live.Status(), "limits", "rules")
+	if s.options.LimitsStatus != nil {
+		s.options.LimitsStatus(&out)
+		writeGeneration(&out, s.options.Live.Status(), "limits")
+		fmt.Fprintln(&out)
+	} else {
+		writeReloads(&out, s.options.Live.Status(), "limits", "rules")
+	}
 	if rules := s.options.Live.Rules(); rules != nil {
 		if err := rules.WriteTable(&out); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -87,12 +93,9 @@ func (s *Server) getAuth(w http.ResponseWriter, _ *http.Request) {
 func writeReloads(out *bytes.Buffer, st reload.Status, what, inForce string) {
 	until := "these " + inForce + " stay in force until they are mended"
 	if st.Generation == 0 {
-		fmt.Fprintf(out, "# no %s were loaded yet\n", what)
 		until = "no request is answered until they are mended"
-	} else {
-		fmt.Fprintf(out, "# generation %d, loaded %s; %d reloads failed since the start\n",
-			st.Generation, st.LoadedAt.UTC().Format(time.RFC3339), st.Failed)
 	}
+	writeGeneration(out, st, what)
 	if st.LastError != nil {
 		fmt.Fprintf(out, "# since %s the files have errors; %s:\n", st.FailedAt.UTC().Format(time.RFC3339), until)
 		for line := range bytes.Lines([]byte(st.LastError.Error())) {
@@ -100,6 +103,16 @@ func writeReloads(out *bytes.Buffer, st reload.Status, what, inForce string) {
 		}
 	}
 	fmt.Fprintln(out)
+}
+
+// writeGeneration writes when what is in force was loaded.
+func writeGeneration(out *bytes.Buffer, st reload.Status, what string) {
+	if st.Generation == 0 {
+		fmt.Fprintf(out, "# no %s were loaded yet\n", what)
+		return
+	}
+	fmt.Fprintf(out, "# generation %d, loaded %s; %d reloads failed since the start\n",
+		st.Generation, st.LoadedAt.UTC().Format(time.RFC3339), st.Failed)
 }
 
 func writeText(w http.ResponseWriter, out *bytes.Buffer) {

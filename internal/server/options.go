@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"log/slog"
 	"time"
 
@@ -28,10 +29,13 @@ type Options struct {
 	// Hits, if on, are counted and shown, with all metrics by the names of
 	// envoyproxy/ratelimit.
 	Hits decide.HitCounting
-	// Live has the rules. While it has none, no request is answered, and the
-	// health check fails.
-	Live  *config.Live
-	Store bucket.Store
+	// Live has the rules. While it has none, no request is answered, and unless
+	// Health says otherwise the health check fails.
+	Live *config.Live
+	// LimitsStatus, if set, writes lines about where limits come from, each after
+	// a #. Without it they come from files.
+	LimitsStatus func(io.Writer)
+	Store        bucket.Store
 	// StoreWaits is set if the store waits for others to decide, so that many
 	// requests have to ask it at the same time.
 	StoreWaits bool
@@ -106,6 +110,8 @@ type Health struct {
 	Readiness Readiness
 	// OnlyWithDomain makes it fail while the rules have no domain.
 	OnlyWithDomain bool
+	// BeforeLimits makes it succeed before there are rules, unless OnlyWithDomain.
+	BeforeLimits bool
 	// Refuses, if set, returns why this daemon must not decide anything, or nil.
 	// That fails the health check, and each request that has a limit.
 	Refuses func() error

@@ -169,6 +169,8 @@ func (w *readinessWatch) look(ctx context.Context) {
 func (w *readinessWatch) lackOfLimits() string {
 	rules := w.options.Live.Rules()
 	switch {
+	case rules == nil && w.options.Health.BeforeLimits && !w.options.Health.OnlyWithDomain:
+		return ""
 	case rules == nil:
 		return "no limits are loaded yet"
 	case w.options.Health.OnlyWithDomain && len(rules.Domains()) == 0:

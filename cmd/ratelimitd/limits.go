@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/config/xds"
+	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
+)
+
+// limits are the rules in force and what keeps them so.
+type limits struct {
+	live *config.Live
+	xds  *xds.Client // nil where limits come from files
+}
+
+// loadLimits loads the limits files, or those that a cache has of an xDS server.
+func loadLimits(s settings.Limits, sparing func(func()), metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
+	options := config.LoadOptions{MergeDomains: s.MergeDomains, Lenient: s.Lenient, Sparing: sparing}
+	if s.Source == settings.SourceXDS {
+		return limitsOverXDS(s, options, metrics, log)
+	}
+	live := options.NewLive(s.Path, log)
+	if err := live.Reload(); err != nil {
+		err = fmt.Errorf("no limits are in force (limits.path is %s):\n%w", s.Path, err)
+		if s.Initial == settings.InitialRequired {
+			return nil, err
+		}
+		log.Error("requests are answered once limits can be loaded", "error", err)
+	}
+	return &limits{live: live}, nil
+}
+
+func limitsOverXDS(s settings.Limits, options config.LoadOptions, metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
+	headers := make(map[string]string, len(s.XDS.Headers))
+	for name, value := range s.XDS.Headers {
+		headers[name] = value.Reveal()
+	}
+	live := options.NewFedLive("xds "+s.XDS.Address, log)
+	client, err := xds.New(xds.Options{
+		Address:      s.XDS.Address,
+		NodeID:       s.XDS.NodeID,
+		NodeMetadata: s.XDS.NodeMetadata,
+		Headers:      headers,
+		TLS: tlsfiles.Client{
+			Enabled: s.XDS.TLS.Enabled, CA: s.XDS.TLS.CA, Cert: s.XDS.TLS.Cert, Key: s.XDS.TLS.Key, ServerName: s.XDS.TLS.ServerName,
+		},
+		MaxBytes:  s.XDS.MaxBytes,
+		CachePath: s.CachePath,
+		Live:      live,
+		Metrics:   metrics,
+		Log:       log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("limits.xds.tls: %w", err)
+	}
+	return &limits{live: live, xds: client}, nil
+}
+
+// errToldToStop ends a daemon that was told to stop before it served.
+var errToldToStop = errors.New("told to stop")
+
+// follow follows the xDS server, if limits come from one, until end is called.
+// Unless limits are optional it waits for the server's first answer, for ever if
+// need be; errToldToStop ends that.
+func (l *limits) follow(ctx context.Context, initial settings.Initial, told signals, log *slog.Logger) (end func(), err error) {
+	if l.xds == nil {
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { l.xds.Run(ctx) })
+	end = func() {
+		cancel()
+		running.Wait()
+	}
+	if initial == settings.InitialOptional || l.live.Rules() != nil {
+		return end, nil
+	}
+	log.Info("waiting for the limits of the xDS server before any port is opened")
+	select {
+	case <-l.xds.Answered():
+		return end, nil
+	case <-told.stop:
+		err = errToldToStop
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	end()
+	return nil, err
+}
