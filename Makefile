@@ -8,8 +8,9 @@ GO       ?= go
 
 BINARY := build/ratelimitd
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# Modules of their own, so that nobody downloads a framework that he does not use.
-MODULES := $(patsubst %/go.mod,%,$(wildcard contrib/*/go.mod examples/*/go.mod))
+# Modules of their own, so that nobody downloads a framework that he does not use,
+# nor what only a test needs.
+MODULES := $(patsubst %/go.mod,%,$(wildcard contrib/*/go.mod examples/*/go.mod integration/*/go.mod))
 # Tools are pinned in a module of their own, apart from the product's.
 STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 GOVULNCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod govulncheck
