@@ -65,17 +65,23 @@ type Client struct {
 	pace    pace
 	metrics *metrics
 
-	unreachable, ended, silent, notCached logthin.Thinner
+	// lost thins the lines about connections, by their texts, of which there are
+	// few. toldLost is set if the last line about the connection says that there
+	// is none.
+	lost              map[string]*logthin.Thinner
+	toldLost          bool
+	silent, notCached logthin.Thinner
 
 	// answered is closed once a response was loaded or refused.
 	answered     chan struct{}
 	answeredOnce sync.Once
 
-	// refused and why are of the last configuration that was refused: a server may
-	// send it again and again. Only Run uses them, and cached.
+	// refused and why are of the last configuration that was loaded, why it is
+	// refused or nil: a server may send it again and again.
 	refused [sha256.Size]byte
 	why     error
-	// cached is the configuration that the cache has.
+	// cached is the configuration that the cache has. It and what stands above,
+	// down from pace, is used by New, and then by Run alone.
 	cached [sha256.Size]byte
 
 	mu     sync.Mutex
@@ -95,7 +101,10 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{options: o, log: o.Log.With("xds_server", o.Address), tls: tls, answered: make(chan struct{})}
+	c := &Client{
+		options: o, log: o.Log.With("xds_server", o.Address), tls: tls, answered: make(chan struct{}),
+		lost: make(map[string]*logthin.Thinner), toldLost: true,
+	}
 	c.status.Since = time.Now()
 	c.metrics = newMetrics(o.Metrics, c)
 	if o.CachePath != "" {
@@ -168,7 +177,10 @@ func (c *Client) connected() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.status.Connected, c.status.Since = true, time.Now()
-	c.log.Info("xds: connected", "node_id", c.options.NodeID)
+	if c.toldLost {
+		c.toldLost = false
+		c.log.Info("xds: connected", "node_id", c.options.NodeID)
+	}
 }
 
 // disconnected records and logs why a stream ended, or could not begin.
@@ -182,9 +194,9 @@ func (c *Client) disconnected(err error) {
 	c.status.LastError, c.status.FailedAt = err, time.Now()
 	inForce := c.options.Live.Rules() != nil
 	c.mu.Unlock()
-	text, thinner := "xds: the server cannot be reached", &c.unreachable
+	text := "xds: the server cannot be reached"
 	if was {
-		text, thinner = "xds: the stream ended", &c.ended
+		text = "xds: the stream ended"
 	}
 	if hint := hintFor(err); hint != "" {
 		text += ": " + hint
@@ -194,7 +206,11 @@ func (c *Client) disconnected(err error) {
 	} else {
 		text += "; no limits are loaded yet"
 	}
-	if leftOut, due := thinner.Due(time.Now(), logEvery); due {
+	if c.lost[text] == nil {
+		c.lost[text] = &logthin.Thinner{}
+	}
+	if leftOut, due := c.lost[text].Due(time.Now(), logEvery); due {
+		c.toldLost = true
 		c.log.Warn(text, "error", err, "not_logged", leftOut)
 	}
 }
@@ -217,7 +233,6 @@ func (c *Client) heard() {
 	c.status.LastError, c.status.FailedAt = nil, time.Time{}
 	c.mu.Unlock()
 	c.silent.Reset()
-	c.unreachable.Reset()
 }
 
 var errEndOfStream = errors.New("the server ended the stream")

@@ -91,6 +91,8 @@ func hintFor(err error) string {
 		{"certificate has expired", "a certificate has expired, or a clock is wrong"},
 		{"first record does not look like a TLS handshake", "it does not speak TLS, which limits.xds.tls.enabled asks for"},
 		{"error reading server preface", "it ends the connection at once; does it want TLS, which is limits.xds.tls.enabled, or a client's certificate?"},
+		{"broken pipe", "it ends the connection at once; does it want TLS, which is limits.xds.tls.enabled, or a client's certificate?"},
+		{"connection reset", "it ends the connection at once; does it want TLS, which is limits.xds.tls.enabled, or a client's certificate?"},
 		{"no such host", "nothing has the name in limits.xds.address"},
 		{"name resolver error", "the name in limits.xds.address cannot be looked up"},
 		{"connection refused", "nothing listens at limits.xds.address"},
