@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/sha256"
 	"log/slog"
+	"runtime"
 
 	"go.yaml.in/yaml/v3"
 
@@ -54,6 +55,7 @@ func (l *loader) resources(list []Resource) (*Rules, error) {
 		if errors >= enough {
 			break
 		}
+		runtime.Gosched() // requests that wait go first: on one processor a load takes long
 		root, nodes, err := r.Tree()
 		if err != nil {
 			l.errs = append(l.errs, yamlfile.Error{File: r.Name, Found: err.Error()})
