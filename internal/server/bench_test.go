@@ -60,8 +60,8 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	}
 }
 
-// BenchmarkScrape makes the page of metrics with 100,000 rules, once with none
-// and once with all of them counted.
+// BenchmarkScrape makes the page of metrics with 100,000 rules: with none of them
+// counted, with all, and with all by the names of envoyproxy/ratelimit too.
 func BenchmarkScrape(b *testing.B) {
 	var limits strings.Builder
 	limits.WriteString("domain: api\ndescriptors:\n")
@@ -69,14 +69,22 @@ func BenchmarkScrape(b *testing.B) {
 	for i := range rules {
 		fmt.Fprintf(&limits, "- {key: user, value: u%d, rate_limit: {requests: 1, period: 1h}}\n", i)
 	}
-	s := portless(b, limits.String())
-	for _, used := range []int{0, rules} {
-		for i := range used {
+	for _, c := range []struct {
+		name   string
+		used   int
+		change []func(*server.Options)
+	}{
+		{"used=0", 0, nil},
+		{"used=100000", rules, nil},
+		{"used=100000,names=envoyproxy", rules, []func(*server.Options){likeEnvoyproxy}},
+	} {
+		s := portless(b, limits.String(), c.change...)
+		for i := range c.used {
 			if _, err := s.RPC().ShouldRateLimit(b.Context(), request("api", 1, fmt.Sprintf("user=u%d", i))); err != nil {
 				b.Fatal(err)
 			}
 		}
-		b.Run(fmt.Sprintf("used=%d", used), func(b *testing.B) {
+		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				w := httptest.NewRecorder()
