@@ -124,6 +124,7 @@ func TestPrometheusFindsWhatEnvoyGatewayAsksFor(t *testing.T) {
 	}
 	p.wantValue(`ratelimit_service_rate_limit_shadow_mode{key2="header_x-user-id_one"}`, "2")
 	p.wantValue(`ratelimit_service_rate_limit_over_limit{key2="rule-1-match-0_rule-1-match-0.masked_remote_address_10_0_0_0/8"}`, "2")
+	p.wantValue(`sum(ratelimit_service_rate_limit_over_limit{key2=~"rule-1-match-0_rule-1-match-0([.].*)?"})`, "2")
 	p.wantValue(`count({__name__=~"ratelimit_service_rate_limit_.*"})`, "30")
 	p.wantValue(`ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}`, "30")
 	p.wantValue(`ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}`, "30")

@@ -77,8 +77,9 @@ func (m *envoyproxyMetrics) timing(next grpc.UnaryServerInterceptor) grpc.UnaryS
 }
 
 // envoyproxyCollector shows the hits that rules counted and the loads of the
-// limits files by the names of envoyproxy/ratelimit. There are as many series as
-// rules and counted values, or fewer: what is spelt alike is one, as there.
+// limits files by the names of envoyproxy/ratelimit. A rule that was used has five
+// series, and so has each value that it counts by itself; rules that are spelt
+// alike share them, as there.
 type envoyproxyCollector struct {
 	live *config.Live
 
