@@ -143,8 +143,8 @@ func TestWatchLoadsAFileThatChanges(t *testing.T) {
 	asynctest.Eventually(t, "the first endpoints", has("one"))
 
 	filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: two"))
-	asynctest.Eventually(t, "new endpoints", has("two"))
-	if has("one")() || l.Status().Generation != 2 {
+	asynctest.Eventually(t, "new endpoints, and then their status", func() bool { return has("two")() && l.Status().Generation == 2 })
+	if has("one")() {
 		t.Errorf("the old endpoint is there; %+v", l.Status())
 	}
 
