@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 const (
@@ -47,8 +51,26 @@ func messageAttackers() []attacker {
 		{"grpc give-backs of moments", callAll(field(2, strings.Repeat("\x01", largeMessage)), giveBack)},
 		{"grpc messages in gzip", callGzip},
 		{"takes whose callers go", callAndGo(string(manyTakes(1000)), takeMany)},
+		{"reports whose callers go", callAndGo(string(manyReports(90)), shouldRateLimit)},
 		{"give-backs whose callers go", callAndGo(empties[:60_000], giveBack)},
 	}
+}
+
+// manyReports is a request that says for this many users what they used. It is
+// charged though its caller has gone.
+func manyReports(users int) []byte {
+	r := new(rlsv3.RateLimitRequest)
+	for i := range users {
+		d := request("api", 1, fmt.Sprintf("tokens=user-%d", i)).GetDescriptors()[0]
+		d.HitsAddend = wrapperspb.UInt64(1)
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	r.Domain = "api"
+	out, err := proto.Marshal(r)
+	if err != nil {
+		panic(err) // the message is above
+	}
+	return out
 }
 
 // callAll calls with one message and reads the answers.

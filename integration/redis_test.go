@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -184,6 +185,34 @@ func TestRequestsFailWhileRedisIsAway(t *testing.T) {
 	if code := d.stop(os.Interrupt); code != 0 {
 		t.Errorf("the daemon exits with %d", code)
 	}
+}
+
+// Envoy asks for at most 20 ms by default, also when a stream is done.
+func TestUseIsChargedThoughItsCallerHasGone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", "domain: api\ndescriptors:\n  - {key: user, rate_limit: {unit: year, requests_per_unit: 21}}\n")
+	server := redistest.Start(t)
+	d := start(t, append(redisFlags("single", server.Addr()), "--limits-path", dir)...)
+	used := request("api", 1, "user=a")
+	used.Descriptors[0].HitsAddend = wrapperspb.UInt64(10)
+	client := redistest.Client(t, server.Addr())
+	if err := client.Do(t.Context(), "CLIENT", "PAUSE", "500", "ALL").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := d.client.ShouldRateLimit(ctx, used); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("while Redis stands still a caller gets %v", err)
+		}
+		cancel()
+	}
+	peek := request("api", 1, "user=a")
+	peek.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+	asynctest.Eventually(t, "what was used is charged", func() bool {
+		r, err := d.client.ShouldRateLimit(t.Context(), peek)
+		return err == nil && !degraded(r) && r.GetStatuses()[0].GetLimitRemaining() == 1
+	})
 }
 
 func TestLimitHoldsBehindSentinel(t *testing.T) {

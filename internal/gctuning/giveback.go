@@ -19,7 +19,7 @@ const (
 	smallBytes = MinHeap + 16<<20
 	// triesAfter is how often memory is given back once the process is quiet: at
 	// first, requests that have just ended may still hold some.
-	triesAfter = 2
+	triesAfter = 4
 )
 
 // GiveBack gives memory back to the operating system when the process needed much

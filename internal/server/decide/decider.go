@@ -69,6 +69,12 @@ func (d *Decider) take(ctx context.Context, c *Call) error {
 		return err
 	}
 	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.Hits))...)
+	if c.chargesUse() {
+		// Who says what was used does not wait long for the answer: Envoy gives up
+		// after 20 ms by default. What was used is charged all the same, within the
+		// store's own time.
+		ctx = context.WithoutCancel(ctx)
+	}
 	if err := d.Store.Take(ctx, c.Hits, c.decisions); err != nil {
 		return err
 	}
@@ -79,6 +85,16 @@ func (d *Decider) take(ctx context.Context, c *Call) error {
 		c.Outcomes[i].Decisions, rest = rest[:n:n], rest[n:]
 	}
 	return nil
+}
+
+// chargesUse reports whether all hits are charged whatever they get.
+func (c *Call) chargesUse() bool {
+	for i := range c.Hits {
+		if h := &c.Hits[i]; !h.Limit.ChargedAnyway(h.Cost) {
+			return false
+		}
+	}
+	return true
 }
 
 // count counts the outcome of each descriptor of a decided call.
