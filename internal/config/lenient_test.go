@@ -160,3 +160,48 @@ func TestBooleansMayBeTheWordsOfYAML11(t *testing.T) {
 		}
 	}
 }
+
+// Envoy Gateway sends one key and value twice, for an exact and a distinct limit.
+func TestTwoDescriptorsOfOneEntryAreAddedTogetherIfOneHasTheLimit(t *testing.T) {
+	const (
+		head    = "domain: d\ndescriptors:\n"
+		limited = "- {key: a, value: %s, rate_limit: {requests_per_unit: 1, unit: hour}}\n"
+		parent  = "- {key: a, value: %s, descriptors: [{key: b, rate_limit: {requests_per_unit: 2, unit: hour}}]}\n"
+		both    = "- {key: a, value: %s, rate_limit: {requests_per_unit: 1, unit: hour}, descriptors: [{key: b}]}\n"
+	)
+	for _, c := range []struct {
+		name, text string
+		good       bool
+	}{
+		{"the limit first", limited + parent, true},
+		{"the limit last", parent + limited, true},
+		{"two limits", limited + limited, false},
+		{"two lists", parent + parent, false},
+		{"a list and a limit with a list", parent + both, false},
+		{"a third", limited + parent + parent, false},
+	} {
+		for _, value := range []string{"v", "v*", `""`} {
+			t.Run(c.name+" of "+value, func(t *testing.T) {
+				path := filetest.Write(t, t.TempDir(), "l.yaml", head+strings.ReplaceAll(c.text, "%s", value))
+				rules, err := config.LoadOptions{Lenient: true}.LoadRules(path)
+				if (err == nil) != c.good {
+					t.Fatalf("error %v", err)
+				}
+				if _, err := config.LoadRules(path); err == nil {
+					t.Error("no error, and it is read strictly")
+				}
+				if !c.good {
+					return
+				}
+				a := bucket.Entry{Key: "a", Value: "v"}
+				upper, lower := rules.Domain("d").Match([]bucket.Entry{a}), rules.Domain("d").Match([]bucket.Entry{a, {Key: "b", Value: "x"}})
+				if upper == nil || upper.Limits[0].Requests != 1 || lower == nil || lower.Limits[0].Requests != 2 || !strings.HasPrefix(lower.Path(), upper.Path()+" / ") {
+					t.Errorf("rules %v and %v", upper, lower)
+				}
+				if w := rules.Warnings(); len(w) != 1 || !strings.Contains(w[0].Text, "they are added together, since only one has a limit") {
+					t.Errorf("warnings %v", w)
+				}
+			})
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ const (
 	// silenceLogEvery spaces those about a server that has nothing to say, which
 	// may be as it should.
 	silenceLogEvery = 10 * time.Minute
+	// maxSaid bounds an error of a connection, in bytes.
+	maxSaid = 1024
 	// defaultSilence is where Options do not say.
 	defaultSilence = 15 * time.Second
 )
@@ -186,19 +189,23 @@ func (c *Client) connected() {
 // disconnected records and logs why a stream ended, or could not begin.
 func (c *Client) disconnected(err error) {
 	c.metrics.failures.Inc()
+	hint := hintFor(err)
+	if said := err.Error(); len(said) > maxSaid {
+		err = errors.New(strings.ToValidUTF8(said[:maxSaid], "?") + "...") // the server chose it
+	}
 	c.mu.Lock()
 	was := c.status.Connected
 	if was {
 		c.status.Connected, c.status.Since = false, time.Now()
 	}
-	c.status.LastError, c.status.FailedAt = err, time.Now()
+	c.status.LastError, c.status.Hint, c.status.FailedAt = err, hint, time.Now()
 	inForce := c.options.Live.Rules() != nil
 	c.mu.Unlock()
 	text := "xds: the server cannot be reached"
 	if was {
 		text = "xds: the stream ended"
 	}
-	if hint := hintFor(err); hint != "" {
+	if hint != "" {
 		text += ": " + hint
 	}
 	if inForce {
@@ -230,7 +237,7 @@ func (c *Client) tellSilence() {
 func (c *Client) heard() {
 	c.mu.Lock()
 	c.status.Silent = false
-	c.status.LastError, c.status.FailedAt = nil, time.Time{}
+	c.status.LastError, c.status.Hint, c.status.FailedAt = nil, "", time.Time{}
 	c.mu.Unlock()
 	c.silent.Reset()
 }

@@ -37,6 +37,7 @@ func (c *Client) dial() (*grpc.ClientConn, error) {
 		}),
 		// A server in Go cuts connections on which it is asked more often.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 20 * time.Second}),
+		grpc.WithMaxHeaderListSize(64<<10),
 		// A service config from DNS could have calls retried.
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),

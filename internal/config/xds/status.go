@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -27,9 +28,11 @@ type Status struct {
 	CachedAt time.Time
 	// Rejected is the last refusal, or nil after something was accepted.
 	Rejected *Rejection
-	// LastError is why a stream last ended or could not begin, and FailedAt is
-	// when; nil once the server has answered.
+	// LastError is why a stream last ended or could not begin, Hint is what that
+	// means, if it is known, and FailedAt is when; nil once the server has
+	// answered.
 	LastError error
+	Hint      string
 	FailedAt  time.Time
 }
 
@@ -74,12 +77,22 @@ func (c *Client) WriteStatus(w io.Writer) {
 		}
 	}
 	if st.LastError != nil {
-		fmt.Fprintf(w, "# last failure %s: %s", moment(st.FailedAt), strings.ReplaceAll(st.LastError.Error(), "\n", " "))
-		if hint := hintFor(st.LastError); hint != "" {
-			fmt.Fprintf(w, " (%s)", hint)
+		fmt.Fprintf(w, "# last failure %s: %s", moment(st.FailedAt), onOneLine(st.LastError.Error()))
+		if st.Hint != "" {
+			fmt.Fprintf(w, " (%s)", st.Hint)
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// onOneLine returns a text that a server chose without what moves a cursor.
+func onOneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 // metrics count what the client does.

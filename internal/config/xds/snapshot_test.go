@@ -1,0 +1,95 @@
+package xds
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	xdsv3 "github.com/ratelimitd/ratelimitd/proto/ratelimit/xds/v3"
+)
+
+// responseOf returns a response in its bytes.
+func responseOf(t testing.TB, domains ...*xdsv3.RateLimitConfig) []byte {
+	t.Helper()
+	r := &discoveryv3.DiscoveryResponse{VersionInfo: "1", Nonce: "n", TypeUrl: TypeURL}
+	for _, d := range domains {
+		r.Resources = append(r.Resources, &anypb.Any{TypeUrl: TypeURL, Value: marshal(t, d)})
+	}
+	return marshal(t, r)
+}
+
+func marshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func configOf(name string, requests uint32) *xdsv3.RateLimitConfig {
+	return &xdsv3.RateLimitConfig{Name: name, Domain: name, Descriptors: []*xdsv3.RateLimitDescriptor{
+		{Key: "user", Value: "a*", ShadowMode: true, RateLimit: &xdsv3.RateLimitPolicy{
+			RequestsPerUnit: requests, Unit: xdsv3.RateLimitUnit_RATE_LIMIT_UNIT_WEEK, Replaces: []*xdsv3.RateLimitReplace{{Name: "x"}},
+		}, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"a": structpb.NewNumberValue(1)}}},
+		{Key: "user", Descriptors: []*xdsv3.RateLimitDescriptor{{Key: "path"}}},
+	}}
+}
+
+// A server sends resources in any order.
+func TestTheOrderOfResourcesDoesNotMatter(t *testing.T) {
+	one, err := readSnapshot(responseOf(t, configOf("a", 1), configOf("b", 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := readSnapshot(responseOf(t, configOf("b", 2), configOf("a", 1)))
+	if err != nil || one.digest != other.digest {
+		t.Errorf("%v, %x and %x", err, one.digest, other.digest)
+	}
+	changed, err := readSnapshot(responseOf(t, configOf("b", 2), configOf("a", 3)))
+	if err != nil || one.digest == changed.digest {
+		t.Errorf("%v: another content has the same digest", err)
+	}
+}
+
+func TestLongDetailsAreCutBetweenLines(t *testing.T) {
+	text := strings.Repeat("a mistake of forty bytes, more or less\n", 1999) + "the last"
+	got := shortened(text)
+	if len(got) > maxDetail+100 || !strings.HasSuffix(got, "more or less\nand 1160 lines more") {
+		t.Errorf("%d bytes, the end is %q", len(got), got[len(got)-60:])
+	}
+	if got := shortened(strings.Repeat("x", 2*maxDetail)); len(got) > maxDetail+100 {
+		t.Errorf("%d bytes of one line", len(got))
+	}
+}
+
+// Whatever a server sends is loaded or refused with a reason.
+func FuzzSnapshot(f *testing.F) {
+	good := responseOf(f, configOf("a", 1), configOf("b", 2))
+	f.Add(good)
+	for i := 1; i < len(good); i += 7 {
+		f.Add(good[:i])
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := readSnapshot(data)
+		if err != nil {
+			return
+		}
+		for _, lenient := range []bool{false, true} {
+			live := config.LoadOptions{Lenient: lenient}.NewFedLive("xds", nil)
+			if err := live.Feed(s.digest, s.list()); err != nil {
+				if err.Error() == "" || shortened(err.Error()) == "" {
+					t.Error("refused without a reason")
+				}
+				continue
+			}
+			_ = fmt.Sprint(live.Rules().Count(), live.Rules().Fingerprint())
+		}
+	})
+}
