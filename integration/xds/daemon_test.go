@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/certtest"
 	xdsv3 "github.com/ratelimitd/ratelimitd/proto/ratelimit/xds/v3"
 )
 
@@ -301,5 +302,35 @@ func TestRequestsAreAnsweredWhileManyDomainsLoad(t *testing.T) {
 	d.wantDenied("d", 3)
 	if took > 30*time.Second || slowest > 5*time.Second { // a bound for slow machines
 		t.Errorf("loaded in %v, the slowest request %v", took, slowest)
+	}
+}
+
+// The variables and the files of Envoy Gateway's pod.
+func TestADaemonFollowsAServerThatRequiresACertificate(t *testing.T) {
+	t.Parallel()
+	ca := certtest.New(t, "gateway")
+	m := manageTLS(t, ca)
+	m.set("1", domain("d", 2))
+	pair := clientTLS(t, ca)
+	d := launch(t, m, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+ca.File,
+		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+pair.Cert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+pair.Key, "CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway",
+		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=x-token:secret", "CONFIG_GRPC_XDS_NODE_METADATA=zone=a")
+	d.wantDenied("d", 2)
+	if r := m.asked()[0]; r.GetNode().GetMetadata().GetFields()["zone"].GetStringValue() != "a" {
+		t.Errorf("the node is %v", r.GetNode())
+	}
+	if d.log.Count("secret") != 0 {
+		t.Error("a header's value is in the log")
+	}
+	d.end()
+}
+
+func TestASettingThatIsMissingIsAnError(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(binary, "--limits-source=xds", "--limits-xds-address=")
+	cmd.Env = []string{"BACKEND_TYPE=memory"}
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "limits.source is xds and limits.xds.address is not set; it is host:port of the server") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

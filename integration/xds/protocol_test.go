@@ -10,6 +10,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/xds"
 )
 
@@ -201,4 +203,22 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	f.wantRequests("d", 5)
 	f.stop()
 	asynctest.Eventually(t, "the goroutines of the client end", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// What was used of a limit, and what is counted, goes on over a new configuration.
+func TestRulesThatStayGoOn(t *testing.T) {
+	t.Parallel()
+	m := manage(t, nil)
+	m.set("1", domain("a", 5), domain("b", 6))
+	f := follow(t, xds.Options{Address: m.address})
+	f.wantRequests("b", 6)
+	rule := func(domain string) *config.Rule {
+		return f.live.Rules().Domain(domain).Match([]bucket.Entry{{Key: "user", Value: "x"}})
+	}
+	a, b := rule("a"), rule("b")
+	m.set("2", domain("a", 5), domain("b", 7))
+	f.wantRequests("b", 7)
+	if rule("a").Counts != a.Counts || rule("b").Counts != b.Counts || rule("a").Since != a.Since || rule("b").Since == b.Since {
+		t.Errorf("a: %+v then %+v; b: %+v then %+v", a, rule("a"), b, rule("b"))
+	}
 }
