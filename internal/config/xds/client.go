@@ -196,7 +196,7 @@ func (c *Client) disconnected(err error) {
 	c.mu.Lock()
 	was := c.status.Connected
 	if was {
-		c.status.Connected, c.status.Since = false, time.Now()
+		c.status.Connected, c.status.Silent, c.status.Since = false, false, time.Now()
 	}
 	c.status.LastError, c.status.Hint, c.status.FailedAt = err, hint, time.Now()
 	inForce := c.options.Live.Rules() != nil

@@ -93,3 +93,53 @@ func FuzzSnapshot(f *testing.F) {
 		}
 	})
 }
+
+// loadAs loads domains with options, and returns what is in force.
+func loadAs(t *testing.T, o config.LoadOptions, domains ...*xdsv3.RateLimitConfig) (*config.Rules, error) {
+	t.Helper()
+	s, err := readSnapshot(responseOf(t, domains...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := o.NewFedLive("xds", nil)
+	err = live.Feed(s.digest, s.list())
+	return live.Rules(), err
+}
+
+func TestDomainsInSeveralResourcesAreMergedIfAsked(t *testing.T) {
+	first, second := configOf("a", 1), configOf("b", 1)
+	second.Domain = "a"
+	if _, err := loadAs(t, config.LoadOptions{}, first, second); err == nil || !strings.Contains(err.Error(), `resource b: domain: found the domain "a" again, which is also in resource a`) {
+		t.Errorf("not merged: %v", err)
+	}
+	_, err := loadAs(t, config.LoadOptions{MergeDomains: true}, first, second)
+	const want = `resource b: descriptors[0]: found "user" with the value "a*" again, the first is in resource a; allowed: each key with each value once in a domain
+resource b: descriptors[1]: found the key "user" again, the first is in resource a; allowed: each key with each value once in a domain`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+	second.Descriptors = []*xdsv3.RateLimitDescriptor{{Key: "plan", RateLimit: first.Descriptors[0].RateLimit}}
+	rules, err := loadAs(t, config.LoadOptions{MergeDomains: true}, first, second)
+	if err != nil || len(rules.Domains()) != 1 || rules.Count() != 2 {
+		t.Errorf("merged: %v", err)
+	}
+}
+
+// Envoy Gateway sends the modes with each node of a chain.
+func TestModesWithoutALimitAreNoErrorWhereFilesAreStrict(t *testing.T) {
+	d := configOf("a", 1)
+	d.Descriptors[1].ShadowMode, d.Descriptors[1].QuotaMode = true, true
+	rules, err := loadAs(t, config.LoadOptions{}, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range rules.Warnings() {
+		if strings.Contains(w.Text, "mode") {
+			t.Error(w)
+		}
+	}
+	d.Descriptors[1].DetailedMetric = true
+	if _, err := loadAs(t, config.LoadOptions{}, d); err == nil || !strings.HasPrefix(err.Error(), "resource a: descriptors[1].detailed_metric: found detailed_metric without a limit") {
+		t.Errorf("another flag: %v", err)
+	}
+}
