@@ -123,9 +123,17 @@ func (s *snapshot) sort() {
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(data))))
 		h.Write(data)
 	}
+	// What was read of a bad one may be what a good one holds.
+	fail := func(err error) {
+		if err != nil {
+			add([]byte(err.Error()))
+		}
+	}
+	fail(s.err)
 	for _, r := range s.resources {
 		add([]byte(r.typeURL))
 		add(r.content)
+		fail(r.err)
 	}
 	s.digest = [sha256.Size]byte(h.Sum(nil))
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -141,5 +142,29 @@ func TestModesWithoutALimitAreNoErrorWhereFilesAreStrict(t *testing.T) {
 	d.Descriptors[1].DetailedMetric = true
 	if _, err := loadAs(t, config.LoadOptions{}, d); err == nil || !strings.HasPrefix(err.Error(), "resource a: descriptors[1].detailed_metric: found detailed_metric without a limit") {
 		t.Errorf("another flag: %v", err)
+	}
+}
+
+// What can be read of it is what is in force.
+func TestATornCopyOfWhatIsInForceIsRefused(t *testing.T) {
+	good := marshal(t, configOf("a", 1))
+	envelope := marshal(t, &anypb.Any{TypeUrl: TypeURL, Value: good})
+	live := config.LoadOptions{}.NewFedLive("xds", nil)
+	for _, c := range []struct {
+		name    string
+		content []byte
+		good    bool
+	}{
+		{"good", envelope, true},
+		{"torn", append(envelope[:len(envelope):len(envelope)], 0x1a, 9), false},
+	} {
+		data := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), c.content)
+		s, err := readSnapshot(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := live.Feed(s.digest, s.list()); (err == nil) != c.good {
+			t.Errorf("%s: error %v", c.name, err)
+		}
 	}
 }
