@@ -24,6 +24,8 @@ type front struct {
 	Service string
 	// Retry is the retry policy of calls to the service.
 	Retry string
+	// Tracing is how it makes spans.
+	Tracing string
 }
 
 // cluster is one of Envoy's.
@@ -68,6 +70,7 @@ func (f front) write(b *strings.Builder) {
                 "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
                 stat_prefix: %[1]s
                 use_remote_address: true
+%[8]s
                 http_filters:
 %[2]s
                   - name: envoy.filters.http.ratelimit
@@ -89,7 +92,7 @@ func (f front) write(b *strings.Builder) {
                       domains: ["*"]
                       routes:
 %[7]s
-`, f.Name, indent(18, f.Before), domain, indent(22, f.Filter), service, indent(26, f.Retry), indent(24, f.Routes))
+`, f.Name, indent(18, f.Before), domain, indent(22, f.Filter), service, indent(26, f.Retry), indent(24, f.Routes), indent(16, f.Tracing))
 	if f.Log != "" {
 		fmt.Fprintf(b, `
                 access_log:

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/otlptest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -48,7 +49,7 @@ func TestDocumentedMetricsAreThoseShown(t *testing.T) {
 	}
 	shown := make(map[string]string)
 	startAuth(t, "nginx").exposed(shown)
-	redis := append(redisFlags("single", redistest.Single(t)), "--limits-path", "../deploy/limits")
+	redis := append(redisFlags("single", redistest.Single(t)), "--limits-path", "../deploy/limits", "--tracing-enabled", "--tracing-endpoint", otlptest.Start(t).HTTP)
 	start(t, append(redis, "--metrics-names", "envoyproxy")...).exposed(shown)
 	if !maps.Equal(told, shown) {
 		t.Errorf("docs/metrics.md tells of\n%v\ndaemons show\n%v", told, shown)

@@ -292,7 +292,7 @@ func TestRows(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{rowMemory, rowMillion, rowRedis, rowRedisUnbatched, rowOne, rowOneUnbatched, rowHotUnder, rowHotOver, rowHalfPeak} {
+	for _, name := range []string{rowMemory, rowMillion, rowRedis, rowRedisUnbatched, rowOne, rowOneUnbatched, rowHotUnder, rowHotOver, rowHalfPeak, rowUntraced, rowTraced} {
 		if !seen[name] {
 			t.Errorf("a target is about %s, which is no row", name)
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +27,7 @@ type lab struct {
 	compared        []comparison
 	redis           map[int]*redisServers // by masters
 	daemons         map[*server]*daemon
+	collector       *httptest.Server // nil before a daemon sends spans
 	// bareStates is what a state costs the single Redis without a script; 0 if
 	// there is none.
 	bareStates time.Duration
@@ -112,6 +115,12 @@ func (l *lab) daemon(ctx context.Context, s *server) (*daemon, error) {
 			// Daemons that share a server do not share keys.
 			"--redis-prefix", fmt.Sprintf("bench-%d", len(l.daemons)))
 	}
+	if s.traced {
+		if l.collector == nil {
+			l.collector = newCollector()
+		}
+		args = append(args, "--tracing-enabled", "--tracing-endpoint", l.collector.URL)
+	}
 	var line string
 	var err error
 	d.process, line, err = startProcess(ctx, "msg=serving", l.binary, append(args, s.flags...)...)
@@ -157,7 +166,15 @@ func (l *lab) close() {
 			p.stop()
 		}
 	}
+	if l.collector != nil {
+		l.collector.Close()
+	}
 	_ = os.RemoveAll(l.dir)
+}
+
+// newCollector takes spans and forgets them.
+func newCollector() *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 }
 
 const startDeadline = 30 * time.Second

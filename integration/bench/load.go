@@ -14,6 +14,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -30,7 +31,13 @@ type load struct {
 	// message of it has.
 	door     door
 	together int
+	// isSampled is whether requests bring a caller's span, of which one in
+	// sampledOf is sampled.
+	isSampled bool
 }
+
+// sampledOf is of how many requests one is sampled.
+const sampledOf = 100
 
 // inFlight is how many requests the callers wait for.
 func (l load) inFlight() int { return l.callers * max(1, l.together) }
@@ -51,6 +58,8 @@ type caller struct {
 	reply   reply
 	latency histogram
 	tally   tally
+	parents bool // whether requests bring a span
+	asked   int
 }
 
 // tally counts answers.
@@ -66,12 +75,27 @@ func newCaller(conn *grpc.ClientConn, l load, seed uint64) *caller {
 		conn:    conn,
 		request: newRequest(l.key, l.descriptors),
 		pick:    l.keys.picker(seed, l.population, l.hot),
+		parents: l.isSampled,
+		asked:   int(seed), // so that callers do not have theirs at the same time
 	}
+}
+
+// withParent has the next request bring a span.
+func (c *caller) withParent(ctx context.Context) context.Context {
+	const sampled, other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+	c.asked++
+	if c.asked%sampledOf == 0 {
+		return metadata.AppendToOutgoingContext(ctx, "traceparent", sampled)
+	}
+	return metadata.AppendToOutgoingContext(ctx, "traceparent", other)
 }
 
 // ask sends a request, waits for the answer, and counts it.
 func (c *caller) ask(ctx context.Context) error {
 	c.request.set(c.pick())
+	if c.parents {
+		ctx = c.withParent(ctx)
+	}
 	err := c.conn.Invoke(ctx, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, &c.request, &c.reply)
 	if err != nil {
 		c.tally.failed.Add(1)

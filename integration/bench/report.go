@@ -289,6 +289,7 @@ func judge(results []result) []target {
 		{"one caller on Redis: p50, of unbatched", "x", ratios(one.daemon, oneSingle.daemon).p50, slower, true},
 		{"half the peak: p99, of bare", "x", ratios(half.daemon, half.bare).p99, 5, false},
 		{"TakeStream, memory: daemon CPU a decision, of a call to bare tuned", "x", ratios(of(rowStream).daemon, of(rowStream).tuned).cpu, 0.4, true},
+		{"1 % of the requests sampled: daemon CPU, of that without spans", "x", ratios(of(rowTraced).daemon, of(rowUntraced).daemon).cpu, 1.02, true},
 		{"a million keys: daemon CPU, of 10,000 keys", "x", ratios(many.daemon, mem.daemon).cpu, 1.25, true},
 		{"a million keys: bytes of live heap a key", "", perKey, 250, false},
 	}

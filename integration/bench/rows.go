@@ -21,6 +21,8 @@ type server struct {
 	// redis is how many masters it has: 0 for the memory store.
 	redis int
 	flags []string
+	// traced is whether it sends spans to the lab's collector.
+	traced bool
 	// fill is how many keys are put into it before anything is measured.
 	fill int
 }
@@ -30,6 +32,7 @@ const million = 1_000_000
 var (
 	memory        = &server{name: "memory"}
 	memoryMillion = &server{name: "memory, a million keys", flags: []string{"--memory-max-keys", "2000000"}, fill: million}
+	memoryTraced  = &server{name: "memory, with spans", traced: true}
 	single        = &server{name: "one Redis", redis: 1}
 	unbatched     = &server{name: "one Redis, unbatched", redis: 1, flags: []string{"--redis-batch-size", "1"}}
 	cluster       = &server{name: "three masters", redis: clusterMasters}
@@ -63,6 +66,8 @@ const (
 	rowHotOver        = "redis-hot-over"
 	rowHalfPeak       = "redis-half-peak"
 	rowStream         = "take-stream"
+	rowUntraced       = "traces-off"
+	rowTraced         = "traces-1-percent"
 )
 
 const population = 10_000
@@ -96,6 +101,12 @@ func (l load) throughDoor(d door, callers, together int) load {
 	return l
 }
 
+// sampled has each request bring its caller's span, one of a hundred sampled.
+func (l load) sampled() load {
+	l.isSampled = true
+	return l
+}
+
 func millionLoad(callers int) load {
 	return load{keys: even, key: "account", population: million, descriptors: 1, callers: callers}
 }
@@ -124,6 +135,10 @@ func usualRows() []group {
 		{{name: "cluster-256", server: cluster, load: evenLoad(256), says: "a busy daemon on a Redis Cluster of three masters"}},
 		{{name: rowStream, server: memory, load: evenLoad(0).throughDoor(streamDoor, 4, 64), says: "the daemon's own API: 256 in flight on 4 streams"}},
 		{{name: "take-stream-redis", server: single, load: evenLoad(0).throughDoor(streamDoor, 4, 64), says: "the same on one Redis"}},
+		{
+			{name: rowUntraced, server: memory, load: evenLoad(256).sampled(), says: "what a busy Envoy sends that samples 1 % of its requests, without spans here"},
+			{name: rowTraced, server: memoryTraced, load: evenLoad(256).sampled(), says: "the same with a span for each that is sampled"},
+		},
 		{{name: "take-many-10", server: memory, load: evenLoad(0).throughDoor(manyDoor, 25, 10), says: "calls of 10 requests each, 25 at a time"}},
 		{{name: "take-many-100", server: memory, load: evenLoad(0).throughDoor(manyDoor, 4, 100), says: "calls of 100 requests each, 4 at a time"}},
 		{{name: rowHalfPeak, server: single, load: evenLoad(256), halfPeak: true, says: "latency at half the peak: Poisson arrivals, answered or not"}},

@@ -43,17 +43,20 @@ type TracedBatch struct {
 	Failed bool
 }
 
-type traceKey struct{}
-
-// WithTrace returns a context for a Take that is traced.
-func WithTrace(ctx context.Context, t *Trace) context.Context {
-	return context.WithValue(ctx, traceKey{}, t)
+// Traced is a context with a Trace. Its maker has the context itself be one, rather
+// than hold a value, since a request that is not traced would look for that through
+// all of its context, which costs more than the rest of tracing does.
+type Traced interface {
+	context.Context
+	Trace() *Trace
 }
 
-// TraceOf returns the trace of a Take with this context, or nil.
+// TraceOf returns the trace of a Take with this very context, or nil.
 func TraceOf(ctx context.Context) *Trace {
-	t, _ := ctx.Value(traceKey{}).(*Trace)
-	return t
+	if t, ok := ctx.(Traced); ok {
+		return t.Trace()
+	}
+	return nil
 }
 
 // AddBatch notes a batch, unless ref is zero or there are as many as there may be.

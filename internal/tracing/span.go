@@ -25,12 +25,23 @@ type Span struct {
 	span  trace.Span
 }
 
-type spanKey struct{}
+// sampled is the context of a request that is sampled.
+type sampled struct {
+	context.Context
+	span *Span
+}
 
-// SpanOf returns the span of a request with this context, or nil.
+var _ bucket.Traced = (*sampled)(nil)
+
+// Trace implements bucket.Traced.
+func (s *sampled) Trace() *bucket.Trace { return &s.span.Store }
+
+// SpanOf returns the span of a request with this very context, or nil.
 func SpanOf(ctx context.Context) *Span {
-	s, _ := ctx.Value(spanKey{}).(*Span)
-	return s
+	if s, ok := ctx.(*sampled); ok {
+		return s.span
+	}
+	return nil
 }
 
 // Set sets attributes. Texts are cut to MaxText, lists of them are the caller's to

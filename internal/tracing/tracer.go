@@ -211,7 +211,7 @@ func (t *Tracer) begin(ctx context.Context, call *Call, parent trace.SpanContext
 		return ctx, nil
 	}
 	s := &Span{span: span}
-	return bucket.WithTrace(context.WithValue(ctx, spanKey{}, s), &s.Store), s
+	return &sampled{ctx, s}, s
 }
 
 // TraceparentSize is the size of a traceparent, in bytes.

@@ -38,8 +38,15 @@ func (l *batchLog) in(o *testOptions) { o.OnBatch = l.add }
 // traced returns a context for a take, and what the store tells of it.
 func traced() (context.Context, *bucket.Trace) {
 	trace := new(bucket.Trace)
-	return bucket.WithTrace(context.Background(), trace), trace
+	return tracedContext{context.Background(), trace}, trace
 }
+
+type tracedContext struct {
+	context.Context
+	trace *bucket.Trace
+}
+
+func (c tracedContext) Trace() *bucket.Trace { return c.trace }
 
 func TestTracedTakesAreToldOfTheirBatch(t *testing.T) {
 	t.Parallel()
@@ -173,9 +180,9 @@ func TestTracedCallersMayLeaveAtAnyMoment(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 200 {
-				ctx, trace := traced()
-				ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(2_000_000)))
-				r.take(ctx, hit(l, "x", 1))
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rand.IntN(2_000_000)))
+				trace := new(bucket.Trace)
+				r.take(tracedContext{ctx, trace}, hit(l, "x", 1))
 				cancel()
 				if trace.Queued < 0 || trace.Asked < 0 {
 					t.Errorf("it is told %+v", trace)
