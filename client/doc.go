@@ -42,5 +42,6 @@
 // asked in turns. A daemon that hangs costs one request its timeout, and gets no
 // others for 10 s while other daemons answer. DialOptions are passed on, such as
 // interceptors and stats handlers for tracing; they see one stream for many
-// requests.
+// requests. Where the context of a request has a sampled span of OpenTelemetry, the
+// daemon's span is its child.
 package client

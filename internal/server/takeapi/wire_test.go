@@ -143,7 +143,7 @@ func numberless(r *ratelimitv1.TakeManyRequest) *ratelimitv1.TakeStreamRequest {
 func FuzzTakesBytes(f *testing.F) {
 	full := fullTake()
 	stream := decidetest.Marshal(f, &ratelimitv1.TakeStreamRequest{Takes: []*ratelimitv1.NumberedTake{
-		{Number: 1, Take: full}, {}, {Number: math.MaxUint64}, {Number: 7, Take: &ratelimitv1.TakeRequest{}},
+		{Number: 1, Take: full, Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, {}, {Number: math.MaxUint64}, {Number: 7, Take: &ratelimitv1.TakeRequest{}},
 	}})
 	many := decidetest.Marshal(f, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{full, {}, full}})
 	seeds := append(takeSeeds(f), stream, many, append(stream[:len(stream):len(stream)], stream...), many[:len(many)-3])
@@ -208,7 +208,7 @@ func FuzzTakesBytes(f *testing.F) {
 			if take == nil {
 				take = new(ratelimitv1.TakeRequest)
 			}
-			if it := got.items[i]; it.number != n.GetNumber() || !proto.Equal(it.call.asRead(), take) {
+			if it := got.items[i]; it.number != n.GetNumber() || it.traceparent != n.GetTraceparent() || !proto.Equal(it.call.asRead(), take) {
 				t.Fatalf("request %d: number %d, %v; want %v", i, it.number, it.call.asRead(), n)
 			}
 		}
