@@ -22,15 +22,15 @@ func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 func TestAnswersOnRedisAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {
-		compareWorlds(t, 60, 160, onRedis(redisconn.Single, redistest.Single(t)))
+		compareWorlds(t, 60, 160, onRedis(redisconn.Single, redistest.Single(t)), fromFiles)
 	})
 	t.Run("cluster", func(t *testing.T) {
-		compareWorlds(t, 30, 160, onRedis(redisconn.Cluster, redistest.Cluster(t)...))
+		compareWorlds(t, 30, 160, onRedis(redisconn.Cluster, redistest.Cluster(t)...), fromFiles)
 	})
 }
 
 // onRedis opens stores with the test's clock, each under a prefix of its own.
-func onRedis(mode redisconn.Mode, addresses ...string) func(testing.TB, *asynctest.Clock) bucket.Store {
+func onRedis(mode redisconn.Mode, addresses ...string) opener {
 	return func(t testing.TB, c *asynctest.Clock) bucket.Store {
 		conn, err := redisconn.New(redisconn.Options{
 			Mode:      mode,

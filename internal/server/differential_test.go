@@ -35,11 +35,17 @@ const lanes = 4
 // TestAnswersAreThoseOfTheModel asks a server and the model the same.
 func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
-	compareWorlds(t, 250, 410, memory)
+	compareWorlds(t, 250, 410, memory, fromFiles)
 }
 
-// compareWorlds compares answers in many worlds. Each has its own store.
-func compareWorlds(t *testing.T, worlds, requests int, open func(testing.TB, *asynctest.Clock) bucket.Store) {
+// opener opens a world's own store.
+type opener func(testing.TB, *asynctest.Clock) bucket.Store
+
+// source has the limits of a world loaded.
+type source func(*testing.T, *world) *config.Live
+
+// compareWorlds compares answers in many worlds.
+func compareWorlds(t *testing.T, worlds, requests int, open opener, load source) {
 	for lane := range lanes {
 		t.Run(fmt.Sprintf("lane %d", lane), func(t *testing.T) {
 			t.Parallel()
@@ -47,9 +53,9 @@ func compareWorlds(t *testing.T, worlds, requests int, open func(testing.TB, *as
 				d := draw{rand.New(rand.NewPCG(differentialSeed, uint64(n)))}
 				w := d.world()
 				steps := d.stream(w, requests)
-				if at, _ := compare(t, w, steps, open); at >= 0 {
-					steps = shrink(t, w, steps[:at+1], open)
-					_, text := compare(t, w, steps, open)
+				if at, _ := compare(t, w, steps, open, load); at >= 0 {
+					steps = shrink(t, w, steps[:at+1], open, load)
+					_, text := compare(t, w, steps, open, load)
 					t.Errorf("world %d: %s", n, text)
 					return
 				}
@@ -60,9 +66,9 @@ func compareWorlds(t *testing.T, worlds, requests int, open func(testing.TB, *as
 
 // compare runs a stream from its beginning. It returns the first step with
 // different answers and a description, or -1.
-func compare(t *testing.T, w *world, steps []ask, open func(testing.TB, *asynctest.Clock) bucket.Store) (at int, text string) {
+func compare(t *testing.T, w *world, steps []ask, open opener, load source) (at int, text string) {
 	t.Run("", func(t *testing.T) {
-		at, text = compareOnce(startWorld(t, w, open), w, steps)
+		at, text = compareOnce(startWorld(t, w, open, load), w, steps)
 	})
 	return at, text
 }
@@ -82,8 +88,8 @@ func compareOnce(d *daemon, w *world, steps []ask) (int, string) {
 	return -1, ""
 }
 
-// startWorld runs a server on the world's limits.
-func startWorld(t *testing.T, w *world, open func(testing.TB, *asynctest.Clock) bucket.Store) *daemon {
+// fromFiles loads limits files.
+func fromFiles(t *testing.T, w *world) *config.Live {
 	dir := t.TempDir()
 	for name, text := range w.files {
 		file := filepath.Join(dir, name)
@@ -98,7 +104,12 @@ func startWorld(t *testing.T, w *world, open func(testing.TB, *asynctest.Clock) 
 	if err := live.Reload(); err != nil {
 		t.Fatalf("%s\n%v", w, err)
 	}
-	c := newClock()
+	return live
+}
+
+// startWorld runs a server on the world's limits.
+func startWorld(t *testing.T, w *world, open opener, load source) *daemon {
+	live, c := load(t, w), newClock()
 	d := start(t, "domain: unused\n", func(o *server.Options) {
 		o.Live = live
 		o.Store = open(t, c)
@@ -114,12 +125,12 @@ func startWorld(t *testing.T, w *world, open func(testing.TB, *asynctest.Clock) 
 
 // shrink leaves out steps, many at a time and then fewer, as long as the last
 // answer still differs.
-func shrink(t *testing.T, w *world, steps []ask, open func(testing.TB, *asynctest.Clock) bucket.Store) []ask {
+func shrink(t *testing.T, w *world, steps []ask, open opener, load source) []ask {
 	deadline := time.Now().Add(patience)
 	for n := len(steps) / 2; n > 0; n /= 2 {
 		for from := 0; from+n < len(steps) && time.Now().Before(deadline); {
 			fewer := slices.Delete(slices.Clone(steps), from, from+n)
-			if at, _ := compare(t, w, fewer, open); at >= 0 {
+			if at, _ := compare(t, w, fewer, open, load); at >= 0 {
 				steps = fewer[:at+1]
 			} else {
 				from += n
