@@ -95,7 +95,7 @@ func TestTracedTakeIsToldWhyRedisDidNotDecide(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, want string
-		batches    int
+		batches    int // at least, and at most one: a take and its batch may time out together
 		spoil      func(*rig)
 	}{
 		{"no answer", "timeout", 0, func(r *rig) { r.proxy.Hold("evalsha") }},
@@ -113,7 +113,7 @@ func TestTracedTakeIsToldWhyRedisDidNotDecide(t *testing.T) {
 			if o := r.take(ctx, hit(daily(t, 5), "x", 1)); !o.degraded() {
 				t.Fatalf("the take got %+v", o)
 			}
-			if trace.Degraded != c.want || trace.Asked <= 0 || len(trace.Batches) != c.batches {
+			if trace.Degraded != c.want || trace.Asked <= 0 || len(trace.Batches) < c.batches || len(trace.Batches) > 1 {
 				t.Errorf("it is told %+v", trace)
 			}
 			for _, b := range log.all() {
