@@ -183,44 +183,32 @@ func ratioSetting[T float32 | float64](bits int) settingKind[T] {
 }
 
 // autoSetting is a number, or auto, which is 0. YAML may quote either.
-func autoSetting(least, most int) settingKind[int] {
-	const auto = "auto"
-	number := integerSetting(least, most)
-	return settingKind[int]{
-		word: auto + "|integer", allowed: auto + " or " + number.allowed,
-		show: func(n int) string {
-			if n == 0 {
-				return auto
-			}
-			return number.show(n)
-		},
-		parse: func(text string) (int, *settingComplaint) {
-			switch {
-			case text == auto:
-				return 0, nil
-			case strings.EqualFold(text, auto):
-				return 0, complainWith(text, "in lower case")
-			}
-			return number.parse(text)
-		},
-	}
+func autoSetting(least, most int) settingKind[int] { return orAuto(integerSetting(least, most), 0) }
+
+// autoRatioSetting is a number from 0 to 1, or auto, which is -1.
+func autoRatioSetting() settingKind[float64] {
+	number := ratioSetting[float64](64)
+	number.allowed = "a number from 0 to 1"
+	return orAuto(number, -1)
 }
 
-// autoRatioSetting is a number from 0 to 1, or auto, which is negative.
-func autoRatioSetting() settingKind[float64] {
+// orAuto is a number, or auto, which is a value that the number cannot have.
+func orAuto[T comparable](number settingKind[T], value T) settingKind[T] {
 	const auto = "auto"
-	number := ratioSetting[float64](64)
-	return settingKind[float64]{
-		word: auto + "|number", allowed: auto + " or a number from 0 to 1",
-		show: func(n float64) string {
-			if n < 0 {
+	return settingKind[T]{
+		word: auto + "|" + number.word, allowed: auto + " or " + number.allowed,
+		show: func(n T) string {
+			if n == value {
 				return auto
 			}
 			return number.show(n)
 		},
-		parse: func(text string) (float64, *settingComplaint) {
-			if text == auto {
-				return -1, nil
+		parse: func(text string) (n T, c *settingComplaint) {
+			switch {
+			case text == auto:
+				return value, nil
+			case strings.EqualFold(text, auto):
+				return n, complainWith(text, "in lower case")
 			}
 			return number.parse(text)
 		},
