@@ -143,7 +143,7 @@ func (c *Client) Run(ctx context.Context) {
 
 // load puts a snapshot in force. It returns why it is refused, or nil.
 func (c *Client) load(s *snapshot) error {
-	if c.why != nil && s.digest == c.refused {
+	if c.isRefused(s) {
 		return c.why // it would take as long as the first time
 	}
 	c.why = c.options.Live.Feed(s.digest, s.list())
@@ -151,9 +151,12 @@ func (c *Client) load(s *snapshot) error {
 	return c.why
 }
 
+// isRefused reports whether a snapshot is the one that was just refused.
+func (c *Client) isRefused(s *snapshot) bool { return c.why != nil && s.digest == c.refused }
+
 // judge loads a snapshot and records what became of it.
 func (c *Client) judge(s *snapshot, data []byte) error {
-	again := c.why != nil && s.digest == c.refused
+	again := c.isRefused(s)
 	err := c.load(s)
 	c.mu.Lock()
 	if err != nil {
