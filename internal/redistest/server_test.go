@@ -210,10 +210,33 @@ func TestSentinelFailsOver(t *testing.T) {
 	if err := waitRole(ctx, replica, "master"); err != nil {
 		t.Fatal(err)
 	}
+	// A sentinel that has not heard of the promotion would take the old master
+	// for the only one when it comes back, and make the new one its replica.
+	for _, addr := range addrs {
+		if err := waitNamed(ctx, addr, "limits", replica.Addr()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	master.Restart()
 	if err := waitRole(ctx, master, "slave"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// waitNamed waits until a sentinel names want as the master.
+func waitNamed(ctx context.Context, sentinel, name, want string) error {
+	c := redis.NewSentinelClient(&redis.Options{Addr: sentinel})
+	defer c.Close()
+	return until(ctx, "wait until "+sentinel+" names "+want, func(ctx context.Context) error {
+		host, err := c.GetMasterAddrByName(ctx, name).Result()
+		if err != nil {
+			return err
+		}
+		if addr := net.JoinHostPort(host[0], host[1]); addr != want {
+			return fmt.Errorf("it names %s", addr)
+		}
+		return nil
+	})
 }
 
 func waitRole(ctx context.Context, s *Server, want string) error {
