@@ -1,5 +1,5 @@
-// Package otlptest is a collector of OpenTelemetry for tests, which keeps what it is
-// sent over gRPC and HTTP. It imports asynctest.
+// Package otlptest is a collector of OpenTelemetry for tests, which keeps the traces and
+// logs that it is sent over gRPC and HTTP. It imports asynctest.
 package otlptest
 
 import (
@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	logcollectorpb "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -33,6 +34,7 @@ type Collector struct {
 
 	mu    sync.Mutex
 	spans []Span
+	logs  []Log
 	bytes []byte
 }
 
@@ -55,10 +57,22 @@ func Start(t testing.TB) *Collector {
 	}
 	g := grpc.NewServer()
 	collectorpb.RegisterTraceServiceServer(g, c)
+	logcollectorpb.RegisterLogsServiceServer(g, logsOver{of: c})
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/traces", c.post)
+	mux.HandleFunc("POST /v1/traces", func(w http.ResponseWriter, r *http.Request) {
+		var request collectorpb.ExportTraceServiceRequest
+		if receive(w, r, &request) {
+			c.keep(&request, false)
+		}
+	})
+	mux.HandleFunc("POST /v1/logs", func(w http.ResponseWriter, r *http.Request) {
+		var request logcollectorpb.ExportLogsServiceRequest
+		if receive(w, r, &request) {
+			c.keepLogs(&request, false)
+		}
+	})
 	h := httptest.NewServer(mux)
 	t.Cleanup(func() {
 		h.Close()
@@ -77,27 +91,28 @@ func (c *Collector) Export(_ context.Context, r *collectorpb.ExportTraceServiceR
 	return new(collectorpb.ExportTraceServiceResponse), nil
 }
 
-func (c *Collector) post(w http.ResponseWriter, r *http.Request) {
+// receive reads the request of a post, and begins the answer. It returns false if it
+// refuses it.
+func receive(w http.ResponseWriter, r *http.Request, request proto.Message) bool {
 	body := io.Reader(r.Body)
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		zipped, err := gzip.NewReader(r.Body)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
+			return false
 		}
 		body = zipped
 	}
-	var request collectorpb.ExportTraceServiceRequest
 	text, err := io.ReadAll(body)
 	if err == nil {
-		err = proto.Unmarshal(text, &request)
+		err = proto.Unmarshal(text, request)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+		return false
 	}
-	c.keep(&request, false)
 	w.Header().Set("Content-Type", "application/x-protobuf")
+	return true
 }
 
 func (c *Collector) keep(r *collectorpb.ExportTraceServiceRequest, overGRPC bool) {
