@@ -131,6 +131,9 @@ type Spec struct {
 	Postpaid Postpaid
 	// OnStoreFailure says what decides when the store does not.
 	OnStoreFailure FailureMode
+	// Unenforced is for how many of AllSubjects subjects the limit counts and denies
+	// nothing.
+	Unenforced int64
 }
 
 // Limit is a Spec with the numbers derived from it. NewLimit makes it. A Limit
@@ -257,6 +260,9 @@ func (s *Spec) check() error {
 	case s.Burst != 0 && s.Requests == 0:
 		bad("burst", s.Burst, "no burst beside requests 0, which deny always")
 	}
+	if s.Unenforced < 0 || s.Unenforced > AllSubjects {
+		bad("enforce", fmt.Sprintf("%d of %d subjects unenforced", s.Unenforced, AllSubjects), "0%% to 100%%")
+	}
 	switch {
 	case s.SubWindows != 0 && s.Algorithm != 0 && s.Algorithm != SlidingWindow:
 		bad("sub_windows", s.SubWindows, "no sub_windows on a %s, only on sliding_window", s.Algorithm)
@@ -286,8 +292,8 @@ func (l *Limit) Reported() *Limit {
 }
 
 // Fingerprint is a hash of the numbers that a state is counted with, the same in
-// every process. Postpaid and OnStoreFailure are not in it: a state does not
-// depend on them.
+// every process. Postpaid, OnStoreFailure and Unenforced are not in it: a
+// state does not depend on them.
 func (l *Limit) Fingerprint() uint64 { return l.fingerprint }
 
 // CountsAs reports whether both limits keep a subject's state under the same key,

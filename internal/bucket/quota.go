@@ -15,8 +15,8 @@ func SettleQuotas(hits []Hit) {
 	quotas := quotasOf(hits)
 	for i := range quotas {
 		q := &quotas[i]
-		for _, j := range of[q.first:q.end] {
-			if merged[j].Role != Enforced {
+		for i, j := range of[q.first:q.end] {
+			if hits[q.first+i].Role != Aside && merged[j].Role != Enforced {
 				q.asked = append(q.asked, j)
 			}
 		}
@@ -35,7 +35,8 @@ func SettleQuotas(hits []Hit) {
 	}
 }
 
-// quota are the hits from first to end that have one number.
+// quota are the hits from first to end that have one number; hits Aside may be among
+// them.
 type quota struct {
 	first, end int
 	asked      []int // the merged hits that it asks and that are not enforced
@@ -45,7 +46,7 @@ func quotasOf(hits []Hit) []quota {
 	var quotas []quota
 	for i := range hits {
 		if role := hits[i].Role; role > Enforced {
-			if i == 0 || hits[i-1].Role != role {
+			if n := len(quotas); n == 0 || hits[quotas[n-1].first].Role != role {
 				quotas = append(quotas, quota{first: i})
 			}
 			quotas[len(quotas)-1].end = i + 1

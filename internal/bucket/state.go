@@ -76,6 +76,11 @@ type Decision struct {
 	At int64
 	// Degraded marks a decision that was made without the limit's state.
 	Degraded bool
+	// Remembered marks a denial that was repeated from memory.
+	Remembered bool
+	// Seq orders the decisions about one key that have equal At: the one with the
+	// lower Seq was first. It is 0 where the store does not know; see Store.
+	Seq uint32
 	// Share is the number by which a fallback knows the share that it took
 	// from; 0 in all other decisions.
 	Share uint32

@@ -39,6 +39,10 @@ type Store interface {
 	// same decision. In a denied group, the decision of a hit that by itself was
 	// allowed says so, and its Remaining is without the charge.
 	//
+	// At and Seq of the decisions about one key are in the order in which they were
+	// made, unless the clock of the store was set back in between. A store may leave
+	// Seq out where nobody asked for it.
+	//
 	// On an error decisions holds nothing of use. It is then unknown what was
 	// charged, and Take must not be called again for the same request.
 	Take(ctx context.Context, hits []Hit, decisions []Decision) error
@@ -46,15 +50,26 @@ type Store interface {
 	// Check decides a group exactly as Take would at this moment, and charges
 	// nothing, whatever the Charging; so Remaining and ResetAfter are those
 	// before any charge. It changes a state only to mend it, as every method
-	// does. Its decisions are not for GiveBack. On an error decisions holds
-	// nothing of use.
+	// does. Its decisions are not for GiveBack, and no metric counts them as
+	// answers. On an error decisions holds nothing of use.
 	Check(ctx context.Context, hits []Hit, decisions []Decision) error
 
 	// GiveBack takes back what an earlier Take with these decisions charged for
 	// these hits, each as far as its charge still counts. It skips hits that took
 	// nothing: peeks, refunds, and those of a denied group that are not ChargedAnyway.
-	// It is best effort: on an error some of it may not be given back.
+	// Of the others it replaces At and Seq in decisions by its own, as those of a Take,
+	// so decisions are not for another GiveBack. It is best effort: on an error some of
+	// it may not be given back.
 	GiveBack(ctx context.Context, hits []Hit, decisions []Decision) error
+
+	// Locate says where the state of a hit is kept. It asks nobody.
+	Locate(h *Hit) Location
+
+	// Forget forgets what this process holds about the states of these keys, as
+	// Location names them, so that no Take that begins afterwards gets an answer
+	// from before. In memory that is the states themselves, all at once: no group
+	// sees only some of them. A store elsewhere keeps its states.
+	Forget(keys []string)
 
 	// Ping returns nil when the store can decide. Its error wraps ErrRefused when
 	// the store answers but will not decide.

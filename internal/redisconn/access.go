@@ -73,17 +73,25 @@ type server struct {
 }
 
 func (o *Options) server(address string, err error) server {
-	switch {
-	case o.Mode == Single:
-		return server{o, o.Addresses[0], false}
-	case o.Mode == Cluster && address == AnyNode:
-		return server{o, "a node of the cluster", false}
-	case o.Mode == Cluster:
-		return server{o, address, false}
-	case strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable"): // as the client says it
+	if o.Mode == Sentinel && strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable") { // as the client says it
 		return server{o, "the sentinels " + strings.Join(o.Addresses, ", "), true}
 	}
-	return server{o, fmt.Sprintf("the master %q", o.SentinelMaster), false}
+	return server{o, o.nodeName(address), false}
+}
+
+// NodeName names the server at an address, which may be AnyNode, for people.
+func (c *Conn) NodeName(address string) string { return c.options.nodeName(address) }
+
+func (o *Options) nodeName(address string) string {
+	switch {
+	case o.Mode == Single:
+		return o.Addresses[0]
+	case o.Mode == Sentinel:
+		return fmt.Sprintf("the master %q", o.SentinelMaster)
+	case address == AnyNode:
+		return "a node of the cluster"
+	}
+	return address
 }
 
 // meansTLS returns which certificate is not accepted, and why, or "" for another

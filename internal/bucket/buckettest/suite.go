@@ -3,6 +3,7 @@ package buckettest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -181,12 +182,13 @@ func Check(t testing.TB, s bucket.Store, hits ...bucket.Hit) []bucket.Decision {
 	return decisions
 }
 
-// GiveBack gives hits back to a store, or ends the test if that fails.
+// GiveBack gives hits back to a store, or ends the test if that fails. It leaves the
+// decisions as they are.
 func GiveBack(t testing.TB, s bucket.Store, hits []bucket.Hit, decisions []bucket.Decision) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
-	if err := s.GiveBack(ctx, hits, decisions); err != nil {
+	if err := s.GiveBack(ctx, hits, slices.Clone(decisions)); err != nil {
 		t.Fatalf("GiveBack: %v", err)
 	}
 }

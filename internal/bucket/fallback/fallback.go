@@ -135,8 +135,25 @@ func (f *Fallback) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []
 	if err := f.local.GiveBack(ctx, g.chosen, g.chosenDecisions); err != nil {
 		return fmt.Errorf("fallback: %w", err)
 	}
+	for i, j := range g.chosenOf {
+		g.decisions[j] = g.chosenDecisions[i]
+	}
+	g.scatter(decisions)
 	return nil
 }
+
+// Locate fills in what would decide about a hit here.
+func (f *Fallback) Locate(h *bucket.Hit, l *bucket.Location) {
+	l.OnFailure = f.modeOf(h)
+	if l.OnFailure == bucket.FailLocal {
+		l.Daemons = max(1, f.replicas())
+		l.Share = h.Limit.Share(l.Daemons)
+	}
+}
+
+// Forget forgets the local states of these keys: a limit that somebody reset is
+// full for this daemon too when it decides alone.
+func (f *Fallback) Forget(keys []string) { f.local.Forget(keys) }
 
 // begin returns the group of the hits, with the decisions of the modes allow and
 // deny; local limits decide later. It fails with cause if a limit is to fail with

@@ -52,6 +52,8 @@ type Options struct {
 	// state of a sliding_window or sliding_log also grows with its hits; if there
 	// is no room for that, hits share spans, and may count for longer.
 	WhenFull WhenFull
+	// Ordered asks for the Seq of decisions, which costs all of them a counter.
+	Ordered bool
 	// Clock returns the time in microseconds since the Unix epoch; nil means the
 	// wall clock at the time of New plus the monotonic time since.
 	Clock func() int64
@@ -63,6 +65,8 @@ type Stats struct {
 	Bytes    int64 // that the keys and their states take now, about
 	Evicted  int64 // keys since New that were forgotten to make room
 	Degraded int64 // hits since New that found no room
+
+	MaxKeys, MaxBytes int64 // as in Options, math.MaxInt64 where there is no bound
 }
 
 // Store is a bucket.Store in memory.
@@ -72,6 +76,8 @@ type Store struct {
 	maxKeys  int64
 	maxBytes int64
 	whenFull WhenFull
+	ordered  bool
+	seq      atomic.Uint32 // of the last group, if ordered
 	seed     maphash.Seed
 	shards   []shard
 	groups   sync.Pool
@@ -91,6 +97,7 @@ func New(o Options) *Store {
 		maxKeys:  max(1, o.MaxKeys),
 		maxBytes: cmp.Or(o.MaxBytes, math.MaxInt64),
 		whenFull: o.WhenFull,
+		ordered:  o.Ordered,
 		seed:     maphash.MakeSeed(),
 		shards:   make([]shard, shardsFor(o.MaxKeys)),
 		groups:   sync.Pool{New: func() any { return new(group) }},
@@ -121,7 +128,10 @@ func shardsFor(maxKeys int64) int {
 
 // Stats returns the numbers of the moment.
 func (s *Store) Stats() Stats {
-	return Stats{Keys: s.keys.Load(), Bytes: s.bytes.Load(), Evicted: s.evicted.Load(), Degraded: s.degraded.Load()}
+	return Stats{
+		Keys: s.keys.Load(), Bytes: s.bytes.Load(), Evicted: s.evicted.Load(), Degraded: s.degraded.Load(),
+		MaxKeys: s.maxKeys, MaxBytes: s.maxBytes,
+	}
 }
 
 // Ping implements bucket.Store.
@@ -154,12 +164,23 @@ func (s *Store) run(hits []bucket.Hit, decisions []bucket.Decision, decide func(
 	}
 	g := s.lock(hits)
 	decide(g, s.clock())
+	seq := s.next()
 	s.unlock(g)
 	for i, j := range g.of {
 		decisions[i] = g.decisions[j]
+		decisions[i].Seq = seq
 	}
 	s.release(g)
 	return nil
+}
+
+// next returns the Seq of a locked group: keys are locked while their decisions get
+// it, so it grows with each decision about one of them.
+func (s *Store) next() uint32 {
+	if !s.ordered {
+		return 0
+	}
+	return s.seq.Add(1)
 }
 
 // GiveBack implements bucket.Store; it fails as Take does. It skips decisions from
@@ -173,13 +194,18 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 		g.decisions[j] = decisions[i]
 	}
 	clock, allowed := s.clock(), bucket.GroupAllowed(g.hits, g.decisions)
+	seq := s.next()
 	for i, e := range g.items {
 		if e != nil && g.decisions[i].At >= s.start && bucket.Charged(&g.hits[i], &g.decisions[i], allowed) {
 			g.hits[i].Limit.Mend(&e.state, clock, maxSkew)
 			g.hits[i].Limit.GiveBack(&e.state, clock, g.decisions[i].At, g.hits[i].Cost)
+			g.decisions[i].At, g.decisions[i].Seq = clock, seq
 		}
 	}
 	s.unlock(g)
+	for i, j := range g.of {
+		decisions[i] = g.decisions[j]
+	}
 	s.release(g)
 	return nil
 }
@@ -193,7 +219,38 @@ type group struct {
 	locked    []int   // the distinct shards, in ascending order
 	items     []*item // for each hit; nil if its key is not kept
 	decisions []bucket.Decision
+	// degraded counts the hits that found no room.
+	degraded int64
 }
+
+// Locate implements bucket.Store. A key is its own name.
+func (s *Store) Locate(h *bucket.Hit) bucket.Location { return bucket.Location{Key: string(h.Key)} }
+
+// Forget implements bucket.Store.
+func (s *Store) Forget(keys []string) {
+	shards := make([]int, len(keys))
+	for i, key := range keys {
+		shards[i] = s.shardOf(maphash.String(s.seed, key))
+	}
+	locked := slices.Clone(shards)
+	slices.Sort(locked)
+	locked = slices.Compact(locked)
+	for _, sh := range locked {
+		s.shards[sh].mu.Lock()
+	}
+	for i, key := range keys {
+		sh := &s.shards[shards[i]]
+		if e := sh.index[key]; e != nil {
+			sh.remove(s, e)
+		}
+	}
+	for _, sh := range locked {
+		s.shards[sh].mu.Unlock()
+	}
+}
+
+// shardOf returns the index of the shard of a key with this hash.
+func (s *Store) shardOf(hash uint64) int { return int(hash) & (len(s.shards) - 1) }
 
 func (g *group) shard(s *Store, i int) *shard { return &s.shards[g.shards[i]] }
 
@@ -205,8 +262,7 @@ func (s *Store) lock(hits []bucket.Hit) *group {
 	n := len(g.hits)
 	g.shards, g.locked = g.shards[:0], g.locked[:0]
 	for i := range g.hits {
-		sh := int(maphash.Bytes(s.seed, g.hits[i].Key)) & (len(s.shards) - 1)
-		g.shards = append(g.shards, sh)
+		g.shards = append(g.shards, s.shardOf(maphash.Bytes(s.seed, g.hits[i].Key)))
 	}
 	g.locked = append(g.locked, g.shards...)
 	if n > 1 {
@@ -245,6 +301,7 @@ func (s *Store) unlock(g *group) {
 }
 
 func (s *Store) release(g *group) {
+	g.degraded = 0
 	clear(g.hits)
 	clear(g.items)
 	s.groups.Put(g)
@@ -261,7 +318,7 @@ func (s *Store) decide(g *group, clock int64) (allowed bool) {
 		} else {
 			g.decisions[i] = h.Limit.Decide(&bucket.State{}, clock, h.Cost)
 			if h.Cost == 0 && s.whenFull == Deny && !s.hasRoom(1, bytesOf(h)) && g.shard(s, i).sweep(s, 64, clock) == 0 {
-				s.deny(&g.decisions[i]) // as a cost of 1 would be
+				g.deny(&g.decisions[i]) // as a cost of 1 would be
 			}
 		}
 	}
@@ -269,7 +326,7 @@ func (s *Store) decide(g *group, clock int64) (allowed bool) {
 }
 
 // check decides a locked group. It inserts no items, but looks for room for them
-// as take does.
+// as take does. Nobody gets its decisions for an answer, so it counts none.
 func (s *Store) check(g *group, clock int64) {
 	allowed := s.decide(g, clock)
 	keys, bytes := int64(0), int64(0) // needed by the hits so far
@@ -287,10 +344,10 @@ func (s *Store) check(g *group, clock int64) {
 		case hasRoom:
 			keys, bytes = keys+1, bytes+more
 		case s.whenFull == Deny:
-			s.deny(&g.decisions[i])
+			g.deny(&g.decisions[i])
 			allowed = bucket.GroupAllowed(g.hits, g.decisions)
 		default:
-			s.degrade(&g.decisions[i])
+			g.degrade(&g.decisions[i])
 		}
 	}
 }
@@ -318,6 +375,9 @@ func (s *Store) take(g *group, clock int64) {
 			g.decisions[i] = h.Limit.Charge(&bucket.State{}, clock, h.Cost, g.decisions[i])
 			g.decisions[i].At = 0
 		}
+	}
+	if g.degraded > 0 {
+		s.degraded.Add(g.degraded)
 	}
 }
 
@@ -365,13 +425,13 @@ func (s *Store) insert(g *group, i int, clock int64) *item {
 	if !ok {
 		switch s.whenFull {
 		case Allow:
-			s.degrade(d)
+			g.degrade(d)
 			return nil
 		case Deny:
-			s.deny(d)
+			g.deny(d)
 			return nil
 		case Evict:
-			s.degrade(d)
+			g.degrade(d)
 			if !s.evict(sh, size) {
 				return nil
 			}
@@ -401,13 +461,13 @@ func (s *Store) evict(sh *shard, size int64) bool {
 	return false
 }
 
-func (s *Store) degrade(d *bucket.Decision) {
-	s.degraded.Add(1)
+func (g *group) degrade(d *bucket.Decision) {
+	g.degraded++
 	d.Degraded = true
 }
 
-func (s *Store) deny(d *bucket.Decision) {
-	s.degrade(d)
+func (g *group) deny(d *bucket.Decision) {
+	g.degrade(d)
 	d.RetryAfter = fullRetry
 }
 

@@ -100,6 +100,9 @@ func TestRequestThatFindsTheQueueFullFailsAtOnce(t *testing.T) {
 		waiting = append(waiting, r.begin(ctx, hit(l, "a", 1)))
 	}
 	r.waitForQueue(3)
+	if n := r.metric("redis_queue_max_length"); n != 3 {
+		t.Errorf("the metrics say that %v may wait", n)
+	}
 	for range 10 {
 		if o := r.take(context.Background(), hit(l, "a", 1)); !o.degraded() {
 			t.Fatalf("with a full queue: %+v", o)

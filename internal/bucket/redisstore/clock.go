@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
 // quietOffset is how far a node's clock may be from this machine's before it is
@@ -45,9 +46,13 @@ func (w *clockWatch) record(clock time.Time, start time.Time, took time.Duration
 // start, and whose reply took that long.
 func (s *Store) recordClock(n *node, clock time.Time, start time.Time, took time.Duration) {
 	offset, wrong, right := n.clock.record(clock, start, took)
+	direction := "ahead"
+	if offset < 0 {
+		direction = "behind"
+	}
 	switch {
 	case wrong:
-		s.log.Warn("redis: the node's clock is not this machine's: one of the two is wrong", "node", n.name(), "ahead", offset.String())
+		s.log.Warn("redis: the node's clock is not this machine's: one of the two is wrong", "node", n.name(), direction, timespan.Format(offset.Abs()))
 	case right:
 		s.log.Info("redis: the node's clock is this machine's again", "node", n.name())
 	}

@@ -19,10 +19,10 @@ func TestConformance(t *testing.T) {
 		traces int
 		set    func(*testOptions)
 	}{
-		{"single", redisconn.Single, single, 8_000, func(*testOptions) {}},
+		{"single", redisconn.Single, single, 4_000, func(*testOptions) {}},
 		{"single, knows denials", redisconn.Single, single, 0, knowDenials},
 		{"single, each alone", redisconn.Single, single, 1_500, eachAlone},
-		{"cluster", redisconn.Cluster, redistest.Cluster, 3_000, func(*testOptions) {}},
+		{"cluster", redisconn.Cluster, redistest.Cluster, 2_000, func(*testOptions) {}},
 		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, 1_000, eachAlone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -45,6 +45,28 @@ func TestConformance(t *testing.T) {
 				Traces:   tc.traces,
 				OnePlace: tc.mode == redisconn.Cluster,
 			})
+		})
+	}
+}
+
+// Three daemons share the keys; equal requests of a batch share a line.
+func TestOrderOfDecisions(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		mode  redisconn.Mode
+		addrs func(testing.TB) []string
+		set   func(*testOptions)
+	}{
+		{"single", redisconn.Single, single, func(*testOptions) {}},
+		{"single, each alone", redisconn.Single, single, eachAlone},
+		{"cluster", redisconn.Cluster, redistest.Cluster, func(*testOptions) {}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			o := options(tc.mode, tc.addrs(t)...)
+			o.Timeout = time.Minute
+			tc.set(&o)
+			buckettest.RunOrder(t, open(t, o), open(t, o), open(t, o))
 		})
 	}
 }

@@ -30,7 +30,7 @@ type denials struct {
 	shards [denialShards]denialShard
 
 	// changes counts, by a hash of the key, how often something was taken from a
-	// key or given back to it. A denial is forgotten when the counts of its keys
+	// key or given back to it, or its state was forgotten. A denial is forgotten when the counts of its keys
 	// have changed since Redis was asked. Keys that share a count only make it
 	// forget more.
 	changes [changeCounts]atomic.Uint32
@@ -160,6 +160,16 @@ func (d *denials) changed(hits []bucket.Hit) {
 	}
 }
 
+// forget is changed for keys whose states were deleted. d may be nil.
+func (d *denials) forget(keys []string) {
+	if d == nil {
+		return
+	}
+	for _, key := range keys {
+		d.changesOf(maphash.String(d.seed, key)).Add(1)
+	}
+}
+
 // forgetEnded frees denials that have ended, at its second call at the latest.
 func (d *denials) forgetEnded() {
 	now := d.now()
@@ -205,7 +215,8 @@ func (k *denial) tell(now time.Time, decisions []bucket.Decision) {
 		}
 		d.ResetAfter = max(0, d.ResetAfter-passed)
 		d.Wait = max(0, d.Wait-passed)
-		d.At = 0 // nothing was taken that could be given back
+		d.At, d.Seq = 0, 0 // nothing was taken that could be given back
+		d.Remembered = true
 		decisions[i] = d
 	}
 }

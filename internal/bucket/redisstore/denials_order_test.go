@@ -48,3 +48,23 @@ func TestEarlierRequestKeepsADenial(t *testing.T) {
 		t.Error("the denial was forgotten")
 	}
 }
+
+// A denial of a state that was deleted while the reply was on its way is not remembered.
+func TestForgetOvertakesADenial(t *testing.T) {
+	d := newDenials(time.Second, DefaultDenialBytes, time.Now)
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}, {Limit: l, Key: []byte("b"), Cost: 1}}
+	denied := []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}, {}}
+	for forgotten, isKnown := range map[string]bool{"a": false, "b": false, "c": true} {
+		asked, known := d.known(time.Now(), hits, make([]bucket.Decision, 2))
+		if known {
+			t.Fatal("a denial is known that nobody learned")
+		}
+		d.forget([]string{forgotten})
+		d.learn(asked, hits, denied, false)
+		if _, known := d.known(time.Now(), hits, make([]bucket.Decision, 2)); known != isKnown {
+			t.Errorf("%s was forgotten on its way; the denial is known: %v", forgotten, known)
+		}
+		d.forget([]string{"a"})
+	}
+}

@@ -97,12 +97,15 @@ var (
 		"How far the node's clock was ahead of this machine's at its last answer; behind it if negative.", []string{"node"}, nil)
 	queueLengthDesc = prometheus.NewDesc("ratelimitd_redis_queue_length",
 		"Requests, or their parts, that wait for a batch to the node.", []string{"node"}, nil)
+	queueMaxDesc = prometheus.NewDesc("ratelimitd_redis_queue_max_length",
+		"How many of these may wait, which is redis.batch.queue.", []string{"node"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *nodeCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- breakerOpenDesc
 	descs <- queueLengthDesc
+	descs <- queueMaxDesc
 	descs <- clockOffsetDesc
 }
 
@@ -115,6 +118,7 @@ func (c *nodeCollector) Collect(metrics chan<- prometheus.Metric) {
 		}
 		metrics <- prometheus.MustNewConstMetric(breakerOpenDesc, prometheus.GaugeValue, open, n.name())
 		metrics <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(n.batcher.length()), n.name())
+		metrics <- prometheus.MustNewConstMetric(queueMaxDesc, prometheus.GaugeValue, float64(n.batcher.bounds.Queue), n.name())
 		if n.clock.known.Load() {
 			offset := time.Duration(n.clock.offset.Load())
 			metrics <- prometheus.MustNewConstMetric(clockOffsetDesc, prometheus.GaugeValue, offset.Seconds(), n.name())

@@ -322,7 +322,7 @@ func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 	parts := s.split(r)
 	defer s.recycle(parts)
 	err := s.runAll(r.ctx, r, r.start, r.deadline, parts)
-	s.countDegraded(r)
+	r.degraded = fallback.Degraded{} // an answer is counted where it is taken
 	r.gather(parts)
 	r.copyDecisions(decisions)
 	return err
@@ -355,6 +355,8 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 		}
 	}
 	err := s.runAll(r.ctx, r, r.start, r.deadline, charged)
+	scatter(charged, r.whole.Decisions)
+	r.copyDecisions(decisions)
 	s.denials.changed(r.whole.Hits)
 	return err
 }

@@ -62,6 +62,9 @@ type reader struct {
 	reply  []int64
 	at     int
 	groups int
+	// seq is the number of groups that were read, which the script decided in this
+	// order.
+	seq uint32
 }
 
 func (r *reader) misfit() error {
@@ -105,6 +108,7 @@ func (r *reader) line(clock int64, first *Group) error {
 			for ; g != nil; g = g.Same {
 				g.Err = before.Err
 				copy(g.Decisions, before.Decisions)
+				r.number(g)
 			}
 			return nil
 		case mark == replyUnreadable:
@@ -118,10 +122,24 @@ func (r *reader) line(clock int64, first *Group) error {
 			}
 		case mark != replyDone:
 			return fmt.Errorf("the script's reply holds %d for a group given back", mark)
+		default:
+			for i := range g.Decisions {
+				g.Decisions[i].At = clock
+			}
 		}
+		r.number(g)
 		before = g
 	}
 	return nil
+}
+
+// number gives the decisions of the next group their Seq: no other command runs while
+// the script does, so its place in the command orders it among all of that moment.
+func (r *reader) number(g *Group) {
+	r.seq++
+	for i := range g.Decisions {
+		g.Decisions[i].Seq = r.seq
+	}
 }
 
 // settleRemaining puts what remained before a hit, where the script tells that

@@ -109,6 +109,7 @@ func TestReplySaysThingsOnce(t *testing.T) {
 	fourth.ResetAfter, fourth.RetryAfter = 41_000, 8_000
 	want := [][2]bucket.Decision{{first, second}, {third, fourth}, {third, fourth}, {third, fourth}}
 	for i, g := 0, line; g != nil; i, g = i+1, g.Same {
+		want[i][0].Seq, want[i][1].Seq = uint32(i+1), uint32(i+1)
 		if [2]bucket.Decision(g.Decisions) != want[i] || g.Err != nil {
 			t.Errorf("group %d got %+v and %v, want %+v", i, g.Decisions, g.Err, want[i])
 		}

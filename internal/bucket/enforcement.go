@@ -1,0 +1,19 @@
+package bucket
+
+import "github.com/cespare/xxhash/v2"
+
+// AllSubjects is the Unenforced of a limit that denies nobody.
+const AllSubjects = 10_000
+
+// Enforces reports whether the limit may deny a subject, as AppendSubject makes it.
+// Of limits with the same Unenforced it is the same subjects, on every daemon and
+// after every restart, and those that a limit enforces stay when Unenforced falls.
+func (l *Limit) Enforces(subject []byte) bool {
+	switch l.Unenforced {
+	case 0:
+		return true
+	case AllSubjects:
+		return false
+	}
+	return xxhash.Sum64(subject)%AllSubjects < uint64(AllSubjects-l.Unenforced)
+}
