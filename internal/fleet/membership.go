@@ -68,6 +68,7 @@ type Membership struct {
 	clock    func() time.Time
 
 	size     atomic.Int64
+	differ   atomic.Bool
 	conflict atomic.Pointer[conflictError]
 
 	// mu is held during a sign-in, and guards the fields below.
@@ -115,10 +116,17 @@ func New(r Register, o Options) *Membership {
 	return m
 }
 
+// ID returns the daemon's ID in the register.
+func (m *Membership) ID() string { return m.self.ID }
+
 // Size returns the number of daemons, this one included, so at least 1. It grows
 // at once, and shrinks when fewer have been seen for 7 s. While Redis does not
 // answer, it is the last known number.
 func (m *Membership) Size() int { return int(m.size.Load()) }
+
+// HasDifferentRules reports whether the daemons had different rules at the last
+// sign-in that Redis answered. Daemons without a fingerprint do not count.
+func (m *Membership) HasDifferentRules() bool { return m.differ.Load() }
 
 // Conflict returns why this daemon must not serve, as of the last sign-in, or nil.
 // The error names the other daemon and this one. Before the first sign-in it is
@@ -174,6 +182,7 @@ func (m *Membership) SignIn(ctx context.Context) error {
 		size++
 	}
 	m.resize(size)
+	m.differ.Store(len(addressesByRules(r.daemons)) > 1)
 	if len(r.conflicts) > 0 {
 		conflict := newConflict(m.register.Redis.Prefix(), self, r.conflicts)
 		m.conflict.Store(&conflict)

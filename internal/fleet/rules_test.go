@@ -64,6 +64,33 @@ func TestRulesThatDifferAreLogged(t *testing.T) {
 	}
 }
 
+func TestMembersKnowWhetherRulesDiffer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	o := newOptions(redisconn.Single, server.Addr())
+	rules := "aaa"
+	one := open(t, o).join(fleet.Options{Address: "web-1", Rules: func() string { return "aaa" }})
+	two := open(t, o).join(fleet.Options{Address: "web-2", Rules: func() string { return rules }})
+	three := open(t, o).join(fleet.Options{Address: "web-3"}) // has no fingerprint
+	for _, step := range []struct {
+		rules string
+		want  bool
+	}{{"aaa", false}, {"bbb", true}, {"", false}, {"ccc", true}} {
+		rules = step.rules
+		for _, m := range []*fleet.Membership{three, two, one} {
+			signIn(t, m)
+		}
+		if got := one.HasDifferentRules(); got != step.want {
+			t.Errorf("%q beside aaa differ: %t", rules, got)
+		}
+	}
+	server.Stop()
+	_ = one.SignIn(t.Context())
+	if !one.HasDifferentRules() || one.Size() != 3 {
+		t.Errorf("without Redis the last known are forgotten: %t, %d daemons", one.HasDifferentRules(), one.Size())
+	}
+}
+
 func TestRulesDifferNamesDaemons(t *testing.T) {
 	t.Parallel()
 	var m []fleet.Daemon

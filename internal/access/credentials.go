@@ -1,0 +1,110 @@
+package access
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/x509"
+	"encoding/binary"
+	"strings"
+)
+
+// Digest is the SHA-256 of a token. The token itself is nowhere kept.
+type Digest [sha256.Size]byte
+
+// MaxToken bounds the bytes of a token.
+const MaxToken = 512
+
+// Credentials are what a caller shows.
+type Credentials struct {
+	// Digest is that of the token, if HasToken.
+	Digest   Digest
+	HasToken bool
+	// Unreadable is set if there is an authorization that is no bearer token.
+	Unreadable bool
+	// Names are those in the client's certificate, which was verified.
+	Names []string
+	// HasCertificate is whether there is one; it may bear no name.
+	HasCertificate bool
+}
+
+// ReadAuthorization reads the value of a header authorization, or several.
+func (c *Credentials) ReadAuthorization(values []string) {
+	switch len(values) {
+	case 0:
+		return
+	case 1:
+	default:
+		c.Unreadable = true
+		return
+	}
+	const scheme = "bearer "
+	value := values[0]
+	if len(value) <= len(scheme) || len(value) > len(scheme)+MaxToken || !strings.EqualFold(value[:len(scheme)], scheme) {
+		c.Unreadable = true
+		return
+	}
+	var room [MaxToken]byte
+	c.Digest, c.HasToken = sha256.Sum256(append(room[:0], strings.TrimLeft(value[len(scheme):], " ")...)), true
+}
+
+// Names returns the names by which a certificate is known: its URIs, DNS names in
+// lower case, e-mail addresses and IP addresses.
+func Names(cert *x509.Certificate) []string {
+	var names []string
+	for _, uri := range cert.URIs {
+		names = append(names, uri.String())
+	}
+	for _, name := range cert.DNSNames {
+		names = append(names, strings.ToLower(name))
+	}
+	names = append(names, cert.EmailAddresses...)
+	for _, ip := range cert.IPAddresses {
+		names = append(names, ip.String())
+	}
+	return names
+}
+
+// holders are those who have credentials, by these.
+type holders[T any] struct {
+	// byToken has the few tokens that begin with the same 8 bytes of their digests.
+	byToken map[uint64][]tokenHolder[T]
+	byName  map[string]*T
+}
+
+type tokenHolder[T any] struct {
+	digest Digest
+	holder *T
+}
+
+func newHolders[T any]() holders[T] {
+	return holders[T]{byToken: make(map[uint64][]tokenHolder[T]), byName: make(map[string]*T)}
+}
+
+func (d *Digest) start() uint64 { return binary.LittleEndian.Uint64(d[:]) }
+
+func (h *holders[T]) addToken(d Digest, holder *T) {
+	h.byToken[d.start()] = append(h.byToken[d.start()], tokenHolder[T]{d, holder})
+}
+
+// ofToken returns the holder of a token, or nil. It takes as long whatever the
+// bytes of the digest are that differ: only its start, which nobody can choose,
+// leads to what is compared.
+func (h *holders[T]) ofToken(d *Digest) *T {
+	for _, t := range h.byToken[d.start()] {
+		if subtle.ConstantTimeCompare(t.digest[:], d[:]) == 1 {
+			return t.holder
+		}
+	}
+	return nil
+}
+
+// ofNames returns the holder of a certificate that bears these names, and the name:
+// the first that a file has. It returns nil if there is none.
+func (h *holders[T]) ofNames(names []string) *T {
+	for _, name := range names {
+		if holder := h.byName[name]; holder != nil {
+			return holder
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package access
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+)
+
+// Gate knows who calls the admin API.
+type Gate struct {
+	// members is nil without a tokens file.
+	members *LiveMembers
+	// open is whether callers on this machine need no credentials.
+	open     bool
+	failures *failures
+	now      func() time.Time
+}
+
+// Errors of Gate.Identify. None says what was shown.
+var (
+	// ErrNoCredentials: nothing was shown, and something must be.
+	ErrNoCredentials = errors.New("who calls is not known: send a token of admin.tokens_file as authorization: Bearer TOKEN")
+	// ErrUnknown: what was shown is not known.
+	ErrUnknown = errors.New("the token is not one that the daemon knows (admin.tokens_file)")
+	// ErrTooMany: too many attempts have failed, so this one was not looked at.
+	ErrTooMany = errors.New("too many attempts from this address have failed; the next is looked at in 6 s")
+)
+
+// NewGate returns a gate for the members of a file, which is nil without one. If
+// loopback, only this machine reaches the port; callers from it are then viewers
+// without credentials, unless there is a file.
+func NewGate(members *LiveMembers, loopback bool, now func() time.Time) *Gate {
+	return &Gate{members: members, open: loopback && members == nil, failures: newFailures(), now: now}
+}
+
+// local is the viewer that any caller on the machine is.
+var local = &Member{Name: "local", Role: Viewer}
+
+// Identify says who shows credentials from an address. A certificate that the file
+// does not name is a viewer's, since it was signed for callers of this port. A token
+// that is not known is nobody's, whatever certificate is beside it.
+func (g *Gate) Identify(address netip.Addr, shown *Credentials) (*Member, error) {
+	switch {
+	case shown.HasToken || shown.Unreadable:
+		return g.ofToken(address, shown)
+	case shown.HasCertificate:
+		return g.ofCertificate(shown), nil
+	case g.open && address.Unmap().IsLoopback():
+		return local, nil
+	}
+	return nil, ErrNoCredentials
+}
+
+func (g *Gate) ofToken(address netip.Addr, shown *Credentials) (*Member, error) {
+	now := g.now()
+	if !g.failures.mayTry(address, now) {
+		return nil, ErrTooMany
+	}
+	if g.members != nil && shown.HasToken {
+		if m := g.members.Value().holders.ofToken(&shown.Digest); m != nil {
+			return m, nil
+		}
+	}
+	g.failures.add(address, now)
+	return nil, ErrUnknown
+}
+
+func (g *Gate) ofCertificate(shown *Credentials) *Member {
+	if g.members != nil {
+		if m := g.members.Value().holders.ofNames(shown.Names); m != nil {
+			return m
+		}
+	}
+	m := &Member{Name: "a certificate without a name", Role: Viewer}
+	if len(shown.Names) > 0 {
+		m.Name = shown.Names[0]
+	}
+	return m
+}

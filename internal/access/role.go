@@ -1,0 +1,29 @@
+package access
+
+import "slices"
+
+// Role is what a caller of the admin API may do. Each may do all that those before
+// it may.
+type Role uint8
+
+// Roles.
+const (
+	Nobody Role = iota
+	// Viewer sees rules, assignments, daemons and the audit.
+	Viewer
+	// Support also explains, inspects and resets, and sees who had the most.
+	Support
+	// Operator does all.
+	Operator
+)
+
+var roleNames = []string{Nobody: "nobody", Viewer: "viewer", Support: "support", Operator: "operator"}
+
+// String returns the role as a file has it.
+func (r Role) String() string { return roleNames[r] }
+
+// parseRole returns the role of that name, which is not Nobody.
+func parseRole(name string) (Role, bool) {
+	i := slices.Index(roleNames, name)
+	return Role(max(i, 0)), i > 0
+}

@@ -1,0 +1,188 @@
+package assign
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// MaxMoment is the latest moment in microseconds since the Unix epoch, in the year
+// 2255: what a script of Redis counts exactly.
+const MaxMoment = 1<<53 - 1
+
+// Ended reports whether an assignment has ended by now, in microseconds since the
+// Unix epoch.
+func (a *Assignment) Ended(now int64) bool { return ended(a.Ends(), now) }
+
+func ended(until, now int64) bool { return until != 0 && until <= now }
+
+// Check returns why an assignment is not valid, or nil. The error has a line for
+// each mistake: where it is, what was found and what is allowed. However large the
+// assignment is, the error has some kilobytes.
+func (a *Assignment) Check() error {
+	c := checker{}
+	c.subject(&a.Subject)
+	c.terms(&a.Terms)
+	c.moment("until", a.Until)
+	if a.Until != 0 && a.Blocked && !a.HasMore() {
+		c.bad("until", "it beside a block alone", "blocked_until")
+	}
+	c.moment("blocked_until", a.BlockedUntil)
+	c.moment("made_at", a.At)
+	c.text("reason", a.Reason)
+	c.text("made_by", a.By)
+	return joined(c)
+}
+
+// Check returns why a subject is not valid, or nil, as Assignment.Check does.
+func (s *Subject) Check() error {
+	c := checker{}
+	c.subject(s)
+	return joined(c)
+}
+
+// Canonical returns t with its numbers in their order, sorted by the limit's name.
+func (t Terms) Canonical() Terms {
+	byLimit := func(a, b Numbers) int { return strings.Compare(a.Limit, b.Limit) }
+	if !slices.IsSortedFunc(t.Numbers, byLimit) {
+		t.Numbers = slices.Clone(t.Numbers)
+		slices.SortStableFunc(t.Numbers, byLimit)
+	}
+	if len(t.Numbers) == 0 {
+		t.Numbers = nil
+	}
+	return t
+}
+
+// Equal reports whether two canonical terms say the same.
+func (t *Terms) Equal(o *Terms) bool {
+	return t.Plan == o.Plan && t.Unlimited == o.Unlimited && t.Blocked == o.Blocked && t.BlockedUntil == o.BlockedUntil && slices.Equal(t.Numbers, o.Numbers)
+}
+
+// clone shares no memory with t.
+func (t *Terms) clone() *Terms {
+	c := *t
+	c.Plan = strings.Clone(t.Plan)
+	c.Numbers = slices.Clone(t.Numbers)
+	for i := range c.Numbers {
+		c.Numbers[i].Limit = strings.Clone(c.Numbers[i].Limit)
+	}
+	return &c
+}
+
+// checker gathers mistakes.
+type checker []error
+
+func joined(c checker) error { return errors.Join(c...) }
+
+func (c *checker) bad(where, found, allowed string) {
+	*c = append(*c, fmt.Errorf("%s: found %s; allowed: %s", where, found, allowed))
+}
+
+// inRange checks a number.
+func (c *checker) inRange(where string, n, least, most int64) {
+	if n < least || n > most {
+		c.bad(where, strconv.FormatInt(n, 10), fmt.Sprintf("%d to %d", least, most))
+	}
+}
+
+// moment checks a moment in microseconds since the Unix epoch.
+func (c *checker) moment(where string, micros int64) {
+	if micros < 0 || micros > MaxMoment {
+		text := func(micros int64) string { return time.UnixMicro(micros).UTC().Format(time.RFC3339) }
+		c.bad(where, text(micros), text(0)+" to "+text(MaxMoment))
+	}
+}
+
+func (c *checker) subject(s *Subject) {
+	if s.Domain == "" {
+		c.bad("domain", "an empty text", "the name of a domain")
+	}
+	c.plain("domain", s.Domain)
+	c.inRange("entries", int64(len(s.Entries)), 1, MaxEntries)
+	if len(s.Entries) > MaxEntries {
+		return
+	}
+	size := len(s.Domain)
+	for i, e := range s.Entries {
+		if e.Key == "" {
+			c.bad(fmt.Sprintf("entries[%d].key", i), "an empty text", "the key of an entry")
+		}
+		if !isPlain(e.Key) {
+			c.plain(fmt.Sprintf("entries[%d].key", i), e.Key)
+		}
+		if !isPlain(e.Value) {
+			c.plain(fmt.Sprintf("entries[%d].value", i), e.Value)
+		}
+		size += len(e.Key) + len(e.Value)
+	}
+	if size > MaxSubject {
+		c.bad("entries", fmt.Sprintf("%d bytes", size), fmt.Sprintf("at most %d, the domain's among them", MaxSubject))
+	}
+}
+
+func (c *checker) terms(t *Terms) {
+	c.text("plan", t.Plan)
+	if t.Plan == "" && len(t.Numbers) == 0 && !t.Unlimited && !t.Blocked {
+		c.bad("assignment", "none of plan, numbers, unlimited and blocked", "one of them, numbers beside a plan, or a block beside any")
+	}
+	if t.BlockedUntil != 0 && !t.Blocked {
+		c.bad("blocked_until", "it without blocked", "both")
+	}
+	if t.Unlimited && (t.Plan != "" || len(t.Numbers) > 0) {
+		c.bad("unlimited", "it beside a plan or numbers", "it alone")
+	}
+	if n := len(t.Numbers); n > MaxNumbers {
+		c.bad("numbers", strconv.Itoa(n), fmt.Sprintf("at most %d", MaxNumbers))
+		return
+	}
+	named := make(map[string]bool, len(t.Numbers))
+	for i, n := range t.Numbers {
+		where := fmt.Sprintf("numbers[%d]", i)
+		if named[n.Limit] {
+			c.bad(where+".limit", fmt.Sprintf("the limit %.*q twice", shown, n.Limit), "each limit once")
+		}
+		named[n.Limit] = true
+		c.text(where+".limit", n.Limit)
+		c.inRange(where+".requests", n.Requests, 0, bucket.MaxRequests)
+		c.inRange(where+".burst", n.Burst, 0, bucket.MaxRequests)
+		if n.Period != 0 && (n.Period < bucket.MinPeriod || n.Period > bucket.MaxPeriod || n.Period%bucket.MinPeriod != 0) {
+			c.bad(where+".period", n.Period.String(), fmt.Sprintf("%s to %d days in whole milliseconds, or none for the limit's own",
+				bucket.MinPeriod, bucket.MaxPeriod/(24*time.Hour)))
+		}
+	}
+}
+
+// text checks a text of at most MaxText bytes.
+func (c *checker) text(where, s string) {
+	if len(s) > MaxText {
+		c.bad(where, fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("at most %d", MaxText))
+		return
+	}
+	c.plain(where, s)
+}
+
+// shown bounds the characters of a text that an error repeats.
+const shown = 100
+
+// plain checks that a text is one that can be shown and sent.
+func (c *checker) plain(where, s string) {
+	switch {
+	case isPlain(s):
+	case !utf8.ValidString(s):
+		c.bad(where, fmt.Sprintf("%.*q", shown, s), "UTF-8")
+	default:
+		c.bad(where, fmt.Sprintf("%.*q", shown, s), "a text without control characters")
+	}
+}
+
+func isPlain(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
+}

@@ -1,0 +1,120 @@
+package redislog
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+)
+
+// Redis may have more assignments than MaxAssignments: this daemon's bound was lowered,
+// or another one has a larger one. Memory must stay bounded, so some are left out. Who
+// was to have a plan then has what the file says, which an operator can live with; who
+// was blocked would be let in. So blocks have as much room again. What is left out is
+// never written down as in force, so whoever makes such a change is told.
+
+// blocksRoom is how many times MaxAssignments there may be with blocks.
+const blocksRoom = 2
+
+// mendEvery is how often tags are loaded again of which something was left out, if
+// there is room. Where all of it should fit it is done at once.
+const mendEvery = 10 * time.Minute
+
+// leftOut counts assignments that are in Redis and, since there is no room, not in the
+// table. Changes that come meanwhile make it inexact; a load counts anew.
+type leftOut struct{ all, blocks int }
+
+// add counts an assignment; by is 1 or -1.
+func (l *leftOut) add(a *assign.Assignment, by int) {
+	l.all = max(0, l.all+by)
+	if a.Blocked {
+		l.blocks = max(0, l.blocks+by)
+	}
+}
+
+// admit puts an assignment of a tag into the table if there is room, and reports
+// whether there was.
+func (s *Store) admit(t *tag, a *assign.Assignment) bool {
+	most := s.o.MaxAssignments
+	if a.Blocked {
+		most *= blocksRoom
+	}
+	if s.table.Len() >= most && s.table.Get(a.Subject) == nil {
+		t.leftOut.add(a, 1)
+		return false
+	}
+	s.table.Put(a)
+	return true
+}
+
+// apply puts what a change says into the table.
+func (s *Store) apply(t *tag, r *assign.Record) {
+	if t.leftOut.all > 0 && r.Before != nil && s.table.Get(r.Subject) == nil {
+		t.leftOut.add(r.Before, -1) // it is changed, so it is looked at again
+	}
+	if r.After == nil {
+		s.table.Delete(r.Subject, "")
+		return
+	}
+	s.admit(t, r.After)
+}
+
+// mend has tags loaded again of which something was left out, if there is room now.
+func (s *Store) mend(now time.Time) {
+	lacking, room := s.leftOut().all, s.o.MaxAssignments-s.table.Len()
+	if lacking == 0 || room <= 0 || room < lacking && now.Sub(s.mended) < mendEvery {
+		return
+	}
+	s.mended = now
+	for _, t := range s.tags {
+		if t.leftOut.all > 0 {
+			t.isLoaded = false
+			s.doorbell.mark(t)
+		}
+	}
+}
+
+// leftOut returns what is left out of all tags. Run alone calls it.
+func (s *Store) leftOut() (all leftOut) {
+	for _, t := range s.tags {
+		all.all += t.leftOut.all
+		all.blocks += t.leftOut.blocks
+	}
+	return all
+}
+
+// tellLeftOut says what is left out.
+func (s *Store) tellLeftOut() {
+	l := s.leftOut()
+	s.lacking.Store(&l)
+	if l.all == 0 {
+		s.fullLines.Reset()
+		if s.Loaded() {
+			s.wasWhole.Store(true)
+		}
+		return
+	}
+	if n, due := s.fullLines.Due(time.Now(), logEvery); due {
+		s.o.Log.Error("redis: there are more assignments than assignments.max; some are left out, and their subjects get what the limits files say. Raise assignments.max, or remove some",
+			"left_out", l.all, "blocks_left_out", l.blocks, "assignments.max", s.o.MaxAssignments, "unlogged_before", n)
+	}
+}
+
+// LeftOut returns about how many assignments Redis has that this daemon has no room
+// for, and how many of them block.
+func (s *Store) LeftOut() (all, blocks int) {
+	if l := s.lacking.Load(); l != nil {
+		return l.all, l.blocks
+	}
+	return 0, 0
+}
+
+// Lacks returns why requests should go to other daemons, or nil: something is left out,
+// and always was since the start. A daemon that once had all goes on, since the others may
+// have no more room than it, and without any daemon nobody is limited.
+func (s *Store) Lacks() error {
+	if all, blocks := s.LeftOut(); all > 0 && !s.wasWhole.Load() {
+		return fmt.Errorf("%d assignments are left out, of which %d block: Redis has more than assignments.max, which is %d", all, blocks, s.o.MaxAssignments)
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package redislog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+)
+
+const (
+	// lookEvery is how often all tags are looked at, whether the doorbell rings or
+	// not.
+	lookEvery = 2 * time.Second
+	// pageOfChanges is how many changes of a tag are read at once.
+	pageOfChanges = 250
+	// sweepEvery is how often what has ended is removed.
+	sweepEvery = time.Minute
+)
+
+// Run implements assign.Store. It ends within a second or so after ctx.
+func (s *Store) Run(ctx context.Context) {
+	var background sync.WaitGroup
+	defer background.Wait()
+	for !s.prepared(ctx) {
+		if !pause(ctx, retryEvery) {
+			return
+		}
+	}
+	background.Go(func() { s.doorbell.listen(ctx) })
+	background.Go(func() { s.sweepForever(ctx) })
+	renewed := time.Now()
+	for look := s.tags; ctx.Err() == nil; look = s.doorbell.take() {
+		again, err := s.look(ctx, look)
+		s.tellLeftOut()
+		s.mend(time.Now())
+		if time.Since(renewed) > ackEvery {
+			renewed = time.Now()
+			err = errors.Join(err, s.renew(ctx))
+		}
+		s.doorbell.mark(again...)
+		if err != nil {
+			s.logFailure(ctx, err)
+			s.doorbell.mark(look...)
+			pause(ctx, retryEvery)
+			continue
+		}
+		s.failure.Store(nil)
+		s.failureLines.Reset()
+		select {
+		case <-ctx.Done():
+		case <-s.doorbell.wake:
+		case <-time.After(lookEvery):
+			s.doorbell.mark(s.tags...)
+		}
+	}
+	// What listens waits in Redis for a ring.
+	s.doorbell.ring(context.WithoutCancel(ctx), nil)
+}
+
+// prepared reports whether the assignments are where this daemon looks for them.
+func (s *Store) prepared(ctx context.Context) bool {
+	err := s.move(ctx)
+	if err != nil {
+		s.logFailure(ctx, err)
+	}
+	return err == nil
+}
+
+// pause waits, and reports whether ctx has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// news is what a look at tags found.
+type news struct {
+	changed []*tag // those that are further now
+	keys    []string
+	// reloaded has by tag the texts of the subjects that Redis has.
+	reloaded map[*tag]map[string]struct{}
+}
+
+// look brings the table up to what Redis has for these tags, and writes down that it
+// is in force, also where that failed before. It returns the tags that have more changes. A tag that could not be
+// looked at is not held back by the others.
+func (s *Store) look(ctx context.Context, tags []*tag) (again []*tag, _ error) {
+	var n news
+	var known []*tag
+	var errs []error
+	for _, t := range tags {
+		if t.isLoaded {
+			known = append(known, t)
+		}
+	}
+	again, lost, err := s.follow(ctx, known, &n)
+	errs = append(errs, err)
+	for _, t := range lost {
+		t.isLoaded = false
+	}
+	if len(lost) > 0 {
+		s.logLost(len(lost))
+	}
+	errs = append(errs, s.load(ctx, tags, &n))
+	s.removeLost(&n)
+	if len(n.changed) > 0 && s.o.Hooks.Settle != nil {
+		s.o.Hooks.Settle()
+	}
+	if len(n.keys) > 0 && s.o.Hooks.Forget != nil {
+		s.o.Hooks.Forget(n.keys)
+	}
+	errs = append(errs, s.ack(ctx, slices.DeleteFunc(slices.Clone(tags), func(t *tag) bool { return !t.isLoaded || t.acked == t.at })))
+	return again, errors.Join(errs...)
+}
+
+// logLost logs that changes were lost, which somebody who writes into Redis could have
+// happen at each look.
+func (s *Store) logLost(tags int) {
+	if n, due := s.lostLines.Due(time.Now(), logEvery); due {
+		s.o.Log.Info("redis: changes of assignments were lost, or removed before they were seen; the assignments are loaded again", "hash_tags", tags, "unlogged_before", n)
+	}
+}
+
+// follow reads what has changed since tags were looked at. It returns those with more
+// changes, and those whose changes do not go on from there.
+func (s *Store) follow(ctx context.Context, tags []*tag, n *news) (again, lost []*tag, _ error) {
+	if len(tags) == 0 {
+		return nil, nil, nil
+	}
+	replies := make([]*redis.XMessageSliceCmd, len(tags))
+	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		for i, t := range tags {
+			// The last one that is known comes again, and so shows that the stream
+			// is the same, unless it was removed for its age.
+			replies[i] = pipe.XRangeN(ctx, t.changes, t.at.String(), "+", pageOfChanges)
+		}
+	})
+	for i, t := range tags {
+		changes, replyErr := replies[i].Result()
+		if replyErr != nil {
+			continue // err says so
+		}
+		from := t.at
+		if !s.replay(t, changes, n) {
+			lost = append(lost, t)
+			continue
+		}
+		if t.at != from {
+			n.changed = append(n.changed, t)
+		}
+		if len(changes) == pageOfChanges {
+			again = append(again, t)
+		}
+	}
+	return again, lost, err
+}
+
+// replay puts changes of a tag into the table, and reports whether they go on from
+// what is there.
+func (s *Store) replay(t *tag, changes []redis.XMessage, n *news) bool {
+	if len(changes) == 0 {
+		return t.at == streamID{}
+	}
+	if changes[0].ID == t.at.String() {
+		changes = changes[1:]
+	}
+	for _, m := range changes {
+		e, err := decodeEntry(t, m)
+		if e.previous != t.at {
+			return false
+		}
+		if err != nil {
+			s.logForeign(t.changes+" "+m.ID, err)
+		}
+		s.put(t, &e, n)
+		t.at = e.id
+	}
+	return true
+}
+
+// put puts a change into the table and tells those who watch.
+func (s *Store) put(t *tag, e *entry, n *news) {
+	r := &e.record
+	n.keys = append(n.keys, e.keys...)
+	if len(r.Entries) == 0 {
+		return // it cannot be read
+	}
+	// A subject of another tag is none of ours.
+	if s.tagOf(r.Subject.Text()) == t && r.Kind != assign.WasReset {
+		s.apply(t, r)
+	}
+	if r.Kind != assign.Assigned || r.After != nil {
+		s.watchers.Tell(*r)
+	}
+}
+
+// renew writes down again what this daemon has in force, and removes what those wrote
+// that are gone.
+func (s *Store) renew(ctx context.Context) error {
+	var used []*tag
+	for _, t := range s.tags {
+		if t.isLoaded {
+			used = append(used, t)
+		}
+	}
+	return errors.Join(s.ack(ctx, used), s.forgetGone(ctx, used), s.claimNumber(ctx))
+}

@@ -1,0 +1,62 @@
+package redislog
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// A daemon that died is in the register for seconds more, and each change would wait for
+// it for as long as a change waits. So one that a change waited for in vain is late:
+// later changes name it at once, without a wait, until it has written down what it
+// missed. That it is named is what matters: it may still decide by what was before.
+
+// late has the daemons that are late, and what each of them missed, by tag.
+type late struct {
+	mu     sync.Mutex
+	missed map[string]map[*tag]streamID // has no more daemons than the register
+}
+
+// add notes that a change was waited for in vain.
+func (l *late) add(ids []string, wanted map[*tag]streamID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		if l.missed[id] != nil {
+			continue // it must first have what it missed before
+		}
+		if l.missed == nil {
+			l.missed = make(map[string]map[*tag]streamID)
+		}
+		l.missed[id] = wanted
+	}
+}
+
+// keep forgets all that are not among these daemons, and returns the others.
+func (l *late) keep(ids []string) map[string]map[*tag]streamID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.missed, func(id string, _ map[*tag]streamID) bool { return !slices.Contains(ids, id) })
+	return maps.Clone(l.missed)
+}
+
+func (l *late) remove(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.missed, id)
+}
+
+// lateOf returns those of the daemons that still have not what they missed.
+func (s *Store) lateOf(ctx context.Context, ids []string) map[string]bool {
+	still := make(map[string]bool)
+	for id, missed := range s.late.keep(ids) {
+		left, err := s.without(ctx, []string{id}, missed)
+		if err == nil && len(left) == 0 {
+			s.late.remove(id)
+			continue
+		}
+		still[id] = true
+	}
+	return still
+}

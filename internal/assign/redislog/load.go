@@ -1,0 +1,211 @@
+package redislog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+)
+
+const (
+	// pageOfAssignments is about how many assignments are read at once.
+	pageOfAssignments = 500
+	// loadsAtOnce is how many tags are loaded at the same time.
+	loadsAtOnce = 4
+	// pageTries is how often a page is asked for.
+	pageTries = 3
+)
+
+// load loads those tags that are not.
+func (s *Store) load(ctx context.Context, tags []*tag, n *news) error {
+	var mu sync.Mutex // of n and errs
+	var errs []error
+	var loads sync.WaitGroup
+	turns := make(chan struct{}, loadsAtOnce)
+	for _, t := range tags {
+		if t.isLoaded {
+			continue
+		}
+		turns <- struct{}{}
+		loads.Go(func() {
+			defer func() { <-turns }()
+			var own news
+			err := s.loadTag(ctx, t, &own)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				return
+			}
+			n.changed = append(n.changed, t)
+			n.keys = append(n.keys, own.keys...)
+			if n.reloaded == nil {
+				n.reloaded = make(map[*tag]map[string]struct{})
+			}
+			if own.reloaded != nil {
+				n.reloaded[t] = own.reloaded[t]
+			}
+		})
+	}
+	loads.Wait()
+	if len(errs) > 0 {
+		return fmt.Errorf("%d hash tags could not be loaded: %w", len(errs), errs[0])
+	}
+	for _, t := range s.tags {
+		if !t.isLoaded {
+			return nil
+		}
+	}
+	lacking := s.leftOut() // which whoever waits for the load asks next
+	s.lacking.Store(&lacking)
+	s.loaded.Store(true)
+	return nil
+}
+
+// loadTag puts all assignments of a tag into the table. What changes meanwhile is in
+// its stream, from which the tag goes on: for a moment a change may be there that was
+// replaced already.
+func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
+	newest, err := s.newestOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	if t.at != (streamID{}) || s.loaded.Load() {
+		if err := s.tellMissed(ctx, t, newest, n); err != nil {
+			return err
+		}
+	}
+	var there map[string]struct{}
+	if t.isBegun {
+		there = make(map[string]struct{})
+		n.reloaded = map[*tag]map[string]struct{}{t: there}
+	}
+	t.isBegun = true
+	t.leftOut = leftOut{}
+	for cursor := uint64(0); ; {
+		page, next, err := s.page(ctx, t, cursor)
+		if err != nil {
+			return err
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			a, err := s.decodeField(t, page[i], page[i+1])
+			if err != nil {
+				s.logForeign(t.assigned, err)
+				continue
+			}
+			if s.admit(t, a) && there != nil {
+				there[page[i]] = struct{}{}
+			}
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	t.at, t.isLoaded = newest, true
+	return nil
+}
+
+// decodeField reads a field of the hash of a tag.
+func (s *Store) decodeField(t *tag, text, value string) (*assign.Assignment, error) {
+	a, err := assign.Decode([]byte(value))
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", text, err)
+	}
+	if _, err := parseID(a.ETag); err != nil {
+		return nil, fmt.Errorf("%q: the ETag %w", text, err)
+	}
+	if a.Text() != text || s.tagOf(text) != t {
+		return nil, fmt.Errorf("%q: the assignment is of %q, or of another hash tag", text, a.Text())
+	}
+	return a, nil
+}
+
+// page reads some of a tag's assignments.
+func (s *Store) page(ctx context.Context, t *tag, cursor uint64) (page []string, next uint64, err error) {
+	for range pageTries {
+		page, next, err = s.pageOnce(ctx, t.assigned, cursor)
+		if err == nil || ctx.Err() != nil {
+			return page, next, err
+		}
+	}
+	return nil, 0, err
+}
+
+// pageOnce reads some fields of a hash with their values.
+func (s *Store) pageOnce(ctx context.Context, key string, cursor uint64) ([]string, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	defer cancel()
+	return s.redis.HScan(ctx, key, cursor, "", pageOfAssignments).Result()
+}
+
+// newestOf returns the ID of the newest change of a tag.
+func (s *Store) newestOf(ctx context.Context, t *tag) (streamID, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	defer cancel()
+	changes, err := s.redis.XRevRangeN(ctx, t.changes, "+", "-", 1).Result()
+	if err != nil || len(changes) == 0 {
+		return streamID{}, err
+	}
+	return parseID(changes[0].ID)
+}
+
+// tellMissed tells those who watch of the changes up to newest that were not seen, as
+// far as they are still there, and gathers the keys of states that were reset.
+func (s *Store) tellMissed(ctx context.Context, t *tag, newest streamID, n *news) error {
+	for at := t.at; at.compare(newest) < 0; {
+		changes, err := s.changesAfter(ctx, t, at)
+		if err != nil {
+			return err
+		}
+		if len(changes) == 0 {
+			return nil
+		}
+		for _, m := range changes {
+			e, err := decodeEntry(t, m)
+			if e.id.compare(newest) > 0 || e.id.compare(at) <= 0 {
+				return nil
+			}
+			at = e.id
+			if err == nil {
+				n.keys = append(n.keys, e.keys...)
+				s.watchers.Tell(e.record)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) changesAfter(ctx context.Context, t *tag, at streamID) ([]redis.XMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	defer cancel()
+	return s.redis.XRangeN(ctx, t.changes, at.next().String(), "+", pageOfChanges).Result()
+}
+
+// next is the ID right behind i.
+func (i streamID) next() streamID {
+	if i.seq++; i.seq == 0 {
+		i.ms++
+	}
+	return i
+}
+
+// removeLost removes from the table what reloaded tags do not have any more. It looks
+// at the whole table once.
+func (s *Store) removeLost(n *news) {
+	if len(n.reloaded) == 0 {
+		return
+	}
+	for a := range s.table.All() {
+		text := a.Text()
+		there, isReloaded := n.reloaded[s.tagOf(text)]
+		if !isReloaded {
+			continue
+		}
+		if _, ok := there[text]; !ok {
+			s.table.Delete(a.Subject, "")
+		}
+	}
+}

@@ -1,0 +1,247 @@
+// Package redislog keeps assignments in Redis, for all daemons that share it.
+//
+// The assignments are spread over the hash tags of the limits. A tag has a hash with
+// its assignments, and a stream of their changes, which is the record of who changed
+// what too. Scripts change both in one step. Each daemon follows the streams: it
+// keeps the ID that it has seen of each, and each change names the one before it, so
+// that a gap shows, and the tag is loaded again. A doorbell wakes the daemons; without
+// it they look every 2 s. What a daemon has in force it writes down, and whoever makes
+// a change waits for that.
+//
+// It imports assign, redisconn and logthin.
+package redislog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxRecords     = 100_000
+	DefaultMaxAssignments = 1_000_000
+)
+
+// Options of a Store.
+type Options struct {
+	// ID is that of this daemon in the register.
+	ID string
+	// Daemons returns the IDs of the daemons in the register; nil means that this
+	// one is alone.
+	Daemons func(context.Context) ([]string, error)
+	// HashTags is the number of the limits' hash tags, on which all daemons of a
+	// register agree, and Tags returns these for a number.
+	HashTags int
+	Tags     func(n int) []string
+	// MaxRecords is about how many records of changes are kept, over all tags, but
+	// not less than some hundred for each tag; 0 means DefaultMaxRecords.
+	MaxRecords int
+	// MaxAssignments is how many assignments there may be; 0 means
+	// DefaultMaxAssignments. Daemons that make some at the same time may exceed it
+	// by these. This one has no more in memory, but for blocks: see Lacks.
+	MaxAssignments int
+	// Hooks may lack either. They are called by Run.
+	Hooks assign.Hooks
+	// Log gets a line when Redis does not answer, and when something in it cannot
+	// be read; nil means no log.
+	Log *slog.Logger
+	// Clock replaces the clock of Redis, in microseconds since the Unix epoch. It
+	// is for tests; production leaves it nil.
+	Clock func() int64
+}
+
+// Store is an assign.Store in Redis.
+type Store struct {
+	redis    *redisconn.Conn
+	o        Options
+	table    *assign.Table
+	tags     []*tag
+	byName   map[string]*tag
+	loaded   atomic.Bool
+	doorbell doorbell
+	watchers assign.Watchers
+	late     late
+
+	// failure is why Run cannot follow at the moment.
+	failure atomic.Pointer[error]
+	// lacking is what is left out, and wasWhole whether it ever was nothing.
+	lacking  atomic.Pointer[leftOut]
+	wasWhole atomic.Bool
+	// mended is when tags were last loaded again for what was left out; Run uses it.
+	mended time.Time
+
+	failureLines, foreignLines, fullLines, lostLines logthin.Thinner
+}
+
+var _ assign.Store = (*Store)(nil)
+
+// tag is what the store has of one hash tag.
+type tag struct {
+	name  string
+	index int
+	// assigned is the key of the hash, changes that of the stream, and seen that of
+	// a hash with the IDs that the daemons have in force.
+	assigned, changes, seen string
+
+	// Run alone uses what follows.
+
+	isLoaded bool
+	// isBegun says that the table may have some of it, of a load that failed too.
+	isBegun bool
+	// at is the last change that is in the table, and acked the one that was last
+	// written down to be.
+	at, acked streamID
+	leftOut   leftOut
+}
+
+// New returns a store on the servers that conn reaches, which belongs to the caller,
+// who closes it after Run has ended. Many changes take longer than a decision may: the
+// timeout of conn should be a second or more, so it is not the one of the limits. New
+// fails only on invalid options.
+func New(conn *redisconn.Conn, o Options) (*Store, error) {
+	if o.ID == "" || o.Tags == nil || o.HashTags < 1 {
+		return nil, errors.New("redis: assignments need the daemon's ID and the hash tags of limits")
+	}
+	o.MaxRecords = cmp.Or(o.MaxRecords, DefaultMaxRecords)
+	o.MaxAssignments = cmp.Or(o.MaxAssignments, DefaultMaxAssignments)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{redis: conn, o: o, table: assign.NewTable(), byName: make(map[string]*tag)}
+	for i, name := range o.Tags(o.HashTags) {
+		t := s.newTag(name)
+		t.index = i
+		s.tags = append(s.tags, t)
+		s.byName[name] = t
+	}
+	s.doorbell.init(s)
+	return s, nil
+}
+
+// newTag returns the keys of a hash tag. No key of a limit has a tilde behind the
+// tag, but for that of a ping.
+func (s *Store) newTag(name string) *tag {
+	head := s.redis.Prefix() + "{" + name + "}~"
+	return &tag{name: name, assigned: head + "assigned", changes: head + "changes", seen: head + "seen"}
+}
+
+// key returns a key that belongs to no tag of the limits.
+func (s *Store) key(name string) string { return s.redis.Prefix() + "{~assign}~" + name }
+
+// tagOf returns the tag of a subject by its text. It is part of the format.
+func (s *Store) tagOf(text string) *tag { return s.tags[xxhash.Sum64String(text)%uint64(len(s.tags))] }
+
+// minKeep is more than the changes of a call, so that the daemons can follow each call
+// from the one before.
+const minKeep = maxPerCall + 100
+
+// keep is about how many changes the stream of one tag keeps.
+func (s *Store) keep() int { return max(minKeep, s.o.MaxRecords/len(s.tags)) }
+
+// clock is the scripts' argument.
+func (s *Store) clock() string {
+	if s.o.Clock == nil {
+		return ""
+	}
+	return strconv.FormatInt(s.o.Clock(), 10)
+}
+
+// now is the time of this machine, for what Redis then decides by its own.
+func (s *Store) now() int64 {
+	if s.o.Clock == nil {
+		return time.Now().UnixMicro()
+	}
+	return s.o.Clock()
+}
+
+// Table implements assign.Store.
+func (s *Store) Table() *assign.Table { return s.table }
+
+// Loaded implements assign.Store.
+func (s *Store) Loaded() bool { return s.loaded.Load() }
+
+// Watch implements assign.Store. A change that was removed from its stream before this
+// daemon could read it is not told.
+func (s *Store) Watch(ctx context.Context, tell func(assign.Record) bool) error {
+	return s.watchers.Watch(ctx, tell)
+}
+
+// Close implements assign.Store. The connection belongs to the caller.
+func (s *Store) Close() error { return nil }
+
+func wrap(err error) error { return fmt.Errorf("redis: assignments: %w", err) }
+
+// logEvery is the interval of log lines of one kind.
+const logEvery = time.Minute
+
+// logFailure logs that Redis did not answer, or refused.
+func (s *Store) logFailure(ctx context.Context, err error) {
+	s.redis.ReloadAfter(ctx, err)
+	if ctx.Err() != nil {
+		return
+	}
+	s.failure.Store(&err)
+	if _, due := s.failureLines.Due(time.Now(), logEvery); due {
+		s.o.Log.Warn("redis: changes of assignments cannot be followed; those that are known stay in force, and it is tried again", "error", s.redis.Explain(redisconn.AnyNode, err))
+	}
+}
+
+// IsForbidden reports whether the user in Redis may not do what assignments need, so
+// that they are not loaded before somebody gives it the rights.
+func (s *Store) IsForbidden() bool {
+	err := s.failure.Load()
+	return err != nil && redis.HasErrorPrefix(*err, "NOPERM")
+}
+
+// foreignMost bounds what a line of the log repeats of what is foreign, in bytes.
+const foreignMost = 512
+
+// logForeign logs that something in Redis is none of ours, or is damaged.
+func (s *Store) logForeign(where string, err error) {
+	if n, due := s.foreignLines.Due(time.Now(), logEvery); due {
+		text := err.Error()
+		if len(text) > foreignMost {
+			text = strings.ToValidUTF8(text[:foreignMost], "") + "..."
+		}
+		s.o.Log.Warn("redis: something among the assignments cannot be read, and is passed over", "where", where, "error", text, "more", n)
+	}
+}
+
+// streamID is the ID of an entry of a stream. Zero is before all.
+type streamID struct{ ms, seq uint64 }
+
+func parseID(text string) (streamID, error) {
+	ms, seq, ok := strings.Cut(text, "-")
+	m, err1 := strconv.ParseUint(ms, 10, 64)
+	n, err2 := strconv.ParseUint(seq, 10, 64)
+	if !ok || err1 != nil || err2 != nil {
+		return streamID{}, fmt.Errorf("%q is not the ID of an entry of a stream", text)
+	}
+	return streamID{m, n}, nil
+}
+
+func (i streamID) String() string {
+	return strconv.FormatUint(i.ms, 10) + "-" + strconv.FormatUint(i.seq, 10)
+}
+
+func (i streamID) compare(o streamID) int {
+	return cmp.Or(cmp.Compare(i.ms, o.ms), cmp.Compare(i.seq, o.seq))
+}
+
+// micros is the ID's moment in microseconds since the Unix epoch.
+func (i streamID) micros() int64 { return int64(i.ms) * 1000 }

@@ -1,0 +1,155 @@
+package assign
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// IfNone, as a Change's IfMatch, allows the change only where nothing is in force.
+const IfNone = "none"
+
+// Change makes, replaces or ends one assignment.
+type Change struct {
+	// Assignment is what is to hold; only Subject, By and Reason matter if Delete.
+	// The store sets At and ETag.
+	Assignment Assignment
+	Delete     bool
+	// IfMatch is the ETag of the version that must be in force, or IfNone, or
+	// empty: whatever is in force.
+	IfMatch string
+}
+
+// ErrNothingChanged is in the error of a Store that surely has made none of the
+// changes, and is to say so.
+var ErrNothingChanged = errors.New("nothing was changed")
+
+// Outcome is what became of a Change.
+type Outcome uint8
+
+// Outcomes.
+const (
+	// Unknown: the store did not answer, so the change may hold or not. To ask for
+	// it again does no harm.
+	Unknown Outcome = iota
+	Created
+	Replaced
+	// Unchanged: equal terms with the same end and reason were in force, or, for a
+	// delete, nothing was. Nothing was written.
+	Unchanged
+	Deleted
+	// Conflict: IfMatch names another version.
+	Conflict
+	// Full: there is no room for more assignments.
+	Full
+)
+
+// Result is what became of a Change.
+type Result struct {
+	Outcome Outcome
+	// Before is what was in force before, or nil; After is what is in force now, or
+	// nil.
+	Before, After *Assignment
+}
+
+// Applied is what became of several changes.
+type Applied struct {
+	// Results are those of the changes, in order.
+	Results []Result
+	// Pending are the daemons that were not seen to have all of it in force.
+	Pending []string // IDs of the register
+}
+
+// RecordKind is what a Record is about.
+type RecordKind uint8
+
+// Kinds.
+const (
+	Assigned RecordKind = iota + 1
+	Unassigned
+	// WasReset: the states of a subject's limits were forgotten.
+	WasReset
+)
+
+// Record says who changed what.
+type Record struct {
+	// ID orders the records of a store by time: of two with different moments the
+	// later one has the greater (Moment, ID).
+	ID string `json:"-"`
+	// Moment is on the store's clock, in microseconds since the Unix epoch.
+	Moment int64      `json:"-"`
+	Kind   RecordKind `json:"kind"`
+	By     string     `json:"by,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+	Subject
+	// Before and After are nil where there was nothing, and of a reset.
+	Before *Assignment `json:"before,omitempty"`
+	After  *Assignment `json:"after,omitempty"`
+	// Limits are the names of the limits that were reset.
+	Limits []string `json:"limits,omitempty"`
+}
+
+// RecordQuery asks for records, the newest first.
+type RecordQuery struct {
+	// Domain, if it is set, and Entries, if there are any, choose them by subject.
+	Domain  string
+	Entries []bucket.Entry
+	// Most is how many at most.
+	Most int
+	// After is the token of the page before, or empty.
+	After string
+}
+
+// Store keeps assignments for as long as they are meant to hold, and the records of
+// all changes. Its methods may be called concurrently.
+type Store interface {
+	// Table has all assignments that are in force in this daemon.
+	Table() *Table
+
+	// Loaded reports whether the table was ever complete.
+	Loaded() bool
+
+	// Apply makes changes, each by itself, and records them. It returns once every
+	// daemon has them in force, so that none decides any more by what was before,
+	// or after 2 s with the daemons that have not. Its error says that the store
+	// did not answer for some changes, whose outcome is Unknown. It changes nothing
+	// if one of them is not valid (see Change.Check), or before the store is Loaded.
+	// It needs Run to run.
+	Apply(ctx context.Context, changes []Change) (Applied, error)
+
+	// Reset forgets the states of these keys, at most ResetMost, all of one subject and
+	// named as the store of states names them, and records it; both or neither. Daemons forget
+	// what they remember of these keys, as for Apply. r.Kind is WasReset.
+	Reset(ctx context.Context, keys []string, r Record) (pending []string, _ error)
+
+	// Records returns records of changes, the newest first, and the token of the
+	// next page, empty on the last. Its error is ErrPageToken where that is what is
+	// wrong.
+	Records(ctx context.Context, q RecordQuery) (records []Record, next string, _ error)
+
+	// Watch calls tell for every record from now on, in the order of each subject's
+	// changes, until ctx ends or tell returns false. tell must not block for long.
+	Watch(ctx context.Context, tell func(Record) bool) error
+
+	// Run loads the table, follows the changes of others, and removes what has
+	// ended, until ctx ends.
+	Run(ctx context.Context)
+
+	// Close releases what the store holds. Nothing may be called after it.
+	Close() error
+}
+
+// ResetMost is how many states one call of Store.Reset forgets at most, so that it keeps
+// no server for long.
+const ResetMost = 200
+
+// Hooks are what a store needs of the daemon.
+type Hooks struct {
+	// Settle returns once every decision that began before it was called has ended,
+	// so that no decision is left that read an older table.
+	Settle func()
+	// Forget makes this daemon forget what it remembers of keys, named as the store
+	// of states names them: denials, and in memory the states themselves.
+	Forget func(keys []string)
+}

@@ -1,0 +1,378 @@
+package assign
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unique"
+
+	"github.com/google/btree"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Held is an assignment in force, as decisions read it. It never changes.
+type Held struct {
+	*Terms // shared by all assignments that say the same
+	// Until is when all but the block ends, in microseconds since the Unix epoch; 0:
+	// never.
+	Until int64
+}
+
+// live reports whether what is not the block is in force.
+func (h *Held) live(now int64) bool { return h.HasMore() && !ended(h.Until, now) }
+
+// isOver reports whether nothing of it is in force any more.
+func (h *Held) isOver(now int64) bool { return !h.live(now) && !h.blocks(now) }
+
+// Found is what is assigned to a descriptor.
+type Found struct {
+	// Blocked is of the descriptor's shortest beginning that is blocked, or nil.
+	Blocked *Held
+	// Own is of the very entries, or nil. It says more than a block.
+	Own *Held
+	// Plan is of the longest beginning with a plan, the entries themselves
+	// included, or nil.
+	Plan *Held
+}
+
+// Table holds assignments in memory, at most 250 bytes each for subjects of usual
+// length. Its methods may be called concurrently.
+type Table struct {
+	// domains are those with assignments. The map never changes: a new domain makes
+	// a new map.
+	domains atomic.Pointer[map[string]*DomainTable]
+
+	// generation counts changes.
+	generation atomic.Uint64
+
+	// mu guards the fields below, and is held by whoever changes a domain.
+	mu sync.RWMutex
+	// ordered has all assignments in the order of List.
+	ordered *btree.BTreeG[*record]
+	terms   sharedTerms
+	name    []byte // for the name of a subject
+}
+
+// treeDegree is that of the tree of all assignments. Wide nodes cost few bytes for
+// each assignment.
+const treeDegree = 64
+
+// NewTable returns an empty table.
+func NewTable() *Table {
+	t := &Table{ordered: btree.NewG(treeDegree, before), terms: make(sharedTerms)}
+	t.domains.Store(&map[string]*DomainTable{})
+	return t
+}
+
+// Domain returns the assignments of a domain, or nil if it has none. It is cheap:
+// most domains have none.
+func (t *Table) Domain(name string) *DomainTable { return (*t.domains.Load())[name] }
+
+// record is an assignment as the table holds it. It never changes.
+type record struct {
+	Held
+	domain *DomainTable
+	// text is the name of the subject (see appendName), and behind it the ETag.
+	text       string
+	reason, by unique.Handle[string]
+	at         int64
+	nameLength uint16
+}
+
+func (r *record) name() string { return r.text[:r.nameLength] }
+func (r *record) etag() string { return r.text[r.nameLength:] }
+
+// assignment returns what r says. It shares r's strings.
+func (r *record) assignment() *Assignment {
+	return &Assignment{
+		Subject: Subject{Domain: r.domain.domain, Entries: entriesOf(r.name())},
+		Terms:   *r.Terms,
+		Until:   r.Until,
+		Reason:  r.reason.Value(),
+		By:      r.by.Value(),
+		At:      r.at,
+		ETag:    r.etag(),
+	}
+}
+
+// shards is over how many maps the assignments of a domain are spread, so that a
+// reader seldom meets the writer.
+const shards = 16
+
+// DomainTable has the assignments of one domain.
+type DomainTable struct {
+	domain string
+	seed   maphash.Seed
+	// sizes has a bit for each number of entries: in the lower half those of
+	// assignments that concern longer descriptors too, in the upper half those of
+	// all. So few beginnings of a descriptor are looked up.
+	sizes atomic.Uint32
+	// count is how many there are; counts are sizes with their numbers. The table's
+	// lock guards them.
+	count  int
+	counts [2 * MaxEntries]uint32
+	shards [shards]shard
+}
+
+// shard has some of a domain's assignments, by name.
+type shard struct {
+	mu      sync.RWMutex
+	records map[string]*record
+	_       [32]byte // so that two locks do not share a cache line
+}
+
+// Find returns what is assigned to a descriptor with these entries and has not
+// ended. now is called only if something found has an end.
+func (d *DomainTable) Find(entries []bucket.Entry, now func() int64) Found {
+	var f Found
+	n := len(entries)
+	sizes := d.sizes.Load()
+	wanted := sizes & (1<<min(n, MaxEntries) - 1)
+	if 0 < n && n <= MaxEntries {
+		wanted |= sizes >> MaxEntries & (1 << (n - 1))
+	}
+	var room [256]byte
+	var ends [MaxEntries]entryEnds
+	text := room[:0]
+	moment := int64(-1)
+	for i := 0; wanted>>i != 0; i++ {
+		text, ends[i] = appendEntry(text, entries[i], i)
+		if len(text) > maxName {
+			break
+		}
+		if wanted>>i&1 == 0 {
+			continue
+		}
+		length := len(text)
+		text = appendEnds(text, ends[:i+1])
+		r := d.record(text)
+		text = text[:length]
+		if r == nil {
+			continue
+		}
+		if moment < 0 && (r.Until != 0 || r.BlockedUntil != 0) {
+			moment = now()
+		}
+		if f.Blocked == nil && r.blocks(moment) {
+			f.Blocked = &r.Held
+		}
+		if !r.live(moment) {
+			continue
+		}
+		if r.Plan != "" {
+			f.Plan = &r.Held
+		}
+		if i == n-1 {
+			f.Own = &r.Held
+		}
+	}
+	return f
+}
+
+func (d *DomainTable) record(name []byte) *record {
+	s := &d.shards[maphash.Bytes(d.seed, name)%shards]
+	s.mu.RLock()
+	r := s.records[string(name)]
+	s.mu.RUnlock()
+	return r
+}
+
+// put adds a record, or removes the one of a name if r is nil, and returns the one
+// before.
+func (d *DomainTable) put(name string, r *record) *record {
+	s := &d.shards[maphash.String(d.seed, name)%shards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.records[name]
+	switch {
+	case r == nil:
+		delete(s.records, name)
+	case s.records == nil:
+		s.records = map[string]*record{name: r}
+	default:
+		s.records[name] = r
+	}
+	return old
+}
+
+// tally counts a record by the number of its entries; by is 1 or -1.
+func (d *DomainTable) tally(r *record, by int) {
+	name := r.name()
+	size := int(name[len(name)-1])
+	all, reaching := MaxEntries+size-1, size-1
+	d.count += by
+	d.counts[all] += uint32(by)
+	if r.Blocked || r.Plan != "" {
+		d.counts[reaching] += uint32(by)
+	}
+	sizes := uint32(0)
+	for i, n := range d.counts {
+		if n > 0 {
+			sizes |= 1 << i
+		}
+	}
+	d.sizes.Store(sizes)
+}
+
+// Put adds an assignment that is valid (see Check), or replaces the one of its
+// subject.
+func (t *Table) Put(a *Assignment) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.generation.Add(1)
+	d := t.Domain(a.Domain)
+	if d == nil {
+		d = &DomainTable{domain: strings.Clone(a.Domain), seed: maphash.MakeSeed()}
+		t.changeDomains(func(domains map[string]*DomainTable) { domains[d.domain] = d })
+	}
+	t.name = append(appendName(t.name[:0], a.Entries), a.ETag...)
+	r := &record{
+		Held:       Held{Terms: t.terms.share(a.Terms), Until: a.Until},
+		domain:     d,
+		text:       string(t.name),
+		reason:     unique.Make(a.Reason),
+		by:         unique.Make(a.By),
+		at:         a.At,
+		nameLength: uint16(len(t.name) - len(a.ETag)),
+	}
+	old := d.put(r.name(), r)
+	t.ordered.ReplaceOrInsert(r)
+	d.tally(r, 1)
+	if old != nil {
+		d.tally(old, -1)
+		t.terms.drop(old.Terms)
+	}
+}
+
+// Delete removes the assignment of a subject if its ETag is etag, or if etag is
+// empty. It reports whether there was one to remove.
+func (t *Table) Delete(s Subject, etag string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.generation.Add(1)
+	d := t.Domain(s.Domain)
+	if d == nil {
+		return false
+	}
+	t.name = appendName(t.name[:0], s.Entries)
+	r := d.record(t.name)
+	if r == nil || etag != "" && r.etag() != etag {
+		return false
+	}
+	d.put(r.name(), nil)
+	t.ordered.Delete(r)
+	d.tally(r, -1)
+	t.terms.drop(r.Terms)
+	if d.count == 0 {
+		t.changeDomains(func(domains map[string]*DomainTable) { delete(domains, s.Domain) })
+	}
+	return true
+}
+
+// Generation changes after each change of what Find returns. A reader that saw the
+// same before and after has read nothing that was changed since.
+func (t *Table) Generation() uint64 { return t.generation.Load() }
+
+// changeDomains puts a changed copy in the place of the domains.
+func (t *Table) changeDomains(change func(map[string]*DomainTable)) {
+	domains := maps.Clone(*t.domains.Load())
+	change(domains)
+	t.domains.Store(&domains)
+}
+
+// Get returns the assignment of a subject, or nil. It may have ended: see
+// Assignment.Ended.
+func (t *Table) Get(s Subject) *Assignment {
+	d := t.Domain(s.Domain)
+	if d == nil {
+		return nil
+	}
+	r := d.record(appendName(nil, s.Entries))
+	if r == nil {
+		return nil
+	}
+	return r.assignment()
+}
+
+// Len returns how many assignments there are, with those that have ended and were
+// not removed yet.
+func (t *Table) Len() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.ordered.Len()
+}
+
+// Count is Len for one domain.
+func (t *Table) Count(domain string) int {
+	d := t.Domain(domain)
+	if d == nil {
+		return 0
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return d.count
+}
+
+// sharedTerms has each terms in use once, by what they say.
+type sharedTerms map[string]*countedTerms
+
+type countedTerms struct {
+	terms *Terms
+	uses  int
+}
+
+// share returns the one Terms that says what t says.
+func (s sharedTerms) share(t Terms) *Terms {
+	key := appendTerms(nil, &t)
+	c := s[string(key)]
+	if c == nil {
+		c = &countedTerms{terms: t.clone()}
+		s[string(key)] = c
+	}
+	c.uses++
+	return c.terms
+}
+
+// drop ends one use of what share returned.
+func (s sharedTerms) drop(t *Terms) {
+	key := appendTerms(nil, t)
+	c := s[string(key)]
+	c.uses--
+	if c.uses == 0 {
+		delete(s, string(key))
+	}
+}
+
+// appendTerms appends bytes that differ for terms that differ.
+func appendTerms(dst []byte, t *Terms) []byte {
+	text := func(s string) {
+		dst = binary.AppendUvarint(dst, uint64(len(s)))
+		dst = append(dst, s...)
+	}
+	flags := byte(0)
+	if t.Unlimited {
+		flags |= 1
+	}
+	if t.Blocked {
+		flags |= 2
+	}
+	if t.BlockedUntil != 0 {
+		flags |= 4
+	}
+	dst = append(dst, flags)
+	if t.BlockedUntil != 0 {
+		dst = binary.AppendVarint(dst, t.BlockedUntil)
+	}
+	text(t.Plan)
+	for _, n := range t.Numbers {
+		text(n.Limit)
+		dst = binary.AppendVarint(dst, n.Requests)
+		dst = binary.AppendVarint(dst, int64(n.Period))
+		dst = binary.AppendVarint(dst, n.Burst)
+	}
+	return dst
+}

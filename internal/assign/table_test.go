@@ -1,0 +1,489 @@
+package assign_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/heaptest"
+)
+
+// subject returns a subject with the entries "key=value".
+func subject(domain string, entries ...string) assign.Subject {
+	s := assign.Subject{Domain: domain}
+	for _, e := range entries {
+		key, value, _ := strings.Cut(e, "=")
+		s.Entries = append(s.Entries, bucket.Entry{Key: key, Value: value})
+	}
+	return s
+}
+
+func plan(name string, s assign.Subject) *assign.Assignment {
+	return &assign.Assignment{Subject: s, Terms: assign.Terms{Plan: name}, ETag: "1"}
+}
+
+func blocked(s assign.Subject) *assign.Assignment {
+	return &assign.Assignment{Subject: s, Terms: assign.Terms{Blocked: true}, ETag: "1"}
+}
+
+// says is what Find found, in short.
+func says(f assign.Found) string {
+	var parts []string
+	for _, p := range []struct {
+		name string
+		held *assign.Held
+	}{{"blocked", f.Blocked}, {"own", f.Own}, {"plan", f.Plan}} {
+		if p.held != nil {
+			end := p.held.Until
+			if p.name == "blocked" {
+				end = p.held.BlockedUntil
+			}
+			parts = append(parts, fmt.Sprintf("%s by %s%d", p.name, p.held.Plan, end))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func TestFindTakesTheShortestBlockAndTheLongestPlan(t *testing.T) {
+	t.Parallel()
+	table := assign.NewTable()
+	until := func(a *assign.Assignment, until int64) *assign.Assignment { a.Until = until; return a }
+	blockedUntil := func(a *assign.Assignment, until int64) *assign.Assignment {
+		a.Blocked, a.BlockedUntil = true, until
+		return a
+	}
+	for _, a := range []*assign.Assignment{
+		plan("pro", subject("api", "tenant=acme")),
+		until(plan("trial", subject("api", "tenant=acme", "user=ann")), 100),
+		blockedUntil(blocked(subject("api", "tenant=acme", "user=bob")), 50),
+		blockedUntil(blocked(subject("api", "tenant=acme", "user=bob", "path=/")), 80),
+		blockedUntil(until(plan("gone", subject("api", "tenant=acme", "user=dan")), 40), 60),
+		blockedUntil(until(plan("back", subject("api", "tenant=acme", "user=eve")), 60), 40),
+		{Subject: subject("api", "tenant=acme", "user=cid"), Terms: assign.Terms{Unlimited: true}},
+	} {
+		table.Put(a)
+	}
+	for _, tc := range []struct {
+		now     int64
+		entries []string
+		want    string
+	}{
+		{10, []string{"tenant=acme"}, "own by pro0, plan by pro0"},
+		{10, []string{"tenant=acme", "user=ann"}, "own by trial100, plan by trial100"},
+		{99, []string{"tenant=acme", "user=ann", "path=/"}, "plan by trial100"},
+		{100, []string{"tenant=acme", "user=ann"}, "plan by pro0"},
+		{10, []string{"tenant=acme", "user=bob", "path=/", "verb=GET"}, "blocked by 50, plan by pro0"},
+		{50, []string{"tenant=acme", "user=bob", "path=/"}, "blocked by 80, plan by pro0"},
+		{80, []string{"tenant=acme", "user=bob", "path=/"}, "plan by pro0"},
+		{39, []string{"tenant=acme", "user=dan"}, "blocked by gone60, own by gone40, plan by gone40"},
+		{40, []string{"tenant=acme", "user=dan"}, "blocked by gone60, plan by pro0"},
+		{60, []string{"tenant=acme", "user=dan"}, "plan by pro0"},
+		{39, []string{"tenant=acme", "user=eve"}, "blocked by back40, own by back60, plan by back60"},
+		{40, []string{"tenant=acme", "user=eve"}, "own by back60, plan by back60"},
+		{60, []string{"tenant=acme", "user=eve"}, "plan by pro0"},
+		{10, []string{"tenant=acme", "user=cid"}, "own by 0, plan by pro0"},
+		{10, []string{"tenant=acme", "user=cid", "path=/"}, "plan by pro0"},
+		{10, []string{"user=ann", "tenant=acme"}, ""},
+		{10, []string{"tenant=acm"}, ""},
+		{10, nil, ""},
+	} {
+		f := table.Domain("api").Find(subject("api", tc.entries...).Entries, func() int64 { return tc.now })
+		if got := says(f); got != tc.want {
+			t.Errorf("at %d, %v: got %q, want %q", tc.now, tc.entries, got, tc.want)
+		}
+	}
+	if d := table.Domain("other"); d != nil {
+		t.Errorf("a domain without assignments has %v", d)
+	}
+}
+
+// TestSubjectsAreComparedAsTuples has subjects whose entries print alike.
+func TestSubjectsAreComparedAsTuples(t *testing.T) {
+	t.Parallel()
+	alike := []assign.Subject{
+		{Domain: "d", Entries: []bucket.Entry{{Key: "a", Value: "b / c=d"}}},
+		{Domain: "d", Entries: []bucket.Entry{{Key: "a", Value: "b"}, {Key: "c", Value: "d"}}},
+		{Domain: "d", Entries: []bucket.Entry{{Key: "a=b / c", Value: "d"}}},
+	}
+	for i, put := range alike {
+		table := assign.NewTable()
+		table.Put(plan("p", put))
+		for j, asked := range alike {
+			if found := table.Domain("d").Find(asked.Entries, nil).Own != nil; found != (i == j) {
+				t.Errorf("of %v, %v is found: %t", put, asked, found)
+			}
+			if got := table.Get(asked); (got != nil) != (i == j) || got != nil && !reflect.DeepEqual(got.Subject, put) {
+				t.Errorf("of %v, %v gets %v", put, asked, got)
+			}
+		}
+	}
+}
+
+func TestVeryLongDescriptorsHaveNothing(t *testing.T) {
+	t.Parallel()
+	table := assign.NewTable()
+	table.Put(plan("p", subject("d", "a=b")))
+	entries := []bucket.Entry{{Key: "a", Value: "b"}}
+	for range 40 {
+		entries = append(entries, bucket.Entry{Key: "long", Value: strings.Repeat("x", 70_000)})
+	}
+	if got := says(table.Domain("d").Find(entries, nil)); got != "plan by p0" {
+		t.Errorf("got %q", got)
+	}
+	if got := says(table.Domain("d").Find(entries[1:], nil)); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// model is a table that is slow and obviously right.
+type model map[string]*assign.Assignment
+
+func (m model) find(domain string, entries []bucket.Entry, now int64) (f assign.Found) {
+	for n := 1; n <= len(entries); n++ {
+		a := m[fmt.Sprintf("%q", assign.Subject{Domain: domain, Entries: entries[:n]})]
+		if a == nil {
+			continue
+		}
+		h := &assign.Held{Terms: &a.Terms, Until: a.Until}
+		if f.Blocked == nil && a.Blocked && (a.BlockedUntil == 0 || a.BlockedUntil > now) {
+			f.Blocked = h
+		}
+		if a.Until != 0 && a.Until <= now {
+			continue
+		}
+		if a.Plan != "" {
+			f.Plan = h
+		}
+		if n == len(entries) && (a.Plan != "" || a.Unlimited || a.Numbers != nil) {
+			f.Own = h
+		}
+	}
+	return f
+}
+
+// random subjects and terms of few kinds, so that they meet.
+func randomSubject(r *rand.Rand) assign.Subject {
+	s := assign.Subject{Domain: fmt.Sprint("d", r.IntN(3))}
+	for range 1 + r.IntN(4) {
+		s.Entries = append(s.Entries, bucket.Entry{Key: string("ab="[r.IntN(3)]), Value: []string{"x", "y", "x / a=x", ""}[r.IntN(4)]})
+	}
+	return s
+}
+
+func randomAssignment(r *rand.Rand) *assign.Assignment {
+	a := &assign.Assignment{Subject: randomSubject(r), ETag: fmt.Sprint(r.IntN(1000)), By: "b", Reason: fmt.Sprint(r.IntN(5))}
+	switch r.IntN(4) {
+	case 0:
+		a.Plan = fmt.Sprint("p", r.IntN(3))
+	case 1:
+		a.Numbers = []assign.Numbers{{Requests: int64(r.IntN(3))}}
+	case 2:
+		a.Unlimited = true
+	}
+	if a.HasMore() && r.IntN(2) == 0 {
+		a.Until = int64(1 + r.IntN(100))
+	}
+	if !a.HasMore() || r.IntN(4) == 0 {
+		a.Blocked = true
+		if r.IntN(2) == 0 {
+			a.BlockedUntil = int64(1 + r.IntN(100))
+		}
+	}
+	return a
+}
+
+func TestTableIsAsTheModel(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		table, m := assign.NewTable(), model{}
+		for range 400 {
+			if r.IntN(3) > 0 {
+				a := randomAssignment(r)
+				table.Put(a)
+				m[fmt.Sprintf("%q", a.Subject)] = a
+			} else {
+				s := randomSubject(r)
+				key, etag := fmt.Sprintf("%q", s), []string{"", "7"}[r.IntN(2)]
+				had := m[key] != nil && (etag == "" || m[key].ETag == etag)
+				if got := table.Delete(s, etag); got != had {
+					t.Fatalf("Delete(%v, %q) = %t, want %t", s, etag, got, had)
+				}
+				if had {
+					delete(m, key)
+				}
+			}
+			s, now := randomSubject(r), int64(r.IntN(100))
+			want := says(m.find(s.Domain, s.Entries, now))
+			got := ""
+			if d := table.Domain(s.Domain); d != nil {
+				got = says(d.Find(s.Entries, func() int64 { return now }))
+			}
+			if got != want {
+				t.Fatalf("Find(%v) = %q, want %q", s, got, want)
+			}
+			if got, want := table.Get(s), m[fmt.Sprintf("%q", s)]; !reflect.DeepEqual(got, want) {
+				t.Fatalf("Get(%v) = %v, want %v", s, got, want)
+			}
+		}
+		checkList(t, r, table, m)
+	}
+}
+
+// checkList holds all pages of a random query against the model.
+func checkList(t *testing.T, r *rand.Rand, table *assign.Table, m model) {
+	t.Helper()
+	q := assign.Query{
+		Domain:  []string{"", "d1", "none"}[r.IntN(3)],
+		Prefix:  []string{"", "a", "a=x", "a=x / a", "=="}[r.IntN(5)],
+		Plan:    []string{"", "p1"}[r.IntN(2)],
+		Blocked: r.IntN(4) == 0,
+		Now:     []int64{0, 50}[r.IntN(2)],
+		Most:    1 + r.IntN(20),
+	}
+	var want []*assign.Assignment
+	counts := map[string]int{}
+	for _, a := range m {
+		counts[a.Domain]++
+		if (q.Domain == "" || a.Domain == q.Domain) && strings.HasPrefix(assign.Print(a.Entries), q.Prefix) &&
+			(q.Plan == "" || a.Plan == q.Plan) && (!q.Blocked || a.Blocked && (a.BlockedUntil == 0 || a.BlockedUntil > q.Now)) && (q.Now == 0 || !a.Ended(q.Now)) {
+			want = append(want, a)
+		}
+	}
+	byPrint := func(a, b *assign.Assignment) int {
+		return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(assign.Print(a.Entries), assign.Print(b.Entries)), slices.Compare(flat(a), flat(b)))
+	}
+	slices.SortFunc(want, byPrint)
+	var got []*assign.Assignment
+	for {
+		page, next, err := table.List(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, page...)
+		if next == "" {
+			break
+		}
+		if len(page) != q.Most {
+			t.Fatalf("a page of %d that is not the last has %d", q.Most, len(page))
+		}
+		q.After = next
+	}
+	if !slices.IsSortedFunc(got, func(a, b *assign.Assignment) int {
+		return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(assign.Print(a.Entries), assign.Print(b.Entries)))
+	}) {
+		t.Fatalf("%+v is not sorted", got)
+	}
+	slices.SortStableFunc(got, byPrint)
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("List(%+v) has %d, want %d", q, len(got), len(want))
+	}
+	if table.Len() != len(m) || table.Count("d1") != counts["d1"] {
+		t.Fatalf("%d, %d of d1; want %d, %d", table.Len(), table.Count("d1"), len(m), counts["d1"])
+	}
+}
+
+func flat(a *assign.Assignment) (all []string) {
+	for _, e := range a.Entries {
+		all = append(all, e.Key, e.Value)
+	}
+	return all
+}
+
+func TestEndedAreThoseThatHaveEnded(t *testing.T) {
+	t.Parallel()
+	table := assign.NewTable()
+	for i := range 1000 {
+		until := int64(0)
+		if i%3 == 0 {
+			until = int64(1 + i)
+		}
+		table.Put(&assign.Assignment{Subject: subject("d", fmt.Sprintf("a=%03d", i)), Terms: assign.Terms{Plan: "p"}, Until: until})
+	}
+	n := 0
+	for a := range table.Ended(501) {
+		if !a.Ended(501) {
+			t.Errorf("%v ends at %d", a.Entries, a.Until)
+		}
+		n++
+	}
+	if n != 167 {
+		t.Errorf("%d have ended, want 167", n)
+	}
+}
+
+func TestForeignPageTokensAreRefused(t *testing.T) {
+	t.Parallel()
+	table := assign.NewTable()
+	for _, token := range []string{"x", "!", "YQD_"} {
+		if _, _, err := table.List(assign.Query{Most: 1, After: token}); !errors.Is(err, assign.ErrPageToken) {
+			t.Errorf("of the token %q: %v", token, err)
+		}
+	}
+}
+
+// A prefix that is longer than any name chooses nothing, and leaves the table usable.
+func TestLongPrefixesChooseNothing(t *testing.T) {
+	t.Parallel()
+	table := assign.NewTable()
+	table.Put(plan("p", subject("d", "tenant=acme")))
+	for _, n := range []int{1024, 2000, 65_534, 65_535, 65_536, 65_600, 4 << 20} {
+		page, next, err := table.List(assign.Query{Domain: "d", Prefix: strings.Repeat("a", n), Most: 1})
+		if len(page) != 0 || next != "" || err != nil {
+			t.Errorf("of a prefix of %d bytes: %v, %q, %v", n, page, next, err)
+		}
+	}
+	table.Put(plan("p", subject("d", "tenant=other"))) // which needs the lock
+}
+
+// A page looks at some of many, and goes on from there.
+func TestPagesOfFewAmongManyAreBounded(t *testing.T) {
+	t.Parallel()
+	table := assign.NewTable()
+	const many, most = 120_000, 50_000
+	for i := range many {
+		table.Put(plan("free", subject("d", fmt.Sprintf("tenant=%06d", i))))
+	}
+	table.Put(plan("pro", subject("d", "tenant=099999")))
+	q := assign.Query{Plan: "pro", Most: 10}
+	var sizes []int
+	for {
+		page, next, err := table.List(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, len(page))
+		if q.After = next; next == "" {
+			break
+		}
+	}
+	if want := []int{0, 1, 0}; !slices.Equal(sizes, want) {
+		t.Errorf("%d among %d: pages of %v, want %v, each of which looked at %d", 1, many, sizes, want, most)
+	}
+}
+
+// TestReadersNeverMissWhatStays has a writer that changes all around an assignment
+// that stays.
+func TestReadersNeverMissWhatStays(t *testing.T) {
+	t.Parallel()
+	table := assign.NewTable()
+	stays := subject("d", "tenant=stays")
+	table.Put(plan("p", stays))
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if table.Domain("d").Find(stays.Entries, nil).Own == nil {
+					t.Error("missed")
+					return
+				}
+				if page, _, err := table.List(assign.Query{Most: 10, Prefix: "tenant=stays"}); err != nil || len(page) != 1 {
+					t.Errorf("a list has %v, %v", page, err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 3000 {
+		table.Put(plan("p", stays))
+		table.Put(plan("q", subject("d", fmt.Sprint("tenant=", i))))
+		table.Delete(subject("d", fmt.Sprint("tenant=", i-100)), "")
+	}
+	close(done)
+	readers.Wait()
+}
+
+// fill puts n assignments of usual length.
+func fill(table *assign.Table, n int) {
+	for i := range n {
+		a := plan([]string{"free", "pro", "gold"}[i%3], subject("api", fmt.Sprintf("tenant=acme-%06d", i)))
+		a.Reason, a.By = fmt.Sprint("ticket ", i%1000), "ann@example.com"
+		a.At, a.ETag = 1780000000000000+int64(i), fmt.Sprintf("%d-0", 1780000000000+i)
+		table.Put(a)
+	}
+}
+
+// TestAssignmentTakesFewBytes must not run in parallel.
+func TestAssignmentTakesFewBytes(t *testing.T) {
+	const n = 250_000 // the maps are as full as with a million
+	if testing.Short() {
+		t.Skip("fills a large table")
+	}
+	before := heaptest.InUse()
+	table := assign.NewTable()
+	fill(table, n)
+	used := float64(heaptest.InUse()-before) / float64(n)
+	t.Logf("%.0f bytes each", used)
+	if used > 250 {
+		t.Errorf("an assignment takes %.0f bytes, want at most 250", used)
+	}
+	for i := range n {
+		table.Delete(subject("api", fmt.Sprintf("tenant=acme-%06d", i)), "")
+	}
+	if table.Len() != 0 || table.Domain("api") != nil {
+		t.Errorf("%d remain", table.Len())
+	}
+}
+
+func BenchmarkFind(b *testing.B) {
+	for _, n := range []int{1, 1000, 1_000_000} {
+		table := assign.NewTable()
+		fill(table, n)
+		var asked [][]bucket.Entry
+		for range 1024 {
+			asked = append(asked, subject("api", fmt.Sprintf("tenant=acme-%06d", rand.IntN(n))).Entries)
+		}
+		b.Run(fmt.Sprint("of ", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if table.Domain("api").Find(asked[i%1024], nil).Own == nil {
+					b.Fatal("missed")
+				}
+			}
+		})
+		absent := subject("api", "tenant=nobody").Entries
+		b.Run(fmt.Sprint("none of ", n), func(b *testing.B) {
+			for b.Loop() {
+				table.Domain("api").Find(absent, nil)
+			}
+		})
+		b.Run(fmt.Sprint("at once of ", n), func(b *testing.B) {
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					table.Domain("api").Find(asked[i%1024], nil)
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkDomainWithoutAssignments(b *testing.B) {
+	table := assign.NewTable()
+	fill(table, 10)
+	for b.Loop() {
+		table.Domain("other")
+	}
+}
+
+func BenchmarkListPage(b *testing.B) {
+	table := assign.NewTable()
+	fill(table, 1_000_000)
+	_, next, _ := table.List(assign.Query{Most: 500_000})
+	for b.Loop() {
+		table.List(assign.Query{Most: 1000, After: next})
+	}
+}

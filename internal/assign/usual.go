@@ -1,0 +1,122 @@
+package assign
+
+import (
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// decodeUsual reads JSON as Encode writes it for most assignments: without spaces,
+// numbers of their own, and texts that need an escape. It leaves all else to
+// decodeAny, which a million assignments at the start of a daemon would keep busy for
+// too long.
+func decodeUsual(text string) (*stored, bool) {
+	p := parser{rest: text, ok: true}
+	var s stored
+	var seen []string
+	var room [14]string
+	seen = room[:0]
+	p.literal("{")
+	for p.ok {
+		key := p.text()
+		p.literal(":")
+		for _, k := range seen {
+			p.ok = p.ok && k != key
+		}
+		seen = append(seen, key)
+		switch key {
+		case "etag":
+			s.ETag = p.text()
+		case "domain":
+			s.Domain = p.text()
+		case "entries":
+			s.Entries = p.entries()
+		case "plan":
+			s.Plan = p.text()
+		case "unlimited":
+			p.literal("true")
+			s.Unlimited = true
+		case "blocked":
+			p.literal("true")
+			s.Blocked = true
+		case "ends":
+			s.Ends = p.number()
+		case "blocked_until":
+			s.BlockedUntil = p.number()
+		case "until":
+			s.Until = p.number()
+		case "reason":
+			s.Reason = p.text()
+		case "by":
+			s.By = p.text()
+		case "at":
+			s.At = p.number()
+		default:
+			return nil, false
+		}
+		if p.rest == "}" {
+			return &s, p.ok
+		}
+		p.literal(",")
+	}
+	return nil, false
+}
+
+// parser reads from the beginning of a text. Once something is not as expected, ok is
+// false and what is read means nothing.
+type parser struct {
+	rest string
+	ok   bool
+}
+
+func (p *parser) literal(l string) {
+	rest, found := strings.CutPrefix(p.rest, l)
+	p.rest, p.ok = rest, p.ok && found
+}
+
+// text reads a string of printable ASCII without escapes.
+func (p *parser) text() string {
+	p.literal(`"`)
+	for i := 0; i < len(p.rest); i++ {
+		switch c := p.rest[i]; {
+		case c == '"':
+			text := p.rest[:i]
+			p.rest = p.rest[i+1:]
+			return text
+		case c < ' ', c > '~', c == '\\':
+			p.ok = false
+			return ""
+		}
+	}
+	p.ok = false
+	return ""
+}
+
+// number reads a whole number from 1 to 10^16-1.
+func (p *parser) number() (n int64) {
+	i := 0
+	for ; i < len(p.rest) && i < 17 && '0' <= p.rest[i] && p.rest[i] <= '9'; i++ {
+		n = n*10 + int64(p.rest[i]-'0')
+	}
+	p.ok = p.ok && 0 < i && i < 17 && p.rest[0] != '0'
+	p.rest = p.rest[i:]
+	return n
+}
+
+func (p *parser) entries() (entries []bucket.Entry) {
+	p.literal("[")
+	for p.ok {
+		p.literal(`{"Key":`)
+		key := p.text()
+		p.literal(`,"Value":`)
+		value := p.text()
+		p.literal("}")
+		entries = append(entries, bucket.Entry{Key: key, Value: value})
+		if strings.HasPrefix(p.rest, "]") {
+			break
+		}
+		p.literal(",")
+	}
+	p.literal("]")
+	return entries
+}

@@ -1,0 +1,258 @@
+// Package ask has a daemon ask all others of the register something, through Redis,
+// which is all that they share.
+//
+// A question goes into a short stream, where every daemon listens. Each writes its
+// answer under a key of its own, which expires. Who asked looks for the keys until all
+// are there, for at most a second, and names the daemons that did not answer.
+//
+// It imports redisconn and logthin.
+package ask
+
+import (
+	"context"
+	_ "embed" // the script
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+)
+
+//go:embed ask.lua
+var source string
+
+const (
+	// MaxBytes bounds a question, and an answer.
+	MaxBytes = 256 << 10
+	// Within is how long a question waits for answers.
+	Within = time.Second
+
+	// questionsLive is how long the stream lives, and answersLive an answer that nobody
+	// fetches: who asked is gone by then.
+	questionsLive = time.Minute
+	answersLive   = 5 * time.Second
+	// answersEach is how many questions a daemon answers in a second; it leaves out
+	// more.
+	answersEach = 5
+	// blockFor is how long a daemon listens in one command.
+	blockFor = time.Second
+	// readMost is how many questions it reads at once.
+	readMost = 16
+	// retryEvery is the pause after a failure.
+	retryEvery = 200 * time.Millisecond
+	logEvery   = time.Minute
+)
+
+// Options of a Line.
+type Options struct {
+	// ID is that of this daemon in the register.
+	ID string
+	// Daemons returns the IDs of the daemons in the register.
+	Daemons func(context.Context) ([]string, error)
+	// Answer answers the questions of others, one at a time; nothing means that this
+	// daemon has no answer, which the other is told.
+	Answer func(question []byte) []byte
+	// Log gets a line when Redis refuses that questions are heard; nil means no log.
+	Log *slog.Logger
+	// Clock spaces answers and lines of the log; nil is this machine's.
+	Clock func() time.Time
+}
+
+// Line is a daemon's connection to the others.
+type Line struct {
+	redis *redisconn.Conn
+	o     Options
+	// isListening says that what is asked from now on is heard.
+	isListening  atomic.Bool
+	failureLines logthin.Thinner
+
+	// Run alone uses what follows.
+
+	second   int64 // in which answered were
+	answered int
+}
+
+// New returns a line on the servers that conn reaches, which belongs to the caller, who
+// closes it after Run has ended.
+func New(conn *redisconn.Conn, o Options) *Line {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	return &Line{redis: conn, o: o}
+}
+
+func (l *Line) questions() string { return l.redis.Prefix() + "{~ask}~questions" }
+
+// answerKey is where a daemon's answer to a question is.
+func (l *Line) answerKey(question, daemon string) string {
+	return l.redis.Prefix() + "{~ask}~answer:" + question + ":" + daemon
+}
+
+// Ask asks all other daemons. It returns their answers by their IDs, and the IDs of
+// those that have none or did not give it in time. Its error says that they could not
+// be asked.
+func (l *Line) Ask(ctx context.Context, question []byte) (answers map[string][]byte, pending []string, _ error) {
+	if len(question) > MaxBytes {
+		return nil, nil, fmt.Errorf("a question of %d bytes, where %d are allowed", len(question), MaxBytes)
+	}
+	ctx, cancel := context.WithTimeout(ctx, Within)
+	defer cancel()
+	pending, err := l.o.Daemons(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the register of daemons does not answer: %w", err)
+	}
+	pending = slices.DeleteFunc(pending, func(id string) bool { return id == l.o.ID })
+	if len(pending) == 0 {
+		return nil, nil, nil
+	}
+	id, err := l.redis.Eval(ctx, source, []string{l.questions()}, l.o.ID, question, questionsLive.Milliseconds()).Text()
+	if err != nil {
+		l.redis.ReloadAfter(ctx, err)
+		return nil, nil, fmt.Errorf("redis: %w", err)
+	}
+	answers = make(map[string][]byte)
+	var silent []string
+	// A pause grows, so that near daemons are not waited for and many do not press.
+	for pause := time.Millisecond; len(pending) > 0; pause = min(2*pause, 20*time.Millisecond) {
+		select {
+		case <-ctx.Done():
+			return answers, append(pending, silent...), nil
+		case <-time.After(pause):
+		}
+		pending = slices.DeleteFunc(pending, func(daemon string) bool {
+			answer, given := l.fetch(ctx, l.answerKey(id, daemon))
+			if given && len(answer) == 0 {
+				silent = append(silent, daemon)
+			} else if given {
+				answers[daemon] = answer
+			}
+			return given
+		})
+	}
+	return answers, silent, nil
+}
+
+// fetch returns the answer at a key, and removes it. given is false if there is none.
+func (l *Line) fetch(ctx context.Context, key string) (answer []byte, given bool) {
+	answer, err := l.redis.Get(ctx, key).Bytes()
+	if err != nil {
+		return nil, false // also where Redis does not answer, until the time is over
+	}
+	_ = l.redis.Del(ctx, key).Err() // or it expires
+	if len(answer) > MaxBytes {
+		answer = nil
+	}
+	return answer, true
+}
+
+// Run answers questions until ctx ends, and returns within about a second then.
+func (l *Line) Run(ctx context.Context) {
+	last := ""
+	for ctx.Err() == nil {
+		next, err := l.listen(ctx, last)
+		if err != nil {
+			l.isListening.Store(false)
+			l.logFailure(ctx, err)
+			next = ""
+			select {
+			case <-ctx.Done():
+			case <-time.After(retryEvery):
+			}
+		}
+		last = next
+	}
+}
+
+// listen waits for questions after last, answers them, and returns the new last one. An
+// empty one is the newest that there is.
+func (l *Line) listen(ctx context.Context, last string) (string, error) {
+	if last == "" {
+		newest, err := l.newest(ctx)
+		if err != nil {
+			return "", err
+		}
+		last = newest
+	}
+	l.isListening.Store(true)
+	whole, cancel := context.WithTimeout(ctx, blockFor+l.redis.Timeout())
+	defer cancel()
+	streams, err := l.redis.XRead(whole, &redis.XReadArgs{Streams: []string{l.questions(), last}, Block: blockFor, Count: readMost}).Result()
+	if errors.Is(err, redis.Nil) {
+		return l.rewound(ctx, last)
+	}
+	if err != nil {
+		return "", err
+	}
+	l.failureLines.Reset()
+	for _, stream := range streams {
+		for _, m := range stream.Messages {
+			last = m.ID
+			l.reply(ctx, m)
+		}
+	}
+	return last, nil
+}
+
+// rewound returns where to go on after nothing came for a while. A stream that was lost
+// may begin with smaller IDs than before; all of it is new then.
+func (l *Line) rewound(ctx context.Context, last string) (string, error) {
+	newest, err := l.newest(ctx)
+	if err != nil {
+		return "", err
+	}
+	if isBefore(newest, last) {
+		return beginning, nil
+	}
+	return last, nil
+}
+
+// reply answers a question.
+func (l *Line) reply(ctx context.Context, m redis.XMessage) {
+	from, _ := m.Values["from"].(string)
+	question, _ := m.Values["question"].(string)
+	if from == l.o.ID || len(question) > MaxBytes || !l.mayAnswer() {
+		return
+	}
+	answer := l.o.Answer([]byte(question))
+	if len(answer) > MaxBytes {
+		answer = nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.redis.Timeout())
+	defer cancel()
+	if err := l.redis.Set(ctx, l.answerKey(m.ID, l.o.ID), answer, answersLive).Err(); err != nil {
+		l.logFailure(ctx, err)
+	}
+}
+
+// mayAnswer reports whether there are few enough answers in this second.
+func (l *Line) mayAnswer() bool {
+	if now := l.o.Clock().Unix(); now != l.second {
+		l.second, l.answered = now, 0
+	}
+	l.answered++
+	return l.answered <= answersEach
+}
+
+func (l *Line) logFailure(ctx context.Context, err error) {
+	l.redis.ReloadAfter(ctx, err)
+	if ctx.Err() != nil {
+		return
+	}
+	// That Redis does not answer is told by those who need it more.
+	level := slog.LevelDebug
+	if err = l.redis.Explain(redisconn.AnyNode, err); errors.Is(err, redisconn.ErrRefused) {
+		level = slog.LevelWarn
+	}
+	if _, due := l.failureLines.Due(l.o.Clock(), logEvery); due {
+		l.o.Log.Log(ctx, level, "redis: questions of other daemons cannot be heard; ratelimitd top lacks what this one counted", "error", err)
+	}
+}
