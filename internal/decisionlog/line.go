@@ -1,0 +1,122 @@
+// Package decisionlog is the log of decisions: what a line of it says, and how it is
+// written and read. It imports bucket.
+//
+// A line is JSON, so that any tool reads it; docs/decisions.md has the schema. Lines
+// have what it takes to decide them again: the moment of each decision on the store's
+// clock, the numbers that did not come from the limits files, and, as lines of their
+// own, the limits files that were in force.
+package decisionlog
+
+import (
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Version is that of the schema. A reader of version n reads all versions up to n;
+// fields may be added without a new one.
+const Version = 1
+
+// Kind is what a line is about.
+type Kind uint8
+
+// Kinds. A decision has no word in a line; the others are "limits" and "give_back".
+const (
+	Decided Kind = iota
+	// Loaded: limits came into force.
+	Loaded
+	// GivenBack: what a take took was given back.
+	GivenBack
+)
+
+// Result is what came of a request or a descriptor. Its words are those of the metrics.
+type Result uint8
+
+// Results.
+const (
+	Allowed Result = iota
+	Denied
+	// Shadowed descriptors passed, since what they are over is not in force.
+	Shadowed
+	// Failed requests have a Code.
+	Failed
+)
+
+// String returns the word for it in lines: "allowed", "denied", "shadowed" or "error".
+func (r Result) String() string { return resultWords[r] }
+
+// Line is one line.
+type Line struct {
+	Kind Kind
+	// At is the moment of the decision on the store's clock, in microseconds since the
+	// Unix epoch; where no store was asked, that of the daemon's clock.
+	At int64
+	// Seq orders decisions of one moment of one store: of two with equal At, the one
+	// with the lower Seq was first.
+	Seq uint32
+	// API is which API was asked, as in the metrics.
+	API string
+	// Limits is the fingerprint of the rules that decided, 16 hexadecimal digits.
+	Limits string
+	Domain string
+	Result Result
+	// Code is the gRPC code of a request that failed, as "Unavailable".
+	Code string
+	// Degraded is set if the store did not decide all of it.
+	Degraded bool
+	// TraceID is that of a sampled request, 32 hexadecimal digits.
+	TraceID string
+	// Lossy is set if some text is not what was sent: it was no UTF-8, or too long.
+	Lossy       bool
+	Descriptors []Descriptor
+	// Files are the limits files of a line about limits, in the order of their loading.
+	Files []File
+}
+
+// Descriptor is one of a request.
+type Descriptor struct {
+	Entries []bucket.Entry
+	// Rule is the path of the rule, empty if there is none; Plan the plan in force.
+	Rule, Plan string
+	// Cost is what was asked for: 0 peeks, less refunds. Reports is set if it says what
+	// was used.
+	Cost    int64
+	Reports bool
+	Result  Result
+	// Refusal is "blocked" or "unmatched" where no limit was asked.
+	Refusal string
+	Limits  []Limit
+}
+
+// Limit is what one limit said.
+type Limit struct {
+	// Name is that of the limit, or its algorithm.
+	Name string
+	// Result is a word of ratelimitd_limit_decisions_total.
+	Result string
+	// At and Seq are those of the line unless they differ.
+	At  int64
+	Seq uint32
+	// Remaining, RetryAfter and ResetAfter are those of bucket.Decision.
+	Remaining              int64
+	RetryAfter, ResetAfter time.Duration
+	Degraded               bool
+	// Remembered is set on a denial that was answered from memory.
+	Remembered bool
+	// Numbers are there where they do not come from the limits files.
+	Numbers *Numbers
+	// TakenAt is, in a give-back, the moment of the take.
+	TakenAt int64
+}
+
+// Numbers are those of a limit that a request brought, or an assignment.
+type Numbers struct {
+	Algorithm       string
+	Requests, Burst int64
+	Period          time.Duration
+	// Assigned tells an assignment's from a request's own.
+	Assigned bool
+}
+
+// File is a limits file.
+type File struct{ Name, Text string }

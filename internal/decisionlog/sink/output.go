@@ -1,0 +1,249 @@
+package sink
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+)
+
+// output is what a File writes to. It belongs to the goroutine that writes.
+type output struct {
+	path     string
+	maxSize  int64
+	rotated  *rotated
+	inForce  *limits // nil before any were announced
+	scratch  []byte
+	isStdout bool
+
+	file *os.File // nil while there is none
+	// isRegular files are rotated, and have size bytes, of which the first head come
+	// from the line about limits.
+	isRegular  bool
+	size, head int64
+	// most is the size at which the file is rotated; 0 is never.
+	most int64
+	// isTorn is set if the last byte that was written does not end a line.
+	isTorn bool
+	// checkAt is when to look next whether the file was moved, and retryAt when to
+	// open it again after that failed.
+	checkAt, retryAt time.Time
+	failure          error // of the last opening
+}
+
+func newOutput(o Options) *output {
+	return &output{path: o.Path, maxSize: o.MaxSize, isStdout: o.Path == Stdout, rotated: newRotated(o)}
+}
+
+// lookEvery is how often a file is looked for by its path, and opened again where
+// that failed.
+const lookEvery = time.Second
+
+// open opens the file, and begins it with the limits in force.
+func (u *output) open() error {
+	if err := u.openFile(); err != nil {
+		u.retryAt, u.failure = time.Now().Add(lookEvery), notWritable(u.path, err)
+		return u.failure
+	}
+	u.checkAt, u.retryAt = time.Now().Add(lookEvery), time.Time{}
+	before := u.size
+	if err := u.writeLimits(); err != nil {
+		return err
+	}
+	u.head = 0
+	if before == 0 {
+		u.head = u.size
+	}
+	u.most = u.maxSize
+	return nil
+}
+
+func (u *output) openFile() error {
+	var err error
+	if u.isStdout {
+		// A copy: when nobody reads descriptor 1 any more, writing there ends the
+		// process.
+		fd, err := syscall.Dup(int(os.Stdout.Fd()))
+		if err != nil {
+			return err
+		}
+		syscall.CloseOnExec(fd)
+		u.file, u.isRegular = os.NewFile(uintptr(fd), "standard output"), false
+		return nil
+	}
+	// To read, too: a FIFO can so be opened before anybody reads it. Opened so, it
+	// takes what fits in it, and the rest waits here.
+	if u.file, err = os.OpenFile(u.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640); err != nil {
+		u.file = nil
+		return err
+	}
+	info, err := u.file.Stat()
+	if err != nil {
+		u.shut()
+		return err
+	}
+	u.isRegular, u.size, u.isTorn = info.Mode().IsRegular(), info.Size(), false
+	if u.isRegular && u.size > 0 {
+		var last [1]byte
+		if _, err := u.file.ReadAt(last[:], u.size-1); err == nil || errors.Is(err, io.EOF) {
+			u.isTorn = last[0] != '\n' // whoever wrote it was killed
+		}
+	}
+	return nil
+}
+
+// shut closes the file, to be opened again.
+func (u *output) shut() {
+	if u.file != nil {
+		u.file.Close()
+		u.file = nil
+	}
+}
+
+// close ends the use of the output.
+func (u *output) close() {
+	u.shut()
+	u.rotated.close()
+}
+
+// announce puts limits in force, and writes them.
+func (u *output) announce(l *limits) error {
+	u.inForce = l
+	if u.file == nil {
+		return nil // each file begins with them
+	}
+	return u.writeLimits()
+}
+
+// writeLimits writes the line about the limits in force.
+func (u *output) writeLimits() error {
+	if u.inForce == nil {
+		return nil
+	}
+	line := decisionlog.Line{Kind: decisionlog.Loaded, At: time.Now().UnixMicro(), Limits: u.inForce.fingerprint, Files: u.inForce.files}
+	u.scratch = append(line.AppendJSON(u.scratch[:0]), '\n')
+	_, err := u.put(u.scratch)
+	if cap(u.scratch) > keptBytes {
+		u.scratch = nil
+	}
+	return err
+}
+
+// write writes whole lines, over several files if need be, and returns how many bytes
+// of whole lines were written.
+func (u *output) write(text []byte) (n int, err error) {
+	for n < len(text) {
+		if err := u.ready(); err != nil {
+			return n, err
+		}
+		part := text[n:]
+		if u.isRegular && u.most > 0 && u.size+int64(len(part)) > u.most {
+			part = part[:linesWithin(part, u.most-u.size)]
+			if len(part) == 0 && u.size > u.head {
+				if err := u.rotate(); err != nil {
+					return n, err
+				}
+				continue
+			}
+			if len(part) == 0 { // a line that is longer than a file
+				part = text[n : n+bytes.IndexByte(text[n:], '\n')+1]
+			}
+		}
+		m, err := u.put(part)
+		n += m
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// linesWithin returns how many bytes the whole lines have that fit in room.
+func linesWithin(text []byte, room int64) int {
+	if room <= 0 {
+		return 0
+	}
+	return bytes.LastIndexByte(text[:min(int64(len(text)), room)], '\n') + 1
+}
+
+// ready opens the file if there is none, or if it is not any more what its path
+// names.
+func (u *output) ready() error {
+	now := time.Now()
+	if u.file != nil && !u.isStdout && now.After(u.checkAt) {
+		u.checkAt = now.Add(lookEvery)
+		if u.isMoved() {
+			u.shut()
+		}
+	}
+	if u.file != nil {
+		return nil
+	}
+	if now.Before(u.retryAt) {
+		return u.failure
+	}
+	return u.open()
+}
+
+// isMoved reports whether the path names another file than the one that is open, or
+// somebody has cut that off, as logrotate does with copytruncate.
+func (u *output) isMoved() bool {
+	named, err := os.Stat(u.path)
+	if err != nil {
+		return true
+	}
+	opened, err := u.file.Stat()
+	return err != nil || !os.SameFile(named, opened) || u.isRegular && opened.Size() < u.size
+}
+
+// put writes lines to the file, and returns how many bytes of whole lines it took. A
+// part of a line is taken back, or else ended before the next.
+func (u *output) put(lines []byte) (n int, err error) {
+	if u.isTorn {
+		if _, err := u.file.Write(newline); err != nil {
+			return 0, u.failed(err)
+		}
+		u.isTorn = false
+		u.size++
+	}
+	wrote, err := u.file.Write(lines)
+	whole := linesWithin(lines, int64(wrote))
+	u.size += int64(wrote)
+	if err == nil {
+		return whole, nil
+	}
+	if wrote > whole {
+		u.isTorn = true
+		if u.isRegular && u.file.Truncate(u.size-int64(wrote-whole)) == nil {
+			u.size -= int64(wrote - whole)
+			u.isTorn = false
+		}
+	}
+	return whole, u.failed(err)
+}
+
+// failed closes a file that cannot be written, unless there may be room on its disk
+// again: then each try would begin it anew.
+func (u *output) failed(err error) error {
+	if !u.isRegular || !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		u.shut()
+		u.retryAt, u.failure = time.Now().Add(lookEvery), err
+	}
+	return err
+}
+
+// rotate puts the file away and begins another. If that fails, the file goes on for as
+// many bytes again: better one that is too large than none.
+func (u *output) rotate() error {
+	if err := u.rotated.add(); err != nil {
+		u.rotated.log.Warn("decisions: the file cannot be rotated and goes on", "path", u.path, "error", err)
+		u.most = u.size + u.maxSize
+		return nil
+	}
+	u.shut()
+	return u.open()
+}

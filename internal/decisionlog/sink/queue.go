@@ -1,0 +1,110 @@
+package sink
+
+import "sync"
+
+// queue holds lines that wait for a writer: one half gathers them while the writer
+// takes the other where it goes. Its methods may be called concurrently, but for
+// take, which is the writer's.
+type queue struct {
+	half int // the most bytes of each half
+	// wake has an element when the writer should come before its time.
+	wake chan struct{}
+
+	mu       sync.Mutex
+	front    batch
+	spare    []byte // of the other half, while the writer does not have it
+	isClosed bool
+}
+
+// batch is what a writer takes at a time.
+type batch struct {
+	text  []byte
+	lines int
+	// marks are in the order of their offsets.
+	marks []mark
+}
+
+// mark stands in a batch where limits came into force.
+type mark struct {
+	offset int
+	limits *limits
+}
+
+const (
+	// wakeAt is how many bytes have the writer come before its time.
+	wakeAt = 64 << 10
+	// keptBytes is the most memory of a half that is kept whether it is used or not.
+	keptBytes = 256 << 10
+	// maxMarks bounds the limits that wait for the writer.
+	maxMarks = 8
+)
+
+// newQueue returns a queue of at most so many bytes.
+func newQueue(bytes int) *queue { return &queue{half: bytes / 2, wake: make(chan struct{}, 1)} }
+
+// add adds a line of two pieces, or reports that there is no room for it.
+func (q *queue) add(head, tail []byte) bool {
+	q.mu.Lock()
+	n := len(q.front.text) + len(head) + len(tail)
+	if q.isClosed || n > q.half {
+		q.mu.Unlock()
+		return false
+	}
+	if n > cap(q.front.text) {
+		grown := make([]byte, len(q.front.text), min(q.half, max(n, 2*cap(q.front.text), wakeAt)))
+		copy(grown, q.front.text)
+		q.front.text = grown
+	}
+	q.front.text = append(append(q.front.text, head...), tail...)
+	q.front.lines++
+	q.mu.Unlock()
+	if n >= wakeAt {
+		q.rouse()
+	}
+	return true
+}
+
+// rouse has the writer come.
+func (q *queue) rouse() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// mark puts limits in force behind the lines so far.
+func (q *queue) mark(l *limits) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := len(q.front.marks); n == maxMarks { // the writer is stuck
+		q.front.marks[n-1].limits = l
+		return
+	}
+	q.front.marks = append(q.front.marks, mark{len(q.front.text), l})
+}
+
+// take returns what waits, which is the writer's until it calls done.
+func (q *queue) take() batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	b := q.front
+	q.front, q.spare = batch{text: q.spare}, nil
+	return b
+}
+
+// done takes back the memory of a batch.
+func (q *queue) done(b batch) {
+	if cap(b.text) > keptBytes && len(b.text) < cap(b.text)/4 {
+		return // the disk was slow for a while
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.spare = b.text[:0]
+}
+
+// close has the queue take no more lines.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.isClosed = true
+}

@@ -1,0 +1,182 @@
+package sink
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// rotated are the files that were rotated: decisions-20261123T000000.000001.jsonl
+// beside decisions.jsonl. One goroutine compresses and removes them, so that nothing
+// else waits for that.
+type rotated struct {
+	path     string
+	keep     int
+	compress bool
+	log      *slog.Logger
+
+	came    chan struct{}
+	ctx     context.Context // ends what is being compressed
+	end     context.CancelFunc
+	tidying sync.WaitGroup
+}
+
+func newRotated(o Options) *rotated {
+	r := &rotated{path: o.Path, keep: o.Keep, compress: o.Compress, log: o.Log, came: make(chan struct{}, 1)}
+	r.ctx, r.end = context.WithCancel(context.Background())
+	if o.Path == Stdout || o.MaxSize == 0 {
+		return r
+	}
+	r.came <- struct{}{} // some may be left of an earlier daemon
+	r.tidying.Go(func() {
+		for {
+			select {
+			case <-r.came:
+				r.tidy()
+			case <-r.ctx.Done():
+				return
+			}
+		}
+	})
+	return r
+}
+
+func (r *rotated) close() {
+	r.end()
+	r.tidying.Wait()
+}
+
+const (
+	stamp    = "20060102T150405.000000"
+	unready  = ".part" // of a file that is being compressed
+	gzipped  = ".gz"
+	stampGap = time.Microsecond
+)
+
+// add moves the file away.
+func (r *rotated) add() error {
+	at := time.Now().UTC()
+	for {
+		name := r.name(at)
+		_, plain := os.Lstat(name)
+		_, zipped := os.Lstat(name + gzipped)
+		if errors.Is(plain, fs.ErrNotExist) && errors.Is(zipped, fs.ErrNotExist) {
+			if err := os.Rename(r.path, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			break
+		}
+		at = at.Add(stampGap)
+	}
+	select {
+	case r.came <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (r *rotated) name(at time.Time) string {
+	ext := filepath.Ext(r.path)
+	return strings.TrimSuffix(r.path, ext) + "-" + at.Format(stamp) + ext
+}
+
+// list returns the names of the rotated files, the newest first, and of those that
+// are left of an earlier daemon that was ended while it compressed.
+func (r *rotated) list() (names, left []string, err error) {
+	ext := filepath.Ext(r.path)
+	prefix := strings.TrimSuffix(filepath.Base(r.path), ext) + "-"
+	entries, err := os.ReadDir(filepath.Dir(r.path))
+	for _, e := range entries {
+		at, ok := strings.CutPrefix(e.Name(), prefix)
+		at, isLeft := strings.CutSuffix(at, gzipped+unready)
+		at = strings.TrimSuffix(strings.TrimSuffix(at, gzipped), ext)
+		if _, err := time.Parse(stamp, at); !ok || err != nil || !e.Type().IsRegular() {
+			continue
+		}
+		name := filepath.Join(filepath.Dir(r.path), e.Name())
+		if isLeft {
+			left = append(left, name)
+		} else {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	slices.Reverse(names)
+	return names, left, err
+}
+
+// tidy removes all but the newest files, and compresses those that are not yet.
+func (r *rotated) tidy() {
+	names, remove, err := r.list()
+	if err == nil && len(names) > r.keep {
+		remove = append(remove, names[r.keep:]...)
+		names = names[:r.keep]
+	}
+	for _, name := range remove {
+		err = errors.Join(err, os.Remove(name))
+	}
+	for _, name := range names {
+		if r.compress && !strings.HasSuffix(name, gzipped) && r.ctx.Err() == nil {
+			err = errors.Join(err, r.zip(name))
+		}
+	}
+	if err != nil && r.ctx.Err() == nil {
+		r.log.Warn("decisions: rotated files", "path", r.path, "error", err)
+	}
+}
+
+// zip replaces a file by a compressed one.
+func (r *rotated) zip(name string) (err error) {
+	part := name + gzipped + unready
+	defer func() {
+		if err != nil {
+			os.Remove(part)
+		}
+	}()
+	from, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	zipped, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(zipped, readerUntil{r.ctx, from}); err != nil {
+		return err
+	}
+	if err = errors.Join(zipped.Close(), to.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(part, name+gzipped); err != nil {
+		return err
+	}
+	return os.Remove(name)
+}
+
+// readerUntil reads until a context ends.
+type readerUntil struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r readerUntil) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}

@@ -1,0 +1,277 @@
+package decisionlog_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+)
+
+func TestLinesLookAsTheSchemaSays(t *testing.T) {
+	t.Parallel()
+	const at = 1795392000000001
+	for _, c := range []struct {
+		line decisionlog.Line
+		want string
+	}{
+		{decisionlog.Line{At: at}, `{"v":1,"time":"2026-11-23T00:00:00.000001Z","result":"allowed"}`},
+		{decisionlog.Line{
+			At: at, Seq: 7, API: "grpc", Limits: "00112233445566aa", Domain: "api", Result: decisionlog.Denied, Code: "Unavailable", Degraded: true,
+			TraceID: "0af7651916cd43dd8448eb211c80319c",
+			Descriptors: []decisionlog.Descriptor{{
+				Entries: []bucket.Entry{{Key: "tenant", Value: "acme"}, {Key: "path", Value: "/x"}}, Rule: "tenant / path=/x", Plan: "pro",
+				Cost: 1, Reports: true, Result: decisionlog.Denied, Refusal: "blocked",
+				Limits: []decisionlog.Limit{{
+					Name: "second", Result: "denied", At: at + 1, Seq: 3, RetryAfter: 120 * time.Millisecond, ResetAfter: 500 * time.Millisecond,
+					Degraded: true, Remembered: true,
+					Numbers: &decisionlog.Numbers{Algorithm: "token_bucket", Requests: 5, Period: time.Second, Burst: 5, Assigned: true},
+				}, {Name: "month", Result: "allowed", At: at, Seq: 7, Remaining: 3, RetryAfter: bucket.Never}},
+			}},
+		}, `{"v":1,"time":"2026-11-23T00:00:00.000001Z","seq":7,"api":"grpc","limits":"00112233445566aa","domain":"api","result":"denied",` +
+			`"code":"Unavailable","degraded":true,"trace_id":"0af7651916cd43dd8448eb211c80319c","descriptors":[{"entries":[["tenant","acme"],["path","/x"]],` +
+			`"rule":"tenant / path=/x","plan":"pro","cost":1,"reports":true,"result":"denied","refusal":"blocked","limits":[` +
+			`{"name":"second","result":"denied","at":1795392000000002,"seq":3,"remaining":0,"retry_after_us":120000,"reset_after_us":500000,` +
+			`"degraded":true,"remembered":true,"numbers":{"algorithm":"token_bucket","requests":5,"period_us":1000000,"burst":5,"assigned":true}},` +
+			`{"name":"month","result":"allowed","remaining":3,"retry_after_us":-1}]}]}`},
+		{decisionlog.Line{Kind: decisionlog.Loaded, At: at, Limits: "00112233445566aa", Files: []decisionlog.File{{Name: "api.yaml", Text: "domain: api\n"}, {}}},
+			`{"v":1,"kind":"limits","time":"2026-11-23T00:00:00.000001Z","limits":"00112233445566aa","files":[{"name":"api.yaml","text":"domain: api\n"},{}]}`},
+		{decisionlog.Line{Kind: decisionlog.GivenBack, At: at, API: "api_grpc", Domain: "api", Descriptors: []decisionlog.Descriptor{{
+			Entries: []bucket.Entry{{Key: "a"}}, Rule: "a", Cost: 5, Limits: []decisionlog.Limit{{Name: "second", Result: "allowed", TakenAt: at - 5}},
+		}}},
+			`{"v":1,"kind":"give_back","time":"2026-11-23T00:00:00.000001Z","api":"api_grpc","domain":"api","result":"allowed","descriptors":[` +
+				`{"entries":[["a",""]],"rule":"a","cost":5,"result":"allowed","limits":[{"name":"second","result":"allowed","remaining":0,"taken_at":1795391999999996}]}]}`},
+		{decisionlog.Line{At: at, Domain: "a\xffb\x00\x1f\"\\\n\u2028ü"},
+			`{"v":1,"time":"2026-11-23T00:00:00.000001Z","domain":"a` + "\uFFFD" + `b\u0000\u001f\"\\\n` + "\u2028" + `ü","result":"allowed","lossy":true}`},
+	} {
+		if got := string(c.line.AppendJSON(nil)); strings.ReplaceAll(got, `\n`, "\n") != strings.ReplaceAll(c.want, `\n`, "\n") {
+			t.Errorf("got\n%s\nwant\n%s", got, c.want)
+		}
+	}
+}
+
+func TestTimesHaveOneLength(t *testing.T) {
+	t.Parallel()
+	for _, at := range []int64{0, -1, 1, 999_999, 1795392000000001, 1 << 62, -1 << 62, 4102444800000000, 1709164800000000} {
+		got := string(decisionlog.AppendTime(nil, at))
+		read, err := time.Parse("2006-01-02T15:04:05.000000Z", got)
+		if err != nil || len(got) != 27 {
+			t.Errorf("%d: %q: %v", at, got, err)
+		}
+		if at > -1<<50 && at < 1<<50 && read.UnixMicro() != at {
+			t.Errorf("%d: %q", at, got)
+		}
+	}
+}
+
+// FuzzAppendJSON reads lines with encoding/json and compares them with what they were
+// made of.
+func FuzzAppendJSON(f *testing.F) {
+	f.Add([]byte("tenant\x00acme\x00/x\xff\"\\\n\u2028"), int64(1795392000000001), uint32(7), int64(-5))
+	f.Add([]byte{}, int64(0), uint32(0), int64(0))
+	f.Add([]byte("\xed\xa0\x80\xc3\x28\x7f<>&"), int64(-1), uint32(1), int64(1)<<53)
+	f.Fuzz(func(t *testing.T, text []byte, at int64, seq uint32, n int64) {
+		l := lineOf(text, at, seq, n)
+		out := l.AppendJSON([]byte("before"))
+		if string(out[:6]) != "before" || strings.ContainsAny(string(out), "\n\r") {
+			t.Fatalf("%q", out)
+		}
+		var got map[string]any
+		d := json.NewDecoder(strings.NewReader(string(out[6:])))
+		d.UseNumber()
+		if err := d.Decode(&got); err != nil || d.More() {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if want := fields(&l); !reflect.DeepEqual(got, want) {
+			t.Errorf("got\n%v\nwant\n%v", got, want)
+		}
+	})
+}
+
+// lineOf makes a line of what a fuzzer chose.
+func lineOf(text []byte, at int64, seq uint32, n int64) decisionlog.Line {
+	texts := strings.Split(string(text), "\x00")
+	take := func(i int) string { return texts[i%len(texts)] }
+	bits := binary.LittleEndian.AppendUint64(nil, uint64(n))
+	l := decisionlog.Line{
+		Kind: decisionlog.Kind(bits[0] % 3), At: at, Seq: seq, API: take(0), Limits: take(1), Domain: take(2), Result: decisionlog.Result(bits[1] % 4),
+		Code: take(3), Degraded: bits[2]&1 != 0, TraceID: take(4),
+	}
+	for i := range int(bits[3] % 3) {
+		d := decisionlog.Descriptor{Rule: take(i), Plan: take(i + 1), Cost: n, Reports: bits[2]&2 != 0, Result: decisionlog.Result(bits[1] % 4), Refusal: take(i + 2)}
+		for j := range int(bits[4] % 4) {
+			d.Entries = append(d.Entries, bucket.Entry{Key: take(i + j), Value: take(i + j + 1)})
+		}
+		for j := range int(bits[5] % 3) {
+			limit := decisionlog.Limit{
+				Name: take(i + j), Result: take(j), At: at + int64(j), Seq: seq * uint32(j), Remaining: n, RetryAfter: time.Duration(n), ResetAfter: time.Duration(-n),
+				Degraded: bits[2]&4 != 0, Remembered: bits[2]&8 != 0, TakenAt: n,
+			}
+			if bits[2]&16 != 0 {
+				limit.Numbers = &decisionlog.Numbers{Algorithm: take(j), Requests: n, Burst: int64(seq), Period: time.Duration(n), Assigned: bits[2]&32 != 0}
+			}
+			d.Limits = append(d.Limits, limit)
+		}
+		l.Descriptors = append(l.Descriptors, d)
+	}
+	for i := range int(bits[6] % 3) {
+		l.Files = append(l.Files, decisionlog.File{Name: take(i), Text: take(i + 1)})
+	}
+	return l
+}
+
+// object is what a line should be read as.
+type object map[string]any
+
+// put puts a field, unless its value is zero.
+func (o object) put(name string, value any) {
+	switch v := value.(type) {
+	case string:
+		if v != "" {
+			o[name] = strings.ToValidUTF8(strings.Join(valid(v), ""), "\uFFFD")
+		}
+	case int64:
+		if v != 0 {
+			o[name] = json.Number(fmt.Sprint(v))
+		}
+	case bool:
+		if v {
+			o[name] = true
+		}
+	case []any:
+		if len(v) > 0 {
+			o[name] = v
+		}
+	}
+}
+
+// valid returns the characters of a text. Ranging over it replaces each invalid byte.
+func valid(s string) (list []string) {
+	for _, r := range s {
+		list = append(list, string(r))
+	}
+	return list
+}
+
+func us(d time.Duration) int64 {
+	if d == bucket.Never {
+		return -1
+	}
+	return d.Microseconds()
+}
+
+func fields(l *decisionlog.Line) map[string]any {
+	results := []string{"allowed", "denied", "shadowed", "error"}
+	o := object{"v": json.Number("1"), "time": string(decisionlog.AppendTime(nil, l.At))}
+	o.put("kind", []string{"", "limits", "give_back"}[l.Kind])
+	o.put("seq", int64(l.Seq))
+	o.put("api", l.API)
+	o.put("limits", l.Limits)
+	o.put("domain", l.Domain)
+	if l.Kind != decisionlog.Loaded {
+		o.put("result", results[l.Result])
+	}
+	o.put("code", l.Code)
+	o.put("degraded", l.Degraded)
+	o.put("trace_id", l.TraceID)
+	var descriptors, files []any
+	for _, d := range l.Descriptors {
+		of := object{"cost": json.Number(fmt.Sprint(d.Cost))}
+		var entries, limits []any
+		for _, e := range d.Entries {
+			entries = append(entries, []any{strings.Join(valid(e.Key), ""), strings.Join(valid(e.Value), "")})
+		}
+		for _, x := range d.Limits {
+			limits = append(limits, limitFields(l, &x))
+		}
+		of.put("entries", entries)
+		of.put("rule", d.Rule)
+		of.put("plan", d.Plan)
+		of.put("reports", d.Reports)
+		of.put("result", results[d.Result])
+		of.put("refusal", d.Refusal)
+		of.put("limits", limits)
+		descriptors = append(descriptors, map[string]any(of))
+	}
+	for _, x := range l.Files {
+		of := object{}
+		of.put("name", x.Name)
+		of.put("text", x.Text)
+		files = append(files, map[string]any(of))
+	}
+	o.put("descriptors", descriptors)
+	o.put("files", files)
+	o.put("lossy", lossy(reflect.ValueOf(*l)))
+	return o
+}
+
+func limitFields(l *decisionlog.Line, x *decisionlog.Limit) map[string]any {
+	o := object{"remaining": json.Number(fmt.Sprint(x.Remaining))}
+	o.put("name", x.Name)
+	o.put("result", x.Result)
+	if x.At != l.At {
+		o.put("at", x.At)
+	}
+	if x.Seq != l.Seq {
+		o.put("seq", int64(x.Seq))
+	}
+	o.put("retry_after_us", us(x.RetryAfter))
+	o.put("reset_after_us", us(x.ResetAfter))
+	o.put("degraded", x.Degraded)
+	o.put("remembered", x.Remembered)
+	o.put("taken_at", x.TakenAt)
+	if n := x.Numbers; n != nil {
+		of := object{}
+		of.put("algorithm", n.Algorithm)
+		of.put("requests", n.Requests)
+		of.put("period_us", n.Period.Microseconds())
+		of.put("burst", n.Burst)
+		of.put("assigned", n.Assigned)
+		o["numbers"] = map[string]any(of)
+	}
+	return o
+}
+
+// lossy reports whether some text in a value is no UTF-8.
+func lossy(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.String:
+		return strings.ToValidUTF8(v.String(), "") != v.String()
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if lossy(v.Field(i)) {
+				return true
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if lossy(v.Index(i)) {
+				return true
+			}
+		}
+	case reflect.Pointer:
+		return !v.IsNil() && lossy(v.Elem())
+	}
+	return false
+}
+
+func BenchmarkAppendJSON(b *testing.B) {
+	l := decisionlog.Line{
+		At: 1795392000000001, Seq: 7, API: "grpc", Limits: "00112233445566aa", Domain: "api", Result: decisionlog.Denied,
+		Descriptors: []decisionlog.Descriptor{{
+			Entries: []bucket.Entry{{Key: "user", Value: "alice"}, {Key: "route", Value: "/orders"}}, Rule: "user / route", Cost: 1, Result: decisionlog.Denied,
+			Limits: []decisionlog.Limit{{Name: "second", Result: "denied", RetryAfter: time.Second, ResetAfter: time.Minute}},
+		}},
+	}
+	var out []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		out = l.AppendJSON(out[:0])
+	}
+	b.SetBytes(int64(len(out)))
+}
