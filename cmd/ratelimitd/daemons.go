@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
 // patience is how long to wait for Redis at least: the command has no connection
@@ -32,14 +32,14 @@ func daemonsCommand() *cobra.Command {
 		Long: `Lists the daemons that are signed in to the register in Redis under the prefix
 of the settings, which are given as to serve. Says so when their rules differ.
 
-Exits with 0 when the register was read, also when nobody is in it, and with 1
-otherwise.`,
+Exits with 0 when the daemons have the same rules, also when nobody is in the
+register, and with 1 when their rules differ or the register cannot be read.`,
 		Example: `  ratelimitd daemons --store redis --redis-addresses 10.0.0.5:6379
   ratelimitd daemons --config ratelimitd.yaml --json`,
 		Args: noArguments,
 	}
 	cmd.Flags().StringVar(&file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print each daemon as a line of JSON")
+	bindJSON(cmd.Flags(), &asJSON, "each daemon")
 	bindStoreFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, warnings, err := settings.Load(cmd.Flags(), os.Environ(), file)
@@ -57,12 +57,22 @@ otherwise.`,
 		case err != nil:
 			return err
 		case asJSON:
-			return printJSON(cmd.OutOrStdout(), daemons)
+			for _, d := range daemons {
+				err = errors.Join(err, printJSON(cmd.OutOrStdout(), d))
+			}
 		case len(daemons) == 0:
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in under the prefix %q\n", s.Redis.Prefix)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in under the prefix %q\n", s.Redis.Prefix)
+		default:
+			err = printDaemons(cmd.OutOrStdout(), daemons, at)
+		}
+		if err != nil {
 			return err
 		}
-		return printDaemons(cmd.OutOrStdout(), daemons, at)
+		if differ := fleet.RulesDiffer(daemons); differ != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), "rules differ: "+differ)
+			return exitCode(exitError)
+		}
+		return nil
 	}
 	return cmd
 }
@@ -101,31 +111,7 @@ func printDaemons(w io.Writer, daemons []fleet.Daemon, at time.Time) error {
 	for _, d := range daemons {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s ago\n", d.ID, d.Address, orDash(d.Version), d.HashTags, d.StateFormat,
 			orDash(fleet.ShortRules(d.Rules)),
-			shortly(at.Sub(d.Started).Round(time.Second)), at.Sub(d.Seen).Round(100*time.Millisecond))
+			timespan.Format(at.Sub(d.Started)), timespan.Format(at.Sub(d.Seen)))
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if differ := fleet.RulesDiffer(daemons); differ != "" {
-		_, err := fmt.Fprintln(w, "rules differ: "+differ)
-		return err
-	}
-	return nil
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-func printJSON(w io.Writer, daemons []fleet.Daemon) error {
-	out := json.NewEncoder(w)
-	for _, d := range daemons {
-		if err := out.Encode(d); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.Flush()
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
@@ -18,19 +19,66 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
-// target says how to reach a running daemon.
+// target says how to reach a port of a running daemon.
 type target struct {
 	// settings returns those of the daemon to ask if no address is given.
-	settings                  func() (settings.Settings, error)
-	address                   string
+	settings func() (settings.Settings, error)
+	port     port
+	address  string
+	timeout  time.Duration
+	// tokenFile is the file of the token that goes with each call.
+	tokenFile                 string
 	tls                       bool
 	ca, cert, key, serverName string
 }
 
+// port is one of a daemon's.
+type port struct {
+	name    string // for people
+	example string // an address
+	flag    string // gives its address
+	setting string // has its address
+	tokens  string // the setting that names its file of tokens
+	of      func(settings.Settings) listener
+}
+
+// listener is where a daemon listens.
+type listener struct {
+	address string // may be empty for a port that is off
+	socket  string // if not empty, in place of the address
+	tls     tlsfiles.Server
+}
+
+var (
+	grpcPort = port{"gRPC port", "127.0.0.1:8081", "address", "grpc.address", "api.callers_file", func(s settings.Settings) listener {
+		return listener{s.GRPC.Address, s.GRPC.Socket, s.GRPC.TLS}
+	}}
+	adminPort = port{"admin port", "127.0.0.1:6070", "admin-address", "admin.address", "admin.tokens_file", func(s settings.Settings) listener {
+		return listener{address: s.Admin.Address, tls: s.Admin.TLS}
+	}}
+)
+
+func grpcTarget(load func() (settings.Settings, error)) target {
+	return target{settings: load, port: grpcPort}
+}
+
+func adminTarget(load func() (settings.Settings, error)) target {
+	return target{settings: load, port: adminPort, timeout: 10 * time.Second}
+}
+
 func (t *target) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&t.address, "address", "", "host:port of the daemon's gRPC port, or unix:path of its socket (default: where a daemon with this environment listens)")
+	where := "host:port of the daemon's " + t.port.name
+	if t.port.flag == grpcPort.flag {
+		where += ", or unix:path of its socket"
+	}
+	fs.StringVar(&t.address, t.port.flag, "", where+" (default: where a daemon with this environment listens)")
+	if t.port.flag == adminPort.flag {
+		fs.Var(waitFlag{&t.timeout}, "timeout", "how long to wait for each answer")
+	}
+	fs.StringVar(&t.tokenFile, "token-file", "", "file of the token that the daemon asks for (default: the variable "+tokenVariable+")")
 	fs.BoolVar(&t.tls, "tls", false, "use TLS; the other --tls flags imply it")
 	fs.StringVar(&t.ca, "tls-ca", "", "file of the certificates that sign the daemon's (default: the system's)")
 	fs.StringVar(&t.cert, "tls-cert", "", "file of our certificate, where the daemon asks for one")
@@ -38,15 +86,37 @@ func (t *target) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&t.serverName, "tls-server-name", "", "name in the daemon's certificate (default: the host)")
 }
 
+// isDialled reports whether an address is host:port or names a resolver of gRPC's.
+// Without a port gRPC would take 443.
+func isDialled(address string) bool {
+	if strings.HasPrefix(address, "http:") || strings.HasPrefix(address, "https:") {
+		return false
+	}
+	if strings.HasPrefix(address, "unix:") || strings.Contains(address, ":///") {
+		return true
+	}
+	_, port, err := net.SplitHostPort(address)
+	return err == nil && port != ""
+}
+
+// mostReceived bounds an answer in bytes: a page of assignments may be large.
+const mostReceived = 64 << 20
+
 func (t *target) dial() (*grpc.ClientConn, error) {
 	address, c := t.address, (*tls.Config)(nil)
-	var err error
+	token, err := t.token()
+	if err != nil {
+		return nil, err
+	}
 	if address == "" {
 		if address, c, err = t.ownDaemon(); err != nil {
 			return nil, err
 		}
 	}
-	if t.tls || t.ca != "" || t.cert != "" || t.key != "" || t.serverName != "" {
+	if !isDialled(address) {
+		return nil, fmt.Errorf("flag --%s: found %q; allowed: host:port, such as %s", t.port.flag, address, t.port.example)
+	}
+	if t.usesTLS() {
 		if c, err = t.tlsConfig(); err != nil {
 			return nil, err
 		}
@@ -55,20 +125,65 @@ func (t *target) dial() (*grpc.ClientConn, error) {
 	if c != nil {
 		creds = credentials.NewTLS(c)
 	}
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
+	options := []grpc.DialOption{grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostReceived))}
+	if token != "" {
+		if c == nil && !onThisMachine(address) {
+			fmt.Fprintf(os.Stderr, "warning: the token goes to %s unencrypted; --tls or --tls-ca encrypts\n", address)
+		}
+		options = append(options, grpc.WithPerRPCCredentials(token))
+	}
+	conn, err := grpc.NewClient(address, options...)
 	if err != nil {
-		return nil, fmt.Errorf("--address %s: %w", address, err)
+		return nil, fmt.Errorf("--%s %s: %w", t.port.flag, address, err)
 	}
 	return conn, nil
 }
 
-// failure returns an error that says why a call on conn failed.
-func failure(conn *grpc.ClientConn, err error) error {
+// failure returns an error that says why a call on conn failed, and what to do.
+func (t *target) failure(conn *grpc.ClientConn, err error) error {
 	s := status.Convert(err)
 	if s.Code() == codes.Unavailable && strings.Contains(s.Message(), "connection error") {
-		return fmt.Errorf("%s cannot be reached: %s", conn.Target(), s.Message())
+		return callError{fmt.Sprintf("%s cannot be reached: %s\n%s", conn.Target(), s.Message(), t.advice()), err}
 	}
-	return fmt.Errorf("%s answers %s: %s", conn.Target(), s.Code(), s.Message())
+	text := fmt.Sprintf("%s answers %s: %s", conn.Target(), s.Code(), s.Message())
+	switch s.Code() {
+	case codes.Unimplemented:
+		if !strings.Contains(s.Message(), "unknown") && !strings.Contains(s.Message(), "HTTP") {
+			break // the daemon itself says why
+		}
+		text += fmt.Sprintf("\nthis is not the %s of a daemon that knows this command: look at --%s, and at the daemon's version", t.port.name, t.port.flag)
+	case codes.Unauthenticated, codes.PermissionDenied:
+		text = fmt.Sprintf("%s refuses: %s\n%s", conn.Target(), s.Message(), t.tokenAdvice(s.Code()))
+	}
+	return callError{text, err}
+}
+
+// tokenAdvice says what to do after a refusal.
+func (t *target) tokenAdvice(code codes.Code) string {
+	const where = "in the variable " + tokenVariable + ", or in a file with --token-file"
+	token, err := t.token()
+	switch {
+	case err == nil && token == "" && t.cert == "":
+		return "no token was given: put one " + where + ". The daemon knows those of its setting " + t.port.tokens + "; docs/access.md shows how to make one"
+	case code == codes.Unauthenticated:
+		return "give a token that is in the daemon's " + t.port.tokens + ": " + where
+	}
+	return "give a token of somebody who may do this: " + where
+}
+
+// callError is the error of a call, worded for people.
+type callError struct {
+	text string
+	err  error // with the status
+}
+
+func (e callError) Error() string { return e.text }
+func (e callError) Unwrap() error { return e.err }
+
+// advice says what to start or to set so that the daemon can be reached.
+func (t *target) advice() string {
+	return fmt.Sprintf("start a daemon there (ratelimitd serve --limits-path FOLDER), or say where one listens: with --%s, or with the daemon's own environment (%s); a port with TLS needs --tls or --tls-ca",
+		t.port.flag, t.port.setting)
 }
 
 // ownSettings returns the settings of a daemon with this environment.
@@ -82,20 +197,23 @@ func ownSettings() (settings.Settings, error) {
 func (t *target) ownDaemon() (address string, c *tls.Config, err error) {
 	s, err := t.settings()
 	if err != nil {
-		return "", nil, fmt.Errorf("the daemon's settings in this environment, which --address makes needless:\n%w", err)
+		return "", nil, fmt.Errorf("the daemon's settings in this environment, which --%s makes needless:\n%w", t.port.flag, err)
 	}
-	own := s.GRPC
-	address = own.Address
+	own := t.port.of(s)
+	address = own.address
+	if address == "" && own.socket == "" {
+		return "", nil, fmt.Errorf("a daemon with this environment has no %s: set %s, which is empty, or give --%s", t.port.name, t.port.setting, t.port.flag)
+	}
 	if port, ok := onAllAddresses(address); ok {
 		address = net.JoinHostPort("127.0.0.1", port)
 	}
-	if own.Socket != "" {
-		address = "unix:" + own.Socket
+	if own.socket != "" {
+		address = "unix:" + own.socket
 	}
-	if own.TLS.Cert == "" {
+	if own.tls.Cert == "" {
 		return address, nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(own.TLS.Cert, own.TLS.Key)
+	pair, err := tls.LoadX509KeyPair(own.tls.Cert, own.tls.Key)
 	if err != nil {
 		return "", nil, fmt.Errorf("the daemon's own certificate: %w", err)
 	}

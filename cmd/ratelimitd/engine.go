@@ -38,7 +38,7 @@ type engine struct {
 }
 
 func newEngine(s settings.Settings, live *config.Live, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
-	memory := newMemory(s.Memory)
+	memory := newMemory(s.Memory, s.Decisions.IsWhole())
 	showMemory(metrics, memory)
 	if s.Store == settings.StoreMemory {
 		return &engine{store: memory}, nil
@@ -63,6 +63,7 @@ func newEngine(s settings.Settings, live *config.Live, tracer *tracing.Tracer, m
 		},
 		Log: log,
 	})
+	showFleet(metrics, e.fleet)
 	replicas := e.fleet.Size
 	if n := s.Failure.Replicas; n > 0 {
 		replicas = func() int { return n }
@@ -113,6 +114,18 @@ func (e *engine) refuses() error {
 	return e.fleet.Conflict()
 }
 
+// daemons returns a function that returns the daemons of the register, and the ID of
+// this one. It is nil without Redis.
+func (e *engine) daemons() func(context.Context) ([]fleet.Daemon, string, error) {
+	if e.fleet == nil {
+		return nil
+	}
+	return func(ctx context.Context) ([]fleet.Daemon, string, error) {
+		all, _, err := fleet.Register{Redis: e.redis}.Daemons(ctx)
+		return all, e.fleet.ID(), err
+	}
+}
+
 func (e *engine) close() error {
 	err := e.store.Close()
 	if e.redis != nil {
@@ -121,13 +134,15 @@ func (e *engine) close() error {
 	return err
 }
 
-func newMemory(m settings.Memory) *memstore.Store {
+// newMemory returns a store in memory. The order of decisions is of use where all of
+// them are recorded, to decide them again.
+func newMemory(m settings.Memory, ordered bool) *memstore.Store {
 	whenFull := map[settings.WhenFull]memstore.WhenFull{
 		settings.AllowWhenFull: memstore.Allow,
 		settings.DenyWhenFull:  memstore.Deny,
 		settings.EvictWhenFull: memstore.Evict,
 	}
-	return memstore.New(memstore.Options{MaxKeys: m.MaxKeys, MaxBytes: memoryBytes(m), WhenFull: whenFull[m.WhenFull]})
+	return memstore.New(memstore.Options{MaxKeys: m.MaxKeys, MaxBytes: memoryBytes(m), WhenFull: whenFull[m.WhenFull], Ordered: ordered})
 }
 
 // onAllAddresses returns the port of a listener on all addresses of the machine. It

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,6 +63,45 @@ func adviseOn(cmd *cobra.Command, name string) string {
 	return fmt.Sprintf("%s --help lists those that it has", cmd.CommandPath())
 }
 
+// needsFlag is the error of a command line without a flag that it needs.
+func needsFlag(cmd *cobra.Command, name string) error {
+	return fmt.Errorf("found no --%s; %s needs it. Usage: %s", name, cmd.CommandPath(), cmd.UseLine())
+}
+
+// What cobra says of a command line, which this program says in words of its own.
+var (
+	lackingFlags   = regexp.MustCompile(`^required flag\(s\) "([^"]+)".* not set$`)
+	excludingFlags = regexp.MustCompile(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`)
+	unknownCommand = regexp.MustCompile(`(?s)^unknown command "(.*)" for "[^"]*"(?:\n\nDid you mean this\?\n\t([^\n]+)\n.*)?$`)
+	manyArguments  = regexp.MustCompile(`^accepts at most (\d+) arg\(s\), received (\d+)$`)
+)
+
+// ownWords words what cobra found wrong in a command line as everything else: what
+// was found and what is allowed.
+func ownWords(cmd *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if m := lackingFlags.FindStringSubmatch(text); m != nil {
+		return needsFlag(cmd, m[1])
+	}
+	if m := excludingFlags.FindStringSubmatch(text); m != nil {
+		return fmt.Errorf("found --%s; allowed: one of them", strings.Join(strings.Fields(m[1]), " beside --"))
+	}
+	if m := unknownCommand.FindStringSubmatch(text); m != nil {
+		advice := cmd.CommandPath() + " --help lists them"
+		if m[2] != "" {
+			advice = "did you mean " + m[2] + "?"
+		}
+		return fmt.Errorf("found the command %q, which there is not; %s", m[1], advice)
+	}
+	if m := manyArguments.FindStringSubmatch(text); m != nil {
+		return fmt.Errorf("found %s arguments; allowed: at most %s. Usage: %s", m[2], m[1], cmd.UseLine())
+	}
+	return err
+}
+
 // noArguments refuses arguments that are not flags.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
@@ -106,5 +147,23 @@ func (f waitFlag) Set(text string) error {
 		return errors.New("not " + f.allowed())
 	}
 	*f.to = d
+	return nil
+}
+
+// wordFlag is a flag's word, one of a few.
+type wordFlag struct {
+	to    *string
+	words []string
+}
+
+func (f wordFlag) String() string  { return *f.to }
+func (f wordFlag) Type() string    { return "word" }
+func (f wordFlag) allowed() string { return strings.Join(f.words, ", ") }
+
+func (f wordFlag) Set(text string) error {
+	if !slices.Contains(f.words, text) {
+		return errors.New("not one of " + f.allowed())
+	}
+	*f.to = text
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 // healthCommand asks the daemon with the settings that load returns, or the one of
 // its flags.
 func healthCommand(load func() (settings.Settings, error)) *cobra.Command {
-	to := target{settings: load}
-	timeout := time.Second
+	to := grpcTarget(load)
+	timeout, asJSON := time.Second, false
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask a daemon whether it serves",
@@ -34,9 +34,16 @@ otherwise: a health check for containers without a shell.`,
 			defer cancel()
 			r, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 			if err != nil {
-				return failure(conn, err)
+				return to.failure(conn, err)
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), r.GetStatus())
+			if asJSON {
+				err = printMessage(cmd.OutOrStdout(), r)
+			} else {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), r.GetStatus())
+			}
+			if err != nil {
+				return err
+			}
 			if r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 				return exitCode(exitError)
 			}
@@ -44,6 +51,7 @@ otherwise: a health check for containers without a shell.`,
 		},
 	}
 	to.bind(cmd.Flags())
+	bindJSON(cmd.Flags(), &asJSON, "the answer")
 	cmd.Flags().Var(waitFlag{&timeout}, "timeout", "how long to wait for the answer")
 	return cmd
 }

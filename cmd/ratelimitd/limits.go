@@ -22,8 +22,9 @@ type limits struct {
 }
 
 // loadLimits loads the limits files, or those that a cache has of an xDS server.
-func loadLimits(s settings.Limits, sparing func(func()), metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
-	options := config.LoadOptions{MergeDomains: s.MergeDomains, Lenient: s.Lenient, Sparing: sparing}
+// announce, if set, is told of them before they are in force.
+func loadLimits(s settings.Limits, sparing func(func()), announce func(*config.Rules, []config.Text), metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
+	options := config.LoadOptions{MergeDomains: s.MergeDomains, Lenient: s.Lenient, Sparing: sparing, Announce: announce}
 	if s.Source == settings.SourceXDS {
 		return limitsOverXDS(s, options, metrics, log)
 	}

@@ -15,8 +15,10 @@ import (
 
 // Exit codes beside 0.
 const (
-	exitError  = 1
-	exitDenied = 3
+	exitError     = 1
+	exitDifferent = 2 // check --diff or replay has found differences
+	exitDenied    = 3
+	exitPending   = 4 // done, and not every daemon is known to have it yet
 )
 
 // exitCode ends the program with this code. All messages were printed before.
@@ -25,7 +27,7 @@ type exitCode int
 func (e exitCode) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
 func main() {
-	err := run(context.Background(), os.Args, os.Stdout, os.Stderr)
+	err := run(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr)
 	var code exitCode
 	switch {
 	case err == nil:
@@ -48,19 +50,21 @@ func atLeastOne(what string) cobra.PositionalArgs {
 }
 
 // run runs the command line; its first word is the program's name.
-func run(ctx context.Context, words []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, words []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	args, asEnvoy := envoyArgs(words)
 	root := ownCommand()
 	if asEnvoy {
 		root = envoyCommand(args)
 	}
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.CompletionOptions.HiddenDefaultCmd = asEnvoy
 	root.SetArgs(args)
+	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(flagError)
-	return root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
+	return ownWords(cmd, err)
 }
 
 func ownCommand() *cobra.Command {
@@ -72,6 +76,32 @@ keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
 		Example: `  ratelimitd serve --limits-path deploy/limits
   ratelimitd query --domain api user=alice`,
 	}
-	root.AddCommand(serveCommand(), checkCommand(), queryCommand(ownSettings), healthCommand(ownSettings), daemonsCommand(), versionCommand())
+	root.Version = versionText()
+	root.SetVersionTemplate(versionLine())
+	root.AddGroup(
+		&cobra.Group{ID: groupServe, Title: "Run it:"},
+		&cobra.Group{ID: groupLook, Title: "Ask a running daemon:"},
+		&cobra.Group{ID: groupSteer, Title: "Steer a running daemon and all that share its store:"},
+	)
+	addCommands(root, groupServe, serveCommand(), checkCommand(), replayCommand(), healthCommand(ownSettings), daemonsCommand())
+	addCommands(root, groupLook, queryCommand(ownSettings), explainCommand(ownSettings), inspectCommand(ownSettings),
+		topCommand(ownSettings), assignmentsCommand(ownSettings), auditCommand(ownSettings))
+	addCommands(root, groupSteer, assignCommands(ownSettings)...)
+	addCommands(root, groupSteer, resetCommand(ownSettings))
+	root.AddCommand(versionCommand())
 	return root
+}
+
+// Groups of commands, as help shows them.
+const (
+	groupServe = "serve"
+	groupLook  = "look"
+	groupSteer = "steer"
+)
+
+func addCommands(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = group
+		root.AddCommand(c)
+	}
 }

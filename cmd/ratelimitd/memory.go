@@ -41,6 +41,13 @@ func requestMemory(s settings.Settings) int64 {
 	return max(limit/share, 16<<20)
 }
 
+// topMemory returns how many bytes the subjects that had the most may take: those of the
+// settings, and no more than a small part of what the process may use.
+func topMemory(t settings.Top) int64 {
+	const share = 8
+	return min(t.Memory, debug.SetMemoryLimit(-1)/share)
+}
+
 // memoryBytes returns how many bytes the memory store may take.
 func memoryBytes(m settings.Memory) int64 {
 	const eachKey = 256 // with a key of usual length

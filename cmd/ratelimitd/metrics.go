@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
 )
 
 // newMetrics returns the registry of /metrics, with the metrics of the process
@@ -26,6 +27,25 @@ func newMetrics() *prometheus.Registry {
 	return registry
 }
 
+// showFleet adds the metrics of the register of daemons. They are what the daemon
+// learnt when it last signed in: nothing is asked of Redis for them.
+func showFleet(registry prometheus.Registerer, members *fleet.Membership) {
+	factory := promauto.With(registry)
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_fleet_daemons",
+		Help: "Daemons that share the Redis and the prefix, this one included, as of its last sign-in to the register.",
+	}, func() float64 { return float64(members.Size()) })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_fleet_rules_differ",
+		Help: "1 if these daemons had different rules in force then, else 0.",
+	}, func() float64 {
+		if members.HasDifferentRules() {
+			return 1
+		}
+		return 0
+	})
+}
+
 // showMemory adds the metrics of a memory store.
 func showMemory(registry prometheus.Registerer, store *memstore.Store) {
 	factory := promauto.With(registry)
@@ -37,6 +57,14 @@ func showMemory(registry prometheus.Registerer, store *memstore.Store) {
 		Name: "ratelimitd_memory_bytes",
 		Help: "Bytes that these keys and their states take, about.",
 	}, func() float64 { return float64(store.Stats().Bytes) })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_memory_max_keys",
+		Help: "Keys that the memory store holds at most, which is memory.max_keys.",
+	}, func() float64 { return float64(store.Stats().MaxKeys) })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_memory_max_bytes",
+		Help: "Bytes that these keys and their states may take, which is memory.max_bytes.",
+	}, func() float64 { return float64(store.Stats().MaxBytes) })
 	factory.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ratelimitd_memory_evicted_keys_total",
 		Help: "Keys that lost their place, and so their state, to another since memory.max_keys or memory.max_bytes was reached.",

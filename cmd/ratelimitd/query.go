@@ -2,24 +2,32 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 type query struct {
 	to      target
 	domain  string
 	cost    int64
+	peek    bool
 	count   int64
 	json    bool
 	timeout time.Duration
@@ -28,62 +36,84 @@ type query struct {
 // queryCommand asks the daemon with the settings that load returns, or the one of
 // its flags.
 func queryCommand(load func() (settings.Settings, error)) *cobra.Command {
-	q := query{to: target{settings: load}, cost: 1, count: 1, timeout: 2 * time.Second}
+	q := query{to: grpcTarget(load), cost: 1, count: 1, timeout: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "query --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Ask a running daemon for decisions",
-		Long: `Asks a running daemon over gRPC, as Envoy would, and prints its decisions. Each
+		Long: `Asks a running daemon, as its callers do, and prints what each limit says. Each
 argument is one descriptor: its entries, separated by commas. A backslash makes
 the next character part of a key or value.
 
-These are real requests: what is allowed is charged. Exits with 0 when all were
-allowed, with 3 when one was denied, and with 1 on an error.`,
+These are real requests: what is allowed is charged, unless --peek asks only what
+would be. Exits with 0 when all were allowed, with 3 when one was denied, and with
+1 on an error.`,
 		Example: `  ratelimitd query --domain api user=alice
+  ratelimitd query --domain api --peek user=alice
   ratelimitd query --domain api --count 12 user=alice,route=/search plan=free
   ratelimitd query --domain batch --cost 50 --json job=report`,
-		Args: atLeastOne("a descriptor, such as user=alice"),
+		Args:              atLeastOne("a descriptor, such as user=alice"),
+		ValidArgsFunction: completeEntries(load),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return q.run(cmd.Context(), cmd.OutOrStdout(), args)
+			err := q.run(cmd.Context(), cmd.OutOrStdout(), args)
+			var code exitCode
+			if (err == nil || errors.As(err, &code)) && !q.json && q.to.address == "" {
+				q.tellRules(cmd, load, args)
+			}
+			return err
 		},
 	}
 	q.to.bind(cmd.Flags())
 	fs := cmd.Flags()
-	fs.StringVar(&q.domain, "domain", "", "domain of the limits (required)")
+	bindDomain(cmd, &q.domain, load)
 	fs.Var(numberFlag{&q.cost, 1, math.MaxUint32}, "cost", "what each request takes")
+	fs.BoolVar(&q.peek, "peek", false, "take nothing, and say what a cost of 1 would get")
 	fs.Var(numberFlag{&q.count, 1, math.MaxInt32}, "count", "how often to ask")
-	fs.BoolVar(&q.json, "json", false, "print each response as a line of protobuf JSON")
+	bindJSON(fs, &q.json, "each answer")
 	fs.Var(waitFlag{&q.timeout}, "timeout", "how long to wait for each answer")
-	if err := cmd.MarkFlagRequired("domain"); err != nil {
-		panic(err) // the flag is defined above
-	}
+	cmd.MarkFlagsMutuallyExclusive("cost", "peek")
 	return cmd
 }
 
 func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
-	request := &rlsv3.RateLimitRequest{Domain: q.domain, HitsAddend: uint32(q.cost)}
-	for _, arg := range args {
-		d, err := parseDescriptor(arg)
-		if err != nil {
-			return err
-		}
-		request.Descriptors = append(request.Descriptors, d)
+	request, err := takeOf(q.domain, args)
+	if err != nil {
+		return err
+	}
+	cost := uint64(q.cost)
+	if q.peek {
+		cost = 0
+	}
+	for _, d := range request.Descriptors {
+		d.Cost = &cost
 	}
 	conn, err := q.to.dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	client := rlsv3.NewRateLimitServiceClient(conn)
-	denied := false
+	client := ratelimitv1.NewRateLimitServiceClient(conn)
+	denied, unmatched := false, false
 	for range q.count {
 		ctx, cancel := context.WithTimeout(ctx, q.timeout)
-		response, err := client.ShouldRateLimit(ctx, request)
+		response, err := client.Take(ctx, request)
 		cancel()
 		if err != nil {
-			return failure(conn, err)
+			return q.to.failure(conn, err)
 		}
-		denied = denied || response.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT
-		if err := q.print(out, args, response); err != nil {
+		denied = denied || !response.GetAllowed()
+		unmatched = unmatched || !everyDescriptorHasALimit(len(args), response)
+		if q.json {
+			err = printMessage(out, response)
+		} else {
+			err = printDecision(out, args, response)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if (denied || unmatched) && !q.json {
+		// The answer has limits, and not the rules that they come from.
+		if _, err := fmt.Fprintf(out, "why: ratelimitd explain --domain %s\n", shellWords(append([]string{q.domain}, args...))); err != nil {
 			return err
 		}
 	}
@@ -93,135 +123,149 @@ func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 	return nil
 }
 
-// parseDescriptor reads KEY=VALUE[,KEY=VALUE].
-func parseDescriptor(arg string) (*ratelimitv3.RateLimitDescriptor, error) {
-	d := &ratelimitv3.RateLimitDescriptor{}
-	var key, text strings.Builder
-	hasKey := false
-	end := func() error {
-		if !hasKey {
-			return fmt.Errorf("%q: found %q; allowed: KEY=VALUE[,KEY=VALUE] and so on", arg, text.String())
-		}
-		d.Entries = append(d.Entries, &ratelimitv3.RateLimitDescriptor_Entry{Key: key.String(), Value: text.String()})
-		key.Reset()
-		text.Reset()
-		hasKey = false
-		return nil
-	}
-	for i := 0; i < len(arg); i++ {
-		switch c := arg[i]; {
-		case c == '\\' && i+1 < len(arg):
-			i++
-			text.WriteByte(arg[i])
-		case c == '=' && !hasKey:
-			hasKey = true
-			key.WriteString(text.String())
-			text.Reset()
-		case c == ',':
-			if err := end(); err != nil {
-				return nil, err
+// tellRules prints the rule that each descriptor matches, as far as the daemon's admin
+// port tells it: the answer to a caller has limits alone.
+func (q *query) tellRules(cmd *cobra.Command, load func() (settings.Settings, error), args []string) {
+	askDaemon(cmd, load, func(ctx context.Context, client adminv1.AdminServiceClient) {
+		for _, arg := range args {
+			entries, err := parseEntries(arg)
+			if err != nil {
+				return
 			}
-		default:
-			text.WriteByte(c)
+			r, err := client.GetRule(ctx, &adminv1.GetRuleRequest{Domain: q.domain, Entries: entries})
+			switch {
+			case status.Code(err) == codes.NotFound:
+				fmt.Fprintf(cmd.OutOrStdout(), "rule     %s  none\n", visible(arg))
+			case err != nil || len(r.GetRules()) != 1:
+				return
+			default:
+				rule := r.GetRules()[0]
+				fmt.Fprintf(cmd.OutOrStdout(), "rule     %s  %s (%s:%d)\n", visible(arg), visible(rule.GetPath()), visible(rule.GetPlace().GetFile()), rule.GetPlace().GetLine())
+			}
 		}
-	}
-	if err := end(); err != nil {
-		return nil, err
-	}
-	return d, nil
+	})
 }
 
-func (q *query) print(out io.Writer, args []string, r *rlsv3.RateLimitResponse) error {
-	if q.json {
-		line, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(r)
-		if err != nil {
-			return err
+func everyDescriptorHasALimit(descriptors int, r *ratelimitv1.TakeResponse) bool {
+	has := make([]bool, descriptors)
+	for _, l := range r.GetLimits() {
+		if i := l.GetDescriptorIndex(); int(i) < descriptors {
+			has[i] = true
 		}
-		_, err = fmt.Fprintf(out, "%s\n", line)
-		return err
 	}
+	return !slices.Contains(has, false)
+}
+
+// plainInShell are words that a shell reads as they are.
+var plainInShell = regexp.MustCompile(`^[A-Za-z0-9_=,./:@%+-]+`)
+
+// shellWords returns words as a shell reads them.
+func shellWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = w
+		if w == "" || plainInShell.FindString(w) != w {
+			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+// printDecision writes a line for each limit, and one for the request if it is
+// denied or has several limits.
+func printDecision(out io.Writer, args []string, r *ratelimitv1.TakeResponse) error {
 	width := 0
 	for _, arg := range args {
 		width = max(width, len(arg))
 	}
-	for i, s := range r.GetStatuses() {
-		if _, err := fmt.Fprintf(out, "%-7s  %-*s  %s\n", verdict(s), width, args[i], explain(s)); err != nil {
-			return err
+	var text strings.Builder
+	lines := 0
+	for i, arg := range args {
+		before := lines
+		for _, l := range r.GetLimits() {
+			if l.GetDescriptorIndex() == uint32(i) {
+				fmt.Fprintf(&text, "%-7s  %-*s  %s\n", verdictOf(l), width, arg, describeTaken(l))
+				lines++
+			}
+		}
+		if lines == before {
+			fmt.Fprintf(&text, "allowed  %-*s  no limit applies\n", width, arg)
+			lines++
 		}
 	}
-	if len(args) > 1 || r.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
-		if _, err := fmt.Fprintf(out, "%-7s  %s\n", overall(r), advice(r)); err != nil {
-			return err
-		}
-	}
-	if r.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue() {
-		_, err := fmt.Fprintln(out, "DEGRADED decided without the store, at least in part")
-		return err
-	}
-	return nil
-}
-
-func verdict(s *rlsv3.RateLimitResponse_DescriptorStatus) string {
-	if s.GetCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
-		return "denied"
-	}
-	return "allowed"
-}
-
-func overall(r *rlsv3.RateLimitResponse) string {
-	if r.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
-		return "DENIED"
-	}
-	return "ALLOWED"
-}
-
-func advice(r *rlsv3.RateLimitResponse) string {
-	if r.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
-		return "the request as a whole"
-	}
-	for _, h := range r.GetResponseHeadersToAdd() {
-		if h.GetKey() == "retry-after" {
-			return "the request as a whole; try again in " + h.GetValue() + " s"
-		}
-	}
-	return "the request as a whole; it can never pass"
-}
-
-// explain says in words what a status holds.
-func explain(s *rlsv3.RateLimitResponse_DescriptorStatus) string {
-	limit := s.GetCurrentLimit()
 	switch {
-	case limit == nil && s.GetLimitRemaining() == math.MaxUint32:
-		return "unlimited"
-	case limit == nil:
-		return "no limit applies"
+	case !r.GetAllowed():
+		fmt.Fprintf(&text, "DENIED   the request as a whole%s; %s\n", denier(args, r), whenToRetry(r.GetRetryAfter()))
+	case lines > 1:
+		text.WriteString("ALLOWED  the request as a whole\n")
 	}
-	var b strings.Builder
-	if limit.GetName() != "" {
-		b.WriteString(limit.GetName() + ": ")
+	if r.GetDegraded() {
+		text.WriteString("DEGRADED decided without the store, at least in part\n")
 	}
-	fmt.Fprintf(&b, "%d left, limit %d", s.GetLimitRemaining(), limit.GetRequestsPerUnit())
-	if unit := limit.GetUnit(); unit != rlsv3.RateLimitResponse_RateLimit_UNKNOWN {
-		name := strings.ToLower(unit.String())
-		if n := limit.GetUnitMultiplier().GetValue(); n > 1 {
-			name = fmt.Sprintf("%d %ss", n, name)
-		}
-		fmt.Fprintf(&b, " per %s", name)
-	}
-	if reset := s.GetDurationUntilReset().AsDuration(); reset > 0 {
-		fmt.Fprintf(&b, ", full again in %s", shortly(reset))
-	}
-	return b.String()
+	_, err := io.WriteString(out, text.String())
+	return err
 }
 
-// shortly leaves out the trailing zeros of a duration: 1m instead of 1m0s.
-func shortly(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
+func verdictOf(l *ratelimitv1.Limit) string {
+	switch {
+	case l.GetAllowed():
+		return "allowed"
+	case l.GetShadow():
+		return "shadow"
 	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
+	return "denied"
+}
+
+// denier says which limit denied, where there are several.
+func denier(args []string, r *ratelimitv1.TakeResponse) string {
+	i := r.GetDeniedBy()
+	if r.DeniedBy == nil || len(r.GetLimits()) < 2 || int(i) >= len(r.GetLimits()) {
+		return ""
 	}
-	return s
+	l := r.GetLimits()[i]
+	if int(l.GetDescriptorIndex()) >= len(args) {
+		return ""
+	}
+	by := args[l.GetDescriptorIndex()]
+	if l.GetName() != "" {
+		by = l.GetName() + " of " + by
+	}
+	return ", by " + by
+}
+
+// describeTaken says in words what a limit is and what is left of it.
+func describeTaken(l *ratelimitv1.Limit) string {
+	var s strings.Builder
+	if l.GetName() != "" {
+		s.WriteString(l.GetName() + ": ")
+	}
+	if l.GetRequests() == 0 && l.GetRetryAfter() != nil {
+		// A block that ends. Nothing is left of it, and it does not fill.
+		return s.String() + "denies all; " + whenToRetry(l.GetRetryAfter())
+	}
+	fmt.Fprintf(&s, "%d left; %s", l.GetRemaining(), describeNumbers(l))
+	if !l.GetAllowed() {
+		s.WriteString("; " + whenToRetry(l.GetRetryAfter()))
+	}
+	if reset := l.GetResetAfter().AsDuration(); reset > 0 {
+		s.WriteString("; full again in " + timespan.Format(reset))
+	}
+	return s.String()
+}
+
+// describeNumbers says how much a limit allows, in the words of check.
+func describeNumbers(l *ratelimitv1.Limit) string {
+	spec := bucket.Spec{
+		Algorithm: bucket.Algorithm(l.GetAlgorithm()),
+		Requests:  int64(l.GetRequests()),
+		Period:    l.GetPeriod().AsDuration(),
+	}
+	if spec.Algorithm.IsBucket() {
+		spec.Burst = int64(l.GetCapacity())
+	}
+	limit, err := bucket.NewLimit(spec)
+	if err != nil { // of an algorithm or with numbers that this program does not know
+		return fmt.Sprintf("%d requests in %s", l.GetRequests(), timespan.Format(l.GetPeriod().AsDuration()))
+	}
+	return config.Describe(limit)
 }

@@ -21,7 +21,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/record"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
+	"github.com/ratelimitd/ratelimitd/internal/top"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -76,11 +78,20 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	sparing := tuneGC(log)
 	log.Debug("settings in force", "settings", s)
 	metrics := newMetrics()
-	limits, err := loadLimits(s.Limits, sparing, metrics, log)
+	decisions, err := openDecisions(ctx, s, metrics, log)
+	if err != nil {
+		return err
+	}
+	defer decisions.close()
+	limits, err := loadLimits(s.Limits, sparing, decisions.announce(), metrics, log)
 	if err != nil {
 		return err
 	}
 	auth, err := loadAuth(s.Auth, log)
+	if err != nil {
+		return err
+	}
+	who, err := loadAccess(s, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -107,10 +118,18 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 		return err
 	}
 	defer endLimits()
-	srv, err := newServer(s, limits, auth, engine, tracer, metrics, log)
+	assigned, err := newAssignments(s, engine, metrics, log)
 	if err != nil {
 		return err
 	}
+	defer assigned.close()
+	asked := newAsked(engine, assigned, log)
+	srv, err := newServer(s, parts{limits, auth, who, engine, assigned, asked, tracer, decisions.recorder, metrics, log})
+	if err != nil {
+		return err
+	}
+	assigned.settleWith(srv.Settle)
+	asked.answerWith(srv.Top)
 
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
@@ -124,6 +143,7 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	if auth != nil {
 		loaded = append(loaded, auth)
 	}
+	loaded = append(loaded, who.files()...)
 	if s.Limits.Watch {
 		for _, r := range loaded {
 			background.Go(func() {
@@ -138,9 +158,11 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 		_ = engine.fleet.SignIn(ctx) // which logs
 		background.Go(func() { engine.fleet.Run(ctx) })
 	}
+	assigned.run(ctx, engine, &background, log)
+	background.Go(func() { asked.run(ctx) })
 	stop := make(chan time.Duration)
 	background.Go(func() { told.stopWhenTold(ctx, s.DrainDelay, stop) })
-	background.Go(func() { told.reloadWhenTold(ctx, loaded, log) })
+	background.Go(func() { told.reloadWhenTold(ctx, loaded, decisions, log) })
 	if err := srv.Run(stop); err != nil {
 		return err
 	}
@@ -148,10 +170,19 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	return nil
 }
 
-// reloader is a reload.Live: of limits, or of endpoints for forward auth.
+// reloader is a reload.Live: of limits, or of another file.
 type reloader interface {
 	Reload() error
 	Watch(ctx context.Context) error
+}
+
+// topsOf says which subjects rules keep.
+func topsOf(t settings.Top) decide.Tops {
+	return decide.Tops{
+		Denied: t.Subjects != settings.TopOff,
+		Used:   t.Subjects == settings.TopAll,
+		Budget: top.NewBudget(topMemory(t)),
+	}
 }
 
 // loadAuth loads the file for forward auth; nil without one.
@@ -166,19 +197,37 @@ func loadAuth(a settings.Auth, log *slog.Logger) (*forwardauth.Live, error) {
 	return live, nil
 }
 
+// parts are what the server is wired from. auth, tracer and recorder may be nil.
+type parts struct {
+	limits   *limits
+	auth     *forwardauth.Live
+	who      accessFiles
+	engine   *engine
+	assigned *assignments
+	asked    *asked
+	tracer   *tracing.Tracer
+	recorder *record.Recorder
+	metrics  *prometheus.Registry
+	log      *slog.Logger
+}
+
 // newServer listens on the ports of the settings.
-func newServer(s settings.Settings, limits *limits, auth *forwardauth.Live, engine *engine, tracer *tracing.Tracer, metrics *prometheus.Registry, log *slog.Logger) (*server.Server, error) {
-	grpcTLS, err := tlsfiles.ServerConfig(s.GRPC.TLS, log)
+func newServer(s settings.Settings, p parts) (*server.Server, error) {
+	grpcTLS, err := tlsfiles.ServerConfig(s.GRPC.TLS, p.log)
 	if err != nil {
 		return nil, fmt.Errorf("grpc.tls: %w", err)
 	}
-	httpTLS, err := tlsfiles.ServerConfig(s.HTTP.TLS, log)
+	httpTLS, err := tlsfiles.ServerConfig(s.HTTP.TLS, p.log)
 	if err != nil {
 		return nil, fmt.Errorf("http.tls: %w", err)
 	}
+	adminTLS, err := tlsfiles.ServerConfig(s.Admin.TLS, p.log)
+	if err != nil {
+		return nil, fmt.Errorf("admin.tls: %w", err)
+	}
 	var limitsStatus func(io.Writer)
-	if limits.xds != nil {
-		limitsStatus = limits.xds.WriteStatus
+	if p.limits.xds != nil {
+		limitsStatus = p.limits.xds.WriteStatus
 	}
 	return server.New(server.Options{
 		GRPC: server.GRPC{
@@ -188,9 +237,14 @@ func newServer(s settings.Settings, limits *limits, auth *forwardauth.Live, engi
 			ConnectionAge:      s.GRPC.MaxConnectionAge,
 			ConnectionAgeGrace: s.GRPC.MaxConnectionAgeGrace,
 		},
-		HTTP: server.HTTP{Address: s.HTTP.Address, TLS: httpTLS, Auth: auth},
+		HTTP: server.HTTP{Address: s.HTTP.Address, TLS: httpTLS, Auth: p.auth},
 		Admin: server.Admin{
 			Address:        s.Admin.Address,
+			TLS:            adminTLS,
+			Members:        p.who.members,
+			Assignments:    p.assigned,
+			Daemons:        p.engine.daemons(),
+			AskTop:         p.asked.asker(),
 			Pprof:          s.Admin.Pprof,
 			MetricsAddress: s.Metrics.Address,
 			MetricsPath:    s.Metrics.Path,
@@ -204,25 +258,30 @@ func newServer(s settings.Settings, limits *limits, auth *forwardauth.Live, engi
 			},
 			Memory:  requestMemory(s),
 			Refunds: s.API.Refunds,
+			Callers: p.who.callers,
 		},
-		Modes:     decide.Modes{Shadow: s.Limits.ShadowMode, Quota: s.Limits.QuotaMode},
+		Assigned:  p.assigned.Table(),
+		Modes:     decide.Modes{Shadow: s.Limits.ShadowMode, Quota: s.Limits.QuotaMode, DenyUnmatched: s.Limits.Unmatched == settings.DenyUnmatched},
 		Responses: server.Responses{DynamicMetadata: s.API.DynamicMetadata, Headers: s.Headers},
 		Health: server.Health{
 			Readiness:      readinessOf(s),
 			OnlyWithDomain: !s.Limits.ReadyWhenEmpty,
 			BeforeLimits:   s.Limits.ReadyBeforeLoaded,
-			Refuses:        engine.refuses,
-			OnAnswer:       engine.onAnswer,
+			Refuses:        p.engine.refuses,
+			Lacks:          p.assigned.lacks,
+			OnAnswer:       p.engine.onAnswer,
 		},
 		Hits:         decide.HitCounting{On: s.Metrics.Names == settings.NamesEnvoyproxy, NearRatio: s.Metrics.NearRatio},
-		Live:         limits.live,
+		Tops:         topsOf(s.Top),
+		Live:         p.limits.live,
 		LimitsStatus: limitsStatus,
-		Store:        engine.store,
+		Store:        p.engine.store,
 		StoreWaits:   s.Store == settings.StoreRedis,
-		Metrics:      metrics,
-		Log:          log,
+		Metrics:      p.metrics,
+		Log:          p.log,
 		Version:      versionText(),
-		Tracer:       tracer,
+		Tracer:       p.tracer,
+		Recorder:     p.recorder,
 	})
 }
 
@@ -281,12 +340,14 @@ func (s signals) stopWhenTold(ctx context.Context, drain time.Duration, stop cha
 	}
 }
 
-// reloadWhenTold loads the files at SIGHUP.
-func (s signals) reloadWhenTold(ctx context.Context, loaded []reloader, log *slog.Logger) {
+// reloadWhenTold loads the files at SIGHUP, and opens that of the log of decisions
+// again.
+func (s signals) reloadWhenTold(ctx context.Context, loaded []reloader, decisions *decisions, log *slog.Logger) {
 	for {
 		select {
 		case <-s.reload:
 			log.Info("SIGHUP: loading the files")
+			decisions.reopen()
 			for _, r := range loaded {
 				_ = r.Reload() // which logs
 			}

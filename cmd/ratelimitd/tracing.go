@@ -17,8 +17,22 @@ func newTracer(ctx context.Context, s settings.Tracing, metrics prometheus.Regis
 	if !s.Enabled {
 		return nil, nil
 	}
+	o := tracingOptions(s)
+	o.Metrics, o.Log = metrics, log
+	t, err := tracing.New(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("tracing.enabled is true, and spans cannot be made: %w", err)
+	}
+	if t == nil {
+		log.Info("tracing.enabled is true, and OTEL_SDK_DISABLED or OTEL_TRACES_EXPORTER turns spans off")
+	}
+	return t, nil
+}
+
+// tracingOptions returns the options of a tracer, but for its metrics and its log.
+func tracingOptions(s settings.Tracing) tracing.Options {
 	protocol := map[settings.TracingProtocol]string{settings.TracingHTTP: tracing.ProtocolHTTP, settings.TracingGRPC: tracing.ProtocolGRPC}
-	t, err := tracing.New(ctx, tracing.Options{
+	return tracing.Options{
 		Endpoint:          s.Endpoint,
 		Protocol:          protocol[s.Protocol],
 		SampleRatio:       s.SampleRatio,
@@ -29,14 +43,5 @@ func newTracer(ctx context.Context, s settings.Tracing, metrics prometheus.Regis
 		Version:           versionText(),
 		Values:            s.Values,
 		Environment:       os.Getenv,
-		Metrics:           metrics,
-		Log:               log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("tracing.enabled is true, and spans cannot be made: %w", err)
 	}
-	if t == nil {
-		log.Info("tracing.enabled is true, and OTEL_SDK_DISABLED or OTEL_TRACES_EXPORTER turns spans off")
-	}
-	return t, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -22,15 +23,28 @@ func versionText() string {
 	return "(devel)"
 }
 
+// versionLine is what version and --version print.
+func versionLine() string {
+	return fmt.Sprintf("ratelimitd %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Example: `  ratelimitd version`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "ratelimitd %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), map[string]string{
+					"version": versionText(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+				})
+			}
+			_, err := io.WriteString(cmd.OutOrStdout(), versionLine())
 			return err
 		},
 	}
+	bindJSON(cmd.Flags(), &asJSON, "it")
+	return cmd
 }

@@ -1,11 +1,8 @@
 package config
 
 import (
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -20,19 +17,25 @@ const (
 	// Shadowed descriptors were let pass by a limit in shadow mode that would
 	// else have denied them.
 	Shadowed
+	// Peeked descriptors had room, and asked for nothing.
+	Peeked
 )
 
-// String returns "allowed", "denied" or "shadowed".
-func (r Result) String() string { return [...]string{"allowed", "denied", "shadowed"}[r] }
+// String returns "allowed", "denied", "shadowed" or "peeked".
+func (r Result) String() string { return [...]string{"allowed", "denied", "shadowed", "peeked"}[r] }
 
 // Counts are how many descriptors got each result. None ever falls.
 type Counts struct {
 	Allowed, Denied, Shadowed atomic.Uint64
+	// Peeked are the descriptors that were asked about without taking anything, and
+	// had room. They are not in Allowed.
+	Peeked atomic.Uint64
 	// hits is nil before the first were added.
 	hits atomic.Pointer[hitCounts]
 }
 
-func (c *Counts) add(r Result) {
+// Add counts a result.
+func (c *Counts) Add(r Result) {
 	switch r {
 	case Allowed:
 		c.Allowed.Add(1)
@@ -40,7 +43,14 @@ func (c *Counts) add(r Result) {
 		c.Denied.Add(1)
 	case Shadowed:
 		c.Shadowed.Add(1)
+	case Peeked:
+		c.Peeked.Add(1)
 	}
+}
+
+// IsZero reports whether nothing was counted yet.
+func (c *Counts) IsZero() bool {
+	return c.Allowed.Load() == 0 && c.Denied.Load() == 0 && c.Shadowed.Load() == 0 && c.Peeked.Load() == 0
 }
 
 // Of returns the count of a result.
@@ -50,8 +60,10 @@ func (c *Counts) Of(r Result) uint64 {
 		return c.Allowed.Load()
 	case Denied:
 		return c.Denied.Load()
-	default:
+	case Shadowed:
 		return c.Shadowed.Load()
+	default:
+		return c.Peeked.Load()
 	}
 }
 
@@ -65,49 +77,28 @@ func (c *Counts) Of(r Result) uint64 {
 type RuleCounts struct {
 	Counts
 
+	// path is that of the rule, once somebody asked for it.
+	path atomic.Pointer[string]
+
+	// limits has the counts of the limits by their names, those that were asked.
+	limits atomic.Pointer[[]*LimitCounts]
+	tops   tops
+
 	mu     sync.RWMutex
-	values map[string]*Counts
+	values map[string]*keptValue
+	rest   atomic.Pointer[Counts] // of all values that are not kept; nil before the first
+	offers offers
 	// room is for the values of all rules. It is nil once the rule has gone:
 	// only requests that began with it are counted from then on, and they are
 	// few.
 	room *valueRoom
 }
 
-// valueRoom bounds the values that are counted by themselves, over all rules.
-type valueRoom struct{ taken atomic.Int64 }
-
-func (r *valueRoom) isFull() bool { return r != nil && r.taken.Load() >= MaxCountedValues }
-
-// take takes the place of one value, if there is any.
-func (r *valueRoom) take() bool {
-	if r == nil {
-		return true
-	}
-	if r.taken.Add(1) > MaxCountedValues {
-		r.taken.Add(-1)
-		return false
-	}
-	return true
-}
-
-const (
-	// MaxRuleValues bounds the values of a rule that are counted by themselves.
-	MaxRuleValues = 1000
-	// MaxCountedValues bounds those of all rules: callers choose the values, and
-	// each takes memory and a place in every scrape.
-	MaxCountedValues = 50_000
-	// MaxValueBytes is the length of the longest value that is counted by
-	// itself.
-	MaxValueBytes = 256
-	// OtherValues is the value under which all others are counted.
-	OtherValues = "other"
-)
-
 // Count counts the result of a descriptor that matched the rule, and returns where
 // it is counted. It has these entries, at least one.
 func (r *Rule) Count(result Result, entries []bucket.Entry) *Counts {
 	c := r.countsOf(entries)
-	c.add(result)
+	c.Add(result)
 	return c
 }
 
@@ -143,69 +134,13 @@ func appendEntries(dst []byte, entries []bucket.Entry) []byte {
 	return dst
 }
 
-// of returns the counts of a value. If the value is too long, or there is no
-// room for it, they are those of all others.
-func (r *RuleCounts) of(value []byte) *Counts {
-	fits := len(value) <= MaxValueBytes && utf8.Valid(value)
-	r.mu.RLock()
-	c := r.values[string(value)]
-	if c == nil && (!fits || len(r.values) >= MaxRuleValues || r.room.isFull()) {
-		c = r.values[OtherValues]
-	}
-	r.mu.RUnlock()
-	switch {
-	case c != nil:
-		return c
-	case fits:
-		return r.create(string(value))
-	default:
-		return r.create(OtherValues)
-	}
-}
-
-// create returns the counts of a value, new ones perhaps. If there is no room,
-// they are those of all others.
-func (r *RuleCounts) create(value string) *Counts {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.values[value] == nil && value != OtherValues && (len(r.values) >= MaxRuleValues || !r.room.take()) {
-		value = OtherValues
-	}
-	c := r.values[value]
-	if c == nil {
-		if r.values == nil {
-			r.values = make(map[string]*Counts)
-		}
-		c = new(Counts)
-		r.values[value] = c
-	}
-	return c
-}
-
-// ValueCounts are the counts of one value.
-type ValueCounts struct {
-	Value string
-	*Counts
-}
-
-// Values returns the counts of all values that were met, sorted by value.
-func (r *RuleCounts) Values() []ValueCounts {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	all := make([]ValueCounts, 0, len(r.values))
-	for value, c := range r.values {
-		all = append(all, ValueCounts{value, c})
-	}
-	slices.SortFunc(all, func(a, b ValueCounts) int { return strings.Compare(a.Value, b.Value) })
-	return all
-}
-
 // shareRoom makes the counts share the room for values with those of the rules
 // before. Rules that are gone leave theirs.
 func (r *Rules) shareRoom(before *Rules) {
 	r.room = before.room
 	kept := make(map[*RuleCounts]bool)
 	for _, d := range r.sorted {
+		yield()
 		for _, rule := range d.rules {
 			if rule.Counts.room == before.room {
 				kept[rule.Counts] = true
@@ -215,6 +150,7 @@ func (r *Rules) shareRoom(before *Rules) {
 		}
 	}
 	for _, d := range before.sorted {
+		yield()
 		for _, rule := range d.rules {
 			if !kept[rule.Counts] {
 				rule.Counts.leave()
@@ -223,17 +159,15 @@ func (r *Rules) shareRoom(before *Rules) {
 	}
 }
 
-// leave gives back the room that the values take.
+// leave gives back the room that values, offers and tops take.
 func (r *RuleCounts) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.room == nil {
 		return
 	}
-	n := len(r.values)
-	if r.values[OtherValues] != nil {
-		n--
-	}
-	r.room.taken.Add(int64(-n))
+	r.room.taken.Add(int64(-len(r.values)))
 	r.room = nil
+	r.closeTops()
+	r.offers.close()
 }

@@ -126,11 +126,11 @@ func TestValuesOfARuleAreBounded(t *testing.T) {
 	for _, v := range values {
 		n := v.Of(config.Denied)
 		sum += n
-		if v.Value != config.OtherValues && n != 2 && len(v.Value) != config.MaxValueBytes {
+		if v.Value != config.RestOfValues && n != 2 && len(v.Value) != config.MaxValueBytes {
 			t.Errorf("%.10q: %d", v.Value, n)
 		}
 	}
-	if len(values) != config.MaxRuleValues || sum != 3003 {
+	if len(values) != config.MaxRuleValues+1 || sum != 3003 {
 		t.Errorf("%d values with %d descriptors", len(values), sum)
 	}
 }
@@ -216,7 +216,7 @@ func TestValuesOfAllRulesAreBounded(t *testing.T) {
 			sum := uint64(0)
 			for _, v := range r.Counts.Values() {
 				sum += v.Of(config.Allowed)
-				if v.Value != config.OtherValues {
+				if v.Value != config.RestOfValues {
 					values++
 				} else {
 					others = append(others, r.Path())

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -33,6 +34,9 @@ func (d *Domain) writeTable(w io.Writer) error {
 	head := fmt.Sprintf("domain %s (%s)", yamlfile.Printable(d.Name), lineOf(d.File, d.Line))
 	if d.HashTag != "" {
 		head += ", keys placed by " + yamlfile.Printable(d.HashTag)
+	}
+	if d.Unmatched == DenyUnmatched {
+		head += ", denies what has no rule"
 	}
 	if len(d.rules) == 0 {
 		_, err := fmt.Fprintln(w, head+"\n  no limits")
@@ -66,6 +70,7 @@ func (r *Rule) notes() string {
 		set  bool
 		text string
 	}{
+		{r.isDefaultPlan(), "for whoever has no plan assigned"},
 		{r.ShadowMode, "shadow"},
 		{r.QuotaMode, "quota"},
 		{r.ShareThreshold, "shared by all values of the pattern"},
@@ -109,14 +114,33 @@ func nameCell(name string) string {
 // Describe says in plain words how much a limit allows: "10 requests a minute,
 // bursts of 20". It adds the failure mode, if the limit has one.
 func Describe(l *bucket.Limit) string {
-	text := describeNumbers(l)
+	text := DescribeNumbers(l) + EnforcementNote(l)
 	if l.OnStoreFailure != bucket.FailureDefault {
 		text += "; on store failure: " + l.OnStoreFailure.String()
 	}
 	return text
 }
 
-func describeNumbers(l *bucket.Limit) string {
+// EnforcementNote says whom a limit does not deny: "; shadow", or "; enforced for 10%
+// of the subjects". It is empty for a limit that denies all.
+func EnforcementNote(l *bucket.Limit) string {
+	switch l.Unenforced {
+	case 0:
+		return ""
+	case bucket.AllSubjects:
+		return "; shadow"
+	}
+	return "; enforced for " + enforcedShare(l) + " of the subjects"
+}
+
+// enforcedShare returns for how many of the subjects a limit is enforced, as a limits
+// file has it.
+func enforcedShare(l *bucket.Limit) string {
+	return strconv.FormatFloat(float64(bucket.AllSubjects-l.Unenforced)/(bucket.AllSubjects/100), 'f', -1, 64) + "%"
+}
+
+// DescribeNumbers is Describe without the failure mode and whom it denies.
+func DescribeNumbers(l *bucket.Limit) string {
 	if l.Requests == 0 {
 		return "denies always"
 	}

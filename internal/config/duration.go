@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// allowedPeriod says what parsePeriod takes.
-const allowedPeriod = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
+// AllowedPeriod says what ParsePeriod takes.
+const AllowedPeriod = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
 
 // periodUnits are in milliseconds. "ms" stands before "m", its prefix.
 var periodUnits = [...]struct {
@@ -25,9 +25,9 @@ var periodUnits = [...]struct {
 	{"d", 24 * 60 * 60 * 1000},
 }
 
-// parsePeriod reads a sequence of numbers with units, exactly: "1.5h" is 90
+// ParsePeriod reads a sequence of numbers with units, exactly: "1.5h" is 90
 // minutes, "0.5ms" an error. The error says what was found.
-func parsePeriod(s string) (time.Duration, error) {
+func ParsePeriod(s string) (time.Duration, error) {
 	const longest = 64
 	if len(s) > longest {
 		return 0, fmt.Errorf("%s, which is too long", yamlfile.Quote(s))

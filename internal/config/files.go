@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,23 +32,36 @@ type LoadOptions struct {
 	// of one key and value of which one has the limit and the other has not:
 	// Envoy Gateway sends such, and they are added together.
 	Lenient bool
-	// Sparing, if set, calls the function with which a Live loads, which leaves
-	// much garbage behind.
+	// Input, if set, is what the path "-" means; it is read once.
+	Input io.Reader
+	// Sparing, if set, calls the function with which a Live replaces its rules,
+	// which leaves much garbage behind: also the rules before.
 	Sparing func(load func())
+	// Announce, if set, is told of rules that a Live is about to put in force, and of
+	// the text of their files in the order of their loading. No decision by these
+	// rules was made before it returns. Texts of rules that came in messages are
+	// limits files that say the same.
+	Announce func(r *Rules, files []Text)
 	// Clock returns the moment at which a Live puts rules in force, in
 	// microseconds since the Unix epoch. If nil, it is the wall clock as of
 	// NewLive plus the monotonic time since, as in memory stores.
 	Clock func() int64
 }
 
+// Text is the text of a limits file. Its name is relative to the path of the limits.
+type Text struct{ Name, Text string }
+
 // LoadRules is the function of that name, with options.
 func (o LoadOptions) LoadRules(paths ...string) (*Rules, error) {
-	src, err := readSource(paths...)
+	src, err := readSource(o.Input, paths...)
 	if err != nil {
 		return nil, err
 	}
 	return src.rules(newLoader(o))
 }
+
+// inputName is that of LoadOptions.Input in errors, in the place of a file's.
+const inputName = "standard input"
 
 // source is the text of the limits files at a path.
 type source struct {
@@ -60,6 +74,19 @@ type source struct {
 	passedOver []string
 }
 
+// texts returns the files as they were read.
+func (s *source) texts() []Text {
+	texts := make([]Text, 0, len(s.files))
+	for _, f := range s.files {
+		name, err := filepath.Rel(s.path, f.name)
+		if err != nil || name == "." {
+			name = filepath.Base(f.name)
+		}
+		texts = append(texts, Text{filepath.ToSlash(name), string(f.data)})
+	}
+	return texts
+}
+
 type sourceFile struct {
 	name string
 	data []byte
@@ -67,12 +94,18 @@ type sourceFile struct {
 	err error
 }
 
-// readSource reads all files at the paths. A file that cannot be read is an
+// readSource reads all files at the paths, and input, unless it is nil, at the path
+// "-". A file that cannot be read is an
 // error of the file; one that vanished while the folder was read is not there.
-func readSource(paths ...string) (*source, error) {
+func readSource(input io.Reader, paths ...string) (*source, error) {
 	src := &source{path: strings.Join(paths, ", ")}
 	seen := make(map[string]bool)
 	for _, path := range paths {
+		if path == "-" && input != nil {
+			data, err := yamlfile.ReadAll(input, inputName)
+			src.files = append(src.files, sourceFile{name: inputName, data: data, err: err})
+			continue
+		}
 		if err := src.read(path, seen); err != nil {
 			return nil, fmt.Errorf("limits: %w", err)
 		}

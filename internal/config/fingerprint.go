@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -20,10 +21,14 @@ func (r *Rules) Fingerprint() string { return r.fingerprint }
 func (r *Rules) computeFingerprint() string {
 	var f fingerprinter
 	for _, d := range r.sorted {
+		yield()
 		f.text(d.Name)
 		f.text(d.HashTag)
 		if d.Algorithm != 0 {
 			f.text(d.Algorithm.String())
+		}
+		if d.Unmatched != UnmatchedDefault {
+			f.text("unmatched " + d.Unmatched.String())
 		}
 		f.digest(f.node(d.root))
 	}
@@ -104,7 +109,7 @@ func (f *fingerprinter) rule(r *Rule) {
 	if r == nil {
 		return
 	}
-	f.flags(r.Unlimited, r.ShadowMode, r.QuotaMode, r.ShareThreshold, r.DetailedMetric, r.ValueToMetric, r.Metadata != nil, r.Replaces != nil)
+	f.flags(r.Unlimited, r.ShadowMode, r.QuotaMode, r.ShareThreshold, r.DetailedMetric, r.ValueToMetric, r.Metadata != nil, r.Replaces != nil, r.Plans != nil)
 	f.text(r.Name)
 	f.number(int64(len(r.Limits)))
 	for _, l := range r.Limits {
@@ -115,6 +120,19 @@ func (f *fingerprinter) rule(r *Rule) {
 	}
 	if r.Replaces != nil {
 		f.replaces(r.Replaces)
+	}
+	if r.Plans != nil {
+		f.plans(r.Plans)
+	}
+}
+
+// plans writes plans as a set: their order means nothing.
+func (f *fingerprinter) plans(p *Plans) {
+	f.text(p.Default.name())
+	f.number(int64(len(p.all)))
+	for _, name := range slices.Sorted(slices.Values(p.Names())) {
+		f.text(name)
+		f.rule(p.Plan(name))
 	}
 }
 
@@ -187,6 +205,9 @@ func (f *fingerprinter) limit(s *bucket.Spec) {
 	mode := ""
 	if s.OnStoreFailure != bucket.FailureDefault {
 		mode = s.OnStoreFailure.String()
+	}
+	if s.Unenforced != 0 { // daemons that know nothing of it write nothing of it
+		mode += fmt.Sprintf(" unenforced %d", s.Unenforced)
 	}
 	f.text(mode)
 }

@@ -147,6 +147,7 @@ func TestFingerprintCoversEachFieldOfALimit(t *testing.T) {
 		"Postpaid":  {of("name: n, algorithm: gcra, requests: 5, period: 60s, postpaid: true", deny), of("name: n, algorithm: gcra, requests: 5, period: 60s, postpaid: auto", deny)},
 		"OnStoreFailure": {of("name: n, algorithm: gcra, requests: 5, period: 60s", ""),
 			of("name: n, algorithm: gcra, requests: 5, period: 60s", ", on_store_failure: error")},
+		"Unenforced": {of("name: n, algorithm: gcra, requests: 5, period: 60s, enforce: 50%", deny), of("name: n, algorithm: gcra, requests: 5, period: 60s, enforce: 50%", "")},
 		"SubWindows": {of("algorithm: sliding_window, requests: 5, period: 60s, sub_windows: 9", "")},
 	}
 	seen := map[string]string{

@@ -22,7 +22,7 @@ var ruleFlags = [...]struct {
 // flags reads the flags of a descriptor and its metadata. A flag that is false is
 // as if it were not there.
 func (p *fileParser) flags(o *yamlfile.Object, r *Rule) {
-	limited := o.First("rate_limit", "rate_limits") != ""
+	limited := p.isLimited(o)
 	for _, f := range ruleFlags {
 		v, given := o.Field(f.name)
 		if !given {
@@ -52,7 +52,7 @@ func (p *fileParser) actsOn(o *yamlfile.Object, name string, limited bool) bool 
 	// Envoy Gateway sends the modes with each descriptor of a chain.
 	modeOfChain := p.Made && (name == "shadow_mode" || name == "quota_mode")
 	if !limited && !modeOfChain {
-		p.Lax(o.Key(name), name+" without a limit", name+" beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant", "it is ignored")
+		p.Lax(o.Key(name), name+" without a limit", name+" beside the rate_limit, rate_limits or plans that it is for; those nested in a descriptor are not meant", "it is ignored")
 	}
 	return limited
 }
@@ -60,6 +60,10 @@ func (p *fileParser) actsOn(o *yamlfile.Object, name string, limited bool) bool 
 // shares reports whether the descriptor has a pattern, whose values can share a
 // counter, and says so if not.
 func (p *fileParser) shares(o *yamlfile.Object, r *Rule) bool {
+	if o.Has("plans") {
+		p.Bad(o.Key("share_threshold"), "share_threshold beside plans", "one of them: each value has a plan of its own, so they cannot share a counter")
+		return false
+	}
 	if value := r.node.entry.Value; glob.HasStar(value) {
 		r.Pattern = value
 		return true

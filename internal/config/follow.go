@@ -15,13 +15,15 @@ func (r *Rules) follow(before *Rules, now int64) {
 		return
 	}
 	for name, d := range r.domains {
+		yield()
 		d.Since = now
 		for _, rule := range d.rules {
 			rule.Since = now
 		}
 		if old := before.domains[name]; old != nil {
+			d.WithoutRule = old.WithoutRule
 			same := d.HashTag == old.HashTag // else all keys are elsewhere
-			if same && d.Algorithm == old.Algorithm {
+			if same && d.Algorithm == old.Algorithm && d.Unmatched == old.Unmatched {
 				d.Since = old.Since
 			}
 			d.root.follow(old.root, same)
@@ -34,10 +36,7 @@ func (r *Rules) follow(before *Rules, now int64) {
 // were in force for some of its descriptors before.
 func (n *node) follow(before *node, same bool) {
 	if n.rule != nil && before.rule != nil {
-		n.rule.Counts = before.rule.Counts
-		if same && n.rule.countsAs(before.rule) {
-			n.rule.Since = before.rule.Since
-		}
+		n.rule.follow(before.rule, same)
 	}
 	for entry, next := range n.exact {
 		if old := before.exact[entry]; old != nil {
@@ -59,6 +58,46 @@ func (n *node) follow(before *node, same bool) {
 		}
 		k.patterns.follow(&old.patterns, same)
 	}
+}
+
+// follow does so for a rule. Its plans follow those of the same names.
+func (r *Rule) follow(before *Rule, same bool) {
+	if r.Plans != nil && before.Plans != nil {
+		// Another default is in force for all who have no plan, or one that is gone.
+		same = same && r.Plans.Default.name() == before.Plans.Default.name() && r.Plans.keep(before.Plans)
+		for _, plan := range r.Plans.all {
+			if old := before.Plans.Plan(plan.Plan); old != nil {
+				plan.follow(old, same)
+			}
+		}
+		return
+	}
+	if r.Plans != nil || before.Plans != nil {
+		return
+	}
+	r.Counts = before.Counts
+	r.Counts.keepLimits(r.Limits)
+	if same && r.countsAs(before) {
+		r.Since = before.Since
+	}
+}
+
+// keep reports whether all plans before are still there.
+func (p *Plans) keep(before *Plans) bool {
+	for _, plan := range before.all {
+		if p.Plan(plan.Plan) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// name returns the name of a plan, or nothing of none.
+func (r *Rule) name() string {
+	if r == nil {
+		return ""
+	}
+	return r.Plan
 }
 
 // valuesGone returns the keys that have lost an exact value.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -56,6 +57,9 @@ func (c *Counts) AddHits(h Hits) {
 	}
 }
 
+// HasHits reports whether any were added.
+func (c *Counts) HasHits() bool { return c.hits.Load() != nil && c.Hits().Total() > 0 }
+
 // Hits returns the sums of the hits that were added.
 func (c *Counts) Hits() Hits {
 	sums := c.hits.Load()
@@ -67,48 +71,74 @@ func (c *Counts) Hits() Hits {
 
 // Entries returns the entries that lead to the rule, as they are in the file: a
 // value may be a pattern, or empty for any.
-func (r *Rule) Entries() []bucket.Entry {
-	depth := 0
-	for n := r.node; n != nil && n.up != nil; n = n.up {
-		depth++
+func (r *Rule) Entries() []bucket.Entry { return r.AppendEntries(nil) }
+
+// AppendEntries appends them to dst.
+func (r *Rule) AppendEntries(dst []bucket.Entry) []bucket.Entry { return r.node.appendPath(dst) }
+
+// path returns the entries that lead to the descriptor, as they are in the file.
+func (n *node) path() []bucket.Entry { return n.appendPath(nil) }
+
+func (n *node) appendPath(dst []bucket.Entry) []bucket.Entry {
+	begin := len(dst)
+	for ; n != nil && n.up != nil; n = n.up {
+		dst = append(dst, n.entry)
 	}
-	entries := make([]bucket.Entry, depth)
-	for n := r.node; depth > 0; n = n.up {
-		depth--
-		entries[depth] = n.entry
-	}
-	return entries
+	slices.Reverse(dst[begin:])
+	return dst
 }
 
-// EntriesOf returns the entries of the descriptors that are counted under a value
-// of the rule's Counts: those of the file, with the values that are counted by
-// themselves, or OtherValues, in their places.
-func (r *Rule) EntriesOf(value string) []bucket.Entry {
-	entries := r.Entries()
+// AppendEntriesOf appends to dst the entries of the descriptors that are counted
+// under a value of the rule's Counts: those of the file, with the values that are
+// counted by themselves, or RestOfValues, in their places.
+func (r *Rule) AppendEntriesOf(dst []bucket.Entry, value string) []bucket.Entry {
+	begin := len(dst)
+	dst = r.AppendEntries(dst)
+	entries := dst[begin:]
 	switch {
-	case r.DetailedMetric && value == OtherValues:
+	case r.DetailedMetric && value == RestOfValues:
 		for i := range entries {
 			entries[i].Value = value
 		}
-	case r.DetailedMetric && strings.HasPrefix(value, entries[0].Key+"="):
+	case r.DetailedMetric && isOfEntry(value, entries[0].Key):
 		splitEntries(entries, value)
 	default: // also what was counted before a reload made the rule detailed
 		entries[len(entries)-1].Value = value
 	}
-	return entries
+	return dst
 }
 
 // splitEntries is the reverse of appendEntries: it gives entries, whose keys are
 // known, their values. What could be read in two ways was counted as one.
 func splitEntries(entries []bucket.Entry, text string) {
 	for i := range entries {
-		text = strings.TrimPrefix(text, entries[i].Key+"=")
+		text = strings.TrimPrefix(strings.TrimPrefix(text, entries[i].Key), "=")
 		value, rest := text, ""
 		if i+1 < len(entries) {
-			if at := strings.Index(text, "/"+entries[i+1].Key+"="); at >= 0 {
+			if at := indexOfEntry(text, entries[i+1].Key); at >= 0 {
 				value, rest = text[:at], text[at+1:]
 			}
 		}
 		entries[i].Value, text = value, rest
 	}
+}
+
+// indexOfEntry returns where "/key=" is in a text, or -1.
+func indexOfEntry(text, key string) int {
+	for at := 0; ; at++ {
+		next := strings.IndexByte(text[at:], '/')
+		if next < 0 {
+			return -1
+		}
+		at += next
+		if isOfEntry(text[at+1:], key) {
+			return at
+		}
+	}
+}
+
+// isOfEntry reports whether a text begins with "key=".
+func isOfEntry(text, key string) bool {
+	rest, ok := strings.CutPrefix(text, key)
+	return ok && strings.HasPrefix(rest, "=")
 }

@@ -83,7 +83,7 @@ func TestCountedValuesTellTheirEntries(t *testing.T) {
 			}
 			var got []bucket.Entry
 			if values := rule.Counts.Values(); len(values) == 1 {
-				got = rule.EntriesOf(values[0].Value)
+				got = rule.AppendEntriesOf(nil, values[0].Value)
 			} else {
 				got = rule.Entries()
 			}
@@ -93,8 +93,8 @@ func TestCountedValuesTellTheirEntries(t *testing.T) {
 		})
 	}
 	rule := mustLoad(t, "domain: d\ndescriptors: [{key: k, descriptors: [{key: l, detailed_metric: true, rate_limit: {unit: day}}]}]\n").Match(entries("k=1,l=2"))
-	for value, want := range map[string]string{config.OtherValues: "k=other,l=other", "k=/l=": "k=,l=", "k=1/l=2/l=3": "k=1,l=2/l=3", "of other flags": "k=,l=of other flags"} {
-		if got := rule.EntriesOf(value); !slices.Equal(got, entries(want)) {
+	for value, want := range map[string]string{config.RestOfValues: "k=\xff,l=\xff", "other": "k=,l=other", "k=/l=": "k=,l=", "k=1/l=2/l=3": "k=1,l=2/l=3", "of other flags": "k=,l=of other flags"} {
+		if got := rule.AppendEntriesOf(nil, value); !slices.Equal(got, entries(want)) {
 			t.Errorf("%q: got %v, want %v", value, got, want)
 		}
 	}

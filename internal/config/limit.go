@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -18,13 +20,18 @@ func (p *fileParser) rateLimit(descriptor *yamlfile.Object, r *Rule, mode bucket
 		return
 	}
 	defer p.Release(o)
+	p.oneLimit(o, r, mode)
+}
+
+// oneLimit reads the one limit of a rule or plan.
+func (p *fileParser) oneLimit(o *yamlfile.Object, r *Rule, mode bucket.FailureMode) {
 	if v, ok := o.Field("unlimited"); ok {
 		if unlimited, ok := p.Boolean(v); !ok || unlimited {
 			p.unlimited(o, r)
 			return
 		}
 	}
-	if l := p.limit(o, mode); l != nil {
+	if l := p.limit(o, mode, false); l != nil {
 		r.addLimit(l, p.replaces(o, l.Name))
 	}
 }
@@ -32,7 +39,7 @@ func (p *fileParser) rateLimit(descriptor *yamlfile.Object, r *Rule, mode bucket
 // unlimited reads a rate_limit that has unlimited: true.
 func (p *fileParser) unlimited(o *yamlfile.Object, r *Rule) {
 	r.Unlimited = true
-	for _, name := range [...]string{"requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "algorithm", "postpaid"} {
+	for _, name := range [...]string{"requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "algorithm", "postpaid", "enforce"} {
 		if v, ok := o.Field(name); ok && !p.idleNumber(o.Key(name), v, name) {
 			p.Bad(o.Key(name), name+" beside unlimited", "either unlimited: true or numbers")
 			break
@@ -78,9 +85,13 @@ func (p *fileParser) rateLimits(v yamlfile.Value, r *Rule, mode bucket.FailureMo
 			continue
 		}
 		p.itemName(o, names)
-		if l := p.limit(o, mode); l != nil {
+		if l := p.limit(o, mode, true); l != nil {
 			r.addLimit(l, p.replaces(o, l.Name))
-			limits = append(limits, limitAt{l, item.Position()})
+			if l.Unenforced == 0 { // a stricter one is tried beside the one in force
+				limits = append(limits, limitAt{l, item.Position()})
+			} else if len(r.Limits) > MaxUnenforced {
+				p.Bad(o.Value, fmt.Sprintf("shadow_mode or enforce on limit %d of the list", len(r.Limits)), fmt.Sprintf("these on the first %d", MaxUnenforced))
+			}
 		}
 		p.Release(o)
 	}
@@ -136,9 +147,10 @@ var (
 
 func (s spelling) String() string { return s.requests + " with " + s.period }
 
-// limit reads the numbers of a limit; mode is the failure mode of its rule. It
+// limit reads the numbers of a limit, the only one or an item of a list; mode is the
+// failure mode of its rule. It
 // returns nil, and has said why, if they are wrong.
-func (p *fileParser) limit(o *yamlfile.Object, mode bucket.FailureMode) *bucket.Limit {
+func (p *fileParser) limit(o *yamlfile.Object, mode bucket.FailureMode, isItem bool) *bucket.Limit {
 	before := len(p.Errs)
 	s, ok := p.spelling(o)
 	spec := bucket.Spec{Algorithm: p.limitAlgorithm(o, s), Postpaid: s.postpaid, OnStoreFailure: mode}
@@ -156,6 +168,7 @@ func (p *fileParser) limit(o *yamlfile.Object, mode bucket.FailureMode) *bucket.
 	if v, ok := o.Field("postpaid"); ok {
 		spec.Postpaid = p.postpaid(v)
 	}
+	spec.Unenforced = p.unenforced(o, isItem)
 	l := p.newLimit(o, s, spec, rate)
 	if len(p.Errs) > before {
 		return nil
@@ -221,6 +234,50 @@ func (p *fileParser) postpaid(v yamlfile.Value) bucket.Postpaid {
 	}
 }
 
+const allowedEnforce = "0% to 100%, with at most two decimals: the share of subjects that the limit may deny"
+
+// unenforced reads enforce, and the shadow_mode of an item of a list.
+func (p *fileParser) unenforced(o *yamlfile.Object, isItem bool) int64 {
+	n := int64(0)
+	if v, ok := o.Field("enforce"); ok {
+		if s, ok := p.Text(v, allowedEnforce); ok {
+			share, err := parseShare(s)
+			if err != nil {
+				p.Bad(v, yamlfile.Quote(s), allowedEnforce)
+			}
+			n = bucket.AllSubjects - share
+		}
+	}
+	if !isItem {
+		return n
+	}
+	if v, ok := o.Field("shadow_mode"); ok {
+		if shadow, ok := p.Boolean(v); ok && shadow {
+			if o.Has("enforce") {
+				p.Bad(yamlfile.Later(o.Key("enforce"), o.Key("shadow_mode")), "shadow_mode beside enforce", "one of them: a limit in shadow mode denies nobody")
+			}
+			n = bucket.AllSubjects
+		}
+	}
+	return n
+}
+
+var errShare = errors.New("no percentage")
+
+// parseShare reads a percentage into ten-thousandths.
+func parseShare(s string) (int64, error) {
+	text, ok := strings.CutSuffix(s, "%")
+	whole, decimals, point := strings.Cut(text, ".")
+	if !ok || len(whole) > 3 || len(decimals) > 2 || point && decimals == "" {
+		return 0, errShare
+	}
+	n, err := strconv.ParseUint(whole+(decimals + "00")[:2], 10, 32)
+	if err != nil || whole == "" || n > bucket.AllSubjects {
+		return 0, errShare
+	}
+	return int64(n), nil
+}
+
 // rate reads requests and period in either spelling.
 func (p *fileParser) rate(o *yamlfile.Object, s spelling) (requests int64, period time.Duration, ok bool) {
 	ok = true
@@ -245,16 +302,16 @@ func (p *fileParser) rate(o *yamlfile.Object, s spelling) (requests int64, perio
 }
 
 func (p *fileParser) period(v yamlfile.Value) (time.Duration, bool) {
-	s, ok := p.Text(v, allowedPeriod)
+	s, ok := p.Text(v, AllowedPeriod)
 	if !ok {
 		return 0, false
 	}
 	if d, ok := p.loader.periods[s]; ok {
 		return d, true
 	}
-	d, err := parsePeriod(s)
+	d, err := ParsePeriod(s)
 	if err != nil {
-		p.Bad(v, err.Error(), allowedPeriod)
+		p.Bad(v, err.Error(), AllowedPeriod)
 		return 0, false
 	}
 	p.loader.periods[s] = d

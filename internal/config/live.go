@@ -43,13 +43,14 @@ func (l *Live) Rules() *Rules { return l.Value() }
 
 // read reads the files at a path.
 func (l *Live) read(path string) (reload.Files[Rules], error) {
-	src, err := readSource(path)
+	src, err := readSource(nil, path)
 	if err != nil {
 		return reload.Files[Rules]{}, err
 	}
 	return reload.Files[Rules]{
-		Digest: src.digest(),
-		Parse:  func(before *Rules) (*Rules, []any, error) { return l.parse(src, before) },
+		Digest:  src.digest(),
+		Parse:   func(before *Rules) (*Rules, []any, error) { return l.parse(src, before) },
+		Sparing: l.options.Sparing,
 		InForce: func(log *slog.Logger, replaced bool) {
 			if replaced {
 				l.passedOver = src.passedOver
@@ -63,22 +64,27 @@ func (l *Live) read(path string) (reload.Files[Rules], error) {
 
 // parse returns the rules of the files. Rules that are as before go on.
 func (l *Live) parse(src *source, before *Rules) (rules *Rules, size []any, err error) {
-	return l.load(before, func(loader *loader) (*Rules, error) { return src.rules(loader) }, "files", len(src.files))
+	var texts []Text
+	if l.options.Announce != nil {
+		texts = src.texts() // which rules drops
+	}
+	return l.load(before, func(loader *loader) (*Rules, []Text, error) {
+		rules, err := src.rules(loader)
+		return rules, texts, err
+	}, "files", len(src.files))
 }
 
 // load returns the rules that read reads, with attributes for the log behind those
 // given. Rules that are as before go on.
-func (l *Live) load(before *Rules, read func(*loader) (*Rules, error), given ...any) (rules *Rules, size []any, err error) {
-	load := func() { rules, err = read(newLoader(l.options)) }
-	if l.options.Sparing != nil {
-		l.options.Sparing(load)
-	} else {
-		load()
-	}
+func (l *Live) load(before *Rules, read func(*loader) (*Rules, []Text, error), given ...any) (rules *Rules, size []any, err error) {
+	rules, texts, err := read(newLoader(l.options))
 	if err != nil {
 		return nil, nil, err
 	}
 	rules.follow(before, l.options.Clock())
+	if l.options.Announce != nil {
+		l.options.Announce(rules, texts)
+	}
 	return rules, append(given, "domains", len(rules.sorted), "rules", rules.Count()), nil
 }
 

@@ -111,3 +111,26 @@ func TestFilesThatArePassedOverAreToldOnce(t *testing.T) {
 	filetest.Write(t, dir, "b.txt", "domain: b")
 	wantTold("there again", 2, 1)
 }
+
+// The rules before are garbage too, once others are in force.
+func TestRulesAreReplacedSparingly(t *testing.T) {
+	t.Parallel()
+	var live *config.Live
+	calls := 0
+	live = config.LoadOptions{Sparing: func(replace func()) {
+		before := live.Rules()
+		replace()
+		calls++
+		if live.Rules() == before {
+			t.Error("nothing was put in force")
+		}
+	}}.NewFedLive("a test", nil)
+	for digest := range byte(2) {
+		if err := live.Feed([32]byte{digest}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if calls != 2 {
+		t.Errorf("%d calls", calls)
+	}
+}

@@ -20,10 +20,11 @@ func descriptor(text string) string { return "domain: d\ndescriptors:\n- key: k\
 func limit(text string) string { return descriptor("rate_limit: {" + text + "}") }
 
 const (
-	domainKeys     = "domain, algorithm, hash_tag, descriptors"
-	descriptorKeys = "key, value, rate_limit, rate_limits, on_store_failure, shadow_mode, quota_mode, share_threshold, metadata, detailed_metric, value_to_metric, descriptors"
-	itemKeys       = "name, algorithm, requests, period, requests_per_unit, unit, burst, sub_windows, postpaid, replaces"
-	limitKeys      = "unlimited, " + itemKeys
+	domainKeys     = "domain, algorithm, hash_tag, unmatched, descriptors"
+	descriptorKeys = "key, value, rate_limit, rate_limits, plans, plan, on_store_failure, shadow_mode, quota_mode, share_threshold, metadata, detailed_metric, value_to_metric, descriptors"
+	numberKeys     = "name, algorithm, requests, period, requests_per_unit, unit, burst, sub_windows, postpaid, replaces, enforce"
+	itemKeys       = numberKeys + ", shadow_mode"
+	limitKeys      = "unlimited, " + numberKeys
 	algorithms     = "token_bucket, gcra, leaky_bucket, fixed_window, sliding_window, sliding_log"
 	periods        = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
 	failureModes   = "local, allow, deny, error"
@@ -165,8 +166,8 @@ var badFiles = []struct {
 
 	// Flags.
 	{"flags without a limit", descriptor("shadow_mode: true\n  quota_mode: false\n  metadata: {a: b}\n  descriptors: [{key: l, rate_limit: {unit: day}}]"), []string{
-		"4:3: descriptors[0].shadow_mode: found shadow_mode without a limit; allowed: shadow_mode beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant",
-		"6:3: descriptors[0].metadata: found metadata without a limit; allowed: metadata beside the rate_limit or rate_limits that it is for; those nested in a descriptor are not meant",
+		"4:3: descriptors[0].shadow_mode: found shadow_mode without a limit; allowed: shadow_mode beside the rate_limit, rate_limits or plans that it is for; those nested in a descriptor are not meant",
+		"6:3: descriptors[0].metadata: found metadata without a limit; allowed: metadata beside the rate_limit, rate_limits or plans that it is for; those nested in a descriptor are not meant",
 	}},
 	{"flag in a limit", limit("unit: day, shadow_mode: true"), []string{
 		"4:27: descriptors[0].rate_limit: found shadow_mode in a rate_limit, but it belongs in a descriptor; allowed: " + limitKeys,

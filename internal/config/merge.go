@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// top is where one of a domain's outermost descriptors stands.
-type top struct {
+// outermost is where one of a domain's outermost descriptors stands.
+type outermost struct {
 	parser *fileParser
 	yamlfile.Position
 }
@@ -50,6 +50,16 @@ func (p *fileParser) merge(d *Domain) {
 	case p.d.HashTag != "" && p.d.HashTag != d.HashTag:
 		p.BadAt(p.tagAt, fmt.Sprintf("the hash_tag %s, but the domain has %s in another file", yamlfile.Quote(p.d.HashTag), yamlfile.Quote(d.HashTag)), "the same hash_tag in all files of a domain, or none")
 	}
+	switch {
+	case d.Unmatched == UnmatchedDefault:
+		d.Unmatched = p.d.Unmatched
+	case p.d.Unmatched != UnmatchedDefault && p.d.Unmatched != d.Unmatched:
+		p.BadAt(p.unmatchedAt, fmt.Sprintf("unmatched: %s, but the domain has %s in another file", p.d.Unmatched, d.Unmatched), "the same unmatched in all files of a domain, or none")
+	}
+	d.files = append(d.files, p.File)
+	for n := range p.d.root.below {
+		n.file = int32(len(d.files))
+	}
 	for _, n := range p.d.root.exact {
 		p.refuseSecond(n, d.root.addExact(n))
 	}
@@ -81,7 +91,7 @@ func (p *fileParser) refuseSecond(n, first *node) {
 	if first == nil {
 		return
 	}
-	here, there := p.loader.tops[n], p.loader.tops[first]
+	here, there := p.loader.outermost[n], p.loader.outermost[first]
 	p.BadAt(here.Position, fmt.Sprintf("%s again, the first is in %s", entryText(n.entry), lineOf(there.parser.File, there.Line)),
 		"each key with each value once in a domain")
 }

@@ -22,6 +22,9 @@ type node struct {
 	// line is where it begins, or which item of its list it is, from 0, where a
 	// program made the list.
 	line int32
+	// file, of an outermost descriptor, is 0 if it stands in the first file of its
+	// domain, else a number from 1 on in Domain.files.
+	file int32
 }
 
 // keyNodes are the descriptors of one level that have the same key and no
@@ -156,6 +159,26 @@ func (n *node) addBare(below *node) (first *node) {
 		return nil
 	}
 	return k.bare
+}
+
+// below calls yield with the descriptors one level below, the exact ones in no
+// order.
+func (n *node) below(yield func(*node) bool) {
+	for _, child := range n.exact {
+		if !yield(child) {
+			return
+		}
+	}
+	for i := range n.keys {
+		for _, child := range n.keys[i].patterns.nodes {
+			if !yield(child) {
+				return
+			}
+		}
+		if bare := n.keys[i].bare; bare != nil && !yield(bare) {
+			return
+		}
+	}
 }
 
 // seal readies the node for matching. Nothing may be added afterwards.

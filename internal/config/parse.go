@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
@@ -14,23 +15,23 @@ import (
 // where the level is read.
 var (
 	domainLevel = &yamlfile.Level{Is: "a domain", Fields: []yamlfile.Field{
-		{Name: "domain", Theirs: true}, {Name: "algorithm"}, {Name: "hash_tag"}, {Name: "descriptors", Theirs: true},
+		{Name: "domain", Theirs: true}, {Name: "algorithm"}, {Name: "hash_tag"}, {Name: "unmatched"}, {Name: "descriptors", Theirs: true},
 	}, Theirs: true}
 	descriptorLevel = &yamlfile.Level{Is: "a descriptor", Fields: []yamlfile.Field{
-		{Name: "key", Theirs: true}, {Name: "value", Theirs: true}, {Name: "rate_limit", Theirs: true}, {Name: "rate_limits"},
+		{Name: "key", Theirs: true}, {Name: "value", Theirs: true}, {Name: "rate_limit", Theirs: true}, {Name: "rate_limits"}, {Name: "plans"}, {Name: "plan"},
 		{Name: "on_store_failure"}, {Name: "shadow_mode", Theirs: true}, {Name: "quota_mode", Theirs: true}, {Name: "share_threshold", Theirs: true},
 		{Name: "metadata", Theirs: true}, {Name: "detailed_metric", Theirs: true}, {Name: "value_to_metric", Theirs: true}, {Name: "descriptors", Theirs: true},
 	}, Theirs: true}
 	limitLevel = &yamlfile.Level{Is: "a rate_limit", Fields: append([]yamlfile.Field{
 		{Name: "unlimited", Theirs: true},
 	}, limitFields...), Theirs: true}
-	limitItemLevel = &yamlfile.Level{Is: "an item of rate_limits", Fields: limitFields}
+	limitItemLevel = &yamlfile.Level{Is: "an item of rate_limits", Fields: append(slices.Clone(limitFields), yamlfile.Field{Name: "shadow_mode"})}
 	replacesLevel  = &yamlfile.Level{Is: "an item of replaces", Fields: []yamlfile.Field{{Name: "name", Theirs: true}}, Theirs: true}
 
 	limitFields = []yamlfile.Field{
 		{Name: "name", Theirs: true}, {Name: "algorithm"}, {Name: "requests"}, {Name: "period"},
 		{Name: "requests_per_unit", Theirs: true}, {Name: "unit", Theirs: true}, {Name: "burst"}, {Name: "sub_windows"}, {Name: "postpaid"},
-		{Name: "replaces", Theirs: true},
+		{Name: "replaces", Theirs: true}, {Name: "enforce"},
 	}
 )
 
@@ -48,8 +49,9 @@ type fileParser struct {
 	// algorithm is the domain's, or 0.
 	algorithm bucket.Algorithm
 	d         *Domain
-	// nameAt and tagAt are where the domain's name and hash_tag stand.
-	nameAt, tagAt yamlfile.Position
+	// nameAt, tagAt and unmatchedAt are where the domain's name, hash_tag and
+	// unmatched stand.
+	nameAt, tagAt, unmatchedAt yamlfile.Position
 	// general are the outermost descriptors without an exact value.
 	general []generalNode
 	// replaced are all names in replaces, and where each stands first.
@@ -83,7 +85,7 @@ func (p *fileParser) domain(v yamlfile.Value) {
 	if !ok {
 		return
 	}
-	p.d = &Domain{File: p.File, root: new(node)}
+	p.d = &Domain{File: p.File, root: new(node), WithoutRule: new(Counts)}
 	p.domainName(o)
 	if v, ok := o.Field("algorithm"); ok {
 		p.algorithm, _ = p.algorithmName(v)
@@ -92,6 +94,10 @@ func (p *fileParser) domain(v yamlfile.Value) {
 	if v, ok := o.Field("hash_tag"); ok {
 		p.d.HashTag, _ = p.name(v, "the key of an entry", yamlfile.MaxName)
 		p.tagAt = v.Position()
+	}
+	if v, ok := o.Field("unmatched"); ok {
+		p.d.Unmatched = p.unmatched(v)
+		p.unmatchedAt = v.Position()
 	}
 	if v, ok := o.Field("descriptors"); ok {
 		p.descriptors(v, p.d.root, 1)
@@ -163,7 +169,7 @@ func (p *fileParser) descriptor(item yamlfile.Value, list *nodeList, depth int) 
 				twin = first
 			}
 		} else if depth == 1 && p.loader.options.MergeDomains {
-			p.loader.tops[child] = top{p, item.Position()}
+			p.loader.outermost[child] = outermost{p, item.Position()}
 		}
 	}
 	p.rule(o, child)
@@ -210,19 +216,21 @@ func entryText(e bucket.Entry) string {
 // any.
 func (p *fileParser) rule(o *yamlfile.Object, n *node) {
 	r := &Rule{File: p.File, Line: o.Node.Line, Counts: &RuleCounts{room: p.loader.rules.room}, node: n}
-	one, many := o.Has("rate_limit"), o.Has("rate_limits")
-	if one && many {
-		p.Bad(yamlfile.Later(o.Key("rate_limit"), o.Key("rate_limits")), "rate_limit beside rate_limits", "one of them")
-	}
+	p.oneKindOfLimits(o)
 	mode := p.storeFailure(o)
 	p.flags(o, r)
-	if one {
+	if o.Has("rate_limit") {
 		p.rateLimit(o, r, mode)
 	}
 	if v, ok := o.Field("rate_limits"); ok {
 		p.rateLimits(v, r, mode)
 	}
-	if !one && !many {
+	if o.Has("plans") {
+		p.plans(o, r, mode)
+	} else if o.Has("plan") {
+		p.Bad(o.Key("plan"), "plan without plans", "plan beside plans: the one of whoever has none assigned")
+	}
+	if !p.isLimited(o) {
 		p.noStoreFailure(o, "without a limit")
 		return
 	}
@@ -232,5 +240,41 @@ func (p *fileParser) rule(o *yamlfile.Object, n *node) {
 	}
 	p.loader.share(r)
 	n.rule = r
-	p.d.rules = append(p.d.rules, r)
+	r.each(func(rule *Rule) { p.d.rules = append(p.d.rules, rule) })
+}
+
+// kindsOfLimits are the keys of a descriptor that give it limits.
+var kindsOfLimits = []string{"rate_limit", "rate_limits", "plans"}
+
+// isLimited reports whether a descriptor has limits.
+func (p *fileParser) isLimited(o *yamlfile.Object) bool { return o.First(kindsOfLimits...) != "" }
+
+// oneKindOfLimits reports limits that are given in two ways.
+func (p *fileParser) oneKindOfLimits(o *yamlfile.Object) {
+	first := ""
+	for _, kind := range kindsOfLimits {
+		switch {
+		case !o.Has(kind):
+		case first == "":
+			first = kind
+		default:
+			p.Bad(yamlfile.Later(o.Key(first), o.Key(kind)), first+" beside "+kind, "one of them")
+		}
+	}
+}
+
+// unmatched reads what a descriptor without a rule gets.
+func (p *fileParser) unmatched(v yamlfile.Value) Unmatched {
+	names := []string{AllowUnmatched.String(), DenyUnmatched.String()}
+	s, ok := p.Text(v, yamlfile.Commas(names))
+	switch {
+	case !ok:
+	case s == names[0]:
+		return AllowUnmatched
+	case s == names[1]:
+		return DenyUnmatched
+	default:
+		p.BadName(v, s, names)
+	}
+	return UnmatchedDefault
 }

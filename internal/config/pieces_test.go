@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
+	"github.com/ratelimitd/ratelimitd/internal/racetest"
 )
 
 // told is all that a load says: its errors, or its table, its warnings and the
@@ -176,7 +177,8 @@ func TestPiecesReadTheSameAsTheWhole(t *testing.T) {
 	// The same with lines taken out, doubled, moved to the left and right.
 	r := rand.New(rand.NewPCG(1, 9))
 	cut, good := 0, 0
-	for range 500 {
+	rounds := racetest.Fewer(500)
+	for range rounds {
 		lines := strings.SplitAfter([]string{pieceText, example, manyRulesText(6), flowText, strings.Replace(flowText, `, "foo": 1`, "", 1)}[r.IntN(5)], "\n")
 		for range 1 + r.IntN(3) {
 			i := r.IntN(len(lines))
@@ -207,7 +209,7 @@ func TestPiecesReadTheSameAsTheWhole(t *testing.T) {
 		}
 	}
 	t.Logf("%d texts in pieces, %d without errors", cut, good)
-	if cut < 60 || good < 20 {
+	if cut < rounds/9 || good < rounds/25 {
 		t.Errorf("only %d texts were read in pieces, %d without errors", cut, good)
 	}
 }

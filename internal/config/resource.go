@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/sha256"
 	"log/slog"
-	"runtime"
 
 	"go.yaml.in/yaml/v3"
 
@@ -37,8 +36,9 @@ func (l *Live) Feed(digest [sha256.Size]byte, resources []Resource) error {
 	return l.Replace(reload.Files[Rules]{
 		Digest: digest,
 		Parse: func(before *Rules) (*Rules, []any, error) {
-			return l.load(before, func(loader *loader) (*Rules, error) { return loader.resources(resources) }, "resources", len(resources))
+			return l.load(before, func(loader *loader) (*Rules, []Text, error) { return loader.resources(resources) }, "resources", len(resources))
 		},
+		Sparing: l.options.Sparing,
 		InForce: func(log *slog.Logger, replaced bool) {
 			if replaced {
 				logWarnings(log, l.Rules().warnings)
@@ -47,20 +47,27 @@ func (l *Live) Feed(digest [sha256.Size]byte, resources []Resource) error {
 	})
 }
 
-// resources reads all of them.
-func (l *loader) resources(list []Resource) (*Rules, error) {
+// resources reads all of them. It returns their texts if somebody wants to know.
+func (l *loader) resources(list []Resource) (rules *Rules, texts []Text, err error) {
 	const enough = 100
 	errors := 0
 	for _, r := range list {
 		if errors >= enough {
 			break
 		}
-		runtime.Gosched() // requests that wait go first: on one processor a load takes long
+		yield()
 		root, nodes, err := r.Tree()
 		if err != nil {
 			l.errs = append(l.errs, yamlfile.Error{File: r.Name, Found: err.Error()})
 			errors++
 			continue
+		}
+		if l.options.Announce != nil {
+			text, err := yaml.Marshal(root)
+			if err != nil {
+				return nil, nil, err
+			}
+			texts = append(texts, Text{r.Name, string(text)})
 		}
 		p := l.parser(r.Name, nodesVisited*nodes)
 		p.Made = true
@@ -68,7 +75,8 @@ func (l *loader) resources(list []Resource) (*Rules, error) {
 		l.parsed(p)
 		errors += len(p.Errs)
 	}
-	return l.result()
+	rules, err = l.result()
+	return rules, texts, err
 }
 
 // nodesVisited is how often a node is visited at most while a tree is read.

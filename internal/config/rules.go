@@ -1,8 +1,6 @@
 package config
 
 import (
-	"strings"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
@@ -45,10 +43,15 @@ type Domain struct {
 	// HashTag is the key of the entry whose value places the keys of a
 	// descriptor in a sharded store; it may be empty.
 	HashTag string
+	// Unmatched is what descriptors without a rule get.
+	Unmatched Unmatched
+	// WithoutRule counts the descriptors without a rule. A later load keeps the
+	// counts of a domain that is still there.
+	WithoutRule *Counts
 	// Algorithm is what the file gives to limits that name none; 0 if it does
 	// not say.
 	Algorithm bucket.Algorithm
-	// Since is when HashTag or Algorithm last changed, as in Rule.Since.
+	// Since is when HashTag, Unmatched or Algorithm last changed, as in Rule.Since.
 	Since int64
 	// File and Line are where the domain is named. What did not come from a file
 	// has the line 0.
@@ -57,11 +60,37 @@ type Domain struct {
 
 	root  *node
 	rules []*Rule
+	// files are those after the first that have a part of the domain.
+	files []string
 }
+
+// Unmatched says what a descriptor of a known domain gets that has no rule.
+type Unmatched uint8
+
+// MaxUnenforced is how many limits of a rule may have shadow_mode or enforce, counted
+// with those before them.
+const MaxUnenforced = 64
+
+const (
+	// UnmatchedDefault is the daemon's setting, limits.unmatched.
+	UnmatchedDefault Unmatched = iota
+	// AllowUnmatched lets it pass.
+	AllowUnmatched
+	// DenyUnmatched denies it, so that a misspelt key fails closed.
+	DenyUnmatched
+)
+
+// String returns the one spelling, as in a limits file.
+func (u Unmatched) String() string { return [...]string{"default", "allow", "deny"}[u] }
 
 // Rule is a place in a limits file that descriptors match, with the limits that
 // they then have.
 type Rule struct {
+	// Plans has the limits of a rule that has them by plan, or is nil. With plans
+	// the rule has no limits of its own and is not unlimited.
+	Plans *Plans
+	// Plan is the name of the plan that the rule is, or empty.
+	Plan string
 	// Limits must all allow. There is none if Unlimited.
 	Limits []*bucket.Limit
 	// Unlimited rules allow always.
@@ -105,20 +134,28 @@ type Rule struct {
 func (d *Domain) Rules() []*Rule { return d.rules }
 
 // Path returns the entries that lead to the rule, as they are in the file and
-// as a person reads them: "user=alice / plan". No two rules of a domain have
-// the same.
+// as a person reads them: "user=alice / plan", or "user (plan free)" of a plan. No
+// two rules of a domain have the same.
 func (r *Rule) Path() string {
-	var s strings.Builder
-	for i, e := range r.Entries() {
-		if i > 0 {
-			s.WriteString(" / ")
-		}
-		s.WriteString(yamlfile.Printable(e.Key))
-		if e.Value != "" {
-			s.WriteString("=" + yamlfile.Printable(e.Value))
-		}
+	if known := r.Counts.path.Load(); known != nil {
+		return *known
 	}
-	return s.String()
+	path := string(r.AppendPath(nil))
+	r.Counts.path.Store(&path)
+	return path
+}
+
+// AppendPath appends it to dst.
+func (r *Rule) AppendPath(dst []byte) []byte {
+	var room [8]bucket.Entry
+	dst = appendPathText(dst, r.node.appendPath(room[:0]))
+	return append(dst, r.planNote()...)
+}
+
+// IsAt reports whether a path is that of the rule, or of the rule whose plan it is.
+func (r *Rule) IsAt(path string) bool {
+	place := pathText(r.Entries())
+	return place+r.planNote() == path || place == path
 }
 
 // Match returns the rule for a descriptor with these entries, or nil if there

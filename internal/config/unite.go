@@ -16,7 +16,7 @@ func (p *fileParser) unites(first, second *node, o *yamlfile.Object, item yamlfi
 	if p.Made {
 		again = fmt.Sprintf("%s again, the first is %s", entryText(second.entry), item.Sibling(int(first.line)))
 	}
-	limited := o.First("rate_limit", "rate_limits") != ""
+	limited := p.isLimited(o)
 	if limited == (first.rule != nil) || o.Has("descriptors") && first.hasBelow() {
 		p.Bad(item, again, allowed)
 		return false
@@ -32,6 +32,7 @@ func (n *node) unite(other *node) {
 	if other.rule != nil {
 		n.rule = other.rule
 		n.rule.node = n
+		n.rule.each(func(r *Rule) { r.node = n })
 	}
 	if !other.hasBelow() {
 		return

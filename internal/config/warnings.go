@@ -22,20 +22,9 @@ func (n *node) hasKey(key string) bool {
 	if n.entry.Key == key {
 		return true
 	}
-	for _, below := range n.exact {
+	for below := range n.below {
 		if below.hasKey(key) {
 			return true
-		}
-	}
-	for i := range n.keys {
-		k := &n.keys[i]
-		if k.bare != nil && k.bare.hasKey(key) {
-			return true
-		}
-		for _, below := range k.patterns.nodes {
-			if below.hasKey(key) {
-				return true
-			}
 		}
 	}
 	return false

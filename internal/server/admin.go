@@ -2,18 +2,86 @@ package server
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"fmt"
-	"log/slog"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
+	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
+	"github.com/ratelimitd/ratelimitd/internal/top"
 )
 
-// adminHandler is for operators: the rules in force, and what the process does.
+// adminServer serves the operators' port: its pages over HTTP, and the admin API over
+// gRPC too, with TLS or without.
+func (s *Server) adminServer() *http.Server {
+	// A profile takes as long as its request says.
+	h := s.httpServer(s.adminHandler(), s.options.Admin.TLS, 5*time.Minute)
+	h.Protocols = new(http.Protocols)
+	h.Protocols.SetHTTP1(true)
+	h.Protocols.SetHTTP2(true)
+	h.Protocols.SetUnencryptedHTTP2(true)
+	h.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams:          100,
+		MaxReceiveBufferPerConnection: 1 << 20,
+		MaxReceiveBufferPerStream:     256 << 10,
+		// Watches of a caller that has gone without a word end then.
+		SendPingTimeout: 30 * time.Second,
+		PingTimeout:     15 * time.Second,
+	}
+	return h
+}
+
+// newAdminAPI returns the admin API. On an address that others reach it is served
+// only if it is known who calls.
+func (s *Server) newAdminAPI(requests *prometheus.CounterVec) *adminapi.API {
+	o := &s.options.Admin
+	loopback := false
+	if l := s.listeners["admin"]; l != nil {
+		address, ok := l.Addr().(*net.TCPAddr)
+		loopback = ok && address.IP.IsLoopback()
+	}
+	api := adminapi.Options{
+		Live: s.options.Live, Decider: s.decider, Assignments: o.Assignments, Daemons: o.Daemons, AskTop: o.AskTop,
+		Requests: requests, Panics: s.panics, Log: s.log, Now: s.options.Now, Stopping: s.watches.stopping,
+	}
+	if loopback || o.Members != nil || o.TLS != nil && o.TLS.ClientAuth != tls.NoClientCert {
+		api.Gate = access.NewGate(o.Members, loopback, s.options.Now)
+	}
+	if api.Daemons == nil {
+		api.Daemons = s.onlySelf
+	}
+	return adminapi.New(api)
+}
+
+// onlySelf returns this daemon as the only one.
+func (s *Server) onlySelf(context.Context) ([]fleet.Daemon, string, error) {
+	const id = "self"
+	d := fleet.Daemon{ID: id, Address: s.Address("grpc"), Version: s.options.Version, Started: s.started, Seen: s.options.Now()}
+	if rules := s.options.Live.Rules(); rules != nil {
+		d.Rules = rules.Fingerprint()
+	}
+	return []fleet.Daemon{d}, id, nil
+}
+
+// Top answers another daemon's question who had the most, by what this one counted. known
+// is false if this one does not keep it.
+func (s *Server) Top(q top.Question) (a top.Answer, known bool) {
+	if !s.decider.Tops.Keeps(q.Kind) {
+		return a, false
+	}
+	return s.decider.Top(q), true
+}
+
+// adminHandler is for operators: the rules in force, what the process does, and the
+// admin API.
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -21,6 +89,7 @@ func (s *Server) adminHandler() http.Handler {
 		fmt.Fprintln(w, "/healthz   200 while the process lives")
 		fmt.Fprintln(w, "/metrics   for Prometheus")
 		fmt.Fprintln(w, "/rlconfig  the rules in force")
+		fmt.Fprintln(w, "/admin/v1/openapi.yaml  the admin API")
 		if s.options.HTTP.Auth != nil {
 			fmt.Fprintln(w, "/authconfig  the endpoints for forward auth in force")
 		}
@@ -41,7 +110,13 @@ func (s *Server) adminHandler() http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return s.panics.Recovering(mux)
+	return s.panics.Recovering(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if adminapi.Serves(r) {
+			s.adminAPI.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
 }
 
 // metricsHandler has the metrics and nothing else.
@@ -51,14 +126,6 @@ func (s *Server) metricsHandler() http.Handler {
 		mux.Handle("GET "+path, s.metricsPage())
 	}
 	return s.panics.Recovering(mux)
-}
-
-func (s *Server) metricsPage() http.Handler {
-	return promhttp.HandlerFor(s.options.Metrics, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
-		// A page of many series takes memory while it is made.
-		MaxRequestsInFlight: 4,
-	})
 }
 
 func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {

@@ -32,6 +32,27 @@ func TestCountingHitsAllocatesNothing(t *testing.T) {
 	}
 }
 
+// Requests are compared with those of a server that keeps no subjects.
+func TestKeepingWhoHadTheMostAllocatesNothing(t *testing.T) {
+	for _, descriptor := range []string{"user=alice,route=/orders", "user=alice,closed=/orders"} {
+		in, err := proto.Marshal(request("api", 3, descriptor))
+		if err != nil {
+			t.Fatal(err)
+		}
+		allocations := func(change ...func(*server.Options)) float64 {
+			s := start(t, benchLimits, change...).srv
+			return testing.AllocsPerRun(1000, func() {
+				if _, err := s.Answer(t.Context(), in); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+		if with, without := allocations(keepingTops), allocations(); with > without {
+			t.Errorf("%s: %v allocations with it, %v without", descriptor, with, without)
+		}
+	}
+}
+
 // TestOverrideAllocatesNothing compares requests with and without a limit of
 // their own.
 func TestOverrideAllocatesNothing(t *testing.T) {

@@ -46,11 +46,12 @@ func TestAuthAnswersHaveStatusAndHeaders(t *testing.T) {
 		}
 	}
 	d.wantMetrics(map[string]float64{
-		`ratelimitd_requests_total{api="auth",code="OK"}`: 6,
-		`ratelimitd_auth_reloads_total{result="success"}`: 1,
-		`ratelimitd_auth_reloads_total{result="failure"}`: 0,
-		`ratelimitd_auth_last_reload_successful`:          1,
-		`ratelimitd_requests_total{api="http",code="OK"}`: 0,
+		`ratelimitd_requests_total{api="auth",code="OK",outcome="allowed"}`: 3,
+		`ratelimitd_requests_total{api="auth",code="OK",outcome="denied"}`:  3,
+		`ratelimitd_auth_reloads_total{result="success"}`:                   1,
+		`ratelimitd_auth_reloads_total{result="failure"}`:                   0,
+		`ratelimitd_auth_last_reload_successful`:                            1,
+		`ratelimitd_requests_total{api="http",code="OK",outcome="allowed"}`: 0,
 	})
 	if p := d.get("admin", "/authconfig"); p.code != 200 || !strings.Contains(p.body, "/auth/other") || !strings.HasPrefix(p.body, "# generation 1, loaded ") {
 		t.Errorf("/authconfig: %d %s", p.code, p.body)
@@ -74,7 +75,7 @@ func TestAuthFailsWithoutStoreOrEndpoint(t *testing.T) {
 		t.Errorf("an unknown name: %s", p.body)
 	}
 	d.wantMetrics(map[string]float64{
-		`ratelimitd_requests_total{api="auth",code="Unavailable"}`: 1, `ratelimitd_requests_total{api="auth",code="OK"}`: 0,
+		`ratelimitd_requests_total{api="auth",code="Unavailable",outcome="error"}`: 1, `ratelimitd_requests_total{api="auth",code="OK",outcome="allowed"}`: 0,
 	})
 	off := start(t, authLimits)
 	if p := off.auth("127.0.0.1", "GET", "n"); p.code != 404 {

@@ -72,7 +72,7 @@ func TestAuthDeniesUnclearValues(t *testing.T) {
 	d := start(t, authLimits, on(store), withAuth(t, authFile("nginx", "key: user, from: header, name: X-User, on_missing: omit",
 		"key: page, from: query, name: p, on_missing: omit", "key: method, from: method", "key: path, from: path, prefixes: [/]")))
 	const uri = "X-Original-Uri: /?p=1"
-	sent := 0.0
+	sent, passed := 0.0, 0.0
 	for _, c := range []struct {
 		name    string
 		headers []string
@@ -99,6 +99,9 @@ func TestAuthDeniesUnclearValues(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sent++
+			if c.code == 200 {
+				passed++
+			}
 			p := d.auth("127.0.0.1", "GET", "n", c.headers...)
 			asked := store.last()
 			if p.code != c.code || (asked != "") != (c.code == 200) {
@@ -109,7 +112,10 @@ func TestAuthDeniesUnclearValues(t *testing.T) {
 			}
 		})
 	}
-	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="auth",code="OK"}`: sent})
+	d.wantMetrics(map[string]float64{
+		`ratelimitd_requests_total{api="auth",code="OK",outcome="allowed"}`: passed,
+		`ratelimitd_requests_total{api="auth",code="OK",outcome="denied"}`:  sent - passed,
+	})
 }
 
 // Names of headers and methods count alike in all spellings that servers take

@@ -132,7 +132,7 @@ func TestHugeRequestIsRefused(t *testing.T) {
 		t.Errorf("HTTP: got %d %s", p.code, p.body)
 	}
 	d.ask("api", 1, "user=x")
-	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="grpc",code="ResourceExhausted"}`: 1})
+	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="grpc",code="ResourceExhausted",outcome="error"}`: 1})
 }
 
 // rawCodec sends bytes as they are.
@@ -172,5 +172,5 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 		})
 	}
 	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 3 reset 59m50s")
-	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="grpc",code="Internal"}`: 4})
+	d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="grpc",code="Internal",outcome="error"}`: 4})
 }

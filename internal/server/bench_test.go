@@ -3,15 +3,22 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/record"
+	"github.com/ratelimitd/ratelimitd/internal/top"
 )
 
 const benchLimits = `
@@ -22,6 +29,11 @@ descriptors:
       - {key: route, rate_limit: {name: r, requests: 4000000000, period: 1h}}
       - {key: closed, rate_limit: {name: c, requests: 0, period: 1h}}
 `
+
+// keepingTops has a server keep all subjects that had the most.
+func keepingTops(o *server.Options) {
+	o.Tops = decide.Tops{Denied: true, Used: true, Budget: top.NewBudget(64 << 20)}
+}
 
 // BenchmarkShouldRateLimit measures the cost without network, from the bytes
 // of a request to those of the response. The memory store decides one
@@ -36,7 +48,12 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 		{"denied", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, nil},
 		{"unmatched", "user=alice,other=/orders", rlsv3.RateLimitResponse_OK, nil},
 		{"allowed and its hits counted", "user=alice,route=/orders", rlsv3.RateLimitResponse_OK, []func(*server.Options){likeEnvoyproxy}},
+		{"allowed and kept", "user=alice,route=/orders", rlsv3.RateLimitResponse_OK, []func(*server.Options){keepingTops}},
+		{"denied and kept", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, []func(*server.Options){keepingTops}},
 		{"denied and its hits counted", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, []func(*server.Options){likeEnvoyproxy}},
+		{"allowed and recorded", "user=alice,route=/orders", rlsv3.RateLimitResponse_OK, []func(*server.Options){recordingToFile(b)}},
+		{"denied and recorded", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, []func(*server.Options){recordingToFile(b)}},
+		{"denied and thinned", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, []func(*server.Options){recordingToFile(b, func(o *record.Options) { o.PerSubject = 10 })}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			s := portless(b, benchLimits, c.change...)
@@ -58,6 +75,20 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 			}
 		})
 	}
+}
+
+// recordingToFile has a server record to a file that is rotated.
+func recordingToFile(b *testing.B, change ...func(*record.Options)) func(*server.Options) {
+	b.Helper()
+	f, err := sink.Open(sink.Options{
+		Path: filepath.Join(b.TempDir(), "decisions.jsonl"), MaxSize: 100 << 20, Keep: 1, Buffer: 8 << 20, Log: slog.New(slog.DiscardHandler),
+		Counts: sink.NewCounts(sink.NewLines(prometheus.NewRegistry(), "lines", "Lines.")),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(f.Close)
+	return recording(nil, append(change, func(o *record.Options) { o.Sinks = []record.Sink{f} })...)
 }
 
 // BenchmarkScrape makes the page of metrics with 100,000 rules: with none of them

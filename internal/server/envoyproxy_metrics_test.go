@@ -273,6 +273,44 @@ descriptors:
 	d.wantHits(map[string]string{"api|a_b_c": "total 5 within 4 over 1 near 1 shadow 0"})
 }
 
+// A sum that falls is taken for a counter that begins anew, with all that is left as
+// an increase.
+func TestSeriesOfSeveralRulesNeverFalls(t *testing.T) {
+	t.Parallel()
+	limits := func(values ...string) string {
+		text := "domain: api\ndescriptors:\n- {key: other, rate_limit: {unit: hour, requests_per_unit: 9}}\n"
+		for _, v := range values {
+			text += fmt.Sprintf("- {key: a, value: %q, rate_limit: {unit: hour, requests_per_unit: 9}}\n", v)
+		}
+		return text
+	}
+	d := start(t, limits("b:c", "b|c", "b_c"), likeEnvoyproxy)
+	want := func(n int) {
+		t.Helper()
+		d.wantHits(map[string]string{"api|a_b_c": fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", n)})
+	}
+	for range 3 {
+		d.ask("api", 1, "a=b:c", "a=b|c")
+	}
+	want(6)
+	d.ask("api", 1, "a=b_c")
+	want(7)
+	d.reload(limits("b|c", "b_c"))
+	want(7)
+	d.ask("api", 1, "a=b_c")
+	want(8)
+	d.reload(limits("b_c"))
+	want(8)
+	d.ask("api", 1, "a=b_c")
+	want(9)
+	want(9)
+	d.reload(limits())
+	d.wantHits(map[string]string{})
+	d.reload(limits("b_c", "b:c"))
+	d.ask("api", 1, "a=b_c")
+	want(1)
+}
+
 func TestHitsGoOnOverAReload(t *testing.T) {
 	t.Parallel()
 	d := start(t, "domain: api\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 1}}]\n", likeEnvoyproxy)
@@ -308,8 +346,8 @@ descriptors:
 	}
 	rest := fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", asked-config.MaxRuleValues)
 	restAll := fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", asked-config.MaxRuleValues+1)
-	if hits["api|value_other"] != rest || hits["api|all_other"] != restAll {
-		t.Errorf("others: %q and %q, want %q and %q", hits["api|value_other"], hits["api|all_other"], rest, restAll)
+	if hits["api|value|other"] != rest || hits["api|all|other"] != restAll {
+		t.Errorf("others: %q and %q, want %q and %q", hits["api|value|other"], hits["api|all|other"], rest, restAll)
 	}
 }
 
@@ -387,7 +425,7 @@ func TestCallersThatLeaveAreNoErrorOfRedis(t *testing.T) {
 		t.Error("a call that was left is answered")
 	}
 	asynctest.Eventually(t, "the call is over", func() bool {
-		return d.metrics()[`ratelimitd_requests_total{api="grpc",code="Canceled"}`] == 1
+		return d.metrics()[`ratelimitd_requests_total{api="grpc",code="Canceled",outcome="error"}`] == 1
 	})
 	d.wantMetric(`ratelimit_service_should_rate_limit_error{err_type="redis_error"}`, 0)
 }

@@ -38,6 +38,9 @@ func (s *Server) HTTP() http.Handler { return s.httpHandler() }
 // APIRoutes are the methods and paths of the daemon's own API.
 func (s *Server) APIRoutes() []string { return slices.Sorted(maps.Keys(s.apiHTTP.Routes())) }
 
+// AdminRoutes are the methods and paths of the admin API.
+func (s *Server) AdminRoutes() []string { return slices.Sorted(maps.Keys(s.adminAPI.Routes())) }
+
 func (s *Server) Admin() http.Handler { return s.adminHandler() }
 
 // BreakPorts makes all ports fail.

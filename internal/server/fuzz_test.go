@@ -63,11 +63,13 @@ func FuzzRequest(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
+	written := newValidLines(f)
 	var handlers []http.Handler
 	for _, name := range []string{"none", "ratelimit", "x-ratelimit", "ietf"} {
-		handlers = append(handlers, portless(f, fuzzLimits, style(name), withMetadata).HTTP())
+		handlers = append(handlers, portless(f, fuzzLimits, style(name), withMetadata, recording(nil, written.gets)).HTTP())
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
+		defer written.check(t)
 		for _, handler := range handlers {
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", bytes.NewReader(body)))
@@ -128,8 +130,10 @@ func FuzzTake(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	handler := portless(f, fuzzLimits).HTTP()
+	written := newValidLines(f)
+	handler := portless(f, fuzzLimits, recording(nil, written.gets)).HTTP()
 	f.Fuzz(func(t *testing.T, body []byte) {
+		defer written.check(t)
 		post := func(path string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body)))

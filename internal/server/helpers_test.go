@@ -144,6 +144,7 @@ func (d *daemon) options(limits string) server.Options {
 		Requests: server.Requests{Bounds: decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000}, Refunds: true},
 		Live:     d.live,
 		Store:    memory(d.t, d.clock),
+		Hits:     decide.HitCounting{NearRatio: 0.8},
 		Metrics:  prometheus.NewRegistry(),
 		Log:      logger,
 		Now:      d.clock.Time,
@@ -351,6 +352,10 @@ func (f *fakeStore) Take(ctx context.Context, hits []bucket.Hit, decisions []buc
 func (f *fakeStore) Check(context.Context, []bucket.Hit, []bucket.Decision) error { return nil }
 
 func (f *fakeStore) GiveBack(context.Context, []bucket.Hit, []bucket.Decision) error { return nil }
+
+func (f *fakeStore) Locate(h *bucket.Hit) bucket.Location { return bucket.Location{Key: string(h.Key)} }
+
+func (f *fakeStore) Forget([]string) {}
 
 func (f *fakeStore) Ping(ctx context.Context) error {
 	if f.ping == nil {

@@ -114,7 +114,7 @@ func TestRefundsCanBeForbidden(t *testing.T) {
 	}
 	wantShown(t, d.send(charging(t, 1, []string{"0"}, "user=x")), "OK; OK u 5/HOUR remaining 5 reset 0s")
 	d.wantMetrics(map[string]float64{
-		`ratelimitd_requests_total{api="grpc",code="PermissionDenied"}`: 1,
-		`ratelimitd_requests_total{api="http",code="PermissionDenied"}`: 1,
+		`ratelimitd_requests_total{api="grpc",code="PermissionDenied",outcome="error"}`: 1,
+		`ratelimitd_requests_total{api="http",code="PermissionDenied",outcome="error"}`: 1,
 	})
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,14 +9,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
-// limitsCollector shows the loads of the limits files and the counts of the rules
-// in force. The number of series is bounded: a rule that never matched has none,
-// rules that are counted by value have a bounded number of them, and the series of
-// a rule go with it at a reload.
+// limitsCollector shows the loads of the limits files. What rules count is in
+// families, since there may be much of it.
 type limitsCollector struct {
 	live *config.Live
+	// unknownDomains counts the descriptors of domains that nobody knows.
+	unknownDomains atomic.Uint64
 
-	decisions, reloads, successful, succeededAt, rules *prometheus.Desc
+	reloads, successful, succeededAt, rules *prometheus.Desc
 }
 
 func newLimitsCollector(live *config.Live) *limitsCollector {
@@ -24,9 +25,6 @@ func newLimitsCollector(live *config.Live) *limitsCollector {
 	}
 	return &limitsCollector{
 		live: live,
-		decisions: desc("decisions_total",
-			"Descriptors that matched a rule, by what they got themselves, whatever the others of their request did. Rules that never matched have no series.",
-			"domain", "rule", "value", "result"),
 		reloads: desc("limits_reloads_total",
 			"Loads of the limits files, that at start included. One that ends as the one before did, with the same rules or the same errors, is not counted.",
 			"result"),
@@ -38,7 +36,7 @@ func newLimitsCollector(live *config.Live) *limitsCollector {
 
 // Describe implements prometheus.Collector.
 func (c *limitsCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.decisions, c.reloads, c.successful, c.succeededAt, c.rules} {
+	for _, d := range []*prometheus.Desc{c.reloads, c.successful, c.succeededAt, c.rules} {
 		out <- d
 	}
 }
@@ -51,37 +49,16 @@ func (c *limitsCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
-	st, rules := c.live.Status(), c.live.Rules()
+	st := c.live.Status()
 	counter(c.reloads, float64(st.Succeeded), "success")
 	counter(c.reloads, float64(st.Failed), "failure")
 	gauge(c.successful, oneIf(st.LastError == nil))
 	if st.Succeeded > 0 {
 		gauge(c.succeededAt, float64(st.SucceededAt.UnixMilli())/float64(time.Second/time.Millisecond))
 	}
-	if rules == nil {
-		gauge(c.rules, 0)
-		return
+	inForce := 0
+	if rules := c.live.Rules(); rules != nil {
+		inForce = rules.Count()
 	}
-	gauge(c.rules, float64(rules.Count()))
-	decisions := func(domain *config.Domain, rule *config.Rule, value string, counts *config.Counts) {
-		allowed, denied, shadowed := counts.Of(config.Allowed), counts.Of(config.Denied), counts.Of(config.Shadowed)
-		if allowed == 0 && denied == 0 && shadowed == 0 {
-			return
-		}
-		// All of them from the first, so that each first event is an increase.
-		path := rule.Path()
-		counter(c.decisions, float64(allowed), domain.Name, path, value, config.Allowed.String())
-		counter(c.decisions, float64(denied), domain.Name, path, value, config.Denied.String())
-		if shadowed > 0 || rule.ShadowMode {
-			counter(c.decisions, float64(shadowed), domain.Name, path, value, config.Shadowed.String())
-		}
-	}
-	for _, domain := range rules.Domains() {
-		for _, rule := range domain.Rules() {
-			decisions(domain, rule, "", &rule.Counts.Counts)
-			for _, n := range rule.Counts.Values() {
-				decisions(domain, rule, n.Value, n.Counts)
-			}
-		}
-	}
+	gauge(c.rules, float64(inForce))
 }

@@ -1,41 +1,49 @@
 package server
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/durations"
 )
 
 // metrics are the counters on the way of a request. Nothing is looked up by name
 // or allocated there; rules have counters of their own.
 type metrics struct {
-	calls                  *prometheus.CounterVec
-	unmatched, panics, cut prometheus.Counter
-	ownLimits              decide.Results
+	calls, adminCalls *prometheus.CounterVec
+	durations         *durations.Family
+	panics, cut       prometheus.Counter
+	ownLimits         decide.Results
+	unknownDomains    *atomic.Uint64
 }
 
 // newMetrics registers all metrics of the server.
-func newMetrics(registry *prometheus.Registry, live *config.Live, ready *readiness) *metrics {
+func newMetrics(registry *prometheus.Registry, limits *limitsCollector, ready *readiness) *metrics {
 	factory := promauto.With(registry)
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_serving",
 		Help: "1 while the health check says SERVING, else 0.",
 	}, func() float64 { return oneIf(ready.isServing()) })
-	registry.MustRegister(newLimitsCollector(live))
+	took := durations.New("ratelimitd_request_duration_seconds",
+		"From the first byte of a request that the API reads to its answer, by the API and port.", "api")
+	registry.MustRegister(limits, took)
 	return &metrics{
+		unknownDomains: &limits.unknownDomains,
 		calls: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_requests_total",
-			Help: "Requests, by the API and port they came through and the gRPC code of their answer. Those that were decided are OK, denied ones too.",
-		}, []string{"api", "code"}),
-		unmatched: factory.NewCounter(prometheus.CounterOpts{
-			Name: "ratelimitd_unmatched_descriptors_total",
-			Help: "Descriptors that no rule is for, or whose domain is unknown, and which were allowed.",
-		}),
+			Help: "Requests, by the API and port they came through, the gRPC code of their answer, and what came of them: OK is allowed, denied, peeked or given_back, any other code is error.",
+		}, []string{"api", "code", "outcome"}),
+		durations: took,
+		adminCalls: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_admin_requests_total",
+			Help: "Requests of the admin API, by the method of ratelimit.admin.v1 and the gRPC code of their answer.",
+		}, []string{"method", "code"}),
 		ownLimits: decide.NewResults(factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_override_decisions_total",
 			Help: "Descriptors that no rule is for and that brought a limit of their own, by what they got themselves.",

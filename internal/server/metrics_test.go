@@ -104,12 +104,14 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 	d.fetch(http.MethodGet, "http", "/json", nil) // asks nothing
 	d.check("")
-	count := func(api, code string) string {
-		return fmt.Sprintf("ratelimitd_requests_total{api=%q,code=%q}", api, code)
+	count := func(api, code, outcome string) string {
+		return fmt.Sprintf("ratelimitd_requests_total{api=%q,code=%q,outcome=%q}", api, code, outcome)
 	}
 	d.wantMetrics(map[string]float64{
-		count("grpc", "OK"): 3, count("grpc", "InvalidArgument"): 1, count("grpc", "Unavailable"): 0,
-		count("http", "OK"): 1, count("http", "InvalidArgument"): 3, count("http", "PermissionDenied"): 0,
+		count("grpc", "OK", "allowed"): 2, count("grpc", "OK", "denied"): 1, count("grpc", "OK", "peeked"): 0,
+		count("grpc", "InvalidArgument", "error"): 1, count("grpc", "Unavailable", "error"): 0,
+		count("http", "OK", "denied"): 1, count("http", "InvalidArgument", "error"): 3, count("http", "PermissionDenied", "error"): 0,
+		`ratelimitd_request_duration_seconds_count{api="grpc"}`: 4,
 	})
 }
 
@@ -121,9 +123,9 @@ func TestFailedRequestsAreCounted(t *testing.T) {
 	}
 	d.post(bodyX)
 	d.wantMetrics(map[string]float64{
-		`ratelimitd_requests_total{api="grpc",code="Unavailable"}`: 1,
-		`ratelimitd_requests_total{api="http",code="Unavailable"}`: 1,
-		`ratelimitd_unmatched_descriptors_total`:                   0, // nothing was decided
+		`ratelimitd_requests_total{api="grpc",code="Unavailable",outcome="error"}`: 1,
+		`ratelimitd_requests_total{api="http",code="Unavailable",outcome="error"}`: 1,
+		`ratelimitd_unmatched_descriptors_total{domain="",result="allowed"}`:       0, // nothing was decided
 	})
 	d.wantDecisions(map[string]float64{})
 }
@@ -161,7 +163,11 @@ func TestDecisionsAreCounted(t *testing.T) {
 		`{domain="api",result="allowed",rule="vip"}`:                      2,
 		`{domain="api",result="denied",rule="vip"}`:                       0,
 	})
-	d.wantMetric("ratelimitd_unmatched_descriptors_total", 4)
+	d.wantMetrics(map[string]float64{
+		`ratelimitd_unmatched_descriptors_total{domain="api",result="allowed"}`: 3,
+		`ratelimitd_unmatched_descriptors_total{domain="api",result="denied"}`:  0,
+		`ratelimitd_unmatched_descriptors_total{domain="",result="allowed"}`:    1,
+	})
 	for _, secret := range []string{"mallory", "bob", "root", "evil", "/api/a", "/other"} {
 		if strings.Contains(d.get("admin", "/metrics").body, secret) {
 			t.Errorf("%q, which a caller sent, is a label", secret)
@@ -333,7 +339,7 @@ descriptors:
 
 // Rules that never matched do not slow down a scrape.
 func TestUnusedRulesCostAScrapeNothing(t *testing.T) {
-	const rules = 2000
+	const rules = 4000
 	var limits strings.Builder
 	limits.WriteString("domain: api\ndescriptors:\n")
 	for i := range rules {

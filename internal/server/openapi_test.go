@@ -39,8 +39,14 @@ type document struct {
 }
 
 type operation struct {
-	ID          string `yaml:"operationId"`
-	Summary     string `yaml:"summary"`
+	ID         string `yaml:"operationId"`
+	Summary    string `yaml:"summary"`
+	Parameters []struct {
+		Name        string  `yaml:"name"`
+		In          string  `yaml:"in"`
+		Description string  `yaml:"description"`
+		Schema      *schema `yaml:"schema"`
+	} `yaml:"parameters"`
 	RequestBody struct {
 		Required bool    `yaml:"required"`
 		Content  content `yaml:"content"`
@@ -81,7 +87,12 @@ type schema struct {
 // openAPI gets the document from a server.
 func openAPI(t *testing.T, d *daemon) *document {
 	t.Helper()
-	p := d.get("http", "/openapi.yaml")
+	return documentIn(t, d.get("http", "/openapi.yaml"))
+}
+
+// documentIn reads the document of a page.
+func documentIn(t *testing.T, p page) *document {
+	t.Helper()
 	if p.code != http.StatusOK || p.header.Get("Content-Type") != "application/yaml" {
 		t.Fatalf("%d %v", p.code, p.header)
 	}
@@ -278,7 +289,7 @@ func TestOpenAPISchemasAreTheMessages(t *testing.T) {
 // reach collects a message and all messages in it, by name.
 func reach(messages map[string]protoreflect.MessageDescriptor, m protoreflect.MessageDescriptor) {
 	name := string(m.Name())
-	if messages[name] != nil || m.FullName() == "google.protobuf.Duration" {
+	if messages[name] != nil || m.ParentFile().Package() == "google.protobuf" {
 		return
 	}
 	messages[name] = m

@@ -9,26 +9,35 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ratelimitd/ratelimitd/internal/access"
+	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/record"
+	"github.com/ratelimitd/ratelimitd/internal/top"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // Options of a Server.
 type Options struct {
-	GRPC      GRPC
-	HTTP      HTTP
-	Admin     Admin
-	Requests  Requests
-	Modes     decide.Modes
+	GRPC     GRPC
+	HTTP     HTTP
+	Admin    Admin
+	Requests Requests
+	Modes    decide.Modes
+	// Assigned are the assignments in force; nil means none.
+	Assigned  *assign.Table
 	Responses Responses
 	Health    Health
 	// Hits, if on, are counted and shown, with all metrics by the names of
 	// envoyproxy/ratelimit.
 	Hits decide.HitCounting
+	// Tops says whether rules keep the subjects that had the most.
+	Tops decide.Tops
 	// Live has the rules. While it has none, no request is answered, and unless
 	// Health says otherwise the health check fails.
 	Live *config.Live
@@ -45,6 +54,9 @@ type Options struct {
 	// Tracer makes the spans of requests; nil makes none. It belongs to the
 	// caller, who closes it after the server.
 	Tracer *tracing.Tracer
+	// Recorder writes the log of decisions; nil writes none. Its sinks belong to the
+	// caller, who closes them after the server.
+	Recorder *record.Recorder
 	// Now is the clock that spaces lines of the log; nil is time.Now.
 	Now     func() time.Time
 	Version string
@@ -80,6 +92,21 @@ type Admin struct {
 	// Address is host:port; empty turns the port off, and the port 0 takes a free
 	// one.
 	Address string
+	// TLS is nil for plain text.
+	TLS *tls.Config
+	// Members, if set, are those who may call the admin API. It is loaded. Without it
+	// callers on this machine may see what is in force if Address is loopback, and so
+	// may those with a certificate if TLS asks for one.
+	Members *access.LiveMembers
+	// Assignments keeps what is assigned, and Table has what is in force; Plans
+	// returns the plans that a subject can have. They may be nil.
+	Assignments assign.Store
+	// Daemons returns the daemons that share the store, and the ID of this one; nil
+	// means that there are no others.
+	Daemons func(context.Context) (_ []fleet.Daemon, self string, _ error)
+	// AskTop asks the other daemons who had the most. It returns their answers, and the
+	// IDs of those that did not give one; nil means that there are no others.
+	AskTop func(context.Context, top.Question) (answers []top.Answer, pending []string, _ error)
 	// Pprof adds /debug/pprof/.
 	Pprof bool
 	// MetricsAddress, if set, is another port with nothing but the metrics, under
@@ -95,6 +122,8 @@ type Requests struct {
 	Memory int64
 	// Refunds allows requests to give back.
 	Refunds bool
+	// Callers, if set, are those who may ask. It is loaded.
+	Callers *access.LiveCallers
 }
 
 // Responses says what Envoy's responses tell.
@@ -115,6 +144,9 @@ type Health struct {
 	// Refuses, if set, returns why this daemon must not decide anything, or nil.
 	// That fails the health check, and each request that has a limit.
 	Refuses func() error
+	// Lacks, if set, returns why requests should go to other daemons, or nil. That fails
+	// the health check alone.
+	Lacks func() error
 	// OnAnswer, if set, is called when the store has answered for the first time.
 	OnAnswer func(context.Context)
 }

@@ -351,8 +351,8 @@ func TestOverridesAreCounted(t *testing.T) {
 		`{domain="api",result="denied",rule="vip"}`:   1,
 	})
 	d.wantMetrics(map[string]float64{
-		`ratelimitd_override_decisions_total{result="allowed"}`: 2,
-		`ratelimitd_override_decisions_total{result="denied"}`:  1,
-		`ratelimitd_unmatched_descriptors_total`:                0,
+		`ratelimitd_override_decisions_total{result="allowed"}`:              2,
+		`ratelimitd_override_decisions_total{result="denied"}`:               1,
+		`ratelimitd_unmatched_descriptors_total{domain="",result="allowed"}`: 0,
 	})
 }

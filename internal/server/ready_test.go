@@ -136,6 +136,30 @@ func TestNothingIsDecidedWhileThereIsAReasonToRefuse(t *testing.T) {
 	d.ask("api", 1, "user=x")
 }
 
+// A daemon that lacks something is passed over by those who ask for its health, and
+// decides what it is asked all the same.
+func TestADaemonThatLacksSomethingIsNotReadyAndDecides(t *testing.T) {
+	t.Parallel()
+	var lacks atomic.Bool
+	lacks.Store(true)
+	d := run(t, oneLimit, func(o *server.Options) {
+		o.Health.Lacks = func() error {
+			if lacks.Load() {
+				return errors.New("3 assignments are left out")
+			}
+			return nil
+		}
+	})
+	asynctest.Eventually(t, "a reason", func() bool {
+		p := d.get("http", "/healthcheck")
+		return p.code == 500 && p.body == "NOT_SERVING: 3 assignments are left out\n"
+	})
+	d.wantHealth("NOT_SERVING")
+	d.ask("api", 1, "user=x")
+	lacks.Store(false)
+	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+}
+
 // The log tells at once whether a store is away or refuses.
 func TestStoreThatRefusesIsToldFromOneThatIsAway(t *testing.T) {
 	t.Parallel()

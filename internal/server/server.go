@@ -21,7 +21,9 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
 	"github.com/ratelimitd/ratelimitd/internal/server/authapi"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
@@ -34,21 +36,26 @@ import (
 type Server struct {
 	options Options
 	log     *slog.Logger
+	started time.Time
 	ready   *readiness
 	panics  *endpoint.PanicLog
 	watches *watches
+	decider *decide.Decider
 	memory  *accounts.Memory
 	// envoyproxy is nil unless metrics by these names are asked for.
 	envoyproxy *envoyproxyMetrics
+	limits     *limitsCollector
 
 	viaGRPC, viaHTTP *envoyrls.API
 	apiGRPC, apiHTTP *takeapi.API
 	viaAuth          *authapi.API // nil where it is off
+	adminAPI         *adminapi.API
 
 	grpc      *grpc.Server
 	http      *http.Server
 	admin     *http.Server
 	metrics   *http.Server
+	pages     chan struct{}           // those of metrics that are being made
 	listeners map[string]net.Listener // by "grpc", "http", "admin", "metrics"
 }
 
@@ -75,8 +82,12 @@ func New(o Options) (*Server, error) {
 	if o.Health.Refuses == nil {
 		o.Health.Refuses = func() error { return nil }
 	}
-	s := &Server{options: o, log: o.Log, ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener)}
-	m := newMetrics(o.Metrics, o.Live, s.ready)
+	if o.Health.Lacks == nil {
+		o.Health.Lacks = func() error { return nil }
+	}
+	s := &Server{options: o, log: o.Log, started: o.Now(), ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener), pages: make(chan struct{}, pagesAtATime)}
+	s.limits = newLimitsCollector(o.Live)
+	m := newMetrics(o.Metrics, s.limits, s.ready)
 	if o.Requests.Memory == 0 {
 		o.Requests.Memory = DefaultMemory
 	}
@@ -84,15 +95,17 @@ func New(o Options) (*Server, error) {
 	showMemory(o.Metrics, s.memory)
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
 	decider := decide.New(decide.Options{
-		Live: o.Live, Store: o.Store, Refuses: o.Health.Refuses, Modes: decide.Modes{Shadow: o.Modes.Shadow, Quota: o.Modes.Quota}, Bounds: o.Requests.Bounds,
-		Unmatched: m.unmatched, OwnLimits: m.ownLimits, Hits: o.Hits,
+		Live: o.Live, Store: o.Store, Refuses: o.Health.Refuses, Modes: o.Modes, Bounds: o.Requests.Bounds,
+		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: m.unknownDomains, OwnLimits: m.ownLimits, Hits: o.Hits, Tops: o.Tops,
 	})
+	s.decider = decider
 	failures := endpoint.NewFailureLog(o.Log, o.Now)
 	newEndpoint := func(name string) *endpoint.Endpoint {
 		return &endpoint.Endpoint{
-			Decider: decider, Bounds: o.Requests.Bounds, Refunds: o.Requests.Refunds, StoreWaits: o.StoreWaits,
+			Name: name, Recorder: o.Recorder, Decider: decider, Bounds: o.Requests.Bounds, Refunds: o.Requests.Refunds, Callers: o.Requests.Callers, StoreWaits: o.StoreWaits,
 			Failures: failures, Panics: s.panics, Requests: endpoint.NewRequestCounts(m.calls, name),
-			Headers: &s.options.Responses.Headers, Tracer: o.Tracer,
+			Durations: m.durations.Histogram(name),
+			Headers:   &s.options.Responses.Headers, Tracer: o.Tracer,
 		}
 	}
 	s.viaGRPC, s.viaHTTP = envoyrls.New(newEndpoint("grpc"), o.Responses.DynamicMetadata), envoyrls.New(newEndpoint("http"), o.Responses.DynamicMetadata)
@@ -109,14 +122,14 @@ func New(o Options) (*Server, error) {
 	}
 	s.grpc = s.grpcServer()
 	s.http = s.httpServer(s.httpHandler(), o.HTTP.TLS, 15*time.Second)
-	// A profile takes as long as its request says.
-	s.admin = s.httpServer(s.adminHandler(), nil, 5*time.Minute)
+	s.admin = s.adminServer()
 	s.metrics = s.httpServer(s.metricsHandler(), nil, time.Minute)
 
 	if err := s.listen(); err != nil {
 		s.closeListeners()
 		return nil, err
 	}
+	s.adminAPI = s.newAdminAPI(m.adminCalls) // which depends on where the port is
 	return s, nil
 }
 
@@ -247,15 +260,11 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 		})
 	}
 	serve("grpc", s.grpc.Serve)
-	serve("http", func(l net.Listener) error {
-		if s.http.TLSConfig != nil {
-			return s.http.ServeTLS(l, "", "")
-		}
-		return s.http.Serve(l)
-	})
-	serve("admin", s.admin.Serve)
+	serve("http", serveHTTP(s.http))
+	serve("admin", serveHTTP(s.admin))
 	serve("metrics", s.metrics.Serve)
 	background.Go(func() { s.watchReadiness(ctx) })
+	background.Go(func() { s.tickRules(ctx) })
 
 	var err error
 	select {
@@ -266,6 +275,30 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 	}
 	s.shutdown()
 	return err
+}
+
+// tickRules has rules do what they do from time to time, as long as ctx lasts.
+func (s *Server) tickRules(ctx context.Context) {
+	tick := time.NewTicker(config.TickEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if rules := s.options.Live.Rules(); rules != nil {
+				rules.Tick(s.decider.Clock())
+			}
+		}
+	}
+}
+
+// serveHTTP returns how a server of HTTP serves, with TLS if it has any.
+func serveHTTP(h *http.Server) func(net.Listener) error {
+	if h.TLSConfig == nil {
+		return h.Serve
+	}
+	return func(l net.Listener) error { return h.ServeTLS(l, "", "") }
 }
 
 // drain tells load balancers to go elsewhere and waits until they have.
@@ -306,6 +339,7 @@ func (s *Server) shutdown() {
 		})
 	}
 	ports.Wait()
+	s.adminAPI.Stop()
 	s.closeListeners()
 }
 
@@ -315,3 +349,7 @@ func unknownMethod(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
 	return status.Errorf(codes.Unimplemented, "unknown method %s", method)
 }
+
+// Settle returns once every decision that began before has ended: none is left that
+// read assignments of before.
+func (s *Server) Settle() { s.decider.Settle() }

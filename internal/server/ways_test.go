@@ -109,6 +109,12 @@ func (s *wayStore) Check(context.Context, []bucket.Hit, []bucket.Decision) error
 	return errors.New("no API asks without taking")
 }
 
+// Locate implements bucket.Store, but no API says where states are.
+func (s *wayStore) Locate(*bucket.Hit) bucket.Location { return bucket.Location{} }
+
+// Forget implements bucket.Store, but no API of these forgets.
+func (s *wayStore) Forget([]string) {}
+
 // Ping implements bucket.Store.
 func (s *wayStore) Ping(context.Context) error {
 	if health := s.d.check(""); health != "SERVING" {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
@@ -87,13 +88,28 @@ const (
 	maxQueueSize     = 1 << 16
 )
 
-// queueSize is how many spans may wait.
-func (e environment) queueSize() int {
-	n, err := strconv.Atoi(strings.TrimSpace(e.get("OTEL_BSP_MAX_QUEUE_SIZE")))
-	if err != nil || n < 1 {
-		return defaultQueueSize
+// pace says how spans are sent.
+type pace struct {
+	queue, batch int           // spans that there may be, and that are sent together
+	delay        time.Duration // that a batch waits for more
+}
+
+// pace reads what the SDK would read too, and take as it is: none as a delay costs it
+// all of a processor, and batches of any size more memory than there is.
+func (e environment) pace() pace {
+	number := func(name string, usual, most int) int {
+		n, err := strconv.Atoi(strings.TrimSpace(e.get(name)))
+		if err != nil || n < 1 {
+			n = usual
+		}
+		return min(n, most)
 	}
-	return min(n, maxQueueSize)
+	queue := number("OTEL_BSP_MAX_QUEUE_SIZE", defaultQueueSize, maxQueueSize)
+	return pace{
+		queue: queue,
+		batch: number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", sdktrace.DefaultMaxExportBatchSize, queue),
+		delay: time.Duration(number("OTEL_BSP_SCHEDULE_DELAY", sdktrace.DefaultScheduleDelay, int(time.Hour/time.Millisecond))) * time.Millisecond,
+	}
 }
 
 // newExporter returns what sends spans. It dials nobody before there are some.
@@ -124,8 +140,8 @@ func newExporter(ctx context.Context, o Options, e environment) (sdktrace.SpanEx
 	return otlptracehttp.New(ctx, options...)
 }
 
-// newResource says what the daemon is.
-func newResource(ctx context.Context, o Options) (*resource.Resource, error) {
+// NewResource says what the daemon is, in spans and in logs.
+func NewResource(ctx context.Context, o Options) (*resource.Resource, error) {
 	var given []attribute.KeyValue
 	for _, name := range []struct{ key, value string }{
 		{"service.name", o.ServiceName}, {"service.namespace", o.ServiceNamespace}, {"service.instance.id", o.ServiceInstanceID},

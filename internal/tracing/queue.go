@@ -13,41 +13,45 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
-// queue holds the spans that wait for the collector, no more than its size, and
-// counts what becomes of each: the SDK's own processor, which it hands them to,
-// drops spans without a word where the collector is slow.
+// queue holds the spans that wait for the collector, and counts what becomes of
+// each: the SDK's own processor, which it hands them to, drops spans without a word
+// where the collector is slow. A span has its place from its begin on, so that there
+// are never more than the queue's size, however many requests are open, and those
+// for which there is no place cost hardly anything.
 type queue struct {
 	sdktrace.SpanProcessor
 	exporter sdktrace.SpanExporter
 	size     int64
-	waiting  atomic.Int64 // those at the exporter are among them
+	taken    atomic.Int64 // places, those of spans at the exporter among them
 
 	exported, dropped, failed prometheus.Counter
 	log                       *slog.Logger
 	lines                     logthin.Thinner
 }
 
-func newQueue(e sdktrace.SpanExporter, size int, metrics prometheus.Registerer, log *slog.Logger) *queue {
+func newQueue(e sdktrace.SpanExporter, p pace, metrics prometheus.Registerer, log *slog.Logger) *queue {
 	spans := promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "ratelimitd_trace_spans_total",
 		Help: "Spans of sampled requests, and of their batches to Redis, by what became of them.",
 	}, []string{"result"})
 	q := &queue{
-		exporter: e, size: int64(size), log: log,
+		exporter: e, size: int64(p.queue), log: log,
 		exported: spans.WithLabelValues("exported"), dropped: spans.WithLabelValues("dropped"), failed: spans.WithLabelValues("failed"),
 	}
-	q.SpanProcessor = sdktrace.NewBatchSpanProcessor(counted{q}, sdktrace.WithMaxQueueSize(size))
+	q.SpanProcessor = sdktrace.NewBatchSpanProcessor(counted{q},
+		sdktrace.WithMaxQueueSize(p.queue), sdktrace.WithMaxExportBatchSize(p.batch), sdktrace.WithBatchTimeout(p.delay))
 	return q
 }
 
-// OnEnd implements sdktrace.SpanProcessor. It never waits.
-func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
-	if q.waiting.Add(1) > q.size {
-		q.waiting.Add(-1)
+// take takes a place for a span that begins, or counts the span as dropped. It never
+// waits.
+func (q *queue) take() bool {
+	if q.taken.Add(1) > q.size {
+		q.taken.Add(-1)
 		q.dropped.Inc()
-		return
+		return false
 	}
-	q.SpanProcessor.OnEnd(s)
+	return true
 }
 
 // failureLogEvery is how often it is logged that the collector does not take spans.
@@ -55,7 +59,8 @@ const failureLogEvery = time.Minute
 
 func (q *queue) logFailure(err error) {
 	if unlogged, due := q.lines.Due(time.Now(), failureLogEvery); due {
-		q.log.Warn("traces: spans are lost; requests are answered all the same", "error", err, "unlogged_before", unlogged)
+		// The collector's answer is in it, whatever that may be.
+		q.log.Warn("traces: spans are lost; requests are answered all the same", "error", Cut(err.Error()), "unlogged_before", unlogged)
 	}
 }
 
@@ -66,7 +71,7 @@ type counted struct{ *queue }
 func (c counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := c.exporter.ExportSpans(ctx, spans)
 	n := len(spans)
-	c.waiting.Add(-int64(n))
+	c.taken.Add(-int64(n))
 	if err != nil {
 		c.failed.Add(float64(n))
 		c.logFailure(err)

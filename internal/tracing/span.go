@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"strings"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -51,16 +52,27 @@ func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attr
 // Text is an attribute whose text is cut to MaxText bytes, and is UTF-8.
 func Text(key, text string) attribute.KeyValue { return attribute.String(key, Cut(text)) }
 
-// Cut cuts a text to MaxText bytes at most, and between its characters.
+// Cut cuts a text to MaxText bytes at most, and between its characters. It copies
+// the text: that of a caller is a piece of all that the caller sent, which a span
+// would hold on to.
 func Cut(text string) string {
-	if len(text) <= MaxText {
-		return text
+	if len(text) > MaxText {
+		n := MaxText
+		for n > 0 && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		text = text[:n]
 	}
-	n := MaxText
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n]
+	return strings.Clone(text)
+}
+
+// TraceID returns the trace's identifier, 32 hexadecimal digits.
+func (s *Span) TraceID() string { return s.span.SpanContext().TraceID().String() }
+
+// Ref returns the name of the span.
+func (s *Span) Ref() bucket.SpanRef {
+	c := s.span.SpanContext()
+	return bucket.SpanRef{Trace: c.TraceID(), Span: c.SpanID()}
 }
 
 // Fail marks the span as that of a request which failed.

@@ -88,12 +88,12 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
-	resource, err := newResource(ctx, o)
+	resource, err := NewResource(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	t := &Tracer{Values: o.Values, propagators: propagators, ratio: o.SampleRatio}
-	t.queue = newQueue(exporter, environment.queueSize(), o.Metrics, o.Log)
+	t.queue = newQueue(exporter, environment.pace(), o.Metrics, o.Log)
 	// Errors inside the SDK would go to the process's standard log, each of them.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.queue.logFailure))
 	common := []sdktrace.TracerProviderOption{
@@ -142,8 +142,12 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Batch makes the span of a batch that is back, and returns its name.
+// Batch makes the span of a batch that is back, and returns its name; no name if
+// there is no place for it.
 func (t *Tracer) Batch(b bucket.TracedBatch) bucket.SpanRef {
+	if !t.queue.take() {
+		return bucket.SpanRef{}
+	}
 	_, span := t.batch.Start(context.Background(), "redis batch", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(b.Start),
 		trace.WithAttributes(
 			attribute.String("db.system.name", "redis"),
@@ -172,9 +176,8 @@ func NewCall(name string, attributes ...attribute.KeyValue) *Call {
 }
 
 // Begin begins the span of a request as a child of what its caller says. It returns
-// the context to decide the request with, and nil if it is not sampled. caller
-// returns a header by its name in lower case, or an empty text.
-func (t *Tracer) Begin(ctx context.Context, call *Call, caller func(name string) string) (context.Context, *Span) {
+// the context to decide the request with, and nil if it is not sampled.
+func (t *Tracer) Begin(ctx context.Context, call *Call, caller Caller) (context.Context, *Span) {
 	parent, isUnsampled := t.parent(caller)
 	if t.ratio >= 0 && (isUnsampled || !parent.IsValid() && rand.Float64() >= t.ratio) {
 		return ctx, nil
@@ -188,26 +191,36 @@ func (t *Tracer) BeginSampled(ctx context.Context, call *Call, traceparent strin
 	if len(traceparent) != TraceparentSize {
 		return ctx, nil
 	}
-	parent := extract(propagation.TraceContext{}, func(name string) string {
-		if name == "traceparent" {
-			return traceparent
-		}
-		return ""
-	})
+	parent := extract(propagation.TraceContext{}, onlyTraceparent(traceparent))
 	if !parent.IsSampled() {
 		return ctx, nil
 	}
 	return t.begin(ctx, call, parent)
 }
 
+// onlyTraceparent is a Caller that says nothing else.
+type onlyTraceparent string
+
+// Header implements Caller.
+func (p onlyTraceparent) Header(name string) string {
+	if name == "traceparent" {
+		return string(p)
+	}
+	return ""
+}
+
 func (t *Tracer) begin(ctx context.Context, call *Call, parent trace.SpanContext) (context.Context, *Span) {
+	// Where the SDK decides, there may be none to take a place for.
+	if t.ratio >= 0 && !t.queue.take() {
+		return ctx, nil
+	}
 	// Spans that some library put into the context are none of the caller's.
 	above := context.Background()
 	if parent.IsValid() {
 		above = trace.ContextWithRemoteSpanContext(above, parent)
 	}
 	_, span := t.requests.Start(above, call.name, call.options...)
-	if !span.IsRecording() {
+	if !span.IsRecording() || t.ratio < 0 && !t.queue.take() {
 		return ctx, nil
 	}
 	s := &Span{span: span}

@@ -2,6 +2,7 @@ package tracing_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -56,17 +57,20 @@ func lookup(environ []string) func(string) string {
 	}
 }
 
-func none(string) string { return "" }
+// said are the headers of a caller.
+type said map[string]string
 
-// make begins and ends n spans.
+func (s said) Header(name string) string { return s[name] }
+
+var none said
+
+// make begins and ends n spans, those that there is a place for.
 func (r *rig) make(t testing.TB, n int) {
 	t.Helper()
 	for range n {
-		_, span := r.Begin(t.Context(), call, none)
-		if span == nil {
-			t.Fatal("not sampled")
+		if _, span := r.Begin(t.Context(), call, none); span != nil {
+			span.End()
 		}
-		span.End()
 	}
 }
 
@@ -193,12 +197,7 @@ func TestVariablesOfTheSDKCount(t *testing.T) {
 				environ = append(environ, name+"="+value)
 			}
 			r := start(t, c.options, environ...)
-			_, span := r.Begin(t.Context(), call, func(name string) string {
-				if name == "traceparent" {
-					return c.traceparent
-				}
-				return ""
-			})
+			_, span := r.Begin(t.Context(), call, said{"traceparent": c.traceparent})
 			if (span != nil) != c.sampled {
 				t.Errorf("sampled: %t", span != nil)
 			}
@@ -227,36 +226,100 @@ func TestInstanceIsAUUIDUnlessNamed(t *testing.T) {
 	}
 }
 
-// A collector that is away holds nobody up, and fills no memory.
+// A collector that is away, or that takes connections and says nothing, holds nobody
+// up, and fills no memory.
 func TestSpansWithoutACollectorAreLostAndCounted(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := "http://" + l.Addr().String()
-	l.Close()
+	const size, made = 100, 5000
 	for _, protocol := range []string{tracing.ProtocolHTTP, tracing.ProtocolGRPC} {
-		t.Run(protocol, func(t *testing.T) {
-			t.Parallel()
-			const size, made = 100, 5000
-			r := start(t, tracing.Options{Endpoint: gone, Protocol: protocol, SampleRatio: 1}, "OTEL_BSP_MAX_QUEUE_SIZE=100")
-			r.make(t, made)
-			if n := r.count(t, "dropped"); n < made-2*size {
-				t.Errorf("%v of %d spans are dropped at once", n, made)
+		for _, silent := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,silent=%t", protocol, silent), func(t *testing.T) {
+				t.Parallel()
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				if !silent {
+					l.Close()
+				}
+				r := start(t, tracing.Options{Endpoint: "http://" + l.Addr().String(), Protocol: protocol, SampleRatio: 1}, "OTEL_BSP_MAX_QUEUE_SIZE=100")
+				r.make(t, made)
+				// A refusal ends a batch at once, and its places are free again.
+				if n := r.count(t, "dropped"); silent && n != made-size {
+					t.Errorf("%v of %d spans are dropped at once", n, made)
+				}
+				begun := time.Now()
+				r.Close()
+				if took := time.Since(begun); took > 30*time.Second {
+					t.Errorf("the end took %s", took)
+				}
+				// A batch that is under way when the time for the end is over is counted later.
+				if exported, lost := r.count(t, "exported"), r.count(t, "dropped")+r.count(t, "failed"); exported != 0 || lost < made-size {
+					t.Errorf("%v are exported, %v lost", exported, lost)
+				}
+				if n := r.log.Count("level=WARN"); n > 1 || !silent && n != 1 {
+					t.Errorf("%d lines:\n%s", n, r.log.String())
+				}
+			})
+		}
+	}
+}
+
+// Requests that are held open have spans that hold memory, so these take places too.
+func TestSpansOfOpenRequestsTakePlaces(t *testing.T) {
+	t.Parallel()
+	collector := otlptest.Start(t)
+	r := start(t, tracing.Options{Endpoint: collector.HTTP, SampleRatio: 1}, "OTEL_BSP_MAX_QUEUE_SIZE=3")
+	var open []*tracing.Span
+	for range 5 {
+		if _, span := r.Begin(t.Context(), call, none); span != nil {
+			open = append(open, span)
+		}
+	}
+	if ref := r.Batch(bucket.TracedBatch{}); len(open) != 3 || ref != (bucket.SpanRef{}) || r.count(t, "dropped") != 3 {
+		t.Errorf("%d spans are open, and the batch %v; %v are dropped", len(open), ref, r.count(t, "dropped"))
+	}
+	for _, span := range open {
+		span.End()
+	}
+	r.Close()
+	if n := len(collector.Spans()); n != 3 || r.count(t, "exported") != 3 {
+		t.Errorf("%d spans are sent", n)
+	}
+}
+
+// Where a sampler of the environment decides, only spans that it takes have places,
+// and can be dropped.
+func TestPlacesAreForSpansThatTheSDKTakes(t *testing.T) {
+	for sampler, want := range map[string]float64{"always_off": 0, "always_on": 7} {
+		t.Run(sampler, func(t *testing.T) {
+			t.Setenv("OTEL_TRACES_SAMPLER", sampler) // the SDK reads it from the process
+			r := start(t, tracing.Options{Endpoint: otlptest.Start(t).HTTP, SampleRatio: -1}, "OTEL_TRACES_SAMPLER="+sampler, "OTEL_BSP_MAX_QUEUE_SIZE=3")
+			defer r.Close()
+			for range 10 {
+				r.Begin(t.Context(), call, none) // and never end, or places would become free
 			}
-			begun := time.Now()
-			r.Close()
-			if took := time.Since(begun); took > 30*time.Second {
-				t.Errorf("the end took %s", took)
-			}
-			if n := r.count(t, "exported"); n != 0 {
-				t.Errorf("%v are exported", n)
-			}
-			if n := r.log.Count("level=WARN"); n != 1 {
-				t.Errorf("%d lines:\n%s", n, r.log.String())
+			if n := r.count(t, "dropped"); n != want {
+				t.Errorf("%v are dropped, want %v", n, want)
 			}
 		})
+	}
+}
+
+// A collector that answers with megabytes fills no log.
+func TestErrorOfACollectorIsCut(t *testing.T) {
+	t.Parallel()
+	chatty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, strings.Repeat("x", 3<<20))
+	}))
+	t.Cleanup(chatty.Close)
+	r := start(t, tracing.Options{Endpoint: chatty.URL, SampleRatio: 1})
+	r.make(t, 1)
+	r.Close()
+	if n := len(r.log.String()); n > 1000 || !strings.Contains(r.log.String(), "400") {
+		t.Errorf("a log of %d bytes: %.300s", n, r.log.String())
 	}
 }
 
@@ -280,6 +343,32 @@ func TestEndDoesNotWaitForACollectorThatHangs(t *testing.T) {
 		t.Errorf("%v are exported", n)
 	}
 	r.make(t, 5) // later ones hurt nobody
+}
+
+// Nor for one that takes connections and says nothing.
+func TestEndDoesNotWaitForACollectorThatIsSilent(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{tracing.ProtocolHTTP, tracing.ProtocolGRPC} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			silent, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { silent.Close() })
+			r := start(t, tracing.Options{Endpoint: "http://" + silent.Addr().String(), Protocol: protocol, SampleRatio: 1})
+			r.make(t, 600)
+			begun := time.Now()
+			r.Close()
+			// 2 s, where nobody else needs the processors; one call has 10 s.
+			if took := time.Since(begun); took > 8*time.Second {
+				t.Errorf("the end took %s", took)
+			}
+			if n := r.count(t, "exported"); n != 0 || r.log.Count("level=WARN") != 1 {
+				t.Errorf("%v are exported: %s", n, r.log.String())
+			}
+		})
+	}
 }
 
 // A collector that refuses spans has them counted.
@@ -358,14 +447,6 @@ func TestCutKeepsCharactersWhole(t *testing.T) {
 // BenchmarkBegin is what a request costs for its span.
 func BenchmarkBegin(b *testing.B) {
 	collector := otlptest.Start(b)
-	header := func(traceparent string) func(string) string {
-		return func(name string) string {
-			if name == "traceparent" {
-				return traceparent
-			}
-			return ""
-		}
-	}
 	for _, c := range []struct {
 		name   string
 		ratio  float64
@@ -379,7 +460,7 @@ func BenchmarkBegin(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			r := start(b, tracing.Options{Endpoint: collector.HTTP, SampleRatio: c.ratio})
 			defer r.Close()
-			caller := header(c.parent)
+			caller := said{"traceparent": c.parent}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, span := r.Begin(context.Background(), call, caller); span != nil {

@@ -38,6 +38,9 @@ type Files[T any] struct {
 	// Parse returns their value, and its size as attributes for the log. before
 	// is the value in force, or nil.
 	Parse func(before *T) (after *T, size []any, err error)
+	// Sparing, if not nil, calls the function that parses them and puts them in
+	// force. When that returns, what was in force before is garbage.
+	Sparing func(replace func())
 	// InForce, if not nil, is called when they are in force, with the log of the
 	// Live. replaced is false if they already were.
 	InForce func(log *slog.Logger, replaced bool)
@@ -110,11 +113,22 @@ func (l *Live[T]) Replace(content Files[T]) error {
 func (l *Live[T]) putInForce(files Files[T]) error {
 	unchanged := l.unchanged(files.Digest)
 	if !unchanged {
-		value, size, err := files.Parse(l.value.Load())
+		var size []any
+		var err error
+		replace := func() {
+			var value *T
+			if value, size, err = files.Parse(l.value.Load()); err == nil {
+				l.value.Store(value)
+			}
+		}
+		if files.Sparing != nil {
+			files.Sparing(replace)
+		} else {
+			replace()
+		}
 		if err != nil {
 			return l.failed(err)
 		}
-		l.value.Store(value)
 		l.replaced(files.Digest, size)
 	}
 	if files.InForce != nil {

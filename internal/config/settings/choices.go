@@ -18,14 +18,20 @@ type (
 	Health string
 	// Initial is what happens where limits cannot be loaded at start.
 	Initial string
+	// Unmatched is what a descriptor without a rule gets.
+	Unmatched string
 	// Source is where limits come from.
 	Source string
 	// HeaderStyle is which headers tell callers about their limits.
 	HeaderStyle string
 	// MetricNames is by which names metrics are shown.
 	MetricNames string
+	// TopSubjects says whose subjects rules keep that had the most.
+	TopSubjects string
 	// LogFormat is how log lines look.
 	LogFormat string
+	// Values is what becomes of the values of descriptors in the log of decisions.
+	Values string
 	// TracingProtocol is the protocol of OTLP.
 	TracingProtocol string
 )
@@ -50,6 +56,12 @@ const (
 	RedisSingle   RedisMode = "single"
 	RedisSentinel RedisMode = "sentinel"
 	RedisCluster  RedisMode = "cluster"
+)
+
+// Values of limits.unmatched.
+const (
+	AllowUnmatched Unmatched = "allow"
+	DenyUnmatched  Unmatched = "deny"
 )
 
 // Values of failure.health. Serving and not serving count where failure.mode is
@@ -94,11 +106,26 @@ const (
 	NamesEnvoyproxy MetricNames = "envoyproxy"
 )
 
+// Values of top.subjects.
+const (
+	TopDenied TopSubjects = "denied"
+	// TopAll is those that used most too.
+	TopAll TopSubjects = "all"
+	TopOff TopSubjects = "off"
+)
+
 // Values of tracing.protocol.
 const (
 	TracingAuto TracingProtocol = "auto"
 	TracingHTTP TracingProtocol = "http"
 	TracingGRPC TracingProtocol = "grpc"
+)
+
+// Values of decisions.values.
+const (
+	KeepValues Values = "keep"
+	// HashValues replaces each by its HMAC.
+	HashValues Values = "hash"
 )
 
 // Values of log.format.

@@ -274,8 +274,8 @@ func (e *envoyEnvironment) metrics() {
 		e.copy("metrics.address", "PROMETHEUS_ADDR")
 		e.copy("metrics.path", "PROMETHEUS_PATH")
 		e.set("metrics.names", string(NamesEnvoyproxy), "USE_PROMETHEUS")
-		e.copy("metrics.near_ratio", "NEAR_LIMIT_RATIO")
 	}
+	e.copy("metrics.near_ratio", "NEAR_LIMIT_RATIO")
 }
 
 // tracing reads where spans go and what they are called. Of the OTEL_* variables

@@ -149,7 +149,7 @@ func envoyVariables() []envoyVariable {
 		{"EXPIRATION_JITTER_MAX_SECONDS", "300", envoyIdle, nil, "needs none: keys expire when they no longer matter", nil},
 		{"LOCAL_CACHE_SIZE_IN_BYTES", "0", envoyIdle, nil, "always so here: a denial of Redis is known for up to redis.denial_memory", nil},
 		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false", envoyIdle, nil, "always so here: a denial is free", nil},
-		{"NEAR_LIMIT_RATIO", "0.8", envoyNumber, set("metrics.near_ratio"), "0 to 1; counts with USE_PROMETHEUS=true", nil},
+		{"NEAR_LIMIT_RATIO", "0.8", envoyNumber, set("metrics.near_ratio"), "0 to 1", nil},
 
 		{"USE_STATSD", "true", envoyBool, nil, noStatsd, (*envoyEnvironment).wantsStatsd},
 		{"STATSD_HOST", "localhost", envoyIdle, nil, noStatsd, (*envoyEnvironment).namesStatsd},

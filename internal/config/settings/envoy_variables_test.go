@@ -202,7 +202,7 @@ var envoyCases = map[string][]envoyCase{
 	"LOCAL_CACHE_SIZE_IN_BYTES":               {idle("LOCAL_CACHE_SIZE_IN_BYTES=1000")},
 	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": {idle("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true")},
 	"NEAR_LIMIT_RATIO": {sets("metrics.address=:9090 metrics.names=envoyproxy metrics.near_ratio=0.9", "NEAR_LIMIT_RATIO=9e-1", "USE_PROMETHEUS=true"),
-		sets("metrics.address=:9090 metrics.names=envoyproxy", "NEAR_LIMIT_RATIO=0.80", "USE_PROMETHEUS=1"), idle("NEAR_LIMIT_RATIO=0.9"),
+		sets("metrics.address=:9090 metrics.names=envoyproxy", "NEAR_LIMIT_RATIO=0.80", "USE_PROMETHEUS=1"), sets("metrics.near_ratio=0.9", "NEAR_LIMIT_RATIO=0.9"),
 		fails(`variable NEAR_LIMIT_RATIO: found "most"; allowed: a number`, "NEAR_LIMIT_RATIO=most"),
 		fails(`variable NEAR_LIMIT_RATIO: found "1.1"; allowed: a number from 0 to 1, such as 0.8`, "NEAR_LIMIT_RATIO=1.1", "USE_PROMETHEUS=true"),
 		fails(`variable NEAR_LIMIT_RATIO: found "NaN"; allowed: a number from 0 to 1`, "NEAR_LIMIT_RATIO=NaN", "USE_PROMETHEUS=true")},

@@ -326,6 +326,7 @@ func TestUnknownVariablesAreWarnings(t *testing.T) {
 		{"RATELIMITD_=x", "variable RATELIMITD_: no setting has this name"},
 		{"RATELIMITD_GRPC_PORT=8081", "variable RATELIMITD_GRPC_PORT: no setting has this name"},
 		{"RATELIMITD_CONFIG=/etc/x.yaml", ""},
+		{"RATELIMITD_TOKEN=secret", ""},
 		{"RATELIMITD=x", ""},
 		{"ratelimitd_store=x", ""},
 		{"OTHER_STORE=x", ""},

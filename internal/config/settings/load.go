@@ -152,7 +152,7 @@ func put(layer map[string]any, name string, value settingValue) {
 func (l *settingsLoader) fromEnvironment(environ []string) map[string]any {
 	layer := map[string]any{}
 	byVariable := map[string]*setting{}
-	variables := []string{"CONFIG"} // without the prefix, which makes all look alike
+	variables := []string{"CONFIG", "TOKEN"} // without the prefix, which makes all look alike
 	for i := range l.table {
 		d := &l.table[i]
 		byVariable[d.variable()] = d
@@ -173,7 +173,8 @@ func (l *settingsLoader) fromEnvironment(environ []string) map[string]any {
 			if l.accept(where, d, text) {
 				put(layer, d.name, settingValue{text: text, where: where})
 			}
-		case name == settingsPrefix+"CONFIG" || fromKubernetes(name, text):
+		case name == settingsPrefix+"CONFIG" || name == settingsPrefix+"TOKEN" || fromKubernetes(name, text):
+			// The commands read these two, which are no settings.
 		default:
 			shown := unknownName(name)
 			if nearest := NearestName(strings.TrimPrefix(shown, settingsPrefix), variables); nearest != "" {
@@ -232,7 +233,7 @@ func (l *settingsLoader) whereFirst(names ...string) string {
 func (l *settingsLoader) checkFiles(s *Settings) {
 	xdsTLS := s.Limits.Source == SourceXDS && s.Limits.XDS.TLS.Enabled
 	redis, redisTLS := s.Store == StoreRedis, s.Store == StoreRedis && s.Redis.TLS.Enabled
-	httpOn := s.HTTP.Address != ""
+	httpOn, adminOn := s.HTTP.Address != "", s.Admin.Address != ""
 	for _, f := range []struct {
 		name, path string
 		used       bool
@@ -250,7 +251,12 @@ func (l *settingsLoader) checkFiles(s *Settings) {
 		{"http.tls.cert", s.HTTP.TLS.Cert, httpOn},
 		{"http.tls.key", s.HTTP.TLS.Key, httpOn},
 		{"http.tls.client_ca", s.HTTP.TLS.ClientCA, httpOn},
+		{"api.callers_file", s.API.CallersFile, true},
 		{"auth.path", s.Auth.Path, true},
+		{"admin.tokens_file", s.Admin.TokensFile, adminOn},
+		{"admin.tls.cert", s.Admin.TLS.Cert, adminOn},
+		{"admin.tls.key", s.Admin.TLS.Key, adminOn},
+		{"admin.tls.client_ca", s.Admin.TLS.ClientCA, adminOn},
 	} {
 		if f.path == "" || !f.used {
 			continue

@@ -37,6 +37,25 @@ func readPassword(path string) (string, error) {
 	return password, nil
 }
 
+// HashKey returns the key for the hashes of values, or nothing if these are kept. It has
+// at least 16 bytes.
+func (d Decisions) HashKey() ([]byte, error) {
+	if d.Values != HashValues {
+		return nil, nil
+	}
+	key, err := readPassword(d.HashKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("decisions.hash_key_file: %w", err)
+	}
+	if len(key) < minHashKey {
+		return nil, fmt.Errorf("decisions.hash_key_file: found %d bytes in %s; allowed: %d and more", len(key), d.HashKeyFile, minHashKey)
+	}
+	return []byte(key), nil
+}
+
+// minHashKey is the least of bytes that nobody guesses.
+const minHashKey = 16
+
 // CurrentPassword returns the password to use for a connection that is made
 // now: from the file if there is one, else the fixed one, else "".
 func (r Redis) CurrentPassword() (string, error) {

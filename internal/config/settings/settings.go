@@ -18,6 +18,8 @@ type Settings struct {
 	Store  Store
 	Memory Memory
 	Redis  Redis
+	// Assignments says what is kept of what is said at run time.
+	Assignments Assignments
 	// Failure counts where Store is StoreRedis; memory does not fail.
 	Failure Failure
 	GRPC    GRPC
@@ -27,7 +29,10 @@ type Settings struct {
 	Headers Headers
 	Admin   Admin
 	Metrics Metrics
+	Top     Top
 	Tracing Tracing
+	// Decisions is about the log of decisions.
+	Decisions Decisions
 	// RequestMemory bounds the bytes that all requests hold while they are read
 	// and answered, 16 MiB to 1 TiB; 0 means a fifth of the process's limit, or
 	// 512 MiB where it has none.
@@ -56,6 +61,9 @@ type Limits struct {
 	// ShadowMode and QuotaMode are for all rules what the flags of these names
 	// are for one.
 	ShadowMode, QuotaMode bool
+	// Unmatched is what a descriptor without a rule gets, in domains that do not
+	// say.
+	Unmatched Unmatched
 	// Initial is what happens if they cannot be loaded at start.
 	Initial Initial
 	// ReadyWhenEmpty is whether a daemon is ready while no file holds a domain.
@@ -63,6 +71,17 @@ type Limits struct {
 	// ReadyBeforeLoaded is whether it is ready before limits are loaded, though it
 	// answers no request. It counts with ReadyWhenEmpty only.
 	ReadyBeforeLoaded bool
+}
+
+// Assignments says what is kept of what is said at run time.
+type Assignments struct {
+	// Path is the file that keeps them with StoreMemory; empty means that a restart
+	// forgets them.
+	Path string
+	// Max is how many there may be, 1 to 10 million.
+	Max int
+	// MaxRecords is how many records of changes are kept, 1,000 to 10 million.
+	MaxRecords int
 }
 
 // XDS says which server limits come from.
@@ -196,6 +215,8 @@ type HTTP struct {
 type API struct {
 	// Refunds is whether a request may give back what was taken.
 	Refunds bool
+	// CallersFile says who may ask; empty means everybody.
+	CallersFile string
 	// DynamicMetadata is whether responses repeat the request in their
 	// dynamic_metadata.
 	DynamicMetadata bool
@@ -220,6 +241,9 @@ type Headers struct {
 type Admin struct {
 	// Address is host:port; empty means off.
 	Address string
+	// TokensFile says who may do what with the admin API; it may be empty.
+	TokensFile string
+	TLS        tlsfiles.Server
 	// Pprof is whether profiles are served there. It is never true unless Address
 	// is loopback.
 	Pprof bool
@@ -230,13 +254,19 @@ type Admin struct {
 type Metrics struct {
 	// Names is whether there are metrics by the names of envoyproxy/ratelimit.
 	Names MetricNames
-	// NearRatio is the part of a limit from which on hits are near it, 0 to 1.
-	// It counts with NamesEnvoyproxy only.
+	// NearRatio is the part of a limit, 0 to 1, above which a hit is near its end.
 	NearRatio float32
 	// Address is host:port; empty means off.
 	Address string
 	// Path is the path of the metrics there; it begins with a slash.
 	Path string
+}
+
+// Top is about the subjects that had the most, of each rule.
+type Top struct {
+	Subjects TopSubjects
+	// Memory is how many bytes they take at most, over all rules: 1 MiB to 64 GiB.
+	Memory int64
 }
 
 // Tracing is about the spans of OpenTelemetry. What is empty or auto is left to the
@@ -255,6 +285,56 @@ type Tracing struct {
 	// Values is whether spans have the values of descriptors.
 	Values bool
 }
+
+// Decisions is about the log of decisions.
+type Decisions struct {
+	// Path is a file, or - for standard output; empty means that there is none.
+	Path string
+	OTLP DecisionsOTLP
+	// Sample says which part is recorded.
+	Sample DecisionsSample
+	// PerSubject is how many lines a second there are for one subject at most, and
+	// BytesPerSecond how many bytes for all, at least MinBytesPerSecond; 0 is no
+	// bound.
+	PerSubject, BytesPerSecond int
+	// Values is whether values of descriptors are kept or hashed, the latter with the
+	// key in HashKeyFile.
+	Values      Values
+	HashKeyFile string
+	// MaxSize is after how many bytes a file is rotated, at least MinLogSize; 0 means
+	// never. Keep is how many rotated ones are kept, 1 to 10,000, and Compress whether
+	// with gzip.
+	MaxSize  int64
+	Keep     int
+	Compress bool
+	// Buffer is how many bytes may wait to be written, and as many for the collector:
+	// 1 MiB to 1 GiB.
+	Buffer int
+}
+
+// IsOn reports whether there is a log of decisions.
+func (d *Decisions) IsOn() bool { return d.Path != "" || d.OTLP.Endpoint != "" }
+
+// IsWhole reports whether all requests are recorded, as far as the bounds allow.
+func (d *Decisions) IsWhole() bool {
+	return d.IsOn() && d.Sample == DecisionsSample{Allowed: 1, Denied: 1}
+}
+
+// DecisionsSample are shares of the requests, 0 to 1.
+type DecisionsSample struct{ Allowed, Denied float64 }
+
+// DecisionsOTLP says which collector gets the lines as logs.
+type DecisionsOTLP struct {
+	// Endpoint is the URL of the collector; empty means none.
+	Endpoint string
+	Protocol TracingProtocol
+}
+
+// The least of bounds that are not 0.
+const (
+	MinBytesPerSecond = 1 << 20
+	MinLogSize        = 1 << 20
+)
 
 // Log says what is logged, and how.
 type Log struct {

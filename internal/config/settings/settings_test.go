@@ -39,19 +39,25 @@ func flagsOf(t *testing.T, args ...string) *pflag.FlagSet {
 func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 	want := Settings{
 		Limits: Limits{Source: "files", XDS: XDS{NodeID: "ratelimitd", MaxBytes: 64 << 20},
-			Path: "/etc/ratelimitd/limits", Watch: true, Initial: "required", ReadyWhenEmpty: true},
+			Path: "/etc/ratelimitd/limits", Watch: true, Unmatched: "allow", Initial: "required", ReadyWhenEmpty: true},
 		Store:  "memory",
 		Memory: Memory{MaxKeys: 1_000_000, WhenFull: "allow"},
 		Redis: Redis{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond,
 			Batch: Batch{Size: 1000, InFlight: 1, Queue: 10_000}, DenialMemory: time.Second, DenialBytes: 16 << 20, MaxClockSkew: 10 * time.Second},
-		Failure:    Failure{Mode: bucket.FailLocal, Health: "serving"},
-		GRPC:       GRPC{Address: ":8081", MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 10 * time.Second, MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 1 << 20, MaxTakes: 1000},
-		HTTP:       HTTP{Address: ":8080"},
-		API:        API{Refunds: true},
-		Headers:    Headers{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
-		Admin:      Admin{Address: "127.0.0.1:6070", Pprof: true},
-		Metrics:    Metrics{Names: NamesRatelimitd, NearRatio: 0.8, Path: "/metrics"},
-		Tracing:    Tracing{Protocol: "auto", SampleRatio: -1},
+		Assignments: Assignments{Path: "/var/lib/ratelimitd/assignments.db", Max: 1_000_000, MaxRecords: 100_000},
+		Failure:     Failure{Mode: bucket.FailLocal, Health: "serving"},
+		GRPC:        GRPC{Address: ":8081", MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 10 * time.Second, MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 1 << 20, MaxTakes: 1000},
+		HTTP:        HTTP{Address: ":8080"},
+		API:         API{Refunds: true},
+		Headers:     Headers{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
+		Admin:       Admin{Address: "127.0.0.1:6070", Pprof: true},
+		Metrics:     Metrics{Names: NamesRatelimitd, NearRatio: 0.8, Path: "/metrics"},
+		Top:         Top{Subjects: TopDenied, Memory: 64 << 20},
+		Tracing:     Tracing{Protocol: "auto", SampleRatio: -1},
+		Decisions: Decisions{
+			Sample: DecisionsSample{Allowed: 1, Denied: 1}, PerSubject: 10, BytesPerSecond: 8 << 20, Values: "keep",
+			MaxSize: 100 << 20, Keep: 10, Compress: true, Buffer: 8 << 20, OTLP: DecisionsOTLP{Protocol: "auto"},
+		},
 		DrainDelay: 3 * time.Second,
 		Log:        Log{Level: slog.LevelInfo, Format: "text"},
 	}
@@ -143,9 +149,9 @@ func otherValue(t *testing.T, d setting, i int) string {
 		return fmt.Sprintf("%dms", 200+i)
 	case d.name == "tracing.propagators":
 		return []string{"tracecontext", "b3", "b3multi"}[i-1]
-	case d.name == "tracing.sample_ratio":
+	case d.name == "tracing.sample_ratio", d.word == "number":
 		return fmt.Sprintf("0.%d", i)
-	case d.name == "tracing.endpoint":
+	case d.word == "URL":
 		return fmt.Sprintf("http://collector-%d:4318", i)
 	case d.name == "limits.xds.node_metadata":
 		return fmt.Sprintf("key-%d=value", i)
@@ -153,8 +159,6 @@ func otherValue(t *testing.T, d setting, i int) string {
 		return fmt.Sprintf("name-%d:value", i)
 	case d.form == listForm:
 		return fmt.Sprintf("redis-%d:6379", i)
-	case d.name == "metrics.near_ratio":
-		return fmt.Sprintf("0.%d", i)
 	case d.name == "metrics.path":
 		return fmt.Sprintf("/other-%d", i)
 	case strings.Contains(d.word, "|"):

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -48,12 +49,16 @@ type settingsConflict struct {
 func (l *settingsLoader) checkTogether(s *Settings) {
 	l.report(l.failf, tlsConflicts("grpc.tls", s.GRPC.TLS))
 	l.report(l.failf, tlsConflicts("http.tls", s.HTTP.TLS))
+	l.report(l.failf, tlsConflicts("admin.tls", s.Admin.TLS))
+	l.report(l.failf, adminConflicts(&s.Admin))
+	l.report(l.warnf, openTokens(&s.Admin))
 	tell := l.failf
 	if l.likeEnvoy {
 		tell = l.warnf // that service serves HTTP to anyone without a word
 	}
 	l.report(tell, serverConflicts(s))
 	l.report(l.failf, headerConflicts(&s.Headers))
+	l.report(l.failf, decisionConflicts(&s.Decisions))
 	if s.Limits.Source == SourceXDS {
 		l.report(l.failf, xdsConflicts(&s.Limits.XDS))
 		l.report(l.warnf, idleXDSTLS(&s.Limits.XDS))
@@ -116,6 +121,44 @@ func serverConflicts(s *Settings) []settingsConflict {
 		[]string{"auth.path", "http.address"},
 		s.Auth.Path != "" && s.HTTP.Address == "",
 		"auth.path is set and http.address is empty, which is where proxies ask; set it, or auth.path to empty",
+	}}
+}
+
+func adminConflicts(a *Admin) []settingsConflict {
+	return []settingsConflict{{
+		[]string{"admin.tokens_file", "admin.address"},
+		a.TokensFile != "" && a.Address == "",
+		"admin.tokens_file is set and admin.address is empty, which is where the admin API is; set it, or admin.tokens_file to empty",
+	}}
+}
+
+// openTokens finds tokens that travel in the clear.
+func openTokens(a *Admin) []settingsConflict {
+	return []settingsConflict{{
+		[]string{"admin.tokens_file", "admin.address", "admin.tls.cert"},
+		a.TokensFile != "" && a.Address != "" && !loopback(a.Address) && a.TLS.Cert == "",
+		"admin.tokens_file is set and admin.address " + foundText(a.Address) +
+			" is not loopback: tokens go over the network without TLS; set admin.tls.cert and admin.tls.key",
+	}}
+}
+
+func decisionConflicts(d *Decisions) []settingsConflict {
+	return []settingsConflict{{
+		[]string{"decisions.values", "decisions.hash_key_file"},
+		d.Values == HashValues && d.HashKeyFile == "",
+		"decisions.values is hash and decisions.hash_key_file is not set; without a key who guesses a value can tell it by its hash",
+	}, {
+		[]string{"decisions.hash_key_file", "decisions.values"},
+		d.Values == KeepValues && d.HashKeyFile != "",
+		"decisions.hash_key_file is set and decisions.values is keep; set decisions.values to hash, or the file to empty",
+	}, {
+		[]string{"decisions.max_size"},
+		d.MaxSize > 0 && d.MaxSize < MinLogSize,
+		fmt.Sprintf("decisions.max_size: found %d; allowed: 0, or %d and more", d.MaxSize, MinLogSize),
+	}, {
+		[]string{"decisions.bytes_per_second"},
+		d.BytesPerSecond > 0 && d.BytesPerSecond < MinBytesPerSecond,
+		fmt.Sprintf("decisions.bytes_per_second: found %d; allowed: 0, or %d and more", d.BytesPerSecond, MinBytesPerSecond),
 	}}
 }
 

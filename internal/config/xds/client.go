@@ -131,14 +131,19 @@ func (c *Client) Run(ctx context.Context) {
 		if good {
 			pause = minPause
 		}
-		// Daemons that lost the same server must not come back together.
-		pause = min(minPause+rand.N(3*pause-minPause), maxPause)
+		pause = nextPause(pause)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
 	}
+}
+
+// nextPause returns the pause after another. Daemons that lost the same server must
+// not come back together.
+func nextPause(pause time.Duration) time.Duration {
+	return min(minPause+rand.N(3*pause-minPause), maxPause)
 }
 
 // load puts a snapshot in force. It returns why it is refused, or nil.

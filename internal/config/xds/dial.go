@@ -77,6 +77,8 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
+const silentHint = "it accepts the connection and says nothing; is limits.xds.address that of a management server?"
+
 // hintFor says what an error of the connection means, for those that have to mend
 // it, or returns "".
 func hintFor(err error) string {
@@ -91,6 +93,9 @@ func hintFor(err error) string {
 		{"tls: unknown certificate", "it refuses the client's certificate, which is limits.xds.tls.cert"},
 		{"certificate has expired", "a certificate has expired, or a clock is wrong"},
 		{"first record does not look like a TLS handshake", "it does not speak TLS, which limits.xds.tls.enabled asks for"},
+		{"use of closed network connection", silentHint}, // gRPC closes what says nothing
+		{"handshake failed: context deadline exceeded", silentHint},
+		{"PROTOCOL_ERROR", "it does not speak gRPC, so limits.xds.address is that of another server, or it wants TLS, which is limits.xds.tls.enabled"},
 		{"error reading server preface", "it ends the connection at once; does it want TLS, which is limits.xds.tls.enabled, or a client's certificate?"},
 		{"broken pipe", "it ends the connection at once; does it want TLS, which is limits.xds.tls.enabled, or a client's certificate?"},
 		{"connection reset", "it ends the connection at once; does it want TLS, which is limits.xds.tls.enabled, or a client's certificate?"},

@@ -13,24 +13,59 @@ const (
 	span  = 1500 * time.Millisecond
 )
 
-// pace spaces requests, over all streams. One goroutine uses it.
+// A server that has another large configuration each time takes a third of a
+// processor at most: what takes a while owes a rest of restFactor times that while.
+// As long as no more than mayOwe is owed, nothing waits.
+const (
+	restFactor = 2
+	mayOwe     = 5 * time.Second
+)
+
+// pace spaces requests and work, over all streams. One goroutine uses it.
 type pace struct {
 	// sent are the moments of the last requests, in a ring; next is the oldest.
 	sent [burst]time.Time
 	next int
+	// restsUntil is when no rest is owed any more.
+	restsUntil time.Time
+}
+
+// work does what a response needs, after a rest if too much is owed. It fails if ctx
+// ends before.
+func (p *pace) work(ctx context.Context, do func()) error {
+	if err := sleep(ctx, time.Until(p.restsUntil.Add(-mayOwe))); err != nil {
+		return err
+	}
+	began := time.Now()
+	do()
+	if p.restsUntil.Before(began) {
+		p.restsUntil = began
+	}
+	// What was owed before goes on from where the work began.
+	p.restsUntil = p.restsUntil.Add((1 + restFactor) * time.Since(began))
+	return nil
 }
 
 // wait waits until a request may be sent, and counts it. It fails if ctx ends
 // before.
 func (p *pace) wait(ctx context.Context) error {
-	if left := span - time.Since(p.sent[p.next]); left > 0 {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(left):
-		}
+	if err := sleep(ctx, span-time.Since(p.sent[p.next])); err != nil {
+		return err
 	}
 	p.sent[p.next] = time.Now()
 	p.next = (p.next + 1) % burst
 	return nil
+}
+
+// sleep sleeps for d, if that is any. It fails if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }

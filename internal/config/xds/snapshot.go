@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -24,12 +25,14 @@ const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConf
 const (
 	// maxResources is the number of domains.
 	maxResources = 100_000
-	// maxParts is the number of descriptors and of names in replaces, in all
-	// domains.
-	maxParts = 500_000
+	// maxParts is the number of descriptors, of names in replaces and of values in
+	// metadata, in all domains. A part takes up to 2.5 kB while it is loaded, so
+	// that the worst configuration takes half a gigabyte, which is what Envoy
+	// Gateway requests for a pod.
+	maxParts = 200_000
 	// maxMetadata is the number of bytes of metadata, in all domains.
 	maxMetadata = 8 << 20
-	// maxDepth is a bit more than descriptors may nest.
+	// maxDepth is a bit more than descriptors or metadata may nest.
 	maxDepth = 300
 	// maxLabel is the length of a version or a nonce in bytes. They are sent back.
 	maxLabel = 4096
@@ -69,6 +72,7 @@ func readSnapshot(data []byte) (*snapshot, error) {
 				s.err = fmt.Errorf("more than %d resources; allowed: fewer", maxResources)
 				continue
 			}
+			runtime.Gosched() // requests go first, as while the resources are loaded
 			s.resources = append(s.resources, readResource(f.Bytes))
 		case f.Is(5, wire.Bytes):
 			s.nonce = string(f.Bytes)
@@ -162,9 +166,9 @@ func (s *snapshot) list() []config.Resource {
 }
 
 var (
-	errTooMany   = fmt.Errorf("more than %d descriptors and names in replaces in all resources; allowed: fewer", maxParts)
+	errTooMany   = fmt.Errorf("more than %d descriptors, names in replaces and values in metadata in all resources; allowed: fewer", maxParts)
 	errMetadata  = fmt.Errorf("more than %d bytes of metadata in all resources; allowed: fewer", maxMetadata)
-	errTooNested = errors.New("descriptors that nest too deep; allowed: at most 256 levels")
+	errTooNested = errors.New("descriptors or metadata that nest too deep; allowed: at most 256 levels of descriptors, and 32 of metadata")
 )
 
 // checkSize counts what the resources would hold in memory, before they do. What
@@ -198,11 +202,8 @@ type counter struct {
 
 func (c *counter) descriptor(data []byte, depth int) {
 	c.parts++
-	if depth > maxDepth {
-		c.tooDeep = true
-	}
 	f := wire.Fields[[]byte]{Rest: data}
-	for !c.tooDeep && c.parts <= maxParts && f.Next() {
+	for c.goesOn(depth) && f.Next() {
 		switch {
 		case f.Is(3, wire.Bytes):
 			policy := wire.Fields[[]byte]{Rest: f.Bytes}
@@ -215,6 +216,49 @@ func (c *counter) descriptor(data []byte, depth int) {
 			c.descriptor(f.Bytes, depth+1)
 		case f.Is(8, wire.Bytes):
 			c.metadata += len(f.Bytes)
+			c.structure(f.Bytes, 1)
 		}
 	}
+}
+
+// structure counts the values of a google.protobuf.Struct: of two bytes each may
+// be.
+func (c *counter) structure(data []byte, depth int) {
+	f := wire.Fields[[]byte]{Rest: data}
+	for c.goesOn(depth) && f.Next() {
+		if !f.Is(1, wire.Bytes) {
+			continue
+		}
+		c.parts++
+		entry := wire.Fields[[]byte]{Rest: f.Bytes}
+		for c.goesOn(depth) && entry.Next() {
+			if entry.Is(2, wire.Bytes) {
+				c.value(entry.Bytes, depth)
+			}
+		}
+	}
+}
+
+func (c *counter) value(data []byte, depth int) {
+	f := wire.Fields[[]byte]{Rest: data}
+	for c.goesOn(depth) && f.Next() {
+		switch {
+		case f.Is(5, wire.Bytes):
+			c.structure(f.Bytes, depth+1)
+		case f.Is(6, wire.Bytes):
+			list := wire.Fields[[]byte]{Rest: f.Bytes}
+			for c.goesOn(depth) && list.Next() {
+				if list.Is(1, wire.Bytes) {
+					c.parts++
+					c.value(list.Bytes, depth+1)
+				}
+			}
+		}
+	}
+}
+
+// goesOn reports whether more is to be counted at a depth.
+func (c *counter) goesOn(depth int) bool {
+	c.tooDeep = c.tooDeep || depth > maxDepth
+	return !c.tooDeep && c.parts <= maxParts
 }

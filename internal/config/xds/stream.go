@@ -71,7 +71,7 @@ func (s *session) follow(ctx context.Context) error {
 	silence := time.AfterFunc(s.options.Silence, s.tellSilence)
 	defer silence.Stop()
 	for {
-		answer, err := s.receive()
+		answer, err := s.receive(ctx)
 		if err != nil {
 			return err
 		}
@@ -85,16 +85,24 @@ func (s *session) follow(ctx context.Context) error {
 
 // receive waits for a response, loads it, and returns the answer to it. The bytes
 // of the response are let go of.
-func (s *session) receive() (answer *discoveryv3.DiscoveryRequest, err error) {
+func (s *session) receive(ctx context.Context) (answer *discoveryv3.DiscoveryRequest, err error) {
 	var message received
 	if err := s.stream.RecvMsg(&message); err != nil {
 		return nil, err
 	}
-	snapshot, err := readSnapshot(message.data)
+	if resting := s.pace.work(ctx, func() { answer, err = s.answer(message.data) }); resting != nil {
+		return nil, resting
+	}
+	return answer, err
+}
+
+// answer loads a response in its bytes, and returns the answer to it.
+func (s *session) answer(data []byte) (*discoveryv3.DiscoveryRequest, error) {
+	snapshot, err := readSnapshot(data)
 	if err != nil {
 		return nil, fmt.Errorf("a response that cannot be read: %w", err)
 	}
-	if err := s.judge(snapshot, message.data); err != nil {
+	if err := s.judge(snapshot, data); err != nil {
 		return s.refuse(snapshot, err), nil
 	}
 	s.good, s.version, s.hasRejected = true, snapshot.version, false

@@ -20,12 +20,15 @@ type Error struct {
 }
 
 // Error returns "file:line:column: path: found this; allowed: that".
-func (e Error) Error() string {
+func (e Error) Error() string { return place(e.File, e.Line, e.Column, e.Path) + e.Text() }
+
+// Text returns "found this; allowed: that".
+func (e Error) Text() string {
 	text := "found " + e.Found
 	if e.Allowed != "" {
 		text += "; allowed: " + e.Allowed
 	}
-	return place(e.File, e.Line, e.Column, e.Path) + text
+	return text
 }
 
 // Errors are all errors of all files, by file and line.

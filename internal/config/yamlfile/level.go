@@ -18,7 +18,7 @@ type Level struct {
 }
 
 // maxFields bounds how many fields a level has.
-const maxFields = 12
+const maxFields = 16
 
 // Field is a key that a mapping may have.
 type Field struct {
@@ -63,7 +63,7 @@ func (w *Reader) unknown(o *Object, key Value, n *yaml.Node, name string) {
 // or this one with the blank that it lacks. It returns "" if none is near.
 func (w *Reader) meant(name string, l *Level) string {
 	if key, value, ok := strings.Cut(name, ":"); ok && l.index(key) >= 0 {
-		return key + ": " + shorten(value)
+		return key + ": " + Shorten(value)
 	}
 	if key, ok := strings.CutPrefix(name, "-"); ok {
 		if home, _ := w.homeOf(key); home != "" {

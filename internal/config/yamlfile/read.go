@@ -24,7 +24,12 @@ func ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
+	return ReadAll(f, name)
+}
+
+// ReadAll reads a text of at most MaxFileSize, which errors call by the name.
+func ReadAll(from io.Reader, name string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(from, MaxFileSize+1))
 	if err == nil && len(data) > MaxFileSize {
 		err = fmt.Errorf("read %s: more than %d bytes", name, MaxFileSize)
 	}

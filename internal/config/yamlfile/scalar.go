@@ -126,9 +126,9 @@ func DescribeNode(n *yaml.Node) string {
 	case "!!str":
 		return "the text " + Quote(n.Value)
 	case "!!int", "!!float":
-		return "the number " + shorten(n.Value)
+		return "the number " + Shorten(n.Value)
 	case "!!bool":
-		return shorten(n.Value)
+		return Shorten(n.Value)
 	}
-	return "the " + shorten(n.Tag) + " " + Quote(n.Value)
+	return "the " + Shorten(n.Tag) + " " + Quote(n.Value)
 }

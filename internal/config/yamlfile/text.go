@@ -13,8 +13,8 @@ import (
 // longestQuote bounds how much of a file's text an error shows.
 const longestQuote = 80
 
-// shorten cuts a long text between two characters.
-func shorten(s string) string {
+// Shorten cuts a long text between two characters.
+func Shorten(s string) string {
 	if len(s) <= longestQuote {
 		return s
 	}
@@ -26,7 +26,7 @@ func shorten(s string) string {
 }
 
 // Quote puts a text between quotes, and shortens it where it is long.
-func Quote(s string) string { return strconv.Quote(shorten(s)) }
+func Quote(s string) string { return strconv.Quote(Shorten(s)) }
 
 // Plural returns "1 blank" or "2 blanks".
 func Plural(n int64, what string) string {

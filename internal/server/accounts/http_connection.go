@@ -36,7 +36,9 @@ func (l Listener) Accept() (net.Conn, error) {
 	return &httpConnection{Conn: conn, account: account}, nil
 }
 
-// httpConnection charges what it reads until the request at hand has ended.
+// httpConnection charges what it reads until the request at hand has ended. Of
+// several requests at a time, over HTTP/2, it is not known which the bytes belong to,
+// so each gives back the mean.
 type httpConnection struct {
 	net.Conn
 	account *Account
@@ -44,7 +46,12 @@ type httpConnection struct {
 	// read counts the bytes since the last request ended, charged the bytes that
 	// they are charged with.
 	read, charged atomic.Int64
+	// answering counts the requests that have begun and not ended.
+	answering atomic.Int64
 }
+
+// httpRequest has what is charged to one request, beside what is read.
+type httpRequest struct{ charged atomic.Int64 }
 
 func (c *httpConnection) Read(b []byte) (int, error) {
 	c.account.holdUp()
@@ -79,39 +86,53 @@ func (c *httpConnection) charge(bytes int64) {
 	c.account.Add(bytes)
 }
 
-// Reserve charges bytes once there is room; up to callCost it does not wait.
+// Reserve charges bytes to the request of ctx once there is room; up to callCost it
+// does not wait.
 func (c *httpConnection) Reserve(ctx context.Context, bytes int64) error {
 	if c == nil {
 		return nil
 	}
 	if bytes <= callCost {
-		c.charge(bytes)
-		return nil
-	}
-	if err := c.account.reserve(ctx, bytes); err != nil {
+		c.account.Add(bytes)
+	} else if err := c.account.reserve(ctx, bytes); err != nil {
 		return err
 	}
-	c.charged.Add(bytes)
+	if r, ok := ctx.Value(requestKey{}).(*httpRequest); ok {
+		r.charged.Add(bytes)
+	} else {
+		c.charged.Add(bytes)
+	}
 	return nil
 }
 
 // begin notes that the answer to a request begins.
 func (c *httpConnection) begin() {
 	if c != nil {
+		c.answering.Add(1)
 		c.account.run()
 	}
 }
 
 // ended gives back the charge of a request.
-func (c *httpConnection) ended() {
+func (c *httpConnection) ended(r *httpRequest) {
 	if c == nil {
 		return
 	}
 	c.read.Store(0)
-	c.account.finish(c.charged.Swap(0), 0, 1)
+	others := c.answering.Add(-1)
+	read := c.charged.Swap(0)
+	if others > 0 {
+		kept := read - read/(1+others)
+		c.charged.Add(kept)
+		read -= kept
+	}
+	c.account.finish(read+r.charged.Load(), 0, 1)
 }
 
-type connectionKey struct{}
+type (
+	connectionKey struct{}
+	requestKey    struct{}
+)
 
 // WithConnection puts the connection into the context of its requests.
 func WithConnection(ctx context.Context, conn net.Conn) context.Context {
@@ -132,8 +153,12 @@ func ConnectionOf(ctx context.Context) *httpConnection {
 func ChargeHTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := ConnectionOf(r.Context())
+		request := new(httpRequest)
+		if r.ProtoMajor > 1 { // else it is the only one of its connection
+			r = r.WithContext(context.WithValue(r.Context(), requestKey{}, request))
+		}
 		c.begin()
-		defer c.ended()
+		defer c.ended(request)
 		next.ServeHTTP(w, r)
 	})
 }

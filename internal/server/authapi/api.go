@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
@@ -34,18 +35,24 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	auth := a.live.Value()
 	asked := auth.Endpoint(r.PathValue("name"))
 	if asked == nil {
-		a.Requests.Add(codes.InvalidArgument)
+		a.Requests.Failed(codes.InvalidArgument)
 		endpoint.WriteError(w, http.StatusNotFound, "no endpoint has this name; the file of the setting auth.path says which there are")
 		return
 	}
 	c := a.Decider.Call()
 	defer c.Release()
 	if !readAuth(c, asked, newAuthRequest(auth, asked, r)) {
-		a.Requests.Add(codes.OK)
+		a.Requests.Answered(endpoint.OutcomeDenied)
 		endpoint.WriteError(w, asked.DeniedStatus, "the request lacks a value that its limits are counted by, or has several")
 		return
 	}
-	if err := a.ask(r.Context(), c, w.Header()); err != nil {
+	switch err := a.ask(r.Context(), c, w.Header()); status.Code(err) {
+	case codes.OK:
+	case codes.Unauthenticated, codes.PermissionDenied:
+		// Proxies take 401 and 403 for what they tell their client.
+		endpoint.WriteError(w, http.StatusInternalServerError, status.Convert(err).Message())
+		return
+	default:
 		endpoint.WriteStatus(w, err)
 		return
 	}
@@ -59,7 +66,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ask has a call answered, and sets the headers of the response.
 func (a *API) ask(ctx context.Context, c *decide.Call, header http.Header) error {
 	if len(c.Descriptors) == 0 { // on_missing: omit
-		a.Requests.Add(codes.OK)
+		a.Requests.Answered(endpoint.OutcomeAllowed)
 		return nil
 	}
 	if err := a.Answer(ctx, c); err != nil {

@@ -51,6 +51,9 @@ func (c *Call) Check(refunds bool) error {
 	return nil
 }
 
+// Cost is what the descriptor of a checked call takes: 0 peeks, and less refunds.
+func (d *Descriptor) Cost() int64 { return d.cost }
+
 // cost returns what a descriptor takes: its own hits, else those of the request,
 // where 0 and unset mean 1.
 func (c *Call) cost(d *Descriptor) int64 {

@@ -1,6 +1,9 @@
 package decide
 
 import (
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
@@ -18,6 +21,8 @@ type Call struct {
 	Descriptors []Descriptor
 	Outcomes    []Outcome
 	found       *config.Domain // nil if no limits file has the domain
+	// Limits is the fingerprint of the rules that the call was matched with, or empty.
+	Limits string
 
 	Entries   []bucket.Entry // of all descriptors
 	text      []byte         // subjects and keys
@@ -28,16 +33,27 @@ type Call struct {
 	// MoreDescriptors counts the descriptors beyond the bounds, which are not read.
 	MoreDescriptors int
 
+	// Began is when its first byte was read, or a little later, by Decider.Clock.
+	Began time.Duration
+
+	// pin is the call's place among the decisions under way.
+	pin uint32
+	// generation is that of the assignments by which the call was matched.
+	generation uint64
+
 	// matched is set by Match, and unmatched is its error.
 	matched   bool
 	unmatched error
 
-	hasQuotas bool // one of them must be allowed
-	Denied    bool
+	hasQuotas  bool // one of them must be allowed
+	hasRefusal bool // one of the outcomes is refused
+	Denied     bool
+	// IsPeek is set on a call that passed and asked its limits for nothing.
+	IsPeek bool
 }
 
 // NewCall returns an empty call.
-func (d *Decider) NewCall() *Call { return &Call{decider: d} }
+func (d *Decider) NewCall() *Call { return &Call{decider: d, pin: d.pins.next()} }
 
 // Descriptor asks about a list of entries.
 type Descriptor struct {
@@ -55,15 +71,33 @@ type Descriptor struct {
 	Refund bool
 	// MoreEntries counts the entries beyond the bounds, which are not read.
 	MoreEntries int
+	// Found, if it is not nil, is what is assigned to the descriptor, in place of what
+	// Options.Assigned says: a replay knows it from the log.
+	Found *assign.Found
 	// IsDoubtful marks one of several readings of a request. It may deny the
 	// request, and never makes it pass.
 	IsDoubtful bool
 }
 
+// of returns a limit as it decides the descriptor.
+func (d *Descriptor) of(l *bucket.Limit) *bucket.Limit {
+	if d.Reports {
+		return l.Reported()
+	}
+	return l
+}
+
 // Outcome is the answer to a descriptor.
 type Outcome struct {
-	// Rule is the rule that the descriptor matches, or nil.
+	// Rule is the rule that the descriptor matches, or nil. Of a rule with plans it
+	// is the plan in force.
 	Rule *config.Rule
+	// Refusal is why the descriptor is denied whatever its rule says.
+	Refusal Refusal
+	// until is when a block ends, in microseconds since the Unix epoch; 0: never.
+	until int64
+	// freed descriptors are unlimited by an assignment.
+	freed bool
 	// Limits are the limits that were asked: those of the rule that nothing
 	// replaces, or the descriptor's own.
 	Limits []*bucket.Limit
@@ -75,10 +109,26 @@ type Outcome struct {
 	Shadow bool
 	// Decisions are those of Limits, in their order.
 	Decisions []bucket.Decision
+	// unenforced has a bit for each of Limits that denies this descriptor nothing;
+	// config.MaxUnenforced is how many limits of a rule may.
+	unenforced uint64
 }
 
-// IsOver reports whether the descriptor is over a limit.
-func (o *Outcome) IsOver() bool { return !bucket.Allowed(o.Decisions) }
+// IsOver reports whether the descriptor is over a limit that is enforced for it.
+func (o *Outcome) IsOver() bool {
+	for i := range o.Decisions {
+		if !o.Decisions[i].Allowed() && o.Enforces(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// Enforces reports whether limit i of the outcome may deny the descriptor, as far as
+// the limit itself is asked.
+func (o *Outcome) Enforces(i int) bool {
+	return o.unenforced == 0 || i > 63 || o.unenforced&(1<<i) == 0
+}
 
 // isLarge reports whether a call has grown far beyond what most requests need.
 func (c *Call) isLarge() bool {
@@ -86,8 +136,15 @@ func (c *Call) isLarge() bool {
 	return cap(c.Descriptors) > most || cap(c.Hits) > most || cap(c.Entries) > 4*most || cap(c.text) > 16<<10
 }
 
-// Call returns an empty call. Release ends its use.
-func (d *Decider) Call() *Call { return d.calls.Get().(*Call) }
+// Call returns an empty call that begins now. Release ends its use.
+func (d *Decider) Call() *Call {
+	c := d.calls.Get().(*Call)
+	c.Began = d.Clock()
+	return c
+}
+
+// Clock returns the time since the decider was made. It never goes back.
+func (d *Decider) Clock() time.Duration { return time.Since(d.made) }
 
 // Release ends the use of a call that Decider.Call returned.
 func (c *Call) Release() {
@@ -110,6 +167,7 @@ func (c *Call) Reset() bool {
 	clear(c.overrides)
 	*c = Call{
 		decider:     c.decider,
+		pin:         c.pin,
 		Descriptors: c.Descriptors[:0],
 		Outcomes:    c.Outcomes[:0],
 		Entries:     c.Entries[:0],
@@ -129,7 +187,8 @@ func (c *Call) IsQuota(o *Outcome) bool { return o.isQuota(c.decider.Modes) }
 
 // Decisive returns the limit that speaks for the descriptor, and its decision: the
 // one with the longest retry time among those that denied, else the one with the
-// fewest remaining. It returns nil if no limit applies.
+// fewest remaining. Limits that are not enforced for it are kept quiet about. It
+// returns nil if no limit applies.
 func (o *Outcome) Decisive() (*bucket.Limit, bucket.Decision) {
 	best := o.decisiveIndex()
 	if best < 0 {
@@ -142,6 +201,9 @@ func (o *Outcome) Decisive() (*bucket.Limit, bucket.Decision) {
 func (o *Outcome) decisiveIndex() int {
 	best := -1
 	for i := range o.Decisions {
+		if !o.Enforces(i) {
+			continue
+		}
 		if best < 0 || SpeaksBefore(&o.Decisions[i], &o.Decisions[best]) {
 			best = i
 		}

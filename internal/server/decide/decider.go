@@ -3,11 +3,14 @@ package decide
 import (
 	"context"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
@@ -16,7 +19,9 @@ import (
 type Decider struct {
 	Options
 	overrides overrideCache
+	pins      pins
 	calls     sync.Pool
+	made      time.Time
 }
 
 // Options of a Decider.
@@ -27,18 +32,32 @@ type Options struct {
 	Refuses func() error
 	Modes   Modes
 	Bounds  Bounds
-	// Unmatched counts descriptors without a rule. A rule counts its own.
-	Unmatched prometheus.Counter
+	// Assigned are the assignments in force; nil means none.
+	Assigned *assign.Table
+	// Now is the time by which assignments end, in microseconds since the Unix
+	// epoch; nil means the wall clock.
+	Now func() int64
+	// UnknownDomains counts the descriptors of domains that nobody knows. A domain
+	// counts its own without a rule, and a rule those that match it.
+	UnknownDomains *atomic.Uint64
 	// OwnLimits counts the decisions about descriptors that have a limit of their
 	// own and no rule.
 	OwnLimits Results
 	// Hits says whether rules count hits too.
 	Hits HitCounting
+	// Tops says whether rules keep the subjects that had the most.
+	Tops Tops
 }
 
 // New returns a decider.
 func New(o Options) *Decider {
-	d := &Decider{Options: o}
+	d := &Decider{Options: o, made: time.Now()}
+	if d.Assigned == nil {
+		d.Assigned = assign.NewTable()
+	}
+	if d.Now == nil {
+		d.Now = func() int64 { return time.Now().UnixMicro() }
+	}
 	d.calls.New = func() any { return d.NewCall() }
 	return d
 }
@@ -50,6 +69,10 @@ var errNoLimits = status.Error(codes.Unavailable, "no limits are loaded yet")
 // Decide fills in the outcomes of a call, one for each descriptor, and counts
 // them. Its error is the store's, or one of Match.
 func (d *Decider) Decide(ctx context.Context, c *Call) error {
+	defer d.pins.enter(c.pin).leave()
+	if c.matched && c.generation != d.Assigned.Generation() {
+		c.forgetMatch()
+	}
 	if err := d.Match(c); err != nil {
 		return err
 	}
@@ -62,8 +85,7 @@ func (d *Decider) Decide(ctx context.Context, c *Call) error {
 	return nil
 }
 
-// take asks the store for the hits of a call and gives each outcome its
-// decisions.
+// take takes the hits of a call from the store.
 func (d *Decider) take(ctx context.Context, c *Call) error {
 	if err := d.Refuses(); err != nil {
 		return err
@@ -75,16 +97,36 @@ func (d *Decider) take(ctx context.Context, c *Call) error {
 		// store's own time.
 		ctx = context.WithoutCancel(ctx)
 	}
-	if err := d.Store.Take(ctx, c.Hits, c.decisions); err != nil {
+	return c.decideBy(ctx, d.Store.Take)
+}
+
+// storeMethod is Take or Check of a store.
+type storeMethod = func(context.Context, []bucket.Hit, []bucket.Decision) error
+
+// decideBy has a method of the store decide the hits, and gives each outcome its
+// decisions.
+func (c *Call) decideBy(ctx context.Context, method storeMethod) error {
+	var err error
+	if c.hasRefusal {
+		err = c.decideBesideRefusals(ctx, method, c.Hits, c.decisions)
+	} else {
+		err = method(ctx, c.Hits, c.decisions)
+	}
+	if err != nil {
 		return err
 	}
 	c.Denied = !bucket.GroupAllowed(c.Hits, c.decisions)
+	c.giveDecisions()
+	return nil
+}
+
+// giveDecisions gives each outcome the decisions of its limits.
+func (c *Call) giveDecisions() {
 	rest := c.decisions
 	for i := range c.Outcomes {
 		n := len(c.Outcomes[i].Limits)
 		c.Outcomes[i].Decisions, rest = rest[:n:n], rest[n:]
 	}
-	return nil
 }
 
 // chargesUse reports whether all hits are charged whatever they get.
@@ -99,34 +141,112 @@ func (c *Call) chargesUse() bool {
 
 // count counts the outcome of each descriptor of a decided call.
 func (d *Decider) count(c *Call) {
-	unmatched := 0
+	unknown, isPeek := uint64(0), len(c.Hits) > 0 && !c.Denied
 	rest := c.Hits
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
 		hits := rest[:len(o.Limits)]
 		rest = rest[len(hits):]
-		result := config.Denied
-		switch {
-		case o.Rule == nil && o.Own == nil:
-			unmatched++
-			continue
-		case !o.IsOver():
-			result = config.Allowed
-		case o.isShadow(d.Modes):
-			result = config.Shadowed
+		result := c.ResultOf(o)
+		for j := range hits {
+			isPeek = isPeek && hits[j].Cost == 0
 		}
-		if o.Rule == nil {
+		switch {
+		case o.Rule != nil:
+		case o.Own != nil:
 			d.OwnLimits.add(result == config.Allowed)
 			continue
+		case c.found != nil:
+			c.found.WithoutRule.Add(result)
+			continue
+		default:
+			unknown++
+			continue
+		}
+		if result == config.Allowed && len(hits) > 0 && c.Descriptors[i].cost == 0 {
+			result = config.Peeked
 		}
 		counts := o.Rule.Count(result, c.Descriptors[i].Entries)
+		used := d.countLimits(o, hits, c.Denied)
+		d.Tops.add(o.Rule, c.Descriptors[i].Entries, c.Began, result == config.Denied, used)
 		if d.Hits.On {
 			counts.AddHits(d.Hits.parts(o, hits, !c.Denied))
 		}
 	}
-	if unmatched > 0 {
-		d.Unmatched.Add(float64(unmatched))
+	c.IsPeek = isPeek
+	if unknown > 0 {
+		d.UnknownDomains.Add(unknown)
 	}
+}
+
+// ResultOf returns what came of an outcome of the decided call: config.Allowed, Denied
+// or Shadowed.
+func (c *Call) ResultOf(o *Outcome) config.Result {
+	switch {
+	case !o.IsOver():
+		return config.Allowed
+	case c.IsShadow(o):
+		return config.Shadowed
+	}
+	return config.Denied
+}
+
+// countLimits counts what each limit of an outcome with a rule said. It returns the
+// cost that was charged, to one limit or to several.
+func (d *Decider) countLimits(o *Outcome, hits []bucket.Hit, denied bool) (used int64) {
+	for j := range hits {
+		h, decision := &hits[j], &o.Decisions[j]
+		counts := o.Rule.Counts.Limit(o.LimitName(j), j)
+		// No limit is higher, and sums of what callers choose should not wrap round.
+		cost := min(h.Cost, bucket.MaxRequests)
+		charged := bucket.Due(h, decision, !denied)
+		if cost < 0 {
+			if charged {
+				counts.Refunded.Add(uint64(min(-h.Cost, bucket.MaxRequests)))
+			}
+			continue
+		}
+		counts.Add(d.limitResult(o, j, h, decision, charged), cost)
+		if charged {
+			used = max(used, cost)
+		}
+	}
+	return used
+}
+
+// LimitName returns the name of limit j of the outcome, as metrics have it.
+func (o *Outcome) LimitName(j int) string {
+	if o.Own != nil {
+		return config.OverrideLimit
+	}
+	return config.LimitName(o.Limits[j])
+}
+
+// LimitResult returns what limit j of an outcome of the decided call said of its hit.
+func (c *Call) LimitResult(o *Outcome, j int, h *bucket.Hit) config.LimitResult {
+	decision := &o.Decisions[j]
+	return c.decider.limitResult(o, j, h, decision, bucket.Due(h, decision, !c.Denied))
+}
+
+// limitResult returns what limit j of an outcome said of a hit.
+func (d *Decider) limitResult(o *Outcome, j int, h *bucket.Hit, decision *bucket.Decision, charged bool) config.LimitResult {
+	switch {
+	case decision.Allowed():
+		switch {
+		case h.Cost == 0:
+			return config.LimitPeeked
+		case !charged:
+			return config.LimitDeniedByOther
+		case d.Hits.isNear(h.Limit, decision):
+			return config.LimitNear
+		}
+		return config.LimitAllowed
+	case charged && h.Cost > 0:
+		return config.LimitOver
+	case o.isShadow(d.Modes) || !o.Enforces(j):
+		return config.LimitShadowed
+	}
+	return config.LimitDenied
 }
 
 // Results count decisions that allow and decisions that deny.

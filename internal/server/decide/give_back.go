@@ -69,7 +69,8 @@ var errLimitsChanged = status.Error(codes.FailedPrecondition,
 
 // GiveBack gives back a take of the call's descriptors. all has what the response
 // said of each limit. It gives back everything, or nothing if a limit has changed
-// since.
+// since. The decisions of the call's outcomes then have the moments at which that
+// happened, and nothing else, and none for what was not taken.
 func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 	if err := d.find(c); err != nil {
 		return err
@@ -80,10 +81,11 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 	// The first are takes of the store, the second those of a fallback.
 	var hits [2][]bucket.Hit
 	var decisions [2][]bucket.Decision
+	var of [2][]int // for each of these, its index among all
 	n := 0
 	for i := range c.Outcomes {
 		for range c.Outcomes[i].Limits {
-			h, t := c.Hits[n], all[n]
+			h, t, hit := c.Hits[n], all[n], n
 			n++
 			if t.At == 0 {
 				continue
@@ -97,7 +99,7 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 				by = 1
 			}
 			h.Role = bucket.Aside // each was charged by itself
-			hits[by], decisions[by] = append(hits[by], h), append(decisions[by], decision)
+			hits[by], decisions[by], of[by] = append(hits[by], h), append(decisions[by], decision), append(of[by], hit)
 		}
 	}
 	if err := d.Refuses(); err != nil {
@@ -110,6 +112,32 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 		if err := d.Store.GiveBack(ctx, hits[by], decisions[by]); err != nil {
 			return err
 		}
+		c.countGivenBack(of[by])
 	}
+	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.Hits))...)
+	for by := range of {
+		for i, hit := range of[by] {
+			d := &decisions[by][i]
+			c.decisions[hit] = bucket.Decision{At: d.At, Seq: d.Seq, Degraded: d.Degraded}
+		}
+	}
+	c.giveDecisions()
 	return nil
+}
+
+// countGivenBack counts the cost of hits, in ascending order, where they have a rule.
+func (c *Call) countGivenBack(hits []int) {
+	n := 0
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		for j := range o.Limits {
+			if len(hits) > 0 && hits[0] == n {
+				hits = hits[1:]
+				if o.Rule != nil {
+					o.Rule.Counts.Limit(o.LimitName(j), j).GivenBack.Add(uint64(min(max(c.Hits[n].Cost, 0), bucket.MaxRequests)))
+				}
+			}
+			n++
+		}
+	}
 }

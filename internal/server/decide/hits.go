@@ -15,6 +15,18 @@ type HitCounting struct {
 	NearRatio float32
 }
 
+// isNear reports whether a limit that a hit was charged to stands near its end then.
+// An answer that the store did not give says nothing of that.
+func (h HitCounting) isNear(l *bucket.Limit, d *bucket.Decision) bool {
+	return !d.Degraded && d.Remaining < l.Capacity-h.nearFrom(l)
+}
+
+// nearFrom returns the count above which a limit is near its end, in 32 bits as
+// envoyproxy/ratelimit, which rounds 0.29 x 100 to 29.
+func (h HitCounting) nearFrom(l *bucket.Limit) int64 {
+	return int64(math.Floor(float64(float32(l.Capacity) * h.NearRatio)))
+}
+
 // parts returns the hits of an outcome in the parts that are counted. hits are
 // those that it asked for, in the order of its limits, and admitted is whether the
 // request was. Of several limits the one with the most hits over it or near it
@@ -27,6 +39,9 @@ func (h HitCounting) parts(o *Outcome, hits []bucket.Hit, admitted bool) config.
 	cost := min(hits[0].Cost, bucket.MaxRequests)
 	over, near, isOver := int64(0), int64(0), false
 	for i := range hits {
+		if !o.Enforces(i) {
+			continue
+		}
 		d := &o.Decisions[i]
 		charged := bucket.Charged(&hits[i], d, admitted)
 		if !d.Allowed() {
@@ -67,8 +82,7 @@ func (h HitCounting) near(l *bucket.Limit, d *bucket.Decision, cost int64) int64
 	if d.Degraded {
 		return 0
 	}
-	// In 32 bits as envoyproxy/ratelimit, which rounds 0.29 x 100 to 29.
-	from := int64(math.Floor(float64(float32(l.Capacity) * h.NearRatio)))
+	from := h.nearFrom(l)
 	if !d.Allowed() { // it filled the limit
 		return min(d.RoomBefore, l.Capacity-from)
 	}

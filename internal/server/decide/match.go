@@ -3,6 +3,7 @@ package decide
 import (
 	"slices"
 
+	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
@@ -23,20 +24,16 @@ func (d *Decider) find(c *Call) error {
 		return errNoLimits
 	}
 	domain := rules.Domain(c.Domain)
-	c.found = domain
+	c.found, c.Limits = domain, rules.Fingerprint()
+	c.generation = d.Assigned.Generation()
+	assigned := d.Assigned.Domain(c.Domain)
 	for i := range c.Descriptors {
 		c.Outcomes = append(c.Outcomes, Outcome{})
-		o := &c.Outcomes[i]
-		if domain != nil {
-			o.Rule = domain.Match(c.Descriptors[i].Entries)
-			if o.Rule != nil {
-				o.Limits = o.Rule.Limits
-			}
-			if c.Descriptors[i].Own.Set {
-				if err := c.override(domain, o, i); err != nil {
-					return err
-				}
-			}
+		if domain == nil {
+			continue
+		}
+		if err := c.findLimits(domain, assigned, i); err != nil {
+			return err
 		}
 	}
 	c.replace()
@@ -48,6 +45,41 @@ func (d *Decider) find(c *Call) error {
 	return nil
 }
 
+// findLimits finds the limits of descriptor i: a block goes before the numbers
+// that it brings, these before an assignment, and that before the file.
+func (c *Call) findLimits(domain *config.Domain, assigned *assign.DomainTable, i int) error {
+	d, o, asked := c.decider, &c.Outcomes[i], &c.Descriptors[i]
+	o.Rule = domain.Match(asked.Entries)
+	var found assign.Found
+	switch {
+	case asked.Found != nil:
+		found = *asked.Found
+	case assigned != nil:
+		found = assigned.Find(asked.Entries, d.Now)
+	}
+	missing := o.Rule == nil
+	if !missing && o.Rule.Plans != nil {
+		o.Rule, missing = d.planOf(domain, o.Rule.Plans, found.Plan)
+	}
+	if o.Rule != nil {
+		o.Limits = o.Rule.Limits
+	}
+	if found.Own != nil {
+		c.assign(o, found.Own.Terms)
+	}
+	if asked.Own.Set {
+		if err := c.override(domain, o, i); err != nil {
+			return err
+		}
+	} else if missing && d.DeniesUnmatched(domain) {
+		c.refuse(i, Unmatched, 0)
+	}
+	if found.Blocked != nil {
+		c.refuse(i, Blocked, found.Blocked.BlockedUntil)
+	}
+	return nil
+}
+
 // ask adds the hits of the limits of outcome i.
 func (c *Call) ask(domain *config.Domain, i int) {
 	o, d := &c.Outcomes[i], &c.Descriptors[i]
@@ -56,7 +88,7 @@ func (c *Call) ask(domain *config.Domain, i int) {
 	}
 	entries := d.Entries
 	start := len(c.text)
-	if o.Own == nil && o.Rule.ShareThreshold {
+	if o.IsRuled() && o.Rule.ShareThreshold {
 		entries = slices.Clone(entries)
 		entries[len(entries)-1].Value = o.Rule.Pattern
 		c.text = bucket.AppendSharedSubject(c.text, c.Domain, entries)
@@ -70,12 +102,15 @@ func (c *Call) ask(domain *config.Domain, i int) {
 		c.text = append(c.text, value...)
 		place = c.text[start:len(c.text):len(c.text)]
 	}
-	for _, l := range o.Limits {
-		if d.Reports {
-			l = l.Reported()
+	for j, l := range o.Limits {
+		l = d.of(l)
+		role := o.Role
+		if l.Unenforced > 0 && j < config.MaxUnenforced && !l.Enforces(subject) {
+			o.unenforced |= 1 << j
+			role = bucket.Aside
 		}
 		start := len(c.text)
 		c.text = l.AppendKey(c.text, subject)
-		c.Hits = append(c.Hits, bucket.Hit{Limit: l, Key: c.text[start:len(c.text):len(c.text)], Place: place, Cost: d.cost, Role: o.Role})
+		c.Hits = append(c.Hits, bucket.Hit{Limit: l, Key: c.text[start:len(c.text):len(c.text)], Place: place, Cost: d.cost, Role: role})
 	}
 }

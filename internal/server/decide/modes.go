@@ -13,6 +13,28 @@ type Modes struct {
 	Shadow bool
 	// Quota denies a request only if all its descriptors are over their limits.
 	Quota bool
+	// DenyUnmatched denies descriptors without a rule, in domains that do not say
+	// what these get.
+	DenyUnmatched bool
+}
+
+// Refusal is why a descriptor is denied whatever its rule says.
+type Refusal uint8
+
+// Refusals.
+const (
+	NotRefused Refusal = iota
+	// Blocked: an assignment blocks it.
+	Blocked
+	// Unmatched: no rule is for it, or none of the plan that it has, and its domain
+	// denies these.
+	Unmatched
+)
+
+// IsUnlimited reports whether a rule or an assignment says that the descriptor has
+// no limit.
+func (o *Outcome) IsUnlimited() bool {
+	return o.Own == nil && o.Refusal == NotRefused && (o.freed || o.Rule != nil && o.Rule.Unlimited)
 }
 
 // IsRuled reports whether a rule decides, rather than the descriptor's own limit.
@@ -23,6 +45,9 @@ func (o *Outcome) isShadow(m Modes) bool { return o.Shadow || m.Shadow }
 
 // isQuota reports whether the outcome is one of the call's quotas.
 func (o *Outcome) isQuota(m Modes) bool {
+	if o.Refusal != NotRefused {
+		return false
+	}
 	return m.Quota || o.IsRuled() && o.Rule.QuotaMode
 }
 
@@ -31,7 +56,7 @@ func (o *Outcome) isQuota(m Modes) bool {
 func (c *Call) replace() {
 	var names []string
 	for i := range c.Outcomes {
-		if o := &c.Outcomes[i]; o.IsRuled() && !c.Descriptors[i].IsDoubtful {
+		if o := &c.Outcomes[i]; o.IsRuled() && o.Refusal == NotRefused && !c.Descriptors[i].IsDoubtful {
 			for _, replaced := range o.Rule.Replaces {
 				names = append(names, replaced...)
 			}
@@ -50,7 +75,7 @@ func (c *Call) replace() {
 	}
 	for i := range c.Outcomes {
 		// A limit that a descriptor brings has no name there.
-		if o := &c.Outcomes[i]; o.Own == nil && slices.ContainsFunc(o.Limits, isReplaced) {
+		if o := &c.Outcomes[i]; o.Own == nil && o.Refusal == NotRefused && slices.ContainsFunc(o.Limits, isReplaced) {
 			o.Limits = slices.DeleteFunc(slices.Clone(o.Limits), isReplaced)
 		}
 	}
@@ -61,14 +86,14 @@ func (c *Call) giveRoles(m Modes) {
 	quotas, passing := 0, false
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
-		o.Shadow = o.IsRuled() && o.Rule.ShadowMode
+		o.Shadow = o.IsRuled() && o.Rule.ShadowMode && o.Refusal == NotRefused
 		switch {
 		case o.isShadow(m):
 			o.Role = bucket.Aside
 		case len(o.Limits) == 0:
 			// A descriptor without a limit passes and satisfies the quotas; an
 			// unlimited one says nothing about them.
-			passing = passing || m.Quota && !(o.IsRuled() && o.Rule.Unlimited) && !c.Descriptors[i].IsDoubtful
+			passing = passing || m.Quota && !o.IsUnlimited() && !c.Descriptors[i].IsDoubtful
 		case o.isQuota(m) && !c.Descriptors[i].IsDoubtful:
 			quotas++
 			o.Role = bucket.Quota(quotas)
@@ -97,7 +122,12 @@ func (c *Call) settleQuotas() {
 	n := 0
 	for i := range c.Outcomes {
 		if o := &c.Outcomes[i]; len(o.Limits) > 0 {
-			o.Role = c.Hits[n].Role
+			for j := range o.Limits {
+				if o.Enforces(j) {
+					o.Role = c.Hits[n+j].Role
+					break
+				}
+			}
 			n += len(o.Limits)
 		}
 	}

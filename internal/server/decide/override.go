@@ -57,7 +57,7 @@ type ownLimit struct {
 // limit returns the limit that replaces those of a rule; rule may be nil. If the
 // rule has a limit of the same period, it is that one with other numbers, and
 // they share a state. Else it is like the rule's first limit, with a state of its
-// own.
+// own. Limits in shadow mode do not count, and it is in force for everybody.
 func (o *Override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
 	own := ownLimit{byPeriod: true}
 	if rule == nil || len(rule.Limits) == 0 {
@@ -68,12 +68,20 @@ func (o *Override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
 		own.spec.Postpaid = bucket.PostpaidAuto
 	} else {
 		own.spec = rule.Limits[0].Spec
+		inForce := false
 		for _, l := range rule.Limits {
+			if l.Unenforced == bucket.AllSubjects {
+				continue // it is on trial beside those that decide
+			}
 			if l.Period == o.Period {
 				own = ownLimit{spec: l.Spec}
 				break
 			}
+			if !inForce {
+				own.spec, inForce = l.Spec, true
+			}
 		}
+		own.spec.Unenforced = 0
 	}
 	own.spec.Requests, own.spec.Period, own.spec.Burst = int64(o.Requests), o.Period, int64(o.Burst)
 	return own

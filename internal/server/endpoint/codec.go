@@ -74,7 +74,7 @@ func Unary[T Request](e *Endpoint, service any, name, fullName string, empty fun
 		Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			charge, err := accounts.Begin(ctx)
 			if err != nil {
-				e.Requests.Add(status.Code(err))
+				e.Requests.Failed(status.Code(err))
 				return nil, err
 			}
 			request := empty()
@@ -86,7 +86,7 @@ func Unary[T Request](e *Endpoint, service any, name, fullName string, empty fun
 			}
 			if err != nil {
 				held.End()
-				e.Requests.Add(status.Code(err))
+				e.Requests.Failed(status.Code(err))
 				return nil, err
 			}
 			if e.StoreWaits {

@@ -4,13 +4,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // answered are the codes that requests are answered with. Any other is counted
 // as Unknown, the first.
 var answered = [...]codes.Code{
 	codes.Unknown, codes.OK, codes.FailedPrecondition, codes.Canceled, codes.DeadlineExceeded, codes.Internal,
-	codes.InvalidArgument, codes.PermissionDenied, codes.ResourceExhausted, codes.Unavailable,
+	codes.InvalidArgument, codes.PermissionDenied, codes.ResourceExhausted, codes.Unavailable, codes.Unauthenticated,
 }
 
 // ErrorCounts count requests that failed: those that the store did not decide,
@@ -27,23 +29,62 @@ func (c *ErrorCounts) add(err, told error) {
 	}
 }
 
-// RequestCounts are the counters of one endpoint, by code.
-type RequestCounts [codes.Unauthenticated + 1]prometheus.Counter
+// Outcome is what came of a request that was answered with OK.
+type Outcome uint8
+
+// Outcomes.
+const (
+	OutcomeAllowed Outcome = iota
+	OutcomeDenied
+	// OutcomePeeked is that of a request that passes and took nothing, since it asked
+	// for nothing.
+	OutcomePeeked
+	OutcomeGivenBack
+	outcomes
+)
+
+var outcomeNames = [outcomes]string{"allowed", "denied", "peeked", "given_back"}
+
+// outcomeOf returns the outcome of a decided call.
+func outcomeOf(c *decide.Call) Outcome {
+	switch {
+	case c.Denied:
+		return OutcomeDenied
+	case c.IsPeek:
+		return OutcomePeeked
+	}
+	return OutcomeAllowed
+}
+
+// RequestCounts are the counters of one endpoint.
+type RequestCounts struct {
+	answered [outcomes]prometheus.Counter
+	failed   [codes.Unauthenticated + 1]prometheus.Counter
+}
 
 // NewRequestCounts returns the counters of an endpoint, of a metric with the
-// labels api and code. All begin at 0, so that the first failure is an increase.
+// labels api, code and outcome. All begin at 0, so that the first failure is an
+// increase.
 func NewRequestCounts(requests *prometheus.CounterVec, api string) *RequestCounts {
 	var r RequestCounts
+	for outcome, name := range outcomeNames {
+		r.answered[outcome] = requests.WithLabelValues(api, codes.OK.String(), name)
+	}
 	for _, code := range answered {
-		r[code] = requests.WithLabelValues(api, code.String())
+		if code != codes.OK {
+			r.failed[code] = requests.WithLabelValues(api, code.String(), "error")
+		}
 	}
 	return &r
 }
 
-// Add counts a request that was answered with a code.
-func (r *RequestCounts) Add(code codes.Code) {
-	if int(code) >= len(r) || r[code] == nil {
+// Answered counts a request that was answered with OK.
+func (r *RequestCounts) Answered(o Outcome) { r.answered[o].Inc() }
+
+// Failed counts a request that was answered with another code.
+func (r *RequestCounts) Failed(code codes.Code) {
+	if int(code) >= len(r.failed) || r.failed[code] == nil {
 		code = codes.Unknown
 	}
-	r[code].Inc()
+	r.failed[code].Inc()
 }

@@ -3,33 +3,45 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/durations"
+	"github.com/ratelimitd/ratelimitd/internal/server/record"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // Endpoint is an API on a port. The API reads its requests into a call, has it
 // answered here, and writes what came of it.
 type Endpoint struct {
+	// Name is that of the API in metrics and in the log of decisions.
+	Name    string
 	Decider *decide.Decider
 	Bounds  decide.Bounds
 	Refunds bool
+	// Callers, if set, are those who may ask.
+	Callers *access.LiveCallers
 	// StoreWaits is whether the store waits for others to decide, so that many
 	// have to ask it at the same time.
 	StoreWaits bool
 	Failures   *FailureLog
 	Panics     *PanicLog
 	Requests   *RequestCounts
+	// Durations are how long requests took.
+	Durations *durations.Histogram
 	// Errors, if set, count requests that failed.
 	Errors *ErrorCounts
 	// Headers are those of responses that tell about limits.
 	Headers *settings.Headers
 	// Tracer makes spans; nil makes none.
 	Tracer *tracing.Tracer
+	// Recorder writes the log of decisions; nil writes none.
+	Recorder *record.Recorder
 	// AnswerBound is no less than the bytes of a response to a call that was
 	// matched.
 	AnswerBound func(*decide.Call) int
@@ -37,58 +49,100 @@ type Endpoint struct {
 
 // Answer decides a call that was read from the wire.
 func (e *Endpoint) Answer(ctx context.Context, c *decide.Call) error {
-	return e.do(ctx, c, func() error {
+	return e.do(ctx, c, access.Take, nil, func() (Outcome, error) {
 		if err := e.Decider.Match(c); err != nil {
-			return err
+			return 0, err
 		}
 		if e.AnswerBound(c) > AnswerMost {
-			return ErrAnswerTooLong
+			return 0, ErrAnswerTooLong
 		}
-		return e.Decider.Decide(ctx, c)
+		err := e.Decider.Decide(ctx, c)
+		return outcomeOf(c), err
 	})
 }
 
 // GiveBack returns what a call took that was read again.
 func (e *Endpoint) GiveBack(ctx context.Context, c *decide.Call, takenAt []int64, takenBy []uint64) error {
-	return e.do(ctx, c, func() error {
-		if !e.Refunds {
-			return status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
-		}
-		if len(takenBy) != 0 && len(takenBy) != len(takenAt) {
-			return decide.Invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", len(takenBy), len(takenAt))
-		}
-		const most = 1 << 53
-		all := make([]decide.Taken, len(takenAt))
-		for i, at := range takenAt {
-			if at < -most || at > most {
-				return decide.Invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
-			}
-			all[i].At = at
-			if len(takenBy) != 0 {
-				all[i].By = takenBy[i]
-			}
-		}
-		return e.Decider.GiveBack(ctx, c, all)
+	return e.do(ctx, c, access.GiveBack, takenAt, func() (Outcome, error) {
+		return OutcomeGivenBack, e.giveBack(ctx, c, takenAt, takenBy)
 	})
 }
 
-// do does what is asked with a call that can be meant, and counts what came of
-// it.
-func (e *Endpoint) do(ctx context.Context, c *decide.Call, asked func() error) error {
+func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, takenAt []int64, takenBy []uint64) error {
+	if !e.Refunds {
+		return status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
+	}
+	if len(takenBy) != 0 && len(takenBy) != len(takenAt) {
+		return decide.Invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", len(takenBy), len(takenAt))
+	}
+	const most = 1 << 53
+	all := make([]decide.Taken, len(takenAt))
+	for i, at := range takenAt {
+		if at < -most || at > most {
+			return decide.Invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
+		}
+		all[i].At = at
+		if len(takenBy) != 0 {
+			all[i].By = takenBy[i]
+		}
+	}
+	return e.Decider.GiveBack(ctx, c, all)
+}
+
+// do does what is asked with a call that can be meant and that its caller has a
+// right to, counts what came of it and records it. takenAt has, of a give-back, the
+// moments of the takes.
+func (e *Endpoint) do(ctx context.Context, c *decide.Call, right access.Right, takenAt []int64, asked func() (Outcome, error)) error {
 	code := codes.Internal // which a panic becomes
-	defer func() { e.Requests.Add(code) }()
-	err := c.Check(e.Refunds)
+	var outcome Outcome
+	var span *tracing.Span
+	defer func() {
+		if code == codes.OK {
+			e.Requests.Answered(outcome)
+		} else {
+			e.Requests.Failed(code)
+		}
+		e.observe(e.Decider.Clock()-c.Began, span)
+	}()
+	var err error
+	if e.Callers != nil {
+		err = e.mayAsk(ctx, c, right)
+	}
 	if err == nil {
-		err = asked()
+		err = c.Check(e.Refunds)
+	}
+	if err == nil {
+		outcome, err = asked()
 	}
 	err = e.told(ctx, err)
 	code = status.Code(err)
 	if e.Tracer != nil {
-		if span := tracing.SpanOf(ctx); span != nil {
+		if span = tracing.SpanOf(ctx); span != nil {
 			e.describe(span, c, code)
 		}
 	}
+	if e.Recorder != nil {
+		e.record(&record.Request{Call: c, Code: code, IsGivenBack: right == access.GiveBack, TakenAt: takenAt}, span)
+	}
 	return err
+}
+
+// observe counts the time of a request. Its trace is kept beside it if it has a span.
+func (e *Endpoint) observe(took time.Duration, span *tracing.Span) {
+	if span == nil {
+		e.Durations.Observe(took)
+	} else {
+		e.Durations.ObserveTraced(took, span.TraceID())
+	}
+}
+
+// record writes a request to the log of decisions.
+func (e *Endpoint) record(q *record.Request, span *tracing.Span) {
+	q.API = e.Name
+	if span != nil {
+		q.TraceID, q.Span = span.TraceID(), span.Ref()
+	}
+	e.Recorder.Record(q)
 }
 
 // told returns an error as the caller is told of it, and logs it.

@@ -39,7 +39,7 @@ func (f *FailureLog) log(err error) {
 	code := status.Code(err)
 	level := slog.LevelError
 	switch code {
-	case codes.Canceled, codes.InvalidArgument, codes.PermissionDenied:
+	case codes.Canceled, codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated:
 		level = slog.LevelInfo // the caller's doing
 	}
 	f.mu.Lock()

@@ -123,6 +123,9 @@ func policies(c *decide.Call) *policylist.List {
 			continue
 		}
 		for j, l := range o.Limits {
+			if !o.Enforces(j) {
+				continue
+			}
 			d := &o.Decisions[j]
 			reset := d.ResetAfter
 			if d.RetryAfter > 0 && d.RetryAfter != bucket.Never {

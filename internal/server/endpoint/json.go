@@ -13,37 +13,42 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // ReadBody reads a message in protobuf JSON. If it cannot, it answers the request
 // and returns false.
 func (e *Endpoint) ReadBody(w http.ResponseWriter, r *http.Request, message proto.Message, bounds JSONBounds) bool {
-	refuse := func(format string, args ...any) bool {
-		e.Requests.Add(codes.InvalidArgument)
-		WriteError(w, http.StatusBadRequest, fmt.Sprintf(format, args...))
+	if err := ReadJSON(w, r, message, bounds); err != nil {
+		e.Requests.Failed(status.Code(err))
+		WriteStatus(w, err)
 		return false
 	}
+	return true
+}
+
+// ReadJSON reads a body that is a message in protobuf JSON, and charges it to its
+// connection. Its error is a status for the caller.
+func ReadJSON(w http.ResponseWriter, r *http.Request, message proto.Message, bounds JSONBounds) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(bounds.Bytes)))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
 			err = fmt.Errorf("the body is larger than %d bytes", bounds.Bytes)
 		}
-		return refuse("the body cannot be read: %v", err)
+		return decide.Invalid("the body cannot be read: %v", err)
 	}
 	if err := accounts.ConnectionOf(r.Context()).Reserve(r.Context(), int64(8*len(body))); err != nil {
-		e.Requests.Add(status.Code(err))
-		WriteStatus(w, err)
-		return false
+		return err
 	}
 	err = bounds.check(body)
 	if err == nil {
 		err = protojson.Unmarshal(body, message)
 	}
 	if err != nil {
-		return refuse("the body is no %s in protobuf JSON: %v", message.ProtoReflect().Descriptor().Name(), err)
+		return decide.Invalid("the body is no %s in protobuf JSON: %v", message.ProtoReflect().Descriptor().Name(), err)
 	}
-	return true
+	return nil
 }
 
 // answerJSON prints fields that are false or 0 too, for readers that do not know
@@ -74,6 +79,8 @@ func httpStatus(code codes.Code) int {
 	switch code {
 	case codes.InvalidArgument:
 		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
 	case codes.PermissionDenied:
 		return http.StatusForbidden
 	case codes.FailedPrecondition:
@@ -89,5 +96,10 @@ func httpStatus(code codes.Code) int {
 func WriteError(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
+	AppendError(w, message)
+}
+
+// AppendError writes a line of JSON with an error.
+func AppendError(w io.Writer, message string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": message})
 }

@@ -15,8 +15,8 @@ import (
 type JSONBounds struct {
 	// Bytes bounds the body, Values the values in it.
 	Bytes, Values int
-	// why ends the error about too many values.
-	why string
+	// Why ends the error about too many values: "than ... have".
+	Why string
 }
 
 // jsonDepth bounds the nesting of a body. No message here is nested so deep.
@@ -34,7 +34,7 @@ func BoundsOfRequest(b decide.Bounds) JSONBounds {
 	return JSONBounds{
 		Values: others + b.Descriptors*(descriptorValues+entryValues*b.Entries),
 		Bytes:  otherBytes + 2*b.Bytes + b.Descriptors*(descriptorBytes+entryBytes*b.Entries),
-		why:    fmt.Sprintf("than %d descriptors of %d entries have (settings grpc.max_descriptors, grpc.max_entries)", b.Descriptors, b.Entries),
+		Why:    fmt.Sprintf("than %d descriptors of %d entries have (settings grpc.max_descriptors, grpc.max_entries)", b.Descriptors, b.Entries),
 	}
 }
 
@@ -64,7 +64,7 @@ func (j JSONBounds) check(body []byte) error {
 			return errJSONDepth
 		}
 		if values > j.Values {
-			return fmt.Errorf("it holds more values %s", j.why)
+			return fmt.Errorf("it holds more values %s", j.Why)
 		}
 	}
 	return nil

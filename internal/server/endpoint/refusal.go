@@ -6,11 +6,12 @@ import (
 )
 
 // Refusing returns a handler that answers as mux does, and refuses requests
-// without a route in JSON, as the port's other errors are, where mux uses text.
-func Refusing(mux *http.ServeMux) http.Handler {
+// without a route in JSON, as the port's other errors are, where mux uses text. They
+// name the path of the document of the routes.
+func Refusing(mux *http.ServeMux, document string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" {
-			w = &refusal{ResponseWriter: w, request: r}
+			w = &refusal{ResponseWriter: w, request: r, document: document}
 		}
 		mux.ServeHTTP(w, r)
 	})
@@ -20,15 +21,16 @@ func Refusing(mux *http.ServeMux) http.Handler {
 // the mux, such as redirects to a clean path, stay.
 type refusal struct {
 	http.ResponseWriter
-	request *http.Request
-	told    bool
+	request  *http.Request
+	document string
+	told     bool
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (f *refusal) WriteHeader(code int) {
 	switch code {
 	case http.StatusNotFound:
-		f.tell(code, "there is nothing at %.100q; /openapi.yaml says what there is", f.request.URL.Path)
+		f.tell(code, "there is nothing at %.100q; %s says what there is", f.request.URL.Path, f.document)
 	case http.StatusMethodNotAllowed:
 		f.tell(code, "method: found %.20q; allowed at %.100q: %s", f.request.Method, f.request.URL.Path, f.Header().Get("Allow"))
 	default:

@@ -49,13 +49,66 @@ func Traced[T any](e *Endpoint, fullName string, answer func(context.Context, T)
 	}
 }
 
-// Metadata returns what a gRPC call says, by the name of a header.
-func Metadata(ctx context.Context) func(name string) string {
-	return func(name string) string {
-		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
-			return values[0]
-		}
+// Metadata returns what a gRPC call says. It allocates nothing, unlike the functions
+// of package metadata, which copy what they find for each request.
+func Metadata(ctx context.Context) tracing.Caller {
+	md, ok := ctx.Value(incomingKey).(metadata.MD)
+	if !ok { // there are none, or gRPC keeps them in another way now
+		md, _ = metadata.FromIncomingContext(ctx)
+	}
+	return incoming(md)
+}
+
+// incoming are the metadata of a call, whose names gRPC has in lower case.
+type incoming metadata.MD
+
+// Header implements tracing.Caller.
+func (m incoming) Header(name string) string { return first(m[name]) }
+
+func first(values []string) string {
+	if len(values) == 0 {
 		return ""
+	}
+	return values[0]
+}
+
+// incomingKey is the key under which a context has the metadata of a call. gRPC
+// tells it to the contexts that it asks.
+var incomingKey = func() any {
+	var asked keyAsked
+	metadata.FromIncomingContext(&asked)
+	return asked.key
+}()
+
+// keyAsked is a context that keeps the last key that it was asked for.
+type keyAsked struct {
+	context.Context
+	key any
+}
+
+// Value implements context.Context.
+func (c *keyAsked) Value(key any) any {
+	c.key = key
+	return nil
+}
+
+// httpHeader are the headers of a request over HTTP.
+type httpHeader http.Header
+
+// Header implements tracing.Caller. Of what is looked for in each request it knows
+// the spelling that net/http has, which Get would allocate.
+func (h httpHeader) Header(name string) string {
+	switch name {
+	case "traceparent":
+		return first(h["Traceparent"])
+	case "b3":
+		return first(h["B3"])
+	case "x-b3-traceid":
+		return first(h["X-B3-Traceid"])
+	case "x-b3-sampled":
+		return first(h["X-B3-Sampled"])
+	default:
+		return http.Header(h).Get(name)
 	}
 }
 
@@ -86,7 +139,7 @@ func TracedHTTP(t *tracing.Tracer, route string, next http.Handler) http.Handler
 	}
 	call := tracing.NewCall(route, attributes...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, span := t.Begin(r.Context(), call, r.Header.Get)
+		ctx, span := t.Begin(r.Context(), call, httpHeader(r.Header))
 		if span == nil {
 			next.ServeHTTP(w, r)
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -48,8 +49,12 @@ type envoyCall struct {
 	api *API
 }
 
-// Request returns an empty call. release ends its use.
-func (e *API) Request() *envoyCall { return e.calls.Get().(*envoyCall) }
+// Request returns an empty call that begins now. release ends its use.
+func (e *API) Request() *envoyCall {
+	c := e.calls.Get().(*envoyCall)
+	c.Began = e.Decider.Clock()
+	return c
+}
 
 func (c *envoyCall) release() {
 	if c.Reset() {
@@ -93,8 +98,14 @@ func (e *API) Register(g *grpc.Server) {
 // when the store does not answer. A caller that goes away or whose deadline
 // passes first gets CANCELED or DEADLINE_EXCEEDED. A denial is no failure.
 func (e *API) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	return e.answerMessage(ctx, r, e.Decider.Clock())
+}
+
+// answerMessage is ShouldRateLimit for a request that began then.
+func (e *API) answerMessage(ctx context.Context, r *rlsv3.RateLimitRequest, began time.Duration) (*rlsv3.RateLimitResponse, error) {
 	c := e.Request()
 	defer c.release()
+	c.Began = began
 	in, err := proto.Marshal(r)
 	if err == nil {
 		err = c.unmarshal(string(in))
@@ -114,11 +125,12 @@ func (e *API) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*
 
 // PostJSON is ShouldRateLimit. A denial is a 429.
 func (e *API) PostJSON(w http.ResponseWriter, r *http.Request) {
+	began := e.Decider.Clock()
 	var request rlsv3.RateLimitRequest
 	if !e.ReadBody(w, r, &request, endpoint.BoundsOfRequest(e.Bounds)) {
 		return
 	}
-	response, err := e.ShouldRateLimit(r.Context(), &request)
+	response, err := e.answerMessage(r.Context(), &request, began)
 	if err != nil {
 		endpoint.WriteStatus(w, err)
 		return

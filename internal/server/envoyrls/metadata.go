@@ -48,7 +48,7 @@ func (c *envoyCall) metadata() map[string]any {
 		o := &c.Outcomes[i]
 		switch {
 		case !o.IsRuled() || o.Rule.Metadata == nil:
-		case len(o.Limits) == 0 && !o.Rule.Unlimited: // replaced
+		case len(o.Limits) == 0 && !o.IsUnlimited(): // replaced
 		case o.IsOver() && !o.Shadow:
 		case all == nil:
 			all = o.Rule.Metadata

@@ -159,7 +159,7 @@ func appendStatus(dst []byte, o *decide.Outcome) []byte {
 		if !d.Allowed() && !o.Shadow {
 			code = rlsv3.RateLimitResponse_OVER_LIMIT
 		}
-	case o.Rule != nil && o.Rule.Unlimited:
+	case o.IsUnlimited():
 		remaining = math.MaxUint32
 	}
 	dst = wire.AppendNumber(dst, 1, uint64(code))

@@ -52,13 +52,14 @@ func (a *API) take(ctx context.Context, t takeCall) (any, error) {
 	return t, nil
 }
 
-// takeMessage is take with protobuf's messages.
-func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+// takeMessage is take with protobuf's messages, for a request that began then.
+func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest, began time.Duration) (*ratelimitv1.TakeResponse, error) {
 	c, err := a.callOf(r)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Release()
+	c.Began = began
 	if err := a.Answer(ctx, c.Call); err != nil {
 		return nil, err
 	}
@@ -71,14 +72,21 @@ func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest) (*rat
 
 // callOf reads a request into a call. The caller releases it.
 func (a *API) callOf(r *ratelimitv1.TakeRequest) (takeCall, error) {
-	c := takeCall{a.Decider.Call()}
+	c, err := CallOf(a.Decider, r)
+	return takeCall{c}, err
+}
+
+// CallOf reads a request into a call of the decider, as a take reads it. The caller
+// releases it.
+func CallOf(d *decide.Decider, r *ratelimitv1.TakeRequest) (*decide.Call, error) {
+	c := d.Call()
 	message, err := proto.Marshal(r)
 	if err == nil {
-		err = c.unmarshalTake(string(message))
+		err = takeCall{c}.unmarshalTake(string(message))
 	}
 	if err != nil {
 		c.Release()
-		return takeCall{}, status.Errorf(codes.Internal, "the request: %v", err)
+		return nil, status.Errorf(codes.Internal, "the request: %v", err)
 	}
 	return c, nil
 }
@@ -93,11 +101,20 @@ func (a *API) takeMany(ctx context.Context, t *takes) (any, error) {
 	}
 	if t.err != nil {
 		t.release()
-		a.Requests.Add(status.Code(t.err))
+		a.Requests.Failed(status.Code(t.err))
 		return nil, t.err
 	}
-	t.answerAll(ctx)
+	t.answerAll(a.withCredentials(ctx))
 	return t, nil
+}
+
+// withCredentials returns a context for several requests of a caller, so that what it
+// shows is read once.
+func (a *API) withCredentials(ctx context.Context) context.Context {
+	if a.Callers == nil {
+		return ctx
+	}
+	return endpoint.WithCredentials(ctx, endpoint.GRPCCredentials(ctx))
 }
 
 // Register adds the service to g, which must use endpoint.Codec.

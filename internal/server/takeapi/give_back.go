@@ -112,7 +112,7 @@ func (a *API) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
 	var err error
 	if g.more > 0 {
 		err = decide.Invalid("taken_at, taken_by: found %d numbers, at most %d of each are allowed", len(g.takenAt)+len(g.takenBy)+g.more, g.mostMoments())
-		a.Requests.Add(status.Code(err))
+		a.Requests.Failed(status.Code(err))
 	} else {
 		err = a.GiveBack(ctx, g.call, g.takenAt, g.takenBy)
 	}

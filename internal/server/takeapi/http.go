@@ -33,11 +33,12 @@ func (a *API) Routes() map[string]http.HandlerFunc {
 
 // postTake is Take. A denial is a 429 with retry-after, in whole seconds.
 func (a *API) postTake(w http.ResponseWriter, r *http.Request) {
+	began := a.Decider.Clock()
 	var request ratelimitv1.TakeRequest
 	if !a.ReadBody(w, r, &request, endpoint.BoundsOfRequest(a.Bounds)) {
 		return
 	}
-	response, err := a.takeMessage(r.Context(), &request)
+	response, err := a.takeMessage(r.Context(), &request, began)
 	if err != nil {
 		endpoint.WriteStatus(w, err)
 		return

@@ -1,6 +1,7 @@
 package takeapi
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -35,6 +36,7 @@ type takeStream struct {
 	*API
 	grpc.ServerStream
 	account *accounts.Account
+	ctx     context.Context // of the requests
 
 	// mu is held while a message is taken over, so that no message is taken over
 	// once stopped is set.
@@ -52,7 +54,7 @@ type takeStream struct {
 var errManyStreams = status.Errorf(codes.ResourceExhausted, "the streams of this connection hold %d MiB, or all requests the memory that they may (setting request_memory)", accounts.StreamsMost>>20)
 
 func (a *API) takeStream(stream grpc.ServerStream) error {
-	s := &takeStream{API: a, ServerStream: stream, account: accounts.Of(stream.Context())}
+	s := &takeStream{API: a, ServerStream: stream, account: accounts.Of(stream.Context()), ctx: a.withCredentials(stream.Context())}
 	if !s.account.TryStream(takeStreamCost) {
 		return errManyStreams
 	}
@@ -171,7 +173,7 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 		it := s.readItem(f.Bytes, true)
 		it.slots = slots
 		s.deciding.Go(func() {
-			s.answerItem(s.Context(), it)
+			s.answerItem(s.ctx, it)
 			s.answered.add(it)
 		})
 	}
@@ -226,7 +228,7 @@ func (s *takeStream) answerInTurn(t *streamTakes) error {
 			continue
 		}
 		it := s.readItem(f.Bytes, true)
-		s.answerItem(s.Context(), it)
+		s.answerItem(s.ctx, it)
 		out = it.appendNumbered(out)
 		if len(out) >= streamMessage {
 			if err := s.send(out); err != nil {

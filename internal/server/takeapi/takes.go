@@ -225,7 +225,7 @@ func (a *API) answerItem(ctx context.Context, it *item) {
 		}
 	}()
 	if it.err != nil {
-		a.Requests.Add(status.Code(it.err))
+		a.Requests.Failed(status.Code(it.err))
 		return
 	}
 	if a.Tracer != nil {

@@ -138,7 +138,7 @@ func (c takeCall) appendTakeResponse(dst []byte) []byte {
 		o := &c.Outcomes[i]
 		for j, l := range o.Limits {
 			d := &o.Decisions[j]
-			dst = c.appendLimitStatus(dst, i, l, d, c.Taken(n, d))
+			dst = c.appendLimitStatus(dst, i, j, l, d, c.Taken(n, d))
 			degraded = degraded || d.Degraded
 			n++
 		}
@@ -154,9 +154,9 @@ func (c takeCall) appendTakeResponse(dst []byte) []byte {
 	return dst
 }
 
-// appendLimitStatus appends the Limit that says what l decided about a hit of
-// descriptor i, and what the hit took.
-func (c takeCall) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucket.Decision, t decide.Taken) []byte {
+// appendLimitStatus appends the Limit that says what l, the j-th of descriptor i,
+// decided about a hit, and what the hit took.
+func (c takeCall) appendLimitStatus(dst []byte, i, j int, l *bucket.Limit, d *bucket.Decision, t decide.Taken) []byte {
 	o := &c.Outcomes[i]
 	dst, start := wire.BeginMessage(dst, 2)
 	dst = wire.AppendNumber(dst, 1, uint64(i))
@@ -175,7 +175,7 @@ func (c takeCall) appendLimitStatus(dst []byte, i int, l *bucket.Limit, d *bucke
 	dst = appendWait(dst, 10, d.ResetAfter)
 	dst = appendWait(dst, 11, d.Wait)
 	dst = wire.AppendNumber(dst, 12, uint64(t.At))
-	if c.IsShadow(o) {
+	if c.IsShadow(o) || !o.Enforces(j) {
 		dst = wire.AppendNumber(dst, 13, 1)
 	}
 	if t.By != 0 {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
+	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
@@ -40,17 +41,41 @@ func (c agingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.A
 	// If a connection ends before gRPC serves it, only the raw one is closed.
 	if plain := accounts.NewPlainConnection(conn, charged); plain != nil {
 		runtime.AddCleanup(plain, (*accounts.Account).Close, charged)
-		return plain, agingInfo{info, began, charged}, nil
+		return plain, agingInfo{info, began, charged, nil}, nil
 	}
 	other := &accounts.Connection{Conn: conn, Account: charged}
 	runtime.AddCleanup(other, (*accounts.Account).Close, charged)
-	return other, agingInfo{info, began, charged}, nil
+	return other, agingInfo{info, began, charged, certificateOf(info)}, nil
 }
 
 type agingInfo struct {
 	credentials.AuthInfo
 	began   time.Time
 	account *accounts.Account
+	// certificate is the client's, or nil.
+	certificate *certificate
+}
+
+// certificate is what a client showed and TLS has verified.
+type certificate struct{ names []string }
+
+func certificateOf(info credentials.AuthInfo) *certificate {
+	t, ok := info.(credentials.TLSInfo)
+	if !ok || len(t.State.PeerCertificates) == 0 {
+		return nil
+	}
+	return &certificate{access.Names(t.State.PeerCertificates[0])}
+}
+
+// CertificateNames returns the names in the certificate of the client of a call, and
+// whether it showed one.
+func CertificateNames(ctx context.Context) (names []string, hasCertificate bool) {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.AuthInfo.(agingInfo); ok && a.certificate != nil {
+			return a.certificate.names, true
+		}
+	}
+	return nil, false
 }
 
 // Account returns the account of the connection.

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/ratelimitd/ratelimitd/internal/fleet/ask"
+	"github.com/ratelimitd/ratelimitd/internal/top"
+)
+
+// asked is how daemons ask each other who had the most.
+type asked struct {
+	line *ask.Line
+	// answer is that of the server, which is made after it.
+	answer atomic.Pointer[func(top.Question) (top.Answer, bool)]
+}
+
+// newAsked returns nil without Redis: there are no others then.
+func newAsked(e *engine, a *assignments, log *slog.Logger) *asked {
+	if e.redis == nil {
+		return nil
+	}
+	t := new(asked)
+	// The connection of assignments, since nobody's request waits for it.
+	t.line = ask.New(a.redis, ask.Options{ID: e.fleet.ID(), Daemons: e.daemonIDs, Answer: t.reply, Log: log})
+	return t
+}
+
+// asker returns others; nil without Redis.
+func (t *asked) asker() func(context.Context, top.Question) ([]top.Answer, []string, error) {
+	if t == nil {
+		return nil
+	}
+	return t.others
+}
+
+// answerWith has questions of others be answered.
+func (t *asked) answerWith(answer func(top.Question) (top.Answer, bool)) {
+	if t != nil {
+		t.answer.Store(&answer)
+	}
+}
+
+// run listens to questions until ctx ends.
+func (t *asked) run(ctx context.Context) {
+	if t != nil {
+		t.line.Run(ctx)
+	}
+}
+
+// reply answers another daemon's question; nothing if this one does not know.
+func (t *asked) reply(question []byte) []byte {
+	q, err := top.DecodeQuestion(question)
+	answer := t.answer.Load()
+	if err != nil || answer == nil {
+		return nil
+	}
+	found, known := (*answer)(q)
+	if !known {
+		return nil
+	}
+	return found.Encode()
+}
+
+// others asks all other daemons. Those whose answer cannot be read count as pending.
+func (t *asked) others(ctx context.Context, q top.Question) (answers []top.Answer, pending []string, _ error) {
+	texts, pending, err := t.line.Ask(ctx, q.Encode())
+	for daemon, text := range texts {
+		if a, err := top.DecodeAnswer(text); err == nil {
+			answers = append(answers, a)
+		} else {
+			pending = append(pending, daemon)
+		}
+	}
+	return answers, pending, err
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// assignCommands change what is assigned.
+func assignCommands(load func() (settings.Settings, error)) []*cobra.Command {
+	return []*cobra.Command{assignCommand(load), unassignCommand(load), blockCommand(load), unblockCommand(load)}
+}
+
+const codesOfChanges = `
+Exits with 0 when it is in force at all daemons, with 4 when it is done and some
+daemon may not have it in force yet, and with 1 on an error.`
+
+const subjectArgument = "whom it is for, such as tenant=acme"
+
+func assignCommand(load func() (settings.Settings, error)) *cobra.Command {
+	to := adminTarget(load)
+	var given adminv1.Assignment
+	var ends end
+	var i importer
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "assign --domain D KEY=VALUE[,KEY=VALUE]... {--plan P | --limit N | --unlimited}",
+		Short: "Give customers a plan, numbers of their own, or no limit",
+		Long: `Gives a customer, such as tenant=acme, a plan, numbers of its own or no limit, at once
+and at all daemons. A plan is for all descriptors that begin with these entries;
+--limit and --unlimited are for the descriptor of exactly these entries. It takes the
+place of what was assigned before, but for a block: name the plan again beside
+--limit.
+
+With --from it does so for each row of a file of CSV or of JSON lines, or of
+standard input (-): what assignments --export writes. A header names the columns
+domain, entries, plan, limits, unlimited, blocked, blocked_until, until and reason, of
+which entries is needed, and domain where --domain does not give it. A row that says
+nothing of a block leaves it as it is. Nothing is done if a row is
+malformed, unless --skip-bad leaves those out. Rows that are in force already stay as
+they are, so it does no harm to do it again.
+` + codesOfChanges,
+		Example: `  ratelimitd assign --domain api tenant=acme --plan pro --until 2026-12-31 --reason "contract 4711"
+  ratelimitd assign --domain api tenant=acme --plan pro --limit month=5000000/30d
+  ratelimitd assign --domain api tenant=monitoring --unlimited
+  ratelimitd assign --from customers.csv --dry-run`,
+		ValidArgsFunction: completeEntries(load),
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&given.Domain, "domain", "", "domain of the limits; with --from, of rows that name none")
+	completeFlag(cmd, "domain", completeDomain(load))
+	fs.StringVar(&given.Plan, "plan", "", "the plan")
+	completeFlag(cmd, "plan", completePlan(load))
+	fs.Var(numbersFlag{&given.Numbers}, "limit", "numbers in place of those of a limit, "+allowedNumbers+"; may come several times")
+	completeFlag(cmd, "limit", completeLimit(load, "="))
+	fs.BoolVar(&given.Unlimited, "unlimited", false, "no limit")
+	bindEnd(cmd, &ends)
+	bindReason(cmd, &given.Reason)
+	fs.StringVar(&i.path, "from", "", "file of assignments, or - for standard input")
+	fs.BoolVar(&i.skipBad, "skip-bad", false, "with --from: leave out malformed rows")
+	fs.BoolVar(&i.dryRun, "dry-run", false, "say what would change, and change nothing")
+	bindJSON(fs, &asJSON, "each change, or with --from the summary,")
+	to.bind(fs)
+	for _, alone := range []string{"plan", "limit", "unlimited", "until", "for", "reason"} {
+		cmd.MarkFlagsMutuallyExclusive("from", alone)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if i.path != "" {
+			i.domain, i.asJSON = given.Domain, asJSON
+			if len(args) > 0 {
+				return fmt.Errorf("found the argument %q beside --from; allowed: one of the two", args[0])
+			}
+			return to.withAdmin(func(a admin) error { return i.run(cmd, a) })
+		}
+		if i.skipBad {
+			return errors.New("found --skip-bad without --from; allowed: both")
+		}
+		switch has := given.Plan != "" || given.Numbers != nil; {
+		case given.Domain == "":
+			return needsFlag(cmd, "domain")
+		case has && given.Unlimited:
+			return errors.New("found --unlimited beside --plan or --limit; allowed: it alone")
+		case !has && !given.Unlimited && len(args) > 0:
+			return errors.New("found none of --plan, --limit and --unlimited; allowed: one of them, or --plan and --limit")
+		}
+		return putAll(cmd, &to, puts{&given, ends, args, i.dryRun, asJSON})
+	}
+	return cmd
+}
+
+// bindEnd defines the flags that say when something ends.
+func bindEnd(cmd *cobra.Command, to *end) {
+	cmd.Flags().Var(untilFlag{to}, "until", "when it ends by itself: "+allowedMoment)
+	cmd.Flags().Var(spanFlag{to}, "for", "how long it holds, such as 15m, 24h or 30d")
+	cmd.MarkFlagsMutuallyExclusive("until", "for")
+	completeFlag(cmd, "until", cobra.NoFileCompletions)
+	completeFlag(cmd, "for", cobra.NoFileCompletions)
+}
+
+// bindReason defines the flag that says why a change is made.
+func bindReason(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "reason", "", "why, for the audit")
+	completeFlag(cmd, "reason", cobra.NoFileCompletions)
+}
+
+// puts are assignments that say the same of several subjects.
+type puts struct {
+	given  *adminv1.Assignment // without entries and an end
+	ends   end
+	args   []string
+	dryRun bool
+	asJSON bool
+}
+
+func putAll(cmd *cobra.Command, to *target, p puts) error {
+	if err := atLeastOne(subjectArgument)(cmd, p.args); err != nil {
+		return err
+	}
+	now := time.Now()
+	until, err := p.ends.moment(now)
+	if err != nil {
+		return err
+	}
+	request := &adminv1.PutAssignmentsRequest{DryRun: p.dryRun}
+	for _, arg := range p.args {
+		entries, err := parseEntries(arg)
+		if err != nil {
+			return err
+		}
+		a := &adminv1.Assignment{
+			Domain: p.given.Domain, Entries: entries, Plan: p.given.Plan, Numbers: p.given.Numbers,
+			Unlimited: p.given.Unlimited, Blocked: p.given.Blocked, Reason: p.given.Reason,
+		}
+		if a.GetBlocked() {
+			a.BlockedUntil = until
+		} else {
+			a.Until = until
+		}
+		if err := checkAssignment(a); err != nil {
+			return fmt.Errorf("%s: %w", arg, err)
+		}
+		request.Puts = append(request.Puts, &adminv1.PutAssignment{Assignment: a})
+	}
+	return to.withAdmin(func(a admin) error {
+		r, err := call(cmd.Context(), a, a.PutAssignments, request)
+		if err != nil {
+			return err
+		}
+		if len(r.GetChanges()) != len(request.Puts) {
+			return fmt.Errorf("the daemon tells of %d changes, where %d were asked for", len(r.GetChanges()), len(request.Puts))
+		}
+		told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: p.asJSON, dryRun: p.dryRun, pending: pendingDaemons{}}
+		for i, c := range r.GetChanges() {
+			given := request.Puts[i].GetAssignment()
+			if err := told.tell(given.GetDomain(), given.GetEntries(), c); err != nil {
+				return err
+			}
+		}
+		told.pending.add(r.GetPending())
+		return told.end()
+	})
+}
+
+// changes tells what became of changes, and keeps what the command exits with.
+type changes struct {
+	out, err io.Writer
+	asJSON   bool
+	dryRun   bool
+	failed   bool
+	pending  pendingDaemons
+}
+
+func (t *changes) tell(domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange) error {
+	t.failed = t.failed || !succeeded(c.GetOutcome())
+	if t.asJSON {
+		return printMessage(t.out, c)
+	}
+	text := changeText(domain, entries, c, time.Now())
+	if t.dryRun {
+		text = "would be " + text
+	}
+	_, err := fmt.Fprintln(t.out, visible(text))
+	return err
+}
+
+// end tells of daemons that may not have the changes, and returns what the command
+// ends with.
+func (t *changes) end() error {
+	tellPending(t.err, t.pending)
+	switch {
+	case t.failed:
+		return exitCode(exitError)
+	case len(t.pending) > 0:
+		return exitCode(exitPending)
+	}
+	return nil
+}
+
+func tellPending(to io.Writer, pending pendingDaemons) {
+	if len(pending) == 0 {
+		return
+	}
+	fmt.Fprintf(to, "not every daemon is known to have it in force yet: %s; each has it once it has reached the store again\n",
+		strings.Join(slices.Sorted(maps.Keys(pending)), ", "))
+}
+
+func unassignCommand(load func() (settings.Settings, error)) *cobra.Command {
+	return deletingCommand(load, &cobra.Command{
+		Use:   "unassign --domain D KEY=VALUE[,KEY=VALUE]...",
+		Short: "End what was assigned to customers",
+		Long: `Ends what was assigned to a customer, such as tenant=acme, but for a block, which
+unblock ends: what the limits files say holds again, at once and at all daemons. It
+does no harm where nothing is assigned.
+` + codesOfChanges,
+		Example: `  ratelimitd unassign --domain api tenant=acme --reason "contract ended"`,
+	}, adminv1.Part_PART_TERMS)
+}
+
+func blockCommand(load func() (settings.Settings, error)) *cobra.Command {
+	to := adminTarget(load)
+	given := adminv1.Assignment{Blocked: true}
+	var ends end
+	dryRun, asJSON := false, false
+	cmd := &cobra.Command{
+		Use:   "block --domain D KEY=VALUE[,KEY=VALUE]...",
+		Short: "Deny everything to somebody",
+		Long: `Denies every request with a descriptor that begins with the entries of an
+argument, at once and at all daemons, until unblock or the end that is given. What
+else is assigned to them stays, and holds again once the block has ended.
+` + codesOfChanges,
+		Example: `  ratelimitd block --domain api tenant=acme --for 24h --reason "scraping"
+  ratelimitd block --domain login address=192.0.2.7 --until 2026-12-31`,
+		ValidArgsFunction: completeEntries(load),
+	}
+	bindDomain(cmd, &given.Domain, load)
+	bindEnd(cmd, &ends)
+	bindReason(cmd, &given.Reason)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
+	bindJSON(cmd.Flags(), &asJSON, "each change")
+	to.bind(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return putAll(cmd, &to, puts{&given, ends, args, dryRun, asJSON})
+	}
+	return cmd
+}
+
+func unblockCommand(load func() (settings.Settings, error)) *cobra.Command {
+	return deletingCommand(load, &cobra.Command{
+		Use:   "unblock --domain D KEY=VALUE[,KEY=VALUE]...",
+		Short: "End a block",
+		Long: `Ends the block of those with the entries of an argument, at once and at all
+daemons. What else is assigned to them holds again, or what the limits files say.
+` + codesOfChanges,
+		Example: `  ratelimitd unblock --domain api tenant=acme --reason "they have stopped"`,
+	}, adminv1.Part_PART_BLOCK)
+}
+
+// deletingCommand makes cmd one that ends a part of assignments.
+func deletingCommand(load func() (settings.Settings, error), cmd *cobra.Command, part adminv1.Part) *cobra.Command {
+	to := adminTarget(load)
+	domain, reason, asJSON := "", "", false
+	cmd.Args = atLeastOne(subjectArgument)
+	cmd.ValidArgsFunction = completeEntries(load)
+	bindDomain(cmd, &domain, load)
+	bindReason(cmd, &reason)
+	bindJSON(cmd.Flags(), &asJSON, "each change")
+	to.bind(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		subjects, err := takeOf(domain, args)
+		if err != nil {
+			return err
+		}
+		return to.withAdmin(func(a admin) error {
+			told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: asJSON, pending: pendingDaemons{}}
+			for _, d := range subjects.GetDescriptors() {
+				request := &adminv1.DeleteAssignmentRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason, Part: part}
+				r, err := call(cmd.Context(), a, a.DeleteAssignment, request)
+				if err != nil {
+					return err
+				}
+				if err := told.tell(domain, d.GetEntries(), r.GetChange()); err != nil {
+					return err
+				}
+				told.pending.add(r.GetPending())
+			}
+			return told.end()
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
+	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+)
+
+// assignments are the store of assignments, and what it needs of the server, which
+// is made after it.
+type assignments struct {
+	assign.Store
+	settle atomic.Pointer[func()]
+	// log has them in Redis, and redis is its connection; both are nil without Redis.
+	log   *redislog.Store
+	redis *redisconn.Conn
+}
+
+// changesWithin is how long a command about assignments may take at least: imports
+// have large ones, and nobody's request waits for them.
+const changesWithin = 2 * time.Second
+
+// newAssignments opens the store of assignments: where the states of limits are, or
+// in a file beside a store in memory.
+func newAssignments(s settings.Settings, e *engine, metrics prometheus.Registerer, log *slog.Logger) (*assignments, error) {
+	a := new(assignments)
+	hooks := assign.Hooks{Forget: e.store.Forget, Settle: func() {
+		if settle := a.settle.Load(); settle != nil {
+			(*settle)()
+		}
+	}}
+	open := a.openFile
+	if e.redis != nil {
+		open = a.openRedis
+	}
+	if err := open(s, e, hooks, log); err != nil {
+		return nil, err
+	}
+	a.show(metrics)
+	return a, nil
+}
+
+func (a *assignments) openFile(s settings.Settings, _ *engine, hooks assign.Hooks, log *slog.Logger) (err error) {
+	a.Store, err = filestore.Open(filestore.Options{
+		Path:           s.Assignments.Path,
+		MaxRecords:     s.Assignments.MaxRecords,
+		MaxAssignments: s.Assignments.Max,
+		Hooks:          hooks,
+		Log:            log,
+	})
+	return err
+}
+
+func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hooks, log *slog.Logger) error {
+	r := s.Redis
+	r.Timeout = max(r.Timeout, changesWithin)
+	conn, err := connect(r, log)
+	if err != nil {
+		return err
+	}
+	store, err := redislog.New(conn, redislog.Options{
+		ID:             e.fleet.ID(),
+		Daemons:        e.daemonIDs,
+		HashTags:       s.Redis.HashTags,
+		Tags:           func(n int) []string { return script.NewTags(n) },
+		MaxRecords:     s.Assignments.MaxRecords,
+		MaxAssignments: s.Assignments.Max,
+		Hooks:          hooks,
+		Log:            log,
+	})
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	a.Store, a.redis, a.log = store, conn, store
+	return nil
+}
+
+// close ends the use of the store.
+func (a *assignments) close() error {
+	err := a.Store.Close()
+	if a.redis != nil {
+		err = errors.Join(err, a.redis.Close())
+	}
+	return err
+}
+
+// settleWith has changes wait until no decision is left that was begun before them.
+func (a *assignments) settleWith(settle func()) { a.settle.Store(&settle) }
+
+func (a *assignments) show(metrics prometheus.Registerer) {
+	factory := promauto.With(metrics)
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_assignments",
+		Help: "Assignments that this daemon has.",
+	}, func() float64 { return float64(a.Table().Len()) })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_assignments_loaded",
+		Help: "1 once this daemon has had all assignments; 0 before, while it decides without those that it lacks.",
+	}, func() float64 {
+		if a.Loaded() {
+			return 1
+		}
+		return 0
+	})
+	leftOut := func(kind string, of func(all, blocks int) int) {
+		factory.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "ratelimitd_assignments_left_out",
+			Help:        "About how many assignments are in Redis and not in this daemon, since there are more than assignments.max. Their subjects get what the limits files say.",
+			ConstLabels: prometheus.Labels{"kind": kind},
+		}, func() float64 {
+			if a.log == nil {
+				return 0 // a file with more is not opened
+			}
+			return float64(of(a.log.LeftOut()))
+		})
+	}
+	leftOut("block", func(_, blocks int) int { return blocks })
+	leftOut("other", func(all, blocks int) int { return all - blocks })
+}
+
+// lacks returns why requests should go to other daemons than one with these assignments,
+// or nil.
+func (a *assignments) lacks() error {
+	if a.log == nil {
+		return nil
+	}
+	return a.log.Lacks()
+}
+
+// run follows changes of assignments until ctx ends. It returns once all are loaded,
+// before any decision is made without them; but not later than soon if the store does
+// not answer, and they hold from then on when it does.
+func (a *assignments) run(ctx context.Context, e *engine, background *sync.WaitGroup, log *slog.Logger) {
+	background.Go(func() { a.Run(ctx) })
+	const (
+		soon = 2 * time.Second
+		most = 30 * time.Second
+	)
+	began := time.Now()
+	for !a.Loaded() {
+		waited := time.Since(began)
+		if waited > most || a.log != nil && a.log.IsForbidden() || waited > soon && e.store.Ping(ctx) != nil {
+			log.Warn("assignments are not loaded yet: plans, blocks and numbers of customers do not hold until they are")
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// daemonIDs returns the IDs of the daemons in the register.
+func (e *engine) daemonIDs(ctx context.Context) ([]string, error) {
+	all, _, err := e.daemons()(ctx)
+	ids := make([]string, len(all))
+	for i, d := range all {
+		ids[i] = d.ID
+	}
+	return ids, err
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
+	"github.com/ratelimitd/ratelimitd/internal/server/record"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
+)
+
+// decisions are the log of decisions. All of it is nil where that is off.
+type decisions struct {
+	file     *sink.File
+	otlp     *sink.OTLP
+	recorder *record.Recorder
+}
+
+// openDecisions opens the log of decisions.
+func openDecisions(ctx context.Context, s settings.Settings, metrics prometheus.Registerer, log *slog.Logger) (*decisions, error) {
+	d := new(decisions)
+	o := &s.Decisions
+	if !o.IsOn() {
+		return d, nil
+	}
+	key, err := o.HashKey()
+	if err != nil {
+		return nil, err
+	}
+	lines := sink.NewLines(metrics, "ratelimitd_decision_log_lines_total", "Lines of the log of decisions, by what became of them.")
+	var sinks []record.Sink
+	if o.Path != "" {
+		d.file, err = sink.Open(sink.Options{
+			Path: o.Path, MaxSize: o.MaxSize, Keep: o.Keep, Compress: o.Compress, Buffer: o.Buffer, Counts: sink.NewCounts(lines), Log: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		sinks = append(sinks, d.file)
+	}
+	if o.OTLP.Endpoint != "" {
+		if d.otlp, err = sendDecisions(ctx, s, metrics, log); err != nil {
+			d.close()
+			return nil, err
+		}
+		sinks = append(sinks, d.otlp)
+	}
+	d.recorder = record.New(record.Options{
+		Sinks: sinks, Allowed: o.Sample.Allowed, Denied: o.Sample.Denied, PerSubject: o.PerSubject, BytesPerSecond: o.BytesPerSecond,
+		HashKey: key, Thinned: lines.WithLabelValues("thinned"), Now: func() int64 { return time.Now().UnixMicro() },
+	})
+	return d, nil
+}
+
+// sendDecisions sends the log of decisions to a collector.
+func sendDecisions(ctx context.Context, s settings.Settings, metrics prometheus.Registerer, log *slog.Logger) (*sink.OTLP, error) {
+	resource, err := tracing.NewResource(ctx, tracingOptions(s.Tracing))
+	if err != nil {
+		return nil, err
+	}
+	protocol := string(s.Decisions.OTLP.Protocol)
+	if s.Decisions.OTLP.Protocol == settings.TracingAuto {
+		protocol = ""
+	}
+	return sink.NewOTLP(ctx, sink.OTLPOptions{
+		Endpoint: s.Decisions.OTLP.Endpoint, Protocol: protocol, Environment: os.Getenv, Resource: resource, Buffer: s.Decisions.Buffer, Log: log,
+		Counts: sink.NewCounts(sink.NewLines(metrics, "ratelimitd_decision_log_otlp_lines_total", "Lines of the log of decisions for the collector, by what became of them.")),
+	})
+}
+
+// announce returns what has limits be in the file before decisions by them, or nil
+// without a file.
+func (d *decisions) announce() func(*config.Rules, []config.Text) {
+	if d.file == nil {
+		return nil
+	}
+	last := ""
+	return func(r *config.Rules, texts []config.Text) {
+		if r.Fingerprint() == last {
+			return
+		}
+		last = r.Fingerprint()
+		files := make([]decisionlog.File, len(texts))
+		for i, t := range texts {
+			files[i] = decisionlog.File{Name: t.Name, Text: t.Text}
+		}
+		d.file.Announce(last, files)
+	}
+}
+
+// reopen opens the file again, which somebody may have moved.
+func (d *decisions) reopen() {
+	if d.file != nil {
+		d.file.Reopen()
+	}
+}
+
+// close writes what waits.
+func (d *decisions) close() {
+	if d.file != nil {
+		d.file.Close()
+	}
+	if d.otlp != nil {
+		d.otlp.Close()
+	}
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// branch is a line of a printed tree, with the lines below it.
+type branch struct {
+	text  string
+	below []branch
+}
+
+// add adds a line below, and returns it.
+func (b *branch) add(format string, args ...any) *branch {
+	b.below = append(b.below, branch{text: fmt.Sprintf(format, args...)})
+	return &b.below[len(b.below)-1]
+}
+
+// write writes the lines below b, each behind indent.
+func (b *branch) write(w io.Writer, indent string) error {
+	for i := range b.below {
+		fork, further := "├─ ", "│  "
+		if i == len(b.below)-1 {
+			fork, further = "└─ ", "   "
+		}
+		if _, err := fmt.Fprintln(w, indent+fork+visible(b.below[i].text)); err != nil {
+			return err
+		}
+		if err := b.below[i].write(w, indent+further); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visible returns a text with what a terminal would not show, or would obey, as Go
+// writes it.
+func visible(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return text
+	}
+	var s strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			s.WriteRune(r)
+		} else {
+			s.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return s.String()
+}
+
+// writeExplainTree writes an explanation as a tree that a person reads.
+func writeExplainTree(w io.Writer, m *adminv1.ExplainResponse) error {
+	head := m.GetSummary()
+	if m.GetDegraded() {
+		head += " The store does not answer: this is what decides in its place."
+	}
+	if _, err := fmt.Fprintln(w, visible(head)); err != nil {
+		return err
+	}
+	var root branch
+	for i, d := range m.GetDescriptors() {
+		decisive := -2 // no limit of this descriptor decides
+		if m.DeniedByDescriptor != nil && m.GetDeniedByDescriptor() == uint32(i) {
+			decisive = -1
+			if m.DeniedByLimit != nil {
+				decisive = int(m.GetDeniedByLimit())
+			}
+		}
+		explainedBranch(&root, d, decisive)
+	}
+	return root.write(w, "")
+}
+
+// writeInspectTree writes the limits of a subject as a tree that a person reads.
+func writeInspectTree(w io.Writer, m *adminv1.InspectResponse) error {
+	var root branch
+	explainedBranch(&root, m.GetDescriptor_(), -2)
+	return root.write(w, "")
+}
+
+// verdictTexts are the verdicts as people read them.
+var verdictTexts = map[adminv1.Verdict]string{
+	adminv1.Verdict_VERDICT_ALLOWED:           "allowed",
+	adminv1.Verdict_VERDICT_DENIED:            "denied",
+	adminv1.Verdict_VERDICT_SHADOWED:          "would be denied, but is in shadow mode",
+	adminv1.Verdict_VERDICT_UNMATCHED_ALLOWED: "allowed, since no rule is for it",
+	adminv1.Verdict_VERDICT_UNMATCHED_DENIED:  "denied, since no rule is for it",
+	adminv1.Verdict_VERDICT_UNLIMITED:         "unlimited",
+	adminv1.Verdict_VERDICT_BLOCKED:           "blocked",
+}
+
+// explainedBranch adds a descriptor. decisive is the index of the limit that denies
+// the request, -1 if the descriptor does without one, and less if it does not.
+func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, decisive int) {
+	head := entriesText(d.GetEntries()) + ": " + verdictTexts[d.GetVerdict()]
+	if decisive >= -1 {
+		head += " (this denies the request)"
+	}
+	b := root.add("%s", head)
+	if len(d.GetLevels()) > 0 {
+		search := b.add("search")
+		for _, l := range d.GetLevels() {
+			levelBranch(search, l)
+		}
+	}
+	if d.GetRule() != nil {
+		b.add("%s", ruleText(d.GetRule(), d.GetPlan()))
+	} else {
+		b.add("no rule")
+	}
+	for _, a := range d.GetAssignments() {
+		b.add("assignment to %s: %s%s", entriesText(a.GetAssignment().GetEntries()), a.GetEffect(), madeText(a.GetAssignment(), a.GetEffect()))
+	}
+	for i, l := range d.GetLimits() {
+		limitBranch(b, l, i == decisive)
+	}
+	for _, hint := range d.GetHints() {
+		b.add("note: %s", hint)
+	}
+}
+
+func levelBranch(b *branch, l *adminv1.Level) {
+	level := b.add("%s", entryText(l.GetEntry()))
+	for _, c := range l.GetCandidates() {
+		why := c.GetWhyNot()
+		if c.GetMatched() {
+			why = "matches"
+		}
+		level.add("%s (%s): %s", c.GetEntry(), placeText(c.GetPlace()), why)
+	}
+	if n := l.GetNotShown(); n > 0 {
+		level.add("and %d more at this level", n)
+	}
+}
+
+func ruleText(r *adminv1.Rule, plan string) string {
+	text := fmt.Sprintf("rule %s (%s)", r.GetPath(), placeText(r.GetPlace()))
+	if plan != "" {
+		text += ", plan " + yamlfile.Printable(plan)
+	}
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{{"shadow_mode", r.GetShadowMode()}, {"quota_mode", r.GetQuotaMode()}, {"share_threshold", r.GetShareThreshold()}} {
+		if flag.set {
+			text += ", " + flag.name
+		}
+	}
+	return text
+}
+
+// madeText says who made an assignment, why, and when it ends, unless its effect
+// says that already.
+func madeText(a *adminv1.Assignment, effect string) string {
+	var parts []string
+	if a.GetMadeBy() != "" {
+		parts = append(parts, "by "+yamlfile.Printable(a.GetMadeBy()))
+	}
+	if a.GetReason() != "" {
+		parts = append(parts, strconv.Quote(a.GetReason()))
+	}
+	if a.GetUntil() != nil {
+		if until := "until " + a.GetUntil().AsTime().Format(time.RFC3339); !strings.Contains(effect, until) {
+			parts = append(parts, until)
+		}
+	}
+	if parts == nil {
+		return ""
+	}
+	return " (" + yamlfile.Commas(parts) + ")"
+}
+
+func limitBranch(b *branch, l *adminv1.ExplainedLimit, isDecisive bool) {
+	head := "limit"
+	if name := l.GetLimit().GetName(); name != "" {
+		head += " " + yamlfile.Printable(name)
+	}
+	head += ": " + l.GetLimit().GetText()
+	switch l.GetSource() {
+	case adminv1.Source_SOURCE_ASSIGNMENT:
+		head += ", numbers of an assignment"
+	case adminv1.Source_SOURCE_REQUEST:
+		head += ", numbers of the request"
+	}
+	limit := b.add("%s", head)
+	limit.add("%s", stateText(l, isDecisive))
+	key := "key " + l.GetKey()
+	if l.GetHashTag() != "" {
+		key += ", hash tag " + l.GetHashTag()
+	}
+	if l.GetNode() != "" {
+		key += ", on " + l.GetNode()
+	}
+	limit.add("%s", key)
+	if l.GetOnStoreFailure() != "" {
+		limit.add("if the store fails: %s", l.GetOnStoreFailure())
+	}
+}
+
+// stateText says what a limit decides, and when that changes.
+func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
+	text := "denies"
+	switch {
+	case l.GetAllowed():
+		text = "allows"
+	case l.GetShadow():
+		text = "would deny, but is in shadow mode for this subject"
+	case isDecisive:
+		text = "denies the request"
+	}
+	text += fmt.Sprintf(": %d of %d left", l.GetRemaining(), l.GetLimit().GetCapacity())
+	switch {
+	case l.GetRetryAfter() != nil:
+		text += ", would allow this in " + timeText(l.GetRetryAfter())
+	case !l.GetAllowed():
+		text += ", can never allow this"
+	}
+	if reset := l.GetResetAfter(); reset.AsDuration() > 0 {
+		text += ", full again in " + timeText(reset)
+	}
+	return text
+}
+
+func placeText(p *adminv1.Place) string {
+	if p.GetLine() == 0 {
+		return p.GetFile()
+	}
+	return fmt.Sprintf("%s:%d", p.GetFile(), p.GetLine())
+}
+
+func entryText(e *ratelimitv1.Entry) string {
+	return yamlfile.Printable(e.GetKey()) + "=" + yamlfile.Printable(e.GetValue())
+}
+
+func entriesText(entries []*ratelimitv1.Entry) string {
+	if len(entries) == 0 {
+		return "no entries"
+	}
+	texts := make([]string, len(entries))
+	for i, e := range entries {
+		texts[i] = entryText(e)
+	}
+	return strings.Join(texts, " / ")
+}
+
+// timeText is a span of time as people read it.
+func timeText(d *durationpb.Duration) string { return timespan.Format(d.AsDuration()) }

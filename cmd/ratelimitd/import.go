@@ -1,0 +1,352 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+// importer makes the assignments of a file. It reads the file twice: to find what is
+// malformed before anything is done, and to do it.
+type importer struct {
+	path, domain    string
+	skipBad, dryRun bool
+	asJSON          bool
+
+	name string // of the file, in errors
+	sum  importSummary
+}
+
+// Bounds of one call.
+const (
+	mostPuts     = 1000
+	mostPutBytes = 512 << 10
+	// mostTries is how often rows are put for which the store does not answer: to
+	// do so again does no harm. tryPause is how long to wait before the second time.
+	mostTries = 3
+	tryPause  = 500 * time.Millisecond
+	// fewPuts are so few that no answer to them is too long.
+	fewPuts = 64
+)
+
+// importSummary is what became of the rows of a file.
+type importSummary struct {
+	Rows      int `json:"rows"`
+	Created   int `json:"created"`
+	Replaced  int `json:"replaced"`
+	Unchanged int `json:"unchanged"`
+	// Refused rows are not valid to the daemon; Malformed ones were left out.
+	Refused   int `json:"refused"`
+	Malformed int `json:"malformed"`
+	// Unknown rows may be in force or not; NotReached ones are as they were.
+	Unknown    int `json:"unknown"`
+	NotReached int `json:"not_reached"`
+	// DryRun says that nothing was changed.
+	DryRun bool `json:"dry_run"`
+	// Pending are the daemons that may not have all of it in force.
+	Pending []string `json:"pending"`
+}
+
+func (i *importer) run(cmd *cobra.Command, a admin) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	file, err := i.open(cmd.InOrStdin())
+	if err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	defer file.close()
+	i.sum.DryRun = i.dryRun
+	bad, err := i.validate(file, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	if len(bad) > 0 && !i.skipBad {
+		return fmt.Errorf("%d of %d rows are malformed, so nothing was done; mend them, or leave them out with --skip-bad", len(bad), i.sum.Rows)
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	pending := pendingDaemons{}
+	failed := i.put(ctx, a, file, bad, pending, cmd.ErrOrStderr())
+	i.sum.Malformed = len(bad)
+	i.sum.NotReached = i.sum.Rows - i.sum.Malformed - i.sum.Created - i.sum.Replaced - i.sum.Unchanged - i.sum.Refused - i.sum.Unknown
+	i.sum.Pending = slices.AppendSeq([]string{}, maps.Keys(pending))
+	slices.Sort(i.sum.Pending)
+	if err := i.summarize(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	tellPending(cmd.ErrOrStderr(), pending)
+	switch {
+	case failed != nil:
+		return fmt.Errorf("%w\nnot all of it was done; run it again: rows that are in force already stay as they are", failed)
+	case i.sum.Refused > 0:
+		return exitCode(exitError)
+	case len(pending) > 0:
+		return exitCode(exitPending)
+	}
+	return nil
+}
+
+// input is a file that can be read again.
+type input struct {
+	*os.File
+	temporary bool
+}
+
+func (f input) close() {
+	f.File.Close()
+	if f.temporary {
+		os.Remove(f.Name())
+	}
+}
+
+// open opens the file. What cannot be read twice, such as a pipe, is copied first.
+func (i *importer) open(stdin io.Reader) (input, error) {
+	i.name = i.path
+	from := stdin
+	if i.path == "-" {
+		i.name = "standard input"
+	} else {
+		f, err := os.Open(i.path)
+		if err != nil {
+			return input{}, err
+		}
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			return input{File: f}, nil
+		}
+		defer f.Close()
+		from = f
+	}
+	f, err := os.CreateTemp("", "ratelimitd-assign-")
+	if err != nil {
+		return input{}, err
+	}
+	copied := input{f, true}
+	if _, err = io.Copy(f, from); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		copied.close()
+		return input{}, fmt.Errorf("copy %s: %w", i.name, err)
+	}
+	return copied, nil
+}
+
+// wrap names the file of an error.
+func (i *importer) wrap(err error) error {
+	if e := (rowError{}); errors.As(err, &e) {
+		return fmt.Errorf("%s:%w", i.name, err)
+	}
+	return fmt.Errorf("%s: %w", i.name, err)
+}
+
+// validate tells of all malformed rows, and returns their numbers.
+func (i *importer) validate(from io.Reader, stderr io.Writer) (bad map[int]bool, err error) {
+	rows, err := readRows(from, i.domain)
+	if err != nil {
+		return nil, i.wrap(err)
+	}
+	bad = make(map[int]bool)
+	seen := make(map[[16]byte]int) // the lines of subjects
+	for {
+		found, errs, err := rows.next()
+		if errors.Is(err, io.EOF) {
+			return bad, nil
+		} else if err != nil {
+			return nil, i.wrap(err)
+		}
+		if len(errs) == 0 {
+			subject := digestOfSubject(found.Assignment)
+			if first, again := seen[subject]; again {
+				errs = []rowError{{found.line, 1, fmt.Sprintf("found %s again, the first is on line %d; allowed: each once", subjectText(found.GetDomain(), found.GetEntries()), first)}}
+			} else {
+				seen[subject] = found.line
+			}
+		}
+		for _, e := range errs {
+			fmt.Fprintln(stderr, visible(i.wrap(e).Error()))
+			bad[i.sum.Rows] = true
+		}
+		i.sum.Rows++
+	}
+}
+
+// digestOfSubject tells subjects apart in little memory.
+func digestOfSubject(a *adminv1.Assignment) [16]byte {
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%d %s%s", len(a.GetDomain()), a.GetDomain(), formatEntries(a.GetEntries()))))
+	return [16]byte(sum[:16])
+}
+
+// put makes the assignments of all rows that are not bad.
+func (i *importer) put(ctx context.Context, a admin, from io.Reader, bad map[int]bool, pending pendingDaemons, stderr io.Writer) error {
+	rows, err := readRows(from, i.domain)
+	if err != nil {
+		return i.wrap(err)
+	}
+	var batch []row
+	size := 0
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		err := i.putInTries(ctx, a, batch, pending, stderr)
+		batch, size = batch[:0], 0
+		return err
+	}
+	for n := 0; ; n++ {
+		found, errs, err := rows.next()
+		if errors.Is(err, io.EOF) {
+			return flush()
+		} else if err != nil {
+			return i.wrap(err)
+		}
+		if bad[n] {
+			continue
+		}
+		if len(errs) > 0 || n >= i.sum.Rows {
+			return fmt.Errorf("%s has changed while it was read", i.name)
+		}
+		bytes := proto.Size(found.Assignment)
+		if len(batch) == mostPuts || size+bytes > mostPutBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		batch, size = append(batch, found), size+bytes
+	}
+}
+
+// putInTries puts rows, and those again for which the store does not answer.
+func (i *importer) putInTries(ctx context.Context, a admin, batch []row, pending pendingDaemons, stderr io.Writer) error {
+	for try := 1; ; try++ {
+		unknown, err := i.putBatch(ctx, a, batch, pending, stderr)
+		if len(unknown) == 0 {
+			return err
+		}
+		if err == nil && try == mostTries {
+			err = fmt.Errorf("%s: the store did not answer for %s", i.linesOf(unknown), yamlfile.Plural(int64(len(unknown)), "row"))
+		}
+		if err == nil {
+			select {
+			case <-ctx.Done():
+				err = ctx.Err()
+			case <-time.After(time.Duration(try) * tryPause):
+			}
+		}
+		if err != nil {
+			i.sum.Unknown += len(unknown)
+			return err
+		}
+		batch = unknown
+	}
+}
+
+// linesOf names the lines of rows.
+func (i *importer) linesOf(rows []row) string {
+	first, last := rows[0].line, rows[len(rows)-1].line
+	if first == last {
+		return fmt.Sprintf("%s, line %d", i.name, first)
+	}
+	return fmt.Sprintf("%s, lines %d to %d", i.name, first, last)
+}
+
+// isRefusal reports whether a daemon has refused a call as a whole, so that surely
+// nothing was changed.
+func isRefusal(err error) bool {
+	switch status.Code(err) {
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.Unimplemented, codes.ResourceExhausted:
+		return true
+	}
+	return false
+}
+
+// putBatch puts rows in one call. It returns those that may be in force or not.
+func (i *importer) putBatch(ctx context.Context, a admin, batch []row, pending pendingDaemons, stderr io.Writer) (unknown []row, _ error) {
+	request := &adminv1.PutAssignmentsRequest{DryRun: i.dryRun}
+	for _, r := range batch {
+		request.Puts = append(request.Puts, &adminv1.PutAssignment{Assignment: r.Assignment})
+	}
+	r, err := call(ctx, a, a.PutAssignments, request)
+	if status.Code(err) == codes.ResourceExhausted && len(batch) > fewPuts {
+		// The answer, which has what was in force before, would be too long.
+		half := len(batch) / 2
+		first, err := i.putBatch(ctx, a, batch[:half], pending, stderr)
+		if err != nil {
+			return first, err
+		}
+		second, err := i.putBatch(ctx, a, batch[half:], pending, stderr)
+		return append(first, second...), err
+	}
+	if err == nil && len(r.GetChanges()) != len(batch) {
+		err = fmt.Errorf("the daemon tells of %d changes, where %d were asked for", len(r.GetChanges()), len(batch))
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", i.linesOf(batch), err)
+		if i.dryRun || isRefusal(err) {
+			return nil, err
+		}
+		return batch, err
+	}
+	pending.add(r.GetPending())
+	for n, c := range r.GetChanges() {
+		switch c.GetOutcome() {
+		case adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED:
+			i.sum.Created++
+		case adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED:
+			i.sum.Replaced++
+		case adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED:
+			i.sum.Unchanged++
+		case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT:
+			i.sum.Refused++
+			fmt.Fprintln(stderr, visible(fmt.Sprintf("%s:%d: %s: refused: %s", i.name, batch[n].line, subjectText(batch[n].GetDomain(), batch[n].GetEntries()), c.GetError())))
+		default:
+			unknown = append(unknown, batch[n])
+		}
+	}
+	return unknown, nil
+}
+
+// summarize prints what became of the rows.
+func (i *importer) summarize(out io.Writer) error {
+	if i.asJSON {
+		return printJSON(out, i.sum)
+	}
+	would := ""
+	if i.dryRun {
+		would = "would be "
+	}
+	parts := []string{fmt.Sprintf("%s: %s%d created, %d replaced, %d unchanged",
+		yamlfile.Plural(int64(i.sum.Rows), "row"), would, i.sum.Created, i.sum.Replaced, i.sum.Unchanged)}
+	for _, p := range []struct {
+		n    int
+		what string
+	}{
+		{i.sum.Refused, "refused"},
+		{i.sum.Malformed, "malformed and left out"},
+		{i.sum.Unknown, "may be in force or not"},
+		{i.sum.NotReached, "not reached"},
+	} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	_, err := fmt.Fprintln(out, strings.Join(parts, ", "))
+	return err
+}

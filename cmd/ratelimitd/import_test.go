@@ -1,0 +1,344 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+const customers = `domain,entries,plan,limits,unlimited,blocked,blocked_until,until,reason
+api,tenant=acme,pro,,,,,2254-12-31,contract 4711
+api,"tenant=acme,region=eu",,month=5000000/30d;100/1s,,,,,
+api,tenant=monitoring,,,true,,,,
+login,address=192.0.2.7,,,,true,2255-01-01T00:00:00Z,,"guesses ""passwords"""
+`
+
+func TestImportIsIdempotent(t *testing.T) {
+	f := startFakeAdmin(t)
+	file := writeText(t, "customers.csv", customers)
+	for _, c := range []struct{ args, want string }{
+		{"--dry-run", "4 rows: would be 4 created, 0 replaced, 0 unchanged\n"},
+		{"", "4 rows: 4 created, 0 replaced, 0 unchanged\n"},
+		{"", "4 rows: 0 created, 0 replaced, 4 unchanged\n"},
+		{"--json", `{"rows":4,"created":0,"replaced":0,"unchanged":4,"refused":0,"malformed":0,"unknown":0,"not_reached":0,"dry_run":false,"pending":[]}` + "\n"},
+	} {
+		out, stderr, code := f.run(t, append([]string{"assign", "--from", file}, strings.Fields(c.args)...)...)
+		if code != 0 || out != c.want || stderr != "" {
+			t.Errorf("assign --from %s exits with %d: %q\n%s", c.args, code, stderr, out)
+		}
+	}
+	if a := f.assignments[keyOf("api", []*ratelimitv1.Entry{{Key: "tenant", Value: "acme"}, {Key: "region", Value: "eu"}})]; len(a.GetNumbers()) != 2 {
+		t.Errorf("the second row gave %v", a)
+	}
+}
+
+func TestImportReadsStandardInputAndTheDomainOfItsFlag(t *testing.T) {
+	f := startFakeAdmin(t)
+	out, stderr, code := f.runInput(t, "entries,plan\ntenant=a, pro\n tenant=b,pro\n", "assign", "--from", "-", "--domain", "api")
+	if code != 0 || out != "2 rows: 2 created, 0 replaced, 0 unchanged\n" {
+		t.Errorf("CSV: %d %q %s", code, stderr, out)
+	}
+	lines := `{"entries":[{"key":"tenant","value":"a"}],"plan":"pro"}` + "\n\n" + `{"domain":"login","entries":[{"key":"tenant","value":"a"}],"blocked":true,"made_by":"x","etag":"7"}` + "\n"
+	out, stderr, code = f.runInput(t, lines, "assign", "--from", "-", "--domain", "api")
+	if code != 0 || out != "2 rows: 1 created, 0 replaced, 1 unchanged\n" {
+		t.Errorf("JSON lines: %d %q %s", code, stderr, out)
+	}
+}
+
+func TestImportTellsAllMalformedRows(t *testing.T) {
+	f := startFakeAdmin(t)
+	const text = `domain,entries,plan,limits,unlimited,until,reason
+api,tenant=a,pro,,,,
+,tenant=b,pro,,,,
+api,tenant,pro,x/1s,yes,soon,
+api,tenant=c,pro
+api,tenant=d,,,,,nothing
+api,tenant=a,free,,,,
+api,tenant=e,pro,,true,,
+api,tenant=f,pro,,,,
+`
+	const want = `standard input:3:1: domain: found an empty text; allowed: the name of a domain
+standard input:4:5: entries: "tenant": found "tenant"; allowed: KEY=VALUE[,KEY=VALUE] and so on
+standard input:4:16: limits: found "x/1s", where "x" are no requests from 0 to 4294967295; allowed: [NAME=]REQUESTS[/PERIOD][,BURST], such as month=5000000/30d or 100/1s,200
+standard input:4:21: unlimited: found "yes"; allowed: true, false or nothing
+standard input:4:25: until: found "soon"; allowed: a moment such as 2026-12-31T18:00:00Z, or a date such as 2026-12-31, which ends with that day in UTC
+standard input:5:1: found 3 fields; allowed: 7, as in the header
+standard input:6:1: assignment: found none of plan, numbers, unlimited and blocked; allowed: one of them, numbers beside a plan, or a block beside any
+standard input:7:1: found tenant=a of api again, the first is on line 2; allowed: each once
+standard input:8:19: unlimited: found it beside a plan or numbers; allowed: it alone
+`
+	out, stderr, code := f.runInput(t, text, "assign", "--from", "-")
+	if code != exitError || out != "" || stderr != want+"ratelimitd: 6 of 8 rows are malformed, so nothing was done; mend them, or leave them out with --skip-bad\n" || len(f.batches) > 0 {
+		t.Errorf("exits with %d: %s\n%s%v", code, out, stderr, f.batches)
+	}
+	out, stderr, code = f.runInput(t, text, "assign", "--from", "-", "--skip-bad")
+	if code != 0 || out != "8 rows: 2 created, 0 replaced, 0 unchanged, 6 malformed and left out\n" || stderr != want {
+		t.Errorf("--skip-bad exits with %d: %s\n%s", code, out, stderr)
+	}
+	for _, c := range []struct{ text, want string }{
+		{"", "standard input:1:1: found nothing"},
+		{"api,tenant=a,pro\n", `standard input:1:1: found the column "api"; allowed: a header of the columns domain, entries, plan,`},
+		{"entries;plan\n", `standard input:1:1: found the column "entries;plan"; allowed: a header of the columns domain, entries, plan, limits, unlimited, blocked, blocked_until, until, reason, each once, parted by commas`},
+		{"domain,plan\n", "standard input:1:1: found a header without entries or domain"},
+		{"entries,plan\n", "standard input:1:1: found a header without entries or domain"},
+		{"domain,entries,entries\n", `standard input:1:16: found the column "entries"`},
+		{"domain,\"entries\n", "standard input:1:17: found no CSV"},
+		{"{\n", "standard input:1:1: found no assignment: unexpected EOF"},
+		{"domain,entries,until,plan\napi,a=b,2255-12-31,pro\n", "standard input:2:9: until: found 2256-01-01T00:00:00Z; allowed: a moment after 1970, up to 2255-06-05"},
+		{`{"domain":"api","entry":[]}`, `standard input:1:17: found no assignment: `},
+		{`{"domain":"api","entries":[{"key":"a"}]}`, "standard input:1:1: assignment: found none of plan, numbers"},
+	} {
+		if _, stderr, code := f.runInput(t, c.text, "assign", "--from", "-"); code != exitError || !strings.Contains(stderr, c.want) {
+			t.Errorf("%q exits with %d: %s", c.text, code, stderr)
+		}
+	}
+}
+
+// A row that does not end takes no more memory than a row may.
+func TestImportEndsAtALongRow(t *testing.T) {
+	f := startFakeAdmin(t)
+	for name, c := range map[string]struct{ from, want string }{
+		"a quote that is not closed": {"domain,entries,plan\napi,tenant=a,pro\napi,\"tenant=b,pro\n", "standard input:3:1: found a row of more than 1048576 bytes"},
+		"a line without an end":      {"domain,entries,plan\napi,tenant=a,", "standard input:2:1: found a row of more than 1048576 bytes"},
+		"a header without an end":    {"domain,", "found a row of more than 1048576 bytes"},
+	} {
+		_, stderr, code := f.runInput(t, c.from+strings.Repeat("x", 2<<20), "assign", "--from", "-")
+		if code != exitError || !strings.Contains(stderr, c.want) || len(f.batches) > 0 {
+			t.Errorf("%s: exits with %d: %.300s", name, code, stderr)
+		}
+	}
+	if _, err := readRows(endless{}, "api"); !errors.Is(err, errLongRow) {
+		t.Errorf("of a line without an end: %v", err)
+	}
+	// What a file says is not obeyed by the terminal.
+	_, stderr, _ := f.runInput(t, "domain,entries,plan\napi,tenant=\u202eevil,pro\napi,tenant=\u202eevil,pro\n", "assign", "--from", "-")
+	if strings.Contains(stderr, "\u202e") || !strings.Contains(stderr, `tenant=\u202eevil of api again`) {
+		t.Errorf("control characters: %q", stderr)
+	}
+}
+
+// endless is text without an end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = 'x'
+	}
+	return len(b), nil
+}
+
+// manyRows is CSV of n rows.
+func manyRows(n int) string {
+	var s strings.Builder
+	s.WriteString("domain,entries,plan\n")
+	for i := range n {
+		fmt.Fprintf(&s, "api,tenant=t%d,pro\n", i)
+	}
+	return s.String()
+}
+
+func TestImportGoesInBatches(t *testing.T) {
+	f := startFakeAdmin(t)
+	out, stderr, code := f.runInput(t, manyRows(2500), "assign", "--from", "-")
+	if code != 0 || out != "2500 rows: 2500 created, 0 replaced, 0 unchanged\n" || !slices.Equal(f.batches, []int{1000, 1000, 500}) {
+		t.Errorf("exits with %d: %s%s%v", code, out, stderr, f.batches)
+	}
+}
+
+// Where the answer to a batch would be too long it is put in parts.
+func TestImportPutsFewerAtOnce(t *testing.T) {
+	f := startFakeAdmin(t)
+	f.mostPuts = 300
+	out, stderr, code := f.runInput(t, manyRows(1100), "assign", "--from", "-")
+	if code != 0 || out != "1100 rows: 1100 created, 0 replaced, 0 unchanged\n" || !slices.Equal(f.batches, []int{250, 250, 250, 250, 100}) {
+		t.Errorf("exits with %d: %s%s%v", code, out, stderr, f.batches)
+	}
+	f.mostPuts = 10
+	if out, stderr, code := f.runInput(t, manyRows(1000), "assign", "--from", "-"); code != exitError || !strings.Contains(stderr, "put fewer at once") {
+		t.Errorf("exits with %d: %s%s", code, out, stderr)
+	}
+}
+
+// What fails in the middle says what was done, and is mended by doing it again.
+func TestImportThatFailsInTheMiddle(t *testing.T) {
+	f := startFakeAdmin(t)
+	f.failAfter = 1
+	out, stderr, code := f.runInput(t, manyRows(2500), "assign", "--from", "-")
+	if code != exitError || out != "2500 rows: 1000 created, 0 replaced, 0 unchanged, 1000 may be in force or not, 500 not reached\n" ||
+		!strings.Contains(stderr, "standard input, lines 1002 to 2001: ") || !strings.HasSuffix(stderr, "\nnot all of it was done; run it again: rows that are in force already stay as they are\n") {
+		t.Errorf("exits with %d: %s\n%s", code, out, stderr)
+	}
+	f.failAfter = 0
+	if out, stderr, code := f.runInput(t, manyRows(2500), "assign", "--from", "-"); code != 0 || out != "2500 rows: 1500 created, 0 replaced, 1000 unchanged\n" {
+		t.Errorf("again it exits with %d: %s\n%s", code, out, stderr)
+	}
+}
+
+func TestImportTellsOfRefusedAndUnknownRows(t *testing.T) {
+	f := startFakeAdmin(t)
+	f.unknown = "lost"
+	out, stderr, code := f.runInput(t, "domain,entries,plan\napi,tenant=a,none-such\napi,tenant=b,pro\n", "assign", "--from", "-")
+	if code != exitError || out != "2 rows: 1 created, 0 replaced, 0 unchanged, 1 refused\n" ||
+		stderr != "standard input:2: tenant=a of api: refused: plan: found none-such; allowed: free, pro\n" {
+		t.Errorf("exits with %d: %s\n%s", code, out, stderr)
+	}
+	out, stderr, code = f.runInput(t, "domain,entries,plan\napi,tenant=a,lost\napi,tenant=b,pro\n", "assign", "--from", "-")
+	if code != exitError || out != "2 rows: 0 created, 0 replaced, 1 unchanged, 1 may be in force or not\n" || !strings.Contains(stderr, "the store did not answer for 1 row\n") {
+		t.Errorf("exits with %d: %s\n%s", code, out, stderr)
+	}
+}
+
+// Rows for which the store does not answer are put again: it does no harm.
+func TestImportTriesAgain(t *testing.T) {
+	f := startFakeAdmin(t)
+	f.unknown, f.answers = "lost", 1
+	out, stderr, code := f.runInput(t, "domain,entries,plan\napi,tenant=a,lost\napi,tenant=b,pro\n", "assign", "--from", "-")
+	if code != 0 || out != "2 rows: 2 created, 0 replaced, 0 unchanged\n" || stderr != "" || !slices.Equal(f.batches, []int{2, 1}) {
+		t.Errorf("exits with %d: %s\n%s%v", code, out, stderr, f.batches)
+	}
+}
+
+// hostile are assignments whose texts have what the formats are made of.
+func hostile() []*adminv1.Assignment {
+	entries := func(words ...string) (list []*ratelimitv1.Entry) {
+		for i := 0; i < len(words); i += 2 {
+			list = append(list, &ratelimitv1.Entry{Key: words[i], Value: words[i+1]})
+		}
+		return list
+	}
+	return []*adminv1.Assignment{
+		{Domain: "api", Entries: entries("tenant", ""), Plan: "pro"},
+		{Domain: " api,\"x\"", Entries: entries("a=b", "c=d", ",", `\`), Plan: " p;\\", Reason: `=1+1, "quoted" `},
+		{Domain: "{", Entries: entries(" a / b ", `\,`, "x ", " y "), Blocked: true, BlockedUntil: timestamppb.New(time.Date(2255, 1, 2, 3, 4, 5, 6000, time.UTC))},
+		{Domain: "#", Entries: entries("é", "日本"), Unlimited: true},
+		{Domain: "api", Entries: entries("n", "1"), Numbers: []*adminv1.AssignedNumbers{
+			{Requests: 0},
+			{Limit: ` a=b;c\ ,/`, Requests: 4294967295, Period: durationpb.New(1500 * time.Millisecond), Burst: 7},
+			{Limit: "month", Requests: 5, Period: durationpb.New(30 * 24 * time.Hour)},
+		}},
+	}
+}
+
+// What assignments exports, assign imports as it was.
+func TestExportIsReadBack(t *testing.T) {
+	for _, format := range []string{"csv", "jsonl"} {
+		t.Run(format, func(t *testing.T) {
+			f := startFakeAdmin(t)
+			for _, a := range hostile() {
+				if c := f.put(a, false); !succeeded(c.GetOutcome()) {
+					t.Fatal(c)
+				}
+			}
+			exported, stderr, code := f.run(t, "assignments", "--export", format)
+			if code != 0 {
+				t.Fatalf("the export exits with %d: %s", code, stderr)
+			}
+			n := len(hostile())
+			if out, stderr, code := f.runInput(t, exported, "assign", "--from", "-"); code != 0 || out != fmt.Sprintf("%d rows: 0 created, 0 replaced, %d unchanged\n", n, n) {
+				t.Errorf("the import exits with %d: %s%s\n%s", code, out, stderr, exported)
+			}
+		})
+	}
+}
+
+// Any text is read without a crash, and what was read is written and read again as it
+// was.
+func FuzzRows(f *testing.F) {
+	f.Add(customers)
+	var lines bytes.Buffer
+	if err := writeLines(&lines, hostile(), settable); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(lines.String())
+	var table bytes.Buffer
+	if err := writeCSV(&table, hostile(), true); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(table.String())
+	f.Add("\ufeffdomain,entries,plan\r\napi,\"a=\r\n\",x\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		var good []*adminv1.Assignment
+		rows, err := readRows(strings.NewReader(text), "")
+		for n := 0; err == nil; n++ {
+			var found row
+			var bad []rowError
+			if found, bad, err = rows.next(); err == nil && bad == nil {
+				good = append(good, found.Assignment)
+			}
+			for _, e := range bad {
+				if e.line < 1 || e.column < 1 || e.text == "" {
+					t.Errorf("a mistake at %d:%d: %q", e.line, e.column, e.text)
+				}
+			}
+			if n > len(text)+1 {
+				t.Fatal("it does not end")
+			}
+		}
+		for _, write := range []func(io.Writer) error{
+			func(w io.Writer) error { return writeCSV(w, good, true) },
+			func(w io.Writer) error { return writeLines(w, good, settable) },
+		} {
+			var written bytes.Buffer
+			if err := write(&written); err != nil {
+				t.Fatal(err)
+			}
+			if len(good) == 0 {
+				return
+			}
+			again, err := readRows(bytes.NewReader(written.Bytes()), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range good {
+				found, bad, err := again.next()
+				if err != nil || bad != nil || !proto.Equal(found.Assignment, want) {
+					t.Fatalf("%v is written as\n%s\nand read as %v: %v %v", want, written.Bytes(), found.Assignment, bad, err)
+				}
+			}
+			if _, _, err := again.next(); err != io.EOF {
+				t.Fatalf("there is more: %v", err)
+			}
+		}
+	})
+}
+
+// Different entries look different, and are read back.
+func FuzzEntries(f *testing.F) {
+	f.Add("tenant", "acme", "region", "eu")
+	f.Add("a=b,", `c\`, ",", "=")
+	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
+		want := []*ratelimitv1.Entry{{Key: k1, Value: v1}, {Key: k2, Value: v2}}
+		text := formatEntries(want)
+		got, err := parseEntries(text)
+		if err != nil || len(got) != 2 || !proto.Equal(got[0], want[0]) || !proto.Equal(got[1], want[1]) {
+			t.Errorf("%v is written as %q and read as %v: %v", want, text, got, err)
+		}
+	})
+}
+
+func TestColumnsAreThoseOfTheFields(t *testing.T) {
+	if n := len(csvFields(&adminv1.Assignment{})); n != len(columns) {
+		t.Errorf("%d fields for %d columns", n, len(columns))
+	}
+	r := csv.NewReader(strings.NewReader(customers))
+	if header, err := r.Read(); err != nil || !slices.Equal(header, columns) {
+		t.Errorf("the header is %v: %v", header, err)
+	}
+	if text, err := json.Marshal(importSummary{}); err != nil || !strings.Contains(string(text), `"not_reached"`) {
+		t.Errorf("%s %v", text, err)
+	}
+}

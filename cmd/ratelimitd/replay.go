@@ -1,0 +1,278 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/replay"
+)
+
+// replaying are the flags of replay.
+type replaying struct {
+	limits, against []string
+	load            config.LoadOptions
+	mapFile         string
+	endpoint        string
+	table           bool
+	domain          string
+	window, maxKeys int64
+	fit             float64
+	html            string
+	json            bool
+	denyUnmatched   bool
+	shadow, quota   bool
+}
+
+func replayCommand() *cobra.Command {
+	r := replaying{window: replay.DefaultWindow, maxKeys: replay.DefaultMaxKeys}
+	cmd := &cobra.Command{
+		Use:   "replay [--limits NEW [--against OLD]] LOG...",
+		Short: "Say what limits would have done to recorded requests",
+		Long: `Decides recorded requests again, in virtual time and with the daemon's own
+arithmetic, and says per rule and limit what was asked and denied, before and after,
+and who is denied: when first, and for how long at most.
+
+NEW are limits files or folders. Before is what was recorded, or with --against what
+the limits OLD would have done. Without --limits the limits that the log has itself
+decide, and every decision is compared with the recorded one: the exit code is then 0
+if all are equal, and 2 if not.
+
+A LOG is the daemon's log of decisions, or with --map or --csv an access log or a
+table; - is standard input. Several are merged by time. What gzip or zstd compressed
+is read as it is, whatever its name.`,
+		Example: `  ratelimitd replay --limits new/ decisions.log
+  ratelimitd replay --limits new/ --against limits/ --html report.html decisions.log*
+  ratelimitd replay --limits limits/ --map auth.yaml envoy-access.log.gz
+  ratelimitd replay --limits limits/ --fit 99.9% --csv --domain api requests.csv`,
+		Args: atLeastOne("a log, or - for standard input"),
+	}
+	fs := cmd.Flags()
+	fs.StringSliceVar(&r.limits, "limits", nil, "limits files or folders that decide")
+	fs.StringSliceVar(&r.against, "against", nil, "limits files or folders to compare with, in place of what was recorded")
+	fs.BoolVar(&r.load.Lenient, "lenient", false, "accept what envoyproxy/ratelimit accepts, as with limits.lenient")
+	fs.BoolVar(&r.load.MergeDomains, "merge-domains", false, "let several files say something of one domain, as with limits.merge_domains")
+	fs.StringVar(&r.mapFile, "map", "", "the logs are access logs: a file for forward auth says which descriptors a request has")
+	fs.StringVar(&r.endpoint, "endpoint", "", "which endpoint of the file of --map, if it has several")
+	fs.BoolVar(&r.table, "csv", false, "the logs are tables: columns time, domain and cost, and entries")
+	fs.StringVar(&r.domain, "domain", "", "domain of a table without that column")
+	fs.Var(numberFlag{&r.window, 1, 1_000_000}, "window", "lines that are held to put them in order")
+	fs.Var(numberFlag{&r.maxKeys, 1, math.MaxInt32}, "max-keys", "most keys whose state is kept, some 200 bytes each")
+	fs.Var(shareFlag{&r.fit}, "fit", "propose the smallest limits that would have let this share of requests pass, such as 99.9%")
+	fs.StringVar(&r.html, "html", "", "write a report with charts to this file")
+	fs.BoolVar(&r.denyUnmatched, "deny-unmatched", false, "deny descriptors without a rule, as with limits.unmatched: deny")
+	fs.BoolVar(&r.shadow, "shadow-mode", false, "deny nothing, as with limits.shadow_mode")
+	fs.BoolVar(&r.quota, "quota-mode", false, "treat all limits as quotas, as with limits.quota_mode")
+	bindJSON(fs, &r.json, "the report")
+	cmd.MarkFlagsMutuallyExclusive("map", "csv")
+	for _, flag := range []string{"limits", "against", "map", "html"} {
+		completeFlag(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		})
+	}
+	cmd.RunE = r.run
+	return cmd
+}
+
+// shareFlag is a flag's share of a whole.
+type shareFlag struct{ to *float64 }
+
+func (f shareFlag) String() string {
+	if *f.to == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(100**f.to, 'g', -1, 64) + "%"
+}
+func (f shareFlag) Type() string    { return "share" }
+func (f shareFlag) allowed() string { return "a share above 0% and up to 100%, such as 99.9%" }
+
+func (f shareFlag) Set(text string) error {
+	number, ok := strings.CutSuffix(text, "%")
+	n, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || !(n > 0 && n <= 100) {
+		return errors.New("not " + f.allowed())
+	}
+	*f.to = n / 100
+	return nil
+}
+
+func (r *replaying) run(cmd *cobra.Command, names []string) error {
+	options, err := r.options(cmd)
+	if err != nil {
+		return err
+	}
+	logs, err := r.open(cmd, names)
+	defer func() {
+		for _, l := range logs {
+			l.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if errs, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(errs.Fd())) {
+		p := newProgress(errs, names, logs)
+		options.Progress = p.show
+		defer p.clear()
+	}
+	again, err := replay.New(options)
+	if err != nil {
+		return err
+	}
+	if err := again.Run(logs...); err != nil {
+		return err
+	}
+	return r.tell(cmd, again.Report())
+}
+
+// options loads the limits.
+func (r *replaying) options(cmd *cobra.Command) (replay.Options, error) {
+	o := replay.Options{MaxKeys: int(r.maxKeys), Fit: r.fit}
+	o.Modes.Shadow, o.Modes.Quota, o.Modes.DenyUnmatched = r.shadow, r.quota, r.denyUnmatched
+	o.Warn = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+yamlfile.Printable(text)) }
+	var err error
+	for flag, from := range map[string][]string{"limits": r.limits, "against": r.against} {
+		if len(from) == 0 {
+			continue
+		}
+		var rules *config.Rules
+		if rules, err = r.load.LoadRules(from...); err != nil {
+			return o, fmt.Errorf("--%s: %w", flag, err)
+		}
+		if flag == "limits" {
+			o.Limits = rules
+		} else {
+			o.Against = rules
+		}
+	}
+	if o.Limits == nil && (o.Against != nil || r.mapFile != "" || r.table || r.fit > 0) {
+		return o, errors.New("found no --limits; allowed: none alone, with a log of decisions")
+	}
+	return o, nil
+}
+
+// open opens the logs.
+func (r *replaying) open(cmd *cobra.Command, names []string) (logs []*replay.Log, err error) {
+	format := replay.Decisions
+	switch {
+	case r.table:
+		format = func() replay.Format { return replay.Table(r.domain) }
+	case r.mapFile != "":
+		file, endpoint, err := r.endpointOf()
+		if err != nil {
+			return nil, err
+		}
+		format = func() replay.Format { return replay.Access(file, endpoint) }
+	}
+	for _, name := range names {
+		l, err := replay.Open(name, cmd.InOrStdin(), format(), int(r.window))
+		if err != nil {
+			return logs, err
+		}
+		logs = append(logs, l)
+	}
+	return logs, nil
+}
+
+func (r *replaying) endpointOf() (*forwardauth.File, *forwardauth.Endpoint, error) {
+	file, err := forwardauth.Load(r.mapFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--map: %w", err)
+	}
+	var names []string
+	for _, e := range file.Endpoints {
+		names = append(names, e.Name)
+	}
+	switch e := file.Endpoint(r.endpoint); {
+	case e != nil:
+		return file, e, nil
+	case r.endpoint == "" && len(file.Endpoints) == 1:
+		return file, file.Endpoints[0], nil
+	}
+	return nil, nil, fmt.Errorf("--endpoint: found %q; allowed: one of %s, as %s has", r.endpoint, yamlfile.Commas(names), r.mapFile)
+}
+
+// tell prints the report.
+func (r *replaying) tell(cmd *cobra.Command, report *replay.Report) error {
+	if r.html != "" {
+		if err := writeFile(r.html, report.WriteHTML); err != nil {
+			return fmt.Errorf("--html: %w", err)
+		}
+	}
+	var err error
+	if r.json {
+		err = printJSON(cmd.OutOrStdout(), report)
+	} else {
+		err = report.WriteText(cmd.OutOrStdout())
+	}
+	if err == nil && report.Comparison != nil && report.Comparison.Different > 0 {
+		return exitCode(exitDifferent)
+	}
+	return err
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// progress shows on a terminal how far a replay is.
+type progress struct {
+	to    io.Writer
+	logs  []*replay.Log
+	bytes int64 // of all logs, or 0 if that is not known
+	began time.Time
+	shown time.Time
+}
+
+const progressInterval = 200 * time.Millisecond
+
+func newProgress(to io.Writer, names []string, logs []*replay.Log) *progress {
+	p := &progress{to: to, logs: logs, began: time.Now()}
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil || !info.Mode().IsRegular() {
+			p.bytes = 0
+			break
+		}
+		p.bytes += info.Size()
+	}
+	return p
+}
+
+func (p *progress) show(lines uint64) {
+	now := time.Now()
+	if now.Sub(p.shown) < progressInterval {
+		return
+	}
+	p.shown = now
+	share := ""
+	if p.bytes > 0 {
+		read := int64(0)
+		for _, l := range p.logs {
+			read += l.BytesRead()
+		}
+		share = fmt.Sprintf("%3d%%  ", 100*read/p.bytes)
+	}
+	fmt.Fprintf(p.to, "\r%s%d lines, %.0f a second\x1b[K", share, lines, float64(lines)/now.Sub(p.began).Seconds())
+}
+
+func (p *progress) clear() { fmt.Fprint(p.to, "\r\x1b[K") }

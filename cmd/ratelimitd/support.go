@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+func inspectCommand(load func() (settings.Settings, error)) *cobra.Command {
+	to := adminTarget(load)
+	domain, asJSON := "", false
+	cmd := &cobra.Command{
+		Use:   "inspect --domain D KEY=VALUE[,KEY=VALUE]...",
+		Short: "Show what is left of somebody's limits",
+		Long: `Shows the limits of a customer, such as tenant=acme: what is left of each, and where
+its numbers come from. It takes nothing.`,
+		Example:           `  ratelimitd inspect --domain api user=alice`,
+		Args:              atLeastOne(subjectArgument),
+		ValidArgsFunction: completeEntries(load),
+	}
+	bindDomain(cmd, &domain, load)
+	bindJSON(cmd.Flags(), &asJSON, "each answer")
+	to.bind(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		subjects, err := takeOf(domain, args)
+		if err != nil {
+			return err
+		}
+		return to.withAdmin(func(a admin) error {
+			for _, d := range subjects.GetDescriptors() {
+				r, err := call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: domain, Entries: d.GetEntries()})
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					err = printMessage(cmd.OutOrStdout(), r)
+				} else {
+					err = writeInspectTree(cmd.OutOrStdout(), r)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+func resetCommand(load func() (settings.Settings, error)) *cobra.Command {
+	to := adminTarget(load)
+	domain, reason, limit, asJSON := "", "", "", false
+	cmd := &cobra.Command{
+		Use:   "reset --domain D KEY=VALUE[,KEY=VALUE]...",
+		Short: "Give somebody full limits again",
+		Long: `Forgets what was taken from the limits of a customer, such as tenant=acme, or from the
+one of --limit: it is then as if nothing had been taken. Where the values
+of a pattern share one counter (share_threshold), it is reset for all of them.
+` + codesOfChanges,
+		Example: `  ratelimitd reset --domain api user=alice --reason "ticket 815"
+  ratelimitd reset --domain api user=alice --limit day`,
+		Args:              atLeastOne(subjectArgument),
+		ValidArgsFunction: completeEntries(load),
+	}
+	bindDomain(cmd, &domain, load)
+	cmd.Flags().StringVar(&limit, "limit", "", "name of the one limit to reset (default: all limits)")
+	completeFlag(cmd, "limit", completeLimit(load, ""))
+	bindReason(cmd, &reason)
+	bindJSON(cmd.Flags(), &asJSON, "each answer")
+	to.bind(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		subjects, err := takeOf(domain, args)
+		if err != nil {
+			return err
+		}
+		return to.withAdmin(func(a admin) error {
+			pending := pendingDaemons{}
+			for _, d := range subjects.GetDescriptors() {
+				request := &adminv1.ResetRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason}
+				if cmd.Flags().Changed("limit") {
+					request.Limit = &limit
+				}
+				r, err := call(cmd.Context(), a, a.Reset, request)
+				if err != nil {
+					return err
+				}
+				pending.add(r.GetPending())
+				switch {
+				case asJSON:
+					err = printMessage(cmd.OutOrStdout(), r)
+				case len(r.GetLimits()) == 0:
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has no limit to reset\n", visible(subjectText(domain, d.GetEntries())))
+				default:
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "reset  %s: %s\n", visible(subjectText(domain, d.GetEntries())), visible(limitNames(r.GetLimits())))
+				}
+				if err != nil {
+					return err
+				}
+				tellSharedCounter(cmd, a, request)
+			}
+			tellPending(cmd.ErrOrStderr(), pending)
+			if len(pending) > 0 {
+				return exitCode(exitPending)
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+// tellSharedCounter says so if a reset was of a counter that others share. It is
+// silent where the daemon does not say: the reset is made.
+func tellSharedCounter(cmd *cobra.Command, a admin, r *adminv1.ResetRequest) {
+	found, err := call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: r.GetDomain(), Entries: r.GetEntries()})
+	if rule := found.GetDescriptor_().GetRule(); err == nil && rule.GetShareThreshold() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "all values of %s share this counter (share_threshold), so it was reset for all of them\n", visible(rule.GetPath()))
+	}
+}

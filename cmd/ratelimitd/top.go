@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
+	"github.com/ratelimitd/ratelimitd/internal/top"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+// redrawEvery is how often --watch asks again.
+const redrawEvery = 2 * time.Second
+
+// topCommand asks a daemon, and by it all that share its store, who had the most.
+func topCommand(load func() (settings.Settings, error)) *cobra.Command {
+	to := adminTarget(load)
+	window, by, rows, watch, asJSON := top.Minute.String(), top.Denied.String(), int64(20), false, false
+	cmd := &cobra.Command{
+		Use:   "top [DOMAIN [RULE]]",
+		Short: "Show who was denied most, or used most",
+		Long: `Shows the subjects that were denied most, or that used most, at all rules, at
+those of a domain, or at one rule, such as "user=alice / route"; of all daemons
+that share the store. A count may be too high, by ERROR at most. docs/top.md says
+how it is counted.
+
+Exits with 4 if not every daemon answered.`,
+		Example: `  ratelimitd top
+  ratelimitd top api tenant --window 1h
+  ratelimitd top api --by used --watch`,
+		Args:              cobra.MaximumNArgs(2),
+		ValidArgsFunction: completeFirst(completeDomain(load)),
+	}
+	fs := cmd.Flags()
+	fs.Var(wordFlag{&window, []string{top.Minute.String(), top.Quarter.String(), top.Hour.String()}}, "window", "span of time that ends now: 1m, 15m or 1h")
+	fs.Var(wordFlag{&by, []string{top.Denied.String(), top.Used.String()}}, "by", "what is added up: denied, or used (with the setting top.subjects: all)")
+	fs.Var(numberFlag{&rows, 1, top.MaxRows}, "rows", "how many subjects")
+	fs.BoolVar(&watch, "watch", false, "show it anew every 2 s; on a terminal in place")
+	bindJSON(fs, &asJSON, "each answer")
+	to.bind(fs)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		request := &adminv1.TopRequest{Rows: uint32(rows), By: topBy[by], Window: topWindows[window]}
+		if len(args) > 0 {
+			request.Domain = args[0]
+		}
+		if len(args) > 1 {
+			request.Rule = args[1]
+		}
+		return to.withAdmin(func(a admin) error {
+			show := func(ctx context.Context) error { return showTop(ctx, cmd, a, request, by, window, asJSON) }
+			if !watch {
+				return show(cmd.Context())
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return again(ctx, cmd, redrawEvery, show)
+		})
+	}
+	return cmd
+}
+
+// completeFirst completes the first argument, and no other.
+func completeFirst(with completion) completion {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return with(cmd, args, toComplete)
+	}
+}
+
+var (
+	topBy      = map[string]adminv1.TopBy{"denied": adminv1.TopBy_TOP_BY_DENIED, "used": adminv1.TopBy_TOP_BY_USED}
+	topWindows = map[string]adminv1.TopWindow{
+		"1m": adminv1.TopWindow_TOP_WINDOW_MINUTE, "15m": adminv1.TopWindow_TOP_WINDOW_QUARTER_HOUR, "1h": adminv1.TopWindow_TOP_WINDOW_HOUR,
+	}
+)
+
+// again shows something until ctx ends, or until it fails. That not all daemons
+// answered is no failure then.
+func again(ctx context.Context, cmd *cobra.Command, every time.Duration, show func(context.Context) error) error {
+	for {
+		err := show(ctx)
+		var code exitCode
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !errors.As(err, &code) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+		if isTerminal(cmd.OutOrStdout()) {
+			fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J") // from the beginning of an empty screen
+		} else {
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+	}
+}
+
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// showTop asks once, and prints the answer in one piece.
+func showTop(ctx context.Context, cmd *cobra.Command, a admin, request *adminv1.TopRequest, by, window string, asJSON bool) error {
+	r, err := call(ctx, a, a.Top, request)
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if asJSON {
+		err = printMessage(&out, r)
+	} else {
+		err = printTop(&out, r, by, window)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := cmd.OutOrStdout().Write(out.Bytes()); err != nil {
+		return err
+	}
+	if isWhole := tellMissing(cmd.ErrOrStderr(), r); !isWhole {
+		return exitCode(exitPending)
+	}
+	return nil
+}
+
+func printTop(out io.Writer, r *adminv1.TopResponse, by, window string) error {
+	// So that two answers differ only where something else was counted.
+	covered := r.GetCovered().AsDuration().Truncate(time.Second)
+	fmt.Fprintf(out, "%s in the last %s (%s of it so far), by %s: %d in all\n",
+		by, window, timespan.Format(covered), yamlfile.Plural(int64(r.GetDaemons()), "daemon"), r.GetTotal())
+	if len(r.GetSubjects()) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "COUNT\tERROR\tSHARE\tDOMAIN\tRULE\tSUBJECT")
+	for _, s := range r.GetSubjects() {
+		subject := visible(formatEntries(s.GetEntries()))
+		if s.GetCut() {
+			subject += "..."
+		}
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\n", s.GetCount(), s.GetError(), share(s.GetCount(), r.GetTotal()), visible(s.GetDomain()), visible(s.GetRule()), subject)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "nobody else had more than %d\n", r.GetOthersAtMost())
+	return err
+}
+
+// share is a part of a whole as people read it.
+func share(part, whole uint64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f%%", math.Min(100, 100*float64(part)/float64(whole)))
+}
+
+// tellMissing says what an answer lacks, and reports whether it lacks nothing.
+func tellMissing(to io.Writer, r *adminv1.TopResponse) bool {
+	if r.GetOthersUnknown() != "" {
+		fmt.Fprintln(to, "other daemons are not in it:", r.GetOthersUnknown())
+	}
+	if len(r.GetPending()) > 0 {
+		var names []string
+		for _, d := range r.GetPending() {
+			names = append(names, orElse(d.GetAddress(), d.GetId()))
+		}
+		fmt.Fprintf(to, "what these counted is not in it, since they did not answer: %s\n", strings.Join(names, ", "))
+	}
+	return r.GetOthersUnknown() == "" && len(r.GetPending()) == 0
+}

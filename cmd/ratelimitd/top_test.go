@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// Each command of the page does what it says, on the limits of the page about steering.
+func TestTopAsDocumented(t *testing.T) {
+	sum := sha256.Sum256([]byte("secret"))
+	tokens := writeText(t, "tokens.yaml", fmt.Sprintf("- {name: desk, role: support, sha256: %x}\n", sum))
+	startDaemon(t, blocks(t, "../../docs/steer.md", "yaml")[0], tokens)
+	t.Setenv(tokenVariable, "secret")
+	for subject, times := range map[string]int{"tenant=mallory": 3, "tenant=acme": 2} {
+		if _, stderr, code := runWords(t, "", "ratelimitd", "query", "--domain", "api", "--cost", "1000000", "--count", fmt.Sprint(times), subject); code != exitDenied {
+			t.Fatalf("query exits with %d: %s", code, stderr)
+		}
+	}
+	if _, stderr, code := runWords(t, "", "ratelimitd", "query", "--domain", "api", "--cost", "2", "tenant=acme"); code != 0 {
+		t.Fatalf("query exits with %d: %s", code, stderr)
+	}
+	const head = "COUNT  ERROR  SHARE   DOMAIN  RULE                SUBJECT\n"
+	denied := "COUNT  ERROR  SHARE  DOMAIN  RULE                SUBJECT\n" +
+		"3      0      60.0%  api     tenant (plan free)  tenant=mallory\n" +
+		"2      0      40.0%  api     tenant (plan free)  tenant=acme\n" +
+		"nobody else had more than 0\n"
+	want := []string{
+		denied, denied, denied,
+		head + "2      0      100.0%  api     tenant (plan free)  tenant=acme\nnobody else had more than 0\n",
+		`"total":"5","others_at_most":"0",`,
+	}
+	for _, line := range strings.Split(strings.TrimSpace(blocks(t, "../../docs/top.md", "sh")[0]), "\n") {
+		out, stderr, code := runWords(t, "", wordsOf(line)...)
+		if code != 0 || stderr != "" || !strings.Contains(out, want[0]) {
+			t.Errorf("%s\nexits with %d: %s\n%s\nwant\n%s", line, code, stderr, out, want[0])
+		}
+		want = want[1:]
+	}
+	if len(want) > 0 {
+		t.Errorf("no command prints %q", want)
+	}
+	for args, said := range map[string]string{
+		"--window 2m":      `flag --window: found "2m"; allowed: 1m, 15m, 1h`,
+		"apo":              "(api?)",
+		"api tenent":       "none of this path",
+		"api a b":          "found 3 arguments; allowed: at most 2",
+		"api --rows 1000 ": "allowed: a whole number from 1 to 500",
+	} {
+		if _, stderr, code := runWords(t, "", append([]string{"ratelimitd", "top"}, strings.Fields(args)...)...); code != exitError || !strings.Contains(stderr, said) {
+			t.Errorf("top %s exits with %d: %s", args, code, stderr)
+		}
+	}
+}
+
+// Top answers what a test set.
+func (f *fakeAdmin) Top(context.Context, *adminv1.TopRequest) (*adminv1.TopResponse, error) {
+	return &adminv1.TopResponse{
+		Subjects: []*adminv1.TopSubject{{Domain: "api", Rule: "user", Count: 5, Error: 1, Cut: true, Entries: []*ratelimitv1.Entry{{Key: "user", Value: "\x1b[2Ja,b"}}}},
+		Total:    50, OthersAtMost: 4, Daemons: 2, Pending: f.pending,
+	}, nil
+}
+
+func TestTopSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	f := startFakeAdmin(t)
+	f.pending = []*adminv1.Daemon{{Id: "1", Address: "web-1:8081"}, {Id: "2"}}
+	out, stderr, code := f.run(t, "top")
+	if code != exitPending || stderr != "what these counted is not in it, since they did not answer: web-1:8081, 2\n" {
+		t.Errorf("exits with %d: %s", code, stderr)
+	}
+	if want := "denied in the last 1m (0s of it so far), by 2 daemons: 50 in all\nCOUNT  ERROR  SHARE  DOMAIN  RULE  SUBJECT\n" +
+		`5      1      10.0%  api     user  user=\x1b[2Ja\,b...` + "\nnobody else had more than 4\n"; out != want {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+}
+
+// firstWrite ends a context once something was written.
+type firstWrite struct {
+	strings.Builder
+	end func()
+}
+
+func (w *firstWrite) Write(p []byte) (int, error) {
+	defer w.end()
+	return w.Builder.Write(p)
+}
+
+func TestTopWatchesUntilItIsEnded(t *testing.T) {
+	t.Parallel()
+	f := startFakeAdmin(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &firstWrite{end: cancel}
+	var stderr strings.Builder
+	if err := run(ctx, []string{"ratelimitd", "top", "--watch", "--admin-address", f.address}, strings.NewReader(""), out, &stderr); err != nil {
+		t.Errorf("it ends with %v: %s", err, stderr.String())
+	}
+	if n := strings.Count(out.String(), "denied in the last 1m"); n != 1 || strings.Contains(out.String(), "\x1b") && !strings.Contains(out.String(), `\x1b`) {
+		t.Errorf("it shows %q", out.String())
+	}
+}

@@ -1,0 +1,164 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/server/authapi"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+)
+
+// Access returns the format of an access log, such as Envoy's: an object of JSON on
+// each line, or a table. An endpoint of a file for forward auth says which
+// descriptors a request has. Its values come from fields: a header from the field of
+// that name, in any case and with _ for -, and the others from fields by these
+// names:
+//
+//	time            start_time, time, timestamp, @timestamp
+//	method          method, request_method
+//	path, query     x_envoy_original_path, path, request_uri, uri
+//	client_address  downstream_remote_address, remote_addr, client_address
+//
+// Whoever wrote the log is a trusted proxy.
+func Access(file *forwardauth.File, endpoint *forwardauth.Endpoint) Format {
+	return &access{file: file, endpoint: endpoint}
+}
+
+type access struct {
+	file     *forwardauth.File
+	endpoint *forwardauth.Endpoint
+	// table is nil for lines of JSON.
+	table *columns
+	// fields are those of a line.
+	fields map[string]string
+	object map[string]any
+}
+
+var (
+	timeFields   = []string{"start_time", "time", "timestamp", "@timestamp"}
+	methodFields = []string{"method", "request_method"}
+	pathFields   = []string{"x_envoy_original_path", "path", "request_uri", "uri"}
+	clientFields = []string{"downstream_remote_address", "downstream_remote_address_without_port", "remote_addr", "client_address"}
+)
+
+func (a *access) begin(line []byte) (bool, error) {
+	a.fields = make(map[string]string)
+	if bytes.TrimSpace(line)[0] == '{' {
+		return false, nil
+	}
+	a.table = new(columns)
+	if err := a.table.start(line); err != nil {
+		return false, err
+	}
+	if !slices.ContainsFunc(a.table.names, func(name string) bool { return slices.Contains(timeFields, plainName(name)) }) {
+		return false, fmt.Errorf("found %q; allowed: an object of JSON on each line, or columns with one of %s", short(string(line)), strings.Join(timeFields, ", "))
+	}
+	return true, nil
+}
+
+// plainName returns the name of a field as fields are compared.
+func plainName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "_") }
+
+// parse reads the fields of a line. "-" is Envoy's word for no value.
+func (a *access) parse(line []byte) error {
+	clear(a.fields)
+	put := func(name, value string) {
+		if value != "" && value != "-" {
+			a.fields[plainName(name)] = value
+		}
+	}
+	if a.table != nil {
+		if err := a.table.split(line); err != nil {
+			return err
+		}
+		for i, cell := range a.table.cells {
+			put(a.table.names[i], cell)
+		}
+		return nil
+	}
+	clear(a.object)
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.UseNumber()
+	if err := d.Decode(&a.object); err != nil {
+		return fmt.Errorf("byte %d: found %w; allowed: an object of JSON on each line", d.InputOffset(), err)
+	}
+	for name, value := range a.object {
+		switch v := value.(type) {
+		case string:
+			put(name, v)
+		case json.Number:
+			put(name, v.String())
+		}
+	}
+	return nil
+}
+
+// first returns the first of some fields that the line has.
+func (a *access) first(names []string) string {
+	for _, name := range names {
+		if v := a.fields[name]; v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+func (a *access) at() (int64, error) {
+	text := a.first(timeFields)
+	if text == "" {
+		return 0, fmt.Errorf("time: found none; allowed: one of the fields %s", strings.Join(timeFields, ", "))
+	}
+	return parseMoment(text)
+}
+
+func (a *access) moment(line []byte) (at int64, _ uint32, _ decisionlog.Kind, err error) {
+	if err = a.parse(line); err == nil {
+		at, err = a.at()
+	}
+	return at, 0, decisionlog.Decided, err
+}
+
+func (a *access) read(line []byte, to *Record) error {
+	if err := a.parse(line); err != nil {
+		return err
+	}
+	at, err := a.at()
+	if err != nil {
+		return err
+	}
+	to.Line, to.Recorded = decisionlog.Line{At: at, Domain: a.endpoint.Domain}, false
+	var c decide.Call
+	if !authapi.Describe(&c, a.file, a.endpoint, a.request()) {
+		to.Result = decisionlog.Failed // it was denied before any limit was asked
+		return nil
+	}
+	for i := range c.Descriptors {
+		d := &c.Descriptors[i]
+		to.Descriptors = append(to.Descriptors, decisionlog.Descriptor{Entries: d.Entries, Cost: int64(d.Hits)})
+	}
+	return nil
+}
+
+// request returns the request as the proxy would have asked about it.
+func (a *access) request() *http.Request {
+	header := make(http.Header, len(a.fields)+2)
+	for name, value := range a.fields {
+		header.Set(strings.ReplaceAll(name, "_", "-"), value)
+	}
+	header.Set(a.endpoint.MethodHeader, a.first(methodFields))
+	header.Set(a.endpoint.URIHeader, a.first(pathFields))
+	r := &http.Request{Header: header, RemoteAddr: a.first(clientFields)}
+	if len(a.file.TrustedProxies) > 0 {
+		forwarded := strings.TrimPrefix(header.Get("X-Forwarded-For")+", "+r.RemoteAddr, ", ")
+		header.Set("X-Forwarded-For", strings.TrimSuffix(forwarded, ", "))
+		r.RemoteAddr = net.JoinHostPort(a.file.TrustedProxies[0].Addr().String(), "0")
+	}
+	return r
+}

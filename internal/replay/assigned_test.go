@@ -1,0 +1,139 @@
+package replay_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/replay"
+)
+
+const planned = `domain: d
+descriptors:
+  - key: tenant
+    plans:
+      free: {name: day, requests: 2, period: 1d, algorithm: fixed_window}
+      pro: {name: day, requests: 4, period: 1d, algorithm: fixed_window}
+      trial: {name: day, requests: 1, period: 1d, algorithm: fixed_window}
+    plan: free
+`
+
+// Whoever had a plan has it under other limits too, and whoever had the default has
+// the new one.
+func TestPlansAreAppliedAsRecorded(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, planned)
+	r.table.Put(&assign.Assignment{
+		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "paying"}}}, Terms: assign.Terms{Plan: "pro"},
+	})
+	r.table.Put(&assign.Assignment{
+		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "freed"}}}, Terms: assign.Terms{Unlimited: true},
+	})
+	for range 6 {
+		r.after(1000)
+		r.take(asking("tenant=paying", 1))
+		r.take(asking("tenant=other", 1))
+		r.take(asking("tenant=freed", 1))
+	}
+	got := replayed(t, replay.Options{Limits: rulesOf(t, strings.NewReplacer("plan: free", "plan: trial", "requests: 4", "requests: 5").Replace(planned))}, r.log)
+	denied := map[string]uint64{}
+	for _, s := range got.Denied {
+		denied[s.Subject+" "+s.Rule] = s.Denied
+	}
+	if len(denied) != 2 || denied["d|tenant=paying tenant (plan pro)"] != 1 || denied["d|tenant=other tenant (plan trial)"] != 5 {
+		t.Error(denied)
+	}
+}
+
+// What the limits deny now is not given back, and the rest is.
+func TestGiveBacksAreOfWhatWasTaken(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, limitOf("fixed_window", 9, 0))
+	first := r.take(asking("user=a", 1))
+	r.after(10)
+	second := r.take(asking("user=a", 1)) // is denied by 1
+	r.after(10)
+	r.giveBack(second)
+	r.after(10)
+	r.take(asking("user=a", 1)) // and so is this
+	r.after(10)
+	r.giveBack(first)
+	r.after(10)
+	r.take(asking("user=a", 1)) // and this is not
+	got := replayed(t, replay.Options{Limits: rulesOf(t, limitOf("fixed_window", 1, 0))}, r.log)
+	if got.Requests != 4 || got.DeniedAfter != 2 || got.GiveBacks != 2 {
+		t.Errorf("%+v", got.Totals)
+	}
+}
+
+// What was recorded while the store was away is counted apart, and what failed is
+// not decided.
+func TestDegradedLinesAreCountedApart(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, limitOf("fixed_window", 1, 0))
+	line := func(change func(*decisionlog.Line)) {
+		l := &decisionlog.Line{At: r.clock, Limits: r.rules[0].Fingerprint(), Domain: "d", Descriptors: []decisionlog.Descriptor{{
+			Entries: []bucket.Entry{{Key: "user", Value: "a"}}, Rule: "user", Cost: 1,
+			Limits: []decisionlog.Limit{{Name: "fixed_window", Result: "allowed", Degraded: true}},
+		}}}
+		change(l)
+		r.write(l)
+	}
+	line(func(l *decisionlog.Line) { l.Degraded = true })
+	line(func(l *decisionlog.Line) { l.Result, l.Code = decisionlog.Failed, "Unavailable" })
+	r.take(asking("user=a", 1)) // the store knows nothing of those
+	got := replayed(t, replay.Options{}, r.log)
+	if got.Requests != 1 || got.Degraded != 1 || got.Failed != 1 || got.Comparison.Equal != 1 || got.Comparison.Different != 0 {
+		t.Errorf("%+v, %+v", got.Totals, got.Comparison)
+	}
+	// Other limits would have been asked.
+	got = replayed(t, replay.Options{Limits: r.rules[0]}, r.log)
+	if got.Requests != 1 || got.Degraded != 1 || got.DeniedAfter != 1 {
+		t.Errorf("%+v", got.Totals)
+	}
+}
+
+// A denial from a daemon's memory took nothing, whatever the state is at its moment.
+func TestRememberedDenialsAreNotCompared(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, limitOf("fixed_window", 1, 0))
+	r.write(&decisionlog.Line{At: r.clock, Limits: r.rules[0].Fingerprint(), Domain: "d", Result: decisionlog.Denied, Descriptors: []decisionlog.Descriptor{{
+		Entries: []bucket.Entry{{Key: "user", Value: "a"}}, Rule: "user", Cost: 1, Result: decisionlog.Denied,
+		Limits: []decisionlog.Limit{{Name: "fixed_window", Result: "denied", Remembered: true}},
+	}}})
+	r.take(asking("user=a", 1))
+	if got := replayed(t, replay.Options{}, r.log).Comparison; got.Equal != 1 || got.Remembered != 1 || got.Different != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := replayed(t, replay.Options{Limits: r.rules[0]}, r.log); got.DeniedAfter != 1 {
+		t.Errorf("with other limits: %+v", got.Totals)
+	}
+}
+
+func TestHashedValuesAreTold(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, limitOf("fixed_window", 1, 0))
+	r.take(asking("user=h:0011223344556677", 1))
+	r.take(asking("user=h:0011223344556677", 1))
+	_, warnings, err := run(t, replay.Options{}, replay.Decisions(), strings.NewReader(string(r.log)))
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "test.log:2: found values that were hashed") {
+		t.Errorf("%v, %q", err, warnings)
+	}
+}
+
+// A request's own numbers that other limits do not take are told, and the rest goes
+// on.
+func TestNumbersThatDoNotFitAreTold(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, limitOf("fixed_window", 1, 0))
+	d := asking("user=a", 1)
+	d.Own.Set, d.Own.Requests, d.Own.Period = true, 5000, 1e9
+	r.take(d)
+	r.take(asking("user=a", 1))
+	report, warnings, err := run(t, replay.Options{Limits: rulesOf(t, limitOf("sliding_log", 1, 0))}, replay.Decisions(), strings.NewReader(string(r.log)))
+	if err != nil || report.Requests != 1 || report.Failed != 1 || len(warnings) != 1 || !strings.Contains(warnings[0], "test.log:2: ") || !strings.Contains(warnings[0], "allowed: ") {
+		t.Errorf("%v, %q", err, warnings)
+	}
+}

@@ -1,0 +1,123 @@
+package replay
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/record"
+)
+
+// mostDifferences bounds those that a comparison shows.
+const mostDifferences = 20
+
+// Comparison says whether a replay decided what was recorded.
+type Comparison struct {
+	// Equal and Different count requests. Those that were degraded are in neither.
+	Equal     uint64 `json:"equal"`
+	Different uint64 `json:"different"`
+	// Remembered were denied from a daemon's memory of a denial. They took nothing and
+	// have no moment on the store's clock, so nothing is compared.
+	Remembered uint64 `json:"remembered"`
+	// First are the first differences.
+	First []Difference `json:"first"`
+	// Unread counts lines that could not be read.
+	Unread uint64 `json:"-"`
+}
+
+// Difference is what differs in a line.
+type Difference struct {
+	Log  string `json:"log"`
+	Line int64  `json:"line"`
+	// What names the number: "descriptors[0] second: remaining".
+	What     string `json:"what"`
+	Recorded string `json:"recorded"`
+	Replayed string `json:"replayed"`
+}
+
+// compare compares a line with the call that was made of it.
+func (k *Comparison) compare(l *Record, c *decide.Call) {
+	if isRemembered(&l.Line) {
+		k.Remembered++
+		return
+	}
+	d := differenceOf(&l.Line, c)
+	if d == nil {
+		k.Equal++
+		return
+	}
+	k.Different++
+	if len(k.First) < mostDifferences {
+		d.Log, d.Line = l.Log, l.Number
+		k.First = append(k.First, *d)
+	}
+}
+
+// isRemembered reports whether a line was denied without asking the store.
+func isRemembered(l *decisionlog.Line) bool {
+	for i := range l.Descriptors {
+		for j := range l.Descriptors[i].Limits {
+			if l.Descriptors[i].Limits[j].Remembered {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// differenceOf returns the first difference, or nil.
+func differenceOf(l *decisionlog.Line, c *decide.Call) *Difference {
+	got := decisionlog.Allowed
+	if c.Denied {
+		got = decisionlog.Denied
+	}
+	if l.Result != got {
+		return &Difference{What: "result", Recorded: l.Result.String(), Replayed: got.String()}
+	}
+	for i := range c.Outcomes {
+		d, o := &l.Descriptors[i], &c.Outcomes[i]
+		if got := record.ResultOf(c, o); d.Result != got {
+			return &Difference{What: fmt.Sprintf("descriptors[%d]: result", i), Recorded: d.Result.String(), Replayed: got.String()}
+		}
+		if len(d.Limits) != len(o.Decisions) {
+			return &Difference{What: fmt.Sprintf("descriptors[%d]: limits", i), Recorded: fmt.Sprint(len(d.Limits)), Replayed: fmt.Sprint(len(o.Decisions))}
+		}
+		for j := range d.Limits {
+			if diff := limitDifference(&d.Limits[j], &o.Decisions[j]); diff != nil {
+				diff.What = fmt.Sprintf("descriptors[%d] %s: %s", i, strings.Clone(d.Limits[j].Name), diff.What)
+				return diff
+			}
+		}
+	}
+	return nil
+}
+
+// limitDifference compares the numbers of a limit.
+func limitDifference(l *decisionlog.Limit, d *bucket.Decision) *Difference {
+	if l.Degraded {
+		return nil
+	}
+	for _, n := range [...]struct {
+		what      string
+		then, now int64
+	}{
+		{"remaining", l.Remaining, d.Remaining},
+		{"retry_after_us", inMicros(int64(l.RetryAfter)), inMicros(int64(d.RetryAfter))},
+		{"reset_after_us", inMicros(int64(l.ResetAfter)), inMicros(int64(d.ResetAfter))},
+	} {
+		if n.then != n.now {
+			return &Difference{What: n.what, Recorded: fmt.Sprint(n.then), Replayed: fmt.Sprint(n.now)}
+		}
+	}
+	return nil
+}
+
+// inMicros returns a span of nanoseconds as a line has it: -1 for bucket.Never.
+func inMicros(ns int64) int64 {
+	if ns == int64(bucket.Never) {
+		return -1
+	}
+	return ns / 1000
+}

@@ -1,0 +1,154 @@
+package replay_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/replay"
+)
+
+// limitOf is a file of one limit.
+func limitOf(algorithm string, requests, burst int64) string {
+	numbers := fmt.Sprintf("algorithm: %s, requests: %d, period: 1s", algorithm, requests)
+	if burst > 0 {
+		numbers += fmt.Sprintf(", burst: %d", burst)
+	}
+	return "domain: d\ndescriptors:\n  - {key: user, rate_limit: {" + numbers + "}}\n"
+}
+
+// bursty is a table of requests that come in bursts, each with a cost up to most.
+func bursty(seed uint64, most int) []byte {
+	random := rand.New(rand.NewPCG(seed, 1))
+	var b bytes.Buffer
+	fmt.Fprintln(&b, "time,user,cost,domain")
+	at := began
+	for range 120 {
+		at += random.Int64N(700_000)
+		user := random.IntN(4)
+		for range 1 + random.IntN(8) {
+			at += random.Int64N(20_000)
+			fmt.Fprintf(&b, "%d,u%d,%d,d\n", at, user, 1+random.IntN(most))
+		}
+	}
+	return b.Bytes()
+}
+
+// passing is the share of requests that pass a file's limits.
+func passing(t testing.TB, limits string, log []byte) float64 {
+	t.Helper()
+	r, err := replay.New(replay.Options{Limits: rulesOf(t, limits)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(logOf(t, log, replay.Table(""))); err != nil {
+		t.Fatal(err)
+	}
+	found := r.Report()
+	return 1 - found.Rules[0].After.Share()
+}
+
+func fitsOf(t testing.TB, limits string, log []byte, share float64) *replay.Report {
+	t.Helper()
+	r, err := replay.New(replay.Options{Limits: rulesOf(t, limits), Fit: share})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(logOf(t, log, replay.Table(""))); err != nil {
+		t.Fatal(err)
+	}
+	return r.Report()
+}
+
+// Of requests of one cost, the numbers are those that a replay of each candidate
+// finds.
+func TestFitIsTheSmallest(t *testing.T) {
+	t.Parallel()
+	for seed, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket", "gcra", "leaky_bucket"} {
+		isBucket := seed > 2
+		log := bursty(uint64(seed), 1)
+		const share = 0.97
+		want, wantBurst := int64(1), int64(0)
+		for ; ; want++ {
+			if isBucket {
+				wantBurst = 2 * want
+			}
+			if passing(t, limitOf(algorithm, want, wantBurst), log) >= share {
+				break
+			}
+		}
+		if isBucket {
+			for wantBurst > 1 && passing(t, limitOf(algorithm, want, wantBurst-1), log) >= share {
+				wantBurst--
+			}
+		}
+		begin := limitOf(algorithm, 2, 0)
+		if isBucket {
+			begin = limitOf(algorithm, 2, 4)
+		}
+		got := fitsOf(t, begin, log, share).Fits
+		if len(got) != 1 || got[0].ProposedRequests != want || got[0].ProposedBurst != wantBurst || got[0].ProposedPassed < share {
+			t.Errorf("%s: wanted %d and %d, got %+v", algorithm, want, wantBurst, got)
+		}
+	}
+}
+
+// Of requests of several costs, the numbers let the share pass.
+func TestFitLetsItsSharePass(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(5) {
+		log := bursty(seed, 9)
+		f := fitsOf(t, limitOf("token_bucket", 1, 0), log, 0.999).Fits[0]
+		if got := passing(t, limitOf("token_bucket", f.ProposedRequests, f.ProposedBurst), log); got < 0.999 || got != f.ProposedPassed {
+			t.Errorf("seed %d: %v pass: %+v", seed, got, f)
+		}
+	}
+}
+
+func TestFitSaysWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	fmt.Fprintln(&log, "time,user,domain")
+	for i := range 1500 {
+		fmt.Fprintf(&log, "%d,u,d\n", began+int64(i))
+	}
+	f := fitsOf(t, limitOf("sliding_log", 1, 0), log.Bytes(), 1).Fits[0]
+	if f.ProposedRequests != 0 || !strings.Contains(f.Problem, "no sliding_log") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// What is proposed loads, whatever the rules are.
+func TestFitsLoad(t *testing.T) {
+	t.Parallel()
+	limits := strings.Replace(allAlgorithms, "descriptors:\n", `descriptors:
+  - {key: path, value: "/a*", share_threshold: true, rate_limit: {algorithm: sliding_window, sub_windows: 7, requests: 3, period: 1h}, descriptors: [{key: user, value: "x: y # z", rate_limit: {requests: 1, period: 1500ms}}]}
+`, 1)
+	r := newRecorder(t, limits)
+	for i := range 400 {
+		r.after(5000)
+		for _, key := range []string{"token", "gcra", "leaky", "fixed", "sliding", "log", "postpaid", "report", "shadow", "quota", "several", "tenant", "path=/a1,user=x: y # z", "path=/a"} {
+			if !strings.Contains(key, "=") {
+				key += fmt.Sprintf("=%d", i%5)
+			}
+			r.take(asking(key, 1))
+		}
+	}
+	report := replayed(t, replay.Options{Limits: rulesOf(t, limits), Fit: 0.99}, r.log)
+	if len(report.Fits) < 16 {
+		t.Errorf("%d fits", len(report.Fits))
+	}
+	var text bytes.Buffer
+	if err := report.WriteFits(&text); err != nil {
+		t.Fatal(err)
+	}
+	rules := rulesOf(t, text.String())
+	again := replayed(t, replay.Options{Limits: rules}, r.log)
+	for _, rule := range again.Rules {
+		if len(rule.Limits) < 2 && rule.After.Share() > 0.0101 {
+			t.Errorf("%s: %v is denied\n%s", rule.Rule, rule.After.Share(), text.String())
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"html/template"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"rule":    ruleText,
+	"percent": percent,
+	"share":   percentOf,
+	"clock":   clock,
+	"seconds": func(s float64) string { return timespan.Format(time.Duration(s * float64(time.Second))) },
+	"period":  func(f Fit) string { return period(f.limit.Period) },
+}).Parse(pageText))
+
+// mostCharts bounds the rules with a chart: those with the most denials, before or
+// after.
+const mostCharts = 12
+
+// pageData is what a page shows.
+type pageData struct {
+	*Report
+	Charts  []chart
+	Compare bool // with before
+	FitText string
+}
+
+// WriteHTML writes the report as a page of HTML that needs nothing else: charts are
+// SVG, and there is no script.
+func (r *Report) WriteHTML(out io.Writer) error {
+	data := pageData{Report: r, Compare: r.Recorded}
+	if !r.First.IsZero() {
+		last := r.Last.UnixMicro()
+		data.Charts = append(data.Charts, r.timeline.chartOf("all requests", &r.timeline.all, r.Recorded, last))
+		for _, i := range r.charted() {
+			rule := &r.Rules[i]
+			data.Charts = append(data.Charts, r.timeline.chartOf(rule.Domain+": "+ruleText(rule.Rule), r.series[i], r.Recorded, last))
+		}
+	}
+	var text bytes.Buffer
+	if err := r.WriteFits(&text); err != nil {
+		return err
+	}
+	data.FitText = text.String()
+	return page.Execute(out, data)
+}
+
+// charted returns which rules have a chart.
+func (r *Report) charted() (rules []int) {
+	weight := func(i int) uint64 { return max(r.Rules[i].Before.Denied, r.Rules[i].After.Denied) }
+	for i := range r.Rules {
+		if r.series[i] != nil && weight(i) > 0 {
+			rules = append(rules, i)
+		}
+	}
+	slices.SortStableFunc(rules, func(a, b int) int { return cmp.Compare(weight(b), weight(a)) })
+	return rules[:min(len(rules), mostCharts)]
+}

@@ -1,0 +1,233 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+)
+
+// Record is a line of a log.
+type Record struct {
+	decisionlog.Line
+	// Log is the log's name, and Number that of the line, from 1 on.
+	Log    string
+	Number int64
+	// Recorded is whether the line says what was decided.
+	Recorded bool
+}
+
+// Where names the line in errors.
+func (r *Record) Where() string { return fmt.Sprintf("%s:%d", r.Log, r.Number) }
+
+// Log is a log that is read line by line. Its lines are held in a window, in which
+// they are put in order.
+type Log struct {
+	name   string
+	format Format
+	from   io.ReadCloser
+	lines  *bufio.Reader
+	window window
+	// number is that of the last line that was read.
+	number int64
+	long   []byte // a line that is longer than the reader's memory
+	read   *atomic.Int64
+	ended  bool
+	began  bool
+	// unread counts lines that could not be read.
+	unread uint64
+}
+
+// Bounds of a log.
+const (
+	// maxLine is the longest line in bytes: one of the kind limits has all files.
+	maxLine = 64 << 20
+	// maxUnread is how many lines of a log may be unreadable.
+	maxUnread = 1000
+	// maxZstdWindow bounds what zstd keeps, in bytes: what zstd -19 needs, and more.
+	maxZstdWindow = 128 << 20
+)
+
+// Open opens a log; "-" is the input. What is compressed by gzip or zstd is told by
+// its content.
+func Open(name string, input io.Reader, f Format, windowLines int) (*Log, error) {
+	if name == "-" {
+		return NewLog("standard input", io.NopCloser(input), f, windowLines)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("log: %w", err)
+	}
+	if info, err := file.Stat(); err == nil && info.IsDir() {
+		file.Close()
+		return nil, fmt.Errorf("found the folder %s; allowed: a file, or - for standard input", name)
+	}
+	return NewLog(name, file, f, windowLines)
+}
+
+// NewLog reads a log from what it then closes.
+func NewLog(name string, from io.ReadCloser, f Format, windowLines int) (*Log, error) {
+	l := &Log{name: name, format: f, from: from, read: new(atomic.Int64), window: window{most: max(1, windowLines)}}
+	plain := bufio.NewReaderSize(&counted{from, l.read}, 1<<20)
+	unpacked, err := unpack(plain)
+	if err != nil {
+		from.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	l.lines = bufio.NewReaderSize(unpacked, 1<<20)
+	return l, nil
+}
+
+// Close ends the use of a log.
+func (l *Log) Close() error { return l.from.Close() }
+
+// BytesRead returns how many bytes of the log, as they are stored, were read. It may
+// be called while the log is read.
+func (l *Log) BytesRead() int64 { return l.read.Load() }
+
+type counted struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// unpack returns what was compressed.
+func unpack(from *bufio.Reader) (io.Reader, error) {
+	head, _ := from.Peek(4) // a shorter log is not compressed
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		return gzip.NewReader(from)
+	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		d, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		if err != nil {
+			return nil, err
+		}
+		return d.IOReadCloser(), nil
+	}
+	return from, nil
+}
+
+// lineError is an error of a line.
+func (l *Log) lineError(err error) error { return fmt.Errorf("%s:%d: %w", l.name, l.number, err) }
+
+// line returns the next line without its end, and whether it had one. The memory is
+// good until the next call.
+func (l *Log) line() (text []byte, whole bool, err error) {
+	l.number++
+	text, err = l.lines.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		l.long = append(l.long[:0], text...)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			if len(l.long) > maxLine {
+				return nil, false, l.lineError(fmt.Errorf("found a line of more than %d bytes; allowed: at most as many", maxLine))
+			}
+			text, err = l.lines.ReadSlice('\n')
+			l.long = append(l.long, text...)
+		}
+		text = l.long
+	}
+	switch {
+	case err == nil:
+		return bytes.TrimSuffix(text[:len(text)-1], []byte("\r")), true, nil
+	case !errors.Is(err, io.EOF):
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("found compressed data that ends too early; allowed: all of the file")
+		}
+		return nil, false, l.lineError(err)
+	case len(text) == 0:
+		return nil, false, io.EOF
+	}
+	return text, false, nil
+}
+
+// fill reads lines into the window until it is full or the log ends. loaded is told
+// of limits at once: a decision may be in the log before them.
+func (l *Log) fill(loaded func(*Record) error, warn func(string)) error {
+	for !l.ended && !l.window.isFull() {
+		text, whole, err := l.line()
+		if err == io.EOF {
+			l.ended = true
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := l.take(text, whole, loaded); err != nil {
+			if !isUnreadable(err) {
+				return err
+			}
+			if err := l.skip(l.number, err, whole, warn); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unreadable is the error of a line that is passed over.
+type unreadable struct{ error }
+
+func isUnreadable(err error) bool {
+	var u unreadable
+	return errors.As(err, &u)
+}
+
+// take puts a line into the window.
+func (l *Log) take(text []byte, whole bool, loaded func(*Record) error) error {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil
+	}
+	if !l.began {
+		used, err := l.format.begin(text)
+		if err != nil {
+			return l.lineError(err)
+		}
+		if l.began = true; used {
+			return nil
+		}
+	}
+	at, seq, kind, err := l.format.moment(text)
+	if err != nil {
+		return unreadable{err}
+	}
+	if kind == decisionlog.Loaded {
+		r := Record{Log: l.name, Number: l.number}
+		if err := l.format.read(text, &r); err != nil {
+			return unreadable{err}
+		}
+		return loaded(&r)
+	}
+	l.window.push(held{at: at, seq: seq, number: l.number, isTorn: !whole}, text)
+	return nil
+}
+
+// skip passes over a line that cannot be read. One without an end was being written
+// when a daemon was killed.
+func (l *Log) skip(number int64, why error, whole bool, warn func(string)) error {
+	why = fmt.Errorf("%s:%d: %w", l.name, number, why)
+	if l.unread++; l.unread > maxUnread {
+		return fmt.Errorf("%w; this is line %d that cannot be read", why, l.unread)
+	}
+	switch {
+	case !whole:
+		warn(fmt.Sprintf("%v; the last line is passed over: it was not written to its end", why))
+	case l.unread <= mostWarnings:
+		warn(fmt.Sprintf("%v; the line is passed over", why))
+	}
+	return nil
+}
+
+// mostWarnings bounds those of a kind.
+const mostWarnings = 10

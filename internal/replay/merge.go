@@ -1,0 +1,73 @@
+package replay
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
+)
+
+// merge makes one order of several logs.
+type merge struct {
+	logs   []*Log
+	loaded func(*Record) error
+	warn   func(string)
+	// last is the line that was read last, and of which log; its text is in use.
+	last held
+	of   *Log
+	late uint64
+}
+
+// next reads the next line. Its texts are good until the next call. The error is
+// io.EOF behind the last.
+func (m *merge) next(to *Record) error {
+	for {
+		if m.of != nil {
+			m.of.window.drop(&m.last)
+		}
+		var first *Log
+		for _, l := range m.logs {
+			if err := l.fill(m.loaded, m.warn); err != nil {
+				return err
+			}
+			if l.window.len() > 0 && (first == nil || l.window.first().compare(first.window.first()) < 0) {
+				first = l
+			}
+		}
+		if first == nil {
+			return io.EOF
+		}
+		h := first.window.pop()
+		if m.of != nil && h.at < m.last.at {
+			m.tooLate(first, &h)
+		}
+		m.last, m.of = h, first
+		to.Log, to.Number = first.name, h.number
+		err := first.format.read(h.text, to)
+		if err == nil {
+			return nil
+		}
+		if err := first.skip(h.number, err, !h.isTorn, m.warn); err != nil {
+			return err
+		}
+	}
+}
+
+// tooLate warns of a line that should have been decided before others that were.
+func (m *merge) tooLate(l *Log, h *held) {
+	if m.late++; m.late > mostWarnings {
+		return
+	}
+	by := timespan.Format(time.Duration(m.last.at-h.at) * time.Microsecond)
+	m.warn(fmt.Sprintf("%s:%d: found a line %s older than one %d lines before it; allowed: a log nearly in order of time, or a longer --window. Limits count it late",
+		l.name, h.number, by, l.window.most))
+}
+
+// unread returns how many lines could not be read.
+func (m *merge) unread() (n uint64) {
+	for _, l := range m.logs {
+		n += l.unread
+	}
+	return n
+}

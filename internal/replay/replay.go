@@ -1,0 +1,346 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+)
+
+// Options say what is replayed.
+type Options struct {
+	// Limits decide all lines. If nil, each line is decided by the limits that the log
+	// says were in force, and compared with what was decided then.
+	Limits *config.Rules
+	// Against, if not nil, are what Limits are compared with, in place of what was
+	// recorded.
+	Against *config.Rules
+	// Modes are those of the daemon.
+	Modes decide.Modes
+	// MaxKeys bounds the states that are live, and the subjects that are followed; 0
+	// means DefaultMaxKeys.
+	MaxKeys int
+	// Fit, if above 0 and at most 1, has Report.Fits propose limits that let this
+	// share of requests pass.
+	Fit float64
+	// Warn is told what is odd, with where; at most a few times for each kind of
+	// oddity. It may be nil.
+	Warn func(string)
+	// Progress, if not nil, is called every few thousand lines.
+	Progress func(lines uint64)
+}
+
+// DefaultMaxKeys is about 2 GB of states.
+const DefaultMaxKeys = 10_000_000
+
+// Replay decides lines. New makes it; its methods are for one goroutine.
+type Replay struct {
+	o Options
+	// sides decide before and after; the first is nil if before is what was recorded.
+	sides [2]*side
+	// recorded knows the limits of the log.
+	recorded map[string]*decider
+	rows     *rows
+	subjects *subjects
+	timeline timeline
+	fit      *fitting // or nil
+	compared Comparison
+	totals   Totals
+	verdicts [2][]verdict
+	text     []byte // of a subject
+	// toldHashed is set once it was warned of hashed values.
+	toldHashed bool
+}
+
+// Totals count lines, and requests before and after.
+type Totals struct {
+	Lines uint64 `json:"lines"`
+	// Requests were decided, those of Degraded and of Failed aside.
+	Requests uint64 `json:"requests"`
+	// Degraded were recorded while the store did not answer.
+	Degraded uint64 `json:"degraded"`
+	// Failed were not decided when they were recorded, or are not now.
+	Failed    uint64 `json:"failed"`
+	GiveBacks uint64 `json:"give_backs"`
+	// The rest are requests: those that were denied before and after, those that are
+	// newly denied (Lost), and those that are newly allowed (Won). Recorded is whether
+	// there is a before.
+	Recorded      bool   `json:"has_before"`
+	DeniedBefore  uint64 `json:"denied_before"`
+	DeniedAfter   uint64 `json:"denied_after"`
+	RequestsLost  uint64 `json:"newly_denied_requests"`
+	RequestsWon   uint64 `json:"newly_allowed_requests"`
+	DegradedAfter uint64 `json:"degraded_denied_after"`
+	// First and last are moments in microseconds since the Unix epoch.
+	first, last int64
+}
+
+// New returns a replay of nothing yet.
+func New(o Options) (*Replay, error) {
+	if o.MaxKeys == 0 {
+		o.MaxKeys = DefaultMaxKeys
+	}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
+	if o.Against != nil && o.Limits == nil {
+		return nil, errors.New("found limits to compare with and none to compare; allowed: both, or neither")
+	}
+	r := &Replay{o: o, recorded: make(map[string]*decider), rows: newRows(), subjects: newSubjects(o.MaxKeys)}
+	for p, rules := range [...]*config.Rules{o.Against, o.Limits} {
+		if rules != nil || phase(p) == after {
+			r.sides[p] = newSide(o.Modes, o.MaxKeys)
+		}
+		if rules != nil {
+			r.sides[p].fixed = r.sides[p].add(rules)
+		}
+	}
+	if o.Fit > 0 {
+		r.fit = newFitting(o.Fit)
+	}
+	return r, nil
+}
+
+// Run decides all lines of the logs in the order of time. Its error says where it
+// is, what was found and what is allowed.
+func (r *Replay) Run(logs ...*Log) error {
+	m := merge{logs: logs, loaded: r.load, warn: r.o.Warn}
+	var l Record
+	for {
+		switch err := m.next(&l); {
+		case err == io.EOF:
+			r.compared.Unread = m.unread()
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := r.line(&l); err != nil {
+			return fmt.Errorf("%s: %w", l.Where(), err)
+		}
+		if r.totals.Lines%progressEvery == 0 && r.o.Progress != nil {
+			r.o.Progress(r.totals.Lines)
+		}
+	}
+}
+
+const progressEvery = 4096
+
+// load takes note of limits that a log says came into force.
+func (r *Replay) load(l *Record) error {
+	if r.recorded[l.Limits] != nil {
+		return nil
+	}
+	texts := make([]config.Text, len(l.Files))
+	for i, f := range l.Files {
+		texts[i] = config.Text{Name: strings.Clone(f.Name), Text: strings.Clone(f.Text)}
+	}
+	rules, err := config.LoadOptions{Lenient: true, MergeDomains: true}.RulesOf(texts)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: limits in the log do not load:\n%w", l.Where(), err)
+	case rules.Fingerprint() != l.Limits:
+		return fmt.Errorf("%s: found limits of the fingerprint %s; allowed: %s, as the line says", l.Where(), rules.Fingerprint(), l.Limits)
+	}
+	s := r.sides[after]
+	if s.fixed != nil { // they only tell what was assigned then
+		s = newSide(r.o.Modes, 1)
+	}
+	d := s.add(rules)
+	r.recorded[rules.Fingerprint()] = d
+	if r.sides[after].fixed == nil {
+		s.deciders[rules.Fingerprint()] = d
+	}
+	return nil
+}
+
+var errUnknownLimits = errors.New("found no limits in force here; allowed: a log that begins with a line of the kind limits, or --limits FILE")
+
+// line decides a line.
+func (r *Replay) line(l *Record) error {
+	r.totals.Lines++
+	recorded := r.recorded[l.Limits]
+	if l.Kind == decisionlog.GivenBack {
+		return r.giveBack(l, recorded)
+	}
+	if l.Result == decisionlog.Failed {
+		r.totals.Failed++
+		return nil
+	}
+	if r.totals.first == 0 {
+		r.totals.first = l.At
+	}
+	r.totals.last = max(r.totals.last, l.At)
+	s := r.sides[after]
+	d := s.of(&l.Line)
+	if d == nil {
+		return errUnknownLimits
+	}
+	verifies := r.o.Limits == nil
+	// The store of then saw nothing of these.
+	s.states.onlyLooks = verifies && (l.Degraded || isRemembered(&l.Line))
+	if len(l.Descriptors) == 0 { // all were left out
+		r.totals.Requests++
+		return nil
+	}
+	if !r.toldHashed && l.Recorded && isHashed(l.Descriptors) {
+		r.toldHashed = true
+		r.o.Warn(l.Where() + ": found values that were hashed (decisions.values: hash); allowed: limits without values, since no hash matches one")
+	}
+	c, err := s.decide(d, &l.Line, recorded)
+	if err != nil {
+		return r.refused(l, err)
+	}
+	if l.Degraded {
+		return r.degraded(l, c, recorded)
+	}
+	r.totals.Requests++
+	r.verdicts[after] = r.rows.decided(after, c, &l.Line, r.verdicts[after][:0])
+	denied := c.Denied
+	if verifies {
+		r.compared.compare(l, c)
+	}
+	if r.fit != nil {
+		if err := r.fit.add(l.At, c, r.verdicts[after]); err != nil {
+			return err
+		}
+	}
+	return r.compareWithBefore(l, denied, recorded)
+}
+
+// isHashed reports whether the first value of a line looks as decisions.values: hash
+// makes it.
+func isHashed(descriptors []decisionlog.Descriptor) bool {
+	if len(descriptors[0].Entries) == 0 {
+		return false
+	}
+	digits, ok := strings.CutPrefix(descriptors[0].Entries[0].Value, "h:")
+	return ok && len(digits) == 16 && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+// refused counts a line that the limits have no answer for, as numbers of its own
+// that other limits do not take. It returns an error that ends the replay.
+func (r *Replay) refused(l *Record, err error) error {
+	var full *FullError
+	if errors.As(err, &full) {
+		return err
+	}
+	if r.totals.Failed++; r.totals.Failed <= mostWarnings {
+		r.o.Warn(fmt.Sprintf("%s: %v; the line is passed over", l.Where(), err))
+	}
+	return nil
+}
+
+// degraded counts a line that was recorded while the store did not answer.
+func (r *Replay) degraded(l *Record, c *decide.Call, recorded *decider) error {
+	r.totals.Degraded++
+	if c.Denied {
+		r.totals.DegradedAfter++
+	}
+	if s := r.sides[before]; s != nil {
+		_, err := s.decide(s.fixed, &l.Line, recorded)
+		return err
+	}
+	return nil
+}
+
+// compareWithBefore counts what was before, and what has changed.
+func (r *Replay) compareWithBefore(l *Record, denied bool, recorded *decider) error {
+	deniedBefore, hasBefore := false, true
+	switch s := r.sides[before]; {
+	case s != nil:
+		c, err := s.decide(s.fixed, &l.Line, recorded)
+		if err != nil {
+			return err
+		}
+		r.verdicts[before] = r.rows.decided(before, c, &l.Line, r.verdicts[before][:0])
+		deniedBefore = c.Denied
+	case l.Recorded:
+		r.verdicts[before] = r.rows.told(&l.Line, r.verdicts[after], r.verdicts[before][:0])
+		deniedBefore = l.Result == decisionlog.Denied
+	default:
+		hasBefore = false
+	}
+	r.totals.Recorded = r.totals.Recorded || hasBefore
+	r.totals.count(deniedBefore, denied, hasBefore)
+	bin := r.timeline.at(l.At)
+	r.timeline.all.add(after, bin, denied)
+	if hasBefore {
+		r.timeline.all.add(before, bin, deniedBefore)
+	}
+	for i := range l.Descriptors {
+		r.descriptor(&l.Line, bin, i, hasBefore)
+	}
+	return nil
+}
+
+func (t *Totals) count(deniedBefore, denied, hasBefore bool) {
+	if denied {
+		t.DeniedAfter++
+	}
+	if !hasBefore {
+		return
+	}
+	if deniedBefore {
+		t.DeniedBefore++
+	}
+	switch {
+	case denied && !deniedBefore:
+		t.RequestsLost++
+	case deniedBefore && !denied:
+		t.RequestsWon++
+	}
+}
+
+// descriptor follows what became of a descriptor.
+func (r *Replay) descriptor(l *decisionlog.Line, bin, i int, hasBefore bool) {
+	now := r.verdicts[after][i]
+	denied := now.result == decisionlog.Denied
+	if s := r.timeline.of(now.row); s != nil {
+		s.add(after, bin, denied)
+	}
+	var newlyDenied, newlyAllowed bool
+	if hasBefore {
+		then := r.verdicts[before][i]
+		deniedBefore := then.result == decisionlog.Denied
+		newlyDenied, newlyAllowed = denied && !deniedBefore, deniedBefore && !denied
+		if s := r.timeline.of(then.row); s != nil {
+			s.add(before, bin, deniedBefore)
+		}
+		if newlyDenied {
+			now.row.newlyDenied++
+		}
+		if newlyAllowed {
+			then.row.newlyAllowed++
+			if now.row.rule == withoutRule {
+				now.row = then.row
+			}
+		}
+	}
+	if denied || newlyAllowed || now.row.followed {
+		r.text = bucket.AppendSubject(r.text[:0], l.Domain, l.Descriptors[i].Entries)
+		r.subjects.see(now.row, r.text, l.At, denied, newlyDenied, newlyAllowed)
+	}
+}
+
+// giveBack gives back what a line says was given back.
+func (r *Replay) giveBack(l *Record, recorded *decider) error {
+	r.totals.GiveBacks++
+	for _, s := range r.sides {
+		if s == nil {
+			continue
+		}
+		d := s.of(&l.Line)
+		if d == nil {
+			return errUnknownLimits
+		}
+		if err := s.giveBack(d, &l.Line, recorded); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// mostTop is how many subjects a report names.
+const mostTop = 20
+
+// Report is what a replay found.
+type Report struct {
+	Totals
+	First time.Time `json:"first,omitzero"`
+	Last  time.Time `json:"last,omitzero"`
+	// Unread counts lines that were passed over.
+	Unread uint64 `json:"unread"`
+	// Comparison is nil unless the limits of the log decided.
+	Comparison *Comparison `json:"comparison,omitempty"`
+	// Rules are those that were asked, sorted by domain and rule.
+	Rules []RuleReport `json:"rules"`
+	// Denied are the subjects that are denied most; NewlyDenied and NewlyAllowed those
+	// for whom most has changed.
+	Denied       []Subject `json:"denied"`
+	NewlyDenied  []Subject `json:"newly_denied"`
+	NewlyAllowed []Subject `json:"newly_allowed"`
+	// Unfollowed counts denials of subjects that there was no room to follow.
+	Unfollowed uint64 `json:"unfollowed"`
+	// Fits are there if Options.Fit asked for them.
+	Fits []Fit `json:"fits,omitempty"`
+
+	timeline *timeline
+	series   []*series // of Rules
+}
+
+// RuleReport is what was asked of a rule. Rule is empty for what no rule is for.
+type RuleReport struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	Before Tally  `json:"before"`
+	After  Tally  `json:"after"`
+	// NewlyDenied counts descriptors that were not denied before, NewlyAllowed those
+	// that are not any more.
+	NewlyDenied  uint64        `json:"newly_denied"`
+	NewlyAllowed uint64        `json:"newly_allowed"`
+	Limits       []LimitReport `json:"limits"`
+}
+
+// LimitReport is what was asked of a limit.
+type LimitReport struct {
+	Name string `json:"name"`
+	// Text is the limit in words, empty for one that only was recorded.
+	Text   string `json:"text"`
+	Before Tally  `json:"before"`
+	After  Tally  `json:"after"`
+}
+
+// Report returns what was found so far.
+func (r *Replay) Report() *Report {
+	found := &Report{
+		Totals: r.totals, Unread: r.compared.Unread, Rules: []RuleReport{},
+		Denied:       r.subjects.top(mostTop, func(s *subject) uint64 { return s.denied }),
+		NewlyDenied:  r.subjects.top(mostTop, func(s *subject) uint64 { return s.newlyDenied }),
+		NewlyAllowed: r.subjects.top(mostTop, func(s *subject) uint64 { return s.newlyAllowed }),
+		Unfollowed:   r.subjects.lost,
+		timeline:     &r.timeline,
+	}
+	if r.totals.first != 0 {
+		found.First, found.Last = moment(r.totals.first), moment(r.totals.last)
+	}
+	if r.fit != nil {
+		found.Fits = r.fit.fits()
+	}
+	if r.o.Limits == nil {
+		found.Comparison = &r.compared
+		if found.Comparison.First == nil {
+			found.Comparison.First = []Difference{}
+		}
+	}
+	all := make([]*row, 0, len(r.rows.byName))
+	for _, row := range r.rows.byName {
+		all = append(all, row)
+	}
+	slices.SortFunc(all, func(a, b *row) int { return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.rule, b.rule)) })
+	for _, row := range all {
+		found.Rules = append(found.Rules, row.report())
+		found.series = append(found.series, row.series)
+	}
+	return found
+}
+
+func (r *row) report() RuleReport {
+	told := RuleReport{
+		Domain: r.domain, Rule: r.rule, Before: r.tallies[before], After: r.tallies[after],
+		NewlyDenied: r.newlyDenied, NewlyAllowed: r.newlyAllowed, Limits: []LimitReport{},
+	}
+	for _, l := range r.limits {
+		told.Limits = append(told.Limits, LimitReport{l.name, l.text, l.tallies[before], l.tallies[after]})
+	}
+	return told
+}

@@ -1,0 +1,283 @@
+package replay_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/replay"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+)
+
+// recorder is a decider in memory whose decisions are written down.
+type recorder struct {
+	t        testing.TB
+	clock    int64
+	table    *assign.Table
+	store    *memstore.Store
+	deciders []*decide.Decider
+	texts    []string
+	rules    []*config.Rules
+	inForce  int
+	seq      uint32
+	log      []byte
+}
+
+// began is the first moment of a recorder.
+var began = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+func rulesOf(t testing.TB, text string) *config.Rules {
+	t.Helper()
+	rules, err := config.LoadOptions{}.RulesOf([]config.Text{{Name: "limits.yaml", Text: text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// newRecorder returns one with sets of limits, of which the first is in force.
+func newRecorder(t testing.TB, limits ...string) *recorder {
+	t.Helper()
+	r := &recorder{t: t, clock: began, table: assign.NewTable(), texts: limits}
+	r.store = memstore.New(memstore.Options{MaxKeys: 1e6, Clock: func() int64 { return atomic.LoadInt64(&r.clock) }})
+	t.Cleanup(func() { r.store.Close() })
+	for _, text := range limits {
+		rules := rulesOf(t, text)
+		r.rules = append(r.rules, rules)
+		r.deciders = append(r.deciders, decide.New(decide.Options{
+			Live: config.NewFixedLive(rules), Store: r.store, Refuses: func() error { return nil }, Assigned: r.table,
+			Now:            func() int64 { return atomic.LoadInt64(&r.clock) },
+			Bounds:         decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 1 << 20},
+			UnknownDomains: new(atomic.Uint64),
+			OwnLimits:      decide.NewResults(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "own"}, []string{"result"})),
+		}))
+	}
+	r.reload(0)
+	return r
+}
+
+// write writes a line to the log.
+func (r *recorder) write(l *decisionlog.Line) { r.log = append(l.AppendJSON(r.log), '\n') }
+
+func (r *recorder) reload(i int) {
+	r.inForce = i
+	r.write(&decisionlog.Line{
+		Kind: decisionlog.Loaded, At: r.clock, Limits: r.rules[i].Fingerprint(), Files: []decisionlog.File{{Name: "limits.yaml", Text: r.texts[i]}},
+	})
+}
+
+func (r *recorder) after(us int64) { atomic.AddInt64(&r.clock, us) }
+
+// take decides descriptors and writes the line.
+func (r *recorder) take(descriptors ...decide.Descriptor) *decide.Call {
+	r.t.Helper()
+	d := r.deciders[r.inForce]
+	c := d.NewCall()
+	c.Domain = "d"
+	c.Descriptors = append(c.Descriptors, descriptors...)
+	if err := c.Check(true); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := d.Decide(context.Background(), c); err != nil {
+		r.t.Fatal(err)
+	}
+	l := r.line(c)
+	if c.Denied {
+		l.Result = decisionlog.Denied
+	}
+	r.write(l)
+	return c
+}
+
+// giveBack gives a take back and writes the line.
+func (r *recorder) giveBack(taken *decide.Call) {
+	r.t.Helper()
+	d := r.deciders[r.inForce]
+	var all []decide.Taken
+	n := 0
+	for i := range taken.Outcomes {
+		for j := range taken.Outcomes[i].Decisions {
+			all = append(all, taken.Taken(n, &taken.Outcomes[i].Decisions[j]))
+			n++
+		}
+	}
+	c := d.NewCall()
+	c.Domain = "d"
+	c.Descriptors = append(c.Descriptors, taken.Descriptors...)
+	if err := c.Check(true); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := d.GiveBack(context.Background(), c, all); err != nil {
+		return // the limits have changed
+	}
+	l := r.line(taken)
+	l.Kind, l.Result = decisionlog.GivenBack, decisionlog.Allowed
+	n = 0
+	for i := range l.Descriptors {
+		for j := range l.Descriptors[i].Limits {
+			l.Descriptors[i].Limits[j].TakenAt = all[n].At
+			n++
+		}
+	}
+	r.write(l)
+}
+
+func (r *recorder) line(c *decide.Call) *decisionlog.Line {
+	r.seq++
+	l := &decisionlog.Line{At: r.clock, Seq: r.seq, API: "grpc", Limits: r.rules[r.inForce].Fingerprint(), Domain: c.Domain}
+	n := 0
+	for i := range c.Outcomes {
+		asked, o := &c.Descriptors[i], &c.Outcomes[i]
+		d := decisionlog.Descriptor{Entries: asked.Entries, Cost: int64(asked.Hits), Reports: asked.Reports}
+		if asked.Refund {
+			d.Cost = -d.Cost
+		}
+		if o.Rule != nil {
+			d.Rule, d.Plan = o.Rule.Path(), o.Rule.Plan
+		}
+		d.Refusal = [...]string{"", "blocked", "unmatched"}[o.Refusal]
+		if o.IsOver() {
+			if d.Result = decisionlog.Denied; c.IsShadow(o) {
+				d.Result = decisionlog.Shadowed
+			}
+		}
+		for j := range o.Decisions {
+			h, got := &c.Hits[n], &o.Decisions[j]
+			n++
+			m := decisionlog.Limit{Name: config.LimitName(o.Limits[j]), Result: "allowed", Remaining: got.Remaining, RetryAfter: got.RetryAfter, ResetAfter: got.ResetAfter}
+			if !got.Allowed() {
+				if m.Result = "denied"; !o.Enforces(j) {
+					m.Result = "shadowed"
+				}
+			}
+			m.Numbers = r.numbers(o, j, h.Limit)
+			d.Limits = append(d.Limits, m)
+		}
+		l.Descriptors = append(l.Descriptors, d)
+	}
+	return l
+}
+
+// numbers returns those of a limit that do not come from a file.
+func (r *recorder) numbers(o *decide.Outcome, j int, l *bucket.Limit) *decisionlog.Numbers {
+	if o.Own == nil && (o.Rule == nil || j >= len(o.Rule.Limits) || o.Rule.Limits[j].CountsAs(l) || o.Rule.Limits[j].Name != l.Name) {
+		return nil
+	}
+	return &decisionlog.Numbers{Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, Period: l.Period, Assigned: o.Own == nil}
+}
+
+// asking returns a descriptor of "key=value,key=value" that costs so much.
+func asking(text string, cost int64) decide.Descriptor {
+	d := decide.Descriptor{Hits: uint64(max(cost, -cost)), HasHits: true, Refund: cost < 0}
+	for _, part := range strings.Split(text, ",") {
+		key, value, _ := strings.Cut(part, "=")
+		d.Entries = append(d.Entries, bucket.Entry{Key: key, Value: value})
+	}
+	return d
+}
+
+// logOf returns a log of a text.
+func logOf(t testing.TB, text []byte, f replay.Format) *replay.Log {
+	t.Helper()
+	l, err := replay.NewLog("test.log", io.NopCloser(bytes.NewReader(text)), f, replay.DefaultWindow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// replayed replays logs of decisions.
+func replayed(t testing.TB, o replay.Options, texts ...[]byte) *replay.Report {
+	t.Helper()
+	r, err := replay.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logs []*replay.Log
+	for _, text := range texts {
+		logs = append(logs, logOf(t, text, replay.Decisions()))
+	}
+	if err := r.Run(logs...); err != nil {
+		t.Fatal(err)
+	}
+	return r.Report()
+}
+
+const allAlgorithms = `domain: d
+descriptors:
+  - {key: token, rate_limit: {algorithm: token_bucket, requests: 7, period: 1s, burst: 12}}
+  - {key: gcra, rate_limit: {algorithm: gcra, requests: 30, period: 1m}}
+  - {key: leaky, rate_limit: {algorithm: leaky_bucket, requests: 9, period: 2s, burst: 3}}
+  - {key: fixed, rate_limit: {algorithm: fixed_window, requests: 10, period: 1s}}
+  - {key: sliding, rate_limit: {algorithm: sliding_window, requests: 10, period: 2s}}
+  - {key: log, rate_limit: {algorithm: sliding_log, requests: 10, period: 2s}}
+  - {key: postpaid, rate_limit: {requests: 20, period: 1s, postpaid: true}}
+  - {key: report, rate_limit: {requests_per_unit: 20, unit: second}}
+  - {key: shadow, shadow_mode: true, rate_limit: {requests: 2, period: 1s}}
+  - {key: quota, quota_mode: true, rate_limit: {requests: 4, period: 1s}}
+  - {key: quota2, quota_mode: true, rate_limit: {requests: 5, period: 1s}}
+  - {key: large, rate_limit: {requests: 1000000000, period: 1d}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - key: tenant
+    plans:
+      free: {name: second, requests: 3, period: 1s}
+      pro: [{name: second, requests: 10, period: 1s}, {name: minute, requests: 30, period: 1m}]
+    plan: free
+  - key: several
+    rate_limits:
+      - {name: second, requests: 5, period: 1s}
+      - {name: minute, requests: 40, period: 1m, algorithm: sliding_window}
+      - {name: tried, requests: 2, period: 1s, shadow_mode: true}
+      - {name: half, requests: 3, period: 1s, enforce: 50%}
+`
+
+// randomTrace records requests on a few subjects, with a reload in the middle.
+func randomTrace(t testing.TB, seed uint64, n int) *recorder {
+	other := strings.NewReplacer("requests: 10,", "requests: 6,", "burst: 12", "burst: 20", "requests: 40", "requests: 25").Replace(allAlgorithms) + "unmatched: deny\n"
+	r := newRecorder(t, allAlgorithms, other)
+	random := rand.New(rand.NewPCG(seed, 0))
+	keys := []string{"token", "gcra", "leaky", "fixed", "sliding", "log", "postpaid", "report", "shadow", "quota", "quota2", "large", "free", "tenant", "several", "none"}
+	for _, a := range []assign.Assignment{
+		{Terms: assign.Terms{Plan: "pro"}}, {Terms: assign.Terms{Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8}}}},
+		{Terms: assign.Terms{Unlimited: true}}, {Terms: assign.Terms{Blocked: true, BlockedUntil: began + 20e6}},
+	} {
+		a.Subject = assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: fmt.Sprint(r.table.Len())}}}
+		r.table.Put(&a)
+	}
+	var takes []*decide.Call
+	for i := range n {
+		if i == n/2 {
+			r.reload(1)
+		}
+		r.after(random.Int64N(100_000) * random.Int64N(2))
+		if len(takes) > 0 && random.IntN(12) == 0 {
+			r.giveBack(takes[len(takes)-1])
+			takes = takes[:len(takes)-1]
+			continue
+		}
+		var descriptors []decide.Descriptor
+		for range 1 + random.IntN(3) {
+			d := asking(fmt.Sprintf("%s=%d", keys[random.IntN(len(keys))], random.IntN(6)), []int64{1, 1, 1, 2, 5, 0, -1, -3, 30}[random.IntN(9)])
+			d.Reports = random.IntN(3) == 0
+			if random.IntN(15) == 0 {
+				d.Own = decide.Override{Set: true, Requests: uint32(3 + random.IntN(5)), Period: time.Duration(1+random.IntN(2)) * time.Second, Names: &decide.OwnNames{Whole: "numbers"}}
+			}
+			descriptors = append(descriptors, d)
+		}
+		takes = append(takes, r.take(descriptors...))
+	}
+	return r
+}

@@ -1,0 +1,315 @@
+package replay
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+)
+
+// side decides lines by one set of limits, or by those that each line names.
+type side struct {
+	modes  decide.Modes
+	states *states
+	// deciders are by fingerprint of the rules; fixed decides all lines if it is not
+	// nil.
+	fixed    *decider
+	deciders map[string]*decider
+	// refused are takes that were allowed when they were recorded and that this side
+	// denied, so that giving them back gives nothing.
+	refused refusedTakes
+	// clocks is the memory of states.clocks.
+	clocks []int64
+}
+
+// decider decides by one set of rules.
+type decider struct {
+	*decide.Decider
+	rules *config.Rules
+	call  *decide.Call
+	// assigned is the memory of what is assigned to each descriptor of a line.
+	assigned []said
+}
+
+// said is what a line says of a descriptor's assignments.
+type said struct {
+	found     assign.Found
+	own, plan assign.Held
+	block     assign.Held
+	terms     [3]assign.Terms
+}
+
+// noBounds lets all requests pass that a daemon let pass.
+var noBounds = decide.Bounds{Descriptors: 1 << 30, Entries: 1 << 30, Bytes: 1 << 30}
+
+func newSide(modes decide.Modes, most int) *side {
+	return &side{modes: modes, states: newStates(most), deciders: make(map[string]*decider)}
+}
+
+// add makes a decider of rules.
+func (s *side) add(rules *config.Rules) *decider {
+	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "replayed"}, []string{"result"})
+	d := &decider{rules: rules, Decider: decide.New(decide.Options{
+		Live:           config.NewFixedLive(rules),
+		Store:          s.states,
+		Refuses:        func() error { return nil },
+		Modes:          s.modes,
+		Bounds:         noBounds,
+		Now:            func() int64 { return s.states.now },
+		UnknownDomains: new(atomic.Uint64),
+		OwnLimits:      decide.NewResults(counter),
+	})}
+	d.call = d.NewCall()
+	return d
+}
+
+// of returns what decides a line, or nil if its rules are not known.
+func (s *side) of(l *decisionlog.Line) *decider {
+	if s.fixed != nil {
+		return s.fixed
+	}
+	return s.deciders[l.Limits]
+}
+
+// decide decides a line. The call is good until the next one.
+func (s *side) decide(d *decider, l *decisionlog.Line, recorded *decider) (*decide.Call, error) {
+	c, err := d.read(l, recorded)
+	if err != nil {
+		return nil, err
+	}
+	s.states.now, s.states.clocks = l.At, nil
+	if hasOwnMoments(l) {
+		if err := d.Match(c); err != nil {
+			return nil, err
+		}
+		s.states.clocks = s.clocksOf(c, l)
+	}
+	if err := d.Decide(context.Background(), c); err != nil {
+		return nil, err
+	}
+	if c.Denied && l.Kind == decisionlog.Decided && l.Result == decisionlog.Allowed {
+		s.refused.add(c, l)
+	}
+	return c, nil
+}
+
+// read makes a call of a line. recorded is what knows the rules that decided it
+// then, or nil.
+func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, error) {
+	if !d.call.Reset() {
+		d.call = d.NewCall()
+	}
+	c := d.call
+	c.Domain = l.Domain
+	for len(d.assigned) < len(l.Descriptors) {
+		d.assigned = append(d.assigned, said{})
+	}
+	for i := range l.Descriptors {
+		from := &l.Descriptors[i]
+		to := decide.Descriptor{Entries: from.Entries, HasHits: true, Reports: from.Reports, Refund: from.Cost < 0}
+		to.Hits = uint64(max(from.Cost, -from.Cost))
+		if own := ownNumbers(from); own != nil {
+			to.Own = decide.Override{
+				Set: true, Requests: uint32(own.Requests), Period: own.Period, Burst: burstOf(own), Names: &ownNames,
+			}
+		}
+		to.Found = d.assigned[i].read(l, from, recorded)
+		if from.Refusal == unmatched {
+			d.Modes.DenyUnmatched = true // the setting of the daemon that recorded it
+		}
+		c.Descriptors = append(c.Descriptors, to)
+	}
+	return c, c.Check(true)
+}
+
+// Words of refusals in a line.
+const (
+	blocked   = "blocked"
+	unmatched = "unmatched"
+)
+
+var ownNames = decide.OwnNames{Whole: "numbers"}
+
+// ownNumbers returns the numbers that a request brought.
+func ownNumbers(d *decisionlog.Descriptor) *decisionlog.Numbers {
+	if len(d.Limits) != 1 {
+		return nil
+	}
+	if n := d.Limits[0].Numbers; n != nil && !n.Assigned {
+		return n
+	}
+	return nil
+}
+
+// burstOf returns the burst of a request's own numbers; 0 where there is none to
+// say.
+func burstOf(n *decisionlog.Numbers) uint32 {
+	if n.Burst == n.Requests {
+		return 0
+	}
+	return uint32(n.Burst)
+}
+
+// read returns what was assigned to a descriptor when it was recorded.
+func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *decider) *assign.Found {
+	s.found = assign.Found{}
+	if d.Refusal == blocked {
+		s.terms[0] = assign.Terms{Blocked: true}
+		if len(d.Limits) > 0 && d.Limits[0].RetryAfter > 0 {
+			s.terms[0].BlockedUntil = l.At + d.Limits[0].RetryAfter.Microseconds()
+		}
+		s.block = assign.Held{Terms: &s.terms[0]}
+		s.found.Blocked = &s.block
+	}
+	if d.Plan != "" && !recorded.isDefault(l, d) {
+		s.terms[1] = assign.Terms{Plan: d.Plan}
+		s.plan = assign.Held{Terms: &s.terms[1]}
+		s.found.Plan = &s.plan
+	}
+	own := assign.Terms{Numbers: s.terms[2].Numbers[:0]}
+	for i := range d.Limits {
+		if n := d.Limits[i].Numbers; n != nil && n.Assigned {
+			own.Numbers = append(own.Numbers, assign.Numbers{Limit: limitName(&d.Limits[i]), Requests: n.Requests, Period: n.Period, Burst: n.Burst})
+		}
+	}
+	own.Unlimited = len(own.Numbers) == 0 && recorded.isFreed(l, d)
+	if s.terms[2] = own; own.Unlimited || len(own.Numbers) > 0 {
+		s.own = assign.Held{Terms: &s.terms[2]}
+		s.found.Own = &s.own
+	}
+	return &s.found
+}
+
+// limitName returns the name of a limit in a file: a line has the algorithm of one
+// without a name.
+func limitName(l *decisionlog.Limit) string {
+	if l.Numbers != nil && l.Name == l.Numbers.Algorithm {
+		return ""
+	}
+	return l.Name
+}
+
+// rule returns the rule that a descriptor matched when it was recorded, or nil.
+func (d *decider) rule(l *decisionlog.Line, of *decisionlog.Descriptor) *config.Rule {
+	if d == nil {
+		return nil
+	}
+	domain := d.rules.Domain(l.Domain)
+	if domain == nil {
+		return nil
+	}
+	return domain.Match(of.Entries)
+}
+
+// isDefault reports whether the plan of a descriptor was that of whoever has none
+// assigned. It has then the default of other limits as well.
+func (d *decider) isDefault(l *decisionlog.Line, of *decisionlog.Descriptor) bool {
+	rule := d.rule(l, of)
+	return rule != nil && rule.Plans != nil && rule.Plans.Default != nil && rule.Plans.Default.Plan == of.Plan
+}
+
+// isFreed reports whether no limit was asked for a descriptor although its rule has
+// some that no other rule replaces: an assignment made it unlimited.
+func (d *decider) isFreed(l *decisionlog.Line, of *decisionlog.Descriptor) bool {
+	if d == nil || len(of.Limits) > 0 || of.Rule == "" || of.Refusal != "" {
+		return false
+	}
+	rule := d.rule(l, of)
+	if rule != nil && rule.Plans != nil {
+		if rule = rule.Plans.Plan(of.Plan); rule == nil {
+			return false
+		}
+	}
+	if rule == nil || len(rule.Limits) == 0 {
+		return false
+	}
+	for i := range l.Descriptors {
+		if other := d.rule(l, &l.Descriptors[i]); other != nil && other != rule && other.Replaces != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// hasOwnMoments reports whether limits of a line were decided at other moments than
+// the line.
+func hasOwnMoments(l *decisionlog.Line) bool {
+	for i := range l.Descriptors {
+		for j := range l.Descriptors[i].Limits {
+			if l.Descriptors[i].Limits[j].At != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// clocksOf returns the moment of each hit: that of the limit in the line, or else
+// that of the line.
+func (s *side) clocksOf(c *decide.Call, l *decisionlog.Line) []int64 {
+	s.clocks = s.clocks[:0]
+	for i := range c.Outcomes {
+		for j, limit := range c.Outcomes[i].Limits {
+			at := l.At
+			if r := recordedLimit(&l.Descriptors[i], &c.Outcomes[i], j); r != nil && r.At != 0 && !isTick(limit, r.At, at) {
+				at = r.At
+			}
+			s.clocks = append(s.clocks, at)
+		}
+	}
+	return s.clocks
+}
+
+// isTick reports whether a moment is the tick of a limit in which another lies.
+func isTick(l *bucket.Limit, tick, at int64) bool {
+	return l.Quantum > 1 && tick == at/l.Quantum*l.Quantum
+}
+
+// recordedLimit returns what was recorded of limit j of an outcome, or nil.
+func recordedLimit(d *decisionlog.Descriptor, o *decide.Outcome, j int) *decisionlog.Limit {
+	name := config.LimitName(o.Limits[j])
+	if len(d.Limits) == len(o.Limits) && (d.Limits[j].Name == name || o.Own != nil) {
+		return &d.Limits[j]
+	}
+	for k := range d.Limits {
+		if d.Limits[k].Name == name {
+			return &d.Limits[k]
+		}
+	}
+	return nil
+}
+
+// giveBack gives back what a line says was given back, of takes that this side
+// allowed.
+func (s *side) giveBack(d *decider, l *decisionlog.Line, recorded *decider) error {
+	c, err := d.read(l, recorded)
+	if err != nil {
+		return err
+	}
+	if err := d.Match(c); err != nil {
+		return err
+	}
+	s.states.now, s.states.clocks = l.At, nil
+	var hits []bucket.Hit
+	var decisions []bucket.Decision
+	n := 0
+	for i := range c.Outcomes {
+		for j := range c.Outcomes[i].Limits {
+			h := c.Hits[n]
+			n++
+			r := recordedLimit(&l.Descriptors[i], &c.Outcomes[i], j)
+			if r == nil || r.TakenAt <= 0 || r.Degraded || s.refused.has(&h, r.TakenAt) {
+				continue
+			}
+			h.Role = bucket.Aside // each was charged by itself
+			hits, decisions = append(hits, h), append(decisions, bucket.Decision{At: r.TakenAt})
+		}
+	}
+	return s.states.GiveBack(context.Background(), hits, decisions)
+}

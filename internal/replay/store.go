@@ -1,0 +1,245 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// states is a bucket.Store whose clock its user sets. It does what memstore does,
+// for one goroutine, without locks. States that have expired are removed, a few
+// whenever a new one comes, so that memory is bounded by those that are live.
+type states struct {
+	// now is the clock, in microseconds since the Unix epoch.
+	now int64
+	// clocks, if not nil, has the clock of each hit of the next Take instead: on a
+	// cluster each node has its own.
+	clocks []int64
+	// onlyLooks has Take charge nothing.
+	onlyLooks bool
+
+	// most is the most states that are kept.
+	most  int
+	index map[string]*state
+	items []*state // those of index, in no order
+	hand  int      // the index in items at which the sweep goes on
+	free  []*state
+
+	hits      []bucket.Hit // merged
+	of        []int        // for each hit of the caller, its index in hits
+	found     []*state     // for each of hits, or nil
+	moments   []int64      // for each of hits
+	decisions []bucket.Decision
+}
+
+// state is the state of one key.
+type state struct {
+	bucket.State
+	key string
+	at  int // index in states.items
+}
+
+var _ bucket.Store = (*states)(nil)
+
+func newStates(most int) *states {
+	return &states{most: max(1, most), index: make(map[string]*state)}
+}
+
+// maxSkew is that of memstore.
+var maxSkew = bucket.DefaultMaxClockSkew.Microseconds()
+
+// FullError says that more keys are live than a replay may keep.
+type FullError struct{ Most int }
+
+// Error implements error.
+func (e *FullError) Error() string {
+	return fmt.Sprintf("found more than %d keys whose state still counts; allowed: as many with --max-keys, some 200 bytes each, or limits with shorter periods, or a part of the log", e.Most)
+}
+
+// look merges the hits and finds their states.
+func (s *states) look(hits []bucket.Hit) {
+	s.hits, s.of = bucket.Merge(s.hits[:0], s.of[:0], hits)
+	s.found, s.moments, s.decisions = s.found[:0], s.moments[:0], s.decisions[:0]
+	for i := range s.hits {
+		s.found = append(s.found, s.index[string(s.hits[i].Key)])
+		s.moments = append(s.moments, s.now)
+		s.decisions = append(s.decisions, bucket.Decision{})
+	}
+	for i, clock := range s.clocks {
+		s.moments[s.of[i]] = clock
+	}
+}
+
+// decide decides each merged hit by itself, and reports whether all are allowed.
+func (s *states) decide() bool {
+	for i := range s.hits {
+		h := &s.hits[i]
+		if e := s.found[i]; e != nil {
+			h.Limit.Mend(&e.State, s.moments[i], maxSkew)
+			s.decisions[i] = h.Limit.Decide(&e.State, s.moments[i], h.Cost)
+		} else {
+			s.decisions[i] = h.Limit.Decide(&bucket.State{}, s.moments[i], h.Cost)
+		}
+	}
+	return bucket.GroupAllowed(s.hits, s.decisions)
+}
+
+// give hands each of the caller's hits its decision.
+func (s *states) give(decisions []bucket.Decision) {
+	for i, j := range s.of {
+		decisions[i] = s.decisions[j]
+	}
+}
+
+// Take implements bucket.Store. Its error is a *FullError.
+func (s *states) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	s.look(hits)
+	allowed := s.decide()
+	if !s.onlyLooks {
+		for i := range s.hits {
+			h := &s.hits[i]
+			if !bucket.Due(h, &s.decisions[i], allowed) {
+				continue
+			}
+			e := s.found[i]
+			if e == nil {
+				if h.Cost <= 0 {
+					continue
+				}
+				var err error
+				if e, err = s.insert(h.Key); err != nil {
+					return err
+				}
+			}
+			s.decisions[i] = h.Limit.Charge(&e.State, s.moments[i], h.Cost, s.decisions[i])
+			if e.Expires == 0 {
+				s.remove(e)
+			}
+		}
+	}
+	s.give(decisions)
+	return nil
+}
+
+// Check implements bucket.Store. It cannot fail.
+func (s *states) Check(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	s.look(hits)
+	s.decide()
+	s.give(decisions)
+	return nil
+}
+
+// GiveBack implements bucket.Store. It cannot fail.
+func (s *states) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	s.look(hits)
+	for i, j := range s.of {
+		s.decisions[j] = decisions[i]
+	}
+	allowed := bucket.GroupAllowed(s.hits, s.decisions)
+	for i, e := range s.found {
+		h, d := &s.hits[i], &s.decisions[i]
+		if e == nil || d.At <= 0 || !bucket.Charged(h, d, allowed) {
+			continue
+		}
+		h.Limit.Mend(&e.State, s.moments[i], maxSkew)
+		h.Limit.GiveBack(&e.State, s.moments[i], d.At, h.Cost)
+		if e.Expires == 0 {
+			s.remove(e)
+		}
+	}
+	return nil
+}
+
+// sweepAtInsert is how many states are looked at whenever a new one comes: with two,
+// they cannot become more than about twice those that are live.
+const sweepAtInsert = 2
+
+func (s *states) insert(key []byte) (*state, error) {
+	s.sweep(sweepAtInsert)
+	if len(s.items) >= s.most {
+		// A sweep of all that frees little would come again soon, and cost as much.
+		if freed := s.sweep(len(s.items)); freed <= s.most/16 {
+			return nil, &FullError{s.most}
+		}
+	}
+	e := s.unused()
+	e.key, e.at = string(key), len(s.items)
+	s.items = append(s.items, e)
+	s.index[e.key] = e
+	return e, nil
+}
+
+// unused returns a state of no key.
+func (s *states) unused() *state {
+	n := len(s.free)
+	if n == 0 {
+		return new(state)
+	}
+	e := s.free[n-1]
+	s.free = s.free[:n-1]
+	return e
+}
+
+// sweep looks at n states, removes those that have expired, and returns how many
+// these were. It leaves those of the hits that are decided.
+func (s *states) sweep(n int) (removed int) {
+	for range min(n, len(s.items)) {
+		if s.hand >= len(s.items) {
+			s.hand = 0
+		}
+		e := s.items[s.hand]
+		if e.Expires > s.now || s.isInUse(e) {
+			s.hand++
+			continue
+		}
+		s.remove(e)
+		removed++
+	}
+	return removed
+}
+
+func (s *states) isInUse(e *state) bool {
+	for _, used := range s.found {
+		if used == e {
+			return true
+		}
+	}
+	// One that was just inserted and not charged yet is the last.
+	return e.Expires == 0
+}
+
+// mostUnused bounds the states that wait for another key.
+const mostUnused = 10_000
+
+func (s *states) remove(e *state) {
+	last := len(s.items) - 1
+	moved := s.items[last]
+	moved.at = e.at
+	s.items[e.at] = moved
+	s.items[last] = nil
+	s.items = s.items[:last]
+	delete(s.index, e.key)
+	if len(s.free) < mostUnused {
+		*e = state{State: bucket.State{Spans: e.Spans[:0]}}
+		s.free = append(s.free, e)
+	}
+}
+
+// Locate implements bucket.Store.
+func (s *states) Locate(h *bucket.Hit) bucket.Location { return bucket.Location{Key: string(h.Key)} }
+
+// Forget implements bucket.Store.
+func (s *states) Forget(keys []string) {
+	for _, key := range keys {
+		if e := s.index[key]; e != nil {
+			s.remove(e)
+		}
+	}
+}
+
+// Ping implements bucket.Store.
+func (s *states) Ping(context.Context) error { return nil }
+
+// Close implements bucket.Store.
+func (s *states) Close() error { return nil }

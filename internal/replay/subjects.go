@@ -1,0 +1,141 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// subjects follow those who were denied after or before, by rule. A subject is
+// followed from its first denial on.
+type subjects struct {
+	most   int
+	byName map[string]*subject
+	// filter has a bit for the hash of each that is followed, so that few others are
+	// looked up.
+	filter  [filterBits / 64]uint64
+	scratch []byte
+	// lost counts the denials of those whom there was no room to follow.
+	lost uint64
+}
+
+// filterBits is a power of two: 128 KiB stay in a processor's cache.
+const filterBits = 1 << 20
+
+// subject is a descriptor's subject in a rule.
+type subject struct {
+	row  *row
+	text string
+	// denied counts denials after; the others compare with before.
+	denied, newlyDenied, newlyAllowed uint64
+	// first, since and last are moments of denials: the first of all, and the first
+	// and the last without an admission between them. since is 0 after one.
+	first, since, last int64
+	// longest is the longest span from since to last, from longestSince on.
+	longest, longestSince int64
+}
+
+func newSubjects(most int) *subjects {
+	return &subjects{most: most, byName: make(map[string]*subject)}
+}
+
+// see notes what a subject of a rule got. It may be left out for rules that are not
+// followed, unless the subject was denied or is newly allowed.
+func (s *subjects) see(r *row, text []byte, at int64, denied, newlyDenied, newlyAllowed bool) {
+	hash := xxhash.Sum64(text)
+	bit := hash % filterBits
+	mayBeKnown := s.filter[bit/64]&(1<<(bit%64)) != 0
+	if !mayBeKnown && !denied && !newlyAllowed {
+		return
+	}
+	s.scratch = append(append(append(s.scratch[:0], r.rule...), 0), text...)
+	f := s.byName[string(s.scratch)]
+	if f == nil {
+		if !denied && !newlyAllowed {
+			return
+		}
+		if len(s.byName) >= s.most {
+			s.lost++
+			return
+		}
+		f = &subject{row: r, text: string(text)}
+		s.byName[string(s.scratch)] = f
+		s.filter[bit/64] |= 1 << (bit % 64)
+		r.followed = true
+	}
+	f.see(at, denied, newlyDenied, newlyAllowed)
+}
+
+func (f *subject) see(at int64, denied, newlyDenied, newlyAllowed bool) {
+	if newlyAllowed {
+		f.newlyAllowed++
+	}
+	if newlyDenied {
+		f.newlyDenied++
+	}
+	if !denied {
+		f.since = 0
+		return
+	}
+	f.denied++
+	if f.first == 0 {
+		f.first = at
+	}
+	if f.since == 0 {
+		f.since = at
+	}
+	f.last = at
+	if f.longestSince == 0 || f.last-f.since > f.longest {
+		f.longest, f.longestSince = f.last-f.since, f.since
+	}
+}
+
+// Subject is one who was denied, or who is allowed now.
+type Subject struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	// Subject is its domain and entries as in keys.
+	Subject string `json:"subject"`
+	// Denied counts its denials; NewlyDenied those that were none before, and
+	// NewlyAllowed the denials before that are none any more.
+	Denied       uint64 `json:"denied"`
+	NewlyDenied  uint64 `json:"newly_denied"`
+	NewlyAllowed uint64 `json:"newly_allowed"`
+	// FirstDenied is zero for one who never was.
+	FirstDenied time.Time `json:"first_denied,omitzero"`
+	// LongestLockout is the longest span from a denial to a later one without an
+	// admission between them, in seconds, and LockedOutAt when it began.
+	LongestLockout float64   `json:"longest_lockout_s"`
+	LockedOutAt    time.Time `json:"locked_out_at,omitzero"`
+}
+
+// top returns the subjects of which by says the most, at most n, without those of
+// whom it says 0.
+func (s *subjects) top(n int, by func(*subject) uint64) []Subject {
+	all := make([]*subject, 0, len(s.byName))
+	for _, f := range s.byName {
+		if by(f) > 0 {
+			all = append(all, f)
+		}
+	}
+	slices.SortFunc(all, func(a, b *subject) int {
+		return cmp.Or(cmp.Compare(by(b), by(a)), cmp.Compare(a.text, b.text), cmp.Compare(a.row.rule, b.row.rule))
+	})
+	top := make([]Subject, 0, n)
+	for _, f := range all[:min(n, len(all))] {
+		told := Subject{
+			Domain: f.row.domain, Rule: f.row.rule, Subject: f.text,
+			Denied: f.denied, NewlyDenied: f.newlyDenied, NewlyAllowed: f.newlyAllowed,
+			LongestLockout: float64(f.longest) / 1e6,
+		}
+		if f.first != 0 {
+			told.FirstDenied, told.LockedOutAt = moment(f.first), moment(f.longestSince)
+		}
+		top = append(top, told)
+	}
+	return top
+}
+
+func moment(us int64) time.Time { return time.UnixMicro(us).UTC() }

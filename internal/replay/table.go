@@ -1,0 +1,123 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+)
+
+// Table returns the format of comma-separated values (RFC 4180, each row on a line):
+// a row is a request with one descriptor. The columns time, domain and cost are
+// what they are called; the others are entries, in their order, and an empty cell is
+// none. domain is for a table without that column.
+func Table(domain string) Format { return &table{domain: domain, time: -1, of: -1, cost: -1} }
+
+type table struct {
+	columns
+	domain         string
+	time, of, cost int // columns, or -1
+}
+
+// columns read rows.
+type columns struct {
+	names []string
+	cells []string
+}
+
+// start reads the names of the columns.
+func (c *columns) start(line []byte) error {
+	if err := c.split(bytes.TrimPrefix(line, []byte("\ufeff"))); err != nil {
+		return err
+	}
+	c.names = slices.Clone(c.cells)
+	for i, name := range c.names {
+		c.names[i] = strings.Clone(strings.TrimSpace(name))
+		if c.names[i] == "" || slices.Index(c.names[:i], c.names[i]) >= 0 {
+			return fmt.Errorf("column %d: found the name %q; allowed: one for each column", i+1, short(name))
+		}
+	}
+	return nil
+}
+
+// split reads the cells of a row.
+func (c *columns) split(line []byte) error {
+	c.cells = c.cells[:0]
+	if bytes.IndexByte(line, '"') < 0 {
+		for text := range strings.SplitSeq(string(line), ",") {
+			c.cells = append(c.cells, text)
+		}
+	} else {
+		cells, err := csv.NewReader(bytes.NewReader(line)).Read()
+		var syntax *csv.ParseError
+		if errors.As(err, &syntax) {
+			return fmt.Errorf("column %d: found %v; allowed: a row of comma-separated values on a line", syntax.Column, syntax.Err)
+		} else if err != nil {
+			return err
+		}
+		c.cells = append(c.cells, cells...)
+	}
+	if n := len(c.names); n > 0 && len(c.cells) != n {
+		return fmt.Errorf("found %d cells; allowed: %d, as in the first row", len(c.cells), n)
+	}
+	return nil
+}
+
+func (t *table) begin(line []byte) (bool, error) {
+	if err := t.start(line); err != nil {
+		return false, err
+	}
+	t.time, t.of, t.cost = slices.Index(t.names, "time"), slices.Index(t.names, "domain"), slices.Index(t.names, "cost")
+	switch {
+	case t.time < 0:
+		return false, fmt.Errorf("found the columns %s; allowed: a column time among them", short(strings.Join(t.names, ",")))
+	case t.of < 0 && t.domain == "":
+		return false, errors.New("found no column domain; allowed: one, or --domain NAME")
+	}
+	return true, nil
+}
+
+func (t *table) moment(line []byte) (at int64, _ uint32, _ decisionlog.Kind, err error) {
+	if err = t.split(line); err == nil {
+		at, err = parseMoment(t.cells[t.time])
+	}
+	return at, 0, decisionlog.Decided, err
+}
+
+func (t *table) read(line []byte, to *Record) (err error) {
+	if err = t.split(line); err != nil {
+		return err
+	}
+	d := decisionlog.Descriptor{Cost: 1}
+	to.Line, to.Recorded = decisionlog.Line{Domain: t.domain}, false
+	for i, cell := range t.cells {
+		switch {
+		case i == t.time:
+			to.At, err = parseMoment(cell)
+		case i == t.of:
+			if cell != "" {
+				to.Domain = cell
+			}
+		case i == t.cost:
+			if d.Cost, err = strconv.ParseInt(cell, 10, 64); err != nil || d.Cost > bucket.MaxCost || d.Cost < -bucket.MaxCost {
+				err = fmt.Errorf("cost: found %q; allowed: a whole number of at most %d, negative for a refund", short(cell), int64(bucket.MaxCost))
+			}
+		case cell != "":
+			d.Entries = append(d.Entries, bucket.Entry{Key: t.names[i], Value: cell})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if to.Domain == "" {
+		return errors.New("domain: found none; allowed: the name of one, or --domain NAME")
+	}
+	to.Descriptors = append(to.Descriptors, d)
+	return nil
+}

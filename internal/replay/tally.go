@@ -1,0 +1,150 @@
+package replay
+
+import (
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+)
+
+// Tally counts what was asked of a rule or of a limit.
+type Tally struct {
+	// Asked counts descriptors, with peeks and refunds.
+	Asked uint64 `json:"asked"`
+	// Denied are those that were over a limit in force, and Shadowed over one that
+	// is not.
+	Denied   uint64 `json:"denied"`
+	Shadowed uint64 `json:"shadowed"`
+	// Cost is what was asked for, without refunds, and DeniedCost what of it was
+	// denied.
+	Cost       uint64 `json:"cost"`
+	DeniedCost uint64 `json:"denied_cost"`
+}
+
+// Share is the part of what was asked that was denied, 0 to 1.
+func (t *Tally) Share() float64 {
+	if t.Asked == 0 {
+		return 0
+	}
+	return float64(t.Denied) / float64(t.Asked)
+}
+
+func (t *Tally) add(r decisionlog.Result, cost int64) {
+	t.Asked++
+	t.Cost += uint64(max(cost, 0))
+	switch r {
+	case decisionlog.Denied:
+		t.Denied++
+		t.DeniedCost += uint64(max(cost, 0))
+	case decisionlog.Shadowed:
+		t.Shadowed++
+	}
+}
+
+// Phase is one of the two that are compared.
+type phase int
+
+const (
+	before phase = iota
+	after
+)
+
+// row is a rule, as it was before and as it is after.
+type row struct {
+	domain, rule string
+	tallies      [2]Tally
+	limits       []*limitRow
+	// newlyDenied counts descriptors that were not denied before; newlyAllowed those
+	// that are not any more.
+	newlyDenied, newlyAllowed uint64
+	// followed is whether a subject of it is among the followed.
+	followed bool
+	series   *series
+}
+
+type limitRow struct {
+	name    string
+	text    string // of the limit after, or before
+	tallies [2]Tally
+}
+
+// limit returns the row of a limit; near is where it stands as a rule.
+func (r *row) limit(name string, near int) *limitRow {
+	if near < len(r.limits) && r.limits[near].name == name {
+		return r.limits[near]
+	}
+	for _, l := range r.limits {
+		if l.name == name {
+			return l
+		}
+	}
+	l := &limitRow{name: strings.Clone(name)}
+	r.limits = append(r.limits, l)
+	return l
+}
+
+// rows are all rules that were asked.
+type rows struct {
+	byName map[rowName]*row
+	// byRule has those of sets of limits.
+	byRule map[*config.Rule]*row
+}
+
+type rowName struct{ domain, rule string }
+
+func newRows() *rows {
+	return &rows{byName: make(map[rowName]*row), byRule: make(map[*config.Rule]*row)}
+}
+
+// withoutRule names the row of what no rule is for.
+const withoutRule = ""
+
+func (r *rows) get(name rowName) *row {
+	if found := r.byName[name]; found != nil {
+		return found
+	}
+	name = rowName{strings.Clone(name.domain), strings.Clone(name.rule)}
+	found := &row{domain: name.domain, rule: name.rule}
+	r.byName[name] = found
+	return found
+}
+
+// of returns the row of an outcome.
+func (r *rows) of(domain string, o *decide.Outcome) *row {
+	if o.Rule == nil {
+		return r.get(rowName{domain, withoutRule})
+	}
+	found := r.byRule[o.Rule]
+	if found == nil {
+		found = r.get(rowName{domain, o.Rule.Path()})
+		r.byRule[o.Rule] = found
+	}
+	return found
+}
+
+// recorded returns the row of what a line has of a descriptor, which is likely that
+// of now.
+func (r *rows) recorded(domain string, d *decisionlog.Descriptor, now *row) *row {
+	if now.domain == domain && now.isNamed(d) {
+		return now
+	}
+	path := d.Rule
+	if note := planNote(d.Plan); d.Plan != "" && path != "" && !strings.HasSuffix(path, note) {
+		path += note
+	}
+	return r.get(rowName{domain, path})
+}
+
+// planNote is how the path of a plan ends.
+func planNote(plan string) string { return " (plan " + plan + ")" }
+
+// isNamed reports whether a descriptor was recorded with the name of the rule.
+func (r *row) isNamed(d *decisionlog.Descriptor) bool {
+	if d.Plan == "" || len(r.rule) == len(d.Rule) {
+		return r.rule == d.Rule
+	}
+	rest, ok := strings.CutPrefix(r.rule, d.Rule)
+	rest, ok2 := strings.CutPrefix(rest, " (plan ")
+	return ok && ok2 && len(rest) == len(d.Plan)+1 && rest[:len(d.Plan)] == d.Plan
+}

@@ -1,0 +1,187 @@
+package replay
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
+)
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	r.writeTotals(w)
+	if r.Comparison != nil {
+		r.Comparison.write(w)
+	}
+	r.writeRules(w)
+	writeSubjects(w, "denied most", r.Denied, func(s *Subject) uint64 { return s.Denied })
+	if r.Recorded && r.Comparison == nil {
+		writeSubjects(w, "newly denied", r.NewlyDenied, func(s *Subject) uint64 { return s.NewlyDenied })
+		writeSubjects(w, "newly allowed", r.NewlyAllowed, func(s *Subject) uint64 { return s.NewlyAllowed })
+	}
+	if r.Unfollowed > 0 {
+		fmt.Fprintf(w, "\n%d denials are of subjects that there was no room to follow (--max-keys)\n", r.Unfollowed)
+	}
+	if len(r.Fits) == 0 {
+		return w.Flush()
+	}
+	r.writeFits(w)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	return r.WriteFits(out)
+}
+
+func (r *Report) writeFits(w io.Writer) {
+	fmt.Fprint(w, "\nsmallest limits\n  RULE\tLIMIT\tNOW\tPASS\tPROPOSED\tPASS\n")
+	for i := range r.Fits {
+		f := &r.Fits[i]
+		numbers := func(requests, burst int64) string {
+			if burst == 0 || burst == requests {
+				return fmt.Sprintf("%d per %s", requests, period(f.limit.Period))
+			}
+			return fmt.Sprintf("%d per %s, burst %d", requests, period(f.limit.Period), burst)
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t", ruleText(f.Rule), yamlfile.Printable(f.Limit), numbers(f.Requests, f.Burst), percentOf(f.Passed))
+		if f.Problem != "" {
+			fmt.Fprintf(w, "none: %s\t\n", f.Problem)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\n", numbers(f.ProposedRequests, f.ProposedBurst), percentOf(f.ProposedPassed))
+	}
+}
+
+// shownText is a rule or a subject for a terminal.
+func shownText(s string) string {
+	if yamlfile.HasControl(s) {
+		return yamlfile.Printable(s)
+	}
+	return s
+}
+
+func (r *Report) writeTotals(w io.Writer) {
+	fmt.Fprintf(w, "%s", yamlfile.Plural(int64(r.Requests), "request"))
+	if !r.First.IsZero() {
+		fmt.Fprintf(w, " from %s to %s", clock(r.First), clock(r.Last))
+	}
+	fmt.Fprintln(w)
+	fmt.Fprintf(w, "denied\t%s\n", change(r.DeniedBefore, r.DeniedAfter, r.Requests, r.Recorded))
+	if r.Recorded && r.Comparison == nil {
+		fmt.Fprintf(w, "newly denied\t%d\nnewly allowed\t%d\n", r.RequestsLost, r.RequestsWon)
+	}
+	for _, n := range []struct {
+		what  string
+		count uint64
+	}{
+		{"recorded while the store was away, counted apart", r.Degraded},
+		{"not decided", r.Failed},
+		{"lines passed over", r.Unread},
+	} {
+		if n.count > 0 {
+			fmt.Fprintf(w, "%s\t%d\n", n.what, n.count)
+		}
+	}
+}
+
+// change says how many of all were denied, before and after.
+func change(before, after, all uint64, hasBefore bool) string {
+	now := fmt.Sprintf("%d (%s)", after, percent(after, all))
+	if !hasBefore {
+		return now
+	}
+	return fmt.Sprintf("%d (%s) before, %s after", before, percent(before, all), now)
+}
+
+func percent(n, all uint64) string {
+	if all == 0 {
+		return "0%"
+	}
+	return fmt.Sprintf("%.4g%%", 100*float64(n)/float64(all))
+}
+
+func (k *Comparison) write(w io.Writer) {
+	fmt.Fprintf(w, "decided as recorded\t%d\ndecided otherwise\t%d\n", k.Equal, k.Different)
+	if k.Remembered > 0 {
+		fmt.Fprintf(w, "denied from memory, not compared\t%d\n", k.Remembered)
+	}
+	for _, d := range k.First {
+		fmt.Fprintf(w, "  %s:%d\t%s: recorded %s, replayed %s\n", d.Log, d.Line, yamlfile.Printable(d.What), d.Recorded, d.Replayed)
+	}
+}
+
+func (r *Report) writeRules(w io.Writer) {
+	domain := ""
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		if i == 0 || rule.Domain != domain {
+			domain = rule.Domain
+			fmt.Fprintf(w, "\ndomain %s\n", yamlfile.Printable(domain))
+			if r.Recorded {
+				fmt.Fprintln(w, "  RULE\tLIMIT\tASKED\tDENIED BEFORE\tAFTER\tNEWLY DENIED\tNEWLY ALLOWED")
+			} else {
+				fmt.Fprintln(w, "  RULE\tLIMIT\tASKED\tDENIED")
+			}
+		}
+		r.writeRule(w, rule)
+	}
+}
+
+func (r *Report) writeRule(w io.Writer, rule *RuleReport) {
+	cells := func(t, then *Tally) string {
+		asked := max(t.Asked, then.Asked)
+		now := fmt.Sprintf("%d (%s)", t.Denied, percent(t.Denied, t.Asked))
+		if t.Asked == 0 {
+			now = "-"
+		}
+		if !r.Recorded {
+			return fmt.Sprintf("%d\t%s", asked, now)
+		}
+		old := fmt.Sprintf("%d (%s)", then.Denied, percent(then.Denied, then.Asked))
+		if then.Asked == 0 {
+			old = "-"
+		}
+		return fmt.Sprintf("%d\t%s\t%s", asked, old, now)
+	}
+	fmt.Fprintf(w, "  %s\t\t%s", ruleText(rule.Rule), cells(&rule.After, &rule.Before))
+	if r.Recorded {
+		fmt.Fprintf(w, "\t%d\t%d", rule.NewlyDenied, rule.NewlyAllowed)
+	}
+	fmt.Fprintln(w)
+	for j := range rule.Limits {
+		l := &rule.Limits[j]
+		fmt.Fprintf(w, "  \t%s\t%s\n", yamlfile.Printable(l.Name), cells(&l.After, &l.Before))
+	}
+}
+
+func ruleText(rule string) string {
+	if rule == withoutRule {
+		return "(no rule)"
+	}
+	return shownText(rule)
+}
+
+func writeSubjects(w io.Writer, title string, subjects []Subject, by func(*Subject) uint64) {
+	if len(subjects) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s\n  TIMES\tSUBJECT\tRULE\tFIRST DENIED\tLONGEST LOCK-OUT\n", title)
+	for i := range subjects {
+		s := &subjects[i]
+		first, longest := "-", "-"
+		if !s.FirstDenied.IsZero() {
+			first = clock(s.FirstDenied)
+			longest = timespan.Format(time.Duration(s.LongestLockout * float64(time.Second)))
+			if s.LongestLockout > 0 {
+				longest += " from " + clock(s.LockedOutAt)
+			}
+		}
+		fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\n", by(s), shownText(s.Subject), ruleText(s.Rule), first, longest)
+	}
+}
+
+func clock(t time.Time) string { return t.Format("2006-01-02 15:04:05.000") }

@@ -1,0 +1,70 @@
+package replay
+
+import (
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/record"
+)
+
+// verdict is what a descriptor got in one of the phases.
+type verdict struct {
+	row    *row
+	result decisionlog.Result
+}
+
+// limitResult returns what limit j of an outcome said.
+func limitResult(c *decide.Call, o *decide.Outcome, j int) decisionlog.Result {
+	switch {
+	case o.Decisions[j].Allowed():
+		return decisionlog.Allowed
+	case c.IsShadow(o) || !o.Enforces(j):
+		return decisionlog.Shadowed
+	}
+	return decisionlog.Denied
+}
+
+// decided counts the outcomes of a call in a phase, and returns their verdicts.
+func (r *rows) decided(p phase, c *decide.Call, l *decisionlog.Line, to []verdict) []verdict {
+	for i := range c.Outcomes {
+		o, cost := &c.Outcomes[i], l.Descriptors[i].Cost
+		row := r.of(l.Domain, o)
+		v := verdict{row, record.ResultOf(c, o)}
+		row.tallies[p].add(v.result, cost)
+		for j := range o.Decisions {
+			limit := row.limit(o.LimitName(j), j)
+			if limit.text == "" {
+				limit.text = config.Describe(o.Limits[j])
+			}
+			limit.tallies[p].add(limitResult(c, o, j), cost)
+		}
+		to = append(to, v)
+	}
+	return to
+}
+
+// told counts what a line has of its descriptors as the phase before, and returns
+// their verdicts. now are those of the phase after.
+func (r *rows) told(l *decisionlog.Line, now, to []verdict) []verdict {
+	for i := range l.Descriptors {
+		d := &l.Descriptors[i]
+		row := r.recorded(l.Domain, d, now[i].row)
+		row.tallies[before].add(d.Result, d.Cost)
+		for j := range d.Limits {
+			row.limit(d.Limits[j].Name, j).tallies[before].add(wordResult(d.Limits[j].Result), d.Cost)
+		}
+		to = append(to, verdict{row, d.Result})
+	}
+	return to
+}
+
+// wordResult returns what a word of ratelimitd_limit_decisions_total says.
+func wordResult(word string) decisionlog.Result {
+	switch word {
+	case "denied", "over":
+		return decisionlog.Denied
+	case "shadowed":
+		return decisionlog.Shadowed
+	}
+	return decisionlog.Allowed
+}

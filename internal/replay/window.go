@@ -1,0 +1,83 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
+
+// window holds lines until no earlier one is to be expected. Logs are nearly in
+// order: requests that are decided at the same time write their lines in any order.
+type window struct {
+	// most is how many lines it holds.
+	most  int
+	order []held // from head on, by time
+	head  int
+	bytes int
+	free  [][]byte
+}
+
+// held is a line that waits.
+type held struct {
+	at     int64
+	seq    uint32
+	number int64
+	isTorn bool // it has no end
+	text   []byte
+}
+
+const (
+	// DefaultWindow is how many lines are held to put them in order.
+	DefaultWindow = 4096
+	// windowBytes bounds the text of the lines that are held, beside one line.
+	windowBytes = 64 << 20
+	// textBytes is the longest memory that is kept for another line.
+	textBytes = 64 << 10
+)
+
+func (w *window) isFull() bool { return w.len() >= w.most || w.bytes >= windowBytes }
+func (w *window) len() int     { return len(w.order) - w.head }
+func (w *window) first() *held { return &w.order[w.head] }
+
+func (h *held) compare(other *held) int {
+	return cmp.Or(cmp.Compare(h.at, other.at), cmp.Compare(h.seq, other.seq))
+}
+
+// push adds a line and copies its text. Lines of one moment stay in their order.
+func (w *window) push(h held, text []byte) {
+	var memory []byte
+	if n := len(w.free); n > 0 {
+		memory, w.free = w.free[n-1], w.free[:n-1]
+	}
+	h.text = append(memory[:0], text...)
+	w.bytes += len(text)
+	if w.head > 0 && len(w.order) == cap(w.order) {
+		w.order = w.order[:copy(w.order, w.order[w.head:])]
+		w.head = 0
+	}
+	w.order = slices.Insert(w.order, w.place(&h), h)
+}
+
+// place returns the index of a line in order. That is the end as a rule.
+func (w *window) place(h *held) int {
+	n := len(w.order)
+	if n == w.head || h.compare(&w.order[n-1]) >= 0 {
+		return n
+	}
+	return w.head + sort.Search(n-w.head, func(i int) bool { return h.compare(&w.order[w.head+i]) < 0 })
+}
+
+// pop removes the first line. drop ends the use of its text.
+func (w *window) pop() held {
+	h := w.order[w.head]
+	w.order[w.head] = held{}
+	w.head++
+	w.bytes -= len(h.text)
+	return h
+}
+
+func (w *window) drop(h *held) {
+	if cap(h.text) <= textBytes && len(w.free) < w.most {
+		w.free = append(w.free, h.text)
+	}
+}

@@ -1,0 +1,54 @@
+package accounts
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// Over HTTP/2 a connection has several requests at a time. One that ends gives back
+// what is charged to it, and no more than its share of what was read.
+func TestRequestsOfOneConnectionGiveBackTheirOwn(t *testing.T) {
+	const reserved, read = 1 << 20, 80_000
+	m := testMemory(1 << 30)
+	conn, _ := net.Pipe()
+	defer conn.Close()
+	c := &httpConnection{Conn: conn, account: m.Open(0, func() {})}
+	held := func(when string, want int64) {
+		t.Helper()
+		if got := m.Held(); got != want {
+			t.Errorf("%s %d bytes are held; wanted: %d", when, got, want)
+		}
+	}
+	ask := func(answer func(context.Context)) {
+		r := httptest.NewRequestWithContext(WithConnection(t.Context(), c), "GET", "/", nil)
+		r.ProtoMajor = 2
+		ChargeHTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { answer(r.Context()) })).ServeHTTP(nil, r)
+	}
+	ask(func(first context.Context) {
+		if err := c.Reserve(first, reserved); err != nil {
+			t.Fatal(err)
+		}
+		c.charge(read)
+		held("before another begins", reserved+read)
+		ask(func(second context.Context) {
+			if err := c.Reserve(second, 2*reserved); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Reserve(second, 100); err != nil {
+				t.Fatal(err)
+			}
+			held("in the second", 3*reserved+100+read)
+		})
+		held("after the second", reserved+read/2)
+		for range 100 {
+			ask(func(context.Context) { c.charge(1000) })
+		}
+		if got := m.Held(); got < reserved || got > reserved+2000 {
+			t.Errorf("after a hundred more %d bytes are held", got)
+		}
+	})
+	held("in the end", 0)
+}

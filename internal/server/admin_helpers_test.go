@@ -1,0 +1,196 @@
+package server_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ratelimitd/ratelimitd/internal/access"
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+// assignments is a store of assignments in memory, which a test can have fail.
+type assignments struct {
+	*filestore.Store
+	t testing.TB
+
+	// fails has Apply and Records fail.
+	fails bool
+	// pending are the daemons that do not have changes in force.
+	pending []string
+
+	watches atomic.Int32
+	// server are the options of the server that has it, with its clock and states.
+	server atomic.Pointer[server.Options]
+}
+
+func newAssignments(t testing.TB) *assignments {
+	t.Helper()
+	f := &assignments{t: t}
+	var err error
+	f.Store, err = filestore.Open(filestore.Options{
+		Clock: func() int64 { return f.server.Load().Now().UnixMicro() },
+		Hooks: assign.Hooks{Forget: func(keys []string) { f.server.Load().Store.Forget(keys) }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+var errAway = errors.New("the store is away")
+
+func (f *assignments) Apply(ctx context.Context, changes []assign.Change) (assign.Applied, error) {
+	if f.fails {
+		return assign.Applied{}, errAway
+	}
+	applied, err := f.Store.Apply(ctx, changes)
+	applied.Pending = f.pending
+	return applied, err
+}
+
+func (f *assignments) Records(ctx context.Context, q assign.RecordQuery) ([]assign.Record, string, error) {
+	if f.fails {
+		return nil, "", errAway
+	}
+	return f.Store.Records(ctx, q)
+}
+
+func (f *assignments) Reset(ctx context.Context, keys []string, r assign.Record) ([]string, error) {
+	if f.fails {
+		return nil, errAway
+	}
+	_, err := f.Store.Reset(ctx, keys, r)
+	return f.pending, err
+}
+
+func (f *assignments) Watch(ctx context.Context, tell func(assign.Record) bool) error {
+	f.watches.Add(1)
+	defer f.watches.Add(-1)
+	return f.Store.Watch(ctx, tell)
+}
+
+// put makes a change.
+func (f *assignments) put(c assign.Change) {
+	f.t.Helper()
+	applied, err := f.Store.Apply(context.Background(), []assign.Change{c})
+	if err != nil || applied.Results[0].Outcome == assign.Unknown {
+		f.t.Error(err)
+	}
+}
+
+// blocking is the change that blocks a user of the domain api.
+func blocking(user string) assign.Change {
+	return assign.Change{Assignment: assign.Assignment{
+		Subject: assign.Subject{Domain: "api", Entries: []bucket.Entry{{Key: "user", Value: user}}},
+		Terms:   assign.Terms{Blocked: true},
+		Reason:  strings.Repeat("r", assign.MaxText),
+	}}
+}
+
+func (f *assignments) block(user string) {
+	f.t.Helper()
+	f.put(blocking(user))
+}
+
+// recorded returns the records of all changes, the newest first.
+func (f *assignments) recorded() []assign.Record {
+	f.t.Helper()
+	all, _, err := f.Store.Records(context.Background(), assign.RecordQuery{Most: 1_000_000})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return all
+}
+
+// withAssignments has a server keep assignments.
+func withAssignments(f *assignments) func(*server.Options) {
+	return func(o *server.Options) {
+		o.Admin.Assignments, o.Assigned = f, f.Table()
+		f.server.Store(o)
+	}
+}
+
+// someMembers are those of the tokens view, help and run.
+func someMembers() string {
+	return "- {name: viewer-1, role: viewer, sha256: " + sumOf("view") + "}\n" +
+		"- {name: support-1, role: support, sha256: " + sumOf("help") + "}\n" +
+		"- {name: operator-1, role: operator, sha256: " + sumOf("run") + "}\n"
+}
+
+// withMembers has a server know the callers of the admin API by a file.
+func withMembers(t testing.TB, text string) (func(*server.Options), *access.LiveMembers, string) {
+	t.Helper()
+	path := filetest.Write(t, t.TempDir(), "tokens.yaml", text)
+	live := access.NewLiveMembers(path, slog.New(slog.DiscardHandler))
+	if err := live.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	return func(o *server.Options) { o.Admin.Members = live }, live, path
+}
+
+// admin returns a client of the admin API, with TLS if it is given any.
+func (d *daemon) admin(c *tls.Config) adminv1.AdminServiceClient {
+	d.t.Helper()
+	security := insecure.NewCredentials()
+	if c != nil {
+		security = credentials.NewTLS(c)
+	}
+	conn, err := grpc.NewClient(d.srv.Address("admin"), grpc.WithTransportCredentials(security))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { conn.Close() })
+	return adminv1.NewAdminServiceClient(conn)
+}
+
+// ask asks the admin API in JSON. headers are names and values.
+func (d *daemon) askAdmin(method, path, token, body string, headers ...string) page {
+	d.t.Helper()
+	var in io.Reader
+	if body != "" {
+		in = strings.NewReader(body)
+	}
+	r, err := http.NewRequest(method, "http://"+d.srv.Address("admin")+"/admin/v1"+path, in)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+			continue
+		}
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := d.client.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return page{response.StatusCode, string(text), response.Header}
+}

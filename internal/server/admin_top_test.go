@@ -1,0 +1,159 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/top"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+const topLimits = `
+domain: api
+descriptors:
+  - {key: user, rate_limit: {requests: 3, period: 1h}}
+  - {key: closed, rate_limit: {requests: 0, period: 1h}}
+  - {key: shadow, shadow_mode: true, rate_limit: {requests: 0, period: 1h}}
+  - key: plan
+    plans:
+      free: {requests: 0, period: 1h}
+    plan: free
+`
+
+// topOf returns who had the most: "closed a=b 3-4" for 3 or 4.
+func (d *daemon) topOf(r *adminv1.TopRequest) (rows []string, _ *adminv1.TopResponse) {
+	d.t.Helper()
+	got, err := d.admin(nil).Top(metadata.AppendToOutgoingContext(d.t.Context(), "authorization", "Bearer help"), r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, s := range got.GetSubjects() {
+		text := s.GetDomain() + " " + s.GetRule()
+		for _, e := range s.GetEntries() {
+			text += " " + e.GetKey() + "=" + e.GetValue()
+		}
+		rows = append(rows, fmt.Sprintf("%s %d-%d", text, s.GetCount()-s.GetError(), s.GetCount()))
+	}
+	return rows, got
+}
+
+func wantRows(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestTopTellsWhoWasDenied(t *testing.T) {
+	t.Parallel()
+	members, _, _ := withMembers(t, someMembers())
+	d := start(t, topLimits, members, keepingTops)
+	for range 3 {
+		d.ask("api", 1, "closed=a", "user=x") // the second is not denied by itself
+	}
+	d.ask("api", 5, "closed=b")
+	d.ask("api", 1, "shadow=c") // is let pass
+	d.ask("api", 2, "user=alice")
+	d.ask("api", 2, "user=alice")
+	d.ask("api", 1, "plan=p")
+	d.ask("api", 1, "nothing=n")
+	rows, got := d.topOf(&adminv1.TopRequest{})
+	wantRows(t, rows, "api closed closed=a 3-3", "api closed closed=b 1-1", "api plan (plan free) plan=p 1-1", "api user user=alice 1-1")
+	if got.GetTotal() != 6 || got.GetOthersAtMost() != 0 || got.GetDaemons() != 1 || got.GetOthersUnknown() != "" || len(got.GetPending()) > 0 || got.GetCovered() == nil {
+		t.Errorf("got %v", got)
+	}
+	rows, got = d.topOf(&adminv1.TopRequest{Rows: 1, Window: adminv1.TopWindow_TOP_WINDOW_HOUR})
+	wantRows(t, rows, "api closed closed=a 3-3")
+	if got.GetOthersAtMost() != 1 {
+		t.Errorf("others had at most %d", got.GetOthersAtMost())
+	}
+	rows, _ = d.topOf(&adminv1.TopRequest{Domain: "api", Rule: "plan"})
+	wantRows(t, rows, "api plan (plan free) plan=p 1-1")
+	rows, _ = d.topOf(&adminv1.TopRequest{Domain: "api", Rule: "user", By: adminv1.TopBy_TOP_BY_USED})
+	wantRows(t, rows, "api user user=alice 2-2")
+
+	// They stay over a reload, and go with their rule.
+	d.reload(strings.Replace(topLimits, "key: closed", "key: other", 1))
+	rows, got = d.topOf(&adminv1.TopRequest{Window: adminv1.TopWindow_TOP_WINDOW_QUARTER_HOUR})
+	wantRows(t, rows, "api plan (plan free) plan=p 1-1", "api user user=alice 1-1")
+	if got.GetTotal() != 2 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestTopRefusesWhatItCannotAnswer(t *testing.T) {
+	t.Parallel()
+	members, _, _ := withMembers(t, someMembers())
+	d := start(t, topLimits, members, func(o *server.Options) { o.Tops = decide.Tops{Denied: true, Budget: top.NewBudget(1 << 20)} })
+	for _, tc := range []struct {
+		path, token string
+		code        int
+		text        string
+	}{
+		{"/top?domain=apo", "help", 404, "(api?)"},
+		{"/top?domain=api&rule=usr", "help", 404, `the domain api has none of this path`},
+		{"/top?rule=user", "help", 400, "without a domain"},
+		{"/top?by=used", "help", 412, "top.subjects: all does"},
+		{"/top?by=x", "help", 400, `by: found \"x\"; allowed: denied, used`},
+		{"/top?window=2m", "help", 400, `window: found \"2m\"; allowed: 15m, 1h, 1m`},
+		{"/top?rows=501", "help", 400, "rows: found 501; allowed: 1 to 500"},
+		{"/top", "view", 403, "to see who is over takes the role support"},
+		{"/top", "", 401, ""},
+	} {
+		if p := d.askAdmin("GET", tc.path, tc.token, ""); p.code != tc.code || !strings.Contains(p.body, tc.text) {
+			t.Errorf("%s: %d %s", tc.path, p.code, p.body)
+		}
+	}
+	if _, err := d.admin(nil).Top(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer help"), &adminv1.TopRequest{By: 7}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What callers send is shown, whatever it is, and bounded.
+func TestTopShowsWhatCallersSend(t *testing.T) {
+	t.Parallel()
+	members, _, _ := withMembers(t, someMembers())
+	d := start(t, topLimits, members, keepingTops)
+	long := strings.Repeat("\u00e9", 200) // two bytes each
+	d.ask("api", 1, "closed="+long)
+	_, got := d.topOf(&adminv1.TopRequest{})
+	s := got.GetSubjects()
+	if len(s) != 1 || !s[0].GetCut() || !strings.HasPrefix(long, strings.TrimRight(s[0].GetEntries()[0].GetValue(), "\uFFFD")) {
+		t.Errorf("got %v", s)
+	}
+}
+
+func TestTopAddsWhatOtherDaemonsCounted(t *testing.T) {
+	t.Parallel()
+	members, _, _ := withMembers(t, someMembers())
+	var failure error
+	d := start(t, topLimits, members, keepingTops, func(o *server.Options) {
+		o.Admin.AskTop = func(_ context.Context, q top.Question) ([]top.Answer, []string, error) {
+			other := top.NewSketch(top.NewBudget(1<<20), func() int64 { return 1 << 20 })
+			other.Add(top.AppendSubject(nil, []bucket.Entry{{Key: "closed", Value: "a"}}), 10)
+			other.Add(top.AppendSubject(nil, []bucket.Entry{{Key: "closed", Value: "z"}}), 2)
+			a := top.Answer{Total: 12, Rules: []top.RuleSummary{{Domain: "api", Rule: "closed", Summary: other.Summary()}}}
+			return []top.Answer{a}, []string{"gone"}, failure
+		}
+	})
+	d.ask("api", 1, "closed=a")
+	rows, got := d.topOf(&adminv1.TopRequest{})
+	wantRows(t, rows, "api closed closed=a 11-11", "api closed closed=z 2-2")
+	if got.GetTotal() != 13 || got.GetDaemons() != 2 || len(got.GetPending()) != 1 || got.GetPending()[0].GetId() != "gone" {
+		t.Errorf("got %v", got)
+	}
+	failure = errors.New("away")
+	if _, got = d.topOf(&adminv1.TopRequest{}); got.GetOthersUnknown() != "away" {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,89 @@
+package adminapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/ratelimitd/ratelimitd/internal/access"
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/top"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+// Options of an API.
+type Options struct {
+	// Gate says who calls. Without it nobody is served, and told what to set.
+	Gate *access.Gate
+	// Live has the rules.
+	Live *config.Live
+	// Decider explains what requests would get.
+	Decider *decide.Decider
+	// Assignments keeps the assignments, and the record of changes. Without it there
+	// are none, and methods about them are UNIMPLEMENTED.
+	Assignments assign.Store
+	// Daemons returns the daemons that share the store, and the ID of this one.
+	Daemons func(context.Context) (_ []fleet.Daemon, self string, _ error)
+	// AskTop asks the other daemons who had the most. It returns their answers, and the
+	// IDs of those that did not give one; nil means that there are no others.
+	AskTop func(context.Context, top.Question) (answers []top.Answer, pending []string, _ error)
+	// Requests counts the answers of the API, by method and code.
+	Requests *prometheus.CounterVec
+	Panics   *endpoint.PanicLog
+	Log      *slog.Logger
+	// Now is the clock of assignments' ends, and spaces lines of the log.
+	Now func() time.Time
+	// Stopping ends when the server stops, and ends watches with it.
+	Stopping context.Context
+}
+
+// API serves ratelimit.admin.v1.AdminService.
+type API struct {
+	adminv1.UnimplementedAdminServiceServer
+	Options
+	grpc *grpc.Server
+	mux  http.Handler
+	// running has a place for each request that is answered.
+	running  chan struct{}
+	watching watchPlaces
+	refusals logthin.Thinner
+}
+
+const (
+	// runningMost bounds the requests that are answered at a time.
+	runningMost = 32
+	// answersWithin bounds how long an answer takes.
+	answersWithin = 15 * time.Second
+	// messageMost bounds a message of gRPC, in bytes, as gRPC itself does unless it is
+	// told otherwise. A body in JSON may have twice as many.
+	messageMost = 4 << 20
+)
+
+// New returns the API.
+func New(o Options) *API {
+	a := &API{Options: o, running: make(chan struct{}, runningMost)}
+	countFromZero(o.Requests)
+	a.grpc = grpc.NewServer(
+		grpc.UnaryInterceptor(a.unary),
+		grpc.StreamInterceptor(a.stream),
+		grpc.UnknownServiceHandler(unknownMethod),
+		grpc.MaxRecvMsgSize(messageMost),
+	)
+	adminv1.RegisterAdminServiceServer(a.grpc, a)
+	reflection.Register(a.grpc)
+	a.mux = a.handler()
+	return a
+}
+
+// Stop ends all calls of gRPC.
+func (a *API) Stop() { a.grpc.Stop() }

@@ -1,0 +1,181 @@
+package adminapi
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+func moment(micros int64) *timestamppb.Timestamp {
+	if micros == 0 {
+		return nil
+	}
+	return timestamppb.New(time.UnixMicro(micros))
+}
+
+func entriesOf(entries []*ratelimitv1.Entry) []bucket.Entry {
+	var all []bucket.Entry
+	for _, e := range entries {
+		all = append(all, bucket.Entry{Key: e.GetKey(), Value: e.GetValue()})
+	}
+	return all
+}
+
+func showEntries(entries []bucket.Entry) []*ratelimitv1.Entry {
+	var all []*ratelimitv1.Entry
+	for _, e := range entries {
+		all = append(all, &ratelimitv1.Entry{Key: e.Key, Value: e.Value})
+	}
+	return all
+}
+
+// subjectOf returns the subject of a request, or an INVALID_ARGUMENT that says what
+// is wrong with it.
+func subjectOf(domain string, entries []*ratelimitv1.Entry) (assign.Subject, error) {
+	s := assign.Subject{Domain: domain, Entries: entriesOf(entries)}
+	if err := s.Check(); err != nil {
+		return s, decide.Invalid("%v", err)
+	}
+	return s, nil
+}
+
+// assignmentOf reads an assignment and says what is wrong with it whatever the rules
+// are, or returns "".
+func assignmentOf(m *adminv1.Assignment, now time.Time) (assign.Assignment, string) {
+	a := assign.Assignment{
+		Subject: assign.Subject{Domain: m.GetDomain(), Entries: entriesOf(m.GetEntries())},
+		Terms:   assign.Terms{Plan: m.GetPlan(), Unlimited: m.GetUnlimited(), Blocked: m.GetBlocked()},
+		Reason:  m.GetReason(),
+	}
+	for i, n := range m.GetNumbers() {
+		if err := n.GetPeriod().CheckValid(); n.GetPeriod() != nil && (err != nil || n.GetPeriod().AsDuration() <= 0) {
+			return a, fmt.Sprintf("numbers[%d].period: found %s; allowed: a time, or leave it out for the limit's own", i, n.GetPeriod())
+		}
+		a.Numbers = append(a.Numbers, assign.Numbers{
+			Limit: n.GetLimit(), Requests: int64(n.GetRequests()), Period: n.GetPeriod().AsDuration(), Burst: int64(n.GetBurst()),
+		})
+	}
+	var wrong string
+	if a.Until, wrong = endAt("until", m.GetUntil(), now); wrong != "" {
+		return a, wrong
+	}
+	if a.BlockedUntil, wrong = endAt("blocked_until", m.GetBlockedUntil(), now); wrong != "" {
+		return a, wrong
+	}
+	a.EndOfBlockAlone()
+	if err := a.Check(); err != nil {
+		return a, err.Error()
+	}
+	a.Terms = a.Terms.Canonical() // after the check, which tells places in the request
+	return a, ""
+}
+
+// endAt reads when something ends, and says what is wrong with it, or returns "".
+func endAt(where string, m *timestamppb.Timestamp, now time.Time) (micros int64, wrong string) {
+	if m == nil {
+		return 0, ""
+	}
+	if err := m.CheckValid(); err != nil || !m.AsTime().After(now) {
+		return 0, fmt.Sprintf("%s: found %s; allowed: a moment to come, or leave it out", where, m.AsTime().Format(time.RFC3339))
+	}
+	return m.AsTime().UnixMicro(), ""
+}
+
+func showAssignment(a *assign.Assignment) *adminv1.Assignment {
+	if a == nil {
+		return nil
+	}
+	m := &adminv1.Assignment{
+		Domain: a.Domain, Entries: showEntries(a.Entries), Plan: a.Plan, Unlimited: a.Unlimited, Blocked: a.Blocked,
+		Until: moment(a.Until), BlockedUntil: moment(a.BlockedUntil), Reason: a.Reason, MadeBy: a.By, MadeAt: moment(a.At), Etag: a.ETag,
+	}
+	for _, n := range a.Numbers {
+		shown := &adminv1.AssignedNumbers{Limit: n.Limit, Requests: uint32(n.Requests), Burst: uint32(n.Burst)}
+		if n.Period != 0 {
+			shown.Period = durationpb.New(n.Period)
+		}
+		m.Numbers = append(m.Numbers, shown)
+	}
+	return m
+}
+
+// describe returns an assignment's terms for a line of the log.
+func describe(a *assign.Assignment) string {
+	if a == nil {
+		return "nothing"
+	}
+	var parts []string
+	if a.Blocked {
+		text := "blocked"
+		if a.BlockedUntil != 0 {
+			text += " until " + time.UnixMicro(a.BlockedUntil).UTC().Format(time.RFC3339)
+		}
+		parts = append(parts, text)
+	}
+	if a.Unlimited {
+		parts = append(parts, "unlimited")
+	}
+	if a.Plan != "" {
+		parts = append(parts, "plan "+a.Plan)
+	}
+	for _, n := range a.Numbers {
+		text := fmt.Sprintf("limit %q: %d requests", n.Limit, n.Requests)
+		if n.Period != 0 {
+			text += " in " + n.Period.String()
+		}
+		if n.Burst != 0 {
+			text += fmt.Sprintf(", burst %d", n.Burst)
+		}
+		parts = append(parts, text)
+	}
+	text := strings.Join(parts, "; ")
+	if a.Until != 0 {
+		text += " until " + time.UnixMicro(a.Until).UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
+func showRecord(r *assign.Record) *adminv1.AuditRecord {
+	kinds := map[assign.RecordKind]adminv1.AuditKind{
+		assign.Assigned:   adminv1.AuditKind_AUDIT_KIND_ASSIGNED,
+		assign.Unassigned: adminv1.AuditKind_AUDIT_KIND_UNASSIGNED,
+		assign.WasReset:   adminv1.AuditKind_AUDIT_KIND_RESET,
+	}
+	return &adminv1.AuditRecord{
+		Id: r.ID, Time: moment(r.Moment), MadeBy: r.By, Kind: kinds[r.Kind], Domain: r.Domain, Entries: showEntries(r.Entries),
+		Before: showAssignment(r.Before), After: showAssignment(r.After), Limits: r.Limits, Reason: r.Reason,
+	}
+}
+
+// A page's token is the store's in letters, so that it stands in a URL.
+
+func pageToken(next string) string { return base64.RawURLEncoding.EncodeToString([]byte(next)) }
+
+func readPageToken(token string) (string, error) {
+	after, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(after) > 4<<10 {
+		return "", decide.Invalid("%v", assign.ErrPageToken)
+	}
+	return string(after), nil
+}
+
+// pageSize returns how many items a page may have.
+func pageSize(asked uint32, byDefault, most int) (int, error) {
+	switch {
+	case asked == 0:
+		return byDefault, nil
+	case asked > uint32(most):
+		return 0, decide.Invalid("page_size: found %d; allowed: 1 to %d, or 0 for %d", asked, most, byDefault)
+	}
+	return int(asked), nil
+}

@@ -1,0 +1,161 @@
+package adminapi
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// explanationMost is what an explanation has at most beside twice the bytes of its
+// request.
+const explanationMost = 2 << 20
+
+// Explain implements adminv1.AdminServiceServer.
+func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.ExplainResponse, error) {
+	if err := accounts.ConnectionOf(ctx).Reserve(ctx, explanationMost); err != nil {
+		return nil, err
+	}
+	c, err := takeapi.CallOf(a.Decider, r.GetTake())
+	if err != nil {
+		return nil, err
+	}
+	defer c.Release()
+	if err := c.Check(false); err != nil {
+		return nil, err
+	}
+	x, err := a.Decider.Explain(ctx, c)
+	if err != nil {
+		return nil, unexplained(err)
+	}
+	m := explainResponse(x)
+	if proto.Size(m) > endpoint.AnswerMost {
+		return nil, endpoint.ErrAnswerTooLong
+	}
+	return m, nil
+}
+
+// Inspect implements adminv1.AdminServiceServer.
+func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.InspectResponse, error) {
+	if err := accounts.ConnectionOf(ctx).Reserve(ctx, explanationMost); err != nil {
+		return nil, err
+	}
+	x, err := a.Decider.Inspect(ctx, r.GetDomain(), entriesOf(r.GetEntries()))
+	if err != nil {
+		return nil, unexplained(err)
+	}
+	if x.Domain == nil {
+		return nil, status.Error(codes.NotFound, "domain: "+x.Descriptors[0].Hints[0])
+	}
+	return &adminv1.InspectResponse{Descriptor_: explainResponse(x).GetDescriptors()[0]}, nil
+}
+
+// unexplained returns the status of an error of the decider.
+func unexplained(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Errorf(codes.Unavailable, "the store does not answer, and a request would fail: %v", err)
+}
+
+// explainResponse returns an explanation as a message. Of a rule that an earlier
+// descriptor matches too it repeats neither limits nor plans: a request may name it
+// a hundred times.
+func explainResponse(x *decide.Explanation) *adminv1.ExplainResponse {
+	m := &adminv1.ExplainResponse{
+		DomainKnown: x.Domain != nil, Allowed: x.Allowed, RetryAfter: wait(x.RetryAfter), Degraded: x.Degraded, Summary: x.Summary,
+	}
+	if x.DeniedBy >= 0 {
+		m.DeniedByDescriptor = index(x.DeniedBy)
+	}
+	if x.DeniedByLimit >= 0 {
+		m.DeniedByLimit = index(x.DeniedByLimit)
+	}
+	shown := make(map[*config.Rule]bool)
+	for i := range x.Descriptors {
+		d := &x.Descriptors[i]
+		e := explainedDescriptor(d)
+		if d.Rule != nil {
+			e.Rule = showRule(x.Domain, d.Rule)
+			if shown[d.Rule] {
+				e.Rule.Limits, e.Rule.Plans = nil, nil
+			}
+			shown[d.Rule] = true
+		}
+		m.Descriptors = append(m.Descriptors, e)
+	}
+	return m
+}
+
+func explainedDescriptor(d *decide.ExplainedDescriptor) *adminv1.ExplainedDescriptor {
+	m := &adminv1.ExplainedDescriptor{
+		Entries: showEntries(d.Entries),
+		// The values of both are the same, in the same order.
+		Verdict: adminv1.Verdict(d.Verdict),
+		Hints:   d.Hints,
+	}
+	if d.Plan != nil {
+		m.Plan = d.Plan.Plan
+	}
+	for i := range d.Levels {
+		m.Levels = append(m.Levels, tracedLevel(&d.Levels[i]))
+	}
+	for _, a := range d.Assignments {
+		m.Assignments = append(m.Assignments, &adminv1.AppliedAssignment{Assignment: showAssignment(a.Assignment), Effect: a.Effect})
+	}
+	for i := range d.Limits {
+		m.Limits = append(m.Limits, explainedLimit(&d.Limits[i]))
+	}
+	return m
+}
+
+func tracedLevel(l *config.TracedLevel) *adminv1.Level {
+	m := &adminv1.Level{Entry: &ratelimitv1.Entry{Key: l.Entry.Key, Value: l.Entry.Value}, NotShown: uint32(l.NotShown)}
+	for _, c := range l.Candidates {
+		m.Candidates = append(m.Candidates, &adminv1.Candidate{
+			Entry: c.Entry, Place: &adminv1.Place{File: c.File, Line: uint32(c.Line)}, Matched: c.Matched, WhyNot: c.WhyNot,
+		})
+	}
+	return m
+}
+
+func explainedLimit(l *decide.ExplainedLimit) *adminv1.ExplainedLimit {
+	return &adminv1.ExplainedLimit{
+		Limit:          showLimit(l.Limit),
+		Source:         adminv1.Source(l.Source), // as Verdict
+		Key:            l.Key,
+		HashTag:        l.Tag,
+		Node:           l.Node,
+		Allowed:        l.Allowed(),
+		Remaining:      uint32(min(l.Remaining, math.MaxUint32)),
+		RetryAfter:     wait(l.RetryAfter),
+		ResetAfter:     durationpb.New(l.ResetAfter),
+		Shadow:         l.Shadow,
+		OnStoreFailure: l.OnStoreFailure,
+	}
+}
+
+// wait returns a retry time; nil for none, and for never.
+func wait(d time.Duration) *durationpb.Duration {
+	if d <= 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+func index(i int) *uint32 {
+	n := uint32(i)
+	return &n
+}

@@ -1,0 +1,183 @@
+package adminapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// One assignment is a resource, which the query names. Its version is in the header
+// ETag, and If-Match and If-None-Match say which version a change is for.
+
+// getAssignment is GetAssignment.
+func (a *API) getAssignment(w http.ResponseWriter, r *http.Request) {
+	response, err := answered(a, "GetAssignment", w, r, func(_ http.ResponseWriter, r *http.Request) (*adminv1.GetAssignmentRequest, error) {
+		q := readQuery(r, "domain", "entry")
+		return &adminv1.GetAssignmentRequest{Domain: q.text("domain"), Entries: q.entries()}, q.err
+	}, a.GetAssignment)
+	if err != nil {
+		writeStatus(w, err)
+		return
+	}
+	setETag(w, response.GetAssignment())
+	writeMessage(w, http.StatusOK, response.GetAssignment())
+}
+
+func setETag(w http.ResponseWriter, m *adminv1.Assignment) {
+	if m.GetEtag() != "" {
+		w.Header().Set("ETag", `"`+m.GetEtag()+`"`)
+	}
+}
+
+// ifMatch returns the version that a change is for, as if_match has it.
+func ifMatch(r *http.Request) (string, error) {
+	match, none := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
+	switch {
+	case len(match)+len(none) == 0:
+		return "", nil
+	case len(match)+len(none) > 1:
+		return "", decide.Invalid("if-match, if-none-match: found %d; allowed: one of them", len(match)+len(none))
+	case len(none) == 1 && none[0] == "*":
+		return assign.IfNone, nil
+	case len(none) == 1:
+		return "", decide.Invalid(`if-none-match: found %.100q; allowed: *, which is: only if there is none`, none[0])
+	}
+	etag, ok := strings.CutPrefix(match[0], `"`)
+	etag, ended := strings.CutSuffix(etag, `"`)
+	if !ok || !ended || etag == "" || etag == assign.IfNone || strings.Contains(etag, `"`) {
+		return "", decide.Invalid(`if-match: found %.100q; allowed: the etag of one version, in double quotes`, match[0])
+	}
+	return etag, nil
+}
+
+// putAssignment is PutAssignments with one.
+func (a *API) putAssignment(w http.ResponseWriter, r *http.Request) {
+	response, err := answered(a, "PutAssignments", w, r, readPutAssignment, func(ctx context.Context, q *adminv1.PutAssignmentsRequest) (*adminv1.PutAssignmentsResponse, error) {
+		response, err := a.PutAssignments(ctx, q)
+		if err == nil {
+			err = failureOf(response.GetChanges()[0])
+		}
+		return response, err
+	})
+	if err != nil {
+		writeStatus(w, err)
+		return
+	}
+	change := response.GetChanges()[0]
+	setETag(w, change.GetAfter())
+	code := http.StatusOK
+	if change.GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED {
+		code = http.StatusCreated
+	}
+	writeMessage(w, code, response)
+}
+
+func readPutAssignment(w http.ResponseWriter, r *http.Request) (*adminv1.PutAssignmentsRequest, error) {
+	q := readQuery(r, "domain", "entry", "dry_run")
+	request := &adminv1.PutAssignmentsRequest{DryRun: q.flag("dry_run")}
+	if q.err != nil {
+		return nil, q.err
+	}
+	match, err := ifMatch(r)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := readBody[adminv1.Assignment](w, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := nameSubject(asked, q.text("domain"), q.entries()); err != nil {
+		return nil, err
+	}
+	request.Puts = []*adminv1.PutAssignment{{Assignment: asked, IfMatch: match}}
+	return request, nil
+}
+
+// nameSubject gives an assignment the subject of the query, which that of the body
+// must equal if it has one.
+func nameSubject(m *adminv1.Assignment, domain string, entries []*ratelimitv1.Entry) error {
+	same := (m.GetDomain() == "" || m.GetDomain() == domain) &&
+		(len(m.GetEntries()) == 0 || assign.Print(entriesOf(m.GetEntries())) == assign.Print(entriesOf(entries)))
+	if !same {
+		return decide.Invalid("the body: found other domain or entries than in the query; allowed: the same, or none")
+	}
+	m.Domain, m.Entries = domain, entries
+	return nil
+}
+
+// failureOf returns the error of a change that was not made, or nil.
+func failureOf(c *adminv1.AssignmentChange) error {
+	switch c.GetOutcome() {
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT:
+		return status.Error(codes.FailedPrecondition, c.GetError())
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED:
+		return status.Error(codes.InvalidArgument, c.GetError())
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN:
+		return status.Error(codes.Unavailable, c.GetError())
+	}
+	return nil
+}
+
+// deleteAssignment is DeleteAssignment.
+func (a *API) deleteAssignment(w http.ResponseWriter, r *http.Request) {
+	route(a, "DeleteAssignment", func(_ http.ResponseWriter, r *http.Request) (*adminv1.DeleteAssignmentRequest, error) {
+		q := readQuery(r, "domain", "entry", "reason", "part")
+		match, err := ifMatch(r)
+		if q.err == nil {
+			q.err = err
+		}
+		return &adminv1.DeleteAssignmentRequest{Domain: q.text("domain"), Entries: q.entries(), IfMatch: match, Reason: q.text("reason"), Part: q.part()}, q.err
+	}, func(ctx context.Context, q *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
+		response, err := a.DeleteAssignment(ctx, q)
+		if err == nil {
+			err = failureOf(response.GetChange())
+		}
+		return response, err
+	})(w, r)
+}
+
+// getWatch is WatchAssignments: a record on each line, until the caller goes. An
+// error after the first line is the last one.
+func (a *API) getWatch(w http.ResponseWriter, r *http.Request) {
+	begun := false
+	response := http.NewResponseController(w)
+	err := a.do(r.Context(), "WatchAssignments", func() error {
+		q := readQuery(r, "domain")
+		if q.err != nil {
+			return q.err
+		}
+		begin := func() error {
+			begun = true
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusOK)
+			return response.Flush()
+		}
+		return a.watch(r.Context(), q.text("domain"), begin, func(m *adminv1.WatchAssignmentsResponse) error {
+			line, err := appendJSON(nil, m.GetRecord())
+			if err != nil {
+				return err
+			}
+			if _, err := w.Write(line); err != nil {
+				return err
+			}
+			return response.Flush()
+		})
+	})
+	switch {
+	case err == nil:
+	case begun:
+		endpoint.AppendError(w, status.Convert(err).Message())
+	default:
+		writeStatus(w, err)
+	}
+}

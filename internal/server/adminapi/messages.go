@@ -1,0 +1,91 @@
+package adminapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+)
+
+// Behind an http.Handler gRPC reads all that a caller sends, whether anybody takes it
+// or not, and holds 16 KiB for each piece of it, however small. So it is handed whole
+// messages, and no more of them than a call may have.
+
+const (
+	// prefixSize is that of what stands before a message: whether it is compressed,
+	// and its length.
+	prefixSize = 5
+	// A call of reflection may have so many messages, of so many bytes each: they
+	// name symbols and files.
+	reflectionsMost, reflectionMost = 64, 4 << 10
+	// reflectionCost is what gRPC may hold for these, in bytes.
+	reflectionCost = reflectionsMost * 16 << 10
+)
+
+// messageReader reads messages of a call whole. After the last that it may have it
+// is at its end, whatever else comes.
+type messageReader struct {
+	io.ReadCloser
+	ctx context.Context
+	// left is how many messages there may still be, and most bounds each.
+	left, most int
+	whole      bytes.Buffer
+}
+
+// Read implements io.Reader.
+func (m *messageReader) Read(b []byte) (int, error) {
+	if m.whole.Len() == 0 {
+		if err := m.next(); err != nil {
+			return 0, err
+		}
+	}
+	return m.whole.Read(b)
+}
+
+// next reads a message into whole, charged for as long as the call takes.
+func (m *messageReader) next() error {
+	if m.left == 0 {
+		return io.EOF
+	}
+	m.left--
+	m.whole.Reset()
+	if _, err := io.CopyN(&m.whole, m.ReadCloser, prefixSize); err != nil {
+		return err
+	}
+	length := binary.BigEndian.Uint32(m.whole.Bytes()[1:])
+	if length > uint32(m.most) {
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes; at most %d are read", length, m.most)
+	}
+	if err := accounts.ConnectionOf(m.ctx).Reserve(m.ctx, int64(length)); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(&m.whole, m.ReadCloser, int64(length)); err == io.EOF {
+		return io.ErrUnexpectedEOF
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// boundBody has gRPC read no more of a call than it may have. Its error is a status.
+func boundBody(r *http.Request, method string) error {
+	m := &messageReader{ReadCloser: r.Body, ctx: r.Context(), left: 1, most: messageMost}
+	r.Body = m
+	if method == other {
+		m.left, m.most = reflectionsMost, reflectionMost
+		return accounts.ConnectionOf(m.ctx).Reserve(m.ctx, reflectionCost)
+	}
+	// Each method of the service has one message, which is read here, so that gRPC
+	// knows why it is refused.
+	err := m.next()
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return nil // gRPC meets what else is wrong with the body
+}

@@ -1,0 +1,59 @@
+package adminapi
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+// Reset implements adminv1.AdminServiceServer.
+func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.ResetResponse, error) {
+	if a.Assignments == nil {
+		return nil, errNoAssignments
+	}
+	// What it says of subject, reason and caller is checked as a change's is.
+	change := changeWithoutTerms(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
+	if err := change.Check(); err != nil {
+		return nil, decide.Invalid("%v", err)
+	}
+	subject, by := change.Assignment.Subject, change.Assignment.By
+	states, err := a.Decider.Resettable(subject.Domain, subject.Entries, r.Limit)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(states.Keys); n > assign.ResetMost {
+		return nil, decide.Invalid("limit: found none for a subject with %d states, over all plans, where a reset forgets at most %d together; allowed: the name of one limit (%s)",
+			n, assign.ResetMost, yamlfile.Shorten(yamlfile.Commas(states.Limits)))
+	}
+	pending, err := a.Assignments.Reset(ctx, states.Keys, assign.Record{
+		Kind: assign.WasReset, By: by, Reason: r.GetReason(), Subject: subject, Limits: states.Limits,
+	})
+	switch {
+	case errors.Is(err, assign.ErrNothingChanged):
+		return nil, status.Errorf(codes.Unavailable, "%v", err)
+	case err != nil:
+		return nil, status.Errorf(codes.Unavailable, "the store did not answer; it was reset or not, ask again: %v", err)
+	}
+	a.Log.Info("limits reset", "by", by, "domain", subject.Domain, "entries", assign.Print(subject.Entries),
+		"limits", limitNames(states.Limits), "reason", r.GetReason(), "daemons_pending", len(pending))
+	return &adminv1.ResetResponse{Limits: states.Limits, Pending: a.pending(ctx, pending)}, nil
+}
+
+// limitNames lists names of limits for people; a limit may have none.
+func limitNames(names []string) string {
+	shown := make([]string, len(names))
+	for i, name := range names {
+		if shown[i] = name; name == "" {
+			shown[i] = "the limit without a name"
+		}
+	}
+	return strings.Join(shown, ", ")
+}

@@ -1,0 +1,199 @@
+package adminapi
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// rulesMost bounds the rules in an answer, which has some 300 bytes for each.
+const rulesMost = 10_000
+
+// rules returns the rules in force.
+func (a *API) rules() (*config.Rules, error) {
+	if rules := a.Live.Rules(); rules != nil {
+		return rules, nil
+	}
+	return nil, status.Error(codes.Unavailable, "no limits are loaded yet")
+}
+
+// nearest returns " (NAME?)" for the nearest of some names, or "".
+func nearest(word string, names []string) string {
+	if near := yamlfile.Nearest(word, names); near != "" {
+		return " (" + near + "?)"
+	}
+	return ""
+}
+
+func domainNames(rules *config.Rules) []string {
+	var names []string
+	for _, d := range rules.Domains() {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// ListDomains implements adminv1.AdminServiceServer.
+func (a *API) ListDomains(ctx context.Context, _ *adminv1.ListDomainsRequest) (*adminv1.ListDomainsResponse, error) {
+	rules, err := a.rules()
+	if err != nil {
+		return nil, err
+	}
+	room := answerRoom{ctx: ctx}
+	response := &adminv1.ListDomainsResponse{Fingerprint: rules.Fingerprint()}
+	for _, d := range rules.Domains() {
+		shown := &adminv1.Domain{
+			Name: d.Name, Place: &adminv1.Place{File: d.File, Line: uint32(d.Line)}, Rules: uint32(len(d.Places())),
+			HashTag: d.HashTag, Unmatched: adminv1.Unmatched_UNMATCHED_ALLOW, Keys: outermostKeys(d),
+		}
+		if a.Assignments != nil {
+			shown.Assignments = uint64(a.Assignments.Table().Count(d.Name))
+		}
+		shown.UnmatchedCount = d.WithoutRule.Allowed.Load() + d.WithoutRule.Denied.Load()
+		if a.Decider.DeniesUnmatched(d) {
+			shown.Unmatched = adminv1.Unmatched_UNMATCHED_DENY
+		}
+		if err := room.add(shown); err != nil {
+			return nil, err
+		}
+		response.Domains = append(response.Domains, shown)
+	}
+	return response, nil
+}
+
+// outermostKeys returns the keys with which descriptors of a domain begin, in the
+// order of the file.
+func outermostKeys(d *config.Domain) []string {
+	var keys []string
+	known := make(map[string]bool)
+	for _, rule := range d.Rules() {
+		if key := rule.Entries()[0].Key; !known[key] {
+			known[key] = true
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// GetRule implements adminv1.AdminServiceServer.
+func (a *API) GetRule(ctx context.Context, r *adminv1.GetRuleRequest) (*adminv1.GetRuleResponse, error) {
+	rules, err := a.rules()
+	if err != nil {
+		return nil, err
+	}
+	domain := rules.Domain(r.GetDomain())
+	if domain == nil {
+		return nil, status.Errorf(codes.NotFound, "domain: found %s; there is none of this name%s",
+			yamlfile.Quote(r.GetDomain()), nearest(r.GetDomain(), domainNames(rules)))
+	}
+	places, err := placesOf(domain, r)
+	if err != nil {
+		return nil, err
+	}
+	room := answerRoom{ctx: ctx}
+	response := new(adminv1.GetRuleResponse)
+	for _, rule := range places {
+		shown := showRule(domain, rule)
+		if err := room.add(shown); err != nil {
+			return nil, err
+		}
+		response.Rules = append(response.Rules, shown)
+	}
+	return response, nil
+}
+
+// placesOf returns the rules of a domain that are asked for. Its error is a status.
+func placesOf(domain *config.Domain, r *adminv1.GetRuleRequest) ([]*config.Rule, error) {
+	if len(r.GetEntries()) > 0 {
+		entries := entriesOf(r.GetEntries())
+		if rule := domain.Match(entries); rule != nil {
+			return []*config.Rule{rule}, nil
+		}
+		return nil, status.Errorf(codes.NotFound, "entries: found %s, which match no rule", yamlfile.Shorten(assign.Print(entries)))
+	}
+	places := domain.Places()
+	if r.GetPath() == "" {
+		if n := len(places); n > rulesMost {
+			return nil, status.Errorf(codes.ResourceExhausted, "the domain has %d rules, and an answer has at most %d: name a path", n, rulesMost)
+		}
+		return places, nil
+	}
+	for _, rule := range places {
+		if rule.Path() == r.GetPath() || isPlanAt(rule, r.GetPath()) {
+			return []*config.Rule{rule}, nil
+		}
+	}
+	var paths []string
+	for _, rule := range places[:min(len(places), rulesMost)] {
+		paths = append(paths, rule.Path())
+	}
+	return nil, status.Errorf(codes.NotFound, "path: found %s; the domain has no rule there%s", yamlfile.Quote(r.GetPath()), nearest(r.GetPath(), paths))
+}
+
+// isPlanAt reports whether a path is that of one of a rule's plans, as metrics have
+// it.
+func isPlanAt(rule *config.Rule, path string) bool {
+	return rule.Plans != nil && slices.ContainsFunc(rule.Plans.All(), func(plan *config.Rule) bool { return plan.Path() == path })
+}
+
+func showRule(domain *config.Domain, rule *config.Rule) *adminv1.Rule {
+	m := &adminv1.Rule{
+		Domain: domain.Name, Path: rule.Path(), Place: &adminv1.Place{File: rule.File, Line: uint32(rule.Line)},
+		Unlimited: rule.Unlimited, ShadowMode: rule.ShadowMode, QuotaMode: rule.QuotaMode, ShareThreshold: rule.ShareThreshold,
+	}
+	for _, l := range rule.Limits {
+		m.Limits = append(m.Limits, showLimit(l))
+	}
+	plans := []*config.Rule{rule}
+	if rule.Plans != nil {
+		plans = rule.Plans.All()
+		if rule.Plans.Default != nil {
+			m.DefaultPlan = rule.Plans.Default.Plan
+		}
+	}
+	for _, plan := range plans {
+		if rule.Plans != nil {
+			shown := &adminv1.Plan{Name: plan.Plan, Unlimited: plan.Unlimited}
+			for _, l := range plan.Limits {
+				shown.Limits = append(shown.Limits, showLimit(l))
+			}
+			m.Plans = append(m.Plans, shown)
+		}
+		countsOf(m, plan)
+	}
+	return m
+}
+
+// countsOf adds what descriptors got that matched a rule or plan.
+func countsOf(m *adminv1.Rule, rule *config.Rule) {
+	counts := []*config.Counts{&rule.Counts.Counts}
+	for _, n := range rule.Counts.Values() {
+		counts = append(counts, n.Counts)
+	}
+	for _, c := range counts {
+		m.Allowed += c.Of(config.Allowed)
+		m.Denied += c.Of(config.Denied)
+		m.Shadowed += c.Of(config.Shadowed)
+	}
+}
+
+func showLimit(l *bucket.Limit) *adminv1.RuleLimit {
+	m := &adminv1.RuleLimit{
+		Name: l.Name, Algorithm: ratelimitv1.Algorithm(1 + slices.Index(bucket.Algorithms(), l.Algorithm)),
+		Requests: uint32(l.Requests), Period: durationpb.New(l.Period), Capacity: uint32(l.Capacity), Text: config.DescribeNumbers(l) + config.EnforcementNote(l),
+	}
+	if l.OnStoreFailure != bucket.FailureDefault {
+		m.OnStoreFailure = l.OnStoreFailure.String()
+	}
+	return m
+}

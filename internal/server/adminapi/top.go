@@ -1,0 +1,131 @@
+package adminapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/top"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+const (
+	// topRows is how many subjects are listed unless a request says so.
+	topRows = 20
+	// topMost is what an answer takes at most while it is put together, in bytes: what
+	// a hundred rules keep, and what is read of other daemons.
+	topMost = 64 << 20
+)
+
+var (
+	topKinds = map[adminv1.TopBy]top.Kind{
+		adminv1.TopBy_TOP_BY_UNSPECIFIED: top.Denied, adminv1.TopBy_TOP_BY_DENIED: top.Denied, adminv1.TopBy_TOP_BY_USED: top.Used,
+	}
+	topWindows = map[adminv1.TopWindow]top.Window{
+		adminv1.TopWindow_TOP_WINDOW_UNSPECIFIED: top.Minute, adminv1.TopWindow_TOP_WINDOW_MINUTE: top.Minute,
+		adminv1.TopWindow_TOP_WINDOW_QUARTER_HOUR: top.Quarter, adminv1.TopWindow_TOP_WINDOW_HOUR: top.Hour,
+	}
+)
+
+// Top implements adminv1.AdminServiceServer.
+func (a *API) Top(ctx context.Context, r *adminv1.TopRequest) (*adminv1.TopResponse, error) {
+	q, rows, err := a.topQuestion(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := accounts.ConnectionOf(ctx).Reserve(ctx, topMost); err != nil {
+		return nil, err
+	}
+	sum := a.Decider.Top(q)
+	response := &adminv1.TopResponse{Daemons: 1}
+	if a.AskTop != nil {
+		answers, pending, err := a.AskTop(ctx, q)
+		if err != nil {
+			response.OthersUnknown = err.Error()
+		}
+		for _, answer := range answers {
+			sum = sum.Plus(answer)
+			response.Daemons++
+		}
+		response.Pending = a.pending(ctx, pending)
+	}
+	listed, floor := sum.Rows(rows)
+	for i := range listed {
+		response.Subjects = append(response.Subjects, showTopSubject(&listed[i]))
+	}
+	response.Total, response.OthersAtMost, response.Covered = sum.Total, floor, durationpb.New(sum.Span)
+	return response, nil
+}
+
+// topQuestion returns what a request asks for, and how many rows.
+func (a *API) topQuestion(r *adminv1.TopRequest) (q top.Question, rows int, _ error) {
+	kind, ok := topKinds[r.GetBy()]
+	if !ok {
+		return q, 0, decide.Invalid("by: found %d; allowed: 0 to 2", r.GetBy())
+	}
+	window, ok := topWindows[r.GetWindow()]
+	if !ok {
+		return q, 0, decide.Invalid("window: found %d; allowed: 0 to 3", r.GetWindow())
+	}
+	rows = int(r.GetRows())
+	if rows == 0 {
+		rows = topRows
+	}
+	if rows > top.MaxRows {
+		return q, 0, decide.Invalid("rows: found %d; allowed: 1 to %d, or 0 for %d", rows, top.MaxRows, topRows)
+	}
+	q = top.Question{Kind: kind, Window: window, Domain: r.GetDomain(), Rule: r.GetRule()}
+	return q, rows, a.checkTop(q)
+}
+
+// checkTop returns why a question has no answer.
+func (a *API) checkTop(q top.Question) error {
+	rules := a.Live.Rules()
+	switch {
+	case !a.Decider.Tops.Keeps(q.Kind):
+		return status.Errorf(codes.FailedPrecondition, "this daemon does not keep who had the most by %s; top.subjects: %s does", q.Kind, map[top.Kind]string{top.Denied: "denied", top.Used: "all"}[q.Kind])
+	case q.Domain == "" && q.Rule != "":
+		return decide.Invalid("rule: found %s without a domain; allowed: both", yamlfile.Quote(q.Rule))
+	case rules == nil:
+		return status.Error(codes.Unavailable, "no limits are loaded yet")
+	case q.Domain != "" && !rules.HasDomain(q.Domain):
+		return status.Errorf(codes.NotFound, "domain: found %s; there is none of this name%s", yamlfile.Quote(q.Domain), nearest(q.Domain, domainNames(rules)))
+	case q.Rule != "" && !a.Decider.HasRule(q.Domain, q.Rule):
+		var paths []string
+		for _, rule := range rules.Domain(q.Domain).Rules() {
+			paths = append(paths, rule.Path())
+		}
+		return status.Errorf(codes.NotFound, "rule: found %s; the domain %s has none of this path%s", yamlfile.Quote(q.Rule), q.Domain, nearest(q.Rule, paths))
+	}
+	return nil
+}
+
+// showTopSubject returns a row as a message. Callers may have sent, and a cut may have
+// left, what is no UTF-8.
+func showTopSubject(r *top.Row) *adminv1.TopSubject {
+	entries, cut := top.Entries(r.Subject)
+	m := &adminv1.TopSubject{Domain: r.Domain, Rule: r.Rule, Cut: cut, Count: r.Count.Count, Error: r.Error}
+	for _, e := range entries {
+		m.Entries = append(m.Entries, &ratelimitv1.Entry{Key: strings.ToValidUTF8(e.Key, "\uFFFD"), Value: strings.ToValidUTF8(e.Value, "\uFFFD")})
+	}
+	return m
+}
+
+func readTop(_ http.ResponseWriter, r *http.Request) (*adminv1.TopRequest, error) {
+	q := readQuery(r, "domain", "rule", "by", "window", "rows")
+	return &adminv1.TopRequest{
+		Domain: q.text("domain"), Rule: q.text("rule"), Rows: q.number("rows"),
+		By: choice(q, "by", map[string]adminv1.TopBy{"denied": adminv1.TopBy_TOP_BY_DENIED, "used": adminv1.TopBy_TOP_BY_USED}),
+		Window: choice(q, "window", map[string]adminv1.TopWindow{
+			"1m": adminv1.TopWindow_TOP_WINDOW_MINUTE, "15m": adminv1.TopWindow_TOP_WINDOW_QUARTER_HOUR, "1h": adminv1.TopWindow_TOP_WINDOW_HOUR,
+		}),
+	}, q.err
+}

@@ -1,0 +1,105 @@
+package adminapi
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// namesShown bounds the names that an error lists.
+const namesShown = 20
+
+// wrongForRules says why an assignment would do nothing, or not what it says, under
+// the rules in force, or returns "".
+func wrongForRules(rules *config.Rules, asked *assign.Assignment) string {
+	domain := rules.Domain(asked.Domain)
+	if domain == nil {
+		return fmt.Sprintf("domain: found %s; there is none of this name%s", yamlfile.Quote(asked.Domain), nearest(asked.Domain, domainNames(rules)))
+	}
+	if asked.Plan != "" {
+		if wrong := wrongPlan(domain, asked); wrong != "" {
+			return wrong
+		}
+	}
+	if !asked.Unlimited && len(asked.Numbers) == 0 {
+		return ""
+	}
+	rule := domain.Match(asked.Entries)
+	if rule == nil {
+		return fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", assign.Print(asked.Entries))
+	}
+	if rule.Plans != nil && len(asked.Numbers) > 0 {
+		plan := rule.Plans.Plan(asked.Plan)
+		if plan == nil {
+			plan = rule.Plans.Default
+		}
+		if plan == nil {
+			return fmt.Sprintf("numbers: found them without a plan; the rule %s has no plan for whoever has none assigned, so name one of %s beside them", rule.Path(), few(rule.Plans.Names()))
+		}
+		rule = plan
+	}
+	for i := range asked.Numbers {
+		if wrong := wrongNumbers(rule, &asked.Numbers[i]); wrong != "" {
+			return wrong
+		}
+	}
+	return ""
+}
+
+func wrongPlan(domain *config.Domain, asked *assign.Assignment) string {
+	has, plans := domain.HasPlan(asked.Entries, asked.Plan)
+	switch {
+	case has:
+		return ""
+	case len(plans) == 0:
+		return fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), assign.Print(asked.Entries))
+	}
+	return fmt.Sprintf("plan: found %s%s; allowed: %s", yamlfile.Quote(asked.Plan), nearest(asked.Plan, plans), few(plans))
+}
+
+// few lists some names, and counts the others.
+func few(names []string) string {
+	if len(names) <= namesShown {
+		return yamlfile.Commas(names)
+	}
+	return fmt.Sprintf("%s and %d more", yamlfile.Commas(names[:namesShown]), len(names)-namesShown)
+}
+
+// wrongNumbers says why a rule's limit cannot have these numbers, or returns "".
+func wrongNumbers(rule *config.Rule, n *assign.Numbers) string {
+	i := slices.IndexFunc(rule.Limits, func(l *bucket.Limit) bool { return l.Name == n.Limit })
+	if i < 0 {
+		var names []string
+		for _, l := range rule.Limits {
+			names = append(names, fmt.Sprintf("%q", l.Name))
+		}
+		if len(names) == 0 {
+			return fmt.Sprintf("numbers: found %q; the rule %s is unlimited, so it has no limit that could have others", n.Limit, rule.Path())
+		}
+		if n.Limit == "" {
+			return fmt.Sprintf("numbers: found none with the name of a limit, and those of the rule %s have names; allowed: %s", rule.Path(), few(names))
+		}
+		return fmt.Sprintf("numbers: found the limit %s, which the rule %s does not have%s; allowed: %s",
+			yamlfile.Quote(n.Limit), rule.Path(), nearest(fmt.Sprintf("%q", n.Limit), names), few(names))
+	}
+	spec := rule.Limits[i].Spec
+	spec.Requests, spec.Burst = n.Requests, n.Burst
+	if n.Period != 0 {
+		spec.Period = n.Period
+	}
+	_, err := bucket.NewLimit(spec)
+	if err == nil {
+		return ""
+	}
+	var wrong *bucket.SpecError
+	if !errors.As(err, &wrong) {
+		return fmt.Sprintf("numbers of %q: %v", n.Limit, err)
+	}
+	return fmt.Sprintf("numbers of %q, %s: found %s; allowed: %s", n.Limit, wrong.Field, wrong.Found, strings.TrimSpace(wrong.Allowed))
+}

@@ -1,0 +1,144 @@
+package adminapi
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+const (
+	// watchBuffer bounds the bytes of records that wait for the caller of a watch.
+	watchBuffer = 256 << 10
+	// watchWrite is how long one record may take to be written.
+	watchWrite = 10 * time.Second
+)
+
+var errSlowWatch = status.Error(codes.ResourceExhausted, "the caller does not keep up: list the assignments and watch again")
+
+// WatchAssignments implements adminv1.AdminServiceServer.
+func (a *API) WatchAssignments(r *adminv1.WatchAssignmentsRequest, stream grpc.ServerStreamingServer[adminv1.WatchAssignmentsResponse]) error {
+	return a.watch(stream.Context(), r.GetDomain(), func() error { return stream.SendHeader(metadata.MD{}) }, stream.Send)
+}
+
+// watch sends records of changes from now on until the caller goes. begin tells the
+// caller that it has begun.
+func (a *API) watch(ctx context.Context, domain string, begin func() error, send func(*adminv1.WatchAssignmentsResponse) error) error {
+	if err := a.hasAssignments(); err != nil {
+		return err
+	}
+	leave, err := a.watching.enter(memberOf(ctx).Name)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := accounts.ConnectionOf(ctx).Reserve(ctx, watchBuffer); err != nil {
+		return err
+	}
+	// Deadlines of the port are for requests that end; here each record has one.
+	response := visitOf(ctx).response
+	_ = response.SetReadDeadline(time.Time{})
+	patience := func() { _ = response.SetWriteDeadline(time.Now().Add(watchWrite)) }
+	ctx, cancel := context.WithCancelCause(ctx)
+	var told sync.WaitGroup
+	defer told.Wait()
+	defer cancel(nil)
+	defer context.AfterFunc(a.Stopping, func() { cancel(status.Error(codes.Unavailable, "the daemon stops")) })()
+
+	q := &recordQueue{domain: domain, came: make(chan struct{}, 1)}
+	told.Go(func() {
+		err := a.Assignments.Watch(ctx, q.add)
+		switch {
+		case q.isFull():
+			err = errSlowWatch
+		case err != nil:
+			err = status.Errorf(codes.Unavailable, "the store ended the watch: %v", err)
+		default:
+			err = status.Error(codes.Unavailable, "the store ended the watch")
+		}
+		cancel(err) // which does nothing if ctx had ended before
+	})
+	patience()
+	if err := begin(); err != nil {
+		return err
+	}
+	_ = response.SetWriteDeadline(time.Time{})
+	for {
+		select {
+		case <-ctx.Done():
+			return endOf(ctx)
+		case <-q.came:
+		}
+		for _, record := range q.take() {
+			patience()
+			if err := send(record); err != nil {
+				return err
+			}
+		}
+		_ = response.SetWriteDeadline(time.Time{})
+	}
+}
+
+// endOf returns why a watch ended.
+func endOf(ctx context.Context) error {
+	if _, ok := status.FromError(context.Cause(ctx)); ok {
+		return context.Cause(ctx)
+	}
+	return status.FromContextError(ctx.Err()).Err()
+}
+
+// recordQueue has the records that wait for the caller of a watch.
+type recordQueue struct {
+	domain string
+	came   chan struct{}
+
+	mu      sync.Mutex
+	records []*adminv1.WatchAssignmentsResponse
+	bytes   int
+	full    bool
+}
+
+// add adds a record. It returns false if there is no room.
+func (q *recordQueue) add(r assign.Record) bool {
+	if q.domain != "" && r.Domain != q.domain {
+		return true
+	}
+	m := &adminv1.WatchAssignmentsResponse{Record: showRecord(&r)}
+	// In memory a record takes some four times the bytes of its message.
+	size := 4 * proto.Size(m)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.full = q.full || q.bytes+size > watchBuffer; q.full {
+		return false
+	}
+	q.records, q.bytes = append(q.records, m), q.bytes+size
+	select {
+	case q.came <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// take returns the records that wait.
+func (q *recordQueue) take() []*adminv1.WatchAssignmentsResponse {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := q.records
+	q.records, q.bytes = nil, 0
+	return all
+}
+
+func (q *recordQueue) isFull() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.full
+}

@@ -1,0 +1,174 @@
+package decide
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+// planOf returns the plan in force of a rule with plans, which may be none, and
+// whether the descriptor counts as one without a rule: nobody gave it a plan and
+// there is none for such, or the rule does not have the plan that it was given. A
+// plan that is gone from the file, or was misspelt, falls to the default, unless
+// what is unmatched is denied.
+func (d *Decider) planOf(domain *config.Domain, plans *config.Plans, assigned *assign.Held) (plan *config.Rule, missing bool) {
+	if assigned != nil {
+		if plan := plans.Plan(assigned.Plan); plan != nil {
+			return plan, false
+		}
+		if d.DeniesUnmatched(domain) {
+			return nil, true
+		}
+	}
+	return plans.Default, plans.Default == nil
+}
+
+// DeniesUnmatched reports whether descriptors of a domain that have no rule are
+// denied.
+func (d *Decider) DeniesUnmatched(domain *config.Domain) bool {
+	if domain.Unmatched == config.UnmatchedDefault {
+		return d.Modes.DenyUnmatched
+	}
+	return domain.Unmatched == config.DenyUnmatched
+}
+
+// assign has what is assigned to the very descriptor of an outcome replace what its
+// rule says.
+func (c *Call) assign(o *Outcome, terms *assign.Terms) {
+	if terms.Unlimited {
+		o.Limits, o.freed = nil, true
+		return
+	}
+	if len(terms.Numbers) == 0 || len(o.Limits) == 0 {
+		return
+	}
+	start := len(c.overrides)
+	for _, l := range o.Limits {
+		if n := terms.NumbersOf(l.Name); n != nil {
+			l = c.decider.withNumbers(l, n)
+		}
+		c.overrides = append(c.overrides, l)
+	}
+	o.Limits = c.overrides[start:len(c.overrides):len(c.overrides)]
+}
+
+// withNumbers returns a limit with the numbers that are assigned in place of its
+// own. Both count in one state. Numbers that its algorithm cannot count, after the
+// file has changed, leave the limit as it is.
+func (d *Decider) withNumbers(l *bucket.Limit, n *assign.Numbers) *bucket.Limit {
+	spec := l.Spec
+	spec.Requests, spec.Burst = n.Requests, n.Burst
+	if n.Period != 0 {
+		spec.Period = n.Period
+	}
+	if own, err := d.overrides.get(ownLimit{spec: spec}); err == nil {
+		return own
+	}
+	return l
+}
+
+// refusals are the limits that stand for a refusal in answers: they admit nothing
+// and have no state.
+var refusals = map[Refusal][]*bucket.Limit{
+	Blocked:   {refusal(config.BlockedLimit)},
+	Unmatched: {refusal(config.UnmatchedLimit)},
+}
+
+func refusal(name string) *bucket.Limit {
+	l, err := bucket.NewLimit(bucket.Spec{Name: name, Algorithm: bucket.FixedWindow, Period: time.Second})
+	if err != nil {
+		panic(fmt.Sprintf("decide: a limit of nothing is none: %v", err))
+	}
+	return l
+}
+
+// refuse has outcome i be denied until a moment, in microseconds since the Unix
+// epoch, or for good if that is 0. Its limits are that of the refusal, and then
+// those that are charged all the same for what was used already.
+func (c *Call) refuse(i int, why Refusal, until int64) {
+	o, asked := &c.Outcomes[i], &c.Descriptors[i]
+	limits := refusals[why]
+	for _, l := range o.Limits {
+		if asked.of(l).ChargedAnyway(asked.cost) {
+			limits = append(limits, l)
+		}
+	}
+	o.Refusal, o.until, o.Own, o.freed, o.Limits = why, until, nil, false, limits
+	c.hasRefusal = true
+}
+
+// refused returns the decision of a refused outcome.
+func (o *Outcome) refused(now int64) bucket.Decision {
+	if o.until == 0 {
+		return bucket.Decision{RetryAfter: bucket.Never}
+	}
+	left := max(time.Microsecond, time.Duration(o.until-now)*time.Microsecond)
+	return bucket.Decision{RetryAfter: left, ResetAfter: left}
+}
+
+// decideBesideRefusals is Take or Check of the store for a call with refused
+// outcomes. The store is not asked about those: a refusal holds while it is away. If
+// the call is denied by one, what was used already is charged, and the rest is only
+// looked at.
+func (c *Call) decideBesideRefusals(ctx context.Context, method storeMethod, hits []bucket.Hit, decisions []bucket.Decision) error {
+	now := c.decider.Now()
+	var asked, used []int
+	denied := false
+	n := 0
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		for j := range o.Limits {
+			switch {
+			case o.Refusal != NotRefused && j == 0:
+				decisions[n] = o.refused(now)
+				denied = denied || o.Role == bucket.Enforced
+			case hits[n].Limit.ChargedAnyway(hits[n].Cost):
+				used = append(used, n)
+			default:
+				asked = append(asked, n)
+			}
+			n++
+		}
+	}
+	if !denied { // all refusals are in shadow
+		return some(ctx, method, append(asked, used...), hits, decisions, false)
+	}
+	if err := some(ctx, method, used, hits, decisions, true); err != nil {
+		return err
+	}
+	// The request is denied, whatever the store would say.
+	_ = some(ctx, c.decider.Store.Check, asked, hits, decisions, false)
+	return nil
+}
+
+// some calls a method of a store with some of the hits, which do not matter to each
+// other if aside.
+func some(ctx context.Context, call storeMethod, which []int, hits []bucket.Hit, decisions []bucket.Decision, aside bool) error {
+	if len(which) == 0 {
+		return nil
+	}
+	part, got := make([]bucket.Hit, len(which)), make([]bucket.Decision, len(which))
+	for i, n := range which {
+		part[i] = hits[n]
+		if aside {
+			part[i].Role = bucket.Aside
+		}
+	}
+	if err := call(ctx, part, got); err != nil {
+		return err
+	}
+	for i, n := range which {
+		decisions[n] = got[i]
+	}
+	return nil
+}
+
+// forgetMatch undoes Match, since the assignments have changed.
+func (c *Call) forgetMatch() {
+	c.matched, c.unmatched, c.hasQuotas, c.hasRefusal = false, nil, false, false
+	c.Outcomes, c.text, c.Hits, c.overrides = c.Outcomes[:0], c.text[:0], c.Hits[:0], c.overrides[:0]
+}

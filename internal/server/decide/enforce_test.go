@@ -1,0 +1,135 @@
+package decide_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+const candidateLimits = `
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: stricter, requests: 2, period: 1h, shadow_mode: true}
+      - {name: now, requests: 5, period: 1h}
+  - key: trial
+    rate_limits: [{name: only, requests: 1, period: 1h, shadow_mode: true}]
+  - key: some
+    rate_limit: {requests: 1, period: 1h, enforce: 30%}
+  - key: more
+    rate_limit: {requests: 1, period: 1h, enforce: 60%}
+  - key: quota
+    quota_mode: true
+    rate_limits:
+      - {name: now, requests: 1, period: 1h}
+      - {name: stricter, requests: 0, period: 1h, shadow_mode: true}
+      - {name: day, requests: 3, period: 1d}
+`
+
+// A candidate in shadow counts by itself, and neither denies nor speaks for the request.
+func TestShadowLimitStandsBesideTheOneInForce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, candidateLimits)
+	for i := range 6 {
+		c := r.take(asking("user=a", 1))
+		o := &c.Outcomes[0]
+		if c.Denied != (i == 5) || o.IsOver() != (i == 5) {
+			t.Errorf("%d: denied %t, over %t", i, c.Denied, o.IsOver())
+		}
+		if stricter := o.Decisions[0].Allowed(); stricter != (i < 2) {
+			t.Errorf("%d: the candidate allows: %t", i, stricter)
+		}
+		if l, _ := o.Decisive(); l.Name != "now" {
+			t.Errorf("%d: %s speaks for it", i, l.Name)
+		}
+	}
+	c := r.take(asking("trial=a", 2))
+	if l, _ := c.Outcomes[0].Decisive(); c.Denied || l != nil {
+		t.Errorf("denied %t, %v speaks", c.Denied, l)
+	}
+}
+
+func TestShadowLimitInAQuotaIsNoPartOfIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, candidateLimits)
+	// The second quota keeps the first from being the only one.
+	both := func(name string) bool {
+		return !r.take(asking("quota="+name, 1), asking("quota=other", 1)).Denied
+	}
+	for i, want := range []bool{true, true, false} {
+		if got := both(fmt.Sprint(min(i, 1))); got != want {
+			t.Errorf("%d: allowed %t", i, got)
+		}
+	}
+}
+
+// A share is of subjects: the same ones always, and those of a smaller share are among
+// those of a larger one.
+func TestEnforceIsForAStableShareOfTheSubjects(t *testing.T) {
+	t.Parallel()
+	const subjects = 4000
+	denies := func(r *rig, key string, i int) bool {
+		d := asking(fmt.Sprintf("%s=%d", key, i), 1)
+		r.take(d)
+		return r.take(d).Denied
+	}
+	one, other := newRig(t, candidateLimits), newRig(t, candidateLimits)
+	counts := make(map[string]int)
+	for i := range subjects {
+		for _, key := range []string{"some", "more"} {
+			denied := denies(one, key, i)
+			if denied {
+				counts[key]++
+			}
+			if denied != denies(other, key, i) {
+				t.Fatalf("%s=%d is not denied by both", key, i)
+			}
+		}
+	}
+	for key, share := range map[string]float64{"some": .3, "more": .6} {
+		if got := float64(counts[key]) / subjects; got < share-.04 || got > share+.04 {
+			t.Errorf("%s: %.3f of the subjects are denied, want %.1f", key, got, share)
+		}
+	}
+	subject := func(i int) []byte { return fmt.Appendf(nil, "subject %d", i) }
+	for i := range subjects {
+		var before bool
+		for n := int64(bucket.AllSubjects); n >= 0; n -= 500 {
+			l := bucket.Limit{Spec: bucket.Spec{Unenforced: n}}
+			if before && !l.Enforces(subject(i)) {
+				t.Fatalf("subject %d is let go when the share grows", i)
+			}
+			before = l.Enforces(subject(i))
+		}
+		if !before {
+			t.Fatalf("subject %d is never denied", i)
+		}
+	}
+}
+
+// Numbers of a request replace those in force, and no candidate's.
+func TestOwnNumbersAreInForce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, candidateLimits)
+	r.take(asking("user=a", 1))
+	c := r.take(bringing("user=a", 1, time.Hour))
+	if o := &c.Outcomes[0]; !c.Denied || o.Limits[0].Name != "now" {
+		t.Errorf("denied %t by %v", c.Denied, o.Limits[0].Spec)
+	}
+	for i := range 20 {
+		key := fmt.Sprintf("some=%d", i)
+		r.take(asking(key, 1))
+		if !r.take(bringing(key, 1, time.Hour)).Denied {
+			t.Errorf("%s: numbers of its own deny nothing", key)
+		}
+	}
+	// Assigned ones stay what they are numbers for.
+	r.assign("user=b", assign.Terms{Numbers: []assign.Numbers{{Limit: "stricter", Requests: 0}}})
+	if c := r.take(asking("user=b", 1)); c.Denied || c.Outcomes[0].Decisions[0].Allowed() {
+		t.Errorf("denied %t, %+v", c.Denied, c.Outcomes[0].Decisions)
+	}
+}

@@ -1,0 +1,340 @@
+package decide
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// Explanation says what a request would get now, and why.
+type Explanation struct {
+	// Domain is nil if no limits file has it.
+	Domain      *config.Domain
+	Descriptors []ExplainedDescriptor
+	// Allowed is whether the whole request would pass.
+	Allowed bool
+	// DeniedBy is the descriptor that decides if it would not, and DeniedByLimit
+	// which of its limits; -1 if there is none.
+	DeniedBy, DeniedByLimit int
+	// RetryAfter is how long to wait until the same request would pass, if nobody
+	// else takes; bucket.Never if it never can.
+	RetryAfter time.Duration
+	// Degraded is whether the store did not answer, so that some decisions are those
+	// of what answers in its place.
+	Degraded bool
+	// Summary is the whole in one sentence.
+	Summary string
+}
+
+// ExplainedDescriptor says how a descriptor comes to what it gets.
+type ExplainedDescriptor struct {
+	Entries []bucket.Entry
+	Levels  []config.TracedLevel
+	// Rule is the rule that matches, or nil. If it has plans, Plan is the one in
+	// force, or nil.
+	Rule, Plan *config.Rule
+	// Assignments are those of the entries and of their beginnings.
+	Assignments []AppliedAssignment
+	// Limits are those in force, without those that others replace.
+	Limits  []ExplainedLimit
+	Verdict Verdict
+	Hints   []string
+}
+
+// Verdict is what a descriptor gets.
+type Verdict uint8
+
+// The verdicts.
+const (
+	VerdictAllowed Verdict = iota + 1
+	VerdictDenied
+	// VerdictShadowed: it is denied, but not in force.
+	VerdictShadowed
+	VerdictUnmatchedAllowed
+	VerdictUnmatchedDenied
+	VerdictUnlimited
+	VerdictBlocked
+)
+
+// AppliedAssignment is an assignment, and what it does to a descriptor.
+type AppliedAssignment struct {
+	*assign.Assignment
+	Effect string
+}
+
+// ExplainedLimit is a limit in force, with its state.
+type ExplainedLimit struct {
+	*bucket.Limit
+	Source Source
+	bucket.Location
+	// Decision is what the request would get from it. Nothing is charged, so what
+	// remains is as before.
+	bucket.Decision
+	Shadow bool
+	// OnStoreFailure is what a failure of the store would do, in words.
+	OnStoreFailure string
+}
+
+// Source is where the numbers of a limit come from.
+type Source uint8
+
+// The sources.
+const (
+	FromFile Source = iota + 1
+	FromAssignment
+	FromRequest
+)
+
+// Explain says what a checked call would get from Decide at this moment. It finds
+// the limits as Decide does and only looks at the states: it charges nothing,
+// remembers nothing and counts nothing. Its error is one that Decide would return.
+func (d *Decider) Explain(ctx context.Context, c *Call) (*Explanation, error) {
+	x, err := d.explain(c)
+	if err != nil {
+		return nil, err
+	}
+	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.Hits))...)
+	if len(c.Hits) > 0 {
+		if err := d.Refuses(); err != nil {
+			return nil, err
+		}
+		if err := c.decideBy(ctx, d.Store.Check); err != nil {
+			return nil, err
+		}
+	}
+	return x.finish(), nil
+}
+
+// explaining is an Explanation in the making.
+type explaining struct {
+	*Call
+	traces []config.Trace
+	// assignments are those in force of each descriptor, the shortest beginning
+	// first, by the number of their entries.
+	assignments [][]*assign.Assignment
+}
+
+// explain matches a call and gathers what led to its limits, all of the same rules
+// and assignments.
+func (d *Decider) explain(c *Call) (*explaining, error) {
+	x := &explaining{Call: c}
+	for {
+		rules := d.Live.Rules()
+		if err := d.Match(c); err != nil {
+			return nil, err
+		}
+		descriptors := make([][]bucket.Entry, len(c.Descriptors))
+		x.assignments = make([][]*assign.Assignment, len(c.Descriptors))
+		now := d.Now()
+		for i := range c.Descriptors {
+			descriptors[i] = c.Descriptors[i].Entries
+			x.assignments[i] = d.assignmentsOf(c.Domain, descriptors[i], now)
+		}
+		if rules == d.Live.Rules() && c.generation == d.Assigned.Generation() {
+			x.traces = rules.Trace(c.Domain, descriptors)
+			return x, nil
+		}
+		c.forgetMatch()
+	}
+}
+
+// assignmentsOf returns the assignments of entries and of their beginnings.
+func (d *Decider) assignmentsOf(domain string, entries []bucket.Entry, now int64) (found []*assign.Assignment) {
+	if d.Assigned.Domain(domain) == nil {
+		return nil
+	}
+	size := len(domain)
+	for i := range entries[:min(len(entries), assign.MaxEntries)] {
+		if size += len(entries[i].Key) + len(entries[i].Value); size > assign.MaxSubject {
+			break
+		}
+		if a := d.Assigned.Get(assign.Subject{Domain: domain, Entries: entries[:i+1]}).InForce(now); a != nil {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
+// finish makes the explanation of a decided call.
+func (x *explaining) finish() *Explanation {
+	e := &Explanation{Domain: x.found, Allowed: !x.Denied, DeniedBy: -1, DeniedByLimit: -1}
+	hits := x.Hits
+	for i := range x.Outcomes {
+		o := &x.Outcomes[i]
+		n := len(o.Limits)
+		e.Descriptors = append(e.Descriptors, x.descriptor(i, hits[:n]))
+		hits = hits[n:]
+		for j := range o.Decisions {
+			e.Degraded = e.Degraded || o.Decisions[j].Degraded
+		}
+	}
+	if x.Denied {
+		hit, decision := x.Denier()
+		e.RetryAfter = decision.RetryAfter
+		e.DeniedBy, e.DeniedByLimit = x.place(hit)
+	}
+	e.Summary = x.summary(e)
+	return e
+}
+
+// place returns of which descriptor a hit is, and of which of its limits; -1 for
+// that of a refusal, which is not among them.
+func (x *explaining) place(hit int) (descriptor, limit int) {
+	for i := range x.Outcomes {
+		o := &x.Outcomes[i]
+		if hit < len(o.Limits) {
+			if o.Refusal != NotRefused {
+				hit--
+			}
+			return i, hit
+		}
+		hit -= len(o.Limits)
+	}
+	return -1, -1
+}
+
+func (x *explaining) descriptor(i int, hits []bucket.Hit) ExplainedDescriptor {
+	o, trace := &x.Outcomes[i], &x.traces[i]
+	e := ExplainedDescriptor{
+		Entries: slices.Clone(x.Descriptors[i].Entries),
+		Levels:  trace.Levels,
+		Rule:    trace.Rule,
+		Verdict: x.verdict(o),
+		Hints:   append(trace.Hints, x.notes(i)...),
+	}
+	if trace.Rule != nil && trace.Rule.Plans != nil {
+		e.Plan = o.Rule
+	}
+	for _, a := range x.assignments[i] {
+		e.Assignments = append(e.Assignments, AppliedAssignment{a, x.effect(i, a)})
+	}
+	for j, l := range o.Limits {
+		if o.Refusal != NotRefused && j == 0 {
+			continue
+		}
+		at := x.decider.Store.Locate(&hits[j])
+		e.Limits = append(e.Limits, ExplainedLimit{
+			Limit: l, Source: o.Source(l), Location: at, Decision: o.Decisions[j],
+			Shadow: o.isShadow(x.decider.Modes) || !o.Enforces(j), OnStoreFailure: onFailure(&hits[j], &at),
+		})
+	}
+	return e
+}
+
+// Source tells where the numbers of one of the outcome's limits come from.
+func (o *Outcome) Source(l *bucket.Limit) Source {
+	switch {
+	case o.Own != nil:
+		return FromRequest
+	case o.Rule != nil && slices.Contains(o.Rule.Limits, l):
+		return FromFile
+	}
+	return FromAssignment
+}
+
+func (x *explaining) verdict(o *Outcome) Verdict {
+	isShadow := o.isShadow(x.decider.Modes)
+	switch {
+	case o.Refusal != NotRefused && isShadow:
+		return VerdictShadowed
+	case o.Refusal == Blocked:
+		return VerdictBlocked
+	case o.Refusal == Unmatched:
+		return VerdictUnmatchedDenied
+	case o.IsUnlimited():
+		return VerdictUnlimited
+	case o.Rule == nil && o.Own == nil:
+		return VerdictUnmatchedAllowed
+	case !o.IsOver():
+		return VerdictAllowed
+	case isShadow:
+		return VerdictShadowed
+	}
+	return VerdictDenied
+}
+
+// Inspect explains every limit of one subject, as a peek: each decision says what a
+// cost of 1 would get.
+func (d *Decider) Inspect(ctx context.Context, domain string, entries []bucket.Entry) (*Explanation, error) {
+	c := d.NewCall()
+	c.Domain = domain
+	c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries, HasHits: true})
+	if err := c.Check(false); err != nil {
+		return nil, err
+	}
+	return d.Explain(ctx, c)
+}
+
+// Resettable are states that Reset forgets.
+type Resettable struct {
+	// Limits are the names of the limits, and Keys the names of their states as the
+	// store has them. Limits of several plans may share both.
+	Limits, Keys []string
+}
+
+// Resettable returns the states of a subject: of all limits of its rule, whatever
+// plan is in force, or of the one that limit names. States of numbers that requests
+// bring, with a period that no limit of the rule has, are not among them: nobody
+// knows which periods there were. Its error is a status: NOT_FOUND if there is no
+// such limit.
+func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *string) (Resettable, error) {
+	rules := d.Live.Rules()
+	if rules == nil {
+		return Resettable{}, errNoLimits
+	}
+	found := rules.Domain(domain)
+	if found == nil {
+		return Resettable{}, status.Errorf(codes.NotFound, "domain: found %s; there is none of this name", yamlfile.Quote(domain))
+	}
+	rule := found.Match(entries)
+	if rule == nil {
+		return Resettable{}, status.Errorf(codes.NotFound, "entries: found %s; there is no rule for them", config.ShowEntries(entries))
+	}
+	plans := []*config.Rule{rule}
+	if rule.Plans != nil {
+		plans = rule.Plans.All()
+	}
+	c := d.NewCall()
+	c.Domain = domain
+	for i, plan := range plans {
+		c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries})
+		c.Outcomes = append(c.Outcomes, Outcome{Rule: plan, Limits: plan.Limits})
+		c.ask(found, i)
+	}
+	var r Resettable
+	for i := range c.Hits {
+		h := &c.Hits[i]
+		if limit != nil && h.Limit.Name != *limit {
+			continue
+		}
+		if key := d.Store.Locate(h).Key; !slices.Contains(r.Keys, key) {
+			r.Keys = append(r.Keys, key)
+		}
+		if !slices.Contains(r.Limits, h.Limit.Name) {
+			r.Limits = append(r.Limits, h.Limit.Name)
+		}
+	}
+	switch {
+	case len(r.Keys) > 0:
+		return r, nil
+	case len(c.Hits) == 0:
+		return r, status.Errorf(codes.NotFound, "entries: found those of the rule %s, which is unlimited and so has no state", rule.Path())
+	}
+	var names []string
+	for i := range c.Hits {
+		if name := strconv.Quote(c.Hits[i].Limit.Name); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return r, status.Errorf(codes.NotFound, "limit: found %s, which the rule %s does not have; allowed: %s",
+		yamlfile.Quote(*limit), rule.Path(), yamlfile.Shorten(yamlfile.Commas(names)))
+}

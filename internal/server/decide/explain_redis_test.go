@@ -1,0 +1,83 @@
+//go:build unix
+
+package decide_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+)
+
+// patience is how long Redis may take where it is not away.
+const patience = 10 * time.Second
+
+func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
+
+func TestExplainSaysWhatDecideDoesOnRedis(t *testing.T) {
+	t.Parallel()
+	t.Run("single", func(t *testing.T) {
+		holdAgainstDecide(t, 15, 40, onRedis(t, patience, nil, redisconn.Single, redistest.Single(t)))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		holdAgainstDecide(t, 10, 40, onRedis(t, patience, nil, redisconn.Cluster, redistest.Cluster(t)...))
+	})
+}
+
+// onRedis has deciders keep their states in Redis, each under a prefix of its own.
+func onRedis(t testing.TB, timeout time.Duration, f *fallback.Fallback, mode redisconn.Mode, addresses ...string) func(*decide.Options) {
+	return func(o *decide.Options) {
+		conn, err := redisconn.New(redisconn.Options{Mode: mode, Addresses: addresses, Prefix: fmt.Sprintf("test-%x", rand.Uint64()), Timeout: timeout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := redisstore.New(conn, redisstore.Options{
+			HashTags: 32, Batch: redisstore.Batch{Size: 1000, InFlight: 1, Queue: 10_000}, Clock: o.Now, Fallback: f,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = s.Close(), conn.Close() })
+		o.Store = s
+	}
+}
+
+// While Redis is away, an explanation says so, and what decides then.
+func TestExplainWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	f := fallback.New(fallback.Options{Mode: bucket.FailLocal, Local: memstore.New(memstore.Options{MaxKeys: 1000}), Replicas: func() int { return 3 }})
+	t.Cleanup(func() { f.Close() })
+	r := newRig(t, explained, onRedis(t, 200*time.Millisecond, f, redisconn.Single, proxy.Addr()))
+	ask := asking("used=x", 1)
+	asynctest.Eventually(t, "Redis answers", func() bool { return !r.explain(ask).Degraded })
+	x := r.explain(ask)
+	l := x.Descriptors[0].Limits[0]
+	if l.Tag == "" || l.Node != proxy.Addr() || !strings.Contains(l.Key, "{"+l.Tag+"}:d|used=x#") || l.Remaining != 5 {
+		t.Errorf("got %+v", l)
+	}
+	if want := "this daemon would decide alone, as one of 3: 1 request a minute, charged afterwards"; l.OnStoreFailure != want {
+		t.Errorf("got %q, want %q", l.OnStoreFailure, want)
+	}
+	proxy.Refuse()
+	t.Cleanup(func() { proxy.Heal(t) })
+	if x := r.explain(ask); !x.Degraded || x.Descriptors[0].Limits[0].Remaining != 1 {
+		t.Errorf("without Redis, got %s", show(x))
+	}
+	if err := r.Store.Ping(context.Background()); err == nil {
+		t.Error("Redis answers")
+	}
+}

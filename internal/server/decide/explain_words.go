@@ -1,0 +1,288 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
+)
+
+// onFailure says what a failure of the store would do to a hit: nothing, if its
+// state is in this daemon's memory.
+func onFailure(h *bucket.Hit, at *bucket.Location) string {
+	switch at.OnFailure {
+	case bucket.FailLocal:
+		if at.Daemons == 1 {
+			return "this daemon would decide alone, by the whole limit, since it is the only one"
+		}
+		return fmt.Sprintf("this daemon would decide alone, as one of %d: %s", at.Daemons, config.DescribeNumbers(at.Share))
+	case bucket.FailAllow:
+		return "it would allow"
+	case bucket.FailDeny:
+		return "it would deny"
+	case bucket.FailError:
+		return "the request would fail"
+	}
+	return ""
+}
+
+// effect says what an assignment does to descriptor i.
+func (x *explaining) effect(i int, a *assign.Assignment) string {
+	o, own := &x.Outcomes[i], len(a.Entries) == len(x.Descriptors[i].Entries)
+	var effects []string
+	add := func(format string, args ...any) { effects = append(effects, fmt.Sprintf(format, args...)) }
+	if a.Blocked {
+		add("%s", x.effectOfBlock(i, a))
+	}
+	if a.Unlimited {
+		switch {
+		case !own:
+			add("nothing here: it frees the descriptor of its very entries alone")
+		case o.Refusal != NotRefused:
+			add("nothing, since the descriptor is refused")
+		case x.Descriptors[i].Own.Set:
+			add("nothing, since the request brings its own numbers")
+		default:
+			add("no limit")
+		}
+	}
+	if a.Plan != "" {
+		add("%s", x.effectOfPlan(i, a))
+	}
+	for n := range a.Numbers {
+		switch {
+		case !own:
+			add("nothing here: its numbers are for the descriptor of its very entries alone")
+			return strings.Join(effects, "; ")
+		default:
+			add("%s", x.effectOfNumbers(i, &a.Numbers[n]))
+		}
+	}
+	return strings.Join(effects, "; ")
+}
+
+func (x *explaining) effectOfBlock(i int, a *assign.Assignment) string {
+	for _, other := range x.assignments[i] {
+		if other.Blocked {
+			if other != a {
+				return "nothing more, since " + config.ShowEntries(other.Entries) + " is blocked already"
+			}
+			break
+		}
+	}
+	return "denies all that begins with " + config.ShowEntries(a.Entries) + untilText(a.BlockedUntil)
+}
+
+// untilText says when an assignment ends.
+func untilText(until int64) string {
+	if until == 0 {
+		return ""
+	}
+	return " until " + time.UnixMicro(until).UTC().Format(time.RFC3339)
+}
+
+func (x *explaining) effectOfPlan(i int, a *assign.Assignment) string {
+	rule := x.traces[i].Rule
+	for _, longer := range x.assignments[i] {
+		if longer.Plan != "" && len(longer.Entries) > len(a.Entries) {
+			return fmt.Sprintf("nothing here, since the plan of %s goes before", config.ShowEntries(longer.Entries))
+		}
+	}
+	name := yamlfile.Printable(a.Plan)
+	switch {
+	case rule == nil:
+		return "nothing here, since no rule matches"
+	case rule.Plans == nil:
+		return "nothing here, since the rule has no plans"
+	}
+	if rule.Plans.Plan(a.Plan) == nil {
+		text := fmt.Sprintf("the rule has no plan %s", name)
+		if near := yamlfile.Nearest(a.Plan, rule.Plans.Names()); near != "" {
+			text += " (" + yamlfile.Printable(near) + "?)"
+		}
+		switch {
+		case x.Outcomes[i].Refusal == Unmatched:
+			return text + ", so the descriptor counts as one without a rule"
+		case rule.Plans.Default == nil:
+			return text + " and no default, so nothing limits the descriptor"
+		}
+		return text + ", so the default " + yamlfile.Printable(rule.Plans.Default.Plan) + " stays"
+	}
+	text := "plan " + name
+	switch first := rule.Plans.Default; {
+	case first == nil:
+	case first.Plan == a.Plan:
+		text += ", which is the default too"
+	default:
+		text += " in place of " + yamlfile.Printable(first.Plan)
+	}
+	if x.Outcomes[i].Refusal != NotRefused {
+		text += ", but the descriptor is refused"
+	} else if x.Descriptors[i].Own.Set {
+		text += ", but the request brings its own numbers"
+	}
+	return text
+}
+
+func (x *explaining) effectOfNumbers(i int, n *assign.Numbers) string {
+	o := &x.Outcomes[i]
+	if o.Rule == nil {
+		return fmt.Sprintf("nothing for %s, since no rule gives it an algorithm", limitText(n.Limit))
+	}
+	at := slices.IndexFunc(o.Rule.Limits, func(l *bucket.Limit) bool { return l.Name == n.Limit })
+	switch {
+	case at < 0:
+		return fmt.Sprintf("nothing for %s, which the rule does not have", limitText(n.Limit))
+	case o.Refusal != NotRefused:
+		return "nothing, since the descriptor is refused"
+	case x.Descriptors[i].Own.Set:
+		return "nothing, since the request brings its own numbers"
+	}
+	filed := o.Rule.Limits[at]
+	assigned := x.decider.withNumbers(filed, n)
+	if assigned == filed {
+		return fmt.Sprintf("nothing for %s: a %s cannot count its numbers", limitText(n.Limit), filed.Algorithm)
+	}
+	return fmt.Sprintf("%s: %s in place of %s", limitText(n.Limit), config.DescribeNumbers(assigned), config.DescribeNumbers(filed))
+}
+
+// limitText names a limit within a sentence.
+func limitText(name string) string {
+	if name == "" {
+		return "the limit without a name"
+	}
+	return "the limit " + yamlfile.Printable(name)
+}
+
+// notes say what people overlook about the limits of descriptor i.
+func (x *explaining) notes(i int) (notes []string) {
+	o, modes := &x.Outcomes[i], x.decider.Modes
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	if modes.Shadow && len(o.Limits) > 0 {
+		add("the daemon denies nothing (limits.shadow_mode)")
+	}
+	switch {
+	case !o.isQuota(modes) || len(o.Limits) == 0:
+	case modes.Quota:
+		add("the daemon denies a request only if all its descriptors are over their limits (limits.quota_mode)")
+	default:
+		add("the rule has quota_mode: a request is denied only if all its quotas are exhausted")
+	}
+	if rule := x.traces[i].Rule; rule != nil && rule.Plans != nil && o.Rule == nil {
+		add("the rule has its limits by plan, %s, and none is in force for this descriptor", yamlfile.Shorten(yamlfile.Commas(rule.Plans.Names())))
+	}
+	if !o.IsRuled() || o.Refusal != NotRefused {
+		return notes
+	}
+	if o.Rule.ShareThreshold && len(o.Limits) > 0 {
+		add("all values that match %s have one counter (share_threshold)", yamlfile.Quote(o.Rule.Pattern))
+	}
+	for _, l := range o.Limits {
+		if d := &x.Descriptors[i]; d.of(l).ChargedAnyway(d.cost) {
+			add("%s is charged for what was used, whatever it decides (postpaid)", limitText(l.Name))
+		}
+	}
+	for _, l := range o.Rule.Limits {
+		if by := x.replacerOf(l); by >= 0 && !o.freed {
+			add("%s is replaced in this request by the rule of descriptor %d", limitText(l.Name), by)
+		}
+	}
+	return notes
+}
+
+// replacerOf returns the descriptor whose rule replaces a limit, or -1.
+func (x *explaining) replacerOf(l *bucket.Limit) int {
+	if l.Name == "" {
+		return -1
+	}
+	for i := range x.Outcomes {
+		o := &x.Outcomes[i]
+		if !o.IsRuled() || o.Refusal != NotRefused || x.Descriptors[i].IsDoubtful {
+			continue
+		}
+		for _, names := range o.Rule.Replaces {
+			if slices.Contains(names, l.Name) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// summary says in one sentence what the request would get.
+func (x *explaining) summary(e *Explanation) string {
+	if !e.Allowed {
+		return "It would be denied: " + x.because(e) + "."
+	}
+	if e.Domain == nil {
+		return "It would pass: no limits file has its domain."
+	}
+	for i := range e.Descriptors {
+		if d := &e.Descriptors[i]; d.Verdict == VerdictShadowed {
+			return fmt.Sprintf("It would pass, though %s is over a limit: that is in shadow mode.", config.ShowEntries(d.Entries))
+		}
+	}
+	nearest, of := (*ExplainedLimit)(nil), 0
+	unmatched, unlimited := 0, 0
+	for i := range e.Descriptors {
+		d := &e.Descriptors[i]
+		switch d.Verdict {
+		case VerdictUnmatchedAllowed:
+			unmatched++
+		case VerdictUnlimited:
+			unlimited++
+		}
+		for j := range d.Limits {
+			if l := &d.Limits[j]; nearest == nil || l.Remaining < nearest.Remaining {
+				nearest, of = l, i
+			}
+		}
+	}
+	switch {
+	case nearest != nil:
+		return fmt.Sprintf("It would pass: of its limits the nearest is %s, with %d left.", x.limitOf(nearest, of), nearest.Remaining)
+	case unmatched == len(e.Descriptors):
+		return "It would pass: no rule is for it."
+	case unlimited > 0:
+		return "It would pass: it is unlimited."
+	}
+	return "It would pass: no limit is in force for it."
+}
+
+// limitOf names a limit of descriptor i.
+func (x *explaining) limitOf(l *ExplainedLimit, i int) string {
+	return fmt.Sprintf("%s of %s (%s)", limitText(l.Name), config.ShowEntries(x.Descriptors[i].Entries), config.DescribeNumbers(l.Limit))
+}
+
+// because says why a request is denied.
+func (x *explaining) because(e *Explanation) string {
+	i := e.DeniedBy
+	entries := config.ShowEntries(x.Descriptors[i].Entries)
+	switch x.Outcomes[i].Refusal {
+	case Blocked:
+		for _, a := range x.assignments[i] {
+			if a.Blocked {
+				return config.ShowEntries(a.Entries) + " is blocked" + untilText(a.BlockedUntil)
+			}
+		}
+		return entries + " is blocked"
+	case Unmatched:
+		return "no rule is for " + entries + ", and its domain denies what has none"
+	}
+	l := &e.Descriptors[i].Limits[e.DeniedByLimit]
+	text := x.limitOf(l, i)
+	cost := x.Descriptors[i].cost
+	switch {
+	case e.RetryAfter != bucket.Never:
+		return fmt.Sprintf("%s has %d left, and would allow it in %s", text, l.Remaining, timespan.Format(e.RetryAfter))
+	case l.Requests == 0:
+		return text + " never allows anything"
+	}
+	return fmt.Sprintf("%s never allows a cost of %d, more than its capacity of %d", text, cost, l.Capacity)
+}

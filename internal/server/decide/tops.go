@@ -1,0 +1,108 @@
+package decide
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/top"
+)
+
+// Tops say of which kinds rules keep the subjects that had the most. The zero value
+// keeps none.
+type Tops struct {
+	Denied, Used bool
+	// Budget is where their memory comes from.
+	Budget *top.Budget
+}
+
+// Keeps reports whether they are kept of a kind.
+func (t *Tops) Keeps(kind top.Kind) bool {
+	if kind == top.Used {
+		return t.Used
+	}
+	return t.Denied
+}
+
+// add counts a descriptor with a rule: denied or not, with the cost that was charged. now
+// is a reading of Decider.Clock.
+func (t *Tops) add(rule *config.Rule, entries []bucket.Entry, now time.Duration, denied bool, used int64) {
+	isDenied, isUse := denied && t.Denied, used > 0 && t.Used
+	if !isDenied && !isUse {
+		return
+	}
+	var room [top.MaxSubject]byte
+	subject := top.AppendSubject(room[:0], entries)
+	if isDenied {
+		rule.Counts.AddTop(top.Denied, t.Budget, now, subject, 1)
+	}
+	if isUse {
+		rule.Counts.AddTop(top.Used, t.Budget, now, subject, uint64(used))
+	}
+}
+
+// Top answers who had the most, by what this daemon counted.
+func (d *Decider) Top(q top.Question) top.Answer {
+	now := d.Clock()
+	a := top.Answer{Span: q.Window.Span(now)}
+	type candidate struct {
+		domain string
+		rule   *config.Rule
+		total  uint64
+	}
+	var found []candidate
+	for domain, rule := range rulesOf(d.Live.Rules(), q.Domain, q.Rule) {
+		t := rule.Counts.Top(q.Kind)
+		if t == nil {
+			continue
+		}
+		if total := t.Total(now, q.Window); total > 0 {
+			found = append(found, candidate{domain.Name, rule, total})
+			a.Total += total
+		}
+	}
+	// At a rule that is not looked at nobody had more than all together.
+	slices.SortFunc(found, func(a, b candidate) int { return cmp.Compare(b.total, a.total) })
+	if len(found) > top.MaxRules {
+		a.Rest = found[top.MaxRules].total
+		found = found[:top.MaxRules]
+	}
+	for _, c := range found {
+		s := c.rule.Counts.Top(q.Kind).Summary(now, q.Window)
+		a.Rules = append(a.Rules, top.RuleSummary{Domain: c.domain, Rule: c.rule.Path(), Summary: s})
+	}
+	return a.Bounded(top.MaxRows)
+}
+
+// rulesOf calls yield with the rules of a domain, or of all if it is empty, that have a
+// path, or all if that is empty. The path of a rule with plans stands for these.
+func rulesOf(rules *config.Rules, domain, path string) iter.Seq2[*config.Domain, *config.Rule] {
+	return func(yield func(*config.Domain, *config.Rule) bool) {
+		if rules == nil {
+			return
+		}
+		domains := rules.Domains()
+		if domain != "" {
+			domains = slices.DeleteFunc([]*config.Domain{rules.Domain(domain)}, func(d *config.Domain) bool { return d == nil })
+		}
+		for _, d := range domains {
+			for _, rule := range d.Rules() {
+				if (path == "" || rule.IsAt(path)) && !yield(d, rule) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// HasRule reports whether rules are in force for a domain, or for a path of it if that
+// is not empty.
+func (d *Decider) HasRule(domain, path string) bool {
+	for range rulesOf(d.Live.Rules(), domain, path) {
+		return true
+	}
+	return false
+}

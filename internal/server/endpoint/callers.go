@@ -1,0 +1,73 @@
+package endpoint
+
+import (
+	"context"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/access"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/transport"
+)
+
+// Where a callers file says who may ask, a request is refused whose caller it does
+// not name, or whose caller may not do what the request asks.
+
+type credentialsKey struct{}
+
+// WithCredentials returns a context in which a caller showed these.
+func WithCredentials(ctx context.Context, shown *access.Credentials) context.Context {
+	return context.WithValue(ctx, credentialsKey{}, shown)
+}
+
+// HTTPCredentials returns what a request over HTTP shows, with the authorization in
+// a header of that name.
+func HTTPCredentials(r *http.Request, header string) *access.Credentials {
+	shown := new(access.Credentials)
+	shown.ReadAuthorization(r.Header.Values(header))
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 { // which TLS has verified
+		shown.HasCertificate, shown.Names = true, access.Names(r.TLS.PeerCertificates[0])
+	}
+	return shown
+}
+
+// GRPCCredentials returns what a call of gRPC shows.
+func GRPCCredentials(ctx context.Context) *access.Credentials {
+	shown := new(access.Credentials)
+	shown.ReadAuthorization(metadata.ValueFromIncomingContext(ctx, "authorization"))
+	shown.Names, shown.HasCertificate = transport.CertificateNames(ctx)
+	return shown
+}
+
+var errUnknownCaller = status.Error(codes.Unauthenticated, "who asks is not known: show a certificate, or a token as authorization: Bearer TOKEN, that the callers file has (setting api.callers_file)")
+
+// mayAsk returns why a call is not for its caller, or nil.
+func (e *Endpoint) mayAsk(ctx context.Context, c *decide.Call, right access.Right) error {
+	shown, ok := ctx.Value(credentialsKey{}).(*access.Credentials)
+	if !ok {
+		shown = GRPCCredentials(ctx)
+	}
+	caller := e.Callers.Value().Of(shown)
+	if caller == nil {
+		return errUnknownCaller
+	}
+	if !caller.MayAsk(c.Domain) {
+		return status.Errorf(codes.PermissionDenied, "%q may not ask about limits of this domain (setting api.callers_file)", caller.Name)
+	}
+	if right == access.Take {
+		for i := range c.Descriptors {
+			if c.Descriptors[i].Refund {
+				right |= access.Refund
+			}
+		}
+	}
+	for _, r := range [...]access.Right{access.Take, access.GiveBack, access.Refund} {
+		if right&r != 0 && !caller.May(r) {
+			return status.Errorf(codes.PermissionDenied, "%q may not %s (setting api.callers_file)", caller.Name, r)
+		}
+	}
+	return nil
+}

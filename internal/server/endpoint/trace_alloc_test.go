@@ -1,0 +1,43 @@
+//go:build !race
+
+package endpoint_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+)
+
+// What nearly all requests of a busy daemon pay for traces is time alone.
+func TestUnsampledRequestAllocatesNothing(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		ratio   float64
+		headers []string
+	}{
+		{"the parent is not sampled", 1, []string{"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}},
+		{"no parent, none chosen", 0, nil},
+		{"no parent, hardly any chosen", 1e-9, nil},
+		{"a header that is no parent", 0, []string{"x-b3-traceid", ""}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := &endpoint.Endpoint{Tracer: newTracer(t, c.ratio)}
+			answer := endpoint.Traced(e, "/a.Service/Method", func(context.Context, int) (any, error) { return nil, nil })
+			ctx := callContext(t, c.headers...)
+			if n := testing.AllocsPerRun(1000, func() { _, _ = answer(ctx, 1) }); n > 0 {
+				t.Errorf("%v allocations over gRPC", n)
+			}
+			r, w := httptest.NewRequest(http.MethodPost, "/json", nil), httptest.NewRecorder()
+			for i := 0; i < len(c.headers); i += 2 {
+				r.Header.Set(c.headers[i], c.headers[i+1])
+			}
+			handler := endpoint.TracedHTTP(e.Tracer, "POST /json", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			if n := testing.AllocsPerRun(1000, func() { handler.ServeHTTP(w, r) }); n > 0 {
+				t.Errorf("%v allocations over HTTP", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,199 @@
+package server
+
+import (
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/server/scrape"
+)
+
+// families returns what the rules in force count, for one page. The number of series
+// is bounded: a rule that never matched has none, rules that are counted by value
+// have a bounded number of them, and the series of a rule go with it at a reload.
+func (c *limitsCollector) families() []scrape.Family {
+	var domains []*config.Domain
+	if rules := c.live.Rules(); rules != nil {
+		domains = rules.Domains()
+	}
+	w := ruleWalk{domains: domains}
+	limitLabels := []string{"domain", "limit", "result", "rule"}
+	return []scrape.Family{
+		{
+			Name:   "ratelimitd_unmatched_descriptors_total",
+			Help:   "Descriptors that no rule is for, or no plan, by what they got; those of unknown domains have none. Domains that never had one have no series.",
+			Labels: []string{"domain", "result"},
+			Each:   func(s *scrape.Series) { writeUnmatched(s, domains, c.unknownDomains.Load()) },
+		},
+		{
+			Name:     "ratelimitd_decisions_total",
+			Help:     "Descriptors that matched a rule, by what they got themselves, whatever the others of their request did. Rules that never matched have no series.",
+			Labels:   []string{"domain", "others", "result", "rule", "value"},
+			Optional: "others",
+			Each:     w.writeDecisions,
+		},
+		{
+			Name:   "ratelimitd_limit_decisions_total",
+			Help:   "What each limit said, whatever the others of its rule and request said. Limits that were never asked have no series.",
+			Labels: limitLabels,
+			Each:   func(s *scrape.Series) { w.eachLimit(s, writeLimitDecisions) },
+		},
+		{
+			Name:   "ratelimitd_limit_cost_total",
+			Help:   "Cost of what was asked of each limit: what was charged is allowed, near or over. Limits that were never asked have no series.",
+			Labels: limitLabels,
+			Each:   func(s *scrape.Series) { w.eachLimit(s, writeLimitCost) },
+		},
+		{
+			Name:   "ratelimitd_limit_returned_cost_total",
+			Help:   "Cost that was asked back from each limit, by negative costs (refunded) and by give-backs of takes (given_back).",
+			Labels: []string{"domain", "how", "limit", "rule"},
+			Each:   func(s *scrape.Series) { w.eachLimit(s, writeReturnedCost) },
+		},
+	}
+}
+
+func writeUnmatched(s *scrape.Series, domains []*config.Domain, unknown uint64) {
+	write := func(domain string, r config.Result, n uint64) bool {
+		s.Set(0, domain)
+		s.Set(1, r.String())
+		return s.Write(n)
+	}
+	if !write("", config.Allowed, unknown) {
+		return
+	}
+	for _, d := range domains {
+		allowed, denied := d.WithoutRule.Of(config.Allowed), d.WithoutRule.Of(config.Denied)
+		if allowed == 0 && denied == 0 {
+			continue
+		}
+		if !write(d.Name, config.Allowed, allowed) || !write(d.Name, config.Denied, denied) {
+			return
+		}
+	}
+}
+
+// ruleWalk goes through the rules in force. Its memory is for a family at a time.
+type ruleWalk struct {
+	domains []*config.Domain
+	path    []byte
+	values  []config.ValueCounts
+}
+
+// writeDecisions writes what the descriptors got that matched rules.
+func (w *ruleWalk) writeDecisions(s *scrape.Series) {
+	for _, d := range w.domains {
+		s.Set(0, d.Name)
+		for _, rule := range d.Rules() {
+			w.values = append(w.values[:0], config.ValueCounts{Counts: &rule.Counts.Counts})
+			w.values = rule.Counts.AppendValues(w.values)
+			isNamed := false
+			for _, v := range w.values {
+				if v.IsZero() {
+					continue
+				}
+				if !isNamed {
+					isNamed, w.path = true, rule.AppendPath(w.path[:0])
+					s.SetBytes(3, w.path)
+				}
+				setValue(s, v.Value)
+				if !writeResults(s, rule, v.Counts) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// setValue sets the labels of a value: the rest has none, and a label that no caller can
+// make.
+func setValue(s *scrape.Series, value string) {
+	others := ""
+	if value == config.RestOfValues {
+		value, others = "", "true"
+	}
+	s.Set(1, others)
+	s.Set(4, value)
+}
+
+// writeResults writes the counts of a rule, or of one of its values: allowed and
+// denied from the first of either on, so that each first event is an increase.
+func writeResults(s *scrape.Series, rule *config.Rule, counts *config.Counts) bool {
+	for _, r := range [...]config.Result{config.Allowed, config.Denied, config.Shadowed, config.Peeked} {
+		n := counts.Of(r)
+		if n == 0 && (r == config.Peeked || r == config.Shadowed && !rule.ShadowMode) {
+			continue
+		}
+		s.Set(2, r.String())
+		if !s.Write(n) {
+			return false
+		}
+	}
+	return true
+}
+
+// eachLimit sets the labels domain and rule, the first and the last, and calls write
+// for each limit that was asked.
+func (w *ruleWalk) eachLimit(s *scrape.Series, write func(*scrape.Series, *config.LimitCounts) bool) {
+	for _, d := range w.domains {
+		s.Set(0, d.Name)
+		for _, rule := range d.Rules() {
+			limits := rule.Counts.Limits()
+			if len(limits) > 0 {
+				w.path = rule.AppendPath(w.path[:0])
+				s.SetBytes(3, w.path)
+			}
+			for _, counts := range limits {
+				if !write(s, counts) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// isShown reports whether a count of a limit has a series: both that there always are
+// have theirs from the first decision on, so that each first event is an increase.
+func isShown(r config.LimitResult, counts *config.LimitCounts) bool {
+	return r == config.LimitAllowed || r == config.LimitDenied || counts.Decisions[r].Load() > 0
+}
+
+func writeLimitDecisions(s *scrape.Series, counts *config.LimitCounts) bool {
+	s.Set(1, counts.Name)
+	for r := range config.LimitResult(config.LimitResults) {
+		if isShown(r, counts) {
+			s.Set(2, r.String())
+			if !s.Write(counts.Decisions[r].Load()) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func writeLimitCost(s *scrape.Series, counts *config.LimitCounts) bool {
+	s.Set(1, counts.Name)
+	for r := range config.LimitResult(config.LimitResults) {
+		if r != config.LimitPeeked && isShown(r, counts) {
+			s.Set(2, r.String())
+			if !s.Write(counts.Cost[r].Load()) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func writeReturnedCost(s *scrape.Series, counts *config.LimitCounts) bool {
+	s.Set(2, counts.Name)
+	for _, returned := range [...]struct {
+		how  string
+		cost uint64
+	}{{"refunded", counts.Refunded.Load()}, {"given_back", counts.GivenBack.Load()}} {
+		if returned.cost == 0 {
+			continue
+		}
+		s.Set(1, returned.how)
+		if !s.Write(returned.cost) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,219 @@
+// Package record makes of what was asked and decided the lines of the log of
+// decisions. It imports decide, config, decisionlog and bucket.
+package record
+
+import (
+	"math/rand/v2"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+)
+
+// Sink takes lines to where they are kept, and never waits. It does not keep line,
+// which ends with a newline. at is its moment, and span that of a sampled request.
+type Sink interface {
+	Write(line []byte, at int64, span bucket.SpanRef)
+}
+
+// Options of a Recorder.
+type Options struct {
+	Sinks []Sink
+	// Allowed and Denied are the shares of the requests that are recorded, 0 to 1, of
+	// those that were allowed and of all others.
+	Allowed, Denied float64
+	// PerSubject is how many lines a second there are for one subject at most, and
+	// BytesPerSecond how many bytes for all; 0 is no bound.
+	PerSubject, BytesPerSecond int
+	// HashKey, if not empty, has values be replaced by their HMAC with this key.
+	HashKey []byte
+	// Thinned counts the lines that these bounds leave out.
+	Thinned prometheus.Counter
+	// Now is the daemon's clock, in microseconds since the Unix epoch.
+	Now func() int64
+}
+
+// Recorder records requests. Its methods may be called concurrently.
+type Recorder struct {
+	Options
+	subjects *subjects
+	rate     rate
+	scratch  sync.Pool
+}
+
+// New returns a recorder.
+func New(o Options) *Recorder {
+	r := &Recorder{Options: o, subjects: newSubjects(o.PerSubject), rate: rate{most: int64(o.BytesPerSecond)}}
+	r.scratch.New = func() any { return newScratch(o.HashKey) }
+	return r
+}
+
+// Request is a request that was answered.
+type Request struct {
+	*decide.Call
+	// API is which API was asked, as in metrics.
+	API string
+	// Code is that of the answer.
+	Code codes.Code
+	// TakenAt, of a give-back, are the moments of the takes, negative where a fallback
+	// took, and 0 where nothing was taken.
+	TakenAt     []int64
+	IsGivenBack bool
+	// TraceID and Span are those of a sampled request.
+	TraceID string
+	Span    bucket.SpanRef
+}
+
+// Record records a request, unless it is left out.
+func (r *Recorder) Record(q *Request) {
+	share := r.Denied
+	if q.Code == codes.OK && !q.Denied {
+		share = r.Allowed
+	}
+	if share < 1 && rand.Float64() >= share {
+		return
+	}
+	now := r.Now()
+	if r.rate.isSpent(now) || !r.subjects.admit(now, q) {
+		r.Thinned.Inc()
+		return
+	}
+	s := r.scratch.Get().(*scratch)
+	defer s.release(&r.scratch)
+	at := s.fill(q, now)
+	s.text = append(s.line.AppendJSON(s.text[:0]), '\n')
+	if !r.rate.admit(now, int64(len(s.text))) {
+		r.Thinned.Inc()
+		return
+	}
+	for _, sink := range r.Sinks {
+		sink.Write(s.text, at, q.Span)
+	}
+}
+
+// fill makes the line of a request, and returns its moment.
+func (s *scratch) fill(q *Request, now int64) int64 {
+	l := &s.line
+	l.At, l.API, l.Limits, l.Domain, l.TraceID = now, q.API, q.Limits, q.Domain, q.TraceID
+	failed := q.Code != codes.OK
+	switch {
+	case failed:
+		l.Result, l.Code = decisionlog.Failed, q.Code.String()
+	case q.Denied:
+		l.Result = decisionlog.Denied
+	}
+	if q.IsGivenBack {
+		l.Kind = decisionlog.GivenBack
+	} else if failed {
+		q.TakenAt = nil
+	}
+	isDecided := !failed && len(q.Outcomes) == len(q.Call.Descriptors)
+	if isDecided {
+		s.findMoment(q)
+	}
+	hits, taken := q.Hits, q.TakenAt
+	for i := range q.Call.Descriptors {
+		asked := &q.Call.Descriptors[i]
+		d := s.descriptor()
+		d.Entries, d.Cost, d.Reports = asked.Entries, asked.Cost(), asked.Reports
+		if failed {
+			d.Result = decisionlog.Failed
+		}
+		if i >= len(q.Outcomes) {
+			continue
+		}
+		o := &q.Outcomes[i]
+		d.rule(o)
+		if !isDecided || len(hits) < len(o.Limits) {
+			continue
+		}
+		if q.IsGivenBack {
+			s.givenBack(d, o, taken)
+			taken = taken[min(len(o.Limits), len(taken)):]
+		} else {
+			d.Result = ResultOf(q.Call, o)
+			s.decided(d, q, o, hits)
+		}
+		hits = hits[len(o.Limits):]
+	}
+	s.settleTexts()
+	return l.At
+}
+
+// rule says which rule a descriptor met.
+func (d *descriptor) rule(o *decide.Outcome) {
+	if o.Rule != nil {
+		d.Rule, d.Plan = o.Rule.Path(), o.Rule.Plan
+	}
+	switch o.Refusal {
+	case decide.Blocked:
+		d.Refusal = config.BlockedLimit
+	case decide.Unmatched:
+		d.Refusal = config.UnmatchedLimit
+	}
+}
+
+// findMoment gives the line the moment of the first decision that has one.
+func (s *scratch) findMoment(q *Request) {
+	for i := range q.Outcomes {
+		for j := range q.Outcomes[i].Decisions {
+			if d := &q.Outcomes[i].Decisions[j]; d.At != 0 {
+				s.line.At, s.line.Seq = d.At, d.Seq
+				return
+			}
+		}
+	}
+}
+
+// decided says what each limit of an outcome said. hits begin with its own.
+func (s *scratch) decided(d *descriptor, q *Request, o *decide.Outcome, hits []bucket.Hit) {
+	first := len(s.limits)
+	for j, l := range o.Limits {
+		got := &o.Decisions[j]
+		s.limits = append(s.limits, decisionlog.Limit{
+			Name: o.LimitName(j), Result: q.LimitResult(o, j, &hits[j]).String(), At: got.At, Seq: got.Seq,
+			Remaining: got.Remaining, RetryAfter: got.RetryAfter, ResetAfter: got.ResetAfter,
+			Degraded: got.Degraded, Remembered: got.Remembered,
+		})
+		s.line.Degraded = s.line.Degraded || got.Degraded
+		if o.Refusal != decide.NotRefused && j == 0 {
+			continue // it stands for the refusal, and has no numbers
+		}
+		if source := o.Source(l); source != decide.FromFile {
+			s.numbers(len(s.limits)-1, l, source == decide.FromAssignment)
+		}
+	}
+	d.limits = span{first, len(s.limits)}
+}
+
+// givenBack says which limits got something back. taken begins with the moments of
+// their takes.
+func (s *scratch) givenBack(d *descriptor, o *decide.Outcome, taken []int64) {
+	first := len(s.limits)
+	for j := range o.Limits {
+		limit := decisionlog.Limit{Name: o.LimitName(j), Result: config.LimitAllowed.String()}
+		if j < len(taken) && j < len(o.Decisions) {
+			limit.At, limit.Seq = o.Decisions[j].At, o.Decisions[j].Seq
+			limit.TakenAt, limit.Degraded = max(taken[j], -taken[j]), taken[j] < 0
+		}
+		s.line.Degraded = s.line.Degraded || limit.Degraded
+		s.limits = append(s.limits, limit)
+	}
+	d.limits = span{first, len(s.limits)}
+}
+
+// ResultOf returns what came of an outcome of a decided call, as a line says it.
+func ResultOf(c *decide.Call, o *decide.Outcome) decisionlog.Result {
+	switch c.ResultOf(o) {
+	case config.Denied:
+		return decisionlog.Denied
+	case config.Shadowed:
+		return decisionlog.Shadowed
+	}
+	return decisionlog.Allowed
+}

@@ -1,0 +1,162 @@
+package record
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"sync"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+)
+
+// scratch is the memory in which a line is made, used again for the next.
+type scratch struct {
+	line        decisionlog.Line
+	descriptors []descriptor
+	limits      []decisionlog.Limit
+	assigned    []decisionlog.Numbers
+	// numbersOf has, for each of assigned, its index among limits.
+	numbersOf []int
+	entries   []bucket.Entry
+	text      []byte
+
+	mac    hash.Hash // nil: values are kept
+	hashes []byte
+	sum    []byte
+}
+
+// descriptor is one of the line, until settleTexts.
+type descriptor struct {
+	decisionlog.Descriptor
+	limits span
+}
+
+// span is a part of a list that still grows.
+type span struct{ from, to int }
+
+const (
+	// MaxText bounds the bytes of entries in a line; what is beyond is cut.
+	MaxText = 32 << 10
+	// keptText bounds the memory of a scratch that is kept.
+	keptText = 64 << 10
+	// keptItems bounds the lists of one.
+	keptItems = 256
+	// hashedSize is the size of "h:" and 16 hexadecimal digits.
+	hashedSize = len("h:") + 16
+)
+
+func newScratch(key []byte) *scratch {
+	s := new(scratch)
+	if len(key) > 0 {
+		s.mac = hmac.New(sha256.New, key)
+	}
+	return s
+}
+
+// descriptor adds an empty one.
+func (s *scratch) descriptor() *descriptor {
+	s.descriptors = append(s.descriptors, descriptor{})
+	return &s.descriptors[len(s.descriptors)-1]
+}
+
+// numbers notes those of a limit that no file has.
+func (s *scratch) numbers(limit int, l *bucket.Limit, isAssigned bool) {
+	s.assigned = append(s.assigned, decisionlog.Numbers{
+		Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, Period: l.Period, Assigned: isAssigned,
+	})
+	s.numbersOf = append(s.numbersOf, limit)
+}
+
+// settleTexts gives the line its descriptors, once all lists have grown, with their
+// texts as they may be written.
+func (s *scratch) settleTexts() {
+	for i := range s.assigned {
+		s.limits[s.numbersOf[i]].Numbers = &s.assigned[i]
+	}
+	size := len(s.line.Domain)
+	for i := range s.descriptors {
+		for _, e := range s.descriptors[i].Entries {
+			size += len(e.Key) + len(e.Value)
+		}
+	}
+	if s.mac != nil {
+		s.hash()
+	}
+	if size > MaxText {
+		s.cut()
+	}
+	for i := range s.descriptors {
+		d := &s.descriptors[i]
+		d.Limits = s.limits[d.limits.from:d.limits.to]
+		s.line.Descriptors = append(s.line.Descriptors, d.Descriptor)
+	}
+}
+
+// hash replaces all values.
+func (s *scratch) hash() {
+	s.copyEntries()
+	for i := range s.entries {
+		s.mac.Reset()
+		s.text = append(append(append(s.text[:0], s.entries[i].Key...), 0), s.entries[i].Value...)
+		s.mac.Write(s.text)
+		s.sum = s.mac.Sum(s.sum[:0])
+		s.hashes = hex.AppendEncode(append(s.hashes, "h:"...), s.sum[:8])
+	}
+	all := string(s.hashes)
+	for i := range s.entries {
+		s.entries[i].Value = all[i*hashedSize : (i+1)*hashedSize]
+	}
+}
+
+// copyEntries gives the descriptors entries that may be changed.
+func (s *scratch) copyEntries() {
+	n := 0
+	for i := range s.descriptors {
+		n += len(s.descriptors[i].Entries)
+	}
+	if cap(s.entries) < n {
+		s.entries = make([]bucket.Entry, 0, n)
+	}
+	for i := range s.descriptors {
+		d, start := &s.descriptors[i], len(s.entries)
+		s.entries = append(s.entries, d.Entries...)
+		d.Entries = s.entries[start:len(s.entries):len(s.entries)]
+	}
+}
+
+// cut cuts texts so that the line has MaxText of them at most, the first ones whole.
+func (s *scratch) cut() {
+	if s.mac == nil {
+		s.copyEntries()
+	}
+	room := MaxText
+	fit := func(text string) string {
+		if len(text) > room {
+			s.line.Lossy = true
+			text = text[:room]
+		}
+		room -= len(text)
+		return text
+	}
+	s.line.Domain = fit(s.line.Domain)
+	for i := range s.entries {
+		s.entries[i].Key, s.entries[i].Value = fit(s.entries[i].Key), fit(s.entries[i].Value)
+	}
+}
+
+// release empties the scratch for the next line, and drops it if it has grown large.
+func (s *scratch) release(pool *sync.Pool) {
+	if cap(s.text) > keptText || cap(s.hashes) > keptText || cap(s.descriptors) > keptItems || cap(s.limits) > keptItems || cap(s.entries) > keptItems {
+		return
+	}
+	clear(s.line.Descriptors)
+	clear(s.descriptors)
+	clear(s.limits)
+	clear(s.entries)
+	s.line = decisionlog.Line{Descriptors: s.line.Descriptors[:0]}
+	s.descriptors, s.limits, s.entries = s.descriptors[:0], s.limits[:0], s.entries[:0]
+	s.assigned, s.numbersOf, s.hashes = s.assigned[:0], s.numbersOf[:0], s.hashes[:0]
+	pool.Put(s)
+}

@@ -1,0 +1,133 @@
+package record
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// subjects bound the lines for one subject in a second. The memory for that has one
+// size, whatever callers ask: a subject has a place by its hash, and shares it with
+// others that have the same. So of those some lines may be left out too early, and
+// never too many are let through.
+type subjects struct {
+	most uint64
+	seed maphash.Seed
+	// places have the second, modulo 2^32, in their upper half, and how many lines
+	// there were in it.
+	places []atomic.Uint64
+}
+
+// subjectPlaces take 512 KiB.
+const subjectPlaces = 1 << 16
+
+// newSubjects returns bounds of most lines a second, or nil for none.
+func newSubjects(most int) *subjects {
+	if most == 0 {
+		return nil
+	}
+	return &subjects{most: uint64(most), seed: maphash.MakeSeed(), places: make([]atomic.Uint64, subjectPlaces)}
+}
+
+// admit reports whether there may be a line for a request at now, in microseconds.
+func (s *subjects) admit(now int64, q *Request) bool {
+	if s == nil {
+		return true
+	}
+	place := &s.places[s.hash(q)%subjectPlaces]
+	second := uint64(now/1e6) << 32
+	for {
+		was := place.Load()
+		is := second | 1
+		if was&^(1<<32-1) == second {
+			if was&(1<<32-1) >= s.most {
+				return false
+			}
+			is = was + 1
+		}
+		if place.CompareAndSwap(was, is) {
+			return true
+		}
+	}
+}
+
+// hash returns that of the request's subject. A denied request has the descriptor
+// that denied it, so that it does not matter what the caller sends beside it; any
+// other has all that it asks about.
+func (s *subjects) hash(q *Request) uint64 {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	write(&h, q.Domain)
+	list := q.Call.Descriptors
+	if by := denier(q); by < len(list) {
+		list = list[by : by+1]
+	}
+	for i := range list {
+		writeEntries(&h, list[i].Entries)
+	}
+	return h.Sum64()
+}
+
+func writeEntries(h *maphash.Hash, entries []bucket.Entry) {
+	h.WriteByte(byte(len(entries)))
+	for i := range entries {
+		write(h, entries[i].Key)
+		write(h, entries[i].Value)
+	}
+}
+
+// write writes a text so that no two texts look alike together.
+func write(h *maphash.Hash, text string) {
+	h.WriteString(text)
+	h.WriteByte(0xff)
+}
+
+// denier returns the index of the descriptor that a denied request waits for, or the
+// number of descriptors of any other.
+func denier(q *Request) int {
+	if q.Code != codes.OK || !q.Denied {
+		return len(q.Outcomes)
+	}
+	hit, _ := q.Denier()
+	for i := range q.Outcomes {
+		n := len(q.Outcomes[i].Limits)
+		if hit < n {
+			return i
+		}
+		hit -= n
+	}
+	return len(q.Outcomes)
+}
+
+// rate bounds the bytes of a second: however many subjects an attacker makes up, the
+// log does not grow faster.
+type rate struct {
+	most   int64 // 0 is no bound
+	second atomic.Int64
+	bytes  atomic.Int64
+}
+
+// isSpent reports whether there may be no more bytes at now, before a line is made.
+func (r *rate) isSpent(now int64) bool {
+	return r.most > 0 && r.bytes.Load() >= r.most && r.second.Load() == now/1e6
+}
+
+// admit reports whether there may be so many more bytes at now. At the turn of a
+// second some lines more may pass.
+func (r *rate) admit(now, bytes int64) bool {
+	if r.most == 0 {
+		return true
+	}
+	second := now / 1e6
+	if was := r.second.Load(); was != second && r.second.CompareAndSwap(was, second) {
+		r.bytes.Store(0)
+	}
+	if r.bytes.Add(bytes) > r.most {
+		r.bytes.Add(-bytes)
+		return false
+	}
+	return true
+}

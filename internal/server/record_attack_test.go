@@ -1,0 +1,112 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
+	"github.com/ratelimitd/ratelimitd/internal/heaptest"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/record"
+)
+
+// largest returns a request with as much text as is allowed, of bytes that take six
+// each in JSON. No two have a subject in common.
+func largest(t *testing.T, n int) []byte {
+	t.Helper()
+	const descriptors, entries = 100, 8
+	value := strings.Repeat("\x01", 65536/(descriptors*entries)-12)
+	var texts []string
+	for i := range descriptors {
+		parts := make([]string, entries)
+		for j := range parts {
+			parts[j] = fmt.Sprintf("k%d=%d%s", j, n*descriptors+i, value)
+		}
+		texts = append(texts, strings.Join(parts, ","))
+	}
+	in, err := proto.Marshal(request("api", 1, texts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// Callers send the largest requests as fast as they can, each of other subjects, in
+// one second of the daemon's clock.
+func TestAnAttackFillsNeitherDiskNorMemory(t *testing.T) {
+	const perSecond, maxSize, keep, buffer = 1 << 20, 2 << 20, 2, 1 << 20
+	for _, c := range []struct {
+		name           string
+		bytesPerSecond int
+		mostOnDisk     int64
+	}{
+		{"bytes a second", perSecond, perSecond},
+		{"no bound but that of the files", 0, (keep + 2) * maxSize}, // one is open, one may be about to be removed
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "d.jsonl")
+			counts := sink.NewCounts(sink.NewLines(prometheus.NewRegistry(), "lines", "Lines."))
+			f, err := sink.Open(sink.Options{Path: path, MaxSize: maxSize, Keep: keep, Buffer: buffer, Counts: counts, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			clock, thinned := newClock(), prometheus.NewCounter(prometheus.CounterOpts{Name: "thinned"})
+			s := start(t, "domain: api\n", func(o *server.Options) { o.Now = clock.Time }, recording(nil, func(o *record.Options) {
+				o.Sinks, o.PerSubject, o.BytesPerSecond, o.Thinned = []record.Sink{f}, 10, c.bytesPerSecond, thinned
+			})).srv
+			var attack [][]byte
+			for i := range 16 {
+				attack = append(attack, largest(t, i))
+			}
+			before := heaptest.InUse()
+			const callers, each = 4, 100
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					for j := range each {
+						if _, err := s.Answer(context.Background(), attack[(i*each+j)%len(attack)]); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			held := int64(heaptest.InUse()) - int64(before)
+			f.Close()
+			onDisk := int64(0)
+			names, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				if info, err := os.Stat(name); err == nil {
+					onDisk += info.Size()
+				}
+			}
+			lines := testutil.ToFloat64(counts.Written) + testutil.ToFloat64(counts.Dropped) + testutil.ToFloat64(counts.Failed) + testutil.ToFloat64(thinned)
+			if lines != callers*each {
+				t.Errorf("%v lines are counted, want %d", lines, callers*each)
+			}
+			if onDisk > c.mostOnDisk || onDisk == 0 {
+				t.Errorf("%d bytes on disk, at most %d may be", onDisk, c.mostOnDisk)
+			}
+			// The lines that wait, those that are being made, and what the server keeps.
+			if most := int64(buffer + 2<<20); held > most {
+				t.Errorf("%d bytes are held, at most %d may be", held, most)
+			}
+			t.Logf("%d bytes on disk, %d held; %v written, %v dropped, %v thinned", onDisk, held,
+				testutil.ToFloat64(counts.Written), testutil.ToFloat64(counts.Dropped), testutil.ToFloat64(thinned))
+		})
+	}
+}

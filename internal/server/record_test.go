@@ -1,0 +1,341 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/record"
+)
+
+const recordLimits = `
+domain: api
+unmatched: deny
+descriptors:
+  - {key: user, rate_limit: {name: hour, algorithm: fixed_window, requests: 2, period: 1h}}
+  - key: several
+    rate_limits:
+      - {name: second, algorithm: fixed_window, requests: 2, period: 1s}
+      - {name: day, algorithm: gcra, requests: 3, period: 1h}
+  - {key: shadow, shadow_mode: true, rate_limit: {requests: 0, period: 1h}}
+  - {key: tenant, plan: free, plans: {free: {requests: 2, period: 1h, algorithm: fixed_window, name: hour}, pro: {requests: 9, period: 1h, algorithm: fixed_window, name: hour}}}
+  - {key: free, rate_limit: {unlimited: true}}
+`
+
+// recorded is a sink that keeps the lines.
+type recorded struct {
+	mu    sync.Mutex
+	lines []string
+	spans []bucket.SpanRef
+}
+
+func (r *recorded) Write(line []byte, _ int64, span bucket.SpanRef) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines, r.spans = append(r.lines, string(line)), append(r.spans, span)
+}
+
+// take returns the lines since the last call.
+func (r *recorded) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lines := r.lines
+	r.lines = nil
+	return lines
+}
+
+// recording has a server record to a sink.
+func recording(to *recorded, change ...func(*record.Options)) func(*server.Options) {
+	return func(o *server.Options) {
+		r := record.Options{
+			Sinks: []record.Sink{to}, Allowed: 1, Denied: 1, Now: func() int64 { return o.Now().UnixMicro() },
+			Thinned: prometheus.NewCounter(prometheus.CounterOpts{Name: "thinned"}),
+		}
+		for _, c := range change {
+			c(&r)
+		}
+		o.Recorder = record.New(r)
+	}
+}
+
+// ordered has the store in memory tell the order of decisions.
+func ordered(t *testing.T, c *asynctest.Clock) func(*server.Options) {
+	return func(o *server.Options) {
+		s := memstore.New(memstore.Options{MaxKeys: 1000, Clock: c.Micros, Ordered: true})
+		t.Cleanup(func() { s.Close() })
+		o.Store = s
+	}
+}
+
+func TestEachKindOfRequestIsRecorded(t *testing.T) {
+	t.Parallel()
+	var got recorded
+	var a assigned
+	clock := newClock()
+	a.Table = assign.NewTable()
+	a.d = start(t, recordLimits, recording(&got), ordered(t, clock), func(o *server.Options) { o.Assigned, o.Now = a.Table, clock.Time })
+	d := a.d
+	fingerprint := d.live.Rules().Fingerprint()
+	taken := taking("user=bob:2")
+	response, schema := d.sendTake(taken), lineSchema(t)
+	got.take()
+	for _, step := range []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"allowed", func() { d.ask("api", 1, "user=alice") },
+			`"seq":2,"api":"grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","alice"]],"rule":"user","cost":1,"result":"allowed",` +
+				`"limits":[{"name":"hour","result":"allowed","remaining":1,"reset_after_us":3589750000}]}]`},
+		{"near", func() { d.post(`{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"alice"}]}]}`) },
+			`"seq":3,"api":"http",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","alice"]],"rule":"user","cost":1,"result":"allowed",` +
+				`"limits":[{"name":"hour","result":"near","remaining":0,"reset_after_us":3589750000}]}]`},
+		{"denied", func() { d.take("user=alice:3", "free=x") },
+			`"seq":4,"api":"api_grpc",LIMITS,"domain":"api","result":"denied","descriptors":[{"entries":[["user","alice"]],"rule":"user","cost":3,"result":"denied",` +
+				`"limits":[{"name":"hour","result":"denied","remaining":0,"retry_after_us":-1,"reset_after_us":3589750000}]},` +
+				`{"entries":[["free","x"]],"rule":"free","cost":1,"result":"allowed"}]`},
+		{"peek", func() { d.take("user=carol:0") },
+			`"seq":5,"api":"api_grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","carol"]],"rule":"user","cost":0,"result":"allowed",` +
+				`"limits":[{"name":"hour","result":"peeked","remaining":2}]}]`},
+		{"refund", func() {
+			r := request("api", 1, "user=alice")
+			r.Descriptors[0].IsNegativeHits = true
+			d.send(r)
+		},
+			`"seq":6,"api":"grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","alice"]],"rule":"user","cost":-1,"result":"allowed",` +
+				`"limits":[{"name":"hour","result":"allowed","remaining":1,"reset_after_us":3589750000}]}]`},
+		{"of several limits one denies", func() { d.take("several=x:3") },
+			`"seq":7,"api":"api_grpc",LIMITS,"domain":"api","result":"denied","descriptors":[{"entries":[["several","x"]],"rule":"several","cost":3,"result":"denied",` +
+				`"limits":[{"name":"second","result":"denied","remaining":2,"retry_after_us":-1},{"name":"day","result":"denied_by_other","remaining":3}]}]`},
+		{"in shadow", func() { d.ask("api", 1, "shadow=x") },
+			`"seq":8,"api":"grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["shadow","x"]],"rule":"shadow","cost":1,"result":"shadowed",` +
+				`"limits":[{"name":"token_bucket","result":"shadowed","remaining":0,"retry_after_us":-1}]}]`},
+		{"own numbers", func() { d.send(overriding(t, 1, "user=dan", "7/MINUTE")) },
+			`"seq":9,"api":"grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","dan"]],"rule":"user","cost":1,"result":"allowed",` +
+				`"limits":[{"name":"override","result":"allowed","remaining":6,"reset_after_us":49750000,"numbers":{"algorithm":"fixed_window","requests":7,"period_us":60000000}}]}]`},
+		{"assigned plan and numbers", func() {
+			a.says("tenant=acme", assign.Terms{Plan: "pro", Numbers: []assign.Numbers{{Limit: "hour", Requests: 20}}})
+			d.ask("api", 1, "tenant=acme")
+		},
+			`"seq":10,"api":"grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["tenant","acme"]],"rule":"tenant (plan pro)","plan":"pro","cost":1,"result":"allowed",` +
+				`"limits":[{"name":"hour","result":"allowed","remaining":19,"reset_after_us":3589750000,"numbers":{"algorithm":"fixed_window","requests":20,"period_us":3600000000,"assigned":true}}]}]`},
+		{"blocked", func() {
+			a.says("user=mallory", assign.Terms{Blocked: true})
+			d.ask("api", 1, "user=mallory")
+		},
+			`"api":"grpc",LIMITS,"domain":"api","result":"denied","descriptors":[{"entries":[["user","mallory"]],"rule":"user","cost":1,"result":"denied","refusal":"blocked",` +
+				`"limits":[{"name":"blocked","result":"denied","remaining":0,"retry_after_us":-1}]}]`},
+		{"unmatched", func() { d.ask("api", 1, "usr=x") },
+			`"api":"grpc",LIMITS,"domain":"api","result":"denied","descriptors":[{"entries":[["usr","x"]],"cost":1,"result":"denied","refusal":"unmatched",` +
+				`"limits":[{"name":"unmatched","result":"denied","remaining":0,"retry_after_us":-1}]}]`},
+		{"unknown domain", func() { d.ask("other", 1, "usr=x") },
+			`"api":"grpc",LIMITS,"domain":"other","result":"allowed","descriptors":[{"entries":[["usr","x"]],"cost":1,"result":"allowed"}]`},
+		{"invalid", func() { _, _ = d.try(&rlsv3.RateLimitRequest{Domain: "api"}) },
+			`"api":"grpc","domain":"api","result":"error","code":"InvalidArgument"`},
+		{"given back", func() {
+			if err := d.giveBack(taken, response); err != nil {
+				t.Fatal(err)
+			}
+		},
+			`"seq":11,"api":"api_grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","bob"]],"rule":"user","cost":2,"result":"allowed",` +
+				`"limits":[{"name":"hour","result":"allowed","remaining":0,"taken_at":1767225610250000}]}]`},
+		{"given back in vain", func() { _ = d.giveBack(taking("user=bob", "user=x"), response) },
+			`"api":"api_grpc",LIMITS,"domain":"api","result":"error","code":"FailedPrecondition","descriptors":[{"entries":[["user","bob"]],"rule":"user","cost":1,"result":"error"},` +
+				`{"entries":[["user","x"]],"rule":"user","cost":1,"result":"error"}]`},
+	} {
+		step.do()
+		var line []string
+		asynctest.Eventually(t, "a line", func() bool { line = append(line, got.take()...); return len(line) > 0 })
+		kind := ""
+		if strings.HasPrefix(step.name, "given back") {
+			kind = `"kind":"give_back",`
+		}
+		want := `{"v":1,` + kind + `"time":"2026-01-01T00:00:10.250000Z",` + strings.Replace(step.want, "LIMITS", `"limits":"`+fingerprint+`"`, 1) + "}\n"
+		text := strings.Join(line, "")
+		if text != want {
+			t.Errorf("%s: got\n%swant\n%s", step.name, text, want)
+		}
+		if err := validate(schema, text); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+	}
+}
+
+// lineSchema returns the schema in the documentation.
+func lineSchema(t testing.TB) *jsonschema.Schema {
+	t.Helper()
+	s, err := jsonschema.NewCompiler().Compile("../../docs/decisions.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func validate(s *jsonschema.Schema, line string) error {
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(line))
+	if err != nil {
+		return err
+	}
+	return s.Validate(value)
+}
+
+// validLines is a sink that holds lines against the schema.
+type validLines struct {
+	schema *jsonschema.Schema
+	mu     sync.Mutex
+	wrong  []string
+}
+
+func newValidLines(t testing.TB) *validLines { return &validLines{schema: lineSchema(t)} }
+
+func (v *validLines) gets(o *record.Options) { o.Sinks = []record.Sink{v} }
+
+func (v *validLines) Write(line []byte, _ int64, _ bucket.SpanRef) {
+	if err := validate(v.schema, string(line)); err != nil {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.wrong = append(v.wrong, fmt.Sprintf("%s: %v", line, err))
+	}
+}
+
+// check fails t for lines since the last call.
+func (v *validLines) check(t *testing.T) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, wrong := range v.wrong {
+		t.Error(wrong)
+	}
+	v.wrong = nil
+}
+
+// The schema is not one that all lines have.
+func TestTheSchemaRefusesOtherLines(t *testing.T) {
+	t.Parallel()
+	schema := lineSchema(t)
+	text, err := os.ReadFile("../../docs/decisions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(text), "```json\n")
+	shown, _, _ = strings.Cut(shown, "\n```")
+	if err := validate(schema, shown); err != nil {
+		t.Errorf("what the page shows: %v", err)
+	}
+	for old, other := range map[string]string{
+		`"v":1`: `"v":2`, `"api":"grpc"`: `"api":"udp"`, `"cost":1,`: ``, `"remaining":0,`: ``, `"result":"denied_by_other"`: `"result":"maybe"`,
+		`["path","/x"]`: `["path"]`, `.000001Z`: `Z`, `"domain":"api","result":"denied"`: `"domain":"api"`,
+	} {
+		if !strings.Contains(shown, old) {
+			t.Fatalf("the page shows nothing with %s", old)
+		}
+		if validate(schema, strings.Replace(shown, old, other, 1)) == nil {
+			t.Errorf("it takes %s for %s", other, old)
+		}
+	}
+}
+
+func TestAFailureIsRecorded(t *testing.T) {
+	t.Parallel()
+	var got recorded
+	d := start(t, recordLimits, recording(&got), func(o *server.Options) {
+		o.Store = &fakeStore{take: func(context.Context, []bucket.Hit, []bucket.Decision) error { return errors.New("away") }}
+	})
+	_, _ = d.try(request("api", 1, "user=alice"))
+	line := strings.Join(got.take(), "")
+	if want := `"result":"error","code":"Unavailable","descriptors":[{"entries":[["user","alice"]],"rule":"user","cost":1,"result":"error"}]}` + "\n"; !strings.HasSuffix(line, want) {
+		t.Errorf("%s", line)
+	}
+}
+
+func TestValuesAreHashed(t *testing.T) {
+	t.Parallel()
+	var got, other recorded
+	s := portless(t, recordLimits, recording(&got, func(o *record.Options) { o.HashKey = []byte("0123456789abcdef") }))
+	answer(t, s, request("api", 1, "user=alice,user=alice", "route=alice"), request("api", 1, "user=alice"))
+	text := strings.Join(got.take(), "")
+	if strings.Contains(text, "alice") {
+		t.Errorf("the value is there: %s", text)
+	}
+	// printf 'user\0alice' | openssl dgst -sha256 -hmac 0123456789abcdef
+	if n := strings.Count(text, `["user","h:69667e0df153a0f2"]`); n != 3 {
+		t.Errorf("%d of 3 are the hash of key and value: %s", n, text)
+	}
+	s = portless(t, recordLimits, recording(&other, func(o *record.Options) { o.HashKey = []byte("another key of 16") }))
+	answer(t, s, request("api", 1, "user=alice"))
+	if strings.Contains(text, strings.SplitAfter(strings.Join(other.take(), ""), `["user","`)[1][:18]) {
+		t.Error("another key makes the same hash")
+	}
+}
+
+func answer(t *testing.T, s *server.Server, requests ...*rlsv3.RateLimitRequest) {
+	t.Helper()
+	for _, r := range requests {
+		in, err := proto.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = s.Answer(t.Context(), in)
+	}
+}
+
+func TestSamples(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		allowed, denied float64
+		least, most     int // lines
+	}{{0, 0, 0, 0}, {1, 0, 2, 2}, {0, 1, 998, 998}, {1, 0.5, 300, 700}} {
+		var got recorded
+		s := portless(t, recordLimits, recording(&got, func(o *record.Options) { o.Allowed, o.Denied = c.allowed, c.denied }))
+		for range 1000 {
+			answer(t, s, request("api", 1, "user=alice"))
+		}
+		if n := len(got.take()); n < c.least || n > c.most {
+			t.Errorf("%+v: %d lines", c, n)
+		}
+	}
+}
+
+// However often a subject asks, and whatever it sends beside what denies it, there are
+// so many lines of it in a second.
+func TestLinesForASubjectAreThinned(t *testing.T) {
+	t.Parallel()
+	var got recorded
+	thinned := prometheus.NewCounter(prometheus.CounterOpts{Name: "thinned"})
+	clock := newClock()
+	s := portless(t, recordLimits, func(o *server.Options) { o.Now = clock.Time }, recording(&got, func(o *record.Options) { o.PerSubject, o.Thinned = 5, thinned }))
+	answer(t, s, request("api", 2, "user=alice"))
+	got.take()
+	for second := range 3 {
+		for i := range 100 {
+			answer(t, s, request("api", 1, "user=alice", fmt.Sprint("free=", i)))
+		}
+		answer(t, s, request("api", 1, "user=bob"))
+		want := 6
+		if second == 0 {
+			want-- // it had one when it was allowed
+		}
+		if n := len(got.take()); n < 5 || n > want+1 {
+			t.Errorf("second %d: %d lines, want %d", second, n, want)
+		}
+		clock.Move(time.Second)
+	}
+	if n := testutil.ToFloat64(thinned); n < 280 {
+		t.Errorf("%v are counted as thinned", n)
+	}
+}
