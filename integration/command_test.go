@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,18 +21,21 @@ descriptors:
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"serve", "check", "query", "health", "daemons", "version"} {
+	for _, name := range []string{"serve", "check", "query", "health", "daemons", "version", "completion",
+		"explain", "inspect", "assign", "unassign", "block", "unblock", "assignments", "reset", "audit"} {
 		t.Run(name, func(t *testing.T) {
 			out, _, code := command(t, name, "--help")
-			if code != 0 || !strings.Contains(out, "Examples:\n") || !strings.Contains(out, "ratelimitd "+name) {
+			if code != 0 || !strings.Contains(out, "Examples:\n") && name != "completion" || !strings.Contains(out, "ratelimitd "+name) {
 				t.Errorf("--help exits with %d:\n%s", code, out)
 			}
 		})
 	}
 	if out, _, code := command(t, "version"); code != 0 || !strings.HasPrefix(out, "ratelimitd ") {
 		t.Errorf("version exits with %d: %q", code, out)
+	} else if flag, _, code := command(t, "--version"); code != 0 || flag != out {
+		t.Errorf("--version exits with %d: %q, want %q", code, flag, out)
 	}
-	if _, stderr, code := command(t, "sevre"); code != 1 || !strings.Contains(stderr, "serve") {
+	if _, stderr, code := command(t, "sevre"); code != 1 || !strings.Contains(stderr, `found the command "sevre", which there is not; did you mean serve?`) {
 		t.Errorf("an unknown command exits with %d: %q", code, stderr)
 	}
 }
@@ -64,6 +68,13 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 		{"no time", "health --timeout 0s", `flag --timeout: found "0s"; allowed: ` + wait},
 		{"neither yes nor no", "query --domain d --json=maybe a=b", `flag --json: found "maybe"; allowed: true or false`},
 		{"neither, in check", "check --lenient=x limits", `flag --lenient: found "x"; allowed: true or false`},
+		{"two that exclude each other", "block --domain d --for 1h --until 2026-12-31 a=b", "found --for beside --until; allowed: one of them"},
+		{"no domain", "explain a=b", "found no --domain; ratelimitd explain needs it. Usage: ratelimitd explain --domain D"},
+		{"no domain to assign in", "assign a=b --plan pro", "found no --domain; ratelimitd assign needs it. Usage: ratelimitd assign --domain D"},
+		{"nothing to assign", "assign --domain d a=b", "found none of --plan, --limit and --unlimited; allowed: one of them, or --plan and --limit"},
+		{"too many arguments", "audit --domain d a=b c=d", "found 2 arguments; allowed: at most 1. Usage: ratelimitd audit"},
+		{"a URL", "explain --domain d --admin-address http://127.0.0.1:6070 a=b", `flag --admin-address: found "http://127.0.0.1:6070"; allowed: host:port, such as 127.0.0.1:6070`},
+		{"no port", "query --domain d --address localhost a=b", `flag --address: found "localhost"; allowed: host:port, such as 127.0.0.1:8081`},
 		{"a setting", "serve --redis-hash-tags x", "flag --redis-hash-tags: found "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -83,20 +94,26 @@ func TestQueryShowsDecisions(t *testing.T) {
 	d := start(t, "--limits-path", dir)
 
 	out, stderr, code := command(t, "query", "--address", d.grpc, "--domain", "api", "user=alice")
-	if code != 0 || out != "allowed  user=alice  per-user: 2 left, limit 3 per year, full again in "+rest(out)+"\n" {
+	if want := regexp.MustCompile(`^allowed  user=alice  per-user: 2 left; 3 requests a year; full again in \d+d( \d+h)?\n$`); code != 0 || !want.MatchString(out) {
 		t.Errorf("the first query exits with %d: %q %q", code, out, stderr)
 	}
+	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "--peek", "--count", "4", "user=alice")
+	if code != 0 || strings.Count(out, "per-user: 2 left;") != 4 {
+		t.Errorf("four peeks exit with %d:\n%s", code, out)
+	}
 	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "--cost", "2", "--json", "user=alice")
-	if m := decodeJSON(t, out); code != 0 || m["overallCode"] != "OK" || !strings.Contains(strings.ReplaceAll(out, " ", ""), `"limitRemaining":0`) {
+	if m := decodeJSON(t, out); code != 0 || m["allowed"] != true || !strings.Contains(out, `"descriptor_index":0,"name":"per-user"`) || !strings.Contains(out, `"remaining":0`) {
 		t.Errorf("the second query exits with %d: %q", code, out)
 	}
 	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "user=alice", "user=bob,plan=free")
 	if code != 3 || !strings.Contains(out, "denied   user=alice          per-user: 0 left") ||
-		!strings.Contains(out, "allowed  user=bob,plan=free  no limit applies") || !strings.Contains(out, "try again in ") {
+		!strings.Contains(out, "allowed  user=bob,plan=free  no limit applies\n") ||
+		!strings.Contains(out, "\nDENIED   the request as a whole; try again in ") ||
+		!strings.HasSuffix(out, "\nwhy: ratelimitd explain --domain api user=alice user=bob,plan=free\n") {
 		t.Errorf("a query over the limit exits with %d:\n%s", code, out)
 	}
 	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "--count", "4", `user=a\,b\=c`)
-	if code != 3 || strings.Count(out, "allowed") != 3 || strings.Count(out, "denied") != 1 {
+	if code != 3 || strings.Count(out, "allowed") != 3 || strings.Count(out, "denied") != 1 || !strings.Contains(out, `--domain api 'user=a\,b\=c'`) {
 		t.Errorf("four queries of a limit of 3 exit with %d:\n%s", code, out)
 	}
 	for _, tc := range []struct {
@@ -105,8 +122,8 @@ func TestQueryShowsDecisions(t *testing.T) {
 	}{
 		{[]string{"--address", d.grpc, "--domain", "api", "alice"}, `"alice": found "alice"; allowed: KEY=VALUE`},
 		{[]string{"--address", d.grpc, "--domain", "", "user=alice"}, "answers InvalidArgument: domain is empty"},
-		{[]string{"--address", "127.0.0.1:1", "--domain", "api", "user=alice"}, "127.0.0.1:1 cannot be reached"},
-		{[]string{"--address", d.grpc, "user=alice"}, `required flag(s) "domain" not set`},
+		{[]string{"--address", "127.0.0.1:1", "--domain", "api", "user=alice"}, "start a daemon there (ratelimitd serve --limits-path FOLDER), or say where one listens: with --address"},
+		{[]string{"--address", d.grpc, "user=alice"}, "found no --domain; ratelimitd query needs it. Usage: ratelimitd query --domain D KEY=VALUE"},
 		{[]string{"--address", d.grpc, "--domain", "api", "--tls", "user=alice"}, "cannot be reached"},
 	} {
 		t.Run(tc.want, func(t *testing.T) {
@@ -115,12 +132,6 @@ func TestQueryShowsDecisions(t *testing.T) {
 			}
 		})
 	}
-}
-
-// rest returns the text after the last space of a line.
-func rest(line string) string {
-	line = strings.TrimSuffix(line, "\n")
-	return line[strings.LastIndex(line, " ")+1:]
 }
 
 func TestHealthCommandAsksTheDaemon(t *testing.T) {
@@ -201,6 +212,53 @@ descriptors:
 
 	if _, stderr, code := command(t, "check", filepath.Join(dir, "none.yaml")); code != 1 || !strings.Contains(stderr, "no such file") {
 		t.Errorf("check of nothing exits with %d: %q", code, stderr)
+	}
+}
+
+func TestCheckReadsStandardInput(t *testing.T) {
+	t.Parallel()
+	out, _, code := commandInput(t, limitsOf3, "check", "-")
+	if code != 0 || !strings.Contains(out, "domain api (standard input:2)") {
+		t.Errorf("check - exits with %d:\n%s", code, out)
+	}
+	_, stderr, code := commandInput(t, "domain: api\nlimits: []\n", "check", "-")
+	if code != 1 || !strings.HasPrefix(stderr, "standard input:2:1: ") {
+		t.Errorf("check - of a bad file exits with %d: %q", code, stderr)
+	}
+}
+
+func TestCheckPrintsJSON(t *testing.T) {
+	t.Parallel()
+	out, stderr, code := commandInput(t, limitsOf3, "check", "--json", "-")
+	const want = `{"errors":[],"warnings":[],"domains":[{"name":"api","file":"standard input","line":2,"hash_tag":"","unmatched":"default","rules":[` +
+		`{"path":"user","file":"standard input","line":4,"plan":"","unlimited":false,"shadow_mode":false,"quota_mode":false,"share_threshold":false,"limits":[` +
+		`{"name":"per-user","algorithm":"fixed_window","requests":3,"period":"31536000s","capacity":3,"text":"3 requests a year"}]}]}]}` + "\n"
+	if code != 0 || out != want || stderr != "" {
+		t.Errorf("check --json exits with %d: %q\n%s", code, stderr, out)
+	}
+	out, stderr, code = commandInput(t, "domain: api\nlimits: []\n", "check", "--json", "-")
+	if code != 1 || !strings.HasPrefix(out, `{"errors":[{"file":"standard input","line":2,"column":1,"path":"`) || stderr != "" {
+		t.Errorf("check --json of a bad file exits with %d: %q\n%s", code, stderr, out)
+	}
+}
+
+func TestCheckShowsDifferences(t *testing.T) {
+	t.Parallel()
+	now := write(t, t.TempDir(), "api.yaml", strings.Replace(limitsOf3, "requests: 3", "requests: 6", 1))
+	out, stderr, code := commandInput(t, limitsOf3, "check", "--diff", "-", now)
+	if code != 2 || out != "domain api\n  looser    user: per-user: 6 requests a year; until now 3 requests a year: 2 times as much\n" {
+		t.Errorf("check --diff exits with %d: %q\n%s", code, stderr, out)
+	}
+	out, _, code = commandInput(t, limitsOf3, "check", "--diff", "-", now, "--json")
+	if code != 2 || decodeJSON(t, out)["effect"] != "looser" {
+		t.Errorf("check --diff --json exits with %d:\n%s", code, out)
+	}
+	out, _, code = command(t, "check", "--diff", now, now)
+	if code != 0 || out != "nothing is different for any request\n" {
+		t.Errorf("check --diff of equal files exits with %d:\n%s", code, out)
+	}
+	if _, stderr, code := commandInput(t, "domain: api\nlimits: []\n", "check", "--diff", "-", now); code != 1 || !strings.HasPrefix(stderr, "standard input:2:1: ") {
+		t.Errorf("check --diff of a bad file exits with %d: %q", code, stderr)
 	}
 }
 

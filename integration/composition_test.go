@@ -24,6 +24,7 @@ type composition struct {
 type composeService struct {
 	Image       string            `yaml:"image"`
 	Command     []string          `yaml:"command"`
+	Profiles    []string          `yaml:"profiles"`
 	Environment map[string]string `yaml:"environment"`
 	Volumes     []string          `yaml:"volumes"`
 	Ports       []string          `yaml:"ports"`
@@ -80,6 +81,13 @@ func TestCompositionFitsItself(t *testing.T) {
 			if d.Condition == "service_healthy" && len(o.Healthcheck.Test) == 0 {
 				t.Errorf("%s waits until %s is healthy, which has no health check", name, other)
 			}
+		}
+		// A newcomer's first composition pulls nothing that only watches.
+		if watches := slices.Contains([]string{"prometheus", "grafana", "load"}, name); watches != slices.Equal(s.Profiles, []string{"monitoring"}) {
+			t.Errorf("%s has the profiles %v", name, s.Profiles)
+		}
+		if pinned := regexp.MustCompile(`^(ratelimitd:latest|.+:v?\d[\w.-]*)$`); !pinned.MatchString(s.Image) {
+			t.Errorf("%s runs %s, a version that changes by itself", name, s.Image)
 		}
 		oneShot := slices.Contains(s.Command, "create")
 		if len(s.Healthcheck.Test) == 0 && !oneShot {

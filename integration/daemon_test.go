@@ -21,6 +21,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
@@ -60,12 +61,23 @@ func command(t testing.TB, args ...string) (stdout, stderr string, code int) {
 
 func commandEnv(t testing.TB, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	return runCommand(t, env, "", args)
+}
+
+// commandInput is command with a text on standard input.
+func commandInput(t testing.TB, input string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return runCommand(t, nil, input, args)
+}
+
+func runCommand(t testing.TB, env []string, input string, args []string) (stdout, stderr string, code int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = append(cleanEnv(), env...)
 	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errOut
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -120,7 +132,8 @@ func launch(t testing.TB, env []string, args ...string) *daemon {
 	t.Helper()
 	all := []string{"serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"}
 	cmd := exec.Command(binary, append(all, args...)...)
-	cmd.Env = append(cleanEnv(), env...)
+	// Not those of a daemon that runs on this machine.
+	cmd.Env = append(append(cleanEnv(), "RATELIMITD_ASSIGNMENTS_PATH="), env...)
 	return launchCommand(t, cmd)
 }
 
@@ -159,7 +172,12 @@ func launchCommand(t testing.TB, cmd *exec.Cmd) *daemon {
 
 func (d *daemon) dial(address string) {
 	d.t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	d.dialAs(address, insecure.NewCredentials())
+}
+
+func (d *daemon) dialAs(address string, security credentials.TransportCredentials) {
+	d.t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(security))
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -60,20 +61,20 @@ func TestDaemonsShowsTheRegister(t *testing.T) {
 			signIn("web-1:8081", "aaa")
 			out, stderr, code = command(t, args...)
 			want := regexp.MustCompile(`^ID +ADDRESS +VERSION +HASH_TAGS +STATE_FORMAT +RULES +UP +SEEN\n` +
-				`[0-9a-f]{16}  web-1:8081  v1.2     48         1             aaa    \d\w*  \d[\w.]* ago\n` +
-				`[0-9a-f]{16}  web-2:8081  v1.2     48         1             aaa    \d\w*  \d[\w.]* ago\n$`)
+				`[0-9a-f]{16}  web-1:8081  v1.2     48         1             aaa    \d[\w.]* +\d[\w.]* ago\n` +
+				`[0-9a-f]{16}  web-2:8081  v1.2     48         1             aaa    \d[\w.]* +\d[\w.]* ago\n$`)
 			if code != 0 || !want.MatchString(out) {
 				t.Errorf("with two daemons it exits with %d: %s\n%s", code, stderr, out)
 			}
 
 			signIn("web-3:8081", "bbb")
-			out, _, code = command(t, args...)
-			if code != 0 || !strings.HasSuffix(out, "\nrules differ: aaa at web-1:8081, web-2:8081, bbb at web-3:8081\n") {
-				t.Errorf("with different rules it exits with %d:\n%s", code, out)
+			out, stderr, code = command(t, args...)
+			if code != 1 || !strings.Contains(out, "web-3:8081") || stderr != "rules differ: aaa at web-1:8081, web-2:8081, bbb at web-3:8081\n" {
+				t.Errorf("with different rules it exits with %d: %q\n%s", code, stderr, out)
 			}
 			out, _, code = command(t, append(args, "--json")...)
 			lines := strings.Split(strings.TrimSpace(out), "\n")
-			if code != 0 || len(lines) != 3 {
+			if code != 1 || len(lines) != 3 {
 				t.Fatalf("--json exits with %d:\n%s", code, out)
 			}
 			first := decodeJSON(t, lines[0])
@@ -92,6 +93,37 @@ func flagOf(flags []string, name string) string {
 		}
 	}
 	return ""
+}
+
+// Each daemon shows how many there are, and whether their rules are the same.
+func TestRegisterIsShownAsMetrics(t *testing.T) {
+	t.Parallel()
+	flags := redisFlags("single", redistest.Single(t))
+	run := func(limits string) (d *daemon, file string) {
+		dir := t.TempDir()
+		file = write(t, dir, "api.yaml", limits)
+		return start(t, append(flags, "--limits-path", dir)...), file
+	}
+	shows := func(d *daemon, what string, want ...string) {
+		t.Helper()
+		asynctest.Eventually(t, what, func() bool {
+			_, page := get(t, "http://"+d.admin+"/metrics")
+			for _, line := range want {
+				if !strings.Contains(page, "\n"+line+"\n") {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	first, _ := run(limitsOf3)
+	shows(first, "one daemon", "ratelimitd_fleet_daemons 1", "ratelimitd_fleet_rules_differ 0")
+	second, file := run(strings.Replace(limitsOf3, "3", "4", 1))
+	for _, d := range []*daemon{first, second} {
+		shows(d, "two that differ", "ratelimitd_fleet_daemons 2", "ratelimitd_fleet_rules_differ 1")
+	}
+	write(t, filepath.Dir(file), "api.yaml", limitsOf3)
+	shows(first, "two that are the same", "ratelimitd_fleet_daemons 2", "ratelimitd_fleet_rules_differ 0")
 }
 
 func TestDaemonsTellsWhyItFails(t *testing.T) {

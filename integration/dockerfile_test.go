@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,10 +95,10 @@ func TestDockerfileFitsTheDaemon(t *testing.T) {
 			t.Errorf("%s: needs BuildKit", i)
 		}
 	}
-	if build := argsOf(d.build, "RUN"); !strings.Contains(build[len(build)-1], "ln -s ratelimitd /out/ratelimit") {
+	if build := argsOf(d.build, "RUN"); !strings.Contains(build[len(build)-1], "ln -s ratelimitd /out/bin/ratelimit") {
 		t.Error("there is no link by the name of envoyproxy/ratelimit")
 	}
-	if copied := argsOf(d.final, "COPY"); !slices.Contains(copied, "--from=build /out/ /bin/") {
+	if copied := argsOf(d.final, "COPY"); !slices.Contains(copied, "--from=build /out/bin/ /bin/") {
 		t.Errorf("COPY %q: the link is not among what is copied", copied)
 	}
 	user := argsOf(d.final, "USER")
@@ -105,6 +106,14 @@ func TestDockerfileFitsTheDaemon(t *testing.T) {
 		t.Errorf("USER %q, want one number that is not root", user)
 	}
 	s := settingsOf(t, d.environ())
+	// The user may write where assignments are kept.
+	folder := path.Dir(s.Assignments.Path)
+	if build := argsOf(d.build, "RUN"); !strings.HasSuffix(build[len(build)-1], "mkdir -p /out"+folder) {
+		t.Errorf("the build does not make %s", folder)
+	}
+	if copied := argsOf(d.final, "COPY"); !slices.Contains(copied, "--from=build --chown="+user[0]+" /out/var/ /var/") {
+		t.Errorf("COPY %q: %s does not belong to the user", copied, folder)
+	}
 	checkEverywhereWithoutPprof(t, s)
 	var ports []string
 	for _, address := range []string{s.HTTP.Address, s.GRPC.Address, s.Admin.Address} {

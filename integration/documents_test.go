@@ -33,7 +33,7 @@ func blocks(t testing.TB, page, language string) []string {
 // Every limits file in the documentation loads.
 func TestDocumentedLimitsLoad(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md", "docs/forward-auth.md"} {
+	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md", "docs/forward-auth.md", "docs/steer.md", "docs/cookbook.md"} {
 		t.Run(page, func(t *testing.T) {
 			seen := 0
 			for _, text := range blocks(t, page, "yaml") {

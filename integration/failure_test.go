@@ -71,7 +71,7 @@ func TestServesWithoutRedis(t *testing.T) {
 		t.Errorf("health exits with %d: %q", code, out)
 	}
 	out, _, code := command(t, "query", "--address", d.grpc, "--domain", "modes", "local=k2")
-	if code != 0 || !strings.Contains(out, "2 left, limit 10 per year") || !strings.Contains(out, "DEGRADED") {
+	if code != 0 || !strings.Contains(out, "2 left; 10 requests a year") || !strings.Contains(out, "DEGRADED") {
 		t.Errorf("a query exits with %d:\n%s", code, out)
 	}
 	if _, page := get(t, "http://"+d.admin+"/metrics"); !strings.Contains(page, `ratelimitd_redis_breaker_open{node="redis"} 1`) {

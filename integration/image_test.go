@@ -65,6 +65,14 @@ func TestImageBuildsAndServes(t *testing.T) {
 		}
 	})
 
+	t.Run("a folder for assignments", func(t *testing.T) {
+		file := tar.NewReader(strings.NewReader(mustDocker(t, "", "cp", createContainer(t, image)+":"+path.Dir(settings.Default().Assignments.Path), "-")))
+		if h, err := file.Next(); err != nil || h.Typeflag != tar.TypeDir || h.Uid != 65532 || h.Gid != 65532 || h.Mode&0o700 != 0o700 {
+			t.Errorf("it is %+v, %v", h, err)
+		}
+	})
+	t.Run("in the pods of others", func(t *testing.T) { othersPods(t, image) })
+
 	container := createContainer(t, "--network", "none", "--cap-drop", "ALL", image)
 	// The files are copied, because the engine may not see ours.
 	tree := t.TempDir()
@@ -139,8 +147,9 @@ func finalImage(t *testing.T, d dockerfile, stage string) string {
 		from, fromStage := strings.CutPrefix(i.args, "--from=build ")
 		if i.name == "COPY" && fromStage {
 			i.args = from
-			file := filepath.Join(stage, strings.Fields(from)[0])
-			if _, err := os.Stat(file); err != nil { // a file of the base image may be anything
+			words := strings.Fields(from)
+			file := filepath.Join(stage, words[len(words)-2]) // what stands before it are flags
+			if _, err := os.Stat(file); err != nil {          // a file of the base image may be anything
 				if err := os.MkdirAll(path.Dir(file), 0o755); err != nil {
 					t.Fatal(err)
 				}

@@ -3,6 +3,7 @@ package integration
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,7 +17,13 @@ import (
 // the help texts.
 func (d *daemon) exposed(found map[string]string) {
 	d.t.Helper()
-	d.ask("api", 1, "user=alice") // some metrics have no series before
+	// Some metrics have no series before.
+	d.ask("api", 1, "user=alice")
+	refund := request("api", 1, "user=alice")
+	refund.Descriptors[0].IsNegativeHits = true
+	if _, err := d.client.ShouldRateLimit(d.t.Context(), refund); err != nil {
+		d.t.Fatal(err)
+	}
 	code, page := get(d.t, "http://"+d.admin+"/metrics")
 	if code != 200 {
 		d.t.Fatalf("/metrics: %d %s", code, page)
@@ -49,7 +56,10 @@ func TestDocumentedMetricsAreThoseShown(t *testing.T) {
 	}
 	shown := make(map[string]string)
 	startAuth(t, "nginx").exposed(shown)
-	redis := append(redisFlags("single", redistest.Single(t)), "--limits-path", "../deploy/limits", "--tracing-enabled", "--tracing-endpoint", otlptest.Start(t).HTTP)
+	collector := otlptest.Start(t).HTTP
+	redis := append(redisFlags("single", redistest.Single(t)), "--limits-path", "../deploy/limits", "--tracing-enabled", "--tracing-endpoint", collector,
+		"--decisions-path", filepath.Join(t.TempDir(), "decisions.jsonl"), "--decisions-otlp-endpoint", collector,
+		"--admin-tokens-file", write(t, t.TempDir(), "tokens.yaml", "[]\n"))
 	start(t, append(redis, "--metrics-names", "envoyproxy")...).exposed(shown)
 	if !maps.Equal(told, shown) {
 		t.Errorf("docs/metrics.md tells of\n%v\ndaemons show\n%v", told, shown)

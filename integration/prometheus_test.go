@@ -5,12 +5,18 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/otlptest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // prometheus is a real one that scrapes a daemon.
@@ -19,19 +25,25 @@ type prometheus struct {
 	address string
 }
 
-// startPrometheus runs Prometheus until the test ends. It scrapes the target, with
-// the label that Kubernetes has for Envoy Gateway's pod.
-func startPrometheus(t testing.TB, target string) *prometheus {
+// startPrometheus runs Prometheus until the test ends, with these features on. It
+// scrapes the target, with the label that Kubernetes has for Envoy Gateway's pod.
+func startPrometheus(t testing.TB, target string, features ...string) *prometheus {
 	t.Helper()
-	binary, dir, address := needProxy(t, "prometheus"), t.TempDir(), freeAddress(t)
-	config := write(t, dir, "prometheus.yml", fmt.Sprintf(`
+	return startPrometheusOn(t, write(t, t.TempDir(), "prometheus.yml", fmt.Sprintf(`
 global: {scrape_interval: 200ms, scrape_timeout: 200ms}
 scrape_configs:
   - job_name: ratelimit
     static_configs: [{targets: [%q], labels: {app_kubernetes_io_component: ratelimit}}]
-`, target))
+`, target)), features...)
+}
+
+// startPrometheusOn runs Prometheus by a file of configuration until the test ends, with
+// these features on.
+func startPrometheusOn(t testing.TB, config string, features ...string) *prometheus {
+	t.Helper()
+	binary, address := needProxy(t, "prometheus"), freeAddress(t)
 	startProxy(t, address, exec.Command(binary, "--config.file="+config, "--web.listen-address="+address,
-		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--log.level=warn"))
+		"--storage.tsdb.path="+filepath.Join(t.TempDir(), "data"), "--log.level=warn", "--enable-feature="+strings.Join(features, ",")))
 	return &prometheus{t, address}
 }
 
@@ -66,6 +78,113 @@ func (p *prometheus) wantValue(text, want string) {
 		values := p.query(text)
 		return len(values) == 1 && values[0] == want
 	})
+}
+
+// A page is read whole in the formats that Prometheus asks for: OpenMetrics, and
+// protobuf, where a long family comes in parts.
+func TestPrometheusReadsLongPages(t *testing.T) {
+	t.Parallel()
+	needProxy(t, "prometheus")
+	const values = 1000
+	dir := t.TempDir()
+	write(t, dir, "limits.yaml", "domain: api\ndescriptors: [{key: user, value_to_metric: true, rate_limit: {name: n, requests: 9, period: 365d}}]\n")
+	d := start(t, "--limits-path", dir, "--metrics-names", "envoyproxy")
+	for i := range values {
+		d.ask("api", 1, fmt.Sprintf("user=%d%s", i, strings.Repeat("x", 100)))
+	}
+	for format, features := range map[string][]string{"OpenMetrics": nil, "protobuf": {"native-histograms"}} {
+		p := startPrometheus(t, d.admin, features...)
+		p.wantValue(`count(ratelimitd_decisions_total{rule="user"})`, fmt.Sprint(2*values))
+		p.wantValue(`sum(ratelimitd_decisions_total{result="allowed"})`, fmt.Sprint(values))
+		p.wantValue(`count({__name__=~"ratelimit_service_rate_limit_.*"})`, fmt.Sprint(5*values))
+		p.wantValue(`ratelimitd_limit_decisions_total{limit="n",result="allowed"}`, fmt.Sprint(values))
+		p.wantValue(`ratelimitd_build_info`, "1") // which comes first
+		p.wantValue(`ratelimitd_unmatched_descriptors_total`, "0")
+		if format == "protobuf" {
+			p.wantValue(`histogram_count(ratelimitd_request_duration_seconds{api="grpc"})`, fmt.Sprint(values))
+			p.wantValue(`histogram_quantile(0.99, ratelimitd_request_duration_seconds{api="grpc"}) > bool 0`, "1")
+		} else {
+			p.wantValue(`ratelimitd_request_duration_seconds_bucket{api="grpc",le="+Inf"}`, fmt.Sprint(values))
+		}
+	}
+}
+
+// queries returns the fenced blocks of a page that have no language and ask for a rate.
+func queries(t testing.TB, page string) (found []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, part := range strings.Split("\n"+string(text), "\n```") {
+		query, isPlain := strings.CutPrefix(part, "\n")
+		if i%2 == 1 && isPlain && strings.Contains(query, "[") {
+			found = append(found, query)
+		}
+	}
+	return found
+}
+
+// Every query of the documentation finds something in a daemon that was asked.
+func TestDocumentedQueriesFindSomething(t *testing.T) {
+	t.Parallel()
+	needProxy(t, "prometheus")
+	dir := t.TempDir()
+	write(t, dir, "limits.yaml", `
+domain: api
+descriptors:
+  - key: user
+    rate_limits: [{name: real, requests: 2, period: 365d}, {name: candidate, requests: 1, period: 365d, shadow_mode: true}]
+`)
+	d := start(t, append(redisFlags("single", redistest.Single(t)), "--limits-path", dir)...)
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer close(stop)
+	asking.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				_, _ = d.tryAsk("api", 1, fmt.Sprintf("user=%d", i/4))
+			}
+		}
+	})
+	native := startPrometheus(t, d.admin, "native-histograms")
+	classic := startPrometheus(t, d.admin)
+	all := queries(t, "docs/metrics.md")
+	if len(all) < 7 {
+		t.Errorf("the page has %d queries", len(all))
+	}
+	for _, query := range all {
+		p := classic
+		if strings.Contains(query, "duration_seconds[") {
+			p = native
+		}
+		asynctest.Eventually(t, query+" finds something", func() bool {
+			// APIs that nobody asked have no quantile.
+			return slices.ContainsFunc(p.query(query), func(value string) bool { return value != "NaN" })
+		})
+	}
+}
+
+// The trace of a sampled request is beside the time that it took.
+func TestPrometheusHasExemplars(t *testing.T) {
+	t.Parallel()
+	needProxy(t, "prometheus")
+	d := startTraced(t, otlptest.Start(t), nil)
+	if _, err := d.client.ShouldRateLimit(withParent(t, aSampled), request("api", 1, "user=a")); err != nil {
+		t.Fatal(err)
+	}
+	for _, features := range [][]string{{"exemplar-storage"}, {"exemplar-storage", "native-histograms"}} {
+		p := startPrometheus(t, d.admin, features...)
+		p.wantValue(`count(up)`, "1")
+		asynctest.Eventually(t, "there is an exemplar", func() bool {
+			code, text := get(t, "http://"+p.address+"/api/v1/query_exemplars?start=0&end=9999999999&query="+url.QueryEscape(`{__name__=~"ratelimitd_request_duration_seconds.*"}`))
+			return code == http.StatusOK && strings.Contains(text, `"trace_id":"`+strings.Split(aSampled, "-")[1]+`"`)
+		})
+	}
 }
 
 // gatewayRoute is a route by the name that Envoy Gateway gives it, and
@@ -135,6 +254,7 @@ func TestPrometheusFindsWhatEnvoyGatewayAsksFor(t *testing.T) {
 	for _, process := range []string{"process_resident_memory_bytes", "process_virtual_memory_bytes"} {
 		p.wantValue(process+`{app_kubernetes_io_component="ratelimit"} > bool 0`, "1")
 	}
+	p.wantValue(`go_memstats_gc_cpu_fraction{app_kubernetes_io_component="ratelimit"} >= bool 0`, "1")
 	// The daemon's own are beside them.
 	p.wantValue(`sum(ratelimitd_decisions_total{domain="default/eg/http", result="denied"})`, "10")
 }

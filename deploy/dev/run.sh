@@ -10,6 +10,19 @@ if "$ratelimitd" health >/dev/null 2>&1; then
   exit 1
 fi
 
+# A token that may do everything, so that plans can be tried.
+state=build/dev
+(
+  umask 077
+  mkdir -p $state
+  [ -s $state/token ] || od -An -N32 -tx1 /dev/urandom | tr -d ' \n' > $state/token
+  printf -- '- {name: make-run, role: operator, sha256: %s}\n' "$(sha256sum < $state/token | cut -d' ' -f1)" > $state/tokens.yaml
+)
+if [ -n "${RATELIMITD_ADMIN_ADDRESS-on}" ]; then # not switched off
+  export RATELIMITD_ADMIN_TOKENS_FILE="${RATELIMITD_ADMIN_TOKENS_FILE:-$state/tokens.yaml}"
+fi
+export RATELIMITD_ASSIGNMENTS_PATH="${RATELIMITD_ASSIGNMENTS_PATH:-$state/assignments.db}"
+
 RATELIMITD_LOG_LEVEL=${RATELIMITD_LOG_LEVEL:-warn} "$ratelimitd" serve --limits-path deploy/limits &
 daemon=$!
 trap 'kill -INT $daemon 2>/dev/null; wait $daemon; exit 0' INT TERM
@@ -37,6 +50,12 @@ Serving gRPC on :8081, HTTP on :8080, admin on 127.0.0.1:6070, until Ctrl-C. Try
 
   $ratelimitd query --domain login account=alice address=192.0.2.7
   curl -i localhost:8080/json -d '{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}'
+
+Give a customer a plan, with the token in $state/token, and see what it gets:
+
+  export RATELIMITD_TOKEN=\$(cat $state/token)
+  $ratelimitd assign --domain api tenant=acme --plan pro
+  $ratelimitd explain --domain api tenant=acme
   curl localhost:6070/rlconfig
 
 EOF

@@ -39,6 +39,7 @@ type daemon struct {
 	grpc, admin string
 	redis       *redisServers // nil for the memory store
 	filled      filled
+	assign      *assigner // nil where nothing is assigned
 }
 
 // openLab builds the daemon and starts the bare servers. It binds the calling
@@ -121,6 +122,16 @@ func (l *lab) daemon(ctx context.Context, s *server) (*daemon, error) {
 		}
 		args = append(args, "--tracing-enabled", "--tracing-endpoint", l.collector.URL)
 	}
+	if s.recorded {
+		args = append(args, "--decisions-path", filepath.Join(l.dir, "decisions.jsonl"), "--decisions-sample-allowed", "0")
+	}
+	if s.assigned > 0 {
+		tokens := filepath.Join(l.dir, "tokens.yaml")
+		if err := os.WriteFile(tokens, []byte(tokensFile), 0o600); err != nil {
+			return nil, err
+		}
+		args = append(args, "--admin-tokens-file", tokens)
+	}
 	var line string
 	var err error
 	d.process, line, err = startProcess(ctx, "msg=serving", l.binary, append(args, s.flags...)...)
@@ -133,6 +144,12 @@ func (l *lab) daemon(ctx context.Context, s *server) (*daemon, error) {
 		l.progress("filling it with %d keys", s.fill)
 		if d.filled, err = d.fill(ctx, s.fill); err != nil {
 			return nil, fmt.Errorf("fill the daemon: %w", err)
+		}
+	}
+	if s.assigned > 0 {
+		l.progress("assigning numbers to %d users", s.assigned)
+		if d.assign, err = newAssigner(ctx, d.admin, s.assigned); err != nil {
+			return nil, fmt.Errorf("assign: %w", err)
 		}
 	}
 	return d, nil
@@ -156,6 +173,9 @@ func (l *lab) redisOf(ctx context.Context, masters int) (*redisServers, error) {
 // close ends everything that was started.
 func (l *lab) close() {
 	for _, d := range l.daemons {
+		if d.assign != nil {
+			d.assign.close()
+		}
 		d.process.stop()
 	}
 	for _, r := range l.redis {

@@ -34,6 +34,8 @@ type load struct {
 	// isSampled is whether requests bring a caller's span, of which one in
 	// sampledOf is sampled.
 	isSampled bool
+	// reassigns is whether assignments change while it is measured.
+	reassigns bool
 }
 
 // sampledOf is of how many requests one is sampled.

@@ -137,6 +137,9 @@ func (l *lab) measure(ctx context.Context, g group, p plan) ([]result, error) {
 		if err != nil {
 			return nil, err
 		}
+		if r.load.reassigns {
+			s.assign = d.assign
+		}
 		daemons = append(daemons, s)
 	}
 	others, err := l.others(daemons[0].row)

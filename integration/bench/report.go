@@ -290,6 +290,10 @@ func judge(results []result) []target {
 		{"half the peak: p99, of bare", "x", ratios(half.daemon, half.bare).p99, 5, false},
 		{"TakeStream, memory: daemon CPU a decision, of a call to bare tuned", "x", ratios(of(rowStream).daemon, of(rowStream).tuned).cpu, 0.4, true},
 		{"1 % of the requests sampled: daemon CPU, of that without spans", "x", ratios(of(rowTraced).daemon, of(rowUntraced).daemon).cpu, 1.02, true},
+		{"traces, tops and a log of denials: daemon CPU, of that without", "x", ratios(of(rowWatched).daemon, of(rowUnwatched).daemon).cpu, 1.04, true},
+		{"100,000 assignments: daemon CPU, of none", "x", ratios(of(rowAssigned).daemon, of(rowUnassigned).daemon).cpu, 1.02, true},
+		{"100,000 assignments, five changes a second: p99, of no change", "x", ratios(of(rowReassigned).daemon, of(rowAssigned).daemon).p99, 1.05, true},
+		{"100,000 assignments, five changes a second: p99, of no assignments", "x", ratios(of(rowReassigned).daemon, of(rowUnassigned).daemon).p99, 1.05, true},
 		{"a million keys: daemon CPU, of 10,000 keys", "x", ratios(many.daemon, mem.daemon).cpu, 1.25, true},
 		{"a million keys: bytes of live heap a key", "", perKey, 250, false},
 	}

@@ -23,8 +23,12 @@ type server struct {
 	flags []string
 	// traced is whether it sends spans to the lab's collector.
 	traced bool
+	// recorded is whether it writes denials to the log of decisions.
+	recorded bool
 	// fill is how many keys are put into it before anything is measured.
 	fill int
+	// assigned is how many users are assigned numbers of their own before.
+	assigned int
 }
 
 const million = 1_000_000
@@ -33,9 +37,12 @@ var (
 	memory        = &server{name: "memory"}
 	memoryMillion = &server{name: "memory, a million keys", flags: []string{"--memory-max-keys", "2000000"}, fill: million}
 	memoryTraced  = &server{name: "memory, with spans", traced: true}
+	unwatched     = &server{name: "memory, without tops", flags: []string{"--top-subjects", "off"}}
+	watched       = &server{name: "memory, with spans, tops, a log of denials", traced: true, recorded: true}
 	single        = &server{name: "one Redis", redis: 1}
 	unbatched     = &server{name: "one Redis, unbatched", redis: 1, flags: []string{"--redis-batch-size", "1"}}
 	cluster       = &server{name: "three masters", redis: clusterMasters}
+	assigned      = &server{name: "three masters, 100,000 assignments", redis: clusterMasters, assigned: 100_000}
 )
 
 // row is one case of the table.
@@ -68,6 +75,11 @@ const (
 	rowStream         = "take-stream"
 	rowUntraced       = "traces-off"
 	rowTraced         = "traces-1-percent"
+	rowUnwatched      = "watched-off"
+	rowWatched        = "watched"
+	rowUnassigned     = "cluster-64"
+	rowAssigned       = "assigned-64"
+	rowReassigned     = "assigned-64-changing"
 )
 
 const population = 10_000
@@ -98,6 +110,12 @@ func (l load) withDescriptors(n int) load {
 // throughDoor has so many callers ask so many requests at a time.
 func (l load) throughDoor(d door, callers, together int) load {
 	l.door, l.callers, l.together = d, callers, together
+	return l
+}
+
+// reassigned has assignments change meanwhile.
+func (l load) reassigned() load {
+	l.reassigns = true
 	return l
 }
 
@@ -138,6 +156,19 @@ func usualRows() []group {
 		{
 			{name: rowUntraced, server: memory, load: evenLoad(256).sampled(), says: "what a busy Envoy sends that samples 1 % of its requests, without spans here"},
 			{name: rowTraced, server: memoryTraced, load: evenLoad(256).sampled(), says: "the same with a span for each that is sampled"},
+		},
+		{
+			{name: rowUnwatched, server: unwatched, load: evenLoad(256).sampled(), says: "without what is on in the next row, beside the counts and the times of requests"},
+			{name: rowWatched, server: watched, load: evenLoad(256).sampled(), says: "1 % of the requests traced, tops of denials, a log of denials: nothing is denied"},
+		},
+		{
+			{name: "denied-watched-off", server: unwatched, load: overLoad(256).sampled(), says: "the same where all is denied, to one caller"},
+			{name: "denied-watched", server: watched, load: overLoad(256).sampled(), says: "with tops and the log, which has ten lines a second of it"},
+		},
+		{
+			{name: rowUnassigned, server: cluster, load: evenLoad(64), says: "64 callers on a Redis Cluster of three masters"},
+			{name: rowAssigned, server: assigned, load: evenLoad(64), says: "the same with numbers of its own for each user, and 100,000 such assignments"},
+			{name: rowReassigned, server: assigned, load: evenLoad(64).reassigned(), says: "the same while five of them change each second"},
 		},
 		{{name: "take-many-10", server: memory, load: evenLoad(0).throughDoor(manyDoor, 25, 10), says: "calls of 10 requests each, 25 at a time"}},
 		{{name: "take-many-100", server: memory, load: evenLoad(0).throughDoor(manyDoor, 4, 100), says: "calls of 100 requests each, 4 at a time"}},

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 )
@@ -35,6 +36,7 @@ type subject struct {
 	callers []*caller
 	slices  []measures
 	since   time.Time    // when it got its first request, or before
+	assign  *assigner    // changes assignments meanwhile; nil: nobody does
 	dropped atomic.Int64 // arrivals of an open loop that were not sent
 }
 
@@ -119,6 +121,17 @@ func (s *subject) slice(ctx context.Context, warm, length time.Duration, rate fl
 		cut.Stop()
 	}
 	defer end()
+	if s.assign != nil {
+		changing, stop := context.WithCancel(ctx)
+		var changed errgroup.Group
+		changed.Go(func() error { return s.assign.keepChanging(changing) })
+		defer func() {
+			stop()
+			if failed := changed.Wait(); err == nil {
+				err = failed
+			}
+		}()
+	}
 
 	if err := wait(ctx, warm); err != nil {
 		return m, err

@@ -156,7 +156,7 @@ func TestWhatFilesMayNotSayIsRefused(t *testing.T) {
 			&xdsv3.RateLimitDescriptor{Key: "a", RateLimit: perUnit(1, hour)}, &xdsv3.RateLimitDescriptor{Key: "a", RateLimit: perUnit(2, hour)})},
 		{"two lists below one entry", "resource d: descriptors[1]: found the key \"a\" again", domainOf("d",
 			&xdsv3.RateLimitDescriptor{Key: "a", RateLimit: perUnit(1, hour), Descriptors: child}, &xdsv3.RateLimitDescriptor{Key: "a", Descriptors: child})},
-		{"nesting without end", "the snapshot: found descriptors that nest too deep", one(deep)},
+		{"nesting without end", "the snapshot: found descriptors or metadata that nest too deep", one(deep)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -228,4 +228,22 @@ func TestFiveMebibytesLoad(t *testing.T) {
 	f.wantRequests("d", 5)
 	small := follow(t, xds.Options{Address: m.address, MaxBytes: 4 << 20})
 	small.wantLog("its configuration is larger than limits.xds.max_bytes")
+}
+
+// By default a response may have 64 MiB.
+func TestSixtyFourMebibytesLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it sends 128 MiB")
+	}
+	config := packed(domain("d", 2))
+	unknown := bytesField(0x7a, strings.Repeat("x", 64<<20-1<<10)) // another field
+	config.Value = append(config.Value, unknown...)
+	s := serveRaw(t, once(response("1", config)))
+	d := launch(t, &management{t: t, address: s.address})
+	d.wantDenied("d", 2)
+
+	config.Value = append(config.Value, make([]byte, 2<<10)...)
+	s = serveRaw(t, once(response("1", config)))
+	over := launch(t, &management{t: t, address: s.address}, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
+	asynctest.Eventually(t, "the log tells of it", func() bool { return over.log.Count("its configuration is larger than limits.xds.max_bytes") > 0 })
 }

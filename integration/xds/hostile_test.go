@@ -80,8 +80,11 @@ func TestWhatSwellsInMemoryIsRefused(t *testing.T) {
 		name, want string
 		resources  []*anypb.Any
 	}{
-		{"a million empty descriptors", "the snapshot: found more than 500000 descriptors", []*anypb.Any{{TypeUrl: xds.TypeURL, Value: []byte(strings.Repeat("\x1a\x00", 1_000_000))}}},
-		{"empty names in replaces", "the snapshot: found more than 500000 descriptors", []*anypb.Any{swollenReplaces(1_000_000)}},
+		{"a million empty descriptors", "the snapshot: found more than 200000 descriptors", []*anypb.Any{{TypeUrl: xds.TypeURL, Value: []byte(strings.Repeat("\x1a\x00", 1_000_000))}}},
+		{"empty names in replaces", "the snapshot: found more than 200000 descriptors", []*anypb.Any{swollenReplaces(1_000_000)}},
+		{"empty values in metadata", "the snapshot: found more than 200000 descriptors", []*anypb.Any{withMetadata(bytesField(0x32, strings.Repeat("\x0a\x00", 1_000_000)))}},
+		{"empty fields in metadata", "the snapshot: found more than 200000 descriptors", []*anypb.Any{withMetadata(bytesField(0x2a, strings.Repeat("\x0a\x00", 1_000_000)))}},
+		{"metadata that nests", "the snapshot: found descriptors or metadata that nest too deep", []*anypb.Any{withMetadata(nestedValues(2000))}},
 		{"empty resources", "the snapshot: found more than 100000 resources", make([]*anypb.Any, 200_000)},
 		{"a hundred thousand mistakes", "resource 1 of 1: descriptors[0].key", []*anypb.Any{{TypeUrl: xds.TypeURL, Value: []byte("\x12\x01d" + strings.Repeat("\x1a\x00", 100_000))}}},
 	} {
@@ -107,6 +110,45 @@ func swollenReplaces(n int) *anypb.Any {
 	names := strings.Repeat("\x2a\x00", n)
 	policy := bytesField(0x1a, names)
 	return &anypb.Any{TypeUrl: xds.TypeURL, Value: []byte(bytesField(0x1a, policy))}
+}
+
+// The worst configuration that is allowed fits into what Envoy Gateway requests for
+// a pod, with some room for the collector's timing.
+func TestTheLargestConfigurationFitsIntoAPod(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it loads 200,000 patterns")
+	}
+	var worst strings.Builder
+	worst.WriteString(bytesField(0x12, "d"))
+	for i := range 200_000 {
+		worst.WriteString(bytesField(0x1a, bytesField(0x0a, "k")+bytesField(0x12, fmt.Sprintf("*%x*", i))+bytesField(0x1a, "\x08\x03\x10\x05")))
+	}
+	s := serveRaw(t, once(response("1", &anypb.Any{TypeUrl: xds.TypeURL, Value: []byte(worst.String())})))
+	d := launch(t, &management{t: t, address: s.address}, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
+	asynctest.Eventually(t, "an answer", func() bool { return len(s.asked()) == 2 })
+	if detail := s.asked()[1].GetErrorDetail(); detail != nil {
+		t.Fatal(detail)
+	}
+	if peak := d.memory("VmHWM"); peak > 640<<20 {
+		t.Errorf("%d MiB", peak>>20)
+	}
+}
+
+// withMetadata is a domain with a limit that has a value of google.protobuf.Value
+// as metadata.
+func withMetadata(value string) *anypb.Any {
+	metadata := bytesField(0x0a, bytesField(0x0a, "a")+bytesField(0x12, value))
+	limit := bytesField(0x1a, "\x08\x03\x10\x05")
+	return &anypb.Any{TypeUrl: xds.TypeURL, Value: []byte(bytesField(0x12, "d") + bytesField(0x1a, bytesField(0x0a, "k")+limit+bytesField(0x42, metadata)))}
+}
+
+// nestedValues is a list in a list, and so on.
+func nestedValues(depth int) string {
+	value := ""
+	for range depth {
+		value = bytesField(0x32, bytesField(0x0a, value))
+	}
+	return value
 }
 
 // bytesField is a field with this tag.

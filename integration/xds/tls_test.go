@@ -3,7 +3,10 @@ package xds_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
+	"net"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
@@ -85,6 +88,42 @@ func TestWrongAddressesAreTold(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := follow(t, xds.Options{Address: c.address})
+			f.wantLog(c.want)
+		})
+	}
+}
+
+func TestServersThatSpeakAnotherProtocolAreTold(t *testing.T) {
+	t.Parallel()
+	ca := certtest.New(t, "gateway")
+	const silent = "it accepts the connection and says nothing"
+	for _, c := range []struct {
+		name, says, want string
+		tls              tlsfiles.Client
+	}{
+		{"nothing", "", silent, tlsfiles.Client{}},
+		{"nothing where TLS is asked for", "", silent, clientTLS(t, ca)},
+		{"HTTP/1", "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "it ends the connection at once", tlsfiles.Client{}},
+		{"another HTTP/2", strings.Repeat("\x00", 100), "it does not speak gRPC", tlsfiles.Client{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					defer conn.Close()
+					_, _ = io.WriteString(conn, c.says)
+				}
+			}()
+			f := follow(t, xds.Options{Address: l.Addr().String(), TLS: c.tls})
 			f.wantLog(c.want)
 		})
 	}

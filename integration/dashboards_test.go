@@ -1,0 +1,343 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// dashboard is a Grafana dashboard in the classic model, with what it may have; what
+// the tests do not read is any.
+type dashboard struct {
+	UID           string  `json:"uid"`
+	Title         string  `json:"title"`
+	Description   string  `json:"description"`
+	SchemaVersion int     `json:"schemaVersion"`
+	Panels        []panel `json:"panels"`
+	Links         []struct {
+		Title       string   `json:"title"`
+		Type        string   `json:"type"`
+		Icon        string   `json:"icon"`
+		Tooltip     string   `json:"tooltip"`
+		URL         string   `json:"url"`
+		Tags        []string `json:"tags"`
+		AsDropdown  bool     `json:"asDropdown"`
+		TargetBlank bool     `json:"targetBlank"`
+		IncludeVars bool     `json:"includeVars"`
+		KeepTime    bool     `json:"keepTime"`
+	} `json:"links"`
+	Templating struct {
+		List []variable `json:"list"`
+	} `json:"templating"`
+	Annotations struct {
+		// Data sources have fields of their own there.
+		List []annotation `json:"list"`
+	} `json:"annotations"`
+	ID                   *int     `json:"id"`
+	Tags                 []string `json:"tags"`
+	Timezone             string   `json:"timezone"`
+	Editable             bool     `json:"editable"`
+	GraphTooltip         int      `json:"graphTooltip"`
+	Time                 any      `json:"time"`
+	Timepicker           any      `json:"timepicker"`
+	FiscalYearStartMonth int      `json:"fiscalYearStartMonth"`
+	WeekStart            string   `json:"weekStart"`
+	Refresh              string   `json:"refresh"`
+	Version              int      `json:"version"`
+}
+
+type annotation map[string]any
+
+// expr returns the annotation's query of Prometheus, or "".
+func (a annotation) expr() string { s, _ := a["expr"].(string); return s }
+
+// panel is a panel, or a row, which has fewer fields.
+type panel struct {
+	ID          int        `json:"id"`
+	Type        string     `json:"type"`
+	Title       string     `json:"title"`
+	Description string     `json:"description"`
+	Datasource  datasource `json:"datasource"`
+	GridPos     struct{ X, Y, W, H int }
+	Repeat      string `json:"repeat"`
+	Collapsed   bool   `json:"collapsed"`
+	Panels      []any  `json:"panels"` // of a collapsed row
+	FieldConfig struct {
+		Defaults struct {
+			Unit       string   `json:"unit"`
+			Min        *float64 `json:"min"`
+			Max        *float64 `json:"max"`
+			Mappings   []any    `json:"mappings"`
+			NoValue    string   `json:"noValue"`
+			Thresholds struct {
+				Mode  string `json:"mode"`
+				Steps []struct {
+					Value *float64 `json:"value"`
+					Color string   `json:"color"`
+				} `json:"steps"`
+			} `json:"thresholds"`
+			Color struct {
+				Mode string `json:"mode"`
+			} `json:"color"`
+			Custom any `json:"custom"`
+		} `json:"defaults"`
+		Overrides []struct {
+			Matcher struct {
+				ID      string `json:"id"`
+				Options string `json:"options"`
+			} `json:"matcher"`
+			Properties []struct {
+				ID    string `json:"id"`
+				Value any    `json:"value"`
+			} `json:"properties"`
+		} `json:"overrides"`
+	} `json:"fieldConfig"`
+	Options         any `json:"options"` // by the type of the panel
+	Transformations []struct {
+		ID      string `json:"id"`
+		Options any    `json:"options"`
+	} `json:"transformations"`
+	Targets []query `json:"targets"`
+}
+
+// query is a query of Grafana's data source for Prometheus.
+type query struct {
+	RefID      string     `json:"refId"`
+	Expr       string     `json:"expr"`
+	Datasource datasource `json:"datasource"`
+	EditorMode string     `json:"editorMode"`
+	Legend     string     `json:"legendFormat"`
+	Instant    bool       `json:"instant"`
+	Range      bool       `json:"range"`
+	Format     string     `json:"format"`
+}
+
+type datasource struct {
+	Type string `json:"type"`
+	UID  string `json:"uid"`
+}
+
+type variable struct {
+	Name        string     `json:"name"`
+	Type        string     `json:"type"`
+	Query       any        `json:"query"`
+	Datasource  datasource `json:"datasource"`
+	Definition  string     `json:"definition"`
+	Label       string     `json:"label"`
+	Multi       bool       `json:"multi"`
+	IncludeAll  bool       `json:"includeAll"`
+	Refresh     int        `json:"refresh"`
+	Sort        int        `json:"sort"`
+	Hide        int        `json:"hide"`
+	SkipURLSync bool       `json:"skipUrlSync"`
+	Regex       string     `json:"regex"`
+	Options     []any      `json:"options"`
+	Current     any        `json:"current"`
+}
+
+// readDashboards returns the shipped dashboards by their files.
+func readDashboards(t testing.TB) map[string]dashboard {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(projectRoot, "deploy/grafana/dashboards/*.json"))
+	if err != nil || len(files) != 2 {
+		t.Fatal("want two dashboards:", files, err)
+	}
+	all := make(map[string]dashboard)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d dashboard
+		strict := json.NewDecoder(bytes.NewReader(text))
+		strict.DisallowUnknownFields()
+		if err := strict.Decode(&d); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all[filepath.Base(file)] = d
+	}
+	return all
+}
+
+// builtIn are the variables that Grafana has by itself.
+var builtIn = []string{"__rate_interval", "__range", "__url_time_range"}
+
+func TestDashboardsAreWhole(t *testing.T) {
+	t.Parallel()
+	boards := readDashboards(t)
+	var uids []string
+	for _, d := range boards {
+		uids = append(uids, d.UID)
+	}
+	for file, d := range boards {
+		t.Run(file, func(t *testing.T) {
+			// Any later Grafana migrates this one, that of Grafana 11.
+			if d.UID == "" || d.Title == "" || d.Description == "" || d.SchemaVersion != 39 {
+				t.Errorf("its uid is %q, its title %q, its description %q, its schema version %d", d.UID, d.Title, d.Description, d.SchemaVersion)
+			}
+			known := slices.Clone(builtIn)
+			for _, v := range d.Templating.List {
+				known = append(known, v.Name)
+			}
+			for _, l := range d.Links {
+				checkDashboardLink(t, l.URL, uids)
+			}
+			ids := make(map[int]bool)
+			for _, p := range d.Panels {
+				if ids[p.ID] {
+					t.Errorf("%s: the id %d is taken", p.Title, p.ID)
+				}
+				ids[p.ID] = true
+				checkPanel(t, p, known)
+			}
+			checkGrid(t, d.Panels)
+			text := readPage(t, filepath.Join("deploy/grafana/dashboards", file))
+			for _, m := range regexp.MustCompile(`"url": "(/d/[^"]*)"`).FindAllStringSubmatch(text, -1) {
+				checkDashboardLink(t, m[1], uids)
+			}
+		})
+	}
+}
+
+// checkDashboardLink checks that a link leads to a dashboard.
+func checkDashboardLink(t *testing.T, url string, uids []string) {
+	t.Helper()
+	uid, _, _ := strings.Cut(strings.TrimPrefix(url, "/d/"), "?")
+	if !slices.Contains(uids, uid) {
+		t.Errorf("%s leads to no dashboard of %v", url, uids)
+	}
+}
+
+// checkPanel checks that a panel says what it shows, and asks the chosen data
+// source with variables that exist.
+func checkPanel(t *testing.T, p panel, known []string) {
+	t.Helper()
+	if !slices.Contains([]string{"row", "stat", "timeseries", "table", "heatmap"}, p.Type) || p.Title == "" {
+		t.Errorf("panel %d %q is of type %q", p.ID, p.Title, p.Type)
+	}
+	for _, m := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(p.Title+" $"+p.Repeat, -1) {
+		if !slices.Contains(known, m[1]) {
+			t.Errorf("%s: there is no variable %s", p.Title, m[1])
+		}
+	}
+	if p.Type == "row" {
+		return
+	}
+	chosen := datasource{"prometheus", "${datasource}"}
+	if p.Description == "" || p.Datasource != chosen || len(p.Targets) == 0 || p.FieldConfig.Defaults.Unit == "" && p.Type != "heatmap" {
+		t.Errorf("%s: it has the description %q, %d queries of %v, the unit %q", p.Title, p.Description, len(p.Targets), p.Datasource, p.FieldConfig.Defaults.Unit)
+	}
+	for i, step := range p.FieldConfig.Defaults.Thresholds.Steps {
+		if (step.Value == nil) != (i == 0) || step.Color == "" {
+			t.Errorf("%s: the thresholds do not begin with one without a value, or go on with one: %+v", p.Title, p.FieldConfig.Defaults.Thresholds)
+		}
+	}
+	refs := make(map[string]bool)
+	for _, q := range p.Targets {
+		if formats := []string{"", "table", "heatmap"}; !slices.Contains(formats, q.Format) {
+			t.Errorf("%s: the query %+v is shown as none of %q", p.Title, q, formats)
+		}
+		if refs[q.RefID] || q.RefID == "" || q.Expr == "" || q.Datasource != chosen || q.Instant == q.Range {
+			t.Errorf("%s: the query %+v", p.Title, q)
+		}
+		refs[q.RefID] = true
+		for _, m := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(q.Expr, -1) {
+			if !slices.Contains(known, m[1]) {
+				t.Errorf("%s: there is no variable %s", p.Title, m[1])
+			}
+		}
+		// More daemons and jobs may be in the same Prometheus.
+		if got, want := strings.Count(q.Expr, `{job=~"$job"`), strings.Count(q.Expr, "{"); got != want || got == 0 {
+			t.Errorf("%s: %s asks for all jobs", p.Title, q.Expr)
+		}
+	}
+}
+
+// checkGrid checks that panels are within the 24 columns and do not overlap.
+func checkGrid(t *testing.T, panels []panel) {
+	t.Helper()
+	for i, p := range panels {
+		a := p.GridPos
+		if a.W < 1 || a.H < 1 || a.X < 0 || a.Y < 0 || a.X+a.W > 24 {
+			t.Errorf("%s: it is at %+v", p.Title, a)
+		}
+		for _, other := range panels[:i] {
+			b := other.GridPos
+			if a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
+				t.Errorf("%s at %+v and %s at %+v overlap", p.Title, a, other.Title, b)
+			}
+		}
+	}
+}
+
+// What the composition mounts into Prometheus and Grafana fits together.
+func TestMonitoringFitsTheComposition(t *testing.T) {
+	t.Parallel()
+	c := readComposition(t)
+	grafana, prometheus := c.Services["grafana"], c.Services["prometheus"]
+	var scrape struct {
+		Global struct {
+			Interval string `yaml:"scrape_interval"`
+		} `yaml:"global"`
+		Jobs []struct {
+			Static []struct{ Targets []string } `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	readYAML(t, "deploy/prometheus/prometheus.yml", &scrape)
+	var daemons []string
+	for name, s := range c.Services {
+		if strings.HasPrefix(s.Image, "ratelimitd") {
+			daemons = append(daemons, name+":6070")
+		}
+	}
+	slices.Sort(daemons)
+	if targets := scrape.Jobs[0].Static[0].Targets; !slices.Equal(targets, daemons) {
+		t.Errorf("Prometheus scrapes %v, want the admin ports of the daemons, %v", targets, daemons)
+	}
+	if want := []string{"./prometheus:/etc/prometheus:ro"}; !slices.Equal(prometheus.Volumes, want) || !strings.HasSuffix(prometheus.Command[0], "=/etc/prometheus/prometheus.yml") {
+		t.Errorf("Prometheus mounts %v and runs %v", prometheus.Volumes, prometheus.Command)
+	}
+
+	var sources struct {
+		Datasources []struct {
+			Type, URL string
+			JSONData  struct {
+				Interval string `yaml:"timeInterval"`
+			} `yaml:"jsonData"`
+		}
+	}
+	readYAML(t, "deploy/grafana/provisioning/datasources/prometheus.yaml", &sources)
+	source := sources.Datasources[0]
+	if source.Type != "prometheus" || source.URL != "http://prometheus:9090" || !slices.Equal(prometheus.Ports, []string{"127.0.0.1:9090:9090"}) || source.JSONData.Interval != scrape.Global.Interval {
+		t.Errorf("the data source is %+v, beside Prometheus at %v with %+v", source, prometheus.Ports, scrape.Global)
+	}
+	var providers struct {
+		Providers []struct{ Options struct{ Path string } }
+	}
+	readYAML(t, "deploy/grafana/provisioning/dashboards/ratelimitd.yaml", &providers)
+	path := providers.Providers[0].Options.Path
+	for _, want := range []string{"./grafana/dashboards:" + path + ":ro", "./grafana/provisioning:/etc/grafana/provisioning:ro"} {
+		if !slices.Contains(grafana.Volumes, want) {
+			t.Errorf("Grafana mounts %v, want %s", grafana.Volumes, want)
+		}
+	}
+	home, inPath := strings.CutPrefix(grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"], path+"/")
+	if _, ok := readDashboards(t)[home]; !ok || !inPath {
+		t.Errorf("the home dashboard is %q", home)
+	}
+}
+
+// readYAML reads a YAML file of the project.
+func readYAML(t testing.TB, file string, into any) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(readPage(t, file)), into); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}

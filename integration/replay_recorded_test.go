@@ -1,0 +1,123 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+)
+
+// recordedLimits has every algorithm, with so many requests a period.
+func recordedLimits(requests int) string {
+	var s strings.Builder
+	s.WriteString("domain: d\ndescriptors:\n")
+	for _, a := range bucket.Algorithms() {
+		fmt.Fprintf(&s, "  - {key: %s, rate_limit: {algorithm: %s, requests: %d, period: 700ms}}\n", a, a, requests)
+	}
+	fmt.Fprintf(&s, `  - key: both
+    rate_limits:
+      - {name: short, requests: %d, period: 300ms}
+      - {name: long, algorithm: sliding_window, requests: %d, period: 5s}
+      - {name: trial, algorithm: gcra, requests: 5, period: 1s, shadow_mode: true}
+  - {key: used, rate_limit: {algorithm: fixed_window, requests: %d, period: 1s, postpaid: true}}
+  - {key: some, rate_limit: {requests: 3, period: 1s, enforce: 40%%}}
+`, requests, 5*requests, requests)
+	return s.String()
+}
+
+// recordedRequest makes a request by chance: one to three descriptors, costs, peeks and
+// refunds.
+func recordedRequest(r *rand.Rand) *rlsv3.RateLimitRequest {
+	keys := []string{"both", "used", "some", "none"}
+	for _, a := range bucket.Algorithms() {
+		keys = append(keys, a.String())
+	}
+	request := &rlsv3.RateLimitRequest{Domain: "d"}
+	for range 1 + r.IntN(3) {
+		d := &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: keys[r.IntN(len(keys))], Value: fmt.Sprint(r.IntN(8))}}}
+		switch r.IntN(8) {
+		case 0:
+			d.HitsAddend = wrapperspb.UInt64(0)
+		case 1:
+			d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(uint64(1+r.IntN(3))), true
+		case 2, 3:
+			d.HitsAddend = wrapperspb.UInt64(uint64(1 + r.IntN(5)))
+		}
+		request.Descriptors = append(request.Descriptors, d)
+	}
+	return request
+}
+
+// What a daemon decided under load is decided again, byte for byte, from its log.
+func TestRecordedRunIsReplayed(t *testing.T) {
+	t.Parallel()
+	for store, flags := range map[string]func() []string{
+		"memory": func() []string { return nil },
+		"redis":  func() []string { return redisFlags("single", redistest.Single(t)) },
+	} {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			const requests, callers = 100_000, 16
+			limits, path := t.TempDir(), filepath.Join(t.TempDir(), "decisions.jsonl")
+			write(t, limits, "limits.yaml", recordedLimits(20))
+			d := start(t, append(flags(), "--limits-path", limits, "--api-refunds", "--redis-timeout", "5s", "--decisions-path", path,
+				"--decisions-per-subject", "0", "--decisions-bytes-per-second", "0", "--decisions-buffer", fmt.Sprint(256<<20))...)
+			var sent atomic.Int64
+			var all errgroup.Group
+			for i := range callers {
+				all.Go(func() error {
+					r := rand.New(rand.NewPCG(uint64(i), 1))
+					for {
+						n := sent.Add(1)
+						if n > requests {
+							return nil
+						}
+						if n == requests/2 {
+							write(t, limits, "limits.yaml", recordedLimits(35))
+						}
+						if _, err := d.client.ShouldRateLimit(context.Background(), recordedRequest(r)); err != nil {
+							return err
+						}
+					}
+				})
+			}
+			if err := all.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if n := d.total("ratelimitd_limits_reloads_total", `result="success"`); n != 2 {
+				t.Fatalf("%v loads of limits", n)
+			}
+			if code := d.stop(syscall.SIGTERM); code != 0 {
+				t.Fatalf("it exits with %d", code)
+			}
+			out, stderr, code := command(t, "replay", "--json", path)
+			var report struct {
+				DeniedAfter int `json:"denied_after"`
+				Comparison  struct{ Equal, Different, Remembered int }
+			}
+			if err := json.Unmarshal([]byte(out), &report); err != nil {
+				t.Fatalf("%v: %s", err, stderr)
+			}
+			if code != 0 {
+				text, _, _ := command(t, "replay", path)
+				t.Fatalf("exit code %d: %s\n%.5000s", code, stderr, text)
+			}
+			if c := report.Comparison; c.Equal+c.Remembered != requests || c.Equal < requests/2 || c.Different != 0 || report.DeniedAfter < requests/10 || report.DeniedAfter > requests*9/10 {
+				t.Errorf("%+v", report)
+			}
+		})
+	}
+}
