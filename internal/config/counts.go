@@ -84,7 +84,10 @@ type RuleCounts struct {
 	limits atomic.Pointer[[]*LimitCounts]
 	tops   tops
 
-	mu     sync.RWMutex
+	// mu guards what follows, but for rest and offers.
+	mu sync.RWMutex
+	// rule is the one that has the counts since a reload; nil before the first.
+	rule   *Rule
 	values map[string]*keptValue
 	rest   atomic.Pointer[Counts] // of all values that are not kept; nil before the first
 	offers offers

@@ -76,7 +76,7 @@ func (r *Rule) follow(before *Rule, same bool) {
 		return
 	}
 	r.Counts = before.Counts
-	r.Counts.keepLimits(r.Limits)
+	r.Counts.goOnFor(r)
 	if same && r.countsAs(before) {
 		r.Since = before.Since
 	}

@@ -59,27 +59,31 @@ func (c *LimitCounts) Add(r LimitResult, cost int64) {
 }
 
 // Limit returns the counts of the limit of that name. near is about where it stands
-// among those of the rule.
+// among those of the rule. Of a limit that a reload took from the rule the counts are
+// nobody's: a request that began before may still ask for them, and what it counts must
+// not bring the series back.
 func (r *RuleCounts) Limit(name string, near int) *LimitCounts {
-	if list := r.limits.Load(); list != nil {
-		if all := *list; near < len(all) && all[near].Name == name {
-			return all[near]
-		}
-		if c := find(*list, name); c != nil {
-			return c
-		}
+	all := r.Limits()
+	if near < len(all) && all[near].Name == name {
+		return all[near]
+	}
+	if c := find(all, name); c != nil {
+		return c
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all []*LimitCounts
-	if list := r.limits.Load(); list != nil {
-		if all = *list; find(all, name) != nil {
-			return find(all, name)
-		}
+	all = r.Limits()
+	if c := find(all, name); c != nil {
+		return c
 	}
 	c := &LimitCounts{Name: name}
-	all = append(slices.Clone(all), c) // readers may have the old one
-	r.limits.Store(&all)
+	if r.rule != nil && !r.rule.hasLimit(name) {
+		return c
+	}
+	// Readers may have the old list. The new one has a variable of its own: if the address
+	// of all were kept, each call would allocate it.
+	more := append(slices.Clone(all), c)
+	r.limits.Store(&more)
 	return c
 }
 
@@ -111,19 +115,23 @@ func LimitName(l *bucket.Limit) string {
 	return l.Name
 }
 
-// keepLimits forgets the counts of limits that the rule no longer has.
-func (r *RuleCounts) keepLimits(limits []*bucket.Limit) {
+// hasLimit reports whether a name is that of a limit of the rule, or of what can stand
+// in the place of one.
+func (r *Rule) hasLimit(name string) bool {
+	return name == OverrideLimit || name == BlockedLimit ||
+		slices.ContainsFunc(r.Limits, func(l *bucket.Limit) bool { return LimitName(l) == name })
+}
+
+// goOnFor has the counts be those of a rule after a reload, and forgets those of limits
+// that it does not have.
+func (r *RuleCounts) goOnFor(rule *Rule) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := r.limits.Load()
-	if list == nil {
-		return
+	r.rule = rule
+	if all := r.Limits(); len(all) > 0 {
+		kept := slices.DeleteFunc(slices.Clone(all), func(c *LimitCounts) bool { return !rule.hasLimit(c.Name) })
+		r.limits.Store(&kept)
 	}
-	kept := slices.DeleteFunc(slices.Clone(*list), func(c *LimitCounts) bool {
-		return c.Name != OverrideLimit && c.Name != BlockedLimit &&
-			!slices.ContainsFunc(limits, func(l *bucket.Limit) bool { return LimitName(l) == c.Name })
-	})
-	r.limits.Store(&kept)
 }
 
 // Limits returns the counts of all limits that were asked, in the order in which

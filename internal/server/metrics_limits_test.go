@@ -441,3 +441,28 @@ func TestReloadThatRenamesALimitDropsItsSeries(t *testing.T) {
 	d.take("user=x")
 	d.wantLimits(map[string]string{"user|second": "", "user|instant": "allowed 1 (1)", "user|month": "allowed 2 (2)"})
 }
+
+// A request that began before a reload has limits that the rule no longer has, and one
+// that it still has.
+func TestRequestInFlightBringsNoSeriesBack(t *testing.T) {
+	t.Parallel()
+	store := newWaiting() // after whose answers nothing remains
+	d := start(t, countedByLimit, on(store))
+	answered := make(chan error, 1)
+	go func() {
+		_, err := d.try(request("api", 1, "user=x"))
+		answered <- err
+	}()
+	within(t, "the store is asked", store.taking)
+	d.reload(strings.ReplaceAll(countedByLimit, "name: second", "name: instant"))
+	close(store.release)
+	if err := within(t, "the answer", answered); err != nil {
+		t.Fatal(err)
+	}
+	got := d.limits()
+	if _, shown := got["user|second"]; shown || got["user|month"] != "near 1 (1)" {
+		t.Errorf("after the request: %v", got)
+	}
+	d.ask("api", 1, "user=x")
+	d.wantLimits(map[string]string{"user|instant": "near 1 (1)", "user|month": "near 2 (2)"})
+}
