@@ -157,3 +157,19 @@ func TestTopAddsWhatOtherDaemonsCounted(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+func TestBytesOfTopsAreShown(t *testing.T) {
+	t.Parallel()
+	d := start(t, topLimits, keepingTops)
+	wantBytes := func(when string, isRight func(float64) bool) {
+		t.Helper()
+		if n, shown := d.metrics()["ratelimitd_top_bytes"]; !shown || !isRight(n) {
+			t.Errorf("%s: %v bytes, shown: %t", when, n, shown)
+		}
+	}
+	wantBytes("before any denial", func(n float64) bool { return n == 0 })
+	d.ask("api", 1, "closed=a")
+	wantBytes("after one", func(n float64) bool { return n > 0 && n < top.MaxBytes })
+	d.reload(strings.Replace(topLimits, "closed", "open", 1))
+	wantBytes("after its rule has gone", func(n float64) bool { return n == 0 })
+}

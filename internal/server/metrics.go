@@ -67,6 +67,17 @@ func showMemory(registry *prometheus.Registry, m *accounts.Memory) {
 	}, func() float64 { return float64(m.Held()) })
 }
 
+// showTops registers the metric of the memory that tops hold.
+func showTops(registry *prometheus.Registry, tops decide.Tops) {
+	if tops.Budget == nil {
+		return
+	}
+	promauto.With(registry).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_top_bytes",
+		Help: "Bytes that the subjects that had the most take at all rules, of top.memory.",
+	}, func() float64 { return float64(tops.Budget.Held()) })
+}
+
 // showAuth registers the metrics of the file for forward auth.
 func showAuth(registry *prometheus.Registry, live *forwardauth.Live) {
 	factory := promauto.With(registry)

@@ -93,6 +93,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.memory = accounts.New(o.Requests.Memory, m.cut.Inc)
 	showMemory(o.Metrics, s.memory)
+	showTops(o.Metrics, o.Tops)
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
 	decider := decide.New(decide.Options{
 		Live: o.Live, Store: o.Store, Refuses: o.Health.Refuses, Modes: o.Modes, Bounds: o.Requests.Bounds,
