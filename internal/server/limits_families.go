@@ -51,20 +51,18 @@ func (c *limitsCollector) families() []scrape.Family {
 }
 
 func writeUnmatched(s *scrape.Series, domains []*config.Domain, unknown uint64) {
-	write := func(domain string, r config.Result, n uint64) bool {
-		s.Set(0, domain)
-		s.Set(1, r.String())
-		return s.Write(n)
-	}
-	if !write("", config.Allowed, unknown) {
+	const result = 1
+	s.Set(0, "")
+	s.Set(result, config.Allowed.String())
+	if !s.Write(unknown) {
 		return
 	}
 	for _, d := range domains {
-		allowed, denied := d.WithoutRule.Of(config.Allowed), d.WithoutRule.Of(config.Denied)
-		if allowed == 0 && denied == 0 {
+		if d.WithoutRule.IsZero() {
 			continue
 		}
-		if !write(d.Name, config.Allowed, allowed) || !write(d.Name, config.Denied, denied) {
+		s.Set(0, d.Name)
+		if !writeResults(s, result, d.WithoutRule, false) {
 			return
 		}
 	}
@@ -94,7 +92,7 @@ func (w *ruleWalk) writeDecisions(s *scrape.Series) {
 					s.SetBytes(3, w.path)
 				}
 				setValue(s, v.Value)
-				if !writeResults(s, rule, v.Counts) {
+				if !writeResults(s, 2, v.Counts, rule.ShadowMode) {
 					return
 				}
 			}
@@ -113,15 +111,17 @@ func setValue(s *scrape.Series, value string) {
 	s.Set(4, value)
 }
 
-// writeResults writes the counts of a rule, or of one of its values: allowed and
-// denied from the first of either on, so that each first event is an increase.
-func writeResults(s *scrape.Series, rule *config.Rule, counts *config.Counts) bool {
+// writeResults writes the counts of a rule, of one of its values, or of what has no
+// rule: allowed and denied from the first of any on, so that each first event is an
+// increase, and of a rule in shadow mode shadowed too. label is the place of the label
+// result.
+func writeResults(s *scrape.Series, label int, counts *config.Counts, inShadow bool) bool {
 	for _, r := range [...]config.Result{config.Allowed, config.Denied, config.Shadowed, config.Peeked} {
 		n := counts.Of(r)
-		if n == 0 && (r == config.Peeked || r == config.Shadowed && !rule.ShadowMode) {
+		if n == 0 && (r == config.Peeked || r == config.Shadowed && !inShadow) {
 			continue
 		}
-		s.Set(2, r.String())
+		s.Set(label, r.String())
 		if !s.Write(n) {
 			return false
 		}

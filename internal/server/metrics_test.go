@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
 // metrics returns the samples of /metrics by their series,
@@ -173,6 +174,18 @@ func TestDecisionsAreCounted(t *testing.T) {
 			t.Errorf("%q, which a caller sent, is a label", secret)
 		}
 	}
+}
+
+// Whoever tries unmatched: deny in shadow mode looks here for what it would deny.
+func TestUnmatchedInShadowModeIsCounted(t *testing.T) {
+	t.Parallel()
+	d := start(t, "domain: api\nunmatched: deny\ndescriptors:\n- {key: user, rate_limit: {requests: 1, period: 1h}}\n", func(o *server.Options) { o.Modes.Shadow = true })
+	d.ask("api", 1, "usr=x")
+	d.wantMetrics(map[string]float64{
+		`ratelimitd_unmatched_descriptors_total{domain="api",result="allowed"}`:  0,
+		`ratelimitd_unmatched_descriptors_total{domain="api",result="denied"}`:   0,
+		`ratelimitd_unmatched_descriptors_total{domain="api",result="shadowed"}`: 1,
+	})
 }
 
 // TestCountsStayOverAReload keeps requests in flight under the old rules.
