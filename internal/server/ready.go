@@ -206,7 +206,7 @@ func (w *readinessWatch) ping(ctx context.Context) error {
 	if refused && !w.refused {
 		w.lines.Reset() // a refusal is logged at once
 	}
-	if _, due := w.lines.Due(time.Now(), pingLogEvery); due {
+	if _, due := w.lines.Due(w.options.Now(), pingLogEvery); due {
 		w.logged, w.refused = true, refused
 		level := slog.LevelWarn
 		if refused {
