@@ -57,9 +57,26 @@ type Options struct {
 	// Recorder writes the log of decisions; nil writes none. Its sinks belong to the
 	// caller, who closes them after the server.
 	Recorder *record.Recorder
-	// Now is the clock that spaces lines of the log; nil is time.Now.
+	// Now is the clock by which assignments end, and which spaces lines of the log; nil
+	// is time.Now.
 	Now     func() time.Time
 	Version string
+}
+
+// setDefaults fills in what may be left out.
+func (o *Options) setDefaults() {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Health.Refuses == nil {
+		o.Health.Refuses = func() error { return nil }
+	}
+	if o.Health.Lacks == nil {
+		o.Health.Lacks = func() error { return nil }
+	}
+	if o.Requests.Memory == 0 {
+		o.Requests.Memory = defaultMemory
+	}
 }
 
 // GRPC is the port of gRPC.
@@ -98,8 +115,8 @@ type Admin struct {
 	// callers on this machine may see what is in force if Address is loopback, and so
 	// may those with a certificate if TLS asks for one.
 	Members *access.LiveMembers
-	// Assignments keeps what is assigned, and Table has what is in force; Plans
-	// returns the plans that a subject can have. They may be nil.
+	// Assignments keeps what is assigned; Options.Assigned is what is in force of it. With
+	// nil nothing can be assigned.
 	Assignments assign.Store
 	// Daemons returns the daemons that share the store, and the ID of this one; nil
 	// means that there are no others.
@@ -114,11 +131,14 @@ type Admin struct {
 	MetricsAddress, MetricsPath string
 }
 
+// defaultMemory is Requests.Memory where Options do not say, in bytes.
+const defaultMemory = 512 << 20
+
 // Requests says which requests are taken.
 type Requests struct {
 	Bounds decide.Bounds
 	// Memory is how many bytes all requests that are being read and answered may
-	// hold; 0 is DefaultMemory.
+	// hold; 0 is 512 MiB.
 	Memory int64
 	// Refunds allows requests to give back.
 	Refunds bool

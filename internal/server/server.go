@@ -60,8 +60,7 @@ type Server struct {
 }
 
 const (
-	// DefaultMemory is where Options do not say.
-	DefaultMemory    = 512 << 20
+	// maxMetadataBytes bounds the headers of a call over gRPC.
 	maxMetadataBytes = 8 << 10
 	// streamsPerConnection bounds what one client can have in flight.
 	streamsPerConnection = 1024
@@ -76,34 +75,22 @@ const (
 // New listens on all ports. Its error names the port where it cannot. The server
 // answers once Run is called.
 func New(o Options) (*Server, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Health.Refuses == nil {
-		o.Health.Refuses = func() error { return nil }
-	}
-	if o.Health.Lacks == nil {
-		o.Health.Lacks = func() error { return nil }
-	}
+	o.setDefaults()
 	s := &Server{options: o, log: o.Log, started: o.Now(), ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener), pages: make(chan struct{}, pagesAtATime)}
 	s.limits = newLimitsCollector(o.Live)
 	m := newMetrics(o.Metrics, s.limits, s.ready)
-	if o.Requests.Memory == 0 {
-		o.Requests.Memory = DefaultMemory
-	}
 	s.memory = accounts.New(o.Requests.Memory, m.cut.Inc)
 	showMemory(o.Metrics, s.memory)
 	showTops(o.Metrics, o.Tops)
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
-	decider := decide.New(decide.Options{
+	s.decider = decide.New(decide.Options{
 		Live: o.Live, Store: o.Store, Refuses: o.Health.Refuses, Modes: o.Modes, Bounds: o.Requests.Bounds,
 		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: m.unknownDomains, OwnLimits: m.ownLimits, Hits: o.Hits, Tops: o.Tops,
 	})
-	s.decider = decider
 	failures := endpoint.NewFailureLog(o.Log, o.Now)
 	newEndpoint := func(name string) *endpoint.Endpoint {
 		return &endpoint.Endpoint{
-			Name: name, Recorder: o.Recorder, Decider: decider, Bounds: o.Requests.Bounds, Refunds: o.Requests.Refunds, Callers: o.Requests.Callers, StoreWaits: o.StoreWaits,
+			Name: name, Recorder: o.Recorder, Decider: s.decider, Bounds: o.Requests.Bounds, Refunds: o.Requests.Refunds, Callers: o.Requests.Callers, StoreWaits: o.StoreWaits,
 			Failures: failures, Panics: s.panics, Requests: endpoint.NewRequestCounts(m.calls, name),
 			Durations: m.durations.Histogram(name),
 			Headers:   &s.options.Responses.Headers, Tracer: o.Tracer,
