@@ -57,10 +57,5 @@ func showAccess(metrics prometheus.Registerer, file string, status func() reload
 		Name:        "ratelimitd_access_last_reload_successful",
 		Help:        "1 if the file that says who may do what, as it is, is in force; 0 while it has errors and an older one stays in force.",
 		ConstLabels: prometheus.Labels{"file": file},
-	}, func() float64 {
-		if status().LastError != nil {
-			return 0
-		}
-		return 1
-	})
+	}, func() float64 { return oneIf(status().LastError == nil) })
 }

@@ -109,12 +109,7 @@ func (a *assignments) show(metrics prometheus.Registerer) {
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_assignments_loaded",
 		Help: "1 once this daemon has had all assignments; 0 before, while it decides without those that it lacks.",
-	}, func() float64 {
-		if a.Loaded() {
-			return 1
-		}
-		return 0
-	})
+	}, func() float64 { return oneIf(a.Loaded()) })
 	leftOut := func(kind string, of func(all, blocks int) int) {
 		factory.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "ratelimitd_assignments_left_out",
@@ -162,14 +157,4 @@ func (a *assignments) run(ctx context.Context, e *engine, background *sync.WaitG
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-}
-
-// daemonIDs returns the IDs of the daemons in the register.
-func (e *engine) daemonIDs(ctx context.Context) ([]string, error) {
-	all, _, err := e.daemons()(ctx)
-	ids := make([]string, len(all))
-	for i, d := range all {
-		ids[i] = d.ID
-	}
-	return ids, err
 }

@@ -126,6 +126,16 @@ func (e *engine) daemons() func(context.Context) ([]fleet.Daemon, string, error)
 	}
 }
 
+// daemonIDs returns the IDs of the daemons in the register.
+func (e *engine) daemonIDs(ctx context.Context) ([]string, error) {
+	all, _, err := e.daemons()(ctx)
+	ids := make([]string, len(all))
+	for i, d := range all {
+		ids[i] = d.ID
+	}
+	return ids, err
+}
+
 func (e *engine) close() error {
 	err := e.store.Close()
 	if e.redis != nil {

@@ -38,12 +38,15 @@ func showFleet(registry prometheus.Registerer, members *fleet.Membership) {
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_fleet_rules_differ",
 		Help: "1 if these daemons had different rules in force then, else 0.",
-	}, func() float64 {
-		if members.HasDifferentRules() {
-			return 1
-		}
-		return 0
-	})
+	}, func() float64 { return oneIf(members.HasDifferentRules()) })
+}
+
+// oneIf returns what a gauge that answers yes or no shows.
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // showMemory adds the metrics of a memory store.
