@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// signals are the channels of the signals that the daemon acts on. Each kind has
+// one of its own, so that a flood of one never hides the other.
+type signals struct {
+	stop, reload chan os.Signal
+}
+
+func notifySignals() signals {
+	s := signals{stop: make(chan os.Signal, 2), reload: make(chan os.Signal, 1)}
+	signal.Notify(s.stop, syscall.SIGTERM, os.Interrupt)
+	signal.Notify(s.reload, syscall.SIGHUP)
+	return s
+}
+
+func (s signals) end() {
+	signal.Stop(s.stop)
+	signal.Stop(s.reload)
+}
+
+// stopWhenTold sends the drain delay to stop at SIGTERM, and 0 at Ctrl-C, which
+// also cuts a delay short.
+func (s signals) stopWhenTold(ctx context.Context, drain time.Duration, stop chan<- time.Duration) {
+	for {
+		delay := drain
+		select {
+		case told := <-s.stop:
+			if told == os.Interrupt {
+				delay = 0
+			}
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case stop <- delay:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reloadWhenTold loads the files at SIGHUP, and opens that of the log of decisions
+// again.
+func (s signals) reloadWhenTold(ctx context.Context, loaded []reloader, decisions *decisions, log *slog.Logger) {
+	for {
+		select {
+		case <-s.reload:
+			log.Info("SIGHUP: loading the files")
+			decisions.reopen()
+			for _, r := range loaded {
+				_ = r.Reload() // which logs
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
