@@ -19,7 +19,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/record"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -68,7 +67,7 @@ func newLogger(w io.Writer, l settings.Log) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// serve wires the daemon and runs it until a signal or a failure.
+// serve opens what the daemon is made of, and runs it until a signal or a failure.
 func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	told := notifySignals()
 	defer told.end()
@@ -121,51 +120,76 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 		return err
 	}
 	defer assigned.close()
-	asked := newAsked(engine, assigned, log)
-	srv, err := newServer(s, parts{limits, auth, who, engine, assigned, asked, tracer, decisions.recorder, metrics, log})
+	return parts{limits, auth, who, engine, assigned, newAsked(engine, assigned, log), tracer, decisions, metrics, log}.run(ctx, s, told)
+}
+
+// parts are what the server is wired from. auth and tracer may be nil. They belong to
+// the caller, who closes them after run.
+type parts struct {
+	limits    *limits
+	auth      *forwardauth.Live
+	who       accessFiles
+	engine    *engine
+	assigned  *assignments
+	asked     *asked
+	tracer    *tracing.Tracer
+	decisions *decisions
+	metrics   *prometheus.Registry
+	log       *slog.Logger
+}
+
+// run opens the ports and serves until a signal or a failure. Nothing that it begins
+// goes on when it returns.
+func (p parts) run(ctx context.Context, s settings.Settings, told signals) error {
+	srv, err := newServer(s, p)
 	if err != nil {
 		return err
 	}
-	assigned.settleWith(srv.Settle)
-	asked.answerWith(srv.Top)
+	p.assigned.settleWith(srv.Settle)
+	p.asked.answerWith(srv.Top)
 
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel()
 	background.Go(func() { gctuning.GiveBack(ctx) })
-	var loaded []reloader
-	if limits.xds == nil {
-		loaded = append(loaded, limits.live)
-	}
-	if auth != nil {
-		loaded = append(loaded, auth)
-	}
-	loaded = append(loaded, who.files()...)
+	files := p.files()
 	if s.Limits.Watch {
-		for _, r := range loaded {
+		for _, f := range files {
 			background.Go(func() {
-				if err := r.Watch(ctx); err != nil && ctx.Err() == nil {
-					log.Error("files are no longer watched; SIGHUP still loads them", "error", err)
+				if err := f.Watch(ctx); err != nil && ctx.Err() == nil {
+					p.log.Error("files are no longer watched; SIGHUP still loads them", "error", err)
 				}
 			})
 		}
 	}
-	if engine.fleet != nil {
+	if members := p.engine.fleet; members != nil {
 		// Before anything is served: the register may forbid it.
-		_ = engine.fleet.SignIn(ctx) // which logs
-		background.Go(func() { engine.fleet.Run(ctx) })
+		_ = members.SignIn(ctx) // which logs
+		background.Go(func() { members.Run(ctx) })
 	}
-	assigned.run(ctx, engine, &background, log)
-	background.Go(func() { asked.run(ctx) })
+	p.assigned.run(ctx, p.engine, &background, p.log)
+	background.Go(func() { p.asked.run(ctx) })
 	stop := make(chan time.Duration)
 	background.Go(func() { told.stopWhenTold(ctx, s.DrainDelay, stop) })
-	background.Go(func() { told.reloadWhenTold(ctx, loaded, decisions, log) })
+	background.Go(func() { told.reloadWhenTold(ctx, files, p.decisions, p.log) })
 	if err := srv.Run(stop); err != nil {
 		return err
 	}
-	log.Info("stopped")
+	p.log.Info("stopped")
 	return nil
+}
+
+// files returns the files that are loaded again when they change.
+func (p parts) files() []reloader {
+	var all []reloader
+	if p.limits.xds == nil {
+		all = append(all, p.limits.live)
+	}
+	if p.auth != nil {
+		all = append(all, p.auth)
+	}
+	return append(all, p.who.files()...)
 }
 
 // reloader is a reload.Live: of limits, or of another file.
@@ -193,20 +217,6 @@ func loadAuth(a settings.Auth, log *slog.Logger) (*forwardauth.Live, error) {
 		return nil, fmt.Errorf("nothing is in force for forward auth (auth.path is %s):\n%w", a.Path, err)
 	}
 	return live, nil
-}
-
-// parts are what the server is wired from. auth, tracer and recorder may be nil.
-type parts struct {
-	limits   *limits
-	auth     *forwardauth.Live
-	who      accessFiles
-	engine   *engine
-	assigned *assignments
-	asked    *asked
-	tracer   *tracing.Tracer
-	recorder *record.Recorder
-	metrics  *prometheus.Registry
-	log      *slog.Logger
 }
 
 // newServer listens on the ports of the settings.
@@ -279,7 +289,7 @@ func newServer(s settings.Settings, p parts) (*server.Server, error) {
 		Log:          p.log,
 		Version:      versionText(),
 		Tracer:       p.tracer,
-		Recorder:     p.recorder,
+		Recorder:     p.decisions.recorder,
 	})
 }
 
