@@ -1,6 +1,7 @@
 package durations
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -64,7 +65,7 @@ func makeCells() []cell {
 	for _, end := range classic {
 		all = append(all, cell{end: int64(end)})
 	}
-	byEnd := func(a, b cell) int { return int(a.end - b.end) }
+	byEnd := func(a, b cell) int { return cmp.Compare(a.end, b.end) }
 	slices.SortFunc(all, byEnd)
 	all = slices.CompactFunc(all, func(a, b cell) bool { return a.end == b.end })
 	for i := range all {
@@ -90,7 +91,7 @@ func makeFirstCells() (first [64 << stretchBits]uint16) {
 			continue // shorter than all cells but the first
 		}
 		begin := (1<<stretchBits | after) << (length - stretchBits - 1)
-		at, _ := slices.BinarySearchFunc(cells, begin, func(c cell, ns int64) int { return int(c.end - ns) })
+		at, _ := slices.BinarySearchFunc(cells, begin, func(c cell, ns int64) int { return cmp.Compare(c.end, ns) })
 		first[i] = uint16(at)
 	}
 	return first
