@@ -2,7 +2,6 @@ package access
 
 import (
 	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/x509"
 	"encoding/binary"
 	"strings"
@@ -10,6 +9,9 @@ import (
 
 // Digest is the SHA-256 of a token. The token itself is nowhere kept.
 type Digest [sha256.Size]byte
+
+// start returns the first 8 bytes, which nobody can choose.
+func (d *Digest) start() uint64 { return binary.LittleEndian.Uint64(d[:]) }
 
 // MaxToken bounds the bytes of a token.
 const MaxToken = 512
@@ -62,49 +64,4 @@ func Names(cert *x509.Certificate) []string {
 		names = append(names, ip.String())
 	}
 	return names
-}
-
-// holders are those who have credentials, by these.
-type holders[T any] struct {
-	// byToken has the few tokens that begin with the same 8 bytes of their digests.
-	byToken map[uint64][]tokenHolder[T]
-	byName  map[string]*T
-}
-
-type tokenHolder[T any] struct {
-	digest Digest
-	holder *T
-}
-
-func newHolders[T any]() holders[T] {
-	return holders[T]{byToken: make(map[uint64][]tokenHolder[T]), byName: make(map[string]*T)}
-}
-
-func (d *Digest) start() uint64 { return binary.LittleEndian.Uint64(d[:]) }
-
-func (h *holders[T]) addToken(d Digest, holder *T) {
-	h.byToken[d.start()] = append(h.byToken[d.start()], tokenHolder[T]{d, holder})
-}
-
-// ofToken returns the holder of a token, or nil. It takes as long whatever the
-// bytes of the digest are that differ: only its start, which nobody can choose,
-// leads to what is compared.
-func (h *holders[T]) ofToken(d *Digest) *T {
-	for _, t := range h.byToken[d.start()] {
-		if subtle.ConstantTimeCompare(t.digest[:], d[:]) == 1 {
-			return t.holder
-		}
-	}
-	return nil
-}
-
-// ofNames returns the holder of a certificate that bears these names, and the name:
-// the first that a file has. It returns nil if there is none.
-func (h *holders[T]) ofNames(names []string) *T {
-	for _, name := range names {
-		if holder := h.byName[name]; holder != nil {
-			return holder
-		}
-	}
-	return nil
 }
