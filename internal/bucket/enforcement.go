@@ -2,7 +2,8 @@ package bucket
 
 import "github.com/cespare/xxhash/v2"
 
-// AllSubjects is the Unenforced of a limit that denies nobody.
+// AllSubjects is all subjects in the unit of Unenforced, and so the Unenforced of a limit
+// that denies nobody.
 const AllSubjects = 10_000
 
 // Enforces reports whether the limit may deny a subject, as AppendSubject makes it.

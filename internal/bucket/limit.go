@@ -131,8 +131,8 @@ type Spec struct {
 	Postpaid Postpaid
 	// OnStoreFailure says what decides when the store does not.
 	OnStoreFailure FailureMode
-	// Unenforced is for how many of AllSubjects subjects the limit counts and denies
-	// nothing.
+	// Unenforced is the share of the subjects for whom the limit counts and denies
+	// nothing, in hundredths of a percent: 0 to AllSubjects.
 	Unenforced int64
 }
 

@@ -67,10 +67,6 @@ type Domain struct {
 // Unmatched says what a descriptor of a known domain gets that has no rule.
 type Unmatched uint8
 
-// MaxUnenforced is how many limits of a rule may have shadow_mode or enforce, counted
-// with those before them.
-const MaxUnenforced = 64
-
 const (
 	// UnmatchedDefault is the daemon's setting, limits.unmatched.
 	UnmatchedDefault Unmatched = iota
@@ -82,6 +78,10 @@ const (
 
 // String returns the one spelling, as in a limits file.
 func (u Unmatched) String() string { return [...]string{"default", "allow", "deny"}[u] }
+
+// MaxUnenforced is how many limits of a rule, the first, may have shadow_mode or enforce:
+// which of them are in force for a descriptor is said in the bits of 64.
+const MaxUnenforced = 64
 
 // Rule is a place in a limits file that descriptors match, with the limits that
 // they then have.

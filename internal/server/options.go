@@ -33,8 +33,8 @@ type Options struct {
 	Assigned  *assign.Table
 	Responses Responses
 	Health    Health
-	// Hits, if on, are counted and shown, with all metrics by the names of
-	// envoyproxy/ratelimit.
+	// Hits says when a limit is near its end. If it is on, hits are counted and shown,
+	// with all metrics by the names of envoyproxy/ratelimit.
 	Hits decide.HitCounting
 	// Tops says whether rules keep the subjects that had the most.
 	Tops decide.Tops

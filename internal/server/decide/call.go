@@ -109,8 +109,8 @@ type Outcome struct {
 	Shadow bool
 	// Decisions are those of Limits, in their order.
 	Decisions []bucket.Decision
-	// unenforced has a bit for each of Limits that denies this descriptor nothing;
-	// config.MaxUnenforced is how many limits of a rule may.
+	// unenforced has a bit for each of Limits that denies this descriptor nothing, of
+	// the first config.MaxUnenforced: no other may.
 	unenforced uint64
 }
 
@@ -124,10 +124,10 @@ func (o *Outcome) IsOver() bool {
 	return false
 }
 
-// Enforces reports whether limit i of the outcome may deny the descriptor, as far as
-// the limit itself is asked.
+// Enforces reports whether limit i of the outcome is in force for the descriptor. It may
+// then deny it, unless the rule or the daemon is in shadow mode.
 func (o *Outcome) Enforces(i int) bool {
-	return o.unenforced == 0 || i > 63 || o.unenforced&(1<<i) == 0
+	return o.unenforced == 0 || i >= config.MaxUnenforced || o.unenforced&(1<<i) == 0
 }
 
 // isLarge reports whether a call has grown far beyond what most requests need.

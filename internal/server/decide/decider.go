@@ -43,7 +43,7 @@ type Options struct {
 	// OwnLimits counts the decisions about descriptors that have a limit of their
 	// own and no rule.
 	OwnLimits Results
-	// Hits says whether rules count hits too.
+	// Hits says when a limit is near its end, and whether rules count hits too.
 	Hits HitCounting
 	// Tops says whether rules keep the subjects that had the most.
 	Tops Tops

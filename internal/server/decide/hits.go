@@ -7,11 +7,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
-// HitCounting says whether rules count hits, as the metrics by the names of
-// envoyproxy/ratelimit show them. The zero value counts none.
+// HitCounting says how hits are counted.
 type HitCounting struct {
+	// On says whether rules count hits in the parts that the metrics by the names of
+	// envoyproxy/ratelimit have.
 	On bool
-	// NearRatio is the part of a limit from which on hits are near it, 0 to 1.
+	// NearRatio is the part of a limit from which on hits are near it, 0 to 1, whether
+	// On or not: what each limit says depends on it too.
 	NearRatio float32
 }
 
