@@ -2,6 +2,7 @@ package access
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -23,12 +24,12 @@ var (
 	// ErrUnknown: what was shown is not known.
 	ErrUnknown = errors.New("the token is not one that the daemon knows (admin.tokens_file)")
 	// ErrTooMany: too many attempts have failed, so this one was not looked at.
-	ErrTooMany = errors.New("too many attempts from this address have failed; the next is looked at in 6 s")
+	ErrTooMany = fmt.Errorf("too many attempts from this address have failed; the next is looked at in %d s", failureEvery/time.Second)
 )
 
 // NewGate returns a gate for the members of a file, which is nil without one. If
 // loopback, only this machine reaches the port; callers from it are then viewers
-// without credentials, unless there is a file.
+// without credentials, unless there is a file. now spaces the attempts of an address.
 func NewGate(members *LiveMembers, loopback bool, now func() time.Time) *Gate {
 	return &Gate{members: members, open: loopback && members == nil, failures: newFailures(), now: now}
 }
