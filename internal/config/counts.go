@@ -49,9 +49,7 @@ func (c *Counts) Add(r Result) {
 }
 
 // IsZero reports whether nothing was counted yet.
-func (c *Counts) IsZero() bool {
-	return c.Allowed.Load() == 0 && c.Denied.Load() == 0 && c.Shadowed.Load() == 0 && c.Peeked.Load() == 0
-}
+func (c *Counts) IsZero() bool { return c.total() == 0 }
 
 // Of returns the count of a result.
 func (c *Counts) Of(r Result) uint64 {
