@@ -226,9 +226,9 @@ func (l *Line) reply(ctx context.Context, m redis.XMessage) {
 	if len(answer) > MaxBytes {
 		answer = nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.redis.Timeout())
+	whole, cancel := context.WithTimeout(ctx, l.redis.Timeout())
 	defer cancel()
-	if err := l.redis.Set(ctx, l.answerKey(m.ID, l.o.ID), answer, answersLive).Err(); err != nil {
+	if err := l.redis.Set(whole, l.answerKey(m.ID, l.o.ID), answer, answersLive).Err(); err != nil {
 		l.logFailure(ctx, err)
 	}
 }
@@ -242,6 +242,7 @@ func (l *Line) mayAnswer() bool {
 	return l.answered <= answersEach
 }
 
+// logFailure logs why Redis could not be asked, unless ctx has ended: the daemon stops.
 func (l *Line) logFailure(ctx context.Context, err error) {
 	l.redis.ReloadAfter(ctx, err)
 	if ctx.Err() != nil {
