@@ -166,6 +166,21 @@ func TestCountDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// Also a request that replaces limits of the rule, so that others stand where these do.
+func TestCountsOfALimitAreFoundWithoutAllocation(t *testing.T) {
+	counts := mustLoad(t, descriptor("rate_limit: {unit: day}")).Match(entries("k=v")).Counts
+	counts.Limit("first", 0)
+	counts.Limit("second", 1)
+	for near := range 3 {
+		if n := testing.AllocsPerRun(100, func() { counts.Limit("second", near).Add(config.LimitAllowed, 1) }); n != 0 {
+			t.Errorf("looked for at %d: %v allocations", near, n)
+		}
+	}
+	if n := counts.Limits()[1].Cost[config.LimitAllowed].Load(); n != 303 { // with a first call of each run
+		t.Errorf("%d is counted", n)
+	}
+}
+
 // Many callers count old and new values at a time.
 func TestNoResultOfManyCallersIsLost(t *testing.T) {
 	t.Parallel()
