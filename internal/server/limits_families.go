@@ -149,8 +149,9 @@ func (w *ruleWalk) eachLimit(s *scrape.Series, write func(*scrape.Series, *confi
 	}
 }
 
-// isShown reports whether a count of a limit has a series: both that there always are
-// have theirs from the first decision on, so that each first event is an increase.
+// isShown reports whether a result of a limit has a series: allowed and denied from the
+// limit's first decision on, so that each first event is an increase, and the others,
+// which most limits never have, from their own first on.
 func isShown(r config.LimitResult, counts *config.LimitCounts) bool {
 	return r == config.LimitAllowed || r == config.LimitDenied || counts.Decisions[r].Load() > 0
 }
