@@ -167,65 +167,99 @@ func readDashboards(t testing.TB) map[string]dashboard {
 }
 
 // builtIn are the variables that Grafana has by itself.
-var builtIn = []string{"__rate_interval", "__range", "__url_time_range"}
+var builtIn = []string{"__rate_interval", "__range", "__url_time_range", "__data", "__all"}
+
+// single reports whether a variable has one value at a time. Grafana escapes the
+// values of others for a regular expression, and those of such a one not.
+func (v variable) single() bool { return !v.Multi && !v.IncludeAll }
 
 func TestDashboardsAreWhole(t *testing.T) {
 	t.Parallel()
 	boards := readDashboards(t)
-	var uids []string
-	for _, d := range boards {
-		uids = append(uids, d.UID)
-	}
 	for file, d := range boards {
 		t.Run(file, func(t *testing.T) {
 			// Any later Grafana migrates this one, that of Grafana 11.
 			if d.UID == "" || d.Title == "" || d.Description == "" || d.SchemaVersion != 39 {
 				t.Errorf("its uid is %q, its title %q, its description %q, its schema version %d", d.UID, d.Title, d.Description, d.SchemaVersion)
 			}
-			known := slices.Clone(builtIn)
-			for _, v := range d.Templating.List {
-				known = append(known, v.Name)
-			}
-			for _, l := range d.Links {
-				checkDashboardLink(t, l.URL, uids)
-			}
+			text := readPage(t, filepath.Join("deploy/grafana/dashboards", file))
+			checkVariables(t, d, text)
 			ids := make(map[int]bool)
 			for _, p := range d.Panels {
 				if ids[p.ID] {
 					t.Errorf("%s: the id %d is taken", p.Title, p.ID)
 				}
 				ids[p.ID] = true
-				checkPanel(t, p, known)
+				checkPanel(t, p)
 			}
 			checkGrid(t, d.Panels)
-			text := readPage(t, filepath.Join("deploy/grafana/dashboards", file))
-			for _, m := range regexp.MustCompile(`"url": "(/d/[^"]*)"`).FindAllStringSubmatch(text, -1) {
-				checkDashboardLink(t, m[1], uids)
+			links := regexp.MustCompile(`"url": "([^"]*)"`).FindAllStringSubmatch(text, -1)
+			if len(links) == 0 {
+				t.Error("it leads nowhere")
+			}
+			for _, m := range links {
+				checkDashboardLink(t, m[1], boards)
 			}
 		})
 	}
 }
 
-// checkDashboardLink checks that a link leads to a dashboard.
-func checkDashboardLink(t *testing.T, url string, uids []string) {
+// checkVariables checks that the variables of a dashboard, whose text is given, are
+// those that it uses, and that queries compare with them as Grafana writes them: an
+// unescaped value by =, or "tenant (plan free)" would be a regular expression that
+// does not match itself; escaped ones by =~.
+func checkVariables(t *testing.T, d dashboard, text string) {
 	t.Helper()
-	uid, _, _ := strings.Cut(strings.TrimPrefix(url, "/d/"), "?")
-	if !slices.Contains(uids, uid) {
-		t.Errorf("%s leads to no dashboard of %v", url, uids)
+	known := slices.Clone(builtIn)
+	for _, v := range d.Templating.List {
+		known = append(known, v.Name)
+		if !regexp.MustCompile(`\$\{?` + v.Name + `\b`).MatchString(text) {
+			t.Errorf("nothing uses the variable %s", v.Name)
+		}
+		for _, m := range regexp.MustCompile(`(=~?)\\"\$`+v.Name+`\\"`).FindAllStringSubmatch(text, -1) {
+			if want := map[bool]string{true: "=", false: "=~"}[v.single()]; m[1] != want {
+				t.Errorf("a query compares with the variable %s by %s, want %s", v.Name, m[1], want)
+				break
+			}
+		}
+		if v.Type == "query" && v.Definition != v.Query.(map[string]any)["query"] {
+			t.Errorf("the variable %s is %v, and says it were %s", v.Name, v.Query, v.Definition)
+		}
+	}
+	for _, p := range d.Panels {
+		text += "$" + p.Repeat // which has no $ there
+	}
+	for _, m := range regexp.MustCompile(`\$\{?([a-z_]\w*)`).FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(known, m[1]) {
+			t.Errorf("there is no variable %s", m[1])
+		}
 	}
 }
 
-// checkPanel checks that a panel says what it shows, and asks the chosen data
-// source with variables that exist.
-func checkPanel(t *testing.T, p panel, known []string) {
+// checkDashboardLink checks that a link leads to a dashboard, which has the variables
+// that it sets.
+func checkDashboardLink(t *testing.T, url string, boards map[string]dashboard) {
+	t.Helper()
+	uid, query, _ := strings.Cut(strings.TrimPrefix(url, "/d/"), "?")
+	for _, d := range boards {
+		if d.UID != uid {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`var-(\w+)=|\$\{(\w+):queryparam\}`).FindAllStringSubmatch(query, -1) {
+			if !slices.ContainsFunc(d.Templating.List, func(v variable) bool { return v.Name == m[1]+m[2] }) {
+				t.Errorf("%s sets %s, which is no variable of %s", url, m[1]+m[2], d.Title)
+			}
+		}
+		return
+	}
+	t.Errorf("%s leads to no dashboard", url)
+}
+
+// checkPanel checks that a panel says what it shows, and asks the chosen data source.
+func checkPanel(t *testing.T, p panel) {
 	t.Helper()
 	if !slices.Contains([]string{"row", "stat", "timeseries", "table", "heatmap"}, p.Type) || p.Title == "" {
 		t.Errorf("panel %d %q is of type %q", p.ID, p.Title, p.Type)
-	}
-	for _, m := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(p.Title+" $"+p.Repeat, -1) {
-		if !slices.Contains(known, m[1]) {
-			t.Errorf("%s: there is no variable %s", p.Title, m[1])
-		}
 	}
 	if p.Type == "row" {
 		return
@@ -248,10 +282,9 @@ func checkPanel(t *testing.T, p panel, known []string) {
 			t.Errorf("%s: the query %+v", p.Title, q)
 		}
 		refs[q.RefID] = true
-		for _, m := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(q.Expr, -1) {
-			if !slices.Contains(known, m[1]) {
-				t.Errorf("%s: there is no variable %s", p.Title, m[1])
-			}
+		// What nobody asked divides by nothing, and a stat would show NaN.
+		if p.Type == "stat" && (strings.Contains(q.Expr, " / ") || strings.Contains(q.Expr, "quantile")) && !regexp.MustCompile(` > 0\)$| >= 0$`).MatchString(q.Expr) {
+			t.Errorf("%s: %s is NaN while nothing is asked", p.Title, q.Expr)
 		}
 		// More daemons and jobs may be in the same Prometheus.
 		if got, want := strings.Count(q.Expr, `{job=~"$job"`), strings.Count(q.Expr, "{"); got != want || got == 0 {

@@ -124,9 +124,37 @@ func quickConfig(t testing.TB, daemons []*daemon) (file string) {
 	return write(t, dir, "prometheus.yml", text)
 }
 
-// variables are what stands for Grafana's variables in the test: all, and spans that
-// a slow machine does not outlast.
-var variables = strings.NewReplacer("$job", "ratelimitd", "$domain", ".*", "$rule", ".*", "$limit", ".*", "$__rate_interval", "10m", "$__range", "10m")
+// spans stand for Grafana's, such as a slow machine does not outlast.
+var spans = strings.NewReplacer("$__rate_interval", "10m", "$__range", "10m")
+
+// choices returns what may stand in the queries of a dashboard for its variables: all
+// values of those that have several at a time, and each value of the others, as
+// Prometheus has them now.
+func (d *demo) choices(file string, board dashboard) []*strings.Replacer {
+	d.t.Helper()
+	chosen := [][]string{{"$job", "ratelimitd"}}
+	for _, v := range board.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		var further [][]string
+		for _, c := range chosen {
+			values := d.values(file, v, strings.NewReplacer(c...))
+			if !v.single() {
+				values = []string{".*"}
+			}
+			for _, value := range values {
+				further = append(further, append(slices.Clone(c), "$"+v.Name, value))
+			}
+		}
+		chosen = further
+	}
+	var all []*strings.Replacer
+	for _, c := range chosen {
+		all = append(all, strings.NewReplacer(c...))
+	}
+	return all
+}
 
 // TestDemoShowsSomethingInEachPanel runs what Grafana and Prometheus would run by
 // what ships, in a real Prometheus.
@@ -134,18 +162,27 @@ func TestDemoShowsSomethingInEachPanel(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)
 	for file, board := range readDashboards(t) {
+		choices := d.choices(file, board)
+		filled := func(expr string, choices ...*strings.Replacer) (all []string) {
+			for _, c := range choices {
+				all = append(all, c.Replace(spans.Replace(expr)))
+			}
+			return all
+		}
 		for _, a := range board.Annotations.List {
 			if expr := a.expr(); expr != "" {
-				d.wantData(fmt.Sprint(file, ": ", a["name"]), variables.Replace(expr))
+				d.wantData(fmt.Sprint(file, ": ", a["name"]), filled(expr, choices...)...)
 			}
 		}
 		for _, p := range board.Panels {
 			for _, q := range p.Targets {
-				d.wantData(file+": "+p.Title+" "+q.RefID, variables.Replace(q.Expr))
+				d.wantData(file+": "+p.Title+" "+q.RefID, filled(q.Expr, choices...)...)
 			}
 		}
-		for _, v := range board.Templating.List {
-			d.wantValues(file, v)
+		// Whatever is chosen, there is something to see at the top: panels[0] is a row.
+		for _, c := range choices {
+			q := board.Panels[1].Targets[0]
+			d.wantData(file+": "+board.Panels[1].Title, filled(q.Expr, c)...)
 		}
 	}
 	for _, r := range d.rules() {
@@ -164,27 +201,27 @@ func TestDemoShowsSomethingInEachPanel(t *testing.T) {
 	d.checkNames()
 }
 
-// wantData waits until a query has a value that is a number, unless it is known that
-// the demo has none.
-func (d *demo) wantData(who, expr string) {
+// wantData waits until one of the queries has a value that is a number, unless it is
+// known that the demo has none.
+func (d *demo) wantData(who string, exprs ...string) {
 	d.t.Helper()
 	has := func() bool {
-		return slices.ContainsFunc(d.prometheus.query(expr), func(v string) bool { return v != "NaN" })
+		return slices.ContainsFunc(exprs, func(expr string) bool {
+			return slices.ContainsFunc(d.prometheus.query(expr), func(v string) bool { return v != "NaN" })
+		})
 	}
-	if !isWithoutData(expr) {
-		asynctest.Eventually(d.t, who+" has data of "+expr, has)
+	if !isWithoutData(exprs[0]) {
+		asynctest.Eventually(d.t, who+" has data of "+exprs[0], has)
 	} else if has() {
-		d.t.Errorf("%s has data of %s, and is listed as one that has none", who, expr)
+		d.t.Errorf("%s has data of %s, and is listed as one that has none", who, exprs[0])
 	}
 }
 
-// wantValues checks that there are values to choose from for a variable.
-func (d *demo) wantValues(file string, v variable) {
+// values returns the values to choose from for a variable, where others have been
+// chosen.
+func (d *demo) values(file string, v variable, chosen *strings.Replacer) []string {
 	d.t.Helper()
-	if v.Type != "query" {
-		return
-	}
-	text := variables.Replace(v.Query.(map[string]any)["query"].(string))
+	text := chosen.Replace(v.Query.(map[string]any)["query"].(string))
 	m := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(text)
 	if m == nil {
 		d.t.Fatalf("%s: the variable %s is %s", file, v.Name, text)
@@ -194,6 +231,7 @@ func (d *demo) wantValues(file string, v variable) {
 	if len(answer.Data) == 0 {
 		d.t.Errorf("%s: there are no values of %s", file, text)
 	}
+	return answer.Data
 }
 
 // get reads an answer of Prometheus.
