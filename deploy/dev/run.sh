@@ -43,7 +43,8 @@ deploy/limits/api.yaml gives each user 10 requests a minute. Alice asks 13 times
 
 EOF
 kill -0 $daemon 2>/dev/null || { wait $daemon || exit 1; }
-"$ratelimitd" query --domain api --count 13 user=alice || [ $? = 3 ]
+# With the token, a denial names its rule.
+RATELIMITD_TOKEN=$(cat $state/token) "$ratelimitd" query --domain api --count 13 user=alice || [ $? = 3 ]
 cat <<EOF
 
 Serving gRPC on :8081, HTTP on :8080, admin on 127.0.0.1:6070, until Ctrl-C. Try
@@ -51,9 +52,10 @@ Serving gRPC on :8081, HTTP on :8080, admin on 127.0.0.1:6070, until Ctrl-C. Try
   $ratelimitd query --domain login account=alice address=192.0.2.7
   curl -i localhost:8080/json -d '{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}'
 
-Give a customer a plan, with the token in $state/token, and see what it gets:
+See who is denied, give a customer a plan, and see what it gets; that takes a token:
 
   export RATELIMITD_TOKEN=\$(cat $state/token)
+  $ratelimitd top api
   $ratelimitd assign --domain api tenant=acme --plan pro
   $ratelimitd explain --domain api tenant=acme
   curl localhost:6070/rlconfig
