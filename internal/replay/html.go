@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"io"
 	"slices"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
@@ -19,7 +21,6 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"rule":    ruleText,
 	"percent": percent,
 	"share":   percentOf,
-	"clock":   clock,
 	"seconds": func(s float64) string { return timespan.Format(time.Duration(s * float64(time.Second))) },
 	"period":  func(f Fit) string { return period(f.limit.Period) },
 }).Parse(pageText))
@@ -33,14 +34,15 @@ type pageData struct {
 	*Report
 	Charts  []chart
 	Compare bool // with before
+	Unruled string
 	FitText string
 }
 
 // WriteHTML writes the report as a page of HTML that needs nothing else: charts are
 // SVG, and there is no script.
 func (r *Report) WriteHTML(out io.Writer) error {
-	data := pageData{Report: r, Compare: r.Recorded}
-	if !r.First.IsZero() {
+	data := pageData{Report: r, Compare: r.Recorded, Unruled: yamlfile.Commas(r.Unruled())}
+	if r.DeniedBefore > 0 || r.DeniedAfter > 0 {
 		last := r.Last.UnixMicro()
 		data.Charts = append(data.Charts, r.timeline.chartOf("all requests", &r.timeline.all, r.Recorded, last))
 		for _, i := range r.charted() {
@@ -66,4 +68,24 @@ func (r *Report) charted() (rules []int) {
 	}
 	slices.SortStableFunc(rules, func(a, b int) int { return cmp.Compare(weight(b), weight(a)) })
 	return rules[:min(len(rules), mostCharts)]
+}
+
+// Clock is a moment of the log.
+func (d pageData) Clock(t time.Time) string { return d.clock(t) }
+
+// Denials are those of a tally, and their share; nothing of what was not asked.
+func (pageData) Denials(t Tally) string {
+	if t.Asked == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d (%s)", t.Denied, percent(t.Denied, t.Asked))
+}
+
+// SubjectsOf are the data of a table of subjects.
+func (d pageData) SubjectsOf(subjects []Subject) subjectsData { return subjectsData{d, subjects} }
+
+// subjectsData is what a table of subjects shows.
+type subjectsData struct {
+	Page     pageData
+	Subjects []Subject
 }

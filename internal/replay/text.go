@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -12,26 +13,35 @@ import (
 
 // WriteText writes the report for people.
 func (r *Report) WriteText(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	var tables bytes.Buffer
+	w := tabwriter.NewWriter(&tables, 0, 8, 2, ' ', 0)
 	r.writeTotals(w)
 	if r.Comparison != nil {
 		r.Comparison.write(w)
 	}
 	r.writeRules(w)
-	writeSubjects(w, "denied most", r.Denied, func(s *Subject) uint64 { return s.Denied })
+	r.writeSubjects(w, "denied most", r.Denied, func(s *Subject) uint64 { return s.Denied })
 	if r.Recorded && r.Comparison == nil {
-		writeSubjects(w, "newly denied", r.NewlyDenied, func(s *Subject) uint64 { return s.NewlyDenied })
-		writeSubjects(w, "newly allowed", r.NewlyAllowed, func(s *Subject) uint64 { return s.NewlyAllowed })
+		r.writeSubjects(w, "newly denied", r.NewlyDenied, func(s *Subject) uint64 { return s.NewlyDenied })
+		r.writeSubjects(w, "newly allowed", r.NewlyAllowed, func(s *Subject) uint64 { return s.NewlyAllowed })
 	}
 	if r.Unfollowed > 0 {
 		fmt.Fprintf(w, "\n%d denials are of subjects that there was no room to follow (--max-keys)\n", r.Unfollowed)
 	}
-	if len(r.Fits) == 0 {
-		return w.Flush()
+	if len(r.Fits) > 0 {
+		r.writeFits(w)
 	}
-	r.writeFits(w)
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	// Empty cells at the end of a row are blanks.
+	for line := range bytes.Lines(tables.Bytes()) {
+		if _, err := out.Write(append(bytes.TrimRight(line, " \n"), '\n')); err != nil {
+			return err
+		}
+	}
+	if len(r.Fits) == 0 {
+		return nil
 	}
 	fmt.Fprintln(out)
 	return r.WriteFits(out)
@@ -67,7 +77,7 @@ func shownText(s string) string {
 func (r *Report) writeTotals(w io.Writer) {
 	fmt.Fprintf(w, "%s", yamlfile.Plural(int64(r.Requests), "request"))
 	if !r.First.IsZero() {
-		fmt.Fprintf(w, " from %s to %s", clock(r.First), clock(r.Last))
+		fmt.Fprintf(w, " from %s to %s", r.clock(r.First), r.clock(r.Last))
 	}
 	fmt.Fprintln(w)
 	fmt.Fprintf(w, "denied\t%s\n", change(r.DeniedBefore, r.DeniedAfter, r.Requests, r.Recorded))
@@ -79,13 +89,34 @@ func (r *Report) writeTotals(w io.Writer) {
 		count uint64
 	}{
 		{"recorded while the store was away, counted apart", r.Degraded},
-		{"not decided", r.Failed},
+		{"failed, left out", r.Failed},
 		{"lines passed over", r.Unread},
 	} {
 		if n.count > 0 {
 			fmt.Fprintf(w, "%s\t%d\n", n.what, n.count)
 		}
 	}
+	if domains := r.Unruled(); len(domains) > 0 {
+		fmt.Fprintf(w, "no rule any more\tin %s\n", shownText(yamlfile.Commas(domains)))
+	}
+}
+
+// Unruled returns the domains of which no request meets a rule any more: most often
+// --limits is one file of several.
+func (r *Report) Unruled() []string {
+	var lost []string
+	for i := 0; i < len(r.Rules); {
+		domain, had, has := r.Rules[i].Domain, false, false
+		for ; i < len(r.Rules) && r.Rules[i].Domain == domain; i++ {
+			rule := &r.Rules[i]
+			had = had || rule.Rule != withoutRule && rule.Before.Asked > 0
+			has = has || rule.Rule != withoutRule && rule.After.Asked > 0
+		}
+		if had && !has {
+			lost = append(lost, domain)
+		}
+	}
+	return lost
 }
 
 // change says how many of all were denied, before and after.
@@ -154,7 +185,11 @@ func (r *Report) writeRule(w io.Writer, rule *RuleReport) {
 	fmt.Fprintln(w)
 	for j := range rule.Limits {
 		l := &rule.Limits[j]
-		fmt.Fprintf(w, "  \t%s\t%s\n", yamlfile.Printable(l.Name), cells(&l.After, &l.Before))
+		fmt.Fprintf(w, "  \t%s\t%s", yamlfile.Printable(l.Name), cells(&l.After, &l.Before))
+		if r.Recorded {
+			fmt.Fprint(w, "\t\t") // or the columns of the rules end here
+		}
+		fmt.Fprintln(w)
 	}
 }
 
@@ -165,7 +200,7 @@ func ruleText(rule string) string {
 	return shownText(rule)
 }
 
-func writeSubjects(w io.Writer, title string, subjects []Subject, by func(*Subject) uint64) {
+func (r *Report) writeSubjects(w io.Writer, title string, subjects []Subject, by func(*Subject) uint64) {
 	if len(subjects) == 0 {
 		return
 	}
@@ -174,14 +209,20 @@ func writeSubjects(w io.Writer, title string, subjects []Subject, by func(*Subje
 		s := &subjects[i]
 		first, longest := "-", "-"
 		if !s.FirstDenied.IsZero() {
-			first = clock(s.FirstDenied)
+			first = r.clock(s.FirstDenied)
 			longest = timespan.Format(time.Duration(s.LongestLockout * float64(time.Second)))
 			if s.LongestLockout > 0 {
-				longest += " from " + clock(s.LockedOutAt)
+				longest += " from " + r.clock(s.LockedOutAt)
 			}
 		}
 		fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\n", by(s), shownText(s.Subject), ruleText(s.Rule), first, longest)
 	}
 }
 
-func clock(t time.Time) string { return t.Format("2006-01-02 15:04:05.000") }
+// clock is a moment of the log: of a short one to the millisecond.
+func (r *Report) clock(t time.Time) string {
+	if r.Last.Sub(r.First) < time.Minute {
+		return t.Format("2006-01-02 15:04:05.000")
+	}
+	return t.Format(time.DateTime)
+}
