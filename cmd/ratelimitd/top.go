@@ -61,13 +61,15 @@ Exits with 4 if not every daemon answered.`,
 			request.Rule = args[1]
 		}
 		return to.withAdmin(func(a admin) error {
-			show := func(ctx context.Context) error { return showTop(ctx, cmd, a, request, by, window, asJSON) }
+			show := func(ctx context.Context, before string) error {
+				return showTop(ctx, cmd, a, request, by, window, asJSON, before)
+			}
 			if !watch {
-				return show(cmd.Context())
+				return show(cmd.Context(), "")
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return again(ctx, cmd, redrawEvery, show)
+			return again(ctx, redrawEvery, betweenAnswers(cmd.OutOrStdout(), asJSON), show)
 		})
 	}
 	return cmd
@@ -90,11 +92,24 @@ var (
 	}
 )
 
+// betweenAnswers returns what parts answers: an empty screen, an empty line, or, of
+// lines of JSON, nothing.
+func betweenAnswers(out io.Writer, asJSON bool) string {
+	switch {
+	case asJSON:
+		return ""
+	case isTerminal(out):
+		return "\x1b[H\x1b[2J"
+	}
+	return "\n"
+}
+
 // again shows something until ctx ends, or until it fails. That not all daemons
-// answered is no failure then.
-func again(ctx context.Context, cmd *cobra.Command, every time.Duration, show func(context.Context) error) error {
-	for {
-		err := show(ctx)
+// answered is no failure then. What show prints begins with the text that it is given,
+// so that a screen is empty no longer than it takes to write on it.
+func again(ctx context.Context, every time.Duration, between string, show func(ctx context.Context, before string) error) error {
+	for before := ""; ; before = between {
+		err := show(ctx, before)
 		var code exitCode
 		if ctx.Err() != nil {
 			return nil
@@ -106,11 +121,6 @@ func again(ctx context.Context, cmd *cobra.Command, every time.Duration, show fu
 		case <-ctx.Done():
 			return nil
 		case <-time.After(every):
-		}
-		if isTerminal(cmd.OutOrStdout()) {
-			fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J") // from the beginning of an empty screen
-		} else {
-			fmt.Fprintln(cmd.OutOrStdout())
 		}
 	}
 }
@@ -124,17 +134,17 @@ func isTerminal(out io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// showTop asks once, and prints the answer in one piece.
-func showTop(ctx context.Context, cmd *cobra.Command, a admin, request *adminv1.TopRequest, by, window string, asJSON bool) error {
+// showTop asks once, and prints the answer in one piece, with a text before it.
+func showTop(ctx context.Context, cmd *cobra.Command, a admin, request *adminv1.TopRequest, by, window string, asJSON bool, before string) error {
 	r, err := call(ctx, a, a.Top, request)
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer
+	out := bytes.NewBufferString(before)
 	if asJSON {
-		err = printMessage(&out, r)
+		err = printMessage(out, r)
 	} else {
-		err = printTop(&out, r, by, window)
+		err = printTop(out, r, by, window)
 	}
 	if err != nil {
 		return err

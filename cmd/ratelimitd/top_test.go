@@ -80,14 +80,17 @@ func TestTopSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// firstWrite ends a context once something was written.
-type firstWrite struct {
+// nthWrite ends a context once something was written so often.
+type nthWrite struct {
 	strings.Builder
-	end func()
+	left int
+	end  func()
 }
 
-func (w *firstWrite) Write(p []byte) (int, error) {
-	defer w.end()
+func (w *nthWrite) Write(p []byte) (int, error) {
+	if w.left--; w.left == 0 {
+		defer w.end()
+	}
 	return w.Builder.Write(p)
 }
 
@@ -95,12 +98,28 @@ func TestTopWatchesUntilItIsEnded(t *testing.T) {
 	t.Parallel()
 	f := startFakeAdmin(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	out := &firstWrite{end: cancel}
+	out := &nthWrite{left: 1, end: cancel}
 	var stderr strings.Builder
 	if err := run(ctx, []string{"ratelimitd", "top", "--watch", "--admin-address", f.address}, strings.NewReader(""), out, &stderr); err != nil {
 		t.Errorf("it ends with %v: %s", err, stderr.String())
 	}
 	if n := strings.Count(out.String(), "denied in the last 1m"); n != 1 || strings.Contains(out.String(), "\x1b") && !strings.Contains(out.String(), `\x1b`) {
 		t.Errorf("it shows %q", out.String())
+	}
+}
+
+// Watched as JSON, top prints one line for each answer, and nothing between.
+func TestTopWatchesInLinesOfJSON(t *testing.T) {
+	t.Parallel()
+	f := startFakeAdmin(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &nthWrite{left: 2, end: cancel}
+	var stderr strings.Builder
+	if err := run(ctx, []string{"ratelimitd", "top", "--watch", "--json", "--admin-address", f.address}, strings.NewReader(""), out, &stderr); err != nil {
+		t.Errorf("it ends with %v: %s", err, stderr.String())
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != 2 || lines[0] != lines[1] || !strings.HasPrefix(lines[0], "{") {
+		t.Errorf("it shows %q", lines)
 	}
 }
