@@ -215,10 +215,12 @@ func limitBranch(b *branch, l *adminv1.ExplainedLimit, isDecisive bool) {
 func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
 	text := "denies"
 	switch {
+	case l.GetAllowed() && l.GetShadow():
+		text = "would allow, and is not in force for this subject"
 	case l.GetAllowed():
 		text = "allows"
 	case l.GetShadow():
-		text = "would deny, but is in shadow mode for this subject"
+		text = "would deny, but is not in force for this subject"
 	case isDecisive:
 		text = "denies the request"
 	}

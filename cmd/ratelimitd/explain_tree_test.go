@@ -40,6 +40,9 @@ descriptors {
     limit {text: "1 request a month" capacity: 1} source: SOURCE_FILE key: "k" shadow: true
     retry_after {seconds: 961200} reset_after {seconds: 961200}
   }
+  limits {
+    limit {name: "next" text: "5 requests a minute; shadow" capacity: 5} source: SOURCE_FILE key: "k1" shadow: true allowed: true remaining: 5
+  }
   verdict: VERDICT_ALLOWED
   hints: "the rule has quota_mode"
 }
@@ -68,8 +71,11 @@ It would be denied: because.
 │  │  ├─ key rl{4}:d|tenant=acme, hash tag 4, on redis-1:6379
 │  │  └─ if the store fails: it would allow
 │  ├─ limit: 1 request a month
-│  │  ├─ would deny, but is in shadow mode for this subject: 0 of 1 left, would allow this in 11d 3h, full again in 11d 3h
+│  │  ├─ would deny, but is not in force for this subject: 0 of 1 left, would allow this in 11d 3h, full again in 11d 3h
 │  │  └─ key k
+│  ├─ limit next: 5 requests a minute; shadow
+│  │  ├─ would allow, and is not in force for this subject: 5 of 5 left
+│  │  └─ key k1
 │  └─ note: the rule has quota_mode
 └─ user=x: denied (this denies the request)
    ├─ rule user (xds)
