@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
-	"fmt"
 	"html/template"
 	"io"
 	"slices"
@@ -20,6 +19,7 @@ var pageText string
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"rule":    ruleText,
 	"percent": percent,
+	"denials": func(t Tally) string { return denials(&t) },
 	"share":   percentOf,
 	"seconds": func(s float64) string { return timespan.Format(time.Duration(s * float64(time.Second))) },
 	"period":  func(f Fit) string { return period(f.limit.Period) },
@@ -72,14 +72,6 @@ func (r *Report) charted() (rules []int) {
 
 // Clock is a moment of the log.
 func (d pageData) Clock(t time.Time) string { return d.clock(t) }
-
-// Denials are those of a tally, and their share; nothing of what was not asked.
-func (pageData) Denials(t Tally) string {
-	if t.Asked == 0 {
-		return "–"
-	}
-	return fmt.Sprintf("%d (%s)", t.Denied, percent(t.Denied, t.Asked))
-}
 
 // SubjectsOf are the data of a table of subjects.
 func (d pageData) SubjectsOf(subjects []Subject) subjectsData { return subjectsData{d, subjects} }

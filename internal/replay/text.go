@@ -141,7 +141,7 @@ func (k *Comparison) write(w io.Writer) {
 		fmt.Fprintf(w, "denied from memory, not compared\t%d\n", k.Remembered)
 	}
 	for _, d := range k.First {
-		fmt.Fprintf(w, "  %s:%d\t%s: recorded %s, replayed %s\n", d.Log, d.Line, yamlfile.Printable(d.What), d.Recorded, d.Replayed)
+		fmt.Fprintf(w, "  %s:%d\t%s: recorded %s, replayed %s\n", d.Log, d.Line, shownText(d.What), d.Recorded, d.Replayed)
 	}
 }
 
@@ -165,18 +165,10 @@ func (r *Report) writeRules(w io.Writer) {
 func (r *Report) writeRule(w io.Writer, rule *RuleReport) {
 	cells := func(t, then *Tally) string {
 		asked := max(t.Asked, then.Asked)
-		now := fmt.Sprintf("%d (%s)", t.Denied, percent(t.Denied, t.Asked))
-		if t.Asked == 0 {
-			now = "-"
-		}
 		if !r.Recorded {
-			return fmt.Sprintf("%d\t%s", asked, now)
+			return fmt.Sprintf("%d\t%s", asked, denials(t))
 		}
-		old := fmt.Sprintf("%d (%s)", then.Denied, percent(then.Denied, then.Asked))
-		if then.Asked == 0 {
-			old = "-"
-		}
-		return fmt.Sprintf("%d\t%s\t%s", asked, old, now)
+		return fmt.Sprintf("%d\t%s\t%s", asked, denials(then), denials(t))
 	}
 	fmt.Fprintf(w, "  %s\t\t%s", ruleText(rule.Rule), cells(&rule.After, &rule.Before))
 	if r.Recorded {
@@ -191,6 +183,18 @@ func (r *Report) writeRule(w io.Writer, rule *RuleReport) {
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// denials says how much of a tally was denied, or would have been by a limit on trial;
+// nothing of what was not asked.
+func denials(t *Tally) string {
+	switch {
+	case t.Asked == 0:
+		return "-"
+	case t.Shadowed > 0:
+		return fmt.Sprintf("%d (%s), %d shadowed", t.Denied, percent(t.Denied, t.Asked), t.Shadowed)
+	}
+	return fmt.Sprintf("%d (%s)", t.Denied, percent(t.Denied, t.Asked))
 }
 
 func ruleText(rule string) string {

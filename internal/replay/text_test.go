@@ -32,7 +32,7 @@ func hourly(t *testing.T, requests int, domains ...string) *config.Rules {
 		texts = append(texts, config.Text{Name: domain + ".yaml", Text: fmt.Sprintf(`domain: %s
 descriptors:
   - key: user
-    rate_limits: [{name: hour, algorithm: sliding_window, requests: %d, period: 1h}, {name: second, requests: 100, period: 1s}]
+    rate_limits: [{name: hour, algorithm: sliding_window, requests: %d, period: 1h}, {name: trial, algorithm: sliding_window, requests: 60, period: 1h, shadow_mode: true}]
 `, domain, requests)})
 	}
 	rules, err := config.LoadOptions{}.RulesOf(texts)
@@ -43,7 +43,8 @@ descriptors:
 }
 
 // The columns of rules go on below their limits, moments of a long log have no
-// milliseconds, and a domain that --limits leaves out is named.
+// milliseconds, a domain that --limits leaves out is named, and so is what a limit on
+// trial would have denied.
 func TestTextIsATable(t *testing.T) {
 	t.Parallel()
 	o := replay.Options{Limits: hourly(t, 80, "d"), Against: hourly(t, 7, "d", "e")}
@@ -62,10 +63,10 @@ newly allowed     156
 no rule any more  in e
 
 domain d
-  RULE  LIMIT   ASKED  DENIED BEFORE  AFTER        NEWLY DENIED  NEWLY ALLOWED
-  user          90     83 (92.22%)    10 (11.11%)  0             73
-        hour    90     83 (92.22%)    10 (11.11%)
-        second  90     0 (0%)         0 (0%)
+  RULE  LIMIT  ASKED  DENIED BEFORE  AFTER                NEWLY DENIED  NEWLY ALLOWED
+  user         90     83 (92.22%)    10 (11.11%)          0             73
+        hour   90     83 (92.22%)    10 (11.11%)
+        trial  90     0 (0%)         0 (0%), 30 shadowed
 `
 	if got := text.String(); !strings.HasPrefix(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
