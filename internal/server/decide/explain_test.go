@@ -132,6 +132,10 @@ descriptors:
     free: {requests: 2, period: 1h}
     pro: {requests: 20, period: 1h}
   plan: free
+- key: tried
+  rate_limits:
+  - {name: stricter, requests: 1, period: 1m, shadow_mode: true}
+  - {name: now, requests: 5, period: 1m}
 - key: shown
   shadow_mode: true
   rate_limit: {requests: 1, period: 1m}
@@ -233,6 +237,13 @@ It would pass: it is unlimited.
 allowed true by -1/-1 retry 0s
 user=x: unlimited, rule user
   assignment user=x: no limit
+`},
+		{"on trial", func(r *rig) { r.take(asking("tried=x", 1)) }, []decide.Descriptor{asking("tried=x", 1)}, `
+It would pass: of its limits the nearest is the limit now of tried=x (5 requests a minute), with 4 left.
+allowed true by -1/-1 retry 0s
+tried=x: allowed, rule tried
+  limit stricter (1 request a minute, of the file) d|tried=x#token_bucket:stricter: 0 left, retry 1m0s, reset 1m0s, shadow
+  limit now (5 requests a minute, of the file) d|tried=x#token_bucket:now: 4 left, retry 0s, reset 12s
 `},
 		{"shadow mode", func(r *rig) { r.take(asking("shown=x", 1)) }, []decide.Descriptor{asking("shown=x", 1)}, `
 It would pass, though shown=x is over a limit: that is in shadow mode.

@@ -239,7 +239,8 @@ func (x *explaining) summary(e *Explanation) string {
 			unlimited++
 		}
 		for j := range d.Limits {
-			if l := &d.Limits[j]; nearest == nil || l.Remaining < nearest.Remaining {
+			l := &d.Limits[j]
+			if !l.Shadow && (nearest == nil || l.Remaining < nearest.Remaining) {
 				nearest, of = l, i
 			}
 		}
