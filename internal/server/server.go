@@ -251,14 +251,16 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 	serve("http", serveHTTP(s.http))
 	serve("admin", serveHTTP(s.admin))
 	serve("metrics", s.metrics.Serve)
-	background.Go(func() { s.watchReadiness(ctx) })
 	background.Go(func() { s.tickRules(ctx) })
+	watching, endWatch := context.WithCancel(ctx)
+	defer endWatch()
+	background.Go(func() { s.watchReadiness(watching) })
 
 	var err error
 	select {
 	case err = <-failed:
 	case delay := <-stop:
-		cancel()
+		endWatch() // all else goes on as long as requests are answered
 		s.drain(delay, stop)
 	}
 	s.shutdown()

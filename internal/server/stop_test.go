@@ -7,10 +7,13 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
@@ -66,6 +69,36 @@ func TestDrainingServerStillAnswers(t *testing.T) {
 			t.Errorf("the %s port is still open", port)
 		}
 	}
+}
+
+// Who opens connections while the daemon drains makes it hold no more than before.
+func TestDrainingServerKeepsTheBoundOfMemory(t *testing.T) {
+	t.Parallel()
+	var metrics *prometheus.Registry
+	d := start(t, oneLimit, func(o *server.Options) {
+		o.Requests.Memory = 1 << 20
+		metrics = o.Metrics
+	})
+	d.stop <- time.Hour
+	asynctest.Eventually(t, "NOT_SERVING", func() bool { return d.check("") == "NOT_SERVING" })
+	for range 200 {
+		c, err := net.Dial("tcp", d.srv.Address("http"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	asynctest.Eventually(t, "connections are cut", func() bool {
+		families, err := metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+			return f.GetName() == "ratelimitd_connections_cut_total" && f.GetMetric()[0].GetCounter().GetValue() > 0
+		})
+	})
+	d.stop <- 0
+	d.wait()
 }
 
 // stopWithTwoInFlight stops the daemon while the store has a request over gRPC
