@@ -180,26 +180,13 @@ func (x *explaining) finish() *Explanation {
 	if x.Denied {
 		hit, decision := x.Denier()
 		e.RetryAfter = decision.RetryAfter
-		e.DeniedBy, e.DeniedByLimit = x.place(hit)
+		e.DeniedBy, e.DeniedByLimit = x.PlaceOf(hit)
+		if x.Outcomes[e.DeniedBy].Refusal != NotRefused {
+			e.DeniedByLimit-- // that of the refusal is not among those that are told
+		}
 	}
 	e.Summary = x.summary(e)
 	return e
-}
-
-// place returns of which descriptor a hit is, and of which of its limits; -1 for
-// that of a refusal, which is not among them.
-func (x *explaining) place(hit int) (descriptor, limit int) {
-	for i := range x.Outcomes {
-		o := &x.Outcomes[i]
-		if hit < len(o.Limits) {
-			if o.Refusal != NotRefused {
-				hit--
-			}
-			return i, hit
-		}
-		hit -= len(o.Limits)
-	}
-	return -1, -1
 }
 
 func (x *explaining) descriptor(i int, hits []bucket.Hit) ExplainedDescriptor {

@@ -140,6 +140,19 @@ func (c *Call) RetryAfter() time.Duration {
 	return d.RetryAfter
 }
 
+// PlaceOf returns the descriptor that a hit of a matched call is of, and which of its
+// outcome's limits.
+func (c *Call) PlaceOf(hit int) (descriptor, limit int) {
+	for i := range c.Outcomes {
+		if n := len(c.Outcomes[i].Limits); hit >= n {
+			hit -= n
+		} else {
+			return i, hit
+		}
+	}
+	return -1, -1
+}
+
 // Denier returns the hit that a denied call waits for, and its decision: the
 // enforced hit with the longest retry time, or the quota with the shortest, if
 // that is longer still.

@@ -254,29 +254,14 @@ func isDegraded(c *decide.Call) bool {
 	})
 }
 
-// denier returns the rule's path and the limit's name of what a denied call waits
-// for. A limit without a name is called by its algorithm, and a descriptor's own
-// one override.
+// denier returns the rule's path and the name in metrics of the limit that a denied call
+// waits for.
 func denier(c *decide.Call) (rule, limit string) {
 	hit, _ := c.Denier()
-	for i := range c.Outcomes {
-		o := &c.Outcomes[i]
-		if hit >= len(o.Limits) {
-			hit -= len(o.Limits)
-			continue
-		}
-		if o.Rule != nil {
-			rule = o.Rule.Path()
-		}
-		switch l := o.Limits[hit]; {
-		case o.Own != nil:
-			limit = "override"
-		case l.Name != "":
-			limit = l.Name
-		default:
-			limit = l.Algorithm.String()
-		}
-		return rule, limit
+	i, j := c.PlaceOf(hit)
+	o := &c.Outcomes[i]
+	if o.Rule != nil {
+		rule = o.Rule.Path()
 	}
-	return "", ""
+	return rule, o.LimitName(j)
 }

@@ -92,14 +92,8 @@ func denier(q *Request) int {
 		return len(q.Outcomes)
 	}
 	hit, _ := q.Denier()
-	for i := range q.Outcomes {
-		n := len(q.Outcomes[i].Limits)
-		if hit < n {
-			return i
-		}
-		hit -= n
-	}
-	return len(q.Outcomes)
+	i, _ := q.PlaceOf(hit)
+	return i
 }
 
 // rate bounds the bytes of a second: however many subjects an attacker makes up, the
