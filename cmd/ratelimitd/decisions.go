@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
@@ -38,7 +39,8 @@ func openDecisions(ctx context.Context, s settings.Settings, metrics prometheus.
 	var sinks []record.Sink
 	if o.Path != "" {
 		d.file, err = sink.Open(sink.Options{
-			Path: o.Path, MaxSize: o.MaxSize, Keep: o.Keep, Compress: o.Compress, Buffer: o.Buffer, Counts: sink.NewCounts(lines), Log: log,
+			Path: o.Path, MaxSize: o.MaxSize, Keep: o.Keep, Compress: o.Compress, Buffer: o.Buffer, Settings: recordedSettings(s),
+			Counts: sink.NewCounts(lines), Log: log,
 		})
 		if err != nil {
 			return nil, err
@@ -57,6 +59,19 @@ func openDecisions(ctx context.Context, s settings.Settings, metrics prometheus.
 		HashKey: key, Thinned: lines.WithLabelValues("thinned"), Now: func() int64 { return time.Now().UnixMicro() },
 	})
 	return d, nil
+}
+
+// recordedSettings returns the settings that a replay of the log needs.
+func recordedSettings(s settings.Settings) *decisionlog.Settings {
+	l := &s.Limits
+	recorded := &decisionlog.Settings{
+		ShadowMode: l.ShadowMode, QuotaMode: l.QuotaMode, Lenient: l.Lenient, MergeDomains: l.MergeDomains,
+		DenyUnmatched: l.Unmatched == settings.DenyUnmatched, MaxClockSkew: bucket.DefaultMaxClockSkew,
+	}
+	if s.Store == settings.StoreRedis {
+		recorded.MaxClockSkew = s.Redis.MaxClockSkew
+	}
+	return recorded
 }
 
 // sendDecisions sends the log of decisions to a collector.

@@ -69,8 +69,22 @@ type Line struct {
 	// Lossy is set if some text is not what was sent: it was no UTF-8, or too long.
 	Lossy       bool
 	Descriptors []Descriptor
+	// Settings are those of the daemon, in a line about limits. They are nil where an
+	// older daemon did not say them.
+	Settings *Settings
 	// Files are the limits files of a line about limits, in the order of their loading.
 	Files []File
+}
+
+// Settings are those that decide beside the limits files, or say how these are read.
+type Settings struct {
+	// ShadowMode, QuotaMode, Lenient and MergeDomains are limits.shadow_mode and so on.
+	ShadowMode, QuotaMode, Lenient, MergeDomains bool
+	// DenyUnmatched is whether limits.unmatched is deny.
+	DenyUnmatched bool
+	// MaxClockSkew is how far ahead of the clock a state's last moment may lie, in
+	// microseconds in a line: redis.max_clock_skew, or that of the memory store.
+	MaxClockSkew time.Duration
 }
 
 // Descriptor is one of a request.
@@ -78,11 +92,16 @@ type Descriptor struct {
 	Entries []bucket.Entry
 	// Rule is the path of the rule, empty if there is none; Plan the plan in force.
 	Rule, Plan string
+	// Unlimited is set if an assignment made it so, whatever the rule says.
+	Unlimited bool
 	// Cost is what was asked for: 0 peeks, less refunds. Reports is set if it says what
 	// was used.
 	Cost    int64
 	Reports bool
-	Result  Result
+	// Doubtful is set on one of several readings of a request, which may deny it and
+	// never makes it pass.
+	Doubtful bool
+	Result   Result
 	// Refusal is "blocked" or "unmatched" where no limit was asked.
 	Refusal string
 	Limits  []Limit

@@ -27,9 +27,9 @@ func (e *LineError) Error() string {
 
 // ReadJSON reads a line without its end. Its texts share the memory of line, which
 // must not change while they are in use; its slices are used again by the next
-// ReadJSON. A line as AppendJSON writes it is read without allocating, unless it has
-// escaped texts or numbers of its own; the same fields in another order or spelling,
-// and others beside them, are read too. The error is a *LineError.
+// ReadJSON. A decision as AppendJSON writes it is read without allocating, unless it
+// has escaped texts or numbers of its own; the same fields in another order or
+// spelling, and others beside them, are read too. The error is a *LineError.
 func (l *Line) ReadJSON(line []byte) error {
 	c := cursor{b: line}
 	if l.reset(); l.read(&c) {
@@ -173,11 +173,15 @@ func (l *Line) readDescriptors(c *cursor) bool {
 func (d *Descriptor) read(c *cursor) bool {
 	if !c.literal(`{"entries":[`) || !d.readEntries(c) ||
 		!c.optionalText(`,"rule":"`, &d.Rule) ||
-		!c.optionalText(`,"plan":"`, &d.Plan) ||
-		!c.literal(`,"cost":`) || !c.number(&d.Cost) {
+		!c.optionalText(`,"plan":"`, &d.Plan) {
+		return false
+	}
+	d.Unlimited = c.field(`,"unlimited":true`)
+	if !c.literal(`,"cost":`) || !c.number(&d.Cost) {
 		return false
 	}
 	d.Reports = c.field(`,"reports":true`)
+	d.Doubtful = c.field(`,"doubtful":true`)
 	if !c.literal(`,"result":"`) || !c.result(&d.Result, int(Failed)) ||
 		!c.optionalText(`,"refusal":"`, &d.Refusal) {
 		return false

@@ -26,18 +26,30 @@ type jsonLine struct {
 	TraceID     string           `json:"trace_id"`
 	Lossy       bool             `json:"lossy"`
 	Descriptors []jsonDescriptor `json:"descriptors"`
+	Settings    *jsonSettings    `json:"settings"`
 	Files       []jsonFile       `json:"files"`
 }
 
+type jsonSettings struct {
+	ShadowMode   bool   `json:"shadow_mode"`
+	QuotaMode    bool   `json:"quota_mode"`
+	Lenient      bool   `json:"lenient"`
+	MergeDomains bool   `json:"merge_domains"`
+	Unmatched    string `json:"unmatched"`
+	MaxClockSkew int64  `json:"max_clock_skew_us"`
+}
+
 type jsonDescriptor struct {
-	Entries [][]string  `json:"entries"`
-	Rule    string      `json:"rule"`
-	Plan    string      `json:"plan"`
-	Cost    int64       `json:"cost"`
-	Reports bool        `json:"reports"`
-	Result  string      `json:"result"`
-	Refusal string      `json:"refusal"`
-	Limits  []jsonLimit `json:"limits"`
+	Entries   [][]string  `json:"entries"`
+	Rule      string      `json:"rule"`
+	Plan      string      `json:"plan"`
+	Unlimited bool        `json:"unlimited"`
+	Cost      int64       `json:"cost"`
+	Reports   bool        `json:"reports"`
+	Doubtful  bool        `json:"doubtful"`
+	Result    string      `json:"result"`
+	Refusal   string      `json:"refusal"`
+	Limits    []jsonLimit `json:"limits"`
 }
 
 type jsonLimit struct {
@@ -107,7 +119,24 @@ func (l *Line) readAny(line []byte) error {
 	for _, f := range m.Files {
 		l.Files = append(l.Files, File(f))
 	}
-	return nil
+	l.Settings, err = m.Settings.settings()
+	return err
+}
+
+// settings returns the settings of a line that says them, or nil.
+func (m *jsonSettings) settings() (*Settings, error) {
+	switch {
+	case m == nil:
+		return nil, nil
+	case m.Unmatched != "" && m.Unmatched != "allow" && m.Unmatched != "deny":
+		return nil, &LineError{"settings.unmatched", shortQuote(m.Unmatched), "allow or deny"}
+	case m.MaxClockSkew < 0 || m.MaxClockSkew > maxMicros:
+		return nil, &LineError{"settings.max_clock_skew_us", strconv.FormatInt(m.MaxClockSkew, 10), fmt.Sprintf("0 to %d", maxMicros)}
+	}
+	return &Settings{
+		ShadowMode: m.ShadowMode, QuotaMode: m.QuotaMode, Lenient: m.Lenient, MergeDomains: m.MergeDomains,
+		DenyUnmatched: m.Unmatched == "deny", MaxClockSkew: time.Duration(m.MaxClockSkew) * time.Microsecond,
+	}, nil
 }
 
 const allowedTime = "a time from 1970 to 2112 such as 2026-11-23T00:00:00.000001Z"
@@ -144,7 +173,7 @@ func resultOf(word, field string, n int) (Result, error) {
 }
 
 func (m *jsonDescriptor) descriptor(field string) (d Descriptor, err error) {
-	d = Descriptor{Rule: m.Rule, Plan: m.Plan, Cost: m.Cost, Reports: m.Reports, Refusal: m.Refusal}
+	d = Descriptor{Rule: m.Rule, Plan: m.Plan, Unlimited: m.Unlimited, Cost: m.Cost, Reports: m.Reports, Doubtful: m.Doubtful, Refusal: m.Refusal}
 	if d.Result, err = resultOf(m.Result, field+".result", int(Failed)); err != nil {
 		return d, err
 	}

@@ -19,7 +19,7 @@ func full() *decisionlog.Line {
 		Result: decisionlog.Denied, Code: "Unavailable", Degraded: true, TraceID: strings.Repeat("ab", 16),
 		Descriptors: []decisionlog.Descriptor{{
 			Entries: []bucket.Entry{{Key: "tenant", Value: "acme"}, {Key: "path", Value: "/x"}},
-			Rule:    "tenant / path=/x", Plan: "pro", Cost: -1, Reports: true, Result: decisionlog.Denied, Refusal: "blocked",
+			Rule:    "tenant / path=/x", Plan: "pro", Unlimited: true, Cost: -1, Reports: true, Doubtful: true, Result: decisionlog.Denied, Refusal: "blocked",
 			Limits: []decisionlog.Limit{{
 				Name: "second", Result: "denied", At: 1795392000000002, Seq: 3, Remaining: 5, RetryAfter: 120 * time.Millisecond,
 				ResetAfter: 500 * time.Millisecond, Degraded: true, Remembered: true, TakenAt: 9,
@@ -65,10 +65,13 @@ func TestLinesAreReadAsTheyWereWritten(t *testing.T) {
 	odd.Descriptors[0].Entries[0].Value = "a\"b\\c\nd\x00 \u2028 ü \U0001F600"
 	odd.Descriptors[0].Entries[1].Value = "plain ünicode"
 	loaded := &decisionlog.Line{Kind: decisionlog.Loaded, At: 5, Limits: "0011223344556677", Files: []decisionlog.File{{Name: "a.yaml", Text: "domain: a\n"}, {Name: "b.yaml"}}}
+	withSettings, withDefaults := *loaded, *loaded
+	withSettings.Settings = &decisionlog.Settings{ShadowMode: true, QuotaMode: true, Lenient: true, MergeDomains: true, DenyUnmatched: true, MaxClockSkew: time.Minute}
+	withDefaults.Settings = new(decisionlog.Settings)
 	back := usual()
 	back.Kind = decisionlog.GivenBack
 	back.Descriptors[0].Limits[0].TakenAt = 1763856000000001
-	for _, want := range []*decisionlog.Line{full(), usual(), odd, loaded, back} {
+	for _, want := range []*decisionlog.Line{full(), usual(), odd, loaded, &withSettings, &withDefaults, back} {
 		var got decisionlog.Line
 		for range 2 { // the second time with the memory of the first
 			if err := got.ReadJSON(written(want)); err != nil {
@@ -112,6 +115,8 @@ func TestBadLinesAreRefused(t *testing.T) {
 		strings.Replace(ok, "}", `,"descriptors":[{"result":"allowed","limits":[{"reset_after_us":9223372036854775807}]}]}`, 1): "out of range",
 		strings.Replace(ok, "}", `,"descriptors":[{"result":"allowed","limits":[{"numbers":{"period_us":-1}}]}]}`, 1):           "period_us",
 		strings.Replace(ok, "}", `,"descriptors":[{"result":"error"}]}`, 1):                                                     "descriptors[0].result",
+		strings.Replace(ok, "}", `,"settings":{"unmatched":"maybe"}}`, 1):                                                       "settings.unmatched",
+		strings.Replace(ok, "}", `,"settings":{"max_clock_skew_us":-1}}`, 1):                                                    "settings.max_clock_skew_us",
 		strings.Replace(ok, `"api"`, "\"a\npi\"", 1):                                                                            "byte", strings.Replace(ok, `"api"`, `"a\pi"`, 1): "byte",
 	} {
 		err := new(decisionlog.Line).ReadJSON([]byte(bad))

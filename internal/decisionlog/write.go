@@ -42,6 +42,17 @@ func (l *Line) AppendJSON(dst []byte) []byte {
 		}
 		w.dst = append(w.dst, ']')
 	}
+	if s := l.Settings; s != nil {
+		w.dst = append(w.dst, `,"settings":`...)
+		start := w.begin()
+		w.flag(`,"shadow_mode":true`, s.ShadowMode)
+		w.flag(`,"quota_mode":true`, s.QuotaMode)
+		w.flag(`,"lenient":true`, s.Lenient)
+		w.flag(`,"merge_domains":true`, s.MergeDomains)
+		w.flag(`,"unmatched":"deny"`, s.DenyUnmatched)
+		w.number(`,"max_clock_skew_us":`, s.MaxClockSkew.Microseconds())
+		w.end(start)
+	}
 	if len(l.Files) > 0 {
 		w.dst = append(w.dst, `,"files":`...)
 		for i := range l.Files {
@@ -103,8 +114,10 @@ func (w *writer) descriptor(l *Line, d *Descriptor) {
 		w.quote(d.Plan)
 		w.dst = append(w.dst, ',')
 	}
+	w.flag(`"unlimited":true,`, d.Unlimited)
 	w.dst = strconv.AppendInt(append(w.dst, `"cost":`...), d.Cost, 10)
 	w.flag(`,"reports":true`, d.Reports)
+	w.flag(`,"doubtful":true`, d.Doubtful)
 	w.word(`,"result":`, d.Result.String())
 	w.text(`,"refusal":`, d.Refusal)
 	if len(d.Limits) > 0 {

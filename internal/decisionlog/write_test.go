@@ -26,7 +26,7 @@ func TestLinesLookAsTheSchemaSays(t *testing.T) {
 			TraceID: "0af7651916cd43dd8448eb211c80319c",
 			Descriptors: []decisionlog.Descriptor{{
 				Entries: []bucket.Entry{{Key: "tenant", Value: "acme"}, {Key: "path", Value: "/x"}}, Rule: "tenant / path=/x", Plan: "pro",
-				Cost: 1, Reports: true, Result: decisionlog.Denied, Refusal: "blocked",
+				Unlimited: true, Cost: 1, Reports: true, Doubtful: true, Result: decisionlog.Denied, Refusal: "blocked",
 				Limits: []decisionlog.Limit{{
 					Name: "second", Result: "denied", At: at + 1, Seq: 3, RetryAfter: 120 * time.Millisecond, ResetAfter: 500 * time.Millisecond,
 					Degraded: true, Remembered: true,
@@ -35,12 +35,14 @@ func TestLinesLookAsTheSchemaSays(t *testing.T) {
 			}},
 		}, `{"v":1,"time":"2026-11-23T00:00:00.000001Z","seq":7,"api":"grpc","limits":"00112233445566aa","domain":"api","result":"denied",` +
 			`"code":"Unavailable","degraded":true,"trace_id":"0af7651916cd43dd8448eb211c80319c","descriptors":[{"entries":[["tenant","acme"],["path","/x"]],` +
-			`"rule":"tenant / path=/x","plan":"pro","cost":1,"reports":true,"result":"denied","refusal":"blocked","limits":[` +
+			`"rule":"tenant / path=/x","plan":"pro","unlimited":true,"cost":1,"reports":true,"doubtful":true,"result":"denied","refusal":"blocked","limits":[` +
 			`{"name":"second","result":"denied","at":1795392000000002,"seq":3,"remaining":0,"retry_after_us":120000,"reset_after_us":500000,` +
 			`"degraded":true,"remembered":true,"numbers":{"algorithm":"token_bucket","requests":5,"period_us":1000000,"burst":5,"assigned":true}},` +
 			`{"name":"month","result":"allowed","remaining":3,"retry_after_us":-1}]}]}`},
-		{decisionlog.Line{Kind: decisionlog.Loaded, At: at, Limits: "00112233445566aa", Files: []decisionlog.File{{Name: "api.yaml", Text: "domain: api\n"}, {}}},
-			`{"v":1,"kind":"limits","time":"2026-11-23T00:00:00.000001Z","limits":"00112233445566aa","files":[{"name":"api.yaml","text":"domain: api\n"},{}]}`},
+		{decisionlog.Line{Kind: decisionlog.Loaded, At: at, Limits: "00112233445566aa", Files: []decisionlog.File{{Name: "api.yaml", Text: "domain: api\n"}, {}},
+			Settings: &decisionlog.Settings{ShadowMode: true, DenyUnmatched: true, MaxClockSkew: time.Second}},
+			`{"v":1,"kind":"limits","time":"2026-11-23T00:00:00.000001Z","limits":"00112233445566aa",` +
+				`"settings":{"shadow_mode":true,"unmatched":"deny","max_clock_skew_us":1000000},"files":[{"name":"api.yaml","text":"domain: api\n"},{}]}`},
 		{decisionlog.Line{Kind: decisionlog.GivenBack, At: at, API: "api_grpc", Domain: "api", Descriptors: []decisionlog.Descriptor{{
 			Entries: []bucket.Entry{{Key: "a"}}, Rule: "a", Cost: 5, Limits: []decisionlog.Limit{{Name: "second", Result: "allowed", TakenAt: at - 5}},
 		}}},
@@ -103,7 +105,7 @@ func lineOf(text []byte, at int64, seq uint32, n int64) decisionlog.Line {
 		Code: take(3), Degraded: bits[2]&1 != 0, TraceID: take(4),
 	}
 	for i := range int(bits[3] % 3) {
-		d := decisionlog.Descriptor{Rule: take(i), Plan: take(i + 1), Cost: n, Reports: bits[2]&2 != 0, Result: decisionlog.Result(bits[1] % 4), Refusal: take(i + 2)}
+		d := decisionlog.Descriptor{Rule: take(i), Plan: take(i + 1), Cost: n, Reports: bits[2]&2 != 0, Unlimited: bits[2]&64 != 0, Doubtful: bits[2]&128 != 0, Result: decisionlog.Result(bits[1] % 4), Refusal: take(i + 2)}
 		for j := range int(bits[4] % 4) {
 			d.Entries = append(d.Entries, bucket.Entry{Key: take(i + j), Value: take(i + j + 1)})
 		}
@@ -118,6 +120,12 @@ func lineOf(text []byte, at int64, seq uint32, n int64) decisionlog.Line {
 			d.Limits = append(d.Limits, limit)
 		}
 		l.Descriptors = append(l.Descriptors, d)
+	}
+	if b := bits[7]; b&1 != 0 {
+		l.Settings = &decisionlog.Settings{
+			ShadowMode: b&2 != 0, QuotaMode: b&4 != 0, Lenient: b&8 != 0, MergeDomains: b&16 != 0, DenyUnmatched: b&32 != 0,
+			MaxClockSkew: time.Duration(b) * time.Second,
+		}
 	}
 	for i := range int(bits[6] % 3) {
 		l.Files = append(l.Files, decisionlog.File{Name: take(i), Text: take(i + 1)})
@@ -192,7 +200,9 @@ func fields(l *decisionlog.Line) map[string]any {
 		of.put("entries", entries)
 		of.put("rule", d.Rule)
 		of.put("plan", d.Plan)
+		of.put("unlimited", d.Unlimited)
 		of.put("reports", d.Reports)
+		of.put("doubtful", d.Doubtful)
 		of.put("result", results[d.Result])
 		of.put("refusal", d.Refusal)
 		of.put("limits", limits)
@@ -206,6 +216,16 @@ func fields(l *decisionlog.Line) map[string]any {
 	}
 	o.put("descriptors", descriptors)
 	o.put("files", files)
+	if s := l.Settings; s != nil {
+		of := object{}
+		of.put("shadow_mode", s.ShadowMode)
+		of.put("quota_mode", s.QuotaMode)
+		of.put("lenient", s.Lenient)
+		of.put("merge_domains", s.MergeDomains)
+		of.put("unmatched", map[bool]string{true: "deny"}[s.DenyUnmatched])
+		of.put("max_clock_skew_us", s.MaxClockSkew.Microseconds())
+		o["settings"] = map[string]any(of)
+	}
 	o.put("lossy", lossy(reflect.ValueOf(*l)))
 	return o
 }

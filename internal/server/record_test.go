@@ -1,10 +1,12 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
 )
@@ -135,6 +138,14 @@ func TestEachKindOfRequestIsRecorded(t *testing.T) {
 		},
 			`"seq":10,"api":"grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["tenant","acme"]],"rule":"tenant (plan pro)","plan":"pro","cost":1,"result":"allowed",` +
 				`"limits":[{"name":"hour","result":"allowed","remaining":19,"reset_after_us":3589750000,"numbers":{"algorithm":"fixed_window","requests":20,"period_us":3600000000,"assigned":true}}]}]`},
+		{"freed", func() {
+			a.says("user=erin", assign.Terms{Unlimited: true})
+			d.ask("api", 1, "user=erin")
+		},
+			`"api":"grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","erin"]],"rule":"user","unlimited":true,"cost":1,"result":"allowed"}]`},
+		{"freed and with own numbers", func() { d.send(overriding(t, 1, "user=erin", "7/MINUTE")) },
+			`"seq":11,"api":"grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","erin"]],"rule":"user","cost":1,"result":"allowed",` +
+				`"limits":[{"name":"override","result":"allowed","remaining":6,"reset_after_us":49750000,"numbers":{"algorithm":"fixed_window","requests":7,"period_us":60000000}}]}]`},
 		{"blocked", func() {
 			a.says("user=mallory", assign.Terms{Blocked: true})
 			d.ask("api", 1, "user=mallory")
@@ -153,7 +164,7 @@ func TestEachKindOfRequestIsRecorded(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-			`"seq":11,"api":"api_grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","bob"]],"rule":"user","cost":2,"result":"allowed",` +
+			`"seq":12,"api":"api_grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","bob"]],"rule":"user","cost":2,"result":"allowed",` +
 				`"limits":[{"name":"hour","result":"allowed","remaining":0,"taken_at":1767225610250000}]}]`},
 		{"given back in vain", func() { _ = d.giveBack(taking("user=bob", "user=x"), response) },
 			`"api":"api_grpc",LIMITS,"domain":"api","result":"error","code":"FailedPrecondition","descriptors":[{"entries":[["user","bob"]],"rule":"user","cost":1,"result":"error"},` +
@@ -177,14 +188,46 @@ func TestEachKindOfRequestIsRecorded(t *testing.T) {
 	}
 }
 
-// lineSchema returns the schema in the documentation.
+// lineSchema returns the schema in the documentation, with no room for fields that it
+// does not name: readers have that room, since fields may be added, and writers not.
 func lineSchema(t testing.TB) *jsonschema.Schema {
 	t.Helper()
-	s, err := jsonschema.NewCompiler().Compile("../../docs/decisions.schema.json")
+	const path = "../../docs/decisions.schema.json"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeObjects(value)
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(path, value); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// closeObjects has each schema of an object in a value allow no other properties.
+func closeObjects(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		if v["type"] == "object" {
+			v["additionalProperties"] = false
+		}
+		for _, of := range v {
+			closeObjects(of)
+		}
+	case []any:
+		for _, of := range v {
+			closeObjects(of)
+		}
+	}
 }
 
 func validate(s *jsonschema.Schema, line string) error {
@@ -224,6 +267,61 @@ func (v *validLines) check(t *testing.T) {
 	v.wrong = nil
 }
 
+// Every field that a line may have is in the schema.
+func TestTheSchemaNamesEveryField(t *testing.T) {
+	t.Parallel()
+	limit := decisionlog.Limit{
+		Name: "hour", Result: "denied", At: 1, Seq: 2, Remaining: 3, RetryAfter: time.Second, ResetAfter: time.Second, Degraded: true, Remembered: true,
+		Numbers: &decisionlog.Numbers{Algorithm: "gcra", Requests: 1, Burst: 1, Period: time.Second, Assigned: true}, TakenAt: 1,
+	}
+	decision := decisionlog.Line{
+		Kind: decisionlog.GivenBack, At: 5, Seq: 1, API: "grpc", Limits: "00112233445566aa", Domain: "d", Result: decisionlog.Denied, Code: "Unavailable",
+		Degraded: true, TraceID: strings.Repeat("0", 32), Lossy: true,
+		Descriptors: []decisionlog.Descriptor{{
+			Entries: []bucket.Entry{{Key: "k", Value: "v"}}, Rule: "k", Plan: "p", Unlimited: true, Cost: 1, Reports: true, Doubtful: true,
+			Result: decisionlog.Shadowed, Refusal: "blocked", Limits: []decisionlog.Limit{limit},
+		}},
+	}
+	loaded := decisionlog.Line{
+		Kind: decisionlog.Loaded, At: 5, Limits: "00112233445566aa", Files: []decisionlog.File{{Name: "a.yaml", Text: "domain: a"}},
+		Settings: &decisionlog.Settings{ShadowMode: true, QuotaMode: true, Lenient: true, MergeDomains: true, DenyUnmatched: true, MaxClockSkew: time.Second},
+	}
+	all := decision
+	all.Settings, all.Files = loaded.Settings, loaded.Files
+	for _, name := range zeroFields(reflect.ValueOf(all), "Line") {
+		t.Errorf("%s is not set here", name)
+	}
+	schema := lineSchema(t)
+	for _, l := range []decisionlog.Line{decision, loaded} {
+		if err := validate(schema, string(l.AppendJSON(nil))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// zeroFields returns the fields that are zero in a value, and in what it holds.
+func zeroFields(v reflect.Value, name string) (names []string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return zeroFields(v.Elem(), name)
+		}
+	case reflect.Slice:
+		if v.Len() > 0 {
+			return zeroFields(v.Index(0), name)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			names = append(names, zeroFields(v.Field(i), name+"."+v.Type().Field(i).Name)...)
+		}
+		return names
+	}
+	if v.IsZero() {
+		return []string{name}
+	}
+	return nil
+}
+
 // The schema is not one that all lines have.
 func TestTheSchemaRefusesOtherLines(t *testing.T) {
 	t.Parallel()
@@ -240,12 +338,31 @@ func TestTheSchemaRefusesOtherLines(t *testing.T) {
 	for old, other := range map[string]string{
 		`"v":1`: `"v":2`, `"api":"grpc"`: `"api":"udp"`, `"cost":1,`: ``, `"remaining":0,`: ``, `"result":"denied_by_other"`: `"result":"maybe"`,
 		`["path","/x"]`: `["path"]`, `.000001Z`: `Z`, `"domain":"api","result":"denied"`: `"domain":"api"`,
+		`"domain":`: `"domains":`, `"plan":`: `"planned":`, `"remaining":8112`: `"remaining":8112,"remains":1`,
 	} {
 		if !strings.Contains(shown, old) {
 			t.Fatalf("the page shows nothing with %s", old)
 		}
 		if validate(schema, strings.Replace(shown, old, other, 1)) == nil {
 			t.Errorf("it takes %s for %s", other, old)
+		}
+	}
+}
+
+// A request that servers may read in several ways says so of each reading.
+func TestDoubtIsRecorded(t *testing.T) {
+	t.Parallel()
+	var got recorded
+	d := start(t, authLimits, recording(&got), withAuth(t, authFile("caddy", pathEntry)))
+	for uri, readings := range map[string]int{"/api/x": 0, "/api//v1": 2} {
+		d.auth("127.0.0.1", "GET", "n", "X-Forwarded-Uri: "+uri)
+		var text string
+		asynctest.Eventually(t, "a line", func() bool { text += strings.Join(got.take(), ""); return text != "" })
+		if n := strings.Count(text, `"cost":1,"doubtful":true,`); n != readings {
+			t.Errorf("%s: %d doubtful readings: %s", uri, n, text)
+		}
+		if err := validate(lineSchema(t), text); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -29,8 +29,10 @@ type Options struct {
 	Compress bool
 	// Buffer is how many bytes may wait to be written.
 	Buffer int
-	Counts Counts
-	Log    *slog.Logger
+	// Settings are those of lines about limits; nil leaves them out.
+	Settings *decisionlog.Settings
+	Counts   Counts
+	Log      *slog.Logger
 }
 
 // File writes lines to a file. One goroutine writes; the methods may be called

@@ -16,6 +16,7 @@ type output struct {
 	path     string
 	maxSize  int64
 	rotated  *rotated
+	settings *decisionlog.Settings
 	inForce  *limits // nil before any were announced
 	scratch  []byte
 	isStdout bool
@@ -36,7 +37,7 @@ type output struct {
 }
 
 func newOutput(o Options) *output {
-	return &output{path: o.Path, maxSize: o.MaxSize, isStdout: o.Path == Stdout, rotated: newRotated(o)}
+	return &output{path: o.Path, maxSize: o.MaxSize, settings: o.Settings, isStdout: o.Path == Stdout, rotated: newRotated(o)}
 }
 
 // lookEvery is how often a file is looked for by its path, and opened again where
@@ -124,7 +125,7 @@ func (u *output) writeLimits() error {
 	if u.inForce == nil {
 		return nil
 	}
-	line := decisionlog.Line{Kind: decisionlog.Loaded, At: time.Now().UnixMicro(), Limits: u.inForce.fingerprint, Files: u.inForce.files}
+	line := decisionlog.Line{Kind: decisionlog.Loaded, At: time.Now().UnixMicro(), Limits: u.inForce.fingerprint, Settings: u.settings, Files: u.inForce.files}
 	u.scratch = append(line.AppendJSON(u.scratch[:0]), '\n')
 	_, err := u.put(u.scratch)
 	if cap(u.scratch) > keptBytes {

@@ -37,6 +37,9 @@ func (o *Outcome) IsUnlimited() bool {
 	return o.Own == nil && o.Refusal == NotRefused && (o.freed || o.Rule != nil && o.Rule.Unlimited)
 }
 
+// IsFreed reports whether an assignment says that the descriptor has no limit.
+func (o *Outcome) IsFreed() bool { return o.freed && o.Own == nil && o.Refusal == NotRefused }
+
 // IsRuled reports whether a rule decides, rather than the descriptor's own limit.
 func (o *Outcome) IsRuled() bool { return o.Rule != nil && o.Own == nil }
 

@@ -120,7 +120,7 @@ func (s *scratch) fill(q *Request, now int64) int64 {
 	for i := range q.Call.Descriptors {
 		asked := &q.Call.Descriptors[i]
 		d := s.descriptor()
-		d.Entries, d.Cost, d.Reports = asked.Entries, asked.Cost(), asked.Reports
+		d.Entries, d.Cost, d.Reports, d.Doubtful = asked.Entries, asked.Cost(), asked.Reports, asked.IsDoubtful
 		if failed {
 			d.Result = decisionlog.Failed
 		}
@@ -150,6 +150,7 @@ func (d *descriptor) rule(o *decide.Outcome) {
 	if o.Rule != nil {
 		d.Rule, d.Plan = o.Rule.Path(), o.Rule.Plan
 	}
+	d.Unlimited = o.IsFreed()
 	switch o.Refusal {
 	case decide.Blocked:
 		d.Refusal = config.BlockedLimit
