@@ -52,6 +52,35 @@ func TestDocumentedReplays(t *testing.T) {
 	}
 }
 
+// A replay takes the daemon's settings from the log, also to read other limits, and
+// flags go before them.
+func TestReplayTakesSettingsFromTheLog(t *testing.T) {
+	t.Parallel()
+	const page = "docs/replay.md"
+	dir, apart := t.TempDir(), t.TempDir()
+	limits := write(t, dir, "new.yaml", blockFrom(t, page, "yaml", "domain: shop"))
+	write(t, apart, "a.yaml", "domain: shop\ndescriptors: [{key: user, rate_limit: {requests: 0, period: 1s}}]\n")
+	write(t, apart, "b.yaml", "domain: shop\ndescriptors: [{key: other, rate_limit: {requests: 0, period: 1s}}]\n")
+	log := strings.Replace(blockFrom(t, page, "json", `{"v":1,"kind":"limits"`), `"files":`, `"settings":{"shadow_mode":true,"merge_domains":true},"files":`, 1)
+	for _, c := range []struct {
+		args string
+		says string
+		code int
+	}{
+		{"--limits " + limits, "2 (40%) before, 0 (0%) after", 0},
+		{"--limits " + limits + " --shadow-mode=false", "2 (40%) before, 1 (20%) after", 0},
+		{"--limits " + apart, "2 (40%) before, 0 (0%) after", 0},
+		{"--limits " + apart + " --merge-domains=false", "", 1},
+		{"", "2 (40%) before, 0 (0%) after", 2},
+		{"--shadow-mode=false", "2 (40%) before, 2 (40%) after", 0},
+	} {
+		out, stderr, code := commandInput(t, log, append(append([]string{"replay"}, strings.Fields(c.args)...), "-")...)
+		if code != c.code || !strings.Contains(out, c.says) {
+			t.Errorf("%s exits with %d: %s\n%s", c.args, code, stderr, out)
+		}
+	}
+}
+
 // A replay that decides otherwise than recorded exits with 2, and one that cannot be
 // run says what to do.
 func TestReplayExits(t *testing.T) {

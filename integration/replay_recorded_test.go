@@ -65,8 +65,10 @@ func recordedRequest(r *rand.Rand) *rlsv3.RateLimitRequest {
 func TestRecordedRunIsReplayed(t *testing.T) {
 	t.Parallel()
 	for store, flags := range map[string]func() []string{
-		"memory": func() []string { return nil },
-		"redis":  func() []string { return redisFlags("single", redistest.Single(t)) },
+		"memory": func() []string {
+			return []string{"--limits-quota-mode", "--limits-unmatched", "deny", "--limits-lenient"}
+		},
+		"redis": func() []string { return redisFlags("single", redistest.Single(t)) },
 	} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()

@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
 )
 
@@ -33,6 +34,8 @@ type replaying struct {
 	json            bool
 	denyUnmatched   bool
 	shadow, quota   bool
+	// isSet reports whether a flag was given.
+	isSet func(flag string) bool
 }
 
 func replayCommand() *cobra.Command {
@@ -58,11 +61,13 @@ is read as it is, whatever its name.`,
   ratelimitd replay --limits limits/ --fit 99.9% --csv --domain api requests.csv`,
 		Args: atLeastOne("a log, or - for standard input"),
 	}
+	const asRecorded = "; if not given, as the log says"
 	fs := cmd.Flags()
+	r.isSet = fs.Changed
 	fs.StringSliceVar(&r.limits, "limits", nil, "limits files or folders that decide")
 	fs.StringSliceVar(&r.against, "against", nil, "limits files or folders to compare with, in place of what was recorded")
-	fs.BoolVar(&r.load.Lenient, "lenient", false, "accept what envoyproxy/ratelimit accepts, as with limits.lenient")
-	fs.BoolVar(&r.load.MergeDomains, "merge-domains", false, "let several files say something of one domain, as with limits.merge_domains")
+	fs.BoolVar(&r.load.Lenient, "lenient", false, "accept in limits files what envoyproxy/ratelimit accepts, as with limits.lenient"+asRecorded)
+	fs.BoolVar(&r.load.MergeDomains, "merge-domains", false, "let several files say something of one domain, as with limits.merge_domains"+asRecorded)
 	fs.StringVar(&r.mapFile, "map", "", "the logs are access logs: a file for forward auth says which descriptors a request has")
 	fs.StringVar(&r.endpoint, "endpoint", "", "which endpoint of the file of --map, if it has several")
 	fs.BoolVar(&r.table, "csv", false, "the logs are tables: columns time, domain and cost, and entries")
@@ -71,9 +76,9 @@ is read as it is, whatever its name.`,
 	fs.Var(numberFlag{&r.maxKeys, 1, math.MaxInt32}, "max-keys", "most keys whose state is kept, some 200 bytes each")
 	fs.Var(shareFlag{&r.fit}, "fit", "propose the smallest limits that would have let this share of requests pass, such as 99.9%")
 	fs.StringVar(&r.html, "html", "", "write a report with charts to this file")
-	fs.BoolVar(&r.denyUnmatched, "deny-unmatched", false, "deny descriptors without a rule, as with limits.unmatched: deny")
-	fs.BoolVar(&r.shadow, "shadow-mode", false, "deny nothing, as with limits.shadow_mode")
-	fs.BoolVar(&r.quota, "quota-mode", false, "treat all limits as quotas, as with limits.quota_mode")
+	fs.BoolVar(&r.denyUnmatched, "deny-unmatched", false, "deny descriptors without a rule, as with limits.unmatched: deny"+asRecorded)
+	fs.BoolVar(&r.shadow, "shadow-mode", false, "deny nothing, as with limits.shadow_mode"+asRecorded)
+	fs.BoolVar(&r.quota, "quota-mode", false, "treat all limits as quotas, as with limits.quota_mode"+asRecorded)
 	bindJSON(fs, &r.json, "the report")
 	cmd.MarkFlagsMutuallyExclusive("map", "csv")
 	for _, flag := range []string{"limits", "against", "map", "html"} {
@@ -108,16 +113,16 @@ func (f shareFlag) Set(text string) error {
 }
 
 func (r *replaying) run(cmd *cobra.Command, names []string) error {
-	options, err := r.options(cmd)
-	if err != nil {
-		return err
-	}
 	logs, err := r.open(cmd, names)
 	defer func() {
 		for _, l := range logs {
 			l.Close()
 		}
 	}()
+	if err != nil {
+		return err
+	}
+	options, err := r.options(cmd, logs)
 	if err != nil {
 		return err
 	}
@@ -136,18 +141,53 @@ func (r *replaying) run(cmd *cobra.Command, names []string) error {
 	return r.tell(cmd, again.Report())
 }
 
+// override gives settings what the flags say.
+func (r *replaying) override(s *decisionlog.Settings) {
+	for _, f := range []struct {
+		name string
+		from bool
+		to   *bool
+	}{
+		{"lenient", r.load.Lenient, &s.Lenient}, {"merge-domains", r.load.MergeDomains, &s.MergeDomains},
+		{"shadow-mode", r.shadow, &s.ShadowMode}, {"quota-mode", r.quota, &s.QuotaMode}, {"deny-unmatched", r.denyUnmatched, &s.DenyUnmatched},
+	} {
+		if r.isSet(f.name) {
+			*f.to = f.from
+		}
+	}
+}
+
+// loadOptions returns how limits are read: as the first log says that says it.
+func (r *replaying) loadOptions(logs []*replay.Log) config.LoadOptions {
+	var s decisionlog.Settings
+	for _, l := range logs {
+		if said := l.Settings(); said != nil {
+			s = *said
+			break
+		}
+	}
+	r.override(&s)
+	return config.LoadOptions{Lenient: s.Lenient, MergeDomains: s.MergeDomains}
+}
+
 // options loads the limits.
-func (r *replaying) options(cmd *cobra.Command) (replay.Options, error) {
-	o := replay.Options{MaxKeys: int(r.maxKeys), Fit: r.fit}
-	o.Modes.Shadow, o.Modes.Quota, o.Modes.DenyUnmatched = r.shadow, r.quota, r.denyUnmatched
+func (r *replaying) options(cmd *cobra.Command, logs []*replay.Log) (replay.Options, error) {
+	o := replay.Options{MaxKeys: int(r.maxKeys), Fit: r.fit, Settings: r.override}
 	o.Warn = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+yamlfile.Printable(text)) }
+	if len(r.limits) == 0 && (len(r.against) > 0 || r.mapFile != "" || r.table || r.fit > 0) {
+		return o, errors.New("found no --limits; allowed: none alone, with a log of decisions")
+	}
+	if len(r.limits) == 0 {
+		return o, nil
+	}
+	load := r.loadOptions(logs)
 	var err error
 	for flag, from := range map[string][]string{"limits": r.limits, "against": r.against} {
 		if len(from) == 0 {
 			continue
 		}
 		var rules *config.Rules
-		if rules, err = r.load.LoadRules(from...); err != nil {
+		if rules, err = load.LoadRules(from...); err != nil {
 			return o, fmt.Errorf("--%s: %w", flag, err)
 		}
 		if flag == "limits" {
@@ -155,9 +195,6 @@ func (r *replaying) options(cmd *cobra.Command) (replay.Options, error) {
 		} else {
 			o.Against = rules
 		}
-	}
-	if o.Limits == nil && (o.Against != nil || r.mapFile != "" || r.table || r.fit > 0) {
-		return o, errors.New("found no --limits; allowed: none alone, with a log of decisions")
 	}
 	return o, nil
 }

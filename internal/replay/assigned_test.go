@@ -137,3 +137,39 @@ func TestNumbersThatDoNotFitAreTold(t *testing.T) {
 		t.Errorf("%v, %q", err, warnings)
 	}
 }
+
+// Beside a refusal the store is asked in parts, each at a moment of its own.
+func TestRefusalsStandBesideOtherMoments(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, limitOf("fixed_window", 1, 0)+"unmatched: deny\n")
+	limit := func(at int64, result string) []decisionlog.Limit {
+		return []decisionlog.Limit{{Name: "fixed_window", Result: result, At: at, Remaining: 1}}
+	}
+	r.write(&decisionlog.Line{At: r.clock, Limits: r.rules[0].Fingerprint(), Domain: "d", Result: decisionlog.Denied, Descriptors: []decisionlog.Descriptor{
+		{Entries: []bucket.Entry{{Key: "none", Value: "a"}}, Cost: 1, Result: decisionlog.Denied, Refusal: "unmatched", Limits: []decisionlog.Limit{
+			{Name: "unmatched", Result: "denied", RetryAfter: bucket.Never},
+		}},
+		{Entries: []bucket.Entry{{Key: "user", Value: "a"}}, Rule: "user", Cost: 1, Limits: limit(r.clock+5, "denied_by_other")},
+		{Entries: []bucket.Entry{{Key: "user", Value: "b"}}, Rule: "user", Cost: 1, Limits: limit(r.clock+9, "denied_by_other")},
+	}})
+	if got := replayed(t, replay.Options{}, r.log).Comparison; got.Equal != 1 || got.Different != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// An assignment that frees is known from the line, and counts for other limits too.
+func TestFreedAreFreeOfOtherLimits(t *testing.T) {
+	t.Parallel()
+	const unlimited = "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unlimited: true}}\n"
+	r := newRecorder(t, unlimited)
+	r.table.Put(&assign.Assignment{
+		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "user", Value: "freed"}}}, Terms: assign.Terms{Unlimited: true},
+	})
+	for range 3 {
+		r.take(asking("user=freed", 1))
+		r.take(asking("user=other", 1))
+	}
+	if got := replayed(t, replay.Options{Limits: rulesOf(t, limitOf("fixed_window", 1, 0))}, r.log); got.DeniedAfter != 2 || got.Denied[0].Subject != "d|user=other" {
+		t.Errorf("%d: %+v", got.DeniedAfter, got.Denied)
+	}
+}

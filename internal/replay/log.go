@@ -23,6 +23,9 @@ type Record struct {
 	Number int64
 	// Recorded is whether the line says what was decided.
 	Recorded bool
+	// inForce are the settings of the daemon that wrote it, or nil if the log does not
+	// say. They are in a line about limits before it in the same log.
+	inForce *decisionlog.Settings
 }
 
 // Where names the line in errors.
@@ -42,6 +45,10 @@ type Log struct {
 	read   *atomic.Int64
 	ended  bool
 	began  bool
+	// inForce are the settings of the last line about limits, or nil.
+	inForce *decisionlog.Settings
+	// first is the first line, if Settings has read it.
+	first *firstLine
 	// unread counts lines that could not be read.
 	unread uint64
 }
@@ -123,9 +130,37 @@ func unpack(from *bufio.Reader) (io.Reader, error) {
 // lineError is an error of a line.
 func (l *Log) lineError(err error) error { return fmt.Errorf("%s:%d: %w", l.name, l.number, err) }
 
+// firstLine is a line that was read ahead.
+type firstLine struct {
+	text  []byte
+	whole bool
+	err   error
+}
+
+// Settings returns what the first line says of the daemon's settings, or nil if it
+// says nothing. It comes before Run.
+func (l *Log) Settings() *decisionlog.Settings {
+	text, whole, err := l.line()
+	l.number = 0
+	l.first = &firstLine{bytes.Clone(text), whole, err}
+	if _, is := l.format.(*decisions); !is || err != nil {
+		return nil
+	}
+	var line decisionlog.Line
+	if _, _, kind, ok := decisionlog.Moment(l.first.text); !ok || kind != decisionlog.Loaded || line.ReadJSON(l.first.text) != nil {
+		return nil // Run tells
+	}
+	return line.Settings
+}
+
 // line returns the next line without its end, and whether it had one. The memory is
 // good until the next call.
 func (l *Log) line() (text []byte, whole bool, err error) {
+	if f := l.first; f != nil {
+		l.first = nil
+		l.number++
+		return f.text, f.whole, f.err
+	}
 	l.number++
 	text, err = l.lines.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -207,9 +242,10 @@ func (l *Log) take(text []byte, whole bool, loaded func(*Record) error) error {
 		if err := l.format.read(text, &r); err != nil {
 			return unreadable{err}
 		}
+		l.inForce = r.Settings
 		return loaded(&r)
 	}
-	l.window.push(held{at: at, seq: seq, number: l.number, isTorn: !whole}, text)
+	l.window.push(held{at: at, seq: seq, number: l.number, isTorn: !whole, inForce: l.inForce}, text)
 	return nil
 }
 

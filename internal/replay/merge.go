@@ -43,7 +43,7 @@ func (m *merge) next(to *Record) error {
 			m.tooLate(first, &h)
 		}
 		m.last, m.of = h, first
-		to.Log, to.Number = first.name, h.number
+		to.Log, to.Number, to.inForce = first.name, h.number, h.inForce
 		err := first.format.read(h.text, to)
 		if err == nil {
 			return nil

@@ -20,8 +20,9 @@ type Options struct {
 	// Against, if not nil, are what Limits are compared with, in place of what was
 	// recorded.
 	Against *config.Rules
-	// Modes are those of the daemon.
-	Modes decide.Modes
+	// Settings, if not nil, changes the daemon's settings: those that the log says, or
+	// the defaults where it says none.
+	Settings func(*decisionlog.Settings)
 	// MaxKeys bounds the states that are live, and the subjects that are followed; 0
 	// means DefaultMaxKeys.
 	MaxKeys int
@@ -45,6 +46,10 @@ type Replay struct {
 	sides [2]*side
 	// recorded knows the limits of the log.
 	recorded map[string]*decider
+	// inForce are the settings that were applied last, and presumed those of lines
+	// whose log says none.
+	inForce  *decisionlog.Settings
+	presumed decisionlog.Settings
 	rows     *rows
 	subjects *subjects
 	timeline timeline
@@ -94,7 +99,7 @@ func New(o Options) (*Replay, error) {
 	r := &Replay{o: o, recorded: make(map[string]*decider), rows: newRows(), subjects: newSubjects(o.MaxKeys)}
 	for p, rules := range [...]*config.Rules{o.Against, o.Limits} {
 		if rules != nil || phase(p) == after {
-			r.sides[p] = newSide(o.Modes, o.MaxKeys)
+			r.sides[p] = newSide(o.MaxKeys)
 		}
 		if rules != nil {
 			r.sides[p].fixed = r.sides[p].add(rules)
@@ -148,7 +153,7 @@ func (r *Replay) load(l *Record) error {
 	}
 	s := r.sides[after]
 	if s.fixed != nil { // they only tell what was assigned then
-		s = newSide(r.o.Modes, 1)
+		s = newSide(1)
 	}
 	d := s.add(rules)
 	r.recorded[rules.Fingerprint()] = d
@@ -158,6 +163,41 @@ func (r *Replay) load(l *Record) error {
 	return nil
 }
 
+// apply puts in force the settings that were when a line was recorded.
+func (r *Replay) apply(l *Record) {
+	said := l.inForce
+	if said == nil {
+		if l.Recorded && !r.presumed.DenyUnmatched && saysUnmatched(&l.Line) {
+			r.presumed.DenyUnmatched, r.inForce = true, nil
+		}
+		said = &r.presumed
+	}
+	if said == r.inForce {
+		return
+	}
+	r.inForce = said
+	now := *said
+	if r.o.Settings != nil {
+		r.o.Settings(&now)
+	}
+	for _, s := range r.sides {
+		if s != nil {
+			s.apply(&now)
+		}
+	}
+}
+
+// saysUnmatched reports whether a descriptor of a line was denied since it has no
+// rule.
+func saysUnmatched(l *decisionlog.Line) bool {
+	for i := range l.Descriptors {
+		if l.Descriptors[i].Refusal == unmatched {
+			return true
+		}
+	}
+	return false
+}
+
 var errUnknownLimits = errors.New("found no limits in force here; allowed: a log that begins with a line of the kind limits, or --limits FILE")
 
 // line decides a line.
@@ -165,6 +205,7 @@ func (r *Replay) line(l *Record) error {
 	r.totals.Lines++
 	recorded := r.recorded[l.Limits]
 	if l.Kind == decisionlog.GivenBack {
+		r.apply(l)
 		return r.giveBack(l, recorded)
 	}
 	if l.Result == decisionlog.Failed {
@@ -175,6 +216,7 @@ func (r *Replay) line(l *Record) error {
 		r.totals.first = l.At
 	}
 	r.totals.last = max(r.totals.last, l.At)
+	r.apply(l)
 	s := r.sides[after]
 	d := s.of(&l.Line)
 	if d == nil {

@@ -32,6 +32,7 @@ type recorder struct {
 	texts    []string
 	rules    []*config.Rules
 	inForce  int
+	settings *decisionlog.Settings
 	seq      uint32
 	log      []byte
 }
@@ -75,8 +76,17 @@ func (r *recorder) write(l *decisionlog.Line) { r.log = append(l.AppendJSON(r.lo
 func (r *recorder) reload(i int) {
 	r.inForce = i
 	r.write(&decisionlog.Line{
-		Kind: decisionlog.Loaded, At: r.clock, Limits: r.rules[i].Fingerprint(), Files: []decisionlog.File{{Name: "limits.yaml", Text: r.texts[i]}},
+		Kind: decisionlog.Loaded, At: r.clock, Limits: r.rules[i].Fingerprint(), Settings: r.settings, Files: []decisionlog.File{{Name: "limits.yaml", Text: r.texts[i]}},
 	})
+}
+
+// restart has the daemon go on with other settings. Its state is in Redis, say.
+func (r *recorder) restart(s decisionlog.Settings) {
+	r.settings = &s
+	for _, d := range r.deciders {
+		d.Modes = decide.Modes{Shadow: s.ShadowMode, Quota: s.QuotaMode, DenyUnmatched: s.DenyUnmatched}
+	}
+	r.reload(r.inForce)
 }
 
 func (r *recorder) after(us int64) { atomic.AddInt64(&r.clock, us) }
@@ -141,7 +151,7 @@ func (r *recorder) line(c *decide.Call) *decisionlog.Line {
 	n := 0
 	for i := range c.Outcomes {
 		asked, o := &c.Descriptors[i], &c.Outcomes[i]
-		d := decisionlog.Descriptor{Entries: asked.Entries, Cost: int64(asked.Hits), Reports: asked.Reports}
+		d := decisionlog.Descriptor{Entries: asked.Entries, Unlimited: o.IsFreed(), Cost: int64(asked.Hits), Reports: asked.Reports, Doubtful: asked.IsDoubtful}
 		if asked.Refund {
 			d.Cost = -d.Cost
 		}
@@ -246,13 +256,34 @@ descriptors:
 
 // randomTrace records requests on a few subjects, with a reload in the middle.
 func randomTrace(t testing.TB, seed uint64, n int) *recorder {
-	other := strings.NewReplacer("requests: 10,", "requests: 6,", "burst: 12", "burst: 20", "requests: 40", "requests: 25").Replace(allAlgorithms) + "unmatched: deny\n"
+	return traceWith(t, seed, n, func(*recorder, int) {})
+}
+
+// restartingTrace is one with restarts of the daemon, each with other settings.
+func restartingTrace(t testing.TB, seed uint64, n int) *recorder {
+	return traceWith(t, seed, n, func(r *recorder, i int) {
+		switch i {
+		case n / 4:
+			r.restart(decisionlog.Settings{QuotaMode: true})
+		case 5 * n / 8:
+			r.restart(decisionlog.Settings{ShadowMode: true, DenyUnmatched: true})
+		case 3 * n / 4:
+			r.restart(decisionlog.Settings{DenyUnmatched: true})
+		case 7 * n / 8:
+			r.restart(decisionlog.Settings{})
+		}
+	})
+}
+
+// traceWith is randomTrace with what happens before request i.
+func traceWith(t testing.TB, seed uint64, n int, happens func(r *recorder, i int)) *recorder {
+	other := strings.NewReplacer("requests: 10,", "requests: 6,", "burst: 12", "burst: 20", "requests: 40", "requests: 25").Replace(allAlgorithms)
 	r := newRecorder(t, allAlgorithms, other)
 	random := rand.New(rand.NewPCG(seed, 0))
 	keys := []string{"token", "gcra", "leaky", "fixed", "sliding", "log", "postpaid", "report", "shadow", "quota", "quota2", "large", "free", "tenant", "several", "none"}
 	for _, a := range []assign.Assignment{
 		{Terms: assign.Terms{Plan: "pro"}}, {Terms: assign.Terms{Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8}}}},
-		{Terms: assign.Terms{Unlimited: true}}, {Terms: assign.Terms{Blocked: true, BlockedUntil: began + 20e6}},
+		{Terms: assign.Terms{Unlimited: true}}, {Terms: assign.Terms{Blocked: true, BlockedUntil: began + 20e6}}, {Terms: assign.Terms{Plan: "gone"}},
 	} {
 		a.Subject = assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: fmt.Sprint(r.table.Len())}}}
 		r.table.Put(&a)
@@ -262,6 +293,7 @@ func randomTrace(t testing.TB, seed uint64, n int) *recorder {
 		if i == n/2 {
 			r.reload(1)
 		}
+		happens(r, i)
 		r.after(random.Int64N(100_000) * random.Int64N(2))
 		if len(takes) > 0 && random.IntN(12) == 0 {
 			r.giveBack(takes[len(takes)-1])
@@ -271,7 +303,7 @@ func randomTrace(t testing.TB, seed uint64, n int) *recorder {
 		var descriptors []decide.Descriptor
 		for range 1 + random.IntN(3) {
 			d := asking(fmt.Sprintf("%s=%d", keys[random.IntN(len(keys))], random.IntN(6)), []int64{1, 1, 1, 2, 5, 0, -1, -3, 30}[random.IntN(9)])
-			d.Reports = random.IntN(3) == 0
+			d.Reports, d.IsDoubtful = random.IntN(3) == 0, random.IntN(4) == 0
 			if random.IntN(15) == 0 {
 				d.Own = decide.Override{Set: true, Requests: uint32(3 + random.IntN(5)), Period: time.Duration(1+random.IntN(2)) * time.Second, Names: &decide.OwnNames{Whole: "numbers"}}
 			}

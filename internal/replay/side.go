@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -25,7 +27,7 @@ type side struct {
 	// denied, so that giving them back gives nothing.
 	refused refusedTakes
 	// clocks is the memory of states.clocks.
-	clocks []int64
+	clocks []hitClock
 }
 
 // decider decides by one set of rules.
@@ -48,8 +50,20 @@ type said struct {
 // noBounds lets all requests pass that a daemon let pass.
 var noBounds = decide.Bounds{Descriptors: 1 << 30, Entries: 1 << 30, Bytes: 1 << 30}
 
-func newSide(modes decide.Modes, most int) *side {
-	return &side{modes: modes, states: newStates(most), deciders: make(map[string]*decider)}
+func newSide(most int) *side {
+	return &side{states: newStates(most), deciders: make(map[string]*decider)}
+}
+
+// apply puts settings of a daemon in force.
+func (s *side) apply(o *decisionlog.Settings) {
+	s.modes = decide.Modes{Shadow: o.ShadowMode, Quota: o.QuotaMode, DenyUnmatched: o.DenyUnmatched}
+	s.states.maxSkew = cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew).Microseconds()
+	if s.fixed != nil {
+		s.fixed.Modes = s.modes
+	}
+	for _, d := range s.deciders {
+		d.Modes = s.modes
+	}
 }
 
 // add makes a decider of rules.
@@ -112,7 +126,7 @@ func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, er
 	}
 	for i := range l.Descriptors {
 		from := &l.Descriptors[i]
-		to := decide.Descriptor{Entries: from.Entries, HasHits: true, Reports: from.Reports, Refund: from.Cost < 0}
+		to := decide.Descriptor{Entries: from.Entries, HasHits: true, Reports: from.Reports, IsDoubtful: from.Doubtful, Refund: from.Cost < 0}
 		to.Hits = uint64(max(from.Cost, -from.Cost))
 		if own := ownNumbers(from); own != nil {
 			to.Own = decide.Override{
@@ -120,9 +134,6 @@ func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, er
 			}
 		}
 		to.Found = d.assigned[i].read(l, from, recorded)
-		if from.Refusal == unmatched {
-			d.Modes.DenyUnmatched = true // the setting of the daemon that recorded it
-		}
 		c.Descriptors = append(c.Descriptors, to)
 	}
 	return c, c.Check(true)
@@ -167,7 +178,13 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 		s.block = assign.Held{Terms: &s.terms[0]}
 		s.found.Blocked = &s.block
 	}
-	if d.Plan != "" && !recorded.isDefault(l, d) {
+	switch {
+	case d.Rule == "" && recorded.hasDefault(l, d):
+		// It had a plan that its rule does not have, and that the line does not name.
+		s.terms[1] = assign.Terms{}
+		s.plan = assign.Held{Terms: &s.terms[1]}
+		s.found.Plan = &s.plan
+	case d.Plan != "" && !recorded.isDefault(l, d):
 		s.terms[1] = assign.Terms{Plan: d.Plan}
 		s.plan = assign.Held{Terms: &s.terms[1]}
 		s.found.Plan = &s.plan
@@ -178,7 +195,7 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 			own.Numbers = append(own.Numbers, assign.Numbers{Limit: limitName(&d.Limits[i]), Requests: n.Requests, Period: n.Period, Burst: n.Burst})
 		}
 	}
-	own.Unlimited = len(own.Numbers) == 0 && recorded.isFreed(l, d)
+	own.Unlimited = d.Unlimited
 	if s.terms[2] = own; own.Unlimited || len(own.Numbers) > 0 {
 		s.own = assign.Held{Terms: &s.terms[2]}
 		s.found.Own = &s.own
@@ -207,34 +224,17 @@ func (d *decider) rule(l *decisionlog.Line, of *decisionlog.Descriptor) *config.
 	return domain.Match(of.Entries)
 }
 
+// hasDefault reports whether the rule of a descriptor had a plan for whoever has none
+// assigned.
+func (d *decider) hasDefault(l *decisionlog.Line, of *decisionlog.Descriptor) bool {
+	rule := d.rule(l, of)
+	return rule != nil && rule.Plans != nil && rule.Plans.Default != nil
+}
+
 // isDefault reports whether the plan of a descriptor was that of whoever has none
 // assigned. It has then the default of other limits as well.
 func (d *decider) isDefault(l *decisionlog.Line, of *decisionlog.Descriptor) bool {
-	rule := d.rule(l, of)
-	return rule != nil && rule.Plans != nil && rule.Plans.Default != nil && rule.Plans.Default.Plan == of.Plan
-}
-
-// isFreed reports whether no limit was asked for a descriptor although its rule has
-// some that no other rule replaces: an assignment made it unlimited.
-func (d *decider) isFreed(l *decisionlog.Line, of *decisionlog.Descriptor) bool {
-	if d == nil || len(of.Limits) > 0 || of.Rule == "" || of.Refusal != "" {
-		return false
-	}
-	rule := d.rule(l, of)
-	if rule != nil && rule.Plans != nil {
-		if rule = rule.Plans.Plan(of.Plan); rule == nil {
-			return false
-		}
-	}
-	if rule == nil || len(rule.Limits) == 0 {
-		return false
-	}
-	for i := range l.Descriptors {
-		if other := d.rule(l, &l.Descriptors[i]); other != nil && other != rule && other.Replaces != nil {
-			return false
-		}
-	}
-	return true
+	return d.hasDefault(l, of) && d.rule(l, of).Plans.Default.Plan == of.Plan
 }
 
 // hasOwnMoments reports whether limits of a line were decided at other moments than
@@ -252,15 +252,17 @@ func hasOwnMoments(l *decisionlog.Line) bool {
 
 // clocksOf returns the moment of each hit: that of the limit in the line, or else
 // that of the line.
-func (s *side) clocksOf(c *decide.Call, l *decisionlog.Line) []int64 {
+func (s *side) clocksOf(c *decide.Call, l *decisionlog.Line) []hitClock {
 	s.clocks = s.clocks[:0]
+	n := 0
 	for i := range c.Outcomes {
 		for j, limit := range c.Outcomes[i].Limits {
 			at := l.At
 			if r := recordedLimit(&l.Descriptors[i], &c.Outcomes[i], j); r != nil && r.At != 0 && !isTick(limit, r.At, at) {
 				at = r.At
 			}
-			s.clocks = append(s.clocks, at)
+			s.clocks = append(s.clocks, hitClock{unsafe.SliceData(c.Hits[n].Key), at})
+			n++
 		}
 	}
 	return s.clocks

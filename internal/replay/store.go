@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"fmt"
+	"unsafe"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -13,9 +14,13 @@ import (
 type states struct {
 	// now is the clock, in microseconds since the Unix epoch.
 	now int64
-	// clocks, if not nil, has the clock of each hit of the next Take instead: on a
-	// cluster each node has its own.
-	clocks []int64
+	// clocks, if not nil, has the clocks of the hits of the next line instead: on a
+	// cluster each node has its own. A line's hits come all at once, or beside a
+	// refusal in two parts.
+	clocks []hitClock
+	// maxSkew is how far ahead of the clock a state's last moment may lie, in
+	// microseconds.
+	maxSkew int64
 	// onlyLooks has Take charge nothing.
 	onlyLooks bool
 
@@ -33,6 +38,12 @@ type states struct {
 	decisions []bucket.Decision
 }
 
+// hitClock is the clock of the hit whose key is this one in memory.
+type hitClock struct {
+	key *byte
+	at  int64
+}
+
 // state is the state of one key.
 type state struct {
 	bucket.State
@@ -43,11 +54,8 @@ type state struct {
 var _ bucket.Store = (*states)(nil)
 
 func newStates(most int) *states {
-	return &states{most: max(1, most), index: make(map[string]*state)}
+	return &states{most: max(1, most), index: make(map[string]*state), maxSkew: bucket.DefaultMaxClockSkew.Microseconds()}
 }
-
-// maxSkew is that of memstore.
-var maxSkew = bucket.DefaultMaxClockSkew.Microseconds()
 
 // FullError says that more keys are live than a replay may keep.
 type FullError struct{ Most int }
@@ -66,8 +74,25 @@ func (s *states) look(hits []bucket.Hit) {
 		s.moments = append(s.moments, s.now)
 		s.decisions = append(s.decisions, bucket.Decision{})
 	}
-	for i, clock := range s.clocks {
-		s.moments[s.of[i]] = clock
+	if len(s.clocks) > 0 {
+		s.setClocks(hits)
+	}
+}
+
+// setClocks gives hits their own clocks. Those of a part are in the order of all, so
+// each is looked for behind the one before.
+func (s *states) setClocks(hits []bucket.Hit) {
+	next := 0
+	for i := range hits {
+		key := unsafe.SliceData(hits[i].Key)
+		for range s.clocks {
+			c := &s.clocks[next]
+			next = (next + 1) % len(s.clocks)
+			if c.key == key {
+				s.moments[s.of[i]] = c.at
+				break
+			}
+		}
 	}
 }
 
@@ -76,7 +101,7 @@ func (s *states) decide() bool {
 	for i := range s.hits {
 		h := &s.hits[i]
 		if e := s.found[i]; e != nil {
-			h.Limit.Mend(&e.State, s.moments[i], maxSkew)
+			h.Limit.Mend(&e.State, s.moments[i], s.maxSkew)
 			s.decisions[i] = h.Limit.Decide(&e.State, s.moments[i], h.Cost)
 		} else {
 			s.decisions[i] = h.Limit.Decide(&bucket.State{}, s.moments[i], h.Cost)
@@ -142,7 +167,7 @@ func (s *states) GiveBack(_ context.Context, hits []bucket.Hit, decisions []buck
 		if e == nil || d.At <= 0 || !bucket.Charged(h, d, allowed) {
 			continue
 		}
-		h.Limit.Mend(&e.State, s.moments[i], maxSkew)
+		h.Limit.Mend(&e.State, s.moments[i], s.maxSkew)
 		h.Limit.GiveBack(&e.State, s.moments[i], d.At, h.Cost)
 		if e.Expires == 0 {
 			s.remove(e)

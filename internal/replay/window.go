@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
 
 // window holds lines until no earlier one is to be expected. Logs are nearly in
@@ -23,7 +25,9 @@ type held struct {
 	seq    uint32
 	number int64
 	isTorn bool // it has no end
-	text   []byte
+	// inForce are the settings that the log says for it, or nil.
+	inForce *decisionlog.Settings
+	text    []byte
 }
 
 const (
