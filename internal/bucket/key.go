@@ -3,6 +3,7 @@ package bucket
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 )
 
 // MaxKey is the length in bytes of the longest key.
@@ -71,16 +72,23 @@ func (l *Limit) AppendKey(dst, subject []byte) []byte {
 
 const upperHex = "0123456789ABCDEF"
 
-// appendEscaped appends s with the bytes that mean something in a key, and
-// those that a terminal would not show, as %XX.
+// isEscaped has the bytes that mean something in a key, and those that a terminal
+// would not show.
+var isEscaped = func() (is [256]bool) {
+	for c := range is {
+		is[c] = c < ' ' || c == 0x7f || strings.IndexByte("%{}|=#~", byte(c)) >= 0
+	}
+	return is
+}()
+
+// appendEscaped appends s with these bytes as %XX.
 func appendEscaped(dst []byte, s string) []byte {
+	start := 0
 	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c < ' ', c == 0x7f, c == '%', c == '{', c == '}', c == '|', c == '=', c == '#', c == '~':
-			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
-		default:
-			dst = append(dst, c)
+		if c := s[i]; isEscaped[c] {
+			dst = append(append(dst, s[start:i]...), '%', upperHex[c>>4], upperHex[c&15])
+			start = i + 1
 		}
 	}
-	return dst
+	return append(dst, s[start:]...)
 }
