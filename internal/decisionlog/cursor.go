@@ -13,6 +13,8 @@ import (
 type cursor struct {
 	b []byte
 	i int
+	// reader, if not nil, has what was read of a line before.
+	reader *Reader
 }
 
 // literal passes over a text that stands here.
@@ -137,9 +139,14 @@ func (c *cursor) moment(to *int64) bool {
 	if len(c.b)-c.i <= timeLength || c.b[c.i+timeLength] != '"' {
 		return false
 	}
-	at, ok := parseMoment((*[timeLength]byte)(c.b[c.i:]))
+	text := (*[timeLength]byte)(c.b[c.i:])
 	c.i += timeLength + 1
-	*to = at
+	var ok bool
+	if c.reader != nil {
+		*to, ok = c.reader.moment(text)
+	} else {
+		*to, ok = parseMoment(text)
+	}
 	return ok
 }
 

@@ -44,15 +44,6 @@ func (l *Line) reset() {
 	*l = Line{Descriptors: l.Descriptors[:0], Files: l.Files[:0]}
 }
 
-// Moment reads the order of a line that AppendJSON wrote: its At and Seq. It reports
-// false for a line of another spelling, which only ReadJSON can read.
-func Moment(line []byte) (at int64, seq uint32, kind Kind, ok bool) {
-	c := cursor{b: line}
-	var l Line
-	ok = l.readHead(&c)
-	return l.At, l.Seq, l.Kind, ok
-}
-
 // readHead reads what comes before api.
 func (l *Line) readHead(c *cursor) bool {
 	if !c.literal(`{"v":1,"`) {
@@ -109,10 +100,12 @@ func (c *cursor) result(to *Result, n int) bool {
 
 // read reads a line as AppendJSON writes it.
 func (l *Line) read(c *cursor) bool {
-	if !l.readHead(c) ||
-		!c.optionalText(`,"api":"`, &l.API) ||
-		!c.optionalText(`,"limits":"`, &l.Limits) ||
-		!c.optionalText(`,"domain":"`, &l.Domain) {
+	return l.readHead(c) && l.readRest(c)
+}
+
+// readRest reads what comes behind the head.
+func (l *Line) readRest(c *cursor) bool {
+	if !l.readDomain(c) {
 		return false
 	}
 	if c.literal(`,"result":"`) {

@@ -130,11 +130,15 @@ func TestBadLinesAreRefused(t *testing.T) {
 // Every day reads as in package time.
 func TestMoments(t *testing.T) {
 	t.Parallel()
+	var r decisionlog.Reader
 	for day := range 52000 {
 		want := time.Unix(0, 0).UTC().AddDate(0, 0, day).Add(time.Duration(rand.Int64N(int64(24 * time.Hour))))
-		at, seq, kind, ok := decisionlog.Moment([]byte(`{"v":1,"kind":"give_back","time":"` + want.Format("2006-01-02T15:04:05.000000Z") + `","seq":8,"api":`))
-		if !ok || at != want.UnixMicro() || seq != 8 || kind != decisionlog.GivenBack {
-			t.Fatal(want, at, seq, kind, ok)
+		for range 2 { // the second time with what the reader knows of the minute
+			h, err := r.Head([]byte(`{"v":1,"kind":"give_back","time":"` + want.Format("2006-01-02T15:04:05.000000Z") + `","seq":8,"api":`))
+			if err != nil || h.At != want.UnixMicro() || h.Seq != 8 || h.Kind != decisionlog.GivenBack {
+				t.Fatal(want, h, err)
+			}
+			want = want.Truncate(time.Minute).Add(time.Duration(rand.Int64N(int64(time.Minute))))
 		}
 	}
 }
@@ -149,6 +153,33 @@ func TestReadingDoesNotAllocate(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// A reader of many lines reads each as if it were alone, whatever was before.
+func FuzzReader(f *testing.F) {
+	other := usual()
+	other.At, other.Domain = other.At+61e6, "other"
+	f.Add(written(usual()), written(other), written(full()))
+	f.Add(written(usual()), []byte(`{"v":1,"time":"2026-11-23T00:00:61.000001Z","result":"allowed"}`), []byte(`{"v":1,"time":"2026-11-23T00:00:0x.000001Z","result":"allowed"}`))
+	f.Add(written(&decisionlog.Line{API: "a"}), written(&decisionlog.Line{API: "a", Domain: "d"}), written(&decisionlog.Line{API: "a", Domain: "d\""}))
+	f.Fuzz(func(t *testing.T, a, b, c []byte) {
+		var r decisionlog.Reader
+		var got decisionlog.Line
+		for _, text := range [][]byte{a, b, a, c, b, c} {
+			h, err := r.Head(text)
+			if err == nil {
+				err = r.Read(&got, text, h)
+			}
+			var alone decisionlog.Line
+			wanted := decisionlog.ReadAny(&alone, text)
+			if (err == nil) != (wanted == nil) {
+				t.Fatalf("%q: %v, alone %v", text, err, wanted)
+			}
+			if err == nil && (!same(&got, &alone) || h.At != alone.At || h.Seq != alone.Seq || h.Kind != alone.Kind) {
+				t.Fatalf("%q: %+v\n%+v", text, &got, &alone)
+			}
+		}
+	})
 }
 
 // What the fast way reads, encoding/json reads the same.

@@ -118,14 +118,14 @@ func (a *access) at() (int64, error) {
 	return parseMoment(text)
 }
 
-func (a *access) moment(line []byte) (at int64, _ uint32, _ decisionlog.Kind, err error) {
+func (a *access) head(line []byte) (h decisionlog.Head, err error) {
 	if err = a.parse(line); err == nil {
-		at, err = a.at()
+		h.At, err = a.at()
 	}
-	return at, 0, decisionlog.Decided, err
+	return h, err
 }
 
-func (a *access) read(line []byte, to *Record) error {
+func (a *access) read(line []byte, _ decisionlog.Head, to *Record) error {
 	if err := a.parse(line); err != nil {
 		return err
 	}

@@ -11,16 +11,20 @@ type Format interface {
 	// begin looks at the first line that is not blank. used is set if that is no
 	// request. Its error ends the replay.
 	begin(line []byte) (used bool, err error)
-	// moment returns what orders a line, and what it is about.
-	moment(line []byte) (at int64, seq uint32, kind decisionlog.Kind, err error)
-	// read reads a line into what has another's memory. Its texts may share the line's.
-	read(line []byte, to *Record) error
+	// head returns what orders a line, and what it is about.
+	head(line []byte) (decisionlog.Head, error)
+	// read reads the line of a head into what has another's memory. Its texts may share
+	// the line's.
+	read(line []byte, h decisionlog.Head, to *Record) error
 }
 
 // Decisions returns the format of the daemon's log of decisions.
 func Decisions() Format { return new(decisions) }
 
-type decisions struct{ line decisionlog.Line }
+type decisions struct {
+	reader decisionlog.Reader
+	line   decisionlog.Line
+}
 
 func (d *decisions) begin(line []byte) (bool, error) {
 	if err := d.line.ReadJSON(line); err != nil {
@@ -29,15 +33,9 @@ func (d *decisions) begin(line []byte) (bool, error) {
 	return false, nil
 }
 
-func (d *decisions) moment(line []byte) (at int64, seq uint32, kind decisionlog.Kind, err error) {
-	if at, seq, kind, ok := decisionlog.Moment(line); ok {
-		return at, seq, kind, nil
-	}
-	err = d.line.ReadJSON(line)
-	return d.line.At, d.line.Seq, d.line.Kind, err
-}
+func (d *decisions) head(line []byte) (decisionlog.Head, error) { return d.reader.Head(line) }
 
-func (d *decisions) read(line []byte, to *Record) error {
+func (d *decisions) read(line []byte, h decisionlog.Head, to *Record) error {
 	to.Recorded = true
-	return to.ReadJSON(line)
+	return d.reader.Read(&to.Line, line, h)
 }

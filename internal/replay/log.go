@@ -143,11 +143,8 @@ func (l *Log) Settings() *decisionlog.Settings {
 	text, whole, err := l.line()
 	l.number = 0
 	l.first = &firstLine{bytes.Clone(text), whole, err}
-	if _, is := l.format.(*decisions); !is || err != nil {
-		return nil
-	}
 	var line decisionlog.Line
-	if _, _, kind, ok := decisionlog.Moment(l.first.text); !ok || kind != decisionlog.Loaded || line.ReadJSON(l.first.text) != nil {
+	if _, is := l.format.(*decisions); !is || err != nil || line.ReadJSON(l.first.text) != nil {
 		return nil // Run tells
 	}
 	return line.Settings
@@ -233,19 +230,19 @@ func (l *Log) take(text []byte, whole bool, loaded func(*Record) error) error {
 			return nil
 		}
 	}
-	at, seq, kind, err := l.format.moment(text)
+	h, err := l.format.head(text)
 	if err != nil {
 		return unreadable{err}
 	}
-	if kind == decisionlog.Loaded {
+	if h.Kind == decisionlog.Loaded {
 		r := Record{Log: l.name, Number: l.number}
-		if err := l.format.read(text, &r); err != nil {
+		if err := l.format.read(text, h, &r); err != nil {
 			return unreadable{err}
 		}
 		l.inForce = r.Settings
 		return loaded(&r)
 	}
-	l.window.push(held{at: at, seq: seq, number: l.number, isTorn: !whole, inForce: l.inForce}, text)
+	l.window.push(held{Head: h, number: l.number, isTorn: !whole, inForce: l.inForce}, text)
 	return nil
 }
 

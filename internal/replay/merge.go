@@ -39,12 +39,12 @@ func (m *merge) next(to *Record) error {
 			return io.EOF
 		}
 		h := first.window.pop()
-		if m.of != nil && h.at < m.last.at {
+		if m.of != nil && h.At < m.last.At {
 			m.tooLate(first, &h)
 		}
 		m.last, m.of = h, first
 		to.Log, to.Number, to.inForce = first.name, h.number, h.inForce
-		err := first.format.read(h.text, to)
+		err := first.format.read(h.text, h.Head, to)
 		if err == nil {
 			return nil
 		}
@@ -59,7 +59,7 @@ func (m *merge) tooLate(l *Log, h *held) {
 	if m.late++; m.late > mostWarnings {
 		return
 	}
-	by := timespan.Format(time.Duration(m.last.at-h.at) * time.Microsecond)
+	by := timespan.Format(time.Duration(m.last.At-h.At) * time.Microsecond)
 	m.warn(fmt.Sprintf("%s:%d: found a line %s older than one %d lines before it; allowed: a log nearly in order of time, or a longer --window. Limits count it late",
 		l.name, h.number, by, l.window.most))
 }

@@ -126,7 +126,9 @@ func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, er
 	}
 	for i := range l.Descriptors {
 		from := &l.Descriptors[i]
-		to := decide.Descriptor{Entries: from.Entries, HasHits: true, Reports: from.Reports, IsDoubtful: from.Doubtful, Refund: from.Cost < 0}
+		c.Descriptors = append(c.Descriptors, decide.Descriptor{})
+		to := &c.Descriptors[i]
+		to.Entries, to.HasHits, to.Reports, to.IsDoubtful, to.Refund = from.Entries, true, from.Reports, from.Doubtful, from.Cost < 0
 		to.Hits = uint64(max(from.Cost, -from.Cost))
 		if own := ownNumbers(from); own != nil {
 			to.Own = decide.Override{
@@ -134,7 +136,6 @@ func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, er
 			}
 		}
 		to.Found = d.assigned[i].read(l, from, recorded)
-		c.Descriptors = append(c.Descriptors, to)
 	}
 	return c, c.Check(true)
 }
@@ -167,8 +168,25 @@ func burstOf(n *decisionlog.Numbers) uint32 {
 	return uint32(n.Burst)
 }
 
+// nothing is assigned to most. It is never changed.
+var nothing assign.Found
+
+// hasNumbers reports whether a limit of a descriptor has numbers that come from no
+// file.
+func hasNumbers(d *decisionlog.Descriptor) bool {
+	for i := range d.Limits {
+		if d.Limits[i].Numbers != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // read returns what was assigned to a descriptor when it was recorded.
 func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *decider) *assign.Found {
+	if d.Rule != "" && d.Plan == "" && d.Refusal == "" && !d.Unlimited && !hasNumbers(d) {
+		return &nothing
+	}
 	s.found = assign.Found{}
 	if d.Refusal == blocked {
 		s.terms[0] = assign.Terms{Blocked: true}

@@ -83,14 +83,14 @@ func (t *table) begin(line []byte) (bool, error) {
 	return true, nil
 }
 
-func (t *table) moment(line []byte) (at int64, _ uint32, _ decisionlog.Kind, err error) {
+func (t *table) head(line []byte) (h decisionlog.Head, err error) {
 	if err = t.split(line); err == nil {
-		at, err = parseMoment(t.cells[t.time])
+		h.At, err = parseMoment(t.cells[t.time])
 	}
-	return at, 0, decisionlog.Decided, err
+	return h, err
 }
 
-func (t *table) read(line []byte, to *Record) (err error) {
+func (t *table) read(line []byte, _ decisionlog.Head, to *Record) (err error) {
 	if err = t.split(line); err != nil {
 		return err
 	}

@@ -21,8 +21,7 @@ type window struct {
 
 // held is a line that waits.
 type held struct {
-	at     int64
-	seq    uint32
+	decisionlog.Head
 	number int64
 	isTorn bool // it has no end
 	// inForce are the settings that the log says for it, or nil.
@@ -44,7 +43,7 @@ func (w *window) len() int     { return len(w.order) - w.head }
 func (w *window) first() *held { return &w.order[w.head] }
 
 func (h *held) compare(other *held) int {
-	return cmp.Or(cmp.Compare(h.at, other.at), cmp.Compare(h.seq, other.seq))
+	return cmp.Or(cmp.Compare(h.At, other.At), cmp.Compare(h.Seq, other.Seq))
 }
 
 // push adds a line and copies its text. Lines of one moment stay in their order.
