@@ -38,15 +38,15 @@ func recordedLimits(requests int) string {
 	return s.String()
 }
 
-// recordedRequest makes a request by chance: one to three descriptors, costs, peeks and
-// refunds.
-func recordedRequest(r *rand.Rand) *rlsv3.RateLimitRequest {
+// recordedRequest makes a request by chance: one to so many descriptors, costs, peeks
+// and refunds.
+func recordedRequest(r *rand.Rand, most int) *rlsv3.RateLimitRequest {
 	keys := []string{"both", "used", "some", "none"}
 	for _, a := range bucket.Algorithms() {
 		keys = append(keys, a.String())
 	}
 	request := &rlsv3.RateLimitRequest{Domain: "d"}
-	for range 1 + r.IntN(3) {
+	for range 1 + r.IntN(most) {
 		d := &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: keys[r.IntN(len(keys))], Value: fmt.Sprint(r.IntN(8))}}}
 		switch r.IntN(8) {
 		case 0:
@@ -64,18 +64,27 @@ func recordedRequest(r *rand.Rand) *rlsv3.RateLimitRequest {
 // What a daemon decided under load is decided again, byte for byte, from its log.
 func TestRecordedRunIsReplayed(t *testing.T) {
 	t.Parallel()
-	for store, flags := range map[string]func() []string{
-		"memory": func() []string {
+	for _, store := range []struct {
+		name        string
+		flags       func() []string
+		requests    int64
+		descriptors int // of a request, at most
+	}{
+		{"memory", func() []string {
 			return []string{"--limits-quota-mode", "--limits-unmatched", "deny", "--limits-lenient"}
-		},
-		"redis": func() []string { return redisFlags("single", redistest.Single(t)) },
+		}, 100_000, 3},
+		{"redis", func() []string { return redisFlags("single", redistest.Single(t)) }, 100_000, 3},
+		// The limits of one descriptor are on one node. Parts of a request on several
+		// nodes are decided each at a moment of its own, and a replay decides them at once.
+		{"cluster", func() []string { return redisFlags("cluster", redistest.Cluster(t)...) }, 30_000, 1},
 	} {
-		t.Run(store, func(t *testing.T) {
+		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
-			const requests, callers = 100_000, 16
+			const callers = 16
+			requests := store.requests
 			limits, path := t.TempDir(), filepath.Join(t.TempDir(), "decisions.jsonl")
 			write(t, limits, "limits.yaml", recordedLimits(20))
-			d := start(t, append(flags(), "--limits-path", limits, "--api-refunds", "--redis-timeout", "5s", "--decisions-path", path,
+			d := start(t, append(store.flags(), "--limits-path", limits, "--api-refunds", "--redis-timeout", "5s", "--decisions-path", path,
 				"--decisions-per-subject", "0", "--decisions-bytes-per-second", "0", "--decisions-buffer", fmt.Sprint(256<<20))...)
 			var sent atomic.Int64
 			var all errgroup.Group
@@ -90,7 +99,7 @@ func TestRecordedRunIsReplayed(t *testing.T) {
 						if n == requests/2 {
 							write(t, limits, "limits.yaml", recordedLimits(35))
 						}
-						if _, err := d.client.ShouldRateLimit(context.Background(), recordedRequest(r)); err != nil {
+						if _, err := d.client.ShouldRateLimit(context.Background(), recordedRequest(r, store.descriptors)); err != nil {
 							return err
 						}
 					}
@@ -107,8 +116,8 @@ func TestRecordedRunIsReplayed(t *testing.T) {
 			}
 			out, stderr, code := command(t, "replay", "--json", path)
 			var report struct {
-				DeniedAfter int `json:"denied_after"`
-				Comparison  struct{ Equal, Different, Remembered int }
+				DeniedAfter int64 `json:"denied_after"`
+				Comparison  struct{ Equal, Different, Remembered int64 }
 			}
 			if err := json.Unmarshal([]byte(out), &report); err != nil {
 				t.Fatalf("%v: %s", err, stderr)
