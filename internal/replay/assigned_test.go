@@ -3,6 +3,7 @@ package replay_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -141,18 +142,21 @@ func TestNumbersThatDoNotFitAreTold(t *testing.T) {
 // Beside a refusal the store is asked in parts, each at a moment of its own.
 func TestRefusalsStandBesideOtherMoments(t *testing.T) {
 	t.Parallel()
-	r := newRecorder(t, limitOf("fixed_window", 1, 0)+"unmatched: deny\n")
-	limit := func(at int64, result string) []decisionlog.Limit {
-		return []decisionlog.Limit{{Name: "fixed_window", Result: result, At: at, Remaining: 1}}
+	r := newRecorder(t, limitOf("fixed_window", 2, 0)+"unmatched: deny\n")
+	r.take(asking("user=a", 1), asking("user=b", 1))
+	limit := func(later int64) []decisionlog.Limit {
+		return []decisionlog.Limit{{
+			Name: "fixed_window", Result: "denied_by_other", At: r.clock + later, Remaining: 1, ResetAfter: time.Second - time.Duration(later)*time.Microsecond,
+		}}
 	}
-	r.write(&decisionlog.Line{At: r.clock, Limits: r.rules[0].Fingerprint(), Domain: "d", Result: decisionlog.Denied, Descriptors: []decisionlog.Descriptor{
+	r.write(&decisionlog.Line{At: r.clock, Seq: 2, Limits: r.rules[0].Fingerprint(), Domain: "d", Result: decisionlog.Denied, Descriptors: []decisionlog.Descriptor{
 		{Entries: []bucket.Entry{{Key: "none", Value: "a"}}, Cost: 1, Result: decisionlog.Denied, Refusal: "unmatched", Limits: []decisionlog.Limit{
 			{Name: "unmatched", Result: "denied", RetryAfter: bucket.Never},
 		}},
-		{Entries: []bucket.Entry{{Key: "user", Value: "a"}}, Rule: "user", Cost: 1, Limits: limit(r.clock+5, "denied_by_other")},
-		{Entries: []bucket.Entry{{Key: "user", Value: "b"}}, Rule: "user", Cost: 1, Limits: limit(r.clock+9, "denied_by_other")},
+		{Entries: []bucket.Entry{{Key: "user", Value: "a"}}, Rule: "user", Cost: 1, Limits: limit(5)},
+		{Entries: []bucket.Entry{{Key: "user", Value: "b"}}, Rule: "user", Cost: 1, Limits: limit(9)},
 	}})
-	if got := replayed(t, replay.Options{}, r.log).Comparison; got.Equal != 1 || got.Different != 0 {
+	if got := replayed(t, replay.Options{}, r.log).Comparison; got.Equal != 2 || got.Different != 0 {
 		t.Errorf("%+v", got)
 	}
 }
