@@ -15,25 +15,22 @@ const (
 	// both ports: each takes a core for about a second where callers filled all values
 	// that are counted, and 8 MiB, or 40 MiB where they chose these so that two at a
 	// time are one series by the names of envoyproxy/ratelimit. Several Prometheus
-	// servers need not wait, nor does one while somebody reads slowly.
+	// servers need not wait.
 	pagesAtATime = 4
 	// pageWait is as long as Prometheus waits by default.
 	pageWait = 10 * time.Second
+	// pagePatience is how long a page waits for its reader while others wait for its
+	// place: so 16 of those that do not read are cut a second.
+	pagePatience = 250 * time.Millisecond
 )
+
+func newPagePlaces() *scrape.Places {
+	return &scrape.Places{Most: pagesAtATime, Wait: pageWait, Patience: pagePatience}
+}
 
 func (s *Server) metricsPage() http.Handler {
 	log := &pageLog{logger: s.log, now: s.options.Now}
-	page := &scrape.Page{Small: s.options.Metrics, Large: s.families, Failed: log.failed}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case s.pages <- struct{}{}:
-			defer func() { <-s.pages }()
-			page.ServeHTTP(w, r)
-		case <-r.Context().Done():
-		case <-time.After(pageWait):
-			http.Error(w, "too many ask for the metrics", http.StatusServiceUnavailable)
-		}
-	})
+	return s.pages.Bound(&scrape.Page{Small: s.options.Metrics, Large: s.families, Failed: log.failed})
 }
 
 // families returns the metrics that have a series for each rule in use, or more.

@@ -28,6 +28,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/server/envoyrls"
+	"github.com/ratelimitd/ratelimitd/internal/server/scrape"
 	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
 	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 )
@@ -55,7 +56,7 @@ type Server struct {
 	http      *http.Server
 	admin     *http.Server
 	metrics   *http.Server
-	pages     chan struct{}           // those of metrics that are being made
+	pages     *scrape.Places          // of the metrics that are being written
 	listeners map[string]net.Listener // by "grpc", "http", "admin", "metrics"
 }
 
@@ -76,7 +77,7 @@ const (
 // answers once Run is called.
 func New(o Options) (*Server, error) {
 	o.setDefaults()
-	s := &Server{options: o, log: o.Log, started: o.Now(), ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener), pages: make(chan struct{}, pagesAtATime)}
+	s := &Server{options: o, log: o.Log, started: o.Now(), ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener), pages: newPagePlaces()}
 	s.limits = newLimitsCollector(o.Live)
 	m := newMetrics(o.Metrics, s.limits, s.ready)
 	s.memory = accounts.New(o.Requests.Memory, m.cut.Inc)

@@ -1,0 +1,162 @@
+package scrape_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/scrape"
+)
+
+// longPage has 2 MB.
+func longPage() *scrape.Page {
+	value := strings.Repeat("x", 10_000)
+	return &scrape.Page{Small: prometheus.NewRegistry(), Failed: func(error) {}, Large: func() []scrape.Family {
+		return []scrape.Family{{Name: "long_total", Help: "Long.", Labels: []string{"n", "value"}, Each: func(s *scrape.Series) {
+			s.Set(1, value)
+			for i := range 200 {
+				if s.Set(0, fmt.Sprint(i)); !s.Write(1) {
+					return
+				}
+			}
+		}}}
+	}}
+}
+
+// smallBuffer is that of sockets, in bytes, so that a page does not fit in them.
+const smallBuffer = 64 << 10
+
+// served serves a handler over HTTP/1 and HTTP/2 without TLS, as the operators' port
+// does.
+func served(t *testing.T, h http.Handler) *httptest.Server {
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if err := c.(*net.TCPConn).SetWriteBuffer(smallBuffer); err != nil {
+			t.Error(err)
+		}
+		return ctx
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// askAndNotRead asks for the page, and does not read it.
+func askAndNotRead(t *testing.T, s *httptest.Server, protocol func(*http.Protocols, bool)) {
+	transport := &http.Transport{
+		DisableCompression: true, Protocols: new(http.Protocols),
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: smallBuffer},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, address)
+			if err == nil {
+				err = c.(*net.TCPConn).SetReadBuffer(smallBuffer)
+			}
+			return c, err
+		},
+	}
+	protocol(transport.Protocols, true)
+	t.Cleanup(transport.CloseIdleConnections)
+	r, err := (&http.Client{Transport: transport}).Get(s.URL)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	t.Cleanup(func() { r.Body.Close() })
+	if r.StatusCode != http.StatusOK {
+		t.Error(r.Status)
+	}
+}
+
+// Whoever asks for the metrics and does not read them keeps nobody out.
+func TestReadersWhoDoNotReadGiveWay(t *testing.T) {
+	t.Parallel()
+	for name, protocol := range map[string]func(*http.Protocols, bool){
+		"HTTP/1": (*http.Protocols).SetHTTP1,
+		"HTTP/2": (*http.Protocols).SetUnencryptedHTTP2,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &scrape.Places{Most: 2, Wait: 10 * time.Second, Patience: 20 * time.Millisecond}
+			s := served(t, p.Bound(longPage()))
+			for range 8 {
+				askAndNotRead(t, s, protocol)
+			}
+			reader := &http.Client{Transport: &http.Transport{DisableCompression: true}}
+			for range 3 {
+				r, err := reader.Get(s.URL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n, err := io.Copy(io.Discard, r.Body)
+				r.Body.Close()
+				if r.StatusCode != http.StatusOK || err != nil || n < 2_000_000 {
+					t.Fatalf("%s, %d bytes, %v", r.Status, n, err)
+				}
+			}
+		})
+	}
+}
+
+// Who finds no place is told so, and who leaves waits no more.
+func TestPlacesAreFew(t *testing.T) {
+	t.Parallel()
+	release, entered := make(chan struct{}), make(chan struct{}, 10)
+	var now, most atomic.Int64
+	p := &scrape.Places{Most: 3, Wait: 30 * time.Millisecond, Patience: time.Hour}
+	s := served(t, p.Bound(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		n := now.Add(1)
+		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
+		}
+		entered <- struct{}{}
+		<-release
+		now.Add(-1)
+	})))
+	get := func() int {
+		r, err := http.Get(s.URL)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		r.Body.Close()
+		return r.StatusCode
+	}
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() { get() })
+		<-entered
+	}
+	if code := get(); code != http.StatusServiceUnavailable {
+		t.Errorf("a fourth gets %d", code)
+	}
+	gone, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(gone, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	close(release)
+	all.Wait()
+	for range 5 {
+		if code := get(); code != http.StatusOK {
+			t.Errorf("after that one gets %d", code)
+		}
+	}
+	if n := most.Load(); n != 3 {
+		t.Errorf("%d at a time, want 3", n)
+	}
+}
