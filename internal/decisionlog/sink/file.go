@@ -10,7 +10,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
-	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
 // Stdout is the path of standard output.
@@ -44,7 +43,7 @@ type File struct {
 	reopen atomic.Bool
 	end    chan struct{} // closed by Close
 	ended  chan struct{} // closed when all is written
-	lines  logthin.Thinner
+	losses *losses
 }
 
 // limits are limits in force, for the first line of a file.
@@ -71,6 +70,7 @@ func Open(o Options) (*File, error) {
 	if err := f.output.open(); err != nil {
 		return nil, err
 	}
+	f.losses = newLosses(o.Log, "decisions: lines are lost; requests are answered all the same", "path", o.Path)
 	go f.run()
 	return f, nil
 }
@@ -80,7 +80,7 @@ func Open(o Options) (*File, error) {
 func (f *File) Write(line []byte, _ int64, _ bucket.SpanRef) {
 	if !f.queue.add(line, nil) {
 		f.Counts.Dropped.Inc()
-		f.logLoss("there is no room for more lines that wait to be written")
+		f.losses.tell("there is no room for more lines that wait to be written")
 	}
 }
 
@@ -108,8 +108,9 @@ func (f *File) Close() {
 	case <-late.C:
 		left := f.queue.take().lines
 		f.Counts.Dropped.Add(float64(left))
-		f.logLoss("the end of the daemon does not wait for them to be written")
+		f.losses.tell("the end of the daemon does not wait for them to be written")
 	}
+	f.losses.close()
 }
 
 // run writes until the end.
@@ -141,7 +142,7 @@ func (f *File) flush() {
 		f.write(b.text[start:m.offset])
 		start = m.offset
 		if err := f.output.announce(m.limits); err != nil {
-			f.logLoss(err.Error())
+			f.losses.tell(err.Error())
 		}
 	}
 	f.write(b.text[start:])
@@ -160,13 +161,7 @@ func (f *File) write(text []byte) {
 	f.Counts.Written.Add(float64(written))
 	if err != nil {
 		f.Counts.Failed.Add(float64(bytes.Count(text[n:], newline)))
-		f.logLoss(err.Error())
-	}
-}
-
-func (f *File) logLoss(why string) {
-	if unlogged, due := f.lines.Due(time.Now(), failureLogEvery); due {
-		f.Log.Warn("decisions: lines are lost; requests are answered all the same", "path", f.Path, "error", why, "unlogged_before", unlogged)
+		f.losses.tell(err.Error())
 	}
 }
 

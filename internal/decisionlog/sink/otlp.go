@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
 // OTLPOptions are those of an OTLP.
@@ -49,7 +48,7 @@ type OTLP struct {
 	stop     context.CancelFunc // ends what is being sent
 	end      chan struct{}
 	ended    chan struct{}
-	lines    logthin.Thinner
+	losses   *losses
 }
 
 const (
@@ -75,6 +74,7 @@ func NewOTLP(ctx context.Context, o OTLPOptions) (*OTLP, error) {
 	s.logger = provider.Logger("github.com/ratelimitd/ratelimitd")
 	// What a collector refuses in part, and errors inside the SDK, would go to the
 	// process's standard log, each of them.
+	s.losses = newLosses(o.Log, "decisions: the collector does not get all lines; requests are answered all the same")
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { s.logLoss(err.Error()) }))
 	go s.run()
 	return s, nil
@@ -124,6 +124,7 @@ func (s *OTLP) Close() {
 	late.Stop()
 	s.stop()
 	_ = s.exporter.Shutdown(s.stopping) // which has nothing left
+	s.losses.close()
 }
 
 // run sends until the end.
@@ -192,9 +193,7 @@ func (s *OTLP) export() {
 
 func (s *OTLP) logLoss(why string) {
 	const most = 256 // the collector's answer is in it, whatever that may be
-	if unlogged, due := s.lines.Due(time.Now(), failureLogEvery); due {
-		s.Log.Warn("decisions: the collector does not get all lines; requests are answered all the same", "error", why[:min(len(why), most)], "unlogged_before", unlogged)
-	}
+	s.losses.tell(why[:min(len(why), most)])
 }
 
 // records gathers the logs that a provider makes.

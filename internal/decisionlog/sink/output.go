@@ -26,6 +26,9 @@ type output struct {
 	// from the line about limits.
 	isRegular  bool
 	size, head int64
+	// owesLimits says that the line about the limits in force is still to be written,
+	// before any other: the disk may have been full.
+	owesLimits bool
 	// most is the size at which the file is rotated; 0 is never.
 	most int64
 	// isTorn is set if the last byte that was written does not end a line.
@@ -51,16 +54,8 @@ func (u *output) open() error {
 		return u.failure
 	}
 	u.checkAt, u.retryAt = time.Now().Add(lookEvery), time.Time{}
-	before := u.size
-	if err := u.writeLimits(); err != nil {
-		return err
-	}
-	u.head = 0
-	if before == 0 {
-		u.head = u.size
-	}
-	u.most = u.maxSize
-	return nil
+	u.head, u.most, u.owesLimits = 0, u.maxSize, u.inForce != nil
+	return u.payLimits()
 }
 
 func (u *output) openFile() error {
@@ -113,21 +108,31 @@ func (u *output) close() {
 
 // announce puts limits in force, and writes them.
 func (u *output) announce(l *limits) error {
-	u.inForce = l
+	u.inForce, u.owesLimits = l, true
 	if u.file == nil {
 		return nil // each file begins with them
 	}
-	return u.writeLimits()
+	return u.payLimits()
 }
 
-// writeLimits writes the line about the limits in force.
-func (u *output) writeLimits() error {
-	if u.inForce == nil {
+// payLimits writes the line about the limits in force, if it is still to be written. A
+// file that begins with it has as much room for others at least, so that not each line is
+// a file of its own where the limits are long.
+func (u *output) payLimits() error {
+	if !u.owesLimits {
 		return nil
 	}
+	isFirst := u.size == 0
 	line := decisionlog.Line{Kind: decisionlog.Loaded, At: time.Now().UnixMicro(), Limits: u.inForce.fingerprint, Settings: u.settings, Files: u.inForce.files}
 	u.scratch = append(line.AppendJSON(u.scratch[:0]), '\n')
-	_, err := u.put(u.scratch)
+	n, err := u.put(u.scratch)
+	u.owesLimits = n < len(u.scratch)
+	if isFirst && !u.owesLimits {
+		u.head = u.size
+		if u.maxSize > 0 {
+			u.most = max(u.maxSize, 2*u.head)
+		}
+	}
 	if cap(u.scratch) > keptBytes {
 		u.scratch = nil
 	}
@@ -172,7 +177,7 @@ func linesWithin(text []byte, room int64) int {
 }
 
 // ready opens the file if there is none, or if it is not any more what its path
-// names.
+// names. It then has the line about the limits in force.
 func (u *output) ready() error {
 	now := time.Now()
 	if u.file != nil && !u.isStdout && now.After(u.checkAt) {
@@ -182,7 +187,7 @@ func (u *output) ready() error {
 		}
 	}
 	if u.file != nil {
-		return nil
+		return u.payLimits()
 	}
 	if now.Before(u.retryAt) {
 		return u.failure

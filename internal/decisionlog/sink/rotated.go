@@ -16,8 +16,8 @@ import (
 )
 
 // rotated are the files that were rotated: decisions-20261123T000000.000001.jsonl
-// beside decisions.jsonl. One goroutine compresses and removes them, so that nothing
-// else waits for that.
+// beside decisions.jsonl. Who writes removes those that are too many, so that never more
+// are there, and one goroutine compresses them, so that nothing else waits for that.
 type rotated struct {
 	path     string
 	keep     int
@@ -28,6 +28,8 @@ type rotated struct {
 	ctx     context.Context // ends what is being compressed
 	end     context.CancelFunc
 	tidying sync.WaitGroup
+	// mu is held while files are counted, and while one takes the place of another.
+	mu sync.Mutex
 }
 
 func newRotated(o Options) *rotated {
@@ -77,6 +79,9 @@ func (r *rotated) add() error {
 		}
 		at = at.Add(stampGap)
 	}
+	if _, _, err := r.prune(); err != nil {
+		r.warn(err)
+	}
 	select {
 	case r.came <- struct{}{}:
 	default:
@@ -114,14 +119,25 @@ func (r *rotated) list() (names, left []string, err error) {
 	return names, left, err
 }
 
-// tidy removes all but the newest files, and compresses those that are not yet.
-func (r *rotated) tidy() {
-	names, remove, err := r.list()
+// prune removes all but the newest files, and returns those and what list returns as
+// left.
+func (r *rotated) prune() (names, left []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names, left, err = r.list()
 	if err == nil && len(names) > r.keep {
-		remove = append(remove, names[r.keep:]...)
+		for _, name := range names[r.keep:] {
+			err = errors.Join(err, os.Remove(name))
+		}
 		names = names[:r.keep]
 	}
-	for _, name := range remove {
+	return names, left, err
+}
+
+// tidy removes what is too much or was left, and compresses the files that are not yet.
+func (r *rotated) tidy() {
+	names, left, err := r.prune()
+	for _, name := range left {
 		err = errors.Join(err, os.Remove(name))
 	}
 	for _, name := range names {
@@ -130,11 +146,15 @@ func (r *rotated) tidy() {
 		}
 	}
 	if err != nil && r.ctx.Err() == nil {
-		r.log.Warn("decisions: rotated files", "path", r.path, "error", err)
+		r.warn(err)
 	}
 }
 
-// zip replaces a file by a compressed one.
+func (r *rotated) warn(err error) {
+	r.log.Warn("decisions: rotated files", "path", r.path, "error", err)
+}
+
+// zip replaces a file by a compressed one, unless it is removed meanwhile.
 func (r *rotated) zip(name string) (err error) {
 	part := name + gzipped + unready
 	defer func() {
@@ -143,6 +163,9 @@ func (r *rotated) zip(name string) (err error) {
 		}
 	}()
 	from, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -161,6 +184,11 @@ func (r *rotated) zip(name string) (err error) {
 	}
 	if err = errors.Join(zipped.Close(), to.Close()); err != nil {
 		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err = os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		return os.Remove(part)
 	}
 	if err = os.Rename(part, name+gzipped); err != nil {
 		return err
