@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -107,6 +108,45 @@ func TestAnAttackFillsNeitherDiskNorMemory(t *testing.T) {
 			}
 			t.Logf("%d bytes on disk, %d held; %v written, %v dropped, %v thinned", onDisk, held,
 				testutil.ToFloat64(counts.Written), testutil.ToFloat64(counts.Dropped), testutil.ToFloat64(thinned))
+		})
+	}
+}
+
+// Requests that read the clock before the turn of a second come after others that read
+// it then: neither bound begins anew with each of them.
+func TestBoundsOfTheLogHoldAtTheTurnOfASecond(t *testing.T) {
+	t.Parallel()
+	const perSubject, perSecond, requests = 5, 4000, 400
+	for name, change := range map[string]func(*record.Options){
+		"lines of a subject": func(o *record.Options) { o.PerSubject = perSubject },
+		"bytes":              func(o *record.Options) { o.BytesPerSecond = perSecond },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got recorded
+			clock := newClock()
+			before := midnight.Add(11*time.Second - time.Microsecond).UnixMicro()
+			s := portless(t, recordLimits, func(o *server.Options) { o.Now = clock.Time }, recording(&got, change))
+			ask := func(at int64) {
+				clock.Set(at)
+				if _, err := s.RPC().ShouldRateLimit(t.Context(), request("api", 1, "free=1")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range requests / 2 {
+				ask(before)
+				ask(before + 1)
+			}
+			lines := got.take()
+			bytes := len(strings.Join(lines, ""))
+			if len(lines) == 0 || name == "bytes" && bytes > 2*perSecond || name != "bytes" && len(lines) > 2*perSubject {
+				t.Errorf("%d lines of %d bytes in two seconds", len(lines), bytes)
+			}
+			// A clock that is set back does not end the log.
+			ask(midnight.UnixMicro())
+			if n := len(got.take()); n != 1 {
+				t.Errorf("%d lines after the clock was set back", n)
+			}
 		})
 	}
 }

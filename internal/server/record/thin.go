@@ -38,21 +38,27 @@ func (s *subjects) admit(now int64, q *Request) bool {
 		return true
 	}
 	place := &s.places[s.hash(q)%subjectPlaces]
-	second := uint64(now/1e6) << 32
+	at := now / 1e6
 	for {
 		was := place.Load()
-		is := second | 1
-		if was&^(1<<32-1) == second {
-			if was&(1<<32-1) >= s.most {
-				return false
-			}
-			is = was + 1
+		second, lines := int64(was>>32), was&(1<<32-1)
+		// Of the difference alone the lower bits are known.
+		if isNext(int64(int32(at - second))) {
+			second, lines = at, 0
 		}
-		if place.CompareAndSwap(was, is) {
+		if lines >= s.most {
+			return false
+		}
+		if place.CompareAndSwap(was, uint64(second)<<32|lines+1) {
 			return true
 		}
 	}
 }
+
+// isNext reports whether a count begins anew for a moment so many seconds after those it
+// is of. One second before, it goes on: whoever read the clock at the turn of a second
+// may come after others who read it then. Further back the clock was set.
+func isNext(seconds int64) bool { return seconds > 0 || seconds < -1 }
 
 // hash returns that of the request's subject. A denied request has the descriptor
 // that denied it, so that it does not matter what the caller sends beside it; any
@@ -106,7 +112,7 @@ type rate struct {
 
 // isSpent reports whether there may be no more bytes at now, before a line is made.
 func (r *rate) isSpent(now int64) bool {
-	return r.most > 0 && r.bytes.Load() >= r.most && r.second.Load() == now/1e6
+	return r.most > 0 && r.bytes.Load() >= r.most && !isNext(now/1e6-r.second.Load())
 }
 
 // admit reports whether there may be so many more bytes at now. At the turn of a
@@ -116,7 +122,7 @@ func (r *rate) admit(now, bytes int64) bool {
 		return true
 	}
 	second := now / 1e6
-	if was := r.second.Load(); was != second && r.second.CompareAndSwap(was, second) {
+	if was := r.second.Load(); isNext(second-was) && r.second.CompareAndSwap(was, second) {
 		r.bytes.Store(0)
 	}
 	if r.bytes.Add(bytes) > r.most {
