@@ -28,7 +28,7 @@ func newAsked(e *engine, a *assignments, log *slog.Logger) *asked {
 }
 
 // asker returns others; nil without Redis.
-func (t *asked) asker() func(context.Context, top.Question) ([]top.Answer, []string, error) {
+func (t *asked) asker() func(context.Context, top.Question, func(top.Answer)) ([]string, error) {
 	if t == nil {
 		return nil
 	}
@@ -63,15 +63,16 @@ func (t *asked) reply(question []byte) []byte {
 	return found.Encode()
 }
 
-// others asks all other daemons. Those whose answer cannot be read count as pending.
-func (t *asked) others(ctx context.Context, q top.Question) (answers []top.Answer, pending []string, _ error) {
-	texts, pending, err := t.line.Ask(ctx, q.Encode())
-	for daemon, text := range texts {
+// others asks all other daemons, and calls take with each answer. Those whose answer
+// cannot be read count as pending.
+func (t *asked) others(ctx context.Context, q top.Question, take func(top.Answer)) (pending []string, _ error) {
+	var broken []string
+	pending, err := t.line.Ask(ctx, q.Encode(), func(daemon string, text []byte) {
 		if a, err := top.DecodeAnswer(text); err == nil {
-			answers = append(answers, a)
+			take(a)
 		} else {
-			pending = append(pending, daemon)
+			broken = append(broken, daemon)
 		}
-	}
-	return answers, pending, err
+	})
+	return append(pending, broken...), err
 }

@@ -193,12 +193,12 @@ func share(part, whole uint64) string {
 // tellMissing says what an answer lacks, and reports whether it lacks nothing.
 func tellMissing(to io.Writer, r *adminv1.TopResponse) bool {
 	if r.GetOthersUnknown() != "" {
-		fmt.Fprintln(to, "other daemons are not in it:", r.GetOthersUnknown())
+		fmt.Fprintln(to, "other daemons are not in it:", visible(r.GetOthersUnknown()))
 	}
 	if len(r.GetPending()) > 0 {
 		var names []string
 		for _, d := range r.GetPending() {
-			names = append(names, orElse(d.GetAddress(), d.GetId()))
+			names = append(names, visible(orElse(d.GetAddress(), d.GetId())))
 		}
 		fmt.Fprintf(to, "what these counted is not in it, since they did not answer: %s\n", strings.Join(names, ", "))
 	}

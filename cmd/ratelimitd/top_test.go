@@ -69,9 +69,9 @@ func (f *fakeAdmin) Top(context.Context, *adminv1.TopRequest) (*adminv1.TopRespo
 func TestTopSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	f := startFakeAdmin(t)
-	f.pending = []*adminv1.Daemon{{Id: "1", Address: "web-1:8081"}, {Id: "2"}}
+	f.pending = []*adminv1.Daemon{{Id: "1", Address: "web-1:8081"}, {Id: "2\x1b[2J"}}
 	out, stderr, code := f.run(t, "top")
-	if code != exitPending || stderr != "what these counted is not in it, since they did not answer: web-1:8081, 2\n" {
+	if code != exitPending || stderr != "what these counted is not in it, since they did not answer: web-1:8081, 2\\x1b[2J\n" {
 		t.Errorf("exits with %d: %s", code, stderr)
 	}
 	if want := "denied in the last 1m (0s of it so far), by 2 daemons: 50 in all\nCOUNT  ERROR  SHARE  DOMAIN  RULE  SUBJECT\n" +

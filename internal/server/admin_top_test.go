@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/heaptest"
+	"github.com/ratelimitd/ratelimitd/internal/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/top"
@@ -138,12 +140,13 @@ func TestTopAddsWhatOtherDaemonsCounted(t *testing.T) {
 	members, _, _ := withMembers(t, someMembers())
 	var failure error
 	d := start(t, topLimits, members, keepingTops, func(o *server.Options) {
-		o.Admin.AskTop = func(_ context.Context, q top.Question) ([]top.Answer, []string, error) {
+		o.Admin.AskTop = func(_ context.Context, _ top.Question, take func(top.Answer)) ([]string, error) {
 			other := top.NewSketch(top.NewBudget(1<<20), func() int64 { return 1 << 20 })
 			other.Add(top.AppendSubject(nil, []bucket.Entry{{Key: "closed", Value: "a"}}), 10)
 			other.Add(top.AppendSubject(nil, []bucket.Entry{{Key: "closed", Value: "z"}}), 2)
 			a := top.Answer{Total: 12, Rules: []top.RuleSummary{{Domain: "api", Rule: "closed", Summary: other.Summary()}}}
-			return []top.Answer{a}, []string{"gone"}, failure
+			take(a)
+			return []string{"gone"}, failure
 		}
 	})
 	d.ask("api", 1, "closed=a")
@@ -152,8 +155,8 @@ func TestTopAddsWhatOtherDaemonsCounted(t *testing.T) {
 	if got.GetTotal() != 13 || got.GetDaemons() != 2 || len(got.GetPending()) != 1 || got.GetPending()[0].GetId() != "gone" {
 		t.Errorf("got %v", got)
 	}
-	failure = errors.New("away")
-	if _, got = d.topOf(&adminv1.TopRequest{}); got.GetOthersUnknown() != "away" {
+	failure = errors.New("away\xff")
+	if _, got = d.topOf(&adminv1.TopRequest{}); got.GetOthersUnknown() != "away\uFFFD" {
 		t.Errorf("got %v", got)
 	}
 }
@@ -172,4 +175,59 @@ func TestBytesOfTopsAreShown(t *testing.T) {
 	wantBytes("after one", func(n float64) bool { return n > 0 && n < top.MaxBytes })
 	d.reload(strings.Replace(topLimits, "closed", "open", 1))
 	wantBytes("after its rule has gone", func(n float64) bool { return n == 0 })
+}
+
+// The least memory that requests may have is enough, however much there is to look at.
+func TestTopNeedsLittleMemory(t *testing.T) {
+	t.Parallel()
+	members, _, _ := withMembers(t, someMembers())
+	d := start(t, topLimits, members, keepingTops, func(o *server.Options) { o.Requests.Memory = 16 << 20 })
+	d.ask("api", 1, "closed=a")
+	rows, _ := d.topOf(&adminv1.TopRequest{})
+	wantRows(t, rows, "api closed closed=a 1-1")
+}
+
+// A hundred rules have as many subjects as they can keep.
+func TestAnAnswerAboutAllRulesHoldsLittle(t *testing.T) {
+	const rules, most = 100, 16 << 20
+	subjects := racetest.Fewer(3000)
+	var limits strings.Builder
+	limits.WriteString("domain: api\ndescriptors:\n")
+	for i := range rules {
+		fmt.Fprintf(&limits, "- {key: k%d, rate_limit: {requests: 0, period: 1h}}\n", i)
+	}
+	s := portless(t, limits.String(), keepingTops)
+	for i := range rules {
+		for j := 0; j < subjects; j += 100 {
+			var all []string
+			for n := range 100 {
+				all = append(all, fmt.Sprintf("k%d=%d", i, j+n))
+			}
+			answer(t, s, request("api", 1, all...))
+		}
+	}
+	before, peak := heaptest.InUse(), int64(0)
+	// What is reachable while a question is answered, and what it let go of while that was
+	// looked at.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 3 {
+			if a, _ := s.Top(top.Question{}); a.Total != uint64(rules*subjects) {
+				t.Errorf("%d in all", a.Total)
+			}
+		}
+	}()
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		default:
+			peak = max(peak, heaptest.InUse()-before)
+		}
+	}
+	if peak > most {
+		t.Errorf("%d bytes are held, at most %d may be", peak, most)
+	}
+	t.Logf("%d bytes are held", peak)
 }

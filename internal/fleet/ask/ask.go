@@ -97,35 +97,34 @@ func (l *Line) answerKey(question, daemon string) string {
 	return l.redis.Prefix() + "{~ask}~answer:" + question + ":" + daemon
 }
 
-// Ask asks all other daemons. It returns their answers by their IDs, and the IDs of
-// those that have none or did not give it in time. Its error says that they could not
-// be asked.
-func (l *Line) Ask(ctx context.Context, question []byte) (answers map[string][]byte, pending []string, _ error) {
+// Ask asks all other daemons. It calls take with each answer as it comes, one at a time,
+// and returns the IDs of those that have none or did not give it in time. Its error says
+// that they could not be asked.
+func (l *Line) Ask(ctx context.Context, question []byte, take func(daemon string, answer []byte)) (pending []string, _ error) {
 	if len(question) > MaxBytes {
-		return nil, nil, fmt.Errorf("a question of %d bytes, where %d are allowed", len(question), MaxBytes)
+		return nil, fmt.Errorf("a question of %d bytes, where %d are allowed", len(question), MaxBytes)
 	}
 	ctx, cancel := context.WithTimeout(ctx, Within)
 	defer cancel()
 	pending, err := l.o.Daemons(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the register of daemons does not answer: %w", err)
+		return nil, fmt.Errorf("the register of daemons does not answer: %w", err)
 	}
 	pending = slices.DeleteFunc(pending, func(id string) bool { return id == l.o.ID })
 	if len(pending) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
 	id, err := l.redis.Eval(ctx, source, []string{l.questions()}, l.o.ID, question, questionsLive.Milliseconds()).Text()
 	if err != nil {
 		l.redis.ReloadAfter(ctx, err)
-		return nil, nil, fmt.Errorf("redis: %w", err)
+		return nil, fmt.Errorf("redis: %w", err)
 	}
-	answers = make(map[string][]byte)
 	var silent []string
 	// A pause grows, so that near daemons are not waited for and many do not press.
 	for pause := time.Millisecond; len(pending) > 0; pause = min(2*pause, 20*time.Millisecond) {
 		select {
 		case <-ctx.Done():
-			return answers, append(pending, silent...), nil
+			return append(pending, silent...), nil
 		case <-time.After(pause):
 		}
 		pending = slices.DeleteFunc(pending, func(daemon string) bool {
@@ -133,25 +132,29 @@ func (l *Line) Ask(ctx context.Context, question []byte) (answers map[string][]b
 			if given && len(answer) == 0 {
 				silent = append(silent, daemon)
 			} else if given {
-				answers[daemon] = answer
+				take(daemon, answer)
 			}
 			return given
 		})
 	}
-	return answers, silent, nil
+	return silent, nil
 }
 
-// fetch returns the answer at a key, and removes it. given is false if there is none.
+// isAnswer begins each answer, so that none at all is told from an empty one.
+const isAnswer = '='
+
+// fetch returns the answer at a key, and removes it. given is false if there is none. Of
+// what somebody else may have written there it reads no more than an answer has.
 func (l *Line) fetch(ctx context.Context, key string) (answer []byte, given bool) {
-	answer, err := l.redis.Get(ctx, key).Bytes()
-	if err != nil {
+	answer, err := l.redis.GetRange(ctx, key, 0, MaxBytes+1).Bytes()
+	if err != nil || len(answer) == 0 {
 		return nil, false // also where Redis does not answer, until the time is over
 	}
 	_ = l.redis.Del(ctx, key).Err() // or it expires
-	if len(answer) > MaxBytes {
-		answer = nil
+	if answer[0] != isAnswer || len(answer) > 1+MaxBytes {
+		return nil, true
 	}
-	return answer, true
+	return answer[1:], true
 }
 
 // Run answers questions until ctx ends, and returns within about a second then.
@@ -228,7 +231,7 @@ func (l *Line) reply(ctx context.Context, m redis.XMessage) {
 	}
 	whole, cancel := context.WithTimeout(ctx, l.redis.Timeout())
 	defer cancel()
-	if err := l.redis.Set(whole, l.answerKey(m.ID, l.o.ID), answer, answersLive).Err(); err != nil {
+	if err := l.redis.Set(whole, l.answerKey(m.ID, l.o.ID), append([]byte{isAnswer}, answer...), answersLive).Err(); err != nil {
 		l.logFailure(ctx, err)
 	}
 }

@@ -34,9 +34,10 @@ type Options struct {
 	Assignments assign.Store
 	// Daemons returns the daemons that share the store, and the ID of this one.
 	Daemons func(context.Context) (_ []fleet.Daemon, self string, _ error)
-	// AskTop asks the other daemons who had the most. It returns their answers, and the
-	// IDs of those that did not give one; nil means that there are no others.
-	AskTop func(context.Context, top.Question) (answers []top.Answer, pending []string, _ error)
+	// AskTop asks the other daemons who had the most. It calls take with their answers,
+	// one at a time, and returns the IDs of those that did not give one; nil means that
+	// there are no others.
+	AskTop func(_ context.Context, _ top.Question, take func(top.Answer)) (pending []string, _ error)
 	// Requests counts the answers of the API, by method and code.
 	Requests *prometheus.CounterVec
 	Panics   *endpoint.PanicLog

@@ -20,9 +20,11 @@ import (
 const (
 	// topRows is how many subjects are listed unless a request says so.
 	topRows = 20
-	// topMost is what an answer takes at most while it is put together, in bytes: what
-	// a hundred rules keep, and what is read of other daemons.
-	topMost = 64 << 20
+	// topKept is how many counts are kept while answers of daemons are added up.
+	topKept = 10 * top.MaxRows
+	// topMost is what an answer takes at most while it is put together, in bytes: what a
+	// rule keeps, the counts that are kept, and what is read of one other daemon.
+	topMost = 8 << 20
 )
 
 var (
@@ -47,13 +49,12 @@ func (a *API) Top(ctx context.Context, r *adminv1.TopRequest) (*adminv1.TopRespo
 	sum := a.Decider.Top(q)
 	response := &adminv1.TopResponse{Daemons: 1}
 	if a.AskTop != nil {
-		answers, pending, err := a.AskTop(ctx, q)
-		if err != nil {
-			response.OthersUnknown = err.Error()
-		}
-		for _, answer := range answers {
-			sum = sum.Plus(answer)
+		pending, err := a.AskTop(ctx, q, func(answer top.Answer) {
+			sum = sum.Plus(answer).Bounded(topKept)
 			response.Daemons++
+		})
+		if err != nil {
+			response.OthersUnknown = strings.ToValidUTF8(err.Error(), "\uFFFD")
 		}
 		response.Pending = a.pending(ctx, pending)
 	}

@@ -70,11 +70,14 @@ func (d *Decider) Top(q top.Question) top.Answer {
 		a.Rest = found[top.MaxRules].total
 		found = found[:top.MaxRules]
 	}
+	// One at a time, since what each keeps may be half a megabyte.
 	for _, c := range found {
-		s := c.rule.Counts.Top(q.Kind).Summary(now, q.Window)
+		s := c.rule.Counts.Top(q.Kind).Summary(now, q.Window).First(top.MaxRows)
+		s.Counts = slices.Clone(s.Counts) // and not what stands behind them
 		a.Rules = append(a.Rules, top.RuleSummary{Domain: c.domain, Rule: c.rule.Path(), Summary: s})
+		a = a.Bounded(top.MaxRows)
 	}
-	return a.Bounded(top.MaxRows)
+	return a
 }
 
 // rulesOf calls yield with the rules of a domain, or of all if it is empty, that have a
