@@ -57,8 +57,11 @@ func (t *Top) Add(now time.Duration, text []byte, n uint64) {
 	t.live.Add(text, n)
 	isDue := len(t.due) > 0
 	t.mu.Unlock()
-	if isDue {
-		t.Tick(now)
+	if isDue && t.past.TryLock() {
+		// Who has the history now may look at it for milliseconds, and puts away what is
+		// due the next time.
+		defer t.past.Unlock()
+		t.settle(now)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/top"
@@ -410,5 +411,33 @@ func BenchmarkAdd(b *testing.B) {
 				tp.Add(0, top.AppendSubject(room[:0], entries[:]), 1)
 			}
 		})
+	}
+}
+
+// To put an answer together takes milliseconds, and there may be many at a time. A
+// request that is denied meanwhile does not wait for them, and is counted.
+func TestAddDoesNotWaitForThoseWhoLookBack(t *testing.T) {
+	t.Parallel()
+	tp := top.New(top.NewBudget(plenty))
+	const panes = 4
+	release := tp.LookBack()
+	added := make(chan struct{})
+	go func() {
+		defer close(added)
+		for i := range panes {
+			tp.Add(time.Duration(i)*top.PaneLength, user(nil, 1), 1)
+		}
+	}()
+	asynctest.Eventually(t, "all are added", func() bool {
+		select {
+		case <-added:
+			return true
+		default:
+			return false
+		}
+	})
+	release()
+	if s := tp.Summary((panes-1)*top.PaneLength, top.Minute); s.Total != panes || len(s.Counts) != 1 || s.Counts[0].Count != panes {
+		t.Errorf("got %+v", s)
 	}
 }
