@@ -75,6 +75,7 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	sparing := tuneGC(log)
 	log.Debug("settings in force", "settings", s)
 	metrics := newMetrics()
+	logTelemetry(log)
 	decisions, err := openDecisions(ctx, s, metrics, log)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
 // metrics returns the samples of /metrics by their series,
@@ -179,13 +180,18 @@ func TestDecisionsAreCounted(t *testing.T) {
 // Whoever tries unmatched: deny in shadow mode looks here for what it would deny.
 func TestUnmatchedInShadowModeIsCounted(t *testing.T) {
 	t.Parallel()
-	d := start(t, "domain: api\nunmatched: deny\ndescriptors:\n- {key: user, rate_limit: {requests: 1, period: 1h}}\n", func(o *server.Options) { o.Modes.Shadow = true })
+	members, _, _ := withMembers(t, someMembers())
+	d := start(t, "domain: api\nunmatched: deny\ndescriptors:\n- {key: user, rate_limit: {requests: 1, period: 1h}}\n", members, func(o *server.Options) { o.Modes.Shadow = true })
 	d.ask("api", 1, "usr=x")
 	d.wantMetrics(map[string]float64{
 		`ratelimitd_unmatched_descriptors_total{domain="api",result="allowed"}`:  0,
 		`ratelimitd_unmatched_descriptors_total{domain="api",result="denied"}`:   0,
 		`ratelimitd_unmatched_descriptors_total{domain="api",result="shadowed"}`: 1,
 	})
+	domain := read[adminv1.ListDomainsResponse](t, d.askAdmin("GET", "/domains", "view", ""), 200).GetDomains()[0]
+	if domain.GetUnmatchedCount() != 1 {
+		t.Errorf("the admin API counts %v", domain)
+	}
 }
 
 // TestCountsStayOverAReload keeps requests in flight under the old rules.

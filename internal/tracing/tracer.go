@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -94,8 +93,6 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 	}
 	t := &Tracer{Values: o.Values, propagators: propagators, ratio: o.SampleRatio}
 	t.queue = newQueue(exporter, environment.pace(), o.Metrics, o.Log)
-	// Errors inside the SDK would go to the process's standard log, each of them.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.queue.logFailure))
 	common := []sdktrace.TracerProviderOption{
 		sdktrace.WithSpanProcessor(t.queue), sdktrace.WithResource(resource), sdktrace.WithRawSpanLimits(spanLimits()),
 	}

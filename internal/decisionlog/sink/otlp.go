@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
@@ -72,10 +71,7 @@ func NewOTLP(ctx context.Context, o OTLPOptions) (*OTLP, error) {
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	provider := sdklog.NewLoggerProvider(sdklog.WithResource(o.Resource), sdklog.WithProcessor(&s.records), sdklog.WithAttributeValueLengthLimit(-1))
 	s.logger = provider.Logger("github.com/ratelimitd/ratelimitd")
-	// What a collector refuses in part, and errors inside the SDK, would go to the
-	// process's standard log, each of them.
 	s.losses = newLosses(o.Log, "decisions: the collector does not get all lines; requests are answered all the same")
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { s.logLoss(err.Error()) }))
 	go s.run()
 	return s, nil
 }

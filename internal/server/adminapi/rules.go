@@ -59,7 +59,7 @@ func (a *API) ListDomains(ctx context.Context, _ *adminv1.ListDomainsRequest) (*
 		if a.Assignments != nil {
 			shown.Assignments = uint64(a.Assignments.Table().Count(d.Name))
 		}
-		shown.UnmatchedCount = d.WithoutRule.Allowed.Load() + d.WithoutRule.Denied.Load()
+		shown.UnmatchedCount = d.WithoutRule.Of(config.Allowed) + d.WithoutRule.Of(config.Denied) + d.WithoutRule.Of(config.Shadowed)
 		if a.Decider.DeniesUnmatched(d) {
 			shown.Unmatched = adminv1.Unmatched_UNMATCHED_DENY
 		}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel"
+
+	"github.com/ratelimitd/ratelimitd/internal/logthin"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
+)
+
+// telemetryLogEvery spaces lines about what is sent to a collector.
+const telemetryLogEvery = time.Minute
+
+// logTelemetry logs what OpenTelemetry's library tells by itself, such as that a
+// collector refused a part of what it got: of spans, or of the log of decisions. There
+// is one place for that in a process, and each would go to its standard log.
+func logTelemetry(log *slog.Logger) {
+	var lines logthin.Thinner
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		if unlogged, due := lines.Due(time.Now(), telemetryLogEvery); due {
+			// The collector's answer is in it, whatever that may be.
+			log.Warn("OpenTelemetry: a collector did not take all; requests are answered all the same", "error", tracing.Cut(err.Error()), "unlogged_before", unlogged)
+		}
+	}))
+}
