@@ -92,9 +92,9 @@ func describeAssignment(a *adminv1.Assignment, now time.Time) string {
 	return text
 }
 
-// subjectText names a subject as parseEntries reads its entries.
+// subjectText names a subject, whose entries can be pasted into a command.
 func subjectText(domain string, entries []*ratelimitv1.Entry) string {
-	return formatEntries(entries) + " of " + yamlfile.Printable(domain)
+	return subjectWord(entries) + " of " + yamlfile.Printable(domain)
 }
 
 // outcomeText is the word for what became of a change.

@@ -156,7 +156,7 @@ func writeAssignments(out io.Writer, page []*adminv1.Assignment, first bool, wid
 	now := time.Now()
 	for _, a := range page {
 		rows = append(rows, [5]string{
-			yamlfile.Printable(a.GetDomain()), visible(formatEntries(a.GetEntries())), orDash(visible(a.GetMadeBy())),
+			yamlfile.Printable(a.GetDomain()), subjectWord(a.GetEntries()), orDash(visible(a.GetMadeBy())),
 			momentOf(a.GetMadeAt()), visible(describeAssignment(a, now)),
 		})
 	}

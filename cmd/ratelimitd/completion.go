@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 // completionWait is how long the shell's user waits at most for what a daemon
@@ -99,7 +100,7 @@ func completeEntries(load func() (settings.Settings, error)) completion {
 					continue
 				}
 				for _, key := range d.GetKeys() {
-					keys = append(keys, keyEscapes.Replace(key)+"=")
+					keys = append(keys, formatEntries([]*ratelimitv1.Entry{{Key: key}}))
 				}
 			}
 		})

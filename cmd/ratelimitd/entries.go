@@ -1,9 +1,8 @@
 package main
 
 import (
-	"fmt"
-	"strings"
-
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -21,59 +20,30 @@ func takeOf(domain string, args []string) (*ratelimitv1.TakeRequest, error) {
 	return request, nil
 }
 
-// parseEntries reads KEY=VALUE[,KEY=VALUE]. A backslash makes the next character
-// part of a key or value.
+// parseEntries reads entries as the command line has them: KEY=VALUE[,KEY=VALUE].
 func parseEntries(text string) ([]*ratelimitv1.Entry, error) {
-	var entries []*ratelimitv1.Entry
-	var key, part strings.Builder
-	hasKey := false
-	end := func() error {
-		if !hasKey {
-			return fmt.Errorf("%q: found %q; allowed: KEY=VALUE[,KEY=VALUE] and so on", text, part.String())
-		}
-		entries = append(entries, &ratelimitv1.Entry{Key: key.String(), Value: part.String()})
-		key.Reset()
-		part.Reset()
-		hasKey = false
-		return nil
-	}
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\\' && i+1 < len(text):
-			i++
-			part.WriteByte(text[i])
-		case c == '=' && !hasKey:
-			hasKey = true
-			key.WriteString(part.String())
-			part.Reset()
-		case c == ',':
-			if err := end(); err != nil {
-				return nil, err
-			}
-		default:
-			part.WriteByte(c)
-		}
-	}
-	if err := end(); err != nil {
+	parsed, err := spelling.ParseEntries(text)
+	if err != nil {
 		return nil, err
+	}
+	entries := make([]*ratelimitv1.Entry, len(parsed))
+	for i, e := range parsed {
+		entries[i] = &ratelimitv1.Entry{Key: e.Key, Value: e.Value}
 	}
 	return entries, nil
 }
 
-// These escape what would end a key or a value.
-var (
-	keyEscapes   = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
-	valueEscapes = strings.NewReplacer(`\`, `\\`, ",", `\,`)
-)
-
 // formatEntries writes entries as parseEntries reads them. No two lists look alike.
 func formatEntries(entries []*ratelimitv1.Entry) string {
-	var s strings.Builder
+	plain := make([]bucket.Entry, len(entries))
 	for i, e := range entries {
-		if i > 0 {
-			s.WriteByte(',')
-		}
-		s.WriteString(keyEscapes.Replace(e.GetKey()) + "=" + valueEscapes.Replace(e.GetValue()))
+		plain[i] = bucket.Entry{Key: e.GetKey(), Value: e.GetValue()}
 	}
-	return s.String()
+	return string(spelling.AppendEntries(nil, plain))
+}
+
+// subjectWord writes entries for a terminal, from which a person pastes them into a
+// command.
+func subjectWord(entries []*ratelimitv1.Entry) string {
+	return spelling.ShellWord(formatEntries(entries))
 }

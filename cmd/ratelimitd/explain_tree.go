@@ -134,7 +134,7 @@ func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, decisive int)
 }
 
 func levelBranch(b *branch, l *adminv1.Level) {
-	level := b.add("%s", entryText(l.GetEntry()))
+	level := b.add("%s", subjectWord([]*ratelimitv1.Entry{l.GetEntry()}))
 	for _, c := range l.GetCandidates() {
 		why := c.GetWhyNot()
 		if c.GetMatched() {
@@ -244,19 +244,11 @@ func placeText(p *adminv1.Place) string {
 	return fmt.Sprintf("%s:%d", p.GetFile(), p.GetLine())
 }
 
-func entryText(e *ratelimitv1.Entry) string {
-	return yamlfile.Printable(e.GetKey()) + "=" + yamlfile.Printable(e.GetValue())
-}
-
 func entriesText(entries []*ratelimitv1.Entry) string {
 	if len(entries) == 0 {
 		return "no entries"
 	}
-	texts := make([]string, len(entries))
-	for i, e := range entries {
-		texts[i] = entryText(e)
-	}
-	return strings.Join(texts, " / ")
+	return subjectWord(entries)
 }
 
 // timeText is a span of time as people read it.

@@ -56,13 +56,13 @@ descriptors {
 }
 `, `
 It would be denied: because.
-├─ tenant=acme / user="a b": allowed
+├─ 'tenant=acme,user=a b': allowed
 │  ├─ search
 │  │  ├─ tenant=acme
 │  │  │  ├─ tenant=acme (limits.yaml:3): matches
 │  │  │  ├─ tenant (limits.yaml:9): an exact value goes before
 │  │  │  └─ and 98 more at this level
-│  │  └─ user="a b"
+│  │  └─ 'user=a b'
 │  │     └─ user (limits.yaml:5): matches
 │  ├─ rule tenant=acme / user (limits.yaml:5), plan pro, quota_mode
 │  ├─ assignment to tenant=acme: plan pro in place of free (by ops, "paid \"twice\"", until 2026-01-01T00:00:00Z)
@@ -105,7 +105,7 @@ descriptors {entries {key: "a\n" value: "\033]0;x\007"} verdict: VERDICT_UNMATCH
 descriptors {verdict: VERDICT_UNMATCHED_DENIED}
 `, `
 \x1b[2J\u009b
-├─ "a\n"="\x1b]0;x\a": allowed, since no rule is for it
+├─ $'a\012=\033]0;x\007': allowed, since no rule is for it
 │  ├─ no rule
 │  └─ note: x\r\u202e
 └─ no entries: denied, since no rule is for it

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -156,17 +156,11 @@ func everyDescriptorHasALimit(descriptors int, r *ratelimitv1.TakeResponse) bool
 	return !slices.Contains(has, false)
 }
 
-// plainInShell are words that a shell reads as they are.
-var plainInShell = regexp.MustCompile(`^[A-Za-z0-9_=,./:@%+-]+`)
-
 // shellWords returns words as a shell reads them.
 func shellWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
-		quoted[i] = w
-		if w == "" || plainInShell.FindString(w) != w {
-			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
+		quoted[i] = spelling.ShellWord(w)
 	}
 	return strings.Join(quoted, " ")
 }

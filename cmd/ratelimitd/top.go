@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -169,11 +170,11 @@ func printTop(out io.Writer, r *adminv1.TopResponse, by, window string) error {
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "COUNT\tERROR\tSHARE\tDOMAIN\tRULE\tSUBJECT")
 	for _, s := range r.GetSubjects() {
-		subject := visible(formatEntries(s.GetEntries()))
+		subject := subjectWord(s.GetEntries())
 		if s.GetCut() {
 			subject += "..."
 		}
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\n", s.GetCount(), s.GetError(), share(s.GetCount(), r.GetTotal()), visible(s.GetDomain()), visible(s.GetRule()), subject)
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\n", s.GetCount(), s.GetError(), share(s.GetCount(), r.GetTotal()), spelling.ShellWord(s.GetDomain()), visible(s.GetRule()), subject)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -75,7 +76,7 @@ func TestTopSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("exits with %d: %s", code, stderr)
 	}
 	if want := "denied in the last 1m (0s of it so far), by 2 daemons: 50 in all\nCOUNT  ERROR  SHARE  DOMAIN  RULE  SUBJECT\n" +
-		`5      1      10.0%  api     user  user=\x1b[2Ja\,b...` + "\nnobody else had more than 4\n"; out != want {
+		`5      1      10.0%  api     user  $'user=\033[2Ja\\,b'...` + "\nnobody else had more than 4\n"; out != want {
 		t.Errorf("got\n%s\nwant\n%s", out, want)
 	}
 }
@@ -121,5 +122,43 @@ func TestTopWatchesInLinesOfJSON(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != 2 || lines[0] != lines[1] || !strings.HasPrefix(lines[0], "{") {
 		t.Errorf("it shows %q", lines)
+	}
+}
+
+// What top shows of a subject is what explain takes, whatever a caller sent.
+func TestTopSubjectsArePasted(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash")
+	}
+	startDaemon(t, "domain: d\ndescriptors: [{key: user, rate_limit: {requests: 0, period: 1s}}]\n",
+		writeText(t, "tokens.yaml", fmt.Sprintf("- {name: desk, role: support, sha256: %x}\n", sha256.Sum256([]byte("secret")))))
+	t.Setenv(tokenVariable, "secret")
+	sent := map[string]bool{}
+	for _, value := range []string{"a", "a,b", `it's "x"`, "$(id);\x1b[2J\u202e", `\`} {
+		subject := formatEntries([]*ratelimitv1.Entry{{Key: "user", Value: value}})
+		sent[subject] = true
+		if _, stderr, code := runWords(t, "", "ratelimitd", "query", "--domain", "d", subject); code != exitDenied {
+			t.Fatalf("query of %q exits with %d: %s", subject, code, stderr)
+		}
+	}
+	out, stderr, code := runWords(t, "", "ratelimitd", "top")
+	if code != 0 {
+		t.Fatalf("top exits with %d: %s", code, stderr)
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	column := strings.Index(lines[1], "SUBJECT")
+	for _, line := range lines[2 : len(lines)-1] {
+		pasted, err := exec.CommandContext(t.Context(), bash, "-c", "printf %s "+line[column:]).Output()
+		if err != nil || !sent[string(pasted)] {
+			t.Errorf("bash reads %s as %q: %v", line[column:], pasted, err)
+		}
+		delete(sent, string(pasted))
+		if out, stderr, code := runWords(t, "", "ratelimitd", "explain", "--domain", "d", string(pasted)); code != 0 || !strings.Contains(out, "─ "+line[column:]+": denied") {
+			t.Errorf("explain %q exits with %d: %s\n%s", pasted, code, stderr, out)
+		}
+	}
+	if len(sent) > 0 {
+		t.Errorf("top does not show %v:\n%s", sent, out)
 	}
 }
