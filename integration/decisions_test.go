@@ -85,7 +85,7 @@ func documentedQuestions(t *testing.T, dir string) {
 		if err := cmd.Run(); err != nil || failed.Len() > 0 || out.Len() == 0 {
 			t.Errorf("%s: %v: %s%s", script, err, &out, &failed)
 		}
-		want := map[string]string{"sort -rn": "2 fixed_window user=alice", "error": "1 InvalidArgument", "openssl": "h:69667e0df153a0f2", "kind": "# limits.yaml\ndomain: api"}
+		want := map[string]string{"sort -rn": "2 api fixed_window user=alice", "error": "1 - InvalidArgument", "any(.desc": `Z","api","denied",`, "openssl": "h:69667e0df153a0f2", "kind": "# limits.yaml\ndomain: api"}
 		for in, what := range want {
 			if strings.Contains(script, in) && !strings.Contains(script, "all(") && !strings.Contains(out.String(), what) {
 				t.Errorf("%s: %s, want %q", script, &out, what)

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"compress/gzip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,16 +15,17 @@ func TestDocumentedReplays(t *testing.T) {
 	const page = "docs/replay.md"
 	dir := t.TempDir()
 	for name, begins := range map[string][2]string{
-		"decisions.log": {"json", `{"v":1,"kind":"limits"`},
-		"access.log":    {"json", `{"start_time"`},
-		"requests.csv":  {"csv", "time,"},
-		"new.yaml":      {"yaml", "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {name: second, requests: 2"},
-		"old.yaml":      {"yaml", "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {name: second, requests: 1"},
-		"auth.yaml":     {"yaml", "endpoints:"},
+		"decisions.jsonl": {"json", `{"v":1,"kind":"limits"`},
+		"access.log":      {"json", `{"start_time"`},
+		"requests.csv":    {"csv", "time,"},
+		"new.yaml":        {"yaml", "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {name: second, requests: 2"},
+		"old.yaml":        {"yaml", "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {name: second, requests: 1"},
+		"auth.yaml":       {"yaml", "endpoints:"},
 	} {
 		write(t, dir, name, blockFrom(t, page, begins[0], begins[1]))
 	}
-	file := regexp.MustCompile(`[a-z]+\.(log|csv|yaml)`)
+	file := regexp.MustCompile(`[a-z]+\.(log|jsonl|csv|yaml)`)
+	version := regexp.MustCompile(`(?m)^(by +ratelimitd ).*$`)
 	for _, shown := range blocks(t, page, "console") {
 		line, want, _ := strings.Cut(shown, "\n")
 		words := strings.Fields(strings.TrimPrefix(line, "$ ratelimitd "))
@@ -33,6 +35,7 @@ func TestDocumentedReplays(t *testing.T) {
 			}
 		}
 		got, stderr, code := command(t, words...)
+		got = version.ReplaceAllString(strings.ReplaceAll(got, dir+string(filepath.Separator), ""), "${1}0.1.0")
 		if code != 0 || stderr != "" || got != want {
 			t.Errorf("%s exits with %d: %s\n%s", line, code, stderr, got)
 		}
@@ -44,7 +47,7 @@ func TestDocumentedReplays(t *testing.T) {
 		}
 	}
 	html := filepath.Join(dir, "report.html")
-	if _, stderr, code := command(t, "replay", "--limits", filepath.Join(dir, "new.yaml"), "--json", "--html", html, filepath.Join(dir, "decisions.log")); code != 0 {
+	if _, stderr, code := command(t, "replay", "--limits", filepath.Join(dir, "new.yaml"), "--json", "--html", html, filepath.Join(dir, "decisions.jsonl")); code != 0 {
 		t.Error(stderr)
 	}
 	if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "<svg") {
@@ -81,6 +84,54 @@ func TestReplayTakesSettingsFromTheLog(t *testing.T) {
 	}
 }
 
+// The documented name of a rotated log finds all of it, and no line twice.
+func TestReplayOfARotatedLog(t *testing.T) {
+	t.Parallel()
+	const page = "docs/replay.md"
+	log := blockFrom(t, page, "json", `{"v":1,"kind":"limits"`)
+	limits := write(t, t.TempDir(), "new.yaml", blockFrom(t, page, "yaml", "domain: shop"))
+	lines := strings.SplitAfter(log, "\n")
+	dir := t.TempDir()
+	write(t, dir, "decisions-20261123T000000.000001.jsonl.gz", gzipped(t, strings.Join(lines[:2], "")))
+	second := write(t, dir, "decisions-20261123T000000.150001.jsonl", lines[0]+strings.Join(lines[2:4], ""))
+	part := write(t, dir, "decisions-20261123T000000.150001.jsonl.gz.part", gzipped(t, lines[0]+lines[2])[:20])
+	write(t, dir, "decisions.jsonl", lines[0]+strings.Join(lines[4:], ""))
+
+	text, err := os.ReadFile(filepath.Join(projectRoot, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	glob := regexp.MustCompile("`ratelimitd replay --limits new/ ([^`]*)`").FindSubmatch(text)
+	if glob == nil {
+		t.Fatal("the page names no rotated log")
+	}
+	names, err := filepath.Glob(filepath.Join(dir, string(glob[1])))
+	if err != nil || len(names) != 4 {
+		t.Fatalf("it finds %q: %v", names, err)
+	}
+	out, stderr, code := command(t, append([]string{"replay", "--limits", limits}, names...)...)
+	if want := "warning: " + part + " is passed over: " + second + " is being compressed to it\n"; code != 0 || stderr != want || !strings.HasPrefix(out, "5 requests ") {
+		t.Errorf("it exits with %d: %s\n%s", code, stderr, out)
+	}
+	if strings.Contains(out, ".part") {
+		t.Errorf("it names what it has not read:\n%s", out)
+	}
+}
+
+// gzipped returns a compressed text.
+func gzipped(t *testing.T, text string) string {
+	t.Helper()
+	var out strings.Builder
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
 // A replay that decides otherwise than recorded exits with 2, and one that cannot be
 // run says what to do.
 func TestReplayExits(t *testing.T) {
@@ -97,10 +148,13 @@ func TestReplayExits(t *testing.T) {
 	for _, bad := range []struct{ args, says string }{
 		{"", "a log, or - for standard input"},
 		{"no.log", "no such file"},
-		{"--csv -", "found no --limits"},
-		{"--against " + limits + " -", "found no --limits"},
+		{"--csv -", "found --csv without --limits"},
+		{"--map no.yaml -", "--map: "},
+		{"--fit 99% -", "found --fit without --limits"},
+		{"--against " + limits + " -", "found --against without --limits; allowed: --limits NEW --against OLD"},
+		{filepath.Join(dir, "new.yaml"), "for an access log give --map FILE, for a table --csv"},
 		{"--limits " + limits + " --fit 5 -", "such as 99.9%"},
-		{"--limits no.yaml -", "--limits: "},
+		{"--limits no.yaml -", "ratelimitd: --limits: stat no.yaml: "},
 		{"--limits " + limits + " --map no.yaml -", "--map: "},
 		{"--limits " + limits + " --max-keys 1 -", "--max-keys"},
 		{dir, "found the folder"},

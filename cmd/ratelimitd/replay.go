@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,19 +45,23 @@ func replayCommand() *cobra.Command {
 		Use:   "replay [--limits NEW [--against OLD]] LOG...",
 		Short: "Say what limits would have done to recorded requests",
 		Long: `Decides recorded requests again, in virtual time and with the daemon's own
-arithmetic, and says per rule and limit what was asked and denied, before and after,
+arithmetic. Says per rule and limit what was asked and denied, before and after,
 and who is denied: when first, and for how long at most.
 
-NEW are limits files or folders. Before is what was recorded, or with --against what
-the limits OLD would have done. Without --limits the limits that the log has itself
-decide, and every decision is compared with the recorded one: the exit code is then 0
-if all are equal, and 2 if not.
+NEW are limits files or folders: all that a daemon would load, since what a
+domain has that is in none of them counts as without a rule. Before is what was
+recorded, or with --against what the limits OLD would have done. Without
+--limits the limits that the log has itself decide, and every decision is
+compared with the recorded one: the exit code is then 0 if all are equal, and 2
+if not.
 
-A LOG is the daemon's log of decisions, or with --map or --csv an access log or a
-table; - is standard input. Several are merged by time. What gzip or zstd compressed
+A LOG is the daemon's log of decisions, or with --map or --csv an access log or
+a table; - is standard input. Several are merged by time: a rotated log is
+decisions*.jsonl*, with what was put away before. What gzip or zstd compressed
 is read as it is, whatever its name.`,
-		Example: `  ratelimitd replay --limits new/ decisions.log
-  ratelimitd replay --limits new/ --against limits/ --html report.html decisions.log*
+		Example: `  ratelimitd replay --limits new/ decisions*.jsonl*
+  ratelimitd replay --limits new/ --against limits/ decisions.jsonl
+  ratelimitd replay --limits new/ --html report.html decisions.jsonl
   ratelimitd replay --limits limits/ --map auth.yaml envoy-access.log.gz
   ratelimitd replay --limits limits/ --fit 99.9% --csv --domain api requests.csv`,
 		Args: atLeastOne("a log, or - for standard input"),
@@ -64,7 +69,7 @@ is read as it is, whatever its name.`,
 	const asRecorded = "; if not given, as the log says"
 	fs := cmd.Flags()
 	r.isSet = fs.Changed
-	fs.StringSliceVar(&r.limits, "limits", nil, "limits files or folders that decide")
+	fs.StringSliceVar(&r.limits, "limits", nil, "limits files or folders that decide: all of them")
 	fs.StringSliceVar(&r.against, "against", nil, "limits files or folders to compare with, in place of what was recorded")
 	fs.BoolVar(&r.load.Lenient, "lenient", false, "accept in limits files what envoyproxy/ratelimit accepts, as with limits.lenient"+asRecorded)
 	fs.BoolVar(&r.load.MergeDomains, "merge-domains", false, "let several files say something of one domain, as with limits.merge_domains"+asRecorded)
@@ -113,6 +118,7 @@ func (f shareFlag) Set(text string) error {
 }
 
 func (r *replaying) run(cmd *cobra.Command, names []string) error {
+	names = finished(cmd, names)
 	logs, err := r.open(cmd, names)
 	defer func() {
 		for _, l := range logs {
@@ -122,7 +128,7 @@ func (r *replaying) run(cmd *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	options, err := r.options(cmd, logs)
+	options, err := r.options(cmd, names, logs)
 	if err != nil {
 		return err
 	}
@@ -170,15 +176,20 @@ func (r *replaying) loadOptions(logs []*replay.Log) config.LoadOptions {
 	return config.LoadOptions{Lenient: s.Lenient, MergeDomains: s.MergeDomains}
 }
 
+// warn tells of what is odd, and goes on.
+func warn(cmd *cobra.Command, text string) {
+	fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+visible(text))
+}
+
 // options loads the limits.
-func (r *replaying) options(cmd *cobra.Command, logs []*replay.Log) (replay.Options, error) {
-	o := replay.Options{MaxKeys: int(r.maxKeys), Fit: r.fit, Settings: r.override}
-	o.Warn = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+yamlfile.Printable(text)) }
-	if len(r.limits) == 0 && (len(r.against) > 0 || r.mapFile != "" || r.table || r.fit > 0) {
-		return o, errors.New("found no --limits; allowed: none alone, with a log of decisions")
+func (r *replaying) options(cmd *cobra.Command, names []string, logs []*replay.Log) (replay.Options, error) {
+	o := replay.Options{
+		MaxKeys: int(r.maxKeys), Fit: r.fit, Settings: r.override,
+		Sources: replay.Sources{Version: versionText(), Logs: names, Limits: r.limits, Against: r.against},
 	}
+	o.Warn = func(text string) { warn(cmd, text) }
 	if len(r.limits) == 0 {
-		return o, nil
+		return o, r.needsNoLimits()
 	}
 	load := r.loadOptions(logs)
 	var err error
@@ -188,7 +199,7 @@ func (r *replaying) options(cmd *cobra.Command, logs []*replay.Log) (replay.Opti
 		}
 		var rules *config.Rules
 		if rules, err = load.LoadRules(from...); err != nil {
-			return o, fmt.Errorf("--%s: %w", flag, err)
+			return o, fmt.Errorf("--%s: %w", flag, unprefixed(err))
 		}
 		if flag == "limits" {
 			o.Limits = rules
@@ -197,6 +208,44 @@ func (r *replaying) options(cmd *cobra.Command, logs []*replay.Log) (replay.Opti
 		}
 	}
 	return o, nil
+}
+
+// needsNoLimits returns an error if the flags make no sense without --limits.
+func (r *replaying) needsNoLimits() error {
+	switch {
+	case len(r.against) > 0:
+		return errors.New("found --against without --limits; allowed: --limits NEW --against OLD, or --limits NEW alone to compare it with what was recorded")
+	case r.fit > 0:
+		return errors.New("found --fit without --limits; allowed: --limits FILE, whose rules get the numbers that are looked for")
+	case r.table, r.mapFile != "":
+		return fmt.Errorf("found --%s without --limits; allowed: --limits FILE, since only a log of decisions has limits of its own", map[bool]string{true: "csv", false: "map"}[r.table])
+	}
+	return nil
+}
+
+// unprefixed returns an error about limits without the word for what it is about, which
+// a flag says.
+func unprefixed(err error) error {
+	if inner := errors.Unwrap(err); inner != nil && err.Error() == "limits: "+inner.Error() {
+		return inner
+	}
+	return err
+}
+
+// unfinished ends the name of what a daemon compresses, beside the file that it came
+// from: decisions*.jsonl* finds both.
+const unfinished = ".gz.part"
+
+// finished returns the names without those of files that have only a part of another,
+// which is among them.
+func finished(cmd *cobra.Command, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		whole, isPart := strings.CutSuffix(name, unfinished)
+		if isPart = isPart && slices.Contains(names, whole); isPart {
+			warn(cmd, name+" is passed over: "+whole+" is being compressed to it")
+		}
+		return isPart
+	})
 }
 
 // open opens the logs.

@@ -43,7 +43,7 @@ func TestPlansAreAppliedAsRecorded(t *testing.T) {
 	for _, s := range got.Denied {
 		denied[s.Subject+" "+s.Rule] = s.Denied
 	}
-	if len(denied) != 2 || denied["d|tenant=paying tenant (plan pro)"] != 1 || denied["d|tenant=other tenant (plan trial)"] != 5 {
+	if len(denied) != 2 || denied["tenant=paying tenant (plan pro)"] != 1 || denied["tenant=other tenant (plan trial)"] != 5 {
 		t.Error(denied)
 	}
 }
@@ -173,7 +173,7 @@ func TestFreedAreFreeOfOtherLimits(t *testing.T) {
 		r.take(asking("user=freed", 1))
 		r.take(asking("user=other", 1))
 	}
-	if got := replayed(t, replay.Options{Limits: rulesOf(t, limitOf("fixed_window", 1, 0))}, r.log); got.DeniedAfter != 2 || got.Denied[0].Subject != "d|user=other" {
+	if got := replayed(t, replay.Options{Limits: rulesOf(t, limitOf("fixed_window", 1, 0))}, r.log); got.DeniedAfter != 2 || got.Denied[0].Subject != "user=other" {
 		t.Errorf("%d: %+v", got.DeniedAfter, got.Denied)
 	}
 }

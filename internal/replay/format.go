@@ -28,7 +28,7 @@ type decisions struct {
 
 func (d *decisions) begin(line []byte) (bool, error) {
 	if err := d.line.ReadJSON(line); err != nil {
-		return false, fmt.Errorf("%w; for an access log give --map FILE", err)
+		return false, fmt.Errorf("%w; for an access log give --map FILE, for a table --csv", err)
 	}
 	return false, nil
 }

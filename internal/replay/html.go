@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
@@ -18,6 +19,7 @@ var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"rule":    ruleText,
+	"word":    spelling.ShellWord,
 	"percent": percent,
 	"denials": func(t Tally) string { return denials(&t) },
 	"share":   percentOf,
@@ -72,6 +74,12 @@ func (r *Report) charted() (rules []int) {
 
 // Clock is a moment of the log.
 func (d pageData) Clock(t time.Time) string { return d.clock(t) }
+
+// TimeOfDay is one with the date if there are several.
+func (d pageData) TimeOfDay(t time.Time) string { return d.timeOfDay(t) }
+
+// About says what the report is about.
+func (d pageData) About() []told { return d.told() }
 
 // SubjectsOf are the data of a table of subjects.
 func (d pageData) SubjectsOf(subjects []Subject) subjectsData { return subjectsData{d, subjects} }

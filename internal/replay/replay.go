@@ -6,10 +6,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 // Options say what is replayed.
@@ -32,6 +32,8 @@ type Options struct {
 	// Warn is told what is odd, with where; at most a few times for each kind of
 	// oddity. It may be nil.
 	Warn func(string)
+	// Sources is what the report says that it is about.
+	Sources Sources
 	// Progress, if not nil, is called every few thousand lines.
 	Progress func(lines uint64)
 }
@@ -364,7 +366,7 @@ func (r *Replay) descriptor(l *decisionlog.Line, bin, i int, hasBefore bool) {
 		}
 	}
 	if denied || newlyAllowed || now.row.followed {
-		r.text = bucket.AppendSubject(r.text[:0], l.Domain, l.Descriptors[i].Entries)
+		r.text = spelling.AppendEntries(r.text[:0], l.Descriptors[i].Entries)
 		r.subjects.see(now.row, r.text, l.At, denied, newlyDenied, newlyAllowed)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 // mostTop is how many subjects a report names.
@@ -11,6 +13,7 @@ const mostTop = 20
 
 // Report is what a replay found.
 type Report struct {
+	Sources
 	Totals
 	First time.Time `json:"first,omitzero"`
 	Last  time.Time `json:"last,omitzero"`
@@ -32,6 +35,48 @@ type Report struct {
 
 	timeline *timeline
 	series   []*series // of Rules
+}
+
+// Sources are what a report is about.
+type Sources struct {
+	// Version is that of the program which replayed.
+	Version string `json:"version"`
+	// Logs, Limits and Against are files and folders. Without Limits those of the log
+	// decided, and without Against before is what was recorded, if anything was.
+	Logs    []string `json:"logs"`
+	Limits  []string `json:"limits"`
+	Against []string `json:"against"`
+}
+
+// told is one of the things that a report is about, as people read it.
+type told struct {
+	What  string
+	Words []string
+}
+
+// told returns it line by line.
+func (r *Report) told() []told {
+	limits, before := wordsOf(r.Limits), wordsOf(r.Against)
+	if len(limits) == 0 {
+		limits = []string{"those of the log"}
+	}
+	if len(before) == 0 {
+		before = []string{"as recorded"}
+	}
+	lines := []told{{"logs", wordsOf(r.Logs)}, {"limits", limits}}
+	if r.Recorded {
+		lines = append(lines, told{"before", before})
+	}
+	return append(lines, told{"by", []string{"ratelimitd " + r.Version}})
+}
+
+// wordsOf returns names as a person pastes them into a command line.
+func wordsOf(names []string) []string {
+	words := make([]string, len(names))
+	for i, name := range names {
+		words[i] = spelling.ShellWord(name)
+	}
+	return words
 }
 
 // RuleReport is what was asked of a rule. Rule is empty for what no rule is for.
@@ -59,12 +104,17 @@ type LimitReport struct {
 // Report returns what was found so far.
 func (r *Replay) Report() *Report {
 	found := &Report{
-		Totals: r.totals, Unread: r.compared.Unread, Rules: []RuleReport{},
+		Sources: r.o.Sources, Totals: r.totals, Unread: r.compared.Unread, Rules: []RuleReport{},
 		Denied:       r.subjects.top(mostTop, func(s *subject) uint64 { return s.denied }),
 		NewlyDenied:  r.subjects.top(mostTop, func(s *subject) uint64 { return s.newlyDenied }),
 		NewlyAllowed: r.subjects.top(mostTop, func(s *subject) uint64 { return s.newlyAllowed }),
 		Unfollowed:   r.subjects.lost,
 		timeline:     &r.timeline,
+	}
+	for _, names := range []*[]string{&found.Logs, &found.Limits, &found.Against} {
+		if *names == nil {
+			*names = []string{}
+		}
 	}
 	if r.totals.first != 0 {
 		found.First, found.Last = moment(r.totals.first), moment(r.totals.last)

@@ -35,8 +35,8 @@ func TestReportSaysWhoIsDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []replay.Subject{
-		{Domain: "d", Rule: "user", Subject: "d|user=a", Denied: 4, FirstDenied: at(0.1), LongestLockout: 0.6, LockedOutAt: at(0.1)},
-		{Domain: "d", Rule: "user", Subject: "d|user=b", Denied: 1, FirstDenied: at(1.5), LockedOutAt: at(1.5)},
+		{Domain: "d", Rule: "user", Subject: "user=a", Denied: 4, FirstDenied: at(0.1), LongestLockout: 0.6, LockedOutAt: at(0.1)},
+		{Domain: "d", Rule: "user", Subject: "user=b", Denied: 1, FirstDenied: at(1.5), LockedOutAt: at(1.5)},
 	}
 	if fmt.Sprint(report.Denied) != fmt.Sprint(want) {
 		t.Errorf("wanted %v\ngot    %v", want, report.Denied)
@@ -62,7 +62,7 @@ func TestReportSaysWhatChanges(t *testing.T) {
 	} {
 		got := replayed(t, o, r.log)
 		if got.DeniedBefore != 5 || got.DeniedAfter != 4 || got.RequestsWon != 1 || got.RequestsLost != 0 ||
-			len(got.NewlyAllowed) != 1 || got.NewlyAllowed[0].Subject != "d|user=a" || got.Rules[0].Before.Denied != 5 || got.Rules[0].NewlyAllowed != 1 || got.Rules[0].Limits[0].Before.Denied != 5 {
+			len(got.NewlyAllowed) != 1 || got.NewlyAllowed[0].Subject != "user=a" || got.Rules[0].Before.Denied != 5 || got.Rules[0].NewlyAllowed != 1 || got.Rules[0].Limits[0].Before.Denied != 5 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -103,9 +103,9 @@ endpoints:
 		}
 		var got []string
 		for _, s := range report.Denied {
-			got = append(got, s.Subject)
+			got = append(got, s.Domain+" "+s.Subject)
 		}
-		if want := "[d|client=1.2.3.4 d|key=k d|page=3|method=GET d|path=/login]"; fmt.Sprint(got) != want || !report.First.Equal(at(0.5)) {
+		if want := "[d client=1.2.3.4 d key=k d page=3,method=GET d path=/login]"; fmt.Sprint(got) != want || !report.First.Equal(at(0.5)) {
 			t.Errorf("%s: %v at %v", name, got, report.First)
 		}
 	}
@@ -146,7 +146,11 @@ func TestPageShowsTheReport(t *testing.T) {
 		r.after(20_000)
 		r.take(asking("user=<script>alert(1)</script>", 1))
 	}
-	report := replayed(t, replay.Options{Limits: rulesOf(t, limitOf("token_bucket", 5, 9)), Fit: 0.9}, r.log)
+	o := replay.Options{
+		Limits: rulesOf(t, limitOf("token_bucket", 5, 9)), Fit: 0.9,
+		Sources: replay.Sources{Version: "v1.2", Logs: []string{"a.jsonl", "b.jsonl"}, Limits: []string{"<new>/"}},
+	}
+	report := replayed(t, o, r.log)
 	var page bytes.Buffer
 	if err := report.WriteHTML(&page); err != nil {
 		t.Fatal(err)
@@ -154,6 +158,14 @@ func TestPageShowsTheReport(t *testing.T) {
 	text := page.String()
 	if strings.Contains(text, "<script") || strings.Count(text, "<svg") != 2 || !strings.Contains(text, "&lt;script&gt;") || strings.Contains(text, "ZgotmplZ") {
 		t.Error(text)
+	}
+	for _, want := range []string{
+		"ratelimitd v1.2", "<dt>logs</dt><dd><span>a.jsonl</span> <span>b.jsonl</span>", "<span>&#39;&lt;new&gt;/&#39;</span>", "<dt>before</dt><dd><span>as recorded</span>",
+		"<td>d</td><td>user</td><td class=\"s\"><code>&#39;user=&lt;script&gt;alert(1)&lt;/script&gt;&#39;</code></td></tr>",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %s: %s", want, text)
+		}
 	}
 	for _, svg := range regexp.MustCompile("(?s)<svg.*?</svg>").FindAllString(text, -1) {
 		d := xml.NewDecoder(strings.NewReader(svg))

@@ -12,11 +12,10 @@ import (
 // followed from its first denial on.
 type subjects struct {
 	most   int
-	byName map[string]*subject
+	byName map[subjectName]*subject
 	// filter has a bit for the hash of each that is followed, so that few others are
 	// looked up.
-	filter  [filterBits / 64]uint64
-	scratch []byte
+	filter [filterBits / 64]uint64
 	// lost counts the denials of those whom there was no room to follow.
 	lost uint64
 }
@@ -24,10 +23,16 @@ type subjects struct {
 // filterBits is a power of two: 128 KiB stay in a processor's cache.
 const filterBits = 1 << 20
 
-// subject is a descriptor's subject in a rule.
-type subject struct {
-	row  *row
+// subjectName is a descriptor's entries in a rule of a domain.
+type subjectName struct {
+	row *row
+	// text is the entries as spelling.AppendEntries writes them.
 	text string
+}
+
+// subject is one who is followed.
+type subject struct {
+	subjectName
 	// denied counts denials after; the others compare with before.
 	denied, newlyDenied, newlyAllowed uint64
 	// first, since and last are moments of denials: the first of all, and the first
@@ -38,7 +43,7 @@ type subject struct {
 }
 
 func newSubjects(most int) *subjects {
-	return &subjects{most: most, byName: make(map[string]*subject)}
+	return &subjects{most: most, byName: make(map[subjectName]*subject)}
 }
 
 // see notes what a subject of a rule got. It may be left out for rules that are not
@@ -50,8 +55,7 @@ func (s *subjects) see(r *row, text []byte, at int64, denied, newlyDenied, newly
 	if !mayBeKnown && !denied && !newlyAllowed {
 		return
 	}
-	s.scratch = append(append(append(s.scratch[:0], r.rule...), 0), text...)
-	f := s.byName[string(s.scratch)]
+	f := s.byName[subjectName{r, string(text)}] // which copies nothing
 	if f == nil {
 		if !denied && !newlyAllowed {
 			return
@@ -60,8 +64,8 @@ func (s *subjects) see(r *row, text []byte, at int64, denied, newlyDenied, newly
 			s.lost++
 			return
 		}
-		f = &subject{row: r, text: string(text)}
-		s.byName[string(s.scratch)] = f
+		f = &subject{subjectName: subjectName{r, string(text)}}
+		s.byName[f.subjectName] = f
 		s.filter[bit/64] |= 1 << (bit % 64)
 		r.followed = true
 	}
@@ -96,7 +100,7 @@ func (f *subject) see(at int64, denied, newlyDenied, newlyAllowed bool) {
 type Subject struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
-	// Subject is its domain and entries as in keys.
+	// Subject is its entries as the command line takes them: KEY=VALUE[,KEY=VALUE].
 	Subject string `json:"subject"`
 	// Denied counts its denials; NewlyDenied those that were none before, and
 	// NewlyAllowed the denials before that are none any more.
@@ -121,7 +125,7 @@ func (s *subjects) top(n int, by func(*subject) uint64) []Subject {
 		}
 	}
 	slices.SortFunc(all, func(a, b *subject) int {
-		return cmp.Or(cmp.Compare(by(b), by(a)), cmp.Compare(a.text, b.text), cmp.Compare(a.row.rule, b.row.rule))
+		return cmp.Or(cmp.Compare(by(b), by(a)), cmp.Compare(a.row.domain, b.row.domain), cmp.Compare(a.text, b.text), cmp.Compare(a.row.rule, b.row.rule))
 	})
 	top := make([]Subject, 0, n)
 	for _, f := range all[:min(n, len(all))] {

@@ -6,8 +6,10 @@ import (
 	"io"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
@@ -80,6 +82,9 @@ func (r *Report) writeTotals(w io.Writer) {
 		fmt.Fprintf(w, " from %s to %s", r.clock(r.First), r.clock(r.Last))
 	}
 	fmt.Fprintln(w)
+	for _, l := range r.told() {
+		writeList(w, l.What, l.Words)
+	}
 	fmt.Fprintf(w, "denied\t%s\n", change(r.DeniedBefore, r.DeniedAfter, r.Requests, r.Recorded))
 	if r.Recorded && r.Comparison == nil {
 		fmt.Fprintf(w, "newly denied\t%d\nnewly allowed\t%d\n", r.RequestsLost, r.RequestsWon)
@@ -99,6 +104,25 @@ func (r *Report) writeTotals(w io.Writer) {
 	if domains := r.Unruled(); len(domains) > 0 {
 		fmt.Fprintf(w, "no rule any more\tin %s\n", shownText(yamlfile.Commas(domains)))
 	}
+}
+
+// listWidth is how long the lines of a list are at most, unless an item is longer.
+const listWidth = 60
+
+// writeList writes words behind what they are, in as many lines as they need.
+func writeList(w io.Writer, what string, words []string) {
+	line := ""
+	for _, word := range words {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > listWidth {
+			fmt.Fprintf(w, "%s\t%s\n", what, line)
+			what, line = "", ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	fmt.Fprintf(w, "%s\t%s\n", what, line)
 }
 
 // Unruled returns the domains of which no request meets a rule any more: most often
@@ -153,7 +177,7 @@ func (r *Report) writeRules(w io.Writer) {
 			domain = rule.Domain
 			fmt.Fprintf(w, "\ndomain %s\n", yamlfile.Printable(domain))
 			if r.Recorded {
-				fmt.Fprintln(w, "  RULE\tLIMIT\tASKED\tDENIED BEFORE\tAFTER\tNEWLY DENIED\tNEWLY ALLOWED")
+				fmt.Fprintln(w, "  RULE\tLIMIT\tASKED\tDENIED BEFORE\tAFTER\tNEWLY\tNO MORE")
 			} else {
 				fmt.Fprintln(w, "  RULE\tLIMIT\tASKED\tDENIED")
 			}
@@ -208,25 +232,37 @@ func (r *Report) writeSubjects(w io.Writer, title string, subjects []Subject, by
 	if len(subjects) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n%s\n  TIMES\tSUBJECT\tRULE\tFIRST DENIED\tLONGEST LOCK-OUT\n", title)
+	fmt.Fprintf(w, "\n%s\n  TIMES\tFIRST DENIED\tLONGEST LOCK-OUT\tDOMAIN\tRULE\tSUBJECT\n", title)
 	for i := range subjects {
 		s := &subjects[i]
 		first, longest := "-", "-"
 		if !s.FirstDenied.IsZero() {
-			first = r.clock(s.FirstDenied)
+			first = r.timeOfDay(s.FirstDenied)
 			longest = timespan.Format(time.Duration(s.LongestLockout * float64(time.Second)))
 			if s.LongestLockout > 0 {
-				longest += " from " + r.clock(s.LockedOutAt)
+				longest += " from " + r.timeOfDay(s.LockedOutAt)
 			}
 		}
-		fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\n", by(s), shownText(s.Subject), ruleText(s.Rule), first, longest)
+		fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\t%s\n", by(s), first, longest, spelling.ShellWord(s.Domain), ruleText(s.Rule), spelling.ShellWord(s.Subject))
 	}
 }
 
 // clock is a moment of the log: of a short one to the millisecond.
 func (r *Report) clock(t time.Time) string {
-	if r.Last.Sub(r.First) < time.Minute {
-		return t.Format("2006-01-02 15:04:05.000")
+	return t.Format(time.DateOnly) + " " + r.clockOfDay(t)
+}
+
+// timeOfDay is a moment of the log, with the date if there are several.
+func (r *Report) timeOfDay(t time.Time) string {
+	if r.First.Format(time.DateOnly) == r.Last.Format(time.DateOnly) {
+		return r.clockOfDay(t)
 	}
-	return t.Format(time.DateTime)
+	return r.clock(t)
+}
+
+func (r *Report) clockOfDay(t time.Time) string {
+	if r.Last.Sub(r.First) < time.Minute {
+		return t.Format("15:04:05.000")
+	}
+	return t.Format(time.TimeOnly)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,7 +48,13 @@ descriptors:
 // trial would have denied.
 func TestTextIsATable(t *testing.T) {
 	t.Parallel()
-	o := replay.Options{Limits: hourly(t, 80, "d"), Against: hourly(t, 7, "d", "e")}
+	o := replay.Options{
+		Limits: hourly(t, 80, "d"), Against: hourly(t, 7, "d", "e"),
+		Sources: replay.Sources{
+			Version: "v1.2", Limits: []string{"new/d.yaml"}, Against: []string{"d.yaml", "the e.yaml"},
+			Logs: []string{"decisions-20261122T000000.000001.jsonl.gz", "decisions-20261123T000000.000001.jsonl.gz", "decisions.jsonl"},
+		},
+	}
 	report, _, err := run(t, o, replay.Table(""), twoDomains())
 	if err != nil {
 		t.Fatal(err)
@@ -57,19 +64,71 @@ func TestTextIsATable(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `180 requests from 2026-11-23 00:00:00 to 2026-11-23 00:01:29
+logs              decisions-20261122T000000.000001.jsonl.gz
+                  decisions-20261123T000000.000001.jsonl.gz decisions.jsonl
+limits            new/d.yaml
+before            d.yaml 'the e.yaml'
+by                ratelimitd v1.2
 denied            166 (92.22%) before, 10 (5.556%) after
 newly denied      0
 newly allowed     156
 no rule any more  in e
 
 domain d
-  RULE  LIMIT  ASKED  DENIED BEFORE  AFTER                NEWLY DENIED  NEWLY ALLOWED
-  user         90     83 (92.22%)    10 (11.11%)          0             73
+  RULE  LIMIT  ASKED  DENIED BEFORE  AFTER                NEWLY  NO MORE
+  user         90     83 (92.22%)    10 (11.11%)          0      73
         hour   90     83 (92.22%)    10 (11.11%)
         trial  90     0 (0%)         0 (0%), 30 shadowed
 `
 	if got := text.String(); !strings.HasPrefix(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	const last = `newly allowed
+  TIMES  FIRST DENIED  LONGEST LOCK-OUT  DOMAIN  RULE  SUBJECT
+  83     -             -                 e       user  user=a
+  73     00:01:20      9s from 00:01:20  d       user  user=a
+`
+	if got := text.String(); !strings.HasSuffix(got, last) {
+		t.Errorf("got\n%s\nwant\n%s", got, last)
+	}
+}
+
+// A subject is the end of its line, whole and as a person pastes it into a command; in
+// JSON without the quotes of the shell. Moments have the date where there are several.
+func TestSubjectsArePasted(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 5000)
+	log := "time,domain,user,path\n"
+	for i, value := range []string{"a b,", "it's", `"q"=`, "$(id)\x1b[2J\u202e", long} {
+		day := time.Duration(i) * 24 * time.Hour
+		log += fmt.Sprintf("%s,the d,\"%s\",/\n", at(0).Add(day).Format(time.RFC3339), strings.ReplaceAll(value, `"`, `""`))
+	}
+	limits := "domain: the d\ndescriptors: [{key: user, descriptors: [{key: path, rate_limit: {requests: 0, period: 1s}}]}]\n"
+	report, warnings, err := run(t, replay.Options{Limits: rulesOf(t, limits)}, replay.Table(""), strings.NewReader(log))
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	var text bytes.Buffer
+	if err := report.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"  1      2026-11-23 00:00:00  0s                'the d'  user / path  'user=a b\\,,path=/'\n",
+		`  'the d'  user / path  'user=it'\''s,path=/'` + "\n",
+		`  'the d'  user / path  'user="q"=,path=/'` + "\n",
+		`  'the d'  user / path  $'user=$(id)\033[2J\342\200\256,path=/'` + "\n",
+		"  'the d'  user / path  user=" + long + ",path=/\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("it lacks %.100s:\n%s", want, text.String())
+		}
+	}
+	var subjects []string
+	for _, s := range report.Denied {
+		subjects = append(subjects, s.Subject)
+	}
+	if !slices.Contains(subjects, `user=a b\,,path=/`) || !slices.Contains(subjects, "user=it's,path=/") {
+		t.Errorf("JSON has %q", subjects)
 	}
 }
 
