@@ -300,6 +300,18 @@ type gone struct{ http.ResponseWriter }
 
 func (gone) Write([]byte) (int, error) { return 0, errors.New("gone") }
 
+func TestASeriesThatShowsNoLabelHasNoBraces(t *testing.T) {
+	t.Parallel()
+	page := &scrape.Page{Small: prometheus.NewRegistry(), Failed: func(err error) { t.Error(err) }, Large: func() []scrape.Family {
+		return []scrape.Family{{Name: "a_total", Help: "A.", Labels: []string{"others"}, Optional: "others", Each: func(s *scrape.Series) { s.Write(7) }}}
+	}}
+	for name, want := range map[string]string{"text": "\na_total 7\n", "openmetrics": "\na_total 7.0\n"} {
+		if got := get(t, page, "/metrics", accepted[name]).Body.String(); !strings.Contains(got, want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 func TestAcceptedEncodings(t *testing.T) {
 	t.Parallel()
 	page := &scrape.Page{Small: small(), Large: func() []scrape.Family { return nil }, Failed: func(err error) { t.Error(err) }}

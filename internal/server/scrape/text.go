@@ -44,7 +44,7 @@ func (t text) series(out *writer, f *Family, values [][]byte, n uint64) {
 		b = appendEscaped(b, values[i], true)
 		b = append(b, '"')
 	}
-	if len(f.Labels) > 0 {
+	if open == ',' {
 		b = append(b, '}')
 	}
 	b = append(b, ' ')
