@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -118,6 +119,28 @@ func TestTopRefusesWhatItCannotAnswer(t *testing.T) {
 	}
 	if _, err := d.admin(nil).Top(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer help"), &adminv1.TopRequest{By: 7}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Each name costs time to compare, and a domain may have very many.
+func TestAMisspelledRuleIsComparedWithSomeOfVeryMany(t *testing.T) {
+	t.Parallel()
+	var limits strings.Builder
+	limits.WriteString("domain: api\ndescriptors:\n")
+	add := func(key, value string) {
+		fmt.Fprintf(&limits, "  - {key: %s, value: %q, rate_limit: {unit: hour, requests_per_unit: 1}}\n", key, value)
+	}
+	add("first", "x")
+	for i := range 10_000 {
+		add("user", fmt.Sprint(i))
+	}
+	add("last", "x")
+	members, _, _ := withMembers(t, someMembers())
+	d := start(t, limits.String(), members, keepingTops)
+	for rule, isCompared := range map[string]bool{"firt=x": true, "lst=x": false} {
+		if p := d.askAdmin("GET", "/top?domain=api&rule="+url.QueryEscape(rule), "help", ""); p.code != 404 || strings.Contains(p.body, "=x?)") != isCompared {
+			t.Errorf("%s: %d %s", rule, p.code, p.body)
+		}
 	}
 }
 

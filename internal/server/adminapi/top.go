@@ -101,7 +101,8 @@ func (a *API) checkTop(q top.Question) error {
 		return status.Errorf(codes.NotFound, "domain: found %s; there is none of this name%s", yamlfile.Quote(q.Domain), nearest(q.Domain, domainNames(rules)))
 	case q.Rule != "" && !a.Decider.HasRule(q.Domain, q.Rule):
 		var paths []string
-		for _, rule := range rules.Domain(q.Domain).Rules() {
+		all := rules.Domain(q.Domain).Rules()
+		for _, rule := range all[:min(len(all), rulesMost)] {
 			paths = append(paths, rule.Path())
 		}
 		return status.Errorf(codes.NotFound, "rule: found %s; the domain %s has none of this path%s", yamlfile.Quote(q.Rule), q.Domain, nearest(q.Rule, paths))
