@@ -8,14 +8,19 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/racetest"
 )
 
@@ -115,5 +120,100 @@ func TestLongLimitsDoNotMakeAFileOfEachLine(t *testing.T) {
 	r.wantCounts(400, 0, 0)
 	if n := len(gather(t, r.path)); n != 4 {
 		t.Errorf("there are %d files", n)
+	}
+}
+
+// The file cannot be rotated: what is on disk stays within its bound, what finds no room
+// is counted and told, and it goes on once it can. Its name is the reason, since a folder
+// that may not be changed is none for root.
+func TestAFileThatCannotBeRotatedDoesNotGrow(t *testing.T) {
+	t.Parallel()
+	const size = 1000
+	// With a moment in it the name is too long.
+	path := filepath.Join(t.TempDir(), strings.Repeat("d", 240)+".jsonl")
+	r := open(t, path, func(o *sink.Options) { o.MaxSize = size })
+	line := strings.Repeat("x", 99)
+	for range 50 {
+		r.add(line)
+	}
+	r.wantCounts(10, 0, 40)
+	if n := len(read(t, path)); n != size {
+		t.Errorf("the file has %d bytes", n)
+	}
+	if n := r.log.Count("cannot be rotated"); n != 1 {
+		t.Errorf("%d lines of log:\n%s", n, r.log)
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	asynctest.Eventually(t, "lines", func() bool {
+		r.add(line)
+		return strings.HasPrefix(read(t, path), line+"\n")
+	})
+	r.Close()
+}
+
+// Somebody keeps files for evidence, so they cannot be removed: newer ones go in their
+// place.
+func TestRotatedFilesThatCannotBeRemovedCountAll(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"d-20200101T000000.000000.jsonl", "d-20200101T000000.000001.jsonl"} {
+		kept := filetest.Write(t, dir, name, "kept\n")
+		if out, err := exec.Command("chattr", "+i", kept).CombinedOutput(); err != nil {
+			t.Skipf("a file that cannot be removed takes the right to chattr: %s", out)
+		}
+		t.Cleanup(func() { _ = exec.Command("chattr", "-i", kept).Run() })
+	}
+	r := open(t, filepath.Join(dir, "d.jsonl"), func(o *sink.Options) { o.MaxSize, o.Keep = 1000, 3 })
+	line := strings.Repeat("x", 99)
+	for range 55 {
+		r.add(line)
+	}
+	r.Close()
+	r.wantCounts(55, 0, 0)
+	texts := gather(t, r.path)
+	if len(texts) != 4 || texts[0] != "kept\n" || texts[1] != "kept\n" || len(texts[2]) != 1000 || len(texts[3]) != 500 {
+		t.Errorf("the files are %.20q", texts)
+	}
+}
+
+// Nobody reads a FIFO, and then a file takes its place.
+func TestAFIFOThatIsReplacedIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "d.jsonl")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, path, nil)
+	defer r.Close()
+	r.add(strings.Repeat("z", 256<<10)) // more than it holds
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	asynctest.Eventually(t, "lines in the file", func() bool {
+		r.add("one")
+		text, err := os.ReadFile(path)
+		return err == nil && strings.HasPrefix(string(text), "one\n")
+	})
+}
+
+// At the end the writer holds lines that nobody takes. These count too.
+func TestALateEndCountsWhatIsBeingWritten(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, path, nil)
+	line := strings.Repeat("z", 1023)
+	const lines = 300
+	for range lines {
+		r.add(line)
+	}
+	r.Close()
+	// A pipe holds 64 KiB, so a first batch may have been written.
+	if written, dropped := testutil.ToFloat64(r.Counts.Written), testutil.ToFloat64(r.Counts.Dropped); written+dropped != lines || written > 64 {
+		t.Errorf("%v lines are written and %v dropped, of %d", written, dropped, lines)
 	}
 }

@@ -20,7 +20,8 @@ type Options struct {
 	// Path is a file, a FIFO, a device, or Stdout.
 	Path string
 	// MaxSize is after how many bytes a file is rotated; 0 means never. It is
-	// exceeded only by a line that is longer.
+	// exceeded only by a line that is longer. While a full file cannot be rotated, lines
+	// fail.
 	MaxSize int64
 	// Keep is how many rotated files are kept, at least 1, and Compress whether with
 	// gzip.
@@ -97,7 +98,8 @@ func (f *File) Reopen() {
 	f.queue.rouse()
 }
 
-// Close writes what waits, for as long as closeWithin, and drops what is left then.
+// Close writes what waits, for as long as closeWithin, and drops what is left then. What
+// is being written at that moment counts as dropped too: nobody knows.
 func (f *File) Close() {
 	f.queue.close()
 	close(f.end)
@@ -106,8 +108,7 @@ func (f *File) Close() {
 	select {
 	case <-f.ended:
 	case <-late.C:
-		left := f.queue.take().lines
-		f.Counts.Dropped.Add(float64(left))
+		f.Counts.Dropped.Add(float64(f.queue.abandon()))
 		f.losses.tell("the end of the daemon does not wait for them to be written")
 	}
 	f.losses.close()
@@ -157,10 +158,12 @@ func (f *File) write(text []byte) {
 		return
 	}
 	n, err := f.output.write(text)
-	written := bytes.Count(text[:n], newline)
-	f.Counts.Written.Add(float64(written))
+	written, failed := bytes.Count(text[:n], newline), bytes.Count(text[n:], newline)
+	if f.queue.settle(written + failed) {
+		f.Counts.Written.Add(float64(written))
+		f.Counts.Failed.Add(float64(failed))
+	}
 	if err != nil {
-		f.Counts.Failed.Add(float64(bytes.Count(text[n:], newline)))
 		f.losses.tell(err.Error())
 	}
 }

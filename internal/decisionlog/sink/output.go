@@ -3,6 +3,7 @@ package sink
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"syscall"
@@ -37,6 +38,9 @@ type output struct {
 	// open it again after that failed.
 	checkAt, retryAt time.Time
 	failure          error // of the last opening
+	// rotateAt and rotateFailure are the same for rotating.
+	rotateAt      time.Time
+	rotateFailure error
 }
 
 func newOutput(o Options) *output {
@@ -53,7 +57,7 @@ func (u *output) open() error {
 		u.retryAt, u.failure = time.Now().Add(lookEvery), notWritable(u.path, err)
 		return u.failure
 	}
-	u.checkAt, u.retryAt = time.Now().Add(lookEvery), time.Time{}
+	u.checkAt, u.retryAt, u.rotateAt = time.Now().Add(lookEvery), time.Time{}, time.Time{}
 	u.head, u.most, u.owesLimits = 0, u.maxSize, u.inForce != nil
 	return u.payLimits()
 }
@@ -216,7 +220,7 @@ func (u *output) put(lines []byte) (n int, err error) {
 		u.isTorn = false
 		u.size++
 	}
-	wrote, err := u.file.Write(lines)
+	wrote, err := u.writeAll(lines)
 	whole := linesWithin(lines, int64(wrote))
 	u.size += int64(wrote)
 	if err == nil {
@@ -232,6 +236,19 @@ func (u *output) put(lines []byte) (n int, err error) {
 	return whole, u.failed(err)
 }
 
+// writeAll writes to the file. While nobody reads a FIFO it waits, but no longer than the
+// path names that FIFO: nobody will come to read one that is removed.
+func (u *output) writeAll(text []byte) (n int, err error) {
+	for {
+		_ = u.file.SetWriteDeadline(time.Now().Add(lookEvery)) // files on a disk have none
+		m, err := u.file.Write(text[n:])
+		n += m
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !u.isStdout && u.isMoved() {
+			return n, err
+		}
+	}
+}
+
 // failed closes a file that cannot be written, unless there may be room on its disk
 // again: then each try would begin it anew.
 func (u *output) failed(err error) error {
@@ -242,13 +259,20 @@ func (u *output) failed(err error) error {
 	return err
 }
 
-// rotate puts the file away and begins another. If that fails, the file goes on for as
-// many bytes again: better one that is too large than none.
+// rotate puts the file away and begins another. While that fails, the file stays as it
+// is: it may have no more bytes, and those that it has are not given up for new ones.
 func (u *output) rotate() error {
+	if u.isMoved() { // somebody else did it
+		u.shut()
+		return u.open()
+	}
+	now := time.Now()
+	if now.Before(u.rotateAt) {
+		return u.rotateFailure
+	}
 	if err := u.rotated.add(); err != nil {
-		u.rotated.log.Warn("decisions: the file cannot be rotated and goes on", "path", u.path, "error", err)
-		u.most = u.size + u.maxSize
-		return nil
+		u.rotateAt, u.rotateFailure = now.Add(lookEvery), fmt.Errorf("the file is full and cannot be rotated: %w", err)
+		return u.rotateFailure
 	}
 	u.shut()
 	return u.open()

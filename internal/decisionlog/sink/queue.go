@@ -14,6 +14,10 @@ type queue struct {
 	front    batch
 	spare    []byte // of the other half, while the writer does not have it
 	isClosed bool
+	// unsettled is how many lines the writer has taken of which it has not said yet what
+	// became of them, and isAbandoned that nobody asks any more.
+	unsettled   int
+	isAbandoned bool
 }
 
 // batch is what a writer takes at a time.
@@ -89,7 +93,26 @@ func (q *queue) take() batch {
 	defer q.mu.Unlock()
 	b := q.front
 	q.front, q.spare = batch{text: q.spare}, nil
+	q.unsettled += b.lines
 	return b
+}
+
+// settle notes that the writer knows what became of so many lines. It reports whether
+// that is still to be counted.
+func (q *queue) settle(lines int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.unsettled -= lines
+	return !q.isAbandoned
+}
+
+// abandon returns of how many lines nobody knows what became of them: those that wait,
+// and those that the writer has. What it settles later does not count.
+func (q *queue) abandon() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.isAbandoned = true
+	return q.front.lines + q.unsettled
 }
 
 // done takes back the memory of a batch.

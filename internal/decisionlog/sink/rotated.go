@@ -64,29 +64,41 @@ const (
 	stampGap = time.Microsecond
 )
 
-// add moves the file away.
+// add moves the file away. It fails if there are too many others, which cannot be counted
+// or removed.
 func (r *rotated) add() error {
-	at := time.Now().UTC()
-	for {
-		name := r.name(at)
-		_, plain := os.Lstat(name)
-		_, zipped := os.Lstat(name + gzipped)
-		if errors.Is(plain, fs.ErrNotExist) && errors.Is(zipped, fs.ErrNotExist) {
-			if err := os.Rename(r.path, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			break
-		}
-		at = at.Add(stampGap)
+	name, err := r.free(time.Now().UTC())
+	if err != nil {
+		return err
 	}
-	if _, _, err := r.prune(); err != nil {
-		r.warn(err)
+	if _, _, err := r.prune(r.keep - 1); err != nil {
+		return err
+	}
+	if err := os.Rename(r.path, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	select {
 	case r.came <- struct{}{}:
 	default:
 	}
 	return nil
+}
+
+// free returns the first name from a moment on that no file has.
+func (r *rotated) free(at time.Time) (string, error) {
+	for ; ; at = at.Add(stampGap) {
+		name, isTaken := r.name(at), false
+		for _, one := range [...]string{name, name + gzipped} {
+			if _, err := os.Lstat(one); err == nil {
+				isTaken = true
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return "", err // such as a name that is too long
+			}
+		}
+		if !isTaken {
+			return name, nil
+		}
+	}
 }
 
 func (r *rotated) name(at time.Time) string {
@@ -120,23 +132,31 @@ func (r *rotated) list() (names, left []string, err error) {
 }
 
 // prune removes all but the newest files, and returns those and what list returns as
-// left.
-func (r *rotated) prune() (names, left []string, err error) {
+// left. One that cannot be removed stays in the place of a newer one. The error says that
+// more are left, or that they cannot be counted.
+func (r *rotated) prune(keep int) (names, left []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	names, left, err = r.list()
-	if err == nil && len(names) > r.keep {
-		for _, name := range names[r.keep:] {
-			err = errors.Join(err, os.Remove(name))
-		}
-		names = names[:r.keep]
+	if err != nil {
+		return nil, left, err
 	}
-	return names, left, err
+	for i := len(names) - 1; i >= 0 && len(names) > keep; i-- {
+		if removing := os.Remove(names[i]); removing != nil {
+			err = errors.Join(err, removing)
+			continue
+		}
+		names = slices.Delete(names, i, i+1)
+	}
+	if len(names) > keep {
+		return names, left, err
+	}
+	return names, left, nil
 }
 
 // tidy removes what is too much or was left, and compresses the files that are not yet.
 func (r *rotated) tidy() {
-	names, left, err := r.prune()
+	names, left, err := r.prune(r.keep)
 	for _, name := range left {
 		err = errors.Join(err, os.Remove(name))
 	}
