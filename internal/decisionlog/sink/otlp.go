@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -176,15 +177,39 @@ func (s *OTLP) emit(at int64, span trace.SpanContext, line string) {
 func (s *OTLP) export() {
 	ctx, cancel := context.WithTimeout(s.stopping, exportWithin)
 	defer cancel()
-	n := float64(len(s.records))
+	refused := 0
 	if err := s.exporter.Export(ctx, s.records); err != nil {
-		s.Counts.Failed.Add(n)
-		s.logLoss(err.Error())
-	} else {
-		s.Counts.Written.Add(n)
+		if refused = refusedOf(len(s.records), err); refused > 0 {
+			s.logLoss(err.Error())
+		}
 	}
+	s.Counts.Failed.Add(float64(refused))
+	s.Counts.Written.Add(float64(len(s.records) - refused))
 	clear(s.records)
 	s.records = s.records[:0]
+}
+
+// refusedOf returns how many of n logs did not arrive, by the error of an exporter: all,
+// or those that the collector refused beside others. With none refused it only warns.
+func refusedOf(n int, err error) int {
+	if several, ok := err.(interface{ Unwrap() []error }); ok { // of which one is enough
+		for _, one := range several.Unwrap() {
+			n = min(n, refusedOf(n, one))
+		}
+		return n
+	}
+	// The exporters do not export the type of this error. It ends with the number, behind
+	// whatever the collector said.
+	text, isPart := strings.CutPrefix(err.Error(), "OTLP partial success: ")
+	text, isLogs := strings.CutSuffix(text, " logs rejected)")
+	if !isPart || !isLogs {
+		return n
+	}
+	refused, err := strconv.ParseInt(text[strings.LastIndexByte(text, '(')+1:], 10, 64)
+	if err != nil {
+		return n
+	}
+	return int(min(max(refused, 0), int64(n)))
 }
 
 func (s *OTLP) logLoss(why string) {
