@@ -127,34 +127,81 @@ func (l *Line) Ask(ctx context.Context, question []byte, take func(daemon string
 			return append(pending, silent...), nil
 		case <-time.After(pause):
 		}
-		pending = slices.DeleteFunc(pending, func(daemon string) bool {
-			answer, given := l.fetch(ctx, l.answerKey(id, daemon))
-			if given && len(answer) == 0 {
-				silent = append(silent, daemon)
-			} else if given {
-				take(daemon, answer)
+		var later []string
+		for some := range slices.Chunk(pending, fetchMost) {
+			given := l.fetch(ctx, id, some, func(daemon string, answer []byte) {
+				if len(answer) == 0 {
+					silent = append(silent, daemon)
+				} else {
+					take(daemon, answer)
+				}
+			})
+			for i, daemon := range some {
+				if !given[i] {
+					later = append(later, daemon)
+				}
 			}
-			return given
-		})
+		}
+		pending = later
 	}
 	return silent, nil
 }
 
-// isAnswer begins each answer, so that none at all is told from an empty one.
-const isAnswer = '='
+const (
+	// isAnswer begins each answer, so that none at all is told from an empty one.
+	isAnswer = '='
+	// fetchMost is of how many daemons answers are looked for at once, in one round trip,
+	// and fetchBytes how many bytes of answers are read at once, but for a longer one.
+	fetchMost  = 256
+	fetchBytes = 4 * MaxBytes
+)
 
-// fetch returns the answer at a key, and removes it. given is false if there is none. Of
-// what somebody else may have written there it reads no more than an answer has.
-func (l *Line) fetch(ctx context.Context, key string) (answer []byte, given bool) {
-	answer, err := l.redis.GetRange(ctx, key, 0, MaxBytes+1).Bytes()
-	if err != nil || len(answer) == 0 {
-		return nil, false // also where Redis does not answer, until the time is over
+// fetch calls take with the answers of daemons that are there, and removes them. Of one
+// that has no answer to give, take gets an empty one. given says whose were there.
+func (l *Line) fetch(ctx context.Context, question string, daemons []string, take func(daemon string, answer []byte)) (given []bool) {
+	given = make([]bool, len(daemons))
+	keys := make([]string, len(daemons))
+	sizes := make([]*redis.IntCmd, len(daemons))
+	pipe := l.redis.Pipeline()
+	for i, daemon := range daemons {
+		keys[i] = l.answerKey(question, daemon)
+		sizes[i] = pipe.StrLen(ctx, keys[i])
 	}
-	_ = l.redis.Del(ctx, key).Err() // or it expires
-	if answer[0] != isAnswer || len(answer) > 1+MaxBytes {
-		return nil, true
+	_, _ = pipe.Exec(ctx) // each command has its error; until the time is over it is tried again
+	var read []string
+	for i := 0; i < len(daemons); {
+		texts := make(map[int]*redis.StringCmd)
+		for held := int64(0); i < len(daemons); i++ {
+			size := sizes[i].Val()
+			if size > 1+MaxBytes { // somebody else wrote it
+				size = 1
+			}
+			if size == 0 {
+				continue
+			}
+			if held += size; held > fetchBytes {
+				break
+			}
+			// No more than its size: somebody else may write a longer one meanwhile.
+			texts[i] = pipe.GetRange(ctx, keys[i], 0, size-1)
+		}
+		_, _ = pipe.Exec(ctx)
+		for at, text := range texts {
+			answer, err := text.Bytes()
+			if err != nil || len(answer) == 0 {
+				continue
+			}
+			given[at], read = true, append(read, keys[at])
+			if answer[0] != isAnswer {
+				answer = answer[:1]
+			}
+			take(daemons[at], answer[1:])
+		}
 	}
-	return answer[1:], true
+	if len(read) > 0 {
+		_ = l.redis.Del(ctx, read...).Err() // or they expire
+	}
+	return given
 }
 
 // Run answers questions until ctx ends, and returns within about a second then.

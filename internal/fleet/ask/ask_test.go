@@ -57,11 +57,20 @@ func (c *crowd) join(id string, answer func([]byte) []byte) *ask.Line {
 // line adds a daemon that does not listen.
 func (c *crowd) line(id string, answer func([]byte) []byte) *ask.Line {
 	c.t.Helper()
+	return c.lineOn(c.connect(), id, answer)
+}
+
+func (c *crowd) connect() *redisconn.Conn {
+	c.t.Helper()
 	conn, err := redisconn.New(c.options)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func (c *crowd) lineOn(conn *redisconn.Conn, id string, answer func([]byte) []byte) *ask.Line {
 	c.ids = append(c.ids, id)
 	return ask.New(conn, ask.Options{
 		ID: id, Answer: answer, Clock: c.clock.Time,
@@ -243,4 +252,92 @@ func TestBrokenMessagesCostAnAnswerAtMost(t *testing.T) {
 		answers, _, _ := asked(t, one, []byte("?"))
 		return len(answers) == 1
 	})
+}
+
+// atOnce has an answer of each daemon be there as soon as a question is asked, and counts
+// what the asker then does.
+type atOnce struct {
+	answers func(question string)
+	trips   int
+	most    int // bytes that are read in one
+}
+
+func (a *atOnce) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *atOnce) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() != "hello" { // of a new connection
+			a.trips++
+		}
+		if asked, ok := cmd.(*redis.Cmd); ok && err == nil {
+			a.answers(asked.Val().(string))
+		}
+		return err
+	}
+}
+
+func (a *atOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, all []redis.Cmder) error {
+		err := next(ctx, all)
+		a.trips++
+		read := 0
+		for _, cmd := range all {
+			if text, ok := cmd.(*redis.StringCmd); ok {
+				read += len(text.Val())
+			}
+		}
+		a.most = max(a.most, read)
+		return err
+	}
+}
+
+// A thousand daemons are asked, and the network is slow: not a round trip for each, and
+// not all answers in memory at once.
+func TestManyDaemonsAreAskedInFewRoundTrips(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		daemons, size, trips int
+	}{{1000, 1000, 1 + 4*3}, {64, ask.MaxBytes, 1 + 1 + (64+2)/3 + 1}} {
+		t.Run(fmt.Sprint(tc.daemons), func(t *testing.T) {
+			t.Parallel()
+			modes(t, func(t *testing.T, c *crowd) {
+				conn, others := c.connect(), c.connect()
+				text := append([]byte{'='}, make([]byte, tc.size)...)
+				seen := &atOnce{answers: func(question string) {
+					pipe := others.Pipeline()
+					for _, id := range c.ids[1:] {
+						pipe.Set(context.Background(), c.options.Prefix+"{~ask}~answer:"+question+":"+id, text, time.Minute)
+					}
+					if _, err := pipe.Exec(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}}
+				one := c.lineOn(conn, "one", nil)
+				for i := range tc.daemons {
+					c.ids = append(c.ids, fmt.Sprint("other ", i))
+				}
+				conn.AddHook(seen)
+				answers, pending, err := asked(t, one, []byte("?"))
+				if len(answers) != tc.daemons || len(pending) != 0 || err != nil {
+					t.Errorf("%d answers, %d pending, %v", len(answers), len(pending), err)
+				}
+				for id, answer := range answers {
+					if len(answer) != tc.size {
+						t.Errorf("%s: %d bytes", id, len(answer))
+					}
+				}
+				if seen.trips > tc.trips || seen.most > 1<<20 {
+					t.Errorf("%d round trips, and %d bytes in one", seen.trips, seen.most)
+				}
+				for _, address := range c.options.Addresses {
+					for key := range redistest.Keys(t, redistest.Client(t, address), c.options.Prefix) {
+						if strings.Contains(key, "answer") {
+							t.Errorf("%s is left", key)
+						}
+					}
+				}
+			})
+		})
+	}
 }
