@@ -161,7 +161,7 @@ func TestPageShowsTheReport(t *testing.T) {
 	}
 	for _, want := range []string{
 		"ratelimitd v1.2", "<dt>logs</dt><dd><span>a.jsonl</span> <span>b.jsonl</span>", "<span>&#39;&lt;new&gt;/&#39;</span>", "<dt>before</dt><dd><span>as recorded</span>",
-		"<td>d</td><td>user</td><td class=\"s\"><code>&#39;user=&lt;script&gt;alert(1)&lt;/script&gt;&#39;</code></td></tr>",
+		">d</td><td class=\"r\" data-is=\"rule\">user</td><td class=\"s\"><code>&#39;user=&lt;script&gt;alert(1)&lt;/script&gt;&#39;</code></td></tr>",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %s: %s", want, text)
