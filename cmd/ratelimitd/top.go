@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	"github.com/ratelimitd/ratelimitd/internal/top"
@@ -54,7 +55,7 @@ Exits with 4 if not every daemon answered.`,
 	bindJSON(fs, &asJSON, "each answer")
 	to.bind(fs)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		request := &adminv1.TopRequest{Rows: uint32(rows), By: topBy[by], Window: topWindows[window]}
+		request := &adminv1.TopRequest{Rows: uint32(rows), By: adminapi.TopBys[by], Window: adminapi.TopWindows[window]}
 		if len(args) > 0 {
 			request.Domain = args[0]
 		}
@@ -85,13 +86,6 @@ func completeFirst(with completion) completion {
 		return with(cmd, args, toComplete)
 	}
 }
-
-var (
-	topBy      = map[string]adminv1.TopBy{"denied": adminv1.TopBy_TOP_BY_DENIED, "used": adminv1.TopBy_TOP_BY_USED}
-	topWindows = map[string]adminv1.TopWindow{
-		"1m": adminv1.TopWindow_TOP_WINDOW_MINUTE, "15m": adminv1.TopWindow_TOP_WINDOW_QUARTER_HOUR, "1h": adminv1.TopWindow_TOP_WINDOW_HOUR,
-	}
-)
 
 // betweenAnswers returns what parts answers: an empty screen, an empty line, or, of
 // lines of JSON, nothing.

@@ -106,7 +106,7 @@ func TestTopRefusesWhatItCannotAnswer(t *testing.T) {
 		{"/top?domain=apo", "help", 404, "(api?)"},
 		{"/top?domain=api&rule=usr", "help", 404, `the domain api has none of this path`},
 		{"/top?rule=user", "help", 400, "without a domain"},
-		{"/top?by=used", "help", 412, "top.subjects: all does"},
+		{"/top?by=used", "help", 412, "set top.subjects: all in the settings file of each daemon (or --top-subjects all, or RATELIMITD_TOP_SUBJECTS=all)"},
 		{"/top?by=x", "help", 400, `by: found \"x\"; allowed: denied, used`},
 		{"/top?window=2m", "help", 400, `window: found \"2m\"; allowed: 15m, 1h, 1m`},
 		{"/top?rows=501", "help", 400, "rows: found 501; allowed: 1 to 500"},

@@ -29,12 +29,6 @@ var windowNames = [windows]string{"1m", "15m", "1h"}
 // String returns "1m", "15m" or "1h".
 func (w Window) String() string { return windowNames[w] }
 
-// ParseWindow returns the window of a name.
-func ParseWindow(name string) (Window, bool) {
-	i := slices.Index(windowNames[:], name)
-	return Window(max(0, i)), i >= 0
-}
-
 const (
 	// PaneLength is that of the live pane.
 	PaneLength = 10 * time.Second

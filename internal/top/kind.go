@@ -1,7 +1,5 @@
 package top
 
-import "slices"
-
 // Kind is what is added up of a rule's subjects.
 type Kind uint8
 
@@ -20,9 +18,3 @@ var kindNames = [Kinds]string{"denied", "used"}
 
 // String returns "denied" or "used".
 func (k Kind) String() string { return kindNames[k] }
-
-// ParseKind returns the kind of a name.
-func ParseKind(name string) (Kind, bool) {
-	i := slices.Index(kindNames[:], name)
-	return Kind(max(0, i)), i >= 0
-}

@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
@@ -34,6 +36,18 @@ var (
 	topWindows = map[adminv1.TopWindow]top.Window{
 		adminv1.TopWindow_TOP_WINDOW_UNSPECIFIED: top.Minute, adminv1.TopWindow_TOP_WINDOW_MINUTE: top.Minute,
 		adminv1.TopWindow_TOP_WINDOW_QUARTER_HOUR: top.Quarter, adminv1.TopWindow_TOP_WINDOW_HOUR: top.Hour,
+	}
+)
+
+// TopBys and TopWindows are the words of queries and command lines for what is asked.
+var (
+	TopBys = map[string]adminv1.TopBy{
+		top.Denied.String(): adminv1.TopBy_TOP_BY_DENIED, top.Used.String(): adminv1.TopBy_TOP_BY_USED,
+	}
+	TopWindows = map[string]adminv1.TopWindow{
+		top.Minute.String():  adminv1.TopWindow_TOP_WINDOW_MINUTE,
+		top.Quarter.String(): adminv1.TopWindow_TOP_WINDOW_QUARTER_HOUR,
+		top.Hour.String():    adminv1.TopWindow_TOP_WINDOW_HOUR,
 	}
 )
 
@@ -92,7 +106,7 @@ func (a *API) checkTop(q top.Question) error {
 	rules := a.Live.Rules()
 	switch {
 	case !a.Decider.Tops.Keeps(q.Kind):
-		return status.Errorf(codes.FailedPrecondition, "this daemon does not keep who had the most by %s; top.subjects: %s does", q.Kind, map[top.Kind]string{top.Denied: "denied", top.Used: "all"}[q.Kind])
+		return status.Error(codes.FailedPrecondition, notKept(q.Kind))
 	case q.Domain == "" && q.Rule != "":
 		return decide.Invalid("rule: found %s without a domain; allowed: both", yamlfile.Quote(q.Rule))
 	case rules == nil:
@@ -110,6 +124,15 @@ func (a *API) checkTop(q top.Question) error {
 	return nil
 }
 
+// notKept says why there are no counts of a kind, and what to set.
+func notKept(k top.Kind) string {
+	keeps := settings.TopDenied
+	if k == top.Used {
+		keeps = settings.TopAll
+	}
+	return fmt.Sprintf("this daemon does not count who had the most by %[1]s: set top.subjects: %[2]s in the settings file of each daemon (or --top-subjects %[2]s, or RATELIMITD_TOP_SUBJECTS=%[2]s) and start it again", k, keeps)
+}
+
 // showTopSubject returns a row as a message. Callers may have sent, and a cut may have
 // left, what is no UTF-8.
 func showTopSubject(r *top.Row) *adminv1.TopSubject {
@@ -125,9 +148,6 @@ func readTop(_ http.ResponseWriter, r *http.Request) (*adminv1.TopRequest, error
 	q := readQuery(r, "domain", "rule", "by", "window", "rows")
 	return &adminv1.TopRequest{
 		Domain: q.text("domain"), Rule: q.text("rule"), Rows: q.number("rows"),
-		By: choice(q, "by", map[string]adminv1.TopBy{"denied": adminv1.TopBy_TOP_BY_DENIED, "used": adminv1.TopBy_TOP_BY_USED}),
-		Window: choice(q, "window", map[string]adminv1.TopWindow{
-			"1m": adminv1.TopWindow_TOP_WINDOW_MINUTE, "15m": adminv1.TopWindow_TOP_WINDOW_QUARTER_HOUR, "1h": adminv1.TopWindow_TOP_WINDOW_HOUR,
-		}),
+		By: choice(q, "by", TopBys), Window: choice(q, "window", TopWindows),
 	}, q.err
 }
