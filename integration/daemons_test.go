@@ -60,9 +60,9 @@ func TestDaemonsShowsTheRegister(t *testing.T) {
 			signIn("web-2:8081", "aaa")
 			signIn("web-1:8081", "aaa")
 			out, stderr, code = command(t, args...)
-			want := regexp.MustCompile(`^ID +ADDRESS +VERSION +HASH_TAGS +STATE_FORMAT +RULES +UP +SEEN\n` +
-				`[0-9a-f]{16}  web-1:8081  v1.2     48         1             aaa    \d[\w.]* +\d[\w.]* ago\n` +
-				`[0-9a-f]{16}  web-2:8081  v1.2     48         1             aaa    \d[\w.]* +\d[\w.]* ago\n$`)
+			want := regexp.MustCompile(`^ID +ADDRESS +VERSION +TAGS +STATE +RULES +UP +SEEN\n` +
+				`[0-9a-f]{16}  web-1:8081  v1.2     48    1      aaa    \d[\w.]* +\d[\w.]* ago\n` +
+				`[0-9a-f]{16}  web-2:8081  v1.2     48    1      aaa    \d[\w.]* +\d[\w.]* ago\n$`)
 			if code != 0 || !want.MatchString(out) {
 				t.Errorf("with two daemons it exits with %d: %s\n%s", code, stderr, out)
 			}

@@ -36,19 +36,19 @@ func assignCommand(load func() (settings.Settings, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "assign --domain D KEY=VALUE[,KEY=VALUE]... {--plan P | --limit N | --unlimited}",
 		Short: "Give customers a plan, numbers of their own, or no limit",
-		Long: `Gives a customer, such as tenant=acme, a plan, numbers of its own or no limit, at once
-and at all daemons. A plan is for all descriptors that begin with these entries;
---limit and --unlimited are for the descriptor of exactly these entries. It takes the
-place of what was assigned before, but for a block: name the plan again beside
---limit.
+		Long: `Gives a customer, such as tenant=acme, a plan, numbers of its own or no limit,
+at once and at all daemons. A plan is for all descriptors that begin with these
+entries; --limit and --unlimited are for the descriptor of exactly these
+entries. It takes the place of what was assigned before, but for a block: name
+the plan again beside --limit.
 
 With --from it does so for each row of a file of CSV or of JSON lines, or of
 standard input (-): what assignments --export writes. A header names the columns
-domain, entries, plan, limits, unlimited, blocked, blocked_until, until and reason, of
-which entries is needed, and domain where --domain does not give it. A row that says
-nothing of a block leaves it as it is. Nothing is done if a row is
-malformed, unless --skip-bad leaves those out. Rows that are in force already stay as
-they are, so it does no harm to do it again.
+domain, entries, plan, limits, unlimited, blocked, blocked_until, until and
+reason, of which entries is needed, and domain where --domain does not give it.
+A row that says nothing of a block leaves it as it is. Nothing is done if a row
+is malformed, unless --skip-bad leaves those out. Rows that are in force already
+stay as they are, so it does no harm to do it again.
 ` + codesOfChanges,
 		Example: `  ratelimitd assign --domain api tenant=acme --plan pro --until 2026-12-31 --reason "contract 4711"
   ratelimitd assign --domain api tenant=acme --plan pro --limit month=5000000/30d
@@ -218,9 +218,9 @@ func unassignCommand(load func() (settings.Settings, error)) *cobra.Command {
 	return deletingCommand(load, &cobra.Command{
 		Use:   "unassign --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "End what was assigned to customers",
-		Long: `Ends what was assigned to a customer, such as tenant=acme, but for a block, which
-unblock ends: what the limits files say holds again, at once and at all daemons. It
-does no harm where nothing is assigned.
+		Long: `Ends what was assigned to a customer, such as tenant=acme, but for a block,
+which unblock ends: what the limits files say holds again, at once and at all
+daemons. It does no harm where nothing is assigned.
 ` + codesOfChanges,
 		Example: `  ratelimitd unassign --domain api tenant=acme --reason "contract ended"`,
 	}, adminv1.Part_PART_TERMS)
@@ -235,8 +235,8 @@ func blockCommand(load func() (settings.Settings, error)) *cobra.Command {
 		Use:   "block --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Deny everything to somebody",
 		Long: `Denies every request with a descriptor that begins with the entries of an
-argument, at once and at all daemons, until unblock or the end that is given. What
-else is assigned to them stays, and holds again once the block has ended.
+argument, at once and at all daemons, until unblock or the end that is given.
+What else is assigned to them stays, and holds again once the block has ended.
 ` + codesOfChanges,
 		Example: `  ratelimitd block --domain api tenant=acme --for 24h --reason "scraping"
   ratelimitd block --domain login address=192.0.2.7 --until 2026-12-31`,
@@ -259,7 +259,8 @@ func unblockCommand(load func() (settings.Settings, error)) *cobra.Command {
 		Use:   "unblock --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "End a block",
 		Long: `Ends the block of those with the entries of an argument, at once and at all
-daemons. What else is assigned to them holds again, or what the limits files say.
+daemons. What else is assigned to them holds again, or what the limits files
+say.
 ` + codesOfChanges,
 		Example: `  ratelimitd unblock --domain api tenant=acme --reason "they have stopped"`,
 	}, adminv1.Part_PART_BLOCK)

@@ -40,7 +40,8 @@ func assignmentsCommand(load func() (settings.Settings, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "assignments",
 		Short: "List who has what assigned",
-		Long:  `Lists assignments, by domain and entries. --export writes what assign --from reads.`,
+		Long: `Lists assignments, by domain and entries. --export writes what assign --from
+reads.`,
 		Example: `  ratelimitd assignments --domain api --plan pro
   ratelimitd assignments --blocked
   ratelimitd assignments --export csv > customers.csv`,

@@ -35,9 +35,9 @@ and exits with 1; or, where there is none, a table of all limits in plain words,
 and warnings, which begin so, for limits and rules that can have no effect, for
 patterns that cost much to match, and for what --lenient accepts.
 
-With --diff it says instead what becomes different for requests when the new files
-take the place of the old ones, and exits with 2 if anything does, and with 0 if
-nothing does. How the files are written makes no difference.`,
+With --diff it says instead what becomes different for requests when the new
+files take the place of the old ones, and exits with 2 if anything does, and
+with 0 if nothing does. How the files are written makes no difference.`,
 		Example: `  ratelimitd check deploy/limits
   ratelimitd check deploy/limits --auth auth.yaml
   git show main:limits/api.yaml | ratelimitd check --diff - limits/api.yaml`,

@@ -107,7 +107,7 @@ func readRegister(ctx context.Context, r settings.Redis) ([]fleet.Daemon, time.T
 
 func printDaemons(w io.Writer, daemons []fleet.Daemon, at time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "ID\tADDRESS\tVERSION\tHASH_TAGS\tSTATE_FORMAT\tRULES\tUP\tSEEN")
+	fmt.Fprintln(t, "ID\tADDRESS\tVERSION\tTAGS\tSTATE\tRULES\tUP\tSEEN")
 	for _, d := range daemons {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s ago\n", d.ID, d.Address, orDash(d.Version), d.HashTags, d.StateFormat,
 			orDash(fleet.ShortRules(d.Rules)),

@@ -37,8 +37,8 @@ func envoyCommand(args []string) *cobra.Command {
 		Use:   envoyName,
 		Short: "Run ratelimitd in the place of envoyproxy/ratelimit",
 		Long: `Runs ratelimitd by the environment of envoyproxy/ratelimit, with that service's
-defaults, until SIGTERM or Ctrl-C. RATELIMITD_* variables are not read. Flags are
-those of ratelimitd serve, and come before the environment: they say what it
+defaults, until SIGTERM or Ctrl-C. RATELIMITD_* variables are not read. Flags
+are those of ratelimitd serve, and come before the environment: they say what it
 cannot say. Other arguments are ignored, with a warning.`,
 		Example: `  REDIS_SOCKET_TYPE=tcp REDIS_URL=10.0.0.5:6379 RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit ratelimit
   ratelimit --failure-mode local`,

@@ -15,9 +15,9 @@ func explainCommand(load func() (settings.Settings, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Say what a request would get, and why",
-		Long: `Says what a request would get and why: which rule each descriptor matches and which
-it does not, which plan and assignments hold, and what is left of each limit. The
-arguments are those of query. It takes nothing.`,
+		Long: `Says what a request would get and why: which rule each descriptor matches and
+which it does not, which plan and assignments hold, and what is left of each
+limit. The arguments are those of query. It takes nothing.`,
 		Example: `  ratelimitd explain --domain api user=alice
   ratelimitd explain --domain tenants plan=free,tenant=acme tenant=acme,user=bob`,
 		Args:              atLeastOne("a descriptor, such as user=alice"),
@@ -43,7 +43,7 @@ arguments are those of query. It takes nothing.`,
 			case asJSON:
 				return printMessage(cmd.OutOrStdout(), r)
 			}
-			return writeExplainTree(cmd.OutOrStdout(), r)
+			return writeExplainTree(cmd.OutOrStdout(), r, columnsOf(cmd.OutOrStdout()))
 		})
 	}
 	return cmd

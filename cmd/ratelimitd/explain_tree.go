@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -18,8 +19,10 @@ import (
 
 // branch is a line of a printed tree, with the lines below it.
 type branch struct {
-	text  string
-	below []branch
+	text string
+	// isWhole keeps it on one line: it has what a person may paste.
+	isWhole bool
+	below   []branch
 }
 
 // add adds a line below, and returns it.
@@ -28,17 +31,47 @@ func (b *branch) add(format string, args ...any) *branch {
 	return &b.below[len(b.below)-1]
 }
 
-// write writes the lines below b, each behind indent.
-func (b *branch) write(w io.Writer, indent string) error {
+// addWhole adds a line that is never wrapped.
+func (b *branch) addWhole(format string, args ...any) *branch {
+	added := b.add(format, args...)
+	added.isWhole = true
+	return added
+}
+
+// write writes the lines below b, each behind indent. Those that are wider than width
+// are wrapped, unless that is 0.
+func (b *branch) write(w io.Writer, indent string, width int) error {
 	for i := range b.below {
 		fork, further := "├─ ", "│  "
 		if i == len(b.below)-1 {
 			fork, further = "└─ ", "   "
 		}
-		if _, err := fmt.Fprintln(w, indent+fork+visible(b.below[i].text)); err != nil {
+		if err := b.below[i].writeText(w, indent+fork, indent+further, width); err != nil {
 			return err
 		}
-		if err := b.below[i].write(w, indent+further); err != nil {
+		if err := b.below[i].write(w, indent+further, width); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeText writes a line, and what does not fit behind further and, where lines are
+// below it, the stem of their tree.
+func (b *branch) writeText(w io.Writer, first, further string, width int) error {
+	stem := "  "
+	if len(b.below) > 0 {
+		stem = "│ "
+	}
+	room := 0
+	if width > 0 && !b.isWhole {
+		room = max(fewestColumns/2, width-utf8.RuneCountInString(further+stem))
+	}
+	for i, line := range wrapped(visible(b.text), room) {
+		if i > 0 {
+			first = further + stem
+		}
+		if _, err := fmt.Fprintln(w, first+line); err != nil {
 			return err
 		}
 	}
@@ -62,14 +95,17 @@ func visible(text string) string {
 	return s.String()
 }
 
-// writeExplainTree writes an explanation as a tree that a person reads.
-func writeExplainTree(w io.Writer, m *adminv1.ExplainResponse) error {
+// writeExplainTree writes an explanation as a tree that a person reads, wrapped at a
+// width, or not at all if that is 0.
+func writeExplainTree(w io.Writer, m *adminv1.ExplainResponse, width int) error {
 	head := m.GetSummary()
 	if m.GetDegraded() {
 		head += " The store does not answer: this is what decides in its place."
 	}
-	if _, err := fmt.Fprintln(w, visible(head)); err != nil {
-		return err
+	for _, line := range wrapped(visible(head), width) {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
 	}
 	var root branch
 	for i, d := range m.GetDescriptors() {
@@ -82,14 +118,14 @@ func writeExplainTree(w io.Writer, m *adminv1.ExplainResponse) error {
 		}
 		explainedBranch(&root, d, decisive)
 	}
-	return root.write(w, "")
+	return root.write(w, "", width)
 }
 
 // writeInspectTree writes the limits of a subject as a tree that a person reads.
-func writeInspectTree(w io.Writer, m *adminv1.InspectResponse) error {
+func writeInspectTree(w io.Writer, m *adminv1.InspectResponse, width int) error {
 	var root branch
 	explainedBranch(&root, m.GetDescriptor_(), -2)
-	return root.write(w, "")
+	return root.write(w, "", width)
 }
 
 // verdictTexts are the verdicts as people read them.
@@ -110,7 +146,7 @@ func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, decisive int)
 	if decisive >= -1 {
 		head += " (this denies the request)"
 	}
-	b := root.add("%s", head)
+	b := root.addWhole("%s", head)
 	if len(d.GetLevels()) > 0 {
 		search := b.add("search")
 		for _, l := range d.GetLevels() {
@@ -123,7 +159,7 @@ func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, decisive int)
 		b.add("no rule")
 	}
 	for _, a := range d.GetAssignments() {
-		b.add("assignment to %s: %s%s", entriesText(a.GetAssignment().GetEntries()), a.GetEffect(), madeText(a.GetAssignment(), a.GetEffect()))
+		b.addWhole("assignment to %s: %s%s", entriesText(a.GetAssignment().GetEntries()), a.GetEffect(), madeText(a.GetAssignment(), a.GetEffect()))
 	}
 	for i, l := range d.GetLimits() {
 		limitBranch(b, l, i == decisive)
@@ -134,7 +170,7 @@ func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, decisive int)
 }
 
 func levelBranch(b *branch, l *adminv1.Level) {
-	level := b.add("%s", subjectWord([]*ratelimitv1.Entry{l.GetEntry()}))
+	level := b.addWhole("%s", subjectWord([]*ratelimitv1.Entry{l.GetEntry()}))
 	for _, c := range l.GetCandidates() {
 		why := c.GetWhyNot()
 		if c.GetMatched() {
@@ -205,7 +241,7 @@ func limitBranch(b *branch, l *adminv1.ExplainedLimit, isDecisive bool) {
 	if l.GetNode() != "" {
 		key += ", on " + l.GetNode()
 	}
-	limit.add("%s", key)
+	limit.addWhole("%s", key)
 	if l.GetOnStoreFailure() != "" {
 		limit.add("if the store fails: %s", l.GetOnStoreFailure())
 	}

@@ -118,7 +118,7 @@ descriptors {verdict: VERDICT_UNMATCHED_DENIED}
 				t.Fatal(err)
 			}
 			var s strings.Builder
-			if err := writeExplainTree(&s, m); err != nil {
+			if err := writeExplainTree(&s, m, 0); err != nil {
 				t.Fatal(err)
 			}
 			if want := strings.TrimPrefix(tc.want, "\n"); s.String() != want {
@@ -140,7 +140,7 @@ descriptor {
 		t.Fatal(err)
 	}
 	var s strings.Builder
-	if err := writeInspectTree(&s, m); err != nil {
+	if err := writeInspectTree(&s, m, 0); err != nil {
 		t.Fatal(err)
 	}
 	if want := `└─ user=x: denied
@@ -148,6 +148,40 @@ descriptor {
    └─ limit: 2 requests a minute
       ├─ denies: 0 of 2 left, would allow this in 250ms, full again in 1h
       └─ key k
+`; s.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", s.String(), want)
+	}
+}
+
+// On a terminal, what people read is wrapped, and what they paste is not.
+func TestExplainTreeIsWrapped(t *testing.T) {
+	m := new(adminv1.ExplainResponse)
+	if err := prototext.Unmarshal([]byte(`
+summary: "It would pass: of its limits the nearest is the limit minute, with 1 left."
+descriptors {
+  entries {key: "user" value: "some one with a name that is longer than the terminal"}
+  rule {path: "user" place {file: "limits.yaml" line: 3}}
+  limits {limit {text: "2 requests a minute" capacity: 2} key: "d|user=some one with a name that is longer" allowed: true remaining: 1 reset_after {seconds: 30}}
+  verdict: VERDICT_ALLOWED
+  hints: "a word that is-longer-than-any-line-of-this-terminal stays as it is"
+}`), m); err != nil {
+		t.Fatal(err)
+	}
+	var s strings.Builder
+	if err := writeExplainTree(&s, m, 40); err != nil {
+		t.Fatal(err)
+	}
+	if want := `It would pass: of its limits the nearest
+is the limit minute, with 1 left.
+└─ 'user=some one with a name that is longer than the terminal': allowed
+   ├─ rule user (limits.yaml:3)
+   ├─ limit: 2 requests a minute
+   │  ├─ allows: 1 of 2 left, full
+   │  │    again in 30s
+   │  └─ key d|user=some one with a name that is longer
+   └─ note: a word that
+        is-longer-than-any-line-of-this-terminal
+        stays as it is
 `; s.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", s.String(), want)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -57,6 +58,7 @@ func run(ctx context.Context, words []string, stdin io.Reader, stdout, stderr io
 		root = envoyCommand(args)
 	}
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", fmt.Sprintf("Flags.FlagUsagesWrapped %d ", columnsOf(stdout))))
 	root.CompletionOptions.HiddenDefaultCmd = asEnvoy
 	root.SetArgs(args)
 	root.SetIn(stdin)

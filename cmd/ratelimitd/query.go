@@ -44,9 +44,9 @@ func queryCommand(load func() (settings.Settings, error)) *cobra.Command {
 argument is one descriptor: its entries, separated by commas. A backslash makes
 the next character part of a key or value.
 
-These are real requests: what is allowed is charged, unless --peek asks only what
-would be. Exits with 0 when all were allowed, with 3 when one was denied, and with
-1 on an error.`,
+These are real requests: what is allowed is charged, unless --peek asks only
+what would be. Exits with 0 when all were allowed, with 3 when one was denied,
+and with 1 on an error.`,
 		Example: `  ratelimitd query --domain api user=alice
   ratelimitd query --domain api --peek user=alice
   ratelimitd query --domain api --count 12 user=alice,route=/search plan=free

@@ -15,8 +15,8 @@ func inspectCommand(load func() (settings.Settings, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Show what is left of somebody's limits",
-		Long: `Shows the limits of a customer, such as tenant=acme: what is left of each, and where
-its numbers come from. It takes nothing.`,
+		Long: `Shows the limits of a customer, such as tenant=acme: what is left of each, and
+where its numbers come from. It takes nothing.`,
 		Example:           `  ratelimitd inspect --domain api user=alice`,
 		Args:              atLeastOne(subjectArgument),
 		ValidArgsFunction: completeEntries(load),
@@ -38,7 +38,7 @@ its numbers come from. It takes nothing.`,
 				if asJSON {
 					err = printMessage(cmd.OutOrStdout(), r)
 				} else {
-					err = writeInspectTree(cmd.OutOrStdout(), r)
+					err = writeInspectTree(cmd.OutOrStdout(), r, columnsOf(cmd.OutOrStdout()))
 				}
 				if err != nil {
 					return err
@@ -56,9 +56,10 @@ func resetCommand(load func() (settings.Settings, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Give somebody full limits again",
-		Long: `Forgets what was taken from the limits of a customer, such as tenant=acme, or from the
-one of --limit: it is then as if nothing had been taken. Where the values
-of a pattern share one counter (share_threshold), it is reset for all of them.
+		Long: `Forgets what was taken from the limits of a customer, such as tenant=acme, or
+from the one of --limit: it is then as if nothing had been taken. Where the
+values of a pattern share one counter (share_threshold), it is reset for all of
+them.
 ` + codesOfChanges,
 		Example: `  ratelimitd reset --domain api user=alice --reason "ticket 815"
   ratelimitd reset --domain api user=alice --limit day`,

@@ -37,8 +37,8 @@ func topCommand(load func() (settings.Settings, error)) *cobra.Command {
 		Short: "Show who was denied most, or used most",
 		Long: `Shows the subjects that were denied most, or that used most, at all rules, at
 those of a domain, or at one rule, such as "user=alice / route"; of all daemons
-that share the store. A count may be too high, by ERROR at most. docs/top.md says
-how it is counted.
+that share the store. A count may be too high, by ERROR at most. docs/top.md
+says how it is counted.
 
 Exits with 4 if not every daemon answered.`,
 		Example: `  ratelimitd top
@@ -118,15 +118,6 @@ func again(ctx context.Context, every time.Duration, between string, show func(c
 		case <-time.After(every):
 		}
 	}
-}
-
-func isTerminal(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // showTop asks once, and prints the answer in one piece, with a text before it.

@@ -70,7 +70,7 @@ func (r *Rule) notes() string {
 		set  bool
 		text string
 	}{
-		{r.isDefaultPlan(), "for whoever has no plan assigned"},
+		{r.isDefaultPlan(), "the default"},
 		{r.ShadowMode, "shadow"},
 		{r.QuotaMode, "quota"},
 		{r.ShareThreshold, "shared by all values of the pattern"},

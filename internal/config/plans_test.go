@@ -67,7 +67,7 @@ func TestTableShowsPlans(t *testing.T) {
 	}
 	want := `domain d (` + path + `:1), denies what has no rule
   RULE                         NAME    ALGORITHM     LIMIT
-  tenant (plan free)           -       token_bucket  100 requests a minute; for whoever has no plan assigned, shadow
+  tenant (plan free)           -       token_bucket  100 requests a minute; the default, shadow
   tenant (plan pro)            second  token_bucket  50 requests a second; shadow
                                month   token_bucket  1000000 requests every 30 days
   tenant (plan internal)       -       -             unlimited; shadow
