@@ -22,7 +22,7 @@ func (l *Line) AppendJSON(dst []byte) []byte {
 	w := writer{dst: dst, lossy: l.Lossy}
 	w.dst = append(w.dst, `{"v":1`...)
 	w.word(`,"kind":`, kindWords[l.Kind])
-	w.dst = AppendTime(append(w.dst, `,"time":"`...), l.At)
+	w.dst = appendTime(append(w.dst, `,"time":"`...), l.At)
 	w.dst = append(w.dst, '"')
 	w.number(`,"seq":`, int64(l.Seq))
 	w.text(`,"api":`, l.API)
@@ -260,16 +260,16 @@ func appendEscaped(dst []byte, c byte) []byte {
 	return hex.AppendEncode(append(dst, `\u00`...), []byte{c})
 }
 
-// The first and the last moment that AppendTime can write.
+// The first and the last moment that appendTime can write.
 var (
 	firstTime = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	lastTime  = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro() - 1
 )
 
-// AppendTime appends a moment, in microseconds since the Unix epoch, as the 27
+// appendTime appends a moment, in microseconds since the Unix epoch, as the 27
 // characters 2026-11-23T00:00:00.000001Z. The years are 0 to 9999; what is beyond
 // becomes the first or last moment of these.
-func AppendTime(dst []byte, at int64) []byte {
+func appendTime(dst []byte, at int64) []byte {
 	t := time.UnixMicro(min(max(at, firstTime), lastTime)).UTC()
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
