@@ -22,14 +22,6 @@ type Tally struct {
 	DeniedCost uint64 `json:"denied_cost"`
 }
 
-// Share is the part of what was asked that was denied, 0 to 1.
-func (t *Tally) Share() float64 {
-	if t.Asked == 0 {
-		return 0
-	}
-	return float64(t.Denied) / float64(t.Asked)
-}
-
 func (t *Tally) add(r decisionlog.Result, cost int64) {
 	t.Asked++
 	t.Cost += uint64(max(cost, 0))
