@@ -143,7 +143,7 @@ func (r *rotated) prune(keep int) (names, left []string, err error) {
 	}
 	for i := len(names) - 1; i >= 0 && len(names) > keep; i-- {
 		if removing := os.Remove(names[i]); removing != nil {
-			err = errors.Join(err, removing)
+			err = removing // one of them says enough
 			continue
 		}
 		names = slices.Delete(names, i, i+1)
