@@ -22,10 +22,12 @@ const (
 	// pagePatience is how long a page waits for its reader while others wait for its
 	// place: so 16 of those that do not read are cut a second.
 	pagePatience = 250 * time.Millisecond
+	// pagePace is after how many bytes a page may wait for as long again.
+	pagePace = 8 << 20
 )
 
 func newPagePlaces() *scrape.Places {
-	return &scrape.Places{Most: pagesAtATime, Wait: pageWait, Patience: pagePatience}
+	return &scrape.Places{Most: pagesAtATime, Wait: pageWait, Patience: pagePatience, Pace: pagePace}
 }
 
 func (s *Server) metricsPage() http.Handler {

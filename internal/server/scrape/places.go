@@ -18,8 +18,10 @@ type Places struct {
 	// Wait is how long a page waits for a place at most.
 	Wait time.Duration
 	// Patience is how long a page may wait for its client in all while others wait for
-	// a place.
+	// a place, and as long again for each Pace bytes that the client took: one that reads
+	// a long page is not cut for its length.
 	Patience time.Duration
+	Pace     int64
 
 	mu    sync.Mutex
 	taken []*place
@@ -44,6 +46,7 @@ type place struct {
 	// writing.
 	blocked time.Duration
 	writing time.Time
+	written int64 // in bytes
 	isCut   bool
 }
 
@@ -111,20 +114,20 @@ func (l *place) leave() {
 	p.fill()
 }
 
-// cutSlowest cuts the page that waited for its client the longest, if that was longer
-// than Patience.
+// cutSlowest cuts the page that waited for its client the longest beyond what it may, if
+// there is one.
 func (p *Places) cutSlowest(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var slowest *place
-	longest := p.Patience
+	longest := time.Duration(0)
 	for _, l := range p.taken {
-		waited := l.blocked
+		beyond := l.blocked - p.Patience*time.Duration(1+l.written/p.Pace)
 		if !l.writing.IsZero() {
-			waited += now.Sub(l.writing)
+			beyond += now.Sub(l.writing)
 		}
-		if waited > longest && !l.isCut {
-			slowest, longest = l, waited
+		if beyond > longest && !l.isCut {
+			slowest, longest = l, beyond
 		}
 	}
 	if slowest == nil {
@@ -142,7 +145,7 @@ func (l *place) Write(b []byte) (int, error) {
 		return 0, errTooSlow
 	}
 	n, err := l.ResponseWriter.Write(b)
-	if l.end() && err != nil {
+	if l.end(n) && err != nil {
 		err = errTooSlow
 	}
 	return n, err
@@ -156,11 +159,12 @@ func (l *place) begin() (isCut bool) {
 	return l.isCut
 }
 
-// end notes that it has ended, and reports whether the page was cut.
-func (l *place) end() (isCut bool) {
+// end notes that it has ended after n bytes, and reports whether the page was cut.
+func (l *place) end(n int) (isCut bool) {
 	l.places.mu.Lock()
 	defer l.places.mu.Unlock()
 	l.blocked += time.Since(l.writing)
+	l.written += int64(n)
 	l.writing = time.Time{}
 	return l.isCut
 }

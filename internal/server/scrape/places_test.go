@@ -89,7 +89,7 @@ func TestReadersWhoDoNotReadGiveWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := &scrape.Places{Most: 2, Wait: 10 * time.Second, Patience: 20 * time.Millisecond}
+			p := &scrape.Places{Most: 2, Wait: 10 * time.Second, Patience: 20 * time.Millisecond, Pace: 1 << 20}
 			s := served(t, p.Bound(longPage()))
 			for range 8 {
 				askAndNotRead(t, s, protocol)
@@ -110,12 +110,50 @@ func TestReadersWhoDoNotReadGiveWay(t *testing.T) {
 	}
 }
 
+// A long page takes its time, and is not cut while its client reads.
+func TestWhoReadsALongPageGetsAllOfIt(t *testing.T) {
+	t.Parallel()
+	const patience, pace = 200 * time.Millisecond, 128 << 10
+	p := &scrape.Places{Most: 1, Wait: time.Minute, Patience: patience, Pace: pace}
+	s := served(t, p.Bound(longPage()))
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err == nil {
+			err = c.(*net.TCPConn).SetReadBuffer(smallBuffer)
+		}
+		return c, err
+	}}}
+	r, err := client.Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	waiter := make(chan struct{})
+	go func() {
+		defer close(waiter)
+		if other, err := client.Get(s.URL); err == nil { // which waits for the place
+			other.Body.Close()
+		}
+	}()
+	// It reads at four times the pace, so all in all it is slower than patience is.
+	read := int64(0)
+	for tick := time.Tick(patience / 4); err == nil; <-tick {
+		var n int64
+		n, err = io.CopyN(io.Discard, r.Body, pace)
+		read += n
+	}
+	if err != io.EOF || read < 2_000_000 {
+		t.Errorf("%d bytes, %v", read, err)
+	}
+	<-waiter
+}
+
 // Who finds no place is told so, and who leaves waits no more.
 func TestPlacesAreFew(t *testing.T) {
 	t.Parallel()
 	release, entered := make(chan struct{}), make(chan struct{}, 10)
 	var now, most atomic.Int64
-	p := &scrape.Places{Most: 3, Wait: 30 * time.Millisecond, Patience: time.Hour}
+	p := &scrape.Places{Most: 3, Wait: 30 * time.Millisecond, Patience: time.Hour, Pace: 1}
 	s := served(t, p.Bound(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		n := now.Add(1)
 		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
