@@ -154,7 +154,7 @@ func (l *Line) readDescriptors(c *cursor) bool {
 		l.Descriptors = more(l.Descriptors)
 		d := &l.Descriptors[len(l.Descriptors)-1]
 		*d = Descriptor{Entries: d.Entries[:0], Limits: d.Limits[:0]}
-		if !d.read(c) {
+		if !d.read(c, l.descriptorResults()) {
 			return false
 		}
 		if isMore, ok := c.next(); !isMore {
@@ -163,7 +163,17 @@ func (l *Line) readDescriptors(c *cursor) bool {
 	}
 }
 
-func (d *Descriptor) read(c *cursor) bool {
+// descriptorResults returns how many results a descriptor of the line may have, from the
+// first on: it failed only in a request that failed.
+func (l *Line) descriptorResults() int {
+	if l.Result == Failed {
+		return len(resultWords)
+	}
+	return int(Failed)
+}
+
+// read reads a descriptor that may have the first so many results.
+func (d *Descriptor) read(c *cursor, results int) bool {
 	if !c.literal(`{"entries":[`) || !d.readEntries(c) ||
 		!c.optionalText(`,"rule":"`, &d.Rule) ||
 		!c.optionalText(`,"plan":"`, &d.Plan) {
@@ -175,7 +185,7 @@ func (d *Descriptor) read(c *cursor) bool {
 	}
 	d.Reports = c.field(`,"reports":true`)
 	d.Doubtful = c.field(`,"doubtful":true`)
-	if !c.literal(`,"result":"`) || !c.result(&d.Result, int(Failed)) ||
+	if !c.literal(`,"result":"`) || !c.result(&d.Result, results) ||
 		!c.optionalText(`,"refusal":"`, &d.Refusal) {
 		return false
 	}

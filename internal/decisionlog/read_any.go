@@ -110,7 +110,7 @@ func (l *Line) readAny(line []byte) error {
 		}
 	}
 	for i := range m.Descriptors {
-		d, err := m.Descriptors[i].descriptor(fmt.Sprintf("descriptors[%d]", i))
+		d, err := m.Descriptors[i].descriptor(fmt.Sprintf("descriptors[%d]", i), l.descriptorResults())
 		if err != nil {
 			return err
 		}
@@ -172,9 +172,9 @@ func resultOf(word, field string, n int) (Result, error) {
 	return 0, &LineError{field, shortQuote(word), fmt.Sprint(resultWords[:n])}
 }
 
-func (m *jsonDescriptor) descriptor(field string) (d Descriptor, err error) {
+func (m *jsonDescriptor) descriptor(field string, results int) (d Descriptor, err error) {
 	d = Descriptor{Rule: m.Rule, Plan: m.Plan, Unlimited: m.Unlimited, Cost: m.Cost, Reports: m.Reports, Doubtful: m.Doubtful, Refusal: m.Refusal}
-	if d.Result, err = resultOf(m.Result, field+".result", int(Failed)); err != nil {
+	if d.Result, err = resultOf(m.Result, field+".result", results); err != nil {
 		return d, err
 	}
 	for i, e := range m.Entries {

@@ -103,6 +103,10 @@ func TestBadLinesAreRefused(t *testing.T) {
 	if err := new(decisionlog.Line).ReadJSON([]byte(ok)); err != nil {
 		t.Fatal(err)
 	}
+	failed := strings.Replace(strings.Replace(ok, "allowed", "error", 1), "}", `,"code":"Unavailable","descriptors":[{"entries":[["a","b"]],"cost":1,"result":"error"}]}`, 1)
+	if err := new(decisionlog.Line).ReadJSON([]byte(failed)); err != nil {
+		t.Error(err)
+	}
 	for bad, says := range map[string]string{
 		"": "ends within", "\x00\x00": "byte 1", `{"v":1,"time":"2026-11-23T`: "ends within",
 		`{"time":"2026-11-23T00:00:00.000001Z"}`: "v: found none", strings.Replace(ok, `"v":1`, `"v":2`, 1): "newer",

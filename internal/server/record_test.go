@@ -230,7 +230,11 @@ func closeObjects(value any) {
 	}
 }
 
+// validate holds a line against the schema, and reads it as a replay does.
 func validate(s *jsonschema.Schema, line string) error {
+	if err := new(decisionlog.Line).ReadJSON([]byte(line)); err != nil {
+		return err
+	}
 	value, err := jsonschema.UnmarshalJSON(strings.NewReader(line))
 	if err != nil {
 		return err
