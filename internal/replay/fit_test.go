@@ -155,3 +155,71 @@ func TestFitsLoad(t *testing.T) {
 
 // deniedShare is the part of what was asked that was denied, 0 to 1.
 func deniedShare(t replay.Tally) float64 { return float64(t.Denied) / float64(max(1, t.Asked)) }
+
+// What a file says beside the numbers stays: limits on trial, the default plan and the
+// plans that nobody has, and all of an alias and a merge.
+func TestFitsKeepWhatTheFileSays(t *testing.T) {
+	t.Parallel()
+	const limits = `domain: d
+unmatched: deny
+descriptors:
+  - key: tenant
+    plans:
+      free: &free {name: day, requests: 2, period: 1h}
+      pro: {<<: *free, requests: 9}
+      internal: {unlimited: true}
+    plan: free
+    on_store_failure: deny
+  - key: user
+    value_to_metric: true
+    rate_limits:
+      - {name: now, requests: 4, period: 1h, burst: 5} # of 2025
+      - {name: next, requests: 1, period: 1h, shadow_mode: true}
+    descriptors:
+      - key: route
+        rate_limits: [*free]
+      - {key: never, rate_limit: {requests: 1, period: 1s}}
+  - {key: some, rate_limit: {requests: 1, period: 1h, enforce: 50%}}
+  - {key: theirs, rate_limit: {requests_per_unit: 1, unit: hour}}
+  - {key: never, rate_limit: {requests: 1, period: 1s}}
+`
+	r := newRecorder(t, limits)
+	for range 10 {
+		r.after(5000)
+		for _, key := range []string{"tenant", "user", "some", "theirs"} {
+			r.take(asking(key+"=a", 1))
+		}
+		r.take(asking("user=a,route=b", 1))
+	}
+	report := replayed(t, replay.Options{Limits: rulesOf(t, limits), Fit: 1}, r.log)
+	var text bytes.Buffer
+	if err := report.WriteFits(&text); err != nil {
+		t.Fatal(err)
+	}
+	const want = `# limits file of the domain d: the rules that were asked, with these numbers
+domain: d
+unmatched: deny
+descriptors:
+  - {key: some, rate_limit: {requests: 10, period: 1h, enforce: 50%}}
+  - key: tenant
+    plans:
+      free: {name: day, requests: 10, period: 1h}
+      pro: {requests: 9, name: day, period: 1h}
+      internal: {unlimited: true}
+    plan: free
+    on_store_failure: deny
+  - {key: theirs, rate_limit: {requests_per_unit: 10, unit: hour}}
+  - key: user
+    value_to_metric: true
+    rate_limits:
+      - {name: now, requests: 8, period: 1h, burst: 10} # of 2025
+      - {name: next, requests: 10, period: 1h, shadow_mode: true}
+    descriptors:
+      - key: route
+        rate_limits: [{name: day, requests: 10, period: 1h}]
+`
+	if text.String() != want {
+		t.Errorf("proposed is\n%s", text.String())
+	}
+	rulesOf(t, text.String())
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
@@ -42,7 +43,7 @@ var began = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC).UnixMicro()
 
 func rulesOf(t testing.TB, text string) *config.Rules {
 	t.Helper()
-	rules, err := config.LoadOptions{}.RulesOf([]config.Text{{Name: "limits.yaml", Text: text}})
+	rules, err := config.LoadOptions{}.LoadRules(filetest.Write(t, t.TempDir(), "limits.yaml", text))
 	if err != nil {
 		t.Fatal(err)
 	}
