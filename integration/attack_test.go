@@ -17,8 +17,9 @@ const (
 	// attackMemory is the memory of the container that the daemon assumes. It
 	// must not exceed that.
 	attackMemory = 512 << 20
-	// attackRemainder is the memory that may remain after an attack.
-	attackRemainder = 64 << 20
+	// attackRemainder is the memory that may remain after an attack: a process keeps
+	// as much, garbage or not, before it gives memory back.
+	attackRemainder = 80 << 20
 	// attackTime is how long all attackers work at once.
 	attackTime = time.Minute
 	// attackForgotten is the time until the memory must be back. It takes three
