@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -537,13 +538,15 @@ func TestCallsOfTheAdminPortReadBoundedMessages(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		go func() {
+		var sending sync.WaitGroup
+		defer sending.Wait() // it reads r until the call has ended
+		sending.Go(func() {
 			for range messages {
 				if stream.Send(r) != nil {
 					return
 				}
 			}
-		}()
+		})
 		for ; ; answers++ {
 			if _, err := stream.Recv(); err != nil {
 				return answers, err
