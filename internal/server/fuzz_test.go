@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -43,6 +44,13 @@ func portless(t testing.TB, limits string, change ...func(*server.Options)) *ser
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // a server has goroutines before it runs
+		stop := make(chan time.Duration, 1)
+		stop <- 0
+		if err := s.Run(stop); err != nil {
+			t.Error(err)
+		}
+	})
 	return s
 }
 

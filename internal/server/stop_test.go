@@ -256,7 +256,16 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	}
 	d.stop <- 0
 	d.wait() // connections of clients are still open
-	asynctest.Eventually(t, "the end of all goroutines", func() bool { return len(serverGoroutines()) == 0 })
+	var left []string
+	defer func() {
+		for _, stack := range left {
+			t.Log(stack)
+		}
+	}()
+	asynctest.Eventually(t, "the end of all goroutines", func() bool {
+		left = serverGoroutines()
+		return len(left) == 0
+	})
 }
 
 // serverGoroutines returns the stacks that belong to a server.
