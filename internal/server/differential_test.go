@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -35,7 +36,7 @@ const lanes = 4
 // TestAnswersAreThoseOfTheModel asks a server and the model the same.
 func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
-	compareWorlds(t, 250, 410, memory, fromFiles)
+	compareWorlds(t, racetest.Fewer(250), 410, memory, fromFiles)
 }
 
 // opener opens a world's own store.
