@@ -144,19 +144,25 @@ func TestRefusalsStandBesideOtherMoments(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t, limitOf("fixed_window", 2, 0)+"unmatched: deny\n")
 	r.take(asking("user=a", 1), asking("user=b", 1))
-	limit := func(later int64) []decisionlog.Limit {
+	limit := func(later, remaining int64) []decisionlog.Limit {
 		return []decisionlog.Limit{{
-			Name: "fixed_window", Result: "denied_by_other", At: r.clock + later, Remaining: 1, ResetAfter: time.Second - time.Duration(later)*time.Microsecond,
+			Name: "fixed_window", Result: "denied_by_other", At: r.clock + later, Seq: uint32(2 + later), Remaining: remaining, ResetAfter: time.Second - time.Duration(later)*time.Microsecond,
 		}}
 	}
 	r.write(&decisionlog.Line{At: r.clock, Seq: 2, Limits: r.rules[0].Fingerprint(), Domain: "d", Result: decisionlog.Denied, Descriptors: []decisionlog.Descriptor{
 		{Entries: []bucket.Entry{{Key: "none", Value: "a"}}, Cost: 1, Result: decisionlog.Denied, Refusal: "unmatched", Limits: []decisionlog.Limit{
 			{Name: "unmatched", Result: "denied", RetryAfter: bucket.Never},
 		}},
-		{Entries: []bucket.Entry{{Key: "user", Value: "a"}}, Rule: "user", Cost: 1, Limits: limit(5)},
-		{Entries: []bucket.Entry{{Key: "user", Value: "b"}}, Rule: "user", Cost: 1, Limits: limit(9)},
+		{Entries: []bucket.Entry{{Key: "user", Value: "a"}}, Rule: "user", Cost: 1, Limits: limit(5, 0)},
+		{Entries: []bucket.Entry{{Key: "user", Value: "b"}}, Rule: "user", Cost: 1, Limits: limit(9, 1)},
 	}})
-	if got := replayed(t, replay.Options{}, r.log).Comparison; got.Equal != 2 || got.Different != 0 {
+	// Somebody else takes in between.
+	taken := limit(3, 0)
+	taken[0].Result, taken[0].At, taken[0].Seq = "near", 0, 0
+	r.write(&decisionlog.Line{At: r.clock + 3, Seq: 5, Limits: r.rules[0].Fingerprint(), Domain: "d", Descriptors: []decisionlog.Descriptor{
+		{Entries: []bucket.Entry{{Key: "user", Value: "a"}}, Rule: "user", Cost: 1, Limits: taken},
+	}})
+	if got := replayed(t, replay.Options{}, r.log).Comparison; got.Equal != 3 || got.Different != 0 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -76,8 +77,12 @@ func differenceOf(l *decisionlog.Line, c *decide.Call) *Difference {
 	if l.Result != got {
 		return &Difference{What: "result", Recorded: l.Result.String(), Replayed: got.String()}
 	}
+	refused := c.Denied && isRefused(l)
 	for i := range c.Outcomes {
 		d, o := &l.Descriptors[i], &c.Outcomes[i]
+		if refused && isAside(d) {
+			continue
+		}
 		if got := record.ResultOf(c, o); d.Result != got {
 			return &Difference{What: fmt.Sprintf("descriptors[%d]: result", i), Recorded: d.Result.String(), Replayed: got.String()}
 		}
@@ -92,6 +97,17 @@ func differenceOf(l *decisionlog.Line, c *decide.Call) *Difference {
 		}
 	}
 	return nil
+}
+
+// isRefused reports whether a line has a descriptor that no limit was asked about.
+func isRefused(l *decisionlog.Line) bool {
+	return slices.ContainsFunc(l.Descriptors, func(d decisionlog.Descriptor) bool { return d.Refusal != "" })
+}
+
+// isAside reports whether a descriptor beside a refusal was looked at by itself, when
+// others may have taken since the moment of the line. It took nothing.
+func isAside(d *decisionlog.Descriptor) bool {
+	return d.Refusal == "" && slices.ContainsFunc(d.Limits, func(l decisionlog.Limit) bool { return l.At != 0 || l.Seq != 0 })
 }
 
 // limitDifference compares the numbers of a limit.

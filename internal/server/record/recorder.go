@@ -159,15 +159,28 @@ func (d *descriptor) rule(o *decide.Outcome) {
 	}
 }
 
-// findMoment gives the line the moment of the first decision that has one.
+// findMoment gives the line the moment of the first decision that was charged, or else
+// of the first that has one: beside a refusal some are charged, and others looked at
+// later.
 func (s *scratch) findMoment(q *Request) {
+	var first *bucket.Decision
+	hits := q.Hits
 	for i := range q.Outcomes {
 		for j := range q.Outcomes[i].Decisions {
-			if d := &q.Outcomes[i].Decisions[j]; d.At != 0 {
+			d := &q.Outcomes[i].Decisions[j]
+			isCharged := len(hits) > 0 && bucket.Due(&hits[0], d, !q.Denied)
+			hits = hits[min(1, len(hits)):]
+			if d.At == 0 || first != nil && !isCharged {
+				continue
+			}
+			if first = d; isCharged {
 				s.line.At, s.line.Seq = d.At, d.Seq
 				return
 			}
 		}
+	}
+	if first != nil {
+		s.line.At, s.line.Seq = first.At, first.Seq
 	}
 }
 
