@@ -76,8 +76,11 @@ type Decision struct {
 	At int64
 	// Degraded marks a decision that was made without the limit's state.
 	Degraded bool
-	// Remembered marks a denial that was repeated from memory.
-	Remembered bool
+	// RememberedAt is, of a denial that was repeated from memory, the moment at which
+	// that was done, on the key's own clock as far as it is known: in microseconds since
+	// the Unix epoch, by the time that passed since the clock was last heard of. It is 0
+	// in all other decisions.
+	RememberedAt int64
 	// Seq orders the decisions about one key that have equal At: the one with the
 	// lower Seq was first. It is 0 where the store does not know; see Store.
 	Seq uint32

@@ -215,8 +215,8 @@ func (k *denial) tell(now time.Time, decisions []bucket.Decision) {
 		}
 		d.ResetAfter = max(0, d.ResetAfter-passed)
 		d.Wait = max(0, d.Wait-passed)
+		d.RememberedAt = d.At + passed.Microseconds()
 		d.At, d.Seq = 0, 0 // nothing was taken that could be given back
-		d.Remembered = true
 		decisions[i] = d
 	}
 }

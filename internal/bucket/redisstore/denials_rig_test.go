@@ -68,6 +68,10 @@ func (s *sideBySide) both(hits ...bucket.Hit) (a, b []bucket.Decision) {
 		if !sameRemaining || x.RetryAfter != y.RetryAfter || x.ResetAfter != y.ResetAfter || x.Wait != y.Wait {
 			s.t.Fatalf("%v: hit %d with a memory %+v, without %+v", describe(hits), i, x, y)
 		}
+		// Moments are those of ticks.
+		if off := x.At + x.RememberedAt - y.At; (x.At == 0) != (x.RememberedAt != 0) || max(off, -off) > hits[i].Limit.Quantum {
+			s.t.Fatalf("%v: hit %d has a moment that is %d us off: %+v, without a memory %+v", describe(hits), i, off, x, y)
+		}
 	}
 	return a, b
 }

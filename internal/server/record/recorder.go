@@ -161,15 +161,18 @@ func (d *descriptor) rule(o *decide.Outcome) {
 
 // findMoment gives the line the moment of the first decision that was charged, or else
 // of the first that has one: beside a refusal some are charged, and others looked at
-// later.
+// later. Denials from memory have none, and the store's clock is told by how long they
+// have been there.
 func (s *scratch) findMoment(q *Request) {
 	var first *bucket.Decision
+	remembered := int64(0)
 	hits := q.Hits
 	for i := range q.Outcomes {
 		for j := range q.Outcomes[i].Decisions {
 			d := &q.Outcomes[i].Decisions[j]
 			isCharged := len(hits) > 0 && bucket.Due(&hits[0], d, !q.Denied)
 			hits = hits[min(1, len(hits)):]
+			remembered = max(remembered, d.RememberedAt)
 			if d.At == 0 || first != nil && !isCharged {
 				continue
 			}
@@ -181,6 +184,8 @@ func (s *scratch) findMoment(q *Request) {
 	}
 	if first != nil {
 		s.line.At, s.line.Seq = first.At, first.Seq
+	} else if remembered != 0 {
+		s.line.At = remembered
 	}
 }
 
@@ -192,7 +197,7 @@ func (s *scratch) decided(d *descriptor, q *Request, o *decide.Outcome, hits []b
 		s.limits = append(s.limits, decisionlog.Limit{
 			Name: o.LimitName(j), Result: q.LimitResult(o, j, &hits[j]).String(), At: got.At, Seq: got.Seq,
 			Remaining: got.Remaining, RetryAfter: got.RetryAfter, ResetAfter: got.ResetAfter,
-			Degraded: got.Degraded, Remembered: got.Remembered,
+			Degraded: got.Degraded, Remembered: got.RememberedAt != 0,
 		})
 		s.line.Degraded = s.line.Degraded || got.Degraded
 		if o.Refusal != decide.NotRefused && j == 0 {
