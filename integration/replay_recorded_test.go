@@ -80,55 +80,71 @@ func TestRecordedRunIsReplayed(t *testing.T) {
 	} {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
-			const callers = 16
-			requests := store.requests
-			limits, path := t.TempDir(), filepath.Join(t.TempDir(), "decisions.jsonl")
-			write(t, limits, "limits.yaml", recordedLimits(20))
-			d := start(t, append(store.flags(), "--limits-path", limits, "--api-refunds", "--redis-timeout", "5s", "--decisions-path", path,
-				"--decisions-per-subject", "0", "--decisions-bytes-per-second", "0", "--decisions-buffer", fmt.Sprint(256<<20))...)
-			var sent atomic.Int64
-			var all errgroup.Group
-			for i := range callers {
-				all.Go(func() error {
-					r := rand.New(rand.NewPCG(uint64(i), 1))
-					for {
-						n := sent.Add(1)
-						if n > requests {
-							return nil
-						}
-						if n == requests/2 {
-							write(t, limits, "limits.yaml", recordedLimits(35))
-						}
-						if _, err := d.client.ShouldRateLimit(context.Background(), recordedRequest(r, store.descriptors)); err != nil {
-							return err
-						}
-					}
-				})
-			}
-			if err := all.Wait(); err != nil {
-				t.Fatal(err)
-			}
-			if n := d.total("ratelimitd_limits_reloads_total", `result="success"`); n != 2 {
-				t.Fatalf("%v loads of limits", n)
-			}
-			if code := d.stop(syscall.SIGTERM); code != 0 {
-				t.Fatalf("it exits with %d", code)
-			}
-			out, stderr, code := command(t, "replay", "--json", path)
-			var report struct {
-				DeniedAfter int64 `json:"denied_after"`
-				Comparison  struct{ Equal, Different, Remembered int64 }
-			}
-			if err := json.Unmarshal([]byte(out), &report); err != nil {
-				t.Fatalf("%v: %s", err, stderr)
-			}
-			if code != 0 {
-				text, _, _ := command(t, "replay", path)
-				t.Fatalf("exit code %d: %s\n%.5000s", code, stderr, text)
-			}
-			if c := report.Comparison; c.Equal+c.Remembered != requests || c.Equal < requests/2 || c.Different != 0 || report.DeniedAfter < requests/100 || report.DeniedAfter > requests*9/10 {
-				t.Errorf("%+v", report)
+			// On a busy machine Redis may not answer in time. Such a run is not whole.
+			for tries := 3; !replaysRecorded(t, store.flags(), store.requests, store.descriptors); tries-- {
+				if tries == 1 {
+					t.Fatal("Redis was away in each run")
+				}
 			}
 		})
 	}
+}
+
+// replaysRecorded records a run of a daemon and replays it. It reports false if the
+// store was away for some of it.
+func replaysRecorded(t *testing.T, flags []string, requests int64, descriptors int) bool {
+	t.Helper()
+	const callers = 16
+	limits, path := t.TempDir(), filepath.Join(t.TempDir(), "decisions.jsonl")
+	write(t, limits, "limits.yaml", recordedLimits(20))
+	d := start(t, append(flags, "--limits-path", limits, "--api-refunds", "--redis-timeout", "10s", "--decisions-path", path,
+		"--decisions-per-subject", "0", "--decisions-bytes-per-second", "0", "--decisions-buffer", fmt.Sprint(256<<20))...)
+	var sent atomic.Int64
+	var all errgroup.Group
+	for i := range callers {
+		all.Go(func() error {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for {
+				n := sent.Add(1)
+				if n > requests {
+					return nil
+				}
+				if n == requests/2 {
+					write(t, limits, "limits.yaml", recordedLimits(35))
+				}
+				if _, err := d.client.ShouldRateLimit(context.Background(), recordedRequest(r, descriptors)); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.total("ratelimitd_limits_reloads_total", `result="success"`); n != 2 {
+		t.Fatalf("%v loads of limits", n)
+	}
+	if code := d.stop(syscall.SIGTERM); code != 0 {
+		t.Fatalf("it exits with %d", code)
+	}
+	out, stderr, code := command(t, "replay", "--json", path)
+	var report struct {
+		Degraded    int64
+		DeniedAfter int64 `json:"denied_after"`
+		Comparison  struct{ Equal, Different, Remembered int64 }
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	if report.Degraded > 0 {
+		return false
+	}
+	if code != 0 {
+		text, _, _ := command(t, "replay", path)
+		t.Fatalf("exit code %d: %s\n%.5000s", code, stderr, text)
+	}
+	if c := report.Comparison; c.Equal+c.Remembered != requests || c.Equal < requests/2 || c.Different != 0 || report.DeniedAfter < requests/100 || report.DeniedAfter > requests*9/10 {
+		t.Errorf("%+v", report)
+	}
+	return true
 }
