@@ -32,6 +32,11 @@ func (b *Budget) take(n int64) bool {
 
 func (b *Budget) give(n int64) { b.held.Add(-n) }
 
-// share is what each of those in use may take, so that no few of them leave nothing to
-// the others.
-func (b *Budget) share() int64 { return min(MaxBytes, b.bytes/max(1, b.active.Load())) }
+// share is what each of those in use may take at this moment: its equal part of all, or
+// a quarter of what is free, if that is more. Most of many need little, and the few that
+// need much find it; the less is left, the more each has to go back to its equal part,
+// so that there is room for those that come.
+func (b *Budget) share() int64 {
+	const ofFree = 4
+	return min(MaxBytes, max(b.bytes/max(1, b.active.Load()), (b.bytes-b.held.Load())/ofFree))
+}

@@ -169,6 +169,33 @@ func TestTop100OfZipfAreThere(t *testing.T) {
 	}
 }
 
+// A thousand rules are in use, and one of them has as many subjects as there are. What the
+// others do not need is for that one.
+func TestTop100OfOneRuleAmongAThousandAreThere(t *testing.T) {
+	t.Parallel()
+	const over = 48 * time.Minute
+	takes := racetest.Fewer(500_000)
+	budget := top.NewBudget(plenty)
+	one, others := top.New(budget), make([]*top.Top, 999)
+	for i := range others {
+		others[i] = top.New(budget)
+	}
+	counts := make([]uint64, 1_000_000)
+	zipf := rand.NewZipf(rand.New(rand.NewPCG(5, 3)), 1.1, 1, uint64(len(counts)-1))
+	var room [top.MaxSubject]byte
+	for i := range takes {
+		now := over * time.Duration(i) / time.Duration(takes)
+		n := zipf.Uint64()
+		counts[n]++
+		one.Add(now, user(room[:0], n), 1)
+		others[i%len(others)].Add(now, user(room[:0], uint64(i%20)), 1)
+	}
+	holdsFirst(t, one.Summary(over-1, top.Hour), counts, takes)
+	if n := budget.Held(); n > plenty {
+		t.Errorf("%d bytes are held", n)
+	}
+}
+
 // holdsFirst fails unless the 100 largest counts are in a summary, within its bounds.
 func holdsFirst(t *testing.T, s top.Summary, counts []uint64, total int) {
 	t.Helper()
