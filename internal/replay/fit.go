@@ -17,7 +17,8 @@ import (
 // own steps and each subject's own state, for one candidate after the other: first
 // the smallest requests, by doubling and then halving, with the burst in the file's
 // proportion to them; then with these requests the smallest burst, by halving. The
-// limit is alone there: what others of the rule deny is charged all the same. Numbers
+// limit is alone there: what others of the rule deny is charged all the same, and of a
+// rule with n limits each may deny an n-th of what the rule may. Numbers
 // that an assignment or a request brought are left out, and give-backs too, so that
 // what was given back counts as used.
 //
@@ -137,9 +138,25 @@ func (f *fitting) fits() []Fit {
 		return cmp.Or(cmp.Compare(a.row.domain, b.row.domain), cmp.Compare(a.row.rule, b.row.rule), cmp.Compare(a.index, b.index))
 	})
 	for _, limit := range all {
-		fits = append(fits, limit.fit(f.share))
+		fits = append(fits, limit.fit(limit.shareOf(f.share)))
 	}
 	return fits
+}
+
+// shareOf returns the share that has to pass the limit for a share to pass its rule. What
+// may be denied is divided among the limits of the rule that deny, since they may deny
+// different requests.
+func (f *fitted) shareOf(share float64) float64 {
+	deny := 0
+	for _, l := range f.rule.Limits {
+		if l.Unenforced < bucket.AllSubjects {
+			deny++
+		}
+	}
+	if deny == 1 || f.limit.Unenforced == bucket.AllSubjects { // which stands for itself
+		return share
+	}
+	return 1 - (1-share)/float64(deny)
 }
 
 // fit proposes numbers for a limit.
