@@ -99,6 +99,8 @@ func (l *lab) daemon(ctx context.Context, s *server) (*daemon, error) {
 		"--grpc-address", "127.0.0.1:0", "--http-address", "", "--admin-address", "127.0.0.1:0",
 		// On a busy machine an answer is late, and is to be counted as that.
 		"--redis-timeout", "1s",
+		// A daemon of the machine's own may have the usual file.
+		"--assignments-path", filepath.Join(l.dir, fmt.Sprintf("assignments-%d.db", len(l.daemons))),
 	}
 	d := &daemon{}
 	if s.redis > 0 {

@@ -77,6 +77,8 @@ func StartDaemon(t testing.TB, limits string) string {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, "serve", "--limits-path", dir,
+		// A daemon of the machine's own may have the usual file.
+		"--assignments-path", filepath.Join(dir, "assignments.db"),
 		"--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0")
 	cmd.Env = cleanEnv()
 	log, err := cmd.StderrPipe()
