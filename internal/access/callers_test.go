@@ -71,12 +71,12 @@ func TestCallersHaveDomainsAndRights(t *testing.T) {
 		{"a give-back", bearer("t"), "api", access.GiveBack, "shop may"},
 		{"a refund", bearer("t"), "api", access.Take | access.Refund, "shop may not"},
 		{"another domain", bearer("t"), "other", access.Take, "shop may not"},
-		{"any domain", certificate("spiffe://corp/envoy"), "other", access.Take, "proxy may"},
-		{"takes alone, unless it says more", certificate("spiffe://corp/envoy"), "other", access.GiveBack, "proxy may not"},
-		{"no take", certificate("desk.corp"), "api", access.Take, "desk may not"},
+		{"any domain", certificate("uri:spiffe://corp/envoy"), "other", access.Take, "proxy may"},
+		{"takes alone, unless it says more", certificate("uri:spiffe://corp/envoy"), "other", access.GiveBack, "proxy may not"},
+		{"no take", certificate("dns:desk.corp"), "api", access.Take, "desk may not"},
 		{"nothing", access.Credentials{}, "api", access.Take, "nobody"},
 		{"another token", bearer("u"), "api", access.Take, "nobody"},
-		{"another token beside a certificate", access.Credentials{HasToken: true, HasCertificate: true, Names: []string{"desk.corp"}}, "api", access.Refund, "nobody"},
+		{"another token beside a certificate", access.Credentials{HasToken: true, HasCertificate: true, Names: []string{"dns:desk.corp"}}, "api", access.Refund, "nobody"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := "nobody"

@@ -2,7 +2,6 @@ package access
 
 import (
 	"crypto/sha256"
-	"crypto/x509"
 	"encoding/binary"
 	"strings"
 )
@@ -23,7 +22,8 @@ type Credentials struct {
 	HasToken bool
 	// Unreadable is set if there is an authorization that is no bearer token.
 	Unreadable bool
-	// Names are those in the client's certificate, which was verified.
+	// Names are those in the client's certificate, which was verified, as the function
+	// Names has them.
 	Names []string
 	// HasCertificate is whether there is one; it may bear no name.
 	HasCertificate bool
@@ -47,21 +47,4 @@ func (c *Credentials) ReadAuthorization(values []string) {
 	}
 	var room [MaxToken]byte
 	c.Digest, c.HasToken = sha256.Sum256(append(room[:0], strings.TrimLeft(value[len(scheme):], " ")...)), true
-}
-
-// Names returns the names by which a certificate is known: its URIs, DNS names in
-// lower case, e-mail addresses and IP addresses.
-func Names(cert *x509.Certificate) []string {
-	var names []string
-	for _, uri := range cert.URIs {
-		names = append(names, uri.String())
-	}
-	for _, name := range cert.DNSNames {
-		names = append(names, strings.ToLower(name))
-	}
-	names = append(names, cert.EmailAddresses...)
-	for _, ip := range cert.IPAddresses {
-		names = append(names, ip.String())
-	}
-	return names
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -197,12 +196,14 @@ func (p *parser[T]) token(v yamlfile.Value, holder *T) {
 }
 
 func (p *parser[T]) certificate(v yamlfile.Value, holder *T) {
-	name, ok := p.Name(v, "a DNS name, URI, e-mail or IP address in a client's certificate,", maxName)
+	text, ok := p.Name(v, "a name in a client's certificate, with its kind,", maxName)
 	if !ok {
 		return
 	}
-	if !strings.ContainsAny(name, ":/@") {
-		name = strings.ToLower(name) // DNS does not tell capitals apart
+	name, found, allowed := certificateName(text)
+	if found != "" {
+		p.Bad(v, found, allowed)
+		return
 	}
 	if first := p.certificateLines[name]; first != 0 {
 		p.Bad(v, fmt.Sprintf("the certificate of line %d again", first), "each once")

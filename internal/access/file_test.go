@@ -30,6 +30,7 @@ const (
 	itemKeys   = "name, role, sha256, certificate"
 	memberIs   = "a token or certificate with its role"
 	roles      = "viewer, support, operator"
+	kinds      = "dns:NAME, uri:URI, email:ADDRESS, ip:ADDRESS, or a name alone, which is of any kind"
 	digestText = "the SHA-256 of a token: 64 digits of 0-9 and a-f, as sha256sum prints them"
 )
 
@@ -64,6 +65,16 @@ var badMembers = []struct {
 	{"a certificate twice", "- {name: a, role: viewer, certificate: A.b}\n- {name: b, role: viewer, certificate: a.B}\n", []string{
 		"2:40: [1].certificate: found the certificate of line 1 again; allowed: each once",
 	}},
+	{"a kind of certificate twice", "- {name: a, role: viewer, certificate: \"ip:::1\"}\n- {name: b, role: viewer, certificate: \"ip:0:0::1\"}\n", []string{
+		"2:40: [1].certificate: found the certificate of line 1 again; allowed: each once",
+	}},
+	{"an unknown kind", "- {name: a, role: viewer, certificate: \"cn:op.corp\"}\n", []string{`1:40: [0].certificate: found the kind "cn"; allowed: ` + kinds}},
+	{"a kind in capitals", "- {name: a, role: viewer, certificate: \"DNS:op.corp\"}\n", []string{`1:40: [0].certificate: found the kind "DNS"; allowed: ` + kinds}},
+	{"a kind alone", "- {name: a, role: viewer, certificate: \"dns:\"}\n", []string{`1:40: [0].certificate: found "dns:", which is no DNS name; allowed: dns:NAME, as dns:op.corp`}},
+	{"an address as a DNS name", "- {name: a, role: viewer, certificate: \"dns:10.0.0.1\"}\n", []string{`1:40: [0].certificate: found "dns:10.0.0.1", which is no DNS name; allowed: dns:NAME, as dns:op.corp`}},
+	{"no URI", "- {name: a, role: viewer, certificate: \"uri:op.corp\"}\n", []string{`1:40: [0].certificate: found "uri:op.corp", which is no URI; allowed: uri:URI, as uri:spiffe://corp/op`}},
+	{"no e-mail address", "- {name: a, role: viewer, certificate: \"email:op.corp\"}\n", []string{`1:40: [0].certificate: found "email:op.corp", which is no e-mail address; allowed: email:ADDRESS, as email:op@corp.example`}},
+	{"no address", "- {name: a, role: viewer, certificate: \"ip:op.corp\"}\n", []string{`1:40: [0].certificate: found "ip:op.corp", which is no IP address; allowed: ip:ADDRESS, as ip:10.0.0.1`}},
 	{"a name with two roles", "- {name: a, role: viewer, certificate: c}\n- {name: a, role: operator, certificate: d}\n", []string{
 		`2:19: [1].role: found another role of "a" than on line 1; allowed: viewer, or another name`,
 	}},
@@ -115,16 +126,49 @@ func TestMembersAreKnownByTokensAndCertificates(t *testing.T) {
 		{"two tokens", authorization("Bearer t1", "Bearer t1"), access.ErrUnknown.Error()},
 		{"a long token", bearer(strings.Repeat("t", access.MaxToken+1)), access.ErrUnknown.Error()},
 		{"nothing", access.Credentials{}, access.ErrNoCredentials.Error()},
-		{"a certificate", certificate("spiffe://x", "desk.example.com"), "desk support"},
-		{"another certificate", certificate("spiffe://x"), "spiffe://x viewer"},
+		{"a certificate", certificate("uri:spiffe://x", "dns:desk.example.com"), "desk support"},
+		{"another certificate", certificate("uri:spiffe://x"), "uri:spiffe://x viewer"},
 		{"one without a name", certificate(), "a certificate without a name viewer"},
-		{"another token beside a certificate", access.Credentials{Unreadable: true, HasCertificate: true, Names: []string{"desk.example.com"}}, access.ErrUnknown.Error()},
+		{"another token beside a certificate", access.Credentials{Unreadable: true, HasCertificate: true, Names: []string{"dns:desk.example.com"}}, access.ErrUnknown.Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := identified(gate, "192.0.2.1", c.shown); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// A name with its kind is that of certificates that have it as this kind alone. One
+// without is of any.
+func TestCertificatesAreKnownByTheKindsOfTheirNames(t *testing.T) {
+	t.Parallel()
+	live, _, err := members(t, `
+- {name: host, role: operator, certificate: "dns:Op.corp"}
+- {name: mail, role: support, certificate: "email:op@corp"}
+- {name: workload, role: support, certificate: "uri:spiffe://corp/op"}
+- {name: address, role: support, certificate: "ip:2001:DB8::1"}
+- {name: any, role: operator, certificate: old.corp}
+- {name: any-address, role: operator, certificate: "2001:db8::2"}
+- {name: any-uri, role: operator, certificate: "urn:corp:op"}
+- {name: any-url, role: operator, certificate: "https://corp/op"}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := access.NewGate(live, false, time.Now)
+	for name, want := range map[string]string{
+		"dns:op.corp": "host operator", "email:op.corp": "email:op.corp viewer", "uri:op.corp": "uri:op.corp viewer",
+		"uri:dns:op.corp": "uri:dns:op.corp viewer", "email:dns:op.corp": "email:dns:op.corp viewer",
+		"email:op@corp": "mail support", "uri:op@corp": "uri:op@corp viewer",
+		"uri:spiffe://corp/op": "workload support", "dns:spiffe://corp/op": "dns:spiffe://corp/op viewer",
+		"ip:2001:db8::1": "address support", "dns:2001:db8::1": "dns:2001:db8::1 viewer",
+		"dns:old.corp": "any operator", "email:old.corp": "any operator",
+		"ip:2001:db8::2": "any-address operator", "uri:urn:corp:op": "any-uri operator", "uri:https://corp/op": "any-url operator",
+	} {
+		if got := identified(gate, "192.0.2.1", certificate(name)); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
 	}
 }
 

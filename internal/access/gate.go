@@ -28,14 +28,15 @@ var (
 )
 
 // NewGate returns a gate for the members of a file, which is nil without one. If
-// loopback, only this machine reaches the port; callers from it are then viewers
-// without credentials, unless there is a file. now spaces the attempts of an address.
+// loopback, only this machine reaches the port; callers from it are then local
+// viewers without credentials, unless there is a file. now spaces the attempts of an
+// address.
 func NewGate(members *LiveMembers, loopback bool, now func() time.Time) *Gate {
 	return &Gate{members: members, open: loopback && members == nil, failures: newFailures(), now: now}
 }
 
 // local is the viewer that any caller on the machine is.
-var local = &Member{Name: "local", Role: Viewer}
+var local = &Member{Name: "local", Role: Viewer, IsLocal: true}
 
 // Identify says who shows credentials from an address. A certificate that the file
 // does not name is a viewer's, since it was signed for callers of this port. A token
@@ -52,18 +53,37 @@ func (g *Gate) Identify(address netip.Addr, shown *Credentials) (*Member, error)
 	return nil, ErrNoCredentials
 }
 
+// IdentifyAgain is Identify for a caller who was identified by the same credentials
+// before: it says who that is by now. It counts as no attempt, and no other's attempts
+// bear on it.
+func (g *Gate) IdentifyAgain(address netip.Addr, shown *Credentials) (*Member, error) {
+	if !shown.HasToken {
+		return g.Identify(address, shown)
+	}
+	if m := g.holderOf(shown); m != nil {
+		return m, nil
+	}
+	return nil, ErrUnknown
+}
+
 func (g *Gate) ofToken(address netip.Addr, shown *Credentials) (*Member, error) {
 	now := g.now()
 	if !g.failures.mayTry(address, now) {
 		return nil, ErrTooMany
 	}
-	if g.members != nil && shown.HasToken {
-		if m := g.members.Value().holders.ofToken(&shown.Digest); m != nil {
-			return m, nil
-		}
+	if m := g.holderOf(shown); m != nil {
+		return m, nil
 	}
 	g.failures.add(address, now)
 	return nil, ErrUnknown
+}
+
+// holderOf returns the member with a token, or nil.
+func (g *Gate) holderOf(shown *Credentials) *Member {
+	if g.members == nil || !shown.HasToken || shown.Unreadable {
+		return nil
+	}
+	return g.members.Value().holders.ofToken(&shown.Digest)
 }
 
 func (g *Gate) ofCertificate(shown *Credentials) *Member {

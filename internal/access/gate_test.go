@@ -116,7 +116,7 @@ func TestNamesOfACertificate(t *testing.T) {
 		URIs: []*url.URL{{Scheme: "spiffe", Host: "corp", Path: "/Ops"}}, DNSNames: []string{"Ops.Corp"},
 		EmailAddresses: []string{"ops@corp"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	})
-	if want := []string{"spiffe://corp/Ops", "ops.corp", "ops@corp", "127.0.0.1"}; !slices.Equal(got, want) {
+	if want := []string{"uri:spiffe://corp/Ops", "dns:ops.corp", "email:ops@corp", "ip:127.0.0.1"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

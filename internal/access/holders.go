@@ -6,7 +6,8 @@ import "crypto/subtle"
 type holders[T any] struct {
 	// byToken has the few tokens that begin with the same 8 bytes of their digests.
 	byToken map[uint64][]tokenHolder[T]
-	byName  map[string]*T
+	// byName has names of certificates as Names and ofAnyKind spell them.
+	byName map[string]*T
 }
 
 type tokenHolder[T any] struct {
@@ -34,12 +35,14 @@ func (h *holders[T]) ofToken(d *Digest) *T {
 	return nil
 }
 
-// ofNames returns the holder of a certificate that bears these names, and the name:
-// the first that a file has. It returns nil if there is none.
+// ofNames returns the holder of a certificate that bears these names: of the first that
+// a file has, with its kind or without one. It returns nil if there is none.
 func (h *holders[T]) ofNames(names []string) *T {
 	for _, name := range names {
-		if holder := h.byName[name]; holder != nil {
-			return holder
+		for _, spelling := range [...]string{name, ofAnyKind(name)} {
+			if holder := h.byName[spelling]; holder != nil {
+				return holder
+			}
 		}
 	}
 	return nil

@@ -13,6 +13,9 @@ type Member struct {
 	// Name is for the audit.
 	Name string
 	Role Role
+	// IsLocal is set for whoever calls from this machine without credentials, where
+	// no file says who may do what.
+	IsLocal bool
 }
 
 // Members are those who may call the admin API, as the tokens file has them. They
@@ -33,12 +36,21 @@ var memberLevel = &yamlfile.Level{Is: "a token or certificate with its role", Fi
 }}
 
 func parseMembers(file string, data []byte) (*Members, int, error) {
+	h, items, err := parse(file, data, memberLevel, memberItem())
+	if err != nil {
+		return nil, 0, err
+	}
+	return &Members{h}, items, nil
+}
+
+// memberItem returns what reads the items of a tokens file.
+func memberItem() func(p *parser[Member], o *yamlfile.Object, name string) *Member {
 	type first struct {
 		role Role
 		line int
 	}
 	firsts := make(map[string]first)
-	h, items, err := parse(file, data, memberLevel, func(p *parser[Member], o *yamlfile.Object, name string) *Member {
+	return func(p *parser[Member], o *yamlfile.Object, name string) *Member {
 		m := &Member{Name: name}
 		v, ok := o.Field("role")
 		if !ok {
@@ -49,7 +61,7 @@ func parseMembers(file string, data []byte) (*Members, int, error) {
 		if !ok {
 			return m
 		}
-		if m.Role, ok = parseRole(text); !ok {
+		if m.Role, ok = ParseRole(text); !ok {
 			p.BadName(v, text, roleNames[Viewer:])
 			return m
 		}
@@ -61,9 +73,5 @@ func parseMembers(file string, data []byte) (*Members, int, error) {
 			firsts[name] = first{m.Role, v.Node.Line}
 		}
 		return m
-	})
-	if err != nil {
-		return nil, 0, err
 	}
-	return &Members{h}, items, nil
 }

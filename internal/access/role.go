@@ -22,8 +22,11 @@ var roleNames = []string{Nobody: "nobody", Viewer: "viewer", Support: "support",
 // String returns the role as a file has it.
 func (r Role) String() string { return roleNames[r] }
 
-// parseRole returns the role of that name, which is not Nobody.
-func parseRole(name string) (Role, bool) {
+// RoleNames returns the names of the roles that a file may have, the least first.
+func RoleNames() []string { return slices.Clone(roleNames[Viewer:]) }
+
+// ParseRole returns the role of that name, which is not Nobody.
+func ParseRole(name string) (Role, bool) {
 	i := slices.Index(roleNames, name)
 	return Role(max(i, 0)), i > 0
 }

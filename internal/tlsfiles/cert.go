@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 )
 
 // certFiles holds a certificate with its key, and the CA certificates of the other
@@ -88,11 +89,11 @@ func (c *certFiles) Roots() *x509.CertPool {
 }
 
 // VerifyClient returns the VerifyConnection callback of a server that requires
-// client certificates: they must be signed by the CA in force, and bear one of the
-// names, if there are any.
-func (c *certFiles) VerifyClient(names []string) func(tls.ConnectionState) error {
+// client certificates: they must be signed by the CA in force, be good now, by that
+// clock, and bear one of the names, if there are any.
+func (c *certFiles) VerifyClient(names []string, now func() time.Time) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
-		if err := c.verify(state, x509.ExtKeyUsageClientAuth); err != nil {
+		if err := c.verify(state, x509.ExtKeyUsageClientAuth, now()); err != nil {
 			return fmt.Errorf("verify the client's certificate: %w", err)
 		}
 		if leaf := state.PeerCertificates[0]; len(names) > 0 && !bearsOneOf(leaf, names) {
@@ -105,14 +106,14 @@ func (c *certFiles) VerifyClient(names []string) func(tls.ConnectionState) error
 // VerifyServer is the VerifyConnection callback of a client that ignores the
 // server's name.
 func (c *certFiles) VerifyServer(state tls.ConnectionState) error {
-	if err := c.verify(state, x509.ExtKeyUsageServerAuth); err != nil {
+	if err := c.verify(state, x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
 		return fmt.Errorf("verify the server's certificate: %w", err)
 	}
 	return nil
 }
 
-// verify checks the other side's certificate against the CA in force.
-func (c *certFiles) verify(state tls.ConnectionState, use x509.ExtKeyUsage) error {
+// verify checks the other side's certificate against the CA in force at a moment.
+func (c *certFiles) verify(state tls.ConnectionState, use x509.ExtKeyUsage, at time.Time) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("there is none")
 	}
@@ -120,6 +121,7 @@ func (c *certFiles) verify(state tls.ConnectionState, use x509.ExtKeyUsage) erro
 		Roots:         c.Roots(),
 		Intermediates: x509.NewCertPool(),
 		KeyUsages:     []x509.ExtKeyUsage{use},
+		CurrentTime:   at,
 	}
 	for _, cert := range state.PeerCertificates[1:] {
 		options.Intermediates.AddCert(cert)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"time"
 )
 
 // Client says how connections to a server are protected. Its paths are those of PEM
@@ -40,8 +41,10 @@ type Server struct {
 }
 
 // ServerConfig returns the configuration of a listener, or nil if t.Cert is empty.
-// All files are read again when they change. NextProtos is left to the caller. It
-// fails if a file cannot be read, or if t lacks a field that another needs.
+// All files are read again when they change. NextProtos is left to the caller. With a
+// client CA its VerifyConnection may be called again for a connection that is open: it
+// says whether the client's certificate would be accepted now, by the configuration's Time.
+// ServerConfig fails if a file cannot be read, or if t lacks a field that another needs.
 func ServerConfig(t Server, log *slog.Logger) (*tls.Config, error) {
 	if t.ClientCA == "" && len(t.ClientNames) > 0 {
 		return nil, errors.New("names of clients need a client CA")
@@ -63,7 +66,12 @@ func ServerConfig(t Server, log *slog.Logger) (*tls.Config, error) {
 		// NextProtos that gRPC and HTTP add to copies of this one. So the Config
 		// requires a certificate, and the callback verifies it.
 		c.ClientAuth = tls.RequireAnyClientCert
-		c.VerifyConnection = files.VerifyClient(t.ClientNames)
+		c.VerifyConnection = files.VerifyClient(t.ClientNames, func() time.Time {
+			if c.Time != nil {
+				return c.Time()
+			}
+			return time.Now()
+		})
 		// A resumed session has the client's certificate of its beginning. After
 		// a change of the CA, a client with a new certificate must not be refused
 		// because of the old one. Connections live long, so sessions save little.
