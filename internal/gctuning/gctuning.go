@@ -16,6 +16,10 @@ const (
 	Percent = 400
 	// MinHeap is the least size in bytes at which the heap is collected.
 	MinHeap = 64 << 20
+	// sparingPercent is the GOGC of Sparing while the heap is small, and
+	// sparingRoom the bytes by which a large one grows before it is collected.
+	sparingPercent = 100
+	sparingRoom    = 48 << 20
 )
 
 // Tuner sets GOGC.
@@ -46,15 +50,13 @@ func Start() *Tuner {
 	return t
 }
 
-// Sparing calls f, which leaves much garbage behind, with a GOGC of 100, and gives
-// free memory back to the operating system afterwards. It may be called
-// concurrently.
+// Sparing calls f, which leaves much garbage behind, with a GOGC of at most 100, and
+// gives free memory back to the operating system afterwards. A large heap grows by
+// 48 MiB before it is collected. It may be called concurrently.
 func (t *Tuner) Sparing(f func()) {
-	const percent = 100
 	t.mu.Lock()
 	t.sparing++
-	t.percent = percent
-	debug.SetGCPercent(percent)
+	t.set(t.percentNow()) // a collection begins if the heap is larger already
 	t.mu.Unlock()
 	defer func() {
 		t.mu.Lock()
@@ -68,16 +70,28 @@ func (t *Tuner) Sparing(f func()) {
 func (t *Tuner) tune() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.sparing > 0 {
-		return
-	}
-	metrics.Read(t.samples)
-	percent := percentFor(t.samples[0].Value.Uint64(), t.samples[1].Value.Uint64()+t.samples[2].Value.Uint64())
+	percent := t.percentNow()
 	// SetGCPercent stops the world, so small differences are ignored.
 	if d := percent - t.percent; d < -t.percent/10 || d > t.percent/10 {
-		t.percent = percent
-		debug.SetGCPercent(percent)
+		t.set(percent)
 	}
+}
+
+// percentNow returns the GOGC for the heap as the last collection left it. It is
+// called with mu held.
+func (t *Tuner) percentNow() int {
+	metrics.Read(t.samples)
+	live := t.samples[0].Value.Uint64()
+	if t.sparing > 0 {
+		return sparingPercentFor(live)
+	}
+	return percentFor(live, t.samples[1].Value.Uint64()+t.samples[2].Value.Uint64())
+}
+
+// set is called with mu held.
+func (t *Tuner) set(percent int) {
+	t.percent = percent
+	debug.SetGCPercent(percent)
 }
 
 // collected is garbage whose finalizer runs after every collection.
@@ -101,4 +115,10 @@ func percentFor(live, roots uint64) int {
 		return Percent
 	}
 	return int(min(max((MinHeap-live)*100/(live+roots), Percent), most))
+}
+
+// sparingPercentFor returns the GOGC with which a heap of so many live bytes grows by
+// sparingRoom, and by sparingPercent at most.
+func sparingPercentFor(live uint64) int {
+	return int(min(sparingRoom*100/max(live, 1)+1, sparingPercent))
 }

@@ -71,4 +71,11 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 		}
 	})
 	collectUntil(t, "more than Percent", func(percent uint64) bool { return percent > 2*gctuning.Percent })
+
+	// A large heap grows by less than itself while memory is spared.
+	large := make([]byte, 4*gctuning.MinHeap)
+	tuner.Sparing(func() {
+		collectUntil(t, "at most 25", func(percent uint64) bool { return percent <= 25 })
+	})
+	runtime.KeepAlive(large)
 }

@@ -4,6 +4,7 @@ package timespan
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -51,6 +52,36 @@ func Format(d time.Duration) string {
 		text += fmt.Sprintf(" %d%s", rest, small.name)
 	}
 	return text
+}
+
+// Nearest returns the nearest span that can be shown with the two units of Format,
+// below a minute with three digits, and below a second in whole milliseconds:
+// "4m 19s", "2.59s", "350ms". exact is whether nothing was rounded. A span below zero
+// is "0s".
+func Nearest(d time.Duration) (text string, exact bool) {
+	rounded := max(0, d).Round(shownStep(d))
+	if time.Second <= rounded && rounded < time.Minute {
+		text = strconv.FormatFloat(rounded.Seconds(), 'f', -1, 64) + "s"
+	} else {
+		text = Format(rounded)
+	}
+	return text, rounded == d
+}
+
+// shownStep returns the step in which Nearest shows a span.
+func shownStep(d time.Duration) time.Duration {
+	for i, u := range units[:len(units)-1] {
+		if d >= u.length {
+			return units[i+1].length
+		}
+	}
+	switch {
+	case d >= 10*time.Second:
+		return 100 * time.Millisecond
+	case d >= time.Second:
+		return 10 * time.Millisecond
+	}
+	return time.Millisecond
 }
 
 // roundUp returns the first multiple of step that is not below d.

@@ -49,3 +49,35 @@ func TestFormat(t *testing.T) {
 		})
 	}
 }
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		span  time.Duration
+		want  string
+		exact bool
+	}{
+		{-time.Hour, "0s", false},
+		{0, "0s", true},
+		{350 * time.Millisecond, "350ms", true},
+		{999*time.Millisecond + 700*time.Microsecond, "1s", false},
+		{2592 * time.Millisecond, "2.59s", false},
+		{2500 * time.Millisecond, "2.5s", true},
+		{9996 * time.Millisecond, "10s", false},
+		{12345 * time.Millisecond, "12.3s", false},
+		{59960 * time.Millisecond, "1m", false},
+		{90 * time.Second, "1m 30s", true},
+		{259200 * time.Millisecond, "4m 19s", false},
+		{time.Hour - time.Millisecond, "1h", false},
+		{25*time.Hour + 29*time.Minute, "1d 1h", false},
+		{36 * time.Hour, "1d 12h", true},
+		{366 * 24 * time.Hour, "366d", true},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			t.Parallel()
+			if got, exact := timespan.Nearest(c.span); got != c.want || exact != c.exact {
+				t.Errorf("%d ns is %q, exactly %v; want %q, %v", c.span, got, exact, c.want, c.exact)
+			}
+		})
+	}
+}
