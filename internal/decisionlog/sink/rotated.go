@@ -108,10 +108,41 @@ func (r *rotated) name(at time.Time) string {
 
 // list returns the names of the rotated files, the newest first, and of those that
 // are left of an earlier daemon that was ended while it compressed.
-func (r *rotated) list() (names, left []string, err error) {
-	ext := filepath.Ext(r.path)
-	prefix := strings.TrimSuffix(filepath.Base(r.path), ext) + "-"
-	entries, err := os.ReadDir(filepath.Dir(r.path))
+func (r *rotated) list() (names, left []string, err error) { return listRotated(r.path) }
+
+// Rotated returns the names of the files that were rotated from a path, the oldest first,
+// one of them for a file that is being compressed. It returns none for standard output.
+func Rotated(path string) ([]string, error) {
+	if path == Stdout {
+		return nil, nil
+	}
+	names, _, err := listRotated(path)
+	slices.Reverse(names)
+	return slices.CompactFunc(names, func(a, b string) bool { return Stamp(a) == Stamp(b) }), err
+}
+
+// Stamp returns a rotated file's name as it was before it was compressed. Those of one path
+// are in the order of their rotation.
+func Stamp(name string) string { return strings.TrimSuffix(name, gzipped) }
+
+// RotatedAt returns when a file of Rotated was put away, by the clock of its daemon.
+func RotatedAt(name string) (time.Time, bool) {
+	name = filepath.Base(Stamp(name))
+	// Without an extension, the microseconds of the stamp look like one.
+	for _, text := range []string{strings.TrimSuffix(name, filepath.Ext(name)), name} {
+		if len(text) >= len(stamp) {
+			if at, err := time.Parse(stamp, text[len(text)-len(stamp):]); err == nil {
+				return at, true
+			}
+		}
+	}
+	return time.Time{}, false
+}
+
+func listRotated(path string) (names, left []string, err error) {
+	ext := filepath.Ext(path)
+	prefix := strings.TrimSuffix(filepath.Base(path), ext) + "-"
+	entries, err := os.ReadDir(filepath.Dir(path))
 	for _, e := range entries {
 		at, ok := strings.CutPrefix(e.Name(), prefix)
 		at, isLeft := strings.CutSuffix(at, gzipped+unready)
@@ -119,7 +150,7 @@ func (r *rotated) list() (names, left []string, err error) {
 		if _, err := time.Parse(stamp, at); !ok || err != nil || !e.Type().IsRegular() {
 			continue
 		}
-		name := filepath.Join(filepath.Dir(r.path), e.Name())
+		name := filepath.Join(filepath.Dir(path), e.Name())
 		if isLeft {
 			left = append(left, name)
 		} else {

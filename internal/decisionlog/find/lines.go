@@ -1,0 +1,81 @@
+package find
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+)
+
+const (
+	// maxLine is the longest line that is looked at, in bytes: one of 10,000 descriptors is
+	// shorter. Lines about limits, which have whole files, are longer and passed over.
+	maxLine = 16 << 20
+	// keptLine is how many bytes of memory for lines are kept from one to the next.
+	keptLine = 1 << 20
+	// headOfLine is how much of a line that is too long is looked at.
+	headOfLine = 64
+)
+
+// lines reads lines, each in bounded memory. A line that has no end yet is kept, and goes
+// on when there is more to read.
+type lines struct {
+	from   *bufio.Reader
+	number int64
+	part   []byte // of a line
+	isLong bool   // part is the head of a line that is too long
+	isDone bool   // part is a line that was returned
+}
+
+func newLines(from io.Reader) *lines { return &lines{from: bufio.NewReaderSize(from, 1<<16)} }
+
+// line is one that was read. Its memory is good until the next is.
+type line struct {
+	text   []byte // without its end; of one that is too long the head
+	isLong bool
+}
+
+// next returns the next line. Its error is that of the reader; io.EOF if there is no whole
+// line now.
+func (l *lines) next() (line, error) {
+	if l.isDone {
+		l.part, l.isLong, l.isDone = l.part[:0], false, false
+		if cap(l.part) > keptLine {
+			l.part = nil
+		}
+	}
+	for {
+		more, err := l.from.ReadSlice('\n')
+		if err == nil && len(l.part) == 0 {
+			l.number++
+			return line{text: bytes.TrimRight(more, "\r\n")}, nil
+		}
+		l.add(more)
+		if err == nil {
+			return l.last(), nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line{}, err
+		}
+	}
+}
+
+func (l *lines) add(more []byte) {
+	switch {
+	case l.isLong:
+	case len(l.part)+len(more) > maxLine:
+		l.part, l.isLong = bytes.Clone(l.part[:min(len(l.part), headOfLine)]), true
+	default:
+		l.part = append(l.part, more...)
+	}
+}
+
+// last returns what there is of a line, which may have no end.
+func (l *lines) last() line {
+	l.number++
+	l.isDone = true
+	return line{bytes.TrimRight(l.part, "\r\n"), l.isLong}
+}
+
+// hasPart reports whether a line has begun that has no end.
+func (l *lines) hasPart() bool { return !l.isDone && len(l.part) > 0 }
