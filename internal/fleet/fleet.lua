@@ -1,14 +1,28 @@
 -- Keeps the register of the daemons that share a prefix.
 --
 -- KEYS[1]  the register
+-- KEYS[2]  the roll: who was in the register lately
 -- ARGV[1]  empty; in tests the clock, in microseconds
 -- ARGV[2]  join: add or renew the caller's registration; look: reply as join
 --          would, and add nobody; leave: remove it; list: read
 -- ARGV[3]  the caller's registration, a JSON object whose up is its age in ms;
 --          list does not read it
+-- ARGV[4]  the name that a new roll gets from the caller
+-- ARGV[5]  the name of the roll that the caller knows, or empty
+-- ARGV[6]  for how long it surely was there, in ms
+-- ARGV[7]  the number of the caller's sign-in
 -- reply    the moment in ms, how many registrations disagree with a caller that
---          joins or looks, then every live registration as a JSON object, those
---          that disagree first
+--          joins or looks, the roll, then every live registration as a JSON
+--          object, those that disagree first
+--
+-- Whoever changes assignments waits for the daemons of the roll. It does not
+-- trust this clock, which may jump: it takes a daemon for gone once it has seen
+-- the same number of a sign-in for LIFE by its own. So the roll keeps daemons
+-- longer than the register does. What it cannot know is whom a lost register
+-- had. So a roll has a name, which shows that it is the same one, and says how
+-- long it surely has been there; after a loss it gets another name. It is a
+-- text: its name, that time in ms, then a line for each daemon: its ID, the
+-- number of its sign-in, and when that was.
 --
 -- A caller that disagrees with a live registration is not added, so all that are
 -- in a register agree. Its value is a JSON array of registrations. Moments are
@@ -18,6 +32,7 @@
 -- foreign value reads as an empty register.
 
 local LIFE = 7000 -- ms without renewal after which a registration is gone
+local LINGER = 60000 -- the same for a line of the roll
 local MAX_REGISTRATIONS = 10000
 local MAX_FORMATS = 16
 
@@ -51,22 +66,58 @@ local function read_registration(e)
   } or nil
 end
 
--- The live registrations in value without that of id, and whether one was seen
--- later than now.
+-- The live registrations in value without that of id, whether one was seen later
+-- than now, and whether id is live.
 local function read_others(value, id, now)
-  local others, ahead = {}, false
+  local others, ahead, is_live = {}, false, false
   local ok, list = pcall(cjson.decode, value) -- value is false without a key
-  if not ok or type(list) ~= 'table' then return others, ahead end
+  if not ok or type(list) ~= 'table' then return others, ahead, is_live end
   for i = 1, min(#list, MAX_REGISTRATIONS) do
     local e = read_registration(list[i])
     if e then
       -- A promoted replica's clock may be behind, and any clock may be set back.
       ahead = ahead or e.seen > now
       e.started, e.seen = min(e.started, now), min(e.seen, now)
-      if e.id ~= id and now - e.seen < LIFE then others[#others + 1] = e end
+      if now - e.seen < LIFE then
+        if e.id == id then is_live = true else others[#others + 1] = e end
+      end
     end
   end
-  return others, ahead
+  return others, ahead, is_live
+end
+
+-- The roll in value; without one its name is empty.
+local function read_roll(value, now)
+  local roll = {name = '', age = 0, lines = {}, is_empty = true}
+  if type(value) ~= 'string' then return roll end
+  local name, age = value:match('^(%x+) (%d+)\n')
+  if not name or #age > 15 then return roll end
+  roll.name, roll.age = name, tonumber(age)
+  for id, number, seen in value:gmatch('\n(%x+) (%d+) (%d+)') do
+    roll.is_empty = false
+    seen = min(tonumber(seen), now)
+    if now - seen < LINGER then roll.lines[id] = {number = number, seen = seen} end
+  end
+  return roll
+end
+
+-- Whether a roll surely has all daemons that were in the register for the last
+-- LIFE: one of them still is, or all have left it.
+local function goes_on(roll, others, own_is_live)
+  if roll.name == '' then return false end
+  if roll.is_empty or own_is_live then return true end
+  for _, e in ipairs(others) do
+    if roll.lines[e.id] then return true end
+  end
+  return false
+end
+
+local function roll_text(roll)
+  local lines = {string.format('%s %.0f\n', roll.name, roll.age)}
+  for id, line in pairs(roll.lines) do
+    lines[#lines + 1] = string.format('%s %s %.0f', id, line.number, line.seen)
+  end
+  return table.concat(lines, '\n')
 end
 
 local function can_read(e, format)
@@ -110,8 +161,10 @@ if action ~= 'list' then
   id = own.id
 end
 
--- MGET gives no error where the key holds another type.
-local others, ahead = read_others(redis.call('MGET', KEYS[1])[1], id, now)
+-- MGET gives no error where a key holds another type.
+local values = redis.call('MGET', KEYS[1], KEYS[2])
+local others, ahead, own_is_live = read_others(values[1], id, now)
+local roll = read_roll(values[2], now)
 
 local agreeing, disagreeing = {}, {}
 for _, e in ipairs(others) do
@@ -119,16 +172,34 @@ for _, e in ipairs(others) do
   list[#list + 1] = e
 end
 
+-- The caller says for how long it has known a roll.
+local function note_age()
+  if roll.name == ARGV[5] then roll.age = max(roll.age, tonumber(ARGV[6])) end
+end
+
+local function write_roll()
+  redis.call('SET', KEYS[2], roll_text(roll), 'PX', ARGV[1] == '' and LINGER or LINGER + 3600000)
+end
+
 if action == 'leave' then
   write_register(others, now)
+  if roll.name ~= '' then
+    note_age()
+    roll.lines[id] = nil
+    write_roll()
+  end
 elseif action == 'join' and #disagreeing == 0 and #others < MAX_REGISTRATIONS then
+  if not goes_on(roll, others, own_is_live) then roll = {name = ARGV[4], age = 0, lines = {}} end
+  note_age()
+  roll.lines[id] = {number = ARGV[7], seen = now}
+  write_roll()
   agreeing[#agreeing + 1] = own
   write_register(agreeing, now)
 elseif action ~= 'list' and ahead then
   write_register(others, now) -- or they would live until the clock gets there
 end
 
-local reply = {now, #disagreeing}
+local reply = {now, #disagreeing, roll.name == '' and '' or roll_text(roll)}
 for _, list in ipairs({disagreeing, agreeing}) do
   for _, e in ipairs(list) do reply[#reply + 1] = cjson.encode(e) end
 end

@@ -70,10 +70,15 @@ type Membership struct {
 	size     atomic.Int64
 	differ   atomic.Bool
 	conflict atomic.Pointer[conflictError]
+	tenure   Tenure
+
+	rollMu sync.Mutex
+	rolls  watch // guarded by rollMu
 
 	// mu is held during a sign-in, and guards the fields below.
 	mu                          sync.Mutex
 	signedIn                    bool
+	signIns                     uint64    // how often a sign-in was tried
 	inRegister                  int       // daemons at the last sign-in; unknown after a failure
 	fewerSince                  time.Time // when it last became less
 	refusedAt                   time.Time // when it was last refused
@@ -111,6 +116,7 @@ func New(r Register, o Options) *Membership {
 		m.clock = time.Now
 	}
 	m.started = m.clock()
+	m.tenure.init(m)
 	m.size.Store(1)
 	m.inRegister = unknown
 	return m
@@ -138,13 +144,59 @@ func (m *Membership) Conflict() error {
 	return nil
 }
 
+// Tenure returns the daemon's tenure, which begins and is regained while Run runs.
+func (m *Membership) Tenure() *Tenure { return &m.tenure }
+
+// Awaited are the daemons that whoever changes something must wait for.
+type Awaited struct {
+	// IDs are theirs, sorted.
+	IDs []string
+	// Lacks is for how long there may be more, which are not known since Redis lost
+	// the register: not at all if it is not above 0.
+	Lacks time.Duration
+	// Old are those of an earlier version, which have no tenure. They are among IDs.
+	Old []Daemon
+}
+
+// Awaited returns the daemons that may decide by what they had before this call. It
+// fails if Redis does not answer within the connection's timeout.
+func (m *Membership) Awaited(ctx context.Context) (Awaited, error) {
+	began := m.clock()
+	s, err := m.register.call(ctx, list, caller{})
+	if err != nil {
+		return Awaited{}, err
+	}
+	m.rollMu.Lock()
+	defer m.rollMu.Unlock()
+	m.rolls.see(s.roll, m.clock())
+	// Whether somebody is gone is judged as of before the call: what it read was true
+	// no sooner.
+	a := Awaited{Lacks: m.rolls.lacks(began)}
+	for id := range s.roll.signIns {
+		if !m.rolls.isGone(id, began) {
+			a.IDs = append(a.IDs, id)
+		}
+	}
+	for _, d := range s.daemons {
+		if _, isOnRoll := s.roll.signIns[d.ID]; !isOnRoll {
+			a.IDs, a.Old = append(a.IDs, d.ID), append(a.Old, d)
+		}
+	}
+	slices.Sort(a.IDs)
+	return a, nil
+}
+
 // Run signs in at once and then at every interval until ctx ends; then it signs
 // out. A sign-in that fails is tried again at the next interval.
 func (m *Membership) Run(ctx context.Context) {
+	var background sync.WaitGroup
+	defer background.Wait()
+	background.Go(func() { m.tenure.run(ctx) })
 	tick := time.NewTicker(m.every)
 	defer tick.Stop()
 	for {
 		_ = m.SignIn(ctx) // which logs
+		m.tenure.wakeIfLost()
 		select {
 		case <-ctx.Done():
 			m.signOut(ctx)
@@ -163,11 +215,12 @@ func (m *Membership) SignIn(ctx context.Context) error {
 	defer m.mu.Unlock()
 	self := m.self
 	self.Rules = harmless(m.rules())
-	action := "join"
-	if m.clock().Sub(m.refusedAt) < registrationLives {
-		action = "look"
+	what := join
+	began := m.clock()
+	if began.Sub(m.refusedAt) < registrationLives {
+		what = look
 	}
-	r, err := m.register.call(ctx, action, self, m.clock().Sub(m.started))
+	r, err := m.register.call(ctx, what, m.caller(self))
 	if err != nil {
 		m.inRegister = unknown
 		if ctx.Err() == nil {
@@ -176,6 +229,9 @@ func (m *Membership) SignIn(ctx context.Context) error {
 		return err
 	}
 	m.failureLines.Reset()
+	m.rollMu.Lock()
+	m.rolls.see(r.roll, m.clock())
+	m.rollMu.Unlock()
 	added := slices.ContainsFunc(r.daemons, func(d Daemon) bool { return d.ID == self.ID })
 	size := len(r.daemons)
 	if !added {
@@ -191,7 +247,7 @@ func (m *Membership) SignIn(ctx context.Context) error {
 		m.logRefusal(conflict)
 		return conflict
 	}
-	if action == "look" {
+	if what == look {
 		return m.Conflict()
 	}
 	m.conflict.Store(nil)
@@ -201,12 +257,25 @@ func (m *Membership) SignIn(ctx context.Context) error {
 		m.logFailure(err)
 		return err
 	}
+	m.tenure.extend(began)
 	if !m.signedIn {
 		m.signedIn = true
 		m.log.Info("signed in to the register of daemons", "id", self.ID, "daemons", size)
 	}
 	m.watchRules(r.daemons)
 	return nil
+}
+
+// caller returns who calls the register's script. It numbers sign-ins.
+func (m *Membership) caller(self Daemon) caller {
+	m.rollMu.Lock()
+	defer m.rollMu.Unlock()
+	m.signIns++
+	by := caller{Daemon: self, up: m.clock().Sub(m.started), signIn: m.signIns}
+	if m.rolls.name != "" {
+		by.roll, by.rollAge = m.rolls.name, m.clock().Sub(m.rolls.since)
+	}
+	return by
 }
 
 // unknown is more than any number of daemons in the register.
@@ -252,7 +321,7 @@ func (m *Membership) signOut(ctx context.Context) {
 	defer cancel()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, err := m.register.call(ctx, "leave", m.self, 0); err != nil {
+	if _, err := m.register.call(ctx, leave, m.caller(m.self)); err != nil {
 		m.log.Debug("could not sign out of the register of daemons", "error", err)
 	}
 }

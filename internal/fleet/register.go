@@ -6,6 +6,7 @@ import (
 	_ "embed" // the script
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -33,7 +34,7 @@ type Register struct {
 // was, on Redis's clock. It changes nothing. It fails if Redis does not answer
 // within the connection's timeout.
 func (r Register) Daemons(ctx context.Context) ([]Daemon, time.Time, error) {
-	s, err := r.call(ctx, "list", Daemon{}, 0)
+	s, err := r.call(ctx, list, caller{})
 	return s.daemons, s.at, err
 }
 
@@ -41,21 +42,43 @@ func (r Register) Daemons(ctx context.Context) ([]Daemon, time.Time, error) {
 // does not depend on their number.
 func (r Register) key() string { return r.Redis.Prefix() + "{~fleet}" }
 
-// call runs the script with an action: join, look, leave or list. Each may be run
-// twice.
-func (r Register) call(ctx context.Context, action string, self Daemon, up time.Duration) (state, error) {
+// action is what the script is to do. Each may be run twice.
+type action string
+
+const (
+	join  action = "join"
+	look  action = "look"
+	leave action = "leave"
+	list  action = "list"
+)
+
+// caller is who calls the script.
+type caller struct {
+	Daemon
+	up time.Duration
+	// roll is the name of the roll that it knows, or empty, and rollAge is for how
+	// long that surely was there.
+	roll    string
+	rollAge time.Duration
+	signIn  uint64 // the number of its sign-in
+}
+
+// call runs the script.
+func (r Register) call(ctx context.Context, what action, by caller) (state, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Redis.Timeout())
 	defer cancel()
-	own, err := self.registration(up)
+	own, err := by.registration(by.up)
 	if err != nil {
 		return state{}, wrap(err)
 	}
+	newRoll := fmt.Sprintf("%016x", rand.Uint64())
 	clock := ""
 	if r.Clock != nil {
 		clock = strconv.FormatInt(r.Clock(), 10)
 	}
 	send := func(command, script string) ([]any, error) {
-		cmd := redis.NewCmd(ctx, command, script, 1, r.key(), clock, action, own)
+		cmd := redis.NewCmd(ctx, command, script, 2, r.key(), r.key()+"~roll", clock, string(what), own,
+			newRoll, by.roll, max(0, by.rollAge.Milliseconds()), by.signIn)
 		_ = r.Redis.Process(ctx, redisconn.Once{Cmder: cmd}) // cmd has the error too
 		return cmd.Slice()
 	}
@@ -82,6 +105,7 @@ type state struct {
 	daemons []Daemon  // those alive, by address
 	// conflicts are the daemons with which the caller cannot share keys.
 	conflicts []Daemon
+	roll      roll
 }
 
 // decode reads the script's reply.
@@ -89,16 +113,20 @@ func decode(reply []any) (state, error) {
 	unexpected := func(what any) (state, error) {
 		return state{}, fmt.Errorf("the reply of the register's script holds %v, which it should not", what)
 	}
-	if len(reply) < 2 {
+	if len(reply) < 3 {
 		return unexpected(reply)
 	}
 	at, ok := reply[0].(int64)
 	conflicts, ok2 := reply[1].(int64)
-	if !ok || !ok2 || conflicts < 0 || conflicts > int64(len(reply)-2) {
-		return unexpected(reply[:2])
+	text, ok3 := reply[2].(string)
+	if !ok || !ok2 || !ok3 || conflicts < 0 || conflicts > int64(len(reply)-3) {
+		return unexpected(reply[:3])
 	}
 	s := state{at: time.UnixMilli(at)}
-	for _, item := range reply[2:] {
+	if s.roll, ok = parseRoll(text); !ok {
+		return unexpected(text)
+	}
+	for _, item := range reply[3:] {
 		text, _ := item.(string)
 		var r registration
 		if err := json.Unmarshal([]byte(text), &r); err != nil {
