@@ -27,6 +27,9 @@ type queue struct {
 	exported, dropped, failed prometheus.Counter
 	log                       *slog.Logger
 	lines                     logthin.Thinner
+	// tellDrops is when the next drop is told, in nanoseconds since start.
+	tellDrops atomic.Int64
+	start     time.Time
 }
 
 func newQueue(e sdktrace.SpanExporter, p pace, metrics prometheus.Registerer, log *slog.Logger) *queue {
@@ -35,7 +38,7 @@ func newQueue(e sdktrace.SpanExporter, p pace, metrics prometheus.Registerer, lo
 		Help: "Spans of sampled requests, and of their batches to Redis, by what became of them.",
 	}, []string{"result"})
 	q := &queue{
-		exporter: e, size: int64(p.queue), log: log,
+		exporter: e, size: int64(p.queue), log: log, start: time.Now(),
 		exported: spans.WithLabelValues("exported"), dropped: spans.WithLabelValues("dropped"), failed: spans.WithLabelValues("failed"),
 	}
 	q.SpanProcessor = sdktrace.NewBatchSpanProcessor(counted{q},
@@ -49,6 +52,7 @@ func (q *queue) take() bool {
 	if q.taken.Add(1) > q.size {
 		q.taken.Add(-1)
 		q.dropped.Inc()
+		q.tellDrop()
 		return false
 	}
 	return true
@@ -56,6 +60,17 @@ func (q *queue) take() bool {
 
 // failureLogEvery is how often it is logged that the collector does not take spans.
 const failureLogEvery = time.Minute
+
+// tellDrop logs that a span is dropped, while the collector does not take those that
+// wait: an export that hangs has no error for a long time. It costs a reading of the
+// clock where the line is not due.
+func (q *queue) tellDrop() {
+	now, due := int64(time.Since(q.start)), q.tellDrops.Load()
+	if now < due || !q.tellDrops.CompareAndSwap(due, now+int64(failureLogEvery)) {
+		return
+	}
+	q.log.Warn("traces: spans are dropped, since the collector does not take those that wait; requests are answered all the same", "waiting", q.size)
+}
 
 func (q *queue) logFailure(err error) {
 	if unlogged, due := q.lines.Due(time.Now(), failureLogEvery); due {

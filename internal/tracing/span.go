@@ -1,7 +1,9 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -24,6 +26,8 @@ type Span struct {
 	// Store is what the store tells of the request.
 	Store bucket.Trace
 	span  trace.Span
+	// isPart is whether it is that of one of several requests.
+	isPart bool
 }
 
 // sampled is the context of a request that is sampled.
@@ -43,6 +47,32 @@ func SpanOf(ctx context.Context) *Span {
 		return s.span
 	}
 	return nil
+}
+
+// Part returns the context to decide one of several requests with that the span is of,
+// and what stands for the span there. Parts may be used at the same time; Join follows
+// when all are answered. A part is neither described nor ended.
+func (s *Span) Part(ctx context.Context) (context.Context, *Span) {
+	part := &Span{span: s.span, isPart: true}
+	return &sampled{ctx, part}, part
+}
+
+// IsPart reports whether the span is that of several requests, and the caller answers
+// one of them.
+func (s *Span) IsPart() bool { return s.isPart }
+
+// Join adds what the store told of a part: the longest times, and all batches as far
+// as they are kept.
+func (s *Span) Join(part *Span) {
+	t, of := &s.Store, &part.Store
+	t.Queued, t.Asked = max(t.Queued, of.Queued), max(t.Asked, of.Asked)
+	t.Known = t.Known || of.Known
+	t.Degraded = cmp.Or(t.Degraded, of.Degraded)
+	for _, b := range of.Batches {
+		if !slices.Contains(t.Batches, b) {
+			t.AddBatch(b)
+		}
+	}
 }
 
 // Set sets attributes. Texts are cut to MaxText, lists of them are the caller's to

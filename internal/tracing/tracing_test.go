@@ -258,7 +258,10 @@ func TestSpansWithoutACollectorAreLostAndCounted(t *testing.T) {
 				if exported, lost := r.count(t, "exported"), r.count(t, "dropped")+r.count(t, "failed"); exported != 0 || lost < made-size {
 					t.Errorf("%v are exported, %v lost", exported, lost)
 				}
-				if n := r.log.Count("level=WARN"); n > 1 || !silent && n != 1 {
+				if n := r.log.Count("traces: spans are lost"); n > 1 || !silent && n != 1 {
+					t.Errorf("%d lines:\n%s", n, r.log.String())
+				}
+				if n := r.log.Count("level=WARN"); n > 2 || silent && r.log.Count("traces: spans are dropped") != 1 {
 					t.Errorf("%d lines:\n%s", n, r.log.String())
 				}
 			})
@@ -338,6 +341,10 @@ func TestEndDoesNotWaitForACollectorThatHangs(t *testing.T) {
 	if n := r.count(t, "dropped"); n != 40 {
 		t.Errorf("%v are dropped", n)
 	}
+	// It is told while it hangs.
+	if n := r.log.Count(`level=WARN msg="traces: spans are dropped, since the collector does not take those that wait; requests are answered all the same" waiting=10`); n != 1 {
+		t.Errorf("%d lines:\n%s", n, r.log.String())
+	}
 	r.Close() // or the test ends by its timeout
 	if n := r.count(t, "exported"); n != 0 {
 		t.Errorf("%v are exported", n)
@@ -357,7 +364,7 @@ func TestEndDoesNotWaitForACollectorThatIsSilent(t *testing.T) {
 			}
 			t.Cleanup(func() { silent.Close() })
 			r := start(t, tracing.Options{Endpoint: "http://" + silent.Addr().String(), Protocol: protocol, SampleRatio: 1})
-			r.make(t, 600)
+			r.make(t, 600) // which have places
 			begun := time.Now()
 			r.Close()
 			// 2 s, where nobody else needs the processors; one call has 10 s.
