@@ -82,11 +82,11 @@ func TestResourcesAreAnnouncedAsFiles(t *testing.T) {
 	var a announced
 	a.live = config.LoadOptions{Announce: a.tell}.NewFedLive("elsewhere", nil)
 	const text = "domain: a\ndescriptors: [{key: k, value: \"5\", rate_limit: {requests_per_unit: 1, unit: second}, descriptors: [{key: \"a: b\", rate_limit: {unlimited: true}}]}]\n"
-	tree := func() (*yaml.Node, int, error) {
+	tree := func() (config.Tree, error) {
 		var n yaml.Node
 		err := yaml.Unmarshal([]byte(text), &n)
 		clearLines(&n)
-		return n.Content[0], 50, err
+		return config.Tree{Root: n.Content[0]}, err
 	}
 	if err := a.live.Feed([32]byte{1}, []config.Resource{{Name: "a.yaml", Tree: tree}}); err != nil {
 		t.Fatal(err)

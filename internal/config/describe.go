@@ -1,36 +1,36 @@
 package config
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // WriteTable writes the domains, their rules and their limits in plain words,
-// a line for each limit.
+// a line for each limit. It writes each line as it is made: there may be 100,000.
 func (r *Rules) WriteTable(w io.Writer) error {
+	out := bufio.NewWriter(w)
 	for i, d := range r.sorted {
 		if i > 0 {
-			if _, err := fmt.Fprintln(w); err != nil {
-				return err
-			}
+			_ = out.WriteByte('\n') // the error is that of the next write
 		}
-		if err := d.writeTable(w); err != nil {
+		if err := d.writeTable(out); err != nil {
 			return err
 		}
 	}
-	return nil
+	return out.Flush()
 }
 
-func (d *Domain) writeTable(w io.Writer) error {
+func (d *Domain) writeTable(w *bufio.Writer) error {
 	head := fmt.Sprintf("domain %s (%s)", yamlfile.Printable(d.Name), lineOf(d.File, d.Line))
 	if d.HashTag != "" {
 		head += ", keys placed by " + yamlfile.Printable(d.HashTag)
@@ -39,27 +39,60 @@ func (d *Domain) writeTable(w io.Writer) error {
 		head += ", denies what has no rule"
 	}
 	if len(d.rules) == 0 {
-		_, err := fmt.Fprintln(w, head+"\n  no limits")
+		head += "\n  no limits"
+	}
+	if _, err := fmt.Fprintln(w, head); err != nil || len(d.rules) == 0 {
 		return err
 	}
-	if _, err := fmt.Fprintln(w, head); err != nil {
-		return err
-	}
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	row := func(cells ...string) { fmt.Fprintln(t, "  "+strings.Join(cells, "\t")) }
-	row("RULE", "NAME", "ALGORITHM", "LIMIT")
-	for _, rule := range d.rules {
-		path := rule.Path()
-		notes := rule.notes()
-		if rule.Unlimited {
-			row(path, nameCell(rule.Name), "-", "unlimited"+rule.replacesNote(0)+notes)
-		}
-		for i, l := range rule.Limits {
-			row(path, nameCell(l.Name), l.Algorithm.String(), Describe(l)+rule.replacesNote(i)+notes)
-			path, notes = "", "" // once for all limits of a rule
+	var widths tableRow[int]
+	for row := range d.rows() {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	return t.Flush()
+	widths[len(widths)-1] = 0 // nothing stands behind the last column
+	for row := range d.rows() {
+		if err := writeRow(w, &row, &widths); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tableRow has what there is of each column: RULE, NAME, ALGORITHM, LIMIT.
+type tableRow[T any] [4]T
+
+// writeRow writes a line, whose columns are two blanks apart.
+func writeRow(w *bufio.Writer, row *tableRow[string], widths *tableRow[int]) error {
+	for i, cell := range row {
+		_, _ = w.WriteString("  ")
+		_, _ = w.WriteString(cell)
+		for range widths[i] - utf8.RuneCountInString(cell) {
+			_ = w.WriteByte(' ')
+		}
+	}
+	return w.WriteByte('\n') // whose error is that of all before
+}
+
+// rows returns the lines of the domain's table.
+func (d *Domain) rows() iter.Seq[tableRow[string]] {
+	return func(yield func(tableRow[string]) bool) {
+		if !yield(tableRow[string]{"RULE", "NAME", "ALGORITHM", "LIMIT"}) {
+			return
+		}
+		for _, rule := range d.rules {
+			path, notes := rule.Path(), rule.notes()
+			if rule.Unlimited && !yield(tableRow[string]{path, nameCell(rule.Name), "-", "unlimited" + rule.replacesNote(0) + notes}) {
+				return
+			}
+			for i, l := range rule.Limits {
+				if !yield(tableRow[string]{path, nameCell(l.Name), l.Algorithm.String(), Describe(l) + rule.replacesNote(i) + notes}) {
+					return
+				}
+				path, notes = "", "" // once for all limits of a rule
+			}
+		}
+	}
 }
 
 // notes returns what is true of all limits of a rule: "; shadow, shared by all
@@ -111,8 +144,9 @@ func nameCell(name string) string {
 	return yamlfile.Printable(name)
 }
 
-// Describe says in plain words how much a limit allows: "10 requests a minute,
-// bursts of 20". It adds the failure mode, if the limit has one.
+// Describe says in plain words how much a limit allows: "20 at once, then one every
+// 6s" for a bucket, "1,000 requests a day" for a window. It adds the failure mode, if
+// the limit has one.
 func Describe(l *bucket.Limit) string {
 	text := DescribeNumbers(l) + EnforcementNote(l)
 	if l.OnStoreFailure != bucket.FailureDefault {
@@ -144,12 +178,14 @@ func DescribeNumbers(l *bucket.Limit) string {
 	if l.Requests == 0 {
 		return "denies always"
 	}
-	text := yamlfile.Plural(l.Requests, "request") + " " + perPeriod(l.Period)
+	var text string
 	switch {
+	case l.Algorithm.IsBucket():
+		text = ShowNumber(l.Burst) + " at once, then " + refill(l)
 	case l.Algorithm == bucket.SlidingWindow || l.Algorithm == bucket.SlidingLog:
-		text = yamlfile.Plural(l.Requests, "request") + " in any " + span(l.Period)
-	case l.Algorithm.IsBucket() && l.Burst != l.Requests:
-		text += fmt.Sprintf(", bursts of %d", l.Burst)
+		text = requests(l) + " in any " + span(l.Period)
+	default:
+		text = requests(l) + " " + perPeriod(l.Period)
 	}
 	if l.Algorithm == bucket.SlidingWindow && l.SubWindows != bucket.DefaultSubWindows {
 		text += fmt.Sprintf(", in %s", yamlfile.Plural(l.SubWindows, "sub-window"))
@@ -158,6 +194,14 @@ func DescribeNumbers(l *bucket.Limit) string {
 		text += ", charged afterwards"
 	}
 	return text
+}
+
+// requests returns "1 request" or "1,000 requests".
+func requests(l *bucket.Limit) string {
+	if l.Requests == 1 {
+		return "1 request"
+	}
+	return ShowNumber(l.Requests) + " requests"
 }
 
 // wordUnits are the spans of time that have a name, longest first.
@@ -176,15 +220,24 @@ var wordUnits = [...]struct {
 
 // perPeriod returns "a minute" or "every 90 seconds".
 func perPeriod(period time.Duration) string {
+	if name := namedPeriod(period); name != "" {
+		return name
+	}
+	return "every " + span(period)
+}
+
+// namedPeriod returns "a minute", or nothing for a period without a name.
+func namedPeriod(period time.Duration) string {
 	for _, u := range wordUnits {
-		if period == u.length {
-			if u.name == "hour" {
-				return "an hour"
-			}
+		switch {
+		case period != u.length:
+		case u.name == "hour":
+			return "an hour"
+		default:
 			return "a " + u.name
 		}
 	}
-	return "every " + span(period)
+	return ""
 }
 
 // span returns "minute" or "90 seconds": in the largest unit that divides the

@@ -173,6 +173,7 @@ func (p *fileParser) limit(o *yamlfile.Object, mode bucket.FailureMode, isItem b
 	if len(p.Errs) > before {
 		return nil
 	}
+	p.warnQuota(o, s, l)
 	return l
 }
 

@@ -67,16 +67,16 @@ descriptors:
 
 const exampleTable = `domain d (limits.yaml:2), keys placed by tenant
   RULE                   NAME   ALGORITHM       LIMIT
-  tenant                 -      gcra            100 requests every 90 seconds, bursts of 20
-  tenant / user=alice    short  token_bucket    10 requests a second; on store failure: deny
+  tenant                 -      gcra            20 at once, then about 1.11 a second
+  tenant / user=alice    short  token_bucket    10 at once, then 10 a second; on store failure: deny
                          long   sliding_window  250 requests in any day, in 24 sub-windows, charged afterwards; on store failure: deny
   tenant / user=bot-*    bots   -               unlimited
   ip                     -      fixed_window    5 requests a minute
   job / kind=15          -      gcra            denies always
   job / kind=true        -      sliding_log     1 request in any 90 minutes
-  path=/files/*          burst  gcra            5 requests a second; replaces short, long; quota, shared by all values of the pattern, counted by value, with metadata nested, tier, weights
-                         total  gcra            100 requests an hour
-  path                   -      gcra            7 requests an hour; shadow, counted by all values
+  path=/files/*          burst  gcra            5 at once, then 5 a second; replaces short, long; quota, shared by all values of the pattern, counted by value, with metadata nested, tier, weights
+                         total  gcra            100 at once, then one every 36s
+  path                   -      gcra            7 at once, then about one every 8m 34s; shadow, counted by all values
 `
 
 func TestTableShowsAllLimits(t *testing.T) {
@@ -244,19 +244,36 @@ func TestBadPeriodsAreRefused(t *testing.T) {
 
 func TestDescribeSaysALimitInWords(t *testing.T) {
 	for want, s := range map[string]bucket.Spec{
-		"10 requests a minute, bursts of 20":         {Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Minute, Burst: 20},
-		"1 request an hour":                          {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour},
-		"5 requests every 30 days":                   {Algorithm: bucket.FixedWindow, Requests: 5, Period: 30 * 24 * time.Hour},
-		"5 requests a year":                          {Algorithm: bucket.FixedWindow, Requests: 5, Period: 365 * 24 * time.Hour},
-		"5 requests a week":                          {Algorithm: bucket.FixedWindow, Requests: 5, Period: 7 * 24 * time.Hour},
-		"5 requests every 14 days":                   {Algorithm: bucket.FixedWindow, Requests: 5, Period: 14 * 24 * time.Hour},
-		"5 requests every 1001 milliseconds":         {Algorithm: bucket.FixedWindow, Requests: 5, Period: 1001 * time.Millisecond},
-		"5 requests in any second":                   {Algorithm: bucket.SlidingWindow, Requests: 5, Period: time.Second},
-		"5 requests in any 2 hours":                  {Algorithm: bucket.SlidingLog, Requests: 5, Period: 2 * time.Hour},
-		"denies always":                              {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour},
-		"denies always; on store failure: allow":     {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour, OnStoreFailure: bucket.FailAllow},
-		"1 request an hour; on store failure: local": {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailLocal},
-		"1 request an hour; on store failure: error": {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailError},
+		"20 at once, then one every 6s":                          {Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Minute, Burst: 20},
+		"1 at once, then one an hour":                            {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour},
+		"10 at once, then 10 a second":                           {Algorithm: bucket.LeakyBucket, Requests: 10, Period: time.Second},
+		"60 at once, then one a second":                          {Algorithm: bucket.TokenBucket, Requests: 60, Period: time.Minute},
+		"90 at once, then 90 a minute":                           {Algorithm: bucket.TokenBucket, Requests: 90, Period: time.Minute},
+		"3 at once, then 3 every 2 seconds":                      {Algorithm: bucket.TokenBucket, Requests: 3, Period: 2 * time.Second},
+		"1 at once, then one every 300ms":                        {Algorithm: bucket.TokenBucket, Requests: 1, Period: 300 * time.Millisecond},
+		"1 at once, then about one every 1m 2s":                  {Algorithm: bucket.TokenBucket, Requests: 1, Period: 61500 * time.Millisecond},
+		"1 at once, then one every 366d":                         {Algorithm: bucket.TokenBucket, Requests: 1, Period: bucket.MaxPeriod},
+		"7 at once, then about one every 8.57s":                  {Algorithm: bucket.TokenBucket, Requests: 7, Period: time.Minute},
+		"10,000 at once, then about one every 4m 19s":            {Algorithm: bucket.TokenBucket, Requests: 10_000, Period: 30 * 24 * time.Hour},
+		"5,000 at once, then about 1.39 a second":                {Algorithm: bucket.TokenBucket, Requests: 5000, Period: time.Hour},
+		"5,400 at once, then 1.5 a second":                       {Algorithm: bucket.TokenBucket, Requests: 5400, Period: time.Hour},
+		"100,000,000 at once, then about 38.6 a second":          {Algorithm: bucket.TokenBucket, Requests: 100_000_000, Period: 30 * 24 * time.Hour},
+		"4,294,967,295 at once, then about 1,657 a second":       {Algorithm: bucket.TokenBucket, Requests: bucket.MaxRequests, Period: 30 * 24 * time.Hour},
+		"4,294,967,295 at once, then 4,294,967,295,000 a second": {Algorithm: bucket.TokenBucket, Requests: bucket.MaxRequests, Period: time.Millisecond},
+		"3,597 at once, then about one every 1s":                 {Algorithm: bucket.TokenBucket, Requests: 3597, Period: time.Hour},
+		"3,601 at once, then about 1 a second":                   {Algorithm: bucket.TokenBucket, Requests: 3601, Period: time.Hour},
+		"1,000,000 requests every 30 days":                       {Algorithm: bucket.FixedWindow, Requests: 1_000_000, Period: 30 * 24 * time.Hour},
+		"5 requests every 30 days":                               {Algorithm: bucket.FixedWindow, Requests: 5, Period: 30 * 24 * time.Hour},
+		"5 requests a year":                                      {Algorithm: bucket.FixedWindow, Requests: 5, Period: 365 * 24 * time.Hour},
+		"5 requests a week":                                      {Algorithm: bucket.FixedWindow, Requests: 5, Period: 7 * 24 * time.Hour},
+		"5 requests every 14 days":                               {Algorithm: bucket.FixedWindow, Requests: 5, Period: 14 * 24 * time.Hour},
+		"5 requests every 1001 milliseconds":                     {Algorithm: bucket.FixedWindow, Requests: 5, Period: 1001 * time.Millisecond},
+		"5 requests in any second":                               {Algorithm: bucket.SlidingWindow, Requests: 5, Period: time.Second},
+		"5 requests in any 2 hours":                              {Algorithm: bucket.SlidingLog, Requests: 5, Period: 2 * time.Hour},
+		"denies always":                                          {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour},
+		"denies always; on store failure: allow":                 {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour, OnStoreFailure: bucket.FailAllow},
+		"1 at once, then one an hour; on store failure: local":   {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailLocal},
+		"1 at once, then one an hour; on store failure: error":   {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailError},
 	} {
 		t.Run(want, func(t *testing.T) {
 			l, err := bucket.NewLimit(s)

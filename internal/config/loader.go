@@ -16,7 +16,8 @@ type loader struct {
 	rules    *Rules
 	errs     yamlfile.Errors
 	warnings []yamlfile.Warning
-	// parsers are those of the files that could be read.
+	// parsers are those of the files that could be read; of resources only where
+	// others may say more of their domains.
 	parsers []*fileParser
 	// limits holds one Limit for all places with the same numbers.
 	limits map[bucket.Spec]*bucket.Limit
@@ -65,10 +66,19 @@ func (l *loader) file(name string, data []byte) {
 	l.parsed(p)
 }
 
-// parsed enters what a parser has read.
+// parsed enters what a parser has read. That of a resource is let go of where no other
+// says more of its domain: there may be 100,000.
 func (l *loader) parsed(p *fileParser) {
-	l.parsers = append(l.parsers, p)
 	l.enter(p)
+	if !p.Made || l.options.MergeDomains {
+		p.LetGo()
+		l.parsers = append(l.parsers, p)
+		return
+	}
+	if p.d != nil {
+		p.d.root.seal()
+	}
+	l.finishFile(p)
 }
 
 func (l *loader) parser(file string, size int) *fileParser {
@@ -83,18 +93,32 @@ func yield() { runtime.Gosched() }
 
 // finish does what needs all files.
 func (l *loader) finish() {
-	for _, d := range l.rules.domains {
-		d.root.seal()
+	if len(l.parsers) > 0 {
+		for _, d := range l.rules.domains {
+			d.root.seal()
+		}
 	}
 	for _, p := range l.parsers {
 		yield()
-		if len(p.Errs) == 0 && p.d != nil && l.rules.domains[p.d.Name] != nil {
-			p.warnDomain(l.rules.domains[p.d.Name])
-		}
-		l.errs = append(l.errs, p.Errs...)
-		l.warnings = append(l.warnings, p.Warnings...)
+		l.finishFile(p)
 	}
 }
+
+// finishFile does what needs all of the file's domain.
+func (l *loader) finishFile(p *fileParser) {
+	if len(p.Errs) == 0 && p.d != nil && l.rules.domains[p.d.Name] != nil {
+		p.warnDomain(l.rules.domains[p.d.Name])
+	}
+	l.errs = append(l.errs, p.Errs...)
+	if p.Made && len(l.warnings) >= maxWarnings {
+		return
+	}
+	l.warnings = append(l.warnings, p.Warnings...)
+}
+
+// maxWarnings is about how many warnings of what programs made are kept, of all
+// resources together: the log shows a few of them.
+const maxWarnings = 1000
 
 // result returns the rules of all that was read, or all errors.
 func (l *loader) result() (*Rules, error) {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -63,6 +64,8 @@ type fileParser struct {
 	cutter   *cutter
 	cutLists map[*yaml.Node]cutList
 	torn     bool
+	// items is that of Tree, or nil.
+	items func(list *yaml.Node) iter.Seq[*yaml.Node]
 }
 
 // whole reads the file as a whole.

@@ -176,6 +176,11 @@ func (p *fileParser) pieceItems(l cutList, piece cutPiece, parsed part) []*yaml.
 
 // itemsOf yields the items of a list of descriptors.
 func (p *fileParser) itemsOf(v yamlfile.Value) iter.Seq[yamlfile.Value] {
+	if p.items != nil {
+		if made := p.items(v.Node); made != nil {
+			return madeItems(v, made)
+		}
+	}
 	l, ok := p.cutLists[v.Node]
 	if !ok {
 		items, _ := p.List(v, "descriptors")
@@ -194,6 +199,19 @@ func (p *fileParser) itemsOf(v yamlfile.Value) iter.Seq[yamlfile.Value] {
 			if p.torn {
 				return
 			}
+		}
+	}
+}
+
+// madeItems yields the items of a list that is made while it is read.
+func madeItems(v yamlfile.Value, made iter.Seq[*yaml.Node]) iter.Seq[yamlfile.Value] {
+	return func(yield func(yamlfile.Value) bool) {
+		i := 0
+		for n := range made {
+			if !yield(v.Item(i, n)) {
+				return
+			}
+			i++
 		}
 	}
 }

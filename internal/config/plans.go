@@ -187,7 +187,7 @@ func (n *node) hasPlan(plan string, known map[string]bool) bool {
 
 // Places returns the rules in file order, each with its plans.
 func (d *Domain) Places() []*Rule {
-	var all []*Rule
+	all := make([]*Rule, 0, len(d.rules))
 	for _, r := range d.rules {
 		place := r
 		if r.Plan != "" {

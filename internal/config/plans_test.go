@@ -67,11 +67,11 @@ func TestTableShowsPlans(t *testing.T) {
 	}
 	want := `domain d (` + path + `:1), denies what has no rule
   RULE                         NAME    ALGORITHM     LIMIT
-  tenant (plan free)           -       token_bucket  100 requests a minute; the default, shadow
-  tenant (plan pro)            second  token_bucket  50 requests a second; shadow
-                               month   token_bucket  1000000 requests every 30 days
+  tenant (plan free)           -       token_bucket  100 at once, then 100 a minute; the default, shadow
+  tenant (plan pro)            second  token_bucket  50 at once, then 50 a second; shadow
+                               month   token_bucket  1,000,000 at once, then about one every 2.59s
   tenant (plan internal)       -       -             unlimited; shadow
-  tenant / route (plan free)   -       token_bucket  5 requests a second; on store failure: deny
+  tenant / route (plan free)   -       token_bucket  5 at once, then 5 a second; on store failure: deny
 `
 	got := table(t, r)
 	if squeeze(got) != squeeze(want) {

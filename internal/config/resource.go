@@ -2,7 +2,10 @@ package config
 
 import (
 	"crypto/sha256"
+	"iter"
 	"log/slog"
+	"math"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
@@ -14,10 +17,32 @@ import (
 type Resource struct {
 	// Name names it in errors, in the place of a file.
 	Name string
-	// Tree returns it as the tree that a limits file would have, without lines and
-	// aliases, and the number of its nodes. An error says why the resource is
-	// none. Tree is called once, so that one tree is held at a time.
-	Tree func() (root *yaml.Node, nodes int, err error)
+	// Tree returns it as the tree that a limits file would have. An error says why
+	// the resource is none. It is called when the resource is read, so that one tree
+	// is held at a time.
+	Tree func() (Tree, error)
+}
+
+// Tree is the tree of a limits file, without lines and aliases.
+type Tree struct {
+	Root *yaml.Node
+	// Items, if set, returns the items of a list of descriptors that the tree has
+	// empty, or nil. It is called once for each list. An item takes many times the
+	// memory of what it is made of, so they are made one after the other.
+	Items func(list *yaml.Node) iter.Seq[*yaml.Node]
+}
+
+// fill puts the items of all lists below a node into the tree.
+func (t Tree) fill(n *yaml.Node) {
+	if t.Items == nil {
+		return
+	}
+	if items := t.Items(n); items != nil {
+		n.Content = slices.Collect(items)
+	}
+	for _, below := range n.Content {
+		t.fill(below)
+	}
 }
 
 // NewFedLive returns a Live without rules, which Feed loads. from says where they
@@ -56,22 +81,23 @@ func (l *loader) resources(list []Resource) (rules *Rules, texts []Text, err err
 			break
 		}
 		yield()
-		root, nodes, err := r.Tree()
+		tree, err := r.Tree()
 		if err != nil {
 			l.errs = append(l.errs, yamlfile.Error{File: r.Name, Found: err.Error()})
 			errors++
 			continue
 		}
 		if l.options.Announce != nil {
-			text, err := yaml.Marshal(root)
+			tree.fill(tree.Root)
+			text, err := yaml.Marshal(tree.Root)
 			if err != nil {
 				return nil, nil, err
 			}
 			texts = append(texts, Text{r.Name, string(text)})
 		}
-		p := l.parser(r.Name, nodesVisited*nodes)
-		p.Made = true
-		p.domain(yamlfile.Root(root))
+		p := l.parser(r.Name, nodesMade)
+		p.Made, p.items = true, tree.Items
+		p.domain(yamlfile.Root(tree.Root))
 		l.parsed(p)
 		errors += len(p.Errs)
 	}
@@ -79,8 +105,8 @@ func (l *loader) resources(list []Resource) (rules *Rules, texts []Text, err err
 	return rules, texts, err
 }
 
-// nodesVisited is how often a node is visited at most while a tree is read.
-const nodesVisited = 8
+// nodesMade is more than a tree has. Without aliases it needs no bound of its own.
+const nodesMade = math.MaxInt32 / 2
 
 // lineOfItem returns what tells people which item of a list is meant.
 func (p *fileParser) lineOfItem(item yamlfile.Value) int32 {

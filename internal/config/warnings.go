@@ -2,6 +2,7 @@ package config
 
 import (
 	"math/big"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/glob"
@@ -88,6 +89,20 @@ func (p *fileParser) warnCostly(up *node, list []generalNode) {
 			}
 		}
 	}
+}
+
+// quotaPeriod is the period from which on requests are more likely a quota, of a day
+// or a month, than a rate.
+const quotaPeriod = 24 * time.Hour
+
+// warnQuota warns of a bucket that is likely meant as a quota: it admits its burst at
+// once and, in its first period, as much again.
+func (p *fileParser) warnQuota(o *yamlfile.Object, s spelling, l *bucket.Limit) {
+	if !l.Algorithm.IsBucket() || l.Period < quotaPeriod || l.Requests == 0 || o.Has("burst") {
+		return
+	}
+	p.Warn(o.Key(s.period), "a %s of %s %s admits %s, so up to %s in its first %s; for a quota choose algorithm: fixed_window or sliding_window; where a bucket is meant, write burst: %d",
+		l.Algorithm, requests(l), perPeriod(l.Period), DescribeNumbers(l), ShowNumber(l.Requests+l.Burst), span(l.Period), l.Burst)
 }
 
 // limitAt is a limit of a rule and where it stands.

@@ -57,6 +57,32 @@ descriptors:
 	}
 }
 
+func TestBucketsThatLookLikeQuotasAreWarnings(t *testing.T) {
+	t.Parallel()
+	got := warningsOf(t, `domain: d
+descriptors:
+- {key: month, rate_limit: {requests: 10000, period: 30d}}
+- {key: one, rate_limit: {algorithm: gcra, requests: 1, period: 1d}}
+- key: plans
+  plans: {pro: [{name: day, algorithm: leaky_bucket, requests: 5, period: 1d}, {name: hour, requests: 3, period: 1h}]}
+- {key: meant, rate_limit: {requests: 10000, period: 30d, burst: 10000}}
+- {key: never, rate_limit: {requests: 0, period: 30d}}
+- {key: short, rate_limit: {requests: 1000, period: 23h}}
+- {key: fixed, rate_limit: {algorithm: fixed_window, requests: 10000, period: 30d}}
+- {key: sliding, rate_limit: {algorithm: sliding_window, requests: 10000, period: 30d}}
+- {key: envoy, rate_limit: {requests_per_unit: 10000, unit: month}}
+`)
+	const choose = "; for a quota choose algorithm: fixed_window or sliding_window; where a bucket is meant, write burst: "
+	want := []string{
+		"3:46: descriptors[0].rate_limit.period: a token_bucket of 10,000 requests every 30 days admits 10,000 at once, then about one every 4m 19s, so up to 20,000 in its first 30 days" + choose + "10000",
+		"4:57: descriptors[1].rate_limit.period: a gcra of 1 request a day admits 1 at once, then one a day, so up to 2 in its first day" + choose + "1",
+		"6:67: descriptors[2].plans.pro[0].period: a leaky_bucket of 5 requests a day admits 5 at once, then one every 4h 48m, so up to 10 in its first day" + choose + "5",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got:\n%s", strings.Join(got, "\n"))
+	}
+}
+
 // The patterns of a key share texts beside their stars. The warning names the one
 // that shares most.
 func TestPatternsThatCostMuchAreWarnings(t *testing.T) {
@@ -111,7 +137,7 @@ func TestLimitsThatNeverBindAreWarnings(t *testing.T) {
 	}{
 		{"requests: 100, period: 1s", "requests: 50, period: 1m", "a"},
 		{"requests: 50, period: 1m", "requests: 100, period: 1s", "b"},
-		{"requests: 10, period: 1s", "requests: 250, period: 1d", ""},
+		{"requests: 10, period: 1s", "requests: 250, period: 1d, burst: 250", ""},
 		{"requests: 100, period: 1s, burst: 49", "requests: 50, period: 1m", ""},
 		{"requests: 5, period: 1s", "requests: 5, period: 1s", "b"},
 		{"requests: 1, period: 1m, burst: 100", "requests: 50, period: 1m", ""}, // slower in the long run

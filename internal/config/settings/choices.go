@@ -28,6 +28,8 @@ type (
 	MetricNames string
 	// TopSubjects says whose subjects rules keep that had the most.
 	TopSubjects string
+	// StatsdProtocol is how counts go to a statsd server.
+	StatsdProtocol string
 	// LogFormat is how log lines look.
 	LogFormat string
 	// Values is what becomes of the values of descriptors in the log of decisions.
@@ -104,6 +106,12 @@ const (
 	NamesRatelimitd MetricNames = "ratelimitd"
 	// NamesEnvoyproxy adds those of envoyproxy/ratelimit.
 	NamesEnvoyproxy MetricNames = "envoyproxy"
+)
+
+// Values of statsd.protocol.
+const (
+	StatsdUDP StatsdProtocol = "udp"
+	StatsdTCP StatsdProtocol = "tcp"
 )
 
 // Values of top.subjects.

@@ -35,6 +35,7 @@ type envoyEnvironment struct {
 	given     map[string]bool
 	values    map[string]string // those given, the defaults of the others
 	unread    map[string]bool   // those that the service could not read either
+	mogrifier map[string]string // those of rules for names of statistics
 }
 
 func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
@@ -45,6 +46,7 @@ func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
 		given:          map[string]bool{},
 		values:         map[string]string{},
 		unread:         map[string]bool{},
+		mogrifier:      map[string]string{},
 	}
 	e.read(environ)
 	e.listeners()
@@ -53,6 +55,7 @@ func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
 	e.limits()
 	e.responses()
 	e.metrics()
+	e.statsd()
 	e.tracing()
 	e.store()
 	e.tellIgnored()
@@ -68,6 +71,9 @@ func (e *envoyEnvironment) read(environ []string) {
 	for _, assignment := range environ {
 		name, text, _ := strings.Cut(assignment, "=")
 		// Of two with one name the first counts, as for os.Getenv.
+		if _, had := e.mogrifier[name]; strings.HasPrefix(name, mogrifierPrefix) && !had {
+			e.mogrifier[name] = text
+		}
 		if _, known := e.values[name]; known && !e.given[name] {
 			e.values[name], e.given[name] = text, true
 		}
@@ -336,18 +342,9 @@ func whenTrue(name string) func(*envoyEnvironment) bool {
 // is asked only where the variable is given: by default nobody has thought of them.
 func (e *envoyEnvironment) wantsDotfiles() bool { return !e.isTrue("RUNTIME_IGNOREDOTFILES") }
 
-// wantsStatsd reports whether statistics would be sent there.
-func (e *envoyEnvironment) wantsStatsd() bool {
-	return e.isTrue("USE_STATSD") && !e.isTrue("DISABLE_STATS") && !e.isTrue("USE_PROMETHEUS")
-}
-
-func (e *envoyEnvironment) namesStatsd() bool {
-	return e.wantsStatsd() && e.values["STATSD_HOST"] != ""
-}
-
-// wantsTags reports whether statistics are wanted, with labels.
+// wantsTags reports whether statistics are wanted, with labels, that are not sent.
 func (e *envoyEnvironment) wantsTags() bool {
-	return e.values["EXTRA_TAGS"] != "" && !e.isTrue("DISABLE_STATS")
+	return e.values["EXTRA_TAGS"] != "" && !e.isTrue("DISABLE_STATS") && !e.wantsStatsd()
 }
 
 func (e *envoyEnvironment) wantsMapper() bool {

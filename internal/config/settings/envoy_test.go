@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
@@ -105,7 +107,7 @@ func TestEnvoyWithoutRedisURLIsAnError(t *testing.T) {
 func TestEnvoyTellsAllErrorsAndOneWarning(t *testing.T) {
 	_, warnings, err := LoadEnvoy(flagsOf(t, "--log-level=loud"), []string{
 		"PORT=abc", "BACKEND_TYPE=memcache", "CONFIG_TYPE=REDIS", "SOMETHING_ELSE=x", "REDIS_PORT=tcp://10.0.0.1:6379",
-		"USE_STATSD=true", "REDIS_PERSECOND=true", "RATELIMITD_STORE=disk",
+		"EXTRA_TAGS=a:b", "REDIS_PERSECOND=true", "RATELIMITD_STORE=disk",
 	})
 	want := []string{
 		`variable PORT: found "abc"; allowed: an integer`,
@@ -116,7 +118,7 @@ func TestEnvoyTellsAllErrorsAndOneWarning(t *testing.T) {
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], "REDIS_PERSECOND (") || !strings.Contains(warnings[0], "; USE_STATSD (") {
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "REDIS_PERSECOND (") || !strings.Contains(warnings[0], "; EXTRA_TAGS (") {
 		t.Errorf("warnings %q", warnings)
 	}
 }
@@ -125,5 +127,22 @@ func TestFlagsGoBeforeTheEnvoyEnvironment(t *testing.T) {
 	s, _, err := LoadEnvoy(flagsOf(t, "--failure-mode=local", "--http-address=", "--redis-timeout=50ms"), overTCP)
 	if err != nil || s.Failure.Mode != bucket.FailLocal || s.HTTP.Address != "" || s.Redis.Timeout != 50*time.Millisecond {
 		t.Errorf("%v, %v", s, err)
+	}
+}
+
+// Who gives a tokens file has the admin API on any address.
+func TestATokensFileOpensTheAdminAPIOfDebugHost(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(tokens, []byte("[]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fs := pflag.NewFlagSet("ratelimit", pflag.ContinueOnError)
+	BindFlags(fs)
+	if err := fs.Parse([]string{"--admin-tokens-file", tokens}); err != nil {
+		t.Fatal(err)
+	}
+	_, warnings, err := LoadEnvoy(fs, append([]string{"DEBUG_HOST=0.0.0.0"}, overTCP...))
+	if err != nil || strings.Contains(strings.Join(warnings, "\n"), "is off") {
+		t.Errorf("%v, %q", err, warnings)
 	}
 }

@@ -44,14 +44,13 @@ func envoyVariables() []envoyVariable {
 		noSecond = "counts with REDIS_PERSECOND=true, which has a warning"
 		onlyOn   = "counts with LIMIT_RESPONSE_HEADERS_ENABLED=true"
 		onlySpan = "counts with TRACING_ENABLED=true"
-		noStatsd = "metrics are fetched here and never sent: let Prometheus, or a collector that fetches as it does, read /metrics at DEBUG_PORT"
 		batches  = "needs none: requests always travel to Redis in batches"
 		onlyTLS  = "counts with GRPC_SERVER_USE_TLS=true only"
 	)
 	return []envoyVariable{
 		{"HOST", "0.0.0.0", envoyText, set("http.address"), "with PORT", nil},
 		{"PORT", "8080", envoyInteger, set("http.address"), "with HOST", nil},
-		{"DEBUG_HOST", "0.0.0.0", envoyText, set("admin.address"), "with DEBUG_PORT; beyond loopback there are no profiles", nil},
+		{"DEBUG_HOST", "0.0.0.0", envoyText, set("admin.address"), "with DEBUG_PORT; beyond loopback there are no profiles, and the admin API is off without --admin-tokens-file", nil},
 		{"DEBUG_PORT", "6070", envoyInteger, set("admin.address"), "with DEBUG_HOST; /metrics in place of /stats", nil},
 		{"GRPC_UDS", "", envoyText, set("grpc.socket"), "instead of GRPC_HOST and GRPC_PORT", nil},
 		{"GRPC_HOST", "0.0.0.0", envoyText, set("grpc.address"), "with GRPC_PORT", nil},
@@ -151,14 +150,16 @@ func envoyVariables() []envoyVariable {
 		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false", envoyIdle, nil, "always so here: a denial is free", nil},
 		{"NEAR_LIMIT_RATIO", "0.8", envoyNumber, set("metrics.near_ratio"), "0 to 1", nil},
 
-		{"USE_STATSD", "true", envoyBool, nil, noStatsd, (*envoyEnvironment).wantsStatsd},
-		{"STATSD_HOST", "localhost", envoyIdle, nil, noStatsd, (*envoyEnvironment).namesStatsd},
-		{"STATSD_PORT", "8125", envoyIdle, nil, "counts with STATSD_HOST", nil},
-		{"USE_DOG_STATSD", "false", envoyBool, nil, noStatsd, whenTrue("USE_DOG_STATSD")},
-		{"USE_DOG_STATSD_MOGRIFIERS", "", envoyIdle, nil, "counts with USE_DOG_STATSD=true, which has a warning", nil},
-		{"STATS_FLUSH_INTERVAL", "10s", envoyIdle, nil, "needs none: metrics are as of the moment when they are fetched", nil},
-		{"DISABLE_STATS", "false", envoyBool, nil, "needs none: metrics are never sent", nil},
-		{"EXTRA_TAGS", "", envoyText, nil, "metrics bear no labels of the environment: add them where Prometheus fetches (static_configs labels, or relabel_configs)", (*envoyEnvironment).wantsTags},
+		{"USE_STATSD", "true", envoyBool, set("statsd.address"), "counts where it or STATSD_HOST is set, without USE_PROMETHEUS=true; all that service counts but response times and the state of its caches, pools and runtime", nil},
+		{"STATSD_HOST", "localhost", envoyText, set("statsd.address"), "with STATSD_PORT", nil},
+		{"STATSD_PORT", "8125", envoyText, set("statsd.address"), "with STATSD_HOST", nil},
+		{"STATSD_PROTOCOL", "tcp", envoyText, set("statsd.protocol"), "tcp or udp; with USE_DOG_STATSD=true always udp", nil},
+		{"USE_DOG_STATSD", "false", envoyBool, set("statsd.address", "statsd.protocol", "statsd.dog"), "goes before USE_STATSD, and may stand beside USE_PROMETHEUS", nil},
+		{"USE_DOG_STATSD_MOGRIFIERS", "", envoyText, set("statsd.rules"), "names of rules; counts with USE_DOG_STATSD=true. The first that matches counts", nil},
+		{"DOG_STATSD_MOGRIFIER_*", "", envoyIdle, set("statsd.rules"), "_NAME_PATTERN, _NAME_NAME and _NAME_TAGS of each NAME of USE_DOG_STATSD_MOGRIFIERS", nil},
+		{"STATS_FLUSH_INTERVAL", "10s", envoyDuration, set("statsd.interval"), "1s to 1h; metrics that are fetched are as of that moment", nil},
+		{"DISABLE_STATS", "false", envoyBool, set("statsd.address"), "true: nothing is sent; metrics can be fetched all the same", nil},
+		{"EXTRA_TAGS", "", envoyText, set("statsd.tags"), "metrics that are fetched bear no labels of the environment: add them where Prometheus fetches (static_configs labels, or relabel_configs)", (*envoyEnvironment).wantsTags},
 		{"USE_PROMETHEUS", "false", envoyBool, set("metrics.address", "metrics.path", "metrics.names"), "true: /metrics of DEBUG_PORT also there, with that service's metrics beside ours", nil},
 		{"PROMETHEUS_ADDR", ":9090", envoyText, set("metrics.address"), "counts with USE_PROMETHEUS=true", nil},
 		{"PROMETHEUS_PATH", "/metrics", envoyText, set("metrics.path"), "counts with USE_PROMETHEUS=true", nil},

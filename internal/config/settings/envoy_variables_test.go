@@ -35,6 +35,11 @@ const (
 	xdsSet = "limits.source=xds limits.path=/etc/ratelimitd/limits limits.xds.address=localhost:18000 limits.xds.node_id=default"
 )
 
+const (
+	statsdSet = "statsd.address=localhost:8125 statsd.protocol=tcp"
+	dogSet    = "statsd.address=localhost:8125 statsd.dog=true"
+)
+
 const tlsSet = "grpc.tls.cert=PEM grpc.tls.key=PEM"
 
 // envoyCases are the cases of each variable. The first is of the variable at
@@ -45,7 +50,12 @@ var envoyCases = map[string][]envoyCase{
 	"PORT": {sets("http.address=0.0.0.0:9999", "PORT=9999"), sets("http.address=0.0.0.0:9998", "PORT=0x270e"), sets("http.address=h:1", "PORT=1", "HOST=h"),
 		fails(`variable PORT: found "abc"; allowed: an integer`, "PORT=abc"), fails(`variable PORT: found ""; allowed: an integer`, "PORT="),
 		fails(`variable PORT: found "65536"; allowed: an integer from 0 to 65535`, "PORT=65536"), fails(`variable PORT: found "-1"`, "PORT=-1")},
-	"DEBUG_HOST": {sets("admin.address=10.0.0.1:6070", "DEBUG_HOST=10.0.0.1"), sets("admin.address=127.0.0.1:6070 admin.pprof=true", "DEBUG_HOST=127.0.0.1")},
+	"DEBUG_HOST": {sets("admin.address=127.0.0.2:6070 admin.pprof=true", "DEBUG_HOST=127.0.0.2"),
+		{
+			environ: []string{"DEBUG_HOST=10.0.0.1"}, set: "admin.address=10.0.0.1:6070",
+			warn: `variable DEBUG_HOST: others reach admin.address "10.0.0.1:6070" and nothing says who they are, so the admin API (explain, assign, top) is off; to have both, give --admin-tokens-file`,
+		},
+		sets("admin.address=127.0.0.1:6070 admin.pprof=true", "DEBUG_HOST=127.0.0.1")},
 	"DEBUG_PORT": {sets("admin.address=0.0.0.0:1", "DEBUG_PORT=1"), fails(`variable DEBUG_PORT: found "tcp://10.0.0.1:6070"`, "DEBUG_PORT=tcp://10.0.0.1:6070")},
 	"GRPC_UDS":   {sets("grpc.socket=/run/rl.sock", "GRPC_UDS=/run/rl.sock"), idle("GRPC_UDS=")},
 	"GRPC_HOST":  {sets("grpc.address=127.0.0.1:8081", "GRPC_HOST=127.0.0.1")},
@@ -207,17 +217,32 @@ var envoyCases = map[string][]envoyCase{
 		fails(`variable NEAR_LIMIT_RATIO: found "1.1"; allowed: a number from 0 to 1, such as 0.8`, "NEAR_LIMIT_RATIO=1.1", "USE_PROMETHEUS=true"),
 		fails(`variable NEAR_LIMIT_RATIO: found "NaN"; allowed: a number from 0 to 1`, "NEAR_LIMIT_RATIO=NaN", "USE_PROMETHEUS=true")},
 
-	"USE_STATSD": {warns("USE_STATSD (metrics are fetched here and never sent", "USE_STATSD=true"), idle("USE_STATSD=false"), idle("USE_STATSD=true", "DISABLE_STATS=true"),
+	"USE_STATSD": {sets(statsdSet, "USE_STATSD=true"), idle("USE_STATSD=false"), idle("USE_STATSD=true", "DISABLE_STATS=true"),
 		sets("metrics.address=:9090 metrics.names=envoyproxy", "USE_STATSD=true", "USE_PROMETHEUS=true")},
-	"STATSD_HOST":               {warns("STATSD_HOST (metrics are fetched", "STATSD_HOST=statsd"), idle("STATSD_HOST=statsd", "USE_STATSD=false")},
-	"STATSD_PORT":               {idle("STATSD_PORT=tcp://10.0.0.1:8125")}, // from Kubernetes, for a service of the name
-	"USE_DOG_STATSD":            {warns("USE_DOG_STATSD (metrics are fetched", "USE_DOG_STATSD=true"), idle("USE_DOG_STATSD=false")},
-	"USE_DOG_STATSD_MOGRIFIERS": {idle("USE_DOG_STATSD_MOGRIFIERS=x")},
-	"STATS_FLUSH_INTERVAL":      {idle("STATS_FLUSH_INTERVAL=1s")},
-	"DISABLE_STATS":             {idle("DISABLE_STATS=true")},
-	"EXTRA_TAGS":                {warns("EXTRA_TAGS (metrics bear no labels of the environment", "EXTRA_TAGS=a:b"), idle("EXTRA_TAGS="), idle("EXTRA_TAGS=a:b", "DISABLE_STATS=true")},
-	"USE_PROMETHEUS":            {sets("metrics.address=:9090 metrics.names=envoyproxy", "USE_PROMETHEUS=true"), idle("USE_PROMETHEUS=false")},
-	"PROMETHEUS_ADDR":           {sets("metrics.address=10.0.0.1:9100 metrics.names=envoyproxy", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=10.0.0.1:9100"), idle("PROMETHEUS_ADDR=:1")},
+	"STATSD_HOST": {sets("statsd.address=statsd:8125 statsd.protocol=tcp", "STATSD_HOST=statsd"), idle("STATSD_HOST=statsd", "USE_STATSD=false"),
+		sets("statsd.address=[::1]:8125 statsd.protocol=tcp", "STATSD_HOST=::1"), sets(statsdSet, "STATSD_HOST=", "USE_STATSD=1")},
+	"STATSD_PORT": {sets("statsd.address=localhost:9125 statsd.protocol=tcp", "STATSD_PORT=9125", "USE_STATSD=true"),
+		idle("STATSD_PORT=tcp://10.0.0.1:8125"), // from Kubernetes, for a service of the name
+		fails(`variable STATSD_PORT: found "tcp://10.0.0.1:8125"; allowed: an integer from 1 to 65535`, "STATSD_PORT=tcp://10.0.0.1:8125", "USE_STATSD=true")},
+	"STATSD_PROTOCOL": {sets("statsd.address=localhost:8125", "STATSD_PROTOCOL=udp", "USE_STATSD=true"), idle("STATSD_PROTOCOL=x"),
+		fails(`variable STATSD_PROTOCOL: found "unix"; allowed: tcp or udp`, "STATSD_PROTOCOL=unix", "USE_STATSD=true")},
+	"USE_DOG_STATSD": {sets(dogSet, "USE_DOG_STATSD=true"), sets(dogSet, "USE_DOG_STATSD=true", "USE_STATSD=false", "STATSD_PROTOCOL=tcp"), idle("USE_DOG_STATSD=false"),
+		sets("metrics.address=:9090 metrics.names=envoyproxy "+dogSet, "USE_DOG_STATSD=true", "USE_PROMETHEUS=true")},
+	"USE_DOG_STATSD_MOGRIFIERS": {
+		sets(dogSet+` statsd.rules=[{"pattern":"^a\\.(.*)$","name":"b.$1","tags":{"k":"$1","l":"x"}}]`, "USE_DOG_STATSD_MOGRIFIERS=ONE", "USE_DOG_STATSD=true",
+			`DOG_STATSD_MOGRIFIER_ONE_PATTERN=^a\.(.*)$`, "DOG_STATSD_MOGRIFIER_ONE_NAME=b.$1", "DOG_STATSD_MOGRIFIER_ONE_TAGS=k:$1,l:x"),
+		idle("USE_DOG_STATSD_MOGRIFIERS=x"),
+		fails("with rule 1 mended: found no pattern", "USE_DOG_STATSD_MOGRIFIERS=x", "USE_DOG_STATSD=true"),
+		fails(`variable DOG_STATSD_MOGRIFIER_x_TAGS: found "a"; allowed: key:value,key:value`, "USE_DOG_STATSD_MOGRIFIERS=x", "USE_DOG_STATSD=true",
+			"DOG_STATSD_MOGRIFIER_x_PATTERN=a", "DOG_STATSD_MOGRIFIER_x_NAME=a", "DOG_STATSD_MOGRIFIER_x_TAGS=a"),
+	},
+	"DOG_STATSD_MOGRIFIER_*": {idle("DOG_STATSD_MOGRIFIER_*=x")},
+	"STATS_FLUSH_INTERVAL":   {sets(statsdSet+" statsd.interval=1s", "STATS_FLUSH_INTERVAL=1s", "USE_STATSD=true"), idle("STATS_FLUSH_INTERVAL=1s")},
+	"DISABLE_STATS":          {idle("DISABLE_STATS=true"), idle("DISABLE_STATS=true", "USE_DOG_STATSD=true")},
+	"EXTRA_TAGS": {sets(statsdSet+" statsd.tags=a=b,c=d", "EXTRA_TAGS=c:d,a:b", "USE_STATSD=true"), warns("EXTRA_TAGS (metrics that are fetched bear no labels of the environment", "EXTRA_TAGS=a:b"), idle("EXTRA_TAGS="), idle("EXTRA_TAGS=a:b", "DISABLE_STATS=true"),
+		fails(`variable EXTRA_TAGS: found "a"; allowed: key:value,key:value`, "EXTRA_TAGS=a", "USE_STATSD=true")},
+	"USE_PROMETHEUS":  {sets("metrics.address=:9090 metrics.names=envoyproxy", "USE_PROMETHEUS=true"), idle("USE_PROMETHEUS=false")},
+	"PROMETHEUS_ADDR": {sets("metrics.address=10.0.0.1:9100 metrics.names=envoyproxy", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=10.0.0.1:9100"), idle("PROMETHEUS_ADDR=:1")},
 	"PROMETHEUS_PATH": {sets("metrics.address=:9090 metrics.path=/stats metrics.names=envoyproxy", "USE_PROMETHEUS=true", "PROMETHEUS_PATH=/stats"), idle("PROMETHEUS_PATH=/stats"),
 		fails(`variable PROMETHEUS_PATH: found "stats"; allowed: / and a path`, "USE_PROMETHEUS=true", "PROMETHEUS_PATH=stats")},
 	"PROMETHEUS_MAPPER_YAML": {{environ: []string{"USE_PROMETHEUS=true", "PROMETHEUS_MAPPER_YAML=/m.yaml"}, set: "metrics.address=:9090 metrics.names=envoyproxy", warn: "PROMETHEUS_MAPPER_YAML (names and labels are those of"}, idle("PROMETHEUS_MAPPER_YAML=/m.yaml")},
@@ -250,7 +275,7 @@ RUNTIME_IGNOREDOTFILES RUNTIME_WATCH_ROOT BACKEND_TYPE REDIS_SOCKET_TYPE REDIS_T
 REDIS_TLS_CLIENT_KEY REDIS_TLS_CACERT REDIS_TLS_SKIP_HOSTNAME_VERIFICATION REDIS_SENTINEL_AUTH REDIS_TIMEOUT REDIS_POOL_SIZE
 REDIS_PIPELINE_WINDOW REDIS_PIPELINE_LIMIT REDIS_PERSECOND REDIS_PERSECOND_URL REDIS_PERSECOND_TYPE REDIS_PERSECOND_SOCKET_TYPE
 REDIS_HEALTH_CHECK_ACTIVE_CONNECTION CACHE_KEY_PREFIX EXPIRATION_JITTER_MAX_SECONDS LOCAL_CACHE_SIZE_IN_BYTES NEAR_LIMIT_RATIO
-STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT USE_STATSD STATSD_HOST STATSD_PORT USE_DOG_STATSD USE_PROMETHEUS PROMETHEUS_ADDR PROMETHEUS_PATH
+STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT USE_STATSD STATSD_HOST STATSD_PORT STATSD_PROTOCOL USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS USE_PROMETHEUS PROMETHEUS_ADDR PROMETHEUS_PATH
 REDIS_CLUSTER_PIPELINE_PARALLELISM REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM
 PROMETHEUS_MAPPER_YAML PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS
 EXTRA_TAGS STATS_FLUSH_INTERVAL DISABLE_STATS TRACING_ENABLED TRACING_SERVICE_NAME TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE

@@ -1,7 +1,7 @@
 package settings
 
 import (
-	"fmt"
+	"strings"
 
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
@@ -17,16 +17,71 @@ func BindFlags(fs *pflag.FlagSet) {
 		if d.secret {
 			continue
 		}
-		byDefault := d.byDefault
-		if byDefault == "" {
-			byDefault = "empty"
+		usage := d.help
+		if d.byDefault != "" {
+			usage += " [" + d.byDefault + "]"
 		}
-		usage := fmt.Sprintf("%s: %s (default %s)", d.help, d.allowed, byDefault)
 		flag := fs.VarPF(&settingFlag{word: d.word, list: d.form == listForm}, d.flag(), "", usage)
+		flag.Annotations = map[string][]string{sectionOfFlag: {d.section()}}
 		if d.form == boolForm {
 			flag.NoOptDefVal = "true"
 		}
 	}
+}
+
+// Sections returns the titles under which help shows settings, in their order.
+func Sections() []string {
+	titles := make([]string, len(sections))
+	for i, s := range sections {
+		titles[i] = s.title
+	}
+	return titles
+}
+
+// SectionOf returns the title for a flag of BindFlags, and "" for any other.
+func SectionOf(flag *pflag.Flag) string {
+	if titles := flag.Annotations[sectionOfFlag]; len(titles) == 1 {
+		return titles[0]
+	}
+	return ""
+}
+
+const sectionOfFlag = "section of settings"
+
+// sections are the titles of settings, and how the names of those below each begin. The
+// longest beginning counts.
+var sections = []struct {
+	title  string
+	begins []string
+}{
+	{"Limits", []string{"limits."}},
+	{"Limits from an xDS server", []string{"limits.xds.", "limits.cache_path"}},
+	{"Store", []string{"store", "memory."}},
+	{"Redis", []string{"redis."}},
+	{"While Redis does not answer", []string{"failure."}},
+	{"Assignments", []string{"assignments."}},
+	{"gRPC port", []string{"grpc."}},
+	{"HTTP port", []string{"http."}},
+	{"APIs", []string{"api.", "auth.", "headers."}},
+	{"Admin port", []string{"admin."}},
+	{"Metrics", []string{"metrics."}},
+	{"Who had the most", []string{"top."}},
+	{"Tracing", []string{"tracing."}},
+	{"Log of decisions", []string{"decisions."}},
+	{"The process", []string{""}},
+}
+
+// section returns the title of a setting.
+func (d *setting) section() string {
+	title, longest := "", -1
+	for _, s := range sections {
+		for _, begin := range s.begins {
+			if strings.HasPrefix(d.name, begin) && len(begin) > longest {
+				title, longest = s.title, len(begin)
+			}
+		}
+	}
+	return title
 }
 
 // settingFlag is a flag's value as it was given.

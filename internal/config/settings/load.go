@@ -28,6 +28,17 @@ func Load(fs *pflag.FlagSet, environ []string, file string) (Settings, []string,
 	return l.load(fs, l.fromFile(file), l.fromEnvironment(environ))
 }
 
+// TokensFile returns admin.tokens_file of the settings that Load would return, though
+// the file may not be there yet. With an error the settings cannot be read.
+func TokensFile(environ []string, file string) (string, error) {
+	l := newSettingsLoader()
+	s, err := l.layered(nil, l.fromFile(file), l.fromEnvironment(environ))
+	if err != nil {
+		return "", err
+	}
+	return s.Admin.TokensFile, errors.Join(l.errs...)
+}
+
 // load makes the settings of the layers, a later one over those before it, and
 // of the flags.
 func (l *settingsLoader) load(fs *pflag.FlagSet, layers ...map[string]any) (Settings, []string, error) {

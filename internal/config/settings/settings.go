@@ -29,6 +29,7 @@ type Settings struct {
 	Headers Headers
 	Admin   Admin
 	Metrics Metrics
+	Statsd  Statsd
 	Top     Top
 	Tracing Tracing
 	// Decisions is about the log of decisions.
@@ -78,6 +79,9 @@ type Assignments struct {
 	// Path is the file that keeps them with StoreMemory; empty means that a restart
 	// forgets them.
 	Path string
+	// CachePath is the file that keeps a snapshot of them with StoreRedis; empty means
+	// none.
+	CachePath string
 	// Max is how many there may be, 1 to 10 million.
 	Max int
 	// MaxRecords is how many records of changes are kept, 1,000 to 10 million.

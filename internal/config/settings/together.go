@@ -52,6 +52,9 @@ func (l *settingsLoader) checkTogether(s *Settings) {
 	l.report(l.failf, tlsConflicts("admin.tls", s.Admin.TLS))
 	l.report(l.failf, adminConflicts(&s.Admin))
 	l.report(l.warnf, openTokens(&s.Admin))
+	if strings.Contains(l.where["admin.address"], "DEBUG_HOST") {
+		l.report(l.warnf, closedAdminAPI(&s.Admin))
+	}
 	tell := l.failf
 	if l.likeEnvoy {
 		tell = l.warnf // that service serves HTTP to anyone without a word
@@ -139,6 +142,17 @@ func openTokens(a *Admin) []settingsConflict {
 		a.TokensFile != "" && a.Address != "" && !loopback(a.Address) && a.TLS.Cert == "",
 		"admin.tokens_file is set and admin.address " + foundText(a.Address) +
 			" is not loopback: tokens go over the network without TLS; set admin.tls.cert and admin.tls.key",
+	}}
+}
+
+// closedAdminAPI finds a DEBUG_HOST that turns the admin API off. That service has none,
+// so nobody who sets the variable thinks of it.
+func closedAdminAPI(a *Admin) []settingsConflict {
+	return []settingsConflict{{
+		[]string{"admin.address"},
+		a.Address != "" && !loopback(a.Address) && a.TokensFile == "" && a.TLS.ClientCA == "",
+		"others reach admin.address " + foundText(a.Address) + " and nothing says who they are, so the admin API (explain, assign, top) is off; " +
+			"to have both, give --admin-tokens-file a file that ratelimitd token makes; or set DEBUG_HOST=127.0.0.1, and --metrics-address for metrics from elsewhere",
 	}}
 }
 

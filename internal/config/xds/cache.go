@@ -29,6 +29,9 @@ func (c *Client) loadCache() {
 		s, err = readSnapshot(data)
 	}
 	if err == nil {
+		err = s.checkEnvelope()
+	}
+	if err == nil {
 		err = c.load(s)
 	}
 	if err != nil {

@@ -54,6 +54,8 @@ type Options struct {
 	Silence time.Duration
 	// Live gets the rules. It was made by NewFedLive.
 	Live *config.Live
+	// Sparing, if set, calls the function that reads a large response.
+	Sparing func(func())
 	// Metrics gets those of the client. Log may be nil.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
@@ -74,6 +76,8 @@ type Client struct {
 	lost              map[string]*logthin.Thinner
 	toldLost          bool
 	silent, notCached logthin.Thinner
+	// misaddressed thins the lines about responses that are no configuration.
+	misaddressed logthin.Thinner
 
 	// answered is closed once a response was loaded or refused.
 	answered     chan struct{}
@@ -161,8 +165,12 @@ func (c *Client) isRefused(s *snapshot) bool { return c.why != nil && s.digest =
 
 // judge loads a snapshot and records what became of it.
 func (c *Client) judge(s *snapshot, data []byte) error {
-	again := c.isRefused(s)
-	err := c.load(s)
+	again, domains := c.isRefused(s), c.domains()
+	misaddressed := s.checkEnvelope()
+	err := misaddressed
+	if err == nil {
+		err = c.load(s)
+	}
 	c.mu.Lock()
 	if err != nil {
 		c.status.Rejected = &Rejection{Version: s.version, At: time.Now(), Err: err}
@@ -175,12 +183,35 @@ func (c *Client) judge(s *snapshot, data []byte) error {
 	case err == nil:
 		c.metrics.accepted.Inc()
 		c.log.Debug("xds: accepted", "version", s.version)
+		c.tellEmptied(s, domains)
 		c.saveCache(s, data)
+	case misaddressed != nil:
+		if leftOut, due := c.misaddressed.Due(time.Now(), logEvery); due {
+			c.log.Warn("xds: a response is refused, and the server is told; nothing changes", "version", s.version, "error", err, "not_logged", leftOut)
+		}
 	case !again:
 		c.log.Warn("xds: a configuration is refused, and the server is told", "version", s.version) // why is logged by Live
 	}
 	c.answeredOnce.Do(func() { close(c.answered) })
 	return err
+}
+
+// domains returns how many domains are in force.
+func (c *Client) domains() int {
+	if rules := c.options.Live.Rules(); rules != nil {
+		return len(rules.Domains())
+	}
+	return 0
+}
+
+// tellEmptied counts and logs that a configuration removed all domains, of which there
+// were so many before: it may be meant, and it may be a server that lost its own.
+func (c *Client) tellEmptied(s *snapshot, before int) {
+	if before == 0 || c.domains() > 0 {
+		return
+	}
+	c.metrics.emptied.Inc()
+	c.log.Error("xds: the server sent a configuration without limits; nothing is limited now", "version", s.version, "domains_before", before)
 }
 
 // connected records that a stream is open.

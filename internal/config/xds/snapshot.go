@@ -23,13 +23,16 @@ const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConf
 // Bounds of a response beside its bytes. A message in memory takes many times the
 // bytes of one that is empty, so bytes alone bound too little.
 const (
-	// maxResources is the number of domains.
+	// maxResources is the number of domains. Each counts in maxParts too.
 	maxResources = 100_000
-	// maxParts is the number of descriptors, of names in replaces and of values in
-	// metadata, in all domains. A part takes up to 2.5 kB while it is loaded, so
-	// that the worst configuration takes half a gigabyte, which is what Envoy
-	// Gateway requests for a pod.
-	maxParts = 200_000
+	// maxParts is the number of domains, of descriptors, of names in replaces and of
+	// values in metadata, all together. With maxTexts it has the worst configuration,
+	// and the one before that stays in force while it is loaded, fit into half a
+	// gigabyte, which is what Envoy Gateway requests for a pod.
+	maxParts = 150_000
+	// maxTexts is the number of bytes of names, keys and values, in all domains.
+	// They are held by the rules in force, by the next ones and by the response.
+	maxTexts = 24 << 20
 	// maxMetadata is the number of bytes of metadata, in all domains.
 	maxMetadata = 8 << 20
 	// maxDepth is a bit more than descriptors or metadata may nest.
@@ -41,6 +44,8 @@ const (
 // snapshot is a response: the whole configuration.
 type snapshot struct {
 	version, nonce string
+	// typeURL is what the response says of all its resources. It may be empty.
+	typeURL string
 	// resources are sorted, so that the errors of equal configurations are equal:
 	// a server sends them in random order.
 	resources []resource
@@ -74,6 +79,8 @@ func readSnapshot(data []byte) (*snapshot, error) {
 			}
 			runtime.Gosched() // requests go first, as while the resources are loaded
 			s.resources = append(s.resources, readResource(f.Bytes))
+		case f.Is(4, wire.Bytes):
+			s.typeURL = typeText(f.Bytes)
 		case f.Is(5, wire.Bytes):
 			s.nonce = string(f.Bytes)
 		}
@@ -93,6 +100,30 @@ func readSnapshot(data []byte) (*snapshot, error) {
 	return s, nil
 }
 
+// checkEnvelope returns why the response is not the configuration that was asked for,
+// or nil. Resources say their type themselves, and servers leave out the rest, so
+// type_url and version_info are needed where there is nothing else: an empty response
+// removes all limits. A server whose snapshot lacks the type sends one without a
+// version. The nonce may be missing; the answer then lacks it too.
+func (s *snapshot) checkEnvelope() error {
+	const allowed = "allowed: resources, or for a configuration without any the version_info and the type_url " + TypeURL
+	switch {
+	case !s.isOfType():
+		return fmt.Errorf("the response: found the type_url %s; allowed: %s, which was asked for", yamlfile.Quote(s.typeURL), TypeURL)
+	case len(s.resources) > 0:
+		return nil
+	case s.typeURL == "":
+		return errors.New("the response: found neither resources nor a type_url; " + allowed)
+	case s.version == "":
+		return errors.New("the response: found neither resources nor a version_info; " + allowed)
+	}
+	return nil
+}
+
+// isOfType reports whether the response is of the type that was asked for, as far as
+// it says.
+func (s *snapshot) isOfType() bool { return s.typeURL == "" || s.typeURL == TypeURL }
+
 // readResource reads a google.protobuf.Any, and the name in the RateLimitConfig.
 func readResource(data []byte) resource {
 	var r resource
@@ -100,7 +131,7 @@ func readResource(data []byte) resource {
 	for envelope.Next() {
 		switch {
 		case envelope.Is(1, wire.Bytes):
-			r.typeURL = string(envelope.Bytes)
+			r.typeURL = typeText(envelope.Bytes)
 		case envelope.Is(2, wire.Bytes):
 			r.content = envelope.Bytes
 		}
@@ -112,11 +143,24 @@ func readResource(data []byte) resource {
 	f := wire.Fields[[]byte]{Rest: r.content}
 	for f.Next() {
 		if f.Is(1, wire.Bytes) {
-			r.name = string(f.Bytes)
+			r.name = string(f.Bytes[:min(len(f.Bytes), maxShown)])
 		}
 	}
 	return r
 }
+
+// typeText returns a type as a text. The one that all should have is not copied, and
+// of others no more than an error shows.
+func typeText(data []byte) string {
+	if string(data) == TypeURL {
+		return TypeURL
+	}
+	return string(data[:min(len(data), maxShown)])
+}
+
+// maxShown is more bytes of a name or a type than are allowed or shown. A response
+// has megabytes of them.
+const maxShown = 512
 
 func (s *snapshot) sort() {
 	slices.SortFunc(s.resources, func(a, b resource) int {
@@ -148,7 +192,8 @@ func (s *snapshot) list() []config.Resource {
 		return []config.Resource{{Name: "the snapshot", Tree: failing(s.err)}}
 	}
 	list := make([]config.Resource, len(s.resources))
-	for i, r := range s.resources {
+	for i := range s.resources {
+		r := &s.resources[i]
 		list[i].Name = "resource " + yamlfile.Printable(r.name)
 		if r.name == "" || len(r.name) > yamlfile.MaxName {
 			list[i].Name = fmt.Sprintf("resource %d of %d", i+1, len(s.resources))
@@ -166,7 +211,8 @@ func (s *snapshot) list() []config.Resource {
 }
 
 var (
-	errTooMany   = fmt.Errorf("more than %d descriptors, names in replaces and values in metadata in all resources; allowed: fewer", maxParts)
+	errTooMany   = fmt.Errorf("more than %d resources, descriptors, names in replaces and values in metadata, all together; allowed: fewer", maxParts)
+	errTexts     = fmt.Errorf("more than %d bytes of names, keys and values in all resources; allowed: fewer", maxTexts)
 	errMetadata  = fmt.Errorf("more than %d bytes of metadata in all resources; allowed: fewer", maxMetadata)
 	errTooNested = errors.New("descriptors or metadata that nest too deep; allowed: at most 256 levels of descriptors, and 32 of metadata")
 )
@@ -175,16 +221,23 @@ var (
 // cannot be read is reported later, with its name.
 func checkSize(resources []resource) error {
 	c := counter{}
-	for _, r := range resources {
+	for i := range resources {
+		r := &resources[i]
+		c.parts++
 		f := wire.Fields[[]byte]{Rest: r.content}
 		for r.typeURL == TypeURL && f.Next() {
-			if f.Is(3, wire.Bytes) {
+			switch {
+			case f.Is(1, wire.Bytes), f.Is(2, wire.Bytes):
+				c.texts += len(f.Bytes)
+			case f.Is(3, wire.Bytes):
 				c.descriptor(f.Bytes, 1)
 			}
 		}
 		switch {
 		case c.parts > maxParts:
 			return errTooMany
+		case c.texts > maxTexts:
+			return errTexts
 		case c.metadata > maxMetadata:
 			return errMetadata
 		case c.tooDeep:
@@ -194,10 +247,10 @@ func checkSize(resources []resource) error {
 	return nil
 }
 
-// counter counts the parts and the bytes of metadata of descriptors.
+// counter counts the parts (maxParts), and the bytes of texts and of metadata.
 type counter struct {
-	parts, metadata int
-	tooDeep         bool
+	parts, texts, metadata int
+	tooDeep                bool
 }
 
 func (c *counter) descriptor(data []byte, depth int) {
@@ -205,18 +258,28 @@ func (c *counter) descriptor(data []byte, depth int) {
 	f := wire.Fields[[]byte]{Rest: data}
 	for c.goesOn(depth) && f.Next() {
 		switch {
+		case f.Is(1, wire.Bytes), f.Is(2, wire.Bytes):
+			c.texts += len(f.Bytes)
 		case f.Is(3, wire.Bytes):
-			policy := wire.Fields[[]byte]{Rest: f.Bytes}
-			for policy.Next() {
-				if policy.Is(5, wire.Bytes) {
-					c.parts++
-				}
-			}
+			c.policy(f.Bytes)
 		case f.Is(4, wire.Bytes):
 			c.descriptor(f.Bytes, depth+1)
 		case f.Is(8, wire.Bytes):
 			c.metadata += len(f.Bytes)
 			c.structure(f.Bytes, 1)
+		}
+	}
+}
+
+func (c *counter) policy(data []byte) {
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
+		switch {
+		case f.Is(3, wire.Bytes):
+			c.texts += len(f.Bytes)
+		case f.Is(5, wire.Bytes):
+			c.parts++
+			c.texts += len(f.Bytes)
 		}
 	}
 }

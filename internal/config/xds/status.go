@@ -97,7 +97,7 @@ func onOneLine(text string) string {
 
 // metrics count what the client does.
 type metrics struct {
-	accepted, rejected, failures prometheus.Counter
+	accepted, rejected, emptied, failures prometheus.Counter
 }
 
 func newMetrics(registry prometheus.Registerer, c *Client) *metrics {
@@ -127,11 +127,15 @@ func newMetrics(registry prometheus.Registerer, c *Client) *metrics {
 	}, func() float64 { return oneIf(!c.Status().CachedAt.IsZero()) })
 	responses := factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "ratelimitd_xds_responses_total",
-		Help: "Configurations that the xDS server sent, by whether they were accepted. One that is sent again counts again.",
+		Help: "Responses of the xDS server, by whether they were accepted. One that is sent again counts again.",
 	}, []string{"result"})
 	return &metrics{
 		accepted: responses.WithLabelValues("accepted"),
 		rejected: responses.WithLabelValues("rejected"),
+		emptied: factory.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_xds_emptied_total",
+			Help: "Accepted configurations of the xDS server that had no domain and removed those in force.",
+		}),
 		failures: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_xds_connection_failures_total",
 			Help: "Connections to the xDS server that could not be made, and streams that ended.",

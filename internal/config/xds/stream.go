@@ -90,11 +90,23 @@ func (s *session) receive(ctx context.Context) (answer *discoveryv3.DiscoveryReq
 	if err := s.stream.RecvMsg(&message); err != nil {
 		return nil, err
 	}
-	if resting := s.pace.work(ctx, func() { answer, err = s.answer(message.data) }); resting != nil {
+	work := func() {
+		answer, err = s.answer(message.data)
+		message.data = nil
+	}
+	if s.options.Sparing != nil && len(message.data) > largeResponse {
+		careless := work
+		work = func() { s.options.Sparing(careless) }
+	}
+	if resting := s.pace.work(ctx, work); resting != nil {
 		return nil, resting
 	}
 	return answer, err
 }
+
+// largeResponse is the size in bytes of responses that would make the heap grow much:
+// a server may send one after the other.
+const largeResponse = 1 << 20
 
 // answer loads a response in its bytes, and returns the answer to it.
 func (s *session) answer(data []byte) (*discoveryv3.DiscoveryRequest, error) {
@@ -112,13 +124,16 @@ func (s *session) answer(data []byte) (*discoveryv3.DiscoveryRequest, error) {
 // refuse returns the answer to a snapshot that is refused: the version before, as
 // the protocol has it. Servers that compare versions alone take that for a request
 // for the same snapshot, and send it at once. If it comes again, the answer names
-// its version, which they take for known; the error says that it is refused.
+// its version, which they take for known; the error says that it is refused. That of
+// another type is never named: it may be the next one of the type that is asked for.
 func (s *session) refuse(snapshot *snapshot, why error) *discoveryv3.DiscoveryRequest {
 	version := s.version
-	if s.hasRejected && s.rejected == snapshot.version {
-		version = snapshot.version
+	if snapshot.isOfType() {
+		if s.hasRejected && s.rejected == snapshot.version {
+			version = snapshot.version
+		}
+		s.rejected, s.hasRejected = snapshot.version, true
 	}
-	s.rejected, s.hasRejected = snapshot.version, true
 	s.metrics.rejected.Inc()
 	r := s.request(version, snapshot.nonce)
 	r.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: shortened(why.Error())}

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -11,29 +12,50 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/config"
 	xdsv3 "github.com/ratelimitd/ratelimitd/proto/ratelimit/xds/v3"
 )
 
-func failing(err error) func() (*yaml.Node, int, error) {
-	return func() (*yaml.Node, int, error) { return nil, 0, err }
+func failing(err error) func() (config.Tree, error) {
+	return func() (config.Tree, error) { return config.Tree{}, err }
 }
 
 // tree returns the domain as the tree that a limits file would have. So all that
 // holds for files holds for it.
-func (r *resource) tree() (*yaml.Node, int, error) {
+func (r *resource) tree() (config.Tree, error) {
 	var c xdsv3.RateLimitConfig
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(r.content, &c); err != nil {
-		return nil, 0, fmt.Errorf("bytes that are no RateLimitConfig: %w", err)
+		return config.Tree{}, fmt.Errorf("bytes that are no RateLimitConfig: %w", err)
 	}
-	b := &builder{}
+	b := &builder{lists: make(map[*yaml.Node][]*xdsv3.RateLimitDescriptor)}
 	root := b.mapping()
 	b.add(root, "domain", b.text(c.GetDomain()))
 	b.descriptors(root, c.GetDescriptors())
-	return root, b.nodes, nil
+	return config.Tree{Root: root, Items: b.items}, nil
 }
 
-// builder makes nodes, and counts them.
-type builder struct{ nodes int }
+// builder makes nodes.
+type builder struct {
+	// lists are the lists of descriptors whose items are not made yet.
+	lists map[*yaml.Node][]*xdsv3.RateLimitDescriptor
+}
+
+// items returns the items of a list, made one after the other, or nil if they were
+// made already.
+func (b *builder) items(list *yaml.Node) iter.Seq[*yaml.Node] {
+	descriptors, ok := b.lists[list]
+	if !ok {
+		return nil
+	}
+	delete(b.lists, list)
+	return func(yield func(*yaml.Node) bool) {
+		for _, d := range descriptors {
+			if !yield(b.descriptor(d)) {
+				return
+			}
+		}
+	}
+}
 
 // Scalars that stand in many places are one node each. They are never changed.
 var (
@@ -64,25 +86,21 @@ func scalar(tag, value string) *yaml.Node {
 }
 
 func (b *builder) scalar(tag, value string) *yaml.Node {
-	b.nodes++
 	return scalar(tag, value)
 }
 
 func (b *builder) text(s string) *yaml.Node { return b.scalar("!!str", s) }
 
 func (b *builder) mapping() *yaml.Node {
-	b.nodes++
 	return &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 }
 
 func (b *builder) sequence(length int) *yaml.Node {
-	b.nodes++
 	return &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Content: make([]*yaml.Node, 0, length)}
 }
 
 // add adds a field to a mapping.
 func (b *builder) add(m *yaml.Node, key string, value *yaml.Node) {
-	b.nodes += 2
 	m.Content = append(m.Content, keyNodes[key], value)
 }
 
@@ -96,10 +114,8 @@ func (b *builder) descriptors(m *yaml.Node, list []*xdsv3.RateLimitDescriptor) {
 	if len(list) == 0 {
 		return
 	}
-	items := b.sequence(len(list))
-	for _, d := range list {
-		items.Content = append(items.Content, b.descriptor(d))
-	}
+	items := b.sequence(0)
+	b.lists[items] = list
 	b.add(m, "descriptors", items)
 }
 

@@ -83,6 +83,9 @@ func (w *Reader) Release(o *Object) {
 	w.free = append(w.free, o)
 }
 
+// LetGo lets go of what is used again while a file is read.
+func (w *Reader) LetGo() { w.free = nil }
+
 // Nested reads the mapping in a field that is there.
 func (w *Reader) Nested(outer *Object, name string, l *Level) (*Object, bool) {
 	v, _ := outer.Field(name)

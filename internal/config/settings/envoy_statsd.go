@@ -1,0 +1,80 @@
+package settings
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mogrifierPrefix begins the variables of a rule for names of statistics.
+const mogrifierPrefix = "DOG_STATSD_MOGRIFIER_"
+
+// wantsStatsd reports whether statistics are sent. By default nobody has thought of the
+// server that would get them, so one of these variables has to be given.
+func (e *envoyEnvironment) wantsStatsd() bool {
+	switch {
+	case e.isTrue("DISABLE_STATS"):
+		return false
+	case e.isTrue("USE_DOG_STATSD"):
+		return true
+	}
+	return e.isTrue("USE_STATSD") && (e.given["USE_STATSD"] || e.given["STATSD_HOST"]) && !e.isTrue("USE_PROMETHEUS")
+}
+
+// statsd reads where statistics go. That service sends them over TCP by default, and
+// those of DogStatsD over UDP always.
+func (e *envoyEnvironment) statsd() {
+	if !e.wantsStatsd() {
+		return
+	}
+	host := e.values["STATSD_HOST"]
+	if host == "" {
+		host = "localhost"
+	}
+	if port, err := strconv.ParseUint(e.values["STATSD_PORT"], 10, 16); err != nil || port == 0 {
+		e.refuseVariable("STATSD_PORT", "an integer from 1 to 65535")
+	} else {
+		e.set("statsd.address", net.JoinHostPort(host, strconv.FormatUint(port, 10)), "STATSD_HOST", "STATSD_PORT")
+	}
+	switch protocol := e.values["STATSD_PROTOCOL"]; {
+	case e.isTrue("USE_DOG_STATSD"):
+		e.set("statsd.protocol", "udp", "USE_DOG_STATSD")
+		e.set("statsd.dog", "true", "USE_DOG_STATSD")
+		e.mogrifiers()
+	case protocol == "tcp" || protocol == "udp":
+		e.copy("statsd.protocol", "STATSD_PROTOCOL")
+	default:
+		e.refuseVariable("STATSD_PROTOCOL", "tcp or udp")
+	}
+	e.copy("statsd.interval", "STATS_FLUSH_INTERVAL")
+	if tags, ok := splitPairs(e.values["EXTRA_TAGS"], ":"); !ok {
+		e.refuseVariable("EXTRA_TAGS", "key:value,key:value")
+	} else if len(tags) > 0 {
+		var list []string
+		for _, key := range slices.Sorted(maps.Keys(tags)) {
+			list = append(list, key+"="+tags[key])
+		}
+		e.set("statsd.tags", strings.Join(list, ","), "EXTRA_TAGS")
+	}
+}
+
+// mogrifiers reads the rules that are named, of which each has variables of its own.
+// That service tries them in no order; here the first that matches counts.
+func (e *envoyEnvironment) mogrifiers() {
+	const names = "USE_DOG_STATSD_MOGRIFIERS"
+	if e.values[names] == "" {
+		return
+	}
+	var rules []StatsdRule
+	for name := range strings.SplitSeq(e.values[names], ",") {
+		of := func(part string) string { return e.mogrifier[mogrifierPrefix+name+"_"+part] }
+		tags, ok := splitPairs(of("TAGS"), ":")
+		if !ok {
+			e.failf("variable %s%s_TAGS: found %s; allowed: key:value,key:value", mogrifierPrefix, name, foundText(of("TAGS")))
+		}
+		rules = append(rules, StatsdRule{Pattern: of("PATTERN"), Name: of("NAME"), Tags: tags})
+	}
+	e.set("statsd.rules", statsdRulesText(rules), names)
+}
