@@ -196,11 +196,15 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	clock, allowed := s.clock(), bucket.GroupAllowed(g.hits, g.decisions)
 	seq := s.next()
 	for i, e := range g.items {
-		if e != nil && g.decisions[i].At >= s.start && bucket.Charged(&g.hits[i], &g.decisions[i], allowed) {
-			g.hits[i].Limit.Mend(&e.state, clock, maxSkew)
-			g.hits[i].Limit.GiveBack(&e.state, clock, g.decisions[i].At, g.hits[i].Cost)
-			g.decisions[i].At, g.decisions[i].Seq = clock, seq
+		h, d := &g.hits[i], &g.decisions[i]
+		if !bucket.Charged(h, d, allowed) {
+			continue
 		}
+		if e != nil && d.At >= s.start {
+			h.Limit.Mend(&e.state, clock, maxSkew)
+			h.Limit.GiveBack(&e.state, clock, d.At, h.Cost)
+		}
+		d.At, d.Seq = clock, seq
 	}
 	s.unlock(g)
 	for i, j := range g.of {

@@ -23,14 +23,18 @@ type clockWatch struct {
 	isLoggedWrong atomic.Bool // whether the last line says that the clock is wrong
 }
 
+// gainedBy is how far a node's clock may gain on this machine's between two answers
+// before that is a step of one of the two.
+const gainedBy = time.Second
+
 // record notes what the node's clock was at some moment between start and took
-// after it. It reports whether it is to be logged that the clock is wrong, or
-// that it is right again.
-func (w *clockWatch) record(clock time.Time, start time.Time, took time.Duration) (offset time.Duration, wrong, right bool) {
+// after it. It reports whether it has gained on this machine's at a step, and whether
+// it is to be logged that the clock is wrong, or that it is right again.
+func (w *clockWatch) record(clock time.Time, start time.Time, took time.Duration) (offset time.Duration, gained, wrong, right bool) {
 	slack := took / 2
 	offset = clock.Sub(start.Add(slack))
-	w.offset.Store(int64(offset))
-	w.known.Store(true)
+	before := time.Duration(w.offset.Swap(int64(offset)))
+	gained = w.known.Swap(true) && offset-slack-before > gainedBy
 	switch off := offset.Abs(); {
 	case off-slack > quietOffset:
 		if _, wrong = w.lines.Due(start, nodeLogEvery); wrong {
@@ -39,13 +43,16 @@ func (w *clockWatch) record(clock time.Time, start time.Time, took time.Duration
 	case off+slack <= quietOffset && w.isLoggedWrong.Load():
 		right = w.isLoggedWrong.CompareAndSwap(true, false)
 	}
-	return offset, wrong, right
+	return offset, gained, wrong, right
 }
 
 // recordClock notes what a node's clock was during a command that was sent at
 // start, and whose reply took that long.
 func (s *Store) recordClock(n *node, clock time.Time, start time.Time, took time.Duration) {
-	offset, wrong, right := n.clock.record(clock, start, took)
+	offset, gained, wrong, right := n.clock.record(clock, start, took)
+	if gained && s.onClockGain != nil {
+		s.onClockGain()
+	}
 	direction := "ahead"
 	if offset < 0 {
 		direction = "behind"

@@ -3,10 +3,11 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
 // Warnings asks each master for its settings, and returns a sentence for the
@@ -25,29 +26,19 @@ func (s *Store) Warnings(ctx context.Context) []string {
 		}
 		return nil
 	}
-	switch c := s.redis.UniversalClient.(type) {
-	case *redis.ClusterClient:
-		if err := c.ForEachMaster(ctx, look); err != nil {
-			warnings = append(warnings, fmt.Sprintf("redis: could not look at every master: %v", err))
-		}
-	case *redis.Client:
-		_ = look(ctx, c)
+	if err := s.redis.EachMaster(ctx, look); err != nil {
+		warnings = append(warnings, fmt.Sprintf("redis: could not look at every master: %v", err))
 	}
 	return warnings
 }
 
 func evictionWarning(ctx context.Context, c *redis.Client) string {
 	addr := c.Options().Addr
-	info, err := c.Info(ctx, "memory").Result()
+	info, err := redisconn.Info(ctx, c, "memory")
 	if err != nil {
 		return fmt.Sprintf("redis: %s: could not read its maxmemory-policy: %v", addr, err)
 	}
-	policy := ""
-	for line := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:"); ok {
-			policy = v
-		}
-	}
+	policy := info["maxmemory_policy"]
 	if policy == "noeviction" {
 		return ""
 	}

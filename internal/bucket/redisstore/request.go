@@ -208,6 +208,24 @@ func (s *Store) fallBack(ctx context.Context, r *request, p *part, cause error) 
 	return s.fallback.Take(ctx, p.Hits, p.Decisions, cause)
 }
 
+// TakeDegraded decides a group as Take does where Redis does not answer, without
+// asking Redis: for a caller who has a cause to doubt the limits of the hits.
+func (s *Store) TakeDegraded(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
+	if s.fallback == nil {
+		return cause
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.fallback.Take(ctx, hits, decisions, cause); err != nil {
+		return err
+	}
+	var degraded fallback.Degraded
+	s.fallback.Add(&degraded, hits, fallback.Unsure)
+	s.fallback.Count(&degraded)
+	return nil
+}
+
 // countDegraded counts a decided request if the fallback decided some of it, and
 // if the caller still waits.
 func (s *Store) countDegraded(r *request) {

@@ -72,6 +72,10 @@ type Options struct {
 	// returns the name of the span that it made of it. It must be quick: the
 	// answers to the batch wait for it. nil means that no take is traced.
 	OnBatch func(bucket.TracedBatch) bucket.SpanRef
+	// OnClockGain is called when a node's clock has gained on this machine's at a
+	// step, before anybody gets the decisions that came with it: this machine may
+	// have been suspended. It may be nil.
+	OnClockGain func()
 	// Clock replaces the clock of Redis, in microseconds since the Unix
 	// epoch. It is for tests; production leaves it nil.
 	Clock func() int64
@@ -123,7 +127,9 @@ type Store struct {
 	metrics   *metrics
 	log       *slog.Logger
 	onBatch   func(bucket.TracedBatch) bucket.SpanRef
-	pings     atomic.Uint32
+	// onClockGain may be nil.
+	onClockGain func()
+	pings       atomic.Uint32
 
 	requests, parts sync.Pool
 
@@ -163,6 +169,7 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 		skew:           strconv.FormatInt(cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew).Microseconds(), 10),
 		log:            o.Log,
 		onBatch:        o.OnBatch,
+		onClockGain:    o.OnClockGain,
 		topologyDoubts: make(chan struct{}, 1),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
