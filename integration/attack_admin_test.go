@@ -54,7 +54,9 @@ func adminAttackers() []attacker {
 		{"rapid resets at the admin port", func(ctx context.Context, v *target) {
 			resetCalls(ctx, v.admin, "localhost", service+"ListDomains", grpcMessage(nil))
 		}},
-		{"scrapers that do not read", doNotReadMetrics},
+		{"scrapers that do not read", doNotRead("/metrics")},
+		{"readers of the rules who do not read", doNotRead("/rlconfig")},
+		{"readers of the audit who do not read", doNotRead("/admin/v1/audit")},
 		{"pings and settings at the admin port", func(ctx context.Context, v *target) { pingAt(ctx, v.admin) }},
 		{"lists of a long prefix at the admin port", onAdmin(func(h *rawHTTP2) {
 			const length = 50_000
@@ -87,19 +89,21 @@ func onAdmin(do func(h *rawHTTP2)) func(ctx context.Context, v *target) {
 	}
 }
 
-// doNotReadMetrics asks for so many pages of metrics that they do not fit into sockets,
-// reads none, and comes again, so that more wait for a page than are made at a time.
-func doNotReadMetrics(ctx context.Context, v *target) {
+// doNotRead asks for so many pages that they do not fit into sockets, reads none, and comes
+// again, so that more wait for a page than are made at a time.
+func doNotRead(path string) func(ctx context.Context, v *target) {
 	const pages = 200
-	requests := strings.Repeat("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", pages)
-	again(ctx, 50*time.Millisecond, func() {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", v.admin)
-		if err != nil {
-			return
-		}
-		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = io.WriteString(conn, requests)
-		time.AfterFunc(5*time.Second, func() { _ = conn.Close() })
-	})
+	requests := strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n", pages)
+	return func(ctx context.Context, v *target) {
+		again(ctx, 50*time.Millisecond, func() {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", v.admin)
+			if err != nil {
+				return
+			}
+			_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+			_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = io.WriteString(conn, requests)
+			time.AfterFunc(5*time.Second, func() { _ = conn.Close() })
+		})
+	}
 }

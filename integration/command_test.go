@@ -2,9 +2,14 @@ package integration
 
 import (
 	"fmt"
+	"io"
+	"maps"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +27,7 @@ descriptors:
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"serve", "check", "query", "health", "daemons", "version", "completion",
-		"explain", "inspect", "assign", "unassign", "block", "unblock", "assignments", "reset", "audit"} {
+		"explain", "inspect", "assign", "unassign", "block", "unblock", "assignments", "reset", "audit", "top", "replay", "log"} {
 		t.Run(name, func(t *testing.T) {
 			out, _, code := command(t, name, "--help")
 			if code != 0 || !strings.Contains(out, "Examples:\n") && name != "completion" || !strings.Contains(out, "ratelimitd "+name) {
@@ -35,7 +40,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	} else if flag, _, code := command(t, "--version"); code != 0 || flag != out {
 		t.Errorf("--version exits with %d: %q, want %q", code, flag, out)
 	}
-	if _, stderr, code := command(t, "sevre"); code != 1 || !strings.Contains(stderr, `found the command "sevre", which there is not; did you mean serve?`) {
+	if _, stderr, code := command(t, "sevre"); code != 1 || !strings.Contains(stderr, `unknown command "sevre"; did you mean serve?`) {
 		t.Errorf("an unknown command exits with %d: %q", code, stderr)
 	}
 }
@@ -58,6 +63,13 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 		{"nothing like it", "version -x", "flag -x: ratelimitd version has no such flag; ratelimitd version --help lists those that it has"},
 		{"no value", "serve --limits-path", "flag --limits-path: found no value; allowed: --limits-path and a value (path)"},
 		{"no name", "serve --=x", `found the flag "--"; allowed: --NAME, --NAME VALUE or --NAME=VALUE`},
+		{"a prefix of commands", "assi", `unknown command "assi"; did you mean assign or assignments?`},
+		{"nothing like a command", "frobnicate", `unknown command "frobnicate"; ratelimitd --help lists them`},
+		{"help about nothing", "help sevre", `unknown command "sevre"; did you mean serve?`},
+		{"another shell", "completion fsh", `unknown command "fsh"; did you mean bash or fish or zsh?`},
+		{"a flag without dashes", "version jsn", `found the argument "jsn"; allowed: flags alone. Usage: ratelimitd version [flags]; did you mean --json?`},
+		{"a command behind another", "daemons chekc", `Usage: ratelimitd daemons [flags]; did you mean ratelimitd check?`},
+		{"an argument for a shell", "completion bash x", `found the argument "x"; allowed: flags alone. Usage: ratelimitd completion bash`},
 		{"an argument", "serve limits", `found the argument "limits"; allowed: flags alone. Usage: ratelimitd serve [flags]`},
 		{"a negative cost", "query --domain d --cost -1 a=b", `flag --cost: found "-1"; allowed: ` + cost},
 		{"no cost", "query --domain d --cost 0 a=b", `flag --cost: found "0"; allowed: ` + cost},
@@ -71,7 +83,7 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 		{"two that exclude each other", "block --domain d --for 1h --until 2026-12-31 a=b", "found --for beside --until; allowed: one of them"},
 		{"no domain", "explain a=b", "found no --domain; ratelimitd explain needs it. Usage: ratelimitd explain --domain D"},
 		{"no domain to assign in", "assign a=b --plan pro", "found no --domain; ratelimitd assign needs it. Usage: ratelimitd assign --domain D"},
-		{"nothing to assign", "assign --domain d a=b", "found none of --plan, --limit and --unlimited; allowed: one of them, or --plan and --limit"},
+		{"nothing to assign", "assign --domain d a=b", "found none of --plan, --limit and --unlimited; allowed: one or more of them"},
 		{"too many arguments", "audit --domain d a=b c=d", "found 2 arguments; allowed: at most 1. Usage: ratelimitd audit"},
 		{"a URL", "explain --domain d --admin-address http://127.0.0.1:6070 a=b", `flag --admin-address: found "http://127.0.0.1:6070"; allowed: host:port, such as 127.0.0.1:6070`},
 		{"no port", "query --domain d --address localhost a=b", `flag --address: found "localhost"; allowed: host:port, such as 127.0.0.1:8081`},
@@ -84,6 +96,42 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 				t.Errorf("%s exits with %d: %q, want %q", c.args, code, stderr, c.want)
 			}
 		})
+	}
+}
+
+// The script for bash completes in a shell without the package bash-completion.
+func TestBashCompletesWithoutItsPackage(t *testing.T) {
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash")
+	}
+	script, stderr, code := command(t, "completion", "bash")
+	if code != 0 {
+		t.Fatalf("completion bash exits with %d: %s", code, stderr)
+	}
+	file := write(t, t.TempDir(), "complete.bash", script)
+	for _, c := range []struct{ words, want string }{
+		{"ratelimitd ver", "version"},
+		{"ratelimitd assignments --blo", "--blocked"},
+		{"ratelimitd assignments --export=c", "csv"},
+		{"ratelimitd assignments --export ", "csv jsonl"},
+		{"ratelimitd   completion  ba", "bash"},
+	} {
+		// As bash splits the words of a line.
+		words := strings.Fields(strings.ReplaceAll(c.words, "=", " = "))
+		if strings.HasSuffix(c.words, " ") {
+			words = append(words, "''")
+		}
+		run := exec.Command(bash, "--noprofile", "--norc", "-c", fmt.Sprintf(`PATH=%s:$PATH; source %s
+COMP_LINE=%q; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_TYPE=9
+compopt() { :; }
+__start_ratelimitd
+for word in "${COMPREPLY[@]}"; do echo "${word%%%% *}"; done`, filepath.Dir(binary), file, c.words, strings.Join(words, " ")))
+		out, err := run.CombinedOutput()
+		if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != c.want {
+			t.Errorf("%q is completed to %q, not %q: %v", c.words, got, c.want, err)
+		}
 	}
 }
 
@@ -102,8 +150,22 @@ func TestQueryShowsDecisions(t *testing.T) {
 		t.Errorf("four peeks exit with %d:\n%s", code, out)
 	}
 	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "--cost", "2", "--json", "user=alice")
-	if m := decodeJSON(t, out); code != 0 || m["allowed"] != true || !strings.Contains(out, `"descriptor_index":0,"name":"per-user"`) || !strings.Contains(out, `"remaining":0`) {
+	if m := decodeJSON(t, out); code != 0 || m["allowed"] != true || !strings.Contains(out, `"descriptorIndex":0,"name":"per-user"`) || !strings.Contains(out, `"remaining":0`) {
 		t.Errorf("the second query exits with %d: %q", code, out)
+	}
+	// The fields are those of the HTTP API.
+	printed, _, _ := command(t, "query", "--address", d.grpc, "--domain", "api", "--peek", "--json", "user=alice")
+	served, err := http.Post("http://"+d.http+"/v1/take", "application/json", strings.NewReader(`{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"alice"}],"cost":0}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer served.Body.Close()
+	body, err := io.ReadAll(served.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fieldsOf(decodeJSON(t, printed)), fieldsOf(decodeJSON(t, string(body))); got != want {
+		t.Errorf("query --json has the fields %s; over HTTP they are %s", got, want)
 	}
 	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "user=alice", "user=bob,plan=free")
 	if code != 3 || !strings.Contains(out, "denied   user=alice          per-user: 0 left") ||
@@ -134,6 +196,12 @@ func TestQueryShowsDecisions(t *testing.T) {
 	}
 }
 
+// fieldsOf names the fields of an answer, and those of its first limit.
+func fieldsOf(answer map[string]any) string {
+	limit := answer["limits"].([]any)[0].(map[string]any)
+	return fmt.Sprint(slices.Sorted(maps.Keys(answer)), slices.Sorted(maps.Keys(limit)))
+}
+
 func TestHealthCommandAsksTheDaemon(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--limits-path", t.TempDir())
@@ -151,13 +219,38 @@ func TestHealthCommandAsksTheDaemon(t *testing.T) {
 	}
 }
 
+// Whoever runs a daemon and is denied learns why by the command that the denial names,
+// without a token.
+func TestADenialNamesACommandThatExplainsIt(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--limits-path", "../deploy/limits")
+	env := []string{"RATELIMITD_GRPC_ADDRESS=" + d.grpc, "RATELIMITD_ADMIN_ADDRESS=" + d.admin}
+	out, _, code := commandEnv(t, env, "query", "--domain", "api", "--count", "11", "user=alice")
+	_, why, found := strings.Cut(out, "\nwhy: ratelimitd ")
+	if why, _, _ = strings.Cut(why, "\n"); code != 3 || !found {
+		t.Fatalf("11 of 10 requests exit with %d: %s", code, out)
+	}
+	for _, args := range []string{why, "inspect --domain api user=alice"} {
+		out, stderr, code := commandEnv(t, env, strings.Fields(args)...)
+		if code != 0 || !strings.Contains(out, "0 of 10 left") {
+			t.Errorf("%s exits with %d: %s%s", args, code, out, stderr)
+		}
+	}
+	if out, _, _ := commandEnv(t, env, strings.Fields(why)...); !strings.HasPrefix(out, "It would be denied: the limit without a name of user=alice (10 at once, then one every 6s) has 0 left") {
+		t.Errorf("%s says %s", why, out)
+	}
+	if _, stderr, code := commandEnv(t, env, "reset", "--domain", "api", "user=alice"); code != 1 || !strings.Contains(stderr, "no token was given") {
+		t.Errorf("reset exits with %d: %s", code, stderr)
+	}
+}
+
 func TestCheckShowsLimitsAndTheirErrors(t *testing.T) {
 	t.Parallel()
 	out, stderr, code := command(t, "check", "../deploy/limits")
 	if code != 0 || stderr != "" {
 		t.Errorf("check of the examples exits with %d: %q", code, stderr)
 	}
-	for _, want := range []string{"domain api (", "10 requests a minute", "2 requests a second, bursts of 5", "unlimited", "keys placed by tenant"} {
+	for _, want := range []string{"domain api (", "10 at once, then one every 6s", "5 at once, then 2 a second", "10,000 requests every 30 days", "unlimited", "keys placed by tenant"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the table lacks %q:\n%s", want, out)
 		}
@@ -205,7 +298,7 @@ descriptors:
     rate_limit: {requests: 1, period: 1s}
 `)
 	out, stderr, code = command(t, "check", never)
-	if code != 0 || !strings.Contains(out, "100 requests a second") || strings.Count(stderr, "\n") != 2 ||
+	if code != 0 || !strings.Contains(out, "100 at once, then 100 a second") || strings.Count(stderr, "\n") != 2 ||
 		!strings.Contains(stderr, "warning: "+never+":5:") || !strings.Contains(stderr, "warning: "+never+":9:") {
 		t.Errorf("check of limits without effect exits with %d:\n%s\n%s", code, stderr, out)
 	}

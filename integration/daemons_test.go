@@ -126,6 +126,60 @@ func TestRegisterIsShownAsMetrics(t *testing.T) {
 	shows(first, "two that are the same", "ratelimitd_fleet_daemons 2", "ratelimitd_fleet_rules_differ 0")
 }
 
+// A daemon tells of all through its admin API. Where that cannot be had, Redis is asked by
+// who has the daemon's environment.
+func TestDaemonsAsksADaemon(t *testing.T) {
+	t.Parallel()
+	flags := redisFlags("single", redistest.Single(t))
+	dir := t.TempDir()
+	write(t, dir, "api.yaml", limitsOf3)
+	first := start(t, append(flags, "--limits-path", dir)...)
+	start(t, append(flags, "--limits-path", dir)...)
+	waitForFleet(t, flags, 2)
+	fromRedis, _, _ := command(t, append([]string{"daemons"}, flags...)...)
+	firstColumns := func(out string) string {
+		var kept strings.Builder
+		for line := range strings.Lines(out) {
+			kept.WriteString(strings.Join(strings.Fields(line)[:6], " ") + "\n") // the others are times
+		}
+		return kept.String()
+	}
+	env := []string{"RATELIMITD_STORE=redis", "RATELIMITD_REDIS_ADDRESSES=" + flagOf(flags, "--redis-addresses"), "RATELIMITD_REDIS_PREFIX=" + flagOf(flags, "--redis-prefix")}
+	const instead = "the register in Redis was read, since the admin API cannot be had: "
+	for name, c := range map[string]struct {
+		env, args []string
+		told      string
+	}{
+		"by its address":                 {nil, []string{"--admin-address", first.admin}, ""},
+		"by the environment":             {[]string{"RATELIMITD_ADMIN_ADDRESS=" + first.admin}, nil, ""},
+		"no admin port":                  {append([]string{"RATELIMITD_ADMIN_ADDRESS="}, env...), nil, instead + "a daemon with this environment has no admin port"},
+		"no daemon there":                {append([]string{"RATELIMITD_ADMIN_ADDRESS=127.0.0.1:1"}, env...), nil, instead + "127.0.0.1:1 cannot be reached"},
+		"another service at the address": {append([]string{"RATELIMITD_ADMIN_ADDRESS=" + first.grpc}, env...), nil, instead},
+	} {
+		out, stderr, code := commandEnv(t, c.env, append([]string{"daemons"}, c.args...)...)
+		if code != 0 || firstColumns(out) != firstColumns(fromRedis) || !strings.HasPrefix(stderr, c.told) || c.told == "" && stderr != "" {
+			t.Errorf("%s: it exits with %d: %s\n%s\nRedis says\n%s", name, code, stderr, out, fromRedis)
+		}
+	}
+	out, _, code := command(t, "daemons", "--admin-address", first.admin, "--json")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if m := decodeJSON(t, lines[0]); code != 0 || len(lines) != 2 || m["hash_tags"] != 32.0 || m["state_format"] == 0.0 || len(m["reads"].([]any)) == 0 {
+		t.Errorf("--json exits with %d:\n%s", code, out)
+	}
+	differ := t.TempDir()
+	write(t, differ, "api.yaml", strings.Replace(limitsOf3, "3", "4", 1))
+	start(t, append(flags, "--limits-path", differ)...)
+	asynctest.Eventually(t, "the third is signed in", func() bool {
+		_, stderr, code := command(t, "daemons", "--admin-address", first.admin)
+		return code == 1 && strings.HasPrefix(stderr, "rules differ: ")
+	})
+	// One with a store in memory tells of itself.
+	alone := start(t, "--limits-path", dir)
+	if out, stderr, code := command(t, "daemons", "--admin-address", alone.admin); code != 0 || stderr != "" || strings.Count(out, "\n") != 2 || !strings.Contains(out, "  -     -      ") {
+		t.Errorf("alone it exits with %d: %s\n%s", code, stderr, out)
+	}
+}
+
 func TestDaemonsTellsWhyItFails(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -133,9 +187,13 @@ func TestDaemonsTellsWhyItFails(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, nil, "store is memory: such daemons do not know of each other, and there is no register"},
+		{[]string{"RATELIMITD_ADMIN_ADDRESS=127.0.0.1:1"}, nil, "127.0.0.1:1 cannot be reached: "},
+		{[]string{"RATELIMITD_ADMIN_ADDRESS=127.0.0.1:1"}, nil, "store is memory: such daemons do not know of each other, and there is no register"},
+		{[]string{"RATELIMITD_ADMIN_ADDRESS="}, nil, "a daemon with this environment has no admin port: set admin.address, which is empty, or give --admin-address"},
+		{[]string{"RATELIMITD_STORE=redis", "RATELIMITD_REDIS_ADDRESSES=127.0.0.1:1"}, []string{"--admin-address", "127.0.0.1:1"}, "say where one listens: with --admin-address"},
+		{nil, []string{"--admin-address", "127.0.0.1:1", "--store", "redis"}, "found --store beside --admin-address; allowed: one of them, to ask Redis or to ask a daemon"},
 		{nil, redisFlags("single", "127.0.0.1:1"), "redis.addresses 127.0.0.1:1): redis: dial tcp 127.0.0.1:1: connect: connection refused"},
-		{[]string{"RATELIMITD_STORE=redis", "RATELIMITD_REDIS_MODE=cluster", "RATELIMITD_REDIS_ADDRESSES=127.0.0.1:1,127.0.0.1:2"}, nil,
+		{[]string{"RATELIMITD_ADMIN_ADDRESS=127.0.0.1:1", "RATELIMITD_STORE=redis", "RATELIMITD_REDIS_MODE=cluster", "RATELIMITD_REDIS_ADDRESSES=127.0.0.1:1,127.0.0.1:2"}, nil,
 			"the register of daemons cannot be read (redis.mode cluster, redis.addresses 127.0.0.1:1,127.0.0.1:2): redis: "},
 		{nil, redisFlags("ring", "127.0.0.1:1"), `--redis-mode: found "ring"`},
 	} {

@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/certtest"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/statsd/statsdtest"
 )
 
 // yearlyOf is a file of envoyproxy/ratelimit's with one limit.
@@ -100,6 +101,42 @@ func valueOf(env []string, name string) string {
 		}
 	}
 	return ""
+}
+
+// The variables for statsd and DogStatsD send counts where envoyproxy/ratelimit does.
+func TestEnvoyEnvironmentSendsToStatsd(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		dog  bool
+		env  []string
+		want string
+	}{
+		{"statsd over TCP, by default", false, []string{"USE_STATSD=true"}, "ratelimit.service.rate_limit.api.user.total_hits.__zone=a"},
+		{"DogStatsD", true, []string{
+			"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=HITS", `DOG_STATSD_MOGRIFIER_HITS_PATTERN=^ratelimit\.service\.rate_limit\.([^.]+)\.(.+)\.([^.]+)$`,
+			"DOG_STATSD_MOGRIFIER_HITS_NAME=ratelimit.$3", "DOG_STATSD_MOGRIFIER_HITS_TAGS=domain:$1,key:$2", "DD_ENV=test",
+		}, "ratelimit.total_hits|#env:test,zone:a,domain:api,key:user"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var stats *statsdtest.Server
+			if c.dog {
+				stats = statsdtest.ListenUDP(t)
+			} else {
+				stats = statsdtest.ListenTCP(t, "127.0.0.1:0")
+			}
+			host, port, _ := strings.Cut(stats.Address, ":")
+			root, _ := runtimeRoot(t, yearlyOf(3))
+			env := slices.DeleteFunc(envoyEnv(root, "BACKEND_TYPE=memory"), func(e string) bool { return e == "USE_STATSD=false" })
+			d := startAsEnvoy(t, append(env, append(c.env, "STATSD_HOST="+host, "STATSD_PORT="+port, "STATS_FLUSH_INTERVAL=1s", "EXTRA_TAGS=zone:a")...))
+			d.wantLimit(3)
+			asynctest.Eventually(t, "the hits arrive", func() bool { return stats.Sums(t)[c.want] == 4 })
+			if strings.Contains(d.logText(), "level=WARN") {
+				t.Errorf("the log has\n%s", d.logText())
+			}
+		})
+	}
 }
 
 func TestEnvoyEnvironmentIsFollowed(t *testing.T) {

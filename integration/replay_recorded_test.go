@@ -6,18 +6,28 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 // recordedLimits has every algorithm, with so many requests a period.
@@ -56,12 +66,98 @@ func recordedRequest(r *rand.Rand, most int) *rlsv3.RateLimitRequest {
 		case 2, 3:
 			d.HitsAddend = wrapperspb.UInt64(uint64(1 + r.IntN(5)))
 		}
+		recordedOwn(r, d)
 		request.Descriptors = append(request.Descriptors, d)
 	}
 	return request
 }
 
-// What a daemon decided under load is decided again, byte for byte, from its log.
+// recordedOwn gives a descriptor of Envoy's API numbers of its own by chance.
+func recordedOwn(r *rand.Rand, d *ratelimitv3.RateLimitDescriptor) {
+	if r.IntN(8) == 0 {
+		d.Limit = &ratelimitv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(r.IntN(30)), Unit: typev3.RateLimitUnit_SECOND}
+	}
+}
+
+// recordedTake is recordedRequest for the API that gives back. Its own numbers share the
+// state of a rule's limit where they have its period.
+func recordedTake(r *rand.Rand, most int) *ratelimitv1.TakeRequest {
+	take := &ratelimitv1.TakeRequest{Domain: "d"}
+	for _, from := range recordedRequest(r, most).Descriptors {
+		d := &ratelimitv1.Descriptor{Entries: []*ratelimitv1.Entry{{Key: from.Entries[0].Key, Value: from.Entries[0].Value}}}
+		if from.HitsAddend != nil {
+			d.Cost = proto.Uint64(from.HitsAddend.Value)
+		}
+		if r.IntN(2) == 0 {
+			period := []time.Duration{300 * time.Millisecond, 700 * time.Millisecond, time.Second}[r.IntN(3)]
+			d.Numbers = &ratelimitv1.Numbers{Requests: uint32(1 + r.IntN(40)), Period: durationpb.New(period)}
+		}
+		take.Descriptors = append(take.Descriptors, d)
+	}
+	return take
+}
+
+// recordedCaller asks a daemon by chance, over all its ways.
+type recordedCaller struct {
+	*rand.Rand
+	envoy rlsv3.RateLimitServiceClient
+	api   ratelimitv1.RateLimitServiceClient
+	// descriptors is the most of a request.
+	descriptors int
+	// taken may be given back.
+	taken []*ratelimitv1.GiveBackRequest
+}
+
+// ask makes one request, and may give back what another took.
+func (c *recordedCaller) ask(ctx context.Context) error {
+	switch c.IntN(6) {
+	case 0:
+		take := recordedTake(c.Rand, c.descriptors)
+		response, err := c.api.Take(ctx, take)
+		if err != nil {
+			return err
+		}
+		c.took(take, response)
+	case 1:
+		take := recordedTake(c.Rand, c.descriptors)
+		many, err := c.api.TakeMany(ctx, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{take}})
+		if err != nil {
+			return err
+		}
+		c.took(take, many.Results[0].GetResponse())
+	default:
+		if _, err := c.envoy.ShouldRateLimit(ctx, recordedRequest(c.Rand, c.descriptors)); err != nil {
+			return err
+		}
+	}
+	return c.giveBack(ctx)
+}
+
+// took keeps a take for a give-back.
+func (c *recordedCaller) took(take *ratelimitv1.TakeRequest, response *ratelimitv1.TakeResponse) {
+	back := &ratelimitv1.GiveBackRequest{Take: take}
+	for _, l := range response.GetLimits() {
+		back.TakenAt, back.TakenBy = append(back.TakenAt, l.TakenAt), append(back.TakenBy, l.TakenBy)
+	}
+	c.taken = append(c.taken, back)
+}
+
+// giveBack gives back one of the takes by chance, unless its limits have changed.
+func (c *recordedCaller) giveBack(ctx context.Context) error {
+	if len(c.taken) == 0 || c.IntN(4) > 0 {
+		return nil
+	}
+	i := c.IntN(len(c.taken))
+	back := c.taken[i]
+	c.taken = slices.Delete(c.taken, i, i+1)
+	if _, err := c.api.GiveBack(ctx, back); err != nil && status.Code(err) != codes.FailedPrecondition {
+		return err
+	}
+	return nil
+}
+
+// What a daemon decided under load is decided again, byte for byte, from its log: also
+// by numbers that requests bring, and where takes are given back.
 func TestRecordedRunIsReplayed(t *testing.T) {
 	t.Parallel()
 	for _, store := range []struct {
@@ -99,11 +195,17 @@ func replaysRecorded(t *testing.T, flags []string, requests int64, descriptors i
 	write(t, limits, "limits.yaml", recordedLimits(20))
 	d := start(t, append(flags, "--limits-path", limits, "--api-refunds", "--redis-timeout", "10s", "--decisions-path", path,
 		"--decisions-per-subject", "0", "--decisions-bytes-per-second", "0", "--decisions-buffer", fmt.Sprint(256<<20))...)
+	conn, err := grpc.NewClient(d.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	api := ratelimitv1.NewRateLimitServiceClient(conn)
 	var sent atomic.Int64
 	var all errgroup.Group
 	for i := range callers {
 		all.Go(func() error {
-			r := rand.New(rand.NewPCG(uint64(i), 1))
+			caller := recordedCaller{Rand: rand.New(rand.NewPCG(uint64(i), 1)), envoy: d.client, api: api, descriptors: descriptors}
 			for {
 				n := sent.Add(1)
 				if n > requests {
@@ -112,7 +214,7 @@ func replaysRecorded(t *testing.T, flags []string, requests int64, descriptors i
 				if n == requests/2 {
 					write(t, limits, "limits.yaml", recordedLimits(35))
 				}
-				if _, err := d.client.ShouldRateLimit(context.Background(), recordedRequest(r, descriptors)); err != nil {
+				if err := caller.ask(context.Background()); err != nil {
 					return err
 				}
 			}
@@ -129,6 +231,7 @@ func replaysRecorded(t *testing.T, flags []string, requests int64, descriptors i
 	}
 	out, stderr, code := command(t, "replay", "--json", path)
 	var report struct {
+		GiveBacks   int64 `json:"give_backs"`
 		Degraded    int64
 		DeniedAfter int64 `json:"denied_after"`
 		Comparison  struct{ Equal, Different, Remembered int64 }
@@ -143,7 +246,7 @@ func replaysRecorded(t *testing.T, flags []string, requests int64, descriptors i
 		text, _, _ := command(t, "replay", path)
 		t.Fatalf("exit code %d: %s\n%.5000s", code, stderr, text)
 	}
-	if c := report.Comparison; c.Equal+c.Remembered != requests || c.Equal < requests/2 || c.Different != 0 || report.DeniedAfter < requests/100 || report.DeniedAfter > requests*9/10 {
+	if c := report.Comparison; c.Equal+c.Remembered != requests || c.Equal < requests/2 || c.Different != 0 || report.DeniedAfter < requests/100 || report.DeniedAfter > requests*9/10 || report.GiveBacks < requests/20 {
 		t.Errorf("%+v", report)
 	}
 	return true

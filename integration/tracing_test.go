@@ -236,8 +236,13 @@ func TestDaemonServesWithoutItsCollector(t *testing.T) {
 	if code := d.stop(syscall.SIGINT); code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	if n := strings.Count(d.logText(), "traces: "); n != 1 {
-		t.Errorf("%d lines:\n%s", n, d.logText())
+	for _, line := range []string{"traces: spans are lost", "traces: spans are dropped"} {
+		if n := strings.Count(d.logText(), line); n > 1 {
+			t.Errorf("%d lines %q:\n%s", n, line, d.logText())
+		}
+	}
+	if !strings.Contains(d.logText(), "traces: ") {
+		t.Error("lost spans are not told")
 	}
 }
 

@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/ratelimitd/ratelimitd/internal/assign"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -41,6 +41,7 @@ type fakeAdmin struct {
 
 	// What a test sets before it begins.
 	pending   []*adminv1.Daemon
+	isOld     bool   // it has no PatchAssignments
 	failAfter int    // batches; 0: never
 	mostPuts  int    // for which an answer is not too long; 0: any
 	unknown   string // the plan for which the store does not answer
@@ -118,69 +119,136 @@ func (f *fakeAdmin) PutAssignments(_ context.Context, r *adminv1.PutAssignmentsR
 	f.batches = append(f.batches, len(r.GetPuts()))
 	response := &adminv1.PutAssignmentsResponse{Pending: f.pending}
 	for _, put := range r.GetPuts() {
-		response.Changes = append(response.Changes, f.put(f.whole(put.GetAssignment(), partOf(put.GetAssignment())), r.GetDryRun()))
+		change := changeOf(put.GetAssignment())
+		change.Remove.Rest = change.Assignment.HasMore()
+		response.Changes = append(response.Changes, f.change(change, r.GetDryRun()))
 	}
 	return response, nil
 }
 
-// partOf returns the part that an assignment says something of.
-func partOf(a *adminv1.Assignment) adminv1.Part {
-	switch {
-	case !a.GetBlocked():
-		return adminv1.Part_PART_TERMS
-	case a.GetPlan() == "" && !a.GetUnlimited() && len(a.GetNumbers()) == 0:
-		return adminv1.Part_PART_BLOCK
+func (f *fakeAdmin) PatchAssignments(_ context.Context, r *adminv1.PatchAssignmentsRequest) (*adminv1.PatchAssignmentsResponse, error) {
+	if f.isOld {
+		return nil, status.Error(codes.Unimplemented, "unknown method /ratelimit.admin.v1.AdminService/PatchAssignments")
 	}
-	return adminv1.Part_PART_UNSPECIFIED
+	if f.failAfter > 0 && len(f.batches) >= f.failAfter {
+		return nil, status.Error(codes.Unavailable, "the store does not answer")
+	}
+	if f.mostPuts > 0 && len(r.GetPatches()) > f.mostPuts {
+		return nil, status.Error(codes.ResourceExhausted, "put fewer at once")
+	}
+	f.batches = append(f.batches, len(r.GetPatches()))
+	response := &adminv1.PatchAssignmentsResponse{Pending: f.pending}
+	for _, patch := range r.GetPatches() {
+		change := changeOf(patch.GetAssignment())
+		change.Remove.Limits = patch.GetRemoveLimits()
+		for _, part := range patch.GetRemove() {
+			addPart(&change.Remove, part)
+		}
+		response.Changes = append(response.Changes, f.change(change, r.GetDryRun()))
+	}
+	return response, nil
 }
 
-// whole returns an assignment with the part of the one in force that is to stay.
-func (f *fakeAdmin) whole(a *adminv1.Assignment, part adminv1.Part) *adminv1.Assignment {
-	a = proto.CloneOf(a)
-	if a.GetBlocked() && a.BlockedUntil == nil && a.GetPlan() == "" && !a.GetUnlimited() && len(a.GetNumbers()) == 0 {
-		a.Until, a.BlockedUntil = nil, a.Until
+func addPart(to *assign.Parts, part adminv1.Part) {
+	switch part {
+	case adminv1.Part_PART_BLOCK:
+		to.Block = true
+	case adminv1.Part_PART_TERMS:
+		to.Rest = true
+	case adminv1.Part_PART_PLAN:
+		to.Plan = true
+	case adminv1.Part_PART_UNLIMITED:
+		to.Unlimited = true
+	case adminv1.Part_PART_NUMBERS:
+		to.Numbers = true
+	default:
+		*to = assign.AllParts()
 	}
-	held := f.assignments[keyOf(a.GetDomain(), a.GetEntries())]
-	switch {
-	case held == nil:
-	case part == adminv1.Part_PART_BLOCK:
-		a.Plan, a.Numbers, a.Unlimited, a.Until = held.GetPlan(), held.GetNumbers(), held.GetUnlimited(), held.Until
-	case part == adminv1.Part_PART_TERMS:
-		a.Blocked, a.BlockedUntil = held.GetBlocked(), held.BlockedUntil
-	}
-	return a
 }
 
-func (f *fakeAdmin) put(a *adminv1.Assignment, dryRun bool) *adminv1.AssignmentChange {
-	if a.GetPlan() == "none-such" {
+func changeOf(a *adminv1.Assignment) assign.Change {
+	own, err := assignmentOf(a)
+	if err != nil {
+		panic(err)
+	}
+	return assign.Change{Assignment: own}
+}
+
+// change makes a change as a store does.
+func (f *fakeAdmin) change(c assign.Change, dryRun bool) *adminv1.AssignmentChange {
+	switch plan := c.Assignment.Plan; {
+	case plan == "none-such":
 		return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, Error: "plan: found none-such; allowed: free, pro"}
-	}
-	if f.unknown != "" && a.GetPlan() == f.unknown {
+	case f.unknown != "" && plan == f.unknown:
 		if f.answers--; f.answers == 0 {
 			f.unknown = ""
 		}
 		return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN}
 	}
-	key := keyOf(a.GetDomain(), a.GetEntries())
-	before := f.assignments[key]
-	change := &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED, Before: before}
-	switch {
-	case before == nil:
-	case proto.Equal(settable(before), a):
-		change.Outcome, change.After = adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED, before
-		return change
-	default:
+	entries := make([]*ratelimitv1.Entry, len(c.Assignment.Entries))
+	for i, e := range c.Assignment.Entries {
+		entries[i] = &ratelimitv1.Entry{Key: e.Key, Value: e.Value}
+	}
+	key := keyOf(c.Assignment.Domain, entries)
+	var held *assign.Assignment
+	if shown := f.assignments[key]; shown != nil {
+		own := changeOf(shown).Assignment.Canonical()
+		held = &own
+	}
+	_, after, outcome := c.Apply(held, made.AsTime().UnixMicro())
+	change := &adminv1.AssignmentChange{Before: f.assignments[key], After: shown(after, entries)}
+	kind := adminv1.AuditKind_AUDIT_KIND_ASSIGNED
+	switch outcome {
+	case assign.Created:
+		change.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED
+	case assign.Replaced:
 		change.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED
+	case assign.Deleted:
+		change.Outcome, kind = adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED, adminv1.AuditKind_AUDIT_KIND_UNASSIGNED
+	default:
+		change.Outcome, change.After = adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED, change.Before
+		return change
 	}
-	after := proto.CloneOf(a)
 	f.version++
-	after.MadeBy, after.MadeAt, after.Etag = "ops", made, fmt.Sprint(f.version)
-	change.After = after
-	if !dryRun {
-		f.assignments[key] = after
-		f.record(adminv1.AuditKind_AUDIT_KIND_ASSIGNED, a.GetDomain(), a.GetEntries(), change, a.GetReason())
+	if after != nil {
+		change.After.MadeBy, change.After.MadeAt, change.After.Etag = "ops", made, fmt.Sprint(f.version)
 	}
+	if dryRun {
+		return change
+	}
+	f.assignments[key] = change.After
+	if after == nil {
+		delete(f.assignments, key)
+	}
+	f.record(kind, c.Assignment.Domain, entries, change, c.Assignment.Reason)
 	return change
+}
+
+// shown returns an assignment as a daemon shows it.
+func shown(a *assign.Assignment, entries []*ratelimitv1.Entry) *adminv1.Assignment {
+	if a == nil {
+		return nil
+	}
+	end := func(micros int64) *timestamppb.Timestamp {
+		if micros == 0 {
+			return nil
+		}
+		return timestamppb.New(time.UnixMicro(micros))
+	}
+	m := &adminv1.Assignment{
+		Domain: a.Domain, Entries: entries, Plan: a.Plan, Unlimited: a.Unlimited, Blocked: a.Blocked, Reason: a.Reason,
+		PlanUntil: end(a.PlanUntil), UnlimitedUntil: end(a.UnlimitedUntil), BlockedUntil: end(a.BlockedUntil),
+	}
+	until, _ := a.Until()
+	m.Until = end(until)
+	for i, n := range a.Numbers {
+		numbers := &adminv1.AssignedNumbers{Limit: n.Limit, Requests: uint32(n.Requests), Burst: uint32(n.Burst), Until: end(a.NumbersEnd(i))}
+		if n.Period != 0 {
+			numbers.Period = durationpb.New(n.Period)
+		}
+		m.Numbers = append(m.Numbers, numbers)
+	}
+	return m
 }
 
 func (f *fakeAdmin) record(kind adminv1.AuditKind, domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange, reason string) {
@@ -199,18 +267,9 @@ func (f *fakeAdmin) GetAssignment(_ context.Context, r *adminv1.GetAssignmentReq
 }
 
 func (f *fakeAdmin) DeleteAssignment(_ context.Context, r *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
-	key := keyOf(r.GetDomain(), r.GetEntries())
-	if left := f.whole(&adminv1.Assignment{Domain: r.GetDomain(), Entries: r.GetEntries()}, r.GetPart()); left.GetBlocked() || left.GetPlan() != "" || left.GetUnlimited() || len(left.GetNumbers()) > 0 {
-		left.Reason = f.assignments[key].GetReason()
-		return &adminv1.DeleteAssignmentResponse{Change: f.put(left, false), Pending: f.pending}, nil
-	}
-	c := &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED, Before: f.assignments[key]}
-	if c.Before != nil {
-		c.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED
-		delete(f.assignments, key)
-		f.record(adminv1.AuditKind_AUDIT_KIND_UNASSIGNED, r.GetDomain(), r.GetEntries(), c, r.GetReason())
-	}
-	return &adminv1.DeleteAssignmentResponse{Change: c, Pending: f.pending}, nil
+	change := changeOf(&adminv1.Assignment{Domain: r.GetDomain(), Entries: r.GetEntries(), Reason: r.GetReason()})
+	addPart(&change.Remove, r.GetPart())
+	return &adminv1.DeleteAssignmentResponse{Change: f.change(change, false), Pending: f.pending}, nil
 }
 
 func (f *fakeAdmin) ListAssignments(_ context.Context, r *adminv1.ListAssignmentsRequest) (*adminv1.ListAssignmentsResponse, error) {
@@ -222,15 +281,16 @@ func (f *fakeAdmin) ListAssignments(_ context.Context, r *adminv1.ListAssignment
 		}
 	}
 	slices.SortFunc(all, func(a, b *adminv1.Assignment) int {
-		return cmp.Compare(keyOf(a.GetDomain(), a.GetEntries()), keyOf(b.GetDomain(), b.GetEntries()))
+		return cmp.Compare(fmt.Sprintf("%q", keyOf(a.GetDomain(), a.GetEntries())), fmt.Sprintf("%q", keyOf(b.GetDomain(), b.GetEntries())))
 	})
-	from := 0
-	if r.GetPageToken() != "" {
-		fmt.Sscan(r.GetPageToken(), &from)
-	}
-	response := &adminv1.ListAssignmentsResponse{Assignments: all[from:min(from+page, len(all))], Total: uint64(len(all))}
-	if from+page < len(all) {
-		response.NextPageToken = fmt.Sprint(from + page)
+	// A token is the last key of a page, so that changes meanwhile move no page.
+	all = slices.DeleteFunc(all, func(a *adminv1.Assignment) bool {
+		return fmt.Sprintf("%q", keyOf(a.GetDomain(), a.GetEntries())) <= r.GetPageToken()
+	})
+	response := &adminv1.ListAssignmentsResponse{Assignments: all[:min(page, len(all))], Total: uint64(len(f.assignments))}
+	if len(all) > page {
+		last := all[page-1]
+		response.NextPageToken = fmt.Sprintf("%q", keyOf(last.GetDomain(), last.GetEntries()))
 	}
 	return response, nil
 }
@@ -261,11 +321,11 @@ func (f *fakeAdmin) Inspect(_ context.Context, r *adminv1.InspectRequest) (*admi
 		Entries: r.GetEntries(), Rule: &adminv1.Rule{Domain: r.GetDomain(), Path: "tenant", Place: &adminv1.Place{File: "limits.yaml", Line: 3}}, Plan: "pro",
 		Limits: []*adminv1.ExplainedLimit{
 			{
-				Limit: &adminv1.RuleLimit{Name: "day", Text: "250 requests a day", Capacity: 250}, Key: "k",
+				Limit: &adminv1.RuleLimit{Name: "day", Text: "250 at once, then about one every 5m 46s", Capacity: 250}, Key: "k",
 				RetryAfter: durationpb.New(90 * time.Second), Source: adminv1.Source_SOURCE_ASSIGNMENT,
 			},
 			{
-				Limit: &adminv1.RuleLimit{Text: "10 requests a second", Capacity: 10}, Key: "k2",
+				Limit: &adminv1.RuleLimit{Text: "10 at once, then 10 a second", Capacity: 10}, Key: "k2",
 				Remaining: 9, Allowed: true, ResetAfter: durationpb.New(100 * time.Millisecond),
 			},
 		},

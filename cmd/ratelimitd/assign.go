@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -32,27 +35,30 @@ func assignCommand(load func() (settings.Settings, error)) *cobra.Command {
 	var given adminv1.Assignment
 	var ends end
 	var i importer
-	asJSON := false
+	only, asJSON := false, false
 	cmd := &cobra.Command{
-		Use:   "assign --domain D KEY=VALUE[,KEY=VALUE]... {--plan P | --limit N | --unlimited}",
+		Use:   "assign --domain D KEY=VALUE[,KEY=VALUE]... {--plan P | --limit N | --unlimited}...",
 		Short: "Give customers a plan, numbers of their own, or no limit",
 		Long: `Gives a customer, such as tenant=acme, a plan, numbers of its own or no limit,
 at once and at all daemons. A plan is for all descriptors that begin with these
 entries; --limit and --unlimited are for the descriptor of exactly these
-entries. It takes the place of what was assigned before, but for a block: name
-the plan again beside --limit.
+entries. These are parts beside each other: what is not named stays, and what is
+named has the end that is given now, or none. In force is --unlimited, or else
+the numbers of each limit, and the plan for the others. With --only what is
+named is all that is left, besides a block.
 
 With --from it does so for each row of a file of CSV or of JSON lines, or of
-standard input (-): what assignments --export writes. A header names the columns
-domain, entries, plan, limits, unlimited, blocked, blocked_until, until and
-reason, of which entries is needed, and domain where --domain does not give it.
-A row that says nothing of a block leaves it as it is. Nothing is done if a row
-is malformed, unless --skip-bad leaves those out. Rows that are in force already
-stay as they are, so it does no harm to do it again.
+standard input (-): what assignments --export writes. A header of CSV names
+columns: domain, entries, plan, limits, unlimited, blocked, the ends of these
+(plan_until, limits_until, unlimited_until, blocked_until, or until for all but
+a block), and reason. A part whose column is not there stays; an empty cell
+removes it, except a block. A line of JSON says the whole, except a block.
+Nothing is done if a row is malformed, unless --skip-bad leaves those out. Rows
+that are in force already stay as they are, so it does no harm to do it again.
 ` + codesOfChanges,
 		Example: `  ratelimitd assign --domain api tenant=acme --plan pro --until 2026-12-31 --reason "contract 4711"
-  ratelimitd assign --domain api tenant=acme --plan pro --limit month=5000000/30d
-  ratelimitd assign --domain api tenant=monitoring --unlimited
+  ratelimitd assign --domain api tenant=acme --limit month=5000000/30d --for 24h
+  ratelimitd assign --domain api tenant=monitoring --unlimited --only
   ratelimitd assign --from customers.csv --dry-run`,
 		ValidArgsFunction: completeEntries(load),
 	}
@@ -64,6 +70,7 @@ stay as they are, so it does no harm to do it again.
 	fs.Var(numbersFlag{&given.Numbers}, "limit", "numbers in place of those of a limit, "+allowedNumbers+"; may come several times")
 	completeFlag(cmd, "limit", completeLimit(load, "="))
 	fs.BoolVar(&given.Unlimited, "unlimited", false, "no limit")
+	fs.BoolVar(&only, "only", false, "remove all that is not named, except a block")
 	bindEnd(cmd, &ends)
 	bindReason(cmd, &given.Reason)
 	fs.StringVar(&i.path, "from", "", "file of assignments, or - for standard input")
@@ -71,7 +78,7 @@ stay as they are, so it does no harm to do it again.
 	fs.BoolVar(&i.dryRun, "dry-run", false, "say what would change, and change nothing")
 	bindJSON(fs, &asJSON, "each change, or with --from the summary,")
 	to.bind(fs)
-	for _, alone := range []string{"plan", "limit", "unlimited", "until", "for", "reason"} {
+	for _, alone := range []string{"plan", "limit", "unlimited", "only", "until", "for", "reason"} {
 		cmd.MarkFlagsMutuallyExclusive("from", alone)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -85,22 +92,24 @@ stay as they are, so it does no harm to do it again.
 		if i.skipBad {
 			return errors.New("found --skip-bad without --from; allowed: both")
 		}
-		switch has := given.Plan != "" || given.Numbers != nil; {
+		switch names := given.Plan != "" || given.Numbers != nil || given.Unlimited; {
 		case given.Domain == "":
 			return needsFlag(cmd, "domain")
-		case has && given.Unlimited:
-			return errors.New("found --unlimited beside --plan or --limit; allowed: it alone")
-		case !has && !given.Unlimited && len(args) > 0:
-			return errors.New("found none of --plan, --limit and --unlimited; allowed: one of them, or --plan and --limit")
+		case !names && len(args) > 0:
+			return errors.New("found none of --plan, --limit and --unlimited; allowed: one or more of them")
 		}
-		return putAll(cmd, &to, puts{&given, ends, args, i.dryRun, asJSON})
+		send := sendPatches
+		if only {
+			send = sendPuts
+		}
+		return setAll(cmd, &to, setting{given: &given, ends: ends, args: args, dryRun: i.dryRun, asJSON: asJSON, send: send})
 	}
 	return cmd
 }
 
 // bindEnd defines the flags that say when something ends.
 func bindEnd(cmd *cobra.Command, to *end) {
-	cmd.Flags().Var(untilFlag{to}, "until", "when it ends by itself: "+allowedMoment)
+	cmd.Flags().Var(untilFlag{to}, "until", "when it ends by itself: "+allowedEnd)
 	cmd.Flags().Var(spanFlag{to}, "for", "how long it holds, such as 15m, 24h or 30d")
 	cmd.MarkFlagsMutuallyExclusive("until", "for")
 	completeFlag(cmd, "until", cobra.NoFileCompletions)
@@ -113,71 +122,99 @@ func bindReason(cmd *cobra.Command, to *string) {
 	completeFlag(cmd, "reason", cobra.NoFileCompletions)
 }
 
-// puts are assignments that say the same of several subjects.
-type puts struct {
+// setting is what assign and block set, the same of several subjects.
+type setting struct {
 	given  *adminv1.Assignment // without entries and an end
 	ends   end
 	args   []string
 	dryRun bool
 	asJSON bool
+	send   sender
 }
 
-func putAll(cmd *cobra.Command, to *target, p puts) error {
+// sender sends changes to a daemon, and returns the answer to each and the daemons that
+// may not have them in force.
+type sender func(context.Context, admin, []*adminv1.AssignmentPatch, bool) ([]*adminv1.AssignmentChange, []*adminv1.Daemon, error)
+
+// sendPatches has parts of assignments changed.
+func sendPatches(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) ([]*adminv1.AssignmentChange, []*adminv1.Daemon, error) {
+	r, err := call(ctx, a, a.PatchAssignments, &adminv1.PatchAssignmentsRequest{Patches: patches, DryRun: dryRun})
+	if status.Code(err) == codes.Unimplemented && strings.Contains(err.Error(), "unknown method") {
+		err = fmt.Errorf("%w\nthe daemon is of a version that cannot change parts of assignments: upgrade it, or use the command of its version", err)
+	}
+	return r.GetChanges(), r.GetPending(), checkAnswers(err, len(r.GetChanges()), len(patches))
+}
+
+// sendPuts has assignments be the whole that patches set, except blocks, or blocks alone.
+func sendPuts(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) ([]*adminv1.AssignmentChange, []*adminv1.Daemon, error) {
+	request := &adminv1.PutAssignmentsRequest{DryRun: dryRun}
+	for _, p := range patches {
+		request.Puts = append(request.Puts, &adminv1.PutAssignment{Assignment: p.GetAssignment()})
+	}
+	r, err := call(ctx, a, a.PutAssignments, request)
+	return r.GetChanges(), r.GetPending(), checkAnswers(err, len(r.GetChanges()), len(patches))
+}
+
+// checkAnswers returns the error of a call, or that it has not one answer for each change.
+func checkAnswers(err error, found, wanted int) error {
+	if err == nil && found != wanted {
+		return fmt.Errorf("the daemon tells of %d changes, where %d were asked for", found, wanted)
+	}
+	return err
+}
+
+func setAll(cmd *cobra.Command, to *target, p setting) error {
 	if err := atLeastOne(subjectArgument)(cmd, p.args); err != nil {
 		return err
 	}
-	now := time.Now()
-	until, err := p.ends.moment(now)
+	until, err := p.ends.moment(time.Now())
 	if err != nil {
 		return err
 	}
-	request := &adminv1.PutAssignmentsRequest{DryRun: p.dryRun}
+	var patches []*adminv1.AssignmentPatch
 	for _, arg := range p.args {
 		entries, err := parseEntries(arg)
 		if err != nil {
 			return err
 		}
-		a := &adminv1.Assignment{
+		patch := &adminv1.AssignmentPatch{Assignment: &adminv1.Assignment{
 			Domain: p.given.Domain, Entries: entries, Plan: p.given.Plan, Numbers: p.given.Numbers,
-			Unlimited: p.given.Unlimited, Blocked: p.given.Blocked, Reason: p.given.Reason,
-		}
-		if a.GetBlocked() {
-			a.BlockedUntil = until
-		} else {
-			a.Until = until
-		}
-		if err := checkAssignment(a); err != nil {
+			Unlimited: p.given.Unlimited, Blocked: p.given.Blocked, Reason: p.given.Reason, Until: until,
+		}}
+		if err := checkPatch(patch); err != nil {
 			return fmt.Errorf("%s: %w", arg, err)
 		}
-		request.Puts = append(request.Puts, &adminv1.PutAssignment{Assignment: a})
+		patches = append(patches, patch)
 	}
 	return to.withAdmin(func(a admin) error {
-		r, err := call(cmd.Context(), a, a.PutAssignments, request)
-		if err != nil {
-			return err
-		}
-		if len(r.GetChanges()) != len(request.Puts) {
-			return fmt.Errorf("the daemon tells of %d changes, where %d were asked for", len(r.GetChanges()), len(request.Puts))
-		}
 		told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: p.asJSON, dryRun: p.dryRun, pending: pendingDaemons{}}
-		for i, c := range r.GetChanges() {
-			given := request.Puts[i].GetAssignment()
-			if err := told.tell(given.GetDomain(), given.GetEntries(), c); err != nil {
-				return err
-			}
-		}
-		told.pending.add(r.GetPending())
-		return told.end()
+		return told.change(cmd.Context(), a, patches, p.send)
 	})
 }
 
-// changes tells what became of changes, and keeps what the command exits with.
+// changes tells the results of changes, and keeps what the command exits with.
 type changes struct {
 	out, err io.Writer
 	asJSON   bool
 	dryRun   bool
 	failed   bool
 	pending  pendingDaemons
+}
+
+// change has changes made and tells each.
+func (t *changes) change(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, send sender) error {
+	answers, pending, err := send(ctx, a, patches, t.dryRun)
+	if err != nil {
+		return err
+	}
+	for i, c := range answers {
+		set := patches[i].GetAssignment()
+		if err := t.tell(set.GetDomain(), set.GetEntries(), c); err != nil {
+			return err
+		}
+	}
+	t.pending.add(pending)
+	return t.end()
 }
 
 func (t *changes) tell(domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange) error {
@@ -189,7 +226,7 @@ func (t *changes) tell(domain string, entries []*ratelimitv1.Entry, c *adminv1.A
 	if t.dryRun {
 		text = "would be " + text
 	}
-	_, err := fmt.Fprintln(t.out, visible(text))
+	_, err := fmt.Fprintln(tableOn(t.out), visible(text))
 	return err
 }
 
@@ -212,18 +249,6 @@ func tellPending(to io.Writer, pending pendingDaemons) {
 	}
 	fmt.Fprintf(to, "not every daemon is known to have it in force yet: %s; each has it once it has reached the store again\n",
 		strings.Join(slices.Sorted(maps.Keys(pending)), ", "))
-}
-
-func unassignCommand(load func() (settings.Settings, error)) *cobra.Command {
-	return deletingCommand(load, &cobra.Command{
-		Use:   "unassign --domain D KEY=VALUE[,KEY=VALUE]...",
-		Short: "End what was assigned to customers",
-		Long: `Ends what was assigned to a customer, such as tenant=acme, but for a block,
-which unblock ends: what the limits files say holds again, at once and at all
-daemons. It does no harm where nothing is assigned.
-` + codesOfChanges,
-		Example: `  ratelimitd unassign --domain api tenant=acme --reason "contract ended"`,
-	}, adminv1.Part_PART_TERMS)
 }
 
 func blockCommand(load func() (settings.Settings, error)) *cobra.Command {
@@ -249,29 +274,25 @@ What else is assigned to them stays, and holds again once the block has ended.
 	bindJSON(cmd.Flags(), &asJSON, "each change")
 	to.bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return putAll(cmd, &to, puts{&given, ends, args, dryRun, asJSON})
+		return setAll(cmd, &to, setting{given: &given, ends: ends, args: args, dryRun: dryRun, asJSON: asJSON, send: sendPuts})
 	}
 	return cmd
 }
 
 func unblockCommand(load func() (settings.Settings, error)) *cobra.Command {
-	return deletingCommand(load, &cobra.Command{
+	to := adminTarget(load)
+	domain, reason, asJSON := "", "", false
+	cmd := &cobra.Command{
 		Use:   "unblock --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "End a block",
 		Long: `Ends the block of those with the entries of an argument, at once and at all
 daemons. What else is assigned to them holds again, or what the limits files
 say.
 ` + codesOfChanges,
-		Example: `  ratelimitd unblock --domain api tenant=acme --reason "they have stopped"`,
-	}, adminv1.Part_PART_BLOCK)
-}
-
-// deletingCommand makes cmd one that ends a part of assignments.
-func deletingCommand(load func() (settings.Settings, error), cmd *cobra.Command, part adminv1.Part) *cobra.Command {
-	to := adminTarget(load)
-	domain, reason, asJSON := "", "", false
-	cmd.Args = atLeastOne(subjectArgument)
-	cmd.ValidArgsFunction = completeEntries(load)
+		Example:           `  ratelimitd unblock --domain api tenant=acme --reason "they have stopped"`,
+		Args:              atLeastOne(subjectArgument),
+		ValidArgsFunction: completeEntries(load),
+	}
 	bindDomain(cmd, &domain, load)
 	bindReason(cmd, &reason)
 	bindJSON(cmd.Flags(), &asJSON, "each change")
@@ -284,7 +305,7 @@ func deletingCommand(load func() (settings.Settings, error), cmd *cobra.Command,
 		return to.withAdmin(func(a admin) error {
 			told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: asJSON, pending: pendingDaemons{}}
 			for _, d := range subjects.GetDescriptors() {
-				request := &adminv1.DeleteAssignmentRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason, Part: part}
+				request := &adminv1.DeleteAssignmentRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason, Part: adminv1.Part_PART_BLOCK}
 				r, err := call(cmd.Context(), a, a.DeleteAssignment, request)
 				if err != nil {
 					return err

@@ -19,13 +19,17 @@ func TestAssignAndUnassign(t *testing.T) {
 		{"assign --domain api tenant=acme --plan free", 0, "unchanged  tenant=acme of api: plan free\n"},
 		{"assign --domain api tenant=acme --plan pro --dry-run", 0, "would be replaced   tenant=acme of api: plan pro; until now plan free\n"},
 		{"assign --domain api tenant=acme --plan pro --limit month=5000000/30d --limit 100/1s,200 --until 2255-01-01 --reason contract", 0,
-			`replaced   tenant=acme of api: plan pro, limit month=5000000/30d, limit 100/1s,200 until 2255-01-02T00:00:00Z (`},
+			`replaced   tenant=acme of api: plan pro until 2255-01-02T00:00:00Z (`},
+		{"assign --domain api tenant=acme --plan pro", 0, "replaced   tenant=acme of api: plan pro, limit 100/1s,200 until 2255-01-02T00:00:00Z ("},
+		{"assign --domain api tenant=acme --unlimited --until 2254-12-31", 0, "replaced   tenant=acme of api: unlimited until 2255-01-01T00:00:00Z ("},
+		{"assign --domain api tenant=acme --plan pro --only --reason contract", 0, "replaced   tenant=acme of api: plan pro (reason: \"contract\"); until now unlimited until "},
+		{"assign --domain api tenant=acme --plan pro --only", 0, "unchanged  tenant=acme of api: plan pro (reason: \"contract\")\n"},
 		{"assign --domain api tenant=a tenant=b --unlimited", 0, "created    tenant=a of api: unlimited\ncreated    tenant=b of api: unlimited\n"},
 		{"assign --domain api tenant=x --plan none-such", 1, "refused    tenant=x of api: plan: found none-such; allowed: free, pro\n"},
-		{"unblock --domain api tenant=acme", 0, "unchanged  tenant=acme of api: plan pro, "},
+		{"unblock --domain api tenant=acme", 0, "unchanged  tenant=acme of api: plan pro "},
 		{"block --domain api tenant=acme --for 24h", 0, "replaced   tenant=acme of api: blocked until "},
 		{"assign --domain api tenant=acme --plan free", 0, "replaced   tenant=acme of api: blocked until "},
-		{"unblock --domain api tenant=acme", 0, "replaced   tenant=acme of api: plan free; until now blocked until "},
+		{"unblock --domain api tenant=acme", 0, "replaced   tenant=acme of api: plan free (reason: \"contract\"); until now blocked until "},
 		{"unassign --domain api tenant=acme --reason over", 0, "deleted    tenant=acme of api: nothing assigned; until now plan free"},
 		{"unassign --domain api tenant=acme", 0, "unchanged  tenant=acme of api: nothing assigned\n"},
 		{"block --domain api tenant=a --until 2255-01-01T12:00:00+02:00", 0, "replaced   tenant=a of api: blocked until 2255-01-01T10:00:00Z ("},
@@ -40,17 +44,91 @@ func TestAssignAndUnassign(t *testing.T) {
 	}
 }
 
+// Parts end one by one, and what was not there is told of.
+func TestUnassignEndsTheNamedParts(t *testing.T) {
+	f := startFakeAdmin(t)
+	f.run(t, "assign", "--domain", "api", "tenant=acme", "--plan", "pro", "--limit", "month=5", "--limit", "day=7", "--unlimited")
+	for _, c := range []struct{ args, out, stderr string }{
+		{"tenant=acme --unlimited --dry-run", "would be replaced   tenant=acme of api: plan pro, limit day=7, limit month=5; until now unlimited, ", ""},
+		{"tenant=acme --unlimited", "replaced   tenant=acme of api: plan pro, limit day=7, limit month=5; until now unlimited, ", ""},
+		{"tenant=acme --unlimited", "unchanged  tenant=acme of api: plan pro, ", "tenant=acme of api was not unlimited\n"},
+		{"tenant=acme --limit mnth --limit day", "replaced   tenant=acme of api: plan pro, limit month=5; until now ", "tenant=acme of api had no numbers of mnth, but of day, month\n"},
+		{"tenant=acme --plan", "replaced   tenant=acme of api: limit month=5; until now plan pro", ""},
+		{"tenant=acme --plan", "unchanged  tenant=acme of api: limit month=5\n", "tenant=acme of api had no plan assigned\n"},
+		{"tenant=acme --limit month", "deleted    tenant=acme of api: nothing assigned; until now limit month=5\n", ""},
+		{"tenant=acme --limit month", "unchanged  tenant=acme of api: nothing assigned\n", "tenant=acme of api had no numbers of month\n"},
+	} {
+		out, stderr, code := f.run(t, append([]string{"unassign", "--domain", "api"}, strings.Fields(c.args)...)...)
+		if code != 0 || !strings.HasPrefix(out, c.out) || stderr != c.stderr {
+			t.Errorf("unassign %s exits with %d: %q\n%s\nwant %q\n%s", c.args, code, stderr, out, c.stderr, c.out)
+		}
+	}
+}
+
+// All of a domain ends without a question, blocks only if that is asked for.
+func TestUnassignAllOfADomain(t *testing.T) {
+	f := startFakeAdmin(t)
+	f.run(t, "assign", "--domain", "api", "tenant=a", "tenant=b", "tenant=c", "tenant=d", "--plan", "pro")
+	f.run(t, "assign", "--domain", "login", "tenant=a", "--plan", "pro")
+	f.run(t, "block", "--domain", "api", "tenant=b", "tenant=e")
+	for _, c := range []struct {
+		args, out string
+		left      int
+	}{
+		{"--dry-run", `would be deleted    tenant=a of api: nothing assigned; until now plan pro
+would be replaced   tenant=b of api: blocked; until now blocked, plan pro
+would be deleted    tenant=c of api: nothing assigned; until now plan pro
+would be deleted    tenant=d of api: nothing assigned; until now plan pro
+of api: would be 3 assignments ended, 1 assignment in part; left with a block, which --blocks ends: 2
+`, 6},
+		{"--unlimited", "of api: 0 assignments ended; left with a block, which --blocks ends: 2\n", 6},
+		{"", "of api: 3 assignments ended, 1 assignment in part; left with a block, which --blocks ends: 2\n", 3},
+		{"", "of api: 0 assignments ended; left with a block, which --blocks ends: 2\n", 3},
+		{"--blocks", "of api: 2 assignments ended\n", 1},
+	} {
+		out, stderr, code := f.run(t, append([]string{"unassign", "--domain", "api", "--all"}, strings.Fields(c.args)...)...)
+		if code != 0 || out != c.out || stderr != "" || len(f.assignments) != c.left {
+			t.Errorf("--all %s exits with %d: %q\n%s\nwant\n%s, and %d left, not %d", c.args, code, stderr, out, c.out, c.left, len(f.assignments))
+		}
+	}
+	if _, stderr, code := f.run(t, "unassign", "--domain", "logn", "--all"); code != 0 || stderr != "no limits file has the domain \"logn\"\n" {
+		t.Errorf("of an unknown domain: %d %s", code, stderr)
+	}
+}
+
+// A daemon from before parts is told apart from one that fails.
+func TestOldDaemonCannotChangeParts(t *testing.T) {
+	f := startFakeAdmin(t)
+	f.isOld = true
+	for _, args := range []string{"assign --domain api tenant=a --plan pro", "unassign --domain api tenant=a --plan", "assign --from " + writeText(t, "a.csv", "domain,entries,plan\napi,tenant=b,pro\n")} {
+		_, stderr, code := f.run(t, strings.Fields(args)...)
+		if code != exitError || !strings.Contains(stderr, "the daemon is of a version that cannot change parts of assignments: upgrade it") {
+			t.Errorf("%s exits with %d: %s", args, code, stderr)
+		}
+	}
+	if out, stderr, code := f.run(t, "block", "--domain", "api", "tenant=a"); code != 0 || out != "created    tenant=a of api: blocked\n" {
+		t.Errorf("block exits with %d: %s%s", code, out, stderr)
+	}
+}
+
 func TestAssignRefusesBeforeItAsks(t *testing.T) {
 	f := startFakeAdmin(t)
 	for _, c := range []struct{ args, want string }{
 		{"assign --domain api --plan pro", "found no argument; allowed: whom it is for, such as tenant=acme"},
 		{"assign tenant=acme --plan pro", "found no --domain; ratelimitd assign needs it"},
-		{"assign --domain api tenant=acme", "found none of --plan, --limit and --unlimited"},
+		{"assign --domain api tenant=acme", "found none of --plan, --limit and --unlimited; allowed: one or more of them"},
+		{"assign --domain api tenant=acme --only", "found none of --plan, --limit and --unlimited; allowed: one or more of them"},
+		{"assign --domain api tenant=acme --limit month=5 --limit month=6", `numbers[1].limit: found the limit "month" twice; allowed: each limit once`},
+		{"assign --only --from x.csv", "found --from beside --only; allowed: one of them"},
+		{"unassign --domain api", "found no argument; allowed: whom it is for, such as tenant=acme"},
+		{"unassign --all", "found no --domain"},
+		{"unassign --domain api --all tenant=acme", `found the argument "tenant=acme" beside --all; allowed: one of the two`},
+		{"unassign --domain api tenant=acme --blocks", "found --blocks without --all; allowed: both, or unblock"},
+		{"unassign --domain api tenant=acme --limit month=500", `flag --limit: found "month=500"; allowed: the name of a limit, such as month`},
 		{"assign --domain api tenant --plan pro", `"tenant": found "tenant"; allowed: KEY=VALUE`},
-		{"assign --domain api tenant=acme --plan pro --unlimited", "found --unlimited beside --plan or --limit; allowed: it alone"},
 		{"assign --domain api tenant=acme --limit x", `flag --limit: found "x"; allowed: [NAME=]REQUESTS[/PERIOD][,BURST]`},
 		{"assign --domain api tenant=acme --plan pro --until 2020-01-01", "flag --until: found 2020-01-02T00:00:00Z, which is over"},
-		{"assign --domain api tenant=acme --plan pro --until soon", `flag --until: found "soon"; allowed: a moment such as`},
+		{"assign --domain api tenant=acme --plan pro --until soon", `flag --until: found "soon"; allowed: today, tomorrow`},
 		{"assign --domain api tenant=acme --plan pro --for 5", `flag --for: found "5"; allowed: 1ms to 366d`},
 		{"assign --domain api tenant=acme --plan pro --for 1d --until 2255-01-01", "found --for beside --until; allowed: one of them"},
 		{"assign --domain api tenant=acme --plan pro --from x.csv", "found --from beside --plan; allowed: one of them"},
@@ -121,10 +199,10 @@ func TestSupportCommands(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"inspect --domain api tenant=acme", `└─ tenant=acme: denied
    ├─ rule tenant (limits.yaml:3), plan pro
-   ├─ limit day: 250 requests a day, numbers of an assignment
+   ├─ limit day: 250 at once, then about one every 5m 46s, numbers of an assignment
    │  ├─ denies: 0 of 250 left, would allow this in 1m 30s
    │  └─ key k
-   └─ limit: 10 requests a second
+   └─ limit: 10 at once, then 10 a second
       ├─ allows: 9 of 10 left, full again in 100ms
       └─ key k2
 `},

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +76,11 @@ func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hoo
 	}
 	store, err := redislog.New(conn, redislog.Options{
 		ID:             e.fleet.ID(),
-		Daemons:        e.daemonIDs,
+		Name:           ownAddress(s.GRPC),
+		CachePath:      s.Assignments.CachePath,
+		Where:          whereOf(s.Redis),
+		Awaited:        e.awaited,
+		Old:            e.old,
 		HashTags:       s.Redis.HashTags,
 		Tags:           func(n int) []string { return script.NewTags(n) },
 		MaxRecords:     s.Assignments.MaxRecords,
@@ -84,8 +91,15 @@ func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hoo
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
+	e.fleet.Tenure().OnRegain(store.CatchUp)
 	a.Store, a.redis, a.log = store, conn, store
 	return nil
+}
+
+// whereOf names a Redis, so that a snapshot of one is not put into another.
+func whereOf(r settings.Redis) string {
+	addresses := slices.Sorted(slices.Values(r.Addresses))
+	return fmt.Sprintf("%s %s, master %q, database %d, prefix %q", r.Mode, strings.Join(addresses, ","), r.SentinelMaster, r.Database, r.Prefix)
 }
 
 // close ends the use of the store.
@@ -124,6 +138,22 @@ func (a *assignments) show(metrics prometheus.Registerer) {
 	}
 	leftOut("block", func(_, blocks int) int { return blocks })
 	leftOut("other", func(all, blocks int) int { return all - blocks })
+	factory.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ratelimitd_assignments_losses_total",
+		Help: "How often this daemon found that Redis had lost assignments. Those that it has stay in force.",
+	}, func() float64 { lost, _ := a.losses(); return float64(lost) })
+	factory.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ratelimitd_assignments_restored_total",
+		Help: "Assignments that this daemon put back after Redis had lost them.",
+	}, func() float64 { _, restored := a.losses(); return float64(restored) })
+}
+
+// losses returns how often Redis had lost assignments, and how many were put back.
+func (a *assignments) losses() (losses, restored uint64) {
+	if a.log == nil {
+		return 0, 0
+	}
+	return a.log.Losses()
 }
 
 // lacks returns why requests should go to other daemons than one with these assignments,
@@ -145,7 +175,7 @@ func (a *assignments) run(ctx context.Context, e *engine, background *sync.WaitG
 		most = 30 * time.Second
 	)
 	began := time.Now()
-	for !a.Loaded() {
+	for !a.Loaded() || !e.tenure().Holds() {
 		waited := time.Since(began)
 		if waited > most || a.log != nil && a.log.IsForbidden() || waited > soon && e.store.Ping(ctx) != nil {
 			log.Warn("assignments are not loaded yet: plans, blocks and numbers of customers do not hold until they are")

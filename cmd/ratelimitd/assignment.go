@@ -15,9 +15,24 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// checkAssignment returns what is wrong with an assignment before any daemon is
+// checkPatch returns what is wrong with a change of an assignment before any daemon is
 // asked, a line for each mistake, or nil.
-func checkAssignment(a *adminv1.Assignment) error {
+func checkPatch(p *adminv1.AssignmentPatch) error {
+	set, err := assignmentOf(p.GetAssignment())
+	if err != nil {
+		return err
+	}
+	c := assign.Change{Assignment: set}
+	c.Remove.Limits = p.GetRemoveLimits()
+	c.Remove.Rest = len(p.GetRemove()) > 0 // whichever parts they are
+	if p.GetAssignment().Until != nil && !c.Sets() {
+		return errors.New("until: found it without a part that it would end; allowed: both")
+	}
+	return c.Check()
+}
+
+// assignmentOf reads an assignment. Its error says what in it cannot be read.
+func assignmentOf(a *adminv1.Assignment) (assign.Assignment, error) {
 	own := assign.Assignment{
 		Subject: assign.Subject{Domain: a.GetDomain()},
 		Terms:   assign.Terms{Plan: a.GetPlan(), Unlimited: a.GetUnlimited(), Blocked: a.GetBlocked()},
@@ -26,23 +41,37 @@ func checkAssignment(a *adminv1.Assignment) error {
 	for _, e := range a.GetEntries() {
 		own.Entries = append(own.Entries, bucket.Entry{Key: e.GetKey(), Value: e.GetValue()})
 	}
-	for _, n := range a.GetNumbers() {
+	for i, n := range a.GetNumbers() {
 		if n.Period != nil && n.GetPeriod().AsDuration() <= 0 {
-			return fmt.Errorf("numbers: a period of %s, where a positive one is needed", n.GetPeriod().AsDuration())
+			return own, fmt.Errorf("numbers: a period of %s, where a positive one is needed", n.GetPeriod().AsDuration())
+		}
+		until, err := endOf(fmt.Sprintf("numbers[%d].until", i), n.Until)
+		if err != nil {
+			return own, err
 		}
 		own.Numbers = append(own.Numbers, assign.Numbers{
 			Limit: n.GetLimit(), Requests: int64(n.GetRequests()), Period: n.GetPeriod().AsDuration(), Burst: int64(n.GetBurst()),
 		})
+		own.NumbersUntil = append(own.NumbersUntil, until)
 	}
-	var err error
-	if own.Until, err = endOf("until", a.Until); err != nil {
-		return err
+	var rest int64
+	for _, e := range []struct {
+		where string
+		from  *timestamppb.Timestamp
+		to    *int64
+	}{
+		{where: "until", from: a.Until, to: &rest},
+		{where: "plan_until", from: a.PlanUntil, to: &own.PlanUntil},
+		{where: "unlimited_until", from: a.UnlimitedUntil, to: &own.UnlimitedUntil},
+		{where: "blocked_until", from: a.BlockedUntil, to: &own.BlockedUntil},
+	} {
+		var err error
+		if *e.to, err = endOf(e.where, e.from); err != nil {
+			return own, err
+		}
 	}
-	if own.BlockedUntil, err = endOf("blocked_until", a.BlockedUntil); err != nil {
-		return err
-	}
-	own.EndOfBlockAlone()
-	return own.Check()
+	own.EndRest(rest)
+	return own, nil
 }
 
 // endOf returns when something ends, in microseconds since the Unix epoch.
@@ -60,32 +89,40 @@ func endOf(where string, m *timestamppb.Timestamp) (int64, error) {
 	return micros, nil
 }
 
-// describeAssignment says in words what is assigned; nil is nothing.
+// orUntil returns the end of a part, or that of all parts where it has none of its own.
+func orUntil(end *timestamppb.Timestamp, a *adminv1.Assignment) *timestamppb.Timestamp {
+	if end == nil {
+		return a.Until
+	}
+	return end
+}
+
+// describeAssignment says in words what is assigned, part by part; nil is nothing.
 func describeAssignment(a *adminv1.Assignment, now time.Time) string {
 	if a == nil {
 		return "nothing assigned"
 	}
+	a = withOwnEnds(a)
 	var parts []string
-	if a.GetBlocked() {
-		text := "blocked"
-		if a.BlockedUntil != nil {
-			text += " until " + untilText(a.GetBlockedUntil(), now)
+	add := func(text string, until *timestamppb.Timestamp) {
+		if until != nil {
+			text += " until " + untilText(until, now)
 		}
 		parts = append(parts, text)
 	}
+	if a.GetBlocked() {
+		add("blocked", a.BlockedUntil)
+	}
 	if a.GetUnlimited() {
-		parts = append(parts, "unlimited")
+		add("unlimited", a.UnlimitedUntil)
 	}
 	if a.GetPlan() != "" {
-		parts = append(parts, "plan "+yamlfile.Printable(a.GetPlan()))
+		add("plan "+yamlfile.Printable(a.GetPlan()), a.PlanUntil)
 	}
 	for _, n := range a.GetNumbers() {
-		parts = append(parts, "limit "+formatNumbers([]*adminv1.AssignedNumbers{n}))
+		add("limit "+formatNumbers([]*adminv1.AssignedNumbers{n}), n.Until)
 	}
 	text := strings.Join(parts, ", ")
-	if a.Until != nil {
-		text += " until " + untilText(a.GetUntil(), now)
-	}
 	if a.GetReason() != "" {
 		text += fmt.Sprintf(" (reason: %q)", a.GetReason())
 	}

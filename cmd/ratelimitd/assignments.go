@@ -106,7 +106,7 @@ func listWriter(out io.Writer, format string, asJSON bool) func(page []*adminv1.
 		case asJSON:
 			return writeLines(out, page, func(a *adminv1.Assignment) *adminv1.Assignment { return a })
 		}
-		return writeAssignments(out, page, first, &widths)
+		return writeAssignments(tableOn(out), page, first, &widths)
 	}
 }
 

@@ -76,13 +76,16 @@ func printRecord(out io.Writer, r *adminv1.AuditRecord, asJSON bool) error {
 	if asJSON {
 		return printMessage(out, r)
 	}
-	_, err := fmt.Fprintf(out, "%s  %s  %s\n", momentOf(r.GetTime()), orDash(visible(r.GetMadeBy())), visible(recordText(r)))
+	_, err := fmt.Fprintf(tableOn(out), "%s  %s  %s\n", momentOf(r.GetTime()), orDash(visible(r.GetMadeBy())), visible(recordText(r)))
 	return err
 }
 
 // recordText says what was changed.
 func recordText(r *adminv1.AuditRecord) string {
-	at := r.GetTime().AsTime()
+	if r.GetKind() == adminv1.AuditKind_AUDIT_KIND_RESTORED {
+		return fmt.Sprintf("restored %d of the assignments that Redis had lost", r.GetRestored())
+	}
+	at := r.GetTime().AsTime().Local()
 	text := subjectText(r.GetDomain(), r.GetEntries()) + ": "
 	switch r.GetKind() {
 	case adminv1.AuditKind_AUDIT_KIND_RESET:
@@ -115,9 +118,10 @@ func limitNames(names []string) string {
 	return strings.Join(shown, ", ")
 }
 
+// momentOf is a moment in the shell's time zone.
 func momentOf(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
 	}
-	return t.AsTime().Truncate(time.Second).Format(time.RFC3339)
+	return t.AsTime().Local().Truncate(time.Second).Format(time.RFC3339)
 }

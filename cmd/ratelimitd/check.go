@@ -150,7 +150,7 @@ func (c *check) run(cmd *cobra.Command, paths []string) error {
 		}
 		err = printJSON(cmd.OutOrStdout(), found)
 	case len(errs) == 0:
-		err = showTables(cmd.OutOrStdout(), rules, endpoints)
+		err = showTables(tableOn(cmd.OutOrStdout()), rules, endpoints)
 	}
 	if err == nil && len(errs) > 0 {
 		return exitCode(exitError)
@@ -215,11 +215,11 @@ func (c *check) showDiff(cmd *cobra.Command, paths []string) error {
 		return exitCode(exitError)
 	}
 	differences := loaded[1].Diff(loaded[0])
-	out := cmd.OutOrStdout()
+	out := tableOn(cmd.OutOrStdout())
 	domain := ""
 	for i, d := range differences {
 		if c.json {
-			if err := printJSON(out, d); err != nil {
+			if err := printJSON(cmd.OutOrStdout(), d); err != nil {
 				return err
 			}
 			continue

@@ -7,17 +7,21 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
 // patience is how long to wait for Redis at least: the command has no connection
@@ -25,56 +29,166 @@ import (
 const patience = 3 * time.Second
 
 func daemonsCommand() *cobra.Command {
-	file, asJSON := "", false
+	q := daemonsQuery{to: adminTarget(nil)}
+	q.to.settings = q.settings
 	cmd := &cobra.Command{
 		Use:   "daemons",
 		Short: "List the daemons that share a Redis",
-		Long: `Lists the daemons that are signed in to the register in Redis under the prefix
-of the settings, which are given as to serve. Says so when their rules differ.
+		Long: `Lists the daemons that share a Redis, and says so when their rules differ. It
+asks the admin API of one of them. With --store and the --redis flags, which are
+those of serve, it reads the register in Redis itself; so it does where the
+environment says how to reach Redis and the admin API cannot be had.
 
 Exits with 0 when the daemons have the same rules, also when nobody is in the
-register, and with 1 when their rules differ or the register cannot be read.`,
-		Example: `  ratelimitd daemons --store redis --redis-addresses 10.0.0.5:6379
-  ratelimitd daemons --config ratelimitd.yaml --json`,
+register, and with 1 when their rules differ or nobody tells.`,
+		Example: `  ratelimitd daemons
+  ratelimitd daemons --admin-address 10.0.0.7:6070 --token-file token --json
+  ratelimitd daemons --store redis --redis-addresses 10.0.0.5:6379`,
 		Args: noArguments,
 	}
-	cmd.Flags().StringVar(&file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
-	bindJSON(cmd.Flags(), &asJSON, "each daemon")
-	bindStoreFlags(cmd.Flags())
+	fs := cmd.Flags()
+	fs.StringVar(&q.file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
+	bindJSON(fs, &q.asJSON, "each daemon")
+	q.to.bind(fs)
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	bindStoreFlags(own)
+	fs.AddFlagSet(own)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, warnings, err := settings.Load(cmd.Flags(), os.Environ(), file)
-		if err != nil {
-			return fmt.Errorf("settings:\n%w", err)
-		}
-		for _, w := range warnings {
-			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
-		}
-		if s.Store != settings.StoreRedis {
-			return fmt.Errorf("store is %s: such daemons do not know of each other, and there is no register of them; it is there with --store redis", s.Store)
-		}
-		daemons, at, err := readRegister(cmd.Context(), s.Redis)
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			for _, d := range daemons {
-				err = errors.Join(err, printJSON(cmd.OutOrStdout(), d))
+		q.flags = fs
+		store := firstChanged(own)
+		adminFlags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		fs.VisitAll(func(f *pflag.Flag) {
+			if own.Lookup(f.Name) == nil && !slices.Contains([]string{"config", "json", "help", "timeout"}, f.Name) {
+				adminFlags.AddFlag(f)
 			}
-		case len(daemons) == 0:
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in under the prefix %q\n", s.Redis.Prefix)
-		default:
-			err = printDaemons(cmd.OutOrStdout(), daemons, at)
+		})
+		api := firstChanged(adminFlags)
+		if store != "" && api != "" {
+			return fmt.Errorf("found --%s beside --%s; allowed: one of them, to ask Redis or to ask a daemon", store, api)
 		}
+		list, err := q.ask(cmd, store != "", api != "")
 		if err != nil {
 			return err
 		}
-		if differ := fleet.RulesDiffer(daemons); differ != "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), "rules differ: "+differ)
-			return exitCode(exitError)
-		}
-		return nil
+		return q.tell(cmd, list)
 	}
 	return cmd
+}
+
+// firstChanged returns the name of the first flag that was given, or "".
+func firstChanged(fs *pflag.FlagSet) (name string) {
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Changed && name == "" {
+			name = f.Name
+		}
+	})
+	return name
+}
+
+// daemonsQuery is how daemons are asked for.
+type daemonsQuery struct {
+	to     target
+	file   string
+	asJSON bool
+	flags  *pflag.FlagSet
+	// loaded has the settings once they were loaded, with what is wrong with them.
+	loaded *loadedSettings
+	// under says where the register is that was read.
+	under string
+}
+
+type loadedSettings struct {
+	settings.Settings
+	warnings []string
+	err      error
+}
+
+// settings returns those of the flags, the environment and the file.
+func (q *daemonsQuery) settings() (settings.Settings, error) {
+	if q.loaded == nil {
+		q.loaded = new(loadedSettings)
+		q.loaded.Settings, q.loaded.warnings, q.loaded.err = settings.Load(q.flags, os.Environ(), q.file)
+	}
+	return q.loaded.Settings, q.loaded.err
+}
+
+// ask asks Redis or a daemon, or, where neither was chosen, the one and then the other.
+func (q *daemonsQuery) ask(cmd *cobra.Command, fromRedis, fromDaemon bool) (*adminv1.ListDaemonsResponse, error) {
+	if fromRedis {
+		return q.fromRegister(cmd)
+	}
+	list, err := q.fromDaemon(cmd)
+	if err == nil || fromDaemon {
+		return list, err
+	}
+	s, wrong := q.settings()
+	switch {
+	case wrong != nil:
+		return nil, fmt.Errorf("settings:\n%w", wrong)
+	case s.Store != settings.StoreRedis:
+		return nil, fmt.Errorf("%w\nstore is %s: such daemons do not know of each other, and there is no register in Redis to ask instead; --store redis and --redis-addresses name one", err, s.Store)
+	}
+	list, failed := q.fromRegister(cmd)
+	if failed != nil {
+		return nil, fmt.Errorf("%w\n%w", err, failed)
+	}
+	why, _, _ := strings.Cut(err.Error(), "\n")
+	fmt.Fprintln(cmd.ErrOrStderr(), "the register in Redis was read, since the admin API cannot be had: "+visible(why))
+	return list, nil
+}
+
+func (q *daemonsQuery) fromDaemon(cmd *cobra.Command) (list *adminv1.ListDaemonsResponse, err error) {
+	err = q.to.withAdmin(func(a admin) error {
+		list, err = call(cmd.Context(), a, a.ListDaemons, &adminv1.ListDaemonsRequest{})
+		return err
+	})
+	return list, err
+}
+
+func (q *daemonsQuery) fromRegister(cmd *cobra.Command) (*adminv1.ListDaemonsResponse, error) {
+	s, err := q.settings()
+	if err != nil {
+		return nil, fmt.Errorf("settings:\n%w", err)
+	}
+	for _, w := range q.loaded.warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
+	}
+	if s.Store != settings.StoreRedis {
+		return nil, fmt.Errorf("store is %s: such daemons do not know of each other, and there is no register of them; it is there with --store redis", s.Store)
+	}
+	q.under = fmt.Sprintf(" under the prefix %q", s.Redis.Prefix)
+	daemons, at, err := readRegister(cmd.Context(), s.Redis)
+	if err != nil {
+		return nil, err
+	}
+	list := &adminv1.ListDaemonsResponse{SameRules: fleet.RulesDiffer(daemons) == "", At: timestamppb.New(at)}
+	for i := range daemons {
+		list.Daemons = append(list.Daemons, adminapi.ShowDaemon(&daemons[i], ""))
+	}
+	return list, nil
+}
+
+// tell prints the daemons.
+func (q *daemonsQuery) tell(cmd *cobra.Command, list *adminv1.ListDaemonsResponse) (err error) {
+	switch {
+	case q.asJSON:
+		for _, d := range list.GetDaemons() {
+			err = errors.Join(err, printMessage(cmd.OutOrStdout(), d))
+		}
+	case len(list.GetDaemons()) == 0:
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in%s\n", q.under)
+	default:
+		err = printDaemons(tableOn(cmd.OutOrStdout()), list)
+	}
+	if err != nil || list.GetSameRules() {
+		return err
+	}
+	var rules []fleet.Daemon
+	for _, d := range list.GetDaemons() {
+		rules = append(rules, fleet.Daemon{ID: d.GetId(), Address: d.GetAddress(), Rules: d.GetRules()})
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "rules differ: "+visible(fleet.RulesDiffer(rules)))
+	return exitCode(exitError)
 }
 
 // bindStoreFlags defines the flags of settings that say where the store is.
@@ -105,13 +219,25 @@ func readRegister(ctx context.Context, r settings.Redis) ([]fleet.Daemon, time.T
 	return daemons, at, errors.Join(err, conn.Close())
 }
 
-func printDaemons(w io.Writer, daemons []fleet.Daemon, at time.Time) error {
+func printDaemons(w io.Writer, list *adminv1.ListDaemonsResponse) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "ID\tADDRESS\tVERSION\tTAGS\tSTATE\tRULES\tUP\tSEEN")
-	for _, d := range daemons {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s ago\n", d.ID, d.Address, orDash(d.Version), d.HashTags, d.StateFormat,
-			orDash(fleet.ShortRules(d.Rules)),
-			timespan.Format(at.Sub(d.Started)), timespan.Format(at.Sub(d.Seen)))
+	at := time.Now()
+	if list.GetAt() != nil { // which an older daemon does not tell
+		at = list.GetAt().AsTime()
+	}
+	for _, d := range list.GetDaemons() {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s ago\n", visible(d.GetId()), visible(d.GetAddress()), orDash(visible(d.GetVersion())),
+			numberOrDash(d.GetHashTags()), numberOrDash(d.GetStateFormat()), orDash(visible(fleet.ShortRules(d.GetRules()))),
+			timespan.Format(at.Sub(d.GetStarted().AsTime())), timespan.Format(at.Sub(d.GetSeen().AsTime())))
 	}
 	return t.Flush()
+}
+
+// numberOrDash is a number that 0 says nothing for.
+func numberOrDash(n uint32) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
 }

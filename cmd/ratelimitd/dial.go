@@ -42,6 +42,7 @@ type port struct {
 	flag    string // gives its address
 	setting string // has its address
 	tokens  string // the setting that names its file of tokens
+	maker   string // says how to make one
 	of      func(settings.Settings) listener
 }
 
@@ -53,12 +54,16 @@ type listener struct {
 }
 
 var (
-	grpcPort = port{"gRPC port", "127.0.0.1:8081", "address", "grpc.address", "api.callers_file", func(s settings.Settings) listener {
-		return listener{s.GRPC.Address, s.GRPC.Socket, s.GRPC.TLS}
-	}}
-	adminPort = port{"admin port", "127.0.0.1:6070", "admin-address", "admin.address", "admin.tokens_file", func(s settings.Settings) listener {
-		return listener{address: s.Admin.Address, tls: s.Admin.TLS}
-	}}
+	grpcPort = port{
+		name: "gRPC port", example: "127.0.0.1:8081", flag: "address", setting: "grpc.address",
+		tokens: "api.callers_file", maker: "docs/access.md shows how to make one",
+		of: func(s settings.Settings) listener { return listener{s.GRPC.Address, s.GRPC.Socket, s.GRPC.TLS} },
+	}
+	adminPort = port{
+		name: "admin port", example: "127.0.0.1:6070", flag: "admin-address", setting: "admin.address",
+		tokens: "admin.tokens_file", maker: "ratelimitd token makes one",
+		of: func(s settings.Settings) listener { return listener{address: s.Admin.Address, tls: s.Admin.TLS} },
+	}
 )
 
 func grpcTarget(load func() (settings.Settings, error)) target {
@@ -164,7 +169,7 @@ func (t *target) tokenAdvice(code codes.Code) string {
 	token, err := t.token()
 	switch {
 	case err == nil && token == "" && t.cert == "":
-		return "no token was given: put one " + where + ". The daemon knows those of its setting " + t.port.tokens + "; docs/access.md shows how to make one"
+		return "no token was given: put one " + where + ". The daemon knows those of its setting " + t.port.tokens + "; " + t.port.maker
 	case code == codes.Unauthenticated:
 		return "give a token that is in the daemon's " + t.port.tokens + ": " + where
 	}

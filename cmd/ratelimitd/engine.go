@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
@@ -33,6 +35,8 @@ type engine struct {
 	// refusal returns why Redis will not decide for this daemon. It is nil
 	// without Redis.
 	refusal func(context.Context) error
+	// degrade decides without Redis. It is nil without Redis.
+	degrade func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
 	// onAnswer is called at the store's first answer. It is nil without Redis.
 	onAnswer func(context.Context)
 }
@@ -71,6 +75,7 @@ func newEngine(s settings.Settings, live *config.Live, tracer *tracing.Tracer, m
 	e.fallback = fallback.New(fallback.Options{Mode: s.Failure.Mode, Local: memory, Replicas: replicas, Metrics: metrics})
 	b := s.Redis.Batch
 	options := redisstore.Options{
+		OnClockGain:  e.fleet.Tenure().Void,
 		HashTags:     s.Redis.HashTags,
 		Batch:        redisstore.Batch{Size: b.Size, InFlight: b.InFlight, Queue: b.Queue},
 		DenialMemory: s.Redis.DenialMemory,
@@ -87,7 +92,7 @@ func newEngine(s settings.Settings, live *config.Live, tracer *tracing.Tracer, m
 	if err != nil {
 		return nil, err
 	}
-	e.store, e.refusal = store, store.Refusal
+	e.store, e.refusal, e.degrade = store, store.Refusal, store.TakeDegraded
 	e.onAnswer = func(ctx context.Context) {
 		for _, w := range store.Warnings(ctx) {
 			log.Warn(w)
@@ -114,26 +119,50 @@ func (e *engine) refuses() error {
 	return e.fleet.Conflict()
 }
 
-// daemons returns a function that returns the daemons of the register, and the ID of
-// this one. It is nil without Redis.
-func (e *engine) daemons() func(context.Context) ([]fleet.Daemon, string, error) {
+// daemons returns a function that returns the daemons of the register, the ID of this one,
+// and when that was so. It is nil without Redis.
+func (e *engine) daemons() func(context.Context) ([]fleet.Daemon, string, time.Time, error) {
 	if e.fleet == nil {
 		return nil
 	}
-	return func(ctx context.Context) ([]fleet.Daemon, string, error) {
-		all, _, err := fleet.Register{Redis: e.redis}.Daemons(ctx)
-		return all, e.fleet.ID(), err
+	return func(ctx context.Context) ([]fleet.Daemon, string, time.Time, error) {
+		all, at, err := fleet.Register{Redis: e.redis}.Daemons(ctx)
+		return all, e.fleet.ID(), at, err
 	}
 }
 
 // daemonIDs returns the IDs of the daemons in the register.
 func (e *engine) daemonIDs(ctx context.Context) ([]string, error) {
-	all, _, err := e.daemons()(ctx)
+	all, _, _, err := e.daemons()(ctx)
 	ids := make([]string, len(all))
 	for i, d := range all {
 		ids[i] = d.ID
 	}
 	return ids, err
+}
+
+// tenure is that of this daemon; nil without Redis.
+func (e *engine) tenure() *fleet.Tenure {
+	if e.fleet == nil {
+		return nil
+	}
+	return e.fleet.Tenure()
+}
+
+// awaited returns the daemons that changes of assignments wait for.
+func (e *engine) awaited(ctx context.Context) (redislog.Awaited, error) {
+	a, err := e.fleet.Awaited(ctx)
+	return redislog.Awaited{IDs: a.IDs, Lacks: a.Lacks}, err
+}
+
+// old returns the addresses of daemons of earlier versions, which do not know parts of
+// assignments.
+func (e *engine) old(ctx context.Context) (addresses []string, _ error) {
+	a, err := e.fleet.Awaited(ctx)
+	for _, d := range a.Old {
+		addresses = append(addresses, d.Address+" (version "+d.Version+")")
+	}
+	return addresses, err
 }
 
 func (e *engine) close() error {

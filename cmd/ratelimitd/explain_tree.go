@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -31,7 +32,7 @@ func (b *branch) add(format string, args ...any) *branch {
 	return &b.below[len(b.below)-1]
 }
 
-// addWhole adds a line that is never wrapped.
+// addWhole adds a line that is never wrapped, such as a key with blanks.
 func (b *branch) addWhole(format string, args ...any) *branch {
 	added := b.add(format, args...)
 	added.isWhole = true
@@ -146,7 +147,7 @@ func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, decisive int)
 	if decisive >= -1 {
 		head += " (this denies the request)"
 	}
-	b := root.addWhole("%s", head)
+	b := root.add("%s", head)
 	if len(d.GetLevels()) > 0 {
 		search := b.add("search")
 		for _, l := range d.GetLevels() {
@@ -159,7 +160,7 @@ func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, decisive int)
 		b.add("no rule")
 	}
 	for _, a := range d.GetAssignments() {
-		b.addWhole("assignment to %s: %s%s", entriesText(a.GetAssignment().GetEntries()), a.GetEffect(), madeText(a.GetAssignment(), a.GetEffect()))
+		b.add("assignment to %s: %s%s", entriesText(a.GetAssignment().GetEntries()), a.GetEffect(), madeText(a.GetAssignment(), a.GetEffect()))
 	}
 	for i, l := range d.GetLimits() {
 		limitBranch(b, l, i == decisive)
@@ -260,7 +261,7 @@ func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
 	case isDecisive:
 		text = "denies the request"
 	}
-	text += fmt.Sprintf(": %d of %d left", l.GetRemaining(), l.GetLimit().GetCapacity())
+	text += fmt.Sprintf(": %s of %s left", config.ShowNumber(int64(l.GetRemaining())), config.ShowNumber(int64(l.GetLimit().GetCapacity())))
 	switch {
 	case l.GetRetryAfter() != nil:
 		text += ", would allow this in " + timeText(l.GetRetryAfter())

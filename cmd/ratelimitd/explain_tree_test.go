@@ -32,16 +32,16 @@ descriptors {
     effect: "plan pro in place of free"
   }
   limits {
-    limit {name: "minute" text: "10 requests a minute" capacity: 20} source: SOURCE_ASSIGNMENT
+    limit {name: "minute" text: "10 at once, then one every 6s" capacity: 20} source: SOURCE_ASSIGNMENT
     key: "rl{4}:d|tenant=acme" hash_tag: "4" node: "redis-1:6379" allowed: true remaining: 7 reset_after {seconds: 65}
     on_store_failure: "it would allow"
   }
   limits {
-    limit {text: "1 request a month" capacity: 1} source: SOURCE_FILE key: "k" shadow: true
+    limit {text: "1 at once, then one every 30d" capacity: 1} source: SOURCE_FILE key: "k" shadow: true
     retry_after {seconds: 961200} reset_after {seconds: 961200}
   }
   limits {
-    limit {name: "next" text: "5 requests a minute; shadow" capacity: 5} source: SOURCE_FILE key: "k1" shadow: true allowed: true remaining: 5
+    limit {name: "next" text: "5 at once, then one every 12s; shadow" capacity: 5} source: SOURCE_FILE key: "k1" shadow: true allowed: true remaining: 5
   }
   verdict: VERDICT_ALLOWED
   hints: "the rule has quota_mode"
@@ -66,14 +66,14 @@ It would be denied: because.
 │  │     └─ user (limits.yaml:5): matches
 │  ├─ rule tenant=acme / user (limits.yaml:5), plan pro, quota_mode
 │  ├─ assignment to tenant=acme: plan pro in place of free (by ops, "paid \"twice\"", until 2026-01-01T00:00:00Z)
-│  ├─ limit minute: 10 requests a minute, numbers of an assignment
+│  ├─ limit minute: 10 at once, then one every 6s, numbers of an assignment
 │  │  ├─ allows: 7 of 20 left, full again in 1m 5s
 │  │  ├─ key rl{4}:d|tenant=acme, hash tag 4, on redis-1:6379
 │  │  └─ if the store fails: it would allow
-│  ├─ limit: 1 request a month
+│  ├─ limit: 1 at once, then one every 30d
 │  │  ├─ would deny, but is not in force for this subject: 0 of 1 left, would allow this in 11d 3h, full again in 11d 3h
 │  │  └─ key k
-│  ├─ limit next: 5 requests a minute; shadow
+│  ├─ limit next: 5 at once, then one every 12s; shadow
 │  │  ├─ would allow, and is not in force for this subject: 5 of 5 left
 │  │  └─ key k1
 │  └─ note: the rule has quota_mode
@@ -134,7 +134,7 @@ func TestInspectTree(t *testing.T) {
 descriptor {
   entries {key: "user" value: "x"}
   rule {path: "user" place {file: "limits.yaml" line: 3}}
-  limits {limit {text: "2 requests a minute" capacity: 2} key: "k" remaining: 0 retry_after {nanos: 250000000} reset_after {seconds: 3600}}
+  limits {limit {text: "2 at once, then one every 30s" capacity: 2} key: "k" remaining: 0 retry_after {nanos: 250000000} reset_after {seconds: 3600}}
   verdict: VERDICT_DENIED
 }`), m); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ descriptor {
 	}
 	if want := `└─ user=x: denied
    ├─ rule user (limits.yaml:3)
-   └─ limit: 2 requests a minute
+   └─ limit: 2 at once, then one every 30s
       ├─ denies: 0 of 2 left, would allow this in 250ms, full again in 1h
       └─ key k
 `; s.String() != want {
@@ -161,7 +161,7 @@ summary: "It would pass: of its limits the nearest is the limit minute, with 1 l
 descriptors {
   entries {key: "user" value: "some one with a name that is longer than the terminal"}
   rule {path: "user" place {file: "limits.yaml" line: 3}}
-  limits {limit {text: "2 requests a minute" capacity: 2} key: "d|user=some one with a name that is longer" allowed: true remaining: 1 reset_after {seconds: 30}}
+  limits {limit {text: "2 at once, then one every 30s" capacity: 2} key: "d|user=some one with a name that is longer" allowed: true remaining: 1 reset_after {seconds: 30}}
   verdict: VERDICT_ALLOWED
   hints: "a word that is-longer-than-any-line-of-this-terminal stays as it is"
 }`), m); err != nil {
@@ -173,9 +173,11 @@ descriptors {
 	}
 	if want := `It would pass: of its limits the nearest
 is the limit minute, with 1 left.
-└─ 'user=some one with a name that is longer than the terminal': allowed
+└─ 'user=some one with a name that is longer than the terminal':
+   │ allowed
    ├─ rule user (limits.yaml:3)
-   ├─ limit: 2 requests a minute
+   ├─ limit: 2 at once, then one every
+   │  │ 30s
    │  ├─ allows: 1 of 2 left, full
    │  │    again in 30s
    │  └─ key d|user=some one with a name that is longer

@@ -72,7 +72,7 @@ func needsFlag(cmd *cobra.Command, name string) error {
 var (
 	lackingFlags   = regexp.MustCompile(`^required flag\(s\) "([^"]+)".* not set$`)
 	excludingFlags = regexp.MustCompile(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`)
-	unknownCommand = regexp.MustCompile(`(?s)^unknown command "(.*)" for "[^"]*"(?:\n\nDid you mean this\?\n\t([^\n]+)\n.*)?$`)
+	unknownCommand = regexp.MustCompile(`(?s)^unknown command (".*") for "[^"]*"`)
 	manyArguments  = regexp.MustCompile(`^accepts at most (\d+) arg\(s\), received (\d+)$`)
 )
 
@@ -90,11 +90,9 @@ func ownWords(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("found --%s; allowed: one of them", strings.Join(strings.Fields(m[1]), " beside --"))
 	}
 	if m := unknownCommand.FindStringSubmatch(text); m != nil {
-		advice := cmd.CommandPath() + " --help lists them"
-		if m[2] != "" {
-			advice = "did you mean " + m[2] + "?"
+		if name, wrong := strconv.Unquote(m[1]); wrong == nil {
+			return noCommand(cmd, name)
 		}
-		return fmt.Errorf("found the command %q, which there is not; %s", m[1], advice)
 	}
 	if m := manyArguments.FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("found %s arguments; allowed: at most %s. Usage: %s", m[2], m[1], cmd.UseLine())
@@ -102,12 +100,50 @@ func ownWords(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// noArguments refuses arguments that are not flags.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("found the argument %q; allowed: flags alone. Usage: %s", args[0], cmd.UseLine())
+// noCommand is the error of a name that no command below cmd has. It says which have one
+// like it.
+func noCommand(cmd *cobra.Command, name string) error {
+	advice := cmd.CommandPath() + " --help lists them"
+	if near := nearCommands(cmd, name); len(near) > 0 {
+		advice = "did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return nil
+	return fmt.Errorf("unknown command %q; %s", name, advice)
+}
+
+// maxNear is how many names are proposed in the place of a wrong one.
+const maxNear = 3
+
+// nearCommands returns the commands below cmd that a name was most likely meant to be.
+func nearCommands(cmd *cobra.Command, name string) []string {
+	cmd.SuggestionsMinimumDistance = 2
+	near := cmd.SuggestionsFor(name)
+	slices.Sort(near)
+	if len(near) == 0 {
+		var names []string
+		for _, c := range cmd.Commands() {
+			names = append(names, c.Name())
+		}
+		if one := settings.NearestName(name, names); one != "" {
+			near = []string{one}
+		}
+	}
+	return near[:min(maxNear, len(near))]
+}
+
+// noArguments refuses arguments that are not flags. It says what was probably meant.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	meant := ""
+	var flags []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
+	if near := settings.NearestName(args[0], flags); near != "" {
+		meant = "; did you mean --" + near + "?"
+	} else if near := nearCommands(cmd.Root(), args[0]); len(near) > 0 {
+		meant = "; did you mean " + cmd.Root().Name() + " " + near[0] + "?"
+	}
+	return fmt.Errorf("found the argument %q; allowed: flags alone. Usage: %s%s", args[0], cmd.UseLine(), meant)
 }
 
 // numberFlag is a flag's whole number.

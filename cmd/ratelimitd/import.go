@@ -52,6 +52,8 @@ type importSummary struct {
 	Created   int `json:"created"`
 	Replaced  int `json:"replaced"`
 	Unchanged int `json:"unchanged"`
+	// Deleted are those of which nothing is left.
+	Deleted int `json:"deleted"`
 	// Refused rows are not valid to the daemon; Malformed ones were left out.
 	Refused   int `json:"refused"`
 	Malformed int `json:"malformed"`
@@ -86,7 +88,7 @@ func (i *importer) run(cmd *cobra.Command, a admin) error {
 	pending := pendingDaemons{}
 	failed := i.put(ctx, a, file, bad, pending, cmd.ErrOrStderr())
 	i.sum.Malformed = len(bad)
-	i.sum.NotReached = i.sum.Rows - i.sum.Malformed - i.sum.Created - i.sum.Replaced - i.sum.Unchanged - i.sum.Refused - i.sum.Unknown
+	i.sum.NotReached = i.sum.Rows - i.sum.Malformed - i.sum.Created - i.sum.Replaced - i.sum.Unchanged - i.sum.Deleted - i.sum.Refused - i.sum.Unknown
 	i.sum.Pending = slices.AppendSeq([]string{}, maps.Keys(pending))
 	slices.Sort(i.sum.Pending)
 	if err := i.summarize(cmd.OutOrStdout()); err != nil {
@@ -279,11 +281,11 @@ func isRefusal(err error) bool {
 
 // putBatch puts rows in one call. It returns those that may be in force or not.
 func (i *importer) putBatch(ctx context.Context, a admin, batch []row, pending pendingDaemons, stderr io.Writer) (unknown []row, _ error) {
-	request := &adminv1.PutAssignmentsRequest{DryRun: i.dryRun}
-	for _, r := range batch {
-		request.Puts = append(request.Puts, &adminv1.PutAssignment{Assignment: r.Assignment})
+	patches := make([]*adminv1.AssignmentPatch, len(batch))
+	for n := range batch {
+		patches[n] = batch[n].patch()
 	}
-	r, err := call(ctx, a, a.PutAssignments, request)
+	answers, late, err := sendPatches(ctx, a, patches, i.dryRun)
 	if status.Code(err) == codes.ResourceExhausted && len(batch) > fewPuts {
 		// The answer, which has what was in force before, would be too long.
 		half := len(batch) / 2
@@ -294,9 +296,6 @@ func (i *importer) putBatch(ctx context.Context, a admin, batch []row, pending p
 		second, err := i.putBatch(ctx, a, batch[half:], pending, stderr)
 		return append(first, second...), err
 	}
-	if err == nil && len(r.GetChanges()) != len(batch) {
-		err = fmt.Errorf("the daemon tells of %d changes, where %d were asked for", len(r.GetChanges()), len(batch))
-	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", i.linesOf(batch), err)
 		if i.dryRun || isRefusal(err) {
@@ -304,8 +303,8 @@ func (i *importer) putBatch(ctx context.Context, a admin, batch []row, pending p
 		}
 		return batch, err
 	}
-	pending.add(r.GetPending())
-	for n, c := range r.GetChanges() {
+	pending.add(late)
+	for n, c := range answers {
 		switch c.GetOutcome() {
 		case adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED:
 			i.sum.Created++
@@ -313,6 +312,8 @@ func (i *importer) putBatch(ctx context.Context, a admin, batch []row, pending p
 			i.sum.Replaced++
 		case adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED:
 			i.sum.Unchanged++
+		case adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED:
+			i.sum.Deleted++
 		case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT:
 			i.sum.Refused++
 			fmt.Fprintln(stderr, visible(fmt.Sprintf("%s:%d: %s: refused: %s", i.name, batch[n].line, subjectText(batch[n].GetDomain(), batch[n].GetEntries()), c.GetError())))
@@ -338,6 +339,7 @@ func (i *importer) summarize(out io.Writer) error {
 		n    int
 		what string
 	}{
+		{i.sum.Deleted, "deleted"},
 		{i.sum.Refused, "refused"},
 		{i.sum.Malformed, "malformed and left out"},
 		{i.sum.Unknown, "may be in force or not"},

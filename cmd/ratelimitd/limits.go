@@ -56,6 +56,7 @@ func limitsOverXDS(s settings.Limits, options config.LoadOptions, metrics promet
 		MaxBytes:  s.XDS.MaxBytes,
 		CachePath: s.CachePath,
 		Live:      live,
+		Sparing:   options.Sparing,
 		Metrics:   metrics,
 		Log:       log,
 	})

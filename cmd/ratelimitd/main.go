@@ -4,12 +4,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -58,7 +58,7 @@ func run(ctx context.Context, words []string, stdin io.Reader, stdout, stderr io
 		root = envoyCommand(args)
 	}
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", fmt.Sprintf("Flags.FlagUsagesWrapped %d ", columnsOf(stdout))))
+	root.SetUsageFunc(usageAt(cmp.Or(columnsOf(stdout), helpColumns)))
 	root.CompletionOptions.HiddenDefaultCmd = asEnvoy
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -85,12 +85,14 @@ keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
 		&cobra.Group{ID: groupLook, Title: "Ask a running daemon:"},
 		&cobra.Group{ID: groupSteer, Title: "Steer a running daemon and all that share its store:"},
 	)
-	addCommands(root, groupServe, serveCommand(), checkCommand(), replayCommand(), healthCommand(ownSettings), daemonsCommand())
+	addCommands(root, groupServe, serveCommand(), checkCommand(), replayCommand(), logCommand(), healthCommand(ownSettings), daemonsCommand(), tokenCommand())
 	addCommands(root, groupLook, queryCommand(ownSettings), explainCommand(ownSettings), inspectCommand(ownSettings),
 		topCommand(ownSettings), assignmentsCommand(ownSettings), auditCommand(ownSettings))
 	addCommands(root, groupSteer, assignCommands(ownSettings)...)
 	addCommands(root, groupSteer, resetCommand(ownSettings))
 	root.AddCommand(versionCommand())
+	ownHelpCommand(root)
+	ownCompletionCommands(root)
 	return root
 }
 

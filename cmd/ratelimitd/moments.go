@@ -17,8 +17,9 @@ const (
 	momentText = time.RFC3339Nano
 )
 
-// parseMoment reads the moment at which something ends. A date stands for the end of
-// its day, since whoever says "until 31 December" means that day too.
+// parseMoment reads the moment at which something ends, as files have it: the same
+// wherever they are read. A date stands for the end of its day, since whoever says "until
+// 31 December" means that day too.
 func parseMoment(text string) (time.Time, error) {
 	if day, err := time.Parse(time.DateOnly, text); err == nil {
 		return day.AddDate(0, 0, 1), nil
@@ -54,10 +55,10 @@ type untilFlag struct{ to *end }
 
 func (f untilFlag) String() string  { return "" }
 func (f untilFlag) Type() string    { return "moment" }
-func (f untilFlag) allowed() string { return allowedMoment }
+func (f untilFlag) allowed() string { return allowedEnd }
 
 func (f untilFlag) Set(text string) (err error) {
-	f.to.until, err = parseMoment(text)
+	f.to.until, err = parseEnd(text, time.Now())
 	return err
 }
 
@@ -77,10 +78,11 @@ func (f spanFlag) Set(text string) error {
 	return nil
 }
 
-// untilText says when something ends, and how long that is from now.
+// untilText says when something ends, in the shell's time zone, and how long that is from
+// now.
 func untilText(at *timestamppb.Timestamp, now time.Time) string {
 	t := at.AsTime()
-	text := t.Format(momentText)
+	text := t.In(now.Location()).Format(momentText)
 	if left := t.Sub(now); left > 0 {
 		text += " (" + timespan.Format(left) + ")"
 	}

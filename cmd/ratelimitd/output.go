@@ -25,9 +25,15 @@ func bindJSON(fs *pflag.FlagSet, to *bool, what string) {
 // a script finds each where it looks for it.
 var messageJSON = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}
 
-// printMessage writes a message as a line of JSON.
-func printMessage(out io.Writer, m proto.Message) error {
-	text, err := messageJSON.Marshal(m)
+// answerJSON writes answers to callers as their HTTP API does.
+var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
+
+// printMessage writes a message as a line of JSON, spelt as the admin API does.
+func printMessage(out io.Writer, m proto.Message) error { return printSpelt(out, messageJSON, m) }
+
+// printSpelt writes a message as a line of JSON.
+func printSpelt(out io.Writer, spelling protojson.MarshalOptions, m proto.Message) error {
+	text, err := spelling.Marshal(m)
 	if err != nil {
 		return err
 	}

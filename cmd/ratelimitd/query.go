@@ -103,9 +103,9 @@ func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 		denied = denied || !response.GetAllowed()
 		unmatched = unmatched || !everyDescriptorHasALimit(len(args), response)
 		if q.json {
-			err = printMessage(out, response)
+			err = printSpelt(out, answerJSON, response)
 		} else {
-			err = printDecision(out, args, response)
+			err = printDecision(tableOn(out), args, response)
 		}
 		if err != nil {
 			return err
@@ -237,7 +237,7 @@ func describeTaken(l *ratelimitv1.Limit) string {
 		// A block that ends. Nothing is left of it, and it does not fill.
 		return s.String() + "denies all; " + whenToRetry(l.GetRetryAfter())
 	}
-	fmt.Fprintf(&s, "%d left; %s", l.GetRemaining(), describeNumbers(l))
+	fmt.Fprintf(&s, "%s left; %s", config.ShowNumber(int64(l.GetRemaining())), describeNumbers(l))
 	if !l.GetAllowed() {
 		s.WriteString("; " + whenToRetry(l.GetRetryAfter()))
 	}

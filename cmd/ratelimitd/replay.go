@@ -31,6 +31,7 @@ type replaying struct {
 	domain          string
 	window, maxKeys int64
 	fit             float64
+	fitting         fitting
 	html            string
 	json            bool
 	denyUnmatched   bool
@@ -79,7 +80,8 @@ is read as it is, whatever its name.`,
 	fs.StringVar(&r.domain, "domain", "", "domain of a table without that column")
 	fs.Var(numberFlag{&r.window, 1, 1_000_000}, "window", "lines that are held to put them in order")
 	fs.Var(numberFlag{&r.maxKeys, 1, math.MaxInt32}, "max-keys", "most keys whose state is kept, some 200 bytes each")
-	fs.Var(shareFlag{&r.fit}, "fit", "propose the smallest limits that would have let this share of requests pass, such as 99.9%")
+	fs.Var(shareFlag{&r.fit}, "fit", "propose the smallest limits that would have let this share of subjects pass, such as 99.9%")
+	r.fitting.bind(fs)
 	fs.StringVar(&r.html, "html", "", "write a report with charts to this file")
 	fs.BoolVar(&r.denyUnmatched, "deny-unmatched", false, "deny descriptors without a rule, as with limits.unmatched: deny"+asRecorded)
 	fs.BoolVar(&r.shadow, "shadow-mode", false, "deny nothing, as with limits.shadow_mode"+asRecorded)
@@ -104,13 +106,16 @@ func (f shareFlag) String() string {
 	}
 	return strconv.FormatFloat(100**f.to, 'g', -1, 64) + "%"
 }
-func (f shareFlag) Type() string    { return "share" }
-func (f shareFlag) allowed() string { return "a share above 0% and up to 100%, such as 99.9%" }
+func (f shareFlag) Type() string { return "share" }
+func (f shareFlag) allowed() string {
+	return "a share in percent, above 0 and up to 100, such as 99.9 or 99.9%; up to 1 with the sign"
+}
 
 func (f shareFlag) Set(text string) error {
-	number, ok := strings.CutSuffix(text, "%")
+	number, isPercent := strings.CutSuffix(text, "%")
 	n, err := strconv.ParseFloat(number, 64)
-	if !ok || err != nil || !(n > 0 && n <= 100) {
+	// 0.999 may be meant as 99.9%, and is not taken for less than one.
+	if err != nil || !(n > 0 && n <= 100) || n <= 1 && !isPercent {
 		return errors.New("not " + f.allowed())
 	}
 	*f.to = n / 100
@@ -118,6 +123,9 @@ func (f shareFlag) Set(text string) error {
 }
 
 func (r *replaying) run(cmd *cobra.Command, names []string) error {
+	if err := r.needsFit(); err != nil {
+		return err
+	}
 	names = finished(cmd, names)
 	logs, err := r.open(cmd, names)
 	defer func() {
@@ -184,7 +192,7 @@ func warn(cmd *cobra.Command, text string) {
 // options loads the limits.
 func (r *replaying) options(cmd *cobra.Command, names []string, logs []*replay.Log) (replay.Options, error) {
 	o := replay.Options{
-		MaxKeys: int(r.maxKeys), Fit: r.fit, Settings: r.override,
+		MaxKeys: int(r.maxKeys), Fit: r.fit, FitBy: r.fitting.option(), Settings: r.override,
 		Sources: replay.Sources{Version: versionText(), Logs: names, Limits: r.limits, Against: r.against},
 	}
 	o.Warn = func(text string) { warn(cmd, text) }
@@ -358,7 +366,7 @@ func (p *progress) show(lines uint64) {
 		}
 		share = fmt.Sprintf("%3d%%  ", 100*read/p.bytes)
 	}
-	fmt.Fprintf(p.to, "\r%s%d lines, %.0f a second\x1b[K", share, lines, float64(lines)/now.Sub(p.began).Seconds())
+	fmt.Fprintf(p.to, "\r%s%s lines, %s a second\x1b[K", share, replay.Grouped(lines), replay.Grouped(uint64(float64(lines)/now.Sub(p.began).Seconds())))
 }
 
 func (p *progress) clear() { fmt.Fprint(p.to, "\r\x1b[K") }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -20,12 +21,29 @@ import (
 )
 
 // columns are those of assignments in CSV, in the order in which they are written.
-var columns = []string{"domain", "entries", "plan", "limits", "unlimited", "blocked", "blocked_until", "until", "reason"}
+var columns = []string{
+	"domain", "entries", "plan", "plan_until", "limits", "limits_until", "unlimited", "unlimited_until", "blocked", "blocked_until", "reason",
+}
 
-// row is an assignment of a file.
+// untilColumn is a column of CSV that is read beside these: the end of the parts of a row
+// that have none of their own, except a block beside others.
+const untilColumn = "until"
+
+// partColumns are the columns of parts, with the part that goes where a row has nothing in
+// them. A block stays.
+var partColumns = map[string][]adminv1.Part{
+	"plan": {adminv1.Part_PART_PLAN}, "limits": {adminv1.Part_PART_NUMBERS}, "unlimited": {adminv1.Part_PART_UNLIMITED}, "blocked": nil,
+}
+
+// row is what a row of a file sets, and the parts that it removes before.
 type row struct {
 	line int
 	*adminv1.Assignment
+	remove []adminv1.Part
+}
+
+func (r *row) patch() *adminv1.AssignmentPatch {
+	return &adminv1.AssignmentPatch{Assignment: r.Assignment, Remove: r.remove}
 }
 
 // rowError is a mistake in a file. Lines and columns count from 1, columns in bytes.
@@ -73,7 +91,8 @@ func newCSVRows(from io.Reader, domain string) (*csvRows, error) {
 	r.csv.TrimLeadingSpace = true // of "api, tenant=acme"; a field between quotes keeps it
 	header, err := r.csv.Read()
 	var syntax *csv.ParseError
-	allowed := "a header of the columns " + yamlfile.Commas(columns)
+	known := append(slices.Clone(columns), untilColumn)
+	allowed := "a header of the columns " + yamlfile.Commas(known)
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, rowError{1, 1, "found nothing; allowed: " + allowed + ", or JSON lines"}
@@ -85,7 +104,7 @@ func newCSVRows(from io.Reader, domain string) (*csvRows, error) {
 	for i, name := range header {
 		line, column := r.csv.FieldPos(i)
 		name = strings.TrimSpace(name)
-		if !slices.Contains(columns, name) || slices.Contains(r.header, name) {
+		if !slices.Contains(known, name) || slices.Contains(r.header, name) {
 			wrong := fmt.Sprintf("found the column %s; allowed: %s, each once", yamlfile.Quote(name), allowed)
 			if strings.ContainsAny(name, ";\t") {
 				wrong += ", parted by commas"
@@ -96,6 +115,9 @@ func newCSVRows(from io.Reader, domain string) (*csvRows, error) {
 	}
 	if !slices.Contains(r.header, "entries") || domain == "" && !slices.Contains(r.header, "domain") {
 		return nil, rowError{1, 1, "found a header without entries or domain; allowed: both, or --domain in place of the second"}
+	}
+	if !slices.ContainsFunc(r.header, func(name string) bool { _, isPart := partColumns[name]; return isPart }) {
+		return nil, rowError{1, 1, "found a header without a part of assignments; allowed: one or more of plan, limits, unlimited and blocked"}
 	}
 	return r, nil
 }
@@ -133,16 +155,26 @@ func (r *csvRows) next() (row, []rowError, error) {
 	}
 	line, _ := r.csv.FieldPos(0)
 	r.line = line
-	found := row{line, &adminv1.Assignment{Domain: r.domain}}
+	found := row{line: line, Assignment: &adminv1.Assignment{Domain: r.domain}}
 	if len(fields) != len(r.header) {
 		return found, []rowError{{line, 1, fmt.Sprintf("found %s; allowed: %d, as in the header", yamlfile.Plural(int64(len(fields)), "field"), len(r.header))}}, nil
 	}
 	var bad []rowError
-	for i, field := range fields {
-		if err := setColumn(found.Assignment, r.header[i], field); err != nil {
+	set := func(i int) {
+		found.remove = append(found.remove, partColumns[r.header[i]]...)
+		if err := setColumn(found.Assignment, r.header[i], fields[i]); err != nil {
 			line, column := r.csv.FieldPos(i)
 			bad = append(bad, rowError{line, column, r.header[i] + ": " + err.Error()})
 		}
+	}
+	ends := slices.Index(r.header, limitsUntil)
+	for i := range fields {
+		if i != ends {
+			set(i)
+		}
+	}
+	if ends >= 0 && bad == nil {
+		set(ends) // once it is known of how many limits
 	}
 	if bad == nil {
 		bad = r.checkRow(found)
@@ -153,7 +185,7 @@ func (r *csvRows) next() (row, []rowError, error) {
 // checkRow returns the mistakes of an assignment at their columns.
 func (r *csvRows) checkRow(found row) []rowError {
 	var bad []rowError
-	for _, mistake := range mistakesOf(found.Assignment) {
+	for _, mistake := range mistakesOf(found) {
 		where, _, _ := strings.Cut(mistake, ":")
 		where, _, _ = strings.Cut(where, "[")
 		if where == "numbers" {
@@ -168,9 +200,9 @@ func (r *csvRows) checkRow(found row) []rowError {
 	return bad
 }
 
-// mistakesOf returns what is wrong with an assignment, each with its place first.
-func mistakesOf(a *adminv1.Assignment) []string {
-	err := checkAssignment(a)
+// mistakesOf returns what is wrong with a row, each with its place first.
+func mistakesOf(r row) []string {
+	err := checkPatch(r.patch())
 	if err == nil {
 		return nil
 	}
@@ -195,20 +227,71 @@ func setColumn(a *adminv1.Assignment, column, field string) (err error) {
 		a.Unlimited, err = parseBool(field)
 	case "blocked":
 		a.Blocked, err = parseBool(field)
+	case "plan_until":
+		a.PlanUntil, err = endOfCell(field)
+	case limitsUntil:
+		err = setLimitsUntil(a.GetNumbers(), field)
+	case "unlimited_until":
+		a.UnlimitedUntil, err = endOfCell(field)
 	case "blocked_until":
-		t, wrong := parseMoment(field)
-		if err = wrong; err == nil {
-			a.BlockedUntil = timestamppb.New(t)
-		}
-	case "until":
-		t, wrong := parseMoment(field)
-		if err = wrong; err == nil {
-			a.Until = timestamppb.New(t)
-		}
+		a.BlockedUntil, err = endOfCell(field)
+	case untilColumn:
+		a.Until, err = endOfCell(field)
 	case "reason":
 		a.Reason = field
 	}
 	return err
+}
+
+// limitsUntil is the column with the ends of numbers.
+const limitsUntil = "limits_until"
+
+func endOfCell(field string) (*timestamppb.Timestamp, error) {
+	t, err := parseMoment(field)
+	if err != nil {
+		return nil, err
+	}
+	return timestamppb.New(t), nil
+}
+
+// setLimitsUntil reads the ends of numbers: one for all, or one for each in their order,
+// parted by semicolons, of which some may be empty.
+func setLimitsUntil(numbers []*adminv1.AssignedNumbers, field string) error {
+	texts := strings.Split(field, ";")
+	if len(texts) != 1 && len(texts) != len(numbers) || len(numbers) == 0 {
+		return fmt.Errorf("found %s of %s; allowed: one for all limits, or one for each, parted by semicolons",
+			yamlfile.Plural(int64(len(texts)), "moment"), yamlfile.Plural(int64(len(numbers)), "limit"))
+	}
+	for i, n := range numbers {
+		text := strings.TrimSpace(texts[min(i, len(texts)-1)])
+		if text == "" {
+			continue
+		}
+		var err error
+		if n.Until, err = endOfCell(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// formatLimitsUntil writes the ends of numbers as setLimitsUntil reads them.
+func formatLimitsUntil(numbers []*adminv1.AssignedNumbers) string {
+	ends := make([]string, len(numbers))
+	for i, n := range numbers {
+		ends[i] = formatEnd(n.Until)
+	}
+	if len(slices.Compact(slices.Clone(ends))) <= 1 {
+		return strings.Join(ends[:min(1, len(ends))], "")
+	}
+	return strings.Join(ends, ";")
+}
+
+func formatEnd(m *timestamppb.Timestamp) string {
+	if m == nil {
+		return ""
+	}
+	return m.AsTime().Format(momentText)
 }
 
 func parseBool(field string) (bool, error) {
@@ -221,7 +304,8 @@ func parseBool(field string) (bool, error) {
 	return false, fmt.Errorf("found %s; allowed: true, false or nothing", yamlfile.Quote(field))
 }
 
-// jsonRows reads JSON lines, each an Assignment in protobuf JSON.
+// jsonRows reads JSON lines, each an Assignment in protobuf JSON that says the whole but a
+// block, or a block alone.
 type jsonRows struct {
 	lines  *bufio.Scanner
 	line   int
@@ -248,7 +332,7 @@ func (r *jsonRows) next() (row, []rowError, error) {
 		if len(bytes.TrimSpace(text)) == 0 {
 			continue
 		}
-		found := row{r.line, &adminv1.Assignment{}}
+		found := row{line: r.line, Assignment: &adminv1.Assignment{}}
 		if err := protojson.Unmarshal(text, found.Assignment); err != nil {
 			text := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 			bad := rowError{r.line, 1, "found no assignment: " + text}
@@ -263,7 +347,10 @@ func (r *jsonRows) next() (row, []rowError, error) {
 		}
 		found.MadeBy, found.MadeAt, found.Etag = "", nil, "" // which the daemon sets
 		var bad []rowError
-		for _, mistake := range mistakesOf(found.Assignment) {
+		if a := found.Assignment; a.GetPlan() != "" || a.GetUnlimited() || len(a.GetNumbers()) > 0 {
+			found.remove = []adminv1.Part{adminv1.Part_PART_TERMS}
+		}
+		for _, mistake := range mistakesOf(found) {
 			bad = append(bad, rowError{r.line, 1, mistake})
 		}
 		return found, bad, nil
@@ -277,14 +364,33 @@ func (r *jsonRows) next() (row, []rowError, error) {
 // csvFields returns an assignment as the fields of columns.
 func csvFields(a *adminv1.Assignment) []string {
 	flag := map[bool]string{true: "true"}
-	text := func(m *timestamppb.Timestamp) string {
-		if m == nil {
-			return ""
-		}
-		return m.AsTime().Format(momentText)
-	}
+	a = withOwnEnds(a)
 	return []string{
-		a.GetDomain(), formatEntries(a.GetEntries()), a.GetPlan(), formatNumbers(a.GetNumbers()),
-		flag[a.GetUnlimited()], flag[a.GetBlocked()], text(a.GetBlockedUntil()), text(a.GetUntil()), a.GetReason(),
+		a.GetDomain(), formatEntries(a.GetEntries()), a.GetPlan(), formatEnd(a.PlanUntil),
+		formatNumbers(a.GetNumbers()), formatLimitsUntil(a.GetNumbers()),
+		flag[a.GetUnlimited()], formatEnd(a.UnlimitedUntil), flag[a.GetBlocked()], formatEnd(a.GetBlockedUntil()), a.GetReason(),
 	}
+}
+
+// withOwnEnds returns an assignment whose parts have ends of their own in place of until,
+// which is all that daemons from before parts say.
+func withOwnEnds(a *adminv1.Assignment) *adminv1.Assignment {
+	if a.Until == nil {
+		return a
+	}
+	a = proto.CloneOf(a)
+	if a.GetPlan() != "" {
+		a.PlanUntil = orUntil(a.PlanUntil, a)
+	}
+	if a.GetUnlimited() {
+		a.UnlimitedUntil = orUntil(a.UnlimitedUntil, a)
+	}
+	for _, n := range a.GetNumbers() {
+		n.Until = orUntil(n.Until, a)
+	}
+	if a.GetPlan() == "" && !a.GetUnlimited() && len(a.GetNumbers()) == 0 {
+		a.BlockedUntil = orUntil(a.BlockedUntil, a)
+	}
+	a.Until = nil
+	return a
 }

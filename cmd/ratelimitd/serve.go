@@ -234,6 +234,10 @@ func newServer(s settings.Settings, p parts) (*server.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin.tls: %w", err)
 	}
+	stats, err := statsdOf(s, p.log)
+	if err != nil {
+		return nil, err
+	}
 	var limitsStatus func(io.Writer)
 	if p.limits.xds != nil {
 		limitsStatus = p.limits.xds.WriteStatus
@@ -280,11 +284,14 @@ func newServer(s settings.Settings, p parts) (*server.Server, error) {
 			Lacks:          p.assigned.lacks,
 			OnAnswer:       p.engine.onAnswer,
 		},
-		Hits:         decide.HitCounting{On: s.Metrics.Names == settings.NamesEnvoyproxy, NearRatio: s.Metrics.NearRatio},
+		Hits:         decide.HitCounting{On: s.Metrics.Names == settings.NamesEnvoyproxy || stats.Sender != nil, NearRatio: s.Metrics.NearRatio},
+		Statsd:       stats,
 		Tops:         topsOf(s.Top),
 		Live:         p.limits.live,
 		LimitsStatus: limitsStatus,
 		Store:        p.engine.store,
+		Tenure:       p.engine.tenure(),
+		Degrade:      p.engine.degrade,
 		StoreWaits:   s.Store == settings.StoreRedis,
 		Metrics:      p.metrics,
 		Log:          p.log,

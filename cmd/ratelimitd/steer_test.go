@@ -97,23 +97,22 @@ func TestSteeringAsDocumented(t *testing.T) {
 	later := func(text string) string { return strings.ReplaceAll(text, "2026-12-31", "2254-12-31") }
 	commands := blocks(t, page, "sh")
 	t.Chdir(t.TempDir())
-	if out, err := exec.Command("sh", "-ec", commands[0]).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	token, err := os.ReadFile("support.token")
-	if err != nil {
-		t.Fatal(err)
+	makeToken, _, _ := strings.Cut(commands[0], " > support.token")
+	token, stderr, code := runWords(t, "", strings.Fields(makeToken)...)
+	if code != 0 {
+		t.Fatalf("%s exits with %d: %s", makeToken, code, stderr)
 	}
 	if err := os.WriteFile("customers.csv", []byte(later(blocks(t, page, "csv")[0])), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	startDaemon(t, blocks(t, page, "yaml")[0], "tokens.yaml")
-	t.Setenv(tokenVariable, strings.TrimSpace(string(token)))
+	t.Setenv(tokenVariable, strings.TrimSpace(token))
 	want := []string{
 		"created    tenant=acme of api: plan pro (reason: \"contract 4711\")",
-		"allowed  tenant=acme  month: 1000000 left; 1000000 requests every 30 days\nallowed  tenant=acme  second: 50 left; 50 requests a second\nALLOWED",
+		"allowed  tenant=acme  month: 1,000,000 left; 1,000,000 requests every 30 days\nallowed  tenant=acme  second: 50 left; 50 at once, then 50 a second\nALLOWED",
 		"deleted    tenant=acme of api: nothing assigned; until now plan pro",
-		"created    tenant=acme of api: plan pro, limit month=5000000 until 2255-01-01T00:00:00Z (",
+		"created    tenant=acme of api: plan pro\n",
+		"replaced   tenant=acme of api: plan pro, limit month=5000000 until 2255-01-01T00:00:00Z (",
 		"created    tenant=mallory of api: blocked until ",
 		"deleted    tenant=mallory of api: nothing assigned; until now blocked",
 		"It would pass: ",
@@ -121,8 +120,9 @@ func TestSteeringAsDocumented(t *testing.T) {
 		"reset  tenant=acme of api: month",
 		"3 rows: would be 2 created, 0 replaced, 1 unchanged",
 		"3 rows: 2 created, 0 replaced, 1 unchanged",
-		"domain,entries,plan,limits,unlimited,blocked,blocked_until,until,reason\napi,tenant=acme,pro,month=5000000,,,,2255-01-01T00:00:00Z,migration\n",
+		"domain,entries,plan,plan_until,limits,limits_until,unlimited,unlimited_until,blocked,blocked_until,reason\napi,tenant=acme,pro,,month=5000000,2255-01-01T00:00:00Z,,,,,migration\n",
 		"3 rows: 0 created, 0 replaced, 3 unchanged",
+		"would be deleted    tenant=acme of api: nothing assigned; until now plan pro, limit month=5000000",
 		"  support-desk  tenant=acme of api: reset month (reason: \"ticket 815\")\n",
 		"tenant=initech",
 	}
@@ -188,8 +188,8 @@ descriptors:
 		{"assign --domain api tenant=a --plan pro --dry-run", "", 0, "would be created    tenant=a of api: plan pro\n"},
 		{"assignments", "", 0, "nothing is assigned\n"},
 		{"assign --domain api tenant=a --plan pro", "", 0, "created    tenant=a of api: plan pro\n"},
-		{"query --domain api --cost 5 tenant=a", "", 0, "allowed  tenant=a  month: 0 left; 5 requests every 30 days; full again in 30d\n"},
-		{"query --domain api --peek tenant=a", "", exitDenied, "denied   tenant=a  month: 0 left; 5 requests every 30 days; try again in 6d; full again in 30d\n"},
+		{"query --domain api --cost 5 tenant=a", "", 0, "allowed  tenant=a  month: 0 left; 5 at once, then one every 6d; full again in 30d\n"},
+		{"query --domain api --peek tenant=a", "", exitDenied, "denied   tenant=a  month: 0 left; 5 at once, then one every 6d; try again in 6d; full again in 30d\n"},
 		{"explain --domain api tenant=a", "", 0, "It would be denied: "},
 		{"reset --domain api tenant=a", "", 0, "reset  tenant=a of api: month\n"},
 		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 5 left;"},
@@ -200,6 +200,15 @@ descriptors:
 		{"query --domain api --peek tenant=a", "", exitDenied, "denied   tenant=a  blocked: denies all; try again in "},
 		{"unblock --domain api tenant=a", "", 0, "replaced   tenant=a of api: plan free; until now blocked until "},
 		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 2 left;"},
+		{"assign --domain api tenant=a --limit month=4 --until 2254-12-31", "", 0, "replaced   tenant=a of api: plan free, limit month=4 until 2255-01-01T00:00:00Z ("},
+		{"assign --domain api tenant=a --limit month=4 --until 2254-12-31", "", 0, "unchanged  tenant=a of api: plan free, limit month=4 until 2255-01-01T00:00:00Z ("},
+		{"assign --domain api tenant=a --limit mnth=4", "", exitError, "refused    tenant=a of api: numbers: found the limit \"mnth\", which the rule tenant (plan free) does not have (\"month\"?); allowed: \"month\"\n"},
+		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 4 left;"},
+		{"assign --domain api tenant=a --unlimited --for 1h", "", 0, "replaced   tenant=a of api: unlimited until "},
+		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  no limit applies\n"},
+		{"unassign --domain api tenant=a --unlimited", "", 0, "replaced   tenant=a of api: plan free, limit month=4 until "},
+		{"unassign --domain api tenant=a --limit mnth", "", 0, "unchanged  tenant=a of api: plan free, limit month=4 until "},
+		{"assign --domain api tenant=a --plan free --only", "", 0, "replaced   tenant=a of api: plan free; until now plan free, limit month=4 until "},
 		{"assign --from -", manyRows(2500), 0, "2500 rows: 2500 created, 0 replaced, 0 unchanged\n"},
 		{"assign --from - --json", manyRows(2600), 0, `{"rows":2600,"created":100,"replaced":0,"unchanged":2500,`},
 		{"assignments --prefix tenant=t2599", "", 0, "DOMAIN  ENTRIES       BY   AT "},
@@ -212,6 +221,12 @@ descriptors:
 		}
 	}
 	exported, _, _ := runWords(t, "", "ratelimitd", "assignments", "--export", "jsonl")
+	if out, stderr, code := runWords(t, "", "ratelimitd", "unassign", "--domain", "api", "--all"); code != 0 || out != "of api: 2601 assignments ended\n" {
+		t.Errorf("all are ended with %d: %s%s", code, out, stderr)
+	}
+	if out, stderr, code := runWords(t, exported, "ratelimitd", "assign", "--from", "-"); code != 0 || out != "2601 rows: 2601 created, 0 replaced, 0 unchanged\n" {
+		t.Errorf("what was exported is imported with %d: %s%s", code, out, stderr)
+	}
 	if out, stderr, code := runWords(t, exported, "ratelimitd", "assign", "--from", "-"); code != 0 || out != "2601 rows: 0 created, 0 replaced, 2601 unchanged\n" {
 		t.Errorf("what was exported is imported with %d: %s%s", code, out, stderr)
 	}
@@ -226,7 +241,7 @@ func TestRefusedImportChangesNothing(t *testing.T) {
 	out, stderr, code := runWords(t, "domain,entries,plan\napi,tenant=a,pro\n", "ratelimitd", "assign", "--from", "-")
 	const want = `standard input, line 2: `
 	if code != exitError || out != "1 row: 0 created, 0 replaced, 0 unchanged, 1 not reached\n" || !strings.Contains(stderr, want) ||
-		!strings.Contains(stderr, `to assign or block takes the role operator, and "dashboard" has the role viewer`) {
+		!strings.Contains(stderr, `to change assignments takes the role operator, and "dashboard" has the role viewer`) {
 		t.Errorf("exits with %d: %s%s", code, out, stderr)
 	}
 }
@@ -246,16 +261,16 @@ func TestRefusedCommandsSayWhatToDo(t *testing.T) {
 			for args, want := range map[string]string{
 				"block --domain api tenant=a":                "to assign or block takes the role operator, and ",
 				"unblock --domain api tenant=a":              "to end an assignment or a block takes the role operator, and ",
-				"assign --domain api tenant=a --plan pro":    "to assign or block takes the role operator, and ",
-				"unassign --domain api tenant=a":             "to end an assignment or a block takes the role operator, and ",
+				"assign --domain api tenant=a --plan pro":    "to change assignments takes the role operator, and ",
+				"unassign --domain api tenant=a":             "to change assignments takes the role operator, and ",
 				"reset --domain api tenant=a --reason night": "to reset takes the role support, and ",
-				"explain --domain api tenant=a":              "to explain takes the role support, and ",
+				"top api": "to see who is over takes the role support, and ",
 			} {
 				_, stderr, code := runWords(t, "", append([]string{"ratelimitd"}, strings.Fields(args)...)...)
 				if code != exitError || !strings.Contains(stderr, " refuses: "+want) || !strings.Contains(stderr, "\n"+c.advice) || !strings.Contains(stderr, tokenVariable) {
 					t.Errorf("%s exits with %d: %s", args, code, stderr)
 				}
-				for _, method := range []string{"PutAssignments", "DeleteAssignment", "PermissionDenied"} {
+				for _, method := range []string{"PutAssignments", "PatchAssignments", "DeleteAssignment", "PermissionDenied"} {
 					if strings.Contains(stderr, method) {
 						t.Errorf("%s speaks of %s: %s", args, method, stderr)
 					}
@@ -288,7 +303,7 @@ func TestChangeOfAVersionAsDocumented(t *testing.T) {
 	startDaemon(t, "domain: api\ndescriptors: [{key: tenant, plans: {free: {requests: 1, period: 1s}, pro: {requests: 9, period: 1s}}}]\n",
 		writeText(t, "tokens.yaml", fmt.Sprintf("- {name: billing, role: operator, sha256: %x}\n", sum)))
 	out, err := exec.Command("sh", "-ec", strings.ReplaceAll(script, "127.0.0.1:6070", os.Getenv("RATELIMITD_ADMIN_ADDRESS"))).Output()
-	if err != nil || strings.Count(string(out), "CHANGE_OUTCOME_CREATED") != 1 || strings.Count(string(out), "CHANGE_OUTCOME_REPLACED") != 1 {
+	if err != nil || strings.Count(string(out), "CHANGE_OUTCOME_CREATED") != 1 || strings.Count(string(out), "CHANGE_OUTCOME_REPLACED") != 2 {
 		t.Errorf("%v: %s", err, out)
 	}
 }

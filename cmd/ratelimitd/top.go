@@ -51,7 +51,7 @@ Exits with 4 if not every daemon answered.`,
 	fs.Var(wordFlag{&window, []string{top.Minute.String(), top.Quarter.String(), top.Hour.String()}}, "window", "span of time that ends now: 1m, 15m or 1h")
 	fs.Var(wordFlag{&by, []string{top.Denied.String(), top.Used.String()}}, "by", "what is added up: denied, or used (with the setting top.subjects: all)")
 	fs.Var(numberFlag{&rows, 1, top.MaxRows}, "rows", "how many subjects")
-	fs.BoolVar(&watch, "watch", false, "show it anew every 2 s; on a terminal in place")
+	fs.BoolVar(&watch, "watch", false, "show it again every 2 s; on a terminal in place, until q")
 	bindJSON(fs, &asJSON, "each answer")
 	to.bind(fs)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -63,15 +63,21 @@ Exits with 4 if not every daemon answered.`,
 			request.Rule = args[1]
 		}
 		return to.withAdmin(func(a admin) error {
-			show := func(ctx context.Context, before string) error {
-				return showTop(ctx, cmd, a, request, by, window, asJSON, before)
+			out := cmd.OutOrStdout()
+			shown := func(to screen) func(context.Context, string) error {
+				return func(ctx context.Context, before string) error {
+					to.width = tableColumns(out) // the terminal may have another size by now
+					return showTop(ctx, to, a, request, by, window, asJSON, before)
+				}
 			}
 			if !watch {
-				return show(cmd.Context(), "")
+				return shown(screen{out: out, err: cmd.ErrOrStderr()})(cmd.Context(), "")
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 			defer stop()
-			return again(ctx, redrawEvery, betweenAnswers(cmd.OutOrStdout(), asJSON), show)
+			return untilKey(ctx, cmd.InOrStdin(), screen{out: out, err: cmd.ErrOrStderr()}, func(ctx context.Context, to screen) error {
+				return again(ctx, redrawEvery, betweenAnswers(out, asJSON), shown(to))
+			})
 		})
 	}
 	return cmd
@@ -121,7 +127,7 @@ func again(ctx context.Context, every time.Duration, between string, show func(c
 }
 
 // showTop asks once, and prints the answer in one piece, with a text before it.
-func showTop(ctx context.Context, cmd *cobra.Command, a admin, request *adminv1.TopRequest, by, window string, asJSON bool, before string) error {
+func showTop(ctx context.Context, to screen, a admin, request *adminv1.TopRequest, by, window string, asJSON bool, before string) error {
 	r, err := call(ctx, a, a.Top, request)
 	if err != nil {
 		return err
@@ -130,15 +136,20 @@ func showTop(ctx context.Context, cmd *cobra.Command, a admin, request *adminv1.
 	if asJSON {
 		err = printMessage(out, r)
 	} else {
-		err = printTop(out, r, by, window)
+		var table io.Writer = out
+		if to.width > 0 {
+			table = &tableWriter{to: out, width: to.width}
+		}
+		err = printTop(table, r, by, window)
+		out.WriteString(to.hint)
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := cmd.OutOrStdout().Write(out.Bytes()); err != nil {
+	if _, err := to.out.Write(out.Bytes()); err != nil {
 		return err
 	}
-	if isWhole := tellMissing(cmd.ErrOrStderr(), r); !isWhole {
+	if isWhole := tellMissing(to.err, r); !isWhole {
 		return exitCode(exitPending)
 	}
 	return nil

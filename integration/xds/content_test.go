@@ -203,15 +203,6 @@ func TestWhatIsNoRateLimitConfigIsRefusedAsAWhole(t *testing.T) {
 	}
 }
 
-func TestTheTypeOfTheResponseDoesNotMatter(t *testing.T) {
-	t.Parallel()
-	r := response("1", packed(domain("d", 5)))
-	r.TypeUrl = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	s := serveRaw(t, once(r))
-	f := follow(t, xds.Options{Address: s.address})
-	f.wantRequests("d", 5)
-}
-
 // The default of gRPC is 4 MiB.
 func TestFiveMebibytesLoad(t *testing.T) {
 	t.Parallel()

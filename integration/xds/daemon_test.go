@@ -201,7 +201,11 @@ func TestADaemonThatMayStartWithoutLimitsIsHealthyAtOnce(t *testing.T) {
 	})
 	m.set("1", domain("d", 2))
 	d.wantDenied("d", 2)
-	_, page := get(d.admin + "/rlconfig")
+	var page string
+	asynctest.Eventually(t, "the generation", func() bool { // which is shown once the load has ended
+		_, page = get(d.admin + "/rlconfig")
+		return strings.Contains(page, "# version 1 accepted ")
+	})
 	for _, want := range []string{"# limits from the xDS server " + m.address + " for the node envoy-ratelimit: connected since ", "# version 1 accepted ", "# generation 1, loaded ", "domain d (resource d)\n", "2 requests an hour"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is missing in\n%s", want, page)

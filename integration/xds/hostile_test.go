@@ -2,11 +2,13 @@ package xds_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
@@ -80,12 +82,14 @@ func TestWhatSwellsInMemoryIsRefused(t *testing.T) {
 		name, want string
 		resources  []*anypb.Any
 	}{
-		{"a million empty descriptors", "the snapshot: found more than 200000 descriptors", []*anypb.Any{{TypeUrl: xds.TypeURL, Value: []byte(strings.Repeat("\x1a\x00", 1_000_000))}}},
-		{"empty names in replaces", "the snapshot: found more than 200000 descriptors", []*anypb.Any{swollenReplaces(1_000_000)}},
-		{"empty values in metadata", "the snapshot: found more than 200000 descriptors", []*anypb.Any{withMetadata(bytesField(0x32, strings.Repeat("\x0a\x00", 1_000_000)))}},
-		{"empty fields in metadata", "the snapshot: found more than 200000 descriptors", []*anypb.Any{withMetadata(bytesField(0x2a, strings.Repeat("\x0a\x00", 1_000_000)))}},
+		{"a million empty descriptors", "the snapshot: found more than 150000 resources, descriptors", []*anypb.Any{{TypeUrl: xds.TypeURL, Value: []byte(strings.Repeat("\x1a\x00", 1_000_000))}}},
+		{"empty names in replaces", "the snapshot: found more than 150000 resources, descriptors", []*anypb.Any{swollenReplaces(1_000_000)}},
+		{"empty values in metadata", "the snapshot: found more than 150000 resources, descriptors", []*anypb.Any{withMetadata(bytesField(0x32, strings.Repeat("\x0a\x00", 1_000_000)))}},
+		{"empty fields in metadata", "the snapshot: found more than 150000 resources, descriptors", []*anypb.Any{withMetadata(bytesField(0x2a, strings.Repeat("\x0a\x00", 1_000_000)))}},
 		{"metadata that nests", "the snapshot: found descriptors or metadata that nest too deep", []*anypb.Any{withMetadata(nestedValues(2000))}},
 		{"empty resources", "the snapshot: found more than 100000 resources", make([]*anypb.Any, 200_000)},
+		{"domains and descriptors", "the snapshot: found more than 150000 resources, descriptors", slices.Repeat([]*anypb.Any{packed(domain("d", 5))}, 75_001)},
+		{"long names", "the snapshot: found more than 25165824 bytes of names, keys and values", slices.Repeat([]*anypb.Any{packed(domain(strings.Repeat("x", 500), 5))}, 26_000)},
 		{"a hundred thousand mistakes", "resource 1 of 1: descriptors[0].key", []*anypb.Any{{TypeUrl: xds.TypeURL, Value: []byte("\x12\x01d" + strings.Repeat("\x1a\x00", 100_000))}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,25 +116,117 @@ func swollenReplaces(n int) *anypb.Any {
 	return &anypb.Any{TypeUrl: xds.TypeURL, Value: []byte(bytesField(0x1a, policy))}
 }
 
-// The worst configuration that is allowed fits into what Envoy Gateway requests for
-// a pod, with some room for the collector's timing.
+// The worst configurations that are allowed, and others in their place, fit into what
+// Envoy Gateway requests for a pod.
 func TestTheLargestConfigurationFitsIntoAPod(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it loads 200,000 patterns")
+		t.Skip("it loads 600,000 rules")
 	}
-	var worst strings.Builder
-	worst.WriteString(bytesField(0x12, "d"))
-	for i := range 200_000 {
-		worst.WriteString(bytesField(0x1a, bytesField(0x0a, "k")+bytesField(0x12, fmt.Sprintf("*%x*", i))+bytesField(0x1a, "\x08\x03\x10\x05")))
+	limit := func(requests int) string {
+		return bytesField(0x1a, "\x08\x03\x10"+string(protowire.AppendVarint(nil, uint64(requests))))
 	}
-	s := serveRaw(t, once(response("1", &anypb.Any{TypeUrl: xds.TypeURL, Value: []byte(worst.String())})))
-	d := launch(t, &management{t: t, address: s.address}, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
-	asynctest.Eventually(t, "an answer", func() bool { return len(s.asked()) == 2 })
-	if detail := s.asked()[1].GetErrorDetail(); detail != nil {
-		t.Fatal(detail)
+	pattern := func(key string, id int, more string) string {
+		return bytesField(0x1a, bytesField(0x0a, key)+bytesField(0x12, fmt.Sprintf("*%x*", id))+limit(id)+more)
 	}
-	if peak := d.memory("VmHWM"); peak > 640<<20 {
-		t.Errorf("%d MiB", peak>>20)
+	resource := func(name, descriptors string) *anypb.Any {
+		return &anypb.Any{TypeUrl: xds.TypeURL, Value: []byte(bytesField(0x0a, name) + bytesField(0x12, name) + descriptors)}
+	}
+	domains := func(count int, descriptors func(round, i int) string) func(int) []*anypb.Any {
+		return func(round int) []*anypb.Any {
+			list := make([]*anypb.Any, count)
+			for i := range list {
+				list[i] = resource(fmt.Sprintf("domain-%d-%d-%0100d", round, i, 0), descriptors(round, i))
+			}
+			return list
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		resources func(round int) []*anypb.Any
+	}{
+		{"a domain of patterns", func(round int) []*anypb.Any {
+			var all strings.Builder
+			for i := range 149_990 {
+				all.WriteString(pattern("k", round<<20+i, ""))
+			}
+			return []*anypb.Any{resource(fmt.Sprint("domain-", round), all.String())}
+		}},
+		{"domains of a limit", domains(74_990, func(round, i int) string { return pattern("k", round<<20+i, "") })},
+		{"domains of limits in others", domains(49_990, func(round, i int) string {
+			return pattern(fmt.Sprint("k", i), round<<20+i, strings.Replace(pattern(fmt.Sprint("l", i), round<<20+i+1, ""), "\x1a", "\x22", 1))
+		})},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := serveRaw(t, func(stream adsStream, s *rawServer) error {
+				for round := 0; ; round++ {
+					if _, err := s.receive(stream); err != nil {
+						return err
+					}
+					if round == 2 {
+						<-stream.Context().Done()
+						return nil
+					}
+					if err := stream.Send(response(fmt.Sprint(round), c.resources(round)...)); err != nil {
+						return err
+					}
+				}
+			})
+			d := launch(t, &management{t: t, address: s.address}, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
+			asynctest.Eventually(t, "two answers", func() bool { return len(s.asked()) == 3 })
+			for _, r := range s.asked() {
+				if detail := r.GetErrorDetail(); detail != nil {
+					t.Fatal(detail)
+				}
+			}
+			peak := d.memory("VmHWM")
+			t.Logf("%d MiB at most, then %d", peak>>20, d.memory("VmRSS")>>20)
+			if peak > 512<<20 {
+				t.Errorf("%d MiB", peak>>20)
+			}
+		})
+	}
+}
+
+// One large response after the other, each refused, takes no more than two of them.
+func TestAFloodOfLargeResponsesTakesLittleMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it sends a gigabyte")
+	}
+	types := make([]*anypb.Any, 60)
+	for i := range types {
+		types[i] = &anypb.Any{TypeUrl: strings.Repeat("u", 1<<20)}
+	}
+	long := packed(domain(strings.Repeat("n", 14<<20), 5))
+	for _, c := range []struct {
+		name      string
+		resources []*anypb.Any
+	}{
+		{"long types", types},
+		{"long names", []*anypb.Any{long, long}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := serveRaw(t, func(stream adsStream, s *rawServer) error {
+				go func() {
+					for i := 0; stream.Send(response(fmt.Sprint(i), c.resources...)) == nil; i++ {
+					}
+				}()
+				for {
+					if _, err := s.receive(stream); err != nil {
+						return err
+					}
+				}
+			})
+			d := launch(t, &management{t: t, address: s.address}, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
+			asynctest.Eventually(t, "ten requests", func() bool { return len(s.asked()) >= 10 })
+			if s.asked()[9].GetErrorDetail() == nil {
+				t.Error("it is accepted")
+			}
+			peak := d.memory("VmHWM")
+			t.Logf("%d MiB", peak>>20)
+			if peak > 384<<20 {
+				t.Errorf("%d MiB", peak>>20)
+			}
+		})
 	}
 }
 

@@ -6,6 +6,9 @@
 package assign
 
 import (
+	"cmp"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -18,24 +21,32 @@ type Subject struct {
 	Entries []bucket.Entry `json:"entries"`
 }
 
-// Terms are what an assignment says. Unlimited and a plan exclude each other, and so
-// do unlimited and numbers. A block stands beside any of them: while it lasts it goes
-// before them, and they are there when it ends.
+// Terms are what an assignment says: parts, beside each other, whose ends are Ends. In
+// force at a moment is, of those that have not ended, the block, or else unlimited, or
+// else the numbers of each limit, and the plan for limits without numbers.
 type Terms struct {
 	// Plan is for the rules with plans that the subject matches, or that are below
 	// one that it matches.
-	Plan string `json:"plan,omitempty"`
+	Plan string
 	// Numbers take the place of those of the limits of that name, of the rule that
 	// the very subject matches. They are sorted by the limit's name, and none is
-	// named twice.
-	Numbers []Numbers `json:"numbers,omitempty"`
+	// named twice. Each is a part.
+	Numbers []Numbers
 	// Unlimited frees the very subject from the limits of its rule.
-	Unlimited bool `json:"unlimited,omitempty"`
+	Unlimited bool
 	// Blocked denies every descriptor that begins with the subject.
-	Blocked bool `json:"blocked,omitempty"`
-	// BlockedUntil is when the block ends by itself, in microseconds since the Unix
-	// epoch; 0: never.
-	BlockedUntil int64 `json:"blocked_until,omitempty"`
+	Blocked bool
+}
+
+// Ends are when the parts of an assignment end by themselves, in microseconds since the
+// Unix epoch; 0: never.
+type Ends struct {
+	PlanUntil int64
+	// NumbersUntil has those of Terms.Numbers, in their order; none if no numbers have
+	// an end.
+	NumbersUntil   []int64
+	UnlimitedUntil int64
+	BlockedUntil   int64
 }
 
 // Numbers are those of one limit.
@@ -54,16 +65,14 @@ type Numbers struct {
 type Assignment struct {
 	Subject
 	Terms
-	// Until is when all but the block ends by itself, in microseconds since the Unix
-	// epoch; 0: never.
-	Until  int64  `json:"until,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	// By is who made it.
-	By string `json:"by,omitempty"`
+	Ends
+	Reason string
+	// By is who changed it last.
+	By string
 	// At is when, on the store's clock, in microseconds since the Unix epoch.
-	At int64 `json:"at,omitempty"`
+	At int64
 	// ETag names this version of it. The store sets it.
-	ETag string `json:"-"`
+	ETag string
 }
 
 // Bounds of an assignment.
@@ -78,66 +87,128 @@ const (
 	MaxNumbers = 16
 )
 
-// NumbersOf returns the numbers for the limit of that name, or nil.
-func (t *Terms) NumbersOf(limit string) *Numbers {
-	for i := range t.Numbers {
-		if t.Numbers[i].Limit == limit {
-			return &t.Numbers[i]
-		}
-	}
-	return nil
-}
-
 // HasMore reports whether the terms say more than a block.
 func (t *Terms) HasMore() bool { return t.Plan != "" || t.Unlimited || len(t.Numbers) > 0 }
 
-// blocks reports whether the terms block at a moment.
-func (t *Terms) blocks(now int64) bool { return t.Blocked && !ended(t.BlockedUntil, now) }
+// NumbersEnd returns when the i-th numbers end, in microseconds since the Unix epoch; 0:
+// never.
+func (e *Ends) NumbersEnd(i int) int64 {
+	if i < len(e.NumbersUntil) {
+		return e.NumbersUntil[i]
+	}
+	return 0
+}
 
-// EndOfBlockAlone makes the end of an assignment that only blocks the end of the block,
-// unless that has one: people say until of either.
-func (a *Assignment) EndOfBlockAlone() {
-	if a.Blocked && !a.HasMore() && a.BlockedUntil == 0 {
-		a.Until, a.BlockedUntil = 0, a.Until
+// equal reports whether two canonical ends are the same.
+func (e *Ends) equal(o *Ends) bool {
+	return e.PlanUntil == o.PlanUntil && e.UnlimitedUntil == o.UnlimitedUntil && e.BlockedUntil == o.BlockedUntil &&
+		slices.Equal(e.NumbersUntil, o.NumbersUntil)
+}
+
+// EndRest gives an end, in microseconds since the Unix epoch, to all parts that have
+// none, except a block beside others: a block is to last until somebody ends it.
+func (a *Assignment) EndRest(until int64) {
+	if a.Blocked && !a.HasMore() {
+		a.BlockedUntil = cmp.Or(a.BlockedUntil, until)
+		return
+	}
+	if a.Plan != "" {
+		a.PlanUntil = cmp.Or(a.PlanUntil, until)
+	}
+	if a.Unlimited {
+		a.UnlimitedUntil = cmp.Or(a.UnlimitedUntil, until)
+	}
+	if until != 0 && len(a.Numbers) > 0 {
+		ends := make([]int64, len(a.Numbers))
+		for i := range ends {
+			ends[i] = cmp.Or(a.NumbersEnd(i), until)
+		}
+		a.NumbersUntil = ends
 	}
 }
 
-// Ends returns when nothing of an assignment is left, in microseconds since the Unix
+// Until returns when all parts that are not the block end, and whether they do so
+// together. Without such parts it returns 0.
+func (a *Assignment) Until() (until int64, together bool) {
+	together = true
+	first := true
+	for end := range a.endsBesideBlock() {
+		together = together && (first || end == until)
+		until, first = end, false
+	}
+	if !together {
+		return 0, false
+	}
+	return until, true
+}
+
+// endsBesideBlock yields the end of each part that is not the block.
+func (a *Assignment) endsBesideBlock() iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		if a.Plan != "" && !yield(a.PlanUntil) || a.Unlimited && !yield(a.UnlimitedUntil) {
+			return
+		}
+		for i := range a.Numbers {
+			if !yield(a.NumbersEnd(i)) {
+				return
+			}
+		}
+	}
+}
+
+// LastEnd returns when nothing of an assignment is left, in microseconds since the Unix
 // epoch; 0: never.
-func (a *Assignment) Ends() int64 {
-	switch {
-	case !a.Blocked:
-		return a.Until
-	case !a.HasMore():
-		return a.BlockedUntil
-	case a.Until == 0 || a.BlockedUntil == 0:
-		return 0
+func (a *Assignment) LastEnd() int64 {
+	last := int64(0)
+	if a.Blocked {
+		if last = a.BlockedUntil; last == 0 {
+			return 0
+		}
 	}
-	return max(a.Until, a.BlockedUntil)
-}
-
-// WithBlockOf returns a with the block of another assignment in place of its own.
-// other may be nil, which blocks nobody.
-func (a Assignment) WithBlockOf(other *Assignment) Assignment {
-	a.Blocked, a.BlockedUntil = false, 0
-	if other != nil {
-		a.Blocked, a.BlockedUntil = other.Blocked, other.BlockedUntil
+	for end := range a.endsBesideBlock() {
+		if end == 0 {
+			return 0
+		}
+		last = max(last, end)
 	}
-	return a
+	return last
 }
 
 // InForce returns what is left of an assignment at a moment, in microseconds since the
 // Unix epoch, or nil. a may be nil.
 func (a *Assignment) InForce(now int64) *Assignment {
-	if a == nil || a.Ended(now) {
+	if a == nil {
 		return nil
 	}
 	left := *a
-	if a.Blocked && !a.blocks(now) {
+	if ended(a.PlanUntil, now) {
+		left.Plan, left.PlanUntil = "", 0
+	}
+	if ended(a.UnlimitedUntil, now) {
+		left.Unlimited, left.UnlimitedUntil = false, 0
+	}
+	if ended(a.BlockedUntil, now) {
 		left.Blocked, left.BlockedUntil = false, 0
 	}
-	if ended(a.Until, now) {
-		left.Plan, left.Numbers, left.Unlimited, left.Until = "", nil, false, 0
+	if slices.ContainsFunc(a.NumbersUntil, func(until int64) bool { return ended(until, now) }) {
+		left.Numbers, left.NumbersUntil = nil, nil
+		for i, n := range a.Numbers {
+			if until := a.NumbersEnd(i); !ended(until, now) {
+				left.Numbers, left.NumbersUntil = append(left.Numbers, n), append(left.NumbersUntil, until)
+			}
+		}
+		left.NumbersUntil = someEnds(left.NumbersUntil)
+	}
+	if !left.Blocked && !left.HasMore() {
+		return nil
 	}
 	return &left
+}
+
+// someEnds returns ends, or nil if there are none but 0.
+func someEnds(ends []int64) []int64 {
+	if slices.ContainsFunc(ends, func(until int64) bool { return until != 0 }) {
+		return ends
+	}
+	return nil
 }

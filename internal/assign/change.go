@@ -1,35 +1,108 @@
 package assign
 
-import "slices"
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Sets reports whether a change sets any part.
+func (c *Change) Sets() bool { return c.Assignment.Blocked || c.Assignment.HasMore() }
+
+// isNone reports whether p names no part.
+func (p *Parts) isNone() bool {
+	return !p.Plan && !p.Unlimited && !p.Block && !p.Numbers && !p.Rest && len(p.Limits) == 0
+}
 
 // Check returns why a change is not valid, or nil, as Assignment.Check does.
 func (c *Change) Check() error {
-	if !c.Delete {
-		return c.Assignment.Check()
+	if c.Sets() {
+		k := checker{}
+		k.limits(c.Remove.Limits)
+		return errors.Join(c.Assignment.Check(), joined(k))
 	}
 	k := checker{}
+	if c.Remove.isNone() {
+		k.bad("assignment", "no part to set or to remove", "one or more of plan, numbers, unlimited and blocked")
+	}
 	k.subject(&c.Assignment.Subject)
+	k.ends(&c.Assignment)
+	k.limits(c.Remove.Limits)
 	k.text("reason", c.Assignment.Reason)
 	k.text("made_by", c.Assignment.By)
 	return joined(k)
 }
 
-// Decide returns what becomes of a change where before is in force, or nil if
-// nothing is; before has not ended. It does not know what is Full.
-func (c *Change) Decide(before *Assignment) Outcome {
-	switch {
-	case c.IfMatch == IfNone && before != nil, c.IfMatch != "" && c.IfMatch != IfNone && (before == nil || before.ETag != c.IfMatch):
-		return Conflict
-	case c.Delete && before == nil:
-		return Unchanged
-	case c.Delete:
-		return Deleted
-	case before == nil:
-		return Created
-	case before.Until == c.Assignment.Until && before.Reason == c.Assignment.Reason && before.Terms.Equal(&c.Assignment.Terms):
-		return Unchanged
+// limits checks the names of limits whose numbers are removed.
+func (c *checker) limits(names []string) {
+	if n := len(names); n > MaxNumbers {
+		c.bad("remove_limits", fmt.Sprint(n), fmt.Sprintf("at most %d", MaxNumbers))
+		return
 	}
-	return Replaced
+	for i, name := range names {
+		c.text(fmt.Sprintf("remove_limits[%d]", i), name)
+	}
+}
+
+// Apply returns what a change makes of what a store holds, which may be nil or have
+// ended, at a moment in microseconds since the Unix epoch: what is in force before and
+// after, each nil for nothing, and the outcome. What is after lacks At and ETag if it is
+// new. Apply does not know what is Full.
+func (c *Change) Apply(held *Assignment, now int64) (before, after *Assignment, o Outcome) {
+	before = held.InForce(now)
+	if c.IfMatch == IfNone && before != nil || c.IfMatch != "" && c.IfMatch != IfNone && (before == nil || before.ETag != c.IfMatch) {
+		return before, before, Conflict
+	}
+	after = c.onto(before).InForce(now)
+	switch {
+	case after == nil && before == nil:
+		return nil, nil, Unchanged
+	case after == nil:
+		return before, nil, Deleted
+	case len(after.Numbers) > MaxNumbers:
+		return before, before, TooManyNumbers
+	case before == nil:
+		return nil, after, Created
+	case after.Terms.equal(&before.Terms) && after.Ends.equal(&before.Ends) && (after.Reason == before.Reason || !c.Sets()):
+		return before, before, Unchanged
+	}
+	return before, after, Replaced
+}
+
+// onto returns the assignment with what is left of before, which may be nil, and with
+// what the change sets.
+func (c *Change) onto(before *Assignment) *Assignment {
+	a := c.Assignment.Canonical()
+	a.At, a.ETag = 0, ""
+	if before == nil {
+		return &a
+	}
+	a.Reason = cmp.Or(a.Reason, before.Reason)
+	gone := &c.Remove
+	if a.Plan == "" && !gone.Plan && !gone.Rest {
+		a.Plan, a.PlanUntil = before.Plan, before.PlanUntil
+	}
+	if !a.Unlimited && !gone.Unlimited && !gone.Rest {
+		a.Unlimited, a.UnlimitedUntil = before.Unlimited, before.UnlimitedUntil
+	}
+	if !a.Blocked && !gone.Block {
+		a.Blocked, a.BlockedUntil = before.Blocked, before.BlockedUntil
+	}
+	if gone.Numbers || gone.Rest {
+		return &a
+	}
+	numbers, ends := slices.Clone(a.Numbers), make([]int64, len(a.Numbers))
+	copy(ends, a.NumbersUntil)
+	for i, n := range before.Numbers {
+		isSet := slices.ContainsFunc(a.Numbers, func(set Numbers) bool { return set.Limit == n.Limit })
+		if !isSet && !slices.Contains(gone.Limits, n.Limit) {
+			numbers, ends = append(numbers, n), append(ends, before.NumbersEnd(i))
+		}
+	}
+	a.Numbers, a.NumbersUntil = numbers, ends
+	a = a.Canonical()
+	return &a
 }
 
 // Chooses reports whether a query asks for a record.

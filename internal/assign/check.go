@@ -19,7 +19,7 @@ const MaxMoment = 1<<53 - 1
 
 // Ended reports whether an assignment has ended by now, in microseconds since the
 // Unix epoch.
-func (a *Assignment) Ended(now int64) bool { return ended(a.Ends(), now) }
+func (a *Assignment) Ended(now int64) bool { return ended(a.LastEnd(), now) }
 
 func ended(until, now int64) bool { return until != 0 && until <= now }
 
@@ -29,12 +29,11 @@ func ended(until, now int64) bool { return until != 0 && until <= now }
 func (a *Assignment) Check() error {
 	c := checker{}
 	c.subject(&a.Subject)
-	c.terms(&a.Terms)
-	c.moment("until", a.Until)
-	if a.Until != 0 && a.Blocked && !a.HasMore() {
-		c.bad("until", "it beside a block alone", "blocked_until")
+	if !a.Blocked && !a.HasMore() {
+		c.bad("assignment", "none of plan, numbers, unlimited and blocked", "one or more of them")
 	}
-	c.moment("blocked_until", a.BlockedUntil)
+	c.terms(&a.Terms)
+	c.ends(a)
 	c.moment("made_at", a.At)
 	c.text("reason", a.Reason)
 	c.text("made_by", a.By)
@@ -48,22 +47,31 @@ func (s *Subject) Check() error {
 	return joined(c)
 }
 
-// Canonical returns t with its numbers in their order, sorted by the limit's name.
-func (t Terms) Canonical() Terms {
+// Canonical returns a with its numbers in their order, sorted by the limit's name.
+func (a Assignment) Canonical() Assignment {
 	byLimit := func(a, b Numbers) int { return strings.Compare(a.Limit, b.Limit) }
-	if !slices.IsSortedFunc(t.Numbers, byLimit) {
-		t.Numbers = slices.Clone(t.Numbers)
-		slices.SortStableFunc(t.Numbers, byLimit)
+	if !slices.IsSortedFunc(a.Numbers, byLimit) {
+		order := make([]int, len(a.Numbers))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(i, j int) int { return byLimit(a.Numbers[i], a.Numbers[j]) })
+		numbers, ends := make([]Numbers, len(order)), make([]int64, len(order))
+		for to, from := range order {
+			numbers[to], ends[to] = a.Numbers[from], a.NumbersEnd(from)
+		}
+		a.Numbers, a.NumbersUntil = numbers, ends
 	}
-	if len(t.Numbers) == 0 {
-		t.Numbers = nil
+	if len(a.Numbers) == 0 {
+		a.Numbers = nil
 	}
-	return t
+	a.NumbersUntil = someEnds(a.NumbersUntil)
+	return a
 }
 
-// Equal reports whether two canonical terms say the same.
-func (t *Terms) Equal(o *Terms) bool {
-	return t.Plan == o.Plan && t.Unlimited == o.Unlimited && t.Blocked == o.Blocked && t.BlockedUntil == o.BlockedUntil && slices.Equal(t.Numbers, o.Numbers)
+// equal reports whether two canonical terms say the same.
+func (t *Terms) equal(o *Terms) bool {
+	return t.Plan == o.Plan && t.Unlimited == o.Unlimited && t.Blocked == o.Blocked && slices.Equal(t.Numbers, o.Numbers)
 }
 
 // clone shares no memory with t.
@@ -130,15 +138,6 @@ func (c *checker) subject(s *Subject) {
 
 func (c *checker) terms(t *Terms) {
 	c.text("plan", t.Plan)
-	if t.Plan == "" && len(t.Numbers) == 0 && !t.Unlimited && !t.Blocked {
-		c.bad("assignment", "none of plan, numbers, unlimited and blocked", "one of them, numbers beside a plan, or a block beside any")
-	}
-	if t.BlockedUntil != 0 && !t.Blocked {
-		c.bad("blocked_until", "it without blocked", "both")
-	}
-	if t.Unlimited && (t.Plan != "" || len(t.Numbers) > 0) {
-		c.bad("unlimited", "it beside a plan or numbers", "it alone")
-	}
 	if n := len(t.Numbers); n > MaxNumbers {
 		c.bad("numbers", strconv.Itoa(n), fmt.Sprintf("at most %d", MaxNumbers))
 		return
@@ -157,6 +156,35 @@ func (c *checker) terms(t *Terms) {
 			c.bad(where+".period", n.Period.String(), fmt.Sprintf("%s to %d days in whole milliseconds, or none for the limit's own",
 				bucket.MinPeriod, bucket.MaxPeriod/(24*time.Hour)))
 		}
+	}
+}
+
+// ends checks that what has an end is there, and that it ends at a moment.
+func (c *checker) ends(a *Assignment) {
+	for _, e := range []struct {
+		where string
+		until int64
+		part  string
+		has   bool
+	}{
+		{where: "plan_until", until: a.PlanUntil, part: "plan", has: a.Plan != ""},
+		{where: "unlimited_until", until: a.UnlimitedUntil, part: "unlimited", has: a.Unlimited},
+		{where: "blocked_until", until: a.BlockedUntil, part: "blocked", has: a.Blocked},
+	} {
+		if e.until != 0 && !e.has {
+			c.bad(e.where, "it without "+e.part, "both")
+		}
+		c.moment(e.where, e.until)
+	}
+	if len(a.Numbers) > MaxNumbers {
+		return // which is said already
+	}
+	for i, until := range a.NumbersUntil {
+		if i >= len(a.Numbers) {
+			c.bad("numbers", fmt.Sprintf("%d ends", len(a.NumbersUntil)), "as many as numbers")
+			return
+		}
+		c.moment(fmt.Sprintf("numbers[%d].until", i), until)
 	}
 }
 

@@ -30,20 +30,23 @@ func TestCheckSaysWhereWhatAndWhatIsAllowed(t *testing.T) {
 		{func(a *assign.Assignment) { a.Entries[0].Key = "" }, "entries[0].key: found an empty text; allowed: the key of an entry"},
 		{func(a *assign.Assignment) { a.Entries[0].Value = "\xff" }, `entries[0].value: found "\xff"; allowed: UTF-8`},
 		{func(a *assign.Assignment) { a.Entries[0].Value = strings.Repeat("x", 1024) }, "entries: found 1033 bytes; allowed: at most 1024, the domain's among them"},
-		{func(a *assign.Assignment) { a.Plan = "" }, "assignment: found none of plan, numbers, unlimited and blocked; allowed: one of them, numbers beside a plan, or a block beside any"},
+		{func(a *assign.Assignment) { a.Plan = "" }, "assignment: found none of plan, numbers, unlimited and blocked; allowed: one or more of them"},
 		{func(a *assign.Assignment) { a.Plan = strings.Repeat("x", 257) }, "plan: found 257 bytes; allowed: at most 256"},
-		{func(a *assign.Assignment) { a.Blocked, a.BlockedUntil, a.Until = true, 5, 7 }, ""},
+		{func(a *assign.Assignment) { a.Blocked, a.BlockedUntil, a.PlanUntil = true, 5, 7 }, ""},
+		{func(a *assign.Assignment) { a.Unlimited, a.UnlimitedUntil = true, 7 }, ""},
+		{func(a *assign.Assignment) { a.Plan, a.Blocked, a.PlanUntil = "", true, 5 }, "plan_until: found it without plan; allowed: both"},
+		{func(a *assign.Assignment) { a.UnlimitedUntil = 5 }, "unlimited_until: found it without unlimited; allowed: both"},
+		{func(a *assign.Assignment) { a.NumbersUntil = []int64{5} }, "numbers: found 1 ends; allowed: as many as numbers"},
+		{func(a *assign.Assignment) { a.Numbers, a.NumbersUntil = []assign.Numbers{{}}, []int64{-1} }, "numbers[0].until: found 1969"},
 		{func(a *assign.Assignment) { a.BlockedUntil = 5 }, "blocked_until: found it without blocked; allowed: both"},
-		{func(a *assign.Assignment) { a.Plan, a.Blocked, a.Until = "", true, 5 }, "until: found it beside a block alone; allowed: blocked_until"},
 		{func(a *assign.Assignment) { a.Blocked, a.BlockedUntil = true, 1<<53 }, "blocked_until: found 2255-06-05T23:47:34Z; allowed: 1970"},
-		{func(a *assign.Assignment) { a.Unlimited = true }, "unlimited: found it beside a plan or numbers; allowed: it alone"},
 		{numbers(make([]assign.Numbers, 17)...), "numbers: found 17; allowed: at most 16"},
 		{numbers(assign.Numbers{}, assign.Numbers{}), `numbers[1].limit: found the limit "" twice; allowed: each limit once`},
 		{numbers(assign.Numbers{Requests: -1}), "numbers[0].requests: found -1; allowed: 0 to 4294967295"},
 		{numbers(assign.Numbers{Burst: 1 << 32}), "numbers[0].burst: found 4294967296; allowed: 0 to 4294967295"},
 		{numbers(assign.Numbers{Period: time.Microsecond}), "numbers[0].period: found 1µs; allowed: 1ms to 366 days in whole milliseconds, or none for the limit's own"},
-		{func(a *assign.Assignment) { a.Until = -1 }, "until: found 1969-12-31T23:59:59Z; allowed: 1970-01-01T00:00:00Z to 2255-06-05T23:47:34Z"},
-		{func(a *assign.Assignment) { a.Until = 1 << 53 }, "until: found 2255-06-05T23:47:34Z; allowed: 1970"},
+		{func(a *assign.Assignment) { a.PlanUntil = -1 }, "plan_until: found 1969-12-31T23:59:59Z; allowed: 1970-01-01T00:00:00Z to 2255-06-05T23:47:34Z"},
+		{func(a *assign.Assignment) { a.PlanUntil = 1 << 53 }, "plan_until: found 2255-06-05T23:47:34Z; allowed: 1970"},
 		{func(a *assign.Assignment) { a.Reason = "a\nb" }, `reason: found "a\nb"; allowed: a text without control characters`},
 		{func(a *assign.Assignment) { a.By = strings.Repeat("é", 129) }, "made_by: found 258 bytes; allowed: at most 256"},
 	} {
@@ -90,9 +93,10 @@ func TestErrorsAreBounded(t *testing.T) {
 func TestNumbersHaveOneOrder(t *testing.T) {
 	t.Parallel()
 	given := []assign.Numbers{{Limit: "b"}, {Limit: ""}, {Limit: "a"}}
-	terms := assign.Terms{Numbers: given}.Canonical()
-	if want := []assign.Numbers{{Limit: ""}, {Limit: "a"}, {Limit: "b"}}; !reflect.DeepEqual(terms.Numbers, want) {
-		t.Errorf("got %v, want %v", terms.Numbers, want)
+	got := assign.Assignment{Terms: assign.Terms{Numbers: given}, Ends: assign.Ends{NumbersUntil: []int64{2, 0, 1}}}.Canonical()
+	want := []assign.Numbers{{Limit: ""}, {Limit: "a"}, {Limit: "b"}}
+	if ends := []int64{0, 1, 2}; !reflect.DeepEqual(got.Numbers, want) || !reflect.DeepEqual(got.NumbersUntil, ends) {
+		t.Errorf("got %v and %v, want %v and %v", got.Numbers, got.NumbersUntil, want, ends)
 	}
 	if given[0].Limit != "b" {
 		t.Error("what was given has changed")
@@ -101,8 +105,10 @@ func TestNumbersHaveOneOrder(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	a := plan("pro", subject("api", "tenant=acme", "user=ann"))
-	a.Until, a.By, a.At = 5, "ann", 7
+	a.PlanUntil, a.By, a.At = 5, "ann", 7
 	a.Numbers = []assign.Numbers{{Limit: "day", Requests: 5, Period: time.Second, Burst: 2}}
+	f.Add(assign.Encode(a))
+	a.NumbersUntil, a.Unlimited, a.Blocked = []int64{9}, true, true
 	f.Add(assign.Encode(a))
 	f.Add([]byte(`{"etag":"1","domain":"d","entries":[{"Key":"a","Value":"b"}],"blocked":true}`))
 	f.Add([]byte(`{"domain":"d","entries":[{"Key":"a","Value":"b"}],"plan":"p","later":true}`))

@@ -41,31 +41,44 @@ const maxScanned = 50_000
 // last. The lock is held for some hundreds at a time, so what changes meanwhile is
 // there or not.
 func (t *Table) List(q Query) (page []*Assignment, next string, _ error) {
+	next, err := t.Each(q, func(a *Assignment) bool {
+		page = append(page, a)
+		return true
+	})
+	return page, next, err
+}
+
+// Each is List for a page that is not kept: it calls take with each assignment. The page
+// ends before the first that take reports not to have taken.
+func (t *Table) Each(q Query, take func(*Assignment) bool) (next string, _ error) {
 	domain, name, err := decodeToken(q.After)
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
 	if len(q.Prefix) > maxName {
-		return nil, "", nil // of no subject
+		return "", nil // of no subject
 	}
 	var last *record
-	scanned := 0
+	scanned, taken := 0, 0
 	for r := range t.from(q, domain, name) {
 		if scanned == maxScanned {
-			return page, encodeToken(last), nil
+			return encodeToken(last), nil
 		}
 		scanned++
-		if q.Plan != "" && r.Plan != q.Plan || q.Blocked && !r.blocks(q.Now) || q.Now != 0 && r.isOver(q.Now) {
+		if q.Plan != "" && (r.Plan != q.Plan || !r.givesPlan(q.Now)) || q.Blocked && !r.blocks(q.Now) || q.Now != 0 && r.isOver(q.Now) {
 			last = r
 			continue
 		}
-		if len(page) == q.Most {
-			return page, encodeToken(last), nil
+		if taken == q.Most || !take(r.assignment()) {
+			if last == nil {
+				return q.After, nil
+			}
+			return encodeToken(last), nil
 		}
-		page = append(page, r.assignment())
+		taken++
 		last = r
 	}
-	return page, "", nil
+	return "", nil
 }
 
 // All returns all assignments, in the order of List. What changes meanwhile is there

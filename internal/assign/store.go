@@ -3,6 +3,7 @@ package assign
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -10,16 +11,31 @@ import (
 // IfNone, as a Change's IfMatch, allows the change only where nothing is in force.
 const IfNone = "none"
 
-// Change makes, replaces or ends one assignment.
+// Change changes the parts of one assignment that it names, and leaves the others.
 type Change struct {
-	// Assignment is what is to hold; only Subject, By and Reason matter if Delete.
-	// The store sets At and ETag.
+	// Assignment has the parts that are set, with their ends: a part that was there
+	// gets its new end, or none. It may set none. Without a Reason that of the
+	// assignment stays. The store sets At and ETag.
 	Assignment Assignment
-	Delete     bool
+	// Remove are the parts that go before these are set.
+	Remove Parts
 	// IfMatch is the ETag of the version that must be in force, or IfNone, or
 	// empty: whatever is in force.
 	IfMatch string
 }
+
+// Parts names parts of an assignment.
+type Parts struct {
+	Plan, Unlimited, Block bool
+	// Numbers are those of all limits, and Limits name limits.
+	Numbers bool
+	Limits  []string
+	// Rest is all but the block, parts that a later version knows among them.
+	Rest bool
+}
+
+// AllParts returns the parts that are all of an assignment.
+func AllParts() Parts { return Parts{Block: true, Rest: true} }
 
 // ErrNothingChanged is in the error of a Store that surely has made none of the
 // changes, and is to say so.
@@ -35,14 +51,20 @@ const (
 	Unknown Outcome = iota
 	Created
 	Replaced
-	// Unchanged: equal terms with the same end and reason were in force, or, for a
-	// delete, nothing was. Nothing was written.
+	// Unchanged: the same parts with the same ends and reason were in force, or those
+	// that were to go were not. Nothing was written.
 	Unchanged
+	// Deleted: nothing is left.
 	Deleted
 	// Conflict: IfMatch names another version.
 	Conflict
 	// Full: there is no room for more assignments.
 	Full
+	// TooManyNumbers: with those that are there it would have more than MaxNumbers.
+	TooManyNumbers
+	// NeedsParts: its parts would end at different moments, or unlimited would stand
+	// beside others, which the daemons of Applied.Old cannot read.
+	NeedsParts
 )
 
 // Result is what became of a Change.
@@ -53,12 +75,23 @@ type Result struct {
 	Before, After *Assignment
 }
 
+// Reached says which daemons a change did not reach for sure.
+type Reached struct {
+	// Pending are the daemons that were not seen to have all of it in force.
+	Pending []string // IDs of the register
+	// Lacks is for how long there may be more of them, which nobody knows since Redis
+	// lost the register of daemons; 0: there are none.
+	Lacks time.Duration
+}
+
 // Applied is what became of several changes.
 type Applied struct {
 	// Results are those of the changes, in order.
 	Results []Result
-	// Pending are the daemons that were not seen to have all of it in force.
-	Pending []string // IDs of the register
+	Reached
+	// Old are the daemons for which changes were refused as NeedsParts, for people, or
+	// why they are not known.
+	Old []string
 }
 
 // RecordKind is what a Record is about.
@@ -70,6 +103,9 @@ const (
 	Unassigned
 	// WasReset: the states of a subject's limits were forgotten.
 	WasReset
+	// Restored: a daemon put back what the store had lost. Such a record has no
+	// subject.
+	Restored
 )
 
 // Record says who changed what.
@@ -84,10 +120,12 @@ type Record struct {
 	Reason string     `json:"reason,omitempty"`
 	Subject
 	// Before and After are nil where there was nothing, and of a reset.
-	Before *Assignment `json:"before,omitempty"`
-	After  *Assignment `json:"after,omitempty"`
+	Before *Assignment `json:"-"`
+	After  *Assignment `json:"-"`
 	// Limits are the names of the limits that were reset.
 	Limits []string `json:"limits,omitempty"`
+	// Restored is how many assignments were put back.
+	Restored int `json:"restored,omitempty"`
 }
 
 // RecordQuery asks for records, the newest first.
@@ -97,7 +135,8 @@ type RecordQuery struct {
 	Entries []bucket.Entry
 	// Most is how many at most.
 	Most int
-	// After is the token of the page before, or empty.
+	// After is the token of the page before, or the ID of a record, for those before it;
+	// or empty.
 	After string
 }
 
@@ -112,7 +151,8 @@ type Store interface {
 
 	// Apply makes changes, each by itself, and records them. It returns once every
 	// daemon has them in force, so that none decides any more by what was before,
-	// or after 2 s with the daemons that have not. Its error says that the store
+	// or after 2 s with the daemons that have not; where Redis has lost the register of
+	// daemons, after up to 9 s. Its error says that the store
 	// did not answer for some changes, whose outcome is Unknown. It changes nothing
 	// if one of them is not valid (see Change.Check), or before the store is Loaded.
 	// It needs Run to run.
@@ -121,7 +161,7 @@ type Store interface {
 	// Reset forgets the states of these keys, at most ResetMost, all of one subject and
 	// named as the store of states names them, and records it; both or neither. Daemons forget
 	// what they remember of these keys, as for Apply. r.Kind is WasReset.
-	Reset(ctx context.Context, keys []string, r Record) (pending []string, _ error)
+	Reset(ctx context.Context, keys []string, r Record) (Reached, error)
 
 	// Records returns records of changes, the newest first, and the token of the
 	// next page, empty on the last. Its error is ErrPageToken where that is what is

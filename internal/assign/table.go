@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,13 +18,110 @@ import (
 // Held is an assignment in force, as decisions read it. It never changes.
 type Held struct {
 	*Terms // shared by all assignments that say the same
-	// Until is when all but the block ends, in microseconds since the Unix epoch; 0:
-	// never.
+	// Until is when all parts end, in microseconds since the Unix epoch; 0: never.
 	Until int64
+	// ends has the ends of the parts if they are different, and else is nil.
+	ends *Ends
 }
 
-// live reports whether what is not the block is in force.
-func (h *Held) live(now int64) bool { return h.HasMore() && !ended(h.Until, now) }
+// hold returns terms with the ends of an assignment of them.
+func hold(terms *Terms, a *Assignment) Held {
+	until, together := a.Until()
+	switch {
+	case !together, a.Blocked && a.HasMore() && a.BlockedUntil != until:
+		ends := a.Ends
+		ends.NumbersUntil = slices.Clone(ends.NumbersUntil)
+		return Held{Terms: terms, ends: &ends}
+	case a.Blocked:
+		until = a.BlockedUntil
+	}
+	return Held{Terms: terms, Until: until}
+}
+
+// endsAll returns the ends of the parts.
+func (h *Held) endsAll() Ends {
+	if h.ends != nil {
+		return *h.ends
+	}
+	if h.Until == 0 {
+		return Ends{}
+	}
+	a := Assignment{Terms: *h.Terms}
+	a.EndRest(h.Until)
+	if a.Blocked {
+		a.BlockedUntil = h.Until
+	}
+	return a.Ends
+}
+
+// BlockEnd returns when the block ends, in microseconds since the Unix epoch; 0: never.
+func (h *Held) BlockEnd() int64 {
+	if h.ends != nil {
+		return h.ends.BlockedUntil
+	}
+	return h.Until
+}
+
+// blocks reports whether it blocks at a moment.
+func (h *Held) blocks(now int64) bool { return h.Blocked && !ended(h.BlockEnd(), now) }
+
+// givesPlan reports whether its plan is in force at a moment.
+func (h *Held) givesPlan(now int64) bool {
+	if h.Plan == "" {
+		return false
+	}
+	if h.ends != nil {
+		return !ended(h.ends.PlanUntil, now)
+	}
+	return !ended(h.Until, now)
+}
+
+// Frees reports whether it frees its very subject from limits at a moment, in
+// microseconds since the Unix epoch.
+func (h *Held) Frees(now int64) bool {
+	if !h.Unlimited {
+		return false
+	}
+	if h.ends != nil {
+		return !ended(h.ends.UnlimitedUntil, now)
+	}
+	return !ended(h.Until, now)
+}
+
+// NumbersOf returns the numbers for the limit of that name that are in force at a
+// moment, in microseconds since the Unix epoch, or nil.
+func (h *Held) NumbersOf(limit string, now int64) *Numbers {
+	for i := range h.Numbers {
+		if h.Numbers[i].Limit != limit {
+			continue
+		}
+		until := h.Until
+		if h.ends != nil {
+			until = h.ends.NumbersEnd(i)
+		}
+		if ended(until, now) {
+			return nil
+		}
+		return &h.Numbers[i]
+	}
+	return nil
+}
+
+// live reports whether any part that is not the block is in force.
+func (h *Held) live(now int64) bool {
+	if h.ends == nil {
+		return h.HasMore() && !ended(h.Until, now)
+	}
+	if h.givesPlan(now) || h.Frees(now) {
+		return true
+	}
+	for i := range h.Numbers {
+		if !ended(h.ends.NumbersEnd(i), now) {
+			return true
+		}
+	}
+	return false
+}
 
 // isOver reports whether nothing of it is in force any more.
 func (h *Held) isOver(now int64) bool { return !h.live(now) && !h.blocks(now) }
@@ -32,15 +130,17 @@ func (h *Held) isOver(now int64) bool { return !h.live(now) && !h.blocks(now) }
 type Found struct {
 	// Blocked is of the descriptor's shortest beginning that is blocked, or nil.
 	Blocked *Held
-	// Own is of the very entries, or nil. It says more than a block.
+	// Own is of the very entries, or nil. A part that is not the block is in force of
+	// it at the moment Now, in microseconds since the Unix epoch; perhaps not all are.
 	Own *Held
-	// Plan is of the longest beginning with a plan, the entries themselves
-	// included, or nil.
+	Now int64
+	// Plan is of the longest beginning with a plan that is in force, the entries
+	// themselves included, or nil.
 	Plan *Held
 }
 
 // Table holds assignments in memory, at most 250 bytes each for subjects of usual
-// length. Its methods may be called concurrently.
+// length whose parts end together. Its methods may be called concurrently.
 type Table struct {
 	// domains are those with assignments. The map never changes: a new domain makes
 	// a new map.
@@ -91,7 +191,7 @@ func (r *record) assignment() *Assignment {
 	return &Assignment{
 		Subject: Subject{Domain: r.domain.domain, Entries: entriesOf(r.name())},
 		Terms:   *r.Terms,
-		Until:   r.Until,
+		Ends:    r.endsAll(),
 		Reason:  r.reason.Value(),
 		By:      r.by.Value(),
 		At:      r.at,
@@ -154,20 +254,17 @@ func (d *DomainTable) Find(entries []bucket.Entry, now func() int64) Found {
 		if r == nil {
 			continue
 		}
-		if moment < 0 && (r.Until != 0 || r.BlockedUntil != 0) {
+		if moment < 0 && (r.Until != 0 || r.ends != nil) {
 			moment = now()
 		}
 		if f.Blocked == nil && r.blocks(moment) {
 			f.Blocked = &r.Held
 		}
-		if !r.live(moment) {
-			continue
-		}
-		if r.Plan != "" {
+		if r.givesPlan(moment) {
 			f.Plan = &r.Held
 		}
-		if i == n-1 {
-			f.Own = &r.Held
+		if i == n-1 && r.live(moment) {
+			f.Own, f.Now = &r.Held, moment
 		}
 	}
 	return f
@@ -231,7 +328,7 @@ func (t *Table) Put(a *Assignment) {
 	}
 	t.name = append(appendName(t.name[:0], a.Entries), a.ETag...)
 	r := &record{
-		Held:       Held{Terms: t.terms.share(a.Terms), Until: a.Until},
+		Held:       hold(t.terms.share(a.Terms), a),
 		domain:     d,
 		text:       string(t.name),
 		reason:     unique.Make(a.Reason),
@@ -360,13 +457,7 @@ func appendTerms(dst []byte, t *Terms) []byte {
 	if t.Blocked {
 		flags |= 2
 	}
-	if t.BlockedUntil != 0 {
-		flags |= 4
-	}
 	dst = append(dst, flags)
-	if t.BlockedUntil != 0 {
-		dst = binary.AppendVarint(dst, t.BlockedUntil)
-	}
 	text(t.Plan)
 	for _, n := range t.Numbers {
 		text(n.Limit)

@@ -42,11 +42,11 @@ func says(f assign.Found) string {
 		held *assign.Held
 	}{{"blocked", f.Blocked}, {"own", f.Own}, {"plan", f.Plan}} {
 		if p.held != nil {
-			end := p.held.Until
+			text := p.name + " by " + p.held.Plan
 			if p.name == "blocked" {
-				end = p.held.BlockedUntil
+				text += fmt.Sprint(p.held.BlockEnd())
 			}
-			parts = append(parts, fmt.Sprintf("%s by %s%d", p.name, p.held.Plan, end))
+			parts = append(parts, text)
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -55,7 +55,7 @@ func says(f assign.Found) string {
 func TestFindTakesTheShortestBlockAndTheLongestPlan(t *testing.T) {
 	t.Parallel()
 	table := assign.NewTable()
-	until := func(a *assign.Assignment, until int64) *assign.Assignment { a.Until = until; return a }
+	until := func(a *assign.Assignment, until int64) *assign.Assignment { a.PlanUntil = until; return a }
 	blockedUntil := func(a *assign.Assignment, until int64) *assign.Assignment {
 		a.Blocked, a.BlockedUntil = true, until
 		return a
@@ -76,21 +76,21 @@ func TestFindTakesTheShortestBlockAndTheLongestPlan(t *testing.T) {
 		entries []string
 		want    string
 	}{
-		{10, []string{"tenant=acme"}, "own by pro0, plan by pro0"},
-		{10, []string{"tenant=acme", "user=ann"}, "own by trial100, plan by trial100"},
-		{99, []string{"tenant=acme", "user=ann", "path=/"}, "plan by trial100"},
-		{100, []string{"tenant=acme", "user=ann"}, "plan by pro0"},
-		{10, []string{"tenant=acme", "user=bob", "path=/", "verb=GET"}, "blocked by 50, plan by pro0"},
-		{50, []string{"tenant=acme", "user=bob", "path=/"}, "blocked by 80, plan by pro0"},
-		{80, []string{"tenant=acme", "user=bob", "path=/"}, "plan by pro0"},
-		{39, []string{"tenant=acme", "user=dan"}, "blocked by gone60, own by gone40, plan by gone40"},
-		{40, []string{"tenant=acme", "user=dan"}, "blocked by gone60, plan by pro0"},
-		{60, []string{"tenant=acme", "user=dan"}, "plan by pro0"},
-		{39, []string{"tenant=acme", "user=eve"}, "blocked by back40, own by back60, plan by back60"},
-		{40, []string{"tenant=acme", "user=eve"}, "own by back60, plan by back60"},
-		{60, []string{"tenant=acme", "user=eve"}, "plan by pro0"},
-		{10, []string{"tenant=acme", "user=cid"}, "own by 0, plan by pro0"},
-		{10, []string{"tenant=acme", "user=cid", "path=/"}, "plan by pro0"},
+		{10, []string{"tenant=acme"}, "own by pro, plan by pro"},
+		{10, []string{"tenant=acme", "user=ann"}, "own by trial, plan by trial"},
+		{99, []string{"tenant=acme", "user=ann", "path=/"}, "plan by trial"},
+		{100, []string{"tenant=acme", "user=ann"}, "plan by pro"},
+		{10, []string{"tenant=acme", "user=bob", "path=/", "verb=GET"}, "blocked by 50, plan by pro"},
+		{50, []string{"tenant=acme", "user=bob", "path=/"}, "blocked by 80, plan by pro"},
+		{80, []string{"tenant=acme", "user=bob", "path=/"}, "plan by pro"},
+		{39, []string{"tenant=acme", "user=dan"}, "blocked by gone60, own by gone, plan by gone"},
+		{40, []string{"tenant=acme", "user=dan"}, "blocked by gone60, plan by pro"},
+		{60, []string{"tenant=acme", "user=dan"}, "plan by pro"},
+		{39, []string{"tenant=acme", "user=eve"}, "blocked by back40, own by back, plan by back"},
+		{40, []string{"tenant=acme", "user=eve"}, "own by back, plan by back"},
+		{60, []string{"tenant=acme", "user=eve"}, "plan by pro"},
+		{10, []string{"tenant=acme", "user=cid"}, "own by , plan by pro"},
+		{10, []string{"tenant=acme", "user=cid", "path=/"}, "plan by pro"},
 		{10, []string{"user=ann", "tenant=acme"}, ""},
 		{10, []string{"tenant=acm"}, ""},
 		{10, nil, ""},
@@ -135,7 +135,7 @@ func TestVeryLongDescriptorsHaveNothing(t *testing.T) {
 	for range 40 {
 		entries = append(entries, bucket.Entry{Key: "long", Value: strings.Repeat("x", 70_000)})
 	}
-	if got := says(table.Domain("d").Find(entries, nil)); got != "plan by p0" {
+	if got := says(table.Domain("d").Find(entries, nil)); got != "plan by p" {
 		t.Errorf("got %q", got)
 	}
 	if got := says(table.Domain("d").Find(entries[1:], nil)); got != "" {
@@ -152,18 +152,19 @@ func (m model) find(domain string, entries []bucket.Entry, now int64) (f assign.
 		if a == nil {
 			continue
 		}
-		h := &assign.Held{Terms: &a.Terms, Until: a.Until}
-		if f.Blocked == nil && a.Blocked && (a.BlockedUntil == 0 || a.BlockedUntil > now) {
-			f.Blocked = h
-		}
-		if a.Until != 0 && a.Until <= now {
+		left := a.InForce(now)
+		if left == nil {
 			continue
 		}
-		if a.Plan != "" {
+		h := &assign.Held{Terms: &a.Terms, Until: a.BlockedUntil}
+		if f.Blocked == nil && left.Blocked {
+			f.Blocked = h
+		}
+		if left.Plan != "" {
 			f.Plan = h
 		}
-		if n == len(entries) && (a.Plan != "" || a.Unlimited || a.Numbers != nil) {
-			f.Own = h
+		if n == len(entries) && left.HasMore() {
+			f.Own, f.Now = h, now
 		}
 	}
 	return f
@@ -180,23 +181,27 @@ func randomSubject(r *rand.Rand) assign.Subject {
 
 func randomAssignment(r *rand.Rand) *assign.Assignment {
 	a := &assign.Assignment{Subject: randomSubject(r), ETag: fmt.Sprint(r.IntN(1000)), By: "b", Reason: fmt.Sprint(r.IntN(5))}
-	switch r.IntN(4) {
-	case 0:
-		a.Plan = fmt.Sprint("p", r.IntN(3))
-	case 1:
-		a.Numbers = []assign.Numbers{{Requests: int64(r.IntN(3))}}
-	case 2:
-		a.Unlimited = true
-	}
-	if a.HasMore() && r.IntN(2) == 0 {
-		a.Until = int64(1 + r.IntN(100))
-	}
-	if !a.HasMore() || r.IntN(4) == 0 {
-		a.Blocked = true
+	end := func() int64 {
 		if r.IntN(2) == 0 {
-			a.BlockedUntil = int64(1 + r.IntN(100))
+			return 0
+		}
+		return int64(20 * (1 + r.IntN(5)))
+	}
+	if r.IntN(2) == 0 {
+		a.Plan, a.PlanUntil = fmt.Sprint("p", r.IntN(3)), end()
+	}
+	for _, limit := range []string{"", "day"} {
+		if r.IntN(3) == 0 {
+			a.Numbers, a.NumbersUntil = append(a.Numbers, assign.Numbers{Limit: limit, Requests: int64(r.IntN(3))}), append(a.NumbersUntil, end())
 		}
 	}
+	if r.IntN(4) == 0 {
+		a.Unlimited, a.UnlimitedUntil = true, end()
+	}
+	if !a.HasMore() || r.IntN(4) == 0 {
+		a.Blocked, a.BlockedUntil = true, end()
+	}
+	*a = a.Canonical()
 	return a
 }
 
@@ -230,11 +235,37 @@ func TestTableIsAsTheModel(t *testing.T) {
 			if got != want {
 				t.Fatalf("Find(%v) = %q, want %q", s, got, want)
 			}
+			checkOwn(t, table, s, m[fmt.Sprintf("%q", s)].InForce(now), now)
 			if got, want := table.Get(s), m[fmt.Sprintf("%q", s)]; !reflect.DeepEqual(got, want) {
 				t.Fatalf("Get(%v) = %v, want %v", s, got, want)
 			}
 		}
 		checkList(t, r, table, m)
+	}
+}
+
+// checkOwn holds the parts of what is found for a subject against what is in force.
+func checkOwn(t *testing.T, table *assign.Table, s assign.Subject, want *assign.Assignment, now int64) {
+	t.Helper()
+	d := table.Domain(s.Domain)
+	if d == nil || want == nil {
+		return
+	}
+	f := d.Find(s.Entries, func() int64 { return now })
+	if want.HasMore() != (f.Own != nil) {
+		t.Fatalf("of %+v at %d: got %+v", want, now, f.Own)
+	}
+	if f.Own == nil {
+		return
+	}
+	if f.Own.Frees(f.Now) != want.Unlimited {
+		t.Fatalf("of %+v at %d: it frees %t", want, now, !want.Unlimited)
+	}
+	for _, limit := range []string{"", "day", "none"} {
+		i := slices.IndexFunc(want.Numbers, func(n assign.Numbers) bool { return n.Limit == limit })
+		if got := f.Own.NumbersOf(limit, f.Now); (got != nil) != (i >= 0) || got != nil && *got != want.Numbers[i] {
+			t.Fatalf("of %+v at %d: the numbers of %q are %v", want, now, limit, got)
+		}
 	}
 }
 
@@ -254,7 +285,7 @@ func checkList(t *testing.T, r *rand.Rand, table *assign.Table, m model) {
 	for _, a := range m {
 		counts[a.Domain]++
 		if (q.Domain == "" || a.Domain == q.Domain) && strings.HasPrefix(assign.Print(a.Entries), q.Prefix) &&
-			(q.Plan == "" || a.Plan == q.Plan) && (!q.Blocked || a.Blocked && (a.BlockedUntil == 0 || a.BlockedUntil > q.Now)) && (q.Now == 0 || !a.Ended(q.Now)) {
+			(q.Plan == "" || a.Plan == q.Plan && (a.PlanUntil == 0 || a.PlanUntil > q.Now)) && (!q.Blocked || a.Blocked && (a.BlockedUntil == 0 || a.BlockedUntil > q.Now)) && (q.Now == 0 || !a.Ended(q.Now)) {
 			want = append(want, a)
 		}
 	}
@@ -306,12 +337,12 @@ func TestEndedAreThoseThatHaveEnded(t *testing.T) {
 		if i%3 == 0 {
 			until = int64(1 + i)
 		}
-		table.Put(&assign.Assignment{Subject: subject("d", fmt.Sprintf("a=%03d", i)), Terms: assign.Terms{Plan: "p"}, Until: until})
+		table.Put(&assign.Assignment{Subject: subject("d", fmt.Sprintf("a=%03d", i)), Terms: assign.Terms{Plan: "p"}, Ends: assign.Ends{PlanUntil: until}})
 	}
 	n := 0
 	for a := range table.Ended(501) {
 		if !a.Ended(501) {
-			t.Errorf("%v ends at %d", a.Entries, a.Until)
+			t.Errorf("%v ends at %d", a.Entries, a.PlanUntil)
 		}
 		n++
 	}
@@ -408,34 +439,53 @@ func TestReadersNeverMissWhatStays(t *testing.T) {
 }
 
 // fill puts n assignments of usual length.
-func fill(table *assign.Table, n int) {
+func fill(table *assign.Table, n int) { fillWith(table, n, func(*assign.Assignment, int) {}) }
+
+// fillWith is fill with what is changed of each.
+func fillWith(table *assign.Table, n int, change func(*assign.Assignment, int)) {
 	for i := range n {
 		a := plan([]string{"free", "pro", "gold"}[i%3], subject("api", fmt.Sprintf("tenant=acme-%06d", i)))
 		a.Reason, a.By = fmt.Sprint("ticket ", i%1000), "ann@example.com"
 		a.At, a.ETag = 1780000000000000+int64(i), fmt.Sprintf("%d-0", 1780000000000+i)
+		change(a, i)
 		table.Put(a)
 	}
 }
 
-// TestAssignmentTakesFewBytes must not run in parallel.
-func TestAssignmentTakesFewBytes(t *testing.T) {
+// bytesOf returns how many bytes each of many assignments takes, and has them removed.
+func bytesOf(t *testing.T, change func(*assign.Assignment, int)) float64 {
+	t.Helper()
 	const n = 250_000 // the maps are as full as with a million
-	if testing.Short() {
-		t.Skip("fills a large table")
-	}
 	before := heaptest.InUse()
 	table := assign.NewTable()
-	fill(table, n)
+	fillWith(table, n, change)
 	used := float64(heaptest.InUse()-before) / float64(n)
-	t.Logf("%.0f bytes each", used)
-	if used > 250 {
-		t.Errorf("an assignment takes %.0f bytes, want at most 250", used)
-	}
 	for i := range n {
 		table.Delete(subject("api", fmt.Sprintf("tenant=acme-%06d", i)), "")
 	}
 	if table.Len() != 0 || table.Domain("api") != nil {
 		t.Errorf("%d remain", table.Len())
+	}
+	return used
+}
+
+// TestAssignmentTakesFewBytes must not run in parallel.
+func TestAssignmentTakesFewBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fills a large table")
+	}
+	for name, change := range map[string]func(*assign.Assignment, int){
+		"without an end": func(*assign.Assignment, int) {},
+		"with an end":    func(a *assign.Assignment, i int) { a.PlanUntil = 1_790_000_000_000_000 + int64(i) },
+		"a block": func(a *assign.Assignment, i int) {
+			a.Plan, a.Blocked, a.BlockedUntil = "", true, 1_790_000_000_000_000+int64(i)
+		},
+	} {
+		used := bytesOf(t, change)
+		t.Logf("%s: %.0f bytes each", name, used)
+		if used > 250 {
+			t.Errorf("%s: an assignment takes %.0f bytes, want at most 250", name, used)
+		}
 	}
 }
 
@@ -468,6 +518,22 @@ func BenchmarkFind(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// BenchmarkFindParts finds assignments whose parts have different ends.
+func BenchmarkFindParts(b *testing.B) {
+	table := assign.NewTable()
+	fillWith(table, 1000, func(a *assign.Assignment, _ int) {
+		a.Numbers, a.NumbersUntil = []assign.Numbers{{Limit: "month", Requests: 500}}, []int64{1_790_000_000_000_000}
+	})
+	entries := subject("api", "tenant=acme-000500").Entries
+	now := func() int64 { return 1_780_000_000_000_000 }
+	b.ReportAllocs()
+	for b.Loop() {
+		if f := table.Domain("api").Find(entries, now); f.Own.NumbersOf("month", f.Now) == nil {
+			b.Fatal("missed")
+		}
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 func usual() *Assignment {
 	return &Assignment{Subject: Subject{Domain: "api", Entries: []bucket.Entry{{Key: "tenant", Value: "acme"}, {Key: "user", Value: "ann"}}},
-		Terms: Terms{Plan: "pro"}, Until: 5, Reason: "asked", By: "ann", At: 7, ETag: "1-1"}
+		Terms: Terms{Plan: "pro"}, Ends: Ends{PlanUntil: 5}, Reason: "asked", By: "ann", At: 7, ETag: "1-1"}
 }
 
 func TestUsualAssignmentsAreDecodedFast(t *testing.T) {

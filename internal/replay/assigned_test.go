@@ -1,6 +1,8 @@
 package replay_test
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 const planned = `domain: d
@@ -45,6 +48,32 @@ func TestPlansAreAppliedAsRecorded(t *testing.T) {
 	}
 	if len(denied) != 2 || denied["tenant=paying tenant (plan pro)"] != 1 || denied["tenant=other tenant (plan trial)"] != 5 {
 		t.Error(denied)
+	}
+}
+
+// A run in which parts of an assignment end, one after the other, is decided again as it
+// was.
+func TestPartsThatEndAreAppliedAsRecorded(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, planned)
+	r.table.Put(&assign.Assignment{
+		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "x"}}},
+		Terms:   assign.Terms{Plan: "pro", Numbers: []assign.Numbers{{Limit: "day", Requests: 7}}, Unlimited: true},
+		Ends:    assign.Ends{UnlimitedUntil: began + 5_500, NumbersUntil: []int64{began + 12_500}},
+	})
+	allowed := 0
+	for range 20 {
+		r.after(1000)
+		if !r.take(asking("tenant=x", 1)).Denied {
+			allowed++
+		}
+	}
+	if allowed != 5+7 { // of 7, then of 4, which are used
+		t.Errorf("%d are allowed", allowed)
+	}
+	got := replayed(t, replay.Options{Limits: rulesOf(t, planned)}, r.log)
+	if got.Requests != 20 || got.DeniedBefore != 8 || got.DeniedAfter != 8 {
+		t.Errorf("%+v", got.Totals)
 	}
 }
 
@@ -181,5 +210,56 @@ func TestFreedAreFreeOfOtherLimits(t *testing.T) {
 	}
 	if got := replayed(t, replay.Options{Limits: rulesOf(t, limitOf("fixed_window", 1, 0))}, r.log); got.DeniedAfter != 2 || got.Denied[0].Subject != "user=other" {
 		t.Errorf("%d: %+v", got.DeniedAfter, got.Denied)
+	}
+}
+
+// A report says a limit as the file has it, and not by the numbers of whoever asked first.
+func TestLimitsAreToldAsTheFileHasThem(t *testing.T) {
+	t.Parallel()
+	limits := limitOf("fixed_window", 25_000, 0)
+	r := newRecorder(t, limits)
+	r.table.Put(&assign.Assignment{
+		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "user", Value: "paying"}}}, Terms: assign.Terms{Numbers: []assign.Numbers{{Requests: 40_000}}},
+	})
+	own := asking("user=a", 1)
+	own.Own = decide.Override{Set: true, Requests: 7, Period: time.Second, Names: &decide.OwnNames{Whole: "numbers"}}
+	r.take(asking("user=paying", 1))
+	r.take(own)
+	r.take(asking("user=a", 30_000))
+	report := replayed(t, replay.Options{Limits: rulesOf(t, limits)}, r.log)
+	told := map[string]string{}
+	for _, l := range report.Rules[0].Limits {
+		told[l.Name] = l.Text
+	}
+	if len(told) != 2 || told["fixed_window"] != "25,000 requests a second" || told["override"] != "brought by requests" {
+		t.Errorf("%q", told)
+	}
+	var page bytes.Buffer
+	if err := report.WriteHTML(&page); err != nil || !strings.Contains(page.String(), "fixed_window: 25,000 requests a second") {
+		t.Errorf("%v: %s", err, page.String())
+	}
+}
+
+// On a cluster each node gives back at a moment of its own.
+func TestGiveBacksHaveTheMomentsOfTheirNodes(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, limitOf("token_bucket", 1, 10))
+	first := r.take(asking("user=a", 5))
+	r.after(500_000)
+	r.take(asking("user=a", 3))
+	r.after(1_500_000)
+	r.giveBack(first)
+	r.after(1)
+	r.take(asking("user=a", 0))
+	// The line is of another node, a second before.
+	moved := strings.NewReplacer(
+		`"kind":"give_back","time":"2026-11-23T00:00:02.`, `"kind":"give_back","time":"2026-11-23T00:00:01.`,
+		`"remaining":0,"taken_at"`, fmt.Sprintf(`"at":%d,"remaining":0,"taken_at"`, began+2_000_000),
+	).Replace(string(r.log))
+	if moved == string(r.log) {
+		t.Fatal(moved)
+	}
+	if got := replayed(t, replay.Options{}, []byte(moved)).Comparison; got.Equal != 3 || got.Different != 0 {
+		t.Errorf("%+v", got)
 	}
 }

@@ -3,15 +3,35 @@ package replay
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
-// Fit is what a limit would have to say for a share of its requests to pass.
+// FitBy says what a share is of.
+type FitBy uint8
+
+// What a limit has to let pass.
+const (
+	// BySubject is a share of the subjects, of whom it denies no request.
+	BySubject FitBy = iota
+	// ByRequest is a share of the requests, whoever makes them.
+	ByRequest
+)
+
+// String returns the word for it in a report: "subject" or "request".
+func (b FitBy) String() string { return [...]string{"subject", "request"}[b] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (b FitBy) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// Fit is what a limit would have to say for a share of its subjects to pass whole, or of
+// its requests to pass.
 //
 // The numbers are found by deciding all requests that asked the limit again, with its
 // own steps and each subject's own state, for one candidate after the other: first
@@ -22,26 +42,42 @@ import (
 // that an assignment or a request brought are left out, and give-backs too, so that
 // what was given back counts as used.
 //
-// Where all requests cost the same, more requests or burst never let fewer pass, and
-// the numbers are exactly the smallest ones. Where costs differ that need not be so:
-// the numbers let the share pass, and some smaller ones may as well, though not those
-// with one request less, nor those with a burst of one less.
+// By subject, or where all requests cost the same, more requests or burst never let fewer
+// pass, and the numbers are exactly the smallest ones. By request, where costs differ,
+// that need not be so: the numbers let the share pass, and some smaller ones may as well,
+// though not those with one request less, nor those with a burst of one less.
 type Fit struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
 	Limit  string `json:"limit"`
+	By     FitBy  `json:"by"`
 	// Asked counts the requests with a cost that asked the limit, of Subjects.
 	Asked    uint64 `json:"asked"`
 	Subjects int    `json:"subjects"`
-	// Requests and Burst are those that it has, and Passed is the share that passes
-	// with them, 0 to 1. Burst is 0 where the algorithm has none.
-	Requests int64   `json:"requests"`
-	Burst    int64   `json:"burst"`
-	Passed   float64 `json:"passed"`
+	// Share is what has to pass, 0 to 1: that of Options.Fit, or more where the rule has
+	// other limits too.
+	Share float64 `json:"share"`
+	// Requests and Burst are those that it has. Burst is 0 where the algorithm has none.
+	Requests int64 `json:"requests"`
+	Burst    int64 `json:"burst"`
+	// Passed is the share of the requests that pass with them, 0 to 1, and PassedWhole
+	// counts the subjects of whom all do.
+	Passed      float64 `json:"passed"`
+	PassedWhole int     `json:"passed_whole"`
 	// Proposed are the smallest, or 0 if there is a Problem.
-	ProposedRequests int64   `json:"proposed_requests"`
-	ProposedBurst    int64   `json:"proposed_burst"`
-	ProposedPassed   float64 `json:"proposed_passed"`
+	ProposedRequests    int64   `json:"proposed_requests"`
+	ProposedBurst       int64   `json:"proposed_burst"`
+	ProposedPassed      float64 `json:"proposed_passed"`
+	ProposedPassedWhole int     `json:"proposed_passed_whole"`
+	// LeftOut are subjects who do not pass whole with the proposed numbers, by what they
+	// need: the first of Subjects less ProposedPassedWhole. It is for BySubject.
+	LeftOut []Need `json:"left_out,omitempty"`
+	// Busiest is there if the share of so few subjects is all of them: the one who needs
+	// most, and so drives the numbers. WithoutRequests and WithoutBurst are those
+	// that all others need, or 0 if there are no others.
+	Busiest         *Need `json:"busiest,omitempty"`
+	WithoutRequests int64 `json:"without_requests,omitempty"`
+	WithoutBurst    int64 `json:"without_burst,omitempty"`
 	// Problem says why there are none.
 	Problem string `json:"problem,omitempty"`
 
@@ -49,14 +85,36 @@ type Fit struct {
 	limit *bucket.Limit
 }
 
-// mostAsked bounds the requests that are kept for fitting, each 24 bytes.
-const mostAsked = 64 << 20
+// Need is what a subject alone would need to pass whole.
+type Need struct {
+	// Subject is its entries as the command line takes them: KEY=VALUE[,KEY=VALUE].
+	Subject string `json:"subject"`
+	// Asked counts its requests with a cost.
+	Asked uint64 `json:"asked"`
+	// Requests and Burst are 0 if no file may have numbers with which it passes.
+	Requests int64 `json:"requests"`
+	Burst    int64 `json:"burst"`
+}
+
+// Bounds of what is kept for fitting.
+const (
+	// maxAsked bounds the requests, 28 bytes each.
+	maxAsked = 64 << 20
+	// maxNames bounds the texts of subjects in bytes.
+	maxNames = 1 << 30
+	// maxNamed bounds the subjects whose needs a fit names.
+	maxNamed = 5
+)
 
 // fitting gathers what was asked of each limit.
 type fitting struct {
 	share  float64
+	by     FitBy
 	limits map[fitName]*fitted
 	asked  int
+	// names are the bytes of the texts of all subjects.
+	names int
+	text  []byte
 }
 
 type fitName struct {
@@ -70,9 +128,20 @@ type fitted struct {
 	row      *row
 	limit    *bucket.Limit
 	subjects map[string]uint32 // by key
+	names    []string          // of subjects, as spelling.AppendEntries writes them
 	asked    []asked
-	states   []bucket.State // of subjects, for one candidate
+	// starts is there once asked is in the order of subjects: those of one are from
+	// starts[subject] up to starts[subject+1], in the order of time.
+	starts []uint32
+	// state is the memory in which a subject is decided.
+	state bucket.State
+	// skipped is a subject that is passed over, or noSubject.
+	skipped int
 }
+
+const noSubject = -1
+
+func percentOf(share float64) string { return fmt.Sprintf("%.6g%%", 100*share) }
 
 // asked is a request to a limit.
 type asked struct {
@@ -81,8 +150,8 @@ type asked struct {
 	reports  bool
 }
 
-func newFitting(share float64) *fitting {
-	return &fitting{share: share, limits: make(map[fitName]*fitted)}
+func newFitting(share float64, by FitBy) *fitting {
+	return &fitting{share: share, by: by, limits: make(map[fitName]*fitted)}
 }
 
 // add keeps what a decided call asked at a moment.
@@ -100,31 +169,44 @@ func (f *fitting) add(at int64, c *decide.Call, verdicts []verdict) error {
 			if index < 0 {
 				continue // assigned numbers
 			}
-			if f.asked++; f.asked > mostAsked {
-				return fmt.Errorf("found more than %d requests to fit; allowed: as many, so a part of the log", mostAsked)
+			if f.asked++; f.asked > maxAsked {
+				return fmt.Errorf("found more than %s requests to fit; allowed: as many, so a part of the log", Grouped(maxAsked))
 			}
-			f.of(fitName{o.Rule, index}, verdicts[i].row).add(at, h, c.Descriptors[i].Reports)
+			to := f.of(fitName{o.Rule, index}, verdicts[i].row)
+			subject, isKnown := to.subjects[string(h.Key)]
+			if !isKnown {
+				subject = uint32(len(to.names))
+				name := f.nameOf(o.Rule, c.Descriptors[i].Entries)
+				if f.names += len(name); f.names > maxNames {
+					return fmt.Errorf("found more than %s bytes of subjects to fit; allowed: as many, so a part of the log", Grouped(maxNames))
+				}
+				to.subjects[string(h.Key)], to.names = subject, append(to.names, name)
+			}
+			to.asked = append(to.asked, asked{at: at, cost: h.Cost, subject: subject, reports: c.Descriptors[i].Reports})
 		}
 	}
 	return nil
 }
 
+// nameOf spells a subject of a rule. Those that share its threshold are one.
+func (f *fitting) nameOf(rule *config.Rule, entries []bucket.Entry) string {
+	if rule.ShareThreshold {
+		entries = slices.Clone(entries)
+		entries[len(entries)-1].Value = rule.Pattern
+	}
+	f.text = spelling.AppendEntries(f.text[:0], entries)
+	return string(f.text)
+}
+
 func (f *fitting) of(name fitName, r *row) *fitted {
 	found := f.limits[name]
 	if found == nil {
-		found = &fitted{fitName: name, row: r, limit: name.rule.Limits[name.index], subjects: make(map[string]uint32)}
+		found = &fitted{
+			fitName: name, row: r, limit: name.rule.Limits[name.index], subjects: make(map[string]uint32), skipped: noSubject,
+		}
 		f.limits[name] = found
 	}
 	return found
-}
-
-func (f *fitted) add(at int64, h *bucket.Hit, reports bool) {
-	subject, known := f.subjects[string(h.Key)]
-	if !known {
-		subject = uint32(len(f.subjects))
-		f.subjects[string(h.Key)] = subject
-	}
-	f.asked = append(f.asked, asked{at, h.Cost, subject, reports})
 }
 
 // fits returns the proposals, by domain, rule and limit.
@@ -138,10 +220,39 @@ func (f *fitting) fits() []Fit {
 		return cmp.Or(cmp.Compare(a.row.domain, b.row.domain), cmp.Compare(a.row.rule, b.row.rule), cmp.Compare(a.index, b.index))
 	})
 	for _, limit := range all {
-		fits = append(fits, limit.fit(limit.shareOf(f.share)))
+		limit.sort()
+		fits = append(fits, limit.fit(f.by, limit.shareOf(f.share)))
+		limit.starts = nil
 	}
 	return fits
 }
+
+// sort puts what was asked in the order of subjects, by counting, so that it is read one
+// after the other for each candidate.
+func (f *fitted) sort() {
+	f.starts = make([]uint32, len(f.names)+1)
+	for i := range f.asked {
+		f.starts[f.asked[i].subject+1]++
+	}
+	for s := range f.names {
+		f.starts[s+1] += f.starts[s]
+	}
+	next, to := slices.Clone(f.starts), make([]uint32, len(f.asked))
+	for i := range f.asked {
+		s := f.asked[i].subject
+		to[i] = next[s]
+		next[s]++
+	}
+	for i := range f.asked { // each exchange puts one in its place
+		for j := to[i]; j != uint32(i); j = to[i] {
+			f.asked[i], f.asked[j] = f.asked[j], f.asked[i]
+			to[i], to[j] = to[j], j
+		}
+	}
+}
+
+// of returns what a subject asked.
+func (f *fitted) of(subject int) []asked { return f.asked[f.starts[subject]:f.starts[subject+1]] }
 
 // shareOf returns the share that has to pass the limit for a share to pass its rule. What
 // may be denied is divided among the limits of the rule that deny, since they may deny
@@ -159,132 +270,62 @@ func (f *fitted) shareOf(share float64) float64 {
 	return 1 - (1-share)/float64(deny)
 }
 
+// least returns how many of all are a share at least.
+func least(share float64, all uint64) uint64 {
+	const rounding = 1e-6 // of a share of 2^26 as a float64
+	return uint64(math.Ceil(share*float64(all) - rounding))
+}
+
 // fit proposes numbers for a limit.
-func (f *fitted) fit(share float64) Fit {
-	f.states = make([]bucket.State, len(f.subjects))
+func (f *fitted) fit(by FitBy, share float64) Fit {
 	found := Fit{
-		Domain: f.row.domain, Rule: f.row.rule, Limit: config.LimitName(f.limit), Subjects: len(f.subjects),
+		Domain: f.row.domain, Rule: f.row.rule, Limit: config.LimitName(f.limit), By: by, Subjects: len(f.names), Share: share,
 		Requests: f.limit.Requests, Burst: f.limit.Burst, rule: f.rule, limit: f.limit,
 	}
-	passed, all := f.passing(f.limit)
-	if found.Asked = all; all == 0 {
+	now := f.decide(f.limit)
+	if found.Asked = now.asked; now.asked == 0 {
 		found.Problem = "nothing but refunds was asked of it"
 		return found
 	}
-	found.Passed = float64(passed) / float64(all)
-	s := search{f, func(passed uint64) bool { return float64(passed) >= share*float64(all) }}
-	requests, ok := s.requests()
+	found.Passed, found.PassedWhole = now.share(), now.whole
+	s, leftOut := search{limit: f.limit}, len(f.names)-int(least(share, uint64(len(f.names))))
+	if by == ByRequest {
+		passing := least(share, now.asked)
+		s.suffices = func(l *bucket.Limit) bool { return f.decide(l).passed >= passing }
+	} else {
+		s.suffices = f.failsAtMost(leftOut)
+	}
+	requests, burst, ok := s.smallest()
 	if !ok {
-		found.Problem = fmt.Sprintf("no %s that a file may have lets %s pass", f.limit.Algorithm, percentOf(share))
+		found.Problem = fmt.Sprintf("no %s that a file may have lets %s of %ss pass", f.limit.Algorithm, percentOf(share), by)
 		return found
 	}
-	burst := s.burst(requests)
-	passed, _ = f.passing(f.with(requests, burst))
-	found.ProposedRequests, found.ProposedBurst, found.ProposedPassed = requests, burst, float64(passed)/float64(all)
+	proposed := f.with(requests, burst)
+	then := f.decide(proposed)
+	found.ProposedRequests, found.ProposedBurst = requests, burst
+	found.ProposedPassed, found.ProposedPassedWhole = then.share(), then.whole
+	switch {
+	case by == ByRequest:
+	case leftOut == 0:
+		f.nameBusiest(&found)
+	case then.whole < found.Subjects:
+		found.LeftOut = f.needs(maxNamed, func(subject int) bool { return !f.passesWhole(subject, proposed) })
+	}
 	return found
 }
 
-func percentOf(share float64) string { return fmt.Sprintf("%.6g%%", 100*share) }
-
-// with returns the limit with other numbers, or nil if no file may have them. burst
-// is 0 where the algorithm has none.
-func (f *fitted) with(requests, burst int64) *bucket.Limit {
-	spec := f.limit.Spec
-	spec.Requests, spec.Burst = requests, burst
-	l, err := bucket.NewLimit(spec)
-	if err != nil {
-		return nil
+// nameBusiest names the subject that drives the numbers, and says what all others need.
+func (f *fitted) nameBusiest(found *Fit) {
+	subject := f.busiest()
+	busiest := f.need(subject)
+	found.Busiest = &busiest
+	if found.Subjects == 1 {
+		return
 	}
-	return l
-}
-
-// passing counts the requests that pass a limit, and all of them.
-func (f *fitted) passing(l *bucket.Limit) (passed, all uint64) {
-	for i := range f.states {
-		f.states[i] = bucket.State{Spans: f.states[i].Spans[:0]}
-	}
-	for i := range f.asked {
-		a := &f.asked[i]
-		limit, s := l, &f.states[a.subject]
-		if a.reports {
-			limit = l.Reported()
-		}
-		d := limit.Decide(s, a.at, a.cost)
-		if a.cost > 0 {
-			all++
-			if d.Allowed() {
-				passed++
-			}
-		}
-		if d.Allowed() || limit.ChargedAnyway(a.cost) {
-			limit.Charge(s, a.at, a.cost, d)
-		}
-	}
-	return passed, all
-}
-
-// search looks for the smallest numbers with which enough pass.
-type search struct {
-	*fitted
-	isEnough func(passed uint64) bool
-}
-
-func (s *search) suffices(requests, burst int64) bool {
-	l := s.with(requests, burst)
-	if l == nil {
-		return false
-	}
-	passed, _ := s.passing(l)
-	return s.isEnough(passed)
-}
-
-// burstOf returns the burst beside so many requests that is in proportion to the
-// file's.
-func (s *search) burstOf(requests int64) int64 {
-	if !s.limit.Algorithm.IsBucket() {
-		return 0
-	}
-	of := max(1, s.limit.Requests)
-	whole, rest := requests/of, requests%of
-	burst := max(1, s.limit.Burst)
-	return min(bucket.MaxRequests, whole*burst+(rest*burst+of-1)/of)
-}
-
-// requests returns the smallest ones that suffice.
-func (s *search) requests() (n int64, ok bool) {
-	most := int64(bucket.MaxRequests)
-	if s.limit.Algorithm == bucket.SlidingLog {
-		most = bucket.MaxLogRequests
-	}
-	low, high := int64(0), min(most, max(1, s.limit.Requests))
-	for !s.suffices(high, s.burstOf(high)) {
-		if high == most {
-			return 0, false
-		}
-		low, high = high, min(2*high, most)
-	}
-	return s.halve(low, high, func(n int64) bool { return s.suffices(n, s.burstOf(n)) }), true
-}
-
-// burst returns the smallest one that suffices beside requests that do.
-func (s *search) burst(requests int64) int64 {
-	if !s.limit.Algorithm.IsBucket() {
-		return 0
-	}
-	return s.halve(0, s.burstOf(requests), func(n int64) bool { return s.suffices(requests, n) })
-}
-
-// halve returns a number above low, up to high, that suffices while the one before
-// it does not; low does not, and high does.
-func (s *search) halve(low, high int64, suffices func(int64) bool) int64 {
-	for high-low > 1 {
-		if middle := low + (high-low)/2; suffices(middle) {
-			high = middle
-		} else {
-			low = middle
-		}
-	}
-	return high
+	f.skipped = subject
+	s := search{limit: f.limit, suffices: f.failsAtMost(0)}
+	found.WithoutRequests, found.WithoutBurst, _ = s.smallest()
+	f.skipped = noSubject
 }
 
 // period writes a period as in a file.

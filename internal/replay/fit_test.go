@@ -50,9 +50,15 @@ func passing(t testing.TB, limits string, log []byte) float64 {
 	return 1 - deniedShare(found.Rules[0].After)
 }
 
+// fitsOf has limits be proposed that let a share of requests pass.
 func fitsOf(t testing.TB, limits string, log []byte, share float64) *replay.Report {
 	t.Helper()
-	r, err := replay.New(replay.Options{Limits: rulesOf(t, limits), Fit: share})
+	return fitsBy(t, replay.ByRequest, limits, log, share)
+}
+
+func fitsBy(t testing.TB, by replay.FitBy, limits string, log []byte, share float64) *replay.Report {
+	t.Helper()
+	r, err := replay.New(replay.Options{Limits: rulesOf(t, limits), Fit: share, FitBy: by})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +170,7 @@ func TestFitsLoad(t *testing.T) {
 			r.take(asking(key, 1))
 		}
 	}
-	report := replayed(t, replay.Options{Limits: rulesOf(t, limits), Fit: 0.99}, r.log)
+	report := replayed(t, replay.Options{Limits: rulesOf(t, limits), Fit: 0.99, FitBy: replay.ByRequest}, r.log)
 	if len(report.Fits) < 16 {
 		t.Errorf("%d fits", len(report.Fits))
 	}

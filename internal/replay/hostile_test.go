@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/ratelimitd/ratelimitd/internal/replay"
+	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // run replays a log and returns the error and the warnings.
@@ -78,7 +81,7 @@ func TestBadLinesAreTold(t *testing.T) {
 		}
 	}
 	for bad, says := range map[string]string{
-		"not json\n": "test.log:1: byte", strings.Repeat("x\n", 3000): "test.log:1: ", log + strings.Repeat("x\n", 3000): "this is line 1001 that cannot be read",
+		"not json\n": "test.log:1: byte", strings.Repeat("x\n", 3000): "test.log:1: ", log + strings.Repeat("x\n", 3000): "this is line 1,001 that cannot be read",
 		strings.Join(strings.Split(log, "\n")[1:], "\n"):        "test.log:1: found no limits in force here",
 		strings.Replace(log, "requests: 7,", "requests: 8,", 1): "fingerprint",
 		strings.Replace(log, "domain: d\\n", "domain: [\\n", 1): "do not load",
@@ -125,7 +128,7 @@ func TestEndlessLinesAreRefused(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, _, err := run(t, replay.Options{}, replay.Decisions(), log)
 		runtime.ReadMemStats(&after)
-		if err == nil || !strings.Contains(err.Error(), "test.log:1: found a line of more than 67108864 bytes") {
+		if err == nil || !strings.Contains(err.Error(), "test.log:1: found a line of more than 67,108,864 bytes") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if took := after.TotalAlloc - before.TotalAlloc; took > most {
@@ -224,5 +227,66 @@ func TestKeysAreBounded(t *testing.T) {
 	var full *replay.FullError
 	if !errors.As(err, &full) || !strings.Contains(err.Error(), "test.log:1002: ") || !strings.Contains(err.Error(), "--max-keys") {
 		t.Errorf("5000 keys at once: %v", err)
+	}
+}
+
+// Early versions wrote a give-back without the numbers that its request brought. Such a
+// log is read, and the report does not keep quiet about what it cannot do.
+func TestGiveBacksWithoutNumbersAreTold(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, limitOf("fixed_window", 1, 0))
+	own := asking("user=a", 3)
+	own.Own = decide.Override{Set: true, Requests: 5, Period: time.Second, Names: &decide.OwnNames{Whole: "numbers"}}
+	r.giveBack(r.take(own))
+	r.take(own)
+	numbers := regexp.MustCompile(`("kind":"give_back".*),"numbers":\{[^}]*\}`)
+	if !numbers.Match(r.log) {
+		t.Fatalf("no give-back has numbers: %s", r.log)
+	}
+	report, warnings, err := run(t, replay.Options{}, replay.Decisions(), bytes.NewReader(r.log))
+	if err != nil || len(warnings) != 0 || report.Comparison.Equal != 2 {
+		t.Errorf("%v, %q, %+v", err, warnings, report.Comparison)
+	}
+	report, warnings, err = run(t, replay.Options{}, replay.Decisions(), bytes.NewReader(numbers.ReplaceAll(r.log, []byte("$1"))))
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "test.log:3: ") || !strings.Contains(warnings[0], "without its numbers") || report.Comparison.Different != 1 {
+		t.Errorf("%v, %q, %+v", err, warnings, report.Comparison)
+	}
+}
+
+// Callers choose domains: what no rule is for is told of the first ones, and of all others
+// together.
+func TestDomainsAreBounded(t *testing.T) {
+	t.Parallel()
+	log := bytes.NewBufferString("time,domain,user\n")
+	for i := range 50_000 {
+		fmt.Fprintf(log, "%d,made up %d,u\n", began+int64(i), i)
+	}
+	fmt.Fprintf(log, "%d,d,u\n", began+50_000)
+	report, _, err := run(t, replay.Options{Limits: rulesOf(t, limitOf("fixed_window", 1, 0))}, replay.Table(""), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(report.Rules); n != 1002 || report.Rules[0].Domain != "" || report.Rules[0].After.Asked != 49_000 || report.Subjects.After.Asked != 50_001 {
+		t.Errorf("%d rules, %+v", n, report.Rules[0])
+	}
+	if text := textOf(t, report); !strings.Contains(text, "\nother domains\n  RULE       LIMIT       ASKED   DENIED\n  (no rule)              49,000  0 (0%)\n") {
+		t.Errorf("%.500s", text)
+	}
+}
+
+// Subjects are as long as callers like: those that are followed have 200 bytes in the
+// mean, and the denials of others are counted.
+func TestTextsOfSubjectsAreBounded(t *testing.T) {
+	t.Parallel()
+	log := bytes.NewBufferString("time,domain,user\n")
+	for i := range 50 {
+		fmt.Fprintf(log, "%d,d,%d%s\n", began+int64(i), i, strings.Repeat("x", 1000))
+	}
+	report, _, err := run(t, replay.Options{Limits: rulesOf(t, limitOf("fixed_window", 0, 0)), MaxKeys: 100}, replay.Table(""), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Denied) != 19 || report.Unfollowed != 31 || report.Subjects.After.Denied != 50 {
+		t.Errorf("%d are followed, %d denials are not, of %+v", len(report.Denied), report.Unfollowed, report.Subjects)
 	}
 }

@@ -6,7 +6,9 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"regexp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -18,14 +20,42 @@ import (
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"rule":    ruleText,
-	"word":    spelling.ShellWord,
-	"percent": percent,
-	"denials": func(t Tally) string { return denials(&t) },
-	"share":   percentOf,
-	"seconds": func(s float64) string { return timespan.Format(time.Duration(s * float64(time.Second))) },
-	"period":  func(f Fit) string { return period(f.limit.Period) },
+	"rule":     ruleText,
+	"word":     spelling.ShellWord,
+	"n":        Grouped[uint64],
+	"grouped":  Grouped[int],
+	"more":     func(a, b uint64) string { return Grouped(max(a, b)) },
+	"plural":   plural,
+	"percent":  percent,
+	"denials":  func(t Tally) string { return denials(&t) },
+	"share":    percentOf,
+	"seconds":  func(s float64) string { return timespan.Format(time.Duration(s * float64(time.Second))) },
+	"now":      func(f Fit) string { return f.numbers(f.Requests, f.Burst) },
+	"proposed": func(f Fit) string { return f.numbers(f.ProposedRequests, f.ProposedBurst) },
+	"whole":    func(f Fit, n int) string { return f.whole(n) },
+	"without":  func(f *Fit) string { return f.without() },
+	"leftOut":  func(f Fit) string { return f.leftOut() },
+	"needed":   func(f Fit, n Need) string { return f.needed(&n) },
+
+	"subjects":       func() string { return subjectsWord },
+	"limitText":      func(text string) string { return longDigits.ReplaceAllStringFunc(text, groupedDigits) },
+	"askedSubjects":  func(n SubjectCounts, t SubjectTally) string { return estimate(n.Estimated, plural(t.Asked, "subject")) },
+	"hitSubjects":    func(n SubjectCounts, count uint64) string { return n.hits(count) },
+	"mostAsked":      func(n SubjectCounts) string { return n.asked(n.larger()) },
+	"hits":           func(n SubjectCounts, count uint64) string { return estimate(n.HitEstimated, Grouped(count)) },
+	"subjectDenials": func(n SubjectCounts, t SubjectTally) string { return n.denials(&t) },
 }).Parse(pageText))
+
+// longDigits are the numbers in a text that have thousands.
+var longDigits = regexp.MustCompile(`[0-9]{4,18}`)
+
+func groupedDigits(digits string) string {
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return digits
+	}
+	return Grouped(n)
+}
 
 // mostCharts bounds the rules with a chart: those with the most denials, before or
 // after.
@@ -46,7 +76,9 @@ func (r *Report) WriteHTML(out io.Writer) error {
 	data := pageData{Report: r, Compare: r.Recorded, Unruled: yamlfile.Commas(r.Unruled())}
 	if r.DeniedBefore > 0 || r.DeniedAfter > 0 {
 		last := r.Last.UnixMicro()
-		data.Charts = append(data.Charts, r.timeline.chartOf("all requests", &r.timeline.all, r.Recorded, last))
+		if !r.isOfOneRule() {
+			data.Charts = append(data.Charts, r.timeline.chartOf("all requests", &r.timeline.all, r.Recorded, last))
+		}
 		for _, i := range r.charted() {
 			rule := &r.Rules[i]
 			data.Charts = append(data.Charts, r.timeline.chartOf(rule.Domain+": "+ruleText(rule.Rule), r.series[i], r.Recorded, last))
@@ -58,6 +90,19 @@ func (r *Report) WriteHTML(out io.Writer) error {
 	}
 	data.FitText = text.String()
 	return page.Execute(out, data)
+}
+
+// isOfOneRule reports whether nothing is denied but by one rule, beside which no other
+// was asked: its chart is that of all requests.
+func (r *Report) isOfOneRule() bool {
+	rules := 0
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		if rule.Rule != withoutRule || rule.Before.Denied > 0 || rule.After.Denied > 0 {
+			rules++
+		}
+	}
+	return rules == 1 && len(r.charted()) == 1
 }
 
 // charted returns which rules have a chart.
@@ -77,6 +122,16 @@ func (d pageData) Clock(t time.Time) string { return d.clock(t) }
 
 // TimeOfDay is one with the date if there are several.
 func (d pageData) TimeOfDay(t time.Time) string { return d.timeOfDay(t) }
+
+// FitGoal says what the proposed numbers are for.
+func (d pageData) FitGoal() string { return d.fitGoal() }
+
+// Driven are the fits whose numbers are those of their busiest subject, and WhyDriven says
+// why they are.
+func (d pageData) Driven() []*Fit { return d.driven() }
+
+// WhyDriven is for Driven.
+func (d pageData) WhyDriven() string { return d.whyDriven() }
 
 // About says what the report is about.
 func (d pageData) About() []told { return d.told() }

@@ -3,14 +3,11 @@ package replay
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sync/atomic"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
@@ -59,8 +56,6 @@ const (
 	maxLine = 64 << 20
 	// maxUnread is how many lines of a log may be unreadable.
 	maxUnread = 1000
-	// maxZstdWindow bounds what zstd keeps, in bytes: what zstd -19 needs, and more.
-	maxZstdWindow = 128 << 20
 )
 
 // Open opens a log; "-" is the input. What is compressed by gzip or zstd is told by
@@ -84,7 +79,7 @@ func Open(name string, input io.Reader, f Format, windowLines int) (*Log, error)
 func NewLog(name string, from io.ReadCloser, f Format, windowLines int) (*Log, error) {
 	l := &Log{name: name, format: f, from: from, read: new(atomic.Int64), window: window{most: max(1, windowLines)}}
 	plain := bufio.NewReaderSize(&counted{from, l.read}, 1<<20)
-	unpacked, err := unpack(plain)
+	unpacked, err := decisionlog.Unpack(plain)
 	if err != nil {
 		from.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -109,22 +104,6 @@ func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.Reader.Read(b)
 	c.n.Add(int64(n))
 	return n, err
-}
-
-// unpack returns what was compressed.
-func unpack(from *bufio.Reader) (io.Reader, error) {
-	head, _ := from.Peek(4) // a shorter log is not compressed
-	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		return gzip.NewReader(from)
-	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		d, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
-		if err != nil {
-			return nil, err
-		}
-		return d.IOReadCloser(), nil
-	}
-	return from, nil
 }
 
 // lineError is an error of a line.
@@ -164,7 +143,7 @@ func (l *Log) line() (text []byte, whole bool, err error) {
 		l.long = append(l.long[:0], text...)
 		for errors.Is(err, bufio.ErrBufferFull) {
 			if len(l.long) > maxLine {
-				return nil, false, l.lineError(fmt.Errorf("found a line of more than %d bytes; allowed: at most as many", maxLine))
+				return nil, false, l.lineError(fmt.Errorf("found a line of more than %s bytes; allowed: at most as many", Grouped(maxLine)))
 			}
 			text, err = l.lines.ReadSlice('\n')
 			l.long = append(l.long, text...)
@@ -251,7 +230,7 @@ func (l *Log) take(text []byte, whole bool, loaded func(*Record) error) error {
 func (l *Log) skip(number int64, why error, whole bool, warn func(string)) error {
 	why = fmt.Errorf("%s:%d: %w", l.name, number, why)
 	if l.unread++; l.unread > maxUnread {
-		return fmt.Errorf("%w; this is line %d that cannot be read", why, l.unread)
+		return fmt.Errorf("%w; this is line %s that cannot be read", why, Grouped(l.unread))
 	}
 	switch {
 	case !whole:

@@ -60,8 +60,8 @@ func (m *merge) tooLate(l *Log, h *held) {
 		return
 	}
 	by := timespan.Format(time.Duration(m.last.At-h.At) * time.Microsecond)
-	m.warn(fmt.Sprintf("%s:%d: found a line %s older than one %d lines before it; allowed: a log nearly in order of time, or a longer --window. Limits count it late",
-		l.name, h.number, by, l.window.most))
+	m.warn(fmt.Sprintf("%s:%d: found a line %s older than one %s lines before it; allowed: a log nearly in order of time, or a longer --window. Limits count it late",
+		l.name, h.number, by, Grouped(l.window.most)))
 }
 
 // unread returns how many lines could not be read.

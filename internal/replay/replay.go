@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"strings"
 
@@ -26,9 +28,13 @@ type Options struct {
 	// MaxKeys bounds the states that are live, and the subjects that are followed; 0
 	// means DefaultMaxKeys.
 	MaxKeys int
+	// MaxCounted bounds the subjects that are counted one by one, of all rules together;
+	// beyond it their numbers are estimates. 0 means DefaultMaxCounted.
+	MaxCounted int
 	// Fit, if above 0 and at most 1, has Report.Fits propose limits that let this
-	// share of requests pass.
-	Fit float64
+	// share of FitBy pass.
+	Fit   float64
+	FitBy FitBy
 	// Warn is told what is odd, with where; at most a few times for each kind of
 	// oddity. It may be nil.
 	Warn func(string)
@@ -54,14 +60,18 @@ type Replay struct {
 	presumed decisionlog.Settings
 	rows     *rows
 	subjects *subjects
+	crowds   crowds
+	// seed is of the hashes of subjects. Nobody who writes a log can know it.
+	seed     maphash.Seed
 	timeline timeline
 	fit      *fitting // or nil
 	compared Comparison
 	totals   Totals
 	verdicts [2][]verdict
 	text     []byte // of a subject
-	// toldHashed is set once it was warned of hashed values.
-	toldHashed bool
+	// toldHashed is set once it was warned of hashed values, and toldBare of a give-back
+	// without the numbers of its take.
+	toldHashed, toldBare bool
 }
 
 // Totals count lines, and requests before and after.
@@ -98,7 +108,10 @@ func New(o Options) (*Replay, error) {
 	if o.Against != nil && o.Limits == nil {
 		return nil, errors.New("found limits to compare with and none to compare; allowed: both, or neither")
 	}
-	r := &Replay{o: o, recorded: make(map[string]*decider), rows: newRows(), subjects: newSubjects(o.MaxKeys)}
+	r := &Replay{
+		o: o, recorded: make(map[string]*decider), rows: newRows(), subjects: newSubjects(o.MaxKeys),
+		crowds: crowds{maxKept: cmp.Or(o.MaxCounted, DefaultMaxCounted)}, seed: maphash.MakeSeed(),
+	}
 	for p, rules := range [...]*config.Rules{o.Against, o.Limits} {
 		if rules != nil || phase(p) == after {
 			r.sides[p] = newSide(o.MaxKeys)
@@ -108,7 +121,7 @@ func New(o Options) (*Replay, error) {
 		}
 	}
 	if o.Fit > 0 {
-		r.fit = newFitting(o.Fit)
+		r.fit = newFitting(o.Fit, o.FitBy)
 	}
 	return r, nil
 }
@@ -347,33 +360,55 @@ func (r *Replay) descriptor(l *decisionlog.Line, bin, i int, hasBefore bool) {
 	if s := r.timeline.of(now.row); s != nil {
 		s.add(after, bin, denied)
 	}
-	var newlyDenied, newlyAllowed bool
-	if hasBefore {
-		then := r.verdicts[before][i]
-		deniedBefore := then.result == decisionlog.Denied
-		newlyDenied, newlyAllowed = denied && !deniedBefore, deniedBefore && !denied
-		if s := r.timeline.of(then.row); s != nil {
-			s.add(before, bin, deniedBefore)
+	r.text = spelling.AppendEntries(r.text[:0], l.Descriptors[i].Entries)
+	hash := maphash.Bytes(r.seed, r.text) ^ maphash.String(r.seed, l.Domain)
+	if !hasBefore {
+		r.crowds.see(now.row, hash, fateOf(after, now.result))
+		if denied || now.row.followed {
+			r.subjects.see(now.row, r.text, hash, l.At, denied, false, false)
 		}
-		if newlyDenied {
-			now.row.newlyDenied++
-		}
-		if newlyAllowed {
-			then.row.newlyAllowed++
-			if now.row.rule == withoutRule {
-				now.row = then.row
-			}
+		return
+	}
+	then := r.verdicts[before][i]
+	r.countBoth(then, now, hash)
+	deniedBefore := then.result == decisionlog.Denied
+	newlyDenied, newlyAllowed := denied && !deniedBefore, deniedBefore && !denied
+	if s := r.timeline.of(then.row); s != nil {
+		s.add(before, bin, deniedBefore)
+	}
+	if newlyDenied {
+		now.row.newlyDenied++
+	}
+	if newlyAllowed {
+		then.row.newlyAllowed++
+		if now.row.rule == withoutRule {
+			now.row = then.row
 		}
 	}
 	if denied || newlyAllowed || now.row.followed {
-		r.text = spelling.AppendEntries(r.text[:0], l.Descriptors[i].Entries)
-		r.subjects.see(now.row, r.text, l.At, denied, newlyDenied, newlyAllowed)
+		r.subjects.see(now.row, r.text, hash, l.At, denied, newlyDenied, newlyAllowed)
 	}
+}
+
+// countBoth counts a subject of what was decided before and after.
+func (r *Replay) countBoth(then, now verdict, hash uint64) {
+	both := bothFates(then.result, now.result)
+	thenFate, nowFate := fateOf(before, then.result)|both, fateOf(after, now.result)|both
+	if then.row == now.row {
+		r.crowds.see(now.row, hash, thenFate|nowFate)
+		return
+	}
+	r.crowds.see(then.row, hash, thenFate)
+	r.crowds.see(now.row, hash, nowFate)
 }
 
 // giveBack gives back what a line says was given back.
 func (r *Replay) giveBack(l *Record, recorded *decider) error {
 	r.totals.GiveBacks++
+	if !r.toldBare && isBare(&l.Line) {
+		r.toldBare = true
+		r.o.Warn(l.Where() + ": found a give-back of a limit that the request brought, without its numbers; allowed: a log of a later version, which has them. Nothing is given back")
+	}
 	for _, s := range r.sides {
 		if s == nil {
 			continue
@@ -387,4 +422,17 @@ func (r *Replay) giveBack(l *Record, recorded *decider) error {
 		}
 	}
 	return nil
+}
+
+// isBare reports whether a line gives back to a limit that a request brought and does not
+// say its numbers. Early versions wrote such lines.
+func isBare(l *decisionlog.Line) bool {
+	for i := range l.Descriptors {
+		for _, limit := range l.Descriptors[i].Limits {
+			if limit.Name == config.OverrideLimit && limit.Numbers == nil && limit.TakenAt > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }

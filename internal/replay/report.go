@@ -19,6 +19,8 @@ type Report struct {
 	Last  time.Time `json:"last,omitzero"`
 	// Unread counts lines that were passed over.
 	Unread uint64 `json:"unread"`
+	// Subjects are those of all rules.
+	Subjects SubjectCounts `json:"subjects"`
 	// Comparison is nil unless the limits of the log decided.
 	Comparison *Comparison `json:"comparison,omitempty"`
 	// Rules are those that were asked, sorted by domain and rule.
@@ -35,6 +37,7 @@ type Report struct {
 
 	timeline *timeline
 	series   []*series // of Rules
+	fitShare float64   // Options.Fit
 }
 
 // Sources are what a report is about.
@@ -79,7 +82,8 @@ func wordsOf(names []string) []string {
 	return words
 }
 
-// RuleReport is what was asked of a rule. Rule is empty for what no rule is for.
+// RuleReport is what was asked of a rule. Rule is empty for what no rule is for, and Domain
+// then for all domains beyond the first 1,000.
 type RuleReport struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
@@ -89,6 +93,7 @@ type RuleReport struct {
 	// that are not any more.
 	NewlyDenied  uint64        `json:"newly_denied"`
 	NewlyAllowed uint64        `json:"newly_allowed"`
+	Subjects     SubjectCounts `json:"subjects"`
 	Limits       []LimitReport `json:"limits"`
 }
 
@@ -120,7 +125,7 @@ func (r *Replay) Report() *Report {
 		found.First, found.Last = moment(r.totals.first), moment(r.totals.last)
 	}
 	if r.fit != nil {
-		found.Fits = r.fit.fits()
+		found.Fits, found.fitShare = r.fit.fits(), r.fit.share
 	}
 	if r.o.Limits == nil {
 		found.Comparison = &r.compared
@@ -135,6 +140,7 @@ func (r *Replay) Report() *Report {
 	slices.SortFunc(all, func(a, b *row) int { return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.rule, b.rule)) })
 	for _, row := range all {
 		found.Rules = append(found.Rules, row.report())
+		found.Subjects.plus(&found.Rules[len(found.Rules)-1].Subjects)
 		found.series = append(found.series, row.series)
 	}
 	return found
@@ -143,7 +149,7 @@ func (r *Replay) Report() *Report {
 func (r *row) report() RuleReport {
 	told := RuleReport{
 		Domain: r.domain, Rule: r.rule, Before: r.tallies[before], After: r.tallies[after],
-		NewlyDenied: r.newlyDenied, NewlyAllowed: r.newlyAllowed, Limits: []LimitReport{},
+		NewlyDenied: r.newlyDenied, NewlyAllowed: r.newlyAllowed, Subjects: r.crowd.counts(), Limits: []LimitReport{},
 	}
 	for _, l := range r.limits {
 		told.Limits = append(told.Limits, LimitReport{l.name, l.text, l.tallies[before], l.tallies[after]})

@@ -21,6 +21,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/record"
 )
 
 // recorder is a decider in memory whose decisions are written down.
@@ -34,7 +35,7 @@ type recorder struct {
 	rules    []*config.Rules
 	inForce  int
 	settings *decisionlog.Settings
-	seq      uint32
+	recorder *record.Recorder
 	log      []byte
 }
 
@@ -54,14 +55,18 @@ func rulesOf(t testing.TB, text string) *config.Rules {
 func newRecorder(t testing.TB, limits ...string) *recorder {
 	t.Helper()
 	r := &recorder{t: t, clock: began, table: assign.NewTable(), texts: limits}
-	r.store = memstore.New(memstore.Options{MaxKeys: 1e6, Clock: func() int64 { return atomic.LoadInt64(&r.clock) }})
+	now := func() int64 { return atomic.LoadInt64(&r.clock) }
+	r.recorder = record.New(record.Options{
+		Sinks: []record.Sink{r}, Allowed: 1, Denied: 1, Thinned: prometheus.NewCounter(prometheus.CounterOpts{Name: "thinned"}), Now: now,
+	})
+	r.store = memstore.New(memstore.Options{MaxKeys: 1e6, Clock: now, Ordered: true})
 	t.Cleanup(func() { r.store.Close() })
 	for _, text := range limits {
 		rules := rulesOf(t, text)
 		r.rules = append(r.rules, rules)
 		r.deciders = append(r.deciders, decide.New(decide.Options{
 			Live: config.NewFixedLive(rules), Store: r.store, Refuses: func() error { return nil }, Assigned: r.table,
-			Now:            func() int64 { return atomic.LoadInt64(&r.clock) },
+			Now:            now,
 			Bounds:         decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 1 << 20},
 			UnknownDomains: new(atomic.Uint64),
 			OwnLimits:      decide.NewResults(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "own"}, []string{"result"})),
@@ -70,6 +75,9 @@ func newRecorder(t testing.TB, limits ...string) *recorder {
 	r.reload(0)
 	return r
 }
+
+// Write implements record.Sink.
+func (r *recorder) Write(line []byte, _ int64, _ bucket.SpanRef) { r.log = append(r.log, line...) }
 
 // write writes a line to the log.
 func (r *recorder) write(l *decisionlog.Line) { r.log = append(l.AppendJSON(r.log), '\n') }
@@ -105,11 +113,7 @@ func (r *recorder) take(descriptors ...decide.Descriptor) *decide.Call {
 	if err := d.Decide(context.Background(), c); err != nil {
 		r.t.Fatal(err)
 	}
-	l := r.line(c)
-	if c.Denied {
-		l.Result = decisionlog.Denied
-	}
-	r.write(l)
+	r.recorder.Record(&record.Request{Call: c, API: "grpc"})
 	return c
 }
 
@@ -134,60 +138,11 @@ func (r *recorder) giveBack(taken *decide.Call) {
 	if err := d.GiveBack(context.Background(), c, all); err != nil {
 		return // the limits have changed
 	}
-	l := r.line(taken)
-	l.Kind, l.Result = decisionlog.GivenBack, decisionlog.Allowed
-	n = 0
-	for i := range l.Descriptors {
-		for j := range l.Descriptors[i].Limits {
-			l.Descriptors[i].Limits[j].TakenAt = all[n].At
-			n++
-		}
+	takenAt := make([]int64, len(all))
+	for i := range all {
+		takenAt[i] = all[i].At
 	}
-	r.write(l)
-}
-
-func (r *recorder) line(c *decide.Call) *decisionlog.Line {
-	r.seq++
-	l := &decisionlog.Line{At: r.clock, Seq: r.seq, API: "grpc", Limits: r.rules[r.inForce].Fingerprint(), Domain: c.Domain}
-	n := 0
-	for i := range c.Outcomes {
-		asked, o := &c.Descriptors[i], &c.Outcomes[i]
-		d := decisionlog.Descriptor{Entries: asked.Entries, Unlimited: o.IsFreed(), Cost: int64(asked.Hits), Reports: asked.Reports, Doubtful: asked.IsDoubtful}
-		if asked.Refund {
-			d.Cost = -d.Cost
-		}
-		if o.Rule != nil {
-			d.Rule, d.Plan = o.Rule.Path(), o.Rule.Plan
-		}
-		d.Refusal = [...]string{"", "blocked", "unmatched"}[o.Refusal]
-		if o.IsOver() {
-			if d.Result = decisionlog.Denied; c.IsShadow(o) {
-				d.Result = decisionlog.Shadowed
-			}
-		}
-		for j := range o.Decisions {
-			h, got := &c.Hits[n], &o.Decisions[j]
-			n++
-			m := decisionlog.Limit{Name: config.LimitName(o.Limits[j]), Result: "allowed", Remaining: got.Remaining, RetryAfter: got.RetryAfter, ResetAfter: got.ResetAfter}
-			if !got.Allowed() {
-				if m.Result = "denied"; !o.Enforces(j) {
-					m.Result = "shadowed"
-				}
-			}
-			m.Numbers = r.numbers(o, j, h.Limit)
-			d.Limits = append(d.Limits, m)
-		}
-		l.Descriptors = append(l.Descriptors, d)
-	}
-	return l
-}
-
-// numbers returns those of a limit that do not come from a file.
-func (r *recorder) numbers(o *decide.Outcome, j int, l *bucket.Limit) *decisionlog.Numbers {
-	if o.Own == nil && (o.Rule == nil || j >= len(o.Rule.Limits) || o.Rule.Limits[j].CountsAs(l) || o.Rule.Limits[j].Name != l.Name) {
-		return nil
-	}
-	return &decisionlog.Numbers{Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, Period: l.Period, Assigned: o.Own == nil}
+	r.recorder.Record(&record.Request{Call: c, API: "api_grpc", IsGivenBack: true, TakenAt: takenAt})
 }
 
 // asking returns a descriptor of "key=value,key=value" that costs so much.
@@ -203,7 +158,12 @@ func asking(text string, cost int64) decide.Descriptor {
 // logOf returns a log of a text.
 func logOf(t testing.TB, text []byte, f replay.Format) *replay.Log {
 	t.Helper()
-	l, err := replay.NewLog("test.log", io.NopCloser(bytes.NewReader(text)), f, replay.DefaultWindow)
+	return logOfReader(t, bytes.NewReader(text), f)
+}
+
+func logOfReader(t testing.TB, text io.Reader, f replay.Format) *replay.Log {
+	t.Helper()
+	l, err := replay.NewLog("test.log", io.NopCloser(text), f, replay.DefaultWindow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +244,11 @@ func traceWith(t testing.TB, seed uint64, n int, happens func(r *recorder, i int
 	keys := []string{"token", "gcra", "leaky", "fixed", "sliding", "log", "postpaid", "report", "shadow", "quota", "quota2", "large", "free", "tenant", "several", "none"}
 	for _, a := range []assign.Assignment{
 		{Terms: assign.Terms{Plan: "pro"}}, {Terms: assign.Terms{Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8}}}},
-		{Terms: assign.Terms{Unlimited: true}}, {Terms: assign.Terms{Blocked: true, BlockedUntil: began + 20e6}}, {Terms: assign.Terms{Plan: "gone"}},
+		{Terms: assign.Terms{Unlimited: true}}, {Terms: assign.Terms{Blocked: true}, Ends: assign.Ends{BlockedUntil: began + 20e6}}, {Terms: assign.Terms{Plan: "gone"}},
+		{
+			Terms: assign.Terms{Plan: "pro", Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8}}, Unlimited: true},
+			Ends:  assign.Ends{NumbersUntil: []int64{began + 30e6}, UnlimitedUntil: began + 10e6, PlanUntil: began + 50e6},
+		},
 	} {
 		a.Subject = assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: fmt.Sprint(r.table.Len())}}}
 		r.table.Put(&a)

@@ -190,10 +190,10 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 	s.found = assign.Found{}
 	if d.Refusal == blocked {
 		s.terms[0] = assign.Terms{Blocked: true}
-		if len(d.Limits) > 0 && d.Limits[0].RetryAfter > 0 {
-			s.terms[0].BlockedUntil = l.At + d.Limits[0].RetryAfter.Microseconds()
-		}
 		s.block = assign.Held{Terms: &s.terms[0]}
+		if len(d.Limits) > 0 && d.Limits[0].RetryAfter > 0 {
+			s.block.Until = l.At + d.Limits[0].RetryAfter.Microseconds()
+		}
 		s.found.Blocked = &s.block
 	}
 	switch {
@@ -316,6 +316,9 @@ func (s *side) giveBack(d *decider, l *decisionlog.Line, recorded *decider) erro
 		return err
 	}
 	s.states.now, s.states.clocks = l.At, nil
+	if hasOwnMoments(l) {
+		s.states.clocks = s.clocksOf(c, l)
+	}
 	var hits []bucket.Hit
 	var decisions []bucket.Decision
 	n := 0

@@ -62,7 +62,7 @@ type FullError struct{ Most int }
 
 // Error implements error.
 func (e *FullError) Error() string {
-	return fmt.Sprintf("found more than %d keys whose state still counts; allowed: as many with --max-keys, some 200 bytes each, or limits with shorter periods, or a part of the log", e.Most)
+	return fmt.Sprintf("found more than %s keys whose state still counts; allowed: as many with --max-keys, some 200 bytes each, or limits with shorter periods, or a part of the log", Grouped(e.Most))
 }
 
 // look merges the hits and finds their states.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // subjects follow those who were denied after or before, by rule. A subject is
@@ -13,6 +11,9 @@ import (
 type subjects struct {
 	most   int
 	byName map[subjectName]*subject
+	// text is how many bytes the texts of those have, at most maxText for each that
+	// may be followed.
+	text int
 	// filter has a bit for the hash of each that is followed, so that few others are
 	// looked up.
 	filter [filterBits / 64]uint64
@@ -20,8 +21,12 @@ type subjects struct {
 	lost uint64
 }
 
-// filterBits is a power of two: 128 KiB stay in a processor's cache.
-const filterBits = 1 << 20
+const (
+	// filterBits is a power of two: 128 KiB stay in a processor's cache.
+	filterBits = 1 << 20
+	// maxText is how long the texts of all subjects may be in the mean, in bytes.
+	maxText = 200
+)
 
 // subjectName is a descriptor's entries in a rule of a domain.
 type subjectName struct {
@@ -46,10 +51,9 @@ func newSubjects(most int) *subjects {
 	return &subjects{most: most, byName: make(map[subjectName]*subject)}
 }
 
-// see notes what a subject of a rule got. It may be left out for rules that are not
-// followed, unless the subject was denied or is newly allowed.
-func (s *subjects) see(r *row, text []byte, at int64, denied, newlyDenied, newlyAllowed bool) {
-	hash := xxhash.Sum64(text)
+// see notes what a subject of a rule got, whose text has a hash. It may be left out for
+// rules that are not followed, unless the subject was denied or is newly allowed.
+func (s *subjects) see(r *row, text []byte, hash uint64, at int64, denied, newlyDenied, newlyAllowed bool) {
 	bit := hash % filterBits
 	mayBeKnown := s.filter[bit/64]&(1<<(bit%64)) != 0
 	if !mayBeKnown && !denied && !newlyAllowed {
@@ -60,10 +64,11 @@ func (s *subjects) see(r *row, text []byte, at int64, denied, newlyDenied, newly
 		if !denied && !newlyAllowed {
 			return
 		}
-		if len(s.byName) >= s.most {
+		if len(s.byName) >= s.most || s.text+len(text) > maxText*s.most {
 			s.lost++
 			return
 		}
+		s.text += len(text)
 		f = &subject{subjectName: subjectName{r, string(text)}}
 		s.byName[f.subjectName] = f
 		s.filter[bit/64] |= 1 << (bit % 64)

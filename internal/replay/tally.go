@@ -52,6 +52,7 @@ type row struct {
 	newlyDenied, newlyAllowed uint64
 	// followed is whether a subject of it is among the followed.
 	followed bool
+	crowd    *crowd // or nil
 	series   *series
 }
 
@@ -81,7 +82,13 @@ type rows struct {
 	byName map[rowName]*row
 	// byRule has those of sets of limits.
 	byRule map[*config.Rule]*row
+	// unruled counts those without a rule.
+	unruled int
 }
+
+// maxUnruled bounds the domains of which it is told apart what no rule is for: callers
+// choose domains. The others share a row, which has no domain.
+const maxUnruled = 1000
 
 type rowName struct{ domain, rule string }
 
@@ -89,12 +96,22 @@ func newRows() *rows {
 	return &rows{byName: make(map[rowName]*row), byRule: make(map[*config.Rule]*row)}
 }
 
-// withoutRule names the row of what no rule is for.
-const withoutRule = ""
+const (
+	// withoutRule names the row of what no rule is for.
+	withoutRule = ""
+	// otherDomains is the domain of the row that domains share; requests have none such.
+	otherDomains = ""
+)
 
 func (r *rows) get(name rowName) *row {
 	if found := r.byName[name]; found != nil {
 		return found
+	}
+	if name.rule == withoutRule {
+		if r.unruled >= maxUnruled && name.domain != otherDomains {
+			return r.get(rowName{otherDomains, withoutRule})
+		}
+		r.unruled++
 	}
 	name = rowName{strings.Clone(name.domain), strings.Clone(name.rule)}
 	found := &row{domain: name.domain, rule: name.rule}

@@ -28,7 +28,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		r.writeSubjects(w, "newly allowed", r.NewlyAllowed, func(s *Subject) uint64 { return s.NewlyAllowed })
 	}
 	if r.Unfollowed > 0 {
-		fmt.Fprintf(w, "\n%d denials are of subjects that there was no room to follow (--max-keys)\n", r.Unfollowed)
+		fmt.Fprintf(w, "\n%s denials are of subjects that there was no room to follow (--max-keys)\n", Grouped(r.Unfollowed))
 	}
 	if len(r.Fits) > 0 {
 		r.writeFits(w)
@@ -49,25 +49,6 @@ func (r *Report) WriteText(out io.Writer) error {
 	return r.WriteFits(out)
 }
 
-func (r *Report) writeFits(w io.Writer) {
-	fmt.Fprint(w, "\nsmallest limits\n  RULE\tLIMIT\tNOW\tPASS\tPROPOSED\tPASS\n")
-	for i := range r.Fits {
-		f := &r.Fits[i]
-		numbers := func(requests, burst int64) string {
-			if burst == 0 || burst == requests {
-				return fmt.Sprintf("%d per %s", requests, period(f.limit.Period))
-			}
-			return fmt.Sprintf("%d per %s, burst %d", requests, period(f.limit.Period), burst)
-		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t", ruleText(f.Rule), yamlfile.Printable(f.Limit), numbers(f.Requests, f.Burst), percentOf(f.Passed))
-		if f.Problem != "" {
-			fmt.Fprintf(w, "none: %s\t\n", f.Problem)
-			continue
-		}
-		fmt.Fprintf(w, "%s\t%s\n", numbers(f.ProposedRequests, f.ProposedBurst), percentOf(f.ProposedPassed))
-	}
-}
-
 // shownText is a rule or a subject for a terminal.
 func shownText(s string) string {
 	if yamlfile.HasControl(s) {
@@ -77,7 +58,7 @@ func shownText(s string) string {
 }
 
 func (r *Report) writeTotals(w io.Writer) {
-	fmt.Fprintf(w, "%s", yamlfile.Plural(int64(r.Requests), "request"))
+	fmt.Fprint(w, plural(r.Requests, "request"))
 	if !r.First.IsZero() {
 		fmt.Fprintf(w, " from %s to %s", r.clock(r.First), r.clock(r.Last))
 	}
@@ -86,8 +67,10 @@ func (r *Report) writeTotals(w io.Writer) {
 		writeList(w, l.What, l.Words)
 	}
 	fmt.Fprintf(w, "denied\t%s\n", change(r.DeniedBefore, r.DeniedAfter, r.Requests, r.Recorded))
+	fmt.Fprintf(w, "subjects denied\t%s\n", r.Subjects.change(r.Recorded))
 	if r.Recorded && r.Comparison == nil {
-		fmt.Fprintf(w, "newly denied\t%d\nnewly allowed\t%d\n", r.RequestsLost, r.RequestsWon)
+		fmt.Fprintf(w, "newly denied\t%s, %s\n", plural(r.RequestsLost, "request"), r.Subjects.hits(r.Subjects.NewlyDenied))
+		fmt.Fprintf(w, "newly allowed\t%s, %s\n", plural(r.RequestsWon, "request"), r.Subjects.hits(r.Subjects.NewlyAllowed))
 	}
 	for _, n := range []struct {
 		what  string
@@ -98,7 +81,7 @@ func (r *Report) writeTotals(w io.Writer) {
 		{"lines passed over", r.Unread},
 	} {
 		if n.count > 0 {
-			fmt.Fprintf(w, "%s\t%d\n", n.what, n.count)
+			fmt.Fprintf(w, "%s\t%s\n", n.what, Grouped(n.count))
 		}
 	}
 	if domains := r.Unruled(); len(domains) > 0 {
@@ -145,12 +128,15 @@ func (r *Report) Unruled() []string {
 
 // change says how many of all were denied, before and after.
 func change(before, after, all uint64, hasBefore bool) string {
-	now := fmt.Sprintf("%d (%s)", after, percent(after, all))
+	now := share(after, all)
 	if !hasBefore {
 		return now
 	}
-	return fmt.Sprintf("%d (%s) before, %s after", before, percent(before, all), now)
+	return fmt.Sprintf("%s before, %s after", share(before, all), now)
 }
+
+// share says a number and which part of all it is.
+func share(n, all uint64) string { return fmt.Sprintf("%s (%s)", Grouped(n), percent(n, all)) }
 
 func percent(n, all uint64) string {
 	if all == 0 {
@@ -160,9 +146,9 @@ func percent(n, all uint64) string {
 }
 
 func (k *Comparison) write(w io.Writer) {
-	fmt.Fprintf(w, "decided as recorded\t%d\ndecided otherwise\t%d\n", k.Equal, k.Different)
+	fmt.Fprintf(w, "decided as recorded\t%s\ndecided otherwise\t%s\n", Grouped(k.Equal), Grouped(k.Different))
 	if k.Remembered > 0 {
-		fmt.Fprintf(w, "denied from memory, not compared\t%d\n", k.Remembered)
+		fmt.Fprintf(w, "denied from memory, not compared\t%s\n", Grouped(k.Remembered))
 	}
 	for _, d := range k.First {
 		fmt.Fprintf(w, "  %s:%d\t%s: recorded %s, replayed %s\n", d.Log, d.Line, shownText(d.What), d.Recorded, d.Replayed)
@@ -175,7 +161,7 @@ func (r *Report) writeRules(w io.Writer) {
 		rule := &r.Rules[i]
 		if i == 0 || rule.Domain != domain {
 			domain = rule.Domain
-			fmt.Fprintf(w, "\ndomain %s\n", yamlfile.Printable(domain))
+			fmt.Fprintf(w, "\n%s\n", domainTitle(domain))
 			if r.Recorded {
 				fmt.Fprintln(w, "  RULE\tLIMIT\tASKED\tDENIED BEFORE\tAFTER\tNEWLY\tNO MORE")
 			} else {
@@ -186,19 +172,27 @@ func (r *Report) writeRules(w io.Writer) {
 	}
 }
 
+func domainTitle(domain string) string {
+	if domain == otherDomains {
+		return "other domains"
+	}
+	return "domain " + yamlfile.Printable(domain)
+}
+
 func (r *Report) writeRule(w io.Writer, rule *RuleReport) {
 	cells := func(t, then *Tally) string {
-		asked := max(t.Asked, then.Asked)
+		asked := Grouped(max(t.Asked, then.Asked))
 		if !r.Recorded {
-			return fmt.Sprintf("%d\t%s", asked, denials(t))
+			return asked + "\t" + denials(t)
 		}
-		return fmt.Sprintf("%d\t%s\t%s", asked, denials(then), denials(t))
+		return asked + "\t" + denials(then) + "\t" + denials(t)
 	}
 	fmt.Fprintf(w, "  %s\t\t%s", ruleText(rule.Rule), cells(&rule.After, &rule.Before))
 	if r.Recorded {
-		fmt.Fprintf(w, "\t%d\t%d", rule.NewlyDenied, rule.NewlyAllowed)
+		fmt.Fprintf(w, "\t%s\t%s", Grouped(rule.NewlyDenied), Grouped(rule.NewlyAllowed))
 	}
 	fmt.Fprintln(w)
+	r.writeRuleSubjects(w, &rule.Subjects)
 	for j := range rule.Limits {
 		l := &rule.Limits[j]
 		fmt.Fprintf(w, "  \t%s\t%s", yamlfile.Printable(l.Name), cells(&l.After, &l.Before))
@@ -216,9 +210,9 @@ func denials(t *Tally) string {
 	case t.Asked == 0:
 		return "-"
 	case t.Shadowed > 0:
-		return fmt.Sprintf("%d (%s), %d shadowed", t.Denied, percent(t.Denied, t.Asked), t.Shadowed)
+		return fmt.Sprintf("%s, %s shadowed", share(t.Denied, t.Asked), Grouped(t.Shadowed))
 	}
-	return fmt.Sprintf("%d (%s)", t.Denied, percent(t.Denied, t.Asked))
+	return share(t.Denied, t.Asked)
 }
 
 func ruleText(rule string) string {
@@ -243,7 +237,7 @@ func (r *Report) writeSubjects(w io.Writer, title string, subjects []Subject, by
 				longest += " from " + r.timeOfDay(s.LockedOutAt)
 			}
 		}
-		fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\t%s\n", by(s), first, longest, spelling.ShellWord(s.Domain), ruleText(s.Rule), spelling.ShellWord(s.Subject))
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", Grouped(by(s)), first, longest, spelling.ShellWord(s.Domain), ruleText(s.Rule), spelling.ShellWord(s.Subject))
 	}
 }
 

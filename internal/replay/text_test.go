@@ -70,15 +70,17 @@ limits            new/d.yaml
 before            d.yaml 'the e.yaml'
 by                ratelimitd v1.2
 denied            166 (92.22%) before, 10 (5.556%) after
-newly denied      0
-newly allowed     156
+subjects denied   2 of 2 (100%) before, 1 of 2 (50%) after
+newly denied      0 requests, 0 subjects
+newly allowed     156 requests, 1 subject
 no rule any more  in e
 
 domain d
-  RULE  LIMIT  ASKED  DENIED BEFORE  AFTER                NEWLY  NO MORE
-  user         90     83 (92.22%)    10 (11.11%)          0      73
-        hour   90     83 (92.22%)    10 (11.11%)
-        trial  90     0 (0%)         0 (0%), 30 shadowed
+  RULE  LIMIT       ASKED  DENIED BEFORE  AFTER                NEWLY  NO MORE
+  user              90     83 (92.22%)    10 (11.11%)          0      73
+        (subjects)  1      1 (100%)       1 (100%)             0      0
+        hour        90     83 (92.22%)    10 (11.11%)
+        trial       90     0 (0%)         0 (0%), 30 shadowed
 `
 	if got := text.String(); !strings.HasPrefix(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -157,6 +159,9 @@ func TestPageFitsTheReport(t *testing.T) {
 			t.Errorf("the line is in pieces: %s", m[1])
 		}
 	}
+	if n := strings.Count(alone, "<svg"); n != 1 {
+		t.Errorf("one rule has %d charts: %s", n, alone)
+	}
 	if none := page(replay.Options{Limits: hourly(t, 1000, "d")}); strings.Contains(none, "<svg") {
 		t.Errorf("nothing is denied, and there is a chart: %s", none)
 	}
@@ -165,5 +170,8 @@ func TestPageFitsTheReport(t *testing.T) {
 		if !strings.Contains(both, want) {
 			t.Errorf("a page that compares lacks %q: %s", want, both)
 		}
+	}
+	if n := strings.Count(both, "<svg"); n != 3 {
+		t.Errorf("of two rules there are %d charts, and not one of all requests and one of each", n)
 	}
 }

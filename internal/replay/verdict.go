@@ -34,13 +34,26 @@ func (r *rows) decided(p phase, c *decide.Call, l *decisionlog.Line, to []verdic
 		for j := range o.Decisions {
 			limit := row.limit(o.LimitName(j), j)
 			if limit.text == "" {
-				limit.text = config.Describe(o.Limits[j])
+				limit.text = describe(o, j)
 			}
 			limit.tallies[p].add(limitResult(c, o, j), cost)
 		}
 		to = append(to, v)
 	}
 	return to
+}
+
+// describe returns limit j of an outcome in words. One that was assigned has none, since
+// its numbers are those of one subject, and the file's are told when another asks.
+func describe(o *decide.Outcome, j int) string {
+	isRefusal := o.Refusal != decide.NotRefused && j == 0
+	switch {
+	case o.Own != nil:
+		return "brought by requests"
+	case !isRefusal && o.Source(o.Limits[j]) != decide.FromFile:
+		return ""
+	}
+	return config.Describe(o.Limits[j])
 }
 
 // told counts what a line has of its descriptors as the phase before, and returns

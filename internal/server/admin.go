@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -11,9 +10,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
-	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
 	"github.com/ratelimitd/ratelimitd/internal/top"
@@ -43,15 +42,15 @@ func (s *Server) adminServer() *http.Server {
 // only if it is known who calls.
 func (s *Server) newAdminAPI(requests *prometheus.CounterVec) *adminapi.API {
 	o := &s.options.Admin
-	loopback := false
-	if l := s.listeners["admin"]; l != nil {
-		address, ok := l.Addr().(*net.TCPAddr)
-		loopback = ok && address.IP.IsLoopback()
-	}
 	api := adminapi.Options{
 		Live: s.options.Live, Decider: s.decider, Assignments: o.Assignments, Daemons: o.Daemons, AskTop: o.AskTop,
 		Requests: requests, Panics: s.panics, Log: s.log, Now: s.options.Now, Stopping: s.watches.stopping,
+		Charge: s.memory.Add,
 	}
+	if o.TLS != nil {
+		api.VerifyClient = o.TLS.VerifyConnection
+	}
+	loopback := s.isLoopback("admin")
 	if loopback || o.Members != nil || o.TLS != nil && o.TLS.ClientAuth != tls.NoClientCert {
 		api.Gate = access.NewGate(o.Members, loopback, s.options.Now)
 	}
@@ -61,14 +60,25 @@ func (s *Server) newAdminAPI(requests *prometheus.CounterVec) *adminapi.API {
 	return adminapi.New(api)
 }
 
+// isLoopback reports whether only this machine reaches a port.
+func (s *Server) isLoopback(port string) bool {
+	l := s.listeners[port]
+	if l == nil {
+		return false
+	}
+	address, ok := l.Addr().(*net.TCPAddr)
+	return ok && address.IP.IsLoopback()
+}
+
 // onlySelf returns this daemon as the only one.
-func (s *Server) onlySelf(context.Context) ([]fleet.Daemon, string, error) {
+func (s *Server) onlySelf(context.Context) ([]fleet.Daemon, string, time.Time, error) {
 	const id = "self"
-	d := fleet.Daemon{ID: id, Address: s.Address("grpc"), Version: s.options.Version, Started: s.started, Seen: s.options.Now()}
+	now := s.options.Now()
+	d := fleet.Daemon{ID: id, Address: s.Address("grpc"), Version: s.options.Version, Started: s.started, Seen: now}
 	if rules := s.options.Live.Rules(); rules != nil {
 		d.Rules = rules.Fingerprint()
 	}
-	return []fleet.Daemon{d}, id, nil
+	return []fleet.Daemon{d}, id, now, nil
 }
 
 // Top answers another daemon's question who had the most, by what this one counted. known
@@ -99,24 +109,41 @@ func (s *Server) adminHandler() http.Handler {
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "OK") })
 	mux.Handle("GET /metrics", s.metricsPage())
-	mux.HandleFunc("GET /rlconfig", s.getRules)
+	mux.Handle("GET /rlconfig", s.places.tables.Bound(http.HandlerFunc(s.getRules)))
 	if s.options.HTTP.Auth != nil {
-		mux.HandleFunc("GET /authconfig", s.getAuth)
+		mux.Handle("GET /authconfig", s.places.tables.Bound(http.HandlerFunc(s.getAuth)))
 	}
 	if s.options.Admin.Pprof {
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		for path, page := range map[string]http.HandlerFunc{
+			"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
+		} {
+			mux.Handle("/debug/pprof/"+path, s.places.profiles.Bound(page))
+		}
 	}
 	return s.panics.Recovering(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if adminapi.Serves(r) {
 			s.adminAPI.ServeHTTP(w, r)
 			return
 		}
+		if err := s.checkPage(r); err != nil {
+			w.Header().Set("Connection", "close")
+			http.Error(w, status.Convert(err).Message(), http.StatusForbidden)
+			return
+		}
 		mux.ServeHTTP(w, r)
 	}))
+}
+
+// checkPage returns why a page of the admin port is not for whoever asks, or nil. The
+// health of the process is for all who reach the port.
+func (s *Server) checkPage(r *http.Request) error {
+	if err := s.adminAPI.CheckCertificate(r); err != nil {
+		return err
+	}
+	if s.isLoopback("admin") && r.URL.Path != "/healthz" {
+		return s.adminAPI.CheckPage(r)
+	}
+	return nil
 }
 
 // metricsHandler has the metrics and nothing else.
@@ -125,64 +152,13 @@ func (s *Server) metricsHandler() http.Handler {
 	if path := s.options.Admin.MetricsPath; path != "" {
 		mux.Handle("GET "+path, s.metricsPage())
 	}
-	return s.panics.Recovering(mux)
-}
-
-func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
-	var out bytes.Buffer
-	if s.options.LimitsStatus != nil {
-		s.options.LimitsStatus(&out)
-		writeGeneration(&out, s.options.Live.Status(), "limits")
-		fmt.Fprintln(&out)
-	} else {
-		writeReloads(&out, s.options.Live.Status(), "limits", "rules")
-	}
-	if rules := s.options.Live.Rules(); rules != nil {
-		if err := rules.WriteTable(&out); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
+	return s.panics.Recovering(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.isLoopback("metrics") {
+			if err := adminapi.CheckHost(r); err != nil {
+				http.Error(w, status.Convert(err).Message(), http.StatusForbidden)
+				return
+			}
 		}
-	}
-	writeText(w, &out)
-}
-
-func (s *Server) getAuth(w http.ResponseWriter, _ *http.Request) {
-	var out bytes.Buffer
-	writeReloads(&out, s.options.HTTP.Auth.Status(), "endpoints", "endpoints")
-	if err := s.options.HTTP.Auth.Value().WriteTable(&out); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	writeText(w, &out)
-}
-
-// writeReloads writes when files were loaded, and what is wrong with them.
-func writeReloads(out *bytes.Buffer, st reload.Status, what, inForce string) {
-	until := "these " + inForce + " stay in force until they are mended"
-	if st.Generation == 0 {
-		until = "no request is answered until they are mended"
-	}
-	writeGeneration(out, st, what)
-	if st.LastError != nil {
-		fmt.Fprintf(out, "# since %s the files have errors; %s:\n", st.FailedAt.UTC().Format(time.RFC3339), until)
-		for line := range bytes.Lines([]byte(st.LastError.Error())) {
-			fmt.Fprintf(out, "#   %s\n", bytes.TrimRight(line, "\n"))
-		}
-	}
-	fmt.Fprintln(out)
-}
-
-// writeGeneration writes when what is in force was loaded.
-func writeGeneration(out *bytes.Buffer, st reload.Status, what string) {
-	if st.Generation == 0 {
-		fmt.Fprintf(out, "# no %s were loaded yet\n", what)
-		return
-	}
-	fmt.Fprintf(out, "# generation %d, loaded %s; %d reloads failed since the start\n",
-		st.Generation, st.LoadedAt.UTC().Format(time.RFC3339), st.Failed)
-}
-
-func writeText(w http.ResponseWriter, out *bytes.Buffer) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write(out.Bytes())
+		mux.ServeHTTP(w, r)
+	}))
 }

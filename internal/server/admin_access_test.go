@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/certtest"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -39,6 +41,8 @@ var adminMethods = []struct {
 	call               func(context.Context, adminv1.AdminServiceClient) error
 	method, path, body string
 	roles              int
+	// local is set where whoever is on the machine may call it without a tokens file.
+	local bool
 }{
 	{name: "ListDomains", call: func(ctx context.Context, c adminv1.AdminServiceClient) error {
 		_, err := c.ListDomains(ctx, &adminv1.ListDomainsRequest{})
@@ -51,11 +55,11 @@ var adminMethods = []struct {
 	{name: "Explain", call: func(ctx context.Context, c adminv1.AdminServiceClient) error {
 		_, err := c.Explain(ctx, &adminv1.ExplainRequest{Take: &ratelimitv1.TakeRequest{Domain: "api", Descriptors: []*ratelimitv1.Descriptor{{Entries: []*ratelimitv1.Entry{{Key: "user", Value: "x"}}}}}})
 		return err
-	}, method: "POST", path: "/explain", body: `{"take":{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"x"}]}]}}`, roles: 2},
+	}, method: "POST", path: "/explain", body: `{"take":{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"x"}]}]}}`, roles: 2, local: true},
 	{name: "Inspect", call: func(ctx context.Context, c adminv1.AdminServiceClient) error {
 		_, err := c.Inspect(ctx, &adminv1.InspectRequest{Domain: "api", Entries: []*ratelimitv1.Entry{{Key: "user", Value: "x"}}})
 		return err
-	}, method: "POST", path: "/inspect", body: `{"domain":"api","entries":[{"key":"user","value":"x"}]}`, roles: 2},
+	}, method: "POST", path: "/inspect", body: `{"domain":"api","entries":[{"key":"user","value":"x"}]}`, roles: 2, local: true},
 	{name: "Reset", call: func(ctx context.Context, c adminv1.AdminServiceClient) error {
 		_, err := c.Reset(ctx, &adminv1.ResetRequest{Domain: "api", Entries: []*ratelimitv1.Entry{{Key: "user", Value: "x"}}})
 		return err
@@ -116,6 +120,9 @@ var httpCodes = map[codes.Code]int{
 	codes.OK: 200, codes.InvalidArgument: 400, codes.Unauthenticated: 401, codes.PermissionDenied: 403, codes.Unimplemented: 501, codes.ResourceExhausted: 429,
 }
 
+// localLevel is the level of whoever is on the machine, without a tokens file.
+const localLevel = -1
+
 // wantEach calls every method over gRPC and in JSON. level is 3 for an operator, 0
 // for nobody; refused is what nobody gets.
 func wantEach(t *testing.T, d *daemon, client adminv1.AdminServiceClient, token string, level int, refused codes.Code) {
@@ -125,6 +132,10 @@ func wantEach(t *testing.T, d *daemon, client adminv1.AdminServiceClient, token 
 		switch {
 		case level == 0:
 			want = refused
+		case level == localLevel:
+			if m.roles < 3 && !m.local {
+				want = codes.PermissionDenied
+			}
 		case level+m.roles < 4:
 			want = codes.PermissionDenied
 		}
@@ -209,12 +220,12 @@ func TestGuessedTokensAreRefusedAndCounted(t *testing.T) {
 	}
 }
 
-func TestOnLoopbackEverybodyViews(t *testing.T) {
+func TestOnLoopbackEverybodyViewsAndExplains(t *testing.T) {
 	t.Parallel()
 	f := newAssignments(t)
 	d := start(t, oneLimit, withAssignments(f))
 	f.block("kept")
-	wantEach(t, d, d.admin(nil), "", 1, codes.OK)
+	wantEach(t, d, d.admin(nil), "", localLevel, codes.OK)
 }
 
 // Pages of the web, and proxies for others, do not count as callers on this machine.
@@ -270,6 +281,57 @@ func TestOnLoopbackRequestsOfOthersAreRefused(t *testing.T) {
 	defer cancel()
 	if _, err := d.admin(nil).ListDomains(ctx, &adminv1.ListDomainsRequest{}); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("over gRPC: %v", err)
+	}
+}
+
+// A page of the web whose name leads here (DNS rebinding) reads none of the pages that
+// want no credentials. Whoever names this machine does, and so do scrapers.
+func TestOnLoopbackPagesAreForRequestsToThisMachine(t *testing.T) {
+	t.Parallel()
+	members, _, _ := withMembers(t, someMembers())
+	loopback := func(o *server.Options) {
+		o.Admin.Pprof, o.Admin.MetricsAddress, o.Admin.MetricsPath = true, "127.0.0.1:0", "/metrics"
+	}
+	d := start(t, oneLimit, members, loopback)
+	_, port, _ := net.SplitHostPort(d.srv.Address("admin"))
+	elsewhere := start(t, oneLimit, func(o *server.Options) {
+		o.Admin.Address, o.Admin.MetricsAddress, o.Admin.MetricsPath = "0.0.0.0:0", "0.0.0.0:0", "/metrics"
+	})
+	pages := []string{"/", "/metrics", "/rlconfig", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"}
+	for _, c := range []struct {
+		name, host, token string
+		code              int
+	}{
+		{name: "by address", host: "127.0.0.1:" + port, code: 200},
+		{name: "by name", host: "localhost:" + port, code: 200},
+		{name: "by IPv6's address", host: "[::1]:" + port, code: 200},
+		{name: "by IPv6's address alone", host: "[::1]", code: 200},
+		{name: "by name, with a token of another", host: "localhost:" + port, token: "guessed", code: 200},
+		{name: "by the name of another", host: "evil.example:" + port, code: 403},
+		{name: "by a name that begins so", host: "localhost.evil.example", code: 403},
+		{name: "by the name of another, with a guessed token", host: "evil.example:" + port, token: "guessed", code: 403},
+		{name: "by another name, with a token", host: "ops.corp:" + port, token: "view", code: 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, path := range pages {
+				if p := d.getAs("admin", path, c.host, c.token); p.code != c.code || c.code == 403 && strings.Contains(p.body, "ratelimitd") {
+					t.Errorf("%s: %d %s, want %d", path, p.code, p.body, c.code)
+				}
+			}
+			if p := d.getAs("admin", "/healthz", c.host, c.token); p.code != 200 {
+				t.Errorf("/healthz: %d %s", p.code, p.body)
+			}
+			if c.token == "" {
+				if p := d.getAs("metrics", "/metrics", c.host, ""); p.code != c.code {
+					t.Errorf("the port of metrics: %d %s, want %d", p.code, p.body, c.code)
+				}
+			}
+			for _, page := range [][2]string{{"admin", "/metrics"}, {"admin", "/healthz"}, {"admin", "/rlconfig"}, {"metrics", "/metrics"}} {
+				if p := elsewhere.getAs(page[0], page[1], c.host, c.token); p.code != 200 {
+					t.Errorf("on another address, %s: %d %s", page, p.code, p.body)
+				}
+			}
+		})
 	}
 }
 
@@ -358,11 +420,130 @@ func TestTokensFilesAreReadAgainAndBadOnesAreNot(t *testing.T) {
 	}
 }
 
+// A token that is taken back, or gets another role, ends what it watches, and says why.
+func TestWatchesEndWithTheirTokens(t *testing.T) {
+	t.Parallel()
+	f := newAssignments(t)
+	members, live, path := withMembers(t, someMembers())
+	d := start(t, oneLimit, members, withAssignments(f))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	stays, err := d.admin(nil).WatchAssignments(with(ctx, "run"), &adminv1.WatchAssignmentsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := d.admin(nil).WatchAssignments(with(ctx, "view"), &adminv1.WatchAssignmentsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := d.watchAs(ctx, "view")
+	asynctest.Eventually(t, "three watch", func() bool { return f.watches.Load() == 3 })
+	filetest.Write(t, filepath.Dir(path), filepath.Base(path), "- {name: operator-1, role: operator, sha256: "+sumOf("run")+"}\n")
+	if err := live.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	f.block("x")
+	if m, err := gone.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "admin.tokens_file") {
+		t.Errorf("over gRPC: %v, %v", m, err)
+	}
+	if text, err := io.ReadAll(lines); err != nil || !strings.HasPrefix(string(text), `{"error":"`) || !strings.Contains(string(text), "admin.tokens_file") {
+		t.Errorf("in JSON: %s, %v", text, err)
+	}
+	if m, err := stays.Recv(); err != nil || m.GetRecord().GetEntries()[0].GetValue() != "x" {
+		t.Errorf("the other's: %v, %v", m, err)
+	}
+	asynctest.Eventually(t, "one watches", func() bool { return f.watches.Load() == 1 })
+}
+
+// On a connection that is open a certificate is good for as long as it would be on another.
+func TestOpenConnectionsEndWithTheirCertificates(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(d *daemon, caFile string, other []byte){
+		"it has expired": func(d *daemon, _ string, _ []byte) {
+			d.clock.Set(time.Now().Add(2 * time.Hour).UnixMicro())
+		},
+		"its CA is in the file no more": func(d *daemon, caFile string, other []byte) {
+			filetest.Write(d.t, filepath.Dir(caFile), filepath.Base(caFile), string(other))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ca, other := certtest.New(t, "ca"), certtest.New(t, "other")
+			own := ca.IssueLoopback(t, "server")
+			members, _, _ := withMembers(t, "- {name: desk, role: operator, certificate: dns:desk.corp}\n"+someMembers())
+			f := newAssignments(t)
+			caFile := filetest.Write(t, t.TempDir(), "ca.pem", string(ca.PEM))
+			d := start(t, oneLimit, members, withAssignments(f), func(o *server.Options) {
+				var err error
+				if o.Admin.TLS, err = tlsfiles.ServerConfig(tlsfiles.Server{Cert: own.CertFile, Key: own.KeyFile, ClientCA: caFile}, o.Log); err != nil {
+					t.Fatal(err)
+				}
+				o.Admin.TLS.Time = o.Now
+			})
+			d.clock.Set(time.Now().UnixMicro())
+			c := clientTLS(t, ca, nil)
+			leaf := ca.Issue(t, x509.Certificate{DNSNames: []string{"desk.corp"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}).TLS(t)
+			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &leaf, nil }
+			client := d.admin(c)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			put := func(ctx context.Context) error {
+				_, err := client.PutAssignments(ctx, &adminv1.PutAssignmentsRequest{Puts: []*adminv1.PutAssignment{{Assignment: &adminv1.Assignment{
+					Domain: "api", Entries: []*ratelimitv1.Entry{{Key: "user", Value: "x"}}, Blocked: true,
+				}}}})
+				return err
+			}
+			if err := put(ctx); err != nil {
+				t.Fatal(err)
+			}
+			watch, err := client.WatchAssignments(ctx, &adminv1.WatchAssignmentsRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			asynctest.Eventually(t, "it watches", func() bool { return f.watches.Load() == 1 })
+			h := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: c, MaxConnsPerHost: 1}}
+			defer h.CloseIdleConnections()
+			get := func(path string) (int, string) {
+				t.Helper()
+				response, err := h.Get("https://" + d.srv.Address("admin") + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer response.Body.Close()
+				text, err := io.ReadAll(response.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return response.StatusCode, string(text)
+			}
+			if code, text := get("/rlconfig"); code != 200 {
+				t.Fatalf("%d %s", code, text)
+			}
+			end(d, caFile, other.PEM)
+			if code, text := get("/rlconfig"); code != 403 || !strings.Contains(text, "good no more") {
+				t.Errorf("a page: %d %s", code, text)
+			}
+			if m, err := watch.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "good no more") {
+				t.Errorf("the watch: %v, %v", m, err)
+			}
+			// The first call ends the connection, and the handshake of the next one fails.
+			for _, with := range []context.Context{ctx, with(ctx, "run")} {
+				if err := put(with); status.Code(err) != codes.Unauthenticated && status.Code(err) != codes.Unavailable {
+					t.Errorf("a change: %v", err)
+				}
+			}
+			if n := len(f.recorded()); n != 1 {
+				t.Errorf("there are %d records", n)
+			}
+		})
+	}
+}
+
 func TestTheAdminPortHasTLSAndKnowsCertificates(t *testing.T) {
 	t.Parallel()
 	ca, stranger := certtest.New(t, "ca"), certtest.New(t, "stranger")
 	own := ca.IssueLoopback(t, "server")
-	members, _, _ := withMembers(t, "- {name: desk, role: operator, certificate: desk.corp}\n"+someMembers())
+	members, _, _ := withMembers(t, "- {name: desk, role: operator, certificate: dns:desk.corp}\n"+someMembers())
 	f := newAssignments(t)
 	d := start(t, oneLimit, members, withAssignments(f), func(o *server.Options) {
 		o.Admin.Address = "0.0.0.0:0"

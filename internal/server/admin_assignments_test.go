@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -101,7 +102,7 @@ func TestAdminShowsDomainsAndRules(t *testing.T) {
 		t.Fatalf("got %v", one)
 	}
 	if l := one[0].GetLimits()[0]; l.GetAlgorithm() != ratelimitv1.Algorithm_ALGORITHM_TOKEN_BUCKET || l.GetRequests() != 5 || l.GetCapacity() != 7 ||
-		l.GetPeriod().AsDuration() != time.Minute || l.GetText() != "5 requests a minute, bursts of 7" {
+		l.GetPeriod().AsDuration() != time.Minute || l.GetText() != "7 at once, then one every 12s" {
 		t.Errorf("got %v", l)
 	}
 	if l := rules[0].GetLimits()[1]; l.GetAlgorithm() != ratelimitv1.Algorithm_ALGORITHM_SLIDING_LOG || l.GetName() != "daily" {
@@ -181,7 +182,8 @@ func TestWrongAssignmentsAreRefusedOneByOne(t *testing.T) {
 		{`{"domain":"api","entries":[{"key":"user"}]}`, "assignment: found none of plan, numbers, unlimited and blocked"},
 		{`{"domain":"api","entries":[{"key":"user"}],"blocked_until":"2027-01-01T00:00:00Z","plan":"pro"}`, "blocked_until: found it without blocked"},
 		{`{"domain":"api","entries":[{"key":"user"}],"blocked":true,"blocked_until":"2025-12-31T00:00:00Z"}`, "blocked_until: found 2025-12-31T00:00:00Z; allowed: a moment to come"},
-		{`{"domain":"api","entries":[{"key":"user"}],"unlimited":true,"plan":"pro"}`, "unlimited: found it beside a plan or numbers"},
+		{`{"domain":"api","entries":[{"key":"user"}],"unlimited":true,"plan_until":"2027-01-01T00:00:00Z"}`, "plan_until: found it without plan"},
+		{`{"domain":"api","entries":[{"key":"user"}],"numbers":[{"limit":"burst","until":"2025-01-01T00:00:00Z"}]}`, "numbers[0].until: found 2025-01-01T00:00:00Z; allowed: a moment to come"},
 		{`{"domain":"api","entries":[{"key":"user"}],"blocked":true,"reason":"` + long + `"}`, "reason: found 257 bytes"},
 		{`{"domain":"api","entries":[{"key":"user"}],"plan":"` + long + `"}`, "plan: found 257 bytes"},
 		{`{"domain":"api","entries":[{"key":"user"}],"blocked":true,"until":"2025-12-31T00:00:00Z"}`, "until: found 2025-12-31T00:00:00Z; allowed: a moment to come"},
@@ -200,7 +202,7 @@ func TestWrongAssignmentsAreRefusedOneByOne(t *testing.T) {
 		{`{"domain":"api","entries":[{"key":"tenant","value":"x"},{"key":"route"}],"plan":"pro","numbers":[{"requests":1}]}`, "the rule tenant / route (plan pro) is unlimited"},
 		{`{"domain":"api","entries":[{"key":"user"}],"numbers":[{"limit":"burst","requests":1,"period":"-1s"}]}`, "numbers[0].period: found "},
 		{`{"domain":"api","entries":[{"key":"user","value":"free"}],"numbers":[{"requests":1}]}`, "the rule user=free is unlimited"},
-		{`{"domain":"api","entries":[{"key":"user","value":"good"}],"blocked":true}`, "found the domain and entries of an earlier put again"},
+		{`{"domain":"api","entries":[{"key":"user","value":"good"}],"blocked":true}`, "found the domain and entries of an earlier change again"},
 	} {
 		p := d.askAdmin("POST", "/assignments", "run",
 			`{"puts":[{"assignment":{"domain":"api","entries":[{"key":"user","value":"good"}],"numbers":[{"limit":"burst","requests":3,"period":"2s","burst":4}]}},{"assignment":`+c.put+`}]}`)
@@ -283,6 +285,9 @@ func TestOneAssignmentHasAVersionOverHTTP(t *testing.T) {
 		{"PUT", at, `{"plan":"none"}`, nil, 400, `plan: found \"none\"`, ""},
 		{"PUT", at, `{"domain":"other","plan":"free"}`, nil, 400, "found other domain or entries than in the query", ""},
 		{"PUT", at, `{"plam":"free"}`, nil, 400, "no Assignment in protobuf JSON", ""},
+		{"PATCH", at, `{"plan":"free"}`, []string{"If-Match", `"1"`}, 412, "the version that if_match names is not in force", ""},
+		{"PATCH", at, `{"plan":"free"}`, []string{"If-None-Match", "*"}, 412, "something is assigned already", ""},
+		{"PATCH", at + "&dry_run=true", `{"unlimited":true}`, []string{"If-Match", `"2"`}, 200, "REPLACED", ""},
 		{"DELETE", at, "", []string{"If-Match", `"1"`}, 412, "the version that if_match names is not in force", ""},
 		{"DELETE", at + "&reason=left", "", []string{"If-Match", `"2"`}, 200, "DELETED", ""},
 		{"DELETE", at, "", nil, 200, "UNCHANGED", ""},
@@ -297,7 +302,7 @@ func TestOneAssignmentHasAVersionOverHTTP(t *testing.T) {
 		{"GET", "/assignments?blocked=yes", "", nil, 400, "allowed: true or false", ""},
 		{"GET", "/audit?entry=a", "", nil, 400, "without a domain", ""},
 		{"GET", "/domains?%zz", "", nil, 400, "the query cannot be read", ""},
-		{"PATCH", at, "", nil, 405, "allowed at", ""},
+		{"POST", at, "", nil, 405, "allowed at", ""},
 	} {
 		p := d.askAdmin(c.method, c.at, "run", c.body, c.headers...)
 		if p.code != c.code || !strings.Contains(p.body, c.says) || p.header.Get("ETag") != c.etag {
@@ -357,8 +362,54 @@ func TestAssignmentsAreListedInPages(t *testing.T) {
 	ctx, cancel := context.WithTimeout(with(t.Context(), "view"), patience)
 	defer cancel()
 	r, err := client.ListAssignments(ctx, &adminv1.ListAssignmentsRequest{PageSize: 10_000})
-	if err != nil || len(r.GetAssignments()) != 5000 || r.GetNextPageToken() == "" {
-		t.Errorf("%d %v", len(r.GetAssignments()), err)
+	n := len(r.GetAssignments())
+	if err != nil || n < 5000 || n >= 10_000 || r.GetNextPageToken() == "" {
+		t.Fatalf("%d %v", n, err)
+	}
+	// In JSON, which is written item by item, it is the same page. The next one goes on.
+	same := new(adminv1.ListAssignmentsResponse)
+	p := d.askAdmin("GET", "/assignments?page_size=10000", "view", "")
+	if err := protojson.Unmarshal([]byte(p.body), same); err != nil || !proto.Equal(same, r) {
+		t.Errorf("in JSON: %d, %d of %d, %v", p.code, len(same.GetAssignments()), same.GetTotal(), err)
+	}
+	next, err := client.ListAssignments(ctx, &adminv1.ListAssignmentsRequest{PageSize: 10_000, PageToken: r.GetNextPageToken()})
+	last, first := r.GetAssignments()[n-1].GetEntries()[0].GetValue(), next.GetAssignments()[0].GetEntries()[0].GetValue()
+	var a, b int
+	fmt.Sscanf(last[301:], "%05d", &a)
+	fmt.Sscanf(first[301:], "%05d", &b)
+	if err != nil || b != a+1 {
+		t.Errorf("after %d the next page begins with %d, %v", a, b, err)
+	}
+}
+
+// An answer that has begun and cannot go on is cut, so that nobody takes it for whole.
+func TestAnswersThatBreakOffAreNotTakenForWhole(t *testing.T) {
+	t.Parallel()
+	d, f := startAssigning(t)
+	for i := range 600 {
+		f.block(fmt.Sprintf("%04d", i))
+	}
+	f.failsAfter = true
+	r, err := http.NewRequest(http.MethodGet, "http://"+d.srv.Address("admin")+"/admin/v1/audit?page_size=1000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer view")
+	response, err := d.client.Do(r)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v", response, err)
+	}
+	defer response.Body.Close()
+	if text, err := io.ReadAll(response.Body); err == nil || !strings.HasPrefix(string(text), `{"records":[`) {
+		t.Errorf("%d bytes without an error", len(text))
+	}
+	if lines := d.log.lines("panic"); len(lines) > 0 {
+		t.Errorf("the log has %s", lines)
+	}
+	f.failsAfter = false
+	all := new(adminv1.ListAuditResponse)
+	if p := d.askAdmin("GET", "/audit?page_size=1000", "view", ""); protojson.Unmarshal([]byte(p.body), all) != nil || len(all.GetRecords()) != 600 || all.GetNextPageToken() != "" {
+		t.Errorf("whole: %d, %d records", p.code, len(all.GetRecords()))
 	}
 }
 
@@ -457,12 +508,13 @@ func TestDaemonsAreListed(t *testing.T) {
 		t.Errorf("got %v", r)
 	}
 	two, f := startAssigning(t, func(o *server.Options) {
-		o.Admin.Daemons = func(context.Context) ([]fleet.Daemon, string, error) {
-			return []fleet.Daemon{{ID: "a", Address: "host-a", Rules: "1"}, {ID: "b", Address: "host-b", Rules: "2"}}, "b", nil
+		o.Admin.Daemons = func(context.Context) ([]fleet.Daemon, string, time.Time, error) {
+			return []fleet.Daemon{{ID: "a", Address: "host-a", Rules: "1", HashTags: 32, StateFormat: 1, Reads: []int{1, 2}}, {ID: "b", Address: "host-b", Rules: "2"}}, "b", time.Unix(7, 0), nil
 		}
 	})
 	r = read[adminv1.ListDaemonsResponse](t, two.askAdmin("GET", "/daemons", "view", ""), 200)
-	if len(r.GetDaemons()) != 2 || r.GetSameRules() || r.GetDaemons()[0].GetSelf() || !r.GetDaemons()[1].GetSelf() {
+	if len(r.GetDaemons()) != 2 || r.GetSameRules() || r.GetDaemons()[0].GetSelf() || !r.GetDaemons()[1].GetSelf() ||
+		r.GetAt().GetSeconds() != 7 || r.GetDaemons()[0].GetHashTags() != 32 || r.GetDaemons()[0].GetStateFormat() != 1 || len(r.GetDaemons()[0].GetReads()) != 2 {
 		t.Errorf("got %v", r)
 	}
 	f.pending = []string{"a", "gone"}

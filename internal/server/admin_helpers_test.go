@@ -29,12 +29,18 @@ type assignments struct {
 	*filestore.Store
 	t testing.TB
 
-	// fails has Apply and Records fail.
-	fails bool
+	// fails has Apply and Records fail, and failsAfter Records after the first.
+	fails, failsAfter bool
 	// pending are the daemons that do not have changes in force.
 	pending []string
+	// old are daemons that cannot read any change.
+	old []string
 
 	watches atomic.Int32
+	// held, if it is set, holds up Reset until it is closed, and resets counts those that
+	// it holds up.
+	held   chan struct{}
+	resets atomic.Int32
 	// server are the options of the server that has it, with its clock and states.
 	server atomic.Pointer[server.Options]
 }
@@ -59,24 +65,38 @@ func (f *assignments) Apply(ctx context.Context, changes []assign.Change) (assig
 	if f.fails {
 		return assign.Applied{}, errAway
 	}
+	if f.old != nil {
+		applied := assign.Applied{Results: make([]assign.Result, len(changes)), Old: f.old}
+		for i := range changes {
+			applied.Results[i].Outcome = assign.NeedsParts
+		}
+		return applied, nil
+	}
 	applied, err := f.Store.Apply(ctx, changes)
 	applied.Pending = f.pending
 	return applied, err
 }
 
 func (f *assignments) Records(ctx context.Context, q assign.RecordQuery) ([]assign.Record, string, error) {
-	if f.fails {
+	if f.fails || f.failsAfter && q.After != "" {
 		return nil, "", errAway
 	}
 	return f.Store.Records(ctx, q)
 }
 
-func (f *assignments) Reset(ctx context.Context, keys []string, r assign.Record) ([]string, error) {
+func (f *assignments) Reset(ctx context.Context, keys []string, r assign.Record) (assign.Reached, error) {
 	if f.fails {
-		return nil, errAway
+		return assign.Reached{}, errAway
+	}
+	if f.held != nil {
+		f.resets.Add(1)
+		select {
+		case <-f.held:
+		case <-ctx.Done():
+		}
 	}
 	_, err := f.Store.Reset(ctx, keys, r)
-	return f.pending, err
+	return assign.Reached{Pending: f.pending}, err
 }
 
 func (f *assignments) Watch(ctx context.Context, tell func(assign.Record) bool) error {
@@ -193,4 +213,46 @@ func (d *daemon) askAdmin(method, path, token, body string, headers ...string) p
 		d.t.Fatal(err)
 	}
 	return page{response.StatusCode, string(text), response.Header}
+}
+
+// getAs gets a page as one of a host, with a token if it is not empty.
+func (d *daemon) getAs(port, path, host, token string) page {
+	d.t.Helper()
+	r, err := http.NewRequest(http.MethodGet, "http://"+d.srv.Address(port)+path, nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	r.Host = host
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := d.client.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return page{response.StatusCode, string(text), response.Header}
+}
+
+// watchAs watches assignments in JSON, and returns the lines.
+func (d *daemon) watchAs(ctx context.Context, token string) io.Reader {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.srv.Address("admin")+"/admin/v1/assignments/watch", nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	response, err := d.client.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = response.Body.Close() })
+	if response.StatusCode != http.StatusOK {
+		d.t.Fatalf("the watch: %s", response.Status)
+	}
+	return response.Body
 }

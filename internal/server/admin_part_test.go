@@ -2,12 +2,182 @@ package server_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
+
+// spoken says an assignment in short, its moments in hours of the day.
+func spoken(m *adminv1.Assignment) string {
+	var parts []string
+	add := func(text string, until *timestamppb.Timestamp) {
+		if until != nil {
+			text += fmt.Sprintf(" until %d", until.AsTime().Hour())
+		}
+		parts = append(parts, text)
+	}
+	if m.GetBlocked() {
+		add("blocked", m.BlockedUntil)
+	}
+	if m.GetUnlimited() {
+		add("unlimited", m.UnlimitedUntil)
+	}
+	for _, n := range m.GetNumbers() {
+		add(fmt.Sprintf("%s=%d", n.GetLimit(), n.GetRequests()), n.Until)
+	}
+	if m.GetPlan() != "" {
+		add("plan "+m.GetPlan(), m.PlanUntil)
+	}
+	if m.Until != nil {
+		parts = append(parts, fmt.Sprintf("all until %d", m.GetUntil().AsTime().Hour()))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// at is a moment of the first day, as JSON.
+func at(hour int) string { return fmt.Sprintf(`"2026-01-01T%02d:00:00Z"`, hour) }
+
+// A patch changes the parts that it names, each with the end that is given, and a put
+// says the whole but the block.
+func TestPartsAreChangedOneByOne(t *testing.T) {
+	t.Parallel()
+	d, f := startAssigning(t)
+	const path = "/assignment?domain=api&entry=tenant%3Dx"
+	records := 0
+	for i, step := range []struct {
+		method, query, body string
+		code                int
+		want                string
+		unchanged           bool
+	}{
+		{method: "PATCH", body: `{"plan":"pro"}`, code: 201, want: "plan pro"},
+		{method: "PATCH", body: `{"numbers":[{"limit":"hour","requests":50}],"until":` + at(2) + `}`, want: "hour=50 until 2, plan pro"},
+		{method: "PATCH", body: `{"numbers":[{"limit":"hour","requests":50,"until":` + at(2) + `}]}`, want: "hour=50 until 2, plan pro", unchanged: true},
+		{method: "PATCH", body: `{"numbers":[{"limit":"second","requests":5}],"until":` + at(3) + `}`, want: "hour=50 until 2, second=5 until 3, plan pro"},
+		{method: "PATCH", body: `{"unlimited":true,"unlimited_until":` + at(1) + `}`, want: "unlimited until 1, hour=50 until 2, second=5 until 3, plan pro"},
+		{method: "PATCH", body: `{"blocked":true,"until":` + at(4) + `}`, want: "blocked until 4, unlimited until 1, hour=50 until 2, second=5 until 3, plan pro"},
+		{method: "PATCH", query: "&remove_limit=second&remove=unlimited", body: `{}`, want: "blocked until 4, hour=50 until 2, plan pro"},
+		{method: "PATCH", query: "&remove=unlimited", body: `{}`, want: "blocked until 4, hour=50 until 2, plan pro", unchanged: true},
+		{method: "PATCH", query: "&remove=plan", body: `{"numbers":[{"limit":"hour","requests":60}]}`, want: "blocked until 4, hour=60"},
+		{method: "PUT", body: `{"plan":"free","until":` + at(6) + `}`, want: "blocked until 4, plan free until 6, all until 6"},
+		{method: "PUT", body: `{"blocked":true,"until":` + at(7) + `}`, want: "blocked until 7, plan free until 6, all until 6"},
+		{method: "DELETE", query: "&part=numbers", want: "blocked until 7, plan free until 6, all until 6", unchanged: true},
+		{method: "DELETE", query: "&part=plan", want: "blocked until 7"},
+		{method: "PATCH", query: "&remove=block", body: `{"unlimited":true}`, want: "unlimited"},
+		{method: "DELETE", query: "&part=terms"},
+	} {
+		p := d.askAdmin(step.method, path+step.query, "run", step.body)
+		if p.code != max(200, step.code) {
+			t.Fatalf("step %d: %d %s", i, p.code, p.body)
+		}
+		if !step.unchanged {
+			records++
+		}
+		if n := len(f.recorded()); n != records {
+			t.Errorf("step %d: %d records, want %d", i, n, records)
+			records = n
+		}
+		shown := &adminv1.GetAssignmentResponse{Assignment: &adminv1.Assignment{}}
+		if p := d.askAdmin("GET", path, "view", ""); step.want != "" {
+			shown.Assignment = read[adminv1.Assignment](t, p, 200)
+		} else if p.code != 404 {
+			t.Errorf("step %d: %d %s", i, p.code, p.body)
+		}
+		if got := spoken(shown.GetAssignment()); got != step.want {
+			t.Errorf("step %d: got %q, want %q", i, got, step.want)
+		}
+	}
+}
+
+// Another number until tomorrow takes nothing else from a customer, and when it ends the
+// customer has what was there before.
+func TestAnotherNumberUntilTomorrowLeavesThePlan(t *testing.T) {
+	t.Parallel()
+	d, _ := startAssigning(t)
+	const path = "/assignment?domain=api&entry=tenant%3Dx"
+	admitted := func() (n int) {
+		for range 20 {
+			if d.take("tenant=x").GetAllowed() {
+				n++
+			}
+		}
+		return n
+	}
+	for _, body := range []string{
+		`{"plan":"pro"}`, `{"numbers":[{"limit":"second","requests":6}],"until":` + at(1) + `}`, `{"unlimited":true,"until":"2026-01-01T00:00:20Z"}`,
+	} {
+		if p := d.askAdmin("PATCH", path, "run", body); p.code/100 != 2 {
+			t.Fatalf("%d %s", p.code, p.body)
+		}
+	}
+	if n := admitted(); n != 20 {
+		t.Errorf("unlimited: %d pass", n)
+	}
+	d.clock.Move(20 * time.Second)
+	if n := admitted(); n != 6 {
+		t.Errorf("with another number %d pass", n)
+	}
+	d.clock.Move(time.Hour)
+	if n := admitted(); n != 4 { // a second, of 9 an hour
+		t.Errorf("when it has ended %d pass", n)
+	}
+}
+
+// What people get wrong in a patch they are told.
+func TestWrongPatchesAreRefused(t *testing.T) {
+	t.Parallel()
+	d, f := startAssigning(t)
+	const path = "/assignment?domain=api&entry=tenant%3Dx"
+	if p := d.askAdmin("PUT", path, "run", `{"plan":"pro"}`); p.code != 201 {
+		t.Fatalf("%d %s", p.code, p.body)
+	}
+	for _, c := range []struct{ query, body, says string }{
+		{"", `{}`, "assignment: found no part to set or to remove; allowed: one or more of plan, numbers, unlimited and blocked"},
+		{"&remove=plans", `{}`, `remove: found \"plans\"; allowed: block, numbers, plan, terms, unlimited`},
+		{"&remove=plan", `{"until":` + at(2) + `}`, "until: found it without a part that it would end"},
+		{"&remove=plan", `{"plan_until":` + at(2) + `}`, "plan_until: found it without plan"},
+		{"", `{"numbers":[{"limit":"hours","requests":1}]}`, `found the limit \"hours\", which the rule tenant (plan pro) does not have`},
+		// It is of the plan that the customer has, which the patch removes.
+		{"&remove=plan", `{"numbers":[{"limit":"second","requests":1}]}`, `found the limit \"second\", which the rule tenant (plan free) does not have`},
+		{"", `{"numbers":[{"limit":"hour"},{"limit":"hour"}]}`, `the limit \"hour\" twice`},
+		{"", `{"plan":"pro","plan_until":"2025-01-01T00:00:00Z"}`, "plan_until: found 2025-01-01T00:00:00Z; allowed: a moment to come"},
+	} {
+		if p := d.askAdmin("PATCH", path+c.query, "run", c.body); p.code != 400 || !strings.Contains(p.body, c.says) {
+			t.Errorf("%s %s: %d %s, want %s", c.query, c.body, p.code, p.body, c.says)
+		}
+	}
+	if n := len(f.recorded()); n != 1 {
+		t.Errorf("%d changes were made", n)
+	}
+	puts := `{"patches":[{"remove":["PART_PLAN"],"assignment":{"domain":"api","entries":[{"key":"tenant","value":"x"}]}},{"remove":["PART_UNSPECIFIED"]},{"remove":[9]}],"dry_run":true}`
+	changes := read[adminv1.PatchAssignmentsResponse](t, d.askAdmin("PATCH", "/assignments", "run", puts), 200).GetChanges()
+	if len(changes) != 3 || changes[0].GetOutcome() != adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED || !strings.Contains(changes[1].GetError(), "remove[0]: found PART_UNSPECIFIED") {
+		t.Errorf("got %v", changes)
+	}
+	if p := d.askAdmin("PATCH", "/assignments", "run", `{}`); p.code != 400 || !strings.Contains(p.body, "patches: found 0; allowed: 1 to 1000") {
+		t.Errorf("%d %s", p.code, p.body)
+	}
+	if p := d.askAdmin("PATCH", path, "help", `{"plan":"free"}`); p.code != 403 {
+		t.Errorf("of a caller in support: %d %s", p.code, p.body)
+	}
+}
+
+// A change that daemons of an older version could not read is refused, and names them.
+func TestOldDaemonsAreNamed(t *testing.T) {
+	t.Parallel()
+	d, f := startAssigning(t)
+	f.old = []string{"web-1:8081", "web-2:8081"}
+	p := d.askAdmin("PATCH", "/assignment?domain=api&entry=tenant%3Dx", "run", `{"plan":"pro"}`)
+	if p.code != 400 || !strings.Contains(p.body, "cannot be read by web-1:8081, web-2:8081, of an older version; upgrade these first") {
+		t.Errorf("%d %s", p.code, p.body)
+	}
+}
 
 // A block stands beside a plan: neither takes the other away.
 func TestBlockAndPlanStandBesideEachOther(t *testing.T) {

@@ -51,12 +51,8 @@ func (a assigned) says(subject string, terms assign.Terms, until ...time.Time) {
 	for _, e := range r.Descriptors[0].Entries {
 		s.Entries = append(s.Entries, bucket.Entry{Key: e.Key, Value: e.Value})
 	}
-	switch {
-	case len(until) == 0:
-	case terms.Blocked:
-		s.BlockedUntil = until[0].UnixMicro()
-	default:
-		s.Until = until[0].UnixMicro()
+	if len(until) > 0 {
+		s.EndRest(until[0].UnixMicro())
 	}
 	if err := s.Check(); err != nil {
 		a.d.t.Fatal(err)

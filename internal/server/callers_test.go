@@ -45,7 +45,7 @@ func someCallers() string {
 	return "- {name: shop, sha256: " + sumOf("shop's") + ", domains: [api], may: [take, give_back]}\n" +
 		"- {name: desk, sha256: " + sumOf("desk's") + ", domains: ['*'], may: [take, refund]}\n" +
 		"- {name: other, sha256: " + sumOf("other's") + ", domains: [other]}\n" +
-		"- {name: proxy, certificate: 127.0.0.1, domains: [api]}\n"
+		"- {name: proxy, certificate: ip:127.0.0.1, domains: [api]}\n"
 }
 
 // with returns a context in which gRPC shows a token.

@@ -27,6 +27,7 @@ type envoyproxyMetrics struct {
 
 // answeredMethod is what is known of the answers of a gRPC method.
 type answeredMethod struct {
+	name     string
 	requests prometheus.Counter
 	seconds  prometheus.Observer
 }
@@ -52,7 +53,7 @@ func newEnvoyproxyMetrics(registry *prometheus.Registry, live *config.Live) *env
 		Help: "The part of the CPU time that the process could have that went into garbage collection. Envoy Gateway's dashboard asks for it, and client libraries have left it out since.",
 	}, gcFraction)
 	method := func(name string) answeredMethod {
-		return answeredMethod{requests.WithLabelValues(name), seconds.WithLabelValues(name)}
+		return answeredMethod{name: name, requests: requests.WithLabelValues(name), seconds: seconds.WithLabelValues(name)}
 	}
 	return &envoyproxyMetrics{
 		methods: map[string]answeredMethod{

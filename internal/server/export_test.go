@@ -41,7 +41,20 @@ func (s *Server) APIRoutes() []string { return slices.Sorted(maps.Keys(s.apiHTTP
 // AdminRoutes are the methods and paths of the admin API.
 func (s *Server) AdminRoutes() []string { return slices.Sorted(maps.Keys(s.adminAPI.Routes())) }
 
-func (s *Server) Admin() http.Handler { return s.adminHandler() }
+// Admin is asked as this machine.
+func (s *Server) Admin() http.Handler {
+	h := s.adminHandler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Host = "localhost"
+		h.ServeHTTP(w, r)
+	})
+}
 
 // BreakPorts makes all ports fail.
 func (s *Server) BreakPorts() { s.closeListeners() }
+
+// SendsCounts returns what sends counts to the statsd server once.
+func (s *Server) SendsCounts() func(context.Context) {
+	counts := newStatsdCounts(s.options.Live, s.envoyproxy)
+	return func(ctx context.Context) { s.options.Statsd.Sender.Send(ctx, counts.all()) }
+}

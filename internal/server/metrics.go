@@ -19,6 +19,7 @@ type metrics struct {
 	calls, adminCalls *prometheus.CounterVec
 	durations         *durations.Family
 	panics, cut       prometheus.Counter
+	unsure            prometheus.Counter
 	ownLimits         decide.Results
 	unknownDomains    *atomic.Uint64
 }
@@ -48,6 +49,10 @@ func newMetrics(registry *prometheus.Registry, limits *limitsCollector, ready *r
 			Name: "ratelimitd_override_decisions_total",
 			Help: "Descriptors that no rule is for and that brought a limit of their own, by what they got themselves.",
 		}, []string{"result"})),
+		unsure: factory.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_unsure_answers_total",
+			Help: "Requests that were answered by assignments that may lack changes, since the daemon was away from Redis. The answers are marked as degraded.",
+		}),
 		cut: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_connections_cut_total",
 			Help: "Connections that were closed because they held the most of request_memory for the requests that they finished.",

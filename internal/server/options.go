@@ -36,6 +36,8 @@ type Options struct {
 	// Hits says when a limit is near its end. If it is on, hits are counted and shown,
 	// with all metrics by the names of envoyproxy/ratelimit.
 	Hits decide.HitCounting
+	// Statsd gets what is counted by these names.
+	Statsd Statsd
 	// Tops says whether rules keep the subjects that had the most.
 	Tops decide.Tops
 	// Live has the rules. While it has none, no request is answered, and unless
@@ -45,6 +47,9 @@ type Options struct {
 	// a #. Without it they come from files.
 	LimitsStatus func(io.Writer)
 	Store        bucket.Store
+	// Tenure and Degrade are those of a decide.Decider.
+	Tenure  *fleet.Tenure
+	Degrade func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
 	// StoreWaits is set if the store waits for others to decide, so that many
 	// requests have to ask it at the same time.
 	StoreWaits bool
@@ -112,15 +117,15 @@ type Admin struct {
 	// TLS is nil for plain text.
 	TLS *tls.Config
 	// Members, if set, are those who may call the admin API. It is loaded. Without it
-	// callers on this machine may see what is in force if Address is loopback, and so
-	// may those with a certificate if TLS asks for one.
+	// callers on this machine may see what is in force, explain and inspect if Address
+	// is loopback, and those with a certificate may see it if TLS asks for one.
 	Members *access.LiveMembers
 	// Assignments keeps what is assigned; Options.Assigned is what is in force of it. With
 	// nil nothing can be assigned.
 	Assignments assign.Store
-	// Daemons returns the daemons that share the store, and the ID of this one; nil
-	// means that there are no others.
-	Daemons func(context.Context) (_ []fleet.Daemon, self string, _ error)
+	// Daemons returns the daemons that share the store, the ID of this one, and when that
+	// was so, on their clock; nil means that there are no others.
+	Daemons func(context.Context) (_ []fleet.Daemon, self string, at time.Time, _ error)
 	// AskTop asks the other daemons who had the most. It calls take with their answers,
 	// one at a time, and returns the IDs of those that did not give one; nil means that
 	// there are no others.

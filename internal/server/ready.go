@@ -186,6 +186,10 @@ func (w *readinessWatch) lackOfLimits() string {
 func (w *readinessWatch) ping(ctx context.Context) error {
 	err := w.options.Store.Ping(ctx)
 	if err == nil {
+		// Without it the store is not asked.
+		err = w.options.Tenure.Regain(ctx)
+	}
+	if err == nil {
 		if w.logged {
 			w.log.Info("the store answers")
 			w.lines.Reset()

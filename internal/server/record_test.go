@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
@@ -25,6 +26,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 const recordLimits = `
@@ -95,7 +97,8 @@ func TestEachKindOfRequestIsRecorded(t *testing.T) {
 	a.d = start(t, recordLimits, recording(&got), ordered(t, clock), func(o *server.Options) { o.Assigned, o.Now = a.Table, clock.Time })
 	d := a.d
 	fingerprint := d.live.Rules().Fingerprint()
-	taken := taking("user=bob:2")
+	taken, own := taking("user=bob:2"), taking("user=frank")
+	own.Descriptors[0].Numbers = &ratelimitv1.Numbers{Requests: 7, Period: durationpb.New(time.Minute)}
 	response, schema := d.sendTake(taken), lineSchema(t)
 	got.take()
 	for _, step := range []struct {
@@ -166,6 +169,15 @@ func TestEachKindOfRequestIsRecorded(t *testing.T) {
 		},
 			`"seq":12,"api":"api_grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","bob"]],"rule":"user","cost":2,"result":"allowed",` +
 				`"limits":[{"name":"hour","result":"allowed","remaining":0,"taken_at":1767225610250000}]}]`},
+		{"given back by own numbers", func() {
+			response := d.sendTake(own)
+			asynctest.Eventually(t, "the line of the take", func() bool { return len(got.take()) > 0 })
+			if err := d.giveBack(own, response); err != nil {
+				t.Fatal(err)
+			}
+		},
+			`"seq":14,"api":"api_grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","frank"]],"rule":"user","cost":1,"result":"allowed",` +
+				`"limits":[{"name":"override","result":"allowed","remaining":0,"numbers":{"algorithm":"fixed_window","requests":7,"period_us":60000000},"taken_at":1767225610250000}]}]`},
 		{"given back in vain", func() { _ = d.giveBack(taking("user=bob", "user=x"), response) },
 			`"api":"api_grpc",LIMITS,"domain":"api","result":"error","code":"FailedPrecondition","descriptors":[{"entries":[["user","bob"]],"rule":"user","cost":1,"result":"error"},` +
 				`{"entries":[["user","x"]],"rule":"user","cost":1,"result":"error"}]`},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -28,7 +29,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/server/envoyrls"
-	"github.com/ratelimitd/ratelimitd/internal/server/scrape"
 	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
 	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 )
@@ -56,7 +56,7 @@ type Server struct {
 	http      *http.Server
 	admin     *http.Server
 	metrics   *http.Server
-	pages     *scrape.Places          // of the metrics that are being written
+	places    pagePlaces
 	listeners map[string]net.Listener // by "grpc", "http", "admin", "metrics"
 }
 
@@ -77,15 +77,16 @@ const (
 // answers once Run is called.
 func New(o Options) (*Server, error) {
 	o.setDefaults()
-	s := &Server{options: o, log: o.Log, started: o.Now(), ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener), pages: newPagePlaces()}
+	s := &Server{options: o, log: o.Log, started: o.Now(), ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener)}
 	s.limits = newLimitsCollector(o.Live)
 	m := newMetrics(o.Metrics, s.limits, s.ready)
 	s.memory = accounts.New(o.Requests.Memory, m.cut.Inc)
+	s.places = newPagePlaces(s.memory.Add)
 	showMemory(o.Metrics, s.memory)
 	showTops(o.Metrics, o.Tops)
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
 	s.decider = decide.New(decide.Options{
-		Live: o.Live, Store: o.Store, Refuses: o.Health.Refuses, Modes: o.Modes, Bounds: o.Requests.Bounds,
+		Live: o.Live, Store: o.Store, Tenure: o.Tenure, Degrade: o.Degrade, Unsure: m.unsure, Refuses: o.Health.Refuses, Modes: o.Modes, Bounds: o.Requests.Bounds,
 		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: m.unknownDomains, OwnLimits: m.ownLimits, Hits: o.Hits, Tops: o.Tops,
 	})
 	failures := endpoint.NewFailureLog(o.Log, o.Now)
@@ -99,7 +100,11 @@ func New(o Options) (*Server, error) {
 	}
 	s.viaGRPC, s.viaHTTP = envoyrls.New(newEndpoint("grpc"), o.Responses.DynamicMetadata), envoyrls.New(newEndpoint("http"), o.Responses.DynamicMetadata)
 	if o.Hits.On {
-		s.envoyproxy = newEnvoyproxyMetrics(o.Metrics, o.Live)
+		shown := o.Metrics
+		if o.Statsd.Alone {
+			shown = prometheus.NewRegistry()
+		}
+		s.envoyproxy = newEnvoyproxyMetrics(shown, o.Live)
 		s.viaGRPC.Errors, s.viaHTTP.Errors = s.envoyproxy.errors, s.envoyproxy.errors
 	}
 	s.apiGRPC = takeapi.New(newEndpoint("api_grpc"))
@@ -253,6 +258,7 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 	serve("admin", serveHTTP(s.admin))
 	serve("metrics", s.metrics.Serve)
 	background.Go(func() { s.tickRules(ctx) })
+	background.Go(func() { s.sendCounts(ctx) })
 	watching, endWatch := context.WithCancel(ctx)
 	defer endWatch()
 	background.Go(func() { s.watchReadiness(watching) })

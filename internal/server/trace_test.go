@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -435,19 +436,46 @@ func TestEachSampledTakeOfAStreamHasASpan(t *testing.T) {
 	}
 }
 
-func TestEachTakeOfTakeManyHasASpan(t *testing.T) {
+// The takes of a TakeMany have one caller, whose trace has one span for them.
+func TestTakeManyHasOneSpan(t *testing.T) {
 	t.Parallel()
-	d := startTraced(t, 0)
-	r := &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{taking("user=a"), taking("plan=free"), {}}}
-	if _, err := d.api().TakeMany(metadata.AppendToOutgoingContext(t.Context(), "traceparent", sampledParent), r); err != nil {
+	for _, waits := range []bool{false, true} {
+		t.Run(map[bool]string{false: "in turn", true: "at the same time"}[waits], func(t *testing.T) {
+			t.Parallel()
+			d := startTraced(t, 0, func(_ *tracing.Options, o *server.Options) { o.StoreWaits = waits })
+			r := &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{taking("user=secret"), taking("open=secret"), taking("plan=free"), taking("plan=free"), {}}}
+			answer, err := d.api().TakeMany(metadata.AppendToOutgoingContext(t.Context(), "traceparent", sampledParent), r)
+			if err != nil || len(answer.GetResults()) != 5 {
+				t.Fatal(answer, err)
+			}
+			s := d.span()
+			wantChild(t, s)
+			wantAttributes(t, s, map[string]any{
+				"ratelimit.takes": int64(5), "ratelimit.takes.denied": int64(2), "ratelimit.takes.failed": int64(1), "ratelimit.descriptors": int64(4),
+				"ratelimit.domain": "api", "ratelimit.rules": []any{"user", "open", "plan=free"}, "ratelimit.code": "OVER_LIMIT",
+				"ratelimit.denied_by.rule": "plan=free", "ratelimit.denied_by.limit": "gcra", "rpc.method": "TakeMany", "rpc.grpc.status_code": int64(0),
+			})
+			if s.GetStatus().GetMessage() != "InvalidArgument" || d.collector.Holds("secret") {
+				t.Error(s)
+			}
+		})
+	}
+}
+
+// Whatever a TakeMany asks, its span holds no more than others do.
+func TestTheSpanOfAFullTakeManyIsBounded(t *testing.T) {
+	t.Parallel()
+	d := startTraced(t, 1, func(o *tracing.Options, _ *server.Options) { o.Values = true })
+	r := new(ratelimitv1.TakeManyRequest)
+	for i := range 100 {
+		r.Takes = append(r.Takes, taking(fmt.Sprintf("user=%d%s", i, strings.Repeat("x", 1000))))
+		r.Takes[i].Domain = fmt.Sprint("domain-", i)
+	}
+	if _, err := d.api().TakeMany(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	var codes []any
-	for _, s := range d.spans() {
-		wantChild(t, s)
-		codes = append(codes, s.Get("ratelimit.code"))
-	}
-	if !slices.Equal(codes, []any{"OK", "OVER_LIMIT", nil}) {
-		t.Error(codes)
+	s := d.span()
+	if list, _ := s.Get("ratelimit.values").([]any); len(list) != tracing.MaxTexts || s.Get("ratelimit.takes") != int64(100) || s.Get("ratelimit.domain") != nil {
+		t.Errorf("%d values, %v", len(list), s)
 	}
 }

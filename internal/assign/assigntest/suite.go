@@ -44,6 +44,8 @@ func Test(t *testing.T, open func(t *testing.T, o Options) Store) {
 		{"a change and its outcome", testOutcomes},
 		{"changes in one call", testTogether},
 		{"what has ended is absent", testEnded},
+		{"parts stand beside each other", testParts},
+		{"no more numbers than there may be", testManyNumbers},
 		{"no more than there is room for", testFull},
 		{"what is not valid changes nothing", testInvalid},
 		{"records", testRecords},
@@ -72,7 +74,7 @@ func Plan(s assign.Subject, plan string) assign.Change {
 
 // Delete returns the change that ends an assignment.
 func Delete(s assign.Subject) assign.Change {
-	return assign.Change{Assignment: assign.Assignment{Subject: s, By: "bob", Reason: "gone"}, Delete: true}
+	return assign.Change{Assignment: assign.Assignment{Subject: s, By: "bob", Reason: "gone"}, Remove: assign.AllParts()}
 }
 
 // Apply makes changes, which must be in force everywhere.
@@ -183,7 +185,7 @@ func testEnded(t *testing.T, open func(*testing.T, Options) Store) {
 	s := open(t, Options{Clock: clock.Micros})
 	acme := Subject("api", "acme")
 	trial := Plan(acme, "trial")
-	trial.Assignment.Until = clock.Micros() + 1_000_000
+	trial.Assignment.PlanUntil = clock.Micros() + 1_000_000
 	trial.IfMatch = assign.IfNone
 	first := Apply(t, s, trial, Plan(Subject("api", "stays"), "p"))[0]
 	clock.Move(time.Second - time.Microsecond)
@@ -197,11 +199,107 @@ func testEnded(t *testing.T, open func(*testing.T, Options) Store) {
 		t.Fatal(err)
 	}
 	want(t, "what is left", s.Table().Len(), 1)
+	want(t, "what has ended already", Apply(t, s, trial)[0], assign.Result{Outcome: assign.Unchanged})
+	trial.Assignment.PlanUntil = clock.Micros() + 1_000_000
 	again := Apply(t, s, trial)[0]
 	want(t, "again", again.Outcome, assign.Created)
 	if again.Before != nil {
 		t.Errorf("before what ended: %+v", again.Before)
 	}
+}
+
+// testParts is the story of a customer, of which each step changes one part.
+func testParts(t *testing.T, open func(*testing.T, Options) Store) {
+	clock := asynctest.NewClock()
+	s := open(t, Options{Clock: clock.Micros})
+	acme := Subject("api", "acme")
+	hour := func(n int64) int64 { return clock.Micros() + n*3600e6 }
+	month := []assign.Numbers{{Limit: "month", Requests: 500}}
+	change := func(terms assign.Terms, ends assign.Ends, remove assign.Parts) assign.Change {
+		return assign.Change{Assignment: assign.Assignment{Subject: acme, Terms: terms, Ends: ends}, Remove: remove}
+	}
+	until, later := hour(24), hour(48)
+	for i, step := range []struct {
+		change  assign.Change
+		outcome assign.Outcome
+		terms   assign.Terms
+		ends    assign.Ends
+	}{
+		{change: change(assign.Terms{Plan: "pro"}, assign.Ends{}, assign.Parts{}), outcome: assign.Created, terms: assign.Terms{Plan: "pro"}},
+		{
+			change: change(assign.Terms{Numbers: month}, assign.Ends{NumbersUntil: []int64{until}}, assign.Parts{}), outcome: assign.Replaced,
+			terms: assign.Terms{Plan: "pro", Numbers: month}, ends: assign.Ends{NumbersUntil: []int64{until}},
+		},
+		{
+			change: change(assign.Terms{Numbers: month}, assign.Ends{NumbersUntil: []int64{until}}, assign.Parts{}), outcome: assign.Unchanged,
+			terms: assign.Terms{Plan: "pro", Numbers: month}, ends: assign.Ends{NumbersUntil: []int64{until}},
+		},
+		{
+			change: change(assign.Terms{Blocked: true}, assign.Ends{BlockedUntil: later}, assign.Parts{}), outcome: assign.Replaced,
+			terms: assign.Terms{Plan: "pro", Numbers: month, Blocked: true}, ends: assign.Ends{NumbersUntil: []int64{until}, BlockedUntil: later},
+		},
+		{
+			change: change(assign.Terms{Unlimited: true}, assign.Ends{}, assign.Parts{}), outcome: assign.Replaced,
+			terms: assign.Terms{Plan: "pro", Numbers: month, Blocked: true, Unlimited: true}, ends: assign.Ends{NumbersUntil: []int64{until}, BlockedUntil: later},
+		},
+		{ // numbers that are set again have the end that is given now, which is none
+			change: change(assign.Terms{Numbers: month}, assign.Ends{}, assign.Parts{Unlimited: true}), outcome: assign.Replaced,
+			terms: assign.Terms{Plan: "pro", Numbers: month, Blocked: true}, ends: assign.Ends{BlockedUntil: later},
+		},
+		{
+			change: change(assign.Terms{}, assign.Ends{}, assign.Parts{Limits: []string{"none"}}), outcome: assign.Unchanged,
+			terms: assign.Terms{Plan: "pro", Numbers: month, Blocked: true}, ends: assign.Ends{BlockedUntil: later},
+		},
+		{
+			change: change(assign.Terms{}, assign.Ends{}, assign.Parts{Limits: []string{"month"}}), outcome: assign.Replaced,
+			terms: assign.Terms{Plan: "pro", Blocked: true}, ends: assign.Ends{BlockedUntil: later},
+		},
+		{ // the whole, which leaves a block
+			change: change(assign.Terms{Numbers: month}, assign.Ends{}, assign.Parts{Rest: true}), outcome: assign.Replaced,
+			terms: assign.Terms{Numbers: month, Blocked: true}, ends: assign.Ends{BlockedUntil: later},
+		},
+		{
+			change: change(assign.Terms{}, assign.Ends{}, assign.Parts{Rest: true}), outcome: assign.Replaced,
+			terms: assign.Terms{Blocked: true}, ends: assign.Ends{BlockedUntil: later},
+		},
+		{change: change(assign.Terms{}, assign.Ends{}, assign.Parts{Block: true}), outcome: assign.Deleted},
+		{change: change(assign.Terms{}, assign.Ends{}, assign.Parts{Block: true}), outcome: assign.Unchanged},
+	} {
+		got := Apply(t, s, step.change)[0]
+		if got.Outcome != step.outcome {
+			t.Fatalf("step %d: the outcome is %d, want %d", i, got.Outcome, step.outcome)
+		}
+		if held := s.Table().Get(acme); held != nil {
+			want(t, fmt.Sprint("terms of step ", i), held.Terms, step.terms)
+			want(t, fmt.Sprint("ends of step ", i), held.Ends, step.ends)
+		} else if step.terms.HasMore() || step.terms.Blocked {
+			t.Errorf("step %d: nothing is there", i)
+		}
+	}
+	// A part that has ended is not brought back by a change of another.
+	Apply(t, s, change(assign.Terms{Plan: "pro", Numbers: month}, assign.Ends{NumbersUntil: []int64{until}}, assign.Parts{}))
+	clock.Move(25 * time.Hour)
+	got := Apply(t, s, change(assign.Terms{Blocked: true}, assign.Ends{}, assign.Parts{}))[0]
+	want(t, "before, once numbers have ended", got.Before.Terms, assign.Terms{Plan: "pro"})
+	want(t, "after", got.After.Terms, assign.Terms{Plan: "pro", Blocked: true})
+}
+
+func testManyNumbers(t *testing.T, open func(*testing.T, Options) Store) {
+	s := open(t, Options{})
+	acme := Subject("api", "acme")
+	numbers := func(from, to int) assign.Change {
+		c := Plan(acme, "")
+		for i := from; i < to; i++ {
+			c.Assignment.Numbers = append(c.Assignment.Numbers, assign.Numbers{Limit: fmt.Sprint(i)})
+		}
+		return c
+	}
+	results := Apply(t, s, numbers(0, assign.MaxNumbers), numbers(0, 3), numbers(assign.MaxNumbers, assign.MaxNumbers+1))
+	want(t, "outcomes", outcomes(results), []assign.Outcome{assign.Created, assign.Unchanged, assign.TooManyNumbers})
+	replace := numbers(assign.MaxNumbers, assign.MaxNumbers+1)
+	replace.Remove.Limits = []string{"0"}
+	want(t, "with one removed", Apply(t, s, replace)[0].Outcome, assign.Replaced)
+	want(t, "numbers", len(s.Table().Get(acme).Numbers), assign.MaxNumbers)
 }
 
 func testFull(t *testing.T, open func(*testing.T, Options) Store) {
@@ -355,9 +453,9 @@ func testReset(t *testing.T, open func(*testing.T, Options) Store) {
 	mu.Lock()
 	calls = nil
 	mu.Unlock()
-	pending, err := s.Reset(t.Context(), keys, assign.Record{Kind: assign.WasReset, By: "ann", Reason: "oops", Subject: Subject("api", "a"), Limits: []string{"", "day"}})
-	if err != nil || len(pending) > 0 {
-		t.Fatalf("Reset: %v, %v", pending, err)
+	reached, err := s.Reset(t.Context(), keys, assign.Record{Kind: assign.WasReset, By: "ann", Reason: "oops", Subject: Subject("api", "a"), Limits: []string{"", "day"}})
+	if err != nil || len(reached.Pending) > 0 {
+		t.Fatalf("Reset: %v, %v", reached.Pending, err)
 	}
 	mu.Lock()
 	got := slices.Clone(calls)
@@ -402,67 +500,95 @@ func testRace(t *testing.T, open func(*testing.T, Options) Store) {
 	want(t, "count", s.Table().Get(acme).Plan, fmt.Sprint(writers*each))
 }
 
-// testModel makes random changes of a store, and holds it against Change.Decide and a
-// map.
+// testModel makes random changes of a store, and holds it against Change.Apply and a map.
 func testModel(t *testing.T, open func(*testing.T, Options) Store) {
 	clock := asynctest.NewClock()
 	s := open(t, Options{Clock: clock.Micros})
 	r := rand.New(rand.NewPCG(3, 4))
-	held := map[string]*assign.Assignment{}
-	for range 150 {
+	m := Model{}
+	for range 250 {
 		clock.Move(time.Duration(r.IntN(3)) * time.Second)
 		var changes []assign.Change
 		for range 1 + r.IntN(8) {
-			changes = append(changes, randomChange(r, clock, held))
+			changes = append(changes, m.RandomChange(r, clock.Micros()))
 		}
 		for i, got := range Apply(t, s, changes...) {
-			text := changes[i].Assignment.Text()
-			before := held[text]
-			if before != nil && before.Ended(clock.Micros()) {
-				before = nil
-			}
-			outcome := changes[i].Decide(before)
-			if got.Outcome != outcome || !reflect.DeepEqual(got.Before, before) {
-				t.Fatalf("%+v of %+v: got %+v, want outcome %d", changes[i], before, got, outcome)
-			}
-			switch outcome {
-			case assign.Created, assign.Replaced:
-				after := changes[i].Assignment
-				after.At, after.ETag = clock.Micros(), got.After.ETag
-				if !reflect.DeepEqual(got.After, &after) {
-					t.Fatalf("after %+v: got %+v", changes[i], got.After)
-				}
-				held[text] = got.After
-			case assign.Deleted:
-				delete(held, text)
+			if wrong := m.Apply(&changes[i], got, clock.Micros()); wrong != "" {
+				t.Fatal(wrong)
 			}
 		}
 	}
-	for text, a := range held {
-		if got := s.Table().Get(a.Subject); !reflect.DeepEqual(got, a) && !a.Ended(clock.Micros()) {
+	for text, a := range m {
+		if got := s.Table().Get(a.Subject).InForce(clock.Micros()); !reflect.DeepEqual(got, a.InForce(clock.Micros())) {
 			t.Errorf("%s: got %+v, want %+v", text, got, a)
 		}
 	}
 }
 
-func randomChange(r *rand.Rand, clock *asynctest.Clock, held map[string]*assign.Assignment) assign.Change {
+// Model is what a store should hold, by the texts of subjects.
+type Model map[string]*assign.Assignment
+
+// Apply makes a change of the model, and returns how a store's result of it differs, or
+// an empty text.
+func (m Model) Apply(c *assign.Change, got assign.Result, now int64) (wrong string) {
+	text := c.Assignment.Text()
+	before, after, outcome := c.Apply(m[text], now)
+	if after != nil && (outcome == assign.Created || outcome == assign.Replaced) {
+		after.At = now
+		if got.After != nil {
+			after.ETag = got.After.ETag
+		}
+		m[text] = after
+	}
+	if outcome == assign.Deleted {
+		delete(m, text)
+	}
+	if want := (assign.Result{Outcome: outcome, Before: before, After: after}); !reflect.DeepEqual(got, want) {
+		return fmt.Sprintf("%+v\nof     %+v:\ngot  %d %+v\n     %+v\nwant %d %+v\n     %+v", *c, m[text], got.Outcome, got.Before, got.After, outcome, before, after)
+	}
+	return ""
+}
+
+// RandomChange returns a change of few subjects and parts, so that changes meet.
+func (m Model) RandomChange(r *rand.Rand, now int64) assign.Change {
 	s := Subject(fmt.Sprint("d", r.IntN(2)), []string{"a", "b{", "c|d=e", "é \" \\ <&>"}[r.IntN(4)])
-	c := Plan(s, fmt.Sprint("p", r.IntN(2)))
-	c.Delete = r.IntN(4) == 0
-	if r.IntN(3) == 0 {
-		c.Assignment.Until = clock.Micros() + r.Int64N(4_000_000)
+	c := assign.Change{Assignment: assign.Assignment{Subject: s, By: []string{"ann", `a/"é"\`}[r.IntN(2)], Reason: []string{"", "asked", "x/<y>"}[r.IntN(3)]}}
+	often := func() bool { return r.IntN(3) == 0 }
+	end := func() int64 {
+		if r.IntN(2) == 0 {
+			return 0
+		}
+		// Of few moments, so that ends are often the same.
+		return (now/2_000_000 + r.Int64N(3)) * 2_000_000
 	}
-	if r.IntN(4) == 0 {
-		c.Assignment.Blocked, c.Assignment.BlockedUntil = true, c.Assignment.Until
+	a := &c.Assignment
+	if often() {
+		a.Plan, a.PlanUntil = []string{"p0", `p/"<é>\1`}[r.IntN(2)], end()
 	}
-	if c.Assignment.Blocked && r.IntN(2) == 0 {
-		c.Assignment.Plan, c.Assignment.Until = "", 0
+	if often() {
+		a.Unlimited, a.UnlimitedUntil = true, end()
 	}
-	switch a := held[s.Text()]; {
-	case r.IntN(4) == 0:
+	if often() {
+		a.Blocked, a.BlockedUntil = true, end()
+	}
+	for _, limit := range []string{"month", "", "s/<é>"} {
+		if often() {
+			n := assign.Numbers{Limit: limit, Requests: []int64{0, 5, bucket.MaxRequests}[r.IntN(3)]}
+			if often() {
+				n.Period, n.Burst = []time.Duration{time.Millisecond, bucket.MaxPeriod}[r.IntN(2)], []int64{0, bucket.MaxRequests}[r.IntN(2)]
+			}
+			a.Numbers, a.NumbersUntil = append(a.Numbers, n), append(a.NumbersUntil, end())
+		}
+	}
+	c.Remove = assign.Parts{Plan: r.IntN(5) == 0, Unlimited: r.IntN(5) == 0, Block: r.IntN(5) == 0, Numbers: r.IntN(8) == 0, Rest: r.IntN(6) == 0}
+	if r.IntN(5) == 0 || !c.Sets() {
+		c.Remove.Limits = []string{"month", "none"}
+	}
+	switch held := m[s.Text()]; {
+	case r.IntN(6) == 0:
 		c.IfMatch = assign.IfNone
-	case r.IntN(2) == 0 && a != nil:
-		c.IfMatch = a.ETag
+	case r.IntN(4) == 0 && held != nil:
+		c.IfMatch = held.ETag
 	}
 	return c
 }

@@ -180,38 +180,32 @@ func (s *Store) change(changes []assign.Change) ([]assign.Result, error) {
 	return results, nil
 }
 
-// decide adds a change to c, and returns what became of it. held is how many
+// decide adds a change to c, and returns its result. held is how many
 // assignments there are.
 func (s *Store) decide(change *assign.Change, c *commit, held *int, now int64) assign.Result {
-	a := change.Assignment
-	a.Terms = a.Terms.Canonical()
-	change = &assign.Change{Assignment: a, Delete: change.Delete, IfMatch: change.IfMatch}
+	a := &change.Assignment
 	text := a.Text()
 	stored, changed := c.puts[text]
 	if !changed {
 		stored = s.table.Get(a.Subject)
 	}
-	before := stored
-	if before != nil && before.Ended(now) {
-		before = nil
-	}
-	outcome := change.Decide(before)
+	before, after, outcome := change.Apply(stored, now)
 	if outcome == assign.Created && stored == nil && *held >= s.most {
-		outcome = assign.Full
+		outcome, after = assign.Full, before
 	}
 	r := assign.Record{Moment: now, Kind: assign.Assigned, By: a.By, Reason: a.Reason, Subject: a.Subject, Before: before}
 	switch outcome {
 	case assign.Created, assign.Replaced:
-		a.At, a.ETag = now, strconv.FormatUint(c.first+uint64(len(c.records)), 10)
+		after.At, after.ETag = now, strconv.FormatUint(c.first+uint64(len(c.records)), 10)
 		if stored == nil {
 			*held++
 		}
-		c.puts[text], r.After = &a, &a
+		c.puts[text], r.After = after, after
 	case assign.Deleted:
 		*held--
 		c.puts[text], r.Kind = nil, assign.Unassigned
 	default:
-		return assign.Result{Outcome: outcome, Before: before, After: before}
+		return assign.Result{Outcome: outcome, Before: before, After: after}
 	}
 	c.records = append(c.records, r)
 	return assign.Result{Outcome: outcome, Before: before, After: r.After}
@@ -241,13 +235,13 @@ func (s *Store) commit(c *commit) error {
 
 // Reset implements assign.Store. The states are in memory, so they are forgotten by
 // the hook alone.
-func (s *Store) Reset(_ context.Context, keys []string, r assign.Record) ([]string, error) {
+func (s *Store) Reset(_ context.Context, keys []string, r assign.Record) (assign.Reached, error) {
 	s.mu.Lock()
 	r.Kind, r.Moment = assign.WasReset, s.clock()
 	err := s.commit(&commit{records: []assign.Record{r}, first: s.last + 1})
 	s.mu.Unlock()
 	if err != nil {
-		return nil, err
+		return assign.Reached{}, err
 	}
 	if s.hooks.Settle != nil {
 		s.hooks.Settle()
@@ -255,7 +249,7 @@ func (s *Store) Reset(_ context.Context, keys []string, r assign.Record) ([]stri
 	if s.hooks.Forget != nil {
 		s.hooks.Forget(keys)
 	}
-	return nil, nil
+	return assign.Reached{}, nil
 }
 
 // maxScanned bounds the records that are looked at for one page, some 0.2 s.

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
@@ -299,5 +301,79 @@ func TestPagesOfFewRecordsAmongManyAreBounded(t *testing.T) {
 	}
 	if want := []int{0, 0, 1, 1}; !slices.Equal(sizes, want) {
 		t.Errorf("2 among %d: pages of %v, want %v, each of which looked at %d at most", many, sizes, want, most)
+	}
+}
+
+// A file of the version before parts is read on, and what is written into it that this
+// version could say, it could read.
+func TestFileFromBeforePartsIsReadOn(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/before_parts.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "assignments")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func() *filestore.Store {
+		s, err := filestore.Open(filestore.Options{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := open()
+	if wrong := assigntest.WrongWrittenBefore(s.Table()); wrong != "" {
+		t.Error(wrong)
+	}
+	held, records := all(t, s)
+	if len(records) != 8 || records[0].Before == nil || records[1].After == nil {
+		t.Errorf("%d records: %+v", len(records), records)
+	}
+	for _, a := range held {
+		c := assign.Change{Assignment: assign.Assignment{Subject: a.Subject, Terms: assign.Terms{Unlimited: true}, Ends: assign.Ends{UnlimitedUntil: assign.MaxMoment}}}
+		if got := assigntest.Apply(t, s, c)[0]; got.Outcome != assign.Replaced || !reflect.DeepEqual(got.Before, a) {
+			t.Errorf("%+v: got %+v", a, got)
+		}
+	}
+	want, _ := all(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open()
+	if got, _ := all(t, s); !reflect.DeepEqual(got, want) {
+		t.Errorf("after a restart: got %+v, want %+v", got, want)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	checkForms(t, path)
+}
+
+// checkForms holds what a file has against what versions before parts read.
+func checkForms(t *testing.T, path string) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	forms := map[bool]int{}
+	err = db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("assignments")).ForEach(func(_, value []byte) error {
+			forms[strings.Contains(string(value), `"parts":`)]++
+			a, err := assign.Decode(value)
+			if err != nil {
+				return err
+			}
+			if wrong := assigntest.WrongForm(value, a); wrong != "" {
+				return errors.New(wrong)
+			}
+			return nil
+		})
+	})
+	if err != nil || forms[true] != 4 || forms[false] != 2 {
+		t.Errorf("forms %v: %v", forms, err)
 	}
 }

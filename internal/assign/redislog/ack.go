@@ -8,11 +8,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
 )
 
 const (
-	// awaitMost is how long a change waits for all daemons.
+	// awaitMost is how long a change waits for all daemons that are known.
 	awaitMost = 2 * time.Second
+	// readEvery is how often the register is read again while it may lack daemons.
+	readEvery = 200 * time.Millisecond
 	// ackLives is how long what a daemon has in force stays written down.
 	ackLives = time.Minute
 	// ackEvery is how often that is renewed.
@@ -51,60 +55,93 @@ func (s *Store) pipelined(ctx context.Context, add func(context.Context, redis.P
 	return err
 }
 
+// Awaited are the daemons that a change must wait for.
+type Awaited struct {
+	// IDs are those that are known.
+	IDs []string
+	// Lacks is for how long there may be more, which are not known since Redis lost
+	// their register; not at all if it is not above 0.
+	Lacks time.Duration
+}
+
 // await waits until all daemons have in force what is wanted, and returns those that
-// have not after some time. For those that are late it does not wait.
-func (s *Store) await(ctx context.Context, wanted map[*tag]streamID) (pending []string, _ error) {
+// have not after some time. For those that are late it does not wait. While there may
+// be daemons that are not known, it waits until these are known, or surely decide
+// nothing before they have caught up.
+func (s *Store) await(ctx context.Context, wanted map[*tag]streamID) (reached assign.Reached, _ error) {
 	if len(wanted) == 0 {
-		return nil, nil
+		return reached, nil
 	}
+	began := time.Now()
 	whole, cancel := context.WithTimeout(ctx, awaitMost)
 	defer cancel()
-	pending, err := s.daemons(whole)
+	awaited, err := s.awaited(whole)
 	if err != nil {
-		return nil, wrap(fmt.Errorf("the daemons that should have it in force are not known: %w", err))
+		return reached, wrap(fmt.Errorf("the daemons that should have it in force are not known: %w", err))
 	}
-	isLate := s.lateOf(whole, pending)
+	if awaited.Lacks > 0 {
+		cancel()
+		whole, cancel = context.WithDeadline(ctx, began.Add(awaited.Lacks+awaitMost))
+		defer cancel()
+	}
+	if awaited, err = s.awaitAll(whole, awaited, wanted); err != nil {
+		s.redis.ReloadAfter(ctx, err)
+	}
+	if len(awaited.IDs) > 0 && ctx.Err() == nil {
+		s.late.add(awaited.IDs, wanted)
+	}
+	return assign.Reached{Pending: awaited.IDs, Lacks: max(0, awaited.Lacks)}, nil
+}
+
+// awaitAll waits until all daemons have in force what is wanted, or all that have not
+// are late, or ctx ends. It returns those that have not, and the last error of Redis.
+func (s *Store) awaitAll(ctx context.Context, awaited Awaited, wanted map[*tag]streamID) (_ Awaited, err error) {
+	isLate := s.lateOf(ctx, awaited.IDs)
+	read := time.Now()
 	// A pause grows, so that one daemon costs little and many do not press.
 	for pause := time.Millisecond; ; pause = min(pause+time.Millisecond, 10*time.Millisecond) {
-		if pending, err = s.without(whole, pending, wanted); len(pending) == 0 {
-			return nil, nil
-		}
-		if err != nil {
-			s.redis.ReloadAfter(whole, err)
-		} else if !slices.ContainsFunc(pending, func(id string) bool { return !isLate[id] }) {
-			return pending, nil
+		awaited.IDs, err = s.without(ctx, awaited.IDs, wanted)
+		mayLack := awaited.Lacks > 0
+		if !mayLack && err == nil && !slices.ContainsFunc(awaited.IDs, func(id string) bool { return !isLate[id] }) {
+			return awaited, nil
 		}
 		select {
-		case <-whole.Done():
-			if ctx.Err() == nil {
-				s.late.add(pending, wanted)
-			}
-			return pending, nil
+		case <-ctx.Done():
+			return awaited, err
 		case <-time.After(pause):
+		}
+		if !mayLack || time.Since(read) < readEvery && time.Since(read) < awaited.Lacks {
+			continue
+		}
+		if now, err := s.awaited(ctx); err == nil {
+			awaited, read = now, time.Now()
 		}
 	}
 }
 
-// daemons returns the daemons to wait for, this one included.
-func (s *Store) daemons(ctx context.Context) (ids []string, err error) {
-	for s.o.Daemons != nil {
-		if ids, err = s.o.Daemons(ctx); err == nil {
+// awaited returns the daemons to wait for, this one included.
+func (s *Store) awaited(ctx context.Context) (a Awaited, err error) {
+	for s.o.Awaited != nil {
+		if a, err = s.o.Awaited(ctx); err == nil {
 			break
 		}
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return a, err
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	if !slices.Contains(ids, s.o.ID) {
-		ids = append(slices.Clone(ids), s.o.ID)
+	if !slices.Contains(a.IDs, s.o.ID) {
+		a.IDs = append(slices.Clone(a.IDs), s.o.ID)
 	}
-	return ids, nil
+	return a, nil
 }
 
 // without returns the pending daemons that do not have in force what is wanted.
 func (s *Store) without(ctx context.Context, pending []string, wanted map[*tag]streamID) ([]string, error) {
+	if len(pending) == 0 {
+		return nil, nil
+	}
 	tags := slices.Collect(maps.Keys(wanted))
 	replies := make([]*redis.SliceCmd, len(tags))
 	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
@@ -130,10 +167,11 @@ func (s *Store) without(ctx context.Context, pending []string, wanted map[*tag]s
 
 // forgetGone removes what daemons wrote down that are not in the register any more.
 func (s *Store) forgetGone(ctx context.Context, tags []*tag) error {
-	alive, err := s.daemons(ctx)
+	awaited, err := s.awaited(ctx)
 	if err != nil {
 		return err
 	}
+	alive := awaited.IDs
 	replies := make([]*redis.StringSliceCmd, len(tags))
 	err = s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for i, t := range tags {

@@ -2,6 +2,7 @@ package redislog_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,67 @@ import (
 // aclCommands are those that the store's user needs, beside those that every user may
 // run.
 const aclCommands = "+evalsha +eval +time +get +set +del +pexpire +hget +hset +hsetnx +hdel +hlen +hmget +hkeys +hscan +xadd +xrange +xrevrange +xread"
+
+// asUser starts a server, and returns how to reach it as a user with these rights, and
+// how to change them.
+func asUser(t *testing.T, commands ...string) (c redisconn.Options, give func(commands ...string)) {
+	t.Helper()
+	server := redistest.Start(t)
+	admin := redistest.Client(t, server.Addr())
+	give = func(commands ...string) {
+		t.Helper()
+		rule := []any{"acl", "setuser", "ratelimitd", "reset", "on", ">s3cret", "~test-*", "+hgetall"} // for the test
+		for _, c := range commands {
+			rule = append(rule, c)
+		}
+		if err := admin.Do(context.Background(), rule...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give(commands...)
+	c = connOptions(redisconn.Single, server.Addr())
+	c.Username, c.Password = "ratelimitd", func() (string, error) { return "s3cret", nil }
+	return c, give
+}
+
+// A user who may write a part of a change writes nothing: a change is stored, recorded
+// and in force, or none of that. The log names each right that is missing.
+func TestChangeWithoutEachRightIsNotHalfDone(t *testing.T) {
+	t.Parallel()
+	all := strings.Fields(aclCommands)
+	for _, missing := range all {
+		t.Run(missing[1:], func(t *testing.T) {
+			t.Parallel()
+			c, give := asUser(t, all...)
+			c.Timeout = time.Second
+			settled := startLoaded(t, c, redislog.Options{ID: "settled"})
+			blocked := func(name string) assign.Change {
+				return assign.Change{Assignment: assign.Assignment{Subject: assigntest.Subject("api", name), Terms: assign.Terms{Blocked: true}}}
+			}
+			assigntest.Apply(t, settled, blocked("a"), blocked("b"))
+			give(slices.DeleteFunc(slices.Clone(all), func(c string) bool { return c == missing })...)
+			var log asynctest.Buffer
+			start(t, c, redislog.Options{ID: "late", Log: textLog(&log)})
+			if !slices.Contains([]string{"+evalsha", "+eval", "+time"}, missing) {
+				asynctest.Eventually(t, "the missing right is told", func() bool { return strings.Contains(log.String(), "missing="+missing) })
+			}
+			for _, change := range []assign.Change{blocked("c"), assigntest.Delete(assigntest.Subject("api", "a"))} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				_, _ = settled.Apply(ctx, []assign.Change{change})
+				cancel()
+			}
+			_, _ = settled.Reset(t.Context(), []string{settled.StateKey("a#gcra")}, assign.Record{Subject: assigntest.Subject("api", "r")})
+			give(all...)
+			held := converge(t, settled, startLoaded(t, c, redislog.Options{ID: "fresh"}))
+			checkRecords(t, settled, held)
+			asynctest.Eventually(t, "changes are made again", func() bool {
+				applied, err := settled.Apply(t.Context(), []assign.Change{blocked("d")})
+				return err == nil && len(applied.Pending) == 0
+			})
+			converge(t, settled)
+		})
+	}
+}
 
 // TestFewRightsSuffice does all that a store does as a user with these rights.
 func TestFewRightsSuffice(t *testing.T) {
@@ -38,7 +100,7 @@ func TestFewRightsSuffice(t *testing.T) {
 	o := redislog.Options{ID: "self", Log: textLog(&log), Clock: clock.Micros}
 	d := startLoaded(t, c, o)
 	trial := assigntest.Plan(assigntest.Subject("api", "trial"), "p")
-	trial.Assignment.Until = clock.Micros() + 1
+	trial.Assignment.PlanUntil = clock.Micros() + 1
 	assigntest.Apply(t, d, trial, assigntest.Plan(assigntest.Subject("api", "a"), "p"))
 	clock.Move(time.Second)
 	if err := d.Sweep(ctx); err != nil {

@@ -5,26 +5,34 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 )
 
 const (
-	// maxPerCall bounds the changes of one call, so that it keeps no server for long.
-	maxPerCall = 200
+	// maxPerCall and maxBytesPerCall bound the changes of one call, so that it keeps no
+	// server for long: some milliseconds. A call has at least one change.
+	maxPerCall      = 200
+	maxBytesPerCall = 256 << 10
 	// maxTogether bounds about how many changes are on their way at once.
 	maxTogether = 1000
+	// awaitRestore is how long a change waits until assignments that Redis has lost
+	// are put back.
+	awaitRestore = 2 * time.Second
 )
 
 var errNotLoaded = errors.New("redis: the assignments are not loaded yet")
 
 // codes has the outcomes as change.lua replies them.
-var codes = [...]assign.Outcome{1: assign.Created, 2: assign.Replaced, 3: assign.Unchanged, 4: assign.Deleted, 5: assign.Conflict}
+var codes = [...]assign.Outcome{1: assign.Created, 2: assign.Replaced, 3: assign.Unchanged, 4: assign.Deleted, 5: assign.Conflict,
+	6: assign.TooManyNumbers, 7: assign.NeedsParts}
 
 // Apply implements assign.Store. It fails, with nothing changed, if a change is not
-// valid, or if the store is not loaded. It also fails if the register of daemons cannot be read, with all that is
-// known in the results. Run must run.
+// valid, or if the store is not loaded. It also fails if the register of daemons cannot
+// be read, with all that is known in the results. Run must run.
 func (s *Store) Apply(ctx context.Context, changes []assign.Change) (assign.Applied, error) {
 	applied := assign.Applied{Results: make([]assign.Result, len(changes))}
 	for i := range changes {
@@ -35,21 +43,39 @@ func (s *Store) Apply(ctx context.Context, changes []assign.Change) (assign.Appl
 	if !s.Loaded() {
 		return applied, errNotLoaded
 	}
-	wanted, err := s.change(ctx, changes, applied.Results)
-	pending, awaitErr := s.await(ctx, wanted)
-	applied.Pending = pending
+	old := s.old(ctx)
+	wanted, err := s.change(ctx, changes, applied.Results, old)
+	if slices.ContainsFunc(applied.Results, func(r assign.Result) bool { return r.Outcome == assign.NeedsParts }) {
+		applied.Old = old
+	}
+	reached, awaitErr := s.await(ctx, wanted)
+	applied.Reached = reached
 	return applied, errors.Join(err, awaitErr)
 }
 
-// change makes changes, and returns by tag the ID that daemons must have seen.
-func (s *Store) change(ctx context.Context, changes []assign.Change, results []assign.Result) (map[*tag]streamID, error) {
+// old returns the daemons that read form 1 alone. If these are not known, it returns
+// why in their place: a daemon that cannot read a change would lift a block.
+func (s *Store) old(ctx context.Context) []string {
+	if s.o.Old == nil {
+		return nil
+	}
+	old, err := s.o.Old(ctx)
+	if err != nil {
+		return []string{fmt.Sprintf("daemons that are not known (%v)", err)}
+	}
+	return old
+}
+
+// change makes changes, in form 1 alone if there are daemons that read no other, and
+// returns by tag the ID that daemons must have seen.
+func (s *Store) change(ctx context.Context, changes []assign.Change, results []assign.Result, old []string) (map[*tag]streamID, error) {
 	batches := make(map[*tag][]int) // indices of changes
 	room := s.o.MaxAssignments - s.table.Len()
 	isNew := make(map[string]bool)
 	for i := range changes {
 		c := &changes[i]
 		text := c.Assignment.Text()
-		if !c.Delete && !isNew[text] && s.table.Get(c.Assignment.Subject) == nil {
+		if c.Sets() && !isNew[text] && s.table.Get(c.Assignment.Subject) == nil {
 			if room <= 0 {
 				results[i].Outcome = assign.Full
 				continue
@@ -71,9 +97,9 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 			if together >= maxTogether {
 				break
 			}
-			n := min(len(all), maxPerCall)
+			c, n := s.changeCall(t, changes, all, old)
 			together += n
-			calls = append(calls, s.changeCall(t, changes, all[:n]))
+			calls = append(calls, c)
 			of = append(of, all[:n])
 			batches[t] = all[n:]
 			if n == len(all) {
@@ -98,21 +124,61 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 	return wanted, failure
 }
 
-func (s *Store) changeCall(t *tag, changes []assign.Change, batch []int) *call {
-	c := &call{tag: t, keys: []string{t.assigned, t.changes}, args: []any{s.clock(), s.keep(), ""}}
+// Places of the arguments of change.lua that sendChanges and changeCall set.
+const argResent, argForm1, argHasEpoch = 2, 3, 5
+
+// changeCall returns the call that makes the first changes of a batch, and how many.
+func (s *Store) changeCall(t *tag, changes []assign.Change, batch []int, old []string) (c *call, n int) {
+	c = &call{tag: t, keys: []string{t.assigned, t.changes}, args: []any{s.clock(), s.keep(), "", "", assign.MaxNumbers, ""}}
+	if t.hasEpoch.Load() {
+		c.args[argHasEpoch] = "1"
+	}
+	if len(old) > 0 {
+		c.args[argForm1] = "1"
+	}
+	bytes := 0
 	for _, i := range batch {
 		change := &changes[i]
-		a := change.Assignment
-		a.Terms = a.Terms.Canonical()
-		body := ""
-		by := a.By
-		if !change.Delete {
-			a.By, a.At, a.ETag = "", 0, ""
-			body = string(assign.Encode(&a))
+		a := &change.Assignment
+		text, subject, asked := a.Text(), encodeSubject(&a.Subject), encodeChange(change)
+		bytes += len(text) + len(subject) + len(asked)
+		if n == maxPerCall || n > 0 && bytes > maxBytesPerCall {
+			break
 		}
-		c.args = append(c.args, a.Text(), encodeSubject(&a.Subject), change.IfMatch, by, a.Reason, body)
+		n++
+		c.args = append(c.args, text, subject, change.IfMatch, a.By, a.Reason, asked)
 	}
-	return c
+	return c, n
+}
+
+// encodeChange returns a change as change.lua reads it.
+func encodeChange(c *assign.Change) string {
+	asked := struct {
+		Rest    bool        `json:"rest"`
+		Numbers bool        `json:"numbers"`
+		Remove  []string    `json:"remove"`
+		Set     [][3]string `json:"set"`
+	}{Rest: c.Remove.Rest, Numbers: c.Remove.Numbers, Remove: []string{}, Set: [][3]string{}}
+	for _, p := range []struct {
+		name string
+		goes bool
+	}{
+		{name: assign.PartPlan, goes: c.Remove.Plan},
+		{name: assign.PartUnlimited, goes: c.Remove.Unlimited},
+		{name: assign.PartBlock, goes: c.Remove.Block},
+	} {
+		if p.goes {
+			asked.Remove = append(asked.Remove, p.name)
+		}
+	}
+	for _, limit := range c.Remove.Limits {
+		asked.Remove = append(asked.Remove, assign.PartLimit+limit)
+	}
+	for _, p := range c.Assignment.Parts() {
+		asked.Set = append(asked.Set, [3]string{p.Name, p.Text, p.Until})
+	}
+	text, _ := json.Marshal(asked) // nothing in it can fail
+	return string(text)
 }
 
 // sendChanges makes the calls. Those that fail are made once more: to make a change
@@ -123,13 +189,32 @@ func (s *Store) sendChanges(ctx context.Context, calls []*call) {
 	for _, c := range calls {
 		if err := c.cmd.Err(); err != nil {
 			s.redis.ReloadAfter(ctx, err)
-			c.args[2] = "1"
+			c.args[argResent] = "1"
 			failed = append(failed, c)
 		}
 	}
 	if len(failed) > 0 && ctx.Err() == nil {
 		s.run(ctx, changeScript, failed)
 	}
+	for deadline := time.Now().Add(awaitRestore); ; {
+		var lost []*call
+		for _, c := range calls {
+			if isLost(c) {
+				lost = append(lost, c)
+				s.doorbell.mark(c.tag)
+			}
+		}
+		if len(lost) == 0 || time.Now().After(deadline) || !pause(ctx, 10*time.Millisecond) {
+			return
+		}
+		s.run(ctx, changeScript, lost)
+	}
+}
+
+// isLost reports whether a call was refused since Redis has lost the assignments.
+func isLost(c *call) bool {
+	reply, err := c.cmd.Slice()
+	return err == nil && len(reply) == 1 && reply[0] == "LOST"
 }
 
 // decodeChanges reads the reply to changeCall.
@@ -137,6 +222,9 @@ func decodeChanges(c *call, batch []int, results []assign.Result) (streamID, err
 	reply, err := c.cmd.Slice()
 	if err != nil {
 		return streamID{}, err
+	}
+	if isLost(c) {
+		return streamID{}, errLost
 	}
 	if len(reply) != 1+3*len(batch) {
 		return streamID{}, fmt.Errorf("the reply of the script has %d elements, where %d are expected", len(reply), 1+3*len(batch))
@@ -174,20 +262,20 @@ func encodeSubject(s *assign.Subject) string {
 }
 
 // Reset implements assign.Store. Whether it was done is not known if it fails.
-func (s *Store) Reset(ctx context.Context, keys []string, r assign.Record) ([]string, error) {
+func (s *Store) Reset(ctx context.Context, keys []string, r assign.Record) (assign.Reached, error) {
 	if err := r.Subject.Check(); err != nil {
-		return nil, err
+		return assign.Reached{}, err
 	}
 	var t *tag
 	for _, k := range keys {
 		of := s.byName[hashTagOf(k)]
 		if of == nil || t != nil && of != t {
-			return nil, fmt.Errorf("the key %q, where keys of one hash tag of limits are needed", k)
+			return assign.Reached{}, fmt.Errorf("the key %q, where keys of one hash tag of limits are needed", k)
 		}
 		t = of
 	}
 	if t == nil || len(keys) > assign.ResetMost {
-		return nil, fmt.Errorf("%d keys, where 1 to %d are allowed", len(keys), assign.ResetMost)
+		return assign.Reached{}, fmt.Errorf("%d keys, where 1 to %d are allowed", len(keys), assign.ResetMost)
 	}
 	limits, _ := json.Marshal(r.Limits)
 	states, _ := json.Marshal(keys)
@@ -197,11 +285,11 @@ func (s *Store) Reset(ctx context.Context, keys []string, r assign.Record) ([]st
 	text, err := c.cmd.Text()
 	if err != nil {
 		s.redis.ReloadAfter(ctx, err)
-		return nil, wrap(err)
+		return assign.Reached{}, wrap(err)
 	}
 	id, err := parseID(text)
 	if err != nil {
-		return nil, wrap(err)
+		return assign.Reached{}, wrap(err)
 	}
 	s.doorbell.ring(ctx, []*call{c})
 	return s.await(ctx, map[*tag]streamID{t: id})

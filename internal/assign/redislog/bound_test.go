@@ -40,7 +40,7 @@ func (d *daemon) make(t testing.TB, changes []assign.Change, want assign.Outcome
 func deleted(changes []assign.Change) []assign.Change {
 	var all []assign.Change
 	for _, c := range changes {
-		c.Delete = true
+		c.Assignment.Terms, c.Remove = assign.Terms{}, assign.AllParts()
 		all = append(all, c)
 	}
 	return all
@@ -62,14 +62,16 @@ func blocksOf(table *assign.Table) (n int) {
 func TestNoMoreIsLoadedThanThereIsRoomFor(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, c redisconn.Options) {
-		both := func(context.Context) ([]string, error) { return []string{"large", "small"}, nil }
+		both := func(context.Context) (redislog.Awaited, error) {
+			return redislog.Awaited{IDs: []string{"large", "small"}}, nil
+		}
 		large := startLoaded(t, c, redislog.Options{ID: "large"})
 		plans, blocks := crowd("plan-", 30, assign.Terms{Plan: "pro"}), crowd("block-", 5, assign.Terms{Blocked: true})
 		large.make(t, plans, assign.Created)
 		large.make(t, blocks, assign.Created)
 
 		var log asynctest.Buffer
-		small := startLoaded(t, c, redislog.Options{ID: "small", Daemons: both, MaxAssignments: 10, Log: textLog(&log)})
+		small := startLoaded(t, c, redislog.Options{ID: "small", Awaited: both, MaxAssignments: 10, Log: textLog(&log)})
 		asynctest.Eventually(t, "the daemon says what is left out", func() bool { all, _ := small.LeftOut(); return all > 0 })
 		if n, all := small.Table().Len(), leftOutOf(small); n < 10 || n > 15 || n+all != 35 || blocksOf(small.Table()) != 5 {
 			t.Errorf("it has %d, of which %d block, and leaves out %d", n, blocksOf(small.Table()), all)
@@ -104,9 +106,11 @@ func leftOutOf(d *daemon) int {
 func TestADaemonThatIsFullGoesOnAndDoesNotConfirm(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, c redisconn.Options) {
-		both := func(context.Context) ([]string, error) { return []string{"large", "small"}, nil }
-		large := startLoaded(t, c, redislog.Options{ID: "large", Daemons: both})
-		small := startLoaded(t, c, redislog.Options{ID: "small", Daemons: both, MaxAssignments: 10})
+		both := func(context.Context) (redislog.Awaited, error) {
+			return redislog.Awaited{IDs: []string{"large", "small"}}, nil
+		}
+		large := startLoaded(t, c, redislog.Options{ID: "large", Awaited: both})
+		small := startLoaded(t, c, redislog.Options{ID: "small", Awaited: both, MaxAssignments: 10})
 		asynctest.Eventually(t, "it has all", func() bool { return small.Lacks() == nil })
 		changed := func(changes []assign.Change, left, blocksLeft int) (pending string) {
 			t.Helper()

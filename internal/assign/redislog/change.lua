@@ -1,4 +1,5 @@
--- Changes assignments of one hash tag, all in one step, and records each change.
+-- Changes parts of assignments of one hash tag, all in one step, and records each
+-- change.
 --
 -- KEYS[1]  the assignments: a hash, by the text of the subject
 -- KEYS[2]  the changes: a stream
@@ -6,79 +7,264 @@
 -- ARGV[2]  about how many changes the stream keeps
 -- ARGV[3]  1 if the same was sent before and the reply was lost: what is in force
 --          as it was asked for is then no conflict
--- ARGV[4]  and so on, 6 for each change: the text of the subject; the subject as
+-- ARGV[4]  1 if form 1 alone may be written, since some daemon reads no other
+-- ARGV[5]  how many numbers an assignment may have
+-- ARGV[6]  1 if the tag is known to have had assignments
+-- ARGV[7]  and so on, 6 for each change: the text of the subject; the subject as
 --          JSON; the version that must be in force, 'none', or empty; who makes
---          it; why; and the assignment as JSON without etag, at and by, or empty
---          to delete
--- reply    the ID of the last change in the stream, then 3 for each change: what
---          became of it, what was in force before and what is after, or empty
+--          it; why, or empty if the reason stays; and the change as JSON:
+--            rest     whether all parts go but the block
+--            numbers  whether all numbers go
+--            remove   the names of parts that go
+--            set      parts that are set then, each a name, a text and an end
+-- reply    'LOST' alone if assignments are gone, and nothing was changed; else the ID
+--          of the last change in the stream, then 3 for each change: its
+--          outcome, what was in force before and what is after, or empty
 --
--- An assignment is stored as a JSON object that begins with etag, at and by, and
--- goes on as the caller wrote it: so equal ones end alike. Its etag is the ID of
--- its change. What cannot be read, and what has ended, counts as absent.
+-- An assignment is stored as a JSON object of form 1 or form 2. Both begin with etag,
+-- which is the ID of its change, at and by. Form 1 has a field for each kind of part,
+-- and one end for all but the block; it is written wherever it can say what is meant,
+-- since all versions read it. Form 2 has
+--   "parts": {name: [text, end]}
+-- of texts, which this script carries as they are: those of parts that it does not
+-- know too. cjson reads whole numbers below 2^53 and periods, which are whole
+-- milliseconds, exactly, but writes 14 digits and makes {} of []. So it writes texts
+-- alone. What cannot be read, and what has ended, counts as absent.
 
-local CREATED, REPLACED, UNCHANGED, DELETED, CONFLICT = 1, 2, 3, 4, 5
+local CREATED, REPLACED, UNCHANGED, DELETED, CONFLICT, TOO_MANY, NEEDS_PARTS = 1, 2, 3, 4, 5, 6, 7
 
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
-local moment = string.format('%.0f', now)
+local function exact(number) return string.format('%.0f', number) end
+local moment = exact(now)
 
--- The ETag of a stored assignment that is in force, or nil.
-local function etag_in_force(value)
-  local ok, a = pcall(cjson.decode, value) -- value is false where there is none
-  if not ok or type(a) ~= 'table' or type(a.etag) ~= 'string' then return nil end
-  local ends = a.ends
-  if type(ends) == 'number' and ends ~= 0 and ends <= now then return nil end
-  return a.etag
+-- A text as JSON. A slash needs no escape.
+local function encode(text) return (cjson.encode(text):gsub('\\/', '/')) end
+
+local function text_or_empty(value) return type(value) == 'string' and value or '' end
+local function is_limit(name) return name:sub(1, 6) == 'limit ' end
+local function has_ended(ends) return ends ~= '' and tonumber(ends) <= now end
+
+-- Numbers as the text of a part.
+local function numbers_text(n)
+  local text = '{"requests":' .. exact(n.requests)
+  if n.period then text = text .. ',"period":' .. exact(n.period) end
+  if n.burst then text = text .. ',"burst":' .. exact(n.burst) end
+  return text .. '}'
 end
 
-local function ends_with(value, tail) return value:sub(-#tail) == tail end
+-- The parts of a decoded assignment: by name a text and an end, which may be empty.
+local function parts_of(a)
+  local parts = {}
+  if a.parts then
+    for name, part in pairs(a.parts) do
+      assert(type(part[1]) == 'string' and type(part[2]) == 'string')
+      parts[name] = {part[1], part[2]}
+    end
+    return parts
+  end
+  local function end_of(number) return number and number ~= 0 and exact(number) or '' end
+  local ends = end_of(a['until'])
+  if a.plan then
+    assert(type(a.plan) == 'string')
+    parts.plan = {a.plan, ends}
+  end
+  if a.unlimited == true then parts.unlimited = {'true', ends} end
+  if a.blocked == true then parts.block = {'true', end_of(a.blocked_until)} end
+  for _, n in ipairs(a.numbers or {}) do
+    parts['limit ' .. (n.limit or '')] = {numbers_text(n), ends}
+  end
+  return parts
+end
+
+-- What is in force of a stored assignment. It fails on what it cannot read.
+local function read(value)
+  local a = cjson.decode(value)
+  assert(type(a.etag) == 'string')
+  local held = {
+    etag = a.etag, by = text_or_empty(a.by), reason = text_or_empty(a.reason), parts = {}, text = value,
+    at = exact(type(a.at) == 'number' and a.at or 0),
+  }
+  for name, part in pairs(parts_of(a)) do
+    if has_ended(part[2]) then
+      held.text = nil -- which says more than is in force
+    else
+      held.parts[name] = part
+    end
+  end
+  return next(held.parts) and held
+end
+
+-- Whether form 1 can say that a limit has these numbers.
+local function is_plain(text)
+  local ok, plain = pcall(function() return numbers_text(cjson.decode(text)) == text end)
+  return ok and plain
+end
+
+-- The end of all parts but the block if form 1 can say these parts, or nil.
+local function form1_end(parts)
+  local ends, alone = nil, true
+  for name, part in pairs(parts) do
+    local known = name == 'plan' or part[1] == 'true' and (name == 'block' or name == 'unlimited')
+    if not known and not (is_limit(name) and is_plain(part[1])) then return nil end
+    if name ~= 'block' then
+      if ends and ends ~= part[2] then return nil end
+      ends = part[2]
+      alone = alone and name == 'unlimited'
+    end
+  end
+  if parts.unlimited and not alone then return nil end
+  return ends or ''
+end
+
+local function sorted_names(parts)
+  local names = {}
+  for name in pairs(parts) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+local function form1(parts, ends)
+  local text = ''
+  if parts.plan then text = text .. ',"plan":' .. encode(parts.plan[1]) end
+  local numbers = {}
+  for _, name in ipairs(sorted_names(parts)) do
+    if is_limit(name) then
+      local limit, rest = name:sub(7), parts[name][1]:sub(2)
+      numbers[#numbers + 1] = (limit == '' and '{' or '{"limit":' .. encode(limit) .. ',') .. rest
+    end
+  end
+  if #numbers > 0 then text = text .. ',"numbers":[' .. table.concat(numbers, ',') .. ']' end
+  if parts.unlimited then text = text .. ',"unlimited":true' end
+  if parts.block then
+    text = text .. ',"blocked":true'
+    if parts.block[2] ~= '' then text = text .. ',"blocked_until":' .. parts.block[2] end
+  end
+  if ends ~= '' then text = text .. ',"until":' .. ends end
+  return text
+end
+
+local function form2(parts)
+  local all = {}
+  for _, name in ipairs(sorted_names(parts)) do
+    all[#all + 1] = encode(name) .. ':[' .. encode(parts[name][1]) .. ',' .. encode(parts[name][2]) .. ']'
+  end
+  return ',"parts":{' .. table.concat(all, ',') .. '}'
+end
+
+-- When the last part ends, or an empty text.
+local function last_end(parts)
+  local last = '0'
+  for _, part in pairs(parts) do
+    if part[2] == '' then return '' end
+    if tonumber(part[2]) > tonumber(last) then last = part[2] end
+  end
+  return last
+end
+
+-- An assignment as it is stored, without the brace and the etag that it begins with.
+local function body(subject, a)
+  local ends, last = form1_end(a.parts), last_end(a.parts)
+  local text = '"at":' .. a.at .. ',"by":' .. encode(a.by) .. ',' .. subject:sub(2, -2)
+  text = text .. (ends and form1(a.parts, ends) or form2(a.parts))
+  if a.reason ~= '' then text = text .. ',"reason":' .. encode(a.reason) end
+  if last ~= '' then text = text .. ',"ends":' .. last end
+  return text .. '}'
+end
+
+local function equal(parts, others)
+  for name, part in pairs(parts) do
+    local other = others[name]
+    if not other or other[1] ~= part[1] or other[2] ~= part[2] then return false end
+  end
+  for name in pairs(others) do
+    if not parts[name] then return false end
+  end
+  return true
+end
+
+-- What a change makes of parts, and how many of these are numbers.
+local function changed(parts, change)
+  local after, numbers = {}, 0
+  for name, part in pairs(parts) do
+    local gone = change.rest and name ~= 'block' or change.numbers and is_limit(name)
+    if not gone then after[name] = part end
+  end
+  for _, name in ipairs(change.remove) do after[name] = nil end
+  for _, set in ipairs(change.set) do
+    after[set[1]] = not has_ended(set[3]) and {set[2], set[3]} or nil
+  end
+  for name in pairs(after) do
+    if is_limit(name) then numbers = numbers + 1 end
+  end
+  return after, numbers
+end
+
+-- It tells assignments that were all removed from those that were lost.
+local epoch = redis.call('HGET', KEYS[1], '~epoch')
+if not epoch and ARGV[6] == '1' then return {'LOST'} end
 
 local stored = {}
-local function read(text)
+local function held_of(text)
   if stored[text] == nil then stored[text] = redis.call('HGET', KEYS[1], text) end
-  return stored[text]
+  local ok, held = pcall(read, stored[text]) -- false where there is none
+  return ok and held or nil
 end
 
--- Both keys are read before the first write: a key of another type fails here.
+-- Both keys are read before the first write: a key of another type fails here or above.
 local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
 local last = newest and newest[1] or '0-0'
-redis.call('HLEN', KEYS[1])
+
+local refusal = refusal_of({{'XADD', KEYS[2], '*', 'f', 'v'}, {'HSET', KEYS[1], 'f', 'v'}, {'HDEL', KEYS[1], 'f'}})
+if refusal then return refusal end
 
 local function record(kind, subject, by, reason, before, after)
   last = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[2], '*', 'kind', kind, 'subject', subject,
     'by', by, 'reason', reason, 'before', before, 'after', after, 'p', last)
+  if not epoch then
+    epoch = last
+    redis.call('HSET', KEYS[1], '~epoch', epoch)
+  end
   return last
 end
 
 local reply = {''}
-for i = 4, #ARGV, 6 do
-  local text, subject, match, by, reason, body = unpack(ARGV, i, i + 5)
-  local value = read(text)
-  local etag = etag_in_force(value)
-  local before = etag and value or ''
-  local after = before
-  local tail = ',' .. body:sub(2)
-  local same = etag and body ~= '' and ends_with(value, tail)
-  local wanted = match == '' or (match == 'none' and not etag) or match == etag
-  if not wanted and ARGV[3] == '1' then wanted = same or (body == '' and not etag) end
+for i = 7, #ARGV, 6 do
+  local text, subject, match, by, reason, asked = unpack(ARGV, i, i + 5)
+  local change = cjson.decode(asked)
+  local held = held_of(text)
+  local parts, numbers = changed(held and held.parts or {}, change)
+  local is_left = next(parts) ~= nil
+  local a = {at = moment, by = by, parts = parts, reason = reason}
+  if reason == '' and held then a.reason = held.reason end
 
-  local outcome
+  local before = ''
+  if held then before = held.text or '{"etag":' .. encode(held.etag) .. ',' .. body(subject, held) end
+  local same = not held and not is_left
+  if held and equal(parts, held.parts) then same = #change.set == 0 or a.reason == held.reason end
+  local wanted = match == '' or (match == 'none' and not held) or (held and match == held.etag)
+  if not wanted and ARGV[3] == '1' then wanted = same end
+
+  local outcome, after = nil, before
   if not wanted then
     outcome = CONFLICT
-  elseif same or (body == '' and not etag) then
+  elseif same then
     outcome = UNCHANGED
-  elseif body == '' then
+  elseif not is_left then
     outcome, after = DELETED, ''
     record('unassigned', subject, by, reason, before, '')
     redis.call('HDEL', KEYS[1], text)
     stored[text] = false
+  elseif numbers > tonumber(ARGV[5]) then
+    outcome = TOO_MANY
+  elseif ARGV[4] == '1' and not form1_end(parts) then
+    outcome = NEEDS_PARTS
   else
-    outcome = etag and REPLACED or CREATED
-    local rest = '"at":' .. moment .. ',"by":' .. cjson.encode(by) .. tail
+    outcome = held and REPLACED or CREATED
+    local rest = body(subject, a)
     local id = record('assigned', subject, by, reason, before, '{' .. rest)
     after = '{"etag":"' .. id .. '",' .. rest
     redis.call('HSET', KEYS[1], text, after)

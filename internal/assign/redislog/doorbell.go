@@ -35,6 +35,7 @@ type doorbell struct {
 
 	mu    sync.Mutex
 	dirty map[*tag]bool // those to look at
+	asked []chan<- error
 }
 
 func (d *doorbell) init(s *Store) {
@@ -46,9 +47,18 @@ func (d *doorbell) mark(tags ...*tag) {
 	if len(tags) == 0 {
 		return // or Run would look at nothing, again and again
 	}
+	d.markFor(nil, tags)
+}
+
+// markFor has Run look at tags. Unless it is nil, answer gets nil, or why Run failed,
+// once Run has looked at them and at all that is marked.
+func (d *doorbell) markFor(answer chan<- error, tags []*tag) {
 	d.mu.Lock()
 	for _, t := range tags {
 		d.dirty[t] = true
+	}
+	if answer != nil {
+		d.asked = append(d.asked, answer)
 	}
 	d.mu.Unlock()
 	select {
@@ -57,17 +67,17 @@ func (d *doorbell) mark(tags ...*tag) {
 	}
 }
 
-// take returns the tags to look at, and forgets them.
-func (d *doorbell) take() []*tag {
+// take returns the tags to look at, and who is to be answered then. It forgets both.
+func (d *doorbell) take() (tags []*tag, asked []chan<- error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var tags []*tag
 	for t := range d.dirty {
 		tags = append(tags, t)
 	}
 	clear(d.dirty)
 	slices.SortFunc(tags, func(a, b *tag) int { return a.index - b.index })
-	return tags
+	asked, d.asked = d.asked, nil
+	return tags, asked
 }
 
 // ring tells all daemons, this one included, that the tags of calls have changed.

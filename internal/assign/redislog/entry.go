@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,10 +16,12 @@ type entry struct {
 	id, previous streamID
 	record       assign.Record
 	keys         []string // of the states that were reset
+	// through, of what was put back, is the last change that it has.
+	through streamID
 }
 
 // kinds are the kinds of records as the scripts write them.
-var kinds = map[string]assign.RecordKind{"assigned": assign.Assigned, "unassigned": assign.Unassigned, "reset": assign.WasReset}
+var kinds = map[string]assign.RecordKind{"assigned": assign.Assigned, "unassigned": assign.Unassigned, "reset": assign.WasReset, "restored": assign.Restored}
 
 // decodeEntry reads an entry of a tag's stream. If it fails, what could be read until
 // then is there.
@@ -38,6 +41,12 @@ func decodeEntry(t *tag, m redis.XMessage) (entry, error) {
 		return e, fmt.Errorf("the kind of change %q is not known", field("kind"))
 	}
 	r.By, r.Reason = field("by"), field("reason")
+	if r.Kind == assign.Restored {
+		r.Restored, err = strconv.Atoi(field("n"))
+		through, err2 := parseID(field("through"))
+		e.through = through
+		return e, errors.Join(err, err2)
+	}
 	var subject assign.Subject
 	if err := json.Unmarshal([]byte(field("subject")), &subject); err != nil {
 		return e, fmt.Errorf("the subject: %w", err)

@@ -1,6 +1,7 @@
 package redislog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -26,16 +27,34 @@ const (
 func (s *Store) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	defer background.Wait()
-	for !s.prepared(ctx) {
+	s.loadSnapshot()
+	s.tellRights(ctx)
+	for {
+		err := s.move(ctx) // have the assignments where this daemon looks for them
+		if err == nil {
+			break
+		}
+		s.logFailure(ctx, err)
+		_, asked := s.doorbell.take()
+		s.answer(asked, err)
 		if !pause(ctx, retryEvery) {
 			return
 		}
 	}
 	background.Go(func() { s.doorbell.listen(ctx) })
 	background.Go(func() { s.sweepForever(ctx) })
+	background.Go(func() { s.watchKeeping(ctx) })
+	if s.o.CachePath != "" {
+		background.Go(func() { s.keepSnapshots(ctx) })
+	}
 	renewed := time.Now()
-	for look := s.tags; ctx.Err() == nil; look = s.doorbell.take() {
+	var asked []chan<- error
+	for look := s.tags; ctx.Err() == nil; {
 		again, err := s.look(ctx, look)
+		if err != nil || len(again) == 0 {
+			s.answer(asked, err)
+			asked = nil
+		}
 		s.tellLeftOut()
 		s.mend(time.Now())
 		if time.Since(renewed) > ackEvery {
@@ -47,28 +66,53 @@ func (s *Store) Run(ctx context.Context) {
 			s.logFailure(ctx, err)
 			s.doorbell.mark(look...)
 			pause(ctx, retryEvery)
-			continue
+		} else {
+			s.failure.Store(nil)
+			s.failureLines.Reset()
+			s.doze(ctx)
 		}
-		s.failure.Store(nil)
-		s.failureLines.Reset()
-		select {
-		case <-ctx.Done():
-		case <-s.doorbell.wake:
-		case <-time.After(lookEvery):
-			s.doorbell.mark(s.tags...)
-		}
+		var more []chan<- error
+		look, more = s.doorbell.take()
+		asked = append(asked, more...)
 	}
 	// What listens waits in Redis for a ring.
 	s.doorbell.ring(context.WithoutCancel(ctx), nil)
 }
 
-// prepared reports whether the assignments are where this daemon looks for them.
-func (s *Store) prepared(ctx context.Context) bool {
-	err := s.move(ctx)
-	if err != nil {
-		s.logFailure(ctx, err)
+// doze waits until there is something to look at.
+func (s *Store) doze(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-s.doorbell.wake:
+	case <-time.After(lookEvery):
+		s.doorbell.mark(s.tags...)
 	}
-	return err == nil
+}
+
+// CatchUp returns nil once the table has all changes that were made before it was
+// called, and no decision is left that read it before it had them. It fails when ctx
+// ends, or with why Redis could not be followed. Run must run.
+func (s *Store) CatchUp(ctx context.Context) error {
+	answer := make(chan error, 1)
+	s.doorbell.markFor(answer, s.tags)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-answer:
+		return err
+	}
+}
+
+// answer tells those who asked to catch up what came of it. A daemon that has not the
+// rights to follow changes is named by all that are made, so it has missed none that
+// its maker takes for done.
+func (s *Store) answer(asked []chan<- error, err error) {
+	if isForbidden(err) {
+		err = nil
+	}
+	for _, a := range asked {
+		a <- err
+	}
 }
 
 // pause waits, and reports whether ctx has not ended.
@@ -101,8 +145,12 @@ func (s *Store) look(ctx context.Context, tags []*tag) (again []*tag, _ error) {
 			known = append(known, t)
 		}
 	}
-	again, lost, err := s.follow(ctx, known, &n)
+	again, lost, behind, err := s.follow(ctx, known, &n)
 	errs = append(errs, err)
+	if len(behind) > 0 {
+		errs = append(errs, s.putBack(ctx, behind, &n))
+		time.AfterFunc(restoreRetry, func() { s.doorbell.mark(behind...) })
+	}
 	for _, t := range lost {
 		t.isLoaded = false
 	}
@@ -111,6 +159,9 @@ func (s *Store) look(ctx context.Context, tags []*tag) (again []*tag, _ error) {
 	}
 	errs = append(errs, s.load(ctx, tags, &n))
 	s.removeLost(&n)
+	if len(n.changed) > 0 || s.positions.Load() == nil {
+		s.notePositions()
+	}
 	if len(n.changed) > 0 && s.o.Hooks.Settle != nil {
 		s.o.Hooks.Settle()
 	}
@@ -130,24 +181,48 @@ func (s *Store) logLost(tags int) {
 }
 
 // follow reads what has changed since tags were looked at. It returns those with more
-// changes, and those whose changes do not go on from there.
-func (s *Store) follow(ctx context.Context, tags []*tag, n *news) (again, lost []*tag, _ error) {
+// changes, those whose changes do not go on from there, and those of which Redis lacks
+// something.
+func (s *Store) follow(ctx context.Context, tags []*tag, n *news) (again, lost, behind []*tag, _ error) {
 	if len(tags) == 0 {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	replies := make([]*redis.XMessageSliceCmd, len(tags))
+	epochs := make([]*redis.StringCmd, len(tags))
 	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for i, t := range tags {
 			// The last one that is known comes again, and so shows that the stream
 			// is the same, unless it was removed for its age.
 			replies[i] = pipe.XRangeN(ctx, t.changes, t.at.String(), "+", pageOfChanges)
+			epochs[i] = pipe.HGet(ctx, t.assigned, epochField)
 		}
 	})
+	if errors.Is(err, redis.Nil) {
+		err = nil // of a tag without an epoch
+	}
 	for i, t := range tags {
 		changes, replyErr := replies[i].Result()
-		if replyErr != nil {
-			continue // err says so
+		epoch, epochErr := epochs[i].Result()
+		if errors.Is(epochErr, redis.Nil) {
+			epochErr = nil
 		}
+		if failed := cmp.Or(replyErr, epochErr); failed != nil {
+			err = cmp.Or(err, failed)
+			continue
+		}
+		isBehind, failed := s.isBehind(ctx, t, changes, epoch)
+		if isBehind && t.isFromSnapshot {
+			t.isFromSnapshot, t.putBackAfter = false, time.Now().Add(awaitOthers)
+		}
+		if isBehind {
+			behind = append(behind, t)
+		}
+		if isBehind || failed != nil {
+			err = cmp.Or(err, failed)
+			continue
+		}
+		t.setEpoch(epoch)
+		t.isFromSnapshot, t.putBackAfter = false, time.Time{}
 		from := t.at
 		if !s.replay(t, changes, n) {
 			lost = append(lost, t)
@@ -160,7 +235,7 @@ func (s *Store) follow(ctx context.Context, tags []*tag, n *news) (again, lost [
 			again = append(again, t)
 		}
 	}
-	return again, lost, err
+	return again, lost, behind, err
 }
 
 // replay puts changes of a tag into the table, and reports whether they go on from
@@ -179,6 +254,8 @@ func (s *Store) replay(t *tag, changes []redis.XMessage, n *news) bool {
 		}
 		if err != nil {
 			s.logForeign(t.changes+" "+m.ID, err)
+		} else if e.record.Kind == assign.Restored && e.through != t.at {
+			return false // it put back what this daemon does not have
 		}
 		s.put(t, &e, n)
 		t.at = e.id
@@ -190,6 +267,10 @@ func (s *Store) replay(t *tag, changes []redis.XMessage, n *news) bool {
 func (s *Store) put(t *tag, e *entry, n *news) {
 	r := &e.record
 	n.keys = append(n.keys, e.keys...)
+	if r.Kind == assign.Restored {
+		s.watchers.Tell(*r)
+		return
+	}
 	if len(r.Entries) == 0 {
 		return // it cannot be read
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-func newStore(t testing.TB, addr string, daemons func(context.Context) ([]string, error)) *Store {
+func newStore(t testing.TB, addr string, daemons func(context.Context) (Awaited, error)) *Store {
 	t.Helper()
 	conn, err := redisconn.New(redisconn.Options{Mode: redisconn.Single, Addresses: []string{addr},
 		Prefix: fmt.Sprintf("test-%x", rand.Uint64()), Timeout: 10 * time.Second})
@@ -27,7 +27,7 @@ func newStore(t testing.TB, addr string, daemons func(context.Context) ([]string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	s, err := New(conn, Options{ID: "self", Daemons: daemons, HashTags: 2, Tags: func(int) []string { return []string{"0", "1"} }})
+	s, err := New(conn, Options{ID: "self", Awaited: daemons, HashTags: 2, Tags: func(int) []string { return []string{"0", "1"} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func FuzzDecodeEntry(f *testing.F) {
 func TestDaemonsThatAreGoneAreForgotten(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	s := newStore(t, redistest.Single(t), func(context.Context) ([]string, error) { return []string{"self", "other"}, nil })
+	s := newStore(t, redistest.Single(t), func(context.Context) (Awaited, error) { return Awaited{IDs: []string{"self", "other"}}, nil })
 	tag := s.tags[0]
 	tag.isLoaded, tag.at = true, streamID{5, 6}
 	for i := range 50 {
@@ -174,5 +174,86 @@ func TestLostChangesAreLoggedOnceAMinute(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "changes of assignments were lost"); n != 1 {
 		t.Errorf("the log has %d lines:\n%s", n, log.String())
+	}
+}
+
+// A change of a part whose reply was lost is made once: sent again it finds what it asked
+// for, and that is no conflict with the version that it was for.
+func TestChangeOfAPartThatIsSentAgainDoesNoHarm(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, redistest.Single(t), nil)
+	subject := assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "a", Value: "b"}}}
+	send := func(c assign.Change, resent bool) assign.Result {
+		t.Helper()
+		results := make([]assign.Result, 1)
+		sent, _ := s.changeCall(s.tagOf(subject.Text()), []assign.Change{c}, []int{0}, nil)
+		if resent {
+			sent.args[argResent] = "1"
+		}
+		s.run(t.Context(), changeScript, []*call{sent})
+		if _, err := decodeChanges(sent, []int{0}, results); err != nil {
+			t.Fatal(err)
+		}
+		return results[0]
+	}
+	plan := assign.Change{Assignment: assign.Assignment{Subject: subject, Terms: assign.Terms{Plan: "pro"}}, IfMatch: assign.IfNone}
+	made := send(plan, false)
+	numbers := assign.Change{
+		Assignment: assign.Assignment{Subject: subject, Terms: assign.Terms{Numbers: []assign.Numbers{{Requests: 5}}}, Ends: assign.Ends{NumbersUntil: []int64{assign.MaxMoment}}},
+		IfMatch:    made.After.ETag,
+	}
+	removal := assign.Change{Assignment: assign.Assignment{Subject: subject}, Remove: assign.Parts{Plan: true}}
+	for i, c := range []assign.Change{plan, numbers, removal} {
+		if i > 0 {
+			made = send(c, false)
+		}
+		if i == 2 {
+			c.IfMatch = made.Before.ETag
+		}
+		again := send(c, true)
+		if again.Outcome != assign.Unchanged || again.After == nil || again.After.ETag != made.After.ETag {
+			t.Errorf("change %d, sent again: %+v, want %+v unchanged", i, again.After, made.After)
+		}
+		if c.IfMatch != "" {
+			if r := send(c, false); r.Outcome != assign.Conflict {
+				t.Errorf("change %d, asked for again: the outcome is %d", i, r.Outcome)
+			}
+		}
+	}
+	other := plan
+	other.Assignment.Plan = "free"
+	if r := send(other, true); r.Outcome != assign.Conflict {
+		t.Errorf("another change: the outcome is %d", r.Outcome)
+	}
+}
+
+// A call with long changes has few of them, so that it keeps no server for long.
+func TestCallsWithLongChangesHaveFew(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, "127.0.0.1:1", nil)
+	var changes []assign.Change
+	var batch []int
+	for i := range 3 * maxPerCall {
+		c := assign.Change{Assignment: assign.Assignment{
+			Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "a", Value: fmt.Sprint(i)}}}, Terms: assign.Terms{Plan: "pro"},
+		}}
+		if i >= maxPerCall {
+			c.Assignment.Reason = "long"
+			for j := range assign.MaxNumbers {
+				c.Assignment.Numbers = append(c.Assignment.Numbers, assign.Numbers{Limit: fmt.Sprintf("%03d%s", j, strings.Repeat("<", 250))})
+			}
+		}
+		changes, batch = append(changes, c), append(batch, i)
+	}
+	for left := batch; len(left) > 0; {
+		c, n := s.changeCall(s.tags[0], changes, left, nil)
+		bytes := 0
+		for _, arg := range c.args {
+			bytes += len(fmt.Sprint(arg))
+		}
+		if n < 1 || n > maxPerCall || bytes > maxBytesPerCall+64<<10 || left[0] == 0 && n != maxPerCall {
+			t.Fatalf("from change %d on, a call has %d of %d bytes", left[0], n, bytes)
+		}
+		left = left[n:]
 	}
 }

@@ -1,7 +1,9 @@
 package redislog
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -55,7 +57,7 @@ func (s *Store) load(ctx context.Context, tags []*tag, n *news) error {
 		return fmt.Errorf("%d hash tags could not be loaded: %w", len(errs), errs[0])
 	}
 	for _, t := range s.tags {
-		if !t.isLoaded {
+		if !t.isLoaded || t.isFromSnapshot {
 			return nil
 		}
 	}
@@ -73,6 +75,14 @@ func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 	if err != nil {
 		return err
 	}
+	epoch, err := s.epochOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	if epoch == "" && t.epoch != "" {
+		t.isLoaded = true // with what the table has: Redis has lost it
+		return nil
+	}
 	if t.at != (streamID{}) || s.loaded.Load() {
 		if err := s.tellMissed(ctx, t, newest, n); err != nil {
 			return err
@@ -85,12 +95,17 @@ func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 	}
 	t.isBegun = true
 	t.leftOut = leftOut{}
+	hasAny := false
 	for cursor := uint64(0); ; {
 		page, next, err := s.page(ctx, t, cursor)
 		if err != nil {
 			return err
 		}
 		for i := 0; i+1 < len(page); i += 2 {
+			if page[i] == epochField {
+				continue
+			}
+			hasAny = true
 			a, err := s.decodeField(t, page[i], page[i+1])
 			if err != nil {
 				s.logForeign(t.assigned, err)
@@ -104,8 +119,44 @@ func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 			break
 		}
 	}
-	t.at, t.isLoaded = newest, true
+	// Redis may have lost it meanwhile, with what was not read yet.
+	after, err := s.epochOf(ctx, t)
+	if err != nil || after != epoch && epoch != "" {
+		return cmp.Or(err, errLost)
+	}
+	if after == "" && hasAny { // of an earlier version
+		if err := s.beginEpoch(ctx, t, newest); err != nil {
+			return err
+		}
+		after = newest.String()
+	}
+	t.setEpoch(after)
+	t.at, t.isLoaded, t.isFromSnapshot = newest, true, false
 	return nil
+}
+
+// setEpoch notes that Redis has the assignments of a tag.
+func (t *tag) setEpoch(epoch string) {
+	t.epoch, t.isLost = epoch, false
+	t.hasEpoch.Store(epoch != "")
+}
+
+// epochOf returns the epoch of a tag, or an empty text.
+func (s *Store) epochOf(ctx context.Context, t *tag) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	defer cancel()
+	epoch, err := s.redis.HGet(ctx, t.assigned, epochField).Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return epoch, err
+}
+
+// beginEpoch gives a tag an epoch if it has none.
+func (s *Store) beginEpoch(ctx context.Context, t *tag, id streamID) error {
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	defer cancel()
+	return s.redis.HSetNX(ctx, t.assigned, epochField, id.String()).Err()
 }
 
 // decodeField reads a field of the hash of a tag.

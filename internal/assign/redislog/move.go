@@ -60,7 +60,7 @@ func (s *Store) move(ctx context.Context) error {
 	if len(numbers) == 0 {
 		return s.claimNumber(ctx)
 	}
-	if mine, err := s.claim(ctx); err != nil || !mine {
+	if mine, err := s.claim(ctx, "mover", moveLives); err != nil || !mine {
 		return errors.Join(err, errMoving)
 	}
 	s.o.Log.Info("redis: redis.hash_tags has changed; the assignments are moved", "from", numbers[0], "to", s.o.HashTags)
@@ -92,16 +92,27 @@ func (s *Store) claimNumber(ctx context.Context) error {
 	return err
 }
 
-// claim reports whether this daemon is the one that moves.
-func (s *Store) claim(ctx context.Context) (bool, error) {
+// claim reports whether this daemon is the one that does a work, for as long as lives
+// unless it renews that.
+func (s *Store) claim(ctx context.Context, work string, lives time.Duration) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
 	defer cancel()
-	err := s.redis.SetArgs(ctx, s.key("mover"), s.o.ID, redis.SetArgs{Mode: "NX", TTL: moveLives}).Err()
+	err := s.redis.SetArgs(ctx, s.key(work), s.o.ID, redis.SetArgs{Mode: "NX", TTL: lives}).Err()
 	if err == nil || !errors.Is(err, redis.Nil) {
 		return err == nil, err
 	}
-	holder, err := s.redis.Get(ctx, s.key("mover")).Result()
+	holder, err := s.redis.Get(ctx, s.key(work)).Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil // it has just ended
+	}
 	return holder == s.o.ID, err
+}
+
+// unclaim ends a claim of this daemon.
+func (s *Store) unclaim(ctx context.Context, work string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	defer cancel()
+	return s.redis.Del(ctx, s.key(work)).Err()
 }
 
 // moveFrom moves the assignments of a former tag. Each is written to its new tag before
@@ -118,7 +129,7 @@ func (s *Store) moveFrom(ctx context.Context, old *tag) error {
 			for i := 0; i+1 < len(page); i += 2 {
 				text, value := page[i], page[i+1]
 				t := s.tagOf(text)
-				if t.name == old.name {
+				if t.name == old.name || text == epochField {
 					continue
 				}
 				if _, err := assign.Decode([]byte(value)); err != nil {

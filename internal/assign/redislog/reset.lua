@@ -10,6 +10,9 @@
 -- ARGV[6]  the keys of the states as a JSON array
 -- reply    the ID of the record
 
+local refusal = refusal_of({{'XADD', KEYS[1], '*', 'f', 'v'}, {'DEL', KEYS[2]}})
+if refusal then return refusal end
+
 local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 local id = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'kind', 'reset', 'subject', ARGV[2],
   'by', ARGV[3], 'reason', ARGV[4], 'limits', ARGV[5], 'keys', ARGV[6], 'p', newest and newest[1] or '0-0')

@@ -10,6 +10,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
+//go:embed may.lua
+var maySource string
+
 //go:embed change.lua
 var changeSource string
 
@@ -19,15 +22,24 @@ var resetSource string
 //go:embed sweep.lua
 var sweepSource string
 
+//go:embed rights.lua
+var rightsSource string
+
+//go:embed restore.lua
+var restoreSource string
+
 // script is a script with the hash by which servers know it.
 type script struct{ source, sha string }
 
 func newScript(source string) script { return script{source, redis.NewScript(source).Hash()} }
 
 var (
-	changeScript = newScript(changeSource)
-	resetScript  = newScript(resetSource)
+	changeScript = newScript(maySource + changeSource)
+	resetScript  = newScript(maySource + resetSource)
 	sweepScript  = newScript(sweepSource)
+
+	restoreScript = newScript(maySource + restoreSource)
+	rightsScript  = newScript(rightsSource)
 )
 
 // call is one run of a script.

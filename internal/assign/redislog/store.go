@@ -41,9 +41,15 @@ const (
 type Options struct {
 	// ID is that of this daemon in the register.
 	ID string
-	// Daemons returns the IDs of the daemons in the register; nil means that this
-	// one is alone.
-	Daemons func(context.Context) ([]string, error)
+	// Name is this daemon's in records of what it put back.
+	Name string
+	// Awaited returns the daemons that may decide by what they had before it was
+	// called; nil means that this one is alone.
+	Awaited func(context.Context) (Awaited, error)
+	// Old returns the addresses of daemons of the register that read form 1 of
+	// assignments alone (see change.lua); nil means that there are none. Changes that
+	// form 1 cannot say are refused as long as it returns any, or fails.
+	Old func(context.Context) ([]string, error)
 	// HashTags is the number of the limits' hash tags, on which all daemons of a
 	// register agree, and Tags returns these for a number.
 	HashTags int
@@ -55,6 +61,11 @@ type Options struct {
 	// DefaultMaxAssignments. Daemons that make some at the same time may exceed it
 	// by these. This one has no more in memory, but for blocks: see Lacks.
 	MaxAssignments int
+	// CachePath is the file in which this daemon keeps a snapshot of the assignments,
+	// for a start after Redis has lost them; empty means none. Where says which Redis
+	// it is of: a snapshot of another one is not used.
+	CachePath string
+	Where     string
 	// Hooks may lack either. They are called by Run.
 	Hooks assign.Hooks
 	// Log gets a line when Redis does not answer, and when something in it cannot
@@ -85,7 +96,15 @@ type Store struct {
 	// mended is when tags were last loaded again for what was left out; Run uses it.
 	mended time.Time
 
-	failureLines, foreignLines, fullLines, lostLines logthin.Thinner
+	// losses and restored are those of Losses.
+	losses, restored atomic.Uint64
+	// positions is how far the table is.
+	positions atomic.Pointer[map[string]position]
+	// snapshotAt is when the snapshot was made that the table began with; zero
+	// without one.
+	snapshotAt time.Time
+
+	failureLines, foreignLines, fullLines, lostLines, lossLines, snapshotLines, rightsLines logthin.Thinner
 }
 
 var _ assign.Store = (*Store)(nil)
@@ -107,6 +126,18 @@ type tag struct {
 	// written down to be.
 	at, acked streamID
 	leftOut   leftOut
+	// epoch is what the hash had beside the assignments, empty if there never were
+	// any; isLost says that it is not there any more.
+	epoch  string
+	isLost bool
+	// isFromSnapshot says that Redis has not confirmed yet what the snapshot says.
+	isFromSnapshot bool
+	// putBackAfter is when a daemon that knows the assignments from a snapshot puts
+	// them back, unless another one did.
+	putBackAfter time.Time
+
+	// hasEpoch is whether epoch is not empty, for changes.
+	hasEpoch atomic.Bool
 }
 
 // New returns a store on the servers that conn reaches, which belongs to the caller,
@@ -119,6 +150,7 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 	}
 	o.MaxRecords = cmp.Or(o.MaxRecords, DefaultMaxRecords)
 	o.MaxAssignments = cmp.Or(o.MaxAssignments, DefaultMaxAssignments)
+	o.Name = cmp.Or(o.Name, o.ID)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -205,8 +237,10 @@ func (s *Store) logFailure(ctx context.Context, err error) {
 // that they are not loaded before somebody gives it the rights.
 func (s *Store) IsForbidden() bool {
 	err := s.failure.Load()
-	return err != nil && redis.HasErrorPrefix(*err, "NOPERM")
+	return err != nil && isForbidden(*err)
 }
+
+func isForbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
 // foreignMost bounds what a line of the log repeats of what is foreign, in bytes.
 const foreignMost = 512

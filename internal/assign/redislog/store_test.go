@@ -112,7 +112,7 @@ func fleetOf(t testing.TB, n int, c redisconn.Options, o redislog.Options) []*da
 	for i := range n {
 		ids = append(ids, fmt.Sprint("daemon-", i))
 	}
-	o.Daemons = func(context.Context) ([]string, error) { return ids, nil }
+	o.Awaited = func(context.Context) (redislog.Awaited, error) { return redislog.Awaited{IDs: ids}, nil }
 	var daemons []*daemon
 	for i := range n {
 		o.ID = ids[i]
@@ -234,8 +234,10 @@ func TestADaemonThatDiedIsWaitedForOnce(t *testing.T) {
 				t.Fatalf("change %d was not waited for at a daemon that lives", i)
 			}
 		}
-		all := func(context.Context) ([]string, error) { return []string{"daemon-0", "daemon-1", "daemon-2"}, nil }
-		back := startLoaded(t, c, redislog.Options{ID: "daemon-2", Daemons: all})
+		all := func(context.Context) (redislog.Awaited, error) {
+			return redislog.Awaited{IDs: []string{"daemon-0", "daemon-1", "daemon-2"}}, nil
+		}
+		back := startLoaded(t, c, redislog.Options{ID: "daemon-2", Awaited: all})
 		asynctest.Eventually(t, "it is waited for again", func() bool {
 			a, err := daemons[0].Apply(ctx, []assign.Change{assigntest.Plan(subject(0), fmt.Sprint(time.Now().UnixNano()))})
 			return err == nil && len(a.Pending) == 0
@@ -344,8 +346,8 @@ func TestResetForgetsStatesAndRecordsIt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if pending, err := d.Reset(ctx, keys, assign.Record{Subject: assigntest.Subject("api", "a")}); err != nil || len(pending) > 0 {
-			t.Fatalf("Reset: %v, %v", pending, err)
+		if reached, err := d.Reset(ctx, keys, assign.Record{Subject: assigntest.Subject("api", "a")}); err != nil || len(reached.Pending) > 0 {
+			t.Fatalf("Reset: %v, %v", reached.Pending, err)
 		}
 		if n := d.conn.Exists(ctx, keys[0]).Val() + d.conn.Exists(ctx, keys[1]).Val(); n != 0 {
 			t.Errorf("%d states are left", n)

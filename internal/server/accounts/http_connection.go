@@ -50,7 +50,7 @@ type httpConnection struct {
 	answering atomic.Int64
 }
 
-// httpRequest has what is charged to one request, beside what is read.
+// httpRequest has what is charged to one request of several, beside what is read.
 type httpRequest struct{ charged atomic.Int64 }
 
 func (c *httpConnection) Read(b []byte) (int, error) {
@@ -154,8 +154,10 @@ func ChargeHTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := ConnectionOf(r.Context())
 		request := new(httpRequest)
-		if r.ProtoMajor > 1 { // else it is the only one of its connection
+		if c != nil && r.ProtoMajor > 1 { // else it is the only one of its connection
 			r = r.WithContext(context.WithValue(r.Context(), requestKey{}, request))
+			request.charged.Store(callCost)
+			c.account.Add(callCost)
 		}
 		c.begin()
 		defer c.ended(request)

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// Over HTTP/2 a connection has several requests at a time. One that ends gives back
-// what is charged to it, and no more than its share of what was read.
+// Over HTTP/2 a connection has several requests at a time, each of which is charged as an
+// open call is. One that ends gives back what is charged to it, and no more than its share
+// of what was read.
 func TestRequestsOfOneConnectionGiveBackTheirOwn(t *testing.T) {
 	const reserved, read = 1 << 20, 80_000
 	m := testMemory(1 << 30)
@@ -32,7 +33,7 @@ func TestRequestsOfOneConnectionGiveBackTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.charge(read)
-		held("before another begins", reserved+read)
+		held("before another begins", callCost+reserved+read)
 		ask(func(second context.Context) {
 			if err := c.Reserve(second, 2*reserved); err != nil {
 				t.Fatal(err)
@@ -40,13 +41,13 @@ func TestRequestsOfOneConnectionGiveBackTheirOwn(t *testing.T) {
 			if err := c.Reserve(second, 100); err != nil {
 				t.Fatal(err)
 			}
-			held("in the second", 3*reserved+100+read)
+			held("in the second", 2*callCost+3*reserved+100+read)
 		})
-		held("after the second", reserved+read/2)
+		held("after the second", callCost+reserved+read/2)
 		for range 100 {
 			ask(func(context.Context) { c.charge(1000) })
 		}
-		if got := m.Held(); got < reserved || got > reserved+2000 {
+		if got := m.Held(); got < callCost+reserved || got > callCost+reserved+2000 {
 			t.Errorf("after a hundred more %d bytes are held", got)
 		}
 	})

@@ -126,6 +126,13 @@ func (m *Memory) age() {
 	}
 }
 
+// Add charges bytes that belong to no connection, for which none is to blame; negative
+// bytes are given back.
+func (m *Memory) Add(bytes int64) {
+	m.held.Add(bytes)
+	m.pressIfOver(bytes)
+}
+
 // Held is how many bytes are charged in all.
 func (m *Memory) Held() int64 { return m.held.Load() }
 

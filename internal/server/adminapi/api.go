@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/server/pages"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -25,6 +27,9 @@ import (
 type Options struct {
 	// Gate says who calls. Without it nobody is served, and told what to set.
 	Gate *access.Gate
+	// VerifyClient returns why the certificate of a client is not good now; nil where none
+	// is asked for.
+	VerifyClient func(tls.ConnectionState) error
 	// Live has the rules.
 	Live *config.Live
 	// Decider explains what requests would get.
@@ -32,12 +37,16 @@ type Options struct {
 	// Assignments keeps the assignments, and the record of changes. Without it there
 	// are none, and methods about them are UNIMPLEMENTED.
 	Assignments assign.Store
-	// Daemons returns the daemons that share the store, and the ID of this one.
-	Daemons func(context.Context) (_ []fleet.Daemon, self string, _ error)
+	// Daemons returns the daemons that share the store, the ID of this one, and when that
+	// was so, on their clock.
+	Daemons func(context.Context) (_ []fleet.Daemon, self string, at time.Time, _ error)
 	// AskTop asks the other daemons who had the most. It calls take with their answers,
 	// one at a time, and returns the IDs of those that did not give one; nil means that
 	// there are no others.
 	AskTop func(_ context.Context, _ top.Question, take func(top.Answer)) (pending []string, _ error)
+	// Charge is called with what answers take while they are made, in bytes that belong to
+	// no connection, and again with less than 0 when they have left.
+	Charge func(bytes int64)
 	// Requests counts the answers of the API, by method and code.
 	Requests *prometheus.CounterVec
 	Panics   *endpoint.PanicLog
@@ -54,25 +63,22 @@ type API struct {
 	Options
 	grpc *grpc.Server
 	mux  http.Handler
-	// running has a place for each request that is answered.
-	running  chan struct{}
-	watching watchPlaces
-	refusals logthin.Thinner
+	// bodies are read before their requests have a place among those that are answered:
+	// changing has those for changes by operators, and whole those for answers that are
+	// made whole.
+	bodies                   bodyPlaces
+	reading, changing, whole *pages.Places
+	watching                 watchPlaces
+	refusals                 logthin.Thinner
 }
 
-const (
-	// runningMost bounds the requests that are answered at a time.
-	runningMost = 32
-	// answersWithin bounds how long an answer takes.
-	answersWithin = 15 * time.Second
-	// messageMost bounds a message of gRPC, in bytes, as gRPC itself does unless it is
-	// told otherwise. A body in JSON may have twice as many.
-	messageMost = 4 << 20
-)
+// messageMost bounds a message of gRPC, in bytes, as gRPC itself does unless it is
+// told otherwise. A body in JSON may have twice as many.
+const messageMost = 4 << 20
 
 // New returns the API.
 func New(o Options) *API {
-	a := &API{Options: o, running: make(chan struct{}, runningMost)}
+	a := &API{Options: o, reading: newPlaces(readingMost, o.Charge), changing: newPlaces(changingMost, o.Charge), whole: newPlaces(wholeMost, o.Charge)}
 	countFromZero(o.Requests)
 	a.grpc = grpc.NewServer(
 		grpc.UnaryInterceptor(a.unary),

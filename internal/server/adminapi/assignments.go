@@ -3,6 +3,7 @@ package adminapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -18,13 +19,13 @@ import (
 )
 
 const (
-	// putsMost bounds the changes of a request.
-	putsMost = 1000
+	// maxChanges bounds the changes of a request.
+	maxChanges = 1000
+	// putByteCost is what a byte that an answer may have takes, in bytes. Most answers have
+	// far fewer.
+	putByteCost = 4
 	// pageDefault and pageMost are how many assignments a page has.
 	pageDefault, pageMost = 1000, 10_000
-	// assignmentCost is what an assignment of usual length takes on its way into an
-	// answer, in bytes.
-	assignmentCost = 1 << 10
 )
 
 var errNoAssignments = status.Error(codes.Unimplemented, "this daemon keeps no assignments")
@@ -42,90 +43,180 @@ func (a *API) hasAssignments() error {
 
 // PutAssignments implements adminv1.AdminServiceServer.
 func (a *API) PutAssignments(ctx context.Context, r *adminv1.PutAssignmentsRequest) (*adminv1.PutAssignmentsResponse, error) {
-	if err := a.hasAssignments(); err != nil {
+	if err := a.mayChange("puts", len(r.GetPuts())); err != nil {
 		return nil, err
 	}
-	rules, err := a.rules()
-	if err != nil {
-		return nil, err
-	}
-	if n := len(r.GetPuts()); n == 0 || n > putsMost {
-		return nil, decide.Invalid("puts: found %d; allowed: 1 to %d", n, putsMost)
-	}
-	response := &adminv1.PutAssignmentsResponse{Changes: make([]*adminv1.AssignmentChange, len(r.GetPuts()))}
-	var changes []partial
-	var at []int // the place of each change among the puts
-	first := make(map[string]int)
+	all := make([]askedChange, len(r.GetPuts()))
 	for i, put := range r.GetPuts() {
-		asked, wrong := assignmentOf(put.GetAssignment(), a.Now())
-		if wrong == "" {
-			wrong = wrongForRules(rules, &asked)
-		}
-		subject := asked.Text()
-		if _, again := first[subject]; wrong == "" && again {
-			wrong = "found the domain and entries of an earlier put again; allowed: each once in a request"
-		}
-		if wrong != "" {
-			response.Changes[i] = refused(wrong)
-			continue
-		}
-		first[subject] = i
-		asked.By = memberOf(ctx).Name
-		changes, at = append(changes, partial{assign.Change{Assignment: asked, IfMatch: put.GetIfMatch()}, partOf(&asked)}), append(at, i)
+		all[i] = a.askedByPut(put)
 	}
-	if err := a.fits(r, changes); err != nil {
-		return nil, err
-	}
-	if r.GetDryRun() {
-		for i := range changes {
-			response.Changes[at[i]] = showResult(a.expected(&changes[i]), changes[i].asked.IfMatch)
-		}
-		return response, nil
-	}
-	if len(changes) == 0 {
-		return response, nil
-	}
-	applied, err := a.applyParts(ctx, changes)
+	changes, pending, err := a.changeAll(ctx, r, all, r.GetDryRun())
 	if err != nil {
 		return nil, err
 	}
-	for i := range changes {
-		response.Changes[at[i]] = showResult(applied.Results[i], changes[i].asked.IfMatch)
-	}
-	response.Pending = a.pending(ctx, applied.Pending)
-	return response, nil
+	return &adminv1.PutAssignmentsResponse{Changes: changes, Pending: pending}, nil
 }
 
-// fits returns an error if the answer to a request, which has each assignment as it
-// was and as it is, might be more than callers read: its changes would be made, and
-// nobody told.
-func (a *API) fits(r *adminv1.PutAssignmentsRequest, changes []partial) error {
-	const each = refusalMost + 128 // of who made it and when
-	bytes := proto.Size(r) + each*len(r.GetPuts())
+// PatchAssignments implements adminv1.AdminServiceServer.
+func (a *API) PatchAssignments(ctx context.Context, r *adminv1.PatchAssignmentsRequest) (*adminv1.PatchAssignmentsResponse, error) {
+	if err := a.mayChange("patches", len(r.GetPatches())); err != nil {
+		return nil, err
+	}
+	all := make([]askedChange, len(r.GetPatches()))
+	for i, patch := range r.GetPatches() {
+		all[i] = a.askedByPatch(patch)
+	}
+	changes, pending, err := a.changeAll(ctx, r, all, r.GetDryRun())
+	if err != nil {
+		return nil, err
+	}
+	return &adminv1.PatchAssignmentsResponse{Changes: changes, Pending: pending}, nil
+}
+
+// mayChange returns why a request with n changes cannot be answered, or nil.
+func (a *API) mayChange(where string, n int) error {
+	if err := a.hasAssignments(); err != nil {
+		return err
+	}
+	if n == 0 || n > maxChanges {
+		return decide.Invalid("%s: found %d; allowed: 1 to %d", where, n, maxChanges)
+	}
+	return nil
+}
+
+// askedChange is a change that a request asks for, or what is wrong with it.
+type askedChange struct {
+	change assign.Change
+	wrong  string
+}
+
+// askedByPut returns the change of a put: the whole but a block, or a block alone.
+func (a *API) askedByPut(put *adminv1.PutAssignment) askedChange {
+	assignment, wrong := assignmentOf(put.GetAssignment(), a.Now())
+	q := askedChange{change: assign.Change{Assignment: assignment, IfMatch: put.GetIfMatch()}, wrong: wrong}
+	q.change.Remove.Rest = assignment.HasMore()
+	if err := assignment.Check(); q.wrong == "" && err != nil {
+		q.wrong = err.Error()
+	}
+	return q
+}
+
+func (a *API) askedByPatch(patch *adminv1.AssignmentPatch) askedChange {
+	assignment, wrong := assignmentOf(patch.GetAssignment(), a.Now())
+	q := askedChange{change: assign.Change{Assignment: assignment, IfMatch: patch.GetIfMatch()}, wrong: wrong}
+	q.change.Remove.Limits = patch.GetRemoveLimits()
+	for i, part := range patch.GetRemove() {
+		if !addPart(&q.change.Remove, part) && q.wrong == "" {
+			q.wrong = fmt.Sprintf("remove[%d]: found %s; allowed: %s", i, part, allowedParts)
+		}
+	}
+	if err := q.change.Check(); q.wrong == "" && err != nil {
+		q.wrong = err.Error()
+	}
+	if q.wrong == "" && !q.change.Sets() && patch.GetAssignment().GetUntil() != nil {
+		q.wrong = "until: found it without a part that it would end; allowed: both"
+	}
+	return q
+}
+
+const allowedParts = "PART_BLOCK, PART_TERMS, PART_PLAN, PART_UNLIMITED or PART_NUMBERS"
+
+// addPart adds a part to those that are removed. It reports whether the part is one.
+func addPart(to *assign.Parts, part adminv1.Part) bool {
+	switch part {
+	case adminv1.Part_PART_BLOCK:
+		to.Block = true
+	case adminv1.Part_PART_TERMS:
+		to.Rest = true
+	case adminv1.Part_PART_PLAN:
+		to.Plan = true
+	case adminv1.Part_PART_UNLIMITED:
+		to.Unlimited = true
+	case adminv1.Part_PART_NUMBERS:
+		to.Numbers = true
+	default:
+		return false
+	}
+	return true
+}
+
+// changeAll makes those changes of a request that nothing is wrong with, or says what
+// would come of them, and answers for each.
+func (a *API) changeAll(ctx context.Context, request proto.Message, all []askedChange, dryRun bool) ([]*adminv1.AssignmentChange, []*adminv1.Daemon, error) {
+	rules, err := a.rules()
+	if err != nil {
+		return nil, nil, err
+	}
+	answers := make([]*adminv1.AssignmentChange, len(all))
+	var changes []assign.Change
+	var at []int // the place of each change in the request
+	seen := make(map[string]bool)
+	for i := range all {
+		c := &all[i].change
+		wrong := all[i].wrong
+		if wrong == "" {
+			wrong = a.wrongForRules(rules, c)
+		}
+		subject := c.Assignment.Text()
+		if wrong == "" && seen[subject] {
+			wrong = "found the domain and entries of an earlier change again; allowed: each once in a request"
+		}
+		if wrong != "" {
+			answers[i] = refused(wrong)
+			continue
+		}
+		seen[subject] = true
+		c.Assignment.By = memberOf(ctx).Name
+		changes, at = append(changes, *c), append(at, i)
+	}
+	if err := a.fits(ctx, request, len(all), changes); err != nil {
+		return nil, nil, err
+	}
+	if len(changes) == 0 {
+		return answers, nil, nil
+	}
+	if dryRun {
+		for i := range changes {
+			answers[at[i]] = showResult(a.expected(&changes[i]), changes[i].IfMatch, nil)
+		}
+		return answers, nil, nil
+	}
+	applied, err := a.apply(ctx, changes)
+	if err != nil {
+		return nil, nil, err
+	}
 	for i := range changes {
-		if before := a.Assignments.Table().Get(changes[i].asked.Assignment.Subject); before != nil {
-			bytes += proto.Size(showAssignment(before))
+		answers[at[i]] = showResult(applied.Results[i], changes[i].IfMatch, applied.Old)
+	}
+	return answers, a.pending(ctx, applied.Pending), nil
+}
+
+// fits makes room for the answer to a request with n changes, which has each assignment
+// as it was and as it is. It fails if that might be more than callers read: the changes
+// would be made, and nobody told.
+func (a *API) fits(ctx context.Context, request proto.Message, n int, changes []assign.Change) error {
+	const each = refusalMost + 128 // of who made it and when
+	bytes := proto.Size(request) + each*n
+	for i := range changes {
+		before := a.Assignments.Table().Get(changes[i].Assignment.Subject)
+		if before == nil {
+			continue
+		}
+		size := proto.Size(showAssignment(before))
+		if bytes += size; !changes[i].Remove.Rest {
+			bytes += size // which may stay
 		}
 	}
 	if bytes > endpoint.AnswerMost {
 		return status.Errorf(codes.ResourceExhausted, "the answer might have more than %d bytes, which callers do not read; nothing was changed: put fewer at once", endpoint.AnswerMost)
 	}
-	return nil
+	return accounts.ConnectionOf(ctx).Reserve(ctx, int64(putByteCost*bytes))
 }
 
-// expected returns what would become of a change.
-func (a *API) expected(p *partial) assign.Result {
-	before := a.held(p.asked.Assignment.Subject)
-	c := p.whole(before)
-	r := assign.Result{Outcome: c.Decide(before), Before: before}
-	switch r.Outcome {
-	case assign.Conflict, assign.Unchanged:
-		r.After = before
-	case assign.Deleted:
-	default:
-		r.After = &c.Assignment
-	}
-	return r
+// expected returns what would come of a change.
+func (a *API) expected(c *assign.Change) assign.Result {
+	before, after, outcome := c.Apply(a.Assignments.Table().Get(c.Assignment.Subject), a.Now().UnixMicro())
+	return assign.Result{Outcome: outcome, Before: before, After: after}
 }
 
 // held returns the assignment of a subject that is in force, or nil.
@@ -160,6 +251,9 @@ var outcomes = map[assign.Outcome]adminv1.ChangeOutcome{
 	assign.Deleted:   adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED,
 	assign.Conflict:  adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT,
 	assign.Full:      adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED,
+
+	assign.TooManyNumbers: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED,
+	assign.NeedsParts:     adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED,
 }
 
 // logChange logs a change that was made, or that may have been.
@@ -176,19 +270,28 @@ func (a *API) logChange(c *assign.Change, r *assign.Result, pending int) {
 // refusalMost bounds the text of why a change was refused, in bytes.
 const refusalMost = 512
 
-func refused(why string) *adminv1.AssignmentChange {
+func shortened(why string) string {
 	if len(why) > refusalMost {
-		why = strings.ToValidUTF8(why[:refusalMost], "") + "..."
+		return strings.ToValidUTF8(why[:refusalMost], "") + "..."
 	}
-	return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, Error: why}
+	return why
 }
 
-// showResult says what became of a change that was to be of the version ifMatch.
-func showResult(r assign.Result, ifMatch string) *adminv1.AssignmentChange {
+func refused(why string) *adminv1.AssignmentChange {
+	return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, Error: shortened(why)}
+}
+
+// showResult tells the result of a change that was to be of the version ifMatch. old are
+// the daemons that cannot read what needs parts.
+func showResult(r assign.Result, ifMatch string, old []string) *adminv1.AssignmentChange {
 	m := &adminv1.AssignmentChange{Outcome: outcomes[r.Outcome], Before: showAssignment(r.Before), After: showAssignment(r.After)}
 	switch r.Outcome {
 	case assign.Full:
 		m.Error = "there is no room for more assignments"
+	case assign.TooManyNumbers:
+		m.Error = fmt.Sprintf("numbers: with those that are assigned already there would be more than %d; remove some", assign.MaxNumbers)
+	case assign.NeedsParts:
+		m.Error = shortened(fmt.Sprintf("parts with different ends, or unlimited beside others, cannot be read by %s, of an older version; upgrade these first, or say the whole with one end", strings.Join(old, ", ")))
 	case assign.Conflict:
 		m.Error = "the version that if_match names is not in force"
 		if ifMatch == assign.IfNone {
@@ -218,6 +321,10 @@ func (a *API) GetAssignment(_ context.Context, r *adminv1.GetAssignmentRequest) 
 
 // ListAssignments implements adminv1.AdminServiceServer.
 func (a *API) ListAssignments(ctx context.Context, r *adminv1.ListAssignmentsRequest) (*adminv1.ListAssignmentsResponse, error) {
+	return collected(ctx, r, a.listAssignments, func(m *adminv1.ListAssignmentsResponse, all []*adminv1.Assignment) { m.Assignments = all })
+}
+
+func (a *API) listAssignments(_ context.Context, r *adminv1.ListAssignmentsRequest, add func(*adminv1.Assignment) error) (*adminv1.ListAssignmentsResponse, error) {
 	if err := a.hasAssignments(); err != nil {
 		return nil, err
 	}
@@ -225,26 +332,25 @@ func (a *API) ListAssignments(ctx context.Context, r *adminv1.ListAssignmentsReq
 	if err != nil {
 		return nil, err
 	}
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, int64(most*assignmentCost)); err != nil {
-		return nil, err
-	}
 	table := a.Assignments.Table()
 	q := assign.Query{Domain: r.GetDomain(), Prefix: r.GetPrefix(), Plan: r.GetPlan(), Blocked: r.GetBlocked(), Now: a.Now().UnixMicro(), Most: most, After: r.GetPageToken()}
-	for {
-		page, next, err := table.List(q)
-		if err != nil {
-			return nil, decide.Invalid("%v", err)
+	var failed error
+	size := pageSum{}
+	next, err := table.Each(q, func(found *assign.Assignment) bool {
+		shown := showAssignment(found.InForce(q.Now))
+		if !size.fits(shown) {
+			return false
 		}
-		response := &adminv1.ListAssignmentsResponse{NextPageToken: next, Total: uint64(table.Len())}
-		for _, found := range page {
-			response.Assignments = append(response.Assignments, showAssignment(found.InForce(q.Now)))
-		}
-		// A page of the longest assignments would be more than callers read.
-		if proto.Size(response) <= endpoint.AnswerMost || len(page) < 2 {
-			return response, nil
-		}
-		q.Most = len(page) / 2
+		failed = add(shown)
+		return failed == nil
+	})
+	switch {
+	case failed != nil:
+		return nil, failed
+	case err != nil:
+		return nil, decide.Invalid("%v", err)
 	}
+	return &adminv1.ListAssignmentsResponse{NextPageToken: next, Total: uint64(table.Len())}, nil
 }
 
 // DeleteAssignment implements adminv1.AdminServiceServer.
@@ -252,24 +358,27 @@ func (a *API) DeleteAssignment(ctx context.Context, r *adminv1.DeleteAssignmentR
 	if err := a.hasAssignments(); err != nil {
 		return nil, err
 	}
-	change := changeWithoutTerms(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
+	change := removal(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
 	change.IfMatch = r.GetIfMatch()
+	if r.GetPart() != adminv1.Part_PART_UNSPECIFIED {
+		change.Remove = assign.Parts{}
+		if !addPart(&change.Remove, r.GetPart()) {
+			return nil, decide.Invalid("part: found %d; allowed: %s, or none for all of it", r.GetPart(), allowedParts)
+		}
+	}
 	if err := change.Check(); err != nil {
 		return nil, decide.Invalid("%v", err)
 	}
-	if _, known := adminv1.Part_name[int32(r.GetPart())]; !known {
-		return nil, decide.Invalid("part: found %d; allowed: PART_BLOCK, PART_TERMS, or none for all of it", r.GetPart())
-	}
-	applied, err := a.applyParts(ctx, []partial{{change, r.GetPart()}})
+	applied, err := a.apply(ctx, []assign.Change{change})
 	if err != nil {
 		return nil, err
 	}
-	return &adminv1.DeleteAssignmentResponse{Change: showResult(applied.Results[0], change.IfMatch), Pending: a.pending(ctx, applied.Pending)}, nil
+	return &adminv1.DeleteAssignmentResponse{Change: showResult(applied.Results[0], change.IfMatch, applied.Old), Pending: a.pending(ctx, applied.Pending)}, nil
 }
 
-// changeWithoutTerms returns the change that ends what is assigned to a subject.
-func changeWithoutTerms(ctx context.Context, domain string, entries []*ratelimitv1.Entry, reason string) assign.Change {
-	return assign.Change{Delete: true, Assignment: assign.Assignment{
+// removal returns the change that ends all that is assigned to a subject.
+func removal(ctx context.Context, domain string, entries []*ratelimitv1.Entry, reason string) assign.Change {
+	return assign.Change{Remove: assign.AllParts(), Assignment: assign.Assignment{
 		Subject: assign.Subject{Domain: domain, Entries: entriesOf(entries)}, By: memberOf(ctx).Name, Reason: reason,
 	}}
 }

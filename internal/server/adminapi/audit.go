@@ -18,13 +18,17 @@ import (
 const (
 	// recordsDefault and recordsMost are how many records a page has.
 	recordsDefault, recordsMost = 100, 1000
-	// recordCost is what a record takes on its way into an answer, in bytes: two
-	// assignments and more.
-	recordCost = 3 << 10
+	// recordsAtATime are read together for a page, which with what the store reads for
+	// them take recordsCost at most, in bytes.
+	recordsAtATime, recordsCost = 250, 2 << 20
 )
 
 // ListAudit implements adminv1.AdminServiceServer.
 func (a *API) ListAudit(ctx context.Context, r *adminv1.ListAuditRequest) (*adminv1.ListAuditResponse, error) {
+	return collected(ctx, r, a.listAudit, func(m *adminv1.ListAuditResponse, all []*adminv1.AuditRecord) { m.Records = all })
+}
+
+func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add func(*adminv1.AuditRecord) error) (*adminv1.ListAuditResponse, error) {
 	if a.Assignments == nil {
 		return nil, errNoAssignments
 	}
@@ -42,26 +46,63 @@ func (a *API) ListAudit(ctx context.Context, r *adminv1.ListAuditRequest) (*admi
 	case n > assign.MaxEntries:
 		return nil, decide.Invalid("entries: found %d; allowed: at most %d", n, assign.MaxEntries)
 	}
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, int64(most*recordCost)); err != nil {
+	if err := accounts.ConnectionOf(ctx).Reserve(ctx, recordsCost); err != nil {
 		return nil, err
 	}
-	q := assign.RecordQuery{Domain: r.GetDomain(), Entries: entriesOf(r.GetEntries()), Most: most, After: after}
+	q := assign.RecordQuery{Domain: r.GetDomain(), Entries: entriesOf(r.GetEntries()), After: after}
+	size := pageSum{}
 	for {
-		records, next, err := a.Assignments.Records(ctx, q)
-		switch {
-		case errors.Is(err, assign.ErrPageToken):
-			return nil, decide.Invalid("%v", err)
-		case err != nil:
-			return nil, status.Errorf(codes.Unavailable, "the store does not answer: %v", err)
+		q.Most = min(most, recordsAtATime)
+		records, next, err := a.records(ctx, q)
+		if err != nil {
+			return nil, err
 		}
-		response := &adminv1.ListAuditResponse{NextPageToken: pageToken(next)}
+		last := q.After
 		for i := range records {
-			response.Records = append(response.Records, showRecord(&records[i]))
+			shown := showRecord(&records[i])
+			if !size.fits(shown) {
+				return &adminv1.ListAuditResponse{NextPageToken: pageToken(last)}, nil
+			}
+			if err := add(shown); err != nil {
+				return nil, err
+			}
+			last = records[i].ID
 		}
-		// A page of the longest records would be more than callers read.
-		if proto.Size(response) <= endpoint.AnswerMost || len(records) < 2 {
-			return response, nil
+		most -= len(records)
+		// With fewer than it may have the store has looked at as many as it does for a
+		// page.
+		if next == "" || most == 0 || len(records) < q.Most {
+			return &adminv1.ListAuditResponse{NextPageToken: pageToken(next)}, nil
 		}
-		q.Most = len(records) / 2
+		q.After = next
 	}
+}
+
+// records asks the store. Its error is a status.
+func (a *API) records(ctx context.Context, q assign.RecordQuery) ([]assign.Record, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	records, next, err := a.Assignments.Records(ctx, q)
+	switch {
+	case errors.Is(err, assign.ErrPageToken):
+		return nil, "", decide.Invalid("%v", err)
+	case err != nil:
+		return nil, "", status.Errorf(codes.Unavailable, "the store does not answer: %v", err)
+	}
+	return records, next, nil
+}
+
+// pageSum counts the bytes of a page's items, as messages.
+type pageSum struct{ bytes, items int }
+
+// fits counts an item, unless the page would be more than callers read. The first always
+// fits.
+func (p *pageSum) fits(item proto.Message) bool {
+	const head = 8 // bytes of an item's tag and length, at most
+	p.bytes += proto.Size(item) + head
+	if p.items > 0 && p.bytes > endpoint.AnswerMost {
+		return false
+	}
+	p.items++
+	return true
 }

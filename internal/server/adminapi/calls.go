@@ -2,6 +2,8 @@ package adminapi
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/pages"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -22,22 +25,29 @@ type right struct {
 	// does says in the words of people what the method does. Callers of the command
 	// line know no methods.
 	does string
+	// changes is whether it changes something, and isLong whether its answer may be
+	// megabytes.
+	changes, isLong bool
+	// local has whoever is local call it too: it changes nothing, and tells of no
+	// subject but those that it is asked for.
+	local bool
 }
 
 var rights = map[string]right{
-	"ListDomains":      {access.Viewer, "list domains"},
-	"GetRule":          {access.Viewer, "see rules"},
-	"Explain":          {access.Support, "explain"},
-	"Inspect":          {access.Support, "inspect"},
-	"Reset":            {access.Support, "reset"},
-	"PutAssignments":   {access.Operator, "assign or block"},
-	"GetAssignment":    {access.Viewer, "see assignments"},
-	"ListAssignments":  {access.Viewer, "see assignments"},
-	"DeleteAssignment": {access.Operator, "end an assignment or a block"},
-	"WatchAssignments": {access.Viewer, "watch assignments"},
-	"ListDaemons":      {access.Viewer, "list daemons"},
-	"ListAudit":        {access.Viewer, "read the audit"},
-	"Top":              {access.Support, "see who is over"},
+	"ListDomains":      {role: access.Viewer, does: "list domains", isLong: true},
+	"GetRule":          {role: access.Viewer, does: "see rules", isLong: true},
+	"Explain":          {role: access.Support, does: "explain", isLong: true, local: true},
+	"Inspect":          {role: access.Support, does: "inspect", isLong: true, local: true},
+	"Reset":            {role: access.Support, does: "reset", changes: true},
+	"PutAssignments":   {role: access.Operator, does: "assign or block", changes: true},
+	"PatchAssignments": {role: access.Operator, does: "change assignments", changes: true},
+	"GetAssignment":    {role: access.Viewer, does: "see assignments"},
+	"ListAssignments":  {role: access.Viewer, does: "see assignments", isLong: true},
+	"DeleteAssignment": {role: access.Operator, does: "end an assignment or a block", changes: true},
+	"WatchAssignments": {role: access.Viewer, does: "watch assignments"},
+	"ListDaemons":      {role: access.Viewer, does: "list daemons"},
+	"ListAudit":        {role: access.Viewer, does: "read the audit", isLong: true},
+	"Top":              {role: access.Support, does: "see who is over"},
 }
 
 // other is how methods are counted that are none of the service: those of
@@ -87,12 +97,31 @@ func rightFor(method string) right {
 	if r, known := rights[method]; known {
 		return r
 	}
-	return right{access.Viewer, "ask this"}
+	return right{role: access.Viewer, does: "ask this"}
 }
 
 // allows reports whether a method is for its caller.
 func allows(v *visit, method string) bool {
-	return v.refused == nil && v.member.Role >= rightFor(method).role
+	return v.refused == nil && rightFor(method).isFor(v.member)
+}
+
+func (r right) isFor(member *access.Member) bool {
+	return member.Role >= r.role || r.local && member.IsLocal
+}
+
+// mayStill returns why a method is no longer for its caller, who might call it, or nil:
+// tokens are taken back, and certificates end.
+func mayStill(ctx context.Context, method string) error {
+	member, err := visitOf(ctx).again()
+	if err == nil && !rightFor(method).isFor(member) {
+		err = lacksRole(member, method)
+	}
+	return err
+}
+
+func lacksRole(member *access.Member, method string) error {
+	needs := rightFor(method)
+	return status.Errorf(codes.PermissionDenied, "to %s takes the role %s, and %q has the role %s (admin.tokens_file)", needs.does, needs.role, member.Name, member.Role)
 }
 
 // mayCall returns why a method is not for its caller, which it logs, or nil.
@@ -102,8 +131,7 @@ func (a *API) mayCall(v *visit, method string) error {
 	}
 	err := v.refused
 	if err == nil {
-		needs := rightFor(method)
-		err = status.Errorf(codes.PermissionDenied, "to %s takes the role %s, and %q has the role %s (admin.tokens_file)", needs.does, needs.role, v.member.Name, v.member.Role)
+		err = lacksRole(v.member, method)
 	}
 	if unlogged, due := a.refusals.Due(a.Now(), time.Second); due && status.Code(err) != codes.Unimplemented {
 		a.Log.Warn("admin request refused", "method", method, "from", v.from, "code", status.Code(err).String(), "why", status.Convert(err).Message(), "unlogged_before", unlogged)
@@ -111,31 +139,75 @@ func (a *API) mayCall(v *visit, method string) error {
 	return err
 }
 
-var errBusy = status.Errorf(codes.ResourceExhausted, "%d requests of the admin API are being answered; ask again", runningMost)
+const (
+	// readingMost and changingMost bound the requests that are answered at a time, until
+	// their answers have left. Changes by operators have places of their own, so that
+	// nobody else keeps an operator from blocking somebody.
+	readingMost, changingMost = 16, 16
+	// wholeMost bounds those of gRPC whose answer may be megabytes: it is made whole.
+	wholeMost = 4
+	// placeWait is how long a request waits for a place.
+	placeWait = 10 * time.Second
+	// answersWithin bounds how long an answer takes until it is made.
+	answersWithin = 15 * time.Second
+	// While others wait for its place, an answer waits for its caller for answerPatience
+	// in all, and as long again for each answerPace bytes.
+	answerPatience, answerPace = 250 * time.Millisecond, 8 << 20
+	// answerLongest is how long an answer may take until it has left.
+	answerLongest = time.Minute
+	// answerCost is what an answer takes that is written item by item, in bytes.
+	answerCost = 128 << 10
+)
 
-// bounded has a request of so many bytes answered that ends by itself.
-func (a *API) bounded(ctx context.Context, bytes int, answer func(context.Context) error) error {
-	select {
-	case a.running <- struct{}{}:
-	default:
-		return errBusy
+// newPlaces returns places whose answers are charged by a function, in bytes.
+func newPlaces(most int, charge func(bytes int64)) *pages.Places {
+	return &pages.Places{
+		Max: most, Wait: placeWait, Patience: answerPatience, Pace: answerPace, Longest: answerLongest, Charge: charge, Cost: answerCost,
 	}
-	defer func() { <-a.running }()
-	ctx, cancel := context.WithTimeout(ctx, answersWithin)
-	defer cancel()
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, int64(4*bytes)); err != nil {
-		return err
-	}
-	return answer(ctx)
 }
 
-// unary is the interceptor of calls.
+var errBusy = status.Errorf(codes.ResourceExhausted, "all requests of the admin API that may be answered at a time are being answered, and none of them has ended within %v; ask again", placeWait)
+
+// placesFor returns the places of a request that a member makes in JSON.
+func (a *API) placesFor(method string, member *access.Member) *pages.Places {
+	if rightFor(method).changes && member.Role == access.Operator {
+		return a.changing
+	}
+	return a.reading
+}
+
+// placesForGRPC is placesFor for a call of gRPC.
+func (a *API) placesForGRPC(method string, member *access.Member) *pages.Places {
+	if rightFor(method).isLong {
+		return a.whole
+	}
+	return a.placesFor(method, member)
+}
+
+// inPlace calls answer once there is one of the places for a request. Its error is a
+// status.
+func inPlace(ctx context.Context, w http.ResponseWriter, places *pages.Places, answer func(http.ResponseWriter) error) error {
+	place, err := places.Enter(ctx, w, memberOf(ctx).Name)
+	switch {
+	case errors.Is(err, pages.ErrNoPlace):
+		return errBusy
+	case err != nil:
+		return status.FromContextError(err).Err()
+	}
+	defer place.Leave()
+	return answer(place)
+}
+
+// unary is the interceptor of calls, which have a place already.
 func (a *API) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
 	err = a.do(ctx, methodOf(info.FullMethod), func() error {
-		return a.bounded(ctx, proto.Size(request.(proto.Message)), func(ctx context.Context) error {
-			answer, err = next(ctx, request)
+		ctx, cancel := context.WithTimeout(ctx, answersWithin)
+		defer cancel()
+		if err := accounts.ConnectionOf(ctx).Reserve(ctx, int64(4*proto.Size(request.(proto.Message)))); err != nil {
 			return err
-		})
+		}
+		answer, err = next(ctx, request)
+		return err
 	})
 	return answer, err
 }

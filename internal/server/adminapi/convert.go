@@ -49,8 +49,8 @@ func subjectOf(domain string, entries []*ratelimitv1.Entry) (assign.Subject, err
 	return s, nil
 }
 
-// assignmentOf reads an assignment and says what is wrong with it whatever the rules
-// are, or returns "".
+// assignmentOf reads an assignment, whose parts somebody else checks, and says what in it
+// cannot be read, or returns "".
 func assignmentOf(m *adminv1.Assignment, now time.Time) (assign.Assignment, string) {
 	a := assign.Assignment{
 		Subject: assign.Subject{Domain: m.GetDomain(), Entries: entriesOf(m.GetEntries())},
@@ -61,22 +61,32 @@ func assignmentOf(m *adminv1.Assignment, now time.Time) (assign.Assignment, stri
 		if err := n.GetPeriod().CheckValid(); n.GetPeriod() != nil && (err != nil || n.GetPeriod().AsDuration() <= 0) {
 			return a, fmt.Sprintf("numbers[%d].period: found %s; allowed: a time, or leave it out for the limit's own", i, n.GetPeriod())
 		}
+		until, wrong := endAt(fmt.Sprintf("numbers[%d].until", i), n.GetUntil(), now)
+		if wrong != "" {
+			return a, wrong
+		}
 		a.Numbers = append(a.Numbers, assign.Numbers{
 			Limit: n.GetLimit(), Requests: int64(n.GetRequests()), Period: n.GetPeriod().AsDuration(), Burst: int64(n.GetBurst()),
 		})
+		a.NumbersUntil = append(a.NumbersUntil, until)
 	}
-	var wrong string
-	if a.Until, wrong = endAt("until", m.GetUntil(), now); wrong != "" {
-		return a, wrong
+	var rest int64
+	for _, e := range []struct {
+		where string
+		from  *timestamppb.Timestamp
+		to    *int64
+	}{
+		{where: "until", from: m.GetUntil(), to: &rest},
+		{where: "plan_until", from: m.GetPlanUntil(), to: &a.PlanUntil},
+		{where: "unlimited_until", from: m.GetUnlimitedUntil(), to: &a.UnlimitedUntil},
+		{where: "blocked_until", from: m.GetBlockedUntil(), to: &a.BlockedUntil},
+	} {
+		var wrong string
+		if *e.to, wrong = endAt(e.where, e.from, now); wrong != "" {
+			return a, wrong
+		}
 	}
-	if a.BlockedUntil, wrong = endAt("blocked_until", m.GetBlockedUntil(), now); wrong != "" {
-		return a, wrong
-	}
-	a.EndOfBlockAlone()
-	if err := a.Check(); err != nil {
-		return a, err.Error()
-	}
-	a.Terms = a.Terms.Canonical() // after the check, which tells places in the request
+	a.EndRest(rest)
 	return a, ""
 }
 
@@ -97,10 +107,13 @@ func showAssignment(a *assign.Assignment) *adminv1.Assignment {
 	}
 	m := &adminv1.Assignment{
 		Domain: a.Domain, Entries: showEntries(a.Entries), Plan: a.Plan, Unlimited: a.Unlimited, Blocked: a.Blocked,
-		Until: moment(a.Until), BlockedUntil: moment(a.BlockedUntil), Reason: a.Reason, MadeBy: a.By, MadeAt: moment(a.At), Etag: a.ETag,
+		PlanUntil: moment(a.PlanUntil), UnlimitedUntil: moment(a.UnlimitedUntil), BlockedUntil: moment(a.BlockedUntil),
+		Reason: a.Reason, MadeBy: a.By, MadeAt: moment(a.At), Etag: a.ETag,
 	}
-	for _, n := range a.Numbers {
-		shown := &adminv1.AssignedNumbers{Limit: n.Limit, Requests: uint32(n.Requests), Burst: uint32(n.Burst)}
+	until, _ := a.Until()
+	m.Until = moment(until)
+	for i, n := range a.Numbers {
+		shown := &adminv1.AssignedNumbers{Limit: n.Limit, Requests: uint32(n.Requests), Burst: uint32(n.Burst), Until: moment(a.NumbersEnd(i))}
 		if n.Period != 0 {
 			shown.Period = durationpb.New(n.Period)
 		}
@@ -109,26 +122,25 @@ func showAssignment(a *assign.Assignment) *adminv1.Assignment {
 	return m
 }
 
-// describe returns an assignment's terms for a line of the log.
+// describe returns an assignment's parts for a line of the log.
 func describe(a *assign.Assignment) string {
 	if a == nil {
 		return "nothing"
 	}
 	var parts []string
-	if a.Blocked {
-		text := "blocked"
-		if a.BlockedUntil != 0 {
-			text += " until " + time.UnixMicro(a.BlockedUntil).UTC().Format(time.RFC3339)
+	add := func(text string, until int64) {
+		if until != 0 {
+			text += " until " + time.UnixMicro(until).UTC().Format(time.RFC3339)
 		}
 		parts = append(parts, text)
 	}
+	if a.Blocked {
+		add("blocked", a.BlockedUntil)
+	}
 	if a.Unlimited {
-		parts = append(parts, "unlimited")
+		add("unlimited", a.UnlimitedUntil)
 	}
-	if a.Plan != "" {
-		parts = append(parts, "plan "+a.Plan)
-	}
-	for _, n := range a.Numbers {
+	for i, n := range a.Numbers {
 		text := fmt.Sprintf("limit %q: %d requests", n.Limit, n.Requests)
 		if n.Period != 0 {
 			text += " in " + n.Period.String()
@@ -136,13 +148,12 @@ func describe(a *assign.Assignment) string {
 		if n.Burst != 0 {
 			text += fmt.Sprintf(", burst %d", n.Burst)
 		}
-		parts = append(parts, text)
+		add(text, a.NumbersEnd(i))
 	}
-	text := strings.Join(parts, "; ")
-	if a.Until != 0 {
-		text += " until " + time.UnixMicro(a.Until).UTC().Format(time.RFC3339)
+	if a.Plan != "" {
+		add("plan "+a.Plan, a.PlanUntil)
 	}
-	return text
+	return strings.Join(parts, "; ")
 }
 
 func showRecord(r *assign.Record) *adminv1.AuditRecord {
@@ -150,10 +161,12 @@ func showRecord(r *assign.Record) *adminv1.AuditRecord {
 		assign.Assigned:   adminv1.AuditKind_AUDIT_KIND_ASSIGNED,
 		assign.Unassigned: adminv1.AuditKind_AUDIT_KIND_UNASSIGNED,
 		assign.WasReset:   adminv1.AuditKind_AUDIT_KIND_RESET,
+		assign.Restored:   adminv1.AuditKind_AUDIT_KIND_RESTORED,
 	}
 	return &adminv1.AuditRecord{
 		Id: r.ID, Time: moment(r.Moment), MadeBy: r.By, Kind: kinds[r.Kind], Domain: r.Domain, Entries: showEntries(r.Entries),
 		Before: showAssignment(r.Before), After: showAssignment(r.After), Limits: r.Limits, Reason: r.Reason,
+		Restored: uint64(r.Restored),
 	}
 }
 

@@ -13,22 +13,28 @@ import (
 
 // ListDaemons implements adminv1.AdminServiceServer.
 func (a *API) ListDaemons(ctx context.Context, _ *adminv1.ListDaemonsRequest) (*adminv1.ListDaemonsResponse, error) {
-	daemons, self, err := a.Daemons(ctx)
+	daemons, self, at, err := a.Daemons(ctx)
 	if err != nil {
 		return nil, status.Errorf(codes.Unavailable, "the register of daemons does not answer: %v", err)
 	}
-	response := &adminv1.ListDaemonsResponse{SameRules: fleet.RulesDiffer(daemons) == ""}
+	response := &adminv1.ListDaemonsResponse{SameRules: fleet.RulesDiffer(daemons) == "", At: timestamppb.New(at)}
 	for i := range daemons {
-		response.Daemons = append(response.Daemons, showDaemon(&daemons[i], self))
+		response.Daemons = append(response.Daemons, ShowDaemon(&daemons[i], self))
 	}
 	return response, nil
 }
 
-func showDaemon(d *fleet.Daemon, self string) *adminv1.Daemon {
-	return &adminv1.Daemon{
+// ShowDaemon returns the message about a daemon; self is the ID of the one that answers.
+func ShowDaemon(d *fleet.Daemon, self string) *adminv1.Daemon {
+	m := &adminv1.Daemon{
 		Id: d.ID, Address: d.Address, Version: d.Version, Rules: d.Rules,
 		Started: timestamppb.New(d.Started), Seen: timestamppb.New(d.Seen), Self: d.ID == self,
+		HashTags: uint32(d.HashTags), StateFormat: uint32(d.StateFormat),
 	}
+	for _, format := range d.Reads {
+		m.Reads = append(m.Reads, uint32(format))
+	}
+	return m
 }
 
 // pending returns the daemons with these IDs. Of those that the register does not
@@ -38,9 +44,9 @@ func (a *API) pending(ctx context.Context, ids []string) []*adminv1.Daemon {
 		return nil
 	}
 	known := make(map[string]*adminv1.Daemon)
-	if daemons, self, err := a.Daemons(ctx); err == nil {
+	if daemons, self, _, err := a.Daemons(ctx); err == nil {
 		for i := range daemons {
-			known[daemons[i].ID] = showDaemon(&daemons[i], self)
+			known[daemons[i].ID] = ShowDaemon(&daemons[i], self)
 		}
 	}
 	var all []*adminv1.Daemon

@@ -44,7 +44,7 @@ func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.
 	if proto.Size(m) > endpoint.AnswerMost {
 		return nil, endpoint.ErrAnswerTooLong
 	}
-	return m, nil
+	return m, holdWhole(ctx, m, explanationMost)
 }
 
 // Inspect implements adminv1.AdminServiceServer.
@@ -59,7 +59,8 @@ func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.
 	if x.Domain == nil {
 		return nil, status.Error(codes.NotFound, "domain: "+x.Descriptors[0].Hints[0])
 	}
-	return &adminv1.InspectResponse{Descriptor_: explainResponse(x).GetDescriptors()[0]}, nil
+	m := &adminv1.InspectResponse{Descriptor_: explainResponse(x).GetDescriptors()[0]}
+	return m, holdWhole(ctx, m, explanationMost)
 }
 
 // unexplained returns the status of an error of the decider.

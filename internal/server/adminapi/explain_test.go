@@ -100,10 +100,10 @@ descriptors {
   }
   rule {
     domain: "d" path: "user" place {file: "PATH" line: 3}
-    limits {name: "minute" algorithm: ALGORITHM_TOKEN_BUCKET requests: 3 period {seconds: 60} capacity: 3 text: "3 requests a minute" on_store_failure: "deny"}
+    limits {name: "minute" algorithm: ALGORITHM_TOKEN_BUCKET requests: 3 period {seconds: 60} capacity: 3 text: "3 at once, then one every 20s" on_store_failure: "deny"}
   }
   limits {
-    limit {name: "minute" algorithm: ALGORITHM_TOKEN_BUCKET requests: 3 period {seconds: 60} capacity: 3 text: "3 requests a minute" on_store_failure: "deny"}
+    limit {name: "minute" algorithm: ALGORITHM_TOKEN_BUCKET requests: 3 period {seconds: 60} capacity: 3 text: "3 at once, then one every 20s" on_store_failure: "deny"}
     source: SOURCE_FILE key: "d|user=x#token_bucket:minute" remaining: 3 reset_after {}
   }
   verdict: VERDICT_DENIED
@@ -117,7 +117,7 @@ descriptors {
   }
   rule {
     domain: "d" path: "tenant" place {file: "PATH" line: 6}
-    plans {name: "free" limits {algorithm: ALGORITHM_TOKEN_BUCKET requests: 2 period {seconds: 3600} capacity: 2 text: "2 requests an hour"}}
+    plans {name: "free" limits {algorithm: ALGORITHM_TOKEN_BUCKET requests: 2 period {seconds: 3600} capacity: 2 text: "2 at once, then one every 30m"}}
     plans {name: "pro" unlimited: true}
     default_plan: "free"
   }
@@ -137,14 +137,14 @@ descriptors {
   }
   rule {domain: "d" path: "user" place {file: "PATH" line: 3}}
   limits {
-    limit {name: "minute" algorithm: ALGORITHM_TOKEN_BUCKET requests: 3 period {seconds: 60} capacity: 3 text: "3 requests a minute" on_store_failure: "deny"}
+    limit {name: "minute" algorithm: ALGORITHM_TOKEN_BUCKET requests: 3 period {seconds: 60} capacity: 3 text: "3 at once, then one every 20s" on_store_failure: "deny"}
     source: SOURCE_FILE key: "d|user=y#token_bucket:minute" allowed: true remaining: 3 reset_after {}
   }
   verdict: VERDICT_ALLOWED
 }
 denied_by_descriptor: 0
 denied_by_limit: 0
-summary: "It would be denied: the limit minute of user=x (3 requests a minute) never allows a cost of 4, more than its capacity of 3."
+summary: "It would be denied: the limit minute of user=x (3 at once, then one every 20s) never allows a cost of 4, more than its capacity of 3."
 `, "PATH", file)), want); err != nil {
 		t.Fatal(err)
 	}

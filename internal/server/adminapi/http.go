@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed" // the document
 	"encoding/json"
+	"errors"
 	"mime"
 	"net/http"
 	"slices"
@@ -30,19 +31,21 @@ var openAPI []byte
 // Routes returns the handlers by method and path.
 func (a *API) Routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
-		"GET " + prefix + "/domains":           route(a, "ListDomains", readNothing[adminv1.ListDomainsRequest], a.ListDomains),
-		"GET " + prefix + "/rules":             route(a, "GetRule", readGetRule, a.GetRule),
+		"GET " + prefix + "/domains":           listed(a, "ListDomains", readNothing[adminv1.ListDomainsRequest], a.listDomains, "domains"),
+		"GET " + prefix + "/rules":             listed(a, "GetRule", readGetRule, a.listRules, "rules"),
 		"POST " + prefix + "/explain":          route(a, "Explain", readBody[adminv1.ExplainRequest], a.Explain),
 		"POST " + prefix + "/inspect":          route(a, "Inspect", readBody[adminv1.InspectRequest], a.Inspect),
 		"POST " + prefix + "/reset":            route(a, "Reset", readBody[adminv1.ResetRequest], a.Reset),
-		"GET " + prefix + "/assignments":       route(a, "ListAssignments", readListAssignments, a.ListAssignments),
+		"GET " + prefix + "/assignments":       listed(a, "ListAssignments", readListAssignments, a.listAssignments, "assignments"),
 		"POST " + prefix + "/assignments":      route(a, "PutAssignments", readBody[adminv1.PutAssignmentsRequest], a.PutAssignments),
+		"PATCH " + prefix + "/assignments":     route(a, "PatchAssignments", readBody[adminv1.PatchAssignmentsRequest], a.PatchAssignments),
 		"GET " + prefix + "/assignments/watch": a.getWatch,
 		"GET " + prefix + "/assignment":        a.getAssignment,
 		"PUT " + prefix + "/assignment":        a.putAssignment,
+		"PATCH " + prefix + "/assignment":      a.patchAssignment,
 		"DELETE " + prefix + "/assignment":     a.deleteAssignment,
 		"GET " + prefix + "/daemons":           route(a, "ListDaemons", readNothing[adminv1.ListDaemonsRequest], a.ListDaemons),
-		"GET " + prefix + "/audit":             route(a, "ListAudit", readListAudit, a.ListAudit),
+		"GET " + prefix + "/audit":             listed(a, "ListAudit", readListAudit, a.listAudit, "records"),
 		"GET " + prefix + "/top":               route(a, "Top", readTop, a.Top),
 	}
 }
@@ -70,31 +73,50 @@ func (a *API) handler() http.Handler {
 	})
 }
 
-// route returns the handler of a method: read makes the request of what was sent.
-func route[Q, A any](a *API, method string, read func(http.ResponseWriter, *http.Request) (*Q, error), answer func(context.Context, *Q) (*A, error)) http.HandlerFunc {
+// reader makes the request of a method of what was sent. Its error is a status.
+type reader[Q any] func(http.ResponseWriter, *http.Request) (*Q, error)
+
+// handled returns the handler of a method. write answers in the place of the request; if
+// it returns an error, it has written nothing, or the error is a brokenAnswer.
+func handled[Q any](a *API, method string, read reader[Q], write func(context.Context, http.ResponseWriter, *Q) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		response, err := answered(a, method, w, r, read, answer)
-		if err != nil {
+		ctx := r.Context()
+		err := a.do(ctx, method, func() error {
+			var q *Q
+			if err := a.readBody(r, method, func() (err error) {
+				q, err = read(w, r)
+				return err
+			}); err != nil {
+				return err
+			}
+			return inPlace(ctx, w, a.placesFor(method, memberOf(ctx)), func(w http.ResponseWriter) error { return write(ctx, w, q) })
+		})
+		var broken *brokenAnswer
+		switch {
+		case errors.As(err, &broken):
+			panic(http.ErrAbortHandler)
+		case err != nil:
 			writeStatus(w, err)
-			return
 		}
-		writeMessage(w, http.StatusOK, any(response).(proto.Message))
 	}
 }
 
-// answered reads a request and has it answered, if its caller may ask.
-func answered[Q, A any](a *API, method string, w http.ResponseWriter, r *http.Request, read func(http.ResponseWriter, *http.Request) (*Q, error), answer func(context.Context, *Q) (*A, error)) (response *A, err error) {
-	err = a.do(r.Context(), method, func() error {
-		return a.bounded(r.Context(), 0, func(ctx context.Context) error {
-			request, err := read(w, r)
-			if err != nil {
-				return err
-			}
-			response, err = answer(ctx, request)
-			return err
-		})
+// asked is handled for a method whose answer is made whole: write writes it.
+func asked[Q, A any](a *API, method string, read reader[Q], answer func(context.Context, *Q) (*A, error), write func(http.ResponseWriter, *A)) http.HandlerFunc {
+	return handled(a, method, read, func(ctx context.Context, w http.ResponseWriter, q *Q) error {
+		ctx, cancel := context.WithTimeout(ctx, answersWithin)
+		defer cancel()
+		m, err := answer(ctx, q)
+		if err == nil {
+			write(w, m)
+		}
+		return err
 	})
-	return response, err
+}
+
+// route is asked for a method whose answer is written as it is.
+func route[Q, A any](a *API, method string, read reader[Q], answer func(context.Context, *Q) (*A, error)) http.HandlerFunc {
+	return asked(a, method, read, answer, func(w http.ResponseWriter, m *A) { writeMessage(w, http.StatusOK, any(m).(proto.Message)) })
 }
 
 // bodyBounds bound a body: 1,000 assignments of usual length have fewer values.
@@ -114,30 +136,36 @@ func readBody[Q any](w http.ResponseWriter, r *http.Request) (*Q, error) {
 // 0 too.
 var writtenJSON = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}
 
-func appendJSON(dst []byte, m proto.Message) ([]byte, error) {
+// appendCompact appends a message in JSON without blanks. protojson varies these, which
+// diffs of scripts would show.
+func appendCompact(dst []byte, m proto.Message) ([]byte, error) {
 	text, err := writtenJSON.Marshal(m)
 	if err != nil {
 		return dst, err
 	}
-	// protojson varies its blanks, which diffs of scripts would show.
 	out := bytes.NewBuffer(slices.Grow(dst, len(text)+1))
 	if err := json.Compact(out, text); err != nil {
 		return dst, err
 	}
-	return append(out.Bytes(), '\n'), nil
+	return out.Bytes(), nil
+}
+
+// writeHeader begins an answer in JSON.
+func writeHeader(w http.ResponseWriter, code int) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
 }
 
 func writeMessage(w http.ResponseWriter, code int, m proto.Message) {
-	out, err := appendJSON(nil, m)
+	out, err := appendCompact(nil, m)
 	if err != nil {
 		endpoint.WriteError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
+	writeHeader(w, code)
 	// A client that no longer reads is no failure.
-	_, _ = w.Write(out)
+	_, _ = w.Write(append(out, '\n'))
 }
 
 // writeStatus writes an error with its status over HTTP.

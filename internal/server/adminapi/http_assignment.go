@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
@@ -20,16 +21,13 @@ import (
 
 // getAssignment is GetAssignment.
 func (a *API) getAssignment(w http.ResponseWriter, r *http.Request) {
-	response, err := answered(a, "GetAssignment", w, r, func(_ http.ResponseWriter, r *http.Request) (*adminv1.GetAssignmentRequest, error) {
+	asked(a, "GetAssignment", func(_ http.ResponseWriter, r *http.Request) (*adminv1.GetAssignmentRequest, error) {
 		q := readQuery(r, "domain", "entry")
 		return &adminv1.GetAssignmentRequest{Domain: q.text("domain"), Entries: q.entries()}, q.err
-	}, a.GetAssignment)
-	if err != nil {
-		writeStatus(w, err)
-		return
-	}
-	setETag(w, response.GetAssignment())
-	writeMessage(w, http.StatusOK, response.GetAssignment())
+	}, a.GetAssignment, func(w http.ResponseWriter, response *adminv1.GetAssignmentResponse) {
+		setETag(w, response.GetAssignment())
+		writeMessage(w, http.StatusOK, response.GetAssignment())
+	})(w, r)
 }
 
 func setETag(w http.ResponseWriter, m *adminv1.Assignment) {
@@ -61,45 +59,68 @@ func ifMatch(r *http.Request) (string, error) {
 
 // putAssignment is PutAssignments with one.
 func (a *API) putAssignment(w http.ResponseWriter, r *http.Request) {
-	response, err := answered(a, "PutAssignments", w, r, readPutAssignment, func(ctx context.Context, q *adminv1.PutAssignmentsRequest) (*adminv1.PutAssignmentsResponse, error) {
-		response, err := a.PutAssignments(ctx, q)
+	changeOne(a, "PutAssignments", readPutAssignment, a.PutAssignments)(w, r)
+}
+
+// patchAssignment is PatchAssignments with one.
+func (a *API) patchAssignment(w http.ResponseWriter, r *http.Request) {
+	changeOne(a, "PatchAssignments", readPatchAssignment, a.PatchAssignments)(w, r)
+}
+
+// changeOne has a method make one change, which fails if the change was not made.
+func changeOne[Q any, A any, M interface {
+	*A
+	proto.Message
+	GetChanges() []*adminv1.AssignmentChange
+}](a *API, method string, read reader[Q], answer func(context.Context, *Q) (*A, error)) http.HandlerFunc {
+	return asked(a, method, read, func(ctx context.Context, q *Q) (*A, error) {
+		response, err := answer(ctx, q)
 		if err == nil {
-			err = failureOf(response.GetChanges()[0])
+			err = failureOf(M(response).GetChanges()[0])
 		}
 		return response, err
+	}, func(w http.ResponseWriter, response *A) {
+		change := M(response).GetChanges()[0]
+		setETag(w, change.GetAfter())
+		code := http.StatusOK
+		if change.GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED {
+			code = http.StatusCreated
+		}
+		writeMessage(w, code, M(response))
 	})
-	if err != nil {
-		writeStatus(w, err)
-		return
-	}
-	change := response.GetChanges()[0]
-	setETag(w, change.GetAfter())
-	code := http.StatusOK
-	if change.GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED {
-		code = http.StatusCreated
-	}
-	writeMessage(w, code, response)
 }
 
 func readPutAssignment(w http.ResponseWriter, r *http.Request) (*adminv1.PutAssignmentsRequest, error) {
 	q := readQuery(r, "domain", "entry", "dry_run")
 	request := &adminv1.PutAssignmentsRequest{DryRun: q.flag("dry_run")}
-	if q.err != nil {
-		return nil, q.err
-	}
-	match, err := ifMatch(r)
-	if err != nil {
-		return nil, err
-	}
-	asked, err := readBody[adminv1.Assignment](w, r)
-	if err != nil {
-		return nil, err
-	}
-	if err := nameSubject(asked, q.text("domain"), q.entries()); err != nil {
-		return nil, err
-	}
+	asked, match, err := readOne(w, r, q)
 	request.Puts = []*adminv1.PutAssignment{{Assignment: asked, IfMatch: match}}
-	return request, nil
+	return request, err
+}
+
+func readPatchAssignment(w http.ResponseWriter, r *http.Request) (*adminv1.PatchAssignmentsRequest, error) {
+	q := readQuery(r, "domain", "entry", "dry_run", "remove", "remove_limit")
+	request := &adminv1.PatchAssignmentsRequest{DryRun: q.flag("dry_run")}
+	patch := &adminv1.AssignmentPatch{Remove: q.parts("remove"), RemoveLimits: q.values["remove_limit"]}
+	asked, match, err := readOne(w, r, q)
+	patch.Assignment, patch.IfMatch = asked, match
+	request.Patches = []*adminv1.AssignmentPatch{patch}
+	return request, err
+}
+
+// readOne reads the assignment of a body, whose subject the query names, and the version
+// that a change is for.
+func readOne(w http.ResponseWriter, r *http.Request, q *query) (asked *adminv1.Assignment, match string, err error) {
+	if q.err != nil {
+		return nil, "", q.err
+	}
+	if match, err = ifMatch(r); err != nil {
+		return nil, "", err
+	}
+	if asked, err = readBody[adminv1.Assignment](w, r); err != nil {
+		return nil, "", err
+	}
+	return asked, match, nameSubject(asked, q.text("domain"), q.entries())
 }
 
 // nameSubject gives an assignment the subject of the query, which that of the body
@@ -135,7 +156,7 @@ func (a *API) deleteAssignment(w http.ResponseWriter, r *http.Request) {
 		if q.err == nil {
 			q.err = err
 		}
-		return &adminv1.DeleteAssignmentRequest{Domain: q.text("domain"), Entries: q.entries(), IfMatch: match, Reason: q.text("reason"), Part: q.part()}, q.err
+		return &adminv1.DeleteAssignmentRequest{Domain: q.text("domain"), Entries: q.entries(), IfMatch: match, Reason: q.text("reason"), Part: choice(q, "part", parts)}, q.err
 	}, func(ctx context.Context, q *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
 		response, err := a.DeleteAssignment(ctx, q)
 		if err == nil {
@@ -163,11 +184,11 @@ func (a *API) getWatch(w http.ResponseWriter, r *http.Request) {
 			return response.Flush()
 		}
 		return a.watch(r.Context(), q.text("domain"), begin, func(m *adminv1.WatchAssignmentsResponse) error {
-			line, err := appendJSON(nil, m.GetRecord())
+			line, err := appendCompact(nil, m.GetRecord())
 			if err != nil {
 				return err
 			}
-			if _, err := w.Write(line); err != nil {
+			if _, err := w.Write(append(line, '\n')); err != nil {
 				return err
 			}
 			return response.Flush()

@@ -73,19 +73,21 @@ func (m *messageReader) next() error {
 	return nil
 }
 
-// boundBody has gRPC read no more of a call than it may have. Its error is a status.
-func boundBody(r *http.Request, method string) error {
+// boundReflection has gRPC read no more of a call of reflection than it may have. Its
+// error is a status.
+func boundReflection(r *http.Request) error {
+	r.Body = &messageReader{ReadCloser: r.Body, ctx: r.Context(), left: reflectionsMost, most: reflectionMost}
+	return accounts.ConnectionOf(r.Context()).Reserve(r.Context(), reflectionCost)
+}
+
+// readMessage reads the message of a call, and has gRPC read no more. Its error is a
+// status; gRPC meets what else is wrong with the body.
+func readMessage(r *http.Request) error {
 	m := &messageReader{ReadCloser: r.Body, ctx: r.Context(), left: 1, most: messageMost}
 	r.Body = m
-	if method == other {
-		m.left, m.most = reflectionsMost, reflectionMost
-		return accounts.ConnectionOf(m.ctx).Reserve(m.ctx, reflectionCost)
-	}
-	// Each method of the service has one message, which is read here, so that gRPC
-	// knows why it is refused.
 	err := m.next()
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	return nil // gRPC meets what else is wrong with the body
+	return nil
 }

@@ -20,8 +20,10 @@ type query struct {
 	err    error
 }
 
-// readQuery reads a query that has no other parameters than these. Only entry may
-// come more than once.
+// repeated are the parameters that may come more than once.
+var repeated = []string{"entry", "remove", "remove_limit"}
+
+// readQuery reads a query that has no other parameters than these.
 func readQuery(r *http.Request, names ...string) *query {
 	q := new(query)
 	if q.values, q.err = url.ParseQuery(r.URL.RawQuery); q.err != nil {
@@ -36,7 +38,7 @@ func readQuery(r *http.Request, names ...string) *query {
 		switch {
 		case !slices.Contains(names, name):
 			q.err = decide.Invalid("the query: found the parameter %.100q%s; allowed: %s", name, nearest(name, names), allowed)
-		case len(values) > 1 && name != "entry":
+		case len(values) > 1 && !slices.Contains(repeated, name):
 			q.err = decide.Invalid("%s: found it %d times; allowed: once", name, len(values))
 		}
 	}
@@ -57,18 +59,22 @@ func (q *query) flag(name string) bool {
 	return false
 }
 
-// part reads which part of an assignment is meant.
-func (q *query) part() adminv1.Part {
-	switch text := q.values.Get("part"); text {
-	case "block":
-		return adminv1.Part_PART_BLOCK
-	case "terms":
-		return adminv1.Part_PART_TERMS
-	case "":
-	default:
-		q.err = decide.Invalid("part: found %.100q; allowed: block, terms, or none for all of it", text)
+// parts are the words for parts of an assignment.
+var parts = map[string]adminv1.Part{
+	"block": adminv1.Part_PART_BLOCK, "terms": adminv1.Part_PART_TERMS, "plan": adminv1.Part_PART_PLAN,
+	"unlimited": adminv1.Part_PART_UNLIMITED, "numbers": adminv1.Part_PART_NUMBERS,
+}
+
+// parts reads each part that a parameter names.
+func (q *query) parts(name string) (all []adminv1.Part) {
+	for _, text := range q.values[name] {
+		part, ok := parts[text]
+		if !ok {
+			q.err = decide.Invalid("%s: found %.100q; allowed: %s", name, text, yamlfile.Commas(slices.Sorted(maps.Keys(parts))))
+		}
+		all = append(all, part)
 	}
-	return adminv1.Part_PART_UNSPECIFIED
+	return all
 }
 
 func (q *query) number(name string) uint32 {

@@ -20,7 +20,7 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		return nil, errNoAssignments
 	}
 	// What it says of subject, reason and caller is checked as a change's is.
-	change := changeWithoutTerms(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
+	change := removal(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
 	if err := change.Check(); err != nil {
 		return nil, decide.Invalid("%v", err)
 	}
@@ -33,7 +33,7 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		return nil, decide.Invalid("limit: found none for a subject with %d states, over all plans, where a reset forgets at most %d together; allowed: the name of one limit (%s)",
 			n, assign.ResetMost, yamlfile.Shorten(yamlfile.Commas(states.Limits)))
 	}
-	pending, err := a.Assignments.Reset(ctx, states.Keys, assign.Record{
+	reached, err := a.Assignments.Reset(ctx, states.Keys, assign.Record{
 		Kind: assign.WasReset, By: by, Reason: r.GetReason(), Subject: subject, Limits: states.Limits,
 	})
 	switch {
@@ -43,8 +43,8 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		return nil, status.Errorf(codes.Unavailable, "the store did not answer; it was reset or not, ask again: %v", err)
 	}
 	a.Log.Info("limits reset", "by", by, "domain", subject.Domain, "entries", assign.Print(subject.Entries),
-		"limits", limitNames(states.Limits), "reason", r.GetReason(), "daemons_pending", len(pending))
-	return &adminv1.ResetResponse{Limits: states.Limits, Pending: a.pending(ctx, pending)}, nil
+		"limits", limitNames(states.Limits), "reason", r.GetReason(), "daemons_pending", len(reached.Pending))
+	return &adminv1.ResetResponse{Limits: states.Limits, Pending: a.pending(ctx, reached.Pending)}, nil
 }
 
 // limitNames lists names of limits for people; a limit may have none.

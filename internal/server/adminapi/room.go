@@ -12,29 +12,46 @@ import (
 )
 
 const (
-	// answerByteCost is what a byte of a message about rules takes until it is
-	// written, in bytes: 5 as a message, and 4 twice while it becomes JSON.
+	// answerByteCost is what a byte of a message takes until it is written, in bytes: as
+	// a message of Go, and as what it becomes.
 	answerByteCost = 14
 	// roomStep is how many bytes are charged at once. Fewer would be charged
 	// whether there is room or not.
 	roomStep = 256 << 10
 )
 
-// answerRoom charges an answer about rules to its connection while it is made, since
-// the operator's file says how long it is.
+// answerRoom charges an answer to its connection while it is made, since the operator's
+// files and assignments say how long it is.
 type answerRoom struct {
 	ctx context.Context
 	// bytes are those of the answer, charged those of the memory it has.
 	bytes, charged int
 }
 
-// add makes room for a part of the answer. Its error is a status.
+// add makes room for a part of an answer that is kept until all of it is made. Its error
+// is a status.
 func (r *answerRoom) add(part proto.Message) error {
 	r.bytes += proto.Size(part)
 	if r.bytes > endpoint.AnswerMost {
 		return errLongAnswer
 	}
-	for r.charged < r.bytes*answerByteCost {
+	return r.grow(r.bytes * answerByteCost)
+}
+
+// hold makes room for a part of an answer that is written before the next is made. Its
+// error is a status.
+func (r *answerRoom) hold(part proto.Message) error {
+	const small = 2 << 10 // which the place of the answer is charged for
+	bytes := proto.Size(part)
+	if bytes <= small {
+		return nil
+	}
+	return r.grow(bytes * answerByteCost)
+}
+
+// grow has bytes charged in all, if fewer are.
+func (r *answerRoom) grow(bytes int) error {
+	for r.charged < bytes {
 		if err := accounts.ConnectionOf(r.ctx).Reserve(r.ctx, roomStep); err != nil {
 			return err
 		}
@@ -43,5 +60,12 @@ func (r *answerRoom) add(part proto.Message) error {
 	return nil
 }
 
+// holdWhole makes room for an answer that was made and has charged bytes already. Its
+// error is a status.
+func holdWhole(ctx context.Context, answer proto.Message, charged int) error {
+	r := answerRoom{ctx: ctx, charged: charged}
+	return r.grow(proto.Size(answer) * answerByteCost)
+}
+
 var errLongAnswer = status.Errorf(codes.ResourceExhausted,
-	"the answer would have more than %d bytes, which callers do not read: ask for one rule by its path or entries, or read /rlconfig on this port", endpoint.AnswerMost)
+	"the answer would have more than %d bytes, which callers do not read: ask for one rule by its path or entries, or for JSON, or read /rlconfig on this port", endpoint.AnswerMost)

@@ -44,13 +44,15 @@ func domainNames(rules *config.Rules) []string {
 }
 
 // ListDomains implements adminv1.AdminServiceServer.
-func (a *API) ListDomains(ctx context.Context, _ *adminv1.ListDomainsRequest) (*adminv1.ListDomainsResponse, error) {
+func (a *API) ListDomains(ctx context.Context, r *adminv1.ListDomainsRequest) (*adminv1.ListDomainsResponse, error) {
+	return collected(ctx, r, a.listDomains, func(m *adminv1.ListDomainsResponse, all []*adminv1.Domain) { m.Domains = all })
+}
+
+func (a *API) listDomains(_ context.Context, _ *adminv1.ListDomainsRequest, add func(*adminv1.Domain) error) (*adminv1.ListDomainsResponse, error) {
 	rules, err := a.rules()
 	if err != nil {
 		return nil, err
 	}
-	room := answerRoom{ctx: ctx}
-	response := &adminv1.ListDomainsResponse{Fingerprint: rules.Fingerprint()}
 	for _, d := range rules.Domains() {
 		shown := &adminv1.Domain{
 			Name: d.Name, Place: &adminv1.Place{File: d.File, Line: uint32(d.Line)}, Rules: uint32(len(d.Places())),
@@ -63,21 +65,22 @@ func (a *API) ListDomains(ctx context.Context, _ *adminv1.ListDomainsRequest) (*
 		if a.Decider.DeniesUnmatched(d) {
 			shown.Unmatched = adminv1.Unmatched_UNMATCHED_DENY
 		}
-		if err := room.add(shown); err != nil {
+		if err := add(shown); err != nil {
 			return nil, err
 		}
-		response.Domains = append(response.Domains, shown)
 	}
-	return response, nil
+	return &adminv1.ListDomainsResponse{Fingerprint: rules.Fingerprint()}, nil
 }
 
 // outermostKeys returns the keys with which descriptors of a domain begin, in the
 // order of the file.
 func outermostKeys(d *config.Domain) []string {
 	var keys []string
+	var entries []bucket.Entry // one after the other, since there may be 100,000
 	known := make(map[string]bool)
 	for _, rule := range d.Rules() {
-		if key := rule.Entries()[0].Key; !known[key] {
+		entries = rule.AppendEntries(entries[:0])
+		if key := entries[0].Key; !known[key] {
 			known[key] = true
 			keys = append(keys, key)
 		}
@@ -87,6 +90,10 @@ func outermostKeys(d *config.Domain) []string {
 
 // GetRule implements adminv1.AdminServiceServer.
 func (a *API) GetRule(ctx context.Context, r *adminv1.GetRuleRequest) (*adminv1.GetRuleResponse, error) {
+	return collected(ctx, r, a.listRules, func(m *adminv1.GetRuleResponse, all []*adminv1.Rule) { m.Rules = all })
+}
+
+func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*adminv1.Rule) error) (*adminv1.GetRuleResponse, error) {
 	rules, err := a.rules()
 	if err != nil {
 		return nil, err
@@ -100,16 +107,12 @@ func (a *API) GetRule(ctx context.Context, r *adminv1.GetRuleRequest) (*adminv1.
 	if err != nil {
 		return nil, err
 	}
-	room := answerRoom{ctx: ctx}
-	response := new(adminv1.GetRuleResponse)
 	for _, rule := range places {
-		shown := showRule(domain, rule)
-		if err := room.add(shown); err != nil {
+		if err := add(showRule(domain, rule)); err != nil {
 			return nil, err
 		}
-		response.Rules = append(response.Rules, shown)
 	}
-	return response, nil
+	return new(adminv1.GetRuleResponse), nil
 }
 
 // placesOf returns the rules of a domain that are asked for. Its error is a status.

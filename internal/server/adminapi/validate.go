@@ -15,9 +15,13 @@ import (
 // namesShown bounds the names that an error lists.
 const namesShown = 20
 
-// wrongForRules says why an assignment would do nothing, or not what it says, under
+// wrongForRules says why what a change sets would do nothing, or not what it says, under
 // the rules in force, or returns "".
-func wrongForRules(rules *config.Rules, asked *assign.Assignment) string {
+func (a *API) wrongForRules(rules *config.Rules, c *assign.Change) string {
+	if !c.Sets() {
+		return "" // what is there may go though its rule is gone
+	}
+	asked := &c.Assignment
 	domain := rules.Domain(asked.Domain)
 	if domain == nil {
 		return fmt.Sprintf("domain: found %s; there is none of this name%s", yamlfile.Quote(asked.Domain), nearest(asked.Domain, domainNames(rules)))
@@ -35,7 +39,7 @@ func wrongForRules(rules *config.Rules, asked *assign.Assignment) string {
 		return fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", assign.Print(asked.Entries))
 	}
 	if rule.Plans != nil && len(asked.Numbers) > 0 {
-		plan := rule.Plans.Plan(asked.Plan)
+		plan := rule.Plans.Plan(a.planAfter(c))
 		if plan == nil {
 			plan = rule.Plans.Default
 		}
@@ -48,6 +52,16 @@ func wrongForRules(rules *config.Rules, asked *assign.Assignment) string {
 		if wrong := wrongNumbers(rule, &asked.Numbers[i]); wrong != "" {
 			return wrong
 		}
+	}
+	return ""
+}
+
+// planAfter returns the plan that the subject of a change has after it, or "".
+func (a *API) planAfter(c *assign.Change) string {
+	made := *c
+	made.IfMatch = "" // a conflict is told later
+	if after := a.expected(&made).After; after != nil {
+		return after.Plan
 	}
 	return ""
 }

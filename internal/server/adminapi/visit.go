@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,6 +25,9 @@ type visit struct {
 	from    string
 	// response is that of the request. It sets deadlines.
 	response *http.ResponseController
+	// again returns who calls by now, since what was shown may be good no more. Its error
+	// is a status.
+	again func() (*access.Member, error)
 }
 
 type visitKey struct{}
@@ -45,23 +49,58 @@ func isGRPC(r *http.Request) bool {
 // ServeHTTP serves a request over gRPC or in JSON.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{from: r.RemoteAddr, response: http.NewResponseController(w)}
-	v.member, v.refused = a.identify(r)
+	shown := credentialsOf(r)
+	if v.refused = a.CheckCertificate(r); v.refused != nil {
+		w.Header().Set("Connection", "close")
+	} else {
+		v.member, v.refused = a.identify(r, &shown)
+	}
+	v.again = func() (*access.Member, error) { return a.identifyAgain(r, &shown) }
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
+	// What is left of a body is read, and thrown away, once the request is answered.
+	defer func() { _ = v.response.SetReadDeadline(time.Now().Add(bodyWithin)) }()
 	if !isGRPC(r) {
 		a.mux.ServeHTTP(w, r)
 		return
 	}
-	// Else gRPC would read a message before it knows who sends it.
+	a.serveGRPC(w, r)
+}
+
+// serveGRPC serves a call. Else gRPC would read a message before it knows who sends it.
+func (a *API) serveGRPC(w http.ResponseWriter, r *http.Request) {
 	method := methodOf(r.URL.Path)
-	if !allows(v, method) {
-		refuseGRPC(w, a.do(r.Context(), method, func() error { return nil }))
-		return
+	var err error
+	if allows(visitOf(r.Context()), method) {
+		if err = a.answerGRPC(w, r, method); err == nil {
+			return
+		}
 	}
-	if err := boundBody(r, method); err != nil {
-		refuseGRPC(w, a.do(r.Context(), method, func() error { return err }))
-		return
+	refuseGRPC(w, a.do(r.Context(), method, func() error { return err }))
+}
+
+// answerGRPC reads the message of a call and has it answered. Streams last, so they have
+// no place among the requests that are answered; the others hold theirs until the answer
+// has left. Its error is a status, where nothing was answered.
+func (a *API) answerGRPC(w http.ResponseWriter, r *http.Request, method string) error {
+	ctx := r.Context()
+	if method == other { // which reads messages as they come
+		if err := boundReflection(r); err != nil {
+			return err
+		}
+		a.grpc.ServeHTTP(w, r)
+		return nil
 	}
-	a.grpc.ServeHTTP(w, r)
+	if err := a.readBody(r, method, func() error { return readMessage(r) }); err != nil {
+		return err
+	}
+	if method == "WatchAssignments" {
+		a.grpc.ServeHTTP(w, r)
+		return nil
+	}
+	return inPlace(ctx, w, a.placesForGRPC(method, memberOf(ctx)), func(w http.ResponseWriter) error {
+		a.grpc.ServeHTTP(w, r)
+		return nil
+	})
 }
 
 // refuseGRPC answers a call of gRPC whose message was not read.
@@ -75,29 +114,47 @@ func refuseGRPC(w http.ResponseWriter, err error) {
 var errNotServed = status.Error(codes.Unimplemented, "the admin API is not served here: admin.address is not loopback, so who calls must be known; "+
 	"set admin.tokens_file, or admin.tls.client_ca with admin.tls.cert and admin.tls.key, or admin.address to 127.0.0.1:6070")
 
+// credentialsOf returns what a request shows.
+func credentialsOf(r *http.Request) (shown access.Credentials) {
+	shown.ReadAuthorization(r.Header.Values("Authorization"))
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 { // which TLS has verified
+		shown.HasCertificate, shown.Names = true, access.Names(r.TLS.PeerCertificates[0])
+	}
+	return shown
+}
+
 // identify returns who calls, or a status.
-func (a *API) identify(r *http.Request) (*access.Member, error) {
+func (a *API) identify(r *http.Request, shown *access.Credentials) (*access.Member, error) {
 	if a.Gate == nil {
 		return nil, errNotServed
 	}
 	if err := fromElsewhere(r); err != nil {
 		return nil, err
 	}
-	var shown access.Credentials
-	shown.ReadAuthorization(r.Header.Values("Authorization"))
-	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 { // which TLS has verified
-		shown.HasCertificate, shown.Names = true, access.Names(r.TLS.PeerCertificates[0])
-	}
 	if !shown.HasToken && !shown.HasCertificate {
 		if err := fromThisMachine(r); err != nil {
 			return nil, err
 		}
 	}
+	return a.memberAt(r, shown, a.Gate.Identify)
+}
+
+// identifyAgain returns who calls by now, or a status. It is for requests that identify
+// let in.
+func (a *API) identifyAgain(r *http.Request, shown *access.Credentials) (*access.Member, error) {
+	if err := a.CheckCertificate(r); err != nil {
+		return nil, err
+	}
+	return a.memberAt(r, shown, a.Gate.IdentifyAgain)
+}
+
+// memberAt identifies a caller at the address of a request.
+func (a *API) memberAt(r *http.Request, shown *access.Credentials, identify func(netip.Addr, *access.Credentials) (*access.Member, error)) (*access.Member, error) {
 	address, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return nil, status.Error(codes.Unauthenticated, "the caller has no address")
 	}
-	member, err := a.Gate.Identify(address.Addr(), &shown)
+	member, err := identify(address.Addr(), shown)
 	switch {
 	case errors.Is(err, access.ErrTooMany):
 		return nil, status.Error(codes.ResourceExhausted, err.Error())
@@ -105,6 +162,35 @@ func (a *API) identify(r *http.Request) (*access.Member, error) {
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}
 	return member, nil
+}
+
+// CheckCertificate returns why the certificate of a request's connection is good no more,
+// a status, or nil. The handshake may have been long ago: since then the certificate may
+// have expired, or its CA have been taken out of the file.
+func (a *API) CheckCertificate(r *http.Request) error {
+	if a.VerifyClient == nil || r.TLS == nil {
+		return nil
+	}
+	if err := a.VerifyClient(*r.TLS); err != nil {
+		return status.Errorf(codes.Unauthenticated, "the certificate of this connection is good no more: %v", err)
+	}
+	return nil
+}
+
+// CheckPage returns why a page of a port on loopback that wants no credentials is not for
+// whoever asks, or nil. A good token or a certificate, which pages of the web do not have,
+// takes the place of the host.
+func (a *API) CheckPage(r *http.Request) error {
+	err := CheckHost(r)
+	if err == nil {
+		return nil
+	}
+	shown := credentialsOf(r)
+	if !shown.HasToken && !shown.HasCertificate {
+		return err
+	}
+	_, err = a.memberAt(r, &shown, a.Gate.Identify)
+	return err
 }
 
 // fromElsewhere refuses requests that a page of another site had a browser make. The
@@ -129,9 +215,22 @@ func fromElsewhere(r *http.Request) error {
 }
 
 // fromThisMachine refuses requests without credentials that only seem to come from
-// this machine: a name that its owner lets lead here (DNS rebinding) stands in the
-// address bar of a browser, and a proxy on this machine asks for others.
+// this machine: those of web pages, and those of a proxy on this machine, which asks for
+// others.
 func fromThisMachine(r *http.Request) error {
+	if err := CheckHost(r); err != nil {
+		return err
+	}
+	if name := proxyHeader(r.Header); name != "" {
+		return status.Errorf(codes.Unauthenticated, "the request came through a proxy (header %.60s), so it may be anybody's: set admin.tokens_file, and send a token", strings.ToLower(name))
+	}
+	return nil
+}
+
+// CheckHost returns a status unless a request names this machine as its host. A name that
+// its owner lets lead here (DNS rebinding) stands in the address bar of a browser, whose
+// page could then read what it asks.
+func CheckHost(r *http.Request) error {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -139,10 +238,7 @@ func fromThisMachine(r *http.Request) error {
 	host = strings.Trim(host, "[]")
 	address, err := netip.ParseAddr(host)
 	if isLoopback := err == nil && address.Unmap().IsLoopback(); !isLoopback && !strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
-		return status.Error(codes.Unauthenticated, "without credentials the host of a request must be localhost or a loopback address, so that no web page can ask")
-	}
-	if name := proxyHeader(r.Header); name != "" {
-		return status.Errorf(codes.Unauthenticated, "the request came through a proxy (header %.60s), so it may be anybody's: set admin.tokens_file, and send a token", strings.ToLower(name))
+		return status.Errorf(codes.Unauthenticated, "host: found %.100q without credentials; allowed: localhost or a loopback address, so that no web page can ask", r.Host)
 	}
 	return nil
 }

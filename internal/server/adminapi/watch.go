@@ -21,6 +21,8 @@ const (
 	watchBuffer = 256 << 10
 	// watchWrite is how long one record may take to be written.
 	watchWrite = 10 * time.Second
+	// watchLook is how often a watch looks whether its caller may still watch.
+	watchLook = time.Second
 )
 
 var errSlowWatch = status.Error(codes.ResourceExhausted, "the caller does not keep up: list the assignments and watch again")
@@ -30,8 +32,8 @@ func (a *API) WatchAssignments(r *adminv1.WatchAssignmentsRequest, stream grpc.S
 	return a.watch(stream.Context(), r.GetDomain(), func() error { return stream.SendHeader(metadata.MD{}) }, stream.Send)
 }
 
-// watch sends records of changes from now on until the caller goes. begin tells the
-// caller that it has begun.
+// watch sends records of changes from now on until the caller goes, or may watch no more.
+// begin tells the caller that it has begun.
 func (a *API) watch(ctx context.Context, domain string, begin func() error, send func(*adminv1.WatchAssignmentsResponse) error) error {
 	if err := a.hasAssignments(); err != nil {
 		return err
@@ -72,11 +74,17 @@ func (a *API) watch(ctx context.Context, domain string, begin func() error, send
 		return err
 	}
 	_ = response.SetWriteDeadline(time.Time{})
+	look := time.NewTicker(watchLook)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return endOf(ctx)
 		case <-q.came:
+		case <-look.C:
+		}
+		if err := mayStill(ctx, "WatchAssignments"); err != nil {
+			return err
 		}
 		for _, record := range q.take() {
 			patience()

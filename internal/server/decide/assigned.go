@@ -37,18 +37,18 @@ func (d *Decider) DeniesUnmatched(domain *config.Domain) bool {
 }
 
 // assign has what is assigned to the very descriptor of an outcome replace what its
-// rule says.
-func (c *Call) assign(o *Outcome, terms *assign.Terms) {
-	if terms.Unlimited {
+// rule says, as far as it is in force at a moment.
+func (c *Call) assign(o *Outcome, own *assign.Held, now int64) {
+	if own.Frees(now) {
 		o.Limits, o.freed = nil, true
 		return
 	}
-	if len(terms.Numbers) == 0 || len(o.Limits) == 0 {
+	if len(own.Numbers) == 0 || len(o.Limits) == 0 {
 		return
 	}
 	start := len(c.overrides)
 	for _, l := range o.Limits {
-		if n := terms.NumbersOf(l.Name); n != nil {
+		if n := own.NumbersOf(l.Name, now); n != nil {
 			l = c.decider.withNumbers(l, n)
 		}
 		c.overrides = append(c.overrides, l)
@@ -170,5 +170,6 @@ func some(ctx context.Context, call storeMethod, which []int, hits []bucket.Hit,
 // forgetMatch undoes Match, since the assignments have changed.
 func (c *Call) forgetMatch() {
 	c.matched, c.unmatched, c.hasQuotas, c.hasRefusal = false, nil, false, false
+	c.Denied = false
 	c.Outcomes, c.text, c.Hits, c.overrides = c.Outcomes[:0], c.text[:0], c.Hits[:0], c.overrides[:0]
 }

@@ -48,6 +48,9 @@ type Call struct {
 	hasQuotas  bool // one of them must be allowed
 	hasRefusal bool // one of the outcomes is refused
 	Denied     bool
+	// IsUnsure is set on a call that was decided by assignments that may lack changes:
+	// its answer is degraded, also where the store decided or no limit was asked.
+	IsUnsure bool
 	// IsPeek is set on a call that passed and asked its limits for nothing.
 	IsPeek bool
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
 )
 
 // Decider decides requests. All endpoints share one.
@@ -28,6 +29,14 @@ type Decider struct {
 type Options struct {
 	Live  *config.Live
 	Store bucket.Store
+	// Tenure says whether the assignments surely have all changes that their makers
+	// take for done; nil means that they always do. Degrade decides a call without
+	// Store, because of a cause, where they may not.
+	Tenure  *fleet.Tenure
+	Degrade func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
+	// Unsure counts the answers by assignments that may lack changes; nil counts
+	// nowhere.
+	Unsure prometheus.Counter
 	// Refuses returns why this daemon must not decide anything, or nil.
 	Refuses func() error
 	Modes   Modes
@@ -69,35 +78,73 @@ var errNoLimits = status.Error(codes.Unavailable, "no limits are loaded yet")
 // Decide fills in the outcomes of a call, one for each descriptor, and counts
 // them. Its error is the store's, or one of Match.
 func (d *Decider) Decide(ctx context.Context, c *Call) error {
-	defer d.pins.enter(c.pin).leave()
-	if c.matched && c.generation != d.Assigned.Generation() {
-		c.forgetMatch()
-	}
-	if err := d.Match(c); err != nil {
-		return err
-	}
-	if len(c.Hits) > 0 {
-		if err := d.take(ctx, c); err != nil {
-			return err
+	isSure, err := d.decideOnce(ctx, c)
+	for range maxRegains {
+		if isSure || err != nil {
+			break
 		}
+		// Nobody waits for this decision here: it has ended.
+		if cause := d.regain(ctx); cause != nil {
+			err = d.decideUnsure(ctx, c, cause)
+			break
+		}
+		isSure, err = d.decideOnce(ctx, c)
+	}
+	if err != nil {
+		return err
 	}
 	d.count(c)
 	return nil
 }
 
-// take takes the hits of a call from the store.
-func (d *Decider) take(ctx context.Context, c *Call) error {
+// decideOnce decides a call, and reports whether the assignments were surely in force
+// until the store had decided. If not, whatever was taken was given back.
+func (d *Decider) decideOnce(ctx context.Context, c *Call) (isSure bool, _ error) {
+	defer d.pins.enter(c.pin).leave()
+	tenure, ok := d.Tenure.At(d.made.Add(c.Began))
+	if !ok {
+		return false, nil
+	}
+	if err := d.matchNow(c); err != nil {
+		return false, err
+	}
+	if len(c.Hits) > 0 {
+		if err := d.take(ctx, c, d.Store.Take); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case d.Tenure.StillHolds(tenure):
+	case c.hasRefunds():
+		d.markUnsure(c)
+	default:
+		d.undo(ctx, c)
+		return false, nil
+	}
+	return true, nil
+}
+
+// matchNow matches a call by the assignments as they are now.
+func (d *Decider) matchNow(c *Call) error {
+	if c.matched && c.generation != d.Assigned.Generation() {
+		c.forgetMatch()
+	}
+	return d.Match(c)
+}
+
+// take has a method of the store decide the hits of a call.
+func (d *Decider) take(ctx context.Context, c *Call, method storeMethod) error {
 	if err := d.Refuses(); err != nil {
 		return err
 	}
-	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.Hits))...)
+	c.decisions = append(c.decisions[:0], make([]bucket.Decision, len(c.Hits))...)
 	if c.chargesUse() {
 		// Who says what was used does not wait long for the answer: Envoy gives up
 		// after 20 ms by default. What was used is charged all the same, within the
 		// store's own time.
 		ctx = context.WithoutCancel(ctx)
 	}
-	return c.decideBy(ctx, d.Store.Take)
+	return c.decideBy(ctx, method)
 }
 
 // storeMethod is Take or Check of a store.

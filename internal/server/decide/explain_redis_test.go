@@ -69,7 +69,7 @@ func TestExplainWithoutRedis(t *testing.T) {
 	if l.Tag == "" || l.Node != proxy.Addr() || !strings.Contains(l.Key, "{"+l.Tag+"}:d|used=x#") || l.Remaining != 5 {
 		t.Errorf("got %+v", l)
 	}
-	if want := "this daemon would decide alone, as one of 3: 1 request a minute, charged afterwards"; l.OnStoreFailure != want {
+	if want := "this daemon would decide alone, as one of 3: 1 at once, then one a minute, charged afterwards"; l.OnStoreFailure != want {
 		t.Errorf("got %q, want %q", l.OnStoreFailure, want)
 	}
 	proxy.Refuse()

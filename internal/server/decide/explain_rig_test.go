@@ -238,7 +238,12 @@ func randomTerms(r *rand.Rand) assign.Terms {
 	if r.IntN(3) == 0 {
 		n.Burst = 3
 	}
-	return assign.Terms{Numbers: []assign.Numbers{n}}
+	t := assign.Terms{Numbers: []assign.Numbers{n}}
+	if r.IntN(3) == 0 {
+		t.Plan = "pro"
+	}
+	t.Unlimited, t.Blocked = r.IntN(6) == 0, r.IntN(6) == 0
+	return t
 }
 
 func randomDescriptor(r *rand.Rand) decide.Descriptor {

@@ -32,6 +32,21 @@ func TestExplainSaysWhatDecideDoes(t *testing.T) {
 	}
 }
 
+// endSome gives some parts an end of their own.
+func endSome(rnd *rand.Rand, a *assign.Assignment, now int64) {
+	end := func(has bool) int64 {
+		if !has || rnd.IntN(2) == 0 {
+			return 0
+		}
+		return now + 1 + rnd.Int64N(20e6)
+	}
+	a.PlanUntil, a.UnlimitedUntil, a.BlockedUntil = end(a.Plan != ""), end(a.Unlimited), end(a.Blocked)
+	for range a.Numbers {
+		a.NumbersUntil = append(a.NumbersUntil, end(true))
+	}
+	*a = a.Canonical()
+}
+
 // holdAgainstDecide explains random requests and then decides them, and returns how
 // many were denied and which verdicts there were.
 func holdAgainstDecide(t *testing.T, worlds, requests int, change func(*decide.Options)) (int, map[decide.Verdict]int) {
@@ -49,9 +64,7 @@ func holdAgainstDecide(t *testing.T, worlds, requests int, change func(*decide.O
 			if rnd.IntN(4) == 0 {
 				d := randomDescriptor(rnd)
 				a := &assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: d.Entries}, Terms: randomTerms(rnd)}
-				if rnd.IntN(3) == 0 {
-					a.Until = r.clock.Load() + rnd.Int64N(20e6)
-				}
+				endSome(rnd, a, r.clock.Load())
 				r.table.Put(a)
 			}
 			r.clock.Add(rnd.Int64N(3e6))
@@ -168,28 +181,28 @@ func TestExplainTellsWhy(t *testing.T) {
 		want    string
 	}{
 		{"two limits", nil, []decide.Descriptor{asking("user=x", 1)}, `
-It would pass: of its limits the nearest is the limit minute of user=x (3 requests a minute), with 3 left.
+It would pass: of its limits the nearest is the limit minute of user=x (3 at once, then one every 20s), with 3 left.
 allowed true by -1/-1 retry 0s
 user=x: allowed, rule user
-  limit minute (3 requests a minute, of the file) d|user=x#token_bucket:minute: 3 left, retry 0s, reset 0s
-  limit day (100 requests a day, of the file) d|user=x#token_bucket:day: 100 left, retry 0s, reset 0s
+  limit minute (3 at once, then one every 20s, of the file) d|user=x#token_bucket:minute: 3 left, retry 0s, reset 0s
+  limit day (100 at once, then one every 14m 24s, of the file) d|user=x#token_bucket:day: 100 left, retry 0s, reset 0s
 `},
 		{"denied", func(r *rig) { r.take(asking("user=x", 3)) }, []decide.Descriptor{asking("user=y", 1), asking("user=x", 1)}, `
-It would be denied: the limit minute of user=x (3 requests a minute) has 0 left, and would allow it in 20s.
+It would be denied: the limit minute of user=x (3 at once, then one every 20s) has 0 left, and would allow it in 20s.
 allowed false by 1/0 retry 20s
 user=y: allowed, rule user
-  limit minute (3 requests a minute, of the file) d|user=y#token_bucket:minute: 3 left, retry 0s, reset 0s
-  limit day (100 requests a day, of the file) d|user=y#token_bucket:day: 100 left, retry 0s, reset 0s
+  limit minute (3 at once, then one every 20s, of the file) d|user=y#token_bucket:minute: 3 left, retry 0s, reset 0s
+  limit day (100 at once, then one every 14m 24s, of the file) d|user=y#token_bucket:day: 100 left, retry 0s, reset 0s
 user=x: denied, rule user
-  limit minute (3 requests a minute, of the file) d|user=x#token_bucket:minute: 0 left, retry 20s, reset 1m0s
-  limit day (100 requests a day, of the file) d|user=x#token_bucket:day: 97 left, retry 0s, reset 43m12s
+  limit minute (3 at once, then one every 20s, of the file) d|user=x#token_bucket:minute: 0 left, retry 20s, reset 1m0s
+  limit day (100 at once, then one every 14m 24s, of the file) d|user=x#token_bucket:day: 97 left, retry 0s, reset 43m12s
 `},
 		{"never", nil, []decide.Descriptor{asking("user=x", 4)}, `
-It would be denied: the limit minute of user=x (3 requests a minute) never allows a cost of 4, more than its capacity of 3.
+It would be denied: the limit minute of user=x (3 at once, then one every 20s) never allows a cost of 4, more than its capacity of 3.
 allowed false by 0/0 retry -1ns
 user=x: denied, rule user
-  limit minute (3 requests a minute, of the file) d|user=x#token_bucket:minute: 3 left, retry -1ns, reset 0s
-  limit day (100 requests a day, of the file) d|user=x#token_bucket:day: 100 left, retry 0s, reset 0s
+  limit minute (3 at once, then one every 20s, of the file) d|user=x#token_bucket:minute: 3 left, retry -1ns, reset 0s
+  limit day (100 at once, then one every 14m 24s, of the file) d|user=x#token_bucket:day: 100 left, retry 0s, reset 0s
 `},
 		{"a limit of nothing", nil, []decide.Descriptor{asking("none=x", 1)}, `
 It would be denied: the limit without a name of none=x (denies always) never allows anything.
@@ -198,43 +211,68 @@ none=x: denied, rule none
   limit  (denies always, of the file) d|none=x#token_bucket: 0 left, retry -1ns, reset 0s
 `},
 		{"the default plan", nil, []decide.Descriptor{asking("tenant=x", 1)}, `
-It would pass: of its limits the nearest is the limit without a name of tenant=x (2 requests an hour), with 2 left.
+It would pass: of its limits the nearest is the limit without a name of tenant=x (2 at once, then one every 30m), with 2 left.
 allowed true by -1/-1 retry 0s
 tenant=x: allowed, rule tenant, plan free
-  limit  (2 requests an hour, of the file) d|tenant=x#token_bucket: 2 left, retry 0s, reset 0s
+  limit  (2 at once, then one every 30m, of the file) d|tenant=x#token_bucket: 2 left, retry 0s, reset 0s
 `},
 		{"an assigned plan and numbers", func(r *rig) {
 			r.assign("tenant=x", assign.Terms{Plan: "pro", Numbers: []assign.Numbers{{Requests: 7}, {Limit: "z", Requests: 1}}})
 		}, []decide.Descriptor{asking("tenant=x", 1)}, `
-It would pass: of its limits the nearest is the limit without a name of tenant=x (7 requests an hour), with 7 left.
+It would pass: of its limits the nearest is the limit without a name of tenant=x (7 at once, then about one every 8m 34s), with 7 left.
 allowed true by -1/-1 retry 0s
 tenant=x: allowed, rule tenant, plan pro
-  assignment tenant=x: plan pro in place of free; the limit without a name: 7 requests an hour in place of 20 requests an hour; nothing for the limit z, which the rule does not have
-  limit  (7 requests an hour, of the assignment) d|tenant=x#token_bucket: 7 left, retry 0s, reset 0s
+  assignment tenant=x: plan pro in place of free; the limit without a name: 7 at once, then about one every 8m 34s in place of 20 at once, then one every 3m; nothing for the limit z, which the rule does not have
+  limit  (7 at once, then about one every 8m 34s, of the assignment) d|tenant=x#token_bucket: 7 left, retry 0s, reset 0s
 `},
 		{"a plan that is gone", func(r *rig) { r.assign("tenant=x", assign.Terms{Plan: "proo"}) }, []decide.Descriptor{asking("tenant=x", 1)}, `
-It would pass: of its limits the nearest is the limit without a name of tenant=x (2 requests an hour), with 2 left.
+It would pass: of its limits the nearest is the limit without a name of tenant=x (2 at once, then one every 30m), with 2 left.
 allowed true by -1/-1 retry 0s
 tenant=x: allowed, rule tenant, plan free
   assignment tenant=x: the rule has no plan proo (pro?), so the default free stays
-  limit  (2 requests an hour, of the file) d|tenant=x#token_bucket: 2 left, retry 0s, reset 0s
+  limit  (2 at once, then one every 30m, of the file) d|tenant=x#token_bucket: 2 left, retry 0s, reset 0s
 `},
 		{"numbers of the request go before", func(r *rig) {
 			r.assign("tenant=x", assign.Terms{Numbers: []assign.Numbers{{Requests: 7}}})
 		}, []decide.Descriptor{bringing("tenant=x", 9, time.Hour)}, `
-It would pass: of its limits the nearest is the limit without a name of tenant=x (9 requests an hour), with 9 left.
+It would pass: of its limits the nearest is the limit without a name of tenant=x (9 at once, then one every 6m 40s), with 9 left.
 allowed true by -1/-1 retry 0s
 tenant=x: allowed, rule tenant, plan free
   assignment tenant=x: nothing, since the request brings its own numbers
-  limit  (9 requests an hour, of the request) d|tenant=x#token_bucket: 9 left, retry 0s, reset 0s
+  limit  (9 at once, then one every 6m 40s, of the request) d|tenant=x#token_bucket: 9 left, retry 0s, reset 0s
 `},
 		{"a block", func(r *rig) {
-			r.table.Put(&assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: entries("user=x")}, Terms: assign.Terms{Blocked: true, BlockedUntil: started.Add(time.Hour).UnixMicro()}})
+			r.table.Put(&assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: entries("user=x")}, Terms: assign.Terms{Blocked: true}, Ends: assign.Ends{BlockedUntil: started.Add(time.Hour).UnixMicro()}})
 		}, []decide.Descriptor{asking("user=x", 1)}, `
 It would be denied: user=x is blocked until 2026-01-01T01:00:10Z.
 allowed false by 0/-1 retry 1h0m0s
 user=x: blocked, rule user
-  assignment user=x: denies all that begins with user=x until 2026-01-01T01:00:10Z
+  assignment user=x: denies all that begins with user=x until 2026-01-01T01:00:10Z, then the file
+`},
+		{"parts that end", func(r *rig) {
+			r.table.Put(&assign.Assignment{
+				Subject: assign.Subject{Domain: "d", Entries: entries("tenant=x")},
+				Terms:   assign.Terms{Plan: "pro", Numbers: []assign.Numbers{{Requests: 7}}},
+				Ends:    assign.Ends{PlanUntil: started.Add(2 * time.Hour).UnixMicro(), NumbersUntil: []int64{started.Add(time.Hour).UnixMicro()}},
+			})
+		}, []decide.Descriptor{asking("tenant=x", 1)}, `
+It would pass: of its limits the nearest is the limit without a name of tenant=x (7 at once, then about one every 8m 34s), with 7 left.
+allowed true by -1/-1 retry 0s
+tenant=x: allowed, rule tenant, plan pro
+  assignment tenant=x: plan pro in place of free until 2026-01-01T02:00:10Z, then the default free; the limit without a name: 7 at once, then about one every 8m 34s in place of 20 at once, then one every 3m until 2026-01-01T01:00:10Z, then those of plan pro
+  limit  (7 at once, then about one every 8m 34s, of the assignment) d|tenant=x#token_bucket: 7 left, retry 0s, reset 0s
+`},
+		{"unlimited for an hour", func(r *rig) {
+			r.table.Put(&assign.Assignment{
+				Subject: assign.Subject{Domain: "d", Entries: entries("tenant=x")},
+				Terms:   assign.Terms{Plan: "pro", Unlimited: true, Numbers: []assign.Numbers{{Requests: 7}}},
+				Ends:    assign.Ends{UnlimitedUntil: started.Add(time.Hour).UnixMicro()},
+			})
+		}, []decide.Descriptor{asking("tenant=x", 1)}, `
+It would pass: it is unlimited.
+allowed true by -1/-1 retry 0s
+tenant=x: unlimited, rule tenant, plan pro
+  assignment tenant=x: no limit until 2026-01-01T01:00:10Z, then plan pro with numbers of its own; plan pro, which limits nothing here while it is unlimited; nothing for the limit without a name while it is unlimited
 `},
 		{"freed", func(r *rig) { r.assign("user=x", assign.Terms{Unlimited: true}) }, []decide.Descriptor{asking("user=x", 1)}, `
 It would pass: it is unlimited.
@@ -243,41 +281,41 @@ user=x: unlimited, rule user
   assignment user=x: no limit
 `},
 		{"on trial", func(r *rig) { r.take(asking("tried=x", 1)) }, []decide.Descriptor{asking("tried=x", 1)}, `
-It would pass: of its limits the nearest is the limit now of tried=x (5 requests a minute), with 4 left.
+It would pass: of its limits the nearest is the limit now of tried=x (5 at once, then one every 12s), with 4 left.
 allowed true by -1/-1 retry 0s
 tried=x: allowed, rule tried
-  limit stricter (1 request a minute, of the file) d|tried=x#token_bucket:stricter: 0 left, retry 1m0s, reset 1m0s, shadow
-  limit now (5 requests a minute, of the file) d|tried=x#token_bucket:now: 4 left, retry 0s, reset 12s
+  limit stricter (1 at once, then one a minute, of the file) d|tried=x#token_bucket:stricter: 0 left, retry 1m0s, reset 1m0s, shadow
+  limit now (5 at once, then one every 12s, of the file) d|tried=x#token_bucket:now: 4 left, retry 0s, reset 12s
 `},
 		{"shadow mode", func(r *rig) { r.take(asking("shown=x", 1)) }, []decide.Descriptor{asking("shown=x", 1)}, `
 It would pass, though shown=x is over a limit: that is in shadow mode.
 allowed true by -1/-1 retry 0s
 shown=x: shadowed, rule shown
-  limit  (1 request a minute, of the file) d|shown=x#token_bucket: 0 left, retry 1m0s, reset 1m0s, shadow
+  limit  (1 at once, then one a minute, of the file) d|shown=x#token_bucket: 0 left, retry 1m0s, reset 1m0s, shadow
   the rule has shadow_mode, so it never denies
 `},
 		{"quotas", func(r *rig) { r.take(asking("quota=x", 1)) }, []decide.Descriptor{asking("quota=x", 1), asking("quota=y", 1)}, `
-It would pass: of its limits the nearest is the limit without a name of quota=x (1 request a minute), with 0 left.
+It would pass: of its limits the nearest is the limit without a name of quota=x (1 at once, then one a minute), with 0 left.
 allowed true by -1/-1 retry 0s
 quota=x: denied, rule quota
-  limit  (1 request a minute, of the file) d|quota=x#token_bucket: 0 left, retry 1m0s, reset 1m0s
+  limit  (1 at once, then one a minute, of the file) d|quota=x#token_bucket: 0 left, retry 1m0s, reset 1m0s
   the rule has quota_mode: a request is denied only if all its quotas are exhausted
 quota=y: allowed, rule quota
-  limit  (1 request a minute, of the file) d|quota=y#token_bucket: 1 left, retry 0s, reset 0s
+  limit  (1 at once, then one a minute, of the file) d|quota=y#token_bucket: 1 left, retry 0s, reset 0s
   the rule has quota_mode: a request is denied only if all its quotas are exhausted
 `},
 		{"shared", func(r *rig) { r.take(asking("shared=ax", 2)) }, []decide.Descriptor{asking("shared=ay", 1)}, `
-It would pass: of its limits the nearest is the limit without a name of shared=ay (5 requests a minute), with 3 left.
+It would pass: of its limits the nearest is the limit without a name of shared=ay (5 at once, then one every 12s), with 3 left.
 allowed true by -1/-1 retry 0s
 shared=ay: allowed, rule shared=a*
-  limit  (5 requests a minute, of the file) d|shared==a*#token_bucket: 3 left, retry 0s, reset 24s
+  limit  (5 at once, then one every 12s, of the file) d|shared==a*#token_bucket: 3 left, retry 0s, reset 24s
   all values that match "a*" have one counter (share_threshold)
 `},
 		{"postpaid", nil, []decide.Descriptor{asking("used=x", 9)}, `
-It would pass: of its limits the nearest is the limit without a name of used=x (5 requests a minute, charged afterwards), with 5 left.
+It would pass: of its limits the nearest is the limit without a name of used=x (5 at once, then one every 12s, charged afterwards), with 5 left.
 allowed true by -1/-1 retry 0s
 used=x: allowed, rule used
-  limit  (5 requests a minute, charged afterwards, of the file) d|used=x#token_bucket: 5 left, retry 0s, reset 0s
+  limit  (5 at once, then one every 12s, charged afterwards, of the file) d|used=x#token_bucket: 5 left, retry 0s, reset 0s
   the limit without a name is charged for what was used, whatever it decides (postpaid)
 `},
 		{"unlimited", nil, []decide.Descriptor{asking("free=x", 1)}, `
@@ -286,13 +324,13 @@ allowed true by -1/-1 retry 0s
 free=x: unlimited, rule free
 `},
 		{"replaced", nil, []decide.Descriptor{asking("user=x", 1), asking("vip=x", 1)}, `
-It would pass: of its limits the nearest is the limit vip of vip=x (50 requests a minute), with 50 left.
+It would pass: of its limits the nearest is the limit vip of vip=x (50 at once, then one every 1.2s), with 50 left.
 allowed true by -1/-1 retry 0s
 user=x: allowed, rule user
-  limit day (100 requests a day, of the file) d|user=x#token_bucket:day: 100 left, retry 0s, reset 0s
+  limit day (100 at once, then one every 14m 24s, of the file) d|user=x#token_bucket:day: 100 left, retry 0s, reset 0s
   the limit minute is replaced in this request by the rule of descriptor 1
 vip=x: allowed, rule vip
-  limit vip (50 requests a minute, of the file) d|vip=x#token_bucket:vip: 50 left, retry 0s, reset 0s
+  limit vip (50 at once, then one every 1.2s, of the file) d|vip=x#token_bucket:vip: 50 left, retry 0s, reset 0s
 `},
 		{"no rule", nil, []decide.Descriptor{asking("usr=x", 1)}, `
 It would pass: no rule is for it.

@@ -32,39 +32,88 @@ func onFailure(h *bucket.Hit, at *bucket.Location) string {
 	return ""
 }
 
-// effect says what an assignment does to descriptor i.
+// effect says what an assignment does to descriptor i, part by part, and what comes when
+// a part ends.
 func (x *explaining) effect(i int, a *assign.Assignment) string {
-	o, own := &x.Outcomes[i], len(a.Entries) == len(x.Descriptors[i].Entries)
+	own := x.isOwn(i, a)
 	var effects []string
-	add := func(format string, args ...any) { effects = append(effects, fmt.Sprintf(format, args...)) }
+	add := func(text string) { effects = append(effects, text) }
 	if a.Blocked {
-		add("%s", x.effectOfBlock(i, a))
+		add(x.effectOfBlock(i, a))
 	}
 	if a.Unlimited {
-		switch {
-		case !own:
-			add("nothing here: it frees the descriptor of its very entries alone")
-		case o.Refusal != NotRefused:
-			add("nothing, since the descriptor is refused")
-		case x.Descriptors[i].Own.Set:
-			add("nothing, since the request brings its own numbers")
-		default:
-			add("no limit")
-		}
+		add(x.effectOfUnlimited(i, a))
 	}
 	if a.Plan != "" {
-		add("%s", x.effectOfPlan(i, a))
+		add(x.effectOfPlan(i, a))
 	}
 	for n := range a.Numbers {
-		switch {
-		case !own:
+		if !own {
 			add("nothing here: its numbers are for the descriptor of its very entries alone")
-			return strings.Join(effects, "; ")
-		default:
-			add("%s", x.effectOfNumbers(i, &a.Numbers[n]))
+			break
 		}
+		add(x.effectOfNumbers(i, &a.Numbers[n], a.NumbersEnd(n)))
 	}
 	return strings.Join(effects, "; ")
+}
+
+// isOwn reports whether an assignment is of the very entries of descriptor i.
+func (x *explaining) isOwn(i int, a *assign.Assignment) bool {
+	return len(a.Entries) == len(x.Descriptors[i].Entries)
+}
+
+func (x *explaining) effectOfUnlimited(i int, a *assign.Assignment) string {
+	switch {
+	case !x.isOwn(i, a):
+		return "nothing here: it frees the descriptor of its very entries alone"
+	case x.Outcomes[i].Refusal != NotRefused:
+		return "nothing, since the descriptor is refused"
+	case x.Descriptors[i].Own.Set:
+		return "nothing, since the request brings its own numbers"
+	}
+	return "no limit" + x.untilThen(i, a.UnlimitedUntil)
+}
+
+// untilThen says when a part ends, and what holds for descriptor i from then on.
+func (x *explaining) untilThen(i int, until int64) string {
+	if until == 0 {
+		return ""
+	}
+	return untilText(until) + ", then " + x.holdsAt(i, until)
+}
+
+// holdsAt says what holds for descriptor i at a moment to come if nothing is changed.
+func (x *explaining) holdsAt(i int, at int64) string {
+	for _, a := range x.assignments[i] {
+		left := a.InForce(at)
+		switch {
+		case left == nil:
+		case left.Blocked:
+			return "the block of " + config.ShowEntries(a.Entries)
+		case x.isOwn(i, a) && left.Unlimited:
+			return "no limit"
+		case x.isOwn(i, a) && len(left.Numbers) > 0:
+			return x.planText(i, at) + " with numbers of its own"
+		}
+	}
+	return x.planText(i, at)
+}
+
+// planText names the plan that descriptor i has at a moment to come, or the file.
+func (x *explaining) planText(i int, at int64) string {
+	rule := x.traces[i].Rule
+	if rule == nil || rule.Plans == nil {
+		return "the file"
+	}
+	for _, a := range slices.Backward(x.assignments[i]) {
+		if left := a.InForce(at); left != nil && left.Plan != "" {
+			return "plan " + yamlfile.Printable(left.Plan)
+		}
+	}
+	if rule.Plans.Default == nil {
+		return "no plan"
+	}
+	return "the default " + yamlfile.Printable(rule.Plans.Default.Plan)
 }
 
 func (x *explaining) effectOfBlock(i int, a *assign.Assignment) string {
@@ -76,7 +125,7 @@ func (x *explaining) effectOfBlock(i int, a *assign.Assignment) string {
 			break
 		}
 	}
-	return "denies all that begins with " + config.ShowEntries(a.Entries) + untilText(a.BlockedUntil)
+	return "denies all that begins with " + config.ShowEntries(a.Entries) + x.untilThen(i, a.BlockedUntil)
 }
 
 // untilText says when an assignment ends.
@@ -115,12 +164,18 @@ func (x *explaining) effectOfPlan(i int, a *assign.Assignment) string {
 		return text + ", so the default " + yamlfile.Printable(rule.Plans.Default.Plan) + " stays"
 	}
 	text := "plan " + name
+	if x.Outcomes[i].freed {
+		return text + ", which limits nothing here while it is unlimited"
+	}
 	switch first := rule.Plans.Default; {
 	case first == nil:
 	case first.Plan == a.Plan:
 		text += ", which is the default too"
 	default:
 		text += " in place of " + yamlfile.Printable(first.Plan)
+	}
+	if a.PlanUntil != 0 {
+		text += untilText(a.PlanUntil) + ", then " + x.planText(i, a.PlanUntil)
 	}
 	if x.Outcomes[i].Refusal != NotRefused {
 		text += ", but the descriptor is refused"
@@ -130,7 +185,7 @@ func (x *explaining) effectOfPlan(i int, a *assign.Assignment) string {
 	return text
 }
 
-func (x *explaining) effectOfNumbers(i int, n *assign.Numbers) string {
+func (x *explaining) effectOfNumbers(i int, n *assign.Numbers, until int64) string {
 	o := &x.Outcomes[i]
 	if o.Rule == nil {
 		return fmt.Sprintf("nothing for %s, since no rule gives it an algorithm", limitText(n.Limit))
@@ -143,13 +198,19 @@ func (x *explaining) effectOfNumbers(i int, n *assign.Numbers) string {
 		return "nothing, since the descriptor is refused"
 	case x.Descriptors[i].Own.Set:
 		return "nothing, since the request brings its own numbers"
+	case o.freed:
+		return fmt.Sprintf("nothing for %s while it is unlimited", limitText(n.Limit))
 	}
 	filed := o.Rule.Limits[at]
 	assigned := x.decider.withNumbers(filed, n)
 	if assigned == filed {
 		return fmt.Sprintf("nothing for %s: a %s cannot count its numbers", limitText(n.Limit), filed.Algorithm)
 	}
-	return fmt.Sprintf("%s: %s in place of %s", limitText(n.Limit), config.DescribeNumbers(assigned), config.DescribeNumbers(filed))
+	text := fmt.Sprintf("%s: %s in place of %s", limitText(n.Limit), config.DescribeNumbers(assigned), config.DescribeNumbers(filed))
+	if until != 0 {
+		text += untilText(until) + ", then those of " + x.planText(i, until)
+	}
+	return text
 }
 
 // limitText names a limit within a sentence.
@@ -247,7 +308,7 @@ func (x *explaining) summary(e *Explanation) string {
 	}
 	switch {
 	case nearest != nil:
-		return fmt.Sprintf("It would pass: of its limits the nearest is %s, with %d left.", x.limitOf(nearest, of), nearest.Remaining)
+		return fmt.Sprintf("It would pass: of its limits the nearest is %s, with %s left.", x.limitOf(nearest, of), config.ShowNumber(nearest.Remaining))
 	case unmatched == len(e.Descriptors):
 		return "It would pass: no rule is for it."
 	case unlimited > 0:
@@ -281,9 +342,9 @@ func (x *explaining) because(e *Explanation) string {
 	cost := x.Descriptors[i].cost
 	switch {
 	case e.RetryAfter != bucket.Never:
-		return fmt.Sprintf("%s has %d left, and would allow it in %s", text, l.Remaining, timespan.Format(e.RetryAfter))
+		return fmt.Sprintf("%s has %s left, and would allow it in %s", text, config.ShowNumber(l.Remaining), timespan.Format(e.RetryAfter))
 	case l.Requests == 0:
 		return text + " never allows anything"
 	}
-	return fmt.Sprintf("%s never allows a cost of %d, more than its capacity of %d", text, cost, l.Capacity)
+	return fmt.Sprintf("%s never allows a cost of %s, more than its capacity of %s", text, config.ShowNumber(cost), config.ShowNumber(l.Capacity))
 }

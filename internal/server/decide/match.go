@@ -65,7 +65,7 @@ func (c *Call) findLimits(domain *config.Domain, assigned *assign.DomainTable, i
 		o.Limits = o.Rule.Limits
 	}
 	if found.Own != nil {
-		c.assign(o, found.Own.Terms)
+		c.assign(o, found.Own, found.Now)
 	}
 	if asked.Own.Set {
 		if err := c.override(domain, o, i); err != nil {
@@ -75,7 +75,7 @@ func (c *Call) findLimits(domain *config.Domain, assigned *assign.DomainTable, i
 		c.refuse(i, Unmatched, 0)
 	}
 	if found.Blocked != nil {
-		c.refuse(i, Blocked, found.Blocked.BlockedUntil)
+		c.refuse(i, Blocked, found.Blocked.BlockEnd())
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (e *Endpoint) do(ctx context.Context, c *decide.Call, right access.Right, t
 	err = e.told(ctx, err)
 	code = status.Code(err)
 	if e.Tracer != nil {
-		if span = tracing.SpanOf(ctx); span != nil {
+		if span = tracing.SpanOf(ctx); span != nil && !span.IsPart() {
 			e.describe(span, c, code)
 		}
 	}

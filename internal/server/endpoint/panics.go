@@ -41,7 +41,11 @@ func (l *PanicLog) Add(p any, args ...any) {
 func (l *PanicLog) Recovering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			if p := recover(); p != nil {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler: // the answer is to end so
+				panic(p)
+			default:
 				l.Add(p, "path", r.URL.Path)
 				WriteError(w, http.StatusInternalServerError, "internal error")
 			}

@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -189,9 +190,9 @@ func (e *Endpoint) describe(span *tracing.Span, c *decide.Call, code codes.Code)
 		attribute.Int("ratelimit.descriptors", len(c.Descriptors)+c.MoreDescriptors),
 	)
 	if e.Tracer.Values {
-		span.Set(attribute.StringSlice("ratelimit.values", values(c)))
+		span.Set(attribute.StringSlice("ratelimit.values", appendValues(nil, c)))
 	}
-	if rules := rulePaths(c); len(rules) > 0 {
+	if rules := appendRulePaths(nil, c); len(rules) > 0 {
 		span.Set(attribute.StringSlice("ratelimit.rules", rules))
 	}
 	if code != codes.OK {
@@ -204,6 +205,56 @@ func (e *Endpoint) describe(span *tracing.Span, c *decide.Call, code codes.Code)
 		span.Set(attribute.String("ratelimit.code", "OK"))
 		return
 	}
+	describeDenial(span, c)
+}
+
+// DescribeAll says in the span of several calls what was asked and decided. These are
+// the calls that were decided; failed is how many others there were.
+func (e *Endpoint) DescribeAll(span *tracing.Span, calls []*decide.Call, failed int) {
+	var rules, values, domains []string
+	var denier *decide.Call
+	descriptors, denied, degraded := 0, 0, false
+	for _, c := range calls {
+		descriptors += len(c.Descriptors) + c.MoreDescriptors
+		rules = appendRulePaths(rules, c)
+		if e.Tracer.Values {
+			values = appendValues(values, c)
+		}
+		if len(domains) < 2 && !slices.Contains(domains, c.Domain) {
+			domains = append(domains, c.Domain)
+		}
+		degraded = degraded || isDegraded(c)
+		if c.Denied {
+			denied++
+			denier = cmp.Or(denier, c)
+		}
+	}
+	span.Set(
+		attribute.Int("ratelimit.takes", len(calls)+failed), attribute.Int("ratelimit.takes.denied", denied), attribute.Int("ratelimit.takes.failed", failed),
+		attribute.Int("ratelimit.descriptors", descriptors),
+	)
+	if len(domains) == 1 {
+		span.Set(tracing.Text("ratelimit.domain", domains[0]))
+	}
+	if len(rules) > 0 {
+		span.Set(attribute.StringSlice("ratelimit.rules", rules))
+	}
+	if len(values) > 0 {
+		span.Set(attribute.StringSlice("ratelimit.values", values))
+	}
+	if degraded {
+		span.Set(attribute.Bool("ratelimit.degraded", true))
+	}
+	switch {
+	case denier != nil:
+		describeDenial(span, denier)
+	case len(calls) > 0:
+		span.Set(attribute.String("ratelimit.code", "OK"))
+	}
+}
+
+// describeDenial says which limit a denied call waits for.
+func describeDenial(span *tracing.Span, c *decide.Call) {
 	rule, limit := denier(c)
 	span.Set(
 		attribute.String("ratelimit.code", "OVER_LIMIT"),
@@ -212,10 +263,13 @@ func (e *Endpoint) describe(span *tracing.Span, c *decide.Call, code codes.Code)
 	)
 }
 
-// values returns the entries of each descriptor with their values.
-func values(c *decide.Call) []string {
-	var list []string
-	for _, d := range c.Descriptors[:min(len(c.Descriptors), tracing.MaxTexts)] {
+// appendValues appends the entries of each descriptor with their values, up to
+// tracing.MaxTexts in all.
+func appendValues(list []string, c *decide.Call) []string {
+	for _, d := range c.Descriptors {
+		if len(list) == tracing.MaxTexts {
+			break
+		}
 		var text []byte
 		for i, entry := range d.Entries {
 			if len(text) > tracing.MaxText {
@@ -232,9 +286,9 @@ func values(c *decide.Call) []string {
 	return list
 }
 
-// rulePaths returns the paths of the rules that were matched, each once.
-func rulePaths(c *decide.Call) []string {
-	var paths []string
+// appendRulePaths appends the paths of the rules that were matched, each once, up to
+// tracing.MaxTexts in all.
+func appendRulePaths(paths []string, c *decide.Call) []string {
 	for i := range c.Outcomes {
 		if len(paths) == tracing.MaxTexts {
 			break
@@ -249,7 +303,7 @@ func rulePaths(c *decide.Call) []string {
 }
 
 func isDegraded(c *decide.Call) bool {
-	return slices.ContainsFunc(c.Outcomes, func(o decide.Outcome) bool {
+	return c.IsUnsure || slices.ContainsFunc(c.Outcomes, func(o decide.Outcome) bool {
 		return slices.ContainsFunc(o.Decisions, func(d bucket.Decision) bool { return d.Degraded })
 	})
 }

@@ -119,7 +119,7 @@ func (c *envoyCall) appendResponse(dst []byte) []byte {
 	if c.Denied {
 		overall = rlsv3.RateLimitResponse_OVER_LIMIT
 	}
-	degraded := false
+	degraded := c.IsUnsure
 	for i := range c.Outcomes {
 		for _, d := range c.Outcomes[i].Decisions {
 			degraded = degraded || d.Degraded

@@ -100,6 +100,7 @@ func (r *Recorder) Record(q *Request) {
 func (s *scratch) fill(q *Request, now int64) int64 {
 	l := &s.line
 	l.At, l.API, l.Limits, l.Domain, l.TraceID = now, q.API, q.Limits, q.Domain, q.TraceID
+	l.Degraded = q.IsUnsure
 	failed := q.Code != codes.OK
 	switch {
 	case failed:
@@ -200,21 +201,27 @@ func (s *scratch) decided(d *descriptor, q *Request, o *decide.Outcome, hits []b
 			Degraded: got.Degraded, Remembered: got.RememberedAt != 0,
 		})
 		s.line.Degraded = s.line.Degraded || got.Degraded
-		if o.Refusal != decide.NotRefused && j == 0 {
-			continue // it stands for the refusal, and has no numbers
-		}
-		if source := o.Source(l); source != decide.FromFile {
-			s.numbers(len(s.limits)-1, l, source == decide.FromAssignment)
-		}
+		s.numbersOfLast(o, j, l)
 	}
 	d.limits = span{first, len(s.limits)}
 }
 
-// givenBack says which limits got something back. taken begins with the moments of
-// their takes.
+// numbersOfLast notes the numbers of the last limit of the line, which is limit j of an
+// outcome, where no file has them.
+func (s *scratch) numbersOfLast(o *decide.Outcome, j int, l *bucket.Limit) {
+	if o.Refusal != decide.NotRefused && j == 0 {
+		return // it stands for the refusal, and has no numbers
+	}
+	if source := o.Source(l); source != decide.FromFile {
+		s.numbers(len(s.limits)-1, l, source == decide.FromAssignment)
+	}
+}
+
+// givenBack says which limits got something back, by which numbers: these say how much
+// of a take still counts. taken begins with the moments of their takes.
 func (s *scratch) givenBack(d *descriptor, o *decide.Outcome, taken []int64) {
 	first := len(s.limits)
-	for j := range o.Limits {
+	for j, l := range o.Limits {
 		limit := decisionlog.Limit{Name: o.LimitName(j), Result: config.LimitAllowed.String()}
 		if j < len(taken) && j < len(o.Decisions) {
 			limit.At, limit.Seq = o.Decisions[j].At, o.Decisions[j].Seq
@@ -222,6 +229,7 @@ func (s *scratch) givenBack(d *descriptor, o *decide.Outcome, taken []int64) {
 		}
 		s.line.Degraded = s.line.Degraded || limit.Degraded
 		s.limits = append(s.limits, limit)
+		s.numbersOfLast(o, j, l)
 	}
 	d.limits = span{first, len(s.limits)}
 }

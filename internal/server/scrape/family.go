@@ -1,5 +1,7 @@
 package scrape
 
+import "github.com/ratelimitd/ratelimitd/internal/server/pages"
+
 // Family is a counter that may have very many series, so that a page has them one
 // after the other.
 type Family struct {
@@ -17,7 +19,7 @@ type Family struct {
 // Series writes the series of a family. What was set of its labels stays until it is
 // set again.
 type Series struct {
-	out    *writer
+	out    *pages.Writer
 	format encoding
 	family *Family
 	values [][]byte
@@ -27,13 +29,13 @@ type Series struct {
 // encoding writes a family in a format of Prometheus.
 type encoding interface {
 	// begin is called before the first series of a family, and end after the last.
-	begin(out *writer, f *Family)
-	series(out *writer, f *Family, values [][]byte, n uint64)
-	end(out *writer, f *Family)
+	begin(out *pages.Writer, f *Family)
+	series(out *pages.Writer, f *Family, values [][]byte, n uint64)
+	end(out *pages.Writer, f *Family)
 }
 
 // writeFamily writes a family. One without a series leaves no trace.
-func writeFamily(out *writer, format encoding, f *Family) {
+func writeFamily(out *pages.Writer, format encoding, f *Family) {
 	s := &Series{out: out, format: format, family: f, values: make([][]byte, len(f.Labels))}
 	f.Each(s)
 	if s.begun {
@@ -60,5 +62,5 @@ func (s *Series) Write(n uint64) bool {
 		s.format.begin(s.out, s.family)
 	}
 	s.format.series(s.out, s.family, s.values, n)
-	return s.out.flushIfLong()
+	return s.out.FlushIfLong()
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/pages"
 )
 
 // Page is the page of metrics, for Prometheus.
@@ -66,7 +68,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // writePage writes both kinds of families, which are sorted, in the order of their
 // names.
 func writePage(to io.Writer, format expfmt.Format, small []*dto.MetricFamily, large []Family) error {
-	out := newWriter(to)
+	out := pages.NewWriter(to)
 	encoder := expfmt.NewEncoder(out, format)
 	var series encoding
 	switch format.FormatType() {
@@ -87,8 +89,8 @@ func writePage(to io.Writer, format expfmt.Format, small []*dto.MetricFamily, la
 			writeFamily(out, series, &large[0])
 			large = large[1:]
 		}
-		if out.err != nil {
-			return out.err
+		if out.Err() != nil {
+			return out.Err()
 		}
 	}
 	if closer, ok := encoder.(expfmt.Closer); ok { // for the last line of OpenMetrics
@@ -96,8 +98,8 @@ func writePage(to io.Writer, format expfmt.Format, small []*dto.MetricFamily, la
 			return err
 		}
 	}
-	out.flush()
-	return out.err
+	out.Flush()
+	return out.Err()
 }
 
 // acceptsGzip reports whether a header says so.

@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/pages"
 )
 
 // Numbers of fields, from the package io.prometheus.client.
@@ -24,7 +26,7 @@ type protobuf struct {
 	head    int // the length of what describes the family, before its metrics
 }
 
-func (p *protobuf) begin(_ *writer, f *Family) {
+func (p *protobuf) begin(_ *pages.Writer, f *Family) {
 	p.message = appendText(p.message[:0], familyName, f.Name)
 	p.message = appendText(p.message, familyHelp, f.Help)
 	p.message = protowire.AppendTag(p.message, familyType, protowire.VarintType)
@@ -32,7 +34,7 @@ func (p *protobuf) begin(_ *writer, f *Family) {
 	p.head = len(p.message)
 }
 
-func (p *protobuf) series(out *writer, f *Family, values [][]byte, n uint64) {
+func (p *protobuf) series(out *pages.Writer, f *Family, values [][]byte, n uint64) {
 	const counter = 1 + 8 // tag and number
 	metric := protowire.SizeTag(metricCounter) + protowire.SizeBytes(counter)
 	for i, label := range f.Labels {
@@ -57,17 +59,17 @@ func (p *protobuf) series(out *writer, f *Family, values [][]byte, n uint64) {
 	m = protowire.AppendVarint(m, counter)
 	m = protowire.AppendTag(m, counterValue, protowire.Fixed64Type)
 	p.message = protowire.AppendFixed64(m, math.Float64bits(float64(n)))
-	if len(p.message) >= chunk {
+	if len(p.message) >= pages.Chunk {
 		p.end(out, f)
 	}
 }
 
 // end ends the message. What comes then is of the same family.
-func (p *protobuf) end(out *writer, _ *Family) {
+func (p *protobuf) end(out *pages.Writer, _ *Family) {
 	if len(p.message) == p.head {
 		return
 	}
-	out.bytes = protowire.AppendBytes(out.bytes, p.message)
+	out.Bytes = protowire.AppendBytes(out.Bytes, p.message)
 	p.message = p.message[:p.head]
 }
 

@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/pages"
 )
 
 // text is Prometheus' text format, or OpenMetrics, which differs in how it heads a
 // counter and spells whole numbers.
 type text struct{ openMetrics bool }
 
-func (t text) begin(out *writer, f *Family) {
+func (t text) begin(out *pages.Writer, f *Family) {
 	name, kind := f.Name, "counter"
 	if t.openMetrics {
 		// There a counter is one by its name.
@@ -19,7 +21,7 @@ func (t text) begin(out *writer, f *Family) {
 			kind = "unknown"
 		}
 	}
-	b := append(out.bytes, "# HELP "...)
+	b := append(out.Bytes, "# HELP "...)
 	b = append(b, name...)
 	b = append(b, ' ')
 	b = appendEscaped(b, f.Help, t.openMetrics)
@@ -27,11 +29,11 @@ func (t text) begin(out *writer, f *Family) {
 	b = append(b, name...)
 	b = append(b, ' ')
 	b = append(b, kind...)
-	out.bytes = append(b, '\n')
+	out.Bytes = append(b, '\n')
 }
 
-func (t text) series(out *writer, f *Family, values [][]byte, n uint64) {
-	b := append(out.bytes, f.Name...)
+func (t text) series(out *pages.Writer, f *Family, values [][]byte, n uint64) {
+	b := append(out.Bytes, f.Name...)
 	open := byte('{')
 	for i, label := range f.Labels {
 		if !f.isShown(i, values) {
@@ -54,10 +56,10 @@ func (t text) series(out *writer, f *Family, values [][]byte, n uint64) {
 	if t.openMetrics && !bytes.ContainsRune(b[begin:], 'e') {
 		b = append(b, ".0"...)
 	}
-	out.bytes = append(b, '\n')
+	out.Bytes = append(b, '\n')
 }
 
-func (text) end(*writer, *Family) {}
+func (text) end(*pages.Writer, *Family) {}
 
 // appendEscaped appends text with backslashes before what ends it or a line.
 func appendEscaped[T string | []byte](dst []byte, text T, quotes bool) []byte {

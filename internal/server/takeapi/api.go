@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -104,7 +105,11 @@ func (a *API) takeMany(ctx context.Context, t *takes) (any, error) {
 		a.Requests.Failed(status.Code(t.err))
 		return nil, t.err
 	}
-	t.answerAll(a.withCredentials(ctx))
+	span := tracing.SpanOf(ctx)
+	t.answerAll(a.withCredentials(ctx), span)
+	if span != nil {
+		t.describe(span)
+	}
 	return t, nil
 }
 
@@ -126,7 +131,7 @@ func (a *API) Register(g *grpc.Server) {
 			endpoint.Unary(a.Endpoint, a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
 				func() takeCall { return takeCall{a.Decider.Call()} }, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_Take_FullMethodName, a.take)),
 			endpoint.Unary(a.Endpoint, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
-				func() *takes { return &takes{api: a} }, a.takeMany),
+				func() *takes { return &takes{api: a} }, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_TakeMany_FullMethodName, a.takeMany)),
 			endpoint.Unary(a.Endpoint, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,
 				a.newGiveBack, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_GiveBack_FullMethodName, a.giveBackTake)),
 		},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -33,6 +34,8 @@ type item struct {
 	traceparent string
 	// isStreamed is whether it came on a stream.
 	isStreamed bool
+	// span is its part of the span of a TakeManyRequest, or nil.
+	span *tracing.Span
 	// slots is how many slots of a stream it holds while it is in flight.
 	slots int
 }
@@ -201,17 +204,22 @@ func (t *takes) answerBound() int {
 	return n
 }
 
-// answerAll decides all items, at the same time if the store waits.
-func (t *takes) answerAll(ctx context.Context) {
+// answerAll decides all items, at the same time if the store waits. They are parts of
+// span, which may be nil.
+func (t *takes) answerAll(ctx context.Context, span *tracing.Span) {
+	answer := t.api.answerItem
+	if span != nil {
+		answer = func(ctx context.Context, it *item) { t.api.answerItem(it.part(ctx, span), it) }
+	}
 	if !t.api.StoreWaits {
 		for _, it := range t.items {
-			t.api.answerItem(ctx, it)
+			answer(ctx, it)
 		}
 		return
 	}
 	var all sync.WaitGroup
 	for _, it := range t.items {
-		all.Go(func() { t.api.answerItem(ctx, it) })
+		all.Go(func() { answer(ctx, it) })
 	}
 	all.Wait()
 }
@@ -228,8 +236,8 @@ func (a *API) answerItem(ctx context.Context, it *item) {
 		a.Requests.Failed(status.Code(it.err))
 		return
 	}
-	if a.Tracer != nil {
-		it.err = a.answerTraced(ctx, it)
+	if a.Tracer != nil && it.isStreamed {
+		it.err = a.answerStreamed(ctx, it)
 		return
 	}
 	it.err = a.Answer(ctx, it.call.Call)

@@ -133,7 +133,7 @@ func (c takeCall) appendTakeResponse(dst []byte) []byte {
 	if !c.Denied {
 		dst = wire.AppendNumber(dst, 1, 1)
 	}
-	degraded, n := false, 0
+	degraded, n := c.IsUnsure, 0
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
 		for j, l := range o.Limits {

@@ -5,7 +5,7 @@
 // Each RPC needs a role: viewer, support (which may also explain, inspect,
 // reset, and see who had the most) or operator (which may do all). Without a tokens file
 // (admin.tokens_file) and without client certificates, callers on the machine
-// itself are viewers, and nobody else is served.
+// itself are viewers who may also explain and inspect, and nobody else is served.
 //
 // All RPCs fail alike:
 //   INVALID_ARGUMENT   the request cannot be meant; the message says where it is
@@ -213,16 +213,19 @@ func (Source) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{2}
 }
 
-// Part is a part of an assignment.
+// Part is a part of an assignment, each with its end.
 type Part int32
 
 const (
 	// All of it.
 	Part_PART_UNSPECIFIED Part = 0
-	// blocked and blocked_until.
-	Part_PART_BLOCK Part = 1
-	// plan, numbers, unlimited and until.
-	Part_PART_TERMS Part = 2
+	Part_PART_BLOCK       Part = 1
+	// All but the block.
+	Part_PART_TERMS     Part = 2
+	Part_PART_PLAN      Part = 3
+	Part_PART_UNLIMITED Part = 4
+	// The numbers of all limits.
+	Part_PART_NUMBERS Part = 5
 )
 
 // Enum value maps for Part.
@@ -231,11 +234,17 @@ var (
 		0: "PART_UNSPECIFIED",
 		1: "PART_BLOCK",
 		2: "PART_TERMS",
+		3: "PART_PLAN",
+		4: "PART_UNLIMITED",
+		5: "PART_NUMBERS",
 	}
 	Part_value = map[string]int32{
 		"PART_UNSPECIFIED": 0,
 		"PART_BLOCK":       1,
 		"PART_TERMS":       2,
+		"PART_PLAN":        3,
+		"PART_UNLIMITED":   4,
+		"PART_NUMBERS":     5,
 	}
 )
 
@@ -343,6 +352,9 @@ const (
 	AuditKind_AUDIT_KIND_ASSIGNED    AuditKind = 1
 	AuditKind_AUDIT_KIND_UNASSIGNED  AuditKind = 2
 	AuditKind_AUDIT_KIND_RESET       AuditKind = 3
+	// A daemon put back assignments that the store had lost. Such a record has no
+	// domain.
+	AuditKind_AUDIT_KIND_RESTORED AuditKind = 4
 )
 
 // Enum value maps for AuditKind.
@@ -352,12 +364,14 @@ var (
 		1: "AUDIT_KIND_ASSIGNED",
 		2: "AUDIT_KIND_UNASSIGNED",
 		3: "AUDIT_KIND_RESET",
+		4: "AUDIT_KIND_RESTORED",
 	}
 	AuditKind_value = map[string]int32{
 		"AUDIT_KIND_UNSPECIFIED": 0,
 		"AUDIT_KIND_ASSIGNED":    1,
 		"AUDIT_KIND_UNASSIGNED":  2,
 		"AUDIT_KIND_RESET":       3,
+		"AUDIT_KIND_RESTORED":    4,
 	}
 )
 
@@ -1065,7 +1079,7 @@ type RuleLimit struct {
 	Period    *durationpb.Duration   `protobuf:"bytes,4,opt,name=period,proto3" json:"period,omitempty"`
 	// A bucket's burst, a window's requests.
 	Capacity uint32 `protobuf:"varint,5,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	// In plain words: "100 requests a minute, bursts of 20".
+	// In plain words: "20 at once, then 100 a minute".
 	Text string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	// What decides when the store does not: local, allow, deny or error.
 	OnStoreFailure string `protobuf:"bytes,7,opt,name=on_store_failure,json=onStoreFailure,proto3" json:"on_store_failure,omitempty"`
@@ -1956,9 +1970,10 @@ func (x *ResetResponse) GetPending() []*Daemon {
 }
 
 // Assignment says what holds at run time for the descriptors that are, or begin
-// with, its entries. At least one of plan, numbers, unlimited and blocked is set;
-// numbers may stand beside a plan, and a block beside any: while it lasts it goes
-// before them, and they are there when it ends.
+// with, its entries. At least one of plan, numbers, unlimited and blocked is set. They
+// are parts beside each other, each with an end of its own. In force is, of those that
+// have not ended, the block, or else unlimited, or else the numbers of each limit, and
+// the plan for limits without numbers.
 type Assignment struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Domain  string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -1971,20 +1986,25 @@ type Assignment struct {
 	Unlimited bool `protobuf:"varint,5,opt,name=unlimited,proto3" json:"unlimited,omitempty"`
 	// Every descriptor that begins with the entries is denied, whatever else holds.
 	Blocked bool `protobuf:"varint,6,opt,name=blocked,proto3" json:"blocked,omitempty"`
-	// When plan, numbers or unlimited end by themselves; not there: never. Of an
-	// assignment that only blocks it may be given in place of blocked_until.
+	// In a request the end of plan, numbers and unlimited that have none of their own;
+	// of an assignment that only blocks, that of the block. In an answer the end of all
+	// parts but the block, if they end together.
 	Until *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
 	// At most 256 bytes.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Who made it and when; set by the daemon.
+	// Who changed it last and when; set by the daemon.
 	MadeBy string                 `protobuf:"bytes,9,opt,name=made_by,json=madeBy,proto3" json:"made_by,omitempty"`
 	MadeAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
 	// Names this version of the assignment; set by the daemon.
 	Etag string `protobuf:"bytes,11,opt,name=etag,proto3" json:"etag,omitempty"`
 	// When the block ends by itself; not there: never.
-	BlockedUntil  *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=blocked_until,json=blockedUntil,proto3" json:"blocked_until,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	BlockedUntil *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=blocked_until,json=blockedUntil,proto3" json:"blocked_until,omitempty"`
+	// When the plan ends by itself; not there: never, or until.
+	PlanUntil *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=plan_until,json=planUntil,proto3" json:"plan_until,omitempty"`
+	// When unlimited ends by itself; not there: never, or until.
+	UnlimitedUntil *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=unlimited_until,json=unlimitedUntil,proto3" json:"unlimited_until,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
@@ -2101,6 +2121,20 @@ func (x *Assignment) GetBlockedUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Assignment) GetPlanUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PlanUntil
+	}
+	return nil
+}
+
+func (x *Assignment) GetUnlimitedUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UnlimitedUntil
+	}
+	return nil
+}
+
 // AssignedNumbers are numbers in place of those of a rule's limit.
 type AssignedNumbers struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2111,7 +2145,9 @@ type AssignedNumbers struct {
 	// Not there: the limit's own.
 	Period *durationpb.Duration `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"`
 	// A bucket's capacity; 0: as many as requests.
-	Burst         uint32 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
+	Burst uint32 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
+	// When they end by themselves; not there: never, or until of the assignment.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2174,6 +2210,13 @@ func (x *AssignedNumbers) GetBurst() uint32 {
 	return 0
 }
 
+func (x *AssignedNumbers) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 type PutAssignmentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1,000.
@@ -2228,9 +2271,9 @@ func (x *PutAssignmentsRequest) GetDryRun() bool {
 	return false
 }
 
-// PutAssignment is one assignment to make or replace. What it says nothing of stays:
-// one with a plan, numbers or unlimited leaves a block as it is, and one that only
-// blocks leaves these. DeleteAssignment ends either.
+// PutAssignment is one assignment to make or replace. It says the whole but the block:
+// one that does not block leaves a block as it is. One that only blocks leaves all else
+// as it is.
 type PutAssignment struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Assignment *Assignment            `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
@@ -2285,6 +2328,189 @@ func (x *PutAssignment) GetIfMatch() string {
 	return ""
 }
 
+type PatchAssignmentsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1,000.
+	Patches []*AssignmentPatch `protobuf:"bytes,1,rep,name=patches,proto3" json:"patches,omitempty"`
+	// Say what would change, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PatchAssignmentsRequest) Reset() {
+	*x = PatchAssignmentsRequest{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PatchAssignmentsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PatchAssignmentsRequest) ProtoMessage() {}
+
+func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PatchAssignmentsRequest.ProtoReflect.Descriptor instead.
+func (*PatchAssignmentsRequest) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PatchAssignmentsRequest) GetPatches() []*AssignmentPatch {
+	if x != nil {
+		return x.Patches
+	}
+	return nil
+}
+
+func (x *PatchAssignmentsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// AssignmentPatch changes parts of one assignment, and leaves the others.
+type AssignmentPatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The parts that it has are set, each with the end that is given now, or none; of
+	// numbers, those of the limits that it names. It may have none. Without a reason that
+	// of the assignment stays.
+	Assignment *Assignment `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
+	// Parts that go before these are set.
+	Remove []Part `protobuf:"varint,2,rep,packed,name=remove,proto3,enum=ratelimit.admin.v1.Part" json:"remove,omitempty"`
+	// Limits whose numbers go before these are set; at most 16.
+	RemoveLimits []string `protobuf:"bytes,3,rep,name=remove_limits,json=removeLimits,proto3" json:"remove_limits,omitempty"`
+	// As in PutAssignment.
+	IfMatch       string `protobuf:"bytes,4,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssignmentPatch) Reset() {
+	*x = AssignmentPatch{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssignmentPatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssignmentPatch) ProtoMessage() {}
+
+func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssignmentPatch.ProtoReflect.Descriptor instead.
+func (*AssignmentPatch) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AssignmentPatch) GetAssignment() *Assignment {
+	if x != nil {
+		return x.Assignment
+	}
+	return nil
+}
+
+func (x *AssignmentPatch) GetRemove() []Part {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+func (x *AssignmentPatch) GetRemoveLimits() []string {
+	if x != nil {
+		return x.RemoveLimits
+	}
+	return nil
+}
+
+func (x *AssignmentPatch) GetIfMatch() string {
+	if x != nil {
+		return x.IfMatch
+	}
+	return ""
+}
+
+type PatchAssignmentsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the request.
+	Changes []*AssignmentChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	// Daemons that do not have all of it in force.
+	Pending       []*Daemon `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PatchAssignmentsResponse) Reset() {
+	*x = PatchAssignmentsResponse{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PatchAssignmentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PatchAssignmentsResponse) ProtoMessage() {}
+
+func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PatchAssignmentsResponse.ProtoReflect.Descriptor instead.
+func (*PatchAssignmentsResponse) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PatchAssignmentsResponse) GetChanges() []*AssignmentChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *PatchAssignmentsResponse) GetPending() []*Daemon {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
 type PutAssignmentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the request.
@@ -2297,7 +2523,7 @@ type PutAssignmentsResponse struct {
 
 func (x *PutAssignmentsResponse) Reset() {
 	*x = PutAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2535,7 @@ func (x *PutAssignmentsResponse) String() string {
 func (*PutAssignmentsResponse) ProtoMessage() {}
 
 func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2548,7 @@ func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PutAssignmentsResponse) GetChanges() []*AssignmentChange {
@@ -2355,7 +2581,7 @@ type AssignmentChange struct {
 
 func (x *AssignmentChange) Reset() {
 	*x = AssignmentChange{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2593,7 @@ func (x *AssignmentChange) String() string {
 func (*AssignmentChange) ProtoMessage() {}
 
 func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2606,7 @@ func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentChange.ProtoReflect.Descriptor instead.
 func (*AssignmentChange) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AssignmentChange) GetOutcome() ChangeOutcome {
@@ -2421,7 +2647,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2659,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2672,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetAssignmentRequest) GetDomain() string {
@@ -2472,7 +2698,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2710,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2723,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() *Assignment {
@@ -2527,7 +2753,7 @@ type ListAssignmentsRequest struct {
 
 func (x *ListAssignmentsRequest) Reset() {
 	*x = ListAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2765,7 @@ func (x *ListAssignmentsRequest) String() string {
 func (*ListAssignmentsRequest) ProtoMessage() {}
 
 func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2778,7 @@ func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListAssignmentsRequest) GetDomain() string {
@@ -2611,7 +2837,7 @@ type ListAssignmentsResponse struct {
 
 func (x *ListAssignmentsResponse) Reset() {
 	*x = ListAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2849,7 @@ func (x *ListAssignmentsResponse) String() string {
 func (*ListAssignmentsResponse) ProtoMessage() {}
 
 func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2862,7 @@ func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListAssignmentsResponse) GetAssignments() []*Assignment {
@@ -2667,7 +2893,7 @@ type DeleteAssignmentRequest struct {
 	IfMatch string                 `protobuf:"bytes,3,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
 	// For the audit; at most 256 bytes.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Which part of the assignment ends; the other part stays as it is.
+	// Which part of the assignment ends; the others stay as they are.
 	Part          Part `protobuf:"varint,5,opt,name=part,proto3,enum=ratelimit.admin.v1.Part" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2675,7 +2901,7 @@ type DeleteAssignmentRequest struct {
 
 func (x *DeleteAssignmentRequest) Reset() {
 	*x = DeleteAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2913,7 @@ func (x *DeleteAssignmentRequest) String() string {
 func (*DeleteAssignmentRequest) ProtoMessage() {}
 
 func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +2926,7 @@ func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteAssignmentRequest) GetDomain() string {
@@ -2748,7 +2974,7 @@ type DeleteAssignmentResponse struct {
 
 func (x *DeleteAssignmentResponse) Reset() {
 	*x = DeleteAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2986,7 @@ func (x *DeleteAssignmentResponse) String() string {
 func (*DeleteAssignmentResponse) ProtoMessage() {}
 
 func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2999,7 @@ func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteAssignmentResponse) GetChange() *AssignmentChange {
@@ -2800,7 +3026,7 @@ type WatchAssignmentsRequest struct {
 
 func (x *WatchAssignmentsRequest) Reset() {
 	*x = WatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +3038,7 @@ func (x *WatchAssignmentsRequest) String() string {
 func (*WatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +3051,7 @@ func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchAssignmentsRequest) GetDomain() string {
@@ -2844,7 +3070,7 @@ type WatchAssignmentsResponse struct {
 
 func (x *WatchAssignmentsResponse) Reset() {
 	*x = WatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +3082,7 @@ func (x *WatchAssignmentsResponse) String() string {
 func (*WatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +3095,7 @@ func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchAssignmentsResponse) GetRecord() *AuditRecord {
@@ -2887,7 +3113,7 @@ type ListDaemonsRequest struct {
 
 func (x *ListDaemonsRequest) Reset() {
 	*x = ListDaemonsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +3125,7 @@ func (x *ListDaemonsRequest) String() string {
 func (*ListDaemonsRequest) ProtoMessage() {}
 
 func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,21 +3138,23 @@ func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsRequest.ProtoReflect.Descriptor instead.
 func (*ListDaemonsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 type ListDaemonsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Daemons []*Daemon              `protobuf:"bytes,1,rep,name=daemons,proto3" json:"daemons,omitempty"`
 	// Whether all have the same rules.
-	SameRules     bool `protobuf:"varint,2,opt,name=same_rules,json=sameRules,proto3" json:"same_rules,omitempty"`
+	SameRules bool `protobuf:"varint,2,opt,name=same_rules,json=sameRules,proto3" json:"same_rules,omitempty"`
+	// When it was read, on the clock of started and seen: that of Redis.
+	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListDaemonsResponse) Reset() {
 	*x = ListDaemonsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3166,7 @@ func (x *ListDaemonsResponse) String() string {
 func (*ListDaemonsResponse) ProtoMessage() {}
 
 func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3179,7 @@ func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsResponse.ProtoReflect.Descriptor instead.
 func (*ListDaemonsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListDaemonsResponse) GetDaemons() []*Daemon {
@@ -2968,6 +3196,13 @@ func (x *ListDaemonsResponse) GetSameRules() bool {
 	return false
 }
 
+func (x *ListDaemonsResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 // Daemon is a daemon in the register, or the one that answers if there is none.
 type Daemon struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2980,14 +3215,20 @@ type Daemon struct {
 	Started *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started,proto3" json:"started,omitempty"`
 	Seen    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=seen,proto3" json:"seen,omitempty"`
 	// Whether it is the one that answers.
-	Self          bool `protobuf:"varint,7,opt,name=self,proto3" json:"self,omitempty"`
+	Self bool `protobuf:"varint,7,opt,name=self,proto3" json:"self,omitempty"`
+	// redis.hash_tags; 0 without Redis.
+	HashTags uint32 `protobuf:"varint,8,opt,name=hash_tags,json=hashTags,proto3" json:"hash_tags,omitempty"`
+	// The format of the states that it writes; 0 without Redis.
+	StateFormat uint32 `protobuf:"varint,9,opt,name=state_format,json=stateFormat,proto3" json:"state_format,omitempty"`
+	// The formats that it reads.
+	Reads         []uint32 `protobuf:"varint,10,rep,packed,name=reads,proto3" json:"reads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Daemon) Reset() {
 	*x = Daemon{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2999,7 +3240,7 @@ func (x *Daemon) String() string {
 func (*Daemon) ProtoMessage() {}
 
 func (x *Daemon) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3012,7 +3253,7 @@ func (x *Daemon) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Daemon.ProtoReflect.Descriptor instead.
 func (*Daemon) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Daemon) GetId() string {
@@ -3064,6 +3305,27 @@ func (x *Daemon) GetSelf() bool {
 	return false
 }
 
+func (x *Daemon) GetHashTags() uint32 {
+	if x != nil {
+		return x.HashTags
+	}
+	return 0
+}
+
+func (x *Daemon) GetStateFormat() uint32 {
+	if x != nil {
+		return x.StateFormat
+	}
+	return 0
+}
+
+func (x *Daemon) GetReads() []uint32 {
+	if x != nil {
+		return x.Reads
+	}
+	return nil
+}
+
 type ListAuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all.
@@ -3079,7 +3341,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3091,7 +3353,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3104,7 +3366,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListAuditRequest) GetDomain() string {
@@ -3147,7 +3409,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3421,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3434,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListAuditResponse) GetRecords() []*AuditRecord {
@@ -3202,15 +3464,17 @@ type AuditRecord struct {
 	Before  *Assignment `protobuf:"bytes,7,opt,name=before,proto3" json:"before,omitempty"`
 	After   *Assignment `protobuf:"bytes,8,opt,name=after,proto3" json:"after,omitempty"`
 	// Of a reset, the limits.
-	Limits        []string `protobuf:"bytes,9,rep,name=limits,proto3" json:"limits,omitempty"`
-	Reason        string   `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
+	Limits []string `protobuf:"bytes,9,rep,name=limits,proto3" json:"limits,omitempty"`
+	Reason string   `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Of what was put back, how many assignments.
+	Restored      uint64 `protobuf:"varint,11,opt,name=restored,proto3" json:"restored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3486,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3499,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AuditRecord) GetId() string {
@@ -3308,6 +3572,13 @@ func (x *AuditRecord) GetReason() string {
 	return ""
 }
 
+func (x *AuditRecord) GetRestored() uint64 {
+	if x != nil {
+		return x.Restored
+	}
+	return 0
+}
+
 type TopRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all domains.
@@ -3325,7 +3596,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3337,7 +3608,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3350,7 +3621,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TopRequest) GetDomain() string {
@@ -3411,7 +3682,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3423,7 +3694,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3436,7 +3707,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TopResponse) GetSubjects() []*TopSubject {
@@ -3505,7 +3776,7 @@ type TopSubject struct {
 
 func (x *TopSubject) Reset() {
 	*x = TopSubject{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3788,7 @@ func (x *TopSubject) String() string {
 func (*TopSubject) ProtoMessage() {}
 
 func (x *TopSubject) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3801,7 @@ func (x *TopSubject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopSubject.ProtoReflect.Descriptor instead.
 func (*TopSubject) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TopSubject) GetDomain() string {
@@ -3700,7 +3971,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x06_limit\"]\n" +
 	"\rResetResponse\x12\x16\n" +
 	"\x06limits\x18\x01 \x03(\tR\x06limits\x124\n" +
-	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\"\xcb\x03\n" +
+	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\"\xcb\x04\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
@@ -3715,12 +3986,16 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\amade_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\x12\x12\n" +
 	"\x04etag\x18\v \x01(\tR\x04etag\x12?\n" +
-	"\rblocked_until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\fblockedUntil\"\x8c\x01\n" +
+	"\rblocked_until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\fblockedUntil\x129\n" +
+	"\n" +
+	"plan_until\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tplanUntil\x12C\n" +
+	"\x0funlimited_until\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x0eunlimitedUntil\"\xbe\x01\n" +
 	"\x0fAssignedNumbers\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1a\n" +
 	"\brequests\x18\x02 \x01(\rR\brequests\x121\n" +
 	"\x06period\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
-	"\x05burst\x18\x04 \x01(\rR\x05burst\"g\n" +
+	"\x05burst\x18\x04 \x01(\rR\x05burst\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"g\n" +
 	"\x15PutAssignmentsRequest\x125\n" +
 	"\x04puts\x18\x01 \x03(\v2!.ratelimit.admin.v1.PutAssignmentR\x04puts\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"j\n" +
@@ -3728,7 +4003,20 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
 	"assignment\x12\x19\n" +
-	"\bif_match\x18\x02 \x01(\tR\aifMatch\"\x8e\x01\n" +
+	"\bif_match\x18\x02 \x01(\tR\aifMatch\"q\n" +
+	"\x17PatchAssignmentsRequest\x12=\n" +
+	"\apatches\x18\x01 \x03(\v2#.ratelimit.admin.v1.AssignmentPatchR\apatches\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\xc3\x01\n" +
+	"\x0fAssignmentPatch\x12>\n" +
+	"\n" +
+	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
+	"assignment\x120\n" +
+	"\x06remove\x18\x02 \x03(\x0e2\x18.ratelimit.admin.v1.PartR\x06remove\x12#\n" +
+	"\rremove_limits\x18\x03 \x03(\tR\fremoveLimits\x12\x19\n" +
+	"\bif_match\x18\x04 \x01(\tR\aifMatch\"\x90\x01\n" +
+	"\x18PatchAssignmentsResponse\x12>\n" +
+	"\achanges\x18\x01 \x03(\v2$.ratelimit.admin.v1.AssignmentChangeR\achanges\x124\n" +
+	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\"\x8e\x01\n" +
 	"\x16PutAssignmentsResponse\x12>\n" +
 	"\achanges\x18\x01 \x03(\v2$.ratelimit.admin.v1.AssignmentChangeR\achanges\x124\n" +
 	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\"\xd3\x01\n" +
@@ -3769,11 +4057,12 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\"S\n" +
 	"\x18WatchAssignmentsResponse\x127\n" +
 	"\x06record\x18\x01 \x01(\v2\x1f.ratelimit.admin.v1.AuditRecordR\x06record\"\x14\n" +
-	"\x12ListDaemonsRequest\"j\n" +
+	"\x12ListDaemonsRequest\"\x96\x01\n" +
 	"\x13ListDaemonsResponse\x124\n" +
 	"\adaemons\x18\x01 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\adaemons\x12\x1d\n" +
 	"\n" +
-	"same_rules\x18\x02 \x01(\bR\tsameRules\"\xdc\x01\n" +
+	"same_rules\x18\x02 \x01(\bR\tsameRules\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xb2\x02\n" +
 	"\x06Daemon\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -3781,7 +4070,11 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x05rules\x18\x04 \x01(\tR\x05rules\x124\n" +
 	"\astarted\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12.\n" +
 	"\x04seen\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04seen\x12\x12\n" +
-	"\x04self\x18\a \x01(\bR\x04self\"\x95\x01\n" +
+	"\x04self\x18\a \x01(\bR\x04self\x12\x1b\n" +
+	"\thash_tags\x18\b \x01(\rR\bhashTags\x12!\n" +
+	"\fstate_format\x18\t \x01(\rR\vstateFormat\x12\x14\n" +
+	"\x05reads\x18\n" +
+	" \x03(\rR\x05reads\"\x95\x01\n" +
 	"\x10ListAuditRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x1b\n" +
@@ -3790,7 +4083,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"v\n" +
 	"\x11ListAuditResponse\x129\n" +
 	"\arecords\x18\x01 \x03(\v2\x1f.ratelimit.admin.v1.AuditRecordR\arecords\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xfe\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9a\x03\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x17\n" +
@@ -3802,7 +4095,8 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x05after\x18\b \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\x05after\x12\x16\n" +
 	"\x06limits\x18\t \x03(\tR\x06limits\x12\x16\n" +
 	"\x06reason\x18\n" +
-	" \x01(\tR\x06reason\"\xae\x01\n" +
+	" \x01(\tR\x06reason\x12\x1a\n" +
+	"\brestored\x18\v \x01(\x04R\brestored\"\xae\x01\n" +
 	"\n" +
 	"TopRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
@@ -3843,13 +4137,16 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSOURCE_FILE\x10\x01\x12\x15\n" +
 	"\x11SOURCE_ASSIGNMENT\x10\x02\x12\x12\n" +
-	"\x0eSOURCE_REQUEST\x10\x03*<\n" +
+	"\x0eSOURCE_REQUEST\x10\x03*q\n" +
 	"\x04Part\x12\x14\n" +
 	"\x10PART_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"PART_BLOCK\x10\x01\x12\x0e\n" +
 	"\n" +
-	"PART_TERMS\x10\x02*\xf7\x01\n" +
+	"PART_TERMS\x10\x02\x12\r\n" +
+	"\tPART_PLAN\x10\x03\x12\x12\n" +
+	"\x0ePART_UNLIMITED\x10\x04\x12\x10\n" +
+	"\fPART_NUMBERS\x10\x05*\xf7\x01\n" +
 	"\rChangeOutcome\x12\x1e\n" +
 	"\x1aCHANGE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CHANGE_OUTCOME_CREATED\x10\x01\x12\x1b\n" +
@@ -3858,12 +4155,13 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x16CHANGE_OUTCOME_DELETED\x10\x04\x12\x1b\n" +
 	"\x17CHANGE_OUTCOME_CONFLICT\x10\x05\x12\x1a\n" +
 	"\x16CHANGE_OUTCOME_REFUSED\x10\x06\x12\x1a\n" +
-	"\x16CHANGE_OUTCOME_UNKNOWN\x10\a*q\n" +
+	"\x16CHANGE_OUTCOME_UNKNOWN\x10\a*\x8a\x01\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ASSIGNED\x10\x01\x12\x19\n" +
 	"\x15AUDIT_KIND_UNASSIGNED\x10\x02\x12\x14\n" +
-	"\x10AUDIT_KIND_RESET\x10\x03*C\n" +
+	"\x10AUDIT_KIND_RESET\x10\x03\x12\x17\n" +
+	"\x13AUDIT_KIND_RESTORED\x10\x04*C\n" +
 	"\x05TopBy\x12\x16\n" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rTOP_BY_DENIED\x10\x01\x12\x0f\n" +
@@ -3872,14 +4170,16 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x16TOP_WINDOW_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11TOP_WINDOW_MINUTE\x10\x01\x12\x1b\n" +
 	"\x17TOP_WINDOW_QUARTER_HOUR\x10\x02\x12\x13\n" +
-	"\x0fTOP_WINDOW_HOUR\x10\x032\xd5\t\n" +
+	"\x0fTOP_WINDOW_HOUR\x10\x032\xc4\n" +
+	"\n" +
 	"\fAdminService\x12^\n" +
 	"\vListDomains\x12&.ratelimit.admin.v1.ListDomainsRequest\x1a'.ratelimit.admin.v1.ListDomainsResponse\x12R\n" +
 	"\aGetRule\x12\".ratelimit.admin.v1.GetRuleRequest\x1a#.ratelimit.admin.v1.GetRuleResponse\x12R\n" +
 	"\aExplain\x12\".ratelimit.admin.v1.ExplainRequest\x1a#.ratelimit.admin.v1.ExplainResponse\x12R\n" +
 	"\aInspect\x12\".ratelimit.admin.v1.InspectRequest\x1a#.ratelimit.admin.v1.InspectResponse\x12L\n" +
 	"\x05Reset\x12 .ratelimit.admin.v1.ResetRequest\x1a!.ratelimit.admin.v1.ResetResponse\x12g\n" +
-	"\x0ePutAssignments\x12).ratelimit.admin.v1.PutAssignmentsRequest\x1a*.ratelimit.admin.v1.PutAssignmentsResponse\x12d\n" +
+	"\x0ePutAssignments\x12).ratelimit.admin.v1.PutAssignmentsRequest\x1a*.ratelimit.admin.v1.PutAssignmentsResponse\x12m\n" +
+	"\x10PatchAssignments\x12+.ratelimit.admin.v1.PatchAssignmentsRequest\x1a,.ratelimit.admin.v1.PatchAssignmentsResponse\x12d\n" +
 	"\rGetAssignment\x12(.ratelimit.admin.v1.GetAssignmentRequest\x1a).ratelimit.admin.v1.GetAssignmentResponse\x12j\n" +
 	"\x0fListAssignments\x12*.ratelimit.admin.v1.ListAssignmentsRequest\x1a+.ratelimit.admin.v1.ListAssignmentsResponse\x12m\n" +
 	"\x10DeleteAssignment\x12+.ratelimit.admin.v1.DeleteAssignmentRequest\x1a,.ratelimit.admin.v1.DeleteAssignmentResponse\x12o\n" +
@@ -3901,7 +4201,7 @@ func file_ratelimit_admin_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(Unmatched)(0),                   // 0: ratelimit.admin.v1.Unmatched
 	(Verdict)(0),                     // 1: ratelimit.admin.v1.Verdict
@@ -3935,132 +4235,146 @@ var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(*AssignedNumbers)(nil),          // 29: ratelimit.admin.v1.AssignedNumbers
 	(*PutAssignmentsRequest)(nil),    // 30: ratelimit.admin.v1.PutAssignmentsRequest
 	(*PutAssignment)(nil),            // 31: ratelimit.admin.v1.PutAssignment
-	(*PutAssignmentsResponse)(nil),   // 32: ratelimit.admin.v1.PutAssignmentsResponse
-	(*AssignmentChange)(nil),         // 33: ratelimit.admin.v1.AssignmentChange
-	(*GetAssignmentRequest)(nil),     // 34: ratelimit.admin.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil),    // 35: ratelimit.admin.v1.GetAssignmentResponse
-	(*ListAssignmentsRequest)(nil),   // 36: ratelimit.admin.v1.ListAssignmentsRequest
-	(*ListAssignmentsResponse)(nil),  // 37: ratelimit.admin.v1.ListAssignmentsResponse
-	(*DeleteAssignmentRequest)(nil),  // 38: ratelimit.admin.v1.DeleteAssignmentRequest
-	(*DeleteAssignmentResponse)(nil), // 39: ratelimit.admin.v1.DeleteAssignmentResponse
-	(*WatchAssignmentsRequest)(nil),  // 40: ratelimit.admin.v1.WatchAssignmentsRequest
-	(*WatchAssignmentsResponse)(nil), // 41: ratelimit.admin.v1.WatchAssignmentsResponse
-	(*ListDaemonsRequest)(nil),       // 42: ratelimit.admin.v1.ListDaemonsRequest
-	(*ListDaemonsResponse)(nil),      // 43: ratelimit.admin.v1.ListDaemonsResponse
-	(*Daemon)(nil),                   // 44: ratelimit.admin.v1.Daemon
-	(*ListAuditRequest)(nil),         // 45: ratelimit.admin.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 46: ratelimit.admin.v1.ListAuditResponse
-	(*AuditRecord)(nil),              // 47: ratelimit.admin.v1.AuditRecord
-	(*TopRequest)(nil),               // 48: ratelimit.admin.v1.TopRequest
-	(*TopResponse)(nil),              // 49: ratelimit.admin.v1.TopResponse
-	(*TopSubject)(nil),               // 50: ratelimit.admin.v1.TopSubject
-	(*v1.Entry)(nil),                 // 51: ratelimit.v1.Entry
-	(v1.Algorithm)(0),                // 52: ratelimit.v1.Algorithm
-	(*durationpb.Duration)(nil),      // 53: google.protobuf.Duration
-	(*v1.TakeRequest)(nil),           // 54: ratelimit.v1.TakeRequest
-	(*timestamppb.Timestamp)(nil),    // 55: google.protobuf.Timestamp
+	(*PatchAssignmentsRequest)(nil),  // 32: ratelimit.admin.v1.PatchAssignmentsRequest
+	(*AssignmentPatch)(nil),          // 33: ratelimit.admin.v1.AssignmentPatch
+	(*PatchAssignmentsResponse)(nil), // 34: ratelimit.admin.v1.PatchAssignmentsResponse
+	(*PutAssignmentsResponse)(nil),   // 35: ratelimit.admin.v1.PutAssignmentsResponse
+	(*AssignmentChange)(nil),         // 36: ratelimit.admin.v1.AssignmentChange
+	(*GetAssignmentRequest)(nil),     // 37: ratelimit.admin.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil),    // 38: ratelimit.admin.v1.GetAssignmentResponse
+	(*ListAssignmentsRequest)(nil),   // 39: ratelimit.admin.v1.ListAssignmentsRequest
+	(*ListAssignmentsResponse)(nil),  // 40: ratelimit.admin.v1.ListAssignmentsResponse
+	(*DeleteAssignmentRequest)(nil),  // 41: ratelimit.admin.v1.DeleteAssignmentRequest
+	(*DeleteAssignmentResponse)(nil), // 42: ratelimit.admin.v1.DeleteAssignmentResponse
+	(*WatchAssignmentsRequest)(nil),  // 43: ratelimit.admin.v1.WatchAssignmentsRequest
+	(*WatchAssignmentsResponse)(nil), // 44: ratelimit.admin.v1.WatchAssignmentsResponse
+	(*ListDaemonsRequest)(nil),       // 45: ratelimit.admin.v1.ListDaemonsRequest
+	(*ListDaemonsResponse)(nil),      // 46: ratelimit.admin.v1.ListDaemonsResponse
+	(*Daemon)(nil),                   // 47: ratelimit.admin.v1.Daemon
+	(*ListAuditRequest)(nil),         // 48: ratelimit.admin.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 49: ratelimit.admin.v1.ListAuditResponse
+	(*AuditRecord)(nil),              // 50: ratelimit.admin.v1.AuditRecord
+	(*TopRequest)(nil),               // 51: ratelimit.admin.v1.TopRequest
+	(*TopResponse)(nil),              // 52: ratelimit.admin.v1.TopResponse
+	(*TopSubject)(nil),               // 53: ratelimit.admin.v1.TopSubject
+	(*v1.Entry)(nil),                 // 54: ratelimit.v1.Entry
+	(v1.Algorithm)(0),                // 55: ratelimit.v1.Algorithm
+	(*durationpb.Duration)(nil),      // 56: google.protobuf.Duration
+	(*v1.TakeRequest)(nil),           // 57: ratelimit.v1.TakeRequest
+	(*timestamppb.Timestamp)(nil),    // 58: google.protobuf.Timestamp
 }
 var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	11, // 0: ratelimit.admin.v1.ListDomainsResponse.domains:type_name -> ratelimit.admin.v1.Domain
 	8,  // 1: ratelimit.admin.v1.Domain.place:type_name -> ratelimit.admin.v1.Place
 	0,  // 2: ratelimit.admin.v1.Domain.unmatched:type_name -> ratelimit.admin.v1.Unmatched
-	51, // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
+	54, // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
 	14, // 4: ratelimit.admin.v1.GetRuleResponse.rules:type_name -> ratelimit.admin.v1.Rule
 	8,  // 5: ratelimit.admin.v1.Rule.place:type_name -> ratelimit.admin.v1.Place
 	16, // 6: ratelimit.admin.v1.Rule.limits:type_name -> ratelimit.admin.v1.RuleLimit
 	15, // 7: ratelimit.admin.v1.Rule.plans:type_name -> ratelimit.admin.v1.Plan
 	16, // 8: ratelimit.admin.v1.Plan.limits:type_name -> ratelimit.admin.v1.RuleLimit
-	52, // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	53, // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
-	54, // 11: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
+	55, // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	56, // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
+	57, // 11: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
 	19, // 12: ratelimit.admin.v1.ExplainResponse.descriptors:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	53, // 13: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
-	51, // 14: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
+	56, // 13: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
+	54, // 14: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
 	20, // 15: ratelimit.admin.v1.ExplainedDescriptor.levels:type_name -> ratelimit.admin.v1.Level
 	14, // 16: ratelimit.admin.v1.ExplainedDescriptor.rule:type_name -> ratelimit.admin.v1.Rule
 	22, // 17: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.AppliedAssignment
 	23, // 18: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
 	1,  // 19: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
-	51, // 20: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
+	54, // 20: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
 	21, // 21: ratelimit.admin.v1.Level.candidates:type_name -> ratelimit.admin.v1.Candidate
 	8,  // 22: ratelimit.admin.v1.Candidate.place:type_name -> ratelimit.admin.v1.Place
 	28, // 23: ratelimit.admin.v1.AppliedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
 	16, // 24: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
 	2,  // 25: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
-	53, // 26: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
-	53, // 27: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
-	51, // 28: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
+	56, // 26: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
+	56, // 27: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
+	54, // 28: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
 	19, // 29: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	51, // 30: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
-	44, // 31: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	51, // 32: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
+	54, // 30: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
+	47, // 31: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	54, // 32: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
 	29, // 33: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
-	55, // 34: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
-	55, // 35: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
-	55, // 36: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
-	53, // 37: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
-	31, // 38: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
-	28, // 39: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	33, // 40: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	44, // 41: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	4,  // 42: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
-	28, // 43: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
-	28, // 44: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
-	51, // 45: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	28, // 46: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
-	28, // 47: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
-	51, // 48: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	3,  // 49: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
-	33, // 50: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	44, // 51: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	47, // 52: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
-	44, // 53: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
-	55, // 54: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
-	55, // 55: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
-	51, // 56: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
-	47, // 57: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
-	55, // 58: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	5,  // 59: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
-	51, // 60: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
-	28, // 61: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
-	28, // 62: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
-	6,  // 63: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
-	7,  // 64: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
-	50, // 65: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
-	53, // 66: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
-	44, // 67: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	51, // 68: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
-	9,  // 69: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
-	12, // 70: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
-	17, // 71: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
-	24, // 72: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
-	26, // 73: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
-	30, // 74: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
-	34, // 75: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
-	36, // 76: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
-	38, // 77: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
-	40, // 78: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
-	42, // 79: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
-	45, // 80: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
-	48, // 81: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
-	10, // 82: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
-	13, // 83: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
-	18, // 84: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
-	25, // 85: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
-	27, // 86: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
-	32, // 87: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
-	35, // 88: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
-	37, // 89: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
-	39, // 90: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
-	41, // 91: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
-	43, // 92: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
-	46, // 93: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
-	49, // 94: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
-	82, // [82:95] is the sub-list for method output_type
-	69, // [69:82] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	58, // 34: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
+	58, // 35: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
+	58, // 36: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
+	58, // 37: ratelimit.admin.v1.Assignment.plan_until:type_name -> google.protobuf.Timestamp
+	58, // 38: ratelimit.admin.v1.Assignment.unlimited_until:type_name -> google.protobuf.Timestamp
+	56, // 39: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
+	58, // 40: ratelimit.admin.v1.AssignedNumbers.until:type_name -> google.protobuf.Timestamp
+	31, // 41: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
+	28, // 42: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	33, // 43: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
+	28, // 44: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
+	3,  // 45: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
+	36, // 46: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	47, // 47: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	36, // 48: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	47, // 49: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	4,  // 50: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
+	28, // 51: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
+	28, // 52: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
+	54, // 53: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	28, // 54: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
+	28, // 55: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
+	54, // 56: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	3,  // 57: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
+	36, // 58: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	47, // 59: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	50, // 60: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
+	47, // 61: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
+	58, // 62: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
+	58, // 63: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
+	58, // 64: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
+	54, // 65: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
+	50, // 66: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
+	58, // 67: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	5,  // 68: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
+	54, // 69: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
+	28, // 70: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
+	28, // 71: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
+	6,  // 72: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
+	7,  // 73: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
+	53, // 74: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
+	56, // 75: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
+	47, // 76: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	54, // 77: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
+	9,  // 78: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
+	12, // 79: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
+	17, // 80: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
+	24, // 81: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
+	26, // 82: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
+	30, // 83: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
+	32, // 84: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
+	37, // 85: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
+	39, // 86: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
+	41, // 87: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
+	43, // 88: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
+	45, // 89: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
+	48, // 90: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
+	51, // 91: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
+	10, // 92: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
+	13, // 93: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
+	18, // 94: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
+	25, // 95: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
+	27, // 96: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
+	35, // 97: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
+	34, // 98: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
+	38, // 99: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
+	40, // 100: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
+	42, // 101: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
+	44, // 102: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
+	46, // 103: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
+	49, // 104: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
+	52, // 105: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
+	92, // [92:106] is the sub-list for method output_type
+	78, // [78:92] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_admin_v1_admin_proto_init() }
@@ -4076,7 +4390,7 @@ func file_ratelimit_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_admin_v1_admin_proto_rawDesc), len(file_ratelimit_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   43,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -5,7 +5,7 @@
 // Each RPC needs a role: viewer, support (which may also explain, inspect,
 // reset, and see who had the most) or operator (which may do all). Without a tokens file
 // (admin.tokens_file) and without client certificates, callers on the machine
-// itself are viewers, and nobody else is served.
+// itself are viewers who may also explain and inspect, and nobody else is served.
 //
 // All RPCs fail alike:
 //   INVALID_ARGUMENT   the request cannot be meant; the message says where it is
@@ -44,6 +44,7 @@ const (
 	AdminService_Inspect_FullMethodName          = "/ratelimit.admin.v1.AdminService/Inspect"
 	AdminService_Reset_FullMethodName            = "/ratelimit.admin.v1.AdminService/Reset"
 	AdminService_PutAssignments_FullMethodName   = "/ratelimit.admin.v1.AdminService/PutAssignments"
+	AdminService_PatchAssignments_FullMethodName = "/ratelimit.admin.v1.AdminService/PatchAssignments"
 	AdminService_GetAssignment_FullMethodName    = "/ratelimit.admin.v1.AdminService/GetAssignment"
 	AdminService_ListAssignments_FullMethodName  = "/ratelimit.admin.v1.AdminService/ListAssignments"
 	AdminService_DeleteAssignment_FullMethodName = "/ratelimit.admin.v1.AdminService/DeleteAssignment"
@@ -75,6 +76,9 @@ type AdminServiceClient interface {
 	// once all daemons have them in force, or after 2 s with those that have not.
 	// Role: operator.
 	PutAssignments(ctx context.Context, in *PutAssignmentsRequest, opts ...grpc.CallOption) (*PutAssignmentsResponse, error)
+	// PatchAssignments changes parts of assignments, as PutAssignments does the
+	// whole. Role: operator.
+	PatchAssignments(ctx context.Context, in *PatchAssignmentsRequest, opts ...grpc.CallOption) (*PatchAssignmentsResponse, error)
 	// GetAssignment shows one assignment. Role: viewer.
 	GetAssignment(ctx context.Context, in *GetAssignmentRequest, opts ...grpc.CallOption) (*GetAssignmentResponse, error)
 	// ListAssignments lists assignments, sorted by domain and entries. Role:
@@ -158,6 +162,16 @@ func (c *adminServiceClient) PutAssignments(ctx context.Context, in *PutAssignme
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PutAssignmentsResponse)
 	err := c.cc.Invoke(ctx, AdminService_PutAssignments_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) PatchAssignments(ctx context.Context, in *PatchAssignmentsRequest, opts ...grpc.CallOption) (*PatchAssignmentsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PatchAssignmentsResponse)
+	err := c.cc.Invoke(ctx, AdminService_PatchAssignments_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -265,6 +279,9 @@ type AdminServiceServer interface {
 	// once all daemons have them in force, or after 2 s with those that have not.
 	// Role: operator.
 	PutAssignments(context.Context, *PutAssignmentsRequest) (*PutAssignmentsResponse, error)
+	// PatchAssignments changes parts of assignments, as PutAssignments does the
+	// whole. Role: operator.
+	PatchAssignments(context.Context, *PatchAssignmentsRequest) (*PatchAssignmentsResponse, error)
 	// GetAssignment shows one assignment. Role: viewer.
 	GetAssignment(context.Context, *GetAssignmentRequest) (*GetAssignmentResponse, error)
 	// ListAssignments lists assignments, sorted by domain and entries. Role:
@@ -311,6 +328,9 @@ func (UnimplementedAdminServiceServer) Reset(context.Context, *ResetRequest) (*R
 }
 func (UnimplementedAdminServiceServer) PutAssignments(context.Context, *PutAssignmentsRequest) (*PutAssignmentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutAssignments not implemented")
+}
+func (UnimplementedAdminServiceServer) PatchAssignments(context.Context, *PatchAssignmentsRequest) (*PatchAssignmentsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PatchAssignments not implemented")
 }
 func (UnimplementedAdminServiceServer) GetAssignment(context.Context, *GetAssignmentRequest) (*GetAssignmentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetAssignment not implemented")
@@ -458,6 +478,24 @@ func _AdminService_PutAssignments_Handler(srv interface{}, ctx context.Context, 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).PutAssignments(ctx, req.(*PutAssignmentsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_PatchAssignments_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PatchAssignmentsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).PatchAssignments(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_PatchAssignments_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).PatchAssignments(ctx, req.(*PatchAssignmentsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -611,6 +649,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PutAssignments",
 			Handler:    _AdminService_PutAssignments_Handler,
+		},
+		{
+			MethodName: "PatchAssignments",
+			Handler:    _AdminService_PatchAssignments_Handler,
 		},
 		{
 			MethodName: "GetAssignment",

@@ -1,36 +1,33 @@
-package scrape_test
+package pages_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/ratelimitd/ratelimitd/internal/server/scrape"
+	"github.com/ratelimitd/ratelimitd/internal/server/pages"
 )
 
 // longPage has 2 MB.
-func longPage() *scrape.Page {
-	value := strings.Repeat("x", 10_000)
-	return &scrape.Page{Small: prometheus.NewRegistry(), Failed: func(error) {}, Large: func() []scrape.Family {
-		return []scrape.Family{{Name: "long_total", Help: "Long.", Labels: []string{"n", "value"}, Each: func(s *scrape.Series) {
-			s.Set(1, value)
-			for i := range 200 {
-				if s.Set(0, fmt.Sprint(i)); !s.Write(1) {
-					return
-				}
+func longPage() http.Handler {
+	line := []byte(strings.Repeat("x", 10_000))
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		out := pages.NewWriter(w)
+		for range 200 {
+			if _, err := out.Write(line); err != nil {
+				return
 			}
-		}}}
-	}}
+		}
+		out.Flush()
+	})
 }
 
 // smallBuffer is that of sockets, in bytes, so that a page does not fit in them.
@@ -89,7 +86,7 @@ func TestReadersWhoDoNotReadGiveWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := &scrape.Places{Most: 2, Wait: 10 * time.Second, Patience: 20 * time.Millisecond, Pace: 1 << 20}
+			p := &pages.Places{Max: 2, Wait: 10 * time.Second, Patience: 20 * time.Millisecond, Pace: 1 << 20}
 			s := served(t, p.Bound(longPage()))
 			for range 8 {
 				askAndNotRead(t, s, protocol)
@@ -114,7 +111,7 @@ func TestReadersWhoDoNotReadGiveWay(t *testing.T) {
 func TestWhoReadsALongPageGetsAllOfIt(t *testing.T) {
 	t.Parallel()
 	const patience, pace = 200 * time.Millisecond, 128 << 10
-	p := &scrape.Places{Most: 1, Wait: time.Minute, Patience: patience, Pace: pace}
+	p := &pages.Places{Max: 1, Wait: time.Minute, Patience: patience, Pace: pace}
 	s := served(t, p.Bound(longPage()))
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, address)
@@ -153,7 +150,7 @@ func TestPlacesAreFew(t *testing.T) {
 	t.Parallel()
 	release, entered := make(chan struct{}), make(chan struct{}, 10)
 	var now, most atomic.Int64
-	p := &scrape.Places{Most: 3, Wait: 30 * time.Millisecond, Patience: time.Hour, Pace: 1}
+	p := &pages.Places{Max: 3, Wait: 30 * time.Millisecond, Patience: time.Hour, Pace: 1}
 	s := served(t, p.Bound(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		n := now.Add(1)
 		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
@@ -196,5 +193,45 @@ func TestPlacesAreFew(t *testing.T) {
 	}
 	if n := most.Load(); n != 3 {
 		t.Errorf("%d at a time, want 3", n)
+	}
+}
+
+// Who has no place comes before who has some, so that one with many requests keeps nobody
+// out, and a place is charged for as long as it is taken.
+func TestPlacesAreShared(t *testing.T) {
+	t.Parallel()
+	var charged atomic.Int64
+	p := &pages.Places{Max: 2, Wait: time.Minute, Patience: time.Hour, Pace: 1, Cost: 100, Charge: func(n int64) { charged.Add(n) }}
+	enter := func(who string) *pages.Place {
+		l, err := p.Enter(t.Context(), httptest.NewRecorder(), who)
+		if err != nil {
+			t.Error(err)
+		}
+		return l
+	}
+	greedy := []*pages.Place{enter("greedy"), enter("greedy")}
+	if n := charged.Load(); n != 200 {
+		t.Errorf("%d bytes are charged for two", n)
+	}
+	order := make(chan string, 4)
+	var all sync.WaitGroup
+	for i, who := range []string{"greedy", "greedy", "greedy", "other"} {
+		all.Go(func() {
+			l := enter(who)
+			order <- who
+			l.Leave()
+		})
+		for p.Waiting() <= i {
+			runtime.Gosched()
+		}
+	}
+	greedy[0].Leave()
+	if first := <-order; first != "other" {
+		t.Errorf("the next is %s", first)
+	}
+	greedy[1].Leave()
+	all.Wait()
+	if n := charged.Load(); n != 0 {
+		t.Errorf("%d bytes stay charged", n)
 	}
 }

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+)
+
+const (
+	allowedEnd = "today, tomorrow, friday or 2026-12-24, which end with that day, 18:00, 2026-12-24T18:00, or with a zone 2026-12-24T18:00:00Z"
+	// allowedPast is where a log is looked at.
+	allowedPast = "a span before now such as 1h, today, yesterday, friday, 2026-12-24, 03:00, 2026-12-24T03:00, or with a zone 2026-12-24T03:00:00Z"
+)
+
+// interval is what a word for a time stands for: a day, or a moment, whose ends are equal.
+type interval struct{ from, to time.Time }
+
+// parseEnd reads when something ends, in the time zone of now. A day stands for its end, a
+// weekday for the next one after today, and a time of day for the next one.
+func parseEnd(text string, now time.Time) (time.Time, error) {
+	if i, ok := namedTime(text, now.Location()); ok {
+		return i.to, nil
+	}
+	if at, ok := clockOn(text, now); ok {
+		if !at.After(now) {
+			at, _ = clockOn(text, now.AddDate(0, 0, 1))
+		}
+		return at, nil
+	}
+	word := strings.ToLower(text)
+	if word == "tomorrow" {
+		return dayOf(now, 1).to, nil
+	}
+	if word == "today" {
+		return dayOf(now, 0).to, nil
+	}
+	if weekday, ok := weekdays[word]; ok {
+		return dayOf(now, 1+int(weekday-now.Weekday()+6)%7).to, nil
+	}
+	return time.Time{}, fmt.Errorf("found %q; allowed: %s", text, allowedEnd)
+}
+
+// parsePast reads when something was, in the time zone of now: a span of time before it, a
+// day, a weekday, which is the last one, today included, or a time of day, which is the last
+// one.
+func parsePast(text string, now time.Time) (interval, error) {
+	if i, ok := namedTime(text, now.Location()); ok {
+		return i, nil
+	}
+	if at, ok := clockOn(text, now); ok {
+		if at.After(now) {
+			at, _ = clockOn(text, now.AddDate(0, 0, -1))
+		}
+		return interval{at, at}, nil
+	}
+	word := strings.ToLower(text)
+	if word == "now" {
+		return interval{now, now}, nil
+	}
+	if word == "today" {
+		return dayOf(now, 0), nil
+	}
+	if word == "yesterday" {
+		return dayOf(now, -1), nil
+	}
+	if weekday, ok := weekdays[word]; ok {
+		return dayOf(now, -(int(now.Weekday()-weekday+7) % 7)), nil
+	}
+	if before, err := config.ParsePeriod(text); err == nil {
+		at := now.Add(-before)
+		return interval{at, at}, nil
+	}
+	return interval{}, fmt.Errorf("found %q; allowed: %s", text, allowedPast)
+}
+
+// namedTime reads what does not depend on today: a date, or a moment with a zone or in loc.
+func namedTime(text string, loc *time.Location) (interval, bool) {
+	if day, err := time.ParseInLocation(time.DateOnly, text, loc); err == nil {
+		return dayOf(day, 0), true
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04", time.DateTime} {
+		if t, err := time.ParseInLocation(layout, text, loc); err == nil {
+			return interval{t.In(loc), t.In(loc)}, true
+		}
+	}
+	return interval{}, false
+}
+
+// dayOf returns the day that is so many days after that of a moment. Not every day has 24
+// hours.
+func dayOf(at time.Time, days int) interval {
+	midnight := func(days int) time.Time {
+		return time.Date(at.Year(), at.Month(), at.Day()+days, 0, 0, 0, 0, at.Location())
+	}
+	return interval{midnight(days), midnight(days + 1)}
+}
+
+// clockOn returns the time of day that a text names, on the day of a moment.
+func clockOn(text string, day time.Time) (time.Time, bool) {
+	for _, layout := range []string{"15:04", "15:04:05"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return time.Date(day.Year(), day.Month(), day.Day(), t.Hour(), t.Minute(), t.Second(), 0, day.Location()), true
+		}
+	}
+	return time.Time{}, false
+}
+
+// weekdays are their names, and what people cut them to.
+var weekdays = func() map[string]time.Weekday {
+	names := make(map[string]time.Weekday)
+	for d := time.Sunday; d <= time.Saturday; d++ {
+		name := strings.ToLower(d.String())
+		names[name], names[name[:3]] = d, d
+	}
+	return names
+}()

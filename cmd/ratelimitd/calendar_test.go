@@ -1,0 +1,84 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// Commands print moments in the shell's time zone, which is not that of who runs the tests.
+func init() { time.Local = time.UTC }
+
+func berlin(t *testing.T) *time.Location {
+	t.Helper()
+	zone, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Skip("there are no time zones")
+	}
+	return zone
+}
+
+func TestEndsAreReadAsPeopleSayThem(t *testing.T) {
+	t.Parallel()
+	// A Thursday, two days before the clocks go back.
+	now := time.Date(2026, 10, 22, 15, 30, 0, 0, berlin(t))
+	for text, want := range map[string]string{
+		"today":                "2026-10-23T00:00:00+02:00",
+		"tomorrow":             "2026-10-24T00:00:00+02:00",
+		"Tomorrow":             "2026-10-24T00:00:00+02:00",
+		"friday":               "2026-10-24T00:00:00+02:00",
+		"thu":                  "2026-10-30T00:00:00+01:00",
+		"wednesday":            "2026-10-29T00:00:00+01:00",
+		"sunday":               "2026-10-26T00:00:00+01:00",
+		"18:00":                "2026-10-22T18:00:00+02:00",
+		"15:30":                "2026-10-23T15:30:00+02:00",
+		"09:00:30":             "2026-10-23T09:00:30+02:00",
+		"2026-10-25":           "2026-10-26T00:00:00+01:00",
+		"2026-12-24":           "2026-12-25T00:00:00+01:00",
+		"2026-12-24T18:00":     "2026-12-24T18:00:00+01:00",
+		"2026-12-24 18:00":     "2026-12-24T18:00:00+01:00",
+		"2026-12-24T18:00:00Z": "2026-12-24T19:00:00+01:00",
+	} {
+		got, err := parseEnd(text, now)
+		if err != nil || got.Format(time.RFC3339) != want {
+			t.Errorf("%q is %s, %v; not %s", text, got.Format(time.RFC3339), err, want)
+		}
+	}
+	for _, bad := range []string{"", "soon", "yesterday", "24:00", "2026-13-01", "18", "1h"} {
+		if got, err := parseEnd(bad, now); err == nil || !strings.Contains(err.Error(), "allowed: today, tomorrow, friday") {
+			t.Errorf("%q is %v, %v", bad, got, err)
+		}
+	}
+	// What is printed names the zone.
+	if got, want := untilText(timestamppb.New(now.Add(time.Hour)), now), "2026-10-22T16:30:00+02:00 (1h)"; got != want {
+		t.Errorf("it prints %s, not %s", got, want)
+	}
+}
+
+func TestPastIsReadAsPeopleSayIt(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 10, 26, 15, 30, 0, 0, berlin(t)) // a Monday
+	for text, want := range map[string]string{
+		"1h":               "2026-10-26T14:30:00+01:00 2026-10-26T14:30:00+01:00",
+		"2d":               "2026-10-24T16:30:00+02:00 2026-10-24T16:30:00+02:00",
+		"now":              "2026-10-26T15:30:00+01:00 2026-10-26T15:30:00+01:00",
+		"today":            "2026-10-26T00:00:00+01:00 2026-10-27T00:00:00+01:00",
+		"yesterday":        "2026-10-25T00:00:00+02:00 2026-10-26T00:00:00+01:00",
+		"monday":           "2026-10-26T00:00:00+01:00 2026-10-27T00:00:00+01:00",
+		"tue":              "2026-10-20T00:00:00+02:00 2026-10-21T00:00:00+02:00",
+		"03:00":            "2026-10-26T03:00:00+01:00 2026-10-26T03:00:00+01:00",
+		"18:00":            "2026-10-25T18:00:00+01:00 2026-10-25T18:00:00+01:00",
+		"2026-10-01":       "2026-10-01T00:00:00+02:00 2026-10-02T00:00:00+02:00",
+		"2026-10-01T02:03": "2026-10-01T02:03:00+02:00 2026-10-01T02:03:00+02:00",
+	} {
+		got, err := parsePast(text, now)
+		if shown := got.from.Format(time.RFC3339) + " " + got.to.Format(time.RFC3339); err != nil || shown != want {
+			t.Errorf("%q is %s, %v; not %s", text, shown, err, want)
+		}
+	}
+	if _, err := parsePast("tomorrow", now); err == nil {
+		t.Error("a log is looked at in the future")
+	}
+}

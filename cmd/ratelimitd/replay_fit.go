@@ -1,0 +1,36 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/replay"
+)
+
+// fitting are the flags beside --fit.
+type fitting struct {
+	by string
+}
+
+func (f *fitting) bind(fs *pflag.FlagSet) {
+	f.by = replay.BySubject.String()
+	fs.Var(wordFlag{&f.by, []string{replay.BySubject.String(), replay.ByRequest.String()}}, "by",
+		"what --fit has a share of pass: subject, each with all its requests, or request")
+}
+
+// option returns what the flags say.
+func (f *fitting) option() replay.FitBy {
+	if f.by == replay.ByRequest.String() {
+		return replay.ByRequest
+	}
+	return replay.BySubject
+}
+
+// needsFit returns an error if --by is given without --fit.
+func (r *replaying) needsFit() error {
+	if r.isSet("by") && !r.isSet("fit") {
+		return errors.New("found --by without --fit; allowed: --fit 99.9% --by " + r.fitting.by + ", or neither")
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package integration
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+)
+
+// Redis persists nothing and is restarted: a block holds all the while, and people are
+// told. With a snapshot it also outlives a restart of all daemons.
+func TestBlockOutlivesRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	flags := steered(t, tenantPlans, append(redisFlags("single", server.Addr()), "--redis-timeout", "500ms")...)
+	startOne := func(name string) *daemon {
+		return start(t, append(flags, "--assignments-cache-path", filepath.Join(dir, name))...)
+	}
+	daemons := []*daemon{startOne("one"), startOne("two")}
+	if _, stderr, code := daemons[0].steer("", "block", "--domain", "api", "tenant=mallory", "--reason", "abuse"); code != 0 {
+		t.Fatal(stderr)
+	}
+	isBlocked := func(when string) {
+		t.Helper()
+		for i, d := range daemons {
+			if r, err := d.tryAsk("api", 1, "tenant=mallory"); err != nil || ok(r) {
+				t.Errorf("%s daemon %d says %v, %v", when, i, r, err)
+			}
+		}
+	}
+	isBlocked("at first")
+	server.Kill()
+	isBlocked("while Redis is away")
+	server.Restart()
+	isBlocked("once Redis is back")
+	putBack := func() float64 {
+		sum := 0.0
+		for _, d := range daemons {
+			sum += d.total("ratelimitd_assignments_restored_total")
+		}
+		return sum
+	}
+	asynctest.Eventually(t, "the block is put back", func() bool { return putBack() == 1 })
+	isBlocked("once it is put back")
+	for _, d := range daemons {
+		if n := strings.Count(d.logText(), "level=ERROR msg=\"redis: Redis has lost assignments"); n != 1 || d.total("ratelimitd_assignments_losses_total") != 1 {
+			t.Errorf("a daemon has told it %d times, and counted %v losses", n, d.total("ratelimitd_assignments_losses_total"))
+		}
+	}
+	if out, _, _ := daemons[1].steer("", "audit"); !strings.Contains(out, "restored 1 of the assignments that Redis had lost") {
+		t.Errorf("audit says %q", out)
+	}
+
+	for _, d := range daemons {
+		d.stop(syscall.SIGTERM)
+	}
+	server.Kill()
+	server.Restart()
+	daemons = []*daemon{startOne("one"), startOne("two")}
+	isBlocked("after a restart of all")
+	asynctest.Eventually(t, "the block is put back from a snapshot", func() bool { return putBack() == 1 })
+	isBlocked("once it is put back again")
+	if out, stderr, code := daemons[0].steer("", "unblock", "--domain", "api", "tenant=mallory"); code != 0 {
+		t.Errorf("unblock: %s %s", out, stderr)
+	}
+	if r := daemons[1].ask("api", 1, "tenant=mallory"); !ok(r) {
+		t.Errorf("once it is lifted it still holds: %v", r)
+	}
+}

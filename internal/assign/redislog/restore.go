@@ -1,0 +1,273 @@
+package redislog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+)
+
+// Redis may forget what people decided: it was restarted without a file, or with an old
+// one, it evicts, somebody flushed it. A daemon that has the assignments keeps them in
+// force and puts them back.
+//
+// A tag that ever had an assignment has an epoch, a field beside its assignments, so
+// that an eviction takes both. It tells a tag whose last assignment was removed from
+// one that was lost. Changes go on from one to the next, so that changes which are
+// gone show as well. What is put back was so as of the last change that the daemon has
+// seen; where a record says something newer of a subject, that stays. So of several
+// daemons the one that has seen the newest change wins, whoever comes first.
+
+// epochField is the name of the epoch in the hash of a tag. No subject has this text.
+const epochField = "~epoch"
+
+const (
+	// restoreLives is how long a daemon that puts back may be silent.
+	restoreLives = 10 * time.Second
+	// restoreRetry is the pause before tags are looked at again that could not be put
+	// back.
+	restoreRetry = 100 * time.Millisecond
+	// maxPutBack bounds the assignments of one call, so that it keeps no server for long.
+	maxPutBack = 200
+)
+
+// errLost is why a change cannot be made for the moment.
+var errLost = errors.New("redis has lost the assignments, and a daemon is putting them back")
+
+// isBehind reports whether Redis lacks what this daemon has of a tag. changes are those
+// from its last one on, and epoch is what Redis has.
+func (s *Store) isBehind(ctx context.Context, t *tag, changes []redis.XMessage, epoch string) (bool, error) {
+	if t.epoch == "" || t.at == (streamID{}) && epoch != "" {
+		return false, nil
+	}
+	if epoch == "" {
+		return true, nil
+	}
+	if len(changes) > 0 {
+		if changes[0].ID == t.at.String() {
+			return false, nil
+		}
+		previous, _ := changes[0].Values["p"].(string)
+		id, err := parseID(previous)
+		return err == nil && id.compare(t.at) < 0, nil
+	}
+	// The stream ends before, or was evicted: then the assignments have all.
+	newest, err := s.newestOf(ctx, t)
+	return err == nil && newest != (streamID{}) && newest.compare(t.at) < 0, err
+}
+
+// lossOf is what is known of a tag that is put back.
+type lossOf struct {
+	tag *tag
+	// epoch and newest are what Redis has.
+	epoch  string
+	newest streamID
+	// isEmpty says that it has nothing else.
+	isEmpty bool
+	// touched are the texts of subjects that Redis knows something newer of.
+	touched map[string]bool
+	page    []any // arguments of the next call
+	n       int   // assignments that were put back
+	// id is that of the record, once it is done; failed says that it is not.
+	id     streamID
+	failed bool
+}
+
+// putBack puts the assignments of tags that Redis has lost back from the table. Those
+// that could not be are looked at again soon.
+func (s *Store) putBack(ctx context.Context, tags []*tag, n *news) error {
+	s.tellLost(tags)
+	tags = slices.DeleteFunc(slices.Clone(tags), func(t *tag) bool { return time.Now().Before(t.putBackAfter) })
+	if len(tags) == 0 {
+		return nil
+	}
+	mine, err := s.claim(ctx, "restorer", restoreLives)
+	if err != nil || !mine {
+		return err // another daemon does it
+	}
+	losses := make(map[*tag]*lossOf, len(tags))
+	for _, t := range tags {
+		if losses[t], err = s.lossOf(ctx, t); err != nil {
+			return err
+		}
+	}
+	err = s.putBackAll(ctx, losses)
+	asOf := streamID{}
+	sum := 0
+	for t, l := range losses {
+		if l.failed || l.id == (streamID{}) {
+			continue
+		}
+		sum += l.n
+		if t.at.compare(asOf) > 0 {
+			asOf = t.at
+		}
+		s.watchers.Tell(assign.Record{ID: recordID(t, l.id), Moment: l.id.micros(), Kind: assign.Restored, By: s.o.Name, Restored: l.n})
+		t.putBackAfter = time.Time{}
+		if l.isEmpty {
+			t.at, t.epoch = l.id, l.id.String()
+			t.hasEpoch.Store(true)
+			n.changed = append(n.changed, t)
+		} else {
+			t.isLoaded = false // Redis knows something newer
+		}
+	}
+	if sum > 0 {
+		s.restored.Add(uint64(sum))
+		s.o.Log.Error("redis: assignments that Redis had lost were put back", "assignments", sum,
+			"as_of", time.UnixMicro(asOf.micros()).UTC().Format(time.RFC3339), "from", s.source())
+	}
+	return errors.Join(err, s.unclaim(ctx, "restorer"))
+}
+
+// tellLost says that Redis has lost assignments, once for each loss.
+func (s *Store) tellLost(tags []*tag) {
+	isNew := false
+	for _, t := range tags {
+		isNew = isNew || !t.isLost
+		t.isLost = true
+	}
+	if !isNew {
+		return
+	}
+	s.losses.Add(1)
+	if n, due := s.lossLines.Due(time.Now(), logEvery); due {
+		s.o.Log.Error("redis: Redis has lost assignments; those that this daemon has stay in force, and are put back", "hash_tags", len(tags), "from", s.source(), "unlogged_before", n)
+	}
+}
+
+// source says where this daemon has its assignments from, for people.
+func (s *Store) source() string {
+	if s.snapshotAt.IsZero() {
+		return "memory"
+	}
+	return "snapshot of " + s.snapshotAt.UTC().Format(time.RFC3339)
+}
+
+// lossOf reads what Redis has of a tag that it has lost something of.
+func (s *Store) lossOf(ctx context.Context, t *tag) (*lossOf, error) {
+	l := &lossOf{tag: t, touched: make(map[string]bool)}
+	var epoch *redis.StringCmd
+	var size *redis.IntCmd
+	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		epoch, size = pipe.HGet(ctx, t.assigned, epochField), pipe.HLen(ctx, t.assigned)
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	l.epoch = epoch.Val()
+	if l.newest, err = s.newestOf(ctx, t); err != nil {
+		return nil, err
+	}
+	l.isEmpty = size.Val() == 0 && l.newest == streamID{}
+	for at := t.at; at.compare(l.newest) < 0; {
+		changes, err := s.changesAfter(ctx, t, at)
+		if err != nil || len(changes) == 0 {
+			return l, err
+		}
+		for _, m := range changes {
+			e, err := decodeEntry(t, m)
+			if e.id.compare(at) <= 0 {
+				return nil, err
+			}
+			at = e.id
+			if err == nil && len(e.record.Entries) > 0 && e.record.Kind != assign.WasReset {
+				l.touched[e.record.Subject.Text()] = true
+			}
+		}
+	}
+	return l, nil
+}
+
+// putBackAll writes the assignments of the tags, and removes what Redis has and what was
+// removed before the loss.
+func (s *Store) putBackAll(ctx context.Context, losses map[*tag]*lossOf) error {
+	var errs []error
+	now := s.now()
+	for a := range s.table.All() {
+		text := a.Text()
+		l := losses[s.tagOf(text)]
+		if l == nil || l.failed || l.touched[text] || a.Ended(now) {
+			continue
+		}
+		l.n++
+		l.page = append(l.page, text, string(assign.Encode(a)))
+		if len(l.page) >= 2*maxPutBack {
+			errs = append(errs, s.putBackPage(ctx, l, streamID{}))
+		}
+	}
+	for _, t := range slices.SortedFunc(maps.Keys(losses), func(a, b *tag) int { return a.index - b.index }) {
+		l := losses[t]
+		if !l.isEmpty && t.leftOut.all == 0 {
+			errs = append(errs, s.removeGone(ctx, l))
+		}
+		errs = append(errs, s.putBackPage(ctx, l, t.at))
+	}
+	return errors.Join(errs...)
+}
+
+// removeGone removes what Redis has of a tag, and what was removed before the loss.
+func (s *Store) removeGone(ctx context.Context, l *lossOf) error {
+	for cursor := uint64(0); !l.failed; {
+		page, next, err := s.page(ctx, l.tag, cursor)
+		if err != nil {
+			l.failed = true
+			return err
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			a, err := s.decodeField(l.tag, page[i], page[i+1])
+			if err != nil || l.touched[page[i]] || s.table.Get(a.Subject) != nil {
+				continue
+			}
+			l.page = append(l.page, page[i], "")
+		}
+		if len(l.page) >= 2*maxPutBack {
+			err = s.putBackPage(ctx, l, streamID{})
+		}
+		if cursor = next; cursor == 0 || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putBackPage sends what is gathered of a tag. through is zero while there is more to
+// come.
+func (s *Store) putBackPage(ctx context.Context, l *lossOf, through streamID) error {
+	if l.failed {
+		return nil
+	}
+	text := ""
+	if through != (streamID{}) {
+		text = through.String()
+	}
+	c := &call{tag: l.tag, keys: []string{l.tag.assigned, l.tag.changes},
+		args: append([]any{l.newest.String(), l.epoch, text, s.o.Name, strconv.Itoa(l.n), s.keep()}, l.page...)}
+	l.page = l.page[:0]
+	s.run(ctx, restoreScript, []*call{c})
+	reply, err := c.cmd.Text()
+	if err == nil {
+		err = s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) { pipe.PExpire(ctx, s.key("restorer"), restoreLives) })
+	}
+	switch {
+	case err != nil:
+		l.failed = true
+		return wrap(fmt.Errorf("assignments that Redis has lost could not be put back: %w", err))
+	case reply == "-": // somebody has changed something
+		l.failed = true
+	case reply != "":
+		l.id, err = parseID(reply)
+	}
+	return err
+}
+
+// Losses returns how often Redis had lost assignments, and how many this daemon has put
+// back.
+func (s *Store) Losses() (losses, restored uint64) { return s.losses.Load(), s.restored.Load() }

@@ -1,0 +1,339 @@
+package redislog_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
+	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+)
+
+// assignedKeys are the keys of a tag that hold assignments or their changes.
+func (d *daemon) assignedKeys(tag, kind string) string {
+	return d.conn.Prefix() + "{" + tag + "}~" + kind
+}
+
+// lose removes keys of all tags, and those of the whole store, as a Redis does that
+// comes back empty.
+func (d *daemon) lose(t *testing.T, kinds ...string) {
+	t.Helper()
+	for _, tag := range hashTags(32) {
+		for _, kind := range kinds {
+			if err := d.conn.Del(context.Background(), d.assignedKeys(tag, kind)).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(kinds) > 1 {
+		for _, key := range []string{"tags", "doorbell"} {
+			_ = d.conn.Del(context.Background(), d.conn.Prefix()+"{~assign}~"+key).Err()
+		}
+	}
+}
+
+var everything = []string{"assigned", "changes", "seen"}
+
+// held is what a daemon has in force, with who said so and when.
+func held(d *daemon) map[string]assign.Assignment {
+	all := make(map[string]assign.Assignment)
+	for text, a := range inTable(d) {
+		all[text] = *a
+	}
+	return all
+}
+
+// watchTable fails the test if a daemon ever has less than it had, until the returned
+// function is called.
+func watchTable(t *testing.T, d *daemon) (end func()) {
+	t.Helper()
+	n := d.Table().Len()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if got := d.Table().Len(); got < n {
+				t.Errorf("a daemon has %d assignments, and had %d", got, n)
+				return
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// putBack returns how many assignments were put back, by the records of that.
+func putBack(t *testing.T, d *daemon) (n int, by map[string]bool) {
+	t.Helper()
+	by = make(map[string]bool)
+	for _, r := range recordsOf(t, d) {
+		if r.Kind == assign.Restored {
+			n += r.Restored
+			by[r.By] = true
+		}
+	}
+	return n, by
+}
+
+// Redis comes back empty, or loses a part. All daemons keep what is in force, and one
+// of them puts it back.
+func TestWhatRedisLosesIsPutBack(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, c redisconn.Options) {
+		for _, lost := range [][]string{everything, {"assigned"}, {"changes"}, {"assigned", "changes"}} {
+			t.Run(strings.Join(lost, ","), func(t *testing.T) {
+				t.Parallel()
+				c := c
+				c.Prefix += strings.Join(lost, "")
+				var log asynctest.Buffer
+				daemons := fleetOf(t, 3, c, redislog.Options{Log: textLog(&log)})
+				fill(t, daemons[0], 1000)
+				var blocks []assign.Change
+				for i := range 10 {
+					blocks = append(blocks, assign.Change{Assignment: assign.Assignment{
+						Subject: assigntest.Subject("api", fmt.Sprint("blocked-", i)), Terms: assign.Terms{Blocked: true}, By: "ann"}})
+				}
+				assigntest.Apply(t, daemons[1], blocks...)
+				// Of the other subjects of its tag nothing is left.
+				assigntest.Apply(t, daemons[1], assigntest.Delete(assigntest.Subject("api", "blocked-9")))
+				converge(t, daemons...)
+				before := held(daemons[0])
+				var ends []func()
+				for _, d := range daemons {
+					ends = append(ends, watchTable(t, d))
+				}
+				daemons[2].lose(t, lost...)
+				asynctest.Eventually(t, "Redis has all again", func() bool { return len(inRedis(t, daemons[0], 32)) == len(before) })
+				converge(t, daemons...)
+				// Changes go on.
+				assigntest.Apply(t, daemons[2], assigntest.Plan(assigntest.Subject("api", "new"), "p"))
+				for _, end := range ends {
+					end()
+				}
+				fresh := startLoaded(t, c, redislog.Options{})
+				after := held(fresh)
+				delete(after, (&assign.Subject{Domain: "api", Entries: assigntest.Subject("api", "new").Entries}).Text())
+				if !reflect.DeepEqual(after, before) {
+					t.Errorf("a daemon that starts then has %d assignments, want the %d from before", len(after), len(before))
+				}
+				if slices.Contains(lost, "assigned") {
+					if n, by := putBack(t, fresh); n != len(before) || len(by) != 1 {
+						t.Errorf("%d were put back by %v, want %d by one daemon", n, by, len(before))
+					}
+					if log.Count("level=ERROR") < 2 || log.Count("as_of=") != 1 {
+						t.Errorf("it was not told: %s", log.String())
+					}
+				}
+			})
+		}
+	})
+}
+
+// That the last assignment was removed is no loss, nor that there never was one.
+func TestWhatWasRemovedIsNotPutBack(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, c redisconn.Options) {
+		var log asynctest.Buffer
+		daemons := fleetOf(t, 2, c, redislog.Options{Log: textLog(&log)})
+		fill(t, daemons[0], 100)
+		var gone []assign.Change
+		for _, a := range inTable(daemons[0]) {
+			gone = append(gone, assigntest.Delete(a.Subject))
+		}
+		assigntest.Apply(t, daemons[1], gone...)
+		fresh := startLoaded(t, c, redislog.Options{})
+		for _, d := range append(daemons, fresh) {
+			if n := d.Table().Len(); n != 0 {
+				t.Errorf("%d are in force after all were removed", n)
+			}
+		}
+		daemons[0].lose(t, everything...)
+		assigntest.Apply(t, daemons[1], assigntest.Plan(assigntest.Subject("api", "new"), "p"))
+		for i, d := range append(daemons, fresh) {
+			asynctest.Eventually(t, fmt.Sprintf("daemon %d has one", i), func() bool { return d.Table().Len() == 1 })
+		}
+		if n, _ := putBack(t, fresh); n > 1 {
+			t.Errorf("%d were put back", n)
+		}
+	})
+}
+
+// cutOff is a daemon behind a proxy.
+func cutOff(t *testing.T, c redisconn.Options, o redislog.Options) (*daemon, *redistest.Proxy) {
+	t.Helper()
+	proxy := redistest.StartProxy(t, c.Addresses[0])
+	c.Addresses = []string{proxy.Addr()}
+	c.Timeout = time.Second
+	return startLoaded(t, c, o), proxy
+}
+
+// A daemon that was away when Redis lost all comes back. What it has is put back, but
+// for what was changed since by somebody who knew nothing.
+func TestChangesSinceTheLossStay(t *testing.T) {
+	t.Parallel()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	away, proxy := cutOff(t, c, redislog.Options{ID: "away"})
+	fill(t, away, 200)
+	before := inTable(away)
+	all := slices.SortedFunc(maps.Values(before), func(a, b *assign.Assignment) int { return strings.Compare(a.Text(), b.Text()) })
+	proxy.Refuse()
+	newcomer := start(t, c, redislog.Options{ID: "newcomer"})
+	asynctest.Eventually(t, "the newcomer has them", func() bool { return newcomer.Table().Len() == len(before) })
+	newcomer.stop()
+	newcomer = start(t, c, redislog.Options{ID: "newcomer"})
+	asynctest.Eventually(t, "it has started again", newcomer.Loaded)
+	newcomer.stop()
+
+	(&daemon{conn: clientOf(t, c)}).lose(t, everything...)
+	newcomer = startLoaded(t, c, redislog.Options{ID: "newcomer"})
+	if n := newcomer.Table().Len(); n != 0 {
+		t.Fatalf("a daemon that knows nothing has %d", n)
+	}
+	want := map[string]string{}
+	for _, a := range all {
+		want[a.Text()] = a.Plan
+	}
+	for i, a := range all[:50] {
+		assigntest.Apply(t, newcomer, assigntest.Plan(a.Subject, "since"))
+		want[a.Text()] = "since"
+		if i%2 == 0 {
+			assigntest.Apply(t, newcomer, assigntest.Delete(a.Subject))
+			delete(want, a.Text())
+		}
+	}
+	fresh := assigntest.Subject("api", "created-since")
+	assigntest.Apply(t, newcomer, assigntest.Plan(fresh, "since"))
+	want[fresh.Text()] = "since"
+	proxy.Heal(t)
+	asynctest.Eventually(t, "all is there", func() bool { return len(inRedis(t, newcomer, 32)) == len(want) })
+	converge(t, newcomer, away)
+	got := map[string]string{}
+	for text, a := range inTable(away) {
+		got[text] = a.Plan
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%d are in force, want %d, or others", len(got), len(want))
+	}
+}
+
+// clientOf returns a connection to Redis of its own.
+func clientOf(t *testing.T, c redisconn.Options) *redisconn.Conn {
+	t.Helper()
+	conn, err := redisconn.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// Of two daemons that put back, the one with the newest change wins, whoever is first.
+func TestTableWithTheNewestChangeIsPutBack(t *testing.T) {
+	t.Parallel()
+	for _, isFirst := range []string{"older", "newer"} {
+		t.Run(isFirst, func(t *testing.T) {
+			t.Parallel()
+			c := connOptions(redisconn.Single, redistest.Single(t))
+			older, olderProxy := cutOff(t, c, redislog.Options{ID: "older"})
+			newer, newerProxy := cutOff(t, c, redislog.Options{ID: "newer"})
+			fill(t, newer, 200)
+			asynctest.Eventually(t, "both have them", func() bool { return reflect.DeepEqual(inTable(older), inTable(newer)) })
+			olderProxy.Refuse()
+			i := 0
+			for _, a := range inTable(older) {
+				switch i++; i % 4 {
+				case 0:
+					assigntest.Apply(t, newer, assigntest.Delete(a.Subject))
+				case 1:
+					assigntest.Apply(t, newer, assigntest.Plan(a.Subject, "newer"))
+				}
+			}
+			want := inTable(newer)
+			newerProxy.Refuse()
+			(&daemon{conn: clientOf(t, c)}).lose(t, everything...)
+			proxies, daemons := []*redistest.Proxy{olderProxy, newerProxy}, []*daemon{older, newer}
+			if isFirst == "newer" {
+				slices.Reverse(proxies)
+				slices.Reverse(daemons)
+			}
+			proxies[0].Heal(t)
+			asynctest.Eventually(t, "the first has put back", func() bool { return len(inRedis(t, daemons[0], 32)) == daemons[0].Table().Len() })
+			proxies[1].Heal(t)
+			asynctest.Eventually(t, "the newest are in force", func() bool {
+				return reflect.DeepEqual(inTable(older), want) && reflect.DeepEqual(inTable(newer), want) && reflect.DeepEqual(inRedis(t, older, 32), want)
+			})
+		})
+	}
+}
+
+// Redis comes back with what it had some time ago, as from a snapshot of its own: what
+// was changed since is put back.
+func TestRedisThatGoesBackInTimeIsBroughtForward(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	d, proxy := cutOff(t, c, redislog.Options{})
+	redis := clientOf(t, c)
+	fill(t, d, 200)
+	dumps := map[string]string{}
+	for key := range redistest.Keys(t, redistest.Client(t, c.Addresses[0]), c.Prefix) {
+		dumps[key] = redis.Dump(ctx, key).Val()
+	}
+	i := 0
+	for _, a := range inTable(d) {
+		switch i++; i % 4 {
+		case 0:
+			assigntest.Apply(t, d, assigntest.Delete(a.Subject))
+		case 1:
+			assigntest.Apply(t, d, assigntest.Plan(a.Subject, "since"))
+		}
+	}
+	want := inTable(d)
+	proxy.Refuse()
+	for key, dump := range dumps {
+		if err := redis.RestoreReplace(ctx, key, 0, dump).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := startLoaded(t, c, redislog.Options{})
+	if n := old.Table().Len(); n != 200 {
+		t.Fatalf("Redis went back to %d, want 200", n)
+	}
+	// What is changed now is newer than all that was before.
+	since := assigntest.Subject("api", "0")
+	assigntest.Apply(t, old, assigntest.Plan(since, "after"))
+	want[since.Text()] = old.Table().Get(since)
+	proxy.Heal(t)
+	asynctest.Eventually(t, "all is brought forward", func() bool {
+		return reflect.DeepEqual(inRedis(t, d, 32), want) && reflect.DeepEqual(inTable(d), want) && reflect.DeepEqual(inTable(old), want)
+	})
+}
+
+// Assignments that an earlier version wrote have no epoch. They get one when they are
+// loaded, and so are not lost either.
+func TestAssignmentsOfAnEarlierVersionArePutBack(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	d := startLoaded(t, c, redislog.Options{})
+	fill(t, d, 100)
+	want := inTable(d)
+	d.stop()
+	redis := clientOf(t, c)
+	for _, tag := range hashTags(32) {
+		redis.HDel(ctx, c.Prefix+"{"+tag+"}~assigned", "~epoch")
+	}
+	d = startLoaded(t, c, redislog.Options{})
+	d.lose(t, everything...)
+	asynctest.Eventually(t, "they are put back", func() bool { return reflect.DeepEqual(inRedis(t, d, 32), want) })
+}

@@ -1,0 +1,240 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// decided is what a candidate does to all that was asked of a limit.
+type decided struct {
+	// passed and asked count requests with a cost, whole the subjects of whom all pass.
+	passed, asked uint64
+	whole         int
+}
+
+// share returns the part of the requests that pass, 0 to 1.
+func (d *decided) share() float64 { return float64(d.passed) / float64(d.asked) }
+
+// decide decides all that was asked by a limit.
+func (f *fitted) decide(l *bucket.Limit) (all decided) {
+	for subject := range f.names {
+		passed, asked := f.decideOf(subject, l)
+		all.passed += passed
+		all.asked += asked
+		if passed == asked {
+			all.whole++
+		}
+	}
+	return all
+}
+
+// empty returns the memory of a state, empty.
+func (f *fitted) empty() *bucket.State {
+	f.state = bucket.State{Spans: f.state.Spans[:0]}
+	return &f.state
+}
+
+// decideOf counts the requests of a subject that pass a limit, and all of them.
+func (f *fitted) decideOf(subject int, l *bucket.Limit) (passed, asked uint64) {
+	state, reported, all := f.empty(), l.Reported(), f.of(subject)
+	for i := range all {
+		a, limit := &all[i], l
+		if a.reports {
+			limit = reported
+		}
+		d := limit.Decide(state, a.at, a.cost)
+		if a.cost > 0 {
+			asked++
+			if d.Allowed() {
+				passed++
+			}
+		}
+		if d.Allowed() || limit.ChargedAnyway(a.cost) {
+			limit.Charge(state, a.at, a.cost, d)
+		}
+	}
+	return passed, asked
+}
+
+// passesWhole reports whether a limit denies no request of a subject.
+func (f *fitted) passesWhole(subject int, l *bucket.Limit) bool {
+	state, reported, all := f.empty(), l.Reported(), f.of(subject)
+	for i := range all {
+		a, limit := &all[i], l
+		if a.reports {
+			limit = reported
+		}
+		d := limit.Decide(state, a.at, a.cost)
+		if !d.Allowed() && a.cost > 0 {
+			return false
+		}
+		limit.Charge(state, a.at, a.cost, d)
+	}
+	return true
+}
+
+// failsAtMost returns whether a limit lets all but so many subjects pass whole.
+func (f *fitted) failsAtMost(most int) func(*bucket.Limit) bool {
+	return func(l *bucket.Limit) bool {
+		failed := 0
+		for subject := range f.names {
+			if subject == f.skipped || f.passesWhole(subject, l) {
+				continue
+			}
+			if failed++; failed > most {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// need returns what a subject alone needs.
+func (f *fitted) need(subject int) Need {
+	n := Need{Subject: f.names[subject]}
+	for _, a := range f.of(subject) {
+		if a.cost > 0 {
+			n.Asked++
+		}
+	}
+	s := search{limit: f.limit, suffices: func(l *bucket.Limit) bool { return f.passesWhole(subject, l) }}
+	n.Requests, n.Burst, _ = s.smallest()
+	return n
+}
+
+// compare orders needs by how much they are. None is the most.
+func (n *Need) compare(other *Need) int {
+	if none := n.Requests == 0; none != (other.Requests == 0) {
+		if none {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(n.Requests, other.Requests), cmp.Compare(n.Burst, other.Burst), cmp.Compare(n.Asked, other.Asked), cmp.Compare(other.Subject, n.Subject))
+}
+
+// needs returns the largest needs, at most n, of the subjects that are meant. Most are
+// passed over by one look: they pass with the least of the largest so far.
+func (f *fitted) needs(n int, isMeant func(subject int) bool) []Need {
+	var largest []Need
+	var least *bucket.Limit
+	for subject := range f.names {
+		if !isMeant(subject) || least != nil && f.passesWhole(subject, least) {
+			continue
+		}
+		largest = append(largest, f.need(subject))
+		slices.SortFunc(largest, func(a, b Need) int { return b.compare(&a) })
+		if len(largest) < n {
+			continue
+		}
+		largest = largest[:n]
+		if last := &largest[n-1]; last.Requests > 0 {
+			least = f.with(last.Requests, last.Burst)
+		}
+	}
+	return largest
+}
+
+// busiest returns the subject that needs most.
+func (f *fitted) busiest() (subject int) {
+	var most Need
+	var limit *bucket.Limit
+	for i := range f.names {
+		if limit != nil && f.passesWhole(i, limit) {
+			continue
+		}
+		need := f.need(i)
+		if limit == nil || need.compare(&most) > 0 {
+			subject, most = i, need
+			limit = f.with(most.Requests, most.Burst)
+		}
+	}
+	return subject
+}
+
+// with returns the limit with other numbers, or nil if no file may have them. burst
+// is 0 where the algorithm has none.
+func (f *fitted) with(requests, burst int64) *bucket.Limit {
+	return withNumbers(f.limit, requests, burst)
+}
+
+func withNumbers(l *bucket.Limit, requests, burst int64) *bucket.Limit {
+	spec := l.Spec
+	spec.Requests, spec.Burst = requests, burst
+	changed, err := bucket.NewLimit(spec)
+	if err != nil {
+		return nil
+	}
+	return changed
+}
+
+// search looks for the smallest numbers of a limit that suffice.
+type search struct {
+	limit    *bucket.Limit
+	suffices func(*bucket.Limit) bool
+}
+
+// smallest returns them, or false if there are none that a file may have.
+func (s *search) smallest() (requests, burst int64, ok bool) {
+	requests, ok = s.requests()
+	if !ok {
+		return 0, 0, false
+	}
+	return requests, s.burst(requests), true
+}
+
+func (s *search) with(requests, burst int64) bool {
+	l := withNumbers(s.limit, requests, burst)
+	return l != nil && s.suffices(l)
+}
+
+// burstOf returns the burst beside so many requests that is in proportion to the
+// file's.
+func (s *search) burstOf(requests int64) int64 {
+	if !s.limit.Algorithm.IsBucket() {
+		return 0
+	}
+	of := max(1, s.limit.Requests)
+	whole, rest := requests/of, requests%of
+	burst := max(1, s.limit.Burst)
+	return min(bucket.MaxRequests, whole*burst+(rest*burst+of-1)/of)
+}
+
+// requests returns the smallest ones that suffice.
+func (s *search) requests() (n int64, ok bool) {
+	most := int64(bucket.MaxRequests)
+	if s.limit.Algorithm == bucket.SlidingLog {
+		most = bucket.MaxLogRequests
+	}
+	low, high := int64(0), min(most, max(1, s.limit.Requests))
+	for !s.with(high, s.burstOf(high)) {
+		if high == most {
+			return 0, false
+		}
+		low, high = high, min(2*high, most)
+	}
+	return halve(low, high, func(n int64) bool { return s.with(n, s.burstOf(n)) }), true
+}
+
+// burst returns the smallest one that suffices beside requests that do.
+func (s *search) burst(requests int64) int64 {
+	if !s.limit.Algorithm.IsBucket() {
+		return 0
+	}
+	return halve(0, s.burstOf(requests), func(n int64) bool { return s.with(requests, n) })
+}
+
+// halve returns a number above low, up to high, that suffices while the one before
+// it does not; low does not, and high does.
+func halve(low, high int64, suffices func(int64) bool) int64 {
+	for high-low > 1 {
+		if middle := low + (high-low)/2; suffices(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high
+}

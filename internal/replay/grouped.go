@@ -1,0 +1,16 @@
+package replay
+
+import "github.com/ratelimitd/ratelimitd/internal/config"
+
+// Grouped writes a number for people: its thousands are apart, as in 12,300.
+func Grouped[N int | int64 | uint64](n N) string {
+	return config.ShowNumber(int64(n))
+}
+
+// plural returns "1 request" or "12,300 requests".
+func plural(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return Grouped(n) + " " + what + "s"
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/reload"
+	"github.com/ratelimitd/ratelimitd/internal/server/pages"
+)
+
+const (
+	// pagesAtATime bounds the pages of each kind that are made at the same time. Metrics,
+	// over both ports: each takes a core for about a second where callers filled all values
+	// that are counted. Several Prometheus servers need not wait.
+	pagesAtATime = 4
+	// pageWait is as long as Prometheus waits by default.
+	pageWait = 10 * time.Second
+	// pagePatience is how long a page waits for its reader while others wait for its
+	// place: so 16 of those that do not read are cut a second.
+	pagePatience = 250 * time.Millisecond
+	// pagePace is after how many bytes a page may wait for as long again.
+	pagePace = 8 << 20
+	// pageLongest is how long a page may take: it keeps what it shows, which may be rules
+	// that were replaced meanwhile.
+	pageLongest = time.Minute
+
+	// What pages take while they are made, in bytes. Metrics: the buffers of gzip, and
+	// what the client library gathers. Tables are written line by line. Profiles: the
+	// stacks of many goroutines.
+	metricsCost, tableCost, profileCost = 2 << 20, 128 << 10, 4 << 20
+)
+
+// pagePlaces are those of the pages that are being written.
+type pagePlaces struct{ metrics, tables, profiles *pages.Places }
+
+// newPagePlaces returns places whose pages are charged by a function, in bytes.
+func newPagePlaces(charge func(bytes int64)) pagePlaces {
+	places := func(cost int64, longest time.Duration) *pages.Places {
+		return &pages.Places{
+			Max: pagesAtATime, Wait: pageWait, Patience: pagePatience, Pace: pagePace,
+			Longest: longest, Charge: charge, Cost: cost,
+		}
+	}
+	return pagePlaces{
+		metrics:  places(metricsCost, pageLongest),
+		tables:   places(tableCost, pageLongest),
+		profiles: places(profileCost, 0), // they take as long as their request says
+	}
+}
+
+// getRules writes the rules in force. What cannot be written is not read.
+func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
+	out := textPage(w)
+	defer out.Flush()
+	if s.options.LimitsStatus != nil {
+		s.options.LimitsStatus(out)
+		writeGeneration(out, s.options.Live.Status(), "limits")
+		fmt.Fprintln(out)
+	} else {
+		writeReloads(out, s.options.Live.Status(), "limits", "rules")
+	}
+	if rules := s.options.Live.Rules(); rules != nil {
+		_ = rules.WriteTable(out)
+	}
+}
+
+func (s *Server) getAuth(w http.ResponseWriter, _ *http.Request) {
+	out := textPage(w)
+	defer out.Flush()
+	writeReloads(out, s.options.HTTP.Auth.Status(), "endpoints", "endpoints")
+	_ = s.options.HTTP.Auth.Value().WriteTable(out)
+}
+
+// textPage begins a page of text.
+func textPage(w http.ResponseWriter) *pages.Writer {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	return pages.NewWriter(w)
+}
+
+// writeReloads writes when files were loaded, and what is wrong with them.
+func writeReloads(out io.Writer, st reload.Status, what, inForce string) {
+	until := "these " + inForce + " stay in force until they are mended"
+	if st.Generation == 0 {
+		until = "no request is answered until they are mended"
+	}
+	writeGeneration(out, st, what)
+	if st.LastError != nil {
+		fmt.Fprintf(out, "# since %s the files have errors; %s:\n", st.FailedAt.UTC().Format(time.RFC3339), until)
+		for line := range strings.Lines(st.LastError.Error()) {
+			fmt.Fprintf(out, "#   %s\n", strings.TrimRight(line, "\n"))
+		}
+	}
+	fmt.Fprintln(out)
+}
+
+// writeGeneration writes when what is in force was loaded.
+func writeGeneration(out io.Writer, st reload.Status, what string) {
+	if st.Generation == 0 {
+		fmt.Fprintf(out, "# no %s were loaded yet\n", what)
+		return
+	}
+	fmt.Fprintf(out, "# generation %d, loaded %s; %d reloads failed since the start\n",
+		st.Generation, st.LoadedAt.UTC().Format(time.RFC3339), st.Failed)
+}

@@ -1,0 +1,89 @@
+package decide
+
+import (
+	"context"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// A daemon that was stopped, or cut off from Redis, may have missed a change of the
+// assignments that its maker takes for done. Its tenure (package fleet) says so. What
+// it decided in this time is given back, and decided once more when it has caught up.
+// Where it cannot catch up the failure mode answers, as it does without Redis.
+
+// regainWithin bounds how long a request waits for the tenure: as long as requests wait
+// for Redis at the most.
+const regainWithin = time.Second
+
+// maxRegains bounds how often a call is decided again. Each time takes a stop of
+// seconds, or a step of a clock.
+const maxRegains = 3
+
+// regain waits for the tenure, within the caller's time.
+func (d *Decider) regain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, regainWithin)
+	defer cancel()
+	return d.Tenure.Regain(ctx)
+}
+
+// decideUnsure decides a call without the store, by assignments that may lack changes.
+func (d *Decider) decideUnsure(ctx context.Context, c *Call, cause error) error {
+	defer d.pins.enter(c.pin).leave()
+	if err := d.matchNow(c); err != nil {
+		return err
+	}
+	d.markUnsure(c)
+	if len(c.Hits) == 0 {
+		return nil
+	}
+	return d.take(ctx, c, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+		return d.Degrade(ctx, hits, decisions, cause)
+	})
+}
+
+// markUnsure marks an answer as degraded.
+func (d *Decider) markUnsure(c *Call) {
+	c.IsUnsure = true
+	if d.Unsure != nil {
+		d.Unsure.Inc()
+	}
+}
+
+// undo gives back what a decided call took, as far as the store answers: what is not
+// given back admits nothing.
+func (d *Decider) undo(ctx context.Context, c *Call) {
+	// The first are takes of the store, the second those of a fallback.
+	var hits [2][]bucket.Hit
+	var decisions [2][]bucket.Decision
+	for i := range c.Hits {
+		taken := c.Taken(i, &c.decisions[i])
+		if taken.At == 0 {
+			continue
+		}
+		by := 0
+		if c.decisions[i].Degraded {
+			by = 1
+		}
+		h := c.Hits[i]
+		h.Role = bucket.Aside // each was charged by itself
+		hits[by], decisions[by] = append(hits[by], h), append(decisions[by], c.decisions[i])
+	}
+	for by := range hits {
+		if len(hits[by]) > 0 {
+			_ = d.Store.GiveBack(context.WithoutCancel(ctx), hits[by], decisions[by])
+		}
+	}
+	c.forgetMatch()
+}
+
+// hasRefunds reports whether a hit of the call gives something back. That cannot be
+// undone, so such a call is not decided again.
+func (c *Call) hasRefunds() bool {
+	for i := range c.Hits {
+		if c.Hits[i].Cost < 0 {
+			return true
+		}
+	}
+	return false
+}
