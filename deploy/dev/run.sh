@@ -15,8 +15,10 @@ state=build/dev
 (
   umask 077
   mkdir -p $state
-  [ -s $state/token ] || od -An -N32 -tx1 /dev/urandom | tr -d ' \n' > $state/token
-  printf -- '- {name: make-run, role: operator, sha256: %s}\n' "$(sha256sum < $state/token | cut -d' ' -f1)" > $state/tokens.yaml
+  if ! [ -s $state/token ] || ! [ -s $state/tokens.yaml ]; then
+    rm -f $state/tokens.yaml
+    "$ratelimitd" token make-run --role operator --tokens-file $state/tokens.yaml 2>/dev/null > $state/token
+  fi
 )
 if [ -n "${RATELIMITD_ADMIN_ADDRESS-on}" ]; then # not switched off
   export RATELIMITD_ADMIN_TOKENS_FILE="${RATELIMITD_ADMIN_TOKENS_FILE:-$state/tokens.yaml}"
@@ -49,12 +51,12 @@ cat <<EOF
 
 Serving gRPC on :8081, HTTP on :8080, admin on 127.0.0.1:6070, until Ctrl-C. Try
 
+  export RATELIMITD_TOKEN=\$(cat $state/token)   # lets you see and change all
   $ratelimitd query --domain login account=alice address=192.0.2.7
   curl -i localhost:8080/json -d '{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}'
 
-See who is denied, give a customer a plan, and see what it gets; that takes a token:
+See who is denied, give a customer a plan, and see what it gets:
 
-  export RATELIMITD_TOKEN=\$(cat $state/token)
   $ratelimitd top api
   $ratelimitd assign --domain api tenant=acme --plan pro
   $ratelimitd explain --domain api tenant=acme
