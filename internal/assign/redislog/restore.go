@@ -94,8 +94,12 @@ func (s *Store) putBack(ctx context.Context, tags []*tag, n *news) error {
 	}
 	losses := make(map[*tag]*lossOf, len(tags))
 	for _, t := range tags {
-		if losses[t], err = s.lossOf(ctx, t); err != nil {
-			return err
+		l, err := s.lossOf(ctx, t)
+		if err != nil {
+			return errors.Join(err, s.unclaim(ctx, "restorer"))
+		}
+		if l != nil {
+			losses[t] = l
 		}
 	}
 	err = s.putBackAll(ctx, losses)
@@ -151,18 +155,24 @@ func (s *Store) source() string {
 	return "snapshot of " + s.snapshotAt.UTC().Format(time.RFC3339)
 }
 
-// lossOf reads what Redis has of a tag that it has lost something of.
+// lossOf reads what Redis has of a tag that it has lost something of. It returns nil if
+// another daemon has put that back meanwhile.
 func (s *Store) lossOf(ctx context.Context, t *tag) (*lossOf, error) {
 	l := &lossOf{tag: t, touched: make(map[string]bool)}
+	var changes *redis.XMessageSliceCmd
 	var epoch *redis.StringCmd
 	var size *redis.IntCmd
 	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		changes = pipe.XRangeN(ctx, t.changes, t.at.String(), "+", 1)
 		epoch, size = pipe.HGet(ctx, t.assigned, epochField), pipe.HLen(ctx, t.assigned)
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
 	l.epoch = epoch.Val()
+	if isBehind, err := s.isBehind(ctx, t, changes.Val(), l.epoch); err != nil || !isBehind {
+		return nil, err
+	}
 	if l.newest, err = s.newestOf(ctx, t); err != nil {
 		return nil, err
 	}
