@@ -9,8 +9,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// AppendEntries appends entries as ParseEntries reads them. No two lists look alike, and
-// none looks like a flag.
+// Entries returns entries as ParseEntries reads them. No two lists look alike, none looks
+// like a flag, and people see all of it.
+func Entries(entries []bucket.Entry) string { return string(AppendEntries(nil, entries)) }
+
+// AppendEntries appends what Entries returns.
 func AppendEntries(dst []byte, entries []bucket.Entry) []byte {
 	for i, e := range entries {
 		if i > 0 {
@@ -24,19 +27,26 @@ func AppendEntries(dst []byte, entries []bucket.Entry) []byte {
 	return dst
 }
 
-// appendEscaped escapes what would end a key or a value.
+// appendEscaped escapes what would end a key or a value, and what people would not see.
 func appendEscaped(dst []byte, text string, isKey bool) []byte {
-	for i := range len(text) {
-		if c := text[i]; c == '\\' || c == ',' || c == '=' && isKey {
-			dst = append(dst, '\\')
+	for text != "" {
+		r, size, isHidden := hiddenAt(text)
+		switch {
+		case isHidden:
+			dst = appendEscape(dst, text[0], r, size)
+		case r == '\\' || r == ',' || r == '=' && isKey:
+			dst = append(dst, '\\', text[0])
+		default:
+			dst = append(dst, text[:size]...)
 		}
-		dst = append(dst, text[i])
+		text = text[size:]
 	}
 	return dst
 }
 
 // ParseEntries reads KEY=VALUE[,KEY=VALUE]. A backslash makes the next character part
-// of a key or value. Its error says what was found and what is allowed.
+// of a key or value, except in \u{202e}, the character U+202E, and \x{ff}, a byte. Its
+// error says what was found and what is allowed.
 func ParseEntries(text string) ([]bucket.Entry, error) {
 	var entries []bucket.Entry
 	var key, part strings.Builder
@@ -54,8 +64,12 @@ func ParseEntries(text string) ([]bucket.Entry, error) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c == '\\' && i+1 < len(text):
-			i++
-			part.WriteByte(text[i])
+			means, size, isEscape := readEscape(text[i:])
+			if !isEscape {
+				means, size = text[i+1:i+2], 2
+			}
+			part.WriteString(means)
+			i += size - 1
 		case c == '=' && !hasKey:
 			hasKey = true
 			key.WriteString(part.String())

@@ -24,14 +24,15 @@ var subjects = []struct {
 	{[]bucket.Entry{{Key: "user", Value: ""}}, "user="},
 	{[]bucket.Entry{{Key: "--help", Value: "-x"}}, `'\--help=-x'`},
 	{[]bucket.Entry{{Key: "user", Value: "zoë"}}, "'user=zoë'"},
-	{[]bucket.Entry{{Key: "user", Value: "\x1b[2J'\\1\n\u202e\xff,"}}, `$'user=\033[2J\'\\\\1\012\342\200\256\377\\,'`},
+	{[]bucket.Entry{{Key: "user", Value: "\x1b[2J'\\1\n\u202e\xff,"}}, `'user=\u{1b}[2J'\''\\1\u{a}\u{202e}\x{ff}\,'`},
+	{[]bucket.Entry{{Key: "k\t", Value: `\u{1b}\x{ff}`}}, `'k\u{9}=\\u{1b}\\x{ff}'`},
 	{[]bucket.Entry{{Key: "user", Value: "\uFFFD"}}, "'user=\uFFFD'"},
 }
 
 func TestEntriesAreReadAsTheyWereWritten(t *testing.T) {
 	t.Parallel()
 	for _, s := range subjects {
-		text := string(spelling.AppendEntries(nil, s.entries))
+		text := spelling.Entries(s.entries)
 		if got := spelling.ShellWord(text); got != s.want {
 			t.Errorf("%q is written %s, not %s", s.entries, got, s.want)
 		}
@@ -54,14 +55,16 @@ func TestShellsReadWords(t *testing.T) {
 		t.Skip("there is no bash")
 	}
 	for _, s := range subjects {
-		text := string(spelling.AppendEntries(nil, s.entries))
+		text := spelling.Entries(s.entries)
 		out, err := exec.CommandContext(t.Context(), shell, "-c", "printf %s. "+spelling.ShellWord(text)).Output()
 		if err != nil || string(out) != text+"." {
 			t.Errorf("bash reads %s as %q, %v; not %q", spelling.ShellWord(text), out, err, text)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), shell, "-c", "printf '<%s>' "+spelling.ShellWord("")).Output()
-	if err != nil || string(out) != "<>" {
-		t.Errorf("bash reads an empty word as %q, %v", out, err)
+	for _, word := range []string{"", "a\x1b'\\1\n\u202e\xff"} {
+		out, err := exec.CommandContext(t.Context(), shell, "-c", "printf '<%s>' "+spelling.ShellWord(word)).Output()
+		if err != nil || string(out) != "<"+word+">" {
+			t.Errorf("bash reads %q as %q, %v", word, out, err)
+		}
 	}
 }
