@@ -1,5 +1,5 @@
 // Package decisionlog is the log of decisions: what a line of it says, and how it is
-// written and read. It imports bucket.
+// written and read. It imports bucket and spelling.
 //
 // A line is JSON, so that any tool reads it; docs/decisions.md has the schema. Lines
 // have what it takes to decide them again: the moment of each decision on the store's

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 // The words of kinds and results in lines.
@@ -16,7 +17,7 @@ var (
 )
 
 // AppendJSON appends the line as JSON, without a newline at its end. What is zero is
-// left out. Each byte of a text that is not UTF-8 becomes U+FFFD, and the line then
+// left out, and what people would not see is escaped. Each byte of a text that is not UTF-8 becomes U+FFFD, and the line then
 // says that it is lossy.
 func (l *Line) AppendJSON(dst []byte) []byte {
 	w := writer{dst: dst, lossy: l.Lossy}
@@ -212,7 +213,7 @@ func (w *writer) text(field, text string) {
 
 // plain has the bytes that stand for themselves in a text of JSON.
 var plain = func() (is [256]bool) {
-	for c := ' '; c < utf8.RuneSelf; c++ {
+	for c := ' '; c < 0x7F; c++ {
 		is[c] = c != '"' && c != '\\'
 	}
 	return is
@@ -230,16 +231,21 @@ func (w *writer) quote(s string) {
 		}
 		if c >= utf8.RuneSelf {
 			r, size := utf8.DecodeRuneInString(s[i:])
-			if r != utf8.RuneError || size > 1 {
+			switch {
+			case r == utf8.RuneError && size == 1:
+				w.lossy = true
+				w.dst = append(append(w.dst, s[start:i]...), "\uFFFD"...)
+			case spelling.IsHidden(r):
+				w.dst = spelling.AppendJSONEscape(append(w.dst, s[start:i]...), r)
+			default:
 				i += size
 				continue
 			}
-			w.lossy = true
-			w.dst = append(append(w.dst, s[start:i]...), "\uFFFD"...)
+			i += size
 		} else {
 			w.dst = appendEscaped(append(w.dst, s[start:i]...), c)
+			i++
 		}
-		i++
 		start = i
 	}
 	w.dst = append(append(w.dst, s[start:]...), '"')

@@ -48,8 +48,8 @@ func TestLinesLookAsTheSchemaSays(t *testing.T) {
 		}}},
 			`{"v":1,"kind":"give_back","time":"2026-11-23T00:00:00.000001Z","api":"api_grpc","domain":"api","result":"allowed","descriptors":[` +
 				`{"entries":[["a",""]],"rule":"a","cost":5,"result":"allowed","limits":[{"name":"second","result":"allowed","remaining":0,"taken_at":1795391999999996}]}]}`},
-		{decisionlog.Line{At: at, Domain: "a\xffb\x00\x1f\"\\\n\u2028ü"},
-			`{"v":1,"time":"2026-11-23T00:00:00.000001Z","domain":"a` + "\uFFFD" + `b\u0000\u001f\"\\\n` + "\u2028" + `ü","result":"allowed","lossy":true}`},
+		{decisionlog.Line{At: at, Domain: "a\xffb\x00\x1f\"\\\n\u2028ü\x7f\u009b\u202e\U000e0041語"},
+			`{"v":1,"time":"2026-11-23T00:00:00.000001Z","domain":"a` + "\uFFFD" + `b\u0000\u001f\"\\\n\u2028ü\u007f\u009b\u202e\udb40\udc41語","result":"allowed","lossy":true}`},
 	} {
 		if got := string(c.line.AppendJSON(nil)); strings.ReplaceAll(got, `\n`, "\n") != strings.ReplaceAll(c.want, `\n`, "\n") {
 			t.Errorf("got\n%s\nwant\n%s", got, c.want)
