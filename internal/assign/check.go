@@ -113,7 +113,7 @@ func (c *checker) subject(s *Subject) {
 	if s.Domain == "" {
 		c.bad("domain", "an empty text", "the name of a domain")
 	}
-	c.plain("domain", s.Domain)
+	c.utf8("domain", s.Domain)
 	c.inRange("entries", int64(len(s.Entries)), 1, MaxEntries)
 	if len(s.Entries) > MaxEntries {
 		return
@@ -123,11 +123,11 @@ func (c *checker) subject(s *Subject) {
 		if e.Key == "" {
 			c.bad(fmt.Sprintf("entries[%d].key", i), "an empty text", "the key of an entry")
 		}
-		if !isPlain(e.Key) {
-			c.plain(fmt.Sprintf("entries[%d].key", i), e.Key)
+		if !utf8.ValidString(e.Key) {
+			c.utf8(fmt.Sprintf("entries[%d].key", i), e.Key)
 		}
-		if !isPlain(e.Value) {
-			c.plain(fmt.Sprintf("entries[%d].value", i), e.Value)
+		if !utf8.ValidString(e.Value) {
+			c.utf8(fmt.Sprintf("entries[%d].value", i), e.Value)
 		}
 		size += len(e.Key) + len(e.Value)
 	}
@@ -200,17 +200,17 @@ func (c *checker) text(where, s string) {
 // shown bounds the characters of a text that an error repeats.
 const shown = 100
 
-// plain checks that a text is one that can be shown and sent.
-func (c *checker) plain(where, s string) {
-	switch {
-	case isPlain(s):
-	case !utf8.ValidString(s):
+// utf8 checks a text of a subject, which is whatever callers may send.
+func (c *checker) utf8(where, s string) {
+	if !utf8.ValidString(s) {
 		c.bad(where, fmt.Sprintf("%.*q", shown, s), "UTF-8")
-	default:
-		c.bad(where, fmt.Sprintf("%.*q", shown, s), "a text without control characters")
 	}
 }
 
-func isPlain(s string) bool {
-	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
+// plain checks a text that a person wrote.
+func (c *checker) plain(where, s string) {
+	c.utf8(where, s)
+	if utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) >= 0 {
+		c.bad(where, fmt.Sprintf("%.*q", shown, s), "a text without control characters")
+	}
 }

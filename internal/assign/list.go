@@ -190,9 +190,11 @@ func decodeToken(token string) (domain, name string, _ error) {
 	if err != nil {
 		return "", "", ErrPageToken
 	}
-	domain, name, ok := strings.Cut(string(text), "\x00")
-	if !ok || name == "" || len(name) > maxName+MaxEntries*sizeOfEnds+1 || len(name) < 1+int(name[len(name)-1])*sizeOfEnds {
+	// Both may have any characters, so it is read from its end, as names are.
+	size := nameSize(text)
+	at := len(text) - size - 1
+	if size == 0 || at < 0 || text[at] != 0 {
 		return "", "", ErrPageToken
 	}
-	return domain, name, nil
+	return string(text[:at]), string(text[at+1:]), nil
 }

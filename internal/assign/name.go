@@ -70,6 +70,20 @@ func printedOf(name string) string {
 	return name[:len(name)-1-n*sizeOfEnds]
 }
 
+// nameSize returns how many bytes the name of a valid subject has that a text ends with,
+// or 0 if it ends with none.
+func nameSize(text []byte) int {
+	if len(text) < sizeOfEnds+1 {
+		return 0
+	}
+	n := int(text[len(text)-1])
+	printed := int(binary.BigEndian.Uint16(text[len(text)-3:]))
+	if n == 0 || n > MaxEntries || printed > maxName {
+		return 0
+	}
+	return printed + n*sizeOfEnds + 1
+}
+
 // entriesOf returns the entries of a name, which share its bytes.
 func entriesOf(name string) []bucket.Entry {
 	text := printedOf(name)

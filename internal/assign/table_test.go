@@ -351,6 +351,41 @@ func TestEndedAreThoseThatHaveEnded(t *testing.T) {
 	}
 }
 
+// A page goes on behind a subject of any characters, its domain's too.
+func TestPagesOfAnyCharacters(t *testing.T) {
+	t.Parallel()
+	table := assign.NewTable()
+	var want []assign.Subject
+	for _, domain := range []string{"a", "a\x00", "a\x00\x00b=c\n", "\x00"} {
+		for _, entry := range []string{"k=v", "k\x00=\x00", "\x00=\x1b / k=\u202e"} {
+			s := subject(domain, entry)
+			want = append(want, s)
+			table.Put(&assign.Assignment{Subject: s, Terms: assign.Terms{Plan: "p"}})
+		}
+	}
+	got := map[string]int{}
+	for q := (assign.Query{Most: 1}); ; {
+		page, next, err := table.List(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range page {
+			got[a.Text()]++
+		}
+		if q.After = next; next == "" {
+			break
+		}
+	}
+	for _, s := range want {
+		if got[s.Text()] != 1 {
+			t.Errorf("%q is listed %d times", s, got[s.Text()])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d are listed, want %d", len(got), len(want))
+	}
+}
+
 func TestForeignPageTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	table := assign.NewTable()

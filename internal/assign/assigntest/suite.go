@@ -551,7 +551,7 @@ func (m Model) Apply(c *assign.Change, got assign.Result, now int64) (wrong stri
 
 // RandomChange returns a change of few subjects and parts, so that changes meet.
 func (m Model) RandomChange(r *rand.Rand, now int64) assign.Change {
-	s := Subject(fmt.Sprint("d", r.IntN(2)), []string{"a", "b{", "c|d=e", "é \" \\ <&>"}[r.IntN(4)])
+	s := Subject(fmt.Sprint("d", r.IntN(2)), []string{"a", "b{", "c|d=e", "é \" \\ <&>\x00\x1b\n\x7f\u009b\u202e\u2028"}[r.IntN(4)])
 	c := assign.Change{Assignment: assign.Assignment{Subject: s, By: []string{"ann", `a/"é"\`}[r.IntN(2)], Reason: []string{"", "asked", "x/<y>"}[r.IntN(3)]}}
 	often := func() bool { return r.IntN(3) == 0 }
 	end := func() int64 {

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 // longestQuote bounds how much of a file's text an error shows.
@@ -26,7 +28,7 @@ func Shorten(s string) string {
 }
 
 // Quote puts a text between quotes, and shortens it where it is long.
-func Quote(s string) string { return strconv.Quote(Shorten(s)) }
+func Quote(s string) string { return spelling.Visible(strconv.Quote(Shorten(s))) }
 
 // Plural returns "1 blank" or "2 blanks".
 func Plural(n int64, what string) string {
@@ -43,12 +45,12 @@ func Commas(names []string) string { return strings.Join(names, ", ") }
 // another, nor move a terminal's cursor.
 func Printable(s string) string {
 	plain := s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return r == ' ' || r == '=' || r == '"' || r == '\\' || r == utf8.RuneError || !unicode.IsPrint(r)
+		return r == ' ' || r == '=' || r == '"' || r == '\\' || r == utf8.RuneError || spelling.IsHidden(r)
 	}) < 0
 	if plain {
 		return s
 	}
-	return strconv.Quote(s)
+	return spelling.Visible(strconv.Quote(s))
 }
 
 // HasControl reports whether a text has control characters.
