@@ -284,6 +284,7 @@ func TestOneAssignmentHasAVersionOverHTTP(t *testing.T) {
 		{"PUT", at, `{"plan":"free"}`, []string{"If-Match", `"2"`, "If-None-Match", "*"}, 400, "found 2; allowed: one of them", ""},
 		{"PUT", at, `{"plan":"none"}`, nil, 400, `plan: found \"none\"`, ""},
 		{"PUT", at, `{"domain":"other","plan":"free"}`, nil, 400, "found other domain or entries than in the query", ""},
+		{"PUT", at + "&entry=user%3Dbob", `{"entries":[{"key":"account","value":"a&b=c / user=bob"}],"plan":"free"}`, nil, 400, "found other domain or entries than in the query", ""},
 		{"PUT", at, `{"plam":"free"}`, nil, 400, "no Assignment in protobuf JSON", ""},
 		{"PATCH", at, `{"plan":"free"}`, []string{"If-Match", `"1"`}, 412, "the version that if_match names is not in force", ""},
 		{"PATCH", at, `{"plan":"free"}`, []string{"If-None-Match", "*"}, 412, "something is assigned already", ""},

@@ -64,10 +64,7 @@ func ParseEntries(text string) ([]bucket.Entry, error) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c == '\\' && i+1 < len(text):
-			means, size, isEscape := readEscape(text[i:])
-			if !isEscape {
-				means, size = text[i+1:i+2], 2
-			}
+			means, size := readBackslash(text[i:])
 			part.WriteString(means)
 			i += size - 1
 		case c == '=' && !hasKey:
@@ -86,4 +83,26 @@ func ParseEntries(text string) ([]bucket.Entry, error) {
 		return nil, err
 	}
 	return entries, nil
+}
+
+// ParsePart reads a text in which a backslash means what it means to ParseEntries.
+func ParsePart(text string) string {
+	var s strings.Builder
+	for text != "" {
+		means, size := text[:1], 1
+		if text[0] == '\\' && len(text) > 1 {
+			means, size = readBackslash(text)
+		}
+		s.WriteString(means)
+		text = text[size:]
+	}
+	return s.String()
+}
+
+// readBackslash reads a backslash that is not the last character, and what it is for.
+func readBackslash(text string) (means string, size int) {
+	if means, size, isEscape := readEscape(text); isEscape {
+		return means, size
+	}
+	return text[1:2], 2
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -263,7 +264,7 @@ func (a *API) logChange(c *assign.Change, r *assign.Result, pending int) {
 	if !ok {
 		return
 	}
-	a.Log.Info("assignment changed", "by", c.Assignment.By, "outcome", word, "domain", c.Assignment.Domain, "entries", assign.Print(c.Assignment.Entries),
+	a.Log.Info("assignment changed", "by", c.Assignment.By, "outcome", word, "domain", c.Assignment.Domain, "entries", spelling.Entries(c.Assignment.Entries),
 		"before", describe(r.Before), "after", describe(r.After), "reason", c.Assignment.Reason, "daemons_pending", pending)
 }
 
@@ -314,7 +315,7 @@ func (a *API) GetAssignment(_ context.Context, r *adminv1.GetAssignmentRequest) 
 	}
 	found := a.held(subject)
 	if found == nil {
-		return nil, status.Errorf(codes.NotFound, "nothing is assigned to %s in the domain %q", assign.Print(subject.Entries), subject.Domain)
+		return nil, status.Errorf(codes.NotFound, "nothing is assigned to %s in the domain %q", spelling.Entries(subject.Entries), subject.Domain)
 	}
 	return &adminv1.GetAssignmentResponse{Assignment: showAssignment(found)}, nil
 }

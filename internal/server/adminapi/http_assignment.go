@@ -3,6 +3,7 @@ package adminapi
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -127,7 +128,7 @@ func readOne(w http.ResponseWriter, r *http.Request, q *query) (asked *adminv1.A
 // must equal if it has one.
 func nameSubject(m *adminv1.Assignment, domain string, entries []*ratelimitv1.Entry) error {
 	same := (m.GetDomain() == "" || m.GetDomain() == domain) &&
-		(len(m.GetEntries()) == 0 || assign.Print(entriesOf(m.GetEntries())) == assign.Print(entriesOf(entries)))
+		(len(m.GetEntries()) == 0 || slices.Equal(entriesOf(m.GetEntries()), entriesOf(entries)))
 	if !same {
 		return decide.Invalid("the body: found other domain or entries than in the query; allowed: the same, or none")
 	}

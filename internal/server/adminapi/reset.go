@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -42,7 +43,7 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	case err != nil:
 		return nil, status.Errorf(codes.Unavailable, "the store did not answer; it was reset or not, ask again: %v", err)
 	}
-	a.Log.Info("limits reset", "by", by, "domain", subject.Domain, "entries", assign.Print(subject.Entries),
+	a.Log.Info("limits reset", "by", by, "domain", subject.Domain, "entries", spelling.Entries(subject.Entries),
 		"limits", limitNames(states.Limits), "reason", r.GetReason(), "daemons_pending", len(reached.Pending))
 	return &adminv1.ResetResponse{Limits: states.Limits, Pending: a.pending(ctx, reached.Pending)}, nil
 }

@@ -8,10 +8,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -122,7 +122,7 @@ func placesOf(domain *config.Domain, r *adminv1.GetRuleRequest) ([]*config.Rule,
 		if rule := domain.Match(entries); rule != nil {
 			return []*config.Rule{rule}, nil
 		}
-		return nil, status.Errorf(codes.NotFound, "entries: found %s, which match no rule", yamlfile.Shorten(assign.Print(entries)))
+		return nil, status.Errorf(codes.NotFound, "entries: found %s, which match no rule", yamlfile.Shorten(spelling.Entries(entries)))
 	}
 	places := domain.Places()
 	if r.GetPath() == "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 // namesShown bounds the names that an error lists.
@@ -36,7 +37,7 @@ func (a *API) wrongForRules(rules *config.Rules, c *assign.Change) string {
 	}
 	rule := domain.Match(asked.Entries)
 	if rule == nil {
-		return fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", assign.Print(asked.Entries))
+		return fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", spelling.Entries(asked.Entries))
 	}
 	if rule.Plans != nil && len(asked.Numbers) > 0 {
 		plan := rule.Plans.Plan(a.planAfter(c))
@@ -72,7 +73,7 @@ func wrongPlan(domain *config.Domain, asked *assign.Assignment) string {
 	case has:
 		return ""
 	case len(plans) == 0:
-		return fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), assign.Print(asked.Entries))
+		return fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), spelling.Entries(asked.Entries))
 	}
 	return fmt.Sprintf("plan: found %s%s; allowed: %s", yamlfile.Quote(asked.Plan), nearest(asked.Plan, plans), few(plans))
 }
