@@ -22,6 +22,7 @@ var pageText string
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"rule":     ruleText,
 	"word":     spelling.ShellWord,
+	"visible":  spelling.Visible,
 	"n":        Grouped[uint64],
 	"grouped":  Grouped[int],
 	"more":     func(a, b uint64) string { return Grouped(max(a, b)) },
@@ -81,7 +82,7 @@ func (r *Report) WriteHTML(out io.Writer) error {
 		}
 		for _, i := range r.charted() {
 			rule := &r.Rules[i]
-			data.Charts = append(data.Charts, r.timeline.chartOf(rule.Domain+": "+ruleText(rule.Rule), r.series[i], r.Recorded, last))
+			data.Charts = append(data.Charts, r.timeline.chartOf(spelling.Visible(rule.Domain)+": "+ruleText(rule.Rule), r.series[i], r.Recorded, last))
 		}
 	}
 	var text bytes.Buffer

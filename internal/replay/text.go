@@ -49,14 +49,6 @@ func (r *Report) WriteText(out io.Writer) error {
 	return r.WriteFits(out)
 }
 
-// shownText is a rule or a subject for a terminal.
-func shownText(s string) string {
-	if yamlfile.HasControl(s) {
-		return yamlfile.Printable(s)
-	}
-	return s
-}
-
 func (r *Report) writeTotals(w io.Writer) {
 	fmt.Fprint(w, plural(r.Requests, "request"))
 	if !r.First.IsZero() {
@@ -85,7 +77,7 @@ func (r *Report) writeTotals(w io.Writer) {
 		}
 	}
 	if domains := r.Unruled(); len(domains) > 0 {
-		fmt.Fprintf(w, "no rule any more\tin %s\n", shownText(yamlfile.Commas(domains)))
+		fmt.Fprintf(w, "no rule any more\tin %s\n", spelling.Visible(yamlfile.Commas(domains)))
 	}
 }
 
@@ -151,7 +143,7 @@ func (k *Comparison) write(w io.Writer) {
 		fmt.Fprintf(w, "denied from memory, not compared\t%s\n", Grouped(k.Remembered))
 	}
 	for _, d := range k.First {
-		fmt.Fprintf(w, "  %s:%d\t%s: recorded %s, replayed %s\n", d.Log, d.Line, shownText(d.What), d.Recorded, d.Replayed)
+		fmt.Fprintf(w, "  %s:%d\t%s: recorded %s, replayed %s\n", d.Log, d.Line, spelling.Visible(d.What), d.Recorded, d.Replayed)
 	}
 }
 
@@ -219,7 +211,7 @@ func ruleText(rule string) string {
 	if rule == withoutRule {
 		return "(no rule)"
 	}
-	return shownText(rule)
+	return spelling.Visible(rule)
 }
 
 func (r *Report) writeSubjects(w io.Writer, title string, subjects []Subject, by func(*Subject) uint64) {

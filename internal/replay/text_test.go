@@ -118,7 +118,7 @@ func TestSubjectsArePasted(t *testing.T) {
 		"  1      2026-11-23 00:00:00  0s                'the d'  user / path  'user=a b\\,,path=/'\n",
 		`  'the d'  user / path  'user=it'\''s,path=/'` + "\n",
 		`  'the d'  user / path  'user="q"=,path=/'` + "\n",
-		`  'the d'  user / path  $'user=$(id)\033[2J\342\200\256,path=/'` + "\n",
+		`  'the d'  user / path  'user=$(id)\u{1b}[2J\u{202e},path=/'` + "\n",
 		"  'the d'  user / path  user=" + long + ",path=/\n",
 	} {
 		if !strings.Contains(text.String(), want) {
