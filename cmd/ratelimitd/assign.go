@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -226,7 +227,7 @@ func (t *changes) tell(domain string, entries []*ratelimitv1.Entry, c *adminv1.A
 	if t.dryRun {
 		text = "would be " + text
 	}
-	_, err := fmt.Fprintln(tableOn(t.out), visible(text))
+	_, err := fmt.Fprintln(tableOn(t.out), spelling.Visible(text))
 	return err
 }
 
@@ -248,7 +249,7 @@ func tellPending(to io.Writer, pending pendingDaemons) {
 		return
 	}
 	fmt.Fprintf(to, "not every daemon is known to have it in force yet: %s; each has it once it has reached the store again\n",
-		strings.Join(slices.Sorted(maps.Keys(pending)), ", "))
+		spelling.Visible(strings.Join(slices.Sorted(maps.Keys(pending)), ", ")))
 }
 
 func blockCommand(load func() (settings.Settings, error)) *cobra.Command {

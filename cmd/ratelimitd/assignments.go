@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -62,6 +63,7 @@ reads.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return to.withAdmin(func(a admin) error {
 			write := listWriter(cmd.OutOrStdout(), format, asJSON)
+			request.Prefix = spelling.Unescape(request.GetPrefix())
 			if err := eachPage(cmd.Context(), a, &request, write); err != nil {
 				return err
 			}
@@ -157,8 +159,8 @@ func writeAssignments(out io.Writer, page []*adminv1.Assignment, first bool, wid
 	now := time.Now()
 	for _, a := range page {
 		rows = append(rows, [5]string{
-			yamlfile.Printable(a.GetDomain()), subjectWord(a.GetEntries()), orDash(visible(a.GetMadeBy())),
-			momentOf(a.GetMadeAt()), visible(describeAssignment(a, now)),
+			yamlfile.Printable(a.GetDomain()), subjectWord(a.GetEntries()), orDash(spelling.Visible(a.GetMadeBy())),
+			momentOf(a.GetMadeAt()), spelling.Visible(describeAssignment(a, now)),
 		})
 	}
 	for _, row := range rows {

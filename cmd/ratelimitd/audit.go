@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -76,7 +77,7 @@ func printRecord(out io.Writer, r *adminv1.AuditRecord, asJSON bool) error {
 	if asJSON {
 		return printMessage(out, r)
 	}
-	_, err := fmt.Fprintf(tableOn(out), "%s  %s  %s\n", momentOf(r.GetTime()), orDash(visible(r.GetMadeBy())), visible(recordText(r)))
+	_, err := fmt.Fprintf(tableOn(out), "%s  %s  %s\n", momentOf(r.GetTime()), orDash(spelling.Visible(r.GetMadeBy())), spelling.Visible(recordText(r)))
 	return err
 }
 

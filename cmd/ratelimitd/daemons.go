@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -133,7 +134,7 @@ func (q *daemonsQuery) ask(cmd *cobra.Command, fromRedis, fromDaemon bool) (*adm
 		return nil, fmt.Errorf("%w\n%w", err, failed)
 	}
 	why, _, _ := strings.Cut(err.Error(), "\n")
-	fmt.Fprintln(cmd.ErrOrStderr(), "the register in Redis was read, since the admin API cannot be had: "+visible(why))
+	fmt.Fprintln(cmd.ErrOrStderr(), "the register in Redis was read, since the admin API cannot be had: "+spelling.Visible(why))
 	return list, nil
 }
 
@@ -187,7 +188,7 @@ func (q *daemonsQuery) tell(cmd *cobra.Command, list *adminv1.ListDaemonsRespons
 	for _, d := range list.GetDaemons() {
 		rules = append(rules, fleet.Daemon{ID: d.GetId(), Address: d.GetAddress(), Rules: d.GetRules()})
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "rules differ: "+visible(fleet.RulesDiffer(rules)))
+	fmt.Fprintln(cmd.ErrOrStderr(), "rules differ: "+spelling.Visible(fleet.RulesDiffer(rules)))
 	return exitCode(exitError)
 }
 
@@ -227,8 +228,8 @@ func printDaemons(w io.Writer, list *adminv1.ListDaemonsResponse) error {
 		at = list.GetAt().AsTime()
 	}
 	for _, d := range list.GetDaemons() {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s ago\n", visible(d.GetId()), visible(d.GetAddress()), orDash(visible(d.GetVersion())),
-			numberOrDash(d.GetHashTags()), numberOrDash(d.GetStateFormat()), orDash(visible(fleet.ShortRules(d.GetRules()))),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s ago\n", spelling.Visible(d.GetId()), spelling.Visible(d.GetAddress()), orDash(spelling.Visible(d.GetVersion())),
+			numberOrDash(d.GetHashTags()), numberOrDash(d.GetStateFormat()), orDash(spelling.Visible(fleet.ShortRules(d.GetRules()))),
 			timespan.Format(at.Sub(d.GetStarted().AsTime())), timespan.Format(at.Sub(d.GetSeen().AsTime())))
 	}
 	return t.Flush()

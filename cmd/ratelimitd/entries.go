@@ -39,7 +39,7 @@ func formatEntries(entries []*ratelimitv1.Entry) string {
 	for i, e := range entries {
 		plain[i] = bucket.Entry{Key: e.GetKey(), Value: e.GetValue()}
 	}
-	return string(spelling.AppendEntries(nil, plain))
+	return spelling.Entries(plain)
 }
 
 // subjectWord writes entries for a terminal, from which a person pastes them into a

@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -68,7 +68,7 @@ func (b *branch) writeText(w io.Writer, first, further string, width int) error 
 	if width > 0 && !b.isWhole {
 		room = max(fewestColumns/2, width-utf8.RuneCountInString(further+stem))
 	}
-	for i, line := range wrapped(visible(b.text), room) {
+	for i, line := range wrapped(spelling.Visible(b.text), room) {
 		if i > 0 {
 			first = further + stem
 		}
@@ -79,23 +79,6 @@ func (b *branch) writeText(w io.Writer, first, further string, width int) error 
 	return nil
 }
 
-// visible returns a text with what a terminal would not show, or would obey, as Go
-// writes it.
-func visible(text string) string {
-	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
-		return text
-	}
-	var s strings.Builder
-	for _, r := range text {
-		if unicode.IsPrint(r) {
-			s.WriteRune(r)
-		} else {
-			s.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		}
-	}
-	return s.String()
-}
-
 // writeExplainTree writes an explanation as a tree that a person reads, wrapped at a
 // width, or not at all if that is 0.
 func writeExplainTree(w io.Writer, m *adminv1.ExplainResponse, width int) error {
@@ -103,7 +86,7 @@ func writeExplainTree(w io.Writer, m *adminv1.ExplainResponse, width int) error 
 	if m.GetDegraded() {
 		head += " The store does not answer: this is what decides in its place."
 	}
-	for _, line := range wrapped(visible(head), width) {
+	for _, line := range wrapped(spelling.Visible(head), width) {
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}

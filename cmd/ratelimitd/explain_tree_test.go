@@ -104,10 +104,10 @@ summary: "\033[2J\u009b"
 descriptors {entries {key: "a\n" value: "\033]0;x\007"} verdict: VERDICT_UNMATCHED_ALLOWED hints: "x\r\u202e"}
 descriptors {verdict: VERDICT_UNMATCHED_DENIED}
 `, `
-\x1b[2J\u009b
-├─ $'a\012=\033]0;x\007': allowed, since no rule is for it
+\u{1b}[2J\u{9b}
+├─ 'a\u{a}=\u{1b}]0;x\u{7}': allowed, since no rule is for it
 │  ├─ no rule
-│  └─ note: x\r\u202e
+│  └─ note: x\u{d}\u{202e}
 └─ no entries: denied, since no rule is for it
    └─ no rule
 `},

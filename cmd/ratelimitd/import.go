@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -183,7 +184,7 @@ func (i *importer) validate(from io.Reader, stderr io.Writer) (bad map[int]bool,
 			}
 		}
 		for _, e := range errs {
-			fmt.Fprintln(stderr, visible(i.wrap(e).Error()))
+			fmt.Fprintln(stderr, spelling.Visible(i.wrap(e).Error()))
 			bad[i.sum.Rows] = true
 		}
 		i.sum.Rows++
@@ -316,7 +317,7 @@ func (i *importer) putBatch(ctx context.Context, a admin, batch []row, pending p
 			i.sum.Deleted++
 		case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT:
 			i.sum.Refused++
-			fmt.Fprintln(stderr, visible(fmt.Sprintf("%s:%d: %s: refused: %s", i.name, batch[n].line, subjectText(batch[n].GetDomain(), batch[n].GetEntries()), c.GetError())))
+			fmt.Fprintln(stderr, spelling.Visible(fmt.Sprintf("%s:%d: %s: refused: %s", i.name, batch[n].line, subjectText(batch[n].GetDomain(), batch[n].GetEntries()), c.GetError())))
 		default:
 			unknown = append(unknown, batch[n])
 		}

@@ -169,7 +169,7 @@ func TestImportEndsAtALongRow(t *testing.T) {
 	}
 	// What a file says is not obeyed by the terminal.
 	_, stderr, _ := f.runInput(t, "domain,entries,plan\napi,tenant=\u202eevil,pro\napi,tenant=\u202eevil,pro\n", "assign", "--from", "-")
-	if strings.Contains(stderr, "\u202e") || !strings.Contains(stderr, `$'tenant=\342\200\256evil' of api again`) {
+	if strings.Contains(stderr, "\u202e") || !strings.Contains(stderr, `'tenant=\u{202e}evil' of api again`) {
 		t.Errorf("control characters: %q", stderr)
 	}
 }

@@ -67,7 +67,7 @@ Exits with 1 if nothing was found.`,
 	fs.BoolVarP(&s.follow, "follow", "f", false, "go on as lines are written, through rotation, until Ctrl-C; without --since it shows those alone")
 	fs.StringVar(&s.hashKey, "hash-key-file", "", "file of the key, where values are hashed (default: decisions.hash_key_file)")
 	fs.StringVar(&s.config, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of the daemon's settings")
-	fs.BoolVar(&s.json, "json", false, "print lines as they are in the log")
+	fs.BoolVar(&s.json, "json", false, "print the lines of the log")
 	cmd.RunE = s.run
 	return cmd
 }
@@ -266,21 +266,21 @@ func (s *logSearch) begin(isOwn bool) find.Begin {
 // tell says what could not be read, and why nothing was found.
 func (s *logSearch) tell(to io.Writer, stats *find.Stats, logs []string) {
 	if stats.Unread > 0 {
-		fmt.Fprintf(to, "%s could not be read; the first: %s\n", yamlfile.Plural(int64(stats.Unread), "line"), visible(stats.FirstUnread.Error()))
+		fmt.Fprintf(to, "%s could not be read; the first: %s\n", yamlfile.Plural(int64(stats.Unread), "line"), spelling.Visible(stats.FirstUnread.Error()))
 	}
 	if stats.Found > 0 || s.follow {
 		return
 	}
 	subject := ""
 	if len(s.query.Subject) > 0 {
-		subject = " about " + visible(spelling.ShellWord(string(spelling.AppendEntries(nil, s.query.Subject))))
+		subject = " about " + spelling.Visible(spelling.ShellWord(spelling.Entries(s.query.Subject)))
 	}
-	fmt.Fprintf(to, "found no line%s in %s (%s read)\n", subject, visible(strings.Join(logs, ", ")), yamlfile.Plural(int64(stats.Lines), "line"))
+	fmt.Fprintf(to, "found no line%s in %s (%s read)\n", subject, spelling.Visible(strings.Join(logs, ", ")), yamlfile.Plural(int64(stats.Lines), "line"))
 	switch {
 	case stats.About > 0:
 		fmt.Fprintf(to, "%s about it, which the other flags leave out\n", yamlfile.Plural(int64(stats.About), "line"))
 	case stats.Elsewhere != nil:
-		fmt.Fprintf(to, "a subject is the beginning of a descriptor; there is %s\n", visible(spelling.ShellWord(string(spelling.AppendEntries(nil, stats.Elsewhere)))))
+		fmt.Fprintf(to, "a subject is the beginning of a descriptor; there is %s\n", spelling.Visible(spelling.ShellWord(spelling.Entries(stats.Elsewhere))))
 	case stats.Hashed > 0 && s.query.HashKey == nil && !slices.ContainsFunc(s.query.Subject, func(e bucket.Entry) bool { return decisionlog.IsHash(e.Value) }):
 		fmt.Fprintln(to, "values in it are hashed (decisions.values: hash): give the key with --hash-key-file, or a value as it stands there, such as user=h:0123456789abcdef")
 	}

@@ -19,14 +19,17 @@ type logRows struct {
 	out   *bufio.Writer
 	width int // at which rows are wrapped; 0: never
 	zone  *time.Location
+	json  []byte // the last line
 }
 
 // momentOfLine is the time of a row, to the millisecond; --since takes it.
 const momentOfLine = "2006-01-02T15:04:05.000Z07:00"
 
-// writeJSON writes a line as it is.
+// writeJSON writes a line as it is, but for what people would not see: lines of others
+// than this version may have that.
 func (r *logRows) writeJSON(f find.Found) error {
-	_, _ = r.out.Write(f.Text)
+	r.json = spelling.AppendJSON(r.json[:0], f.Text)
+	_, _ = r.out.Write(r.json)
 	return r.out.WriteByte('\n')
 }
 
@@ -50,7 +53,7 @@ func (r *logRows) write(f find.Found) error {
 }
 
 func (r *logRows) row(at, result string, more ...string) error {
-	text := visible(fmt.Sprintf("%s  %-8s  %s", at, result, strings.Join(more, "  ")))
+	text := spelling.Visible(fmt.Sprintf("%s  %-8s  %s", at, result, strings.Join(more, "  ")))
 	for _, line := range fitted(text, r.width) {
 		if _, err := r.out.WriteString(line + "\n"); err != nil {
 			return err
@@ -63,7 +66,7 @@ func subjectOf(d *decisionlog.Descriptor) string {
 	if len(d.Entries) == 0 {
 		return "no entries"
 	}
-	return spelling.ShellWord(string(spelling.AppendEntries(nil, d.Entries)))
+	return spelling.ShellWord(spelling.Entries(d.Entries))
 }
 
 // wordOf returns what became of a request, or of its descriptor where that says more.

@@ -43,7 +43,7 @@ func TestLogAnswersQuestions(t *testing.T) {
 		bob     = "2026-11-23T03:05:00.000Z  denied    api  user=bob  user  cost 1  limit day: 0 left, can never pass\n"
 		blocked = "2026-11-23T03:10:00.000Z  denied    login  address=192.0.2.7  address  cost 1  blocked by an assignment, for 1h more\n"
 		failed  = "2026-11-23T03:20:00.000Z  error     api  tenant=acme  tenant  cost 1  the request failed: Unavailable\n"
-		shadow  = `2026-11-23T03:30:00.000Z  shadowed  api  $'job=it\'s a \033[2J'  job  cost 1  limit hour: 0 left, would pass in 1m, not in force; not decided by the store alone` + "\n"
+		shadow  = `2026-11-23T03:30:00.000Z  shadowed  api  'job=it'\''s a \u{1b}[2J'  job  cost 1  limit hour: 0 left, would pass in 1m, not in force; not decided by the store alone` + "\n"
 	)
 	for _, c := range []struct{ question, args, want string }{
 		{"why was acme denied at 3 in the morning?", "tenant=acme --result denied --since 2026-11-23T03:00 --until 2026-11-23T04:00", denied + other},

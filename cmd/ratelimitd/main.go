@@ -12,6 +12,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 // Exit codes beside 0.
@@ -35,7 +37,7 @@ func main() {
 	case errors.As(err, &code):
 		os.Exit(int(code))
 	default:
-		fmt.Fprintln(os.Stderr, "ratelimitd:", err)
+		fmt.Fprintln(os.Stderr, "ratelimitd:", spelling.VisibleLines(err.Error()))
 		os.Exit(exitError)
 	}
 }

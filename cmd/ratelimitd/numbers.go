@@ -10,14 +10,15 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
 const allowedNumbers = `[NAME=]REQUESTS[/PERIOD][,BURST], such as month=5000000/30d or 100/1s,200`
 
 // parseNumbers reads the numbers of one limit. A limit without a name has none here;
-// without a period the limit keeps its own. A backslash makes the next character part
-// of the name.
+// without a period the limit keeps its own. In the name a backslash means what it means in
+// entries.
 func parseNumbers(text string) (*adminv1.AssignedNumbers, error) {
 	name, rest, named := cutUnescaped(text, '=')
 	if !named {
@@ -26,7 +27,7 @@ func parseNumbers(text string) (*adminv1.AssignedNumbers, error) {
 	bad := func(what string) error { return fmt.Errorf("found %q%s; allowed: %s", text, what, allowedNumbers) }
 	rest, burst, hasBurst := strings.Cut(rest, ",")
 	requests, period, hasPeriod := strings.Cut(rest, "/")
-	n := &adminv1.AssignedNumbers{Limit: unescape(name)}
+	n := &adminv1.AssignedNumbers{Limit: spelling.ParsePart(name)}
 	var ok bool
 	if n.Requests, ok = parseUint32(requests); !ok {
 		return nil, bad(fmt.Sprintf(", where %q are no requests from 0 to %d", requests, int64(bucket.MaxRequests)))
@@ -75,7 +76,7 @@ func formatNumbers(list []*adminv1.AssignedNumbers) string {
 	for i, n := range list {
 		var s strings.Builder
 		if n.GetLimit() != "" {
-			s.WriteString(nameEscapes.Replace(n.GetLimit()) + "=")
+			s.WriteString(spelling.Visible(nameEscapes.Replace(n.GetLimit())) + "=")
 		}
 		fmt.Fprint(&s, n.GetRequests())
 		if n.Period != nil {
@@ -114,18 +115,6 @@ func cutUnescaped(text string, c byte) (before, after string, found bool) {
 		}
 	}
 	return text, "", false
-}
-
-// unescape takes away the backslashes.
-func unescape(text string) string {
-	var s strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' && i+1 < len(text) {
-			i++
-		}
-		s.WriteByte(text[i])
-	}
-	return s.String()
 }
 
 // numbersFlag is a flag that may come several times, once for each limit.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
@@ -32,8 +33,8 @@ var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
 func printMessage(out io.Writer, m proto.Message) error { return printSpelt(out, messageJSON, m) }
 
 // printSpelt writes a message as a line of JSON.
-func printSpelt(out io.Writer, spelling protojson.MarshalOptions, m proto.Message) error {
-	text, err := spelling.Marshal(m)
+func printSpelt(out io.Writer, options protojson.MarshalOptions, m proto.Message) error {
+	text, err := options.Marshal(m)
 	if err != nil {
 		return err
 	}
@@ -42,15 +43,20 @@ func printSpelt(out io.Writer, spelling protojson.MarshalOptions, m proto.Messag
 	if err := json.Compact(&line, text); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s\n", line.Bytes())
+	_, err = fmt.Fprintf(out, "%s\n", spelling.AppendJSON(nil, line.Bytes()))
 	return err
 }
 
 // printJSON writes a value of this program's own as a line of JSON.
 func printJSON(out io.Writer, v any) error {
-	lines := json.NewEncoder(out)
+	var line bytes.Buffer
+	lines := json.NewEncoder(&line)
 	lines.SetEscapeHTML(false)
-	return lines.Encode(v)
+	if err := lines.Encode(v); err != nil {
+		return err
+	}
+	_, err := out.Write(spelling.AppendJSON(nil, line.Bytes()))
+	return err
 }
 
 // secondsText writes a span as protobuf JSON does: "60s", "0.250s".

@@ -42,7 +42,7 @@ func queryCommand(load func() (settings.Settings, error)) *cobra.Command {
 		Short: "Ask a running daemon for decisions",
 		Long: `Asks a running daemon, as its callers do, and prints what each limit says. Each
 argument is one descriptor: its entries, separated by commas. A backslash makes
-the next character part of a key or value.
+the next character part of a key or value, except in \u{1b}, which is U+001B.
 
 These are real requests: what is allowed is charged, unless --peek asks only
 what would be. Exits with 0 when all were allowed, with 3 when one was denied,
@@ -79,6 +79,7 @@ func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+	args = visibleArgs(args, request)
 	cost := uint64(q.cost)
 	if q.peek {
 		cost = 0
@@ -123,24 +124,36 @@ func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 	return nil
 }
 
+// visibleArgs returns the arguments of a request as they are, or spelt anew where people
+// would not see all of one.
+func visibleArgs(args []string, request *ratelimitv1.TakeRequest) []string {
+	shown := slices.Clone(args)
+	for i, arg := range args {
+		if spelling.Visible(arg) != arg {
+			shown[i] = formatEntries(request.GetDescriptors()[i].GetEntries())
+		}
+	}
+	return shown
+}
+
 // tellRules prints the rule that each descriptor matches, as far as the daemon's admin
 // port tells it: the answer to a caller has limits alone.
 func (q *query) tellRules(cmd *cobra.Command, load func() (settings.Settings, error), args []string) {
 	askDaemon(cmd, load, func(ctx context.Context, client adminv1.AdminServiceClient) {
-		for _, arg := range args {
-			entries, err := parseEntries(arg)
-			if err != nil {
-				return
-			}
-			r, err := client.GetRule(ctx, &adminv1.GetRuleRequest{Domain: q.domain, Entries: entries})
+		request, err := takeOf(q.domain, args)
+		if err != nil {
+			return
+		}
+		for i, arg := range visibleArgs(args, request) {
+			r, err := client.GetRule(ctx, &adminv1.GetRuleRequest{Domain: q.domain, Entries: request.Descriptors[i].GetEntries()})
 			switch {
 			case status.Code(err) == codes.NotFound:
-				fmt.Fprintf(cmd.OutOrStdout(), "rule     %s  none\n", visible(arg))
+				fmt.Fprintf(cmd.OutOrStdout(), "rule     %s  none\n", arg)
 			case err != nil || len(r.GetRules()) != 1:
 				return
 			default:
 				rule := r.GetRules()[0]
-				fmt.Fprintf(cmd.OutOrStdout(), "rule     %s  %s (%s:%d)\n", visible(arg), visible(rule.GetPath()), visible(rule.GetPlace().GetFile()), rule.GetPlace().GetLine())
+				fmt.Fprintf(cmd.OutOrStdout(), "rule     %s  %s (%s:%d)\n", arg, spelling.Visible(rule.GetPath()), spelling.Visible(rule.GetPlace().GetFile()), rule.GetPlace().GetLine())
 			}
 		}
 	})
@@ -196,7 +209,7 @@ func printDecision(out io.Writer, args []string, r *ratelimitv1.TakeResponse) er
 	if r.GetDegraded() {
 		text.WriteString("DEGRADED decided without the store, at least in part\n")
 	}
-	_, err := io.WriteString(out, text.String())
+	_, err := io.WriteString(out, spelling.VisibleLines(text.String()))
 	return err
 }
 

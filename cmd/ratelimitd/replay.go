@@ -19,6 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 // replaying are the flags of replay.
@@ -186,7 +187,7 @@ func (r *replaying) loadOptions(logs []*replay.Log) config.LoadOptions {
 
 // warn tells of what is odd, and goes on.
 func warn(cmd *cobra.Command, text string) {
-	fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+visible(text))
+	fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+spelling.Visible(text))
 }
 
 // options loads the limits.

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -216,11 +217,11 @@ func setColumn(a *adminv1.Assignment, column, field string) (err error) {
 	}
 	switch column {
 	case "domain":
-		a.Domain = field
+		a.Domain = spelling.Unescape(field)
 	case "entries":
 		a.Entries, err = parseEntries(field)
 	case "plan":
-		a.Plan = field
+		a.Plan = spelling.Unescape(field)
 	case "limits":
 		a.Numbers, err = parseNumbersList(field)
 	case "unlimited":
@@ -238,7 +239,7 @@ func setColumn(a *adminv1.Assignment, column, field string) (err error) {
 	case untilColumn:
 		a.Until, err = endOfCell(field)
 	case "reason":
-		a.Reason = field
+		a.Reason = spelling.Unescape(field)
 	}
 	return err
 }
@@ -366,9 +367,9 @@ func csvFields(a *adminv1.Assignment) []string {
 	flag := map[bool]string{true: "true"}
 	a = withOwnEnds(a)
 	return []string{
-		a.GetDomain(), formatEntries(a.GetEntries()), a.GetPlan(), formatEnd(a.PlanUntil),
+		spelling.Escape(a.GetDomain()), formatEntries(a.GetEntries()), spelling.Escape(a.GetPlan()), formatEnd(a.PlanUntil),
 		formatNumbers(a.GetNumbers()), formatLimitsUntil(a.GetNumbers()),
-		flag[a.GetUnlimited()], formatEnd(a.UnlimitedUntil), flag[a.GetBlocked()], formatEnd(a.GetBlockedUntil()), a.GetReason(),
+		flag[a.GetUnlimited()], formatEnd(a.UnlimitedUntil), flag[a.GetBlocked()], formatEnd(a.GetBlockedUntil()), spelling.Escape(a.GetReason()),
 	}
 }
 

@@ -59,14 +59,6 @@ func serveWith(cmd *cobra.Command, s settings.Settings, warnings []string) error
 	return serve(cmd.Context(), s, log)
 }
 
-func newLogger(w io.Writer, l settings.Log) *slog.Logger {
-	options := &slog.HandlerOptions{Level: l.Level}
-	if l.Format == settings.LogJSON {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
-}
-
 // serve opens what the daemon is made of, and runs it until a signal or a failure.
 func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	told := notifySignals()

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -93,9 +94,9 @@ them.
 				case asJSON:
 					err = printMessage(cmd.OutOrStdout(), r)
 				case len(r.GetLimits()) == 0:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has no limit to reset\n", visible(subjectText(domain, d.GetEntries())))
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has no limit to reset\n", spelling.Visible(subjectText(domain, d.GetEntries())))
 				default:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "reset  %s: %s\n", visible(subjectText(domain, d.GetEntries())), visible(limitNames(r.GetLimits())))
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "reset  %s: %s\n", spelling.Visible(subjectText(domain, d.GetEntries())), spelling.Visible(limitNames(r.GetLimits())))
 				}
 				if err != nil {
 					return err
@@ -117,6 +118,6 @@ them.
 func tellSharedCounter(cmd *cobra.Command, a admin, r *adminv1.ResetRequest) {
 	found, err := call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: r.GetDomain(), Entries: r.GetEntries()})
 	if rule := found.GetDescriptor_().GetRule(); err == nil && rule.GetShareThreshold() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "all values of %s share this counter (share_threshold), so it was reset for all of them\n", visible(rule.GetPath()))
+		fmt.Fprintf(cmd.ErrOrStderr(), "all values of %s share this counter (share_threshold), so it was reset for all of them\n", spelling.Visible(rule.GetPath()))
 	}
 }

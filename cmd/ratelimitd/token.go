@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 // newToken is a command line of the command token.
@@ -164,7 +165,7 @@ func (t *newToken) change(before *access.TokensText, d access.Digest) ([]byte, e
 // told says what was done, and what is to be done. others is how many tokens the name
 // had.
 func (t *newToken) told(made bool, others int) string {
-	name, file := visible(t.name), visible(t.file)
+	name, file := spelling.Visible(t.name), spelling.Visible(t.file)
 	var s strings.Builder
 	switch {
 	case t.replace:

@@ -170,7 +170,7 @@ func printTop(out io.Writer, r *adminv1.TopResponse, by, window string) error {
 		if s.GetCut() {
 			subject += "..."
 		}
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\n", s.GetCount(), s.GetError(), share(s.GetCount(), r.GetTotal()), spelling.ShellWord(s.GetDomain()), visible(s.GetRule()), subject)
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\n", s.GetCount(), s.GetError(), share(s.GetCount(), r.GetTotal()), spelling.ShellWord(s.GetDomain()), spelling.Visible(s.GetRule()), subject)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -190,12 +190,12 @@ func share(part, whole uint64) string {
 // tellMissing says what an answer lacks, and reports whether it lacks nothing.
 func tellMissing(to io.Writer, r *adminv1.TopResponse) bool {
 	if r.GetOthersUnknown() != "" {
-		fmt.Fprintln(to, "other daemons are not in it:", visible(r.GetOthersUnknown()))
+		fmt.Fprintln(to, "other daemons are not in it:", spelling.Visible(r.GetOthersUnknown()))
 	}
 	if len(r.GetPending()) > 0 {
 		var names []string
 		for _, d := range r.GetPending() {
-			names = append(names, visible(orElse(d.GetAddress(), d.GetId())))
+			names = append(names, spelling.Visible(orElse(d.GetAddress(), d.GetId())))
 		}
 		fmt.Fprintf(to, "what these counted is not in it, since they did not answer: %s\n", strings.Join(names, ", "))
 	}

@@ -72,11 +72,11 @@ func TestTopSaysWhatIsMissing(t *testing.T) {
 	f := startFakeAdmin(t)
 	f.pending = []*adminv1.Daemon{{Id: "1", Address: "web-1:8081"}, {Id: "2\x1b[2J"}}
 	out, stderr, code := f.run(t, "top")
-	if code != exitPending || stderr != "what these counted is not in it, since they did not answer: web-1:8081, 2\\x1b[2J\n" {
+	if code != exitPending || stderr != "what these counted is not in it, since they did not answer: web-1:8081, 2\\u{1b}[2J\n" {
 		t.Errorf("exits with %d: %s", code, stderr)
 	}
 	if want := "denied in the last 1m (0s of it so far), by 2 daemons: 50 in all\nCOUNT  ERROR  SHARE  DOMAIN  RULE  SUBJECT\n" +
-		`5      1      10.0%  api     user  $'user=\033[2Ja\\,b'...` + "\nnobody else had more than 4\n"; out != want {
+		`5      1      10.0%  api     user  'user=\u{1b}[2Ja\,b'...` + "\nnobody else had more than 4\n"; out != want {
 		t.Errorf("got\n%s\nwant\n%s", out, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -132,10 +133,10 @@ func (r *removing) tellAbsent(to io.Writer, entries []*ratelimitv1.Entry, c *adm
 	}
 	subject := subjectText(r.domain, entries)
 	if r.plan && before.GetPlan() == "" {
-		fmt.Fprintln(to, visible(subject+" had no plan assigned"))
+		fmt.Fprintln(to, spelling.Visible(subject+" had no plan assigned"))
 	}
 	if r.unlimited && !before.GetUnlimited() {
-		fmt.Fprintln(to, visible(subject+" was not unlimited"))
+		fmt.Fprintln(to, spelling.Visible(subject+" was not unlimited"))
 	}
 	var has []string
 	for _, n := range before.GetNumbers() {
@@ -149,7 +150,7 @@ func (r *removing) tellAbsent(to io.Writer, entries []*ratelimitv1.Entry, c *adm
 		if len(has) > 0 {
 			text += ", but of " + limitNames(has)
 		}
-		fmt.Fprintln(to, visible(text))
+		fmt.Fprintln(to, spelling.Visible(text))
 	}
 }
 
@@ -240,6 +241,6 @@ func (f limitFlag) Set(text string) error {
 	if _, _, hasNumbers := cutUnescaped(text, '='); hasNumbers {
 		return errors.New("not " + f.allowed())
 	}
-	*f.to = append(*f.to, unescape(text))
+	*f.to = append(*f.to, spelling.ParsePart(text))
 	return nil
 }
