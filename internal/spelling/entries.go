@@ -1,5 +1,5 @@
-// Package spelling writes subjects as a person pastes them into a command line, and
-// reads them there.
+// Package spelling writes subjects as people paste them into a command line, and reads
+// them there. It escapes what people would not see in any text. It imports bucket.
 package spelling
 
 import (
