@@ -291,6 +291,8 @@ const (
 	ChangeOutcome_CHANGE_OUTCOME_REFUSED ChangeOutcome = 6
 	// The store did not answer: it may be in force or not. Ask again.
 	ChangeOutcome_CHANGE_OUTCOME_UNKNOWN ChangeOutcome = 7
+	// The store refused it: all is as it was, and error says why.
+	ChangeOutcome_CHANGE_OUTCOME_FAILED ChangeOutcome = 8
 )
 
 // Enum value maps for ChangeOutcome.
@@ -304,6 +306,7 @@ var (
 		5: "CHANGE_OUTCOME_CONFLICT",
 		6: "CHANGE_OUTCOME_REFUSED",
 		7: "CHANGE_OUTCOME_UNKNOWN",
+		8: "CHANGE_OUTCOME_FAILED",
 	}
 	ChangeOutcome_value = map[string]int32{
 		"CHANGE_OUTCOME_UNSPECIFIED": 0,
@@ -314,6 +317,7 @@ var (
 		"CHANGE_OUTCOME_CONFLICT":    5,
 		"CHANGE_OUTCOME_REFUSED":     6,
 		"CHANGE_OUTCOME_UNKNOWN":     7,
+		"CHANGE_OUTCOME_FAILED":      8,
 	}
 )
 
@@ -1851,7 +1855,9 @@ type ResetRequest struct {
 	// The name of the one limit to reset; without it all of the subject's limits.
 	Limit *string `protobuf:"bytes,3,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	// For the audit; at most 256 bytes.
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// As in PutAssignmentsRequest.
+	MaxWait       *durationpb.Duration `protobuf:"bytes,5,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1914,13 +1920,23 @@ func (x *ResetRequest) GetReason() string {
 	return ""
 }
 
+func (x *ResetRequest) GetMaxWait() *durationpb.Duration {
+	if x != nil {
+		return x.MaxWait
+	}
+	return nil
+}
+
 type ResetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The names of the limits whose state was forgotten.
 	Limits []string `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
 	// Daemons that may still repeat a denial from before, for at most
 	// redis.denial_memory.
-	Pending       []*Daemon `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	Pending []*Daemon `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	// For how long there may be more of them, which nobody knows; not there: there are
+	// none.
+	UnknownFor    *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1965,6 +1981,13 @@ func (x *ResetResponse) GetLimits() []string {
 func (x *ResetResponse) GetPending() []*Daemon {
 	if x != nil {
 		return x.Pending
+	}
+	return nil
+}
+
+func (x *ResetResponse) GetUnknownFor() *durationpb.Duration {
+	if x != nil {
+		return x.UnknownFor
 	}
 	return nil
 }
@@ -2222,7 +2245,10 @@ type PutAssignmentsRequest struct {
 	// At most 1,000.
 	Puts []*PutAssignment `protobuf:"bytes,1,rep,name=puts,proto3" json:"puts,omitempty"`
 	// Say what would change, and change nothing.
-	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// How long to wait at most, once it is done, until all daemons have it in force: 0s
+	// to 10s, with 0s not at all. Not there: see PutAssignments.
+	MaxWait       *durationpb.Duration `protobuf:"bytes,3,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2269,6 +2295,13 @@ func (x *PutAssignmentsRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *PutAssignmentsRequest) GetMaxWait() *durationpb.Duration {
+	if x != nil {
+		return x.MaxWait
+	}
+	return nil
 }
 
 // PutAssignment is one assignment to make or replace. It says the whole but the block:
@@ -2333,7 +2366,9 @@ type PatchAssignmentsRequest struct {
 	// At most 1,000.
 	Patches []*AssignmentPatch `protobuf:"bytes,1,rep,name=patches,proto3" json:"patches,omitempty"`
 	// Say what would change, and change nothing.
-	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// As in PutAssignmentsRequest.
+	MaxWait       *durationpb.Duration `protobuf:"bytes,3,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2380,6 +2415,13 @@ func (x *PatchAssignmentsRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *PatchAssignmentsRequest) GetMaxWait() *durationpb.Duration {
+	if x != nil {
+		return x.MaxWait
+	}
+	return nil
 }
 
 // AssignmentPatch changes parts of one assignment, and leaves the others.
@@ -2461,8 +2503,9 @@ type PatchAssignmentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the request.
 	Changes []*AssignmentChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
-	// Daemons that do not have all of it in force.
-	Pending       []*Daemon `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	// As in PutAssignmentsResponse.
+	Pending       []*Daemon            `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	UnknownFor    *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2511,12 +2554,22 @@ func (x *PatchAssignmentsResponse) GetPending() []*Daemon {
 	return nil
 }
 
+func (x *PatchAssignmentsResponse) GetUnknownFor() *durationpb.Duration {
+	if x != nil {
+		return x.UnknownFor
+	}
+	return nil
+}
+
 type PutAssignmentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the request.
 	Changes []*AssignmentChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
-	// Daemons that do not have all of it in force.
-	Pending       []*Daemon `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	// Daemons that are not known to have all of it in force.
+	Pending []*Daemon `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	// For how long there may be more daemons without it, which nobody knows: the register
+	// of daemons is young, or does not answer. Not there: there are none.
+	UnknownFor    *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2565,6 +2618,13 @@ func (x *PutAssignmentsResponse) GetPending() []*Daemon {
 	return nil
 }
 
+func (x *PutAssignmentsResponse) GetUnknownFor() *durationpb.Duration {
+	if x != nil {
+		return x.UnknownFor
+	}
+	return nil
+}
+
 // AssignmentChange is what became of one assignment.
 type AssignmentChange struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -2574,7 +2634,10 @@ type AssignmentChange struct {
 	// What is in force after; not there if nothing is.
 	After *Assignment `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
 	// Why it was refused.
-	Error         string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	// Whether the store may take it within seconds, as after a failover; only of one
+	// that failed.
+	Temporary     bool `protobuf:"varint,5,opt,name=temporary,proto3" json:"temporary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2635,6 +2698,13 @@ func (x *AssignmentChange) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *AssignmentChange) GetTemporary() bool {
+	if x != nil {
+		return x.Temporary
+	}
+	return false
 }
 
 type GetAssignmentRequest struct {
@@ -2894,7 +2964,9 @@ type DeleteAssignmentRequest struct {
 	// For the audit; at most 256 bytes.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Which part of the assignment ends; the others stay as they are.
-	Part          Part `protobuf:"varint,5,opt,name=part,proto3,enum=ratelimit.admin.v1.Part" json:"part,omitempty"`
+	Part Part `protobuf:"varint,5,opt,name=part,proto3,enum=ratelimit.admin.v1.Part" json:"part,omitempty"`
+	// As in PutAssignmentsRequest.
+	MaxWait       *durationpb.Duration `protobuf:"bytes,6,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2964,10 +3036,19 @@ func (x *DeleteAssignmentRequest) GetPart() Part {
 	return Part_PART_UNSPECIFIED
 }
 
+func (x *DeleteAssignmentRequest) GetMaxWait() *durationpb.Duration {
+	if x != nil {
+		return x.MaxWait
+	}
+	return nil
+}
+
 type DeleteAssignmentResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Change        *AssignmentChange      `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
-	Pending       []*Daemon              `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Change *AssignmentChange      `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	// As in PutAssignmentsResponse.
+	Pending       []*Daemon            `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	UnknownFor    *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3012,6 +3093,13 @@ func (x *DeleteAssignmentResponse) GetChange() *AssignmentChange {
 func (x *DeleteAssignmentResponse) GetPending() []*Daemon {
 	if x != nil {
 		return x.Pending
+	}
+	return nil
+}
+
+func (x *DeleteAssignmentResponse) GetUnknownFor() *durationpb.Duration {
+	if x != nil {
+		return x.UnknownFor
 	}
 	return nil
 }
@@ -3962,16 +4050,19 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x0fInspectResponse\x12G\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2'.ratelimit.admin.v1.ExplainedDescriptorR\n" +
-	"descriptor\"\x92\x01\n" +
+	"descriptor\"\xc8\x01\n" +
 	"\fResetRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x19\n" +
 	"\x05limit\x18\x03 \x01(\tH\x00R\x05limit\x88\x01\x01\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reasonB\b\n" +
-	"\x06_limit\"]\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x124\n" +
+	"\bmax_wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\amaxWaitB\b\n" +
+	"\x06_limit\"\x99\x01\n" +
 	"\rResetResponse\x12\x16\n" +
 	"\x06limits\x18\x01 \x03(\tR\x06limits\x124\n" +
-	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\"\xcb\x04\n" +
+	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
+	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"unknownFor\"\xcb\x04\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
@@ -3995,36 +4086,43 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\brequests\x18\x02 \x01(\rR\brequests\x121\n" +
 	"\x06period\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
 	"\x05burst\x18\x04 \x01(\rR\x05burst\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"g\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x9d\x01\n" +
 	"\x15PutAssignmentsRequest\x125\n" +
 	"\x04puts\x18\x01 \x03(\v2!.ratelimit.admin.v1.PutAssignmentR\x04puts\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"j\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x124\n" +
+	"\bmax_wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\"j\n" +
 	"\rPutAssignment\x12>\n" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
 	"assignment\x12\x19\n" +
-	"\bif_match\x18\x02 \x01(\tR\aifMatch\"q\n" +
+	"\bif_match\x18\x02 \x01(\tR\aifMatch\"\xa7\x01\n" +
 	"\x17PatchAssignmentsRequest\x12=\n" +
 	"\apatches\x18\x01 \x03(\v2#.ratelimit.admin.v1.AssignmentPatchR\apatches\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\xc3\x01\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x124\n" +
+	"\bmax_wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\"\xc3\x01\n" +
 	"\x0fAssignmentPatch\x12>\n" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
 	"assignment\x120\n" +
 	"\x06remove\x18\x02 \x03(\x0e2\x18.ratelimit.admin.v1.PartR\x06remove\x12#\n" +
 	"\rremove_limits\x18\x03 \x03(\tR\fremoveLimits\x12\x19\n" +
-	"\bif_match\x18\x04 \x01(\tR\aifMatch\"\x90\x01\n" +
+	"\bif_match\x18\x04 \x01(\tR\aifMatch\"\xcc\x01\n" +
 	"\x18PatchAssignmentsResponse\x12>\n" +
 	"\achanges\x18\x01 \x03(\v2$.ratelimit.admin.v1.AssignmentChangeR\achanges\x124\n" +
-	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\"\x8e\x01\n" +
+	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
+	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"unknownFor\"\xca\x01\n" +
 	"\x16PutAssignmentsResponse\x12>\n" +
 	"\achanges\x18\x01 \x03(\v2$.ratelimit.admin.v1.AssignmentChangeR\achanges\x124\n" +
-	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\"\xd3\x01\n" +
+	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
+	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"unknownFor\"\xf1\x01\n" +
 	"\x10AssignmentChange\x12;\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2!.ratelimit.admin.v1.ChangeOutcomeR\aoutcome\x126\n" +
 	"\x06before\x18\x02 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\x06before\x124\n" +
 	"\x05after\x18\x03 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\x05after\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"]\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x1c\n" +
+	"\ttemporary\x18\x05 \x01(\bR\ttemporary\"]\n" +
 	"\x14GetAssignmentRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\"W\n" +
@@ -4043,16 +4141,19 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x17ListAssignmentsResponse\x12@\n" +
 	"\vassignments\x18\x01 \x03(\v2\x1e.ratelimit.admin.v1.AssignmentR\vassignments\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x14\n" +
-	"\x05total\x18\x03 \x01(\x04R\x05total\"\xc1\x01\n" +
+	"\x05total\x18\x03 \x01(\x04R\x05total\"\xf7\x01\n" +
 	"\x17DeleteAssignmentRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x19\n" +
 	"\bif_match\x18\x03 \x01(\tR\aifMatch\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12,\n" +
-	"\x04part\x18\x05 \x01(\x0e2\x18.ratelimit.admin.v1.PartR\x04part\"\x8e\x01\n" +
+	"\x04part\x18\x05 \x01(\x0e2\x18.ratelimit.admin.v1.PartR\x04part\x124\n" +
+	"\bmax_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\"\xca\x01\n" +
 	"\x18DeleteAssignmentResponse\x12<\n" +
 	"\x06change\x18\x01 \x01(\v2$.ratelimit.admin.v1.AssignmentChangeR\x06change\x124\n" +
-	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\"1\n" +
+	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
+	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"unknownFor\"1\n" +
 	"\x17WatchAssignmentsRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\"S\n" +
 	"\x18WatchAssignmentsResponse\x127\n" +
@@ -4146,7 +4247,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"PART_TERMS\x10\x02\x12\r\n" +
 	"\tPART_PLAN\x10\x03\x12\x12\n" +
 	"\x0ePART_UNLIMITED\x10\x04\x12\x10\n" +
-	"\fPART_NUMBERS\x10\x05*\xf7\x01\n" +
+	"\fPART_NUMBERS\x10\x05*\x92\x02\n" +
 	"\rChangeOutcome\x12\x1e\n" +
 	"\x1aCHANGE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CHANGE_OUTCOME_CREATED\x10\x01\x12\x1b\n" +
@@ -4155,7 +4256,8 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x16CHANGE_OUTCOME_DELETED\x10\x04\x12\x1b\n" +
 	"\x17CHANGE_OUTCOME_CONFLICT\x10\x05\x12\x1a\n" +
 	"\x16CHANGE_OUTCOME_REFUSED\x10\x06\x12\x1a\n" +
-	"\x16CHANGE_OUTCOME_UNKNOWN\x10\a*\x8a\x01\n" +
+	"\x16CHANGE_OUTCOME_UNKNOWN\x10\a\x12\x19\n" +
+	"\x15CHANGE_OUTCOME_FAILED\x10\b*\x8a\x01\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ASSIGNED\x10\x01\x12\x19\n" +
@@ -4264,117 +4366,125 @@ var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil),    // 58: google.protobuf.Timestamp
 }
 var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
-	11, // 0: ratelimit.admin.v1.ListDomainsResponse.domains:type_name -> ratelimit.admin.v1.Domain
-	8,  // 1: ratelimit.admin.v1.Domain.place:type_name -> ratelimit.admin.v1.Place
-	0,  // 2: ratelimit.admin.v1.Domain.unmatched:type_name -> ratelimit.admin.v1.Unmatched
-	54, // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
-	14, // 4: ratelimit.admin.v1.GetRuleResponse.rules:type_name -> ratelimit.admin.v1.Rule
-	8,  // 5: ratelimit.admin.v1.Rule.place:type_name -> ratelimit.admin.v1.Place
-	16, // 6: ratelimit.admin.v1.Rule.limits:type_name -> ratelimit.admin.v1.RuleLimit
-	15, // 7: ratelimit.admin.v1.Rule.plans:type_name -> ratelimit.admin.v1.Plan
-	16, // 8: ratelimit.admin.v1.Plan.limits:type_name -> ratelimit.admin.v1.RuleLimit
-	55, // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	56, // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
-	57, // 11: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
-	19, // 12: ratelimit.admin.v1.ExplainResponse.descriptors:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	56, // 13: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
-	54, // 14: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
-	20, // 15: ratelimit.admin.v1.ExplainedDescriptor.levels:type_name -> ratelimit.admin.v1.Level
-	14, // 16: ratelimit.admin.v1.ExplainedDescriptor.rule:type_name -> ratelimit.admin.v1.Rule
-	22, // 17: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.AppliedAssignment
-	23, // 18: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
-	1,  // 19: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
-	54, // 20: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
-	21, // 21: ratelimit.admin.v1.Level.candidates:type_name -> ratelimit.admin.v1.Candidate
-	8,  // 22: ratelimit.admin.v1.Candidate.place:type_name -> ratelimit.admin.v1.Place
-	28, // 23: ratelimit.admin.v1.AppliedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	16, // 24: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
-	2,  // 25: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
-	56, // 26: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
-	56, // 27: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
-	54, // 28: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
-	19, // 29: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	54, // 30: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
-	47, // 31: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	54, // 32: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
-	29, // 33: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
-	58, // 34: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
-	58, // 35: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
-	58, // 36: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
-	58, // 37: ratelimit.admin.v1.Assignment.plan_until:type_name -> google.protobuf.Timestamp
-	58, // 38: ratelimit.admin.v1.Assignment.unlimited_until:type_name -> google.protobuf.Timestamp
-	56, // 39: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
-	58, // 40: ratelimit.admin.v1.AssignedNumbers.until:type_name -> google.protobuf.Timestamp
-	31, // 41: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
-	28, // 42: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	33, // 43: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
-	28, // 44: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
-	3,  // 45: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
-	36, // 46: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	47, // 47: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	36, // 48: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	47, // 49: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	4,  // 50: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
-	28, // 51: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
-	28, // 52: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
-	54, // 53: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	28, // 54: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
-	28, // 55: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
-	54, // 56: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	3,  // 57: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
-	36, // 58: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	47, // 59: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	50, // 60: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
-	47, // 61: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
-	58, // 62: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
-	58, // 63: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
-	58, // 64: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
-	54, // 65: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
-	50, // 66: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
-	58, // 67: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	5,  // 68: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
-	54, // 69: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
-	28, // 70: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
-	28, // 71: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
-	6,  // 72: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
-	7,  // 73: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
-	53, // 74: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
-	56, // 75: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
-	47, // 76: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	54, // 77: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
-	9,  // 78: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
-	12, // 79: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
-	17, // 80: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
-	24, // 81: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
-	26, // 82: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
-	30, // 83: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
-	32, // 84: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
-	37, // 85: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
-	39, // 86: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
-	41, // 87: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
-	43, // 88: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
-	45, // 89: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
-	48, // 90: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
-	51, // 91: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
-	10, // 92: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
-	13, // 93: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
-	18, // 94: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
-	25, // 95: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
-	27, // 96: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
-	35, // 97: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
-	34, // 98: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
-	38, // 99: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
-	40, // 100: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
-	42, // 101: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
-	44, // 102: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
-	46, // 103: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
-	49, // 104: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
-	52, // 105: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
-	92, // [92:106] is the sub-list for method output_type
-	78, // [78:92] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	11,  // 0: ratelimit.admin.v1.ListDomainsResponse.domains:type_name -> ratelimit.admin.v1.Domain
+	8,   // 1: ratelimit.admin.v1.Domain.place:type_name -> ratelimit.admin.v1.Place
+	0,   // 2: ratelimit.admin.v1.Domain.unmatched:type_name -> ratelimit.admin.v1.Unmatched
+	54,  // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
+	14,  // 4: ratelimit.admin.v1.GetRuleResponse.rules:type_name -> ratelimit.admin.v1.Rule
+	8,   // 5: ratelimit.admin.v1.Rule.place:type_name -> ratelimit.admin.v1.Place
+	16,  // 6: ratelimit.admin.v1.Rule.limits:type_name -> ratelimit.admin.v1.RuleLimit
+	15,  // 7: ratelimit.admin.v1.Rule.plans:type_name -> ratelimit.admin.v1.Plan
+	16,  // 8: ratelimit.admin.v1.Plan.limits:type_name -> ratelimit.admin.v1.RuleLimit
+	55,  // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	56,  // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
+	57,  // 11: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
+	19,  // 12: ratelimit.admin.v1.ExplainResponse.descriptors:type_name -> ratelimit.admin.v1.ExplainedDescriptor
+	56,  // 13: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
+	54,  // 14: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
+	20,  // 15: ratelimit.admin.v1.ExplainedDescriptor.levels:type_name -> ratelimit.admin.v1.Level
+	14,  // 16: ratelimit.admin.v1.ExplainedDescriptor.rule:type_name -> ratelimit.admin.v1.Rule
+	22,  // 17: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.AppliedAssignment
+	23,  // 18: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
+	1,   // 19: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
+	54,  // 20: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
+	21,  // 21: ratelimit.admin.v1.Level.candidates:type_name -> ratelimit.admin.v1.Candidate
+	8,   // 22: ratelimit.admin.v1.Candidate.place:type_name -> ratelimit.admin.v1.Place
+	28,  // 23: ratelimit.admin.v1.AppliedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	16,  // 24: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
+	2,   // 25: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
+	56,  // 26: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
+	56,  // 27: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
+	54,  // 28: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
+	19,  // 29: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
+	54,  // 30: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
+	56,  // 31: ratelimit.admin.v1.ResetRequest.max_wait:type_name -> google.protobuf.Duration
+	47,  // 32: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	56,  // 33: ratelimit.admin.v1.ResetResponse.unknown_for:type_name -> google.protobuf.Duration
+	54,  // 34: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
+	29,  // 35: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
+	58,  // 36: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
+	58,  // 37: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
+	58,  // 38: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
+	58,  // 39: ratelimit.admin.v1.Assignment.plan_until:type_name -> google.protobuf.Timestamp
+	58,  // 40: ratelimit.admin.v1.Assignment.unlimited_until:type_name -> google.protobuf.Timestamp
+	56,  // 41: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
+	58,  // 42: ratelimit.admin.v1.AssignedNumbers.until:type_name -> google.protobuf.Timestamp
+	31,  // 43: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
+	56,  // 44: ratelimit.admin.v1.PutAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
+	28,  // 45: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	33,  // 46: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
+	56,  // 47: ratelimit.admin.v1.PatchAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
+	28,  // 48: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
+	3,   // 49: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
+	36,  // 50: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	47,  // 51: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	56,  // 52: ratelimit.admin.v1.PatchAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
+	36,  // 53: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	47,  // 54: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	56,  // 55: ratelimit.admin.v1.PutAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
+	4,   // 56: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
+	28,  // 57: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
+	28,  // 58: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
+	54,  // 59: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	28,  // 60: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
+	28,  // 61: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
+	54,  // 62: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	3,   // 63: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
+	56,  // 64: ratelimit.admin.v1.DeleteAssignmentRequest.max_wait:type_name -> google.protobuf.Duration
+	36,  // 65: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	47,  // 66: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	56,  // 67: ratelimit.admin.v1.DeleteAssignmentResponse.unknown_for:type_name -> google.protobuf.Duration
+	50,  // 68: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
+	47,  // 69: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
+	58,  // 70: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
+	58,  // 71: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
+	58,  // 72: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
+	54,  // 73: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
+	50,  // 74: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
+	58,  // 75: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	5,   // 76: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
+	54,  // 77: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
+	28,  // 78: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
+	28,  // 79: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
+	6,   // 80: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
+	7,   // 81: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
+	53,  // 82: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
+	56,  // 83: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
+	47,  // 84: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	54,  // 85: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
+	9,   // 86: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
+	12,  // 87: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
+	17,  // 88: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
+	24,  // 89: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
+	26,  // 90: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
+	30,  // 91: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
+	32,  // 92: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
+	37,  // 93: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
+	39,  // 94: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
+	41,  // 95: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
+	43,  // 96: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
+	45,  // 97: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
+	48,  // 98: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
+	51,  // 99: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
+	10,  // 100: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
+	13,  // 101: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
+	18,  // 102: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
+	25,  // 103: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
+	27,  // 104: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
+	35,  // 105: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
+	34,  // 106: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
+	38,  // 107: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
+	40,  // 108: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
+	42,  // 109: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
+	44,  // 110: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
+	46,  // 111: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
+	49,  // 112: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
+	52,  // 113: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
+	100, // [100:114] is the sub-list for method output_type
+	86,  // [86:100] is the sub-list for method input_type
+	86,  // [86:86] is the sub-list for extension type_name
+	86,  // [86:86] is the sub-list for extension extendee
+	0,   // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_admin_v1_admin_proto_init() }

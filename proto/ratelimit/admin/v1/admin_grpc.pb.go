@@ -73,8 +73,11 @@ type AdminServiceClient interface {
 	// atomically: it is then as if nothing had been taken. Role: support.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
 	// PutAssignments makes or replaces assignments, each by itself. It returns
-	// once all daemons have them in force, or after 2 s with those that have not.
-	// Role: operator.
+	// once all daemons have them in force, or with those that have not: after
+	// max_wait, or without one after 2 s. Without one it takes up to 9 s where the
+	// register of daemons is younger than 7 s, so that nobody knows yet which there
+	// are. Daemons for which a change has waited in vain are not waited for again
+	// until they have it. Role: operator.
 	PutAssignments(ctx context.Context, in *PutAssignmentsRequest, opts ...grpc.CallOption) (*PutAssignmentsResponse, error)
 	// PatchAssignments changes parts of assignments, as PutAssignments does the
 	// whole. Role: operator.
@@ -276,8 +279,11 @@ type AdminServiceServer interface {
 	// atomically: it is then as if nothing had been taken. Role: support.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
 	// PutAssignments makes or replaces assignments, each by itself. It returns
-	// once all daemons have them in force, or after 2 s with those that have not.
-	// Role: operator.
+	// once all daemons have them in force, or with those that have not: after
+	// max_wait, or without one after 2 s. Without one it takes up to 9 s where the
+	// register of daemons is younger than 7 s, so that nobody knows yet which there
+	// are. Daemons for which a change has waited in vain are not waited for again
+	// until they have it. Role: operator.
 	PutAssignments(context.Context, *PutAssignmentsRequest) (*PutAssignmentsResponse, error)
 	// PatchAssignments changes parts of assignments, as PutAssignments does the
 	// whole. Role: operator.
