@@ -62,6 +62,8 @@ const (
 	Full
 	// TooManyNumbers: with those that are there it would have more than MaxNumbers.
 	TooManyNumbers
+	// Failed: the store refused it, and all is as it was.
+	Failed
 	// NeedsParts: its parts would end at different moments, or unlimited would stand
 	// beside others, which the daemons of Applied.Old cannot read.
 	NeedsParts
@@ -73,6 +75,10 @@ type Result struct {
 	// Before is what was in force before, or nil; After is what is in force now, or
 	// nil.
 	Before, After *Assignment
+	// Err is why, where the Outcome is Failed, and says ErrNothingChanged. Passes is
+	// whether that may end by itself within seconds, as a failover does.
+	Err    error
+	Passes bool
 }
 
 // Reached says which daemons a change did not reach for sure.
@@ -80,9 +86,14 @@ type Reached struct {
 	// Pending are the daemons that were not seen to have all of it in force.
 	Pending []string // IDs of the register
 	// Lacks is for how long there may be more of them, which nobody knows since Redis
-	// lost the register of daemons; 0: there are none.
+	// lost the register of daemons, or does not answer; 0: there are none.
 	Lacks time.Duration
 }
+
+// MaxWait is how long Apply and Reset wait at most, once what they do is done, until
+// every daemon has it in force; with 0 they look once. Without it they wait up to 2 s,
+// and where Redis has lost the register of daemons up to 9 s.
+type MaxWait time.Duration
 
 // Applied is what became of several changes.
 type Applied struct {
@@ -151,17 +162,17 @@ type Store interface {
 
 	// Apply makes changes, each by itself, and records them. It returns once every
 	// daemon has them in force, so that none decides any more by what was before,
-	// or after 2 s with the daemons that have not; where Redis has lost the register of
-	// daemons, after up to 9 s. Its error says that the store
-	// did not answer for some changes, whose outcome is Unknown. It changes nothing
-	// if one of them is not valid (see Change.Check), or before the store is Loaded.
-	// It needs Run to run.
-	Apply(ctx context.Context, changes []Change) (Applied, error)
+	// or after most with the daemons that have not. Its error says that the store
+	// did not answer for some changes, whose outcome is Unknown, or that it refused
+	// them, which Failed. It changes nothing if one of them is not valid (see
+	// Change.Check), or before the store is Loaded. It needs Run to run.
+	Apply(ctx context.Context, changes []Change, most ...MaxWait) (Applied, error)
 
 	// Reset forgets the states of these keys, at most ResetMost, all of one subject and
 	// named as the store of states names them, and records it; both or neither. Daemons forget
-	// what they remember of these keys, as for Apply. r.Kind is WasReset.
-	Reset(ctx context.Context, keys []string, r Record) (Reached, error)
+	// what they remember of these keys, as for Apply. r.Kind is WasReset. Whether it was
+	// done is not known if its error does not say ErrNothingChanged.
+	Reset(ctx context.Context, keys []string, r Record, most ...MaxWait) (Reached, error)
 
 	// Records returns records of changes, the newest first, and the token of the
 	// next page, empty on the last. Its error is ErrPageToken where that is what is

@@ -152,7 +152,7 @@ type Awaited struct {
 	// IDs are theirs, sorted.
 	IDs []string
 	// Lacks is for how long there may be more, which are not known since Redis lost
-	// the register: not at all if it is not above 0.
+	// the register, or does not answer: not at all if it is not above 0.
 	Lacks time.Duration
 	// Old are those of an earlier version, which have no tenure. They are among IDs.
 	Old []Daemon
@@ -164,7 +164,7 @@ func (m *Membership) Awaited(ctx context.Context) (Awaited, error) {
 	began := m.clock()
 	s, err := m.register.call(ctx, list, caller{})
 	if err != nil {
-		return Awaited{}, err
+		return Awaited{Lacks: registrationLives}, err
 	}
 	m.rollMu.Lock()
 	defer m.rollMu.Unlock()

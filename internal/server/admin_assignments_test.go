@@ -501,6 +501,82 @@ func TestAStoreThatDoesNotAnswerChangesNothing(t *testing.T) {
 	}
 }
 
+// What the store refused for certain is told as such, with the reason.
+func TestWhatTheStoreRefusesIsToldWithTheReason(t *testing.T) {
+	t.Parallel()
+	d, f := startAssigning(t)
+	f.refusal = fmt.Errorf("refused by Redis, %w: READONLY You can't write", assign.ErrNothingChanged)
+	const says = "refused by Redis, nothing was changed: READONLY You can't write"
+	for _, p := range []page{
+		d.askAdmin("PUT", "/assignment?domain=api&entry=user=x", "run", `{"blocked":true}`),
+		d.askAdmin("PATCH", "/assignment?domain=api&entry=user=x", "run", `{"blocked":true}`),
+		d.askAdmin("DELETE", "/assignment?domain=api&entry=user=x", "run", ""),
+		d.askAdmin("POST", "/reset", "run", `{"domain":"api","entries":[{"key":"user","value":"x"}]}`),
+	} {
+		if p.code != 503 || !strings.Contains(p.body, says) || strings.Contains(p.body, "ask again") {
+			t.Errorf("%d %s", p.code, p.body)
+		}
+	}
+	p := d.askAdmin("POST", "/assignments", "run", `{"puts":[{"assignment":{"domain":"api","entries":[{"key":"user","value":"x"}],"blocked":true}}]}`)
+	if c := read[adminv1.PutAssignmentsResponse](t, p, 200).GetChanges()[0]; c.GetOutcome() != adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED || c.GetError() != says || !c.GetTemporary() {
+		t.Errorf("got %v", c)
+	}
+	if lines := d.log.lines("assignment changed"); len(lines) > 0 {
+		t.Errorf("it is logged as made: %s", lines)
+	}
+}
+
+// A caller says how long it waits, and is told what is not known then.
+func TestChangesWaitNoLongerThanTheirCallersWant(t *testing.T) {
+	t.Parallel()
+	d, f := startAssigning(t)
+	f.lacks = 6500 * time.Millisecond
+	const at, subject = "/assignment?domain=api&entry=user=x", `"domain":"api","entries":[{"key":"user","value":"x"}]`
+	request := map[string]func(most string) page{
+		"PUT":    func(most string) page { return d.askAdmin("PUT", at+"&max_wait="+most, "run", `{"blocked":true}`) },
+		"PATCH":  func(most string) page { return d.askAdmin("PATCH", at+"&max_wait="+most, "run", `{"unlimited":true}`) },
+		"DELETE": func(most string) page { return d.askAdmin("DELETE", at+"&max_wait="+most, "run", "") },
+		"POST": func(most string) page {
+			return d.askAdmin("POST", "/assignments", "run", `{"max_wait":"`+most+`","puts":[{"assignment":{`+subject+`,"blocked":true}}]}`)
+		},
+		"PATCH of several": func(most string) page {
+			return d.askAdmin("PATCH", "/assignments", "run", `{"max_wait":"`+most+`","patches":[{"assignment":{`+subject+`,"blocked":true}}]}`)
+		},
+		"reset": func(most string) page {
+			return d.askAdmin("POST", "/reset", "run", `{"max_wait":"`+most+`",`+subject+`}`)
+		},
+	}
+	for name, ask := range request {
+		for most, want := range map[string]time.Duration{"0s": 0, "0.300s": 300 * time.Millisecond, "10s": 10 * time.Second} {
+			p := ask(most)
+			got := *f.most.Load()
+			if p.code/100 != 2 || !strings.Contains(p.body, `"unknown_for":"6.500s"`) || len(got) != 1 || got[0] != assign.MaxWait(want) {
+				t.Errorf("%s with %s: %v, %d %s", name, most, got, p.code, p.body)
+			}
+		}
+		before := len(f.recorded())
+		for _, most := range []string{"300s", "10.001s", "-1s"} {
+			if p := ask(most); p.code != 400 || !strings.Contains(p.body, "max_wait: found ") || !strings.Contains(p.body, "allowed: 0s to 10s, or none") {
+				t.Errorf("%s with %s: %d %s", name, most, p.code, p.body)
+			}
+		}
+		if p := ask("soon"); p.code != 400 {
+			t.Errorf("%s: %d %s", name, p.code, p.body)
+		}
+		if n := len(f.recorded()); n != before {
+			t.Errorf("%s: %d records, want %d: it was done all the same", name, n, before)
+		}
+	}
+	f.lacks = 0
+	p := d.askAdmin("PUT", at, "run", `{"blocked":true}`)
+	if got := *f.most.Load(); p.code/100 != 2 || len(got) > 0 || strings.Contains(p.body, "unknown_for") {
+		t.Errorf("without max_wait: %v, %d %s", got, p.code, p.body)
+	}
+	if p := d.askAdmin("PUT", at+"&max_wait=5m", "run", `{"blocked":true}`); p.code != 400 || !strings.Contains(p.body, "max_wait: found 5m0s; allowed: 0s to 10s, or none") {
+		t.Errorf("5m: %d %s", p.code, p.body)
+	}
+}
+
 func TestDaemonsAreListed(t *testing.T) {
 	t.Parallel()
 	alone, _ := startAssigning(t)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -37,6 +38,11 @@ type assignments struct {
 	old []string
 
 	watches atomic.Int32
+	// refusal, if it is set, is why all changes are refused, and lacks for how long there
+	// may be daemons that are not known. most is what the last change was given.
+	refusal error
+	lacks   time.Duration
+	most    atomic.Pointer[[]assign.MaxWait]
 	// held, if it is set, holds up Reset until it is closed, and resets counts those that
 	// it holds up.
 	held   chan struct{}
@@ -61,9 +67,17 @@ func newAssignments(t testing.TB) *assignments {
 
 var errAway = errors.New("the store is away")
 
-func (f *assignments) Apply(ctx context.Context, changes []assign.Change) (assign.Applied, error) {
+func (f *assignments) Apply(ctx context.Context, changes []assign.Change, most ...assign.MaxWait) (assign.Applied, error) {
+	f.most.Store(&most)
 	if f.fails {
 		return assign.Applied{}, errAway
+	}
+	if f.refusal != nil {
+		applied := assign.Applied{Results: make([]assign.Result, len(changes))}
+		for i := range changes {
+			applied.Results[i] = assign.Result{Outcome: assign.Failed, Err: f.refusal, Passes: true}
+		}
+		return applied, errAway
 	}
 	if f.old != nil {
 		applied := assign.Applied{Results: make([]assign.Result, len(changes)), Old: f.old}
@@ -73,7 +87,7 @@ func (f *assignments) Apply(ctx context.Context, changes []assign.Change) (assig
 		return applied, nil
 	}
 	applied, err := f.Store.Apply(ctx, changes)
-	applied.Pending = f.pending
+	applied.Pending, applied.Lacks = f.pending, f.lacks
 	return applied, err
 }
 
@@ -84,9 +98,13 @@ func (f *assignments) Records(ctx context.Context, q assign.RecordQuery) ([]assi
 	return f.Store.Records(ctx, q)
 }
 
-func (f *assignments) Reset(ctx context.Context, keys []string, r assign.Record) (assign.Reached, error) {
+func (f *assignments) Reset(ctx context.Context, keys []string, r assign.Record, most ...assign.MaxWait) (assign.Reached, error) {
+	f.most.Store(&most)
 	if f.fails {
 		return assign.Reached{}, errAway
+	}
+	if f.refusal != nil {
+		return assign.Reached{}, f.refusal
 	}
 	if f.held != nil {
 		f.resets.Add(1)
@@ -96,7 +114,7 @@ func (f *assignments) Reset(ctx context.Context, keys []string, r assign.Record)
 		}
 	}
 	_, err := f.Store.Reset(ctx, keys, r)
-	return assign.Reached{Pending: f.pending}, err
+	return assign.Reached{Pending: f.pending, Lacks: f.lacks}, err
 }
 
 func (f *assignments) Watch(ctx context.Context, tell func(assign.Record) bool) error {

@@ -144,7 +144,7 @@ func (s *Store) Loaded() bool { return true }
 
 // Apply implements assign.Store. It fails, with nothing changed, if a change is not
 // valid or if the file cannot be written.
-func (s *Store) Apply(_ context.Context, changes []assign.Change) (assign.Applied, error) {
+func (s *Store) Apply(_ context.Context, changes []assign.Change, _ ...assign.MaxWait) (assign.Applied, error) {
 	for i := range changes {
 		if err := changes[i].Check(); err != nil {
 			return unknown(changes), fmt.Errorf("change %d: %w", i, err)
@@ -235,7 +235,7 @@ func (s *Store) commit(c *commit) error {
 
 // Reset implements assign.Store. The states are in memory, so they are forgotten by
 // the hook alone.
-func (s *Store) Reset(_ context.Context, keys []string, r assign.Record) (assign.Reached, error) {
+func (s *Store) Reset(_ context.Context, keys []string, r assign.Record, _ ...assign.MaxWait) (assign.Reached, error) {
 	s.mu.Lock()
 	r.Kind, r.Moment = assign.WasReset, s.clock()
 	err := s.commit(&commit{records: []assign.Record{r}, first: s.last + 1})

@@ -2,7 +2,6 @@ package redislog
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -60,42 +59,44 @@ type Awaited struct {
 	// IDs are those that are known.
 	IDs []string
 	// Lacks is for how long there may be more, which are not known since Redis lost
-	// their register; not at all if it is not above 0.
+	// their register, or does not answer; not at all if it is not above 0.
 	Lacks time.Duration
 }
 
 // await waits until all daemons have in force what is wanted, and returns those that
-// have not after some time. For those that are late it does not wait. While there may
-// be daemons that are not known, it waits until these are known, or surely decide
-// nothing before they have caught up.
-func (s *Store) await(ctx context.Context, wanted map[*tag]streamID) (reached assign.Reached, _ error) {
+// have not after some time, or after most. For those that are late it does not wait.
+// While there may be daemons that are not known, it waits until these are known, or
+// surely decide nothing before they have caught up.
+func (s *Store) await(ctx context.Context, wanted map[*tag]streamID, most []assign.MaxWait) assign.Reached {
 	if len(wanted) == 0 {
-		return reached, nil
+		return assign.Reached{}
 	}
 	began := time.Now()
-	whole, cancel := context.WithTimeout(ctx, awaitMost)
-	defer cancel()
-	awaited, err := s.awaited(whole)
+	until := func(usual time.Duration) time.Time {
+		for _, m := range most {
+			usual = time.Duration(m)
+		}
+		return began.Add(usual)
+	}
+	awaited, err := s.awaited(ctx, until(awaitMost))
 	if err != nil {
-		return reached, wrap(fmt.Errorf("the daemons that should have it in force are not known: %w", err))
+		s.o.Log.Warn("redis: a change is made, and the daemons that should have it in force are not known", "error", err)
+		return assign.Reached{Pending: []string{s.o.ID}, Lacks: max(0, awaited.Lacks)}
 	}
-	if awaited.Lacks > 0 {
-		cancel()
-		whole, cancel = context.WithDeadline(ctx, began.Add(awaited.Lacks+awaitMost))
-		defer cancel()
-	}
-	if awaited, err = s.awaitAll(whole, awaited, wanted); err != nil {
+	if awaited, err = s.awaitAll(ctx, awaited, wanted, until(awaitMost+max(0, awaited.Lacks))); err != nil {
 		s.redis.ReloadAfter(ctx, err)
 	}
-	if len(awaited.IDs) > 0 && ctx.Err() == nil {
+	// Those for which it has hardly waited are not late.
+	if len(awaited.IDs) > 0 && ctx.Err() == nil && time.Since(began) >= awaitMost {
 		s.late.add(awaited.IDs, wanted)
 	}
-	return assign.Reached{Pending: awaited.IDs, Lacks: max(0, awaited.Lacks)}, nil
+	return assign.Reached{Pending: awaited.IDs, Lacks: max(0, awaited.Lacks)}
 }
 
 // awaitAll waits until all daemons have in force what is wanted, or all that have not
-// are late, or ctx ends. It returns those that have not, and the last error of Redis.
-func (s *Store) awaitAll(ctx context.Context, awaited Awaited, wanted map[*tag]streamID) (_ Awaited, err error) {
+// are late, or until a moment, or ctx ends. It looks at least once. It returns those that
+// have not, and the last error of Redis.
+func (s *Store) awaitAll(ctx context.Context, awaited Awaited, wanted map[*tag]streamID, until time.Time) (_ Awaited, err error) {
 	isLate := s.lateOf(ctx, awaited.IDs)
 	read := time.Now()
 	// A pause grows, so that one daemon costs little and many do not press.
@@ -108,27 +109,29 @@ func (s *Store) awaitAll(ctx context.Context, awaited Awaited, wanted map[*tag]s
 		select {
 		case <-ctx.Done():
 			return awaited, err
-		case <-time.After(pause):
+		case <-time.After(min(pause, time.Until(until))):
+		}
+		if !time.Now().Before(until) {
+			return awaited, err
 		}
 		if !mayLack || time.Since(read) < readEvery && time.Since(read) < awaited.Lacks {
 			continue
 		}
-		if now, err := s.awaited(ctx); err == nil {
+		if now, err := s.awaited(ctx, until); err == nil {
 			awaited, read = now, time.Now()
 		}
 	}
 }
 
-// awaited returns the daemons to wait for, this one included.
-func (s *Store) awaited(ctx context.Context) (a Awaited, err error) {
+// awaited returns the daemons to wait for, this one included. It asks for them at least
+// once, and again until a moment.
+func (s *Store) awaited(ctx context.Context, until time.Time) (a Awaited, err error) {
 	for s.o.Awaited != nil {
 		if a, err = s.o.Awaited(ctx); err == nil {
 			break
 		}
-		select {
-		case <-ctx.Done():
+		if !time.Now().Before(until) || !pause(ctx, 50*time.Millisecond) {
 			return a, err
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	if !slices.Contains(a.IDs, s.o.ID) {
@@ -167,7 +170,7 @@ func (s *Store) without(ctx context.Context, pending []string, wanted map[*tag]s
 
 // forgetGone removes what daemons wrote down that are not in the register any more.
 func (s *Store) forgetGone(ctx context.Context, tags []*tag) error {
-	awaited, err := s.awaited(ctx)
+	awaited, err := s.awaited(ctx, time.Now())
 	if err != nil {
 		return err
 	}

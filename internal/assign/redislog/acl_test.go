@@ -64,8 +64,11 @@ func TestChangeWithoutEachRightIsNotHalfDone(t *testing.T) {
 			}
 			for _, change := range []assign.Change{blocked("c"), assigntest.Delete(assigntest.Subject("api", "a"))} {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				_, _ = settled.Apply(ctx, []assign.Change{change})
+				applied, err := settled.Apply(ctx, []assign.Change{change})
 				cancel()
+				if needed := strings.Fields("+evalsha +time +hget +hset +hdel +xadd +xrevrange"); slices.Contains(needed, missing) && applied.Results[0].Outcome != assign.Failed {
+					t.Errorf("without %s: got %+v, %v", missing, applied.Results[0], err)
+				}
 			}
 			_, _ = settled.Reset(t.Context(), []string{settled.StateKey("a#gcra")}, assign.Record{Subject: assigntest.Subject("api", "r")})
 			give(all...)

@@ -31,9 +31,8 @@ var codes = [...]assign.Outcome{1: assign.Created, 2: assign.Replaced, 3: assign
 	6: assign.TooManyNumbers, 7: assign.NeedsParts}
 
 // Apply implements assign.Store. It fails, with nothing changed, if a change is not
-// valid, or if the store is not loaded. It also fails if the register of daemons cannot
-// be read, with all that is known in the results. Run must run.
-func (s *Store) Apply(ctx context.Context, changes []assign.Change) (assign.Applied, error) {
+// valid, or if the store is not loaded. Run must run.
+func (s *Store) Apply(ctx context.Context, changes []assign.Change, most ...assign.MaxWait) (assign.Applied, error) {
 	applied := assign.Applied{Results: make([]assign.Result, len(changes))}
 	for i := range changes {
 		if err := changes[i].Check(); err != nil {
@@ -48,9 +47,8 @@ func (s *Store) Apply(ctx context.Context, changes []assign.Change) (assign.Appl
 	if slices.ContainsFunc(applied.Results, func(r assign.Result) bool { return r.Outcome == assign.NeedsParts }) {
 		applied.Old = old
 	}
-	reached, awaitErr := s.await(ctx, wanted)
-	applied.Reached = reached
-	return applied, errors.Join(err, awaitErr)
+	applied.Reached = s.await(ctx, wanted, most)
+	return applied, err
 }
 
 // old returns the daemons that read form 1 alone. If these are not known, it returns
@@ -111,7 +109,14 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 			id, err := decodeChanges(c, of[i], results)
 			if err != nil {
 				failure = wrap(err)
-				// What follows was asked for on top of it.
+				// What follows was asked for on top of it, and is not sent.
+				unsent := assign.Result{Outcome: assign.Failed, Passes: true,
+					Err: fmt.Errorf("not sent, so %w: Redis did not answer for changes before it: %w", assign.ErrNothingChanged, err)}
+				if c.refused(err) {
+					unsent.Err, unsent.Passes = s.refusal(err), passes(err)
+					setAll(results, of[i], unsent)
+				}
+				setAll(results, batches[c.tag], unsent)
 				delete(batches, c.tag)
 				continue
 			}
@@ -122,6 +127,12 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 		s.doorbell.ring(ctx, calls)
 	}
 	return wanted, failure
+}
+
+func setAll(results []assign.Result, which []int, to assign.Result) {
+	for _, i := range which {
+		results[i] = to
+	}
 }
 
 // Places of the arguments of change.lua that sendChanges and changeCall set.
@@ -189,7 +200,9 @@ func (s *Store) sendChanges(ctx context.Context, calls []*call) {
 	for _, c := range calls {
 		if err := c.cmd.Err(); err != nil {
 			s.redis.ReloadAfter(ctx, err)
-			c.args[argResent] = "1"
+			if c.mayHaveRun {
+				c.args[argResent] = "1"
+			}
 			failed = append(failed, c)
 		}
 	}
@@ -261,8 +274,8 @@ func encodeSubject(s *assign.Subject) string {
 	return string(text)
 }
 
-// Reset implements assign.Store. Whether it was done is not known if it fails.
-func (s *Store) Reset(ctx context.Context, keys []string, r assign.Record) (assign.Reached, error) {
+// Reset implements assign.Store.
+func (s *Store) Reset(ctx context.Context, keys []string, r assign.Record, most ...assign.MaxWait) (assign.Reached, error) {
 	if err := r.Subject.Check(); err != nil {
 		return assign.Reached{}, err
 	}
@@ -285,6 +298,9 @@ func (s *Store) Reset(ctx context.Context, keys []string, r assign.Record) (assi
 	text, err := c.cmd.Text()
 	if err != nil {
 		s.redis.ReloadAfter(ctx, err)
+		if c.refused(err) {
+			return assign.Reached{}, s.refusal(err)
+		}
 		return assign.Reached{}, wrap(err)
 	}
 	id, err := parseID(text)
@@ -292,7 +308,7 @@ func (s *Store) Reset(ctx context.Context, keys []string, r assign.Record) (assi
 		return assign.Reached{}, wrap(err)
 	}
 	s.doorbell.ring(ctx, []*call{c})
-	return s.await(ctx, map[*tag]streamID{t: id})
+	return s.await(ctx, map[*tag]streamID{t: id}, most), nil
 }
 
 // hashTagOf returns what stands between the first braces of a key.

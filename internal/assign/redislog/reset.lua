@@ -10,7 +10,7 @@
 -- ARGV[6]  the keys of the states as a JSON array
 -- reply    the ID of the record
 
-local refusal = refusal_of({{'XADD', KEYS[1], '*', 'f', 'v'}, {'DEL', KEYS[2]}})
+local refusal = refusal_of({{'XADD', KEYS[1], '*', 'f', 'v'}, {'DEL', unpack(KEYS, 2)}})
 if refusal then return refusal end
 
 local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]

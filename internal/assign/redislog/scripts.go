@@ -48,6 +48,8 @@ type call struct {
 	keys []string
 	args []any
 	cmd  *redis.Cmd
+	// mayHaveRun says that the reply to it was lost at least once.
+	mayHaveRun bool
 }
 
 // run sends calls together and waits for their replies; each has its own in cmd, or
@@ -56,6 +58,13 @@ type call struct {
 func (s *Store) run(ctx context.Context, sc script, calls []*call) {
 	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
 	defer cancel()
+	defer func() {
+		for _, c := range calls {
+			if err := c.cmd.Err(); err != nil && !isRefusal(err) {
+				c.mayHaveRun = true
+			}
+		}
+	}()
 	s.send(ctx, "evalsha", sc.sha, calls)
 	unloaded := failedWith(calls, "NOSCRIPT")
 	if len(unloaded) > 0 {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
@@ -51,11 +53,13 @@ func (a *API) PutAssignments(ctx context.Context, r *adminv1.PutAssignmentsReque
 	for i, put := range r.GetPuts() {
 		all[i] = a.askedByPut(put)
 	}
-	changes, pending, err := a.changeAll(ctx, r, all, r.GetDryRun())
+	changes, reached, err := a.changeAll(ctx, r, all)
 	if err != nil {
 		return nil, err
 	}
-	return &adminv1.PutAssignmentsResponse{Changes: changes, Pending: pending}, nil
+	response := &adminv1.PutAssignmentsResponse{Changes: changes}
+	response.Pending, response.UnknownFor = a.showReached(ctx, reached)
+	return response, nil
 }
 
 // PatchAssignments implements adminv1.AdminServiceServer.
@@ -67,11 +71,13 @@ func (a *API) PatchAssignments(ctx context.Context, r *adminv1.PatchAssignmentsR
 	for i, patch := range r.GetPatches() {
 		all[i] = a.askedByPatch(patch)
 	}
-	changes, pending, err := a.changeAll(ctx, r, all, r.GetDryRun())
+	changes, reached, err := a.changeAll(ctx, r, all)
 	if err != nil {
 		return nil, err
 	}
-	return &adminv1.PatchAssignmentsResponse{Changes: changes, Pending: pending}, nil
+	response := &adminv1.PatchAssignmentsResponse{Changes: changes}
+	response.Pending, response.UnknownFor = a.showReached(ctx, reached)
+	return response, nil
 }
 
 // mayChange returns why a request with n changes cannot be answered, or nil.
@@ -141,12 +147,40 @@ func addPart(to *assign.Parts, part adminv1.Part) bool {
 	return true
 }
 
+// changesRequest asks for several changes.
+type changesRequest interface {
+	proto.Message
+	GetDryRun() bool
+	GetMaxWait() *durationpb.Duration
+}
+
+// maxWaitMost bounds how long a request may have an answer wait for the daemons.
+const maxWaitMost = 10 * time.Second
+
+// maxWaitOf returns how long the answer to a request waits at most for the daemons; nothing
+// where it does not say so. Its error is a status.
+func maxWaitOf(request interface{ GetMaxWait() *durationpb.Duration }) ([]assign.MaxWait, error) {
+	asked := request.GetMaxWait()
+	if asked == nil {
+		return nil, nil
+	}
+	most := asked.AsDuration()
+	if !asked.IsValid() || most < 0 || most > maxWaitMost {
+		return nil, decide.Invalid("max_wait: found %v; allowed: 0s to %v, or none", most, maxWaitMost)
+	}
+	return []assign.MaxWait{assign.MaxWait(most)}, nil
+}
+
 // changeAll makes those changes of a request that nothing is wrong with, or says what
 // would come of them, and answers for each.
-func (a *API) changeAll(ctx context.Context, request proto.Message, all []askedChange, dryRun bool) ([]*adminv1.AssignmentChange, []*adminv1.Daemon, error) {
+func (a *API) changeAll(ctx context.Context, request changesRequest, all []askedChange) (_ []*adminv1.AssignmentChange, none assign.Reached, _ error) {
+	most, err := maxWaitOf(request)
+	if err != nil {
+		return nil, none, err
+	}
 	rules, err := a.rules()
 	if err != nil {
-		return nil, nil, err
+		return nil, none, err
 	}
 	answers := make([]*adminv1.AssignmentChange, len(all))
 	var changes []assign.Change
@@ -171,25 +205,25 @@ func (a *API) changeAll(ctx context.Context, request proto.Message, all []askedC
 		changes, at = append(changes, *c), append(at, i)
 	}
 	if err := a.fits(ctx, request, len(all), changes); err != nil {
-		return nil, nil, err
+		return nil, none, err
 	}
 	if len(changes) == 0 {
-		return answers, nil, nil
+		return answers, none, nil
 	}
-	if dryRun {
+	if request.GetDryRun() {
 		for i := range changes {
 			answers[at[i]] = showResult(a.expected(&changes[i]), changes[i].IfMatch, nil)
 		}
-		return answers, nil, nil
+		return answers, none, nil
 	}
-	applied, err := a.apply(ctx, changes)
+	applied, err := a.apply(ctx, changes, most)
 	if err != nil {
-		return nil, nil, err
+		return nil, none, err
 	}
 	for i := range changes {
 		answers[at[i]] = showResult(applied.Results[i], changes[i].IfMatch, applied.Old)
 	}
-	return answers, a.pending(ctx, applied.Pending), nil
+	return answers, applied.Reached, nil
 }
 
 // fits makes room for the answer to a request with n changes, which has each assignment
@@ -226,8 +260,8 @@ func (a *API) held(s assign.Subject) *assign.Assignment {
 }
 
 // apply has the store make changes, and logs each.
-func (a *API) apply(ctx context.Context, changes []assign.Change) (assign.Applied, error) {
-	applied, err := a.Assignments.Apply(ctx, changes)
+func (a *API) apply(ctx context.Context, changes []assign.Change, most []assign.MaxWait) (assign.Applied, error) {
+	applied, err := a.Assignments.Apply(ctx, changes, most...)
 	if errors.Is(err, assign.ErrNothingChanged) {
 		a.Log.Error("assignments cannot be kept", "error", err)
 		return applied, status.Errorf(codes.Unavailable, "%v", err)
@@ -239,7 +273,7 @@ func (a *API) apply(ctx context.Context, changes []assign.Change) (assign.Applie
 		a.logChange(&changes[i], &applied.Results[i], len(applied.Pending))
 	}
 	if err != nil {
-		a.Log.Warn("the store did not answer for some changes of assignments", "error", err)
+		a.Log.Warn("the store did not answer for some changes of assignments, or refused them", "error", err)
 	}
 	return applied, nil
 }
@@ -252,6 +286,7 @@ var outcomes = map[assign.Outcome]adminv1.ChangeOutcome{
 	assign.Deleted:   adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED,
 	assign.Conflict:  adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT,
 	assign.Full:      adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED,
+	assign.Failed:    adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED,
 
 	assign.TooManyNumbers: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED,
 	assign.NeedsParts:     adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED,
@@ -298,6 +333,8 @@ func showResult(r assign.Result, ifMatch string, old []string) *adminv1.Assignme
 		if ifMatch == assign.IfNone {
 			m.Error = "something is assigned already, and this was only to be made where nothing is"
 		}
+	case assign.Failed:
+		m.Error, m.Temporary = shortened(r.Err.Error()), r.Passes
 	case assign.Unknown:
 		m.Error = "the store did not answer: it may be in force or not; ask again"
 	}
@@ -359,6 +396,10 @@ func (a *API) DeleteAssignment(ctx context.Context, r *adminv1.DeleteAssignmentR
 	if err := a.hasAssignments(); err != nil {
 		return nil, err
 	}
+	most, err := maxWaitOf(r)
+	if err != nil {
+		return nil, err
+	}
 	change := removal(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
 	change.IfMatch = r.GetIfMatch()
 	if r.GetPart() != adminv1.Part_PART_UNSPECIFIED {
@@ -370,11 +411,13 @@ func (a *API) DeleteAssignment(ctx context.Context, r *adminv1.DeleteAssignmentR
 	if err := change.Check(); err != nil {
 		return nil, decide.Invalid("%v", err)
 	}
-	applied, err := a.apply(ctx, []assign.Change{change})
+	applied, err := a.apply(ctx, []assign.Change{change}, most)
 	if err != nil {
 		return nil, err
 	}
-	return &adminv1.DeleteAssignmentResponse{Change: showResult(applied.Results[0], change.IfMatch, applied.Old), Pending: a.pending(ctx, applied.Pending)}, nil
+	response := &adminv1.DeleteAssignmentResponse{Change: showResult(applied.Results[0], change.IfMatch, applied.Old)}
+	response.Pending, response.UnknownFor = a.showReached(ctx, applied.Reached)
+	return response, nil
 }
 
 // removal returns the change that ends all that is assigned to a subject.

@@ -5,8 +5,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -35,6 +37,15 @@ func ShowDaemon(d *fleet.Daemon, self string) *adminv1.Daemon {
 		m.Reads = append(m.Reads, uint32(format))
 	}
 	return m
+}
+
+// showReached returns the daemons that a change did not reach for sure, and for how long
+// there may be more.
+func (a *API) showReached(ctx context.Context, r assign.Reached) (pending []*adminv1.Daemon, unknownFor *durationpb.Duration) {
+	if r.Lacks > 0 {
+		unknownFor = durationpb.New(r.Lacks)
+	}
+	return a.pending(ctx, r.Pending), unknownFor
 }
 
 // pending returns the daemons with these IDs. Of those that the register does not

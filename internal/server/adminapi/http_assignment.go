@@ -92,16 +92,16 @@ func changeOne[Q any, A any, M interface {
 }
 
 func readPutAssignment(w http.ResponseWriter, r *http.Request) (*adminv1.PutAssignmentsRequest, error) {
-	q := readQuery(r, "domain", "entry", "dry_run")
-	request := &adminv1.PutAssignmentsRequest{DryRun: q.flag("dry_run")}
+	q := readQuery(r, "domain", "entry", "dry_run", "max_wait")
+	request := &adminv1.PutAssignmentsRequest{DryRun: q.flag("dry_run"), MaxWait: q.duration("max_wait")}
 	asked, match, err := readOne(w, r, q)
 	request.Puts = []*adminv1.PutAssignment{{Assignment: asked, IfMatch: match}}
 	return request, err
 }
 
 func readPatchAssignment(w http.ResponseWriter, r *http.Request) (*adminv1.PatchAssignmentsRequest, error) {
-	q := readQuery(r, "domain", "entry", "dry_run", "remove", "remove_limit")
-	request := &adminv1.PatchAssignmentsRequest{DryRun: q.flag("dry_run")}
+	q := readQuery(r, "domain", "entry", "dry_run", "max_wait", "remove", "remove_limit")
+	request := &adminv1.PatchAssignmentsRequest{DryRun: q.flag("dry_run"), MaxWait: q.duration("max_wait")}
 	patch := &adminv1.AssignmentPatch{Remove: q.parts("remove"), RemoveLimits: q.values["remove_limit"]}
 	asked, match, err := readOne(w, r, q)
 	patch.Assignment, patch.IfMatch = asked, match
@@ -143,7 +143,7 @@ func failureOf(c *adminv1.AssignmentChange) error {
 		return status.Error(codes.FailedPrecondition, c.GetError())
 	case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED:
 		return status.Error(codes.InvalidArgument, c.GetError())
-	case adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN:
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN, adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED:
 		return status.Error(codes.Unavailable, c.GetError())
 	}
 	return nil
@@ -152,12 +152,14 @@ func failureOf(c *adminv1.AssignmentChange) error {
 // deleteAssignment is DeleteAssignment.
 func (a *API) deleteAssignment(w http.ResponseWriter, r *http.Request) {
 	route(a, "DeleteAssignment", func(_ http.ResponseWriter, r *http.Request) (*adminv1.DeleteAssignmentRequest, error) {
-		q := readQuery(r, "domain", "entry", "reason", "part")
+		q := readQuery(r, "domain", "entry", "max_wait", "reason", "part")
 		match, err := ifMatch(r)
 		if q.err == nil {
 			q.err = err
 		}
-		return &adminv1.DeleteAssignmentRequest{Domain: q.text("domain"), Entries: q.entries(), IfMatch: match, Reason: q.text("reason"), Part: choice(q, "part", parts)}, q.err
+		return &adminv1.DeleteAssignmentRequest{
+			Domain: q.text("domain"), Entries: q.entries(), IfMatch: match, MaxWait: q.duration("max_wait"), Reason: q.text("reason"), Part: choice(q, "part", parts),
+		}, q.err
 	}, func(ctx context.Context, q *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
 		response, err := a.DeleteAssignment(ctx, q)
 		if err == nil {

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/server/decide"
@@ -57,6 +60,19 @@ func (q *query) flag(name string) bool {
 		q.err = decide.Invalid("%s: found %.100q; allowed: true or false", name, text)
 	}
 	return false
+}
+
+// duration reads a span of time, such as 0.3s or 300ms, or none.
+func (q *query) duration(name string) *durationpb.Duration {
+	text := q.values.Get(name)
+	if text == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		q.err = decide.Invalid("%s: found %.100q; allowed: a number with a unit, such as 0.3s or 300ms", name, text)
+	}
+	return durationpb.New(d)
 }
 
 // parts are the words for parts of an assignment.

@@ -25,6 +25,10 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	if err := change.Check(); err != nil {
 		return nil, decide.Invalid("%v", err)
 	}
+	most, err := maxWaitOf(r)
+	if err != nil {
+		return nil, err
+	}
 	subject, by := change.Assignment.Subject, change.Assignment.By
 	states, err := a.Decider.Resettable(subject.Domain, subject.Entries, r.Limit)
 	if err != nil {
@@ -36,7 +40,7 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	}
 	reached, err := a.Assignments.Reset(ctx, states.Keys, assign.Record{
 		Kind: assign.WasReset, By: by, Reason: r.GetReason(), Subject: subject, Limits: states.Limits,
-	})
+	}, most...)
 	switch {
 	case errors.Is(err, assign.ErrNothingChanged):
 		return nil, status.Errorf(codes.Unavailable, "%v", err)
@@ -45,7 +49,9 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	}
 	a.Log.Info("limits reset", "by", by, "domain", subject.Domain, "entries", spelling.Entries(subject.Entries),
 		"limits", limitNames(states.Limits), "reason", r.GetReason(), "daemons_pending", len(reached.Pending))
-	return &adminv1.ResetResponse{Limits: states.Limits, Pending: a.pending(ctx, reached.Pending)}, nil
+	response := &adminv1.ResetResponse{Limits: states.Limits}
+	response.Pending, response.UnknownFor = a.showReached(ctx, reached)
+	return response, nil
 }
 
 // limitNames lists names of limits for people; a limit may have none.
