@@ -81,7 +81,7 @@ func onThisMachine(address string) bool {
 
 // call calls an RPC in the time that the user grants.
 func call[Request, Response any](ctx context.Context, a admin, rpc func(context.Context, Request, ...grpc.CallOption) (Response, error), request Request) (Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.to.timeout)
+	ctx, cancel := context.WithTimeout(ctx, a.to.timeout+a.to.maxWait.AsDuration())
 	defer cancel()
 	response, err := rpc(ctx, request)
 	if err != nil {

@@ -46,6 +46,10 @@ type fakeAdmin struct {
 	mostPuts  int    // for which an answer is not too long; 0: any
 	unknown   string // the plan for which the store does not answer
 	answers   int    // after so many times that it did not; 0: never
+	refused   string // the plan that the store refuses
+	temporary bool   // so many times as answers says, or always
+	lacks     *durationpb.Duration
+	maxWait   *durationpb.Duration // of the last change
 }
 
 // made is when the fake says that it made what it has.
@@ -117,7 +121,8 @@ func (f *fakeAdmin) PutAssignments(_ context.Context, r *adminv1.PutAssignmentsR
 		return nil, status.Error(codes.ResourceExhausted, "put fewer at once")
 	}
 	f.batches = append(f.batches, len(r.GetPuts()))
-	response := &adminv1.PutAssignmentsResponse{Pending: f.pending}
+	f.maxWait = r.GetMaxWait()
+	response := &adminv1.PutAssignmentsResponse{Pending: f.pending, UnknownFor: f.lacks}
 	for _, put := range r.GetPuts() {
 		change := changeOf(put.GetAssignment())
 		change.Remove.Rest = change.Assignment.HasMore()
@@ -137,7 +142,8 @@ func (f *fakeAdmin) PatchAssignments(_ context.Context, r *adminv1.PatchAssignme
 		return nil, status.Error(codes.ResourceExhausted, "put fewer at once")
 	}
 	f.batches = append(f.batches, len(r.GetPatches()))
-	response := &adminv1.PatchAssignmentsResponse{Pending: f.pending}
+	f.maxWait = r.GetMaxWait()
+	response := &adminv1.PatchAssignmentsResponse{Pending: f.pending, UnknownFor: f.lacks}
 	for _, patch := range r.GetPatches() {
 		change := changeOf(patch.GetAssignment())
 		change.Remove.Limits = patch.GetRemoveLimits()
@@ -184,6 +190,13 @@ func (f *fakeAdmin) change(c assign.Change, dryRun bool) *adminv1.AssignmentChan
 			f.unknown = ""
 		}
 		return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN}
+	case f.refused != "" && plan == f.refused:
+		if f.answers--; f.answers == 0 {
+			f.refused = ""
+		}
+		return &adminv1.AssignmentChange{
+			Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED, Error: "refused by Redis, nothing was changed: READONLY You can't write", Temporary: f.temporary,
+		}
 	}
 	entries := make([]*ratelimitv1.Entry, len(c.Assignment.Entries))
 	for i, e := range c.Assignment.Entries {
@@ -269,7 +282,8 @@ func (f *fakeAdmin) GetAssignment(_ context.Context, r *adminv1.GetAssignmentReq
 func (f *fakeAdmin) DeleteAssignment(_ context.Context, r *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
 	change := changeOf(&adminv1.Assignment{Domain: r.GetDomain(), Entries: r.GetEntries(), Reason: r.GetReason()})
 	addPart(&change.Remove, r.GetPart())
-	return &adminv1.DeleteAssignmentResponse{Change: f.change(change, false), Pending: f.pending}, nil
+	f.maxWait = r.GetMaxWait()
+	return &adminv1.DeleteAssignmentResponse{Change: f.change(change, false), Pending: f.pending, UnknownFor: f.lacks}, nil
 }
 
 func (f *fakeAdmin) ListAssignments(_ context.Context, r *adminv1.ListAssignmentsRequest) (*adminv1.ListAssignmentsResponse, error) {
@@ -346,7 +360,8 @@ func (f *fakeAdmin) Reset(_ context.Context, r *adminv1.ResetRequest) (*adminv1.
 	if r.Limit != nil {
 		limits = []string{r.GetLimit()}
 	}
-	return &adminv1.ResetResponse{Limits: limits, Pending: f.pending}, nil
+	f.maxWait = r.GetMaxWait()
+	return &adminv1.ResetResponse{Limits: limits, Pending: f.pending, UnknownFor: f.lacks}, nil
 }
 
 // writeText writes a file of the test, and returns its name.

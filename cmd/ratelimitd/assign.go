@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -78,7 +76,7 @@ that are in force already stay as they are, so it does no harm to do it again.
 	fs.BoolVar(&i.skipBad, "skip-bad", false, "with --from: leave out malformed rows")
 	fs.BoolVar(&i.dryRun, "dry-run", false, "say what would change, and change nothing")
 	bindJSON(fs, &asJSON, "each change, or with --from the summary,")
-	to.bind(fs)
+	to.bindChange(fs)
 	for _, alone := range []string{"plan", "limit", "unlimited", "only", "until", "for", "reason"} {
 		cmd.MarkFlagsMutuallyExclusive("from", alone)
 	}
@@ -133,27 +131,32 @@ type setting struct {
 	send   sender
 }
 
-// sender sends changes to a daemon, and returns the answer to each and the daemons that
-// may not have them in force.
-type sender func(context.Context, admin, []*adminv1.AssignmentPatch, bool) ([]*adminv1.AssignmentChange, []*adminv1.Daemon, error)
+// sender sends changes to a daemon.
+type sender func(context.Context, admin, []*adminv1.AssignmentPatch, bool) (answer, error)
+
+// answer is the answer to several changes.
+type answer interface {
+	reached
+	GetChanges() []*adminv1.AssignmentChange
+}
 
 // sendPatches has parts of assignments changed.
-func sendPatches(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) ([]*adminv1.AssignmentChange, []*adminv1.Daemon, error) {
-	r, err := call(ctx, a, a.PatchAssignments, &adminv1.PatchAssignmentsRequest{Patches: patches, DryRun: dryRun})
+func sendPatches(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) (answer, error) {
+	r, err := call(ctx, a, a.PatchAssignments, &adminv1.PatchAssignmentsRequest{Patches: patches, DryRun: dryRun, MaxWait: a.to.maxWait})
 	if status.Code(err) == codes.Unimplemented && strings.Contains(err.Error(), "unknown method") {
 		err = fmt.Errorf("%w\nthe daemon is of a version that cannot change parts of assignments: upgrade it, or use the command of its version", err)
 	}
-	return r.GetChanges(), r.GetPending(), checkAnswers(err, len(r.GetChanges()), len(patches))
+	return r, checkAnswers(err, len(r.GetChanges()), len(patches))
 }
 
 // sendPuts has assignments be the whole that patches set, except blocks, or blocks alone.
-func sendPuts(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) ([]*adminv1.AssignmentChange, []*adminv1.Daemon, error) {
-	request := &adminv1.PutAssignmentsRequest{DryRun: dryRun}
+func sendPuts(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) (answer, error) {
+	request := &adminv1.PutAssignmentsRequest{DryRun: dryRun, MaxWait: a.to.maxWait}
 	for _, p := range patches {
 		request.Puts = append(request.Puts, &adminv1.PutAssignment{Assignment: p.GetAssignment()})
 	}
 	r, err := call(ctx, a, a.PutAssignments, request)
-	return r.GetChanges(), r.GetPending(), checkAnswers(err, len(r.GetChanges()), len(patches))
+	return r, checkAnswers(err, len(r.GetChanges()), len(patches))
 }
 
 // checkAnswers returns the error of a call, or that it has not one answer for each change.
@@ -188,7 +191,7 @@ func setAll(cmd *cobra.Command, to *target, p setting) error {
 		patches = append(patches, patch)
 	}
 	return to.withAdmin(func(a admin) error {
-		told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: p.asJSON, dryRun: p.dryRun, pending: pendingDaemons{}}
+		told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: p.asJSON, dryRun: p.dryRun}
 		return told.change(cmd.Context(), a, patches, p.send)
 	})
 }
@@ -199,22 +202,22 @@ type changes struct {
 	asJSON   bool
 	dryRun   bool
 	failed   bool
-	pending  pendingDaemons
+	lacking  lacking
 }
 
 // change has changes made and tells each.
 func (t *changes) change(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, send sender) error {
-	answers, pending, err := send(ctx, a, patches, t.dryRun)
+	answer, err := send(ctx, a, patches, t.dryRun)
 	if err != nil {
 		return err
 	}
-	for i, c := range answers {
+	for i, c := range answer.GetChanges() {
 		set := patches[i].GetAssignment()
 		if err := t.tell(set.GetDomain(), set.GetEntries(), c); err != nil {
 			return err
 		}
 	}
-	t.pending.add(pending)
+	t.lacking.add(answer)
 	return t.end()
 }
 
@@ -234,22 +237,11 @@ func (t *changes) tell(domain string, entries []*ratelimitv1.Entry, c *adminv1.A
 // end tells of daemons that may not have the changes, and returns what the command
 // ends with.
 func (t *changes) end() error {
-	tellPending(t.err, t.pending)
-	switch {
-	case t.failed:
+	err := t.lacking.tell(t.err)
+	if t.failed {
 		return exitCode(exitError)
-	case len(t.pending) > 0:
-		return exitCode(exitPending)
 	}
-	return nil
-}
-
-func tellPending(to io.Writer, pending pendingDaemons) {
-	if len(pending) == 0 {
-		return
-	}
-	fmt.Fprintf(to, "not every daemon is known to have it in force yet: %s; each has it once it has reached the store again\n",
-		spelling.Visible(strings.Join(slices.Sorted(maps.Keys(pending)), ", ")))
+	return err
 }
 
 func blockCommand(load func() (settings.Settings, error)) *cobra.Command {
@@ -273,7 +265,7 @@ What else is assigned to them stays, and holds again once the block has ended.
 	bindReason(cmd, &given.Reason)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
 	bindJSON(cmd.Flags(), &asJSON, "each change")
-	to.bind(cmd.Flags())
+	to.bindChange(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return setAll(cmd, &to, setting{given: &given, ends: ends, args: args, dryRun: dryRun, asJSON: asJSON, send: sendPuts})
 	}
@@ -297,16 +289,16 @@ say.
 	bindDomain(cmd, &domain, load)
 	bindReason(cmd, &reason)
 	bindJSON(cmd.Flags(), &asJSON, "each change")
-	to.bind(cmd.Flags())
+	to.bindChange(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		subjects, err := takeOf(domain, args)
 		if err != nil {
 			return err
 		}
 		return to.withAdmin(func(a admin) error {
-			told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: asJSON, pending: pendingDaemons{}}
+			told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: asJSON}
 			for _, d := range subjects.GetDescriptors() {
-				request := &adminv1.DeleteAssignmentRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason, Part: adminv1.Part_PART_BLOCK}
+				request := &adminv1.DeleteAssignmentRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason, Part: adminv1.Part_PART_BLOCK, MaxWait: a.to.maxWait}
 				r, err := call(cmd.Context(), a, a.DeleteAssignment, request)
 				if err != nil {
 					return err
@@ -314,7 +306,7 @@ say.
 				if err := told.tell(domain, d.GetEntries(), r.GetChange()); err != nil {
 					return err
 				}
-				told.pending.add(r.GetPending())
+				told.lacking.add(r)
 			}
 			return told.end()
 		})

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -160,6 +163,41 @@ func TestPendingDaemonsAreTold(t *testing.T) {
 		if code != exitPending || out == "" || !strings.Contains(stderr, "not every daemon is known to have it in force yet: web-1:8081, web-2:8081;") {
 			t.Errorf("%s exits with %d: %q", args, code, stderr)
 		}
+	}
+}
+
+// Where nobody knows which daemons there are, it is told for how long.
+func TestUnknownDaemonsAreTold(t *testing.T) {
+	f := startFakeAdmin(t)
+	f.lacks = durationpb.New(6800 * time.Millisecond)
+	file := writeText(t, "a.csv", "domain,entries,plan\napi,tenant=b,pro\n")
+	for _, args := range []string{
+		"assign --domain api tenant=acme --plan pro", "block --domain api tenant=acme", "unblock --domain api tenant=acme",
+		"unassign --domain api tenant=acme", "reset --domain api tenant=acme", "assign --from " + file,
+	} {
+		f.maxWait = nil
+		out, stderr, code := f.run(t, append(strings.Fields(args), "--max-wait", "300ms")...)
+		if code != exitPending || out == "" || stderr != "for 6.8s there may be more daemons without it: Redis has lost, or begun, the register of daemons, or does not answer\n" {
+			t.Errorf("%s exits with %d: %q", args, code, stderr)
+		}
+		if f.maxWait.AsDuration() != 300*time.Millisecond {
+			t.Errorf("%s --max-wait 300ms waits for %v", args, f.maxWait)
+		}
+		if f.run(t, strings.Fields(args)...); f.maxWait != nil {
+			t.Errorf("%s waits for %v", args, f.maxWait)
+		}
+	}
+	if _, stderr, code := f.run(t, "block", "--domain", "api", "tenant=acme", "--max-wait", "5m"); code != exitError || !strings.Contains(stderr, `found "5m"; allowed: 0s to 10s`) {
+		t.Errorf("--max-wait 5m exits with %d: %q", code, stderr)
+	}
+}
+
+func TestWhatRedisRefusedIsToldAsRefused(t *testing.T) {
+	f := startFakeAdmin(t)
+	f.refused = "pro"
+	out, stderr, code := f.run(t, "assign", "--domain", "api", "tenant=acme", "--plan", "pro")
+	if code != exitError || out != "failed     tenant=acme of api: refused by Redis, nothing was changed: READONLY You can't write\n" || stderr != "" {
+		t.Errorf("exits with %d: %q\n%s", code, stderr, out)
 	}
 }
 

@@ -3,12 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -147,6 +153,8 @@ func changeText(domain string, entries []*ratelimitv1.Entry, c *adminv1.Assignme
 		return text + ": " + orElse(c.GetError(), "another version is in force: "+describeAssignment(c.GetBefore(), now))
 	case adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN:
 		return text + ": " + orElse(c.GetError(), "the store did not answer: it may be in force or not; ask again")
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED:
+		return text + ": " + orElse(c.GetError(), "the store refused it, and nothing was changed")
 	}
 	text += ": " + describeAssignment(c.GetAfter(), now)
 	if c.GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED || c.GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED {
@@ -172,11 +180,40 @@ func succeeded(o adminv1.ChangeOutcome) bool {
 	return false
 }
 
-// pendingDaemons are those that may not have a change in force.
-type pendingDaemons map[string]bool
+// lacking is what is known of daemons that may not have changes in force.
+type lacking struct {
+	pending map[string]bool // by address
+	// unknownFor is for how long there may be more, which nobody knows.
+	unknownFor time.Duration
+}
 
-func (p pendingDaemons) add(daemons []*adminv1.Daemon) {
-	for _, d := range daemons {
-		p[orElse(d.GetAddress(), d.GetId())] = true
+// reached is what answers to changes say of daemons.
+type reached interface {
+	GetPending() []*adminv1.Daemon
+	GetUnknownFor() *durationpb.Duration
+}
+
+func (l *lacking) add(r reached) {
+	for _, d := range r.GetPending() {
+		if l.pending == nil {
+			l.pending = make(map[string]bool)
+		}
+		l.pending[orElse(d.GetAddress(), d.GetId())] = true
 	}
+	l.unknownFor = max(l.unknownFor, r.GetUnknownFor().AsDuration())
+}
+
+// tell names the daemons, and returns what a command whose changes are made ends with.
+func (l *lacking) tell(to io.Writer) error {
+	if len(l.pending) > 0 {
+		fmt.Fprintf(to, "not every daemon is known to have it in force yet: %s; each has it as soon as it reaches the store\n",
+			strings.Join(slices.Sorted(maps.Keys(l.pending)), ", "))
+	}
+	if l.unknownFor > 0 {
+		fmt.Fprintf(to, "for %s there may be more daemons without it: Redis has lost, or begun, the register of daemons, or does not answer\n", timespan.Format(l.unknownFor))
+	}
+	if len(l.pending) > 0 || l.unknownFor > 0 {
+		return exitCode(exitPending)
+	}
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
@@ -29,6 +30,8 @@ type target struct {
 	port     port
 	address  string
 	timeout  time.Duration
+	// maxWait is how long changes wait at most for all daemons; nil: as they do without.
+	maxWait *durationpb.Duration
 	// tokenFile is the file of the token that goes with each call.
 	tokenFile                 string
 	tls                       bool
@@ -89,6 +92,12 @@ func (t *target) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&t.cert, "tls-cert", "", "file of our certificate, where the daemon asks for one")
 	fs.StringVar(&t.key, "tls-key", "", "file of our certificate's key")
 	fs.StringVar(&t.serverName, "tls-server-name", "", "name in the daemon's certificate (default: the host)")
+}
+
+// bindChange is bind for a command that changes something at all daemons.
+func (t *target) bindChange(fs *pflag.FlagSet) {
+	t.bind(fs)
+	fs.Var(maxWaitFlag{&t.maxWait}, "max-wait", "how long to wait at most until all daemons have it, "+maxWaitFlag{}.allowed()+" (default: 2s, or 9s for a new register)")
 }
 
 // isDialled reports whether an address is host:port or names a resolver of gRPC's.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
@@ -183,6 +184,22 @@ func (f waitFlag) Set(text string) error {
 		return errors.New("not " + f.allowed())
 	}
 	*f.to = d
+	return nil
+}
+
+// maxWaitFlag is how long a change may wait for the daemons; nil if it does not say so.
+type maxWaitFlag struct{ to **durationpb.Duration }
+
+func (f maxWaitFlag) String() string  { return "" }
+func (f maxWaitFlag) Type() string    { return "duration" }
+func (f maxWaitFlag) allowed() string { return "0s to 10s" }
+
+func (f maxWaitFlag) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > 10*time.Second {
+		return errors.New("not " + f.allowed())
+	}
+	*f.to = durationpb.New(d)
 	return nil
 }
 

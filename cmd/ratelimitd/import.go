@@ -31,16 +31,18 @@ type importer struct {
 	skipBad, dryRun bool
 	asJSON          bool
 
-	name string // of the file, in errors
-	sum  importSummary
+	name    string // of the file, in errors
+	sum     importSummary
+	lacking lacking
 }
 
 // Bounds of one call.
 const (
 	mostPuts     = 1000
 	mostPutBytes = 512 << 10
-	// mostTries is how often rows are put for which the store does not answer: to
-	// do so again does no harm. tryPause is how long to wait before the second time.
+	// mostTries is how often rows are put for which the store does not answer, or
+	// which it refuses for a moment: to do so again does no harm. tryPause is how long
+	// to wait before the second time.
 	mostTries = 3
 	tryPause  = 500 * time.Millisecond
 	// fewPuts are so few that no answer to them is too long.
@@ -63,8 +65,10 @@ type importSummary struct {
 	NotReached int `json:"not_reached"`
 	// DryRun says that nothing was changed.
 	DryRun bool `json:"dry_run"`
-	// Pending are the daemons that may not have all of it in force.
-	Pending []string `json:"pending"`
+	// Pending are the daemons that may not have all of it in force, and UnknownFor is for
+	// how many seconds there may be more, which nobody knows.
+	Pending    []string `json:"pending"`
+	UnknownFor float64  `json:"unknown_for,omitempty"`
 }
 
 func (i *importer) run(cmd *cobra.Command, a admin) error {
@@ -86,25 +90,23 @@ func (i *importer) run(cmd *cobra.Command, a admin) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	pending := pendingDaemons{}
-	failed := i.put(ctx, a, file, bad, pending, cmd.ErrOrStderr())
+	failed := i.put(ctx, a, file, bad, cmd.ErrOrStderr())
 	i.sum.Malformed = len(bad)
 	i.sum.NotReached = i.sum.Rows - i.sum.Malformed - i.sum.Created - i.sum.Replaced - i.sum.Unchanged - i.sum.Deleted - i.sum.Refused - i.sum.Unknown
-	i.sum.Pending = slices.AppendSeq([]string{}, maps.Keys(pending))
+	i.sum.Pending = slices.AppendSeq([]string{}, maps.Keys(i.lacking.pending))
 	slices.Sort(i.sum.Pending)
+	i.sum.UnknownFor = i.lacking.unknownFor.Seconds()
 	if err := i.summarize(cmd.OutOrStdout()); err != nil {
 		return err
 	}
-	tellPending(cmd.ErrOrStderr(), pending)
+	err = i.lacking.tell(cmd.ErrOrStderr())
 	switch {
 	case failed != nil:
 		return fmt.Errorf("%w\nnot all of it was done; run it again: rows that are in force already stay as they are", failed)
 	case i.sum.Refused > 0:
 		return exitCode(exitError)
-	case len(pending) > 0:
-		return exitCode(exitPending)
 	}
-	return nil
+	return err
 }
 
 // input is a file that can be read again.
@@ -198,7 +200,7 @@ func digestOfSubject(a *adminv1.Assignment) [16]byte {
 }
 
 // put makes the assignments of all rows that are not bad.
-func (i *importer) put(ctx context.Context, a admin, from io.Reader, bad map[int]bool, pending pendingDaemons, stderr io.Writer) error {
+func (i *importer) put(ctx context.Context, a admin, from io.Reader, bad map[int]bool, stderr io.Writer) error {
 	rows, err := readRows(from, i.domain)
 	if err != nil {
 		return i.wrap(err)
@@ -209,7 +211,7 @@ func (i *importer) put(ctx context.Context, a admin, from io.Reader, bad map[int
 		if len(batch) == 0 {
 			return nil
 		}
-		err := i.putInTries(ctx, a, batch, pending, stderr)
+		err := i.putInTries(ctx, a, batch, stderr)
 		batch, size = batch[:0], 0
 		return err
 	}
@@ -236,15 +238,30 @@ func (i *importer) put(ctx context.Context, a admin, from io.Reader, bad map[int
 	}
 }
 
-// putInTries puts rows, and those again for which the store does not answer.
-func (i *importer) putInTries(ctx context.Context, a admin, batch []row, pending pendingDaemons, stderr io.Writer) error {
+// leftRows are those that were not made for sure.
+type leftRows struct {
+	unknown, failed []row
+	// why the store refused those that failed, and whether that stays.
+	why   string
+	stays bool
+}
+
+func (l *leftRows) add(o leftRows) {
+	l.unknown, l.failed = append(l.unknown, o.unknown...), append(l.failed, o.failed...)
+	l.why, l.stays = orElse(l.why, o.why), l.stays || o.stays
+}
+
+// putInTries puts rows, and those again for which the store does not answer, or which it
+// refuses for a moment.
+func (i *importer) putInTries(ctx context.Context, a admin, batch []row, stderr io.Writer) error {
 	for try := 1; ; try++ {
-		unknown, err := i.putBatch(ctx, a, batch, pending, stderr)
-		if len(unknown) == 0 {
-			return err
+		left, err := i.putBatch(ctx, a, batch, stderr)
+		rows := slices.Concat(left.unknown, left.failed)
+		if len(rows) == 0 && err == nil {
+			return nil
 		}
-		if err == nil && try == mostTries {
-			err = fmt.Errorf("%s: the store did not answer for %s", i.linesOf(unknown), yamlfile.Plural(int64(len(unknown)), "row"))
+		if err == nil && (try == mostTries || left.stays) {
+			err = i.leftError(left)
 		}
 		if err == nil {
 			select {
@@ -253,12 +270,36 @@ func (i *importer) putInTries(ctx context.Context, a admin, batch []row, pending
 			case <-time.After(time.Duration(try) * tryPause):
 			}
 		}
+		// What was unknown once stays so if it is refused then.
+		for n := range left.unknown {
+			rows[n].mayBeMade = true
+		}
 		if err != nil {
-			i.sum.Unknown += len(unknown)
+			if len(rows) == 0 {
+				rows = batch // the call was refused
+			}
+			for _, r := range rows {
+				if r.mayBeMade {
+					i.sum.Unknown++
+				}
+			}
 			return err
 		}
-		batch = unknown
+		slices.SortFunc(rows, func(a, b row) int { return a.line - b.line })
+		batch = rows
 	}
+}
+
+// leftError says which rows were not made for sure, and why.
+func (i *importer) leftError(left leftRows) error {
+	var errs []error
+	if n := len(left.unknown); n > 0 {
+		errs = append(errs, fmt.Errorf("%s: the store did not answer for %s", i.linesOf(left.unknown), yamlfile.Plural(int64(n), "row")))
+	}
+	if n := len(left.failed); n > 0 {
+		errs = append(errs, fmt.Errorf("%s: %s: %s", i.linesOf(left.failed), yamlfile.Plural(int64(n), "row"), left.why))
+	}
+	return errors.Join(errs...)
 }
 
 // linesOf names the lines of rows.
@@ -280,32 +321,33 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// putBatch puts rows in one call. It returns those that may be in force or not.
-func (i *importer) putBatch(ctx context.Context, a admin, batch []row, pending pendingDaemons, stderr io.Writer) (unknown []row, _ error) {
+// putBatch puts rows in one call. It returns those that were not made for sure.
+func (i *importer) putBatch(ctx context.Context, a admin, batch []row, stderr io.Writer) (left leftRows, _ error) {
 	patches := make([]*adminv1.AssignmentPatch, len(batch))
 	for n := range batch {
 		patches[n] = batch[n].patch()
 	}
-	answers, late, err := sendPatches(ctx, a, patches, i.dryRun)
+	answer, err := sendPatches(ctx, a, patches, i.dryRun)
 	if status.Code(err) == codes.ResourceExhausted && len(batch) > fewPuts {
 		// The answer, which has what was in force before, would be too long.
 		half := len(batch) / 2
-		first, err := i.putBatch(ctx, a, batch[:half], pending, stderr)
+		left, err := i.putBatch(ctx, a, batch[:half], stderr)
 		if err != nil {
-			return first, err
+			return left, err
 		}
-		second, err := i.putBatch(ctx, a, batch[half:], pending, stderr)
-		return append(first, second...), err
+		second, err := i.putBatch(ctx, a, batch[half:], stderr)
+		left.add(second)
+		return left, err
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", i.linesOf(batch), err)
 		if i.dryRun || isRefusal(err) {
-			return nil, err
+			return left, err
 		}
-		return batch, err
+		return leftRows{unknown: batch}, err
 	}
-	pending.add(late)
-	for n, c := range answers {
+	i.lacking.add(answer)
+	for n, c := range answer.GetChanges() {
 		switch c.GetOutcome() {
 		case adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED:
 			i.sum.Created++
@@ -318,11 +360,13 @@ func (i *importer) putBatch(ctx context.Context, a admin, batch []row, pending p
 		case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT:
 			i.sum.Refused++
 			fmt.Fprintln(stderr, spelling.Visible(fmt.Sprintf("%s:%d: %s: refused: %s", i.name, batch[n].line, subjectText(batch[n].GetDomain(), batch[n].GetEntries()), c.GetError())))
+		case adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED:
+			left.add(leftRows{failed: batch[n : n+1], why: c.GetError(), stays: !c.GetTemporary()})
 		default:
-			unknown = append(unknown, batch[n])
+			left.unknown = append(left.unknown, batch[n])
 		}
 	}
-	return unknown, nil
+	return left, nil
 }
 
 // summarize prints what became of the rows.

@@ -255,6 +255,25 @@ func TestImportTriesAgain(t *testing.T) {
 	}
 }
 
+// Rows that the store refuses for a moment are put again. Where it stays, the import ends
+// and says why, and that they are as they were.
+func TestImportTellsWhatTheStoreRefuses(t *testing.T) {
+	const rows = "domain,entries,plan\napi,tenant=a,no-room\napi,tenant=b,pro\n"
+	f := startFakeAdmin(t)
+	f.refused, f.temporary, f.answers = "no-room", true, 2
+	out, stderr, code := f.runInput(t, rows, "assign", "--from", "-")
+	if code != 0 || out != "2 rows: 2 created, 0 replaced, 0 unchanged\n" || stderr != "" || !slices.Equal(f.batches, []int{2, 1, 1}) {
+		t.Errorf("exits with %d: %s\n%s%v", code, out, stderr, f.batches)
+	}
+	f = startFakeAdmin(t)
+	f.refused = "no-room"
+	out, stderr, code = f.runInput(t, rows, "assign", "--from", "-")
+	if code != exitError || out != "2 rows: 1 created, 0 replaced, 0 unchanged, 1 not reached\n" || !slices.Equal(f.batches, []int{2}) ||
+		!strings.Contains(stderr, "standard input, line 2: 1 row: refused by Redis, nothing was changed: READONLY") {
+		t.Errorf("exits with %d: %s\n%s%v", code, out, stderr, f.batches)
+	}
+}
+
 // farEnd is a moment far away.
 func farEnd(second int) *timestamppb.Timestamp {
 	return timestamppb.New(time.Date(2255, 1, 2, 3, 4, second, 6000, time.UTC))

@@ -41,6 +41,8 @@ type row struct {
 	line int
 	*adminv1.Assignment
 	remove []adminv1.Part
+	// mayBeMade says that the store did not answer when it was put.
+	mayBeMade bool
 }
 
 func (r *row) patch() *adminv1.AssignmentPatch {

@@ -72,16 +72,16 @@ them.
 	completeFlag(cmd, "limit", completeLimit(load, ""))
 	bindReason(cmd, &reason)
 	bindJSON(cmd.Flags(), &asJSON, "each answer")
-	to.bind(cmd.Flags())
+	to.bindChange(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		subjects, err := takeOf(domain, args)
 		if err != nil {
 			return err
 		}
 		return to.withAdmin(func(a admin) error {
-			pending := pendingDaemons{}
+			var lacking lacking
 			for _, d := range subjects.GetDescriptors() {
-				request := &adminv1.ResetRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason}
+				request := &adminv1.ResetRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason, MaxWait: a.to.maxWait}
 				if cmd.Flags().Changed("limit") {
 					request.Limit = &limit
 				}
@@ -89,7 +89,7 @@ them.
 				if err != nil {
 					return err
 				}
-				pending.add(r.GetPending())
+				lacking.add(r)
 				switch {
 				case asJSON:
 					err = printMessage(cmd.OutOrStdout(), r)
@@ -103,11 +103,7 @@ them.
 				}
 				tellSharedCounter(cmd, a, request)
 			}
-			tellPending(cmd.ErrOrStderr(), pending)
-			if len(pending) > 0 {
-				return exitCode(exitPending)
-			}
-			return nil
+			return lacking.tell(cmd.ErrOrStderr())
 		})
 	}
 	return cmd

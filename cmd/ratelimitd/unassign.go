@@ -56,7 +56,7 @@ beforehand what would end. Blocks end too with --blocks.
 	fs.BoolVar(&dryRun, "dry-run", false, "say what would end, and change nothing")
 	bindReason(cmd, &r.reason)
 	bindJSON(fs, &asJSON, "each change")
-	to.bind(fs)
+	to.bindChange(fs)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case all && len(args) > 0:
@@ -64,7 +64,7 @@ beforehand what would end. Blocks end too with --blocks.
 		case r.blocks && !all:
 			return errors.New("found --blocks without --all; allowed: both, or unblock")
 		}
-		told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: asJSON, dryRun: dryRun, pending: pendingDaemons{}}
+		told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: asJSON, dryRun: dryRun}
 		if all {
 			return to.withAdmin(func(a admin) error { return r.removeAll(cmd, a, &told) })
 		}
@@ -114,12 +114,12 @@ func (r *removing) removeOf(cmd *cobra.Command, to *target, args []string, told 
 		patches = append(patches, patch)
 	}
 	return to.withAdmin(func(a admin) error {
-		return told.change(cmd.Context(), a, patches, func(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) ([]*adminv1.AssignmentChange, []*adminv1.Daemon, error) {
-			answers, pending, err := sendPatches(ctx, a, patches, dryRun)
-			for i, c := range answers {
+		return told.change(cmd.Context(), a, patches, func(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) (answer, error) {
+			answer, err := sendPatches(ctx, a, patches, dryRun)
+			for i, c := range answer.GetChanges() {
 				r.tellAbsent(told.err, patches[i].GetAssignment().GetEntries(), c)
 			}
-			return answers, pending, err
+			return answer, err
 		})
 	})
 }
@@ -181,13 +181,13 @@ func (r *removing) removeAll(cmd *cobra.Command, a admin, told *changes) error {
 		}
 		// Few at once, so that no answer is too long.
 		for batch := range slices.Chunk(patches, fewPuts) {
-			answers, pending, err := sendPatches(cmd.Context(), a, batch, told.dryRun)
+			answer, err := sendPatches(cmd.Context(), a, batch, told.dryRun)
 			if err != nil {
 				failed = err
 				return err
 			}
-			told.pending.add(pending)
-			for i, c := range answers {
+			told.lacking.add(answer)
+			for i, c := range answer.GetChanges() {
 				counts[c.GetOutcome()]++
 				if told.dryRun || told.asJSON || !succeeded(c.GetOutcome()) {
 					if err := told.tell(r.domain, batch[i].GetAssignment().GetEntries(), c); err != nil {
