@@ -23,7 +23,7 @@ func TestChangesThatRedisRefuses(t *testing.T) {
 	held := d.export()
 	audit, _, _ := d.steer("", "audit")
 	client := redistest.Client(t, server.Addr())
-	if err := client.SlaveOf(ctx, "127.0.0.1", "1").Err(); err != nil {
+	if err := client.ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	const says = "refused by Redis, nothing was changed: READONLY "
@@ -43,7 +43,7 @@ func TestChangesThatRedisRefuses(t *testing.T) {
 	if code != 1 || sum.Unknown != 0 || sum.done() != 0 || !strings.Contains(stderr, says) {
 		t.Errorf("an import exits with %d: %+v %s", code, sum, stderr)
 	}
-	if err := client.SlaveOf(ctx, "no", "one").Err(); err != nil {
+	if err := client.ReplicaOf(ctx, "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if now := d.export(); strings.Join(now, "\n") != strings.Join(held, "\n") {

@@ -31,7 +31,7 @@ func configure(t *testing.T, r *redis.Client, pairs ...string) {
 
 func replicaOf(t *testing.T, r *redis.Client, host, port string) {
 	t.Helper()
-	if err := r.SlaveOf(context.Background(), host, port).Err(); err != nil {
+	if err := r.ReplicaOf(context.Background(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
