@@ -50,19 +50,25 @@ func (t *tracer) hint(w *walk, rule *Rule) (hints []string) {
 	hints = append(hints, t.almostTaken(w)...)
 	hints = append(hints, emptyValues(w)...)
 	if rule == nil {
-		hints = append(hints, t.unmatched(w)...)
+		hints = append(hints, t.unmatched(w, (*node).hasRule)...)
 	}
+	return t.spend(hints)
+}
+
+// spend returns the hints for which there is room, and takes that.
+func (t *tracer) spend(hints []string) []string {
 	hints = hints[:min(len(hints), maxHints, t.hints)]
 	t.hints -= len(hints)
 	return hints
 }
 
-// unmatched returns the hints about a descriptor without a rule.
-func (t *tracer) unmatched(w *walk) (hints []string) {
+// unmatched returns the hints about entries that do not lead to a descriptor of the
+// file that is wanted.
+func (t *tracer) unmatched(w *walk, wanted func(*node) bool) (hints []string) {
 	if len(w.entries) == 0 {
 		return []string{"the descriptor has no entries, so no rule can match it"}
 	}
-	if order := t.otherOrder(w.entries); order != "" {
+	if order := t.otherOrder(w.entries, wanted); order != "" {
 		hints = append(hints, order)
 	}
 	last := w.last(t.domain.root)
@@ -258,8 +264,9 @@ func emptyValues(w *walk) (hints []string) {
 	return nil
 }
 
-// otherOrder is the hint about entries that match in another order, or "".
-func (t *tracer) otherOrder(entries []bucket.Entry) string {
+// otherOrder is the hint about entries that in another order lead to a descriptor of the
+// file that is wanted, or "".
+func (t *tracer) otherOrder(entries []bucket.Entry, wanted func(*node) bool) string {
 	if len(entries) < 2 || len(entries) > maxOrdered || textOf(entries) > maxHintText {
 		return ""
 	}
@@ -268,7 +275,7 @@ func (t *tracer) otherOrder(entries []bucket.Entry) string {
 	var search func(n *node) *node
 	search = func(n *node) *node {
 		if len(order) == len(entries) {
-			if n.rule == nil {
+			if !wanted(n) {
 				return nil
 			}
 			return n

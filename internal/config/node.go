@@ -181,6 +181,8 @@ func (n *node) below(yield func(*node) bool) {
 	}
 }
 
+func (n *node) hasRule() bool { return n.rule != nil }
+
 // seal readies the node for matching. Nothing may be added afterwards.
 func (n *node) seal() {
 	for i := range n.keys {

@@ -99,26 +99,41 @@ func (w *walk) last(root *node) *node {
 // isEnd reports whether all entries matched.
 func (w *walk) isEnd() bool { return len(w.path) == len(w.entries) }
 
+// walk follows entries as far as they match.
+func (t *tracer) walk(entries []bucket.Entry) *walk {
+	w := &walk{entries: entries}
+	n := t.domain.root
+	for i := range entries {
+		if n = n.next(&entries[i]); n == nil {
+			break
+		}
+		w.path = append(w.path, n)
+	}
+	return w
+}
+
 func (t *tracer) trace(entries []bucket.Entry) (tr Trace) {
-	w := walk{entries: entries}
+	w := t.walk(entries)
 	n := t.domain.root
 	for i := range entries {
 		if i > 0 && !n.hasBelow() {
 			break
 		}
-		next := n.next(&entries[i])
+		var next *node
+		if i < len(w.path) {
+			next = w.path[i]
+		}
 		why := t.whyNotOn(next, len(entries)-i-1)
 		tr.Levels = append(tr.Levels, t.level(n, next, entries[i], why))
 		if next == nil {
 			break
 		}
-		w.path = append(w.path, next)
 		n = next
 	}
 	if len(entries) > 0 && w.isEnd() {
 		tr.Rule = n.rule
 	}
-	tr.Hints = t.hint(&w, tr.Rule)
+	tr.Hints = t.hint(w, tr.Rule)
 	return tr
 }
 
