@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -34,7 +35,7 @@ func assignCommand(load func() (settings.Settings, error)) *cobra.Command {
 	var given adminv1.Assignment
 	var ends end
 	var i importer
-	only, asJSON := false, false
+	only, force, asJSON := false, false, false
 	cmd := &cobra.Command{
 		Use:   "assign --domain D KEY=VALUE[,KEY=VALUE]... {--plan P | --limit N | --unlimited}...",
 		Short: "Give customers a plan, numbers of their own, or no limit",
@@ -44,7 +45,8 @@ entries; --limit and --unlimited are for the descriptor of exactly these
 entries. These are parts beside each other: what is not named stays, and what is
 named has the end that is given now, or none. In force is --unlimited, or else
 the numbers of each limit, and the plan for the others. With --only what is
-named is all that is left, besides a block.
+named is all that is left, besides a block. What no rule has is refused, and so
+is what would do nothing for anybody, unless --force.
 
 With --from it does so for each row of a file of CSV or of JSON lines, or of
 standard input (-): what assignments --export writes. A header of CSV names
@@ -54,6 +56,8 @@ a block), and reason. A part whose column is not there stays; an empty cell
 removes it, except a block. A line of JSON says the whole, except a block.
 Nothing is done if a row is malformed, unless --skip-bad leaves those out. Rows
 that are in force already stay as they are, so it does no harm to do it again.
+Rows that would do nothing for anybody are made all the same: the first are
+named, all are counted, and the exit code is as without them.
 ` + codesOfChanges,
 		Example: `  ratelimitd assign --domain api tenant=acme --plan pro --until 2026-12-31 --reason "contract 4711"
   ratelimitd assign --domain api tenant=acme --limit month=5000000/30d --for 24h
@@ -72,12 +76,13 @@ that are in force already stay as they are, so it does no harm to do it again.
 	fs.BoolVar(&only, "only", false, "remove all that is not named, except a block")
 	bindEnd(cmd, &ends)
 	bindReason(cmd, &given.Reason)
+	bindForce(fs, &force, "do it though it would do nothing for anybody")
 	fs.StringVar(&i.path, "from", "", "file of assignments, or - for standard input")
 	fs.BoolVar(&i.skipBad, "skip-bad", false, "with --from: leave out malformed rows")
 	fs.BoolVar(&i.dryRun, "dry-run", false, "say what would change, and change nothing")
 	bindJSON(fs, &asJSON, "each change, or with --from the summary,")
 	to.bindChange(fs)
-	for _, alone := range []string{"plan", "limit", "unlimited", "only", "until", "for", "reason"} {
+	for _, alone := range []string{"plan", "limit", "unlimited", "only", "until", "for", "reason", "force"} {
 		cmd.MarkFlagsMutuallyExclusive("from", alone)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -101,10 +106,13 @@ that are in force already stay as they are, so it does no harm to do it again.
 		if only {
 			send = sendPuts
 		}
-		return setAll(cmd, &to, setting{given: &given, ends: ends, args: args, dryRun: i.dryRun, asJSON: asJSON, send: send})
+		return setAll(cmd, &to, setting{given: &given, ends: ends, args: args, how: asking{dryRun: i.dryRun, strict: !force}, asJSON: asJSON, send: send})
 	}
 	return cmd
 }
+
+// bindForce defines the flag that has something done that would be refused.
+func bindForce(fs *pflag.FlagSet, to *bool, what string) { fs.BoolVar(to, "force", false, what) }
 
 // bindEnd defines the flags that say when something ends.
 func bindEnd(cmd *cobra.Command, to *end) {
@@ -126,13 +134,21 @@ type setting struct {
 	given  *adminv1.Assignment // without entries and an end
 	ends   end
 	args   []string
-	dryRun bool
+	how    asking
 	asJSON bool
 	send   sender
 }
 
+// asking is how changes are asked for.
+type asking struct {
+	dryRun bool
+	// strict has those refused that would do nothing for anybody. A daemon of an older
+	// version makes them.
+	strict bool
+}
+
 // sender sends changes to a daemon.
-type sender func(context.Context, admin, []*adminv1.AssignmentPatch, bool) (answer, error)
+type sender func(context.Context, admin, []*adminv1.AssignmentPatch, asking) (answer, error)
 
 // answer is the answer to several changes.
 type answer interface {
@@ -141,8 +157,8 @@ type answer interface {
 }
 
 // sendPatches has parts of assignments changed.
-func sendPatches(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) (answer, error) {
-	r, err := call(ctx, a, a.PatchAssignments, &adminv1.PatchAssignmentsRequest{Patches: patches, DryRun: dryRun, MaxWait: a.to.maxWait})
+func sendPatches(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, how asking) (answer, error) {
+	r, err := call(ctx, a, a.PatchAssignments, &adminv1.PatchAssignmentsRequest{Patches: patches, DryRun: how.dryRun, Strict: how.strict, MaxWait: a.to.maxWait})
 	if status.Code(err) == codes.Unimplemented && strings.Contains(err.Error(), "unknown method") {
 		err = fmt.Errorf("%w\nthe daemon is of a version that cannot change parts of assignments: upgrade it, or use the command of its version", err)
 	}
@@ -150,8 +166,8 @@ func sendPatches(ctx context.Context, a admin, patches []*adminv1.AssignmentPatc
 }
 
 // sendPuts has assignments be the whole that patches set, except blocks, or blocks alone.
-func sendPuts(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) (answer, error) {
-	request := &adminv1.PutAssignmentsRequest{DryRun: dryRun, MaxWait: a.to.maxWait}
+func sendPuts(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, how asking) (answer, error) {
+	request := &adminv1.PutAssignmentsRequest{DryRun: how.dryRun, Strict: how.strict, MaxWait: a.to.maxWait}
 	for _, p := range patches {
 		request.Puts = append(request.Puts, &adminv1.PutAssignment{Assignment: p.GetAssignment()})
 	}
@@ -191,7 +207,7 @@ func setAll(cmd *cobra.Command, to *target, p setting) error {
 		patches = append(patches, patch)
 	}
 	return to.withAdmin(func(a admin) error {
-		told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: p.asJSON, dryRun: p.dryRun}
+		told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: p.asJSON, how: p.how}
 		return told.change(cmd.Context(), a, patches, p.send)
 	})
 }
@@ -200,14 +216,16 @@ func setAll(cmd *cobra.Command, to *target, p setting) error {
 type changes struct {
 	out, err io.Writer
 	asJSON   bool
-	dryRun   bool
+	how      asking
 	failed   bool
-	lacking  lacking
+	// forceable is whether --force would have something done that was refused.
+	forceable bool
+	lacking   lacking
 }
 
 // change has changes made and tells each.
 func (t *changes) change(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, send sender) error {
-	answer, err := send(ctx, a, patches, t.dryRun)
+	answer, err := send(ctx, a, patches, t.how)
 	if err != nil {
 		return err
 	}
@@ -222,22 +240,43 @@ func (t *changes) change(ctx context.Context, a admin, patches []*adminv1.Assign
 }
 
 func (t *changes) tell(domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange) error {
-	t.failed = t.failed || !succeeded(c.GetOutcome())
+	done := succeeded(c.GetOutcome())
+	t.failed = t.failed || !done
+	t.forceable = t.forceable || !done && len(c.GetWarnings()) > 0
 	if t.asJSON {
 		return printMessage(t.out, c)
 	}
 	text := changeText(domain, entries, c, time.Now())
-	if t.dryRun {
+	if t.how.dryRun {
 		text = "would be " + text
+	}
+	if !done && len(c.GetWarnings()) > 0 {
+		text = strings.Join(append([]string{text}, c.GetWarnings()[1:]...), "; ") // the first is its error
+	}
+	if done {
+		tellWarnings(t.err, subjectText(domain, entries), c.GetWarnings())
 	}
 	_, err := fmt.Fprintln(tableOn(t.out), spelling.Visible(text))
 	return err
 }
 
+// tellWarnings tells of what is done and may not be what its maker wants.
+func tellWarnings(to io.Writer, subject string, warnings []string) {
+	if len(warnings) > 0 {
+		fmt.Fprintln(to, spelling.Visible(fmt.Sprintf("warning: %s: %s", subject, strings.Join(warnings, "; "))))
+	}
+}
+
+// useForce ends what a command says of what was refused and need not be.
+const useForce = "use --force to do it all the same"
+
 // end tells of daemons that may not have the changes, and returns what the command
 // ends with.
 func (t *changes) end() error {
 	err := t.lacking.tell(t.err)
+	if t.forceable {
+		fmt.Fprintln(t.err, useForce)
+	}
 	if t.failed {
 		return exitCode(exitError)
 	}
@@ -248,13 +287,15 @@ func blockCommand(load func() (settings.Settings, error)) *cobra.Command {
 	to := adminTarget(load)
 	given := adminv1.Assignment{Blocked: true}
 	var ends end
-	dryRun, asJSON := false, false
+	dryRun, force, asJSON := false, false, false
 	cmd := &cobra.Command{
 		Use:   "block --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Deny everything to somebody",
 		Long: `Denies every request with a descriptor that begins with the entries of an
 argument, at once and at all daemons, until unblock or the end that is given.
 What else is assigned to them stays, and holds again once the block has ended.
+Where no rule is for such descriptors, which a misspelt key may be the reason
+for, it is refused, unless --force.
 ` + codesOfChanges,
 		Example: `  ratelimitd block --domain api tenant=acme --for 24h --reason "scraping"
   ratelimitd block --domain login address=192.0.2.7 --until 2026-12-31`,
@@ -263,11 +304,12 @@ What else is assigned to them stays, and holds again once the block has ended.
 	bindDomain(cmd, &given.Domain, load)
 	bindEnd(cmd, &ends)
 	bindReason(cmd, &given.Reason)
+	bindForce(cmd.Flags(), &force, "do it though no rule is for such descriptors")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
 	bindJSON(cmd.Flags(), &asJSON, "each change")
 	to.bindChange(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return setAll(cmd, &to, setting{given: &given, ends: ends, args: args, dryRun: dryRun, asJSON: asJSON, send: sendPuts})
+		return setAll(cmd, &to, setting{given: &given, ends: ends, args: args, how: asking{dryRun: dryRun, strict: !force}, asJSON: asJSON, send: sendPuts})
 	}
 	return cmd
 }

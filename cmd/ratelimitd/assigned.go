@@ -40,7 +40,7 @@ const changesWithin = 2 * time.Second
 // in a file beside a store in memory.
 func newAssignments(s settings.Settings, e *engine, metrics prometheus.Registerer, log *slog.Logger) (*assignments, error) {
 	a := new(assignments)
-	hooks := assign.Hooks{Forget: e.store.Forget, Settle: func() {
+	hooks := assign.Hooks{Forget: e.store.Forget, Counted: e.counted, Settle: func() {
 		if settle := a.settle.Load(); settle != nil {
 			(*settle)()
 		}

@@ -39,13 +39,16 @@ type engine struct {
 	degrade func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
 	// onAnswer is called at the store's first answer. It is nil without Redis.
 	onAnswer func(context.Context)
+	// counted returns how many of some keys have a state. It is nil with Redis, which
+	// other daemons count in too.
+	counted func(keys []string) int
 }
 
 func newEngine(s settings.Settings, live *config.Live, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
 	memory := newMemory(s.Memory, s.Decisions.IsWhole())
 	showMemory(metrics, memory)
 	if s.Store == settings.StoreMemory {
-		return &engine{store: memory}, nil
+		return &engine{store: memory, counted: memory.Counted}, nil
 	}
 	redisconn.LogClient(log)
 	redis, err := connect(s.Redis, log)

@@ -145,6 +145,9 @@ func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, decisive int)
 	for _, a := range d.GetAssignments() {
 		b.add("assignment to %s: %s%s", entriesText(a.GetAssignment().GetEntries()), a.GetEffect(), madeText(a.GetAssignment(), a.GetEffect()))
 	}
+	for _, a := range d.GetNotApplied() {
+		b.add("assignment to %s: %s%s", entriesText(a.GetAssignment().GetEntries()), a.GetEffect(), madeText(a.GetAssignment(), a.GetEffect()))
+	}
 	for i, l := range d.GetLimits() {
 		limitBranch(b, l, i == decisive)
 	}

@@ -47,6 +47,8 @@ const (
 	tryPause  = 500 * time.Millisecond
 	// fewPuts are so few that no answer to them is too long.
 	fewPuts = 64
+	// maxWarned is how many rows with warnings are named; the others are counted.
+	maxWarned = 5
 )
 
 // importSummary is what became of the rows of a file.
@@ -63,6 +65,8 @@ type importSummary struct {
 	// Unknown rows may be in force or not; NotReached ones are as they were.
 	Unknown    int `json:"unknown"`
 	NotReached int `json:"not_reached"`
+	// Warned rows were made and may not be what is wanted.
+	Warned int `json:"warned"`
 	// DryRun says that nothing was changed.
 	DryRun bool `json:"dry_run"`
 	// Pending are the daemons that may not have all of it in force, and UnknownFor is for
@@ -327,7 +331,7 @@ func (i *importer) putBatch(ctx context.Context, a admin, batch []row, stderr io
 	for n := range batch {
 		patches[n] = batch[n].patch()
 	}
-	answer, err := sendPatches(ctx, a, patches, i.dryRun)
+	answer, err := sendPatches(ctx, a, patches, asking{dryRun: i.dryRun})
 	if status.Code(err) == codes.ResourceExhausted && len(batch) > fewPuts {
 		// The answer, which has what was in force before, would be too long.
 		half := len(batch) / 2
@@ -348,6 +352,7 @@ func (i *importer) putBatch(ctx context.Context, a admin, batch []row, stderr io
 	}
 	i.lacking.add(answer)
 	for n, c := range answer.GetChanges() {
+		i.warn(&batch[n], c.GetWarnings(), stderr)
 		switch c.GetOutcome() {
 		case adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED:
 			i.sum.Created++
@@ -369,6 +374,19 @@ func (i *importer) putBatch(ctx context.Context, a admin, batch []row, stderr io
 	return left, nil
 }
 
+// warn tells what the maker of a row should know, for the first rows.
+func (i *importer) warn(of *row, warnings []string, stderr io.Writer) {
+	if len(warnings) == 0 {
+		return
+	}
+	switch i.sum.Warned++; {
+	case i.sum.Warned <= maxWarned:
+		tellWarnings(stderr, fmt.Sprintf("%s:%d: %s", i.name, of.line, subjectText(of.GetDomain(), of.GetEntries())), warnings)
+	case i.sum.Warned == maxWarned+1:
+		fmt.Fprintln(stderr, "warning: the rows that follow with warnings are only counted")
+	}
+}
+
 // summarize prints what became of the rows.
 func (i *importer) summarize(out io.Writer) error {
 	if i.asJSON {
@@ -387,6 +405,7 @@ func (i *importer) summarize(out io.Writer) error {
 		{i.sum.Deleted, "deleted"},
 		{i.sum.Refused, "refused"},
 		{i.sum.Malformed, "malformed and left out"},
+		{i.sum.Warned, "with a warning"},
 		{i.sum.Unknown, "may be in force or not"},
 		{i.sum.NotReached, "not reached"},
 	} {

@@ -58,7 +58,7 @@ func startDaemon(t *testing.T, limits, tokens string) {
 	}
 	memory := memstore.New(memstore.Options{MaxKeys: 1000})
 	var srv *server.Server
-	assignments, err := filestore.Open(filestore.Options{Hooks: assign.Hooks{Settle: func() { srv.Settle() }, Forget: memory.Forget}})
+	assignments, err := filestore.Open(filestore.Options{Hooks: assign.Hooks{Settle: func() { srv.Settle() }, Forget: memory.Forget, Counted: memory.Counted}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -53,14 +56,15 @@ where its numbers come from. It takes nothing.`,
 
 func resetCommand(load func() (settings.Settings, error)) *cobra.Command {
 	to := adminTarget(load)
-	domain, reason, limit, asJSON := "", "", "", false
+	domain, reason, limit, force, asJSON := "", "", "", false, false
 	cmd := &cobra.Command{
 		Use:   "reset --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Give somebody full limits again",
 		Long: `Forgets what was taken from the limits of a customer, such as tenant=acme, or
 from the one of --limit: it is then as if nothing had been taken. Where the
 values of a pattern share one counter (share_threshold), it is reset for all of
-them.
+them. Where nothing was taken, as from a customer whose name is misspelt, it is
+refused, unless --force.
 ` + codesOfChanges,
 		Example: `  ratelimitd reset --domain api user=alice --reason "ticket 815"
   ratelimitd reset --domain api user=alice --limit day`,
@@ -71,6 +75,7 @@ them.
 	cmd.Flags().StringVar(&limit, "limit", "", "name of the one limit to reset (default: all limits)")
 	completeFlag(cmd, "limit", completeLimit(load, ""))
 	bindReason(cmd, &reason)
+	bindForce(cmd.Flags(), &force, "do it though nothing was taken")
 	bindJSON(cmd.Flags(), &asJSON, "each answer")
 	to.bindChange(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -80,30 +85,43 @@ them.
 		}
 		return to.withAdmin(func(a admin) error {
 			var lacking lacking
+			isRefused := false
 			for _, d := range subjects.GetDescriptors() {
-				request := &adminv1.ResetRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason, MaxWait: a.to.maxWait}
+				request := &adminv1.ResetRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason, Strict: !force, MaxWait: a.to.maxWait}
 				if cmd.Flags().Changed("limit") {
 					request.Limit = &limit
 				}
+				subject := subjectText(domain, d.GetEntries())
 				r, err := call(cmd.Context(), a, a.Reset, request)
+				if failed := (callError{}); status.Code(err) == codes.FailedPrecondition && errors.As(err, &failed) {
+					isRefused = true
+					fmt.Fprintln(cmd.ErrOrStderr(), spelling.Visible(fmt.Sprintf("refused  %s: %s", subject, status.Convert(failed.err).Message())))
+					continue
+				}
 				if err != nil {
 					return err
 				}
 				lacking.add(r)
+				tellWarnings(cmd.ErrOrStderr(), subject, r.GetWarnings())
 				switch {
 				case asJSON:
 					err = printMessage(cmd.OutOrStdout(), r)
 				case len(r.GetLimits()) == 0:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has no limit to reset\n", spelling.Visible(subjectText(domain, d.GetEntries())))
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has no limit to reset\n", spelling.Visible(subject))
 				default:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "reset  %s: %s\n", spelling.Visible(subjectText(domain, d.GetEntries())), spelling.Visible(limitNames(r.GetLimits())))
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "reset  %s: %s\n", spelling.Visible(subject), spelling.Visible(limitNames(r.GetLimits())))
 				}
 				if err != nil {
 					return err
 				}
 				tellSharedCounter(cmd, a, request)
 			}
-			return lacking.tell(cmd.ErrOrStderr())
+			err := lacking.tell(cmd.ErrOrStderr())
+			if isRefused {
+				fmt.Fprintln(cmd.ErrOrStderr(), useForce)
+				return exitCode(exitError)
+			}
+			return err
 		})
 	}
 	return cmd

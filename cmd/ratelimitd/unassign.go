@@ -64,7 +64,7 @@ beforehand what would end. Blocks end too with --blocks.
 		case r.blocks && !all:
 			return errors.New("found --blocks without --all; allowed: both, or unblock")
 		}
-		told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: asJSON, dryRun: dryRun}
+		told := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: asJSON, how: asking{dryRun: dryRun}}
 		if all {
 			return to.withAdmin(func(a admin) error { return r.removeAll(cmd, a, &told) })
 		}
@@ -114,8 +114,8 @@ func (r *removing) removeOf(cmd *cobra.Command, to *target, args []string, told 
 		patches = append(patches, patch)
 	}
 	return to.withAdmin(func(a admin) error {
-		return told.change(cmd.Context(), a, patches, func(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, dryRun bool) (answer, error) {
-			answer, err := sendPatches(ctx, a, patches, dryRun)
+		return told.change(cmd.Context(), a, patches, func(ctx context.Context, a admin, patches []*adminv1.AssignmentPatch, how asking) (answer, error) {
+			answer, err := sendPatches(ctx, a, patches, how)
 			for i, c := range answer.GetChanges() {
 				r.tellAbsent(told.err, patches[i].GetAssignment().GetEntries(), c)
 			}
@@ -181,7 +181,7 @@ func (r *removing) removeAll(cmd *cobra.Command, a admin, told *changes) error {
 		}
 		// Few at once, so that no answer is too long.
 		for batch := range slices.Chunk(patches, fewPuts) {
-			answer, err := sendPatches(cmd.Context(), a, batch, told.dryRun)
+			answer, err := sendPatches(cmd.Context(), a, batch, told.how)
 			if err != nil {
 				failed = err
 				return err
@@ -189,7 +189,7 @@ func (r *removing) removeAll(cmd *cobra.Command, a admin, told *changes) error {
 			told.lacking.add(answer)
 			for i, c := range answer.GetChanges() {
 				counts[c.GetOutcome()]++
-				if told.dryRun || told.asJSON || !succeeded(c.GetOutcome()) {
+				if told.how.dryRun || told.asJSON || !succeeded(c.GetOutcome()) {
 					if err := told.tell(r.domain, batch[i].GetAssignment().GetEntries(), c); err != nil {
 						return err
 					}
@@ -216,7 +216,7 @@ func (r *removing) removeAll(cmd *cobra.Command, a admin, told *changes) error {
 // tellCounts says how many assignments ended.
 func (r *removing) tellCounts(told *changes, counts map[adminv1.ChangeOutcome]int, blocked int) error {
 	would := ""
-	if told.dryRun {
+	if told.how.dryRun {
 		would = "would be "
 	}
 	text := fmt.Sprintf("of %s: %s%s ended", yamlfile.Printable(r.domain), would, yamlfile.Plural(int64(counts[adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED]), "assignment"))

@@ -168,11 +168,10 @@ type Store interface {
 	// Change.Check), or before the store is Loaded. It needs Run to run.
 	Apply(ctx context.Context, changes []Change, most ...MaxWait) (Applied, error)
 
-	// Reset forgets the states of these keys, at most ResetMost, all of one subject and
-	// named as the store of states names them, and records it; both or neither. Daemons forget
-	// what they remember of these keys, as for Apply. r.Kind is WasReset. Whether it was
-	// done is not known if its error does not say ErrNothingChanged.
-	Reset(ctx context.Context, keys []string, r Record, most ...MaxWait) (Reached, error)
+	// Reset forgets states, and records it; both or neither. Daemons forget what they
+	// remember of these states, as for Apply. Whether it was done is not known if its
+	// error does not say ErrNothingChanged.
+	Reset(ctx context.Context, r Reset, most ...MaxWait) (Forgotten, error)
 
 	// Records returns records of changes, the newest first, and the token of the
 	// next page, empty on the last. Its error is ErrPageToken where that is what is
@@ -191,6 +190,24 @@ type Store interface {
 	Close() error
 }
 
+// Reset names the states that Store.Reset forgets.
+type Reset struct {
+	// Keys are those of the states, at most ResetMost, all of one subject and named as the
+	// store of states names them.
+	Keys []string
+	// Record is what is recorded. Its Kind is WasReset.
+	Record Record
+	// OnlyCounted changes and records nothing if none of the states is there.
+	OnlyCounted bool
+}
+
+// Forgotten is what became of a Reset.
+type Forgotten struct {
+	Reached
+	// States is how many of the states were there.
+	States int
+}
+
 // ResetMost is how many states one call of Store.Reset forgets at most, so that it keeps
 // no server for long.
 const ResetMost = 200
@@ -203,4 +220,7 @@ type Hooks struct {
 	// Forget makes this daemon forget what it remembers of keys, named as the store
 	// of states names them: denials, and in memory the states themselves.
 	Forget func(keys []string)
+	// Counted returns how many of the keys have a state in this daemon's memory. It is nil
+	// where states are elsewhere.
+	Counted func(keys []string) int
 }

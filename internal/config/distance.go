@@ -9,7 +9,7 @@ import (
 // distance says how far a text is from another that may have been meant: 0 if it
 // almost is that, else more the less of their beginnings and ends is equal.
 func distance(asked, filed string) int {
-	if almost(asked, filed) != "" {
+	if Almost(asked, filed) != "" {
 		return 0
 	}
 	const far = 1000
@@ -24,9 +24,9 @@ func distance(asked, filed string) int {
 	return far - min(common+ends, far-1)
 }
 
-// almost says how two different texts differ that people take for equal, or "". It
+// Almost says how two different texts differ that people take for equal, or "". It
 // is cheap, since a value may be held against every one of a file.
-func almost(asked, filed string) string {
+func Almost(asked, filed string) string {
 	const around, longest = 16, 512
 	if more := len(asked) - len(filed); more > around || -more > around || len(asked) > longest {
 		return ""

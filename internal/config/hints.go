@@ -28,7 +28,7 @@ func (r *Rules) unknownDomain(name string) string {
 	names := make([]string, len(r.sorted))
 	for i, d := range r.sorted {
 		names[i] = d.Name
-		if how := almost(name, d.Name); how != "" {
+		if how := Almost(name, d.Name); how != "" {
 			return fmt.Sprintf("%s; %s (%s) differs from it %s", text, yamlfile.Quote(d.Name), lineOf(d.File, d.Line), how)
 		}
 	}
@@ -141,7 +141,7 @@ func (t *tracer) unknownKey(n *node, e bucket.Entry) []string {
 	}
 	slices.Sort(keys)
 	for _, key := range keys {
-		if how := almost(e.Key, key); how != "" {
+		if how := Almost(e.Key, key); how != "" {
 			return []string{fmt.Sprintf("no descriptor here has the key %s; %s (%s) differs from it %s", shownValue(e.Key), yamlfile.Printable(key), t.where(first[key]), how)}
 		}
 	}
@@ -166,7 +166,7 @@ func (t *tracer) unknownValue(n *node, e bucket.Entry) []string {
 	}
 	if best != nil {
 		filed := best.entry.Value
-		if how := almost(e.Value, filed); how != "" {
+		if how := Almost(e.Value, filed); how != "" {
 			return []string{fmt.Sprintf("%s matches nothing: did you mean %s (%s), which differs %s?", shownEntry(e), quotedEntry(best.entry), t.where(best), how)}
 		}
 		return []string{fmt.Sprintf("%s begins with %s (%s), which matches that very value alone: to match what begins with it, its value needs a * at the end",
@@ -187,12 +187,12 @@ func (t *tracer) nearestValue(n *node, e bucket.Entry) *node {
 		if at.Key != e.Key {
 			continue
 		}
-		switch isAlmost := almost(e.Value, at.Value) != ""; {
+		switch isAlmost := Almost(e.Value, at.Value) != ""; {
 		case !isAlmost && (len(at.Value) < shortest || !strings.HasPrefix(e.Value, at.Value)):
 		case best == nil:
 			best = child
 		default:
-			bestIsAlmost := almost(e.Value, best.entry.Value) != ""
+			bestIsAlmost := Almost(e.Value, best.entry.Value) != ""
 			if isAlmost && !bestIsAlmost ||
 				isAlmost == bestIsAlmost && (!isAlmost && len(at.Value) > len(best.entry.Value) || isAlmost && compareNodes(child, best) < 0) {
 				best = child
@@ -235,13 +235,13 @@ func (t *tracer) almostTaken(w *walk) (hints []string) {
 				if at.Key != e.Key || trimmed(at.Value) == "" {
 					continue
 				}
-				if how := almost(e.Value, at.Value); how != "" && how != byOneLetter && (found == nil || compareNodes(child, found) < 0) {
+				if how := Almost(e.Value, at.Value); how != "" && how != byOneLetter && (found == nil || compareNodes(child, found) < 0) {
 					found = child
 				}
 			}
 			if found != nil {
 				hints = append(hints, fmt.Sprintf("%s matches %s (%s) and not %s (%s), from which it differs %s",
-					shownEntry(e), shownEntry(n.entry), t.where(n), quotedEntry(found.entry), t.where(found), almost(e.Value, found.entry.Value)))
+					shownEntry(e), shownEntry(n.entry), t.where(n), quotedEntry(found.entry), t.where(found), Almost(e.Value, found.entry.Value)))
 			}
 		}
 		up = n

@@ -256,7 +256,7 @@ func (t *tracer) exact(n, chosen *node, e bucket.Entry, add func(*node, string))
 	}
 	for _, c := range near.list {
 		why := "another value"
-		if how := almost(e.Value, c.node.entry.Value); how != "" {
+		if how := Almost(e.Value, c.node.entry.Value); how != "" {
 			why += "; it differs " + how
 		}
 		add(c.node, why)

@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -57,7 +58,10 @@ func newAssignments(t testing.TB) *assignments {
 	var err error
 	f.Store, err = filestore.Open(filestore.Options{
 		Clock: func() int64 { return f.server.Load().Now().UnixMicro() },
-		Hooks: assign.Hooks{Forget: func(keys []string) { f.server.Load().Store.Forget(keys) }},
+		Hooks: assign.Hooks{
+			Forget:  func(keys []string) { f.server.Load().Store.Forget(keys) },
+			Counted: func(keys []string) int { return f.server.Load().Store.(*memstore.Store).Counted(keys) },
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -98,13 +102,13 @@ func (f *assignments) Records(ctx context.Context, q assign.RecordQuery) ([]assi
 	return f.Store.Records(ctx, q)
 }
 
-func (f *assignments) Reset(ctx context.Context, keys []string, r assign.Record, most ...assign.MaxWait) (assign.Reached, error) {
+func (f *assignments) Reset(ctx context.Context, r assign.Reset, most ...assign.MaxWait) (assign.Forgotten, error) {
 	f.most.Store(&most)
 	if f.fails {
-		return assign.Reached{}, errAway
+		return assign.Forgotten{}, errAway
 	}
 	if f.refusal != nil {
-		return assign.Reached{}, f.refusal
+		return assign.Forgotten{}, f.refusal
 	}
 	if f.held != nil {
 		f.resets.Add(1)
@@ -113,8 +117,9 @@ func (f *assignments) Reset(ctx context.Context, keys []string, r assign.Record,
 		case <-ctx.Done():
 		}
 	}
-	_, err := f.Store.Reset(ctx, keys, r)
-	return assign.Reached{Pending: f.pending, Lacks: f.lacks}, err
+	done, err := f.Store.Reset(ctx, r)
+	done.Reached = assign.Reached{Pending: f.pending, Lacks: f.lacks}
+	return done, err
 }
 
 func (f *assignments) Watch(ctx context.Context, tell func(assign.Record) bool) error {

@@ -453,7 +453,7 @@ func testReset(t *testing.T, open func(*testing.T, Options) Store) {
 	mu.Lock()
 	calls = nil
 	mu.Unlock()
-	reached, err := s.Reset(t.Context(), keys, assign.Record{Kind: assign.WasReset, By: "ann", Reason: "oops", Subject: Subject("api", "a"), Limits: []string{"", "day"}})
+	reached, err := s.Reset(t.Context(), assign.Reset{Keys: keys, Record: assign.Record{Kind: assign.WasReset, By: "ann", Reason: "oops", Subject: Subject("api", "a"), Limits: []string{"", "day"}}})
 	if err != nil || len(reached.Pending) > 0 {
 		t.Fatalf("Reset: %v, %v", reached.Pending, err)
 	}

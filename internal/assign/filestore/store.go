@@ -235,21 +235,28 @@ func (s *Store) commit(c *commit) error {
 
 // Reset implements assign.Store. The states are in memory, so they are forgotten by
 // the hook alone.
-func (s *Store) Reset(_ context.Context, keys []string, r assign.Record, _ ...assign.MaxWait) (assign.Reached, error) {
+func (s *Store) Reset(_ context.Context, r assign.Reset, _ ...assign.MaxWait) (assign.Forgotten, error) {
+	done := assign.Forgotten{States: len(r.Keys)}
+	if s.hooks.Counted != nil {
+		done.States = s.hooks.Counted(r.Keys)
+	}
+	if r.OnlyCounted && done.States == 0 {
+		return done, nil
+	}
 	s.mu.Lock()
-	r.Kind, r.Moment = assign.WasReset, s.clock()
-	err := s.commit(&commit{records: []assign.Record{r}, first: s.last + 1})
+	r.Record.Kind, r.Record.Moment = assign.WasReset, s.clock()
+	err := s.commit(&commit{records: []assign.Record{r.Record}, first: s.last + 1})
 	s.mu.Unlock()
 	if err != nil {
-		return assign.Reached{}, err
+		return assign.Forgotten{}, err
 	}
 	if s.hooks.Settle != nil {
 		s.hooks.Settle()
 	}
 	if s.hooks.Forget != nil {
-		s.hooks.Forget(keys)
+		s.hooks.Forget(r.Keys)
 	}
-	return assign.Reached{}, nil
+	return done, nil
 }
 
 // maxScanned bounds the records that are looked at for one page, some 0.2 s.

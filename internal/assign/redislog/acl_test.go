@@ -70,7 +70,7 @@ func TestChangeWithoutEachRightIsNotHalfDone(t *testing.T) {
 					t.Errorf("without %s: got %+v, %v", missing, applied.Results[0], err)
 				}
 			}
-			_, _ = settled.Reset(t.Context(), []string{settled.StateKey("a#gcra")}, assign.Record{Subject: assigntest.Subject("api", "r")})
+			_, _ = settled.Reset(t.Context(), assign.Reset{Keys: []string{settled.StateKey("a#gcra")}, Record: assign.Record{Subject: assigntest.Subject("api", "r")}})
 			give(all...)
 			held := converge(t, settled, startLoaded(t, c, redislog.Options{ID: "fresh"}))
 			checkRecords(t, settled, held)
@@ -109,8 +109,10 @@ func TestFewRightsSuffice(t *testing.T) {
 	if err := d.Sweep(ctx); err != nil {
 		t.Error(err)
 	}
-	if _, err := d.Reset(ctx, []string{d.StateKey("a#gcra")}, assign.Record{Subject: assigntest.Subject("api", "a")}); err != nil {
-		t.Error(err)
+	for _, onlyCounted := range []bool{false, true} {
+		if _, err := d.Reset(ctx, assign.Reset{Keys: []string{d.StateKey("a#gcra")}, Record: assign.Record{Subject: assigntest.Subject("api", "a")}, OnlyCounted: onlyCounted}); err != nil {
+			t.Error(err)
+		}
 	}
 	if n := len(recordsOf(t, d)); n != 3 {
 		t.Errorf("%d records, want 3", n)

@@ -275,40 +275,65 @@ func encodeSubject(s *assign.Subject) string {
 }
 
 // Reset implements assign.Store.
-func (s *Store) Reset(ctx context.Context, keys []string, r assign.Record, most ...assign.MaxWait) (assign.Reached, error) {
-	if err := r.Subject.Check(); err != nil {
-		return assign.Reached{}, err
+func (s *Store) Reset(ctx context.Context, r assign.Reset, most ...assign.MaxWait) (done assign.Forgotten, _ error) {
+	if err := r.Record.Subject.Check(); err != nil {
+		return done, err
 	}
 	var t *tag
-	for _, k := range keys {
+	for _, k := range r.Keys {
 		of := s.byName[hashTagOf(k)]
 		if of == nil || t != nil && of != t {
-			return assign.Reached{}, fmt.Errorf("the key %q, where keys of one hash tag of limits are needed", k)
+			return done, fmt.Errorf("the key %q, where keys of one hash tag of limits are needed", k)
 		}
 		t = of
 	}
-	if t == nil || len(keys) > assign.ResetMost {
-		return assign.Reached{}, fmt.Errorf("%d keys, where 1 to %d are allowed", len(keys), assign.ResetMost)
+	if t == nil || len(r.Keys) > assign.ResetMost {
+		return done, fmt.Errorf("%d keys, where 1 to %d are allowed", len(r.Keys), assign.ResetMost)
 	}
-	limits, _ := json.Marshal(r.Limits)
-	states, _ := json.Marshal(keys)
-	c := &call{tag: t, keys: append([]string{t.changes}, keys...),
-		args: []any{s.keep(), encodeSubject(&r.Subject), r.By, r.Reason, string(limits), string(states)}}
+	limits, _ := json.Marshal(r.Record.Limits)
+	states, _ := json.Marshal(r.Keys)
+	onlyCounted := ""
+	if r.OnlyCounted {
+		onlyCounted = "1"
+	}
+	c := &call{tag: t, keys: append([]string{t.changes}, r.Keys...),
+		args: []any{s.keep(), encodeSubject(&r.Record.Subject), r.Record.By, r.Record.Reason, string(limits), string(states), onlyCounted}}
 	s.run(ctx, resetScript, []*call{c})
-	text, err := c.cmd.Text()
+	counted, id, err := decodeReset(c)
 	if err != nil {
 		s.redis.ReloadAfter(ctx, err)
 		if c.refused(err) {
-			return assign.Reached{}, s.refusal(err)
+			return done, s.refusal(err)
 		}
-		return assign.Reached{}, wrap(err)
+		return done, wrap(err)
 	}
-	id, err := parseID(text)
-	if err != nil {
-		return assign.Reached{}, wrap(err)
+	done.States = counted
+	if id == (streamID{}) {
+		return done, nil
 	}
 	s.doorbell.ring(ctx, []*call{c})
-	return s.await(ctx, map[*tag]streamID{t: id}, most), nil
+	done.Reached = s.await(ctx, map[*tag]streamID{t: id}, most)
+	return done, nil
+}
+
+// decodeReset reads the reply of reset.lua. The ID is none if nothing was done.
+func decodeReset(c *call) (states int, id streamID, _ error) {
+	reply, err := c.cmd.Slice()
+	if err != nil {
+		return 0, id, err
+	}
+	if len(reply) != 2 {
+		return 0, id, fmt.Errorf("the reply of the script has %d elements, where 2 are expected", len(reply))
+	}
+	counted, isNumber := reply[0].(int64)
+	text, isText := reply[1].(string)
+	if !isNumber || !isText {
+		return 0, id, fmt.Errorf("the reply of the script is %v", reply)
+	}
+	if text != "" {
+		id, err = parseID(text)
+	}
+	return int(counted), id, err
 }
 
 // hashTagOf returns what stands between the first braces of a key.

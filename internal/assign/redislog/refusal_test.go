@@ -141,7 +141,7 @@ func testRefusal(t *testing.T, d *daemon, want string, passes bool, refuse, heal
 			t.Errorf("change %d: got %+v", i, r)
 		}
 	}
-	_, err = d.Reset(ctx, []string{state}, assign.Record{Subject: assigntest.Subject("api", "x"), Limits: []string{""}})
+	_, err = d.Reset(ctx, assign.Reset{Keys: []string{state}, Record: assign.Record{Subject: assigntest.Subject("api", "x"), Limits: []string{""}}})
 	if !errors.Is(err, assign.ErrNothingChanged) || !strings.Contains(err.Error(), want+" ") {
 		t.Errorf("a reset ends with %v", err)
 	}

@@ -346,8 +346,17 @@ func TestResetForgetsStatesAndRecordsIt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if reached, err := d.Reset(ctx, keys, assign.Record{Subject: assigntest.Subject("api", "a")}); err != nil || len(reached.Pending) > 0 {
-			t.Fatalf("Reset: %v, %v", reached.Pending, err)
+		reset := assign.Reset{Keys: keys, Record: assign.Record{Subject: assigntest.Subject("api", "a")}, OnlyCounted: true}
+		if done, err := d.Reset(ctx, reset); err != nil || len(done.Pending) > 0 || done.States != 2 {
+			t.Fatalf("Reset: %+v, %v", done, err)
+		}
+		// Now there is nothing to forget, which is recorded only where it may be.
+		if done, err := d.Reset(ctx, reset); err != nil || done.States != 0 || len(recordsOf(t, d)) != 1 {
+			t.Errorf("Reset of nothing: %+v, %v; records %v", done, err, recordsOf(t, d))
+		}
+		reset.OnlyCounted = false
+		if done, err := d.Reset(ctx, reset); err != nil || done.States != 0 || len(recordsOf(t, d)) != 2 {
+			t.Errorf("Reset of nothing all the same: %+v, %v; records %v", done, err, recordsOf(t, d))
 		}
 		if n := d.conn.Exists(ctx, keys[0]).Val() + d.conn.Exists(ctx, keys[1]).Val(); n != 0 {
 			t.Errorf("%d states are left", n)
@@ -357,7 +366,7 @@ func TestResetForgetsStatesAndRecordsIt(t *testing.T) {
 		}
 		other := c.Prefix + "{" + hashTags(32)[1] + "}:b"
 		for _, bad := range [][]string{nil, {keys[0], other}, {"no tag"}, {c.Prefix + "{~fleet}"}} {
-			if _, err := d.Reset(ctx, bad, assign.Record{Subject: assigntest.Subject("api", "a")}); err == nil {
+			if _, err := d.Reset(ctx, assign.Reset{Keys: bad, Record: assign.Record{Subject: assigntest.Subject("api", "a")}}); err == nil {
 				t.Errorf("%v is reset", bad)
 			}
 		}

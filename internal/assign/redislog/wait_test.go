@@ -34,8 +34,8 @@ func TestMaxWaitEndsTheWaitForAYoungRegister(t *testing.T) {
 	for _, most := range []assign.MaxWait{0, assign.MaxWait(5 * time.Millisecond)} {
 		applied, err := d.Apply(t.Context(), []assign.Change{assigntest.Plan(s, time.Duration(most).String())}, most)
 		check("a change", applied.Reached, err)
-		reached, err := d.Reset(t.Context(), []string{d.StateKey("a#gcra")}, assign.Record{Subject: s}, most)
-		check("a reset", reached, err)
+		done, err := d.Reset(t.Context(), assign.Reset{Keys: []string{d.StateKey("a#gcra")}, Record: assign.Record{Subject: s}}, most)
+		check("a reset", done.Reached, err)
 	}
 }
 
@@ -81,8 +81,8 @@ func TestChangeWithoutARegisterSaysWhatIsNotKnown(t *testing.T) {
 	if err != nil || applied.Results[0].Outcome != assign.Created || !slices.Equal(applied.Pending, want.Pending) || applied.Lacks != want.Lacks {
 		t.Errorf("a change: got %+v, %v", applied, err)
 	}
-	reached, err := d.Reset(t.Context(), []string{d.StateKey("a#gcra")}, assign.Record{Subject: s}, 0)
-	if err != nil || !slices.Equal(reached.Pending, want.Pending) || reached.Lacks != want.Lacks {
-		t.Errorf("a reset: got %+v, %v", reached, err)
+	done, err := d.Reset(t.Context(), assign.Reset{Keys: []string{d.StateKey("a#gcra")}, Record: assign.Record{Subject: s}}, 0)
+	if err != nil || !slices.Equal(done.Pending, want.Pending) || done.Lacks != want.Lacks {
+		t.Errorf("a reset: got %+v, %v", done, err)
 	}
 }

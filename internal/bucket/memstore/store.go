@@ -253,6 +253,20 @@ func (s *Store) Forget(keys []string) {
 	}
 }
 
+// Counted returns how many of the keys have a state in which something counts.
+func (s *Store) Counted(keys []string) (n int) {
+	clock := s.clock()
+	for _, key := range keys {
+		sh := &s.shards[s.shardOf(maphash.String(s.seed, key))]
+		sh.mu.Lock()
+		if e := sh.index[key]; e != nil && e.state.Expires > clock {
+			n++
+		}
+		sh.mu.Unlock()
+	}
+	return n
+}
+
 // shardOf returns the index of the shard of a key with this hash.
 func (s *Store) shardOf(hash uint64) int { return int(hash) & (len(s.shards) - 1) }
 

@@ -95,6 +95,18 @@ func (a *API) mayChange(where string, n int) error {
 type askedChange struct {
 	change assign.Change
 	wrong  string
+	// warnings are what its maker should know, a sentence each. If it is idle, the first
+	// says why it would do nothing for anybody.
+	warnings []string
+	idle     bool
+}
+
+// changesRequest is a request of PutAssignments or PatchAssignments.
+type changesRequest interface {
+	proto.Message
+	GetDryRun() bool
+	GetStrict() bool
+	GetMaxWait() *durationpb.Duration
 }
 
 // askedByPut returns the change of a put: the whole but a block, or a block alone.
@@ -147,13 +159,6 @@ func addPart(to *assign.Parts, part adminv1.Part) bool {
 	return true
 }
 
-// changesRequest asks for several changes.
-type changesRequest interface {
-	proto.Message
-	GetDryRun() bool
-	GetMaxWait() *durationpb.Duration
-}
-
 // maxWaitMost bounds how long a request may have an answer wait for the daemons.
 const maxWaitMost = 10 * time.Second
 
@@ -186,33 +191,46 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 	var changes []assign.Change
 	var at []int // the place of each change in the request
 	seen := make(map[string]bool)
+	reacher := rules.Reacher()
 	for i := range all {
-		c := &all[i].change
-		wrong := all[i].wrong
-		if wrong == "" {
-			wrong = a.wrongForRules(rules, c)
+		q := &all[i]
+		c := &q.change
+		if q.wrong == "" {
+			a.judge(rules, reacher, q)
 		}
 		subject := c.Assignment.Text()
-		if wrong == "" && seen[subject] {
-			wrong = "found the domain and entries of an earlier change again; allowed: each once in a request"
-		}
-		if wrong != "" {
-			answers[i] = refused(wrong)
+		switch {
+		case q.wrong != "":
+			answers[i] = refused(q.wrong)
+			continue
+		case seen[subject]:
+			answers[i] = refused("found the domain and entries of an earlier change again; allowed: each once in a request")
+			continue
+		case q.idle && request.GetStrict():
+			answers[i] = refused(q.warnings[0])
+			answers[i].Warnings = q.warnings
 			continue
 		}
 		seen[subject] = true
 		c.Assignment.By = memberOf(ctx).Name
 		changes, at = append(changes, *c), append(at, i)
 	}
-	if err := a.fits(ctx, request, len(all), changes); err != nil {
+	if err := a.fits(ctx, request, all, changes); err != nil {
 		return nil, none, err
 	}
 	if len(changes) == 0 {
 		return answers, none, nil
 	}
+	show := func(i int, r assign.Result, old []string) {
+		m := showResult(r, changes[i].IfMatch, old)
+		if m.GetError() == "" {
+			m.Warnings = all[at[i]].warnings
+		}
+		answers[at[i]] = m
+	}
 	if request.GetDryRun() {
 		for i := range changes {
-			answers[at[i]] = showResult(a.expected(&changes[i]), changes[i].IfMatch, nil)
+			show(i, a.expected(&changes[i]), nil)
 		}
 		return answers, none, nil
 	}
@@ -221,17 +239,22 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 		return nil, none, err
 	}
 	for i := range changes {
-		answers[at[i]] = showResult(applied.Results[i], changes[i].IfMatch, applied.Old)
+		show(i, applied.Results[i], applied.Old)
 	}
 	return answers, applied.Reached, nil
 }
 
-// fits makes room for the answer to a request with n changes, which has each assignment
-// as it was and as it is. It fails if that might be more than callers read: the changes
-// would be made, and nobody told.
-func (a *API) fits(ctx context.Context, request proto.Message, n int, changes []assign.Change) error {
+// fits makes room for the answer to a request that asks for all, which has each of the
+// changes' assignments as it was and as it is. It fails if that might be more than callers
+// read: the changes would be made, and nobody told.
+func (a *API) fits(ctx context.Context, request proto.Message, all []askedChange, changes []assign.Change) error {
 	const each = refusalMost + 128 // of who made it and when
-	bytes := proto.Size(request) + each*n
+	bytes := proto.Size(request) + each*len(all)
+	for i := range all {
+		for _, text := range all[i].warnings {
+			bytes += len(text)
+		}
+	}
 	for i := range changes {
 		before := a.Assignments.Table().Get(changes[i].Assignment.Subject)
 		if before == nil {

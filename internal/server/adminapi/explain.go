@@ -116,6 +116,9 @@ func explainedDescriptor(d *decide.ExplainedDescriptor) *adminv1.ExplainedDescri
 	for _, a := range d.Assignments {
 		m.Assignments = append(m.Assignments, &adminv1.AppliedAssignment{Assignment: showAssignment(a.Assignment), Effect: a.Effect})
 	}
+	for _, a := range d.NotApplied {
+		m.NotApplied = append(m.NotApplied, &adminv1.AppliedAssignment{Assignment: showAssignment(a.Assignment), Effect: a.Effect})
+	}
 	for i := range d.Limits {
 		m.Limits = append(m.Limits, explainedLimit(&d.Limits[i]))
 	}

@@ -92,16 +92,16 @@ func changeOne[Q any, A any, M interface {
 }
 
 func readPutAssignment(w http.ResponseWriter, r *http.Request) (*adminv1.PutAssignmentsRequest, error) {
-	q := readQuery(r, "domain", "entry", "dry_run", "max_wait")
-	request := &adminv1.PutAssignmentsRequest{DryRun: q.flag("dry_run"), MaxWait: q.duration("max_wait")}
+	q := readQuery(r, "domain", "entry", "dry_run", "strict", "max_wait")
+	request := &adminv1.PutAssignmentsRequest{DryRun: q.flag("dry_run"), Strict: q.flag("strict"), MaxWait: q.duration("max_wait")}
 	asked, match, err := readOne(w, r, q)
 	request.Puts = []*adminv1.PutAssignment{{Assignment: asked, IfMatch: match}}
 	return request, err
 }
 
 func readPatchAssignment(w http.ResponseWriter, r *http.Request) (*adminv1.PatchAssignmentsRequest, error) {
-	q := readQuery(r, "domain", "entry", "dry_run", "max_wait", "remove", "remove_limit")
-	request := &adminv1.PatchAssignmentsRequest{DryRun: q.flag("dry_run"), MaxWait: q.duration("max_wait")}
+	q := readQuery(r, "domain", "entry", "dry_run", "strict", "max_wait", "remove", "remove_limit")
+	request := &adminv1.PatchAssignmentsRequest{DryRun: q.flag("dry_run"), Strict: q.flag("strict"), MaxWait: q.duration("max_wait")}
 	patch := &adminv1.AssignmentPatch{Remove: q.parts("remove"), RemoveLimits: q.values["remove_limit"]}
 	asked, match, err := readOne(w, r, q)
 	patch.Assignment, patch.IfMatch = asked, match
@@ -142,7 +142,11 @@ func failureOf(c *adminv1.AssignmentChange) error {
 	case adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT:
 		return status.Error(codes.FailedPrecondition, c.GetError())
 	case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED:
-		return status.Error(codes.InvalidArgument, c.GetError())
+		text := c.GetError()
+		if len(c.GetWarnings()) > 1 { // the first is the error
+			text = withHints(text, c.GetWarnings()[1:])
+		}
+		return status.Error(codes.InvalidArgument, text)
 	case adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN, adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED:
 		return status.Error(codes.Unavailable, c.GetError())
 	}

@@ -3,6 +3,7 @@ package adminapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -38,8 +39,10 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		return nil, decide.Invalid("limit: found none for a subject with %d states, over all plans, where a reset forgets at most %d together; allowed: the name of one limit (%s)",
 			n, assign.ResetMost, yamlfile.Shorten(yamlfile.Commas(states.Limits)))
 	}
-	reached, err := a.Assignments.Reset(ctx, states.Keys, assign.Record{
-		Kind: assign.WasReset, By: by, Reason: r.GetReason(), Subject: subject, Limits: states.Limits,
+	done, err := a.Assignments.Reset(ctx, assign.Reset{
+		Keys:        states.Keys,
+		Record:      assign.Record{Kind: assign.WasReset, By: by, Reason: r.GetReason(), Subject: subject, Limits: states.Limits},
+		OnlyCounted: r.GetStrict(),
 	}, most...)
 	switch {
 	case errors.Is(err, assign.ErrNothingChanged):
@@ -47,11 +50,27 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	case err != nil:
 		return nil, status.Errorf(codes.Unavailable, "the store did not answer; it was reset or not, ask again: %v", err)
 	}
+	var warnings []string
+	if done.States == 0 {
+		warnings = append(warnings, fmt.Sprintf("nothing is counted for %s: %s full", spelling.Entries(subject.Entries), areLimits(states.Limits)))
+		warnings = append(warnings, states.Hints...)
+		if r.GetStrict() {
+			return nil, status.Error(codes.FailedPrecondition, strings.Join(warnings, "; "))
+		}
+	}
 	a.Log.Info("limits reset", "by", by, "domain", subject.Domain, "entries", spelling.Entries(subject.Entries),
-		"limits", limitNames(states.Limits), "reason", r.GetReason(), "daemons_pending", len(reached.Pending))
-	response := &adminv1.ResetResponse{Limits: states.Limits}
-	response.Pending, response.UnknownFor = a.showReached(ctx, reached)
+		"limits", limitNames(states.Limits), "reason", r.GetReason(), "daemons_pending", len(done.Pending))
+	response := &adminv1.ResetResponse{Limits: states.Limits, Warnings: warnings}
+	response.Pending, response.UnknownFor = a.showReached(ctx, done.Reached)
 	return response, nil
+}
+
+// areLimits names limits as the subject of a sentence.
+func areLimits(names []string) string {
+	if len(names) == 1 {
+		return limitNames(names) + " is"
+	}
+	return yamlfile.Shorten(limitNames(names)) + " are"
 }
 
 // limitNames lists names of limits for people; a limit may have none.

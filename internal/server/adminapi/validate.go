@@ -16,19 +16,51 @@ import (
 // namesShown bounds the names that an error lists.
 const namesShown = 20
 
-// wrongForRules says why what a change sets would do nothing, or not what it says, under
-// the rules in force, or returns "".
-func (a *API) wrongForRules(rules *config.Rules, c *assign.Change) string {
-	if !c.Sets() {
-		return "" // what is there may go though its rule is gone
+// judge finds out what is wrong with what a change sets, or why it would do nothing for
+// anybody, under the rules in force.
+func (a *API) judge(rules *config.Rules, reacher *config.Reacher, q *askedChange) {
+	if !q.change.Sets() {
+		return // what is there may go though its rule is gone
 	}
-	asked := &c.Assignment
+	asked := &q.change.Assignment
 	domain := rules.Domain(asked.Domain)
 	if domain == nil {
-		return fmt.Sprintf("domain: found %s; there is none of this name%s", yamlfile.Quote(asked.Domain), nearest(asked.Domain, domainNames(rules)))
+		q.wrong = fmt.Sprintf("domain: found %s; there is none of this name%s", yamlfile.Quote(asked.Domain), nearest(asked.Domain, domainNames(rules)))
+		return
 	}
+	if q.wrong = a.wrongForRules(domain, reacher, &q.change); q.wrong != "" {
+		return
+	}
+	reach := reacher.Beginning(asked.Domain, asked.Entries)
+	switch rule := domain.Match(asked.Entries); {
+	case !reach.HasRule:
+		q.idle, q.warnings = true, append(q.warnings, a.idleBlock(domain, asked))
+	case rule != nil && rule.Unlimited && asked.Unlimited && asked.Plan == "" && !asked.Blocked:
+		q.idle, q.warnings = true, append(q.warnings, fmt.Sprintf("the rule %s is unlimited already", rule.Path()))
+	}
+	q.warnings = append(q.warnings, reach.Hints...)
+}
+
+// idleBlock says what a block does where no rule is for whom it names.
+func (a *API) idleBlock(domain *config.Domain, asked *assign.Assignment) string {
+	text := fmt.Sprintf("no rule is for descriptors that begin with %s: ", config.ShowEntries(asked.Entries))
+	if a.Decider.DeniesUnmatched(domain) {
+		return text + "whoever sends one all the same is denied already, unless the request brings its own numbers"
+	}
+	return text + "a block denies only requests that send one all the same"
+}
+
+// withHints adds hints to what is wrong.
+func withHints(wrong string, hints []string) string {
+	return strings.Join(append([]string{wrong}, hints...), "; ")
+}
+
+// wrongForRules says why what a change sets is not valid under the rules of its domain, or
+// returns "".
+func (a *API) wrongForRules(domain *config.Domain, reacher *config.Reacher, c *assign.Change) string {
+	asked := &c.Assignment
 	if asked.Plan != "" {
-		if wrong := wrongPlan(domain, asked); wrong != "" {
+		if wrong := wrongPlan(domain, reacher, asked); wrong != "" {
 			return wrong
 		}
 	}
@@ -37,7 +69,8 @@ func (a *API) wrongForRules(rules *config.Rules, c *assign.Change) string {
 	}
 	rule := domain.Match(asked.Entries)
 	if rule == nil {
-		return fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", spelling.Entries(asked.Entries))
+		return withHints(fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", spelling.Entries(asked.Entries)),
+			reacher.Exactly(asked.Domain, asked.Entries).Hints)
 	}
 	if rule.Plans != nil && len(asked.Numbers) > 0 {
 		plan := rule.Plans.Plan(a.planAfter(c))
@@ -67,13 +100,14 @@ func (a *API) planAfter(c *assign.Change) string {
 	return ""
 }
 
-func wrongPlan(domain *config.Domain, asked *assign.Assignment) string {
+func wrongPlan(domain *config.Domain, reacher *config.Reacher, asked *assign.Assignment) string {
 	has, plans := domain.HasPlan(asked.Entries, asked.Plan)
 	switch {
 	case has:
 		return ""
 	case len(plans) == 0:
-		return fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), spelling.Entries(asked.Entries))
+		return withHints(fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), spelling.Entries(asked.Entries)),
+			reacher.Beginning(asked.Domain, asked.Entries).Hints)
 	}
 	return fmt.Sprintf("plan: found %s%s; allowed: %s", yamlfile.Quote(asked.Plan), nearest(asked.Plan, plans), few(plans))
 }

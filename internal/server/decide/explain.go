@@ -2,8 +2,10 @@ package decide
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -44,6 +46,9 @@ type ExplainedDescriptor struct {
 	Rule, Plan *config.Rule
 	// Assignments are those of the entries and of their beginnings.
 	Assignments []AppliedAssignment
+	// NotApplied are some that share entries with the descriptor, or almost do, and do
+	// not apply; each Effect says why.
+	NotApplied []AppliedAssignment
 	// Limits are those in force, without those that others replace.
 	Limits  []ExplainedLimit
 	Verdict Verdict
@@ -121,6 +126,7 @@ type explaining struct {
 	// assignments are those in force of each descriptor, the shortest beginning
 	// first, by the number of their entries.
 	assignments [][]*assign.Assignment
+	notApplied  [][]AppliedAssignment
 }
 
 // explain matches a call and gathers what led to its limits, all of the same rules
@@ -134,10 +140,13 @@ func (d *Decider) explain(c *Call) (*explaining, error) {
 		}
 		descriptors := make([][]bucket.Entry, len(c.Descriptors))
 		x.assignments = make([][]*assign.Assignment, len(c.Descriptors))
+		x.notApplied = make([][]AppliedAssignment, len(c.Descriptors))
 		now := d.Now()
+		misses := nearMiss{table: d.Assigned, domain: c.Domain, now: now, domains: d.Assigned.DomainNames(), lookups: maxLookups, room: maxNotApplied}
 		for i := range c.Descriptors {
 			descriptors[i] = c.Descriptors[i].Entries
 			x.assignments[i] = d.assignmentsOf(c.Domain, descriptors[i], now)
+			x.notApplied[i] = misses.of(descriptors[i])
 		}
 		if rules == d.Live.Rules() && c.generation == d.Assigned.Generation() {
 			x.traces = rules.Trace(c.Domain, descriptors)
@@ -192,11 +201,12 @@ func (x *explaining) finish() *Explanation {
 func (x *explaining) descriptor(i int, hits []bucket.Hit) ExplainedDescriptor {
 	o, trace := &x.Outcomes[i], &x.traces[i]
 	e := ExplainedDescriptor{
-		Entries: slices.Clone(x.Descriptors[i].Entries),
-		Levels:  trace.Levels,
-		Rule:    trace.Rule,
-		Verdict: x.verdict(o),
-		Hints:   append(trace.Hints, x.notes(i)...),
+		Entries:    slices.Clone(x.Descriptors[i].Entries),
+		Levels:     trace.Levels,
+		Rule:       trace.Rule,
+		NotApplied: x.notApplied[i],
+		Verdict:    x.verdict(o),
+		Hints:      append(trace.Hints, x.notes(i)...),
 	}
 	if trace.Rule != nil && trace.Rule.Plans != nil {
 		e.Plan = o.Rule
@@ -266,6 +276,8 @@ type Resettable struct {
 	// Limits are the names of the limits, and Keys the names of their states as the
 	// store has them. Limits of several plans may share both.
 	Limits, Keys []string
+	// Hints name whom people may have meant instead, a sentence each.
+	Hints []string
 }
 
 // Resettable returns the states of a subject: of all limits of its rule, whatever
@@ -283,8 +295,10 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 		return Resettable{}, status.Errorf(codes.NotFound, "domain: found %s; there is none of this name", yamlfile.Quote(domain))
 	}
 	rule := found.Match(entries)
+	hints := rules.Reacher().Exactly(domain, entries).Hints
 	if rule == nil {
-		return Resettable{}, status.Errorf(codes.NotFound, "entries: found %s; there is no rule for them", config.ShowEntries(entries))
+		text := fmt.Sprintf("entries: found %s; there is no rule for them", config.ShowEntries(entries))
+		return Resettable{}, status.Error(codes.NotFound, strings.Join(append([]string{text}, hints...), "; "))
 	}
 	plans := []*config.Rule{rule}
 	if rule.Plans != nil {
@@ -297,7 +311,7 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 		c.Outcomes = append(c.Outcomes, Outcome{Rule: plan, Limits: plan.Limits})
 		c.ask(found, i)
 	}
-	var r Resettable
+	r := Resettable{Hints: hints}
 	for i := range c.Hits {
 		h := &c.Hits[i]
 		if limit != nil && h.Limit.Name != *limit {

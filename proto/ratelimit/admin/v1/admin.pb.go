@@ -13,7 +13,8 @@
 //   UNAUTHENTICATED    no token, or none that the daemon knows
 //   PERMISSION_DENIED  the caller's role does not have this right
 //   RESOURCE_EXHAUSTED too many failed authentications, or too much is held
-//   FAILED_PRECONDITION  a setting turns it off; the message says which
+//   FAILED_PRECONDITION  a setting turns it off, or strict does; the message says
+//                      which, or why
 //   NOT_FOUND          no such domain, rule or assignment
 //   UNAVAILABLE        the store does not answer; nothing was changed
 
@@ -1341,7 +1342,10 @@ type ExplainedDescriptor struct {
 	Verdict Verdict           `protobuf:"varint,7,opt,name=verdict,proto3,enum=ratelimit.admin.v1.Verdict" json:"verdict,omitempty"`
 	// Traps that people fall into: a value that almost matches, entries in another
 	// order, and so on; a sentence each.
-	Hints         []string `protobuf:"bytes,8,rep,name=hints,proto3" json:"hints,omitempty"`
+	Hints []string `protobuf:"bytes,8,rep,name=hints,proto3" json:"hints,omitempty"`
+	// Assignments that share entries with the descriptor, or almost do, and do not
+	// apply; the effect says why. Not all of many.
+	NotApplied    []*AppliedAssignment `protobuf:"bytes,9,rep,name=not_applied,json=notApplied,proto3" json:"not_applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1428,6 +1432,13 @@ func (x *ExplainedDescriptor) GetVerdict() Verdict {
 func (x *ExplainedDescriptor) GetHints() []string {
 	if x != nil {
 		return x.Hints
+	}
+	return nil
+}
+
+func (x *ExplainedDescriptor) GetNotApplied() []*AppliedAssignment {
+	if x != nil {
+		return x.NotApplied
 	}
 	return nil
 }
@@ -1857,7 +1868,9 @@ type ResetRequest struct {
 	// For the audit; at most 256 bytes.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// As in PutAssignmentsRequest.
-	MaxWait       *durationpb.Duration `protobuf:"bytes,5,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	MaxWait *durationpb.Duration `protobuf:"bytes,5,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	// Where nothing was counted, fail with FAILED_PRECONDITION, and audit nothing.
+	Strict        bool `protobuf:"varint,6,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1927,6 +1940,13 @@ func (x *ResetRequest) GetMaxWait() *durationpb.Duration {
 	return nil
 }
 
+func (x *ResetRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
 type ResetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The names of the limits whose state was forgotten.
@@ -1936,7 +1956,9 @@ type ResetResponse struct {
 	Pending []*Daemon `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
 	// For how long there may be more of them, which nobody knows; not there: there are
 	// none.
-	UnknownFor    *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
+	UnknownFor *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
+	// That nothing was counted, and whom else one may have meant.
+	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1988,6 +2010,13 @@ func (x *ResetResponse) GetPending() []*Daemon {
 func (x *ResetResponse) GetUnknownFor() *durationpb.Duration {
 	if x != nil {
 		return x.UnknownFor
+	}
+	return nil
+}
+
+func (x *ResetResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
 	}
 	return nil
 }
@@ -2248,7 +2277,10 @@ type PutAssignmentsRequest struct {
 	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// How long to wait at most, once it is done, until all daemons have it in force: 0s
 	// to 10s, with 0s not at all. Not there: see PutAssignments.
-	MaxWait       *durationpb.Duration `protobuf:"bytes,3,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	MaxWait *durationpb.Duration `protobuf:"bytes,3,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	// Refuse what would do nothing for anybody, such as a block of entries that no
+	// rule is for; the others are made.
+	Strict        bool `protobuf:"varint,4,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2302,6 +2334,13 @@ func (x *PutAssignmentsRequest) GetMaxWait() *durationpb.Duration {
 		return x.MaxWait
 	}
 	return nil
+}
+
+func (x *PutAssignmentsRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
 }
 
 // PutAssignment is one assignment to make or replace. It says the whole but the block:
@@ -2368,7 +2407,9 @@ type PatchAssignmentsRequest struct {
 	// Say what would change, and change nothing.
 	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// As in PutAssignmentsRequest.
-	MaxWait       *durationpb.Duration `protobuf:"bytes,3,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	MaxWait *durationpb.Duration `protobuf:"bytes,3,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	// As in PutAssignmentsRequest.
+	Strict        bool `protobuf:"varint,4,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2422,6 +2463,13 @@ func (x *PatchAssignmentsRequest) GetMaxWait() *durationpb.Duration {
 		return x.MaxWait
 	}
 	return nil
+}
+
+func (x *PatchAssignmentsRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
 }
 
 // AssignmentPatch changes parts of one assignment, and leaves the others.
@@ -2637,7 +2685,10 @@ type AssignmentChange struct {
 	Error string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	// Whether the store may take it within seconds, as after a failover; only of one
 	// that failed.
-	Temporary     bool `protobuf:"varint,5,opt,name=temporary,proto3" json:"temporary,omitempty"`
+	Temporary bool `protobuf:"varint,5,opt,name=temporary,proto3" json:"temporary,omitempty"`
+	// That it does nothing for anybody, and what people may have meant instead: a
+	// sentence each. A refused change has some if it is strict that refuses it.
+	Warnings      []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2705,6 +2756,13 @@ func (x *AssignmentChange) GetTemporary() bool {
 		return x.Temporary
 	}
 	return false
+}
+
+func (x *AssignmentChange) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type GetAssignmentRequest struct {
@@ -4003,7 +4061,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\bdegraded\x18\a \x01(\bR\bdegraded\x12\x18\n" +
 	"\asummary\x18\b \x01(\tR\asummaryB\x17\n" +
 	"\x15_denied_by_descriptorB\x12\n" +
-	"\x10_denied_by_limit\"\x8b\x03\n" +
+	"\x10_denied_by_limit\"\xd3\x03\n" +
 	"\x13ExplainedDescriptor\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x121\n" +
 	"\x06levels\x18\x02 \x03(\v2\x19.ratelimit.admin.v1.LevelR\x06levels\x12,\n" +
@@ -4012,7 +4070,9 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\vassignments\x18\x05 \x03(\v2%.ratelimit.admin.v1.AppliedAssignmentR\vassignments\x12:\n" +
 	"\x06limits\x18\x06 \x03(\v2\".ratelimit.admin.v1.ExplainedLimitR\x06limits\x125\n" +
 	"\averdict\x18\a \x01(\x0e2\x1b.ratelimit.admin.v1.VerdictR\averdict\x12\x14\n" +
-	"\x05hints\x18\b \x03(\tR\x05hints\"\x8e\x01\n" +
+	"\x05hints\x18\b \x03(\tR\x05hints\x12F\n" +
+	"\vnot_applied\x18\t \x03(\v2%.ratelimit.admin.v1.AppliedAssignmentR\n" +
+	"notApplied\"\x8e\x01\n" +
 	"\x05Level\x12)\n" +
 	"\x05entry\x18\x01 \x01(\v2\x13.ratelimit.v1.EntryR\x05entry\x12=\n" +
 	"\n" +
@@ -4050,19 +4110,21 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x0fInspectResponse\x12G\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2'.ratelimit.admin.v1.ExplainedDescriptorR\n" +
-	"descriptor\"\xc8\x01\n" +
+	"descriptor\"\xe0\x01\n" +
 	"\fResetRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x19\n" +
 	"\x05limit\x18\x03 \x01(\tH\x00R\x05limit\x88\x01\x01\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x124\n" +
-	"\bmax_wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\amaxWaitB\b\n" +
-	"\x06_limit\"\x99\x01\n" +
+	"\bmax_wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12\x16\n" +
+	"\x06strict\x18\x06 \x01(\bR\x06strictB\b\n" +
+	"\x06_limit\"\xb5\x01\n" +
 	"\rResetResponse\x12\x16\n" +
 	"\x06limits\x18\x01 \x03(\tR\x06limits\x124\n" +
 	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
 	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"unknownFor\"\xcb\x04\n" +
+	"unknownFor\x12\x1a\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\xcb\x04\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
@@ -4086,20 +4148,22 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\brequests\x18\x02 \x01(\rR\brequests\x121\n" +
 	"\x06period\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
 	"\x05burst\x18\x04 \x01(\rR\x05burst\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x9d\x01\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xb5\x01\n" +
 	"\x15PutAssignmentsRequest\x125\n" +
 	"\x04puts\x18\x01 \x03(\v2!.ratelimit.admin.v1.PutAssignmentR\x04puts\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x124\n" +
-	"\bmax_wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\"j\n" +
+	"\bmax_wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12\x16\n" +
+	"\x06strict\x18\x04 \x01(\bR\x06strict\"j\n" +
 	"\rPutAssignment\x12>\n" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
 	"assignment\x12\x19\n" +
-	"\bif_match\x18\x02 \x01(\tR\aifMatch\"\xa7\x01\n" +
+	"\bif_match\x18\x02 \x01(\tR\aifMatch\"\xbf\x01\n" +
 	"\x17PatchAssignmentsRequest\x12=\n" +
 	"\apatches\x18\x01 \x03(\v2#.ratelimit.admin.v1.AssignmentPatchR\apatches\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x124\n" +
-	"\bmax_wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\"\xc3\x01\n" +
+	"\bmax_wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12\x16\n" +
+	"\x06strict\x18\x04 \x01(\bR\x06strict\"\xc3\x01\n" +
 	"\x0fAssignmentPatch\x12>\n" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
@@ -4116,13 +4180,14 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\achanges\x18\x01 \x03(\v2$.ratelimit.admin.v1.AssignmentChangeR\achanges\x124\n" +
 	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
 	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"unknownFor\"\xf1\x01\n" +
+	"unknownFor\"\x8d\x02\n" +
 	"\x10AssignmentChange\x12;\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2!.ratelimit.admin.v1.ChangeOutcomeR\aoutcome\x126\n" +
 	"\x06before\x18\x02 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\x06before\x124\n" +
 	"\x05after\x18\x03 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\x05after\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x1c\n" +
-	"\ttemporary\x18\x05 \x01(\bR\ttemporary\"]\n" +
+	"\ttemporary\x18\x05 \x01(\bR\ttemporary\x12\x1a\n" +
+	"\bwarnings\x18\x06 \x03(\tR\bwarnings\"]\n" +
 	"\x14GetAssignmentRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\"W\n" +
@@ -4386,105 +4451,106 @@ var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	22,  // 17: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.AppliedAssignment
 	23,  // 18: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
 	1,   // 19: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
-	54,  // 20: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
-	21,  // 21: ratelimit.admin.v1.Level.candidates:type_name -> ratelimit.admin.v1.Candidate
-	8,   // 22: ratelimit.admin.v1.Candidate.place:type_name -> ratelimit.admin.v1.Place
-	28,  // 23: ratelimit.admin.v1.AppliedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	16,  // 24: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
-	2,   // 25: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
-	56,  // 26: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
-	56,  // 27: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
-	54,  // 28: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
-	19,  // 29: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	54,  // 30: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
-	56,  // 31: ratelimit.admin.v1.ResetRequest.max_wait:type_name -> google.protobuf.Duration
-	47,  // 32: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	56,  // 33: ratelimit.admin.v1.ResetResponse.unknown_for:type_name -> google.protobuf.Duration
-	54,  // 34: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
-	29,  // 35: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
-	58,  // 36: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
-	58,  // 37: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
-	58,  // 38: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
-	58,  // 39: ratelimit.admin.v1.Assignment.plan_until:type_name -> google.protobuf.Timestamp
-	58,  // 40: ratelimit.admin.v1.Assignment.unlimited_until:type_name -> google.protobuf.Timestamp
-	56,  // 41: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
-	58,  // 42: ratelimit.admin.v1.AssignedNumbers.until:type_name -> google.protobuf.Timestamp
-	31,  // 43: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
-	56,  // 44: ratelimit.admin.v1.PutAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
-	28,  // 45: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	33,  // 46: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
-	56,  // 47: ratelimit.admin.v1.PatchAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
-	28,  // 48: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
-	3,   // 49: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
-	36,  // 50: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	47,  // 51: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	56,  // 52: ratelimit.admin.v1.PatchAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
-	36,  // 53: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	47,  // 54: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	56,  // 55: ratelimit.admin.v1.PutAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
-	4,   // 56: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
-	28,  // 57: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
-	28,  // 58: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
-	54,  // 59: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	28,  // 60: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
-	28,  // 61: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
-	54,  // 62: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	3,   // 63: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
-	56,  // 64: ratelimit.admin.v1.DeleteAssignmentRequest.max_wait:type_name -> google.protobuf.Duration
-	36,  // 65: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	47,  // 66: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	56,  // 67: ratelimit.admin.v1.DeleteAssignmentResponse.unknown_for:type_name -> google.protobuf.Duration
-	50,  // 68: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
-	47,  // 69: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
-	58,  // 70: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
-	58,  // 71: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
-	58,  // 72: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
-	54,  // 73: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
-	50,  // 74: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
-	58,  // 75: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	5,   // 76: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
-	54,  // 77: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
-	28,  // 78: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
-	28,  // 79: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
-	6,   // 80: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
-	7,   // 81: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
-	53,  // 82: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
-	56,  // 83: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
-	47,  // 84: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	54,  // 85: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
-	9,   // 86: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
-	12,  // 87: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
-	17,  // 88: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
-	24,  // 89: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
-	26,  // 90: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
-	30,  // 91: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
-	32,  // 92: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
-	37,  // 93: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
-	39,  // 94: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
-	41,  // 95: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
-	43,  // 96: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
-	45,  // 97: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
-	48,  // 98: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
-	51,  // 99: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
-	10,  // 100: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
-	13,  // 101: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
-	18,  // 102: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
-	25,  // 103: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
-	27,  // 104: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
-	35,  // 105: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
-	34,  // 106: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
-	38,  // 107: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
-	40,  // 108: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
-	42,  // 109: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
-	44,  // 110: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
-	46,  // 111: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
-	49,  // 112: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
-	52,  // 113: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
-	100, // [100:114] is the sub-list for method output_type
-	86,  // [86:100] is the sub-list for method input_type
-	86,  // [86:86] is the sub-list for extension type_name
-	86,  // [86:86] is the sub-list for extension extendee
-	0,   // [0:86] is the sub-list for field type_name
+	22,  // 20: ratelimit.admin.v1.ExplainedDescriptor.not_applied:type_name -> ratelimit.admin.v1.AppliedAssignment
+	54,  // 21: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
+	21,  // 22: ratelimit.admin.v1.Level.candidates:type_name -> ratelimit.admin.v1.Candidate
+	8,   // 23: ratelimit.admin.v1.Candidate.place:type_name -> ratelimit.admin.v1.Place
+	28,  // 24: ratelimit.admin.v1.AppliedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	16,  // 25: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
+	2,   // 26: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
+	56,  // 27: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
+	56,  // 28: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
+	54,  // 29: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
+	19,  // 30: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
+	54,  // 31: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
+	56,  // 32: ratelimit.admin.v1.ResetRequest.max_wait:type_name -> google.protobuf.Duration
+	47,  // 33: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	56,  // 34: ratelimit.admin.v1.ResetResponse.unknown_for:type_name -> google.protobuf.Duration
+	54,  // 35: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
+	29,  // 36: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
+	58,  // 37: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
+	58,  // 38: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
+	58,  // 39: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
+	58,  // 40: ratelimit.admin.v1.Assignment.plan_until:type_name -> google.protobuf.Timestamp
+	58,  // 41: ratelimit.admin.v1.Assignment.unlimited_until:type_name -> google.protobuf.Timestamp
+	56,  // 42: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
+	58,  // 43: ratelimit.admin.v1.AssignedNumbers.until:type_name -> google.protobuf.Timestamp
+	31,  // 44: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
+	56,  // 45: ratelimit.admin.v1.PutAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
+	28,  // 46: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	33,  // 47: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
+	56,  // 48: ratelimit.admin.v1.PatchAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
+	28,  // 49: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
+	3,   // 50: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
+	36,  // 51: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	47,  // 52: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	56,  // 53: ratelimit.admin.v1.PatchAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
+	36,  // 54: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	47,  // 55: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	56,  // 56: ratelimit.admin.v1.PutAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
+	4,   // 57: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
+	28,  // 58: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
+	28,  // 59: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
+	54,  // 60: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	28,  // 61: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
+	28,  // 62: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
+	54,  // 63: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	3,   // 64: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
+	56,  // 65: ratelimit.admin.v1.DeleteAssignmentRequest.max_wait:type_name -> google.protobuf.Duration
+	36,  // 66: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	47,  // 67: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	56,  // 68: ratelimit.admin.v1.DeleteAssignmentResponse.unknown_for:type_name -> google.protobuf.Duration
+	50,  // 69: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
+	47,  // 70: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
+	58,  // 71: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
+	58,  // 72: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
+	58,  // 73: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
+	54,  // 74: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
+	50,  // 75: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
+	58,  // 76: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	5,   // 77: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
+	54,  // 78: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
+	28,  // 79: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
+	28,  // 80: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
+	6,   // 81: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
+	7,   // 82: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
+	53,  // 83: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
+	56,  // 84: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
+	47,  // 85: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	54,  // 86: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
+	9,   // 87: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
+	12,  // 88: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
+	17,  // 89: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
+	24,  // 90: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
+	26,  // 91: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
+	30,  // 92: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
+	32,  // 93: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
+	37,  // 94: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
+	39,  // 95: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
+	41,  // 96: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
+	43,  // 97: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
+	45,  // 98: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
+	48,  // 99: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
+	51,  // 100: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
+	10,  // 101: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
+	13,  // 102: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
+	18,  // 103: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
+	25,  // 104: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
+	27,  // 105: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
+	35,  // 106: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
+	34,  // 107: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
+	38,  // 108: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
+	40,  // 109: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
+	42,  // 110: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
+	44,  // 111: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
+	46,  // 112: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
+	49,  // 113: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
+	52,  // 114: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
+	101, // [101:115] is the sub-list for method output_type
+	87,  // [87:101] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_admin_v1_admin_proto_init() }

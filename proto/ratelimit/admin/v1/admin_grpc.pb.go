@@ -13,7 +13,8 @@
 //   UNAUTHENTICATED    no token, or none that the daemon knows
 //   PERMISSION_DENIED  the caller's role does not have this right
 //   RESOURCE_EXHAUSTED too many failed authentications, or too much is held
-//   FAILED_PRECONDITION  a setting turns it off; the message says which
+//   FAILED_PRECONDITION  a setting turns it off, or strict does; the message says
+//                      which, or why
 //   NOT_FOUND          no such domain, rule or assignment
 //   UNAVAILABLE        the store does not answer; nothing was changed
 
