@@ -34,7 +34,7 @@ func TestImportIsIdempotent(t *testing.T) {
 		{"--dry-run", "4 rows: would be 4 created, 0 replaced, 0 unchanged\n"},
 		{"", "4 rows: 4 created, 0 replaced, 0 unchanged\n"},
 		{"", "4 rows: 0 created, 0 replaced, 4 unchanged\n"},
-		{"--json", `{"rows":4,"created":0,"replaced":0,"unchanged":4,"deleted":0,"refused":0,"malformed":0,"unknown":0,"not_reached":0,"dry_run":false,"pending":[]}` + "\n"},
+		{"--json", `{"rows":4,"created":0,"replaced":0,"unchanged":4,"deleted":0,"refused":0,"malformed":0,"unknown":0,"not_reached":0,"warned":0,"dry_run":false,"pending":[]}` + "\n"},
 	} {
 		out, stderr, code := f.run(t, append([]string{"assign", "--from", file}, strings.Fields(c.args)...)...)
 		if code != 0 || out != c.want || stderr != "" {

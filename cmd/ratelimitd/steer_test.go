@@ -109,7 +109,7 @@ func TestSteeringAsDocumented(t *testing.T) {
 	t.Setenv(tokenVariable, strings.TrimSpace(token))
 	want := []string{
 		"created    tenant=acme of api: plan pro (reason: \"contract 4711\")",
-		"allowed  tenant=acme  month: 1,000,000 left; 1,000,000 requests every 30 days\nallowed  tenant=acme  second: 50 left; 50 at once, then 50 a second\nALLOWED",
+		"allowed  tenant=acme  month: 999,999 left; 1,000,000 requests every 30 days; full again in ",
 		"deleted    tenant=acme of api: nothing assigned; until now plan pro",
 		"created    tenant=acme of api: plan pro\n",
 		"replaced   tenant=acme of api: plan pro, limit month=5000000 until 2255-01-01T00:00:00Z (",
@@ -353,10 +353,68 @@ descriptors:
 		"path=/api/x": "all values of path=/api/* share this counter (share_threshold), so it was reset for all of them\n",
 		"user=x":      "",
 	} {
+		runWords(t, "", "ratelimitd", "query", "--domain", "api", args)
 		out, stderr, code := runWords(t, "", "ratelimitd", "reset", "--domain", "api", args)
 		if code != 0 || out != "reset  "+args+" of api: the limit without a name\n" || stderr != want {
 			t.Errorf("%s exits with %d: %s%s", args, code, out, stderr)
 		}
+	}
+}
+
+// What would do nothing for anybody is refused with what was probably meant, unless it is
+// forced.
+func TestCommandsThatHitNothing(t *testing.T) {
+	t.Setenv(tokenVariable, "secret")
+	sum := sha256.Sum256([]byte("secret"))
+	startDaemon(t, `
+domain: api
+descriptors:
+- {key: tenant, plans: {pro: {name: month, requests: 5, period: 30d}}, plan: pro}
+- {key: user, value: monitor, rate_limit: {unlimited: true}}
+`, writeText(t, "tokens.yaml", fmt.Sprintf("- {name: ops, role: operator, sha256: %x}\n", sum)))
+	const misspelt = "no rule is for descriptors that begin with tennant=mallory: a block denies only requests that send one all the same; no descriptor here has the key tennant; tenant ("
+	const full = "nothing is counted for tenant=nobody: month is full"
+	const forced = "use --force to do it all the same\n"
+	for _, c := range []struct {
+		args, input string
+		code        int
+		out, stderr string // how they begin
+		ends        string // how the second ends
+	}{
+		{args: "block --domain api tennant=mallory tenant=m", code: exitError, out: "refused    tennant=mallory of api: " + misspelt, ends: forced},
+		{args: "block --domain api tennant=mallory --json", code: exitError, out: `{"outcome":"CHANGE_OUTCOME_REFUSED","error":"no rule is for `, ends: forced},
+		{args: "block --domain api tennant=mallory --dry-run", code: exitError, out: "would be refused    tennant=mallory of api: " + misspelt, ends: forced},
+		{args: "block --domain api tennant=mallory --force", out: "created    tennant=mallory of api: blocked\n", stderr: "warning: tennant=mallory of api: " + misspelt},
+		{args: "unblock --domain api tennant=mallory", out: "deleted    tennant=mallory of api: "},
+		{args: "assign --domain api user=monitor --unlimited", code: exitError, out: "refused    user=monitor of api: the rule user=monitor is unlimited already\n", ends: forced},
+		{args: "assign --domain api user=monitor --unlimited --force", out: "created    user=monitor of api: unlimited\n", stderr: "warning: user=monitor of api: the rule "},
+		{args: "assign --domain api tennant=a --plan pro", code: exitError, out: `refused    tennant=a of api: plan: found "pro"; no rule that tennant=a matches, or that is below it, has plans; no descriptor here has the key tennant; `},
+		{args: "reset --domain api tenant=nobody", code: exitError, stderr: "refused  tenant=nobody of api: " + full, ends: forced},
+		{args: "audit --domain api tenant=nobody", out: "nothing was changed\n"},
+		{args: "reset --domain api tenant=nobody --force", out: "reset  tenant=nobody of api: month\n", stderr: "warning: tenant=nobody of api: " + full},
+		{args: "reset --domain api tenant=nobody --force --json", out: `{"limits":["month"],"pending":[],"warnings":["` + full, stderr: "warning: "},
+		{args: "reset --domain api tennant=nobody", code: exitError, stderr: "ratelimitd: ", ends: ") differs from it by one letter\n"},
+		{args: "assign --from - --dry-run", input: "domain,entries,blocked\napi,tennant=x,true\n", out: "1 row: would be 1 created, 0 replaced, 0 unchanged, 1 with a warning\n", stderr: "warning: standard input:2: tennant=x of api: no rule is for"},
+		{args: "explain --domain api tenant=m", out: "It would be denied: tenant=m is blocked.\n"},
+	} {
+		out, stderr, code := runWords(t, c.input, append([]string{"ratelimitd"}, strings.Fields(c.args)...)...)
+		if code != c.code || !strings.HasPrefix(out, c.out) || !strings.HasPrefix(stderr, c.stderr) || !strings.HasSuffix(stderr, c.ends) || c.stderr+c.ends == "" && stderr != "" {
+			t.Errorf("%s exits with %d: %s\n%s\nwant %d, %s\n%s ... %s", c.args, code, stderr, out, c.code, c.stderr, c.out, c.ends)
+		}
+	}
+	// Rows of a file are made all the same, so that one customer keeps no others back. Of
+	// many only the first are named.
+	rows := "domain,entries,blocked\n"
+	for i := range 1500 {
+		rows += fmt.Sprintf("api,tennant=%d,true\n", i)
+	}
+	out, stderr, code := runWords(t, rows, "ratelimitd", "assign", "--from", "-")
+	if code != 0 || out != "1500 rows: 1500 created, 0 replaced, 0 unchanged, 1500 with a warning\n" || strings.Count(stderr, "\n") != maxWarned+1 ||
+		!strings.Contains(stderr, "standard input:6: tennant=4 of api: no rule is for") || !strings.HasSuffix(stderr, "only counted\n") {
+		t.Errorf("an import exits with %d: %s%s", code, out, stderr)
+	}
+	if out, _, _ := runWords(t, "", "ratelimitd", "explain", "--domain", "api", "tenant=7"); !strings.Contains(out, "assignment to tennant=7: nothing here: its key tennant differs by one letter from tenant") {
+		t.Errorf("explain says\n%s", out)
 	}
 }
 

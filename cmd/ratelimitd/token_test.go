@@ -21,7 +21,7 @@ func TestTokenCommandMakesTokensThatTheDaemonKnows(t *testing.T) {
 	t.Setenv("RATELIMITD_ADMIN_TOKENS_FILE", "")
 	startDaemon(t, "domain: api\ndescriptors: [{key: tenant, rate_limit: {requests: 5, period: 1s}}]\n", path)
 	t.Setenv(tokenVariable, strings.TrimSpace(token))
-	if out, stderr, code := runWords(t, "", "ratelimitd", "reset", "--domain", "api", "tenant=a"); code != 0 {
+	if out, stderr, code := runWords(t, "", "ratelimitd", "reset", "--domain", "api", "tenant=a", "--force"); code != 0 {
 		t.Errorf("reset exits with %d: %s%s", code, out, stderr)
 	}
 }
