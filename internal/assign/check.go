@@ -74,17 +74,6 @@ func (t *Terms) equal(o *Terms) bool {
 	return t.Plan == o.Plan && t.Unlimited == o.Unlimited && t.Blocked == o.Blocked && slices.Equal(t.Numbers, o.Numbers)
 }
 
-// clone shares no memory with t.
-func (t *Terms) clone() *Terms {
-	c := *t
-	c.Plan = strings.Clone(t.Plan)
-	c.Numbers = slices.Clone(t.Numbers)
-	for i := range c.Numbers {
-		c.Numbers[i].Limit = strings.Clone(c.Numbers[i].Limit)
-	}
-	return &c
-}
-
 // checker gathers mistakes.
 type checker []error
 
@@ -142,13 +131,11 @@ func (c *checker) terms(t *Terms) {
 		c.bad("numbers", strconv.Itoa(n), fmt.Sprintf("at most %d", MaxNumbers))
 		return
 	}
-	named := make(map[string]bool, len(t.Numbers))
 	for i, n := range t.Numbers {
 		where := fmt.Sprintf("numbers[%d]", i)
-		if named[n.Limit] {
+		if slices.ContainsFunc(t.Numbers[:i], func(earlier Numbers) bool { return earlier.Limit == n.Limit }) {
 			c.bad(where+".limit", fmt.Sprintf("the limit %.*q twice", shown, n.Limit), "each limit once")
 		}
-		named[n.Limit] = true
 		c.text(where+".limit", n.Limit)
 		c.inRange(where+".requests", n.Requests, 0, bucket.MaxRequests)
 		c.inRange(where+".burst", n.Burst, 0, bucket.MaxRequests)

@@ -65,7 +65,7 @@ func (t *Table) Each(q Query, take func(*Assignment) bool) (next string, _ error
 			return encodeToken(last), nil
 		}
 		scanned++
-		if q.Plan != "" && (r.Plan != q.Plan || !r.givesPlan(q.Now)) || q.Blocked && !r.blocks(q.Now) || q.Now != 0 && r.isOver(q.Now) {
+		if q.Plan != "" && (r.Plan() != q.Plan || !r.givesPlan(q.Now)) || q.Blocked && !r.blocks(q.Now) || q.Now != 0 && r.isOver(q.Now) {
 			last = r
 			continue
 		}
@@ -139,7 +139,7 @@ func (t *Table) from(q Query, domain, name string) iter.Seq[*record] {
 
 // pivot is a record to compare with.
 func pivot(domain, name string) *record {
-	return &record{domain: &DomainTable{domain: domain}, text: name, nameLength: uint16(len(name))}
+	return &record{domain: &DomainTable{domain: domain}, text: string([]byte{byte(len(name) >> 8), byte(len(name))}) + name}
 }
 
 // chunks returns the records after one, in order. It holds the lock while it gathers

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,117 +13,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
-
-// Held is an assignment in force, as decisions read it. It never changes.
-type Held struct {
-	*Terms // shared by all assignments that say the same
-	// Until is when all parts end, in microseconds since the Unix epoch; 0: never.
-	Until int64
-	// ends has the ends of the parts if they are different, and else is nil.
-	ends *Ends
-}
-
-// hold returns terms with the ends of an assignment of them.
-func hold(terms *Terms, a *Assignment) Held {
-	until, together := a.Until()
-	switch {
-	case !together, a.Blocked && a.HasMore() && a.BlockedUntil != until:
-		ends := a.Ends
-		ends.NumbersUntil = slices.Clone(ends.NumbersUntil)
-		return Held{Terms: terms, ends: &ends}
-	case a.Blocked:
-		until = a.BlockedUntil
-	}
-	return Held{Terms: terms, Until: until}
-}
-
-// endsAll returns the ends of the parts.
-func (h *Held) endsAll() Ends {
-	if h.ends != nil {
-		return *h.ends
-	}
-	if h.Until == 0 {
-		return Ends{}
-	}
-	a := Assignment{Terms: *h.Terms}
-	a.EndRest(h.Until)
-	if a.Blocked {
-		a.BlockedUntil = h.Until
-	}
-	return a.Ends
-}
-
-// BlockEnd returns when the block ends, in microseconds since the Unix epoch; 0: never.
-func (h *Held) BlockEnd() int64 {
-	if h.ends != nil {
-		return h.ends.BlockedUntil
-	}
-	return h.Until
-}
-
-// blocks reports whether it blocks at a moment.
-func (h *Held) blocks(now int64) bool { return h.Blocked && !ended(h.BlockEnd(), now) }
-
-// givesPlan reports whether its plan is in force at a moment.
-func (h *Held) givesPlan(now int64) bool {
-	if h.Plan == "" {
-		return false
-	}
-	if h.ends != nil {
-		return !ended(h.ends.PlanUntil, now)
-	}
-	return !ended(h.Until, now)
-}
-
-// Frees reports whether it frees its very subject from limits at a moment, in
-// microseconds since the Unix epoch.
-func (h *Held) Frees(now int64) bool {
-	if !h.Unlimited {
-		return false
-	}
-	if h.ends != nil {
-		return !ended(h.ends.UnlimitedUntil, now)
-	}
-	return !ended(h.Until, now)
-}
-
-// NumbersOf returns the numbers for the limit of that name that are in force at a
-// moment, in microseconds since the Unix epoch, or nil.
-func (h *Held) NumbersOf(limit string, now int64) *Numbers {
-	for i := range h.Numbers {
-		if h.Numbers[i].Limit != limit {
-			continue
-		}
-		until := h.Until
-		if h.ends != nil {
-			until = h.ends.NumbersEnd(i)
-		}
-		if ended(until, now) {
-			return nil
-		}
-		return &h.Numbers[i]
-	}
-	return nil
-}
-
-// live reports whether any part that is not the block is in force.
-func (h *Held) live(now int64) bool {
-	if h.ends == nil {
-		return h.HasMore() && !ended(h.Until, now)
-	}
-	if h.givesPlan(now) || h.Frees(now) {
-		return true
-	}
-	for i := range h.Numbers {
-		if !ended(h.ends.NumbersEnd(i), now) {
-			return true
-		}
-	}
-	return false
-}
-
-// isOver reports whether nothing of it is in force any more.
-func (h *Held) isOver(now int64) bool { return !h.live(now) && !h.blocks(now) }
 
 // Found is what is assigned to a descriptor.
 type Found struct {
@@ -153,8 +41,7 @@ type Table struct {
 	mu sync.RWMutex
 	// ordered has all assignments in the order of List.
 	ordered *btree.BTreeG[*record]
-	terms   sharedTerms
-	name    []byte // for the name of a subject
+	name    []byte // for the name of a subject, or the text of a record
 }
 
 // treeDegree is that of the tree of all assignments. Wide nodes cost few bytes for
@@ -163,7 +50,7 @@ const treeDegree = 64
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	t := &Table{ordered: btree.NewG(treeDegree, before), terms: make(sharedTerms)}
+	t := &Table{ordered: btree.NewG(treeDegree, before)}
 	t.domains.Store(&map[string]*DomainTable{})
 	return t
 }
@@ -176,24 +63,39 @@ func (t *Table) Domain(name string) *DomainTable { return (*t.domains.Load())[na
 type record struct {
 	Held
 	domain *DomainTable
-	// text is the name of the subject (see appendName), and behind it the ETag.
-	text       string
-	reason, by unique.Handle[string]
-	at         int64
-	nameLength uint16
+	// text is the length of the name of the subject in two bytes, that name (see
+	// appendName), and the ETag.
+	text string
+	made unique.Handle[made]
+	at   int64
 }
 
-func (r *record) name() string { return r.text[:r.nameLength] }
-func (r *record) etag() string { return r.text[r.nameLength:] }
+// made is who made an assignment, and why.
+type made struct{ by, reason string }
+
+// lengthOfName returns how many bytes the name of a record with this text has.
+func lengthOfName(text string) int { return int(text[0])<<8 | int(text[1]) }
+
+// appendText appends the text of a record.
+func appendText(dst []byte, entries []bucket.Entry, etag string) []byte {
+	start := len(dst)
+	dst = appendName(append(dst, 0, 0), entries)
+	binary.BigEndian.PutUint16(dst[start:], uint16(len(dst)-start-2))
+	return append(dst, etag...)
+}
+
+func (r *record) name() string { return r.text[2 : 2+lengthOfName(r.text)] }
+func (r *record) etag() string { return r.text[2+lengthOfName(r.text):] }
 
 // assignment returns what r says. It shares r's strings.
 func (r *record) assignment() *Assignment {
+	terms, made := r.terms(), r.made.Value()
 	return &Assignment{
 		Subject: Subject{Domain: r.domain.domain, Entries: entriesOf(r.name())},
-		Terms:   *r.Terms,
-		Ends:    r.endsAll(),
-		Reason:  r.reason.Value(),
-		By:      r.by.Value(),
+		Terms:   terms,
+		Ends:    r.endsOf(terms),
+		Reason:  made.reason,
+		By:      made.by,
 		At:      r.at,
 		ETag:    r.etag(),
 	}
@@ -254,7 +156,7 @@ func (d *DomainTable) Find(entries []bucket.Entry, now func() int64) Found {
 		if r == nil {
 			continue
 		}
-		if moment < 0 && (r.Until != 0 || r.ends != nil) {
+		if moment < 0 && r.mayEnd() {
 			moment = now()
 		}
 		if f.Blocked == nil && r.blocks(moment) {
@@ -303,7 +205,7 @@ func (d *DomainTable) tally(r *record, by int) {
 	all, reaching := MaxEntries+size-1, size-1
 	d.count += by
 	d.counts[all] += uint32(by)
-	if r.Blocked || r.Plan != "" {
+	if said := r.said.Value(); said.blocked || said.plan != "" {
 		d.counts[reaching] += uint32(by)
 	}
 	sizes := uint32(0)
@@ -326,22 +228,19 @@ func (t *Table) Put(a *Assignment) {
 		d = &DomainTable{domain: strings.Clone(a.Domain), seed: maphash.MakeSeed()}
 		t.changeDomains(func(domains map[string]*DomainTable) { domains[d.domain] = d })
 	}
-	t.name = append(appendName(t.name[:0], a.Entries), a.ETag...)
+	t.name = appendText(t.name[:0], a.Entries, a.ETag)
 	r := &record{
-		Held:       hold(t.terms.share(a.Terms), a),
-		domain:     d,
-		text:       string(t.name),
-		reason:     unique.Make(a.Reason),
-		by:         unique.Make(a.By),
-		at:         a.At,
-		nameLength: uint16(len(t.name) - len(a.ETag)),
+		Held:   Hold(a),
+		domain: d,
+		text:   string(t.name),
+		made:   unique.Make(made{a.By, a.Reason}),
+		at:     a.At,
 	}
 	old := d.put(r.name(), r)
 	t.ordered.ReplaceOrInsert(r)
 	d.tally(r, 1)
 	if old != nil {
 		d.tally(old, -1)
-		t.terms.drop(old.Terms)
 	}
 }
 
@@ -363,7 +262,6 @@ func (t *Table) Delete(s Subject, etag string) bool {
 	d.put(r.name(), nil)
 	t.ordered.Delete(r)
 	d.tally(r, -1)
-	t.terms.drop(r.Terms)
 	if d.count == 0 {
 		t.changeDomains(func(domains map[string]*DomainTable) { delete(domains, s.Domain) })
 	}
@@ -412,58 +310,4 @@ func (t *Table) Count(domain string) int {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return d.count
-}
-
-// sharedTerms has each terms in use once, by what they say.
-type sharedTerms map[string]*countedTerms
-
-type countedTerms struct {
-	terms *Terms
-	uses  int
-}
-
-// share returns the one Terms that says what t says.
-func (s sharedTerms) share(t Terms) *Terms {
-	key := appendTerms(nil, &t)
-	c := s[string(key)]
-	if c == nil {
-		c = &countedTerms{terms: t.clone()}
-		s[string(key)] = c
-	}
-	c.uses++
-	return c.terms
-}
-
-// drop ends one use of what share returned.
-func (s sharedTerms) drop(t *Terms) {
-	key := appendTerms(nil, t)
-	c := s[string(key)]
-	c.uses--
-	if c.uses == 0 {
-		delete(s, string(key))
-	}
-}
-
-// appendTerms appends bytes that differ for terms that differ.
-func appendTerms(dst []byte, t *Terms) []byte {
-	text := func(s string) {
-		dst = binary.AppendUvarint(dst, uint64(len(s)))
-		dst = append(dst, s...)
-	}
-	flags := byte(0)
-	if t.Unlimited {
-		flags |= 1
-	}
-	if t.Blocked {
-		flags |= 2
-	}
-	dst = append(dst, flags)
-	text(t.Plan)
-	for _, n := range t.Numbers {
-		text(n.Limit)
-		dst = binary.AppendVarint(dst, n.Requests)
-		dst = binary.AppendVarint(dst, int64(n.Period))
-		dst = binary.AppendVarint(dst, n.Burst)
-	}
-	return dst
 }

@@ -42,7 +42,7 @@ func says(f assign.Found) string {
 		held *assign.Held
 	}{{"blocked", f.Blocked}, {"own", f.Own}, {"plan", f.Plan}} {
 		if p.held != nil {
-			text := p.name + " by " + p.held.Plan
+			text := p.name + " by " + p.held.Plan()
 			if p.name == "blocked" {
 				text += fmt.Sprint(p.held.BlockEnd())
 			}
@@ -146,28 +146,36 @@ func TestVeryLongDescriptorsHaveNothing(t *testing.T) {
 // model is a table that is slow and obviously right.
 type model map[string]*assign.Assignment
 
-func (m model) find(domain string, entries []bucket.Entry, now int64) (f assign.Found) {
+// find says what a table should find.
+func (m model) find(domain string, entries []bucket.Entry, now int64) string {
+	var blocked, own, plan *assign.Assignment
 	for n := 1; n <= len(entries); n++ {
 		a := m[fmt.Sprintf("%q", assign.Subject{Domain: domain, Entries: entries[:n]})]
-		if a == nil {
-			continue
-		}
 		left := a.InForce(now)
 		if left == nil {
 			continue
 		}
-		h := &assign.Held{Terms: &a.Terms, Until: a.BlockedUntil}
-		if f.Blocked == nil && left.Blocked {
-			f.Blocked = h
+		if blocked == nil && left.Blocked {
+			blocked = a
 		}
 		if left.Plan != "" {
-			f.Plan = h
+			plan = a
 		}
 		if n == len(entries) && left.HasMore() {
-			f.Own, f.Now = h, now
+			own = a
 		}
 	}
-	return f
+	var parts []string
+	if blocked != nil {
+		parts = append(parts, fmt.Sprint("blocked by ", blocked.Plan, blocked.BlockedUntil))
+	}
+	if own != nil {
+		parts = append(parts, "own by "+own.Plan)
+	}
+	if plan != nil {
+		parts = append(parts, "plan by "+plan.Plan)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // random subjects and terms of few kinds, so that they meet.
@@ -227,7 +235,7 @@ func TestTableIsAsTheModel(t *testing.T) {
 				}
 			}
 			s, now := randomSubject(r), int64(r.IntN(100))
-			want := says(m.find(s.Domain, s.Entries, now))
+			want := m.find(s.Domain, s.Entries, now)
 			got := ""
 			if d := table.Domain(s.Domain); d != nil {
 				got = says(d.Find(s.Entries, func() int64 { return now }))
@@ -263,7 +271,7 @@ func checkOwn(t *testing.T, table *assign.Table, s assign.Subject, want *assign.
 	}
 	for _, limit := range []string{"", "day", "none"} {
 		i := slices.IndexFunc(want.Numbers, func(n assign.Numbers) bool { return n.Limit == limit })
-		if got := f.Own.NumbersOf(limit, f.Now); (got != nil) != (i >= 0) || got != nil && *got != want.Numbers[i] {
+		if got, ok := f.Own.NumbersOf(limit, f.Now); ok != (i >= 0) || ok && got != want.Numbers[i] {
 			t.Fatalf("of %+v at %d: the numbers of %q are %v", want, now, limit, got)
 		}
 	}
@@ -509,17 +517,27 @@ func TestAssignmentTakesFewBytes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills a large table")
 	}
-	for name, change := range map[string]func(*assign.Assignment, int){
-		"without an end": func(*assign.Assignment, int) {},
-		"with an end":    func(a *assign.Assignment, i int) { a.PlanUntil = 1_790_000_000_000_000 + int64(i) },
-		"a block": func(a *assign.Assignment, i int) {
+	for _, c := range []struct {
+		name   string
+		most   float64
+		change func(*assign.Assignment, int)
+	}{
+		{"without an end", 190, func(*assign.Assignment, int) {}},
+		{"with an end", 190, func(a *assign.Assignment, i int) { a.PlanUntil = 1_790_000_000_000_000 + int64(i) }},
+		{"a block", 190, func(a *assign.Assignment, i int) {
 			a.Plan, a.Blocked, a.BlockedUntil = "", true, 1_790_000_000_000_000+int64(i)
-		},
+		}},
+		{"numbers", 260, func(a *assign.Assignment, i int) {
+			a.Numbers = []assign.Numbers{{Limit: "month", Requests: int64(i)}}
+		}},
+		{"numbers of two limits", 320, func(a *assign.Assignment, i int) {
+			a.Numbers = []assign.Numbers{{Limit: "month", Requests: int64(i)}, {Limit: "second", Requests: int64(i)}}
+		}},
 	} {
-		used := bytesOf(t, change)
-		t.Logf("%s: %.0f bytes each", name, used)
-		if used > 250 {
-			t.Errorf("%s: an assignment takes %.0f bytes, want at most 250", name, used)
+		used := bytesOf(t, c.change)
+		t.Logf("%s: %.0f bytes each", c.name, used)
+		if used > c.most {
+			t.Errorf("%s: an assignment takes %.0f bytes, want at most %.0f", c.name, used, c.most)
 		}
 	}
 }
@@ -566,7 +584,8 @@ func BenchmarkFindParts(b *testing.B) {
 	now := func() int64 { return 1_780_000_000_000_000 }
 	b.ReportAllocs()
 	for b.Loop() {
-		if f := table.Domain("api").Find(entries, now); f.Own.NumbersOf("month", f.Now) == nil {
+		f := table.Domain("api").Find(entries, now)
+		if _, ok := f.Own.NumbersOf("month", f.Now); !ok {
 			b.Fatal("missed")
 		}
 	}

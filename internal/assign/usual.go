@@ -2,14 +2,14 @@ package assign
 
 import (
 	"strings"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// decodeUsual reads JSON as Encode writes it for most assignments: without spaces,
-// numbers of their own, and texts that need an escape. It leaves all else to
-// decodeAny, which a million assignments at the start of a daemon would keep busy for
-// too long.
+// decodeUsual reads JSON as Encode writes it for most assignments: in form 1, without
+// spaces and texts that need an escape. It leaves all else to decodeAny, which a
+// million assignments at the start of a daemon would keep busy for too long.
 func decodeUsual(text string) (*stored, bool) {
 	p := parser{rest: text, ok: true}
 	var s stored
@@ -33,6 +33,8 @@ func decodeUsual(text string) (*stored, bool) {
 			s.Entries = p.entries()
 		case "plan":
 			s.Plan = p.text()
+		case "numbers":
+			s.Numbers = p.allNumbers()
 		case "unlimited":
 			p.literal("true")
 			s.Unlimited = true
@@ -72,6 +74,13 @@ type parser struct {
 func (p *parser) literal(l string) {
 	rest, found := strings.CutPrefix(p.rest, l)
 	p.rest, p.ok = rest, p.ok && found
+}
+
+// has reads a literal if it comes next, and reports whether it did.
+func (p *parser) has(l string) bool {
+	rest, found := strings.CutPrefix(p.rest, l)
+	p.rest = rest
+	return found
 }
 
 // text reads a string of printable ASCII without escapes.
@@ -119,4 +128,32 @@ func (p *parser) entries() (entries []bucket.Entry) {
 	}
 	p.literal("]")
 	return entries
+}
+
+func (p *parser) allNumbers() (all []Numbers) {
+	p.literal("[")
+	for p.ok {
+		var n Numbers
+		p.literal("{")
+		if p.has(`"limit":`) {
+			n.Limit = p.text()
+			p.literal(",")
+		}
+		p.literal(`"requests":`)
+		n.Requests = p.number()
+		if p.has(`,"period":`) {
+			n.Period = time.Duration(p.number())
+		}
+		if p.has(`,"burst":`) {
+			n.Burst = p.number()
+		}
+		p.literal("}")
+		all = append(all, n)
+		if strings.HasPrefix(p.rest, "]") {
+			break
+		}
+		p.literal(",")
+	}
+	p.literal("]")
+	return all
 }

@@ -44,7 +44,6 @@ type said struct {
 	found     assign.Found
 	own, plan assign.Held
 	block     assign.Held
-	terms     [3]assign.Terms
 }
 
 // noBounds lets all requests pass that a daemon let pass.
@@ -189,33 +188,27 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 	}
 	s.found = assign.Found{}
 	if d.Refusal == blocked {
-		s.terms[0] = assign.Terms{Blocked: true}
-		s.block = assign.Held{Terms: &s.terms[0]}
+		a := assign.Assignment{Terms: assign.Terms{Blocked: true}}
 		if len(d.Limits) > 0 && d.Limits[0].RetryAfter > 0 {
-			s.block.Until = l.At + d.Limits[0].RetryAfter.Microseconds()
+			a.BlockedUntil = l.At + d.Limits[0].RetryAfter.Microseconds()
 		}
+		s.block = assign.Hold(&a)
 		s.found.Blocked = &s.block
 	}
-	switch {
-	case d.Rule == "" && recorded.hasDefault(l, d):
-		// It had a plan that its rule does not have, and that the line does not name.
-		s.terms[1] = assign.Terms{}
-		s.plan = assign.Held{Terms: &s.terms[1]}
-		s.found.Plan = &s.plan
-	case d.Plan != "" && !recorded.isDefault(l, d):
-		s.terms[1] = assign.Terms{Plan: d.Plan}
-		s.plan = assign.Held{Terms: &s.terms[1]}
+	// Without a rule it had a plan that its rule does not have, and that the line does
+	// not name.
+	if d.Rule == "" && recorded.hasDefault(l, d) || d.Plan != "" && !recorded.isDefault(l, d) {
+		s.plan = assign.Hold(&assign.Assignment{Terms: assign.Terms{Plan: d.Plan}})
 		s.found.Plan = &s.plan
 	}
-	own := assign.Terms{Numbers: s.terms[2].Numbers[:0]}
+	own := assign.Assignment{Terms: assign.Terms{Unlimited: d.Unlimited}}
 	for i := range d.Limits {
 		if n := d.Limits[i].Numbers; n != nil && n.Assigned {
 			own.Numbers = append(own.Numbers, assign.Numbers{Limit: limitName(&d.Limits[i]), Requests: n.Requests, Period: n.Period, Burst: n.Burst})
 		}
 	}
-	own.Unlimited = d.Unlimited
-	if s.terms[2] = own; own.Unlimited || len(own.Numbers) > 0 {
-		s.own = assign.Held{Terms: &s.terms[2]}
+	if own.HasMore() {
+		s.own = assign.Hold(&own)
 		s.found.Own = &s.own
 	}
 	return &s.found

@@ -17,7 +17,7 @@ import (
 // what is unmatched is denied.
 func (d *Decider) planOf(domain *config.Domain, plans *config.Plans, assigned *assign.Held) (plan *config.Rule, missing bool) {
 	if assigned != nil {
-		if plan := plans.Plan(assigned.Plan); plan != nil {
+		if plan := plans.Plan(assigned.Plan()); plan != nil {
 			return plan, false
 		}
 		if d.DeniesUnmatched(domain) {
@@ -43,12 +43,12 @@ func (c *Call) assign(o *Outcome, own *assign.Held, now int64) {
 		o.Limits, o.freed = nil, true
 		return
 	}
-	if len(own.Numbers) == 0 || len(o.Limits) == 0 {
+	if !own.HasNumbers() || len(o.Limits) == 0 {
 		return
 	}
 	start := len(c.overrides)
 	for _, l := range o.Limits {
-		if n := own.NumbersOf(l.Name, now); n != nil {
+		if n, ok := own.NumbersOf(l.Name, now); ok {
 			l = c.decider.withNumbers(l, n)
 		}
 		c.overrides = append(c.overrides, l)
@@ -59,7 +59,7 @@ func (c *Call) assign(o *Outcome, own *assign.Held, now int64) {
 // withNumbers returns a limit with the numbers that are assigned in place of its
 // own. Both count in one state. Numbers that its algorithm cannot count, after the
 // file has changed, leave the limit as it is.
-func (d *Decider) withNumbers(l *bucket.Limit, n *assign.Numbers) *bucket.Limit {
+func (d *Decider) withNumbers(l *bucket.Limit, n assign.Numbers) *bucket.Limit {
 	spec := l.Spec
 	spec.Requests, spec.Burst = n.Requests, n.Burst
 	if n.Period != 0 {

@@ -202,7 +202,7 @@ func (x *explaining) effectOfNumbers(i int, n *assign.Numbers, until int64) stri
 		return fmt.Sprintf("nothing for %s while it is unlimited", limitText(n.Limit))
 	}
 	filed := o.Rule.Limits[at]
-	assigned := x.decider.withNumbers(filed, n)
+	assigned := x.decider.withNumbers(filed, *n)
 	if assigned == filed {
 		return fmt.Sprintf("nothing for %s: a %s cannot count its numbers", limitText(n.Limit), filed.Algorithm)
 	}

@@ -1,0 +1,193 @@
+package assign
+
+import (
+	"time"
+	"unique"
+)
+
+// Held is an assignment in force, as decisions read it. It never changes.
+type Held struct {
+	said unique.Handle[said]
+	// own is what most assignments do not have, or nil.
+	own *own
+	// Until is when all parts end, in microseconds since the Unix epoch; 0: never.
+	Until int64
+}
+
+// said is what many assignments say alike.
+type said struct {
+	plan               string
+	unlimited, blocked bool
+}
+
+// own is what an assignment says that few others do.
+type own struct {
+	numbers []ownNumbers
+	// ends has the ends of the parts if they are different, and else is nil.
+	ends *Ends
+}
+
+// ownNumbers are Numbers in fewer bytes.
+type ownNumbers struct {
+	limit                   unique.Handle[string]
+	requests, period, burst int64
+}
+
+// Hold returns what decisions read of an assignment that is valid. It shares no memory
+// with it.
+func Hold(a *Assignment) Held {
+	h := Held{said: unique.Make(said{a.Plan, a.Unlimited, a.Blocked})}
+	until, together := a.Until()
+	if a.Blocked && !a.HasMore() {
+		until = a.BlockedUntil
+	}
+	hasOwnEnds := !together || a.Blocked && a.BlockedUntil != until
+	if !hasOwnEnds {
+		h.Until = until
+	}
+	if !hasOwnEnds && len(a.Numbers) == 0 {
+		return h
+	}
+	if len(a.Numbers) == 1 { // in one piece, since most with numbers have one
+		one := new(struct {
+			own
+			numbers [1]ownNumbers
+		})
+		h.own, one.own.numbers = &one.own, one.numbers[:]
+	} else {
+		h.own = &own{numbers: make([]ownNumbers, len(a.Numbers))}
+	}
+	for i, n := range a.Numbers {
+		h.own.numbers[i] = ownNumbers{unique.Make(n.Limit), n.Requests, int64(n.Period), n.Burst}
+	}
+	if hasOwnEnds {
+		ends := a.Ends
+		ends.NumbersUntil = append([]int64(nil), ends.NumbersUntil...)
+		h.own.ends = &ends
+	}
+	return h
+}
+
+// terms returns what is said.
+func (h *Held) terms() Terms {
+	s := h.said.Value()
+	t := Terms{Plan: s.plan, Unlimited: s.unlimited, Blocked: s.blocked}
+	if h.HasNumbers() {
+		t.Numbers = make([]Numbers, len(h.own.numbers))
+		for i := range t.Numbers {
+			t.Numbers[i] = h.own.numbers[i].numbers()
+		}
+	}
+	return t
+}
+
+// endsOf returns the ends of the parts of these terms, which are those of h.
+func (h *Held) endsOf(t Terms) Ends {
+	if ends := h.ends(); ends != nil {
+		return *ends
+	}
+	a := Assignment{Terms: t}
+	a.EndRest(h.Until)
+	if a.Blocked {
+		a.BlockedUntil = h.Until
+	}
+	return a.Ends
+}
+
+// ends returns the ends of the parts if they are different, or nil.
+func (h *Held) ends() *Ends {
+	if h.own == nil {
+		return nil
+	}
+	return h.own.ends
+}
+
+// mayEnd reports whether any part has an end.
+func (h *Held) mayEnd() bool { return h.Until != 0 || h.ends() != nil }
+
+// Plan returns the name of the plan, or an empty text.
+func (h *Held) Plan() string { return h.said.Value().plan }
+
+// HasNumbers reports whether there are numbers for any limit.
+func (h *Held) HasNumbers() bool { return h.own != nil && len(h.own.numbers) > 0 }
+
+// BlockEnd returns when the block ends, in microseconds since the Unix epoch; 0: never.
+func (h *Held) BlockEnd() int64 {
+	if ends := h.ends(); ends != nil {
+		return ends.BlockedUntil
+	}
+	return h.Until
+}
+
+// blocks reports whether it blocks at a moment.
+func (h *Held) blocks(now int64) bool {
+	return h.said.Value().blocked && !ended(h.BlockEnd(), now)
+}
+
+// givesPlan reports whether its plan is in force at a moment.
+func (h *Held) givesPlan(now int64) bool {
+	if h.Plan() == "" {
+		return false
+	}
+	if ends := h.ends(); ends != nil {
+		return !ended(ends.PlanUntil, now)
+	}
+	return !ended(h.Until, now)
+}
+
+// Frees reports whether it frees its very subject from limits at a moment, in
+// microseconds since the Unix epoch.
+func (h *Held) Frees(now int64) bool {
+	if !h.said.Value().unlimited {
+		return false
+	}
+	if ends := h.ends(); ends != nil {
+		return !ended(ends.UnlimitedUntil, now)
+	}
+	return !ended(h.Until, now)
+}
+
+// NumbersOf returns the numbers for the limit of that name, and whether there are any
+// in force at a moment, in microseconds since the Unix epoch.
+func (h *Held) NumbersOf(limit string, now int64) (Numbers, bool) {
+	if h.own == nil {
+		return Numbers{}, false
+	}
+	for i := range h.own.numbers {
+		if n := &h.own.numbers[i]; n.limit.Value() == limit {
+			return n.numbers(), !ended(h.numbersEnd(i), now)
+		}
+	}
+	return Numbers{}, false
+}
+
+func (n *ownNumbers) numbers() Numbers {
+	return Numbers{Limit: n.limit.Value(), Requests: n.requests, Period: time.Duration(n.period), Burst: n.burst}
+}
+
+// numbersEnd returns when the i-th numbers end.
+func (h *Held) numbersEnd(i int) int64 {
+	if ends := h.own.ends; ends != nil {
+		return ends.NumbersEnd(i)
+	}
+	return h.Until
+}
+
+// live reports whether any part that is not the block is in force.
+func (h *Held) live(now int64) bool {
+	if h.givesPlan(now) || h.Frees(now) {
+		return true
+	}
+	if h.own == nil {
+		return false
+	}
+	for i := range h.own.numbers {
+		if !ended(h.numbersEnd(i), now) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOver reports whether nothing of it is in force any more.
+func (h *Held) isOver(now int64) bool { return !h.live(now) && !h.blocks(now) }
