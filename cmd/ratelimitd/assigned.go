@@ -27,6 +27,11 @@ import (
 type assignments struct {
 	assign.Store
 	settle atomic.Pointer[func()]
+	// known says that decisions may be made: all are loaded, or the store does not
+	// answer.
+	known atomic.Bool
+	// load loads them. It is nil where Run does that.
+	load func(context.Context) error
 	// log has them in Redis, and redis is its connection; both are nil without Redis.
 	log   *redislog.Store
 	redis *redisconn.Conn
@@ -56,15 +61,19 @@ func newAssignments(s settings.Settings, e *engine, metrics prometheus.Registere
 	return a, nil
 }
 
-func (a *assignments) openFile(s settings.Settings, _ *engine, hooks assign.Hooks, log *slog.Logger) (err error) {
-	a.Store, err = filestore.Open(filestore.Options{
+func (a *assignments) openFile(s settings.Settings, _ *engine, hooks assign.Hooks, log *slog.Logger) error {
+	store, err := filestore.New(filestore.Options{
 		Path:           s.Assignments.Path,
 		MaxRecords:     s.Assignments.MaxRecords,
 		MaxAssignments: s.Assignments.Max,
 		Hooks:          hooks,
 		Log:            log,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.Store, a.load = store, store.Load
+	return nil
 }
 
 func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hooks, log *slog.Logger) error {
@@ -165,21 +174,61 @@ func (a *assignments) lacks() error {
 	return a.log.Lacks()
 }
 
-// run follows changes of assignments until ctx ends. It returns once all are loaded,
-// before any decision is made without them; but not later than soon if the store does
-// not answer, and they hold from then on when it does.
-func (a *assignments) run(ctx context.Context, e *engine, background *sync.WaitGroup, log *slog.Logger) {
-	background.Go(func() { a.Run(ctx) })
-	const (
-		soon = 2 * time.Second
-		most = 30 * time.Second
-	)
+// errLoading is why nothing is decided yet.
+var errLoading = errors.New("the assignments are not loaded yet")
+
+// loading returns why nothing is decided yet, or nil.
+func (a *assignments) loading() error {
+	if a.known.Load() {
+		return nil
+	}
+	return errLoading
+}
+
+const (
+	// loadsUnseen is for how long a start waits for assignments before ports are
+	// served: callers of a daemon with some thousands get no error then.
+	loadsUnseen = 500 * time.Millisecond
+	// answersSoon is how long a daemon waits for Redis to answer, and loadsWithin for
+	// all to be loaded from it, before it decides without them.
+	answersSoon = 2 * time.Second
+	loadsWithin = 30 * time.Second
+)
+
+// run loads assignments and follows their changes, until ctx ends. It returns once all
+// are loaded, or soon. Nothing is decided until they are, or Redis does not answer; they
+// then hold from when it does. fail is called if they can never be loaded.
+func (a *assignments) run(ctx context.Context, e *engine, background *sync.WaitGroup, log *slog.Logger, fail func(error)) {
+	background.Go(func() {
+		if a.load != nil {
+			if err := a.load(ctx); err != nil {
+				if ctx.Err() == nil {
+					fail(err)
+				}
+				return
+			}
+		}
+		a.Run(ctx)
+	})
+	awaited := make(chan struct{})
+	background.Go(func() {
+		defer close(awaited)
+		a.await(ctx, e, log)
+	})
+	select {
+	case <-awaited:
+	case <-time.After(loadsUnseen):
+	}
+}
+
+// await waits until decisions may be made.
+func (a *assignments) await(ctx context.Context, e *engine, log *slog.Logger) {
 	began := time.Now()
 	for !a.Loaded() || !e.tenure().Holds() {
 		waited := time.Since(began)
-		if waited > most || a.log != nil && a.log.IsForbidden() || waited > soon && e.store.Ping(ctx) != nil {
+		if a.log != nil && (waited > loadsWithin || a.log.IsForbidden() || waited > answersSoon && e.store.Ping(ctx) != nil) {
 			log.Warn("assignments are not loaded yet: plans, blocks and numbers of customers do not hold until they are")
-			return
+			break
 		}
 		select {
 		case <-ctx.Done():
@@ -187,4 +236,5 @@ func (a *assignments) run(ctx context.Context, e *engine, background *sync.WaitG
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+	a.known.Store(true)
 }

@@ -161,13 +161,24 @@ func (p parts) run(ctx context.Context, s settings.Settings, told signals) error
 		_ = members.SignIn(ctx) // which logs
 		background.Go(func() { members.Run(ctx) })
 	}
-	p.assigned.run(ctx, p.engine, &background, p.log)
+	stop, failed := make(chan time.Duration), make(chan error, 1)
+	p.assigned.run(ctx, p.engine, &background, p.log, func(err error) {
+		failed <- err
+		select {
+		case stop <- 0:
+		case <-ctx.Done():
+		}
+	})
 	background.Go(func() { p.asked.run(ctx) })
-	stop := make(chan time.Duration)
 	background.Go(func() { told.stopWhenTold(ctx, s.DrainDelay, stop) })
 	background.Go(func() { told.reloadWhenTold(ctx, files, p.decisions, p.log) })
 	if err := srv.Run(stop); err != nil {
 		return err
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
 	}
 	p.log.Info("stopped")
 	return nil
@@ -273,6 +284,7 @@ func newServer(s settings.Settings, p parts) (*server.Server, error) {
 			OnlyWithDomain: !s.Limits.ReadyWhenEmpty,
 			BeforeLimits:   s.Limits.ReadyBeforeLoaded,
 			Refuses:        p.engine.refuses,
+			Loading:        p.assigned.loading,
 			Lacks:          p.assigned.lacks,
 			OnAnswer:       p.engine.onAnswer,
 		},

@@ -56,6 +56,11 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 	collectUntil(t, "about Percent", func(percent uint64) bool { return percent >= gctuning.Percent && percent < gctuning.Percent*9/8 })
 	runtime.KeepAlive(kept)
 
+	// It is larger: it grows by about MaxGrowth.
+	kept = make([]byte, 3*gctuning.MinHeap)
+	collectUntil(t, "about a third of Percent", func(percent uint64) bool { return percent > gctuning.Percent/4 && percent < gctuning.Percent/2 })
+	runtime.KeepAlive(kept)
+
 	// And back.
 	kept = nil
 	collectUntil(t, "more than Percent", func(percent uint64) bool { return percent > 2*gctuning.Percent })

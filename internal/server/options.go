@@ -76,6 +76,9 @@ func (o *Options) setDefaults() {
 	if o.Health.Refuses == nil {
 		o.Health.Refuses = func() error { return nil }
 	}
+	if o.Health.Loading == nil {
+		o.Health.Loading = func() error { return nil }
+	}
 	if o.Health.Lacks == nil {
 		o.Health.Lacks = func() error { return nil }
 	}
@@ -170,6 +173,9 @@ type Health struct {
 	// Refuses, if set, returns why this daemon must not decide anything, or nil.
 	// That fails the health check, and each request that has a limit.
 	Refuses func() error
+	// Loading, if set, returns why it is not known yet what is assigned, or nil. That
+	// fails the health check, and each request.
+	Loading func() error
 	// Lacks, if set, returns why requests should go to other daemons, or nil. That fails
 	// the health check alone.
 	Lacks func() error

@@ -146,6 +146,10 @@ func (w *readinessWatch) look(ctx context.Context) {
 		w.ready.set(false, "the daemon must not serve: "+refusal.Error())
 		return
 	}
+	if loading := w.options.Health.Loading(); loading != nil {
+		w.ready.set(false, loading.Error())
+		return
+	}
 	if lack := w.options.Health.Lacks(); lack != nil {
 		w.ready.set(false, lack.Error())
 		return

@@ -86,7 +86,7 @@ func New(o Options) (*Server, error) {
 	showTops(o.Metrics, o.Tops)
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
 	s.decider = decide.New(decide.Options{
-		Live: o.Live, Store: o.Store, Tenure: o.Tenure, Degrade: o.Degrade, Unsure: m.unsure, Refuses: o.Health.Refuses, Modes: o.Modes, Bounds: o.Requests.Bounds,
+		Live: o.Live, Store: o.Store, Tenure: o.Tenure, Degrade: o.Degrade, Unsure: m.unsure, Refuses: o.Health.Refuses, Loading: o.Health.Loading, Modes: o.Modes, Bounds: o.Requests.Bounds,
 		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: m.unknownDomains, OwnLimits: m.ownLimits, Hits: o.Hits, Tops: o.Tops,
 	})
 	failures := endpoint.NewFailureLog(o.Log, o.Now)

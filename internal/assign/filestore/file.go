@@ -19,7 +19,14 @@ import (
 type file struct {
 	db   *bbolt.DB
 	most int // records
+	// touched is about how many entries were read or written since the pages of the
+	// file were last let go of.
+	touched int
 }
+
+// maxTouched is how many entries are read or written before the pages of the file are
+// let go of: those of some tens of megabytes.
+const maxTouched = 50_000
 
 // The buckets: assignments by the text of their subject, records by their ID, and the
 // version of the format.
@@ -45,7 +52,7 @@ func openFile(path string, maxRecords int) (_ *file, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("it cannot be opened, or is not one of assignments: %w", err)
 	}
-	f := &file{db, maxRecords}
+	f := &file{db: db, most: maxRecords}
 	if err := f.prepare(path); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -84,7 +91,7 @@ func (f *file) prepare(path string) error {
 	})
 }
 
-func (f *file) load(put func(*assign.Assignment)) (last uint64, err error) {
+func (f *file) load(put func(*assign.Assignment) error) (last uint64, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer recovered(&err)
 	err = f.db.View(func(tx *bbolt.Tx) error {
@@ -94,6 +101,7 @@ func (f *file) load(put func(*assign.Assignment)) (last uint64, err error) {
 			}
 			last = binary.BigEndian.Uint64(newest)
 		}
+		defer f.letGo(tx, maxTouched)
 		return tx.Bucket(bucketAssignments).ForEach(func(text, value []byte) error {
 			a, err := assign.Decode(value)
 			if err == nil && a.Text() != string(text) {
@@ -102,8 +110,8 @@ func (f *file) load(put func(*assign.Assignment)) (last uint64, err error) {
 			if err != nil {
 				return fmt.Errorf("the assignment of %q: %w", text, err)
 			}
-			put(a)
-			return nil
+			f.letGo(tx, 1)
+			return put(a)
 		})
 	})
 	return last, err
@@ -113,6 +121,7 @@ func (f *file) keep(c *commit) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer recovered(&err)
 	return f.db.Update(func(tx *bbolt.Tx) error {
+		defer f.letGo(tx, len(c.puts)+len(c.records))
 		assignments := tx.Bucket(bucketAssignments)
 		for text, a := range c.puts {
 			var err error
@@ -150,6 +159,16 @@ func (f *file) trim(records *bbolt.Bucket) error {
 		}
 	}
 	return nil
+}
+
+// letGo counts entries that were read or written, and after many has the process let go
+// of the pages of the file, which the system still has: they would count as its memory,
+// and be as many as the file has.
+func (f *file) letGo(tx *bbolt.Tx, entries int) {
+	if f.touched += entries; f.touched >= maxTouched {
+		f.touched = 0
+		letGoOf(f.db.Info().Data, tx.Size())
+	}
 }
 
 func keyOf(id uint64) []byte { return binary.BigEndian.AppendUint64(nil, id) }

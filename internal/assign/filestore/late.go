@@ -48,7 +48,7 @@ func (l *late) lacksPlace() error {
 	return nil
 }
 
-func (l *late) load(func(*assign.Assignment)) (uint64, error) { return 0, nil }
+func (l *late) load(func(*assign.Assignment) error) (uint64, error) { return 0, nil }
 
 func (l *late) keep(c *commit) error {
 	f := l.file.Load()

@@ -15,7 +15,7 @@ type memory struct {
 	last uint64 // ID of the newest
 }
 
-func (m *memory) load(func(*assign.Assignment)) (uint64, error) { return 0, nil }
+func (m *memory) load(func(*assign.Assignment) error) (uint64, error) { return 0, nil }
 
 func (m *memory) keep(c *commit) error {
 	m.mu.Lock()

@@ -5,11 +5,13 @@ package filestore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
@@ -49,10 +51,13 @@ type Store struct {
 	table    *assign.Table
 	keeper   keeper
 	hooks    assign.Hooks
+	path     string
 	most     int
 	log      *slog.Logger
 	clock    func() int64
 	watchers assign.Watchers
+
+	loaded atomic.Bool
 
 	// mu is held during a change, and guards last.
 	mu   sync.Mutex
@@ -63,9 +68,9 @@ var _ assign.Store = (*Store)(nil)
 
 // keeper keeps assignments and records.
 type keeper interface {
-	// load calls put for each assignment, and returns the ID of the newest record,
-	// or 0.
-	load(put func(*assign.Assignment)) (last uint64, _ error)
+	// load calls put for each assignment until that fails, and returns the ID of the
+	// newest record, or 0.
+	load(put func(*assign.Assignment) error) (last uint64, _ error)
 	// keep makes all of a change, or none of it.
 	keep(c *commit) error
 	// records calls each for the records before an ID, the newest first, until it
@@ -82,12 +87,25 @@ type commit struct {
 	first   uint64 // ID of the first of records; the others follow
 }
 
-// Open opens a store and loads all that it keeps. It fails if another daemon has the
-// file, if it cannot be read, or if it has more than MaxAssignments.
+// Open is New and Load.
 func Open(o Options) (*Store, error) {
+	s, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Load(context.Background()); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// New opens a store, which is to be loaded by Load. It fails if another daemon has the
+// file, or if that is not one of assignments.
+func New(o Options) (*Store, error) {
 	s := &Store{
 		table: assign.NewTable(),
 		hooks: o.Hooks,
+		path:  o.Path,
 		most:  cmp.Or(o.MaxAssignments, DefaultMaxAssignments),
 		log:   o.Log,
 		clock: o.Clock,
@@ -104,28 +122,39 @@ func Open(o Options) (*Store, error) {
 	if o.Path != "" {
 		k, err := openLate(o.Path, maxRecords)
 		if err != nil {
-			return nil, fmt.Errorf("assignments file %s: %w", o.Path, err)
+			return nil, inFile(o.Path, err)
 		}
 		s.keeper = k
 		if l, ok := k.(*late); ok {
 			s.warnOfPlace(l)
 		}
 	}
+	return s, nil
+}
+
+func inFile(path string, err error) error { return fmt.Errorf("assignments file %s: %w", path, err) }
+
+// Load loads all that the store keeps. It fails if that cannot be read, if there is
+// more than MaxAssignments, or if ctx ends before.
+func (s *Store) Load(ctx context.Context) error {
 	kept := 0
-	last, err := s.keeper.load(func(a *assign.Assignment) {
+	last, err := s.keeper.load(func(a *assign.Assignment) error {
 		if kept++; kept <= s.most {
 			s.table.Put(a)
 		}
+		return ctx.Err()
 	})
 	if err == nil && kept > s.most {
 		err = fmt.Errorf("it has %d assignments, and assignments.max is %d: raise that", kept, s.most)
 	}
 	if err != nil {
-		_ = s.keeper.close()
-		return nil, fmt.Errorf("assignments file %s: %w", o.Path, err)
+		return inFile(s.path, err)
 	}
+	s.mu.Lock()
 	s.last = last
-	return s, nil
+	s.mu.Unlock()
+	s.loaded.Store(true)
+	return nil
 }
 
 // warnOfPlace says early that the first change will be refused. A daemon to which nobody
@@ -139,12 +168,18 @@ func (s *Store) warnOfPlace(l *late) {
 // Table implements assign.Store.
 func (s *Store) Table() *assign.Table { return s.table }
 
-// Loaded implements assign.Store: it is loaded by Open.
-func (s *Store) Loaded() bool { return true }
+// Loaded implements assign.Store.
+func (s *Store) Loaded() bool { return s.loaded.Load() }
+
+// errNotLoaded says that a change must wait for Load.
+var errNotLoaded = fmt.Errorf("assignments: they are not loaded yet, and %w", assign.ErrNothingChanged)
 
 // Apply implements assign.Store. It fails, with nothing changed, if a change is not
 // valid or if the file cannot be written.
 func (s *Store) Apply(_ context.Context, changes []assign.Change, _ ...assign.MaxWait) (assign.Applied, error) {
+	if !s.Loaded() {
+		return unknown(changes), errNotLoaded
+	}
 	for i := range changes {
 		if err := changes[i].Check(); err != nil {
 			return unknown(changes), fmt.Errorf("change %d: %w", i, err)
@@ -236,6 +271,9 @@ func (s *Store) commit(c *commit) error {
 // Reset implements assign.Store. The states are in memory, so they are forgotten by
 // the hook alone.
 func (s *Store) Reset(_ context.Context, r assign.Reset, _ ...assign.MaxWait) (assign.Forgotten, error) {
+	if !s.Loaded() {
+		return assign.Forgotten{}, errNotLoaded
+	}
 	done := assign.Forgotten{States: len(r.Keys)}
 	if s.hooks.Counted != nil {
 		done.States = s.hooks.Counted(r.Keys)
@@ -300,7 +338,7 @@ func (s *Store) Watch(ctx context.Context, tell func(assign.Record) bool) error 
 	return s.watchers.Watch(ctx, tell)
 }
 
-// Run implements assign.Store: it removes what has ended.
+// Run implements assign.Store: it removes what has ended, once Load has loaded it.
 func (s *Store) Run(ctx context.Context) {
 	for {
 		select {

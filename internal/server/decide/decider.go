@@ -39,6 +39,8 @@ type Options struct {
 	Unsure prometheus.Counter
 	// Refuses returns why this daemon must not decide anything, or nil.
 	Refuses func() error
+	// Loading returns why it is not known yet what is assigned, or nil; it may be nil.
+	Loading func() error
 	Modes   Modes
 	Bounds  Bounds
 	// Assigned are the assignments in force; nil means none.
@@ -74,6 +76,17 @@ func New(o Options) *Decider {
 // errNoLimits is the answer while no limits could be loaded, since it is not known
 // whether a request has one.
 var errNoLimits = status.Error(codes.Unavailable, "no limits are loaded yet")
+
+// loading returns the answer while it is not known who is blocked, or nil.
+func (d *Decider) loading() error {
+	if d.Loading == nil {
+		return nil
+	}
+	if err := d.Loading(); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	return nil
+}
 
 // Decide fills in the outcomes of a call, one for each descriptor, and counts
 // them. Its error is the store's, or one of Match.

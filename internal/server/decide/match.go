@@ -9,7 +9,8 @@ import (
 )
 
 // Match finds the limits of each descriptor and makes the hits, once for a call.
-// Its error says that no limits are loaded, or which own limit is invalid.
+// Its error says that limits or assignments are not loaded, or which own limit is
+// invalid.
 func (d *Decider) Match(c *Call) error {
 	if !c.matched {
 		c.matched, c.unmatched = true, d.find(c)
@@ -22,6 +23,9 @@ func (d *Decider) find(c *Call) error {
 	rules := d.Live.Rules()
 	if rules == nil {
 		return errNoLimits
+	}
+	if err := d.loading(); err != nil {
+		return err
 	}
 	domain := rules.Domain(c.Domain)
 	c.found, c.Limits = domain, rules.Fingerprint()
