@@ -131,7 +131,7 @@ func (a *assignments) show(metrics prometheus.Registerer) {
 	}, func() float64 { return float64(a.Table().Len()) })
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_assignments_loaded",
-		Help: "1 once this daemon has had all assignments; 0 before, while it decides without those that it lacks.",
+		Help: "1 once this daemon has had all assignments; 0 before. It decides nothing then, or without Redis by those that it has.",
 	}, func() float64 { return oneIf(a.Loaded()) })
 	leftOut := func(kind string, of func(all, blocks int) int) {
 		factory.NewGaugeFunc(prometheus.GaugeOpts{

@@ -27,8 +27,8 @@ type Found struct {
 	Plan *Held
 }
 
-// Table holds assignments in memory, at most 250 bytes each for subjects of usual
-// length whose parts end together. Its methods may be called concurrently.
+// Table holds assignments in memory, at most 190 bytes each for subjects of usual
+// length whose parts end together, and 70 more with numbers of a limit. Its methods may be called concurrently.
 type Table struct {
 	// domains are those with assignments. The map never changes: a new domain makes
 	// a new map.

@@ -14,9 +14,10 @@ const (
 	// Percent is the least GOGC of a heap with up to MinHeap live bytes: it may grow
 	// by so much of these before it is collected.
 	Percent = 400
-	// MaxGrowth is by how many bytes a larger heap grows, unless it has more live
-	// bytes itself.
-	MaxGrowth = MinHeap * Percent / 100
+	// MaxGrowth is by how many bytes a larger heap grows, and minPercent by how much
+	// of its live bytes one grows at least.
+	MaxGrowth  = MinHeap * Percent / 100
+	minPercent = 50
 	// MinHeap is the least size in bytes at which the heap is collected.
 	MinHeap = 64 << 20
 	// sparingPercent is the GOGC of Sparing while the heap is small, and
@@ -107,7 +108,7 @@ func (c *collected) again() {
 
 // percentFor returns the GOGC with which a heap of so many live bytes, beside other
 // roots of so many bytes, grows to MinHeap, and by Percent at least; or if it is larger,
-// by MaxGrowth or once. live is 0 before the first collection.
+// by MaxGrowth or minPercent. live is 0 before the first collection.
 func percentFor(live, roots uint64) int {
 	// Go collects no heap of less than 4 MiB x GOGC / 100.
 	const most = MinHeap / (4 << 20) * 100
@@ -115,7 +116,7 @@ func percentFor(live, roots uint64) int {
 		return most
 	}
 	if live >= MinHeap {
-		return int(max(MaxGrowth*100/live, 100))
+		return int(max(MaxGrowth*100/live, minPercent))
 	}
 	return int(min(max((MinHeap-live)*100/(live+roots), Percent), most))
 }

@@ -136,6 +136,32 @@ func TestNothingIsDecidedWhileThereIsAReasonToRefuse(t *testing.T) {
 	d.ask("api", 1, "user=x")
 }
 
+// Before it is known who is blocked nobody is let in, not even without a limit.
+func TestNothingIsDecidedBeforeAssignmentsAreLoaded(t *testing.T) {
+	t.Parallel()
+	var isLoaded atomic.Bool
+	d := run(t, oneLimit, func(o *server.Options) {
+		o.Health.Loading = func() error {
+			if isLoaded.Load() {
+				return nil
+			}
+			return errors.New("the assignments are not loaded yet")
+		}
+	})
+	asynctest.Eventually(t, "a reason", func() bool {
+		p := d.get("http", "/healthcheck")
+		return p.code == 500 && p.body == "NOT_SERVING: the assignments are not loaded yet\n"
+	})
+	for _, entry := range []string{"user=x", "no_rule=x"} {
+		if _, err := d.try(request("api", 1, entry)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the assignments are not loaded yet") {
+			t.Errorf("a request of %s meanwhile: %v", entry, err)
+		}
+	}
+	isLoaded.Store(true)
+	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	d.ask("api", 1, "user=x")
+}
+
 // A daemon that lacks something is passed over by those who ask for its health, and
 // decides what it is asked all the same.
 func TestADaemonThatLacksSomethingIsNotReadyAndDecides(t *testing.T) {

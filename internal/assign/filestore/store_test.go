@@ -104,6 +104,39 @@ func TestRestartForgetsNothing(t *testing.T) {
 	}
 }
 
+func TestNothingChangesBeforeTheFileIsLoaded(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "assignments")
+	s, err := filestore.Open(filestore.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	assigntest.Apply(t, s, assigntest.Plan(assigntest.Subject("api", "x"), "p"))
+	want, wantRecords := all(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = filestore.New(filestore.Options{Path: path}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = s.Apply(t.Context(), []assign.Change{assigntest.Plan(assigntest.Subject("api", "y"), "p")})
+	if _, resetErr := s.Reset(t.Context(), nil, assign.Record{}); s.Loaded() || !errors.Is(err, assign.ErrNothingChanged) || !errors.Is(resetErr, assign.ErrNothingChanged) {
+		t.Errorf("it is loaded: %t; a change: %v; a reset: %v", s.Loaded(), err, resetErr)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := s.Load(ended); !errors.Is(err, context.Canceled) || s.Loaded() {
+		t.Errorf("a load that is ended: %v", err)
+	}
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if held, records := all(t, s); !s.Loaded() || !reflect.DeepEqual(held, want) || !reflect.DeepEqual(records, wantRecords) {
+		t.Errorf("it has %v, %v", held, records)
+	}
+}
+
 func TestFileOfAnotherDaemonIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "assignments")
