@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -57,6 +58,25 @@ func TestBlockOutlivesRedis(t *testing.T) {
 
 	for _, d := range daemons {
 		d.stop(syscall.SIGTERM)
+	}
+	snapshot := filepath.Join(dir, "one")
+	out, stderr, code := command(t, "assignments", "--export", "csv", "--snapshot", snapshot)
+	if want := "api,tenant=mallory,,,,,,,true,,abuse"; code != 0 || !strings.HasSuffix(strings.TrimSpace(out), want) || !strings.Contains(stderr, "1 assignments of single "+server.Addr()) {
+		t.Errorf("the snapshot is exported with %d as %q, want %q; %s", code, out, want, stderr)
+	}
+	whole, err := os.ReadFile(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"cut": string(whole[:len(whole)-70]), "foreign": "hello\n"} {
+		path := write(t, t.TempDir(), name, text)
+		want := map[string]string{"cut": "it is torn", "foreign": "it is no snapshot of assignments"}[name]
+		if out, stderr, code := command(t, "assignments", "--snapshot", path); code != 1 || out != "" || !strings.Contains(stderr, path+": "+want) {
+			t.Errorf("a file that is %s: %d, %q, %q", name, code, out, stderr)
+		}
+	}
+	if _, stderr, code := command(t, "assignments", "--snapshot", snapshot+".no"); code != 1 || !strings.Contains(stderr, "--snapshot: "+snapshot+".no: no such file") {
+		t.Errorf("no file: %d, %q", code, stderr)
 	}
 	server.Kill()
 	server.Restart()

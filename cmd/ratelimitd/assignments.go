@@ -37,15 +37,17 @@ func (f exportFlag) Set(text string) error {
 func assignmentsCommand(load func() (settings.Settings, error)) *cobra.Command {
 	to := adminTarget(load)
 	request := adminv1.ListAssignmentsRequest{PageSize: mostPuts}
-	format, asJSON := "", false
+	format, snapshot, asJSON := "", "", false
 	cmd := &cobra.Command{
 		Use:   "assignments",
 		Short: "List who has what assigned",
 		Long: `Lists assignments, by domain and entries. --export writes what assign --from
-reads.`,
+reads. --snapshot reads a daemon's file of assignments.cache_path, and asks no
+daemon: it is how the assignments of one Redis get into another.`,
 		Example: `  ratelimitd assignments --domain api --plan pro
   ratelimitd assignments --blocked
-  ratelimitd assignments --export csv > customers.csv`,
+  ratelimitd assignments --export csv > customers.csv
+  ratelimitd assignments --export csv --snapshot cache | ratelimitd assign --from -`,
 		Args: noArguments,
 	}
 	fs := cmd.Flags()
@@ -57,13 +59,22 @@ reads.`,
 	fs.BoolVar(&request.Blocked, "blocked", false, "only those that block")
 	fs.Var(exportFlag{&format}, "export", "write them as csv or jsonl, for assign --from")
 	completeFlag(cmd, "export", cobra.FixedCompletions([]string{"csv", "jsonl"}, cobra.ShellCompDirectiveNoFileComp))
+	fs.StringVar(&snapshot, "snapshot", "", "list those of this snapshot, in place of a daemon's")
 	bindJSON(fs, &asJSON, "each assignment")
 	to.bind(fs)
 	cmd.MarkFlagsMutuallyExclusive("export", "json")
+	cmd.MarkFlagsMutuallyExclusive("snapshot", "admin-address")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		write := listWriter(cmd.OutOrStdout(), format, asJSON)
+		request.Prefix = spelling.Unescape(request.GetPrefix())
+		if snapshot != "" {
+			api, err := snapshotAPI(snapshot, cmd.ErrOrStderr())
+			if err != nil {
+				return fmt.Errorf("--snapshot: %s: %w", snapshot, err)
+			}
+			return eachPage(cmd.Context(), admin{AdminServiceClient: api, to: &to}, &request, write)
+		}
 		return to.withAdmin(func(a admin) error {
-			write := listWriter(cmd.OutOrStdout(), format, asJSON)
-			request.Prefix = spelling.Unescape(request.GetPrefix())
 			if err := eachPage(cmd.Context(), a, &request, write); err != nil {
 				return err
 			}

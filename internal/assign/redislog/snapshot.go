@@ -135,17 +135,32 @@ func (s *Store) loadSnapshot() {
 	if s.o.CachePath == "" {
 		return
 	}
-	head, all, err := readSnapshot(s.o.CachePath)
+	snapshot, err := OpenSnapshot(s.o.CachePath)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	if err == nil && head.Where != s.o.Where {
-		err = fmt.Errorf("%w: %s", errOtherRedis, head.Where)
+	if err == nil {
+		defer snapshot.Close()
+		if snapshot.head.Where != s.o.Where {
+			s.keepAside(snapshot)
+			return
+		}
+		err = snapshot.Each(func(a *assign.Assignment) { s.admit(s.tagOf(a.Text()), a) })
+	}
+	for _, t := range s.tags {
+		t.isBegun = true // the table may have some of it
 	}
 	if err != nil {
 		s.o.Log.Warn("redis: the snapshot of assignments is not used", "path", s.o.CachePath, "error", err)
 		return
 	}
+	s.goOnFrom(snapshot.head)
+	s.snapshotAt = snapshot.SavedAt()
+	s.o.Log.Info("redis: assignments are those of the snapshot until Redis says more", "path", s.o.CachePath, "assignments", s.table.Len(), "saved_at", s.snapshotAt)
+}
+
+// goOnFrom puts the tags where a snapshot was.
+func (s *Store) goOnFrom(head snapshotHead) {
 	var newest streamID
 	for _, p := range head.Tags {
 		if at, err := parseID(p.At); err == nil && at.compare(newest) > 0 {
@@ -154,9 +169,9 @@ func (s *Store) loadSnapshot() {
 	}
 	for _, t := range s.tags {
 		p, known := head.Tags[t.name]
-		t.at, err = parseID(p.At)
-		t.isLoaded = known && err == nil && head.HashTags == s.o.HashTags
-		t.isBegun, t.isFromSnapshot = true, true
+		at, err := parseID(p.At)
+		t.at, t.isLoaded = at, known && err == nil && head.HashTags == s.o.HashTags
+		t.isFromSnapshot = true
 		if t.setEpoch(p.Epoch); !t.isLoaded {
 			// The assignments are spread over other tags now. Redis has them, or
 			// they are lost.
@@ -164,30 +179,64 @@ func (s *Store) loadSnapshot() {
 			t.setEpoch("snapshot")
 		}
 	}
-	for _, a := range all {
-		s.admit(s.tagOf(a.Text()), a)
-	}
-	s.snapshotAt = head.SavedAt
-	s.o.Log.Info("redis: assignments are those of the snapshot until Redis says more", "path", s.o.CachePath, "assignments", len(all), "saved_at", head.SavedAt)
 }
 
-// readSnapshot reads a snapshot.
-func readSnapshot(path string) (head snapshotHead, all []*assign.Assignment, _ error) {
+// keepAside keeps a snapshot of another Redis beside that of this one, for people.
+func (s *Store) keepAside(snapshot *Snapshot) {
+	aside := s.o.CachePath + ".other"
+	if err := os.Rename(s.o.CachePath, aside); err != nil {
+		s.o.Log.Error("redis: the snapshot of assignments is of another Redis, or of another redis.prefix; it is not used, and cannot be kept", "path", s.o.CachePath, "of", snapshot.Where(), "error", err)
+		return
+	}
+	s.o.Log.Warn("redis: the snapshot of assignments is not used, and is kept as "+aside+"; to assign what it has: ratelimitd assignments --export csv --snapshot "+aside+" | ratelimitd assign --from -",
+		"path", s.o.CachePath, "error", fmt.Errorf("%w: %s", errOtherRedis, snapshot.Where()))
+}
+
+// Snapshot is an open snapshot that is whole.
+type Snapshot struct {
+	file *os.File
+	head snapshotHead
+}
+
+// OpenSnapshot opens a snapshot, and reads it to see whether it is whole.
+func OpenSnapshot(path string) (_ *Snapshot, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return head, nil, err
+		return nil, err
 	}
-	defer f.Close()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return head, nil, errors.Join(err, errors.New("it is no file"))
+		return nil, errors.Join(err, errors.New("it is no file"))
 	}
-	r := lineReader{r: bufio.NewReaderSize(f, maxSnapshotLine), sum: sha256.New()}
+	s := &Snapshot{file: f}
+	return s, s.Each(func(*assign.Assignment) {})
+}
+
+// Where says which Redis it is of, as Options.Where does.
+func (s *Snapshot) Where() string { return s.head.Where }
+
+// SavedAt is when it was made, by the clock of that machine.
+func (s *Snapshot) SavedAt() time.Time { return s.head.SavedAt }
+
+// Close closes the file.
+func (s *Snapshot) Close() error { return s.file.Close() }
+
+// Each reads it, and calls take for each assignment.
+func (s *Snapshot) Each(take func(*assign.Assignment)) error {
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	r := lineReader{r: bufio.NewReaderSize(s.file, maxSnapshotLine), sum: sha256.New()}
 	if line, err := r.next(); err != nil || string(line) != snapshotMagic[:len(snapshotMagic)-1] {
-		return head, nil, errors.New("it is no snapshot of assignments")
+		return errors.New("it is no snapshot of assignments")
 	}
 	line, err := r.next()
 	if err == nil {
-		err = json.Unmarshal(line, &head)
+		err = json.Unmarshal(line, &s.head)
 	}
 	for err == nil {
 		before := r.sum.Sum(nil)
@@ -195,14 +244,14 @@ func readSnapshot(path string) (head snapshotHead, all []*assign.Assignment, _ e
 			break
 		}
 		if bytes.Equal(line, fmt.Appendf(nil, "%x", before)) {
-			return head, all, nil
+			return nil
 		}
 		var a *assign.Assignment
 		if a, err = assign.Decode(line); err == nil {
-			all = append(all, a)
+			take(a)
 		}
 	}
-	return head, nil, fmt.Errorf("it is torn: %w", err)
+	return fmt.Errorf("it is torn: %w", err)
 }
 
 // lineReader reads lines and sums them up.

@@ -133,6 +133,13 @@ func TestSnapshotThatCannotBeUsedIsTold(t *testing.T) {
 			if text := log.String(); !strings.Contains(text, tc.says) {
 				t.Errorf("the log has %q, want %q", text, tc.says)
 			}
+			if tc.where == "" {
+				return
+			}
+			aside := o.CachePath + ".other"
+			if kept, err := os.ReadFile(aside); err != nil || !bytes.Equal(kept, tc.text) || !strings.Contains(log.String(), "--snapshot "+aside+" |") {
+				t.Errorf("it is kept with %d bytes, %v; the log has %q", len(kept), err, log.String())
+			}
 		})
 	}
 }
