@@ -14,8 +14,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
-// lookAtKeepingEvery is how often it is looked at whether Redis keeps assignments.
-const lookAtKeepingEvery = time.Minute
+// lookAtKeepingEvery is how often it is looked at whether Redis keeps assignments. That
+// may change while daemons run, and a caller can then have it evict soon.
+const lookAtKeepingEvery = 10 * time.Second
 
 // keeping says why servers may forget assignments: sentences by address.
 type keeping map[string]string
