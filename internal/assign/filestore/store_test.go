@@ -121,7 +121,7 @@ func TestNothingChangesBeforeTheFileIsLoaded(t *testing.T) {
 	}
 	defer s.Close()
 	_, err = s.Apply(t.Context(), []assign.Change{assigntest.Plan(assigntest.Subject("api", "y"), "p")})
-	if _, resetErr := s.Reset(t.Context(), nil, assign.Record{}); s.Loaded() || !errors.Is(err, assign.ErrNothingChanged) || !errors.Is(resetErr, assign.ErrNothingChanged) {
+	if _, resetErr := s.Reset(t.Context(), assign.Reset{}); s.Loaded() || !errors.Is(err, assign.ErrNothingChanged) || !errors.Is(resetErr, assign.ErrNothingChanged) {
 		t.Errorf("it is loaded: %t; a change: %v; a reset: %v", s.Loaded(), err, resetErr)
 	}
 	ended, end := context.WithCancel(t.Context())
