@@ -18,6 +18,9 @@ const (
 	// MaxHeaderBytes bounds the headers of a request over HTTP, which may hold those
 	// of another request that a proxy asks about.
 	MaxHeaderBytes = 16 << 10
+	// maxUnreadBodies bounds the bytes of bodies that HTTP/2 takes from a connection
+	// before handlers read them.
+	maxUnreadBodies = 1 << 20
 )
 
 // Listener opens an account for each connection of HTTP.
@@ -38,7 +41,7 @@ func (l Listener) Accept() (net.Conn, error) {
 
 // httpConnection charges what it reads until the request at hand has ended. Of
 // several requests at a time, over HTTP/2, it is not known which the bytes belong to,
-// so each gives back the mean.
+// so each gives back the mean, but none of what bodies of the others may hold.
 type httpConnection struct {
 	net.Conn
 	account *Account
@@ -46,12 +49,16 @@ type httpConnection struct {
 	// read counts the bytes since the last request ended, charged the bytes that
 	// they are charged with.
 	read, charged atomic.Int64
-	// answering counts the requests that have begun and not ended.
-	answering atomic.Int64
+	// answering counts the requests that have begun and not ended, and bodies is what
+	// their bodies may hold.
+	answering, bodies atomic.Int64
 }
 
 // httpRequest has what is charged to one request of several, beside what is read.
-type httpRequest struct{ charged atomic.Int64 }
+type httpRequest struct {
+	charged atomic.Int64
+	body    int64 // is what its body may hold
+}
 
 func (c *httpConnection) Read(b []byte) (int, error) {
 	c.account.holdUp()
@@ -119,10 +126,10 @@ func (c *httpConnection) ended(r *httpRequest) {
 		return
 	}
 	c.read.Store(0)
-	others := c.answering.Add(-1)
+	others, bodies := c.answering.Add(-1), c.bodies.Add(-r.body)
 	read := c.charged.Swap(0)
 	if others > 0 {
-		kept := read - read/(1+others)
+		kept := max(read-read/(1+others), min(read, bodies, otherByteCost*maxUnreadBodies))
 		c.charged.Add(kept)
 		read -= kept
 	}
@@ -157,10 +164,20 @@ func ChargeHTTP(next http.Handler) http.Handler {
 		if c != nil && r.ProtoMajor > 1 { // else it is the only one of its connection
 			r = r.WithContext(context.WithValue(r.Context(), requestKey{}, request))
 			request.charged.Store(callCost)
+			request.body = otherByteCost * bodySize(r)
+			c.bodies.Add(request.body)
 			c.account.Add(callCost)
 		}
 		c.begin()
 		defer c.ended(request)
 		next.ServeHTTP(w, r)
 	})
+}
+
+// bodySize returns how many bytes of the body of a request may come before it is read.
+func bodySize(r *http.Request) int64 {
+	if r.ContentLength < 0 {
+		return maxUnreadBodies
+	}
+	return min(r.ContentLength, maxUnreadBodies)
 }

@@ -53,3 +53,42 @@ func TestRequestsOfOneConnectionGiveBackTheirOwn(t *testing.T) {
 	})
 	held("in the end", 0)
 }
+
+// Requests that end beside others with bodies, which may wait unread, give back nothing of
+// what these may hold.
+func TestUnreadBodiesStayCharged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name               string
+		length, read, want int64
+	}{
+		{"whose length is told", 100_000, 1 << 20, 200_000},
+		{"whose length is not told", -1, 1 << 20, 1 << 20},
+		{"longer than what comes unread", 1 << 30, 3 << 20, 2 << 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := testMemory(1 << 30)
+			conn, _ := net.Pipe()
+			defer conn.Close()
+			charged := &httpConnection{Conn: conn, account: m.Open(0, func() {})}
+			ask := func(method string, length int64, answer func()) {
+				r := httptest.NewRequestWithContext(WithConnection(t.Context(), charged), method, "/", nil)
+				r.ProtoMajor, r.ContentLength = 2, length
+				ChargeHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answer() })).ServeHTTP(nil, r)
+			}
+			ask("POST", c.length, func() {
+				charged.charge(c.read)
+				for range 100 {
+					ask("GET", 0, func() {})
+				}
+				if got := m.Held() - callCost; got < c.want || got > c.want+2000 {
+					t.Errorf("after a hundred others %d bytes are held; wanted: %d", got, c.want)
+				}
+			})
+			if got := m.Held(); got != 0 {
+				t.Errorf("in the end %d bytes are held", got)
+			}
+		})
+	}
+}
