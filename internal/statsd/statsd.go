@@ -161,7 +161,8 @@ func (s *Sender) write(conn net.Conn, end time.Time) error {
 // spell makes the line of a name.
 func (s *Sender) spell(name []byte, n uint64) {
 	s.line = append(s.line[:0], name...)
-	clean(s.line) // before rules, whose points match no ends of lines
+	clean(s.line)     // before rules, whose points match no ends of lines
+	cleanTags(s.line) // before rules and tags, which may have some on purpose
 	text, tags := string(s.line), s.tags
 	if changed, more, ok := change(s.o.Rules, text); ok {
 		text = changed
@@ -195,6 +196,17 @@ func (s *Sender) spell(name []byte, n uint64) {
 func clean(name []byte) {
 	for i, c := range name {
 		if c < ' ' || c == 0x7f || c == ':' || c == '|' {
+			name[i] = '_'
+		}
+	}
+}
+
+// cleanTags has a name, of which callers may choose a part, have no tags: some servers
+// read them from names, after a comma (InfluxDB), a number sign (Librato), a semicolon
+// (Graphite) or in brackets (SignalFx).
+func cleanTags(name []byte) {
+	for i, c := range name {
+		if c == ',' || c == '#' || c == ';' || c == '[' || c == ']' {
 			name[i] = '_'
 		}
 	}

@@ -87,6 +87,10 @@ func TestLinesAreSpelt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tagged, err := statsd.NewRule(`^ratelimit\.([^.]+)\.(.*)$`, "rl,domain=$1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	tags := map[string]string{"zone": "a.b|c", "env": "prod", "none": ""}
 	long := strings.Repeat("x", 1500)
 	for _, c := range []struct {
@@ -96,11 +100,13 @@ func TestLinesAreSpelt(t *testing.T) {
 	}{
 		{"as it is", "a.b_c.total_hits", statsd.Options{}, "a.b_c.total_hits:5|c"},
 		{"what a caller chose", "a.x\ny:7|c\r\x00|@0.1.total_hits", statsd.Options{}, "a.x_y_7_c___@0.1.total_hits:5|c"},
+		{"tags that a caller chose", "a.x,job=y#b=c;d=e[f=g].total_hits", statsd.Options{}, "a.x_job=y_b=c_d=e_f=g_.total_hits:5|c"},
 		{"a prefix", "a", statsd.Options{Prefix: "team"}, "team.a:5|c"},
 		{"tags as lyft/gostats has them", "a", statsd.Options{Tags: tags}, "a.__env=prod.__zone=a_b_c:5|c"},
 		{"tags as DogStatsD has them", "a", statsd.Options{Tags: tags, Dog: true}, "a:5|c|#env:prod,zone:a.b_c"},
 		{"a rule", "ratelimit.api.x,\n", statsd.Options{Rules: []statsd.Rule{rule}, Dog: true, Tags: map[string]string{"env": "prod"}},
-			"rl.x,_:5|c|#env:prod,all:ratelimit.api.x__,domain:api"},
+			"rl.x__:5|c|#env:prod,all:ratelimit.api.x__,domain:api"},
+		{"a rule whose name has tags", "ratelimit.api.x,y=z", statsd.Options{Rules: []statsd.Rule{tagged}}, "rl,domain=api:5|c"},
 		{"a rule without DogStatsD", "ratelimit.api.x", statsd.Options{Rules: []statsd.Rule{rule}}, "rl.x:5|c"},
 		{"a rule of others", "other", statsd.Options{Rules: []statsd.Rule{rule}, Dog: true}, "other:5|c"},
 		{"a name that is too long", long, statsd.Options{}, ""},
