@@ -701,6 +701,25 @@ func TestWatchesAreBoundedAndEnd(t *testing.T) {
 	d.wait()
 }
 
+// A watch has no body: while one is unread it is not noticed that the caller has gone, and
+// the watch would keep its place.
+func TestWatchesHaveNoBodies(t *testing.T) {
+	t.Parallel()
+	d, f := startAdmin(t)
+	for range 16 {
+		conn := d.begin("GET", "/assignments/watch", "view", strings.Repeat("x", 10), 0)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != 400 {
+			t.Errorf("with a body: %s", response.Status)
+		}
+		conn.Close()
+	}
+	asynctest.Eventually(t, "none watches", func() bool { return f.watches.Load() == 0 })
+}
+
 // A viewer, who may be anybody on the machine, may ask for reflection, whose calls
 // have many messages. A call ends after 64 of them, and none is longer than 4 KiB, so that
 // one holds 1 MiB at most, however much its caller sends.

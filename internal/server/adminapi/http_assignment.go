@@ -183,6 +183,10 @@ func (a *API) getWatch(w http.ResponseWriter, r *http.Request) {
 		if q.err != nil {
 			return q.err
 		}
+		if r.ContentLength != 0 {
+			// Over HTTP/1 nobody would notice that the caller has gone while a body is unread.
+			return decide.Invalid("the body: found one; allowed: none")
+		}
 		begin := func() error {
 			begun = true
 			w.Header().Set("Content-Type", "application/x-ndjson")
