@@ -2,12 +2,14 @@ package integration
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/otlptest"
@@ -140,5 +142,41 @@ func TestDecisionsAreSentToACollector(t *testing.T) {
 	if len(logs) != 1 || logs[0].TraceHex() != aSampled[3:35] || !strings.Contains(logs[0].Text(), `["user","h:69667e0df153a0f2"]`) ||
 		!strings.Contains(logs[0].Text(), `"trace_id":"`+aSampled[3:35]+`"`) || logs[0].Resource["service.name"] != "ratelimitd" {
 		t.Errorf("%+v", logs)
+	}
+}
+
+// What is followed on standard input ends with a signal, though nothing comes.
+func TestALogOnStandardInputIsFollowedUntilASignal(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(binary, "log", "--follow", "user=alice", "-")
+	cmd.Env = cleanEnv()
+	var out asynctest.Buffer
+	cmd.Stdout = &out
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	const line = `{"v":1,"time":"2026-11-23T03:00:00.000000Z","domain":"api","result":"allowed","descriptors":[{"entries":[["user","alice"]],"cost":1,"result":"allowed"}]}`
+	if _, err := io.WriteString(in, line+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	asynctest.Eventually(t, "the line is shown", func() bool { return strings.Contains(out.String(), "user=alice") })
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		_ = cmd.Process.Kill()
+		t.Error("it does not end")
 	}
 }

@@ -86,7 +86,8 @@ func (s *logSearch) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	if s.follow {
+	// A read of standard input does not end with ctx, so a signal ends the command there.
+	if s.follow && !slices.Contains(logs, sink.Stdout) {
 		var stop context.CancelFunc
 		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -210,6 +211,8 @@ func (s *logSearch) checkLogs(names []string) error {
 			return fmt.Errorf("log: %w", err)
 		case info.IsDir():
 			return fmt.Errorf("found the folder %s; allowed: a file, or - for standard input", name)
+		case s.follow && i == len(names)-1 && !info.Mode().IsRegular():
+			return fmt.Errorf("found %s with --follow, which is no file, such as a pipe; allowed: a file, or - for standard input", name)
 		case s.follow && i == len(names)-1 && isPacked(name):
 			return fmt.Errorf("found %s with --follow, which is compressed and does not grow; allowed: the file of decisions.path last", name)
 		}

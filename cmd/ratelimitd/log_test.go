@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,7 +71,11 @@ func TestLogTellsOfMistakes(t *testing.T) {
 	dir := t.TempDir()
 	path := filetest.Write(t, dir, "decisions.jsonl", logText)
 	t.Chdir(dir)
+	if err := syscall.Mkfifo("pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ env, args, want string }{
+		{path, "--follow tenant=acme ./pipe", "found ./pipe with --follow, which is no file, such as a pipe; allowed: a file, or -"},
 		{path, "--result denid", `flag --result: found "denid"; allowed: allowed, denied, error, shadowed, blocked, `},
 		{"", "tenant=acme", "decisions.path is not set in this environment or in --config; give the file"},
 		{"-", "tenant=acme", "standard output (decisions.path is -)"},
