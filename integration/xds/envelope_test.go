@@ -134,6 +134,10 @@ func TestAConfigurationThatRemovesAllLimitsIsTold(t *testing.T) {
 	if n := f.metric("ratelimitd_xds_emptied_total", ""); n != 1 {
 		t.Errorf("counted %v times", n)
 	}
+	m.set("4", domain("a", 5))
+	f.wantRequests("a", 5)
+	m.set("5", domainOf("a")) // a domain without a rule
+	f.wantMetric("ratelimitd_xds_emptied_total", "", is(2))
 }
 
 // The server of go-control-plane answers for a type that its snapshot has lost with

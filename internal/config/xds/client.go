@@ -165,7 +165,7 @@ func (c *Client) isRefused(s *snapshot) bool { return c.why != nil && s.digest =
 
 // judge loads a snapshot and records what became of it.
 func (c *Client) judge(s *snapshot, data []byte) error {
-	again, domains := c.isRefused(s), c.domains()
+	again, rules := c.isRefused(s), c.rules()
 	misaddressed := s.checkEnvelope()
 	err := misaddressed
 	if err == nil {
@@ -183,7 +183,7 @@ func (c *Client) judge(s *snapshot, data []byte) error {
 	case err == nil:
 		c.metrics.accepted.Inc()
 		c.log.Debug("xds: accepted", "version", s.version)
-		c.tellEmptied(s, domains)
+		c.tellEmptied(s, rules)
 		c.saveCache(s, data)
 	case misaddressed != nil:
 		if leftOut, due := c.misaddressed.Due(time.Now(), logEvery); due {
@@ -196,22 +196,23 @@ func (c *Client) judge(s *snapshot, data []byte) error {
 	return err
 }
 
-// domains returns how many domains are in force.
-func (c *Client) domains() int {
+// rules returns how many rules are in force.
+func (c *Client) rules() int {
 	if rules := c.options.Live.Rules(); rules != nil {
-		return len(rules.Domains())
+		return rules.Count()
 	}
 	return 0
 }
 
-// tellEmptied counts and logs that a configuration removed all domains, of which there
-// were so many before: it may be meant, and it may be a server that lost its own.
+// tellEmptied counts and logs that a configuration removed all rules, of which there
+// were so many before: it may be meant, and it may be a server that lost its own. Domains
+// without a rule may be left.
 func (c *Client) tellEmptied(s *snapshot, before int) {
-	if before == 0 || c.domains() > 0 {
+	if before == 0 || c.rules() > 0 {
 		return
 	}
 	c.metrics.emptied.Inc()
-	c.log.Error("xds: the server sent a configuration without limits; nothing is limited now", "version", s.version, "domains_before", before)
+	c.log.Error("xds: the server sent a configuration without limits; nothing is limited now", "version", s.version, "rules_before", before)
 }
 
 // connected records that a stream is open.

@@ -134,7 +134,7 @@ func newMetrics(registry prometheus.Registerer, c *Client) *metrics {
 		rejected: responses.WithLabelValues("rejected"),
 		emptied: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_xds_emptied_total",
-			Help: "Accepted configurations of the xDS server that had no domain and removed those in force.",
+			Help: "Accepted configurations of the xDS server that had no rule and removed those in force.",
 		}),
 		failures: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_xds_connection_failures_total",
