@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,20 @@ func TestOldDaemonCannotChangeParts(t *testing.T) {
 	}
 	if out, stderr, code := f.run(t, "block", "--domain", "api", "tenant=a"); code != 0 || out != "created    tenant=a of api: blocked\n" {
 		t.Errorf("block exits with %d: %s%s", code, out, stderr)
+	}
+}
+
+// A daemon that hangs has not answered anything.
+func TestADaemonThatHangsHasNotAnswered(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f := &fakeAdmin{address: l.Addr().String()}
+	_, stderr, code := f.run(t, "assignments", "--timeout", "10ms")
+	if want := f.address + " has not answered within --timeout: "; code != exitError || !strings.Contains(stderr, want) {
+		t.Errorf("exits with %d: %s", code, stderr)
 	}
 }
 

@@ -166,6 +166,8 @@ func (t *target) failure(conn *grpc.ClientConn, err error) error {
 			break // the daemon itself says why
 		}
 		text += fmt.Sprintf("\nthis is not the %s of a daemon that knows this command: look at --%s, and at the daemon's version", t.port.name, t.port.flag)
+	case codes.DeadlineExceeded:
+		text = fmt.Sprintf("%s has not answered within --timeout: %s", conn.Target(), s.Message())
 	case codes.Unauthenticated, codes.PermissionDenied:
 		text = fmt.Sprintf("%s refuses: %s\n%s", conn.Target(), s.Message(), t.tokenAdvice(s.Code()))
 	}
