@@ -309,6 +309,19 @@ func TestJSONHasALineForEachResult(t *testing.T) {
 	}
 }
 
+func TestWordsAreCompleted(t *testing.T) {
+	for _, c := range []struct{ words, want string }{
+		{"replay --by", "subject\nrequest\n:4\n"},
+		{"top --by", "denied\nused\n:4\n"},
+		{"top --window", "1m\n15m\n1h\n:4\n"},
+	} {
+		words := append([]string{"ratelimitd", "__complete"}, append(strings.Fields(c.words), "")...)
+		if out, stderr, code := runWords(t, "", words...); code != 0 || out != c.want {
+			t.Errorf("%s completes to %q, want %q (%d, %s)", c.words, out, c.want, code, stderr)
+		}
+	}
+}
+
 func TestCompletionAsksTheDaemon(t *testing.T) {
 	f := startFakeAdmin(t)
 	for _, c := range []struct {

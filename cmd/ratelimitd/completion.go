@@ -35,6 +35,12 @@ func completeFlag(cmd *cobra.Command, flag string, with completion) {
 	}
 }
 
+// bindWord defines a flag for one of a few words.
+func bindWord(cmd *cobra.Command, to *string, words []string, flag, usage string) {
+	cmd.Flags().Var(wordFlag{to, words}, flag, usage)
+	completeFlag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // askDaemon asks the daemon of the command line for the sake of completion. It says
 // nothing where there is none, or where it does not answer in time.
 func askDaemon(cmd *cobra.Command, load func() (settings.Settings, error), ask func(context.Context, adminv1.AdminServiceClient)) {

@@ -82,7 +82,7 @@ is read as it is, whatever its name.`,
 	fs.Var(numberFlag{&r.window, 1, 1_000_000}, "window", "lines that are held to put them in order")
 	fs.Var(numberFlag{&r.maxKeys, 1, math.MaxInt32}, "max-keys", "most keys whose state is kept, some 200 bytes each")
 	fs.Var(shareFlag{&r.fit}, "fit", "propose the smallest limits that would have let this share of subjects pass, such as 99.9%")
-	r.fitting.bind(fs)
+	r.fitting.bind(cmd)
 	fs.StringVar(&r.html, "html", "", "write a report with charts to this file")
 	fs.BoolVar(&r.denyUnmatched, "deny-unmatched", false, "deny descriptors without a rule, as with limits.unmatched: deny"+asRecorded)
 	fs.BoolVar(&r.shadow, "shadow-mode", false, "deny nothing, as with limits.shadow_mode"+asRecorded)

@@ -3,7 +3,7 @@ package main
 import (
 	"errors"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/replay"
 )
@@ -13,9 +13,9 @@ type fitting struct {
 	by string
 }
 
-func (f *fitting) bind(fs *pflag.FlagSet) {
+func (f *fitting) bind(cmd *cobra.Command) {
 	f.by = replay.BySubject.String()
-	fs.Var(wordFlag{&f.by, []string{replay.BySubject.String(), replay.ByRequest.String()}}, "by",
+	bindWord(cmd, &f.by, []string{replay.BySubject.String(), replay.ByRequest.String()}, "by",
 		"what --fit has a share of pass: subject, each with all its requests, or request")
 }
 

@@ -48,8 +48,8 @@ Exits with 4 if not every daemon answered.`,
 		ValidArgsFunction: completeFirst(completeDomain(load)),
 	}
 	fs := cmd.Flags()
-	fs.Var(wordFlag{&window, []string{top.Minute.String(), top.Quarter.String(), top.Hour.String()}}, "window", "span of time that ends now: 1m, 15m or 1h")
-	fs.Var(wordFlag{&by, []string{top.Denied.String(), top.Used.String()}}, "by", "what is added up: denied, or used (with the setting top.subjects: all)")
+	bindWord(cmd, &window, []string{top.Minute.String(), top.Quarter.String(), top.Hour.String()}, "window", "span of time that ends now: 1m, 15m or 1h")
+	bindWord(cmd, &by, []string{top.Denied.String(), top.Used.String()}, "by", "what is added up: denied, or used (with the setting top.subjects: all)")
 	fs.Var(numberFlag{&rows, 1, top.MaxRows}, "rows", "how many subjects")
 	fs.BoolVar(&watch, "watch", false, "show it again every 2 s; on a terminal in place, until q")
 	bindJSON(fs, &asJSON, "each answer")
