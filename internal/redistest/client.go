@@ -24,8 +24,8 @@ func dial(addr, password string) *redis.Client {
 		PoolSize:                 1,
 		MaxRetries:               -1,
 		DialerRetries:            1,
-		DialTimeout:              2 * time.Second,
-		ReadTimeout:              2 * time.Second,
+		DialTimeout:              10 * time.Second,
+		ReadTimeout:              10 * time.Second,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})

@@ -40,7 +40,7 @@ func TestClockSteps(t *testing.T) {
 	if n, err := c.Exists(ctx, "k").Result(); err != nil || n != 0 {
 		t.Errorf("two hours later by its clock, %d keys of an hour are there, %v", n, err)
 	}
-	if err := ping(t, s); err != nil {
+	if err := ping(t, s, waitDeadline); err != nil {
 		t.Error(err)
 	}
 }

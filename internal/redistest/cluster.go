@@ -18,14 +18,19 @@ type OwnCluster struct {
 }
 
 // StartCluster starts a cluster of three masters, each with so many replicas,
-// whose redis-server processes also get args. A node that is down for about
-// one and a half seconds is failed over. The cluster ends with the test.
+// whose redis-server processes also get args. A master that is down for about
+// one and a half seconds is failed over, if it has replicas. The cluster ends with
+// the test.
 func StartCluster(t testing.TB, replicas int, args ...string) *OwnCluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
 	defer cancel()
 	n := sharedMasters * (1 + replicas)
-	ps, err := startAll(ctx, n, append(clusterArgs(ownNodeTimeout), args...)...)
+	nodeTimeout := sharedNodeTimeout
+	if replicas > 0 {
+		nodeTimeout = ownNodeTimeout
+	}
+	ps, err := startAll(ctx, n, append(clusterArgs(nodeTimeout), args...)...)
 	check(t, err)
 	c := &OwnCluster{t: t}
 	for i, p := range ps {

@@ -17,7 +17,8 @@ const (
 	slots = 16384
 
 	// sharedNodeTimeout, in ms, is long: nothing in the shared cluster is
-	// meant to fail, and a node must not be held for dead on a busy machine.
+	// meant to fail, nor where no replica could take over, and a node must not
+	// be held for dead on a busy machine.
 	sharedNodeTimeout = 15000
 	// ownNodeTimeout, in ms, is short: a test waits for the failover.
 	ownNodeTimeout = 1500

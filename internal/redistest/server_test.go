@@ -15,13 +15,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func ping(t *testing.T, s *Server) error {
+// ping asks a server for an answer, which may take so long.
+func ping(t *testing.T, s *Server, patience time.Duration) error {
 	t.Helper()
 	if err := knock(t.Context(), s.Addr()); err != nil {
 		return err
 	}
 	c := redis.NewClient(&redis.Options{
-		Addr: s.Addr(), Password: s.p.password, MaxRetries: -1, ReadTimeout: 300 * time.Millisecond,
+		Addr: s.Addr(), Password: s.p.password, MaxRetries: -1, ReadTimeout: patience,
 	})
 	defer c.Close()
 	return c.Ping(t.Context()).Err()
@@ -52,7 +53,11 @@ func TestServerStopsPausesAndRestarts(t *testing.T) {
 		{"kill while paused", s.Kill, false},
 	} {
 		step.do()
-		if err := ping(t, s); (err == nil) != step.answers {
+		patience := 300 * time.Millisecond
+		if step.answers {
+			patience = waitDeadline
+		}
+		if err := ping(t, s, patience); (err == nil) != step.answers {
 			t.Errorf("after %s: ping says %v, want an answer: %v", step.name, err, step.answers)
 		}
 		if s.Addr() != addr {
@@ -141,7 +146,7 @@ func TestRestartWaitsForThePort(t *testing.T) {
 	}
 	l.Close()
 	s.Restart()
-	if err := ping(t, s); err != nil {
+	if err := ping(t, s, waitDeadline); err != nil {
 		t.Error(err)
 	}
 }
@@ -180,54 +185,50 @@ func TestOwnClusterFailsOver(t *testing.T) {
 		t.Fatalf("%d masters, %d replicas, %d addresses", len(c.Masters), len(c.Replicas), len(c.Addrs()))
 	}
 	checkCluster(t, c.Addrs())
-	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
-	defer cancel()
-
 	c.Masters[0].Kill()
-	if err := waitRole(ctx, c.Replicas[0], "master"); err != nil {
-		t.Fatal(err)
-	}
+	waitRole(t, c.Replicas[0], "master")
 	c.WaitOK()
 	c.Masters[0].Restart()
-	if err := waitRole(ctx, c.Masters[0], "slave"); err != nil {
-		t.Fatal(err)
-	}
+	waitRole(t, c.Masters[0], "slave")
 	c.WaitOK()
 }
 
 func TestSentinelFailsOver(t *testing.T) {
 	t.Parallel()
 	addrs, master, replica := StartSentinel(t, "limits")
-	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
-	defer cancel()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "limits", SentinelAddrs: addrs})
 	defer client.Close()
-	if err := client.Set(ctx, "k", "v", 0).Err(); err != nil {
+	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 
 	master.Kill()
-	if err := waitRole(ctx, replica, "master"); err != nil {
-		t.Fatal(err)
-	}
+	waitRole(t, replica, "master")
 	// A sentinel that has not heard of the promotion would take the old master
 	// for the only one when it comes back, and make the new one its replica.
 	for _, addr := range addrs {
-		if err := waitNamed(ctx, addr, "limits", replica.Addr()); err != nil {
-			t.Fatal(err)
-		}
+		waitNamed(t, addr, "limits", replica.Addr())
 	}
 	master.Restart()
-	if err := waitRole(ctx, master, "slave"); err != nil {
+	waitRole(t, master, "slave")
+}
+
+// waitUntil waits until is returns nil. The waits of a failover may each take long.
+func waitUntil(t *testing.T, what string, is func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
+	defer cancel()
+	if err := until(ctx, what, is); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // waitNamed waits until a sentinel names want as the master.
-func waitNamed(ctx context.Context, sentinel, name, want string) error {
+func waitNamed(t *testing.T, sentinel, name, want string) {
+	t.Helper()
 	c := redis.NewSentinelClient(&redis.Options{Addr: sentinel})
 	defer c.Close()
-	return until(ctx, "wait until "+sentinel+" names "+want, func(ctx context.Context) error {
+	waitUntil(t, "wait until "+sentinel+" names "+want, func(ctx context.Context) error {
 		host, err := c.GetMasterAddrByName(ctx, name).Result()
 		if err != nil {
 			return err
@@ -239,10 +240,11 @@ func waitNamed(ctx context.Context, sentinel, name, want string) error {
 	})
 }
 
-func waitRole(ctx context.Context, s *Server, want string) error {
+func waitRole(t *testing.T, s *Server, want string) {
+	t.Helper()
 	c := s.p.client()
 	defer c.Close()
-	return until(ctx, "wait until "+s.Addr()+" is a "+want, func(ctx context.Context) error {
+	waitUntil(t, "wait until "+s.Addr()+" is a "+want, func(ctx context.Context) error {
 		info, err := c.Info(ctx, "replication").Result()
 		if err != nil {
 			return err
