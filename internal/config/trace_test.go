@@ -340,7 +340,7 @@ func TestTraceOfManyRulesIsBounded(t *testing.T) {
 	}
 	began = time.Now()
 	r.Trace("d", many)
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("100 descriptors took %s", took)
 	} else {
 		t.Logf("100 descriptors took %s", took)

@@ -95,8 +95,14 @@ func escaped(value string) string {
 	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(value)
 }
 
-// slowCollector counts how many scrapes it serves at a time.
-type slowCollector struct{ now, most atomic.Int64 }
+// slowCollector counts how many scrapes it serves at a time. None ends before there are
+// as many as are wanted.
+type slowCollector struct {
+	wanted    int64
+	reached   chan struct{}
+	reach     sync.Once
+	now, most atomic.Int64
+}
 
 func (*slowCollector) Describe(chan<- *prometheus.Desc) {}
 
@@ -104,14 +110,21 @@ func (c *slowCollector) Collect(chan<- prometheus.Metric) {
 	n := c.now.Add(1)
 	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
 	}
-	time.Sleep(20 * time.Millisecond)
+	if n == c.wanted {
+		c.reach.Do(func() { close(c.reached) })
+	}
+	select {
+	case <-c.reached:
+	case <-time.After(patience):
+	}
+	time.Sleep(20 * time.Millisecond) // for one too many
 	c.now.Add(-1)
 }
 
 // A page takes a core while it is made, so that many at a time would leave none.
 func TestFewPagesOfMetricsAreMadeAtATime(t *testing.T) {
 	t.Parallel()
-	slow := new(slowCollector)
+	slow := &slowCollector{wanted: 4, reached: make(chan struct{})}
 	s := portless(t, oneLimit, func(o *server.Options) { o.Metrics.MustRegister(slow) })
 	pages := s.Admin()
 	var all sync.WaitGroup
@@ -125,8 +138,8 @@ func TestFewPagesOfMetricsAreMadeAtATime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := slow.most.Load(); n != 4 {
-		t.Errorf("%d are made at a time, want 4", n)
+	if n := slow.most.Load(); n != slow.wanted {
+		t.Errorf("%d are made at a time, want %d", n, slow.wanted)
 	}
 }
 

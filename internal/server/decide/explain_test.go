@@ -462,7 +462,7 @@ func FuzzExplain(f *testing.F) {
 		}
 		began := time.Now()
 		x, err := r.Explain(context.Background(), c)
-		if took := time.Since(began); took > 2*time.Second {
+		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("it took %s", took)
 		}
 		if err != nil {

@@ -86,7 +86,7 @@ func TestReadersWhoDoNotReadGiveWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := &pages.Places{Max: 2, Wait: 10 * time.Second, Patience: 20 * time.Millisecond, Pace: 1 << 20}
+			p := &pages.Places{Max: 2, Wait: time.Minute, Patience: 20 * time.Millisecond, Pace: 1 << 20}
 			s := served(t, p.Bound(longPage()))
 			for range 8 {
 				askAndNotRead(t, s, protocol)
@@ -110,7 +110,7 @@ func TestReadersWhoDoNotReadGiveWay(t *testing.T) {
 // A long page takes its time, and is not cut while its client reads.
 func TestWhoReadsALongPageGetsAllOfIt(t *testing.T) {
 	t.Parallel()
-	const patience, pace = 200 * time.Millisecond, 128 << 10
+	const patience, pace = time.Second, 256 << 10
 	p := &pages.Places{Max: 1, Wait: time.Minute, Patience: patience, Pace: pace}
 	s := served(t, p.Bound(longPage()))
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
