@@ -123,12 +123,12 @@ func TestLoadAfterOneThatFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for s.table.Len() == 0 {
-			time.Sleep(10 * time.Microsecond)
+	defer cancel()
+	s.redis.AddHook(afterEach{func() {
+		if s.table.Len() > 0 {
+			cancel()
 		}
-		cancel()
-	}()
+	}})
 	if err := s.load(ctx, s.tags, &news{}); err == nil || s.table.Len() == 0 || s.table.Len() == n {
 		t.Fatalf("of %d assignments %d are loaded: %v", n, s.table.Len(), err)
 	}
@@ -146,6 +146,22 @@ func TestLoadAfterOneThatFailed(t *testing.T) {
 	if got := s.table.Len(); got != n-1 {
 		t.Errorf("%d assignments are loaded, where Redis has %d", got, n-1)
 	}
+}
+
+// afterEach calls a function after each command.
+type afterEach struct{ do func() }
+
+func (afterEach) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a afterEach) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer a.do()
+		return next(ctx, cmd)
+	}
+}
+
+func (afterEach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // However long what is foreign is, a line of the log about it is short.
