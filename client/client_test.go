@@ -20,7 +20,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(asynctest.Settling{Tests: m, IsSettled: func() bool { return goleak.Find() == nil }})
+}
 
 func TestAllowAllowsUpToTheLimit(t *testing.T) {
 	t.Parallel()

@@ -23,9 +23,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/grpclimit"
 	"github.com/ratelimitd/ratelimitd/client/guard/guardtest"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(guardtest.WithDaemon(m)) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(asynctest.Settling{Tests: guardtest.WithDaemon(m), IsSettled: func() bool { return goleak.Find() == nil }})
+}
 
 func TestInterceptors(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,24 @@ func Eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
+// Settling are tests after which something has to end. They serve goleak.VerifyTestMain,
+// which waits half a second for goroutines that are about to end.
+type Settling struct {
+	Tests interface{ Run() int }
+	// IsSettled reports whether it has ended.
+	IsSettled func() bool
+}
+
+// Run runs the tests, and returns their code once IsSettled returns true, or after a
+// minute.
+func (s Settling) Run() int {
+	code := s.Tests.Run()
+	for deadline := time.Now().Add(time.Minute); code == 0 && !s.IsSettled() && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return code
+}
+
 // Buffer is a text that can be read while it is written. The zero value is
 // empty.
 type Buffer struct {

@@ -12,10 +12,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/client/internal/stream"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(asynctest.Settling{Tests: m, IsSettled: func() bool { return goleak.Find() == nil }})
+}
 
 // patience is how long a test waits for something that must happen. It is the
 // timeout of pools whose takes are answered.

@@ -10,12 +10,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ratelimitd/ratelimitd/client/internal/turns"
+	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 )
 
 // The tests run in bubbles of synctest. There the time is that of a clock which moves
 // when all wait, so they take no time and may assert it.
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(asynctest.Settling{Tests: m, IsSettled: func() bool { return goleak.Find() == nil }})
+}
 
 // bucket is a limit that answers as a daemon does.
 type bucket struct {
