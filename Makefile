@@ -37,6 +37,7 @@ test: tools ## run every test, with the race detector
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
 	$(GO) test -shuffle=on -run 'Allocate|^(TestAnswersAreThoseOfTheModel|TestAuthPathCountsAsServersServeIt)$$' ./internal/...
 	$(GO) test -shuffle=on ./internal/bucket ./internal/bucket/memstore ./internal/config ./internal/top
+	$(GO) test -shuffle=on -run '^TestConformance$$' ./internal/bucket/redisstore
 	@for dir in $(MODULES); do (set -x; cd $$dir && $(GO) test -race -shuffle=on ./...) || exit 1; done
 
 .PHONY: tools

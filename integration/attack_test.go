@@ -21,7 +21,7 @@ const (
 	// as much, garbage or not, before it gives memory back.
 	attackRemainder = 80 << 20
 	// attackTime is how long all attackers work at once.
-	attackTime = time.Minute
+	attackTime = 30 * time.Second
 	// attackForgotten is the time until the memory must be back. It takes three
 	// to five seconds, and ten where other programs keep the processors so busy
 	// that requests whose callers are gone still wait for them.

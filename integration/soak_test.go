@@ -79,7 +79,7 @@ func (s *soak) run(flags []string, faults ...func()) {
 	t := s.t
 	const seed = 20260731 // any seed will do
 	s.rng = rand.New(rand.NewPCG(seed, 0))
-	length := time.Minute
+	length := 30 * time.Second // each fault comes a few times
 	if testing.Short() {
 		length = 10 * time.Second
 	}

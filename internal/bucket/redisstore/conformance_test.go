@@ -7,6 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -19,11 +20,11 @@ func TestConformance(t *testing.T) {
 		traces int
 		set    func(*testOptions)
 	}{
-		{"single", redisconn.Single, single, 4_000, func(*testOptions) {}},
+		{"single", redisconn.Single, single, racetest.Fewer(4_000), func(*testOptions) {}},
 		{"single, knows denials", redisconn.Single, single, 0, knowDenials},
-		{"single, each alone", redisconn.Single, single, 1_500, eachAlone},
-		{"cluster", redisconn.Cluster, redistest.Cluster, 2_000, func(*testOptions) {}},
-		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, 1_000, eachAlone},
+		{"single, each alone", redisconn.Single, single, racetest.Fewer(1_500), eachAlone},
+		{"cluster", redisconn.Cluster, redistest.Cluster, racetest.Fewer(2_000), func(*testOptions) {}},
+		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, racetest.Fewer(1_000), eachAlone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			buckettest.Run(t, buckettest.Harness{
