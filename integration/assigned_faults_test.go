@@ -91,9 +91,10 @@ func TestDaemonKilledInTheMiddleOfChanges(t *testing.T) {
 		t.Fatalf("%+v", sum)
 	}
 	victim := daemons[0].steering()
-	answered, begun := 0, make(chan int, n)
+	answered, begun := 0, make(chan int)
 	var wait sync.WaitGroup
 	wait.Go(func() {
+		defer close(begun)
 		for answered < n {
 			r := &adminv1.PutAssignmentsRequest{}
 			for i := answered; i < answered+together; i++ {
@@ -115,10 +116,9 @@ func TestDaemonKilledInTheMiddleOfChanges(t *testing.T) {
 	}
 	time.Sleep(rand.N(20 * time.Millisecond))
 	daemons[0].stop(syscall.SIGKILL)
-	wait.Wait()
-	if answered == n {
-		t.Fatal("all changes were made before the daemon was killed")
+	for range begun {
 	}
+	wait.Wait()
 	old, new := exportOf(t, before), exportOf(t, after)
 	made := 0
 	for i, line := range wantSame(t, daemons[1:]...) {
@@ -155,7 +155,7 @@ descriptors:
 func TestAssignmentsWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.StartProxy(t, redistest.Single(t))
-	flags := steered(t, outageLimits, append(redisFlags("single", proxy.Addr()), "--redis-timeout", "200ms")...)
+	flags := steered(t, outageLimits, append(redisFlags("single", proxy.Addr()), "--redis-timeout", "1s")...)
 	daemons := make(map[string]*daemon)
 	var one *daemon
 	for _, mode := range []string{"local", "allow", "deny", "error"} {

@@ -47,10 +47,16 @@ func TestBlockOutlivesRedis(t *testing.T) {
 	}
 	asynctest.Eventually(t, "the block is put back", func() bool { return putBack() == 1 })
 	isBlocked("once it is put back")
-	for _, d := range daemons {
-		if n := strings.Count(d.logText(), "level=ERROR msg=\"redis: Redis has lost assignments"); n != 1 || d.total("ratelimitd_assignments_losses_total") != 1 {
+	told := 0
+	for _, d := range daemons { // one may look after the other has put it back
+		n := strings.Count(d.logText(), "level=ERROR msg=\"redis: Redis has lost assignments")
+		if n > 1 || d.total("ratelimitd_assignments_losses_total") != float64(n) {
 			t.Errorf("a daemon has told it %d times, and counted %v losses", n, d.total("ratelimitd_assignments_losses_total"))
 		}
+		told += n
+	}
+	if told == 0 {
+		t.Error("no daemon has told it")
 	}
 	if out, _, _ := daemons[1].steer("", "audit"); !strings.Contains(out, "restored 1 of the assignments that Redis had lost") {
 		t.Errorf("audit says %q", out)

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -120,7 +121,7 @@ func TestDaemonRestartsBehindEnvoyUnnoticed(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "envoy.yaml", manyUsers)
 	first, second := freeAddress(t), freeAddress(t)
-	flags := append(redisFlags("single", redistest.Single(t)), "--limits-path", dir, "--drain-delay", "2s")
+	flags := append(redisFlags("single", redistest.Single(t)), "--limits-path", dir, "--drain-delay", "1m")
 	serve := func(at string) *daemon { return start(t, append(flags, "--grpc-address", at)...) }
 	a := serve(first)
 	b := serve(second)
@@ -140,7 +141,7 @@ func TestDaemonRestartsBehindEnvoyUnnoticed(t *testing.T) {
 	tr.more("requests are served", 200)
 	a.signal(syscall.SIGTERM)
 	healthy(1)
-	if code := a.wait(); code != 0 {
+	if code := a.stop(os.Interrupt); code != 0 { // which ends the delay
 		t.Errorf("the daemon exits with %d", code)
 	}
 	tr.more("one daemon serves", 200)

@@ -63,7 +63,7 @@ func newFaulty(t testing.TB, mode string, server *redistest.Server, args ...stri
 	write(t, dir, "faults.yaml", faultLimits)
 	f := &faulty{server: server, proxy: redistest.StartProxy(t, server.Addr())}
 	f.flags = append(redisFlags("single", f.proxy.Addr()),
-		"--redis-timeout", "100ms", "--limits-path", dir, "--failure-mode", mode, "--drain-delay", "0s")
+		"--redis-timeout", "500ms", "--limits-path", dir, "--failure-mode", mode, "--drain-delay", "0s")
 	f.flags = append(f.flags, args...)
 	return f
 }

@@ -156,7 +156,7 @@ func TestRequestsFailWhileRedisIsAway(t *testing.T) {
 	write(t, dir, "all.yaml", everyAlgorithm())
 	server := redistest.Start(t)
 	flags := append(redisFlags("single", server.Addr()), "--limits-path", dir, "--failure-mode", "error")
-	d := start(t, append(flags, "--redis-timeout", "200ms")...)
+	d := start(t, append(flags, "--redis-timeout", "1s")...)
 	d.ask("all", 1, "gcra=k")
 	fails := func(how string) {
 		t.Helper()
@@ -196,19 +196,21 @@ func TestUseIsChargedThoughItsCallerHasGone(t *testing.T) {
 	d := start(t, append(redisFlags("single", server.Addr()), "--limits-path", dir)...)
 	used := request("api", 1, "user=a")
 	used.Descriptors[0].HitsAddend = wrapperspb.UInt64(10)
-	client := redistest.Client(t, server.Addr())
-	if err := client.Do(t.Context(), "CLIENT", "PAUSE", "500", "ALL").Err(); err != nil {
+	peek := request("api", 1, "user=a")
+	peek.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+	if _, err := d.client.ShouldRateLimit(t.Context(), peek); err != nil { // which connects
 		t.Fatal(err)
 	}
+	server.Pause()
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		// Envoy's 20 ms may be over on a busy machine before the daemon has the request.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		if _, err := d.client.ShouldRateLimit(ctx, used); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("while Redis stands still a caller gets %v", err)
 		}
 		cancel()
 	}
-	peek := request("api", 1, "user=a")
-	peek.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+	server.Resume()
 	asynctest.Eventually(t, "what was used is charged", func() bool {
 		r, err := d.client.ShouldRateLimit(t.Context(), peek)
 		return err == nil && !degraded(r) && r.GetStatuses()[0].GetLimitRemaining() == 1
@@ -293,7 +295,7 @@ func TestTermLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", everyAlgorithm())
-	d := start(t, append(redisFlags("single", redistest.Single(t)), "--limits-path", dir, "--drain-delay", "300ms")...)
+	d := start(t, append(redisFlags("single", redistest.Single(t)), "--limits-path", dir, "--drain-delay", "1m")...)
 	var wait sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	var answered atomic.Int64
@@ -313,7 +315,7 @@ func TestTermLosesNoRequest(t *testing.T) {
 	d.waitForLog("msg=stopping") // the callers see NOT_SERVING and go elsewhere
 	cancel()
 	wait.Wait()
-	if code := d.wait(); code != 0 {
+	if code := d.stop(os.Interrupt); code != 0 { // which ends the delay
 		t.Errorf("the daemon exits with %d", code)
 	}
 }

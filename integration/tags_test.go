@@ -44,7 +44,7 @@ func TestNodeThatIsDownFailsItsOwnLimitsAlone(t *testing.T) {
 	c := redistest.StartCluster(t, 0, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "60000")
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", tagsLimits)
-	flags := append(redisFlags("cluster", c.Addrs()...), "--redis-timeout", "300ms", "--failure-replicas", "2", "--limits-path", dir)
+	flags := append(redisFlags("cluster", c.Addrs()...), "--redis-timeout", "1s", "--failure-replicas", "2", "--limits-path", dir)
 	d := start(t, flags...)
 
 	modes := []string{"allow", "deny", "local", "error"}

@@ -94,7 +94,8 @@ func testCounts(t *testing.T, l *lab) {
 		}
 		defer s.close()
 		m, err := s.slice(ctx, 10*time.Millisecond, 100*time.Millisecond, 0)
-		for err == nil && tc.over && s.answers() <= overLimit { // on a machine that is busy
+		isShort := func() bool { return m.rate <= 0 || m.cpu <= 0 || m.own <= 0 || tc.over && s.answers() <= overLimit }
+		for tries := 0; err == nil && isShort() && tries < 100; tries++ { // on a machine that is busy
 			m, err = s.slice(ctx, 0, 100*time.Millisecond, 0)
 		}
 		if err != nil {
@@ -139,19 +140,25 @@ func TestFailuresAreCounted(t *testing.T) {
 }
 
 func testOpenLoop(t *testing.T, l *lab) {
-	s, err := newSubject(nameBare, l.bareAt, l.bare.pid(), nil, row{load: evenLoad(8)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	const rate = 200
-	m, err := s.slice(t.Context(), 0, time.Second, rate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Seven standard deviations either way.
-	if n := float64(s.answers()); n < rate/2 || n > 2*rate || m.p50 <= 0 {
-		t.Errorf("%v answers in a second of %d arrivals a second: %+v", n, rate, m)
+	const rate, tries = 200, 10 // a machine that is busy answers few in a second
+	for try := 1; ; try++ {
+		s, err := newSubject(nameBare, l.bareAt, l.bare.pid(), nil, row{load: evenLoad(8)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		m, err := s.slice(t.Context(), 0, time.Second, rate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Seven standard deviations either way.
+		n := float64(s.answers())
+		if n >= rate/2 && n <= 2*rate && m.p50 > 0 {
+			return
+		}
+		if try == tries {
+			t.Fatalf("%v answers in a second of %d arrivals a second: %+v", n, rate, m)
+		}
 	}
 }
 
