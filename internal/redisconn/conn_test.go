@@ -28,7 +28,7 @@ func TestLateReplyToScriptLoadIsNotTakenForAnother(t *testing.T) {
 	proxy := redistest.StartProxy(t, addr)
 	proxy.Hold("script")
 	conn, err := redisconn.New(redisconn.Options{
-		Mode: redisconn.Single, Addresses: []string{proxy.Addr()}, Timeout: 500 * time.Millisecond, Script: "return 1",
+		Mode: redisconn.Single, Addresses: []string{proxy.Addr()}, Timeout: 2 * time.Second, Script: "return 1",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestExplainWithoutRedis(t *testing.T) {
 	proxy := redistest.StartProxy(t, server.Addr())
 	f := fallback.New(fallback.Options{Mode: bucket.FailLocal, Local: memstore.New(memstore.Options{MaxKeys: 1000}), Replicas: func() int { return 3 }})
 	t.Cleanup(func() { f.Close() })
-	r := newRig(t, explained, onRedis(t, 200*time.Millisecond, f, redisconn.Single, proxy.Addr()))
+	r := newRig(t, explained, onRedis(t, time.Second, f, redisconn.Single, proxy.Addr()))
 	ask := asking("used=x", 1)
 	asynctest.Eventually(t, "Redis answers", func() bool { return !r.explain(ask).Degraded })
 	x := r.explain(ask)
