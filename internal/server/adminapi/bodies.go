@@ -78,7 +78,7 @@ func (p *bodyPlaces) forget(member string, b *memberBodies) {
 func (a *API) readBody(r *http.Request, method string, read func() error) error {
 	v := visitOf(r.Context())
 	// A deadline that stays would end the request while it waits or is answered.
-	defer func() { _ = v.response.SetReadDeadline(time.Time{}) }()
+	defer v.deadlines.read(time.Time{})
 	if r.ContentLength == 0 {
 		return read()
 	}
@@ -87,7 +87,7 @@ func (a *API) readBody(r *http.Request, method string, read func() error) error 
 		return err
 	}
 	defer leave()
-	_ = v.response.SetReadDeadline(time.Now().Add(bodyWithin))
+	v.deadlines.read(time.Now().Add(bodyWithin))
 	if err := read(); err != nil {
 		return err
 	}

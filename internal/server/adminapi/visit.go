@@ -23,8 +23,8 @@ type visit struct {
 	// refused says why the request is not served, or is nil.
 	refused error
 	from    string
-	// response is that of the request. It sets deadlines.
-	response *http.ResponseController
+	// deadlines are those of the request.
+	deadlines *deadlines
 	// again returns who calls by now, since what was shown may be good no more. Its error
 	// is a status.
 	again func() (*access.Member, error)
@@ -48,7 +48,7 @@ func isGRPC(r *http.Request) bool {
 
 // ServeHTTP serves a request over gRPC or in JSON.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{from: r.RemoteAddr, response: http.NewResponseController(w)}
+	v := &visit{from: r.RemoteAddr, deadlines: &deadlines{response: http.NewResponseController(w)}}
 	shown := credentialsOf(r)
 	if v.refused = a.CheckCertificate(r); v.refused != nil {
 		w.Header().Set("Connection", "close")
@@ -58,7 +58,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.again = func() (*access.Member, error) { return a.identifyAgain(r, &shown) }
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
 	// What is left of a body is read, and thrown away, once the request is answered.
-	defer func() { _ = v.response.SetReadDeadline(time.Now().Add(bodyWithin)) }()
+	defer func() {
+		v.deadlines.read(time.Now().Add(bodyWithin))
+		v.deadlines.end()
+	}()
 	if !isGRPC(r) {
 		a.mux.ServeHTTP(w, r)
 		return

@@ -47,9 +47,9 @@ func (a *API) watch(ctx context.Context, domain string, begin func() error, send
 		return err
 	}
 	// Deadlines of the port are for requests that end; here each record has one.
-	response := visitOf(ctx).response
-	_ = response.SetReadDeadline(time.Time{})
-	patience := func() { _ = response.SetWriteDeadline(time.Now().Add(watchWrite)) }
+	deadlines := visitOf(ctx).deadlines
+	deadlines.read(time.Time{})
+	patience := func() { deadlines.write(time.Now().Add(watchWrite)) }
 	ctx, cancel := context.WithCancelCause(ctx)
 	var told sync.WaitGroup
 	defer told.Wait()
@@ -73,7 +73,7 @@ func (a *API) watch(ctx context.Context, domain string, begin func() error, send
 	if err := begin(); err != nil {
 		return err
 	}
-	_ = response.SetWriteDeadline(time.Time{})
+	deadlines.write(time.Time{})
 	look := time.NewTicker(watchLook)
 	defer look.Stop()
 	for {
@@ -92,7 +92,7 @@ func (a *API) watch(ctx context.Context, domain string, begin func() error, send
 				return err
 			}
 		}
-		_ = response.SetWriteDeadline(time.Time{})
+		deadlines.write(time.Time{})
 	}
 }
 
