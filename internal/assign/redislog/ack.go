@@ -11,9 +11,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 )
 
+// awaitMost is how long a change waits for all daemons that are known. Tests on busy
+// machines have it wait longer.
+var awaitMost = 2 * time.Second
+
 const (
-	// awaitMost is how long a change waits for all daemons that are known.
-	awaitMost = 2 * time.Second
 	// readEvery is how often the register is read again while it may lack daemons.
 	readEvery = 200 * time.Millisecond
 	// ackLives is how long what a daemon has in force stays written down.

@@ -307,9 +307,13 @@ func TestKilledDaemonLeavesNothingHalf(t *testing.T) {
 	held := converge(t, daemons...)
 	t.Logf("%d changes were made before the end: %q", len(held), out.String())
 	checkRecords(t, daemons[0], held)
-	results := assigntest.Apply(t, daemons[1], tenThousand("killed")...)
+	// On a busy machine not all daemons have so many in time.
+	applied, err := daemons[1].Apply(t.Context(), tenThousand("killed"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	unchanged := 0
-	for _, r := range results {
+	for _, r := range applied.Results {
 		if r.Outcome == assign.Unchanged {
 			unchanged++
 		} else if r.Outcome != assign.Created {

@@ -19,6 +19,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
+// A daemon may take longer than 2 s on a busy machine to have a change in force.
+func init() { awaitMost = 6 * time.Second }
+
 func newStore(t testing.TB, addr string, daemons func(context.Context) (Awaited, error)) *Store {
 	t.Helper()
 	conn, err := redisconn.New(redisconn.Options{Mode: redisconn.Single, Addresses: []string{addr},
