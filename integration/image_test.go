@@ -103,8 +103,14 @@ func TestImageBuildsAndServes(t *testing.T) {
 			t.Fatalf("question %d: exit %d: %s", i+1, code, out)
 		}
 	}
-	if out, code := docker(t, "", ask...); code != 3 {
-		t.Errorf("question 11: exit %d, want 3: %s", code, out)
+	code := 0
+	for range 3 { // on a busy machine the questions may take the 6 s in which one more is allowed
+		if _, code = docker(t, "", ask...); code != 0 {
+			break
+		}
+	}
+	if code != 3 {
+		t.Errorf("after 10 questions: exit %d, want 3", code)
 	}
 	asynctest.Eventually(t, "the engine calls it healthy", func() bool {
 		return mustDocker(t, "", "inspect", "--format", "{{.State.Health.Status}}", container) == "healthy"
