@@ -49,12 +49,15 @@ func TestAnswersAboutRulesHoldBoundedMemory(t *testing.T) {
 		asked.Go(func() {
 			client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
 			var err error
-			for range 4 { // on a busy machine all places may be taken for 10 s
+			// On a busy machine all places may be taken for 10 s, and a caller be cut for
+			// others before it has read that there is an answer.
+			for range 10 {
 				responses[i], err = client.Get("http://" + d.srv.Address("admin") + "/admin/v1/domains")
-				if err != nil || responses[i].StatusCode != http.StatusTooManyRequests {
+				if err == nil && responses[i].StatusCode == http.StatusOK {
 					break
+				} else if err == nil {
+					responses[i].Body.Close()
 				}
-				responses[i].Body.Close()
 			}
 			if err != nil || responses[i].StatusCode != 200 {
 				t.Errorf("%v, error %v", responses[i], err)
