@@ -210,10 +210,11 @@ func TestDaemonsTellsWhyItFails(t *testing.T) {
 // it. It serves once it is alone.
 func TestDaemonWithOtherHashTagsDoesNotServe(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "api.yaml", limitsOf3)
-	flags := append(redisFlags("single", redistest.Single(t)), "--limits-path", dir)
+	flags := steered(t, limitsOf3, redisFlags("single", redistest.Single(t))...)
 	first := start(t, flags...)
+	if _, stderr, code := first.steer("", "block", "--domain", "api", "user=assigned"); code != 0 {
+		t.Fatal(stderr)
+	}
 	ports := []string{freeAddress(t), freeAddress(t)}
 	second := launch(t, nil, append(flags, "--redis-hash-tags", "64", "--grpc-address", ports[0], "--http-address", ports[1])...)
 	second.waitForLog("this daemon must not serve")
@@ -234,6 +235,10 @@ func TestDaemonWithOtherHashTagsDoesNotServe(t *testing.T) {
 		if !ok(first.ask("api", 1, "user=a")) {
 			t.Error("the first daemon denies")
 		}
+	}
+	// It leaves the assignments of those whom it must not serve beside where they are.
+	if out, stderr, code := first.steer("", "unblock", "--domain", "api", "user=assigned"); code != 0 || !strings.Contains(first.logText(), "outcome=deleted") {
+		t.Errorf("an assignment from before the second daemon is removed with %d: %s%s", code, out, stderr)
 	}
 	first.stop(os.Interrupt)
 	second.waitForLog("msg=serving")

@@ -28,6 +28,8 @@ const (
 
 var errMoving = errors.New("another daemon moves the assignments to its redis.hash_tags")
 
+var errNotIn = errors.New("the assignments are spread over another redis.hash_tags, and this daemon is not in the register of those that may move them")
+
 // numbers returns the numbers of hash tags, the one in force first; none if nothing was
 // ever assigned.
 func (s *Store) numbers(ctx context.Context) (numbers []int, _ error) {
@@ -60,6 +62,9 @@ func (s *Store) move(ctx context.Context) error {
 	if len(numbers) == 0 {
 		return s.claimNumber(ctx)
 	}
+	if err := s.mayMove(ctx); err != nil {
+		return err
+	}
 	if mine, err := s.claim(ctx, "mover", moveLives); err != nil || !mine {
 		return errors.Join(err, errMoving)
 	}
@@ -79,6 +84,19 @@ func (s *Store) move(ctx context.Context) error {
 		pipe.Set(ctx, s.key("tags"), strings.Join(former, " "), 0)
 		pipe.Del(ctx, s.key("mover"))
 	})
+}
+
+// mayMove returns why this daemon may not move assignments, or nil. Those in the register
+// agree on redis.hash_tags; one that they keep out would take theirs away.
+func (s *Store) mayMove(ctx context.Context) error {
+	if s.o.Awaited == nil {
+		return nil
+	}
+	in, err := s.o.Awaited(ctx)
+	if err == nil && !slices.Contains(in.IDs, s.o.ID) {
+		err = errNotIn
+	}
+	return err
 }
 
 // claimNumber writes down this daemon's number of hash tags unless there is one.
