@@ -71,7 +71,8 @@ func asEnvoy(t *testing.T, env []string, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(link, args...)
-	cmd.Env = env
+	// Not those of another daemon on this machine, which has the file to itself.
+	cmd.Env = append(slices.Clone(env), "RATELIMITD_ASSIGNMENTS_PATH=")
 	return cmd
 }
 

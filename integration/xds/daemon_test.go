@@ -89,7 +89,7 @@ func launch(t *testing.T, m *management, environ ...string) *daemon {
 	d.cmd.Env = append([]string{
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=" + httpPort, "GRPC_PORT=" + grpcPort, "DEBUG_PORT=" + adminPort,
 		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false",
-		"LOG_LEVEL=info", "USE_STATSD=false", "BACKEND_TYPE=memory", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_NODE_ID=" + nodeID,
+		"LOG_LEVEL=info", "USE_STATSD=false", "BACKEND_TYPE=memory", "RATELIMITD_ASSIGNMENTS_PATH=", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_NODE_ID=" + nodeID,
 		"CONFIG_GRPC_XDS_SERVER_URL=" + m.address,
 	}, environ...)
 	d.cmd.Stderr = &d.log
