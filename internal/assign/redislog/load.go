@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -83,6 +85,11 @@ func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 		t.isLoaded = true // with what the table has: Redis has lost it
 		return nil
 	}
+	if epoch == "" {
+		if othersHave, err := s.othersHave(ctx, t); err != nil || othersHave {
+			return cmp.Or(err, errLost)
+		}
+	}
 	if t.at != (streamID{}) || s.loaded.Load() {
 		if err := s.tellMissed(ctx, t, newest, n); err != nil {
 			return err
@@ -132,7 +139,39 @@ func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 	}
 	t.setEpoch(after)
 	t.at, t.isLoaded, t.isFromSnapshot = newest, true, false
+	t.emptySince = time.Time{}
 	return nil
+}
+
+// othersHave reports whether another daemon has a tag of which Redis has nothing, since
+// it has lost it, and so is about to put that back. One of a version from before epochs
+// does not put back, so this says yes for a while only.
+func (s *Store) othersHave(ctx context.Context, t *tag) (bool, error) {
+	if t.emptySince.IsZero() {
+		t.emptySince = time.Now()
+	}
+	if time.Since(t.emptySince) > awaitOthers {
+		return false, nil
+	}
+	var assigned, seen *redis.IntCmd
+	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		assigned, seen = pipe.HLen(ctx, t.assigned), pipe.HLen(ctx, t.seen)
+	})
+	if err != nil || assigned.Val() > 0 || seen.Val() == 0 {
+		return false, err
+	}
+	awaited, err := s.awaited(ctx, time.Now())
+	if err != nil {
+		return false, err
+	}
+	others := slices.DeleteFunc(awaited.IDs, func(id string) bool { return id == s.o.ID })
+	if len(others) == 0 {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	defer cancel()
+	ids, err := s.redis.HMGet(ctx, t.seen, others...).Result()
+	return slices.ContainsFunc(ids, func(id any) bool { return id != nil }), err
 }
 
 // setEpoch notes that Redis has the assignments of a tag.

@@ -141,6 +141,40 @@ func TestWhatRedisLosesIsPutBack(t *testing.T) {
 	})
 }
 
+// A daemon that starts while others have not put back yet what Redis has lost does not
+// take that for nothing.
+func TestDaemonThatStartsWaitsForWhatIsPutBack(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, c redisconn.Options) {
+		daemons := fleetOf(t, 2, c, redislog.Options{})
+		fill(t, daemons[0], 200)
+		converge(t, daemons...)
+		before := held(daemons[0])
+		// Nobody can put back while somebody else is at it.
+		restorer := daemons[0].conn.Prefix() + "{~assign}~restorer"
+		if err := daemons[0].conn.Set(t.Context(), restorer, "somebody", time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		daemons[0].lose(t, "assigned")
+		awaited := func(context.Context) (redislog.Awaited, error) {
+			return redislog.Awaited{IDs: []string{"daemon-0", "daemon-1", "fresh"}}, nil
+		}
+		var log asynctest.Buffer
+		fresh := start(t, c, redislog.Options{ID: "fresh", Awaited: awaited, Log: textLog(&log)})
+		asynctest.Eventually(t, "the daemon says why it is not loaded", func() bool { return log.Count("a daemon is putting them back") > 0 })
+		if fresh.Loaded() {
+			t.Error("it is loaded without what Redis has lost")
+		}
+		if err := daemons[0].conn.Del(t.Context(), restorer).Err(); err != nil {
+			t.Fatal(err)
+		}
+		asynctest.Eventually(t, "the daemon is loaded", fresh.Loaded)
+		if after := held(fresh); !reflect.DeepEqual(after, before) {
+			t.Errorf("it has %d assignments, want %d", len(after), len(before))
+		}
+	})
+}
+
 // That the last assignment was removed is no loss, nor that there never was one.
 func TestWhatWasRemovedIsNotPutBack(t *testing.T) {
 	t.Parallel()

@@ -130,6 +130,9 @@ type tag struct {
 	// any; isLost says that it is not there any more.
 	epoch  string
 	isLost bool
+	// emptySince is since when Redis was seen to have nothing of it that may be lost;
+	// zero once it is loaded.
+	emptySince time.Time
 	// isFromSnapshot says that Redis has not confirmed yet what the snapshot says.
 	isFromSnapshot bool
 	// putBackAfter is when a daemon that knows the assignments from a snapshot puts
