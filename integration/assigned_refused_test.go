@@ -32,7 +32,7 @@ func TestChangesThatRedisRefuses(t *testing.T) {
 		"block --domain api tenant=acme-000001",
 		"unassign --domain api tenant=acme-000001",
 		"unblock --domain api tenant=mallory",
-		"reset --domain api tenant=acme-000001",
+		"reset --domain api tenant=acme-000001 --force",
 	} {
 		out, stderr, code := d.steer("", strings.Fields(args)...)
 		if code != 1 || !strings.Contains(out+stderr, says) || strings.Contains(out+stderr, "ask again") {

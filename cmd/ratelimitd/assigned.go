@@ -187,7 +187,8 @@ func (a *assignments) loading() error {
 
 const (
 	// loadsUnseen is for how long a start waits for assignments before ports are
-	// served: callers of a daemon with some thousands get no error then.
+	// served, once it is known whether Redis answers: callers of a daemon with some
+	// thousands get no error then.
 	loadsUnseen = 500 * time.Millisecond
 	// answersSoon is how long a daemon waits for Redis to answer, and loadsWithin for
 	// all to be loaded from it, before it decides without them.
@@ -215,9 +216,13 @@ func (a *assignments) run(ctx context.Context, e *engine, background *sync.WaitG
 		defer close(awaited)
 		a.await(ctx, e, log)
 	})
+	unseen := loadsUnseen
+	if a.log != nil {
+		unseen += answersSoon
+	}
 	select {
 	case <-awaited:
-	case <-time.After(loadsUnseen):
+	case <-time.After(unseen):
 	}
 }
 

@@ -82,10 +82,14 @@ func (d *Decider) loading() error {
 	if d.Loading == nil {
 		return nil
 	}
-	if err := d.Loading(); err != nil {
-		return status.Error(codes.Unavailable, err.Error())
+	err := d.Loading()
+	if err == nil {
+		return nil
 	}
-	return nil
+	if refusal := d.Refuses(); refusal != nil {
+		return refusal // which loads nothing
+	}
+	return status.Error(codes.Unavailable, err.Error())
 }
 
 // Decide fills in the outcomes of a call, one for each descriptor, and counts
