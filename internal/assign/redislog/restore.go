@@ -187,6 +187,10 @@ func (s *Store) lossOf(ctx context.Context, t *tag) (*lossOf, error) {
 			if e.id.compare(at) <= 0 {
 				return nil, err
 			}
+			if err == nil && l.epoch != "" && e.record.Kind == assign.Restored && e.through.compare(t.at) >= 0 {
+				t.isLoaded = false // it was put back by a daemon that had all that this one has
+				return nil, nil
+			}
 			at = e.id
 			if err == nil && len(e.record.Entries) > 0 && e.record.Kind != assign.WasReset {
 				l.touched[e.record.Subject.Text()] = true

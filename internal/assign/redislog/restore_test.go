@@ -373,3 +373,35 @@ func TestAssignmentsOfAnEarlierVersionArePutBack(t *testing.T) {
 	d.lose(t, everything...)
 	asynctest.Eventually(t, "they are put back", func() bool { return reflect.DeepEqual(inRedis(t, d, 32), want) })
 }
+
+// A daemon that was away while others made changes, and put them back after a loss, does
+// not put what it has over these.
+func TestDaemonThatWasAwayPutsBackNothingOlder(t *testing.T) {
+	t.Parallel()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	away, proxy := cutOff(t, c, redislog.Options{ID: "away"})
+	d := startLoaded(t, c, redislog.Options{ID: "there"})
+	fill(t, away, 50)
+	asynctest.Eventually(t, "both have them", func() bool { return reflect.DeepEqual(inTable(away), inTable(d)) })
+	proxy.Refuse()
+	block := assign.Change{Assignment: assign.Assignment{Subject: assigntest.Subject("api", "7"), Terms: assign.Terms{Blocked: true}, By: "ann"}}
+	assigntest.Apply(t, d, block, assigntest.Plan(assigntest.Subject("api", "later"), "p"), assigntest.Delete(assigntest.Subject("api", "8")))
+	n := d.Table().Len()
+	d.lose(t, "changes")
+	var since []assign.Change
+	for i := range 500 { // some for each tag, whose daemons then see that it has lost its changes
+		since = append(since, assigntest.Plan(assigntest.Subject("api", fmt.Sprint("since-", i)), "p"))
+	}
+	assigntest.Apply(t, d, since...)
+	asynctest.Eventually(t, "all are put back", func() bool {
+		restored, _ := putBack(t, d)
+		return restored >= n
+	})
+	want := inTable(d)
+	proxy.Heal(t)
+	asynctest.Eventually(t, "it has the change since", func() bool { return away.Table().Get(since[0].Assignment.Subject) != nil })
+	converge(t, away, d)
+	if got := inRedis(t, d, 32); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(inTable(away), want) {
+		t.Errorf("%d are in force, want the %d that were put back first, or others", len(got), len(want))
+	}
+}
