@@ -136,13 +136,13 @@ func setAll(results []assign.Result, which []int, to assign.Result) {
 }
 
 // Places of the arguments of change.lua that sendChanges and changeCall set.
-const argResent, argForm1, argHasEpoch = 2, 3, 5
+const argResent, argForm1, argKnown = 2, 3, 5
 
 // changeCall returns the call that makes the first changes of a batch, and how many.
 func (s *Store) changeCall(t *tag, changes []assign.Change, batch []int, old []string) (c *call, n int) {
 	c = &call{tag: t, keys: []string{t.assigned, t.changes}, args: []any{s.clock(), s.keep(), "", "", assign.MaxNumbers, ""}}
-	if t.hasEpoch.Load() {
-		c.args[argHasEpoch] = "1"
+	if known := t.known.Load(); known != nil {
+		c.args[argKnown] = known.String()
 	}
 	if len(old) > 0 {
 		c.args[argForm1] = "1"

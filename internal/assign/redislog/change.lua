@@ -9,7 +9,7 @@
 --          as it was asked for is then no conflict
 -- ARGV[4]  1 if form 1 alone may be written, since some daemon reads no other
 -- ARGV[5]  how many numbers an assignment may have
--- ARGV[6]  1 if the tag is known to have had assignments
+-- ARGV[6]  the last change that the caller knows of the tag, or empty
 -- ARGV[7]  and so on, 6 for each change: the text of the subject; the subject as
 --          JSON; the version that must be in force, 'none', or empty; who makes
 --          it; why, or empty if the reason stays; and the change as JSON:
@@ -17,7 +17,7 @@
 --            numbers  whether all numbers go
 --            remove   the names of parts that go
 --            set      parts that are set then, each a name, a text and an end
--- reply    'LOST' alone if assignments are gone, and nothing was changed; else the ID
+-- reply    'LOST' alone if some are gone, and nothing was changed; else the ID
 --          of the last change in the stream, then 3 for each change: its
 --          outcome, what was in force before and what is after, or empty
 --
@@ -205,7 +205,7 @@ end
 
 -- It tells assignments that were all removed from those that were lost.
 local epoch = redis.call('HGET', KEYS[1], '~epoch')
-if not epoch and ARGV[6] == '1' then return {'LOST'} end
+if not epoch and ARGV[6] ~= '' then return {'LOST'} end
 
 local stored = {}
 local function held_of(text)
@@ -217,6 +217,15 @@ end
 -- Both keys are read before the first write: a key of another type fails here or above.
 local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
 local last = newest and newest[1] or '0-0'
+
+local function is_before(id, other)
+  local ms, seq = id:match('^(%d+)%-(%d+)$')
+  local other_ms, other_seq = other:match('^(%d+)%-(%d+)$')
+  if ms ~= other_ms then return tonumber(ms) < tonumber(other_ms) end
+  return tonumber(seq) < tonumber(other_seq)
+end
+-- A stream that is empty was evicted, and the assignments are whole.
+if newest and ARGV[6] ~= '' and is_before(last, ARGV[6]) then return {'LOST'} end
 
 local refusal = refusal_of({{'XADD', KEYS[2], '*', 'f', 'v'}, {'HSET', KEYS[1], 'f', 'v'}, {'HDEL', KEYS[1], 'f'}})
 if refusal then return refusal end

@@ -159,6 +159,9 @@ func (s *Store) look(ctx context.Context, tags []*tag) (again []*tag, _ error) {
 	}
 	errs = append(errs, s.load(ctx, tags, &n))
 	s.removeLost(&n)
+	for _, t := range tags {
+		t.noteKnown()
+	}
 	if len(n.changed) > 0 || s.positions.Load() == nil {
 		s.notePositions()
 	}

@@ -177,7 +177,16 @@ func (s *Store) othersHave(ctx context.Context, t *tag) (bool, error) {
 // setEpoch notes that Redis has the assignments of a tag.
 func (t *tag) setEpoch(epoch string) {
 	t.epoch, t.isLost = epoch, false
-	t.hasEpoch.Store(epoch != "")
+}
+
+// noteKnown tells changes how far the table is.
+func (t *tag) noteKnown() {
+	if t.epoch == "" {
+		t.known.Store(nil)
+		return
+	}
+	at := t.at
+	t.known.Store(&at)
 }
 
 // epochOf returns the epoch of a tag, or an empty text.

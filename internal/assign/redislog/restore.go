@@ -117,7 +117,6 @@ func (s *Store) putBack(ctx context.Context, tags []*tag, n *news) error {
 		t.putBackAfter = time.Time{}
 		if l.isEmpty {
 			t.at, t.epoch = l.id, l.id.String()
-			t.hasEpoch.Store(true)
 			n.changed = append(n.changed, t)
 		} else {
 			t.isLoaded = false // Redis knows something newer

@@ -405,3 +405,33 @@ func TestDaemonThatWasAwayPutsBackNothingOlder(t *testing.T) {
 		t.Errorf("%d are in force, want the %d that were put back first, or others", len(got), len(want))
 	}
 }
+
+// Redis loses the last changes of a subject. What is changed of it then is changed on top
+// of these.
+func TestChangeOnTopOfWhatRedisLost(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	d := startLoaded(t, c, redislog.Options{})
+	fill(t, d, 200)
+	redis, server := clientOf(t, c), redistest.Client(t, c.Addresses[0])
+	for i := range 10 {
+		pipe := redis.TxPipeline()
+		for key := range redistest.Keys(t, server, c.Prefix) {
+			if strings.HasSuffix(key, "assigned") || strings.HasSuffix(key, "changes") {
+				pipe.RestoreReplace(ctx, key, 0, redis.Dump(ctx, key).Val())
+			}
+		}
+		s := assigntest.Subject("api", fmt.Sprint(i))
+		assigntest.Apply(t, d, assign.Change{Assignment: assign.Assignment{Subject: s, Terms: assign.Terms{Blocked: true}, By: "ann"}})
+		asynctest.Eventually(t, "it is blocked", func() bool { return d.Table().Get(s).Blocked })
+		if _, err := pipe.Exec(ctx); err != nil {
+			t.Fatal(err)
+		}
+		assigntest.Apply(t, d, assign.Change{Assignment: assign.Assignment{Subject: s, Terms: assign.Terms{Plan: "since"}, By: "ann"}})
+		converge(t, d)
+		if a := inRedis(t, d, 32)[s.Text()]; !a.Blocked || a.Plan != "since" {
+			t.Fatalf("subject %d has the plan %s, and is blocked: %v; want since, and true", i, a.Plan, a.Blocked)
+		}
+	}
+}

@@ -178,6 +178,7 @@ func (s *Store) goOnFrom(head snapshotHead) {
 			t.at = newest
 			t.setEpoch("snapshot")
 		}
+		t.noteKnown()
 	}
 }
 

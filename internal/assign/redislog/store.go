@@ -139,8 +139,8 @@ type tag struct {
 	// them back, unless another one did.
 	putBackAfter time.Time
 
-	// hasEpoch is whether epoch is not empty, for changes.
-	hasEpoch atomic.Bool
+	// known is at for changes, which go on from there; nil while epoch is empty.
+	known atomic.Pointer[streamID]
 }
 
 // New returns a store on the servers that conn reaches, which belongs to the caller,
