@@ -219,6 +219,12 @@ func (s *Store) follow(ctx context.Context, tags []*tag, n *news) (again, lost, 
 		}
 		if isBehind {
 			behind = append(behind, t)
+			// If the assignments alone are lost, the changes until then go on from here.
+			if from := t.at; failed == nil && epoch == "" && len(changes) > 0 {
+				if s.replay(t, changes, n); t.at != from {
+					n.changed = append(n.changed, t)
+				}
+			}
 		}
 		if isBehind || failed != nil {
 			err = cmp.Or(err, failed)

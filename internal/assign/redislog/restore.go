@@ -155,7 +155,7 @@ func (s *Store) source() string {
 }
 
 // lossOf reads what Redis has of a tag that it has lost something of. It returns nil if
-// another daemon has put that back meanwhile.
+// another daemon has put that back meanwhile, or if there is more to follow.
 func (s *Store) lossOf(ctx context.Context, t *tag) (*lossOf, error) {
 	l := &lossOf{tag: t, touched: make(map[string]bool)}
 	var changes *redis.XMessageSliceCmd
@@ -186,7 +186,11 @@ func (s *Store) lossOf(ctx context.Context, t *tag) (*lossOf, error) {
 			if e.id.compare(at) <= 0 {
 				return nil, err
 			}
-			if err == nil && l.epoch != "" && e.record.Kind == assign.Restored && e.through.compare(t.at) >= 0 {
+			switch {
+			case err != nil:
+			case l.epoch == "" && e.previous == t.at && e.record.Kind != assign.Restored:
+				return nil, nil // the assignments were lost after this change, which is followed first
+			case l.epoch != "" && e.record.Kind == assign.Restored && e.through.compare(t.at) >= 0:
 				t.isLoaded = false // it was put back by a daemon that had all that this one has
 				return nil, nil
 			}

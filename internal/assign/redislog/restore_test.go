@@ -435,3 +435,27 @@ func TestChangeOnTopOfWhatRedisLost(t *testing.T) {
 		}
 	}
 }
+
+// Redis loses the assignments and keeps their changes. Those that a daemon has not read
+// yet are put back too.
+func TestChangesThatAreNotReadYetArePutBack(t *testing.T) {
+	t.Parallel()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	away, proxy := cutOff(t, c, redislog.Options{ID: "away"})
+	fill(t, away, 500) // of all tags
+	proxy.Refuse()
+	d := startLoaded(t, c, redislog.Options{ID: "there"})
+	var since []assign.Change
+	for i := range 400 {
+		since = append(since, assigntest.Plan(assigntest.Subject("api", fmt.Sprint(2*i)), "since"))
+	}
+	assigntest.Apply(t, d, append(since, assigntest.Delete(assigntest.Subject("api", "7")))...)
+	want := inTable(d)
+	d.stop()
+	(&daemon{conn: clientOf(t, c)}).lose(t, "assigned")
+	proxy.Heal(t)
+	asynctest.Eventually(t, "all is there", func() bool { return reflect.DeepEqual(inRedis(t, away, 32), want) })
+	if got := inTable(away); !reflect.DeepEqual(got, want) {
+		t.Errorf("%d are in force, want %d, or others", len(got), len(want))
+	}
+}
