@@ -28,7 +28,8 @@ type Found struct {
 }
 
 // Table holds assignments in memory, at most 190 bytes each for subjects of usual
-// length whose parts end together, and 70 more with numbers of a limit. Its methods may be called concurrently.
+// length whose parts end together, and 70 more with numbers of a limit. Its methods may
+// be called concurrently.
 type Table struct {
 	// domains are those with assignments. The map never changes: a new domain makes
 	// a new map.

@@ -25,8 +25,9 @@ type file struct {
 }
 
 // maxTouched is how many entries are read or written before the pages of the file are
-// let go of: those of some tens of megabytes.
-const maxTouched = 50_000
+// let go of. They are few, since the system maps what is around a page too: 64 KiB, or
+// a whole folio of up to 2 MiB.
+const maxTouched = 500
 
 // The buckets: assignments by the text of their subject, records by their ID, and the
 // version of the format.
@@ -121,7 +122,6 @@ func (f *file) keep(c *commit) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer recovered(&err)
 	return f.db.Update(func(tx *bbolt.Tx) error {
-		defer f.letGo(tx, len(c.puts)+len(c.records))
 		assignments := tx.Bucket(bucketAssignments)
 		for text, a := range c.puts {
 			var err error
@@ -133,6 +133,7 @@ func (f *file) keep(c *commit) (err error) {
 			if err != nil {
 				return err
 			}
+			f.letGo(tx, 1)
 		}
 		records := tx.Bucket(bucketRecords)
 		// Records come in the order of their keys, so pages may be full.
@@ -141,6 +142,7 @@ func (f *file) keep(c *commit) (err error) {
 			if err := records.Put(keyOf(c.first+uint64(i)), assign.EncodeRecord(&c.records[i])); err != nil {
 				return err
 			}
+			f.letGo(tx, 1)
 		}
 		return f.trim(records)
 	})
