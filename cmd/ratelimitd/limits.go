@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/xds"
+	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
@@ -23,8 +24,11 @@ type limits struct {
 
 // loadLimits loads the limits files, or those that a cache has of an xDS server.
 // announce, if set, is told of them before they are in force.
-func loadLimits(s settings.Limits, sparing func(func()), announce func(*config.Rules, []config.Text), metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
-	options := config.LoadOptions{MergeDomains: s.MergeDomains, Lenient: s.Lenient, Sparing: sparing, Announce: announce}
+func loadLimits(s settings.Limits, tuner *gctuning.Tuner, announce func(*config.Rules, []config.Text), metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
+	options := config.LoadOptions{MergeDomains: s.MergeDomains, Lenient: s.Lenient, Announce: announce}
+	if tuner != nil {
+		options.Sparing = tuner.Sparing
+	}
 	if s.Source == settings.SourceXDS {
 		return limitsOverXDS(s, options, metrics, log)
 	}

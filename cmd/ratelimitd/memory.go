@@ -13,11 +13,10 @@ import (
 )
 
 // tuneGC tunes the garbage collector, unless GOGC is set, and gives it the limit of
-// the container's memory, unless GOMEMLIMIT is set. It returns a function that
-// spares memory while it runs another, or nil.
-func tuneGC(log *slog.Logger) (sparing func(func())) {
+// the container's memory, unless GOMEMLIMIT is set. It returns nil if GOGC is set.
+func tuneGC(log *slog.Logger) (tuner *gctuning.Tuner) {
 	if os.Getenv("GOGC") == "" {
-		sparing = gctuning.Start().Sparing
+		tuner = gctuning.Start()
 	}
 	// Memory that is allocated during a collection goes beyond the limit.
 	limit, err := memlimit.Set(memlimit.WithRatio(0.8))
@@ -27,7 +26,7 @@ func tuneGC(log *slog.Logger) (sparing func(func())) {
 	case limit > 0 && limit < math.MaxInt64:
 		log.Debug("the garbage collector keeps below the memory of the container", "limit_bytes", limit)
 	}
-	return sparing
+	return tuner
 }
 
 // requestMemory returns the bytes for all requests. Unless they are set, they are a

@@ -64,7 +64,7 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 	told := notifySignals()
 	defer told.end()
 	log.Info("starting", "version", versionText())
-	sparing := tuneGC(log)
+	tuner := tuneGC(log)
 	log.Debug("settings in force", "settings", s)
 	metrics := newMetrics()
 	logTelemetry(log)
@@ -73,7 +73,7 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 		return err
 	}
 	defer decisions.close()
-	limits, err := loadLimits(s.Limits, sparing, decisions.announce(), metrics, log)
+	limits, err := loadLimits(s.Limits, tuner, decisions.announce(), metrics, log)
 	if err != nil {
 		return err
 	}
@@ -113,6 +113,9 @@ func serve(ctx context.Context, s settings.Settings, log *slog.Logger) error {
 		return err
 	}
 	defer assigned.close()
+	if tuner != nil {
+		assigned.Table().OnFilling(tuner.Filling)
+	}
 	return parts{limits, auth, who, engine, assigned, newAsked(engine, assigned, log), tracer, decisions, metrics, log}.run(ctx, s, told)
 }
 

@@ -43,7 +43,16 @@ type Table struct {
 	// ordered has all assignments in the order of List.
 	ordered *btree.BTreeG[*record]
 	name    []byte // for the name of a subject, or the text of a record
+	puts    int    // calls of Put
+
+	filling atomic.Pointer[func()]
 }
+
+// fillingEvery is how many calls of Put are many.
+const fillingEvery = 1000
+
+// OnFilling has f called whenever many assignments were put into the table.
+func (t *Table) OnFilling(f func()) { t.filling.Store(&f) }
 
 // treeDegree is that of the tree of all assignments. Wide nodes cost few bytes for
 // each assignment.
@@ -221,8 +230,16 @@ func (d *DomainTable) tally(r *record, by int) {
 // Put adds an assignment that is valid (see Check), or replaces the one of its
 // subject.
 func (t *Table) Put(a *Assignment) {
+	if f := t.filling.Load(); t.put(a)%fillingEvery == 0 && f != nil {
+		(*f)()
+	}
+}
+
+// put returns how many were put.
+func (t *Table) put(a *Assignment) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.puts++
 	defer t.generation.Add(1)
 	d := t.Domain(a.Domain)
 	if d == nil {
@@ -243,6 +260,7 @@ func (t *Table) Put(a *Assignment) {
 	if old != nil {
 		d.tally(old, -1)
 	}
+	return t.puts
 }
 
 // Delete removes the assignment of a subject if its ETag is etag, or if etag is

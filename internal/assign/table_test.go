@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/heaptest"
 )
@@ -605,5 +606,17 @@ func BenchmarkListPage(b *testing.B) {
 	_, next, _ := table.List(assign.Query{Most: 500_000})
 	for b.Loop() {
 		table.List(assign.Query{Most: 1000, After: next})
+	}
+}
+
+func TestTableSaysThatItIsFilled(t *testing.T) {
+	t.Parallel()
+	table, told := assign.NewTable(), 0
+	table.OnFilling(func() { told++ })
+	for i := range 2500 {
+		table.Put(&assign.Assignment{Subject: assigntest.Subject("api", fmt.Sprint(i)), Terms: assign.Terms{Plan: "p"}})
+	}
+	if told != 2 {
+		t.Errorf("told %d times of 2,500 assignments, want 2", told)
 	}
 }

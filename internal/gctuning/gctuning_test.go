@@ -56,9 +56,17 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 	collectUntil(t, "about Percent", func(percent uint64) bool { return percent >= gctuning.Percent && percent < gctuning.Percent*9/8 })
 	runtime.KeepAlive(kept)
 
-	// It is larger: it grows by about MaxGrowth.
-	kept = make([]byte, 3*gctuning.MinHeap)
-	collectUntil(t, "about a third of Percent", func(percent uint64) bool { return percent > gctuning.Percent/4 && percent < gctuning.Percent/2 })
+	// It is larger: it grows by Percent too, and while it is filled by about MaxGrowth.
+	kept = make([]byte, 2*gctuning.MinHeap)
+	for range 5 {
+		runtime.GC()
+	}
+	collectUntil(t, "about Percent", func(percent uint64) bool { return percent >= gctuning.Percent && percent < gctuning.Percent*9/8 })
+	tuner.Filling()
+	if percent := gogc(); percent <= gctuning.Percent/4 || percent >= gctuning.Percent/2 {
+		t.Errorf("GOGC is %d while the heap is filled; wanted: about a third of Percent", percent)
+	}
+	collectUntil(t, "about Percent again", func(percent uint64) bool { return percent >= gctuning.Percent && percent < gctuning.Percent*9/8 })
 	runtime.KeepAlive(kept)
 
 	// And back.
