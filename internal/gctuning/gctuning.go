@@ -37,9 +37,9 @@ type Tuner struct {
 
 // Start keeps GOGC so that the heap grows to MinHeap, and by Percent at least,
 // before it is collected. A small heap that may only grow by a factor would be
-// collected all the time. GOGC is set anew after each collection, as Uber does it ("How We Saved 70K Cores Across
-// 30 Mission-Critical Services", 2021). GOMEMLIMIT is obeyed first. Start is called
-// once in a process.
+// collected all the time. GOGC is set anew after each collection, as Uber does it
+// ("How We Saved 70K Cores Across 30 Mission-Critical Services", 2021). GOMEMLIMIT
+// is obeyed first. Start is called once in a process.
 //
 // In the row memory-256 of make bench this saves 10 to 16 % of the daemon's CPU
 // against a GOGC of Percent. No fixed setting does as well with any heap: a GOGC of

@@ -134,8 +134,8 @@ type news struct {
 }
 
 // look brings the table up to what Redis has for these tags, and writes down that it
-// is in force, also where that failed before. It returns the tags that have more changes. A tag that could not be
-// looked at is not held back by the others.
+// is in force, also where that failed before. It returns the tags that have more
+// changes. A tag that could not be looked at is not held back by the others.
 func (s *Store) look(ctx context.Context, tags []*tag) (again []*tag, _ error) {
 	var n news
 	var known []*tag
