@@ -251,7 +251,7 @@ func TestEnvoyDocsCommandsWork(t *testing.T) {
 			cmd := exec.Command("sh", "-c", ports.Replace(strings.ReplaceAll(script, "deploy/envoy/"+example+"/envoy.yaml", config)))
 			cmd.Dir = projectRoot
 			cmd.Env = append(cleanEnv(), "PATH="+dir+":"+filepath.Dir(binary)+":"+os.Getenv("PATH"),
-				"RATELIMITD_GRPC_ADDRESS="+grpc, "RATELIMITD_HTTP_ADDRESS=", "RATELIMITD_ADMIN_ADDRESS=")
+				"RATELIMITD_GRPC_ADDRESS="+grpc, "RATELIMITD_HTTP_ADDRESS=", "RATELIMITD_ADMIN_ADDRESS=", "RATELIMITD_ASSIGNMENTS_PATH=")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with its children
 			out, err := os.Create(filepath.Join(dir, "out"))
 			if err != nil {
