@@ -164,7 +164,7 @@ func (s *Store) othersHave(ctx context.Context, t *tag) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	others := slices.DeleteFunc(awaited.IDs, func(id string) bool { return id == s.o.ID })
+	others := slices.DeleteFunc(slices.Clone(awaited.IDs), func(id string) bool { return id == s.o.ID })
 	if len(others) == 0 {
 		return false, nil
 	}
