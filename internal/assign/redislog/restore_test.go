@@ -52,6 +52,20 @@ func held(d *daemon) map[string]assign.Assignment {
 	return all
 }
 
+// changeHalf removes a quarter of what a daemon has in force, and changes another one.
+func changeHalf(t *testing.T, d *daemon) {
+	t.Helper()
+	i := 0
+	for _, a := range inTable(d) {
+		switch i++; i % 4 {
+		case 0:
+			assigntest.Apply(t, d, assigntest.Delete(a.Subject))
+		case 1:
+			assigntest.Apply(t, d, assigntest.Plan(a.Subject, "newer"))
+		}
+	}
+}
+
 // watchTable fails the test if a daemon ever has less than it had, until the returned
 // function is called.
 func watchTable(t *testing.T, d *daemon) (end func()) {
@@ -285,15 +299,7 @@ func TestTableWithTheNewestChangeIsPutBack(t *testing.T) {
 			fill(t, newer, 200)
 			asynctest.Eventually(t, "both have them", func() bool { return reflect.DeepEqual(inTable(older), inTable(newer)) })
 			olderProxy.Refuse()
-			i := 0
-			for _, a := range inTable(older) {
-				switch i++; i % 4 {
-				case 0:
-					assigntest.Apply(t, newer, assigntest.Delete(a.Subject))
-				case 1:
-					assigntest.Apply(t, newer, assigntest.Plan(a.Subject, "newer"))
-				}
-			}
+			changeHalf(t, newer)
 			want := inTable(newer)
 			newerProxy.Refuse()
 			(&daemon{conn: clientOf(t, c)}).lose(t, everything...)

@@ -30,15 +30,7 @@ func TestSnapshotsArePutBackAfterAllHaveEnded(t *testing.T) {
 		fill(t, older, 100)
 		older.stop()
 		newer := startLoaded(t, c, withSnapshot(filepath.Join(dir, "newer")))
-		i := 0
-		for _, a := range inTable(newer) {
-			switch i++; i % 4 {
-			case 0:
-				assigntest.Apply(t, newer, assigntest.Delete(a.Subject))
-			case 1:
-				assigntest.Apply(t, newer, assigntest.Plan(a.Subject, "newer"))
-			}
-		}
+		changeHalf(t, newer)
 		want := inTable(newer)
 		newer.stop()
 		(&daemon{conn: clientOf(t, c)}).lose(t, everything...)
