@@ -76,6 +76,10 @@ func mayHaveRun(err error) bool {
 	var answer redis.Error
 	var network *net.OpError
 	switch {
+	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
+		// The client follows these, and leaves them with a command of a pipeline that it
+		// has sent on and whose reply is lost.
+		return true
 	case errors.As(err, &answer), errors.Is(err, script.ErrUnreadable):
 		return false
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &network) && network.Op == "dial":

@@ -30,6 +30,8 @@ func TestOutcomeIsUnknownOnlyOfWhatWasSent(t *testing.T) {
 	}{
 		{"decided", nil, false},
 		{"an error of the server", refusedByServer("READONLY You can't write against a read only replica."), false},
+		{"a redirection that was followed", refusedByServer("MOVED 866 127.0.0.1:7001"), true},
+		{"a redirection of a slot on the move", refusedByServer("ASK 866 127.0.0.1:7001"), true},
 		{"a reply that cannot be read", fmt.Errorf("batch: %w", script.ErrUnreadable), false},
 		{"no connection within the time", redis.ErrPoolTimeout, false},
 		{"the time is over before there is a connection", context.DeadlineExceeded, false},
