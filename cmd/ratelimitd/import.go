@@ -21,6 +21,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -40,11 +41,15 @@ type importer struct {
 const (
 	mostPuts     = 1000
 	mostPutBytes = 512 << 10
-	// mostTries is how often rows are put for which the store does not answer, or
-	// which it refuses for a moment: to do so again does no harm. tryPause is how long
-	// to wait before the second time.
-	mostTries = 3
-	tryPause  = 500 * time.Millisecond
+	// mostTries is how often rows are put for which the store does not answer: to do so
+	// again does no harm. tryPause is how long to wait before the second time, and
+	// tryPauseMost before any.
+	mostTries    = 3
+	tryPause     = 500 * time.Millisecond
+	tryPauseMost = 2 * time.Second
+	// momentMost is for how long rows are put again that are refused for a moment: a
+	// daemon that starts reads a million assignments in seconds, and a failover takes some.
+	momentMost = time.Minute
 	// fewPuts are so few that no answer to them is too long.
 	fewPuts = 64
 	// maxWarned is how many rows with warnings are named; the others are counted.
@@ -258,20 +263,25 @@ func (l *leftRows) add(o leftRows) {
 // putInTries puts rows, and those again for which the store does not answer, or which it
 // refuses for a moment.
 func (i *importer) putInTries(ctx context.Context, a admin, batch []row, stderr io.Writer) error {
+	began := time.Now()
 	for try := 1; ; try++ {
 		left, err := i.putBatch(ctx, a, batch, stderr)
 		rows := slices.Concat(left.unknown, left.failed)
 		if len(rows) == 0 && err == nil {
 			return nil
 		}
-		if err == nil && (try == mostTries || left.stays) {
+		switch {
+		case err != nil:
+		case left.stays, len(left.unknown) > 0 && try >= mostTries, time.Since(began) > momentMost:
 			err = i.leftError(left)
+		case try == mostTries:
+			fmt.Fprintf(stderr, "%s; tries again for up to %s\n", i.leftError(left), timespan.Format(momentMost))
 		}
 		if err == nil {
 			select {
 			case <-ctx.Done():
 				err = ctx.Err()
-			case <-time.After(time.Duration(try) * tryPause):
+			case <-time.After(min(time.Duration(try)*tryPause, tryPauseMost)):
 			}
 		}
 		// What was unknown once stays so if it is refused then.

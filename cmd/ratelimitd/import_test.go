@@ -266,6 +266,12 @@ func TestImportTellsWhatTheStoreRefuses(t *testing.T) {
 		t.Errorf("exits with %d: %s\n%s%v", code, out, stderr, f.batches)
 	}
 	f = startFakeAdmin(t)
+	f.refused, f.temporary, f.answers = "no-room", true, mostTries+1
+	out, stderr, code = f.runInput(t, rows, "assign", "--from", "-")
+	if code != 0 || out != "2 rows: 2 created, 0 replaced, 0 unchanged\n" || !strings.HasSuffix(stderr, "READONLY You can't write; tries again for up to 1m\n") {
+		t.Errorf("a refusal that lasts: exits with %d: %s\n%s", code, out, stderr)
+	}
+	f = startFakeAdmin(t)
 	f.refused = "no-room"
 	out, stderr, code = f.runInput(t, rows, "assign", "--from", "-")
 	if code != exitError || out != "2 rows: 1 created, 0 replaced, 0 unchanged, 1 not reached\n" || !slices.Equal(f.batches, []int{2}) ||

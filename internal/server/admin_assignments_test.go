@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/server"
@@ -527,6 +528,32 @@ func TestWhatTheStoreRefusesIsToldWithTheReason(t *testing.T) {
 	if lines := d.log.lines("assignment changed"); len(lines) > 0 {
 		t.Errorf("it is logged as made: %s", lines)
 	}
+}
+
+// A daemon that is still loading refuses changes for certain, and for a moment.
+func TestChangesAreRefusedWhileAssignmentsAreNotLoaded(t *testing.T) {
+	t.Parallel()
+	d, f := startAssigning(t, func(o *server.Options) {
+		store, err := filestore.New(filestore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Admin.Assignments.(*assignments).Store, o.Assigned = store, store.Table()
+	})
+	const at, many = "/assignment?domain=api&entry=user=x", `{"puts":[{"assignment":{"domain":"api","entries":[{"key":"user","value":"x"}],"blocked":true}}]}`
+	p := d.askAdmin("POST", "/assignments", "run", many)
+	c := read[adminv1.PutAssignmentsResponse](t, p, 200).GetChanges()[0]
+	const says = "the assignments are not loaded yet, so nothing was changed"
+	if c.GetOutcome() != adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED || c.GetError() != says || !c.GetTemporary() {
+		t.Errorf("got %v", c)
+	}
+	if p := d.askAdmin("PATCH", at, "run", `{"blocked":true}`); p.code != 503 || !strings.Contains(p.body, says) {
+		t.Errorf("%d %s", p.code, p.body)
+	}
+	if err := f.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	read[adminv1.PutAssignmentsResponse](t, d.askAdmin("POST", "/assignments", "run", many), 200)
 }
 
 // A caller says how long it waits, and is told what is not known then.

@@ -33,13 +33,16 @@ const (
 
 var errNoAssignments = status.Error(codes.Unimplemented, "this daemon keeps no assignments")
 
+// notLoaded is why nothing can be shown or changed while a daemon starts.
+const notLoaded = "the assignments are not loaded yet"
+
 // hasAssignments returns an error while there is no table to be shown.
 func (a *API) hasAssignments() error {
 	switch {
 	case a.Assignments == nil:
 		return errNoAssignments
 	case !a.Assignments.Loaded():
-		return status.Error(codes.Unavailable, "the assignments are not loaded yet")
+		return status.Error(codes.Unavailable, notLoaded)
 	}
 	return nil
 }
@@ -82,8 +85,8 @@ func (a *API) PatchAssignments(ctx context.Context, r *adminv1.PatchAssignmentsR
 
 // mayChange returns why a request with n changes cannot be answered, or nil.
 func (a *API) mayChange(where string, n int) error {
-	if err := a.hasAssignments(); err != nil {
-		return err
+	if a.Assignments == nil {
+		return errNoAssignments
 	}
 	if n == 0 || n > maxChanges {
 		return decide.Invalid("%s: found %d; allowed: 1 to %d", where, n, maxChanges)
@@ -188,6 +191,14 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 		return nil, none, err
 	}
 	answers := make([]*adminv1.AssignmentChange, len(all))
+	if !a.Assignments.Loaded() {
+		for i := range answers {
+			answers[i] = &adminv1.AssignmentChange{
+				Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED, Error: notLoaded + ", so nothing was changed", Temporary: true,
+			}
+		}
+		return answers, none, nil
+	}
 	var changes []assign.Change
 	var at []int // the place of each change in the request
 	seen := make(map[string]bool)
