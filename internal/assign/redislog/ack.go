@@ -65,13 +65,20 @@ type Awaited struct {
 	Lacks time.Duration
 }
 
+// written are the IDs of what a caller has written, by tag and in order.
+type written map[*tag][]streamID
+
+// last returns the ID that a daemon must have seen of a tag.
+func (w written) last(t *tag) streamID { return w[t][len(w[t])-1] }
+
 // await waits until all daemons have in force what is wanted, and returns those that
 // have not after some time, or after most. For those that are late it does not wait.
 // While there may be daemons that are not known, it waits until these are known, or
-// surely decide nothing before they have caught up.
-func (s *Store) await(ctx context.Context, wanted map[*tag]streamID, most []assign.MaxWait) assign.Reached {
+// surely decide nothing before they have caught up. It returns the tags of which Redis
+// has lost something that is wanted.
+func (s *Store) await(ctx context.Context, wanted written, most []assign.MaxWait) (_ assign.Reached, lost map[*tag]bool) {
 	if len(wanted) == 0 {
-		return assign.Reached{}
+		return assign.Reached{}, nil
 	}
 	began := time.Now()
 	until := func(usual time.Duration) time.Time {
@@ -83,38 +90,38 @@ func (s *Store) await(ctx context.Context, wanted map[*tag]streamID, most []assi
 	awaited, err := s.awaited(ctx, until(awaitMost))
 	if err != nil {
 		s.o.Log.Warn("redis: a change is made, and the daemons that should have it in force are not known", "error", err)
-		return assign.Reached{Pending: []string{s.o.ID}, Lacks: max(0, awaited.Lacks)}
+		return assign.Reached{Pending: []string{s.o.ID}, Lacks: max(0, awaited.Lacks)}, nil
 	}
-	if awaited, err = s.awaitAll(ctx, awaited, wanted, until(awaitMost+max(0, awaited.Lacks))); err != nil {
+	if awaited, lost, err = s.awaitAll(ctx, awaited, wanted, until(awaitMost+max(0, awaited.Lacks))); err != nil {
 		s.redis.ReloadAfter(ctx, err)
 	}
 	// Those for which it has hardly waited are not late.
 	if len(awaited.IDs) > 0 && ctx.Err() == nil && time.Since(began) >= awaitMost {
 		s.late.add(awaited.IDs, wanted)
 	}
-	return assign.Reached{Pending: awaited.IDs, Lacks: max(0, awaited.Lacks)}
+	return assign.Reached{Pending: awaited.IDs, Lacks: max(0, awaited.Lacks)}, lost
 }
 
 // awaitAll waits until all daemons have in force what is wanted, or all that have not
-// are late, or until a moment, or ctx ends. It looks at least once. It returns those that
-// have not, and the last error of Redis.
-func (s *Store) awaitAll(ctx context.Context, awaited Awaited, wanted map[*tag]streamID, until time.Time) (_ Awaited, err error) {
+// are late, or until some of it is lost, or until a moment, or ctx ends. It looks at least
+// once. It returns those that have not, the tags with losses, and the last error of Redis.
+func (s *Store) awaitAll(ctx context.Context, awaited Awaited, wanted written, until time.Time) (_ Awaited, lost map[*tag]bool, err error) {
 	isLate := s.lateOf(ctx, awaited.IDs)
 	read := time.Now()
 	// A pause grows, so that one daemon costs little and many do not press.
 	for pause := time.Millisecond; ; pause = min(pause+time.Millisecond, 10*time.Millisecond) {
-		awaited.IDs, err = s.without(ctx, awaited.IDs, wanted)
+		awaited.IDs, lost, err = s.without(ctx, awaited.IDs, wanted)
 		mayLack := awaited.Lacks > 0
-		if !mayLack && err == nil && !slices.ContainsFunc(awaited.IDs, func(id string) bool { return !isLate[id] }) {
-			return awaited, nil
+		if len(lost) > 0 || !mayLack && err == nil && !slices.ContainsFunc(awaited.IDs, func(id string) bool { return !isLate[id] }) {
+			return awaited, lost, nil
 		}
 		select {
 		case <-ctx.Done():
-			return awaited, err
+			return awaited, lost, err
 		case <-time.After(min(pause, time.Until(until))):
 		}
 		if !time.Now().Before(until) {
-			return awaited, err
+			return awaited, lost, err
 		}
 		if !mayLack || time.Since(read) < readEvery && time.Since(read) < awaited.Lacks {
 			continue
@@ -142,32 +149,70 @@ func (s *Store) awaited(ctx context.Context, until time.Time) (a Awaited, err er
 	return a, nil
 }
 
-// without returns the pending daemons that do not have in force what is wanted.
-func (s *Store) without(ctx context.Context, pending []string, wanted map[*tag]streamID) ([]string, error) {
-	if len(pending) == 0 {
-		return nil, nil
-	}
+// without returns the pending daemons that do not have in force what is wanted, and the
+// tags of which Redis has lost some of it. A daemon that has seen a later change has seen
+// these too only if they are still there: what was lost before anybody had read it is put
+// back by nobody, and what is written then has later IDs.
+func (s *Store) without(ctx context.Context, pending []string, wanted written) (left []string, lost map[*tag]bool, _ error) {
 	tags := slices.Collect(maps.Keys(wanted))
-	replies := make([]*redis.SliceCmd, len(tags))
+	seen := make([]*redis.SliceCmd, len(tags))
+	changes := make([][]*redis.XMessageSliceCmd, len(tags))
 	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for i, t := range tags {
-			replies[i] = pipe.HMGet(ctx, t.seen, pending...)
+			if len(pending) > 0 {
+				seen[i] = pipe.HMGet(ctx, t.seen, pending...)
+			}
+			for _, id := range wanted[t] {
+				changes[i] = append(changes[i], pipe.XRangeN(ctx, t.changes, id.String(), id.String(), 1))
+			}
 		}
 	})
 	if err != nil {
-		return pending, err
+		return pending, nil, err
 	}
-	var left []string
+	for i, t := range tags {
+		if !slices.ContainsFunc(changes[i], func(c *redis.XMessageSliceCmd) bool { return len(c.Val()) == 0 }) {
+			continue
+		}
+		isLost, err := s.isLost(ctx, t, wanted.last(t))
+		if err != nil {
+			return pending, nil, err
+		}
+		if isLost {
+			if lost == nil {
+				lost = make(map[*tag]bool)
+			}
+			lost[t] = true
+		}
+	}
 	for i, id := range pending {
 		for j, t := range tags {
-			text, _ := replies[j].Val()[i].(string)
-			if seen, err := parseID(text); err != nil || seen.compare(wanted[t]) < 0 {
+			text, _ := seen[j].Val()[i].(string)
+			if at, err := parseID(text); err != nil || at.compare(wanted.last(t)) < 0 {
 				left = append(left, id)
 				break
 			}
 		}
 	}
-	return left, nil
+	return left, lost, nil
+}
+
+// isLost reports whether a change that is not in the stream of its tag may not have been
+// removed for its age: then the oldest that is there goes on from it, or from a later
+// one, as does what was put back by a daemon that had it. A stream that was evicted
+// leaves the assignments.
+func (s *Store) isLost(ctx context.Context, t *tag, id streamID) (bool, error) {
+	var oldest *redis.XMessageSliceCmd
+	var hasEpoch *redis.BoolCmd
+	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		oldest, hasEpoch = pipe.XRangeN(ctx, t.changes, "-", "+", 1), pipe.HExists(ctx, t.assigned, epochField)
+	})
+	if err != nil || !hasEpoch.Val() || len(oldest.Val()) == 0 {
+		return err == nil && !hasEpoch.Val(), err
+	}
+	text, _ := oldest.Val()[0].Values["p"].(string)
+	previous, err := parseID(text)
+	return err != nil || previous.compare(id) < 0, nil
 }
 
 // forgetGone removes what daemons wrote down that are not in the register any more.

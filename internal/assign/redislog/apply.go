@@ -26,6 +26,12 @@ const (
 
 var errNotLoaded = errors.New("redis: the assignments are not loaded yet")
 
+// errChangeLost is why nobody knows whether a change is in force that was made.
+var errChangeLost = errors.New("redis has lost the change in the moment after it was made; ask for it again")
+
+// lostAs are the outcomes that are not known any more of a change that was lost.
+var lostAs = []assign.Outcome{assign.Created, assign.Replaced, assign.Deleted, assign.Unchanged}
+
 // codes has the outcomes as change.lua replies them.
 var codes = [...]assign.Outcome{1: assign.Created, 2: assign.Replaced, 3: assign.Unchanged, 4: assign.Deleted, 5: assign.Conflict,
 	6: assign.TooManyNumbers, 7: assign.NeedsParts}
@@ -47,8 +53,17 @@ func (s *Store) Apply(ctx context.Context, changes []assign.Change, most ...assi
 	if slices.ContainsFunc(applied.Results, func(r assign.Result) bool { return r.Outcome == assign.NeedsParts }) {
 		applied.Old = old
 	}
-	applied.Reached = s.await(ctx, wanted, most)
-	return applied, err
+	reached, lost := s.await(ctx, wanted, most)
+	applied.Reached = reached
+	if len(lost) == 0 {
+		return applied, err
+	}
+	for i := range changes {
+		if r := &applied.Results[i]; lost[s.tagOf(changes[i].Assignment.Text())] && slices.Contains(lostAs, r.Outcome) {
+			*r = assign.Result{}
+		}
+	}
+	return applied, errors.Join(err, wrap(errChangeLost))
 }
 
 // old returns the daemons that read form 1 alone. If these are not known, it returns
@@ -65,8 +80,8 @@ func (s *Store) old(ctx context.Context) []string {
 }
 
 // change makes changes, in form 1 alone if there are daemons that read no other, and
-// returns by tag the ID that daemons must have seen.
-func (s *Store) change(ctx context.Context, changes []assign.Change, results []assign.Result, old []string) (map[*tag]streamID, error) {
+// returns the IDs that daemons must have seen.
+func (s *Store) change(ctx context.Context, changes []assign.Change, results []assign.Result, old []string) (written, error) {
 	batches := make(map[*tag][]int) // indices of changes
 	room := s.o.MaxAssignments - s.table.Len()
 	isNew := make(map[string]bool)
@@ -84,7 +99,7 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 		t := s.tagOf(text)
 		batches[t] = append(batches[t], i)
 	}
-	wanted := make(map[*tag]streamID)
+	wanted := make(written)
 	var failure error
 	// One batch of each tag at a time, so that those of a tag keep their order.
 	for len(batches) > 0 {
@@ -121,7 +136,7 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 				continue
 			}
 			if id != (streamID{}) { // of a tag that never had a change
-				wanted[c.tag] = id
+				wanted[c.tag] = append(wanted[c.tag], id)
 			}
 		}
 		s.doorbell.ring(ctx, calls)
@@ -312,7 +327,10 @@ func (s *Store) Reset(ctx context.Context, r assign.Reset, most ...assign.MaxWai
 		return done, nil
 	}
 	s.doorbell.ring(ctx, []*call{c})
-	done.Reached = s.await(ctx, map[*tag]streamID{t: id}, most)
+	var lost map[*tag]bool
+	if done.Reached, lost = s.await(ctx, written{t: {id}}, most); lost[t] {
+		return done, wrap(errChangeLost)
+	}
 	return done, nil
 }
 

@@ -15,11 +15,11 @@ import (
 // late has the daemons that are late, and what each of them missed, by tag.
 type late struct {
 	mu     sync.Mutex
-	missed map[string]map[*tag]streamID // has no more daemons than the register
+	missed map[string]written // has no more daemons than the register
 }
 
 // add notes that a change was waited for in vain.
-func (l *late) add(ids []string, wanted map[*tag]streamID) {
+func (l *late) add(ids []string, wanted written) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range ids {
@@ -27,17 +27,17 @@ func (l *late) add(ids []string, wanted map[*tag]streamID) {
 			continue // it must first have what it missed before
 		}
 		if l.missed == nil {
-			l.missed = make(map[string]map[*tag]streamID)
+			l.missed = make(map[string]written)
 		}
 		l.missed[id] = wanted
 	}
 }
 
 // keep forgets all that are not among these daemons, and returns the others.
-func (l *late) keep(ids []string) map[string]map[*tag]streamID {
+func (l *late) keep(ids []string) map[string]written {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.missed, func(id string, _ map[*tag]streamID) bool { return !slices.Contains(ids, id) })
+	maps.DeleteFunc(l.missed, func(id string, _ written) bool { return !slices.Contains(ids, id) })
 	return maps.Clone(l.missed)
 }
 
@@ -51,7 +51,7 @@ func (l *late) remove(id string) {
 func (s *Store) lateOf(ctx context.Context, ids []string) map[string]bool {
 	still := make(map[string]bool)
 	for id, missed := range s.late.keep(ids) {
-		left, err := s.without(ctx, []string{id}, missed)
+		left, _, err := s.without(ctx, []string{id}, missed)
 		if err == nil && len(left) == 0 {
 			s.late.remove(id)
 			continue

@@ -7,8 +7,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
@@ -464,4 +467,43 @@ func TestChangesThatAreNotReadYetArePutBack(t *testing.T) {
 	if got := inTable(away); !reflect.DeepEqual(got, want) {
 		t.Errorf("%d are in force, want %d, or others", len(got), len(want))
 	}
+}
+
+// afterScript calls a function once, after a script has run, before its caller has the
+// reply.
+type afterScript struct{ do func() }
+
+func (afterScript) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (afterScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (a afterScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if strings.HasPrefix(cmds[0].Name(), "eval") {
+			a.do()
+		}
+		return err
+	}
+}
+
+// Redis loses a change before any daemon has read it, and what is written since has a
+// later ID. The change is not told as done, since nobody puts it back.
+func TestChangeThatIsLostBeforeAnybodyHasItIsNotDone(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, c redisconn.Options) {
+		daemons := fleetOf(t, 2, c, redislog.Options{})
+		subject := assigntest.Subject("api", "a")
+		assigntest.Apply(t, daemons[0], assigntest.Plan(subject, "old"))
+		converge(t, daemons...)
+		var once sync.Once
+		maker := startLoaded(t, c, redislog.Options{ID: "maker"})
+		maker.conn.AddHook(afterScript{func() { once.Do(func() { daemons[1].lose(t, everything...) }) }})
+		applied, err := maker.Apply(t.Context(), []assign.Change{assigntest.Plan(subject, "new")})
+		// A daemon may be quick enough to have it, and put it back.
+		held := maker.Table().Get(subject)
+		if isInForce := held != nil && held.Plan == "new"; !isInForce && (applied.Results[0].Outcome != assign.Unknown || err == nil) {
+			t.Errorf("it is told as %+v, %v, and is not in force", applied, err)
+		}
+	})
 }
