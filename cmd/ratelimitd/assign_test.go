@@ -69,6 +69,15 @@ func TestUnassignEndsTheNamedParts(t *testing.T) {
 	}
 }
 
+// People name the plan as assign has it.
+func TestUnassignTakesNoNameOfAPlan(t *testing.T) {
+	f := startFakeAdmin(t)
+	_, stderr, code := f.run(t, "unassign", "--domain", "api", "tenant=acme", "--plan", "pro")
+	if code != exitError || !strings.Contains(stderr, `found "pro"; allowed: KEY=VALUE[,KEY=VALUE] and so on. --plan names no plan here`) || len(f.batches) > 0 {
+		t.Errorf("exits with %d: %s", code, stderr)
+	}
+}
+
 // All of a domain ends without a question, blocks only if that is asked for.
 func TestUnassignAllOfADomain(t *testing.T) {
 	f := startFakeAdmin(t)
@@ -83,12 +92,12 @@ func TestUnassignAllOfADomain(t *testing.T) {
 would be replaced   tenant=b of api: blocked; until now blocked, plan pro
 would be deleted    tenant=c of api: nothing assigned; until now plan pro
 would be deleted    tenant=d of api: nothing assigned; until now plan pro
-of api: would be 3 assignments ended, 1 assignment in part; left with a block, which --blocks ends: 2
+3 assignments of api would end, 1 in part; 2 blocks left, which --blocks ends
 `, 6},
-		{"--unlimited", "of api: 0 assignments ended; left with a block, which --blocks ends: 2\n", 6},
-		{"", "of api: 3 assignments ended, 1 assignment in part; left with a block, which --blocks ends: 2\n", 3},
-		{"", "of api: 0 assignments ended; left with a block, which --blocks ends: 2\n", 3},
-		{"--blocks", "of api: 2 assignments ended\n", 1},
+		{"--unlimited", "0 assignments of api ended; 2 blocks left, which --blocks ends\n", 6},
+		{"", "3 assignments of api ended, 1 in part; 2 blocks left, which --blocks ends\n", 3},
+		{"", "0 assignments of api ended; 2 blocks left, which --blocks ends\n", 3},
+		{"--blocks", "2 assignments of api ended\n", 1},
 	} {
 		out, stderr, code := f.run(t, append([]string{"unassign", "--domain", "api", "--all"}, strings.Fields(c.args)...)...)
 		if code != 0 || out != c.out || stderr != "" || len(f.assignments) != c.left {
@@ -143,7 +152,7 @@ func TestAssignRefusesBeforeItAsks(t *testing.T) {
 		{"unassign --domain api --all tenant=acme", `found the argument "tenant=acme" beside --all; allowed: one of the two`},
 		{"unassign --domain api tenant=acme --blocks", "found --blocks without --all; allowed: both, or unblock"},
 		{"unassign --domain api tenant=acme --limit month=500", `flag --limit: found "month=500"; allowed: the name of a limit, such as month`},
-		{"assign --domain api tenant --plan pro", `"tenant": found "tenant"; allowed: KEY=VALUE`},
+		{"assign --domain api tenant --plan pro", `found "tenant"; allowed: KEY=VALUE`},
 		{"assign --domain api tenant=acme --limit x", `flag --limit: found "x"; allowed: [NAME=]REQUESTS[/PERIOD][,BURST]`},
 		{"assign --domain api tenant=acme --plan pro --until 2020-01-01", "flag --until: found 2020-01-02T00:00:00Z, which is over"},
 		{"assign --domain api tenant=acme --plan pro --until soon", `flag --until: found "soon"; allowed: today, tomorrow`},
@@ -238,6 +247,10 @@ func TestUnreachableDaemonIsAdvisedOn(t *testing.T) {
 		if code != exitError || !strings.Contains(stderr, "127.0.0.1:1 cannot be reached") || !strings.Contains(stderr, "start a daemon there (ratelimitd serve --limits-path FOLDER)") {
 			t.Errorf("%s exits with %d: %s", args, code, stderr)
 		}
+	}
+	f := startFakeAdmin(t)
+	if _, stderr, code := f.run(t, "audit", "--tls"); code != exitError || !strings.Contains(stderr, "\nthe port speaks no TLS: leave out the --tls flags\n") {
+		t.Errorf("--tls to a port without exits with %d: %s", code, stderr)
 	}
 	t.Setenv("RATELIMITD_ADMIN_ADDRESS", "")
 	if _, stderr, _ := runWords(t, "", "ratelimitd", "audit"); !strings.Contains(stderr, "has no admin port: set admin.address, which is empty, or give --admin-address") {

@@ -157,7 +157,11 @@ func (t *target) dial() (*grpc.ClientConn, error) {
 func (t *target) failure(conn *grpc.ClientConn, err error) error {
 	s := status.Convert(err)
 	if s.Code() == codes.Unavailable && strings.Contains(s.Message(), "connection error") {
-		return callError{fmt.Sprintf("%s cannot be reached: %s\n%s", conn.Target(), s.Message(), t.advice()), err}
+		advice := t.advice()
+		if strings.Contains(s.Message(), "does not look like a TLS handshake") {
+			advice = "the port speaks no TLS: leave out the --tls flags"
+		}
+		return callError{fmt.Sprintf("%s cannot be reached: %s\n%s", conn.Target(), s.Message(), advice), err}
 	}
 	text := fmt.Sprintf("%s answers %s: %s", conn.Target(), s.Code(), s.Message())
 	switch s.Code() {

@@ -94,7 +94,11 @@ func (i *importer) run(cmd *cobra.Command, a admin) error {
 		return err
 	}
 	if len(bad) > 0 && !i.skipBad {
-		return fmt.Errorf("%d of %d rows are malformed, so nothing was done; mend them, or leave them out with --skip-bad", len(bad), i.sum.Rows)
+		are, them := "are", "them"
+		if len(bad) == 1 {
+			are, them = "is", "it"
+		}
+		return fmt.Errorf("%d of %d rows %s malformed, so nothing was done; mend %s, or leave %s out with --skip-bad", len(bad), i.sum.Rows, are, them, them)
 	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -142,10 +146,14 @@ func (i *importer) open(stdin io.Reader) (input, error) {
 		if err != nil {
 			return input{}, err
 		}
-		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		info, err := f.Stat()
+		if err == nil && info.Mode().IsRegular() {
 			return input{File: f}, nil
 		}
 		defer f.Close()
+		if err == nil && info.IsDir() {
+			return input{}, fmt.Errorf("found the folder %s; allowed: a file of CSV or of JSON lines, or - for standard input", i.path)
+		}
 		from = f
 	}
 	f, err := os.CreateTemp("", "ratelimitd-assign-")

@@ -110,7 +110,7 @@ api,tenant=e,pro,month=1;month=2,true,,
 api,tenant=f,pro,,,,
 `
 	const want = `standard input:3:1: domain: found an empty text; allowed: the name of a domain
-standard input:4:5: entries: "tenant": found "tenant"; allowed: KEY=VALUE[,KEY=VALUE] and so on
+standard input:4:5: entries: found "tenant"; allowed: KEY=VALUE[,KEY=VALUE] and so on
 standard input:4:16: limits: found "x/1s", where "x" are no requests from 0 to 4294967295; allowed: [NAME=]REQUESTS[/PERIOD][,BURST], such as month=5000000/30d or 100/1s,200
 standard input:4:21: unlimited: found "yes"; allowed: true, false or nothing
 standard input:4:25: until: found "soon"; allowed: a moment such as 2026-12-31T18:00:00Z, or a date such as 2026-12-31, which ends with that day in UTC
@@ -127,7 +127,12 @@ standard input:8:18: numbers[1].limit: found the limit "month" twice; allowed: e
 	if code != 0 || out != "8 rows: 2 created, 0 replaced, 0 unchanged, 6 malformed and left out\n" || stderr != want {
 		t.Errorf("--skip-bad exits with %d: %s\n%s", code, out, stderr)
 	}
+	if _, stderr, code := f.runInput(t, "", "assign", "--from", "."); code != exitError || !strings.Contains(stderr, "--from: found the folder .; allowed: a file of CSV") {
+		t.Errorf("a folder exits with %d: %s", code, stderr)
+	}
 	for _, c := range []struct{ text, want string }{
+		{"domain,entries,plan\napi,tenant=a,pro\napi,\"tenant=b,c\",pro\n", `standard input:3:5: entries: "tenant=b,c": found "c"; allowed: `},
+		{"domain,entries,plan\napi,tenant=a,pro\napi,tenant,pro\n", "1 of 2 rows is malformed, so nothing was done; mend it, or leave it out with --skip-bad\n"},
 		{"", "standard input:1:1: found nothing"},
 		{"api,tenant=a,pro\n", `standard input:1:1: found the column "api"; allowed: a header of the columns domain, entries, plan,`},
 		{"entries;plan\n", `standard input:1:1: found the column "entries;plan"; allowed: a header of the columns domain, entries, plan, plan_until, limits, limits_until, unlimited, unlimited_until, blocked, blocked_until, reason, until, each once, parted by commas`},

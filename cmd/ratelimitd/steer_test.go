@@ -221,7 +221,7 @@ descriptors:
 		}
 	}
 	exported, _, _ := runWords(t, "", "ratelimitd", "assignments", "--export", "jsonl")
-	if out, stderr, code := runWords(t, "", "ratelimitd", "unassign", "--domain", "api", "--all"); code != 0 || out != "of api: 2601 assignments ended\n" {
+	if out, stderr, code := runWords(t, "", "ratelimitd", "unassign", "--domain", "api", "--all"); code != 0 || out != "2601 assignments of api ended\n" {
 		t.Errorf("all are ended with %d: %s%s", code, out, stderr)
 	}
 	if out, stderr, code := runWords(t, exported, "ratelimitd", "assign", "--from", "-"); code != 0 || out != "2601 rows: 2601 created, 0 replaced, 0 unchanged\n" {

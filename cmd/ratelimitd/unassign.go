@@ -104,7 +104,10 @@ func (r *removing) removeOf(cmd *cobra.Command, to *target, args []string, told 
 	var patches []*adminv1.AssignmentPatch
 	for _, arg := range args {
 		entries, err := parseEntries(arg)
-		if err != nil {
+		switch {
+		case err != nil && r.plan:
+			return fmt.Errorf("%w. --plan names no plan here: it ends the one that is assigned", err)
+		case err != nil:
 			return err
 		}
 		patch := r.patch(entries)
@@ -215,16 +218,16 @@ func (r *removing) removeAll(cmd *cobra.Command, a admin, told *changes) error {
 
 // tellCounts says how many assignments ended.
 func (r *removing) tellCounts(told *changes, counts map[adminv1.ChangeOutcome]int, blocked int) error {
-	would := ""
+	ended := "ended"
 	if told.how.dryRun {
-		would = "would be "
+		ended = "would end"
 	}
-	text := fmt.Sprintf("of %s: %s%s ended", yamlfile.Printable(r.domain), would, yamlfile.Plural(int64(counts[adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED]), "assignment"))
+	text := fmt.Sprintf("%s of %s %s", yamlfile.Plural(int64(counts[adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED]), "assignment"), yamlfile.Printable(r.domain), ended)
 	if n := counts[adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED]; n > 0 {
-		text += fmt.Sprintf(", %s in part", yamlfile.Plural(int64(n), "assignment"))
+		text += fmt.Sprintf(", %d in part", n)
 	}
 	if blocked > 0 {
-		text += fmt.Sprintf("; left with a block, which --blocks ends: %d", blocked)
+		text += fmt.Sprintf("; %s left, which --blocks ends", yamlfile.Plural(int64(blocked), "block"))
 	}
 	_, err := fmt.Fprintln(told.out, text)
 	return err

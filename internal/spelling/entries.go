@@ -53,7 +53,11 @@ func ParseEntries(text string) ([]bucket.Entry, error) {
 	hasKey := false
 	end := func() error {
 		if !hasKey {
-			return fmt.Errorf("%q: found %q; allowed: KEY=VALUE[,KEY=VALUE] and so on", text, part.String())
+			at := ""
+			if part.String() != text {
+				at = fmt.Sprintf("%q: ", text)
+			}
+			return fmt.Errorf("%sfound %q; allowed: KEY=VALUE[,KEY=VALUE] and so on", at, part.String())
 		}
 		entries = append(entries, bucket.Entry{Key: key.String(), Value: part.String()})
 		key.Reset()
