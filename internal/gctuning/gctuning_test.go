@@ -3,11 +3,16 @@ package gctuning_test
 import (
 	"runtime"
 	"runtime/metrics"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
 )
+
+// start starts the one tuner of the process. That of an earlier run of the tests
+// would set GOGC too.
+var start = sync.OnceValue(gctuning.Start)
 
 func gogc() uint64 {
 	s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
@@ -35,7 +40,7 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 	// On one processor of Go, a busy machine holds up the collector and what makes
 	// garbage alike. Else more is made during a collection, and counts as live.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	tuner := gctuning.Start()
+	tuner := start()
 	var before, after runtime.MemStats
 
 	// The live heap is small: it is collected once in about MinHeap.
