@@ -114,15 +114,14 @@ func New(o Options) (*Server, error) {
 		s.viaAuth = authapi.New(newEndpoint("auth"), o.HTTP.Auth)
 		showAuth(o.Metrics, o.HTTP.Auth)
 	}
-	s.grpc = s.grpcServer()
-	s.http = s.httpServer(s.httpHandler(), o.HTTP.TLS, 15*time.Second)
-	s.admin = s.adminServer()
-	s.metrics = s.httpServer(s.metricsHandler(), nil, time.Minute)
-
 	if err := s.listen(); err != nil {
 		s.closeListeners()
 		return nil, err
 	}
+	s.grpc = s.grpcServer() // which has goroutines from now on, until it is stopped
+	s.http = s.httpServer(s.httpHandler(), o.HTTP.TLS, 15*time.Second)
+	s.admin = s.adminServer()
+	s.metrics = s.httpServer(s.metricsHandler(), nil, time.Minute)
 	s.adminAPI = s.newAdminAPI(m.adminCalls) // which depends on where the port is
 	return s, nil
 }

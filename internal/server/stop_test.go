@@ -256,6 +256,30 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	}
 	d.stop <- 0
 	d.wait() // connections of clients are still open
+	wantNoServerGoroutines(t)
+}
+
+// TestServerWithoutItsPortsLeavesNoGoroutine is not parallel: it looks at all
+// goroutines.
+func TestServerWithoutItsPortsLeavesNoGoroutine(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	d := &daemon{t: t, log: new(logged), clock: newClock()}
+	o := d.options(oneLimit)
+	o.Admin.Address = taken.Addr().String()
+	if _, err := server.New(o); err == nil {
+		t.Fatal("two listen on one port")
+	}
+	wantNoServerGoroutines(t)
+}
+
+// wantNoServerGoroutines waits for the end of all goroutines of servers, and shows
+// those that do not end.
+func wantNoServerGoroutines(t *testing.T) {
+	t.Helper()
 	var left []string
 	defer func() {
 		for _, stack := range left {
