@@ -72,7 +72,8 @@ func commandInput(t testing.TB, input string, args ...string) (stdout, stderr st
 
 func runCommand(t testing.TB, env []string, input string, args []string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	// An import of 100,000 rows takes more than a minute on a busy machine.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = append(cleanEnv(), env...)
