@@ -27,6 +27,9 @@ type takers struct {
 	callers sync.WaitGroup
 	isHome  atomic.Bool
 	at      atomic.Pointer[takersAt]
+	// unsure are degraded answers. A daemon may give them once it has lost its tenure,
+	// as where the machine stands still for seconds; Redis does not count them.
+	unsure atomic.Int64
 }
 
 // takersAt is a subject that callers take for, and what they were told.
@@ -62,6 +65,13 @@ func sendTakers(t *testing.T, daemons []*daemon) *takers {
 func (all *takers) goHome() {
 	all.isHome.Store(true)
 	all.callers.Wait()
+	losses := 0.0
+	for _, d := range all.daemons {
+		losses += d.total("ratelimitd_fleet_tenure_losses_total")
+	}
+	if n := all.unsure.Load(); n > 0 && losses == 0 {
+		all.t.Errorf("%d answers are degraded, and no daemon has lost its tenure", n)
+	}
 }
 
 // sendTo has all callers take for a subject.
@@ -81,9 +91,11 @@ func (all *takers) take(d *daemon, at *takersAt) {
 	}
 	r, err := d.tryAsk("api", 1, at.subject)
 	switch {
-	case err != nil || degraded(r):
-		all.t.Errorf("%s: %v %v", at.subject, r, err)
+	case err != nil:
+		all.t.Errorf("%s: %v", at.subject, err)
 		all.isHome.Store(true)
+	case degraded(r):
+		all.unsure.Add(1)
 	case ok(r):
 		count.Add(1)
 	default:
@@ -186,7 +198,8 @@ func TestChangeHoldsOnceItHasReturned(t *testing.T) {
 				if earlier+later > max(change.most, earlier) {
 					t.Errorf("%s: %d were admitted before the change had returned, and %d after", name, earlier, later)
 				}
-				if change.least > change.most && state() != charged {
+				// What was charged without tenure is given back.
+				if change.least > change.most && state() != charged && all.unsure.Load() == 0 {
 					t.Errorf("%s: a decision that began before the change was charged after it had returned", name)
 				}
 				inTime++
@@ -260,7 +273,7 @@ func TestResetsGiveOutTheLimitOnceEach(t *testing.T) {
 			if n := at.earlier.Load(); n > int64(100*(i+1)) {
 				t.Errorf("%s: %d were admitted with a limit of 100 and %d resets", a, n, i)
 			}
-			if out, stderr, code := daemons[i%3].steer("", "reset", "--domain", "api", at.subject); code != 0 && code != 4 {
+			if out, stderr, code := daemons[i%3].steer("", "reset", "--timeout", "1m", "--domain", "api", at.subject); code != 0 && code != 4 {
 				t.Fatalf("a reset ends with %d: %s %s", code, out, stderr)
 			}
 		}
