@@ -155,7 +155,11 @@ func (e *engine) tenure() *fleet.Tenure {
 // awaited returns the daemons that changes of assignments wait for.
 func (e *engine) awaited(ctx context.Context) (redislog.Awaited, error) {
 	a, err := e.fleet.Awaited(ctx)
-	return redislog.Awaited{IDs: a.IDs, Lacks: a.Lacks}, err
+	all := redislog.Awaited{IDs: a.IDs, Lacks: a.Lacks}
+	for _, d := range a.Old {
+		all.Mute = append(all.Mute, d.ID)
+	}
+	return all, err
 }
 
 // old returns the addresses of daemons of earlier versions, which do not know parts of

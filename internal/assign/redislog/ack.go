@@ -60,6 +60,8 @@ func (s *Store) pipelined(ctx context.Context, add func(context.Context, redis.P
 type Awaited struct {
 	// IDs are those that are known.
 	IDs []string
+	// Mute are those of them that answer no calls, for they are of an earlier version.
+	Mute []string
 	// Lacks is for how long there may be more, which are not known since Redis lost
 	// their register, or does not answer; not at all if it is not above 0.
 	Lacks time.Duration

@@ -33,13 +33,16 @@ type doorbell struct {
 	key   string
 	wake  chan struct{} // has an element when a tag is dirty
 
+	// calls are those of other daemons that were heard (see CatchUp).
+	calls chan string
+
 	mu    sync.Mutex
 	dirty map[*tag]bool // those to look at
 	asked []chan<- error
 }
 
 func (d *doorbell) init(s *Store) {
-	*d = doorbell{store: s, key: s.key("doorbell"), wake: make(chan struct{}, 1), dirty: make(map[*tag]bool)}
+	*d = doorbell{store: s, key: s.key("doorbell"), wake: make(chan struct{}, 1), calls: make(chan string, maxCalls), dirty: make(map[*tag]bool)}
 }
 
 // mark has Run look at tags.
@@ -100,6 +103,14 @@ func (d *doorbell) ring(ctx context.Context, calls []*call) {
 	})
 }
 
+// call tells all daemons that one calls the roll.
+func (d *doorbell) call(ctx context.Context, name string) error {
+	return d.store.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		pipe.XAdd(ctx, &redis.XAddArgs{Stream: d.key, MaxLen: rings, Approx: true, Values: []any{"t", everyTag, "call", name, "by", d.store.o.ID}})
+		pipe.PExpire(ctx, d.key, ringLives)
+	})
+}
+
 // listen marks the tags that others ring for, until ctx ends.
 func (d *doorbell) listen(ctx context.Context) {
 	last := ""
@@ -143,6 +154,7 @@ func (d *doorbell) listenOnce(ctx context.Context, last string) (string, error) 
 		for _, ring := range stream.Messages {
 			last = ring.ID
 			d.hear(ring.Values["t"])
+			d.hearCall(ring.Values)
 		}
 	}
 	return last, nil
@@ -174,4 +186,17 @@ func (d *doorbell) hear(value any) {
 		tags = append(tags, d.store.tags[i])
 	}
 	d.mark(tags...)
+}
+
+// hearCall keeps a call of another daemon until it is answered. Who calls while too many
+// are kept calls again.
+func (d *doorbell) hearCall(ring map[string]any) {
+	call, _ := ring["call"].(string)
+	if call == "" || len(call) > maxCallBytes || ring["by"] == d.store.o.ID {
+		return
+	}
+	select {
+	case d.calls <- call:
+	default:
+	}
 }

@@ -42,6 +42,7 @@ func (s *Store) Run(ctx context.Context) {
 		}
 	}
 	background.Go(func() { s.doorbell.listen(ctx) })
+	background.Go(func() { s.answerCalls(ctx) })
 	background.Go(func() { s.sweepForever(ctx) })
 	background.Go(func() { s.watchKeeping(ctx) })
 	if s.o.CachePath != "" {
@@ -50,8 +51,12 @@ func (s *Store) Run(ctx context.Context) {
 	renewed := time.Now()
 	var asked []chan<- error
 	for look := s.tags; ctx.Err() == nil; {
-		again, err := s.look(ctx, look)
-		if err != nil || len(again) == 0 {
+		again, lacking, err := s.look(ctx, look)
+		switch {
+		case err == nil && len(lacking) > 0:
+			s.answer(asked, errLost)
+			asked = nil
+		case err != nil || len(again) == 0:
 			s.answer(asked, err)
 			asked = nil
 		}
@@ -89,20 +94,6 @@ func (s *Store) doze(ctx context.Context) {
 	}
 }
 
-// CatchUp returns nil once the table has all changes that were made before it was
-// called, and no decision is left that read it before it had them. It fails when ctx
-// ends, or with why Redis could not be followed. Run must run.
-func (s *Store) CatchUp(ctx context.Context) error {
-	answer := make(chan error, 1)
-	s.doorbell.markFor(answer, s.tags)
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case err := <-answer:
-		return err
-	}
-}
-
 // answer tells those who asked to catch up what came of it. A daemon that has not the
 // rights to follow changes is named by all that are made, so it has missed none that
 // its maker takes for done.
@@ -135,8 +126,9 @@ type news struct {
 
 // look brings the table up to what Redis has for these tags, and writes down that it
 // is in force, also where that failed before. It returns the tags that have more
-// changes. A tag that could not be looked at is not held back by the others.
-func (s *Store) look(ctx context.Context, tags []*tag) (again []*tag, _ error) {
+// changes, and those of which Redis goes on lacking something. A tag that could not be
+// looked at is not held back by the others.
+func (s *Store) look(ctx context.Context, tags []*tag) (again, lacking []*tag, _ error) {
 	var n news
 	var known []*tag
 	var errs []error
@@ -172,7 +164,8 @@ func (s *Store) look(ctx context.Context, tags []*tag) (again []*tag, _ error) {
 		s.o.Hooks.Forget(n.keys)
 	}
 	errs = append(errs, s.ack(ctx, slices.DeleteFunc(slices.Clone(tags), func(t *tag) bool { return !t.isLoaded || t.acked == t.at })))
-	return again, errors.Join(errs...)
+	lacking = slices.DeleteFunc(slices.Clone(tags), func(t *tag) bool { return !t.isLacking })
+	return again, lacking, errors.Join(errs...)
 }
 
 // logLost logs that changes were lost, which somebody who writes into Redis could have
@@ -219,6 +212,7 @@ func (s *Store) follow(ctx context.Context, tags []*tag, n *news) (again, lost, 
 		}
 		if isBehind {
 			behind = append(behind, t)
+			t.isLacking = true
 			// If the assignments alone are lost, the changes until then go on from here.
 			if from := t.at; failed == nil && epoch == "" && len(changes) > 0 {
 				if s.replay(t, changes, n); t.at != from {

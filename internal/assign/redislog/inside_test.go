@@ -187,7 +187,7 @@ func TestLostChangesAreLoggedOnceAMinute(t *testing.T) {
 	s.o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	for i := range 20 {
 		s.tags[0].isLoaded, s.tags[0].at = true, streamID{uint64(i + 1), 1} // which the stream does not have
-		if _, err := s.look(context.Background(), s.tags[:1]); err != nil {
+		if _, _, err := s.look(context.Background(), s.tags[:1]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -82,7 +82,7 @@ func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 		return err
 	}
 	if epoch == "" && t.epoch != "" {
-		t.isLoaded = true // with what the table has: Redis has lost it
+		t.isLoaded, t.isLacking = true, true // with what the table has: Redis has lost it
 		return nil
 	}
 	if epoch == "" {
@@ -176,7 +176,7 @@ func (s *Store) othersHave(ctx context.Context, t *tag) (bool, error) {
 
 // setEpoch notes that Redis has the assignments of a tag.
 func (t *tag) setEpoch(epoch string) {
-	t.epoch, t.isLost = epoch, false
+	t.epoch, t.isLost, t.isLacking = epoch, false, false
 }
 
 // noteKnown tells changes how far the table is.

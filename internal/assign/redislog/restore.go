@@ -116,7 +116,7 @@ func (s *Store) putBack(ctx context.Context, tags []*tag, n *news) error {
 		s.watchers.Tell(assign.Record{ID: recordID(t, l.id), Moment: l.id.micros(), Kind: assign.Restored, By: s.o.Name, Restored: l.n})
 		t.putBackAfter = time.Time{}
 		if l.isEmpty {
-			t.at, t.epoch = l.id, l.id.String()
+			t.at, t.epoch, t.isLacking = l.id, l.id.String(), false
 			n.changed = append(n.changed, t)
 		} else {
 			t.isLoaded = false // Redis knows something newer

@@ -53,11 +53,8 @@ type position struct {
 	At    string `json:"at"`
 }
 
-// notePositions has the next snapshot say how far the table is.
+// notePositions has the next snapshot, and answers to calls, say how far the table is.
 func (s *Store) notePositions() {
-	if s.o.CachePath == "" {
-		return
-	}
 	all := make(map[string]position, len(s.tags))
 	for _, t := range s.tags {
 		all[t.name] = position{t.epoch, t.at.String()}

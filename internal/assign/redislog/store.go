@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -100,6 +101,12 @@ type Store struct {
 	losses, restored atomic.Uint64
 	// positions is how far the table is.
 	positions atomic.Pointer[map[string]position]
+
+	// catchUps is held by CatchUp, which alone uses what follows: whether it ever ended
+	// well, and how many losses there were by then.
+	catchUps     sync.Mutex
+	hasCaughtUp  bool
+	lossesBefore uint64
 	// snapshotAt is when the snapshot was made that the table began with; zero
 	// without one.
 	snapshotAt time.Time
@@ -130,6 +137,8 @@ type tag struct {
 	// any; isLost says that it is not there any more.
 	epoch  string
 	isLost bool
+	// isLacking says that Redis lacked something of it at the last look.
+	isLacking bool
 	// emptySince is since when Redis was seen to have nothing of it that may be lost;
 	// zero once it is loaded.
 	emptySince time.Time
