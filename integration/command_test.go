@@ -182,7 +182,7 @@ func TestQueryShowsDecisions(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--address", d.grpc, "--domain", "api", "alice"}, `"alice": found "alice"; allowed: KEY=VALUE`},
+		{[]string{"--address", d.grpc, "--domain", "api", "alice"}, `ratelimitd: found "alice"; allowed: KEY=VALUE`},
 		{[]string{"--address", d.grpc, "--domain", "", "user=alice"}, "answers InvalidArgument: domain is empty"},
 		{[]string{"--address", "127.0.0.1:1", "--domain", "api", "user=alice"}, "start a daemon there (ratelimitd serve --limits-path FOLDER), or say where one listens: with --address"},
 		{[]string{"--address", d.grpc, "user=alice"}, "found no --domain; ratelimitd query needs it. Usage: ratelimitd query --domain D KEY=VALUE"},
