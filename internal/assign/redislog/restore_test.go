@@ -334,15 +334,7 @@ func TestRedisThatGoesBackInTimeIsBroughtForward(t *testing.T) {
 	for key := range redistest.Keys(t, redistest.Client(t, c.Addresses[0]), c.Prefix) {
 		dumps[key] = redis.Dump(ctx, key).Val()
 	}
-	i := 0
-	for _, a := range inTable(d) {
-		switch i++; i % 4 {
-		case 0:
-			assigntest.Apply(t, d, assigntest.Delete(a.Subject))
-		case 1:
-			assigntest.Apply(t, d, assigntest.Plan(a.Subject, "since"))
-		}
-	}
+	changeHalf(t, d)
 	want := inTable(d)
 	proxy.Refuse()
 	for key, dump := range dumps {

@@ -38,6 +38,7 @@ var errFurther = fmt.Errorf("redis: another daemon has newer assignments, and is
 func (s *Store) CatchUp(ctx context.Context) error {
 	s.catchUps.Lock()
 	defer s.catchUps.Unlock()
+	// What this look finds lost says how long the call waits for who does not answer.
 	if err := s.lookAtAll(ctx); err != nil {
 		return err
 	}
