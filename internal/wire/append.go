@@ -15,6 +15,9 @@ const (
 
 // AppendText appends a field of text or bytes.
 func AppendText(dst []byte, field protowire.Number, text string) []byte {
+	if isShort(field, uint64(len(text))) {
+		return append(append(dst, byte(field)<<3|byte(Bytes), byte(len(text))), text...)
+	}
 	return protowire.AppendString(protowire.AppendTag(dst, field, Bytes), text)
 }
 
@@ -23,13 +26,24 @@ func AppendNumber(dst []byte, field protowire.Number, n uint64) []byte {
 	if n == 0 {
 		return dst
 	}
+	if isShort(field, n) {
+		return append(dst, byte(field)<<3|byte(Varint), byte(n))
+	}
 	return protowire.AppendVarint(protowire.AppendTag(dst, field, Varint), n)
 }
+
+// isShort reports whether a tag and the number that follows it have one byte each, as
+// most do: appending them one by one would take several times as long.
+func isShort(field protowire.Number, n uint64) bool { return field < 16 && n < 0x80 }
 
 // BeginMessage begins a field that has content; EndMessage ends it. It leaves room
 // for a length of one byte, which suffices for most.
 func BeginMessage(dst []byte, field protowire.Number) (_ []byte, start int) {
-	dst = append(protowire.AppendTag(dst, field, Bytes), 0)
+	if isShort(field, 0) {
+		dst = append(dst, byte(field)<<3|byte(Bytes), 0)
+	} else {
+		dst = append(protowire.AppendTag(dst, field, Bytes), 0)
+	}
 	return dst, len(dst)
 }
 

@@ -34,7 +34,29 @@ var (
 
 // Next reads the next field, or returns false at the end and at an error.
 func (f *Fields[T]) Next() bool {
-	if len(f.Rest) == 0 || f.Err != nil {
+	if f.Err != nil {
+		return false
+	}
+	// Most fields have a tag of one byte, and a number or a length of one byte.
+	if rest := f.Rest; len(rest) >= 2 && rest[0] < 0x80 && rest[1] < 0x80 {
+		f.number, f.kind = protowire.Number(rest[0]>>3), protowire.Type(rest[0]&7)
+		n := int(rest[1])
+		switch {
+		case f.number == 0:
+		case f.kind == Bytes && n <= len(rest)-2:
+			f.Bytes, f.Rest = rest[2:2+n], rest[2+n:]
+			return true
+		case f.kind == Varint:
+			f.Varint, f.Rest = uint64(n), rest[2:]
+			return true
+		}
+	}
+	return f.nextOfAny()
+}
+
+// nextOfAny is Next for a field of any kind and length.
+func (f *Fields[T]) nextOfAny() bool {
+	if len(f.Rest) == 0 {
 		return false
 	}
 	tag, ok := f.ReadVarint()
