@@ -23,6 +23,8 @@ var (
 	ErrNoCredentials = errors.New("who calls is not known: send a token of admin.tokens_file as authorization: Bearer TOKEN")
 	// ErrUnknown: what was shown is not known.
 	ErrUnknown = errors.New("the token is not one that the daemon knows (admin.tokens_file)")
+	// ErrNoTokens: a token was shown, and there is no file that it could be in.
+	ErrNoTokens = errors.New("the daemon knows no token: its setting admin.tokens_file is not set")
 	// ErrTooMany: too many attempts have failed, so this one was not looked at.
 	ErrTooMany = fmt.Errorf("too many attempts from this address have failed; the next is looked at in %d s", failureEvery/time.Second)
 )
@@ -63,7 +65,15 @@ func (g *Gate) IdentifyAgain(address netip.Addr, shown *Credentials) (*Member, e
 	if m := g.holderOf(shown); m != nil {
 		return m, nil
 	}
-	return nil, ErrUnknown
+	return nil, g.unknown()
+}
+
+// unknown is why a token is nobody's.
+func (g *Gate) unknown() error {
+	if g.members == nil {
+		return ErrNoTokens
+	}
+	return ErrUnknown
 }
 
 func (g *Gate) ofToken(address netip.Addr, shown *Credentials) (*Member, error) {
@@ -75,7 +85,7 @@ func (g *Gate) ofToken(address netip.Addr, shown *Credentials) (*Member, error) 
 		return m, nil
 	}
 	g.failures.add(address, now)
-	return nil, ErrUnknown
+	return nil, g.unknown()
 }
 
 // holderOf returns the member with a token, or nil.

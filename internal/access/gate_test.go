@@ -40,16 +40,19 @@ func TestWithoutATokensFileThisMachineViews(t *testing.T) {
 	for _, c := range []struct {
 		name, address string
 		gate          *access.Gate
+		shown         access.Credentials
 		want          string
 	}{
-		{"on loopback", "127.0.0.1", loopback, "local viewer"},
-		{"on IPv6's", "::1", loopback, "local viewer"},
-		{"on loopback in the form of IPv6", "::ffff:127.0.0.2", loopback, "local viewer"},
-		{"from elsewhere", "192.0.2.1", loopback, access.ErrNoCredentials.Error()},
-		{"on another address", "127.0.0.1", other, access.ErrNoCredentials.Error()},
+		{"on loopback", "127.0.0.1", loopback, access.Credentials{}, "local viewer"},
+		{"on IPv6's", "::1", loopback, access.Credentials{}, "local viewer"},
+		{"on loopback in the form of IPv6", "::ffff:127.0.0.2", loopback, access.Credentials{}, "local viewer"},
+		{"from elsewhere", "192.0.2.1", loopback, access.Credentials{}, access.ErrNoCredentials.Error()},
+		{"on another address", "127.0.0.1", other, access.Credentials{}, access.ErrNoCredentials.Error()},
+		{"with a token", "127.0.0.1", loopback, bearer("t"), access.ErrNoTokens.Error()},
+		{"with a token on another address", "127.0.0.1", other, bearer("t"), access.ErrNoTokens.Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := identified(c.gate, c.address, access.Credentials{}); got != c.want {
+			if got := identified(c.gate, c.address, c.shown); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 const (
@@ -22,17 +23,42 @@ const (
 	maxTogether = 8
 )
 
-// unknownDomain is the hint about a domain that no file has.
-func (r *Rules) unknownDomain(name string) string {
-	text := "no limits file has the domain " + yamlfile.Quote(name) + ", so nothing is limited"
+// noDomains is why a domain is unknown where there are none, as after an empty
+// configuration of an xDS server.
+const noDomains = "the limits in force have no domain at all"
+
+// NoDomain says that there is no domain of this name, and which one may be meant.
+func (r *Rules) NoDomain(name string) string {
+	if len(r.sorted) == 0 {
+		return fmt.Sprintf("found %s; %s", yamlfile.Quote(name), noDomains)
+	}
+	text := fmt.Sprintf("found %s; there is none of this name", yamlfile.Quote(name))
+	if near := yamlfile.Nearest(name, r.domainNames()); near != "" {
+		text += " (" + near + "?)"
+	}
+	return text
+}
+
+func (r *Rules) domainNames() []string {
 	names := make([]string, len(r.sorted))
 	for i, d := range r.sorted {
 		names[i] = d.Name
+	}
+	return names
+}
+
+// unknownDomain is the hint about a domain that no file has.
+func (r *Rules) unknownDomain(name string) string {
+	text := "no limits have the domain " + yamlfile.Quote(name) + ", so nothing is limited"
+	if len(r.sorted) == 0 {
+		return text + "; " + noDomains
+	}
+	for _, d := range r.sorted {
 		if how := Almost(name, d.Name); how != "" {
 			return fmt.Sprintf("%s; %s (%s) differs from it %s", text, yamlfile.Quote(d.Name), lineOf(d.File, d.Line), how)
 		}
 	}
-	if near := yamlfile.Nearest(name, names); near != "" {
+	if near := yamlfile.Nearest(name, r.domainNames()); near != "" {
 		d := r.domains[near]
 		text += fmt.Sprintf("; did you mean %s (%s)?", yamlfile.Quote(near), lineOf(d.File, d.Line))
 	}
@@ -72,6 +98,9 @@ func (t *tracer) unmatched(w *walk, wanted func(*node) bool) (hints []string) {
 		hints = append(hints, order)
 	}
 	last := w.last(t.domain.root)
+	if len(w.path) == 0 && !last.hasBelow() {
+		return []string{"the domain " + yamlfile.Quote(t.domain.Name) + " has no rules"}
+	}
 	if w.isEnd() {
 		return append(hints, t.beginning(w, last)...)
 	}
@@ -303,7 +332,7 @@ func (t *tracer) otherOrder(entries []bucket.Entry, wanted func(*node) bool) str
 	if found == nil {
 		return ""
 	}
-	return fmt.Sprintf("the entries match in another order, as %s (%s): their order has to be that of the file", ShowEntries(order), t.where(found))
+	return fmt.Sprintf("the entries match in another order, as %s (%s): their order has to be that of the rule", ShowEntries(order), t.where(found))
 }
 
 // hintTogether adds the hints about descriptors of which one would match with the
@@ -365,18 +394,19 @@ func (t *tracer) apart(entries []bucket.Entry) string {
 // where is the file and the line of a descriptor.
 func (t *tracer) where(n *node) string { return lineOf(t.placeOf(n)) }
 
-// ShowEntries returns entries as people read them, "tenant=acme / user", and not
-// longer than fits on a few lines.
+// ShowEntries returns entries as people paste them into a command line,
+// "tenant=acme,user=bob". Those that would fill more than a few lines are cut, which
+// dots tell.
 func ShowEntries(entries []bucket.Entry) string {
-	var shown []string
-	for i, e := range entries {
-		if i == maxOrdered {
-			shown = append(shown, "...")
-			break
-		}
-		shown = append(shown, shownEntry(e))
+	shown := slices.Clone(entries[:min(len(entries), maxOrdered)])
+	for i := range shown {
+		shown[i].Key, shown[i].Value = yamlfile.Shorten(shown[i].Key), yamlfile.Shorten(shown[i].Value)
 	}
-	return strings.Join(shown, " / ")
+	text := spelling.Entries(shown)
+	if len(shown) < len(entries) {
+		text += ",..."
+	}
+	return spelling.ShellWord(text)
 }
 
 // quotedEntry is an entry of a file with its value between quotes, so that white

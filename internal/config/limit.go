@@ -131,8 +131,8 @@ func (p *fileParser) limitName(o *yamlfile.Object) (string, bool) {
 	return p.name(v, "a name", maxLimitName)
 }
 
-// spelling is one of the two ways to write the numbers of a limit.
-type spelling struct {
+// numberSpelling is one of the two ways to write the numbers of a limit.
+type numberSpelling struct {
 	requests, period string
 	// algorithm is that of a limit that names none, in a domain that names none.
 	algorithm bucket.Algorithm
@@ -141,11 +141,11 @@ type spelling struct {
 }
 
 var (
-	ourSpelling   = spelling{"requests", "period", bucket.TokenBucket, bucket.PostpaidNever}
-	envoySpelling = spelling{"requests_per_unit", "unit", bucket.FixedWindow, bucket.PostpaidAuto}
+	ourSpelling   = numberSpelling{"requests", "period", bucket.TokenBucket, bucket.PostpaidNever}
+	envoySpelling = numberSpelling{"requests_per_unit", "unit", bucket.FixedWindow, bucket.PostpaidAuto}
 )
 
-func (s spelling) String() string { return s.requests + " with " + s.period }
+func (s numberSpelling) String() string { return s.requests + " with " + s.period }
 
 // limit reads the numbers of a limit, the only one or an item of a list; mode is the
 // failure mode of its rule. It
@@ -178,24 +178,24 @@ func (p *fileParser) limit(o *yamlfile.Object, mode bucket.FailureMode, isItem b
 }
 
 // spelling tells in which way the numbers are written.
-func (p *fileParser) spelling(o *yamlfile.Object) (spelling, bool) {
+func (p *fileParser) spelling(o *yamlfile.Object) (numberSpelling, bool) {
 	ours := o.First(ourSpelling.requests, ourSpelling.period)
 	envoys := o.First(envoySpelling.requests, envoySpelling.period)
 	switch {
 	case ours != "" && envoys != "":
 		p.Bad(yamlfile.Later(o.Key(ours), o.Key(envoys)), ours+" beside "+envoys, fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
-		return spelling{}, false
+		return numberSpelling{}, false
 	case ours != "":
 		return ourSpelling, true
 	case envoys != "":
 		return envoySpelling, true
 	}
 	p.Bad(o.Value, "no numbers", fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
-	return spelling{}, false
+	return numberSpelling{}, false
 }
 
 // limitAlgorithm returns 0, and has said why, if the limit's own is wrong.
-func (p *fileParser) limitAlgorithm(o *yamlfile.Object, s spelling) bucket.Algorithm {
+func (p *fileParser) limitAlgorithm(o *yamlfile.Object, s numberSpelling) bucket.Algorithm {
 	if v, ok := o.Field("algorithm"); ok {
 		a, _ := p.algorithmName(v)
 		return a
@@ -280,7 +280,7 @@ func parseShare(s string) (int64, error) {
 }
 
 // rate reads requests and period in either spelling.
-func (p *fileParser) rate(o *yamlfile.Object, s spelling) (requests int64, period time.Duration, ok bool) {
+func (p *fileParser) rate(o *yamlfile.Object, s numberSpelling) (requests int64, period time.Duration, ok bool) {
 	ok = true
 	if v, given := o.Field(s.requests); given {
 		requests, ok = p.Integer(v, 0, bucket.MaxRequests)
@@ -336,7 +336,7 @@ func (p *fileParser) unit(v yamlfile.Value) (time.Duration, bool) {
 
 // newLimit makes the limit, or reports the errors of NewLimit at the keys of the
 // numbers. Without a good rate it only checks the other numbers.
-func (p *fileParser) newLimit(o *yamlfile.Object, s spelling, spec bucket.Spec, rate bool) *bucket.Limit {
+func (p *fileParser) newLimit(o *yamlfile.Object, s numberSpelling, spec bucket.Spec, rate bool) *bucket.Limit {
 	if l := p.loader.limits[spec]; l != nil && rate {
 		return l
 	}
@@ -380,7 +380,7 @@ func specErrors(err error) []*bucket.SpecError {
 	return []*bucket.SpecError{{Field: "requests", Found: err.Error()}}
 }
 
-func (p *fileParser) badSpec(o *yamlfile.Object, s spelling, e *bucket.SpecError) {
+func (p *fileParser) badSpec(o *yamlfile.Object, s numberSpelling, e *bucket.SpecError) {
 	name := e.Field
 	switch {
 	case name == "algorithm":

@@ -83,8 +83,6 @@ func (r *Reacher) leadsToRule(n *node) bool {
 func (r *Reacher) whatThereIs(w *walk) []string {
 	last := w.last(r.domain.root)
 	switch {
-	case len(w.path) == 0 && !last.hasBelow():
-		return []string{"the domain " + yamlfile.Quote(r.domain.Name) + " has no rules"}
 	case w.isEnd() || !last.hasBelow():
 		return []string{fmt.Sprintf("%s leads to %s (%s), where no limit is", ShowEntries(w.entries[:len(w.path)]), shownEntry(last.entry), r.where(last))}
 	}

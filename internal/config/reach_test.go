@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
@@ -50,13 +51,13 @@ func TestReachTellsSubjectsThatNoRuleIsFor(t *testing.T) {
 		{"a misspelt key", "uesr=bob", false, false, "no descriptor here has the key uesr; user (limits.yaml:8) differs from it by one letter"},
 		{"a misspelt exact value", "account=gold,route=/serch", false, false, `route=/serch matches nothing: did you mean route="/search" (limits.yaml:16), which differs by one letter?`},
 		{"an exact value in other letters, which the bare key matches", "user=Alice", true, true, `user=Alice matches user (limits.yaml:8) and not user="alice" (limits.yaml:10), from which it differs in case alone`},
-		{"another order", "tenant=acme,plan=free", false, false, "the entries match in another order, as plan=free / tenant=acme (limits.yaml:6): their order has to be that of the file"},
-		{"the beginning of another order", "route=/search,account=gold", false, false, "the entries match in another order, as account=gold / route=/search"},
+		{"another order", "tenant=acme,plan=free", false, false, "the entries match in another order, as plan=free,tenant=acme (limits.yaml:6): their order has to be that of the rule"},
+		{"the beginning of another order", "route=/search,account=gold", false, false, "the entries match in another order, as account=gold,route=/search"},
 		{"a key that stands further in", "tenant=acme", false, false, "no descriptor here has the key tenant, but one below plan=free has (limits.yaml:3): the descriptor would have to name that before it"},
 		{"more entries than a rule", "user=bob,route=/x", false, false, "user=bob has a limit (limits.yaml:8), but the descriptor goes on with route=/x"},
 		{"something else altogether", "zone=7", false, false, "rules of the domain begin with plan=free (limits.yaml:3), user (limits.yaml:8), account=gold (limits.yaml:13) and 2 more"},
 		{"something else further in", "account=gold,zone=7", false, false, "rules that begin with account=gold go on with route=/search (limits.yaml:16)"},
-		{"a descriptor without a limit", "nothing=x,more=y", false, false, "nothing=x / more=y leads to more (limits.yaml:21), where no limit is"},
+		{"a descriptor without a limit", "nothing=x,more=y", false, false, "nothing=x,more=y leads to more (limits.yaml:21), where no limit is"},
 		{"an empty value", "user=", true, true, "the value of user is empty, as where a header is missing, so all who send none share a limit"},
 	} {
 		reacher := r.Reacher()
@@ -80,8 +81,24 @@ func TestReachTellsSubjectsThatNoRuleIsFor(t *testing.T) {
 			}
 		}
 	}
-	if found := r.Reacher().Beginning("e", entries("user=bob")); found.HasRule || len(found.Hints) != 1 || !strings.HasPrefix(found.Hints[0], `no limits file has the domain "e"`) {
+	if found := r.Reacher().Beginning("e", entries("user=bob")); found.HasRule || len(found.Hints) != 1 || !strings.HasPrefix(found.Hints[0], `no limits have the domain "e"`) {
 		t.Errorf("of an unknown domain: %+v", found)
+	}
+}
+
+// A hint's subject can be pasted into a command, and one that is cut is told as that.
+func TestShownEntriesCanBePasted(t *testing.T) {
+	for want, shown := range map[string][]bucket.Entry{
+		"plan=free,tenant=acme":                   {{Key: "plan", Value: "free"}, {Key: "tenant", Value: "acme"}},
+		"user=":                                   {{Key: "user"}},
+		`'user=it'\''s $HOME'`:                    {{Key: "user", Value: "it's $HOME"}},
+		`'path=/a\,b,k\=\u{202e}=x y'`:            {{Key: "path", Value: "/a,b"}, {Key: "k=\u202e", Value: "x y"}},
+		"user=" + strings.Repeat("u", 80) + "...": {{Key: "user", Value: strings.Repeat("u", 81)}},
+		strings.Repeat("k=v,", 6) + "...":         slices.Repeat([]bucket.Entry{{Key: "k", Value: "v"}}, 7),
+	} {
+		if got := config.ShowEntries(shown); got != want {
+			t.Errorf("%q is shown as %s, want %s", shown, got, want)
+		}
 	}
 }
 

@@ -180,11 +180,12 @@ func TestHintsNameWhatWasMeant(t *testing.T) {
 	// %s stands for the file.
 	for _, tc := range []struct{ name, file, domain, asked, want string }{
 		{"a misspelt domain", "- {key: k, rate_limit: " + one + "}", "dd", "k=1",
-			`no limits file has the domain "dd", so nothing is limited; did you mean "d" (%s:1)?`},
+			`no limits have the domain "dd", so nothing is limited; did you mean "d" (%s:1)?`},
 		{"a domain in other case", "- {key: k, rate_limit: " + one + "}", "D", "k=1",
-			`no limits file has the domain "D", so nothing is limited; "d" (%s:1) differs from it in case alone`},
+			`no limits have the domain "D", so nothing is limited; "d" (%s:1) differs from it in case alone`},
 		{"an unknown domain", "- {key: k, rate_limit: " + one + "}", "elsewhere", "k=1",
-			`no limits file has the domain "elsewhere", so nothing is limited`},
+			`no limits have the domain "elsewhere", so nothing is limited`},
+		{"a domain without rules", "  []", "d", "k=1", `the domain "d" has no rules`},
 
 		{"case", "- {key: plan, value: silver, rate_limit: " + one + "}", "d", "plan=Silver",
 			`plan=Silver matches nothing: did you mean plan="silver" (%s:3), which differs in case alone?`},
@@ -210,7 +211,7 @@ func TestHintsNameWhatWasMeant(t *testing.T) {
 			`no descriptor here has the key user, but one below tenant has (%s:3): the descriptor would have to name that before it`},
 
 		{"another order", "- {key: tenant, descriptors: [{key: user, rate_limit: " + one + "}]}", "d", "user=1,tenant=a",
-			`the entries match in another order, as tenant=a / user=1 (%s:3): their order has to be that of the file` + "\n" +
+			`the entries match in another order, as tenant=a,user=1 (%s:3): their order has to be that of the rule` + "\n" +
 				`no descriptor here has the key user, but one below tenant has (%[1]s:3): the descriptor would have to name that before it`},
 		{"the beginning of a rule", "- {key: tenant, descriptors: [{key: user, rate_limit: " + one + "}, {key: path, rate_limit: " + one + "}]}", "d", "tenant=a",
 			`tenant=a is only the beginning of a rule, and has no limit itself (%s:3): the rule goes on with the key path or user`},

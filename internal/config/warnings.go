@@ -97,7 +97,7 @@ const quotaPeriod = 24 * time.Hour
 
 // warnQuota warns of a bucket that is likely meant as a quota: it admits its burst at
 // once and, in its first period, as much again.
-func (p *fileParser) warnQuota(o *yamlfile.Object, s spelling, l *bucket.Limit) {
+func (p *fileParser) warnQuota(o *yamlfile.Object, s numberSpelling, l *bucket.Limit) {
 	if !l.Algorithm.IsBucket() || l.Period < quotaPeriod || l.Requests == 0 || o.Has("burst") {
 		return
 	}

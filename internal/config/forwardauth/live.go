@@ -39,7 +39,7 @@ func (f *File) Warnings(hasDomain func(name string) bool) []yamlfile.Warning {
 		if !hasDomain(e.Domain) {
 			at := e.domainAt
 			warnings = append(warnings, yamlfile.Warning{File: e.File, Line: at.Line, Column: at.Column, Path: at.Path.String(),
-				Text: "no limits file has the domain " + yamlfile.Quote(e.Domain) + ", so nothing is limited"})
+				Text: "no limits have the domain " + yamlfile.Quote(e.Domain) + ", so nothing is limited"})
 		}
 	}
 	return warnings

@@ -177,7 +177,7 @@ func TestTableAndWarnings(t *testing.T) {
 		t.Fatal(err)
 	}
 	warnings := a.Warnings(func(name string) bool { return name == "d" })
-	if len(warnings) != 1 || warnings[0].String() != path+`:6:13: endpoints[0].domain: no limits file has the domain "shop", so nothing is limited` {
+	if len(warnings) != 1 || warnings[0].String() != path+`:6:13: endpoints[0].domain: no limits have the domain "shop", so nothing is limited` {
 		t.Errorf("warnings %v", warnings)
 	}
 	var out bytes.Buffer

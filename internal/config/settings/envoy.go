@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ import (
 // Values are read as that service reads them. One warning names all variables that
 // a daemon does not follow; it is an error where that would let requests pass that
 // should not. The error joins all errors, as that of Load does. Variables that
-// the service does not know are ignored.
+// the service does not know are ignored; those of our own settings with a warning.
 func LoadEnvoy(fs *pflag.FlagSet, environ []string) (Settings, []string, error) {
 	l := newSettingsLoader()
 	l.likeEnvoy = true
@@ -59,6 +60,7 @@ func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
 	e.tracing()
 	e.store()
 	e.tellIgnored()
+	e.tellOwn(environ)
 	return e.layer
 }
 
@@ -331,6 +333,21 @@ func (e *envoyEnvironment) tellIgnored() {
 	}
 	if len(ignored) > 0 {
 		e.warnf("variables of envoyproxy/ratelimit that are not followed to the letter: %s", strings.Join(ignored, "; "))
+	}
+}
+
+// tellOwn gives one warning of all variables of the daemon's own settings. Whoever takes
+// the one of the tokens file for read would look for a wrong token.
+func (e *envoyEnvironment) tellOwn(environ []string) {
+	var unread []string
+	for i := range e.table {
+		d := &e.table[i]
+		if slices.ContainsFunc(environ, func(assignment string) bool { return strings.HasPrefix(assignment, d.variable()+"=") }) {
+			unread = append(unread, fmt.Sprintf("%s (use --%s)", d.variable(), d.flag()))
+		}
+	}
+	if len(unread) > 0 {
+		e.warnf("variables of the daemon's own settings that are not read by the name of envoyproxy/ratelimit: %s", strings.Join(unread, "; "))
 	}
 }
 

@@ -104,7 +104,7 @@ func TestEnvoyWithoutRedisURLIsAnError(t *testing.T) {
 	}
 }
 
-func TestEnvoyTellsAllErrorsAndOneWarning(t *testing.T) {
+func TestEnvoyTellsAllErrorsAndIgnoredVariables(t *testing.T) {
 	_, warnings, err := LoadEnvoy(flagsOf(t, "--log-level=loud"), []string{
 		"PORT=abc", "BACKEND_TYPE=memcache", "CONFIG_TYPE=REDIS", "SOMETHING_ELSE=x", "REDIS_PORT=tcp://10.0.0.1:6379",
 		"EXTRA_TAGS=a:b", "REDIS_PERSECOND=true", "RATELIMITD_STORE=disk",
@@ -118,8 +118,11 @@ func TestEnvoyTellsAllErrorsAndOneWarning(t *testing.T) {
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], "REDIS_PERSECOND (") || !strings.Contains(warnings[0], "; EXTRA_TAGS (") {
+	if len(warnings) != 2 || !strings.Contains(warnings[0], "REDIS_PERSECOND (") || !strings.Contains(warnings[0], "; EXTRA_TAGS (") {
 		t.Errorf("warnings %q", warnings)
+	}
+	if want := "variables of the daemon's own settings that are not read by the name of envoyproxy/ratelimit: RATELIMITD_STORE (use --store)"; warnings[1] != want {
+		t.Errorf("got %s, want %s", warnings[1], want)
 	}
 }
 
