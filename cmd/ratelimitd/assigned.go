@@ -89,6 +89,7 @@ func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hoo
 		CachePath:      s.Assignments.CachePath,
 		Where:          whereOf(s.Redis),
 		Awaited:        e.awaited,
+		CaughtUp:       e.fleet.Tenure().Regain,
 		Old:            e.old,
 		HashTags:       s.Redis.HashTags,
 		Tags:           func(n int) []string { return script.NewTags(n) },

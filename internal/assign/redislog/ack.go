@@ -205,12 +205,15 @@ func (s *Store) without(ctx context.Context, pending []string, wanted written) (
 // leaves the assignments.
 func (s *Store) isLost(ctx context.Context, t *tag, id streamID) (bool, error) {
 	var oldest *redis.XMessageSliceCmd
-	var hasEpoch *redis.BoolCmd
+	var epoch *redis.SliceCmd
 	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		oldest, hasEpoch = pipe.XRangeN(ctx, t.changes, "-", "+", 1), pipe.HExists(ctx, t.assigned, epochField)
+		oldest, epoch = pipe.XRangeN(ctx, t.changes, "-", "+", 1), pipe.HMGet(ctx, t.assigned, epochField)
 	})
-	if err != nil || !hasEpoch.Val() || len(oldest.Val()) == 0 {
-		return err == nil && !hasEpoch.Val(), err
+	if err != nil {
+		return false, err
+	}
+	if epoch.Val()[0] == nil || len(oldest.Val()) == 0 {
+		return epoch.Val()[0] == nil, nil
 	}
 	text, _ := oldest.Val()[0].Values["p"].(string)
 	previous, err := parseID(text)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -125,6 +126,16 @@ func TestFewRightsSuffice(t *testing.T) {
 		t.Errorf("%d assignments, want 1", n)
 	}
 	assigntest.Apply(t, moved, assigntest.Delete(assigntest.Subject("api", "a")))
+	// It looks whether a change is lost that Redis does not have any more.
+	var once sync.Once
+	moved.conn.AddHook(afterScript{func() {
+		once.Do(func() {
+			for _, tag := range hashTags(o.HashTags) {
+				admin.Del(ctx, moved.assignedKeys(tag, "assigned"), moved.assignedKeys(tag, "changes"))
+			}
+		})
+	}})
+	_, _ = moved.Apply(ctx, []assign.Change{assigntest.Plan(assigntest.Subject("api", "a"), "p")})
 	if denied := admin.Do(ctx, "acl", "log").String(); strings.Contains(denied, "reason") {
 		t.Errorf("Redis denied: %s", denied)
 	}

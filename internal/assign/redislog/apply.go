@@ -29,6 +29,9 @@ var errNotLoaded = errors.New("redis: the assignments are not loaded yet")
 // errChangeLost is why nobody knows whether a change is in force that was made.
 var errChangeLost = errors.New("redis has lost the change in the moment after it was made; ask for it again")
 
+// errBusy is why a change is not made.
+var errBusy = errors.New("other assignments of the same hash tag change all the time")
+
 // lostAs are the outcomes that are not known any more of a change that was lost.
 var lostAs = []assign.Outcome{assign.Created, assign.Replaced, assign.Deleted, assign.Unchanged}
 
@@ -47,6 +50,12 @@ func (s *Store) Apply(ctx context.Context, changes []assign.Change, most ...assi
 	}
 	if !s.Loaded() {
 		return applied, errNotLoaded
+	}
+	if err := s.awaitCaughtUp(ctx); err != nil {
+		for i := range applied.Results {
+			applied.Results[i] = assign.Result{Outcome: assign.Failed, Passes: true, Err: fmt.Errorf("%w: %w", assign.ErrNothingChanged, err)}
+		}
+		return applied, wrap(err)
 	}
 	old := s.old(ctx)
 	wanted, err := s.change(ctx, changes, applied.Results, old)
@@ -151,13 +160,13 @@ func setAll(results []assign.Result, which []int, to assign.Result) {
 }
 
 // Places of the arguments of change.lua that sendChanges and changeCall set.
-const argResent, argForm1, argKnown = 2, 3, 5
+const argResent, argForm1, argKnown, argNewest = 2, 3, 5, 6
 
 // changeCall returns the call that makes the first changes of a batch, and how many.
 func (s *Store) changeCall(t *tag, changes []assign.Change, batch []int, old []string) (c *call, n int) {
-	c = &call{tag: t, keys: []string{t.assigned, t.changes}, args: []any{s.clock(), s.keep(), "", "", assign.MaxNumbers, ""}}
+	c = &call{tag: t, keys: []string{t.assigned, t.changes}, args: []any{s.clock(), s.keep(), "", "", assign.MaxNumbers, "", (streamID{}).String()}}
 	if known := t.known.Load(); known != nil {
-		c.args[argKnown] = known.String()
+		c.args[argKnown], c.args[argNewest] = known.String(), known.String()
 	}
 	if len(old) > 0 {
 		c.args[argForm1] = "1"
@@ -225,18 +234,37 @@ func (s *Store) sendChanges(ctx context.Context, calls []*call) {
 		s.run(ctx, changeScript, failed)
 	}
 	for deadline := time.Now().Add(awaitRestore); ; {
-		var lost []*call
+		var again []*call
+		mustPause := false
 		for _, c := range calls {
-			if isLost(c) {
-				lost = append(lost, c)
+			newest := newerThanAsked(c)
+			switch {
+			case newest != "":
+				c.args[argNewest] = newest
+			case isLost(c):
+				mustPause = true
 				s.doorbell.mark(c.tag)
+			default:
+				continue
 			}
+			again = append(again, c)
 		}
-		if len(lost) == 0 || time.Now().After(deadline) || !pause(ctx, 10*time.Millisecond) {
+		if len(again) == 0 || time.Now().After(deadline) || ctx.Err() != nil || mustPause && !pause(ctx, 10*time.Millisecond) {
 			return
 		}
-		s.run(ctx, changeScript, lost)
+		s.run(ctx, changeScript, again)
 	}
+}
+
+// newerThanAsked returns the newest change of the tag of a call that was sent for another
+// one, and so has changed nothing; else an empty text.
+func newerThanAsked(c *call) string {
+	reply, err := c.cmd.Slice()
+	if err != nil || len(reply) != 2 || reply[0] != "NEWER" {
+		return ""
+	}
+	newest, _ := reply[1].(string)
+	return newest
 }
 
 // isLost reports whether a call was refused since Redis has lost the assignments.
@@ -253,6 +281,9 @@ func decodeChanges(c *call, batch []int, results []assign.Result) (streamID, err
 	}
 	if isLost(c) {
 		return streamID{}, errLost
+	}
+	if newerThanAsked(c) != "" {
+		return streamID{}, errBusy
 	}
 	if len(reply) != 1+3*len(batch) {
 		return streamID{}, fmt.Errorf("the reply of the script has %d elements, where %d are expected", len(reply), 1+3*len(batch))

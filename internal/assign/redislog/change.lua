@@ -10,15 +10,17 @@
 -- ARGV[4]  1 if form 1 alone may be written, since some daemon reads no other
 -- ARGV[5]  how many numbers an assignment may have
 -- ARGV[6]  the last change that the caller knows of the tag, or empty
--- ARGV[7]  and so on, 6 for each change: the text of the subject; the subject as
+-- ARGV[7]  the newest change of the tag, as far as the caller knows, or 0-0
+-- ARGV[8]  and so on, 6 for each change: the text of the subject; the subject as
 --          JSON; the version that must be in force, 'none', or empty; who makes
 --          it; why, or empty if the reason stays; and the change as JSON:
 --            rest     whether all parts go but the block
 --            numbers  whether all numbers go
 --            remove   the names of parts that go
 --            set      parts that are set then, each a name, a text and an end
--- reply    'LOST' alone if some are gone, and nothing was changed; else the ID
---          of the last change in the stream, then 3 for each change: its
+-- reply    'LOST' alone if some are gone, and nothing was changed; or 'NEWER' and the
+--          newest change if that is not ARGV[7], and nothing was changed; else the
+--          ID of the last change in the stream, then 3 for each change: its
 --          outcome, what was in force before and what is after, or empty
 --
 -- An assignment is stored as a JSON object of form 1 or form 2. Both begin with etag,
@@ -224,8 +226,23 @@ local function is_before(id, other)
   if ms ~= other_ms then return tonumber(ms) < tonumber(other_ms) end
   return tonumber(seq) < tonumber(other_seq)
 end
--- A stream that is empty was evicted, and the assignments are whole.
-if newest and ARGV[6] ~= '' and is_before(last, ARGV[6]) then return {'LOST'} end
+-- What is there has to go on from what the caller knows, as long as that was not removed
+-- for its age. It does not where somebody put back who had not seen it, though the record
+-- of that is newer. A stream that is empty was evicted, and the assignments are whole.
+if newest and ARGV[6] ~= '' then
+  local first = redis.call('XRANGE', KEYS[2], ARGV[6], '+', 'COUNT', 1)[1]
+  if not first then return {'LOST'} end
+  if first[1] ~= ARGV[6] then
+    for i = 1, #first[2], 2 do
+      if first[2][i] == 'p' and is_before(first[2][i + 1], ARGV[6]) then return {'LOST'} end
+    end
+  end
+end
+
+-- A call whose maker has given it up may lie in the network and arrive seconds later, by
+-- when others have changed what it is about. It was sent for what was newest then, so it
+-- undoes nothing of that; a maker who is still there sends it again for what is newest now.
+if last ~= ARGV[7] then return {'NEWER', last} end
 
 local refusal = refusal_of({{'XADD', KEYS[2], '*', 'f', 'v'}, {'HSET', KEYS[1], 'f', 'v'}, {'HDEL', KEYS[1], 'f'}})
 if refusal then return refusal end
@@ -241,7 +258,7 @@ local function record(kind, subject, by, reason, before, after)
 end
 
 local reply = {''}
-for i = 7, #ARGV, 6 do
+for i = 8, #ARGV, 6 do
   local text, subject, match, by, reason, asked = unpack(ARGV, i, i + 5)
   local change = cjson.decode(asked)
   local held = held_of(text)

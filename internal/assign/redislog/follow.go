@@ -257,11 +257,14 @@ func (s *Store) replay(t *tag, changes []redis.XMessage, n *news) bool {
 		}
 		if err != nil {
 			s.logForeign(t.changes+" "+m.ID, err)
-		} else if e.record.Kind == assign.Restored && e.through != t.at {
+		} else if e.record.Kind == assign.Restored && e.through != t.has {
 			return false // it put back what this daemon does not have
 		}
 		s.put(t, &e, n)
 		t.at = e.id
+		if e.record.Kind != assign.Restored {
+			t.has = e.id
+		}
 	}
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ const (
 	loadsAtOnce = 4
 	// pageTries is how often a page is asked for.
 	pageTries = 3
+	// maxPutBacks is how many records are read to find one of a change.
+	maxPutBacks = 10
 )
 
 // load loads those tags that are not.
@@ -73,7 +76,7 @@ func (s *Store) load(ctx context.Context, tags []*tag, n *news) error {
 // its stream, from which the tag goes on: for a moment a change may be there that was
 // replaced already.
 func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
-	newest, err := s.newestOf(ctx, t)
+	newest, has, err := s.newestChange(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -109,7 +112,7 @@ func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 			return err
 		}
 		for i := 0; i+1 < len(page); i += 2 {
-			if page[i] == epochField {
+			if page[i] == epochField || page[i] == restorerField {
 				continue
 			}
 			hasAny = true
@@ -138,27 +141,30 @@ func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 		after = newest.String()
 	}
 	t.setEpoch(after)
-	t.at, t.isLoaded, t.isFromSnapshot = newest, true, false
+	t.at, t.has, t.isLoaded, t.isFromSnapshot = newest, has, true, false
 	t.emptySince = time.Time{}
 	return nil
 }
 
 // othersHave reports whether another daemon has a tag of which Redis has nothing, since
-// it has lost it, and so is about to put that back. One of a version from before epochs
-// does not put back, so this says yes for a while only.
+// it has lost it, and so is about to put that back, or is at it. One of a version from
+// before epochs does not put back, and one that is at it may die, so this says yes for a
+// while only, or as long as there is more and more.
 func (s *Store) othersHave(ctx context.Context, t *tag) (bool, error) {
-	if t.emptySince.IsZero() {
-		t.emptySince = time.Now()
-	}
-	if time.Since(t.emptySince) > awaitOthers {
-		return false, nil
-	}
 	var assigned, seen *redis.IntCmd
+	var restorer *redis.SliceCmd
 	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
-		assigned, seen = pipe.HLen(ctx, t.assigned), pipe.HLen(ctx, t.seen)
+		assigned, seen, restorer = pipe.HLen(ctx, t.assigned), pipe.HLen(ctx, t.seen), pipe.HMGet(ctx, t.assigned, restorerField)
 	})
-	if err != nil || assigned.Val() > 0 || seen.Val() == 0 {
+	if err != nil {
 		return false, err
+	}
+	isPutBack := restorer.Val()[0] != nil
+	if t.emptySince.IsZero() || isPutBack && assigned.Val() != t.emptyLen {
+		t.emptySince, t.emptyLen = time.Now(), assigned.Val()
+	}
+	if time.Since(t.emptySince) > awaitOthers || assigned.Val() > 0 || seen.Val() == 0 {
+		return isPutBack && time.Since(t.emptySince) <= awaitOthers, nil
 	}
 	awaited, err := s.awaited(ctx, time.Now())
 	if err != nil {
@@ -249,6 +255,30 @@ func (s *Store) newestOf(ctx context.Context, t *tag) (streamID, error) {
 		return streamID{}, err
 	}
 	return parseID(changes[0].ID)
+}
+
+// newestChange returns the IDs of a tag's newest record, and of its newest change.
+func (s *Store) newestChange(ctx context.Context, t *tag) (newest, change streamID, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	defer cancel()
+	records, err := s.redis.XRevRangeN(ctx, t.changes, "+", "-", maxPutBacks).Result()
+	if err != nil || len(records) == 0 {
+		return newest, change, err
+	}
+	change = streamID{ms: math.MaxUint64} // of what is not read
+	for _, m := range slices.Backward(records) {
+		e, err := decodeEntry(t, m)
+		if e.id == (streamID{}) {
+			return newest, change, err
+		}
+		newest = e.id
+		if err == nil && e.record.Kind == assign.Restored && (e.previous == e.through || change.compare(e.through) <= 0) {
+			change = e.through
+		} else {
+			change = e.id // which a put-back is too where it stands beside what is newer
+		}
+	}
+	return newest, change, nil
 }
 
 // tellMissed tells those who watch of the changes up to newest that were not seen, as

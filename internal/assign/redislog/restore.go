@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -23,10 +24,16 @@ import (
 // one that was lost. Changes go on from one to the next, so that changes which are
 // gone show as well. What is put back was so as of the last change that the daemon has
 // seen; where a record says something newer of a subject, that stays. So of several
-// daemons the one that has seen the newest change wins, whoever comes first.
+// daemons the one that has seen the newest change wins, whoever comes first. To have put
+// back is no change: where that is lost in turn, it is put back as of the same change as
+// before, or it would win over a change that is newer than all of it.
 
 // epochField is the name of the epoch in the hash of a tag. No subject has this text.
 const epochField = "~epoch"
+
+// restorerField is beside the assignments of a tag while some of them are still to be put
+// back.
+const restorerField = "~restorer"
 
 const (
 	// restoreLives is how long a daemon that puts back may be silent.
@@ -54,13 +61,21 @@ func (s *Store) isBehind(ctx context.Context, t *tag, changes []redis.XMessage, 
 		if changes[0].ID == t.at.String() {
 			return false, nil
 		}
+		e, err := decodeEntry(t, changes[0])
+		if err == nil && e.record.Kind == assign.Restored && e.previous == e.through {
+			return e.through.compare(t.has) < 0, nil // it goes on from nothing else
+		}
 		previous, _ := changes[0].Values["p"].(string)
 		id, err := parseID(previous)
 		return err == nil && id.compare(t.at) < 0, nil
 	}
-	// The stream ends before, or was evicted: then the assignments have all.
+	// The stream ends before, or was evicted: then the assignments have all, unless
+	// somebody has begun them anew.
 	newest, err := s.newestOf(ctx, t)
-	return err == nil && newest != (streamID{}) && newest.compare(t.at) < 0, err
+	if newest == (streamID{}) {
+		return err == nil && t.epoch != movedEpoch && epoch != t.epoch, err
+	}
+	return err == nil && newest.compare(t.at) < 0, err
 }
 
 // lossOf is what is known of a tag that is put back.
@@ -73,6 +88,9 @@ type lossOf struct {
 	isEmpty bool
 	// touched are the texts of subjects that Redis knows something newer of.
 	touched map[string]bool
+	// name is that of the put-back, and isBegun says that some of it is written.
+	name    string
+	isBegun bool
 	page    []any // arguments of the next call
 	n       int   // assignments that were put back
 	// id is that of the record, once it is done; failed says that it is not.
@@ -110,13 +128,14 @@ func (s *Store) putBack(ctx context.Context, tags []*tag, n *news) error {
 			continue
 		}
 		sum += l.n
-		if t.at.compare(asOf) > 0 {
-			asOf = t.at
+		if t.has.compare(asOf) > 0 {
+			asOf = t.has
 		}
 		s.watchers.Tell(assign.Record{ID: recordID(t, l.id), Moment: l.id.micros(), Kind: assign.Restored, By: s.o.Name, Restored: l.n})
 		t.putBackAfter = time.Time{}
 		if l.isEmpty {
-			t.at, t.epoch, t.isLacking = l.id, l.id.String(), false
+			t.at = l.id
+			t.setEpoch(l.id.String())
 			n.changed = append(n.changed, t)
 		} else {
 			t.isLoaded = false // Redis knows something newer
@@ -157,7 +176,7 @@ func (s *Store) source() string {
 // lossOf reads what Redis has of a tag that it has lost something of. It returns nil if
 // another daemon has put that back meanwhile, or if there is more to follow.
 func (s *Store) lossOf(ctx context.Context, t *tag) (*lossOf, error) {
-	l := &lossOf{tag: t, touched: make(map[string]bool)}
+	l := &lossOf{tag: t, touched: make(map[string]bool), name: fmt.Sprintf("%016x", rand.Uint64())}
 	var changes *redis.XMessageSliceCmd
 	var epoch *redis.StringCmd
 	var size *redis.IntCmd
@@ -176,7 +195,7 @@ func (s *Store) lossOf(ctx context.Context, t *tag) (*lossOf, error) {
 		return nil, err
 	}
 	l.isEmpty = size.Val() == 0 && l.newest == streamID{}
-	for at := t.at; at.compare(l.newest) < 0; {
+	for at := t.has; at.compare(l.newest) < 0; {
 		changes, err := s.changesAfter(ctx, t, at)
 		if err != nil || len(changes) == 0 {
 			return l, err
@@ -190,7 +209,7 @@ func (s *Store) lossOf(ctx context.Context, t *tag) (*lossOf, error) {
 			case err != nil:
 			case l.epoch == "" && e.previous == t.at && e.record.Kind != assign.Restored:
 				return nil, nil // the assignments were lost after this change, which is followed first
-			case l.epoch != "" && e.record.Kind == assign.Restored && e.through.compare(t.at) >= 0:
+			case l.epoch != "" && e.record.Kind == assign.Restored && e.through.compare(t.has) >= 0:
 				t.isLoaded = false // it was put back by a daemon that had all that this one has
 				return nil, nil
 			}
@@ -217,7 +236,7 @@ func (s *Store) putBackAll(ctx context.Context, losses map[*tag]*lossOf) error {
 		l.n++
 		l.page = append(l.page, text, string(assign.Encode(a)))
 		if len(l.page) >= 2*maxPutBack {
-			errs = append(errs, s.putBackPage(ctx, l, streamID{}))
+			errs = append(errs, s.putBackPage(ctx, l, ""))
 		}
 	}
 	for _, t := range slices.SortedFunc(maps.Keys(losses), func(a, b *tag) int { return a.index - b.index }) {
@@ -225,7 +244,7 @@ func (s *Store) putBackAll(ctx context.Context, losses map[*tag]*lossOf) error {
 		if !l.isEmpty && t.leftOut.all == 0 {
 			errs = append(errs, s.removeGone(ctx, l))
 		}
-		errs = append(errs, s.putBackPage(ctx, l, t.at))
+		errs = append(errs, s.putBackPage(ctx, l, t.has.String()))
 	}
 	return errors.Join(errs...)
 }
@@ -246,7 +265,7 @@ func (s *Store) removeGone(ctx context.Context, l *lossOf) error {
 			l.page = append(l.page, page[i], "")
 		}
 		if len(l.page) >= 2*maxPutBack {
-			err = s.putBackPage(ctx, l, streamID{})
+			err = s.putBackPage(ctx, l, "")
 		}
 		if cursor = next; cursor == 0 || err != nil {
 			return err
@@ -255,19 +274,19 @@ func (s *Store) removeGone(ctx context.Context, l *lossOf) error {
 	return nil
 }
 
-// putBackPage sends what is gathered of a tag. through is zero while there is more to
+// putBackPage sends what is gathered of a tag. through is empty while there is more to
 // come.
-func (s *Store) putBackPage(ctx context.Context, l *lossOf, through streamID) error {
+func (s *Store) putBackPage(ctx context.Context, l *lossOf, through string) error {
 	if l.failed {
 		return nil
 	}
-	text := ""
-	if through != (streamID{}) {
-		text = through.String()
+	isFirst := ""
+	if !l.isBegun {
+		isFirst = "1"
 	}
 	c := &call{tag: l.tag, keys: []string{l.tag.assigned, l.tag.changes},
-		args: append([]any{l.newest.String(), l.epoch, text, s.o.Name, strconv.Itoa(l.n), s.keep()}, l.page...)}
-	l.page = l.page[:0]
+		args: append([]any{l.newest.String(), l.epoch, through, s.o.Name, strconv.Itoa(l.n), s.keep(), l.name, isFirst}, l.page...)}
+	l.page, l.isBegun = l.page[:0], true
 	s.run(ctx, restoreScript, []*call{c})
 	reply, err := c.cmd.Text()
 	if err == nil {

@@ -9,13 +9,17 @@
 -- ARGV[4]  who does it
 -- ARGV[5]  how many assignments it has put back, in all calls
 -- ARGV[6]  about how many changes the stream keeps
--- ARGV[7]  and so on, 2 for each assignment: the text of the subject, and the
+-- ARGV[7]  what names this put-back
+-- ARGV[8]  1 if it is the first call of it
+-- ARGV[9]  and so on, 2 for each assignment: the text of the subject, and the
 --          assignment as it is stored, or empty to remove it
 -- reply    the ID of the record, or empty while there is more to come; nothing was
 --          done if it is '-': what the caller has read is not so any more
 --
 -- What is written here was so as of ARGV[3], and no record since then is about it,
--- so it is right whatever stands there.
+-- so it is right whatever stands there. While there is more to come the hash says so,
+-- and by whom: nobody takes a part for the whole, nor goes on from a part that was
+-- lost again.
 
 local refusal = refusal_of({{'XADD', KEYS[2], '*', 'f', 'v'}, {'HSET', KEYS[1], 'f', 'v'}, {'HDEL', KEYS[1], 'f'}})
 if refusal then return refusal end
@@ -24,8 +28,10 @@ local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
 newest = newest and newest[1] or '0-0'
 local epoch = redis.call('HGET', KEYS[1], '~epoch')
 if newest ~= ARGV[1] or (epoch or '') ~= ARGV[2] then return '-' end
+if ARGV[8] ~= '1' and redis.call('HGET', KEYS[1], '~restorer') ~= ARGV[7] then return '-' end
 
-for i = 7, #ARGV, 2 do
+if ARGV[3] == '' then redis.call('HSET', KEYS[1], '~restorer', ARGV[7]) end
+for i = 9, #ARGV, 2 do
   if ARGV[i + 1] == '' then
     redis.call('HDEL', KEYS[1], ARGV[i])
   else
@@ -54,4 +60,5 @@ end
 id = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[6], id, 'kind', 'restored',
   'by', ARGV[4], 'n', ARGV[5], 'through', ARGV[3], 'p', previous)
 if not epoch then redis.call('HSET', KEYS[1], '~epoch', id) end
+redis.call('HDEL', KEYS[1], '~restorer')
 return id

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,6 +194,58 @@ func TestDaemonThatStartsWaitsForWhatIsPutBack(t *testing.T) {
 	})
 }
 
+// A daemon starts in the middle of a put-back of many assignments, and Redis loses them
+// again in the middle of another. Neither takes a part for the whole.
+func TestHalfOfWhatIsPutBackIsNotTheWhole(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name       string
+		inTheMidst func(lose func(), start func() *daemon)
+	}{
+		{name: "a daemon starts", inTheMidst: func(_ func(), start func() *daemon) {
+			fresh := start()
+			for range 100 {
+				if fresh.Loaded() {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}},
+		{name: "Redis loses it again", inTheMidst: func(lose func(), _ func() *daemon) { lose() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			conn := connOptions(redisconn.Single, redistest.Single(t))
+			one := redislog.Options{HashTags: 1}
+			d := startLoaded(t, conn, one)
+			fill(t, d, 1000)
+			before := held(d)
+			redis := clientOf(t, conn)
+			assigned, changes := d.assignedKeys(hashTags(1)[0], "assigned"), d.assignedKeys(hashTags(1)[0], "changes")
+			lose := func() { redis.Del(context.Background(), assigned, changes) }
+			startOne := func() *daemon { return start(t, conn, one) }
+			var once sync.Once
+			var isLost atomic.Bool
+			d.conn.AddHook(afterScript{func() {
+				if isLost.Load() && redis.HLen(context.Background(), assigned).Val() > 0 {
+					once.Do(func() { c.inTheMidst(lose, startOne) })
+				}
+			}})
+			isLost.Store(true)
+			lose()
+			asynctest.Eventually(t, "it is put back", func() bool {
+				_, restored := d.Losses()
+				return restored >= uint64(len(before))
+			})
+			fresh := startOne()
+			asynctest.Eventually(t, "a daemon that starts then is loaded", fresh.Loaded)
+			if !reflect.DeepEqual(held(fresh), before) || !reflect.DeepEqual(held(d), before) {
+				t.Errorf("daemons have %d and %d assignments, want %d", fresh.Table().Len(), d.Table().Len(), len(before))
+			}
+		})
+	}
+}
+
 // That the last assignment was removed is no loss, nor that there never was one.
 func TestWhatWasRemovedIsNotPutBack(t *testing.T) {
 	t.Parallel()
@@ -321,6 +375,72 @@ func TestTableWithTheNewestChangeIsPutBack(t *testing.T) {
 	}
 }
 
+// Redis loses all, a daemon that lacks the last changes puts back what it has, and Redis
+// loses that too. What is put back again, whoever has it by then, is no newer for that than
+// the changes that it lacks.
+func TestWhatIsPutBackAgainIsNoNewer(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]func(older *daemon, c redisconn.Options, o redislog.Options) *daemon{
+		"by itself": func(older *daemon, _ redisconn.Options, _ redislog.Options) *daemon { return older },
+		"by a daemon that has loaded it": func(older *daemon, c redisconn.Options, _ redislog.Options) *daemon {
+			loaded := startLoaded(t, c, redislog.Options{ID: "loaded"})
+			older.stop()
+			return loaded
+		},
+		"from a snapshot": func(older *daemon, c redisconn.Options, o redislog.Options) *daemon {
+			older.stop()
+			(&daemon{conn: clientOf(t, c)}).lose(t, everything...)
+			return start(t, c, o)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := connOptions(redisconn.Single, redistest.Single(t))
+			redis := &daemon{conn: clientOf(t, c)}
+			o := redislog.Options{ID: "older", CachePath: filepath.Join(t.TempDir(), "snapshot")}
+			older, olderProxy := cutOff(t, c, o)
+			newer, newerProxy := cutOff(t, c, redislog.Options{ID: "newer"})
+			fill(t, newer, 200)
+			asynctest.Eventually(t, "both have them", func() bool { return reflect.DeepEqual(inTable(older), inTable(newer)) })
+			olderProxy.Refuse()
+			changeHalf(t, newer)
+			want := inTable(newer)
+			newerProxy.Refuse()
+			redis.lose(t, everything...)
+			olderProxy.Heal(t)
+			isPutBack := func(d *daemon) {
+				t.Helper()
+				asynctest.Eventually(t, "all is put back", func() bool { return len(inRedis(t, d, 32)) == d.Table().Len() && d.Table().Len() == 200 })
+			}
+			isPutBack(older)
+			older = again(older, c, o)
+			redis.lose(t, everything...)
+			isPutBack(older)
+			newerProxy.Heal(t)
+			asynctest.Eventually(t, "the newest are in force", func() bool {
+				return reflect.DeepEqual(inTable(older), want) && reflect.DeepEqual(inTable(newer), want) && reflect.DeepEqual(inRedis(t, older, 32), want)
+			})
+		})
+	}
+}
+
+// Redis evicts the changes, so that a daemon knows none, and then loses the assignments.
+func TestAssignmentsWithoutChangesArePutBack(t *testing.T) {
+	t.Parallel()
+	d := startLoaded(t, connOptions(redisconn.Single, redistest.Single(t)), redislog.Options{})
+	fill(t, d, 100)
+	want := inTable(d)
+	d.lose(t, "changes")
+	for range 2 { // it finds that they are gone, and loads the assignments
+		if err := d.CatchUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.lose(t, everything...)
+	asynctest.Eventually(t, "they are put back", func() bool { return reflect.DeepEqual(inRedis(t, d, 32), want) })
+	assigntest.Apply(t, d, assigntest.Plan(assigntest.Subject("api", "7"), "newer"))
+}
+
 // Redis comes back with what it had some time ago, as from a snapshot of its own: what
 // was changed since is put back.
 func TestRedisThatGoesBackInTimeIsBroughtForward(t *testing.T) {
@@ -387,17 +507,14 @@ func TestDaemonThatWasAwayPutsBackNothingOlder(t *testing.T) {
 	proxy.Refuse()
 	block := assign.Change{Assignment: assign.Assignment{Subject: assigntest.Subject("api", "7"), Terms: assign.Terms{Blocked: true}, By: "ann"}}
 	assigntest.Apply(t, d, block, assigntest.Plan(assigntest.Subject("api", "later"), "p"), assigntest.Delete(assigntest.Subject("api", "8")))
-	n := d.Table().Len()
 	d.lose(t, "changes")
 	var since []assign.Change
-	for i := range 500 { // some for each tag, whose daemons then see that it has lost its changes
+	for i := range 500 { // some for each tag
 		since = append(since, assigntest.Plan(assigntest.Subject("api", fmt.Sprint("since-", i)), "p"))
 	}
 	assigntest.Apply(t, d, since...)
-	asynctest.Eventually(t, "all are put back", func() bool {
-		restored, _ := putBack(t, d)
-		return restored >= n
-	})
+	// Of tags that it looked at between the loss and the change there is nothing to put back.
+	asynctest.Eventually(t, "Redis has all", func() bool { return reflect.DeepEqual(inRedis(t, d, 32), inTable(d)) })
 	want := inTable(d)
 	proxy.Heal(t)
 	asynctest.Eventually(t, "it has the change since", func() bool { return away.Table().Get(since[0].Assignment.Subject) != nil })
@@ -434,6 +551,39 @@ func TestChangeOnTopOfWhatRedisLost(t *testing.T) {
 		if a := inRedis(t, d, 32)[s.Text()]; !a.Blocked || a.Plan != "since" {
 			t.Fatalf("subject %d has the plan %s, and is blocked: %v; want since, and true", i, a.Plan, a.Blocked)
 		}
+	}
+}
+
+// Redis loses all, and a daemon that lacks the last changes puts back what it has. A daemon
+// that has them changes nothing on top of that before it has put them back too.
+func TestChangeOnTopOfWhatAnOlderDaemonPutBack(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	older, olderProxy := cutOff(t, c, redislog.Options{ID: "older"})
+	newer, newerProxy := cutOff(t, c, redislog.Options{ID: "newer"})
+	fill(t, newer, 200)
+	asynctest.Eventually(t, "both have them", func() bool { return reflect.DeepEqual(inTable(older), inTable(newer)) })
+	olderProxy.Refuse()
+	s := assigntest.Subject("api", "7")
+	assigntest.Apply(t, newer, assign.Change{Assignment: assign.Assignment{Subject: s, Terms: assign.Terms{Blocked: true}, By: "ann"}})
+	newerProxy.Refuse()
+	redis := clientOf(t, c)
+	(&daemon{conn: redis}).lose(t, everything...)
+	olderProxy.Heal(t)
+	asynctest.Eventually(t, "the older one has put back", func() bool { return len(inRedis(t, older, 32)) == 200 })
+	// Nobody can put back while somebody else is at it.
+	restorer := c.Prefix + "{~assign}~restorer"
+	asynctest.Eventually(t, "somebody else is at it", func() bool { return redis.SetNX(ctx, restorer, "somebody", time.Minute).Val() })
+	newerProxy.Heal(t)
+	time.AfterFunc(500*time.Millisecond, func() { redis.Del(ctx, restorer) })
+	asynctest.Eventually(t, "a plan is assigned", func() bool {
+		applied, err := newer.Apply(ctx, []assign.Change{assigntest.Plan(s, "since")})
+		return err == nil && len(applied.Pending) == 0
+	})
+	converge(t, older, newer)
+	if a := inRedis(t, newer, 32)[s.Text()]; !a.Blocked || a.Plan != "since" {
+		t.Errorf("the subject has the plan %s, and is blocked: %v; want since, and true", a.Plan, a.Blocked)
 	}
 }
 

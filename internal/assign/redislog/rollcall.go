@@ -3,6 +3,7 @@ package redislog
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -23,6 +24,12 @@ const (
 	// silentMost is how long a call waits for daemons that do not answer, such as those that
 	// were killed, where nothing says that Redis has lost anything.
 	silentMost = time.Second
+	// hearWithin is how long a call waits where the register is young: for daemons that it
+	// lost, and that hear the call, to say what Redis lacks.
+	hearWithin = 300 * time.Millisecond
+	// callEvery is how often a call is made again while somebody is silent: Redis may have
+	// lost it, or could not be reached by whoever was called.
+	callEvery = time.Second
 	// maxCalls and maxCallBytes bound what is kept of calls that are not answered yet.
 	maxCalls     = 64
 	maxCallBytes = 32
@@ -30,6 +37,9 @@ const (
 
 // errFurther is why a daemon has not caught up.
 var errFurther = fmt.Errorf("redis: another daemon has newer assignments, and is putting them back: %w", errLost)
+
+// errNotCaughtUp is why a change cannot be made for the moment.
+var errNotCaughtUp = errors.New("redis: this daemon was away, or has just started, and may lack changes that Redis has lost; other daemons are asked for them")
 
 // CatchUp returns nil once the table has all changes that were made before it was called
 // and that any daemon has which changes are waited for, and no decision is left that read
@@ -42,12 +52,17 @@ func (s *Store) CatchUp(ctx context.Context) error {
 	if err := s.lookAtAll(ctx); err != nil {
 		return err
 	}
+	losses := s.losses.Load()
 	further, err := s.callRoll(ctx)
 	if err != nil {
 		return err
 	}
 	if err := s.lookAtAll(ctx); err != nil {
 		return err
+	}
+	if s.losses.Load() != losses {
+		// What this daemon has just put back has later IDs than what others have.
+		return errFurther
 	}
 	own := *s.positions.Load()
 	for name, at := range further {
@@ -58,6 +73,24 @@ func (s *Store) CatchUp(ctx context.Context) error {
 	}
 	s.hasCaughtUp, s.lossesBefore = true, s.losses.Load()
 	return nil
+}
+
+// awaitCaughtUp returns an error if this daemon may have missed changes that Redis has lost,
+// and that another daemon is to put back. What is changed then would be changed on top of
+// what was before, and as changed since the loss it would stay. Where Redis does not answer
+// it returns nil: the change may reach the node that has its subject, and is never told as
+// in force.
+func (s *Store) awaitCaughtUp(ctx context.Context) error {
+	if s.o.CaughtUp == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, awaitRestore)
+	defer cancel()
+	err := s.o.CaughtUp(ctx)
+	if err == nil || !errors.Is(err, errLost) && ctx.Err() == nil {
+		return nil
+	}
+	return errNotCaughtUp
 }
 
 // lookAtAll returns nil once Run has looked at all tags and Redis lacks nothing of them.
@@ -91,18 +124,24 @@ func (s *Store) callRoll(ctx context.Context) (map[string]streamID, error) {
 	}
 	furthest := make(map[string]streamID)
 	answered := make(map[string]bool)
+	isLost := false
 	began := time.Now()
-	read := began
+	read, called := began, began
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		silent := slices.DeleteFunc(slices.Clone(awaited.IDs), func(id string) bool {
 			return id == s.o.ID || answered[id] || slices.Contains(awaited.Mute, id)
 		})
-		if err := s.readAnswers(ctx, name, silent, answered, furthest); err != nil {
+		told, err := s.readAnswers(ctx, name, silent, answered, furthest)
+		if err != nil {
 			return nil, err
 		}
+		isLost = isLost || told
 		// Of a register that was lost since this daemon was in it, nobody knows whom it had.
-		isLoss := s.losses.Load() != s.lossesBefore || s.hasCaughtUp && awaited.Lacks > 0
-		isWhole := !slices.ContainsFunc(silent, func(id string) bool { return !answered[id] })
+		// Nor does who starts, and does not know whether one was lost. But whoever has
+		// something that Redis lacks says so as soon as it hears the call.
+		isLoss := isLost || s.losses.Load() != s.lossesBefore || s.hasCaughtUp && awaited.Lacks > 0
+		isWhole := !slices.ContainsFunc(silent, func(id string) bool { return !answered[id] }) &&
+			(awaited.Lacks <= 0 || time.Since(began) >= hearWithin)
 		if isWhole && (!isLoss || awaited.Lacks <= 0) || !isLoss && time.Since(began) >= silentMost {
 			return furthest, nil
 		}
@@ -117,24 +156,33 @@ func (s *Store) callRoll(ctx context.Context) (map[string]streamID, error) {
 			}
 			read = time.Now()
 		}
+		if time.Since(called) >= callEvery {
+			if err := s.doorbell.call(ctx, name); err != nil {
+				return nil, err
+			}
+			called = time.Now()
+		}
 	}
 }
 
 func (s *Store) answerKey(call, id string) string { return s.key("answer:" + call + ":" + id) }
 
-// readAnswers notes which of the daemons have answered a call, and how far they are.
-func (s *Store) readAnswers(ctx context.Context, call string, ids []string, answered map[string]bool, furthest map[string]streamID) error {
-	if len(ids) == 0 {
-		return nil
-	}
+// lossKey has a value once somebody has heard a call who knows that Redis has lost something.
+func (s *Store) lossKey(call string) string { return s.key("loss:" + call) }
+
+// readAnswers notes which of the daemons have answered a call, and how far they are. It
+// reports whether somebody says that Redis has lost something.
+func (s *Store) readAnswers(ctx context.Context, call string, ids []string, answered map[string]bool, furthest map[string]streamID) (isLost bool, _ error) {
 	replies := make([]*redis.StringCmd, len(ids))
+	var loss *redis.StringCmd
 	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		loss = pipe.Get(ctx, s.lossKey(call))
 		for i, id := range ids {
 			replies[i] = pipe.Get(ctx, s.answerKey(call, id))
 		}
 	})
 	if err != nil && err != redis.Nil {
-		return err
+		return false, err
 	}
 	for i, id := range ids {
 		text, err := replies[i].Bytes()
@@ -152,7 +200,7 @@ func (s *Store) readAnswers(ctx context.Context, call string, ids []string, answ
 			}
 		}
 	}
-	return nil
+	return loss.Err() == nil, nil
 }
 
 // answerCalls answers the calls of others until ctx ends.
@@ -176,7 +224,15 @@ func (s *Store) answerCalls(ctx context.Context) {
 func (s *Store) answerCall(ctx context.Context, calls []string) {
 	ctx, cancel := context.WithTimeout(ctx, answersLive)
 	defer cancel()
-	for s.lookAtAll(ctx) != nil {
+	losses := s.losses.Load()
+	for isTold := false; ; {
+		err := s.lookAtAll(ctx)
+		if !isTold && (errors.Is(err, errLost) || s.losses.Load() != losses) {
+			isTold = s.tellLoss(ctx, calls) == nil
+		}
+		if err == nil {
+			break
+		}
 		if !pause(ctx, restoreRetry) {
 			return
 		}
@@ -198,4 +254,13 @@ func (s *Store) answerCall(ctx context.Context, calls []string) {
 	if err != nil {
 		s.logFailure(ctx, err)
 	}
+}
+
+// tellLoss tells those who called that Redis has lost something.
+func (s *Store) tellLoss(ctx context.Context, calls []string) error {
+	return s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
+		for _, call := range calls {
+			pipe.Set(ctx, s.lossKey(call), s.o.ID, answersLive)
+		}
+	})
 }

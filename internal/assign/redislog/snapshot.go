@@ -51,13 +51,19 @@ type snapshotHead struct {
 type position struct {
 	Epoch string `json:"epoch,omitempty"`
 	At    string `json:"at"`
+	// Has is the last change in it, unless that is At.
+	Has string `json:"has,omitempty"`
 }
 
 // notePositions has the next snapshot, and answers to calls, say how far the table is.
 func (s *Store) notePositions() {
 	all := make(map[string]position, len(s.tags))
 	for _, t := range s.tags {
-		all[t.name] = position{t.epoch, t.at.String()}
+		p := position{Epoch: t.epoch, At: t.at.String()}
+		if t.has != t.at {
+			p.Has = t.has.String()
+		}
+		all[t.name] = p
 	}
 	s.positions.Store(&all)
 }
@@ -156,6 +162,9 @@ func (s *Store) loadSnapshot() {
 	s.o.Log.Info("redis: assignments are those of the snapshot until Redis says more", "path", s.o.CachePath, "assignments", s.table.Len(), "saved_at", s.snapshotAt)
 }
 
+// movedEpoch is the epoch of tags that the snapshot does not have: it had others.
+const movedEpoch = "snapshot"
+
 // goOnFrom puts the tags where a snapshot was.
 func (s *Store) goOnFrom(head snapshotHead) {
 	var newest streamID
@@ -168,12 +177,16 @@ func (s *Store) goOnFrom(head snapshotHead) {
 		p, known := head.Tags[t.name]
 		at, err := parseID(p.At)
 		t.at, t.isLoaded = at, known && err == nil && head.HashTags == s.o.HashTags
+		t.has = at
+		if has, err := parseID(p.Has); err == nil {
+			t.has = has
+		}
 		t.isFromSnapshot = true
 		if t.setEpoch(p.Epoch); !t.isLoaded {
 			// The assignments are spread over other tags now. Redis has them, or
 			// they are lost.
-			t.at = newest
-			t.setEpoch("snapshot")
+			t.at, t.has = newest, newest
+			t.setEpoch(movedEpoch)
 		}
 		t.noteKnown()
 	}

@@ -47,6 +47,9 @@ type Options struct {
 	// Awaited returns the daemons that may decide by what they had before it was
 	// called; nil means that this one is alone.
 	Awaited func(context.Context) (Awaited, error)
+	// CaughtUp returns nil once this daemon has caught up (see Store.CatchUp) since it may
+	// last have missed a change; nil means that it never misses any.
+	CaughtUp func(context.Context) error
 	// Old returns the addresses of daemons of the register that read form 1 of
 	// assignments alone (see change.lua); nil means that there are none. Changes that
 	// form 1 cannot say are refused as long as it returns any, or fails.
@@ -129,10 +132,13 @@ type tag struct {
 	isLoaded bool
 	// isBegun says that the table may have some of it, of a load that failed too.
 	isBegun bool
-	// at is the last change that is in the table, and acked the one that was last
+	// at is the last record that the table is up to, and acked the one that was last
 	// written down to be.
 	at, acked streamID
-	leftOut   leftOut
+	// has is the last change that the table has. Where somebody put back since, it is
+	// before at: the record of that is new, and what was put back is not.
+	has     streamID
+	leftOut leftOut
 	// epoch is what the hash had beside the assignments, empty if there never were
 	// any; isLost says that it is not there any more.
 	epoch  string
@@ -142,6 +148,8 @@ type tag struct {
 	// emptySince is since when Redis was seen to have nothing of it that may be lost;
 	// zero once it is loaded.
 	emptySince time.Time
+	// emptyLen is how many of it were put back at the last look at it.
+	emptyLen int64
 	// isFromSnapshot says that Redis has not confirmed yet what the snapshot says.
 	isFromSnapshot bool
 	// putBackAfter is when a daemon that knows the assignments from a snapshot puts
