@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,7 +41,10 @@ func parseEnd(text string, now time.Time) (time.Time, error) {
 	if weekday, ok := weekdays[word]; ok {
 		return dayOf(now, 1+int(weekday-now.Weekday()+6)%7).to, nil
 	}
-	return time.Time{}, fmt.Errorf("found %q; allowed: %s", text, allowedEnd)
+	if word == "now" || word == "yesterday" {
+		return time.Time{}, fmt.Errorf("found %q, which is no moment to come; allowed: %s", text, allowedEnd)
+	}
+	return time.Time{}, fmt.Errorf("found %s; allowed: %s", foundTime(text), allowedEnd)
 }
 
 // parsePast reads when something was, in the time zone of now: a span of time before it, a
@@ -72,15 +77,41 @@ func parsePast(text string, now time.Time) (interval, error) {
 		at := now.Add(-before)
 		return interval{at, at}, nil
 	}
-	return interval{}, fmt.Errorf("found %q; allowed: %s", text, allowedPast)
+	if word == "tomorrow" {
+		return interval{}, fmt.Errorf("found %q, which is to come; allowed: %s", text, allowedPast)
+	}
+	return interval{}, fmt.Errorf("found %s; allowed: %s", foundTime(text), allowedPast)
 }
+
+// foundTime quotes what is no time, and says so where only the calendar or the clock lacks
+// it: 30 February and 25:00 are spelt as they may be.
+func foundTime(text string) string {
+	quoted := strconv.Quote(text)
+	for _, layout := range append([]string{time.DateOnly, "15:04", "15:04:05"}, momentLayouts...) {
+		_, err := time.Parse(layout, text)
+		var wrong *time.ParseError
+		if !errors.As(err, &wrong) {
+			continue
+		}
+		switch wrong.Message {
+		case ": month out of range", ": day out of range":
+			return quoted + ", and there is no such day"
+		case ": hour out of range", ": minute out of range", ": second out of range":
+			return quoted + ", and there is no such time of day"
+		}
+	}
+	return quoted
+}
+
+// momentLayouts are those of moments on a day that is named.
+var momentLayouts = []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04", time.DateTime}
 
 // namedTime reads what does not depend on today: a date, or a moment with a zone or in loc.
 func namedTime(text string, loc *time.Location) (interval, bool) {
 	if day, err := time.ParseInLocation(time.DateOnly, text, loc); err == nil {
 		return dayOf(day, 0), true
 	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04", time.DateTime} {
+	for _, layout := range momentLayouts {
 		if t, err := time.ParseInLocation(layout, text, loc); err == nil {
 			return interval{t.In(loc), t.In(loc)}, true
 		}

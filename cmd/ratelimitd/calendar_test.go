@@ -82,3 +82,32 @@ func TestPastIsReadAsPeopleSayIt(t *testing.T) {
 		t.Error("a log is looked at in the future")
 	}
 }
+
+// What is spelt well, and is on no calendar or clock, is told as that.
+func TestTimesThatThereAreNot(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 10, 26, 15, 30, 0, 0, time.UTC)
+	const day, clock = ", and there is no such day; allowed: ", ", and there is no such time of day; allowed: "
+	for text, want := range map[string]string{
+		"2027-02-30": day, "2027-13-01": day, "2027-02-30T10:00": day, "2027-02-29T10:00:00Z": day, "2027-02-30 10:00:00": day,
+		"25:00": clock, "18:60": clock, "09:00:61": clock, "2027-02-28T24:00": clock, "2027-02-28T25:00:00Z": clock,
+		"soon": "; allowed: ", "2027-2-3": "; allowed: ",
+	} {
+		_, end := parseEnd(text, now)
+		_, past := parsePast(text, now)
+		_, moment := parseMoment(text)
+		for what, err := range map[string]error{"an end": end, "the past": past, "a moment of a file": moment} {
+			if err == nil || !strings.HasPrefix(err.Error(), "found \""+text+"\""+want) {
+				t.Errorf("%s, %q: %v", what, text, err)
+			}
+		}
+	}
+	for _, text := range []string{"now", "Yesterday"} {
+		if _, err := parseEnd(text, now); err == nil || !strings.HasPrefix(err.Error(), `found "`+text+`", which is no moment to come; allowed: today`) {
+			t.Errorf("%q ends something: %v", text, err)
+		}
+	}
+	if _, err := parsePast("tomorrow", now); err == nil || !strings.HasPrefix(err.Error(), `found "tomorrow", which is to come; allowed: `) {
+		t.Errorf("tomorrow was: %v", err)
+	}
+}

@@ -85,7 +85,7 @@ func TestLogTellsOfMistakes(t *testing.T) {
 		{path, "tenant=acme user=bob", `found "user=bob" beside another subject; allowed: one`},
 		{path, "tenant=acme .", "found the folder .; allowed: a file"},
 		{path, "--since 1h --until 2h", "allowed: --until after --since"},
-		{path, "--since tomorrow", `flag --since: found "tomorrow"; allowed: a span before now such as 1h`},
+		{path, "--since tomorrow", `flag --since: found "tomorrow", which is to come; allowed: a span before now such as 1h`},
 		{path, "--since 2254-01-01", "which is to come; allowed: a moment before now"},
 		{path, "--follow --until now", "found --until beside --follow"},
 		{path, "tenant=acmee", "found no line about tenant=acmee in " + path + " (6 lines read)\n"},

@@ -26,7 +26,7 @@ func parseMoment(text string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("found %q; allowed: %s", text, allowedMoment)
+		return time.Time{}, fmt.Errorf("found %s; allowed: %s", foundTime(text), allowedMoment)
 	}
 	return t.UTC(), nil
 }
