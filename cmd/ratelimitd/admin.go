@@ -100,5 +100,5 @@ func tellUnknownDomain(cmd *cobra.Command, a admin, domain string) {
 	if err != nil || slices.ContainsFunc(r.GetDomains(), func(d *adminv1.Domain) bool { return d.GetName() == domain }) {
 		return
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "no limits file has the domain %s\n", yamlfile.Quote(domain))
+	fmt.Fprintf(cmd.ErrOrStderr(), "no limits have the domain %s\n", yamlfile.Quote(domain))
 }

@@ -104,7 +104,7 @@ would be deleted    tenant=d of api: nothing assigned; until now plan pro
 			t.Errorf("--all %s exits with %d: %q\n%s\nwant\n%s, and %d left, not %d", c.args, code, stderr, out, c.out, c.left, len(f.assignments))
 		}
 	}
-	if _, stderr, code := f.run(t, "unassign", "--domain", "logn", "--all"); code != 0 || stderr != "no limits file has the domain \"logn\"\n" {
+	if _, stderr, code := f.run(t, "unassign", "--domain", "logn", "--all"); code != 0 || stderr != "no limits have the domain \"logn\"\n" {
 		t.Errorf("of an unknown domain: %d %s", code, stderr)
 	}
 }

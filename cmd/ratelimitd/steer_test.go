@@ -19,8 +19,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -325,7 +325,7 @@ func wordsOf(line string) []string {
 func TestUnknownDomainIsToldOf(t *testing.T) {
 	f := startFakeAdmin(t)
 	for args, want := range map[string]string{
-		"assignments --domain logn": "no limits file has the domain \"logn\"\n", "audit --domain logn": "no limits file has the domain \"logn\"\n",
+		"assignments --domain logn": "no limits have the domain \"logn\"\n", "audit --domain logn": "no limits have the domain \"logn\"\n",
 		"assignments --domain login": "", "assignments": "",
 	} {
 		if _, stderr, code := f.run(t, strings.Fields(args)...); code != 0 || stderr != want {
@@ -373,7 +373,9 @@ descriptors:
 - {key: user, value: monitor, rate_limit: {unlimited: true}}
 `, writeText(t, "tokens.yaml", fmt.Sprintf("- {name: ops, role: operator, sha256: %x}\n", sum)))
 	const misspelt = "no rule is for descriptors that begin with tennant=mallory: a block denies only requests that send one all the same; no descriptor here has the key tennant; tenant ("
+	const absent = "this changes nothing: nothing is assigned to tennant=mallory, and no rule is for descriptors that begin with it; no descriptor here has the key tennant; tenant ("
 	const full = "nothing is counted for tenant=nobody: month is full"
+	const noLimit = "no rule is for the descriptor tennant=nobody, so it has no limit to reset; no descriptor here has the key tennant; tenant ("
 	const forced = "use --force to do it all the same\n"
 	for _, c := range []struct {
 		args, input string
@@ -386,6 +388,10 @@ descriptors:
 		{args: "block --domain api tennant=mallory --dry-run", code: exitError, out: "would be refused    tennant=mallory of api: " + misspelt, ends: forced},
 		{args: "block --domain api tennant=mallory --force", out: "created    tennant=mallory of api: blocked\n", stderr: "warning: tennant=mallory of api: " + misspelt},
 		{args: "unblock --domain api tennant=mallory", out: "deleted    tennant=mallory of api: "},
+		{args: "unblock --domain api tennant=mallory", out: "unchanged  tennant=mallory of api: ", stderr: "warning: tennant=mallory of api: " + absent},
+		{args: "unassign --domain api tennant=mallory", out: "unchanged  tennant=mallory of api: ", stderr: "warning: tennant=mallory of api: " + absent},
+		{args: "unassign --domain api tennant=mallory --dry-run", out: "would be unchanged  tennant=mallory of api: ", stderr: "warning: tennant=mallory of api: " + absent},
+		{args: "unassign --domain api tenant=other", out: "unchanged  tenant=other of api: "},
 		{args: "assign --domain api user=monitor --unlimited", code: exitError, out: "refused    user=monitor of api: the rule user=monitor is unlimited already\n", ends: forced},
 		{args: "assign --domain api user=monitor --unlimited --force", out: "created    user=monitor of api: unlimited\n", stderr: "warning: user=monitor of api: the rule "},
 		{args: "assign --domain api tennant=a --plan pro", code: exitError, out: `refused    tennant=a of api: plan: found "pro"; no rule that tennant=a matches, or that is below it, has plans; no descriptor here has the key tennant; `},
@@ -393,7 +399,9 @@ descriptors:
 		{args: "audit --domain api tenant=nobody", out: "nothing was changed\n"},
 		{args: "reset --domain api tenant=nobody --force", out: "reset  tenant=nobody of api: month\n", stderr: "warning: tenant=nobody of api: " + full},
 		{args: "reset --domain api tenant=nobody --force --json", out: `{"limits":["month"],"pending":[],"warnings":["` + full, stderr: "warning: "},
-		{args: "reset --domain api tennant=nobody", code: exitError, stderr: "ratelimitd: ", ends: ") differs from it by one letter\n"},
+		{args: "reset --domain api tennant=nobody", code: exitError, stderr: "refused  tennant=nobody of api: " + noLimit, ends: forced},
+		{args: "reset --domain api tennant=nobody --force", out: "unchanged  tennant=nobody of api: no limit to reset\n", stderr: "warning: tennant=nobody of api: " + noLimit},
+		{args: "reset --domain apu tenant=m", code: exitError, stderr: "refused  tenant=m of apu: domain: found \"apu\"; there is none of this name (api?)\n"},
 		{args: "assign --from - --dry-run", input: "domain,entries,blocked\napi,tennant=x,true\n", out: "1 row: would be 1 created, 0 replaced, 0 unchanged, 1 with a warning\n", stderr: "warning: standard input:2: tennant=x of api: no rule is for"},
 		{args: "explain --domain api tenant=m", out: "It would be denied: tenant=m is blocked.\n"},
 	} {

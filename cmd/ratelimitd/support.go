@@ -63,8 +63,8 @@ func resetCommand(load func() (settings.Settings, error)) *cobra.Command {
 		Long: `Forgets what was taken from the limits of a customer, such as tenant=acme, or
 from the one of --limit: it is then as if nothing had been taken. Where the
 values of a pattern share one counter (share_threshold), it is reset for all of
-them. Where nothing was taken, as from a customer whose name is misspelt, it is
-refused, unless --force.
+them. Where no rule is for the customer, or nothing was taken, as where the name
+is misspelt, it is refused, unless --force.
 ` + codesOfChanges,
 		Example: `  ratelimitd reset --domain api user=alice --reason "ticket 815"
   ratelimitd reset --domain api user=alice --limit day`,
@@ -75,7 +75,7 @@ refused, unless --force.
 	cmd.Flags().StringVar(&limit, "limit", "", "name of the one limit to reset (default: all limits)")
 	completeFlag(cmd, "limit", completeLimit(load, ""))
 	bindReason(cmd, &reason)
-	bindForce(cmd.Flags(), &force, "do it though nothing was taken")
+	bindForce(cmd.Flags(), &force, "do it though there is nothing to reset")
 	bindJSON(cmd.Flags(), &asJSON, "each answer")
 	to.bindChange(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -85,7 +85,7 @@ refused, unless --force.
 		}
 		return to.withAdmin(func(a admin) error {
 			var lacking lacking
-			isRefused := false
+			isRefused, isForceable := false, false
 			for _, d := range subjects.GetDescriptors() {
 				request := &adminv1.ResetRequest{Domain: domain, Entries: d.GetEntries(), Reason: reason, Strict: !force, MaxWait: a.to.maxWait}
 				if cmd.Flags().Changed("limit") {
@@ -93,8 +93,9 @@ refused, unless --force.
 				}
 				subject := subjectText(domain, d.GetEntries())
 				r, err := call(cmd.Context(), a, a.Reset, request)
-				if failed := (callError{}); status.Code(err) == codes.FailedPrecondition && errors.As(err, &failed) {
+				if failed := (callError{}); isResetRefused(status.Code(err)) && errors.As(err, &failed) {
 					isRefused = true
+					isForceable = isForceable || status.Code(err) == codes.FailedPrecondition
 					fmt.Fprintln(cmd.ErrOrStderr(), spelling.Visible(fmt.Sprintf("refused  %s: %s", subject, status.Convert(failed.err).Message())))
 					continue
 				}
@@ -107,7 +108,7 @@ refused, unless --force.
 				case asJSON:
 					err = printMessage(cmd.OutOrStdout(), r)
 				case len(r.GetLimits()) == 0:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has no limit to reset\n", spelling.Visible(subject))
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "unchanged  %s: no limit to reset\n", spelling.Visible(subject))
 				default:
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "reset  %s: %s\n", spelling.Visible(subject), spelling.Visible(limitNames(r.GetLimits())))
 				}
@@ -117,14 +118,22 @@ refused, unless --force.
 				tellSharedCounter(cmd, a, request)
 			}
 			err := lacking.tell(cmd.ErrOrStderr())
-			if isRefused {
+			if isForceable {
 				fmt.Fprintln(cmd.ErrOrStderr(), useForce)
+			}
+			if isRefused {
 				return exitCode(exitError)
 			}
 			return err
 		})
 	}
 	return cmd
+}
+
+// isResetRefused reports whether a code is that of a reset that was not made for what it
+// names. Daemons of older versions find no rule.
+func isResetRefused(code codes.Code) bool {
+	return code == codes.FailedPrecondition || code == codes.InvalidArgument || code == codes.NotFound
 }
 
 // tellSharedCounter says so if a reset was of a counter that others share. It is

@@ -65,7 +65,7 @@ func openLab(ctx context.Context, compared []comparison, progress func(string, .
 		return nil, err
 	}
 	progress("building the daemon")
-	build := exec.CommandContext(ctx, "go", "build", "-o", l.binary, "github.com/ratelimitd/ratelimitd/cmd/ratelimitd")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", l.binary, "github.com/ratelimitd/ratelimitd/cmd/ratelimitd")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the daemon: %w\n%s", err, out)

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/server/authapi"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // Access returns the format of an access log, such as Envoy's: an object of JSON on

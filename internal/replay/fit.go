@@ -9,7 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
@@ -156,12 +156,10 @@ func newFitting(share float64, by FitBy) *fitting {
 
 // add keeps what a decided call asked at a moment.
 func (f *fitting) add(at int64, c *decide.Call, verdicts []verdict) error {
-	n := 0
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
-		for _, l := range o.Limits {
-			h := &c.Hits[n]
-			n++
+		for j, l := range o.Limits {
+			h := &o.Hits[j]
 			if !o.IsRuled() || o.Refusal != decide.NotRefused || h.Cost == 0 {
 				continue
 			}

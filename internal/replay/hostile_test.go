@@ -14,8 +14,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // run replays a log and returns the error and the warnings.

@@ -4,8 +4,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // mostRefused bounds the takes that a side remembers, about 40 bytes each. A
@@ -26,12 +26,10 @@ func takeHash(h *bucket.Hit, at int64) uint64 {
 
 // add remembers the takes of a call that was denied.
 func (r *refusedTakes) add(c *decide.Call, l *decisionlog.Line) {
-	n := 0
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
-		for j := range o.Limits {
-			h := &c.Hits[n]
-			n++
+		for j := range o.Hits {
+			h := &o.Hits[j]
 			if h.Cost <= 0 || bucket.Due(h, &o.Decisions[j], false) {
 				continue
 			}

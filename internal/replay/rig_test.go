@@ -17,10 +17,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
 )
 
@@ -122,11 +122,9 @@ func (r *recorder) giveBack(taken *decide.Call) {
 	r.t.Helper()
 	d := r.deciders[r.inForce]
 	var all []decide.Taken
-	n := 0
 	for i := range taken.Outcomes {
 		for j := range taken.Outcomes[i].Decisions {
-			all = append(all, taken.Taken(n, &taken.Outcomes[i].Decisions[j]))
-			n++
+			all = append(all, taken.Taken(&taken.Outcomes[i], j))
 		}
 	}
 	c := d.NewCall()

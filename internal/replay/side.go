@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // side decides lines by one set of limits, or by those that each line names.
@@ -265,15 +265,14 @@ func hasOwnMoments(l *decisionlog.Line) bool {
 // that of the line.
 func (s *side) clocksOf(c *decide.Call, l *decisionlog.Line) []hitClock {
 	s.clocks = s.clocks[:0]
-	n := 0
 	for i := range c.Outcomes {
-		for j, limit := range c.Outcomes[i].Limits {
+		o := &c.Outcomes[i]
+		for j, limit := range o.Limits {
 			at := l.At
-			if r := recordedLimit(&l.Descriptors[i], &c.Outcomes[i], j); r != nil && r.At != 0 && !isTick(limit, r.At, at) {
+			if r := recordedLimit(&l.Descriptors[i], o, j); r != nil && r.At != 0 && !isTick(limit, r.At, at) {
 				at = r.At
 			}
-			s.clocks = append(s.clocks, hitClock{unsafe.SliceData(c.Hits[n].Key), at})
-			n++
+			s.clocks = append(s.clocks, hitClock{unsafe.SliceData(o.Hits[j].Key), at})
 		}
 	}
 	return s.clocks
@@ -314,12 +313,10 @@ func (s *side) giveBack(d *decider, l *decisionlog.Line, recorded *decider) erro
 	}
 	var hits []bucket.Hit
 	var decisions []bucket.Decision
-	n := 0
 	for i := range c.Outcomes {
-		for j := range c.Outcomes[i].Limits {
-			h := c.Hits[n]
-			n++
-			r := recordedLimit(&l.Descriptors[i], &c.Outcomes[i], j)
+		o := &c.Outcomes[i]
+		for j, h := range o.Hits {
+			r := recordedLimit(&l.Descriptors[i], o, j)
 			if r == nil || r.TakenAt <= 0 || r.Degraded || s.refused.has(&h, r.TakenAt) {
 				continue
 			}

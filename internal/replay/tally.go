@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // Tally counts what was asked of a rule or of a limit.

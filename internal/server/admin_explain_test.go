@@ -238,14 +238,14 @@ func TestResetsOfNothingAreRefused(t *testing.T) {
 		body, says string
 		code       codes.Code
 	}{
-		{`{"domain":"apu","entries":[{"key":"user","value":"x"}]}`, `domain: found "apu"; there is none of this name`, codes.NotFound},
-		{`{"domain":"api","entries":[{"key":"usr","value":"x"}]}`, "entries: found usr=x; there is no rule for them", codes.NotFound},
+		{`{"domain":"apu","entries":[{"key":"user","value":"x"}]}`, `domain: found "apu"; there is none of this name (api?)`, codes.InvalidArgument},
+		{`{"domain":"api","entries":[{"key":"usr","value":"x"}],"strict":true}`, "no rule is for the descriptor usr=x, so it has no limit to reset; no descriptor here has the key usr; did you mean user (", codes.FailedPrecondition},
 		{`{"domain":"api","entries":[{"key":"user","value":"x"}],"limit":"dayly"}`,
-			`limit: found "dayly", which the rule user does not have; allowed: "burst", "daily"`, codes.NotFound},
-		{`{"domain":"api","entries":[{"key":"user","value":"x"}],"limit":""}`, `limit: found "", which the rule user does not have`, codes.NotFound},
-		{`{"domain":"api","entries":[{"key":"user","value":"free"}]}`, "entries: found those of the rule user=free, which is unlimited and so has no state", codes.NotFound},
+			`limit: found "dayly", which the rule user does not have; allowed: "burst", "daily"`, codes.InvalidArgument},
+		{`{"domain":"api","entries":[{"key":"user","value":"x"}],"limit":""}`, `limit: found "", which the rule user does not have`, codes.InvalidArgument},
+		{`{"domain":"api","entries":[{"key":"user","value":"free"}],"strict":true}`, "the rule user=free is unlimited, so it has no limit to reset", codes.FailedPrecondition},
 		{`{"domain":"api","entries":[{"key":"tenant","value":"x"}],"limit":"day"}`,
-			`limit: found "day", which the rule tenant does not have; allowed: "hour", "second"`, codes.NotFound},
+			`limit: found "day", which the rule tenant does not have; allowed: "hour", "second"`, codes.InvalidArgument},
 		{`{"entries":[{"key":"user","value":"x"}]}`, "domain: found an empty text; allowed: the name of a domain", codes.InvalidArgument},
 		{`{"domain":"api"}`, "entries: found 0; allowed: 1 to 16", codes.InvalidArgument},
 		{`{"domain":"api","entries":[{"key":"user","value":"x"}],"reason":"` + strings.Repeat("r", 257) + `"}`,
@@ -261,9 +261,14 @@ func TestResetsOfNothingAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.body, err, c.says)
 		}
 		cancel()
-		code := map[codes.Code]int{codes.NotFound: 404, codes.InvalidArgument: 400}[c.code]
-		if p := d.askAdmin("POST", "/reset", "help", c.body); p.code != code || !strings.HasPrefix(p.body, `{"error":"`) {
+		if p := d.askAdmin("POST", "/reset", "help", c.body); p.code != 400 || !strings.HasPrefix(p.body, `{"error":"`) {
 			t.Errorf("%s: %d %s", c.body, p.code, p.body)
+		}
+	}
+	// Without strict it is done, as far as it can be, and is no change.
+	for _, body := range []string{`{"domain":"api","entries":[{"key":"usr","value":"x"}]}`, `{"domain":"api","entries":[{"key":"user","value":"free"}]}`} {
+		if p := d.askAdmin("POST", "/reset", "help", body); p.code != 200 || !strings.Contains(p.body, `"limits":[]`) || !strings.Contains(p.body, "so it has no limit to reset") {
+			t.Errorf("%s: %d %s", body, p.code, p.body)
 		}
 	}
 	const good = `{"domain":"api","entries":[{"key":"user","value":"x"}]}`

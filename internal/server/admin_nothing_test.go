@@ -37,8 +37,8 @@ func TestChangesThatHitNothing(t *testing.T) {
 		},
 		{
 			"another order", "route=/,tenant=acme", `{"blocked":true}`,
-			"no rule is for descriptors that begin with route=/ / tenant=acme: ",
-			"the entries match in another order, as tenant=acme / route=/ (",
+			"no rule is for descriptors that begin with route=/,tenant=acme: ",
+			"the entries match in another order, as tenant=acme,route=/ (",
 		},
 		{
 			"a rule that begins otherwise", "route=/", `{"blocked":true}`,
@@ -47,7 +47,7 @@ func TestChangesThatHitNothing(t *testing.T) {
 		},
 		{
 			"more than a rule has", "user=x,route=/", `{"blocked":true}`,
-			"no rule is for descriptors that begin with user=x / route=/: ",
+			"no rule is for descriptors that begin with user=x,route=/: ",
 			"user=x has a limit (",
 		},
 		{"what is unlimited already", "user=free", `{"unlimited":true}`, "the rule user=free is unlimited already", ""},
@@ -120,8 +120,42 @@ func TestRefusalsHaveHints(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", c.subject, p.code, p.body, c.hint)
 		}
 	}
-	if p := d.askAdmin("POST", "/reset", "help", `{"domain":"api","entries":[{"key":"uesr","value":"x"}]}`); p.code != 404 || !strings.Contains(p.body, "no descriptor here has the key uesr; user (") {
+	if p := d.askAdmin("POST", "/reset", "help", `{"domain":"api","entries":[{"key":"uesr","value":"x"}],"strict":true}`); p.code != 400 || !strings.Contains(p.body, "no descriptor here has the key uesr; user (") {
 		t.Errorf("a reset: %d %s", p.code, p.body)
+	}
+}
+
+// The end of what is not there says so where no rule is for it either.
+func TestEndsThatEndNothing(t *testing.T) {
+	t.Parallel()
+	d, f := startAssigning(t)
+	const idle = "this changes nothing: nothing is assigned to tennant=acme, and no rule is for descriptors that begin with it"
+	const hint = "no descriptor here has the key tennant; tenant ("
+	for _, method := range []string{"DELETE", "PATCH"} {
+		ask := func(subject string) []string {
+			t.Helper()
+			at, body := "/assignment?"+subjectQuery(subject), ""
+			if method == "PATCH" {
+				at, body = at+"&remove=terms&strict=true", "{}"
+			}
+			p := d.askAdmin(method, at, "run", body)
+			if method == "DELETE" {
+				return read[adminv1.DeleteAssignmentResponse](t, p, 200).GetChange().GetWarnings()
+			}
+			return read[adminv1.PatchAssignmentsResponse](t, p, 200).GetChanges()[0].GetWarnings()
+		}
+		if w := ask("tennant=acme"); len(w) != 2 || w[0] != idle || !strings.HasPrefix(w[1], hint) {
+			t.Errorf("%s: the warnings are %q", method, w)
+		}
+		if w := ask("tenant=acme"); len(w) != 0 {
+			t.Errorf("%s of what a rule is for: %q", method, w)
+		}
+		f.put(assign.Change{Assignment: assign.Assignment{
+			Subject: assign.Subject{Domain: "api", Entries: []bucket.Entry{{Key: "tennant", Value: "acme"}}}, Terms: assign.Terms{Plan: "pro"},
+		}})
+		if w := ask("tennant=acme"); len(w) != 0 {
+			t.Errorf("%s of what is there: %q", method, w)
+		}
 	}
 }
 
@@ -162,7 +196,7 @@ func TestResetOfWhatWasNotCounted(t *testing.T) {
 	if n := len(f.recorded()); n != 0 {
 		t.Errorf("%d records of a reset of nothing", n)
 	}
-	if p := d.askAdmin("POST", "/reset", "help", `{"domain":"api","entries":[{"key":"user","value":"x"}],"strict":true}`); p.code != 412 || !strings.Contains(p.body, "nothing is counted for user=x") {
+	if p := d.askAdmin("POST", "/reset", "help", `{"domain":"api","entries":[{"key":"user","value":"x"}],"strict":true}`); p.code != 400 || !strings.Contains(p.body, "nothing is counted for user=x") {
 		t.Errorf("in JSON: %d %s", p.code, p.body)
 	}
 	r, err := reset("user=Free", false)

@@ -7,18 +7,21 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
 	"github.com/ratelimitd/ratelimitd/internal/server"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
 	"github.com/ratelimitd/ratelimitd/internal/top"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 const benchLimits = `
@@ -127,4 +130,38 @@ func BenchmarkScrape(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkTakeStream answers messages of a hundred takes each, one after the other, by
+// way of a port. The caller neither makes the messages nor reads the answers.
+func BenchmarkTakeStream(b *testing.B) {
+	const takes = 100
+	d := start(b, benchLimits)
+	take := &ratelimitv1.TakeRequest{Domain: "api", Descriptors: []*ratelimitv1.Descriptor{{
+		Entries: []*ratelimitv1.Entry{{Key: "user", Value: "alice"}, {Key: "route", Value: "/orders"}},
+	}}}
+	message, err := proto.Marshal(numbered(1, slices.Repeat([]*ratelimitv1.TakeRequest{take}, takes)...))
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := d.conn.NewStream(b.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+		ratelimitv1.RateLimitService_TakeStream_FullMethodName, grpc.ForceCodec(rawCodec{}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	var answer []byte
+	for b.Loop() {
+		if err := s.SendMsg(message); err != nil {
+			b.Fatal(err)
+		}
+		if err := s.RecvMsg(&answer); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var response ratelimitv1.TakeStreamResponse
+	if err := proto.Unmarshal(answer, &response); err != nil || len(response.GetResults()) != takes {
+		b.Fatal(len(response.GetResults()), err)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*takes), "ns/take")
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // limits returns what /metrics says of limits: by "rule|limit" the decisions that

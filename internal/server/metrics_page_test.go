@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -71,11 +72,18 @@ func TestPageOfManySeriesTakesLittleMemory(t *testing.T) {
 		"OpenMetrics": {"Accept": {"application/openmetrics-text;version=1.0.0"}},
 		"protobuf":    {"Accept": {"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"}},
 	} {
-		w := &lineCounter{header: make(http.Header)}
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		r.Header = header
 		const most = 8 << 20
-		if n := allocated(func() { pages.ServeHTTP(w, r) }); n > most {
+		var w *lineCounter
+		n := uint64(math.MaxUint64)
+		for range 3 { // what else the process does allocates too
+			w = &lineCounter{header: make(http.Header)}
+			if n = min(n, allocated(func() { pages.ServeHTTP(w, r) })); n <= most {
+				break
+			}
+		}
+		if n > most {
 			t.Errorf("%s: a page allocates %d bytes, more than %d", name, n, most)
 		} else {
 			t.Logf("%s: %d bytes", name, n)

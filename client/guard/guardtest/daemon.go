@@ -57,7 +57,8 @@ func build(path string) error {
 		}
 		return fmt.Errorf("find the source of %s: %w", module, err)
 	}
-	cmd := exec.Command("go", "build", "-C", strings.TrimSpace(string(source)), "-o", path, "./cmd/ratelimitd")
+	cmd := exec.Command("go", "build", "-C", strings.TrimSpace(string(source)), "-trimpath", "-o", path, "./cmd/ratelimitd")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which shares what is compiled
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the daemon: %w: %s", err, out)
 	}

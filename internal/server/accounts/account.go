@@ -25,8 +25,8 @@ type Account struct {
 	// streams is the part of held that TakeStreams hold.
 	streams int64
 	// deciding is the part of held that waits for the store, for which the caller
-	// is not to blame.
-	deciding int64
+	// is not to blame. It is changed without the lock.
+	deciding atomic.Int64
 	// pending counts calls that are charged because they were read, and whose
 	// handlers have not begun. stale is their number at the last look, since gRPC
 	// refuses some calls before a handler sees them. unread counts the bytes that
@@ -85,16 +85,11 @@ func (a *Account) shift(bytes int64) {
 }
 
 // Add charges bytes; negative bytes are given back.
-func (a *Account) Add(bytes int64) { a.change(bytes, 0) }
-
-func (a *Account) change(bytes, deciding int64) {
+func (a *Account) Add(bytes int64) {
 	if a == nil {
 		return
 	}
-	a.update(func() {
-		a.shift(bytes)
-		a.deciding += deciding
-	})
+	a.update(func() { a.shift(bytes) })
 	a.memory.pressIfOver(bytes)
 }
 
@@ -162,9 +157,8 @@ func (a *Account) look() {
 	})
 }
 
-// finish gives back the bytes of an answered call, deciding of which waited for
-// the store, and notes that handlers have ended.
-func (a *Account) finish(bytes, deciding, handlers int64) {
+// finish gives back the bytes of an answered call, and notes that handlers have ended.
+func (a *Account) finish(bytes, handlers int64) {
 	if a == nil {
 		return
 	}
@@ -173,7 +167,6 @@ func (a *Account) finish(bytes, deciding, handlers int64) {
 		a.used = true
 		a.running.Add(-handlers)
 		a.shift(-bytes)
-		a.deciding -= deciding
 	})
 }
 
@@ -193,7 +186,7 @@ func (a *Account) blame() (bytes int64, idleFor int, cost int64) {
 		idleFor = a.quiet
 	}
 	if !a.used && a.quiet > 0 {
-		return 2 * (a.held - a.deciding), idleFor, a.idle
+		return 2 * (a.held - a.deciding.Load()), idleFor, a.idle
 	}
-	return (a.held - a.idle - a.deciding) / (1 + a.finished + a.credit), idleFor, a.idle
+	return (a.held - a.idle - a.deciding.Load()) / (1 + a.finished + a.credit), idleFor, a.idle
 }

@@ -70,13 +70,21 @@ func (h *Charge) More(ctx context.Context, bytes int64) error {
 
 // Decide notes that the call waits for the store from now on.
 func (h *Charge) Decide() {
-	h.deciding = h.bytes
-	h.Account.change(0, h.deciding)
+	h.setDeciding(h.bytes)
+}
+
+// setDeciding notes how much of the charge waits for the store.
+func (h *Charge) setDeciding(bytes int64) {
+	if h.Account != nil && bytes != h.deciding {
+		h.Account.deciding.Add(bytes - h.deciding)
+		h.deciding = bytes
+	}
 }
 
 // End gives back the whole charge. A second End does nothing.
 func (h *Charge) End() {
-	h.Account.finish(h.bytes, h.deciding, h.running)
+	h.setDeciding(0)
+	h.Account.finish(h.bytes, h.running)
 	*h = Charge{}
 }
 
@@ -107,9 +115,10 @@ func (h Charge) Answer(write func(dst []byte) []byte) mem.BufferSlice {
 	if cap(a.SliceBuffer) > smallRequest {
 		n += int64(cap(a.SliceBuffer))
 	}
-	if n != h.bytes || h.deciding != 0 {
-		h.Account.change(n-h.bytes, -h.deciding)
-		h.bytes, h.deciding = n, 0
+	h.setDeciding(0)
+	if n != h.bytes {
+		h.Account.Add(n - h.bytes)
+		h.bytes = n
 	}
 	h.Account.ended(h.running)
 	h.running = 0

@@ -133,7 +133,7 @@ func (c *httpConnection) ended(r *httpRequest) {
 		c.charged.Add(kept)
 		read -= kept
 	}
-	c.account.finish(read+r.charged.Load(), 0, 1)
+	c.account.finish(read+r.charged.Load(), 1)
 }
 
 type (

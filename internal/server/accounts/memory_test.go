@@ -21,18 +21,18 @@ func TestAccountsAddUp(t *testing.T) {
 	b, _ := opened(m, 1000)
 	a.Add(500)
 	b.Add(300)
-	a.finish(200, 0, 0)
+	a.finish(200, 0)
 	if got := m.held.Load(); got != 2600 {
 		t.Errorf("%d bytes are held", got)
 	}
 	a.Close()
-	a.finish(300, 0, 0) // gRPC gives up this answer after its connection
+	a.finish(300, 0) // gRPC gives up this answer after its connection
 	a.Add(100)
 	a.Close()
 	if got := m.held.Load(); got != 1300 {
 		t.Errorf("after a connection has ended %d bytes are held", got)
 	}
-	b.finish(300, 0, 0)
+	b.finish(300, 0)
 	b.Close()
 	if got := m.held.Load(); got != 0 || len(m.accounts) != 0 {
 		t.Errorf("in the end %d bytes of %d connections are held", got, len(m.accounts))
@@ -62,7 +62,7 @@ func TestCallsOfACallerThatHasGoneStayCharged(t *testing.T) {
 	if err := a.reserve(t.Context(), 1); !errors.Is(err, errGone) {
 		t.Errorf("more is reserved for a caller who has gone: %v", err)
 	}
-	a.finish(callCost+request, 0, 1)
+	a.finish(callCost+request, 1)
 	held(2 * callCost)
 	if _, hasCaller := a.begin(); hasCaller {
 		t.Error("a call that begins after its caller has gone has a caller")
@@ -116,8 +116,8 @@ func TestMessagesThatWaitForTheirHandlersAreCharged(t *testing.T) {
 		t.Errorf("two calls begin with %d and %d bytes, of %d", first, second, m.held.Load())
 	}
 	a.open(0, 0, 60_000) // this call reads it at once
-	a.finish(first, 0, 1)
-	a.finish(second, 0, 1)
+	a.finish(first, 1)
+	a.finish(second, 1)
 	a.open(0, 1, 60_000) // gRPC refuses this call
 	m.age()
 	m.age()
@@ -183,7 +183,8 @@ func TestShedClosesConnectionsThatHoldMuchAndFinishLittle(t *testing.T) {
 	idle.used, idle.quiet = true, idleAfter
 	busy.Add(4 << 20)
 	busy.finished = 1000
-	waiting.change(4<<20, 4<<20) // the calls wait for the store
+	waiting.Add(4 << 20)
+	waiting.deciding.Add(4 << 20) // the calls wait for the store
 	stuck.Add(1 << 20)
 	m.shed()
 	if *busyCut || *stuckCut || *waitingCut || *idleCut {
@@ -252,7 +253,7 @@ func TestReserveWaitsAndIsRefused(t *testing.T) {
 	if err := newcomer.reserve(t.Context(), 1<<18); !errors.Is(err, errMemory) {
 		t.Errorf("one that wants more than a quarter gets %v", err)
 	}
-	full.finish(1<<20, 0, 0)
+	full.finish(1<<20, 0)
 	if err := newcomer.reserve(t.Context(), 1<<18); err != nil {
 		t.Errorf("with room again: %v", err)
 	}

@@ -183,5 +183,5 @@ func (a *Account) readSize(size int) int {
 func (a *Account) hasEarned(bytes int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.used && (a.held-a.idle-a.deciding+bytes)/(1+a.finished+a.credit) < blamed
+	return a.used && (a.held-a.idle-a.deciding.Load()+bytes)/(1+a.finished+a.credit) < blamed
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -89,7 +89,7 @@ func (a *API) mayChange(where string, n int) error {
 		return errNoAssignments
 	}
 	if n == 0 || n > maxChanges {
-		return decide.Invalid("%s: found %d; allowed: 1 to %d", where, n, maxChanges)
+		return endpoint.Invalid("%s: found %d; allowed: 1 to %d", where, n, maxChanges)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func maxWaitOf(request interface{ GetMaxWait() *durationpb.Duration }) ([]assign
 	}
 	most := asked.AsDuration()
 	if !asked.IsValid() || most < 0 || most > maxWaitMost {
-		return nil, decide.Invalid("max_wait: found %v; allowed: 0s to %v, or none", most, maxWaitMost)
+		return nil, endpoint.Invalid("max_wait: found %v; allowed: 0s to %v, or none", most, maxWaitMost)
 	}
 	return []assign.MaxWait{assign.MaxWait(most)}, nil
 }
@@ -186,8 +186,9 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 	if err != nil {
 		return nil, none, err
 	}
+	// What only ends something needs no rules.
 	rules, err := a.rules()
-	if err != nil {
+	if err != nil && slices.ContainsFunc(all, func(q askedChange) bool { return q.change.Sets() }) {
 		return nil, none, err
 	}
 	answers := make([]*adminv1.AssignmentChange, len(all))
@@ -234,7 +235,7 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 	}
 	show := func(i int, r assign.Result, old []string) {
 		m := showResult(r, changes[i].IfMatch, old)
-		if m.GetError() == "" {
+		if m.GetError() == "" && (changes[i].Sets() || r.Before == nil) {
 			m.Warnings = all[at[i]].warnings
 		}
 		answers[at[i]] = m
@@ -420,7 +421,7 @@ func (a *API) listAssignments(_ context.Context, r *adminv1.ListAssignmentsReque
 	case failed != nil:
 		return nil, failed
 	case err != nil:
-		return nil, decide.Invalid("%v", err)
+		return nil, endpoint.Invalid("%v", err)
 	}
 	return &adminv1.ListAssignmentsResponse{NextPageToken: next, Total: uint64(table.Len())}, nil
 }
@@ -439,17 +440,20 @@ func (a *API) DeleteAssignment(ctx context.Context, r *adminv1.DeleteAssignmentR
 	if r.GetPart() != adminv1.Part_PART_UNSPECIFIED {
 		change.Remove = assign.Parts{}
 		if !addPart(&change.Remove, r.GetPart()) {
-			return nil, decide.Invalid("part: found %d; allowed: %s, or none for all of it", r.GetPart(), allowedParts)
+			return nil, endpoint.Invalid("part: found %d; allowed: %s, or none for all of it", r.GetPart(), allowedParts)
 		}
 	}
 	if err := change.Check(); err != nil {
-		return nil, decide.Invalid("%v", err)
+		return nil, endpoint.Invalid("%v", err)
 	}
 	applied, err := a.apply(ctx, []assign.Change{change}, most)
 	if err != nil {
 		return nil, err
 	}
 	response := &adminv1.DeleteAssignmentResponse{Change: showResult(applied.Results[0], change.IfMatch, applied.Old)}
+	if rules := a.Live.Rules(); rules != nil && applied.Results[0].Outcome == assign.Unchanged && applied.Results[0].Before == nil {
+		response.Change.Warnings = absent(rules.Reacher(), &change.Assignment)
+	}
 	response.Pending, response.UnknownFor = a.showReached(ctx, applied.Reached)
 	return response, nil
 }

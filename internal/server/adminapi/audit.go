@@ -10,7 +10,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -42,9 +41,9 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 	}
 	switch n := len(r.GetEntries()); {
 	case n > 0 && r.GetDomain() == "":
-		return nil, decide.Invalid("entries: found %d without a domain; allowed: with the domain that they are of", n)
+		return nil, endpoint.Invalid("entries: found %d without a domain; allowed: with the domain that they are of", n)
 	case n > assign.MaxEntries:
-		return nil, decide.Invalid("entries: found %d; allowed: at most %d", n, assign.MaxEntries)
+		return nil, endpoint.Invalid("entries: found %d; allowed: at most %d", n, assign.MaxEntries)
 	}
 	if err := accounts.ConnectionOf(ctx).Reserve(ctx, recordsCost); err != nil {
 		return nil, err
@@ -85,7 +84,7 @@ func (a *API) records(ctx context.Context, q assign.RecordQuery) ([]assign.Recor
 	records, next, err := a.Assignments.Records(ctx, q)
 	switch {
 	case errors.Is(err, assign.ErrPageToken):
-		return nil, "", decide.Invalid("%v", err)
+		return nil, "", endpoint.Invalid("%v", err)
 	case err != nil:
 		return nil, "", status.Errorf(codes.Unavailable, "the store does not answer: %v", err)
 	}

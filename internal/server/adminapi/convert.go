@@ -11,7 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -44,7 +44,7 @@ func showEntries(entries []bucket.Entry) []*ratelimitv1.Entry {
 func subjectOf(domain string, entries []*ratelimitv1.Entry) (assign.Subject, error) {
 	s := assign.Subject{Domain: domain, Entries: entriesOf(entries)}
 	if err := s.Check(); err != nil {
-		return s, decide.Invalid("%v", err)
+		return s, endpoint.Invalid("%v", err)
 	}
 	return s, nil
 }
@@ -177,7 +177,7 @@ func pageToken(next string) string { return base64.RawURLEncoding.EncodeToString
 func readPageToken(token string) (string, error) {
 	after, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(after) > 4<<10 {
-		return "", decide.Invalid("%v", assign.ErrPageToken)
+		return "", endpoint.Invalid("%v", assign.ErrPageToken)
 	}
 	return string(after), nil
 }
@@ -188,7 +188,7 @@ func pageSize(asked uint32, byDefault, most int) (int, error) {
 	case asked == 0:
 		return byDefault, nil
 	case asked > uint32(most):
-		return 0, decide.Invalid("page_size: found %d; allowed: 1 to %d, or 0 for %d", asked, most, byDefault)
+		return 0, endpoint.Invalid("page_size: found %d; allowed: 1 to %d, or 0 for %d", asked, most, byDefault)
 	}
 	return int(asked), nil
 }

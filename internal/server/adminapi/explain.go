@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -34,7 +34,7 @@ func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.
 	}
 	defer c.Release()
 	if err := c.Check(false); err != nil {
-		return nil, err
+		return nil, endpoint.Status(err)
 	}
 	x, err := a.Decider.Explain(ctx, c)
 	if err != nil {
@@ -65,6 +65,7 @@ func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.
 
 // unexplained returns the status of an error of the decider.
 func unexplained(err error) error {
+	err = endpoint.Status(err)
 	if _, ok := status.FromError(err); ok {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -35,7 +34,7 @@ func (a *API) Routes() map[string]http.HandlerFunc {
 		"GET " + prefix + "/rules":             listed(a, "GetRule", readGetRule, a.listRules, "rules"),
 		"POST " + prefix + "/explain":          route(a, "Explain", readBody[adminv1.ExplainRequest], a.Explain),
 		"POST " + prefix + "/inspect":          route(a, "Inspect", readBody[adminv1.InspectRequest], a.Inspect),
-		"POST " + prefix + "/reset":            route(a, "Reset", readBody[adminv1.ResetRequest], a.Reset),
+		"POST " + prefix + "/reset":            route(a, "Reset", readBody[adminv1.ResetRequest], a.resetOne),
 		"GET " + prefix + "/assignments":       listed(a, "ListAssignments", readListAssignments, a.listAssignments, "assignments"),
 		"POST " + prefix + "/assignments":      route(a, "PutAssignments", readBody[adminv1.PutAssignmentsRequest], a.PutAssignments),
 		"PATCH " + prefix + "/assignments":     route(a, "PatchAssignments", readBody[adminv1.PatchAssignmentsRequest], a.PatchAssignments),
@@ -126,7 +125,7 @@ var bodyBounds = endpoint.JSONBounds{Bytes: 2 * messageMost, Values: 200_000, Wh
 // required, so that a browser asks before it sends one from another site.
 func readBody[Q any](w http.ResponseWriter, r *http.Request) (*Q, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, decide.Invalid("content-type: found %.100q; allowed: application/json", r.Header.Get("Content-Type"))
+		return nil, endpoint.Invalid("content-type: found %.100q; allowed: application/json", r.Header.Get("Content-Type"))
 	}
 	q := new(Q)
 	return q, endpoint.ReadJSON(w, r, any(q).(proto.Message), bodyBounds)
@@ -168,30 +167,21 @@ func writeMessage(w http.ResponseWriter, code int, m proto.Message) {
 	_, _ = w.Write(append(out, '\n'))
 }
 
-// writeStatus writes an error with its status over HTTP.
+// writeStatus writes an error with its status over HTTP: that of callers' requests, with
+// the exceptions that stand here.
 func writeStatus(w http.ResponseWriter, err error) {
-	code := http.StatusInternalServerError
+	code := endpoint.HTTPStatus(status.Code(err))
 	switch status.Code(err) {
-	case codes.InvalidArgument:
-		code = http.StatusBadRequest
 	case codes.Unauthenticated:
-		code = http.StatusUnauthorized
 		w.Header().Set("WWW-Authenticate", "Bearer")
-	case codes.PermissionDenied:
-		code = http.StatusForbidden
-	case codes.NotFound:
-		code = http.StatusNotFound
 	case codes.FailedPrecondition:
-		code = http.StatusPreconditionFailed
+		code = http.StatusPreconditionFailed // of If-Match and its kin
 	case codes.ResourceExhausted:
-		code = http.StatusTooManyRequests
+		code = http.StatusTooManyRequests // no denial is told here
 	case codes.Unimplemented:
-		code = http.StatusNotImplemented
 		if err == errNotServed {
 			code = http.StatusNotFound
 		}
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		code = http.StatusServiceUnavailable
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	endpoint.WriteError(w, code, status.Convert(err).Message())

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -44,16 +43,16 @@ func ifMatch(r *http.Request) (string, error) {
 	case len(match)+len(none) == 0:
 		return "", nil
 	case len(match)+len(none) > 1:
-		return "", decide.Invalid("if-match, if-none-match: found %d; allowed: one of them", len(match)+len(none))
+		return "", endpoint.Invalid("if-match, if-none-match: found %d; allowed: one of them", len(match)+len(none))
 	case len(none) == 1 && none[0] == "*":
 		return assign.IfNone, nil
 	case len(none) == 1:
-		return "", decide.Invalid(`if-none-match: found %.100q; allowed: *, which is: only if there is none`, none[0])
+		return "", endpoint.Invalid(`if-none-match: found %.100q; allowed: *, which is: only if there is none`, none[0])
 	}
 	etag, ok := strings.CutPrefix(match[0], `"`)
 	etag, ended := strings.CutSuffix(etag, `"`)
 	if !ok || !ended || etag == "" || etag == assign.IfNone || strings.Contains(etag, `"`) {
-		return "", decide.Invalid(`if-match: found %.100q; allowed: the etag of one version, in double quotes`, match[0])
+		return "", endpoint.Invalid(`if-match: found %.100q; allowed: the etag of one version, in double quotes`, match[0])
 	}
 	return etag, nil
 }
@@ -130,7 +129,7 @@ func nameSubject(m *adminv1.Assignment, domain string, entries []*ratelimitv1.En
 	same := (m.GetDomain() == "" || m.GetDomain() == domain) &&
 		(len(m.GetEntries()) == 0 || slices.Equal(entriesOf(m.GetEntries()), entriesOf(entries)))
 	if !same {
-		return decide.Invalid("the body: found other domain or entries than in the query; allowed: the same, or none")
+		return endpoint.Invalid("the body: found other domain or entries than in the query; allowed: the same, or none")
 	}
 	m.Domain, m.Entries = domain, entries
 	return nil
@@ -185,7 +184,7 @@ func (a *API) getWatch(w http.ResponseWriter, r *http.Request) {
 		}
 		if r.ContentLength != 0 {
 			// Over HTTP/1 nobody would notice that the caller has gone while a body is unread.
-			return decide.Invalid("the body: found one; allowed: none")
+			return endpoint.Invalid("the body: found one; allowed: none")
 		}
 		begin := func() error {
 			begun = true

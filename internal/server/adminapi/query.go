@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -30,7 +30,7 @@ var repeated = []string{"entry", "remove", "remove_limit"}
 func readQuery(r *http.Request, names ...string) *query {
 	q := new(query)
 	if q.values, q.err = url.ParseQuery(r.URL.RawQuery); q.err != nil {
-		q.err = decide.Invalid("the query cannot be read: %v", q.err)
+		q.err = endpoint.Invalid("the query cannot be read: %v", q.err)
 		return q
 	}
 	allowed := yamlfile.Commas(names)
@@ -40,9 +40,9 @@ func readQuery(r *http.Request, names ...string) *query {
 	for name, values := range q.values {
 		switch {
 		case !slices.Contains(names, name):
-			q.err = decide.Invalid("the query: found the parameter %.100q%s; allowed: %s", name, nearest(name, names), allowed)
+			q.err = endpoint.Invalid("the query: found the parameter %.100q%s; allowed: %s", name, nearest(name, names), allowed)
 		case len(values) > 1 && !slices.Contains(repeated, name):
-			q.err = decide.Invalid("%s: found it %d times; allowed: once", name, len(values))
+			q.err = endpoint.Invalid("%s: found it %d times; allowed: once", name, len(values))
 		}
 	}
 	return q
@@ -57,7 +57,7 @@ func (q *query) flag(name string) bool {
 		return true
 	case "", "false":
 	default:
-		q.err = decide.Invalid("%s: found %.100q; allowed: true or false", name, text)
+		q.err = endpoint.Invalid("%s: found %.100q; allowed: true or false", name, text)
 	}
 	return false
 }
@@ -70,7 +70,7 @@ func (q *query) duration(name string) *durationpb.Duration {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		q.err = decide.Invalid("%s: found %.100q; allowed: a number with a unit, such as 0.3s or 300ms", name, text)
+		q.err = endpoint.Invalid("%s: found %.100q; allowed: a number with a unit, such as 0.3s or 300ms", name, text)
 	}
 	return durationpb.New(d)
 }
@@ -86,7 +86,7 @@ func (q *query) parts(name string) (all []adminv1.Part) {
 	for _, text := range q.values[name] {
 		part, ok := parts[text]
 		if !ok {
-			q.err = decide.Invalid("%s: found %.100q; allowed: %s", name, text, yamlfile.Commas(slices.Sorted(maps.Keys(parts))))
+			q.err = endpoint.Invalid("%s: found %.100q; allowed: %s", name, text, yamlfile.Commas(slices.Sorted(maps.Keys(parts))))
 		}
 		all = append(all, part)
 	}
@@ -100,7 +100,7 @@ func (q *query) number(name string) uint32 {
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		q.err = decide.Invalid("%s: found %.100q; allowed: a number", name, text)
+		q.err = endpoint.Invalid("%s: found %.100q; allowed: a number", name, text)
 	}
 	return uint32(n)
 }
@@ -124,7 +124,7 @@ func choice[T any](q *query, name string, words map[string]T) (value T) {
 	}
 	value, ok := words[text]
 	if !ok {
-		q.err = decide.Invalid("%s: found %.100q; allowed: %s", name, text, yamlfile.Commas(slices.Sorted(maps.Keys(words))))
+		q.err = endpoint.Invalid("%s: found %.100q; allowed: %s", name, text, yamlfile.Commas(slices.Sorted(maps.Keys(words))))
 	}
 	return value
 }

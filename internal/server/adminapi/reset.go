@@ -10,8 +10,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -24,7 +25,7 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	// What it says of subject, reason and caller is checked as a change's is.
 	change := removal(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
 	if err := change.Check(); err != nil {
-		return nil, decide.Invalid("%v", err)
+		return nil, endpoint.Invalid("%v", err)
 	}
 	most, err := maxWaitOf(r)
 	if err != nil {
@@ -33,10 +34,17 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	subject, by := change.Assignment.Subject, change.Assignment.By
 	states, err := a.Decider.Resettable(subject.Domain, subject.Entries, r.Limit)
 	if err != nil {
-		return nil, err
+		return nil, endpoint.Status(err)
+	}
+	if states.Idle != "" {
+		warnings := append([]string{states.Idle}, states.Hints...)
+		if r.GetStrict() {
+			return nil, idleReset(warnings)
+		}
+		return &adminv1.ResetResponse{Warnings: warnings}, nil
 	}
 	if n := len(states.Keys); n > assign.ResetMost {
-		return nil, decide.Invalid("limit: found none for a subject with %d states, over all plans, where a reset forgets at most %d together; allowed: the name of one limit (%s)",
+		return nil, endpoint.Invalid("limit: found none for a subject with %d states, over all plans, where a reset forgets at most %d together; allowed: the name of one limit (%s)",
 			n, assign.ResetMost, yamlfile.Shorten(yamlfile.Commas(states.Limits)))
 	}
 	done, err := a.Assignments.Reset(ctx, assign.Reset{
@@ -52,10 +60,10 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	}
 	var warnings []string
 	if done.States == 0 {
-		warnings = append(warnings, fmt.Sprintf("nothing is counted for %s: %s full", spelling.Entries(subject.Entries), areLimits(states.Limits)))
+		warnings = append(warnings, fmt.Sprintf("nothing is counted for %s: %s full", config.ShowEntries(subject.Entries), areLimits(states.Limits)))
 		warnings = append(warnings, states.Hints...)
 		if r.GetStrict() {
-			return nil, status.Error(codes.FailedPrecondition, strings.Join(warnings, "; "))
+			return nil, idleReset(warnings)
 		}
 	}
 	a.Log.Info("limits reset", "by", by, "domain", subject.Domain, "entries", spelling.Entries(subject.Entries),
@@ -63,6 +71,20 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	response := &adminv1.ResetResponse{Limits: states.Limits, Warnings: warnings}
 	response.Pending, response.UnknownFor = a.showReached(ctx, done.Reached)
 	return response, nil
+}
+
+// idleReset is the error of a strict reset that would do nothing for anybody.
+func idleReset(warnings []string) error {
+	return status.Error(codes.FailedPrecondition, strings.Join(warnings, "; "))
+}
+
+// resetOne is Reset over HTTP, where what strict refuses has one status in all calls.
+func (a *API) resetOne(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.ResetResponse, error) {
+	response, err := a.Reset(ctx, r)
+	if s := status.Convert(err); s.Code() == codes.FailedPrecondition {
+		err = status.Error(codes.InvalidArgument, s.Message())
+	}
+	return response, err
 }
 
 // areLimits names limits as the subject of a sentence.

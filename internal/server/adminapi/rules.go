@@ -11,7 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
-	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -33,14 +32,6 @@ func nearest(word string, names []string) string {
 		return " (" + near + "?)"
 	}
 	return ""
-}
-
-func domainNames(rules *config.Rules) []string {
-	var names []string
-	for _, d := range rules.Domains() {
-		names = append(names, d.Name)
-	}
-	return names
 }
 
 // ListDomains implements adminv1.AdminServiceServer.
@@ -100,8 +91,7 @@ func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*
 	}
 	domain := rules.Domain(r.GetDomain())
 	if domain == nil {
-		return nil, status.Errorf(codes.NotFound, "domain: found %s; there is none of this name%s",
-			yamlfile.Quote(r.GetDomain()), nearest(r.GetDomain(), domainNames(rules)))
+		return nil, status.Error(codes.NotFound, "domain: "+rules.NoDomain(r.GetDomain()))
 	}
 	places, err := placesOf(domain, r)
 	if err != nil {
@@ -122,7 +112,7 @@ func placesOf(domain *config.Domain, r *adminv1.GetRuleRequest) ([]*config.Rule,
 		if rule := domain.Match(entries); rule != nil {
 			return []*config.Rule{rule}, nil
 		}
-		return nil, status.Errorf(codes.NotFound, "entries: found %s, which match no rule", yamlfile.Shorten(spelling.Entries(entries)))
+		return nil, status.Errorf(codes.NotFound, "entries: found %s, which match no rule", config.ShowEntries(entries))
 	}
 	places := domain.Places()
 	if r.GetPath() == "" {

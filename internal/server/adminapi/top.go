@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -84,18 +84,18 @@ func (a *API) Top(ctx context.Context, r *adminv1.TopRequest) (*adminv1.TopRespo
 func (a *API) topQuestion(r *adminv1.TopRequest) (q top.Question, rows int, _ error) {
 	kind, ok := topKinds[r.GetBy()]
 	if !ok {
-		return q, 0, decide.Invalid("by: found %d; allowed: 0 to 2", r.GetBy())
+		return q, 0, endpoint.Invalid("by: found %d; allowed: 0 to 2", r.GetBy())
 	}
 	window, ok := topWindows[r.GetWindow()]
 	if !ok {
-		return q, 0, decide.Invalid("window: found %d; allowed: 0 to 3", r.GetWindow())
+		return q, 0, endpoint.Invalid("window: found %d; allowed: 0 to 3", r.GetWindow())
 	}
 	rows = int(r.GetRows())
 	if rows == 0 {
 		rows = topRows
 	}
 	if rows > top.MaxRows {
-		return q, 0, decide.Invalid("rows: found %d; allowed: 1 to %d, or 0 for %d", rows, top.MaxRows, topRows)
+		return q, 0, endpoint.Invalid("rows: found %d; allowed: 1 to %d, or 0 for %d", rows, top.MaxRows, topRows)
 	}
 	q = top.Question{Kind: kind, Window: window, Domain: r.GetDomain(), Rule: r.GetRule()}
 	return q, rows, a.checkTop(q)
@@ -108,11 +108,11 @@ func (a *API) checkTop(q top.Question) error {
 	case !a.Decider.Tops.Keeps(q.Kind):
 		return status.Error(codes.FailedPrecondition, notKept(q.Kind))
 	case q.Domain == "" && q.Rule != "":
-		return decide.Invalid("rule: found %s without a domain; allowed: both", yamlfile.Quote(q.Rule))
+		return endpoint.Invalid("rule: found %s without a domain; allowed: both", yamlfile.Quote(q.Rule))
 	case rules == nil:
 		return status.Error(codes.Unavailable, "no limits are loaded yet")
 	case q.Domain != "" && !rules.HasDomain(q.Domain):
-		return status.Errorf(codes.NotFound, "domain: found %s; there is none of this name%s", yamlfile.Quote(q.Domain), nearest(q.Domain, domainNames(rules)))
+		return status.Error(codes.NotFound, "domain: "+rules.NoDomain(q.Domain))
 	case q.Rule != "" && !a.Decider.HasRule(q.Domain, q.Rule):
 		var paths []string
 		all := rules.Domain(q.Domain).Rules()

@@ -10,7 +10,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
-	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 // namesShown bounds the names that an error lists.
@@ -20,12 +19,16 @@ const namesShown = 20
 // anybody, under the rules in force.
 func (a *API) judge(rules *config.Rules, reacher *config.Reacher, q *askedChange) {
 	if !q.change.Sets() {
-		return // what is there may go though its rule is gone
+		// What is there may go though its rule is gone.
+		if rules != nil && a.held(q.change.Assignment.Subject) == nil {
+			q.warnings = absent(reacher, &q.change.Assignment)
+		}
+		return
 	}
 	asked := &q.change.Assignment
 	domain := rules.Domain(asked.Domain)
 	if domain == nil {
-		q.wrong = fmt.Sprintf("domain: found %s; there is none of this name%s", yamlfile.Quote(asked.Domain), nearest(asked.Domain, domainNames(rules)))
+		q.wrong = "domain: " + rules.NoDomain(asked.Domain)
 		return
 	}
 	if q.wrong = a.wrongForRules(domain, reacher, &q.change); q.wrong != "" {
@@ -39,6 +42,17 @@ func (a *API) judge(rules *config.Rules, reacher *config.Reacher, q *askedChange
 		q.idle, q.warnings = true, append(q.warnings, fmt.Sprintf("the rule %s is unlimited already", rule.Path()))
 	}
 	q.warnings = append(q.warnings, reach.Hints...)
+}
+
+// absent says, of a subject without an assignment that could end, that no rule is for it
+// either: its name may be misspelt. It returns nothing where one is.
+func absent(reacher *config.Reacher, asked *assign.Assignment) []string {
+	reach := reacher.Beginning(asked.Domain, asked.Entries)
+	if reach.HasRule {
+		return nil
+	}
+	text := "this changes nothing: nothing is assigned to %s, and no rule is for descriptors that begin with it"
+	return append([]string{fmt.Sprintf(text, config.ShowEntries(asked.Entries))}, reach.Hints...)
 }
 
 // idleBlock says what a block does where no rule is for whom it names.
@@ -69,7 +83,7 @@ func (a *API) wrongForRules(domain *config.Domain, reacher *config.Reacher, c *a
 	}
 	rule := domain.Match(asked.Entries)
 	if rule == nil {
-		return withHints(fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", spelling.Entries(asked.Entries)),
+		return withHints(fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", config.ShowEntries(asked.Entries)),
 			reacher.Exactly(asked.Domain, asked.Entries).Hints)
 	}
 	if rule.Plans != nil && len(asked.Numbers) > 0 {
@@ -106,7 +120,7 @@ func wrongPlan(domain *config.Domain, reacher *config.Reacher, asked *assign.Ass
 	case has:
 		return ""
 	case len(plans) == 0:
-		return withHints(fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), spelling.Entries(asked.Entries)),
+		return withHints(fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), config.ShowEntries(asked.Entries)),
 			reacher.Beginning(asked.Domain, asked.Entries).Hints)
 	}
 	return fmt.Sprintf("plan: found %s%s; allowed: %s", yamlfile.Quote(asked.Plan), nearest(asked.Plan, plans), few(plans))

@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
 
 // Describe fills an empty call with what an endpoint asks about a request, whose

@@ -5,7 +5,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
 
 // answered are the codes that requests are answered with. Any other is counted
@@ -20,11 +20,12 @@ var answered = [...]codes.Code{
 // reason.
 type ErrorCounts struct{ Store, Other prometheus.Counter }
 
-// add counts an error that told became.
-func (c *ErrorCounts) add(err, told error) {
-	if _, ok := status.FromError(err); ok {
+// add counts an error that a caller is told, which is the store's or not.
+func (c *ErrorCounts) add(told error, isStores bool) {
+	switch {
+	case !isStores:
 		c.Other.Inc()
-	} else if status.Code(told) != codes.Canceled {
+	case status.Code(told) != codes.Canceled:
 		c.Store.Inc()
 	}
 }

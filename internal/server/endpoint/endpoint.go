@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -10,7 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/durations"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -73,13 +72,13 @@ func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, takenAt []int64
 		return status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
 	}
 	if len(takenBy) != 0 && len(takenBy) != len(takenAt) {
-		return decide.Invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", len(takenBy), len(takenAt))
+		return Invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", len(takenBy), len(takenAt))
 	}
 	const most = 1 << 53
 	all := make([]decide.Taken, len(takenAt))
 	for i, at := range takenAt {
 		if at < -most || at > most {
-			return decide.Invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
+			return Invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
 		}
 		all[i].At = at
 		if len(takenBy) != 0 {
@@ -150,27 +149,16 @@ func (e *Endpoint) told(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	told := asStatus(ctx, err)
+	err = Status(err)
+	_, isStatus := status.FromError(err)
+	if !isStatus {
+		err = storeStatus(ctx, err)
+	}
 	if e.Errors != nil {
-		e.Errors.add(err, told)
+		e.Errors.add(err, !isStatus)
 	}
-	e.Failures.log(told)
-	return told
-}
-
-// asStatus turns the store's errors into what a client can act on.
-func asStatus(ctx context.Context, err error) error {
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		return status.Error(codes.Canceled, "the caller has gone")
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		// What the caller's own clock tells it at this moment too.
-		return status.Errorf(codes.DeadlineExceeded, "the store did not decide before the caller's deadline: %v", err)
-	}
-	return status.Errorf(codes.Unavailable, "the store did not decide: %v", err)
+	e.Failures.log(err)
+	return err
 }
 
 // MessageBound is the size of the largest message that can hold text of so

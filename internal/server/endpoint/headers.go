@@ -7,8 +7,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/policylist"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // Header is a response header. Its value is the text, or the number if the text is

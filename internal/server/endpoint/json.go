@@ -7,13 +7,11 @@ import (
 	"io"
 	"net/http"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // ReadBody reads a message in protobuf JSON. If it cannot, it answers the request
@@ -36,7 +34,7 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, message proto.Message, bou
 		if errors.As(err, &tooLarge) {
 			err = fmt.Errorf("the body is larger than %d bytes", bounds.Bytes)
 		}
-		return decide.Invalid("the body cannot be read: %v", err)
+		return Invalid("the body cannot be read: %v", err)
 	}
 	if err := accounts.ConnectionOf(r.Context()).Reserve(r.Context(), int64(8*len(body))); err != nil {
 		return err
@@ -46,7 +44,7 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, message proto.Message, bou
 		err = protojson.Unmarshal(body, message)
 	}
 	if err != nil {
-		return decide.Invalid("the body is no %s in protobuf JSON: %v", message.ProtoReflect().Descriptor().Name(), err)
+		return Invalid("the body is no %s in protobuf JSON: %v", message.ProtoReflect().Descriptor().Name(), err)
 	}
 	return nil
 }
@@ -72,24 +70,7 @@ func WriteMessage(w http.ResponseWriter, message proto.Message, denied bool) {
 
 // WriteStatus writes the error of a call, with its status over HTTP.
 func WriteStatus(w http.ResponseWriter, err error) {
-	WriteError(w, httpStatus(status.Code(err)), status.Convert(err).Message())
-}
-
-func httpStatus(code codes.Code) int {
-	switch code {
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unauthenticated:
-		return http.StatusUnauthorized
-	case codes.PermissionDenied:
-		return http.StatusForbidden
-	case codes.FailedPrecondition:
-		return http.StatusConflict
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
-	}
+	WriteError(w, HTTPStatus(status.Code(err)), status.Convert(err).Message())
 }
 
 // WriteError writes a refusal as JSON.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
 
 func TestJSONBeyondTheBoundsIsRefused(t *testing.T) {

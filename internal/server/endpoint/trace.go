@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -311,8 +311,7 @@ func isDegraded(c *decide.Call) bool {
 // denier returns the rule's path and the name in metrics of the limit that a denied call
 // waits for.
 func denier(c *decide.Call) (rule, limit string) {
-	hit, _ := c.Denier()
-	i, j := c.PlaceOf(hit)
+	i, j, _ := c.Denier()
 	o := &c.Outcomes[i]
 	if o.Rule != nil {
 		rule = o.Rule.Path()

@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
@@ -46,6 +47,7 @@ func (e *API) bound(c *decide.Call) int {
 // envoyCall is a call that is read and written as in Envoy's RPC.
 type envoyCall struct {
 	*decide.Call
+	accounts.Charge
 	api *API
 }
 
@@ -57,6 +59,7 @@ func (e *API) Request() *envoyCall {
 }
 
 func (c *envoyCall) release() {
+	c.Charge = accounts.Charge{}
 	if c.Reset() {
 		c.api.calls.Put(c)
 	}

@@ -7,7 +7,8 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
 const day = 24 * time.Hour
@@ -82,14 +83,14 @@ func (o *own) override(i int) decide.Override {
 func (o *own) period(i int) (time.Duration, error) {
 	u := unitNamed(o.unit)
 	if u == nil {
-		return 0, decide.Invalid("descriptors[%d].limit.unit: found %s; allowed: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR", i, o.unit)
+		return 0, endpoint.Invalid("descriptors[%d].limit.unit: found %s; allowed: SECOND, MINUTE, HOUR, DAY, MONTH, YEAR", i, o.unit)
 	}
 	if !o.hasMultiplier {
 		return u.period, nil
 	}
 	n := uint32(o.multiplier)
 	if most := int64(bucket.MaxPeriod / u.period); n < 1 || int64(n) > most {
-		return 0, decide.Invalid("descriptors[%d].limit.unit_multiplier: found %d; allowed: 1 to %d for the unit %s", i, n, most, o.unit)
+		return 0, endpoint.Invalid("descriptors[%d].limit.unit_multiplier: found %d; allowed: 1 to %d for the unit %s", i, n, most, o.unit)
 	}
 	return u.period * time.Duration(n), nil
 }

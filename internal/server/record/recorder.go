@@ -11,8 +11,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 )
 
 // Sink takes lines to where they are kept, and never waits. It does not keep line,
@@ -117,7 +117,6 @@ func (s *scratch) fill(q *Request, now int64) int64 {
 	if isDecided {
 		s.findMoment(q)
 	}
-	hits, taken := q.Hits, q.TakenAt
 	for i := range q.Call.Descriptors {
 		asked := &q.Call.Descriptors[i]
 		d := s.descriptor()
@@ -130,17 +129,14 @@ func (s *scratch) fill(q *Request, now int64) int64 {
 		}
 		o := &q.Outcomes[i]
 		d.rule(o)
-		if !isDecided || len(hits) < len(o.Limits) {
-			continue
-		}
-		if q.IsGivenBack {
-			s.givenBack(d, o, taken)
-			taken = taken[min(len(o.Limits), len(taken)):]
-		} else {
+		switch {
+		case !isDecided:
+		case q.IsGivenBack:
+			s.givenBack(d, o, q.TakenAt[min(o.First, len(q.TakenAt)):])
+		default:
 			d.Result = ResultOf(q.Call, o)
-			s.decided(d, q, o, hits)
+			s.decided(d, q, o)
 		}
-		hits = hits[len(o.Limits):]
 	}
 	s.settleTexts()
 	return l.At
@@ -167,12 +163,11 @@ func (d *descriptor) rule(o *decide.Outcome) {
 func (s *scratch) findMoment(q *Request) {
 	var first *bucket.Decision
 	remembered := int64(0)
-	hits := q.Hits
 	for i := range q.Outcomes {
-		for j := range q.Outcomes[i].Decisions {
-			d := &q.Outcomes[i].Decisions[j]
-			isCharged := len(hits) > 0 && bucket.Due(&hits[0], d, !q.Denied)
-			hits = hits[min(1, len(hits)):]
+		o := &q.Outcomes[i]
+		for j := range o.Decisions {
+			d := &o.Decisions[j]
+			isCharged := bucket.Due(&o.Hits[j], d, !q.Denied)
 			remembered = max(remembered, d.RememberedAt)
 			if d.At == 0 || first != nil && !isCharged {
 				continue
@@ -190,13 +185,13 @@ func (s *scratch) findMoment(q *Request) {
 	}
 }
 
-// decided says what each limit of an outcome said. hits begin with its own.
-func (s *scratch) decided(d *descriptor, q *Request, o *decide.Outcome, hits []bucket.Hit) {
+// decided says what each limit of an outcome said.
+func (s *scratch) decided(d *descriptor, q *Request, o *decide.Outcome) {
 	first := len(s.limits)
 	for j, l := range o.Limits {
 		got := &o.Decisions[j]
 		s.limits = append(s.limits, decisionlog.Limit{
-			Name: o.LimitName(j), Result: q.LimitResult(o, j, &hits[j]).String(), At: got.At, Seq: got.Seq,
+			Name: o.LimitName(j), Result: q.LimitResult(o, j).String(), At: got.At, Seq: got.Seq,
 			Remaining: got.Remaining, RetryAfter: got.RetryAfter, ResetAfter: got.ResetAfter,
 			Degraded: got.Degraded, Remembered: got.RememberedAt != 0,
 		})

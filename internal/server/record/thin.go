@@ -97,8 +97,7 @@ func denier(q *Request) int {
 	if q.Code != codes.OK || !q.Denied {
 		return len(q.Outcomes)
 	}
-	hit, _ := q.Denier()
-	i, _ := q.PlaceOf(hit)
+	i, _, _ := q.Denier()
 	return i
 }
 

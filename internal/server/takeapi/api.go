@@ -2,6 +2,7 @@ package takeapi
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -9,7 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -22,38 +24,62 @@ type API struct {
 	Stopping context.Context
 	// Age and Grace are those of connections; 0 is for ever.
 	Age, Grace time.Duration
+	takes      sync.Pool
 }
 
 // New returns the API on an endpoint of its own.
 func New(d *endpoint.Endpoint) *API {
 	d.AnswerBound = endpoint.StatusesBound
-	return &API{Endpoint: d}
+	a := &API{Endpoint: d}
+	a.takes.New = func() any { return &take{takeCall: takeCall{d.Decider.NewCall()}, api: a} }
+	return a
 }
 
 // takeCall is a call that is read and written as in the daemon's own API.
 type takeCall struct{ *decide.Call }
 
-func (t takeCall) ReadWire(message string) error {
+// take is a TakeRequest.
+type take struct {
+	takeCall
+	accounts.Charge
+	api *API
+}
+
+// newTake returns an empty request that begins now. end ends its use.
+func (a *API) newTake() *take {
+	t := a.takes.Get().(*take)
+	t.Began = a.Decider.Clock()
+	return t
+}
+
+func (t *take) end() {
+	t.Charge = accounts.Charge{}
+	if t.Reset() {
+		t.api.takes.Put(t)
+	}
+}
+
+func (t *take) ReadWire(message string) error {
 	t.Size = len(message)
 	return t.unmarshalTake(message)
 }
 
-func (t takeCall) AppendWire(dst []byte) []byte {
+func (t *take) AppendWire(dst []byte) []byte {
 	dst = t.appendTakeResponse(dst)
-	t.Release()
+	t.end()
 	return dst
 }
 
-// take decides one request.
-func (a *API) take(ctx context.Context, t takeCall) (any, error) {
+// answerTake decides one request.
+func (a *API) answerTake(ctx context.Context, t *take) (any, error) {
 	if err := a.Answer(ctx, t.Call); err != nil {
-		t.Release()
+		t.end()
 		return nil, err
 	}
 	return t, nil
 }
 
-// takeMessage is take with protobuf's messages, for a request that began then.
+// takeMessage is answerTake with protobuf's messages, for a request that began then.
 func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest, began time.Duration) (*ratelimitv1.TakeResponse, error) {
 	c, err := a.callOf(r)
 	if err != nil {
@@ -95,7 +121,7 @@ func CallOf(d *decide.Decider, r *ratelimitv1.TakeRequest) (*decide.Call, error)
 // takeMany decides several requests, each on its own.
 func (a *API) takeMany(ctx context.Context, t *takes) (any, error) {
 	if t.err == nil && len(t.items) == 0 {
-		t.err = decide.Invalid("takes is empty; a request has at least one")
+		t.err = endpoint.Invalid("takes is empty; a request has at least one")
 	}
 	if t.err == nil && t.answerBound() > endpoint.AnswerMost {
 		t.err = endpoint.ErrAnswerTooLong
@@ -129,7 +155,7 @@ func (a *API) Register(g *grpc.Server) {
 		HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
 			endpoint.Unary(a.Endpoint, a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
-				func() takeCall { return takeCall{a.Decider.Call()} }, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_Take_FullMethodName, a.take)),
+				a.newTake, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_Take_FullMethodName, a.answerTake)),
 			endpoint.Unary(a.Endpoint, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
 				func() *takes { return &takes{api: a} }, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_TakeMany_FullMethodName, a.takeMany)),
 			endpoint.Unary(a.Endpoint, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -111,7 +111,7 @@ func (g *giveBackCall) release() { g.call.Release() }
 func (a *API) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
 	var err error
 	if g.more > 0 {
-		err = decide.Invalid("taken_at, taken_by: found %d numbers, at most %d of each are allowed", len(g.takenAt)+len(g.takenBy)+g.more, g.mostMoments())
+		err = endpoint.Invalid("taken_at, taken_by: found %d numbers, at most %d of each are allowed", len(g.takenAt)+len(g.takenBy)+g.more, g.mostMoments())
 		a.Requests.Failed(status.Code(err))
 	} else {
 		err = a.GiveBack(ctx, g.call, g.takenAt, g.takenBy)
@@ -132,7 +132,7 @@ func (a *API) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackReques
 	}
 	if err != nil {
 		g.release()
-		return nil, decide.Invalid("the request: %v", err)
+		return nil, endpoint.Invalid("the request: %v", err)
 	}
 	if _, err := a.giveBackTake(ctx, g); err != nil {
 		return nil, err

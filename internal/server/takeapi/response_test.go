@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -44,8 +44,8 @@ func FuzzTakeResponse(f *testing.F) {
 		c := takeCall{decide.New(decide.Options{}).NewCall()}
 		c.Hits = []bucket.Hit{{Limit: l, Cost: cost, Key: []byte("k")}, {Limit: l, Cost: 1, Key: []byte(name)}}
 		c.Outcomes = []decide.Outcome{
-			{Limits: []*bucket.Limit{l}, Decisions: []bucket.Decision{d}, Shadow: shadow},
-			{Limits: []*bucket.Limit{l}, Decisions: []bucket.Decision{other}, Own: &decide.Override{Set: true}},
+			{Limits: []*bucket.Limit{l}, Hits: c.Hits[:1], Decisions: []bucket.Decision{d}, Shadow: shadow},
+			{Limits: []*bucket.Limit{l}, Hits: c.Hits[1:], First: 1, Decisions: []bucket.Decision{other}, Own: &decide.Override{Set: true}},
 		}
 		if shadow {
 			c.Outcomes[0].Role = bucket.Aside

@@ -170,7 +170,8 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 		if err := s.hold(slots); err != nil {
 			return err
 		}
-		it := s.readItem(f.Bytes, true)
+		it := new(item)
+		s.readItem(it, f.Bytes, true)
 		it.slots = slots
 		s.deciding.Go(func() {
 			s.answerItem(s.ctx, it)
@@ -222,12 +223,13 @@ func (s *takeStream) letGo(slots int) {
 // the answers.
 func (s *takeStream) answerInTurn(t *streamTakes) error {
 	var out []byte
+	it := new(item)
 	f := wire.Fields[string]{Rest: t.message}
 	for f.Next() {
 		if !f.Is(1, wire.Bytes) {
 			continue
 		}
-		it := s.readItem(f.Bytes, true)
+		s.readItem(it, f.Bytes, true)
 		s.answerItem(s.ctx, it)
 		out = it.appendNumbered(out)
 		if len(out) >= streamMessage {

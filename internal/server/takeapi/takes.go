@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
@@ -63,7 +63,7 @@ func (a *API) countTakes(message string) (n int, told, err error) {
 			continue
 		}
 		if n == a.Bounds.Takes {
-			return n, decide.Invalid("takes: found more than %d in one message, at most so many are allowed (setting grpc.max_takes)", a.Bounds.Takes), nil
+			return n, endpoint.Invalid("takes: found more than %d in one message, at most so many are allowed (setting grpc.max_takes)", a.Bounds.Takes), nil
 		}
 		n++
 	}
@@ -88,7 +88,9 @@ func (t *takes) ReadWire(message string) error {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		if f.Is(1, wire.Bytes) {
-			t.items = append(t.items, t.api.readItem(f.Bytes, false))
+			it := new(item)
+			t.api.readItem(it, f.Bytes, false)
+			t.items = append(t.items, it)
 		}
 	}
 	return f.Err
@@ -97,11 +99,10 @@ func (t *takes) ReadWire(message string) error {
 // Holds returns 0, since ReadWire has charged the requests.
 func (t *takes) Holds() int64 { return 0 }
 
-// readItem reads a request, with its number if it has one.
-func (a *API) readItem(message string, isNumbered bool) *item {
-	it := &item{call: takeCall{a.Decider.Call()}}
+// readItem reads a request into an item, with its number if it has one.
+func (a *API) readItem(it *item, message string, isNumbered bool) {
+	*it = item{call: takeCall{a.Decider.Call()}, isStreamed: isNumbered}
 	var err error
-	it.isStreamed = isNumbered
 	if isNumbered {
 		message, err = it.readNumbered(message)
 	}
@@ -109,9 +110,8 @@ func (a *API) readItem(message string, isNumbered bool) *item {
 		err = it.call.unmarshalTake(message)
 	}
 	if err != nil {
-		it.err = decide.Invalid("the request: %v", err)
+		it.err = endpoint.Invalid("the request: %v", err)
 	}
-	return it
 }
 
 // readNumbered reads a NumberedTake, and returns the take in it.

@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"

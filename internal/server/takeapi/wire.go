@@ -6,7 +6,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 )
 
@@ -117,7 +118,7 @@ func (n *numbers) override(i int) decide.Override {
 // that is too long for a time.Duration becomes one that is too long for a limit.
 func (n *numbers) period(i int) (time.Duration, error) {
 	if n.nanos <= -1e9 || n.nanos >= 1e9 || n.seconds > 0 && n.nanos < 0 || n.seconds < 0 && n.nanos > 0 {
-		return 0, decide.Invalid("descriptors[%d].numbers.period: found %d seconds and %d nanos; allowed: nanos under a second, of the same sign as seconds", i, n.seconds, n.nanos)
+		return 0, endpoint.Invalid("descriptors[%d].numbers.period: found %d seconds and %d nanos; allowed: nanos under a second, of the same sign as seconds", i, n.seconds, n.nanos)
 	}
 	const most = int64(1 << 31)
 	return time.Duration(min(max(n.seconds, -most), most))*time.Second + time.Duration(n.nanos), nil
@@ -133,19 +134,17 @@ func (c takeCall) appendTakeResponse(dst []byte) []byte {
 	if !c.Denied {
 		dst = wire.AppendNumber(dst, 1, 1)
 	}
-	degraded, n := c.IsUnsure, 0
+	degraded := c.IsUnsure
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
-		for j, l := range o.Limits {
-			d := &o.Decisions[j]
-			dst = c.appendLimitStatus(dst, i, j, l, d, c.Taken(n, d))
-			degraded = degraded || d.Degraded
-			n++
+		for j := range o.Limits {
+			dst = c.appendLimitStatus(dst, i, j)
+			degraded = degraded || o.Decisions[j].Degraded
 		}
 	}
 	if c.Denied {
-		denier, d := c.Denier()
-		dst = protowire.AppendVarint(protowire.AppendTag(dst, 3, wire.Varint), uint64(denier))
+		i, j, d := c.Denier()
+		dst = protowire.AppendVarint(protowire.AppendTag(dst, 3, wire.Varint), uint64(c.Outcomes[i].First+j))
 		dst = appendWait(dst, 4, d.RetryAfter)
 	}
 	if degraded {
@@ -154,10 +153,11 @@ func (c takeCall) appendTakeResponse(dst []byte) []byte {
 	return dst
 }
 
-// appendLimitStatus appends the Limit that says what l, the j-th of descriptor i,
-// decided about a hit, and what the hit took.
-func (c takeCall) appendLimitStatus(dst []byte, i, j int, l *bucket.Limit, d *bucket.Decision, t decide.Taken) []byte {
+// appendLimitStatus appends the Limit that says what limit j of descriptor i decided
+// about a hit, and what the hit took.
+func (c takeCall) appendLimitStatus(dst []byte, i, j int) []byte {
 	o := &c.Outcomes[i]
+	l, d, t := o.Limits[j], &o.Decisions[j], c.Taken(o, j)
 	dst, start := wire.BeginMessage(dst, 2)
 	dst = wire.AppendNumber(dst, 1, uint64(i))
 	if l.Name != "" && o.Own == nil {

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide/decidetest"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide/decidetest"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/wire"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -183,7 +183,9 @@ func FuzzTakesBytes(f *testing.F) {
 			f := wire.Fields[string]{Rest: string(in)}
 			for f.Next() {
 				if f.Is(1, wire.Bytes) {
-					got.items = append(got.items, got.api.readItem(f.Bytes, true))
+					it := new(item)
+					got.api.readItem(it, f.Bytes, true)
+					got.items = append(got.items, it)
 				}
 			}
 			err = f.Err

@@ -1869,7 +1869,8 @@ type ResetRequest struct {
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// As in PutAssignmentsRequest.
 	MaxWait *durationpb.Duration `protobuf:"bytes,5,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	// Where nothing was counted, fail with FAILED_PRECONDITION, and audit nothing.
+	// Where there is no limit to reset, or nothing was counted, fail with
+	// FAILED_PRECONDITION (400 over HTTP), and audit nothing.
 	Strict        bool `protobuf:"varint,6,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1957,7 +1958,8 @@ type ResetResponse struct {
 	// For how long there may be more of them, which nobody knows; not there: there are
 	// none.
 	UnknownFor *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
-	// That nothing was counted, and whom else one may have meant.
+	// That nothing was counted, or that there is no limit to reset, which is not
+	// audited; and whom else one may have meant.
 	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

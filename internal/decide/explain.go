@@ -5,11 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -176,20 +172,17 @@ func (d *Decider) assignmentsOf(domain string, entries []bucket.Entry, now int64
 // finish makes the explanation of a decided call.
 func (x *explaining) finish() *Explanation {
 	e := &Explanation{Domain: x.found, Allowed: !x.Denied, DeniedBy: -1, DeniedByLimit: -1}
-	hits := x.Hits
 	for i := range x.Outcomes {
 		o := &x.Outcomes[i]
-		n := len(o.Limits)
-		e.Descriptors = append(e.Descriptors, x.descriptor(i, hits[:n]))
-		hits = hits[n:]
+		e.Descriptors = append(e.Descriptors, x.descriptor(i))
 		for j := range o.Decisions {
 			e.Degraded = e.Degraded || o.Decisions[j].Degraded
 		}
 	}
 	if x.Denied {
-		hit, decision := x.Denier()
+		var decision bucket.Decision
+		e.DeniedBy, e.DeniedByLimit, decision = x.Denier()
 		e.RetryAfter = decision.RetryAfter
-		e.DeniedBy, e.DeniedByLimit = x.PlaceOf(hit)
 		if x.Outcomes[e.DeniedBy].Refusal != NotRefused {
 			e.DeniedByLimit-- // that of the refusal is not among those that are told
 		}
@@ -198,7 +191,7 @@ func (x *explaining) finish() *Explanation {
 	return e
 }
 
-func (x *explaining) descriptor(i int, hits []bucket.Hit) ExplainedDescriptor {
+func (x *explaining) descriptor(i int) ExplainedDescriptor {
 	o, trace := &x.Outcomes[i], &x.traces[i]
 	e := ExplainedDescriptor{
 		Entries:    slices.Clone(x.Descriptors[i].Entries),
@@ -218,10 +211,10 @@ func (x *explaining) descriptor(i int, hits []bucket.Hit) ExplainedDescriptor {
 		if o.Refusal != NotRefused && j == 0 {
 			continue
 		}
-		at := x.decider.Store.Locate(&hits[j])
+		at := x.decider.Store.Locate(&o.Hits[j])
 		e.Limits = append(e.Limits, ExplainedLimit{
 			Limit: l, Source: o.Source(l), Location: at, Decision: o.Decisions[j],
-			Shadow: o.isShadow(x.decider.Modes) || !o.Enforces(j), OnStoreFailure: onFailure(&hits[j], &at),
+			Shadow: o.isShadow(x.decider.Modes) || !o.Enforces(j), OnStoreFailure: onFailure(&o.Hits[j], &at),
 		})
 	}
 	return e
@@ -276,6 +269,8 @@ type Resettable struct {
 	// Limits are the names of the limits, and Keys the names of their states as the
 	// store has them. Limits of several plans may share both.
 	Limits, Keys []string
+	// Idle says why there are none, "" if there are some.
+	Idle string
 	// Hints name whom people may have meant instead, a sentence each.
 	Hints []string
 }
@@ -283,8 +278,8 @@ type Resettable struct {
 // Resettable returns the states of a subject: of all limits of its rule, whatever
 // plan is in force, or of the one that limit names. States of numbers that requests
 // bring, with a period that no limit of the rule has, are not among them: nobody
-// knows which periods there were. Its error is a status: NOT_FOUND if there is no
-// such limit.
+// knows which periods there were. Its error is a status: INVALID_ARGUMENT if there is no
+// such domain or limit.
 func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *string) (Resettable, error) {
 	rules := d.Live.Rules()
 	if rules == nil {
@@ -292,13 +287,12 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 	}
 	found := rules.Domain(domain)
 	if found == nil {
-		return Resettable{}, status.Errorf(codes.NotFound, "domain: found %s; there is none of this name", yamlfile.Quote(domain))
+		return Resettable{}, errorOf(Invalid, "domain: %s", rules.NoDomain(domain))
 	}
 	rule := found.Match(entries)
 	hints := rules.Reacher().Exactly(domain, entries).Hints
 	if rule == nil {
-		text := fmt.Sprintf("entries: found %s; there is no rule for them", config.ShowEntries(entries))
-		return Resettable{}, status.Error(codes.NotFound, strings.Join(append([]string{text}, hints...), "; "))
+		return Resettable{Idle: fmt.Sprintf("no rule is for the descriptor %s, so it has no limit to reset", config.ShowEntries(entries)), Hints: hints}, nil
 	}
 	plans := []*config.Rule{rule}
 	if rule.Plans != nil {
@@ -328,7 +322,8 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 	case len(r.Keys) > 0:
 		return r, nil
 	case len(c.Hits) == 0:
-		return r, status.Errorf(codes.NotFound, "entries: found those of the rule %s, which is unlimited and so has no state", rule.Path())
+		r.Idle = fmt.Sprintf("the rule %s is unlimited, so it has no limit to reset", rule.Path())
+		return r, nil
 	}
 	var names []string
 	for i := range c.Hits {
@@ -336,6 +331,6 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 			names = append(names, name)
 		}
 	}
-	return r, status.Errorf(codes.NotFound, "limit: found %s, which the rule %s does not have; allowed: %s",
+	return r, errorOf(Invalid, "limit: found %s, which the rule %s does not have; allowed: %s",
 		yamlfile.Quote(*limit), rule.Path(), yamlfile.Shorten(yamlfile.Commas(names)))
 }

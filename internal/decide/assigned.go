@@ -118,20 +118,18 @@ func (c *Call) decideBesideRefusals(ctx context.Context, method storeMethod, hit
 	now := c.decider.Now()
 	var asked, used []int
 	denied := false
-	n := 0
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
-		for j := range o.Limits {
-			switch {
+		for j := range o.Hits {
+			switch h, n := &o.Hits[j], o.First+j; {
 			case o.Refusal != NotRefused && j == 0:
 				decisions[n] = o.refused(now)
 				denied = denied || o.Role == bucket.Enforced
-			case hits[n].Limit.ChargedAnyway(hits[n].Cost):
+			case h.Limit.ChargedAnyway(h.Cost):
 				used = append(used, n)
 			default:
 				asked = append(asked, n)
 			}
-			n++
 		}
 	}
 	if !denied { // all refusals are in shadow

@@ -1,9 +1,6 @@
 package decide
 
 import (
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
@@ -17,25 +14,25 @@ type Bounds struct {
 }
 
 // Check refuses a request that is beyond the bounds or invalid, and computes the
-// cost of each descriptor. Its error is a status for the caller.
+// cost of each descriptor. Its error is an Error, or what Override.Invalid says.
 func (c *Call) Check(refunds bool) error {
 	if c.Domain == "" {
-		return Invalid("domain is empty; a request names the domain of its limits")
+		return errorOf(Invalid, "domain is empty; a request names the domain of its limits")
 	}
 	if len(c.Descriptors) == 0 {
-		return Invalid("descriptors is empty; a request has at least one")
+		return errorOf(Invalid, "descriptors is empty; a request has at least one")
 	}
 	if n := len(c.Descriptors) + c.MoreDescriptors; n > c.decider.Bounds.Descriptors {
-		return Invalid("descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", n, c.decider.Bounds.Descriptors)
+		return errorOf(Invalid, "descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", n, c.decider.Bounds.Descriptors)
 	}
 	size := len(c.Domain)
 	for i := range c.Descriptors {
 		asked := &c.Descriptors[i]
 		if n := len(asked.Entries) + asked.MoreEntries; n > c.decider.Bounds.Entries {
-			return Invalid("descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, n, c.decider.Bounds.Entries)
+			return errorOf(Invalid, "descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, n, c.decider.Bounds.Entries)
 		}
 		if asked.Refund && !refunds {
-			return status.Errorf(codes.PermissionDenied, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)
+			return errorOf(Forbidden, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)
 		}
 		if err := asked.Own.Invalid; err != nil {
 			return err
@@ -46,7 +43,7 @@ func (c *Call) Check(refunds bool) error {
 		asked.cost = c.cost(asked)
 	}
 	if size > c.decider.Bounds.Bytes {
-		return Invalid("the request holds %d bytes of text, at most %d are allowed (setting grpc.max_bytes)", size, c.decider.Bounds.Bytes)
+		return errorOf(Invalid, "the request holds %d bytes of text, at most %d are allowed (setting grpc.max_bytes)", size, c.decider.Bounds.Bytes)
 	}
 	return nil
 }
@@ -106,10 +103,4 @@ func (c *Call) SettleEntries() {
 		n := len(c.Descriptors[i].Entries)
 		c.Descriptors[i].Entries, rest = rest[:n:n], rest[n:]
 	}
-}
-
-// Invalid returns the status of an invalid request. The text says where, what was
-// found and what is allowed.
-func Invalid(format string, args ...any) error {
-	return status.Errorf(codes.InvalidArgument, format, args...)
 }

@@ -6,21 +6,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
 // Call is one request on its way through the decider. Its memory is used again
 // after Release.
 type Call struct {
 	decider *Decider
-	accounts.Charge
-	Size int // of the message
+	Size    int // of the message
 
 	Domain      string
 	HitsAddend  uint32
 	Descriptors []Descriptor
 	Outcomes    []Outcome
-	found       *config.Domain // nil if no limits file has the domain
+	found       *config.Domain // nil if no limits have the domain
 	// Limits is the fingerprint of the rules that the call was matched with, or empty.
 	Limits string
 
@@ -55,8 +53,34 @@ type Call struct {
 	IsPeek bool
 }
 
+// usualCall is a call with room for most requests: one piece of memory, where their
+// parts would be some ten. A garbage collection empties the pools of calls, so that on a
+// store that waits many are made anew.
+type usualCall struct {
+	Call
+	descriptors [2]Descriptor
+	outcomes    [2]Outcome
+	entries     [4]bucket.Entry
+	text        [256]byte
+	hits        [3]bucket.Hit
+	decisions   [3]bucket.Decision
+}
+
 // NewCall returns an empty call.
-func (d *Decider) NewCall() *Call { return &Call{decider: d, pin: d.pins.next()} }
+func (d *Decider) NewCall() *Call {
+	c := new(usualCall)
+	c.Call = Call{
+		decider:     d,
+		pin:         d.pins.next(),
+		Descriptors: c.descriptors[:0],
+		Outcomes:    c.outcomes[:0],
+		Entries:     c.entries[:0],
+		text:        c.text[:0],
+		Hits:        c.hits[:0],
+		decisions:   c.decisions[:0],
+	}
+	return &c.Call
+}
 
 // Descriptor asks about a list of entries.
 type Descriptor struct {
@@ -110,8 +134,12 @@ type Outcome struct {
 	Role bucket.Role
 	// Shadow is set if the rule lets the descriptor pass whatever its limits say.
 	Shadow bool
-	// Decisions are those of Limits, in their order.
+	// Hits are what Limits are asked, in their order, of a matched call, and Decisions
+	// what they said, of a decided one. Both are parts of the call's.
+	Hits      []bucket.Hit
 	Decisions []bucket.Decision
+	// First is the index of its first hit among those of the call.
+	First int
 	// unenforced has a bit for each of Limits that denies this descriptor nothing, of
 	// the first config.MaxUnenforced: no other may.
 	unenforced uint64

@@ -282,7 +282,7 @@ func (x *explaining) summary(e *Explanation) string {
 		return "It would be denied: " + x.because(e) + "."
 	}
 	if e.Domain == nil {
-		return "It would pass: no limits file has its domain."
+		return "It would pass: no limits have its domain."
 	}
 	for i := range e.Descriptors {
 		if d := &e.Descriptors[i]; d.Verdict == VerdictShadowed {

@@ -122,16 +122,13 @@ func (c *Call) settleQuotas() {
 		return
 	}
 	bucket.SettleQuotas(c.Hits)
-	n := 0
 	for i := range c.Outcomes {
-		if o := &c.Outcomes[i]; len(o.Limits) > 0 {
-			for j := range o.Limits {
-				if o.Enforces(j) {
-					o.Role = c.Hits[n+j].Role
-					break
-				}
+		o := &c.Outcomes[i]
+		for j := range o.Hits {
+			if o.Enforces(j) {
+				o.Role = o.Hits[j].Role
+				break
 			}
-			n += len(o.Limits)
 		}
 	}
 }
@@ -139,51 +136,42 @@ func (c *Call) settleQuotas() {
 // RetryAfter returns how long a denied call has to wait until it is allowed, if
 // nobody else takes, or Never.
 func (c *Call) RetryAfter() time.Duration {
-	_, d := c.Denier()
+	_, _, d := c.Denier()
 	return d.RetryAfter
 }
 
-// PlaceOf returns the descriptor that a hit of a matched call is of, and which of its
-// outcome's limits.
-func (c *Call) PlaceOf(hit int) (descriptor, limit int) {
-	for i := range c.Outcomes {
-		if n := len(c.Outcomes[i].Limits); hit >= n {
-			hit -= n
-		} else {
-			return i, hit
-		}
+// Denier returns the descriptor that a denied call waits for, which of its outcome's
+// limits, and that limit's decision: the enforced one with the longest retry time, or
+// the quota with the shortest, if that is longer still.
+func (c *Call) Denier() (descriptor, limit int, d bucket.Decision) {
+	type denier struct {
+		descriptor, limit int
+		bucket.Decision
 	}
-	return -1, -1
-}
-
-// Denier returns the hit that a denied call waits for, and its decision: the
-// enforced hit with the longest retry time, or the quota with the shortest, if
-// that is longer still.
-func (c *Call) Denier() (hit int, d bucket.Decision) {
-	var enforced, quota bucket.Decision
-	enforcedHit, quotaHit, n := 0, -1, 0
+	var enforced, quota denier
+	hasQuota := false
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
 		best := o.decisiveIndex()
-		if best >= 0 {
-			d := o.Decisions[best]
-			switch {
-			case o.Role == bucket.Enforced && !d.Allowed():
-				if enforced.Allowed() || SpeaksBefore(&d, &enforced) {
-					enforcedHit, enforced = n+best, d
-				}
-			case o.Role > bucket.Enforced:
-				if quotaHit < 0 || isLonger(quota.RetryAfter, d.RetryAfter) {
-					quotaHit, quota = n+best, d
-				}
+		if best < 0 {
+			continue
+		}
+		d := denier{i, best, o.Decisions[best]}
+		switch {
+		case o.Role == bucket.Enforced && !d.Allowed():
+			if enforced.Allowed() || SpeaksBefore(&d.Decision, &enforced.Decision) {
+				enforced = d
+			}
+		case o.Role > bucket.Enforced:
+			if !hasQuota || isLonger(quota.RetryAfter, d.RetryAfter) {
+				quota, hasQuota = d, true
 			}
 		}
-		n += len(o.Decisions)
 	}
 	if isLonger(quota.RetryAfter, enforced.RetryAfter) {
-		return quotaHit, quota
+		enforced = quota
 	}
-	return enforcedHit, enforced
+	return enforced.descriptor, enforced.limit, enforced.Decision
 }
 
 // isLonger compares retry times. Never is the longest.

@@ -29,23 +29,22 @@ func (h HitCounting) nearFrom(l *bucket.Limit) int64 {
 	return int64(math.Floor(float64(float32(l.Capacity) * h.NearRatio)))
 }
 
-// parts returns the hits of an outcome in the parts that are counted. hits are
-// those that it asked for, in the order of its limits, and admitted is whether the
-// request was. Of several limits the one with the most hits over it or near it
-// counts. Peeks, refunds, and outcomes without a limit have no hits.
-func (h HitCounting) parts(o *Outcome, hits []bucket.Hit, admitted bool) config.Hits {
-	if len(hits) == 0 || hits[0].Cost <= 0 {
+// parts returns the hits of an outcome in the parts that are counted. admitted is
+// whether the request was. Of several limits the one with the most hits over it or
+// near it counts. Peeks, refunds, and outcomes without a limit have no hits.
+func (h HitCounting) parts(o *Outcome, admitted bool) config.Hits {
+	if len(o.Hits) == 0 || o.Hits[0].Cost <= 0 {
 		return config.Hits{}
 	}
 	// No limit is higher, and sums of what callers choose should not wrap round.
-	cost := min(hits[0].Cost, bucket.MaxRequests)
+	cost := min(o.Hits[0].Cost, bucket.MaxRequests)
 	over, near, isOver := int64(0), int64(0), false
-	for i := range hits {
+	for i := range o.Hits {
 		if !o.Enforces(i) {
 			continue
 		}
 		d := &o.Decisions[i]
-		charged := bucket.Charged(&hits[i], d, admitted)
+		charged := bucket.Charged(&o.Hits[i], d, admitted)
 		if !d.Allowed() {
 			isOver = true
 			room := d.Remaining
@@ -55,7 +54,7 @@ func (h HitCounting) parts(o *Outcome, hits []bucket.Hit, admitted bool) config.
 			over = max(over, beyond(cost, room))
 		}
 		if charged {
-			near = max(near, h.near(hits[i].Limit, d, cost))
+			near = max(near, h.near(o.Hits[i].Limit, d, cost))
 		}
 	}
 	if !isOver {

@@ -45,6 +45,7 @@ func (d *Decider) find(c *Call) error {
 	for i := range c.Outcomes {
 		c.ask(domain, i)
 	}
+	c.giveHits()
 	c.settleQuotas()
 	return nil
 }
@@ -82,6 +83,18 @@ func (c *Call) findLimits(domain *config.Domain, assigned *assign.DomainTable, i
 		c.refuse(i, Blocked, found.Blocked.BlockEnd())
 	}
 	return nil
+}
+
+// giveHits gives each outcome its hits, once all are there: they move while they are
+// gathered.
+func (c *Call) giveHits() {
+	first := 0
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		end := first + len(o.Limits)
+		o.First, o.Hits = first, c.Hits[first:end:end]
+		first = end
+	}
 }
 
 // ask adds the hits of the limits of outcome i.

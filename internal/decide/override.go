@@ -104,9 +104,9 @@ func (c *Call) override(domain *config.Domain, o *Outcome, i int) error {
 func (o *Override) refused(i int, err error) error {
 	var spec *bucket.SpecError
 	if !errors.As(err, &spec) {
-		return Invalid("descriptors[%d].%s: %v", i, o.Names.Whole, err)
+		return errorOf(Invalid, "descriptors[%d].%s: %v", i, o.Names.Whole, err)
 	}
-	return Invalid("descriptors[%d].%s: found %s; allowed: %s", i, o.Names.of(spec.Field), spec.Found, spec.Allowed)
+	return errorOf(Invalid, "descriptors[%d].%s: found %s; allowed: %s", i, o.Names.of(spec.Field), spec.Found, spec.Allowed)
 }
 
 // overrideCache holds the limits of recent overrides: it costs more to make one

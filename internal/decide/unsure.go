@@ -56,18 +56,20 @@ func (d *Decider) undo(ctx context.Context, c *Call) {
 	// The first are takes of the store, the second those of a fallback.
 	var hits [2][]bucket.Hit
 	var decisions [2][]bucket.Decision
-	for i := range c.Hits {
-		taken := c.Taken(i, &c.decisions[i])
-		if taken.At == 0 {
-			continue
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		for j, d := range o.Decisions {
+			if c.Taken(o, j).At == 0 {
+				continue
+			}
+			by := 0
+			if d.Degraded {
+				by = 1
+			}
+			h := o.Hits[j]
+			h.Role = bucket.Aside // each was charged by itself
+			hits[by], decisions[by] = append(hits[by], h), append(decisions[by], d)
 		}
-		by := 0
-		if c.decisions[i].Degraded {
-			by = 1
-		}
-		h := c.Hits[i]
-		h.Role = bucket.Aside // each was charged by itself
-		hits[by], decisions[by] = append(hits[by], h), append(decisions[by], c.decisions[i])
 	}
 	for by := range hits {
 		if len(hits[by]) > 0 {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -75,7 +73,7 @@ func New(o Options) *Decider {
 
 // errNoLimits is the answer while no limits could be loaded, since it is not known
 // whether a request has one.
-var errNoLimits = status.Error(codes.Unavailable, "no limits are loaded yet")
+var errNoLimits = errorOf(NotReady, "no limits are loaded yet")
 
 // loading returns the answer while it is not known who is blocked, or nil.
 func (d *Decider) loading() error {
@@ -89,7 +87,7 @@ func (d *Decider) loading() error {
 	if refusal := d.Refuses(); refusal != nil {
 		return refusal // which loads nothing
 	}
-	return status.Error(codes.Unavailable, err.Error())
+	return errorOf(NotReady, "%v", err)
 }
 
 // Decide fills in the outcomes of a call, one for each descriptor, and counts
@@ -186,10 +184,10 @@ func (c *Call) decideBy(ctx context.Context, method storeMethod) error {
 
 // giveDecisions gives each outcome the decisions of its limits.
 func (c *Call) giveDecisions() {
-	rest := c.decisions
 	for i := range c.Outcomes {
-		n := len(c.Outcomes[i].Limits)
-		c.Outcomes[i].Decisions, rest = rest[:n:n], rest[n:]
+		o := &c.Outcomes[i]
+		end := o.First + len(o.Hits)
+		o.Decisions = c.decisions[o.First:end:end]
 	}
 }
 
@@ -206,14 +204,11 @@ func (c *Call) chargesUse() bool {
 // count counts the outcome of each descriptor of a decided call.
 func (d *Decider) count(c *Call) {
 	unknown, isPeek := uint64(0), len(c.Hits) > 0 && !c.Denied
-	rest := c.Hits
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
-		hits := rest[:len(o.Limits)]
-		rest = rest[len(hits):]
 		result := c.ResultOf(o)
-		for j := range hits {
-			isPeek = isPeek && hits[j].Cost == 0
+		for j := range o.Hits {
+			isPeek = isPeek && o.Hits[j].Cost == 0
 		}
 		switch {
 		case o.Rule != nil:
@@ -227,14 +222,14 @@ func (d *Decider) count(c *Call) {
 			unknown++
 			continue
 		}
-		if result == config.Allowed && len(hits) > 0 && c.Descriptors[i].cost == 0 {
+		if result == config.Allowed && len(o.Hits) > 0 && c.Descriptors[i].cost == 0 {
 			result = config.Peeked
 		}
 		counts := o.Rule.Count(result, c.Descriptors[i].Entries)
-		used := d.countLimits(o, hits, c.Denied)
+		used := d.countLimits(o, c.Denied)
 		d.Tops.add(o.Rule, c.Descriptors[i].Entries, c.Began, result == config.Denied, used)
 		if d.Hits.On {
-			counts.AddHits(d.Hits.parts(o, hits, !c.Denied))
+			counts.AddHits(d.Hits.parts(o, !c.Denied))
 		}
 	}
 	c.IsPeek = isPeek
@@ -257,9 +252,9 @@ func (c *Call) ResultOf(o *Outcome) config.Result {
 
 // countLimits counts what each limit of an outcome with a rule said. It returns the
 // cost that was charged, to one limit or to several.
-func (d *Decider) countLimits(o *Outcome, hits []bucket.Hit, denied bool) (used int64) {
-	for j := range hits {
-		h, decision := &hits[j], &o.Decisions[j]
+func (d *Decider) countLimits(o *Outcome, denied bool) (used int64) {
+	for j := range o.Hits {
+		h, decision := &o.Hits[j], &o.Decisions[j]
 		counts := o.Rule.Counts.Limit(o.LimitName(j), j)
 		// No limit is higher, and sums of what callers choose should not wrap round.
 		cost := min(h.Cost, bucket.MaxRequests)
@@ -270,7 +265,7 @@ func (d *Decider) countLimits(o *Outcome, hits []bucket.Hit, denied bool) (used 
 			}
 			continue
 		}
-		counts.Add(d.limitResult(o, j, h, decision, charged), cost)
+		counts.Add(d.limitResult(o, j, charged), cost)
 		if charged {
 			used = max(used, cost)
 		}
@@ -286,14 +281,14 @@ func (o *Outcome) LimitName(j int) string {
 	return config.LimitName(o.Limits[j])
 }
 
-// LimitResult returns what limit j of an outcome of the decided call said of its hit.
-func (c *Call) LimitResult(o *Outcome, j int, h *bucket.Hit) config.LimitResult {
-	decision := &o.Decisions[j]
-	return c.decider.limitResult(o, j, h, decision, bucket.Due(h, decision, !c.Denied))
+// LimitResult returns what limit j of an outcome of the decided call said.
+func (c *Call) LimitResult(o *Outcome, j int) config.LimitResult {
+	return c.decider.limitResult(o, j, bucket.Due(&o.Hits[j], &o.Decisions[j], !c.Denied))
 }
 
-// limitResult returns what limit j of an outcome said of a hit.
-func (d *Decider) limitResult(o *Outcome, j int, h *bucket.Hit, decision *bucket.Decision, charged bool) config.LimitResult {
+// limitResult returns what limit j of an outcome said, which charged its hit or not.
+func (d *Decider) limitResult(o *Outcome, j int, charged bool) config.LimitResult {
+	h, decision := &o.Hits[j], &o.Decisions[j]
 	switch {
 	case decision.Allowed():
 		switch {

@@ -5,8 +5,6 @@ import (
 	"math"
 
 	"github.com/cespare/xxhash/v2"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -21,9 +19,9 @@ type Taken struct {
 	By uint64
 }
 
-// Taken names the take of hit i of a decided call.
-func (c *Call) Taken(i int, d *bucket.Decision) Taken {
-	h := &c.Hits[i]
+// Taken names the take of limit j of an outcome of the decided call.
+func (c *Call) Taken(o *Outcome, j int) Taken {
+	h, d := &o.Hits[j], &o.Decisions[j]
 	if d.At == 0 || !bucket.Charged(h, d, !c.Denied) {
 		return Taken{}
 	}
@@ -64,7 +62,7 @@ func (c *Call) since(i int) int64 {
 }
 
 // errLimitsChanged is the answer to a give-back of a take by other limits.
-var errLimitsChanged = status.Error(codes.FailedPrecondition,
+var errLimitsChanged = errorOf(Changed,
 	"taken_at, taken_by: not of the descriptors' limits as they are now; the limits have changed, or these are not those of the take's response")
 
 // GiveBack gives back a take of the call's descriptors. all has what the response
@@ -81,12 +79,15 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 	// The first are takes of the store, the second those of a fallback.
 	var hits [2][]bucket.Hit
 	var decisions [2][]bucket.Decision
-	var of [2][]int // for each of these, its index among all
-	n := 0
+	type place struct {
+		of    *Outcome
+		limit int
+	}
+	var places [2][]place // of each of these
 	for i := range c.Outcomes {
-		for range c.Outcomes[i].Limits {
-			h, t, hit := c.Hits[n], all[n], n
-			n++
+		o := &c.Outcomes[i]
+		for j, h := range o.Hits {
+			t := all[o.First+j]
 			if t.At == 0 {
 				continue
 			}
@@ -99,12 +100,14 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 				by = 1
 			}
 			h.Role = bucket.Aside // each was charged by itself
-			hits[by], decisions[by], of[by] = append(hits[by], h), append(decisions[by], decision), append(of[by], hit)
+			hits[by], decisions[by], places[by] = append(hits[by], h), append(decisions[by], decision), append(places[by], place{o, j})
 		}
 	}
 	if err := d.Refuses(); err != nil {
 		return err
 	}
+	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.Hits))...)
+	c.giveDecisions()
 	for by := range hits {
 		if len(hits[by]) == 0 {
 			continue
@@ -112,32 +115,18 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 		if err := d.Store.GiveBack(ctx, hits[by], decisions[by]); err != nil {
 			return err
 		}
-		c.countGivenBack(of[by])
-	}
-	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.Hits))...)
-	for by := range of {
-		for i, hit := range of[by] {
+		for i, at := range places[by] {
 			d := &decisions[by][i]
-			c.decisions[hit] = bucket.Decision{At: d.At, Seq: d.Seq, Degraded: d.Degraded}
+			at.of.Decisions[at.limit] = bucket.Decision{At: d.At, Seq: d.Seq, Degraded: d.Degraded}
+			at.of.countGivenBack(at.limit)
 		}
 	}
-	c.giveDecisions()
 	return nil
 }
 
-// countGivenBack counts the cost of hits, in ascending order, where they have a rule.
-func (c *Call) countGivenBack(hits []int) {
-	n := 0
-	for i := range c.Outcomes {
-		o := &c.Outcomes[i]
-		for j := range o.Limits {
-			if len(hits) > 0 && hits[0] == n {
-				hits = hits[1:]
-				if o.Rule != nil {
-					o.Rule.Counts.Limit(o.LimitName(j), j).GivenBack.Add(uint64(min(max(c.Hits[n].Cost, 0), bucket.MaxRequests)))
-				}
-			}
-			n++
-		}
+// countGivenBack counts the cost of the hit on limit j, if the outcome has a rule.
+func (o *Outcome) countGivenBack(j int) {
+	if o.Rule != nil {
+		o.Rule.Counts.Limit(o.LimitName(j), j).GivenBack.Add(uint64(min(max(o.Hits[j].Cost, 0), bucket.MaxRequests)))
 	}
 }

@@ -10,12 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/server/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
 
 // What Explain says is what Decide then does, whatever the rules, the assignments and
@@ -363,7 +360,7 @@ func TestUnmatchedIsExplained(t *testing.T) {
 	c.Domain = "e"
 	c.Descriptors = append(c.Descriptors, asking("user=x", 1))
 	x, err := r.Explain(context.Background(), c)
-	if err != nil || x.Domain != nil || !x.Allowed || x.Summary != "It would pass: no limits file has its domain." || len(x.Descriptors[0].Hints) != 1 {
+	if err != nil || x.Domain != nil || !x.Allowed || x.Summary != "It would pass: no limits have its domain." || len(x.Descriptors[0].Hints) != 1 {
 		t.Errorf("of an unknown domain, got %s, %v", show(x), err)
 	}
 }
@@ -390,9 +387,17 @@ func TestInspectShowsTheStates(t *testing.T) {
 	if l := x.Descriptors[0].Limits; len(l) != 2 || l[0].Remaining != 0 || l[0].RetryAfter != 20*time.Second || l[1].Remaining != 97 {
 		t.Errorf("got %s", show(x))
 	}
-	if _, err := r.Inspect(context.Background(), "", entries("user=x")); status.Code(err) != codes.InvalidArgument {
+	if _, err := r.Inspect(context.Background(), "", entries("user=x")); kindOf(err) != decide.Invalid {
 		t.Errorf("without a domain: %v", err)
 	}
+}
+
+// kindOf returns the kind of an error of the decider, or 0.
+func kindOf(err error) decide.Kind {
+	if e, ok := errors.AsType[*decide.Error](err); ok {
+		return e.Kind
+	}
+	return 0
 }
 
 func TestResettableNamesTheStates(t *testing.T) {
@@ -402,21 +407,21 @@ func TestResettableNamesTheStates(t *testing.T) {
 		domain, entries string
 		limit           *string
 		limits, keys    string
-		code            codes.Code
+		kind            decide.Kind
 	}{
-		{"d", "user=x", nil, "minute day", "d|user=x#token_bucket:minute d|user=x#token_bucket:day", codes.OK},
-		{"d", "user=x", &day, "day", "d|user=x#token_bucket:day", codes.OK},
-		{"d", "user=x", &gone, "", "", codes.NotFound},
-		{"d", "tenant=x", nil, "", "d|tenant=x#token_bucket", codes.OK},
-		{"d", "shared=ab", nil, "", "d|shared==a*#token_bucket", codes.OK},
-		{"d", "vip=x", nil, "vip", "d|vip=x#token_bucket:vip", codes.OK},
-		{"d", "free=x", nil, "", "", codes.NotFound},
-		{"d", "other=x", nil, "", "", codes.NotFound},
-		{"e", "user=x", nil, "", "", codes.NotFound},
+		{"d", "user=x", nil, "minute day", "d|user=x#token_bucket:minute d|user=x#token_bucket:day", 0},
+		{"d", "user=x", &day, "day", "d|user=x#token_bucket:day", 0},
+		{"d", "user=x", &gone, "", "", decide.Invalid},
+		{"d", "tenant=x", nil, "", "d|tenant=x#token_bucket", 0},
+		{"d", "shared=ab", nil, "", "d|shared==a*#token_bucket", 0},
+		{"d", "vip=x", nil, "vip", "d|vip=x#token_bucket:vip", 0},
+		{"d", "free=x", nil, "", "", 0},
+		{"d", "other=x", nil, "", "", 0},
+		{"e", "user=x", nil, "", "", decide.Invalid},
 	} {
 		r := newRig(t, explained)
 		got, err := r.Resettable(tc.domain, entries(tc.entries), tc.limit)
-		if status.Code(err) != tc.code || strings.Join(got.Limits, " ") != tc.limits || strings.Join(got.Keys, " ") != tc.keys {
+		if kindOf(err) != tc.kind || strings.Join(got.Limits, " ") != tc.limits || strings.Join(got.Keys, " ") != tc.keys || (got.Idle != "") != (err == nil && tc.keys == "") {
 			t.Errorf("%s %s: got %q, %v", tc.domain, tc.entries, got, err)
 		}
 	}
