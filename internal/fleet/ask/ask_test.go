@@ -293,12 +293,13 @@ func (a *atOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 }
 
 // A thousand daemons are asked, and the network is slow: not a round trip for each, and
-// not all answers in memory at once.
+// not all answers in memory at once. The long ones are few, since a busy machine has to
+// pass them on within the second that a question waits.
 func TestManyDaemonsAreAskedInFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		daemons, size, trips int
-	}{{1000, 1000, 1 + 4*3}, {64, ask.MaxBytes, 1 + 1 + (64+2)/3 + 1}} {
+	}{{1000, 1000, 1 + 4*3}, {12, ask.MaxBytes, 1 + 1 + (12+2)/3 + 1}} {
 		t.Run(fmt.Sprint(tc.daemons), func(t *testing.T) {
 			t.Parallel()
 			modes(t, func(t *testing.T, c *crowd) {
