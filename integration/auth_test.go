@@ -408,7 +408,7 @@ func TestForwardAuthFileThatCannotBeLoadedEndsTheStart(t *testing.T) {
 	}
 	out, stderr, code := command(t, "check", limits, "--auth", good)
 	if code != 0 || !strings.Contains(out, "/auth/n  for nginx  domain none  k  denied with 403") ||
-		stderr != "warning: "+good+":1:45: endpoints[0].domain: no limits file has the domain \"none\", so nothing is limited\n" {
+		stderr != "warning: "+good+":1:45: endpoints[0].domain: no limits have the domain \"none\", so nothing is limited\n" {
 		t.Errorf("check of a good file exits with %d: %s%s", code, out, stderr)
 	}
 	if _, stderr, code := command(t, "check", limits, "--auth", filepath.Join(dir, "none")); code != 1 || !strings.Contains(stderr, "forward auth: ") {

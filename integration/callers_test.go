@@ -77,7 +77,9 @@ func TestDocumentedCallersDoWhatTheySay(t *testing.T) {
 			return exec.Command("sh", "-ec", strings.ReplaceAll(text, "localhost:8080", d.http))
 		}},
 		{"go", []string{`true <nil>\n`, `true 7 left\n<nil>\n`, `(?:200 ){10}429 `}, func(text string) *exec.Cmd {
-			return exec.Command("go", "run", goExample(t, text), d.grpc)
+			cmd := exec.Command("go", "run", "-trimpath", goExample(t, text), d.grpc)
+			cmd.Env = plainGo()
+			return cmd
 		}},
 	} {
 		t.Run(c.language, func(t *testing.T) {

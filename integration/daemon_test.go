@@ -6,12 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +38,10 @@ func TestMain(m *testing.M) {
 	if attackIfTold() {
 		return
 	}
+	// What -parallel is if nobody gives it: these tests wait more than they compute.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "ratelimitd-integration-")
 		if err != nil {
@@ -43,7 +50,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		binary = filepath.Join(dir, "ratelimitd")
-		build := exec.Command("go", "build", "-o", binary, "../cmd/ratelimitd")
+		build := exec.Command("go", "build", "-trimpath", "-o", binary, "../cmd/ratelimitd")
+		build.Env = plainGo()
 		build.Stdout, build.Stderr = os.Stderr, os.Stderr
 		if err := build.Run(); err != nil {
 			fmt.Fprintln(os.Stderr, "build:", err)
@@ -52,6 +60,10 @@ func TestMain(m *testing.M) {
 		return redistest.Run(m)
 	}())
 }
+
+// plainGo is an environment in which go build -trimpath compiles packages as make
+// build, make lint and the Dockerfile do, so that all of these share what is compiled.
+func plainGo() []string { return append(os.Environ(), "CGO_ENABLED=0") }
 
 // command runs the binary with args and returns what it printed and its code.
 func command(t testing.TB, args ...string) (stdout, stderr string, code int) {

@@ -71,14 +71,14 @@ func asEnvoy(t *testing.T, env []string, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(link, args...)
-	// Not those of another daemon on this machine, which has the file to itself.
-	cmd.Env = append(slices.Clone(env), "RATELIMITD_ASSIGNMENTS_PATH=")
+	cmd.Env = env
 	return cmd
 }
 
 func startAsEnvoy(t *testing.T, env []string, args ...string) *daemon {
 	t.Helper()
-	d := launchCommand(t, asEnvoy(t, env, args...))
+	// Not the assignments of another daemon on this machine, which has the file to itself.
+	d := launchCommand(t, asEnvoy(t, env, append([]string{"--assignments-path="}, args...)...))
 	d.waitServing()
 	return d
 }

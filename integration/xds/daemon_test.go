@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		binary = filepath.Join(dir, "ratelimit")
-		build := exec.Command("go", "build", "-o", binary, "./cmd/ratelimitd")
-		build.Dir = "../.."
+		build := exec.Command("go", "build", "-trimpath", "-o", binary, "./cmd/ratelimitd")
+		build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0") // as make build, which shares what is compiled
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("%v\n%s", err, out))
 		}
@@ -81,15 +81,16 @@ func launch(t *testing.T, m *management, environ ...string) *daemon {
 	t.Helper()
 	grpcPort, httpPort, adminPort := freePort(t), freePort(t), freePort(t)
 	d := &daemon{t: t, grpc: "127.0.0.1:" + grpcPort, http: "http://127.0.0.1:" + httpPort, admin: "http://127.0.0.1:" + adminPort, ended: make(chan error, 1)}
-	args := []string{}
+	// Not the file of another daemon on this machine, which has it to itself.
+	args := []string{"--assignments-path="}
 	if i := slices.Index(environ, "--"); i >= 0 {
-		environ, args = environ[:i], environ[i+1:]
+		environ, args = environ[:i], append(args, environ[i+1:]...)
 	}
 	d.cmd = exec.Command(binary, args...)
 	d.cmd.Env = append([]string{
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=" + httpPort, "GRPC_PORT=" + grpcPort, "DEBUG_PORT=" + adminPort,
 		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false",
-		"LOG_LEVEL=info", "USE_STATSD=false", "BACKEND_TYPE=memory", "RATELIMITD_ASSIGNMENTS_PATH=", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_NODE_ID=" + nodeID,
+		"LOG_LEVEL=info", "USE_STATSD=false", "BACKEND_TYPE=memory", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_NODE_ID=" + nodeID,
 		"CONFIG_GRPC_XDS_SERVER_URL=" + m.address,
 	}, environ...)
 	d.cmd.Stderr = &d.log
