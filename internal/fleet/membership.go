@@ -18,6 +18,9 @@ import (
 const (
 	// signInEvery lets two sign-ins fail before the registration expires.
 	signInEvery = 2 * time.Second
+	// retryEvery is the pause after a sign-in that failed: a node that was promoted is to
+	// be found before tenure is lost.
+	retryEvery = 250 * time.Millisecond
 	// registrationLives is how long a registration lives (LIFE in fleet.lua).
 	registrationLives = 7 * time.Second
 	// signOutTimeout bounds the sign-out of a daemon that stops.
@@ -38,7 +41,7 @@ type Options struct {
 	// Rules returns a fingerprint of the rules in force; nil means none. It is
 	// called at each sign-in.
 	Rules func() string
-	// Every is how often to sign in, less than 7 s; 0 means 2 s.
+	// Every is how often to sign in, less than 6 s; 0 means 2 s.
 	Every time.Duration
 	// Log may be nil, which means no log.
 	Log *slog.Logger
@@ -187,21 +190,22 @@ func (m *Membership) Awaited(ctx context.Context) (Awaited, error) {
 }
 
 // Run signs in at once and then at every interval until ctx ends; then it signs
-// out. A sign-in that fails is tried again at the next interval.
+// out. One that fails is tried again after 250 ms.
 func (m *Membership) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	defer background.Wait()
 	background.Go(func() { m.tenure.run(ctx) })
-	tick := time.NewTicker(m.every)
-	defer tick.Stop()
 	for {
-		_ = m.SignIn(ctx) // which logs
+		next := time.Now().Add(m.every)
+		if err := m.SignIn(ctx); err != nil && m.Conflict() == nil { // it has been logged
+			next = time.Now().Add(min(m.every, retryEvery))
+		}
 		m.tenure.wakeIfLost()
 		select {
 		case <-ctx.Done():
 			m.signOut(ctx)
 			return
-		case <-tick.C:
+		case <-time.After(time.Until(next)):
 		}
 	}
 }

@@ -134,6 +134,22 @@ func TestRegisterSurvivesARestart(t *testing.T) {
 	}
 }
 
+// A sign-in that failed does not wait for the time of the next: while Redis was away the
+// daemon's tenure went on to run out.
+func TestFailedSignInIsSoonTriedAgain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	o := newOptions(redisconn.Single, server.Addr())
+	s := open(t, o)
+	server.Stop()
+	var text asynctest.Buffer
+	one := s.join(fleet.Options{Address: "web-1", Every: time.Hour, Log: slog.New(slog.NewTextHandler(&text, nil))})
+	defer run(one)()
+	asynctest.Eventually(t, "a sign-in fails", func() bool { return strings.Contains(text.String(), "could not sign in") })
+	server.Restart()
+	asynctest.Eventually(t, "it is in the register", func() bool { return strings.Contains(text.String(), "signed in") })
+}
+
 // The first daemon in a register that Redis lost does not count itself alone, also
 // while Redis comes and goes.
 func TestLostRegisterFillsAgain(t *testing.T) {
