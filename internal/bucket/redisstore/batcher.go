@@ -8,23 +8,46 @@ import (
 
 // batcher gathers parts for one node while a batch is in flight, and sends them
 // as the next batch when that one is back, as the group commit of a database
-// does. No part waits for a batch to fill: an idle node is sent a part at once.
+// does. No part waits for a batch to fill: an idle node is sent a part at once, and
+// by its own caller if that may wait as long as a batch.
 type batcher struct {
 	bounds Batch
+	// end is called for each part of a batch that is back.
+	end func(*part)
 	// refusal returns why nothing may be sent now, or nil.
 	refusal func() error
 
-	mu       sync.Mutex
-	waiting  []*part
-	inFlight [][]*part // by worker: its batch
-	due      time.Time // no part's deadline is sooner
-	idle     int       // workers that sleep
-	resting  bool      // whether the watch sleeps
-	closed   bool
+	mu      sync.Mutex
+	waiting []*part
+	workers []*worker // the last one is leader
+	due     time.Time // no part's deadline is sooner
+	idle    int       // workers that sleep, without leader
+	resting bool      // whether the watch sleeps
+	closed  bool
+	// leader is used by the caller who leads, while all others sleep or wake up: it
+	// sends what waits when it begins.
+	leader  *worker
+	leading leading
 
 	wake, watchWake chan struct{}
 	running         sync.WaitGroup
 }
+
+// worker sends one batch at a time.
+type worker struct {
+	// send returns when the parts are decided or have errors.
+	send  func([]*part)
+	batch []*part // in flight
+}
+
+// leading says whether a caller leads.
+type leading uint8
+
+const (
+	nobodyLeads leading = iota
+	gathering           // a caller is about to take what waits
+	away                // its batch is in flight
+)
 
 // newBatcher starts a worker for each batch that may be in flight. A worker sends
 // its batches by the function that newSend returned for it, which returns when
@@ -33,42 +56,75 @@ type batcher struct {
 func newBatcher(bounds Batch, newSend func() func([]*part), end func(*part), refusal func() error) *batcher {
 	b := &batcher{
 		bounds:    bounds,
+		end:       end,
 		refusal:   refusal,
-		inFlight:  make([][]*part, bounds.InFlight),
 		wake:      make(chan struct{}, bounds.InFlight),
 		watchWake: make(chan struct{}, 1),
 	}
-	for i := range bounds.InFlight {
-		b.running.Go(func() { b.work(i, newSend(), end) })
+	for range bounds.InFlight + 1 {
+		b.workers = append(b.workers, &worker{send: newSend()})
+	}
+	b.leader = b.workers[bounds.InFlight]
+	for _, w := range b.workers[:bounds.InFlight] {
+		b.running.Go(func() { b.work(w) })
 	}
 	b.running.Go(b.watch)
 	return b
 }
 
 // submit queues a part, which will be done one day, or returns an error. A part
-// that finds the queue full fails at once.
-func (b *batcher) submit(p *part) error {
+// that finds the queue full fails at once. If it reports that the caller leads, which
+// it never does unless mayLead, the caller calls lead next, and waits for its part
+// then. A caller who may lead waits for a batch to end even if it has gone.
+func (b *batcher) submit(p *part, mayLead bool) (leads bool, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return errClosed
+		return false, errClosed
 	}
 	if len(b.waiting) >= b.bounds.Queue && !b.sweep() {
-		return errQueueFull
+		return false, errQueueFull
 	}
 	b.waiting = append(b.waiting, p)
 	if p.deadline.Before(b.due) {
 		b.due = p.deadline
 	}
-	if b.idle > 0 {
-		b.idle--
-		b.wake <- struct{}{}
+	if mayLead && b.leading == nobodyLeads && b.idle == b.bounds.InFlight {
+		b.leading = gathering
+		b.running.Add(1)
+		return true, nil
 	}
+	b.wakeOne()
 	if b.resting {
 		b.resting = false
 		b.watchWake <- struct{}{}
 	}
-	return nil
+	return false, nil
+}
+
+// wakeOne wakes a worker for what waits, unless a caller is about to take it, or as
+// many batches are in flight as may be. b.mu is held.
+func (b *batcher) wakeOne() {
+	spare := 0
+	if b.leading == away {
+		spare = 1
+	}
+	if b.leading != gathering && b.idle > spare {
+		b.idle--
+		b.wake <- struct{}{}
+	}
+}
+
+// lead sends what waits, by the goroutine of a caller.
+func (b *batcher) lead() {
+	defer b.running.Done()
+	b.sendNext(b.leader)
+	b.mu.Lock()
+	b.leading = nobodyLeads
+	if len(b.waiting) > 0 {
+		b.wakeOne()
+	}
+	b.mu.Unlock()
 }
 
 // sweep removes abandoned parts from a full queue. It looks no further, and
@@ -106,29 +162,33 @@ func (b *batcher) length() int {
 	return len(b.waiting)
 }
 
-func (b *batcher) work(worker int, send func([]*part), end func(*part)) {
-	var batch []*part
+func (b *batcher) work(w *worker) {
 	for b.waitForWork() {
-		// Lets callers that are about to ask join the batch: on a hot key this
-		// halves the commands.
-		runtime.Gosched()
-		batch = b.drain(batch[:0], worker)
-		if len(batch) > 0 {
-			send(batch)
-		}
-		b.unwatch(worker)
-		for i, p := range batch {
-			batch[i] = nil
-			end(p)
-		}
+		b.sendNext(w)
+	}
+}
+
+// sendNext sends what waits as a batch, and ends its parts.
+func (b *batcher) sendNext(w *worker) {
+	// Lets callers that are about to ask join the batch: on a hot key this halves
+	// the commands.
+	runtime.Gosched()
+	batch := b.drain(w)
+	if len(batch) > 0 {
+		w.send(batch)
+	}
+	b.unwatch(w)
+	for i, p := range batch {
+		batch[i] = nil
+		b.end(p)
 	}
 }
 
 // unwatch hides a worker's batch from the watch, since the callers of its parts
 // may use them again once they are done.
-func (b *batcher) unwatch(worker int) {
+func (b *batcher) unwatch(w *worker) {
 	b.mu.Lock()
-	b.inFlight[worker] = nil
+	w.batch = w.batch[:0]
 	b.mu.Unlock()
 }
 
@@ -148,10 +208,11 @@ func (b *batcher) waitForWork() bool {
 
 // drain moves the parts that fit from the queue into the batch of a worker. It
 // skips parts whose callers have gone, and moves none while there is a refusal.
-func (b *batcher) drain(batch []*part, worker int) []*part {
+func (b *batcher) drain(w *worker) []*part {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	refusal := b.refusal()
+	batch := w.batch
 	n, hits := 0, 0
 	for ; n < len(b.waiting); n++ {
 		p := b.waiting[n]
@@ -173,7 +234,13 @@ func (b *batcher) drain(batch []*part, worker int) []*part {
 	rest := copy(b.waiting, b.waiting[n:])
 	clear(b.waiting[rest:])
 	b.waiting = b.waiting[:rest]
-	b.inFlight[worker] = batch
+	w.batch = batch
+	if w == b.leader {
+		b.leading = away
+		if rest > 0 {
+			b.wakeOne()
+		}
+	}
 	return batch
 }
 
@@ -214,8 +281,8 @@ func (b *batcher) waitForWaits() bool {
 
 // partsInFlight is how many parts are in flight. b.mu is held.
 func (b *batcher) partsInFlight() (n int) {
-	for _, batch := range b.inFlight {
-		n += len(batch)
+	for _, w := range b.workers {
+		n += len(w.batch)
 	}
 	return n
 }
@@ -231,8 +298,8 @@ func (b *batcher) expireDue(now time.Time, gone bool) {
 	}
 	b.due = now.Add(farOff)
 	b.expire(b.waiting, now, slack)
-	for _, batch := range b.inFlight {
-		b.expire(batch, now, slack)
+	for _, w := range b.workers {
+		b.expire(w.batch, now, slack)
 	}
 }
 

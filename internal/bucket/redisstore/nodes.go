@@ -81,14 +81,18 @@ func (n *node) close() {
 
 func (s *Store) nodeOf(p *part) *node { return s.topology.Load().byTag[p.tag] }
 
-// submit queues a part for its node.
-func (s *Store) submit(p *part) error {
+// submit queues a part for its node. If the caller may wait as long as a batch, it
+// may be the one who sends it.
+func (s *Store) submit(p *part, mayLead bool) error {
 	for {
 		n := s.nodeOf(p)
 		if err := n.breaker.refusal(); err != nil {
 			return err
 		}
-		err := n.batcher.submit(p)
+		leads, err := n.batcher.submit(p, mayLead)
+		if leads {
+			n.batcher.lead()
+		}
 		if err != errClosed || s.closed.Load() {
 			return err
 		}

@@ -154,7 +154,8 @@ func (s *Store) askRedis(ctx context.Context, r *request, now, deadline time.Tim
 			if r.traced != nil {
 				together.begin(p)
 			}
-			if err := s.submit(p); err != nil {
+			mayLead := len(parts) == 1 && deadline.Sub(now) >= s.timeout
+			if err := s.submit(p, mayLead); err != nil {
 				p.outcome = outcome{unasked, err}
 			}
 		}

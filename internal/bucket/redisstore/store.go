@@ -12,7 +12,8 @@
 //	denials    denies again what Redis just denied
 //	across     asks several hash tags of a cluster so that a denial is free
 //	breaker    fails at once while the node does not answer
-//	batcher    gathers parts for a node while its last batch is in flight
+//	batcher    gathers parts for a node while its last batch is in flight; who asks
+//	           an idle node sends by itself
 //	coalesce   sends equal groups as one line
 //	pipeline   sends a batch to the script and reads the replies
 //	fallback   decides where Redis did not
@@ -257,8 +258,9 @@ func (s *Store) ping(ctx context.Context, tag int) error {
 // pingLimit has the shortest period, so that its key expires at once.
 var pingLimit = neverReached(bucket.MinPeriod)
 
-// Take implements bucket.Store. It fails when ctx ends. Redis has the timeout, or
-// four fifths of the time until the deadline of ctx if that is less. If Redis does
+// Take implements bucket.Store. It fails when ctx ends; a caller who sends to an idle
+// node returns only with the reply then, or after the timeout. Redis has the timeout,
+// or four fifths of the time until the deadline of ctx if that is less. If Redis does
 // not answer by then, or answers with an error, the fallback decides. Take fails
 // then if there is no fallback, or if a limit wants it to.
 func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
