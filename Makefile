@@ -41,7 +41,7 @@ test: tools ## run every test, with the race detector
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
 	$(PLAIN_TEST) -run 'Allocate|^(TestAnswersAreThoseOfTheModel|TestAuthPathCountsAsServersServeIt)$$' ./internal/...
 	$(PLAIN_TEST) ./internal/bucket ./internal/bucket/memstore ./internal/config ./internal/top
-	$(PLAIN_TEST) -run '^TestConformance$$' ./internal/bucket/redisstore
+	$(PLAIN_TEST) -run '^TestConformance$$' ./internal/redisstore
 	@for dir in $(MODULES); do (set -x; cd $$dir && $(GO) test -race -shuffle=on ./...) || exit 1; done
 
 .PHONY: tools

@@ -151,7 +151,7 @@ func (p goPackage) holdRules(t *testing.T) {
 	case strings.HasPrefix(p.path, "internal/bucket/"):
 		imports("internal/config")
 	case p.path == "internal/config" || strings.HasPrefix(p.path, "internal/config/"):
-		imports("internal/bucket/memstore", "internal/bucket/redisstore")
+		imports("internal/bucket/memstore", "internal/redisstore")
 	}
 	isProtocol := p.path == "internal/config/xds" || p.path == "internal/server" || strings.HasPrefix(p.path, "internal/server/")
 	if strings.HasPrefix(p.path, "internal/") && !isProtocol {

@@ -17,9 +17,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
 	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // assignments are the store of assignments, and what it needs of the server, which

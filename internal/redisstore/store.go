@@ -40,8 +40,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // Options of a Store.

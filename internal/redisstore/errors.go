@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // The causes why Redis did not decide, beside its own errors and the network's.

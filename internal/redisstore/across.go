@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // takeAcross takes a group whose keys are on several hash tags of a cluster,

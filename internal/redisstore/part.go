@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // part is what one command can decide of a request: all of it, or on a cluster

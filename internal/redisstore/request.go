@@ -6,7 +6,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/fallback"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore/script"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // request is one Take, Check or GiveBack on its way; its memory is used again.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore"
 )
 
 // Denied requests that change something are never remembered: those with postpaid hits
