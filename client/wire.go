@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/client/internal/stream"
-	"github.com/ratelimitd/ratelimitd/internal/wire"
+	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 // The fields of the messages of proto/ratelimit/v1/ratelimit.proto. They are written

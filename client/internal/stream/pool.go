@@ -1,5 +1,5 @@
 // Package stream brings takes to daemons: on a stream to each of them, and in calls
-// of their own where streams do not pass. It may import internal/wire and the API's
+// of their own where streams do not pass. It may import proto/wire and the API's
 // generated code. It does not read requests and responses.
 //
 // A Pool opens a stream on each connection and gives them the takes in turns. A

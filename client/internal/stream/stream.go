@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/wire"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 // stream brings takes to one daemon. They wait in its queue while the writer is

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/wire"
+	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 // appendMetadata appends the dynamic_metadata of a response, a Struct

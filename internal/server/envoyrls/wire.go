@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
-	"github.com/ratelimitd/ratelimitd/internal/wire"
+	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 // A request is read from its bytes into a call, and a response is written to its

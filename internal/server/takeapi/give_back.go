@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
-	"github.com/ratelimitd/ratelimitd/internal/wire"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 // giveBackCall is a GiveBackRequest: a take, and the moments and fingerprints of

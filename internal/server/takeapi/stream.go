@@ -14,7 +14,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/transport"
-	"github.com/ratelimitd/ratelimitd/internal/wire"
+	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decide/decidetest"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
-	"github.com/ratelimitd/ratelimitd/internal/wire"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 // fullTake has every field of a TakeRequest.

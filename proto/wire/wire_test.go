@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/ratelimitd/ratelimitd/internal/wire"
+	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 // field is a field of a message in its bytes.
