@@ -9,6 +9,7 @@ WORKDIR /src
 # Modules change less often than code, so they are a layer of their own.
 COPY go.mod go.sum ./
 RUN go mod download
+COPY client client
 COPY cmd cmd
 COPY internal internal
 COPY proto proto

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ratelimitd/ratelimitd/internal/forwarded"
+	"github.com/ratelimitd/ratelimitd/client/guard/forwarded"
 )
 
 // ClientAddress returns the address that a request came from. That is remote,

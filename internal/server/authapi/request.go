@@ -7,8 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/ratelimitd/ratelimitd/client/guard/forwarded"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
-	"github.com/ratelimitd/ratelimitd/internal/forwarded"
 )
 
 // authRequest is the request that a proxy asks about, as its headers tell it.
