@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/internal/policylist"
+	"github.com/ratelimitd/ratelimitd/client/guard/policylist"
 )
 
 // SetHeaders calls set with each header of a verdict.

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/client/guard/policylist"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/policylist"
 )
 
 // Header is a response header. Its value is the text, or the number if the text is
