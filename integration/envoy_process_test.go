@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 )
 
 // envoy is a running Envoy.

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/guard/guardtest"
 	"github.com/ratelimitd/ratelimitd/client/httplimit"
-	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 )
 
 func TestMain(m *testing.M) {

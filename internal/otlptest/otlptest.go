@@ -23,7 +23,7 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // as exporters may send
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 )
 
 // Collector runs until its test ends. Its methods may be called concurrently.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/statsd"
 	"github.com/ratelimitd/ratelimitd/internal/statsd/statsdtest"
 )

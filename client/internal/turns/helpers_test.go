@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ratelimitd/ratelimitd/client/internal/turns"
-	"github.com/ratelimitd/ratelimitd/internal/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 )
 
 // The tests run in bubbles of synctest. There the time is that of a clock which moves
