@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
 	"github.com/ratelimitd/ratelimitd/internal/config/xds"
-	"github.com/ratelimitd/ratelimitd/internal/heaptest"
 )
 
 type adsStream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
-	"github.com/ratelimitd/ratelimitd/internal/heaptest"
 )
 
 // valuesRig is a rule that counts by value, with the clock of its ticks.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
-	"github.com/ratelimitd/ratelimitd/internal/heaptest"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/ratelimitd/ratelimitd/internal/heaptest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
 )
 
 // TestIdleConnectionsHoldNoReadBuffer opens many connections that send nothing

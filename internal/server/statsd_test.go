@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/heaptest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/statsd"
 	"github.com/ratelimitd/ratelimitd/internal/statsd/statsdtest"

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/heaptest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 )
 
