@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
-	"github.com/ratelimitd/ratelimitd/internal/racetest"
 )
 
 // told is all that a load says: its errors, or its table, its warnings and the

@@ -14,8 +14,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"

@@ -18,10 +18,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
-	"github.com/ratelimitd/ratelimitd/internal/racetest"
 )
 
 // Standard output and the daemon's log are often one pipe. Once nobody reads it, neither
