@@ -1,6 +1,6 @@
-// Package gctuning makes the garbage collector run seldom in a process with much
-// garbage and a small live heap, and gives memory back to the operating system. It
-// imports nothing of the project.
+// Package gctuning makes the garbage collector run rarely in a process with much garbage
+// and a small live heap, and gives memory back to the operating system. It imports
+// nothing of the project.
 package gctuning
 
 import (
@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// Percent is the least GOGC: the heap may grow by so much of its live bytes
-	// before it is collected.
+	// Percent is the least GOGC: the heap may grow by this share of its live bytes before
+	// it is collected.
 	Percent = 400
-	// MaxGrowth is by how many bytes a heap with more than MinHeap live bytes grows
-	// after Filling, and minPercent by how much of these at least.
+	// MaxGrowth is by how many bytes a heap with more than MinHeap live bytes grows after
+	// Filling, and minPercent the least share of these by which it grows.
 	MaxGrowth  = 3 * MinHeap
 	minPercent = 50
 	// MinHeap is the least size in bytes at which the heap is collected.
@@ -36,10 +36,10 @@ type Tuner struct {
 }
 
 // Start keeps GOGC so that the heap grows to MinHeap, and by Percent at least,
-// before it is collected. A small heap that may only grow by a factor would be
-// collected all the time. GOGC is set anew after each collection, as Uber does it
-// ("How We Saved 70K Cores Across 30 Mission-Critical Services", 2021). GOMEMLIMIT
-// is obeyed first. Start is called once in a process.
+// before it is collected. A small heap that may only grow by a factor would be collected
+// all the time. GOGC is set again after each collection, as Uber does it ("How We Saved
+// 70K Cores Across 30 Mission-Critical Services", 2021). GOMEMLIMIT is obeyed first.
+// Start is called once in a process.
 //
 // In the row memory-256 of make bench this saves 10 to 16 % of the daemon's CPU
 // against a GOGC of Percent. No fixed setting does as well with any heap: a GOGC of
@@ -72,10 +72,10 @@ func (t *Tuner) Sparing(f func()) {
 	f()
 }
 
-// Filling says that much is made that stays. Until the second collection after that
-// a large heap grows by MaxGrowth, since a process that is filled with hundreds of
-// megabytes would else take several times as much. It is not for all the time: with
-// 200 MB of live bytes it costs a busy daemon a tenth of its CPU.
+// Filling says that much data is being created that stays. Until the second collection
+// after that a large heap grows by MaxGrowth, since a process that is filled with
+// hundreds of megabytes would otherwise take several times as much. It is not for
+// permanent use: with 200 MB of live bytes it costs a busy daemon a tenth of its CPU.
 func (t *Tuner) Filling() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,22 +124,22 @@ func (c *collected) again() {
 	runtime.SetFinalizer(c, (*collected).again)
 }
 
-// percentFor returns the GOGC with which a heap of so many live bytes, beside other
-// roots of so many bytes, grows to MinHeap; at least Percent. live is 0 before the
+// percentFor returns the GOGC with which a heap of this many live bytes, besides this
+// many bytes of other roots, grows to MinHeap; at least Percent. live is 0 before the
 // first collection.
 func percentFor(live, roots uint64) int {
 	// Go collects no heap of less than 4 MiB x GOGC / 100.
-	const most = MinHeap / (4 << 20) * 100
+	const maxPercent = MinHeap / (4 << 20) * 100
 	if live == 0 {
-		return most
+		return maxPercent
 	}
 	if live >= MinHeap {
 		return Percent
 	}
-	return int(min(max((MinHeap-live)*100/(live+roots), Percent), most))
+	return int(min(max((MinHeap-live)*100/(live+roots), Percent), maxPercent))
 }
 
-// sparingPercentFor returns the GOGC with which a heap of so many live bytes grows by
+// sparingPercentFor returns the GOGC with which a heap of this many live bytes grows by
 // sparingRoom, and by sparingPercent at most.
 func sparingPercentFor(live uint64) int {
 	return int(min(sparingRoom*100/max(live, 1)+1, sparingPercent))

@@ -12,8 +12,8 @@ const (
 	lookEvery = time.Second
 	// quietBytes is the most that a quiet process allocates between two looks.
 	quietBytes = 32 << 20
-	// grownBytes is by how much a quiet process must have grown for memory to be
-	// given back again.
+	// grownBytes is how much a quiet process must have grown before memory is given back
+	// again.
 	grownBytes = 48 << 20
 	// smallBytes is the size below which a process keeps its memory.
 	smallBytes = MinHeap + 16<<20
@@ -22,9 +22,9 @@ const (
 	triesAfter = 4
 )
 
-// GiveBack gives memory back to the operating system when the process needed much
-// and is quiet since, until ctx ends. Go collects garbage only when more is
-// allocated, so a quiet process would keep it.
+// GiveBack gives memory back to the operating system when the process needed much and has
+// been quiet since, until ctx ends. Go collects garbage only when more is allocated, so a
+// quiet process would keep it.
 func GiveBack(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

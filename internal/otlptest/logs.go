@@ -50,7 +50,7 @@ func (c *Collector) keepLogs(r *logcollectorpb.ExportLogsServiceRequest, overGRP
 		resource := attributes(of.GetResource().GetAttributes())
 		for _, scope := range of.GetScopeLogs() {
 			for _, l := range scope.GetLogRecords() {
-				c.logs = append(c.logs, Log{l, resource, overGRPC})
+				c.logs = append(c.logs, Log{LogRecord: l, Resource: resource, OverGRPC: overGRPC})
 			}
 		}
 	}

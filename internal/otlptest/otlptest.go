@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -77,7 +78,8 @@ func Start(t testing.TB) *Collector {
 	t.Cleanup(func() {
 		h.Close()
 		g.Stop()
-		if err := <-served; err != nil {
+		// A short test may stop it before it serves.
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
 	})
@@ -127,7 +129,7 @@ func (c *Collector) keep(r *collectorpb.ExportTraceServiceRequest, overGRPC bool
 		resource := attributes(of.GetResource().GetAttributes())
 		for _, scope := range of.GetScopeSpans() {
 			for _, s := range scope.GetSpans() {
-				c.spans = append(c.spans, Span{s, resource, overGRPC})
+				c.spans = append(c.spans, Span{Span: s, Resource: resource, OverGRPC: overGRPC})
 			}
 		}
 	}

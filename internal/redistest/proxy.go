@@ -102,7 +102,7 @@ func (p *Proxy) CutAfter(text string) <-chan struct{} { return p.cutAfter(text, 
 func (p *Proxy) ResetAfter(text string) <-chan struct{} { return p.cutAfter(text, true) }
 
 func (p *Proxy) cutAfter(text string, reset bool) <-chan struct{} {
-	c := &cut{[]byte(text), reset, make(chan struct{})}
+	c := &cut{text: []byte(text), reset: reset, done: make(chan struct{})}
 	p.set(func(f *faults) { f.cut = c })
 	return c.done
 }

@@ -1,5 +1,5 @@
 // Package spelling writes subjects as people paste them into a command line, and reads
-// them there. It escapes what people would not see in any text. It imports bucket.
+// them there. In any text it escapes what people would not see. It imports bucket.
 package spelling
 
 import (

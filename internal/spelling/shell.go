@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// plainInShell are characters that a shell reads as they are, wherever they stand.
+// plainInShell are characters that a shell reads as they are, in any place.
 const plainInShell = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_=,./:@%+-"
 
 // ShellWord returns a word as a shell reads it, in quotes where it needs them. Hidden
-// characters, which Entries has none of, are in octal digits, which the $'...' of bash,
-// ksh, zsh and POSIX of 2024 reads.
+// characters, of which Entries leaves none, are in octal digits, which the $'...' of
+// bash, ksh, zsh and POSIX of 2024 reads.
 func ShellWord(word string) string {
 	switch {
 	case indexHidden(word) >= 0:

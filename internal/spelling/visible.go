@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// In a text for people \u{202e} is the character U+202E, and \x{ff} a byte that is no
-// UTF-8. So is written what they would not see, or what a terminal would obey.
+// In a text for people \u{202e} is the character U+202E, and \x{ff} a byte that is not
+// UTF-8. These stand for what people would not see, or what a terminal would obey.
 
 // IsHidden reports whether people would not see a character, or see it as another: a
-// control or format character, a blank that is not that of ASCII, what Unicode has not
+// control or format character, a blank other than that of ASCII, what Unicode has not
 // assigned, and what fonts leave empty.
 func IsHidden(r rune) bool {
 	return !strconv.IsPrint(r) || r >= firstEmpty && unicode.IsOneOf(empty, r)
@@ -39,7 +39,7 @@ const (
 	blankBraille = 0x2800
 )
 
-// hiddenAt decodes the first character of a text, or its first byte that is no UTF-8,
+// hiddenAt decodes the first character of a text, or its first byte that is not UTF-8,
 // and reports whether it is hidden.
 func hiddenAt(text string) (r rune, size int, isHidden bool) {
 	if c := text[0]; c < utf8.RuneSelf {
@@ -63,8 +63,8 @@ func indexHidden(text string) int {
 	return -1
 }
 
-// Visible returns a text with its hidden characters escaped. What is escaped in it
-// already stays so.
+// Visible returns a text with its hidden characters escaped. What is already escaped in
+// it stays so.
 func Visible(text string) string {
 	if indexHidden(text) < 0 {
 		return text
@@ -114,7 +114,7 @@ func Escape(text string) string {
 	return string(dst)
 }
 
-// Unescape reads what Escape wrote. A backslash that begins no escape is one.
+// Unescape reads what Escape wrote. A backslash that begins no escape stays a backslash.
 func Unescape(text string) string {
 	if !strings.Contains(text, `\`) {
 		return text
@@ -131,7 +131,7 @@ func Unescape(text string) string {
 	return s.String()
 }
 
-// appendEscape appends the escape of a character, or of a byte that is no UTF-8.
+// appendEscape appends the escape of a character, or of a byte that is not UTF-8.
 func appendEscape(dst []byte, first byte, r rune, size int) []byte {
 	if isInvalid(r, size) {
 		return fmt.Appendf(dst, `\x{%02x}`, first)
@@ -161,8 +161,8 @@ func readEscape(text string) (means string, size int, isEscape bool) {
 	return "", 0, false
 }
 
-// AppendJSON appends JSON with hidden characters of its texts as \u escapes of JSON:
-// whoever reads it finds the same in it.
+// AppendJSON appends JSON with the hidden characters of its strings as \u escapes:
+// readers find the same in it.
 func AppendJSON(dst, json []byte) []byte {
 	dst = slices.Grow(dst, len(json))
 	for i := 0; i < len(json); {

@@ -22,8 +22,7 @@ type Rule struct {
 var variable = regexp.MustCompile(`\$\d+`)
 
 // NewRule returns a rule. The name and the values of tags may have $1 and the like for
-// the parts of the pattern, and $0 for all that it matches. The error says what is
-// wrong.
+// the parts of the pattern, and $0 for the whole match. The error says what is wrong.
 func NewRule(pattern, name string, tags map[string]string) (Rule, error) {
 	if pattern == "" {
 		return Rule{}, errors.New("found no pattern; allowed: a regular expression")
@@ -54,7 +53,7 @@ func NewRule(pattern, name string, tags map[string]string) (Rule, error) {
 	return r, nil
 }
 
-// change returns what the first rule that matches makes of a name, if there is one.
+// change returns what the first matching rule makes of a name, if there is one.
 func change(rules []Rule, name string) (changed string, tags []string, ok bool) {
 	for _, r := range rules {
 		parts := r.pattern.FindStringSubmatch(name)

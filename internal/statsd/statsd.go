@@ -35,14 +35,14 @@ const (
 type Options struct {
 	// Network is udp or tcp, and Address host:port.
 	Network, Address string
-	// Prefix stands before all names, with a dot behind it, unless it is empty.
+	// Prefix stands before all names, followed by a dot, unless it is empty.
 	Prefix string
 	// Tags are those of all counts. They become parts of names, as with lyft/gostats,
 	// unless Dog is set.
 	Tags map[string]string
-	// Dog is whether tags stand beside names, as DogStatsD has them.
+	// Dog is whether tags stand beside names, as in DogStatsD.
 	Dog bool
-	// Rules change names. With Dog alone they may add tags.
+	// Rules change names. Only with Dog may they add tags.
 	Rules []Rule
 	Log   *slog.Logger
 	Now   func() time.Time
@@ -52,14 +52,14 @@ type Options struct {
 type Count struct {
 	Name  []byte
 	Total uint64
-	// Sent is what of it was sent. It is advanced when the rest is sent.
+	// Sent is how much of it was sent. It advances when the rest is sent.
 	Sent *uint64
 }
 
 // Sender sends counts. It may not be used concurrently.
 type Sender struct {
 	o Options
-	// behind is what tags make the end of a name, or of a line.
+	// behind is what tags add to the end of a name, or of a line.
 	behind string
 	tags   []string
 	max    int
@@ -90,9 +90,9 @@ func New(o Options) *Sender {
 	return s
 }
 
-// Send sends what counts grew by since they were sent. What could not be sent is there
-// the next time; only what was written and may not have arrived is not written again.
-// It ends within 8 s, or soon after ctx does. Failures are logged, a line a minute.
+// Send sends what counts grew by since they were sent. What could not be sent is sent the
+// next time; only what was written and may not have arrived is not written again. It ends
+// within 8 s, or soon after ctx ends. Failures are logged, a line a minute.
 func (s *Sender) Send(ctx context.Context, counts iter.Seq[Count]) {
 	if err := s.send(ctx, counts); err != nil && ctx.Err() == nil {
 		if unlogged, due := s.failed.Due(s.o.Now(), logEvery); due {
@@ -161,7 +161,7 @@ func (s *Sender) write(conn net.Conn, end time.Time) error {
 // spell makes the line of a name.
 func (s *Sender) spell(name []byte, n uint64) {
 	s.line = append(s.line[:0], name...)
-	clean(s.line)     // before rules, whose points match no ends of lines
+	clean(s.line)     // before rules, whose dots match no ends of lines
 	cleanTags(s.line) // before rules and tags, which may have some on purpose
 	text, tags := string(s.line), s.tags
 	if changed, more, ok := change(s.o.Rules, text); ok {
@@ -191,8 +191,8 @@ func (s *Sender) spell(name []byte, n uint64) {
 	s.line = append(s.line, '\n')
 }
 
-// clean has a name, of which callers may choose a part, be one: what ends it or a line
-// becomes an underscore.
+// clean makes a text, part of which callers may choose, a valid name: what would end a
+// name or a line becomes an underscore.
 func clean(name []byte) {
 	for i, c := range name {
 		if c < ' ' || c == 0x7f || c == ':' || c == '|' {
@@ -201,8 +201,8 @@ func clean(name []byte) {
 	}
 }
 
-// cleanTags has a name, of which callers may choose a part, have no tags: some servers
-// read them from names, after a comma (InfluxDB), a number sign (Librato), a semicolon
+// cleanTags removes tags from a name, part of which callers may choose: some servers read
+// them from names, after a comma (InfluxDB), a number sign (Librato), a semicolon
 // (Graphite) or in brackets (SignalFx).
 func cleanTags(name []byte) {
 	for i, c := range name {
@@ -212,8 +212,8 @@ func cleanTags(name []byte) {
 	}
 }
 
-// cleanTag is clean for a tag. Its key ends with its first colon, and others may stand
-// in its value.
+// cleanTag is clean for a tag. Its key ends at its first colon; its value may hold
+// others.
 func cleanTag(tag []byte) {
 	for i, c := range tag {
 		if c < ' ' || c == 0x7f || c == ',' || c == '|' {

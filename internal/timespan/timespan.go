@@ -25,8 +25,8 @@ var units = [...]struct {
 //
 // It shows the largest of d, h, m and s that the span has, and the unit after it
 // unless that is zero; below a minute seconds with at most one decimal, and below a
-// second whole milliseconds. What is not shown is rounded up, so that whoever waits
-// as long as it says has waited enough. A span below zero is "0s".
+// second whole milliseconds. The rest is rounded up, so that whoever waits as long as it
+// says has waited enough. A span below zero is "0s".
 func Format(d time.Duration) string {
 	switch {
 	case d <= 0:

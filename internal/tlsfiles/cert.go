@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// certFiles holds a certificate with its key, and the CA certificates of the other
-// side. Each is read again when its files change, and nil without files. The
-// methods may be called concurrently.
+// certFiles holds a certificate with its key, and the CA certificates of the other side.
+// Each is reread when its files change, and nil without files. The methods may be called
+// concurrently.
 type certFiles struct {
 	pair *rereadFiles[*tls.Certificate]
 	ca   *rereadFiles[*x509.CertPool]
@@ -53,7 +53,7 @@ func parsePool(besideSystem bool) func(contents [][]byte) (*x509.CertPool, error
 	return func(contents [][]byte) (*x509.CertPool, error) {
 		pool := x509.NewCertPool()
 		if besideSystem {
-			// A machine without any has none to add.
+			// A machine may have none.
 			if system, err := x509.SystemCertPool(); err == nil {
 				pool = system
 			}
@@ -88,9 +88,9 @@ func (c *certFiles) Roots() *x509.CertPool {
 	return c.ca.get()
 }
 
-// VerifyClient returns the VerifyConnection callback of a server that requires
-// client certificates: they must be signed by the CA in force, be good now, by that
-// clock, and bear one of the names, if there are any.
+// VerifyClient returns the VerifyConnection callback of a server that requires client
+// certificates: they must be signed by the CA in force, be valid now, by that clock, and
+// bear one of the names, if there are any.
 func (c *certFiles) VerifyClient(names []string, now func() time.Time) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
 		if err := c.verify(state, x509.ExtKeyUsageClientAuth, now()); err != nil {

@@ -1,5 +1,5 @@
-// Package tlsfiles makes the TLS of listeners and of connections to servers from
-// files, which are read again when they change. It imports nothing of the daemon.
+// Package tlsfiles makes the TLS of listeners and of connections to servers from files,
+// which are reread when they change. It imports nothing of the daemon.
 package tlsfiles
 
 import (
@@ -40,11 +40,11 @@ type Server struct {
 	ClientNames []string
 }
 
-// ServerConfig returns the configuration of a listener, or nil if t.Cert is empty.
-// All files are read again when they change. NextProtos is left to the caller. With a
-// client CA its VerifyConnection may be called again for a connection that is open: it
-// says whether the client's certificate would be accepted now, by the configuration's Time.
-// ServerConfig fails if a file cannot be read, or if t lacks a field that another needs.
+// ServerConfig returns the configuration of a listener, or nil if t.Cert is empty. All
+// files are reread when they change. NextProtos is left to the caller. With a client CA
+// its VerifyConnection may be called again for an open connection: it says whether the
+// client's certificate would be accepted now, by the configuration's Time. ServerConfig
+// fails if a file cannot be read, or if t lacks a field that another needs.
 func ServerConfig(t Server, log *slog.Logger) (*tls.Config, error) {
 	if t.ClientCA == "" && len(t.ClientNames) > 0 {
 		return nil, errors.New("names of clients need a client CA")
@@ -72,9 +72,9 @@ func ServerConfig(t Server, log *slog.Logger) (*tls.Config, error) {
 			}
 			return time.Now()
 		})
-		// A resumed session has the client's certificate of its beginning. After
-		// a change of the CA, a client with a new certificate must not be refused
-		// because of the old one. Connections live long, so sessions save little.
+		// A resumed session keeps the client certificate that it began with. After a
+		// change of the CA, a client with a new certificate must not be refused because
+		// of the old one. Connections live long, so sessions save little.
 		c.SessionTicketsDisabled = true
 	}
 	return c, nil
@@ -88,8 +88,8 @@ func ClientConfig(t Client, log *slog.Logger) (func(serverName string) (*tls.Con
 	return clientConfig(t, false, log)
 }
 
-// ClientConfigBesideSystem is ClientConfig for connections where the certificates
-// of t.CA count beside the system's, not in their place.
+// ClientConfigBesideSystem is ClientConfig for connections where the certificates of t.CA
+// count in addition to the system's, not instead of them.
 func ClientConfigBesideSystem(t Client, log *slog.Logger) (func(serverName string) (*tls.Config, error), error) {
 	return clientConfig(t, true, log)
 }

@@ -14,9 +14,9 @@ import (
 // within one tick would be missed for ever otherwise.
 const youngFile = 2 * time.Second
 
-// rereadFiles holds a value made of a few files, and makes it anew when they
-// change. It needs no goroutine: get looks at the files, once a handshake, which
-// takes much longer.
+// rereadFiles holds a value made from a few files, and makes a new one when they change.
+// It needs no goroutine: get looks at the files, once a handshake, which takes much
+// longer.
 type rereadFiles[T any] struct {
 	what  string // for the log: "certificate"
 	paths []string
@@ -25,7 +25,7 @@ type rereadFiles[T any] struct {
 
 	mu       sync.Mutex
 	value    T        // the last good one
-	contents [][]byte // of the files that value was made of
+	contents [][]byte // of the files that value was made from
 	stamps   []fileStamp
 	failure  string // the error of the last attempt, as it was logged; "" for none
 }

@@ -1,6 +1,6 @@
-// Package asynctest helps tests of concurrent things: it waits for a state, and has
-// a log that can be read while it is written and a clock that a test moves. It
-// imports nothing of the project.
+// Package asynctest helps tests of concurrent code: it waits for a state, and has a log
+// that can be read while it is written and a clock that a test moves. It imports nothing
+// of the project.
 package asynctest
 
 import (
@@ -23,8 +23,8 @@ func Eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// Settling are tests after which something has to end. They serve goleak.VerifyTestMain,
-// which waits half a second for goroutines that are about to end.
+// Settling is a set of tests after which something has to end. It is for
+// goleak.VerifyTestMain, which waits half a second for goroutines that are about to end.
 type Settling struct {
 	Tests interface{ Run() int }
 	// IsSettled reports whether it has ended.

@@ -91,7 +91,7 @@ func (s *Server) Largest() int {
 	return slices.Max(append(s.packets, 0))
 }
 
-// Sums returns the sum of each name, with its tags behind it. A line that is no count
+// Sums returns the sum of each name followed by its tags. A line that is not a count
 // fails the test.
 func (s *Server) Sums(t testing.TB) map[string]uint64 {
 	t.Helper()
