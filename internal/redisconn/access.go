@@ -17,8 +17,8 @@ import (
 // node of a cluster.
 const AnyNode = ""
 
-// ErrRefused says that Redis answers and will not serve this daemon, until
-// somebody changes a setting, of the daemon or of the server.
+// ErrRefused says that Redis answers but will not serve this daemon, until somebody
+// changes a setting, of the daemon or of the server.
 var ErrRefused = errors.New("refused")
 
 // Explain returns err. If err stays until somebody changes a setting, of the daemon
@@ -74,9 +74,9 @@ type server struct {
 
 func (o *Options) server(address string, err error) server {
 	if o.Mode == Sentinel && strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable") { // as the client says it
-		return server{o, "the sentinels " + strings.Join(o.Addresses, ", "), true}
+		return server{Options: o, name: "the sentinels " + strings.Join(o.Addresses, ", "), isSentinel: true}
 	}
-	return server{o, o.nodeName(address), false}
+	return server{Options: o, name: o.nodeName(address)}
 }
 
 // NodeName names the server at an address, which may be AnyNode, for people.
@@ -113,8 +113,8 @@ func (s server) meansTLS(err error) (means string, why error) {
 	return "the certificate of " + s.name + " is not accepted; see redis.tls.ca and redis.tls.server_name", why
 }
 
-// meansAnswer returns what a server's error means for the settings, or "" if the
-// error may pass by itself.
+// meansAnswer returns what a server's error means for the settings, or "" if the error
+// may go away by itself.
 func (s server) meansAnswer(answer redis.Error) string {
 	user, password := "redis.username", "redis.password or redis.password_file"
 	if s.isSentinel {

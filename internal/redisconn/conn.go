@@ -88,9 +88,9 @@ func (o *Options) check() error {
 	return errors.Join(errs...)
 }
 
-// Conn is a client of the servers at the options' addresses, and on a cluster of
-// the nodes that it announces. It never sends a command again by itself, because
-// it does not always know whether the command ran.
+// Conn is a client of the servers at the options' addresses, and on a cluster of the
+// nodes that it announces. It never resends a command by itself, because it does not
+// always know whether the command ran.
 type Conn struct {
 	redis.UniversalClient
 	options   Options
@@ -216,8 +216,8 @@ func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)
 }
 
 // unconnected stands for a connection that could not be made: its use fails with
-// the error of the dialler. If the dialler itself failed often, the client's pool
-// would not dial for up to a second, and miss that the server is back.
+// the error of the dialler. If the dialler itself failed often, the client's pool would
+// not dial for up to a second, and would not notice that the server is back.
 type unconnected struct{ err error }
 
 // The client unwraps the error once.
@@ -231,13 +231,13 @@ func (unconnected) SetDeadline(time.Time) error      { return nil }
 func (unconnected) SetReadDeadline(time.Time) error  { return nil }
 func (unconnected) SetWriteDeadline(time.Time) error { return nil }
 
-// load puts a script into the cache of a server. It is no error if the server
-// refuses, since each command will meet the same. If the server does not answer in
-// time, the connection must be closed: its reply would be taken for the reply to
-// the next command.
+// load puts a script into the cache of a server. It is not an error if the server
+// refuses, since each command will meet the same refusal. If the server does not answer
+// in time, the connection must be closed: its reply would be taken for the reply to the
+// next command.
 func load(ctx context.Context, conn *redis.Conn, script string) error {
-	// Without its password a server hangs up on a long command, and replies with
-	// the reason to a short one only.
+	// Without its password a server hangs up on a long command, and gives the reason only
+	// in reply to a short one.
 	err := conn.Time(ctx).Err()
 	if err == nil || redis.HasErrorPrefix(err, "NOPERM") {
 		err = conn.ScriptLoad(ctx, script).Err()
@@ -249,16 +249,16 @@ func load(ctx context.Context, conn *redis.Conn, script string) error {
 	return err
 }
 
-// Once is a command that the client sends again only after a redirection, with
-// which a server says that it did not run it.
+// Once is a command that the client resends only after a redirection, by which a server
+// says that it did not run it.
 type Once struct{ redis.Cmder }
 
 // NoRetry implements the client's interface for such commands.
 func (Once) NoRetry() bool { return true }
 
 // LogClient sends the Redis client's own log to log, at the level debug, for the
-// whole process; by default the client writes to standard error. It has a line
-// for each connection that fails, which the errors of commands say too.
+// whole process; by default the client writes to standard error. It has a line for each
+// connection that fails, which the errors of commands report too.
 func LogClient(log *slog.Logger) { redis.SetLogger(clientLog{log}) }
 
 type clientLog struct{ log *slog.Logger }

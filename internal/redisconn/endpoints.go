@@ -16,9 +16,8 @@ import (
 )
 
 // endpoints completes the addresses that a cluster announces for its nodes. With
-// cluster-preferred-endpoint-type unknown-endpoint they have only a port; the
-// client alone would then read no map of the slots, and follow redirections to its
-// own machine.
+// cluster-preferred-endpoint-type unknown-endpoint they have only a port; the client by
+// itself would then read no map of the slots, and follow redirections to its own machine.
 type endpoints struct {
 	configured []string
 	// host is the host whose node last sent a map of the slots. A redirection
@@ -126,8 +125,8 @@ func (h slotsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// slots decodes the reply of the node at addr to CLUSTER SLOTS: ranges of slots,
-// each with its first and last slot and its nodes, the master first.
+// slots decodes the reply of the node at addr to CLUSTER SLOTS: ranges of slots, each
+// with its first and last slot and its nodes, master first.
 func (e *endpoints) slots(addr string, reply []any) ([]redis.ClusterSlot, error) {
 	host, _, err := net.SplitHostPort(e.complete(addr))
 	if err != nil {

@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// Question asks for those who had the most.
+// Question asks for the top subjects.
 type Question struct {
 	Kind   Kind   `json:"kind"`
 	Window Window `json:"window"`
-	// Domain, if it is not empty, is the only one that is asked about, and Rule, if it is
-	// not empty, the only rule of it, by its path. The path of a rule with plans means
-	// all of its plans.
+	// Domain, if not empty, is the only one asked about, and Rule, if not empty, the only
+	// rule in it, by its path. The path of a rule with plans means all of its plans.
 	Domain string `json:"domain,omitempty"`
 	Rule   string `json:"rule,omitempty"`
 }
@@ -28,11 +27,11 @@ type Answer struct {
 	// Rules have at most MaxRows counts together, and are at most MaxRules: those with
 	// the largest totals.
 	Rules []RuleSummary `json:"rules"`
-	// Rest is what nobody had more than at a rule that is not in Rules.
+	// Rest is the most that anyone had at a rule that is not in Rules.
 	Rest uint64 `json:"rest"`
-	// Total is the sum of all rules that were asked about.
+	// Total is the sum over all rules asked about.
 	Total uint64 `json:"total"`
-	// Span is how long the time is that it covers.
+	// Span is the length of the time covered.
 	Span time.Duration `json:"span"`
 }
 
@@ -43,7 +42,7 @@ type RuleSummary struct {
 	Summary Summary `json:"summary"`
 }
 
-// Row is a subject of a rule, and what is known of its count.
+// Row is a subject of a rule, with what is known of its count.
 type Row struct {
 	Domain, Rule string
 	Count
@@ -76,17 +75,17 @@ func (a Answer) Plus(b Answer) Answer {
 
 func (r *RuleSummary) name() [2]string { return [2]string{r.Domain, r.Rule} }
 
-// unknown is the summary of somebody of whom only this is known: nobody had more than
+// unknown is the summary of subjects of which only this is known: nobody had more than
 // the floor.
 func unknown(floor uint64) Summary { return Summary{Floor: floor, Total: floor} }
 
-// Rows returns the n largest counts of all rules, and what nobody else had more than.
+// Rows returns the n largest counts of all rules, and the most that anyone else had.
 func (a Answer) Rows(n int) (rows []Row, floor uint64) {
 	floor = a.Rest
 	for _, r := range a.Rules {
 		floor = max(floor, r.Summary.Floor)
 		for _, c := range r.Summary.Counts {
-			rows = append(rows, Row{r.Domain, r.Rule, c})
+			rows = append(rows, Row{Domain: r.Domain, Rule: r.Rule, Count: c})
 		}
 	}
 	slices.SortFunc(rows, func(x, y Row) int {
@@ -100,8 +99,8 @@ func (a Answer) Rows(n int) (rows []Row, floor uint64) {
 	return rows, floor
 }
 
-// Bounded returns the answer with no more than n counts, the largest, and without rules
-// that have none of them.
+// Bounded returns the answer with at most n counts, the largest, and without rules that
+// have none of them.
 func (a Answer) Bounded(n int) Answer {
 	rows, _ := a.Rows(n)
 	kept := make(map[[2]string]int)

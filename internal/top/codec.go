@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Questions and answers go from daemon to daemon as JSON. Daemons of other versions may
-// have written them, so fields that are not known are passed over.
+// Questions and answers are sent between daemons as JSON. Daemons of other versions may
+// have written them, so unknown fields are ignored.
 
 // MaxAnswerBytes bounds an encoded answer.
 const MaxAnswerBytes = 256 << 10
@@ -34,12 +34,12 @@ func DecodeQuestion(text []byte) (q Question, _ error) {
 
 // Encode returns the answer as text, with fewer counts if they would be too long.
 func (a Answer) Encode() []byte {
-	for most := MaxRows; ; most /= 2 {
-		text, err := json.Marshal(a.Bounded(most))
+	for maxRows := MaxRows; ; maxRows /= 2 {
+		text, err := json.Marshal(a.Bounded(maxRows))
 		if err != nil {
 			panic(fmt.Sprintf("top: an answer is always JSON: %v", err))
 		}
-		if len(text) <= MaxAnswerBytes || most == 0 {
+		if len(text) <= MaxAnswerBytes || maxRows == 0 {
 			return text
 		}
 	}
@@ -74,7 +74,7 @@ type writtenCount struct {
 
 // MarshalJSON implements json.Marshaler.
 func (c Count) MarshalJSON() ([]byte, error) {
-	return json.Marshal(writtenCount{[]byte(c.Subject), c.Count, c.Error})
+	return json.Marshal(writtenCount{Subject: []byte(c.Subject), Count: c.Count, Error: c.Error})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -83,6 +83,6 @@ func (c *Count) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &w); err != nil {
 		return err
 	}
-	*c = Count{string(w.Subject), w.Count, w.Error}
+	*c = Count{Subject: string(w.Subject), Count: w.Count, Error: w.Error}
 	return nil
 }

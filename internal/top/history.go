@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// A window is put together from panes: the minute from the live pane of 10 s, which is
-// a Sketch, and the five before it, 15 minutes from panes of 3 minutes, and the hour
-// from panes of 12 minutes. Coarser panes gather what finer ones had when they ended,
-// so nothing is counted but once. All panes begin at multiples of their length, so a
-// window covers at most its name, and at least a pane less.
+// A window is composed of panes: the minute of the live pane of 10 s, which is a Sketch,
+// and the five before it, 15 minutes of panes of 3 minutes, and the hour of panes of 12
+// minutes. Coarser panes gather what finer ones had when they ended, so everything is
+// counted exactly once. All panes begin at multiples of their length, so a window covers
+// at most its name, and at least that less one pane.
 
 // Window is a span of time that ends now.
 type Window uint8
@@ -30,19 +30,20 @@ var windowNames = [windows]string{"1m", "15m", "1h"}
 func (w Window) String() string { return windowNames[w] }
 
 const (
-	// PaneLength is that of the live pane.
+	// PaneLength is the length of the live pane.
 	PaneLength = 10 * time.Second
-	// panesKept is how many ended panes of a length belong to a window, beside the one
-	// that gathers.
+	// minutePanes and coarsePanes are how many ended panes of a length belong to a
+	// window, besides the one that gathers.
 	minutePanes, coarsePanes = 5, 4
 
-	// Parts of a Top's bytes. The live pane has most, since whom it misses nobody finds.
+	// Parts of a Top's bytes. The live pane has the most, since a subject that it misses
+	// is not found anywhere.
 	liveParts = 18
 	allParts  = liveParts + (8 + 11) + minutePanes*2 + coarsePanes*(2+5)
 )
 
-// gatherParts and endedParts are the parts of one pane that gathers, and of one that
-// ended, of each window.
+// gatherParts and endedParts are the parts of a gathering and of an ended pane of each
+// window.
 var (
 	gatherParts = [windows]int64{Quarter: 8, Hour: 11}
 	endedParts  = [windows]int64{Minute: 2, Quarter: 2, Hour: 5}
@@ -58,11 +59,11 @@ type pane struct {
 	bytes   int64 // taken from the budget
 }
 
-// history has the panes that ended, and the coarse ones that gather.
+// history holds the panes that ended, and the coarse ones that gather.
 type history struct {
 	budget *Budget
-	ended  [windows][]pane // the oldest first
-	gather [windows]*pane  // nil while empty; of Minute always
+	ended  [windows][]pane // oldest first
+	gather [windows]*pane  // nil while empty; always for Minute
 }
 
 // add adds what a live pane had.
@@ -71,8 +72,8 @@ func (h *history) add(at int64, s Summary) {
 	h.raise(Quarter, at, s)
 }
 
-// raise adds a summary to the pane of a window that gathers, or to a new one. at is when
-// it began, in live panes.
+// raise adds a summary to the gathering pane of a window, or to a new one. at is when it
+// began, in live panes.
 func (h *history) raise(w Window, at int64, s Summary) {
 	at /= widths[w]
 	if g := h.gather[w]; g != nil && g.at != at {
@@ -86,7 +87,7 @@ func (h *history) raise(w Window, at int64, s Summary) {
 	h.gather[w] = &p
 }
 
-// end ends the pane of a window that gathers.
+// end ends the gathering pane of a window.
 func (h *history) end(w Window) {
 	g := h.gather[w]
 	h.gather[w] = nil
@@ -97,13 +98,13 @@ func (h *history) end(w Window) {
 	}
 }
 
-// hold returns a pane of a summary, of which it keeps what there is room for.
+// hold returns a pane with a summary, cut to what there is room for.
 func (h *history) hold(at int64, s Summary, parts int64) pane {
 	kept := s.Within(h.budget.share() * parts / allParts)
 	for !h.budget.take(kept.bytes()) {
 		kept = kept.Within(kept.bytes() / 2)
 	}
-	// A copy does not keep alive what is left out.
+	// A copy does not keep what is left out alive.
 	kept.Counts = slices.Clone(kept.Counts)
 	return pane{at: at, summary: kept, bytes: kept.bytes()}
 }
@@ -111,8 +112,8 @@ func (h *history) hold(at int64, s Summary, parts int64) pane {
 // drop gives back the bytes of a pane.
 func (h *history) drop(p *pane) { h.budget.give(p.bytes) }
 
-// advance ends what gathered before now, a number of live panes, forgets what is too old
-// for its window, and lets go of what is more than the share by now.
+// advance ends what gathered before now, a number of live panes, drops what is too old
+// for its window, and releases what by now exceeds the share.
 func (h *history) advance(now int64) {
 	for w := Quarter; w < windows; w++ {
 		if g := h.gather[w]; g != nil && g.at < now/widths[w] {
@@ -136,7 +137,7 @@ func (h *history) advance(now int64) {
 	}
 }
 
-// shrink lets go of what a pane has beyond its part.
+// shrink releases what a pane has beyond its part.
 func (h *history) shrink(p *pane, parts int64) {
 	if p.bytes > h.budget.share()*parts/allParts {
 		h.drop(p)
@@ -144,8 +145,7 @@ func (h *history) shrink(p *pane, parts int64) {
 	}
 }
 
-// oldest is the first pane of the window that belongs to it now, in panes of its own
-// length.
+// oldest is the first pane that now belongs to the window, in panes of its own length.
 func (w Window) oldest(now int64) int64 {
 	if w == Minute {
 		return now - minutePanes
@@ -153,14 +153,14 @@ func (w Window) oldest(now int64) int64 {
 	return now/widths[w] - coarsePanes
 }
 
-// Span returns how long the time is that the window covers: at most what it is called,
-// and at most since the clock began.
+// Span returns the length of the time that the window covers: at most its nominal length,
+// and at most the time since the clock began.
 func (w Window) Span(now time.Duration) time.Duration {
 	begun := time.Duration(w.oldest(int64(now/PaneLength))*widths[w]) * PaneLength
 	return now - max(0, begun)
 }
 
-// of calls yield with the panes of a window but for the live one.
+// of calls yield with the panes of a window except the live one.
 func (h *history) of(w Window) iter.Seq[*pane] {
 	return func(yield func(*pane) bool) {
 		for gathering := Quarter; gathering <= w; gathering++ {
@@ -192,7 +192,7 @@ func (h *history) total(w Window) (n uint64) {
 	return n
 }
 
-// clear forgets everything.
+// clear drops everything.
 func (h *history) clear() {
 	for w := range Window(windows) {
 		for i := range h.ended[w] {
@@ -205,7 +205,7 @@ func (h *history) clear() {
 	*h = history{budget: h.budget}
 }
 
-// isEmpty reports whether there is nothing.
+// isEmpty reports whether it holds nothing.
 func (h *history) isEmpty() bool {
 	for w := range Window(windows) {
 		if len(h.ended[w]) > 0 || h.gather[w] != nil {

@@ -1,6 +1,6 @@
 package top
 
-// Kind is what is added up of a rule's subjects.
+// Kind is what is added up for a rule's subjects.
 type Kind uint8
 
 // The kinds.
@@ -10,7 +10,7 @@ const (
 	// Used adds up the cost that was charged.
 	Used
 
-	// Kinds is how many there are.
+	// Kinds is the number of kinds.
 	Kinds = iota
 )
 

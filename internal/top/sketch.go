@@ -7,13 +7,13 @@ import (
 	"math/bits"
 )
 
-// Sketch is a summary that is added to: Space-Saving with a bound in bytes in place of
-// a number of counters. Its methods must not be called concurrently.
+// Sketch is a summary to which counts are added: Space-Saving with a bound in bytes
+// instead of a number of counters. Its methods must not be called concurrently.
 //
-// The counters are a heap, the smallest count on top. A subject that has none takes
-// the place of the smallest, or of several if it is longer. The largest count that
-// ever left is the floor: nobody without a counter had more, so it is where a new
-// counter begins, and its error.
+// The counters are a heap with the smallest count on top. A subject without a counter
+// replaces the smallest, or several if it is longer. The largest count ever dropped is
+// the floor: no subject without a counter had more, so it is where a new counter starts,
+// and its error.
 type Sketch struct {
 	budget *Budget
 	limit  func() int64
@@ -21,7 +21,7 @@ type Sketch struct {
 
 	counters []counter
 	heap     []ranked
-	index    []int32 // 1 + places in counters, by hash, with linear probing; a power of two
+	index    []int32 // 1 + positions in counters, by hash, with linear probing; a power of two
 	floor    uint64
 	total    uint64
 	bytes    int64 // taken from budget
@@ -32,11 +32,11 @@ type counter struct {
 	error uint64
 	text  []byte
 	hash  uint32
-	place int32 // in heap, where its count is
+	place int32 // position of its count in heap
 }
 
-// ranked is the count of a counter. Counts stand together, since they are compared all
-// the time.
+// ranked is the count of a counter. Counts are stored together, since they are compared
+// all the time.
 type ranked struct {
 	count uint64
 	at    int32 // in counters
@@ -46,17 +46,17 @@ const (
 	sizeOfCounter = 40 + 16 // and its count
 	sizeOfIndex   = 4
 	fewCounters   = 8
-	// textStep is the step in which buffers of texts grow, so that most can be used
-	// again for another text.
+	// textStep is the step in which text buffers grow, so that most can be reused for
+	// another text.
 	textStep = 16
 )
 
-// NewSketch returns a sketch that takes at most limit() bytes, and those from a budget.
+// NewSketch returns a sketch that takes at most limit() bytes, from a budget.
 func NewSketch(budget *Budget, limit func() int64) *Sketch {
 	return &Sketch{budget: budget, limit: limit, seed: maphash.MakeSeed()}
 }
 
-// Add adds n to the count of the subject of a text.
+// Add adds n to the count of the subject with a text.
 func (s *Sketch) Add(text []byte, n uint64) {
 	s.total = plus(s.total, n)
 	hash := uint32(maphash.Bytes(s.seed, text))
@@ -78,7 +78,7 @@ func plus(a, b uint64) uint64 {
 	return sum
 }
 
-// find returns the place of the counter of a text, or -1.
+// find returns the position of the counter of a text, or -1.
 func (s *Sketch) find(hash uint32, text []byte) int {
 	if len(s.index) == 0 {
 		return -1
@@ -121,7 +121,7 @@ func (s *Sketch) insert(hash uint32, text []byte, n uint64) {
 	s.up(at)
 }
 
-// replace gives a counter to another text, which is no longer than its buffer.
+// replace gives a counter to another text that fits in its buffer.
 func (s *Sketch) replace(at int, hash uint32, text []byte) {
 	s.unindex(at)
 	c := &s.counters[at]
@@ -131,8 +131,8 @@ func (s *Sketch) replace(at int, hash uint32, text []byte) {
 
 func roundUp(n, step int) int { return (n + step - 1) / step * step }
 
-// grow takes the bytes of one more counter, whose text is so long, and reports whether
-// there were so many.
+// grow takes the bytes of one more counter, with a text of the given length, and reports
+// whether there were enough.
 func (s *Sketch) grow(length int, limit int64) bool {
 	need := int64(roundUp(length, textStep))
 	size := cap(s.counters)
@@ -162,7 +162,7 @@ func bytesOf(counters int) int64 {
 	return int64(counters*sizeOfCounter + indexSize(counters)*sizeOfIndex)
 }
 
-// indexSize is a power of two, so large that a third or more of the places are empty.
+// indexSize is a power of two large enough that a third or more of the slots are empty.
 func indexSize(counters int) int {
 	if counters == 0 {
 		return 0
@@ -182,7 +182,7 @@ func (s *Sketch) removeLeast() {
 	if last > 0 {
 		s.down(0)
 	}
-	if at != last { // the last counter moves to the free place
+	if at != last { // the last counter moves to the free slot
 		s.unindex(last)
 		s.counters[at] = s.counters[last]
 		s.heap[s.counters[at].place].at = int32(at)
@@ -210,7 +210,7 @@ func (s *Sketch) unindex(at int) {
 		gap = (gap + 1) & mask
 	}
 	for i := (gap + 1) & mask; s.index[i] != 0; i = (i + 1) & mask {
-		// It may move back if its own place is not between the gap and where it is.
+		// It may move back unless its own slot is between the gap and its current one.
 		home := s.counters[s.index[i]-1].hash & mask
 		if (i-home)&mask >= (i-gap)&mask {
 			s.index[gap] = s.index[i]
@@ -220,7 +220,7 @@ func (s *Sketch) unindex(at int) {
 	s.index[gap] = 0
 }
 
-// put puts a count into a place of the heap.
+// put puts a count at a position of the heap.
 func (s *Sketch) put(place int, r ranked) {
 	s.heap[place] = r
 	s.counters[r.at].place = int32(place)
@@ -260,7 +260,7 @@ func (s *Sketch) down(place int) {
 	s.put(place, moved)
 }
 
-// Total returns the sum of all that was added.
+// Total returns the sum of everything added.
 func (s *Sketch) Total() uint64 { return s.total }
 
 // Summary returns what is known.
@@ -274,7 +274,7 @@ func (s *Sketch) Summary() Summary {
 	return Summary{Counts: counts, Floor: s.floor, Total: s.total}
 }
 
-// Reset forgets everything, and gives all bytes back.
+// Reset drops everything, and gives all bytes back.
 func (s *Sketch) Reset() {
 	s.budget.give(s.bytes)
 	*s = Sketch{budget: s.budget, limit: s.limit, seed: s.seed}

@@ -11,9 +11,10 @@ import (
 // MaxSubject is how many bytes of a subject are kept.
 const MaxSubject = 256
 
-// A subject is kept as its entries, each key and value behind its length (an unsigned
-// varint), after a byte that says whether that is all. Of a longer one the beginning
-// is kept, and a hash of the whole, so that its text still tells it from others.
+// A subject is kept as its entries, each key and value preceded by its length (an
+// unsigned varint), after a byte that says whether that is all. Of a longer subject the
+// beginning is kept, with a hash of the whole, so that its text still differs from
+// others.
 const (
 	isWhole = 'w'
 	isCut   = 'c'
@@ -22,8 +23,8 @@ const (
 )
 
 // AppendSubject appends the text of the subject with these entries, at most MaxSubject
-// bytes. Subjects of equal text are the same, unless they were cut: then somebody may
-// have chosen them to have the same beginning and the same hash.
+// bytes. Subjects of equal text are the same, unless they were cut: then someone may have
+// chosen them to have the same beginning and the same hash.
 func AppendSubject(dst []byte, entries []bucket.Entry) []byte {
 	start := len(dst)
 	dst = append(dst, isWhole)
@@ -41,7 +42,7 @@ func AppendSubject(dst []byte, entries []bucket.Entry) []byte {
 
 // appendCut is AppendSubject for a subject that is too long.
 func appendCut(dst []byte, entries []bucket.Entry) []byte {
-	const most = MaxSubject - sizeOfHash
+	const maxText = MaxSubject - sizeOfHash
 	start := len(dst)
 	dst = append(dst, isCut)
 	var hash xxhash.Digest
@@ -50,19 +51,19 @@ func appendCut(dst []byte, entries []bucket.Entry) []byte {
 		for _, part := range [...]string{entries[i].Key, entries[i].Value} {
 			var room [binary.MaxVarintLen64]byte
 			length := binary.AppendUvarint(room[:0], uint64(len(part)))
-			_, _ = hash.Write(length) // which never fails
+			_, _ = hash.Write(length) // never fails
 			_, _ = hash.WriteString(part)
 			for _, text := range [...]string{string(length), part} {
-				dst = append(dst, text[:min(len(text), most-(len(dst)-start))]...)
+				dst = append(dst, text[:min(len(text), maxText-(len(dst)-start))]...)
 			}
 		}
 	}
 	return binary.LittleEndian.AppendUint64(dst, hash.Sum64())
 }
 
-// Entries returns the entries of a subject by its text. isCut says that it had more: the
-// last value or key may be only its beginning. Of a text that is none it returns what
-// can be read.
+// Entries returns the entries of a subject from its text. cut says that it had more: the
+// last value or key may be only its beginning. For an invalid text it returns what can be
+// read.
 func Entries(text string) (entries []bucket.Entry, cut bool) {
 	if text == "" {
 		return nil, false
@@ -81,7 +82,7 @@ func Entries(text string) (entries []bucket.Entry, cut bool) {
 	return entries, cut
 }
 
-// nextPart returns the key or value that a text begins with, as much as there is, and
+// nextPart returns the key or value at the beginning of a text, as far as it goes, and
 // what follows it.
 func nextPart(text string) (part, rest string) {
 	var room [binary.MaxVarintLen64]byte

@@ -7,9 +7,9 @@ import (
 
 // Summary is what is known of a stream.
 type Summary struct {
-	// Counts are the largest first.
+	// Counts are sorted, largest first.
 	Counts []Count `json:"counts"`
-	// Floor is what nobody who is not in Counts had more than.
+	// Floor is the most that anyone who is not in Counts had.
 	Floor uint64 `json:"floor"`
 	// Total is the sum of all, known and unknown.
 	Total uint64 `json:"total"`
@@ -31,15 +31,15 @@ const (
 
 func (c *Count) bytes() int64 { return int64(sizeOfCount + roundUp(len(c.Subject), sizeOfWord)) }
 
-// sortCounts puts the largest first; of equal ones those that are surer.
+// sortCounts puts the largest first; of equal ones the more certain.
 func sortCounts(counts []Count) {
 	slices.SortFunc(counts, func(a, b Count) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error), cmp.Compare(a.Subject, b.Subject))
 	})
 }
 
-// Plus returns the summary of both streams together. Who is only in one had at most
-// the other's floor there.
+// Plus returns the summary of both streams together. A subject that is only in one had at
+// most the other's floor there.
 func (s Summary) Plus(other Summary) Summary {
 	if s.Total == 0 {
 		return other
@@ -53,7 +53,7 @@ func (s Summary) Plus(other Summary) Summary {
 		rest[other.Counts[i].Subject] = &other.Counts[i]
 	}
 	add := func(c Count, count, slack uint64) {
-		sum.Counts = append(sum.Counts, Count{c.Subject, plus(c.Count, count), plus(c.Error, slack)})
+		sum.Counts = append(sum.Counts, Count{Subject: c.Subject, Count: plus(c.Count, count), Error: plus(c.Error, slack)})
 	}
 	for _, c := range s.Counts {
 		if both := rest[c.Subject]; both != nil {
@@ -70,8 +70,8 @@ func (s Summary) Plus(other Summary) Summary {
 	return sum
 }
 
-// First returns the summary without all counts behind the first n. The floor rises to
-// the largest of those.
+// First returns the summary without the counts after the first n. The floor rises to the
+// largest of those.
 func (s Summary) First(n int) Summary {
 	if n < len(s.Counts) {
 		s.Floor = max(s.Floor, s.Counts[n].Count)
@@ -80,7 +80,8 @@ func (s Summary) First(n int) Summary {
 	return s
 }
 
-// Within returns the summary with the largest counts that take at most so many bytes.
+// Within returns the summary with the largest counts that fit into the given number of
+// bytes.
 func (s Summary) Within(bytes int64) Summary {
 	for i := range s.Counts {
 		if bytes -= s.Counts[i].bytes(); bytes < 0 {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Top knows who had the most of one thing, in each window. Its methods may be called
-// concurrently. Time is passed in, on a clock that does not go back and began with the
-// process; a little earlier than before is now.
+// Top knows the top subjects of one kind, in each window. Its methods may be called
+// concurrently. Time is passed in, by a clock that does not go back and began with the
+// process; a time slightly earlier than before counts as now.
 type Top struct {
 	budget *Budget
 
-	// mu guards what an Add needs, which is held for a moment.
+	// mu guards what an Add needs, and is held only briefly.
 	mu     sync.Mutex
 	live   *Sketch
-	at     int64  // which pane live is
+	at     int64  // number of the live pane
 	due    []live // ended, and not yet in the history
 	active bool   // counted in the budget
 	closed bool
@@ -41,7 +41,7 @@ func (t *Top) newSketch() *Sketch {
 	return NewSketch(t.budget, func() int64 { return t.budget.share() * liveParts / allParts })
 }
 
-// Add adds n to the count of a subject, by its text.
+// Add adds n to the count of a subject, given as its text.
 func (t *Top) Add(now time.Duration, text []byte, n uint64) {
 	at := int64(now / PaneLength)
 	t.mu.Lock()
@@ -58,14 +58,14 @@ func (t *Top) Add(now time.Duration, text []byte, n uint64) {
 	isDue := len(t.due) > 0
 	t.mu.Unlock()
 	if isDue && t.past.TryLock() {
-		// Who has the history now may look at it for milliseconds, and puts away what is
-		// due the next time.
+		// Whoever holds the history may look at it for milliseconds; what is due is put
+		// away the next time.
 		defer t.past.Unlock()
 		t.settle(now)
 	}
 }
 
-// turn begins a new live pane if the one that there is has ended. t.mu is held.
+// turn begins a new live pane if the current one has ended. t.mu is held.
 func (t *Top) turn(at int64) {
 	if at <= t.at {
 		return
@@ -77,8 +77,8 @@ func (t *Top) turn(at int64) {
 	t.at = at
 }
 
-// Tick puts away what has ended. Called about every 10 s, it spares Add the work, and
-// gives back the memory of who is not counted any more.
+// Tick puts away what has ended. Called about every 10 s, it saves Add the work, and
+// gives back the memory of subjects that are no longer counted.
 func (t *Top) Tick(now time.Duration) {
 	t.past.Lock()
 	defer t.past.Unlock()
@@ -107,14 +107,14 @@ func (t *Top) settle(now time.Duration) {
 	}
 }
 
-// Summary returns who had the most in a window.
+// Summary returns the top subjects in a window.
 func (t *Top) Summary(now time.Duration, w Window) Summary {
 	t.past.Lock()
 	defer t.past.Unlock()
 	t.settle(now)
 	t.mu.Lock()
 	s := t.live.Summary()
-	for _, p := range t.due { // since a moment ago
+	for _, p := range t.due { // ended a moment ago
 		s = s.Plus(p.sketch.Summary())
 	}
 	t.mu.Unlock()

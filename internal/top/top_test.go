@@ -111,9 +111,9 @@ func TestEachWindowHoldsItsBounds(t *testing.T) {
 			if r.IntN(100) > 0 {
 				continue
 			}
-			for w, most := range map[top.Window]time.Duration{top.Minute: time.Minute, top.Quarter: 15 * time.Minute, top.Hour: time.Hour} {
+			for w, maxSpan := range map[top.Window]time.Duration{top.Minute: time.Minute, top.Quarter: 15 * time.Minute, top.Hour: time.Hour} {
 				got, span := tp.Summary(now, w), w.Span(now)
-				if span > most || span < min(now, most*4/5) {
+				if span > maxSpan || span < min(now, maxSpan*4/5) {
 					t.Fatalf("%s covers %s at %s", w, span, now)
 				}
 				want := newExact()

@@ -16,8 +16,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// environment has those variables of OpenTelemetry that its SDK for Go leaves to the
-// program. The SDK reads the others by itself.
+// environment has those OpenTelemetry variables that the SDK for Go leaves to the
+// program. The SDK reads the others itself.
 type environment struct{ get func(name string) string }
 
 // isOff reports whether a variable turns traces off.
@@ -50,8 +50,8 @@ func (e environment) protocol() (string, error) {
 	return ProtocolHTTP, nil
 }
 
-// propagators returns those of the names, or else those of the environment, or
-// else all.
+// propagators returns those with the names, or else those of the environment, or else
+// all.
 func (e environment) propagators(names []string) ([]propagator, error) {
 	if len(names) == 0 {
 		names = []string{"tracecontext", "b3"}
@@ -63,8 +63,8 @@ func (e environment) propagators(names []string) ([]propagator, error) {
 }
 
 // ratio returns the share of the requests without a parent that the sampler of the
-// environment takes, if that is one by which the parent decides for the others;
-// else it is negative.
+// environment takes, if that lets the parent decide for the others; otherwise it is
+// negative.
 func (e environment) ratio() float64 {
 	const left = -1
 	switch strings.ToLower(strings.TrimSpace(e.get("OTEL_TRACES_SAMPLER"))) {
@@ -73,7 +73,7 @@ func (e environment) ratio() float64 {
 	case "parentbased_always_off":
 		return 0
 	case "parentbased_traceidratio":
-		// The SDK tells of an argument that it cannot read.
+		// The SDK reports an argument that it cannot read.
 		ratio, err := strconv.ParseFloat(strings.TrimSpace(e.get("OTEL_TRACES_SAMPLER_ARG")), 64)
 		if err == nil && ratio >= 0 && ratio <= 1 {
 			return ratio
@@ -82,7 +82,7 @@ func (e environment) ratio() float64 {
 	return left
 }
 
-// The spans that may wait for the collector: as the SDK has it, and at most.
+// The spans that may wait for the collector: the SDK's default, and the most.
 const (
 	defaultQueueSize = sdktrace.DefaultMaxQueueSize
 	maxQueueSize     = 1 << 16
@@ -94,15 +94,15 @@ type pace struct {
 	delay        time.Duration // that a batch waits for more
 }
 
-// pace reads what the SDK would read too, and take as it is: none as a delay costs it
-// all of a processor, and batches of any size more memory than there is.
+// pace reads what the SDK would read too, but accept as it is: without a delay it takes a
+// whole processor, and with huge batches more memory than there is.
 func (e environment) pace() pace {
-	number := func(name string, usual, most int) int {
+	number := func(name string, usual, maxValue int) int {
 		n, err := strconv.Atoi(strings.TrimSpace(e.get(name)))
 		if err != nil || n < 1 {
 			n = usual
 		}
-		return min(n, most)
+		return min(n, maxValue)
 	}
 	queue := number("OTEL_BSP_MAX_QUEUE_SIZE", defaultQueueSize, maxQueueSize)
 	return pace{
@@ -112,7 +112,7 @@ func (e environment) pace() pace {
 	}
 }
 
-// newExporter returns what sends spans. It dials nobody before there are some.
+// newExporter returns what sends spans. It does not connect before there are some.
 func newExporter(ctx context.Context, o Options, e environment) (sdktrace.SpanExporter, error) {
 	protocol := o.Protocol
 	if protocol == "" {
@@ -130,7 +130,7 @@ func newExporter(ctx context.Context, o Options, e environment) (sdktrace.SpanEx
 	}
 	var options []otlptracehttp.Option
 	if o.Endpoint != "" {
-		// As OTEL_EXPORTER_OTLP_ENDPOINT is read.
+		// Read like OTEL_EXPORTER_OTLP_ENDPOINT.
 		endpoint, err := url.JoinPath(o.Endpoint, "v1/traces")
 		if err != nil {
 			return nil, err

@@ -14,7 +14,7 @@ import (
 // propagator reads one format of a caller's trace.
 type propagator struct {
 	format propagation.TextMapPropagator
-	// begins are headers of which a request in the format has one.
+	// begins are headers, one of which a request in the format has.
 	begins []string
 }
 
@@ -23,8 +23,8 @@ var (
 	zipkin = propagator{b3.New(), []string{"b3", "x-b3-traceid", "x-b3-sampled"}}
 )
 
-// propagatorsByName has the formats by the names in OTEL_PROPAGATORS. The daemon
-// calls nobody with a request's baggage, so it reads none.
+// propagatorsByName has the formats by the names in OTEL_PROPAGATORS. The daemon passes
+// no request's baggage on, so it reads none.
 var propagatorsByName = map[string][]propagator{
 	"tracecontext": {w3c},
 	"b3":           {zipkin},
@@ -36,7 +36,7 @@ var propagatorsByName = map[string][]propagator{
 // Propagators returns the names of the formats that are known.
 func Propagators() []string { return []string{"tracecontext", "b3", "b3multi", "baggage", "none"} }
 
-// newPropagators returns those of the names, each once.
+// newPropagators returns those with the names, each once.
 func newPropagators(names []string) ([]propagator, error) {
 	var list []propagator
 	for _, name := range names {
@@ -53,18 +53,18 @@ func newPropagators(names []string) ([]propagator, error) {
 	return list, nil
 }
 
-// maxHeader bounds a header that is read, in bytes; a longer one counts as none. A
-// tracestate of 512 is what each has to take.
+// maxHeader bounds a header that is read, in bytes; a longer one counts as none.
+// Everybody has to accept a tracestate of 512.
 const maxHeader = 512
 
-// Caller is what a request says of its caller. It is no function, since a request
-// that is not sampled would allocate one.
+// Caller is what a request says of its caller. It is not a function, since a request that
+// is not sampled would allocate one.
 type Caller interface {
 	// Header returns a header by its name in lower case, or an empty text.
 	Header(name string) string
 }
 
-// headers is a propagation.TextMapCarrier that is only read.
+// headers is a propagation.TextMapCarrier for reading only.
 type headers struct{ Caller }
 
 func (h headers) Get(name string) string {
@@ -133,8 +133,8 @@ func isID(text string) bool {
 	return all != 0 && all&noDigit == 0
 }
 
-// digits are the values of hexadecimal digits in lower case. Comparing 48 of them
-// takes twice as long, for branches that go either way.
+// digits are the values of hexadecimal digits in lower case. Comparing 48 of them takes
+// twice as long, because of branches that go either way.
 var digits = func() (values [256]byte) {
 	for c := range values {
 		values[c] = noDigit

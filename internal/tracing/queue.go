@@ -13,23 +13,20 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
-// queue holds the spans that wait for the collector, and counts what becomes of
-// each: the SDK's own processor, which it hands them to, drops spans without a word
-// where the collector is slow. A span has its place from its begin on, so that there
-// are never more than the queue's size, however many requests are open, and those
-// for which there is no place cost hardly anything.
+// queue holds the spans that wait for the collector, and counts what becomes of each: the
+// SDK's own processor, to which it hands them, drops spans silently if the collector is
+// slow. A span takes its place when it begins, so that there are never more than the
+// queue's size, however many requests are open, and those for which there is no place
+// cost hardly anything.
 type queue struct {
 	sdktrace.SpanProcessor
 	exporter sdktrace.SpanExporter
 	size     int64
-	taken    atomic.Int64 // places, those of spans at the exporter among them
+	taken    atomic.Int64 // places, including those of spans at the exporter
 
 	exported, dropped, failed prometheus.Counter
 	log                       *slog.Logger
-	lines                     logthin.Thinner
-	// tellDrops is when the next drop is told, in nanoseconds since start.
-	tellDrops atomic.Int64
-	start     time.Time
+	lines, drops              logthin.Thinner
 }
 
 func newQueue(e sdktrace.SpanExporter, p pace, metrics prometheus.Registerer, log *slog.Logger) *queue {
@@ -38,7 +35,7 @@ func newQueue(e sdktrace.SpanExporter, p pace, metrics prometheus.Registerer, lo
 		Help: "Spans of sampled requests, and of their batches to Redis, by what became of them.",
 	}, []string{"result"})
 	q := &queue{
-		exporter: e, size: int64(p.queue), log: log, start: time.Now(),
+		exporter: e, size: int64(p.queue), log: log,
 		exported: spans.WithLabelValues("exported"), dropped: spans.WithLabelValues("dropped"), failed: spans.WithLabelValues("failed"),
 	}
 	q.SpanProcessor = sdktrace.NewBatchSpanProcessor(counted{q},
@@ -62,14 +59,11 @@ func (q *queue) take() bool {
 const failureLogEvery = time.Minute
 
 // tellDrop logs that a span is dropped, while the collector does not take those that
-// wait: an export that hangs has no error for a long time. It costs a reading of the
-// clock where the line is not due.
+// wait: an export that hangs has no error for a long time.
 func (q *queue) tellDrop() {
-	now, due := int64(time.Since(q.start)), q.tellDrops.Load()
-	if now < due || !q.tellDrops.CompareAndSwap(due, now+int64(failureLogEvery)) {
-		return
+	if unlogged, due := q.drops.Due(time.Now(), failureLogEvery); due {
+		q.log.Warn("traces: spans are dropped, since the collector does not take those that wait; requests are answered all the same", "waiting", q.size, "unlogged_before", unlogged)
 	}
-	q.log.Warn("traces: spans are dropped, since the collector does not take those that wait; requests are answered all the same", "waiting", q.size)
 }
 
 func (q *queue) logFailure(err error) {
@@ -90,7 +84,7 @@ func (c counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 	if err != nil {
 		c.failed.Add(float64(n))
 		c.logFailure(err)
-		return nil // it is told
+		return nil // it is reported
 	}
 	c.exported.Add(float64(n))
 	return nil

@@ -23,10 +23,10 @@ const (
 // Span is the span of a request that is sampled. It belongs to the goroutine that
 // answers the request.
 type Span struct {
-	// Store is what the store tells of the request.
+	// Store is what the store tells about the request.
 	Store bucket.Trace
 	span  trace.Span
-	// isPart is whether it is that of one of several requests.
+	// isPart is whether it stands for one of several requests.
 	isPart bool
 }
 
@@ -49,9 +49,9 @@ func SpanOf(ctx context.Context) *Span {
 	return nil
 }
 
-// Part returns the context to decide one of several requests with that the span is of,
-// and what stands for the span there. Parts may be used at the same time; Join follows
-// when all are answered. A part is neither described nor ended.
+// Part returns the context to decide one of the span's several requests with, and what
+// stands for the span there. Parts may be used at the same time; Join follows when all
+// are answered. A part is neither described nor ended.
 func (s *Span) Part(ctx context.Context) (context.Context, *Span) {
 	part := &Span{span: s.span, isPart: true}
 	return &sampled{ctx, part}, part
@@ -61,7 +61,7 @@ func (s *Span) Part(ctx context.Context) (context.Context, *Span) {
 // one of them.
 func (s *Span) IsPart() bool { return s.isPart }
 
-// Join adds what the store told of a part: the longest times, and all batches as far
+// Join adds what the store told about a part: the longest times, and all batches as far
 // as they are kept.
 func (s *Span) Join(part *Span) {
 	t, of := &s.Store, &part.Store
@@ -75,16 +75,15 @@ func (s *Span) Join(part *Span) {
 	}
 }
 
-// Set sets attributes. Texts are cut to MaxText, lists of them are the caller's to
-// bound.
+// Set sets attributes. Texts are cut to MaxText; the caller bounds lists of them.
 func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
 
 // Text is an attribute whose text is cut to MaxText bytes, and is UTF-8.
 func Text(key, text string) attribute.KeyValue { return attribute.String(key, Cut(text)) }
 
-// Cut cuts a text to MaxText bytes at most, and between its characters. It copies
-// the text: that of a caller is a piece of all that the caller sent, which a span
-// would hold on to.
+// Cut cuts a text to MaxText bytes at most, and between its characters. It copies the
+// text: a caller's text is part of all that the caller sent, which a span would otherwise
+// keep alive.
 func Cut(text string) string {
 	if len(text) > MaxText {
 		n := MaxText

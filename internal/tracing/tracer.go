@@ -26,9 +26,9 @@ type Options struct {
 	// Protocol is ProtocolHTTP or ProtocolGRPC; empty leaves it to
 	// OTEL_EXPORTER_OTLP_PROTOCOL, and without that means ProtocolHTTP.
 	Protocol string
-	// SampleRatio is the share of the requests without a parent that is sampled, 0
-	// to 1; else the parent decides. A negative one leaves both to
-	// OTEL_TRACES_SAMPLER, and without that means 1.
+	// SampleRatio is the share of the requests without a parent that is sampled, 0 to 1;
+	// otherwise the parent decides. A negative one leaves both to OTEL_TRACES_SAMPLER,
+	// and without that means 1.
 	SampleRatio float64
 	// Propagators are the names of those formats of a caller's trace that are
 	// read, of Propagators(); none leaves them to OTEL_PROPAGATORS, and without
@@ -38,7 +38,7 @@ type Options struct {
 	// ones are left to OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and without
 	// these are ratelimitd, none, and a random UUID.
 	ServiceName, ServiceNamespace, ServiceInstanceID string
-	// Version is that of the daemon.
+	// Version is the daemon's version.
 	Version string
 	// Values is whether spans may hold the values of descriptors.
 	Values bool
@@ -70,10 +70,9 @@ type Tracer struct {
 // scope is the name of the library that makes the spans.
 const scope = "github.com/ratelimitd/ratelimitd"
 
-// New returns a tracer, or nil where the environment turns traces off:
-// OTEL_SDK_DISABLED, or OTEL_TRACES_EXPORTER=none. It does not wait for the
-// collector. It fails on a variable that cannot be meant, and on certificates that
-// cannot be read.
+// New returns a tracer, or nil if the environment turns traces off: OTEL_SDK_DISABLED, or
+// OTEL_TRACES_EXPORTER=none. It does not wait for the collector. It fails on a variable
+// with an invalid value, and on certificates that cannot be read.
 func New(ctx context.Context, o Options) (*Tracer, error) {
 	environment := environment{o.Environment}
 	if off, err := environment.isOff(); off || err != nil {
@@ -101,7 +100,7 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 		t.ratio = environment.ratio()
 	}
 	if t.ratio >= 0 {
-		// Begin leaves out the others, at a fraction of what the SDK takes for it.
+		// Begin leaves out the others, at a fraction of the SDK's cost.
 		requests = append(requests[:len(requests):len(requests)], sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
 	}
 	t.provider = sdktrace.NewTracerProvider(requests...)
@@ -115,9 +114,9 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 // says.
 func spanLimits() sdktrace.SpanLimits {
 	l := sdktrace.NewSpanLimits()
-	bound := func(limit *int, most int) {
-		if *limit < 0 || *limit > most {
-			*limit = most
+	bound := func(limit *int, maxValue int) {
+		if *limit < 0 || *limit > maxValue {
+			*limit = maxValue
 		}
 	}
 	bound(&l.AttributeValueLengthLimit, MaxText)
@@ -126,11 +125,10 @@ func spanLimits() sdktrace.SpanLimits {
 	return l
 }
 
-// flushWithin is how long the end of the daemon waits for the collector.
+// flushWithin is how long a daemon that ends waits for the collector.
 const flushWithin = 2 * time.Second
 
-// Close sends the spans that wait, for as long as flushWithin, and drops what is
-// left then.
+// Close sends the spans that wait, for at most flushWithin, and drops what is left then.
 func (t *Tracer) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
 	defer cancel()
@@ -139,8 +137,8 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Batch makes the span of a batch that is back, and returns its name; no name if
-// there is no place for it.
+// Batch makes the span of a batch that is back, and returns its name, or none if there is
+// no place for it.
 func (t *Tracer) Batch(b bucket.TracedBatch) bucket.SpanRef {
 	if !t.queue.take() {
 		return bucket.SpanRef{}
@@ -207,11 +205,11 @@ func (p onlyTraceparent) Header(name string) string {
 }
 
 func (t *Tracer) begin(ctx context.Context, call *Call, parent trace.SpanContext) (context.Context, *Span) {
-	// Where the SDK decides, there may be none to take a place for.
+	// If the SDK decides, there may be no span to take a place for.
 	if t.ratio >= 0 && !t.queue.take() {
 		return ctx, nil
 	}
-	// Spans that some library put into the context are none of the caller's.
+	// Spans that some library put into the context are not the caller's.
 	above := context.Background()
 	if parent.IsValid() {
 		above = trace.ContextWithRemoteSpanContext(above, parent)
@@ -227,7 +225,7 @@ func (t *Tracer) begin(ctx context.Context, call *Call, parent trace.SpanContext
 // TraceparentSize is the size of a traceparent, in bytes.
 const TraceparentSize = len("00-00000000000000000000000000000000-0000000000000000-00")
 
-// ProtocolHTTP and ProtocolGRPC are those of OTLP that there are, by the names in
+// ProtocolHTTP and ProtocolGRPC are the protocols of OTLP, by their names in
 // OTEL_EXPORTER_OTLP_PROTOCOL.
 const (
 	ProtocolHTTP = "http/protobuf"
