@@ -62,8 +62,8 @@ func EndMessage(dst []byte, start int) []byte {
 	return dst
 }
 
-// AppendDuration appends a field that is a Duration
-// (google/protobuf/duration.proto), also where it is 0. It is not negative.
+// AppendDuration appends a field that is a Duration (google/protobuf/duration.proto),
+// even if it is 0. It is not negative.
 func AppendDuration(dst []byte, field protowire.Number, d time.Duration) []byte {
 	dst, start := BeginMessage(dst, field)
 	dst = AppendNumber(dst, 1, uint64(d/time.Second))

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Fields goes through the fields of a protobuf message in its bytes:
+// Fields goes through the fields of an encoded protobuf message:
 //
 //	f := wire.Fields[string]{Rest: message}
 //	for f.Next() { ... }
@@ -19,7 +19,7 @@ type Fields[T string | []byte] struct {
 	Rest T
 	Err  error
 
-	// The field at hand: its tag, and its content or its number.
+	// The current field: its tag, and its content or its number.
 	number protowire.Number
 	kind   protowire.Type
 	Bytes  T
@@ -90,9 +90,8 @@ func (f *Fields[T]) nextOfAny() bool {
 	return f.Err == nil
 }
 
-// skip passes over the content of the field at hand, if it is of a kind that no
-// message here has. It copies nothing. It bounds the nesting of groups, which
-// protobuf does not.
+// skip skips the content of the current field, if it is of a kind that no message here
+// has. It copies nothing. It bounds the nesting of groups, which protobuf does not.
 func (f *Fields[T]) skip(depth int) error {
 	const deepest = 100
 	switch f.kind {
@@ -109,7 +108,7 @@ func (f *Fields[T]) skip(depth int) error {
 	return fmt.Errorf("a field is of the unknown kind %d", f.kind)
 }
 
-// skipGroup passes over the fields of a group up to its end.
+// skipGroup skips the fields of a group up to its end.
 func (f *Fields[T]) skipGroup(group protowire.Number, depth int) error {
 	for {
 		tag, ok := f.ReadVarint()
@@ -156,7 +155,7 @@ func (f *Fields[T]) drop(n int) error {
 	return nil
 }
 
-// ReadFixed64 reads a number of eight bytes, as packed fields hold them.
+// ReadFixed64 reads a number of eight bytes, as in packed fields.
 func (f *Fields[T]) ReadFixed64() (v uint64, ok bool) {
 	const size = 8
 	if len(f.Rest) < size {
@@ -170,7 +169,7 @@ func (f *Fields[T]) ReadFixed64() (v uint64, ok bool) {
 	return v, true
 }
 
-// ReadVarint reads a number as packed fields hold them.
+// ReadVarint reads a number as in packed fields.
 func (f *Fields[T]) ReadVarint() (v uint64, ok bool) {
 	for i := 0; i < len(f.Rest); i++ {
 		b := f.Rest[i]
@@ -187,13 +186,13 @@ func (f *Fields[T]) ReadVarint() (v uint64, ok bool) {
 	return 0, false
 }
 
-// Is reports whether the field at hand has this number and kind. A field with
-// another kind is unknown, as protobuf has it.
+// Is reports whether the current field has this number and kind. A field with another
+// kind is unknown, as in protobuf.
 func (f *Fields[T]) Is(number protowire.Number, kind protowire.Type) bool {
 	return f.number == number && f.kind == kind
 }
 
-// Text returns the content, and fails if it is no UTF-8.
+// Text returns the content, and fails if it is not UTF-8.
 func (f *Fields[T]) Text() string {
 	text := string(f.Bytes)
 	if !utf8.ValidString(text) {

@@ -42,7 +42,7 @@ func (h *Histogram) observe(took time.Duration) (cell int) {
 // ObserveTraced counts a duration, and keeps the ID of its trace beside it.
 func (h *Histogram) ObserveTraced(took time.Duration, id string) {
 	at := h.observe(took)
-	h.traced[cells[at].classic].Store(&traced{took, id, time.Now()})
+	h.traced[cells[at].classic].Store(&traced{took: took, id: id, at: time.Now()})
 }
 
 // Desc implements prometheus.Metric.
@@ -92,7 +92,7 @@ func (h *Histogram) classicBuckets(counts *[len(classic) + 1]uint64) []*dto.Buck
 	return shown
 }
 
-// exemplar returns what is shown of it, nil of none.
+// exemplar returns what is shown of it, or nil if there is none.
 func (t *traced) exemplar() *dto.Exemplar {
 	if t == nil {
 		return nil

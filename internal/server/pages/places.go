@@ -12,7 +12,9 @@ import (
 
 // Places bound the pages that are made at a time. A page takes memory and a core, and is
 // written as it is made, so that a client that does not read would keep its place for as
-// long as its connection lasts. Such a page is cut when others wait for a place.
+// long as its connection lasts. Such a page is cut when others wait for a place. With a
+// semaphore and a deadline alone (http.ResponseController), a few that do not read would
+// keep Prometheus out for that long, and a short one would cut long pages.
 type Places struct {
 	// Max is how many pages are made at a time.
 	Max int
@@ -39,12 +41,12 @@ type Places struct {
 	looks bool
 }
 
-// ErrNoPlace says that a page has waited for a place, in vain.
+// ErrNoPlace says that a page has waited for a place in vain.
 var ErrNoPlace = errors.New("too many ask for pages, and do not read them fast enough; ask again")
 
 var errTooSlow = errors.New("a client read slowly while others waited for its place, and was cut")
 
-// Place is that of a page. It writes the page to its client.
+// Place is the place of a page. It writes the page to its client.
 type Place struct {
 	http.ResponseWriter
 	places *Places
@@ -53,8 +55,8 @@ type Place struct {
 
 	// The mutex of the places guards what follows.
 
-	// blocked is how long the writes took that ended. One that did not has begun at
-	// writing.
+	// blocked is how long the writes took that have ended. One that has not ended began
+	// at writing.
 	blocked time.Duration
 	writing time.Time
 	written int64 // in bytes
@@ -62,7 +64,7 @@ type Place struct {
 }
 
 // Bound returns a handler that makes a page once there is a place for it, or else answers
-// 503. Who asks is told by the address. Several handlers may share the places.
+// 503. Callers are told apart by their addresses. Several handlers may share the places.
 func (p *Places) Bound(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
@@ -77,7 +79,7 @@ func (p *Places) Bound(page http.Handler) http.Handler {
 }
 
 // Enter waits for a place, which must be left. Of those who wait, the next is one who has
-// the fewest places, and of these the first who came. Its error is ErrNoPlace, or says
+// the fewest places, and of these the first to come. Its error is ErrNoPlace, or says
 // that ctx has ended.
 func (p *Places) Enter(ctx context.Context, client http.ResponseWriter, who string) (*Place, error) {
 	l := &Place{ResponseWriter: client, places: p, who: who, given: make(chan struct{})}
@@ -137,7 +139,7 @@ func (p *Places) charge(bytes int64) {
 	}
 }
 
-// Leave gives the place back, or waits for none any more.
+// Leave gives the place back, or stops waiting for one.
 func (l *Place) Leave() {
 	p := l.places
 	p.mu.Lock()
@@ -151,8 +153,8 @@ func (l *Place) Leave() {
 	p.fill()
 }
 
-// lookLater has those looked at soon who have places, as long as somebody waits for one.
-// p.mu is held.
+// lookLater arranges for a look at those who have places, as long as somebody waits for
+// one. p.mu is held.
 func (p *Places) lookLater() {
 	if p.looks || len(p.waiting) == 0 {
 		return
@@ -197,8 +199,8 @@ func (p *Places) cutSlowest(now time.Time) bool {
 		return false
 	}
 	slowest.isCut = true
-	// A write that has begun ends by this. The page has not left, so the writer is in
-	// use still.
+	// This ends a write that has begun. The page has not left, so the writer is still in
+	// use.
 	_ = http.NewResponseController(slowest.ResponseWriter).SetWriteDeadline(now)
 	return true
 }

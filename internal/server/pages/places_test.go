@@ -149,11 +149,11 @@ func TestWhoReadsALongPageGetsAllOfIt(t *testing.T) {
 func TestPlacesAreFew(t *testing.T) {
 	t.Parallel()
 	release, entered := make(chan struct{}), make(chan struct{}, 10)
-	var now, most atomic.Int64
+	var now, maxNow atomic.Int64
 	p := &pages.Places{Max: 3, Wait: 30 * time.Millisecond, Patience: time.Hour, Pace: 1}
 	s := served(t, p.Bound(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		n := now.Add(1)
-		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
+		for was := maxNow.Load(); n > was && !maxNow.CompareAndSwap(was, n); was = maxNow.Load() {
 		}
 		entered <- struct{}{}
 		<-release
@@ -191,7 +191,7 @@ func TestPlacesAreFew(t *testing.T) {
 			t.Errorf("after that one gets %d", code)
 		}
 	}
-	if n := most.Load(); n != 3 {
+	if n := maxNow.Load(); n != 3 {
 		t.Errorf("%d at a time, want 3", n)
 	}
 }

@@ -16,8 +16,7 @@ type Family struct {
 	Each func(s *Series)
 }
 
-// Series writes the series of a family. What was set of its labels stays until it is
-// set again.
+// Series writes the series of a family. Labels stay until they are set again.
 type Series struct {
 	out    *pages.Writer
 	format encoding

@@ -53,7 +53,7 @@ func large(t testing.TB, registry prometheus.Registerer) []scrape.Family {
 		{"e_empty_total", "None.", []string{"a"}, nil},
 	} {
 		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.name, Help: f.help}, f.labels)
-		registry.MustRegister(constant{vec, f.series, len(f.labels)})
+		registry.MustRegister(constant{vec: vec, series: f.series, labels: len(f.labels)})
 		keys := slices.SortedFunc(maps.Keys(f.series), func(a, b [3]string) int { return slices.Compare(a[:], b[:]) })
 		all = append(all, scrape.Family{Name: f.name, Help: f.help, Labels: f.labels, Each: func(s *scrape.Series) {
 			for _, labels := range keys {

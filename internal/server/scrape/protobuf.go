@@ -64,7 +64,7 @@ func (p *protobuf) series(out *pages.Writer, f *Family, values [][]byte, n uint6
 	}
 }
 
-// end ends the message. What comes then is of the same family.
+// end ends the message. What follows is of the same family.
 func (p *protobuf) end(out *pages.Writer, _ *Family) {
 	if len(p.message) == p.head {
 		return

@@ -15,7 +15,7 @@ type text struct{ openMetrics bool }
 func (t text) begin(out *pages.Writer, f *Family) {
 	name, kind := f.Name, "counter"
 	if t.openMetrics {
-		// There a counter is one by its name.
+		// In OpenMetrics a counter is one by its name.
 		var ok bool
 		if name, ok = strings.CutSuffix(name, "_total"); !ok {
 			kind = "unknown"
