@@ -16,8 +16,8 @@ type Account struct {
 
 	mu   sync.Mutex
 	held int64
-	// closed is set when the connection ends, and left when nothing is held for it
-	// any more.
+	// closed is set when the connection ends, and left once nothing is held for it any
+	// more.
 	closed atomic.Bool
 	left   bool
 	// running counts handlers that have not ended. It is read without the lock.
@@ -56,15 +56,31 @@ func (a *Account) Close() {
 // update calls change with the lock, unless the account has left, and then lets
 // the account leave if nothing is held for it.
 func (a *Account) update(change func()) {
+	if a.lock() {
+		change()
+		a.unlock()
+	}
+}
+
+// lock takes the lock of an account that has not left. Otherwise it reports false.
+func (a *Account) lock() bool {
 	a.mu.Lock()
 	if a.left {
 		a.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+// unlock ends what lock began, and lets the account leave if nothing is held for it.
+func (a *Account) unlock() {
+	if !a.closed.Load() {
+		a.mu.Unlock()
 		return
 	}
-	change()
-	a.left = a.closed.Load() && (a.running.Load() == 0 && a.pending == 0 || a.quiet >= leavesAfter)
-	left := a.left
+	left := a.running.Load() == 0 && a.pending == 0 || a.quiet >= leavesAfter
 	if left {
+		a.left = true
 		a.shift(-a.held)
 	}
 	a.mu.Unlock()
@@ -99,7 +115,7 @@ func (a *Account) open(bytes, calls, unread int64) {
 	bytes += calls * callCost
 	a.update(func() {
 		a.pending += calls
-		if a.pending > 0 { // else it is read at once
+		if a.pending > 0 { // otherwise it is read at once
 			a.unread += unread
 			bytes += unread
 		}
@@ -112,19 +128,23 @@ func (a *Account) open(bytes, calls, unread int64) {
 // bytes of the charge, and whether the caller is still there.
 func (a *Account) begin() (bytes int64, hasCaller bool) {
 	bytes = callCost
-	a.update(func() {
-		hasCaller = !a.closed.Load()
-		a.running.Add(1)
-		if a.pending == 0 {
-			a.shift(bytes)
-			return
-		}
+	if !a.lock() {
+		return bytes, false
+	}
+	defer a.unlock()
+	hasCaller = !a.closed.Load()
+	a.running.Add(1)
+	if a.pending == 0 {
+		a.shift(bytes)
+		return bytes, hasCaller
+	}
+	if a.unread > 0 {
 		// It is not known which bytes belong to this call, so it gets the mean.
 		unread := a.unread / a.pending
 		a.unread -= unread
-		a.pending--
 		bytes += unread
-	})
+	}
+	a.pending--
 	return bytes, hasCaller
 }
 
@@ -159,15 +179,16 @@ func (a *Account) look() {
 
 // finish gives back the bytes of an answered call, and notes that handlers have ended.
 func (a *Account) finish(bytes, handlers int64) {
-	if a == nil {
+	if a == nil || !a.lock() {
 		return
 	}
-	a.update(func() {
-		a.finished++
-		a.used = true
+	a.finished++
+	a.used = true
+	if handlers != 0 {
 		a.running.Add(-handlers)
-		a.shift(-bytes)
-	})
+	}
+	a.shift(-bytes)
+	a.unlock()
 }
 
 // blame returns how many bytes the connection holds for each call that it

@@ -19,7 +19,7 @@ type Charge struct {
 	running int64
 }
 
-// Held returns the charge, so that a message which embeds it is an Appendable.
+// Held returns the charge, so that a message that embeds it is an Appendable.
 func (h *Charge) Held() *Charge { return h }
 
 // Begin charges a call whose handler begins. Its error is a status for the
@@ -55,8 +55,8 @@ func Of(ctx context.Context) *Account {
 // smallRequest is the size of a request, in bytes, that callCost covers.
 const smallRequest = 2 << 10
 
-// More charges a request of so many bytes for what it holds beyond callCost. It
-// waits for room.
+// More charges a request of this many bytes for what it holds beyond callCost. It waits
+// for room.
 func (h *Charge) More(ctx context.Context, bytes int64) error {
 	if bytes <= smallRequest {
 		return nil
@@ -103,7 +103,7 @@ type answer struct {
 // usualAnswer has room for most answers, in bytes.
 const usualAnswer = 96
 
-// Answer returns what write appends, charged in the place of the request.
+// Answer returns what write appends, charged in place of the request.
 func (h Charge) Answer(write func(dst []byte) []byte) mem.BufferSlice {
 	a := new(answer)
 	a.SliceBuffer = write(a.small[:0])

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// ConnectionCost is what a connection of gRPC holds without a call, in bytes:
-// buffers, goroutines, tables of headers.
+// ConnectionCost is what a gRPC connection holds without a call, in bytes: buffers,
+// goroutines, tables of headers.
 const ConnectionCost = 48 << 10
 
 // socketBuffer bounds the bytes that the kernel keeps of a connection each way.
@@ -23,12 +23,12 @@ func LimitSocket(conn net.Conn) {
 		SetReadBuffer(bytes int) error
 		SetWriteBuffer(bytes int) error
 	}); ok {
-		_ = c.SetReadBuffer(socketBuffer) // that of the system will do
+		_ = c.SetReadBuffer(socketBuffer) // the system's will do
 		_ = c.SetWriteBuffer(socketBuffer)
 	}
 }
 
-// Connection is a connection of gRPC that charges what it reads.
+// Connection is a gRPC connection that charges what it reads.
 type Connection struct {
 	net.Conn
 	Account *Account
@@ -60,7 +60,7 @@ type PlainConnection struct {
 	Connection
 	raw syscall.RawConn
 
-	// These belong to the read at hand, so that it allocates nothing.
+	// These belong to the current read, so that it allocates nothing.
 	size   int
 	pool   mem.BufferPool
 	buffer *[]byte
@@ -81,7 +81,7 @@ func NewPlainConnection(conn net.Conn, a *Account) *PlainConnection {
 	return c
 }
 
-// ReadOnReady is what gRPC calls in the place of Read.
+// ReadOnReady is what gRPC calls instead of Read.
 func (c *PlainConnection) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
 	c.Account.holdUp()
 	c.size, c.pool = size, pool

@@ -6,15 +6,15 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// frameReader follows the frames of HTTP/2 that a caller sends, and the messages
-// of gRPC in them. It counts the bytes of requests that have begun and not ended.
-// Nearly all requests come whole in one frame, and cost it nothing.
+// frameReader follows the frames of HTTP/2 that a caller sends, and the messages of gRPC
+// in them. It counts the bytes of requests that have begun but not ended. Nearly all
+// requests come whole in one frame, and cost it nothing.
 type frameReader struct {
 	preface int // bytes of the client's preface that have come
 	header  [9]byte
 	have    int // bytes of header that have come
 
-	// The frame at hand.
+	// The current frame.
 	left   int // bytes of it that have not come yet
 	pad    int // bytes of padding at its end; -1: the length has not come yet
 	open   *openRequest
@@ -38,7 +38,7 @@ type openRequest struct {
 const (
 	// openRequestCost is the size of an openRequest and its place in the map.
 	openRequestCost = 160
-	// frameCost is what gRPC holds for a frame beside its bytes.
+	// frameCost is what gRPC holds for a frame besides its bytes.
 	frameCost = 64
 )
 
@@ -56,12 +56,17 @@ func (f *frameReader) read(b []byte) (change, calls, unread int64) {
 			b = f.payload(b)
 			continue
 		}
+		if f.have == 0 && len(b) >= len(f.header) { // as nearly always
+			f.frame(b)
+			b = b[len(f.header):]
+			continue
+		}
 		n := copy(f.header[f.have:], b)
 		f.have += n
 		b = b[n:]
 		if f.have == len(f.header) {
 			f.have = 0
-			f.frame()
+			f.frame(f.header[:])
 		}
 	}
 	change, calls, unread = f.change, f.calls, f.unread
@@ -69,11 +74,12 @@ func (f *frameReader) read(b []byte) (change, calls, unread int64) {
 	return change, calls, unread
 }
 
-// frame begins a frame.
-func (f *frameReader) frame() {
-	length := int(f.header[0])<<16 | int(f.header[1])<<8 | int(f.header[2])
-	kind, flags := http2.FrameType(f.header[3]), http2.Flags(f.header[4])
-	stream := binary.BigEndian.Uint32(f.header[5:]) & (1<<31 - 1)
+// frame begins a frame with its header.
+func (f *frameReader) frame(header []byte) {
+	_ = header[8]
+	length := int(header[0])<<16 | int(header[1])<<8 | int(header[2])
+	kind, flags := http2.FrameType(header[3]), http2.Flags(header[4])
+	stream := binary.BigEndian.Uint32(header[5:]) & (1<<31 - 1)
 	f.left, f.pad, f.open = length, 0, nil
 	switch kind {
 	case http2.FrameRSTStream:
@@ -156,7 +162,7 @@ func (f *frameReader) data(b []byte) {
 			b = b[n:]
 			continue
 		}
-		if o.have == 0 { // another message, so that the one before has been read
+		if o.have == 0 { // another message, so the one before has been read
 			f.change -= o.held - frameCost
 			o.held = frameCost
 		}

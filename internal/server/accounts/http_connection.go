@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// httpConnectionCost is what a connection of HTTP holds without a request.
+	// httpConnectionCost is what an HTTP connection holds without a request.
 	httpConnectionCost = 24 << 10
-	// A byte of a request becomes so many in memory. The first bytes may be
-	// headers, which are kept in maps.
+	// A byte of a request becomes this many in memory. The first bytes may be headers,
+	// which are kept in maps.
 	headerByteCost, otherByteCost = 24, 2
 	// MaxHeaderBytes bounds the headers of a request over HTTP, which may hold those
 	// of another request that a proxy asks about.
@@ -23,7 +23,7 @@ const (
 	maxUnreadBodies = 1 << 20
 )
 
-// Listener opens an account for each connection of HTTP.
+// Listener opens an account for each HTTP connection.
 type Listener struct {
 	net.Listener
 	Memory *Memory
@@ -39,9 +39,9 @@ func (l Listener) Accept() (net.Conn, error) {
 	return &httpConnection{Conn: conn, account: account}, nil
 }
 
-// httpConnection charges what it reads until the request at hand has ended. Of
-// several requests at a time, over HTTP/2, it is not known which the bytes belong to,
-// so each gives back the mean, but none of what bodies of the others may hold.
+// httpConnection charges what it reads until the current request has ended. With several
+// requests at a time, over HTTP/2, it is not known which of them the bytes belong to, so
+// each gives back the mean, but nothing of what bodies of the others may hold.
 type httpConnection struct {
 	net.Conn
 	account *Account
@@ -49,12 +49,12 @@ type httpConnection struct {
 	// read counts the bytes since the last request ended, charged the bytes that
 	// they are charged with.
 	read, charged atomic.Int64
-	// answering counts the requests that have begun and not ended, and bodies is what
+	// answering counts the requests that have begun but not ended, and bodies is what
 	// their bodies may hold.
 	answering, bodies atomic.Int64
 }
 
-// httpRequest has what is charged to one request of several, beside what is read.
+// httpRequest has what is charged to one request of several, besides what is read.
 type httpRequest struct {
 	charged atomic.Int64
 	body    int64 // is what its body may hold
@@ -161,7 +161,7 @@ func ChargeHTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := ConnectionOf(r.Context())
 		request := new(httpRequest)
-		if c != nil && r.ProtoMajor > 1 { // else it is the only one of its connection
+		if c != nil && r.ProtoMajor > 1 { // otherwise it is the only one of its connection
 			r = r.WithContext(context.WithValue(r.Context(), requestKey{}, request))
 			request.charged.Store(callCost)
 			request.body = otherByteCost * bodySize(r)

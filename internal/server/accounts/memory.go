@@ -15,7 +15,7 @@ import (
 //
 //   - the connection itself,
 //   - each open call, from its first frame until its answer has left,
-//   - the bytes of requests that have begun and not ended,
+//   - the bytes of requests that have begun but not ended,
 //   - what large requests become while they are decided,
 //   - the bytes of answers that have not left.
 //
@@ -52,20 +52,20 @@ const (
 	blamed = 32 << 10
 	// littleHeld is what a caller holds who sends a few tens of takes at a time.
 	littleHeld = 256 << 10
-	// StreamsMost bounds the bytes that the TakeStreams of a connection hold.
-	StreamsMost = 64 << 20
+	// MaxStreams bounds the bytes that the TakeStreams of a connection hold.
+	MaxStreams = 64 << 20
 	// waitsFor is how long a request waits for memory before it is refused.
 	waitsFor = time.Second
-	// waitersMost is how many requests wait at a time. More are refused at once,
+	// maxWaiters is how many requests wait at a time. More are refused at once,
 	// since they hold memory while they wait.
-	waitersMost = 512
+	maxWaiters = 512
 	// ageEvery is how often accounts age.
 	ageEvery = time.Second
 	// idleAfter is the number of looks without a call after which a connection is
 	// idle.
 	idleAfter = 10
-	// leavesAfter is the number of looks after which the calls of a connection that
-	// has ended count as ended too; no handler goes on for so long.
+	// leavesAfter is the number of looks after which the calls of a connection that has
+	// ended count as ended too; no handler runs for that long.
 	leavesAfter = 60
 )
 
@@ -75,8 +75,8 @@ func New(budget int64, onCut func()) *Memory {
 	return &Memory{budget: budget, wake: make(chan struct{}, 1), onCut: onCut, accounts: make(map[*Account]struct{})}
 }
 
-// Open opens the account of a connection that costs so many bytes by itself; cut
-// closes it.
+// Open opens the account of a connection that costs this many bytes by itself; cut closes
+// it.
 func (m *Memory) Open(cost int64, cut func()) *Account {
 	a := &Account{memory: m, cut: cut, idle: cost}
 	m.mu.Lock()
@@ -86,7 +86,7 @@ func (m *Memory) Open(cost int64, cut func()) *Account {
 	return a
 }
 
-// pressIfOver wakes shed where bytes were added and the budget is exceeded.
+// pressIfOver wakes shed if bytes were added and the budget is exceeded.
 func (m *Memory) pressIfOver(bytes int64) {
 	if bytes > 0 && m.isOver() {
 		m.press()
@@ -116,7 +116,7 @@ func (m *Memory) Run(ctx context.Context) {
 	}
 }
 
-// age has each account looked at.
+// age looks at each account.
 func (m *Memory) age() {
 	m.mu.Lock()
 	all := slices.Collect(maps.Keys(m.accounts))
@@ -126,8 +126,8 @@ func (m *Memory) age() {
 	}
 }
 
-// Add charges bytes that belong to no connection, for which none is to blame; negative
-// bytes are given back.
+// Add charges bytes that belong to no connection, for which no connection is to blame;
+// negative bytes are given back.
 func (m *Memory) Add(bytes int64) {
 	m.held.Add(bytes)
 	m.pressIfOver(bytes)
@@ -153,18 +153,18 @@ func (m *Memory) shed() {
 }
 
 // worst returns the account that holds the most for each call that it finishes.
-// If none holds much and the connections by themselves take half of the budget,
-// it returns the one that has been idle for the longest; else nil.
+// If none holds much and the connections by themselves take half of the budget, it
+// returns the one that has been idle for the longest; otherwise nil.
 func (m *Memory) worst() *Account {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var worst, idle *Account
-	most, longest, connections := int64(blamed), -1, int64(0)
+	maxBytes, longest, connections := int64(blamed), -1, int64(0)
 	for a := range m.accounts {
 		bytes, idleFor, cost := a.blame()
 		connections += cost
-		if bytes >= most {
-			worst, most = a, bytes
+		if bytes >= maxBytes {
+			worst, maxBytes = a, bytes
 		}
 		if idleFor > longest {
 			idle, longest = a, idleFor

@@ -306,7 +306,7 @@ func TestStreamsOfAConnectionAreBounded(t *testing.T) {
 	a, _ := opened(m, 0)
 	for a.TryStream(takeStreamCost) {
 	}
-	if a.held > StreamsMost || a.held < StreamsMost-takeStreamCost {
+	if a.held > MaxStreams || a.held < MaxStreams-takeStreamCost {
 		t.Errorf("the streams of a connection hold %d bytes", a.held)
 	}
 	a.ReleaseStream(takeStreamCost)

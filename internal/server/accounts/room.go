@@ -36,7 +36,7 @@ func (a *Account) await(ctx context.Context, bytes int64) error {
 	return m.waitFor(ctx, bytes)
 }
 
-// HoldStream charges bytes of a TakeStream once the budget and StreamsMost have
+// HoldStream charges bytes of a TakeStream once the budget and MaxStreams have
 // room for them. It waits until ctx ends, which holds the caller up.
 func (a *Account) HoldStream(ctx context.Context, bytes int64) error {
 	if a == nil {
@@ -64,7 +64,7 @@ func (a *Account) TryStream(bytes int64) bool {
 	}
 	isRoom := false
 	a.update(func() {
-		if isRoom = a.streams+bytes <= StreamsMost; isRoom {
+		if isRoom = a.streams+bytes <= MaxStreams; isRoom {
 			a.streams += bytes
 			a.shift(bytes)
 		}
@@ -88,7 +88,7 @@ func (a *Account) ReleaseStream(bytes int64) {
 // mayExceed reports whether the connection need not wait while others are to
 // blame, because it finishes its calls. Such connections may exceed the budget by
 // a quarter, and with small requests, or while they hold little, by as much again:
-// else those that hold much would keep out the others.
+// otherwise those that hold much would keep out the others.
 func (a *Account) mayExceed(bytes int64) bool {
 	m := a.memory
 	more := m.budget / 4
@@ -102,7 +102,7 @@ func (a *Account) mayExceed(bytes int64) bool {
 	return a.hasEarned(bytes)
 }
 
-// holdsLittle reports whether the connection, with so many bytes more, would hold
+// holdsLittle reports whether the connection, with this many bytes more, would hold
 // littleHeld or less.
 func (a *Account) holdsLittle(bytes int64) bool {
 	a.mu.Lock()
@@ -114,7 +114,7 @@ func (a *Account) holdsLittle(bytes int64) bool {
 var errMemory = status.Error(codes.ResourceExhausted, "the requests that are being read and answered take all the memory that they may (setting request_memory)")
 
 func (m *Memory) waitFor(ctx context.Context, bytes int64) error {
-	if m.waiting.Add(1) > waitersMost {
+	if m.waiting.Add(1) > maxWaiters {
 		m.waiting.Add(-1)
 		m.press()
 		return errMemory
@@ -141,15 +141,15 @@ func (m *Memory) waitFor(ctx context.Context, bytes int64) error {
 // up to 50 ms, or up to a second for a connection that may not go on.
 func (a *Account) holdUp() {
 	const (
-		most, look = 50 * time.Millisecond, time.Millisecond
-		longest    = time.Second
+		maxWait, look = 50 * time.Millisecond, time.Millisecond
+		maxStuckWait  = time.Second
 	)
 	m := a.memory
 	if !m.isOver() {
 		return
 	}
 	for began := time.Now(); m.isOver(); {
-		if waited := time.Since(began); waited >= longest || waited >= most && a.mayGoOn() {
+		if waited := time.Since(began); waited >= maxStuckWait || waited >= maxWait && a.mayGoOn() {
 			return
 		}
 		m.press()
@@ -167,8 +167,8 @@ func (a *Account) mayGoOn() bool {
 	return holdsLittle || !isBehind && a.hasEarned(0)
 }
 
-// readSize returns how many of size bytes to read, so that the calls which they
-// may open have room.
+// readSize returns how many of size bytes to read, so that the calls that they may open
+// have room.
 func (a *Account) readSize(size int) int {
 	const (
 		smallestCall = 16 // bytes: a frame of headers that are all known
@@ -178,8 +178,8 @@ func (a *Account) readSize(size int) int {
 	return int(min(int64(size), max(room, least)))
 }
 
-// hasEarned reports whether the connection, with so many bytes more, would hold
-// less than blamed for each call that it finished lately.
+// hasEarned reports whether the connection, with this many bytes more, would hold less
+// than blamed for each call that it finished lately.
 func (a *Account) hasEarned(bytes int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -51,7 +51,7 @@ type takeStream struct {
 }
 
 // errManyStreams ends a stream without room.
-var errManyStreams = status.Errorf(codes.ResourceExhausted, "the streams of this connection hold %d MiB, or all requests the memory that they may (setting request_memory)", accounts.StreamsMost>>20)
+var errManyStreams = status.Errorf(codes.ResourceExhausted, "the streams of this connection hold %d MiB, or all requests the memory that they may (setting request_memory)", accounts.MaxStreams>>20)
 
 func (a *API) takeStream(stream grpc.ServerStream) error {
 	s := &takeStream{API: a, ServerStream: stream, account: accounts.Of(stream.Context()), ctx: a.withCredentials(stream.Context())}
