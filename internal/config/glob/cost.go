@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// patternChain is a chain of an index, which begins with the pattern head.
+// patternChain is a chain of an index, starting at the pattern head.
 type patternChain struct {
 	head int32
-	// patterns is the number of those in it, and bytes the length of the text
-	// that leads to it.
+	// patterns is the number of patterns in it, and bytes the length of the text that
+	// leads to it.
 	patterns, bytes int
 }
 
@@ -21,7 +21,7 @@ func (x *patternIndex) chain(head int32, bytes int) patternChain {
 	return c
 }
 
-// longestChain returns the number of patterns in it.
+// longestChain returns the number of patterns in the longest chain.
 func (x *patternIndex) longestChain() int {
 	longest := x.chain(x.rest, 0).patterns
 	for _, files := range [...]*patternFiles{&x.prefixes, &x.suffixes, &x.grams.patternFiles} {
@@ -32,8 +32,8 @@ func (x *patternIndex) longestChain() int {
 	return longest
 }
 
-// gramChains returns the chains of patterns that are filed by grams, those
-// first that have the most patterns for each byte that leads to them.
+// gramChains returns the chains of patterns filed by grams, those with the most patterns
+// per byte of the leading text first.
 func (x *patternIndex) gramChains(list []pattern) []patternChain {
 	var chains []patternChain
 	for hash, head := range x.grams.chains {
@@ -51,27 +51,27 @@ func (x *patternIndex) gramChains(list []pattern) []patternChain {
 	return chains
 }
 
-// Costliest returns about how many patterns are tried on a value of so many bytes
-// at worst, the index of a pattern that most of these are filed with, and the
-// number filed with it. It returns 0, -1 and 0 where there are few patterns.
+// Costliest estimates how many patterns are tried at worst on a value of the given
+// length. It also returns the first pattern of the longest chain among them, and the
+// length of that chain. It returns 0, -1 and 0 if there are few patterns.
 func (ps *Set) Costliest(bytes int) (tries, pattern, together int) {
 	if ps.index == nil {
 		return 0, -1, 0
 	}
-	tries, most := ps.index.worstTries(ps.list, bytes)
-	return tries, int(most.head), most.patterns
+	tries, largest := ps.index.worstTries(ps.list, bytes)
+	return tries, int(largest.head), largest.patterns
 }
 
-// worstTries returns about how many patterns are tried on a value of so many bytes
-// at worst, and the chain that most of these are in.
-func (x *patternIndex) worstTries(list []pattern, bytes int) (tries int, most patternChain) {
+// worstTries estimates how many patterns are tried at worst on a value of the given
+// length, and returns the longest chain among them.
+func (x *patternIndex) worstTries(list []pattern, bytes int) (tries int, largest patternChain) {
 	add := func(c patternChain) {
 		tries += c.patterns
-		if c.patterns > most.patterns {
-			most = c
+		if c.patterns > largest.patterns {
+			largest = c
 		}
 	}
-	// A value begins and ends in one way. Between, it has as many grams as fit.
+	// A value has only one beginning and one end. In between it has as many grams as fit.
 	for _, files := range [...]*patternFiles{&x.prefixes, &x.suffixes} {
 		var longest patternChain
 		for _, head := range files.chains {
@@ -87,5 +87,5 @@ func (x *patternIndex) worstTries(list []pattern, bytes int) (tries int, most pa
 		}
 		add(c)
 	}
-	return tries, most
+	return tries, largest
 }

@@ -1,4 +1,4 @@
-// Package glob finds the first of an ordered set of patterns that matches a
-// value, also among many thousands, and bounds what hostile values cost. It
-// imports nothing of the daemon.
+// Package glob finds the first of an ordered set of patterns that matches a value, even
+// among many thousands, and bounds the cost of hostile values. It imports nothing of the
+// daemon.
 package glob

@@ -1,7 +1,7 @@
 package glob
 
-// gram is up to gramSize bytes between two stars, the last one lowest: a text
-// that is no longer than that, or a run of a longer one.
+// gram is up to gramSize bytes between two stars, the last one lowest: a text no longer
+// than that, or a run of a longer one.
 type gram struct {
 	bytes uint64
 	size  int
@@ -9,16 +9,15 @@ type gram struct {
 
 const (
 	gramSize = 8
-	// tailSize is how many bytes at the end of a gram are looked at first. Few
-	// places in a value end a gram, so one look does for all sizes from
-	// tailSize up.
+	// tailSize is how many bytes at the end of a gram are looked at first. Grams end at
+	// few places of a value, so one lookup covers all sizes from tailSize up.
 	tailSize = 4
 )
 
-// lastGram is the gram of the last bytes that were shifted in.
+// lastGram returns the gram of the last bytes shifted in.
 func lastGram(bytes uint64, size int) gram { return gram{bytes & (1<<(8*size) - 1), size} }
 
-// hash differs among grams of one size.
+// hash is unique among grams of one size.
 func (g gram) hash() uint64 { return g.bytes ^ uint64(g.size)<<56 }
 
 func tailHash(bytes uint64) uint64 { return bytes & (1<<(8*tailSize) - 1) }
@@ -48,12 +47,12 @@ func newInnerText(text string) innerText {
 	return m
 }
 
-// gramFiles are the files of patterns by grams.
+// gramFiles files patterns by their grams.
 type gramFiles struct {
 	patternFiles
-	// sizes has a bit for each size that a gram here has.
+	// sizes has a bit for each size of a gram in it.
 	sizes uint
-	// tails are the last tailSize bytes of all grams that have as many.
+	// tails holds the last tailSize bytes of all grams that are at least that long.
 	tails hashFilter
 }
 

@@ -5,34 +5,33 @@ import (
 	"sync"
 )
 
-// patternIndex finds the patterns of a long list that can match a value. Each
-// pattern is filed once, under the one of its texts that the fewest others have:
-// the text before the first star, the text after the last one, or some bytes
-// between two stars. One pass over the value from each side finds the texts that
-// it has.
+// patternIndex finds the patterns of a long list that can match a value. Each pattern is
+// filed once, under whichever of its texts is the rarest: the text before the first star,
+// the text after the last one, or some bytes between two stars. One pass over the value
+// from each side finds the texts in it.
 //
-// Texts are known by hashes. A collision costs one try that fails.
+// Texts are identified by hash. A collision costs one failed try.
 type patternIndex struct {
 	prefixes, suffixes patternFiles
 	grams              gramFiles
 	// longestPrefix and longestSuffix are in bytes.
 	longestPrefix, longestSuffix int
-	// rest begins the chain of patterns without such a text; next leads from
-	// each pattern to a later one of the same chain. Chains end at noPattern.
+	// rest starts the chain of patterns without such a text; next leads from each pattern
+	// to a later one of the same chain. Chains end at noPattern.
 	rest int32
 	next []int32
 	// partSizes has a bit for each size that a last gram between stars has.
 	partSizes uint
-	// notes are *searchNotes that are free.
+	// notes holds free *searchNotes.
 	notes sync.Pool
 }
 
 const noPattern = -1
 
-// patternFiles leads from the hashes of texts to chains.
+// patternFiles maps the hashes of texts to chains.
 type patternFiles struct {
 	chains map[uint64]int32
-	// filter has the hashes: most texts of a value are in no file.
+	// filter holds the hashes: most texts of a value are in no file.
 	filter hashFilter
 }
 
@@ -54,13 +53,13 @@ func (f *patternFiles) seal() {
 	}
 }
 
-// hashFilter has all hashes that were added, and few others.
+// hashFilter contains all hashes that were added, and few others.
 type hashFilter struct {
 	bits  []uint64
 	shift int
 }
 
-// newHashFilter returns one for n hashes, with 16 bits for each and more.
+// newHashFilter returns a filter for n hashes, with at least 16 bits for each.
 func newHashFilter(n int) hashFilter {
 	words := 1 << bits.Len(uint(n/4))
 	return hashFilter{make([]uint64, words), 64 - 6 - bits.TrailingZeros(uint(words))}
@@ -81,7 +80,7 @@ func (f *hashFilter) add(hash uint64) {
 	*word |= mask
 }
 
-// A hash is FNV-1a, taken forwards of prefixes and backwards of suffixes.
+// A hash is FNV-1a, computed forwards over prefixes and backwards over suffixes.
 const hashStart = 0xcbf29ce484222325
 
 func hashByte(hash uint64, c byte) uint64 { return (hash ^ uint64(c)) * 0x100000001b3 }
@@ -112,7 +111,7 @@ func newPatternIndex(list []pattern) *patternIndex {
 	}
 	x := &patternIndex{rest: noPattern, next: make([]int32, len(list))}
 	x.prefixes.chains, x.suffixes.chains, x.grams.chains = make(map[uint64]int32), make(map[uint64]int32), make(map[uint64]int32)
-	// From the last on, so that chains are in order.
+	// Last to first, so that chains are in order.
 	for i := len(list) - 1; i >= 0; i-- {
 		for _, m := range list[i].middle {
 			x.partSizes |= 1 << min(len(m.text), gramSize)
@@ -125,8 +124,8 @@ func newPatternIndex(list []pattern) *patternIndex {
 	return x
 }
 
-// file puts a pattern before its chain, given how many patterns have each
-// prefix, suffix and gram.
+// file puts a pattern at the head of its chain, given how many patterns have each prefix,
+// suffix and gram.
 func (x *patternIndex) file(p *pattern, i int32, prefixes, suffixes, grams map[uint64]int32) {
 	files, hash, fewest, size := (*patternFiles)(nil), uint64(0), int32(len(x.next)), 0
 	consider := func(f *patternFiles, h uint64, others int32) {

@@ -8,9 +8,9 @@ func Covers(pattern, other string) bool {
 	return p.match(other)
 }
 
-// Overlap reports whether some value fits both patterns. Each has a star, so that
-// the texts between the stars of both can follow one another; what stands at the
-// ends is all that can exclude the other.
+// Overlap reports whether some value matches both patterns. Each has a star, so the texts
+// between the stars of both can follow one another; only what stands at the ends can rule
+// the other out.
 func Overlap(a, b string) bool {
 	p, q := newPattern(a), newPattern(b)
 	return (strings.HasPrefix(p.prefix, q.prefix) || strings.HasPrefix(q.prefix, p.prefix)) &&

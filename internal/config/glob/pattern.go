@@ -2,20 +2,19 @@ package glob
 
 import "strings"
 
-// pattern is a value in which each * stands for any run of bytes, the empty
-// one too.
+// pattern is a value in which each * stands for any run of bytes, even an empty one.
 type pattern struct {
-	// prefix and suffix are what stands before the first star and after the
-	// last; middle is what stands between two stars, in order.
+	// prefix is the text before the first star, suffix the text after the last, and
+	// middle the texts between stars, in order.
 	prefix, suffix string
 	middle         []innerText
 	text           string // as it was written
 }
 
-// innerText stands between two stars; it is not empty.
+// innerText is a text between two stars; it is not empty.
 type innerText struct {
 	text string
-	// slot is that of its last gram.
+	// slot is the slot of its last gram.
 	slot uint16
 }
 
@@ -33,8 +32,8 @@ func newPattern(text string) pattern {
 	return p
 }
 
-// match reports whether the value is one of the pattern's. Each part takes the
-// first place that is free for it; if the pattern can match at all, so it can.
+// match reports whether the pattern matches the value. Each part takes the first free
+// place; if the pattern can match at all, it matches that way.
 func (p *pattern) match(value string) bool {
 	if len(value) < len(p.prefix)+len(p.suffix) || !strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
 		return false

@@ -10,14 +10,14 @@ type patternSearch struct {
 	*patternIndex
 	list  []pattern
 	value string
-	// ends is set if only patterns count that have nothing between stars.
+	// ends is set to consider only patterns with nothing between stars.
 	ends bool
-	// best is the first that was found so far, or how many there are.
+	// best is the first match so far, or the number of patterns.
 	best int32
 
 	// tries counts patterns with something between stars, up to manyTries.
 	tries int
-	// few are the chains that were tried for grams; kept is how many.
+	// few holds the chains already tried for grams; kept is their number.
 	few  [fewChains]int32
 	kept int
 	// notes are nil until they save time.
@@ -25,24 +25,24 @@ type patternSearch struct {
 }
 
 const (
-	// fewChains is the number up to which they are compared one after the other.
+	// fewChains is the number up to which chains are compared one by one.
 	fewChains = 16
-	// fewTries is the number of tries that take no longer than noting where the
-	// value has which grams.
+	// fewTries is the number of tries that take no longer than noting which grams the
+	// value has where.
 	fewTries = 16
 )
 
-// searchNotes are what is known of a value on which many patterns are tried.
+// searchNotes holds what is known of a value on which many patterns are tried.
 type searchNotes struct {
-	// tried has a bit for each pattern that begins a chain which was tried.
+	// tried has a bit for each pattern that starts a chain already tried.
 	tried     []uint64
 	hasTried  bool
 	places    valuePlaces
 	hasPlaces bool
 }
 
-// first returns the index of the first pattern that matches, or -1; with ends
-// only those count that have nothing between stars.
+// first returns the index of the first pattern that matches, or -1; with ends it
+// considers only patterns with nothing between stars.
 func (x *patternIndex) first(list []pattern, value string, ends bool) int {
 	s := patternSearch{patternIndex: x, list: list, value: value, ends: ends, best: int32(len(list))}
 	s.try(x.rest)
@@ -72,7 +72,7 @@ func (x *patternIndex) first(list []pattern, value string, ends bool) int {
 	return int(s.best)
 }
 
-// try tries the patterns of a chain that stand before the best.
+// try tries the patterns of a chain that come before the best.
 func (s *patternSearch) try(i int32) {
 	for ; i != noPattern && i < s.best; i = s.next[i] {
 		p := &s.list[i]
@@ -86,8 +86,8 @@ func (s *patternSearch) try(i int32) {
 	}
 }
 
-// isWorthASearch reports whether a pattern with something between stars counts
-// and may match.
+// isWorthASearch reports whether a pattern with something between stars is considered and
+// may match.
 func (s *patternSearch) isWorthASearch(p *pattern) bool {
 	switch {
 	case s.ends:
@@ -106,7 +106,7 @@ func (s *patternSearch) isWorthASearch(p *pattern) bool {
 	return n.places.allow(p.middle, len(p.prefix))
 }
 
-// tryGrams tries the patterns that are filed under a gram of the value.
+// tryGrams tries the patterns filed under a gram of the value.
 func (s *patternSearch) tryGrams() {
 	value, sizes, tails := s.value, s.grams.sizes, &s.grams.tails
 	short := sizes & (1<<tailSize - 1)
@@ -121,7 +121,7 @@ func (s *patternSearch) tryGrams() {
 	}
 }
 
-// tryGramsAt does so for the grams of these sizes that end after so many bytes.
+// tryGramsAt does so for grams of these sizes that end after so many bytes.
 func (s *patternSearch) tryGramsAt(last uint64, sizes uint, end int) {
 	for ; sizes != 0; sizes &= sizes - 1 {
 		size := bits.TrailingZeros(sizes)
@@ -135,8 +135,8 @@ func (s *patternSearch) tryGramsAt(last uint64, sizes uint, end int) {
 	}
 }
 
-// isNew reports whether the chain was not tried before: a value may repeat the
-// gram that leads to a long one.
+// isNew reports whether the chain was not tried before: a value may repeat the gram that
+// leads to a long chain.
 func (s *patternSearch) isNew(chain int32) bool {
 	if s.kept < fewChains {
 		if slices.Contains(s.few[:s.kept], chain) {

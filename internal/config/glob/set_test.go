@@ -108,3 +108,46 @@ func TestFirstThatCoversIsTheEarliestOfThem(t *testing.T) {
 		t.Errorf("pattern %d is said to match all", got)
 	}
 }
+
+// A pattern that is said to be never the first is not the first of any value.
+func TestPatternsThatAreNeverFirst(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, patterns := range []int{2, 8, 9, 40} {
+		never := 0
+		for range 50 {
+			var set glob.Set
+			for range patterns {
+				set.Add(randomText(r, "abc", 2) + "*" + randomText(r, "abc*", 3))
+			}
+			set.Seal()
+			hidden := make([]bool, patterns)
+			for i := range hidden {
+				if hidden[i] = set.IsNeverFirst(i); hidden[i] {
+					never++
+				}
+			}
+			for n := range 400 {
+				value := randomText(r, "abc", 8)
+				if n%40 == 0 {
+					value = randomText(r, "abc", 2) + strings.Repeat("abc", glob.MaxSearchedValue) + randomText(r, "abc", 2)
+				}
+				if first := set.First(value); first >= 0 && hidden[first] {
+					t.Fatalf("%s is the first of %d patterns that matches %.20q", set.Text(first), patterns, value)
+				}
+			}
+		}
+		if never == 0 {
+			t.Errorf("of %d random patterns none is ever hidden", patterns)
+		}
+	}
+	var set glob.Set
+	for _, text := range []string{"a*", "*", "b*", "ab*"} {
+		set.Add(text)
+	}
+	set.Seal()
+	for i, want := range []bool{false, false, true, true} {
+		if got := set.IsNeverFirst(i); got != want {
+			t.Errorf("%s is never the first: %t, want %t", set.Text(i), got, want)
+		}
+	}
+}
