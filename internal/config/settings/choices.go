@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The types of settings that are one of a few words. Those that other packages
-// decide by, such as bucket.FailureMode, have their type from there.
+// The types of settings that are one of a few words. Types that other packages decide by,
+// such as bucket.FailureMode, are defined there.
 type (
 	// Store is where state lives.
 	Store string
@@ -16,23 +16,23 @@ type (
 	RedisMode string
 	// Health is what the health check says while Redis does not answer.
 	Health string
-	// Initial is what happens where limits cannot be loaded at start.
+	// Initial is what happens if limits cannot be loaded at start.
 	Initial string
 	// Unmatched is what a descriptor without a rule gets.
 	Unmatched string
 	// Source is where limits come from.
 	Source string
-	// HeaderStyle is which headers tell callers about their limits.
+	// HeaderStyle selects the headers that tell callers about their limits.
 	HeaderStyle string
-	// MetricNames is by which names metrics are shown.
+	// MetricNames is the naming of metrics.
 	MetricNames string
-	// TopSubjects says whose subjects rules keep that had the most.
+	// TopSubjects says which top subjects rules keep.
 	TopSubjects string
-	// StatsdProtocol is how counts go to a statsd server.
+	// StatsdProtocol is how counts are sent to a statsd server.
 	StatsdProtocol string
-	// LogFormat is how log lines look.
+	// LogFormat is the format of log lines.
 	LogFormat string
-	// Values is what becomes of the values of descriptors in the log of decisions.
+	// Values is what happens to the values of descriptors in the log of decisions.
 	Values string
 	// TracingProtocol is the protocol of OTLP.
 	TracingProtocol string
@@ -66,30 +66,30 @@ const (
 	DenyUnmatched  Unmatched = "deny"
 )
 
-// Values of failure.health. Serving and not serving count where failure.mode is
-// error; the other modes go on answering, and serve.
+// Values of failure.health. Serving and not serving apply if failure.mode is error; in
+// the other modes the daemon keeps answering and serves.
 const (
 	HealthServing    Health = "serving"
 	HealthNotServing Health = "not_serving"
-	// HealthFirstAnswer is not serving before Redis has answered once, in every
-	// failure mode.
+	// HealthFirstAnswer is not serving until Redis has answered once, in every failure
+	// mode.
 	HealthFirstAnswer Health = "first_answer"
 )
 
 // Values of limits.initial.
 const (
-	// InitialRequired ends the daemon. Where they come from an xDS server it
-	// waits for the server's first answer, and listens nowhere before.
+	// InitialRequired ends the daemon. If limits come from an xDS server, it waits for
+	// the server's first answer and does not listen anywhere before that.
 	InitialRequired Initial = "required"
-	// InitialOptional starts it. It is not ready, and answers no request until
-	// limits can be loaded.
+	// InitialOptional starts it. It is not ready and answers no request until limits can
+	// be loaded.
 	InitialOptional Initial = "optional"
 )
 
 // Values of limits.source.
 const (
 	SourceFiles Source = "files"
-	// SourceXDS is a server that sends them, and new ones when they change.
+	// SourceXDS is a server that sends them, and sends new ones when they change.
 	SourceXDS Source = "xds"
 )
 
@@ -104,7 +104,7 @@ const (
 // Values of metrics.names.
 const (
 	NamesRatelimitd MetricNames = "ratelimitd"
-	// NamesEnvoyproxy adds those of envoyproxy/ratelimit.
+	// NamesEnvoyproxy adds the names of envoyproxy/ratelimit.
 	NamesEnvoyproxy MetricNames = "envoyproxy"
 )
 
@@ -117,7 +117,7 @@ const (
 // Values of top.subjects.
 const (
 	TopDenied TopSubjects = "denied"
-	// TopAll is those that used most too.
+	// TopAll also keeps those that used the most.
 	TopAll TopSubjects = "all"
 	TopOff TopSubjects = "off"
 )
@@ -142,7 +142,7 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// choiceSetting is one of a few values of a type whose texts are words.
+// choiceSetting is one of a few values of a type whose values are words.
 func choiceSetting[T ~string](choices ...T) settingKind[T] {
 	return choiceSettingOf(func(choice T) string { return string(choice) }, choices...)
 }
@@ -170,5 +170,5 @@ func choiceSettingOf[T any](word func(T) string, choices ...T) settingKind[T] {
 	}
 }
 
-// levelWord is a level of slog's as log.level has it.
+// levelWord is a slog level as spelled in log.level.
 func levelWord(level slog.Level) string { return strings.ToLower(level.String()) }

@@ -14,14 +14,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// LoadEnvoy returns the settings that envoyproxy/ratelimit's environment asks for,
-// with that service's defaults, and over them the given flags of fs that BindFlags
-// defined. fs may be nil.
+// LoadEnvoy returns the settings that envoyproxy/ratelimit's environment asks for, with
+// that service's defaults, overridden by the given flags of fs that BindFlags defined. fs
+// may be nil.
 //
-// Values are read as that service reads them. One warning names all variables that
-// a daemon does not follow; it is an error where that would let requests pass that
-// should not. The error joins all errors, as that of Load does. Variables that
-// the service does not know are ignored; those of our own settings with a warning.
+// Values are read as that service reads them. One warning names all variables that the
+// daemon does not follow; it is an error where that would let requests pass that should
+// not. The error joins all errors, as Load's does. Variables that the service does not
+// know are ignored; those of our own settings with a warning.
 func LoadEnvoy(fs *pflag.FlagSet, environ []string) (Settings, []string, error) {
 	l := newSettingsLoader()
 	l.likeEnvoy = true
@@ -34,9 +34,9 @@ type envoyEnvironment struct {
 	layer     map[string]any
 	variables []envoyVariable
 	given     map[string]bool
-	values    map[string]string // those given, the defaults of the others
+	values    map[string]string // those given, and the defaults of the others
 	unread    map[string]bool   // those that the service could not read either
-	mogrifier map[string]string // those of rules for names of statistics
+	mogrifier map[string]string // those of rules for statistics names
 }
 
 func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
@@ -64,15 +64,15 @@ func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
 	return e.layer
 }
 
-// read takes the values of the variables that are known, and reports those that
-// the service could not read.
+// read takes the values of the known variables, and reports those that the service could
+// not read.
 func (e *envoyEnvironment) read(environ []string) {
 	for _, v := range e.variables {
 		e.values[v.name] = v.byDefault
 	}
 	for _, assignment := range environ {
 		name, text, _ := strings.Cut(assignment, "=")
-		// Of two with one name the first counts, as for os.Getenv.
+		// Of two with the same name the first counts, as in os.Getenv.
 		if _, had := e.mogrifier[name]; strings.HasPrefix(name, mogrifierPrefix) && !had {
 			e.mogrifier[name] = text
 		}
@@ -88,7 +88,7 @@ func (e *envoyEnvironment) read(environ []string) {
 	}
 }
 
-// refuses returns what is allowed where a text is not, and "" where it is.
+// refuses returns what is allowed if a text is not, and "" if it is.
 func (k envoyKind) refuses(text string) (allowed string) {
 	var err error
 	switch k {
@@ -116,13 +116,13 @@ func (e *envoyEnvironment) refuseVariable(name, allowed string) {
 	e.failf("variable %s: found %s; allowed: %s", name, foundText(e.values[name]), allowed)
 }
 
-// isTrue is a variable of that kind; one that cannot be read is not.
+// isTrue reports whether a boolean variable is true; one that cannot be read is not.
 func (e *envoyEnvironment) isTrue(name string) bool {
 	value, err := strconv.ParseBool(e.values[name])
 	return err == nil && value
 }
 
-// set puts a setting in force because of variables. If none of them is given, the
+// set applies a value to a setting because of variables. If none of them is given, the
 // value is a default.
 func (e *envoyEnvironment) set(setting, text string, because ...string) {
 	var given []string
@@ -147,14 +147,14 @@ func (e *envoyEnvironment) set(setting, text string, because ...string) {
 	}
 }
 
-// copy puts a variable's text in force as it is.
+// copy applies a variable's text unchanged.
 func (e *envoyEnvironment) copy(setting, name string) {
 	if e.given[name] || e.values[name] != "" {
 		e.set(setting, e.values[name], name)
 	}
 }
 
-// truth puts a variable in force that is a setting by another name.
+// truth applies a variable that is a setting under another name.
 func (e *envoyEnvironment) truth(setting, name string) {
 	e.set(setting, strconv.FormatBool(e.isTrue(name)), name)
 }
@@ -173,9 +173,9 @@ func (e *envoyEnvironment) listeners() {
 			e.set(l.setting, net.JoinHostPort(e.values[l.host], strconv.FormatInt(port, 10)), l.host, l.port)
 		}
 	}
-	// That service reads as much as gRPC does, 4 MiB. A call that is refused for
-	// its size has failed, and Envoy lets the request pass unless told otherwise:
-	// a caller could evade all limits by a long header.
+	// That service reads as much as gRPC does, 4 MiB. A call refused for its size has
+	// failed, and Envoy lets the request pass unless told otherwise: a caller could evade
+	// all limits with a long header.
 	e.set("grpc.max_bytes", strconv.Itoa(4<<20))
 	e.copy("grpc.socket", "GRPC_UDS")
 	e.copy("grpc.max_connection_age", "GRPC_MAX_CONNECTION_AGE")
@@ -227,7 +227,7 @@ func (e *envoyEnvironment) limits() {
 	default:
 		e.refuseVariable("CONFIG_TYPE", "FILE, for limits in the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY, or GRPC_XDS_SOTW, for those of CONFIG_GRPC_XDS_SERVER_URL")
 	}
-	// Its limits are taken as they are.
+	// Its limits are accepted as they are.
 	e.set("limits.lenient", "true")
 	e.truth("limits.merge_domains", "MERGE_DOMAIN_CONFIG")
 	e.truth("limits.shadow_mode", "SHADOW_MODE")
@@ -240,7 +240,7 @@ func (e *envoyEnvironment) limits() {
 	e.set("limits.ready_when_empty", strconv.FormatBool(!e.isTrue("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")
 }
 
-// files reads where limits files are.
+// files reads where the limits files are.
 func (e *envoyEnvironment) files() {
 	above := filepath.Join(e.values["RUNTIME_ROOT"], e.values["RUNTIME_SUBDIRECTORY"])
 	e.set("limits.path", filepath.Join(above, e.values["RUNTIME_APPDIRECTORY"]), "RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY")
@@ -249,7 +249,7 @@ func (e *envoyEnvironment) files() {
 	}
 }
 
-// responses reads what responses have beside the decision.
+// responses reads what responses contain besides the decision.
 func (e *envoyEnvironment) responses() {
 	e.truth("api.dynamic_metadata", "RESPONSE_DYNAMIC_METADATA")
 	if e.isTrue("LIMIT_RESPONSE_HEADERS_ENABLED") {
@@ -260,14 +260,14 @@ func (e *envoyEnvironment) responses() {
 	}
 }
 
-// refuseNeighbours refuses files beside the limits' folder that the service would
-// load too: it joins a path with dots, and takes all files that begin with the
-// folder's name and a dot.
+// refuseNeighbours refuses files beside the limits folder that the service would load
+// too: it joins a path with dots, and takes all files whose names begin with the folder's
+// name and a dot.
 func (e *envoyEnvironment) refuseNeighbours(above string) {
 	app := e.values["RUNTIME_APPDIRECTORY"]
 	entries, err := os.ReadDir(above)
 	if err != nil || app == "" {
-		return // loading the limits reports it
+		return // reported when the limits are loaded
 	}
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), app+".") {
@@ -286,8 +286,8 @@ func (e *envoyEnvironment) metrics() {
 	e.copy("metrics.near_ratio", "NEAR_LIMIT_RATIO")
 }
 
-// tracing reads where spans go and what they are called. Of the OTEL_* variables
-// that service leaves those alone whose settings are set here.
+// tracing reads where spans go and what they are called. Of the OTEL_* variables, that
+// service ignores those whose settings are set here.
 func (e *envoyEnvironment) tracing() {
 	if !e.isTrue("TRACING_ENABLED") {
 		return
@@ -303,7 +303,7 @@ func (e *envoyEnvironment) tracing() {
 	e.copy("tracing.service_namespace", "TRACING_SERVICE_NAMESPACE")
 	e.copy("tracing.service_instance_id", "TRACING_SERVICE_INSTANCE_ID")
 	e.set("tracing.propagators", "tracecontext,b3,b3multi,baggage")
-	// There a ratio beyond 1 is 1, and one below 0 is 0.
+	// In that service a ratio above 1 is 1, and one below 0 is 0.
 	if ratio, err := strconv.ParseFloat(e.values["TRACING_SAMPLING_RATE"], 64); err == nil && !math.IsNaN(ratio) {
 		e.set("tracing.sample_ratio", strconv.FormatFloat(min(max(ratio, 0), 1), 'g', -1, 64), "TRACING_SAMPLING_RATE")
 	} else if err == nil {
@@ -323,7 +323,7 @@ func (e *envoyEnvironment) store() {
 	}
 }
 
-// tellIgnored gives one warning of all variables that are not followed.
+// tellIgnored gives one warning about all variables that are not followed.
 func (e *envoyEnvironment) tellIgnored() {
 	var ignored []string
 	for _, v := range e.variables {
@@ -336,8 +336,8 @@ func (e *envoyEnvironment) tellIgnored() {
 	}
 }
 
-// tellOwn gives one warning of all variables of the daemon's own settings. Whoever takes
-// the one of the tokens file for read would look for a wrong token.
+// tellOwn gives one warning about all variables of the daemon's own settings. Anyone who
+// assumes that the one for the tokens file is read would look for a wrong token.
 func (e *envoyEnvironment) tellOwn(environ []string) {
 	var unread []string
 	for i := range e.table {
@@ -355,11 +355,11 @@ func whenTrue(name string) func(*envoyEnvironment) bool {
 	return func(e *envoyEnvironment) bool { return e.isTrue(name) }
 }
 
-// wantsDotfiles reports whether files are wanted whose names begin with a dot. It
-// is asked only where the variable is given: by default nobody has thought of them.
+// wantsDotfiles reports whether files whose names begin with a dot are wanted. It is
+// asked only if the variable is given: the default is not a decision by anyone.
 func (e *envoyEnvironment) wantsDotfiles() bool { return !e.isTrue("RUNTIME_IGNOREDOTFILES") }
 
-// wantsTags reports whether statistics are wanted, with labels, that are not sent.
+// wantsTags reports whether statistics with labels, which are not sent, are wanted.
 func (e *envoyEnvironment) wantsTags() bool {
 	return e.values["EXTRA_TAGS"] != "" && !e.isTrue("DISABLE_STATS") && !e.wantsStatsd()
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func (e *envoyEnvironment) redis() {
-	// As there, callers are told of a failure and decide themselves.
+	// As in that service, callers are told of a failure and decide themselves.
 	e.set("failure.mode", "error")
 	health := "serving"
 	if e.isTrue("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {
@@ -57,8 +57,8 @@ func (e *envoyEnvironment) redisTimeout() {
 	e.set("redis.timeout", text, "REDIS_TIMEOUT")
 }
 
-// redisTimeoutDiffers reports whether REDIS_TIMEOUT is longer than the longest
-// timeout here. There 0 means none at all.
+// redisTimeoutDiffers reports whether REDIS_TIMEOUT is longer than the longest timeout
+// here. In that service 0 means none at all.
 func (e *envoyEnvironment) redisTimeoutDiffers() bool {
 	d, err := time.ParseDuration(e.values["REDIS_TIMEOUT"])
 	return err == nil && (d > maxRedisTimeout || d == 0)
@@ -78,7 +78,7 @@ func (e *envoyEnvironment) credentials(username, password, name string) {
 	e.set(password, secret, name)
 }
 
-// singleRedis reads where one server is.
+// singleRedis reads the address of a single server.
 func (e *envoyEnvironment) singleRedis() {
 	target := e.values["REDIS_URL"]
 	switch e.values["REDIS_SOCKET_TYPE"] {
@@ -113,9 +113,9 @@ func isSocket(path string) bool {
 	return err == nil && info.Mode()&os.ModeSocket != 0
 }
 
-// foundURL is foundText without the part that may hold a password: the one behind
-// a question mark. The password may have a question mark in it, and so begin
-// before that; then all of it is hidden.
+// foundURL is foundText without the part that may hold a password: the one after a
+// question mark. The password may itself contain a question mark, and so begin before it;
+// then everything is hidden.
 func foundURL(text string) string {
 	text, query, _ := strings.Cut(text, "?")
 	if strings.Contains(query, "@") {
@@ -124,7 +124,7 @@ func foundURL(text string) string {
 	return foundText(text)
 }
 
-// redisURL reads redis://user:password@host:port/database, where all but the
+// redisURL reads redis://user:password@host:port/database, where everything except the
 // host may be missing. rediss means TLS.
 func (e *envoyEnvironment) redisURL(text string) {
 	u, err := url.Parse(text)
@@ -154,7 +154,7 @@ func (e *envoyEnvironment) redisURL(text string) {
 	}
 }
 
-// sentinels reads the master's name and, after it, where the sentinels are.
+// sentinels reads the master's name, followed by the addresses of the sentinels.
 func (e *envoyEnvironment) sentinels() {
 	master, addresses, _ := strings.Cut(e.values["REDIS_URL"], ",")
 	if master == "" || addresses == "" || strings.ContainsAny(master, ":/") {
@@ -168,14 +168,14 @@ func (e *envoyEnvironment) sentinels() {
 	e.credentials("redis.sentinel_username", "redis.sentinel_password", "REDIS_SENTINEL_AUTH")
 }
 
-// addresses reads a list of host:port, each perhaps behind redis://.
+// addresses reads a list of host:port, each optionally prefixed with redis://.
 func (e *envoyEnvironment) addresses(text string) {
 	list := strings.Split(text, ",")
 	for i := range list {
 		list[i] = strings.TrimPrefix(strings.TrimSpace(list[i]), "redis://")
 	}
 	if slices.ContainsFunc(list, func(address string) bool {
-		// A password may have a comma in it, and be in two of them.
+		// A password may contain a comma, and so span two of them.
 		return strings.HasPrefix(address, unixScheme) || strings.HasPrefix(address, "/") || strings.Contains(address, "@")
 	}) {
 		e.failf("variable REDIS_URL: found %s; allowed: host:port,host:port,..., since REDIS_TYPE is %s", foundURL(text), strings.ToLower(e.values["REDIS_TYPE"]))

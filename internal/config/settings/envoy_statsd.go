@@ -11,8 +11,8 @@ import (
 // mogrifierPrefix begins the variables of a rule for names of statistics.
 const mogrifierPrefix = "DOG_STATSD_MOGRIFIER_"
 
-// wantsStatsd reports whether statistics are sent. By default nobody has thought of the
-// server that would get them, so one of these variables has to be given.
+// wantsStatsd reports whether statistics are sent. By default nobody has thought of a
+// server to receive them, so one of these variables must be given.
 func (e *envoyEnvironment) wantsStatsd() bool {
 	switch {
 	case e.isTrue("DISABLE_STATS"):
@@ -24,7 +24,7 @@ func (e *envoyEnvironment) wantsStatsd() bool {
 }
 
 // statsd reads where statistics go. That service sends them over TCP by default, and
-// those of DogStatsD over UDP always.
+// those of DogStatsD always over UDP.
 func (e *envoyEnvironment) statsd() {
 	if !e.wantsStatsd() {
 		return
@@ -60,8 +60,8 @@ func (e *envoyEnvironment) statsd() {
 	}
 }
 
-// mogrifiers reads the rules that are named, of which each has variables of its own.
-// That service tries them in no order; here the first that matches counts.
+// mogrifiers reads the named rules, each of which has its own variables. That service
+// tries them in no particular order; here the first match counts.
 func (e *envoyEnvironment) mogrifiers() {
 	const names = "USE_DOG_STATSD_MOGRIFIERS"
 	if e.values[names] == "" {

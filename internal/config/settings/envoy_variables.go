@@ -3,16 +3,15 @@ package settings
 // envoyVariable is a variable of envoyproxy/ratelimit's environment.
 type envoyVariable struct {
 	name string
-	// byDefault is its value there if it is not set.
+	// byDefault is its value in that service if it is not set.
 	byDefault string
 	kind      envoyKind
-	// settings are those that it sets here.
+	// settings are the settings that it sets here.
 	settings []string
-	// remark says how its setting differs, why it has none, or what to use
-	// instead.
+	// remark says how its setting differs, why it has none, or what to use instead.
 	remark string
-	// matters reports whether its value asks for something that is not done here.
-	// The remark is then a warning. nil means never.
+	// matters reports whether its value asks for something that is not done here. The
+	// remark is then a warning. nil means never.
 	matters func(*envoyEnvironment) bool
 }
 
@@ -21,19 +20,19 @@ type envoyKind int
 
 const (
 	envoyText     envoyKind = iota // any text
-	envoyInteger                   // as strconv.ParseInt has it with the base 0
-	envoyBool                      // as strconv.ParseBool has it
-	envoyDuration                  // as time.ParseDuration has it
-	envoyNumber                    // as strconv.ParseFloat has it
+	envoyInteger                   // as strconv.ParseInt reads it with base 0
+	envoyBool                      // as strconv.ParseBool reads it
+	envoyDuration                  // as time.ParseDuration reads it
+	envoyNumber                    // as strconv.ParseFloat reads it
 	envoyIdle                      // not read here
 )
 
 // defaultRedisSocket is where that service looks for Redis by default.
 const defaultRedisSocket = "/var/run/nutcracker/ratelimit.sock"
 
-// envoyVariables is the table of that service's environment: the one place with
-// its names and defaults, and the settings that they make. How several of them
-// make a setting together stands in envoy.go and envoy_redis.go.
+// envoyVariables is the table of that service's environment: the only place with its
+// names, its defaults and the resulting settings. How several of them form a setting
+// together is in envoy.go and envoy_redis.go.
 func envoyVariables() []envoyVariable {
 	set := func(settings ...string) []string { return settings }
 	const (
@@ -48,128 +47,128 @@ func envoyVariables() []envoyVariable {
 		onlyTLS  = "counts with GRPC_SERVER_USE_TLS=true only"
 	)
 	return []envoyVariable{
-		{"HOST", "0.0.0.0", envoyText, set("http.address"), "with PORT", nil},
-		{"PORT", "8080", envoyInteger, set("http.address"), "with HOST", nil},
-		{"DEBUG_HOST", "0.0.0.0", envoyText, set("admin.address"), "with DEBUG_PORT; beyond loopback there are no profiles, and the admin API is off without --admin-tokens-file", nil},
-		{"DEBUG_PORT", "6070", envoyInteger, set("admin.address"), "with DEBUG_HOST; /metrics in place of /stats", nil},
-		{"GRPC_UDS", "", envoyText, set("grpc.socket"), "instead of GRPC_HOST and GRPC_PORT", nil},
-		{"GRPC_HOST", "0.0.0.0", envoyText, set("grpc.address"), "with GRPC_PORT", nil},
-		{"GRPC_PORT", "8081", envoyInteger, set("grpc.address"), "with GRPC_HOST", nil},
-		{"GRPC_MAX_CONNECTION_AGE", "24h", envoyDuration, set("grpc.max_connection_age"), "", nil},
-		{"GRPC_MAX_CONNECTION_AGE_GRACE", "1h", envoyDuration, set("grpc.max_connection_age_grace"), "", nil},
-		{"GRPC_SERVER_USE_TLS", "false", envoyBool, set("grpc.tls.cert", "grpc.tls.key"), "true needs GRPC_SERVER_TLS_CERT and _KEY", nil},
-		{"GRPC_SERVER_TLS_CERT", "", envoyText, set("grpc.tls.cert"), onlyTLS, nil},
-		{"GRPC_SERVER_TLS_KEY", "", envoyText, set("grpc.tls.key"), onlyTLS, nil},
-		{"GRPC_CLIENT_TLS_CACERT", "", envoyText, set("grpc.tls.client_ca"), "without GRPC_SERVER_USE_TLS=true an error; the CAs of the system do not count beside it", nil},
-		{"GRPC_CLIENT_TLS_SAN", "", envoyText, set("grpc.tls.client_names"), "without GRPC_CLIENT_TLS_CACERT an error; also an IP address or a URI", nil},
-		{"LOG_LEVEL", "WARN", envoyText, set("log.level"), "panic and fatal are error, trace is debug", nil},
-		{"LOG_FORMAT", "text", envoyText, set("log.format"), "json in any case of letters; all else is text", nil},
+		{name: "HOST", byDefault: "0.0.0.0", kind: envoyText, settings: set("http.address"), remark: "with PORT"},
+		{name: "PORT", byDefault: "8080", kind: envoyInteger, settings: set("http.address"), remark: "with HOST"},
+		{name: "DEBUG_HOST", byDefault: "0.0.0.0", kind: envoyText, settings: set("admin.address"), remark: "with DEBUG_PORT; beyond loopback there are no profiles, and the admin API is off without --admin-tokens-file"},
+		{name: "DEBUG_PORT", byDefault: "6070", kind: envoyInteger, settings: set("admin.address"), remark: "with DEBUG_HOST; /metrics in place of /stats"},
+		{name: "GRPC_UDS", kind: envoyText, settings: set("grpc.socket"), remark: "instead of GRPC_HOST and GRPC_PORT"},
+		{name: "GRPC_HOST", byDefault: "0.0.0.0", kind: envoyText, settings: set("grpc.address"), remark: "with GRPC_PORT"},
+		{name: "GRPC_PORT", byDefault: "8081", kind: envoyInteger, settings: set("grpc.address"), remark: "with GRPC_HOST"},
+		{name: "GRPC_MAX_CONNECTION_AGE", byDefault: "24h", kind: envoyDuration, settings: set("grpc.max_connection_age")},
+		{name: "GRPC_MAX_CONNECTION_AGE_GRACE", byDefault: "1h", kind: envoyDuration, settings: set("grpc.max_connection_age_grace")},
+		{name: "GRPC_SERVER_USE_TLS", byDefault: "false", kind: envoyBool, settings: set("grpc.tls.cert", "grpc.tls.key"), remark: "true needs GRPC_SERVER_TLS_CERT and _KEY"},
+		{name: "GRPC_SERVER_TLS_CERT", kind: envoyText, settings: set("grpc.tls.cert"), remark: onlyTLS},
+		{name: "GRPC_SERVER_TLS_KEY", kind: envoyText, settings: set("grpc.tls.key"), remark: onlyTLS},
+		{name: "GRPC_CLIENT_TLS_CACERT", kind: envoyText, settings: set("grpc.tls.client_ca"), remark: "without GRPC_SERVER_USE_TLS=true an error; the CAs of the system do not count beside it"},
+		{name: "GRPC_CLIENT_TLS_SAN", kind: envoyText, settings: set("grpc.tls.client_names"), remark: "without GRPC_CLIENT_TLS_CACERT an error; also an IP address or a URI"},
+		{name: "LOG_LEVEL", byDefault: "WARN", kind: envoyText, settings: set("log.level"), remark: "panic and fatal are error, trace is debug"},
+		{name: "LOG_FORMAT", byDefault: "text", kind: envoyText, settings: set("log.format"), remark: "json in any case of letters; all else is text"},
 
-		{"CONFIG_TYPE", "FILE", envoyText, set("limits.source"), "FILE, or GRPC_XDS_SOTW for limits of an xDS server", nil},
-		{"FORCE_START_WITHOUT_INITIAL_CONFIG", "false", envoyBool, set("limits.initial", "limits.ready_before_loaded"),
-			"true: starts also where the folder is missing or a file is wrong, and answers UNAVAILABLE until that is mended; false: ends. With GRPC_XDS_SOTW true: starts at once, healthy, and answers UNAVAILABLE until limits came; false: listens once the server has answered", nil},
-		{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "false", envoyBool, set("limits.ready_when_empty"), "true: not ready without a domain. Before limits are loaded no daemon is ready here, except with GRPC_XDS_SOTW and FORCE_START_WITHOUT_INITIAL_CONFIG=true", nil},
-		{"CONFIG_GRPC_XDS_NODE_ID", "default", envoyText, set("limits.xds.node_id"), onlyXDS, nil},
-		{"CONFIG_GRPC_XDS_NODE_METADATA", "", envoyText, set("limits.xds.node_metadata"), onlyXDS + "; key=value,key=value", nil},
-		{"CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", envoyText, set("limits.xds.address"), onlyXDS + "; host:port, also behind dns:///", nil},
-		{"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "3s", envoyIdle, nil, pauses, nil},
-		{"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "", envoyText, set("limits.xds.headers"), onlyXDS + "; name:value,name:value", nil},
-		{"CONFIG_GRPC_XDS_SERVER_USE_TLS", "false", envoyBool, set("limits.xds.tls.enabled"), onlyXDS, nil},
-		{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "", envoyText, set("limits.xds.tls.cert"), tlsOfXDS + "; read again when it changes", nil},
-		{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "", envoyText, set("limits.xds.tls.key"), tlsOfXDS, nil},
-		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "", envoyText, set("limits.xds.tls.ca"), tlsOfXDS, nil},
-		{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", envoyText, set("limits.xds.tls.server_name"), tlsOfXDS, nil},
-		{"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "10s", envoyIdle, nil, pauses, nil},
-		{"XDS_CLIENT_BACKOFF_MAX_INTERVAL", "60s", envoyIdle, nil, pauses, nil},
-		{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5", envoyIdle, nil, pauses, nil},
-		{"XDS_CLIENT_BACKOFF_JITTER", "true", envoyIdle, nil, pauses, nil},
-		{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "", envoyText, set("limits.xds.max_bytes"), onlyXDS + "; empty or 0: 64 MiB, the default here", nil},
+		{name: "CONFIG_TYPE", byDefault: "FILE", kind: envoyText, settings: set("limits.source"), remark: "FILE, or GRPC_XDS_SOTW for limits of an xDS server"},
+		{name: "FORCE_START_WITHOUT_INITIAL_CONFIG", byDefault: "false", kind: envoyBool, settings: set("limits.initial", "limits.ready_before_loaded"),
+			remark: "true: starts also where the folder is missing or a file is wrong, and answers UNAVAILABLE until that is mended; false: ends. With GRPC_XDS_SOTW true: starts at once, healthy, and answers UNAVAILABLE until limits came; false: listens once the server has answered"},
+		{name: "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", byDefault: "false", kind: envoyBool, settings: set("limits.ready_when_empty"), remark: "true: not ready without a domain. Before limits are loaded no daemon is ready here, except with GRPC_XDS_SOTW and FORCE_START_WITHOUT_INITIAL_CONFIG=true"},
+		{name: "CONFIG_GRPC_XDS_NODE_ID", byDefault: "default", kind: envoyText, settings: set("limits.xds.node_id"), remark: onlyXDS},
+		{name: "CONFIG_GRPC_XDS_NODE_METADATA", kind: envoyText, settings: set("limits.xds.node_metadata"), remark: onlyXDS + "; key=value,key=value"},
+		{name: "CONFIG_GRPC_XDS_SERVER_URL", byDefault: "localhost:18000", kind: envoyText, settings: set("limits.xds.address"), remark: onlyXDS + "; host:port, also behind dns:///"},
+		{name: "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", byDefault: "3s", kind: envoyIdle, remark: pauses},
+		{name: "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", kind: envoyText, settings: set("limits.xds.headers"), remark: onlyXDS + "; name:value,name:value"},
+		{name: "CONFIG_GRPC_XDS_SERVER_USE_TLS", byDefault: "false", kind: envoyBool, settings: set("limits.xds.tls.enabled"), remark: onlyXDS},
+		{name: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", kind: envoyText, settings: set("limits.xds.tls.cert"), remark: tlsOfXDS + "; read again when it changes"},
+		{name: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", kind: envoyText, settings: set("limits.xds.tls.key"), remark: tlsOfXDS},
+		{name: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", kind: envoyText, settings: set("limits.xds.tls.ca"), remark: tlsOfXDS},
+		{name: "CONFIG_GRPC_XDS_SERVER_TLS_SAN", kind: envoyText, settings: set("limits.xds.tls.server_name"), remark: tlsOfXDS},
+		{name: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", byDefault: "10s", kind: envoyIdle, remark: pauses},
+		{name: "XDS_CLIENT_BACKOFF_MAX_INTERVAL", byDefault: "60s", kind: envoyIdle, remark: pauses},
+		{name: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", byDefault: "0.5", kind: envoyIdle, remark: pauses},
+		{name: "XDS_CLIENT_BACKOFF_JITTER", byDefault: "true", kind: envoyIdle, remark: pauses},
+		{name: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", kind: envoyText, settings: set("limits.xds.max_bytes"), remark: onlyXDS + "; empty or 0: 64 MiB, the default here"},
 
-		{"RUNTIME_ROOT", "/srv/runtime_data/current", envoyText, set("limits.path"), "the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY", nil},
-		{"RUNTIME_SUBDIRECTORY", "", envoyText, set("limits.path"), "", nil},
-		{"RUNTIME_APPDIRECTORY", "config", envoyText, set("limits.path"), "files must end in .yaml, .yml or .json; of others there is a warning", nil},
-		{"RUNTIME_IGNOREDOTFILES", "false", envoyBool, nil, "names that begin with a dot are always passed over here: give such files another name", (*envoyEnvironment).wantsDotfiles},
-		{"RUNTIME_WATCH_ROOT", "true", envoyBool, nil, "needs none: files, folders and all links to them are watched", nil},
-		{"MERGE_DOMAIN_CONFIG", "false", envoyBool, set("limits.merge_domains"), "", nil},
-		{"SHADOW_MODE", "false", envoyBool, set("limits.shadow_mode"), "", nil},
-		{"QUOTA_MODE", "false", envoyBool, set("limits.quota_mode"), "", nil},
-		{"RESPONSE_DYNAMIC_METADATA", "false", envoyBool, set("api.dynamic_metadata"), "", nil},
-		{"LIMIT_RESPONSE_HEADERS_ENABLED", "false", envoyBool, set("headers.style"), "true: ratelimit; false: none. A denial has retry-after in any case", nil},
-		{"LIMIT_LIMIT_HEADER", "RateLimit-Limit", envoyText, set("headers.limit"), onlyOn, nil},
-		{"LIMIT_REMAINING_HEADER", "RateLimit-Remaining", envoyText, set("headers.remaining"), onlyOn, nil},
-		{"LIMIT_RESET_HEADER", "RateLimit-Reset", envoyText, set("headers.reset"), onlyOn, nil},
+		{name: "RUNTIME_ROOT", byDefault: "/srv/runtime_data/current", kind: envoyText, settings: set("limits.path"), remark: "the folder RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY"},
+		{name: "RUNTIME_SUBDIRECTORY", kind: envoyText, settings: set("limits.path")},
+		{name: "RUNTIME_APPDIRECTORY", byDefault: "config", kind: envoyText, settings: set("limits.path"), remark: "files must end in .yaml, .yml or .json; of others there is a warning"},
+		{name: "RUNTIME_IGNOREDOTFILES", byDefault: "false", kind: envoyBool, remark: "names that begin with a dot are always passed over here: give such files another name", matters: (*envoyEnvironment).wantsDotfiles},
+		{name: "RUNTIME_WATCH_ROOT", byDefault: "true", kind: envoyBool, remark: "needs none: files, folders and all links to them are watched"},
+		{name: "MERGE_DOMAIN_CONFIG", byDefault: "false", kind: envoyBool, settings: set("limits.merge_domains")},
+		{name: "SHADOW_MODE", byDefault: "false", kind: envoyBool, settings: set("limits.shadow_mode")},
+		{name: "QUOTA_MODE", byDefault: "false", kind: envoyBool, settings: set("limits.quota_mode")},
+		{name: "RESPONSE_DYNAMIC_METADATA", byDefault: "false", kind: envoyBool, settings: set("api.dynamic_metadata")},
+		{name: "LIMIT_RESPONSE_HEADERS_ENABLED", byDefault: "false", kind: envoyBool, settings: set("headers.style"), remark: "true: ratelimit; false: none. A denial has retry-after in any case"},
+		{name: "LIMIT_LIMIT_HEADER", byDefault: "RateLimit-Limit", kind: envoyText, settings: set("headers.limit"), remark: onlyOn},
+		{name: "LIMIT_REMAINING_HEADER", byDefault: "RateLimit-Remaining", kind: envoyText, settings: set("headers.remaining"), remark: onlyOn},
+		{name: "LIMIT_RESET_HEADER", byDefault: "RateLimit-Reset", kind: envoyText, settings: set("headers.reset"), remark: onlyOn},
 
-		{"BACKEND_TYPE", "redis", envoyText, set("store"), "redis, or, here only, memory: limits of this daemon alone, without Redis. memcache is an error", nil},
-		{"REDIS_SOCKET_TYPE", "unix", envoyText, set("redis.addresses"), "unix or tcp; counts with REDIS_TYPE=single", nil},
-		{"REDIS_TYPE", "SINGLE", envoyText, set("redis.mode"), "single, sentinel or cluster, in any case of letters", nil},
-		{"REDIS_URL", defaultRedisSocket, envoyText, set("redis.addresses", "redis.sentinel_master", "redis.username", "redis.password", "redis.database", "redis.tls.enabled"),
-			"a path; host:port; redis:// or rediss:// with user, password and database; master,host:port,... with REDIS_TYPE=sentinel; host:port,... with cluster. Where it is not set, and its default is no socket, an error", nil},
-		{"REDIS_AUTH", "", envoyText, set("redis.username", "redis.password"), "password, or user:password; comes before those in REDIS_URL", nil},
-		{"REDIS_SENTINEL_AUTH", "", envoyText, set("redis.sentinel_username", "redis.sentinel_password"), "password, or user:password", nil},
-		{"REDIS_TLS", "false", envoyBool, set("redis.tls.enabled"), "", nil},
-		{"REDIS_TLS_CLIENT_CERT", "", envoyText, set("redis.tls.cert"), "", nil},
-		{"REDIS_TLS_CLIENT_KEY", "", envoyText, set("redis.tls.key"), "", nil},
-		{"REDIS_TLS_CACERT", "", envoyText, set("redis.tls.ca"), "the CAs of the system do not count beside it", nil},
-		{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "false", envoyBool, set("redis.tls.insecure_any_server_name"), "", nil},
-		{"REDIS_TIMEOUT", "10s", envoyDuration, set("redis.timeout"), "at most 10s here", (*envoyEnvironment).redisTimeoutDiffers},
-		{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "false", envoyBool, set("failure.health"), "true: not ready while Redis does not answer", nil},
-		{"REDIS_POOL_SIZE", "10", envoyIdle, nil, "needs none: there are as many connections as batches are on their way", nil},
-		{"REDIS_POOL_ON_EMPTY_BEHAVIOR", "WAIT", envoyIdle, nil, "needs none: a request without a connection waits for one, within REDIS_TIMEOUT", nil},
-		{"REDIS_PIPELINE_WINDOW", "0", envoyIdle, nil, batches, nil},
-		{"REDIS_PIPELINE_LIMIT", "0", envoyIdle, nil, batches, nil},
-		{"REDIS_USE_EXPLICIT_PIPELINE", "false", envoyIdle, nil, batches, nil},
-		{"REDIS_CLUSTER_PIPELINE_PARALLELISM", "1", envoyIdle, nil, "needs none: batches for the nodes of a cluster always travel at the same time", nil},
-		{"REDIS_STARTUP_*", "", envoyIdle, nil, "all names that begin so need none: the daemon starts without Redis, and goes on trying to reach it", nil},
-		{"REDIS_PERSECOND", "false", envoyBool, nil, "the limits per second are kept in the Redis of REDIS_URL, beside the others; for more than one server can do, use a Redis Cluster", whenTrue("REDIS_PERSECOND")},
-		{"REDIS_PERSECOND_SOCKET_TYPE", "unix", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_TYPE", "SINGLE", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_URL", "/var/run/nutcracker/ratelimitpersecond.sock", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_POOL_SIZE", "10", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "WAIT", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_AUTH", "", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_SENTINEL_AUTH", "", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_TLS", "false", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_TIMEOUT", "10s", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_PIPELINE_WINDOW", "0", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_PIPELINE_LIMIT", "0", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_USE_EXPLICIT_PIPELINE", "false", envoyIdle, nil, noSecond, nil},
-		{"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "1", envoyIdle, nil, noSecond, nil},
-		{"MEMCACHE_HOST_PORT", "", envoyIdle, nil, noMemory, nil},
-		{"MEMCACHE_MAX_IDLE_CONNS", "2", envoyIdle, nil, noMemory, nil},
-		{"MEMCACHE_SRV", "", envoyIdle, nil, noMemory, nil},
-		{"MEMCACHE_SRV_REFRESH", "0", envoyIdle, nil, noMemory, nil},
-		{"MEMCACHE_TLS", "false", envoyIdle, nil, noMemory, nil},
-		{"MEMCACHE_TLS_CLIENT_CERT", "", envoyIdle, nil, noMemory, nil},
-		{"MEMCACHE_TLS_CLIENT_KEY", "", envoyIdle, nil, noMemory, nil},
-		{"MEMCACHE_TLS_CACERT", "", envoyIdle, nil, noMemory, nil},
-		{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "false", envoyIdle, nil, noMemory, nil},
+		{name: "BACKEND_TYPE", byDefault: "redis", kind: envoyText, settings: set("store"), remark: "redis, or, here only, memory: limits of this daemon alone, without Redis. memcache is an error"},
+		{name: "REDIS_SOCKET_TYPE", byDefault: "unix", kind: envoyText, settings: set("redis.addresses"), remark: "unix or tcp; counts with REDIS_TYPE=single"},
+		{name: "REDIS_TYPE", byDefault: "SINGLE", kind: envoyText, settings: set("redis.mode"), remark: "single, sentinel or cluster, in any case of letters"},
+		{name: "REDIS_URL", byDefault: defaultRedisSocket, kind: envoyText, settings: set("redis.addresses", "redis.sentinel_master", "redis.username", "redis.password", "redis.database", "redis.tls.enabled"),
+			remark: "a path; host:port; redis:// or rediss:// with user, password and database; master,host:port,... with REDIS_TYPE=sentinel; host:port,... with cluster. Where it is not set, and its default is no socket, an error"},
+		{name: "REDIS_AUTH", kind: envoyText, settings: set("redis.username", "redis.password"), remark: "password, or user:password; comes before those in REDIS_URL"},
+		{name: "REDIS_SENTINEL_AUTH", kind: envoyText, settings: set("redis.sentinel_username", "redis.sentinel_password"), remark: "password, or user:password"},
+		{name: "REDIS_TLS", byDefault: "false", kind: envoyBool, settings: set("redis.tls.enabled")},
+		{name: "REDIS_TLS_CLIENT_CERT", kind: envoyText, settings: set("redis.tls.cert")},
+		{name: "REDIS_TLS_CLIENT_KEY", kind: envoyText, settings: set("redis.tls.key")},
+		{name: "REDIS_TLS_CACERT", kind: envoyText, settings: set("redis.tls.ca"), remark: "the CAs of the system do not count beside it"},
+		{name: "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", byDefault: "false", kind: envoyBool, settings: set("redis.tls.insecure_any_server_name")},
+		{name: "REDIS_TIMEOUT", byDefault: "10s", kind: envoyDuration, settings: set("redis.timeout"), remark: "at most 10s here", matters: (*envoyEnvironment).redisTimeoutDiffers},
+		{name: "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", byDefault: "false", kind: envoyBool, settings: set("failure.health"), remark: "true: not ready while Redis does not answer"},
+		{name: "REDIS_POOL_SIZE", byDefault: "10", kind: envoyIdle, remark: "needs none: there are as many connections as batches are on their way"},
+		{name: "REDIS_POOL_ON_EMPTY_BEHAVIOR", byDefault: "WAIT", kind: envoyIdle, remark: "needs none: a request without a connection waits for one, within REDIS_TIMEOUT"},
+		{name: "REDIS_PIPELINE_WINDOW", byDefault: "0", kind: envoyIdle, remark: batches},
+		{name: "REDIS_PIPELINE_LIMIT", byDefault: "0", kind: envoyIdle, remark: batches},
+		{name: "REDIS_USE_EXPLICIT_PIPELINE", byDefault: "false", kind: envoyIdle, remark: batches},
+		{name: "REDIS_CLUSTER_PIPELINE_PARALLELISM", byDefault: "1", kind: envoyIdle, remark: "needs none: batches for the nodes of a cluster always travel at the same time"},
+		{name: "REDIS_STARTUP_*", kind: envoyIdle, remark: "all names that begin so need none: the daemon starts without Redis, and goes on trying to reach it"},
+		{name: "REDIS_PERSECOND", byDefault: "false", kind: envoyBool, remark: "the limits per second are kept in the Redis of REDIS_URL, beside the others; for more than one server can do, use a Redis Cluster", matters: whenTrue("REDIS_PERSECOND")},
+		{name: "REDIS_PERSECOND_SOCKET_TYPE", byDefault: "unix", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_TYPE", byDefault: "SINGLE", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_URL", byDefault: "/var/run/nutcracker/ratelimitpersecond.sock", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_POOL_SIZE", byDefault: "10", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", byDefault: "WAIT", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_AUTH", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_SENTINEL_AUTH", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_TLS", byDefault: "false", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_TIMEOUT", byDefault: "10s", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_PIPELINE_WINDOW", byDefault: "0", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_PIPELINE_LIMIT", byDefault: "0", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_USE_EXPLICIT_PIPELINE", byDefault: "false", kind: envoyIdle, remark: noSecond},
+		{name: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", byDefault: "1", kind: envoyIdle, remark: noSecond},
+		{name: "MEMCACHE_HOST_PORT", kind: envoyIdle, remark: noMemory},
+		{name: "MEMCACHE_MAX_IDLE_CONNS", byDefault: "2", kind: envoyIdle, remark: noMemory},
+		{name: "MEMCACHE_SRV", kind: envoyIdle, remark: noMemory},
+		{name: "MEMCACHE_SRV_REFRESH", byDefault: "0", kind: envoyIdle, remark: noMemory},
+		{name: "MEMCACHE_TLS", byDefault: "false", kind: envoyIdle, remark: noMemory},
+		{name: "MEMCACHE_TLS_CLIENT_CERT", kind: envoyIdle, remark: noMemory},
+		{name: "MEMCACHE_TLS_CLIENT_KEY", kind: envoyIdle, remark: noMemory},
+		{name: "MEMCACHE_TLS_CACERT", kind: envoyIdle, remark: noMemory},
+		{name: "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", byDefault: "false", kind: envoyIdle, remark: noMemory},
 
-		{"CACHE_KEY_PREFIX", "", envoyText, set("redis.prefix"), "empty: rl, the default here; at most 32 characters, without spaces and braces", nil},
-		{"EXPIRATION_JITTER_MAX_SECONDS", "300", envoyIdle, nil, "needs none: keys expire when they no longer matter", nil},
-		{"LOCAL_CACHE_SIZE_IN_BYTES", "0", envoyIdle, nil, "always so here: a denial of Redis is known for up to redis.denial_memory", nil},
-		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false", envoyIdle, nil, "always so here: a denial is free", nil},
-		{"NEAR_LIMIT_RATIO", "0.8", envoyNumber, set("metrics.near_ratio"), "0 to 1", nil},
+		{name: "CACHE_KEY_PREFIX", kind: envoyText, settings: set("redis.prefix"), remark: "empty: rl, the default here; at most 32 characters, without spaces and braces"},
+		{name: "EXPIRATION_JITTER_MAX_SECONDS", byDefault: "300", kind: envoyIdle, remark: "needs none: keys expire when they no longer matter"},
+		{name: "LOCAL_CACHE_SIZE_IN_BYTES", byDefault: "0", kind: envoyIdle, remark: "always so here: a denial of Redis is known for up to redis.denial_memory"},
+		{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", byDefault: "false", kind: envoyIdle, remark: "always so here: a denial is free"},
+		{name: "NEAR_LIMIT_RATIO", byDefault: "0.8", kind: envoyNumber, settings: set("metrics.near_ratio"), remark: "0 to 1"},
 
-		{"USE_STATSD", "true", envoyBool, set("statsd.address"), "counts where it or STATSD_HOST is set, without USE_PROMETHEUS=true; all that service counts but response times and the state of its caches, pools and runtime", nil},
-		{"STATSD_HOST", "localhost", envoyText, set("statsd.address"), "with STATSD_PORT", nil},
-		{"STATSD_PORT", "8125", envoyText, set("statsd.address"), "with STATSD_HOST", nil},
-		{"STATSD_PROTOCOL", "tcp", envoyText, set("statsd.protocol"), "tcp or udp; with USE_DOG_STATSD=true always udp", nil},
-		{"USE_DOG_STATSD", "false", envoyBool, set("statsd.address", "statsd.protocol", "statsd.dog"), "goes before USE_STATSD, and may stand beside USE_PROMETHEUS", nil},
-		{"USE_DOG_STATSD_MOGRIFIERS", "", envoyText, set("statsd.rules"), "names of rules; counts with USE_DOG_STATSD=true. The first that matches counts", nil},
-		{"DOG_STATSD_MOGRIFIER_*", "", envoyIdle, set("statsd.rules"), "_NAME_PATTERN, _NAME_NAME and _NAME_TAGS of each NAME of USE_DOG_STATSD_MOGRIFIERS", nil},
-		{"STATS_FLUSH_INTERVAL", "10s", envoyDuration, set("statsd.interval"), "1s to 1h; metrics that are fetched are as of that moment", nil},
-		{"DISABLE_STATS", "false", envoyBool, set("statsd.address"), "true: nothing is sent; metrics can be fetched all the same", nil},
-		{"EXTRA_TAGS", "", envoyText, set("statsd.tags"), "metrics that are fetched bear no labels of the environment: add them where Prometheus fetches (static_configs labels, or relabel_configs)", (*envoyEnvironment).wantsTags},
-		{"USE_PROMETHEUS", "false", envoyBool, set("metrics.address", "metrics.path", "metrics.names"), "true: /metrics of DEBUG_PORT also there, with that service's metrics beside ours", nil},
-		{"PROMETHEUS_ADDR", ":9090", envoyText, set("metrics.address"), "counts with USE_PROMETHEUS=true", nil},
-		{"PROMETHEUS_PATH", "/metrics", envoyText, set("metrics.path"), "counts with USE_PROMETHEUS=true", nil},
-		{"PROMETHEUS_MAPPER_YAML", "", envoyText, nil, "names and labels are those of that service's own mapping and of Envoy Gateway's, whatever the file says: rename them where Prometheus fetches (metric_relabel_configs)", (*envoyEnvironment).wantsMapper},
-		{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "false", envoyBool, nil, "ratelimit_service_response_time_seconds has seconds, as its name says", (*envoyEnvironment).wantsMilliseconds},
-		{"TRACING_ENABLED", "false", envoyBool, set("tracing.enabled"), "as OTEL_EXPORTER_OTLP_* say; spans have no values of descriptors", nil},
-		{"TRACING_SERVICE_NAME", "RateLimit", envoyText, set("tracing.service_name"), onlySpan, nil},
-		{"TRACING_SERVICE_NAMESPACE", "", envoyText, set("tracing.service_namespace"), onlySpan, nil},
-		{"TRACING_SERVICE_INSTANCE_ID", "", envoyText, set("tracing.service_instance_id"), onlySpan + "; empty: a random UUID", nil},
-		{"TRACING_EXPORTER_PROTOCOL", "http", envoyText, set("tracing.protocol"), onlySpan + "; http or grpc", nil},
-		{"TRACING_SAMPLING_RATE", "1", envoyNumber, set("tracing.sample_ratio"), onlySpan + "; of requests without a parent, as there", nil},
+		{name: "USE_STATSD", byDefault: "true", kind: envoyBool, settings: set("statsd.address"), remark: "counts where it or STATSD_HOST is set, without USE_PROMETHEUS=true; all that service counts but response times and the state of its caches, pools and runtime"},
+		{name: "STATSD_HOST", byDefault: "localhost", kind: envoyText, settings: set("statsd.address"), remark: "with STATSD_PORT"},
+		{name: "STATSD_PORT", byDefault: "8125", kind: envoyText, settings: set("statsd.address"), remark: "with STATSD_HOST"},
+		{name: "STATSD_PROTOCOL", byDefault: "tcp", kind: envoyText, settings: set("statsd.protocol"), remark: "tcp or udp; with USE_DOG_STATSD=true always udp"},
+		{name: "USE_DOG_STATSD", byDefault: "false", kind: envoyBool, settings: set("statsd.address", "statsd.protocol", "statsd.dog"), remark: "goes before USE_STATSD, and may stand beside USE_PROMETHEUS"},
+		{name: "USE_DOG_STATSD_MOGRIFIERS", kind: envoyText, settings: set("statsd.rules"), remark: "names of rules; counts with USE_DOG_STATSD=true. The first that matches counts"},
+		{name: "DOG_STATSD_MOGRIFIER_*", kind: envoyIdle, settings: set("statsd.rules"), remark: "_NAME_PATTERN, _NAME_NAME and _NAME_TAGS of each NAME of USE_DOG_STATSD_MOGRIFIERS"},
+		{name: "STATS_FLUSH_INTERVAL", byDefault: "10s", kind: envoyDuration, settings: set("statsd.interval"), remark: "1s to 1h; metrics that are fetched are as of that moment"},
+		{name: "DISABLE_STATS", byDefault: "false", kind: envoyBool, settings: set("statsd.address"), remark: "true: nothing is sent; metrics can be fetched all the same"},
+		{name: "EXTRA_TAGS", kind: envoyText, settings: set("statsd.tags"), remark: "metrics that are fetched bear no labels of the environment: add them where Prometheus fetches (static_configs labels, or relabel_configs)", matters: (*envoyEnvironment).wantsTags},
+		{name: "USE_PROMETHEUS", byDefault: "false", kind: envoyBool, settings: set("metrics.address", "metrics.path", "metrics.names"), remark: "true: /metrics of DEBUG_PORT also there, with that service's metrics beside ours"},
+		{name: "PROMETHEUS_ADDR", byDefault: ":9090", kind: envoyText, settings: set("metrics.address"), remark: "counts with USE_PROMETHEUS=true"},
+		{name: "PROMETHEUS_PATH", byDefault: "/metrics", kind: envoyText, settings: set("metrics.path"), remark: "counts with USE_PROMETHEUS=true"},
+		{name: "PROMETHEUS_MAPPER_YAML", kind: envoyText, remark: "names and labels are those of that service's own mapping and of Envoy Gateway's, whatever the file says: rename them where Prometheus fetches (metric_relabel_configs)", matters: (*envoyEnvironment).wantsMapper},
+		{name: "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", byDefault: "false", kind: envoyBool, remark: "ratelimit_service_response_time_seconds has seconds, as its name says", matters: (*envoyEnvironment).wantsMilliseconds},
+		{name: "TRACING_ENABLED", byDefault: "false", kind: envoyBool, settings: set("tracing.enabled"), remark: "as OTEL_EXPORTER_OTLP_* say; spans have no values of descriptors"},
+		{name: "TRACING_SERVICE_NAME", byDefault: "RateLimit", kind: envoyText, settings: set("tracing.service_name"), remark: onlySpan},
+		{name: "TRACING_SERVICE_NAMESPACE", kind: envoyText, settings: set("tracing.service_namespace"), remark: onlySpan},
+		{name: "TRACING_SERVICE_INSTANCE_ID", kind: envoyText, settings: set("tracing.service_instance_id"), remark: onlySpan + "; empty: a random UUID"},
+		{name: "TRACING_EXPORTER_PROTOCOL", byDefault: "http", kind: envoyText, settings: set("tracing.protocol"), remark: onlySpan + "; http or grpc"},
+		{name: "TRACING_SAMPLING_RATE", byDefault: "1", kind: envoyNumber, settings: set("tracing.sample_ratio"), remark: onlySpan + "; of requests without a parent, as there"},
 	}
 }

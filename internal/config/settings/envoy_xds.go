@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// xds reads which xDS server limits come from.
+// xds reads which xDS server the limits come from.
 func (e *envoyEnvironment) xds() {
 	e.set("limits.source", string(SourceXDS), "CONFIG_TYPE")
 	e.set("limits.xds.address", strings.TrimPrefix(e.values["CONFIG_GRPC_XDS_SERVER_URL"], "dns:///"), "CONFIG_GRPC_XDS_SERVER_URL")
@@ -22,7 +22,7 @@ func (e *envoyEnvironment) xds() {
 	if size := e.values["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"]; size != "" && size != "0" {
 		e.copy("limits.xds.max_bytes", "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
 	}
-	// Its health check is the liveness probe too: a daemon that waits for limits
-	// must not be restarted for it.
+	// Its health check is the liveness probe too: a daemon that waits for limits must not
+	// be restarted because of it.
 	e.set("limits.ready_before_loaded", strconv.FormatBool(e.isTrue("FORCE_START_WITHOUT_INITIAL_CONFIG")), "FORCE_START_WITHOUT_INITIAL_CONFIG")
 }

@@ -22,7 +22,7 @@ type settingsFile struct {
 }
 
 func (l *settingsLoader) fromFile(path string) map[string]any {
-	f := settingsFile{l, path, map[string]any{}}
+	f := settingsFile{settingsLoader: l, path: path, layer: map[string]any{}}
 	if path == "" {
 		return f.layer
 	}
@@ -34,7 +34,7 @@ func (l *settingsLoader) fromFile(path string) map[string]any {
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	var doc yaml.Node
 	switch err := decoder.Decode(&doc); {
-	case errors.Is(err, io.EOF): // nothing but comments
+	case errors.Is(err, io.EOF): // only comments
 		return f.layer
 	case err != nil:
 		l.failf("%s", f.syntax(err, content))
@@ -51,7 +51,7 @@ func (l *settingsLoader) fromFile(path string) map[string]any {
 	return f.layer
 }
 
-// syntax words an error of the YAML parser.
+// syntax phrases an error of the YAML parser.
 func (f *settingsFile) syntax(err error, content []byte) string {
 	e := yamlfile.CheckText(content)
 	if e == nil {
@@ -65,8 +65,8 @@ func (f *settingsFile) at(n *yaml.Node) string {
 	return fmt.Sprintf("%s:%d:%d", f.path, n.Line, n.Column)
 }
 
-// followAlias returns what *name stands for. The walk goes no deeper than the
-// table of settings, so an alias inside itself ends it as any other value.
+// followAlias returns what *name stands for. The walk goes no deeper than the table of
+// settings, so an alias inside itself ends it like any other value.
 func followAlias(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -74,8 +74,8 @@ func followAlias(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// nodeKind says in words what a node is, without its text, which may be a secret
-// with a wrong indentation.
+// nodeKind says in words what a node is, without its text, which may be a wrongly
+// indented secret.
 func nodeKind(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -130,7 +130,7 @@ func (f *settingsFile) section(prefix string, written *yaml.Node) {
 	}
 }
 
-// child reads the value under the dotted name. dots is set if the key itself has
+// child reads the value under the dotted name. dots is set if the key itself contains
 // dots, where each part should be a mapping.
 func (f *settingsFile) child(name string, dots bool, key, value *yaml.Node) {
 	switch d := f.lookup(name); {
@@ -159,8 +159,8 @@ func (f *settingsFile) unknown(name string, key *yaml.Node) {
 	f.failf("%s: %s: found an unknown setting%s", f.at(key), shown, nearest)
 }
 
-// elsewhere returns the only setting with the same last part as name, whose
-// section is missing or wrong, or "".
+// elsewhere returns the only setting with the same last part as name, whose section is
+// missing or wrong, or "".
 func (f *settingsFile) elsewhere(name string) string {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	var found string
@@ -188,8 +188,8 @@ func (f *settingsFile) value(d *setting, written *yaml.Node) {
 	}
 }
 
-// text returns a value as the text that a variable would have. If it is none,
-// found says what it is.
+// text returns a value as the text that a variable would have. If it has none, found says
+// what it is.
 func (f *settingsFile) text(d *setting, n *yaml.Node) (text, found, hint string) {
 	if n.Kind == yaml.SequenceNode && d.form == listForm {
 		var items []string

@@ -7,11 +7,11 @@ import (
 	"github.com/spf13/viper"
 )
 
-// BindFlags defines a flag for each setting except secrets: every user of the
+// BindFlags defines a flag for each setting except secrets, since every user of the
 // machine can read a command line.
 //
-// A flag takes any text. Load checks it, so that a wrong flag is reported together
-// with all other errors.
+// A flag accepts any text. Load checks it, so that a wrong flag is reported together with
+// all other errors.
 func BindFlags(fs *pflag.FlagSet) {
 	for _, d := range allSettings() {
 		if d.secret {
@@ -29,7 +29,7 @@ func BindFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// Sections returns the titles under which help shows settings, in their order.
+// Sections returns the titles under which help shows settings, in order.
 func Sections() []string {
 	titles := make([]string, len(sections))
 	for i, s := range sections {
@@ -48,8 +48,8 @@ func SectionOf(flag *pflag.Flag) string {
 
 const sectionOfFlag = "section of settings"
 
-// sections are the titles of settings, and how the names of those below each begin. The
-// longest beginning counts.
+// sections are the titles of settings, and how the names below each begin. The longest
+// matching beginning counts.
 var sections = []struct {
 	title  string
 	begins []string
@@ -84,7 +84,7 @@ func (d *setting) section() string {
 	return title
 }
 
-// settingFlag is a flag's value as it was given.
+// settingFlag is the value of a flag as given.
 type settingFlag struct {
 	text string
 	word string
@@ -104,8 +104,7 @@ func (f *settingFlag) Set(text string) error {
 	return nil
 }
 
-// viperFlag gives a flag to viper as a text: by itself viper reads a bad integer
-// as 0.
+// viperFlag gives viper a flag as text: by itself viper reads a bad integer as 0.
 type viperFlag struct {
 	*pflag.Flag
 }
@@ -129,7 +128,7 @@ func (l *settingsLoader) bindFlags(layers *viper.Viper, fs *pflag.FlagSet) error
 			continue
 		}
 		if _, ours := flag.Value.(*settingFlag); !ours {
-			continue // a command's own flag that happens to bear the name
+			continue // a command's own flag that happens to have the name
 		}
 		if !l.accept("flag --"+flag.Name, d, flag.Value.String()) {
 			continue

@@ -19,12 +19,12 @@ type setting struct {
 	byDefault string
 	help      string
 	word      string // what help puts after the flag: "duration"
-	allowed   string // what a value may be, in words
+	allowed   string // the allowed values, in words
 	form      settingForm
 	secret    bool
-	// parse checks a value and returns what puts it into its field.
+	// parse checks a value and returns a function that stores it in its field.
 	parse func(text string) (assign func(*Settings), complaint *settingComplaint)
-	// show is the field as text; stars for a secret.
+	// show returns the field as text; stars for a secret.
 	show func(*Settings) string
 }
 
@@ -38,21 +38,21 @@ func (d *setting) variable() string {
 	return settingsPrefix + strings.ToUpper(strings.ReplaceAll(d.name, ".", "_"))
 }
 
-// settingForm is what a value must look like in YAML.
+// settingForm is the form that a value must have in YAML.
 type settingForm int
 
 const (
-	textForm     settingForm = iota // any scalar, as it is written
+	textForm     settingForm = iota // any scalar, as written
 	boolForm                        // true or false, without quotes
 	integerForm                     // a number without quotes
-	durationForm                    // a text; a number is read, to be told of its unit
+	durationForm                    // a text; a number is read too, to complain about its unit
 	listForm                        // a list of scalars, or one text with commas
 )
 
 // settingComplaint says why a value is refused.
 type settingComplaint struct {
 	found string // the value as it may be shown
-	hint  string // what to do, where one can tell
+	hint  string // what to do, if known
 }
 
 // settingKind is what settings of the same type have in common.
@@ -80,15 +80,15 @@ func defineSetting[T any](name string, kind settingKind[T], byDefault, help stri
 	}
 }
 
-// foundText quotes a value for a message. It cuts a long one, and hides the text
-// before an @: a URL with a password often stands where an address belongs.
+// foundText quotes a value for a message. It cuts a long one, and hides the text before
+// an @: a URL with a password often stands where an address belongs.
 func foundText(text string) string {
-	const most = 60
+	const maxRunes = 60
 	if i := strings.LastIndexByte(text, '@'); i >= 0 {
 		text = redacted + text[i:]
 	}
-	if runes := []rune(text); len(runes) > most {
-		text = string(runes[:most]) + "..."
+	if runes := []rune(text); len(runes) > maxRunes {
+		text = string(runes[:maxRunes]) + "..."
 	}
 	return strconv.Quote(text)
 }
@@ -101,7 +101,36 @@ func complainWith(text, hint string) *settingComplaint {
 	return &settingComplaint{found: foundText(text), hint: hint}
 }
 
-func showText(s string) string { return s }
+// textKind is text taken as it is. check complains about a text that is not allowed.
+func textKind(word, allowed string, check func(text string) *settingComplaint) settingKind[string] {
+	return settingKind[string]{
+		word: word, allowed: allowed,
+		show:  func(s string) string { return s },
+		parse: func(text string) (string, *settingComplaint) { return text, check(text) },
+	}
+}
+
+// listKind is a list of texts separated by commas, or none if that is allowed. check
+// complains about an item that is not.
+func listKind(word, allowed string, mayBeEmpty bool, check func(item string) *settingComplaint) settingKind[[]string] {
+	return settingKind[[]string]{
+		word: word, allowed: allowed, form: listForm,
+		show: func(list []string) string { return strings.Join(list, ",") },
+		parse: func(text string) ([]string, *settingComplaint) {
+			if text == "" && mayBeEmpty {
+				return nil, nil
+			}
+			list := strings.Split(text, ",")
+			for i, item := range list {
+				list[i] = strings.TrimSpace(item)
+				if complaint := check(list[i]); complaint != nil {
+					return nil, complaint
+				}
+			}
+			return list, nil
+		},
+	}
+}
 
 // textSetting is any text. Messages call it what: "a path".
 func textSetting(what string, required bool) settingKind[string] {
@@ -109,20 +138,16 @@ func textSetting(what string, required bool) settingKind[string] {
 	if !required {
 		allowed += ", or empty for none"
 	}
-	return settingKind[string]{
-		word: strings.TrimPrefix(what, "a "), allowed: allowed, show: showText,
-		parse: func(text string) (string, *settingComplaint) {
-			if required && text == "" {
-				return "", complain(text)
-			}
-			// No path and no name has one, and the error of a system call would
-			// be of less help.
-			if strings.ContainsRune(text, 0) {
-				return "", complainWith(text, "without NUL")
-			}
-			return text, nil
-		},
-	}
+	return textKind(strings.TrimPrefix(what, "a "), allowed, func(text string) *settingComplaint {
+		if required && text == "" {
+			return complain(text)
+		}
+		// No path or name contains one, and the error of a system call would help less.
+		if strings.ContainsRune(text, 0) {
+			return complainWith(text, "without NUL")
+		}
+		return nil
+	})
 }
 
 func secretSetting() settingKind[Secret] {
@@ -146,20 +171,20 @@ func boolSetting() settingKind[bool] {
 	}
 }
 
-// decimal matches a number that means the same to YAML, Go and a reader. It does
-// not match 010: YAML takes it for eight.
+// decimal matches a number that means the same to YAML, Go and a reader. It does not
+// match 010, which is eight in YAML.
 var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
-func integerSetting[T int | int64](least, most T) settingKind[T] {
+func integerSetting[T int | int64](minValue, maxValue T) settingKind[T] {
 	return settingKind[T]{
-		word: "integer", allowed: fmt.Sprintf("an integer from %d to %d", least, most), form: integerForm,
+		word: "integer", allowed: fmt.Sprintf("an integer from %d to %d", minValue, maxValue), form: integerForm,
 		show: func(n T) string { return strconv.FormatInt(int64(n), 10) },
 		parse: func(text string) (T, *settingComplaint) {
 			if !decimal.MatchString(text) {
 				return 0, complain(text)
 			}
 			n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
-			if err != nil || n < int64(least) || n > int64(most) {
+			if err != nil || n < int64(minValue) || n > int64(maxValue) {
 				return 0, complain(text)
 			}
 			return T(n), nil
@@ -174,7 +199,7 @@ func ratioSetting[T float32 | float64](bits int) settingKind[T] {
 		show: func(n T) string { return strconv.FormatFloat(float64(n), 'f', -1, bits) },
 		parse: func(text string) (T, *settingComplaint) {
 			n, err := strconv.ParseFloat(text, bits)
-			if err != nil || !(n >= 0 && n <= 1) { // which a NaN is not
+			if err != nil || !(n >= 0 && n <= 1) { // also NaN
 				return 0, complain(text)
 			}
 			return T(n), nil
@@ -183,7 +208,9 @@ func ratioSetting[T float32 | float64](bits int) settingKind[T] {
 }
 
 // autoSetting is a number, or auto, which is 0. YAML may quote either.
-func autoSetting(least, most int) settingKind[int] { return orAuto(integerSetting(least, most), 0) }
+func autoSetting(minValue, maxValue int) settingKind[int] {
+	return orAuto(integerSetting(minValue, maxValue), 0)
+}
 
 // autoRatioSetting is a number from 0 to 1, or auto, which is -1.
 func autoRatioSetting() settingKind[float64] {
@@ -192,7 +219,7 @@ func autoRatioSetting() settingKind[float64] {
 	return orAuto(number, -1)
 }
 
-// orAuto is a number, or auto, which is a value that the number cannot have.
+// orAuto is a number, or auto, which is stored as a value that the number cannot have.
 func orAuto[T comparable](number settingKind[T], value T) settingKind[T] {
 	const auto = "auto"
 	return settingKind[T]{
@@ -215,45 +242,32 @@ func orAuto[T comparable](number settingKind[T], value T) settingKind[T] {
 	}
 }
 
-// endpointSetting is a URL of HTTP without a query, or none.
+// endpointSetting is an HTTP URL without a query, or none.
 func endpointSetting() settingKind[string] {
-	return settingKind[string]{
-		word: "URL", allowed: "http://host:port or https://host:port, with a path or without, or empty for none", show: showText,
-		parse: func(text string) (string, *settingComplaint) {
-			if text == "" {
-				return "", nil
-			}
-			u, err := url.Parse(text)
-			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-				return "", complain(text)
-			}
-			return text, nil
-		},
-	}
+	const allowed = "http://host:port or https://host:port, with a path or without, or empty for none"
+	return textKind("URL", allowed, func(text string) *settingComplaint {
+		if text == "" {
+			return nil
+		}
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			return complain(text)
+		}
+		return nil
+	})
 }
 
 // wordsSetting is a list of some of the words, or none.
 func wordsSetting(words ...string) settingKind[[]string] {
-	return settingKind[[]string]{
-		word: "name,...", allowed: strings.Join(words, ", ") + ", or empty", form: listForm,
-		show: func(list []string) string { return strings.Join(list, ",") },
-		parse: func(text string) ([]string, *settingComplaint) {
-			if text == "" {
-				return nil, nil
-			}
-			list := strings.Split(text, ",")
-			for i, word := range list {
-				list[i] = strings.TrimSpace(word)
-				if !slices.Contains(words, list[i]) {
-					return nil, complain(list[i])
-				}
-			}
-			return list, nil
-		},
-	}
+	return listKind("name,...", strings.Join(words, ", ")+", or empty", true, func(word string) *settingComplaint {
+		if !slices.Contains(words, word) {
+			return complain(word)
+		}
+		return nil
+	})
 }
 
-// shortDuration writes a duration without the zeros of Duration.String: 10m.
+// shortDuration formats a duration without the zeros of Duration.String: 10m.
 func shortDuration(d time.Duration) string {
 	text := d.String()
 	for _, zeros := range []string{"m0s", "h0m"} {
@@ -264,13 +278,13 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-func durationSetting(least, most time.Duration) settingKind[time.Duration] {
+func durationSetting(minValue, maxValue time.Duration) settingKind[time.Duration] {
 	return settingKind[time.Duration]{
 		word: "duration", form: durationForm, show: shortDuration,
-		allowed: fmt.Sprintf("a duration from %s to %s", shortDuration(least), shortDuration(most)),
+		allowed: fmt.Sprintf("a duration from %s to %s", shortDuration(minValue), shortDuration(maxValue)),
 		parse: func(text string) (time.Duration, *settingComplaint) {
 			d, err := time.ParseDuration(text)
-			if err == nil && least <= d && d <= most {
+			if err == nil && minValue <= d && d <= maxValue {
 				return d, nil
 			}
 			if _, err := strconv.ParseFloat(text, 64); err == nil && text != "0" {
@@ -281,8 +295,8 @@ func durationSetting(least, most time.Duration) settingKind[time.Duration] {
 	}
 }
 
-// addressHint says how to write host:port, for common mistakes. host and port
-// stand for a part that is missing.
+// addressHint says how to write host:port, for common mistakes. host and port stand in
+// for a missing part.
 func addressHint(text, host, port string) string {
 	if _, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return "such as " + host + ":" + text
@@ -303,64 +317,44 @@ func listenSetting(mayBeOff bool) settingKind[string] {
 	if mayBeOff {
 		allowed += ", or empty for off"
 	}
-	return settingKind[string]{
-		word: "host:port", allowed: allowed, show: showText,
-		parse: func(text string) (string, *settingComplaint) {
-			if text == "" && mayBeOff {
-				return "", nil
-			}
-			host, port, err := net.SplitHostPort(text)
-			if err != nil || strings.ContainsAny(host, " /@") {
-				return "", complainWith(text, addressHint(text, "", "8081"))
-			}
-			if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-				return "", complain(text)
-			}
-			return text, nil
-		},
-	}
+	return textKind("host:port", allowed, func(text string) *settingComplaint {
+		if text == "" && mayBeOff {
+			return nil
+		}
+		host, port, err := net.SplitHostPort(text)
+		if err != nil || strings.ContainsAny(host, " /@") {
+			return complainWith(text, addressHint(text, "", "8081"))
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return complain(text)
+		}
+		return nil
+	})
 }
 
 // unixScheme begins the address of a unix socket; an absolute path follows.
 const unixScheme = "unix:"
 
-// urlPath matches paths without characters that mean something in a URL or to
-// http.ServeMux.
+// urlPath matches paths without characters that are special in a URL or to http.ServeMux.
 var urlPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*/?$`)
 
 func urlPathSetting() settingKind[string] {
-	return settingKind[string]{
-		word: "path", allowed: "/ and a path of letters, digits, dots, dashes, underscores and slashes", show: showText,
-		parse: func(text string) (string, *settingComplaint) {
-			up := slices.ContainsFunc(strings.Split(text, "/"), func(part string) bool { return part == "." || part == ".." })
-			if text == "" || up || !urlPath.MatchString(text) {
-				return "", complain(text)
-			}
-			return text, nil
-		},
-	}
+	const allowed = "/ and a path of letters, digits, dots, dashes, underscores and slashes"
+	return textKind("path", allowed, func(text string) *settingComplaint {
+		up := slices.ContainsFunc(strings.Split(text, "/"), func(part string) bool { return part == "." || part == ".." })
+		if text == "" || up || !urlPath.MatchString(text) {
+			return complain(text)
+		}
+		return nil
+	})
 }
 
 // addressesSetting is a list of addresses to dial.
 func addressesSetting() settingKind[[]string] {
-	return settingKind[[]string]{
-		word: "host:port,...", allowed: "one or more host:port, port 1 to 65535, or unix:/path", form: listForm,
-		show: func(list []string) string { return strings.Join(list, ",") },
-		parse: func(text string) ([]string, *settingComplaint) {
-			var list []string
-			for _, address := range strings.Split(text, ",") {
-				address = strings.TrimSpace(address)
-				if complaint := checkAddress(address); complaint != nil {
-					return nil, complaint
-				}
-				list = append(list, address)
-			}
-			return list, nil
-		},
-	}
+	return listKind("host:port,...", "one or more host:port, port 1 to 65535, or unix:/path", false, checkAddress)
 }
 
-// checkAddress complains of a text that is no address to dial.
+// checkAddress complains about a text that is not an address to dial.
 func checkAddress(address string) *settingComplaint {
 	if path, ok := strings.CutPrefix(address, unixScheme); ok {
 		if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsRune(path, 0) {
@@ -381,55 +375,37 @@ func checkAddress(address string) *settingComplaint {
 	return nil
 }
 
-// namesSetting is a list of names that a certificate may bear, or none.
+// namesSetting is a list of names for a certificate, or none.
 func namesSetting() settingKind[[]string] {
-	return settingKind[[]string]{
-		word: "name,...", allowed: "DNS names, IP addresses or URIs, or empty for none", form: listForm,
-		show: func(list []string) string { return strings.Join(list, ",") },
-		parse: func(text string) ([]string, *settingComplaint) {
-			if text == "" {
-				return nil, nil
-			}
-			var list []string
-			for _, name := range strings.Split(text, ",") {
-				name = strings.TrimSpace(name)
-				if name == "" || strings.ContainsAny(name, " *\x00") {
-					return nil, complain(name)
-				}
-				list = append(list, name)
-			}
-			return list, nil
-		},
-	}
+	return listKind("name,...", "DNS names, IP addresses or URIs, or empty for none", true, func(name string) *settingComplaint {
+		if name == "" || strings.ContainsAny(name, " *\x00") {
+			return complain(name)
+		}
+		return nil
+	})
 }
 
-// prefixSetting is the start of keys in Redis. A brace in it would begin a hash tag
+// prefixSetting is the start of keys in Redis. A brace in it would start a hash tag
 // before ours.
 func prefixSetting() settingKind[string] {
-	return settingKind[string]{
-		word: "text", allowed: "1 to 32 printable ASCII characters without spaces and braces", show: showText,
-		parse: func(text string) (string, *settingComplaint) {
-			ok := 1 <= len(text) && len(text) <= 32
-			for _, c := range []byte(text) {
-				ok = ok && '!' <= c && c <= '~' && c != '{' && c != '}'
-			}
-			if !ok {
-				return "", complain(text)
-			}
-			return text, nil
-		},
-	}
+	return textKind("text", "1 to 32 printable ASCII characters without spaces and braces", func(text string) *settingComplaint {
+		ok := 1 <= len(text) && len(text) <= 32
+		for _, c := range []byte(text) {
+			ok = ok && '!' <= c && c <= '~' && c != '{' && c != '}'
+		}
+		if !ok {
+			return complain(text)
+		}
+		return nil
+	})
 }
 
 // headerSetting is the name of an HTTP header.
 func headerSetting() settingKind[string] {
-	return settingKind[string]{
-		word: "name", allowed: yamlfile.AllowedHeaderName, show: showText,
-		parse: func(text string) (string, *settingComplaint) {
-			if !yamlfile.IsHeaderName(text) {
-				return "", complain(text)
-			}
-			return text, nil
-		},
-	}
+	return textKind("name", yamlfile.AllowedHeaderName, func(text string) *settingComplaint {
+		if !yamlfile.IsHeaderName(text) {
+			return complain(text)
+		}
+		return nil
+	})
 }

@@ -11,25 +11,24 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Load returns the settings in force: defaults, over them the YAML file (none if
-// the name is empty), over it the environment, over it the given flags of fs that
-// BindFlags defined. fs may be nil.
+// Load returns the settings in force: defaults, overridden by the YAML file (none if the
+// name is empty), then by the environment, then by the given flags of fs that BindFlags
+// defined. fs may be nil.
 //
-// Each value is checked, also one that another source overrides. The error joins
-// all errors, a line each, which begins with the place: file:line:column,
-// variable NAME or flag --name. No secret appears in it, nor in the warnings.
+// Each value is checked, even if another source overrides it. The error joins all errors,
+// one per line. Each begins with the place: file:line:column, variable NAME or flag
+// --name. No secret appears in it, nor in the warnings.
 //
-// A variable that is set to nothing counts: RATELIMITD_HTTP_ADDRESS= is off. A
-// null in the file is an error for a setting, since it might mean empty or the
-// default. A section may be null: it is so once all its settings are commented
-// out.
+// A variable set to nothing counts: RATELIMITD_HTTP_ADDRESS= is off. A null in the file
+// is an error for a setting, since it might mean empty or the default. A section may be
+// null, as it is once all its settings are commented out.
 func Load(fs *pflag.FlagSet, environ []string, file string) (Settings, []string, error) {
 	l := newSettingsLoader()
 	return l.load(fs, l.fromFile(file), l.fromEnvironment(environ))
 }
 
-// TokensFile returns admin.tokens_file of the settings that Load would return, though
-// the file may not be there yet. With an error the settings cannot be read.
+// TokensFile returns admin.tokens_file of the settings that Load would return, even if
+// the file does not exist yet. An error means that the settings cannot be read.
 func TokensFile(environ []string, file string) (string, error) {
 	l := newSettingsLoader()
 	s, err := l.layered(nil, l.fromFile(file), l.fromEnvironment(environ))
@@ -39,8 +38,8 @@ func TokensFile(environ []string, file string) (string, error) {
 	return s.Admin.TokensFile, errors.Join(l.errs...)
 }
 
-// load makes the settings of the layers, a later one over those before it, and
-// of the flags.
+// load builds the settings from the layers, each overriding those before it, and from the
+// flags.
 func (l *settingsLoader) load(fs *pflag.FlagSet, layers ...map[string]any) (Settings, []string, error) {
 	s, err := l.layered(fs, layers...)
 	if err != nil {
@@ -57,15 +56,15 @@ func (l *settingsLoader) load(fs *pflag.FlagSet, layers ...map[string]any) (Sett
 	return s, l.warnings, nil
 }
 
-// layered returns the values in force. Errors of single values go to l.errs; an
-// error that is returned is a bug.
+// layered returns the values in force. Errors of single values go to l.errs; a returned
+// error is a bug.
 func (l *settingsLoader) layered(fs *pflag.FlagSet, layers ...map[string]any) (Settings, error) {
 	all := viper.New()
 	for _, d := range l.table {
 		all.SetDefault(d.name, settingValue{text: d.byDefault})
 	}
-	// viper reads variables from the process alone. Ours are an argument, so they
-	// become a layer like the file.
+	// viper reads variables only from the process. Ours are an argument, so they become a
+	// layer like the file.
 	for _, layer := range layers {
 		if err := all.MergeConfigMap(layer); err != nil {
 			return Settings{}, fmt.Errorf("merge settings: %w", err)
@@ -77,8 +76,7 @@ func (l *settingsLoader) layered(fs *pflag.FlagSet, layers ...map[string]any) (S
 	return l.resolve(all), nil
 }
 
-// settingValue is a value in a layer of viper's. A value from a flag is a plain
-// string.
+// settingValue is a value in a viper layer. A value from a flag is a plain string.
 type settingValue struct {
 	text  string
 	where string // empty for a default
@@ -90,11 +88,11 @@ type settingsLoader struct {
 	names    []string // of all settings
 	sections []string // "redis", "redis.tls", ...
 	bad      map[string]bool
-	where    map[string]string // where the effective value stands; a default is absent
+	where    map[string]string // position of the effective value; a default is absent
 	warnings []string
 	errs     []error
-	// likeEnvoy is set if the settings come from the environment of
-	// envoyproxy/ratelimit. Some errors are warnings then: they are usual there.
+	// likeEnvoy is set if the settings come from the environment of envoyproxy/ratelimit.
+	// Some errors are then warnings, since they are usual there.
 	likeEnvoy bool
 }
 
@@ -126,8 +124,8 @@ func (l *settingsLoader) warnf(format string, args ...any) {
 	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
 }
 
-// refuse reports a value of d. where ends with the name of the setting, or of its
-// flag or variable.
+// refuse reports a value of d. where ends with the name of the setting, or of its flag or
+// variable.
 func (l *settingsLoader) refuse(where string, d *setting, found, hint string) {
 	l.bad[d.name] = true
 	if hint != "" {
@@ -163,7 +161,7 @@ func put(layer map[string]any, name string, value settingValue) {
 func (l *settingsLoader) fromEnvironment(environ []string) map[string]any {
 	layer := map[string]any{}
 	byVariable := map[string]*setting{}
-	variables := []string{"CONFIG", "TOKEN"} // without the prefix, which makes all look alike
+	variables := []string{"CONFIG", "TOKEN"} // without the prefix, which makes them all look alike
 	for i := range l.table {
 		d := &l.table[i]
 		byVariable[d.variable()] = d
@@ -172,7 +170,7 @@ func (l *settingsLoader) fromEnvironment(environ []string) map[string]any {
 	seen := map[string]bool{}
 	for _, assignment := range environ {
 		name, text, _ := strings.Cut(assignment, "=")
-		// Of two with one name the first counts, as for os.Getenv.
+		// Of two with the same name the first counts, as in os.Getenv.
 		if !strings.HasPrefix(name, settingsPrefix) || seen[name] {
 			continue
 		}
@@ -185,7 +183,7 @@ func (l *settingsLoader) fromEnvironment(environ []string) map[string]any {
 				put(layer, d.name, settingValue{text: text, where: where})
 			}
 		case name == settingsPrefix+"CONFIG" || name == settingsPrefix+"TOKEN" || fromKubernetes(name, text):
-			// The commands read these two, which are no settings.
+			// The commands read these two, which are not settings.
 		default:
 			shown := unknownName(name)
 			if nearest := NearestName(strings.TrimPrefix(shown, settingsPrefix), variables); nearest != "" {
@@ -223,13 +221,13 @@ func (l *settingsLoader) resolve(layers *viper.Viper) Settings {
 	return s
 }
 
-// good reports whether no value of these settings was refused. Only then they can
-// be checked together.
+// good reports whether no value of these settings was refused. Only then can they be
+// checked together.
 func (l *settingsLoader) good(names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return l.bad[name] })
 }
 
-// whereFirst returns the place of the first of these settings that is set.
+// whereFirst returns the position of the first of these settings that is set.
 func (l *settingsLoader) whereFirst(names ...string) string {
 	for _, name := range names {
 		if where := l.where[name]; where != "" {
@@ -240,7 +238,7 @@ func (l *settingsLoader) whereFirst(names ...string) string {
 }
 
 // checkFiles opens each file that a setting names and that will be used, so that a
-// missing one is reported with the other errors and not when it is needed.
+// missing one is reported with the other errors and not only when it is needed.
 func (l *settingsLoader) checkFiles(s *Settings) {
 	xdsTLS := s.Limits.Source == SourceXDS && s.Limits.XDS.TLS.Enabled
 	redis, redisTLS := s.Store == StoreRedis, s.Store == StoreRedis && s.Redis.TLS.Enabled

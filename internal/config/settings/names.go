@@ -11,8 +11,8 @@ import (
 // settingsPrefix starts every environment variable of ours.
 const settingsPrefix = "RATELIMITD_"
 
-// kubernetesVariable matches the variables that Kubernetes sets for a service
-// named ratelimitd. It matches those for a service whose name starts so, such as
+// kubernetesVariable matches the variables that Kubernetes sets for a service named
+// ratelimitd. It also matches those for a service whose name starts that way, such as
 // ratelimitd-headless, if they cannot be settings.
 var kubernetesVariable = regexp.MustCompile(
 	`^RATELIMITD_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)$` +
@@ -22,13 +22,13 @@ func fromKubernetes(name, value string) bool {
 	if kubernetesVariable.MatchString(name) {
 		return true
 	}
-	// RATELIMITD_GRPC_PORT may be a mistake for a setting; with the value
-	// tcp://10.1.2.3:8081 it is none.
+	// RATELIMITD_GRPC_PORT may be a mistyped setting, but not with the value
+	// tcp://10.1.2.3:8081.
 	return strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
 }
 
-// NearestName returns the candidate that name was most likely meant to be, or ""
-// if none is near. Case, - and _ do not count.
+// NearestName returns the candidate that name was most likely meant to be, or "" if none
+// is near. Case, - and _ are ignored.
 func NearestName(name string, candidates []string) string {
 	plain := func(s string) string {
 		return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s))
@@ -43,9 +43,9 @@ func NearestName(name string, candidates []string) string {
 	return ""
 }
 
-// unknownName prepares an unknown name for a message. It cuts it at the first
-// character that no name has: `{password:s3cret}` in YAML is a key, and its second
-// half a secret.
+// unknownName prepares an unknown name for a message. It cuts it at the first character
+// that occurs in no name: `{password:s3cret}` in YAML is a key, and its second half is a
+// secret.
 func unknownName(name string) string {
 	end := strings.IndexFunc(name, func(r rune) bool {
 		return !(r == '.' || r == '_' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z')
@@ -53,9 +53,9 @@ func unknownName(name string) string {
 	if end < 0 {
 		end = len(name)
 	}
-	const most = 60
-	if end > most {
-		end = most
+	const maxShown = 60
+	if end > maxShown {
+		end = maxShown
 	}
 	if end < len(name) {
 		return name[:end] + "..."

@@ -8,24 +8,21 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// HeaderSecrets are headers by their names. Their values may be passwords, which
-// no output shows.
+// HeaderSecrets maps header names to values. The values may be passwords, which no output
+// shows.
 type HeaderSecrets map[string]Secret
 
 // dialSetting is an address to dial, or none.
 func dialSetting() settingKind[string] {
-	return settingKind[string]{
-		word: "host:port", allowed: "host:port, port 1 to 65535, or empty for none", show: showText,
-		parse: func(text string) (string, *settingComplaint) {
-			if text == "" {
-				return "", nil
-			}
-			if strings.HasPrefix(text, unixScheme) || strings.HasPrefix(text, "/") {
-				return "", complain(text)
-			}
-			return text, checkAddress(text)
-		},
-	}
+	return textKind("host:port", "host:port, port 1 to 65535, or empty for none", func(text string) *settingComplaint {
+		if text == "" {
+			return nil
+		}
+		if strings.HasPrefix(text, unixScheme) || strings.HasPrefix(text, "/") {
+			return complain(text)
+		}
+		return checkAddress(text)
+	})
 }
 
 // pairsSetting is key=value,key=value or nothing.

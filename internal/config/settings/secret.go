@@ -6,13 +6,13 @@ import (
 	"log/slog"
 )
 
-// redacted is shown in the place of a secret.
+// redacted is shown in place of a secret.
 const redacted = "***"
 
-// Secret is a text that no output shows: not by fmt with any verb, not as
-// JSON or YAML, not in a log. Only Reveal gives it out.
+// Secret is a text that no output shows: not fmt with any verb, not JSON or YAML, not a
+// log. Only Reveal returns it.
 //
-// It holds a pointer. So even where fmt cannot call its methods, inside an
+// It holds a pointer, so even where fmt cannot call its methods, inside an
 // unexported field, only an address is printed.
 type Secret struct {
 	text *string

@@ -11,12 +11,11 @@ import (
 // maxPasswordFile bounds what is read from a password file, in bytes.
 const maxPasswordFile = 64 << 10
 
-// readPassword returns the password that the file holds now, without the newline
-// that editors put at its end. It is read for each new connection, so that a
-// rotated password needs no restart.
+// readPassword returns the current password in the file, without the newline that editors
+// put at the end. It is read for each new connection, so that a rotated password needs no
+// restart.
 //
-// An empty file is an error and not an empty password: it may be on its way to
-// hold the next one.
+// An empty file is an error and not an empty password: it may be about to be written.
 func readPassword(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -37,8 +36,8 @@ func readPassword(path string) (string, error) {
 	return password, nil
 }
 
-// HashKey returns the key for the hashes of values, or nothing if these are kept. It has
-// at least 16 bytes.
+// HashKey returns the key for hashing values, or nothing if they are kept. It has at
+// least 16 bytes.
 func (d Decisions) HashKey() ([]byte, error) {
 	if d.Values != HashValues {
 		return nil, nil
@@ -53,11 +52,11 @@ func (d Decisions) HashKey() ([]byte, error) {
 	return []byte(key), nil
 }
 
-// minHashKey is the least of bytes that nobody guesses.
+// minHashKey is the smallest number of bytes that nobody can guess.
 const minHashKey = 16
 
-// CurrentPassword returns the password to use for a connection that is made
-// now: from the file if there is one, else the fixed one, else "".
+// CurrentPassword returns the password for a connection made now: from the file if there
+// is one, else the fixed one, else "".
 func (r Redis) CurrentPassword() (string, error) {
 	if r.PasswordFile != "" {
 		return readPassword(r.PasswordFile)

@@ -8,9 +8,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
-// Settings are the daemon's settings. Load makes them, with every value checked;
-// Default has the values of settings that are not given. They may be printed and
-// logged: secrets show as stars.
+// Settings are the daemon's settings. Load creates them, with every value checked;
+// Default has the values of settings that are not given. They may be printed and logged:
+// secrets show as stars.
 type Settings struct {
 	// Limits says where the limits files are.
 	Limits Limits
@@ -18,9 +18,9 @@ type Settings struct {
 	Store  Store
 	Memory Memory
 	Redis  Redis
-	// Assignments says what is kept of what is said at run time.
+	// Assignments says which assignments are kept, and where.
 	Assignments Assignments
-	// Failure counts where Store is StoreRedis; memory does not fail.
+	// Failure applies if Store is StoreRedis; memory does not fail.
 	Failure Failure
 	GRPC    GRPC
 	HTTP    HTTP
@@ -34,20 +34,20 @@ type Settings struct {
 	Tracing Tracing
 	// Decisions is about the log of decisions.
 	Decisions Decisions
-	// RequestMemory bounds the bytes that all requests hold while they are read
-	// and answered, 16 MiB to 1 TiB; 0 means a fifth of the process's limit, or
-	// 512 MiB where it has none.
+	// RequestMemory bounds the bytes that all requests hold while they are read and
+	// answered, 16 MiB to 1 TiB; 0 means a fifth of the process's limit, or 512 MiB if it
+	// has none.
 	RequestMemory int
-	// DrainDelay is how long the daemon goes on answering after SIGTERM, already
-	// not ready: 0 to 10 minutes.
+	// DrainDelay is how long the daemon keeps answering after SIGTERM, already not ready:
+	// 0 to 10 minutes.
 	DrainDelay time.Duration
 	Log        Log
 }
 
 // Limits says which limits are in force.
 type Limits struct {
-	// Source is where they come from. Path and Watch count with SourceFiles, XDS
-	// and CachePath with SourceXDS.
+	// Source is where they come from. Path and Watch apply with SourceFiles, XDS and
+	// CachePath with SourceXDS.
 	Source Source
 	XDS    XDS
 	// CachePath is the file that keeps the last good configuration of the xDS
@@ -55,26 +55,24 @@ type Limits struct {
 	CachePath string
 	// Path is a limits file or a folder of them; never empty.
 	Path string
-	// Watch is whether a changed file is loaded while the daemon runs.
+	// Watch tells whether changed files are loaded while the daemon runs.
 	Watch bool
-	// MergeDomains and Lenient are those of LoadOptions.
+	// MergeDomains and Lenient are those of limitsfile.Options.
 	MergeDomains, Lenient bool
-	// ShadowMode and QuotaMode are for all rules what the flags of these names
-	// are for one.
+	// ShadowMode and QuotaMode do for all rules what the flags of these names do for one.
 	ShadowMode, QuotaMode bool
-	// Unmatched is what a descriptor without a rule gets, in domains that do not
-	// say.
+	// Unmatched is what a descriptor without a rule gets, in domains that do not say.
 	Unmatched Unmatched
 	// Initial is what happens if they cannot be loaded at start.
 	Initial Initial
-	// ReadyWhenEmpty is whether a daemon is ready while no file holds a domain.
+	// ReadyWhenEmpty tells whether a daemon is ready while no file contains a domain.
 	ReadyWhenEmpty bool
-	// ReadyBeforeLoaded is whether it is ready before limits are loaded, though it
-	// answers no request. It counts with ReadyWhenEmpty only.
+	// ReadyBeforeLoaded tells whether it is ready before limits are loaded, though it
+	// answers no request. It applies only with ReadyWhenEmpty.
 	ReadyBeforeLoaded bool
 }
 
-// Assignments says what is kept of what is said at run time.
+// Assignments says which assignments are kept, and where.
 type Assignments struct {
 	// Path is the file that keeps them with StoreMemory; empty means that a restart
 	// forgets them.
@@ -92,9 +90,9 @@ type Assignments struct {
 type XDS struct {
 	// Address is host:port; empty only where limits come from elsewhere.
 	Address string
-	// NodeID is the name under which the server knows this daemon and its like.
+	// NodeID is the name by which the server knows this daemon and its peers.
 	NodeID string
-	// NodeMetadata is what it is told beside that.
+	// NodeMetadata is what else the server is told.
 	NodeMetadata map[string]string
 	// Headers are sent with each stream; their names are in lower case.
 	Headers HeaderSecrets
@@ -103,8 +101,8 @@ type XDS struct {
 	MaxBytes int
 }
 
-// XDSTLS says how the connection to the xDS server is protected, as tlsfiles.Client
-// does, but for the CA, which counts beside the system's.
+// XDSTLS says how the connection to the xDS server is protected, as tlsfiles.Client does,
+// except for the CA, which is trusted besides the system's.
 type XDSTLS struct {
 	Enabled                   bool
 	CA, Cert, Key, ServerName string
@@ -114,20 +112,19 @@ type XDSTLS struct {
 type Memory struct {
 	// MaxKeys is the number of states kept at most, 1 to 1,000,000,000.
 	MaxKeys int64
-	// MaxBytes is about how many bytes they take at most, 1 MiB to 1 TiB; 0 means
-	// 256 for each of MaxKeys, and at most two fifths of the process's limit
-	// where it has one.
+	// MaxBytes is roughly how many bytes they take at most, 1 MiB to 1 TiB; 0 means 256
+	// for each of MaxKeys, and at most two fifths of the process's limit if it has one.
 	MaxBytes int
-	// WhenFull is what happens to a new key then.
+	// WhenFull is what then happens to a new key.
 	WhenFull WhenFull
 }
 
 // Redis says how Redis is reached and what keys look like there.
 type Redis struct {
 	Mode RedisMode
-	// Addresses are host:port: of the server, of the sentinels, or of some of
-	// the cluster's nodes. There is one at least, exactly one with RedisSingle,
-	// which may also be the socket unix:/path.
+	// Addresses are host:port: of the server, of the sentinels, or of some of the
+	// cluster's nodes. There is at least one, and exactly one with RedisSingle, which may
+	// also be the socket unix:/path.
 	Addresses []string
 	// Database is 0 to 65,535; 0 on a cluster.
 	Database int
@@ -136,7 +133,7 @@ type Redis struct {
 	// the password to use.
 	Password     Secret
 	PasswordFile string
-	// SentinelMaster is the name under which the sentinels know the master.
+	// SentinelMaster is the name by which the sentinels know the master.
 	SentinelMaster string
 	// SentinelUsername and SentinelPassword are for the sentinels themselves.
 	SentinelUsername string
@@ -150,24 +147,24 @@ type Redis struct {
 	// Timeout bounds one operation: 1 ms to 10 s.
 	Timeout time.Duration
 	Batch   Batch
-	// DenialMemory is how long a denial that Redis gave is repeated without a
-	// call, 0 to 1 s; 0 means never.
+	// DenialMemory is how long a denial from Redis is repeated without a call, 0 to 1 s;
+	// 0 means never.
 	DenialMemory time.Duration
 	// DenialBytes bounds the memory of these denials, 1 MiB to 1 GiB.
 	DenialBytes int
-	// MaxClockSkew is how far ahead of Redis's clock a limit's state may be,
-	// 1 s to 1 h. A state further ahead was written by a wrong clock.
+	// MaxClockSkew is how far ahead of Redis's clock a limit's state may be, 1 s to 1 h.
+	// A state further ahead was written by a wrong clock.
 	MaxClockSkew time.Duration
 }
 
 // Batch says how requests travel to Redis together. All numbers are for one node.
 type Batch struct {
-	// Size is how many limits a batch asks at most, 1 to 10,000; a request with
-	// more goes alone. 1 means that each request is a call of its own.
+	// Size is the most limits that a batch asks, 1 to 10,000; a request with more goes
+	// alone. 1 means that each request is its own call.
 	Size int
 	// InFlight is how many batches are on the way at a time, 1 to 64.
 	InFlight int
-	// Queue is how many requests wait for a batch at most, 1 to 1,000,000.
+	// Queue is how many requests may wait for a batch, 1 to 1,000,000.
 	Queue int
 }
 
@@ -175,8 +172,8 @@ type Batch struct {
 type Failure struct {
 	// Mode is for limits without a failure mode of their own.
 	Mode bucket.FailureMode
-	// Replicas is the number of daemons that share the limits, 1 to 10,000; 0
-	// means the number of those that sign in to Redis.
+	// Replicas is the number of daemons that share the limits, 1 to 10,000; 0 means the
+	// number of those that sign in to Redis.
 	Replicas int
 	// Health is what the health check says meanwhile.
 	Health Health
@@ -190,11 +187,11 @@ type GRPC struct {
 	// Address.
 	Socket string
 	TLS    tlsfiles.Server
-	// MaxConnectionAge is how long a connection may last before its client is
-	// told to make a new one; 0 means for ever. It varies by a tenth.
+	// MaxConnectionAge is how long a connection may last before its client is told to
+	// open a new one; 0 means forever. It varies by a tenth.
 	MaxConnectionAge time.Duration
-	// MaxConnectionAgeGrace is how long calls may then go on before they are cut;
-	// 0 means for ever.
+	// MaxConnectionAgeGrace is how long calls may continue after that before they are
+	// cut; 0 means forever.
 	MaxConnectionAgeGrace time.Duration
 	// MaxDescriptors bounds the descriptors of a request, 1 to 10,000.
 	MaxDescriptors int
@@ -215,13 +212,13 @@ type HTTP struct {
 	TLS     tlsfiles.Server
 }
 
-// API says what requests may ask and what responses hold, over gRPC and HTTP.
+// API says what requests may ask for and what responses contain, over gRPC and HTTP.
 type API struct {
-	// Refunds is whether a request may give back what was taken.
+	// Refunds tells whether a request may give back what was taken.
 	Refunds bool
 	// CallersFile says who may ask; empty means everybody.
 	CallersFile string
-	// DynamicMetadata is whether responses repeat the request in their
+	// DynamicMetadata tells whether responses repeat the request in their
 	// dynamic_metadata.
 	DynamicMetadata bool
 }
@@ -232,8 +229,7 @@ type Auth struct {
 	Path string
 }
 
-// Headers says which headers of a response tell about its limits, beside
-// retry-after.
+// Headers says which headers of a response describe its limits, besides retry-after.
 type Headers struct {
 	Style HeaderStyle
 	// Limit, Remaining and Reset are the names of the headers of the style
@@ -248,17 +244,17 @@ type Admin struct {
 	// TokensFile says who may do what with the admin API; it may be empty.
 	TokensFile string
 	TLS        tlsfiles.Server
-	// Pprof is whether profiles are served there. It is never true unless Address
-	// is loopback.
+	// Pprof tells whether profiles are served there. It is never true unless Address is
+	// loopback.
 	Pprof bool
 }
 
-// Metrics is about what Prometheus fetches, and a port for it alone. The admin
-// port has the metrics too.
+// Metrics is about what Prometheus scrapes, and a port just for that. The admin port has
+// the metrics too.
 type Metrics struct {
-	// Names is whether there are metrics by the names of envoyproxy/ratelimit.
+	// Names tells whether there are metrics with the names of envoyproxy/ratelimit.
 	Names MetricNames
-	// NearRatio is the part of a limit, 0 to 1, above which a hit is near its end.
+	// NearRatio is the part of a limit, 0 to 1, above which a hit is near the limit.
 	NearRatio float32
 	// Address is host:port; empty means off.
 	Address string
@@ -266,15 +262,15 @@ type Metrics struct {
 	Path string
 }
 
-// Top is about the subjects that had the most, of each rule.
+// Top is about the top subjects of each rule.
 type Top struct {
 	Subjects TopSubjects
 	// Memory is how many bytes they take at most, over all rules: 1 MiB to 64 GiB.
 	Memory int64
 }
 
-// Tracing is about the spans of OpenTelemetry. What is empty or auto is left to the
-// OTEL_* variables, and without these to their defaults.
+// Tracing is about OpenTelemetry spans. What is empty or auto is left to the OTEL_*
+// variables, and without them to their defaults.
 type Tracing struct {
 	Enabled bool
 	// Endpoint is the URL of the collector.
@@ -286,33 +282,32 @@ type Tracing struct {
 	// Propagators are the names of the formats that are read.
 	Propagators                                      []string
 	ServiceName, ServiceNamespace, ServiceInstanceID string
-	// Values is whether spans have the values of descriptors.
+	// Values tells whether spans contain the values of descriptors.
 	Values bool
 }
 
 // Decisions is about the log of decisions.
 type Decisions struct {
-	// Path is a file, or - for standard output; empty means that there is none.
+	// Path is a file, or - for standard output; empty means none.
 	Path string
 	OTLP DecisionsOTLP
 	// Sample says which part is recorded.
 	Sample DecisionsSample
-	// PerSubject is how many lines a second there are for one subject at most, and
-	// BytesPerSecond how many bytes for all, at least MinBytesPerSecond; 0 is no
-	// bound.
+	// PerSubject is the most lines per second for one subject, and BytesPerSecond the
+	// most bytes for all, at least MinBytesPerSecond; 0 means no bound.
 	PerSubject, BytesPerSecond int
-	// Values is whether values of descriptors are kept or hashed, the latter with the
+	// Values tells whether values of descriptors are kept or hashed, the latter with the
 	// key in HashKeyFile.
 	Values      Values
 	HashKeyFile string
-	// MaxSize is after how many bytes a file is rotated, at least MinLogSize; 0 means
-	// never. Keep is how many rotated ones are kept, 1 to 10,000, and Compress whether
-	// with gzip.
+	// MaxSize is the size in bytes at which a file is rotated, at least MinLogSize; 0
+	// means never. Keep is how many rotated files are kept, 1 to 10,000, and Compress
+	// whether they are compressed with gzip.
 	MaxSize  int64
 	Keep     int
 	Compress bool
-	// Buffer is how many bytes may wait to be written, and as many for the collector:
-	// 1 MiB to 1 GiB.
+	// Buffer is how many bytes may wait to be written, and as many again for the
+	// collector: 1 MiB to 1 GiB.
 	Buffer int
 }
 
@@ -327,14 +322,14 @@ func (d *Decisions) IsWhole() bool {
 // DecisionsSample are shares of the requests, 0 to 1.
 type DecisionsSample struct{ Allowed, Denied float64 }
 
-// DecisionsOTLP says which collector gets the lines as logs.
+// DecisionsOTLP says which collector receives the lines as logs.
 type DecisionsOTLP struct {
 	// Endpoint is the URL of the collector; empty means none.
 	Endpoint string
 	Protocol TracingProtocol
 }
 
-// The least of bounds that are not 0.
+// The minimums of bounds that are not 0.
 const (
 	MinBytesPerSecond = 1 << 20
 	MinLogSize        = 1 << 20
@@ -342,7 +337,7 @@ const (
 
 // Log says what is logged, and how.
 type Log struct {
-	// Level is the least that is logged.
+	// Level is the lowest level that is logged.
 	Level  slog.Level
 	Format LogFormat
 }

@@ -9,24 +9,25 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/statsd"
 )
 
-// Statsd is about a statsd server that gets counts by the names of envoyproxy/ratelimit.
+// Statsd is about a statsd server that receives counts with the names of
+// envoyproxy/ratelimit.
 type Statsd struct {
-	// Address is host:port; empty means that there is none.
+	// Address is host:port; empty means none.
 	Address  string
 	Protocol StatsdProtocol
-	// Prefix stands before all names; it may be empty.
+	// Prefix precedes all names; it may be empty.
 	Prefix string
-	// Tags are those of all counts.
+	// Tags are added to all counts.
 	Tags map[string]string
-	// Dog is whether tags stand beside names, as DogStatsD has them.
+	// Dog tells whether tags are separate from names, as in DogStatsD.
 	Dog bool
-	// Rules change names. They are good ones.
+	// Rules change names. They are valid.
 	Rules []StatsdRule
 	// Interval is how often counts are sent.
 	Interval time.Duration
 }
 
-// StatsdRule is what statsd.NewRule takes.
+// StatsdRule holds the arguments of statsd.NewRule.
 type StatsdRule struct {
 	Pattern string            `json:"pattern"`
 	Name    string            `json:"name"`
@@ -63,13 +64,13 @@ func statsdRulesSetting() settingKind[[]StatsdRule] {
 	}
 }
 
-// statsdRulesText returns rules as the setting has them.
+// statsdRulesText returns rules as the setting spells them.
 func statsdRulesText(rules []StatsdRule) string {
 	var text strings.Builder
 	write := json.NewEncoder(&text)
 	write.SetEscapeHTML(false)
 	if err := write.Encode(rules); err != nil {
-		panic(err) // texts can be written
+		panic(err) // texts always encode
 	}
 	return strings.TrimSpace(text.String())
 }

@@ -12,9 +12,9 @@ import (
 // maxConnectionAge is a year.
 const maxConnectionAge = 365 * 24 * time.Hour
 
-// allSettings is the table of settings: the one place that knows their names,
-// defaults, kinds and help. Flags, variables and the file follow from it. Help has a
-// line of 80 columns for each; deploy/ratelimitd.yaml says the rest.
+// allSettings is the table of settings: the only place with their names, defaults, kinds
+// and help. Flags, variables and the file follow from it. Help has a line of 80 columns
+// for each; deploy/ratelimitd.yaml says the rest.
 func allSettings() []setting {
 	cert := "certificate chain in PEM"
 	key := "private key in PEM"
@@ -296,7 +296,7 @@ func allSettings() []setting {
 	}
 }
 
-// Default returns the settings that are in force if none is given.
+// Default returns the settings in force if none is given.
 func Default() Settings {
 	var s Settings
 	for _, d := range allSettings() {
