@@ -12,25 +12,24 @@ import (
 type Daemon struct {
 	// ID is random; each process has its own.
 	ID string `json:"id"`
-	// Address is the host name and gRPC port that the daemon gave, for people.
+	// Address is the host name and gRPC port given by the daemon, for people.
 	Address string `json:"address"`
 	Version string `json:"version"`
 	// HashTags is its redis.hash_tags.
 	HashTags int `json:"hash_tags"`
-	// StateFormat is the format that it writes, and Reads are those that it reads.
+	// StateFormat is the format that it writes, and Reads are the formats that it reads.
 	StateFormat int   `json:"state_format"`
 	Reads       []int `json:"reads"`
 	// Rules is a fingerprint of the rules in force when it last signed in; it may
 	// be empty.
 	Rules string `json:"rules"`
-	// Started and Seen are when the daemon started and when it last signed in, on
-	// the clock of Redis, to the millisecond.
+	// Started and Seen are when the daemon started and when it last signed in, by the
+	// clock of Redis, to the millisecond.
 	Started time.Time `json:"started"`
 	Seen    time.Time `json:"seen"`
 }
 
-// registration is a Daemon as the script reads and writes it, with moments in
-// milliseconds.
+// registration is a Daemon as the script reads and writes it, with times in milliseconds.
 type registration struct {
 	Daemon
 	// Up is the daemon's age, from which the script computes Started.
@@ -43,8 +42,8 @@ func (d Daemon) registration(up time.Duration) ([]byte, error) {
 	return json.Marshal(registration{Daemon: d, Up: max(0, up.Milliseconds())})
 }
 
-// harmless makes any text acceptable to the script, with at most 255 bytes and no
-// control characters.
+// harmless makes any text acceptable to the script, with at most 255 bytes and no control
+// characters.
 func harmless(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -60,8 +59,7 @@ type conflictError string
 
 func (e conflictError) Error() string { return string(e) }
 
-// newConflict returns the error of self, which disagrees with at least one other
-// daemon.
+// newConflict returns the error for self, which disagrees with at least one other daemon.
 func newConflict(prefix string, self Daemon, others []Daemon) conflictError {
 	other := others[0]
 	text := fmt.Sprintf("redis: daemon %s (version %s) shares prefix %q with ", other.Address, other.Version, prefix)

@@ -20,9 +20,12 @@
 -- the same number of a sign-in for LIFE by its own. So the roll keeps daemons
 -- longer than the register does. What it cannot know is whom a lost register
 -- had. So a roll has a name, which shows that it is the same one, and says how
--- long it surely has been there; after a loss it gets another name. It is a
--- text: its name, that time in ms, then a line for each daemon: its ID, the
--- number of its sign-in, and when that was.
+-- long it surely has been there; after a loss it gets another name. Nor does a
+-- node know, once it is promoted, which sign-ins its master had last. So the name
+-- ends with the node's replication ID, which a node changes when it is promoted or
+-- started: a roll that was written elsewhere has another name here, and keeps its
+-- lines. It is a text: its name, that time in ms, then a line for each daemon: its
+-- ID, the number of its sign-in, and when that was.
 --
 -- A caller that disagrees with a live registration is not added, so all that are
 -- in a register agree. Its value is a JSON array of registrations. Moments are
@@ -35,6 +38,7 @@ local LIFE = 7000 -- ms without renewal after which a registration is gone
 local LINGER = 60000 -- the same for a line of the roll
 local MAX_REGISTRATIONS = 10000
 local MAX_FORMATS = 16
+local PLAIN_NAME = 16 -- digits of a roll's name before those of the node
 
 local floor, min, max = math.floor, math.min, math.max
 
@@ -101,6 +105,18 @@ local function read_roll(value, now)
   return roll
 end
 
+-- This node's replication ID; empty if the caller may not ask for it.
+local function replication_id()
+  local info = redis.pcall('INFO', 'replication')
+  return type(info) == 'string' and info:match('master_replid:(%x+)') or ''
+end
+
+-- The name of a roll on this node.
+local function name_here(name)
+  local id = replication_id()
+  return id == '' and name or name:sub(1, PLAIN_NAME) .. id
+end
+
 -- Whether a roll surely has all daemons that were in the register for the last
 -- LIFE: one of them still is, or all have left it.
 local function goes_on(roll, others, own_is_live)
@@ -165,6 +181,10 @@ end
 local values = redis.call('MGET', KEYS[1], KEYS[2])
 local others, ahead, own_is_live = read_others(values[1], id, now)
 local roll = read_roll(values[2], now)
+if roll.name ~= '' then
+  local name = name_here(roll.name)
+  if name ~= roll.name then roll.name, roll.age = name, 0 end
+end
 
 local agreeing, disagreeing = {}, {}
 for _, e in ipairs(others) do
@@ -189,7 +209,7 @@ if action == 'leave' then
     write_roll()
   end
 elseif action == 'join' and #disagreeing == 0 and #others < MAX_REGISTRATIONS then
-  if not goes_on(roll, others, own_is_live) then roll = {name = ARGV[4], age = 0, lines = {}} end
+  if not goes_on(roll, others, own_is_live) then roll = {name = name_here(ARGV[4]), age = 0, lines = {}} end
   note_age()
   roll.lines[id] = {number = ARGV[7], seen = now}
   write_roll()

@@ -18,8 +18,8 @@ import (
 const (
 	// signInEvery lets two sign-ins fail before the registration expires.
 	signInEvery = 2 * time.Second
-	// retryEvery is the pause after a sign-in that failed: a node that was promoted is to
-	// be found before tenure is lost.
+	// retryEvery is the pause after a failed sign-in: a promoted node must be found
+	// before tenure is lost.
 	retryEvery = 250 * time.Millisecond
 	// registrationLives is how long a registration lives (LIFE in fleet.lua).
 	registrationLives = 7 * time.Second
@@ -28,14 +28,14 @@ const (
 	logEvery       = time.Minute
 )
 
-// Options of a Membership.
+// Options are the options of a Membership.
 type Options struct {
 	// Address is the daemon's host name and gRPC port, for people.
 	Address string
 	Version string
 	// HashTags is the daemon's redis.hash_tags.
 	HashTags int
-	// StateFormat is the format that it writes, and Reads are those that it reads.
+	// StateFormat is the format that it writes, and Reads are the formats that it reads.
 	StateFormat int
 	Reads       []int
 	// Rules returns a fingerprint of the rules in force; nil means none. It is
@@ -51,16 +51,15 @@ type Options struct {
 	Clock func() time.Time
 }
 
-// Membership keeps a daemon in the register of its prefix. Every daemon signs in
-// every 2 s; after 7 s without a sign-in it is gone.
+// Membership keeps a daemon in the register of its prefix. Every daemon signs in every 2
+// s; after 7 s without a sign-in it is gone.
 //
-// The register guards what all daemons of a prefix must agree on. A daemon is not
-// added, and must not serve, if a registered one has other hash tags, or if one of
-// the two cannot read the other's states: see Conflict. So the first daemon wins,
-// and a registered one is never refused because of a later one. A lost register
-// fills again one by one; it is also lost when the clock of Redis jumps ahead. A
-// daemon that was refused waits until all running ones have had the time to sign
-// in again.
+// The register guards what all daemons of a prefix must agree on. A daemon is not added,
+// and must not serve, if a registered one has other hash tags, or if one of the two
+// cannot read the other's states: see Conflict. So the first daemon wins, and a
+// registered one is never refused because of a later one. A lost register fills again one
+// by one; it is also lost when the clock of Redis jumps ahead. A daemon that was refused
+// waits until all running ones have had time to sign in again.
 type Membership struct {
 	register Register
 	self     Daemon
@@ -81,9 +80,9 @@ type Membership struct {
 	// mu is held during a sign-in, and guards the fields below.
 	mu                          sync.Mutex
 	signedIn                    bool
-	signIns                     uint64    // how often a sign-in was tried
+	signIns                     uint64    // number of attempted sign-ins
 	inRegister                  int       // daemons at the last sign-in; unknown after a failure
-	fewerSince                  time.Time // when it last became less
+	fewerSince                  time.Time // when it last decreased
 	refusedAt                   time.Time // when it was last refused
 	rulesWatch                  rulesWatch
 	failureLines, conflictLines logthin.Thinner
@@ -128,18 +127,17 @@ func New(r Register, o Options) *Membership {
 // ID returns the daemon's ID in the register.
 func (m *Membership) ID() string { return m.self.ID }
 
-// Size returns the number of daemons, this one included, so at least 1. It grows
-// at once, and shrinks when fewer have been seen for 7 s. While Redis does not
-// answer, it is the last known number.
+// Size returns the number of daemons including this one, so at least 1. It grows at once,
+// and shrinks when fewer have been seen for 7 s. While Redis does not answer, it is the
+// last known number.
 func (m *Membership) Size() int { return int(m.size.Load()) }
 
 // HasDifferentRules reports whether the daemons had different rules at the last
 // sign-in that Redis answered. Daemons without a fingerprint do not count.
 func (m *Membership) HasDifferentRules() bool { return m.differ.Load() }
 
-// Conflict returns why this daemon must not serve, as of the last sign-in, or nil.
-// The error names the other daemon and this one. Before the first sign-in it is
-// nil.
+// Conflict returns why this daemon must not serve, as of the last sign-in, or nil. The
+// error names the other daemon and this one. Before the first sign-in it is nil.
 func (m *Membership) Conflict() error {
 	if c := m.conflict.Load(); c != nil {
 		return *c
@@ -150,14 +148,17 @@ func (m *Membership) Conflict() error {
 // Tenure returns the daemon's tenure, which begins and is regained while Run runs.
 func (m *Membership) Tenure() *Tenure { return &m.tenure }
 
-// Awaited are the daemons that whoever changes something must wait for.
+// Awaited are the daemons that the maker of a change must wait for.
 type Awaited struct {
-	// IDs are theirs, sorted.
+	// IDs are their IDs, sorted.
 	IDs []string
-	// Lacks is for how long there may be more, which are not known since Redis lost
-	// the register, or does not answer: not at all if it is not above 0.
+	// Lacks is for how long there may be more, unknown since Redis lost the register or
+	// its last sign-ins, or does not answer; none if it is not positive.
 	Lacks time.Duration
-	// Old are those of an earlier version, which have no tenure. They are among IDs.
+	// IsMoved says that only the last sign-ins may be lost: another node answers, which
+	// was promoted.
+	IsMoved bool
+	// Old are the ones of an earlier version, which have no tenure. They are among IDs.
 	Old []Daemon
 }
 
@@ -172,9 +173,9 @@ func (m *Membership) Awaited(ctx context.Context) (Awaited, error) {
 	m.rollMu.Lock()
 	defer m.rollMu.Unlock()
 	m.rolls.see(s.roll, m.clock())
-	// Whether somebody is gone is judged as of before the call: what it read was true
-	// no sooner.
-	a := Awaited{Lacks: m.rolls.lacks(began)}
+	// Whether a daemon is gone is judged as of before the call: what the call read was
+	// not true any earlier.
+	a := Awaited{Lacks: m.rolls.lacks(began), IsMoved: m.rolls.isMoved}
 	for id := range s.roll.signIns {
 		if !m.rolls.isGone(id, began) {
 			a.IDs = append(a.IDs, id)
@@ -189,8 +190,8 @@ func (m *Membership) Awaited(ctx context.Context) (Awaited, error) {
 	return a, nil
 }
 
-// Run signs in at once and then at every interval until ctx ends; then it signs
-// out. One that fails is tried again after 250 ms.
+// Run signs in at once and then at every interval until ctx ends; then it signs out. A
+// failed sign-in is repeated after 250 ms.
 func (m *Membership) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -210,10 +211,10 @@ func (m *Membership) Run(ctx context.Context) {
 	}
 }
 
-// SignIn adds or renews this daemon's registration. It returns the conflict if
-// there is one, or was one within the last 7 s. It fails if Redis does not answer
-// within the connection's timeout, or if the register is full. All of these are
-// logged, at most once a minute. To sign in twice does no harm.
+// SignIn adds or renews this daemon's registration. It returns the conflict if there is
+// one, or was one within the last 7 s. It fails if Redis does not answer within the
+// connection's timeout, or if the register is full. All of these are logged, at most once
+// a minute. Signing in twice does no harm.
 func (m *Membership) SignIn(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -270,7 +271,7 @@ func (m *Membership) SignIn(ctx context.Context) error {
 	return nil
 }
 
-// caller returns who calls the register's script. It numbers sign-ins.
+// caller returns the caller of the register's script. It numbers sign-ins.
 func (m *Membership) caller(self Daemon) caller {
 	m.rollMu.Lock()
 	defer m.rollMu.Unlock()
@@ -285,9 +286,9 @@ func (m *Membership) caller(self Daemon) caller {
 // unknown is more than any number of daemons in the register.
 const unknown = math.MaxInt
 
-// resize sets the size to the number of daemons in the register. A register that
-// Redis lost, or that expired while Redis was away, fills again one by one. So a
-// smaller number counts only when all have had the time to sign in again.
+// resize sets the size to the number of daemons in the register. A register that Redis
+// lost, or that expired while Redis was away, fills again one by one. So a smaller number
+// counts only when all have had time to sign in again.
 func (m *Membership) resize(n int) {
 	if n < m.inRegister {
 		m.fewerSince = m.clock()

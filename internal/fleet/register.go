@@ -30,9 +30,9 @@ type Register struct {
 	Clock func() int64
 }
 
-// Daemons returns the daemons that are signed in, sorted by address, and when that
-// was, on Redis's clock. It changes nothing. It fails if Redis does not answer
-// within the connection's timeout.
+// Daemons returns the daemons that are signed in, sorted by address, and when that was,
+// by Redis's clock. It changes nothing. It fails if Redis does not answer within the
+// connection's timeout.
 func (r Register) Daemons(ctx context.Context) ([]Daemon, time.Time, error) {
 	s, err := r.call(ctx, list, caller{})
 	return s.daemons, s.at, err
@@ -42,7 +42,7 @@ func (r Register) Daemons(ctx context.Context) ([]Daemon, time.Time, error) {
 // does not depend on their number.
 func (r Register) key() string { return r.Redis.Prefix() + "{~fleet}" }
 
-// action is what the script is to do. Each may be run twice.
+// action is what the script should do. Each may be run twice.
 type action string
 
 const (
@@ -52,12 +52,12 @@ const (
 	list  action = "list"
 )
 
-// caller is who calls the script.
+// caller is the caller of the script.
 type caller struct {
 	Daemon
 	up time.Duration
-	// roll is the name of the roll that it knows, or empty, and rollAge is for how
-	// long that surely was there.
+	// roll is the name of the roll that it knows, or empty, and rollAge is for how long
+	// that roll certainly existed.
 	roll    string
 	rollAge time.Duration
 	signIn  uint64 // the number of its sign-in
@@ -99,7 +99,7 @@ func (r Register) call(ctx context.Context, what action, by caller) (state, erro
 
 func wrap(err error) error { return fmt.Errorf("redis: %w", err) }
 
-// state is what the register holds, as the script replies.
+// state is the content of the register, as the script replies.
 type state struct {
 	at      time.Time // on the clock of Redis
 	daemons []Daemon  // those alive, by address

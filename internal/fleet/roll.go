@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// roll says who was in the register lately: see fleet.lua.
+// roll says who was recently in the register: see fleet.lua.
 type roll struct {
 	name string // empty if there is none
-	// age is for how long it surely has been there.
+	// age is for how long it certainly has existed.
 	age time.Duration
-	// signIns has, by the ID of a daemon, the number of its last sign-in.
+	// signIns maps the ID of a daemon to the number of its last sign-in.
 	signIns map[string]uint64
 }
 
-// parseRoll reads a roll as the script writes it. The empty text is no roll.
+// parseRoll reads a roll as written by the script. The empty text is no roll.
 func parseRoll(text string) (r roll, ok bool) {
 	if text == "" {
 		return roll{}, true
@@ -41,12 +41,24 @@ func parseRoll(text string) (r roll, ok bool) {
 	return r, true
 }
 
+// plainName is how many digits a roll's name has before those of its node (PLAIN_NAME in
+// fleet.lua).
+const plainName = 16
+
+// goesOnAs reports whether rolls with these names are the same one, perhaps on different
+// nodes: one may then lack the last sign-ins, but no others.
+func goesOnAs(name, other string) bool {
+	return len(name) >= plainName && len(other) >= plainName && name[:plainName] == other[:plainName]
+}
+
 // watch is what a daemon has seen of the rolls, by its own clock.
 type watch struct {
 	name string
-	// since is a moment at which the roll of that name surely was there.
+	// since is a time at which the roll of that name certainly existed.
 	since time.Time
-	// seen has, by the ID of a daemon, its last sign-in that was seen.
+	// isMoved says that it continues a known one from another node.
+	isMoved bool
+	// seen maps the ID of a daemon to its last sign-in that was seen.
 	seen map[string]seenSignIn
 }
 
@@ -55,10 +67,12 @@ type seenSignIn struct {
 	first  time.Time // when it was first seen
 }
 
-// see notes a roll that was read at a moment.
+// see notes a roll that was read at a given time.
 func (w *watch) see(r roll, now time.Time) {
 	if r.name != w.name {
+		w.isMoved = goesOnAs(r.name, w.name)
 		w.name, w.since = r.name, now
+		w.seen = nil // its sign-ins may not be the last ones
 	}
 	if r.name != "" && now.Add(-r.age).Before(w.since) {
 		w.since = now.Add(-r.age)
@@ -74,14 +88,14 @@ func (w *watch) see(r roll, now time.Time) {
 	w.seen = seen
 }
 
-// isGone reports whether a daemon of the roll surely decides no more by what it had
+// isGone reports whether a daemon of the roll certainly no longer decides by what it had
 // at its last sign-in.
 func (w *watch) isGone(id string, now time.Time) bool {
 	return now.Sub(w.seen[id].first) >= registrationLives
 }
 
 // lacks returns for how long the roll may lack daemons, since it may have replaced one
-// that was lost: not at all if that is not above 0.
+// that was lost; not at all if it is not positive.
 func (w *watch) lacks(now time.Time) time.Duration {
 	if w.name == "" {
 		return registrationLives

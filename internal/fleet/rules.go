@@ -11,7 +11,7 @@ import (
 const (
 	// rulesSettle is how long rules may differ while all daemons reload.
 	rulesSettle = 10 * time.Second
-	// rulesWarnEvery is how often a difference that stays is logged.
+	// rulesWarnEvery is how often a persistent difference is logged.
 	rulesWarnEvery = 10 * time.Minute
 )
 
@@ -29,16 +29,16 @@ func RulesDiffer(daemons []Daemon) string {
 	return fewOf(parts)
 }
 
-// ShortRules returns enough of a fingerprint to tell it from others.
+// ShortRules returns enough of a fingerprint to distinguish it from others.
 func ShortRules(fingerprint string) string { return fingerprint[:min(len(fingerprint), 12)] }
 
 // fewOf joins the first five texts, and counts the others.
 func fewOf(texts []string) string {
-	const most = 5
-	if len(texts) <= most {
+	const maxTexts = 5
+	if len(texts) <= maxTexts {
 		return strings.Join(texts, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
+	return fmt.Sprintf("%s and %d more", strings.Join(texts[:maxTexts], ", "), len(texts)-maxTexts)
 }
 
 func addressesByRules(daemons []Daemon) map[string][]string {

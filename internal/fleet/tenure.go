@@ -9,41 +9,41 @@ import (
 )
 
 const (
-	// tenureLasts is for how long a sign-in gives tenure, from when it began. Nobody
-	// takes the daemon for gone before registrationLives; the rest is for clocks that
-	// run at different speeds.
+	// tenureLasts is how long a sign-in gives tenure, from when it began. Nobody
+	// considers the daemon gone before registrationLives; the difference allows for
+	// clocks that run at different speeds.
 	tenureLasts = registrationLives - time.Second
 	// regainEvery is the pause between tries to regain a lost tenure.
 	regainEvery = 100 * time.Millisecond
 )
 
-// Tenure is the time in which all who change what daemons follow surely wait for this
-// one. Outside of it a change may have been made that the daemon does not know, and
-// that its maker takes for done: what the daemon would decide is not sure.
+// Tenure is the time in which everyone who changes what daemons follow certainly waits
+// for this one. Outside of it a change may have been made that the daemon does not know,
+// and that its maker takes for done: what the daemon would decide is uncertain.
 //
 // A sign-in gives tenure from when it began, for a second less than others take to
-// hold the daemon for gone. A daemon that signs in while it has tenure keeps it. One
-// that has lost it signs in, and so is waited for from then on, and then catches up
-// with all changes that were made before: only then its tenure begins again.
+// consider the daemon gone. A daemon that signs in while it has tenure keeps it. One that
+// has lost it signs in, so that it is waited for from then on, and then catches up with
+// all changes made before: only then does its tenure begin again.
 //
 // The nil Tenure always holds. Its methods may be called concurrently.
 type Tenure struct {
 	members *Membership
-	wake    chan struct{} // has an element when run is to regain it
+	wake    chan struct{} // has an element when run should regain it
 
-	// span is the tenure that began last; nil if that was lost.
+	// span is the most recent tenure; nil if it was lost.
 	span atomic.Pointer[span]
 	lost atomic.Uint64
 
 	mu sync.Mutex
-	// present is the number of the time without a gap in which the daemon has been in
-	// the register, and signedIn the beginning of the last sign-in.
+	// present numbers the period in which the daemon has been in the register without a
+	// gap, and signedIn is the beginning of the last sign-in.
 	present  uint64
 	signedIn time.Time
-	// catchUp returns once the daemon follows all changes that were made before it was
-	// called; nil if there is nothing to follow.
+	// catchUp returns once the daemon follows all changes made before it was called; nil
+	// if there is nothing to follow.
 	catchUp func(context.Context) error
-	// ended is closed at the end of the try that is to come, or under way.
+	// ended is closed at the end of the next or current try.
 	ended chan struct{}
 	// failure is why the last try failed, or nil.
 	failure error
@@ -52,25 +52,31 @@ type Tenure struct {
 // span is a tenure.
 type span struct {
 	number uint64
-	// signedIn is when its last sign-in began.
+	// signedIn is when its last sign-in began, and wall the same by the wall clock, in
+	// nanoseconds since the Unix epoch.
 	signedIn time.Time
+	wall     int64
+}
+
+func newSpan(number uint64, signedIn time.Time) *span {
+	return &span{number: number, signedIn: signedIn, wall: signedIn.UnixNano()}
 }
 
 func (t *Tenure) init(m *Membership) {
 	t.members, t.wake, t.ended = m, make(chan struct{}, 1), make(chan struct{})
 }
 
-// OnRegain says what the daemon must do after a sign-in before its tenure begins: to
-// catch up with all changes that were made before. It is called before Run.
+// OnRegain sets what the daemon must do after a sign-in before its tenure begins: catch
+// up with all changes made before. It is called before Run.
 func (t *Tenure) OnRegain(catchUp func(context.Context) error) { t.catchUp = catchUp }
 
-// holds reports whether the span holds at a moment. Where the monotonic clock has stood
-// still, as that of a suspended machine, the wall clock may have gone on.
+// holds reports whether the span holds at a given time. If the monotonic clock stood
+// still, as on a suspended machine, the wall clock may have gone on.
 func (s *span) holds(now time.Time) bool {
-	return now.Sub(s.signedIn) < tenureLasts && now.Round(0).Sub(s.signedIn.Round(0)) < tenureLasts
+	return now.Sub(s.signedIn) < tenureLasts && time.Duration(now.UnixNano()-s.wall) < tenureLasts
 }
 
-// At returns the number of the tenure at a moment of the monotonic clock; false if the
+// At returns the number of the tenure at a time of the monotonic clock; false if the
 // daemon had none.
 func (t *Tenure) At(now time.Time) (number uint64, ok bool) {
 	if t == nil {
@@ -83,7 +89,7 @@ func (t *Tenure) At(now time.Time) (number uint64, ok bool) {
 	return s.number, true
 }
 
-// StillHolds reports whether the tenure of a number goes on until now.
+// StillHolds reports whether the tenure with a number still holds.
 func (t *Tenure) StillHolds(number uint64) bool {
 	if t == nil {
 		return true
@@ -126,19 +132,19 @@ func (t *Tenure) Losses() uint64 { return t.lost.Load() }
 func (t *Tenure) extend(began time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	before := span{signedIn: t.signedIn}
+	before := newSpan(0, t.signedIn)
 	if !before.holds(t.members.clock()) {
 		t.present++
 		t.lose()
 	}
 	t.signedIn = began
 	if s := t.span.Load(); s != nil {
-		t.span.Store(&span{number: s.number, signedIn: began})
+		t.span.Store(newSpan(s.number, began))
 	}
 }
 
-// Regain returns nil once the daemon has tenure. It fails when ctx ends, and at once
-// while tries fail, with why. Run must run.
+// Regain returns nil once the daemon has tenure. It fails when ctx ends, and while tries
+// fail it fails at once with the reason. It needs Run to run.
 func (t *Tenure) Regain(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -160,7 +166,7 @@ func (t *Tenure) Regain(ctx context.Context) error {
 	}
 	select {
 	case <-ctx.Done():
-		return errors.Join(errNoTenure, ctx.Err())
+		return errors.Join(ErrNoTenure, ctx.Err())
 	case <-ended:
 	}
 	t.mu.Lock()
@@ -168,10 +174,10 @@ func (t *Tenure) Regain(ctx context.Context) error {
 	return t.failure
 }
 
-// errNoTenure is in the errors of Regain.
-var errNoTenure = errors.New("redis: changes of assignments may have been missed")
+// ErrNoTenure is in the errors of Regain.
+var ErrNoTenure = errors.New("redis: changes of assignments may have been missed")
 
-// wakeIfLost has run regain the tenure if there is none.
+// wakeIfLost makes run regain the tenure if there is none.
 func (t *Tenure) wakeIfLost() {
 	if !t.Holds() {
 		select {
@@ -181,7 +187,7 @@ func (t *Tenure) wakeIfLost() {
 	}
 }
 
-// run regains the tenure when it is told to, until ctx ends.
+// run regains the tenure when woken, until ctx ends.
 func (t *Tenure) run(ctx context.Context) {
 	for {
 		select {
@@ -214,21 +220,21 @@ func (t *Tenure) try(ctx context.Context) error {
 	t.lose()
 	t.mu.Unlock()
 	if err := t.members.SignIn(ctx); err != nil {
-		return errors.Join(errNoTenure, err)
+		return errors.Join(ErrNoTenure, err)
 	}
 	t.mu.Lock()
 	present := t.present
 	t.mu.Unlock()
 	if t.catchUp != nil {
 		if err := t.catchUp(ctx); err != nil {
-			return errors.Join(errNoTenure, err)
+			return errors.Join(ErrNoTenure, err)
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := &span{number: t.present, signedIn: t.signedIn}
+	s := newSpan(t.present, t.signedIn)
 	if t.present != present || !s.holds(t.members.clock()) {
-		return errNoTenure
+		return ErrNoTenure
 	}
 	t.span.Store(s)
 	return nil

@@ -140,6 +140,66 @@ func TestLostRegisterIsKnownToLackDaemons(t *testing.T) {
 	})
 }
 
+// A failover loses the last sign-ins. For 7 s nobody knows whose they were, and nobody is
+// taken for gone.
+func TestFailoverMayHaveLostSignIns(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t)
+	o := newOptions(redisconn.Single, server.Addr())
+	own := asynctest.NewClock()
+	register := open(t, o)
+	all := map[string]*fleet.Membership{}
+	join := func(names ...string) {
+		for _, name := range names {
+			if all[name] == nil {
+				all[name] = register.join(fleet.Options{Address: name, Clock: own.Time})
+			}
+			signIn(t, all[name])
+		}
+	}
+	want := func(step, by, names string, lacks time.Duration, isMoved bool) {
+		t.Helper()
+		got, gotLacks := awaited(t, all[by], all)
+		a, err := all[by].Awaited(ctx)
+		if err != nil || got != names || max(0, gotLacks) != lacks || a.IsMoved != isMoved {
+			t.Errorf("%s: %q are waited for, and perhaps more for %s (%t, %v), want %q, %s (%t)", step, got, max(0, gotLacks), a.IsMoved, err, names, lacks, isMoved)
+		}
+	}
+	join("a", "b", "a")
+	own.Move(7 * time.Second)
+	join("a")
+	want("one is gone", "a", "a", 0, false)
+	client := redistest.Client(t, server.Addr())
+	replicated := map[string]string{}
+	for key := range redistest.Keys(t, client, o.Prefix) {
+		replicated[key] = client.Dump(ctx, key).Val()
+	}
+	join("c")
+	own.Move(time.Second)
+	want("another has signed in", "a", "a c", 0, false)
+	// The server becomes a replica that lacks that sign-in, and is promoted.
+	if err := client.ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for key, dump := range replicated {
+		if err := client.RestoreReplace(ctx, key, time.Minute, dump).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("its sign-in is lost", "a", "a b", 7*time.Second, true)
+	own.Move(3 * time.Second)
+	join("a", "c")
+	want("it signs in again", "a", "a b c", 4*time.Second, true)
+	join("d")
+	want("to a newcomer", "d", "a b c d", 4*time.Second, false)
+	own.Move(4 * time.Second)
+	want("7 s later", "a", "a c d", 0, true)
+}
+
 // A tenure lasts 6 s from a sign-in on, is kept by sign-ins in time, and begins again
 // once the daemon has caught up after one.
 func TestTenureEndsBeforeADaemonIsGone(t *testing.T) {
