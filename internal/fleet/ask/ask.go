@@ -1,8 +1,8 @@
-// Package ask has a daemon ask all others of the register something, through Redis,
+// Package ask lets a daemon ask all others of the register something, through Redis,
 // which is all that they share.
 //
-// A question goes into a short stream, where every daemon listens. Each writes its
-// answer under a key of its own, which expires. Who asked looks for the keys until all
+// A question goes into a short stream to which every daemon listens. Each writes its
+// answer under a key of its own, which expires. The asker looks for the keys until all
 // are there, for at most a second, and names the daemons that did not answer.
 //
 // It imports redisconn and logthin.
@@ -33,34 +33,31 @@ const (
 	// Within is how long a question waits for answers.
 	Within = time.Second
 
-	// questionsLive is how long the stream lives, and answersLive an answer that nobody
-	// fetches: who asked is gone by then.
+	// questionsLive is how long the stream lives, and answersLive how long an answer that
+	// nobody fetches: the asker is gone by then.
 	questionsLive = time.Minute
 	answersLive   = 5 * time.Second
-	// answersEach is how many questions a daemon answers in a second; it leaves out
-	// more.
+	// answersEach is how many questions a daemon answers per second; it skips any more.
 	answersEach = 5
-	// blockFor is how long a daemon listens in one command.
-	blockFor = time.Second
-	// readMost is how many questions it reads at once.
-	readMost = 16
+	// maxRead is how many questions it reads at once.
+	maxRead = 16
 	// retryEvery is the pause after a failure.
 	retryEvery = 200 * time.Millisecond
 	logEvery   = time.Minute
 )
 
-// Options of a Line.
+// Options are the options of a Line.
 type Options struct {
-	// ID is that of this daemon in the register.
+	// ID is the ID of this daemon in the register.
 	ID string
 	// Daemons returns the IDs of the daemons in the register.
 	Daemons func(context.Context) ([]string, error)
-	// Answer answers the questions of others, one at a time; nothing means that this
-	// daemon has no answer, which the other is told.
+	// Answer answers the questions of others, one at a time; nil means that this daemon
+	// has no answer, which the asker is told.
 	Answer func(question []byte) []byte
-	// Log gets a line when Redis refuses that questions are heard; nil means no log.
+	// Log gets a line when Redis refuses to let questions be heard; nil means no log.
 	Log *slog.Logger
-	// Clock spaces answers and lines of the log; nil is this machine's.
+	// Clock spaces answers and log lines; nil means this machine's.
 	Clock func() time.Time
 }
 
@@ -68,17 +65,17 @@ type Options struct {
 type Line struct {
 	redis *redisconn.Conn
 	o     Options
-	// isListening says that what is asked from now on is heard.
+	// isListening says that questions asked from now on are heard.
 	isListening  atomic.Bool
 	failureLines logthin.Thinner
 
-	// Run alone uses what follows.
+	// Only Run uses the fields below.
 
-	second   int64 // in which answered were
+	second   int64 // in which answered were answered
 	answered int
 }
 
-// New returns a line on the servers that conn reaches, which belongs to the caller, who
+// New returns a line on the servers that conn reaches. conn belongs to the caller, who
 // closes it after Run has ended.
 func New(conn *redisconn.Conn, o Options) *Line {
 	if o.Log == nil {
@@ -92,14 +89,14 @@ func New(conn *redisconn.Conn, o Options) *Line {
 
 func (l *Line) questions() string { return l.redis.Prefix() + "{~ask}~questions" }
 
-// answerKey is where a daemon's answer to a question is.
+// answerKey is the key of a daemon's answer to a question.
 func (l *Line) answerKey(question, daemon string) string {
 	return l.redis.Prefix() + "{~ask}~answer:" + question + ":" + daemon
 }
 
-// Ask asks all other daemons. It calls take with each answer as it comes, one at a time,
-// and returns the IDs of those that have none or did not give it in time. Its error says
-// that they could not be asked.
+// Ask asks all other daemons. It calls take with each answer as it arrives, one at a
+// time, and returns the IDs of those that have none or did not give it in time. Its error
+// says that they could not be asked.
 func (l *Line) Ask(ctx context.Context, question []byte, take func(daemon string, answer []byte)) (pending []string, _ error) {
 	if len(question) > MaxBytes {
 		return nil, fmt.Errorf("a question of %d bytes, where %d are allowed", len(question), MaxBytes)
@@ -120,7 +117,8 @@ func (l *Line) Ask(ctx context.Context, question []byte, take func(daemon string
 		return nil, fmt.Errorf("redis: %w", err)
 	}
 	var silent []string
-	// A pause grows, so that near daemons are not waited for and many do not press.
+	// The pause grows, so that nearby daemons are not waited for long and many do not
+	// flood Redis.
 	for pause := time.Millisecond; len(pending) > 0; pause = min(2*pause, 20*time.Millisecond) {
 		select {
 		case <-ctx.Done():
@@ -128,7 +126,7 @@ func (l *Line) Ask(ctx context.Context, question []byte, take func(daemon string
 		case <-time.After(pause):
 		}
 		var later []string
-		for some := range slices.Chunk(pending, fetchMost) {
+		for some := range slices.Chunk(pending, maxFetch) {
 			given := l.fetch(ctx, id, some, func(daemon string, answer []byte) {
 				if len(answer) == 0 {
 					silent = append(silent, daemon)
@@ -148,16 +146,16 @@ func (l *Line) Ask(ctx context.Context, question []byte, take func(daemon string
 }
 
 const (
-	// isAnswer begins each answer, so that none at all is told from an empty one.
+	// isAnswer begins each answer, to distinguish an empty one from none at all.
 	isAnswer = '='
-	// fetchMost is of how many daemons answers are looked for at once, in one round trip,
-	// and fetchBytes how many bytes of answers are read at once, but for a longer one.
-	fetchMost  = 256
+	// maxFetch is for how many daemons answers are looked up at once, in one round trip,
+	// and fetchBytes how many bytes of answers are read at once, except for a longer one.
+	maxFetch   = 256
 	fetchBytes = 4 * MaxBytes
 )
 
-// fetch calls take with the answers of daemons that are there, and removes them. Of one
-// that has no answer to give, take gets an empty one. given says whose were there.
+// fetch calls take with the available answers of daemons, and removes them. For a daemon
+// that has no answer to give, take gets an empty one. given says whose were available.
 func (l *Line) fetch(ctx context.Context, question string, daemons []string, take func(daemon string, answer []byte)) (given []bool) {
 	given = make([]bool, len(daemons))
 	keys := make([]string, len(daemons))
@@ -167,13 +165,13 @@ func (l *Line) fetch(ctx context.Context, question string, daemons []string, tak
 		keys[i] = l.answerKey(question, daemon)
 		sizes[i] = pipe.StrLen(ctx, keys[i])
 	}
-	_, _ = pipe.Exec(ctx) // each command has its error; until the time is over it is tried again
+	_, _ = pipe.Exec(ctx) // each command has its own error; it is tried again until the time is over
 	var read []string
 	for i := 0; i < len(daemons); {
 		texts := make(map[int]*redis.StringCmd)
 		for held := int64(0); i < len(daemons); i++ {
 			size := sizes[i].Val()
-			if size > 1+MaxBytes { // somebody else wrote it
+			if size > 1+MaxBytes { // someone else wrote it
 				size = 1
 			}
 			if size == 0 {
@@ -182,7 +180,7 @@ func (l *Line) fetch(ctx context.Context, question string, daemons []string, tak
 			if held += size; held > fetchBytes {
 				break
 			}
-			// No more than its size: somebody else may write a longer one meanwhile.
+			// No more than its size: someone else may meanwhile write a longer one.
 			texts[i] = pipe.GetRange(ctx, keys[i], 0, size-1)
 		}
 		_, _ = pipe.Exec(ctx)
@@ -199,70 +197,32 @@ func (l *Line) fetch(ctx context.Context, question string, daemons []string, tak
 		}
 	}
 	if len(read) > 0 {
-		_ = l.redis.Del(ctx, read...).Err() // or they expire
+		_ = l.redis.Del(ctx, read...).Err() // otherwise they expire
 	}
 	return given
 }
 
-// Run answers questions until ctx ends, and returns within about a second then.
+// Run answers questions until ctx ends, and then returns within about a second.
 func (l *Line) Run(ctx context.Context) {
-	last := ""
+	tail := redisconn.Tail{Conn: l.redis, Key: l.questions(), Max: maxRead}
 	for ctx.Err() == nil {
-		next, err := l.listen(ctx, last)
+		questions, err := tail.Next(ctx)
+		l.isListening.Store(err == nil)
 		if err != nil {
-			l.isListening.Store(false)
 			l.logFailure(ctx, err)
-			next = ""
 			select {
 			case <-ctx.Done():
 			case <-time.After(retryEvery):
 			}
+			continue
 		}
-		last = next
-	}
-}
-
-// listen waits for questions after last, answers them, and returns the new last one. An
-// empty one is the newest that there is.
-func (l *Line) listen(ctx context.Context, last string) (string, error) {
-	if last == "" {
-		newest, err := l.newest(ctx)
-		if err != nil {
-			return "", err
+		if len(questions) > 0 {
+			l.failureLines.Reset()
 		}
-		last = newest
-	}
-	l.isListening.Store(true)
-	whole, cancel := context.WithTimeout(ctx, blockFor+l.redis.Timeout())
-	defer cancel()
-	streams, err := l.redis.XRead(whole, &redis.XReadArgs{Streams: []string{l.questions(), last}, Block: blockFor, Count: readMost}).Result()
-	if errors.Is(err, redis.Nil) {
-		return l.rewound(ctx, last)
-	}
-	if err != nil {
-		return "", err
-	}
-	l.failureLines.Reset()
-	for _, stream := range streams {
-		for _, m := range stream.Messages {
-			last = m.ID
+		for _, m := range questions {
 			l.reply(ctx, m)
 		}
 	}
-	return last, nil
-}
-
-// rewound returns where to go on after nothing came for a while. A stream that was lost
-// may begin with smaller IDs than before; all of it is new then.
-func (l *Line) rewound(ctx context.Context, last string) (string, error) {
-	newest, err := l.newest(ctx)
-	if err != nil {
-		return "", err
-	}
-	if isBefore(newest, last) {
-		return beginning, nil
-	}
-	return last, nil
 }
 
 // reply answers a question.
@@ -292,13 +252,14 @@ func (l *Line) mayAnswer() bool {
 	return l.answered <= answersEach
 }
 
-// logFailure logs why Redis could not be asked, unless ctx has ended: the daemon stops.
+// logFailure logs why Redis could not be asked, unless ctx has ended because the daemon
+// stops.
 func (l *Line) logFailure(ctx context.Context, err error) {
 	l.redis.ReloadAfter(ctx, err)
 	if ctx.Err() != nil {
 		return
 	}
-	// That Redis does not answer is told by those who need it more.
+	// Code that needs Redis more reports that it does not answer.
 	level := slog.LevelDebug
 	if err = l.redis.Explain(redisconn.AnyNode, err); errors.Is(err, redisconn.ErrRefused) {
 		level = slog.LevelWarn

@@ -259,7 +259,7 @@ func TestBrokenMessagesCostAnAnswerAtMost(t *testing.T) {
 type atOnce struct {
 	answers func(question string)
 	trips   int
-	most    int // bytes that are read in one
+	max     int // bytes that are read in one
 }
 
 func (a *atOnce) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -287,7 +287,7 @@ func (a *atOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 				read += len(text.Val())
 			}
 		}
-		a.most = max(a.most, read)
+		a.max = max(a.max, read)
 		return err
 	}
 }
@@ -328,8 +328,8 @@ func TestManyDaemonsAreAskedInFewRoundTrips(t *testing.T) {
 						t.Errorf("%s: %d bytes", id, len(answer))
 					}
 				}
-				if seen.trips > tc.trips || seen.most > 1<<20 {
-					t.Errorf("%d round trips, and %d bytes in one", seen.trips, seen.most)
+				if seen.trips > tc.trips || seen.max > 1<<20 {
+					t.Errorf("%d round trips, and %d bytes in one", seen.trips, seen.max)
 				}
 				for _, address := range c.options.Addresses {
 					for key := range redistest.Keys(t, redistest.Client(t, address), c.options.Prefix) {
