@@ -84,14 +84,14 @@ func TestCompressionThatIsBehindFillsNoDisk(t *testing.T) {
 	}
 	added := make(chan struct{})
 	var all sync.WaitGroup
-	most := int64(0)
+	maxOnDisk := int64(0)
 	all.Go(func() {
 		for {
 			select {
 			case <-added:
 				return
 			default:
-				most = max(most, onDisk(t, dir))
+				maxOnDisk = max(maxOnDisk, onDisk(t, dir))
 			}
 		}
 	})
@@ -101,8 +101,8 @@ func TestCompressionThatIsBehindFillsNoDisk(t *testing.T) {
 	close(added)
 	all.Wait()
 	r.Close()
-	if allowed := int64(size * (keep + 2)); most > allowed || most < size {
-		t.Errorf("%d bytes on disk, at most %d may be", most, allowed)
+	if allowed := int64(size * (keep + 2)); maxOnDisk > allowed || maxOnDisk < size {
+		t.Errorf("%d bytes on disk, at most %d may be", maxOnDisk, allowed)
 	}
 }
 

@@ -5,16 +5,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Counts count what became of lines.
+// Counts count what happened to lines.
 type Counts struct {
-	// Written were taken, Dropped found no room while they waited, and Failed were
-	// refused by the disk or the collector.
+	// Written were taken, Dropped found no room to wait, and Failed were refused by the
+	// disk or the collector.
 	Written, Dropped, Failed prometheus.Counter
 }
 
 // NewCounts returns the counts of a metric with the label result. All begin at 0.
 func NewCounts(lines *prometheus.CounterVec) Counts {
-	return Counts{lines.WithLabelValues("written"), lines.WithLabelValues("dropped"), lines.WithLabelValues("failed")}
+	return Counts{Written: lines.WithLabelValues("written"), Dropped: lines.WithLabelValues("dropped"), Failed: lines.WithLabelValues("failed")}
 }
 
 // NewLines returns the metric for the lines of a sink.

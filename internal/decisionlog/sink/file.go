@@ -19,12 +19,11 @@ const Stdout = "-"
 type Options struct {
 	// Path is a file, a FIFO, a device, or Stdout.
 	Path string
-	// MaxSize is after how many bytes a file is rotated; 0 means never. It is
-	// exceeded only by a line that is longer. While a full file cannot be rotated, lines
-	// fail.
+	// MaxSize is the size in bytes at which a file is rotated; 0 means never. Only a
+	// longer line exceeds it. While a full file cannot be rotated, lines fail.
 	MaxSize int64
-	// Keep is how many rotated files are kept, at least 1, and Compress whether with
-	// gzip.
+	// Keep is how many rotated files are kept, at least 1, and Compress is whether they
+	// are compressed, by gzip.
 	Keep     int
 	Compress bool
 	// Buffer is how many bytes may wait to be written.
@@ -54,17 +53,17 @@ type limits struct {
 }
 
 const (
-	// flushEvery is how long a line waits at most to be written, where the disk
-	// takes it: half of the second that is promised.
+	// flushEvery is how long a line waits at most to be written, if the disk keeps up:
+	// half of the second that is promised.
 	flushEvery = 500 * time.Millisecond
-	// closeWithin is how long the end of the daemon waits for the disk.
+	// closeWithin is how long a daemon that ends waits for the disk.
 	closeWithin = 2 * time.Second
 	// failureLogEvery is how often it is logged that lines are lost.
 	failureLogEvery = time.Minute
 )
 
 // Open opens a file and begins to write. It fails if the file cannot be written now;
-// later on that is counted and tried again.
+// later failures are counted and retried.
 func Open(o Options) (*File, error) {
 	f := &File{Options: o, queue: newQueue(o.Buffer), end: make(chan struct{}), ended: make(chan struct{})}
 	f.output = newOutput(o)
@@ -85,21 +84,21 @@ func (f *File) Write(line []byte, _ int64, _ bucket.SpanRef) {
 	}
 }
 
-// Announce has limits be in force for the lines that are added from now on. Every
-// file begins with those in force.
+// Announce puts limits in force for the lines that are added from now on. Every file
+// begins with those in force.
 func (f *File) Announce(fingerprint string, files []decisionlog.File) {
 	f.queue.mark(&limits{fingerprint, files})
 	f.queue.rouse()
 }
 
-// Reopen has the file be opened again by its path: somebody else has moved it.
+// Reopen makes the writer open the path again: somebody else has moved the file.
 func (f *File) Reopen() {
 	f.reopen.Store(true)
 	f.queue.rouse()
 }
 
-// Close writes what waits, for as long as closeWithin, and drops what is left then. What
-// is being written at that moment counts as dropped too: nobody knows.
+// Close writes what waits, for at most closeWithin, and drops what is left then. What is
+// being written at that moment counts as dropped too, since its result is unknown.
 func (f *File) Close() {
 	f.queue.close()
 	close(f.end)
@@ -117,22 +116,13 @@ func (f *File) Close() {
 // run writes until the end.
 func (f *File) run() {
 	defer close(f.ended)
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-f.queue.wake:
-		case <-tick.C:
-		case <-f.end:
-			f.flush()
-			f.output.close()
-			return
-		}
+	f.queue.serve(f.end, func() {
 		if f.reopen.Swap(false) {
 			f.output.shut()
 		}
 		f.flush()
-	}
+	})
+	f.output.close()
 }
 
 // flush writes what waits.
@@ -152,7 +142,7 @@ func (f *File) flush() {
 
 var newline = []byte{'\n'}
 
-// write writes whole lines, and counts what became of them.
+// write writes whole lines, and counts the results.
 func (f *File) write(text []byte) {
 	if len(text) == 0 {
 		return

@@ -21,7 +21,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// OTLPOptions are those of an OTLP.
+// OTLPOptions are the options of an OTLP.
 type OTLPOptions struct {
 	// Endpoint is the collector's URL.
 	Endpoint string
@@ -54,10 +54,10 @@ type OTLP struct {
 const (
 	// exportWithin is how long a collector has to take lines.
 	exportWithin = 10 * time.Second
-	// Lines and bytes that are sent together at most, but for a longer line.
+	// The most lines and bytes that are sent together, except for a longer line.
 	exportLines = 512
 	exportBytes = 1 << 20
-	// frameSize is what stands before a line that waits: its moment, trace, span and
+	// frameSize is the size of what precedes a waiting line: its moment, trace, span and
 	// length.
 	frameSize = 8 + 16 + 8 + 4
 )
@@ -77,7 +77,7 @@ func NewOTLP(ctx context.Context, o OTLPOptions) (*OTLP, error) {
 	return s, nil
 }
 
-// newLogExporter returns what sends logs. It dials nobody before there are some.
+// newLogExporter returns what sends logs. It does not connect before there are some.
 func newLogExporter(ctx context.Context, o OTLPOptions) (sdklog.Exporter, error) {
 	protocol := o.Protocol
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
@@ -112,7 +112,7 @@ func (s *OTLP) Write(line []byte, at int64, span bucket.SpanRef) {
 	}
 }
 
-// Close sends what waits, for as long as closeWithin, and drops what is left then.
+// Close sends what waits, for at most closeWithin, and drops what is left then.
 func (s *OTLP) Close() {
 	s.queue.close()
 	close(s.end)
@@ -127,18 +127,7 @@ func (s *OTLP) Close() {
 // run sends until the end.
 func (s *OTLP) run() {
 	defer close(s.ended)
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.queue.wake:
-		case <-tick.C:
-		case <-s.end:
-			s.flush()
-			return
-		}
-		s.flush()
-	}
+	s.queue.serve(s.end, s.flush)
 }
 
 // flush sends what waits.
@@ -190,7 +179,8 @@ func (s *OTLP) export() {
 }
 
 // refusedOf returns how many of n logs did not arrive, by the error of an exporter: all,
-// or those that the collector refused beside others. With none refused it only warns.
+// or those that the collector refused while it took others. If none were refused, the
+// error is only a warning.
 func refusedOf(n int, err error) int {
 	if several, ok := err.(interface{ Unwrap() []error }); ok { // of which one is enough
 		for _, one := range several.Unwrap() {
@@ -198,7 +188,7 @@ func refusedOf(n int, err error) int {
 		}
 		return n
 	}
-	// The exporters do not export the type of this error. It ends with the number, behind
+	// The exporters do not export the type of this error. It ends with the number, after
 	// whatever the collector said.
 	text, isPart := strings.CutPrefix(err.Error(), "OTLP partial success: ")
 	text, isLogs := strings.CutSuffix(text, " logs rejected)")
@@ -213,8 +203,8 @@ func refusedOf(n int, err error) int {
 }
 
 func (s *OTLP) logLoss(why string) {
-	const most = 256 // the collector's answer is in it, whatever that may be
-	s.losses.tell(why[:min(len(why), most)])
+	const maxText = 256 // the collector's answer is in it, whatever that may be
+	s.losses.tell(why[:min(len(why), maxText)])
 }
 
 // records gathers the logs that a provider makes.

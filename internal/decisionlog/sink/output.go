@@ -30,8 +30,8 @@ type output struct {
 	// owesLimits says that the line about the limits in force is still to be written,
 	// before any other: the disk may have been full.
 	owesLimits bool
-	// most is the size at which the file is rotated; 0 is never.
-	most int64
+	// rotateSize is the size at which the file is rotated; 0 is never.
+	rotateSize int64
 	// isTorn is set if the last byte that was written does not end a line.
 	isTorn bool
 	// checkAt is when to look next whether the file was moved, and retryAt when to
@@ -47,8 +47,7 @@ func newOutput(o Options) *output {
 	return &output{path: o.Path, maxSize: o.MaxSize, settings: o.Settings, isStdout: o.Path == Stdout, rotated: newRotated(o)}
 }
 
-// lookEvery is how often a file is looked for by its path, and opened again where
-// that failed.
+// lookEvery is how often a file is looked for by its path, and reopened if that failed.
 const lookEvery = time.Second
 
 // open opens the file, and begins it with the limits in force.
@@ -58,7 +57,7 @@ func (u *output) open() error {
 		return u.failure
 	}
 	u.checkAt, u.retryAt, u.rotateAt = time.Now().Add(lookEvery), time.Time{}, time.Time{}
-	u.head, u.most, u.owesLimits = 0, u.maxSize, u.inForce != nil
+	u.head, u.rotateSize, u.owesLimits = 0, u.maxSize, u.inForce != nil
 	return u.payLimits()
 }
 
@@ -75,7 +74,7 @@ func (u *output) openFile() error {
 		u.file, u.isRegular = os.NewFile(uintptr(fd), "standard output"), false
 		return nil
 	}
-	// To read, too: a FIFO can so be opened before anybody reads it. Opened so, it
+	// For reading, too: this way a FIFO can be opened before anybody reads it. It then
 	// takes what fits in it, and the rest waits here.
 	if u.file, err = os.OpenFile(u.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640); err != nil {
 		u.file = nil
@@ -96,7 +95,7 @@ func (u *output) openFile() error {
 	return nil
 }
 
-// shut closes the file, to be opened again.
+// shut closes the file, to be reopened.
 func (u *output) shut() {
 	if u.file != nil {
 		u.file.Close()
@@ -104,7 +103,7 @@ func (u *output) shut() {
 	}
 }
 
-// close ends the use of the output.
+// close closes the output.
 func (u *output) close() {
 	u.shut()
 	u.rotated.close()
@@ -120,8 +119,8 @@ func (u *output) announce(l *limits) error {
 }
 
 // payLimits writes the line about the limits in force, if it is still to be written. A
-// file that begins with it has as much room for others at least, so that not each line is
-// a file of its own where the limits are long.
+// file that begins with it has at least as much room for others, so that long limits do
+// not give each line a file of its own.
 func (u *output) payLimits() error {
 	if !u.owesLimits {
 		return nil
@@ -134,7 +133,7 @@ func (u *output) payLimits() error {
 	if isFirst && !u.owesLimits {
 		u.head = u.size
 		if u.maxSize > 0 {
-			u.most = max(u.maxSize, 2*u.head)
+			u.rotateSize = max(u.maxSize, 2*u.head)
 		}
 	}
 	if cap(u.scratch) > keptBytes {
@@ -143,7 +142,7 @@ func (u *output) payLimits() error {
 	return err
 }
 
-// write writes whole lines, over several files if need be, and returns how many bytes
+// write writes whole lines, over several files if necessary, and returns how many bytes
 // of whole lines were written.
 func (u *output) write(text []byte) (n int, err error) {
 	for n < len(text) {
@@ -151,8 +150,8 @@ func (u *output) write(text []byte) (n int, err error) {
 			return n, err
 		}
 		part := text[n:]
-		if u.isRegular && u.most > 0 && u.size+int64(len(part)) > u.most {
-			part = part[:linesWithin(part, u.most-u.size)]
+		if u.isRegular && u.rotateSize > 0 && u.size+int64(len(part)) > u.rotateSize {
+			part = part[:linesWithin(part, u.rotateSize-u.size)]
 			if len(part) == 0 && u.size > u.head {
 				if err := u.rotate(); err != nil {
 					return n, err
@@ -180,8 +179,8 @@ func linesWithin(text []byte, room int64) int {
 	return bytes.LastIndexByte(text[:min(int64(len(text)), room)], '\n') + 1
 }
 
-// ready opens the file if there is none, or if it is not any more what its path
-// names. It then has the line about the limits in force.
+// ready opens the file if there is none, or if its path no longer names it. It then has
+// the line about the limits in force.
 func (u *output) ready() error {
 	now := time.Now()
 	if u.file != nil && !u.isStdout && now.After(u.checkAt) {
@@ -199,8 +198,8 @@ func (u *output) ready() error {
 	return u.open()
 }
 
-// isMoved reports whether the path names another file than the one that is open, or
-// somebody has cut that off, as logrotate does with copytruncate.
+// isMoved reports whether the path names another file than the open one, or somebody has
+// truncated that, as logrotate does with copytruncate.
 func (u *output) isMoved() bool {
 	named, err := os.Stat(u.path)
 	if err != nil {
@@ -211,7 +210,7 @@ func (u *output) isMoved() bool {
 }
 
 // put writes lines to the file, and returns how many bytes of whole lines it took. A
-// part of a line is taken back, or else ended before the next.
+// partial line is taken back, or else ended before the next.
 func (u *output) put(lines []byte) (n int, err error) {
 	if u.isTorn {
 		if _, err := u.file.Write(newline); err != nil {
@@ -236,8 +235,8 @@ func (u *output) put(lines []byte) (n int, err error) {
 	return whole, u.failed(err)
 }
 
-// writeAll writes to the file. While nobody reads a FIFO it waits, but no longer than the
-// path names that FIFO: nobody will come to read one that is removed.
+// writeAll writes to the file. While nobody reads a FIFO it waits, but only as long as
+// the path names that FIFO: nobody will read one that was removed.
 func (u *output) writeAll(text []byte) (n int, err error) {
 	for {
 		_ = u.file.SetWriteDeadline(time.Now().Add(lookEvery)) // files on a disk have none
@@ -249,8 +248,8 @@ func (u *output) writeAll(text []byte) (n int, err error) {
 	}
 }
 
-// failed closes a file that cannot be written, unless there may be room on its disk
-// again: then each try would begin it anew.
+// failed closes a file that cannot be written, unless its disk is full and may have room
+// again: otherwise each try would begin it again.
 func (u *output) failed(err error) error {
 	if !u.isRegular || !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		u.shut()
@@ -260,7 +259,7 @@ func (u *output) failed(err error) error {
 }
 
 // rotate puts the file away and begins another. While that fails, the file stays as it
-// is: it may have no more bytes, and those that it has are not given up for new ones.
+// is: it may not grow, and its lines are not given up for new ones.
 func (u *output) rotate() error {
 	if u.isMoved() { // somebody else did it
 		u.shut()

@@ -1,21 +1,23 @@
 package sink
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
-// queue holds lines that wait for a writer: one half gathers them while the writer
-// takes the other where it goes. Its methods may be called concurrently, but for
-// take, which is the writer's.
+// queue holds lines that wait for a writer: one half gathers them while the writer writes
+// the other. Its methods may be called concurrently, except take, which is the writer's.
 type queue struct {
 	half int // the most bytes of each half
-	// wake has an element when the writer should come before its time.
+	// wake has an element when the writer should run early.
 	wake chan struct{}
 
 	mu       sync.Mutex
 	front    batch
 	spare    []byte // of the other half, while the writer does not have it
 	isClosed bool
-	// unsettled is how many lines the writer has taken of which it has not said yet what
-	// became of them, and isAbandoned that nobody asks any more.
+	// unsettled is how many lines the writer has taken whose result it has not reported
+	// yet, and isAbandoned is set once nobody asks for that any more.
 	unsettled   int
 	isAbandoned bool
 }
@@ -35,7 +37,7 @@ type mark struct {
 }
 
 const (
-	// wakeAt is how many bytes have the writer come before its time.
+	// wakeAt is the number of bytes at which the writer runs early.
 	wakeAt = 64 << 10
 	// keptBytes is the most memory of a half that is kept whether it is used or not.
 	keptBytes = 256 << 10
@@ -43,7 +45,7 @@ const (
 	maxMarks = 8
 )
 
-// newQueue returns a queue of at most so many bytes.
+// newQueue returns a queue of at most this many bytes.
 func newQueue(bytes int) *queue { return &queue{half: bytes / 2, wake: make(chan struct{}, 1)} }
 
 // add adds a line of two pieces, or reports that there is no room for it.
@@ -68,7 +70,22 @@ func (q *queue) add(head, tail []byte) bool {
 	return true
 }
 
-// rouse has the writer come.
+// serve calls write whenever lines may wait, and once more when end is closed.
+func (q *queue) serve(end <-chan struct{}, write func()) {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for hasEnded := false; !hasEnded; {
+		select {
+		case <-q.wake:
+		case <-tick.C:
+		case <-end:
+			hasEnded = true
+		}
+		write()
+	}
+}
+
+// rouse wakes the writer.
 func (q *queue) rouse() {
 	select {
 	case q.wake <- struct{}{}:
@@ -76,7 +93,7 @@ func (q *queue) rouse() {
 	}
 }
 
-// mark puts limits in force behind the lines so far.
+// mark puts limits in force after the lines so far.
 func (q *queue) mark(l *limits) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,7 +114,7 @@ func (q *queue) take() batch {
 	return b
 }
 
-// settle notes that the writer knows what became of so many lines. It reports whether
+// settle notes that the writer knows the result of this many lines. It reports whether
 // that is still to be counted.
 func (q *queue) settle(lines int) bool {
 	q.mu.Lock()
@@ -106,8 +123,8 @@ func (q *queue) settle(lines int) bool {
 	return !q.isAbandoned
 }
 
-// abandon returns of how many lines nobody knows what became of them: those that wait,
-// and those that the writer has. What it settles later does not count.
+// abandon returns the number of lines whose result is unknown: those that wait, and those
+// that the writer has. What the writer settles later does not count.
 func (q *queue) abandon() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,7 +142,7 @@ func (q *queue) done(b batch) {
 	q.spare = b.text[:0]
 }
 
-// close has the queue take no more lines.
+// close makes the queue take no more lines.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -15,9 +15,14 @@ import (
 	"time"
 )
 
-// rotated are the files that were rotated: decisions-20261123T000000.000001.jsonl
-// beside decisions.jsonl. Who writes removes those that are too many, so that never more
-// are there, and one goroutine compresses them, so that nothing else waits for that.
+// rotated are the files that were rotated: decisions-20261123T000000.000001.jsonl beside
+// decisions.jsonl. The writer removes excess ones, so that there are never too many, and
+// one goroutine compresses them, so that nothing else waits for that.
+//
+// lumberjack (v2.2) is not used: it removes old files some time after it began a new one,
+// so that there are more than keep; two rotations within a millisecond give one file; it
+// does not notice that somebody else moved the file, and has no place for the line about
+// limits that begins each.
 type rotated struct {
 	path     string
 	keep     int
@@ -28,7 +33,7 @@ type rotated struct {
 	ctx     context.Context // ends what is being compressed
 	end     context.CancelFunc
 	tidying sync.WaitGroup
-	// mu is held while files are counted, and while one takes the place of another.
+	// mu is held while files are counted, and while one replaces another.
 	mu sync.Mutex
 }
 
@@ -64,7 +69,7 @@ const (
 	stampGap = time.Microsecond
 )
 
-// add moves the file away. It fails if there are too many others, which cannot be counted
+// add moves the file away. It fails if there are too many others that cannot be counted
 // or removed.
 func (r *rotated) add() error {
 	name, err := r.free(time.Now().UTC())
@@ -106,12 +111,12 @@ func (r *rotated) name(at time.Time) string {
 	return strings.TrimSuffix(r.path, ext) + "-" + at.Format(stamp) + ext
 }
 
-// list returns the names of the rotated files, the newest first, and of those that
-// are left of an earlier daemon that was ended while it compressed.
+// list returns the names of the rotated files, the newest first, and those left over from
+// an earlier daemon that was ended while it compressed.
 func (r *rotated) list() (names, left []string, err error) { return listRotated(r.path) }
 
 // Rotated returns the names of the files that were rotated from a path, the oldest first,
-// one of them for a file that is being compressed. It returns none for standard output.
+// with one name for a file that is being compressed. It returns none for standard output.
 func Rotated(path string) ([]string, error) {
 	if path == Stdout {
 		return nil, nil
@@ -125,7 +130,7 @@ func Rotated(path string) ([]string, error) {
 // are in the order of their rotation.
 func Stamp(name string) string { return strings.TrimSuffix(name, gzipped) }
 
-// RotatedAt returns when a file of Rotated was put away, by the clock of its daemon.
+// RotatedAt returns when a file of Rotated was rotated, by the clock of its daemon.
 func RotatedAt(name string) (time.Time, bool) {
 	name = filepath.Base(Stamp(name))
 	// Without an extension, the microseconds of the stamp look like one.
@@ -163,7 +168,7 @@ func listRotated(path string) (names, left []string, err error) {
 }
 
 // prune removes all but the newest files, and returns those and what list returns as
-// left. One that cannot be removed stays in the place of a newer one. The error says that
+// left. One that cannot be removed stays in place of a newer one. The error says that
 // more are left, or that they cannot be counted.
 func (r *rotated) prune(keep int) (names, left []string, err error) {
 	r.mu.Lock()
@@ -185,7 +190,8 @@ func (r *rotated) prune(keep int) (names, left []string, err error) {
 	return names, left, nil
 }
 
-// tidy removes what is too much or was left, and compresses the files that are not yet.
+// tidy removes excess and left-over files, and compresses those that are not compressed
+// yet.
 func (r *rotated) tidy() {
 	names, left, err := r.prune(r.keep)
 	for _, name := range left {
@@ -258,4 +264,16 @@ func (r readerUntil) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return r.Reader.Read(p)
+}
+
+// Finished returns names without those of files that hold only a part of another one
+// among them: a pattern such as decisions*.jsonl* finds both. It warns of each.
+func Finished(names []string, warn func(string)) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		whole, isPart := strings.CutSuffix(name, gzipped+unready)
+		if isPart = isPart && slices.Contains(names, whole); isPart {
+			warn(name + " is passed over: " + whole + " is being compressed to it")
+		}
+		return isPart
+	})
 }
