@@ -14,16 +14,13 @@ func FuzzWrittenLinesAreRead(f *testing.F) {
 	f.Add([]byte("\x00\x00x"), int64(0), uint32(0), int64(0x7f7f7f7f7f7f7f7f))
 	f.Fuzz(func(t *testing.T, text []byte, at int64, seq uint32, n int64) {
 		l := lineOf(text, at, seq, n)
-		var got, again decisionlog.Line
+		var got decisionlog.Line
 		line := l.AppendJSON(nil)
 		if err := got.ReadJSON(line); err != nil {
 			t.Skip() // such as a time of the year 10,000, or a result that is no word
 		}
 		if second := got.AppendJSON(nil); string(second) != string(line) {
 			t.Errorf("%s\nis read and written as\n%s", line, second)
-		}
-		if err := decisionlog.ReadAny(&again, line); err != nil || !same(&got, &again) {
-			t.Errorf("%v: %+v and %+v", err, got, again)
 		}
 		if !utf8.Valid(line) || strings.Contains(string(line), "\n") {
 			t.Errorf("%q", line)

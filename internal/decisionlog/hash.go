@@ -9,7 +9,7 @@ import (
 // hashMark begins a value that is written as its hash.
 const hashMark = "h:"
 
-// HashOf returns what a log with hashed values has in the place of an entry's value.
+// HashOf returns what a log with hashed values has in place of an entry's value.
 func HashOf(secret []byte, key, value string) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(key + "\x00" + value))

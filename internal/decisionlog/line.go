@@ -1,4 +1,4 @@
-// Package decisionlog is the log of decisions: what a line of it says, and how it is
+// Package decisionlog is the log of decisions: what its lines say, and how they are
 // written and read. It imports bucket and spelling.
 //
 // A line is JSON, so that any tool reads it; docs/decisions.md has the schema. Lines
@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Version is that of the schema. A reader of version n reads all versions up to n;
+// Version is the version of the schema. A reader of version n reads all versions up to n;
 // fields may be added without a new one.
 const Version = 1
 
@@ -29,14 +29,14 @@ const (
 	GivenBack
 )
 
-// Result is what came of a request or a descriptor. Its words are those of the metrics.
+// Result is the result of a request or a descriptor. Its words are those of the metrics.
 type Result uint8
 
 // Results.
 const (
 	Allowed Result = iota
 	Denied
-	// Shadowed descriptors passed, since what they are over is not in force.
+	// Shadowed descriptors passed, since the limit that they are over is not in force.
 	Shadowed
 	// Failed requests have a Code.
 	Failed
@@ -66,17 +66,18 @@ type Line struct {
 	Degraded bool
 	// TraceID is that of a sampled request, 32 hexadecimal digits.
 	TraceID string
-	// Lossy is set if some text is not what was sent: it was no UTF-8, or too long.
+	// Lossy is set if some text is not what was sent: it was not UTF-8, or too long.
 	Lossy       bool
 	Descriptors []Descriptor
-	// Settings are those of the daemon, in a line about limits. They are nil where an
-	// older daemon did not say them.
+	// Settings are those of the daemon, in a line about limits. They are nil if an older
+	// daemon did not write them.
 	Settings *Settings
 	// Files are the limits files of a line about limits, in the order of their loading.
 	Files []File
 }
 
-// Settings are those that decide beside the limits files, or say how these are read.
+// Settings are those that affect decisions besides the limits files, or say how these are
+// read.
 type Settings struct {
 	// ShadowMode, QuotaMode, Lenient and MergeDomains are limits.shadow_mode and so on.
 	ShadowMode, QuotaMode, Lenient, MergeDomains bool
@@ -87,7 +88,7 @@ type Settings struct {
 	MaxClockSkew time.Duration
 }
 
-// Descriptor is one of a request.
+// Descriptor is a descriptor of a request.
 type Descriptor struct {
 	Entries []bucket.Entry
 	// Rule is the path of the rule, empty if there is none; Plan the plan in force.
@@ -98,7 +99,7 @@ type Descriptor struct {
 	// was used.
 	Cost    int64
 	Reports bool
-	// Doubtful is set on one of several readings of a request, which may deny it and
+	// Doubtful is set on one of several readings of a request, which may deny it but
 	// never makes it pass.
 	Doubtful bool
 	Result   Result
@@ -116,13 +117,14 @@ type Limit struct {
 	// At and Seq are those of the line unless they differ.
 	At  int64
 	Seq uint32
-	// Remaining, RetryAfter and ResetAfter are those of bucket.Decision.
+	// Remaining, RetryAfter and ResetAfter are those of bucket.Decision. A RetryAfter
+	// that is unknown is not written, and so is read as 0.
 	Remaining              int64
 	RetryAfter, ResetAfter time.Duration
 	Degraded               bool
 	// Remembered is set on a denial that was answered from memory.
 	Remembered bool
-	// Numbers are there where they do not come from the limits files.
+	// Numbers are set if they do not come from the limits files.
 	Numbers *Numbers
 	// TakenAt is, in a give-back, the moment of the take.
 	TakenAt int64
@@ -133,7 +135,7 @@ type Numbers struct {
 	Algorithm       string
 	Requests, Burst int64
 	Period          time.Duration
-	// Assigned tells an assignment's from a request's own.
+	// Assigned is set if they are an assignment's, not a request's own.
 	Assigned bool
 }
 

@@ -15,18 +15,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/authapi"
 )
 
-// Access returns the format of an access log, such as Envoy's: an object of JSON on
-// each line, or a table. An endpoint of a file for forward auth says which
-// descriptors a request has. Its values come from fields: a header from the field of
-// that name, in any case and with _ for -, and the others from fields by these
-// names:
+// Access returns the format of an access log, such as Envoy's: a JSON object on each
+// line, or a table. An endpoint of a file for forward auth says which descriptors a
+// request has. Its values come from fields: a header from the field of that name, in any
+// case and with _ for -, and the others from fields with these names:
 //
 //	time            start_time, time, timestamp, @timestamp
 //	method          method, request_method
 //	path, query     x_envoy_original_path, path, request_uri, uri
 //	client_address  downstream_remote_address, remote_addr, client_address
 //
-// Whoever wrote the log is a trusted proxy.
+// Whoever wrote the log counts as a trusted proxy.
 func Access(file *forwardauth.File, endpoint *forwardauth.Endpoint) Format {
 	return &access{file: file, endpoint: endpoint}
 }
@@ -36,7 +35,7 @@ type access struct {
 	endpoint *forwardauth.Endpoint
 	// table is nil for lines of JSON.
 	table *columns
-	// fields are those of a line.
+	// fields are the fields of a line.
 	fields map[string]string
 	object map[string]any
 }
@@ -63,10 +62,10 @@ func (a *access) begin(line []byte) (bool, error) {
 	return true, nil
 }
 
-// plainName returns the name of a field as fields are compared.
+// plainName returns the name of a field in the form used for comparison.
 func plainName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "_") }
 
-// parse reads the fields of a line. "-" is Envoy's word for no value.
+// parse reads the fields of a line. "-" is Envoy's notation for no value.
 func (a *access) parse(line []byte) error {
 	clear(a.fields)
 	put := func(name, value string) {
@@ -100,7 +99,7 @@ func (a *access) parse(line []byte) error {
 	return nil
 }
 
-// first returns the first of some fields that the line has.
+// first returns the first of several fields that the line has.
 func (a *access) first(names []string) string {
 	for _, name := range names {
 		if v := a.fields[name]; v != "" {
@@ -125,7 +124,7 @@ func (a *access) head(line []byte) (h decisionlog.Head, err error) {
 	return h, err
 }
 
-func (a *access) read(line []byte, _ decisionlog.Head, to *Record) error {
+func (a *access) read(line []byte, to *Record) error {
 	if err := a.parse(line); err != nil {
 		return err
 	}
@@ -146,7 +145,7 @@ func (a *access) read(line []byte, _ decisionlog.Head, to *Record) error {
 	return nil
 }
 
-// request returns the request as the proxy would have asked about it.
+// request returns the request as the proxy would have sent it for this line.
 func (a *access) request() *http.Request {
 	header := make(http.Header, len(a.fields)+2)
 	for name, value := range a.fields {

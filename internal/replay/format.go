@@ -6,19 +6,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
 
-// Format reads the lines of a log. One belongs to one log.
+// Format reads the lines of a log. Each is for one log.
 type Format interface {
-	// begin looks at the first line that is not blank. used is set if that is no
+	// begin looks at the first line that is not blank. used is set if it is not a
 	// request. Its error ends the replay.
 	begin(line []byte) (used bool, err error)
 	// head returns what orders a line, and what it is about.
 	head(line []byte) (decisionlog.Head, error)
-	// read reads the line of a head into what has another's memory. Its texts may share
-	// the line's.
-	read(line []byte, h decisionlog.Head, to *Record) error
+	// read reads a line into a Record, whose memory is reused. Its texts are valid until
+	// the next call.
+	read(line []byte, to *Record) error
 }
 
-// Decisions returns the format of the daemon's log of decisions.
+// Decisions returns the format of the daemon's decision log.
 func Decisions() Format { return new(decisions) }
 
 type decisions struct {
@@ -35,7 +35,7 @@ func (d *decisions) begin(line []byte) (bool, error) {
 
 func (d *decisions) head(line []byte) (decisionlog.Head, error) { return d.reader.Head(line) }
 
-func (d *decisions) read(line []byte, h decisionlog.Head, to *Record) error {
+func (d *decisions) read(line []byte, to *Record) error {
 	to.Recorded = true
-	return d.reader.Read(&to.Line, line, h)
+	return d.reader.Read(&to.Line, line)
 }

@@ -215,7 +215,7 @@ func (l *Log) take(text []byte, whole bool, loaded func(*Record) error) error {
 	}
 	if h.Kind == decisionlog.Loaded {
 		r := Record{Log: l.name, Number: l.number}
-		if err := l.format.read(text, h, &r); err != nil {
+		if err := l.format.read(text, &r); err != nil {
 			return unreadable{err}
 		}
 		l.inForce = r.Settings

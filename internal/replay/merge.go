@@ -44,7 +44,7 @@ func (m *merge) next(to *Record) error {
 		}
 		m.last, m.of = h, first
 		to.Log, to.Number, to.inForce = first.name, h.number, h.inForce
-		err := first.format.read(h.text, h.Head, to)
+		err := first.format.read(h.text, to)
 		if err == nil {
 			return nil
 		}

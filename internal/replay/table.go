@@ -13,10 +13,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
 
-// Table returns the format of comma-separated values (RFC 4180, each row on a line):
-// a row is a request with one descriptor. The columns time, domain and cost are
-// what they are called; the others are entries, in their order, and an empty cell is
-// none. domain is for a table without that column.
+// Table returns the format of comma-separated values (RFC 4180, each row on a line): a
+// row is a request with one descriptor. The columns time, domain and cost are what their
+// names say; the others are entries, in order, and an empty cell is none. domain is for a
+// table without that column.
 func Table(domain string) Format { return &table{domain: domain, time: -1, of: -1, cost: -1} }
 
 type table struct {
@@ -90,7 +90,7 @@ func (t *table) head(line []byte) (h decisionlog.Head, err error) {
 	return h, err
 }
 
-func (t *table) read(line []byte, _ decisionlog.Head, to *Record) (err error) {
+func (t *table) read(line []byte, to *Record) (err error) {
 	if err = t.split(line); err != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func TestUnreadableLinesAreCounted(t *testing.T) {
 
 // A line, however long, takes bounded memory, also where it is compressed.
 func TestLongLinesTakeBoundedMemory(t *testing.T) {
-	const size, most = 300 << 20, 100 << 20
+	const size, maxUsed = 300 << 20, 100 << 20
 	long := func() io.Reader {
 		return io.MultiReader(io.LimitReader(zeros{}, size), strings.NewReader("\n"+textOf(1, nil, about("user", "a"))))
 	}
@@ -166,7 +166,7 @@ func TestLongLinesTakeBoundedMemory(t *testing.T) {
 			t.Errorf("%s: it finds %d, and %d are unread: %v", name, n, f.Unread, f.FirstUnread)
 		}
 		// What was allocated in all, so more than what was held at once.
-		if used := after.TotalAlloc - before.TotalAlloc; name == "plain" && used > most {
+		if used := after.TotalAlloc - before.TotalAlloc; name == "plain" && used > maxUsed {
 			t.Errorf("%s: it takes %d bytes", name, used)
 		}
 	}

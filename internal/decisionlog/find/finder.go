@@ -27,14 +27,15 @@ type Stats struct {
 	FirstUnread error
 	// Hashed are descriptors of another subject with hashed values.
 	Hashed uint64
-	// Elsewhere is a descriptor that has the subject's entries, and does not begin with them.
+	// Elsewhere is a descriptor that has the subject's entries, but does not begin with
+	// them.
 	Elsewhere []bucket.Entry
 }
 
-// Found is a line that was looked for. It is good until the call returns that gets it.
+// Found is a line that was looked for. It is valid until the call that gets it returns.
 type Found struct {
 	*decisionlog.Line
-	// Text is the line as it is, without its end.
+	// Text is the line as it is, without its newline.
 	Text []byte
 	// Chosen are the indexes of the descriptors that were looked for.
 	Chosen []int
@@ -59,11 +60,11 @@ type Options struct {
 	Tell func(Found) error
 	// Pause, if set, is called when there is nothing more to read for now.
 	Pause func() error
-	// Poll is how often a file that is followed is looked at; 0 is DefaultPoll.
+	// Poll is how often a followed file is looked at; 0 is DefaultPoll.
 	Poll time.Duration
 }
 
-// DefaultPoll is how often a file that is followed is looked at.
+// DefaultPoll is how often a followed file is looked at.
 const DefaultPoll = 250 * time.Millisecond
 
 // New returns a Finder, whose searches end with ctx.
@@ -150,11 +151,11 @@ func rotatedAfter(path, after string) ([]string, error) {
 	return names, nil
 }
 
-// clocksApart is how far the clock that names files may be from the one that lines have.
+// clocksApart is how far the clock that names files may be off the one in lines.
 const clocksApart = time.Hour
 
 // rotated looks through a rotated file, which may be compressed or removed meanwhile, unless
-// it was put away before what is looked for.
+// it was rotated before what is looked for.
 func (f *Finder) rotated(name string) error {
 	if at, ok := sink.RotatedAt(name); ok && f.match.Since != 0 && at.Add(clocksApart).UnixMicro() < f.match.Since {
 		return nil
@@ -193,14 +194,14 @@ func (f *Finder) lines(name string, l *lines) error {
 	}
 }
 
-// torn looks at a line that has no end. The daemon may be writing it, so nothing is told
-// if it cannot be read.
+// torn looks at a line that has no end. The daemon may be writing it, so it is not
+// reported if it cannot be read.
 func (f *Finder) torn(name string, l *lines) error {
 	if !l.hasPart() {
 		return nil
 	}
 	line := l.last()
-	if f.line.ReadJSON(line.text) != nil {
+	if f.reader.Read(&f.line, line.text) != nil {
 		return nil
 	}
 	return f.look(name, l.number, line)
@@ -217,11 +218,7 @@ func (f *Finder) look(name string, number int64, read line) error {
 		f.unread(fmt.Errorf("%s:%d: found a line of more than %d bytes", name, number, maxLine))
 		return nil
 	}
-	head, err := f.reader.Head(read.text)
-	if err == nil {
-		err = f.reader.Read(&f.line, read.text, head)
-	}
-	if err != nil {
+	if err := f.reader.Read(&f.line, read.text); err != nil {
 		f.unread(fmt.Errorf("%s:%d: %w", name, number, err))
 		return nil
 	}

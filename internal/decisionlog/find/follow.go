@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
 )
 
-// Begin says with which lines following begins.
+// Begin says where following begins.
 type Begin int
 
 // Begins.
@@ -23,12 +23,13 @@ const (
 	FromNow
 )
 
-// overlap is how long a file that was moved away is read on: a daemon writes to it until
-// it notices, within a second.
+// overlap is how long reading goes on in a file that was moved away: a daemon writes to
+// it until it notices, within a second.
 const overlap = 1500 * time.Millisecond
 
 // Follow looks through the file of a path, and goes on as it is written, rotated, moved away
-// or cut off, until the context of the Finder ends. It waits for a file that is not there.
+// or truncated, until the context of the Finder ends. It waits for a file that is not
+// there.
 func (f *Finder) Follow(path string, begin Begin) error {
 	after, err := f.beginning(path, begin)
 	if err != nil {
@@ -71,7 +72,8 @@ func (f *Finder) beginning(path string, begin Begin) (string, error) {
 }
 
 // afterFirst returns the stamp of the first file that was rotated after another: the one
-// that was just read to its end. It is the same where the file was moved in another way.
+// that was just read to its end. If the file was moved in another way, it returns the
+// same stamp.
 func afterFirst(path, after string) (string, error) {
 	names, err := rotatedAfter(path, after)
 	if err != nil || len(names) == 0 {
@@ -80,7 +82,7 @@ func afterFirst(path, after string) (string, error) {
 	return sink.Stamp(names[0]), nil
 }
 
-// wait waits until a file is looked at again.
+// wait waits until it is time to look at a file again.
 func (f *Finder) wait() error {
 	if err := f.pause(); err != nil {
 		return err
@@ -133,8 +135,8 @@ func (f *Finder) tail(file *os.File, path string, fromEnd bool) error {
 	}
 }
 
-// isMoved reports whether a path has come to name another file than the one that is open.
-// While it names none, the daemon has not begun another.
+// isMoved reports whether a path now names another file than the open one. While it names
+// none, the daemon has not begun another.
 func isMoved(file *os.File, path string) bool {
 	named, err := os.Stat(path)
 	if err != nil {
@@ -144,7 +146,7 @@ func isMoved(file *os.File, path string) bool {
 	return err == nil && !os.SameFile(named, opened)
 }
 
-// isCutOff reports whether a file has less than was read of it.
+// isCutOff reports whether a file is shorter than what was read of it.
 func isCutOff(file *os.File) (bool, error) {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() {

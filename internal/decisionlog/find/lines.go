@@ -9,9 +9,9 @@ import (
 
 const (
 	// maxLine is the longest line that is looked at, in bytes: one of 10,000 descriptors is
-	// shorter. Lines about limits, which have whole files, are longer and passed over.
+	// shorter. Lines about limits, which hold whole files, may be longer and are skipped.
 	maxLine = 16 << 20
-	// keptLine is how many bytes of memory for lines are kept from one to the next.
+	// keptLine is how many bytes of memory are kept from one line to the next.
 	keptLine = 1 << 20
 	// headOfLine is how much of a line that is too long is looked at.
 	headOfLine = 64
@@ -29,9 +29,9 @@ type lines struct {
 
 func newLines(from io.Reader) *lines { return &lines{from: bufio.NewReaderSize(from, 1<<16)} }
 
-// line is one that was read. Its memory is good until the next is.
+// line is one that was read. Its memory is valid until the next one is read.
 type line struct {
-	text   []byte // without its end; of one that is too long the head
+	text   []byte // without its newline; only the head if it is too long
 	isLong bool
 }
 

@@ -9,19 +9,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
 
-// Query says which lines are looked for. What is zero does not count.
+// Query says which lines are looked for. Zero fields do not count.
 type Query struct {
-	// Subject begins the entries of a descriptor.
+	// Subject is what the entries of a descriptor begin with.
 	Subject []bucket.Entry
-	// HashKey finds subjects whose values are hashed with it, beside those that are not.
+	// HashKey finds subjects whose values are hashed with it, besides those that are not.
 	HashKey []byte
 	Domain  string
 	// Rule is the path of a rule, with its plan or without.
 	Rule string
 	// Result is one of Results.
 	Result string
-	// Since and Until bound the moment, in microseconds since the Unix epoch; that of
-	// Until is not in it.
+	// Since and Until bound the moment, in microseconds since the Unix epoch; Until
+	// itself is excluded.
 	Since, Until int64
 }
 
@@ -51,7 +51,7 @@ func newMatcher(q Query) *matcher {
 }
 
 // match reports whether a line is looked for, and by which of its descriptors. Those are
-// good until the next call.
+// valid until the next call.
 func (m *matcher) match(l *decisionlog.Line, s *Stats) (chosen []int, ok bool) {
 	chosen = m.chosen[:0]
 	isAbout := len(m.Subject) == 0
