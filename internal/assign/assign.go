@@ -1,8 +1,8 @@
-// Package assign keeps what is said at run time about customers: who has which
-// plan, numbers of its own, no limit, or a block. Every daemon holds all of it in
-// memory, in a Table, so that a decision reads it without asking anybody; a Store
-// keeps it for restarts, tells other daemons of changes, and records who made
-// them. It imports bucket alone; the stores are packages below it.
+// Package assign keeps what is said at run time about customers: who has which plan,
+// their own numbers, no limit, or a block. Every daemon holds all of it in memory, in a
+// Table, so that a decision reads it without asking anyone; a Store keeps it across
+// restarts, tells other daemons of changes, and records who made them. It imports only
+// bucket; the stores are packages below it.
 package assign
 
 import (
@@ -14,42 +14,42 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Subject is whom an assignment is for: the descriptors of a domain that are, or
+// Subject is what an assignment applies to: the descriptors of a domain that are, or
 // begin with, these entries.
 type Subject struct {
 	Domain  string         `json:"domain"`
 	Entries []bucket.Entry `json:"entries"`
 }
 
-// Terms are what an assignment says: parts, beside each other, whose ends are Ends. In
-// force at a moment is, of those that have not ended, the block, or else unlimited, or
-// else the numbers of each limit, and the plan for limits without numbers.
+// Terms are what an assignment says, as parts whose ends are Ends. Of the parts that have
+// not ended, in force is the block, or else unlimited, or else the numbers of each limit,
+// with the plan for limits without numbers.
 type Terms struct {
-	// Plan is for the rules with plans that the subject matches, or that are below
+	// Plan applies to the rules with plans that the subject matches, or that are below
 	// one that it matches.
 	Plan string
-	// Numbers take the place of those of the limits of that name, of the rule that
-	// the very subject matches. They are sorted by the limit's name, and none is
-	// named twice. Each is a part.
+	// Numbers replace those of the limits of that name, of the rule that exactly this
+	// subject matches. They are sorted by the limit's name, and none is named twice. Each
+	// is a part.
 	Numbers []Numbers
-	// Unlimited frees the very subject from the limits of its rule.
+	// Unlimited frees exactly this subject from the limits of its rule.
 	Unlimited bool
 	// Blocked denies every descriptor that begins with the subject.
 	Blocked bool
 }
 
-// Ends are when the parts of an assignment end by themselves, in microseconds since the
+// Ends are when the parts of an assignment end automatically, in microseconds since the
 // Unix epoch; 0: never.
 type Ends struct {
 	PlanUntil int64
-	// NumbersUntil has those of Terms.Numbers, in their order; none if no numbers have
-	// an end.
+	// NumbersUntil holds the ends of Terms.Numbers, in the same order; empty if no
+	// numbers have an end.
 	NumbersUntil   []int64
 	UnlimitedUntil int64
 	BlockedUntil   int64
 }
 
-// Numbers are those of one limit.
+// Numbers are the numbers of one limit.
 type Numbers struct {
 	// Limit is the limit's name; it may be empty.
 	Limit string `json:"limit,omitempty"`
@@ -61,7 +61,7 @@ type Numbers struct {
 	Burst int64 `json:"burst,omitempty"`
 }
 
-// Assignment is what holds for a subject, and who said so.
+// Assignment is what applies to a subject, and who said so.
 type Assignment struct {
 	Subject
 	Terms
@@ -71,7 +71,7 @@ type Assignment struct {
 	By string
 	// At is when, on the store's clock, in microseconds since the Unix epoch.
 	At int64
-	// ETag names this version of it. The store sets it.
+	// ETag identifies this version of it. The store sets it.
 	ETag string
 }
 
@@ -81,7 +81,7 @@ const (
 	MaxEntries = 16
 	// MaxSubject bounds the bytes of a subject's domain, keys and values together.
 	MaxSubject = 1024
-	// MaxText bounds the bytes of a reason, of a plan's name, and of who made it.
+	// MaxText bounds the bytes of a reason, of a plan's name, and of the maker's name.
 	MaxText = 256
 	// MaxNumbers bounds the limits that one assignment names.
 	MaxNumbers = 16
@@ -106,7 +106,8 @@ func (e *Ends) equal(o *Ends) bool {
 }
 
 // EndRest gives an end, in microseconds since the Unix epoch, to all parts that have
-// none, except a block beside others: a block is to last until somebody ends it.
+// none, except a block beside other parts: a block is meant to last until someone ends
+// it.
 func (a *Assignment) EndRest(until int64) {
 	if a.Blocked && !a.HasMore() {
 		a.BlockedUntil = cmp.Or(a.BlockedUntil, until)
@@ -127,8 +128,8 @@ func (a *Assignment) EndRest(until int64) {
 	}
 }
 
-// Until returns when all parts that are not the block end, and whether they do so
-// together. Without such parts it returns 0.
+// Until returns when all parts except the block end, and whether they end together.
+// Without such parts it returns 0.
 func (a *Assignment) Until() (until int64, together bool) {
 	together = true
 	first := true
@@ -142,7 +143,7 @@ func (a *Assignment) Until() (until int64, together bool) {
 	return until, true
 }
 
-// endsBesideBlock yields the end of each part that is not the block.
+// endsBesideBlock yields the end of each part except the block.
 func (a *Assignment) endsBesideBlock() iter.Seq[int64] {
 	return func(yield func(int64) bool) {
 		if a.Plan != "" && !yield(a.PlanUntil) || a.Unlimited && !yield(a.UnlimitedUntil) {
@@ -205,7 +206,7 @@ func (a *Assignment) InForce(now int64) *Assignment {
 	return &left
 }
 
-// someEnds returns ends, or nil if there are none but 0.
+// someEnds returns ends, or nil if all are 0.
 func someEnds(ends []int64) []int64 {
 	if slices.ContainsFunc(ends, func(until int64) bool { return until != 0 }) {
 		return ends

@@ -17,6 +17,9 @@ func (p *Parts) isNone() bool {
 
 // Check returns why a change is not valid, or nil, as Assignment.Check does.
 func (c *Change) Check() error {
+	if c.RestOfDomain {
+		return c.checkRest()
+	}
 	if c.Sets() {
 		k := checker{}
 		k.limits(c.Remove.Limits)
@@ -34,6 +37,23 @@ func (c *Change) Check() error {
 	return joined(k)
 }
 
+// checkRest is Check for the rest of a domain.
+func (c *Change) checkRest() error {
+	k := checker{}
+	a := &c.Assignment
+	k.domain(a.Domain)
+	if n := len(a.Domain); n > MaxSubject {
+		k.bad("domain", fmt.Sprintf("%d bytes", n), fmt.Sprintf("at most %d", MaxSubject))
+	}
+	if len(a.Entries) > 0 || c.Sets() || c.IfMatch != "" || c.Remove.isNone() {
+		k.bad("rest_of_domain", "entries, parts to set, if_match, or no part to remove", "parts to remove alone")
+	}
+	k.limits(c.Remove.Limits)
+	k.text("reason", a.Reason)
+	k.text("made_by", a.By)
+	return joined(k)
+}
+
 // limits checks the names of limits whose numbers are removed.
 func (c *checker) limits(names []string) {
 	if n := len(names); n > MaxNumbers {
@@ -45,10 +65,10 @@ func (c *checker) limits(names []string) {
 	}
 }
 
-// Apply returns what a change makes of what a store holds, which may be nil or have
-// ended, at a moment in microseconds since the Unix epoch: what is in force before and
-// after, each nil for nothing, and the outcome. What is after lacks At and ETag if it is
-// new. Apply does not know what is Full.
+// Apply returns what a change turns a stored assignment into, at a time in microseconds
+// since the Unix epoch; held may be nil or have ended. It returns what is in force before
+// and after, each nil for nothing, and the outcome. If after is new, it lacks At and
+// ETag. Apply cannot know about Full.
 func (c *Change) Apply(held *Assignment, now int64) (before, after *Assignment, o Outcome) {
 	before = held.InForce(now)
 	if c.IfMatch == IfNone && before != nil || c.IfMatch != "" && c.IfMatch != IfNone && (before == nil || before.ETag != c.IfMatch) {
@@ -105,7 +125,7 @@ func (c *Change) onto(before *Assignment) *Assignment {
 	return &a
 }
 
-// Chooses reports whether a query asks for a record.
+// Chooses reports whether a query selects a record.
 func (q *RecordQuery) Chooses(r *Record) bool {
 	return (q.Domain == "" || q.Domain == r.Domain) && (len(q.Entries) == 0 || slices.Equal(q.Entries, r.Entries))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// MaxMoment is the latest moment in microseconds since the Unix epoch, in the year
-// 2255: what a script of Redis counts exactly.
+// MaxMoment is the latest time in microseconds since the Unix epoch, in the year 2255:
+// the most that a Redis script counts exactly.
 const MaxMoment = 1<<53 - 1
 
 // Ended reports whether an assignment has ended by now, in microseconds since the
@@ -23,9 +23,9 @@ func (a *Assignment) Ended(now int64) bool { return ended(a.LastEnd(), now) }
 
 func ended(until, now int64) bool { return until != 0 && until <= now }
 
-// Check returns why an assignment is not valid, or nil. The error has a line for
-// each mistake: where it is, what was found and what is allowed. However large the
-// assignment is, the error has some kilobytes.
+// Check returns why an assignment is invalid, or nil. The error has one line per mistake:
+// where it is, what was found and what is allowed. However large the assignment is, the
+// error has only some kilobytes.
 func (a *Assignment) Check() error {
 	c := checker{}
 	c.subject(&a.Subject)
@@ -40,14 +40,14 @@ func (a *Assignment) Check() error {
 	return joined(c)
 }
 
-// Check returns why a subject is not valid, or nil, as Assignment.Check does.
+// Check returns why a subject is invalid, or nil, as Assignment.Check does.
 func (s *Subject) Check() error {
 	c := checker{}
 	c.subject(s)
 	return joined(c)
 }
 
-// Canonical returns a with its numbers in their order, sorted by the limit's name.
+// Canonical returns a with its numbers sorted by the limit's name.
 func (a Assignment) Canonical() Assignment {
 	byLimit := func(a, b Numbers) int { return strings.Compare(a.Limit, b.Limit) }
 	if !slices.IsSortedFunc(a.Numbers, byLimit) {
@@ -74,7 +74,7 @@ func (t *Terms) equal(o *Terms) bool {
 	return t.Plan == o.Plan && t.Unlimited == o.Unlimited && t.Blocked == o.Blocked && slices.Equal(t.Numbers, o.Numbers)
 }
 
-// checker gathers mistakes.
+// checker collects mistakes.
 type checker []error
 
 func joined(c checker) error { return errors.Join(c...) }
@@ -84,13 +84,13 @@ func (c *checker) bad(where, found, allowed string) {
 }
 
 // inRange checks a number.
-func (c *checker) inRange(where string, n, least, most int64) {
-	if n < least || n > most {
-		c.bad(where, strconv.FormatInt(n, 10), fmt.Sprintf("%d to %d", least, most))
+func (c *checker) inRange(where string, n, minN, maxN int64) {
+	if n < minN || n > maxN {
+		c.bad(where, strconv.FormatInt(n, 10), fmt.Sprintf("%d to %d", minN, maxN))
 	}
 }
 
-// moment checks a moment in microseconds since the Unix epoch.
+// moment checks a time in microseconds since the Unix epoch.
 func (c *checker) moment(where string, micros int64) {
 	if micros < 0 || micros > MaxMoment {
 		text := func(micros int64) string { return time.UnixMicro(micros).UTC().Format(time.RFC3339) }
@@ -98,11 +98,15 @@ func (c *checker) moment(where string, micros int64) {
 	}
 }
 
-func (c *checker) subject(s *Subject) {
-	if s.Domain == "" {
+func (c *checker) domain(name string) {
+	if name == "" {
 		c.bad("domain", "an empty text", "the name of a domain")
 	}
-	c.utf8("domain", s.Domain)
+	c.utf8("domain", name)
+}
+
+func (c *checker) subject(s *Subject) {
+	c.domain(s.Domain)
 	c.inRange("entries", int64(len(s.Entries)), 1, MaxEntries)
 	if len(s.Entries) > MaxEntries {
 		return
@@ -146,7 +150,7 @@ func (c *checker) terms(t *Terms) {
 	}
 }
 
-// ends checks that what has an end is there, and that it ends at a moment.
+// ends checks that what has an end exists, and that it ends at a valid time.
 func (c *checker) ends(a *Assignment) {
 	for _, e := range []struct {
 		where string
@@ -164,7 +168,7 @@ func (c *checker) ends(a *Assignment) {
 		c.moment(e.where, e.until)
 	}
 	if len(a.Numbers) > MaxNumbers {
-		return // which is said already
+		return // already reported
 	}
 	for i, until := range a.NumbersUntil {
 		if i >= len(a.Numbers) {
@@ -184,7 +188,7 @@ func (c *checker) text(where, s string) {
 	c.plain(where, s)
 }
 
-// shown bounds the characters of a text that an error repeats.
+// shown bounds how many characters of a text an error repeats.
 const shown = 100
 
 // utf8 checks a text of a subject, which is whatever callers may send.
@@ -194,7 +198,7 @@ func (c *checker) utf8(where, s string) {
 	}
 }
 
-// plain checks a text that a person wrote.
+// plain checks a text written by a person.
 func (c *checker) plain(where, s string) {
 	c.utf8(where, s)
 	if utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) >= 0 {

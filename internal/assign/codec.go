@@ -14,11 +14,11 @@ import (
 
 // stored is an assignment as stores keep it, in one of two forms.
 //
-// Form 1 has a field for each kind of part and one end for all but the block. All
-// versions read it, so it is written wherever it can say what is meant. Form 2 has
-// Parts in place of these fields. A part is a text of its own, and so is its end: what
-// merges parts need not understand them, and loses nothing. Versions that know form 1
-// alone take what is in form 2 for damaged.
+// Form 1 has a field for each kind of part and one end for everything except the block.
+// All versions read it, so it is written wherever it can express the assignment. Form 2
+// has Parts instead of these fields. A part and its end are separate texts: whatever
+// merges parts need not understand them, and loses nothing. Versions that only know form
+// 1 treat form 2 as damaged.
 type stored struct {
 	ETag    string         `json:"etag,omitempty"`
 	Domain  string         `json:"domain"`
@@ -29,12 +29,12 @@ type stored struct {
 	Unlimited    bool      `json:"unlimited,omitempty"`
 	Blocked      bool      `json:"blocked,omitempty"`
 	BlockedUntil int64     `json:"blocked_until,omitempty"`
-	// Until is when all but the block ends.
+	// Until is when everything except the block ends.
 	Until int64 `json:"until,omitempty"`
 
-	// Parts has by a part's name its text and its end in decimal, or empty. The names
-	// are "plan", whose text is that of the plan; "unlimited" and "block", whose text
-	// is "true"; and "limit " with the name of a limit, whose text is Numbers in JSON
+	// Parts maps a part's name to its text and its end in decimal, or empty. The names
+	// are "plan", whose text is the plan's name; "unlimited" and "block", whose text is
+	// "true"; and "limit " with the name of a limit, whose text is Numbers in JSON
 	// without the name.
 	Parts map[string][]string `json:"parts,omitempty"`
 
@@ -50,12 +50,12 @@ const (
 	PartPlan      = "plan"
 	PartUnlimited = "unlimited"
 	PartBlock     = "block"
-	PartLimit     = "limit " // and the limit's name
+	PartLimit     = "limit " // followed by the limit's name
 
 	partTrue = "true"
 )
 
-// Part is a part of an assignment as form 2 has it.
+// Part is a part of an assignment as in form 2.
 type Part struct{ Name, Text, Until string }
 
 // Parts returns the parts of an assignment.
@@ -76,7 +76,7 @@ func (a *Assignment) Parts() (all []Part) {
 	for i, n := range a.Numbers {
 		name := PartLimit + n.Limit
 		n.Limit = ""
-		text, _ := json.Marshal(n) // nothing in it can fail
+		text, _ := json.Marshal(n) // cannot fail
 		add(name, string(text), a.NumbersEnd(i))
 	}
 	if a.Plan != "" {
@@ -85,7 +85,7 @@ func (a *Assignment) Parts() (all []Part) {
 	return all
 }
 
-// storedOf returns an assignment in form 1 if that can say it, and else in form 2.
+// storedOf returns an assignment in form 1 if that can express it, otherwise in form 2.
 func storedOf(a *Assignment) *stored {
 	s := &stored{ETag: a.ETag, Domain: a.Domain, Entries: a.Entries, Reason: a.Reason, By: a.By, At: a.At, Ends: a.LastEnd()}
 	until, together := a.Until()
@@ -166,13 +166,13 @@ func (a *Assignment) addPart(name string, part []string) error {
 
 // Encode returns an assignment with its ETag as JSON, for Decode.
 func Encode(a *Assignment) []byte {
-	// Nothing in it can fail to be encoded.
+	// Encoding it cannot fail.
 	text, _ := json.Marshal(storedOf(a))
 	return text
 }
 
-// Decode reads what Encode wrote. It fails on anything else, such as what a later
-// version wrote: half of what is meant is not to be in force.
+// Decode reads what Encode wrote. It fails on anything else, such as the output of a
+// later version: half of an assignment must not take effect.
 func Decode(text []byte) (*Assignment, error) {
 	s, ok := decodeUsual(string(text))
 	if !ok {
@@ -200,7 +200,7 @@ func decodeAny(text []byte) (*stored, error) {
 	return s, nil
 }
 
-// decodeStrictly reads one value of JSON without fields that are not known.
+// decodeStrictly reads one JSON value without unknown fields.
 func decodeStrictly(text []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -213,7 +213,7 @@ func decodeStrictly(text []byte, to any) error {
 	return nil
 }
 
-// Text returns what names a subject in a store. No two subjects share one.
+// Text returns the text that identifies a subject in a store. No two subjects share one.
 func (s *Subject) Text() string {
 	return string(bucket.AppendSubject(nil, s.Domain, s.Entries))
 }
@@ -240,7 +240,7 @@ func EncodeRecord(r *Record) []byte {
 }
 
 // DecodeRecord reads what EncodeRecord wrote. An assignment in it that cannot be read,
-// such as one of a later version, is nil.
+// such as one from a later version, is nil.
 func DecodeRecord(text []byte) (Record, error) {
 	var s storedRecord
 	if err := json.Unmarshal(text, &s); err != nil {

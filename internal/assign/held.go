@@ -5,7 +5,7 @@ import (
 	"unique"
 )
 
-// Held is an assignment in force, as decisions read it. It never changes.
+// Held is an assignment in force, in the form that decisions read. It never changes.
 type Held struct {
 	said unique.Handle[said]
 	// own is what most assignments do not have, or nil.
@@ -14,16 +14,16 @@ type Held struct {
 	Until int64
 }
 
-// said is what many assignments say alike.
+// said is the part that is the same in many assignments.
 type said struct {
 	plan               string
 	unlimited, blocked bool
 }
 
-// own is what an assignment says that few others do.
+// own is the part that few assignments share.
 type own struct {
 	numbers []ownNumbers
-	// ends has the ends of the parts if they are different, and else is nil.
+	// ends holds the ends of the parts if they differ, otherwise nil.
 	ends *Ends
 }
 
@@ -33,10 +33,9 @@ type ownNumbers struct {
 	requests, period, burst int64
 }
 
-// Hold returns what decisions read of an assignment that is valid. It shares no memory
-// with it.
+// Hold returns what decisions read of a valid assignment. It shares no memory with it.
 func Hold(a *Assignment) Held {
-	h := Held{said: unique.Make(said{a.Plan, a.Unlimited, a.Blocked})}
+	h := Held{said: unique.Make(said{plan: a.Plan, unlimited: a.Unlimited, blocked: a.Blocked})}
 	until, together := a.Until()
 	if a.Blocked && !a.HasMore() {
 		until = a.BlockedUntil
@@ -48,7 +47,7 @@ func Hold(a *Assignment) Held {
 	if !hasOwnEnds && len(a.Numbers) == 0 {
 		return h
 	}
-	if len(a.Numbers) == 1 { // in one piece, since most with numbers have one
+	if len(a.Numbers) == 1 { // in one piece, since most with numbers have just one
 		one := new(struct {
 			own
 			numbers [1]ownNumbers
@@ -58,7 +57,7 @@ func Hold(a *Assignment) Held {
 		h.own = &own{numbers: make([]ownNumbers, len(a.Numbers))}
 	}
 	for i, n := range a.Numbers {
-		h.own.numbers[i] = ownNumbers{unique.Make(n.Limit), n.Requests, int64(n.Period), n.Burst}
+		h.own.numbers[i] = ownNumbers{limit: unique.Make(n.Limit), requests: n.Requests, period: int64(n.Period), burst: n.Burst}
 	}
 	if hasOwnEnds {
 		ends := a.Ends
@@ -68,7 +67,7 @@ func Hold(a *Assignment) Held {
 	return h
 }
 
-// terms returns what is said.
+// terms returns the terms.
 func (h *Held) terms() Terms {
 	s := h.said.Value()
 	t := Terms{Plan: s.plan, Unlimited: s.unlimited, Blocked: s.blocked}
@@ -94,7 +93,7 @@ func (h *Held) endsOf(t Terms) Ends {
 	return a.Ends
 }
 
-// ends returns the ends of the parts if they are different, or nil.
+// ends returns the ends of the parts if they differ, or nil.
 func (h *Held) ends() *Ends {
 	if h.own == nil {
 		return nil
@@ -105,7 +104,7 @@ func (h *Held) ends() *Ends {
 // mayEnd reports whether any part has an end.
 func (h *Held) mayEnd() bool { return h.Until != 0 || h.ends() != nil }
 
-// Plan returns the name of the plan, or an empty text.
+// Plan returns the name of the plan, or "".
 func (h *Held) Plan() string { return h.said.Value().plan }
 
 // HasNumbers reports whether there are numbers for any limit.
@@ -119,12 +118,12 @@ func (h *Held) BlockEnd() int64 {
 	return h.Until
 }
 
-// blocks reports whether it blocks at a moment.
+// blocks reports whether it blocks at a time.
 func (h *Held) blocks(now int64) bool {
 	return h.said.Value().blocked && !ended(h.BlockEnd(), now)
 }
 
-// givesPlan reports whether its plan is in force at a moment.
+// givesPlan reports whether its plan is in force at a time.
 func (h *Held) givesPlan(now int64) bool {
 	if h.Plan() == "" {
 		return false
@@ -135,7 +134,7 @@ func (h *Held) givesPlan(now int64) bool {
 	return !ended(h.Until, now)
 }
 
-// Frees reports whether it frees its very subject from limits at a moment, in
+// Frees reports whether it frees exactly its subject from limits at a time, in
 // microseconds since the Unix epoch.
 func (h *Held) Frees(now int64) bool {
 	if !h.said.Value().unlimited {
@@ -147,8 +146,8 @@ func (h *Held) Frees(now int64) bool {
 	return !ended(h.Until, now)
 }
 
-// NumbersOf returns the numbers for the limit of that name, and whether there are any
-// in force at a moment, in microseconds since the Unix epoch.
+// NumbersOf returns the numbers for the limit of that name, and whether any are in force
+// at a time, in microseconds since the Unix epoch.
 func (h *Held) NumbersOf(limit string, now int64) (Numbers, bool) {
 	if h.own == nil {
 		return Numbers{}, false
@@ -173,7 +172,7 @@ func (h *Held) numbersEnd(i int) int64 {
 	return h.Until
 }
 
-// live reports whether any part that is not the block is in force.
+// live reports whether any part except the block is in force.
 func (h *Held) live(now int64) bool {
 	if h.givesPlan(now) || h.Frees(now) {
 		return true

@@ -9,54 +9,45 @@ import (
 	"strings"
 )
 
-// Query chooses assignments.
+// Query selects assignments.
 type Query struct {
 	// Domain may be empty: all domains.
 	Domain string
-	// Prefix begins the entries as Print has them.
+	// Prefix is the beginning of the entries as formatted by Print.
 	Prefix string
-	// Plan, if it is not empty, is the plan that is assigned.
+	// Plan, if not empty, is the assigned plan.
 	Plan string
 	// Blocked leaves out what does not block.
 	Blocked bool
 	// Now leaves out what has ended by then, in microseconds since the Unix epoch;
 	// 0 leaves out nothing.
 	Now int64
-	// Most is how many at most; it is positive.
-	Most int
-	// After is the token of the page before, or empty.
+	// Max is the maximum number; it is positive.
+	Max int
+	// After is the token of the previous page, or empty.
 	After string
 }
 
-// ErrPageToken says that the token of a query is none of a page before.
+// ErrPageToken says that the token of a query is not the token of a page.
 var ErrPageToken = errors.New("page_token: found what is none; allowed: next_page_token of the page before, or empty")
 
-// maxScanned bounds the assignments that are looked at for one page, some 20 ms.
+// maxScanned bounds the assignments looked at for one page, some 20 ms.
 const maxScanned = 50_000
 
-// List returns a page of assignments, sorted by domain and then by their printed
-// entries, and the token of the next page, empty on the last. A page costs what is
-// read for it, not what the table holds: a tree keeps the order. Where few of many are
-// chosen, a page may have fewer than it may have, even none, though it is not the
-// last. The lock is held for some hundreds at a time, so what changes meanwhile is
-// there or not.
-func (t *Table) List(q Query) (page []*Assignment, next string, _ error) {
-	next, err := t.Each(q, func(a *Assignment) bool {
-		page = append(page, a)
-		return true
-	})
-	return page, next, err
-}
-
-// Each is List for a page that is not kept: it calls take with each assignment. The page
-// ends before the first that take reports not to have taken.
+// Each calls take with each assignment of a page, sorted by domain and then by their
+// printed entries, and returns the token of the next page, empty on the last. The page
+// ends before the first assignment for which take returns false. The cost depends on what
+// is read, not on the size of the table: a tree keeps the order. If few of many are
+// selected, a page may have fewer than allowed, even none, without being the last. The
+// lock is held for some hundreds at a time, so concurrent changes may or may not be
+// included.
 func (t *Table) Each(q Query, take func(*Assignment) bool) (next string, _ error) {
 	domain, name, err := decodeToken(q.After)
 	if err != nil {
 		return "", err
 	}
 	if len(q.Prefix) > maxName {
-		return "", nil // of no subject
+		return "", nil // no such subject
 	}
 	var last *record
 	scanned, taken := 0, 0
@@ -69,7 +60,7 @@ func (t *Table) Each(q Query, take func(*Assignment) bool) (next string, _ error
 			last = r
 			continue
 		}
-		if taken == q.Most || !take(r.assignment()) {
+		if taken == q.Max || !take(r.assignment()) {
 			if last == nil {
 				return q.After, nil
 			}
@@ -81,8 +72,8 @@ func (t *Table) Each(q Query, take func(*Assignment) bool) (next string, _ error
 	return "", nil
 }
 
-// All returns all assignments, in the order of List. What changes meanwhile is there
-// or not.
+// All returns all assignments, in the order of Each. Concurrent changes may or may not be
+// included.
 func (t *Table) All() iter.Seq[*Assignment] {
 	return func(yield func(*Assignment) bool) {
 		for r := range t.from(Query{}, "", "") {
@@ -105,8 +96,8 @@ func (t *Table) Ended(now int64) iter.Seq[*Assignment] {
 	}
 }
 
-// from returns the records of a query's domain and prefix, in order, after those of
-// a domain and name.
+// from returns the records of a query's domain and prefix, in order, after the one with a
+// domain and name.
 func (t *Table) from(q Query, domain, name string) iter.Seq[*record] {
 	domains := []string{q.Domain}
 	if q.Domain == "" {
@@ -117,8 +108,8 @@ func (t *Table) from(q Query, domain, name string) iter.Seq[*record] {
 			if d < domain {
 				continue
 			}
-			// No name is the prefix with no entries, and all that begin with it are
-			// behind that.
+			// No name is the prefix with no entries, and all that begin with the prefix
+			// come after that.
 			after := pivot(d, q.Prefix+"\x00")
 			if d == domain && name != "" {
 				if p := pivot(d, name); before(after, p) {
@@ -137,41 +128,41 @@ func (t *Table) from(q Query, domain, name string) iter.Seq[*record] {
 	}
 }
 
-// pivot is a record to compare with.
+// pivot returns a record to compare with.
 func pivot(domain, name string) *record {
 	return &record{domain: &DomainTable{domain: domain}, text: string([]byte{byte(len(name) >> 8), byte(len(name))}) + name}
 }
 
-// chunks returns the records after one, in order. It holds the lock while it gathers
+// chunks returns the records after one, in order. It holds the lock while it collects
 // some hundreds.
 func (t *Table) chunks(after *record) iter.Seq[*record] {
-	const most = 256
+	const maxChunk = 256
 	return func(yield func(*record) bool) {
 		for {
-			chunk := t.chunk(after, most)
+			chunk := t.chunk(after, maxChunk)
 			for _, r := range chunk {
 				if !yield(r) {
 					return
 				}
 			}
-			if len(chunk) < most {
+			if len(chunk) < maxChunk {
 				return
 			}
-			after = chunk[most-1]
+			after = chunk[maxChunk-1]
 		}
 	}
 }
 
 // chunk returns the first records after one.
-func (t *Table) chunk(after *record, most int) []*record {
-	chunk := make([]*record, 0, most)
+func (t *Table) chunk(after *record, maxRecords int) []*record {
+	chunk := make([]*record, 0, maxRecords)
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	t.ordered.AscendGreaterOrEqual(after, func(r *record) bool {
 		if before(after, r) {
 			chunk = append(chunk, r)
 		}
-		return len(chunk) < most
+		return len(chunk) < maxRecords
 	})
 	return chunk
 }
@@ -190,7 +181,7 @@ func decodeToken(token string) (domain, name string, _ error) {
 	if err != nil {
 		return "", "", ErrPageToken
 	}
-	// Both may have any characters, so it is read from its end, as names are.
+	// Both may contain any characters, so it is read from its end, like names.
 	size := nameSize(text)
 	at := len(text) - size - 1
 	if size == 0 || at < 0 || text[at] != 0 {

@@ -7,18 +7,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// A subject's name tells it from all others of its domain, and sorts it. It is the
-// entries as people read them, then where each key and value ends in that, then the
-// number of entries:
+// A subject's name is unique in its domain, and defines its sort order. It is the entries
+// as people read them, then where each key and value ends in that, then the number of
+// entries:
 //
 //	tenant=acme / region=eu, ends, number
 //
-// A reader of it begins at the end. Two subjects whose entries print alike, since a
-// value holds " / " or "=", have other ends.
+// It is read from the end. Two subjects whose entries print alike, since a value contains
+// " / " or "=", have different ends.
 
 const (
 	between = " / "
-	// sizeOfEnds is how many bytes the ends of one entry are in a name.
+	// sizeOfEnds is how many bytes the ends of one entry take in a name.
 	sizeOfEnds = 4
 	// maxName bounds the printed entries of a valid subject.
 	maxName = MaxSubject + MaxEntries*(len(between)+1)
@@ -27,8 +27,8 @@ const (
 // entryEnds is where a key and a value end in the printed entries.
 type entryEnds struct{ key, value uint16 }
 
-// appendEntry appends the i-th entry as it is printed. Beyond maxName bytes the ends
-// mean nothing.
+// appendEntry appends the i-th entry as printed. Beyond maxName bytes the ends mean
+// nothing.
 func appendEntry(text []byte, e bucket.Entry, i int) ([]byte, entryEnds) {
 	if i > 0 {
 		text = append(text, between...)
@@ -37,7 +37,7 @@ func appendEntry(text []byte, e bucket.Entry, i int) ([]byte, entryEnds) {
 	key := len(text)
 	text = append(text, '=')
 	text = append(text, e.Value...)
-	return text, entryEnds{uint16(key), uint16(len(text))}
+	return text, entryEnds{key: uint16(key), value: uint16(len(text))}
 }
 
 // appendEnds completes a name.
@@ -49,8 +49,8 @@ func appendEnds(text []byte, ends []entryEnds) []byte {
 	return append(text, byte(len(ends)))
 }
 
-// appendName appends the name of a subject with these entries. Entries that no
-// valid subject has may have the name of others.
+// appendName appends the name of a subject with these entries. Entries that no valid
+// subject has may have the same name as others.
 func appendName(dst []byte, entries []bucket.Entry) []byte {
 	start := len(dst)
 	var ends []entryEnds
@@ -70,8 +70,8 @@ func printedOf(name string) string {
 	return name[:len(name)-1-n*sizeOfEnds]
 }
 
-// nameSize returns how many bytes the name of a valid subject has that a text ends with,
-// or 0 if it ends with none.
+// nameSize returns the length in bytes of the valid subject's name that a text ends with,
+// or 0 if there is none.
 func nameSize(text []byte) int {
 	if len(text) < sizeOfEnds+1 {
 		return 0
@@ -108,7 +108,7 @@ func Print(entries []bucket.Entry) string {
 	return string(text)
 }
 
-// before is the order of List: by domain, then by the printed entries.
+// before is the order of Each: by domain, then by the printed entries.
 func before(a, b *record) bool {
 	if a.domain != b.domain {
 		if c := strings.Compare(a.domain.domain, b.domain.domain); c != 0 {

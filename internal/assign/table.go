@@ -16,23 +16,24 @@ import (
 
 // Found is what is assigned to a descriptor.
 type Found struct {
-	// Blocked is of the descriptor's shortest beginning that is blocked, or nil.
+	// Blocked belongs to the descriptor's shortest beginning that is blocked, or is nil.
 	Blocked *Held
-	// Own is of the very entries, or nil. A part that is not the block is in force of
-	// it at the moment Now, in microseconds since the Unix epoch; perhaps not all are.
+	// Own belongs to exactly the entries, or is nil. A part of it other than the block is
+	// in force at the time Now, in microseconds since the Unix epoch; perhaps not all
+	// are.
 	Own *Held
 	Now int64
-	// Plan is of the longest beginning with a plan that is in force, the entries
-	// themselves included, or nil.
+	// Plan belongs to the longest beginning with a plan in force, including the entries
+	// themselves, or is nil.
 	Plan *Held
 }
 
-// Table holds assignments in memory, at most 190 bytes each for subjects of usual
-// length whose parts end together, and 70 more with numbers of a limit. Its methods may
-// be called concurrently.
+// Table holds assignments in memory, at most 190 bytes each for subjects of usual length
+// whose parts end together, and 70 more with numbers for one limit. Its methods may be
+// called concurrently.
 type Table struct {
-	// domains are those with assignments. The map never changes: a new domain makes
-	// a new map.
+	// domains are those with assignments. The map never changes: a new domain makes a new
+	// map.
 	domains atomic.Pointer[map[string]*DomainTable]
 
 	// generation counts changes.
@@ -40,7 +41,7 @@ type Table struct {
 
 	// mu guards the fields below, and is held by whoever changes a domain.
 	mu sync.RWMutex
-	// ordered has all assignments in the order of List.
+	// ordered has all assignments in the order of Each.
 	ordered *btree.BTreeG[*record]
 	name    []byte // for the name of a subject, or the text of a record
 	puts    int    // calls of Put
@@ -51,11 +52,11 @@ type Table struct {
 // fillingEvery is how many calls of Put are many.
 const fillingEvery = 1000
 
-// OnFilling has f called whenever many assignments were put into the table.
+// OnFilling registers f to be called whenever many assignments were put into the table.
 func (t *Table) OnFilling(f func()) { t.filling.Store(&f) }
 
-// treeDegree is that of the tree of all assignments. Wide nodes cost few bytes for
-// each assignment.
+// treeDegree is the degree of the tree of all assignments. Wide nodes cost few bytes per
+// assignment.
 const treeDegree = 64
 
 // NewTable returns an empty table.
@@ -73,8 +74,8 @@ func (t *Table) Domain(name string) *DomainTable { return (*t.domains.Load())[na
 type record struct {
 	Held
 	domain *DomainTable
-	// text is the length of the name of the subject in two bytes, that name (see
-	// appendName), and the ETag.
+	// text is the length of the subject's name in two bytes, that name (see appendName),
+	// and the ETag.
 	text string
 	made unique.Handle[made]
 	at   int64
@@ -83,7 +84,7 @@ type record struct {
 // made is who made an assignment, and why.
 type made struct{ by, reason string }
 
-// lengthOfName returns how many bytes the name of a record with this text has.
+// lengthOfName returns the length in bytes of the name in a record's text.
 func lengthOfName(text string) int { return int(text[0])<<8 | int(text[1]) }
 
 // appendText appends the text of a record.
@@ -111,20 +112,20 @@ func (r *record) assignment() *Assignment {
 	}
 }
 
-// shards is over how many maps the assignments of a domain are spread, so that a
-// reader seldom meets the writer.
+// shards is the number of maps over which the assignments of a domain are spread, so that
+// readers seldom meet the writer.
 const shards = 16
 
 // DomainTable has the assignments of one domain.
 type DomainTable struct {
 	domain string
 	seed   maphash.Seed
-	// sizes has a bit for each number of entries: in the lower half those of
-	// assignments that concern longer descriptors too, in the upper half those of
-	// all. So few beginnings of a descriptor are looked up.
+	// sizes has a bit for each number of entries: in the lower half for assignments that
+	// also concern longer descriptors, in the upper half for all. So few beginnings of a
+	// descriptor are looked up.
 	sizes atomic.Uint32
-	// count is how many there are; counts are sizes with their numbers. The table's
-	// lock guards them.
+	// count is the number of assignments; counts are those behind the bits of sizes. The
+	// table's lock guards them.
 	count  int
 	counts [2 * MaxEntries]uint32
 	shards [shards]shard
@@ -137,8 +138,9 @@ type shard struct {
 	_       [32]byte // so that two locks do not share a cache line
 }
 
-// Find returns what is assigned to a descriptor with these entries and has not
-// ended. now is called only if something found has an end.
+// Find returns what is assigned to a descriptor with these entries and has not ended. now
+// is called only if something found has an end. It does one lookup for each number of
+// entries for which the domain has assignments.
 func (d *DomainTable) Find(entries []bucket.Entry, now func() int64) Found {
 	var f Found
 	n := len(entries)
@@ -190,8 +192,8 @@ func (d *DomainTable) record(name []byte) *record {
 	return r
 }
 
-// put adds a record, or removes the one of a name if r is nil, and returns the one
-// before.
+// put adds a record, or removes the one with a name if r is nil, and returns the previous
+// one.
 func (d *DomainTable) put(name string, r *record) *record {
 	s := &d.shards[maphash.String(d.seed, name)%shards]
 	s.mu.Lock()
@@ -227,15 +229,14 @@ func (d *DomainTable) tally(r *record, by int) {
 	d.sizes.Store(sizes)
 }
 
-// Put adds an assignment that is valid (see Check), or replaces the one of its
-// subject.
+// Put adds a valid assignment (see Check), or replaces that of its subject.
 func (t *Table) Put(a *Assignment) {
 	if f := t.filling.Load(); t.put(a)%fillingEvery == 0 && f != nil {
 		(*f)()
 	}
 }
 
-// put returns how many were put.
+// put returns the number of calls so far.
 func (t *Table) put(a *Assignment) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -251,7 +252,7 @@ func (t *Table) put(a *Assignment) int {
 		Held:   Hold(a),
 		domain: d,
 		text:   string(t.name),
-		made:   unique.Make(made{a.By, a.Reason}),
+		made:   unique.Make(made{by: a.By, reason: a.Reason}),
 		at:     a.At,
 	}
 	old := d.put(r.name(), r)
@@ -263,8 +264,8 @@ func (t *Table) put(a *Assignment) int {
 	return t.puts
 }
 
-// Delete removes the assignment of a subject if its ETag is etag, or if etag is
-// empty. It reports whether there was one to remove.
+// Delete removes the assignment of a subject if its ETag is etag, or if etag is empty. It
+// reports whether there was one to remove.
 func (t *Table) Delete(s Subject, etag string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -287,11 +288,11 @@ func (t *Table) Delete(s Subject, etag string) bool {
 	return true
 }
 
-// Generation changes after each change of what Find returns. A reader that saw the
-// same before and after has read nothing that was changed since.
+// Generation changes after each change of what Find returns. A reader that saw the same
+// value before and after has read nothing that was changed in between.
 func (t *Table) Generation() uint64 { return t.generation.Load() }
 
-// changeDomains puts a changed copy in the place of the domains.
+// changeDomains replaces the domains by a changed copy.
 func (t *Table) changeDomains(change func(map[string]*DomainTable)) {
 	domains := maps.Clone(*t.domains.Load())
 	change(domains)
@@ -312,8 +313,8 @@ func (t *Table) Get(s Subject) *Assignment {
 	return r.assignment()
 }
 
-// Len returns how many assignments there are, with those that have ended and were
-// not removed yet.
+// Len returns the number of assignments, including those that have ended but were not
+// removed yet.
 func (t *Table) Len() int {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

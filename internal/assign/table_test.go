@@ -53,6 +53,15 @@ func says(f assign.Found) string {
 	return strings.Join(parts, ", ")
 }
 
+// listed returns a page of a table, and the token of the next one.
+func listed(table *assign.Table, q assign.Query) (page []*assign.Assignment, next string, _ error) {
+	next, err := table.Each(q, func(a *assign.Assignment) bool {
+		page = append(page, a)
+		return true
+	})
+	return page, next, err
+}
+
 func TestFindTakesTheShortestBlockAndTheLongestPlan(t *testing.T) {
 	t.Parallel()
 	table := assign.NewTable()
@@ -287,7 +296,7 @@ func checkList(t *testing.T, r *rand.Rand, table *assign.Table, m model) {
 		Plan:    []string{"", "p1"}[r.IntN(2)],
 		Blocked: r.IntN(4) == 0,
 		Now:     []int64{0, 50}[r.IntN(2)],
-		Most:    1 + r.IntN(20),
+		Max:     1 + r.IntN(20),
 	}
 	var want []*assign.Assignment
 	counts := map[string]int{}
@@ -304,7 +313,7 @@ func checkList(t *testing.T, r *rand.Rand, table *assign.Table, m model) {
 	slices.SortFunc(want, byPrint)
 	var got []*assign.Assignment
 	for {
-		page, next, err := table.List(q)
+		page, next, err := listed(table, q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,8 +321,8 @@ func checkList(t *testing.T, r *rand.Rand, table *assign.Table, m model) {
 		if next == "" {
 			break
 		}
-		if len(page) != q.Most {
-			t.Fatalf("a page of %d that is not the last has %d", q.Most, len(page))
+		if len(page) != q.Max {
+			t.Fatalf("a page of %d that is not the last has %d", q.Max, len(page))
 		}
 		q.After = next
 	}
@@ -373,8 +382,8 @@ func TestPagesOfAnyCharacters(t *testing.T) {
 		}
 	}
 	got := map[string]int{}
-	for q := (assign.Query{Most: 1}); ; {
-		page, next, err := table.List(q)
+	for q := (assign.Query{Max: 1}); ; {
+		page, next, err := listed(table, q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -399,7 +408,7 @@ func TestForeignPageTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	table := assign.NewTable()
 	for _, token := range []string{"x", "!", "YQD_"} {
-		if _, _, err := table.List(assign.Query{Most: 1, After: token}); !errors.Is(err, assign.ErrPageToken) {
+		if _, _, err := listed(table, assign.Query{Max: 1, After: token}); !errors.Is(err, assign.ErrPageToken) {
 			t.Errorf("of the token %q: %v", token, err)
 		}
 	}
@@ -411,7 +420,7 @@ func TestLongPrefixesChooseNothing(t *testing.T) {
 	table := assign.NewTable()
 	table.Put(plan("p", subject("d", "tenant=acme")))
 	for _, n := range []int{1024, 2000, 65_534, 65_535, 65_536, 65_600, 4 << 20} {
-		page, next, err := table.List(assign.Query{Domain: "d", Prefix: strings.Repeat("a", n), Most: 1})
+		page, next, err := listed(table, assign.Query{Domain: "d", Prefix: strings.Repeat("a", n), Max: 1})
 		if len(page) != 0 || next != "" || err != nil {
 			t.Errorf("of a prefix of %d bytes: %v, %q, %v", n, page, next, err)
 		}
@@ -423,15 +432,15 @@ func TestLongPrefixesChooseNothing(t *testing.T) {
 func TestPagesOfFewAmongManyAreBounded(t *testing.T) {
 	t.Parallel()
 	table := assign.NewTable()
-	const many, most = 120_000, 50_000
+	const many, maxLooked = 120_000, 50_000
 	for i := range many {
 		table.Put(plan("free", subject("d", fmt.Sprintf("tenant=%06d", i))))
 	}
 	table.Put(plan("pro", subject("d", "tenant=099999")))
-	q := assign.Query{Plan: "pro", Most: 10}
+	q := assign.Query{Plan: "pro", Max: 10}
 	var sizes []int
 	for {
-		page, next, err := table.List(q)
+		page, next, err := listed(table, q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -441,7 +450,7 @@ func TestPagesOfFewAmongManyAreBounded(t *testing.T) {
 		}
 	}
 	if want := []int{0, 1, 0}; !slices.Equal(sizes, want) {
-		t.Errorf("%d among %d: pages of %v, want %v, each of which looked at %d", 1, many, sizes, want, most)
+		t.Errorf("%d among %d: pages of %v, want %v, each of which looked at %d", 1, many, sizes, want, maxLooked)
 	}
 }
 
@@ -466,7 +475,7 @@ func TestReadersNeverMissWhatStays(t *testing.T) {
 					t.Error("missed")
 					return
 				}
-				if page, _, err := table.List(assign.Query{Most: 10, Prefix: "tenant=stays"}); err != nil || len(page) != 1 {
+				if page, _, err := listed(table, assign.Query{Max: 10, Prefix: "tenant=stays"}); err != nil || len(page) != 1 {
 					t.Errorf("a list has %v, %v", page, err)
 					return
 				}
@@ -520,7 +529,7 @@ func TestAssignmentTakesFewBytes(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		most   float64
+		max    float64
 		change func(*assign.Assignment, int)
 	}{
 		{"without an end", 190, func(*assign.Assignment, int) {}},
@@ -537,8 +546,8 @@ func TestAssignmentTakesFewBytes(t *testing.T) {
 	} {
 		used := bytesOf(t, c.change)
 		t.Logf("%s: %.0f bytes each", c.name, used)
-		if used > c.most {
-			t.Errorf("%s: an assignment takes %.0f bytes, want at most %.0f", c.name, used, c.most)
+		if used > c.max {
+			t.Errorf("%s: an assignment takes %.0f bytes, want at most %.0f", c.name, used, c.max)
 		}
 	}
 }
@@ -603,9 +612,9 @@ func BenchmarkDomainWithoutAssignments(b *testing.B) {
 func BenchmarkListPage(b *testing.B) {
 	table := assign.NewTable()
 	fill(table, 1_000_000)
-	_, next, _ := table.List(assign.Query{Most: 500_000})
+	_, next, _ := listed(table, assign.Query{Max: 500_000})
 	for b.Loop() {
-		table.List(assign.Query{Most: 1000, After: next})
+		listed(table, assign.Query{Max: 1000, After: next})
 	}
 }
 

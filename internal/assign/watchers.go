@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Watchers are those who watch a store's records. The zero Watchers has none, and
-// its methods may be called concurrently.
+// Watchers are the watchers of a store's records. The zero Watchers has none, and its
+// methods may be called concurrently.
 type Watchers struct {
 	mu  sync.Mutex
 	all map[*watcher]struct{}

@@ -154,7 +154,7 @@ func (f *assignments) block(user string) {
 // recorded returns the records of all changes, the newest first.
 func (f *assignments) recorded() []assign.Record {
 	f.t.Helper()
-	all, _, err := f.Store.Records(context.Background(), assign.RecordQuery{Most: 1_000_000})
+	all, _, err := f.Store.Records(context.Background(), assign.RecordQuery{Max: 1_000_000})
 	if err != nil {
 		f.t.Fatal(err)
 	}

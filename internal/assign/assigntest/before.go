@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Before is an assignment as the versions before parts read and write it.
+// Before is an assignment as read and written by the versions that do not know parts.
 type Before struct {
 	ETag         string           `json:"etag,omitempty"`
 	Domain       string           `json:"domain"`
@@ -30,8 +30,8 @@ type Before struct {
 	Ends         int64            `json:"ends,omitempty"`
 }
 
-// DecodeBefore reads an assignment as the versions before parts do. What these take for
-// damaged is an error.
+// DecodeBefore reads an assignment as those versions do. What they treat as damaged is an
+// error.
 func DecodeBefore(text []byte) (*Before, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -56,8 +56,7 @@ func DecodeBefore(text []byte) (*Before, error) {
 	return &b, nil
 }
 
-// Says is what is wrong with b as what a version before parts reads of an assignment, or
-// an empty text.
+// Says returns what is wrong with b as what such a version reads of an assignment, or "".
 func (b *Before) Says(a *assign.Assignment) string {
 	own := assign.Assignment{
 		Subject: assign.Subject{Domain: b.Domain, Entries: b.Entries},
@@ -74,8 +73,8 @@ func (b *Before) Says(a *assign.Assignment) string {
 	return ""
 }
 
-// WrongForm returns what is wrong with the form in which an assignment is written, or an
-// empty text: versions before parts must read it wherever they can say what it says.
+// WrongForm returns what is wrong with the form in which an assignment is written, or "":
+// versions that do not know parts must be able to read it wherever they can express it.
 func WrongForm(text []byte, a *assign.Assignment) string {
 	before, err := DecodeBefore(text)
 	_, together := a.Until()
@@ -95,7 +94,7 @@ func WrongForm(text []byte, a *assign.Assignment) string {
 	return ""
 }
 
-// RandomAssignment returns an assignment of many shapes, of the subject of a change of
+// RandomAssignment returns an assignment of varying shape, for a subject of a change of
 // Model.RandomChange.
 func RandomAssignment(r *rand.Rand) *assign.Assignment {
 	for {
@@ -107,8 +106,8 @@ func RandomAssignment(r *rand.Rand) *assign.Assignment {
 	}
 }
 
-// WrittenBefore are the assignments of the test data that the version before parts wrote,
-// by the value of their entry, without ETag and moment.
+// WrittenBefore returns the assignments in the test data written by the version that did
+// not know parts, by the value of their entry, without ETag and time.
 func WrittenBefore() map[string]*assign.Assignment {
 	const until = 9_000_000_000_000_001
 	all := make(map[string]*assign.Assignment)
@@ -126,7 +125,7 @@ func WrittenBefore() map[string]*assign.Assignment {
 	return all
 }
 
-// WrongWrittenBefore returns how a table differs from WrittenBefore, or an empty text.
+// WrongWrittenBefore returns how a table differs from WrittenBefore, or "".
 func WrongWrittenBefore(table *assign.Table) string {
 	want := WrittenBefore()
 	for value, a := range want {

@@ -1,5 +1,5 @@
-// Package assigntest is what every store of assignments must do. It imports assign
-// and asynctest.
+// Package assigntest tests what every store of assignments must do. It imports assign and
+// asynctest.
 package assigntest
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 )
 
-// Options of a store.
+// Options are the options of a store.
 type Options struct {
 	MaxRecords, MaxAssignments int
 	Hooks                      assign.Hooks
 	Clock                      func() int64
 }
 
-// Store is a store that runs, with what tests need of it.
+// Store is a running store, with what tests need of it.
 type Store interface {
 	assign.Store
 	Sweep(ctx context.Context) error
@@ -34,8 +34,8 @@ type Store interface {
 	StateKey(name string) string
 }
 
-// Test tests a store, which open makes, runs, and has the end of the test close. It
-// has no assignments and no records.
+// Test tests a store, which open creates, runs, and closes at the end of the test. It has
+// no assignments and no records.
 func Test(t *testing.T, open func(t *testing.T, o Options) Store) {
 	for _, test := range []struct {
 		name string
@@ -77,7 +77,7 @@ func Delete(s assign.Subject) assign.Change {
 	return assign.Change{Assignment: assign.Assignment{Subject: s, By: "bob", Reason: "gone"}, Remove: assign.AllParts()}
 }
 
-// Apply makes changes, which must be in force everywhere.
+// Apply makes changes, which must take effect everywhere.
 func Apply(t testing.TB, s assign.Store, changes ...assign.Change) []assign.Result {
 	t.Helper()
 	a, err := s.Apply(context.Background(), changes)
@@ -208,7 +208,7 @@ func testEnded(t *testing.T, open func(*testing.T, Options) Store) {
 	}
 }
 
-// testParts is the story of a customer, of which each step changes one part.
+// testParts follows a customer through steps that each change one part.
 func testParts(t *testing.T, open func(*testing.T, Options) Store) {
 	clock := asynctest.NewClock()
 	s := open(t, Options{Clock: clock.Micros})
@@ -242,7 +242,7 @@ func testParts(t *testing.T, open func(*testing.T, Options) Store) {
 			change: change(assign.Terms{Unlimited: true}, assign.Ends{}, assign.Parts{}), outcome: assign.Replaced,
 			terms: assign.Terms{Plan: "pro", Numbers: month, Blocked: true, Unlimited: true}, ends: assign.Ends{NumbersUntil: []int64{until}, BlockedUntil: later},
 		},
-		{ // numbers that are set again have the end that is given now, which is none
+		{ // numbers that are set again get the end given now, which is none
 			change: change(assign.Terms{Numbers: month}, assign.Ends{}, assign.Parts{Unlimited: true}), outcome: assign.Replaced,
 			terms: assign.Terms{Plan: "pro", Numbers: month, Blocked: true}, ends: assign.Ends{BlockedUntil: later},
 		},
@@ -254,7 +254,7 @@ func testParts(t *testing.T, open func(*testing.T, Options) Store) {
 			change: change(assign.Terms{}, assign.Ends{}, assign.Parts{Limits: []string{"month"}}), outcome: assign.Replaced,
 			terms: assign.Terms{Plan: "pro", Blocked: true}, ends: assign.Ends{BlockedUntil: later},
 		},
-		{ // the whole, which leaves a block
+		{ // the whole, which keeps a block
 			change: change(assign.Terms{Numbers: month}, assign.Ends{}, assign.Parts{Rest: true}), outcome: assign.Replaced,
 			terms: assign.Terms{Numbers: month, Blocked: true}, ends: assign.Ends{BlockedUntil: later},
 		},
@@ -276,7 +276,7 @@ func testParts(t *testing.T, open func(*testing.T, Options) Store) {
 			t.Errorf("step %d: nothing is there", i)
 		}
 	}
-	// A part that has ended is not brought back by a change of another.
+	// A part that has ended is not brought back by a change of another part.
 	Apply(t, s, change(assign.Terms{Plan: "pro", Numbers: month}, assign.Ends{NumbersUntil: []int64{until}}, assign.Parts{}))
 	clock.Move(25 * time.Hour)
 	got := Apply(t, s, change(assign.Terms{Blocked: true}, assign.Ends{}, assign.Parts{}))[0]
@@ -323,7 +323,7 @@ func records(t testing.TB, s assign.Store, q assign.RecordQuery) (all []assign.R
 	t.Helper()
 	for {
 		page, next, err := s.Records(context.Background(), q)
-		if err != nil || len(page) > q.Most {
+		if err != nil || len(page) > q.Max {
 			t.Fatalf("Records: %d, %v", len(page), err)
 		}
 		all = append(all, page...)
@@ -338,12 +338,12 @@ func testRecords(t *testing.T, open func(*testing.T, Options) Store) {
 	s := open(t, Options{})
 	a, b := Subject("api", "a"), Subject("other", "b")
 	made := Apply(t, s, Plan(a, "1"))[0].After
-	// Records of different tags are of different moments.
+	// Records of different tags get different times.
 	time.Sleep(2 * time.Millisecond)
 	Apply(t, s, Plan(b, "2"))
 	time.Sleep(2 * time.Millisecond)
 	Apply(t, s, Delete(a))
-	all := records(t, s, assign.RecordQuery{Most: 2})
+	all := records(t, s, assign.RecordQuery{Max: 2})
 	if len(all) != 3 {
 		t.Fatalf("%d records, want 3", len(all))
 	}
@@ -355,10 +355,10 @@ func testRecords(t *testing.T, open func(*testing.T, Options) Store) {
 	want(t, "the newest", newest, assign.Record{Kind: assign.Unassigned, By: "bob", Reason: "gone", Subject: a, Before: made})
 	want(t, "the oldest", all[2].After, made)
 	want(t, "kind of the oldest", all[2].Kind, assign.Assigned)
-	want(t, "of a domain", len(records(t, s, assign.RecordQuery{Domain: "other", Most: 1})), 1)
-	want(t, "of a subject", len(records(t, s, assign.RecordQuery{Domain: "api", Entries: a.Entries, Most: 1})), 2)
-	want(t, "of no subject", len(records(t, s, assign.RecordQuery{Domain: "api", Entries: b.Entries, Most: 1})), 0)
-	if _, _, err := s.Records(t.Context(), assign.RecordQuery{Most: 1, After: "?"}); !errors.Is(err, assign.ErrPageToken) {
+	want(t, "of a domain", len(records(t, s, assign.RecordQuery{Domain: "other", Max: 1})), 1)
+	want(t, "of a subject", len(records(t, s, assign.RecordQuery{Domain: "api", Entries: a.Entries, Max: 1})), 2)
+	want(t, "of no subject", len(records(t, s, assign.RecordQuery{Domain: "api", Entries: b.Entries, Max: 1})), 0)
+	if _, _, err := s.Records(t.Context(), assign.RecordQuery{Max: 1, After: "?"}); !errors.Is(err, assign.ErrPageToken) {
 		t.Errorf("of a foreign page token: %v", err)
 	}
 
@@ -370,8 +370,8 @@ func testRecords(t *testing.T, open func(*testing.T, Options) Store) {
 	for range 30 {
 		Apply(t, bounded, changes...)
 	}
-	// What removes them may keep some more.
-	if n := len(records(t, bounded, assign.RecordQuery{Most: 100})); n < 50 || n > 500 {
+	// The trimming may keep some more.
+	if n := len(records(t, bounded, assign.RecordQuery{Max: 100})); n < 50 || n > 500 {
 		t.Errorf("%d records are kept of 6000, want 50 to some hundred", n)
 	}
 }
@@ -402,7 +402,7 @@ func testWatch(t *testing.T, open func(*testing.T, Options) Store) {
 		_ = s.Watch(ctx, func(assign.Record) bool { first.Add(1); return false })
 	})
 	a := Subject("api", "a")
-	// Watching has begun once something is told.
+	// A watch has begun once it reports something.
 	asynctest.Eventually(t, "both watch", func() bool {
 		Apply(t, s, Plan(a, fmt.Sprint(rand.Uint64())))
 		mu.Lock()
@@ -461,7 +461,7 @@ func testReset(t *testing.T, open func(*testing.T, Options) Store) {
 	got := slices.Clone(calls)
 	mu.Unlock()
 	want(t, "calls", got, []string{"settle", fmt.Sprint(keys)})
-	all := records(t, s, assign.RecordQuery{Most: 5})
+	all := records(t, s, assign.RecordQuery{Max: 5})
 	if len(all) != 1 {
 		t.Fatalf("%d records, want 1", len(all))
 	}
@@ -470,7 +470,7 @@ func testReset(t *testing.T, open func(*testing.T, Options) Store) {
 	want(t, "record", r, assign.Record{Kind: assign.WasReset, By: "ann", Reason: "oops", Subject: Subject("api", "a"), Limits: []string{"", "day"}})
 }
 
-// testRace has many read a version and replace it, if it is still in force.
+// testRace lets many read a version and replace it, if it is still in force.
 func testRace(t *testing.T, open func(*testing.T, Options) Store) {
 	s := open(t, Options{})
 	acme := Subject("api", "acme")
@@ -500,7 +500,7 @@ func testRace(t *testing.T, open func(*testing.T, Options) Store) {
 	want(t, "count", s.Table().Get(acme).Plan, fmt.Sprint(writers*each))
 }
 
-// testModel makes random changes of a store, and holds it against Change.Apply and a map.
+// testModel makes random changes in a store, and compares it with Change.Apply and a map.
 func testModel(t *testing.T, open func(*testing.T, Options) Store) {
 	clock := asynctest.NewClock()
 	s := open(t, Options{Clock: clock.Micros})
@@ -525,11 +525,11 @@ func testModel(t *testing.T, open func(*testing.T, Options) Store) {
 	}
 }
 
-// Model is what a store should hold, by the texts of subjects.
+// Model is what a store should contain, by the texts of subjects.
 type Model map[string]*assign.Assignment
 
-// Apply makes a change of the model, and returns how a store's result of it differs, or
-// an empty text.
+// Apply makes a change in the model, and returns how a store's result for it differs, or
+// "".
 func (m Model) Apply(c *assign.Change, got assign.Result, now int64) (wrong string) {
 	text := c.Assignment.Text()
 	before, after, outcome := c.Apply(m[text], now)
@@ -558,7 +558,7 @@ func (m Model) RandomChange(r *rand.Rand, now int64) assign.Change {
 		if r.IntN(2) == 0 {
 			return 0
 		}
-		// Of few moments, so that ends are often the same.
+		// Few different times, so that ends are often the same.
 		return (now/2_000_000 + r.Int64N(3)) * 2_000_000
 	}
 	a := &c.Assignment

@@ -14,23 +14,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 )
 
-// file keeps assignments and records in a file of bbolt, whose transactions are
-// whole on the disk or not at all.
+// file keeps assignments and records in a bbolt file, whose transactions are on disk
+// entirely or not at all.
 type file struct {
-	db   *bbolt.DB
-	most int // records
-	// touched is about how many entries were read or written since the pages of the
-	// file were last let go of.
+	db  *bbolt.DB
+	max int // records
+	// touched is roughly how many entries were read or written since the pages of the
+	// file were last released.
 	touched int
 }
 
 // maxTouched is how many entries are read or written before the pages of the file are
-// let go of. They are few, since the system maps what is around a page too: 64 KiB, or
-// a whole folio of up to 2 MiB.
+// released. It is small, since the system also maps what is around a page: 64 KiB, or a
+// whole folio of up to 2 MiB.
 const maxTouched = 500
 
-// The buckets: assignments by the text of their subject, records by their ID, and the
-// version of the format.
+// The buckets: assignments by the text of their subject, records by ID, and the version
+// of the format.
 var (
 	bucketAssignments = []byte("assignments")
 	bucketRecords     = []byte("records")
@@ -39,11 +39,11 @@ var (
 	version           = []byte("1")
 )
 
-// lockTimeout is how long to wait for another process that has the file.
+// lockTimeout is how long to wait for another process that holds the file.
 const lockTimeout = time.Second
 
 func openFile(path string, maxRecords int) (_ *file, err error) {
-	// A page that cannot be read would end the process.
+	// An unreadable page would otherwise end the process.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer recovered(&err)
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
@@ -53,22 +53,21 @@ func openFile(path string, maxRecords int) (_ *file, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("it cannot be opened, or is not one of assignments: %w", err)
 	}
-	f := &file{db: db, most: maxRecords}
+	f := &file{db: db, max: maxRecords}
 	if err := f.prepare(path); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return f, nil
 }
 
-// recovered makes an error of a panic of bbolt, which does not expect that a file
-// was damaged.
+// recovered turns a panic of bbolt, which does not expect damaged files, into an error.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("it is damaged: %v", p)
 	}
 }
 
-// prepare makes the buckets, and refuses a file that was cut short or is of a later
+// prepare creates the buckets, and refuses a file that was truncated or is from a later
 // version.
 func (f *file) prepare(path string) error {
 	return f.db.Update(func(tx *bbolt.Tx) error {
@@ -136,7 +135,7 @@ func (f *file) keep(c *commit) (err error) {
 			f.letGo(tx, 1)
 		}
 		records := tx.Bucket(bucketRecords)
-		// Records come in the order of their keys, so pages may be full.
+		// Records arrive in the order of their keys, so pages may be full.
 		records.FillPercent = 0.9
 		for i := range c.records {
 			if err := records.Put(keyOf(c.first+uint64(i)), assign.EncodeRecord(&c.records[i])); err != nil {
@@ -153,7 +152,7 @@ func (f *file) trim(records *bbolt.Bucket) error {
 	newest, _ := records.Cursor().Last()
 	for newest != nil {
 		oldest, _ := records.Cursor().First()
-		if binary.BigEndian.Uint64(newest)-binary.BigEndian.Uint64(oldest) < uint64(f.most) {
+		if binary.BigEndian.Uint64(newest)-binary.BigEndian.Uint64(oldest) < uint64(f.max) {
 			return nil
 		}
 		if err := records.Delete(oldest); err != nil {
@@ -163,9 +162,9 @@ func (f *file) trim(records *bbolt.Bucket) error {
 	return nil
 }
 
-// letGo counts entries that were read or written, and after many has the process let go
-// of the pages of the file, which the system still has: they would count as its memory,
-// and be as many as the file has.
+// letGo counts entries that were read or written, and after many of them releases the
+// pages of the file, which the system still caches: they would count as the process's
+// memory, and could be as many as the file has.
 func (f *file) letGo(tx *bbolt.Tx, entries int) {
 	if f.touched += entries; f.touched >= maxTouched {
 		f.touched = 0

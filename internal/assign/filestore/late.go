@@ -11,29 +11,29 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 )
 
-// late is a file that is made once there is something to keep, so that a daemon to
+// late is a file that is created once there is something to keep, so that a daemon to
 // which nobody assigns anything needs no place to write.
 type late struct {
 	path string
-	most int // records
+	max  int // records
 
 	file atomic.Pointer[file] // nil before the first change
 }
 
-// openLate returns the keeper of a path: its file, if there is one.
+// openLate returns the keeper for a path: its file, if it exists.
 func openLate(path string, maxRecords int) (keeper, error) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return openFile(path, maxRecords)
 	}
-	return &late{path: path, most: maxRecords}, nil
+	return &late{path: path, max: maxRecords}, nil
 }
 
-// lacksPlace returns why the file could not be made now, or nil. It makes nothing.
+// lacksPlace returns why the file could not be created now, or nil. It creates nothing.
 func (l *late) lacksPlace() error {
 	folder := filepath.Dir(l.path)
 	info, err := os.Stat(folder)
 	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(folder) != folder {
-		folder = filepath.Dir(folder) // make makes what is below
+		folder = filepath.Dir(folder) // make creates what is below
 		info, err = os.Stat(folder)
 	}
 	if err == nil && !info.IsDir() {
@@ -62,7 +62,7 @@ func (l *late) keep(c *commit) error {
 	return f.keep(c)
 }
 
-// make makes the file. One that is there by now is that of another daemon, whose
+// make creates the file. If it exists by now, it belongs to another daemon, whose
 // assignments this one does not have.
 func (l *late) make() (*file, error) {
 	if _, err := os.Stat(l.path); !errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +71,7 @@ func (l *late) make() (*file, error) {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
 		return nil, err
 	}
-	return openFile(l.path, l.most)
+	return openFile(l.path, l.max)
 }
 
 func (l *late) records(before uint64, each func(uint64, assign.Record) bool) error {

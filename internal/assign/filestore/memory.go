@@ -8,7 +8,7 @@ import (
 
 // memory keeps records until the process ends, and leaves assignments to the table.
 type memory struct {
-	most int
+	max int
 
 	mu   sync.Mutex
 	kept []assign.Record
@@ -22,9 +22,9 @@ func (m *memory) keep(c *commit) error {
 	defer m.mu.Unlock()
 	m.kept = append(m.kept, c.records...)
 	m.last += uint64(len(c.records))
-	// Twice as many are held, so that they are seldom moved.
-	if len(m.kept) > 2*m.most {
-		m.kept = append([]assign.Record(nil), m.kept[len(m.kept)-m.most:]...)
+	// Up to twice as many are held, so that they are seldom moved.
+	if len(m.kept) > 2*m.max {
+		m.kept = append([]assign.Record(nil), m.kept[len(m.kept)-m.max:]...)
 	}
 	return nil
 }
@@ -33,7 +33,7 @@ func (m *memory) records(before uint64, each func(uint64, assign.Record) bool) e
 	m.mu.Lock()
 	kept, last := m.kept, m.last
 	m.mu.Unlock()
-	kept = kept[max(0, len(kept)-m.most):]
+	kept = kept[max(0, len(kept)-m.max):]
 	for i := len(kept) - 1; i >= 0; i-- {
 		if id := last - uint64(len(kept)-1-i); id < before && !each(id, kept[i]) {
 			return nil

@@ -40,7 +40,7 @@ func TestPagesOfTheFileAreLetGoOf(t *testing.T) {
 	s := open(t, filestore.Options{Path: path})
 	const batches, size = 20, 1000
 	reason := strings.Repeat("x", 250)
-	most := 0
+	maxResident := 0
 	for round := range 2 {
 		for batch := range batches {
 			changes := make([]assign.Change, size)
@@ -50,7 +50,7 @@ func TestPagesOfTheFileAreLetGoOf(t *testing.T) {
 			}
 			assigntest.Apply(t, s, changes...)
 			if round == 1 {
-				most = max(most, residentBytesOf(t, path))
+				maxResident = max(maxResident, residentBytesOf(t, path))
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func TestPagesOfTheFileAreLetGoOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if most > 8<<20 {
-		t.Errorf("%d bytes of a file of %d stay in memory", most, info.Size())
+	if maxResident > 8<<20 {
+		t.Errorf("%d bytes of a file of %d stay in memory", maxResident, info.Size())
 	}
 }

@@ -1,5 +1,9 @@
-// Package filestore keeps assignments for one daemon: in a file, so that a restart
-// forgets nothing, or in memory alone. It imports assign.
+// Package filestore keeps assignments for one daemon: in a file, so that nothing is lost
+// in a restart, or only in memory. It imports assign.
+//
+// One transaction contains the assignments and the records of a call; then the table
+// changes, the store settles, and the call returns. Without a path there is no file, and
+// everything else is the same.
 package filestore
 
 import (
@@ -28,19 +32,19 @@ const sweepEvery = time.Minute
 
 // Options of a Store.
 type Options struct {
-	// Path is that of the file, which is made by the first change if there is none,
-	// with the folder that it is in. Without one nothing is kept over a restart.
+	// Path is the path of the file, which the first change creates if it does not exist,
+	// along with its folder. Without it nothing survives a restart.
 	Path string
-	// MaxRecords is how many records of changes are kept, the oldest are removed; 0
-	// means DefaultMaxRecords.
+	// MaxRecords is how many records of changes are kept; the oldest are removed; 0 means
+	// DefaultMaxRecords.
 	MaxRecords int
 	// MaxAssignments is how many assignments there may be; 0 means
 	// DefaultMaxAssignments.
 	MaxAssignments int
 	// Hooks may lack either.
 	Hooks assign.Hooks
-	// Log gets a line when what has ended cannot be removed, and when the file could
-	// not be made; nil means no log.
+	// Log gets a line when what has ended cannot be removed, and when the file could not
+	// be created; nil means no log.
 	Log *slog.Logger
 	// Clock replaces the clock, in microseconds since the Unix epoch, in tests.
 	Clock func() int64
@@ -52,7 +56,7 @@ type Store struct {
 	keeper   keeper
 	hooks    assign.Hooks
 	path     string
-	most     int
+	max      int
 	log      *slog.Logger
 	clock    func() int64
 	watchers assign.Watchers
@@ -61,33 +65,33 @@ type Store struct {
 
 	// mu is held during a change, and guards last.
 	mu   sync.Mutex
-	last uint64 // ID of the newest record, and so the newest ETag
+	last uint64 // ID of the newest record, and thus the newest ETag
 }
 
 var _ assign.Store = (*Store)(nil)
 
 // keeper keeps assignments and records.
 type keeper interface {
-	// load calls put for each assignment until that fails, and returns the ID of the
-	// newest record, or 0.
+	// load calls put for each assignment until it fails, and returns the ID of the newest
+	// record, or 0.
 	load(put func(*assign.Assignment) error) (last uint64, _ error)
-	// keep makes all of a change, or none of it.
+	// keep makes all of a change or none of it.
 	keep(c *commit) error
-	// records calls each for the records before an ID, the newest first, until it
-	// returns false.
+	// records calls each for the records before an ID, newest first, until it returns
+	// false.
 	records(before uint64, each func(id uint64, r assign.Record) bool) error
 	close() error
 }
 
-// commit is what is changed together.
+// commit is what changes together.
 type commit struct {
-	// puts has by subject's text what is to hold; nil removes.
+	// puts maps a subject's text to its new assignment; nil removes it.
 	puts    map[string]*assign.Assignment
 	records []assign.Record
 	first   uint64 // ID of the first of records; the others follow
 }
 
-// Open is New and Load.
+// Open is New followed by Load.
 func Open(o Options) (*Store, error) {
 	s, err := New(o)
 	if err != nil {
@@ -99,14 +103,14 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// New opens a store, which is to be loaded by Load. It fails if another daemon has the
-// file, or if that is not one of assignments.
+// New opens a store, which Load must then load. It fails if another daemon has the file
+// open, or if it is not a file of assignments.
 func New(o Options) (*Store, error) {
 	s := &Store{
 		table: assign.NewTable(),
 		hooks: o.Hooks,
 		path:  o.Path,
-		most:  cmp.Or(o.MaxAssignments, DefaultMaxAssignments),
+		max:   cmp.Or(o.MaxAssignments, DefaultMaxAssignments),
 		log:   o.Log,
 		clock: o.Clock,
 	}
@@ -118,7 +122,7 @@ func New(o Options) (*Store, error) {
 		s.clock = func() int64 { return start.Add(time.Since(start)).UnixMicro() }
 	}
 	maxRecords := cmp.Or(o.MaxRecords, DefaultMaxRecords)
-	s.keeper = &memory{most: maxRecords}
+	s.keeper = &memory{max: maxRecords}
 	if o.Path != "" {
 		k, err := openLate(o.Path, maxRecords)
 		if err != nil {
@@ -134,18 +138,18 @@ func New(o Options) (*Store, error) {
 
 func inFile(path string, err error) error { return fmt.Errorf("assignments file %s: %w", path, err) }
 
-// Load loads all that the store keeps. It fails if that cannot be read, if there is
-// more than MaxAssignments, or if ctx ends before.
+// Load loads everything that the store keeps. It fails if that cannot be read, if there
+// is more than MaxAssignments, or if ctx ends first.
 func (s *Store) Load(ctx context.Context) error {
 	kept := 0
 	last, err := s.keeper.load(func(a *assign.Assignment) error {
-		if kept++; kept <= s.most {
+		if kept++; kept <= s.max {
 			s.table.Put(a)
 		}
 		return ctx.Err()
 	})
-	if err == nil && kept > s.most {
-		err = fmt.Errorf("it has %d assignments, and assignments.max is %d: raise that", kept, s.most)
+	if err == nil && kept > s.max {
+		err = fmt.Errorf("it has %d assignments, and assignments.max is %d: raise that", kept, s.max)
 	}
 	if err != nil {
 		return inFile(s.path, err)
@@ -157,7 +161,7 @@ func (s *Store) Load(ctx context.Context) error {
 	return nil
 }
 
-// warnOfPlace says early that the first change will be refused. A daemon to which nobody
+// warnOfPlace warns early that the first change will be refused. A daemon to which nobody
 // assigns anything does not need the file, so it starts.
 func (s *Store) warnOfPlace(l *late) {
 	if err := l.lacksPlace(); err != nil {
@@ -174,8 +178,8 @@ func (s *Store) Loaded() bool { return s.loaded.Load() }
 // errNotLoaded says that a change must wait for Load.
 var errNotLoaded = fmt.Errorf("assignments: they are not loaded yet, and %w", assign.ErrNothingChanged)
 
-// Apply implements assign.Store. It fails, with nothing changed, if a change is not
-// valid or if the file cannot be written.
+// Apply implements assign.Store. It fails, with nothing changed, if a change is invalid
+// or the file cannot be written.
 func (s *Store) Apply(_ context.Context, changes []assign.Change, _ ...assign.MaxWait) (assign.Applied, error) {
 	if !s.Loaded() {
 		return unknown(changes), errNotLoaded
@@ -215,8 +219,7 @@ func (s *Store) change(changes []assign.Change) ([]assign.Result, error) {
 	return results, nil
 }
 
-// decide adds a change to c, and returns its result. held is how many
-// assignments there are.
+// decide adds a change to c, and returns its result. held is the number of assignments.
 func (s *Store) decide(change *assign.Change, c *commit, held *int, now int64) assign.Result {
 	a := &change.Assignment
 	text := a.Text()
@@ -225,7 +228,7 @@ func (s *Store) decide(change *assign.Change, c *commit, held *int, now int64) a
 		stored = s.table.Get(a.Subject)
 	}
 	before, after, outcome := change.Apply(stored, now)
-	if outcome == assign.Created && stored == nil && *held >= s.most {
+	if outcome == assign.Created && stored == nil && *held >= s.max {
 		outcome, after = assign.Full, before
 	}
 	r := assign.Record{Moment: now, Kind: assign.Assigned, By: a.By, Reason: a.Reason, Subject: a.Subject, Before: before}
@@ -246,7 +249,7 @@ func (s *Store) decide(change *assign.Change, c *commit, held *int, now int64) a
 	return assign.Result{Outcome: outcome, Before: before, After: r.After}
 }
 
-// commit keeps a change, puts it into the table and tells those who watch.
+// commit keeps a change, puts it into the table and tells the watchers.
 func (s *Store) commit(c *commit) error {
 	if len(c.records) == 0 {
 		return nil
@@ -268,8 +271,7 @@ func (s *Store) commit(c *commit) error {
 	return nil
 }
 
-// Reset implements assign.Store. The states are in memory, so they are forgotten by
-// the hook alone.
+// Reset implements assign.Store. The states are in memory, so only the hook forgets them.
 func (s *Store) Reset(_ context.Context, r assign.Reset, _ ...assign.MaxWait) (assign.Forgotten, error) {
 	if !s.Loaded() {
 		return assign.Forgotten{}, errNotLoaded
@@ -297,11 +299,11 @@ func (s *Store) Reset(_ context.Context, r assign.Reset, _ ...assign.MaxWait) (a
 	return done, nil
 }
 
-// maxScanned bounds the records that are looked at for one page, some 0.2 s.
+// maxScanned bounds the records looked at for one page, some 0.2 s.
 const maxScanned = 5_000
 
-// Records implements assign.Store. A page may have fewer records than it may have,
-// though it is not the last, where few of many are chosen.
+// Records implements assign.Store. If few of many are selected, a page may have fewer
+// records than allowed without being the last.
 func (s *Store) Records(_ context.Context, q assign.RecordQuery) (found []assign.Record, next string, _ error) {
 	before := ^uint64(0)
 	if q.After != "" {
@@ -314,7 +316,7 @@ func (s *Store) Records(_ context.Context, q assign.RecordQuery) (found []assign
 	scanned, last := 0, uint64(0)
 	err := s.keeper.records(before, func(id uint64, r assign.Record) bool {
 		chosen := q.Chooses(&r)
-		if scanned == maxScanned || chosen && len(found) == q.Most {
+		if scanned == maxScanned || chosen && len(found) == q.Max {
 			next = strconv.FormatUint(last, 10)
 			return false
 		}

@@ -69,7 +69,7 @@ func TestStoreInMemory(t *testing.T) {
 // all returns what a store has.
 func all(t testing.TB, s assign.Store) ([]*assign.Assignment, []assign.Record) {
 	t.Helper()
-	records, _, err := s.Records(context.Background(), assign.RecordQuery{Most: 1_000_000})
+	records, _, err := s.Records(context.Background(), assign.RecordQuery{Max: 1_000_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestDamagedFileIsRefused(t *testing.T) {
 			if got := slices.Collect(s.Table().All()); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: opened with %d of %d assignments", what, len(got), len(want))
 			}
-			_, _, _ = s.Records(t.Context(), assign.RecordQuery{Most: 1000})
+			_, _, _ = s.Records(t.Context(), assign.RecordQuery{Max: 1000})
 			return
 		}
 		if !strings.HasPrefix(err.Error(), "assignments file "+damaged+": ") {
@@ -303,7 +303,7 @@ func asNobody(t testing.TB, do func()) {
 // A page of records looks at some of many, and goes on from there.
 func TestPagesOfFewRecordsAmongManyAreBounded(t *testing.T) {
 	t.Parallel()
-	const many, most = 12_000, 5_000
+	const many, maxLooked = 12_000, 5_000
 	s := open(t, filestore.Options{MaxRecords: many})
 	put := func(value string, n int) {
 		var changes []assign.Change
@@ -320,7 +320,7 @@ func TestPagesOfFewRecordsAmongManyAreBounded(t *testing.T) {
 	}
 	put("first", 2)
 	put("others", many-2)
-	q := assign.RecordQuery{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "first"}}, Most: 1}
+	q := assign.RecordQuery{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "first"}}, Max: 1}
 	var sizes []int
 	for {
 		records, next, err := s.Records(t.Context(), q)
@@ -333,7 +333,7 @@ func TestPagesOfFewRecordsAmongManyAreBounded(t *testing.T) {
 		}
 	}
 	if want := []int{0, 0, 1, 1}; !slices.Equal(sizes, want) {
-		t.Errorf("2 among %d: pages of %v, want %v, each of which looked at %d at most", many, sizes, want, most)
+		t.Errorf("2 among %d: pages of %v, want %v, each of which looked at %d at most", many, sizes, want, maxLooked)
 	}
 }
 

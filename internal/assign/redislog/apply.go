@@ -333,8 +333,8 @@ func (s *Store) Reset(ctx context.Context, r assign.Reset, most ...assign.MaxWai
 		}
 		t = of
 	}
-	if t == nil || len(r.Keys) > assign.ResetMost {
-		return done, fmt.Errorf("%d keys, where 1 to %d are allowed", len(r.Keys), assign.ResetMost)
+	if t == nil || len(r.Keys) > assign.MaxReset {
+		return done, fmt.Errorf("%d keys, where 1 to %d are allowed", len(r.Keys), assign.MaxReset)
 	}
 	limits, _ := json.Marshal(r.Record.Limits)
 	states, _ := json.Marshal(r.Keys)

@@ -77,7 +77,7 @@ func converge(t testing.TB, daemons ...*daemon) map[string]*assign.Assignment {
 func checkRecords(t testing.TB, d *daemon, held map[string]*assign.Assignment) {
 	t.Helper()
 	newest := map[string]*assign.Assignment{}
-	for q := (assign.RecordQuery{Most: 1000}); ; {
+	for q := (assign.RecordQuery{Max: 1000}); ; {
 		var page []assign.Record
 		var next string
 		asynctest.Eventually(t, "a page of records", func() bool {
@@ -227,7 +227,7 @@ func TestLostReplyIsNoConflict(t *testing.T) {
 
 func recordsOf(t testing.TB, d *daemon) []assign.Record {
 	t.Helper()
-	all, _, err := d.Records(context.Background(), assign.RecordQuery{Most: 10_000})
+	all, _, err := d.Records(context.Background(), assign.RecordQuery{Max: 10_000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func (s *Store) Records(ctx context.Context, q assign.RecordQuery) (found []assi
 	for _, t := range s.tagsOfRecords(ctx) {
 		readers = append(readers, &reader{tag: t, before: before})
 	}
-	size := int64(max(16, 2*q.Most/len(readers)))
+	size := int64(max(16, 2*q.Max/len(readers)))
 	if err := s.fill(ctx, readers, size); err != nil {
 		return nil, "", err
 	}
@@ -69,7 +69,7 @@ func (s *Store) Records(ctx context.Context, q assign.RecordQuery) (found []assi
 		if err != nil || newest == nil {
 			return found, "", err
 		}
-		if len(found) == q.Most || scanned == maxScanned {
+		if len(found) == q.Max || scanned == maxScanned {
 			return found, recordID(&tag{name: before.tag}, before.id), nil
 		}
 		m := newest.next[0]

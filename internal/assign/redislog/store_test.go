@@ -329,7 +329,7 @@ func TestWhatIsForeignIsPassedOver(t *testing.T) {
 	if log.Count("cannot be read") == 0 {
 		t.Errorf("nothing is logged: %s", log.String())
 	}
-	if _, _, err := d.Records(ctx, assign.RecordQuery{Most: 1000}); err != nil {
+	if _, _, err := d.Records(ctx, assign.RecordQuery{Max: 1000}); err != nil {
 		t.Error(err)
 	}
 }

@@ -406,7 +406,7 @@ func (a *API) listAssignments(_ context.Context, r *adminv1.ListAssignmentsReque
 		return nil, err
 	}
 	table := a.Assignments.Table()
-	q := assign.Query{Domain: r.GetDomain(), Prefix: r.GetPrefix(), Plan: r.GetPlan(), Blocked: r.GetBlocked(), Now: a.Now().UnixMicro(), Most: most, After: r.GetPageToken()}
+	q := assign.Query{Domain: r.GetDomain(), Prefix: r.GetPrefix(), Plan: r.GetPlan(), Blocked: r.GetBlocked(), Now: a.Now().UnixMicro(), Max: most, After: r.GetPageToken()}
 	var failed error
 	size := pageSum{}
 	next, err := table.Each(q, func(found *assign.Assignment) bool {

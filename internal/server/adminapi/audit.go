@@ -51,7 +51,7 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 	q := assign.RecordQuery{Domain: r.GetDomain(), Entries: entriesOf(r.GetEntries()), After: after}
 	size := pageSum{}
 	for {
-		q.Most = min(most, recordsAtATime)
+		q.Max = min(most, recordsAtATime)
 		records, next, err := a.records(ctx, q)
 		if err != nil {
 			return nil, err
@@ -70,7 +70,7 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 		most -= len(records)
 		// With fewer than it may have the store has looked at as many as it does for a
 		// page.
-		if next == "" || most == 0 || len(records) < q.Most {
+		if next == "" || most == 0 || len(records) < q.Max {
 			return &adminv1.ListAuditResponse{NextPageToken: pageToken(next)}, nil
 		}
 		q.After = next

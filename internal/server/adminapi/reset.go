@@ -43,9 +43,9 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		}
 		return &adminv1.ResetResponse{Warnings: warnings}, nil
 	}
-	if n := len(states.Keys); n > assign.ResetMost {
+	if n := len(states.Keys); n > assign.MaxReset {
 		return nil, endpoint.Invalid("limit: found none for a subject with %d states, over all plans, where a reset forgets at most %d together; allowed: the name of one limit (%s)",
-			n, assign.ResetMost, yamlfile.Shorten(yamlfile.Commas(states.Limits)))
+			n, assign.MaxReset, yamlfile.Shorten(yamlfile.Commas(states.Limits)))
 	}
 	done, err := a.Assignments.Reset(ctx, assign.Reset{
 		Keys:        states.Keys,
