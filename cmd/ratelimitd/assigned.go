@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,10 +81,11 @@ func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hoo
 		return err
 	}
 	store, err := redislog.New(conn, redislog.Options{
-		ID:             e.fleet.ID(),
-		Name:           ownAddress(s.GRPC),
-		CachePath:      s.Assignments.CachePath,
-		Where:          whereOf(s.Redis),
+		ID:        e.fleet.ID(),
+		Name:      ownAddress(s.GRPC),
+		CachePath: s.Assignments.CachePath,
+		Where: redislog.Where{Mode: string(s.Redis.Mode), Addresses: s.Redis.Addresses, Master: s.Redis.SentinelMaster,
+			Database: s.Redis.Database, Prefix: s.Redis.Prefix},
 		Awaited:        e.awaited,
 		CaughtUp:       e.fleet.Tenure().Regain,
 		Old:            e.old,
@@ -104,12 +102,6 @@ func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hoo
 	e.fleet.Tenure().OnRegain(store.CatchUp)
 	a.Store, a.redis, a.log = store, conn, store
 	return nil
-}
-
-// whereOf names a Redis, so that a snapshot of one is not put into another.
-func whereOf(r settings.Redis) string {
-	addresses := slices.Sorted(slices.Values(r.Addresses))
-	return fmt.Sprintf("%s %s, master %q, database %d, prefix %q", r.Mode, strings.Join(addresses, ","), r.SentinelMaster, r.Database, r.Prefix)
 }
 
 // close ends the use of the store.

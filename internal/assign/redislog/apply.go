@@ -13,35 +13,35 @@ import (
 )
 
 const (
-	// maxPerCall and maxBytesPerCall bound the changes of one call, so that it keeps no
-	// server for long: some milliseconds. A call has at least one change.
+	// maxPerCall and maxBytesPerCall bound the changes of one call, so that it does not
+	// occupy a server for long: some milliseconds. A call has at least one change.
 	maxPerCall      = 200
 	maxBytesPerCall = 256 << 10
-	// maxTogether bounds about how many changes are on their way at once.
+	// maxTogether bounds roughly how many changes are on their way at once.
 	maxTogether = 1000
-	// awaitRestore is how long a change waits until assignments that Redis has lost
-	// are put back.
+	// awaitRestore is how long a change waits until assignments that Redis has lost are
+	// put back.
 	awaitRestore = 2 * time.Second
 )
 
 var errNotLoaded = errors.New("redis: the assignments are not loaded yet")
 
-// errChangeLost is why nobody knows whether a change is in force that was made.
+// errChangeLost is why nobody knows whether a change that was made is in force.
 var errChangeLost = errors.New("redis has lost the change in the moment after it was made; ask for it again")
 
-// errBusy is why a change is not made.
+// errBusy is why a change was not made.
 var errBusy = errors.New("other assignments of the same hash tag change all the time")
 
-// lostAs are the outcomes that are not known any more of a change that was lost.
+// lostAs are the outcomes that become unknown when a change is lost.
 var lostAs = []assign.Outcome{assign.Created, assign.Replaced, assign.Deleted, assign.Unchanged}
 
-// codes has the outcomes as change.lua replies them.
+// codes maps the outcomes in the replies of change.lua.
 var codes = [...]assign.Outcome{1: assign.Created, 2: assign.Replaced, 3: assign.Unchanged, 4: assign.Deleted, 5: assign.Conflict,
 	6: assign.TooManyNumbers, 7: assign.NeedsParts}
 
-// Apply implements assign.Store. It fails, with nothing changed, if a change is not
-// valid, or if the store is not loaded. Run must run.
-func (s *Store) Apply(ctx context.Context, changes []assign.Change, most ...assign.MaxWait) (assign.Applied, error) {
+// Apply implements assign.Store. It fails, with nothing changed, if a change is invalid,
+// or if the store is not loaded. It needs Run to run.
+func (s *Store) Apply(ctx context.Context, changes []assign.Change, maxWait ...assign.MaxWait) (assign.Applied, error) {
 	applied := assign.Applied{Results: make([]assign.Result, len(changes))}
 	for i := range changes {
 		if err := changes[i].Check(); err != nil {
@@ -59,24 +59,30 @@ func (s *Store) Apply(ctx context.Context, changes []assign.Change, most ...assi
 	}
 	old := s.old(ctx)
 	wanted, err := s.change(ctx, changes, applied.Results, old)
+	for i := range changes {
+		if changes[i].RestOfDomain {
+			err = errors.Join(err, s.changeRest(ctx, changes[i:i+1], applied.Results[i:i+1], wanted))
+		}
+	}
 	if slices.ContainsFunc(applied.Results, func(r assign.Result) bool { return r.Outcome == assign.NeedsParts }) {
 		applied.Old = old
 	}
-	reached, lost := s.await(ctx, wanted, most)
+	reached, lost := s.await(ctx, wanted, maxWait)
 	applied.Reached = reached
 	if len(lost) == 0 {
 		return applied, err
 	}
 	for i := range changes {
-		if r := &applied.Results[i]; lost[s.tagOf(changes[i].Assignment.Text())] && slices.Contains(lostAs, r.Outcome) {
+		isLost := lost[s.tagOf(changes[i].Assignment.Text())] || changes[i].RestOfDomain
+		if r := &applied.Results[i]; isLost && slices.Contains(lostAs, r.Outcome) {
 			*r = assign.Result{}
 		}
 	}
 	return applied, errors.Join(err, wrap(errChangeLost))
 }
 
-// old returns the daemons that read form 1 alone. If these are not known, it returns
-// why in their place: a daemon that cannot read a change would lift a block.
+// old returns the daemons that only read form 1. If they are not known, it returns the
+// reason instead: a daemon that cannot read a change would lift a block.
 func (s *Store) old(ctx context.Context) []string {
 	if s.o.Old == nil {
 		return nil
@@ -88,7 +94,7 @@ func (s *Store) old(ctx context.Context) []string {
 	return old
 }
 
-// change makes changes, in form 1 alone if there are daemons that read no other, and
+// change makes changes, only in form 1 if there are daemons that read nothing else, and
 // returns the IDs that daemons must have seen.
 func (s *Store) change(ctx context.Context, changes []assign.Change, results []assign.Result, old []string) (written, error) {
 	batches := make(map[*tag][]int) // indices of changes
@@ -96,6 +102,9 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 	isNew := make(map[string]bool)
 	for i := range changes {
 		c := &changes[i]
+		if c.RestOfDomain {
+			continue // see changeRest
+		}
 		text := c.Assignment.Text()
 		if c.Sets() && !isNew[text] && s.table.Get(c.Assignment.Subject) == nil {
 			if room <= 0 {
@@ -110,7 +119,7 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 	}
 	wanted := make(written)
 	var failure error
-	// One batch of each tag at a time, so that those of a tag keep their order.
+	// One batch per tag at a time, so that the changes of a tag keep their order.
 	for len(batches) > 0 {
 		var calls []*call
 		var of [][]int
@@ -133,7 +142,7 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 			id, err := decodeChanges(c, of[i], results)
 			if err != nil {
 				failure = wrap(err)
-				// What follows was asked for on top of it, and is not sent.
+				// The changes after it were requested on top of it, and are not sent.
 				unsent := assign.Result{Outcome: assign.Failed, Passes: true,
 					Err: fmt.Errorf("not sent, so %w: Redis did not answer for changes before it: %w", assign.ErrNothingChanged, err)}
 				if c.refused(err) {
@@ -144,7 +153,7 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 				delete(batches, c.tag)
 				continue
 			}
-			if id != (streamID{}) { // of a tag that never had a change
+			if id != (streamID{}) { // zero for a tag that never had a change
 				wanted[c.tag] = append(wanted[c.tag], id)
 			}
 		}
@@ -153,16 +162,43 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 	return wanted, failure
 }
 
+// changeRest records one change of the rest of a domain in each tag of which something
+// was put back, since only there someone may bring back more.
+func (s *Store) changeRest(ctx context.Context, one []assign.Change, result []assign.Result, wanted written) error {
+	var calls []*call
+	for _, t := range s.tags {
+		c, _ := s.changeCall(t, one, []int{0}, nil)
+		calls = append(calls, c)
+	}
+	s.sendChanges(ctx, calls)
+	s.doorbell.ring(ctx, calls)
+	var failure error
+	for _, c := range calls {
+		id, err := decodeChanges(c, []int{0}, result)
+		if err != nil {
+			failure = wrap(err)
+			continue
+		}
+		if id != (streamID{}) {
+			wanted[c.tag] = append(wanted[c.tag], id)
+		}
+	}
+	if failure != nil {
+		result[0] = assign.Result{} // some tags may have it
+	}
+	return failure
+}
+
 func setAll(results []assign.Result, which []int, to assign.Result) {
 	for _, i := range which {
 		results[i] = to
 	}
 }
 
-// Places of the arguments of change.lua that sendChanges and changeCall set.
+// Positions of the arguments of change.lua that sendChanges and changeCall set.
 const argResent, argForm1, argKnown, argNewest = 2, 3, 5, 6
 
-// changeCall returns the call that makes the first changes of a batch, and how many.
+// changeCall returns the call that makes the first changes of a batch, and their number.
 func (s *Store) changeCall(t *tag, changes []assign.Change, batch []int, old []string) (c *call, n int) {
 	c = &call{tag: t, keys: []string{t.assigned, t.changes}, args: []any{s.clock(), s.keep(), "", "", assign.MaxNumbers, "", (streamID{}).String()}}
 	if known := t.known.Load(); known != nil {
@@ -186,13 +222,14 @@ func (s *Store) changeCall(t *tag, changes []assign.Change, batch []int, old []s
 	return c, n
 }
 
-// encodeChange returns a change as change.lua reads it.
+// encodeChange returns a change in the form that change.lua reads.
 func encodeChange(c *assign.Change) string {
 	asked := struct {
 		Rest    bool        `json:"rest"`
 		Numbers bool        `json:"numbers"`
 		Remove  []string    `json:"remove"`
 		Set     [][3]string `json:"set"`
+		Named   string      `json:"named"`
 	}{Rest: c.Remove.Rest, Numbers: c.Remove.Numbers, Remove: []string{}, Set: [][3]string{}}
 	for _, p := range []struct {
 		name string
@@ -212,12 +249,17 @@ func encodeChange(c *assign.Change) string {
 	for _, p := range c.Assignment.Parts() {
 		asked.Set = append(asked.Set, [3]string{p.Name, p.Text, p.Until})
 	}
-	text, _ := json.Marshal(asked) // nothing in it can fail
+	named := namedParts{Rest: asked.Rest, Numbers: asked.Numbers, Names: slices.Clone(asked.Remove)}
+	for _, set := range asked.Set {
+		named.Names = append(named.Names, set[0])
+	}
+	asked.Named = named.encode()
+	text, _ := json.Marshal(asked) // cannot fail
 	return string(text)
 }
 
-// sendChanges makes the calls. Those that fail are made once more: to make a change
-// twice does no harm, and the node may have another master by then.
+// sendChanges makes the calls. Failed ones are repeated once: making a change twice does
+// no harm, and the node may have another master by then.
 func (s *Store) sendChanges(ctx context.Context, calls []*call) {
 	s.run(ctx, changeScript, calls)
 	var failed []*call
@@ -256,8 +298,8 @@ func (s *Store) sendChanges(ctx context.Context, calls []*call) {
 	}
 }
 
-// newerThanAsked returns the newest change of the tag of a call that was sent for another
-// one, and so has changed nothing; else an empty text.
+// newerThanAsked returns the newest change of the tag, if a call changed nothing because
+// it was sent for another one; otherwise "".
 func newerThanAsked(c *call) string {
 	reply, err := c.cmd.Slice()
 	if err != nil || len(reply) != 2 || reply[0] != "NEWER" {
@@ -267,7 +309,7 @@ func newerThanAsked(c *call) string {
 	return newest
 }
 
-// isLost reports whether a call was refused since Redis has lost the assignments.
+// isLost reports whether a call was refused because Redis has lost the assignments.
 func isLost(c *call) bool {
 	reply, err := c.cmd.Slice()
 	return err == nil && len(reply) == 1 && reply[0] == "LOST"
@@ -321,7 +363,7 @@ func encodeSubject(s *assign.Subject) string {
 }
 
 // Reset implements assign.Store.
-func (s *Store) Reset(ctx context.Context, r assign.Reset, most ...assign.MaxWait) (done assign.Forgotten, _ error) {
+func (s *Store) Reset(ctx context.Context, r assign.Reset, maxWait ...assign.MaxWait) (done assign.Forgotten, _ error) {
 	if err := r.Record.Subject.Check(); err != nil {
 		return done, err
 	}
@@ -359,13 +401,13 @@ func (s *Store) Reset(ctx context.Context, r assign.Reset, most ...assign.MaxWai
 	}
 	s.doorbell.ring(ctx, []*call{c})
 	var lost map[*tag]bool
-	if done.Reached, lost = s.await(ctx, written{t: {id}}, most); lost[t] {
+	if done.Reached, lost = s.await(ctx, written{t: {id}}, maxWait); lost[t] {
 		return done, wrap(errChangeLost)
 	}
 	return done, nil
 }
 
-// decodeReset reads the reply of reset.lua. The ID is none if nothing was done.
+// decodeReset reads the reply of reset.lua. The ID is zero if nothing was done.
 func decodeReset(c *call) (states int, id streamID, _ error) {
 	reply, err := c.cmd.Slice()
 	if err != nil {
@@ -385,7 +427,7 @@ func decodeReset(c *call) (states int, id streamID, _ error) {
 	return int(counted), id, err
 }
 
-// hashTagOf returns what stands between the first braces of a key.
+// hashTagOf returns what is between the first braces of a key.
 func hashTagOf(key string) string {
 	_, rest, _ := strings.Cut(key, "{")
 	name, _, _ := strings.Cut(rest, "}")

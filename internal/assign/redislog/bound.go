@@ -8,20 +8,21 @@ import (
 )
 
 // Redis may have more assignments than MaxAssignments: this daemon's bound was lowered,
-// or another one has a larger one. Memory must stay bounded, so some are left out. Who
-// was to have a plan then has what the file says, which an operator can live with; who
-// was blocked would be let in. So blocks have as much room again. What is left out is
-// never written down as in force, so whoever makes such a change is told.
+// or another daemon has a larger one. Memory must stay bounded, so some are left out. A
+// subject that should have a plan then gets what the file says, which an operator can
+// live with; one that should be blocked would be let in. So blocks have as much room
+// again. What is left out is never acknowledged as in force, so whoever makes such a
+// change is told.
 
-// blocksRoom is how many times MaxAssignments there may be with blocks.
+// blocksRoom is how many times MaxAssignments there may be, counting blocks.
 const blocksRoom = 2
 
-// mendEvery is how often tags are loaded again of which something was left out, if
-// there is room. Where all of it should fit it is done at once.
+// mendEvery is how often tags of which something was left out are loaded again, if there
+// is room. If all of it should fit, that is done at once.
 const mendEvery = 10 * time.Minute
 
-// leftOut counts assignments that are in Redis and, since there is no room, not in the
-// table. Changes that come meanwhile make it inexact; a load counts anew.
+// leftOut counts assignments that are in Redis but, for lack of room, not in the table.
+// Concurrent changes make it inexact; a load starts counting again.
 type leftOut struct{ all, blocks int }
 
 // add counts an assignment; by is 1 or -1.
@@ -35,11 +36,11 @@ func (l *leftOut) add(a *assign.Assignment, by int) {
 // admit puts an assignment of a tag into the table if there is room, and reports
 // whether there was.
 func (s *Store) admit(t *tag, a *assign.Assignment) bool {
-	most := s.o.MaxAssignments
+	maxAssignments := s.o.MaxAssignments
 	if a.Blocked {
-		most *= blocksRoom
+		maxAssignments *= blocksRoom
 	}
-	if s.table.Len() >= most && s.table.Get(a.Subject) == nil {
+	if s.table.Len() >= maxAssignments && s.table.Get(a.Subject) == nil {
 		t.leftOut.add(a, 1)
 		return false
 	}
@@ -47,10 +48,10 @@ func (s *Store) admit(t *tag, a *assign.Assignment) bool {
 	return true
 }
 
-// apply puts what a change says into the table.
+// apply applies a change to the table.
 func (s *Store) apply(t *tag, r *assign.Record) {
 	if t.leftOut.all > 0 && r.Before != nil && s.table.Get(r.Subject) == nil {
-		t.leftOut.add(r.Before, -1) // it is changed, so it is looked at again
+		t.leftOut.add(r.Before, -1) // it is changed, so it is considered again
 	}
 	if r.After == nil {
 		s.table.Delete(r.Subject, "")
@@ -59,7 +60,7 @@ func (s *Store) apply(t *tag, r *assign.Record) {
 	s.admit(t, r.After)
 }
 
-// mend has tags loaded again of which something was left out, if there is room now.
+// mend reloads tags of which something was left out, if there is room now.
 func (s *Store) mend(now time.Time) {
 	lacking, room := s.leftOut().all, s.o.MaxAssignments-s.table.Len()
 	if lacking == 0 || room <= 0 || room < lacking && now.Sub(s.mended) < mendEvery {
@@ -74,7 +75,7 @@ func (s *Store) mend(now time.Time) {
 	}
 }
 
-// leftOut returns what is left out of all tags. Run alone calls it.
+// leftOut returns what is left out of all tags. Only Run calls it.
 func (s *Store) leftOut() (all leftOut) {
 	for _, t := range s.tags {
 		all.all += t.leftOut.all
@@ -83,7 +84,7 @@ func (s *Store) leftOut() (all leftOut) {
 	return all
 }
 
-// tellLeftOut says what is left out.
+// tellLeftOut logs what is left out.
 func (s *Store) tellLeftOut() {
 	l := s.leftOut()
 	s.lacking.Store(&l)
@@ -100,8 +101,8 @@ func (s *Store) tellLeftOut() {
 	}
 }
 
-// LeftOut returns about how many assignments Redis has that this daemon has no room
-// for, and how many of them block.
+// LeftOut returns roughly how many assignments in Redis this daemon has no room for, and
+// how many of them block.
 func (s *Store) LeftOut() (all, blocks int) {
 	if l := s.lacking.Load(); l != nil {
 		return l.all, l.blocks
@@ -110,8 +111,8 @@ func (s *Store) LeftOut() (all, blocks int) {
 }
 
 // Lacks returns why requests should go to other daemons, or nil: something is left out,
-// and always was since the start. A daemon that once had all goes on, since the others may
-// have no more room than it, and without any daemon nobody is limited.
+// and always has been since the start. A daemon that once had everything continues, since
+// the others may have no more room than it, and without any daemon nobody is limited.
 func (s *Store) Lacks() error {
 	if all, blocks := s.LeftOut(); all > 0 && !s.wasWhole.Load() {
 		return fmt.Errorf("%d assignments are left out, of which %d block: Redis has more than assignments.max, which is %d", all, blocks, s.o.MaxAssignments)

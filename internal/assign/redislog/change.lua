@@ -18,6 +18,7 @@
 --            numbers  whether all numbers go
 --            remove   the names of parts that go
 --            set      parts that are set then, each a name, a text and an end
+--            named    the parts of all these, for the record: see touched.go
 -- reply    'LOST' alone if some are gone, and nothing was changed; or 'NEWER' and the
 --          newest change if that is not ARGV[7], and nothing was changed; else the
 --          ID of the last change in the stream, then 3 for each change: its
@@ -247,14 +248,44 @@ if last ~= ARGV[7] then return {'NEWER', last} end
 local refusal = refusal_of({{'XADD', KEYS[2], '*', 'f', 'v'}, {'HSET', KEYS[1], 'f', 'v'}, {'HDEL', KEYS[1], 'f'}})
 if refusal then return refusal end
 
-local function record(kind, subject, by, reason, before, after)
+local function record(kind, subject, by, reason, before, after, named, same)
   last = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[2], '*', 'kind', kind, 'subject', subject,
-    'by', by, 'reason', reason, 'before', before, 'after', after, 'p', last)
+    'by', by, 'reason', reason, 'before', before, 'after', after, 'named', named, 'same', same, 'p', last)
   if not epoch then
     epoch = last
     redis.call('HSET', KEYS[1], '~epoch', epoch)
   end
   return last
+end
+
+-- Where a daemon has put back what Redis had lost, another one may come with something newer.
+-- It leaves what was changed since. So a change that finds all as it should be is written
+-- there too, as a change that changes nothing, unless the last one says the same already.
+local restored = epoch and epoch:match(' restored (%d+%-%d+)$')
+
+-- Whether the last change of an assignment names all parts that a change names, and is newer
+-- than what was put back.
+local function is_said(held, change)
+  if not held.etag:match('^%d+%-%d+$') or is_before(held.etag, restored) then return false end
+  local entry = redis.call('XRANGE', KEYS[2], held.etag, held.etag)[1]
+  local ok, named
+  for i = 1, entry and #entry[2] or 0, 2 do
+    if entry[2][i] == 'named' then ok, named = pcall(cjson.decode, entry[2][i + 1]) end
+  end
+  if not ok or type(named) ~= 'table' or type(named.names) ~= 'table' then return false end
+  if change.rest and not named.rest or change.numbers and not (named.numbers or named.rest) then return false end
+  local names = {}
+  for _, name in ipairs(named.names) do names[name] = true end
+  local function has(name)
+    return names[name] or named.rest and name ~= 'block' or named.numbers and is_limit(name)
+  end
+  for _, name in ipairs(change.remove) do
+    if not has(name) then return false end
+  end
+  for _, set in ipairs(change.set) do
+    if not has(set[1]) then return false end
+  end
+  return true
 end
 
 local reply = {''}
@@ -279,9 +310,18 @@ for i = 8, #ARGV, 6 do
     outcome = CONFLICT
   elseif same then
     outcome = UNCHANGED
+    if restored and not held then
+      record('unassigned', subject, by, reason, '', '', change.named, '1')
+    elseif restored and not is_said(held, change) then
+      local rest = body(subject, held)
+      local id = record('assigned', subject, by, reason, before, '{' .. rest, change.named, '1')
+      after = '{"etag":"' .. id .. '",' .. rest
+      redis.call('HSET', KEYS[1], text, after)
+      stored[text] = after
+    end
   elseif not is_left then
     outcome, after = DELETED, ''
-    record('unassigned', subject, by, reason, before, '')
+    record('unassigned', subject, by, reason, before, '', change.named, '')
     redis.call('HDEL', KEYS[1], text)
     stored[text] = false
   elseif numbers > tonumber(ARGV[5]) then
@@ -291,7 +331,7 @@ for i = 8, #ARGV, 6 do
   else
     outcome = held and REPLACED or CREATED
     local rest = body(subject, a)
-    local id = record('assigned', subject, by, reason, before, '{' .. rest)
+    local id = record('assigned', subject, by, reason, before, '{' .. rest, change.named, '')
     after = '{"etag":"' .. id .. '",' .. rest
     redis.call('HSET', KEYS[1], text, after)
     stored[text] = after

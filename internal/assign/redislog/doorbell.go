@@ -2,7 +2,6 @@ package redislog
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,12 +9,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
 const (
-	// blockFor is how long a daemon listens in one command.
-	blockFor = time.Second
-	// rings is about how many rings are kept; a daemon that misses one looks at all
+	// rings is roughly how many rings are kept; a daemon that misses one looks at all
 	// tags anyway.
 	rings = 100
 	// ringLives is how long the doorbell's key lives.
@@ -26,14 +25,14 @@ const (
 	retryEvery = 200 * time.Millisecond
 )
 
-// doorbell is a short stream that says which tags have changed. A lost ring costs no
-// more than time.
+// doorbell is a short stream that says which tags have changed. A lost ring only costs
+// time.
 type doorbell struct {
 	store *Store
 	key   string
 	wake  chan struct{} // has an element when a tag is dirty
 
-	// calls are those of other daemons that were heard (see CatchUp).
+	// calls holds the calls heard from other daemons (see CatchUp).
 	calls chan string
 
 	mu    sync.Mutex
@@ -45,16 +44,16 @@ func (d *doorbell) init(s *Store) {
 	*d = doorbell{store: s, key: s.key("doorbell"), wake: make(chan struct{}, 1), calls: make(chan string, maxCalls), dirty: make(map[*tag]bool)}
 }
 
-// mark has Run look at tags.
+// mark makes Run look at tags.
 func (d *doorbell) mark(tags ...*tag) {
 	if len(tags) == 0 {
-		return // or Run would look at nothing, again and again
+		return // otherwise Run would look at nothing, again and again
 	}
 	d.markFor(nil, tags)
 }
 
-// markFor has Run look at tags. Unless it is nil, answer gets nil, or why Run failed,
-// once Run has looked at them and at all that is marked.
+// markFor makes Run look at tags. If answer is not nil, it receives nil once Run has
+// looked at them and at everything else marked, or why Run failed.
 func (d *doorbell) markFor(answer chan<- error, tags []*tag) {
 	d.mu.Lock()
 	for _, t := range tags {
@@ -70,7 +69,7 @@ func (d *doorbell) markFor(answer chan<- error, tags []*tag) {
 	}
 }
 
-// take returns the tags to look at, and who is to be answered then. It forgets both.
+// take returns the tags to look at and whom to answer afterwards, and clears both.
 func (d *doorbell) take() (tags []*tag, asked []chan<- error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,7 +82,7 @@ func (d *doorbell) take() (tags []*tag, asked []chan<- error) {
 	return tags, asked
 }
 
-// ring tells all daemons, this one included, that the tags of calls have changed.
+// ring tells all daemons, including this one, that the tags of calls have changed.
 func (d *doorbell) ring(ctx context.Context, calls []*call) {
 	var tags []*tag
 	var indices []string
@@ -96,14 +95,14 @@ func (d *doorbell) ring(ctx context.Context, calls []*call) {
 	if len(indices) <= len(d.store.tags)/2 {
 		text = strings.Join(indices, ",")
 	}
-	// Whoever does not hear it looks by itself.
+	// A daemon that does not hear it looks by itself.
 	_ = d.store.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		pipe.XAdd(ctx, &redis.XAddArgs{Stream: d.key, MaxLen: rings, Approx: true, Values: []any{"t", text}})
 		pipe.PExpire(ctx, d.key, ringLives)
 	})
 }
 
-// call tells all daemons that one calls the roll.
+// call tells all daemons that one is calling the roll.
 func (d *doorbell) call(ctx context.Context, name string) error {
 	return d.store.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		pipe.XAdd(ctx, &redis.XAddArgs{Stream: d.key, MaxLen: rings, Approx: true, Values: []any{"t", everyTag, "call", name, "by", d.store.o.ID}})
@@ -111,66 +110,25 @@ func (d *doorbell) call(ctx context.Context, name string) error {
 	})
 }
 
-// listen marks the tags that others ring for, until ctx ends.
+// listen marks the tags for which others ring, until ctx ends. At the beginning, and
+// whenever none came for a while, it marks all: the stream may have been lost.
 func (d *doorbell) listen(ctx context.Context) {
-	last := ""
+	tail := redisconn.Tail{Conn: d.store.redis, Key: d.key, Max: rings}
 	for ctx.Err() == nil {
-		next, err := d.listenOnce(ctx, last)
+		heard, err := tail.Next(ctx)
 		if err != nil {
-			next = ""
 			d.store.redis.ReloadAfter(ctx, err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(retryEvery):
-			}
+			pause(ctx, retryEvery)
+			continue
 		}
-		last = next
-	}
-}
-
-// listenOnce waits for rings after last, and returns the new last one. Where last is
-// empty, as at the beginning and whenever none came for a while, it looks for the
-// newest first and marks all tags: the stream may have been lost, and its IDs may
-// begin anew.
-func (d *doorbell) listenOnce(ctx context.Context, last string) (string, error) {
-	if last == "" {
-		newest, err := d.newest(ctx)
-		if err != nil {
-			return "", err
+		if len(heard) == 0 {
+			d.mark(d.store.tags...)
 		}
-		last = newest
-		d.mark(d.store.tags...)
-	}
-	ctx, cancel := context.WithTimeout(ctx, blockFor+d.store.redis.Timeout())
-	defer cancel()
-	streams, err := d.store.redis.XRead(ctx, &redis.XReadArgs{Streams: []string{d.key, last}, Block: blockFor}).Result()
-	if errors.Is(err, redis.Nil) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	for _, stream := range streams {
-		for _, ring := range stream.Messages {
-			last = ring.ID
+		for _, ring := range heard {
 			d.hear(ring.Values["t"])
 			d.hearCall(ring.Values)
 		}
 	}
-	return last, nil
-}
-
-func (d *doorbell) newest(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.store.redis.Timeout())
-	defer cancel()
-	rings, err := d.store.redis.XRevRangeN(ctx, d.key, "+", "-", 1).Result()
-	if err != nil {
-		return "", err
-	}
-	if len(rings) == 0 {
-		return "0-0", nil
-	}
-	return rings[0].ID, nil
 }
 
 // hear marks the tags of a ring.
@@ -188,8 +146,8 @@ func (d *doorbell) hear(value any) {
 	d.mark(tags...)
 }
 
-// hearCall keeps a call of another daemon until it is answered. Who calls while too many
-// are kept calls again.
+// hearCall keeps a call of another daemon until it is answered. A daemon whose call is
+// dropped because too many are kept calls again.
 func (d *doorbell) hearCall(ring map[string]any) {
 	call, _ := ring["call"].(string)
 	if call == "" || len(call) > maxCallBytes || ring["by"] == d.store.o.ID {

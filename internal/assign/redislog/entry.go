@@ -16,15 +16,25 @@ type entry struct {
 	id, previous streamID
 	record       assign.Record
 	keys         []string // of the states that were reset
-	// through, of what was put back, is the last change that it has.
+	// named are the parts that a change named.
+	named namedParts
+	// isSame says that everything was as it should be: nobody needs to be told.
+	isSame bool
+	// through, for what was put back, is the last change included in it.
 	through streamID
 }
 
-// kinds are the kinds of records as the scripts write them.
+// isChange reports whether it is a change of a subject's assignment, or of the rest of a
+// domain.
+func (e *entry) isChange() bool {
+	return e.record.Kind == assign.Assigned || e.record.Kind == assign.Unassigned
+}
+
+// kinds maps the kinds of records as the scripts write them.
 var kinds = map[string]assign.RecordKind{"assigned": assign.Assigned, "unassigned": assign.Unassigned, "reset": assign.WasReset, "restored": assign.Restored}
 
-// decodeEntry reads an entry of a tag's stream. If it fails, what could be read until
-// then is there.
+// decodeEntry reads an entry of a tag's stream. If it fails, it returns what could be
+// read up to there.
 func decodeEntry(t *tag, m redis.XMessage) (entry, error) {
 	var e entry
 	var err error
@@ -50,6 +60,11 @@ func decodeEntry(t *tag, m redis.XMessage) (entry, error) {
 	var subject assign.Subject
 	if err := json.Unmarshal([]byte(field("subject")), &subject); err != nil {
 		return e, fmt.Errorf("the subject: %w", err)
+	}
+	e.named, e.isSame = decodeNamed(field("named")), field("same") != ""
+	if e.isSame && r.Kind == assign.Unassigned && len(subject.Entries) == 0 {
+		r.Domain = subject.Domain
+		return e, nil // for the rest of a domain
 	}
 	if err := subject.Check(); err != nil {
 		return e, fmt.Errorf("the subject: %w", err)

@@ -14,11 +14,13 @@ import (
 )
 
 const (
-	// lookEvery is how often all tags are looked at, whether the doorbell rings or
-	// not.
+	// lookEvery is how often all tags are looked at, whether or not the doorbell rings.
 	lookEvery = 2 * time.Second
 	// pageOfChanges is how many changes of a tag are read at once.
 	pageOfChanges = 250
+	// maxRecent is the minimum number of records of a tag whose IDs are remembered, once
+	// there are more.
+	maxRecent = 128
 	// sweepEvery is how often what has ended is removed.
 	sweepEvery = time.Minute
 )
@@ -30,7 +32,7 @@ func (s *Store) Run(ctx context.Context) {
 	s.loadSnapshot()
 	s.tellRights(ctx)
 	for {
-		err := s.move(ctx) // have the assignments where this daemon looks for them
+		err := s.move(ctx) // puts the assignments where this daemon looks for them
 		if err == nil {
 			break
 		}
@@ -80,7 +82,7 @@ func (s *Store) Run(ctx context.Context) {
 		look, more = s.doorbell.take()
 		asked = append(asked, more...)
 	}
-	// What listens waits in Redis for a ring.
+	// The listener is waiting in Redis for a ring.
 	s.doorbell.ring(context.WithoutCancel(ctx), nil)
 }
 
@@ -94,9 +96,9 @@ func (s *Store) doze(ctx context.Context) {
 	}
 }
 
-// answer tells those who asked to catch up what came of it. A daemon that has not the
-// rights to follow changes is named by all that are made, so it has missed none that
-// its maker takes for done.
+// answer tells those who asked to catch up the result. A daemon without the rights to
+// follow changes is named as pending by all changes, so it has missed none that its maker
+// takes for done.
 func (s *Store) answer(asked []chan<- error, err error) {
 	if isForbidden(err) {
 		err = nil
@@ -118,16 +120,16 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // news is what a look at tags found.
 type news struct {
-	changed []*tag // those that are further now
+	changed []*tag // those that have advanced
 	keys    []string
-	// reloaded has by tag the texts of the subjects that Redis has.
+	// reloaded maps a tag to the texts of the subjects that Redis has.
 	reloaded map[*tag]map[string]struct{}
 }
 
-// look brings the table up to what Redis has for these tags, and writes down that it
-// is in force, also where that failed before. It returns the tags that have more
-// changes, and those of which Redis goes on lacking something. A tag that could not be
-// looked at is not held back by the others.
+// look brings the table up to date with what Redis has for these tags, and acknowledges
+// it as in force, even where that failed before. It returns the tags that have more
+// changes, and those of which Redis still lacks something. A tag that could not be looked
+// at does not hold back the others.
 func (s *Store) look(ctx context.Context, tags []*tag) (again, lacking []*tag, _ error) {
 	var n news
 	var known []*tag
@@ -168,17 +170,17 @@ func (s *Store) look(ctx context.Context, tags []*tag) (again, lacking []*tag, _
 	return again, lacking, errors.Join(errs...)
 }
 
-// logLost logs that changes were lost, which somebody who writes into Redis could have
-// happen at each look.
+// logLost logs that changes were lost; anyone who can write to Redis could cause that at
+// each look.
 func (s *Store) logLost(tags int) {
 	if n, due := s.lostLines.Due(time.Now(), logEvery); due {
 		s.o.Log.Info("redis: changes of assignments were lost, or removed before they were seen; the assignments are loaded again", "hash_tags", tags, "unlogged_before", n)
 	}
 }
 
-// follow reads what has changed since tags were looked at. It returns those with more
-// changes, those whose changes do not go on from there, and those of which Redis lacks
-// something.
+// follow reads what has changed since tags were last looked at. It returns those with
+// more changes, those whose changes do not continue from there, and those of which Redis
+// lacks something.
 func (s *Store) follow(ctx context.Context, tags []*tag, n *news) (again, lost, behind []*tag, _ error) {
 	if len(tags) == 0 {
 		return nil, nil, nil, nil
@@ -187,8 +189,8 @@ func (s *Store) follow(ctx context.Context, tags []*tag, n *news) (again, lost, 
 	epochs := make([]*redis.StringCmd, len(tags))
 	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for i, t := range tags {
-			// The last one that is known comes again, and so shows that the stream
-			// is the same, unless it was removed for its age.
+			// The last known change comes again, which shows that the stream is the same,
+			// unless it was removed for its age.
 			replies[i] = pipe.XRangeN(ctx, t.changes, t.at.String(), "+", pageOfChanges)
 			epochs[i] = pipe.HGet(ctx, t.assigned, epochField)
 		}
@@ -213,7 +215,8 @@ func (s *Store) follow(ctx context.Context, tags []*tag, n *news) (again, lost, 
 		if isBehind {
 			behind = append(behind, t)
 			t.isLacking = true
-			// If the assignments alone are lost, the changes until then go on from here.
+			// If only the assignments are lost, the changes up to then continue from
+			// here.
 			if from := t.at; failed == nil && epoch == "" && len(changes) > 0 {
 				if s.replay(t, changes, n); t.at != from {
 					n.changed = append(n.changed, t)
@@ -241,7 +244,7 @@ func (s *Store) follow(ctx context.Context, tags []*tag, n *news) (again, lost, 
 	return again, lost, behind, err
 }
 
-// replay puts changes of a tag into the table, and reports whether they go on from
+// replay applies changes of a tag to the table, and reports whether they continue from
 // what is there.
 func (s *Store) replay(t *tag, changes []redis.XMessage, n *news) bool {
 	if len(changes) == 0 {
@@ -262,6 +265,7 @@ func (s *Store) replay(t *tag, changes []redis.XMessage, n *news) bool {
 		}
 		s.put(t, &e, n)
 		t.at = e.id
+		t.noteRecent(e.id)
 		if e.record.Kind != assign.Restored {
 			t.has = e.id
 		}
@@ -269,7 +273,15 @@ func (s *Store) replay(t *tag, changes []redis.XMessage, n *news) bool {
 	return true
 }
 
-// put puts a change into the table and tells those who watch.
+// noteRecent remembers a record that was followed.
+func (t *tag) noteRecent(id streamID) {
+	if len(t.recent) == 2*maxRecent {
+		t.recent = append(t.recent[:0], t.recent[maxRecent:]...)
+	}
+	t.recent = append(t.recent, id)
+}
+
+// put applies a change to the table and tells the watchers.
 func (s *Store) put(t *tag, e *entry, n *news) {
 	r := &e.record
 	n.keys = append(n.keys, e.keys...)
@@ -280,17 +292,17 @@ func (s *Store) put(t *tag, e *entry, n *news) {
 	if len(r.Entries) == 0 {
 		return // it cannot be read
 	}
-	// A subject of another tag is none of ours.
+	// A subject of another tag is not ours.
 	if s.tagOf(r.Subject.Text()) == t && r.Kind != assign.WasReset {
 		s.apply(t, r)
 	}
-	if r.Kind != assign.Assigned || r.After != nil {
+	if !e.isSame && (r.Kind != assign.Assigned || r.After != nil) {
 		s.watchers.Tell(*r)
 	}
 }
 
-// renew writes down again what this daemon has in force, and removes what those wrote
-// that are gone.
+// renew acknowledges again what this daemon has in force, and removes the
+// acknowledgements of daemons that are gone.
 func (s *Store) renew(ctx context.Context) error {
 	var used []*tag
 	for _, t := range s.tags {

@@ -14,15 +14,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
-// lookAtKeepingEvery is how often it is looked at whether Redis keeps assignments. That
-// may change while daemons run, and a caller can then have it evict soon.
+// lookAtKeepingEvery is how often to check whether Redis keeps assignments. That may
+// change while daemons run, and a caller can then soon cause evictions.
 const lookAtKeepingEvery = 10 * time.Second
 
 // keeping says why servers may forget assignments: sentences by address.
 type keeping map[string]string
 
-// watchKeeping warns where assignments are used and a server may forget them, at the
-// start and when that changes.
+// watchKeeping warns if assignments are used and a server may forget them, at the start
+// and when that changes.
 func (s *Store) watchKeeping(ctx context.Context) {
 	told := make(keeping)
 	for every := time.Second; ; every = lookAtKeepingEvery {
@@ -34,7 +34,7 @@ func (s *Store) watchKeeping(ctx context.Context) {
 		}
 		now, err := s.lookAtKeeping(ctx)
 		if err != nil {
-			continue // the log says elsewhere that Redis does not answer
+			continue // the log already says that Redis does not answer
 		}
 		for _, addr := range slices.Sorted(maps.Keys(now)) {
 			if why := now[addr]; why != told[addr] {
@@ -47,7 +47,7 @@ func (s *Store) watchKeeping(ctx context.Context) {
 	}
 }
 
-// lookAtKeeping asks all masters how they keep what they have.
+// lookAtKeeping asks all masters how they keep their data.
 func (s *Store) lookAtKeeping(ctx context.Context) (keeping, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
 	defer cancel()
@@ -65,7 +65,7 @@ func (s *Store) lookAtKeeping(ctx context.Context) (keeping, error) {
 	return found, s.redis.EachMaster(ctx, look)
 }
 
-// whyForgotten returns why a server may forget assignments, or an empty text.
+// whyForgotten returns why a server may forget assignments, or "".
 func (s *Store) whyForgotten(ctx context.Context, c *redis.Client) (string, error) {
 	info, err := redisconn.Info(ctx, c, "memory", "persistence", "server")
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Store) whyForgotten(ctx context.Context, c *redis.Client) (string, erro
 	return "", nil
 }
 
-// persists reports whether a server keeps files. Where it does not say so, it may.
+// persists reports whether a server keeps files. If it does not say, it may.
 func (s *Store) persists(ctx context.Context, c *redis.Client, info map[string]string) bool {
 	if info["aof_enabled"] != "0" {
 		return true
@@ -89,8 +89,8 @@ func (s *Store) persists(ctx context.Context, c *redis.Client, info map[string]s
 	if config, err := c.ConfigGet(ctx, "save").Result(); err == nil {
 		return config["save"] != ""
 	}
-	// Without the right to ask: a server that runs for an hour and has never saved
-	// any of its changes.
+	// Without the right to ask: a server that has run for an hour and never saved any of
+	// its changes.
 	up, _ := strconv.ParseInt(info["uptime_in_seconds"], 10, 64)
 	return up < 3600 || info["rdb_saves"] != "0"
 }

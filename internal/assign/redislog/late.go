@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// A daemon that died is in the register for seconds more, and each change would wait for
-// it for as long as a change waits. So one that a change waited for in vain is late:
-// later changes name it at once, without a wait, until it has written down what it
-// missed. That it is named is what matters: it may still decide by what was before.
+// A daemon that died stays in the register for some seconds, and each change would wait
+// for it as long as a change waits at most. So a daemon that a change waited for in vain
+// is late: later changes name it at once, without waiting, until it has acknowledged what
+// it missed. What matters is that it is named: it may still decide by the earlier state.
 
-// late has the daemons that are late, and what each of them missed, by tag.
+// late holds the daemons that are late, and what each of them missed, by tag.
 type late struct {
 	mu     sync.Mutex
 	missed map[string]written // has no more daemons than the register
@@ -24,7 +24,7 @@ func (l *late) add(ids []string, wanted written) {
 	defer l.mu.Unlock()
 	for _, id := range ids {
 		if l.missed[id] != nil {
-			continue // it must first have what it missed before
+			continue // it must first get what it missed before
 		}
 		if l.missed == nil {
 			l.missed = make(map[string]written)
@@ -33,7 +33,7 @@ func (l *late) add(ids []string, wanted written) {
 	}
 }
 
-// keep forgets all that are not among these daemons, and returns the others.
+// keep drops all daemons except these, and returns the late ones left.
 func (l *late) keep(ids []string) map[string]written {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (l *late) remove(id string) {
 	delete(l.missed, id)
 }
 
-// lateOf returns those of the daemons that still have not what they missed.
+// lateOf returns which of the daemons still do not have what they missed.
 func (s *Store) lateOf(ctx context.Context, ids []string) map[string]bool {
 	still := make(map[string]bool)
 	for id, missed := range s.late.keep(ids) {

@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// pageOfAssignments is about how many assignments are read at once.
+	// pageOfAssignments is roughly how many assignments are read at once.
 	pageOfAssignments = 500
 	// loadsAtOnce is how many tags are loaded at the same time.
 	loadsAtOnce = 4
-	// pageTries is how often a page is asked for.
+	// pageTries is how often a page is requested.
 	pageTries = 3
 	// maxPutBacks is how many records are read to find one of a change.
 	maxPutBacks = 10
 )
 
-// load loads those tags that are not.
+// load loads those tags that are not loaded.
 func (s *Store) load(ctx context.Context, tags []*tag, n *news) error {
-	var mu sync.Mutex // of n and errs
+	var mu sync.Mutex // guards n and errs
 	var errs []error
 	var loads sync.WaitGroup
 	turns := make(chan struct{}, loadsAtOnce)
@@ -66,15 +66,15 @@ func (s *Store) load(ctx context.Context, tags []*tag, n *news) error {
 			return nil
 		}
 	}
-	lacking := s.leftOut() // which whoever waits for the load asks next
+	lacking := s.leftOut() // whoever waits for the load asks for it next
 	s.lacking.Store(&lacking)
 	s.loaded.Store(true)
 	return nil
 }
 
-// loadTag puts all assignments of a tag into the table. What changes meanwhile is in
-// its stream, from which the tag goes on: for a moment a change may be there that was
-// replaced already.
+// loadTag puts all assignments of a tag into the table. Concurrent changes are in its
+// stream, from which the tag continues: for a moment there may be a change that was
+// already replaced.
 func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 	newest, has, err := s.newestChange(ctx, t)
 	if err != nil {
@@ -129,12 +129,12 @@ func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 			break
 		}
 	}
-	// Redis may have lost it meanwhile, with what was not read yet.
+	// Redis may have lost it meanwhile, including what was not read yet.
 	after, err := s.epochOf(ctx, t)
 	if err != nil || after != epoch && epoch != "" {
 		return cmp.Or(err, errLost)
 	}
-	if after == "" && hasAny { // of an earlier version
+	if after == "" && hasAny { // from an earlier version
 		if err := s.beginEpoch(ctx, t, newest); err != nil {
 			return err
 		}
@@ -142,14 +142,15 @@ func (s *Store) loadTag(ctx context.Context, t *tag, n *news) error {
 	}
 	t.setEpoch(after)
 	t.at, t.has, t.isLoaded, t.isFromSnapshot = newest, has, true, false
+	t.recent = []streamID{newest}
 	t.emptySince = time.Time{}
 	return nil
 }
 
-// othersHave reports whether another daemon has a tag of which Redis has nothing, since
-// it has lost it, and so is about to put that back, or is at it. One of a version from
-// before epochs does not put back, and one that is at it may die, so this says yes for a
-// while only, or as long as there is more and more.
+// othersHave reports whether another daemon has a tag of which Redis has nothing, because
+// it has lost it, so that the daemon is putting it back or is about to. A daemon of a
+// version without epochs does not put back, and one that is putting back may die, so this
+// returns true only for a while, or as long as there is more and more.
 func (s *Store) othersHave(ctx context.Context, t *tag) (bool, error) {
 	var assigned, seen *redis.IntCmd
 	var restorer *redis.SliceCmd
@@ -195,7 +196,7 @@ func (t *tag) noteKnown() {
 	t.known.Store(&at)
 }
 
-// epochOf returns the epoch of a tag, or an empty text.
+// epochOf returns the epoch of a tag, or "".
 func (s *Store) epochOf(ctx context.Context, t *tag) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
 	defer cancel()
@@ -275,14 +276,14 @@ func (s *Store) newestChange(ctx context.Context, t *tag) (newest, change stream
 		if err == nil && e.record.Kind == assign.Restored && (e.previous == e.through || change.compare(e.through) <= 0) {
 			change = e.through
 		} else {
-			change = e.id // which a put-back is too where it stands beside what is newer
+			change = e.id // a put-back counts as one too if it is next to newer changes
 		}
 	}
 	return newest, change, nil
 }
 
-// tellMissed tells those who watch of the changes up to newest that were not seen, as
-// far as they are still there, and gathers the keys of states that were reset.
+// tellMissed tells the watchers of the unseen changes up to newest, as far as they still
+// exist, and collects the keys of states that were reset.
 func (s *Store) tellMissed(ctx context.Context, t *tag, newest streamID, n *news) error {
 	for at := t.at; at.compare(newest) < 0; {
 		changes, err := s.changesAfter(ctx, t, at)
@@ -300,7 +301,9 @@ func (s *Store) tellMissed(ctx context.Context, t *tag, newest streamID, n *news
 			at = e.id
 			if err == nil {
 				n.keys = append(n.keys, e.keys...)
-				s.watchers.Tell(e.record)
+				if !e.isSame {
+					s.watchers.Tell(e.record)
+				}
 			}
 		}
 	}
@@ -313,7 +316,7 @@ func (s *Store) changesAfter(ctx context.Context, t *tag, at streamID) ([]redis.
 	return s.redis.XRangeN(ctx, t.changes, at.next().String(), "+", pageOfChanges).Result()
 }
 
-// next is the ID right behind i.
+// next is the ID right after i.
 func (i streamID) next() streamID {
 	if i.seq++; i.seq == 0 {
 		i.ms++
@@ -321,8 +324,8 @@ func (i streamID) next() streamID {
 	return i
 }
 
-// removeLost removes from the table what reloaded tags do not have any more. It looks
-// at the whole table once.
+// removeLost removes from the table what reloaded tags no longer have. It scans the whole
+// table once.
 func (s *Store) removeLost(n *news) {
 	if len(n.reloaded) == 0 {
 		return

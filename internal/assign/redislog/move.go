@@ -14,15 +14,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 )
 
-// A key says over how many hash tags the assignments are spread, and over how many
-// they were before. When redis.hash_tags has changed, which all daemons must agree on,
-// the first daemon moves the assignments, and the others wait. The records of changes
-// stay where they are and are read from there.
+// A key says over how many hash tags the assignments are spread, and over how many they
+// were before. When redis.hash_tags has changed, which all daemons must agree on, the
+// first daemon moves the assignments, and the others wait. The records of changes stay
+// where they are and are read from there.
 
 const (
-	// moveLives is how long a daemon that moves may be silent.
+	// moveLives is how long a daemon that moves them may be silent.
 	moveLives = 30 * time.Second
-	// formerNumbers bounds the numbers that are remembered.
+	// formerNumbers bounds how many former numbers are remembered.
 	formerNumbers = 4
 )
 
@@ -49,8 +49,8 @@ func (s *Store) numbers(ctx context.Context) (numbers []int, _ error) {
 	return numbers, nil
 }
 
-// move moves the assignments to this daemon's number of hash tags if they are spread
-// over another.
+// move moves the assignments to this daemon's number of hash tags if they are spread over
+// a different one.
 func (s *Store) move(ctx context.Context) error {
 	numbers, err := s.numbers(ctx)
 	if err != nil {
@@ -86,8 +86,9 @@ func (s *Store) move(ctx context.Context) error {
 	})
 }
 
-// mayMove returns why this daemon may not move assignments, or nil. Those in the register
-// agree on redis.hash_tags; one that they keep out would take theirs away.
+// mayMove returns why this daemon may not move assignments, or nil. The daemons in the
+// register agree on redis.hash_tags; a daemon that they keep out would take their
+// assignments away.
 func (s *Store) mayMove(ctx context.Context) error {
 	if s.o.Awaited == nil {
 		return nil
@@ -99,7 +100,7 @@ func (s *Store) mayMove(ctx context.Context) error {
 	return err
 }
 
-// claimNumber writes down this daemon's number of hash tags unless there is one.
+// claimNumber records this daemon's number of hash tags unless there is one.
 func (s *Store) claimNumber(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
 	defer cancel()
@@ -110,8 +111,8 @@ func (s *Store) claimNumber(ctx context.Context) error {
 	return err
 }
 
-// claim reports whether this daemon is the one that does a work, for as long as lives
-// unless it renews that.
+// claim reports whether this daemon is the one to do a task, for as long as lives unless
+// it renews that.
 func (s *Store) claim(ctx context.Context, work string, lives time.Duration) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
 	defer cancel()
@@ -134,7 +135,7 @@ func (s *Store) unclaim(ctx context.Context, work string) error {
 }
 
 // moveFrom moves the assignments of a former tag. Each is written to its new tag before
-// it is removed from the old one, so a daemon that dies meanwhile loses none.
+// it is removed from the old one, so a daemon that dies in between loses none.
 func (s *Store) moveFrom(ctx context.Context, old *tag) error {
 	for cursor := uint64(0); ; {
 		page, next, err := s.page(ctx, old, cursor)
@@ -170,7 +171,7 @@ func (s *Store) moveFrom(ctx context.Context, old *tag) error {
 	}
 }
 
-// tagsOfRecords returns the tags whose streams have records, former ones included.
+// tagsOfRecords returns the tags whose streams have records, including former ones.
 func (s *Store) tagsOfRecords(ctx context.Context) []*tag {
 	tags := slices.Clone(s.tags)
 	numbers, _ := s.numbers(ctx) // without an answer there are no records either

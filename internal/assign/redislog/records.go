@@ -10,11 +10,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 )
 
-// recordID is the ID of a record: that of its change, and its tag, since changes of
-// different tags may have the same.
+// recordID returns the ID of a record: that of its change and its tag, since changes of
+// different tags may have the same ID.
 func recordID(t *tag, id streamID) string { return id.String() + "@" + t.name }
 
-// place is where a record stands among all.
+// place is the position of a record among all.
 type place struct {
 	id  streamID
 	tag string
@@ -22,7 +22,7 @@ type place struct {
 
 func (p place) compare(o place) int { return cmp.Or(p.id.compare(o.id), cmp.Compare(p.tag, o.tag)) }
 
-// end is behind all records.
+// end is after all records.
 var end = place{streamID{^uint64(0), ^uint64(0)}, "\xff"}
 
 func parsePlace(token string) (place, error) {
@@ -37,20 +37,20 @@ func parsePlace(token string) (place, error) {
 	return place{id, tag}, nil
 }
 
-// maxScanned bounds the records that are looked at for one page, which then may have
-// less than it could.
+// maxScanned bounds the records looked at for one page, which may then have fewer than it
+// could.
 const maxScanned = 20_000
 
-// reader reads the records of a tag, the newest first.
+// reader reads the records of a tag, newest first.
 type reader struct {
 	tag    *tag
-	before place // of all that are to come
+	before place // position before which all further records are
 	next   []redis.XMessage
 	isDone bool // there are no more than next
 }
 
-// Records implements assign.Store. A page may have fewer records than it may have,
-// though it is not the last, where few of many are chosen.
+// Records implements assign.Store. If few of many are selected, a page may have fewer
+// records than allowed without being the last.
 func (s *Store) Records(ctx context.Context, q assign.RecordQuery) (found []assign.Record, next string, _ error) {
 	before, err := parsePlace(q.After)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Store) Records(ctx context.Context, q assign.RecordQuery) (found []assi
 		e, err := decodeEntry(newest.tag, m)
 		before = place{e.id, newest.tag.name}
 		newest.before = before
-		if err == nil && q.Chooses(&e.record) {
+		if err == nil && !e.isSame && q.Chooses(&e.record) {
 			found = append(found, e.record)
 		}
 	}
@@ -109,7 +109,7 @@ func (s *Store) fill(ctx context.Context, readers []*reader, size int64) error {
 	replies := make([]*redis.XMessageSliceCmd, len(readers))
 	err := s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for i, r := range readers {
-			// The one at that place is read too, and left out.
+			// The record at that position is read too, and skipped.
 			replies[i] = pipe.XRevRangeN(ctx, r.tag.changes, r.before.id.String(), "-", size+1)
 		}
 	})

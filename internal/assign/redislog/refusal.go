@@ -12,18 +12,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
-// A script that was refused has written nothing. Redis refuses it before it runs, or its
-// first write: for the lack of memory or of replicas, on a replica, and while no snapshot
-// can be saved, a script that has written may write on. That it lacks a right, or that a
-// key has another type, each script finds before its first write (see may.lua).
+// A script that was refused has written nothing. Redis refuses it before it runs, or at
+// its first write: for lack of memory or replicas, on a replica, and while no snapshot
+// can be saved, a script that has already written may write on. A missing right, or a key
+// of another type, is found by each script before its first write (see may.lua).
 //
 // Errors without one of these prefixes may come after a write. So may MOVED and ASK: the
-// client leaves them with a command that it has sent on and whose reply is lost.
+// client leaves them on a command that it has forwarded and whose reply is lost.
 var (
-	// passingPrefixes begin refusals that end by themselves within seconds, as those of a
-	// failover do.
+	// passingPrefixes begin refusals that end by themselves within seconds, such as those
+	// of a failover.
 	passingPrefixes = []string{"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"}
-	// stayingPrefixes begin those that stay until somebody changes something.
+	// stayingPrefixes begin refusals that last until someone changes something.
 	stayingPrefixes = []string{"OOM", "NOPERM", "MISCONF", "NOREPLICAS", "CROSSSLOT", "WRONGTYPE"}
 )
 
@@ -31,21 +31,21 @@ func hasOneOf(err error, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }
 
-// passes reports whether what Redis refused may be done within seconds.
+// passes reports whether what Redis refused may succeed within seconds.
 func passes(err error) bool { return errors.Is(err, errLost) || hasOneOf(err, passingPrefixes) }
 
-// isRefusal reports whether a script that ended with err has surely written nothing.
+// isRefusal reports whether a script that ended with err has certainly written nothing.
 func isRefusal(err error) bool {
 	return passes(err) || hasOneOf(err, stayingPrefixes) || redisconn.IsScriptsRight(err)
 }
 
-// refused reports whether a call that ended with err has surely written nothing, each time
-// that it was sent.
+// refused reports whether a call that ended with err has certainly written nothing, each
+// time it was sent.
 func (c *call) refused(err error) bool { return !c.mayHaveRun && isRefusal(err) }
 
-// refusal tells people of an error with which Redis has refused something.
+// refusal explains an error with which Redis has refused something to people.
 func (s *Store) refusal(err error) error {
-	// Where in the script it was means nothing to them.
+	// The position in the script means nothing to them.
 	text, _, _ := strings.Cut(s.redis.Explain(redisconn.AnyNode, err).Error(), " script: ")
 	return fmt.Errorf("refused by Redis, %w: %s", assign.ErrNothingChanged, text)
 }

@@ -59,6 +59,7 @@ if newest_ms < ms or (newest_ms == ms and newest_seq < seq) then
 end
 id = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[6], id, 'kind', 'restored',
   'by', ARGV[4], 'n', ARGV[5], 'through', ARGV[3], 'p', previous)
-if not epoch then redis.call('HSET', KEYS[1], '~epoch', id) end
+-- The epoch goes on, and says when something was last put back (see change.lua).
+redis.call('HSET', KEYS[1], '~epoch', (epoch or id):match('^[^ ]*') .. ' restored ' .. id)
 redis.call('HDEL', KEYS[1], '~restorer')
 return id

@@ -476,6 +476,75 @@ func TestRedisThatGoesBackInTimeIsBroughtForward(t *testing.T) {
 	})
 }
 
+// Redis loses the change that gave an assignment its end, which passes meanwhile. The
+// older version without an end does not return.
+func TestWhatHasEndedDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	d, proxy := cutOff(t, c, redislog.Options{})
+	redis := clientOf(t, c)
+	fill(t, d, 20)
+	s := assigntest.Subject("api", "7")
+	block := assign.Change{Assignment: assign.Assignment{Subject: s, Terms: assign.Terms{Blocked: true}, By: "ann"},
+		Remove: assign.Parts{Rest: true}}
+	assigntest.Apply(t, d, block)
+	dumps := map[string]string{}
+	for key := range redistest.Keys(t, redistest.Client(t, c.Addresses[0]), c.Prefix) {
+		dumps[key] = redis.Dump(ctx, key).Val()
+	}
+	block.Assignment.BlockedUntil = time.Now().Add(time.Second).UnixMicro()
+	assigntest.Apply(t, d, block)
+	proxy.Refuse()
+	for key, dump := range dumps {
+		if err := redis.RestoreReplace(ctx, key, 0, dump).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asynctest.Eventually(t, "it ends", func() bool { return d.Table().Get(s).Ended(time.Now().UnixMicro()) })
+	proxy.Heal(t)
+	asynctest.Eventually(t, "it is put back", func() bool { _, by := putBack(t, d); return len(by) == 1 })
+	fresh := startLoaded(t, c, redislog.Options{})
+	converge(t, d, fresh)
+	if a := fresh.Table().Get(s).InForce(time.Now().UnixMicro()); a != nil {
+		t.Errorf("in force is %+v, want nothing", a)
+	}
+}
+
+// A failover loses changes, and the clock of the new master is behind. What is changed there
+// by a daemon that does not know the lost ones has a smaller ID, and is newer all the same.
+func TestChangesSinceTheLossStayWhereTheClockIsBehind(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server, clock := redistest.StartWithClock(t)
+	c := connOptions(redisconn.Single, server.Addr())
+	d, proxy := cutOff(t, c, redislog.Options{ID: "away", HashTags: 1})
+	redis := clientOf(t, c)
+	one, two := assigntest.Subject("api", "1"), assigntest.Subject("api", "2")
+	assigntest.Apply(t, d, assigntest.Plan(one, "old"), assigntest.Plan(two, "old"))
+	dumps := map[string]string{}
+	for key := range redistest.Keys(t, redistest.Client(t, c.Addresses[0]), c.Prefix) {
+		dumps[key] = redis.Dump(ctx, key).Val()
+	}
+	clock.Set(time.Hour)
+	assigntest.Apply(t, d, assigntest.Plan(one, "lost"), assigntest.Plan(two, "lost"))
+	proxy.Refuse()
+	clock.Set(0)
+	for key, dump := range dumps {
+		if err := redis.RestoreReplace(ctx, key, 0, dump).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := startLoaded(t, c, redislog.Options{ID: "other", HashTags: 1})
+	assigntest.Apply(t, other, assigntest.Plan(one, "since"))
+	proxy.Heal(t)
+	hasPlan(t, other, two, "lost")
+	hasPlan(t, d, two, "lost")
+	for _, d := range []*daemon{d, other} {
+		hasPlan(t, d, one, "since")
+	}
+}
+
 // Assignments that an earlier version wrote have no epoch. They get one when they are
 // loaded, and so are not lost either.
 func TestAssignmentsOfAnEarlierVersionArePutBack(t *testing.T) {
@@ -584,6 +653,203 @@ func TestChangeOnTopOfWhatAnOlderDaemonPutBack(t *testing.T) {
 	converge(t, older, newer)
 	if a := inRedis(t, newer, 32)[s.Text()]; !a.Blocked || a.Plan != "since" {
 		t.Errorf("the subject has the plan %s, and is blocked: %v; want since, and true", a.Plan, a.Blocked)
+	}
+}
+
+// Redis loses all, and a daemon that lacks the last changes puts back what it has. What is
+// changed through it then stays, part by part, when a daemon with newer ones comes back.
+func TestPartsThatAreChangedOnTopOfAnOlderPutBack(t *testing.T) {
+	t.Parallel()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	older, olderProxy := cutOff(t, c, redislog.Options{ID: "older"})
+	newer, newerProxy := cutOff(t, c, redislog.Options{ID: "newer"})
+	blocked := assign.Terms{Blocked: true}
+	free := assign.Terms{Unlimited: true}
+	numbers := assign.Terms{Numbers: []assign.Numbers{{Limit: "month", Requests: 5}}}
+	plan := func(name string) assign.Terms { return assign.Terms{Plan: name} }
+	type step struct {
+		set    assign.Terms
+		remove assign.Parts
+	}
+	cases := map[string]struct {
+		before, newer, since []step
+		outcome              assign.Outcome // of the last one since
+		want                 assign.Terms
+	}{
+		"a plan beside a newer block": {
+			before: []step{{set: plan("old")}}, newer: []step{{set: blocked}}, since: []step{{set: plan("since")}},
+			outcome: assign.Replaced, want: assign.Terms{Plan: "since", Blocked: true},
+		},
+		"a block beside a newer plan": {
+			before: []step{{set: plan("old")}}, newer: []step{{set: plan("newer")}}, since: []step{{set: blocked}},
+			outcome: assign.Replaced, want: assign.Terms{Plan: "newer", Blocked: true},
+		},
+		"all but the block": {
+			before: []step{{set: plan("old")}}, newer: []step{{set: blocked}, {set: numbers}, {set: plan("newer")}},
+			since:   []step{{set: free, remove: assign.Parts{Rest: true}}},
+			outcome: assign.Replaced, want: assign.Terms{Unlimited: true, Blocked: true},
+		},
+		"numbers of a limit": {
+			before: []step{{set: numbers}}, newer: []step{{set: plan("newer")}},
+			since:   []step{{remove: assign.Parts{Limits: []string{"month"}}}},
+			outcome: assign.Deleted, want: plan("newer"),
+		},
+		"one part of what newer changes ended": {
+			before: []step{{set: plan("old")}}, newer: []step{{remove: assign.AllParts()}}, since: []step{{set: blocked}},
+			outcome: assign.Replaced, want: blocked,
+		},
+		"a block that is there, and has ended since": {
+			before: []step{{set: blocked}}, newer: []step{{remove: assign.Parts{Block: true}}}, since: []step{{set: blocked}},
+			outcome: assign.Unchanged, want: blocked,
+		},
+		"a block that is there beside a newer plan": {
+			before: []step{{set: blocked}}, newer: []step{{set: plan("newer")}}, since: []step{{set: blocked}},
+			outcome: assign.Unchanged, want: assign.Terms{Plan: "newer", Blocked: true},
+		},
+		"the end of what is not there yet": {
+			newer: []step{{set: plan("newer")}}, since: []step{{remove: assign.AllParts()}},
+			outcome: assign.Unchanged,
+		},
+		"the end of a part beside another that is not there yet": {
+			newer: []step{{set: plan("newer")}, {set: blocked}}, since: []step{{remove: assign.Parts{Block: true}}},
+			outcome: assign.Unchanged, want: plan("newer"),
+		},
+		"two parts, one after the other": {
+			newer: []step{{set: plan("newer")}, {set: free}, {set: numbers}}, since: []step{{set: blocked}, {set: plan("since")}},
+			outcome: assign.Replaced, want: assign.Terms{Plan: "since", Unlimited: true, Blocked: true, Numbers: numbers.Numbers},
+		},
+	}
+	do := func(d *daemon, name string, steps []step) (o assign.Outcome) {
+		t.Helper()
+		for _, step := range steps {
+			o = assigntest.Apply(t, d, assign.Change{Remove: step.remove, Assignment: assign.Assignment{
+				Subject: assigntest.Subject("api", name), Terms: step.set, By: "ann"}})[0].Outcome
+		}
+		return o
+	}
+	fill(t, newer, 200)
+	for name, c := range cases {
+		do(newer, name, c.before)
+	}
+	asynctest.Eventually(t, "both have them", func() bool { return reflect.DeepEqual(inTable(older), inTable(newer)) })
+	olderProxy.Refuse()
+	for name, c := range cases {
+		do(newer, name, c.newer)
+	}
+	newerProxy.Refuse()
+	before := inTable(older)
+	(&daemon{conn: clientOf(t, c)}).lose(t, everything...)
+	olderProxy.Heal(t)
+	asynctest.Eventually(t, "the older one has put back", func() bool { return reflect.DeepEqual(inRedis(t, older, 32), before) })
+	for name, c := range cases {
+		if got := do(older, name, c.since); got != c.outcome {
+			t.Errorf("%s: the outcome is %v, want %v", name, got, c.outcome)
+		}
+	}
+	newerProxy.Heal(t)
+	asynctest.Eventually(t, "the newer one has put back", func() bool { _, by := putBack(t, older); return by["newer"] })
+	converge(t, older, newer)
+	for name, c := range cases {
+		got := assign.Terms{}
+		if a := older.Table().Get(assigntest.Subject("api", name)); a != nil {
+			got = a.Terms
+		}
+		if len(got.Numbers) == 0 {
+			got.Numbers = nil
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: in force is %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// All of a domain is ended by what an older daemon has put back. What a daemon with newer
+// ones brings of it then has ended too, but for what was assigned since.
+func TestRestOfADomainEndsOnTopOfAnOlderPutBack(t *testing.T) {
+	t.Parallel()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	older, olderProxy := cutOff(t, c, redislog.Options{ID: "older"})
+	newer, newerProxy := cutOff(t, c, redislog.Options{ID: "newer"})
+	fill(t, newer, 200)
+	asynctest.Eventually(t, "both have them", func() bool { return reflect.DeepEqual(inTable(older), inTable(newer)) })
+	olderProxy.Refuse()
+	both := func(domain, name string) assign.Change {
+		return assign.Change{Assignment: assign.Assignment{Subject: assigntest.Subject(domain, name), Terms: assign.Terms{Plan: "newer", Blocked: true}, By: "ann"}}
+	}
+	for i := range 20 {
+		assigntest.Apply(t, newer, both("api", fmt.Sprint("new-", i)), both("other", fmt.Sprint("new-", i)))
+	}
+	newerProxy.Refuse()
+	(&daemon{conn: clientOf(t, c)}).lose(t, everything...)
+	olderProxy.Heal(t)
+	asynctest.Eventually(t, "the older one has put back", func() bool { return reflect.DeepEqual(inRedis(t, older, 32), inTable(older)) })
+	var all []assign.Change
+	for _, a := range inTable(older) {
+		if a.Domain == "api" {
+			all = append(all, assigntest.Delete(a.Subject))
+		}
+	}
+	all = append(all, assign.Change{Assignment: assign.Assignment{Subject: assign.Subject{Domain: "api"}, By: "ann"}, Remove: assign.Parts{Rest: true}, RestOfDomain: true})
+	results := assigntest.Apply(t, older, all...)
+	if got := results[len(results)-1].Outcome; got != assign.Unchanged {
+		t.Errorf("the outcome of the rest is %v, want %v", got, assign.Unchanged)
+	}
+	assigntest.Apply(t, older, assigntest.Plan(assigntest.Subject("api", "new-7"), "since"))
+	newerProxy.Heal(t)
+	has := func(domain string, i int, want assign.Terms) func() bool {
+		return func() bool {
+			a := older.Table().Get(assigntest.Subject(domain, fmt.Sprint("new-", i)))
+			return a != nil && a.Plan == want.Plan && a.Blocked == want.Blocked
+		}
+	}
+	for i := range 20 {
+		want := assign.Terms{Blocked: true}
+		if i == 7 {
+			want.Plan = "since"
+		}
+		asynctest.Eventually(t, fmt.Sprintf("what was ended of %d has ended", i), has("api", i, want))
+		asynctest.Eventually(t, fmt.Sprintf("%d of another domain is there", i), has("other", i, assign.Terms{Plan: "newer", Blocked: true}))
+	}
+	converge(t, older, newer)
+	if n := older.Table().Count("api"); n != 20 {
+		t.Errorf("%d are in force, want 20", n)
+	}
+}
+
+// What changes nothing is recorded where something was put back, once for each subject, and
+// is not shown. Elsewhere it is not recorded.
+func TestWhatChangesNothingIsRecordedOnceAfterALoss(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	d := startLoaded(t, c, redislog.Options{HashTags: 1})
+	subject := assigntest.Subject("api", "acme")
+	plan := assigntest.Plan(subject, "pro")
+	block := assign.Change{Assignment: assign.Assignment{Subject: subject, Terms: assign.Terms{Blocked: true}, By: "ann"}}
+	both := assigntest.Plan(subject, "pro")
+	both.Assignment.Blocked = true
+	changes := d.assignedKeys(hashTags(1)[0], "changes")
+	length := func() int64 { return d.conn.XLen(ctx, changes).Val() }
+	assigntest.Apply(t, d, both, plan, block)
+	if n := length(); n != 1 {
+		t.Errorf("without a loss there are %d records, want 1", n)
+	}
+	if err := d.conn.Del(ctx, d.assignedKeys(hashTags(1)[0], "assigned"), changes).Err(); err != nil {
+		t.Fatal(err)
+	}
+	asynctest.Eventually(t, "it is put back", func() bool { _, restored := d.Losses(); return restored == 1 })
+	shown := len(recordsOf(t, d))
+	for i, change := range []assign.Change{plan, plan, block, block, both, both} {
+		r := assigntest.Apply(t, d, change)[0]
+		if r.Outcome != assign.Unchanged || r.After.ETag != d.Table().Get(subject).ETag {
+			t.Errorf("change %d: the outcome is %v, and %+v is in force", i, r.Outcome, r.After)
+		}
+	}
+	if n := length(); n != 4 {
+		t.Errorf("after a loss there are %d records, want that of the put-back and 3 more", n)
+	}
+	if n := len(recordsOf(t, d)); n != shown {
+		t.Errorf("%d records are shown, want %d", n, shown)
 	}
 }
 

@@ -12,25 +12,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A daemon that was away knows no change that was made meanwhile, and Redis may have lost
-// it since: what Redis has may then be what this daemon has put back. So before it decides
-// anything for sure it calls the roll. Whoever hears the call looks at Redis, puts back
-// what Redis lacks, and answers with how far it is. Only who has come as far as all others
-// has caught up.
+// A daemon that was away knows none of the changes made meanwhile, and Redis may have
+// lost them since: what Redis has may then be what this daemon has put back. So before it
+// decides anything for certain it calls the roll. Each daemon that hears the call looks
+// at Redis, puts back what Redis lacks, and answers with how far it is. Only a daemon
+// that is as far as all others has caught up.
+//
+// This is not a question of fleet/ask: an answer may take as long as a put-back, silent
+// daemons are asked again, and a single reported loss makes the caller wait for all.
 
 const (
-	// answersLive is how long answers live; who called is gone by then.
+	// answersLive is how long answers live; the caller is gone by then.
 	answersLive = 10 * time.Second
-	// silentMost is how long a call waits for daemons that do not answer, such as those that
-	// were killed, where nothing says that Redis has lost anything.
-	silentMost = time.Second
-	// hearWithin is how long a call waits where the register is young: for daemons that it
+	// maxSilent is how long a call waits for daemons that do not answer, such as ones
+	// that were killed, if nothing says that Redis has lost anything.
+	maxSilent = time.Second
+	// hearWithin is how long a call waits if the register is young: for daemons that it
 	// lost, and that hear the call, to say what Redis lacks.
 	hearWithin = 300 * time.Millisecond
-	// callEvery is how often a call is made again while somebody is silent: Redis may have
-	// lost it, or could not be reached by whoever was called.
+	// callEvery is how often a call is repeated while a daemon is silent: Redis may have
+	// lost the call, or the daemon could not reach it.
 	callEvery = time.Second
-	// maxCalls and maxCallBytes bound what is kept of calls that are not answered yet.
+	// maxCalls and maxCallBytes bound what is kept of unanswered calls.
 	maxCalls     = 64
 	maxCallBytes = 32
 )
@@ -38,17 +41,17 @@ const (
 // errFurther is why a daemon has not caught up.
 var errFurther = fmt.Errorf("redis: another daemon has newer assignments, and is putting them back: %w", errLost)
 
-// errNotCaughtUp is why a change cannot be made for the moment.
+// errNotCaughtUp is why a change cannot be made at the moment.
 var errNotCaughtUp = errors.New("redis: this daemon was away, or has just started, and may lack changes that Redis has lost; other daemons are asked for them")
 
-// CatchUp returns nil once the table has all changes that were made before it was called
-// and that any daemon has which changes are waited for, and no decision is left that read
-// it before it had them. It fails when ctx ends, or with why Redis could not be followed.
-// Run must run.
+// CatchUp returns nil once the table has all changes made before it was called that any
+// daemon has for which changes wait, and no decision is left that read the table before
+// it had them. It fails when ctx ends, or with the reason why Redis could not be
+// followed. It needs Run to run.
 func (s *Store) CatchUp(ctx context.Context) error {
 	s.catchUps.Lock()
 	defer s.catchUps.Unlock()
-	// What this look finds lost says how long the call waits for who does not answer.
+	// What this look finds lost determines how long the call waits for silent daemons.
 	if err := s.lookAtAll(ctx); err != nil {
 		return err
 	}
@@ -75,22 +78,31 @@ func (s *Store) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// awaitCaughtUp returns an error if this daemon may have missed changes that Redis has lost,
-// and that another daemon is to put back. What is changed then would be changed on top of
-// what was before, and as changed since the loss it would stay. Where Redis does not answer
-// it returns nil: the change may reach the node that has its subject, and is never told as
-// in force.
+// awaitCaughtUp returns an error if this daemon may have missed changes that Redis has
+// lost, and that another daemon is to put back. Changes made then would be on top of the
+// earlier state, and would stay as changes made since the loss. If Redis does not answer,
+// not even when it is asked again, it returns nil: the change may reach the node that has
+// its subject, and is never reported as in force.
 func (s *Store) awaitCaughtUp(ctx context.Context) error {
 	if s.o.CaughtUp == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, awaitRestore)
 	defer cancel()
-	err := s.o.CaughtUp(ctx)
-	if err == nil || !errors.Is(err, errLost) && ctx.Err() == nil {
-		return nil
+	const maxSilences = 3 // a connection of before may just have been found dead
+	for silences := 0; silences < maxSilences; {
+		err := s.o.CaughtUp(ctx)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errLost) {
+			silences++
+		}
+		if !pause(ctx, restoreRetry) {
+			return errNotCaughtUp
+		}
 	}
-	return errNotCaughtUp
+	return nil
 }
 
 // lookAtAll returns nil once Run has looked at all tags and Redis lacks nothing of them.
@@ -105,8 +117,8 @@ func (s *Store) lookAtAll(ctx context.Context) error {
 	}
 }
 
-// callRoll has all other daemons look at Redis, and returns how far the furthest of them
-// is, by the names of tags.
+// callRoll makes all other daemons look at Redis, and returns how far the furthest of
+// them is, by the names of tags.
 func (s *Store) callRoll(ctx context.Context) (map[string]streamID, error) {
 	if s.o.Awaited == nil {
 		return nil, nil
@@ -127,7 +139,7 @@ func (s *Store) callRoll(ctx context.Context) (map[string]streamID, error) {
 	isLost := false
 	began := time.Now()
 	read, called := began, began
-	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		silent := slices.DeleteFunc(slices.Clone(awaited.IDs), func(id string) bool {
 			return id == s.o.ID || answered[id] || slices.Contains(awaited.Mute, id)
 		})
@@ -136,19 +148,18 @@ func (s *Store) callRoll(ctx context.Context) (map[string]streamID, error) {
 			return nil, err
 		}
 		isLost = isLost || told
-		// Of a register that was lost since this daemon was in it, nobody knows whom it had.
-		// Nor does who starts, and does not know whether one was lost. But whoever has
-		// something that Redis lacks says so as soon as it hears the call.
-		isLoss := isLost || s.losses.Load() != s.lossesBefore || s.hasCaughtUp && awaited.Lacks > 0
+		// If a register was lost since this daemon was in it, nobody knows who was in it.
+		// A daemon that starts does not even know whether one was lost. But any daemon
+		// that has something that Redis lacks says so as soon as it hears the call. So do
+		// the few that signed in just before a failover.
+		isLoss := isLost || s.losses.Load() != s.lossesBefore || s.hasCaughtUp && awaited.Lacks > 0 && !awaited.IsMoved
 		isWhole := !slices.ContainsFunc(silent, func(id string) bool { return !answered[id] }) &&
 			(awaited.Lacks <= 0 || time.Since(began) >= hearWithin)
-		if isWhole && (!isLoss || awaited.Lacks <= 0) || !isLoss && time.Since(began) >= silentMost {
+		if isWhole && (!isLoss || awaited.Lacks <= 0) || !isLoss && time.Since(began) >= maxSilent {
 			return furthest, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, wait) {
 			return nil, ctx.Err()
-		case <-time.After(pause):
 		}
 		if time.Since(read) >= readEvery {
 			if awaited, err = s.o.Awaited(ctx); err != nil {
@@ -167,11 +178,12 @@ func (s *Store) callRoll(ctx context.Context) (map[string]streamID, error) {
 
 func (s *Store) answerKey(call, id string) string { return s.key("answer:" + call + ":" + id) }
 
-// lossKey has a value once somebody has heard a call who knows that Redis has lost something.
+// lossKey has a value once a daemon that knows that Redis has lost something has heard a
+// call.
 func (s *Store) lossKey(call string) string { return s.key("loss:" + call) }
 
 // readAnswers notes which of the daemons have answered a call, and how far they are. It
-// reports whether somebody says that Redis has lost something.
+// reports whether one says that Redis has lost something.
 func (s *Store) readAnswers(ctx context.Context, call string, ids []string, answered map[string]bool, furthest map[string]streamID) (isLost bool, _ error) {
 	replies := make([]*redis.StringCmd, len(ids))
 	var loss *redis.StringCmd
@@ -220,7 +232,8 @@ func (s *Store) answerCalls(ctx context.Context) {
 	}
 }
 
-// answerCall answers calls once this daemon has put back what Redis lacks, if that is soon.
+// answerCall answers calls once this daemon has put back what Redis lacks, if that is
+// soon.
 func (s *Store) answerCall(ctx context.Context, calls []string) {
 	ctx, cancel := context.WithTimeout(ctx, answersLive)
 	defer cancel()
@@ -256,7 +269,7 @@ func (s *Store) answerCall(ctx context.Context, calls []string) {
 	}
 }
 
-// tellLoss tells those who called that Redis has lost something.
+// tellLoss tells the callers that Redis has lost something.
 func (s *Store) tellLoss(ctx context.Context, calls []string) error {
 	return s.pipelined(ctx, func(ctx context.Context, pipe redis.Pipeliner) {
 		for _, call := range calls {

@@ -96,6 +96,20 @@ func TestWhoeverMayHaveWhatRedisHasLostIsWaitedFor(t *testing.T) {
 	}
 }
 
+// After a failover of the register the few who signed in just before it may not be known. A
+// daemon that catches up waits for those that are, and for who hears the call.
+func TestWhoeverSignedInBeforeAFailoverIsHeard(t *testing.T) {
+	t.Parallel()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	awaited, all := awaiting("away")
+	away := startLoaded(t, c, redislog.Options{ID: "away", Awaited: all})
+	subject := assigntest.Subject("api", "acme")
+	assigntest.Apply(t, away, assigntest.Plan(subject, "old"))
+	caughtUp(t, away, subject, "old")
+	awaited.Store(&redislog.Awaited{IDs: []string{"away"}, Lacks: time.Hour, IsMoved: true})
+	caughtUp(t, away, subject, "old")
+}
+
 // Redis loses all, and a daemon that missed the last change comes back first and puts back
 // what it has. Nothing is changed through it before those answer that may have newer.
 func TestNothingIsChangedThroughADaemonThatHasNotCaughtUp(t *testing.T) {

@@ -31,7 +31,9 @@ var restoreSource string
 // script is a script with the hash by which servers know it.
 type script struct{ source, sha string }
 
-func newScript(source string) script { return script{source, redis.NewScript(source).Hash()} }
+func newScript(source string) script {
+	return script{source: source, sha: redis.NewScript(source).Hash()}
+}
 
 var (
 	changeScript = newScript(maySource + changeSource)
@@ -52,9 +54,9 @@ type call struct {
 	mayHaveRun bool
 }
 
-// run sends calls together and waits for their replies; each has its own in cmd, or
-// an error. What a server did not run, since it lacks the script or since its slot is
-// on the move, is sent again.
+// run sends calls together and waits for their replies; each has its own in cmd, or an
+// error. What a server did not run, because it lacks the script or its slot is being
+// moved, is sent again.
 func (s *Store) run(ctx context.Context, sc script, calls []*call) {
 	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
 	defer cancel()
@@ -75,10 +77,8 @@ func (s *Store) run(ctx context.Context, sc script, calls []*call) {
 		if len(moving) == 0 {
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, 5*time.Millisecond) {
 			return
-		case <-time.After(5 * time.Millisecond):
 		}
 		s.send(ctx, "eval", sc.source, moving)
 	}
@@ -103,5 +103,5 @@ func (s *Store) send(ctx context.Context, command, script string, calls []*call)
 		c.cmd = redis.NewCmd(ctx, append(args, c.args...)...)
 		_ = pipe.Process(ctx, redisconn.Once{Cmder: c.cmd})
 	}
-	_, _ = pipe.Exec(ctx) // each command has its error
+	_, _ = pipe.Exec(ctx) // each command has its own error
 }

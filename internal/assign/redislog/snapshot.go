@@ -13,34 +13,35 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 )
 
-// A snapshot is a file beside the daemon with the assignments and how far it had
-// followed their changes. With it a daemon that starts goes on from there, also where
-// Redis has lost all. It is replaced as a whole, some time after changes.
+// A snapshot is a local file of the daemon with the assignments and how far it had
+// followed their changes. A daemon that starts continues from there, even if Redis has
+// lost everything. It is replaced as a whole, some time after changes.
 //
-// It is snapshotMagic, a line with its head as JSON, a line for each assignment as
-// assign.Encode writes it, and a line with the SHA-256 of all that in hexadecimal.
+// It consists of snapshotMagic, a line with its head as JSON, a line for each assignment
+// as written by assign.Encode, and a line with the SHA-256 of all that in hexadecimal.
 
 const (
 	snapshotMagic = "ratelimitd assignments 1\n"
-	// snapshotEvery is how often a snapshot is made while there are changes, and
-	// snapshotShare how many times as long as it takes there is none after it.
+	// snapshotEvery is how often a snapshot is made while there are changes. After each,
+	// none is made for at least snapshotShare times as long as it took.
 	snapshotEvery = time.Second
 	snapshotShare = 20
 	// maxSnapshotLine bounds a line.
 	maxSnapshotLine = 64 << 10
-	// awaitOthers is for how long a daemon that has assignments from a snapshot
-	// leaves it to others to put them back: as long as a registration lives.
+	// awaitOthers is how long a daemon with assignments from a snapshot leaves it to
+	// others to put them back: as long as a registration lives.
 	awaitOthers = 7 * time.Second
 )
 
-// snapshotHead is what a snapshot says of itself.
+// snapshotHead is what a snapshot says about itself.
 type snapshotHead struct {
-	// Where is Options.Where.
+	// Where is the text of Options.Where.
 	Where    string              `json:"where"`
 	HashTags int                 `json:"hash_tags"`
 	SavedAt  time.Time           `json:"saved_at"`
@@ -55,7 +56,7 @@ type position struct {
 	Has string `json:"has,omitempty"`
 }
 
-// notePositions has the next snapshot, and answers to calls, say how far the table is.
+// notePositions makes the next snapshot, and answers to calls, say how far the table is.
 func (s *Store) notePositions() {
 	all := make(map[string]position, len(s.tags))
 	for _, t := range s.tags {
@@ -90,8 +91,8 @@ func (s *Store) keepSnapshots(ctx context.Context) {
 	}
 }
 
-// writeSnapshot replaces the snapshot. What is in the table may be newer than the
-// positions say: to follow it again does no harm.
+// writeSnapshot replaces the snapshot. The table may be newer than the positions say:
+// following changes again does no harm.
 func (s *Store) writeSnapshot(at map[string]position) error {
 	f, err := os.CreateTemp(filepath.Dir(s.o.CachePath), filepath.Base(s.o.CachePath)+".*")
 	if err != nil {
@@ -114,7 +115,7 @@ func (s *Store) writeSnapshot(at map[string]position) error {
 func (s *Store) writeSnapshotTo(f io.Writer, at map[string]position) error {
 	sum := sha256.New()
 	w := bufio.NewWriterSize(io.MultiWriter(f, sum), 64<<10)
-	head, err := json.Marshal(snapshotHead{Where: s.o.Where, HashTags: s.o.HashTags, SavedAt: time.Now().UTC(), Tags: at})
+	head, err := json.Marshal(snapshotHead{Where: s.o.Where.String(), HashTags: s.o.HashTags, SavedAt: time.Now().UTC(), Tags: at})
 	if err != nil {
 		return err
 	}
@@ -130,24 +131,20 @@ func (s *Store) writeSnapshotTo(f io.Writer, at map[string]position) error {
 	return err
 }
 
-// errOtherRedis says that a snapshot is of another Redis.
+// errOtherRedis says that a snapshot belongs to another Redis.
 var errOtherRedis = errors.New("it is of another Redis, or of another redis.prefix")
 
-// loadSnapshot puts the snapshot into the table, and the tags where it was.
+// loadSnapshot loads the snapshot into the table, and sets the positions of the tags.
 func (s *Store) loadSnapshot() {
 	if s.o.CachePath == "" {
 		return
 	}
-	snapshot, err := OpenSnapshot(s.o.CachePath)
+	snapshot, err := s.openSnapshot()
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err == nil {
 		defer snapshot.Close()
-		if snapshot.head.Where != s.o.Where {
-			s.keepAside(snapshot)
-			return
-		}
 		err = snapshot.Each(func(a *assign.Assignment) { s.admit(s.tagOf(a.Text()), a) })
 	}
 	for _, t := range s.tags {
@@ -159,13 +156,14 @@ func (s *Store) loadSnapshot() {
 	}
 	s.goOnFrom(snapshot.head)
 	s.snapshotAt = snapshot.SavedAt()
+	s.hasSnapshot.Store(true)
 	s.o.Log.Info("redis: assignments are those of the snapshot until Redis says more", "path", s.o.CachePath, "assignments", s.table.Len(), "saved_at", s.snapshotAt)
 }
 
 // movedEpoch is the epoch of tags that the snapshot does not have: it had others.
 const movedEpoch = "snapshot"
 
-// goOnFrom puts the tags where a snapshot was.
+// goOnFrom sets the tags to the positions of a snapshot.
 func (s *Store) goOnFrom(head snapshotHead) {
 	var newest streamID
 	for _, p := range head.Tags {
@@ -183,7 +181,7 @@ func (s *Store) goOnFrom(head snapshotHead) {
 		}
 		t.isFromSnapshot = true
 		if t.setEpoch(p.Epoch); !t.isLoaded {
-			// The assignments are spread over other tags now. Redis has them, or
+			// The assignments are now spread over other tags. Either Redis has them, or
 			// they are lost.
 			t.at, t.has = newest, newest
 			t.setEpoch(movedEpoch)
@@ -192,9 +190,43 @@ func (s *Store) goOnFrom(head snapshotHead) {
 	}
 }
 
-// keepAside keeps a snapshot of another Redis beside that of this one, for people.
+// openSnapshot opens the snapshot of this Redis, which may have been set aside.
+func (s *Store) openSnapshot() (*Snapshot, error) {
+	snapshot, err := OpenSnapshot(s.o.CachePath)
+	if err == nil {
+		if s.o.Where.isIn(snapshot.Where()) {
+			return snapshot, nil
+		}
+		s.keepAside(snapshot)
+		err = errors.Join(fs.ErrNotExist, snapshot.Close())
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if _, err := os.Lstat(s.o.CachePath); err == nil {
+		return nil, errOtherRedis // it could not be set aside
+	}
+	return s.takeBack()
+}
+
+// asidePath returns where a snapshot of another Redis is kept: the n-th one, from 1 on.
+func (s *Store) asidePath(n int) string {
+	if n == 1 {
+		return s.o.CachePath + ".other"
+	}
+	return fmt.Sprintf("%s.other.%d", s.o.CachePath, n)
+}
+
+// keepAside sets a snapshot of another Redis aside, for people, and for when this daemon
+// uses that Redis again.
 func (s *Store) keepAside(snapshot *Snapshot) {
-	aside := s.o.CachePath + ".other"
+	n := 1
+	for ; ; n++ {
+		if _, err := os.Lstat(s.asidePath(n)); err != nil {
+			break
+		}
+	}
+	aside := s.asidePath(n)
 	if err := os.Rename(s.o.CachePath, aside); err != nil {
 		s.o.Log.Error("redis: the snapshot of assignments is of another Redis, or of another redis.prefix; it is not used, and cannot be kept", "path", s.o.CachePath, "of", snapshot.Where(), "error", err)
 		return
@@ -203,13 +235,50 @@ func (s *Store) keepAside(snapshot *Snapshot) {
 		"path", s.o.CachePath, "error", fmt.Errorf("%w: %s", errOtherRedis, snapshot.Where()))
 }
 
-// Snapshot is an open snapshot that is whole.
+// takeBack opens the newest snapshot of this Redis that was set aside, as the current one
+// of this daemon.
+func (s *Store) takeBack() (*Snapshot, error) {
+	dir := filepath.Dir(s.o.CachePath)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var newest *Snapshot
+	for _, file := range files {
+		if !strings.HasPrefix(file.Name(), filepath.Base(s.asidePath(1))) {
+			continue
+		}
+		snapshot, err := OpenSnapshot(filepath.Join(dir, file.Name()))
+		if err != nil {
+			continue // people have to look at it
+		}
+		if !s.o.Where.isIn(snapshot.Where()) || newest != nil && snapshot.SavedAt().Before(newest.SavedAt()) {
+			snapshot.Close()
+			continue
+		}
+		if newest != nil {
+			newest.Close()
+		}
+		newest = snapshot
+	}
+	if newest == nil {
+		return nil, fs.ErrNotExist
+	}
+	aside := newest.file.Name()
+	if err := os.Rename(aside, s.o.CachePath); err != nil {
+		return nil, errors.Join(err, newest.Close())
+	}
+	s.o.Log.Info("redis: the snapshot of assignments that was kept aside is of this Redis, and is used", "path", s.o.CachePath, "kept_as", aside)
+	return newest, nil
+}
+
+// Snapshot is an open snapshot that is complete.
 type Snapshot struct {
 	file *os.File
 	head snapshotHead
 }
 
-// OpenSnapshot opens a snapshot, and reads it to see whether it is whole.
+// OpenSnapshot opens a snapshot, and reads it to see whether it is complete.
 func OpenSnapshot(path string) (_ *Snapshot, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -227,7 +296,7 @@ func OpenSnapshot(path string) (_ *Snapshot, err error) {
 	return s, s.Each(func(*assign.Assignment) {})
 }
 
-// Where says which Redis it is of, as Options.Where does.
+// Where says which Redis it belongs to, for people.
 func (s *Snapshot) Where() string { return s.head.Where }
 
 // SavedAt is when it was made, by the clock of that machine.
@@ -265,13 +334,13 @@ func (s *Snapshot) Each(take func(*assign.Assignment)) error {
 	return fmt.Errorf("it is torn: %w", err)
 }
 
-// lineReader reads lines and sums them up.
+// lineReader reads lines and hashes them.
 type lineReader struct {
 	r   *bufio.Reader
 	sum hash.Hash
 }
 
-// next returns a line without its end, until the next call.
+// next returns a line without its end, valid until the next call.
 func (r *lineReader) next() ([]byte, error) {
 	line, err := r.r.ReadSlice('\n')
 	if err != nil {

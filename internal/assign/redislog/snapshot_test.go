@@ -2,6 +2,7 @@ package redislog_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,7 +18,7 @@ import (
 
 // withSnapshot are the options of a daemon with a snapshot.
 func withSnapshot(path string) redislog.Options {
-	return redislog.Options{CachePath: path, Where: "the Redis of the test"}
+	return redislog.Options{CachePath: path, Where: redislog.Where{Mode: "single", Addresses: []string{"redis:6379"}, Prefix: "rl"}}
 }
 
 // All daemons end, and Redis loses all. The snapshot of the one that had seen the most
@@ -100,7 +101,7 @@ func TestSnapshotThatCannotBeUsedIsTold(t *testing.T) {
 		name, where, says string
 		text              []byte
 	}{
-		{name: "another Redis", where: "another", says: "of another Redis, or of another redis.prefix: the Redis of the test", text: whole},
+		{name: "another Redis", where: "another:6379", says: "of another Redis, or of another redis.prefix: single redis:6379, master", text: whole},
 		{name: "cut", says: "torn", text: whole[:len(whole)-70]},
 		{name: "cut in a line", says: "torn", text: whole[:len(whole)/2]},
 		{name: "changed", says: "torn", text: bytes.Replace(whole, []byte(`"plan":"p"`), []byte(`"plan":"q"`), 1)},
@@ -111,7 +112,7 @@ func TestSnapshotThatCannotBeUsedIsTold(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			o := withSnapshot(filepath.Join(t.TempDir(), "snapshot"))
 			if tc.where != "" {
-				o.Where = tc.where
+				o.Where.Addresses = []string{tc.where}
 			}
 			if err := os.WriteFile(o.CachePath, tc.text, 0o600); err != nil {
 				t.Fatal(err)
@@ -133,5 +134,52 @@ func TestSnapshotThatCannotBeUsedIsTold(t *testing.T) {
 				t.Errorf("it is kept with %d bytes, %v; the log has %q", len(kept), err, log.String())
 			}
 		})
+	}
+}
+
+// A daemon finds the snapshot of its Redis where the settings name other nodes of it, and
+// when they name it again after another one. No snapshot is written over.
+func TestSnapshotIsFoundByAnyAddress(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "snapshot")
+	one := connOptions(redisconn.Single, redistest.Single(t))
+	here := redislog.Where{Mode: "cluster", Addresses: []string{"a:1", "b:1"}, Prefix: "rl", Master: `"x, y"`}
+	d := startLoaded(t, one, redislog.Options{CachePath: path, Where: here})
+	fill(t, d, 50)
+	d.stop()
+	for i, step := range []struct {
+		change func(w *redislog.Where)
+		has    int
+		aside  string // the last one that is kept
+	}{
+		{change: func(w *redislog.Where) { w.Addresses = []string{"c:1", "b:1"} }, has: 50},
+		{change: func(w *redislog.Where) { w.Addresses = []string{"d:1", "c:1"} }, has: 50},
+		{change: func(w *redislog.Where) { w.Addresses = []string{"e:1"} }, aside: ".other"},
+		{change: func(w *redislog.Where) { w.Prefix = "other" }, aside: ".other.2"},
+		{change: func(w *redislog.Where) { w.Mode = "single" }, aside: ".other.3"},
+		{change: func(w *redislog.Where) { w.Database = 1 }, aside: ".other.4"},
+		{change: func(w *redislog.Where) { w.Master = "z" }, aside: ".other.5"},
+		{change: func(w *redislog.Where) { w.Addresses = []string{"c:1"} }, has: 50, aside: ".other.6"},
+		{change: func(w *redislog.Where) { w.Prefix = "other" }, has: 1, aside: ".other"},
+	} {
+		o := redislog.Options{CachePath: path, Where: here}
+		step.change(&o.Where)
+		c := one
+		c.Prefix = fmt.Sprintf("%s-%d", one.Prefix, i) // which is empty
+		d := start(t, c, o)
+		asynctest.Eventually(t, "it has loaded", d.Loaded)
+		if n := d.Table().Len(); n != step.has {
+			t.Errorf("step %d: it has %d assignments, want %d", i, n, step.has)
+		}
+		if step.has == 0 {
+			fill(t, d, 1)
+		}
+		d.stop()
+		if _, err := os.Stat(path + step.aside); err != nil {
+			t.Errorf("step %d: %v", i, err)
+		}
+	}
+	if kept, err := filepath.Glob(path + ".other*"); err != nil || len(kept) != 5 {
+		t.Errorf("kept are %v, %v", kept, err)
 	}
 }

@@ -1,14 +1,3 @@
-// Package redislog keeps assignments in Redis, for all daemons that share it.
-//
-// The assignments are spread over the hash tags of the limits. A tag has a hash with
-// its assignments, and a stream of their changes, which is the record of who changed
-// what too. Scripts change both in one step. Each daemon follows the streams: it
-// keeps the ID that it has seen of each, and each change names the one before it, so
-// that a gap shows, and the tag is loaded again. A doorbell wakes the daemons; without
-// it they look every 2 s. What a daemon has in force it writes down, and whoever makes
-// a change waits for that.
-//
-// It imports assign, redisconn and logthin.
 package redislog
 
 import (
@@ -40,43 +29,43 @@ const (
 
 // Options of a Store.
 type Options struct {
-	// ID is that of this daemon in the register.
+	// ID is the ID of this daemon in the register.
 	ID string
-	// Name is this daemon's in records of what it put back.
+	// Name is this daemon's name in records of what it put back.
 	Name string
-	// Awaited returns the daemons that may decide by what they had before it was
-	// called; nil means that this one is alone.
+	// Awaited returns the daemons that may decide by what they had before it was called;
+	// nil means that this one is alone.
 	Awaited func(context.Context) (Awaited, error)
-	// CaughtUp returns nil once this daemon has caught up (see Store.CatchUp) since it may
-	// last have missed a change; nil means that it never misses any.
+	// CaughtUp returns nil once this daemon has caught up (see Store.CatchUp) since it
+	// may last have missed a change; nil means that it never misses any.
 	CaughtUp func(context.Context) error
-	// Old returns the addresses of daemons of the register that read form 1 of
-	// assignments alone (see change.lua); nil means that there are none. Changes that
-	// form 1 cannot say are refused as long as it returns any, or fails.
+	// Old returns the addresses of daemons of the register that only read form 1 of
+	// assignments (see change.lua); nil means that there are none. Changes that form 1
+	// cannot express are refused as long as it returns any, or fails.
 	Old func(context.Context) ([]string, error)
-	// HashTags is the number of the limits' hash tags, on which all daemons of a
-	// register agree, and Tags returns these for a number.
+	// HashTags is the number of the limits' hash tags, on which all daemons of a register
+	// agree, and Tags returns the tags for a number.
 	HashTags int
 	Tags     func(n int) []string
-	// MaxRecords is about how many records of changes are kept, over all tags, but
-	// not less than some hundred for each tag; 0 means DefaultMaxRecords.
+	// MaxRecords is roughly how many records of changes are kept, over all tags, but at
+	// least some hundred for each tag; 0 means DefaultMaxRecords.
 	MaxRecords int
-	// MaxAssignments is how many assignments there may be; 0 means
-	// DefaultMaxAssignments. Daemons that make some at the same time may exceed it
-	// by these. This one has no more in memory, but for blocks: see Lacks.
+	// MaxAssignments is how many assignments there may be; 0 means DefaultMaxAssignments.
+	// Daemons that make some at the same time may exceed it by these. This one has no
+	// more in memory, except for blocks: see Lacks.
 	MaxAssignments int
-	// CachePath is the file in which this daemon keeps a snapshot of the assignments,
-	// for a start after Redis has lost them; empty means none. Where says which Redis
-	// it is of: a snapshot of another one is not used.
+	// CachePath is the file in which this daemon keeps a snapshot of the assignments, for
+	// a start after Redis has lost them; empty means none. Where says which Redis it
+	// belongs to: a snapshot of another one is not used.
 	CachePath string
-	Where     string
+	Where     Where
 	// Hooks may lack either. They are called by Run.
 	Hooks assign.Hooks
-	// Log gets a line when Redis does not answer, and when something in it cannot
-	// be read; nil means no log.
+	// Log gets a line when Redis does not answer, and when something in it cannot be
+	// read; nil means no log.
 	Log *slog.Logger
-	// Clock replaces the clock of Redis, in microseconds since the Unix epoch. It
-	// is for tests; production leaves it nil.
+	// Clock replaces the clock of Redis, in microseconds since the Unix epoch. It is for
+	// tests; production leaves it nil.
 	Clock func() int64
 }
 
@@ -92,27 +81,29 @@ type Store struct {
 	watchers assign.Watchers
 	late     late
 
-	// failure is why Run cannot follow at the moment.
+	// failure is why Run currently cannot follow.
 	failure atomic.Pointer[error]
-	// lacking is what is left out, and wasWhole whether it ever was nothing.
+	// lacking is what is left out, and wasWhole whether that was ever nothing.
 	lacking  atomic.Pointer[leftOut]
 	wasWhole atomic.Bool
-	// mended is when tags were last loaded again for what was left out; Run uses it.
+	// mended is when tags were last loaded again because of what was left out; Run uses
+	// it.
 	mended time.Time
 
-	// losses and restored are those of Losses.
+	// losses and restored are the numbers returned by Losses.
 	losses, restored atomic.Uint64
 	// positions is how far the table is.
 	positions atomic.Pointer[map[string]position]
 
-	// catchUps is held by CatchUp, which alone uses what follows: whether it ever ended
-	// well, and how many losses there were by then.
+	// catchUps is held by CatchUp, which alone uses the following fields: whether it ever
+	// succeeded, and how many losses there were by then.
 	catchUps     sync.Mutex
 	hasCaughtUp  bool
 	lossesBefore uint64
-	// snapshotAt is when the snapshot was made that the table began with; zero
-	// without one.
-	snapshotAt time.Time
+	// snapshotAt is when the snapshot that the table began with was made; zero without
+	// one. hasSnapshot says so to others than Run.
+	snapshotAt  time.Time
+	hasSnapshot atomic.Bool
 
 	failureLines, foreignLines, fullLines, lostLines, lossLines, snapshotLines, rightsLines logthin.Thinner
 }
@@ -123,47 +114,51 @@ var _ assign.Store = (*Store)(nil)
 type tag struct {
 	name  string
 	index int
-	// assigned is the key of the hash, changes that of the stream, and seen that of
-	// a hash with the IDs that the daemons have in force.
+	// assigned is the key of the hash, changes that of the stream, and seen that of a
+	// hash with the IDs that the daemons have in force.
 	assigned, changes, seen string
 
-	// Run alone uses what follows.
+	// Only Run uses the fields below.
 
 	isLoaded bool
-	// isBegun says that the table may have some of it, of a load that failed too.
+	// isBegun says that the table may have some of it, perhaps from a load that failed.
 	isBegun bool
-	// at is the last record that the table is up to, and acked the one that was last
-	// written down to be.
+	// at is the last record that the table is up to date with, and acked the last one
+	// acknowledged as such.
 	at, acked streamID
-	// has is the last change that the table has. Where somebody put back since, it is
-	// before at: the record of that is new, and what was put back is not.
+	// has is the last change that the table has. If a daemon has put back since, it is
+	// before at: the record of that is new, but what was put back is not.
 	has     streamID
 	leftOut leftOut
-	// epoch is what the hash had beside the assignments, empty if there never were
-	// any; isLost says that it is not there any more.
+	// recent holds the IDs of the last records that were followed, without a gap, oldest
+	// first. There are at most 2*maxRecent.
+	recent []streamID
+	// epoch is what the hash had beside the assignments, empty if there never were any;
+	// isLost says that its absence was reported.
 	epoch  string
 	isLost bool
 	// isLacking says that Redis lacked something of it at the last look.
 	isLacking bool
 	// emptySince is since when Redis was seen to have nothing of it that may be lost;
-	// zero once it is loaded.
+	// zero once it is loaded. Waiting for others then needs no roll call: answers wait
+	// until a daemon has loaded everything, so two that load would wait for each other.
 	emptySince time.Time
-	// emptyLen is how many of it were put back at the last look at it.
+	// emptyLen is how many of its assignments were put back at the last look at it.
 	emptyLen int64
-	// isFromSnapshot says that Redis has not confirmed yet what the snapshot says.
+	// isFromSnapshot says that Redis has not yet confirmed what the snapshot says.
 	isFromSnapshot bool
-	// putBackAfter is when a daemon that knows the assignments from a snapshot puts
-	// them back, unless another one did.
+	// putBackAfter is when a daemon that knows the assignments from a snapshot puts them
+	// back, unless another one did.
 	putBackAfter time.Time
 
-	// known is at for changes, which go on from there; nil while epoch is empty.
+	// known is at for changes, which continue from there; nil while epoch is empty.
 	known atomic.Pointer[streamID]
 }
 
-// New returns a store on the servers that conn reaches, which belongs to the caller,
-// who closes it after Run has ended. Many changes take longer than a decision may: the
+// New returns a store on the servers that conn reaches. conn belongs to the caller, who
+// closes it after Run has ended. Many changes take longer than a decision may: the
 // timeout of conn should be a second or more, so it is not the one of the limits. New
-// fails only on invalid options.
+// only fails on invalid options.
 func New(conn *redisconn.Conn, o Options) (*Store, error) {
 	if o.ID == "" || o.Tags == nil || o.HashTags < 1 {
 		return nil, errors.New("redis: assignments need the daemon's ID and the hash tags of limits")
@@ -185,8 +180,8 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 	return s, nil
 }
 
-// newTag returns the keys of a hash tag. No key of a limit has a tilde behind the
-// tag, but for that of a ping.
+// newTag returns the keys of a hash tag. No key of a limit has a tilde after the tag,
+// except that of a ping.
 func (s *Store) newTag(name string) *tag {
 	head := s.redis.Prefix() + "{" + name + "}~"
 	return &tag{name: name, assigned: head + "assigned", changes: head + "changes", seen: head + "seen"}
@@ -202,7 +197,7 @@ func (s *Store) tagOf(text string) *tag { return s.tags[xxhash.Sum64String(text)
 // from the one before.
 const minKeep = maxPerCall + 100
 
-// keep is about how many changes the stream of one tag keeps.
+// keep is roughly how many changes the stream of one tag keeps.
 func (s *Store) keep() int { return max(minKeep, s.o.MaxRecords/len(s.tags)) }
 
 // clock is the scripts' argument.
@@ -213,7 +208,7 @@ func (s *Store) clock() string {
 	return strconv.FormatInt(s.o.Clock(), 10)
 }
 
-// now is the time of this machine, for what Redis then decides by its own.
+// now is the time of this machine, for what Redis then decides by its own clock.
 func (s *Store) now() int64 {
 	if s.o.Clock == nil {
 		return time.Now().UnixMicro()
@@ -227,8 +222,12 @@ func (s *Store) Table() *assign.Table { return s.table }
 // Loaded implements assign.Store.
 func (s *Store) Loaded() bool { return s.loaded.Load() }
 
-// Watch implements assign.Store. A change that was removed from its stream before this
-// daemon could read it is not told.
+// HasSnapshot reports whether the table began with a snapshot, so that its content is in
+// force before the store is Loaded.
+func (s *Store) HasSnapshot() bool { return s.hasSnapshot.Load() }
+
+// Watch implements assign.Store. It skips a change that was removed from its stream
+// before this daemon could read it.
 func (s *Store) Watch(ctx context.Context, tell func(assign.Record) bool) error {
 	return s.watchers.Watch(ctx, tell)
 }
@@ -253,8 +252,8 @@ func (s *Store) logFailure(ctx context.Context, err error) {
 	}
 }
 
-// IsForbidden reports whether the user in Redis may not do what assignments need, so
-// that they are not loaded before somebody gives it the rights.
+// IsForbidden reports whether the Redis user may not do what assignments need, so that
+// they are not loaded until someone grants it the rights.
 func (s *Store) IsForbidden() bool {
 	err := s.failure.Load()
 	return err != nil && isForbidden(*err)
@@ -262,21 +261,21 @@ func (s *Store) IsForbidden() bool {
 
 func isForbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
-// foreignMost bounds what a line of the log repeats of what is foreign, in bytes.
-const foreignMost = 512
+// maxForeign bounds how many bytes of foreign data a log line repeats.
+const maxForeign = 512
 
-// logForeign logs that something in Redis is none of ours, or is damaged.
+// logForeign logs that something in Redis is not ours, or is damaged.
 func (s *Store) logForeign(where string, err error) {
 	if n, due := s.foreignLines.Due(time.Now(), logEvery); due {
 		text := err.Error()
-		if len(text) > foreignMost {
-			text = strings.ToValidUTF8(text[:foreignMost], "") + "..."
+		if len(text) > maxForeign {
+			text = strings.ToValidUTF8(text[:maxForeign], "") + "..."
 		}
 		s.o.Log.Warn("redis: something among the assignments cannot be read, and is passed over", "where", where, "error", text, "more", n)
 	}
 }
 
-// streamID is the ID of an entry of a stream. Zero is before all.
+// streamID is the ID of a stream entry. Zero is before all.
 type streamID struct{ ms, seq uint64 }
 
 func parseID(text string) (streamID, error) {
@@ -297,5 +296,5 @@ func (i streamID) compare(o streamID) int {
 	return cmp.Or(cmp.Compare(i.ms, o.ms), cmp.Compare(i.seq, o.seq))
 }
 
-// micros is the ID's moment in microseconds since the Unix epoch.
+// micros is the ID's time in microseconds since the Unix epoch.
 func (i streamID) micros() int64 { return int64(i.ms) * 1000 }

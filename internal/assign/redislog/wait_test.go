@@ -31,10 +31,10 @@ func TestMaxWaitEndsTheWaitForAYoungRegister(t *testing.T) {
 		}
 	}
 	s := assigntest.Subject("api", "a")
-	for _, most := range []assign.MaxWait{0, assign.MaxWait(5 * time.Millisecond)} {
-		applied, err := d.Apply(t.Context(), []assign.Change{assigntest.Plan(s, time.Duration(most).String())}, most)
+	for _, maxWait := range []assign.MaxWait{0, assign.MaxWait(5 * time.Millisecond)} {
+		applied, err := d.Apply(t.Context(), []assign.Change{assigntest.Plan(s, time.Duration(maxWait).String())}, maxWait)
 		check("a change", applied.Reached, err)
-		done, err := d.Reset(t.Context(), assign.Reset{Keys: []string{d.StateKey("a#gcra")}, Record: assign.Record{Subject: s}}, most)
+		done, err := d.Reset(t.Context(), assign.Reset{Keys: []string{d.StateKey("a#gcra")}, Record: assign.Record{Subject: s}}, maxWait)
 		check("a reset", done.Reached, err)
 	}
 }
