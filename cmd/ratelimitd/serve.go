@@ -152,11 +152,7 @@ func (p parts) run(ctx context.Context, s settings.Settings, told signals) error
 	files := p.files()
 	if s.Limits.Watch {
 		for _, f := range files {
-			background.Go(func() {
-				if err := f.Watch(ctx); err != nil && ctx.Err() == nil {
-					p.log.Error("files are no longer watched; SIGHUP still loads them", "error", err)
-				}
-			})
+			background.Go(func() { f.Watch(ctx) })
 		}
 	}
 	if members := p.engine.fleet; members != nil {
@@ -202,7 +198,7 @@ func (p parts) files() []reloader {
 // reloader is a reload.Live: of limits, or of another file.
 type reloader interface {
 	Reload() error
-	Watch(ctx context.Context) error
+	Watch(ctx context.Context)
 }
 
 // topsOf says which subjects rules keep.

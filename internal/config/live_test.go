@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
@@ -58,14 +59,10 @@ func TestWatchLoadsLimitsThatChange(t *testing.T) {
 	filetest.Write(t, dir, "a.yaml", "domain: a")
 	l := config.NewLive(dir, nil)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- l.Watch(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Watch: %v", err)
-		}
-	}()
+	var watch sync.WaitGroup
+	watch.Go(func() { l.Watch(ctx) })
+	defer watch.Wait()
+	defer cancel()
 	inForce := func(want string) {
 		t.Helper()
 		asynctest.Eventually(t, "domains "+want, func() bool { return domains(l) == want })

@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
@@ -129,14 +130,10 @@ func TestWatchLoadsAFileThatChanges(t *testing.T) {
 		t.Error("there are endpoints before the first load")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- l.Watch(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Watch: %v", err)
-		}
-	}()
+	var watch sync.WaitGroup
+	watch.Go(func() { l.Watch(ctx) })
+	defer watch.Wait()
+	defer cancel()
 	has := func(name string) func() bool {
 		return func() bool { return l.Value() != nil && l.Value().Endpoint(name) != nil }
 	}

@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// Status tells how the value in force came to be.
+// Status describes how the value in force came about.
 type Status struct {
-	// Generation counts the values that were in force, one after the other; 0
-	// means none yet.
+	// Generation counts the values that have been in force, one after the other; 0 means
+	// none yet.
 	Generation int
 	// LoadedAt is when the value in force was loaded.
 	LoadedAt time.Time
-	// Failed counts the loads that failed; one that fails as the last did is
-	// not counted again.
+	// Failed counts the failed loads; one that fails the same way as the last is not
+	// counted again.
 	Failed int
-	// LastError is what is wrong with the files as they are now, or nil. The
-	// value in force is then older than the files.
+	// LastError is what is wrong with the files as they are now, or nil. If not nil, the
+	// value in force is older than the files.
 	LastError error
-	// FailedAt is when LastError was first met.
+	// FailedAt is when LastError first occurred.
 	FailedAt time.Time
-	// Succeeded counts the loads that put a value in force, or that found the
-	// files to be those in force again after a failure.
+	// Succeeded counts the loads that put a value in force, or that after a failure found
+	// that the files were the ones in force.
 	Succeeded int
-	// SucceededAt is when the files were last loaded without an error, or
-	// found to be those in force.
+	// SucceededAt is when the files were last loaded without an error, or were found to
+	// be the ones in force.
 	SucceededAt time.Time
 }
 
-// Files are files that were read and not parsed yet.
+// Files are files that were read but not parsed yet.
 type Files[T any] struct {
-	// Digest tells them from others.
+	// Digest identifies them.
 	Digest [sha256.Size]byte
 	// Parse returns their value, and its size as attributes for the log. before
 	// is the value in force, or nil.
 	Parse func(before *T) (after *T, size []any, err error)
-	// Sparing, if not nil, calls the function that parses them and puts them in
-	// force. When that returns, what was in force before is garbage.
+	// Sparing, if not nil, calls the function that parses them and puts them in force.
+	// When that returns, what was in force before is garbage.
 	Sparing func(replace func())
 	// InForce, if not nil, is called when they are in force, with the log of the
 	// Live. replaced is false if they already were.
@@ -53,22 +53,22 @@ type Live[T any] struct {
 	read       func(path string) (Files[T], error)
 	log        *slog.Logger
 	value      atomic.Pointer[T]
-	// shown is a copy of status, to be had while a reload is under way: one of
-	// 100,000 rules takes seconds.
+	// shown is a copy of status that can be read during a reload: one of 100,000 rules
+	// takes seconds.
 	shown atomic.Pointer[Status]
 
-	// mu lets one reload happen at a time and guards what is below.
+	// mu admits one reload at a time and guards the fields below.
 	mu     sync.Mutex
 	status Status
-	// inForce is the digest of the files that are in force.
+	// inForce is the digest of the files in force.
 	inForce [sha256.Size]byte
-	// failure is the error that was last logged, "" after a success.
+	// failure is the last error logged, "" after a success.
 	failure string
 }
 
-// New returns a Live without a value; Reload or Watch loads it from the files at a
-// path. what names the value in the log: "limits". log may be nil. Where Replace
-// feeds it, read is nil, and path says in the log where the content comes from.
+// New returns a Live without a value; Reload or Watch loads it from the files at a path.
+// what names the value in the log: "limits". log may be nil. If Replace feeds it, read is
+// nil, and path says in the log where the content comes from.
 func New[T any](what, path string, log *slog.Logger, read func(path string) (Files[T], error)) *Live[T] {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -81,14 +81,12 @@ func New[T any](what, path string, log *slog.Logger, read func(path string) (Fil
 // Value returns the value in force, or nil if none was ever loaded.
 func (l *Live[T]) Value() *T { return l.value.Load() }
 
-// Status returns how the value in force came to be. It does not wait for a
-// reload.
+// Status returns how the value in force came about. It does not wait for a reload.
 func (l *Live[T]) Status() Status { return *l.shown.Load() }
 
-// Reload reads the files and puts their value in force, all or nothing: on any
-// error the old value stays. Files that did not change make no new generation. An
-// error is logged, except that of the first load of files: its caller has more to
-// say about it.
+// Reload reads the files and puts their value in force, all or nothing: on any error the
+// old value stays. Unchanged files make no new generation. An error is logged, except on
+// the first load of files: its caller has more to say about it.
 func (l *Live[T]) Reload() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,8 +98,8 @@ func (l *Live[T]) Reload() error {
 	return l.putInForce(files)
 }
 
-// Replace does what Reload does with content that did not come from the path: a
-// Live that was made without a function to read is fed by it alone.
+// Replace does what Reload does, with content that did not come from the path: a Live
+// made without a function to read is fed only by it.
 func (l *Live[T]) Replace(content Files[T]) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,8 +141,8 @@ func (l *Live[T]) show() {
 	l.shown.Store(&shown)
 }
 
-// unchanged reports whether the files with this digest are in force already,
-// which is a success.
+// unchanged reports whether the files with this digest are already in force, which is a
+// success.
 func (l *Live[T]) unchanged(digest [sha256.Size]byte) bool {
 	if l.status.Generation == 0 || digest != l.inForce {
 		return false
@@ -157,7 +155,7 @@ func (l *Live[T]) unchanged(digest [sha256.Size]byte) bool {
 	return true
 }
 
-// replaced records that the value of the files with this digest is in force now.
+// replaced records that the value of the files with this digest is now in force.
 func (l *Live[T]) replaced(digest [sha256.Size]byte, size []any) {
 	l.inForce = digest
 	l.status.Generation++

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,13 +20,11 @@ func watched(t *testing.T, path string) *reload.Live[string] {
 	t.Helper()
 	l, _ := newLive(path)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- l.Watch(ctx) }()
+	var watch sync.WaitGroup
+	watch.Go(func() { l.Watch(ctx) })
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Watch: %v", err)
-		}
+		watch.Wait()
 	})
 	return l
 }
