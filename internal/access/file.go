@@ -138,7 +138,6 @@ func (p *parser[T]) item(v yamlfile.Value, item func(*parser[T], *yamlfile.Objec
 	if !ok {
 		return
 	}
-	defer p.Release(o)
 	holder := item(p, o, p.name(o))
 	token, hasToken := o.Field("sha256")
 	certificate, hasCertificate := o.Field("certificate")

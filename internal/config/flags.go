@@ -98,7 +98,6 @@ func (p *fileParser) replaces(o *yamlfile.Object, name string) []string {
 			continue
 		}
 		v, ok := entry.Field("name")
-		p.Release(entry)
 		if !ok {
 			p.Bad(item, "no name", "name: NAME, of the limit to replace")
 			continue

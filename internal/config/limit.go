@@ -19,7 +19,6 @@ func (p *fileParser) rateLimit(descriptor *yamlfile.Object, r *Rule, mode bucket
 	if !ok {
 		return
 	}
-	defer p.Release(o)
 	p.oneLimit(o, r, mode)
 }
 
@@ -93,7 +92,6 @@ func (p *fileParser) rateLimits(v yamlfile.Value, r *Rule, mode bucket.FailureMo
 				p.Bad(o.Value, fmt.Sprintf("shadow_mode or enforce on limit %d of the list", len(r.Limits)), fmt.Sprintf("these on the first %d", MaxUnenforced))
 			}
 		}
-		p.Release(o)
 	}
 	p.warnNeverBind(limits)
 }

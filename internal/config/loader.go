@@ -71,7 +71,6 @@ func (l *loader) file(name string, data []byte) {
 func (l *loader) parsed(p *fileParser) {
 	l.enter(p)
 	if !p.Made || l.options.MergeDomains {
-		p.LetGo()
 		l.parsers = append(l.parsers, p)
 		return
 	}

@@ -163,7 +163,6 @@ func (p *fileParser) descriptor(item yamlfile.Value, list *nodeList, depth int) 
 	if !ok {
 		return
 	}
-	defer p.Release(o)
 	child := &node{up: list.up, line: p.lineOfItem(item)}
 	var twin *node // one of the same entry, which child becomes a part of
 	if child.entry, ok = p.entry(o); ok {

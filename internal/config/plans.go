@@ -98,7 +98,6 @@ func (p *fileParser) plan(v yamlfile.Value, plan *Rule, mode bucket.FailureMode)
 		p.rateLimits(v, plan, mode)
 	} else if o, ok := p.Object(v, limitLevel); ok {
 		p.oneLimit(o, plan, mode)
-		p.Release(o)
 	}
 	p.loader.share(plan)
 }

@@ -14,7 +14,6 @@ func (p *parser) entry(item yamlfile.Value, d *Descriptor) {
 	if !ok {
 		return
 	}
-	defer p.Release(o)
 	var e Entry
 	if v, ok := o.Field("key"); ok {
 		e.Key, _ = p.Name(v, "a key", yamlfile.MaxName)

@@ -162,7 +162,6 @@ func (p *parser) endpoint(item yamlfile.Value) {
 	if !ok {
 		return
 	}
-	defer p.Release(o)
 	e := &Endpoint{File: p.Reader.File, Line: item.Node.Line}
 	p.endpointName(o, e)
 	p.proxy(o, e)
@@ -268,7 +267,6 @@ func (p *parser) descriptor(item yamlfile.Value, e *Endpoint) {
 	if !ok {
 		return
 	}
-	defer p.Release(o)
 	d := Descriptor{Cost: 1}
 	if v, ok := o.Field("cost"); ok {
 		d.Cost, _ = p.Integer(v, 0, bucket.MaxCost)

@@ -1,5 +1,4 @@
-// Package yamlfile reads YAML strictly, and says of each mistake where it
-// stands, what was found and what is allowed. It knows mappings by their levels,
-// follows aliases and merges, and reads what envoyproxy/ratelimit accepts where
-// that is asked for. It imports spelling.
+// Package yamlfile reads YAML strictly, and says for each mistake where it is, what was
+// found and what is allowed. It describes mappings by their levels, follows aliases and
+// merges, and on request reads what envoyproxy/ratelimit accepts. It imports spelling.
 package yamlfile

@@ -5,23 +5,54 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// ParseYAML parses a text of one document. It returns nil if there is none, and
-// both the document and an Error if a second one follows. An Error does not name
-// the file.
+// Parse reads the text of a file: top reads the value at its top. allowed is what an
+// empty file may contain. It returns everything that is wrong, in order, or nil.
+func (w *Reader) Parse(data []byte, allowed string, top func(Value)) error {
+	text, err := w.Utf8(data)
+	if err == nil {
+		w.Document(text, allowed, top)
+	} else {
+		w.badText(err)
+	}
+	if len(w.Errs) == 0 {
+		return nil
+	}
+	w.Errs.Sort()
+	return w.Errs
+}
+
+// Document is Parse for a UTF-8 text. What is wrong is among the errors of w.
+func (w *Reader) Document(text []byte, allowed string, top func(Value)) {
+	doc, err := w.ParseYAML(text)
+	switch {
+	case err != nil:
+		w.badText(err)
+	case doc == nil:
+		w.badText(&Error{Line: 1, Column: 1, Found: "an empty file", Allowed: allowed})
+	}
+	if doc != nil {
+		top(Root(doc))
+	}
+}
+
+// badText reports what is wrong with the text as a whole.
+func (w *Reader) badText(err *Error) {
+	err.File = w.File
+	w.Errs = append(w.Errs, *err)
+}
+
+// ParseYAML parses a text of one document. It returns nil if there is none, and both the
+// document and an Error if a second one follows. An Error does not name the file.
 func (w *Reader) ParseYAML(data []byte) (*yaml.Node, *Error) {
 	doc, second, err := DecodeYAML(data)
 	if err != nil && doc != nil && w.Lenient {
-		// envoyproxy/ratelimit does not read on after the first document.
+		// envoyproxy/ratelimit stops reading after the first document.
 		e := SyntaxError(data, err)
-		w.WarnAt(Position{e.Line, e.Column, nil}, "found more after the first document; it is ignored")
+		w.WarnAt(Position{Line: e.Line, Column: e.Column}, "found more after the first document; it is ignored")
 		err = nil
 	}
 	switch {
@@ -52,8 +83,8 @@ func (w *Reader) ParseYAML(data []byte) (*yaml.Node, *Error) {
 	return doc.Content[0], nil
 }
 
-// findCycle finds an alias inside its own anchor. An alias of a node that ended
-// before it cannot form a cycle.
+// findCycle finds an alias inside its own anchor. An alias of a node that ended earlier
+// cannot form a cycle.
 func findCycle(n *yaml.Node, above map[*yaml.Node]bool) *Error {
 	if n.Kind == yaml.AliasNode && above[n.Alias] {
 		return &Error{Line: n.Line, Column: n.Column, Found: "*" + n.Value + " inside its own anchor", Allowed: "an alias after what it names"}
@@ -70,12 +101,12 @@ func findCycle(n *yaml.Node, above map[*yaml.Node]bool) *Error {
 	return nil
 }
 
-// DecodeYAML returns the first document of data, and the second if there is
-// one. With an error it returns the first if that is good.
+// DecodeYAML returns the first document of data, and the second if there is one. With an
+// error it returns the first if that is good.
 func DecodeYAML(data []byte) (doc, second *yaml.Node, err error) {
 	defer func() {
-		// The parser panics where its authors think that nothing can go wrong.
-		// An odd file must not end the daemon if they err.
+		// The parser panics where its authors think that nothing can go wrong. If they
+		// are mistaken, an odd file must not end the daemon.
 		if v := recover(); v != nil {
 			err = fmt.Errorf("yaml: %v", v)
 		}
@@ -94,51 +125,4 @@ func DecodeYAML(data []byte) (doc, second *yaml.Node, err error) {
 		return doc, nil, err
 	}
 	return doc, second, nil
-}
-
-// yamlErrorText is how the parser words its errors.
-var yamlErrorText = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
-
-// SyntaxError says where the parser failed. The line that the parser names is
-// often that of an earlier token, or missing. So SyntaxError looks for the first
-// line up to which the text fails with the same error.
-func SyntaxError(data []byte, err error) *Error {
-	const largest = 1 << 20 // of a larger file each try takes too long
-	parts := yamlErrorText.FindStringSubmatch(err.Error())
-	if parts == nil {
-		return &Error{Line: 1, Column: 1, Found: "no YAML: " + err.Error()}
-	}
-	line, _ := strconv.Atoi(parts[1])
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	if len(data) <= largest {
-		ends := make([]int, len(lines))
-		end := 0
-		for i := range lines {
-			end += len(lines[i])
-			ends[i] = end
-		}
-		i, _ := slices.BinarySearchFunc(ends, true, func(end int, _ bool) int {
-			if _, _, e := DecodeYAML(data[:end]); e != nil && e.Error() == err.Error() {
-				return 0
-			}
-			return -1
-		})
-		line = i + 1
-	}
-	line = min(max(line, 1), len(lines))
-	column := 1 + len(lines[line-1]) - len(bytes.TrimLeft(lines[line-1], " \t"))
-	const most = 1000 // lines that a mistake is looked for in
-	first := max(line-most, 0)
-	var texts []string
-	for _, l := range lines[first:line] {
-		texts = append(texts, strings.TrimRight(string(l), "\r\n"))
-	}
-	if s := findSlip(texts, len(texts)-1, parts[2]); s != nil {
-		return &Error{Line: first + s.line + 1, Column: s.column(texts), Found: s.found, Allowed: s.allowed}
-	}
-	said := parts[2]
-	if strings.HasPrefix(said, "unknown anchor") {
-		said = "an alias without its anchor" // the name may be a password
-	}
-	return &Error{Line: line, Column: column, Found: "no YAML: " + said}
 }

@@ -9,13 +9,13 @@ import (
 
 // Error is one mistake in a file.
 type Error struct {
-	// File is named as it was reached from the path that was loaded.
+	// File is named as reached from the path that was loaded.
 	File string
-	// Line and Column count from 1; 0 means the file as a whole.
+	// Line and Column count from 1; 0 means the whole file.
 	Line, Column int
 	// Path leads to the place within the file: descriptors[2].rate_limit.period
 	Path string
-	// Found says what stands there, and Allowed what may stand there.
+	// Found says what is there, and Allowed what may be there.
 	Found, Allowed string
 }
 
@@ -34,7 +34,7 @@ func (e Error) Text() string {
 // Errors are all errors of all files, by file and line.
 type Errors []Error
 
-// Error returns the errors, one on each line.
+// Error returns the errors, one per line.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i := range e {
@@ -59,7 +59,7 @@ func (e Errors) Sort() {
 	})
 }
 
-// Warning is about something in a good file that can hardly be meant.
+// Warning is about something in a valid file that can hardly be intended.
 type Warning struct {
 	File         string
 	Line, Column int
@@ -78,7 +78,7 @@ func SortWarnings(w []Warning) {
 	})
 }
 
-// place returns "file:line:column: path: ", without the parts that are not known.
+// place returns "file:line:column: path: ", without the unknown parts.
 func place(file string, line, column int, path string) string {
 	var s strings.Builder
 	if file != "" {

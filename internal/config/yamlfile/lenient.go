@@ -9,9 +9,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// again reports a field that a mapping has twice: after the key first it has k,
-// with the value n. envoyproxy/ratelimit takes the last one, if the field is its
-// own and it can read each; one without a value undoes those before it.
+// again reports a field that a mapping has twice: after the key first it has k, with the
+// value n. envoyproxy/ratelimit takes the last one, if the field is its own and it can
+// read each; one without a value undoes the earlier ones.
 func (w *Reader) again(o *Object, f int, first, k, n *yaml.Node) {
 	name, key := o.level.Fields[f].Name, o.field(f, k)
 	found := fmt.Sprintf("a second %s, the first is on line %d", name, first.Line)
@@ -31,8 +31,8 @@ func (w *Reader) again(o *Object, f int, first, k, n *yaml.Node) {
 	}
 }
 
-// readable reports whether envoyproxy/ratelimit could read the value of a field:
-// it reads all of them before it takes the last.
+// readable reports whether envoyproxy/ratelimit could read the value of a field: it reads
+// all of them before it takes the last.
 func (w *Reader) readable(name string, v Value) bool {
 	target := w.Follow(v)
 	switch name {
@@ -50,9 +50,8 @@ func (w *Reader) readable(name string, v Value) bool {
 	return ok
 }
 
-// ignored reports what envoyproxy/ratelimit refuses even in a value that it
-// ignores: keys that it does not know, lists of anything but mappings, and
-// numbers that are not whole.
+// ignored reports what envoyproxy/ratelimit refuses even in a value that it ignores:
+// unknown keys, lists of anything but mappings, and numbers that are not integers.
 func (w *Reader) ignored(v Value) {
 	target := w.Follow(v)
 	if w.Spent() {
@@ -85,8 +84,7 @@ func (w *Reader) ignored(v Value) {
 	}
 }
 
-// taggedText returns the text of a scalar with a tag that limits files have no
-// use for.
+// taggedText returns the text of a scalar with a tag that has no use in limits files.
 func taggedText(n *yaml.Node) (string, bool) {
 	switch {
 	case n.Kind != yaml.ScalarNode || n.Tag == "!!null":

@@ -13,19 +13,18 @@ type Level struct {
 	// Is names the mapping: "a descriptor".
 	Is     string
 	Fields []Field
-	// Theirs is whether envoyproxy/ratelimit has this level.
+	// Theirs tells whether envoyproxy/ratelimit has this level.
 	Theirs bool
 }
 
-// maxFields bounds how many fields a level has.
+// maxFields bounds the number of fields of a level.
 const maxFields = 16
 
 // Field is a key that a mapping may have.
 type Field struct {
 	Name string
-	// Theirs is whether envoyproxy/ratelimit has this field at this level. It
-	// may then stand without a value, which is as if it were not there: that
-	// service reads it so.
+	// Theirs tells whether envoyproxy/ratelimit has this field at this level. It may then
+	// have no value and counts as absent, as that service reads it.
 	Theirs bool
 }
 
@@ -42,8 +41,8 @@ func (l *Level) index(name string) int {
 	return slices.IndexFunc(l.Fields, func(f Field) bool { return f.Name == name })
 }
 
-// unknown reports a key of o that its level does not have, and says where it
-// belongs, or what was probably meant. n is the node of its value.
+// unknown reports a key of o that its level does not have, and says where it belongs, or
+// what was probably meant. n is the node of its value.
 func (w *Reader) unknown(o *Object, key Value, n *yaml.Node, name string) {
 	l := o.level
 	found := "an unknown key " + Quote(name) + " in " + l.Is
@@ -59,8 +58,8 @@ func (w *Reader) unknown(o *Object, key Value, n *yaml.Node, name string) {
 	w.Bad(key, found, Commas(l.Names()))
 }
 
-// meant returns the nearest to a key that the level does not have: another key,
-// or this one with the blank that it lacks. It returns "" if none is near.
+// meant returns the nearest match for a key that the level does not have: another key, or
+// this one with the blank that it lacks. It returns "" if none is near.
 func (w *Reader) meant(name string, l *Level) string {
 	if key, value, ok := strings.Cut(name, ":"); ok && l.index(key) >= 0 {
 		return key + ": " + Shorten(value)

@@ -9,15 +9,15 @@ import (
 
 // Object is a mapping of a known level.
 type Object struct {
-	// Value is where the mapping is used: an alias of it, perhaps.
+	// Value is where the mapping is used, possibly an alias of it.
 	Value
 	level *Level
-	// path is a copy of that of Value. Those of the fields lead back to it, and
+	// path is a copy of the path of Value. The paths of the fields lead back to it and
 	// outlive the object.
 	path *Path
-	// keys are those that were given; values are nil for those without one.
+	// keys are the given keys; values are nil for those without one.
 	keys, values [maxFields]*yaml.Node
-	// before are the mappings under a key that was given again, the last first:
+	// before holds the mappings under a key that was given again, the last first:
 	// envoyproxy/ratelimit takes from them the fields that the later one lacks.
 	before []*yaml.Node
 }
@@ -28,7 +28,17 @@ func (o *Object) Field(name string) (Value, bool) {
 	return o.field(f, o.values[f]), o.values[f] != nil
 }
 
-// Key returns the key of a field that is there, with the path of the field.
+// Needed returns the value of a required field. If it is missing, it reports what is
+// allowed and returns false.
+func (w *Reader) Needed(o *Object, name, allowed string) (Value, bool) {
+	v, ok := o.Field(name)
+	if !ok {
+		w.Bad(o.Value, "no "+name, allowed)
+	}
+	return v, ok
+}
+
+// Key returns the key of a present field, with the path of the field.
 func (o *Object) Key(name string) Value {
 	f := o.level.index(name)
 	return o.field(f, o.keys[f])
@@ -41,7 +51,7 @@ func (o *Object) field(f int, n *yaml.Node) Value {
 // Has reports whether a field has a value.
 func (o *Object) Has(name string) bool { return o.values[o.level.index(name)] != nil }
 
-// First returns the first of these fields that is there, or "".
+// First returns the first of these fields that is present, or "".
 func (o *Object) First(names ...string) string {
 	for _, name := range names {
 		if o.Has(name) {
@@ -51,7 +61,7 @@ func (o *Object) First(names ...string) string {
 	return ""
 }
 
-// Object reads a mapping. It returns false, and has said why, if v is none.
+// Object reads a mapping. If v is not one, it reports that and returns false.
 func (w *Reader) Object(v Value, l *Level) (*Object, bool) {
 	n := w.Follow(v)
 	if w.Spent() {
@@ -61,32 +71,13 @@ func (w *Reader) Object(v Value, l *Level) (*Object, bool) {
 		w.Bad(v, DescribeNode(n), l.Is+", with "+Commas(l.Names()))
 		return nil, false
 	}
-	o, path := w.newObject(), v.Path
-	o.level, o.Value, o.path = l, v, &path
+	path := v.Path
+	o := &Object{Value: v, level: l, path: &path}
 	w.fields(o, n, 0)
 	return o, !w.Spent()
 }
 
-func (w *Reader) newObject() *Object {
-	if len(w.free) == 0 {
-		return new(Object)
-	}
-	o := w.free[len(w.free)-1]
-	w.free = w.free[:len(w.free)-1]
-	return o
-}
-
-// Release takes back an object that is no longer needed, to use it again: a large
-// file has 100,000s of them.
-func (w *Reader) Release(o *Object) {
-	*o = Object{}
-	w.free = append(w.free, o)
-}
-
-// LetGo lets go of what is used again while a file is read.
-func (w *Reader) LetGo() { w.free = nil }
-
-// Nested reads the mapping in a field that is there.
+// Nested reads the mapping in a present field.
 func (w *Reader) Nested(outer *Object, name string, l *Level) (*Object, bool) {
 	v, _ := outer.Field(name)
 	o, ok := w.Object(v, l)
@@ -148,8 +139,8 @@ func (o *Object) set(f int, k, v *yaml.Node) {
 	}
 }
 
-// merge adds the fields of what << names: a mapping or a list of them. The
-// first that has a field wins.
+// merge adds the fields of what << names: a mapping or a list of them. The first that has
+// a field wins.
 func (w *Reader) merge(o *Object, n *yaml.Node, depth int) {
 	const allowed = "an alias of a mapping, or a list of them"
 	target := w.Follow(o.At(n))

@@ -2,12 +2,12 @@ package yamlfile
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"golang.org/x/text/encoding/unicode"
 )
 
 const (
@@ -17,8 +17,16 @@ const (
 	MaxName = 255
 )
 
-// ReadFile returns the text of a file of at most MaxFileSize bytes.
+// ReadFile returns the text of a file of at most MaxFileSize bytes. It does not open a
+// pipe, which would wait for its other end.
 func ReadFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file", name)
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -27,7 +35,7 @@ func ReadFile(name string) ([]byte, error) {
 	return ReadAll(f, name)
 }
 
-// ReadAll reads a text of at most MaxFileSize, which errors call by the name.
+// ReadAll reads a text of at most MaxFileSize bytes; errors refer to it by name.
 func ReadAll(from io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, MaxFileSize+1))
 	if err == nil && len(data) > MaxFileSize {
@@ -40,7 +48,7 @@ func ReadAll(from io.Reader, name string) ([]byte, error) {
 // does not name the file.
 func (w *Reader) Utf8(data []byte) ([]byte, *Error) {
 	if text, ok := fromUTF16(data); ok && w.Lenient {
-		w.WarnAt(Position{1, 1, nil}, "found UTF-16; it is read as it is")
+		w.WarnAt(Position{Line: 1, Column: 1}, "found UTF-16; it is read as it is")
 		data = text
 	}
 	if err := CheckText(data); err != nil {
@@ -49,40 +57,21 @@ func (w *Reader) Utf8(data []byte) ([]byte, *Error) {
 	return bytes.TrimPrefix(data, []byte("\ufeff")), nil
 }
 
-// fromUTF16 turns UTF-16 that begins with a byte order mark into UTF-8. It returns
-// false if data is none.
+// fromUTF16 converts UTF-16 with a byte order mark to UTF-8. It returns false if data is
+// not that.
 func fromUTF16(data []byte) ([]byte, bool) {
-	var order binary.ByteOrder
-	switch {
-	case bytes.HasPrefix(data, []byte{0xff, 0xfe}):
-		order = binary.LittleEndian
-	case bytes.HasPrefix(data, []byte{0xfe, 0xff}):
-		order = binary.BigEndian
-	default:
-		return nil, false
-	}
-	var text []byte
-	for data = data[2:]; len(data) >= 2; {
-		r := rune(order.Uint16(data))
-		data = data[2:]
-		if utf16.IsSurrogate(r) {
-			if len(data) < 2 {
-				return nil, false
-			}
-			if r = utf16.DecodeRune(r, rune(order.Uint16(data))); r == utf8.RuneError {
-				return nil, false
-			}
-			data = data[2:]
-		}
-		text = utf8.AppendRune(text, r)
-	}
-	return text, len(data) == 0
+	text, err := unicode.UTF16(unicode.BigEndian, unicode.ExpectBOM).NewDecoder().Bytes(data)
+	return text, err == nil && isUTF16(data)
+}
+
+func isUTF16(data []byte) bool {
+	return bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff})
 }
 
 // CheckText finds the first character that the YAML parser would refuse without
 // saying where.
 func CheckText(data []byte) *Error {
-	if bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
+	if isUTF16(data) {
 		return &Error{Line: 1, Column: 1, Found: "UTF-16", Allowed: "UTF-8"}
 	}
 	line, start := 1, 0

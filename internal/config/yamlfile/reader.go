@@ -10,24 +10,22 @@ import (
 // Reader walks the values of one file and gathers what is wrong with them.
 type Reader struct {
 	File string
-	// levels are those of the file. A key that is unknown in one of them may
-	// belong in another.
+	// levels are the levels of the file. A key that is unknown in one of them may belong
+	// in another.
 	levels []*Level
-	// Lenient makes warnings of what envoyproxy/ratelimit accepts.
+	// Lenient turns what envoyproxy/ratelimit accepts into warnings.
 	Lenient bool
-	// Made is set where a program made the nodes. They have no lines and no
-	// aliases, and may stand in several places. At most maxMade errors and as
-	// many warnings are kept; with that many errors the Reader is spent.
+	// Made is set if a program made the nodes. They have no lines and no aliases, and may
+	// occur in several places. At most maxMade errors and as many warnings are kept; with
+	// that many errors the Reader is spent.
 	Made     bool
 	Errs     Errors
 	Warnings []Warning
 
-	// told holds what was already reported: a mistake behind an anchor is one
-	// mistake, however many aliases lead to it.
+	// told holds what was already reported: a mistake behind an anchor is one mistake,
+	// however many aliases lead to it.
 	told map[finding]bool
-	// free are objects to use again.
-	free []*Object
-	// left is how many nodes may still be visited, aliases followed. It stops
+	// left is how many more nodes may be visited, counting through aliases. It stops
 	// files whose aliases multiply.
 	left int
 }
@@ -40,11 +38,11 @@ type finding struct {
 // maxAliasVisits is how many nodes may be visited beyond those of the file.
 const maxAliasVisits = 1_000_000
 
-// maxMade bounds the errors of what a program made. Nobody mends more by hand.
+// maxMade bounds the errors in what a program made. Nobody fixes more by hand.
 const maxMade = 100
 
-// NewReader returns a Reader for a file of a size in bytes, whose mappings are
-// of these levels.
+// NewReader returns a Reader for a file of the given size in bytes, whose mappings have
+// these levels.
 func NewReader(file string, size int, levels ...*Level) *Reader {
 	return &Reader{File: file, levels: levels, told: make(map[finding]bool), left: size + maxAliasVisits}
 }
@@ -57,15 +55,14 @@ func (w *Reader) BadAt(at Position, found, allowed string) {
 	if !w.first(at, found) {
 		return
 	}
-	w.Errs = append(w.Errs, Error{w.File, at.Line, at.Column, at.Path.String(), found, allowed})
+	w.Errs = append(w.Errs, Error{File: w.File, Line: at.Line, Column: at.Column, Path: at.Path.String(), Found: found, Allowed: allowed})
 	if w.Made && len(w.Errs) >= maxMade {
 		w.left = math.MinInt
 	}
 }
 
-// Lax reports what was found at v and envoyproxy/ratelimit accepts: as Bad does
-// or, if lenient, as a warning that says what is made of it. It returns whether
-// it is accepted.
+// Lax reports something found at v that envoyproxy/ratelimit accepts: like Bad or, if
+// lenient, as a warning that says how it is read. It returns whether it is accepted.
 func (w *Reader) Lax(v Value, found, allowed, made string) bool {
 	if !w.Lenient {
 		w.Bad(v, found, allowed)
@@ -75,27 +72,27 @@ func (w *Reader) Lax(v Value, found, allowed, made string) bool {
 	return true
 }
 
-// Warn warns of what stands at v.
+// Warn warns about what is at v.
 func (w *Reader) Warn(v Value, format string, args ...any) {
 	w.WarnAt(v.Position(), format, args...)
 }
 
-// WarnAt warns of what stands at a place.
+// WarnAt warns about what is at a place.
 func (w *Reader) WarnAt(at Position, format string, args ...any) {
 	if w.Made && len(w.Warnings) >= maxMade {
 		return
 	}
 	if text := fmt.Sprintf(format, args...); w.first(at, text) {
-		w.Warnings = append(w.Warnings, Warning{w.File, at.Line, at.Column, at.Path.String(), text})
+		w.Warnings = append(w.Warnings, Warning{File: w.File, Line: at.Line, Column: at.Column, Path: at.Path.String(), Text: text})
 	}
 }
 
-// first reports whether this was not told before.
+// first reports whether this was not reported before.
 func (w *Reader) first(at Position, text string) bool {
 	if w.Made {
 		return true
 	}
-	f := finding{at.Line, at.Column, text}
+	f := finding{line: at.Line, column: at.Column, text: text}
 	if w.told[f] {
 		return false
 	}
@@ -106,8 +103,8 @@ func (w *Reader) first(at Position, text string) bool {
 // nothing is what Follow returns once too many nodes were visited.
 var nothing = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 
-// Follow returns the node of v or, if that is an alias, the one that the alias
-// stands for.
+// Follow returns the node of v or, if that is an alias, the node that the alias stands
+// for.
 func (w *Reader) Follow(v Value) *yaml.Node {
 	if w.left < 0 {
 		return nothing
@@ -123,6 +120,6 @@ func (w *Reader) Follow(v Value) *yaml.Node {
 	return n
 }
 
-// Spent reports whether too many nodes were visited. What is read then means
+// Spent reports whether too many nodes were visited. Anything read after that means
 // nothing.
 func (w *Reader) Spent() bool { return w.left < 0 }

@@ -2,13 +2,13 @@ package yamlfile
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// Text returns a scalar as it was written. It returns false, and has said why,
-// if v is none.
+// Text returns a scalar as written. If v is not one, it reports that and returns false.
 func (w *Reader) Text(v Value, allowed string) (string, bool) {
 	target := w.Follow(v)
 	if w.Spent() {
@@ -51,7 +51,7 @@ func (w *Reader) Name(v Value, what string, longest int) (string, bool) {
 	return s, true
 }
 
-// BadName reports a text that is none of the names, and names the nearest.
+// BadName reports a text that is none of the names, and suggests the nearest.
 func (w *Reader) BadName(v Value, s string, names []string) {
 	found := "the text " + Quote(s)
 	if near := Nearest(s, names); near != "" {
@@ -60,8 +60,24 @@ func (w *Reader) BadName(v Value, s string, names []string) {
 	w.Bad(v, found, Commas(names))
 }
 
-// Integer returns a YAML integer from lo to hi. It returns false, and has said
-// why, if v is none.
+// OneOf reads one of several values by its name. If v is none of them, it reports that
+// and returns false.
+func OneOf[T fmt.Stringer](w *Reader, v Value, all ...T) (one T, ok bool) {
+	names := NamesOf(all)
+	s, ok := w.Text(v, Commas(names))
+	if !ok {
+		return one, false
+	}
+	i := slices.Index(names, s)
+	if i < 0 {
+		w.BadName(v, s, names)
+		return one, false
+	}
+	return all[i], true
+}
+
+// Integer returns a YAML integer from lo to hi. If v is not one, it reports that and
+// returns false.
 func (w *Reader) Integer(v Value, lo, hi int64) (int64, bool) {
 	target := w.Follow(v)
 	if w.Spent() {
@@ -81,14 +97,13 @@ func (w *Reader) Integer(v Value, lo, hi int64) (int64, bool) {
 	return 0, false
 }
 
-// Boolean returns a YAML boolean; like envoyproxy/ratelimit's reader it takes
-// the yes and no of YAML 1.1 too. It returns ok false, and has said why, if v
-// is none.
+// Boolean returns a YAML boolean; like envoyproxy/ratelimit's reader it also accepts the
+// yes and no of YAML 1.1. If v is not a boolean, it reports that and returns ok false.
 func (w *Reader) Boolean(v Value) (value, ok bool) {
 	return w.boolean(v, "true or false")
 }
 
-// BooleanOr is Boolean for a value that may be one more word. isWord is set if it
+// BooleanOr is Boolean for a value that may also be one other word. isWord is set if it
 // is.
 func (w *Reader) BooleanOr(v Value, word string) (value, isWord, ok bool) {
 	if target := w.Follow(v); target.Kind == yaml.ScalarNode && target.Value == word {

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Value is a node of a document and the path that leads to it. The node is as
-// it was written; Reader.Follow has what an alias stands for.
+// Value is a node of a document and the path that leads to it. The node is as written;
+// Reader.Follow resolves aliases.
 type Value struct {
 	Node *yaml.Node
 	Path Path
@@ -33,19 +33,19 @@ func (v Value) Item(i int, n *yaml.Node) Value {
 // At returns another node that is reported with the path of v, such as a key.
 func (v Value) At(n *yaml.Node) Value { return Value{n, v.Path} }
 
-// Sibling returns the path of another item of the list that v is an item of.
+// Sibling returns the path of another item of the list that contains v.
 func (v Value) Sibling(i int) *Path { return &Path{up: v.Path.up, index: i} }
 
 // Index returns which item of its list v is.
 func (v Value) Index() int { return v.Path.index }
 
-// Position returns where v stands. Unlike v it does not keep the node in memory.
+// Position returns where v is. Unlike v it does not keep the node in memory.
 func (v Value) Position() Position {
 	path := v.Path
-	return Position{v.Node.Line, v.Node.Column, &path}
+	return Position{Line: v.Node.Line, Column: v.Node.Column, Path: &path}
 }
 
-// Later returns the one of two values that stands further down in the file.
+// Later returns whichever of two values is further down in the file.
 func Later(a, b Value) Value {
 	if a.Node.Line > b.Node.Line || a.Node.Line == b.Node.Line && a.Node.Column > b.Node.Column {
 		return a
@@ -53,13 +53,13 @@ func Later(a, b Value) Value {
 	return b
 }
 
-// List is the items of a list.
+// List holds the items of a list.
 type List struct {
 	items []*yaml.Node
 	path  *Path
 }
 
-// List reads a list. It returns false, and has said why, if v is none.
+// List reads a list. If v is not one, it reports that and returns false.
 func (w *Reader) List(v Value, of string) (List, bool) {
 	target := w.Follow(v)
 	if w.Spent() {
@@ -97,7 +97,7 @@ type Position struct {
 type Path struct {
 	up    *Path
 	name  string
-	index int // counts if name is empty
+	index int // used if name is empty
 }
 
 // String returns the path as descriptors[2].rate_limit.period
