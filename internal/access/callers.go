@@ -22,7 +22,7 @@ const (
 
 var rightNames = []string{"take", "give_back", "refund"}
 
-// String returns the first of the rights, as a file has it.
+// String returns the first of the rights, as a file spells it.
 func (r Right) String() string {
 	for i, name := range rightNames {
 		if r&(1<<i) != 0 {
@@ -32,7 +32,7 @@ func (r Right) String() string {
 	return "nothing"
 }
 
-// Caller is who asks limits.
+// Caller is somebody who asks limits.
 type Caller struct {
 	Name string
 	// all is whether it may ask in all domains.
@@ -47,12 +47,11 @@ func (c *Caller) May(r Right) bool { return c.may&r == r }
 // MayAsk reports whether the caller may ask about limits of a domain.
 func (c *Caller) MayAsk(domain string) bool { return c.all || c.domains[domain] }
 
-// Callers are those who may ask limits, as the callers file has them. They never
-// change.
+// Callers are those who may ask limits, by the callers file. They never change.
 type Callers struct{ holders holders[Caller] }
 
-// Of returns the caller with these credentials, or nil. A token that is not known
-// is nobody's, whatever certificate is beside it.
+// Of returns the caller with these credentials, or nil. An unknown token is nobody's,
+// whatever certificate comes with it.
 func (c *Callers) Of(shown *Credentials) *Caller {
 	switch {
 	case shown.Unreadable:
@@ -70,7 +69,7 @@ type LiveCallers = reload.Live[Callers]
 // NewLiveCallers returns a LiveCallers without a value; its Reload or Watch loads
 // it.
 func NewLiveCallers(path string, log *slog.Logger) *LiveCallers {
-	return newLive("callers file", path, log, parseCallers)
+	return reload.New("callers file", path, log, reload.File(yamlfile.ReadFile, parseCallers))
 }
 
 var callerLevel = &yamlfile.Level{Is: "a caller", Fields: []yamlfile.Field{
@@ -80,8 +79,8 @@ var callerLevel = &yamlfile.Level{Is: "a caller", Fields: []yamlfile.Field{
 // anyDomain stands for all domains.
 const anyDomain = "*"
 
-func parseCallers(file string, data []byte) (*Callers, int, error) {
-	h, items, err := parse(file, data, callerLevel, func(p *parser[Caller], o *yamlfile.Object, name string) *Caller {
+func parseCallers(file string, data []byte) (*Callers, []any, error) {
+	h, size, err := parse(file, data, callerLevel, func(p *parser[Caller], o *yamlfile.Object, name string) *Caller {
 		c := &Caller{Name: name, domains: make(map[string]bool), may: Take}
 		for _, item := range items(p, o, "domains", "names of domains, or [\"*\"] for all") {
 			if domain, ok := p.Name(item, "a name", yamlfile.MaxName); ok {
@@ -89,33 +88,24 @@ func parseCallers(file string, data []byte) (*Callers, int, error) {
 			}
 		}
 		c.all = c.domains[anyDomain]
-		if !o.Has("domains") {
-			p.Bad(o.Value, "no domains", "domains: [NAME, ...], or [\"*\"] for all")
-		}
+		p.Needed(o, "domains", "domains: [NAME, ...], or [\"*\"] for all")
 		if o.Has("may") {
 			c.may = 0
 		}
 		for _, item := range items(p, o, "may", yamlfile.Commas(rightNames)) {
-			text, ok := p.Text(item, yamlfile.Commas(rightNames))
-			if !ok {
-				continue
-			}
-			i := slices.Index(rightNames, text)
-			if i < 0 {
-				p.BadName(item, text, rightNames)
-				continue
-			}
-			c.may |= 1 << i
+			right, _ := yamlfile.OneOf(p.Reader, item, Take, GiveBack, Refund)
+			c.may |= right
 		}
 		return c
 	})
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	return &Callers{h}, items, nil
+	return &Callers{h}, size, nil
 }
 
-// items returns the items of a list that is not empty, none if it is not there.
+// items returns the items of a list, which must not be empty, or none if there is no
+// list.
 func items[T any](p *parser[T], o *yamlfile.Object, name, of string) []yamlfile.Value {
 	v, ok := o.Field(name)
 	if !ok {

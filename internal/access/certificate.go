@@ -18,8 +18,8 @@ const (
 
 const kindsAllowed = "dns:NAME, uri:URI, email:ADDRESS, ip:ADDRESS"
 
-// bareSchemes are those of URIs without a // that a file may have without their kind.
-// What else stands before a colon is meant as a kind.
+// bareSchemes are the schemes of URIs without // that a file may give without a kind.
+// Anything else before a colon is taken for a kind.
 var bareSchemes = []string{"urn", "tag", "did"}
 
 // Names returns the names by which a certificate is known, each with its kind: its URIs,
@@ -41,18 +41,19 @@ func Names(cert *x509.Certificate) []string {
 	return names
 }
 
-// ofAnyKind returns a name of Names as one that a file has without a kind: after the
-// colon alone, so that it is not taken for one with a kind (a URI may begin with dns:).
+// ofAnyKind returns a name of Names in the spelling of names that a file gives without a
+// kind: the colon and what follows it, so that it is not taken for one with a kind (a URI
+// may begin with dns:).
 func ofAnyKind(name string) string { return name[strings.IndexByte(name, ':'):] }
 
-// certificateName returns a name of a file in the spelling of Names, or in that of
-// ofAnyKind if it has no kind. found is "" unless no certificate has such a name; then
-// allowed says what may stand there.
+// certificateName returns a name from a file in the spelling of Names, or in that of
+// ofAnyKind if it has no kind. found is "" unless no certificate can have such a name;
+// then allowed says what is allowed.
 func certificateName(text string) (name, found, allowed string) {
 	kind, rest, hasColon := strings.Cut(text, ":")
 	if _, err := netip.ParseAddr(text); err == nil || !hasColon || strings.HasPrefix(rest, "//") || slices.Contains(bareSchemes, kind) {
 		if !strings.ContainsAny(text, ":/@") {
-			text = strings.ToLower(text) // DNS does not tell capitals apart
+			text = strings.ToLower(text) // DNS ignores case
 		}
 		return ":" + text, "", ""
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Digest is the SHA-256 of a token. The token itself is nowhere kept.
+// Digest is the SHA-256 of a token. The token itself is kept nowhere.
 type Digest [sha256.Size]byte
 
 // start returns the first 8 bytes, which nobody can choose.
@@ -20,16 +20,16 @@ type Credentials struct {
 	// Digest is that of the token, if HasToken.
 	Digest   Digest
 	HasToken bool
-	// Unreadable is set if there is an authorization that is no bearer token.
+	// Unreadable is set if there is an authorization that is not a bearer token.
 	Unreadable bool
-	// Names are those in the client's certificate, which was verified, as the function
-	// Names has them.
+	// Names are the names in the client's verified certificate, as the function Names
+	// returns them.
 	Names []string
-	// HasCertificate is whether there is one; it may bear no name.
+	// HasCertificate is whether there is one; it may have no names.
 	HasCertificate bool
 }
 
-// ReadAuthorization reads the value of a header authorization, or several.
+// ReadAuthorization reads the values of the header authorization.
 func (c *Credentials) ReadAuthorization(values []string) {
 	switch len(values) {
 	case 0:

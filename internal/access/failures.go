@@ -9,15 +9,15 @@ import (
 
 const (
 	// failuresInARow is how many attempts in a row may fail from an address, and
-	// failureEvery is how often another may then.
+	// failureEvery is how often it gets another one after that.
 	failuresInARow = 10
 	failureEvery   = 6 * time.Second
 	// failuresInAll bounds the failures of all addresses in failuresSpan. While more
 	// fail, an address has one attempt in failureEvery, not failuresInARow.
 	failuresInAll = 300
 	failuresSpan  = time.Minute
-	// rememberedAddresses bounds the addresses that are known to have failed: some
-	// 1 MiB. The one whose last failure is oldest makes room.
+	// rememberedAddresses bounds the addresses that are known to have failed: some 1 MiB.
+	// The one with the oldest last failure makes room.
 	rememberedAddresses = 4096
 )
 
@@ -35,7 +35,7 @@ type failures struct {
 // failed is an address, or a network of one caller, that has failed.
 type failed struct {
 	network netip.Prefix
-	// level falls by 1 in each failureEvery; at is when it was so.
+	// level falls by 1 every failureEvery; at is the time of its value.
 	level float64
 	at    time.Time
 }
@@ -68,11 +68,11 @@ func (f *failures) mayTry(address netip.Addr, now time.Time) bool {
 	if e == nil {
 		return true
 	}
-	most := float64(failuresInARow)
+	maxLevel := float64(failuresInARow)
 	if f.inAll >= failuresInAll && now.Sub(f.spanBegan) < failuresSpan {
-		most = 1
+		maxLevel = 1
 	}
-	return e.Value.(*failed).levelAt(now) <= most-1
+	return e.Value.(*failed).levelAt(now) <= maxLevel-1
 }
 
 // add counts a failure.
@@ -91,7 +91,7 @@ func (f *failures) add(address netip.Addr, now time.Time) {
 			delete(f.failed, oldest.Value.(*failed).network)
 			f.byAge.Remove(oldest)
 		}
-		f.failed[network] = f.byAge.PushBack(&failed{network, 1, now})
+		f.failed[network] = f.byAge.PushBack(&failed{network: network, level: 1, at: now})
 		return
 	}
 	one := e.Value.(*failed)

@@ -4,12 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"log/slog"
-	"os"
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
@@ -19,34 +16,6 @@ const (
 	// maxName bounds the bytes of names.
 	maxName = 255
 )
-
-// newLive returns a Live of the file at a path, without a value.
-func newLive[T any](what, path string, log *slog.Logger, parse func(file string, data []byte) (*T, int, error)) *reload.Live[T] {
-	return reload.New(what, path, log, func(path string) (reload.Files[T], error) {
-		data, err := read(path)
-		return reload.Files[T]{
-			Digest: sha256.Sum256(data),
-			Parse: func(*T) (*T, []any, error) {
-				value, items, err := parse(path, data)
-				if err != nil {
-					return nil, nil, err
-				}
-				return value, []any{"callers", items}, nil
-			},
-		}, err
-	})
-}
-
-func read(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", path)
-	}
-	return yamlfile.ReadFile(path)
-}
 
 // parser reads the items of a file into holders.
 type parser[T any] struct {
@@ -59,55 +28,39 @@ type parser[T any] struct {
 	items            int
 }
 
-// parse reads a list of items. item reads what the kind of file has beside a name
-// and credentials; name is "" if it could not be read.
-func parse[T any](file string, data []byte, level *yamlfile.Level, item func(p *parser[T], o *yamlfile.Object, name string) *T) (holders[T], int, error) {
+// parse reads a list of items, and returns their number for the log as well. item reads
+// what the kind of file has besides a name and credentials; name is "" if it could not be
+// read.
+func parse[T any](file string, data []byte, level *yamlfile.Level, item func(p *parser[T], o *yamlfile.Object, name string) *T) (holders[T], []any, error) {
 	p := &parser[T]{
 		Reader: yamlfile.NewReader(file, len(data), level), level: level, holders: newHolders[T](),
 		tokenLines: make(map[Digest]int), certificateLines: make(map[string]int),
 	}
-	if err := p.file(data, item); err != nil {
-		err.File = file
-		p.Errs = append(p.Errs, *err)
+	// An empty file may be half written, and must not lock out everybody.
+	err := p.Parse(data, "a list; [] lets nobody in", func(root yamlfile.Value) { p.list(root, item) })
+	if err != nil {
+		return holders[T]{}, nil, err
 	}
-	if len(p.Errs) > 0 {
-		p.Errs.Sort()
-		return holders[T]{}, 0, p.Errs
-	}
-	return p.holders, p.items, nil
+	return p.holders, []any{"callers", p.items}, nil
 }
 
-func (p *parser[T]) file(data []byte, item func(*parser[T], *yamlfile.Object, string) *T) *yamlfile.Error {
-	text, err := p.Utf8(data)
-	if err != nil {
-		return err
-	}
-	doc, err := p.ParseYAML(text)
-	if doc == nil {
-		if err == nil {
-			// A file that is half written must not lock out everybody.
-			err = &yamlfile.Error{Line: 1, Column: 1, Found: "an empty file", Allowed: "a list; [] lets nobody in"}
-		}
-		return err
-	}
-	root := yamlfile.Root(doc)
+func (p *parser[T]) list(root yamlfile.Value, item func(*parser[T], *yamlfile.Object, string) *T) {
 	if !p.holds(root, yaml.SequenceNode, "a list, each item "+p.level.Is+"; [] lets nobody in") {
-		return err
+		return
 	}
 	list, ok := p.List(root, "items")
 	if ok && list.Len() > maxItems {
 		p.Bad(root, fmt.Sprintf("%d items", list.Len()), fmt.Sprintf("at most %d", maxItems))
-		return err
+		return
 	}
 	p.items = list.Len()
 	for v := range list.All() {
 		p.item(v, item)
 	}
-	return err
 }
 
-// holds reports whether a node is of a kind. It does not say what a scalar holds,
-// which may be a token.
+// holds reports whether a node is of a kind. It never reports what a scalar holds, which
+// may be a token.
 func (p *parser[T]) holds(v yamlfile.Value, kind yaml.Kind, allowed string) bool {
 	n := p.Follow(v)
 	if p.Spent() {
@@ -154,23 +107,22 @@ func (p *parser[T]) item(v yamlfile.Value, item func(*parser[T], *yamlfile.Objec
 }
 
 func (p *parser[T]) name(o *yamlfile.Object) string {
-	v, ok := o.Field("name")
+	v, ok := p.Needed(o, "name", "name: NAME, in every item")
 	if !ok {
-		p.Bad(o.Value, "no name", "name: NAME, in every item")
 		return ""
 	}
 	name, _ := p.Name(v, "a name", maxName)
 	return name
 }
 
-// knownMistakes are what sha256sum says of nothing and of an empty line.
+// knownMistakes are what sha256sum prints for no input and for an empty line.
 var knownMistakes = map[Digest]string{
 	sha256.Sum256(nil):          "the SHA-256 of nothing",
 	sha256.Sum256([]byte("\n")): "the SHA-256 of an empty line",
 }
 
-// token reads the SHA-256 of a token. What is no SHA-256 may be the token itself, so
-// errors do not show it.
+// token reads the SHA-256 of a token. Anything else may be the token itself, so errors do
+// not show it.
 func (p *parser[T]) token(v yamlfile.Value, holder *T) {
 	const allowed = "the SHA-256 of a token: 64 digits of 0-9 and a-f, as sha256sum prints them"
 	if !p.holds(v, yaml.ScalarNode, allowed) {

@@ -17,11 +17,11 @@ type Gate struct {
 	now      func() time.Time
 }
 
-// Errors of Gate.Identify. None says what was shown.
+// Errors of Gate.Identify. None shows the credentials.
 var (
 	// ErrNoCredentials: nothing was shown, and something must be.
 	ErrNoCredentials = errors.New("who calls is not known: send a token of admin.tokens_file as authorization: Bearer TOKEN")
-	// ErrUnknown: what was shown is not known.
+	// ErrUnknown: the credentials are unknown.
 	ErrUnknown = errors.New("the token is not one that the daemon knows (admin.tokens_file)")
 	// ErrNoTokens: a token was shown, and there is no file that it could be in.
 	ErrNoTokens = errors.New("the daemon knows no token: its setting admin.tokens_file is not set")
@@ -29,20 +29,19 @@ var (
 	ErrTooMany = fmt.Errorf("too many attempts from this address have failed; the next is looked at in %d s", failureEvery/time.Second)
 )
 
-// NewGate returns a gate for the members of a file, which is nil without one. If
-// loopback, only this machine reaches the port; callers from it are then local
-// viewers without credentials, unless there is a file. now spaces the attempts of an
-// address.
+// NewGate returns a gate for the members of a tokens file, or nil members without one. If
+// loopback, only this machine reaches the port; without a file, callers from it are then
+// local viewers and need no credentials. now is the clock for the attempts of an address.
 func NewGate(members *LiveMembers, loopback bool, now func() time.Time) *Gate {
 	return &Gate{members: members, open: loopback && members == nil, failures: newFailures(), now: now}
 }
 
-// local is the viewer that any caller on the machine is.
+// local is the viewer that stands for any caller on this machine.
 var local = &Member{Name: "local", Role: Viewer, IsLocal: true}
 
-// Identify says who shows credentials from an address. A certificate that the file
-// does not name is a viewer's, since it was signed for callers of this port. A token
-// that is not known is nobody's, whatever certificate is beside it.
+// Identify says who shows credentials from an address. A certificate that the file does
+// not name is a viewer's, since it was signed for callers of this port. An unknown token
+// is nobody's, whatever certificate comes with it.
 func (g *Gate) Identify(address netip.Addr, shown *Credentials) (*Member, error) {
 	switch {
 	case shown.HasToken || shown.Unreadable:
@@ -56,8 +55,8 @@ func (g *Gate) Identify(address netip.Addr, shown *Credentials) (*Member, error)
 }
 
 // IdentifyAgain is Identify for a caller who was identified by the same credentials
-// before: it says who that is by now. It counts as no attempt, and no other's attempts
-// bear on it.
+// before: it says who that is now. It does not count as an attempt, and attempts of
+// others do not affect it.
 func (g *Gate) IdentifyAgain(address netip.Addr, shown *Credentials) (*Member, error) {
 	if !shown.HasToken {
 		return g.Identify(address, shown)
@@ -68,7 +67,7 @@ func (g *Gate) IdentifyAgain(address netip.Addr, shown *Credentials) (*Member, e
 	return nil, g.unknown()
 }
 
-// unknown is why a token is nobody's.
+// unknown returns why a token is nobody's.
 func (g *Gate) unknown() error {
 	if g.members == nil {
 		return ErrNoTokens

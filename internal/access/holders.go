@@ -2,7 +2,7 @@ package access
 
 import "crypto/subtle"
 
-// holders are those who have credentials, by these.
+// holders finds those who have credentials by these.
 type holders[T any] struct {
 	// byToken has the few tokens that begin with the same 8 bytes of their digests.
 	byToken map[uint64][]tokenHolder[T]
@@ -23,9 +23,9 @@ func (h *holders[T]) addToken(d Digest, holder *T) {
 	h.byToken[d.start()] = append(h.byToken[d.start()], tokenHolder[T]{d, holder})
 }
 
-// ofToken returns the holder of a token, or nil. It takes as long whatever the
-// bytes of the digest are that differ: only its start, which nobody can choose,
-// leads to what is compared.
+// ofToken returns the holder of a token, or nil. It takes the same time whichever bytes
+// of the digest differ: only its start, which nobody can choose, selects what is
+// compared.
 func (h *holders[T]) ofToken(d *Digest) *T {
 	for _, t := range h.byToken[d.start()] {
 		if subtle.ConstantTimeCompare(t.digest[:], d[:]) == 1 {
@@ -35,7 +35,7 @@ func (h *holders[T]) ofToken(d *Digest) *T {
 	return nil
 }
 
-// ofNames returns the holder of a certificate that bears these names: of the first that
+// ofNames returns the holder of a certificate with these names, by the first of them that
 // a file has, with its kind or without one. It returns nil if there is none.
 func (h *holders[T]) ofNames(names []string) *T {
 	for _, name := range names {

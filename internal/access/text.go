@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// NewToken returns a token of 32 random bytes, in 43 characters that headers, URLs and
-// shells take as they are, and its digest.
+// NewToken returns a token of 32 random bytes, in 43 characters that need no escapes in
+// headers, URLs and shells, and its digest.
 func NewToken() (token string, d Digest) {
 	var random [32]byte
 	rand.Read(random[:]) // never fails
@@ -26,12 +26,12 @@ func NewToken() (token string, d Digest) {
 	return token, sha256.Sum256([]byte(token))
 }
 
-// TokensText is the text of a tokens file, into which tokens can be written. What
-// people wrote in it stays as it is. It does not change.
+// TokensText is the text of a tokens file, to which tokens can be added. What people
+// wrote in it stays as it is. A TokensText does not change.
 type TokensText struct {
 	file string
 	text []byte
-	// root is the list, nil in a text without one, which may have comments.
+	// root is the list, or nil in a text without one, which may still have comments.
 	root  *yaml.Node
 	items []tokenItem
 }
@@ -46,7 +46,7 @@ type tokenItem struct {
 	hasToken bool
 }
 
-// ErrNameTaken: a token of this name is there.
+// ErrNameTaken: the name already has a token.
 var ErrNameTaken = errors.New("the name has a token")
 
 // ReadTokensText reads the text of a tokens file, nil for one that is not there yet.
@@ -88,8 +88,8 @@ func (t *TokensText) Add(name string, role Role, d Digest) ([]byte, error) {
 	return t.AddBeside(name, role, d)
 }
 
-// AddBeside returns the text with one more token of a name. Role is Nobody for the one
-// that the name has.
+// AddBeside returns the text with one more token of a name. The role Nobody stands for
+// the one that the name has.
 func (t *TokensText) AddBeside(name string, role Role, d Digest) ([]byte, error) {
 	role, err := t.roleOf(name, role)
 	if err != nil {
@@ -99,8 +99,8 @@ func (t *TokensText) AddBeside(name string, role Role, d Digest) ([]byte, error)
 	return t.checked(t.with(added), append(slices.Clone(t.items), added))
 }
 
-// Replace returns the text with another token in the place of the one of a name. Role
-// is Nobody for the one that the name has.
+// Replace returns the text with another token in place of a name's only one. The role
+// Nobody stands for the one that the name has.
 func (t *TokensText) Replace(name string, role Role, d Digest) ([]byte, error) {
 	if _, err := t.roleOf(name, role); err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func linesOf(tokens []tokenItem) string {
 	return yamlfile.Commas(lines)
 }
 
-// roleOf returns the role of a name, which a name has once for all its entries.
+// roleOf returns the role of a name, which is the same for all its entries.
 func (t *TokensText) roleOf(name string, role Role) (Role, error) {
 	for _, item := range t.items {
 		switch {
@@ -204,8 +204,8 @@ func (t *TokensText) with(item tokenItem) []byte {
 	return append(text, entry...)
 }
 
-// withInFlow is with for a list in brackets: an empty one gives way to a list with a
-// dash for each item.
+// withInFlow is with for a list in brackets: an empty one becomes a list with a dash for
+// each item.
 func (t *TokensText) withInFlow(item tokenItem) []byte {
 	end := bytes.LastIndexByte(t.text, ']')
 	if end < 0 {
@@ -218,7 +218,7 @@ func (t *TokensText) withInFlow(item tokenItem) []byte {
 	}
 	entry, err := json.Marshal(map[string]string{"name": item.name, "role": item.role.String(), "sha256": item.value})
 	if err != nil {
-		panic(err) // texts can be written
+		panic(err) // strings always marshal
 	}
 	return slices.Concat(before, []byte(",\n "), entry, t.text[len(before):])
 }
@@ -231,13 +231,12 @@ func blockEntry(item tokenItem) string {
 		SHA256 string `yaml:"sha256"`
 	}{item.name, item.role.String(), item.value})
 	if err != nil {
-		panic(err) // texts can be written
+		panic(err) // strings always marshal
 	}
 	return strings.TrimSuffix(string(text), "\n")
 }
 
-// checked returns a text if it has these items, and nothing else was changed in its
-// meaning.
+// checked returns a text if it has these items and its meaning is otherwise unchanged.
 func (t *TokensText) checked(text []byte, items []tokenItem) ([]byte, error) {
 	as := func(items []tokenItem) []tokenItem {
 		items = slices.Clone(items)

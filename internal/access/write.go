@@ -8,16 +8,17 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// lockWait is how long Rewrite waits for another that writes the same file.
+// lockWait is how long Rewrite waits for another one that rewrites the same file.
 const lockWait = 5 * time.Second
 
-// Rewrite replaces a file by what change makes of its text, in one step: whoever reads
-// it sees the old text or the new one. Mode and owner stay; a file that is not there
-// has the text nil, and is made with the mode 0600. Others that rewrite it wait for
-// each other, by a file beside it with .new behind its name. On any error the file is
-// as it was.
+// Rewrite replaces the text of a file by what change makes of it, in one step: readers
+// see the old text or the new one. Mode and owner stay; a missing file has the text nil,
+// and is created with the mode 0600. Concurrent rewrites wait for each other, by a file
+// beside it with .new after its name. On any error the file stays as it was.
 func Rewrite(path string, change func(text []byte) ([]byte, error)) error {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to // the link stays
@@ -60,7 +61,7 @@ func rewrite(f *os.File, path string, change func([]byte) ([]byte, error)) error
 	case err != nil:
 		return err
 	default:
-		if text, err = read(path); err != nil {
+		if text, err = yamlfile.ReadFile(path); err != nil {
 			return err
 		}
 		if err := keepAccess(f, path, before); err != nil {

@@ -15,10 +15,8 @@ func (p *parser) entry(item yamlfile.Value, d *Descriptor) {
 		return
 	}
 	var e Entry
-	if v, ok := o.Field("key"); ok {
+	if v, ok := p.Needed(o, "key", "key: NAME, in every entry"); ok {
 		e.Key, _ = p.Name(v, "a key", yamlfile.MaxName)
-	} else {
-		p.Bad(o.Value, "no key", "key: NAME, in every entry")
 	}
 	if ok = p.source(o, &e); !ok {
 		return
@@ -45,7 +43,6 @@ func (p *parser) entry(item yamlfile.Value, d *Descriptor) {
 
 // source reads where the value comes from.
 func (p *parser) source(o *yamlfile.Object, e *Entry) bool {
-	names := sources[1:]
 	value, hasValue := o.Field("value")
 	from, hasFrom := o.Field("from")
 	switch {
@@ -57,21 +54,15 @@ func (p *parser) source(o *yamlfile.Object, e *Entry) bool {
 		e.Value, ok = p.Text(value, "a text, a number or a boolean")
 		return ok
 	case !hasFrom:
-		p.Bad(o.Value, "no value", "value: TEXT, or from: one of "+yamlfile.Commas(names))
+		p.Bad(o.Value, "no value", "value: TEXT, or from: one of "+yamlfile.Commas(yamlfile.NamesOf(sources)))
 		return false
 	}
-	s, ok := p.Text(from, yamlfile.Commas(names))
-	if !ok {
+	var ok bool
+	if e.From, ok = yamlfile.OneOf(p.Reader, from, sources...); !ok {
 		return false
 	}
-	i := slices.Index(names, s)
-	if i < 0 {
-		p.BadName(from, s, names)
-		return false
-	}
-	e.From = Source(i + 1)
 	if e.From.isTold() && !p.trusts {
-		p.Bad(from, s+" without trusted_proxies, which alone can tell it", "it with trusted_proxies in the file")
+		p.Bad(from, e.From.String()+" without trusted_proxies, which alone can tell it", "it with trusted_proxies in the file")
 	}
 	return true
 }
@@ -103,7 +94,7 @@ func (p *parser) needless(o *yamlfile.Object, from Source) {
 	}
 }
 
-// beside returns a field that the source needs, and reports it if it is missing.
+// beside returns a field that the source needs, and reports it if missing.
 func (p *parser) beside(o *yamlfile.Object, name string, from Source) (yamlfile.Value, bool) {
 	v, ok := o.Field(name)
 	if !ok {
@@ -133,16 +124,16 @@ func (p *parser) header(o *yamlfile.Object) string {
 
 func (p *parser) prefixes(o *yamlfile.Object) []string {
 	const (
-		most    = 1000
-		allowed = "/ and segments, decoded and without a slash at the end, such as /api/v1"
+		maxPrefixes = 1000
+		allowed     = "/ and segments, decoded and without a slash at the end, such as /api/v1"
 	)
 	v, ok := p.beside(o, "prefixes", FromPath)
 	if !ok {
 		return nil
 	}
 	items, ok := p.List(v, "paths")
-	if ok && (items.Len() == 0 || items.Len() > most) {
-		p.Bad(v, fmt.Sprintf("%d paths", items.Len()), fmt.Sprintf("1 to %d", most))
+	if ok && (items.Len() == 0 || items.Len() > maxPrefixes) {
+		p.Bad(v, fmt.Sprintf("%d paths", items.Len()), fmt.Sprintf("1 to %d", maxPrefixes))
 		return nil
 	}
 	var prefixes []string
@@ -162,8 +153,8 @@ func (p *parser) prefixes(o *yamlfile.Object) []string {
 	return prefixes
 }
 
-// isPlainPath reports whether a path is written as those of requests are
-// compared. A ? or # would end it, and a ; ends a prefix.
+// isPlainPath reports whether a path is written the way request paths are compared. A ?
+// or # would end it, and a ; ends a prefix.
 func isPlainPath(s string) bool {
 	if s == "/" {
 		return true
@@ -176,12 +167,12 @@ func isPlainPath(s string) bool {
 	})
 }
 
-// bits reads the number of bits of an address that count; 0 means all.
-func (p *parser) bits(o *yamlfile.Object, name string, most int64) int {
+// bits reads how many bits of an address count; 0 means all.
+func (p *parser) bits(o *yamlfile.Object, name string, maxBits int64) int {
 	v, ok := o.Field(name)
 	if !ok {
 		return 0
 	}
-	n, _ := p.Integer(v, 1, most)
+	n, _ := p.Integer(v, 1, maxBits)
 	return int(n)
 }

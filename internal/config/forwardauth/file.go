@@ -7,11 +7,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// File is the content of a file for forward auth: the endpoints at which proxies
-// ask with a path alone, and the proxies that are trusted. It never changes.
+// File is the content of a file for forward auth: the endpoints at which proxies ask with
+// just a path, and the trusted proxies. It never changes.
 type File struct {
-	// TrustedProxies are the networks of proxies that may say what the original
-	// request was. Each is masked.
+	// TrustedProxies are the networks of proxies that may say what the original request
+	// was. Each is masked.
 	TrustedProxies []netip.Prefix
 	// Endpoints are in the order of the file.
 	Endpoints []*Endpoint
@@ -21,28 +21,28 @@ type File struct {
 // Endpoint returns the endpoint /auth/{name}, or nil.
 func (f *File) Endpoint(name string) *Endpoint { return f.byName[name] }
 
-// Trusts reports whether an address is that of a trusted proxy. The address must
-// not be an IPv4 address in the form of IPv6, and must have no zone.
+// Trusts reports whether an address belongs to a trusted proxy. It must not be an IPv4
+// address in IPv6 form, and must have no zone.
 func (f *File) Trusts(address netip.Addr) bool {
 	return slices.ContainsFunc(f.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// Endpoint says what /auth/{name} asks.
+// Endpoint defines what /auth/{name} asks.
 type Endpoint struct {
 	// Name is 1 to 64 of A-Z, a-z, 0-9, -, _, . and ~.
 	Name string
-	// File and Line, which counts from 1, are where it stands.
+	// File and Line, which counts from 1, are its position.
 	File string
 	Line int
-	// Proxy is the one that asks: "nginx", "caddy" or "traefik".
+	// Proxy is the proxy that asks: "nginx", "caddy" or "traefik".
 	Proxy string
-	// URIHeader and MethodHeader are the headers with which that proxy tells of
-	// the original request.
+	// URIHeader and MethodHeader are the headers in which that proxy describes the
+	// original request.
 	URIHeader, MethodHeader string
 	Domain                  string
 	// DeniedStatus is the HTTP status of a denial, 400 to 499.
 	DeniedStatus int
-	// Descriptors are one or more; they pass together.
+	// Descriptors has at least one; they pass together.
 	Descriptors []Descriptor
 
 	domainAt yamlfile.Position
@@ -59,15 +59,15 @@ type Descriptor struct {
 type Entry struct {
 	Key  string
 	From Source
-	// Value is that of FromConstant.
+	// Value is the value for FromConstant.
 	Value string
-	// Name is that of the header or of the query parameter.
+	// Name is the name of the header or query parameter.
 	Name string
-	// Prefixes are the paths of FromPath, the longest first. Each begins with a
-	// slash; none ends with one, except "/".
+	// Prefixes are the paths for FromPath, the longest first. Each begins with a slash;
+	// none ends with one, except "/".
 	Prefixes []string
-	// IPv4Prefix and IPv6Prefix are the bits of a client's address that count, 1
-	// to 32 and 1 to 128; 0 means the whole address as it is.
+	// IPv4Prefix and IPv6Prefix are how many bits of a client's address count, 1 to 32
+	// and 1 to 128; 0 means the whole address as it is.
 	IPv4Prefix, IPv6Prefix int
 	// OnMissing is what happens if the request has no such value.
 	OnMissing OnMissing
@@ -85,26 +85,22 @@ const (
 	FromHeader
 	// FromMethod is the method of the original request.
 	FromMethod
-	// FromPath is the longest of some prefixes that the original request's path
-	// has.
+	// FromPath is the longest of several prefixes that matches the original request's
+	// path.
 	FromPath
 	// FromQuery is a parameter in the original request's query.
 	FromQuery
 )
 
-// sources are the names of the sources. FromConstant has none: it is written as a
-// value.
-var sources = [...]string{
-	FromClientAddress: "client_address", FromHeader: "header", FromMethod: "method", FromPath: "path", FromQuery: "query",
+// sources are the sources that a file can name. FromConstant is written as a value.
+var sources = []Source{FromClientAddress, FromHeader, FromMethod, FromPath, FromQuery}
+
+var sourceNames = [...]string{
+	FromConstant: "value", FromClientAddress: "client_address", FromHeader: "header", FromMethod: "method", FromPath: "path", FromQuery: "query",
 }
 
-// String returns the source as the file has it.
-func (s Source) String() string {
-	if s == FromConstant {
-		return "value"
-	}
-	return sources[s]
-}
+// String returns the source as spelled in the file.
+func (s Source) String() string { return sourceNames[s] }
 
 // isTold reports whether only a trusted proxy can know the value.
 func (s Source) isTold() bool { return s == FromMethod || s == FromPath || s == FromQuery }
@@ -113,8 +109,8 @@ func (s Source) isTold() bool { return s == FromMethod || s == FromPath || s == 
 type OnMissing uint8
 
 const (
-	// MissingEmpty takes the empty text for the value. So all requests that lack
-	// it share a counter.
+	// MissingEmpty uses the empty text as the value, so all requests that lack it share a
+	// counter.
 	MissingEmpty OnMissing = iota
 	// MissingOmit leaves the descriptor out.
 	MissingOmit
@@ -124,16 +120,21 @@ const (
 
 var onMissingNames = [...]string{MissingEmpty: "empty", MissingOmit: "omit", MissingDeny: "deny"}
 
-// String returns the word as the file has it.
+// String returns the word used in the file.
 func (m OnMissing) String() string { return onMissingNames[m] }
 
-// proxies are those that can ask, with the headers by which they tell of a request
-// and the status with which they are denied.
-var proxies = []struct {
+// proxy is a proxy that can ask, with the headers in which it describes a request and the
+// status of its denials.
+type proxy struct {
 	name, uri, method string
 	denied            int
-}{
-	{"nginx", "X-Original-URI", "X-Original-Method", 403},
-	{"caddy", "X-Forwarded-Uri", "X-Forwarded-Method", 429},
-	{"traefik", "X-Forwarded-Uri", "X-Forwarded-Method", 429},
+}
+
+// String returns its name.
+func (p proxy) String() string { return p.name }
+
+var proxies = []proxy{
+	{name: "nginx", uri: "X-Original-URI", method: "X-Original-Method", denied: 403},
+	{name: "caddy", uri: "X-Forwarded-Uri", method: "X-Forwarded-Method", denied: 429},
+	{name: "traefik", uri: "X-Forwarded-Uri", method: "X-Forwarded-Method", denied: 429},
 }

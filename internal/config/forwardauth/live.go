@@ -1,7 +1,6 @@
 package forwardauth
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,24 +11,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// Live holds the file in force, and replaces it when it changes.
+// Live holds the file in force and replaces it when it changes.
 type Live = reload.Live[File]
 
 // NewLive returns a Live without a file; its Reload or Watch loads it.
 func NewLive(path string, log *slog.Logger) *Live {
-	return reload.New("forward auth endpoints", path, log, func(path string) (reload.Files[File], error) {
-		data, err := read(path)
-		return reload.Files[File]{
-			Digest: sha256.Sum256(data),
-			Parse: func(*File) (*File, []any, error) {
-				f, err := parse(path, data)
-				if err != nil {
-					return nil, nil, err
-				}
-				return f, []any{"endpoints", len(f.Endpoints)}, nil
-			},
-		}, err
-	})
+	return reload.New("forward auth endpoints", path, log, reload.File(read, parse))
 }
 
 // Warnings returns a warning for each endpoint whose domain is in no limits file.

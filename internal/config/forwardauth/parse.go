@@ -3,9 +3,7 @@ package forwardauth
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"regexp"
-	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -24,25 +22,19 @@ var (
 	}}
 )
 
-// Load reads a file for forward auth. Its error is of type yamlfile.Errors and has
-// all errors of the file; or it wraps that of the operating system.
+// Load reads a file for forward auth. Its error is of type yamlfile.Errors and has all
+// errors of the file; or it wraps the operating system's error.
 func Load(file string) (*File, error) {
 	data, err := read(file)
 	if err != nil {
 		return nil, err
 	}
-	return parse(file, data)
+	f, _, err := parse(file, data)
+	return f, err
 }
 
 func read(file string) ([]byte, error) {
-	info, err := os.Stat(file)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file", file)
-	}
-	var data []byte
-	if err == nil {
-		data, err = yamlfile.ReadFile(file)
-	}
+	data, err := yamlfile.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("forward auth: %w", err)
 	}
@@ -53,41 +45,22 @@ func read(file string) ([]byte, error) {
 type parser struct {
 	*yamlfile.Reader
 	f *File
-	// trusts is whether the file has trusted_proxies.
+	// trusts tells whether the file has trusted_proxies.
 	trusts bool
-	// onMissing is that of the endpoint that is read, for entries without one.
+	// onMissing is the one of the endpoint being read, for entries without their own.
 	onMissing OnMissing
 }
 
-func parse(file string, data []byte) (*File, error) {
+// parse also returns the size of the file, for the log.
+func parse(file string, data []byte) (*File, []any, error) {
 	p := &parser{
 		Reader: yamlfile.NewReader(file, len(data), fileLevel, endpointLevel, descriptorLevel, entryLevel),
 		f:      &File{byName: make(map[string]*Endpoint)},
 	}
-	if err := p.file(data); err != nil {
-		err.File = file
-		p.Errs = append(p.Errs, *err)
+	if err := p.Parse(data, fileLevel.Is+", with "+yamlfile.Commas(fileLevel.Names()), p.top); err != nil {
+		return nil, nil, err
 	}
-	if len(p.Errs) > 0 {
-		p.Errs.Sort()
-		return nil, p.Errs
-	}
-	return p.f, nil
-}
-
-func (p *parser) file(data []byte) *yamlfile.Error {
-	text, err := p.Utf8(data)
-	if err != nil {
-		return err
-	}
-	doc, err := p.ParseYAML(text)
-	switch {
-	case doc != nil:
-		p.top(yamlfile.Root(doc))
-	case err == nil:
-		return &yamlfile.Error{Line: 1, Column: 1, Found: "an empty file", Allowed: fileLevel.Is + ", with " + yamlfile.Commas(fileLevel.Names())}
-	}
-	return err
+	return p.f, []any{"endpoints", len(p.f.Endpoints)}, nil
 }
 
 func (p *parser) top(v yamlfile.Value) {
@@ -104,11 +77,10 @@ func (p *parser) top(v yamlfile.Value) {
 	}
 }
 
-// required returns the items of a list that must be there and have one.
+// required returns the items of a list that must exist and not be empty.
 func (p *parser) required(o *yamlfile.Object, name string) yamlfile.List {
-	v, ok := o.Field(name)
+	v, ok := p.Needed(o, name, name+": a list with at least one")
 	if !ok {
-		p.Bad(o.Value, "no "+name, name+": a list with at least one")
 		return yamlfile.List{}
 	}
 	items, ok := p.List(v, name)
@@ -166,11 +138,9 @@ func (p *parser) endpoint(item yamlfile.Value) {
 	p.endpointName(o, e)
 	p.proxy(o, e)
 	p.deniedStatus(o, e)
-	if v, ok := o.Field("domain"); ok {
+	if v, ok := p.Needed(o, "domain", "domain: NAME, that of the limits"); ok {
 		e.Domain, _ = p.Name(v, "a name", yamlfile.MaxName)
 		e.domainAt = v.Position()
-	} else {
-		p.Bad(o.Value, "no domain", "domain: NAME, that of the limits")
 	}
 	p.onMissing = p.missing(o, MissingEmpty)
 	for d := range p.required(o, "descriptors").All() {
@@ -179,14 +149,13 @@ func (p *parser) endpoint(item yamlfile.Value) {
 	p.f.Endpoints = append(p.f.Endpoints, e)
 }
 
-// endpointNames matches names that stand in a URL as they are.
+// endpointNames matches names that need no escaping in a URL.
 var endpointNames = regexp.MustCompile(`^[A-Za-z0-9_.~-]{1,64}$`)
 
 func (p *parser) endpointName(o *yamlfile.Object, e *Endpoint) {
 	const allowed = "1 to 64 letters, digits and -_.~, and not . or .."
-	v, ok := o.Field("name")
+	v, ok := p.Needed(o, "name", "name: NAME, as in /auth/NAME")
 	if !ok {
-		p.Bad(o.Value, "no name", "name: NAME, as in /auth/NAME")
 		return
 	}
 	s, ok := p.Text(v, allowed)
@@ -203,30 +172,18 @@ func (p *parser) endpointName(o *yamlfile.Object, e *Endpoint) {
 	}
 }
 
-// proxy reads which proxy asks, with its headers and the status that it is denied
-// with.
+// proxy reads which proxy asks, with its headers and the status of its denials.
 func (p *parser) proxy(o *yamlfile.Object, e *Endpoint) {
-	var names []string
-	for _, proxy := range proxies {
-		names = append(names, proxy.name)
-	}
-	v, ok := o.Field("proxy")
+	v, ok := p.Needed(o, "proxy", "proxy: one of "+yamlfile.Commas(yamlfile.NamesOf(proxies)))
 	if !ok {
-		p.Bad(o.Value, "no proxy", "proxy: one of "+yamlfile.Commas(names))
 		return
 	}
-	if s, ok := p.Text(v, yamlfile.Commas(names)); ok {
-		i := slices.Index(names, s)
-		if i < 0 {
-			p.BadName(v, s, names)
-			return
-		}
-		proxy := proxies[i]
+	if proxy, ok := yamlfile.OneOf(p.Reader, v, proxies...); ok {
 		e.Proxy, e.URIHeader, e.MethodHeader, e.DeniedStatus = proxy.name, proxy.uri, proxy.method, proxy.denied
 	}
 }
 
-// deniedStatus reads denied_status, which replaces the proxy's.
+// deniedStatus reads denied_status, which overrides the proxy's.
 func (p *parser) deniedStatus(o *yamlfile.Object, e *Endpoint) {
 	v, ok := o.Field("denied_status")
 	if !ok {
@@ -244,22 +201,12 @@ func (p *parser) deniedStatus(o *yamlfile.Object, e *Endpoint) {
 
 // missing reads on_missing.
 func (p *parser) missing(o *yamlfile.Object, byDefault OnMissing) OnMissing {
-	const name = "on_missing"
-	v, ok := o.Field(name)
-	if !ok {
-		return byDefault
+	if v, ok := o.Field("on_missing"); ok {
+		if m, ok := yamlfile.OneOf(p.Reader, v, MissingEmpty, MissingOmit, MissingDeny); ok {
+			return m
+		}
 	}
-	names := onMissingNames[:]
-	s, ok := p.Text(v, yamlfile.Commas(names))
-	if !ok {
-		return byDefault
-	}
-	i := slices.Index(names, s)
-	if i < 0 {
-		p.BadName(v, s, names)
-		return byDefault
-	}
-	return OnMissing(i)
+	return byDefault
 }
 
 func (p *parser) descriptor(item yamlfile.Value, e *Endpoint) {

@@ -40,7 +40,7 @@ var badAuths = []struct {
 }{
 	{"empty", "", []string{"1:1: found an empty file; allowed: a file for forward auth, with " + authKeys}},
 	{"a list", "- a\n", []string{"1:1: found a list; allowed: a file for forward auth, with " + authKeys}},
-	{"no YAML", "endpoints: [\n", []string{"1:1: found no YAML: did not find expected node content"}},
+	{"no YAML", "endpoints: [\n", []string{"1:12: found no YAML: did not find expected node content; allowed: a value; quotes around a text that begins with a comma or a bracket"}},
 	{"two documents", goodAuth + "---\na: b\n", []string{"23:1: found a second document; allowed: one document in a file"}},
 	{"Latin-1", "# caf\xe9\n", []string{"1:6: found the byte 0xe9, which is not UTF-8; allowed: UTF-8"}},
 	{"an alias in itself", "endpoints: &a [*a]\n", []string{"1:16: found *a inside its own anchor; allowed: an alias after what it names"}},
