@@ -19,9 +19,9 @@ func BenchmarkStep(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				clock += 1001 // a little slower than the limit
-				d := l.Decide(&s, clock, 1)
+				d := l.Decide(&s, clock, bucket.Demand{Cost: 1})
 				if d.Allowed() {
-					l.Charge(&s, clock, 1, d)
+					l.Charge(&s, clock, bucket.Demand{Cost: 1}, d)
 					allowed++
 				}
 			}
@@ -39,10 +39,10 @@ func BenchmarkStepDenied(b *testing.B) {
 			l := buckettest.NewLimit(b, bucket.Spec{Algorithm: a, Requests: 1000, Period: bucket.MaxPeriod})
 			clock := int64(1_800_000_000_000_000)
 			var s bucket.State
-			l.Charge(&s, clock, 1000, l.Decide(&s, clock, 1000))
+			l.Charge(&s, clock, bucket.Demand{Cost: 1000}, l.Decide(&s, clock, bucket.Demand{Cost: 1000}))
 			b.ReportAllocs()
 			for b.Loop() {
-				if l.Decide(&s, clock, 1).Allowed() {
+				if l.Decide(&s, clock, bucket.Demand{Cost: 1}).Allowed() {
 					b.Fatal("allowed")
 				}
 			}

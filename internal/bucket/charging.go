@@ -12,7 +12,7 @@ const (
 	// PostpaidAlways charges every cost in full.
 	PostpaidAlways
 	// PostpaidAuto charges in full what a caller reports by itself, as
-	// envoyproxy/ratelimit does, and all else only if it is allowed. See Reported.
+	// envoyproxy/ratelimit does, and everything else only if it is allowed. See Reported.
 	PostpaidAuto
 )
 

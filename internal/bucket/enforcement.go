@@ -7,8 +7,8 @@ import "github.com/cespare/xxhash/v2"
 const AllSubjects = 10_000
 
 // Enforces reports whether the limit may deny a subject, as AppendSubject makes it.
-// Of limits with the same Unenforced it is the same subjects, on every daemon and
-// after every restart, and those that a limit enforces stay when Unenforced falls.
+// Limits with the same Unenforced enforce the same subjects, on every daemon and after
+// every restart, and subjects stay enforced when Unenforced falls.
 func (l *Limit) Enforces(subject []byte) bool {
 	switch l.Unenforced {
 	case 0:

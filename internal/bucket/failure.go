@@ -30,13 +30,3 @@ func (m FailureMode) String() string {
 	}
 	return failureModeNames[m]
 }
-
-// ParseFailureMode returns the mode of that name.
-func ParseFailureMode(name string) (FailureMode, error) {
-	for _, m := range FailureModes() {
-		if failureModeNames[m] == name {
-			return m, nil
-		}
-	}
-	return 0, fmt.Errorf("%q is neither local, allow, deny nor error", name)
-}

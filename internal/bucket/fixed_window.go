@@ -1,12 +1,31 @@
 package bucket
 
-// fixed_window counts the hits of each window of one period; windows are
-// aligned to the Unix epoch. It is the cheapest algorithm, and the one of most
-// rate-limit services. Around the border of two windows twice the limit can pass
-// within one period, which sliding_window and the buckets do not let happen.
+// fixed_window counts the hits of each window of one period; windows are aligned to the
+// Unix epoch. It is the cheapest algorithm, and the one that most rate-limit services
+// have. Around the border of two windows twice the limit can pass within one period,
+// which sliding_window and the buckets prevent.
 //
-// When the period changes, a count is kept until the window ends that it was
-// written in; the next hit moves it into the new window.
+// When the period changes, a count is kept until the window in which it was written ends;
+// the next hit moves it into the new window.
+
+func fixedWindow() algorithm {
+	return algorithm{
+		name: "fixed_window", maxRequests: MaxRequests,
+		decide:    (*Limit).decideFixedWindow,
+		charge:    (*Limit).chargeFixedWindow,
+		giveBack:  (*Limit).giveBackFixedWindow,
+		remaining: (*Limit).remainingOfCount,
+		mend: func(l *Limit, s *State, clock, _ int64) bool {
+			s.Expires, s.Last = l.windowEnd(clock), clock
+			return true
+		},
+		numbers:   func(l *Limit) [4]int64 { return [4]int64{l.PeriodMicros} },
+		periodEnd: (*Limit).windowEnd,
+	}
+}
+
+// remainingOfCount is what remains by a state whose level is a count.
+func (l *Limit) remainingOfCount(s *State) int64 { return max(0, l.Capacity-s.Level) }
 
 // windowCount returns the count of the window that contains now, and the key's
 // now.
@@ -22,7 +41,8 @@ func (l *Limit) windowEnd(at int64) int64 {
 	return (at/l.PeriodMicros + 1) * l.PeriodMicros
 }
 
-func (l *Limit) decideFixedWindow(s *State, clock, cost int64) Decision {
+func (l *Limit) decideFixedWindow(s *State, clock int64, demand Demand) Decision {
+	cost := demand.Cost
 	count, now := l.windowCount(s, clock)
 	d := Decision{At: now, Remaining: max(0, l.Capacity-count)}
 	if count > 0 {
@@ -40,7 +60,8 @@ func (l *Limit) decideFixedWindow(s *State, clock, cost int64) Decision {
 	return d
 }
 
-func (l *Limit) chargeFixedWindow(s *State, clock, cost int64) (wrote bool) {
+func (l *Limit) chargeFixedWindow(s *State, clock int64, demand Demand) (wrote bool) {
+	cost := demand.Cost
 	count, now := l.windowCount(s, clock)
 	switch {
 	case cost > 0:
@@ -54,12 +75,12 @@ func (l *Limit) chargeFixedWindow(s *State, clock, cost int64) (wrote bool) {
 	return true
 }
 
-func (l *Limit) giveBackFixedWindow(s *State, clock, at, cost int64) {
+func (l *Limit) giveBackFixedWindow(s *State, clock, at int64, demand Demand) {
 	count, now := l.windowCount(s, clock)
 	if count == 0 || l.windowEnd(at) != s.Expires {
 		return
 	}
-	l.writeFixedWindow(s, now, count-min(count, cost))
+	l.writeFixedWindow(s, now, count-min(count, demand.Cost))
 }
 
 func (l *Limit) writeFixedWindow(s *State, now, count int64) {

@@ -21,6 +21,7 @@ func FuzzTokenBucket(f *testing.F) {
 func FuzzFixedWindow(f *testing.F)   { fuzzTraces(f, bucket.FixedWindow) }
 func FuzzSlidingWindow(f *testing.F) { fuzzTraces(f, bucket.SlidingWindow) }
 func FuzzSlidingLog(f *testing.F)    { fuzzTraces(f, bucket.SlidingLog) }
+func FuzzConcurrency(f *testing.F)   { fuzzTraces(f, bucket.Concurrency, bucket.FixedWindow) }
 
 func fuzzTraces(f *testing.F, algorithms ...bucket.Algorithm) {
 	for _, step := range []byte{1, 3, 7, 29, 101} {

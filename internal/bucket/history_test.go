@@ -40,20 +40,20 @@ func replay(t *testing.T, l *bucket.Limit, r *rand.Rand) {
 	for range 60 {
 		clock += r.Int64N(2 * l.PeriodMicros / l.Requests)
 		cost := 1 + r.Int64N(min(3, l.Capacity))
-		d := l.Decide(&s, clock, cost)
+		d := l.Decide(&s, clock, bucket.Demand{Cost: cost})
 		fits, mayFit := fits(l, history, clock, cost)
 		if d.Allowed() && !mayFit || !d.Allowed() && fits {
 			t.Fatalf("%+v: cost %d at %d: allowed %v after %v", l.Spec, cost, clock, d.Allowed(), history)
 		}
 		if d.Allowed() {
-			l.Charge(&s, clock, cost, d)
+			l.Charge(&s, clock, bucket.Demand{Cost: cost}, d)
 			history = append(history, passed{clock, cost})
 			admitted.Add(clock, cost)
 			continue
 		}
 		// Waiting exactly as long as it says does it, and a microsecond less does not.
 		wait := d.RetryAfter.Microseconds()
-		if l.Decide(&s, clock+wait-1, cost).Allowed() || !l.Decide(&s, clock+wait, cost).Allowed() {
+		if l.Decide(&s, clock+wait-1, bucket.Demand{Cost: cost}).Allowed() || !l.Decide(&s, clock+wait, bucket.Demand{Cost: cost}).Allowed() {
 			t.Fatalf("%+v: cost %d at %d: %d us is not the first moment at which it passes", l.Spec, cost, clock, wait)
 		}
 	}
@@ -87,9 +87,9 @@ func fits(l *bucket.Limit, history []passed, now, cost int64) (must, may bool) {
 		sum := cost
 		for _, p := range slices.Backward(history) {
 			sum += p.cost
-			most := big.NewRat(l.Requests*(now-p.at), l.PeriodMicros)
-			most.Add(most, big.NewRat(l.Burst, 1))
-			if big.NewRat(sum, 1).Cmp(most) > 0 {
+			maxSum := big.NewRat(l.Requests*(now-p.at), l.PeriodMicros)
+			maxSum.Add(maxSum, big.NewRat(l.Burst, 1))
+			if big.NewRat(sum, 1).Cmp(maxSum) > 0 {
 				return false, false
 			}
 		}

@@ -31,10 +31,9 @@ func AppendSubject(dst []byte, domain string, entries []Entry) []byte {
 	return dst
 }
 
-// AppendSharedSubject appends the text that names all descriptors of a domain
-// that have these entries, where the value of the last entry is a pattern and
-// theirs match it. It has "==" before the pattern, which no subject of one
-// descriptor has.
+// AppendSharedSubject appends the text that names all descriptors of a domain that have
+// these entries, where the value of the last entry is a pattern that theirs match. It has
+// "==" before the pattern, which no subject of one descriptor has.
 func AppendSharedSubject(dst []byte, domain string, entries []Entry) []byte {
 	last := len(entries) - 1
 	dst = AppendSubject(dst, domain, entries[:last])
@@ -72,8 +71,8 @@ func (l *Limit) AppendKey(dst, subject []byte) []byte {
 
 const upperHex = "0123456789ABCDEF"
 
-// isEscaped has the bytes that mean something in a key, and those that a terminal
-// would not show.
+// isEscaped marks the bytes that mean something in a key, and those that a terminal would
+// not show.
 var isEscaped = func() (is [256]bool) {
 	for c := range is {
 		is[c] = c < ' ' || c == 0x7f || strings.IndexByte("%{}|=#~", byte(c)) >= 0

@@ -58,69 +58,21 @@ const (
 	maxLevel = 1 << 52
 	// maxDrain bounds how long a debt can last, in microseconds.
 	maxDrain = int64(10 * MaxPeriod / time.Microsecond)
-	// maxSpans bounds the slots or stamps of one state. Only charges of use
-	// can need more; they join the newest one then.
+	// maxSpans bounds the slots or stamps of one state. Only charges of use can need
+	// more; these join the newest one.
 	maxSpans = MaxLogRequests
 )
-
-// Algorithm names how a limit counts.
-type Algorithm uint8
-
-// The algorithms. TokenBucket, GCRA and LeakyBucket admit the same requests;
-// LeakyBucket also says how long to hold each one to get an even stream.
-const (
-	TokenBucket Algorithm = iota + 1
-	GCRA
-	LeakyBucket
-	FixedWindow
-	SlidingWindow
-	SlidingLog
-)
-
-var algorithmNames = [...]string{
-	TokenBucket:   "token_bucket",
-	GCRA:          "gcra",
-	LeakyBucket:   "leaky_bucket",
-	FixedWindow:   "fixed_window",
-	SlidingWindow: "sliding_window",
-	SlidingLog:    "sliding_log",
-}
-
-// Algorithms lists every algorithm, in the order in which they are documented.
-func Algorithms() []Algorithm {
-	return []Algorithm{TokenBucket, GCRA, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog}
-}
-
-// String returns the one spelling of the algorithm, as in a limits file.
-func (a Algorithm) String() string {
-	if a == 0 || int(a) >= len(algorithmNames) {
-		return fmt.Sprintf("Algorithm(%d)", uint8(a))
-	}
-	return algorithmNames[a]
-}
-
-// ParseAlgorithm returns the algorithm of that name.
-func ParseAlgorithm(name string) (Algorithm, error) {
-	for _, a := range Algorithms() {
-		if algorithmNames[a] == name {
-			return a, nil
-		}
-	}
-	return 0, fmt.Errorf("%q is no algorithm", name)
-}
-
-// IsBucket reports whether the algorithm is one of the three that drain
-// continuously and so have a burst.
-func (a Algorithm) IsBucket() bool { return a >= TokenBucket && a <= LeakyBucket }
 
 // Spec holds the numbers of a limit as a person writes them.
 type Spec struct {
 	// Name tells apart the limits of one rule; it may be empty.
 	Name      string
 	Algorithm Algorithm
-	// Requests per Period, 0 to MaxRequests; 0 denies always.
+	// Requests per Period, 0 to MaxRequests; 0 denies always. For a concurrency they are
+	// how many may hold at once, at most MaxHolders.
 	Requests int64
-	// Period in whole milliseconds, MinPeriod to MaxPeriod.
+	// Period in whole milliseconds, MinPeriod to MaxPeriod. For a concurrency it is the
+	// hold: how long a holder that is not heard of keeps its slot.
 	Period time.Duration
 	// Burst is the capacity of a bucket; 0 means Requests.
 	Burst int64
@@ -199,23 +151,9 @@ func NewLimit(s Spec) (*Limit, error) {
 	if s.Name != "" {
 		l.suffix += ":" + string(appendEscaped(nil, s.Name))
 	}
-	switch s.Algorithm {
-	case SlidingLog:
-		l.SlotMicros = 1
-	case SlidingWindow:
-		if l.SubWindows == 0 {
-			l.SubWindows = DefaultSubWindows
-		}
-		l.SlotMicros = ceilDiv(l.PeriodMicros, l.SubWindows)
-	case TokenBucket, GCRA, LeakyBucket:
-		if l.Burst == 0 {
-			l.Burst = l.Requests
-		}
-		l.Capacity = l.Burst
-		if l.Requests > 0 {
-			if err := l.deriveUnits(); err != nil {
-				return nil, err
-			}
+	if derive := l.algorithm().derive; derive != nil {
+		if err := derive(l); err != nil {
+			return nil, err
 		}
 	}
 	l.fingerprint = l.hashNumbers()
@@ -238,33 +176,36 @@ func NewPeriodLimit(s Spec) (*Limit, error) {
 func (s *Spec) check() error {
 	var errs []error
 	bad := func(field string, found any, allowed string, args ...any) {
-		errs = append(errs, &SpecError{field, fmt.Sprint(found), fmt.Sprintf(allowed, args...)})
+		errs = append(errs, &SpecError{Field: field, Found: fmt.Sprint(found), Allowed: fmt.Sprintf(allowed, args...)})
 	}
-	if s.Algorithm < TokenBucket || s.Algorithm > SlidingLog {
+	of := &algorithm{maxRequests: MaxRequests, hasBurst: true, hasSubWindows: true}
+	if s.Algorithm.isKnown() {
+		of = &algorithms[s.Algorithm]
+	} else {
 		bad("algorithm", s.Algorithm, "%v", Algorithms())
 	}
-	switch {
-	case s.Requests < 0 || s.Requests > MaxRequests:
-		bad("requests", s.Requests, "0 to %d", int64(MaxRequests))
-	case s.Algorithm == SlidingLog && s.Requests > MaxLogRequests:
-		bad("requests", s.Requests, "0 to %d for a sliding_log, which keeps a stamp per request; a sliding_window takes more", MaxLogRequests)
+	if s.Requests < 0 || s.Requests > of.maxRequests {
+		bad("requests", s.Requests, "0 to %d%s", of.maxRequests, of.whyMaxRequests)
 	}
 	if s.Period < MinPeriod || s.Period > MaxPeriod || s.Period%MinPeriod != 0 {
 		bad("period", s.Period, "1ms to 366d in whole milliseconds")
 	}
 	switch {
-	case s.Burst != 0 && s.Algorithm != 0 && !s.Algorithm.IsBucket():
+	case s.Burst != 0 && !of.hasBurst:
 		bad("burst", s.Burst, "no burst on a %s, only on token_bucket, gcra and leaky_bucket", s.Algorithm)
 	case s.Burst < 0 || s.Burst > MaxRequests:
 		bad("burst", s.Burst, "1 to %d", int64(MaxRequests))
 	case s.Burst != 0 && s.Requests == 0:
 		bad("burst", s.Burst, "no burst beside requests 0, which deny always")
 	}
+	if s.Postpaid != PostpaidNever && of.hasHolders {
+		bad("postpaid", s.Postpaid, "no postpaid on a %s, where nothing is used up", s.Algorithm)
+	}
 	if s.Unenforced < 0 || s.Unenforced > AllSubjects {
 		bad("enforce", fmt.Sprintf("%d of %d subjects unenforced", s.Unenforced, AllSubjects), "0%% to 100%%")
 	}
 	switch {
-	case s.SubWindows != 0 && s.Algorithm != 0 && s.Algorithm != SlidingWindow:
+	case s.SubWindows != 0 && !of.hasSubWindows:
 		bad("sub_windows", s.SubWindows, "no sub_windows on a %s, only on sliding_window", s.Algorithm)
 	case s.SubWindows < 0 || s.SubWindows > MaxSubWindows:
 		bad("sub_windows", s.SubWindows, "1 to %d", MaxSubWindows)
@@ -272,9 +213,9 @@ func (s *Spec) check() error {
 	return errors.Join(errs...)
 }
 
-// Reported returns the limit as it decides a hit whose cost is what was used, as a
-// caller reports it. With PostpaidAuto that is a limit of its own, with the same
-// key and state; else it is the limit itself. A second call does not allocate.
+// Reported returns the limit that decides a hit whose cost is what a caller reports as
+// used. With PostpaidAuto that is a limit of its own, with the same key and state;
+// otherwise it is the limit itself. A second call does not allocate.
 func (l *Limit) Reported() *Limit {
 	if l.Postpaid != PostpaidAuto || l.isReported {
 		return l
@@ -302,6 +243,21 @@ func (l *Limit) CountsAs(other *Limit) bool {
 	return l.fingerprint == other.fingerprint && l.suffix == other.suffix
 }
 
+// Numbers are what the steps compute with, besides Capacity and Charging, for code that
+// computes them elsewhere: for a bucket Quantum, Unit, Rate and MaxDebt, for a window its
+// period, for a sliding one also its slot. For a limit that always denies it is the
+// period, if periods begin at certain moments.
+func (l *Limit) Numbers() [4]int64 {
+	a := l.algorithm()
+	switch {
+	case l.looksAtState():
+		return a.numbers(l)
+	case a.periodEnd != nil:
+		return [4]int64{l.PeriodMicros}
+	}
+	return [4]int64{}
+}
+
 func (l *Limit) hashNumbers() uint64 {
 	var b [4 * 8]byte
 	for i, n := range [...]int64{l.Requests, l.PeriodMicros, l.Burst, l.SubWindows} {
@@ -310,44 +266,6 @@ func (l *Limit) hashNumbers() uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(b[:]) // never fails
 	return h.Sum64()
-}
-
-// quanta are the possible ticks of buckets in microseconds, the finest first.
-var quanta = [...]int64{1, 1e3, 1e6, 60e6}
-
-// deriveUnits chooses the quantum of a bucket and counts its numbers in it.
-func (l *Limit) deriveUnits() error {
-	if most := mostToRefill(l.Requests, l.Period); l.Burst > most {
-		days := float64(l.Burst) * l.Period.Hours() / 24 / float64(l.Requests)
-		return &SpecError{
-			Field:   "burst",
-			Found:   fmt.Sprintf("%d, which needs %.0f days to refill", l.Burst, days),
-			Allowed: fmt.Sprintf("at most %d here: a burst refills within 366 days", most),
-		}
-	}
-	for _, q := range quanta {
-		if l.PeriodMicros%q != 0 {
-			break
-		}
-		period := l.PeriodMicros / q
-		g := gcd(l.Requests, period)
-		unit, rate := period/g, l.Requests/g
-		if l.Burst > maxLevel/unit {
-			continue
-		}
-		l.Quantum, l.Unit, l.Rate = q, unit, rate
-		l.full = l.Burst * unit
-		l.MaxDebt = maxLevel
-		if ticks := maxDrain / q; ticks <= maxLevel/rate {
-			l.MaxDebt = ticks * rate
-		}
-		return nil
-	}
-	return &SpecError{
-		Field:   "period",
-		Found:   fmt.Sprintf("%s beside %d requests and a burst of %d, which cannot be counted exactly", l.Period, l.Requests, l.Burst),
-		Allowed: "a period in whole seconds or minutes for numbers this large",
-	}
 }
 
 func gcd(a, b int64) int64 {

@@ -77,10 +77,13 @@ func TestNewLimitNamesEachBadField(t *testing.T) {
 		fields []string
 	}{
 		{"no algorithm", func(s *bucket.Spec) { s.Algorithm = 0 }, []string{"algorithm"}},
-		{"unknown algorithm", func(s *bucket.Spec) { s.Algorithm = 7 }, []string{"algorithm"}},
+		{"unknown algorithm", func(s *bucket.Spec) { s.Algorithm = 8 }, []string{"algorithm"}},
 		{"negative requests", func(s *bucket.Spec) { s.Requests = -1 }, []string{"requests"}},
 		{"too many requests", func(s *bucket.Spec) { s.Requests = bucket.MaxRequests + 1 }, []string{"requests"}},
 		{"too many for a log", func(s *bucket.Spec) { s.Algorithm, s.Requests = bucket.SlidingLog, 1001 }, []string{"requests"}},
+		{"too many holders", func(s *bucket.Spec) { s.Algorithm, s.Requests = bucket.Concurrency, 10_001 }, []string{"requests"}},
+		{"a burst and sub_windows of holders", func(s *bucket.Spec) { s.Algorithm, s.Burst, s.SubWindows = bucket.Concurrency, 1, 1 }, []string{"burst", "sub_windows"}},
+		{"postpaid holders", func(s *bucket.Spec) { s.Algorithm, s.Postpaid = bucket.Concurrency, bucket.PostpaidAuto }, []string{"postpaid"}},
 		{"no period", func(s *bucket.Spec) { s.Period = 0 }, []string{"period"}},
 		{"negative period", func(s *bucket.Spec) { s.Period = -time.Second }, []string{"period"}},
 		{"period under a millisecond", func(s *bucket.Spec) { s.Period = time.Microsecond }, []string{"period"}},
@@ -171,7 +174,7 @@ func TestAlgorithmNames(t *testing.T) {
 			t.Errorf("%q is parsed as %d, %v; want %d", a.String(), got, err, a)
 		}
 	}
-	for a, want := range map[bucket.Algorithm]string{0: "Algorithm(0)", 7: "Algorithm(7)", 255: "Algorithm(255)"} {
+	for a, want := range map[bucket.Algorithm]string{0: "Algorithm(0)", 8: "Algorithm(8)", 255: "Algorithm(255)"} {
 		if got := a.String(); got != want {
 			t.Errorf("the algorithm %d is called %q, want %q", uint8(a), got, want)
 		}
@@ -192,7 +195,7 @@ func TestDebtsEnd(t *testing.T) {
 		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Second, Postpaid: bucket.PostpaidAlways})
 		var s bucket.State
 		for range 3 {
-			d := l.Charge(&s, clock, bucket.MaxCost, l.Decide(&s, clock, bucket.MaxCost))
+			d := l.Charge(&s, clock, bucket.Demand{Cost: bucket.MaxCost}, l.Decide(&s, clock, bucket.Demand{Cost: bucket.MaxCost}))
 			if d.ResetAfter != 10*bucket.MaxPeriod {
 				t.Errorf("%s: charged with all there is, it is full after %s, want %s", a, d.ResetAfter, 10*bucket.MaxPeriod)
 			}
@@ -218,7 +221,7 @@ func fieldsOf(err error) (fields []string) {
 // TestDerivedNumbersAreExact checks that the numbers of random buckets are exact, in
 // lowest terms, under the bounds, and of the finest quantum.
 func TestDerivedNumbersAreExact(t *testing.T) {
-	const most = int64(1) << 52
+	const maxLevel = int64(1) << 52
 	r := rand.New(rand.NewPCG(1, 2))
 	refused := 0
 	for range 100_000 {
@@ -237,7 +240,7 @@ func TestDerivedNumbersAreExact(t *testing.T) {
 		units := func(quantum int64) (n int64, fits bool) {
 			n = new(big.Rat).SetFrac64(s.Requests*quantum, s.Period.Microseconds()).Denom().Int64()
 			full := new(big.Int).Mul(big.NewInt(n), big.NewInt(s.Burst))
-			return n, full.Cmp(big.NewInt(most)) <= 0
+			return n, full.Cmp(big.NewInt(maxLevel)) <= 0
 		}
 		want := int64(0)
 		for _, q := range []int64{60e6, 1e6, 1e3, 1} {
@@ -262,7 +265,7 @@ func TestDerivedNumbersAreExact(t *testing.T) {
 			t.Fatalf("%+v: unit %d, want %d", s, l.Unit, unit)
 		case big.NewRat(l.Unit, l.Rate).Cmp(big.NewRat(s.Period.Microseconds()/l.Quantum, s.Requests)) != 0:
 			t.Fatalf("%+v: unit %d / rate %d is not period / requests", s, l.Unit, l.Rate)
-		case l.MaxDebt < l.Burst*l.Unit || l.MaxDebt > most:
+		case l.MaxDebt < l.Burst*l.Unit || l.MaxDebt > maxLevel:
 			t.Fatalf("%+v: debts up to %d, want %d to 2^52", s, l.MaxDebt, l.Burst*l.Unit)
 		}
 		// The longest wait, from a clock in the year 2096, is exact in a double.
@@ -276,11 +279,11 @@ func TestDerivedNumbersAreExact(t *testing.T) {
 	}
 }
 
-// logarithmic returns 0 to most, of each length in bits alike.
-func logarithmic(r *rand.Rand, most int64) int64 {
+// logarithmic returns 0 to maxN, of each length in bits alike.
+func logarithmic(r *rand.Rand, maxN int64) int64 {
 	n := int64(1)
-	for n < most && r.IntN(1+big.NewInt(most).BitLen()) != 0 {
+	for n < maxN && r.IntN(1+big.NewInt(maxN).BitLen()) != 0 {
 		n *= 2
 	}
-	return min(most, r.Int64N(n+1))
+	return min(maxN, r.Int64N(n+1))
 }

@@ -1,7 +1,7 @@
 package bucket
 
-// Location says where the state of a hit is kept, and what decides about the hit
-// when that does not answer.
+// Location says where the state of a hit is kept, and what decides about the hit when the
+// store does not answer.
 type Location struct {
 	// Key is the name of the state in the store.
 	Key string

@@ -89,7 +89,7 @@ func TestMendMovesOnlyStatesOfAWrongClock(t *testing.T) {
 			if l.Mend(&s, clock, skew) {
 				t.Error("it is mended twice")
 			}
-			l.Charge(&s, clock, 1, l.Decide(&s, clock, 1))
+			l.Charge(&s, clock, bucket.Demand{Cost: 1}, l.Decide(&s, clock, bucket.Demand{Cost: 1}))
 			if l.Mend(&s, clock, skew) {
 				t.Errorf("it is mended again when it was charged: %+v", s)
 			}
@@ -107,14 +107,14 @@ func TestMendedLimitsRecover(t *testing.T) {
 				clock := int64(1_800_000_000_000_000)
 				ahead := clock + jump.Microseconds()
 				var s bucket.State
-				l.Charge(&s, ahead, 10, l.Decide(&s, ahead, 10))
+				l.Charge(&s, ahead, bucket.Demand{Cost: 10}, l.Decide(&s, ahead, bucket.Demand{Cost: 10}))
 				l.Mend(&s, clock, skew)
-				d := l.Decide(&s, clock, 1)
+				d := l.Decide(&s, clock, bucket.Demand{Cost: 1})
 				if d.Allowed() || d.Remaining != 0 || d.RetryAfter > l.Period || d.ResetAfter > l.Period {
 					t.Errorf("%s, %s back: %+v", a, jump, d)
 				}
 				clock += d.RetryAfter.Microseconds()
-				if d := l.Decide(&s, clock, 1); !d.Allowed() {
+				if d := l.Decide(&s, clock, bucket.Demand{Cost: 1}); !d.Allowed() {
 					t.Errorf("%s, %s back: after the wait %+v", a, jump, d)
 				}
 			}
@@ -171,19 +171,19 @@ func replaySteps(t *testing.T, l *bucket.Limit, r *rand.Rand) (mended int) {
 		}
 		now := max(clock, last)
 		cost := 1 + r.Int64N(min(3, l.Capacity))
-		d := l.Decide(&s, clock, cost)
+		d := l.Decide(&s, clock, bucket.Demand{Cost: cost})
 		must, _ := fits(l, maybe, now, cost)
 		_, may := fits(l, sure, now, cost)
 		if d.Allowed() && !may || !d.Allowed() && must {
 			t.Fatalf("%+v: cost %d at %d: allowed %v after %v", l.Spec, cost, now, d.Allowed(), sure)
 		}
 		if wait := d.RetryAfter.Microseconds(); !d.Allowed() {
-			if l.Decide(&s, clock+wait-1, cost).Allowed() || !l.Decide(&s, clock+wait, cost).Allowed() {
+			if l.Decide(&s, clock+wait-1, bucket.Demand{Cost: cost}).Allowed() || !l.Decide(&s, clock+wait, bucket.Demand{Cost: cost}).Allowed() {
 				t.Fatalf("%+v: cost %d at %d: %d us is not the first moment at which it passes", l.Spec, cost, now, wait)
 			}
 			continue
 		}
-		l.Charge(&s, clock, cost, d)
+		l.Charge(&s, clock, bucket.Demand{Cost: cost}, d)
 		last = now
 		sure = append(counting(l, sure, now, 0), passed{now, cost})
 		maybe = append(counting(l, maybe, now, max(0, l.SlotMicros-1)), passed{now, cost})

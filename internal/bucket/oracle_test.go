@@ -22,14 +22,20 @@ func newSteps(clock func() int64) *steps {
 	return &steps{clock: clock, states: map[string]*bucket.State{}}
 }
 
-// state returns the state of the hit's key, mended.
-func (s *steps) state(h bucket.Hit, clock int64) *bucket.State {
+// state returns the state of the hit's key.
+func (s *steps) state(h bucket.Hit) *bucket.State {
 	key := string(h.Key)
 	if s.states[key] == nil {
 		s.states[key] = new(bucket.State)
 	}
-	h.Limit.Mend(s.states[key], clock, bucket.DefaultMaxClockSkew.Microseconds())
 	return s.states[key]
+}
+
+// mended is state before a request.
+func (s *steps) mended(h bucket.Hit, clock int64) *bucket.State {
+	state := s.state(h)
+	h.Limit.Mend(state, clock, bucket.DefaultMaxClockSkew.Microseconds())
+	return state
 }
 
 func (s *steps) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
@@ -40,11 +46,21 @@ func (s *steps) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 	defer s.mu.Unlock()
 	clock := s.clock()
 	merged, of := bucket.Merge(nil, nil, hits)
+	decided := s.decide(merged, clock)
 	for i, j := range of {
-		h := merged[j]
-		decisions[i] = h.Limit.Decide(s.state(h, clock), clock, h.Cost)
+		decisions[i] = decided[j]
 	}
 	return nil
+}
+
+// decide decides each merged hit by itself.
+func (s *steps) decide(merged []bucket.Hit, clock int64) []bucket.Decision {
+	decided := make([]bucket.Decision, len(merged))
+	var pending bucket.Pending
+	for i, h := range merged {
+		decided[i] = h.Limit.Decide(s.mended(h, clock), clock, h.Demand(pending.Before(merged, decided, i)))
+	}
+	return decided
 }
 
 func (s *steps) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
@@ -55,14 +71,11 @@ func (s *steps) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 	defer s.mu.Unlock()
 	clock := s.clock()
 	merged, of := bucket.Merge(nil, nil, hits)
-	decided := make([]bucket.Decision, len(merged))
-	for i, h := range merged {
-		decided[i] = h.Limit.Decide(s.state(h, clock), clock, h.Cost)
-	}
+	decided := s.decide(merged, clock)
 	granted := bucket.GroupAllowed(merged, decided)
 	for i, h := range merged {
 		if bucket.Due(&h, &decided[i], granted) {
-			decided[i] = h.Limit.Charge(s.state(h, clock), clock, h.Cost, decided[i])
+			decided[i] = h.Limit.Charge(s.state(h), clock, h.Demand(0), decided[i])
 		}
 	}
 	for i := range hits {
@@ -83,7 +96,12 @@ func (s *steps) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	granted := bucket.GroupAllowed(merged, decided)
 	for i, h := range merged {
 		if bucket.Charged(&h, &decided[i], granted) {
-			h.Limit.GiveBack(s.state(h, clock), clock, decided[i].At, h.Cost)
+			s.mended(h, clock)
+		}
+	}
+	for i, h := range merged {
+		if bucket.Charged(&h, &decided[i], granted) {
+			h.Limit.GiveBack(s.state(h), clock, decided[i].At, h.Demand(0))
 		}
 	}
 	return nil
@@ -118,12 +136,12 @@ func TestStepsAreAsTheOracleSays(t *testing.T) {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
 				for seed := w; seed < traces; seed += workers {
-					mended.Add(checkTrace(t, buckettest.Chance(uint64(seed), 10)))
+					mended.Add(checkTrace(t, buckettest.Chance(uint64(seed), 10), bucket.AllAlgorithms()...))
 				}
 			})
 		}
 	})
-	for _, a := range bucket.Algorithms() {
+	for _, a := range bucket.AllAlgorithms() {
 		if n := mended.Total()[a]; n < traces/100 {
 			t.Errorf("%s: only %d states were mended: the test looks at too little", a, n)
 		}
@@ -146,13 +164,16 @@ func checkTrace(t *testing.T, c buckettest.Choices, a ...bucket.Algorithm) map[b
 
 // TestConformance runs the stores' suite on the bare steps.
 func TestConformance(t *testing.T) {
-	buckettest.Run(t, buckettest.Harness{
+	h := buckettest.Harness{
 		Open: func(_ *testing.T, clock func() int64) bucket.Store {
 			if clock == nil {
 				clock = func() int64 { return time.Now().UnixMicro() }
 			}
 			return newSteps(clock)
 		},
-		Traces: 500,
-	})
+		Traces:     500,
+		Algorithms: bucket.AllAlgorithms(),
+	}
+	buckettest.Run(t, h)
+	buckettest.RunHolders(t, h)
 }

@@ -2,13 +2,12 @@ package bucket
 
 import "slices"
 
-// SettleQuotas gives quotas that share keys with other hits the roles that say
-// the same where equal keys are one hit, so that merged hits and these allow the
-// same: a quota whose hits are all enforced anyway makes all quotas needless, and
-// of two quotas of which one asks a single key that the other asks too, the
-// other adds nothing. Such quotas become Aside. The hits of a quota follow each
-// other. Two quotas that share a key must ask for the same keys, or one of them
-// for that key alone: a descriptor's own limit is a single one.
+// SettleQuotas changes the roles of quotas that share keys with other hits, so that the
+// hits allow the same once equal keys are merged: a quota whose hits are all enforced
+// anyway makes all quotas needless, and if one quota asks a single key that another asks
+// too, the other adds nothing. Such quotas become Aside. The hits of a quota follow each
+// other. Two quotas that share a key must ask for the same keys, or one of them for that
+// key alone: a descriptor's own limit is a single one.
 func SettleQuotas(hits []Hit) {
 	merged, of := Merge(nil, nil, hits)
 	needless, alone := false, make([]bool, len(merged))
@@ -35,8 +34,7 @@ func SettleQuotas(hits []Hit) {
 	}
 }
 
-// quota are the hits from first to end that have one number; hits Aside may be among
-// them.
+// quota is the hits from first to end that have one number; hits Aside may be among them.
 type quota struct {
 	first, end int
 	asked      []int // the merged hits that it asks and that are not enforced

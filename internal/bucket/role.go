@@ -13,11 +13,11 @@ const (
 
 // Quota returns the role of the hits of the n-th quota, from 1 on. A quota is
 // allowed if all its hits are. Of the quotas in a group at least one must be
-// allowed; hits of the others are charged as Aside ones are. The hits of a quota
-// follow each other, but for hits Aside, and later quotas have higher numbers.
+// allowed; hits of the others are charged as Aside ones are. The hits of a quota follow
+// each other, except for hits Aside, and later quotas have higher numbers.
 func Quota(n int) Role { return Role(n) }
 
-// strictest returns the role of a hit that is merged of two.
+// strictest returns the role of a hit that is merged from two.
 func strictest(a, b Role) Role {
 	switch {
 	case a == Enforced || b == Enforced:

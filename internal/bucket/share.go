@@ -14,10 +14,10 @@ type share struct {
 }
 
 // Share returns the limit that one of n daemons applies when each decides alone:
-// requests and burst are divided by n and rounded down, but are at least 1 unless
-// the limit denies always. All else stays, the key too. A burst that could not
-// refill within MaxPeriod at the rounded rate, or not be counted exactly, is
-// smaller. If n is at most 1, the share is the limit itself.
+// requests and burst are divided by n and rounded down, but are at least 1 unless the
+// limit denies always. All else stays, including the key. A burst that could not refill
+// within MaxPeriod at the rounded rate, or could not be counted exactly, is smaller. If n
+// is at most 1, the share is the limit itself.
 //
 // All n together admit no more than the limit, except where the limit is less than
 // n. The limit keeps its last share, so that a second call for the same n does not
@@ -37,8 +37,8 @@ func (l *Limit) Share(n int) *Limit {
 func (l *Limit) divide(n int64) *Limit {
 	s := l.Spec
 	s.Requests = max(1, l.Requests/n)
-	if s.Algorithm.IsBucket() {
-		s.Burst = min(max(1, l.Burst/n), mostToRefill(s.Requests, s.Period), mostToCount(s.Requests, s.Period))
+	if l.algorithm().hasBurst {
+		s.Burst = min(max(1, l.Burst/n), maxToRefill(s.Requests, s.Period), maxToCount(s.Requests, s.Period))
 	}
 	divided, err := NewLimit(s)
 	if err != nil {
@@ -50,23 +50,23 @@ func (l *Limit) divide(n int64) *Limit {
 	return divided
 }
 
-// mostToRefill is the largest burst that refills within MaxPeriod; at least 1,
+// maxToRefill is the largest burst that refills within MaxPeriod; at least 1,
 // for requests of at least 1.
-func mostToRefill(requests int64, period time.Duration) int64 {
+func maxToRefill(requests int64, period time.Duration) int64 {
 	ms := uint64(period.Milliseconds())
 	// The product has up to 67 bits.
 	hi, lo := bits.Mul64(uint64(requests), uint64(MaxPeriod.Milliseconds()))
 	if hi >= ms {
 		return math.MaxInt64
 	}
-	most, _ := bits.Div64(hi, lo, ms)
-	return int64(min(most, math.MaxInt64))
+	maxBurst, _ := bits.Div64(hi, lo, ms)
+	return int64(min(maxBurst, math.MaxInt64))
 }
 
-// mostToCount is the largest burst that stays within maxLevel units in the
+// maxToCount is the largest burst that stays within maxLevel units in the
 // coarsest quantum that divides the period, in which a token has the fewest units.
 // It is at least 142,418, for a period just under MaxPeriod in odd milliseconds.
-func mostToCount(requests int64, period time.Duration) int64 {
+func maxToCount(requests int64, period time.Duration) int64 {
 	ticks := period.Microseconds()
 	for _, q := range quanta {
 		if period.Microseconds()%q == 0 {

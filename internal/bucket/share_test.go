@@ -80,14 +80,14 @@ func checkShare(t *testing.T, whole *bucket.Limit, n int) {
 // randomSpec makes up numbers of all sizes, near the bounds too. They need not
 // be those of a limit.
 func randomSpec(r *rand.Rand) bucket.Spec {
-	size := func(most int64) int64 {
-		switch n := 1 + r.Int64N(most); r.IntN(4) {
+	size := func(maxSize int64) int64 {
+		switch n := 1 + r.Int64N(maxSize); r.IntN(4) {
 		case 0:
-			return min(most, 1+n>>r.IntN(40))
+			return min(maxSize, 1+n>>r.IntN(40))
 		case 1:
-			return most - min(most-1, n>>r.IntN(40))
+			return maxSize - min(maxSize-1, n>>r.IntN(40))
 		case 2:
-			return 1 + r.Int64N(min(most, 20))
+			return 1 + r.Int64N(min(maxSize, 20))
 		default:
 			return n
 		}

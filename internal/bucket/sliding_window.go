@@ -3,12 +3,12 @@ package bucket
 // sliding_window admits at most its requests in any span of one period, in
 // bounded memory. Admitted hits are kept in slots of (first, last, count). A
 // slot gathers hits for SlotMicros from its first, and all of it counts until
-// its last hit is a period old. So each hit counts for at least a period and
-// for less than a period and a slot: it errs only to the safe side, and needs
-// at most SubWindows + 1 slots.
+// its last hit is a period old. So each hit counts for at least a period and for less
+// than a period and a slot: it errs only on the safe side, and needs at most SubWindows +
+// 1 slots.
 //
-// When the numbers change, the slots that are there count for the new period, and
-// the newest one gathers hits for the new SlotMicros.
+// When the numbers change, existing slots count for the new period, and the newest one
+// gathers hits for the new SlotMicros.
 //
 // sliding_log admits at most its requests in any span of one period, exactly: it
 // keeps a stamp (time, cost) of every admitted hit until it is a period old. It
@@ -18,9 +18,38 @@ package bucket
 // hit, so that requests are at most MaxLogRequests.
 //
 // Charges of use on a log are not bounded by its requests. From the stamp
-// maxSpans on, or where no more can be counted, further ones join the newest
-// stamp, which then counts from the latest of them: it errs only to the safe
-// side.
+// maxSpans on, or where no more can be counted, further ones join the newest stamp, which
+// then counts from the latest of them: it errs only on the safe side.
+
+func slidingWindow() algorithm {
+	a := slidingLog()
+	a.name, a.maxRequests, a.whyMaxRequests, a.hasSubWindows = "sliding_window", MaxRequests, "", true
+	a.derive = func(l *Limit) error {
+		if l.SubWindows == 0 {
+			l.SubWindows = DefaultSubWindows
+		}
+		l.SlotMicros = ceilDiv(l.PeriodMicros, l.SubWindows)
+		return nil
+	}
+	return a
+}
+
+func slidingLog() algorithm {
+	return algorithm{
+		name: "sliding_log", maxRequests: MaxLogRequests, hasSpans: true,
+		whyMaxRequests: " for a sliding_log, which keeps a stamp per request; a sliding_window takes more",
+		derive: func(l *Limit) error {
+			l.SlotMicros = 1
+			return nil
+		},
+		decide:    (*Limit).decideSliding,
+		charge:    (*Limit).chargeSliding,
+		giveBack:  (*Limit).giveBackSliding,
+		remaining: (*Limit).remainingOfCount,
+		mend:      (*Limit).mendSliding,
+		numbers:   func(l *Limit) [4]int64 { return [4]int64{l.PeriodMicros, l.SlotMicros} },
+	}
+}
 
 // alive returns the index of the oldest span that still counts, the sum of the
 // counts from there on, and the key's now.
@@ -37,8 +66,8 @@ func (l *Limit) alive(s *State, clock int64) (oldest int, count, now int64) {
 	return oldest, count, now
 }
 
-// pass returns the last moment of the span in which the n-th oldest hit of spans
-// is. There are at least n.
+// pass returns the last moment of the span that holds the n-th oldest hit of spans. There
+// are at least n.
 func pass(spans []Span, n int64) int64 {
 	for n > spans[0].Count {
 		n -= spans[0].Count
@@ -47,7 +76,8 @@ func pass(spans []Span, n int64) int64 {
 	return spans[0].Last
 }
 
-func (l *Limit) decideSliding(s *State, clock, cost int64) Decision {
+func (l *Limit) decideSliding(s *State, clock int64, demand Demand) Decision {
+	cost := demand.Cost
 	oldest, count, now := l.alive(s, clock)
 	d := Decision{At: now, Remaining: max(0, l.Capacity-count)}
 	if count > 0 {
@@ -67,7 +97,8 @@ func (l *Limit) decideSliding(s *State, clock, cost int64) Decision {
 	return d
 }
 
-func (l *Limit) chargeSliding(s *State, clock, cost int64) (wrote bool) {
+func (l *Limit) chargeSliding(s *State, clock int64, demand Demand) (wrote bool) {
+	cost := demand.Cost
 	oldest, count, now := l.alive(s, clock)
 	if cost < 0 && count == 0 {
 		return false
@@ -106,13 +137,13 @@ func (l *Limit) refundSliding(s *State, now, count, n int64) {
 
 // giveBackSliding takes cost from the very slot that the hit at that moment
 // went into, if it still counts.
-func (l *Limit) giveBackSliding(s *State, clock, at, cost int64) {
+func (l *Limit) giveBackSliding(s *State, clock, at int64, demand Demand) {
 	oldest, count, now := l.alive(s, clock)
 	for i := oldest; i < len(s.Spans); i++ {
 		if at < s.Spans[i].First || at > s.Spans[i].Last {
 			continue
 		}
-		n := min(cost, s.Spans[i].Count)
+		n := min(demand.Cost, s.Spans[i].Count)
 		s.Spans[i].Count -= n
 		if s.Spans[i].Count == 0 {
 			s.Spans = append(s.Spans[:i], s.Spans[i+1:]...)
@@ -130,4 +161,14 @@ func (l *Limit) writeSliding(s *State, now, count int64) {
 	}
 	s.Last, s.Level = now, count
 	s.Expires = s.Spans[len(s.Spans)-1].Last + l.PeriodMicros
+}
+
+func (l *Limit) mendSliding(s *State, clock, _ int64) bool {
+	s.Expires -= max(0, s.Spans[len(s.Spans)-1].Last-clock)
+	for i := range s.Spans {
+		span := &s.Spans[i]
+		span.First, span.Last = min(span.First, clock), min(span.Last, clock)
+	}
+	s.Last = clock
+	return true
 }

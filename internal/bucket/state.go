@@ -1,6 +1,9 @@
 package bucket
 
-import "time"
+import (
+	"time"
+	"unsafe"
+)
 
 // State is what a limit remembers about one key. The zero State remembers
 // nothing: a full bucket, an empty window. It belongs to one algorithm; a
@@ -20,6 +23,8 @@ type State struct {
 	// Spans are the slots of a sliding window or the stamps of a log, the oldest
 	// first: from one to the next, neither First nor Last decreases.
 	Spans []Span
+	// Holders are those of a concurrency, or nil.
+	Holders *Holders
 }
 
 // Span is a slot of a sliding window: Count was admitted from First to Last.
@@ -30,9 +35,8 @@ type Span struct {
 }
 
 // JoinNewest makes one span of the two newest; there must be two. The hits of
-// both count until the later one ends. A store that has no room for another span
-// calls it: the limit errs to the safe side then, as a sliding_window with longer
-// slots does.
+// both count until the later one ends. A store that has no room for another span calls
+// it: the limit then errs on the safe side, as a sliding_window with longer slots does.
 func (s *State) JoinNewest() {
 	n := len(s.Spans)
 	joined := &s.Spans[n-2]
@@ -41,12 +45,36 @@ func (s *State) JoinNewest() {
 	s.Spans = s.Spans[:n-1]
 }
 
+// Bytes returns about how many bytes the state takes besides the struct.
+func (s *State) Bytes() int64 {
+	return int64(cap(s.Spans))*int64(unsafe.Sizeof(Span{})) + s.Holders.bytes()
+}
+
+// Growth returns by at most how many bytes the state grows if a holder of this name
+// takes a slot, once so many others have that are pending.
+func (s *State) Growth(holder string, pending int64) int64 {
+	return s.Holders.growth(holder, int(pending))
+}
+
 // clear makes a zero State that keeps the memory of Spans.
 func (s *State) clear() { *s = State{Spans: s.Spans[:0]} }
 
-// Never is the RetryAfter of a hit that no waiting allows: its cost exceeds the
+// Never is the RetryAfter of a hit that waiting cannot allow: its cost exceeds the
 // limit's capacity.
 const Never time.Duration = -1
+
+// Unknown is the RetryAfter of a denied hit that waiting may allow, but nobody knows
+// when: that depends on what others do, not on the time that passes.
+const Unknown time.Duration = -2
+
+// IsLonger compares two retry times. An unknown one is longer than all that are
+// known, and Never is the longest.
+func IsLonger(a, b time.Duration) bool {
+	if isKnown := b >= 0; isKnown != (a >= 0) {
+		return isKnown
+	}
+	return a > b
+}
 
 // MaxCost bounds what one hit can cost or refund. A larger cost counts as MaxCost,
 // which exceeds the capacity of every limit.
@@ -56,13 +84,12 @@ const MaxCost = maxLevel
 type Decision struct {
 	// Remaining is the cost that could still be taken at once, rounded down.
 	Remaining int64
-	// RoomBefore is, of a hit that was denied and charged all the same, what
-	// remained before: less than its cost. Nothing remains after. It is 0 in all
-	// other decisions.
+	// RoomBefore is what remained before a hit that was denied and charged all the same:
+	// less than its cost. Nothing remains after it. It is 0 in all other decisions.
 	RoomBefore int64
 	// RetryAfter is 0 for an allowed hit. Otherwise it is how long to wait
 	// until the same hit is allowed, if nobody else takes, to the microsecond;
-	// or Never.
+	// or Never, or Unknown.
 	RetryAfter time.Duration
 	// ResetAfter is how long until the limit is full again if left alone.
 	ResetAfter time.Duration
@@ -71,15 +98,16 @@ type Decision struct {
 	Wait time.Duration
 	// At is the moment of the decision on the key's own clock, in microseconds
 	// since the Unix epoch; a give-back needs it. It is 0 if there is nothing to
-	// give back: the store had no room to remember the hit, or denied it without
+	// give back: the holder had its slot before, the store had no room to remember
+	// the hit, or denied it without
 	// looking at its state.
 	At int64
 	// Degraded marks a decision that was made without the limit's state.
 	Degraded bool
-	// RememberedAt is, of a denial that was repeated from memory, the moment at which
-	// that was done, on the key's own clock as far as it is known: in microseconds since
-	// the Unix epoch, by the time that passed since the clock was last heard of. It is 0
-	// in all other decisions.
+	// RememberedAt is the moment at which a denial was repeated from memory, in
+	// microseconds since the Unix epoch, on the key's own clock as far as it is known: by
+	// the time that has passed since the clock was last heard of. It is 0 in all other
+	// decisions.
 	RememberedAt int64
 	// Seq orders the decisions about one key that have equal At: the one with the
 	// lower Seq was first. It is 0 where the store does not know; see Store.

@@ -40,8 +40,19 @@ func TestJoinNewest(t *testing.T) {
 			{start + 89*second, 13}, // of the older ones nothing is left
 			{start + 90*second, 20},
 		} {
-			if got := l.Decide(&s, c.at, 0).Remaining; got != c.remaining {
+			if got := l.Decide(&s, c.at, bucket.Demand{}).Remaining; got != c.remaining {
 				t.Errorf("after %d older spans: %d remain %d s after the start, want %d", len(older), got, (c.at-start)/second, c.remaining)
+			}
+		}
+	}
+}
+
+func TestRetryTimesHaveAnOrder(t *testing.T) {
+	ascending := []time.Duration{0, 1, time.Second, bucket.MaxPeriod, bucket.Unknown, bucket.Never}
+	for i, a := range ascending {
+		for j, b := range ascending {
+			if got := bucket.IsLonger(a, b); got != (i > j) {
+				t.Errorf("that %d is longer than %d: %v", a, b, got)
 			}
 		}
 	}

@@ -2,59 +2,70 @@ package bucket
 
 import "time"
 
-// Decide returns what a hit of cost gets when the store's clock is at clock, in
-// microseconds since the Unix epoch. It changes nothing.
+// Demand is what a hit asks of the state of its key; Hit.Demand makes it.
+type Demand struct {
+	// Cost is that of the hit.
+	Cost int64
+	// Holder is that of the hit.
+	Holder string
+	// Pending is how many hits before it in its group are about to hold a slot of the
+	// same state.
+	Pending int64
+}
+
+// Decide returns what a hit gets when the store's clock is at clock, in microseconds
+// since the Unix epoch. It changes nothing.
 //
 // A cost of 0 peeks: it is allowed when a cost of 1 would be. A negative cost
 // refunds and is always allowed. Where use is charged, Charging says what a hit
 // needs.
-func (l *Limit) Decide(s *State, clock, cost int64) Decision {
-	switch {
-	case l.Requests == 0:
+func (l *Limit) Decide(s *State, clock int64, demand Demand) Decision {
+	if !l.looksAtState() {
 		d := Decision{At: clock}
-		if l.Algorithm == FixedWindow {
-			// Whoever waits for the reset is not to ask again at once.
-			d.ResetAfter = micros(l.windowEnd(clock) - clock)
+		if end := l.algorithm().periodEnd; end != nil {
+			// Whoever waits for the reset must not ask again at once.
+			d.ResetAfter = micros(end(l, clock) - clock)
 		}
-		if cost >= 0 {
+		if demand.Cost >= 0 {
 			d.RetryAfter = Never
 		}
 		return d
-	case l.Algorithm.IsBucket():
-		return l.decideBucket(s, clock, cost)
-	case l.Algorithm == FixedWindow:
-		return l.decideFixedWindow(s, clock, cost)
-	default:
-		return l.decideSliding(s, clock, cost)
 	}
+	return l.algorithm().decide(l, s, clock, demand)
 }
 
-// Charge writes a hit of cost into the state. d is what Decide returned for the
+// looksAtState reports whether the state of a key matters to the limit. One of 0 denies
+// always; but what is held since it was more may be released.
+func (l *Limit) looksAtState() bool { return l.Requests > 0 || l.algorithm().hasHolders }
+
+// noState is the zero State, which nobody writes.
+var noState State
+
+// DecideFirst is Decide on a key that has no state.
+func (l *Limit) DecideFirst(clock int64, demand Demand) Decision {
+	return l.Decide(&noState, clock, demand)
+}
+
+// Charge writes a hit into the state. d is what Decide returned for the
 // hit; Charge returns it with the numbers after the hit. The hit must be allowed,
 // or ChargedAnyway. A refund that finds nothing to give back writes nothing.
-func (l *Limit) Charge(s *State, clock, cost int64, d Decision) Decision {
-	if l.Requests == 0 || cost == 0 {
+func (l *Limit) Charge(s *State, clock int64, demand Demand, d Decision) Decision {
+	if !l.looksAtState() || demand.Cost == 0 {
 		return d
 	}
-	wrote := false
-	switch {
-	case l.Algorithm.IsBucket():
-		wrote = l.chargeBucket(s, clock, cost)
-	case l.Algorithm == FixedWindow:
-		wrote = l.chargeFixedWindow(s, clock, cost)
-	default:
-		wrote = l.chargeSliding(s, clock, cost)
-	}
-	if !wrote {
+	if !l.algorithm().charge(l, s, clock, demand) {
 		return d
 	}
 	if d.RetryAfter != 0 {
 		d.RoomBefore = d.Remaining
 		// The charge of what was used has moved the moment from which a peek is
 		// allowed again. A level that can grow no further may not show it.
-		if retry := l.Decide(s, clock, 0).RetryAfter; retry != 0 {
+		if retry := l.Decide(s, clock, Demand{}).RetryAfter; retry != 0 {
 			d.RetryAfter = retry
 		}
+	}
+	if demand.Cost > 0 && d.At != 0 && l.algorithm().hasHolders {
+		d.At = s.Last // later than at the decision, if another hit of the group wrote since
 	}
 	d.Remaining, d.ResetAfter = l.written(s, clock)
 	return d
@@ -66,33 +77,26 @@ func (l *Limit) written(s *State, clock int64) (remaining int64, reset time.Dura
 	if s.Expires == 0 {
 		return l.Capacity, 0
 	}
-	reset = micros(s.Expires - clock)
-	if l.Algorithm.IsBucket() {
-		return max(0, l.full-s.Level) / l.Unit, reset
-	}
-	return max(0, l.Capacity-s.Level), reset
+	return l.algorithm().remaining(l, s), micros(s.Expires - clock)
 }
 
-// GiveBack takes out of the state what a hit of cost, decided at the moment at,
-// still counts for, and never more: it does not fill a limit beyond its capacity,
-// and does not reach into another window.
-func (l *Limit) GiveBack(s *State, clock, at, cost int64) {
-	if l.Requests == 0 || cost <= 0 {
+// GiveBack takes out of the state what a hit, decided at the moment at, still
+// counts for, and never more: it does not fill a limit beyond its capacity,
+// and does not reach into another window. Of a group all states are mended before the
+// first hit is given back.
+func (l *Limit) GiveBack(s *State, clock, at int64, demand Demand) {
+	if l.Requests == 0 || demand.Cost <= 0 {
 		return
 	}
-	switch {
-	case l.Algorithm.IsBucket():
-		l.giveBackBucket(s, clock, at, cost)
-	case l.Algorithm == FixedWindow:
-		l.giveBackFixedWindow(s, clock, at, cost)
-	default:
-		l.giveBackSliding(s, clock, at, cost)
-	}
+	l.algorithm().giveBack(l, s, clock, at, demand)
 }
 
 // ChargedAnyway reports whether a hit of cost is charged even if its group is
-// denied.
+// denied: what was used already, and the release of a holder.
 func (l *Limit) ChargedAnyway(cost int64) bool {
+	if cost < 0 {
+		return l.algorithm().hasHolders
+	}
 	return l.Charging() != ChargesAdmitted && cost > 0 && l.Requests > 0
 }
 
@@ -108,8 +112,8 @@ func (l *Limit) Charging() Charging {
 	}
 }
 
-// claim returns how much of the capacity must be free for a hit of a cost that is
-// no refund.
+// claim returns how much of the capacity must be free for a hit whose cost is not a
+// refund.
 func (l *Limit) claim(cost int64) int64 {
 	switch l.Charging() {
 	case ChargesUse:

@@ -21,6 +21,61 @@ type Hit struct {
 	Cost int64
 	// Role says how the hit takes part in the decision on its group.
 	Role Role
+	// Holder names who takes, where that matters to the limit: 1 to MaxHolder bytes,
+	// and whoever makes the hit replaces a longer name by a hash. It is empty for all
+	// other limits. The store does not keep the string.
+	Holder string
+}
+
+// MaxHolder is the length in bytes of the longest Holder.
+const MaxHolder = 64
+
+// Demand returns what the hit asks of the state of its key. pending is how many hits
+// before it in its group are about to hold a slot of that state, see Pending.
+func (h *Hit) Demand(pending int64) Demand {
+	return Demand{Cost: h.Cost, Holder: h.Holder, Pending: pending}
+}
+
+// Pending counts, hit by hit of a merged group, who is about to hold a slot: by itself
+// such a hit got a decision that takes one. The zero Pending has looked at no hit.
+type Pending struct {
+	seen int
+	// byKey has the counts of the hits that were seen, if the group has many hits.
+	byKey map[string]int64
+}
+
+// Before returns how many hits before the i-th are about to hold a slot of the same
+// state; of a hit without a Holder it is 0. The decisions before the i-th are known
+// and do not change any more. A Pending is asked about one group alone, and never
+// about a hit before one that it was asked about.
+func (p *Pending) Before(hits []Hit, decisions []Decision, i int) (n int64) {
+	h := &hits[i]
+	if h.Holder == "" {
+		return 0
+	}
+	if len(hits) <= fewHits {
+		for j := range i {
+			if takesSlot(&hits[j], &decisions[j]) && bytes.Equal(hits[j].Key, h.Key) {
+				n++
+			}
+		}
+		return n
+	}
+	// To look at all hits before each hit takes a second for ten thousand of them.
+	for ; p.seen < i; p.seen++ {
+		if takesSlot(&hits[p.seen], &decisions[p.seen]) {
+			if p.byKey == nil {
+				p.byKey = make(map[string]int64)
+			}
+			p.byKey[string(hits[p.seen].Key)]++
+		}
+	}
+	return p.byKey[string(h.Key)]
+}
+
+// takesSlot reports whether a hit that by itself got d is about to take a slot.
+func takesSlot(h *Hit, d *Decision) bool {
+	return h.Holder != "" && h.Cost > 0 && d.Allowed() && d.At != 0
 }
 
 // ErrRefused says that a store answers but will not decide until somebody changes
@@ -33,36 +88,36 @@ type Store interface {
 	// Take decides the hits of one request as a group, and writes what each of
 	// them got to decisions, which has the length of hits.
 	//
-	// The group is allowed if every hit is; roles make exceptions, see
-	// GroupAllowed. Then all allowed hits are charged; else only those are that
-	// are ChargedAnyway. Hits with equal keys are one hit of their summed cost, and get the
-	// same decision. In a denied group, the decision of a hit that by itself was
-	// allowed says so, and its Remaining is without the charge.
+	// The group is allowed if every hit is; roles make exceptions, see GroupAllowed. Then
+	// all allowed hits are charged; otherwise only those that are ChargedAnyway. Hits
+	// with equal keys and holders are one hit, see Merge, and get the same decision. In a
+	// denied group, the decision of a hit that by itself was allowed says so, and its
+	// Remaining is without the charge.
 	//
-	// At and Seq of the decisions about one key are in the order in which they were
-	// made, unless the clock of the store was set back in between. A store may leave
-	// Seq out where nobody asked for it.
+	// At and Seq of those decisions about one key that have an At are in the order in
+	// which they were made, unless the clock of the store was set back in between. A
+	// store may leave Seq out where nobody asked for it.
 	//
-	// On an error decisions holds nothing of use. It is then unknown what was
-	// charged, and Take must not be called again for the same request.
+	// On an error decisions holds nothing useful. It is then unknown what was charged,
+	// and Take must not be called again for the same request.
 	Take(ctx context.Context, hits []Hit, decisions []Decision) error
 
 	// Check decides a group exactly as Take would at this moment, and charges
 	// nothing, whatever the Charging; so Remaining and ResetAfter are those
 	// before any charge. It changes a state only to mend it, as every method
-	// does. Its decisions are not for GiveBack, and no metric counts them as
-	// answers. On an error decisions holds nothing of use.
+	// does. Its decisions are not for GiveBack, and no metric counts them as answers. On
+	// an error decisions holds nothing useful.
 	Check(ctx context.Context, hits []Hit, decisions []Decision) error
 
 	// GiveBack takes back what an earlier Take with these decisions charged for
 	// these hits, each as far as its charge still counts. It skips hits that took
 	// nothing: peeks, refunds, and those of a denied group that are not ChargedAnyway.
-	// Of the others it replaces At and Seq in decisions by its own, as those of a Take,
-	// so decisions are not for another GiveBack. It is best effort: on an error some of
-	// it may not be given back.
+	// For the others it replaces At and Seq in decisions by its own, as a Take does, so
+	// decisions cannot be given back again. It is best effort: on an error some of it may
+	// not be given back.
 	GiveBack(ctx context.Context, hits []Hit, decisions []Decision) error
 
-	// Locate says where the state of a hit is kept. It asks nobody.
+	// Locate says where the state of a hit is kept, without asking a server.
 	Locate(h *Hit) Location
 
 	// Forget forgets what this process holds about the states of these keys, as
@@ -79,14 +134,18 @@ type Store interface {
 	Close() error
 }
 
-// fewHits is the most hits that Merge compares with each other, which is faster
-// than a map for few.
+// fewHits is the most hits that Merge and Pending compare with each other, which is
+// faster than a map for few.
 const fewHits = 16
 
 // Merge appends hits to merged, and for each hit its index there to of; both must
 // be empty. Hits with equal keys become one, with the sum of their costs and the
 // strictest of their roles. If their limits differ, which they can in requests and
 // burst, the limit of the least capacity decides; it is Reported if one of them is.
+//
+// Hits of several holders stay apart. Those of one holder become one with the largest
+// of their costs, since a holder has one slot however often it takes; or a release if
+// one of them is.
 func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
 	var index map[string]int
 	if len(hits) > fewHits {
@@ -96,9 +155,11 @@ func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
 		h.Cost = clampCost(h.Cost)
 		i := 0
 		if index == nil {
-			for i < len(merged) && !bytes.Equal(merged[i].Key, h.Key) {
+			for i < len(merged) && !(bytes.Equal(merged[i].Key, h.Key) && merged[i].Holder == h.Holder) {
 				i++
 			}
+		} else if h.Holder != "" {
+			i = indexOf(index, string(h.Key)+"\x00"+h.Holder, len(merged)) // no key has this byte
 		} else if known, ok := index[string(h.Key)]; ok {
 			i = known
 		} else {
@@ -108,13 +169,34 @@ func Merge(merged []Hit, of []int, hits []Hit) ([]Hit, []int) {
 		if i == len(merged) {
 			merged = append(merged, h)
 		} else {
-			merged[i].Cost = clampCost(merged[i].Cost + h.Cost)
+			merged[i].Cost = mergedCost(&merged[i], &h)
 			merged[i].Role = strictest(merged[i].Role, h.Role)
 			merged[i].Limit = mergedLimit(merged[i].Limit, h.Limit)
 		}
 		of = append(of, i)
 	}
 	return merged, of
+}
+
+// indexOf returns the index of a name, or next if it is not known yet.
+func indexOf(index map[string]int, name string, next int) int {
+	i, ok := index[name]
+	if !ok {
+		i = next
+		index[name] = next
+	}
+	return i
+}
+
+func mergedCost(a, b *Hit) int64 {
+	switch {
+	case a.Holder == "":
+		return clampCost(a.Cost + b.Cost)
+	case a.Cost < 0 || b.Cost < 0:
+		return min(a.Cost, b.Cost)
+	default:
+		return max(a.Cost, b.Cost)
+	}
 }
 
 func mergedLimit(a, b *Limit) *Limit {

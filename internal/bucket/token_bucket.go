@@ -1,5 +1,7 @@
 package bucket
 
+import "fmt"
+
 // token_bucket, gcra and leaky_bucket are one algorithm. It keeps the debt, which
 // is what was taken and has not yet been refilled, instead of the tokens that
 // remain. Debt drains at requests/period; a hit is allowed while debt + cost stays
@@ -12,6 +14,68 @@ package bucket
 //
 // Debt is counted in units: a token has Unit of them and Rate drain per
 // quantum, so every value is a whole number and nothing is ever rounded.
+
+func tokenBucket(name string) algorithm {
+	return algorithm{
+		name: name, maxRequests: MaxRequests, hasBurst: true,
+		derive:    (*Limit).deriveBucket,
+		decide:    (*Limit).decideBucket,
+		charge:    (*Limit).chargeBucket,
+		giveBack:  (*Limit).giveBackBucket,
+		remaining: func(l *Limit, s *State) int64 { return max(0, l.full-s.Level) / l.Unit },
+		mend:      (*Limit).mendBucket,
+		numbers:   func(l *Limit) [4]int64 { return [4]int64{l.Quantum, l.Unit, l.Rate, l.MaxDebt} },
+	}
+}
+
+func (l *Limit) deriveBucket() error {
+	if l.Burst == 0 {
+		l.Burst = l.Requests
+	}
+	l.Capacity = l.Burst
+	if l.Requests == 0 {
+		return nil
+	}
+	return l.deriveUnits()
+}
+
+// quanta are the possible ticks of buckets in microseconds, the finest first.
+var quanta = [...]int64{1, 1e3, 1e6, 60e6}
+
+// deriveUnits chooses the quantum of a bucket and counts its numbers in it.
+func (l *Limit) deriveUnits() error {
+	if maxBurst := maxToRefill(l.Requests, l.Period); l.Burst > maxBurst {
+		days := float64(l.Burst) * l.Period.Hours() / 24 / float64(l.Requests)
+		return &SpecError{
+			Field:   "burst",
+			Found:   fmt.Sprintf("%d, which needs %.0f days to refill", l.Burst, days),
+			Allowed: fmt.Sprintf("at most %d here: a burst refills within 366 days", maxBurst),
+		}
+	}
+	for _, q := range quanta {
+		if l.PeriodMicros%q != 0 {
+			break
+		}
+		period := l.PeriodMicros / q
+		g := gcd(l.Requests, period)
+		unit, rate := period/g, l.Requests/g
+		if l.Burst > maxLevel/unit {
+			continue
+		}
+		l.Quantum, l.Unit, l.Rate = q, unit, rate
+		l.full = l.Burst * unit
+		l.MaxDebt = maxLevel
+		if ticks := maxDrain / q; ticks <= maxLevel/rate {
+			l.MaxDebt = ticks * rate
+		}
+		return nil
+	}
+	return &SpecError{
+		Field:   "period",
+		Found:   fmt.Sprintf("%s beside %d requests and a burst of %d, which cannot be counted exactly", l.Period, l.Requests, l.Burst),
+		Allowed: "a period in whole seconds or minutes for numbers this large",
+	}
+}
 
 // debt returns the debt of a bucket in units, and the tick at which it has that.
 // Ticks are counted in quanta since the Unix epoch.
@@ -48,7 +112,8 @@ func (l *Limit) drained(now, debt int64) int64 {
 	return (now + ceilDiv(debt, l.Rate)) * l.Quantum
 }
 
-func (l *Limit) decideBucket(s *State, clock, cost int64) Decision {
+func (l *Limit) decideBucket(s *State, clock int64, demand Demand) Decision {
+	cost := demand.Cost
 	debt, now := l.debt(s, clock)
 	d := Decision{
 		At:        now * l.Quantum,
@@ -72,7 +137,8 @@ func (l *Limit) decideBucket(s *State, clock, cost int64) Decision {
 	return d
 }
 
-func (l *Limit) chargeBucket(s *State, clock, cost int64) (wrote bool) {
+func (l *Limit) chargeBucket(s *State, clock int64, demand Demand) (wrote bool) {
+	cost := demand.Cost
 	debt, now := l.debt(s, clock)
 	switch {
 	case cost > 0:
@@ -86,9 +152,9 @@ func (l *Limit) chargeBucket(s *State, clock, cost int64) (wrote bool) {
 	return true
 }
 
-func (l *Limit) giveBackBucket(s *State, clock, at, cost int64) {
+func (l *Limit) giveBackBucket(s *State, clock, at int64, demand Demand) {
 	debt, now := l.debt(s, clock)
-	taken := l.units(cost)
+	taken := l.units(demand.Cost)
 	elapsed := now - at/l.Quantum
 	// A take that lies ahead was made while the clock was wrong, or the state of
 	// that take was lost: then the debt may be that of other hits.
@@ -105,4 +171,14 @@ func (l *Limit) writeBucket(s *State, now, debt int64) {
 	}
 	s.Last, s.Expires = now*l.Quantum, l.drained(now, debt)
 	s.Level, s.Unit = debt, l.Unit
+}
+
+func (l *Limit) mendBucket(s *State, clock, skew int64) bool {
+	// New numbers have moved the last moment to the end of their quantum.
+	if last := ceilDiv(s.Last, l.Quantum) * l.Quantum; last-clock < skew+l.Quantum {
+		return false
+	}
+	s.Expires -= s.Last - clock
+	s.Last = clock
+	return true
 }

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Trace is what a store tells of one Take that is traced. It belongs to the
-// goroutine of that Take. A store that waits for nobody leaves it empty.
+// Trace is what a store tells of one traced Take. It belongs to the goroutine of that
+// Take. A store that waits for nobody leaves it empty.
 type Trace struct {
-	// Queued is how long the take waited until it was sent, and Asked how long the
-	// answer took then: of several hash tags that were asked at the same time
-	// those of the slowest, and the sum over those asked one after the other.
+	// Queued is how long the take waited until it was sent, and Asked how long the answer
+	// took then. Of several hash tags that were asked at the same time the slowest
+	// counts; those that were asked one after the other are added up.
 	Queued, Asked time.Duration
-	// Batches name what the take travelled in, at most MaxTraceBatches.
+	// Batches name the batches that the take travelled in, at most MaxTraceBatches.
 	Batches []SpanRef
 	// Degraded is why the store did not decide some of it, or empty.
 	Degraded string
@@ -30,22 +30,22 @@ type SpanRef struct {
 	Span  [8]byte
 }
 
-// TracedBatch is what a store sent together, and a traced take with it.
+// TracedBatch is what a store sent together with a traced take.
 type TracedBatch struct {
 	// Node is the name of the node that was asked.
 	Node string
-	// Requests are the requests, or their parts, in Commands; they ask Limits.
+	// Requests are the requests, or on a cluster their pieces, in Commands; they ask Limits.
 	Requests, Commands, Limits int
 	// Start is when it was sent, and Took how long the replies took.
 	Start time.Time
 	Took  time.Duration
-	// Failed is whether a command had no reply, or an error for one.
+	// Failed is whether a command had no reply, or an error as its reply.
 	Failed bool
 }
 
-// Traced is a context with a Trace. Its maker has the context itself be one, rather
-// than hold a value, since a request that is not traced would look for that through
-// all of its context, which costs more than the rest of tracing does.
+// Traced is a context with a Trace. The context itself is one, rather than holding a
+// value, since a request that is not traced would search its whole context for that
+// value, which costs more than the rest of tracing does.
 type Traced interface {
 	context.Context
 	Trace() *Trace
@@ -59,7 +59,8 @@ func TraceOf(ctx context.Context) *Trace {
 	return nil
 }
 
-// AddBatch notes a batch, unless ref is zero or there are as many as there may be.
+// AddBatch notes a batch, unless ref is zero or there are already as many as there may
+// be.
 func (t *Trace) AddBatch(ref SpanRef) {
 	if ref != (SpanRef{}) && len(t.Batches) < MaxTraceBatches {
 		t.Batches = append(t.Batches, ref)

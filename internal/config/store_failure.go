@@ -14,18 +14,7 @@ func (p *fileParser) storeFailure(o *yamlfile.Object) bucket.FailureMode {
 	if !ok {
 		return bucket.FailureDefault
 	}
-	var names []string
-	for _, m := range bucket.FailureModes() {
-		names = append(names, m.String())
-	}
-	s, ok := p.Text(v, yamlfile.Commas(names))
-	if !ok {
-		return bucket.FailureDefault
-	}
-	mode, err := bucket.ParseFailureMode(s)
-	if err != nil {
-		p.BadName(v, s, names)
-	}
+	mode, _ := yamlfile.OneOf(p.Reader, v, bucket.FailureModes()...)
 	return mode
 }
 

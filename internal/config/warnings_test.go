@@ -266,19 +266,19 @@ func driveNeverBinds(t *testing.T, r *rand.Rand, loose, tight *bucket.Limit) {
 		}
 		cost := 1 + r.Int64N(tight.Capacity)
 		if r.IntN(2) == 0 {
-			cost = max(1, tight.Decide(&ts, now, 0).Remaining)
+			cost = max(1, tight.Decide(&ts, now, bucket.Demand{}).Remaining)
 		}
 		if refunds && r.IntN(3) == 0 {
 			cost = -cost
 		}
-		td, ld := tight.Decide(&ts, now, cost), loose.Decide(&ls, now, cost)
+		td, ld := tight.Decide(&ts, now, bucket.Demand{Cost: cost}), loose.Decide(&ls, now, bucket.Demand{Cost: cost})
 		if !td.Allowed() {
 			continue
 		}
 		if !ld.Allowed() {
 			t.Fatalf("said never to bind: %+v beside %+v, but it denies a cost of %d", loose.Spec, tight.Spec, cost)
 		}
-		tight.Charge(&ts, now, cost, td)
-		loose.Charge(&ls, now, cost, ld)
+		tight.Charge(&ts, now, bucket.Demand{Cost: cost}, td)
+		loose.Charge(&ls, now, bucket.Demand{Cost: cost}, ld)
 	}
 }

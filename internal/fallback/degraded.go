@@ -24,8 +24,8 @@ const (
 	Refused Reason = "refused"
 	// Unreadable: the store holds no state under a key, but something else.
 	Unreadable Reason = "unreadable"
-	// Unsure: the store was not asked, since the limits of the request may not be
-	// those that are assigned by now.
+	// Unsure: the store was not asked, since the limits of the request may no longer be
+	// those that are assigned.
 	Unsure Reason = "unsure"
 )
 
@@ -55,9 +55,8 @@ func newCounters(metrics prometheus.Registerer) (c counters) {
 	return c
 }
 
-// Degraded says for each mode that decided a part of a request in the place of
-// its store why that did not. The zero Degraded is a request that its store
-// decided.
+// Degraded says, for each mode that decided part of a request in place of its store, why
+// the store did not. The zero Degraded is a request that its store decided.
 type Degraded struct {
 	any bool
 	why [bucket.FailError + 1]Reason

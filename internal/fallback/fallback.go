@@ -36,8 +36,7 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Fallback decides in the place of a store. Its methods may be called
-// concurrently.
+// Fallback decides in place of a store. Its methods may be called concurrently.
 type Fallback struct {
 	mode     bucket.FailureMode
 	local    bucket.Store
@@ -216,9 +215,8 @@ func (f *Fallback) sharing() (n int, number uint32) {
 	}
 }
 
-// modeOf returns the mode that decides a hit. A value that is no mode counts as
-// FailError, the safe one. A hit Aside does not fail its group: FailError counts
-// as FailAllow for it.
+// modeOf returns the mode that decides a hit. An invalid mode counts as FailError, the
+// safe one. A hit Aside does not fail its group: FailError counts as FailAllow for it.
 func (f *Fallback) modeOf(h *bucket.Hit) bucket.FailureMode {
 	m := h.Limit.OnStoreFailure
 	if m == bucket.FailureDefault {

@@ -47,9 +47,9 @@ func (g *group) unchoose() {
 	g.chosen, g.chosenOf, g.chosenDecisions = g.chosen[:0], g.chosenOf[:0], g.chosenDecisions[:0]
 }
 
-// settleQuotas puts the local hits of those quotas aside that are decided without
-// the local store: quotas of which another hit is denied, or all quotas once one
-// without local hits is allowed.
+// settleQuotas puts aside the local hits of quotas that are decided without the local
+// store: quotas with another hit that is denied, or all quotas once one without local
+// hits is allowed.
 func (g *group) settleQuotas() {
 	settled := false
 	for i := 0; i < len(g.hits); {
@@ -104,8 +104,7 @@ func (g *group) choose(wanted func(*bucket.Hit, *bucket.Decision) bool) {
 	}
 }
 
-// decide has the wanted local hits decided as one group, by the local store's Take
-// or Check.
+// decide decides the wanted local hits as one group, by the local store's Take or Check.
 func (g *group) decide(ctx context.Context, by func(context.Context, []bucket.Hit, []bucket.Decision) error, wanted func(*bucket.Hit, *bucket.Decision) bool) error {
 	g.choose(wanted)
 	if len(g.chosen) == 0 {

@@ -13,7 +13,7 @@ const untilBack = time.Second
 // allow returns the decision of a limit of mode allow, as if nobody had taken from
 // it. A limit of 0, or a cost over the capacity, is denied for ever in any mode.
 func allow(h bucket.Hit) bucket.Decision {
-	d := h.Limit.Decide(&bucket.State{}, 0, h.Cost)
+	d := h.Limit.DecideFirst(0, h.Demand(0))
 	d.Degraded = true
 	return d
 }

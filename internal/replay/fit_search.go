@@ -44,7 +44,7 @@ func (f *fitted) decideOf(subject int, l *bucket.Limit) (passed, asked uint64) {
 		if a.reports {
 			limit = reported
 		}
-		d := limit.Decide(state, a.at, a.cost)
+		d := limit.Decide(state, a.at, bucket.Demand{Cost: a.cost})
 		if a.cost > 0 {
 			asked++
 			if d.Allowed() {
@@ -52,7 +52,7 @@ func (f *fitted) decideOf(subject int, l *bucket.Limit) (passed, asked uint64) {
 			}
 		}
 		if d.Allowed() || limit.ChargedAnyway(a.cost) {
-			limit.Charge(state, a.at, a.cost, d)
+			limit.Charge(state, a.at, bucket.Demand{Cost: a.cost}, d)
 		}
 	}
 	return passed, asked
@@ -66,11 +66,11 @@ func (f *fitted) passesWhole(subject int, l *bucket.Limit) bool {
 		if a.reports {
 			limit = reported
 		}
-		d := limit.Decide(state, a.at, a.cost)
+		d := limit.Decide(state, a.at, bucket.Demand{Cost: a.cost})
 		if !d.Allowed() && a.cost > 0 {
 			return false
 		}
-		limit.Charge(state, a.at, a.cost, d)
+		limit.Charge(state, a.at, bucket.Demand{Cost: a.cost}, d)
 	}
 	return true
 }

@@ -8,28 +8,29 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// states is a bucket.Store whose clock its user sets. It does what memstore does,
-// for one goroutine, without locks. States that have expired are removed, a few
-// whenever a new one comes, so that memory is bounded by those that are live.
+// states is a bucket.Store whose clock is set by its user. The arithmetic is bucket's, as
+// in memstore, which a replay cannot use: on a cluster each hit of a group has the clock
+// of its node, how far clocks may differ is up to the recorded daemon, keys that find no
+// room end a replay, and a sweep by the wall clock would not be reproducible. Expired
+// states are removed, a few whenever a new one is added, so that memory is bounded by the
+// live ones.
 type states struct {
 	// now is the clock, in microseconds since the Unix epoch.
 	now int64
-	// clocks, if not nil, has the clocks of the hits of the next line instead: on a
-	// cluster each node has its own. A line's hits come all at once, or beside a
-	// refusal in two parts.
+	// clocks, if not nil, holds the clocks of the hits of the next line instead: on a
+	// cluster each node has its own. A line's hits come all at once, or beside a refusal
+	// in two parts.
 	clocks []hitClock
-	// maxSkew is how far ahead of the clock a state's last moment may lie, in
-	// microseconds.
+	// maxSkew is how far ahead of the clock a state's last time may be, in microseconds.
 	maxSkew int64
-	// onlyLooks has Take charge nothing.
+	// onlyLooks makes Take charge nothing.
 	onlyLooks bool
 
-	// most is the most states that are kept.
-	most  int
+	// max is the maximum number of states kept.
+	max   int
 	index map[string]*state
-	items []*state // those of index, in no order
-	hand  int      // the index in items at which the sweep goes on
-	free  []*state
+	items []*state // the values of index, in no order
+	hand  int      // the index in items at which the sweep continues
 
 	hits      []bucket.Hit // merged
 	of        []int        // for each hit of the caller, its index in hits
@@ -38,7 +39,7 @@ type states struct {
 	decisions []bucket.Decision
 }
 
-// hitClock is the clock of the hit whose key is this one in memory.
+// hitClock is the clock of the hit with this key in memory.
 type hitClock struct {
 	key *byte
 	at  int64
@@ -53,16 +54,16 @@ type state struct {
 
 var _ bucket.Store = (*states)(nil)
 
-func newStates(most int) *states {
-	return &states{most: max(1, most), index: make(map[string]*state), maxSkew: bucket.DefaultMaxClockSkew.Microseconds()}
+func newStates(maxKeys int) *states {
+	return &states{max: max(1, maxKeys), index: make(map[string]*state), maxSkew: bucket.DefaultMaxClockSkew.Microseconds()}
 }
 
 // FullError says that more keys are live than a replay may keep.
-type FullError struct{ Most int }
+type FullError struct{ Max int }
 
 // Error implements error.
 func (e *FullError) Error() string {
-	return fmt.Sprintf("found more than %s keys whose state still counts; allowed: as many with --max-keys, some 200 bytes each, or limits with shorter periods, or a part of the log", Grouped(e.Most))
+	return fmt.Sprintf("found more than %s keys whose state still counts; allowed: as many with --max-keys, some 200 bytes each, or limits with shorter periods, or a part of the log", Grouped(e.Max))
 }
 
 // look merges the hits and finds their states.
@@ -79,8 +80,8 @@ func (s *states) look(hits []bucket.Hit) {
 	}
 }
 
-// setClocks gives hits their own clocks. Those of a part are in the order of all, so
-// each is looked for behind the one before.
+// setClocks gives hits their own clocks. The hits of a part are in the same order as in
+// the whole, so each is searched for after the one before.
 func (s *states) setClocks(hits []bucket.Hit) {
 	next := 0
 	for i := range hits {
@@ -98,19 +99,21 @@ func (s *states) setClocks(hits []bucket.Hit) {
 
 // decide decides each merged hit by itself, and reports whether all are allowed.
 func (s *states) decide() bool {
+	var pending bucket.Pending
 	for i := range s.hits {
 		h := &s.hits[i]
+		demand := h.Demand(pending.Before(s.hits, s.decisions, i))
 		if e := s.found[i]; e != nil {
 			h.Limit.Mend(&e.State, s.moments[i], s.maxSkew)
-			s.decisions[i] = h.Limit.Decide(&e.State, s.moments[i], h.Cost)
+			s.decisions[i] = h.Limit.Decide(&e.State, s.moments[i], demand)
 		} else {
-			s.decisions[i] = h.Limit.Decide(&bucket.State{}, s.moments[i], h.Cost)
+			s.decisions[i] = h.Limit.DecideFirst(s.moments[i], demand)
 		}
 	}
 	return bucket.GroupAllowed(s.hits, s.decisions)
 }
 
-// give hands each of the caller's hits its decision.
+// give gives each of the caller's hits its decision.
 func (s *states) give(decisions []bucket.Decision) {
 	for i, j := range s.of {
 		decisions[i] = s.decisions[j]
@@ -136,12 +139,11 @@ func (s *states) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.D
 				if e, err = s.insert(h.Key); err != nil {
 					return err
 				}
+				s.found[i] = e
 			}
-			s.decisions[i] = h.Limit.Charge(&e.State, s.moments[i], h.Cost, s.decisions[i])
-			if e.Expires == 0 {
-				s.remove(e)
-			}
+			s.decisions[i] = h.Limit.Charge(&e.State, s.moments[i], h.Demand(0), s.decisions[i])
 		}
+		s.removeEmpty()
 	}
 	s.give(decisions)
 	return nil
@@ -168,46 +170,46 @@ func (s *states) GiveBack(_ context.Context, hits []bucket.Hit, decisions []buck
 			continue
 		}
 		h.Limit.Mend(&e.State, s.moments[i], s.maxSkew)
-		h.Limit.GiveBack(&e.State, s.moments[i], d.At, h.Cost)
-		if e.Expires == 0 {
-			s.remove(e)
-		}
+		h.Limit.GiveBack(&e.State, s.moments[i], d.At, h.Demand(0))
 	}
+	s.removeEmpty()
 	return nil
 }
 
-// sweepAtInsert is how many states are looked at whenever a new one comes: with two,
-// they cannot become more than about twice those that are live.
-const sweepAtInsert = 2
-
-func (s *states) insert(key []byte) (*state, error) {
-	s.sweep(sweepAtInsert)
-	if len(s.items) >= s.most {
-		// A sweep of all that frees little would come again soon, and cost as much.
-		if freed := s.sweep(len(s.items)); freed <= s.most/16 {
-			return nil, &FullError{s.most}
+// removeEmpty removes the empty ones of the states found. Several hits may have the same
+// state.
+func (s *states) removeEmpty() {
+	for _, e := range s.found {
+		if e != nil && e.Expires == 0 && s.index[e.key] == e {
+			s.remove(e)
 		}
 	}
-	e := s.unused()
-	e.key, e.at = string(key), len(s.items)
+}
+
+// sweepAtInsert is how many states are looked at whenever a new one is added: with two,
+// there cannot be more than about twice as many as are live.
+const sweepAtInsert = 2
+
+// insert returns a new state, or the one that another hit has just got for this key.
+func (s *states) insert(key []byte) (*state, error) {
+	if e := s.index[string(key)]; e != nil {
+		return e, nil
+	}
+	s.sweep(sweepAtInsert)
+	if len(s.items) >= s.max {
+		// A full sweep that frees little would soon be needed again, at the same cost.
+		if freed := s.sweep(len(s.items)); freed <= s.max/16 {
+			return nil, &FullError{s.max}
+		}
+	}
+	e := &state{key: string(key), at: len(s.items)}
 	s.items = append(s.items, e)
 	s.index[e.key] = e
 	return e, nil
 }
 
-// unused returns a state of no key.
-func (s *states) unused() *state {
-	n := len(s.free)
-	if n == 0 {
-		return new(state)
-	}
-	e := s.free[n-1]
-	s.free = s.free[:n-1]
-	return e
-}
-
-// sweep looks at n states, removes those that have expired, and returns how many
-// these were. It leaves those of the hits that are decided.
+// sweep looks at n states, removes the expired ones, and returns their number. It leaves
+// those of the hits being decided.
 func (s *states) sweep(n int) (removed int) {
 	for range min(n, len(s.items)) {
 		if s.hand >= len(s.items) {
@@ -230,12 +232,9 @@ func (s *states) isInUse(e *state) bool {
 			return true
 		}
 	}
-	// One that was just inserted and not charged yet is the last.
+	// A state that was just inserted and not charged yet is the last.
 	return e.Expires == 0
 }
-
-// mostUnused bounds the states that wait for another key.
-const mostUnused = 10_000
 
 func (s *states) remove(e *state) {
 	last := len(s.items) - 1
@@ -245,10 +244,6 @@ func (s *states) remove(e *state) {
 	s.items[last] = nil
 	s.items = s.items[:last]
 	delete(s.index, e.key)
-	if len(s.free) < mostUnused {
-		*e = state{State: bucket.State{Spans: e.Spans[:0]}}
-		s.free = append(s.free, e)
-	}
 }
 
 // Locate implements bucket.Store.

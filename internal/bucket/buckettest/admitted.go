@@ -31,8 +31,8 @@ func (ad Admitted) Exceeds(l *bucket.Limit) error {
 				break
 			}
 			sum += ad[j].Cost
-			if most := mostBetween(l, ad[i].At, ad[j].At); big.NewRat(sum, 1).Cmp(most) > 0 {
-				return fmt.Errorf("%s: %d passed from %d to %d, at most %s may", describe(l), sum, ad[i].At, ad[j].At, most.FloatString(3))
+			if maxSum := maxBetween(l, ad[i].At, ad[j].At); big.NewRat(sum, 1).Cmp(maxSum) > 0 {
+				return fmt.Errorf("%s: %d passed from %d to %d, at most %s may", describe(l), sum, ad[i].At, ad[j].At, maxSum.FloatString(3))
 			}
 		}
 	}
@@ -47,14 +47,14 @@ func spanEnd(l *bucket.Limit, at int64) int64 {
 	return at + l.Period.Microseconds()
 }
 
-// mostBetween returns how much may be admitted from one moment to another.
-func mostBetween(l *bucket.Limit, from, to int64) *big.Rat {
-	most := big.NewRat(l.Capacity, 1)
+// maxBetween returns how much may be admitted from one moment to another.
+func maxBetween(l *bucket.Limit, from, to int64) *big.Rat {
+	maxSum := big.NewRat(l.Capacity, 1)
 	if l.Algorithm.IsBucket() {
 		ticks := big.NewRat(to/l.Quantum-from/l.Quantum, 1)
-		most.Add(most, ticks.Mul(ticks, big.NewRat(l.Requests*l.Quantum, l.Period.Microseconds())))
+		maxSum.Add(maxSum, ticks.Mul(ticks, big.NewRat(l.Requests*l.Quantum, l.Period.Microseconds())))
 	}
-	return most
+	return maxSum
 }
 
 // runSideBySide: while some daemons have the old rules and some the new ones, no

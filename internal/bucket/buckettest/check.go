@@ -41,7 +41,7 @@ func agree(t *testing.T, s bucket.Store, x bucket.Hit) {
 	checked := Check(t, s, x)[0]
 	wantRemaining(t, s, x, before)
 	taken := Take(t, s, x)[0]
-	// What was charged although it never fits is over for a time, not for ever.
+	// A charge that never fits puts the limit over for a time, not for ever.
 	isNever := func(d bucket.Decision) bool { return d.RetryAfter == bucket.Never && !x.Limit.ChargedAnyway(x.Cost) }
 	if checked.Allowed() != taken.Allowed() || isNever(checked) != isNever(taken) {
 		t.Errorf("%s: a check of %d says %+v, the take after it %+v", x.Key, x.Cost, checked, taken)

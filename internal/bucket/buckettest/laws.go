@@ -230,16 +230,16 @@ func deniedGivesNothingBack(t *testing.T, h Harness) {
 
 func costsHaveBounds(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	const most = int64(^uint64(0) >> 1)
-	for _, h := range eachAlgorithm(t, 10, most) {
+	const maxCost = int64(^uint64(0) >> 1)
+	for _, h := range eachAlgorithm(t, 10, maxCost) {
 		if d := Take(t, s, h, h, h); bucket.Allowed(d) || d[0].RetryAfter != bucket.Never {
-			t.Errorf("%s: got %+v for 3 x %d, want never", h.Key, d, most)
+			t.Errorf("%s: got %+v for 3 x %d, want never", h.Key, d, maxCost)
 		}
 		h.Cost = 10
 		Take(t, s, h)
-		h.Cost = -most - 1
+		h.Cost = -maxCost - 1
 		if d := Take(t, s, h, h); !bucket.Allowed(d) || d[0].Remaining != 10 {
-			t.Errorf("%s: got %+v for a refund of 2 x %d, want all of it back", h.Key, d, most)
+			t.Errorf("%s: got %+v for a refund of 2 x %d, want all of it back", h.Key, d, maxCost)
 		}
 	}
 }
@@ -360,8 +360,8 @@ func noHits(t *testing.T, h Harness) {
 	}
 }
 
-// cancelledCaller: a caller that has gone gets an error or a decision, soon,
-// and breaks nothing for others.
+// cancelledCaller: a caller that has gone soon gets an error or a decision, and breaks
+// nothing for others.
 func cancelledCaller(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	x := Hit(stillLimit(t, bucket.TokenBucket, 3), "x", 1)

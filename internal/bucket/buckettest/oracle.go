@@ -27,11 +27,13 @@ func NewOracle() *Oracle {
 	return &Oracle{memories: map[string]memory{}, numbers: numbers{}, mended: map[bucket.Algorithm]int{}}
 }
 
-// memory is the state of one key: a debt, a window or slots, by algorithm. Its
+// memory is the state of one key: a debt, a window, slots or holders, by algorithm. Its
 // methods are only called before it expires, or when it is fresh.
 type memory interface {
 	// expires is the moment from which it counts as fresh.
 	expires() int64
+	// written is the moment of the last write, or the earliest that it may have been.
+	written(l *bucket.Limit) int64
 	// now is the moment at which l decides when the clock stands at clock.
 	now(l *bucket.Limit, clock int64) int64
 	// used is how much of the capacity is taken, in whole requests, rounded up.
@@ -39,11 +41,11 @@ type memory interface {
 	// fallsTo is the first moment at which used, if left alone, is at most goal.
 	// It is more than goal at clock.
 	fallsTo(l *bucket.Limit, clock, goal int64) int64
-	// charge adds a cost, or takes back a negative one. It reports whether
+	// charge adds the cost of a hit, or takes back a negative one. It reports whether
 	// that changed anything.
-	charge(l *bucket.Limit, clock, cost int64) bool
-	// giveBack takes back what still counts of a cost charged at the moment at.
-	giveBack(l *bucket.Limit, clock, at, cost int64) bool
+	charge(h bucket.Hit, clock int64) bool
+	// giveBack takes back what still counts of a hit charged at the moment at.
+	giveBack(h bucket.Hit, clock, at int64) bool
 	// empty reports whether it is as if it were fresh.
 	empty() bool
 	// moveTo moves to clock what was used later than clock.
@@ -56,6 +58,8 @@ func (o *Oracle) fresh(a bucket.Algorithm) memory {
 		return newDebt(o.numbers)
 	case bucket.FixedWindow:
 		return &window{}
+	case bucket.Concurrency:
+		return &holders{ends: map[string]int64{}, wrote: -1}
 	default:
 		return &slots{}
 	}
@@ -65,18 +69,23 @@ func (o *Oracle) fresh(a bucket.Algorithm) memory {
 // microseconds. What lies further ahead was written by a wrong clock.
 var maxSkew = bucket.DefaultMaxClockSkew.Microseconds()
 
-// recall returns the memory of the hit's key: a fresh one if that has expired, and
-// one that goes on from clock if a wrong clock wrote it.
-func (o *Oracle) recall(h bucket.Hit, clock int64) memory {
+// known returns the memory of the hit's key: a fresh one if the other has expired.
+func (o *Oracle) known(h bucket.Hit, clock int64) memory {
 	m := o.memories[string(h.Key)]
 	if m == nil || clock >= m.expires() {
 		return o.fresh(h.Limit.Algorithm)
 	}
-	if h.Limit.Requests == 0 {
+	return m
+}
+
+// recall is known before a request: a memory that a wrong clock wrote goes on from
+// clock.
+func (o *Oracle) recall(h bucket.Hit, clock int64) memory {
+	m := o.known(h, clock)
+	if h.Limit.Requests == 0 && h.Limit.Algorithm != bucket.Concurrency {
 		return m // a limit of 0 does not look at it
 	}
-	// A bucket's last moment may have been rounded up, by less than a quantum.
-	if atLeast := m.now(h.Limit, clock) - h.Limit.Quantum + 1; atLeast > clock+maxSkew {
+	if m.written(h.Limit) > clock+maxSkew {
 		m.moveTo(h.Limit, clock)
 		o.mended[h.Limit.Algorithm]++
 	}
@@ -94,10 +103,7 @@ func (o *Oracle) keep(h bucket.Hit, m memory) {
 // Take decides a group and charges it.
 func (o *Oracle) Take(clock int64, hits []bucket.Hit) []bucket.Decision {
 	merged, of := merge(hits)
-	decided := make([]bucket.Decision, len(merged))
-	for i, h := range merged {
-		decided[i] = decide(h, o.recall(h, clock), clock)
-	}
+	decided := o.decide(clock, merged)
 	granted := isGranted(merged, decided)
 	for i, h := range merged {
 		if granted && decided[i].Allowed() || chargesUse(h) {
@@ -115,24 +121,50 @@ func (o *Oracle) Take(clock int64, hits []bucket.Hit) []bucket.Decision {
 func (o *Oracle) Check(clock int64, hits []bucket.Hit) []bucket.Decision {
 	merged, of := merge(hits)
 	decisions := make([]bucket.Decision, len(hits))
+	decided := o.decide(clock, merged)
 	for i, j := range of {
-		decisions[i] = decide(merged[j], o.recall(merged[j], clock), clock)
+		decisions[i] = decided[j]
 	}
 	return decisions
+}
+
+// decide decides each merged hit by itself, and after the holders before it.
+func (o *Oracle) decide(clock int64, merged []bucket.Hit) []bucket.Decision {
+	decided := make([]bucket.Decision, len(merged))
+	pending := map[string]int64{}
+	for i, h := range merged {
+		m := o.recall(h, clock)
+		held, isHeld := m.(*holders)
+		if !isHeld {
+			decided[i] = decide(h, m, clock)
+			continue
+		}
+		var takes bool
+		if decided[i], takes = held.decide(h, clock, pending[string(h.Key)]); takes {
+			pending[string(h.Key)]++
+		}
+		decided[i].ResetAfter = held.resets(clock)
+	}
+	return decided
 }
 
 // charge charges a hit and returns its decision with the numbers after it: what
 // remains, when all of it is back, and, for a hit that was denied, what remained
 // before and when a peek is allowed.
 func (o *Oracle) charge(h bucket.Hit, clock int64, d bucket.Decision) bucket.Decision {
-	if h.Cost == 0 || h.Limit.Requests == 0 {
+	if h.Cost == 0 || h.Limit.Requests == 0 && h.Limit.Algorithm != bucket.Concurrency {
 		return d
 	}
-	if m := o.recall(h, clock); m.charge(h.Limit, clock, h.Cost) {
-		o.keep(h, m)
+	m := o.known(h, clock)
+	if !m.charge(h, clock) {
+		return d
+	}
+	o.keep(h, m)
+	if held, ok := m.(*holders); ok {
+		return held.charged(h, clock, d)
 	}
 	h.Cost = 0
-	after := decide(h, o.recall(h, clock), clock)
+	after := decide(h, o.known(h, clock), clock)
 	if !d.Allowed() {
 		d.RoomBefore = d.Remaining
 	}
@@ -151,15 +183,18 @@ func (o *Oracle) GiveBack(clock int64, hits []bucket.Hit, decisions []bucket.Dec
 		perKey[j] = decisions[i]
 	}
 	granted := isGranted(merged, perKey)
-	done := make([]bool, len(merged))
-	for i := range hits {
-		h := merged[of[i]]
-		charged := h.Cost > 0 && h.Limit.Requests > 0 && (granted && decisions[i].Allowed() || chargesUse(h))
-		if done[of[i]] || !charged {
+	charged := make([]bool, len(merged))
+	for i, h := range merged {
+		charged[i] = h.Cost > 0 && h.Limit.Requests > 0 && (granted && perKey[i].Allowed() || chargesUse(h))
+		if charged[i] {
+			o.recall(h, clock) // all, before any is given back
+		}
+	}
+	for i, h := range merged {
+		if !charged[i] {
 			continue
 		}
-		done[of[i]] = true
-		if m := o.recall(h, clock); m.giveBack(h.Limit, clock, decisions[i].At, h.Cost) {
+		if m := o.known(h, clock); m.giveBack(h, clock, perKey[i].At) {
 			o.keep(h, m)
 		}
 	}
@@ -248,6 +283,9 @@ func decide(h bucket.Hit, m memory, clock int64) bucket.Decision {
 
 // chargesUse reports whether a hit is charged whatever it and its group get.
 func chargesUse(h bucket.Hit) bool {
+	if h.Limit.Algorithm == bucket.Concurrency {
+		return h.Cost < 0 // a release
+	}
 	return h.Cost > 0 && h.Limit.Charging() != bucket.ChargesAdmitted
 }
 
@@ -265,24 +303,33 @@ func wait(l *bucket.Limit, m memory, clock, goal int64) time.Duration {
 	return time.Duration(then-clock) * time.Microsecond
 }
 
-// merge makes one hit of those with equal keys, whose limits are equal too: the
-// first, with the sum of the costs and the stricter role, as reported if one of
-// them is. Sums are cut to MaxCost and -MaxCost. of has each
-// hit's index in merged.
+// merge makes one hit of those with equal keys and holders, whose limits are equal
+// too: the first, with the sum of the costs and the stricter role, as reported if one of
+// them is. Sums are capped at MaxCost and -MaxCost. A holder has one slot, so of its
+// costs the largest counts, or a release. of has each hit's index in merged.
 func merge(hits []bucket.Hit) (merged []bucket.Hit, of []int) {
-	index := map[string]int{}
+	type name struct{ key, holder string }
+	index := map[name]int{}
 	for _, h := range hits {
 		h.Cost = cut(h.Cost)
-		i, seen := index[string(h.Key)]
+		i, seen := index[name{key: string(h.Key), holder: h.Holder}]
 		if seen {
-			merged[i].Cost = cut(merged[i].Cost + h.Cost)
+			a, b := merged[i].Cost, h.Cost
+			switch {
+			case h.Holder == "":
+				merged[i].Cost = cut(a + b)
+			case a < 0 || b < 0:
+				merged[i].Cost = min(a, b)
+			default:
+				merged[i].Cost = max(a, b)
+			}
 			merged[i].Role = stricter(merged[i].Role, h.Role)
 			if h.Limit.Charging() == bucket.ChargesReported {
 				merged[i].Limit = h.Limit
 			}
 		} else {
 			i = len(merged)
-			index[string(h.Key)] = i
+			index[name{key: string(h.Key), holder: h.Holder}] = i
 			merged = append(merged, h)
 		}
 		of = append(of, i)
@@ -290,7 +337,7 @@ func merge(hits []bucket.Hit) (merged []bucket.Hit, of []int) {
 	return merged, of
 }
 
-// stricter returns the stricter of two roles: enforced, else the first quota.
+// stricter returns the stricter of two roles: enforced, otherwise the first quota.
 func stricter(a, b bucket.Role) bucket.Role {
 	for _, r := range []bucket.Role{bucket.Enforced, min(a, b), max(a, b)} {
 		if r != bucket.Aside && (r == a || r == b) {

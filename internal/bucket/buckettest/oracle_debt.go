@@ -69,6 +69,9 @@ func (m *debt) moveTo(_ *bucket.Limit, clock int64) {
 	m.last, m.end = clock, clock+lasts
 }
 
+// written: the last moment may have been rounded up, by less than a quantum.
+func (m *debt) written(l *bucket.Limit) int64 { return (m.lastTick(l)-1)*l.Quantum + 1 }
+
 func (m *debt) now(l *bucket.Limit, clock int64) int64 { return m.tick(l, clock) * l.Quantum }
 
 // at returns the debt at clock.
@@ -96,11 +99,12 @@ func (m *debt) fallsTo(l *bucket.Limit, clock, goal int64) int64 {
 	return (m.tick(l, clock) + ceil(excess.Quo(excess, m.known.of(l).rate)).Int64()) * l.Quantum
 }
 
-func (m *debt) charge(l *bucket.Limit, clock, cost int64) bool {
-	return m.change(l, clock, big.NewRat(cost, 1))
+func (m *debt) charge(h bucket.Hit, clock int64) bool {
+	return m.change(h.Limit, clock, big.NewRat(h.Cost, 1))
 }
 
-func (m *debt) giveBack(l *bucket.Limit, clock, at, cost int64) bool {
+func (m *debt) giveBack(h bucket.Hit, clock, at int64) bool {
+	l, cost := h.Limit, h.Cost
 	if m.tick(l, clock) < at/l.Quantum {
 		return false // the take lies ahead, so this debt is not from it
 	}

@@ -16,8 +16,8 @@ type slots struct {
 // slot holds the hits from first to last.
 type slot struct{ first, last, n int64 }
 
-// mostSlots is how many stamps a log has at most.
-const mostSlots = 1000
+// maxSlots is how many stamps a log has at most.
+const maxSlots = 1000
 
 // slotLength is how long a slot gathers hits.
 func slotLength(l *bucket.Limit) int64 {
@@ -33,6 +33,8 @@ func slotLength(l *bucket.Limit) int64 {
 
 func (m *slots) expires() int64 { return m.end }
 func (m *slots) empty() bool    { return len(m.list) == 0 }
+
+func (m *slots) written(*bucket.Limit) int64 { return m.last }
 
 func (m *slots) now(_ *bucket.Limit, clock int64) int64 { return max(clock, m.last) }
 
@@ -80,7 +82,8 @@ func (m *slots) fallsTo(l *bucket.Limit, clock, goal int64) int64 {
 	return m.end
 }
 
-func (m *slots) charge(l *bucket.Limit, clock, cost int64) bool {
+func (m *slots) charge(h bucket.Hit, clock int64) bool {
+	l, cost := h.Limit, h.Cost
 	list, now := m.living(l, clock), m.now(l, clock)
 	if cost < 0 {
 		return m.write(l, now, list, oldest(list, -cost))
@@ -88,7 +91,7 @@ func (m *slots) charge(l *bucket.Limit, clock, cost int64) bool {
 	cost = min(cost, highest-sum(list))
 	newest := len(list) - 1
 	gathers := newest >= 0 && now < list[newest].first+slotLength(l)
-	if gathers || len(list) == mostSlots || cost == 0 {
+	if gathers || len(list) == maxSlots || cost == 0 {
 		list[newest].last = now
 		list[newest].n += cost
 	} else {
@@ -97,8 +100,8 @@ func (m *slots) charge(l *bucket.Limit, clock, cost int64) bool {
 	return m.write(l, now, list, true)
 }
 
-// oldest takes n out of the list, the oldest hits first, and reports whether there
-// were any.
+// oldest removes n hits from the list, the oldest first, and reports whether there were
+// any.
 func oldest(list []slot, n int64) (changed bool) {
 	for i := range list {
 		took := min(n, list[i].n)
@@ -109,7 +112,8 @@ func oldest(list []slot, n int64) (changed bool) {
 	return changed
 }
 
-func (m *slots) giveBack(l *bucket.Limit, clock, at, cost int64) bool {
+func (m *slots) giveBack(h bucket.Hit, clock, at int64) bool {
+	l, cost := h.Limit, h.Cost
 	list, now := m.living(l, clock), m.now(l, clock)
 	for i, s := range list {
 		if s.first <= at && at <= s.last {

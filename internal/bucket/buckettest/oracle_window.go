@@ -18,6 +18,8 @@ func windowEnd(l *bucket.Limit, at int64) int64 {
 func (m *window) expires() int64 { return m.end }
 func (m *window) empty() bool    { return m.n == 0 }
 
+func (m *window) written(*bucket.Limit) int64 { return m.last }
+
 func (m *window) now(_ *bucket.Limit, clock int64) int64 { return max(clock, m.last) }
 
 // moveTo moves the count to the window of clock.
@@ -31,7 +33,8 @@ func (m *window) used(*bucket.Limit, int64) int64           { return m.n }
 func (m *window) fallsTo(*bucket.Limit, int64, int64) int64 { return m.end }
 
 // charge moves the count to the window of now.
-func (m *window) charge(l *bucket.Limit, clock, cost int64) bool {
+func (m *window) charge(h bucket.Hit, clock int64) bool {
+	l, cost := h.Limit, h.Cost
 	before := m.n
 	after := min(max(before+cost, 0), highest)
 	if before == 0 && after == 0 {
@@ -42,9 +45,10 @@ func (m *window) charge(l *bucket.Limit, clock, cost int64) bool {
 	return true
 }
 
-func (m *window) giveBack(l *bucket.Limit, clock, at, cost int64) bool {
-	if windowEnd(l, at) != m.end {
+func (m *window) giveBack(h bucket.Hit, clock, at int64) bool {
+	if windowEnd(h.Limit, at) != m.end {
 		return false
 	}
-	return m.charge(l, clock, -cost)
+	h.Cost = -h.Cost
+	return m.charge(h, clock)
 }

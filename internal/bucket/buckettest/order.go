@@ -12,7 +12,7 @@ import (
 
 // RunOrder tests that At and Seq tell the order of decisions: many takes of one key
 // at the same time, through stores that share it, are sorted by them, and what remains
-// after each must then fall by one. A give-back tells its own, also where nothing is left
+// after each must then fall by one. A give-back reports its own, even if nothing is left
 // to give back.
 func RunOrder(t *testing.T, stores ...bucket.Store) {
 	const takers, takes = 32, 60
@@ -26,7 +26,8 @@ func RunOrder(t *testing.T, stores ...bucket.Store) {
 		running.Go(func() {
 			own := make([]bucket.Decision, takes)
 			for j := range own {
-				// Some beside another key, so that equal and other requests travel together.
+				// Some with another key, so that equal and different requests travel
+				// together.
 				hits := []bucket.Hit{Hit(l, "order", 1), Hit(l, "other", 0)}[:1+(i+j)%2]
 				got := make([]bucket.Decision, len(hits))
 				if err := stores[i%len(stores)].Take(ctx, hits, got); err != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -19,7 +20,7 @@ type Choices interface {
 	More() bool
 }
 
-// Chance chooses at random by a seed, and stops after so many ops.
+// Chance chooses at random by a seed, and stops after this many ops.
 func Chance(seed uint64, ops int) Choices {
 	return &chance{rand.New(rand.NewPCG(seed, 0)), ops}
 }
@@ -52,7 +53,7 @@ func (c *bytesChoices) Pick(n int64) int64 {
 type Options struct {
 	// Domain keeps the trace's keys apart from those of other traces.
 	Domain string
-	// Algorithms are those to choose from; all if empty.
+	// Algorithms are those to choose from; the listed ones if empty.
 	Algorithms []bucket.Algorithm
 	// OnePlace puts all keys into one place.
 	OnePlace bool
@@ -72,11 +73,12 @@ func RandomTrace(c Choices, opt Options) *Trace {
 	g := &generator{Choices: c, oracle: NewOracle(), trace: &Trace{}, algorithms: opt.Algorithms}
 	g.trace.Mended = g.oracle.mended
 	g.clock = [...]int64{1_790_000_000_000_000, 1_790_000_000_000_001, 86_399_999_999, 1}[g.Pick(4)]
+	g.isCrowded = g.Pick(4) == 0
 	g.makeLanes(opt)
 	for g.More() && len(g.trace.Ops) < maxOps {
 		g.step()
 	}
-	// In the end, look at everything that should have been left alone.
+	// At the end, look at everything that should have been left alone.
 	for i := range g.lanes {
 		g.add(Op{GivesBack: -1, Hits: []bucket.Hit{g.lanes[i].hit(0)}})
 	}
@@ -91,6 +93,8 @@ type generator struct {
 	clock      int64
 	lanes      []lane
 	givenBack  map[int]bool
+	// isCrowded is whether a concurrency has many holders, so that many lapse at once.
+	isCrowded bool
 	// right is where the clock was when it went wrong; 0 while it is right.
 	right int64
 }
@@ -103,7 +107,25 @@ type lane struct {
 }
 
 func (l *lane) hit(cost int64) bucket.Hit {
-	return bucket.Hit{Limit: l.limit, Key: l.limit.AppendKey(nil, l.subject), Place: l.place, Cost: cost}
+	h := bucket.Hit{Limit: l.limit, Key: l.limit.AppendKey(nil, l.subject), Place: l.place, Cost: cost}
+	if l.limit.Algorithm.HasHolders() {
+		h.Holder = "a"
+	}
+	return h
+}
+
+// hit is a hit of some cost on a lane, by some holder if the limit asks for one.
+func (g *generator) hit(l *lane) bucket.Hit {
+	if !l.limit.Algorithm.HasHolders() {
+		return l.hit(g.cost(l))
+	}
+	h := l.hit(pick[int64](g, 1, 1, 1, 1, 1, 0, -1, -1, 2, math.MaxInt64, math.MinInt64))
+	if g.isCrowded {
+		h.Holder = fmt.Sprint("crowd", g.Pick(40))
+	} else {
+		h.Holder = pick(g, "a", "b", "c", "d", "e", "f", "\x00\xff", strings.Repeat("long", bucket.MaxHolder/4), "")
+	}
+	return h
 }
 
 // makeLanes makes one to four limits on one to three subjects.
@@ -144,6 +166,13 @@ func (g *generator) limit(a bucket.Algorithm, name string) *bucket.Limit {
 	}
 	if g.Pick(30) == 0 {
 		s.Requests, s.Burst = 0, 0
+	}
+	if a == bucket.Concurrency {
+		s.Postpaid = bucket.PostpaidNever
+		s.Requests = min(s.Requests, pick[int64](g, 1, 2, 3, bucket.MaxHolders))
+		if g.isCrowded && s.Requests > 0 {
+			s.Requests = pick[int64](g, 5, 20, 33, bucket.MaxHolders)
+		}
 	}
 	if a == bucket.SlidingLog {
 		s.Requests = min(s.Requests, bucket.MaxLogRequests)
@@ -194,7 +223,7 @@ func (g *generator) step() {
 	var op Op
 	op.GivesBack = -1
 	for range 1 + max(0, g.Pick(6)-2) {
-		h := l.hit(g.cost(l))
+		h := g.hit(l)
 		if g.Pick(2) == 0 {
 			h.Limit = h.Limit.Reported()
 		}
@@ -208,13 +237,13 @@ func (g *generator) step() {
 	g.add(op)
 }
 
-// roles gives hits any roles; the numbers of quotas rise. Hits of equal keys get
-// the same role, as those of a rule do, so that after merging the hits of a quota
-// still follow each other.
+// roles gives hits random roles; the numbers of quotas rise. Hits that are merged get the
+// same role, as those of a rule do, so that after merging the hits of a quota still
+// follow each other.
 func (g *generator) roles(hits []bucket.Hit) {
 	quota := 1
 	for i := range hits {
-		same := func(h bucket.Hit) bool { return bytes.Equal(h.Key, hits[i].Key) }
+		same := func(h bucket.Hit) bool { return bytes.Equal(h.Key, hits[i].Key) && h.Holder == hits[i].Holder }
 		if first := slices.IndexFunc(hits, same); first < i {
 			hits[i].Role = hits[first].Role
 			continue

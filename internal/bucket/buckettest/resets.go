@@ -10,10 +10,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// RunResets has callers take from the limits of a subject while reset forgets its
-// states again and again. No limit may admit more than its requests for each reset
-// and once more. stores share their states, as those of daemons do; reset returns
-// once no store knows anything of the states of the keys.
+// RunResets makes callers take from the limits of a subject while reset forgets its
+// states again and again. No limit may admit more than its requests once, and once more
+// for each reset. stores share their states, as those of daemons do; reset returns once
+// no store knows anything of the states of the keys.
 func RunResets(t *testing.T, stores []bucket.Store, reset func(t *testing.T, keys []string)) {
 	for _, a := range bucket.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {

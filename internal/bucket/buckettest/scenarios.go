@@ -31,7 +31,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		// A third of a second is no whole microsecond: waits round up, and
+		// A third of a second is not a whole number of microseconds: waits round up, and
 		// the fraction is not lost.
 		name:   "gcra",
 		limits: []bucket.Spec{{Algorithm: bucket.GCRA, Requests: 3, Period: s, Burst: 2}},
@@ -443,30 +443,30 @@ func fullLog(name string, spec bucket.Spec) scenario {
 	return sc
 }
 
-// refundedLog refunds all of a stamp of a log that has as many as a log can
-// have. The next hit has a stamp of its own in its place.
+// refundedLog refunds a whole stamp of a log that has as many as a log can have. The next
+// hit gets a stamp of its own in its place.
 func refundedLog() scenario {
-	const most = bucket.MaxLogRequests
-	sc := fullLog("a refund of a stamp makes room for another", perMinute(bucket.SlidingLog, most, 0))
+	const maxStamps = bucket.MaxLogRequests
+	sc := fullLog("a refund of a stamp makes room for another", perMinute(bucket.SlidingLog, maxStamps, 0))
 	sc.steps = append(sc.steps,
-		ok(most*us, -1, 1, 60*s-us),
-		ok(most*us, 1, 0, 60*s),
-		ok(60*s+(most-1)*us, 0, most-1, us),
+		ok(maxStamps*us, -1, 1, 60*s-us),
+		ok(maxStamps*us, 1, 0, 60*s),
+		ok(60*s+(maxStamps-1)*us, 0, maxStamps-1, us),
 	)
 	return sc
 }
 
-// fullPostpaidLog charges a log once more than it has stamps. Its newest stamp
-// takes the last charge in, and counts until that one is a period old.
+// fullPostpaidLog charges a log once more than it has stamps. Its newest stamp takes in
+// the last charge, and counts until that one is a period old.
 func fullPostpaidLog() scenario {
-	const most = bucket.MaxLogRequests
-	spec := bucket.Spec{Algorithm: bucket.SlidingLog, Requests: most, Period: mn, Postpaid: bucket.PostpaidAlways}
+	const maxStamps = bucket.MaxLogRequests
+	spec := bucket.Spec{Algorithm: bucket.SlidingLog, Requests: maxStamps, Period: mn, Postpaid: bucket.PostpaidAlways}
 	sc := fullLog("a postpaid log has no more stamps than a log has requests", spec)
 	sc.steps = append(sc.steps,
-		no(most*us, 1, 0, 60*s-(most-1)*us, 60*s), // denied, and charged
-		ok(60*s+(most-2)*us, 0, most-2, 2*us),
-		ok(60*s+(most-1)*us, 0, most-2, us), // the two count together
-		ok(60*s+most*us, 0, most, 0),
+		no(maxStamps*us, 1, 0, 60*s-(maxStamps-1)*us, 60*s), // denied, and charged
+		ok(60*s+(maxStamps-2)*us, 0, maxStamps-2, 2*us),
+		ok(60*s+(maxStamps-1)*us, 0, maxStamps-2, us), // the two count together
+		ok(60*s+maxStamps*us, 0, maxStamps, 0),
 	)
 	return sc
 }

@@ -16,8 +16,8 @@ const (
 	limited = 100 // requests
 )
 
-// runShared: many callers by several stores that share their states are admitted
-// exactly as often as the limit says. Stores that share nothing are tested as one.
+// runShared: many callers of several stores that share their states are admitted exactly
+// as often as the limit says. Stores that share nothing are tested as one.
 func runShared(t *testing.T, h Harness) {
 	open := h.OpenShared
 	if open == nil {

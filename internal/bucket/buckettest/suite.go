@@ -19,8 +19,10 @@ type Harness struct {
 	// OpenShared returns n stores with a real clock that share their states, as
 	// those of n daemons do; nil if such stores share nothing.
 	OpenShared func(t *testing.T, n int) []bucket.Store
-	// Traces is the number of random traces.
-	Traces int
+	// Traces is the number of random traces, and Algorithms are those that they choose
+	// from; the listed ones if empty.
+	Traces     int
+	Algorithms []bucket.Algorithm
 	// NoClock says that Open cannot take a clock: tests that need one are skipped.
 	NoClock bool
 	// OnePlace says that hits in several places are not decided atomically.
@@ -88,8 +90,11 @@ const manyTraces = 500
 func runTraces(t *testing.T, h Harness) {
 	const workers = 4
 	var mended Counts
+	if len(h.Algorithms) == 0 {
+		h.Algorithms = bucket.Algorithms()
+	}
 	t.Run("workers", func(t *testing.T) { runWorkers(t, h, workers, &mended) })
-	for _, a := range bucket.Algorithms() {
+	for _, a := range h.Algorithms {
 		if h.Traces >= manyTraces && mended.Total()[a] == 0 {
 			t.Errorf("%s: no state was mended: the traces look at too little", a)
 		}
@@ -102,7 +107,7 @@ func runWorkers(t *testing.T, h Harness, workers int, mended *Counts) {
 			t.Parallel()
 			store, setClock := openAt(t, h)
 			for i := w; i < h.Traces; i += workers {
-				opt := Options{Domain: fmt.Sprint("trace", i), OnePlace: h.OnePlace}
+				opt := Options{Domain: fmt.Sprint("trace", i), OnePlace: h.OnePlace, Algorithms: h.Algorithms}
 				tr := RandomTrace(Chance(uint64(i), 20), opt)
 				if h.Asks != nil {
 					tr = NewTrace(h.Asks(tr.Ops))

@@ -90,8 +90,8 @@ func (m *Mismatch) Error() string {
 		m.Op, formatDecisions(m.Got), (&Trace{Ops: m.Trace.Ops[:m.Op+1]}).String())
 }
 
-// Shrink removes ops and hits from the trace as long as it still fails on a store
-// that open returns, which has no history, with the setter of its clock.
+// Shrink removes ops and hits from the trace as long as it still fails. open returns a
+// store without a history and the setter of its clock.
 func (m *Mismatch) Shrink(open func() (s bucket.Store, setClock func(int64))) *Mismatch {
 	for changed := true; changed; {
 		changed = false
@@ -187,7 +187,11 @@ func (tr *Trace) String() string {
 		}
 		fmt.Fprintf(&b, " %ss", op.verb())
 		for _, h := range op.Hits {
-			fmt.Fprintf(&b, " %d of %s at %s, role %d;", h.Cost, limits[h.Limit], h.Key, h.Role)
+			fmt.Fprintf(&b, " %d of %s at %s, role %d", h.Cost, limits[h.Limit], h.Key, h.Role)
+			if h.Holder != "" {
+				fmt.Fprintf(&b, ", by %s", h.Holder)
+			}
+			b.WriteByte(';')
 		}
 		fmt.Fprintf(&b, "\n%s", formatDecisions(op.Want))
 	}
@@ -216,8 +220,11 @@ func formatDecisions(ds []bucket.Decision) string {
 	for _, d := range ds {
 		fmt.Fprintf(&b, "        remaining %d, retry %d, reset %d, wait %d, at %d", d.Remaining,
 			d.RetryAfter.Microseconds(), d.ResetAfter.Microseconds(), d.Wait.Microseconds(), d.At)
-		if d.RetryAfter == bucket.Never {
+		switch d.RetryAfter {
+		case bucket.Never:
 			b.WriteString(" (never)")
+		case bucket.Unknown:
+			b.WriteString(" (unknown)")
 		}
 		if d.Degraded {
 			b.WriteString(" (degraded)")

@@ -7,12 +7,30 @@ package memstore_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 )
+
+func TestRenewalDoesNotAllocate(t *testing.T) {
+	s := memstore.New(memstore.Options{MaxKeys: 1000})
+	defer s.Close()
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: 100, Period: time.Hour})
+	for i := range 50 {
+		take(t, s, by(l, "a", fmt.Sprint(i), 1))
+	}
+	hits, d := []bucket.Hit{by(l, "a", "7", 1)}, make([]bucket.Decision, 1)
+	if n := testing.AllocsPerRun(100, func() {
+		if err := s.Take(context.Background(), hits, d); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0.5 {
+		t.Errorf("%v allocations a renewal", n)
+	}
+}
 
 func TestTakeDoesNotAllocate(t *testing.T) {
 	s := memstore.New(memstore.Options{MaxKeys: 1000})

@@ -48,9 +48,10 @@ type Options struct {
 	// MaxBytes is about the most bytes that all keys and states take; 0 means
 	// no bound, beside that by MaxKeys.
 	MaxBytes int64
-	// WhenFull says how hits on new keys are decided if there is no room. The
-	// state of a sliding_window or sliding_log also grows with its hits; if there
-	// is no room for that, hits share spans, and may count for longer.
+	// WhenFull says how hits on new keys are decided if there is no room, and how
+	// those of new holders. The state of a sliding_window or sliding_log also grows
+	// with its hits; if there is no room for that, hits share spans, and may count
+	// for longer.
 	WhenFull WhenFull
 	// Ordered asks for the Seq of decisions, which costs all of them a counter.
 	Ordered bool
@@ -196,13 +197,20 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	clock, allowed := s.clock(), bucket.GroupAllowed(g.hits, g.decisions)
 	seq := s.next()
 	for i, e := range g.items {
+		// Before the first is given back, which may put a state further ahead.
+		if h, d := &g.hits[i], &g.decisions[i]; e != nil && d.At >= s.start && bucket.Charged(h, d, allowed) {
+			h.Limit.Mend(&e.state, clock, maxSkew)
+		}
+	}
+	for i, e := range g.items {
 		h, d := &g.hits[i], &g.decisions[i]
 		if !bucket.Charged(h, d, allowed) {
 			continue
 		}
 		if e != nil && d.At >= s.start {
-			h.Limit.Mend(&e.state, clock, maxSkew)
-			h.Limit.GiveBack(&e.state, clock, d.At, h.Cost)
+			before := e.state.Bytes()
+			h.Limit.GiveBack(&e.state, clock, d.At, h.Demand(0))
+			s.recount(e, before)
 		}
 		d.At, d.Seq = clock, seq
 	}
@@ -225,6 +233,7 @@ type group struct {
 	decisions []bucket.Decision
 	// degraded counts the hits that found no room.
 	degraded int64
+	none     bucket.State // of a key that is not kept
 }
 
 // Locate implements bucket.Store. A key is its own name.
@@ -305,7 +314,7 @@ func (s *Store) lock(hits []bucket.Hit) *group {
 // unlock removes the items whose states are empty, and unlocks the shards.
 func (s *Store) unlock(g *group) {
 	for i, e := range g.items {
-		if e == nil {
+		if e == nil || !e.pinned { // several hits may have one item
 			continue
 		}
 		e.pinned = false
@@ -328,19 +337,53 @@ func (s *Store) release(g *group) {
 // decide decides each hit of a locked group by itself. It reports whether the group
 // is allowed if there is room for its new keys.
 func (s *Store) decide(g *group, clock int64) (allowed bool) {
+	var pending bucket.Pending
 	for i := range g.hits {
 		h := &g.hits[i]
+		demand := h.Demand(pending.Before(g.hits, g.decisions, i))
 		if e := g.items[i]; e != nil {
 			h.Limit.Mend(&e.state, clock, maxSkew)
-			g.decisions[i] = h.Limit.Decide(&e.state, clock, h.Cost)
+			g.decisions[i] = h.Limit.Decide(&e.state, clock, demand)
 		} else {
-			g.decisions[i] = h.Limit.Decide(&bucket.State{}, clock, h.Cost)
-			if h.Cost == 0 && s.whenFull == Deny && !s.hasRoom(1, bytesOf(h)) && g.shard(s, i).sweep(s, 64, clock) == 0 {
-				g.deny(&g.decisions[i]) // as a cost of 1 would be
-			}
+			g.decisions[i] = h.Limit.DecideFirst(clock, demand)
+		}
+		if h.Cost == 0 && s.whenFull == Deny {
+			s.denyPeek(g, i, clock)
 		}
 	}
 	return bucket.GroupAllowed(g.hits, g.decisions)
+}
+
+// denyPeek denies a peek where there is no room for what a cost of 1 would need.
+func (s *Store) denyPeek(g *group, i int, clock int64) {
+	keys, bytes := s.needs(g, i, 0)
+	if keys+bytes > 0 && !s.hasRoom(keys, bytes) && g.shard(s, i).sweep(s, 64, clock) == 0 {
+		g.deny(&g.decisions[i])
+	}
+}
+
+// needs returns how many keys and bytes hit i needs room for if it is charged a cost:
+// a new key, and the slot of a holder who has none yet. pending is how many hits before
+// it are about to take slots of the same key, which have the room that they need.
+func (s *Store) needs(g *group, i int, pending int64) (keys, bytes int64) {
+	h, e := &g.hits[i], g.items[i]
+	if e == nil && pending == 0 {
+		keys, bytes = 1, bytesOf(h)
+	}
+	return keys, bytes + s.slotOf(g, i, pending)
+}
+
+// slotOf returns how many bytes the slot takes that hit i is about to take, after those
+// that are pending: 0 if its holder has one, or if it has no holder.
+func (s *Store) slotOf(g *group, i int, pending int64) int64 {
+	h, d := &g.hits[i], &g.decisions[i]
+	if h.Holder == "" || !d.Allowed() {
+		return 0
+	}
+	if e := g.items[i]; e != nil {
+		return e.state.Growth(h.Holder, pending)
+	}
+	return new(bucket.State).Growth(h.Holder, pending)
 }
 
 // check decides a locked group. It inserts no items, but looks for room for them
@@ -348,24 +391,26 @@ func (s *Store) decide(g *group, clock int64) (allowed bool) {
 func (s *Store) check(g *group, clock int64) {
 	allowed := s.decide(g, clock)
 	keys, bytes := int64(0), int64(0) // needed by the hits so far
+	var pending bucket.Pending
 	for i := range g.hits {
 		h := &g.hits[i]
-		if g.items[i] != nil || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], allowed) {
+		if g.items[i] != nil && h.Holder == "" || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], allowed) {
 			continue
 		}
-		more := bytesOf(h)
-		hasRoom := s.hasRoom(keys+1, bytes+more)
+		moreKeys, moreBytes := s.needs(g, i, pending.Before(g.hits, g.decisions, i))
+		hasRoom := moreKeys+moreBytes == 0 || s.hasRoom(keys+moreKeys, bytes+moreBytes)
 		if !hasRoom && g.shard(s, i).sweep(s, 64, clock) > 0 {
-			hasRoom = s.hasRoom(keys+1, bytes+more)
+			hasRoom = s.hasRoom(keys+moreKeys, bytes+moreBytes)
 		}
 		switch {
 		case hasRoom:
-			keys, bytes = keys+1, bytes+more
+			keys, bytes = keys+moreKeys, bytes+moreBytes
 		case s.whenFull == Deny:
 			g.deny(&g.decisions[i])
 			allowed = bucket.GroupAllowed(g.hits, g.decisions)
 		default:
 			g.degrade(&g.decisions[i])
+			g.takeNoSlot(i)
 		}
 	}
 }
@@ -390,7 +435,8 @@ func (s *Store) take(g *group, clock int64) {
 			s.charge(e, h, clock, &g.decisions[i])
 		case h.Cost > 0 && s.whenFull != Deny:
 			// The key is not kept, so the hit is decided as its first.
-			g.decisions[i] = h.Limit.Charge(&bucket.State{}, clock, h.Cost, g.decisions[i])
+			g.none = bucket.State{}
+			g.decisions[i] = h.Limit.Charge(&g.none, clock, h.Demand(0), g.decisions[i])
 			g.decisions[i].At = 0
 		}
 	}
@@ -399,41 +445,96 @@ func (s *Store) take(g *group, clock int64) {
 	}
 }
 
-// admit inserts the new keys of a group that is allowed so far. It reports false if
-// the group is denied because there is no room.
+// admit inserts the new keys of a group that is allowed so far, and finds room for its
+// new holders. It reports false if the group is denied because there is none.
 func (s *Store) admit(g *group, clock int64) bool {
+	var pending bucket.Pending
+	slots := int64(0) // bytes of those that hits so far are about to take
 	for i, e := range g.items {
 		h := &g.hits[i]
-		if e != nil || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], true) {
+		if e != nil && h.Holder == "" || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], true) {
 			continue
 		}
-		if s.insert(g, i, clock) == nil && s.whenFull == Deny && !bucket.GroupAllowed(g.hits, g.decisions) {
+		hasRoom := e != nil || s.insert(g, i, clock) != nil
+		if hasRoom && h.Holder != "" {
+			slot := s.slotOf(g, i, pending.Before(g.hits, g.decisions, i))
+			if hasRoom = slot == 0 || s.makeRoomForSlot(g, i, clock, slots+slot); hasRoom {
+				slots += slot
+			}
+		}
+		switch {
+		case hasRoom:
+		case s.whenFull != Deny:
+			g.takeNoSlot(i)
+		case !bucket.GroupAllowed(g.hits, g.decisions):
 			return false
 		}
 	}
 	return true
 }
 
-// charge writes a hit into the state of its key, and counts the bytes by which the
-// state grows. If there is no room, two spans are joined so that it need not grow.
+// makeRoomForSlot finds room for so many bytes: for the slot that hit i is about to
+// take, and for those of hits before it. If there is none, it reports false, and the
+// hit's decision is degraded or denied.
+func (s *Store) makeRoomForSlot(g *group, i int, clock, bytes int64) bool {
+	if s.hasRoom(0, bytes) {
+		return true
+	}
+	sh, d := g.shard(s, i), &g.decisions[i]
+	if sh.sweep(s, 64, clock) > 0 && s.hasRoom(0, bytes) {
+		return true
+	}
+	if s.whenFull == Deny {
+		g.deny(d)
+		return false
+	}
+	g.degrade(d)
+	return s.whenFull == Evict && s.evict(sh, func() bool { return s.hasRoom(0, bytes) })
+}
+
+// takeNoSlot has hit i take no slot, if it has a holder: there is no room for it. If
+// its key is not kept, it is decided as the key's first.
+func (g *group) takeNoSlot(i int) {
+	if g.hits[i].Holder == "" {
+		return
+	}
+	g.decisions[i].At = 0
+	if g.items[i] != nil {
+		g.hits[i].Holder = ""
+	}
+}
+
+// charge writes a hit into the state of its key. If there is no room for a state that
+// grows by spans, two of them are joined so that it need not grow.
 func (s *Store) charge(e *item, h *bucket.Hit, clock int64, d *bucket.Decision) {
-	spans := &e.state.Spans
-	before := cap(*spans)
-	if len(*spans) == before && before >= leastSpans && s.bytes.Load()+int64(before)*spanBytes > s.maxBytes {
+	before := e.state.Bytes()
+	if n := len(e.state.Spans); n >= leastSpans && n == cap(e.state.Spans) && s.bytes.Load()+before > s.maxBytes {
 		e.state.JoinNewest()
 	}
-	*d = h.Limit.Charge(&e.state, clock, h.Cost, *d)
-	if grown := int64(cap(*spans)-before) * spanBytes; grown != 0 {
+	*d = h.Limit.Charge(&e.state, clock, h.Demand(0), *d)
+	s.recount(e, before)
+}
+
+// recount counts the bytes by which a state grew or shrank, which had before.
+func (s *Store) recount(e *item, before int64) {
+	if grown := e.state.Bytes() - before; grown != 0 {
 		e.bytes += grown
 		s.bytes.Add(grown)
 	}
 }
 
-// insert makes an item for hit i, which has none and will be charged. If there is
-// no room, it returns nil, and the hit's decision is degraded or denied.
+// insert makes an item for hit i, which has none and will be charged; or finds the one
+// of another holder of the group. If there is no room, it returns nil, and the hit's
+// decision is degraded or denied.
 func (s *Store) insert(g *group, i int, clock int64) *item {
 	d := &g.decisions[i]
 	sh := g.shard(s, i)
+	if g.hits[i].Holder != "" {
+		if e := sh.index[string(g.hits[i].Key)]; e != nil {
+			g.items[i] = e
+			return e
+		}
+	}
 	sh.sweep(s, 2, clock)
 	size := bytesOf(&g.hits[i])
 	ok := s.reserve(size)
@@ -450,7 +551,7 @@ func (s *Store) insert(g *group, i int, clock int64) *item {
 			return nil
 		case Evict:
 			g.degrade(d)
-			if !s.evict(sh, size) {
+			if !s.evict(sh, func() bool { return s.reserve(size) }) {
 				return nil
 			}
 		}
@@ -461,9 +562,9 @@ func (s *Store) insert(g *group, i int, clock int64) *item {
 	return e
 }
 
-// evict forgets keys of a shard until there is room for a new key of so many bytes,
-// and reserves that room. It reports false if eight keys are not enough.
-func (s *Store) evict(sh *shard, size int64) bool {
+// evict forgets keys of a shard until there is room. It reports false if eight keys
+// are not enough.
+func (s *Store) evict(sh *shard, isRoom func() bool) bool {
 	const few = 8
 	for range few {
 		victim := sh.soonest()
@@ -472,7 +573,7 @@ func (s *Store) evict(sh *shard, size int64) bool {
 		}
 		s.evicted.Add(1)
 		sh.remove(s, victim)
-		if s.reserve(size) {
+		if isRoom() {
 			return true
 		}
 	}

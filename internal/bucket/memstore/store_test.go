@@ -24,14 +24,17 @@ var (
 )
 
 func TestConformance(t *testing.T) {
-	buckettest.Run(t, buckettest.Harness{
+	h := buckettest.Harness{
 		Open: func(t *testing.T, clock func() int64) bucket.Store {
 			s := memstore.New(memstore.Options{MaxKeys: 1e6, Clock: clock})
 			t.Cleanup(func() { s.Close() })
 			return s
 		},
-		Traces: racetest.Fewer(20_000),
-	})
+		Traces:     racetest.Fewer(20_000),
+		Algorithms: bucket.AllAlgorithms(),
+	}
+	buckettest.Run(t, h)
+	buckettest.RunHolders(t, h)
 }
 
 func TestExpiredKeysAreRemoved(t *testing.T) {

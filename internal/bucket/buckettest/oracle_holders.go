@@ -1,0 +1,121 @@
+package buckettest
+
+import (
+	"maps"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// holders is the memory of a concurrency: when the hold of each holder ends. Its clock is
+// later than all its writes, so that no two of them share a moment.
+type holders struct {
+	ends  map[string]int64
+	wrote int64
+}
+
+func (m *holders) expires() int64 {
+	last := m.wrote + 1
+	for _, end := range m.ends {
+		last = max(last, end)
+	}
+	return last
+}
+
+// empty is never true: at the moment of the last write it matters that there was one.
+func (m *holders) empty() bool { return false }
+
+func (m *holders) written(*bucket.Limit) int64 { return m.wrote }
+
+func (m *holders) now(_ *bucket.Limit, clock int64) int64 { return max(clock, m.wrote+1) }
+
+// living returns the holders whose hold has not ended.
+func (m *holders) living(l *bucket.Limit, clock int64) map[string]int64 {
+	living := maps.Clone(m.ends)
+	maps.DeleteFunc(living, func(_ string, end int64) bool { return end <= m.now(l, clock) })
+	return living
+}
+
+func (m *holders) used(l *bucket.Limit, clock int64) int64 { return int64(len(m.living(l, clock))) }
+
+// fallsTo is never asked: nobody knows when a slot is free.
+func (m *holders) fallsTo(*bucket.Limit, int64, int64) int64 { return m.expires() }
+
+// decide returns the decision on a hit, and whether it takes a slot. pending holders are
+// about to take slots before it, which does not matter to a look without a holder.
+func (m *holders) decide(h bucket.Hit, clock, pending int64) (d bucket.Decision, takes bool) {
+	free := h.Limit.Requests - m.used(h.Limit, clock)
+	d = bucket.Decision{Remaining: max(0, free), At: m.now(h.Limit, clock)}
+	_, holds := m.living(h.Limit, clock)[h.Holder]
+	switch {
+	case h.Cost < 0:
+	case h.Cost > 1 || h.Cost == 1 && h.Holder == "" || h.Limit.Requests == 0:
+		d.RetryAfter = bucket.Never
+	case holds && h.Cost == 1:
+		d.At = 0
+	case holds:
+	case free > pending, free > 0 && h.Holder == "":
+		takes = h.Cost == 1
+	default:
+		d.RetryAfter = bucket.Unknown
+	}
+	return d, takes
+}
+
+// resets is how long until nothing is remembered.
+func (m *holders) resets(clock int64) time.Duration {
+	return time.Duration(max(0, m.expires()-clock)) * time.Microsecond
+}
+
+// charged returns the decision on a hit that was charged just now.
+func (m *holders) charged(h bucket.Hit, clock int64, d bucket.Decision) bucket.Decision {
+	if h.Cost > 0 && d.At != 0 {
+		d.At = m.wrote // which is later if there was another hit
+	}
+	d.Remaining = max(0, h.Limit.Requests-int64(len(m.ends)))
+	d.ResetAfter = m.resets(clock)
+	return d
+}
+
+func (m *holders) charge(h bucket.Hit, clock int64) bool {
+	now, living := m.now(h.Limit, clock), m.living(h.Limit, clock)
+	if h.Cost < 0 {
+		return m.release(h, clock)
+	}
+	living[h.Holder] = now + h.Limit.Period.Microseconds()
+	*m = holders{living, now}
+	return true
+}
+
+// release frees the slot of a holder. Nothing is left to remember once nobody holds,
+// except while the clock stands at the last write.
+func (m *holders) release(h bucket.Hit, clock int64) bool {
+	now, living := m.now(h.Limit, clock), m.living(h.Limit, clock)
+	if _, holds := living[h.Holder]; !holds {
+		return false
+	}
+	delete(living, h.Holder)
+	m.ends = living
+	if len(living) > 0 {
+		m.wrote = now
+	}
+	return true
+}
+
+func (m *holders) giveBack(h bucket.Hit, clock, at int64) bool {
+	end, holds := m.ends[h.Holder]
+	return holds && end == at+h.Limit.Period.Microseconds() && m.release(h, clock)
+}
+
+// moveTo: whoever held at the last write holds at clock, and no longer than one who takes
+// then.
+func (m *holders) moveTo(l *bucket.Limit, clock int64) {
+	for holder, end := range m.ends {
+		if end <= m.wrote {
+			delete(m.ends, holder)
+		} else {
+			m.ends[holder] = min(end, clock+l.Period.Microseconds())
+		}
+	}
+	m.wrote = clock
+}

@@ -1,0 +1,185 @@
+package bucket
+
+import (
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// Holders are those who hold a slot of a concurrency, each with the moment at which its
+// hold ends. One that has lapsed stays until it is dropped. nil holds nobody.
+type Holders struct {
+	byEnd []holding // the first to end first
+	// ends has the end of each, if there were more than fewHolders; otherwise nil.
+	ends map[string]int64
+	// text is how many bytes the names take.
+	text int64
+}
+
+type holding struct {
+	end    int64
+	holder string
+}
+
+// fewHolders is the most holders that are searched rather than looked up in a map.
+const fewHolders = 8
+
+// count returns how many holders end after the moment at.
+func (s *Holders) count(at int64) int64 {
+	if s == nil {
+		return 0
+	}
+	return int64(len(s.byEnd) - s.firstAfter(at))
+}
+
+// firstAfter returns the index of the first holder that ends after the moment at.
+func (s *Holders) firstAfter(at int64) int {
+	i, _ := slices.BinarySearchFunc(s.byEnd, at, func(h holding, at int64) int {
+		if h.end <= at {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// find returns the index of a holder, or -1.
+func (s *Holders) find(holder string) int {
+	if s == nil {
+		return -1
+	}
+	first := 0
+	if s.ends != nil {
+		end, ok := s.ends[holder]
+		if !ok {
+			return -1
+		}
+		first = s.firstAfter(end - 1)
+	}
+	i := slices.IndexFunc(s.byEnd[first:], func(h holding) bool { return h.holder == holder })
+	if i < 0 {
+		return -1
+	}
+	return first + i
+}
+
+// lastEnd returns the end of the holder that ends last. There is one.
+func (s *Holders) lastEnd() int64 { return s.byEnd[len(s.byEnd)-1].end }
+
+// put sets a holder's end, whether it held before or not.
+func (s *Holders) put(holder string, end int64) {
+	if i := s.find(holder); i >= 0 {
+		holder = s.byEnd[i].holder
+		s.byEnd = slices.Delete(s.byEnd, i, i+1)
+	} else {
+		holder = strings.Clone(holder)
+		s.text += textBytes(holder)
+	}
+	if n := len(s.byEnd); n == cap(s.byEnd) {
+		s.byEnd = append(make([]holding, 0, roomFor(n)), s.byEnd...)
+	}
+	s.byEnd = slices.Insert(s.byEnd, s.firstAfter(end), holding{end, holder})
+	switch {
+	case s.ends != nil:
+		s.ends[holder] = end
+	case len(s.byEnd) > fewHolders:
+		s.index()
+	}
+}
+
+// index makes the map of ends.
+func (s *Holders) index() {
+	s.ends = make(map[string]int64, len(s.byEnd))
+	for _, h := range s.byEnd {
+		s.ends[h.holder] = h.end
+	}
+}
+
+// remove removes n holders from the index i on.
+func (s *Holders) remove(i, n int) {
+	for _, h := range s.byEnd[i : i+n] {
+		s.text -= textBytes(h.holder)
+		delete(s.ends, h.holder)
+	}
+	s.byEnd = slices.Delete(s.byEnd, i, i+n)
+	if left := len(s.byEnd); left < cap(s.byEnd)/4 {
+		// Neither a slice nor a map shrinks by itself.
+		s.byEnd = append(make([]holding, 0, roomFor(left)), s.byEnd...)
+		if s.ends = nil; left > fewHolders {
+			s.index()
+		}
+	}
+}
+
+// drop removes at most n of those who end at the moment at or before.
+func (s *Holders) drop(at int64, n int) { s.remove(0, min(s.firstAfter(at), n)) }
+
+// cut makes all holds end at the moment latest at the latest, and those that ended at the
+// moment at or before lapsed, whatever the clock says.
+func (s *Holders) cut(at, latest int64) {
+	for i := range s.byEnd {
+		h := &s.byEnd[i]
+		if h.end <= at {
+			h.end = 0
+		}
+		h.end = min(h.end, latest)
+		if s.ends != nil {
+			s.ends[h.holder] = h.end
+		}
+	}
+}
+
+// roomFor returns how many holders to make room for when there are n.
+func roomFor(n int) int { return n + n/4 + 2 }
+
+// bytes returns about how many bytes the holders take.
+func (s *Holders) bytes() int64 {
+	if s == nil {
+		return 0
+	}
+	n := int64(unsafe.Sizeof(*s)) + int64(cap(s.byEnd))*int64(unsafe.Sizeof(holding{})) + s.text
+	if s.ends != nil {
+		n += int64(cap(s.byEnd)) * mappedBytes
+	}
+	return n
+}
+
+// growth returns by at most how many bytes the holders grow if they are to have one of
+// this name, once they have so many more that are pending.
+func (s *Holders) growth(holder string, pending int) int64 {
+	if s == nil {
+		n := new(Holders).growth(holder, pending)
+		if pending == 0 {
+			n += int64(unsafe.Sizeof(Holders{}))
+		}
+		return n
+	}
+	if s.find(holder) >= 0 {
+		return 0
+	}
+	count, room := len(s.byEnd)+pending, cap(s.byEnd)
+	for room < count {
+		room = roomFor(room)
+	}
+	isMapped := s.ends != nil || count > fewHolders
+	n := textBytes(holder)
+	if room == count {
+		each := int64(unsafe.Sizeof(holding{}))
+		if isMapped {
+			each += mappedBytes
+		}
+		n += int64(roomFor(room)-room) * each
+		room = roomFor(room)
+	}
+	if !isMapped && count == fewHolders {
+		n += int64(room) * mappedBytes
+	}
+	return n
+}
+
+// mappedBytes is about the most that a holder takes in the map of ends: if holders come
+// and go, the map grows to twice the room that it needs.
+const mappedBytes = 72
+
+// textBytes returns how many bytes the runtime takes for a short text.
+func textBytes(s string) int64 { return int64(len(s)+15) &^ 15 }

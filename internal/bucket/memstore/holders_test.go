@@ -1,0 +1,255 @@
+package memstore_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+)
+
+func by(l *bucket.Limit, user, holder string, cost int64) bucket.Hit {
+	h := hit(l, user, cost)
+	h.Holder = holder
+	return h
+}
+
+// Holders count for the bytes of the store, few of many keys and many of a few, and
+// are freed when their holds end.
+func TestBytesOfHoldersAreBounded(t *testing.T) {
+	const maxBytes = 4 << 20
+	for _, c := range []struct {
+		name     string
+		whenFull memstore.WhenFull
+		keys     int
+		holders  int // of a key
+		long     int // bytes of a holder's name
+	}{
+		{"one of each key", memstore.Allow, 40_000, 1, 36},
+		{"some of each key", memstore.Deny, 10_000, 7, 36},
+		{"a few more", memstore.Evict, 10_000, 12, 36},
+		{"many of a key", memstore.Allow, 10, 10_000, 36},
+		{"many of a key, deny", memstore.Deny, 10, 10_000, 36},
+		{"many of a key, evict", memstore.Evict, 700, 700, 36},
+		{"long names", memstore.Deny, 10, 10_000, bucket.MaxHolder},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var now atomic.Int64
+			now.Store(1e15)
+			l := newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: bucket.MaxHolders, Period: time.Hour})
+			s := memstore.New(memstore.Options{MaxKeys: 1e6, MaxBytes: maxBytes, WhenFull: c.whenFull, Clock: now.Load})
+			defer s.Close()
+			before := heaptest.InUse()
+			for i := range c.holders {
+				for k := range c.keys {
+					take(t, s, by(l, fmt.Sprint(k), fmt.Sprintf("%0*d", c.long, i), 1))
+				}
+				now.Add(1)
+			}
+			stats, used := s.Stats(), heaptest.InUse()-before
+			const few = 64 << 10
+			if stats.Bytes > maxBytes+few {
+				t.Errorf("%d bytes are counted, of %d", stats.Bytes, maxBytes)
+			}
+			if used > maxBytes*11/10 {
+				t.Errorf("%d keys take %d bytes, of %d", stats.Keys, used, maxBytes)
+			}
+			if stats.Bytes < maxBytes*8/10 {
+				t.Errorf("%d bytes are counted: the store was not filled", stats.Bytes)
+			}
+			if used < stats.Bytes*7/10 {
+				t.Errorf("%d bytes are counted of %d", stats.Bytes, used)
+			}
+			now.Add(2 * time.Hour.Microseconds())
+			asynctest.Eventually(t, "keys without holders are removed", func() bool { return s.Stats().Keys == 0 })
+			if n := s.Stats().Bytes; n != 0 {
+				t.Errorf("%d bytes are counted of no keys", n)
+			}
+		})
+	}
+}
+
+// Holders that come and go take no more than is counted of them, as many as there are.
+func TestBytesOfHoldersThatComeAndGo(t *testing.T) {
+	for _, n := range []int{6, 25, 180, 1500} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			var now atomic.Int64
+			now.Store(1e15)
+			s := memstore.New(memstore.Options{MaxKeys: 10_000, Clock: now.Load})
+			defer s.Close()
+			l := newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: int64(n), Period: time.Hour})
+			keys := 8000 / n
+			name := func(i int) string { return fmt.Sprintf("%036d", i) }
+			before := heaptest.InUse()
+			for i := range 15 * n {
+				now.Add(1)
+				for k := range keys {
+					take(t, s, by(l, fmt.Sprint(k), name(i), 1))
+					if i >= n-1 {
+						take(t, s, by(l, fmt.Sprint(k), name(i-n+1), -1))
+					}
+				}
+			}
+			if counted, used := s.Stats().Bytes, heaptest.InUse()-before; used > counted*6/5 {
+				t.Errorf("%d bytes are counted, and %d are used", counted, used)
+			}
+		})
+	}
+}
+
+// What holders took is counted off as they release, and as lapsed ones are dropped.
+func TestBytesOfHoldersAreCountedOff(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1e15)
+	s := memstore.New(memstore.Options{MaxKeys: 10, Clock: now.Load})
+	defer s.Close()
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: 1000, Period: time.Hour})
+	take(t, s, by(l, "a", "first", 1))
+	now.Add(1)
+	one := s.Stats().Bytes
+	for range 3 {
+		for i := range 1000 {
+			take(t, s, by(l, "a", fmt.Sprint(i), 1))
+		}
+		if n := s.Stats().Bytes; n < one+1000*24 {
+			t.Errorf("%d bytes are counted of 1000 holders", n)
+		}
+		now.Add(1)
+		for i := range 1000 {
+			take(t, s, by(l, "a", fmt.Sprint(i), -1))
+		}
+		if n := s.Stats().Bytes; n > one+1000 {
+			t.Errorf("%d bytes are counted of one holder that is left, first %d", n, one)
+		}
+	}
+	for i := range 900 {
+		take(t, s, by(l, "a", fmt.Sprint(i), 1))
+	}
+	now.Add(time.Hour.Microseconds() - 1)
+	take(t, s, by(l, "a", "last", 1))
+	now.Add(1e6)
+	// Each take drops some, and none pays for all.
+	many := s.Stats().Bytes
+	for range 70 {
+		take(t, s, by(l, "a", "last", 1))
+	}
+	if n := s.Stats().Bytes; n > many/10 {
+		t.Errorf("%d bytes are counted once 900 holders have lapsed, %d before", n, many)
+	}
+	now.Add(1000)
+	take(t, s, by(l, "a", "last", -1))
+	if n := s.Stats(); n.Keys != 0 || n.Bytes != 0 {
+		t.Errorf("%d keys of %d bytes are kept of no holders", n.Keys, n.Bytes)
+	}
+}
+
+// The holders of one request find room together, and a check finds as much as a take.
+func TestHoldersOfOneRequestShareTheRoom(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		whenFull memstore.WhenFull
+		maxKeys  int64
+		maxBytes int64
+		keys     int
+		holders  int
+		allowed  bool
+		degraded bool
+	}{
+		{"allow", memstore.Allow, 100, 20_000, 1, 10_000, true, true},
+		{"deny", memstore.Deny, 100, 20_000, 1, 10_000, false, true},
+		{"evict", memstore.Evict, 100, 20_000, 1, 10_000, true, true},
+		{"a few of many keys", memstore.Deny, 10_000, 200_000, 100, 50, false, true},
+		{"some fit", memstore.Deny, 100, 20_000, 1, 100, true, false},
+		{"one key", memstore.Deny, 1, 0, 1, 3, true, false},
+		{"two keys, one fits", memstore.Deny, 1, 0, 2, 3, false, true},
+		{"two keys, one is kept", memstore.Allow, 1, 0, 2, 3, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := memstore.New(memstore.Options{
+				MaxKeys: c.maxKeys, MaxBytes: c.maxBytes, WhenFull: c.whenFull, Clock: func() int64 { return 1e15 },
+			})
+			defer s.Close()
+			l := newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: bucket.MaxHolders, Period: time.Hour})
+			var hits []bucket.Hit
+			for i := range c.holders {
+				for k := range c.keys {
+					hits = append(hits, by(l, fmt.Sprint(k), fmt.Sprintf("%036d", i), 1))
+				}
+			}
+			checked, taken := check(t, s, hits...), take(t, s, hits...)
+			isDegraded := false
+			for i, d := range taken {
+				isDegraded = isDegraded || d.Degraded
+				if d.Degraded != checked[i].Degraded || d.RetryAfter != checked[i].RetryAfter {
+					t.Fatalf("hit %d gets %+v, and %+v when it was checked", i, d, checked[i])
+				}
+			}
+			if bucket.Allowed(taken) != c.allowed || isDegraded != c.degraded {
+				t.Errorf("allowed %v, degraded %v", bucket.Allowed(taken), isDegraded)
+			}
+			if n := s.Stats(); n.Bytes > n.MaxBytes {
+				t.Errorf("%d bytes are counted, of %d", n.Bytes, n.MaxBytes)
+			}
+		})
+	}
+}
+
+// A store without room for another holder decides by its policy, on a key that it has
+// as on a new one.
+func TestNoRoomForAHolder(t *testing.T) {
+	for _, whenFull := range []memstore.WhenFull{memstore.Allow, memstore.Deny, memstore.Evict} {
+		t.Run(fmt.Sprint(whenFull), func(t *testing.T) {
+			now := int64(1e15)
+			s := memstore.New(memstore.Options{MaxKeys: 100, MaxBytes: 4000, WhenFull: whenFull, Clock: func() int64 { return now }})
+			defer s.Close()
+			l := newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: 1000, Period: time.Hour})
+			other := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 5, Period: time.Minute})
+			take(t, s, by(l, "a", "first", 1))
+			full := 0
+			for !take(t, s, hit(other, fmt.Sprint("filler", strings.Repeat("x", 100), full), 1))[0].Degraded {
+				full++
+			}
+			var first bucket.Hit
+			var checked, taken bucket.Decision
+			for i := range 100 { // the first few may still fit
+				first = by(l, "a", fmt.Sprint("second", i), 1)
+				look := first
+				look.Cost = 0
+				peeked := take(t, s, look)[0]
+				checked, taken = check(t, s, first)[0], take(t, s, first)[0]
+				if whenFull == memstore.Deny && peeked.Allowed() != taken.Allowed() {
+					t.Errorf("a look gets %+v, a take %+v", peeked, taken)
+				}
+				if taken.Degraded {
+					break
+				}
+			}
+			if !checked.Degraded || !taken.Degraded || checked.Allowed() != taken.Allowed() || taken.Allowed() == (whenFull == memstore.Deny) {
+				t.Fatalf("a check gets %+v, a take %+v", checked, taken)
+			}
+			again := take(t, s, first)[0]
+			if isKept := again.Allowed() && !again.Degraded; isKept != (whenFull == memstore.Evict) {
+				t.Errorf("a take again gets %+v", again)
+			}
+			// Who holds renews, whatever room there is.
+			if d := take(t, s, by(l, "a", "first", 1))[0]; d.Degraded || !d.Allowed() {
+				t.Errorf("a renewal gets %+v", d)
+			}
+			if n := s.Stats(); n.Bytes > n.MaxBytes {
+				t.Errorf("%d bytes are taken of %d", n.Bytes, n.MaxBytes)
+			}
+			// Two of one new key that find no room, in one request.
+			if whenFull == memstore.Deny {
+				d := take(t, s, by(l, "new", "one", 1), by(l, "new", "two", 1))
+				if bucket.Allowed(d) {
+					t.Errorf("two of a new key get %+v", d)
+				}
+			}
+		})
+	}
+}
