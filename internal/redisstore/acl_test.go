@@ -38,7 +38,7 @@ func aclRules(password string, commands []string) []string {
 
 // docs/deploy.md has the rights of the smallest user.
 func TestSmallestUserIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/deploy.md")
+	text, err := os.ReadFile("../../docs/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}

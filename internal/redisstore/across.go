@@ -9,102 +9,106 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// takeAcross takes a group whose keys are on several hash tags of a cluster,
-// where no command is atomic over all. It checks every part first, charging
+// takeAcross takes a request whose keys are on several hash tags of a cluster,
+// where no command is atomic over all. It checks every piece first, charging
 // nothing, and takes only if all allow. So a denied request costs nothing, unless
-// it lost a race between check and take; then what the other parts took is given
+// it lost a race between check and take; then what the other pieces took is given
 // back.
-func (s *Store) takeAcross(r *request, parts []*part) error {
+func (s *Store) takeAcross(r *request) error {
 	// A check that gets no answer must leave time for the takes.
 	early := r.start.Add(r.deadline.Sub(r.start) / 2)
-	checks := s.choose(parts, script.Check, func(*bucket.Hit, *bucket.Decision) bool { return true })
-	defer s.recycle(checks)
-	err := s.runAll(r.ctx, r, r.start, early, checks)
-	scatter(checks, r.whole.Decisions)
+	checks := s.split(r, script.Check)
+	defer s.recycleAll(checks)
+	err := s.ask(r.ctx, r.start, early, checks)
+	scatter(checks, r.Decisions)
 	if err != nil {
 		return err
 	}
-	if !bucket.GroupAllowed(r.whole.Hits, r.whole.Decisions) {
+	if !bucket.GroupAllowed(r.Hits, r.Decisions) {
 		return s.chargeDenied(r, checks)
 	}
-	// Refunds cannot deny, so they wait until nothing else can.
-	takes := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost >= 0 })
-	defer s.recycle(takes)
+	// Refunds cannot deny, so they wait until nothing else can. What is charged whatever
+	// the group gets does not wait.
+	takes := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return !waits(h) })
+	defer s.recycleAll(takes)
 	putQuotasAside(takes)
-	err = s.runAll(r.ctx, r, time.Now(), r.deadline, takes)
+	err = s.ask(r.ctx, time.Now(), r.deadline, takes)
 	if err != nil || !r.allowed(takes) {
 		if err == nil {
 			s.metrics.races.Inc()
 		}
 		s.giveBackGranted(r, takes)
-		scatterDenied(takes, r.whole.Decisions)
+		scatterDenied(takes, r.Decisions)
 		return err
 	}
-	scatter(takes, r.whole.Decisions)
-	refunds := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Cost < 0 })
-	defer s.recycle(refunds)
-	passOnOutcomes(takes, refunds)
-	if err := s.runAll(r.ctx, r, time.Now(), r.deadline, refunds); err != nil {
+	scatter(takes, r.Decisions)
+	refunds := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return waits(h) })
+	defer s.recycleAll(refunds)
+	passOnDeciders(takes, refunds)
+	if err := s.ask(r.ctx, time.Now(), r.deadline, refunds); err != nil {
 		s.giveBackGranted(r, takes)
 		return err
 	}
-	scatter(refunds, r.whole.Decisions)
+	scatter(refunds, r.Decisions)
 	return nil
 }
 
-// passOnOutcomes has parts that Redis is to decide begin with the outcomes of
-// earlier parts of the same tags.
-func passOnOutcomes(from, to []*part) {
-	for _, p := range to {
+// waits reports whether a hit is to be taken once all others are.
+func waits(h *bucket.Hit) bool { return h.Cost < 0 && !h.Limit.ChargedAnyway(h.Cost) }
+
+// passOnDeciders has requests that Redis is to decide begin with what is passed on by
+// earlier ones of the same tags.
+func passOnDeciders(from, to []*request) {
+	for _, r := range to {
 		for _, before := range from {
-			if p.tag == before.tag && p.outcome.isPending() {
-				p.outcome = before.outcome.passedOn()
+			if r.tag == before.tag && r.by.isPending() {
+				r.by = before.by.passedOn()
 			}
 		}
 	}
 }
 
 // chargeDenied charges those hits of a denied group that are charged anyway.
-func (s *Store) chargeDenied(r *request, checks []*part) error {
+func (s *Store) chargeDenied(r *request, checks []*request) error {
 	charged := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Limit.ChargedAnyway(h.Cost) })
-	defer s.recycle(charged)
-	err := s.runAll(r.ctx, r, time.Now(), r.deadline, charged)
-	scatterCharged(charged, r.whole.Decisions)
+	defer s.recycleAll(charged)
+	err := s.ask(r.ctx, time.Now(), r.deadline, charged)
+	scatterCharged(charged, r.Decisions)
 	return err
 }
 
-// giveBackGranted gives back what the allowed parts took, to Redis or to the
+// giveBackGranted gives back what the allowed takes took, to Redis or to the
 // fallback; postpaid charges stay.
-func (s *Store) giveBackGranted(r *request, takes []*part) {
-	var granted []*part
-	for _, p := range takes {
-		if p.outcome.isDecided() && bucket.GroupAllowed(p.Hits, p.Decisions) {
-			granted = append(granted, p)
+func (s *Store) giveBackGranted(r *request, takes []*request) {
+	var granted []*request
+	for _, t := range takes {
+		if t.by.isDecided() && bucket.GroupAllowed(t.Hits, t.Decisions) {
+			granted = append(granted, t)
 		}
 	}
 	back := s.choose(granted, script.GiveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
 		return !h.Limit.ChargedAnyway(h.Cost) && bucket.Charged(h, d, true)
 	})
-	for _, p := range back {
-		if !p.outcome.isPending() {
-			p.outcome = outcome{unasked, errTakenElsewhere}
+	for _, b := range back {
+		if !b.by.isPending() {
+			b.by = decidedBy{unasked, errTakenElsewhere}
 		}
 	}
-	defer s.recycle(back)
+	defer s.recycleAll(back)
 	// Best effort: what is not given back expires.
 	now := time.Now()
-	_ = s.runAll(context.WithoutCancel(r.ctx), r, now, now.Add(s.timeout), back)
-	s.denials.changed(r.whole.Hits)
+	_ = s.ask(context.WithoutCancel(r.ctx), now, now.Add(s.timeout), back)
+	s.denials.changed(r.Hashes)
 }
 
 // scatterCharged is scatter for the hits of a denied group that were charged
 // anyway. By then a limit that denied may have room again; the group stays denied,
 // for none of its other hits was taken.
-func scatterCharged(charged []*part, all []bucket.Decision) {
-	for _, p := range charged {
-		for i, j := range p.of {
+func scatterCharged(charged []*request, all []bucket.Decision) {
+	for _, r := range charged {
+		for i, j := range r.of {
 			retry := all[j].RetryAfter
-			all[j] = p.Decisions[i]
+			all[j] = r.Decisions[i]
 			if all[j].Allowed() {
 				all[j].RetryAfter = retry
 			}
@@ -112,24 +116,24 @@ func scatterCharged(charged []*part, all []bucket.Decision) {
 	}
 }
 
-// scatterDenied is scatter for the parts of a request that lost a race. What the
-// allowed parts took was given back, so their hits keep the decisions of the
+// scatterDenied is scatter for the takes of a request that lost a race. What the
+// allowed ones took was given back, so their hits keep the decisions of the
 // check.
-func scatterDenied(takes []*part, all []bucket.Decision) {
-	for _, p := range takes {
-		denied := !bucket.GroupAllowed(p.Hits, p.Decisions)
-		for i, j := range p.of {
-			if denied || !p.Decisions[i].Allowed() || p.Hits[i].Limit.ChargedAnyway(p.Hits[i].Cost) {
-				all[j] = p.Decisions[i]
+func scatterDenied(takes []*request, all []bucket.Decision) {
+	for _, t := range takes {
+		denied := !bucket.GroupAllowed(t.Hits, t.Decisions)
+		for i, j := range t.of {
+			if denied || !t.Decisions[i].Allowed() || t.Hits[i].Limit.ChargedAnyway(t.Hits[i].Cost) {
+				all[j] = t.Decisions[i]
 			}
 		}
 	}
 }
 
-// putQuotasAside has hits of quotas decide nothing in their parts: the check has
-// shown that some quota allows, and no part knows the hits of the others.
-func putQuotasAside(parts []*part) {
-	for _, p := range parts {
+// putQuotasAside has hits of quotas decide nothing in their pieces: the check has
+// shown that some quota allows, and no piece knows the hits of the others.
+func putQuotasAside(pieces []*request) {
+	for _, p := range pieces {
 		for i := range p.Hits {
 			if p.Hits[i].Role > bucket.Enforced {
 				p.Hits[i].Role = bucket.Aside
@@ -140,18 +144,18 @@ func putQuotasAside(parts []*part) {
 
 // restoreQuotas undoes putQuotasAside for hits that fail with their store: they
 // fail the request, whatever their check said.
-func (s *Store) restoreQuotas(r *request, p *part) {
-	for i, j := range p.of {
-		if h := &r.whole.Hits[j]; h.Role > bucket.Enforced && s.fallback.Fails(h) {
-			p.Hits[i].Role = h.Role
+func (s *Store) restoreQuotas(piece *request) {
+	for i, j := range piece.of {
+		if h := &piece.whole.Hits[j]; h.Role > bucket.Enforced && s.fallback.Fails(h) {
+			piece.Hits[i].Role = h.Role
 		}
 	}
 }
 
-// allowed reports whether the request is allowed now that these parts of it are
+// allowed reports whether the request is allowed now that these pieces of it are
 // decided.
-func (r *request) allowed(parts []*part) bool {
-	for _, p := range parts {
+func (r *request) allowed(pieces []*request) bool {
+	for _, p := range pieces {
 		if !bucket.GroupAllowed(p.Hits, p.Decisions) {
 			return false
 		}
@@ -159,36 +163,66 @@ func (r *request) allowed(parts []*part) bool {
 	if !r.hasQuotas() {
 		return true
 	}
-	decisions := slices.Clone(r.whole.Decisions)
-	scatter(parts, decisions)
-	return bucket.GroupAllowed(r.whole.Hits, decisions)
+	decisions := slices.Clone(r.Decisions)
+	scatter(pieces, decisions)
+	return bucket.GroupAllowed(r.Hits, decisions)
 }
 
-// choose returns parts with the wanted hits of parts, their decisions so far, and
-// the outcomes that these pass on.
-func (s *Store) choose(parts []*part, m script.Mode, wanted func(*bucket.Hit, *bucket.Decision) bool) []*part {
-	var chosen []*part
-	for _, p := range parts {
-		c := s.part(m, p.tag)
-		c.outcome = p.outcome.passedOn()
-		for i, h := range p.Hits {
+// hasQuotas reports whether some hits belong to quotas.
+func (r *request) hasQuotas() bool {
+	return slices.ContainsFunc(r.Hits, func(h bucket.Hit) bool { return h.Role > bucket.Enforced })
+}
+
+// split returns the pieces of a request, one for each tag; one piece unless it is
+// spread.
+func (s *Store) split(r *request, m script.Mode) []*request {
+	var pieces []*request
+	for i := range r.Hits {
+		tag := r.tag
+		if r.isSpread {
+			tag = s.tags.Of(r.Hits[i].Place)
+		}
+		at := slices.IndexFunc(pieces, func(p *request) bool { return p.tag == tag })
+		if at < 0 {
+			at = len(pieces)
+			pieces = append(pieces, s.piece(r, m, tag))
+		}
+		pieces[at].copyHit(r, i, i, r.Decisions[i])
+	}
+	return pieces
+}
+
+// choose returns pieces with the wanted hits of pieces, their decisions so far, and
+// what these pass on of who decided.
+func (s *Store) choose(pieces []*request, m script.Mode, wanted func(*bucket.Hit, *bucket.Decision) bool) []*request {
+	var chosen []*request
+	for _, p := range pieces {
+		c := s.piece(p.whole, m, p.tag)
+		c.by = p.by.passedOn()
+		for i := range p.Hits {
 			if wanted(&p.Hits[i], &p.Decisions[i]) {
-				c.add(h, p.of[i], p.Decisions[i])
+				c.copyHit(p, i, p.of[i], p.Decisions[i])
 			}
 		}
 		if len(c.Hits) > 0 {
 			chosen = append(chosen, c)
 		} else {
-			s.recycle([]*part{c})
+			s.recycle(c)
 		}
 	}
 	return chosen
 }
 
-// scatter writes the decisions of parts to all, at the indexes that their hits
+func (s *Store) recycleAll(requests []*request) {
+	for _, r := range requests {
+		s.recycle(r)
+	}
+}
+
+// scatter writes the decisions of pieces to all, at the indexes that their hits
 // have in the request.
-func scatter(parts []*part, all []bucket.Decision) {
-	for _, p := range parts {
+func scatter(pieces []*request, all []bucket.Decision) {
+	for _, p := range pieces {
 		for i, j := range p.of {
 			all[j] = p.Decisions[i]
 		}

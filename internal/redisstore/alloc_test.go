@@ -14,48 +14,44 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// A batch in use again allocates the text of its command, whatever it holds.
-func TestEncodeAllocatesOnce(t *testing.T) {
+// A command in use again allocates nothing, whatever it holds.
+func TestCommandIsMadeWithoutAllocations(t *testing.T) {
 	s := testStore(t, nil)
-	var groups []*script.Group
+	var requests []*script.Request
 	for i := range 200 {
 		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.Algorithms()[i%6], Requests: 3, Period: time.Hour})
 		h := testHit(s, l, fmt.Sprint(i), 1)
-		groups = append(groups, testGroup(s, script.Take, h), testGroup(s, script.Take, h, testHit(s, l, "b", 2)))
+		requests = append(requests, testRequest(s, script.Take, h), testRequest(s, script.Take, h, testHit(s, l, "b", 2)))
 	}
 	for _, n := range []int{1, 20, 400} {
-		t.Run(fmt.Sprint(n, " groups"), func(t *testing.T) {
-			b := script.NewEncoder(s.seed)
-			line := make([]*script.Group, 0, n)
-			run := func() {
-				line = append(line[:0], groups[:n]...)
-				for _, g := range line {
-					g.SetHash(s.seed)
-				}
-				b.Encode(b.Coalesce(line))
-				b.Command(s.skew, "")
-			}
+		t.Run(fmt.Sprint(n, " requests"), func(t *testing.T) {
+			c := script.NewCommand()
+			run := func() { argsOf(s, c, requests[:n]) }
 			run()
-			want := 1.0
+			want := 1.0 // the client's side of it
 			if n > 255 {
-				want = 2 // the number of keys
+				want++ // the number of keys
 			}
 			if got := testing.AllocsPerRun(100, run); got > want {
-				t.Errorf("%v allocations to encode %d groups, want at most %v", got, n, want)
+				t.Errorf("%v allocations to make a command of %d requests, want at most %v", got, n, want)
 			}
 		})
 	}
 }
 
 func TestDecodeDoesNotAllocate(t *testing.T) {
-	g := &script.Group{Mode: script.Take, Hits: make([]bucket.Hit, 2), Decisions: make([]bucket.Decision, 2)}
-	lines := []*script.Group{g, g}
+	hits := make([]bucket.Hit, 2)
+	c := script.NewCommand()
 	reply := []int64{1e15, 0}
-	for range 4 {
-		reply = append(reply, 1000*8+1, 2000)
+	for i := range hits {
+		hits[i].Limit = buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
+	}
+	for range 2 {
+		c.Add(&script.Request{Mode: script.Take, Hits: hits, Decisions: make([]bucket.Decision, 2)})
+		reply = append(reply, 2000*8+1, 1000, 2000*8+1, 1000)
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := script.Decode(reply, lines); err != nil {
+		if _, err := c.Decode(reply); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 0 {

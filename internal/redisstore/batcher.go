@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// batcher gathers parts for one node while a batch is in flight, and sends them
+// batcher gathers requests for one node while a batch is in flight, and sends them
 // as the next batch when that one is back, as the group commit of a database
-// does. No part waits for a batch to fill: an idle node is sent a part at once, and
+// does. No request waits for a batch to fill: an idle node is sent one at once, and
 // by its own caller if that may wait as long as a batch.
 type batcher struct {
 	bounds Batch
-	// end is called for each part of a batch that is back.
-	end func(*part)
+	// end is called for each request of a batch that is back.
+	end func(*request)
 	// refusal returns why nothing may be sent now, or nil.
 	refusal func() error
 
 	mu      sync.Mutex
-	waiting []*part
+	waiting []*request
+	turns   turns
 	workers []*worker // the last one is leader
-	due     time.Time // no part's deadline is sooner
+	due     time.Time // no request's deadline is sooner
 	idle    int       // workers that sleep, without leader
 	resting bool      // whether the watch sleeps
 	closed  bool
@@ -35,9 +36,9 @@ type batcher struct {
 
 // worker sends one batch at a time.
 type worker struct {
-	// send returns when the parts are decided or have errors.
-	send  func([]*part)
-	batch []*part // in flight
+	// send returns when the requests are decided or have errors.
+	send  func([]*request)
+	batch []*request // in flight
 }
 
 // leading says whether a caller leads.
@@ -50,14 +51,16 @@ const (
 )
 
 // newBatcher starts a worker for each batch that may be in flight. A worker sends
-// its batches by the function that newSend returned for it, which returns when
-// the parts are decided or have errors; then it calls end for each part. While
-// refusal returns an error, parts are abandoned with that instead of sent.
-func newBatcher(bounds Batch, newSend func() func([]*part), end func(*part), refusal func() error) *batcher {
+// its batches by the function that newSend returned for it, which returns when the
+// requests are decided or have errors; then it calls end for each. While refusal
+// returns an error, requests are abandoned with that instead of sent. On a cluster tags
+// is how many hash tags may take turns; else it is 0.
+func newBatcher(bounds Batch, tags int, newSend func() func([]*request), end func(*request), refusal func() error) *batcher {
 	b := &batcher{
 		bounds:    bounds,
 		end:       end,
 		refusal:   refusal,
+		turns:     turns{tags: make([]turn, tags)},
 		wake:      make(chan struct{}, bounds.InFlight),
 		watchWake: make(chan struct{}, 1),
 	}
@@ -72,11 +75,11 @@ func newBatcher(bounds Batch, newSend func() func([]*part), end func(*part), ref
 	return b
 }
 
-// submit queues a part, which will be done one day, or returns an error. A part
+// submit queues a request, which will be done one day, or returns an error. One
 // that finds the queue full fails at once. If it reports that the caller leads, which
-// it never does unless mayLead, the caller calls lead next, and waits for its part
+// it never does unless mayLead, the caller calls sendNext with leader next, and waits for its request
 // then. A caller who may lead waits for a batch to end even if it has gone.
-func (b *batcher) submit(p *part, mayLead bool) (leads bool, _ error) {
+func (b *batcher) submit(r *request, mayLead bool) (leads bool, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -85,9 +88,9 @@ func (b *batcher) submit(p *part, mayLead bool) (leads bool, _ error) {
 	if len(b.waiting) >= b.bounds.Queue && !b.sweep() {
 		return false, errQueueFull
 	}
-	b.waiting = append(b.waiting, p)
-	if p.deadline.Before(b.due) {
-		b.due = p.deadline
+	b.waiting = append(b.waiting, r)
+	if r.deadline.Before(b.due) {
+		b.due = r.deadline
 	}
 	if mayLead && b.leading == nobodyLeads && b.idle == b.bounds.InFlight {
 		b.leading = gathering
@@ -115,29 +118,28 @@ func (b *batcher) wakeOne() {
 	}
 }
 
-// lead sends what waits, by the goroutine of a caller.
-func (b *batcher) lead() {
-	defer b.running.Done()
-	b.sendNext(b.leader)
+// endLead ends the lead of a caller, whose batch is back.
+func (b *batcher) endLead() {
 	b.mu.Lock()
 	b.leading = nobodyLeads
 	if len(b.waiting) > 0 {
 		b.wakeOne()
 	}
 	b.mu.Unlock()
+	b.running.Done()
 }
 
-// sweep removes abandoned parts from a full queue. It looks no further, and
-// reports false, if the oldest part is not abandoned: parts are abandoned in about
+// sweep removes abandoned requests from a full queue. It looks no further, and
+// reports false, if the oldest is not abandoned: they are abandoned in about
 // the order in which they came.
 func (b *batcher) sweep() bool {
 	if b.waiting[0].status.Load() != abandoned {
 		return false
 	}
 	kept := b.waiting[:0]
-	for _, p := range b.waiting {
-		if p.status.Load() != abandoned {
-			kept = append(kept, p)
+	for _, r := range b.waiting {
+		if r.status.Load() != abandoned {
+			kept = append(kept, r)
 		}
 	}
 	clear(b.waiting[len(kept):])
@@ -155,7 +157,7 @@ func (b *batcher) close() {
 	b.running.Wait()
 }
 
-// length is how many parts wait.
+// length is how many requests wait.
 func (b *batcher) length() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -168,8 +170,11 @@ func (b *batcher) work(w *worker) {
 	}
 }
 
-// sendNext sends what waits as a batch, and ends its parts.
+// sendNext sends what waits as a batch, and ends its requests.
 func (b *batcher) sendNext(w *worker) {
+	if w == b.leader {
+		defer b.endLead()
+	}
 	// Lets callers that are about to ask join the batch: on a hot key this halves
 	// the commands.
 	runtime.Gosched()
@@ -177,22 +182,18 @@ func (b *batcher) sendNext(w *worker) {
 	if len(batch) > 0 {
 		w.send(batch)
 	}
-	b.unwatch(w)
-	for i, p := range batch {
-		batch[i] = nil
-		b.end(p)
-	}
-}
-
-// unwatch hides a worker's batch from the watch, since the callers of its parts
-// may use them again once they are done.
-func (b *batcher) unwatch(w *worker) {
+	// The watch must not see its requests any more, since their callers may use them
+	// again once they are done.
 	b.mu.Lock()
 	w.batch = w.batch[:0]
 	b.mu.Unlock()
+	for i, r := range batch {
+		batch[i] = nil
+		b.end(r)
+	}
 }
 
-// waitForWork waits until there are parts in the queue. It reports false once the
+// waitForWork waits until there are requests in the queue. It reports false once the
 // batcher is closed and the queue is empty.
 func (b *batcher) waitForWork() bool {
 	b.mu.Lock()
@@ -206,38 +207,37 @@ func (b *batcher) waitForWork() bool {
 	return true
 }
 
-// drain moves the parts that fit from the queue into the batch of a worker. It
-// skips parts whose callers have gone, and moves none while there is a refusal.
-func (b *batcher) drain(w *worker) []*part {
+// drain moves the requests that fit from the queue into the batch of a worker. It
+// skips those whose callers disconnected and those of hash tags whose turn is later, and
+// moves none while there is a refusal.
+func (b *batcher) drain(w *worker) []*request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	refusal := b.refusal()
-	batch := w.batch
-	n, hits := 0, 0
-	for ; n < len(b.waiting); n++ {
-		p := b.waiting[n]
-		if refusal != nil {
-			p.abandon(refusal)
-			continue
-		}
-		if p.status.Load() == abandoned {
-			continue
-		}
-		if hits > 0 && hits+len(p.Hits) > b.bounds.Size {
+	refusal, inTurn := b.refusal(), b.turns.next(b.waiting)
+	batch, later := w.batch, b.waiting[:0]
+	hits := 0
+	for i, r := range b.waiting {
+		if hits > 0 && hits+len(r.Hits) > b.bounds.Size {
+			later = append(later, b.waiting[i:]...)
 			break
 		}
-		if p.send() {
-			hits += len(p.Hits)
-			batch = append(batch, p)
+		switch {
+		case refusal != nil:
+			r.abandon(refusal)
+		case r.status.Load() == abandoned:
+		case !inTurn(r):
+			later = append(later, r)
+		case r.send():
+			hits += len(r.Hits)
+			batch = append(batch, r)
 		}
 	}
-	rest := copy(b.waiting, b.waiting[n:])
-	clear(b.waiting[rest:])
-	b.waiting = b.waiting[:rest]
+	clear(b.waiting[len(later):])
+	b.waiting = later
 	w.batch = batch
 	if w == b.leader {
 		b.leading = away
-		if rest > 0 {
+		if len(later) > 0 {
 			b.wakeOne()
 		}
 	}
@@ -256,8 +256,8 @@ const (
 	goneEvery = 4
 )
 
-// watch abandons parts whose callers have no time left, or have gone, while there
-// are parts.
+// watch abandons requests whose callers have no time left, or disconnected, while
+// there are requests.
 func (b *batcher) watch() {
 	for n := 0; b.waitForWaits(); n++ {
 		time.Sleep(watchEvery)
@@ -265,13 +265,13 @@ func (b *batcher) watch() {
 	}
 }
 
-// waitForWaits waits until a caller waits for a part. It reports false once the
+// waitForWaits waits until a caller waits. It reports false once the
 // batcher is closed and no caller waits.
 func (b *batcher) waitForWaits() bool {
 	b.mu.Lock()
-	if len(b.waiting) > 0 || b.partsInFlight() > 0 || b.closed {
+	if len(b.waiting) > 0 || b.inFlight() > 0 || b.closed {
 		defer b.mu.Unlock()
-		return len(b.waiting) > 0 || b.partsInFlight() > 0
+		return len(b.waiting) > 0 || b.inFlight() > 0
 	}
 	b.resting = true
 	b.mu.Unlock()
@@ -279,16 +279,16 @@ func (b *batcher) waitForWaits() bool {
 	return true
 }
 
-// partsInFlight is how many parts are in flight. b.mu is held.
-func (b *batcher) partsInFlight() (n int) {
+// inFlight is how many requests are in flight. b.mu is held.
+func (b *batcher) inFlight() (n int) {
 	for _, w := range b.workers {
 		n += len(w.batch)
 	}
 	return n
 }
 
-// expireDue abandons parts whose callers have no time left; with gone it also
-// looks for callers that have gone.
+// expireDue abandons requests whose callers have no time left; with gone it also
+// looks for callers that disconnected.
 func (b *batcher) expireDue(now time.Time, gone bool) {
 	const slack = watchEvery / 2
 	b.mu.Lock()
@@ -303,16 +303,16 @@ func (b *batcher) expireDue(now time.Time, gone bool) {
 	}
 }
 
-// farOff is how far off the due time is while no part waits.
+// farOff is how far off the due time is while no request waits.
 const farOff = 365 * 24 * time.Hour
 
-// expire abandons those of the parts that are due, and notes when the next is
+// expire abandons those of the requests that are due, and notes when the next is
 // due.
-func (b *batcher) expire(parts []*part, now time.Time, slack time.Duration) {
-	for _, p := range parts {
-		p.expire(now, slack)
-		if p.deadline.Before(b.due) && p.status.Load() != abandoned {
-			b.due = p.deadline
+func (b *batcher) expire(requests []*request, now time.Time, slack time.Duration) {
+	for _, r := range requests {
+		r.expire(now, slack)
+		if r.deadline.Before(b.due) && r.status.Load() != abandoned {
+			b.due = r.deadline
 		}
 	}
 }

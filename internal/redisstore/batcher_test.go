@@ -144,14 +144,15 @@ func TestCallerThatLeavesIsChargedOnlyIfSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, unchanged)
+			r := newRig(t, func(o *testOptions) { o.Batch.InFlight = 2 })
 			l := daily(t, 100)
 			sent, unsent, stays := hit(l, "sent", 7), hit(l, "unsent", 7), hit(l, "stays", 7)
 			r.proxy.Hold("evalsha")
+			first := r.beginHeld(hit(l, "first", 1)) // whose caller sends by itself
 			ctx, cancel := leave()
 			defer cancel()
 			away := r.begin(ctx, sent)
-			asynctest.Eventually(t, "the reply is held", func() bool { return r.proxy.Held() == 1 })
+			asynctest.Eventually(t, "the reply is held", func() bool { return r.proxy.Held() == 2 })
 			waits := r.begin(ctx, unsent)
 			r.waitForQueue(1)
 			stayed := r.begin(context.Background(), stays)
@@ -169,8 +170,10 @@ func TestCallerThatLeavesIsChargedOnlyIfSent(t *testing.T) {
 				t.Errorf("%v outcomes are unknown, want 1", n)
 			}
 			r.proxy.Heal(t)
-			if o := <-stayed; !o.decided() {
-				t.Errorf("the caller that stayed got %+v", o)
+			for _, done := range []<-chan outcome{first, stayed} {
+				if o := <-done; !o.decided() {
+					t.Errorf("a caller that stayed got %+v", o)
+				}
 			}
 			for _, c := range []struct {
 				h    bucket.Hit

@@ -258,7 +258,8 @@ func TestCallsWithoutAConnectionAreNotUnknown(t *testing.T) {
 	}
 }
 
-// Callers that give up early say nothing about the node.
+// Callers that give up early say nothing about the node. The first one sends by itself,
+// and stays until the reply.
 func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"batches": 1000, "each alone": 1} {
@@ -267,11 +268,12 @@ func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 			r := newRig(t, func(o *testOptions) { o.Batch.Size = size })
 			h := hit(daily(t, 1000), "a", 1)
 			r.proxy.Hold("evalsha")
+			first := r.beginHeld(h)
 			for i := range 10 {
 				ctx, cancel := context.WithCancel(context.Background())
 				done := r.begin(ctx, h)
-				if i == 0 || size == 1 {
-					asynctest.Eventually(t, "the reply is held", func() bool { return r.proxy.Held() > 0 })
+				if size == 1 {
+					asynctest.Eventually(t, "the reply is held", func() bool { return r.proxy.Held() == i+2 })
 				}
 				cancel()
 				if o := <-done; o.err == nil {
@@ -279,6 +281,9 @@ func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 				}
 			}
 			r.proxy.Heal(t)
+			if o := <-first; !o.decided() {
+				t.Errorf("the first got %+v", o)
+			}
 			if r.breakerIsOpen() {
 				t.Error("callers that left have opened the breaker")
 			}
@@ -286,6 +291,25 @@ func TestImpatientCallersDoNotOpenTheBreaker(t *testing.T) {
 				t.Errorf("after them: %+v", o)
 			}
 		})
+	}
+}
+
+// A caller that sends by itself and leaves is charged, and gets the reply.
+func TestCallerThatSendsAndLeavesGetsTheReply(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unchanged)
+	h := hit(daily(t, 10), "a", 1)
+	r.proxy.Hold("evalsha")
+	ctx, leave := context.WithCancel(context.Background())
+	done := r.begin(ctx, h)
+	asynctest.Eventually(t, "the reply is held", func() bool { return r.proxy.Held() == 1 })
+	leave()
+	r.proxy.Heal(t)
+	if o := <-done; !o.decided() || o.decisions[0].Remaining != 9 {
+		t.Errorf("it got %+v", o)
+	}
+	if n := r.metric("redis_unknown_outcomes_total"); n != 0 {
+		t.Errorf("%v outcomes are unknown, want none", n)
 	}
 }
 

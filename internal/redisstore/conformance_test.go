@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, racetest.Fewer(1_000), eachAlone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			buckettest.Run(t, buckettest.Harness{
+			h := buckettest.Harness{
 				Open: func(t *testing.T, clock func() int64) bucket.Store {
 					o := options(tc.mode, tc.addrs(t)...)
 					o.Clock = clock
@@ -43,9 +43,12 @@ func TestConformance(t *testing.T) {
 					}
 					return stores
 				},
-				Traces:   tc.traces,
-				OnePlace: tc.mode == redisconn.Cluster,
-			})
+				Traces:     tc.traces,
+				Algorithms: bucket.AllAlgorithms(),
+				OnePlace:   tc.mode == redisconn.Cluster,
+			}
+			buckettest.Run(t, h)
+			buckettest.RunHolders(t, h)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"fmt"
+	"hash/maphash"
 	"runtime"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Now()
 			before := heaptest.InUse()
-			d := newDenials(time.Second, bytes, func() time.Time { return now })
+			d := newDenials(time.Second, bytes, maphash.MakeSeed(), func(time.Time) time.Time { return now })
 			n := 6 * bytes / (c.hits * (c.key + 400))
 			for i := range n {
 				now = now.Add(c.each)
@@ -40,9 +41,9 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 					hits[j] = bucket.Hit{Limit: l, Key: fmt.Appendf(nil, "%0*d", c.key, i*c.hits+j), Cost: 1}
 					denied[j] = bucket.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour}
 				}
-				asked, _ := d.known(now, hits, denied)
-				d.learn(asked, hits, denied, false)
-				if _, known := d.known(now, hits, denied); known != (c.hits <= maxDenialHits) {
+				asked, _ := d.known(now, askedOf(d, hits, denied))
+				d.learn(asked, askedOf(d, hits, denied), false)
+				if _, known := d.known(now, askedOf(d, hits, denied)); known != (c.hits <= maxDenialHits) {
 					t.Fatalf("a denial of %d hits is known: %v", c.hits, known)
 				}
 			}

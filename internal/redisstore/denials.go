@@ -16,7 +16,8 @@ import (
 // felt at once.
 //
 // A group is remembered only if it stays denied whatever others take. So it has
-// no refund, no postpaid charge and no quota. A hit Aside denies nothing, but its
+// no refund, no postpaid charge and no quota. Nor has it a holder, since a holder
+// hardly ever comes again before the denial ends. A hit Aside denies nothing, but its
 // decision is repeated too, and ends the memory when it ends. A group of more
 // than maxDenialHits is not remembered, since it costs more memory than it saves
 // commands.
@@ -25,14 +26,14 @@ import (
 // lacks what a limit has refilled meanwhile.
 type denials struct {
 	lasts  time.Duration
-	now    func() time.Time
-	seed   maphash.Seed
+	clock  func(time.Time) time.Time
+	seed   maphash.Seed // of the hashes of keys, which groups come with
 	shards [denialShards]denialShard
 
 	// changes counts, by a hash of the key, how often something was taken from a
-	// key or given back to it, or its state was forgotten. A denial is forgotten when the counts of its keys
-	// have changed since Redis was asked. Keys that share a count only make it
-	// forget more.
+	// key or given back to it, or its state was forgotten. A denial is forgotten when
+	// the counts of its keys have changed since Redis was asked. Keys that share a
+	// count only make it forget more.
 	changes [changeCounts]atomic.Uint32
 }
 
@@ -61,53 +62,58 @@ type question struct {
 }
 
 // newDenials returns a memory of about so many bytes, which repeats a denial for
-// as long as lasts.
-func newDenials(lasts time.Duration, bytes int, now func() time.Time) *denials {
-	d := &denials{lasts: lasts, now: now, seed: maphash.MakeSeed()}
+// as long as lasts. The hashes of keys have the seed. clock turns
+// a time of this machine into the one that counts: the same, except in tests.
+func newDenials(lasts time.Duration, bytes int, seed maphash.Seed, clock func(time.Time) time.Time) *denials {
+	d := &denials{lasts: lasts, clock: clock, seed: seed}
 	for i := range d.shards {
 		d.shards[i].init(lasts, bytes/denialShards)
 	}
 	return d
 }
 
-// known reports whether the hits are known to be denied, and writes the decisions
-// then. Otherwise Redis is to be asked, and learn is to get its decisions with the
-// question.
-func (d *denials) known(now time.Time, hits []bucket.Hit, decisions []bucket.Decision) (question, bool) {
-	q := question{asked: now}
+// known reports whether the hits of a request are known to be denied, and writes the
+// decisions then. Otherwise Redis is to be asked, and learn is to get its decisions
+// with the question. d may be nil.
+func (d *denials) known(now time.Time, r *script.Request) (question, bool) {
+	if d == nil {
+		return question{}, false
+	}
+	q := question{asked: d.clock(now)}
 	var last *denial // there may be one by each of the hits
-	for i := range hits {
-		hash := d.hash(hits[i].Key)
+	for i, hash := range r.Hashes {
 		q.changes += d.changesOf(hash).Load()
-		k := d.shard(hash).find(&hits[i], hash, q.asked)
-		if k != nil && (last == nil || k.received.After(last.received)) && script.EqualHits(k.hits, hits) {
+		k := d.shard(hash).find(&r.Hits[i], hash, q.asked)
+		if k != nil && (last == nil || k.received.After(last.received)) && script.EqualHits(k.hits, r.Hits) {
 			last = k
 		}
 	}
 	if last == nil || last.changes != q.changes {
 		return q, false
 	}
-	last.tell(q.asked, decisions)
+	last.tell(q.asked, r.Decisions)
 	return q, true
 }
 
-// learn notes what Redis, or the fallback in its place, decided about the hits of
-// a question; failed is whether there is no decision.
-func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decision, failed bool) {
-	allowed := !failed && bucket.GroupAllowed(hits, decisions)
-	d.countChanges(hits, decisions, failed, allowed)
-	if failed || allowed || len(hits) > maxDenialHits {
+// learn notes what Redis, or the fallback in its place, decided about the request of a
+// question; failed is whether there is no decision. d may be nil.
+func (d *denials) learn(q question, r *script.Request, failed bool) {
+	if d == nil {
 		return
 	}
-	by, lasts := d.remembered(hits, decisions)
+	allowed := !failed && bucket.GroupAllowed(r.Hits, r.Decisions)
+	d.countChanges(r, failed, allowed)
+	if failed || allowed || len(r.Hits) > maxDenialHits {
+		return
+	}
+	by, lasts := d.remembered(r.Hits, r.Decisions)
 	if by < 0 {
 		return
 	}
 	// Redis decided later than it was asked, so it denies until then at least.
-	k := &denial{by: by, changes: q.changes, received: d.now(), until: q.asked.Add(lasts)}
-	k.remember(hits, decisions)
-	hash := d.hash(hits[by].Key)
-	d.shard(hash).put(hash, k)
+	k := &denial{by: by, changes: q.changes, received: d.clock(time.Now()), until: q.asked.Add(lasts)}
+	k.remember(r.Hits, r.Decisions)
+	d.shard(r.Hashes[by]).put(r.Hashes[by], k)
 }
 
 // remembered returns by which hit a denied group is to be remembered, and for how
@@ -115,7 +121,7 @@ func (d *denials) learn(q question, hits []bucket.Hit, decisions []bucket.Decisi
 func (d *denials) remembered(hits []bucket.Hit, decisions []bucket.Decision) (by int, lasts time.Duration) {
 	by, lasts = -1, d.lasts
 	for i := range decisions {
-		if decisions[i].Degraded || hits[i].Cost < 0 || hits[i].Limit.ChargedAnyway(hits[i].Cost) {
+		if decisions[i].Degraded || hits[i].Cost < 0 || hits[i].Holder != "" || hits[i].Limit.ChargedAnyway(hits[i].Cost) {
 			return -1, 0
 		}
 		switch retry := decisions[i].RetryAfter; {
@@ -123,6 +129,8 @@ func (d *denials) remembered(hits []bucket.Hit, decisions []bucket.Decision) (by
 			return -1, 0 // it ends with the first of several quotas
 		case retry == 0:
 			continue
+		case retry == bucket.Unknown:
+			return -1, 0 // it ends at a time that nobody knows
 		case retry != bucket.Never:
 			lasts = min(lasts, retry)
 		case decisions[i].ResetAfter > 0: // of this window
@@ -140,23 +148,23 @@ func (d *denials) remembered(hits []bucket.Hit, decisions []bucket.Decision) (by
 
 // countChanges counts the keys that a take has changed, or may have changed if
 // Redis did not decide it.
-func (d *denials) countChanges(hits []bucket.Hit, decisions []bucket.Decision, failed, allowed bool) {
-	for i := range hits {
-		h := &hits[i]
-		if failed || decisions[i].Degraded || h.Cost < 0 || bucket.Charged(h, &decisions[i], allowed) {
-			d.changesOf(d.hash(h.Key)).Add(1)
+func (d *denials) countChanges(r *script.Request, failed, allowed bool) {
+	for i := range r.Hits {
+		h, decision := &r.Hits[i], &r.Decisions[i]
+		if failed || decision.Degraded || h.Cost < 0 || bucket.Charged(h, decision, allowed) {
+			d.changesOf(r.Hashes[i]).Add(1)
 		}
 	}
 }
 
-// changed notes that the keys of these hits have changed, or may have. d may be
+// changed notes that the keys with these hashes have changed, or may have. d may be
 // nil.
-func (d *denials) changed(hits []bucket.Hit) {
+func (d *denials) changed(hashes []uint64) {
 	if d == nil {
 		return
 	}
-	for i := range hits {
-		d.changesOf(d.hash(hits[i].Key)).Add(1)
+	for _, hash := range hashes {
+		d.changesOf(hash).Add(1)
 	}
 }
 
@@ -172,13 +180,11 @@ func (d *denials) forget(keys []string) {
 
 // forgetEnded frees denials that have ended, at its second call at the latest.
 func (d *denials) forgetEnded() {
-	now := d.now()
+	now := d.clock(time.Now())
 	for i := range d.shards {
 		d.shards[i].forgetEnded(now)
 	}
 }
-
-func (d *denials) hash(key []byte) uint64 { return maphash.Bytes(d.seed, key) }
 
 func (d *denials) shard(hash uint64) *denialShard { return &d.shards[hash%denialShards] }
 

@@ -2,31 +2,33 @@ package redisstore
 
 import (
 	"fmt"
+	"hash/maphash"
 	"testing"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // A give-back while the reply with a denial is on its way ends the denial before it is
 // known.
 func TestReturnOvertakesADenial(t *testing.T) {
-	d := newDenials(time.Second, DefaultDenialBytes, time.Now)
+	d := newDenials(time.Second, DefaultDenialBytes, maphash.MakeSeed(), func(now time.Time) time.Time { return now })
 	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
 	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}}
 	denied := []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}}
 	for _, isReturned := range []bool{true, false} {
 		t.Run(fmt.Sprint("returned ", isReturned), func(t *testing.T) {
-			asked, known := d.known(time.Now(), hits, make([]bucket.Decision, 1))
+			asked, known := d.known(time.Now(), askedOf(d, hits, make([]bucket.Decision, 1)))
 			if known {
 				t.Fatal("a denial is known that nobody learned")
 			}
 			if isReturned {
-				d.changed(hits)
+				d.changed(hashesOf(d.seed, hits))
 			}
-			d.learn(asked, hits, denied, false)
-			if _, known := d.known(time.Now(), hits, make([]bucket.Decision, 1)); known == isReturned {
+			d.learn(asked, askedOf(d, hits, denied), false)
+			if _, known := d.known(time.Now(), askedOf(d, hits, make([]bucket.Decision, 1))); known == isReturned {
 				t.Errorf("returned on its way: %v; the denial is known: %v", isReturned, known)
 			}
 		})
@@ -35,36 +37,41 @@ func TestReturnOvertakesADenial(t *testing.T) {
 
 // A request from before a denial was known asks Redis, and later ones get the denial.
 func TestEarlierRequestKeepsADenial(t *testing.T) {
-	d := newDenials(time.Second, DefaultDenialBytes, time.Now)
+	d := newDenials(time.Second, DefaultDenialBytes, maphash.MakeSeed(), func(now time.Time) time.Time { return now })
 	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
 	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}}
 	before := time.Now().Add(-time.Millisecond)
-	asked, _ := d.known(before, hits, make([]bucket.Decision, 1))
-	d.learn(asked, hits, []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}}, false)
-	if _, known := d.known(before, hits, make([]bucket.Decision, 1)); known {
+	asked, _ := d.known(before, askedOf(d, hits, make([]bucket.Decision, 1)))
+	d.learn(asked, askedOf(d, hits, []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}}), false)
+	if _, known := d.known(before, askedOf(d, hits, make([]bucket.Decision, 1))); known {
 		t.Error("a denial is known before it came")
 	}
-	if _, known := d.known(time.Now(), hits, make([]bucket.Decision, 1)); !known {
+	if _, known := d.known(time.Now(), askedOf(d, hits, make([]bucket.Decision, 1))); !known {
 		t.Error("the denial was forgotten")
 	}
 }
 
 // A denial of a state that was deleted while the reply was on its way is not remembered.
 func TestForgetOvertakesADenial(t *testing.T) {
-	d := newDenials(time.Second, DefaultDenialBytes, time.Now)
+	d := newDenials(time.Second, DefaultDenialBytes, maphash.MakeSeed(), func(now time.Time) time.Time { return now })
 	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
 	hits := []bucket.Hit{{Limit: l, Key: []byte("a"), Cost: 1}, {Limit: l, Key: []byte("b"), Cost: 1}}
 	denied := []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}, {}}
 	for forgotten, isKnown := range map[string]bool{"a": false, "b": false, "c": true} {
-		asked, known := d.known(time.Now(), hits, make([]bucket.Decision, 2))
+		asked, known := d.known(time.Now(), askedOf(d, hits, make([]bucket.Decision, 2)))
 		if known {
 			t.Fatal("a denial is known that nobody learned")
 		}
 		d.forget([]string{forgotten})
-		d.learn(asked, hits, denied, false)
-		if _, known := d.known(time.Now(), hits, make([]bucket.Decision, 2)); known != isKnown {
+		d.learn(asked, askedOf(d, hits, denied), false)
+		if _, known := d.known(time.Now(), askedOf(d, hits, make([]bucket.Decision, 2))); known != isKnown {
 			t.Errorf("%s was forgotten on its way; the denial is known: %v", forgotten, known)
 		}
 		d.forget([]string{"a"})
 	}
+}
+
+// askedOf returns a request as denials get it.
+func askedOf(d *denials, hits []bucket.Hit, decisions []bucket.Decision) *script.Request {
+	return &script.Request{Hits: hits, Hashes: hashesOf(d.seed, hits), Decisions: decisions}
 }

@@ -21,9 +21,9 @@ var (
 	// errTakenElsewhere is the cause of a give-back of what the fallback took.
 	errTakenElsewhere = errors.New("redis: what was taken was not taken from Redis")
 	errClosed         = errors.New("redis: the store is closed")
-	// errSlotMoves is set by a pipeline where Redis wants a part sent again. No
+	// errSlotMoves is set by a pipeline where Redis wants a request sent again. No
 	// caller sees it.
-	errSlotMoves = errors.New("redis: the part's slot is on the move")
+	errSlotMoves = errors.New("redis: the request's slot is on the move")
 )
 
 // reasonOf returns the label for an error of Redis, the network or the store.
@@ -77,7 +77,7 @@ func mayHaveRun(err error) bool {
 	var network *net.OpError
 	switch {
 	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
-		// The client follows these, and leaves them with a command of a pipeline that it
+		// The client follows these, and leaves them with a command of several that it
 		// has sent on and whose reply is lost.
 		return true
 	case errors.As(err, &answer), errors.Is(err, script.ErrUnreadable):

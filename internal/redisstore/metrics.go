@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // metrics are the metrics of a store. What is counted for each request is a plain
@@ -31,11 +33,11 @@ func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 		}),
 		coalesced: with.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_redis_coalesced_requests_total",
-			Help: "Requests that travelled to Redis as one line with an equal one.",
+			Help: "Requests that travelled to Redis as one with an equal one.",
 		}),
 		unknown: with.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_redis_unknown_outcomes_total",
-			Help: "Requests, or their parts, that were sent to Redis and whose answer came too late or never: they may have been charged.",
+			Help: "Requests, or on a cluster their pieces by hash tag, that were sent to Redis and whose answer came too late or never: they may have been charged.",
 		}),
 		races: with.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_redis_races_total",
@@ -51,7 +53,7 @@ func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 		}, []string{"node"}),
 		batchRequests: with.NewHistogram(prometheus.HistogramOpts{
 			Name:    "ratelimitd_redis_batch_requests",
-			Help:    "Requests, or their parts, in a batch to a node.",
+			Help:    "Requests, or on a cluster their pieces by hash tag, in a batch to a node.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
 		}),
 		roundTrip: with.NewHistogram(prometheus.HistogramOpts{
@@ -74,16 +76,17 @@ func (m *metrics) unregister() {
 }
 
 // recordBatch counts a batch that is back.
-func (m *metrics) recordBatch(n *node, commands []*command, requests int, took time.Duration) {
+func (m *metrics) recordBatch(n *node, commands []*script.Command, took time.Duration) {
 	n.calls.Add(float64(len(commands)))
-	m.batchRequests.Observe(float64(requests))
 	m.roundTrip.Observe(took.Seconds())
-	lines := 0
+	requests, distinct := 0, 0
 	for _, c := range commands {
-		lines += len(c.lines)
+		requests += c.Len()
+		distinct += c.Distinct()
 	}
-	if requests > lines {
-		m.coalesced.Add(float64(requests - lines))
+	m.batchRequests.Observe(float64(requests))
+	if requests > distinct {
+		m.coalesced.Add(float64(requests - distinct))
 	}
 }
 
@@ -96,7 +99,7 @@ var (
 	clockOffsetDesc = prometheus.NewDesc("ratelimitd_redis_clock_offset_seconds",
 		"How far the node's clock was ahead of this machine's at its last answer; behind it if negative.", []string{"node"}, nil)
 	queueLengthDesc = prometheus.NewDesc("ratelimitd_redis_queue_length",
-		"Requests, or their parts, that wait for a batch to the node.", []string{"node"}, nil)
+		"Requests, or on a cluster their pieces by hash tag, that wait for a batch to the node.", []string{"node"}, nil)
 	queueMaxDesc = prometheus.NewDesc("ratelimitd_redis_queue_max_length",
 		"How many of these may wait, which is redis.batch.queue.", []string{"node"}, nil)
 )

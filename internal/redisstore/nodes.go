@@ -49,10 +49,14 @@ func (s *Store) newNode(address string) *node {
 	n.breaker = newBreaker(
 		func(ctx context.Context) error { return s.probe(ctx, n) },
 		func(because error) { s.logChange(n, because) })
-	n.batcher = newBatcher(s.batch, func() func([]*part) {
+	tags := 0
+	if s.isCluster {
+		tags = len(s.tags)
+	}
+	n.batcher = newBatcher(s.batch, tags, func() func([]*request) {
 		pl := newPipeline(s)
-		return func(parts []*part) { pl.run(context.Background(), n, parts) }
-	}, s.endPart, n.breaker.refusal)
+		return func(batch []*request) { pl.run(context.Background(), n, batch) }
+	}, s.endRequest, n.breaker.refusal)
 	return n
 }
 
@@ -79,19 +83,19 @@ func (n *node) close() {
 	n.breaker.close()
 }
 
-func (s *Store) nodeOf(p *part) *node { return s.topology.Load().byTag[p.tag] }
+func (s *Store) nodeOf(r *request) *node { return s.topology.Load().byTag[r.tag] }
 
-// submit queues a part for its node. If the caller may wait as long as a batch, it
+// submit queues a request for its node. If the caller may wait as long as a batch, it
 // may be the one who sends it.
-func (s *Store) submit(p *part, mayLead bool) error {
+func (s *Store) submit(r *request, mayLead bool) error {
 	for {
-		n := s.nodeOf(p)
+		n := s.nodeOf(r)
 		if err := n.breaker.refusal(); err != nil {
 			return err
 		}
-		leads, err := n.batcher.submit(p, mayLead)
+		leads, err := n.batcher.submit(r, mayLead)
 		if leads {
-			n.batcher.lead()
+			n.batcher.sendNext(n.batcher.leader)
 		}
 		if err != errClosed || s.closed.Load() {
 			return err

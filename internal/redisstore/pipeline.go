@@ -16,44 +16,31 @@ import (
 // keeps its memory and serves one batch at a time.
 type pipeline struct {
 	store    *Store
-	commands []*command
+	commands []*script.Command
 	cmds     []redis.Cmder
-}
-
-// command is one EVALSHA, and the parts that it decides.
-type command struct {
-	tag     int
-	parts   []*part
-	groups  []*script.Group
-	lines   []*script.Group // the first of equal groups each
-	encoder *script.Encoder
-	cmd     *redis.IntSliceCmd
 }
 
 func newPipeline(s *Store) *pipeline { return &pipeline{store: s} }
 
-// run has parts decided, or sets their errors. It sends a command again only
-// where Redis did not have the script (NOSCRIPT). The parts of a command that
-// met a slot on the move (TRYAGAIN) are left for endPart to send again, each
+// run has a batch decided, or sets the errors of its requests. It sends a command again
+// only where Redis did not have the script (NOSCRIPT). The requests of a command that
+// met a slot on the move (TRYAGAIN) are left for endRequest to send again, each
 // alone. Unless n is nil, its breaker, clock and metrics learn how it went.
-func (pl *pipeline) run(ctx context.Context, n *node, parts []*part) {
+func (pl *pipeline) run(ctx context.Context, n *node, batch []*request) {
 	ctx, cancel := context.WithTimeout(ctx, pl.store.timeout)
 	defer cancel()
 	start := time.Now()
-	commands := pl.commandsFor(parts)
-	for _, c := range commands {
-		c.encode(ctx, pl.store.skew, pl.store.clockArg())
-	}
+	commands := pl.commandsFor(ctx, batch)
 	pl.send(ctx, commands)
 	took := time.Since(start)
 	if n != nil {
-		pl.store.metrics.recordBatch(n, commands, len(parts), took)
+		pl.store.metrics.recordBatch(n, commands, took)
 	}
 	if pl.sendUnloaded(ctx, commands) {
 		took = time.Since(start)
 	}
 	if n != nil && pl.store.onBatch != nil {
-		pl.store.tellBatch(n, commands, parts, start, took)
+		pl.store.tellBatch(n, commands, batch, start, took)
 	}
 	for _, c := range commands {
 		pl.end(ctx, c, n, start, took)
@@ -61,50 +48,48 @@ func (pl *pipeline) run(ctx context.Context, n *node, parts []*part) {
 	pl.release(commands)
 }
 
-// commandsFor spreads parts over commands: on a cluster all keys of a command
-// share a tag.
-func (pl *pipeline) commandsFor(parts []*part) []*command {
+// commandsFor spreads requests over commands, which are ready to be sent: on a cluster
+// all keys of a command share a tag.
+func (pl *pipeline) commandsFor(ctx context.Context, batch []*request) []*script.Command {
 	n := 0
-	for _, p := range parts {
+	for _, r := range batch {
 		i := 0
-		for i < n && pl.store.isCluster && pl.commands[i].tag != p.tag {
+		for i < n && pl.store.isCluster && pl.commands[i].Tag != r.tag {
 			i++
 		}
 		if i == n {
 			if n == len(pl.commands) {
-				pl.commands = append(pl.commands, pl.store.newCommand())
+				pl.commands = append(pl.commands, script.NewCommand())
 			}
-			pl.commands[n].tag = p.tag
+			pl.commands[n].Tag = r.tag
 			n++
 		}
-		c := pl.commands[i]
-		c.parts = append(c.parts, p)
-		c.groups = append(c.groups, &p.Group)
+		pl.commands[i].Add(&r.Request)
+	}
+	for _, c := range pl.commands[:n] {
+		c.Prepare(ctx, pl.store.skew, pl.store.clockArg())
 	}
 	return pl.commands[:n]
 }
 
 // release drops what the commands point to, and keeps their memory.
-func (pl *pipeline) release(commands []*command) {
+func (pl *pipeline) release(commands []*script.Command) {
 	for _, c := range commands {
-		clear(c.parts)
-		clear(c.groups)
-		c.parts, c.groups, c.lines = c.parts[:0], c.groups[:0], nil
-		c.cmd = nil
+		c.Reset()
 	}
 	clear(pl.cmds)
 }
 
 // send sends commands and waits for their replies; each cmd has its own, or an
 // error.
-func (pl *pipeline) send(ctx context.Context, commands []*command) {
+func (pl *pipeline) send(ctx context.Context, commands []*script.Command) {
 	if len(commands) == 1 {
-		_ = pl.store.redis.Process(ctx, redisconn.Once{Cmder: commands[0].cmd}) // cmd has the error too
+		_ = pl.store.redis.Process(ctx, redisconn.Once{Cmder: commands[0].Cmd}) // cmd has the error too
 		return
 	}
 	pl.cmds = pl.cmds[:0]
 	for _, c := range commands {
-		pl.cmds = append(pl.cmds, redisconn.Once{Cmder: c.cmd})
+		pl.cmds = append(pl.cmds, redisconn.Once{Cmder: c.Cmd})
 	}
 	pipe := pl.store.redis.Pipeline()
 	_ = pipe.BatchProcess(ctx, pl.cmds...)
@@ -113,12 +98,12 @@ func (pl *pipeline) send(ctx context.Context, commands []*command) {
 
 // sendUnloaded sends those commands again that a server did not run for lack of
 // the script, now with the script itself. It reports whether there were any.
-func (pl *pipeline) sendUnloaded(ctx context.Context, commands []*command) bool {
-	var unloaded []*command
+func (pl *pipeline) sendUnloaded(ctx context.Context, commands []*script.Command) bool {
+	var unloaded []*script.Command
 	for _, c := range commands {
-		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+		if redis.HasErrorPrefix(c.Cmd.Err(), "NOSCRIPT") {
 			unloaded = append(unloaded, c)
-			c.evalInstead(ctx)
+			c.PrepareEval(ctx)
 		}
 	}
 	if len(unloaded) > 0 {
@@ -127,17 +112,15 @@ func (pl *pipeline) sendUnloaded(ctx context.Context, commands []*command) bool 
 	return len(unloaded) > 0
 }
 
-// end hands a command's reply, or its error, to its parts. The command was sent
+// end hands a command's reply, or its error, to its requests. The command was sent
 // at start, and its reply took that long.
-func (pl *pipeline) end(ctx context.Context, c *command, n *node, start time.Time, took time.Duration) {
-	reply, err := c.cmd.Result()
+func (pl *pipeline) end(ctx context.Context, c *script.Command, n *node, start time.Time, took time.Duration) {
+	reply, err := c.Cmd.Result()
 	if n != nil {
 		n.breaker.record(start, err)
 	}
 	if redis.HasErrorPrefix(err, "TRYAGAIN") {
-		for _, p := range c.parts {
-			p.Err = errSlotMoves
-		}
+		c.Fail(errSlotMoves)
 		return
 	}
 	if err == nil {
@@ -149,15 +132,13 @@ func (pl *pipeline) end(ctx context.Context, c *command, n *node, start time.Tim
 		pl.store.reloadTopology(ctx, err)
 	}
 	if err != nil {
-		for _, p := range c.parts {
-			p.Err = wrap(err)
-		}
+		c.Fail(wrap(err))
 	}
 }
 
 // decode reads the reply to a command.
-func (pl *pipeline) decode(c *command, reply []int64, n *node, start time.Time, took time.Duration) error {
-	h, err := script.Decode(reply, c.lines)
+func (pl *pipeline) decode(c *script.Command, reply []int64, n *node, start time.Time, took time.Duration) error {
+	h, err := c.Decode(reply)
 	if err != nil {
 		return err
 	}
@@ -170,36 +151,18 @@ func (pl *pipeline) decode(c *command, reply []int64, n *node, start time.Time, 
 	return nil
 }
 
-// runAlone has one part decided, by a command of its own.
-func (pl *pipeline) runAlone(ctx context.Context, p *part) error {
-	commands := pl.commandsFor([]*part{p})
+// runAlone has one request decided, by a command of its own.
+func (pl *pipeline) runAlone(ctx context.Context, r *request) error {
+	commands := pl.commandsFor(ctx, []*request{r})
 	defer pl.release(commands)
 	c := commands[0]
-	c.encode(ctx, pl.store.skew, pl.store.clockArg())
 	pl.send(ctx, commands)
 	pl.sendUnloaded(ctx, commands)
-	reply, err := c.cmd.Result()
+	reply, err := c.Cmd.Result()
 	if err != nil {
 		return err
 	}
 	return pl.decode(c, reply, nil, time.Time{}, 0)
-}
-
-func (s *Store) newCommand() *command { return &command{encoder: script.NewEncoder(s.seed)} }
-
-// encode makes the command from its groups.
-func (c *command) encode(ctx context.Context, skew, clock string) {
-	c.lines = c.encoder.Coalesce(c.groups)
-	c.encoder.Encode(c.lines)
-	c.cmd = redis.NewIntSliceCmd(ctx, c.encoder.Command(skew, clock)...)
-}
-
-// evalInstead makes an EVAL of the command, for a server that does not have the
-// script.
-func (c *command) evalInstead(ctx context.Context) {
-	args := c.cmd.Args()
-	args[0], args[1] = "eval", &script.Source
-	c.cmd = redis.NewIntSliceCmd(ctx, args...)
 }
 
 // clockArg is the script's clock in tests; empty means the clock of Redis.
@@ -210,44 +173,44 @@ func (s *Store) clockArg() string {
 	return strconv.FormatInt(s.clock(), 10)
 }
 
-// endPart ends a part whose batch is back, or sends it again. An abandoned part
+// endRequest ends a request whose batch is back, or sends it again. An abandoned one
 // is not sent again: something else has decided it.
-func (s *Store) endPart(p *part) {
-	if p.Err == errSlotMoves && p.status.Load() != abandoned {
-		p.Err = nil
-		s.resends.Go(func() { s.resend(p) })
+func (s *Store) endRequest(r *request) {
+	if r.Err == errSlotMoves && r.status.Load() != abandoned {
+		r.Err = nil
+		s.resends.Go(func() { s.resend(r) })
 		return
 	}
-	p.finish()
+	r.finish()
 }
 
-// resendEvery is the pause before a part that met a slot on the move is sent
+// resendEvery is the pause before a request that met a slot on the move is sent
 // again.
 const resendEvery = 5 * time.Millisecond
 
-// resend sends a part again that a server could not decide because its slot is
-// on the move. Alone, a part with one key goes where that key is now. A part
+// resend sends a request again that a server could not decide because its slot is
+// on the move. Alone, a request with one key goes where that key is now. One
 // with several keys is sent until all of them are on one node, or until its
 // caller has no time left.
-func (s *Store) resend(p *part) {
-	ctx, cancel := context.WithDeadline(p.ctx, p.deadline)
+func (s *Store) resend(r *request) {
+	ctx, cancel := context.WithDeadline(r.ctx, r.deadline)
 	defer cancel()
 	pl := newPipeline(s)
 	for {
-		err := pl.runAlone(ctx, p)
+		err := pl.runAlone(ctx, r)
 		if err == nil {
-			p.finish()
+			r.finish()
 			return
 		}
 		if !redis.HasErrorPrefix(err, "TRYAGAIN") {
-			p.Err = wrap(err)
-			p.finish()
+			r.Err = wrap(err)
+			r.finish()
 			return
 		}
 		select {
 		case <-time.After(resendEvery):
 		case <-ctx.Done():
-			p.expire(time.Now(), resendEvery)
+			r.expire(time.Now(), resendEvery)
 			return
 		}
 	}

@@ -91,19 +91,11 @@ func (s *Store) tryAll(ctx context.Context) error {
 // that back: together they run all commands that the script needs.
 func (s *Store) tryOut(ctx context.Context, tags ...int) error {
 	pl := newPipeline(s)
-	taken := newPart()
-	taken.Mode, taken.tag = script.Take, tags[0]
-	for _, tag := range slices.Compact(tags) {
-		taken.add(bucket.Hit{Limit: tryLimit, Key: []byte(s.heads[tag] + "~start"), Cost: 1}, 0, bucket.Decision{})
-	}
+	taken := s.ownRequest(tryLimit, "~start", slices.Compact(tags)...)
 	err := pl.runAlone(ctx, taken)
 	if err == nil {
-		back := newPart()
-		back.Mode, back.tag = script.GiveBack, taken.tag
-		for i, h := range taken.Hits {
-			back.add(h, i, taken.Decisions[i])
-		}
-		err = pl.runAlone(ctx, back)
+		taken.Mode = script.GiveBack
+		err = pl.runAlone(ctx, taken)
 	}
 	if redisconn.IsScriptsRight(err) {
 		err = cmp.Or(s.missingRight(ctx, taken.tag), err)

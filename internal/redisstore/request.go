@@ -2,58 +2,85 @@ package redisstore
 
 import (
 	"context"
+	"hash/maphash"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// request is one Take, Check or GiveBack on its way; its memory is used again.
+// request is a Take, Check or GiveBack on its way. It waits in the queue of a node,
+// travels in a batch and comes back decided. On a cluster one whose hits have several
+// hash tags is not sent itself: pieces of it are, one for each tag.
+//
+// A batch reads only memory of its requests: their callers may be gone, and use
+// their own memory for something else, before the batch is back. The exception
+// is Place, which a batch does not read. So an abandoned request belongs to its batch
+// for good, and whoever waited for it goes on with a replacement.
 type request struct {
-	ctx      context.Context
-	start    time.Time
-	deadline time.Time // of the last reply of Redis
-	of       []int     // for each hit of the caller, its index in whole
-	// whole is the part with all hits. It is sent as it is, unless isSpread:
-	// then a part for each hash tag is sent, and whole gathers the decisions.
-	whole *part
+	script.Request
+	tag  int    // of all hits, unless isSpread
+	text []byte // the hits' keys and holders
+	// merged has for each hit of the caller its index in Hits; of a piece it is empty.
+	merged []int
 	// isSpread is whether the hits have several hash tags on a cluster.
 	isSpread bool
-	parts    []*part
+	// whole is what this is a piece of, and of has for each hit its index there; nil of
+	// what is no piece.
+	whole *request
+	of    []int
+
+	ctx      context.Context // the caller's
+	start    time.Time
+	deadline time.Time // of the wait for Redis
+	status   atomic.Uint32
+	// done gets who decided when the wait is over: Redis has decided, or the command
+	// has failed, or the request is abandoned.
+	done chan decidedBy
+	by   decidedBy
 	// degraded is why Redis did not decide some of the hits.
 	degraded fallback.Degraded
-	// traced is told how it was decided; nil unless the request is traced.
+	// traced is told how it was decided, and trip has the times; both are nil unless
+	// the request is traced.
 	traced *bucket.Trace
+	trip   *trip
 }
 
-func newRequest() *request { return &request{whole: newPart()} }
+func newRequest() *request { return &request{done: make(chan decidedBy, 1)} }
 
 // begin returns a request for hits; finish ends its use.
 func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *request {
 	r := s.requests.Get().(*request)
-	r.ctx, r.start = ctx, time.Now()
+	r.Mode, r.ctx, r.start = m, ctx, time.Now()
 	r.deadline = r.start.Add(s.timeoutFor(ctx, r.start))
 	if s.onBatch != nil {
 		r.traced = bucket.TraceOf(ctx)
 	}
-	w := r.whole
-	w.Mode, w.isWhole = m, true
-	w.Hits, r.of = bucket.Merge(w.Hits, r.of[:0], hits)
-	w.Decisions = append(w.Decisions, make([]bucket.Decision, len(w.Hits))...)
-	r.isSpread = false
-	for i := range w.Hits {
-		h := &w.Hits[i]
+	r.Hits, r.merged = bucket.Merge(r.Hits, r.merged, hits)
+	r.Decisions = append(r.Decisions, make([]bucket.Decision, len(r.Hits))...)
+	for i := range r.Hits {
+		h := &r.Hits[i]
 		tag := s.tags.Of(h.Place)
-		h.Key = w.copyKey(s.heads[tag], h.Key)
-		w.of = append(w.of, i)
+		h.Key, h.Holder = r.copyKey(s.heads[tag], h.Key), r.copyHolder(h.Holder)
+		r.Hashes = append(r.Hashes, maphash.Bytes(s.seed, h.Key))
 		switch {
 		case !s.isCluster:
 		case i == 0:
-			w.tag = tag
-		case tag != w.tag:
+			r.tag = tag
+		case tag != r.tag:
 			r.isSpread = true
 		}
+	}
+	return r
+}
+
+// caller returns the request that has all hits of the caller: the whole, or itself.
+func (r *request) caller() *request {
+	if r.whole != nil {
+		return r.whole
 	}
 	return r
 }
@@ -68,173 +95,74 @@ func (s *Store) timeoutFor(ctx context.Context, now time.Time) time.Duration {
 	return min(s.timeout, end.Sub(now)/5*4)
 }
 
-func (s *Store) finish(r *request) {
-	r.whole.reset()
-	clear(r.parts)
-	r.ctx, r.traced = nil, nil
+// finish writes the decision of each of the caller's hits, and ends the use of a request.
+func (s *Store) finish(r *request, decisions []bucket.Decision) {
+	for i, j := range r.merged {
+		decisions[i] = r.Decisions[j]
+	}
+	s.recycle(r)
+}
+
+// piece returns an empty piece of a request for the hits of a tag.
+func (s *Store) piece(whole *request, m script.Mode, tag int) *request {
+	p := s.requests.Get().(*request)
+	p.Mode, p.tag, p.whole, p.ctx = m, tag, whole, whole.ctx
+	return p
+}
+
+// copyHit copies hit i of another request, which has the index of in the whole, with a
+// decision.
+func (r *request) copyHit(from *request, i, of int, d bucket.Decision) {
+	h := from.Hits[i]
+	h.Key, h.Holder = r.copyKey("", h.Key), r.copyHolder(h.Holder)
+	r.Hits = append(r.Hits, h)
+	r.Hashes = append(r.Hashes, from.Hashes[i])
+	r.Decisions = append(r.Decisions, d)
+	r.of = append(r.of, of)
+}
+
+// copyKey copies head and key into the request's memory, and returns the copy.
+func (r *request) copyKey(head string, key []byte) []byte {
+	start := len(r.text)
+	r.text = append(append(r.text, head...), key...)
+	return r.text[start:len(r.text):len(r.text)]
+}
+
+// copyHolder is copyKey for the name of a holder.
+func (r *request) copyHolder(holder string) string {
+	if holder == "" {
+		return ""
+	}
+	start := len(r.text)
+	r.text = append(r.text, holder...)
+	return unsafe.String(&r.text[start], len(holder))
+}
+
+// replacement returns a request like r, which was abandoned and still belongs to its
+// batch.
+func (s *Store) replacement(r *request) *request {
+	fresh := s.requests.Get().(*request)
+	fresh.Mode, fresh.tag, fresh.whole, fresh.isSpread = r.Mode, r.tag, r.whole, r.isSpread
+	for i := range r.Hits {
+		of := i
+		if r.whole != nil {
+			of = r.of[i]
+		}
+		fresh.copyHit(r, i, of, bucket.Decision{}) // the batch may still write those of r
+	}
+	fresh.merged = append(fresh.merged, r.merged...)
+	fresh.ctx, fresh.start, fresh.deadline = r.ctx, r.start, r.deadline
+	fresh.by, fresh.degraded, fresh.traced = r.by, r.degraded, r.traced
+	return fresh
+}
+
+// recycle takes back a request that nobody else looks at any more.
+func (s *Store) recycle(r *request) {
+	clear(r.Hits)
+	r.Request = script.Request{Hits: r.Hits[:0], Hashes: r.Hashes[:0], Decisions: r.Decisions[:0]}
+	r.tag, r.text, r.merged, r.isSpread = 0, r.text[:0], r.merged[:0], false
+	r.whole, r.of, r.ctx = nil, r.of[:0], nil
+	r.by, r.degraded, r.traced, r.trip = decidedBy{}, fallback.Degraded{}, nil, nil
+	r.status.Store(waiting)
 	s.requests.Put(r)
-}
-
-// copyDecisions writes the decision of each of the caller's hits.
-func (r *request) copyDecisions(decisions []bucket.Decision) {
-	for i, j := range r.of {
-		decisions[i] = r.whole.Decisions[j]
-	}
-}
-
-// hasQuotas reports whether some hits belong to quotas.
-func (r *request) hasQuotas() bool {
-	for i := range r.whole.Hits {
-		if r.whole.Hits[i].Role > bucket.Enforced {
-			return true
-		}
-	}
-	return false
-}
-
-// split returns the parts of a request: the whole, or one for each tag. A request
-// without hits has none.
-func (s *Store) split(r *request) []*part {
-	if !r.isSpread && len(r.whole.Hits) > 0 {
-		r.parts = append(r.parts[:0], r.whole)
-		return r.parts
-	}
-	parts := r.parts[:0]
-	for i, h := range r.whole.Hits {
-		tag := s.tags.Of(h.Place)
-		at := 0
-		for at < len(parts) && parts[at].tag != tag {
-			at++
-		}
-		if at == len(parts) {
-			parts = append(parts, s.part(r.whole.Mode, tag))
-		}
-		parts[at].add(h, i, r.whole.Decisions[i])
-	}
-	r.parts = parts
-	return parts
-}
-
-// gather takes over the decisions of the parts from split.
-func (r *request) gather(parts []*part) {
-	if r.isSpread {
-		scatter(parts, r.whole.Decisions)
-		return
-	}
-	for _, p := range parts {
-		r.whole = p // or its replacement, if it was abandoned
-	}
-}
-
-// runAll has every part of a request decided, by Redis or else by the fallback,
-// and returns the first error. A part that was abandoned is replaced in parts. now
-// is the time, or that of a moment ago.
-func (s *Store) runAll(ctx context.Context, r *request, now, deadline time.Time, parts []*part) error {
-	s.askRedis(ctx, r, now, deadline, parts)
-	var first error
-	for _, p := range parts {
-		if p.outcome.needsFallback() {
-			p.outcome = p.outcome.afterFallback(s.fallBack(ctx, r, p, p.outcome.err))
-		}
-		if first == nil {
-			first = p.outcome.failure()
-		}
-	}
-	return first
-}
-
-// askRedis submits all pending parts and waits until each is decided by Redis, or
-// left to the fallback.
-func (s *Store) askRedis(ctx context.Context, r *request, now, deadline time.Time, parts []*part) {
-	var together leg
-	for _, p := range parts {
-		if p.outcome.isPending() {
-			p.ctx, p.deadline = ctx, deadline
-			p.SetHash(s.seed)
-			if r.traced != nil {
-				together.begin(p)
-			}
-			mayLead := len(parts) == 1 && deadline.Sub(now) >= s.timeout
-			if err := s.submit(p, mayLead); err != nil {
-				p.outcome = outcome{unasked, err}
-			}
-		}
-	}
-	for i, p := range parts {
-		if !p.outcome.isPending() {
-			continue
-		}
-		if i > 0 {
-			now = time.Now()
-		}
-		p.wait(now)
-		if r.traced != nil {
-			together.end(p, r.traced)
-		}
-		if p.outcome.isUnknown() && p.Mode != script.Check { // which charges nothing
-			s.metrics.unknown.Inc()
-		}
-		if p.status.Load() == abandoned {
-			parts[i] = s.replacement(p)
-		}
-	}
-	if r.traced != nil {
-		together.addTo(r.traced)
-	}
-}
-
-// fallBack has the fallback decide a part that Redis did not decide because of
-// cause, if the caller still waits. It returns why nobody decided, or nil.
-func (s *Store) fallBack(ctx context.Context, r *request, p *part, cause error) error {
-	if s.fallback == nil {
-		return cause
-	}
-	switch {
-	case p.Mode == script.GiveBack && cause == errTakenElsewhere:
-		return s.fallback.GiveBack(ctx, p.Hits, p.Decisions)
-	case p.Mode == script.GiveBack:
-		return cause // it was taken from Redis
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	s.restoreQuotas(r, p)
-	reason := reasonOf(cause)
-	s.fallback.Add(&r.degraded, p.Hits, reason)
-	if r.traced != nil && r.traced.Degraded == "" {
-		r.traced.Degraded = string(reason)
-	}
-	if p.Mode == script.Check {
-		return s.fallback.Check(ctx, p.Hits, p.Decisions, cause)
-	}
-	return s.fallback.Take(ctx, p.Hits, p.Decisions, cause)
-}
-
-// TakeDegraded decides a group as Take does where Redis does not answer, without
-// asking Redis: for a caller who has a cause to doubt the limits of the hits.
-func (s *Store) TakeDegraded(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
-	if s.fallback == nil {
-		return cause
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := s.fallback.Take(ctx, hits, decisions, cause); err != nil {
-		return err
-	}
-	var degraded fallback.Degraded
-	s.fallback.Add(&degraded, hits, fallback.Unsure)
-	s.fallback.Count(&degraded)
-	return nil
-}
-
-// countDegraded counts a decided request if the fallback decided some of it, and
-// if the caller still waits.
-func (s *Store) countDegraded(r *request) {
-	if !r.degraded.Any() {
-		return
-	}
-	if r.ctx.Err() == nil {
-		s.fallback.Count(&r.degraded)
-	}
-	r.degraded = fallback.Degraded{}
 }

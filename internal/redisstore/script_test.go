@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"strings"
 	"testing"
 	"time"
@@ -59,33 +60,39 @@ func testHit(s *Store, l *bucket.Limit, user string, cost int64) bucket.Hit {
 	return h
 }
 
-func testGroup(s *Store, m script.Mode, hits ...bucket.Hit) *script.Group {
-	g := &script.Group{Mode: m, Hits: hits, Decisions: make([]bucket.Decision, len(hits))}
-	g.SetHash(s.seed)
-	return g
+func testRequest(s *Store, m script.Mode, hits ...bucket.Hit) *script.Request {
+	return &script.Request{Mode: m, Hits: hits, Hashes: hashesOf(s.seed, hits), Decisions: make([]bucket.Decision, len(hits))}
 }
 
-// decideLines has the script decide lines, in one command. It returns how many states
+// hashesOf returns the hashes of the hits' keys.
+func hashesOf(seed maphash.Seed, hits []bucket.Hit) []uint64 {
+	hashes := make([]uint64, len(hits))
+	for i := range hits {
+		hashes[i] = maphash.Bytes(seed, hits[i].Key)
+	}
+	return hashes
+}
+
+// decideBy has the script decide requests, in one command. It returns how many states
 // that mended.
-func decideLines(t testing.TB, s *Store, b *script.Encoder, lines []*script.Group) int64 {
+func decideBy(t testing.TB, s *Store, c *script.Command, requests []*script.Request) int64 {
 	t.Helper()
-	b.Encode(lines)
-	cmd := redis.NewIntSliceCmd(context.Background(), b.Command(s.skew, s.clockArg())...)
+	cmd := redis.NewIntSliceCmd(context.Background(), argsOf(s, c, requests)...)
 	_ = s.redis.Process(context.Background(), cmd)
 	reply, err := cmd.Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := script.Decode(reply, lines)
+	h, err := c.Decode(reply)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h.Mended
 }
 
-// One command decides many groups, each by itself and in their order. A group whose
+// One command decides many requests, each by itself and in their order. One whose
 // state cannot be read fails alone.
-func TestGroupsOfACommandAreDecidedInOrder(t *testing.T) {
+func TestRequestsOfACommandAreDecidedInOrder(t *testing.T) {
 	ctx := context.Background()
 	prefix := fmt.Sprintf("batch-%d", time.Now().UnixNano())
 	s := openAt(t, redistest.Single(t), prefix, Options{HashTags: 4})
@@ -97,26 +104,26 @@ func TestGroupsOfACommandAreDecidedInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := func(l *bucket.Limit, user string, cost int64) *script.Group {
-		return testGroup(s, script.Take, testHit(s, l, user, cost))
+	one := func(l *bucket.Limit, user string, cost int64) *script.Request {
+		return testRequest(s, script.Take, testHit(s, l, user, cost))
 	}
 	bad := one(l, "bad", 1)
 	if err := s.redis.Set(ctx, string(bad.Hits[0].Key), "garbage", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
-	groups := []*script.Group{
+	requests := []*script.Request{
 		one(none, "a", 1), one(l, "a", 1), bad, one(l, "b", 4),
-		one(l, "a", 2), one(l, "a", 1), one(l, "a", -1), one(l, "a", 1),
+		one(l, "a", 2), one(l, "a", 3), one(l, "a", -1), one(l, "a", 0),
 	}
-	decideLines(t, s, script.NewEncoder(s.seed), groups)
+	decideBy(t, s, script.NewCommand(), requests)
 	if bad.Err == nil {
 		t.Error("the unreadable state was decided")
 	}
-	want := []string{"never", "2", "", "never", "0", "denied", "1", "0"}
-	for i, g := range groups {
+	want := []string{"never", "2", "", "never", "0", "denied", "1", "1"}
+	for i, r := range requests {
 		got := ""
-		switch d := g.Decisions[0]; {
-		case g.Err != nil:
+		switch d := r.Decisions[0]; {
+		case r.Err != nil:
 		case d.RetryAfter == bucket.Never:
 			got = "never"
 		case !d.Allowed():
@@ -125,7 +132,7 @@ func TestGroupsOfACommandAreDecidedInOrder(t *testing.T) {
 			got = fmt.Sprint(d.Remaining)
 		}
 		if got != want[i] {
-			t.Errorf("group %d got %q, want %q (%+v)", i, got, want[i], g.Decisions[0])
+			t.Errorf("request %d got %q, want %q (%+v)", i, got, want[i], r.Decisions[0])
 		}
 	}
 }
@@ -143,11 +150,11 @@ func TestKeyOfAnotherTypeIsOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range [][]int64{{4, 3}, {2, 1}} {
-		groups := []*script.Group{testGroup(s, script.Take, hit), testGroup(s, script.Take, hit)}
-		decideLines(t, s, script.NewEncoder(s.seed), groups)
-		for i, g := range groups {
-			if g.Err != nil || g.Decisions[0].Remaining != want[i] {
-				t.Errorf("got %v and %+v, want %d remaining", g.Err, g.Decisions[0], want[i])
+		requests := []*script.Request{testRequest(s, script.Take, hit), testRequest(s, script.Take, hit)}
+		decideBy(t, s, script.NewCommand(), requests)
+		for i, r := range requests {
+			if r.Err != nil || r.Decisions[0].Remaining != want[i] {
+				t.Errorf("got %v and %+v, want %d remaining", r.Err, r.Decisions[0], want[i])
 			}
 		}
 	}
@@ -162,8 +169,11 @@ func BenchmarkScript(b *testing.B) {
 	ctx := context.Background()
 	server := redistest.Start(b)
 	s := openAt(b, server.Addr(), "bench", Options{HashTags: 32})
-	for _, a := range bucket.Algorithms() {
+	for _, a := range bucket.AllAlgorithms() {
 		spec := bucket.Spec{Algorithm: a, Requests: bucket.MaxRequests, Period: time.Hour}
+		if a == bucket.Concurrency {
+			spec.Requests = bucket.MaxHolders
+		}
 		if a == bucket.SlidingLog {
 			// Charged beyond its limit, it is always full.
 			spec.Requests, spec.Postpaid = bucket.MaxLogRequests, bucket.PostpaidAlways
@@ -174,18 +184,22 @@ func BenchmarkScript(b *testing.B) {
 		}
 		for _, size := range []int{1, 5, 20, 50, 200} {
 			b.Run(fmt.Sprintf("%s/batch=%d", a, size), func(b *testing.B) {
-				var groups []*script.Group
+				var requests []*script.Request
 				for i := range size {
-					groups = append(groups, testGroup(s, script.Take, testHit(s, l, fmt.Sprint(i), 1)))
+					h := testHit(s, l, fmt.Sprint(i), 1)
+					if a == bucket.Concurrency {
+						h.Holder = "holder"
+					}
+					requests = append(requests, testRequest(s, script.Take, h))
 				}
 				if err := s.redis.ConfigResetStat(ctx).Err(); err != nil {
 					b.Fatal(err)
 				}
-				batch := script.NewEncoder(s.seed)
+				command := script.NewCommand()
 				before := serverCPU(b, s)
 				b.ReportAllocs()
 				for b.Loop() {
-					decideLines(b, s, batch, groups)
+					decideBy(b, s, command, requests)
 				}
 				hits := float64(b.N * size)
 				b.ReportMetric((serverCPU(b, s)-before)/hits, "server-us/hit")

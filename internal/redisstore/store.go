@@ -1,26 +1,3 @@
-// Package redisstore keeps the states of limits in Redis: one server, a master
-// behind Sentinel, or Redis Cluster, shared by any number of daemons.
-//
-// One script decides (script/). Every key has one of a fixed number of hash tags,
-// chosen by its place, so that keys of equal places share a slot. On one server,
-// or behind Sentinel, one command decides a request, atomically. On a cluster a
-// request over several tags is checked everywhere first, and taken only then.
-//
-// It imports bucket, its fallback, redisconn and logthin. A request goes through
-// these pieces, in this order:
-//
-//	denials    denies again what Redis just denied
-//	across     asks several hash tags of a cluster so that a denial is free
-//	breaker    fails at once while the node does not answer
-//	batcher    gathers parts for a node while its last batch is in flight; who asks
-//	           an idle node sends by itself
-//	coalesce   sends equal groups as one line
-//	pipeline   sends a batch to the script and reads the replies
-//	fallback   decides where Redis did not
-//
-// A Store promises the same without denials (DenialMemory 0), without batches and
-// lines (the zero Batch), and with one hash tag (HashTags 1). Without a fallback,
-// a request that Redis does not decide fails.
 package redisstore
 
 import (
@@ -96,7 +73,7 @@ type Batch struct {
 	Size int
 	// InFlight is the most batches that are in flight to a node; at least 1.
 	InFlight int
-	// Queue is the most parts that wait for a batch to a node; at least 1. With
+	// Queue is the most requests that wait for a batch to a node; at least 1. With
 	// a Size of 0 or 1 it may be 0, which means no bound.
 	Queue int
 }
@@ -116,7 +93,7 @@ func (b Batch) bounds() Batch {
 type Store struct {
 	redis     *redisconn.Conn
 	isCluster bool         // a command then has keys of one tag
-	seed      maphash.Seed // of the hashes of groups, keys and limits
+	seed      maphash.Seed // of the hashes of keys
 	tags      script.Tags
 	heads     []string // by tag: how keys begin, with the prefix and the tag
 	timeout   time.Duration
@@ -132,7 +109,7 @@ type Store struct {
 	onClockGain func()
 	pings       atomic.Uint32
 
-	requests, parts sync.Pool
+	requests sync.Pool
 
 	topology       atomic.Pointer[topology]
 	topologyDoubts chan struct{} // has an element when the topology may be wrong
@@ -175,21 +152,17 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.requests.New = func() any { return newRequest() }
-	s.parts.New = func() any { return newPart() }
 	for _, tag := range s.tags {
 		s.heads = append(s.heads, conn.Prefix()+"{"+tag+"}:")
 	}
 	if o.DenialMemory > 0 {
-		s.denials = newDenials(o.DenialMemory, cmp.Or(o.DenialBytes, DefaultDenialBytes), s.now)
+		s.denials = newDenials(o.DenialMemory, cmp.Or(o.DenialBytes, DefaultDenialBytes), s.seed, s.denialTime)
 		s.background.Go(s.forgetDenials)
 	}
 	s.metrics = newMetrics(o.Metrics, s)
 	s.startTopology()
 	return s, nil
 }
-
-// now is the time for denials.
-func (s *Store) now() time.Time { return s.denialTime(time.Now()) }
 
 // denialTime returns now, or the time of the clock that replaces it in tests.
 func (s *Store) denialTime(now time.Time) time.Time {
@@ -247,12 +220,23 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 func (s *Store) ping(ctx context.Context, tag int) error {
-	p := newPart()
-	p.Mode, p.tag = script.Take, tag
-	// No key of a caller's limit begins with a tilde after the tag.
-	p.add(bucket.Hit{Limit: pingLimit, Key: []byte(s.heads[tag] + "~ping"), Cost: 1}, 0, bucket.Decision{})
-	newPipeline(s).run(ctx, nil, []*part{p})
-	return p.Err
+	r := s.ownRequest(pingLimit, "~ping", tag)
+	newPipeline(s).run(ctx, nil, []*request{r})
+	return r.Err
+}
+
+// ownRequest takes 1 from a limit of the store's own, by a key of each of the tags.
+func (s *Store) ownRequest(l *bucket.Limit, name string, tags ...int) *request {
+	r := newRequest()
+	r.Mode, r.tag = script.Take, tags[0]
+	for _, tag := range tags {
+		// No key of a caller's limit begins with a tilde after the tag.
+		key := []byte(s.heads[tag] + name)
+		r.Hits = append(r.Hits, bucket.Hit{Limit: l, Key: key, Cost: 1})
+		r.Hashes = append(r.Hashes, maphash.Bytes(s.seed, key))
+	}
+	r.Decisions = make([]bucket.Decision, len(r.Hits))
+	return r
 }
 
 // pingLimit has the shortest period, so that its key expires at once.
@@ -263,35 +247,37 @@ var pingLimit = neverReached(bucket.MinPeriod)
 // or four fifths of the time until the deadline of ctx if that is less. If Redis does
 // not answer by then, or answers with an error, the fallback decides. Take fails
 // then if there is no fallback, or if a limit wants it to.
-func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) (err error) {
 	if len(hits) != len(decisions) {
 		return errLength
 	}
-	r := s.begin(ctx, script.Take, hits)
-	defer s.finish(r)
-	err := s.take(r)
-	r.copyDecisions(decisions)
-	return err
-}
-
-var errLength = errors.New("redis: as many decisions as hits are needed")
-
-func (s *Store) take(r *request) error {
-	if s.denials == nil {
-		return s.takeFromRedis(r)
+	if len(hits) == 0 {
+		return nil
 	}
-	question, known := s.denials.known(s.denialTime(r.start), r.whole.Hits, r.whole.Decisions)
-	if known {
+	r := s.begin(ctx, script.Take, hits)
+	asked, isKnown := s.denials.known(r.start, &r.Request)
+	if isKnown {
 		s.metrics.knownDenials.Inc()
 		if r.traced != nil {
 			r.traced.Known = true
 		}
+		s.finish(r, decisions)
 		return nil
 	}
-	err := s.takeFromRedis(r)
-	s.denials.learn(question, r.whole.Hits, r.whole.Decisions, err != nil)
+	if r.isSpread {
+		err = s.takeAcross(r)
+	} else {
+		one := [...]*request{r}
+		err = s.ask(ctx, r.start, r.deadline, one[:])
+		r = one[0]
+	}
+	s.countDegraded(r)
+	s.denials.learn(asked, &r.Request, err != nil)
+	s.finish(r, decisions)
 	return err
 }
+
+var errLength = errors.New("redis: as many decisions as hits are needed")
 
 // forgetDenials frees the memory of denials that have ended, also of those that
 // nobody asks about any more.
@@ -308,18 +294,6 @@ func (s *Store) forgetDenials() {
 	}
 }
 
-func (s *Store) takeFromRedis(r *request) error {
-	parts := s.split(r)
-	defer s.recycle(parts)
-	defer s.countDegraded(r)
-	if r.isSpread {
-		return s.takeAcross(r, parts)
-	}
-	err := s.runAll(r.ctx, r, r.start, r.deadline, parts)
-	r.gather(parts)
-	return err
-}
-
 // Check implements bucket.Store; it fails as Take does. On a cluster the hash
 // tags are checked at the same time, each by itself.
 func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
@@ -327,13 +301,11 @@ func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 		return errLength
 	}
 	r := s.begin(ctx, script.Check, hits)
-	defer s.finish(r)
-	parts := s.split(r)
-	defer s.recycle(parts)
-	err := s.runAll(r.ctx, r, r.start, r.deadline, parts)
-	r.degraded = fallback.Degraded{} // an answer is counted where it is taken
-	r.gather(parts)
-	r.copyDecisions(decisions)
+	pieces := s.split(r, script.Check)
+	err := s.ask(ctx, r.start, r.deadline, pieces)
+	scatter(pieces, r.Decisions)
+	s.recycleAll(pieces)
+	s.finish(r, decisions) // degraded answers are counted where they are taken
 	return err
 }
 
@@ -344,28 +316,27 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 		return errLength
 	}
 	r := s.begin(context.WithoutCancel(ctx), script.GiveBack, hits)
-	defer s.finish(r)
-	for i, j := range r.of {
-		r.whole.Decisions[j] = decisions[i]
+	for i, j := range r.merged {
+		r.Decisions[j] = decisions[i]
 	}
-	parts := s.split(r)
-	allowed := bucket.GroupAllowed(r.whole.Hits, r.whole.Decisions)
-	charged := s.choose(parts, script.GiveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
+	pieces := s.split(r, script.GiveBack)
+	allowed := bucket.GroupAllowed(r.Hits, r.Decisions)
+	charged := s.choose(pieces, script.GiveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
 		return bucket.Charged(h, d, allowed)
 	})
-	s.recycle(parts)
-	defer s.recycle(charged)
+	s.recycleAll(pieces)
 	// Each of these hits was charged, so each is to be given back, whatever the
-	// roles of the others in its part.
+	// roles of the others in its piece.
 	putQuotasAside(charged)
 	for _, p := range charged {
 		if p.Decisions[0].Degraded {
-			p.outcome = outcome{unasked, errTakenElsewhere}
+			p.by = decidedBy{unasked, errTakenElsewhere}
 		}
 	}
-	err := s.runAll(r.ctx, r, r.start, r.deadline, charged)
-	scatter(charged, r.whole.Decisions)
-	r.copyDecisions(decisions)
-	s.denials.changed(r.whole.Hits)
+	err := s.ask(r.ctx, r.start, r.deadline, charged)
+	scatter(charged, r.Decisions)
+	s.recycleAll(charged)
+	s.denials.changed(r.Hashes)
+	s.finish(r, decisions)
 	return err
 }

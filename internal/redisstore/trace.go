@@ -4,55 +4,55 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// trip is the way of a traced part to Redis and back. As the part's decisions, it
-// is written by the batch and read by the caller once the wait is over; of a part
+// trip is the way of a traced request to Redis and back. As the request's decisions,
+// it is written by the batch and read by the caller once the wait is over; of a request
 // that was abandoned the caller reads what was written before it was sent.
 type trip struct {
 	queued, sent, back time.Time
 	batch              bucket.SpanRef
 }
 
-// leg has the times of parts that were asked together: those of the slowest.
+// leg has the times of requests that were asked together: those of the slowest.
 type leg struct{ queued, asked time.Duration }
 
-// begin has the part tell of its trip.
-func (l *leg) begin(p *part) { p.trip = &trip{queued: time.Now()} }
+// begin has a request tell of its trip.
+func (l *leg) begin(r *request) { r.trip = &trip{queued: time.Now()} }
 
-// end adds the trip of a part whose wait is over to the leg, and its batch to the
-// trace.
-func (l *leg) end(p *part, trace *bucket.Trace) {
-	t := p.trip
-	switch p.outcome.state {
+// end adds the trip of a request whose wait is over to the leg, and what that grew by
+// to the trace.
+func (l *leg) end(r *request) {
+	t, trace := r.trip, r.caller().traced
+	var queued, asked time.Duration
+	switch r.by.state {
 	case byRedis, commandFailed:
-		l.add(t.sent.Sub(t.queued), t.back.Sub(t.sent))
+		queued, asked = t.sent.Sub(t.queued), t.back.Sub(t.sent)
 		trace.AddBatch(t.batch)
 	case unanswered:
-		l.add(t.sent.Sub(t.queued), time.Since(t.sent))
+		queued, asked = t.sent.Sub(t.queued), time.Since(t.sent)
 	default:
-		l.add(time.Since(t.queued), 0)
+		queued = time.Since(t.queued)
+	}
+	if queued > l.queued {
+		trace.Queued += queued - l.queued
+		l.queued = queued
+	}
+	if asked > l.asked {
+		trace.Asked += asked - l.asked
+		l.asked = asked
 	}
 }
 
-func (l *leg) add(queued, asked time.Duration) {
-	l.queued, l.asked = max(l.queued, queued), max(l.asked, asked)
-}
-
-// addTo adds the leg to the trace of its request.
-func (l *leg) addTo(trace *bucket.Trace) {
-	trace.Queued += l.queued
-	trace.Asked += l.asked
-}
-
-// tellBatch tells of a batch that is back, if it carried a traced part.
-func (s *Store) tellBatch(n *node, commands []*command, parts []*part, start time.Time, took time.Duration) {
+// tellBatch tells of a batch that is back, if it carried a traced request.
+func (s *Store) tellBatch(n *node, commands []*script.Command, batch []*request, start time.Time, took time.Duration) {
 	var traced []*trip
 	limits := 0
-	for _, p := range parts {
-		limits += len(p.Hits)
-		if p.trip != nil {
-			traced = append(traced, p.trip)
+	for _, r := range batch {
+		limits += len(r.Hits)
+		if r.trip != nil {
+			traced = append(traced, r.trip)
 		}
 	}
 	if traced == nil {
@@ -60,12 +60,12 @@ func (s *Store) tellBatch(n *node, commands []*command, parts []*part, start tim
 	}
 	failed := false
 	for _, c := range commands {
-		failed = failed || c.cmd.Err() != nil
+		failed = failed || c.Cmd.Err() != nil
 	}
-	batch := s.onBatch(bucket.TracedBatch{
-		Node: n.name(), Requests: len(parts), Commands: len(commands), Limits: limits, Start: start, Took: took, Failed: failed,
+	span := s.onBatch(bucket.TracedBatch{
+		Node: n.name(), Requests: len(batch), Commands: len(commands), Limits: limits, Start: start, Took: took, Failed: failed,
 	})
 	for _, t := range traced {
-		t.back, t.batch = start.Add(took), batch
+		t.back, t.batch = start.Add(took), span
 	}
 }

@@ -10,12 +10,12 @@ import (
 )
 
 // These marks stand in the script's reply in the place of decisions. Any other
-// number there is the first one of a decision: what remains, times eight, plus
-// how many numbers follow. Zeros at the end of those are left out.
+// number there is the first one of a decision: when the limit is full again, times
+// eight, plus how many numbers follow. Zeros at the end of those are left out.
 const (
-	replyUnreadable = -1 // a state of the group cannot be read
-	replySame       = 0  // all further groups of the line got the same
-	replyDone       = 8  // the group was given back
+	replyUnreadable = -1 // a state of the request cannot be read
+	replySame       = 0  // all further ones of equal requests got the same
+	replyDone       = 8  // the request was given back
 )
 
 // The least and the most numbers that follow the first one of a decision.
@@ -24,7 +24,7 @@ const (
 	maxFollowing = 4
 )
 
-// ErrUnreadable is the error of a group with a key that holds no state, or a
+// ErrUnreadable is the error of a request with a key that holds no state, or a
 // state of another algorithm.
 var ErrUnreadable = errors.New("redis: a key holds a state that cannot be read")
 
@@ -37,17 +37,17 @@ type Heading struct {
 	Mended int64 // how many states it met that a wrong clock had written
 }
 
-// Decode reads the script's reply into the decisions and errors of all groups of
-// the lines. An error means that the reply is not the script's, and that nothing
-// is known about any group.
-func Decode(reply []int64, lines []*Group) (Heading, error) {
-	r := reader{reply: reply, groups: len(lines)}
+// Decode reads the script's reply into the decisions and errors of all requests. An
+// error means that the reply is not the script's, and that nothing is known about any
+// request.
+func (c *Command) Decode(reply []int64) (Heading, error) {
+	r := reader{reply: reply, requests: len(c.requests)}
 	h, err := r.heading()
 	if err != nil {
 		return Heading{}, err
 	}
-	for _, first := range lines {
-		if err := r.line(h.Clock, first); err != nil {
+	for _, first := range c.requests {
+		if err := r.equals(h.Clock, first); err != nil {
 			return Heading{}, err
 		}
 	}
@@ -59,16 +59,16 @@ func Decode(reply []int64, lines []*Group) (Heading, error) {
 
 // reader reads numbers of a reply one after the other.
 type reader struct {
-	reply  []int64
-	at     int
-	groups int
-	// seq is the number of groups that were read, which the script decided in this
+	reply    []int64
+	at       int
+	requests int // distinct ones
+	// seq is the number of requests that were read, which the script decided in this
 	// order.
 	seq uint32
 }
 
 func (r *reader) misfit() error {
-	return fmt.Errorf("the script's reply of %d numbers does not fit %d lines", len(r.reply), r.groups)
+	return fmt.Errorf("the script's reply of %d numbers does not fit %d requests", len(r.reply), r.requests)
 }
 
 func (r *reader) next() (int64, error) {
@@ -95,65 +95,66 @@ func (r *reader) heading() (h Heading, err error) {
 	return h, nil
 }
 
-// line reads the results of the equal groups from first on.
-func (r *reader) line(clock int64, first *Group) error {
-	var before *Group
-	for g := first; g != nil; g = g.Same {
+// equals reads the results of equal requests.
+func (r *reader) equals(clock int64, first *Request) error {
+	var before *Request
+	for q := first; q != nil; q = q.same {
 		mark, err := r.next()
 		if err != nil {
 			return err
 		}
 		switch {
 		case mark == replySame && before != nil:
-			for ; g != nil; g = g.Same {
-				g.Err = before.Err
-				copy(g.Decisions, before.Decisions)
-				r.number(g)
+			for ; q != nil; q = q.same {
+				q.Err = before.Err
+				copy(q.Decisions, before.Decisions)
+				r.number(q)
 			}
 			return nil
 		case mark == replyUnreadable:
-			g.Err = ErrUnreadable
-		case g.Mode != GiveBack:
-			if err := r.decisions(clock, mark, g.Decisions); err != nil {
+			q.Err = ErrUnreadable
+		case q.Mode != GiveBack:
+			if err := r.decisions(clock, mark, q.Decisions); err != nil {
 				return err
 			}
-			if g.Mode != Check {
-				g.settleRemaining()
+			if q.Mode != Check {
+				q.settleRemaining()
 			}
 		case mark != replyDone:
-			return fmt.Errorf("the script's reply holds %d for a group given back", mark)
+			return fmt.Errorf("the script's reply holds %d for a request to give back", mark)
 		default:
-			for i := range g.Decisions {
-				g.Decisions[i].At = clock
+			for i := range q.Decisions {
+				q.Decisions[i].At = clock
 			}
 		}
-		r.number(g)
-		before = g
+		r.number(q)
+		before = q
 	}
 	return nil
 }
 
-// number gives the decisions of the next group their Seq: no other command runs while
-// the script does, so its place in the command orders it among all of that moment.
-func (r *reader) number(g *Group) {
+// number gives the decisions of the next request their Seq: no other command runs
+// while the script does, so its place in the command orders it among all of that
+// moment.
+func (r *reader) number(q *Request) {
 	r.seq++
-	for i := range g.Decisions {
-		g.Decisions[i].Seq = r.seq
+	for i := range q.Decisions {
+		q.Decisions[i].Seq = r.seq
 	}
 }
 
 // settleRemaining puts what remained before a hit, where the script tells that
 // instead of what remains after it, into its place.
-func (g *Group) settleRemaining() {
-	for i := range g.Decisions {
-		d, h := &g.Decisions[i], &g.Hits[i]
+func (r *Request) settleRemaining() {
+	for i := range r.Decisions {
+		d, h := &r.Decisions[i], &r.Hits[i]
 		if !d.Allowed() && h.Limit.ChargedAnyway(h.Cost) {
 			d.RoomBefore, d.Remaining = d.Remaining, 0
 		}
 	}
 }
 
-// decisions reads the decisions of one group, whose first number was read.
+// decisions reads the decisions of one request, whose first number was read.
 func (r *reader) decisions(clock, first int64, decisions []bucket.Decision) error {
 	for i := range decisions {
 		var err error
@@ -162,8 +163,8 @@ func (r *reader) decisions(clock, first int64, decisions []bucket.Decision) erro
 				return err
 			}
 		}
-		remaining, following := first>>3, first&7
-		if remaining < 0 || following < minFollowing || following > maxFollowing {
+		reset, following := first>>3, first&7
+		if reset < 0 || following < minFollowing || following > maxFollowing {
 			return fmt.Errorf("the script's reply holds %d, where the first number of a decision is expected", first)
 		}
 		var numbers [maxFollowing]int64
@@ -172,22 +173,22 @@ func (r *reader) decisions(clock, first int64, decisions []bucket.Decision) erro
 				return err
 			}
 		}
-		if decisions[i], err = decodeDecision(clock, remaining, numbers); err != nil {
+		if decisions[i], err = decodeDecision(clock, reset, numbers); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func decodeDecision(clock, remaining int64, n [maxFollowing]int64) (bucket.Decision, error) {
-	reset, retry, wait, late := n[0], n[1], n[2], n[3]
+func decodeDecision(clock, reset int64, n [maxFollowing]int64) (bucket.Decision, error) {
+	remaining, retry, wait, late := n[0], n[1], n[2], n[3]
 	const maxWait = math.MaxInt64 / int64(time.Microsecond)
-	if reset < 0 || reset > maxWait || retry < -1 || retry > maxWait || wait < 0 || wait > maxWait || late < -clock || late > maxNumber {
+	if remaining < 0 || remaining > maxNumber || reset > maxWait || retry < int64(bucket.Unknown) || retry > maxWait || wait < 0 || wait > maxWait || late < -clock || late > maxNumber {
 		return bucket.Decision{}, fmt.Errorf("the script's reply holds %v, which is no decision", n)
 	}
 	d := bucket.Decision{
 		Remaining:  remaining,
-		RetryAfter: bucket.Never,
+		RetryAfter: time.Duration(retry), // if it is Never or Unknown
 		ResetAfter: time.Duration(reset) * time.Microsecond,
 		Wait:       time.Duration(wait) * time.Microsecond,
 		At:         clock + late,

@@ -17,19 +17,19 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte{77, 1, 41, 9, 34, 10, 0, 8}, uint8(0x10), uint8(3))
 	f.Fuzz(func(t *testing.T, numbers []byte, shape, count uint8) {
 		reply := fuzzReply(numbers)
-		lines := fuzzLines(shape, count)
-		h, err := Decode(reply, lines)
+		requests := fuzzRequests(shape, count)
+		h, err := decode(reply, requests)
 		if err != nil {
 			return
 		}
-		// What was accepted has a meaning for every group. As it was read, so
+		// What was accepted has a meaning for every request. As it was read, so
 		// it can be written: it fits exactly.
 		if h.Clock != reply[0] || h.Mended != reply[1] || h.Clock < 0 || h.Mended < 0 {
 			t.Errorf("%v begins with %+v", reply, h)
 		}
 		used := 2
-		for _, head := range lines {
-			for g := head; g != nil; g = g.Same {
+		for _, head := range requests {
+			for g := head; g != nil; g = g.same {
 				if reply[used] == replySame && g != head {
 					used++
 					break
@@ -39,7 +39,7 @@ func FuzzReply(f *testing.F) {
 					continue
 				}
 				for _, d := range g.Decisions {
-					if d.Remaining != reply[used]/8 || d.ResetAfter < 0 || d.Wait < 0 || d.RetryAfter < bucket.Never || d.At < 0 {
+					if d.ResetAfter != time.Duration(reply[used]/8)*time.Microsecond || d.Remaining+d.RoomBefore < 0 || d.Wait < 0 || d.RetryAfter < bucket.Unknown || d.At < 0 {
 						t.Errorf("%v gives %+v", reply, d)
 					}
 					used += 1 + int(reply[used]%8)
@@ -69,31 +69,31 @@ func hits(n int) []bucket.Hit {
 	return slices.Repeat([]bucket.Hit{{Limit: l, Cost: 1}}, n)
 }
 
-// fuzzLines are up to 3 lines of up to 4 equal groups of 1 or 2 hits.
-func fuzzLines(shape, count uint8) (lines []*Group) {
+// fuzzRequests are up to 3 requests with up to 4 equals of 1 or 2 hits.
+func fuzzRequests(shape, count uint8) (requests []*Request) {
 	for i := range int(shape % 4) {
-		var head *Group
+		var head *Request
 		for range 1 + int(count>>(2*i))%4 {
 			n := 1 + int(shape>>(2*i))%2
-			head = &Group{Mode: Mode(int(shape)+i) % 3, Decisions: make([]bucket.Decision, n), Hits: hits(n), Same: head}
+			head = &Request{Mode: Mode(int(shape)+i) % 3, Decisions: make([]bucket.Decision, n), Hits: hits(n), same: head}
 			if head.Mode == GiveBack {
-				head.Same = nil
+				head.same = nil
 			}
 		}
-		lines = append(lines, head)
+		requests = append(requests, head)
 	}
-	return lines
+	return requests
 }
 
 // Numbers that the script leaves out of its reply are 0, and replySame stands for all
 // further groups of a line.
 func TestReplySaysThingsOnce(t *testing.T) {
-	var line *Group
+	var line *Request
 	for range 4 {
-		line = &Group{Mode: Take, Hits: hits(2), Decisions: make([]bucket.Decision, 2), Same: line}
+		line = &Request{Mode: Take, Hits: hits(2), Decisions: make([]bucket.Decision, 2), same: line}
 	}
-	back := &Group{Mode: GiveBack, Hits: hits(1), Decisions: make([]bucket.Decision, 1)}
-	h, err := Decode([]int64{1000, 5, 7*8 + 1, 30, 1*8 + 3, 40, 0, 9, 6*8 + 4, 31, 0, 0, -4, 0*8 + 2, 41, 8, 0, 8}, []*Group{line, back})
+	back := &Request{Mode: GiveBack, Hits: hits(1), Decisions: make([]bucket.Decision, 1)}
+	h, err := decode([]int64{1000, 5, 30*8 + 1, 7, 40*8 + 3, 1, 0, 9, 31*8 + 4, 6, 0, 0, -4, 41*8 + 2, 0, 8, 0, 8}, []*Request{line, back})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestReplySaysThingsOnce(t *testing.T) {
 	third.Remaining, third.ResetAfter = 6, 31_000
 	fourth.ResetAfter, fourth.RetryAfter = 41_000, 8_000
 	want := [][2]bucket.Decision{{first, second}, {third, fourth}, {third, fourth}, {third, fourth}}
-	for i, g := 0, line; g != nil; i, g = i+1, g.Same {
+	for i, g := 0, line; g != nil; i, g = i+1, g.same {
 		want[i][0].Seq, want[i][1].Seq = uint32(i+1), uint32(i+1)
 		if [2]bucket.Decision(g.Decisions) != want[i] || g.Err != nil {
 			t.Errorf("group %d got %+v and %v, want %+v", i, g.Decisions, g.Err, want[i])
@@ -135,8 +135,8 @@ func TestReplyTellsTheRoomBeforeAChargeBeyondTheLimit(t *testing.T) {
 		"only looked": {Check, 8, 3, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := &Group{Mode: c.mode, Hits: []bucket.Hit{{Limit: l, Cost: 5}}, Decisions: make([]bucket.Decision, 1)}
-			if _, err := Decode([]int64{1000, 0, 3*8 + 2, 30, c.retry}, []*Group{g}); err != nil {
+			g := &Request{Mode: c.mode, Hits: []bucket.Hit{{Limit: l, Cost: 5}}, Decisions: make([]bucket.Decision, 1)}
+			if _, err := decode([]int64{1000, 0, 30*8 + 2, 3, c.retry}, []*Request{g}); err != nil {
 				t.Fatal(err)
 			}
 			if d := g.Decisions[0]; d.Remaining != c.remaining || d.RoomBefore != c.roomWas {
@@ -146,13 +146,29 @@ func TestReplyTellsTheRoomBeforeAChargeBeyondTheLimit(t *testing.T) {
 	}
 }
 
+func TestReplyTellsWhyThereIsNoRetryTime(t *testing.T) {
+	r := &Request{Mode: Take, Hits: hits(2), Decisions: make([]bucket.Decision, 2)}
+	if _, err := decode([]int64{1000, 0, 30*8 + 2, 0, -1, 30*8 + 2, 0, -2}, []*Request{r}); err != nil {
+		t.Fatal(err)
+	}
+	if never, unknown := r.Decisions[0].RetryAfter, r.Decisions[1].RetryAfter; never != bucket.Never || unknown != bucket.Unknown {
+		t.Errorf("got %d and %d", never, unknown)
+	}
+}
+
+// decode reads a reply to a command with these requests, the first of equal ones each.
+func decode(reply []int64, requests []*Request) (Heading, error) {
+	c := &Command{requests: requests}
+	return c.Decode(reply)
+}
+
 func TestBadReplyIsRefused(t *testing.T) {
 	for _, bad := range [][]int64{
 		{}, {-1, 0, 9, 1}, {1000}, {1000, 0}, {1000, -1, 9, 1}, {1000, 1 << 54, 9, 1}, {1000, 0, 0}, {1000, 0, 8}, {1000, 0, 8, 1}, {1000, 0, 13, 1, 1, 1, 1, 1},
-		{1000, 0, -7, 1}, {1000, 0, 9, -1}, {1000, 0, 10, 1, -2}, {1000, 0, 12, 1, 0, 0, -1001}, {1000, 0, 9, 1, 2}, {1000, 0, -1, 0},
+		{1000, 0, -7, 1}, {1000, 0, 9, -1}, {1000, 0, 10, 1, -3}, {1000, 0, 12, 1, 0, 0, -1001}, {1000, 0, 9, 1, 2}, {1000, 0, -1, 0},
 	} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
-			if _, err := Decode(bad, []*Group{{Mode: Take, Hits: hits(1), Decisions: make([]bucket.Decision, 1)}}); err == nil {
+			if _, err := decode(bad, []*Request{{Mode: Take, Hits: hits(1), Decisions: make([]bucket.Decision, 1)}}); err == nil {
 				t.Errorf("%v was taken for a reply", bad)
 			}
 		})

@@ -1,6 +1,6 @@
 -- fixed_window; the twin of fixed_window.go.
 
-local function fixed_window(charging, capacity, period)
+makers[FIXED_WINDOW] = function(charging, capacity, period)
   local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
 
   -- The end of the window that contains at.

@@ -1,35 +1,32 @@
--- The main part: reads the input, decides line after line, writes what changed.
+-- The main part: reads the input, decides request after request, writes what changed.
 --
--- A limit is kind, charging, capacity, then
---   buckets          quantum, unit, rate, max_debt
---   fixed_window     period, 0, 0, 0
---   sliding windows  period, slot, 0, 0
---   requests of 0    period of a fixed_window or 0, 0, 0, 0, with the kind DENIED
--- A line is a group of hits that was asked for count times: mode (check, take,
+-- A limit is algorithm, charging, capacity, and the four of Limit.Numbers in Go; with
+-- requests of 0 its algorithm is 0, except for a concurrency.
+-- A request is a group of hits, and was made count times: mode (check, take,
 -- give back or take by role), count, its number of hits, at least one, and for
--- each hit the index of its key, the index of its limit and its cost. A line
--- that gives back has a count of 1, and after each cost the moment of the take;
+-- each hit the index of its key, the index of its limit and its cost. One that
+-- gives back has a count of 1, and after each cost the moment of the take;
 -- one that takes by role has after each cost the role: 0 enforced, -1 aside, or
--- the number of a quota, whose hits follow each other. No two hits of a group
--- have the same key.
+-- the number of a quota, whose hits follow each other. If some hits may name holders,
+-- the mode is BY_HOLDER higher, and each hit ends with the length of its holder, or 0,
+-- and the holder. No two hits of a request have the same key and holder.
 --
--- The copies of a line are decided one after the other. What came of it is, for
+-- The copies of a request are decided one after the other. The result is, for
 -- each copy, one of
---   for each hit   remaining * 8 + n, then the first n, 1 to 4, of reset_after,
---                  retry_after, wait, and at less the clock; the others are 0.
---                  Of a hit that was denied and charged all the same, remaining
---                  is what was so before: after it there is nothing
+--   for each hit   reset_after * 8 + n, then the first n, 1 to 4, of remaining,
+--                  retry_after, wait, and at minus the clock; the others are 0.
+--                  For a hit that was denied and charged all the same, remaining
+--                  is what remained before: after it nothing does
 --   UNREADABLE     a state cannot be read; nothing of the copy was charged
 --   SAME           this copy and all further ones got what the one before got
--- and for a group given back DONE or UNREADABLE.
+-- and for a request to give back DONE or UNREADABLE.
 
-local TAKE, GIVE_BACK, TAKE_BY_ROLE = 1, 2, 3 -- 0 checks
-local BUCKET, LEAKY, FIXED, SLIDING = 1, 2, 3, 4 -- and 5 denies
+local TAKE, GIVE_BACK, TAKE_BY_ROLE, BY_HOLDER = 1, 2, 3, 4 -- 0 checks
 local UNREADABLE, SAME, DONE = -1, 0, 8 -- no decision's first number
 local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
 -- requests of 0, as in step.go.
-local function denied(period)
+makers[0] = function(_, _, period)
   local reset = period > 0 and period - clock % period or 0
   local function decide(_, cost) return 0, cost < 0 and 0 or NEVER, reset, 0, clock end
   local function change_nothing() end
@@ -37,18 +34,11 @@ local function denied(period)
 end
 
 local function new_limit(start)
-  local kind, charging, capacity, a, b, c, d = unpack_doubles('<ddddddd', ARGV[2], start)
-  local decide, charge, give_back
-  if kind <= LEAKY then
-    decide, charge, give_back = token_bucket(kind == LEAKY, charging, capacity, a, b, c, d)
-  elseif kind == FIXED then
-    decide, charge, give_back = fixed_window(charging, capacity, a)
-  elseif kind == SLIDING then
-    decide, charge, give_back = sliding_window(charging, capacity, a, b)
-  else
-    decide, charge, give_back = denied(a)
-  end
-  return {decide = decide, charge = charge, give_back = give_back, charges_use = charging ~= CHARGES_ADMITTED}
+  local algorithm, charging, capacity, a, b, c, d = unpack_doubles('<ddddddd', ARGV[2], start)
+  local decide, charge, give_back, releases = makers[algorithm](charging, capacity, a, b, c, d)
+  -- The sign of the costs that are charged whatever their request gets, or 0.
+  local anyway = releases and -1 or charging ~= CHARGES_ADMITTED and 1 or 0
+  return {decide = decide, charge = charge, give_back = give_back, anyway = anyway}
 end
 
 local limits = {}
@@ -74,7 +64,7 @@ local reply, filled = {clock, 0}, 2
 local function put(remaining, retry, reset, wait, at)
   local late = at - clock
   local n = late ~= 0 and 4 or wait ~= 0 and 3 or retry ~= 0 and 2 or 1
-  reply[filled + 1], reply[filled + 2] = remaining * 8 + n, reset
+  reply[filled + 1], reply[filled + 2] = reset * 8 + n, remaining
   if n > 1 then
     reply[filled + 3] = retry
     if n > 2 then reply[filled + 4] = wait end
@@ -88,13 +78,14 @@ local function put_mark(mark)
   reply[filled] = mark
 end
 
--- Charges a hit of a group, allowed or not, if it is due. Returns whether that
--- wrote the state, and what its decision says afterwards.
+-- Charges a hit of a request, allowed or not, if it is due. Returns whether that wrote
+-- the state, what its decision says afterwards, and the hit's moment, if it differs from
+-- at.
 local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, rest)
-  if cost == 0 or not (allowed and retry == 0) and not (l.charges_use and cost > 0) then
+  if cost == 0 or not (allowed and retry == 0) and l.anyway * cost <= 0 then
     return false, remaining, retry, reset
   end
-  local value, expires, left = l.charge(cost, level, at, values[k], rest)
+  local value, expires, left, moment = l.charge(cost, level, at, values[k], rest)
   if not expires then return false, remaining, retry, reset end
   values[k], expiries[k] = value, expires
   if retry ~= 0 then
@@ -104,10 +95,10 @@ local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, r
     if again ~= 0 then retry = again end
     left = remaining
   end
-  return true, left, retry, expires - clock
+  return true, left, retry, expires - clock, moment
 end
 
--- Lines of one hit: most are.
+-- Requests of one hit, as most are.
 local function decide_hit(mode, count, k, l, cost)
   for copy = 1, count do
     local remaining, retry, reset, wait, at, level, rest = l.decide(values[k], cost)
@@ -129,12 +120,12 @@ local function decide_hit(mode, count, k, l, cost)
   end
 end
 
--- Makes what decides all other lines: those of several hits, and give-backs.
-local function new_decide_group()
-  local keys, of, costs, takens, roles = {}, {}, {}, {}, {}
+-- Makes what decides all other requests: those of several hits, and give-backs.
+local function new_decide_hits()
+  local keys, of, costs, takens, roles, whos = {}, {}, {}, {}, {}, {}
   local remaining, retry, reset, wait, at, level, rest = {}, {}, {}, {}, {}, {}, {}
 
-  local function read(mode, n, start)
+  local function read(mode, n, start, pending, wrote)
     for i = 1, n do
       local l
       if mode <= TAKE then
@@ -145,6 +136,12 @@ local function new_decide_group()
         keys[i], l, costs[i], roles[i], start = unpack_doubles('<dddd', ARGV[3], start)
       end
       of[i] = limits[l]
+      if pending then
+        local size
+        size, start = unpack_doubles('<d', ARGV[3], start)
+        whos[i] = {key = KEYS[keys[i]], holder = ARGV[3]:sub(start, start + size - 1), pending = pending, wrote = wrote}
+        start = start + size
+      end
     end
     return start
   end
@@ -166,16 +163,16 @@ local function new_decide_group()
     return quota == 0 or some_allowed or quota_allowed
   end
 
-  -- Returns whether all states can be read, and whether the group is allowed.
+  -- Returns whether all states can be read, and whether the request is allowed.
   local function decide(mode, n)
     local allowed = true
     for i = 1, n do
       local k, l = keys[i], of[i]
       local cost = mode ~= GIVE_BACK and costs[i] or -1 -- which reads a state as a give-back does
-      remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = l.decide(values[k], cost)
+      remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = l.decide(values[k], cost, whos[i])
       if not remaining[i] and retry[i] then
         values[k], expiries[k], mended = retry[i], reset[i], mended + 1
-        remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = l.decide(values[k], cost)
+        remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = l.decide(values[k], cost, whos[i])
       end
       if not remaining[i] then return false end
       allowed = allowed and retry[i] == 0
@@ -187,10 +184,11 @@ local function new_decide_group()
   local function take(n, allowed)
     local wrote_any = false
     for i = 1, n do
-      local wrote
-      wrote, remaining[i], retry[i], reset[i] =
+      local wrote, moment
+      wrote, remaining[i], retry[i], reset[i], moment =
         charge(keys[i], of[i], costs[i], allowed, remaining[i], retry[i], reset[i], at[i], level[i], rest[i])
       wrote_any = wrote_any or wrote
+      if moment then at[i] = moment end
     end
     return wrote_any
   end
@@ -206,7 +204,14 @@ local function new_decide_group()
   end
 
   return function(mode, count, n, start)
-    local after = read(mode, n, start)
+    local after
+    if mode >= BY_HOLDER then
+      mode = mode - BY_HOLDER
+      after = read(mode, n, start, {}, {})
+    else
+      if whos[1] then whos = {} end
+      after = read(mode, n, start)
+    end
     for copy = 1, count do
       local readable, allowed = decide(mode, n)
       local wrote = false
@@ -228,7 +233,7 @@ local function new_decide_group()
   end
 end
 
-local decide_group
+local decide_hits
 local input, start = ARGV[3], 1
 while start < #input do
   local mode, count, n, k, l, cost = unpack_doubles('<dddddd', input, start)
@@ -236,8 +241,8 @@ while start < #input do
     decide_hit(mode, count, k, limits[l], cost)
     start = start + 48
   else
-    decide_group = decide_group or new_decide_group()
-    start = decide_group(mode, count, n, start + 24)
+    decide_hits = decide_hits or new_decide_hits()
+    start = decide_hits(mode, count, n, start + 24)
   end
 end
 
@@ -247,7 +252,8 @@ local spare = ARGV[4] and 3600000 or 1
 local format = string.format
 local last_ms, text -- windows of equal periods end together
 for k, expires in pairs(expiries) do
-  if values[k] then
+  local value = values[k]
+  if value then
     local left = expires - clock
     local ms = (left + -left % 1000) / 1000 + spare
     if ms ~= last_ms then
@@ -257,7 +263,11 @@ for k, expires in pairs(expiries) do
       local low = ms % 1000000000
       text = low == ms and format('%d', ms) or format('%d%09d', (ms - low) / 1000000000, low)
     end
-    call('SET', KEYS[k], values[k], 'PX', text)
+    if value == HOLDERS then
+      call('PEXPIRE', KEYS[k], text)
+    else
+      call('SET', KEYS[k], value, 'PX', text)
+    end
   else
     call('DEL', KEYS[k])
   end

@@ -2,11 +2,10 @@
 --
 -- Spans stay packed: only those at the two ends are looked at, so a long log
 -- costs little more than a short one. So they are checked as they are met:
--- deciding meets every span that charging needs, and returns nothing when one
--- cannot be read. rest is the byte of the value at which the oldest span begins
--- that still counts.
+-- deciding meets every span that charging needs, and returns nothing when one cannot be
+-- read. rest is the byte of the value at which the oldest span that still counts begins.
 
-local function sliding_window(charging, capacity, period, slot)
+makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
   local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
   local HEAD, SPAN = 24, 24 -- bytes
   local MAX_SPANS = 1000
@@ -20,8 +19,8 @@ local function sliding_window(charging, capacity, period, slot)
     end
   end
 
-  -- Where the oldest span begins that still counts at now, and what counts in
-  -- all; nothing if the spans cannot be read.
+  -- Where the oldest span that still counts at now begins, and what counts in all;
+  -- nothing if the spans cannot be read.
   local function alive(value, now, written, count)
     local oldest = HEAD + 1
     while oldest < #value do
@@ -172,3 +171,5 @@ local function sliding_window(charging, capacity, period, slot)
 
   return decide, charge, give_back
 end
+
+makers[SLIDING_LOG] = makers[SLIDING_WINDOW]

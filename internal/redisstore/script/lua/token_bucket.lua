@@ -1,6 +1,6 @@
 -- token_bucket, gcra and leaky_bucket; the twin of token_bucket.go.
 
-local function token_bucket(is_leaky, charging, capacity, quantum, unit, rate, max_debt)
+local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max_debt)
   local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
   local full = capacity * unit
 
@@ -101,3 +101,7 @@ local function token_bucket(is_leaky, charging, capacity, quantum, unit, rate, m
 
   return decide, charge, give_back
 end
+
+makers[TOKEN_BUCKET] = function(...) return new_bucket(false, ...) end
+makers[GCRA] = makers[TOKEN_BUCKET]
+makers[LEAKY_BUCKET] = function(...) return new_bucket(true, ...) end

@@ -1,0 +1,62 @@
+// Package redisstore keeps the states of limits in Redis: one server, a master
+// behind Sentinel, or Redis Cluster, shared by any number of daemons. It imports
+// bucket, fallback, redisconn and logthin.
+//
+// One script decides (script/). Every key begins with the prefix and one of a fixed
+// number of hash tags, <prefix>{<tag>}:, chosen by its place, so that keys of equal
+// places share a slot. On one server, or behind Sentinel, one command decides a
+// request, atomically. On a cluster a request over several tags is checked everywhere
+// first, and taken only then.
+//
+// A request goes through these pieces, in this order:
+//
+//	denials    denies again what Redis just denied
+//	across     asks several hash tags of a cluster so that a denial is free
+//	breaker    fails at once while the node does not answer
+//	batcher    gathers requests for a node while its last batch is in flight
+//	turns      lets the hash tags of a busy node of a cluster take turns
+//	pipeline   makes commands of a batch, sends them and reads the replies
+//	fallback   decides where Redis did not
+//
+// A Store promises the same without denials (DenialMemory 0), without batches (the
+// zero Batch), and with one hash tag (HashTags 1). Without a fallback, a request that
+// Redis does not decide fails.
+//
+// # Denials
+//
+// A client that keeps knocking costs Redis one command a second instead of one a
+// request. A take, a refund or a give-back through this daemon from any limit of a
+// remembered request ends the memory at once. One through another daemon is felt
+// within DenialMemory: until then the answer is the denial as it was, with what
+// remained and the retry time of that moment, though the other daemon may have taken
+// what was left. Requests with refunds, with charges of what was used, with holders, or
+// with more than 8 limits are not remembered.
+//
+// # Several hash tags of a cluster
+//
+// No command is atomic over several slots, so a request over several hash tags
+// becomes a piece for each. The checks get half of the time that there is. If a take
+// denies after all checks allowed (a race), or fails, what the others took is given
+// back; refunds are sent last. A request with one tag skips this, which is why a
+// hash_tag is worth having on a cluster.
+//
+// # Batches
+//
+// There is no timer: an idle node is asked at once, by the caller itself, and what
+// comes while Batch.InFlight batches are away goes with the next one. So batches grow
+// with the load. More batches in flight cost more commands a decision and rarely
+// help. With a size of 1 each request is a command as soon as there is a connection.
+//
+// A batch is one EVALSHA; on a cluster one for each hash tag, sent together. Equal
+// requests, a hot key, travel as one with their number; the script decides them one
+// after the other, so each gets what it would have got by itself. Those that name
+// holders do not, since these are different requests. A take is sent again
+// only where Redis said that it did not run: NOSCRIPT, MOVED, ASK, TRYAGAIN.
+//
+// # Deadlines
+//
+// Redis has the timeout of the connection, or four fifths of the caller's remaining
+// time if that is less. Requests without an answer by then are left behind, and the
+// fallback decides them. A request over several tags that lost a race may take as
+// long again, to give back.
+package redisstore

@@ -1,0 +1,189 @@
+package script
+
+import (
+	"context"
+	"hash/maphash"
+	"unsafe"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Command is one EVALSHA and the requests that it decides; on a cluster all their keys
+// have the same hash tag. Requests are added, Prepare makes what Redis is asked, and
+// Decode reads its reply. Equal requests travel as one with their number.
+//
+// A Command keeps its memory from one use to the next, which Reset begins. One
+// goroutine at a time may use it.
+type Command struct {
+	// Tag is the number of the tag.
+	Tag int
+	// Cmd is the client's side of it, and then has the reply.
+	Cmd *redis.IntSliceCmd
+
+	requests []*Request // the first of equal ones each
+	count    int        // of all requests
+	index    interner   // of requests
+
+	keys    interner
+	keyList [][]byte // the distinct keys, in the memory of their requests
+
+	limits     interner
+	limitList  []*bucket.Limit // the distinct limits
+	limitBytes []byte
+	seed       maphash.Seed // of limits and holders
+
+	input []byte // what the script is told of the requests
+	// text is all arguments, one after the other, and strings its parts.
+	text    []byte
+	strings []string
+	args    []any
+}
+
+// NewCommand returns a command without requests.
+func NewCommand() *Command { return &Command{seed: maphash.MakeSeed()} }
+
+// Reset drops all requests.
+func (c *Command) Reset() {
+	c.Cmd = nil
+	clear(c.requests)
+	c.requests, c.count = c.requests[:0], 0
+	c.index.reset()
+	c.keys.reset()
+	clear(c.keyList)
+	c.keyList = c.keyList[:0]
+	c.limits.reset()
+	clear(c.limitList)
+	c.limitList, c.limitBytes = c.limitList[:0], c.limitBytes[:0]
+	c.input = c.input[:0]
+}
+
+// Add adds a request, whose hits and their keys stay as they are until the reply is
+// decoded.
+func (c *Command) Add(r *Request) {
+	c.count++
+	r.same, r.last = nil, r
+	i, isNew := c.index.find(r.hash(c.seed), func(i int) bool { return c.requests[i].equals(r) })
+	if isNew {
+		c.requests = append(c.requests, r)
+		return
+	}
+	first := c.requests[i]
+	first.last.same = r
+	first.last = r
+}
+
+// Len is how many requests were added, and Distinct how many of them the script gets.
+func (c *Command) Len() int      { return c.count }
+func (c *Command) Distinct() int { return len(c.requests) }
+
+// Fail gives all requests an error.
+func (c *Command) Fail(err error) {
+	for _, first := range c.requests {
+		for r := first; r != nil; r = r.same {
+			r.Err = err
+		}
+	}
+}
+
+// Prepare makes Cmd, the EVALSHA that decides the requests. It is valid until the command
+// is reset. skew is how far ahead of the clock a state's last moment may lie, in
+// microseconds. clock is empty, or in tests the script's clock in microseconds since the
+// Unix epoch.
+func (c *Command) Prepare(ctx context.Context, skew, clock string) {
+	for _, r := range c.requests {
+		c.encode(r)
+	}
+	c.text, c.strings = c.text[:0], c.strings[:0]
+	size := len(c.limitBytes) + len(c.input)
+	for _, key := range c.keyList {
+		size += len(key)
+	}
+	if size > cap(c.text) {
+		c.text = make([]byte, 0, size+size/4)
+	}
+	for _, key := range c.keyList {
+		c.appendText(key)
+	}
+	c.strings = append(c.strings, skew)
+	c.appendText(c.limitBytes)
+	c.appendText(c.input)
+	if clock != "" {
+		c.strings = append(c.strings, clock)
+	}
+	// The client writes a *string without the allocation that a string or a
+	// []byte in an interface costs.
+	c.args = append(c.args[:0], "evalsha", &SHA, len(c.keyList))
+	for i := range c.strings {
+		c.args = append(c.args, &c.strings[i])
+	}
+	c.Cmd = redis.NewIntSliceCmd(ctx, c.args...)
+}
+
+// PrepareEval makes an EVAL of Cmd, for a server that does not have the script.
+func (c *Command) PrepareEval(ctx context.Context) {
+	c.args[0], c.args[1] = "eval", &Source
+	c.Cmd = redis.NewIntSliceCmd(ctx, c.args...)
+}
+
+// appendText appends an argument to text, which has room for it, and to strings. The
+// string shares the memory of text, which nobody writes while strings is in use.
+func (c *Command) appendText(argument []byte) {
+	start := len(c.text)
+	c.text = append(c.text, argument...)
+	c.strings = append(c.strings, unsafe.String(unsafe.SliceData(c.text[start:]), len(argument)))
+}
+
+// encode appends what the script is told of a request and its equals.
+func (c *Command) encode(r *Request) {
+	mode, count := r.Mode, 0
+	if mode == Take && r.hasRoles() {
+		mode = takeByRole
+	}
+	for same := r; same != nil; same = same.same {
+		count++
+	}
+	sent, hasHolders := mode, r.hasHolders()
+	if hasHolders {
+		sent += byHolder
+	}
+	c.input = appendNumbers(c.input, int64(sent), int64(count), int64(len(r.Hits)))
+	for i := range r.Hits {
+		h := &r.Hits[i]
+		c.input = appendNumbers(c.input, c.key(h.Key, r.Hashes[i]), c.limit(h.Limit), h.Cost)
+		switch mode {
+		case GiveBack:
+			c.input = appendNumbers(c.input, r.Decisions[i].At)
+		case takeByRole:
+			c.input = appendNumbers(c.input, int64(h.Role))
+		}
+		if hasHolders {
+			c.input = appendNumbers(c.input, int64(len(h.Holder)))
+			c.input = append(c.input, h.Holder...)
+		}
+	}
+}
+
+// key returns the index of a key in KEYS, from 1 on.
+func (c *Command) key(key []byte, hash uint64) int64 {
+	i, isNew := c.keys.find(hash, func(i int) bool { return string(c.keyList[i]) == string(key) })
+	if isNew {
+		c.keyList = append(c.keyList, key)
+	}
+	return int64(i) + 1
+}
+
+// limit returns the index of a limit in the script's second argument, from 1
+// on.
+func (c *Command) limit(l *bucket.Limit) int64 {
+	if len(c.limitList) == 1 && c.limitList[0] == l { // as in most commands
+		return 1
+	}
+	i, isNew := c.limits.find(maphash.Comparable(c.seed, l), func(i int) bool { return c.limitList[i] == l })
+	if isNew {
+		c.limitList = append(c.limitList, l)
+		c.limitBytes = appendLimit(c.limitBytes, l)
+	}
+	return int64(i) + 1
+}

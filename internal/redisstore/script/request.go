@@ -1,0 +1,113 @@
+package script
+
+import (
+	"bytes"
+	"hash/maphash"
+	"math/bits"
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// Request is a group of hits that the script decides as a whole.
+type Request struct {
+	Mode Mode
+	// Hits are at least one, with keys as they are in Redis. No two have the same key
+	// and holder.
+	Hits []bucket.Hit
+	// Hashes are those of the hits' keys, by maphash.Bytes and one seed, which keeps
+	// callers from choosing keys whose hashes are equal.
+	Hashes []uint64
+	// Decisions are the result, one for each hit. A give-back needs those of
+	// the take.
+	Decisions []bucket.Decision
+	// Err is ErrUnreadable, or what the user of the request has set.
+	Err error
+
+	// same is the next of the equal requests of a command, in order of arrival, and
+	// last the last of them, as the first knows it.
+	same, last *Request
+}
+
+// Mode is what the script does with a request.
+type Mode uint8
+
+const (
+	Check    Mode = iota // decide as if to take, charge nothing
+	Take                 // decide and charge
+	GiveBack             // return what was taken at the moments in decisions
+	// takeByRole is what the script calls a take of several hits that are not
+	// all enforced. One hit alone is charged or not whatever its role, and a
+	// Check says the same of each hit.
+	takeByRole
+	// byHolder is added to the mode of a request with hits that may name holders, on
+	// the way to the script.
+	byHolder
+)
+
+// hash returns a hash that equal requests have in common, and others hardly ever.
+// Since no caller knows the hashes of keys, none can choose costs whose requests share
+// a hash.
+func (r *Request) hash(seed maphash.Seed) uint64 {
+	all := uint64(r.Mode)
+	for i, hash := range r.Hashes {
+		// The golden ratio of 2^64. It is odd, so that no bit of the hash so far is
+		// lost; and the upper half of the product brings all bits to the lower ones,
+		// which choose a place in a table.
+		const mix = 0x9e3779b97f4a7c15
+		if holder := r.Hits[i].Holder; holder != "" {
+			hash ^= maphash.String(seed, holder)
+		}
+		high, low := bits.Mul64(hash^uint64(r.Hits[i].Cost), mix)
+		all = all*mix ^ high ^ low
+	}
+	return all
+}
+
+// equals reports whether two requests ask for the same. A give-back equals none, since
+// it names its own moments; nor does a request with holders, which are few to a name.
+func (r *Request) equals(other *Request) bool {
+	return r.Mode == other.Mode && r.Mode != GiveBack && EqualHits(r.Hits, other.Hits) && !r.namesHolders()
+}
+
+func (r *Request) namesHolders() bool {
+	return slices.ContainsFunc(r.Hits, func(h bucket.Hit) bool { return h.Holder != "" })
+}
+
+// EqualHits reports whether these are the same hits in the same order. Places
+// are not compared: they follow from the keys.
+func EqualHits(as, bs []bucket.Hit) bool {
+	if len(as) != len(bs) {
+		return false
+	}
+	for i := range as {
+		a, b := &as[i], &bs[i]
+		if a.Limit != b.Limit || a.Cost != b.Cost || a.Role != b.Role || a.Holder != b.Holder || !bytes.Equal(a.Key, b.Key) {
+			return false
+		}
+	}
+	return true
+}
+
+// hasHolders reports whether some of the limits have holders.
+func (r *Request) hasHolders() bool {
+	for i := range r.Hits {
+		if r.Hits[i].Limit.Algorithm.HasHolders() {
+			return true
+		}
+	}
+	return false
+}
+
+// hasRoles reports whether the roles of the hits matter to what is charged.
+func (r *Request) hasRoles() bool {
+	if len(r.Hits) == 1 {
+		return false
+	}
+	for i := range r.Hits {
+		if r.Hits[i].Role != bucket.Enforced {
+			return true
+		}
+	}
+	return false
+}
