@@ -79,7 +79,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// call is a request on its way, with its decision. A call is used again.
+// call is a request in progress, with its decision. Calls are reused.
 type call struct {
 	take    *stream.Take
 	result  *Result // nil if only allowed is wanted
@@ -114,8 +114,8 @@ func (c *Client) Allow(ctx context.Context, domain string, entries ...Entry) (bo
 }
 
 // Take takes from all limits of a request, or from none. It returns either a
-// Result or an error: if the request is invalid, if ctx ended, or if the daemon
-// did not decide and the choice is FailError. A denial is no error.
+// Result or an error: if the request is invalid, if ctx ended, or if the daemon did not
+// decide and the choice is FailError. A denial is not an error.
 func (c *Client) Take(ctx context.Context, r Request) (*Result, error) {
 	if err := r.check(); err != nil {
 		return nil, err

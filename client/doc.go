@@ -24,8 +24,8 @@
 // the sleeps of Wait. If there is no answer by then, or the daemon fails, the
 // choice of OnFailure decides: FailAllow, FailDeny, FailLocal, which decides in
 // this process by a limit of its own, or FailError, the default. Such a decision
-// is never silent: it sets Result.Failure, Stats counts it, and the Logger, if
-// there is one, hears when failures begin and end.
+// is never silent: it sets Result.Failure, Stats counts it, and the Logger, if there is
+// one, logs when failures begin and end.
 //
 // A request whose outcome is unknown is never sent again. An invalid request is
 // an error whatever the choice is, and so is the end of the caller's context.
@@ -33,15 +33,14 @@
 // # Streams
 //
 // Requests travel on one stream for each connection to a daemon. Requests that
-// arrive while others are being sent go together, so that a busy process pays a
-// fraction of a call for each. Where streams do not pass, the client notices and
-// makes a call for each request; it tries a stream again after a minute.
+// arrive while others are being sent go together, so that a busy process pays a fraction
+// of a call for each. Where streams do not get through, the client notices and makes a
+// call for each request; it tries a stream again after a minute.
 //
 // A target is anything that grpc.NewClient takes. If it names several daemons, by
-// DNS (dns:///ratelimitd.example:8081) or as a list (a:8081,b:8081), they are
-// asked in turns. A daemon that hangs costs one request its timeout, and gets no
-// others for 10 s while other daemons answer. DialOptions are passed on, such as
-// interceptors and stats handlers for tracing; they see one stream for many
-// requests. Where the context of a request has a sampled span of OpenTelemetry, the
-// daemon's span is its child.
+// DNS (dns:///ratelimitd.example:8081) or as a list (a:8081,b:8081), they are asked in
+// turn. A daemon that hangs costs one request its timeout, and gets no others for 10 s
+// while other daemons answer. DialOptions are passed on, such as interceptors and stats
+// handlers for tracing; they see one stream for many requests. Where the context of a
+// request has a sampled span of OpenTelemetry, the daemon's span is its child.
 package client

@@ -35,6 +35,9 @@ func FailLocal(l Limit) Failure {
 		Period:    l.Period,
 		Burst:     int64(l.Burst),
 	})
+	if err == nil && limit.Algorithm.HasHolders() { // descriptors name no holders here
+		err = &bucket.SpecError{Field: "algorithm", Found: limit.Algorithm.String(), Allowed: fmt.Sprint(bucket.Algorithms())}
+	}
 	return Failure{mode: bucket.FailLocal, limit: limit, err: err}
 }
 
@@ -144,16 +147,13 @@ func (c *Client) decideLocally(r *Request, result *Result, limit *bucket.Limit) 
 			ResetAfter: d.ResetAfter,
 			Wait:       d.Wait,
 		})
-		if !d.Allowed() && (result.DeniedBy < 0 || isLonger(d.RetryAfter, result.RetryAfter)) {
+		if !d.Allowed() && (result.DeniedBy < 0 || bucket.IsLonger(d.RetryAfter, result.RetryAfter)) {
 			result.DeniedBy, result.RetryAfter = i, d.RetryAfter
 		}
 	}
 	result.local = t
 	return nil
 }
-
-// isLonger reports whether retry time a is longer than b; Never is the longest.
-func isLonger(a, b time.Duration) bool { return b != Never && (a == Never || a > b) }
 
 func localHit(domain string, d *Descriptor, limit *bucket.Limit) bucket.Hit {
 	entries := make([]bucket.Entry, len(d.Entries))

@@ -63,8 +63,8 @@ func OnFailure(f Failure) Option {
 // answers again, and when streams are refused. The default logs nothing.
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// TLS has the client connect by TLS. Without TLS and Credentials, connections are
-// not encrypted.
+// TLS makes the client connect by TLS. Without TLS and Credentials, connections are not
+// encrypted.
 func TLS(c *tls.Config) Option { return Credentials(credentials.NewTLS(c)) }
 
 // Credentials sets the credentials of connections.
@@ -72,8 +72,8 @@ func Credentials(c credentials.TransportCredentials) Option {
 	return func(o *options) { o.credentials = c }
 }
 
-// DialOptions adds options of gRPC, such as interceptors, a stats handler or
-// keepalive. They override the client's own.
+// DialOptions adds gRPC options, such as interceptors, a stats handler or keepalive. They
+// override the client's own.
 func DialOptions(list ...grpc.DialOption) Option {
 	return func(o *options) { o.dial = append(o.dial, list...) }
 }

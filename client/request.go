@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Request asks about one or several descriptors, which pass together. The client
-// does not change it; it may be used again.
+// Request asks about one or several descriptors, which pass together. The client does not
+// change it; it may be reused.
 type Request struct {
 	// Domain is the namespace of the limits; not empty.
 	Domain string
@@ -52,8 +52,8 @@ type Numbers struct {
 	Burst uint32
 }
 
-// check refuses a request that would break the message which it shares with
-// others. The daemon checks everything else.
+// check refuses a request that would break the message that it shares with others. The
+// daemon checks everything else.
 func (r *Request) check() error {
 	if r.Domain == "" {
 		return errors.New("client: domain is empty")

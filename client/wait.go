@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	// ErrNever is the error of Wait if no waiting helps: the cost is more than
-	// the limit's capacity.
+	// ErrNever is the error of Wait if waiting cannot help: the cost is more than the
+	// limit's capacity.
 	ErrNever = errors.New("client: it can never be allowed")
 	// ErrTooLate is the error of Wait if ctx would end before the wait does. It
 	// is a context.DeadlineExceeded.
@@ -24,9 +24,8 @@ var (
 // Wait asks until the request is allowed, and sleeps in between for as long as
 // the answer says. It then holds a request that a leaky_bucket allowed, for the
 // longest Wait of the limits that count it, so that requests leave evenly. It
-// gives up at once, with ErrTooLate, when ctx has a deadline that comes before the
-// wait would end, and with ErrNever when no waiting helps. Other errors are those
-// of Take.
+// gives up at once, with ErrTooLate, when ctx has a deadline that comes before the wait
+// would end, and with ErrNever when waiting cannot help. Other errors are those of Take.
 //
 // Wait gives back a request that was allowed and that it did not hold to the end,
 // even when ctx has ended: it may then take the client's timeout longer. If the
@@ -77,8 +76,8 @@ func (r *Request) costs() turns.Costs {
 	return costs
 }
 
-// answer returns the result as a line of waiters of these costs needs it. It is an
-// error if no waiting helps.
+// answer returns what a line of waiters with these costs needs of the result. It returns
+// an error if waiting cannot help.
 func (r *Result) answer(costs turns.Costs) (turns.Answer, error) {
 	switch {
 	case r.Allowed:

@@ -9,9 +9,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
-// The fields of the messages of proto/ratelimit/v1/ratelimit.proto. They are written
-// and read in their bytes, because generated messages would cost more than all the
-// rest that a request needs here.
+// The fields of the messages of proto/ratelimit/v1/ratelimit.proto. They are encoded and
+// decoded by hand, because generated messages would cost more than the rest of a request
+// here.
 const (
 	// TakeRequest
 	takeDomain      = 1
@@ -73,7 +73,7 @@ func (d *Descriptor) append(dst []byte, withCost bool) []byte {
 		dst = d.Entries[i].append(dst)
 	}
 	if withCost && (d.Peek || d.Cost > 1) {
-		// No cost is a cost of 1, so that of a peek is written though it is 0.
+		// A missing cost means 1, so that of a peek is written though it is 0.
 		dst = protowire.AppendVarint(protowire.AppendTag(dst, descriptorCost, wire.Varint), d.Cost)
 	}
 	if d.Numbers != nil {
@@ -112,8 +112,8 @@ func appendGiveBack(dst []byte, r *Result) []byte {
 	return wire.EndMessage(dst, start)
 }
 
-// readResponse reads a TakeResponse; if there is no place for a result, only whether
-// it allows.
+// readResponse reads a TakeResponse: all of it into k.result, or only whether it allows
+// if that is nil.
 func (k *call) readResponse(data []byte) error {
 	if k.result != nil {
 		err := k.result.read(data)

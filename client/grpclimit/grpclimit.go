@@ -70,8 +70,8 @@ type Limiter struct {
 // New returns interceptors that ask through c. Its error says which option is
 // invalid.
 //
-// A denial is RESOURCE_EXHAUSTED unless Status is set. It has a
-// google.rpc.RetryInfo with the time to wait, unless no waiting helps.
+// A denial is RESOURCE_EXHAUSTED unless Status is set. It has a google.rpc.RetryInfo with
+// the time to wait, unless waiting cannot help.
 func New(c *client.Client, o Options) (*Limiter, error) {
 	if o.Status == codes.OK {
 		o.Status = codes.ResourceExhausted
@@ -155,8 +155,8 @@ func (l *Limiter) refusal(c *Call, v Verdict) error {
 	return nil
 }
 
-// count runs the handler of a call, which counts by its code. If the handler
-// panics, the code is Internal.
+// count runs the handler of a call that counts by its code. If the handler panics, the
+// code is Internal.
 func (l *Limiter) count(c *Call, v Verdict, handler func() error) (err error) {
 	code := codes.Internal
 	defer func() { l.guard.Finish(c.Context, v, code) }()
@@ -191,8 +191,8 @@ func Method(key string) Part {
 	return Func(key, func(c *Call) (string, bool) { return c.Method, true })
 }
 
-// ClientAddress is an entry with the IP address that the call came from. It
-// believes x-forwarded-for as far as trusted proxies wrote it.
+// ClientAddress is an entry with the IP address that the call came from. It uses
+// x-forwarded-for only as far as trusted proxies wrote it.
 func ClientAddress(key string, trusted ...netip.Prefix) Part {
 	return Func(key, func(c *Call) (string, bool) {
 		return guard.ClientAddress(remoteOf(c), forwardedFor(c), trusted)

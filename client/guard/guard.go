@@ -76,9 +76,8 @@ func (g *Guard[R, S, H]) Ask(ctx context.Context, r R) Verdict {
 	return Verdict{Allowed: result.Allowed, Result: result, asked: asked}
 }
 
-// Refusal returns the option that responds to a request which is not allowed:
-// OnError if there is no decision, OnDenied otherwise. It reports false if the
-// request is allowed.
+// Refusal returns the option that responds to a request that is not allowed: OnError if
+// there is no decision, OnDenied otherwise. It reports false if the request is allowed.
 func (g *Guard[R, S, H]) Refusal(v Verdict) (handler H, isRefused bool) {
 	switch {
 	case v.Err != nil:
@@ -119,8 +118,7 @@ func (d *Descriptor[R]) of(r R) (described client.Descriptor, isComplete bool) {
 	return described, isComplete
 }
 
-// text returns a value as UTF-8, because headers may have any bytes: it writes
-// the others as %XX.
+// text returns a value as UTF-8. Headers may hold any bytes; invalid ones become %XX.
 func text(value string) string {
 	if utf8.ValidString(value) {
 		return value

@@ -28,8 +28,8 @@ func (g *Guard[R, S, H]) SetHeaders(v Verdict, set func(name, value string)) {
 // Seconds rounds up to whole seconds.
 func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// setXRateLimit describes the limit that matters most to the caller. Shadow
-// limits do not: callers must not notice them.
+// setXRateLimit describes the limit that matters most to the caller. It skips shadow
+// limits: callers must not notice them.
 func setXRateLimit(r *client.Result, set func(name, value string)) {
 	var speaker *client.Limited
 	for i := range r.Limits {

@@ -34,15 +34,14 @@ type Options[R, S, H any] struct {
 	// request is taken before its handler runs, so that requests in parallel
 	// cannot exceed the limit, and given back afterwards if it does not count.
 	CountIf func(S) bool
-	// Headers is which headers tell callers of their limits; the default is
+	// Headers selects the headers that tell callers about their limits; the default is
 	// XRateLimit.
 	Headers Headers
 	// Status and Body are the response to a denied request. The default is that
 	// of the framework: 429, or RESOURCE_EXHAUSTED.
 	Status S
 	Body   string
-	// OnDenied, if set, responds to denied requests in their place. The headers
-	// are set already.
+	// OnDenied, if set, responds to denied requests instead. The headers are set already.
 	OnDenied H
 	// OnError responds if there is no decision: the daemon did not answer and
 	// the choice is FailError, the request is invalid, or its context ended.
@@ -89,7 +88,7 @@ const (
 	Deny
 )
 
-// Headers is which headers tell callers of their limits.
+// Headers selects the headers that tell callers about their limits.
 type Headers uint8
 
 const (

@@ -74,7 +74,7 @@ func responding(status int, body string) Handler {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		}
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body+"\n") // the caller may have gone
+		_, _ = io.WriteString(w, body+"\n") // the caller may be gone
 	}
 }
 
@@ -98,7 +98,7 @@ func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveAndCount serves a request that counts by its status. If the handler panics
+// serveAndCount serves a request, which counts by its status. If the handler panics
 // before it writes, the status is that of an internal error.
 func (l *limiter) serveAndCount(w http.ResponseWriter, r *http.Request, v Verdict) {
 	status := 0
@@ -180,9 +180,8 @@ func Method(key string) Part {
 }
 
 // Route is an entry with the pattern that a ServeMux found for the request, such
-// as "GET /items/{id}". The middleware must wrap the handler of the pattern,
-// because the pattern is unknown before the mux. RouteOf is for a middleware that
-// wraps the mux.
+// as "GET /items/{id}". The middleware must wrap the handler of the pattern, because the
+// pattern is unknown before the mux runs. RouteOf is for a middleware that wraps the mux.
 func Route(key string) Part {
 	return Func(key, func(r *http.Request) (string, bool) { return r.Pattern, r.Pattern != "" })
 }
@@ -195,8 +194,8 @@ func RouteOf(key string, mux *http.ServeMux) Part {
 	})
 }
 
-// ClientAddress is an entry with the IP address that the request came from. It
-// believes X-Forwarded-For as far as trusted proxies wrote it.
+// ClientAddress is an entry with the IP address that the request came from. It uses
+// X-Forwarded-For only as far as trusted proxies wrote it.
 func ClientAddress(key string, trusted ...netip.Prefix) Part {
 	return Func(key, func(r *http.Request) (string, bool) {
 		return guard.ClientAddress(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), trusted)

@@ -1,5 +1,6 @@
-// Package forwarded finds the sender of a request that came through trusted proxies.
-// It imports nothing of the project.
+// Package forwarded finds the sender of a request that came through trusted proxies. It
+// imports nothing of the project. It serves guard and the daemon, and changes when they
+// need it to.
 package forwarded
 
 import (
@@ -7,10 +8,10 @@ import (
 	"strings"
 )
 
-// Sender returns the address of the client of the first trusted proxy in a chain,
-// whose last proxy sent the request here. values are those of X-Forwarded-For. If
-// they hold no address, Sender returns the zero Addr; if all are trusted, the first
-// one. It reports false if a trusted proxy wrote something that is not an address.
+// Sender returns the address of the client of the first trusted proxy in a chain whose
+// last proxy sent the request here. values are those of X-Forwarded-For. If they hold no
+// address, Sender returns the zero Addr; if all are trusted, the first one. It reports
+// false if a trusted proxy wrote something that is not an address.
 //
 // Each proxy appends the address of its client to the list. So Sender reads the
 // list from its end, as long as the proxy that appended is trusted, and never

@@ -42,8 +42,8 @@ func (s *suite[R, S, H]) deniesOverTheLimit(t *testing.T) {
 	}
 }
 
-// isOneCounter reports an error unless the first two of three requests are
-// allowed, and so is another one.
+// isOneCounter reports an error unless the first two of the same requests and the other
+// request are allowed, and the third is denied.
 func (s *suite[R, S, H]) isOneCounter(t *testing.T, server *server[S], same [3]Request, other Request) {
 	t.Helper()
 	for i, r := range same {

@@ -29,8 +29,8 @@ type Tests struct{ m *testing.M }
 //	func TestMain(m *testing.M) { os.Exit(guardtest.WithDaemon(m).Run()) }
 func WithDaemon(m *testing.M) Tests { return Tests{m} }
 
-// Run builds the daemon, from the source of the module that the tests are built
-// with, and runs the tests. It returns the exit code of the process.
+// Run builds the daemon, from the source of its module in go.work, and runs the
+// tests. It returns the exit code of the process.
 //
 // The daemon is a process of its own, so that the module of a middleware does not
 // depend on the daemon's packages.
@@ -58,7 +58,7 @@ func build(path string) error {
 		return fmt.Errorf("find the source of %s: %w", module, err)
 	}
 	cmd := exec.Command("go", "build", "-C", strings.TrimSpace(string(source)), "-trimpath", "-o", path, "./cmd/ratelimitd")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which shares what is compiled
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // like make build, to share its build cache
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the daemon: %w: %s", err, out)
 	}
@@ -78,7 +78,7 @@ func StartDaemon(t testing.TB, limits string) string {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, "serve", "--limits-path", dir,
-		// A daemon of the machine's own may have the usual file.
+		// A daemon that already runs on the machine may use the default file.
 		"--assignments-path", filepath.Join(dir, "assignments.db"),
 		"--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0")
 	cmd.Env = cleanEnv()

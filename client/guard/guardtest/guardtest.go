@@ -1,11 +1,11 @@
-// Package guardtest tests middlewares that are built on package guard. Run has
-// tests for any framework; RunHTTP has those and more, for frameworks of HTTP. The
-// package of a middleware adds tests for the peculiarities of its framework.
+// Package guardtest tests middlewares that are built on package guard. Run has tests for
+// any framework; RunHTTP has those and more, for HTTP frameworks. The package of a
+// middleware adds tests for the peculiarities of its framework.
 //
 // The tests ask a daemon, which is built when they begin; see WithDaemon.
 //
-// Package guardtest imports only the standard library and the client, so that the
-// module of a middleware needs no further modules.
+// Package guardtest imports only the standard library and the client, so that the module
+// of a middleware needs no other modules.
 package guardtest
 
 import (
@@ -66,7 +66,7 @@ type Ask[S any] func(testing.TB, Request) Response[S]
 type Request struct {
 	// Path is / if it is empty. Frameworks without paths ignore it.
 	Path string
-	// IsOther asks for another method than usual, such as POST and not GET.
+	// IsOther asks for a different method, such as POST instead of GET.
 	IsOther bool
 	// Headers are of the form "name: value".
 	Headers []string

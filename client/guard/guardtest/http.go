@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/guard"
 )
 
-// RunHTTP tests a middleware of HTTP. It sets the responses and statuses of f,
-// which are the same for all of them. route is the middleware's Route.
+// RunHTTP tests an HTTP middleware. It sets the responses and statuses of f, which are
+// the same for all of them. route is the middleware's Route.
 func RunHTTP[R, H any](t *testing.T, f Framework[R, int, H], route func(key string) guard.Part[R]) {
 	text := http.Header{"Content-Type": {"text/plain; charset=utf-8"}}
 	f.Allowed = Response[int]{Status: 200, Body: "hello"}
@@ -76,6 +76,6 @@ func AskURL(t testing.TB, url string) Ask[int] {
 		if err != nil {
 			t.Error(err)
 		}
-		return Response[int]{response.StatusCode, response.Header, string(body)}
+		return Response[int]{Status: response.StatusCode, Header: response.Header, Body: string(body)}
 	}
 }

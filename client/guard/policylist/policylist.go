@@ -1,5 +1,6 @@
 // Package policylist writes the HTTP fields RateLimit-Policy and RateLimit of
-// draft-ietf-httpapi-ratelimit-headers-11. It imports nothing of the project.
+// draft-ietf-httpapi-ratelimit-headers-11. It imports nothing of the project. It serves
+// guard and the daemon, and changes when they need it to.
 package policylist
 
 import (
@@ -25,7 +26,7 @@ type Policy struct {
 	Window int64
 	// Remaining is how much of the quota remains.
 	Remaining int64
-	// Reset is for how many seconds no more than Remaining is available.
+	// Reset is the number of seconds for which no more than Remaining is available.
 	Reset int64
 }
 

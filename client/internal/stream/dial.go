@@ -35,22 +35,22 @@ func dial(target string, own []grpc.DialOption) (*grpc.ClientConn, error) {
 // dialOptions returns the default dial options, which those of the user override.
 func dialOptions() []grpc.DialOption {
 	const (
-		window = 1 << 20 // bytes of answers that a daemon may send ahead
-		most   = 8 << 20 // bytes of one answer; a daemon sends fewer
+		window    = 1 << 20 // bytes of answers that a daemon may send ahead
+		maxAnswer = 8 << 20 // bytes of one answer; a daemon sends fewer
 	)
 	retry := backoff.DefaultConfig
 	retry.BaseDelay, retry.MaxDelay = 100*time.Millisecond, 5*time.Second
 	return []grpc.DialOption{
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		// The client soon finds a daemon that is back, and misses one that is
+		// The client quickly finds a daemon that is back, and notices one that is
 		// silently gone sooner than the kernel would.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: 5 * time.Second}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		// A resolver's service config could turn retries on, but a request that
 		// may have been decided must not be sent again.
 		grpc.WithDisableRetry(),
-		// For windows that grow, gRPC would send a ping after each answer.
+		// To grow windows, gRPC would send a ping after each answer.
 		grpc.WithStaticStreamWindowSize(window),
 		grpc.WithStaticConnWindowSize(window),
 	}
@@ -86,7 +86,7 @@ func (*addressList) ResolveNow(resolver.ResolveNowOptions) {}
 // Close implements resolver.Resolver.
 func (*addressList) Close() {}
 
-// message is a message in its bytes.
+// message is an encoded message.
 type message struct{ data []byte }
 
 // codec passes messages through as they are.

@@ -1,12 +1,12 @@
-// Package stream brings takes to daemons: on a stream to each of them, and in calls
-// of their own where streams do not pass. It may import proto/wire and the API's
+// Package stream sends takes to daemons: on a stream to each of them, and in calls of
+// their own where streams do not get through. It may import proto/wire and the API's
 // generated code. It does not read requests and responses.
 //
-// A Pool opens a stream on each connection and gives them the takes in turns. A
-// stream numbers its takes, sends those that wait in one message, and matches the
-// answers by their numbers. Streams end when a daemon stops, asks the client to
-// leave, hangs or refuses them. A take goes to another stream only while it is known
-// that no daemon read it.
+// A Pool opens a stream on each connection and hands them the takes in turn. A stream
+// numbers its takes, sends those that wait in one message, and matches the answers by
+// their numbers. Streams end when a daemon stops, asks the client to leave, hangs or
+// refuses them. A take goes to another stream only while it is known that no daemon read
+// it.
 package stream
 
 import (
@@ -27,27 +27,27 @@ import (
 )
 
 const (
-	// refusedFor is how long streams are not tried where they did not pass.
+	// refusedFor is how long streams are not tried after they did not get through.
 	refusedFor = time.Minute
-	// suspectedFor is how long a connection gets no stream after one on which no
-	// answer came in time, while there are others: a daemon that hangs would
-	// cost callers their whole time again and again until gRPC misses it.
+	// suspectedFor is how long a connection gets no stream after one on which no answer
+	// came in time, while there are others. Otherwise a daemon that hangs would cost
+	// callers their whole timeout again and again, until gRPC notices.
 	suspectedFor = 10 * time.Second
-	// The pool looks for a connection that has no stream: soon after something
-	// changed, then ever more seldom, but often enough to leave a connection that
-	// a daemon finds too old before the daemon ends it.
+	// The pool looks for a connection without a stream: soon after a change, then less
+	// and less often, but often enough to leave a connection that a daemon finds too old
+	// before the daemon ends it.
 	spreadFirst = 50 * time.Millisecond
 	spreadLast  = 5 * time.Second
 )
 
-// Pool asks daemons, in turns. Its methods may be called concurrently.
+// Pool asks daemons in turn. Its methods may be called concurrently.
 type Pool struct {
 	options Options
 	conn    *grpc.ClientConn
 	made    time.Time
 	alone   atomic.Uint64
 
-	// ctx ends when the pool is closed, and so do the goroutines of running.
+	// ctx ends when the pool is closed, and so do the goroutines in running.
 	ctx     context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -61,7 +61,7 @@ type Pool struct {
 	refused atomic.Int64
 
 	mu sync.Mutex
-	// suspected has the time at which a stream of a connection was given up.
+	// suspected has the time at which a connection's stream was given up.
 	suspected map[connection]time.Time
 }
 
@@ -69,7 +69,7 @@ type Pool struct {
 type Options struct {
 	// Timeout is how long a call waits for its answer.
 	Timeout time.Duration
-	// Logger hears when streams are refused.
+	// Logger logs when streams are refused.
 	Logger *slog.Logger
 	// Now is the clock of refusals and suspicions.
 	Now func() time.Time
@@ -166,7 +166,7 @@ func (p *Pool) invoke(ctx context.Context, method string, request []byte) ([]byt
 	return answer.data, err
 }
 
-// pick returns the stream whose turn it is, or nil where streams do not pass.
+// pick returns the stream whose turn it is, or nil where streams do not get through.
 func (p *Pool) pick() *stream {
 	if streams := *p.streams.Load(); len(streams) > 0 {
 		return streams[p.turn.Add(1)%uint32(len(streams))]
@@ -174,8 +174,8 @@ func (p *Pool) pick() *stream {
 	return p.firstStream()
 }
 
-// firstStream returns a stream that is about to open. A caller waits for that no
-// longer than for an answer.
+// firstStream returns a stream that is about to open. A caller waits for it no longer
+// than for an answer.
 func (p *Pool) firstStream() *stream {
 	if p.isRefused() {
 		return nil
@@ -212,7 +212,7 @@ func (p *Pool) isRefused() bool {
 	return until != 0 && int64(p.age()) < until
 }
 
-// refuse has each take be a call for a while.
+// refuse sends each take in a call of its own for a while.
 func (p *Pool) refuse(why string) {
 	if p.isRefused() {
 		return
@@ -221,7 +221,7 @@ func (p *Pool) refuse(why string) {
 	p.options.Logger.Info("streams do not pass; each request is a call", slog.String("why", why), slog.Duration("for", refusedFor))
 }
 
-// suspect has a connection get no stream for a while.
+// suspect keeps new streams off a connection for a while.
 func (p *Pool) suspect(at connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,9 +243,9 @@ func (p *Pool) drop(s *stream) {
 	}
 }
 
-// add has a stream get takes. It returns false if its connection has a stream
-// already or is suspected. Streams on older connections to the same daemon retire:
-// the daemon told the client to leave those.
+// add lets a stream get takes. It returns false if its connection has a stream already or
+// is suspected. Streams on older connections to the same daemon retire: the daemon told
+// the client to leave those.
 func (p *Pool) add(s *stream) (isNew bool) {
 	at := s.place()
 	var replaced []*stream
@@ -274,8 +274,8 @@ func (p *Pool) add(s *stream) (isNew bool) {
 	return true
 }
 
-// spread opens streams until each connection has one: gRPC gives each new stream
-// to the next connection, so one that has a stream already closes the circle.
+// spread opens streams until each connection has one: gRPC gives each new stream to the
+// next connection, so it is done when one comes up that has a stream already.
 func (p *Pool) spread() {
 	pause := spreadFirst
 	timer := time.NewTimer(pause)

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
-// stream brings takes to one daemon. They wait in its queue while the writer is
-// busy with those before them.
+// stream sends takes to one daemon. They wait in its queue while the writer is busy with
+// earlier ones.
 type stream struct {
 	pool   *Pool
 	ctx    context.Context
@@ -24,19 +24,19 @@ type stream struct {
 	wake   chan struct{} // holds a value if the writer has something to do
 
 	mu      sync.Mutex
-	takes   map[uint64]*Take // those that have no answer, by their numbers
-	queue   []uint64         // the numbers of those that are not sent; some have given up
+	takes   map[uint64]*Take // those without an answer, by number
+	queue   []uint64         // the numbers of those not yet sent; some have given up
 	last    uint64           // the number given last
 	answers uint64           // how many have come
 	skipped uint64           // how many gave up before they were sent
 	rpc     grpc.ClientStream
-	at      connection // known once rpc is there
+	at      connection // known once rpc is set
 	sending bool       // a goroutine has a message in hand
 	retired bool       // gets no more takes
 	ended   bool       // has no more takes
 }
 
-// connection tells the connections of a client apart.
+// connection identifies a connection of a client.
 type connection struct{ daemon, local string }
 
 func (p *Pool) newStream() *stream {
@@ -45,7 +45,7 @@ func (p *Pool) newStream() *stream {
 	return s
 }
 
-// place returns the stream's connection; none before it is open.
+// place returns the stream's connection, which is zero before the stream is open.
 func (s *stream) place() connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *stream) place() connection {
 
 var streamDesc = grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 
-// open opens the stream. Its error is that of a connection: nothing was sent.
+// open opens the stream. An error means that the connection failed and nothing was sent.
 func (s *stream) open() (grpc.ClientStream, error) {
 	rpc, err := s.pool.conn.NewStream(s.ctx, &streamDesc, ratelimitv1.RateLimitService_TakeStream_FullMethodName, grpc.ForceCodecV2(codec{}))
 	if err != nil {
@@ -63,8 +63,8 @@ func (s *stream) open() (grpc.ClientStream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rpc = rpc
-	// Asking for the peer commits gRPC to this attempt: gRPC never sends again by
-	// itself a take that may have been read.
+	// Asking for the peer commits gRPC to this attempt: it never resends by itself a take
+	// that may have been read.
 	if p, ok := peer.FromContext(rpc.Context()); ok {
 		s.at.daemon = p.Addr.String()
 		if p.LocalAddr != nil {
@@ -74,7 +74,7 @@ func (s *stream) open() (grpc.ClientStream, error) {
 	return rpc, nil
 }
 
-// run serves the stream until its end, on an RPC that is open or will be.
+// run serves the stream until its end, on rpc, or on one that it opens if rpc is nil.
 func (s *stream) run(rpc grpc.ClientStream) {
 	defer s.cancel()
 	if rpc == nil {
@@ -102,8 +102,7 @@ func (s *stream) write(rpc grpc.ClientStream) {
 		case <-s.ctx.Done():
 			return
 		}
-		// A goroutine that is about to ask comes along: a message costs more than
-		// a take.
+		// Let goroutines that are about to ask join in: a message costs more than a take.
 		runtime.Gosched()
 		for data := s.next(false); data != nil; data = s.next(true) {
 			if rpc.SendMsg(&message{data}) != nil {
@@ -117,8 +116,8 @@ func (s *stream) write(rpc grpc.ClientStream) {
 	}
 }
 
-// next returns the next message. It returns nil if nothing waits, or if another
-// goroutine has a message in hand: that goroutine then rouses the writer.
+// next returns the next message. It returns nil if nothing waits, or if another goroutine
+// has a message in hand: that goroutine then wakes the writer.
 func (s *stream) next(hadOne bool) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +129,7 @@ func (s *stream) next(hadOne bool) []byte {
 	return data
 }
 
-// gather makes a message of the takes in the queue, as many as fit.
+// gather makes a message of as many takes in the queue as fit.
 func (s *stream) gather() []byte {
 	var data []byte
 	i, takes := 0, 0
@@ -228,9 +227,9 @@ func (s *stream) send(k *Take) (number, answers uint64, err error) {
 	return number, answers, nil
 }
 
-// isIdle reports whether the take that came last is alone and all before it are
-// answered. Its own goroutine can then send it, which saves a switch to the writer:
-// the RPC has room, so sending does not block.
+// isIdle reports whether the last take is alone and all before it are answered. Its own
+// goroutine can then send it, which saves a switch to the writer: the RPC has room, so
+// sending does not block.
 func (s *stream) isIdle() bool {
 	return s.rpc != nil && !s.sending && len(s.takes) == 1 && s.answers+s.skipped == s.last-1
 }
@@ -259,7 +258,7 @@ func (s *stream) giveUp(number uint64) bool {
 	return true
 }
 
-// compact removes the takes from the queue that gave up before they were sent.
+// compact removes takes from the queue that gave up before they were sent.
 func (s *stream) compact() {
 	kept := s.queue[:0]
 	for _, number := range s.queue {
@@ -273,7 +272,7 @@ func (s *stream) compact() {
 }
 
 // suspect retires a stream on which nothing came while a take waited for its whole
-// time. If nothing ever came, streams may not pass at all. If other streams pass,
+// timeout. If nothing ever came, streams may not get through at all. If other streams do,
 // it is this daemon that is silent.
 func (s *stream) suspect(answers uint64) {
 	s.mu.Lock()
@@ -290,7 +289,7 @@ func (s *stream) suspect(answers uint64) {
 	}
 }
 
-// retire has the stream end when all its takes are answered.
+// retire ends the stream once all its takes are answered.
 func (s *stream) retire() {
 	s.mu.Lock()
 	s.retired = true
@@ -333,7 +332,7 @@ func (s *stream) handOut(data []byte) error {
 	return Unreadable(f.Err)
 }
 
-// answered removes the take of that number, and returns it if it still waits.
+// answered removes the take with this number, and returns it if it still waits.
 func (s *stream) answered(number uint64) *Take {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,8 +346,8 @@ func (s *stream) answered(number uint64) *Take {
 // the takes that it has not answered.
 const drained = "ratelimit-drained"
 
-// isUndecided reports whether the end of an RPC says that the takes without an
-// answer were not decided. It notes where streams are refused.
+// isUndecided reports whether the end of an RPC says that the takes without an answer
+// were not decided. It notes when streams are refused.
 func (s *stream) isUndecided(rpc grpc.ClientStream, err error) bool {
 	s.mu.Lock()
 	ever := s.answers > 0
@@ -367,8 +366,8 @@ func (s *stream) isUndecided(rpc grpc.ClientStream, err error) bool {
 	return false
 }
 
-// close ends the takes that are left. Those that were not sent are not decided. Of
-// the others this is not known, unless the daemon said so.
+// close ends the takes that are left. Those that were not sent were not decided. About
+// the others this is known only if the daemon said so.
 func (s *stream) close(err error, isUndecided bool) {
 	// The code that ended the stream says nothing about its takes.
 	err = status.Errorf(codes.Unavailable, "the stream ended: %v", err)

@@ -12,19 +12,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
-// Take is a request on its way. The goroutine that asks owns it, except while it
-// is among the takes of a stream: then the goroutine owns it that takes it out of
-// them. It may be used again after its answer.
+// Take is a request in progress. The goroutine that asks owns it, except while it is
+// among the takes of a stream: then whichever goroutine removes it from them owns it. It
+// may be reused after its answer.
 type Take struct {
 	// Request is a TakeRequest.
 	Request []byte
-	// Trace is the span that asks, if it is sampled; else it is empty.
+	// Trace is the span that asks, if it is sampled; otherwise it is empty.
 	Trace Traceparent
 	// Answer is the TakeResponse, if there is no error.
 	Answer []byte
 
 	err   error
-	done  chan struct{} // gets one value when the answer or the error is there
+	done  chan struct{} // gets one value once there is an answer or an error
 	begun time.Time
 	timer *time.Timer // of the whole take, whatever streams it tries
 }
@@ -42,16 +42,16 @@ func (k *Take) begin(timeout time.Duration) {
 }
 
 var (
-	// errUndecided is the end of a request that no daemon read.
+	// errUndecided is the error of a request that no daemon read.
 	errUndecided = errors.New("client: the daemons stop")
 	errTimeout   = status.Error(codes.DeadlineExceeded, "client: no answer in time")
 	errCrowded   = status.Error(codes.ResourceExhausted, "client: too many requests wait for the daemon")
 	errNoResult  = errors.New("client: the daemon's answer holds no result")
 )
 
-// The fields of the messages of a stream in proto/ratelimit/v1/ratelimit.proto.
-// Here they are written and read in their bytes, because generated messages would
-// cost more than all the rest that a request needs.
+// The fields of the messages of a stream in proto/ratelimit/v1/ratelimit.proto. They are
+// encoded and decoded by hand here, because generated messages would cost more than the
+// rest of a request.
 const (
 	// TakeStreamRequest and its NumberedTake
 	requestTakes   = 1
@@ -69,7 +69,7 @@ const (
 	errorMessage = 2
 )
 
-// Bounds of one message. A daemon reads more at once, unless its settings are very
+// Bounds of one message. A daemon accepts larger ones, unless its settings are very
 // narrow.
 const (
 	maxTakes = 128
@@ -87,7 +87,7 @@ func appendNumbered(dst []byte, number uint64, k *Take) []byte {
 	return wire.EndMessage(dst, start)
 }
 
-// readNumbered reads a NumberedResult. The result is a part of the data.
+// readNumbered reads a NumberedResult. The result aliases data.
 func readNumbered(data []byte) (number uint64, result []byte, err error) {
 	f := wire.Fields[[]byte]{Rest: data}
 	for f.Next() {
@@ -136,8 +136,8 @@ func readError(data []byte) error {
 	return status.Error(code, text)
 }
 
-// Unreadable returns the error of an answer that is no message of the daemon's,
-// or nil if err is nil.
+// Unreadable returns the error of an answer that is not a valid message, or nil if err is
+// nil.
 func Unreadable(err error) error {
 	if err == nil {
 		return nil

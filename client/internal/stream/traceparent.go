@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Traceparent is a sampled span as W3C's traceparent has it, in version 00. The
-// zero Traceparent is none.
+// Traceparent is a sampled span in the form of W3C's traceparent, version 00. The zero
+// Traceparent is no span.
 type Traceparent [len(traceparentForm)]byte
 
 const traceparentForm = "00-00000000000000000000000000000000-0000000000000000-01"
@@ -30,8 +30,8 @@ func TraceparentOf(ctx context.Context) (p Traceparent) {
 
 func (p *Traceparent) isSet() bool { return p[0] != 0 }
 
-// in returns a context for a call of gRPC that says the span, unless something in
-// the context says one already.
+// in returns a context for a gRPC call that carries the span, unless ctx carries one
+// already.
 func (p *Traceparent) in(ctx context.Context) context.Context {
 	const header = "traceparent"
 	if !p.isSet() {

@@ -48,19 +48,19 @@ func (b *bucket) take(cost uint64) turns.Answer {
 	if b.drains.Before(now) {
 		b.drains = now
 	}
-	debt, most := b.drains.Sub(now), time.Duration(b.burst)*b.tokenTime
+	debt, maxDebt := b.drains.Sub(now), time.Duration(b.burst)*b.tokenTime
 	after := debt + time.Duration(max(1, cost))*b.tokenTime
-	if after > most {
-		denial := turns.Answer{RetryAfter: after - most, TokenTime: b.tokenTime}
+	if after > maxDebt {
+		denial := turns.Answer{RetryAfter: after - maxDebt, TokenTime: b.tokenTime}
 		if b.isHolding {
 			denial.Drain = debt
 		}
 		return denial
 	}
-	a := turns.Answer{Allowed: true, More: int(most / b.tokenTime)}
+	a := turns.Answer{Allowed: true, More: int(maxDebt / b.tokenTime)}
 	if cost > 0 {
 		b.drains = now.Add(after)
-		a.More = int((most - after) / b.tokenTime / time.Duration(cost))
+		a.More = int((maxDebt - after) / b.tokenTime / time.Duration(cost))
 		if b.isHolding {
 			a.Hold = debt
 		}

@@ -8,25 +8,25 @@ import (
 // line is a line of waiters. It reads no clock: the time is passed in. Lines.mu
 // guards it.
 //
-// Some waiters have the turn: they ask, or sleep until they do. The others wait for
-// it. A line is there as long as a waiter has the turn. If several have it, the
-// answers said that there was room for all of them.
+// Some waiters have the turn: they ask, or sleep until they do. The others wait for it. A
+// line exists as long as a waiter has the turn. If several have it, answers said that
+// there was room for all of them.
 type line struct {
 	key     string
 	turns   int // how many have the turn
 	joined  uint64
 	waiting []*waiter // in the order in which they came
 
-	// next is when the waiter that sleeps will ask; zero if none sleeps.
+	// next is when the sleeping waiter will ask; zero if none sleeps.
 	next time.Time
-	// descriptor, tokenTime and drained are those of the limit that denied that
-	// waiter; drained is when its request would be held until, if the limit holds
+	// descriptor, tokenTime and drained are those of the limit that denied that waiter;
+	// drained is the time until which its request would be held, if the limit holds
 	// requests, and zero otherwise.
 	descriptor int
 	tokenTime  time.Duration
 	drained    time.Time
-	// taken is what that waiter takes from the limit, and left are tokens that
-	// will be there after it.
+	// taken is what that waiter takes from the limit, and left is how many tokens will be
+	// there after it.
 	taken, left float64
 }
 
@@ -41,7 +41,7 @@ type waiter struct {
 }
 
 // cost returns how many tokens the waiter takes from a limit of a descriptor, and how
-// many have to be there: a peek takes none.
+// many must be there: a peek takes none.
 func (w *waiter) cost(descriptor int) (taken, needed float64) {
 	taken = float64(w.costs.Of(descriptor))
 	return taken, max(1, taken)
@@ -68,7 +68,7 @@ func (l *line) join(w *waiter) bool {
 	return len(l.waiting) > 0 && l.waiting[len(l.waiting)-1] == w
 }
 
-// leave removes a waiter. It returns false if the waiter does not wait any more.
+// leave removes a waiter. It returns false if the waiter no longer waits.
 func (l *line) leave(w *waiter) bool {
 	i := slices.Index(l.waiting, w)
 	if i < 0 {
@@ -99,14 +99,14 @@ func (l *line) dismiss() {
 	})
 }
 
-// after returns the time at which so many tokens have come since a time. Costs may be
-// anything: a wait of over a century is one of a century.
+// after returns the time at which this many tokens will have come since at. Costs are
+// unbounded: a wait of more than a century becomes one of a century.
 func (l *line) after(at time.Time, tokens float64) time.Time {
 	const century = float64(100 * 365 * 24 * time.Hour)
 	return at.Add(time.Duration(min(tokens*float64(l.tokenTime), century)))
 }
 
-// handOn ends a turn. It gives turns to the first waiters, until so many have one.
+// handOn ends a turn. It gives turns to the first waiters, until this many have one.
 func (l *line) handOn(more int) {
 	l.turns--
 	l.next = time.Time{}

@@ -1,5 +1,5 @@
-// Package turns orders the requests of a process that wait for the same limits: they
-// pass as they came. It imports nothing of the project, and knows neither limits nor
+// Package turns orders the requests of a process that wait for the same limits: they pass
+// in order of arrival. It imports nothing of the project, and knows neither limits nor
 // daemons.
 //
 // Requests with the same key stand in a line. The first of them asks, and sleeps as
@@ -117,8 +117,8 @@ func (s *Lines) await(ctx context.Context, l *line, w *waiter) error {
 	}
 }
 
-// askInTurn asks for the waiter that has the turn until it is allowed or gives up.
-// It returns a denial if the turn is another's now.
+// askInTurn asks for the waiter that has the turn until it is allowed or gives up. It
+// returns a denial if another waiter has the turn now.
 func (s *Lines) askInTurn(ctx context.Context, l *line, w *waiter, ask func() (Answer, error)) (Answer, error) {
 	for {
 		answer, err := ask()
@@ -151,8 +151,8 @@ func (s *Lines) askInTurn(ctx context.Context, l *line, w *waiter, ask func() (A
 	}
 }
 
-// hold sleeps until an allowed request may leave. Its turn in line is over: the
-// requests behind it are held by themselves.
+// hold sleeps until an allowed request may leave. Its turn in line is over: the requests
+// behind it are held on their own.
 func (s *Lines) hold(ctx context.Context, w *waiter, pause time.Duration) error {
 	if pause <= 0 {
 		return nil
@@ -193,7 +193,7 @@ func (s *Lines) join(key string, w *waiter) (l *line, isTurn bool) {
 	return l, false
 }
 
-// leave removes a waiter that does not want its turn any more.
+// leave removes a waiter that no longer wants its turn.
 func (s *Lines) leave(l *line, w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,8 +205,7 @@ func (s *Lines) leave(l *line, w *waiter) {
 	}
 }
 
-// done is the end of a waiter that had the turn. So many others, at most, have it
-// then.
+// done ends the turn of a waiter. At most this many others have the turn then.
 func (s *Lines) done(l *line, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

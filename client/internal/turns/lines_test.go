@@ -229,7 +229,7 @@ func TestSoManyAskAtOnceAsThereIsRoomFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				lines := turns.New(t.Context())
 				const waiters = 10
-				asking, most := 0, 0
+				asking, maxAsking := 0, 0
 				var mu sync.Mutex
 				var all sync.WaitGroup
 				for range waiters {
@@ -237,7 +237,7 @@ func TestSoManyAskAtOnceAsThereIsRoomFor(t *testing.T) {
 						err := lines.Wait(t.Context(), "key", turns.Costs{1}, func() (turns.Answer, error) {
 							mu.Lock()
 							asking++
-							most = max(most, asking)
+							maxAsking = max(maxAsking, asking)
 							mu.Unlock()
 							time.Sleep(time.Second)
 							mu.Lock()
@@ -251,8 +251,8 @@ func TestSoManyAskAtOnceAsThereIsRoomFor(t *testing.T) {
 					})
 				}
 				all.Wait()
-				if want := min(max(1, more), waiters-1); most != want {
-					t.Errorf("%d asked at once, want %d", most, want)
+				if want := min(max(1, more), waiters-1); maxAsking != want {
+					t.Errorf("%d asked at once, want %d", maxAsking, want)
 				}
 			})
 		})
