@@ -2486,7 +2486,11 @@ type AssignmentPatch struct {
 	// Limits whose numbers go before these are set; at most 16.
 	RemoveLimits []string `protobuf:"bytes,3,rep,name=remove_limits,json=removeLimits,proto3" json:"remove_limits,omitempty"`
 	// As in PutAssignment.
-	IfMatch       string `protobuf:"bytes,4,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
+	IfMatch string `protobuf:"bytes,4,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
+	// The assignment has a domain and no entries, and parts are removed alone. Where Redis
+	// lost assignments, a daemon that was stopped may come back with some that are not
+	// there yet: those of the domain then lack these parts. What is there stays.
+	RestOfDomain  bool `protobuf:"varint,5,opt,name=rest_of_domain,json=restOfDomain,proto3" json:"rest_of_domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2547,6 +2551,13 @@ func (x *AssignmentPatch) GetIfMatch() string {
 		return x.IfMatch
 	}
 	return ""
+}
+
+func (x *AssignmentPatch) GetRestOfDomain() bool {
+	if x != nil {
+		return x.RestOfDomain
+	}
+	return false
 }
 
 type PatchAssignmentsResponse struct {
@@ -4165,14 +4176,15 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\apatches\x18\x01 \x03(\v2#.ratelimit.admin.v1.AssignmentPatchR\apatches\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x124\n" +
 	"\bmax_wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12\x16\n" +
-	"\x06strict\x18\x04 \x01(\bR\x06strict\"\xc3\x01\n" +
+	"\x06strict\x18\x04 \x01(\bR\x06strict\"\xe9\x01\n" +
 	"\x0fAssignmentPatch\x12>\n" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
 	"assignment\x120\n" +
 	"\x06remove\x18\x02 \x03(\x0e2\x18.ratelimit.admin.v1.PartR\x06remove\x12#\n" +
 	"\rremove_limits\x18\x03 \x03(\tR\fremoveLimits\x12\x19\n" +
-	"\bif_match\x18\x04 \x01(\tR\aifMatch\"\xcc\x01\n" +
+	"\bif_match\x18\x04 \x01(\tR\aifMatch\x12$\n" +
+	"\x0erest_of_domain\x18\x05 \x01(\bR\frestOfDomain\"\xcc\x01\n" +
 	"\x18PatchAssignmentsResponse\x12>\n" +
 	"\achanges\x18\x01 \x03(\v2$.ratelimit.admin.v1.AssignmentChangeR\achanges\x124\n" +
 	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
