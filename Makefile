@@ -40,7 +40,7 @@ test: tools ## run every test, with the race detector
 	$(GO) test -race -shuffle=on -timeout 18m ./...
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
 	$(PLAIN_TEST) -run 'Allocate|^(TestAnswersAreThoseOfTheModel|TestAuthPathCountsAsServersServeIt)$$' ./internal/...
-	$(PLAIN_TEST) ./internal/bucket ./internal/bucket/memstore ./internal/config ./internal/top
+	$(PLAIN_TEST) ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top
 	$(PLAIN_TEST) -run '^TestConformance$$' ./internal/redisstore
 	@for dir in $(MODULES); do (set -x; cd $$dir && $(GO) test -race -shuffle=on ./...) || exit 1; done
 

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -195,7 +195,7 @@ func checkDaemon(t *testing.T, c composition, s composeService) {
 	for _, v := range s.Volumes {
 		from, to, _ := strings.Cut(v, ":")
 		if strings.TrimSuffix(to, ":ro") == settings.Limits.Path {
-			rules, err := config.LoadRules(filepath.Join(projectRoot, "deploy", from))
+			rules, err := limitsfile.Load(filepath.Join(projectRoot, "deploy", from))
 			if err != nil {
 				t.Fatal(err)
 			}

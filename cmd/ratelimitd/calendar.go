@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
 )
 
 const (
@@ -73,7 +73,7 @@ func parsePast(text string, now time.Time) (interval, error) {
 	if weekday, ok := weekdays[word]; ok {
 		return dayOf(now, -(int(now.Weekday()-weekday+7) % 7)), nil
 	}
-	if before, err := config.ParsePeriod(text); err == nil {
+	if before, err := period.Parse(text); err == nil {
 		at := now.Add(-before)
 		return interval{at, at}, nil
 	}

@@ -8,13 +8,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/diff"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 type check struct {
-	options config.LoadOptions
+	options limitsfile.Options
 	auth    string
 	diff    string
 	json    bool
@@ -32,7 +35,7 @@ standard input. Prints every error as
   file:line:column: path: what was found, what is allowed
 
 and exits with 1; or, where there is none, a table of all limits in plain words,
-and warnings, which begin so, for limits and rules that can have no effect, for
+and warnings, which begin so, for limits and inForce that can have no effect, for
 patterns that cost much to match, and for what --lenient accepts.
 
 With --diff it says instead what becomes different for requests when the new
@@ -110,7 +113,7 @@ type checkedLimit struct {
 }
 
 func (c *check) run(cmd *cobra.Command, paths []string) error {
-	rules, err := c.options.LoadRules(paths...)
+	inForce, err := c.options.Load(paths...)
 	errs, err := fileErrors(err)
 	if err != nil {
 		return err
@@ -132,9 +135,9 @@ func (c *check) run(cmd *cobra.Command, paths []string) error {
 		}
 	}
 	if len(errs) == 0 {
-		warnings := rules.Warnings()
+		warnings := inForce.Warnings()
 		if endpoints != nil {
-			warnings = append(slices.Clone(warnings), endpoints.Warnings(rules.HasDomain)...)
+			warnings = append(slices.Clone(warnings), endpoints.Warnings(inForce.HasDomain)...)
 		}
 		for _, w := range warnings {
 			found.Warnings = append(found.Warnings, finding{w.File, w.Line, w.Column, w.Path, w.Text})
@@ -146,11 +149,11 @@ func (c *check) run(cmd *cobra.Command, paths []string) error {
 	switch {
 	case c.json:
 		if len(errs) == 0 {
-			found.addRules(rules)
+			found.addRules(inForce)
 		}
 		err = printJSON(cmd.OutOrStdout(), found)
 	case len(errs) == 0:
-		err = showTables(tableOn(cmd.OutOrStdout()), rules, endpoints)
+		err = showTables(tableOn(cmd.OutOrStdout()), inForce, endpoints)
 	}
 	if err == nil && len(errs) > 0 {
 		return exitCode(exitError)
@@ -168,22 +171,22 @@ func fileErrors(err error) (yamlfile.Errors, error) {
 }
 
 // showTables prints good files; endpoints may be nil.
-func showTables(out io.Writer, rules *config.Rules, endpoints *forwardauth.File) error {
-	if err := rules.WriteTable(out); err != nil || endpoints == nil {
+func showTables(out io.Writer, inForce *rules.Set, endpoints *forwardauth.File) error {
+	if err := words.WriteTable(out, inForce); err != nil || endpoints == nil {
 		return err
 	}
 	fmt.Fprintln(out)
 	return endpoints.WriteTable(out)
 }
 
-func (c *checked) addRules(rules *config.Rules) {
-	for _, d := range rules.Domains() {
+func (c *checked) addRules(inForce *rules.Set) {
+	for _, d := range inForce.Domains() {
 		domain := checkedDomain{Name: d.Name, File: d.File, Line: d.Line, HashTag: d.HashTag, Unmatched: d.Unmatched.String(), Rules: []checkedRule{}}
 		for _, r := range d.Rules() {
 			rule := checkedRule{Path: r.Path(), File: r.File, Line: r.Line, Plan: r.Plan, Unlimited: r.Unlimited, Shadow: r.ShadowMode, Quota: r.QuotaMode, Share: r.ShareThreshold, Limits: []checkedLimit{}}
 			for _, l := range r.Limits {
 				rule.Limits = append(rule.Limits, checkedLimit{
-					l.Name, l.Algorithm.String(), l.Requests, secondsText(l.Period), l.Capacity, config.Describe(l),
+					l.Name, l.Algorithm.String(), l.Requests, secondsText(l.Period), l.Capacity, words.Limit(l),
 				})
 			}
 			domain.Rules = append(domain.Rules, rule)
@@ -197,10 +200,10 @@ func (c *check) showDiff(cmd *cobra.Command, paths []string) error {
 	if c.diff == "-" && slices.Contains(paths, "-") {
 		return errors.New("found - twice; allowed: standard input for the old files or for the new ones")
 	}
-	var loaded [2]*config.Rules
+	var loaded [2]*rules.Set
 	var failed bool
 	for i, of := range [][]string{{c.diff}, paths} {
-		rules, err := c.options.LoadRules(of...)
+		inForce, err := c.options.Load(of...)
 		errs, err := fileErrors(err)
 		if err != nil {
 			return err
@@ -209,12 +212,12 @@ func (c *check) showDiff(cmd *cobra.Command, paths []string) error {
 			fmt.Fprintln(cmd.ErrOrStderr(), e.Error())
 			failed = true
 		}
-		loaded[i] = rules
+		loaded[i] = inForce
 	}
 	if failed {
 		return exitCode(exitError)
 	}
-	differences := loaded[1].Diff(loaded[0])
+	differences := diff.Between(loaded[0], loaded[1])
 	out := tableOn(cmd.OutOrStdout())
 	domain := ""
 	for i, d := range differences {

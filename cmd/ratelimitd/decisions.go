@@ -9,7 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
@@ -92,12 +93,12 @@ func sendDecisions(ctx context.Context, s settings.Settings, metrics prometheus.
 
 // announce returns what has limits be in the file before decisions by them, or nil
 // without a file.
-func (d *decisions) announce() func(*config.Rules, []config.Text) {
+func (d *decisions) announce() func(*rules.Set, []limitsfile.Text) {
 	if d.file == nil {
 		return nil
 	}
 	last := ""
-	return func(r *config.Rules, texts []config.Text) {
+	return func(r *rules.Set, texts []limitsfile.Text) {
 		if r.Fingerprint() == last {
 			return
 		}

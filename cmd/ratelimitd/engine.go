@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
@@ -44,7 +44,7 @@ type engine struct {
 	counted func(keys []string) int
 }
 
-func newEngine(s settings.Settings, live *config.Live, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
+func newEngine(s settings.Settings, live *rules.Live, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
 	memory := newMemory(s.Memory, s.Decisions.IsWhole())
 	showMemory(metrics, memory)
 	if s.Store == settings.StoreMemory {

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
@@ -247,7 +247,7 @@ func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
 	case isDecisive:
 		text = "denies the request"
 	}
-	text += fmt.Sprintf(": %s of %s left", config.ShowNumber(int64(l.GetRemaining())), config.ShowNumber(int64(l.GetLimit().GetCapacity())))
+	text += fmt.Sprintf(": %s of %s left", words.Thousands(int64(l.GetRemaining())), words.Thousands(int64(l.GetLimit().GetCapacity())))
 	switch {
 	case l.GetRetryAfter() != nil:
 		text += ", would allow this in " + timeText(l.GetRetryAfter())

@@ -9,7 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/xds"
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
@@ -18,14 +19,14 @@ import (
 
 // limits are the rules in force and what keeps them so.
 type limits struct {
-	live *config.Live
+	live *rules.Live
 	xds  *xds.Client // nil where limits come from files
 }
 
 // loadLimits loads the limits files, or those that a cache has of an xDS server.
 // announce, if set, is told of them before they are in force.
-func loadLimits(s settings.Limits, tuner *gctuning.Tuner, announce func(*config.Rules, []config.Text), metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
-	options := config.LoadOptions{MergeDomains: s.MergeDomains, Lenient: s.Lenient, Announce: announce}
+func loadLimits(s settings.Limits, tuner *gctuning.Tuner, announce func(*rules.Set, []limitsfile.Text), metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
+	options := limitsfile.Options{MergeDomains: s.MergeDomains, Lenient: s.Lenient, Announce: announce}
 	if tuner != nil {
 		options.Sparing = tuner.Sparing
 	}
@@ -43,7 +44,7 @@ func loadLimits(s settings.Limits, tuner *gctuning.Tuner, announce func(*config.
 	return &limits{live: live}, nil
 }
 
-func limitsOverXDS(s settings.Limits, options config.LoadOptions, metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
+func limitsOverXDS(s settings.Limits, options limitsfile.Options, metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
 	headers := make(map[string]string, len(s.XDS.Headers))
 	for name, value := range s.XDS.Headers {
 		headers[name] = value.Reveal()
@@ -67,7 +68,7 @@ func limitsOverXDS(s settings.Limits, options config.LoadOptions, metrics promet
 	if err != nil {
 		return nil, fmt.Errorf("limits.xds.tls: %w", err)
 	}
-	return &limits{live: live, xds: client}, nil
+	return &limits{live: live.Live, xds: client}, nil
 }
 
 // errToldToStop ends a daemon that was told to stop before it served.

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
@@ -67,10 +67,10 @@ type spanFlag struct{ to *end }
 
 func (f spanFlag) String() string  { return "" }
 func (f spanFlag) Type() string    { return "span" }
-func (f spanFlag) allowed() string { return config.AllowedPeriod }
+func (f spanFlag) allowed() string { return period.Allowed }
 
 func (f spanFlag) Set(text string) error {
-	d, err := config.ParsePeriod(text)
+	d, err := period.Parse(text)
 	if err != nil {
 		return errors.New("not " + f.allowed())
 	}

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -26,14 +26,14 @@ func parseNumbers(text string) (*adminv1.AssignedNumbers, error) {
 	}
 	bad := func(what string) error { return fmt.Errorf("found %q%s; allowed: %s", text, what, allowedNumbers) }
 	rest, burst, hasBurst := strings.Cut(rest, ",")
-	requests, period, hasPeriod := strings.Cut(rest, "/")
+	requests, span, hasPeriod := strings.Cut(rest, "/")
 	n := &adminv1.AssignedNumbers{Limit: spelling.ParsePart(name)}
 	var ok bool
 	if n.Requests, ok = parseUint32(requests); !ok {
 		return nil, bad(fmt.Sprintf(", where %q are no requests from 0 to %d", requests, int64(bucket.MaxRequests)))
 	}
 	if hasPeriod {
-		d, err := config.ParsePeriod(period)
+		d, err := period.Parse(span)
 		if err != nil {
 			return nil, bad(", where the period is " + err.Error())
 		}
@@ -90,7 +90,7 @@ func formatNumbers(list []*adminv1.AssignedNumbers) string {
 	return strings.Join(items, ";")
 }
 
-// formatPeriod writes a period of whole milliseconds as config.ParsePeriod reads it:
+// formatPeriod writes a period of whole milliseconds as period.Parse reads it:
 // in the largest unit that divides it.
 func formatPeriod(d time.Duration) string {
 	for _, u := range []struct {

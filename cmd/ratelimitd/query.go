@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
@@ -250,7 +250,7 @@ func describeTaken(l *ratelimitv1.Limit) string {
 		// A block that ends. Nothing is left of it, and it does not fill.
 		return s.String() + "denies all; " + whenToRetry(l.GetRetryAfter())
 	}
-	fmt.Fprintf(&s, "%s left; %s", config.ShowNumber(int64(l.GetRemaining())), describeNumbers(l))
+	fmt.Fprintf(&s, "%s left; %s", words.Thousands(int64(l.GetRemaining())), describeNumbers(l))
 	if !l.GetAllowed() {
 		s.WriteString("; " + whenToRetry(l.GetRetryAfter()))
 	}
@@ -274,5 +274,5 @@ func describeNumbers(l *ratelimitv1.Limit) string {
 	if err != nil { // of an algorithm or with numbers that this program does not know
 		return fmt.Sprintf("%d requests in %s", l.GetRequests(), timespan.Format(l.GetPeriod().AsDuration()))
 	}
-	return config.Describe(limit)
+	return words.Limit(limit)
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
@@ -25,7 +26,7 @@ import (
 // replaying are the flags of replay.
 type replaying struct {
 	limits, against []string
-	load            config.LoadOptions
+	load            limitsfile.Options
 	mapFile         string
 	endpoint        string
 	table           bool
@@ -173,7 +174,7 @@ func (r *replaying) override(s *decisionlog.Settings) {
 }
 
 // loadOptions returns how limits are read: as the first log says that says it.
-func (r *replaying) loadOptions(logs []*replay.Log) config.LoadOptions {
+func (r *replaying) loadOptions(logs []*replay.Log) limitsfile.Options {
 	var s decisionlog.Settings
 	for _, l := range logs {
 		if said := l.Settings(); said != nil {
@@ -182,7 +183,7 @@ func (r *replaying) loadOptions(logs []*replay.Log) config.LoadOptions {
 		}
 	}
 	r.override(&s)
-	return config.LoadOptions{Lenient: s.Lenient, MergeDomains: s.MergeDomains}
+	return limitsfile.Options{Lenient: s.Lenient, MergeDomains: s.MergeDomains}
 }
 
 // warn tells of what is odd, and goes on.
@@ -206,8 +207,8 @@ func (r *replaying) options(cmd *cobra.Command, names []string, logs []*replay.L
 		if len(from) == 0 {
 			continue
 		}
-		var rules *config.Rules
-		if rules, err = load.LoadRules(from...); err != nil {
+		var rules *rules.Set
+		if rules, err = load.Load(from...); err != nil {
 			return o, fmt.Errorf("--%s: %w", flag, unprefixed(err))
 		}
 		if flag == "limits" {

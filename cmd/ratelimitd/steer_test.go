@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/top"
@@ -45,7 +45,7 @@ func blocks(t *testing.T, page, language string) []string {
 func startDaemon(t *testing.T, limits, tokens string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	live := config.NewLive(writeText(t, "limits.yaml", limits), log)
+	live := limitsfile.NewLive(writeText(t, "limits.yaml", limits), log)
 	if err := live.Reload(); err != nil {
 		t.Fatal(err)
 	}

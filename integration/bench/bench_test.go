@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 )
 
 // TestMain lets the test's binary be the bare servers, as the program is.
@@ -273,7 +273,7 @@ func TestLimitsFileLoads(t *testing.T) {
 		if err := os.WriteFile(path, []byte(limitsFile(algorithm)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := config.LoadRules(path); err != nil {
+		if _, err := limitsfile.Load(path); err != nil {
 			t.Error(err)
 		}
 	}

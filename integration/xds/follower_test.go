@@ -14,7 +14,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/xds"
 )
 
@@ -22,7 +23,7 @@ import (
 type follower struct {
 	*xds.Client
 	t        *testing.T
-	live     *config.Live
+	live     *limitsfile.FedLive
 	log      *asynctest.Buffer
 	registry *prometheus.Registry
 	stop     func()
@@ -34,7 +35,7 @@ func follow(t *testing.T, o xds.Options) *follower {
 	t.Helper()
 	f := &follower{t: t, log: &asynctest.Buffer{}, registry: prometheus.NewRegistry()}
 	log := slog.New(slog.NewTextHandler(f.log, nil))
-	f.live = config.LoadOptions{Lenient: true}.NewFedLive("xds", log)
+	f.live = limitsfile.Options{Lenient: true}.NewFedLive("xds", log)
 	if o.NodeID == "" {
 		o.NodeID = nodeID
 	}
@@ -79,7 +80,7 @@ func (f *follower) limit(domain string, entries ...string) string {
 	}
 	var limits []string
 	for _, l := range rule.Limits {
-		limits = append(limits, config.Describe(l))
+		limits = append(limits, words.Limit(l))
 	}
 	return strings.Join(limits, ", ")
 }
@@ -139,9 +140,9 @@ func (f *follower) statusPage() string {
 	return s.String()
 }
 
-// mostInASecond returns the most requests that came within a second.
-func mostInASecond(list []asked) int {
-	most := 0
+// maxInASecond returns the most requests that came within a second.
+func maxInASecond(list []asked) int {
+	maxAsked := 0
 	for i := range list {
 		n := 0
 		for _, r := range list[i:] {
@@ -149,9 +150,9 @@ func mostInASecond(list []asked) int {
 				n++
 			}
 		}
-		most = max(most, n)
+		maxAsked = max(maxAsked, n)
 	}
-	return most
+	return maxAsked
 }
 
 func is(want float64) func(float64) bool { return func(v float64) bool { return v == want } }

@@ -73,7 +73,7 @@ func (m *management) start() {
 		StreamRequestFunc: func(stream int64, r *discoveryv3.DiscoveryRequest) error {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.requests = append(m.requests, asked{r, stream, time.Now()})
+			m.requests = append(m.requests, asked{DiscoveryRequest: r, stream: stream, at: time.Now()})
 			return nil
 		},
 	})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/xds"
 )
 
@@ -90,7 +90,7 @@ func TestABadSnapshotIsRefusedTwiceAndNoMore(t *testing.T) {
 	// A storm would show by now: the server answers a refusal within a millisecond.
 	time.Sleep(time.Second)
 	f.wantAnswers(m, `ACK "1"`, `NACK at "1"`, `NACK at "2"`)
-	if n := mostInASecond(m.asked()); n >= 5 {
+	if n := maxInASecond(m.asked()); n >= 5 {
 		t.Errorf("%d requests in a second", n)
 	}
 	f.wantRequests("d", 5)
@@ -212,7 +212,7 @@ func TestRulesThatStayGoOn(t *testing.T) {
 	m.set("1", domain("a", 5), domain("b", 6))
 	f := follow(t, xds.Options{Address: m.address})
 	f.wantRequests("b", 6)
-	rule := func(domain string) *config.Rule {
+	rule := func(domain string) *rules.Rule {
 		return f.live.Rules().Domain(domain).Match([]bucket.Entry{{Key: "user", Value: "x"}})
 	}
 	a, b := rule("a"), rule("b")

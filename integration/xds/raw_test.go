@@ -49,7 +49,7 @@ func (s *rawServer) receive(stream discoveryv3.AggregatedDiscoveryService_Stream
 	r, err := stream.Recv()
 	if err == nil {
 		s.mu.Lock()
-		s.requests = append(s.requests, asked{r, 0, time.Now()})
+		s.requests = append(s.requests, asked{DiscoveryRequest: r, at: time.Now()})
 		s.mu.Unlock()
 	}
 	return r, err

@@ -7,7 +7,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 )
 
 // planOf returns the plan in force of a rule with plans, which may be none, and
@@ -15,7 +16,7 @@ import (
 // there is none for such, or the rule does not have the plan that it was given. A
 // plan that is gone from the file, or was misspelt, falls to the default, unless
 // what is unmatched is denied.
-func (d *Decider) planOf(domain *config.Domain, plans *config.Plans, assigned *assign.Held) (plan *config.Rule, missing bool) {
+func (d *Decider) planOf(domain *rules.Domain, plans *rules.Plans, assigned *assign.Held) (plan *rules.Rule, missing bool) {
 	if assigned != nil {
 		if plan := plans.Plan(assigned.Plan()); plan != nil {
 			return plan, false
@@ -29,11 +30,11 @@ func (d *Decider) planOf(domain *config.Domain, plans *config.Plans, assigned *a
 
 // DeniesUnmatched reports whether descriptors of a domain that have no rule are
 // denied.
-func (d *Decider) DeniesUnmatched(domain *config.Domain) bool {
-	if domain.Unmatched == config.UnmatchedDefault {
+func (d *Decider) DeniesUnmatched(domain *rules.Domain) bool {
+	if domain.Unmatched == rules.UnmatchedDefault {
 		return d.Modes.DenyUnmatched
 	}
-	return domain.Unmatched == config.DenyUnmatched
+	return domain.Unmatched == rules.DenyUnmatched
 }
 
 // assign has what is assigned to the very descriptor of an outcome replace what its
@@ -74,8 +75,8 @@ func (d *Decider) withNumbers(l *bucket.Limit, n assign.Numbers) *bucket.Limit {
 // refusals are the limits that stand for a refusal in answers: they admit nothing
 // and have no state.
 var refusals = map[Refusal][]*bucket.Limit{
-	Blocked:   {refusal(config.BlockedLimit)},
-	Unmatched: {refusal(config.UnmatchedLimit)},
+	Blocked:   {refusal(tally.BlockedLimit)},
+	Unmatched: {refusal(tally.UnmatchedLimit)},
 }
 
 func refusal(name string) *bucket.Limit {

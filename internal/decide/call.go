@@ -5,7 +5,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
 
 // Call is one request on its way through the decider. Its memory is used again
@@ -18,7 +18,7 @@ type Call struct {
 	HitsAddend  uint32
 	Descriptors []Descriptor
 	Outcomes    []Outcome
-	found       *config.Domain // nil if no limits have the domain
+	found       *rules.Domain // nil if no limits have the domain
 	// Limits is the fingerprint of the rules that the call was matched with, or empty.
 	Limits string
 
@@ -118,7 +118,7 @@ func (d *Descriptor) of(l *bucket.Limit) *bucket.Limit {
 type Outcome struct {
 	// Rule is the rule that the descriptor matches, or nil. Of a rule with plans it
 	// is the plan in force.
-	Rule *config.Rule
+	Rule *rules.Rule
 	// Refusal is why the descriptor is denied whatever its rule says.
 	Refusal Refusal
 	// until is when a block ends, in microseconds since the Unix epoch; 0: never.
@@ -141,7 +141,7 @@ type Outcome struct {
 	// First is the index of its first hit among those of the call.
 	First int
 	// unenforced has a bit for each of Limits that denies this descriptor nothing, of
-	// the first config.MaxUnenforced: no other may.
+	// the first rules.MaxUnenforced: no other may.
 	unenforced uint64
 }
 
@@ -158,7 +158,7 @@ func (o *Outcome) IsOver() bool {
 // Enforces reports whether limit i of the outcome is in force for the descriptor. It may
 // then deny it, unless the rule or the daemon is in shadow mode.
 func (o *Outcome) Enforces(i int) bool {
-	return o.unenforced == 0 || i >= config.MaxUnenforced || o.unenforced&(1<<i) == 0
+	return o.unenforced == 0 || i >= rules.MaxUnenforced || o.unenforced&(1<<i) == 0
 }
 
 // isLarge reports whether a call has grown far beyond what most requests need.

@@ -10,7 +10,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 )
 
@@ -25,7 +26,7 @@ type Decider struct {
 
 // Options of a Decider.
 type Options struct {
-	Live  *config.Live
+	Live  *rules.Live
 	Store bucket.Store
 	// Tenure says whether the assignments surely have all changes that their makers
 	// take for done; nil means that they always do. Degrade decides a call without
@@ -213,7 +214,7 @@ func (d *Decider) count(c *Call) {
 		switch {
 		case o.Rule != nil:
 		case o.Own != nil:
-			d.OwnLimits.add(result == config.Allowed)
+			d.OwnLimits.add(result == tally.Allowed)
 			continue
 		case c.found != nil:
 			c.found.WithoutRule.Add(result)
@@ -222,12 +223,12 @@ func (d *Decider) count(c *Call) {
 			unknown++
 			continue
 		}
-		if result == config.Allowed && len(o.Hits) > 0 && c.Descriptors[i].cost == 0 {
-			result = config.Peeked
+		if result == tally.Allowed && len(o.Hits) > 0 && c.Descriptors[i].cost == 0 {
+			result = tally.Peeked
 		}
 		counts := o.Rule.Count(result, c.Descriptors[i].Entries)
 		used := d.countLimits(o, c.Denied)
-		d.Tops.add(o.Rule, c.Descriptors[i].Entries, c.Began, result == config.Denied, used)
+		d.Tops.add(o.Rule, c.Descriptors[i].Entries, c.Began, result == tally.Denied, used)
 		if d.Hits.On {
 			counts.AddHits(d.Hits.parts(o, !c.Denied))
 		}
@@ -238,16 +239,16 @@ func (d *Decider) count(c *Call) {
 	}
 }
 
-// ResultOf returns what came of an outcome of the decided call: config.Allowed, Denied
+// ResultOf returns what came of an outcome of the decided call: tally.Allowed, Denied
 // or Shadowed.
-func (c *Call) ResultOf(o *Outcome) config.Result {
+func (c *Call) ResultOf(o *Outcome) tally.Result {
 	switch {
 	case !o.IsOver():
-		return config.Allowed
+		return tally.Allowed
 	case c.IsShadow(o):
-		return config.Shadowed
+		return tally.Shadowed
 	}
-	return config.Denied
+	return tally.Denied
 }
 
 // countLimits counts what each limit of an outcome with a rule said. It returns the
@@ -276,36 +277,36 @@ func (d *Decider) countLimits(o *Outcome, denied bool) (used int64) {
 // LimitName returns the name of limit j of the outcome, as metrics have it.
 func (o *Outcome) LimitName(j int) string {
 	if o.Own != nil {
-		return config.OverrideLimit
+		return tally.OverrideLimit
 	}
-	return config.LimitName(o.Limits[j])
+	return tally.LimitName(o.Limits[j])
 }
 
 // LimitResult returns what limit j of an outcome of the decided call said.
-func (c *Call) LimitResult(o *Outcome, j int) config.LimitResult {
+func (c *Call) LimitResult(o *Outcome, j int) tally.LimitResult {
 	return c.decider.limitResult(o, j, bucket.Due(&o.Hits[j], &o.Decisions[j], !c.Denied))
 }
 
 // limitResult returns what limit j of an outcome said, which charged its hit or not.
-func (d *Decider) limitResult(o *Outcome, j int, charged bool) config.LimitResult {
+func (d *Decider) limitResult(o *Outcome, j int, charged bool) tally.LimitResult {
 	h, decision := &o.Hits[j], &o.Decisions[j]
 	switch {
 	case decision.Allowed():
 		switch {
 		case h.Cost == 0:
-			return config.LimitPeeked
+			return tally.LimitPeeked
 		case !charged:
-			return config.LimitDeniedByOther
+			return tally.LimitDeniedByOther
 		case d.Hits.isNear(h.Limit, decision):
-			return config.LimitNear
+			return tally.LimitNear
 		}
-		return config.LimitAllowed
+		return tally.LimitAllowed
 	case charged && h.Cost > 0:
-		return config.LimitOver
+		return tally.LimitOver
 	case o.isShadow(d.Modes) || !o.Enforces(j):
-		return config.LimitShadowed
+		return tally.LimitShadowed
 	}
-	return config.LimitDenied
+	return tally.LimitDenied
 }
 
 // Results count decisions that allow and decisions that deny.

@@ -9,14 +9,16 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // Explanation says what a request would get now, and why.
 type Explanation struct {
 	// Domain is nil if no limits file has it.
-	Domain      *config.Domain
+	Domain      *rules.Domain
 	Descriptors []ExplainedDescriptor
 	// Allowed is whether the whole request would pass.
 	Allowed bool
@@ -36,10 +38,10 @@ type Explanation struct {
 // ExplainedDescriptor says how a descriptor comes to what it gets.
 type ExplainedDescriptor struct {
 	Entries []bucket.Entry
-	Levels  []config.TracedLevel
+	Levels  []trace.Level
 	// Rule is the rule that matches, or nil. If it has plans, Plan is the one in
 	// force, or nil.
-	Rule, Plan *config.Rule
+	Rule, Plan *rules.Rule
 	// Assignments are those of the entries and of their beginnings.
 	Assignments []AppliedAssignment
 	// NotApplied are some that share entries with the descriptor, or almost do, and do
@@ -118,7 +120,7 @@ func (d *Decider) Explain(ctx context.Context, c *Call) (*Explanation, error) {
 // explaining is an Explanation in the making.
 type explaining struct {
 	*Call
-	traces []config.Trace
+	traces []trace.Search
 	// assignments are those in force of each descriptor, the shortest beginning
 	// first, by the number of their entries.
 	assignments [][]*assign.Assignment
@@ -130,7 +132,7 @@ type explaining struct {
 func (d *Decider) explain(c *Call) (*explaining, error) {
 	x := &explaining{Call: c}
 	for {
-		rules := d.Live.Rules()
+		inForce := d.Live.Rules()
 		if err := d.Match(c); err != nil {
 			return nil, err
 		}
@@ -144,8 +146,8 @@ func (d *Decider) explain(c *Call) (*explaining, error) {
 			x.assignments[i] = d.assignmentsOf(c.Domain, descriptors[i], now)
 			x.notApplied[i] = misses.of(descriptors[i])
 		}
-		if rules == d.Live.Rules() && c.generation == d.Assigned.Generation() {
-			x.traces = rules.Trace(c.Domain, descriptors)
+		if inForce == d.Live.Rules() && c.generation == d.Assigned.Generation() {
+			x.traces = trace.Of(inForce, c.Domain, descriptors)
 			return x, nil
 		}
 		c.forgetMatch()
@@ -281,20 +283,20 @@ type Resettable struct {
 // knows which periods there were. Its error is a status: INVALID_ARGUMENT if there is no
 // such domain or limit.
 func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *string) (Resettable, error) {
-	rules := d.Live.Rules()
-	if rules == nil {
+	inForce := d.Live.Rules()
+	if inForce == nil {
 		return Resettable{}, errNoLimits
 	}
-	found := rules.Domain(domain)
+	found := inForce.Domain(domain)
 	if found == nil {
-		return Resettable{}, errorOf(Invalid, "domain: %s", rules.NoDomain(domain))
+		return Resettable{}, errorOf(Invalid, "domain: %s", trace.NoDomain(inForce, domain))
 	}
 	rule := found.Match(entries)
-	hints := rules.Reacher().Exactly(domain, entries).Hints
+	hints := trace.NewReacher(inForce, 1).Exactly(domain, entries).Hints
 	if rule == nil {
-		return Resettable{Idle: fmt.Sprintf("no rule is for the descriptor %s, so it has no limit to reset", config.ShowEntries(entries)), Hints: hints}, nil
+		return Resettable{Idle: fmt.Sprintf("no rule is for the descriptor %s, so it has no limit to reset", words.Entries(entries)), Hints: hints}, nil
 	}
-	plans := []*config.Rule{rule}
+	plans := []*rules.Rule{rule}
 	if rule.Plans != nil {
 		plans = rule.Plans.All()
 	}

@@ -14,7 +14,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
@@ -26,7 +28,7 @@ type rig struct {
 	clock atomic.Int64
 	table *assign.Table
 	store *memstore.Store
-	live  *config.Live
+	live  *rules.Live
 }
 
 // started is when a rig's clock begins.
@@ -36,7 +38,7 @@ func newRig(t testing.TB, limits string, change ...func(*decide.Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, table: assign.NewTable()}
 	r.clock.Store(started.UnixMicro())
-	r.live = config.NewLive(filetest.Write(t, t.TempDir(), "limits.yaml", limits), nil)
+	r.live = limitsfile.NewLive(filetest.Write(t, t.TempDir(), "limits.yaml", limits), nil)
 	if err := r.live.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,7 @@ func show(x *decide.Explanation) string {
 	fmt.Fprintf(&s, "allowed %v by %d/%d retry %s\n", x.Allowed, x.DeniedBy, x.DeniedByLimit, x.RetryAfter)
 	for i := range x.Descriptors {
 		d := &x.Descriptors[i]
-		fmt.Fprintf(&s, "%s: %s", config.ShowEntries(d.Entries), verdicts[d.Verdict])
+		fmt.Fprintf(&s, "%s: %s", words.Entries(d.Entries), verdicts[d.Verdict])
 		if d.Rule != nil {
 			fmt.Fprintf(&s, ", rule %s", d.Rule.Path())
 		}
@@ -126,10 +128,10 @@ func show(x *decide.Explanation) string {
 		}
 		fmt.Fprintln(&s)
 		for _, a := range d.Assignments {
-			fmt.Fprintf(&s, "  assignment %s: %s\n", config.ShowEntries(a.Entries), a.Effect)
+			fmt.Fprintf(&s, "  assignment %s: %s\n", words.Entries(a.Entries), a.Effect)
 		}
 		for _, l := range d.Limits {
-			fmt.Fprintf(&s, "  limit %s (%s, of the %s) %s: %d left, retry %s, reset %s", l.Name, config.DescribeNumbers(l.Limit), sources[l.Source],
+			fmt.Fprintf(&s, "  limit %s (%s, of the %s) %s: %d left, retry %s, reset %s", l.Name, words.Numbers(l.Limit), sources[l.Source],
 				l.Key, l.Remaining, l.RetryAfter, l.ResetAfter)
 			if l.Shadow {
 				s.WriteString(", shadow")

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
@@ -21,7 +21,7 @@ func onFailure(h *bucket.Hit, at *bucket.Location) string {
 		if at.Daemons == 1 {
 			return "this daemon would decide alone, by the whole limit, since it is the only one"
 		}
-		return fmt.Sprintf("this daemon would decide alone, as one of %d: %s", at.Daemons, config.DescribeNumbers(at.Share))
+		return fmt.Sprintf("this daemon would decide alone, as one of %d: %s", at.Daemons, words.Numbers(at.Share))
 	case bucket.FailAllow:
 		return "it would allow"
 	case bucket.FailDeny:
@@ -89,7 +89,7 @@ func (x *explaining) holdsAt(i int, at int64) string {
 		switch {
 		case left == nil:
 		case left.Blocked:
-			return "the block of " + config.ShowEntries(a.Entries)
+			return "the block of " + words.Entries(a.Entries)
 		case x.isOwn(i, a) && left.Unlimited:
 			return "no limit"
 		case x.isOwn(i, a) && len(left.Numbers) > 0:
@@ -120,12 +120,12 @@ func (x *explaining) effectOfBlock(i int, a *assign.Assignment) string {
 	for _, other := range x.assignments[i] {
 		if other.Blocked {
 			if other != a {
-				return "nothing more, since " + config.ShowEntries(other.Entries) + " is blocked already"
+				return "nothing more, since " + words.Entries(other.Entries) + " is blocked already"
 			}
 			break
 		}
 	}
-	return "denies all that begins with " + config.ShowEntries(a.Entries) + x.untilThen(i, a.BlockedUntil)
+	return "denies all that begins with " + words.Entries(a.Entries) + x.untilThen(i, a.BlockedUntil)
 }
 
 // untilText says when an assignment ends.
@@ -140,7 +140,7 @@ func (x *explaining) effectOfPlan(i int, a *assign.Assignment) string {
 	rule := x.traces[i].Rule
 	for _, longer := range x.assignments[i] {
 		if longer.Plan != "" && len(longer.Entries) > len(a.Entries) {
-			return fmt.Sprintf("nothing here, since the plan of %s goes before", config.ShowEntries(longer.Entries))
+			return fmt.Sprintf("nothing here, since the plan of %s goes before", words.Entries(longer.Entries))
 		}
 	}
 	name := yamlfile.Printable(a.Plan)
@@ -206,7 +206,7 @@ func (x *explaining) effectOfNumbers(i int, n *assign.Numbers, until int64) stri
 	if assigned == filed {
 		return fmt.Sprintf("nothing for %s: a %s cannot count its numbers", limitText(n.Limit), filed.Algorithm)
 	}
-	text := fmt.Sprintf("%s: %s in place of %s", limitText(n.Limit), config.DescribeNumbers(assigned), config.DescribeNumbers(filed))
+	text := fmt.Sprintf("%s: %s in place of %s", limitText(n.Limit), words.Numbers(assigned), words.Numbers(filed))
 	if until != 0 {
 		text += untilText(until) + ", then those of " + x.planText(i, until)
 	}
@@ -286,7 +286,7 @@ func (x *explaining) summary(e *Explanation) string {
 	}
 	for i := range e.Descriptors {
 		if d := &e.Descriptors[i]; d.Verdict == VerdictShadowed {
-			return fmt.Sprintf("It would pass, though %s is over a limit: that is in shadow mode.", config.ShowEntries(d.Entries))
+			return fmt.Sprintf("It would pass, though %s is over a limit: that is in shadow mode.", words.Entries(d.Entries))
 		}
 	}
 	nearest, of := (*ExplainedLimit)(nil), 0
@@ -308,7 +308,7 @@ func (x *explaining) summary(e *Explanation) string {
 	}
 	switch {
 	case nearest != nil:
-		return fmt.Sprintf("It would pass: of its limits the nearest is %s, with %s left.", x.limitOf(nearest, of), config.ShowNumber(nearest.Remaining))
+		return fmt.Sprintf("It would pass: of its limits the nearest is %s, with %s left.", x.limitOf(nearest, of), words.Thousands(nearest.Remaining))
 	case unmatched == len(e.Descriptors):
 		return "It would pass: no rule is for it."
 	case unlimited > 0:
@@ -319,18 +319,18 @@ func (x *explaining) summary(e *Explanation) string {
 
 // limitOf names a limit of descriptor i.
 func (x *explaining) limitOf(l *ExplainedLimit, i int) string {
-	return fmt.Sprintf("%s of %s (%s)", limitText(l.Name), config.ShowEntries(x.Descriptors[i].Entries), config.DescribeNumbers(l.Limit))
+	return fmt.Sprintf("%s of %s (%s)", limitText(l.Name), words.Entries(x.Descriptors[i].Entries), words.Numbers(l.Limit))
 }
 
 // because says why a request is denied.
 func (x *explaining) because(e *Explanation) string {
 	i := e.DeniedBy
-	entries := config.ShowEntries(x.Descriptors[i].Entries)
+	entries := words.Entries(x.Descriptors[i].Entries)
 	switch x.Outcomes[i].Refusal {
 	case Blocked:
 		for _, a := range x.assignments[i] {
 			if a.Blocked {
-				return config.ShowEntries(a.Entries) + " is blocked" + untilText(a.BlockedUntil)
+				return words.Entries(a.Entries) + " is blocked" + untilText(a.BlockedUntil)
 			}
 		}
 		return entries + " is blocked"
@@ -342,9 +342,9 @@ func (x *explaining) because(e *Explanation) string {
 	cost := x.Descriptors[i].cost
 	switch {
 	case e.RetryAfter != bucket.Never:
-		return fmt.Sprintf("%s has %s left, and would allow it in %s", text, config.ShowNumber(l.Remaining), timespan.Format(e.RetryAfter))
+		return fmt.Sprintf("%s has %s left, and would allow it in %s", text, words.Thousands(l.Remaining), timespan.Format(e.RetryAfter))
 	case l.Requests == 0:
 		return text + " never allows anything"
 	}
-	return fmt.Sprintf("%s never allows a cost of %s, more than its capacity of %s", text, config.ShowNumber(cost), config.ShowNumber(l.Capacity))
+	return fmt.Sprintf("%s never allows a cost of %s, more than its capacity of %s", text, words.Thousands(cost), words.Thousands(l.Capacity))
 }

@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 )
 
 // HitCounting says how hits are counted.
@@ -32,9 +32,9 @@ func (h HitCounting) nearFrom(l *bucket.Limit) int64 {
 // parts returns the hits of an outcome in the parts that are counted. admitted is
 // whether the request was. Of several limits the one with the most hits over it or
 // near it counts. Peeks, refunds, and outcomes without a limit have no hits.
-func (h HitCounting) parts(o *Outcome, admitted bool) config.Hits {
+func (h HitCounting) parts(o *Outcome, admitted bool) tally.Hits {
 	if len(o.Hits) == 0 || o.Hits[0].Cost <= 0 {
-		return config.Hits{}
+		return tally.Hits{}
 	}
 	// No limit is higher, and sums of what callers choose should not wrap round.
 	cost := min(o.Hits[0].Cost, bucket.MaxRequests)
@@ -58,9 +58,9 @@ func (h HitCounting) parts(o *Outcome, admitted bool) config.Hits {
 		}
 	}
 	if !isOver {
-		return config.Hits{Within: uint64(cost), Near: uint64(near)}
+		return tally.Hits{Within: uint64(cost), Near: uint64(near)}
 	}
-	parts := config.Hits{Over: uint64(over), Fit: uint64(cost - over), Near: uint64(min(near, cost-over))}
+	parts := tally.Hits{Over: uint64(over), Fit: uint64(cost - over), Near: uint64(min(near, cost-over))}
 	if o.Shadow {
 		parts.Shadowed = uint64(cost)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
 
 // Match finds the limits of each descriptor and makes the hits, once for a call.
@@ -52,7 +52,7 @@ func (d *Decider) find(c *Call) error {
 
 // findLimits finds the limits of descriptor i: a block goes before the numbers
 // that it brings, these before an assignment, and that before the file.
-func (c *Call) findLimits(domain *config.Domain, assigned *assign.DomainTable, i int) error {
+func (c *Call) findLimits(domain *rules.Domain, assigned *assign.DomainTable, i int) error {
 	d, o, asked := c.decider, &c.Outcomes[i], &c.Descriptors[i]
 	o.Rule = domain.Match(asked.Entries)
 	var found assign.Found
@@ -98,7 +98,7 @@ func (c *Call) giveHits() {
 }
 
 // ask adds the hits of the limits of outcome i.
-func (c *Call) ask(domain *config.Domain, i int) {
+func (c *Call) ask(domain *rules.Domain, i int) {
 	o, d := &c.Outcomes[i], &c.Descriptors[i]
 	if len(o.Limits) == 0 {
 		return
@@ -122,7 +122,7 @@ func (c *Call) ask(domain *config.Domain, i int) {
 	for j, l := range o.Limits {
 		l = d.of(l)
 		role := o.Role
-		if l.Unenforced > 0 && j < config.MaxUnenforced && !l.Enforces(subject) {
+		if l.Unenforced > 0 && j < rules.MaxUnenforced && !l.Enforces(subject) {
 			o.unenforced |= 1 << j
 			role = bucket.Aside
 		}

@@ -9,7 +9,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
@@ -141,14 +142,14 @@ func (m *nearMiss) otherValues() {
 				other[i].Value = value
 				m.look(m.domain, other, func() string {
 					return fmt.Sprintf("nothing here: its value %s of %s differs %s from %s",
-						yamlfile.Quote(value), yamlfile.Printable(e.Key), config.Almost(e.Value, value), yamlfile.Quote(e.Value))
+						yamlfile.Quote(value), yamlfile.Printable(e.Key), trace.Almost(e.Value, value), yamlfile.Quote(e.Value))
 				})
 			}
 		}
 	}
 }
 
-// lookAlikes are other spellings of a value that config.Almost has words for.
+// lookAlikes are other spellings of a value that trace.Almost has words for.
 func lookAlikes(value string) []string {
 	first, size := utf8.DecodeRuneInString(value)
 	plain := strings.TrimSpace(value)
@@ -158,7 +159,7 @@ func lookAlikes(value string) []string {
 	}
 	var others []string
 	for _, other := range all {
-		if !slices.Contains(others, other) && config.Almost(value, other) != "" {
+		if !slices.Contains(others, other) && trace.Almost(value, other) != "" {
 			others = append(others, other)
 		}
 	}
@@ -172,7 +173,7 @@ func (m *nearMiss) otherFirstKeys() {
 	}
 	own := m.entries[0].Key
 	for _, key := range m.table.FirstKeys(m.domain, maxFirstKeys) {
-		how := config.Almost(own, key)
+		how := trace.Almost(own, key)
 		if how == "" {
 			continue
 		}
@@ -209,7 +210,7 @@ func (m *nearMiss) longer() {
 	m.lookups--
 	for _, a := range m.table.Longer(m.domain, m.entries, few) {
 		m.add(a, func() string {
-			return fmt.Sprintf("nothing here: it is for descriptors that go on with %s", config.ShowEntries(a.Entries[len(m.entries):]))
+			return fmt.Sprintf("nothing here: it is for descriptors that go on with %s", words.Entries(a.Entries[len(m.entries):]))
 		})
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
 
 // Override is a limit that a descriptor brings with it. If it is set, it replaces
@@ -58,7 +58,7 @@ type ownLimit struct {
 // rule has a limit of the same period, it is that one with other numbers, and
 // they share a state. Else it is like the rule's first limit, with a state of its
 // own. Limits in shadow mode do not count, and it is in force for everybody.
-func (o *Override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
+func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 	own := ownLimit{byPeriod: true}
 	if rule == nil || len(rule.Limits) == 0 {
 		own.spec.Algorithm = domain.Algorithm
@@ -88,7 +88,7 @@ func (o *Override) limit(domain *config.Domain, rule *config.Rule) ownLimit {
 }
 
 // Override has the limit of descriptor i decide instead of its rule's.
-func (c *Call) override(domain *config.Domain, o *Outcome, i int) error {
+func (c *Call) override(domain *rules.Domain, o *Outcome, i int) error {
 	o.Own = &c.Descriptors[i].Own
 	l, err := c.decider.overrides.get(o.Own.limit(domain, o.Rule))
 	if err != nil {

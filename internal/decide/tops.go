@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 )
 
@@ -29,7 +29,7 @@ func (t *Tops) Keeps(kind top.Kind) bool {
 
 // add counts a descriptor with a rule: denied or not, with the cost that was charged. now
 // is a reading of Decider.Clock.
-func (t *Tops) add(rule *config.Rule, entries []bucket.Entry, now time.Duration, denied bool, used int64) {
+func (t *Tops) add(rule *rules.Rule, entries []bucket.Entry, now time.Duration, denied bool, used int64) {
 	isDenied, isUse := denied && t.Denied, used > 0 && t.Used
 	if !isDenied && !isUse {
 		return
@@ -50,7 +50,7 @@ func (d *Decider) Top(q top.Question) top.Answer {
 	a := top.Answer{Span: q.Window.Span(now)}
 	type candidate struct {
 		domain string
-		rule   *config.Rule
+		rule   *rules.Rule
 		total  uint64
 	}
 	var found []candidate
@@ -82,14 +82,14 @@ func (d *Decider) Top(q top.Question) top.Answer {
 
 // rulesOf calls yield with the rules of a domain, or of all if it is empty, that have a
 // path, or all if that is empty. The path of a rule with plans stands for these.
-func rulesOf(rules *config.Rules, domain, path string) iter.Seq2[*config.Domain, *config.Rule] {
-	return func(yield func(*config.Domain, *config.Rule) bool) {
-		if rules == nil {
+func rulesOf(inForce *rules.Set, domain, path string) iter.Seq2[*rules.Domain, *rules.Rule] {
+	return func(yield func(*rules.Domain, *rules.Rule) bool) {
+		if inForce == nil {
 			return
 		}
-		domains := rules.Domains()
+		domains := inForce.Domains()
 		if domain != "" {
-			domains = slices.DeleteFunc([]*config.Domain{rules.Domain(domain)}, func(d *config.Domain) bool { return d == nil })
+			domains = slices.DeleteFunc([]*rules.Domain{inForce.Domain(domain)}, func(d *rules.Domain) bool { return d == nil })
 		}
 		for _, d := range domains {
 			for _, rule := range d.Rules() {

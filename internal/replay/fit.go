@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
@@ -81,7 +82,7 @@ type Fit struct {
 	// Problem says why there are none.
 	Problem string `json:"problem,omitempty"`
 
-	rule  *config.Rule
+	rule  *rules.Rule
 	limit *bucket.Limit
 }
 
@@ -118,7 +119,7 @@ type fitting struct {
 }
 
 type fitName struct {
-	rule  *config.Rule
+	rule  *rules.Rule
 	index int
 }
 
@@ -187,7 +188,7 @@ func (f *fitting) add(at int64, c *decide.Call, verdicts []verdict) error {
 }
 
 // nameOf spells a subject of a rule. Those that share its threshold are one.
-func (f *fitting) nameOf(rule *config.Rule, entries []bucket.Entry) string {
+func (f *fitting) nameOf(rule *rules.Rule, entries []bucket.Entry) string {
 	if rule.ShareThreshold {
 		entries = slices.Clone(entries)
 		entries[len(entries)-1].Value = rule.Pattern
@@ -277,7 +278,7 @@ func least(share float64, all uint64) uint64 {
 // fit proposes numbers for a limit.
 func (f *fitted) fit(by FitBy, share float64) Fit {
 	found := Fit{
-		Domain: f.row.domain, Rule: f.row.rule, Limit: config.LimitName(f.limit), By: by, Subjects: len(f.names), Share: share,
+		Domain: f.row.domain, Rule: f.row.rule, Limit: tally.LimitName(f.limit), By: by, Subjects: len(f.names), Share: share,
 		Requests: f.limit.Requests, Burst: f.limit.Burst, rule: f.rule, limit: f.limit,
 	}
 	now := f.decide(f.limit)

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
@@ -205,7 +205,7 @@ func descriptor(above *yaml.Node, e bucket.Entry, line int) (found *yaml.Node) {
 }
 
 // limitOf returns the mapping of a limit in its descriptor.
-func limitOf(d *yaml.Node, rule *config.Rule, index int) (*yaml.Node, error) {
+func limitOf(d *yaml.Node, rule *rules.Rule, index int) (*yaml.Node, error) {
 	at := cmp.Or(field(d, "rate_limit"), field(d, "rate_limits"))
 	if plans := field(d, "plans"); rule.Plan != "" && plans != nil {
 		at = field(plans, rule.Plan)

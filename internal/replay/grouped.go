@@ -1,10 +1,10 @@
 package replay
 
-import "github.com/ratelimitd/ratelimitd/internal/config"
+import "github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 
 // Grouped writes a number for people: its thousands are apart, as in 12,300.
 func Grouped[N int | int64 | uint64](n N) string {
-	return config.ShowNumber(int64(n))
+	return words.Thousands(int64(n))
 }
 
 // plural returns "1 request" or "12,300 requests".

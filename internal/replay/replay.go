@@ -8,7 +8,9 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -18,10 +20,10 @@ import (
 type Options struct {
 	// Limits decide all lines. If nil, each line is decided by the limits that the log
 	// says were in force, and compared with what was decided then.
-	Limits *config.Rules
+	Limits *rules.Set
 	// Against, if not nil, are what Limits are compared with, in place of what was
 	// recorded.
-	Against *config.Rules
+	Against *rules.Set
 	// Settings, if not nil, changes the daemon's settings: those that the log says, or
 	// the defaults where it says none.
 	Settings func(*decisionlog.Settings)
@@ -112,7 +114,7 @@ func New(o Options) (*Replay, error) {
 		o: o, recorded: make(map[string]*decider), rows: newRows(), subjects: newSubjects(o.MaxKeys),
 		crowds: crowds{maxKept: cmp.Or(o.MaxCounted, DefaultMaxCounted)}, seed: maphash.MakeSeed(),
 	}
-	for p, rules := range [...]*config.Rules{o.Against, o.Limits} {
+	for p, rules := range [...]*rules.Set{o.Against, o.Limits} {
 		if rules != nil || phase(p) == after {
 			r.sides[p] = newSide(o.MaxKeys)
 		}
@@ -155,11 +157,11 @@ func (r *Replay) load(l *Record) error {
 	if r.recorded[l.Limits] != nil {
 		return nil
 	}
-	texts := make([]config.Text, len(l.Files))
+	texts := make([]limitsfile.Text, len(l.Files))
 	for i, f := range l.Files {
-		texts[i] = config.Text{Name: strings.Clone(f.Name), Text: strings.Clone(f.Text)}
+		texts[i] = limitsfile.Text{Name: strings.Clone(f.Name), Text: strings.Clone(f.Text)}
 	}
-	rules, err := config.LoadOptions{Lenient: true, MergeDomains: true}.RulesOf(texts)
+	rules, err := limitsfile.Options{Lenient: true, MergeDomains: true}.LoadTexts(texts)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: limits in the log do not load:\n%w", l.Where(), err)
@@ -429,7 +431,7 @@ func (r *Replay) giveBack(l *Record, recorded *decider) error {
 func isBare(l *decisionlog.Line) bool {
 	for i := range l.Descriptors {
 		for _, limit := range l.Descriptors[i].Limits {
-			if limit.Name == config.OverrideLimit && limit.Numbers == nil && limit.TakenAt > 0 {
+			if limit.Name == tally.OverrideLimit && limit.Numbers == nil && limit.TakenAt > 0 {
 				return true
 			}
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
@@ -32,7 +33,7 @@ type recorder struct {
 	store    *memstore.Store
 	deciders []*decide.Decider
 	texts    []string
-	rules    []*config.Rules
+	rules    []*rules.Set
 	inForce  int
 	settings *decisionlog.Settings
 	recorder *record.Recorder
@@ -42,9 +43,9 @@ type recorder struct {
 // began is the first moment of a recorder.
 var began = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-func rulesOf(t testing.TB, text string) *config.Rules {
+func rulesOf(t testing.TB, text string) *rules.Set {
 	t.Helper()
-	rules, err := config.LoadOptions{}.LoadRules(filetest.Write(t, t.TempDir(), "limits.yaml", text))
+	rules, err := limitsfile.Options{}.Load(filetest.Write(t, t.TempDir(), "limits.yaml", text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,10 +63,10 @@ func newRecorder(t testing.TB, limits ...string) *recorder {
 	r.store = memstore.New(memstore.Options{MaxKeys: 1e6, Clock: now, Ordered: true})
 	t.Cleanup(func() { r.store.Close() })
 	for _, text := range limits {
-		rules := rulesOf(t, text)
-		r.rules = append(r.rules, rules)
+		set := rulesOf(t, text)
+		r.rules = append(r.rules, set)
 		r.deciders = append(r.deciders, decide.New(decide.Options{
-			Live: config.NewFixedLive(rules), Store: r.store, Refuses: func() error { return nil }, Assigned: r.table,
+			Live: rules.Fixed(set), Store: r.store, Refuses: func() error { return nil }, Assigned: r.table,
 			Now:            now,
 			Bounds:         decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 1 << 20},
 			UnknownDomains: new(atomic.Uint64),

@@ -10,7 +10,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
@@ -33,7 +34,7 @@ type side struct {
 // decider decides by one set of rules.
 type decider struct {
 	*decide.Decider
-	rules *config.Rules
+	rules *rules.Set
 	call  *decide.Call
 	// assigned is the memory of what is assigned to each descriptor of a line.
 	assigned []said
@@ -66,10 +67,10 @@ func (s *side) apply(o *decisionlog.Settings) {
 }
 
 // add makes a decider of rules.
-func (s *side) add(rules *config.Rules) *decider {
+func (s *side) add(set *rules.Set) *decider {
 	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "replayed"}, []string{"result"})
-	d := &decider{rules: rules, Decider: decide.New(decide.Options{
-		Live:           config.NewFixedLive(rules),
+	d := &decider{rules: set, Decider: decide.New(decide.Options{
+		Live:           rules.Fixed(set),
 		Store:          s.states,
 		Refuses:        func() error { return nil },
 		Modes:          s.modes,
@@ -224,7 +225,7 @@ func limitName(l *decisionlog.Limit) string {
 }
 
 // rule returns the rule that a descriptor matched when it was recorded, or nil.
-func (d *decider) rule(l *decisionlog.Line, of *decisionlog.Descriptor) *config.Rule {
+func (d *decider) rule(l *decisionlog.Line, of *decisionlog.Descriptor) *rules.Rule {
 	if d == nil {
 		return nil
 	}
@@ -285,7 +286,7 @@ func isTick(l *bucket.Limit, tick, at int64) bool {
 
 // recordedLimit returns what was recorded of limit j of an outcome, or nil.
 func recordedLimit(d *decisionlog.Descriptor, o *decide.Outcome, j int) *decisionlog.Limit {
-	name := config.LimitName(o.Limits[j])
+	name := tally.LimitName(o.Limits[j])
 	if len(d.Limits) == len(o.Limits) && (d.Limits[j].Name == name || o.Own != nil) {
 		return &d.Limits[j]
 	}

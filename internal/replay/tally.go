@@ -3,7 +3,7 @@ package replay
 import (
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
@@ -81,7 +81,7 @@ func (r *row) limit(name string, near int) *limitRow {
 type rows struct {
 	byName map[rowName]*row
 	// byRule has those of sets of limits.
-	byRule map[*config.Rule]*row
+	byRule map[*rules.Rule]*row
 	// unruled counts those without a rule.
 	unruled int
 }
@@ -93,7 +93,7 @@ const maxUnruled = 1000
 type rowName struct{ domain, rule string }
 
 func newRows() *rows {
-	return &rows{byName: make(map[rowName]*row), byRule: make(map[*config.Rule]*row)}
+	return &rows{byName: make(map[rowName]*row), byRule: make(map[*rules.Rule]*row)}
 }
 
 const (

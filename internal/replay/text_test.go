@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
 )
 
@@ -26,17 +27,17 @@ func twoDomains() *bytes.Buffer {
 }
 
 // hourly returns limits of domains, each with two limits on a rule.
-func hourly(t *testing.T, requests int, domains ...string) *config.Rules {
+func hourly(t *testing.T, requests int, domains ...string) *rules.Set {
 	t.Helper()
-	var texts []config.Text
+	var texts []limitsfile.Text
 	for _, domain := range domains {
-		texts = append(texts, config.Text{Name: domain + ".yaml", Text: fmt.Sprintf(`domain: %s
+		texts = append(texts, limitsfile.Text{Name: domain + ".yaml", Text: fmt.Sprintf(`domain: %s
 descriptors:
   - key: user
     rate_limits: [{name: hour, algorithm: sliding_window, requests: %d, period: 1h}, {name: trial, algorithm: sliding_window, requests: 60, period: 1h, shadow_mode: true}]
 `, domain, requests)})
 	}
-	rules, err := config.LoadOptions{}.RulesOf(texts)
+	rules, err := limitsfile.Options{}.LoadTexts(texts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 package replay
 
 import (
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
@@ -53,7 +53,7 @@ func describe(o *decide.Outcome, j int) string {
 	case !isRefusal && o.Source(o.Limits[j]) != decide.FromFile:
 		return ""
 	}
-	return config.Describe(o.Limits[j])
+	return words.Limit(o.Limits[j])
 }
 
 // told counts what a line has of its descriptors as the phase before, and returns

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/server/pages"
 )
 
@@ -62,8 +63,8 @@ func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
 	} else {
 		writeReloads(out, s.options.Live.Status(), "limits", "rules")
 	}
-	if rules := s.options.Live.Rules(); rules != nil {
-		_ = rules.WriteTable(out)
+	if inForce := s.options.Live.Rules(); inForce != nil {
+		_ = words.WriteTable(out, inForce)
 	}
 }
 

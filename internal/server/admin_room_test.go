@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -29,7 +29,7 @@ func manyDomains(t testing.TB) func(*server.Options) {
 		filetest.Write(t, dir, fmt.Sprintf("%d.yaml", i), fmt.Sprintf("domain: domain-%d\ndescriptors:\n%s", i, &rules))
 	}
 	return func(o *server.Options) {
-		o.Live = config.NewLive(dir, o.Log)
+		o.Live = limitsfile.NewLive(dir, o.Log)
 		if err := o.Live.Reload(); err != nil {
 			t.Fatal(err)
 		}

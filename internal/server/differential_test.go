@@ -21,7 +21,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -43,7 +44,7 @@ func TestAnswersAreThoseOfTheModel(t *testing.T) {
 type opener func(testing.TB, *asynctest.Clock) bucket.Store
 
 // source has the limits of a world loaded.
-type source func(*testing.T, *world) *config.Live
+type source func(*testing.T, *world) *rules.Live
 
 // compareWorlds compares answers in many worlds.
 func compareWorlds(t *testing.T, worlds, requests int, open opener, load source) {
@@ -90,7 +91,7 @@ func compareOnce(d *daemon, w *world, steps []ask) (int, string) {
 }
 
 // fromFiles loads limits files.
-func fromFiles(t *testing.T, w *world) *config.Live {
+func fromFiles(t *testing.T, w *world) *rules.Live {
 	dir := t.TempDir()
 	for name, text := range w.files {
 		file := filepath.Join(dir, name)
@@ -101,7 +102,7 @@ func fromFiles(t *testing.T, w *world) *config.Live {
 			t.Fatal(err)
 		}
 	}
-	live := config.LoadOptions{MergeDomains: w.merge, Lenient: w.lenient}.NewLive(dir, slog.New(slog.DiscardHandler))
+	live := limitsfile.Options{MergeDomains: w.merge, Lenient: w.lenient}.NewLive(dir, slog.New(slog.DiscardHandler))
 	if err := live.Reload(); err != nil {
 		t.Fatalf("%s\n%v", w, err)
 	}

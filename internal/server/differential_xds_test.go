@@ -15,7 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/xds"
 	xdsv3 "github.com/ratelimitd/ratelimitd/proto/ratelimit/xds/v3"
 )
@@ -28,7 +29,7 @@ func TestAnswersOverXDSAreThoseOfTheModel(t *testing.T) {
 }
 
 // fromXDS loads limits from a server. The messages cannot say share_threshold.
-func fromXDS(t *testing.T, w *world) *config.Live {
+func fromXDS(t *testing.T, w *world) *rules.Live {
 	response := &discoveryv3.DiscoveryResponse{VersionInfo: "1", Nonce: "1", TypeUrl: xds.TypeURL}
 	for name, nodes := range w.domains {
 		// With merged domains, each descriptor comes in a resource of its own.
@@ -47,7 +48,7 @@ func fromXDS(t *testing.T, w *world) *config.Live {
 			response.Resources = append(response.Resources, &anypb.Any{TypeUrl: xds.TypeURL, Value: content})
 		}
 	}
-	live := config.LoadOptions{MergeDomains: w.merge, Lenient: w.lenient}.NewFedLive("xds", nil)
+	live := limitsfile.Options{MergeDomains: w.merge, Lenient: w.lenient}.NewFedLive("xds", nil)
 	c, err := xds.New(xds.Options{Address: serveOnce(t, response), NodeID: "test", MaxBytes: 1 << 20, Live: live, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +71,7 @@ func fromXDS(t *testing.T, w *world) *config.Live {
 	if live.Rules() == nil {
 		t.Fatalf("%s\n%v", w, live.Status().LastError)
 	}
-	return live
+	return live.Live
 }
 
 func inMessages(t *testing.T, nodes []*modelNode) []*xdsv3.RateLimitDescriptor {

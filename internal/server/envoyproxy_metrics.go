@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
@@ -32,7 +32,7 @@ type answeredMethod struct {
 	seconds  prometheus.Observer
 }
 
-func newEnvoyproxyMetrics(registry *prometheus.Registry, live *config.Live) *envoyproxyMetrics {
+func newEnvoyproxyMetrics(registry *prometheus.Registry, live *rules.Live) *envoyproxyMetrics {
 	factory := promauto.With(registry)
 	showEnvoyproxyLoads(factory, live)
 	requests := factory.NewCounterVec(prometheus.CounterOpts{
@@ -66,7 +66,7 @@ func newEnvoyproxyMetrics(registry *prometheus.Registry, live *config.Live) *env
 }
 
 // showEnvoyproxyLoads registers the counts of loads of the limits files.
-func showEnvoyproxyLoads(factory promauto.Factory, live *config.Live) {
+func showEnvoyproxyLoads(factory promauto.Factory, live *rules.Live) {
 	loads := func(result, how string, count func(reload.Status) int) {
 		factory.NewCounterFunc(prometheus.CounterOpts{
 			Name: "ratelimit_service_config_load_" + result,

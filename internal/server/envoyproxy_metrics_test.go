@@ -16,7 +16,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -335,17 +335,17 @@ descriptors:
   - {key: value, value_to_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}
   - {key: all, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}
 `, likeEnvoyproxy)
-	const asked = 2*config.MaxRuleValues + 50
+	const asked = 2*tally.MaxRuleValues + 50
 	for i := range asked {
 		d.ask("api", 1, fmt.Sprintf("plain=%d", i), fmt.Sprintf("value=%d", i), fmt.Sprintf("all=%d", i), fmt.Sprintf("none%d=x", i))
 	}
 	d.ask("api", 1, "all="+strings.Repeat("x", 1000))
 	hits := d.hits()
-	if want := 1 + 2*(config.MaxRuleValues+1); len(hits) != want {
+	if want := 1 + 2*(tally.MaxRuleValues+1); len(hits) != want {
 		t.Errorf("%d series, want %d", len(hits), want)
 	}
-	rest := fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", asked-config.MaxRuleValues)
-	restAll := fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", asked-config.MaxRuleValues+1)
+	rest := fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", asked-tally.MaxRuleValues)
+	restAll := fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", asked-tally.MaxRuleValues+1)
 	if hits["api|value|other"] != rest || hits["api|all|other"] != restAll {
 		t.Errorf("others: %q and %q, want %q and %q", hits["api|value|other"], hits["api|all|other"], rest, restAll)
 	}

@@ -25,7 +25,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -78,7 +79,7 @@ func (l *logged) lines(words ...string) []string {
 type daemon struct {
 	t     testing.TB
 	srv   *server.Server
-	live  *config.Live
+	live  *rules.Live
 	file  string // of the limits
 	log   *logged
 	clock *asynctest.Clock
@@ -133,7 +134,7 @@ func (d *daemon) options(limits string) server.Options {
 	d.write(limits)
 	logger := slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	d.since = d.clock.Micros
-	d.live = config.LoadOptions{Clock: func() int64 { return d.since() }}.NewLive(d.file, logger)
+	d.live = limitsfile.Options{Clock: func() int64 { return d.since() }}.NewLive(d.file, logger)
 	if err := d.live.Reload(); err != nil {
 		d.t.Fatal(err)
 	}

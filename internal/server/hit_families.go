@@ -8,7 +8,8 @@ import (
 	"sync"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/server/scrape"
 )
 
@@ -16,7 +17,7 @@ import (
 // rule that was used has five series, and so has each value that it counts by itself;
 // rules that are spelt alike share them, as there.
 type hitSeries struct {
-	live *config.Live
+	live *rules.Live
 	seed maphash.Seed
 
 	mu sync.Mutex
@@ -24,14 +25,14 @@ type hitSeries struct {
 	joint map[hitLabels]*jointSeries
 }
 
-func newHitSeries(live *config.Live) *hitSeries {
+func newHitSeries(live *rules.Live) *hitSeries {
 	return &hitSeries{live: live, seed: maphash.MakeSeed(), joint: make(map[hitLabels]*jointSeries)}
 }
 
 // families returns the five counters of hits, for one page.
 func (h *hitSeries) families() []scrape.Family {
 	p := h.page()
-	family := func(name, help string, part func(config.Hits) uint64) scrape.Family {
+	family := func(name, help string, part func(tally.Hits) uint64) scrape.Family {
 		return scrape.Family{
 			Name: "ratelimit_service_rate_limit_" + name, Help: help,
 			Labels: []string{"domain", "key1", "key2"},
@@ -39,11 +40,11 @@ func (h *hitSeries) families() []scrape.Family {
 		}
 	}
 	return []scrape.Family{
-		family("total_hits", "Hits that descriptors with a limit asked for.", config.Hits.Total),
-		family("within_limit", "Hits of descriptors that were within their limits.", func(h config.Hits) uint64 { return h.Within }),
-		family("over_limit", "Hits beyond a limit.", func(h config.Hits) uint64 { return h.Over }),
-		family("near_limit", "Hits by which a count came to stand near its limit and not beyond it.", func(h config.Hits) uint64 { return h.Near }),
-		family("shadow_mode", "Hits of descriptors that were over their limit and let pass by shadow_mode.", func(h config.Hits) uint64 { return h.Shadowed }),
+		family("total_hits", "Hits that descriptors with a limit asked for.", tally.Hits.Total),
+		family("within_limit", "Hits of descriptors that were within their limits.", func(h tally.Hits) uint64 { return h.Within }),
+		family("over_limit", "Hits beyond a limit.", func(h tally.Hits) uint64 { return h.Over }),
+		family("near_limit", "Hits by which a count came to stand near its limit and not beyond it.", func(h tally.Hits) uint64 { return h.Near }),
+		family("shadow_mode", "Hits of descriptors that were over their limit and let pass by shadow_mode.", func(h tally.Hits) uint64 { return h.Shadowed }),
 	}
 }
 
@@ -58,14 +59,14 @@ type hitPage struct {
 	// to be an increase from its first event on.
 	series []hitOrigin
 	// joint are the sums of series that several counts add up to.
-	joint map[hitLabels]config.Hits
+	joint map[hitLabels]tally.Hits
 }
 
 // hitOrigin is where a series of hits comes from: the hash of its labels, and the
 // counts, or the first of them.
 type hitOrigin struct {
 	hash uint64
-	by   *config.Counts
+	by   *tally.Counts
 }
 
 func byHash(a, b hitOrigin) int { return cmp.Compare(a.hash, b.hash) }
@@ -78,7 +79,7 @@ func (h *hitSeries) page() *hitPage {
 	if rules := h.live.Rules(); rules != nil {
 		p.walk.domains = rules.Domains()
 	}
-	p.walk.each(func(by *config.Counts) bool {
+	p.walk.each(func(by *tally.Counts) bool {
 		p.series = append(p.series, hitOrigin{p.walk.hash(), by})
 		return true
 	})
@@ -100,16 +101,16 @@ func (h *hitSeries) page() *hitPage {
 }
 
 // sums returns the hits of the joint series. shared has their hashes.
-func (h *hitSeries) sums(p *hitPage, shared map[uint64]bool) map[hitLabels]config.Hits {
+func (h *hitSeries) sums(p *hitPage, shared map[uint64]bool) map[hitLabels]tally.Hits {
 	counted := make(map[hitLabels][]countedHits)
-	p.walk.each(func(by *config.Counts) bool {
+	p.walk.each(func(by *tally.Counts) bool {
 		if shared[p.walk.hash()] {
 			labels := p.walk.copyLabels()
 			counted[labels] = append(counted[labels], countedHits{by, by.Hits()})
 		}
 		return true
 	})
-	sums := make(map[hitLabels]config.Hits, len(counted))
+	sums := make(map[hitLabels]tally.Hits, len(counted))
 	for labels, all := range counted {
 		joint := h.joint[labels]
 		if joint == nil && len(all) > 1 {
@@ -126,8 +127,8 @@ func (h *hitSeries) sums(p *hitPage, shared map[uint64]bool) map[hitLabels]confi
 
 // write writes the series of a counter, each once, at the first of its counts. Counts
 // that are new since the page began wait for the next.
-func (p *hitPage) write(s *scrape.Series, part func(config.Hits) uint64) {
-	p.walk.each(func(by *config.Counts) bool {
+func (p *hitPage) write(s *scrape.Series, part func(tally.Hits) uint64) {
+	p.walk.each(func(by *tally.Counts) bool {
 		at, ok := slices.BinarySearchFunc(p.series, hitOrigin{hash: p.walk.hash()}, byHash)
 		if !ok || p.series[at].by != by {
 			return true
@@ -146,8 +147,8 @@ func (p *hitPage) write(s *scrape.Series, part func(config.Hits) uint64) {
 
 // countedHits are the hits that a rule counted, or one of its values.
 type countedHits struct {
-	by   *config.Counts
-	hits config.Hits
+	by   *tally.Counts
+	hits tally.Hits
 }
 
 // jointSeries is a series that several counts add up to. It goes on with what those
@@ -155,12 +156,12 @@ type countedHits struct {
 // it for a start from 0, and count all that the others have once more.
 type jointSeries struct {
 	last []countedHits
-	left config.Hits
+	left tally.Hits
 }
 
 // sum returns the sum of the counts that there are now and of those that left.
-func (s *jointSeries) sum(all []countedHits) config.Hits {
-	here := make(map[*config.Counts]bool, len(all)) // callers can spell a thousand values alike
+func (s *jointSeries) sum(all []countedHits) tally.Hits {
+	here := make(map[*tally.Counts]bool, len(all)) // callers can spell a thousand values alike
 	for _, now := range all {
 		here[now.by] = true
 	}
@@ -180,16 +181,16 @@ func (s *jointSeries) sum(all []countedHits) config.Hits {
 // hitWalk goes through the counts of the rules in force, and spells their labels. Its
 // memory is used again for each.
 type hitWalk struct {
-	domains []*config.Domain
+	domains []*rules.Domain
 	seed    maphash.Seed
 	labels  [3][]byte
-	values  []config.ValueCounts
+	values  []tally.ValueCounts
 	entries []bucket.Entry
 }
 
 // each calls do for the counts of each rule, and of each of its values, that counted
 // hits, with their labels. It ends when do reports false.
-func (w *hitWalk) each(do func(*config.Counts) bool) {
+func (w *hitWalk) each(do func(*tally.Counts) bool) {
 	for _, domain := range w.domains {
 		w.labels[0] = appendStatName(w.labels[0][:0], domain.Name)
 		for _, rule := range domain.Rules() {

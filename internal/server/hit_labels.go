@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 )
 
 // appendStatKeys appends the labels key1 and key2 of a rule with these entries. There
@@ -27,7 +27,7 @@ func appendStatWord(dst []byte, e *bucket.Entry) []byte {
 	switch e.Value {
 	case "":
 		return dst
-	case config.RestOfValues:
+	case tally.RestOfValues:
 		return append(dst, "|other"...) // no other word has a bar
 	}
 	dst = append(dst, '_')

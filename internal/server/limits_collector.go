@@ -6,20 +6,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
 
 // limitsCollector shows the loads of the limits files. What rules count is in
 // families, since there may be much of it.
 type limitsCollector struct {
-	live *config.Live
+	live *rules.Live
 	// unknownDomains counts the descriptors of domains that nobody knows.
 	unknownDomains atomic.Uint64
 
 	reloads, successful, succeededAt, rules *prometheus.Desc
 }
 
-func newLimitsCollector(live *config.Live) *limitsCollector {
+func newLimitsCollector(live *rules.Live) *limitsCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("ratelimitd_"+name, help, labels, nil)
 	}

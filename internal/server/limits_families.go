@@ -1,7 +1,8 @@
 package server
 
 import (
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/server/scrape"
 )
 
@@ -9,7 +10,7 @@ import (
 // is bounded: a rule that never matched has none, rules that are counted by value
 // have a bounded number of them, and the series of a rule go with it at a reload.
 func (c *limitsCollector) families() []scrape.Family {
-	var domains []*config.Domain
+	var domains []*rules.Domain
 	if rules := c.live.Rules(); rules != nil {
 		domains = rules.Domains()
 	}
@@ -50,10 +51,10 @@ func (c *limitsCollector) families() []scrape.Family {
 	}
 }
 
-func writeUnmatched(s *scrape.Series, domains []*config.Domain, unknown uint64) {
+func writeUnmatched(s *scrape.Series, domains []*rules.Domain, unknown uint64) {
 	const result = 1
 	s.Set(0, "")
-	s.Set(result, config.Allowed.String())
+	s.Set(result, tally.Allowed.String())
 	if !s.Write(unknown) {
 		return
 	}
@@ -70,9 +71,9 @@ func writeUnmatched(s *scrape.Series, domains []*config.Domain, unknown uint64) 
 
 // ruleWalk goes through the rules in force. Its memory is for a family at a time.
 type ruleWalk struct {
-	domains []*config.Domain
+	domains []*rules.Domain
 	path    []byte
-	values  []config.ValueCounts
+	values  []tally.ValueCounts
 }
 
 // writeDecisions writes what the descriptors got that matched rules.
@@ -80,7 +81,7 @@ func (w *ruleWalk) writeDecisions(s *scrape.Series) {
 	for _, d := range w.domains {
 		s.Set(0, d.Name)
 		for _, rule := range d.Rules() {
-			w.values = append(w.values[:0], config.ValueCounts{Counts: &rule.Counts.Counts})
+			w.values = append(w.values[:0], tally.ValueCounts{Counts: &rule.Counts.Counts})
 			w.values = rule.Counts.AppendValues(w.values)
 			isNamed := false
 			for _, v := range w.values {
@@ -104,7 +105,7 @@ func (w *ruleWalk) writeDecisions(s *scrape.Series) {
 // make.
 func setValue(s *scrape.Series, value string) {
 	others := ""
-	if value == config.RestOfValues {
+	if value == tally.RestOfValues {
 		value, others = "", "true"
 	}
 	s.Set(1, others)
@@ -115,10 +116,10 @@ func setValue(s *scrape.Series, value string) {
 // rule: allowed and denied from the first of any on, so that each first event is an
 // increase, and of a rule in shadow mode shadowed too. label is the place of the label
 // result.
-func writeResults(s *scrape.Series, label int, counts *config.Counts, inShadow bool) bool {
-	for _, r := range [...]config.Result{config.Allowed, config.Denied, config.Shadowed, config.Peeked} {
+func writeResults(s *scrape.Series, label int, counts *tally.Counts, inShadow bool) bool {
+	for _, r := range [...]tally.Result{tally.Allowed, tally.Denied, tally.Shadowed, tally.Peeked} {
 		n := counts.Of(r)
-		if n == 0 && (r == config.Peeked || r == config.Shadowed && !inShadow) {
+		if n == 0 && (r == tally.Peeked || r == tally.Shadowed && !inShadow) {
 			continue
 		}
 		s.Set(label, r.String())
@@ -131,7 +132,7 @@ func writeResults(s *scrape.Series, label int, counts *config.Counts, inShadow b
 
 // eachLimit sets the labels domain and rule, the first and the last, and calls write
 // for each limit that was asked.
-func (w *ruleWalk) eachLimit(s *scrape.Series, write func(*scrape.Series, *config.LimitCounts) bool) {
+func (w *ruleWalk) eachLimit(s *scrape.Series, write func(*scrape.Series, *tally.LimitCounts) bool) {
 	for _, d := range w.domains {
 		s.Set(0, d.Name)
 		for _, rule := range d.Rules() {
@@ -152,16 +153,16 @@ func (w *ruleWalk) eachLimit(s *scrape.Series, write func(*scrape.Series, *confi
 // isShown reports whether a result of a limit has a series: allowed and denied from the
 // limit's first decision on, so that each first event is an increase, and the others,
 // which most limits never have, from their own first on.
-func isShown(r config.LimitResult, counts *config.LimitCounts) bool {
-	return r == config.LimitAllowed || r == config.LimitDenied || counts.Decisions[r].Load() > 0
+func isShown(r tally.LimitResult, counts *tally.LimitCounts) bool {
+	return r == tally.LimitAllowed || r == tally.LimitDenied || counts.Decisions(r) > 0
 }
 
-func writeLimitDecisions(s *scrape.Series, counts *config.LimitCounts) bool {
+func writeLimitDecisions(s *scrape.Series, counts *tally.LimitCounts) bool {
 	s.Set(1, counts.Name)
-	for r := range config.LimitResult(config.LimitResults) {
+	for r := range tally.LimitResult(tally.LimitResults) {
 		if isShown(r, counts) {
 			s.Set(2, r.String())
-			if !s.Write(counts.Decisions[r].Load()) {
+			if !s.Write(counts.Decisions(r)) {
 				return false
 			}
 		}
@@ -169,12 +170,12 @@ func writeLimitDecisions(s *scrape.Series, counts *config.LimitCounts) bool {
 	return true
 }
 
-func writeLimitCost(s *scrape.Series, counts *config.LimitCounts) bool {
+func writeLimitCost(s *scrape.Series, counts *tally.LimitCounts) bool {
 	s.Set(1, counts.Name)
-	for r := range config.LimitResult(config.LimitResults) {
-		if r != config.LimitPeeked && isShown(r, counts) {
+	for r := range tally.LimitResult(tally.LimitResults) {
+		if r != tally.LimitPeeked && isShown(r, counts) {
 			s.Set(2, r.String())
-			if !s.Write(counts.Cost[r].Load()) {
+			if !s.Write(counts.Cost(r)) {
 				return false
 			}
 		}
@@ -182,7 +183,7 @@ func writeLimitCost(s *scrape.Series, counts *config.LimitCounts) bool {
 	return true
 }
 
-func writeReturnedCost(s *scrape.Series, counts *config.LimitCounts) bool {
+func writeReturnedCost(s *scrape.Series, counts *tally.LimitCounts) bool {
 	s.Set(2, counts.Name)
 	for _, returned := range [...]struct {
 		how  string

@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
@@ -18,9 +19,9 @@ import (
 func TestNothingIsAnsweredWithoutLimits(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "later.yaml")
-	var live *config.Live
+	var live *rules.Live
 	d := run(t, oneLimit, func(o *server.Options) {
-		live = config.NewLive(path, o.Log)
+		live = limitsfile.NewLive(path, o.Log)
 		if err := live.Reload(); err == nil {
 			t.Fatal("a file that is not there loads")
 		}
@@ -65,9 +66,9 @@ func TestNothingIsAnsweredWithoutLimits(t *testing.T) {
 func TestReadyOnlyWithDomain(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
-	var live *config.Live
+	var live *rules.Live
 	noDomain := func(o *server.Options) {
-		live = config.NewLive(empty, o.Log)
+		live = limitsfile.NewLive(empty, o.Log)
 		if err := live.Reload(); err != nil {
 			t.Fatal(err)
 		}

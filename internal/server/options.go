@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
@@ -42,7 +42,7 @@ type Options struct {
 	Tops decide.Tops
 	// Live has the rules. While it has none, no request is answered, and unless
 	// Health says otherwise the health check fails.
-	Live *config.Live
+	Live *rules.Live
 	// LimitsStatus, if set, writes lines about where limits come from, each after
 	// a #. Without it they come from files.
 	LimitsStatus func(io.Writer)

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
@@ -275,7 +275,7 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 
 // tickRules has rules do what they do from time to time, as long as ctx lasts.
 func (s *Server) tickRules(ctx context.Context) {
-	tick := time.NewTicker(config.TickEvery)
+	tick := time.NewTicker(tally.TickEvery)
 	defer tick.Stop()
 	for {
 		select {

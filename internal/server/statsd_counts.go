@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/statsd"
 )
 
@@ -28,10 +29,10 @@ type Statsd struct {
 // value that one counts by itself, it holds some 100 bytes.
 type statsdCounts struct {
 	walk hitWalk
-	live *config.Live
+	live *rules.Live
 	// sent is what of the hits was sent. What rules counted that a reload has dropped,
 	// since they were last sent, is not.
-	sent  map[*config.Counts]*sentHits
+	sent  map[*tally.Counts]*sentHits
 	fixed []fixedCount
 }
 
@@ -47,8 +48,8 @@ type fixedCount struct {
 	sent  *uint64
 }
 
-func newStatsdCounts(live *config.Live, m *envoyproxyMetrics) *statsdCounts {
-	c := &statsdCounts{live: live, sent: make(map[*config.Counts]*sentHits)}
+func newStatsdCounts(live *rules.Live, m *envoyproxyMetrics) *statsdCounts {
+	c := &statsdCounts{live: live, sent: make(map[*tally.Counts]*sentHits)}
 	add := func(name string, total func() uint64) {
 		c.fixed = append(c.fixed, fixedCount{name, total, new(uint64)})
 	}
@@ -92,10 +93,10 @@ func (c *statsdCounts) hits(yield func(statsd.Count) bool) {
 		c.walk.domains = rules.Domains()
 	}
 	before := c.sent
-	c.sent = make(map[*config.Counts]*sentHits, len(before))
+	c.sent = make(map[*tally.Counts]*sentHits, len(before))
 	var name []byte
 	goOn := true
-	c.walk.each(func(by *config.Counts) bool {
+	c.walk.each(func(by *tally.Counts) bool {
 		sent := before[by]
 		if sent == nil {
 			sent = new(sentHits)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
@@ -52,7 +52,7 @@ func StartOn(t testing.TB, address string, store bucket.Store, limits string, ch
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.DiscardHandler)
-	live := config.NewLive(file, logger)
+	live := limitsfile.NewLive(file, logger)
 	if err := live.Reload(); err != nil {
 		t.Fatal(err)
 	}

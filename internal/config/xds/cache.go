@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// The cache is cacheMagic, a SHA-256 of what follows with the names of the server
-// and the node, and the DiscoveryResponse as it came.
+// The cache is cacheMagic, a SHA-256 of what follows with the names of the server and the
+// node, and the DiscoveryResponse as received.
 const cacheMagic = "ratelimitd xds cache 1\n"
 
-// loadCache puts the configuration of the cache in force. A cache that cannot be
-// used is no reason to end: the server has a better one.
+// loadCache puts the cached configuration in force. An unusable cache is no reason to
+// stop: the server has a better one.
 func (c *Client) loadCache() {
 	path := c.options.CachePath
 	data, written, err := c.readCache(path)
@@ -57,12 +57,12 @@ func (c *Client) readCache(path string) (data []byte, written time.Time, err err
 		return nil, time.Time{}, err
 	}
 	defer f.Close()
-	most := int64(len(cacheMagic) + sha256.Size + c.options.MaxBytes)
-	all, err := io.ReadAll(io.LimitReader(f, most+1))
+	maxSize := int64(len(cacheMagic) + sha256.Size + c.options.MaxBytes)
+	all, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	switch {
 	case err != nil:
 		return nil, time.Time{}, err
-	case int64(len(all)) > most:
+	case int64(len(all)) > maxSize:
 		return nil, time.Time{}, fmt.Errorf("it is larger than limits.xds.max_bytes, %d bytes", c.options.MaxBytes)
 	}
 	rest, ok := bytes.CutPrefix(all, []byte(cacheMagic))
@@ -83,8 +83,7 @@ func (c *Client) cacheSum(data []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// saveCache writes a configuration that was accepted to the cache, unless it is
-// there.
+// saveCache writes an accepted configuration to the cache, unless it is already there.
 func (c *Client) saveCache(s *snapshot, data []byte) {
 	if c.options.CachePath == "" || s.digest == c.cached {
 		return
@@ -99,8 +98,8 @@ func (c *Client) saveCache(s *snapshot, data []byte) {
 	c.cached = s.digest
 }
 
-// writeCache replaces the file as a whole: a daemon that is killed meanwhile leaves
-// the old one. Only its own user may read it, since limits may name customers.
+// writeCache replaces the file as a whole: a daemon killed while writing leaves the old
+// one. Only the daemon's own user may read it, since limits may name customers.
 func (c *Client) writeCache(data []byte) (err error) {
 	path := c.options.CachePath
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // with mode 0600

@@ -12,51 +12,51 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
 const (
-	// minPause and maxPause bound the time between two connections. It grows while
-	// no response comes that is accepted.
+	// minPause and maxPause bound the time between two connections. It grows as long as
+	// no response is accepted.
 	minPause = 200 * time.Millisecond
 	maxPause = 10 * time.Second
-	// logEvery spaces log lines that repeat.
+	// logEvery spaces repeated log lines.
 	logEvery = time.Minute
-	// silenceLogEvery spaces those about a server that has nothing to say, which
-	// may be as it should.
+	// silenceLogEvery spaces the lines about a server that has nothing to say, which may
+	// be intended.
 	silenceLogEvery = 10 * time.Minute
-	// maxSaid bounds an error of a connection, in bytes.
+	// maxSaid bounds the error of a connection, in bytes.
 	maxSaid = 1024
-	// defaultSilence is where Options do not say.
+	// defaultSilence applies if Options do not say.
 	defaultSilence = 15 * time.Second
 )
 
-// Options of a Client.
+// Options are the options of a Client.
 type Options struct {
-	// Address is host:port of the server.
+	// Address is the host:port of the server.
 	Address string
-	// NodeID and NodeMetadata say who asks. A server answers nodes that it knows,
+	// NodeID and NodeMetadata identify the client. A server answers nodes that it knows,
 	// and is silent to others.
 	NodeID       string
 	NodeMetadata map[string]string
 	// Headers are sent with the stream; their names are in lower case.
 	Headers map[string]string
-	// TLS says how the connection is protected. Its CA counts beside the system's.
+	// TLS says how the connection is protected. Its CA is trusted besides the system's.
 	TLS tlsfiles.Client
-	// MaxBytes bounds a response.
+	// MaxBytes bounds the size of a response.
 	MaxBytes int
 	// CachePath, if set, is the file that keeps the last good configuration.
 	CachePath string
-	// Silence is after how long a server without an answer is logged; 0 means 15
+	// Silence is how long a server may stay silent before that is logged; 0 means 15
 	// seconds.
 	Silence time.Duration
-	// Live gets the rules. It was made by NewFedLive.
-	Live *config.Live
+	// Live receives the rules. It was made by NewFedLive.
+	Live *limitsfile.FedLive
 	// Sparing, if set, calls the function that reads a large response.
 	Sparing func(func())
-	// Metrics gets those of the client. Log may be nil.
+	// Metrics registers the metrics of the client. Log may be nil.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
 }
@@ -70,33 +70,32 @@ type Client struct {
 	pace    pace
 	metrics *metrics
 
-	// lost thins the lines about connections, by their texts, of which there are
-	// few. toldLost is set if the last line about the connection says that there
-	// is none.
+	// lost thins the log lines about connections, by their text; there are few texts.
+	// toldLost is set if the last line about the connection says that there is none.
 	lost              map[string]*logthin.Thinner
 	toldLost          bool
 	silent, notCached logthin.Thinner
-	// misaddressed thins the lines about responses that are no configuration.
+	// misaddressed thins the log lines about responses that are not a configuration.
 	misaddressed logthin.Thinner
 
 	// answered is closed once a response was loaded or refused.
 	answered     chan struct{}
 	answeredOnce sync.Once
 
-	// refused and why are of the last configuration that was loaded, why it is
-	// refused or nil: a server may send it again and again.
+	// refused identifies the last configuration that was loaded; why is the reason for
+	// its refusal, or nil. A server may send it again and again.
 	refused [sha256.Size]byte
 	why     error
-	// cached is the configuration that the cache has. It and what stands above,
-	// down from pace, is used by New, and then by Run alone.
+	// cached is the configuration in the cache. It and the fields above, from pace on,
+	// are used by New and then only by Run.
 	cached [sha256.Size]byte
 
 	mu     sync.Mutex
 	status Status
 }
 
-// New returns a Client, and loads the configuration of the cache. An error says
-// which file of TLS cannot be read.
+// New returns a Client and loads the cached configuration. An error says which TLS file
+// cannot be read.
 func New(o Options) (*Client, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -136,21 +135,19 @@ func (c *Client) Run(ctx context.Context) {
 			pause = minPause
 		}
 		pause = nextPause(pause)
-		select {
-		case <-ctx.Done():
+		if sleep(ctx, pause) != nil {
 			return
-		case <-time.After(pause):
 		}
 	}
 }
 
-// nextPause returns the pause after another. Daemons that lost the same server must
-// not come back together.
+// nextPause returns the pause that follows another. Daemons that lost the same server
+// must not come back together.
 func nextPause(pause time.Duration) time.Duration {
 	return min(minPause+rand.N(3*pause-minPause), maxPause)
 }
 
-// load puts a snapshot in force. It returns why it is refused, or nil.
+// load puts a snapshot in force. It returns the reason if it is refused, or nil.
 func (c *Client) load(s *snapshot) error {
 	if c.isRefused(s) {
 		return c.why // it would take as long as the first time
@@ -163,7 +160,7 @@ func (c *Client) load(s *snapshot) error {
 // isRefused reports whether a snapshot is the one that was just refused.
 func (c *Client) isRefused(s *snapshot) bool { return c.why != nil && s.digest == c.refused }
 
-// judge loads a snapshot and records what became of it.
+// judge loads a snapshot and records the result.
 func (c *Client) judge(s *snapshot, data []byte) error {
 	again, rules := c.isRefused(s), c.rules()
 	misaddressed := s.checkEnvelope()
@@ -190,7 +187,7 @@ func (c *Client) judge(s *snapshot, data []byte) error {
 			c.log.Warn("xds: a response is refused, and the server is told; nothing changes", "version", s.version, "error", err, "not_logged", leftOut)
 		}
 	case !again:
-		c.log.Warn("xds: a configuration is refused, and the server is told", "version", s.version) // why is logged by Live
+		c.log.Warn("xds: a configuration is refused, and the server is told", "version", s.version) // Live logs why
 	}
 	c.answeredOnce.Do(func() { close(c.answered) })
 	return err
@@ -204,9 +201,9 @@ func (c *Client) rules() int {
 	return 0
 }
 
-// tellEmptied counts and logs that a configuration removed all rules, of which there
-// were so many before: it may be meant, and it may be a server that lost its own. Domains
-// without a rule may be left.
+// tellEmptied counts and logs that a configuration removed all of the rules, of which
+// there were so many before. That may be intended, or the server may have lost its own.
+// Domains without a rule may remain.
 func (c *Client) tellEmptied(s *snapshot, before int) {
 	if before == 0 || c.rules() > 0 {
 		return
@@ -226,7 +223,7 @@ func (c *Client) connected() {
 	}
 }
 
-// disconnected records and logs why a stream ended, or could not begin.
+// disconnected records and logs why a stream ended, or could not start.
 func (c *Client) disconnected(err error) {
 	c.metrics.failures.Inc()
 	hint := hintFor(err)

@@ -15,11 +15,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// tlsConfig makes the configuration of one connection, from the files as they are
-// then.
+// tlsConfig makes the configuration of one connection from the current contents of the
+// files.
 type tlsConfig func(serverName string) (*tls.Config, error)
 
-// dial returns a connection, which is made when it is first used.
+// dial returns a connection, which is established on first use.
 func (c *Client) dial() (*grpc.ClientConn, error) {
 	security := insecure.NewCredentials()
 	if c.tls != nil {
@@ -35,20 +35,20 @@ func (c *Client) dial() (*grpc.ClientConn, error) {
 			Backoff:           backoff.Config{BaseDelay: minPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-		// A server in Go cuts connections on which it is asked more often.
+		// A server in Go cuts connections that ping it more often.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 20 * time.Second}),
 		grpc.WithMaxHeaderListSize(64<<10),
-		// A service config from DNS could have calls retried.
+		// A service config from DNS could enable retries.
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 	)
 }
 
-// received is a message as its bytes. The bytes of a response take many times
-// their room once they are messages in memory, so they are counted first.
+// received holds the bytes of a message. Decoded, a response takes many times that
+// memory, so its parts are counted first.
 type received struct{ data []byte }
 
-// codec sends messages of protobuf, and receives bytes.
+// codec sends protobuf messages and receives bytes.
 type codec struct{}
 
 // Name implements encoding.CodecV2.
@@ -79,8 +79,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 const silentHint = "it accepts the connection and says nothing; is limits.xds.address that of a management server?"
 
-// hintFor says what an error of the connection means, for those that have to mend
-// it, or returns "".
+// hintFor explains an error of the connection to whoever has to fix it, or returns "".
 func hintFor(err error) string {
 	text := err.Error()
 	for _, h := range []struct{ in, hint string }{

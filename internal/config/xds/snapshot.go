@@ -12,42 +12,42 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
-// TypeURL is the type of the resources that are asked for.
+// TypeURL is the type of the requested resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// Bounds of a response beside its bytes. A message in memory takes many times the
-// bytes of one that is empty, so bytes alone bound too little.
+// Bounds of a response besides its size in bytes. An empty message takes many times its
+// bytes in memory, so bytes alone bound too little.
 const (
-	// maxResources is the number of domains. Each counts in maxParts too.
+	// maxResources is the number of domains. They also count in maxParts.
 	maxResources = 100_000
-	// maxParts is the number of domains, of descriptors, of names in replaces and of
-	// values in metadata, all together. With maxTexts it has the worst configuration,
-	// and the one before that stays in force while it is loaded, fit into half a
-	// gigabyte, which is what Envoy Gateway requests for a pod.
+	// maxParts is the number of domains, descriptors, names in replaces and values in
+	// metadata, all together. Together with maxTexts it makes the worst configuration,
+	// and the one that stays in force while it is loaded, fit into half a gigabyte, which
+	// is what Envoy Gateway requests for a pod.
 	maxParts = 150_000
-	// maxTexts is the number of bytes of names, keys and values, in all domains.
-	// They are held by the rules in force, by the next ones and by the response.
+	// maxTexts is the number of bytes of names, keys and values, in all domains. The
+	// rules in force, the next ones and the response all hold them.
 	maxTexts = 24 << 20
 	// maxMetadata is the number of bytes of metadata, in all domains.
 	maxMetadata = 8 << 20
-	// maxDepth is a bit more than descriptors or metadata may nest.
+	// maxDepth is a little more than descriptors or metadata may nest.
 	maxDepth = 300
-	// maxLabel is the length of a version or a nonce in bytes. They are sent back.
+	// maxLabel is the length of a version or a nonce in bytes. Both are sent back.
 	maxLabel = 4096
 )
 
 // snapshot is a response: the whole configuration.
 type snapshot struct {
 	version, nonce string
-	// typeURL is what the response says of all its resources. It may be empty.
+	// typeURL is the type that the response gives for all its resources. It may be empty.
 	typeURL string
-	// resources are sorted, so that the errors of equal configurations are equal:
-	// a server sends them in random order.
+	// resources are sorted, so that equal configurations give equal errors: a server
+	// sends them in random order.
 	resources []resource
 	// digest tells configurations apart.
 	digest [sha256.Size]byte
@@ -55,11 +55,11 @@ type snapshot struct {
 	err error
 }
 
-// resource is one of a snapshot, as it came.
+// resource is one resource of a snapshot, as received.
 type resource struct {
 	typeURL, name string
 	content       []byte
-	// err says why the envelope is none, or is nil.
+	// err says why the envelope is invalid, or is nil.
 	err error
 }
 
@@ -100,11 +100,11 @@ func readSnapshot(data []byte) (*snapshot, error) {
 	return s, nil
 }
 
-// checkEnvelope returns why the response is not the configuration that was asked for,
-// or nil. Resources say their type themselves, and servers leave out the rest, so
-// type_url and version_info are needed where there is nothing else: an empty response
-// removes all limits. A server whose snapshot lacks the type sends one without a
-// version. The nonce may be missing; the answer then lacks it too.
+// checkEnvelope returns why the response is not the requested configuration, or nil.
+// Resources carry their type themselves, and servers leave out the rest, so type_url and
+// version_info are needed only where there is nothing else: an empty response removes all
+// limits. A server whose snapshot lacks the type sends one without a version. The nonce
+// may be missing; the answer then lacks it too.
 func (s *snapshot) checkEnvelope() error {
 	const allowed = "allowed: resources, or for a configuration without any the version_info and the type_url " + TypeURL
 	switch {
@@ -120,8 +120,7 @@ func (s *snapshot) checkEnvelope() error {
 	return nil
 }
 
-// isOfType reports whether the response is of the type that was asked for, as far as
-// it says.
+// isOfType reports whether the response is of the requested type, or does not say.
 func (s *snapshot) isOfType() bool { return s.typeURL == "" || s.typeURL == TypeURL }
 
 // readResource reads a google.protobuf.Any, and the name in the RateLimitConfig.
@@ -149,8 +148,8 @@ func readResource(data []byte) resource {
 	return r
 }
 
-// typeText returns a type as a text. The one that all should have is not copied, and
-// of others no more than an error shows.
+// typeText returns a type as a string. The expected type is not copied, and of others no
+// more than an error shows.
 func typeText(data []byte) string {
 	if string(data) == TypeURL {
 		return TypeURL
@@ -158,8 +157,8 @@ func typeText(data []byte) string {
 	return string(data[:min(len(data), maxShown)])
 }
 
-// maxShown is more bytes of a name or a type than are allowed or shown. A response
-// has megabytes of them.
+// maxShown is more bytes of a name or a type than are allowed or shown. A response can
+// hold megabytes of them.
 const maxShown = 512
 
 func (s *snapshot) sort() {
@@ -171,7 +170,7 @@ func (s *snapshot) sort() {
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(data))))
 		h.Write(data)
 	}
-	// What was read of a bad one may be what a good one holds.
+	// What was read of a bad resource may be part of a good one.
 	fail := func(err error) {
 		if err != nil {
 			add([]byte(err.Error()))
@@ -186,12 +185,12 @@ func (s *snapshot) sort() {
 	s.digest = [sha256.Size]byte(h.Sum(nil))
 }
 
-// list returns the resources as rules are loaded from them.
-func (s *snapshot) list() []config.Resource {
+// list returns the resources in the form from which rules are loaded.
+func (s *snapshot) list() []limitsfile.Resource {
 	if s.err != nil {
-		return []config.Resource{{Name: "the snapshot", Tree: failing(s.err)}}
+		return []limitsfile.Resource{{Name: "the snapshot", Tree: failing(s.err)}}
 	}
-	list := make([]config.Resource, len(s.resources))
+	list := make([]limitsfile.Resource, len(s.resources))
 	for i := range s.resources {
 		r := &s.resources[i]
 		list[i].Name = "resource " + yamlfile.Printable(r.name)
@@ -217,8 +216,8 @@ var (
 	errTooNested = errors.New("descriptors or metadata that nest too deep; allowed: at most 256 levels of descriptors, and 32 of metadata")
 )
 
-// checkSize counts what the resources would hold in memory, before they do. What
-// cannot be read is reported later, with its name.
+// checkSize counts what the resources would take in memory before they do. What cannot be
+// read is reported later, with its name.
 func checkSize(resources []resource) error {
 	c := counter{}
 	for i := range resources {
@@ -284,8 +283,8 @@ func (c *counter) policy(data []byte) {
 	}
 }
 
-// structure counts the values of a google.protobuf.Struct: of two bytes each may
-// be.
+// structure counts the values of a google.protobuf.Struct: there may be one for every two
+// bytes.
 func (c *counter) structure(data []byte, depth int) {
 	f := wire.Fields[[]byte]{Rest: data}
 	for c.goesOn(depth) && f.Next() {
@@ -320,7 +319,7 @@ func (c *counter) value(data []byte, depth int) {
 	}
 }
 
-// goesOn reports whether more is to be counted at a depth.
+// goesOn reports whether counting continues at a depth.
 func (c *counter) goesOn(depth int) bool {
 	c.tooDeep = c.tooDeep || depth > maxDepth
 	return !c.tooDeep && c.parts <= maxParts

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	xdsv3 "github.com/ratelimitd/ratelimitd/proto/ratelimit/xds/v3"
 )
 
@@ -27,7 +27,7 @@ func BenchmarkLoad(b *testing.B) {
 		}
 		data[i] = responseOf(b, domains...)
 	}
-	live := config.LoadOptions{Lenient: true}.NewFedLive("xds", nil)
+	live := limitsfile.Options{Lenient: true}.NewFedLive("xds", nil)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		s, err := readSnapshot(data[i%2])

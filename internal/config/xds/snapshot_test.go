@@ -11,7 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	xdsv3 "github.com/ratelimitd/ratelimitd/proto/ratelimit/xds/v3"
 )
 
@@ -83,7 +84,7 @@ func FuzzSnapshot(f *testing.F) {
 			return
 		}
 		for _, lenient := range []bool{false, true} {
-			live := config.LoadOptions{Lenient: lenient}.NewFedLive("xds", nil)
+			live := limitsfile.Options{Lenient: lenient}.NewFedLive("xds", nil)
 			if err := live.Feed(s.digest, s.list()); err != nil {
 				if err.Error() == "" || shortened(err.Error()) == "" {
 					t.Error("refused without a reason")
@@ -96,7 +97,7 @@ func FuzzSnapshot(f *testing.F) {
 }
 
 // loadAs loads domains with options, and returns what is in force.
-func loadAs(t *testing.T, o config.LoadOptions, domains ...*xdsv3.RateLimitConfig) (*config.Rules, error) {
+func loadAs(t *testing.T, o limitsfile.Options, domains ...*xdsv3.RateLimitConfig) (*rules.Set, error) {
 	t.Helper()
 	s, err := readSnapshot(responseOf(t, domains...))
 	if err != nil {
@@ -110,17 +111,17 @@ func loadAs(t *testing.T, o config.LoadOptions, domains ...*xdsv3.RateLimitConfi
 func TestDomainsInSeveralResourcesAreMergedIfAsked(t *testing.T) {
 	first, second := configOf("a", 1), configOf("b", 1)
 	second.Domain = "a"
-	if _, err := loadAs(t, config.LoadOptions{}, first, second); err == nil || !strings.Contains(err.Error(), `resource b: domain: found the domain "a" again, which is also in resource a`) {
+	if _, err := loadAs(t, limitsfile.Options{}, first, second); err == nil || !strings.Contains(err.Error(), `resource b: domain: found the domain "a" again, which is also in resource a`) {
 		t.Errorf("not merged: %v", err)
 	}
-	_, err := loadAs(t, config.LoadOptions{MergeDomains: true}, first, second)
+	_, err := loadAs(t, limitsfile.Options{MergeDomains: true}, first, second)
 	const want = `resource b: descriptors[0]: found "user" with the value "a*" again, the first is in resource a; allowed: each key with each value once in a domain
 resource b: descriptors[1]: found the key "user" again, the first is in resource a; allowed: each key with each value once in a domain`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
 	second.Descriptors = []*xdsv3.RateLimitDescriptor{{Key: "plan", RateLimit: first.Descriptors[0].RateLimit}}
-	rules, err := loadAs(t, config.LoadOptions{MergeDomains: true}, first, second)
+	rules, err := loadAs(t, limitsfile.Options{MergeDomains: true}, first, second)
 	if err != nil || len(rules.Domains()) != 1 || rules.Count() != 2 {
 		t.Errorf("merged: %v", err)
 	}
@@ -130,7 +131,7 @@ resource b: descriptors[1]: found the key "user" again, the first is in resource
 func TestModesWithoutALimitAreNoErrorWhereFilesAreStrict(t *testing.T) {
 	d := configOf("a", 1)
 	d.Descriptors[1].ShadowMode, d.Descriptors[1].QuotaMode = true, true
-	rules, err := loadAs(t, config.LoadOptions{}, d)
+	rules, err := loadAs(t, limitsfile.Options{}, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func TestModesWithoutALimitAreNoErrorWhereFilesAreStrict(t *testing.T) {
 		}
 	}
 	d.Descriptors[1].DetailedMetric = true
-	if _, err := loadAs(t, config.LoadOptions{}, d); err == nil || !strings.HasPrefix(err.Error(), "resource a: descriptors[1].detailed_metric: found detailed_metric without a limit") {
+	if _, err := loadAs(t, limitsfile.Options{}, d); err == nil || !strings.HasPrefix(err.Error(), "resource a: descriptors[1].detailed_metric: found detailed_metric without a limit") {
 		t.Errorf("another flag: %v", err)
 	}
 }
@@ -149,7 +150,7 @@ func TestModesWithoutALimitAreNoErrorWhereFilesAreStrict(t *testing.T) {
 func TestATornCopyOfWhatIsInForceIsRefused(t *testing.T) {
 	good := marshal(t, configOf("a", 1))
 	envelope := marshal(t, &anypb.Any{TypeUrl: TypeURL, Value: good})
-	live := config.LoadOptions{}.NewFedLive("xds", nil)
+	live := limitsfile.Options{}.NewFedLive("xds", nil)
 	for _, c := range []struct {
 		name    string
 		content []byte

@@ -13,24 +13,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// Status tells how the configuration in force came to be.
+// Status describes how the configuration in force came about.
 type Status struct {
-	// Connected is whether a stream is open, and Since is when that changed.
+	// Connected tells whether a stream is open, and Since when that changed.
 	Connected bool
 	Since     time.Time
-	// Silent is whether the server says nothing on it.
+	// Silent tells whether the server says nothing on it.
 	Silent bool
-	// Version is what was last accepted; AcceptedAt is zero if nothing was.
+	// Version is the last accepted one; AcceptedAt is zero if none was.
 	Version    string
 	AcceptedAt time.Time
-	// CachedAt is when the configuration in force was written to the cache; zero
-	// if it is not from there, but from the server.
+	// CachedAt is when the configuration in force was written to the cache; zero if it
+	// comes from the server instead.
 	CachedAt time.Time
-	// Rejected is the last refusal, or nil after something was accepted.
+	// Rejected is the last refusal, or nil after a configuration was accepted.
 	Rejected *Rejection
-	// LastError is why a stream last ended or could not begin, Hint is what that
-	// means, if it is known, and FailedAt is when; nil once the server has
-	// answered.
+	// LastError is why a stream last ended or could not start, Hint what that means, if
+	// known, and FailedAt when it happened; nil once the server has answered.
 	LastError error
 	Hint      string
 	FailedAt  time.Time
@@ -43,14 +42,14 @@ type Rejection struct {
 	Err     error
 }
 
-// Status returns how things are.
+// Status returns the current status.
 func (c *Client) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.status
 }
 
-// WriteStatus writes it as lines for people, each after a #.
+// WriteStatus writes the status as lines for people, each starting with #.
 func (c *Client) WriteStatus(w io.Writer) {
 	st := c.Status()
 	moment := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -85,7 +84,7 @@ func (c *Client) WriteStatus(w io.Writer) {
 	}
 }
 
-// onOneLine returns a text that a server chose without what moves a cursor.
+// onOneLine returns a text chosen by a server without anything that moves the cursor.
 func onOneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -95,7 +94,7 @@ func onOneLine(text string) string {
 	}, text)
 }
 
-// metrics count what the client does.
+// metrics are the counts of the client.
 type metrics struct {
 	accepted, rejected, emptied, failures prometheus.Counter
 }

@@ -17,14 +17,14 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// maxDetail bounds the errors that the server is told, in bytes.
+// maxDetail bounds the errors reported to the server, in bytes.
 const maxDetail = 32 << 10
 
-// session connects, and follows the server until the stream ends. It returns
-// whether something was accepted, and why it ended.
+// session connects and follows the server until the stream ends. It returns whether
+// something was accepted, and why the stream ended.
 func (c *Client) session(ctx context.Context) (good bool, err error) {
-	// A connection is made for each stream: then the name is looked up again, the
-	// files of TLS are read again, and the pauses between are ours alone.
+	// Each stream has its own connection: then the name is looked up again, the TLS files
+	// are read again, and the pauses in between are ours alone.
 	conn, err := c.dial()
 	if err != nil {
 		return false, err
@@ -53,17 +53,17 @@ func (c *Client) session(ctx context.Context) (good bool, err error) {
 type session struct {
 	*Client
 	stream grpc.ClientStream
-	// version is the last that was accepted on this stream. Versions of streams
-	// before mean nothing: another server may count anew.
+	// version is the last one accepted on this stream. Versions of earlier streams mean
+	// nothing: another server may start counting again.
 	version string
-	// rejected is the version that was last refused on this stream.
+	// rejected is the version last refused on this stream.
 	rejected    string
 	hasRejected bool
 	// good is set once a response was accepted.
 	good bool
 }
 
-// follow asks, and answers each response, until the stream ends.
+// follow sends requests and answers each response until the stream ends.
 func (s *session) follow(ctx context.Context) error {
 	if err := s.send(ctx, s.request("", "")); err != nil {
 		return err
@@ -83,8 +83,8 @@ func (s *session) follow(ctx context.Context) error {
 	}
 }
 
-// receive waits for a response, loads it, and returns the answer to it. The bytes
-// of the response are let go of.
+// receive waits for a response, loads it, and returns the answer to it. It keeps no
+// reference to the bytes of the response.
 func (s *session) receive(ctx context.Context) (answer *discoveryv3.DiscoveryRequest, err error) {
 	var message received
 	if err := s.stream.RecvMsg(&message); err != nil {
@@ -104,11 +104,11 @@ func (s *session) receive(ctx context.Context) (answer *discoveryv3.DiscoveryReq
 	return answer, err
 }
 
-// largeResponse is the size in bytes of responses that would make the heap grow much:
-// a server may send one after the other.
+// largeResponse is the size in bytes from which on a response would make the heap grow
+// much: a server may send one after the other.
 const largeResponse = 1 << 20
 
-// answer loads a response in its bytes, and returns the answer to it.
+// answer loads a response from its bytes and returns the answer to it.
 func (s *session) answer(data []byte) (*discoveryv3.DiscoveryRequest, error) {
 	snapshot, err := readSnapshot(data)
 	if err != nil {
@@ -121,11 +121,11 @@ func (s *session) answer(data []byte) (*discoveryv3.DiscoveryRequest, error) {
 	return s.request(snapshot.version, snapshot.nonce), nil
 }
 
-// refuse returns the answer to a snapshot that is refused: the version before, as
-// the protocol has it. Servers that compare versions alone take that for a request
-// for the same snapshot, and send it at once. If it comes again, the answer names
-// its version, which they take for known; the error says that it is refused. That of
-// another type is never named: it may be the next one of the type that is asked for.
+// refuse returns the answer to a refused snapshot: the previous version, as the protocol
+// demands. Servers that only compare versions take that for a request for the same
+// snapshot and send it at once. If it comes again, the answer names its version, which
+// they take to be known; the error says that it is refused. The version of another type
+// is never named: it may be the next one of the requested type.
 func (s *session) refuse(snapshot *snapshot, why error) *discoveryv3.DiscoveryRequest {
 	version := s.version
 	if snapshot.isOfType() {
@@ -174,7 +174,7 @@ func (s *session) send(ctx context.Context, r *discoveryv3.DiscoveryRequest) err
 	}
 	err := s.stream.SendMsg(r)
 	if errors.Is(err, io.EOF) {
-		// The stream has ended; why is what receiving says.
+		// The stream has ended; receiving says why.
 		var message received
 		if err := s.stream.RecvMsg(&message); err != nil {
 			return err

@@ -12,26 +12,26 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	xdsv3 "github.com/ratelimitd/ratelimitd/proto/ratelimit/xds/v3"
 )
 
-func failing(err error) func() (config.Tree, error) {
-	return func() (config.Tree, error) { return config.Tree{}, err }
+func failing(err error) func() (limitsfile.Tree, error) {
+	return func() (limitsfile.Tree, error) { return limitsfile.Tree{}, err }
 }
 
-// tree returns the domain as the tree that a limits file would have. So all that
+// tree returns the domain as the tree that a limits file would have, so everything that
 // holds for files holds for it.
-func (r *resource) tree() (config.Tree, error) {
+func (r *resource) tree() (limitsfile.Tree, error) {
 	var c xdsv3.RateLimitConfig
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(r.content, &c); err != nil {
-		return config.Tree{}, fmt.Errorf("bytes that are no RateLimitConfig: %w", err)
+		return limitsfile.Tree{}, fmt.Errorf("bytes that are no RateLimitConfig: %w", err)
 	}
 	b := &builder{lists: make(map[*yaml.Node][]*xdsv3.RateLimitDescriptor)}
 	root := b.mapping()
 	b.add(root, "domain", b.text(c.GetDomain()))
 	b.descriptors(root, c.GetDescriptors())
-	return config.Tree{Root: root, Items: b.items}, nil
+	return limitsfile.Tree{Root: root, Items: b.items}, nil
 }
 
 // builder makes nodes.
@@ -40,8 +40,7 @@ type builder struct {
 	lists map[*yaml.Node][]*xdsv3.RateLimitDescriptor
 }
 
-// items returns the items of a list, made one after the other, or nil if they were
-// made already.
+// items returns the items of a list, made one by one, or nil if they were already made.
 func (b *builder) items(list *yaml.Node) iter.Seq[*yaml.Node] {
 	descriptors, ok := b.lists[list]
 	if !ok {
@@ -57,7 +56,7 @@ func (b *builder) items(list *yaml.Node) iter.Seq[*yaml.Node] {
 	}
 }
 
-// Scalars that stand in many places are one node each. They are never changed.
+// Scalars that occur in many places are one node each. They are never changed.
 var (
 	keyNodes = textNodes("domain", "descriptors", "key", "value", "rate_limit", "shadow_mode", "quota_mode", "detailed_metric", "metadata",
 		"unlimited", "requests_per_unit", "unit", "name", "replaces")
@@ -166,7 +165,7 @@ func (b *builder) policy(p *xdsv3.RateLimitPolicy) *yaml.Node {
 	return m
 }
 
-// structure returns metadata, with its keys in order.
+// structure returns metadata with its keys sorted.
 func (b *builder) structure(s *structpb.Struct) *yaml.Node {
 	m := b.mapping()
 	for _, key := range slices.Sorted(maps.Keys(s.GetFields())) {
@@ -195,7 +194,7 @@ func (b *builder) value(v *structpb.Value) *yaml.Node {
 	return b.scalar("!!null", "")
 }
 
-// number returns a number as a file would have it: whole ones without a fraction.
+// number returns a number as it would be in a file: integers without a fraction.
 func (b *builder) number(n float64) *yaml.Node {
 	switch {
 	case math.IsNaN(n):

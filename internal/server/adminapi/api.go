@@ -13,7 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/assign"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
@@ -31,7 +31,7 @@ type Options struct {
 	// is asked for.
 	VerifyClient func(tls.ConnectionState) error
 	// Live has the rules.
-	Live *config.Live
+	Live *rules.Live
 	// Decider explains what requests would get.
 	Decider *decide.Decider
 	// Assignments keeps the assignments, and the record of changes. Without it there

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -187,7 +188,7 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 		return nil, none, err
 	}
 	// What only ends something needs no rules.
-	rules, err := a.rules()
+	inForce, err := a.rules()
 	if err != nil && slices.ContainsFunc(all, func(q askedChange) bool { return q.change.Sets() }) {
 		return nil, none, err
 	}
@@ -203,12 +204,12 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 	var changes []assign.Change
 	var at []int // the place of each change in the request
 	seen := make(map[string]bool)
-	reacher := rules.Reacher()
+	reacher := trace.NewReacher(inForce, 1)
 	for i := range all {
 		q := &all[i]
 		c := &q.change
 		if q.wrong == "" {
-			a.judge(rules, reacher, q)
+			a.judge(inForce, reacher, q)
 		}
 		subject := c.Assignment.Text()
 		switch {
@@ -451,8 +452,8 @@ func (a *API) DeleteAssignment(ctx context.Context, r *adminv1.DeleteAssignmentR
 		return nil, err
 	}
 	response := &adminv1.DeleteAssignmentResponse{Change: showResult(applied.Results[0], change.IfMatch, applied.Old)}
-	if rules := a.Live.Rules(); rules != nil && applied.Results[0].Outcome == assign.Unchanged && applied.Results[0].Before == nil {
-		response.Change.Warnings = absent(rules.Reacher(), &change.Assignment)
+	if inForce := a.Live.Rules(); inForce != nil && applied.Results[0].Outcome == assign.Unchanged && applied.Results[0].Before == nil {
+		response.Change.Warnings = absent(trace.NewReacher(inForce, 1), &change.Assignment)
 	}
 	response.Pending, response.UnknownFor = a.showReached(ctx, applied.Reached)
 	return response, nil

@@ -10,7 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
@@ -85,7 +86,7 @@ func explainResponse(x *decide.Explanation) *adminv1.ExplainResponse {
 	if x.DeniedByLimit >= 0 {
 		m.DeniedByLimit = index(x.DeniedByLimit)
 	}
-	shown := make(map[*config.Rule]bool)
+	shown := make(map[*rules.Rule]bool)
 	for i := range x.Descriptors {
 		d := &x.Descriptors[i]
 		e := explainedDescriptor(d)
@@ -126,7 +127,7 @@ func explainedDescriptor(d *decide.ExplainedDescriptor) *adminv1.ExplainedDescri
 	return m
 }
 
-func tracedLevel(l *config.TracedLevel) *adminv1.Level {
+func tracedLevel(l *trace.Level) *adminv1.Level {
 	m := &adminv1.Level{Entry: &ratelimitv1.Entry{Key: l.Entry.Key, Value: l.Entry.Value}, NotShown: uint32(l.NotShown)}
 	for _, c := range l.Candidates {
 		m.Candidates = append(m.Candidates, &adminv1.Candidate{

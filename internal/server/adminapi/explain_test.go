@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -29,7 +29,7 @@ import (
 // decider returns a decider on the limits, in memory, with a clock that stands still.
 func decider(t testing.TB, limits string, change ...func(*decide.Options)) *decide.Decider {
 	t.Helper()
-	live := config.NewLive(filetest.Write(t, t.TempDir(), "limits.yaml", limits), nil)
+	live := limitsfile.NewLive(filetest.Write(t, t.TempDir(), "limits.yaml", limits), nil)
 	if err := live.Reload(); err != nil {
 		t.Fatal(err)
 	}

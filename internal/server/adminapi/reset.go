@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -60,7 +60,7 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	}
 	var warnings []string
 	if done.States == 0 {
-		warnings = append(warnings, fmt.Sprintf("nothing is counted for %s: %s full", config.ShowEntries(subject.Entries), areLimits(states.Limits)))
+		warnings = append(warnings, fmt.Sprintf("nothing is counted for %s: %s full", words.Entries(subject.Entries), areLimits(states.Limits)))
 		warnings = append(warnings, states.Hints...)
 		if r.GetStrict() {
 			return nil, idleReset(warnings)

@@ -9,7 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -19,9 +22,9 @@ import (
 const rulesMost = 10_000
 
 // rules returns the rules in force.
-func (a *API) rules() (*config.Rules, error) {
-	if rules := a.Live.Rules(); rules != nil {
-		return rules, nil
+func (a *API) rules() (*rules.Set, error) {
+	if inForce := a.Live.Rules(); inForce != nil {
+		return inForce, nil
 	}
 	return nil, status.Error(codes.Unavailable, "no limits are loaded yet")
 }
@@ -40,11 +43,11 @@ func (a *API) ListDomains(ctx context.Context, r *adminv1.ListDomainsRequest) (*
 }
 
 func (a *API) listDomains(_ context.Context, _ *adminv1.ListDomainsRequest, add func(*adminv1.Domain) error) (*adminv1.ListDomainsResponse, error) {
-	rules, err := a.rules()
+	inForce, err := a.rules()
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range rules.Domains() {
+	for _, d := range inForce.Domains() {
 		shown := &adminv1.Domain{
 			Name: d.Name, Place: &adminv1.Place{File: d.File, Line: uint32(d.Line)}, Rules: uint32(len(d.Places())),
 			HashTag: d.HashTag, Unmatched: adminv1.Unmatched_UNMATCHED_ALLOW, Keys: outermostKeys(d),
@@ -52,7 +55,7 @@ func (a *API) listDomains(_ context.Context, _ *adminv1.ListDomainsRequest, add 
 		if a.Assignments != nil {
 			shown.Assignments = uint64(a.Assignments.Table().Count(d.Name))
 		}
-		shown.UnmatchedCount = d.WithoutRule.Of(config.Allowed) + d.WithoutRule.Of(config.Denied) + d.WithoutRule.Of(config.Shadowed)
+		shown.UnmatchedCount = d.WithoutRule.Of(tally.Allowed) + d.WithoutRule.Of(tally.Denied) + d.WithoutRule.Of(tally.Shadowed)
 		if a.Decider.DeniesUnmatched(d) {
 			shown.Unmatched = adminv1.Unmatched_UNMATCHED_DENY
 		}
@@ -60,12 +63,12 @@ func (a *API) listDomains(_ context.Context, _ *adminv1.ListDomainsRequest, add 
 			return nil, err
 		}
 	}
-	return &adminv1.ListDomainsResponse{Fingerprint: rules.Fingerprint()}, nil
+	return &adminv1.ListDomainsResponse{Fingerprint: inForce.Fingerprint()}, nil
 }
 
 // outermostKeys returns the keys with which descriptors of a domain begin, in the
 // order of the file.
-func outermostKeys(d *config.Domain) []string {
+func outermostKeys(d *rules.Domain) []string {
 	var keys []string
 	var entries []bucket.Entry // one after the other, since there may be 100,000
 	known := make(map[string]bool)
@@ -85,13 +88,13 @@ func (a *API) GetRule(ctx context.Context, r *adminv1.GetRuleRequest) (*adminv1.
 }
 
 func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*adminv1.Rule) error) (*adminv1.GetRuleResponse, error) {
-	rules, err := a.rules()
+	inForce, err := a.rules()
 	if err != nil {
 		return nil, err
 	}
-	domain := rules.Domain(r.GetDomain())
+	domain := inForce.Domain(r.GetDomain())
 	if domain == nil {
-		return nil, status.Error(codes.NotFound, "domain: "+rules.NoDomain(r.GetDomain()))
+		return nil, status.Error(codes.NotFound, "domain: "+trace.NoDomain(inForce, r.GetDomain()))
 	}
 	places, err := placesOf(domain, r)
 	if err != nil {
@@ -106,13 +109,13 @@ func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*
 }
 
 // placesOf returns the rules of a domain that are asked for. Its error is a status.
-func placesOf(domain *config.Domain, r *adminv1.GetRuleRequest) ([]*config.Rule, error) {
+func placesOf(domain *rules.Domain, r *adminv1.GetRuleRequest) ([]*rules.Rule, error) {
 	if len(r.GetEntries()) > 0 {
 		entries := entriesOf(r.GetEntries())
 		if rule := domain.Match(entries); rule != nil {
-			return []*config.Rule{rule}, nil
+			return []*rules.Rule{rule}, nil
 		}
-		return nil, status.Errorf(codes.NotFound, "entries: found %s, which match no rule", config.ShowEntries(entries))
+		return nil, status.Errorf(codes.NotFound, "entries: found %s, which match no rule", words.Entries(entries))
 	}
 	places := domain.Places()
 	if r.GetPath() == "" {
@@ -123,7 +126,7 @@ func placesOf(domain *config.Domain, r *adminv1.GetRuleRequest) ([]*config.Rule,
 	}
 	for _, rule := range places {
 		if rule.Path() == r.GetPath() || isPlanAt(rule, r.GetPath()) {
-			return []*config.Rule{rule}, nil
+			return []*rules.Rule{rule}, nil
 		}
 	}
 	var paths []string
@@ -135,11 +138,11 @@ func placesOf(domain *config.Domain, r *adminv1.GetRuleRequest) ([]*config.Rule,
 
 // isPlanAt reports whether a path is that of one of a rule's plans, as metrics have
 // it.
-func isPlanAt(rule *config.Rule, path string) bool {
-	return rule.Plans != nil && slices.ContainsFunc(rule.Plans.All(), func(plan *config.Rule) bool { return plan.Path() == path })
+func isPlanAt(rule *rules.Rule, path string) bool {
+	return rule.Plans != nil && slices.ContainsFunc(rule.Plans.All(), func(plan *rules.Rule) bool { return plan.Path() == path })
 }
 
-func showRule(domain *config.Domain, rule *config.Rule) *adminv1.Rule {
+func showRule(domain *rules.Domain, rule *rules.Rule) *adminv1.Rule {
 	m := &adminv1.Rule{
 		Domain: domain.Name, Path: rule.Path(), Place: &adminv1.Place{File: rule.File, Line: uint32(rule.Line)},
 		Unlimited: rule.Unlimited, ShadowMode: rule.ShadowMode, QuotaMode: rule.QuotaMode, ShareThreshold: rule.ShareThreshold,
@@ -147,7 +150,7 @@ func showRule(domain *config.Domain, rule *config.Rule) *adminv1.Rule {
 	for _, l := range rule.Limits {
 		m.Limits = append(m.Limits, showLimit(l))
 	}
-	plans := []*config.Rule{rule}
+	plans := []*rules.Rule{rule}
 	if rule.Plans != nil {
 		plans = rule.Plans.All()
 		if rule.Plans.Default != nil {
@@ -168,22 +171,22 @@ func showRule(domain *config.Domain, rule *config.Rule) *adminv1.Rule {
 }
 
 // countsOf adds what descriptors got that matched a rule or plan.
-func countsOf(m *adminv1.Rule, rule *config.Rule) {
-	counts := []*config.Counts{&rule.Counts.Counts}
+func countsOf(m *adminv1.Rule, rule *rules.Rule) {
+	counts := []*tally.Counts{&rule.Counts.Counts}
 	for _, n := range rule.Counts.Values() {
 		counts = append(counts, n.Counts)
 	}
 	for _, c := range counts {
-		m.Allowed += c.Of(config.Allowed)
-		m.Denied += c.Of(config.Denied)
-		m.Shadowed += c.Of(config.Shadowed)
+		m.Allowed += c.Of(tally.Allowed)
+		m.Denied += c.Of(tally.Denied)
+		m.Shadowed += c.Of(tally.Shadowed)
 	}
 }
 
 func showLimit(l *bucket.Limit) *adminv1.RuleLimit {
 	m := &adminv1.RuleLimit{
 		Name: l.Name, Algorithm: ratelimitv1.Algorithm(1 + slices.Index(bucket.Algorithms(), l.Algorithm)),
-		Requests: uint32(l.Requests), Period: durationpb.New(l.Period), Capacity: uint32(l.Capacity), Text: config.DescribeNumbers(l) + config.EnforcementNote(l),
+		Requests: uint32(l.Requests), Period: durationpb.New(l.Period), Capacity: uint32(l.Capacity), Text: words.Numbers(l) + words.Enforcement(l),
 	}
 	if l.OnStoreFailure != bucket.FailureDefault {
 		m.OnStoreFailure = l.OnStoreFailure.String()

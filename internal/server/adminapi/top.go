@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
@@ -103,19 +104,19 @@ func (a *API) topQuestion(r *adminv1.TopRequest) (q top.Question, rows int, _ er
 
 // checkTop returns why a question has no answer.
 func (a *API) checkTop(q top.Question) error {
-	rules := a.Live.Rules()
+	inForce := a.Live.Rules()
 	switch {
 	case !a.Decider.Tops.Keeps(q.Kind):
 		return status.Error(codes.FailedPrecondition, notKept(q.Kind))
 	case q.Domain == "" && q.Rule != "":
 		return endpoint.Invalid("rule: found %s without a domain; allowed: both", yamlfile.Quote(q.Rule))
-	case rules == nil:
+	case inForce == nil:
 		return status.Error(codes.Unavailable, "no limits are loaded yet")
-	case q.Domain != "" && !rules.HasDomain(q.Domain):
-		return status.Error(codes.NotFound, "domain: "+rules.NoDomain(q.Domain))
+	case q.Domain != "" && !inForce.HasDomain(q.Domain):
+		return status.Error(codes.NotFound, "domain: "+trace.NoDomain(inForce, q.Domain))
 	case q.Rule != "" && !a.Decider.HasRule(q.Domain, q.Rule):
 		var paths []string
-		all := rules.Domain(q.Domain).Rules()
+		all := inForce.Domain(q.Domain).Rules()
 		for _, rule := range all[:min(len(all), rulesMost)] {
 			paths = append(paths, rule.Path())
 		}

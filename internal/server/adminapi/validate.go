@@ -8,7 +8,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
@@ -17,7 +19,7 @@ const namesShown = 20
 
 // judge finds out what is wrong with what a change sets, or why it would do nothing for
 // anybody, under the rules in force.
-func (a *API) judge(rules *config.Rules, reacher *config.Reacher, q *askedChange) {
+func (a *API) judge(rules *rules.Set, reacher *trace.Reacher, q *askedChange) {
 	if !q.change.Sets() {
 		// What is there may go though its rule is gone.
 		if rules != nil && a.held(q.change.Assignment.Subject) == nil {
@@ -28,7 +30,7 @@ func (a *API) judge(rules *config.Rules, reacher *config.Reacher, q *askedChange
 	asked := &q.change.Assignment
 	domain := rules.Domain(asked.Domain)
 	if domain == nil {
-		q.wrong = "domain: " + rules.NoDomain(asked.Domain)
+		q.wrong = "domain: " + trace.NoDomain(rules, asked.Domain)
 		return
 	}
 	if q.wrong = a.wrongForRules(domain, reacher, &q.change); q.wrong != "" {
@@ -46,18 +48,18 @@ func (a *API) judge(rules *config.Rules, reacher *config.Reacher, q *askedChange
 
 // absent says, of a subject without an assignment that could end, that no rule is for it
 // either: its name may be misspelt. It returns nothing where one is.
-func absent(reacher *config.Reacher, asked *assign.Assignment) []string {
+func absent(reacher *trace.Reacher, asked *assign.Assignment) []string {
 	reach := reacher.Beginning(asked.Domain, asked.Entries)
 	if reach.HasRule {
 		return nil
 	}
 	text := "this changes nothing: nothing is assigned to %s, and no rule is for descriptors that begin with it"
-	return append([]string{fmt.Sprintf(text, config.ShowEntries(asked.Entries))}, reach.Hints...)
+	return append([]string{fmt.Sprintf(text, words.Entries(asked.Entries))}, reach.Hints...)
 }
 
 // idleBlock says what a block does where no rule is for whom it names.
-func (a *API) idleBlock(domain *config.Domain, asked *assign.Assignment) string {
-	text := fmt.Sprintf("no rule is for descriptors that begin with %s: ", config.ShowEntries(asked.Entries))
+func (a *API) idleBlock(domain *rules.Domain, asked *assign.Assignment) string {
+	text := fmt.Sprintf("no rule is for descriptors that begin with %s: ", words.Entries(asked.Entries))
 	if a.Decider.DeniesUnmatched(domain) {
 		return text + "whoever sends one all the same is denied already, unless the request brings its own numbers"
 	}
@@ -71,7 +73,7 @@ func withHints(wrong string, hints []string) string {
 
 // wrongForRules says why what a change sets is not valid under the rules of its domain, or
 // returns "".
-func (a *API) wrongForRules(domain *config.Domain, reacher *config.Reacher, c *assign.Change) string {
+func (a *API) wrongForRules(domain *rules.Domain, reacher *trace.Reacher, c *assign.Change) string {
 	asked := &c.Assignment
 	if asked.Plan != "" {
 		if wrong := wrongPlan(domain, reacher, asked); wrong != "" {
@@ -83,7 +85,7 @@ func (a *API) wrongForRules(domain *config.Domain, reacher *config.Reacher, c *a
 	}
 	rule := domain.Match(asked.Entries)
 	if rule == nil {
-		return withHints(fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", config.ShowEntries(asked.Entries)),
+		return withHints(fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", words.Entries(asked.Entries)),
 			reacher.Exactly(asked.Domain, asked.Entries).Hints)
 	}
 	if rule.Plans != nil && len(asked.Numbers) > 0 {
@@ -114,13 +116,13 @@ func (a *API) planAfter(c *assign.Change) string {
 	return ""
 }
 
-func wrongPlan(domain *config.Domain, reacher *config.Reacher, asked *assign.Assignment) string {
+func wrongPlan(domain *rules.Domain, reacher *trace.Reacher, asked *assign.Assignment) string {
 	has, plans := domain.HasPlan(asked.Entries, asked.Plan)
 	switch {
 	case has:
 		return ""
 	case len(plans) == 0:
-		return withHints(fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), config.ShowEntries(asked.Entries)),
+		return withHints(fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), words.Entries(asked.Entries)),
 			reacher.Beginning(asked.Domain, asked.Entries).Hints)
 	}
 	return fmt.Sprintf("plan: found %s%s; allowed: %s", yamlfile.Quote(asked.Plan), nearest(asked.Plan, plans), few(plans))
@@ -135,7 +137,7 @@ func few(names []string) string {
 }
 
 // wrongNumbers says why a rule's limit cannot have these numbers, or returns "".
-func wrongNumbers(rule *config.Rule, n *assign.Numbers) string {
+func wrongNumbers(rule *rules.Rule, n *assign.Numbers) string {
 	i := slices.IndexFunc(rule.Limits, func(l *bucket.Limit) bool { return l.Name == n.Limit })
 	if i < 0 {
 		var names []string

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
@@ -150,9 +150,9 @@ func (d *descriptor) rule(o *decide.Outcome) {
 	d.Unlimited = o.IsFreed()
 	switch o.Refusal {
 	case decide.Blocked:
-		d.Refusal = config.BlockedLimit
+		d.Refusal = tally.BlockedLimit
 	case decide.Unmatched:
-		d.Refusal = config.UnmatchedLimit
+		d.Refusal = tally.UnmatchedLimit
 	}
 }
 
@@ -217,7 +217,7 @@ func (s *scratch) numbersOfLast(o *decide.Outcome, j int, l *bucket.Limit) {
 func (s *scratch) givenBack(d *descriptor, o *decide.Outcome, taken []int64) {
 	first := len(s.limits)
 	for j, l := range o.Limits {
-		limit := decisionlog.Limit{Name: o.LimitName(j), Result: config.LimitAllowed.String()}
+		limit := decisionlog.Limit{Name: o.LimitName(j), Result: tally.LimitAllowed.String()}
 		if j < len(taken) && j < len(o.Decisions) {
 			limit.At, limit.Seq = o.Decisions[j].At, o.Decisions[j].Seq
 			limit.TakenAt, limit.Degraded = max(taken[j], -taken[j]), taken[j] < 0
@@ -232,9 +232,9 @@ func (s *scratch) givenBack(d *descriptor, o *decide.Outcome, taken []int64) {
 // ResultOf returns what came of an outcome of a decided call, as a line says it.
 func ResultOf(c *decide.Call, o *decide.Outcome) decisionlog.Result {
 	switch c.ResultOf(o) {
-	case config.Denied:
+	case tally.Denied:
 		return decisionlog.Denied
-	case config.Shadowed:
+	case tally.Shadowed:
 		return decisionlog.Shadowed
 	}
 	return decisionlog.Allowed

@@ -1,0 +1,18 @@
+package limitsfile_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
+)
+
+func table(t testing.TB, r *rules.Set) string {
+	t.Helper()
+	var s strings.Builder
+	if err := words.WriteTable(&s, r); err != nil {
+		t.Fatal(err)
+	}
+	return s.String()
+}

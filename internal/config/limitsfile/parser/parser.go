@@ -1,0 +1,283 @@
+package parser
+
+import (
+	"fmt"
+	"iter"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/glob"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/pieces"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// Parser turns the nodes of one file into a domain.
+type Parser struct {
+	*reader
+	d *rules.Domain
+	// nameAt, tagAt and unmatchedAt are the positions of the domain's name, hash_tag and
+	// unmatched.
+	nameAt, tagAt, unmatchedAt yamlfile.Position
+	// general are the outermost descriptors without an exact value.
+	general []generalNode
+	// pieces is set for a file that is read in pieces.
+	pieces *pieces.File
+	// items, if set, returns the items of a list that is empty in the tree, or nil.
+	items func(list *yaml.Node) iter.Seq[*yaml.Node]
+}
+
+// Parser returns a Parser for a file whose text has the given number of bytes.
+func (s *Shared) Parser(file string, size int) *Parser {
+	r := yamlfile.NewReader(file, size, domainLevel, descriptorLevel, limitLevel)
+	r.Lenient = s.lenient
+	return &Parser{reader: &reader{Reader: r, shared: s}}
+}
+
+// InPieces reads a large file in pieces of the given size in bytes. It returns false if
+// the file must be read as a whole, by another parser.
+func (p *Parser) InPieces(text []byte, size int) bool {
+	p.pieces = pieces.Cut(text, size)
+	if p.pieces == nil {
+		return false
+	}
+	p.items = p.pieces.Items
+	p.domain(yamlfile.Root(p.pieces.Root()))
+	return p.pieces.IsRead()
+}
+
+// Tree reads a tree that a program made. items returns the items of lists, or is nil.
+func (p *Parser) Tree(root *yaml.Node, items func(list *yaml.Node) iter.Seq[*yaml.Node]) {
+	p.Made, p.items = true, items
+	p.domain(yamlfile.Root(root))
+}
+
+// Whole reads the file as a whole.
+func (p *Parser) Whole(text []byte) {
+	p.Document(text, "a domain, with "+yamlfile.Commas(domainLevel.Names()), p.domain)
+}
+
+func (p *Parser) domain(v yamlfile.Value) {
+	o, ok := p.Object(v, domainLevel)
+	if !ok {
+		return
+	}
+	p.d = rules.NewDomain(p.File)
+	p.domainName(o)
+	if v, ok := o.Field("algorithm"); ok {
+		p.algorithm, _ = yamlfile.OneOf(p.Reader, v, bucket.Algorithms()...)
+		p.d.Algorithm = p.algorithm
+	}
+	if v, ok := o.Field("hash_tag"); ok {
+		p.d.HashTag, _ = p.name(v, "the key of an entry", yamlfile.MaxName)
+		p.tagAt = v.Position()
+	}
+	if v, ok := o.Field("unmatched"); ok {
+		p.d.Unmatched, _ = yamlfile.OneOf(p.Reader, v, rules.AllowUnmatched, rules.DenyUnmatched)
+		p.unmatchedAt = v.Position()
+	}
+	if v, ok := o.Field("descriptors"); ok {
+		p.descriptors(v, p.d.Root(), 1)
+	}
+}
+
+// domainName reads the domain's name.
+func (p *Parser) domainName(o *yamlfile.Object) {
+	v, ok := p.Needed(o, "domain", "domain: NAME, in every file")
+	if !ok {
+		return
+	}
+	p.nameAt = v.Position()
+	p.d.Name, _ = p.name(v, "a name", yamlfile.MaxName)
+	p.d.Line = p.nameAt.Line
+}
+
+// descriptors reads a list of descriptors into the node above them.
+func (p *Parser) descriptors(v yamlfile.Value, up *rules.Node, depth int) {
+	if depth > maxNesting {
+		p.Bad(v, fmt.Sprintf("descriptors within more than %d others", maxNesting-1), "fewer")
+		return
+	}
+	list := descriptorList{List: rules.NewList(up)}
+	for item := range p.itemsOf(v) {
+		p.descriptor(item, up, &list, depth)
+		if p.Spent() || p.pieces.IsTorn() {
+			return
+		}
+	}
+	if depth == 1 {
+		p.general = list.general // the domain may have more in other files
+		return
+	}
+	up.Seal()
+	p.warnPatterns(up, list.general)
+}
+
+func (p *Parser) descriptor(item yamlfile.Value, up *rules.Node, list *descriptorList, depth int) {
+	o, ok := p.Object(item, descriptorLevel)
+	if !ok {
+		return
+	}
+	entry, ok := p.entry(o)
+	child := rules.NewNode(up, entry, p.lineOfItem(item))
+	var twin *rules.Node // the descriptor with the same entry, if child becomes a part of it
+	if ok {
+		if first := list.add(child, item); first != nil {
+			if p.unites(first, child, o, item) {
+				twin = first
+			}
+		} else if depth == 1 && p.shared.merges {
+			p.shared.outermost[child] = outermost{p.reader, item.Position()}
+		}
+	}
+	p.rule(o, child)
+	if v, ok := o.Field("descriptors"); ok {
+		p.descriptors(v, child, depth+1)
+	}
+	if twin != nil {
+		twin.Unite(child)
+	}
+}
+
+// descriptorList is a list of descriptors of a file.
+type descriptorList struct {
+	*rules.List
+	// general are those without an exact value, in order.
+	general []generalNode
+}
+
+// add adds a descriptor, or returns the one that has the same entry already.
+func (l *descriptorList) add(n *rules.Node, item yamlfile.Value) (first *rules.Node) {
+	first = l.Add(n)
+	if first == nil && !n.IsExact() {
+		l.general = append(l.general, generalNode{n, item.Position()})
+	}
+	return first
+}
+
+// entry reads the key and the value of a descriptor.
+func (p *Parser) entry(o *yamlfile.Object) (e bucket.Entry, ok bool) {
+	if v, given := p.Needed(o, "key", "key: NAME, in every descriptor"); given {
+		e.Key, ok = p.key(v)
+	}
+	if v, given := o.Field("value"); given {
+		var good bool
+		if e.Value, good = p.Text(v, "a text, a number or a boolean; nothing, to match any value"); !good {
+			ok = false
+		}
+	}
+	return e, ok
+}
+
+func (p *Parser) key(v yamlfile.Value) (string, bool) {
+	s, ok := p.name(v, "a key", yamlfile.MaxName)
+	if ok && glob.HasStar(s) {
+		ok = p.Lax(v, "the text "+yamlfile.Quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
+	}
+	return s, ok
+}
+
+// rule reads the limits of a descriptor and their flags, if it has any.
+func (p *Parser) rule(o *yamlfile.Object, n *rules.Node) {
+	r := &rules.Rule{File: p.File, Line: o.Node.Line, Counts: tally.NewRuleCounts(p.shared.Room)}
+	p.oneKindOfLimits(o)
+	mode := p.storeFailure(o)
+	p.flags(o, n, r)
+	if o.Has("rate_limit") {
+		p.rateLimit(o, r, mode)
+	}
+	if v, ok := o.Field("rate_limits"); ok {
+		p.rateLimits(v, r, mode)
+	}
+	if o.Has("plans") {
+		p.plans(o, r, mode)
+	} else if o.Has("plan") {
+		p.Bad(o.Key("plan"), "plan without plans", "plan beside plans: the one of whoever has none assigned")
+	}
+	if !p.isLimited(o) {
+		p.noStoreFailure(o, "without a limit")
+		return
+	}
+	if r.Unlimited {
+		p.noStoreFailure(o, "beside unlimited")
+		p.warnUnlimited(o, r)
+	}
+	p.shared.copies.Share(r)
+	p.d.AddRule(n, r)
+}
+
+// oneKindOfLimits reports limits that are given in two ways.
+func (p *Parser) oneKindOfLimits(o *yamlfile.Object) {
+	first := ""
+	for _, kind := range kindsOfLimits {
+		switch {
+		case !o.Has(kind):
+		case first == "":
+			first = kind
+		default:
+			p.Bad(yamlfile.Later(o.Key(first), o.Key(kind)), first+" beside "+kind, "one of them")
+		}
+	}
+}
+
+// itemsOf yields the items of a list of descriptors.
+func (p *Parser) itemsOf(v yamlfile.Value) iter.Seq[yamlfile.Value] {
+	if p.items != nil {
+		if made := p.items(v.Node); made != nil {
+			return madeItems(v, made)
+		}
+	}
+	items, _ := p.List(v, "descriptors")
+	return items.All()
+}
+
+// madeItems yields the items of a list that is made while it is read.
+func madeItems(v yamlfile.Value, made iter.Seq[*yaml.Node]) iter.Seq[yamlfile.Value] {
+	return func(yield func(yamlfile.Value) bool) {
+		i := 0
+		for n := range made {
+			if !yield(v.Item(i, n)) {
+				return
+			}
+			i++
+		}
+	}
+}
+
+// Seal prepares the file's domain for matching, if the file contains all of it.
+func (p *Parser) Seal() {
+	if p.d != nil {
+		p.d.Seal()
+	}
+}
+
+// Finish gives the warnings that need the whole domain, which is sealed.
+func (p *Parser) Finish(domains map[string]*rules.Domain) {
+	if len(p.Errs) == 0 && p.d != nil && domains[p.d.Name] != nil {
+		p.warnDomain(domains[p.d.Name])
+	}
+}
+
+// warnDomain gives the warnings that need the whole domain.
+func (p *Parser) warnDomain(d *rules.Domain) {
+	if p.d.HashTag != "" && !hasKey(d.Root(), p.d.HashTag) {
+		p.WarnAt(p.tagAt, "no descriptor has the key %s, so it places nothing", yamlfile.Quote(p.d.HashTag))
+	}
+	p.warnPatterns(d.Root(), p.general)
+	p.warnReplaces(d)
+}
+
+// hasKey reports whether a descriptor below the node has the key.
+func hasKey(n *rules.Node, key string) bool {
+	if n.Entry().Key == key {
+		return true
+	}
+	for below := range n.Below {
+		if hasKey(below, key) {
+			return true
+		}
+	}
+	return false
+}

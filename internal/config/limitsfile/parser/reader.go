@@ -1,0 +1,131 @@
+package parser
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// The levels of a limits file. A new key is added to its level here, and read where the
+// level is read.
+var (
+	domainLevel = &yamlfile.Level{Is: "a domain", Fields: []yamlfile.Field{
+		{Name: "domain", Theirs: true}, {Name: "algorithm"}, {Name: "hash_tag"}, {Name: "unmatched"}, {Name: "descriptors", Theirs: true},
+	}, Theirs: true}
+	descriptorLevel = &yamlfile.Level{Is: "a descriptor", Fields: []yamlfile.Field{
+		{Name: "key", Theirs: true}, {Name: "value", Theirs: true}, {Name: "rate_limit", Theirs: true}, {Name: "rate_limits"}, {Name: "plans"}, {Name: "plan"},
+		{Name: "on_store_failure"}, {Name: "shadow_mode", Theirs: true}, {Name: "quota_mode", Theirs: true}, {Name: "share_threshold", Theirs: true},
+		{Name: "metadata", Theirs: true}, {Name: "detailed_metric", Theirs: true}, {Name: "value_to_metric", Theirs: true}, {Name: "descriptors", Theirs: true},
+	}, Theirs: true}
+	limitLevel = &yamlfile.Level{Is: "a rate_limit", Fields: append([]yamlfile.Field{
+		{Name: "unlimited", Theirs: true},
+	}, limitFields...), Theirs: true}
+	limitItemLevel = &yamlfile.Level{Is: "an item of rate_limits", Fields: append(slices.Clone(limitFields), yamlfile.Field{Name: "shadow_mode"})}
+	replacesLevel  = &yamlfile.Level{Is: "an item of replaces", Fields: []yamlfile.Field{{Name: "name", Theirs: true}}, Theirs: true}
+
+	limitFields = []yamlfile.Field{
+		{Name: "name", Theirs: true}, {Name: "algorithm"}, {Name: "requests"}, {Name: "period"},
+		{Name: "requests_per_unit", Theirs: true}, {Name: "unit", Theirs: true}, {Name: "burst"}, {Name: "sub_windows"}, {Name: "postpaid"},
+		{Name: "replaces", Theirs: true}, {Name: "enforce"},
+	}
+)
+
+const (
+	// maxNesting is how deep descriptors may nest.
+	maxNesting = 256
+	// maxLimitName bounds the names of limits in bytes.
+	maxLimitName = 64
+)
+
+// Shared is the state that the parsers of one load share. It is for one goroutine.
+type Shared struct {
+	// lenient and merges come from the options.
+	lenient, merges bool
+	// Room is for the counts of the rules.
+	Room *tally.Room
+	// limits holds one Limit for all places with the same numbers.
+	limits map[bucket.Spec]*bucket.Limit
+	// copies holds one copy of equal parts of rules.
+	copies *rules.Copies
+	// periods caches the periods that were read.
+	periods map[string]time.Duration
+	// strings holds one copy of each key.
+	strings map[string]string
+	// outermost holds the positions of the outermost descriptors of domains, if domains
+	// are merged.
+	outermost map[*rules.Node]outermost
+}
+
+// outermost is the position of one of a domain's outermost descriptors.
+type outermost struct {
+	reader *reader
+	yamlfile.Position
+}
+
+// NewShared returns the state that the parsers of a load share; lenient and merges come
+// from its options.
+func NewShared(lenient, merges bool) *Shared {
+	return &Shared{
+		lenient:   lenient,
+		merges:    merges,
+		Room:      tally.NewRoom(),
+		limits:    make(map[bucket.Spec]*bucket.Limit),
+		copies:    rules.NewCopies(),
+		periods:   make(map[string]time.Duration),
+		strings:   make(map[string]string),
+		outermost: make(map[*rules.Node]outermost),
+	}
+}
+
+// reader reads the parts of rules in one file.
+type reader struct {
+	*yamlfile.Reader
+	shared *Shared
+	// algorithm is the domain's, or 0.
+	algorithm bucket.Algorithm
+	// replaced holds all names in replaces, each with its first position.
+	replaced map[string]yamlfile.Position
+}
+
+// name reads a name. Equal ones share a copy.
+func (p *reader) name(v yamlfile.Value, what string, longest int) (string, bool) {
+	s, ok := p.Reader.Name(v, what, longest)
+	if !ok {
+		return "", false
+	}
+	return p.interned(s), true
+}
+
+// interned returns a copy of s that all equal ones share.
+func (p *reader) interned(s string) string {
+	if known, ok := p.shared.strings[s]; ok {
+		return known
+	}
+	p.shared.strings[s] = s
+	return s
+}
+
+// lineOfItem returns the line that tells people which item of a list is meant.
+func (p *reader) lineOfItem(item yamlfile.Value) int32 {
+	if p.Made {
+		return int32(item.Index())
+	}
+	return int32(item.Node.Line)
+}
+
+// kindsOfLimits are the keys of a descriptor that give it limits.
+var kindsOfLimits = []string{"rate_limit", "rate_limits", "plans"}
+
+// isLimited reports whether a descriptor has limits.
+func (p *reader) isLimited(o *yamlfile.Object) bool { return o.First(kindsOfLimits...) != "" }
+
+func entryText(e bucket.Entry) string {
+	if e.Value == "" {
+		return "the key " + yamlfile.Quote(e.Key)
+	}
+	return yamlfile.Quote(e.Key) + " with the value " + yamlfile.Quote(e.Value)
+}

@@ -1,0 +1,240 @@
+package diff
+
+import (
+	"fmt"
+	"math/big"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// brief describes what a rule allows in a few words. The rule may be nil.
+func brief(r *rules.Rule) string {
+	if r == nil {
+		return "no limit"
+	}
+	if r.Plans != nil {
+		return "by plan, " + brief(r.Plans.Default) + " for whoever has none assigned"
+	}
+	if r.Unlimited {
+		return "unlimited"
+	}
+	texts := make([]string, len(r.Limits))
+	for i, l := range r.Limits {
+		texts[i] = named(l.Name, words.Limit(l))
+	}
+	text := strings.Join(texts, " and ")
+	if r.ShadowMode {
+		text += " (shadow)"
+	}
+	return text
+}
+
+func named(name, text string) string {
+	if name == "" {
+		return text
+	}
+	return yamlfile.Printable(name) + ": " + text
+}
+
+// rule reports the differences between two rules of the same path.
+func (d *differ) rule(path string, before, after *rules.Rule) {
+	switch {
+	case before.Plans != nil && after.Plans != nil:
+		d.plans(path, before.Plans, after.Plans)
+		return
+	case before.Plans != nil || after.Plans != nil:
+		d.tell(path, Changed, "%s; until now %s", brief(after), brief(before))
+		return
+	case before.Unlimited && after.Unlimited:
+	case before.Unlimited:
+		d.tell(path, Stricter, "%s; until now unlimited", brief(after))
+	case after.Unlimited:
+		d.tell(path, Looser, "unlimited; until now %s", brief(before))
+	default:
+		d.limits(path, before, after)
+	}
+	d.flags(path, before, after)
+}
+
+// plans reports the differences between the plans of two rules of the same path.
+func (d *differ) plans(path string, before, after *rules.Plans) {
+	for _, plan := range after.All() {
+		if old := before.Plan(plan.Plan); old != nil {
+			d.rule(path+plan.PlanNote(), old, plan)
+		} else {
+			d.tell(path+plan.PlanNote(), Changed, "a new plan, %s", brief(plan))
+		}
+	}
+	for _, plan := range before.All() {
+		if after.Plan(plan.Plan) == nil {
+			d.tell(path+plan.PlanNote(), Changed, "the plan is gone: whoever has it assigned gets %s; until now %s", brief(after.Default), brief(plan))
+		}
+	}
+	if was, is := defaultName(before), defaultName(after); was != is {
+		d.tell(path, Changed, "whoever has no plan assigned gets the plan %s, %s; until now %s, %s",
+			orNone(is), brief(after.Default), orNone(was), brief(before.Default))
+	}
+}
+
+func defaultName(p *rules.Plans) string {
+	if p.Default == nil {
+		return ""
+	}
+	return p.Default.Plan
+}
+
+func (d *differ) limits(path string, before, after *rules.Rule) {
+	if len(before.Limits) == 1 && len(after.Limits) == 1 {
+		d.limit(path, before.Limits[0], after.Limits[0])
+		return
+	}
+	find := func(limits []*bucket.Limit, name string) *bucket.Limit {
+		if i := slices.IndexFunc(limits, func(l *bucket.Limit) bool { return l.Name == name }); i >= 0 {
+			return limits[i]
+		}
+		return nil
+	}
+	for _, l := range after.Limits {
+		if old := find(before.Limits, l.Name); old != nil {
+			d.limit(path, old, l)
+		} else {
+			d.tell(path, Stricter, "one more limit, %s", named(l.Name, words.Limit(l)))
+		}
+	}
+	for _, l := range before.Limits {
+		if find(after.Limits, l.Name) == nil {
+			d.tell(path, Looser, "one limit less: until now %s", named(l.Name, words.Limit(l)))
+		}
+	}
+}
+
+// limit reports the differences between a limit and the one that replaced it.
+func (d *differ) limit(path string, before, after *bucket.Limit) {
+	if before.Algorithm != after.Algorithm {
+		d.tell(path, Afresh, "%s; until now %s: counts begin afresh", named(after.Name, after.Algorithm.String()), before.Algorithm)
+	}
+	if before.Name != after.Name {
+		d.tell(path, Afresh, "the limit's name is %s instead of %s: counts begin afresh", orNone(after.Name), orNone(before.Name))
+	}
+	d.numbers(path, before, after)
+	if before.Postpaid != after.Postpaid {
+		d.tell(path, Changed, "%s instead of %s", named(after.Name, "postpaid "+after.Postpaid.String()), before.Postpaid)
+	}
+	if before.Unenforced != after.Unenforced {
+		kind := Looser
+		if before.Unenforced > after.Unenforced {
+			kind = Stricter
+		}
+		d.tell(path, kind, "%s instead of %s", named(after.Name, "enforced for "+words.EnforcedShare(after)+" of the subjects"), words.EnforcedShare(before))
+	}
+	if before.OnStoreFailure != after.OnStoreFailure {
+		d.tell(path, Changed, "%s instead of %s", named(after.Name, "on store failure: "+modeText(after.OnStoreFailure)), modeText(before.OnStoreFailure))
+	}
+}
+
+func modeText(m bucket.FailureMode) string {
+	if m == bucket.FailureDefault {
+		return "as failure.mode says"
+	}
+	return m.String()
+}
+
+// numbers reports by how much a limit is stricter or looser than before: in what it
+// allows over time, and in what it allows at once.
+func (d *differ) numbers(path string, before, after *bucket.Limit) {
+	rate := ratio(after.Requests, int64(before.Period), before.Requests, int64(after.Period))
+	atOnce := ratio(after.Capacity, 1, before.Capacity, 1)
+	text := fmt.Sprintf("%s; until now %s", named(after.Name, words.Numbers(after)), words.Numbers(before))
+	one := big.NewRat(1, 1)
+	switch {
+	case before.Requests == 0 && after.Requests == 0:
+	case before.Requests == 0:
+		d.tell(path, Looser, "%s", text)
+	case after.Requests == 0:
+		d.tell(path, Stricter, "%s", text)
+	case rate.Cmp(one) == 0 && atOnce.Cmp(one) == 0:
+		if before.SubWindows != after.SubWindows {
+			d.tell(path, Changed, "%s", text)
+		}
+	case rate.Cmp(atOnce) == 0:
+		d.tell(path, ifElse(rate.Cmp(one) > 0, Looser, Stricter), "%s: %s", text, more(rate))
+	case rate.Cmp(one) >= 0 && atOnce.Cmp(one) >= 0:
+		d.tell(path, Looser, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
+	case rate.Cmp(one) <= 0 && atOnce.Cmp(one) <= 0:
+		d.tell(path, Stricter, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
+	default:
+		d.tell(path, Changed, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
+	}
+}
+
+// ratio returns a*b / (c*d), or 0 if that is undefined.
+func ratio(a, b, c, d int64) *big.Rat {
+	if c == 0 || d == 0 {
+		return new(big.Rat)
+	}
+	up := new(big.Int).Mul(big.NewInt(a), big.NewInt(b))
+	return new(big.Rat).SetFrac(up, new(big.Int).Mul(big.NewInt(c), big.NewInt(d)))
+}
+
+// more says how much more or less a ratio is than 1.
+func more(r *big.Rat) string {
+	percent, _ := new(big.Rat).Sub(r, big.NewRat(1, 1)).Float64()
+	percent *= 100
+	times, _ := r.Float64()
+	switch {
+	case percent == 0:
+		return "the same"
+	case times >= 2:
+		return fmt.Sprintf("%.4g times as much", times)
+	case percent > 0:
+		return fmt.Sprintf("%.3g %% more", percent)
+	case percent < -99.9:
+		return fmt.Sprintf("a %.4gth", 1/times)
+	}
+	return fmt.Sprintf("%.3g %% less", -percent)
+}
+
+// flags reports which flags of a rule differ.
+func (d *differ) flags(path string, before, after *rules.Rule) {
+	for _, f := range []struct {
+		before, after bool
+		on, off       Effect
+		set, unset    string
+	}{
+		{before.ShadowMode, after.ShadowMode, Looser, Stricter, "shadow_mode: its limits do not deny any more", "no shadow_mode any more: its limits deny"},
+		{before.QuotaMode, after.QuotaMode, Looser, Stricter, "quota_mode: it denies only where all quotas of a request are exhausted", "no quota_mode any more: its limits deny by themselves"},
+		{before.ShareThreshold, after.ShareThreshold, Afresh, Afresh, "share_threshold: all values of the pattern have one count, which begins afresh", "no share_threshold any more: each value has a count of its own, which begins afresh"},
+		{before.DetailedMetric, after.DetailedMetric, Changed, Changed, "metrics by all values", "no metrics by all values any more"},
+		{before.ValueToMetric, after.ValueToMetric, Changed, Changed, "metrics by the last value", "no metrics by the last value any more"},
+	} {
+		switch {
+		case !f.before && f.after:
+			d.tell(path, f.on, "%s", f.set)
+		case f.before && !f.after:
+			d.tell(path, f.off, "%s", f.unset)
+		}
+	}
+	if !reflect.DeepEqual(before.Metadata, after.Metadata) {
+		d.tell(path, Changed, "other metadata for callers")
+	}
+	if !reflect.DeepEqual(before.Replaces, after.Replaces) && len(before.Limits) == len(after.Limits) {
+		d.tell(path, Changed, "it replaces %s; until now %s", replacedBy(after), replacedBy(before))
+	}
+}
+
+func replacedBy(r *rules.Rule) string {
+	var names []string
+	for _, list := range r.Replaces {
+		names = append(names, yamlfile.Printables(list)...)
+	}
+	if len(names) == 0 {
+		return "no other limit"
+	}
+	return yamlfile.Commas(names)
+}

@@ -1,0 +1,32 @@
+package rules
+
+import "github.com/ratelimitd/ratelimitd/internal/bucket"
+
+// List makes the descriptors of a list reachable from the node above them.
+type List struct {
+	up *Node
+	// patterns are the patterns of the list.
+	patterns map[bucket.Entry]*Node
+}
+
+// NewList returns an empty List.
+func NewList(up *Node) *List { return &List{up: up} }
+
+// Add adds a descriptor, or returns the one that already has the same entry.
+func (l *List) Add(n *Node) (first *Node) {
+	switch {
+	case n.IsExact():
+		return l.up.addExact(n)
+	case n.entry.Value == "":
+		return l.up.addBare(n)
+	}
+	if first := l.patterns[n.entry]; first != nil {
+		return first
+	}
+	if l.patterns == nil {
+		l.patterns = make(map[bucket.Entry]*Node)
+	}
+	l.patterns[n.entry] = n
+	l.up.addKey(n.entry.Key).patterns.add(n)
+	return nil
+}

@@ -1,0 +1,286 @@
+package rules
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/glob"
+)
+
+// Node is a descriptor of limits files, or the root of a domain.
+type Node struct {
+	place
+	// exact and keys lead to the next level.
+	exact map[bucket.Entry]*Node
+	keys  []Key
+	// index finds a key among many; it is nil while there are few.
+	index map[string]int32
+	// rule applies to a descriptor that ends here; it may be nil.
+	rule *Rule
+}
+
+// NewNode returns a descriptor that is not yet reachable from the one above. line is
+// where it begins or, if a program made the list, the index of the item, from 0.
+func NewNode(up *Node, entry bucket.Entry, line int32) *Node {
+	return &Node{place: place{up: &up.place, entry: entry, line: line}}
+}
+
+// Entry returns its entry as in the file: the value may be a pattern, or empty for a bare
+// key.
+func (n *Node) Entry() bucket.Entry { return n.entry }
+
+// Entries returns the entries that lead to it, as in the file.
+func (n *Node) Entries() []bucket.Entry { return n.appendEntries(nil) }
+
+// Line returns the line given to NewNode.
+func (n *Node) Line() int { return int(n.line) }
+
+// Rule returns the rule for a descriptor that ends here, or nil.
+func (n *Node) Rule() *Rule { return n.rule }
+
+// Compare orders the descriptors of a level by position.
+func (n *Node) Compare(other *Node) int {
+	return cmp.Or(cmp.Compare(n.file, other.file), cmp.Compare(n.line, other.line),
+		strings.Compare(n.entry.Key, other.entry.Key), strings.Compare(n.entry.Value, other.entry.Value))
+}
+
+// Key holds the descriptors of one level that have the same key and no exact value.
+type Key struct {
+	name     string
+	patterns patterns
+	bare     *Node
+}
+
+// Name returns the key.
+func (k *Key) Name() string { return k.name }
+
+// Patterns returns the descriptors whose values are patterns, in the order in which they
+// are tried.
+func (k *Key) Patterns() []*Node { return k.patterns.nodes }
+
+// Globs returns the values of Patterns, in the same order.
+func (k *Key) Globs() *glob.Set { return &k.patterns.Set }
+
+// Bare returns the descriptor without a value, or nil.
+func (k *Key) Bare() *Node { return k.bare }
+
+// Next returns the descriptor one level below that a caller's entry matches, or nil.
+func (n *Node) Next(e *bucket.Entry) *Node {
+	if len(n.exact) > 0 {
+		if next := n.exact[*e]; next != nil {
+			return next
+		}
+	}
+	k := n.Key(e.Key)
+	if k == nil {
+		return nil
+	}
+	if len(k.patterns.nodes) > 0 {
+		if i := k.patterns.First(e.Value); i >= 0 {
+			return k.patterns.nodes[i]
+		}
+	}
+	return k.bare
+}
+
+// fewKeys is the number of keys up to which an index is no faster than comparing them one
+// by one.
+const fewKeys = 4
+
+// Key returns the descriptors one level below with the key and no exact value, or nil.
+func (n *Node) Key(key string) *Key {
+	if n.index != nil {
+		if i, ok := n.index[key]; ok {
+			return &n.keys[i]
+		}
+		return nil
+	}
+	for i := range n.keys {
+		if n.keys[i].name == key {
+			return &n.keys[i]
+		}
+	}
+	return nil
+}
+
+// addKey returns the descriptors of a key, initially none if it is new.
+func (n *Node) addKey(key string) *Key {
+	if k := n.Key(key); k != nil {
+		return k
+	}
+	n.keys = append(n.keys, Key{name: key})
+	if len(n.keys) > fewKeys {
+		if n.index == nil {
+			n.index = make(map[string]int32)
+			for i := range n.keys {
+				n.index[n.keys[i].name] = int32(i)
+			}
+		}
+		n.index[key] = int32(len(n.keys) - 1)
+	}
+	return &n.keys[len(n.keys)-1]
+}
+
+// patterns are the descriptors of one key at one level whose values are patterns,
+// in file order.
+type patterns struct {
+	glob.Set
+	nodes []*Node // of the patterns of Set, in their order
+}
+
+func (l *patterns) add(n *Node) {
+	l.Add(n.entry.Value)
+	l.nodes = append(l.nodes, n)
+}
+
+// IsExact reports whether its value is matched exactly.
+func (n *Node) IsExact() bool { return n.entry.Value != "" && !glob.HasStar(n.entry.Value) }
+
+func (n *Node) addExact(below *Node) (first *Node) {
+	if first := n.exact[below.entry]; first != nil {
+		return first
+	}
+	if n.exact == nil {
+		n.exact = make(map[bucket.Entry]*Node)
+	}
+	n.exact[below.entry] = below
+	return nil
+}
+
+func (n *Node) addBare(below *Node) (first *Node) {
+	k := n.addKey(below.entry.Key)
+	if k.bare == nil {
+		k.bare = below
+		return nil
+	}
+	return k.bare
+}
+
+// Exact returns the descriptor one level below with this exact entry, or nil.
+func (n *Node) Exact(e bucket.Entry) *Node { return n.exact[e] }
+
+// ExactCount returns how many descriptors one level below have an exact value.
+func (n *Node) ExactCount() int { return len(n.exact) }
+
+// AllExact calls yield with the descriptors one level below that have an exact value,
+// in no order.
+func (n *Node) AllExact(yield func(*Node) bool) {
+	for _, child := range n.exact {
+		if !yield(child) {
+			return
+		}
+	}
+}
+
+// AllKeys calls yield with the other descriptors one level below, by their keys.
+func (n *Node) AllKeys(yield func(*Key) bool) {
+	for i := range n.keys {
+		if !yield(&n.keys[i]) {
+			return
+		}
+	}
+}
+
+// HasBelow reports whether there are descriptors below.
+func (n *Node) HasBelow() bool { return len(n.exact) > 0 || len(n.keys) > 0 }
+
+// BelowCount returns how many descriptors are one level below.
+func (n *Node) BelowCount() int {
+	count := len(n.exact)
+	for i := range n.keys {
+		count += len(n.keys[i].patterns.nodes)
+		if n.keys[i].bare != nil {
+			count++
+		}
+	}
+	return count
+}
+
+// Below calls yield with the descriptors one level below, the exact ones in no
+// order.
+func (n *Node) Below(yield func(*Node) bool) {
+	for _, child := range n.exact {
+		if !yield(child) {
+			return
+		}
+	}
+	for i := range n.keys {
+		for _, child := range n.keys[i].patterns.nodes {
+			if !yield(child) {
+				return
+			}
+		}
+		if bare := n.keys[i].bare; bare != nil && !yield(bare) {
+			return
+		}
+	}
+}
+
+// Seal prepares the node for matching. Nothing may be added afterwards.
+func (n *Node) Seal() {
+	for i := range n.keys {
+		n.keys[i].patterns.Seal()
+	}
+}
+
+// setRule gives the descriptor a rule.
+func (n *Node) setRule(r *Rule) {
+	n.rule = r
+	r.place = &n.place
+	r.Each(func(each *Rule) { each.place = &n.place })
+}
+
+// Unite adds what another node with the same entry has: its rule, or what is below it.
+func (n *Node) Unite(other *Node) {
+	if other.rule != nil {
+		n.setRule(other.rule)
+	}
+	if !other.HasBelow() {
+		return
+	}
+	n.exact, n.keys, n.index = other.exact, other.keys, other.index
+	for _, below := range n.exact {
+		below.up = &n.place
+	}
+	for i := range n.keys {
+		for _, below := range n.keys[i].patterns.nodes {
+			below.up = &n.place
+		}
+		if bare := n.keys[i].bare; bare != nil {
+			bare.up = &n.place
+		}
+	}
+}
+
+// moveBelow moves what is below the descriptor to another, and calls again for each
+// descriptor whose entry the other already has, in first.
+func (n *Node) moveBelow(to *Node, again func(n, first *Node)) {
+	tell := func(below, first *Node) {
+		if first != nil {
+			again(below, first)
+		}
+	}
+	for _, below := range n.exact {
+		tell(below, to.addExact(below))
+	}
+	for i := range n.keys {
+		from := &n.keys[i]
+		k := to.addKey(from.name)
+		known := make(map[bucket.Entry]*Node, len(k.patterns.nodes))
+		for _, below := range k.patterns.nodes {
+			known[below.entry] = below
+		}
+		for _, below := range from.patterns.nodes {
+			first := known[below.entry]
+			if first == nil {
+				k.patterns.add(below)
+			}
+			tell(below, first)
+		}
+		if from.bare != nil {
+			tell(from.bare, to.addBare(from.bare))
+		}
+	}
+	*n = Node{} // what was below still points up to it
+}

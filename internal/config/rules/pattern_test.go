@@ -1,0 +1,132 @@
+package rules_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/glob"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+)
+
+// Values that are too long are not searched for the texts between stars.
+func TestLongValuesAreNotSearchedForManyPatterns(t *testing.T) {
+	t.Parallel()
+	const others = `
+- {key: k, value: 'pre*', rate_limit: &l {requests: 1, period: 1s}}
+- {key: k, value: '*.suf', rate_limit: *l}
+- {key: k, value: 'a*z', rate_limit: *l}
+- {key: k, rate_limit: *l}
+`
+	load := func(inner int) *rules.Domain {
+		return limitstest.Domain(t, "domain: d\ndescriptors:\n"+limitstest.Patterns(inner, func(i int) string { return fmt.Sprintf("/p%d*/in%d*", i%2, i) })+others)
+	}
+	many, few := load(17), load(16)
+	sized := func(text string, size int) string {
+		return strings.Replace(text, "~", strings.Repeat("x", size-len(text)+1), 1)
+	}
+	const longest, long = glob.MaxSearchedValue, glob.MaxSearchedValue + 1
+	for _, c := range []struct {
+		name      string
+		value     string
+		many, few string
+	}{
+		{"as long as is searched", sized("/p1~/in3", longest), "k=/p1*/in3*", "k=/p1*/in3*"},
+		{"a byte more", sized("/p1~/in3", long), "k", "k=/p1*/in3*"},
+		{"as much text as a request has", sized("/p1~/in3", 1<<20), "k", "k=/p1*/in3*"},
+		{"a prefix", sized("pre~", long), "k=pre*", "k=pre*"},
+		{"a long prefix", sized("pre~", 1<<20), "k=pre*", "k=pre*"},
+		{"a suffix", sized("~.suf", long), "k=*.suf", "k=*.suf"},
+		{"both ends", sized("a~z", long), "k=a*z", "k=a*z"},
+		{"one that is searched for before an end", sized("/p1/in1~.suf", longest), "k=/p1*/in1*", "k=/p1*/in1*"},
+		{"one that is not, before an end", sized("/p1/in1~.suf", long), "k=*.suf", "k=/p1*/in1*"},
+		{"none", sized("~", long), "k", "k"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, d := range []struct {
+				*rules.Domain
+				want string
+			}{{many, c.many}, {few, c.few}} {
+				if rule := d.Match([]bucket.Entry{{Key: "k", Value: c.value}}); rule == nil || rule.Path() != d.want {
+					t.Errorf("%d bytes match %+v, want %s", len(c.value), rule, d.want)
+				}
+			}
+		})
+	}
+}
+
+func TestALongExactValueMatches(t *testing.T) {
+	value := strings.Repeat("x", 10_000)
+	d := limitstest.Domain(t, "domain: d\ndescriptors:\n"+limitstest.Patterns(20, func(i int) string { return fmt.Sprintf("*x*%d*", i) })+
+		"- {key: k, value: "+value+", rate_limit: {requests: 1, period: 1s}}\n")
+	if rule := d.Match([]bucket.Entry{{Key: "k", Value: value}}); rule == nil || rule.Path() != "k="+value {
+		t.Errorf("got %v", rule)
+	}
+}
+
+// The value has more grams than are remembered without a set. Several callers ask
+// at a time.
+func TestAValueWithManyGramsMatches(t *testing.T) {
+	const n = 60
+	var s, value strings.Builder
+	s.WriteString("domain: d\ndescriptors:\n")
+	for i := range n {
+		fmt.Fprintf(&s, "- {key: k, value: '*<%02d>*!*', rate_limit: {requests: 1, period: 1s}}\n", i)
+		fmt.Fprintf(&value, "<%02d>", i)
+	}
+	fmt.Fprintf(&s, "- {key: k, value: '*<%d>*', rate_limit: {requests: 2, period: 1s}}\n", n-1)
+	d := limitstest.Domain(t, s.String())
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for range 100 {
+				rule := d.Match([]bucket.Entry{{Key: "k", Value: value.String()}})
+				if rule == nil || rule.Limits[0].Requests != 2 {
+					t.Errorf("rule %+v", rule)
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
+// hostilePatterns are 20,000 patterns of which a value can have much without
+// matching any.
+var hostilePatterns = []struct {
+	name          string
+	pattern, part func(i int) string
+}{
+	{"words", func(i int) string { return fmt.Sprintf("*word%05d*end%05d*", i, i) },
+		func(i int) string { return fmt.Sprintf("end%05dword%05d", i, i) }},
+	{"common", func(i int) string { return fmt.Sprintf("/api/*/%05d/*!*/edit", i) },
+		func(i int) string { return fmt.Sprintf("/%05d/", i) }},
+	{"short", func(i int) string { return fmt.Sprintf("*%03x*%02x*q*", i/8, i%256) },
+		func(i int) string { return fmt.Sprintf("%03x", i/8) }},
+}
+
+// BenchmarkHostileValues matches what a request of 1 MiB holds, in values of
+// some length, made of what the patterns have between their stars.
+func BenchmarkHostileValues(b *testing.B) {
+	const patterns, request, values = 20_000, 1 << 20, 3_200
+	for _, h := range hostilePatterns {
+		d := limitstest.Domain(b, "domain: d\ndescriptors:\n"+limitstest.Patterns(patterns, h.pattern))
+		var all strings.Builder
+		for i := 0; all.Len() < request; i++ {
+			all.WriteString(h.part(i % patterns))
+		}
+		text := all.String()[:request]
+		for _, size := range []int{100, request / values, glob.MaxSearchedValue, request - 100} {
+			b.Run(fmt.Sprintf("%s/bytes=%d", h.name, size), func(b *testing.B) {
+				for b.Loop() {
+					for i := range min(values, request/size) {
+						value := "/api/!q" + text[i*size:][:size-12] + "/edit"
+						d.Match([]bucket.Entry{{Key: "k", Value: value}})
+					}
+				}
+			})
+		}
+	}
+}

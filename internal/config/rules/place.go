@@ -1,0 +1,50 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// place is the position of a descriptor in the limits.
+type place struct {
+	// up is that of the descriptor above, nil at the root of a domain.
+	up *place
+	// entry is as in the file: the value may be a pattern, or empty for a bare key.
+	entry bucket.Entry
+	// line is where it begins or, if a program made the list, the index of the item, from
+	// 0.
+	line int32
+	// file, for an outermost descriptor, is 0 if it is in the first file of its domain,
+	// else a number from 1 on in Domain.files.
+	file int32
+}
+
+// appendEntries appends the entries that lead to the descriptor.
+func (p *place) appendEntries(dst []bucket.Entry) []bucket.Entry {
+	begin := len(dst)
+	for ; p != nil && p.up != nil; p = p.up {
+		dst = append(dst, p.entry)
+	}
+	slices.Reverse(dst[begin:])
+	return dst
+}
+
+// PathText formats entries as Rule.Path does.
+func PathText(entries []bucket.Entry) string { return string(appendPathText(nil, entries)) }
+
+// appendPathText appends it to dst.
+func appendPathText(dst []byte, entries []bucket.Entry) []byte {
+	for i := range entries {
+		if i > 0 {
+			dst = append(dst, " / "...)
+		}
+		dst = append(dst, yamlfile.Printable(entries[i].Key)...)
+		if entries[i].Value != "" {
+			dst = append(dst, '=')
+			dst = append(dst, yamlfile.Printable(entries[i].Value)...)
+		}
+	}
+	return dst
+}

@@ -1,0 +1,69 @@
+package words
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// Limit describes in plain words how much a limit allows: "20 at once, then one every 6s"
+// for a bucket, "1,000 requests a day" for a window. It adds the failure mode, if the
+// limit has one.
+func Limit(l *bucket.Limit) string {
+	text := Numbers(l) + Enforcement(l)
+	if l.OnStoreFailure != bucket.FailureDefault {
+		text += "; on store failure: " + l.OnStoreFailure.String()
+	}
+	return text
+}
+
+// Enforcement says which subjects a limit does not deny: "; shadow", or "; enforced for
+// 10% of the subjects". It is empty for a limit that denies all.
+func Enforcement(l *bucket.Limit) string {
+	switch l.Unenforced {
+	case 0:
+		return ""
+	case bucket.AllSubjects:
+		return "; shadow"
+	}
+	return "; enforced for " + EnforcedShare(l) + " of the subjects"
+}
+
+// EnforcedShare returns the share of the subjects for which a limit is enforced, as
+// written in a limits file.
+func EnforcedShare(l *bucket.Limit) string {
+	return strconv.FormatFloat(float64(bucket.AllSubjects-l.Unenforced)/(bucket.AllSubjects/100), 'f', -1, 64) + "%"
+}
+
+// Numbers is Limit without the failure mode and Enforcement.
+func Numbers(l *bucket.Limit) string {
+	if l.Requests == 0 {
+		return "denies always"
+	}
+	var text string
+	switch {
+	case l.Algorithm.IsBucket():
+		text = Thousands(l.Burst) + " at once, then " + refill(l)
+	case l.Algorithm == bucket.SlidingWindow || l.Algorithm == bucket.SlidingLog:
+		text = Requests(l) + " in any " + Span(l.Period)
+	default:
+		text = Requests(l) + " " + PerPeriod(l.Period)
+	}
+	if l.Algorithm == bucket.SlidingWindow && l.SubWindows != bucket.DefaultSubWindows {
+		text += fmt.Sprintf(", in %s", yamlfile.Plural(l.SubWindows, "sub-window"))
+	}
+	if l.Postpaid == bucket.PostpaidAlways {
+		text += ", charged afterwards"
+	}
+	return text
+}
+
+// Requests returns "1 request" or "1,000 requests".
+func Requests(l *bucket.Limit) string {
+	if l.Requests == 1 {
+		return "1 request"
+	}
+	return Thousands(l.Requests) + " requests"
+}

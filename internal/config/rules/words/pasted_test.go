@@ -1,0 +1,66 @@
+package words_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
+)
+
+// throughShell returns the one word that a shell reads.
+func throughShell(t *testing.T, word string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s\0' `+word).Output()
+	if err != nil {
+		t.Fatalf("%s: %v", word, err)
+	}
+	words := strings.Split(string(out), "\x00") // no word has one, and each ends with one
+	if len(words) != 2 {
+		t.Fatalf("a shell reads %s as %d words", word, len(words)-1)
+	}
+	return words[0]
+}
+
+// What hints show is read back through a shell as the same entries.
+func FuzzPastedEntriesReadBack(f *testing.F) {
+	f.Add("tenant", "acme", "region", "eu")
+	f.Add("a b", "x,y", "path", "$HOME/x")
+	f.Add("c,d", "it's", "k=", `\`)
+	f.Add("tab\t", "\u202e\xff\n", "-", "`ls` | *")
+	f.Add("", "", "~", "#!&;(){}[]<>?\"'")
+	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
+		if len(k1)+len(v1)+len(k2)+len(v2) > 100 { // more may be cut
+			return
+		}
+		want := []bucket.Entry{{Key: k1, Value: v1}, {Key: k2, Value: v2}}
+		got, err := spelling.ParseEntries(throughShell(t, words.Pasted(want...)))
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q is shown as %s, and read as %q: %v", want, words.Pasted(want...), got, err)
+		}
+		if v1 != "" && words.Descriptor(want[0]) != words.Pasted(want[0]) {
+			t.Errorf("%q is shown as %s of a file, and as %s else", want[0], words.Descriptor(want[0]), words.Pasted(want[0]))
+		}
+		got, err = spelling.ParseEntries(throughShell(t, words.Key(k1)+"=v"))
+		if err != nil || !slices.Equal(got, []bucket.Entry{{Key: k1, Value: "v"}}) {
+			t.Errorf("the key %q is shown as %s, and read as %q: %v", k1, words.Key(k1), got, err)
+		}
+	})
+}
+
+// What is to be pasted is whole, or is told as cut.
+func TestPastedEntriesAreWholeOrToldAsCut(t *testing.T) {
+	for _, c := range []struct {
+		length int
+		cut    bool
+	}{{81, false}, {500, false}, {1000, false}, {1100, true}, {100_000, true}} {
+		want := bucket.Entry{Key: "user", Value: strings.Repeat("u", c.length)}
+		text := words.Pasted(want)
+		if isWhole := text == "user="+want.Value; isWhole == c.cut || c.cut != strings.HasSuffix(text, "... (cut here, since it is long)") || len(text) > 1100 {
+			t.Errorf("%d bytes are shown as %s", c.length, text)
+		}
+	}
+}

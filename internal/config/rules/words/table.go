@@ -1,0 +1,135 @@
+package words
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// WriteTable writes the domains, their rules and their limits in plain words, one line
+// per limit. It writes each line as soon as it is made: there may be 100,000.
+func WriteTable(w io.Writer, r *rules.Set) error {
+	out := bufio.NewWriter(w)
+	for i, d := range r.Domains() {
+		if i > 0 {
+			_ = out.WriteByte('\n') // the next write returns the error
+		}
+		if err := writeDomain(out, d); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+func writeDomain(w *bufio.Writer, d *rules.Domain) error {
+	head := fmt.Sprintf("domain %s (%s)", yamlfile.Printable(d.Name), yamlfile.FileLine(d.File, d.Line))
+	if d.HashTag != "" {
+		head += ", keys placed by " + yamlfile.Printable(d.HashTag)
+	}
+	if d.Unmatched == rules.DenyUnmatched {
+		head += ", denies what has no rule"
+	}
+	if len(d.Rules()) == 0 {
+		head += "\n  no limits"
+	}
+	if _, err := fmt.Fprintln(w, head); err != nil || len(d.Rules()) == 0 {
+		return err
+	}
+	var widths tableRow[int]
+	for row := range rowsOf(d) {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	widths[len(widths)-1] = 0 // nothing follows the last column
+	for row := range rowsOf(d) {
+		if err := writeRow(w, &row, &widths); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tableRow has one item per column: RULE, NAME, ALGORITHM, LIMIT.
+type tableRow[T any] [4]T
+
+// writeRow writes a line, with two blanks between columns.
+func writeRow(w *bufio.Writer, row *tableRow[string], widths *tableRow[int]) error {
+	for i, cell := range row {
+		_, _ = w.WriteString("  ")
+		_, _ = w.WriteString(cell)
+		for range widths[i] - utf8.RuneCountInString(cell) {
+			_ = w.WriteByte(' ')
+		}
+	}
+	return w.WriteByte('\n') // returns the error of all writes before
+}
+
+// rowsOf returns the lines of the domain's table.
+func rowsOf(d *rules.Domain) iter.Seq[tableRow[string]] {
+	return func(yield func(tableRow[string]) bool) {
+		if !yield(tableRow[string]{"RULE", "NAME", "ALGORITHM", "LIMIT"}) {
+			return
+		}
+		for _, rule := range d.Rules() {
+			path, notes := rule.Path(), notesOf(rule)
+			if rule.Unlimited && !yield(tableRow[string]{path, nameCell(rule.Name), "-", "unlimited" + replacesNote(rule, 0) + notes}) {
+				return
+			}
+			for i, l := range rule.Limits {
+				if !yield(tableRow[string]{path, nameCell(l.Name), l.Algorithm.String(), Limit(l) + replacesNote(rule, i) + notes}) {
+					return
+				}
+				path, notes = "", "" // once for all limits of a rule
+			}
+		}
+	}
+}
+
+// notesOf returns what holds for all limits of a rule: "; shadow, shared by all values of
+// the pattern".
+func notesOf(r *rules.Rule) string {
+	var notes []string
+	for _, n := range []struct {
+		set  bool
+		text string
+	}{
+		{r.IsDefaultPlan(), "the default"},
+		{r.ShadowMode, "shadow"},
+		{r.QuotaMode, "quota"},
+		{r.ShareThreshold, "shared by all values of the pattern"},
+		{r.DetailedMetric, "counted by all values"},
+		{r.ValueToMetric && !r.DetailedMetric, "counted by value"},
+		{r.Metadata != nil, "with metadata " + yamlfile.Commas(yamlfile.Printables(slices.Sorted(maps.Keys(r.Metadata))))},
+	} {
+		if n.set {
+			notes = append(notes, n.text)
+		}
+	}
+	if notes == nil {
+		return ""
+	}
+	return "; " + yamlfile.Commas(notes)
+}
+
+// replacesNote says which limits a limit of the rule replaces.
+func replacesNote(r *rules.Rule, i int) string {
+	if r.Replaces == nil || len(r.Replaces[i]) == 0 {
+		return ""
+	}
+	return "; replaces " + yamlfile.Commas(yamlfile.Printables(r.Replaces[i]))
+}
+
+func nameCell(name string) string {
+	if name == "" {
+		return "-"
+	}
+	return yamlfile.Printable(name)
+}
