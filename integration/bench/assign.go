@@ -14,13 +14,13 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// token is an operator's at the daemons of this program.
+// token is the operator's token of this program's daemons.
 const token = "bench"
 
 var tokensFile = fmt.Sprintf("- {name: bench, role: operator, sha256: %x}\n", sha256.Sum256([]byte(token)))
 
 const (
-	// reassignEvery is how often an assignment changes where they do.
+	// reassignEvery is how often an assignment changes, in loads that change them.
 	reassignEvery = 200 * time.Millisecond
 	putsPerCall   = 1000
 )
@@ -33,7 +33,7 @@ type assigner struct {
 	made  int // changes so far
 }
 
-// newAssigner assigns numbers to so many users at a daemon's admin port.
+// newAssigner assigns numbers to this many users through a daemon's admin port.
 func newAssigner(ctx context.Context, address string, users int) (*assigner, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

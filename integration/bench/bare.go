@@ -80,10 +80,10 @@ const (
 	barePipeline  = 64
 )
 
-// bareStates returns what a state costs the server by itself: an MGET reads it,
-// with others, and a SET with PX writes it. States have 32 bytes and keys as many
-// values as in the rows. A decision needs both, and what else it needs comes on
-// top: machines differ by more than that, so Redis's times say little without it.
+// bareStates returns what a state alone costs the server: an MGET reads it, with others,
+// and a SET with PX writes it. States have 32 bytes and keys as many values as in the
+// rows. A decision needs both, and more besides. Machines differ by more than that, so
+// Redis's times say little without this number.
 func (r *redisServers) bareStates(ctx context.Context) (time.Duration, error) {
 	value := make([]byte, 32)
 	random := rand.New(rand.NewPCG(3, 4))
@@ -106,7 +106,7 @@ func (r *redisServers) bareStates(ctx context.Context) (time.Duration, error) {
 		}
 		return nil
 	}
-	if err := run(); err != nil { // most keys are there then, as in the rows
+	if err := run(); err != nil { // most keys exist then, as in the rows
 		return 0, err
 	}
 	before, err := cpuTime(r.servers[0].pid())

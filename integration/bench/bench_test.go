@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -56,6 +58,39 @@ func TestMemoryRow(t *testing.T) {
 	}
 	if regexp.MustCompile(`NaN|Inf|%!`).MatchString(out.String()) {
 		t.Errorf("a number is not one:\n%s", &out)
+	}
+}
+
+// A build beside itself: each row has a line for each server, and the daemon's
+// share of it with an interval.
+func TestPair(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "ratelimitd")
+	if out, err := exec.Command("go", "build", "-o", other, "github.com/ratelimitd/ratelimitd/cmd/ratelimitd").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var out, progress bytes.Buffer
+	args := []string{"-run", "^memory-1$", "-starts", "2", "-rounds", "1", "-slice", "200ms", "-warm", "20ms", "-pair", "before=" + other}
+	if err := command(t.Context(), args, &out, &progress); err != nil {
+		t.Fatalf("%v\n%s%s", err, &progress, &out)
+	}
+	ratio := regexp.MustCompile(`(?m)^memory-1 +before +[0-9]+ .* [0-9]+\.[0-9]{3}  +[0-9]+\.[0-9]{3}-[0-9]+\.[0-9]{3} +- +[0-9]+\.[0-9]{3}$`)
+	if !ratio.Match(out.Bytes()) || bytes.Count(out.Bytes(), []byte("\nmemory-1 ")) != 3 {
+		t.Errorf("found\n%s", &out)
+	}
+}
+
+// The interval holds the median, and is narrow where all starts agree.
+func TestInterval(t *testing.T) {
+	same := slices.Repeat([]measures{{cpu: 0.9}}, 5)
+	if low, high := interval(same); low != 0.9 || high != 0.9 {
+		t.Errorf("%v to %v, want 0.9", low, high)
+	}
+	var spread []measures
+	for i := range 21 {
+		spread = append(spread, measures{cpu: float64(i)})
+	}
+	if low, high := interval(spread); low < 3 || low > 9 || high < 11 || high > 17 {
+		t.Errorf("%v to %v around 10", low, high)
 	}
 }
 
@@ -184,7 +219,7 @@ func testOverload(t *testing.T, l *lab) {
 		if o.offered < o.sent || o.sent < o.answered || o.failedAfter > 0 {
 			t.Fatalf("%+v", o)
 		}
-		if o.peak > 0 && o.sent > 0 && o.before > 0 && o.most >= o.before/2 && o.peakAfter > 0 {
+		if o.peak > 0 && o.sent > 0 && o.before > 0 && o.max >= o.before/2 && o.peakAfter > 0 {
 			return
 		}
 		if slice > longest {
@@ -309,6 +344,7 @@ func TestRows(t *testing.T) {
 func TestBadFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"memory"}, {"-starts", "0"}, {"-rounds", "0"}, {"-slice", "0s"}, {"-run", "("}, {"-run", "nothing-is-called-so"},
+		{"-pair", "x"}, {"-pair", "x=/nowhere"}, {"-pair", "=" + os.Args[0]}, {"-full", "-pair", "x=" + os.Args[0], "-run", "nothing-is-called-so"}, {"-pair", "x=" + os.Args[0], "-overload"},
 		{"-compare", "x"}, {"-compare", "=h:1"}, {"-compare", "x=h"}, {"-compare", "x=h:1,pid"},
 	} {
 		var out bytes.Buffer

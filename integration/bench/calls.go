@@ -36,7 +36,7 @@ func newBatchRequest(d door, key string, n int) *batchRequest {
 			Domain:      domain,
 			Descriptors: []*ratelimitv1.Descriptor{{Entries: []*ratelimitv1.Entry{{Key: descriptorKey(key, 0), Value: blank}}}},
 		}
-		// Messages of one item each, one after the other, are one of them all.
+		// Concatenated messages of one item each are one message of all items.
 		if d == streamDoor {
 			b.parts = append(b.parts, blanksOf(marshal(&ratelimitv1.TakeStreamRequest{
 				Takes: []*ratelimitv1.NumberedTake{{Number: uint64(i), Take: take}},
@@ -86,7 +86,7 @@ func (r *batchReply) result(text []byte) error {
 		}
 		allowed := false
 		err := eachField(response, func(field protowire.Number, _ []byte) error {
-			allowed = allowed || field == 1 // left out where it is false
+			allowed = allowed || field == 1 // left out if it is false
 			if field == 5 {
 				r.degraded++
 			}
@@ -140,8 +140,8 @@ func newBatchCaller(c *caller, l load) *batchCaller {
 	return &batchCaller{caller: c, door: l.door, request: newBatchRequest(l.door, l.key, l.together)}
 }
 
-// closedLoop asks, all requests of a message when all of the one before are
-// answered, until stage says that the slice ends.
+// closedLoop sends messages, each when all requests of the one before are answered, until
+// stage says that the slice ends.
 func (b *batchCaller) closedLoop(stage *atomic.Int32) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -201,9 +201,8 @@ func (b *batchCaller) count(r *batchReply) {
 	b.tally.degraded.Add(r.degraded)
 }
 
-// rawCodec sends requests that are marshalled already and reads of responses
-// only what is counted, so that the generator leaves the processors to the
-// servers.
+// rawCodec sends requests that are already marshalled, and reads only what is counted
+// from responses, so that the generator leaves the processors to the servers.
 type rawCodec struct{}
 
 // Name is that of the codec whose bytes these are.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type lab struct {
 	bare, bareTuned *process
 	bareAt, tunedAt string
 	compared        []comparison
+	profiles        string                // the folder for profiles of daemons, or none
 	redis           map[int]*redisServers // by masters
 	daemons         map[*server]*daemon
 	collector       *httptest.Server // nil before a daemon sends spans
@@ -88,7 +90,7 @@ func startBare(ctx context.Context, command string) (*process, string, error) {
 	return p, field(line, "grpc"), err
 }
 
-// daemon returns the running server, and starts it first if need be.
+// daemon returns the running server, which it starts if needed.
 func (l *lab) daemon(ctx context.Context, s *server) (*daemon, error) {
 	if d := l.daemons[s]; d != nil {
 		return d, nil
@@ -97,10 +99,13 @@ func (l *lab) daemon(ctx context.Context, s *server) (*daemon, error) {
 	args := []string{
 		"serve", "--limits-path", l.limits,
 		"--grpc-address", "127.0.0.1:0", "--http-address", "", "--admin-address", "127.0.0.1:0",
-		// On a busy machine an answer is late, and is to be counted as that.
+		// On a busy machine answers are late, and must be counted as late.
 		"--redis-timeout", "1s",
-		// A daemon of the machine's own may have the usual file.
-		"--assignments-path", filepath.Join(l.dir, fmt.Sprintf("assignments-%d.db", len(l.daemons))),
+	}
+	binary := cmp.Or(s.binary, l.binary)
+	if s.binary == "" || knows(ctx, binary, "--assignments-path") {
+		// A daemon that already runs on the machine may use the default file.
+		args = append(args, "--assignments-path", filepath.Join(l.dir, fmt.Sprintf("assignments-%d.db", len(l.daemons))))
 	}
 	d := &daemon{}
 	if s.redis > 0 {
@@ -136,7 +141,7 @@ func (l *lab) daemon(ctx context.Context, s *server) (*daemon, error) {
 	}
 	var line string
 	var err error
-	d.process, line, err = startProcess(ctx, "msg=serving", l.binary, append(args, s.flags...)...)
+	d.process, line, err = startProcess(ctx, "msg=serving", binary, append(args, s.flags...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +199,7 @@ func (l *lab) close() {
 	_ = os.RemoveAll(l.dir)
 }
 
-// newCollector takes spans and forgets them.
+// newCollector takes spans and discards them.
 func newCollector() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 }
@@ -215,8 +220,8 @@ const keptLines = 10
 // startProcess starts a program and waits until it prints a line that holds
 // ready, which it returns.
 //
-// On Linux the child dies with the thread that starts it, so the caller keeps
-// to its thread for as long as it needs the child.
+// On Linux the child dies with the thread that starts it, so the caller must keep its
+// thread for as long as it needs the child.
 func startProcess(ctx context.Context, ready, program string, args ...string) (*process, string, error) {
 	cmd := exec.Command(program, args...)
 	cmd.Env = environ()

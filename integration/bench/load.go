@@ -21,24 +21,23 @@ import (
 // load is what the callers of a row send.
 type load struct {
 	keys keys
-	// key is the entry's key in every descriptor, population how many values
-	// it has, hot the value where there is but one.
+	// key is the entry's key in every descriptor, population how many values it has, hot
+	// the value if there is only one.
 	key             string
 	population, hot int
 	descriptors     int
 	callers         int
-	// door is how the daemon is asked, and together how many requests a
-	// message of it has.
+	// door is how the daemon is asked, and together how many requests one message has.
 	door     door
 	together int
-	// isSampled is whether requests bring a caller's span, of which one in
-	// sampledOf is sampled.
+	// isSampled is whether requests carry a caller's span, of which one in sampledOf is
+	// sampled.
 	isSampled bool
 	// reassigns is whether assignments change while it is measured.
 	reassigns bool
 }
 
-// sampledOf is of how many requests one is sampled.
+// sampledOf: one request in this many is sampled.
 const sampledOf = 100
 
 // inFlight is how many requests the callers wait for.
@@ -51,8 +50,8 @@ const (
 	ending
 )
 
-// caller asks one request after the other. One goroutine at a time runs it;
-// the counters may be read by others.
+// caller sends one request after the other. One goroutine at a time runs it; others may
+// read the counters.
 type caller struct {
 	conn    *grpc.ClientConn
 	request request
@@ -60,7 +59,7 @@ type caller struct {
 	reply   reply
 	latency histogram
 	tally   tally
-	parents bool // whether requests bring a span
+	parents bool // whether requests carry a span
 	asked   int
 }
 
@@ -78,11 +77,11 @@ func newCaller(conn *grpc.ClientConn, l load, seed uint64) *caller {
 		request: newRequest(l.key, l.descriptors),
 		pick:    l.keys.picker(seed, l.population, l.hot),
 		parents: l.isSampled,
-		asked:   int(seed), // so that callers do not have theirs at the same time
+		asked:   int(seed), // so that callers do not send sampled spans at the same time
 	}
 }
 
-// withParent has the next request bring a span.
+// withParent makes the next request carry a span.
 func (c *caller) withParent(ctx context.Context) context.Context {
 	const sampled, other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 	c.asked++
@@ -120,12 +119,12 @@ func (c *caller) ask(ctx context.Context) error {
 	return nil
 }
 
-// afterFailure is the pause of a caller whose request failed, lest it spin on
-// a connection that is gone.
+// afterFailure is the pause of a caller whose request failed, so that it does not spin on
+// a broken connection.
 const afterFailure = time.Millisecond
 
-// closedLoop asks, each request when the one before is answered, until stage
-// says that the slice ends.
+// closedLoop sends requests, each when the one before is answered, until stage says that
+// the slice ends.
 func (c *caller) closedLoop(stage *atomic.Int32) {
 	began := time.Now()
 	for stage.Load() != ending {
@@ -166,8 +165,8 @@ func (c *caller) openLoop(stage *atomic.Int32, arrivals <-chan time.Time, deadli
 // callers.
 const backlog = 4
 
-// pace sends arrivals of a Poisson process, so many a second, until stage says
-// that the slice ends.
+// pace sends arrivals of a Poisson process, at this rate a second, until stage says that
+// the slice ends.
 func pace(stage *atomic.Int32, rate float64, arrivals chan<- time.Time, dropped *atomic.Int64) {
 	sleep := sleeper()
 	defer close(arrivals)
@@ -185,7 +184,7 @@ func pace(stage *atomic.Int32, rate float64, arrivals chan<- time.Time, dropped 
 	}
 }
 
-// run starts the callers' goroutines, for an open loop where rate is not 0.
+// run starts the callers' goroutines, for an open loop if rate is not 0.
 func (s *subject) run(stage *atomic.Int32, rate float64, deadline time.Duration) *sync.WaitGroup {
 	var all sync.WaitGroup
 	if rate == 0 {
@@ -206,7 +205,7 @@ func (s *subject) run(stage *atomic.Int32, rate float64, deadline time.Duration)
 	return &all
 }
 
-// blank is where a marshalled request's value stands: seven digits.
+// blank stands for the value in a marshalled request: seven digits.
 const blank = "#######"
 
 // request is a marshalled request whose value can be changed in place.
@@ -215,7 +214,7 @@ type request struct {
 	at    []int // where the values begin
 }
 
-// newRequest returns a request with so many descriptors of one entry each.
+// newRequest returns a request with this many descriptors of one entry each.
 func newRequest(key string, descriptors int) request {
 	m := &rlsv3.RateLimitRequest{Domain: domain}
 	for i := range descriptors {
@@ -255,11 +254,10 @@ func (r *request) set(n int) {
 	}
 }
 
-// renew gives the request bytes of its own, where those it had may still be on
-// their way.
+// renew gives the request new bytes, because the old ones may still be in flight.
 func (r *request) renew() { r.bytes = bytes.Clone(r.bytes) }
 
-// marshal is for messages that this package made, which can be marshalled.
+// marshal is for messages that this package made, which always marshal.
 func marshal(m proto.Message) []byte {
 	text, err := proto.Marshal(m)
 	if err != nil {
@@ -294,8 +292,8 @@ func (k keys) picker(seed uint64, population, hot int) func() int {
 	}
 }
 
-// histogram counts latencies in buckets that are at most 1/64 of their value
-// wide, from subBuckets ns up to maxLatency; what is longer counts as that.
+// histogram counts latencies in buckets that are at most 1/64 of their value wide, from
+// subBuckets ns up to maxLatency; longer ones count as that.
 type histogram struct {
 	buckets [maxBucket + 1]uint32
 }

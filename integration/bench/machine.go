@@ -42,7 +42,7 @@ func redisVersion(ctx context.Context) string {
 	return "Redis of unknown version"
 }
 
-// noise is how busy other processes kept the machine while all was measured.
+// noise is how busy other processes kept the machine during the measurements.
 type noise struct {
 	others, all time.Duration // processor time
 	unknown     bool

@@ -3,10 +3,10 @@
 //
 // It starts everything itself: the daemon, which it builds; redis-servers from
 // PATH; and the bare servers, which are processes of its own. A row of its
-// table is a load; the servers of a row take turns in short slices, so that
-// what else happens on the machine hits all alike, and each number is the
-// median of its slices. All but the compared are started anew a few times, for
-// two processes of one program differ too. docs/performance.md says how to read it.
+// table is a load; the servers of a row take turns in short slices, so that whatever else
+// happens on the machine affects all alike, and each number is the median of its slices.
+// All but the compared are restarted a few times, because even two processes of one
+// program differ. docs/performance.md says how to read it.
 package main
 
 import (
@@ -19,7 +19,6 @@ import (
 	"os/signal"
 	"regexp"
 	"syscall"
-
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/gctuning"
@@ -28,7 +27,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Who no longer reads the output does not keep this from tidying up.
+	// A reader that goes away must not keep this program from tidying up.
 	signal.Ignore(syscall.SIGPIPE)
 	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -44,7 +43,9 @@ type options struct {
 	run                                   *regexp.Regexp
 	starts                                int
 	plan                                  plan
+	profiles                              string
 	compared                              comparisons
+	paired                                builds
 }
 
 // command runs the program with its arguments.
@@ -77,7 +78,9 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	fs.IntVar(&o.plan.rounds, "rounds", 2, "how often each server of a row has its turn after each start")
 	fs.DurationVar(&o.plan.slice, "slice", 600*time.Millisecond, "how long a turn is measured")
 	fs.DurationVar(&o.plan.warm, "warm", 150*time.Millisecond, "how long a turn runs before it is measured")
+	fs.StringVar(&o.profiles, "profiles", "", "a folder for a CPU profile of the daemon on each row")
 	fs.Var(&o.compared, "compare", "another server of the same protocol, NAME=HOST:PORT[,PID]; may be repeated")
+	fs.Var(&o.paired, "pair", "measure each row on the daemon and on another build of it, NAME=PATH, in turns, and print what the daemon is to that; may be repeated")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -87,14 +90,17 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	if o.starts < 1 || o.plan.rounds < 1 || o.plan.slice <= 0 || o.plan.warm < 0 {
 		return o, fmt.Errorf("found -starts %d -rounds %d -slice %v -warm %v; allowed: at least 1, at least 1, more than 0s, at least 0s", o.starts, o.plan.rounds, o.plan.slice, o.plan.warm)
 	}
+	if len(o.paired) > 0 && (len(o.compared) > 0 || o.overload || o.profiles != "") {
+		return o, errors.New("found -pair with -compare, -overload or -profiles; allowed: one of them")
+	}
 	if o.run, err = regexp.Compile(name); err != nil {
 		return o, fmt.Errorf("-run: %w", err)
 	}
 	return o, nil
 }
 
-// bench measures and prints. Its error is that something does not work or
-// answers wrongly, never that it is slow.
+// bench measures and prints. Its error says that something does not work or answers
+// wrongly, never that it is slow.
 func bench(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	// The generator shares the processors with what it measures.
 	gctuning.Start()
@@ -104,10 +110,13 @@ func bench(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	}
 	groups = selectRows(groups, o.run)
 	overload := o.full || o.overload
-	if len(groups) == 0 && !overload {
+	if len(groups) == 0 && (!overload || len(o.paired) > 0) {
 		return fmt.Errorf("-run: found %q, which matches no row", o.run)
 	}
 	progress := func(format string, args ...any) { fmt.Fprintf(stderr, "# "+format+"\n", args...) }
+	if len(o.paired) > 0 {
+		return pair(ctx, o, groups, stdout, progress)
+	}
 	r := report{compared: o.compared, markdown: o.markdown}
 	var noise noise
 	var bareStates []float64
@@ -120,6 +129,7 @@ func bench(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
+		l.profiles = o.profiles
 		measured := noise.listen(l)
 		err = r.measure(ctx, l, groups, o.plan)
 		if err == nil && overload && start == o.starts-1 {

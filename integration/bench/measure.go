@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"time"
 )
 
-// measures are the numbers of a slice, or the medians of several; what is not
-// known is NaN.
+// measures are the numbers of a slice, or the medians of several; unknown ones are NaN.
 type measures struct {
 	rate            float64 // answers a second
 	p50, p99, p999  float64 // us
@@ -52,8 +52,7 @@ func (m *measures) each(do func(number *float64)) {
 	}
 }
 
-// medians returns the median of each number over all slices, each for itself;
-// without slices nothing is known.
+// medians returns the median of each number over all slices; without slices all are NaN.
 func medians(all []measures) (m measures) {
 	values := make([][]float64, 0, 9)
 	m.each(func(*float64) { values = append(values, nil) })
@@ -66,8 +65,8 @@ func medians(all []measures) (m measures) {
 	return m
 }
 
-// ratios returns the medians of what two servers' slices are to each other,
-// round by round: what slows the machine for a while slows both.
+// ratios returns the medians of the ratios of two servers' slices, round by round: what
+// slows the machine for a while slows both.
 func ratios(of, to []measures) measures {
 	all := make([]measures, min(len(of), len(to)))
 	for i := range all {
@@ -110,7 +109,7 @@ type result struct {
 	problems            []problem
 }
 
-// join adds what the same row did when all was started again.
+// join adds what the same row did after everything was restarted.
 func (r *result) join(again result) {
 	r.daemon = append(r.daemon, again.daemon...)
 	r.bare = append(r.bare, again.bare...)
@@ -128,18 +127,11 @@ func (l *lab) measure(ctx context.Context, g group, p plan) ([]result, error) {
 	var daemons []*subject
 	defer func() { closeAll(daemons) }()
 	for i, r := range g {
-		d, err := l.daemon(ctx, r.server)
+		s, d, err := l.subject(ctx, r)
 		if err != nil {
 			return nil, err
 		}
 		results[i].row, results[i].filled = r, d.filled
-		s, err := newSubject(nameDaemon, d.grpc, d.process.pid(), d.redis, r)
-		if err != nil {
-			return nil, err
-		}
-		if r.load.reassigns {
-			s.assign = d.assign
-		}
 		daemons = append(daemons, s)
 	}
 	others, err := l.others(daemons[0].row)
@@ -152,6 +144,11 @@ func (l *lab) measure(ctx context.Context, g group, p plan) ([]result, error) {
 		return nil, err
 	}
 	for i, s := range daemons {
+		if l.profiles != "" {
+			if err := s.profile(ctx, l.daemons[s.row.server], filepath.Join(l.profiles, s.row.name+".pprof")); err != nil {
+				return nil, fmt.Errorf("profile: %w", err)
+			}
+		}
 		if rate > 0 {
 			results[i].rates = []float64{rate}
 		}
@@ -160,17 +157,31 @@ func (l *lab) measure(ctx context.Context, g group, p plan) ([]result, error) {
 	return results, nil
 }
 
+// subject returns the daemon of a row's server under the row's load.
+func (l *lab) subject(ctx context.Context, r row) (*subject, *daemon, error) {
+	d, err := l.daemon(ctx, r.server)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := newSubject(nameDaemon, d.grpc, d.process.pid(), d.redis, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.load.reassigns {
+		s.assign = d.assign
+	}
+	return s, d, nil
+}
+
 // others returns what a row's daemon is compared with: the bare servers and
 // then the comparisons.
 func (l *lab) others(r row) (all []*subject, err error) {
 	servers := append([]comparison{
-		{nameBare, l.bareAt, l.bare.pid()},
-		{nameTuned, l.tunedAt, l.bareTuned.pid()},
+		{name: nameBare, address: l.bareAt, pid: l.bare.pid()},
+		{name: nameTuned, address: l.tunedAt, pid: l.bareTuned.pid()},
 	}, l.compared...)
-	// They know Envoy's RPC alone: as many callers as the row has in flight.
-	r.load.callers, r.load.door, r.load.together = r.load.inFlight(), envoyDoor, 0
 	for _, c := range servers {
-		s, err := newSubject(c.name, c.address, c.pid, nil, r)
+		s, err := newSubject(c.name, c.address, c.pid, nil, r.atBare())
 		if err != nil {
 			closeAll(all)
 			return nil, err
@@ -186,7 +197,7 @@ func closeAll(subjects []*subject) {
 	}
 }
 
-// take takes over what was measured.
+// take copies what was measured.
 func (r *result) take(daemon *subject, others []*subject) {
 	r.daemon, r.bare, r.tuned = daemon.slices, others[0].slices, others[1].slices
 	for _, c := range others[2:] {
@@ -198,10 +209,10 @@ func (r *result) take(daemon *subject, others []*subject) {
 	}
 }
 
-// takeTurns measures all subjects in so many rounds, each time in an order of
-// chance, so that what else happens on the machine, and who was there just
-// before, hits all alike. It returns the rate of the open loop, where it is
-// one: half of what the first reaches.
+// takeTurns measures all subjects in each round of the plan, in random order, so that
+// whatever else happens on the machine, and which subject ran just before, affects all
+// alike. It returns the rate of the open loop, if it is one: half of what the first
+// subject reaches.
 func takeTurns(ctx context.Context, subjects []*subject, p plan, halfPeak bool) (rate float64, err error) {
 	for _, s := range subjects {
 		if _, err := s.slice(ctx, 0, p.connect, 0); err != nil {
@@ -240,11 +251,11 @@ func (s *subject) peak(ctx context.Context, p plan) (float64, error) {
 	return medians(all).rate, nil
 }
 
-// problem is about answers that are not what a row must give.
+// problem describes answers that are not what a row must give.
 type problem struct {
 	text string
-	// wrong is whether the server decided wrongly or answered nothing; else
-	// some answers are missing, as they may be on a machine that is too busy.
+	// wrong is whether the server decided wrongly or answered nothing; otherwise some
+	// answers are missing, which happens on a machine that is too busy.
 	wrong bool
 }
 
@@ -289,8 +300,8 @@ func (s *subject) problems() []problem {
 	return found
 }
 
-// allowed is how many requests for the key over its limit may have passed so
-// far. What is compared may count in windows of the clock, and begin another.
+// allowed is how many requests for the key over its limit may have passed so far. A
+// compared server may count in windows of the clock, and begin a new one.
 func (s *subject) allowed() int64 {
 	if s.name != nameDaemon {
 		return 2 * overLimit

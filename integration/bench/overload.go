@@ -10,10 +10,10 @@ import (
 const (
 	overloadFactor   = 4
 	overloadDeadline = 20 * time.Millisecond
-	// overloadCallers bounds what is in flight: as if so many workers of
-	// proxies waited.
+	// overloadCallers bounds what is in flight: as if this many workers of proxies
+	// waited.
 	overloadCallers = 4096
-	// overloadSlices of a plan's length are how long it takes.
+	// overloadSlices is how long it takes, in slices of a plan.
 	overloadSlices = 5
 )
 
@@ -22,21 +22,18 @@ const (
 type overloaded struct {
 	name string
 	peak float64 // answers a second of 256 callers in a closed loop, before
-	// A second of the overload: offered is what arrived, sent what the
-	// generator brought out before the deadline, answered what was answered
-	// by then.
+	// A second of the overload: offered is what arrived, sent what the generator sent
+	// before the deadline, answered what was answered by then.
 	offered, sent, answered float64
-	// Bytes that the process has: at the peak, at most while overloaded, and
-	// after.
-	before, most, after int64
+	// Bytes of memory of the process: at the peak, at most while overloaded, and after.
+	before, max, after int64
 	// The peak again, directly after.
 	peakAfter   float64
 	failedAfter int64
 }
 
-// overload sends several times what a daemon on one Redis can answer, to it
-// and, to tell what the generator and gRPC make of that, to the tuned bare
-// server.
+// overload sends a daemon on one Redis several times what it can answer. It sends the
+// same to the tuned bare server, to tell what the generator and gRPC contribute.
 func (l *lab) overload(ctx context.Context, p plan) ([]overloaded, error) {
 	d, err := l.daemon(ctx, single)
 	if err != nil {
@@ -53,8 +50,7 @@ func (l *lab) overload(ctx context.Context, p plan) ([]overloaded, error) {
 	return []overloaded{of, bare}, nil
 }
 
-// measure overloads a server with a multiple of peak, or where that is 0, of
-// its own.
+// measure overloads a server with a multiple of peak, or, if that is 0, of its own peak.
 func (o *overloaded) measure(ctx context.Context, address string, pid int, peak float64, p plan) error {
 	usual, err := newSubject(o.name, address, pid, nil, row{load: evenLoad(256)})
 	if err != nil {
@@ -82,7 +78,7 @@ func (o *overloaded) measure(ctx context.Context, address string, pid int, peak 
 		return err
 	}
 	failed := usual.failed()
-	// No warming: what matters is the first moment.
+	// No warm-up: what matters is the first moment.
 	after, err := usual.slice(ctx, 0, p.slice, 0)
 	if err != nil {
 		return err
@@ -92,7 +88,7 @@ func (o *overloaded) measure(ctx context.Context, address string, pid int, peak 
 	return err
 }
 
-// flood runs the overload for so long and watches the server's memory.
+// flood runs the overload for length and watches the server's memory.
 func (o *overloaded) flood(ctx context.Context, many *subject, rate float64, length time.Duration) error {
 	var stage atomic.Int32
 	stage.Store(measuring)
@@ -108,7 +104,7 @@ func (o *overloaded) flood(ctx context.Context, many *subject, rate float64, len
 		if err != nil {
 			return err
 		}
-		o.most = max(o.most, size)
+		o.max = max(o.max, size)
 	}
 	seconds := time.Since(began).Seconds()
 	answered, failed := float64(many.answers()), float64(many.failed())
@@ -135,7 +131,7 @@ func overloadTable(all []overloaded) *table {
 	for _, o := range all {
 		t.add(o.name, number(o.peak, 0),
 			number(o.offered, 0), number(o.sent, 0), number(o.answered, 0),
-			megabytes(o.before), megabytes(o.most), megabytes(o.after),
+			megabytes(o.before), megabytes(o.max), megabytes(o.after),
 			number(o.peakAfter, 0), fmt.Sprint(o.failedAfter))
 	}
 	return t

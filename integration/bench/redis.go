@@ -28,8 +28,8 @@ type redisServers struct {
 	addresses []string
 }
 
-// startRedis starts n redis-servers from PATH that keep nothing on disk, as a
-// cluster if they are several.
+// startRedis starts n redis-servers from PATH that keep nothing on disk, as a cluster if
+// there are several.
 func startRedis(ctx context.Context, dir string, n int) (*redisServers, error) {
 	r := &redisServers{}
 	for i := range n {
@@ -52,7 +52,7 @@ func (r *redisServers) startOne(ctx context.Context, dir string, clustered bool)
 		return err
 	}
 	var err error
-	for range portAttempts { // somebody else may have the port
+	for range portAttempts { // another process may have the port
 		// With the bus port, 10000 above, it lies below the ports that
 		// outgoing connections get.
 		port := strconv.Itoa(20000 + rand.IntN(2000))
@@ -127,7 +127,7 @@ type redisReading struct {
 	scripts, commands int64
 }
 
-// inScripts are the commands that are run by scripts alone.
+// inScripts are the commands that only scripts run.
 var inScripts = map[string]bool{"time": true, "mget": true, "get": true, "set": true, "del": true}
 
 // ours are those that this program sends.

@@ -234,7 +234,7 @@ func (t *table) printMarkdown(w io.Writer) {
 	}
 }
 
-// number is with so many decimals, or - when it is not known.
+// number returns v with this many decimals, or - if it is unknown.
 func number(v float64, decimals int) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "-"
@@ -242,7 +242,7 @@ func number(v float64, decimals int) string {
 	return fmt.Sprintf("%.*f", decimals, v)
 }
 
-// latency is of microseconds, which need no decimals when they are many.
+// latency returns microseconds, without decimals when there are many.
 func latency(us float64) string {
 	if us < 99.5 {
 		return number(us, 1)
@@ -260,8 +260,8 @@ type target struct {
 
 func (t target) met() bool { return t.found < t.limit || t.orEqual && t.found == t.limit }
 
-// judge returns the targets, those whose rows were not measured with NaN. It
-// returns none when no row has a target.
+// judge returns the targets, with NaN where the row was not measured. It returns none
+// when no row has a target.
 func judge(results []result) []target {
 	of := func(name string) result {
 		for _, r := range results {
@@ -280,22 +280,22 @@ func judge(results []result) []target {
 		perKey = many.filled.perKey(many.filled.heap)
 	}
 	targets := []target{
-		{"memory store: daemon CPU, of bare tuned", "x", ratios(mem.daemon, mem.tuned).cpu, 1.15, true},
-		{"one Redis, even keys: daemon CPU, of bare tuned", "x", ratios(batched.daemon, batched.tuned).cpu, 1.4, true},
-		{"one Redis, even keys: Redis CPU a decision", "us", medians(batched.daemon).redis, 5, true},
-		{"one Redis, even keys: Redis CPU, of unbatched", "x", ratios(batched.daemon, alone.daemon).redis, 0.5, false},
-		{"hot key under its limit: scripts per 1,000 requests", "", medians(of(rowHotUnder).daemon).scripts, 40, false},
-		{"hot key over its limit: scripts per 1,000 requests", "", medians(of(rowHotOver).daemon).scripts, 2, false},
-		{"one caller on Redis: p50, of unbatched", "x", ratios(one.daemon, oneSingle.daemon).p50, slower, true},
-		{"half the peak: p99, of bare", "x", ratios(half.daemon, half.bare).p99, 5, false},
-		{"TakeStream, memory: daemon CPU a decision, of a call to bare tuned", "x", ratios(of(rowStream).daemon, of(rowStream).tuned).cpu, 0.4, true},
-		{"1 % of the requests sampled: daemon CPU, of that without spans", "x", ratios(of(rowTraced).daemon, of(rowUntraced).daemon).cpu, 1.02, true},
-		{"traces, tops and a log of denials: daemon CPU, of that without", "x", ratios(of(rowWatched).daemon, of(rowUnwatched).daemon).cpu, 1.04, true},
-		{"100,000 assignments: daemon CPU, of none", "x", ratios(of(rowAssigned).daemon, of(rowUnassigned).daemon).cpu, 1.02, true},
-		{"100,000 assignments, five changes a second: p99, of no change", "x", ratios(of(rowReassigned).daemon, of(rowAssigned).daemon).p99, 1.05, true},
-		{"100,000 assignments, five changes a second: p99, of no assignments", "x", ratios(of(rowReassigned).daemon, of(rowUnassigned).daemon).p99, 1.05, true},
-		{"a million keys: daemon CPU, of 10,000 keys", "x", ratios(many.daemon, mem.daemon).cpu, 1.25, true},
-		{"a million keys: bytes of live heap a key", "", perKey, 250, false},
+		{what: "memory store: daemon CPU, of bare tuned", unit: "x", found: ratios(mem.daemon, mem.tuned).cpu, limit: 1.15, orEqual: true},
+		{what: "one Redis, even keys: daemon CPU, of bare tuned", unit: "x", found: ratios(batched.daemon, batched.tuned).cpu, limit: 1.4, orEqual: true},
+		{what: "one Redis, even keys: Redis CPU a decision", unit: "us", found: medians(batched.daemon).redis, limit: 5, orEqual: true},
+		{what: "one Redis, even keys: Redis CPU, of unbatched", unit: "x", found: ratios(batched.daemon, alone.daemon).redis, limit: 0.5},
+		{what: "hot key under its limit: scripts per 1,000 requests", found: medians(of(rowHotUnder).daemon).scripts, limit: 40},
+		{what: "hot key over its limit: scripts per 1,000 requests", found: medians(of(rowHotOver).daemon).scripts, limit: 2},
+		{what: "one caller on Redis: p50, of unbatched", unit: "x", found: ratios(one.daemon, oneSingle.daemon).p50, limit: slower, orEqual: true},
+		{what: "half the peak: p99, of bare", unit: "x", found: ratios(half.daemon, half.bare).p99, limit: 5},
+		{what: "TakeStream, memory: daemon CPU a decision, of a call to bare tuned", unit: "x", found: ratios(of(rowStream).daemon, of(rowStream).tuned).cpu, limit: 0.4, orEqual: true},
+		{what: "1 % of the requests sampled: daemon CPU, of that without spans", unit: "x", found: ratios(of(rowTraced).daemon, of(rowUntraced).daemon).cpu, limit: 1.02, orEqual: true},
+		{what: "traces, tops and a log of denials: daemon CPU, of that without", unit: "x", found: ratios(of(rowWatched).daemon, of(rowUnwatched).daemon).cpu, limit: 1.04, orEqual: true},
+		{what: "100,000 assignments: daemon CPU, of none", unit: "x", found: ratios(of(rowAssigned).daemon, of(rowUnassigned).daemon).cpu, limit: 1.02, orEqual: true},
+		{what: "100,000 assignments, five changes a second: p99, of no change", unit: "x", found: ratios(of(rowReassigned).daemon, of(rowAssigned).daemon).p99, limit: 1.05, orEqual: true},
+		{what: "100,000 assignments, five changes a second: p99, of no assignments", unit: "x", found: ratios(of(rowReassigned).daemon, of(rowUnassigned).daemon).p99, limit: 1.05, orEqual: true},
+		{what: "a million keys: daemon CPU, of 10,000 keys", unit: "x", found: ratios(many.daemon, mem.daemon).cpu, limit: 1.25, orEqual: true},
+		{what: "a million keys: bytes of live heap a key", found: perKey, limit: 250},
 	}
 	for _, t := range targets {
 		if !math.IsNaN(t.found) {
@@ -305,8 +305,8 @@ func judge(results []result) []target {
 	return nil
 }
 
-// slower is from where on a latency counts as slower: two equal builds differ
-// by a few percent from run to run.
+// slower is the ratio from which a latency counts as slower: two equal builds differ by a
+// few percent from run to run.
 const slower = 1.05
 
 func targetsTable(targets []target) *table {

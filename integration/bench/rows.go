@@ -27,8 +27,10 @@ type server struct {
 	recorded bool
 	// fill is how many keys are put into it before anything is measured.
 	fill int
-	// assigned is how many users are assigned numbers of their own before.
+	// assigned is how many users are assigned numbers of their own beforehand.
 	assigned int
+	// binary is another build of the daemon, or empty.
+	binary string
 }
 
 const million = 1_000_000
@@ -48,7 +50,7 @@ var (
 // row is one case of the table.
 type row struct {
 	name string
-	// says is what the row is there to tell.
+	// says is what the row shows.
 	says   string
 	server *server
 	load   load
@@ -57,7 +59,14 @@ type row struct {
 	halfPeak bool
 }
 
-// group is rows that are compared with each other, and so take turns; the bare
+// atBare is the row for a server that knows Envoy's RPC alone: it gets as many
+// callers as the row has requests in flight.
+func (r row) atBare() row {
+	r.load.callers, r.load.door, r.load.together = r.load.inFlight(), envoyDoor, 0
+	return r
+}
+
+// group is a list of rows that are compared with each other, and so take turns; the bare
 // servers among them get the first row's load.
 type group []row
 
@@ -107,19 +116,19 @@ func (l load) withDescriptors(n int) load {
 	return l
 }
 
-// throughDoor has so many callers ask so many requests at a time.
+// throughDoor makes this many callers send this many requests at a time.
 func (l load) throughDoor(d door, callers, together int) load {
 	l.door, l.callers, l.together = d, callers, together
 	return l
 }
 
-// reassigned has assignments change meanwhile.
+// reassigned makes assignments change meanwhile.
 func (l load) reassigned() load {
 	l.reassigns = true
 	return l
 }
 
-// sampled has each request bring its caller's span, one of a hundred sampled.
+// sampled makes each request carry its caller's span, one of a hundred sampled.
 func (l load) sampled() load {
 	l.isSampled = true
 	return l
@@ -203,8 +212,8 @@ func allRows() []group {
 	return groups
 }
 
-// selectRows returns the rows whose names match, each with a key of its own
-// where all ask for one.
+// selectRows returns the rows whose names match, each with its own key if all callers ask
+// for one.
 func selectRows(groups []group, name *regexp.Regexp) []group {
 	var selected []group
 	n := 0
@@ -229,9 +238,9 @@ const domain = "bench"
 // maxDescriptors is the most descriptors that a row's request has.
 const maxDescriptors = 3
 
-// A limit is kept in the unit year or, over, hour, both known to
-// envoyproxy/ratelimit too. The states of a full year's limits do not run out
-// between two requests, as they would if they were refilled at once.
+// Limits are per year or, for over, per hour: envoyproxy/ratelimit knows both units. The
+// states of limits per year do not expire between two requests, as those of limits that
+// refill at once would.
 var limits = []struct {
 	key, unit string
 	requests  int64
@@ -274,12 +283,12 @@ func descriptorKey(key string, i int) string {
 // filled is what keys did to a daemon's memory.
 type filled struct {
 	keys int
-	// heap are the live bytes of Go's heap that the keys brought, resident
-	// those of the process, garbage and spare room included.
+	// heap is how many live bytes of Go's heap the keys added, resident how many bytes of
+	// the process, including garbage and spare room.
 	heap, resident int64
 }
 
-// keysPerRequest is what a daemon takes in one request by default.
+// keysPerRequest is how many keys a daemon accepts in one request by default.
 const keysPerRequest = 100
 
 // fill takes once from each of n accounts.
@@ -345,5 +354,5 @@ func (d *daemon) heap(ctx context.Context) (int64, error) {
 	return 0, fmt.Errorf("%s has no HeapAlloc", r.URL)
 }
 
-// perKey is a key's share of so many bytes.
+// perKey is a key's share of the bytes.
 func (f filled) perKey(bytes int64) float64 { return float64(bytes) / float64(f.keys) }

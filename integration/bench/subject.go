@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// maxConnections of a load, as if a proxy had as many workers. From one to
-// eight the generator costs the same a request.
+// maxConnections bounds the connections of a load, as if a proxy had as many workers.
+// From one to eight, a request costs the generator the same.
 const maxConnections = 8
 
 // Names of subjects.
@@ -30,8 +30,8 @@ const (
 type subject struct {
 	name    string // one of the names above, or that of a comparison
 	row     row
-	pid     int           // 0 where it is not known
-	redis   *redisServers // nil where there is none
+	pid     int           // 0 if it is not known
+	redis   *redisServers // nil if there is none
 	conns   []*grpc.ClientConn
 	callers []*caller
 	slices  []measures
@@ -77,7 +77,7 @@ func (s *subject) answers() (n int64) {
 	return n
 }
 
-// reading is what had been done, and used for it, at a moment.
+// reading is what was done, and what was used for it, up to a moment.
 type reading struct {
 	at       time.Time
 	answers  int64
@@ -100,10 +100,9 @@ func (s *subject) read() (r reading, err error) {
 // hung is how long callers may take to end after their slice.
 const hung = 20 * time.Second
 
-// slice loads the server, first without measuring for warm, and then for
-// length. The rate is that of an open loop, or 0. Its Redis is read before and
-// after, while nothing is in flight, so that its calls are those for exactly
-// the answers counted.
+// slice loads the server, first for warm without measuring, and then for length. rate is
+// that of an open loop, or 0. Redis is read before and after, while nothing is in flight,
+// so that its calls are exactly those for the answers counted.
 func (s *subject) slice(ctx context.Context, warm, length time.Duration, rate float64) (m measures, err error) {
 	for _, c := range s.callers {
 		c.latency = histogram{}

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime returns the processor time that a process has used, in all its
-// threads, those that ended too. The kernel counts it in nanoseconds.
+// cpuTime returns the processor time that a process has used, in all its threads,
+// including those that ended. The kernel counts it in nanoseconds.
 func cpuTime(pid int) (time.Duration, error) {
-	// The clock of a process, as clock_getcpuclockid(3) makes its number.
+	// The number of a process's clock, as clock_getcpuclockid(3) computes it.
 	const scheduled = 2
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &t); err != nil {
@@ -61,8 +61,8 @@ func busy() (time.Duration, error) {
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }
 
-// dieWithParent are the attributes of a child that the kernel ends with the
-// thread that started it.
+// dieWithParent returns the attributes of a child that the kernel kills with the thread
+// that started it.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // sleeper returns a function that sleeps to within some tens of microseconds,
@@ -74,6 +74,6 @@ func sleeper() func(time.Duration) {
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	return func(d time.Duration) {
 		t := syscall.NsecToTimespec(int64(d))
-		_ = syscall.Nanosleep(&t, nil) // who wakes early sleeps again
+		_ = syscall.Nanosleep(&t, nil) // a caller that wakes early sleeps again
 	}
 }
