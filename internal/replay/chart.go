@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// chart is a picture of a share of denials over time, in units of the picture.
+// chart is a graph of a share of denials over time, in units of the graph.
 type chart struct {
 	Title string
 	// Lines are before, if there is one, and after.
 	Lines []chartLine
-	// Grid are the horizontal lines, and Ticks the moments below them.
+	// Grid are the horizontal lines, and Ticks the times below them.
 	Grid, Ticks []chartMark
 }
 
 type chartLine struct {
 	Class string // "before" or "after"
-	// Path is one of SVG, in pieces where nothing was asked between.
+	// Path is an SVG path, interrupted where nothing was asked.
 	Path string
-	// Area is what is between the line and no denials.
+	// Area is the area between the line and no denials.
 	Area string
 }
 
@@ -28,16 +28,16 @@ type chartMark struct {
 	Text string
 }
 
-// The place of a chart: it is 720 wide and 190 high.
+// The area of a chart, which is 720 wide and 190 high.
 const (
 	chartLeft, chartRight = 64.0, 708.0
 	chartTop, chartBottom = 12.0, 160.0
 )
 
 const (
-	// fewestBins is how many parts of time a chart has at least, if there are so many.
+	// fewestBins is the minimum number of time bins of a chart, if there are that many.
 	fewestBins = 30
-	// enoughAsked is from how many requests on a share says something.
+	// enoughAsked is the number of requests from which on a share is meaningful.
 	enoughAsked = 10
 )
 
@@ -64,9 +64,9 @@ func (t *timeline) chartOf(title string, all *series, hasBefore bool, last int64
 	return c
 }
 
-// legible returns a series in bins that are as many times as wide as it takes for
-// most of them to have enough requests, and how many and how wide these are: shares of
-// two requests jump, and bins without any tear the line.
+// legible returns a series with bins merged until most of them have enough requests, and
+// the number and width of these bins: shares of two requests jump, and empty bins
+// interrupt the line.
 func (s *series) legible(n int, width float64) (wider series, _ int, _ float64) {
 	wider = *s
 	for n > fewestBins && wider.isThin(n) {
@@ -76,7 +76,7 @@ func (s *series) legible(n int, width float64) (wider series, _ int, _ float64) 
 	return wider, n, width
 }
 
-// isThin reports whether more than one in ten of the first n bins have too little.
+// isThin reports whether more than one in ten of the first n bins have too few requests.
 func (s *series) isThin(n int) bool {
 	thin := 0
 	for i := range n {
@@ -87,7 +87,7 @@ func (s *series) isThin(n int) bool {
 	return 10*thin > n
 }
 
-// tickText names a moment of a chart that is so long, in microseconds.
+// tickText labels a time in a chart of the given length, in microseconds.
 func tickText(at, length int64) string {
 	switch span := time.Duration(length) * time.Microsecond; {
 	case span < 10*time.Second:
@@ -99,14 +99,14 @@ func tickText(at, length int64) string {
 }
 
 func topOf(s *series, n int) float64 {
-	most := 0.0
+	maxShare := 0.0
 	for p := range s.asked {
 		for i := range n {
-			most = max(most, s.share(phase(p), i))
+			maxShare = max(maxShare, s.share(phase(p), i))
 		}
 	}
 	for _, top := range tops {
-		if most <= top {
+		if maxShare <= top {
 			return top
 		}
 	}
@@ -122,8 +122,8 @@ func (s *series) share(p phase, bin int) float64 {
 
 func chartY(share, top float64) float64 { return chartBottom - (chartBottom-chartTop)*share/top }
 
-// line draws the first n bins of a phase, each so wide. A piece is drawn as steps, so
-// that a bin alone shows as well.
+// line draws the first n bins of a phase, each with the given width. A piece is drawn as
+// steps, so that a single bin is visible too.
 func (s *series) line(p phase, n int, width, top float64) chartLine {
 	var path, area strings.Builder
 	for i := 0; i < n; i++ {
@@ -138,11 +138,11 @@ func (s *series) line(p phase, n int, width, top float64) chartLine {
 				fmt.Fprintf(&area, "M%.1f %.1f", chartLeft+width*float64(i), chartBottom)
 			}
 			x, y := chartLeft+width*float64(i), chartY(s.share(p, i), top)
-			end := min(x+width, chartRight) // the last bin may be longer than the log
+			end := min(x+width, chartRight) // the last bin may extend beyond the log
 			fmt.Fprintf(&path, "%s%.1f %.1fH%.1f", command, x, y, end)
 			fmt.Fprintf(&area, "L%.1f %.1fH%.1f", x, y, end)
 		}
 		fmt.Fprintf(&area, "V%.1fZ", chartBottom)
 	}
-	return chartLine{[...]string{"before", "after"}[p], path.String(), area.String()}
+	return chartLine{Class: [...]string{"before", "after"}[p], Path: path.String(), Area: area.String()}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
 )
 
-// mostDifferences bounds those that a comparison shows.
-const mostDifferences = 20
+// maxDifferences bounds the differences that a comparison shows.
+const maxDifferences = 20
 
 // Comparison says whether a replay decided what was recorded.
 type Comparison struct {
-	// Equal and Different count requests. Those that were degraded are in neither.
+	// Equal and Different count requests. Degraded ones are in neither.
 	Equal     uint64 `json:"equal"`
 	Different uint64 `json:"different"`
 	// Remembered were denied from a daemon's memory of a denial. They took nothing and
-	// have no moment on the store's clock, so nothing is compared.
+	// have no time on the store's clock, so nothing is compared.
 	Remembered uint64 `json:"remembered"`
 	// First are the first differences.
 	First []Difference `json:"first"`
@@ -28,7 +28,7 @@ type Comparison struct {
 	Unread uint64 `json:"-"`
 }
 
-// Difference is what differs in a line.
+// Difference is a difference in a line.
 type Difference struct {
 	Log  string `json:"log"`
 	Line int64  `json:"line"`
@@ -38,7 +38,7 @@ type Difference struct {
 	Replayed string `json:"replayed"`
 }
 
-// compare compares a line with the call that was made of it.
+// compare compares a line with the call made from it.
 func (k *Comparison) compare(l *Record, c *decide.Call) {
 	if isRemembered(&l.Line) {
 		k.Remembered++
@@ -50,7 +50,7 @@ func (k *Comparison) compare(l *Record, c *decide.Call) {
 		return
 	}
 	k.Different++
-	if len(k.First) < mostDifferences {
+	if len(k.First) < maxDifferences {
 		d.Log, d.Line = l.Log, l.Number
 		k.First = append(k.First, *d)
 	}
@@ -77,7 +77,7 @@ func differenceOf(l *decisionlog.Line, c *decide.Call) *Difference {
 	if l.Result != got {
 		return &Difference{What: "result", Recorded: l.Result.String(), Replayed: got.String()}
 	}
-	refused := c.Denied && isRefused(l)
+	refused := c.Denied && isRefused(l, blocked, unmatched)
 	for i := range c.Outcomes {
 		d, o := &l.Descriptors[i], &c.Outcomes[i]
 		if refused && isAside(d) {
@@ -99,13 +99,14 @@ func differenceOf(l *decisionlog.Line, c *decide.Call) *Difference {
 	return nil
 }
 
-// isRefused reports whether a line has a descriptor that no limit was asked about.
-func isRefused(l *decisionlog.Line) bool {
-	return slices.ContainsFunc(l.Descriptors, func(d decisionlog.Descriptor) bool { return d.Refusal != "" })
+// isRefused reports whether a line has a descriptor for which no limit was asked, for one
+// of these reasons.
+func isRefused(l *decisionlog.Line, reasons ...string) bool {
+	return slices.ContainsFunc(l.Descriptors, func(d decisionlog.Descriptor) bool { return slices.Contains(reasons, d.Refusal) })
 }
 
-// isAside reports whether a descriptor beside a refusal was looked at by itself, when
-// others may have taken since the moment of the line. It took nothing.
+// isAside reports whether a descriptor beside a refusal was checked separately, when
+// others may have taken since the time of the line. It took nothing.
 func isAside(d *decisionlog.Descriptor) bool {
 	return d.Refusal == "" && slices.ContainsFunc(d.Limits, func(l decisionlog.Limit) bool { return l.At != 0 || l.Seq != 0 })
 }
@@ -130,7 +131,8 @@ func limitDifference(l *decisionlog.Limit, d *bucket.Decision) *Difference {
 	return nil
 }
 
-// inMicros returns a span of nanoseconds as a line has it: -1 for bucket.Never.
+// inMicros returns a span of nanoseconds in the form used in lines: -1 for bucket.Never,
+// and 0 for bucket.Unknown.
 func inMicros(ns int64) int64 {
 	if ns == int64(bucket.Never) {
 		return -1

@@ -3,29 +3,29 @@ package replay
 import "github.com/ratelimitd/ratelimitd/internal/decisionlog"
 
 // crowds count the subjects of all rules, by the hashes of their entries. They are exact
-// up to a number of subjects; from there on the largest rule is thinned, whose numbers
-// are then estimates.
+// up to a number of subjects; beyond it the largest rule is thinned, and its numbers are
+// then estimates.
 type crowds struct {
 	all []*crowd
 	// kept is how many hashes they have, maxKept how many they may have.
 	kept, maxKept int
 }
 
-// DefaultMaxCounted bounds the subjects that are counted one by one, of all rules
-// together. Each takes up to 40 bytes: 80 MiB.
+// DefaultMaxCounted bounds the individually counted subjects, of all rules together. Each
+// takes up to 40 bytes: 80 MiB.
 const DefaultMaxCounted = 1 << 21
 
 // crowd counts the subjects of a rule.
 type crowd struct {
-	// hit were denied or shadowed in one of the phases, and quiet never. Hit are few as a
-	// rule, and are thinned apart, so that their number stays exact beside millions.
-	// quiet is thinned no less than hit: whoever may be in quiet would be in hit after a
-	// denial, and is never in both.
+	// hit were denied or shadowed in one of the phases, and quiet never. There are
+	// usually few in hit, and they are thinned separately, so that their number stays
+	// exact beside millions. quiet is thinned no less than hit: a subject that may be in
+	// quiet would be in hit after a denial, and is never in both.
 	hit, quiet sample
 }
 
-// sample is a set of hashes: all, or those that end in some zero bits, which stand for the
-// others.
+// sample is a set of hashes: all, or those that end in some zero bits, which stand for
+// the others.
 type sample struct {
 	fates map[uint64]fate
 	zeros uint
@@ -41,16 +41,16 @@ const (
 	askedAfter
 	deniedAfter
 	shadowedAfter
-	// wasDenied and isDenied are before and after in whichever rule it was: of a
-	// descriptor that other limits have another rule for, both rules know both.
+	// wasDenied and isDenied are before and after, whatever the rule: if other limits
+	// have another rule for a descriptor, both rules know both.
 	wasDenied
 	isDenied
 )
 
-// anyHit are the fates of those who were not only let pass.
+// anyHit are the fates of subjects that were not always let pass.
 const anyHit = deniedBefore | shadowedBefore | deniedAfter | shadowedAfter | wasDenied | isDenied
 
-// fateOf returns what a verdict in a phase is for its own rule.
+// fateOf returns what a verdict in a phase means for its own rule.
 func fateOf(p phase, r decisionlog.Result) fate {
 	asked, denied, shadowed := askedBefore, deniedBefore, shadowedBefore
 	if p == after {
@@ -65,7 +65,7 @@ func fateOf(p phase, r decisionlog.Result) fate {
 	return asked
 }
 
-// bothFates returns what a result before and one after are for the rules of both.
+// bothFates returns what a result before and one after mean for the rules of both.
 func bothFates(before, after decisionlog.Result) (f fate) {
 	if before == decisionlog.Denied {
 		f |= wasDenied
@@ -119,7 +119,7 @@ func (c *crowd) see(hash uint64, got fate) (grown int) {
 	return 0
 }
 
-// thin halves what the largest crowd has the most of.
+// thin halves the larger part of the largest crowd.
 func (c *crowds) thin() {
 	largest := c.all[0]
 	for _, other := range c.all {
@@ -140,7 +140,7 @@ func (c *crowd) kept() int { return len(c.hit.fates) + len(c.quiet.fates) }
 
 func (s *sample) takes(hash uint64) bool { return hash&(1<<s.zeros-1) == 0 }
 
-// halve keeps those whose hashes end in one zero more, and lets go of the memory of the
+// halve keeps the hashes that end in one more zero, and releases the memory of the
 // others.
 func (s *sample) halve() {
 	s.zeros++
@@ -153,31 +153,31 @@ func (s *sample) halve() {
 	s.fates = rest
 }
 
-// SubjectTally counts subjects of a rule, or of all.
+// SubjectTally counts subjects of a rule, or of all rules.
 type SubjectTally struct {
-	// Asked are those that asked, whatever they got.
+	// Asked are those that asked, whatever the result.
 	Asked uint64 `json:"asked"`
-	// Denied are those of whom a request was denied, and Shadowed those who were over a
-	// limit that is not in force.
+	// Denied are those with a denied request, and Shadowed those that exceeded a limit
+	// that is not in force.
 	Denied   uint64 `json:"denied"`
 	Shadowed uint64 `json:"shadowed"`
 }
 
-// SubjectCounts compare the subjects of a rule, or of all rules: then whoever asked under
-// several counts for each.
+// SubjectCounts compares the subjects of a rule, or of all rules; in the latter case a
+// subject that asked under several rules counts for each.
 type SubjectCounts struct {
 	Before SubjectTally `json:"before"`
 	After  SubjectTally `json:"after"`
-	// NewlyDenied were never denied before and are, NewlyAllowed the other way round.
+	// NewlyDenied were never denied before and are now, NewlyAllowed the reverse.
 	NewlyDenied  uint64 `json:"newly_denied"`
 	NewlyAllowed uint64 `json:"newly_allowed"`
-	// Estimated is set if there were too many to count one by one: those of the asked
-	// then, and HitEstimated if those of the rest are too.
+	// Estimated is set if there were too many to count individually: then the number that
+	// asked is an estimate, and if HitEstimated is set, so are the others.
 	Estimated    bool `json:"estimated"`
 	HitEstimated bool `json:"denied_estimated"`
 }
 
-// counts returns what is known of the subjects of a crowd, which may be nil.
+// counts returns what is known about the subjects of a crowd, which may be nil.
 func (c *crowd) counts() (n SubjectCounts) {
 	if c == nil {
 		return n
@@ -192,7 +192,7 @@ func (c *crowd) counts() (n SubjectCounts) {
 	return n
 }
 
-// add counts so many subjects of a fate.
+// add counts a number of subjects with a fate.
 func (n *SubjectCounts) add(got fate, each uint64) {
 	for _, of := range []struct {
 		fate fate
@@ -217,7 +217,7 @@ func (n *SubjectCounts) add(got fate, each uint64) {
 	}
 }
 
-// plus adds those of another rule.
+// plus adds the counts of another rule.
 func (n *SubjectCounts) plus(other *SubjectCounts) {
 	for _, of := range []struct{ to, from *SubjectTally }{{&n.Before, &other.Before}, {&n.After, &other.After}} {
 		of.to.Asked += of.from.Asked

@@ -261,8 +261,8 @@ func TestCountedSubjectsAreBounded(t *testing.T) {
 		return heaptest.InUse()
 	}
 	few := held(5000)
-	if many, most := held(lines), int64(40*counted); many-few > most+most/8 {
-		t.Errorf("%d subjects take %d bytes, where %d are allowed", lines, many-few, most)
+	if many, maxGrowth := held(lines), int64(40*counted); many-few > maxGrowth+maxGrowth/8 {
+		t.Errorf("%d subjects take %d bytes, where %d are allowed", lines, many-few, maxGrowth)
 	}
 	if n := r.Report().Subjects; !n.Estimated || n.After.Asked < lines*95/100 || n.After.Asked > lines*105/100 {
 		t.Errorf("%+v", n)

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// estimate says that a number is one.
+// estimate marks a number that is an estimate.
 func estimate(isOne bool, number string) string {
 	if isOne {
 		return "~" + number
@@ -21,7 +21,7 @@ func (n *SubjectCounts) hits(count uint64) string {
 	return estimate(n.HitEstimated, plural(count, "subject"))
 }
 
-// change says how many of all were denied, before and after.
+// change says how many of all subjects were denied, before and after.
 func (n *SubjectCounts) change(hasBefore bool) string {
 	if !hasBefore {
 		return n.of(&n.After)
@@ -35,7 +35,7 @@ func (n *SubjectCounts) of(t *SubjectTally) string {
 }
 
 // denials says how many subjects were denied, or would have been by a limit on trial;
-// nothing where nobody asked.
+// nothing if none asked.
 func (n *SubjectCounts) denials(t *SubjectTally) string {
 	if t.Asked == 0 {
 		return "-"
@@ -55,7 +55,7 @@ func (n *SubjectCounts) larger() *SubjectTally {
 	return &n.After
 }
 
-// subjectsWord stands in the place of a limit in the row of a rule's subjects.
+// subjectsWord stands in place of a limit in the row of a rule's subjects.
 const subjectsWord = "(subjects)"
 
 func (r *Report) writeRuleSubjects(w io.Writer, n *SubjectCounts) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
@@ -14,12 +13,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
-// FitBy says what a share is of.
+// FitBy says what a share is a share of.
 type FitBy uint8
 
 // What a limit has to let pass.
 const (
-	// BySubject is a share of the subjects, of whom it denies no request.
+	// BySubject is a share of the subjects, none of whose requests it denies.
 	BySubject FitBy = iota
 	// ByRequest is a share of the requests, whoever makes them.
 	ByRequest
@@ -31,20 +30,20 @@ func (b FitBy) String() string { return [...]string{"subject", "request"}[b] }
 // MarshalText implements encoding.TextMarshaler.
 func (b FitBy) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
-// Fit is what a limit would have to say for a share of its subjects to pass whole, or of
-// its requests to pass.
+// Fit is what a limit would have to say for a share of its subjects to pass entirely, or
+// of its requests to pass.
 //
-// The numbers are found by deciding all requests that asked the limit again, with its
-// own steps and each subject's own state, for one candidate after the other: first
-// the smallest requests, by doubling and then halving, with the burst in the file's
-// proportion to them; then with these requests the smallest burst, by halving. The
-// limit is alone there: what others of the rule deny is charged all the same, and of a
-// rule with n limits each may deny an n-th of what the rule may. Numbers
-// that an assignment or a request brought are left out, and give-backs too, so that
-// what was given back counts as used.
+// The numbers are found by deciding all requests that asked the limit again, with its own
+// steps and each subject's own state, for one candidate after the other: first the
+// smallest requests, by doubling and then bisecting, with the burst in the file's
+// proportion to them; then with these requests the smallest burst, by bisecting. The
+// limit is considered alone: what others of the rule deny is charged all the same, and of
+// a rule with n limits each may deny an n-th of what the rule may. Numbers from an
+// assignment or a request are left out, and give-backs too, so that what was given back
+// counts as used.
 //
-// By subject, or where all requests cost the same, more requests or burst never let fewer
-// pass, and the numbers are exactly the smallest ones. By request, where costs differ,
+// By subject, or if all requests cost the same, more requests or burst never let fewer
+// pass, and the numbers are exactly the smallest ones. By request, with different costs,
 // that need not be so: the numbers let the share pass, and some smaller ones may as well,
 // though not those with one request less, nor those with a burst of one less.
 type Fit struct {
@@ -52,17 +51,17 @@ type Fit struct {
 	Rule   string `json:"rule"`
 	Limit  string `json:"limit"`
 	By     FitBy  `json:"by"`
-	// Asked counts the requests with a cost that asked the limit, of Subjects.
+	// Asked counts the requests with a cost that asked the limit, from Subjects.
 	Asked    uint64 `json:"asked"`
 	Subjects int    `json:"subjects"`
-	// Share is what has to pass, 0 to 1: that of Options.Fit, or more where the rule has
+	// Share is what has to pass, 0 to 1: that of Options.Fit, or more if the rule has
 	// other limits too.
 	Share float64 `json:"share"`
-	// Requests and Burst are those that it has. Burst is 0 where the algorithm has none.
+	// Requests and Burst are the current ones. Burst is 0 if the algorithm has none.
 	Requests int64 `json:"requests"`
 	Burst    int64 `json:"burst"`
 	// Passed is the share of the requests that pass with them, 0 to 1, and PassedWhole
-	// counts the subjects of whom all do.
+	// counts the subjects whose requests all pass.
 	Passed      float64 `json:"passed"`
 	PassedWhole int     `json:"passed_whole"`
 	// Proposed are the smallest, or 0 if there is a Problem.
@@ -70,12 +69,12 @@ type Fit struct {
 	ProposedBurst       int64   `json:"proposed_burst"`
 	ProposedPassed      float64 `json:"proposed_passed"`
 	ProposedPassedWhole int     `json:"proposed_passed_whole"`
-	// LeftOut are subjects who do not pass whole with the proposed numbers, by what they
-	// need: the first of Subjects less ProposedPassedWhole. It is for BySubject.
+	// LeftOut are subjects that do not pass entirely with the proposed numbers, by what
+	// they need: the first of Subjects less ProposedPassedWhole. It is for BySubject.
 	LeftOut []Need `json:"left_out,omitempty"`
-	// Busiest is there if the share of so few subjects is all of them: the one who needs
-	// most, and so drives the numbers. WithoutRequests and WithoutBurst are those
-	// that all others need, or 0 if there are no others.
+	// Busiest is set if the share of so few subjects is all of them: the one that needs
+	// most, and so drives the numbers. WithoutRequests and WithoutBurst are what all
+	// others need, or 0 if there are no others.
 	Busiest         *Need `json:"busiest,omitempty"`
 	WithoutRequests int64 `json:"without_requests,omitempty"`
 	WithoutBurst    int64 `json:"without_burst,omitempty"`
@@ -86,15 +85,17 @@ type Fit struct {
 	limit *bucket.Limit
 }
 
-// Need is what a subject alone would need to pass whole.
+// Need is what a subject alone would need to pass entirely.
 type Need struct {
-	// Subject is its entries as the command line takes them: KEY=VALUE[,KEY=VALUE].
+	// Subject is its entries in command line form: KEY=VALUE[,KEY=VALUE].
 	Subject string `json:"subject"`
 	// Asked counts its requests with a cost.
 	Asked uint64 `json:"asked"`
-	// Requests and Burst are 0 if no file may have numbers with which it passes.
+	// Requests and Burst are 0 if no valid numbers let it pass.
 	Requests int64 `json:"requests"`
 	Burst    int64 `json:"burst"`
+
+	index int // of the subject
 }
 
 // Bounds of what is kept for fitting.
@@ -107,13 +108,13 @@ const (
 	maxNamed = 5
 )
 
-// fitting gathers what was asked of each limit.
+// fitting collects what was asked of each limit.
 type fitting struct {
 	share  float64
 	by     FitBy
 	limits map[fitName]*fitted
 	asked  int
-	// names are the bytes of the texts of all subjects.
+	// names is the number of bytes in the texts of all subjects.
 	names int
 	text  []byte
 }
@@ -129,14 +130,14 @@ type fitted struct {
 	row      *row
 	limit    *bucket.Limit
 	subjects map[string]uint32 // by key
-	names    []string          // of subjects, as spelling.AppendEntries writes them
+	names    []string          // of subjects, as written by spelling.AppendEntries
 	asked    []asked
-	// starts is there once asked is in the order of subjects: those of one are from
-	// starts[subject] up to starts[subject+1], in the order of time.
+	// starts is set once asked is sorted by subject: those of one subject are from
+	// starts[subject] up to starts[subject+1], in time order.
 	starts []uint32
 	// state is the memory in which a subject is decided.
 	state bucket.State
-	// skipped is a subject that is passed over, or noSubject.
+	// skipped is a subject to skip, or noSubject.
 	skipped int
 }
 
@@ -155,7 +156,7 @@ func newFitting(share float64, by FitBy) *fitting {
 	return &fitting{share: share, by: by, limits: make(map[fitName]*fitted)}
 }
 
-// add keeps what a decided call asked at a moment.
+// add keeps what a decided call asked at a given time.
 func (f *fitting) add(at int64, c *decide.Call, verdicts []verdict) error {
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
@@ -187,7 +188,7 @@ func (f *fitting) add(at int64, c *decide.Call, verdicts []verdict) error {
 	return nil
 }
 
-// nameOf spells a subject of a rule. Those that share its threshold are one.
+// nameOf names a subject of a rule. Subjects that share its threshold are one.
 func (f *fitting) nameOf(rule *rules.Rule, entries []bucket.Entry) string {
 	if rule.ShareThreshold {
 		entries = slices.Clone(entries)
@@ -226,8 +227,8 @@ func (f *fitting) fits() []Fit {
 	return fits
 }
 
-// sort puts what was asked in the order of subjects, by counting, so that it is read one
-// after the other for each candidate.
+// sort sorts what was asked by subject, by counting, so that it is read sequentially for
+// each candidate.
 func (f *fitted) sort() {
 	f.starts = make([]uint32, len(f.names)+1)
 	for i := range f.asked {
@@ -242,7 +243,7 @@ func (f *fitted) sort() {
 		to[i] = next[s]
 		next[s]++
 	}
-	for i := range f.asked { // each exchange puts one in its place
+	for i := range f.asked { // each swap puts one in its place
 		for j := to[i]; j != uint32(i); j = to[i] {
 			f.asked[i], f.asked[j] = f.asked[j], f.asked[i]
 			to[i], to[j] = to[j], j
@@ -269,7 +270,7 @@ func (f *fitted) shareOf(share float64) float64 {
 	return 1 - (1-share)/float64(deny)
 }
 
-// least returns how many of all are a share at least.
+// least returns the smallest number that is at least a share of all.
 func least(share float64, all uint64) uint64 {
 	const rounding = 1e-6 // of a share of 2^26 as a float64
 	return uint64(math.Ceil(share*float64(all) - rounding))
@@ -315,27 +316,13 @@ func (f *fitted) fit(by FitBy, share float64) Fit {
 
 // nameBusiest names the subject that drives the numbers, and says what all others need.
 func (f *fitted) nameBusiest(found *Fit) {
-	subject := f.busiest()
-	busiest := f.need(subject)
+	busiest := f.needs(1, func(int) bool { return true })[0]
 	found.Busiest = &busiest
 	if found.Subjects == 1 {
 		return
 	}
-	f.skipped = subject
+	f.skipped = busiest.index
 	s := search{limit: f.limit, suffices: f.failsAtMost(0)}
 	found.WithoutRequests, found.WithoutBurst, _ = s.smallest()
 	f.skipped = noSubject
-}
-
-// period writes a period as in a file.
-func period(d time.Duration) string {
-	for _, unit := range []struct {
-		span time.Duration
-		name string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
-		if d%unit.span == 0 {
-			return fmt.Sprintf("%d%s", d/unit.span, unit.name)
-		}
-	}
-	return fmt.Sprintf("%dms", d.Milliseconds())
 }

@@ -7,17 +7,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// decided is what a candidate does to all that was asked of a limit.
+// decided is what a candidate does to everything that was asked of a limit.
 type decided struct {
-	// passed and asked count requests with a cost, whole the subjects of whom all pass.
+	// passed and asked count requests with a cost, whole the subjects whose requests all
+	// pass.
 	passed, asked uint64
 	whole         int
 }
 
-// share returns the part of the requests that pass, 0 to 1.
+// share returns the share of the requests that pass, 0 to 1.
 func (d *decided) share() float64 { return float64(d.passed) / float64(d.asked) }
 
-// decide decides all that was asked by a limit.
+// decide decides everything that was asked, by a limit.
 func (f *fitted) decide(l *bucket.Limit) (all decided) {
 	for subject := range f.names {
 		passed, asked := f.decideOf(subject, l)
@@ -30,7 +31,7 @@ func (f *fitted) decide(l *bucket.Limit) (all decided) {
 	return all
 }
 
-// empty returns the memory of a state, empty.
+// empty returns the memory of a state, cleared.
 func (f *fitted) empty() *bucket.State {
 	f.state = bucket.State{Spans: f.state.Spans[:0]}
 	return &f.state
@@ -75,15 +76,16 @@ func (f *fitted) passesWhole(subject int, l *bucket.Limit) bool {
 	return true
 }
 
-// failsAtMost returns whether a limit lets all but so many subjects pass whole.
-func (f *fitted) failsAtMost(most int) func(*bucket.Limit) bool {
+// failsAtMost returns a function that reports whether a limit lets all except the given
+// number of subjects pass entirely.
+func (f *fitted) failsAtMost(maxFailed int) func(*bucket.Limit) bool {
 	return func(l *bucket.Limit) bool {
 		failed := 0
 		for subject := range f.names {
 			if subject == f.skipped || f.passesWhole(subject, l) {
 				continue
 			}
-			if failed++; failed > most {
+			if failed++; failed > maxFailed {
 				return false
 			}
 		}
@@ -93,7 +95,7 @@ func (f *fitted) failsAtMost(most int) func(*bucket.Limit) bool {
 
 // need returns what a subject alone needs.
 func (f *fitted) need(subject int) Need {
-	n := Need{Subject: f.names[subject]}
+	n := Need{Subject: f.names[subject], index: subject}
 	for _, a := range f.of(subject) {
 		if a.cost > 0 {
 			n.Asked++
@@ -104,7 +106,7 @@ func (f *fitted) need(subject int) Need {
 	return n
 }
 
-// compare orders needs by how much they are. None is the most.
+// compare orders needs by size. None is the largest.
 func (n *Need) compare(other *Need) int {
 	if none := n.Requests == 0; none != (other.Requests == 0) {
 		if none {
@@ -115,8 +117,8 @@ func (n *Need) compare(other *Need) int {
 	return cmp.Or(cmp.Compare(n.Requests, other.Requests), cmp.Compare(n.Burst, other.Burst), cmp.Compare(n.Asked, other.Asked), cmp.Compare(other.Subject, n.Subject))
 }
 
-// needs returns the largest needs, at most n, of the subjects that are meant. Most are
-// passed over by one look: they pass with the least of the largest so far.
+// needs returns the largest needs, at most n, of the selected subjects. Most are skipped
+// after one look: they pass with the least of the largest so far.
 func (f *fitted) needs(n int, isMeant func(subject int) bool) []Need {
 	var largest []Need
 	var least *bucket.Limit
@@ -137,25 +139,8 @@ func (f *fitted) needs(n int, isMeant func(subject int) bool) []Need {
 	return largest
 }
 
-// busiest returns the subject that needs most.
-func (f *fitted) busiest() (subject int) {
-	var most Need
-	var limit *bucket.Limit
-	for i := range f.names {
-		if limit != nil && f.passesWhole(i, limit) {
-			continue
-		}
-		need := f.need(i)
-		if limit == nil || need.compare(&most) > 0 {
-			subject, most = i, need
-			limit = f.with(most.Requests, most.Burst)
-		}
-	}
-	return subject
-}
-
-// with returns the limit with other numbers, or nil if no file may have them. burst
-// is 0 where the algorithm has none.
+// with returns the limit with other numbers, or nil if they are not valid. burst is 0 if
+// the algorithm has none.
 func (f *fitted) with(requests, burst int64) *bucket.Limit {
 	return withNumbers(f.limit, requests, burst)
 }
@@ -170,13 +155,13 @@ func withNumbers(l *bucket.Limit, requests, burst int64) *bucket.Limit {
 	return changed
 }
 
-// search looks for the smallest numbers of a limit that suffice.
+// search looks for the smallest sufficient numbers of a limit.
 type search struct {
 	limit    *bucket.Limit
 	suffices func(*bucket.Limit) bool
 }
 
-// smallest returns them, or false if there are none that a file may have.
+// smallest returns them, or false if no valid ones suffice.
 func (s *search) smallest() (requests, burst int64, ok bool) {
 	requests, ok = s.requests()
 	if !ok {
@@ -190,8 +175,8 @@ func (s *search) with(requests, burst int64) bool {
 	return l != nil && s.suffices(l)
 }
 
-// burstOf returns the burst beside so many requests that is in proportion to the
-// file's.
+// burstOf returns the burst for a number of requests, in the same proportion as in the
+// file.
 func (s *search) burstOf(requests int64) int64 {
 	if !s.limit.Algorithm.IsBucket() {
 		return 0
@@ -204,21 +189,21 @@ func (s *search) burstOf(requests int64) int64 {
 
 // requests returns the smallest ones that suffice.
 func (s *search) requests() (n int64, ok bool) {
-	most := int64(bucket.MaxRequests)
+	maxRequests := int64(bucket.MaxRequests)
 	if s.limit.Algorithm == bucket.SlidingLog {
-		most = bucket.MaxLogRequests
+		maxRequests = bucket.MaxLogRequests
 	}
-	low, high := int64(0), min(most, max(1, s.limit.Requests))
+	low, high := int64(0), min(maxRequests, max(1, s.limit.Requests))
 	for !s.with(high, s.burstOf(high)) {
-		if high == most {
+		if high == maxRequests {
 			return 0, false
 		}
-		low, high = high, min(2*high, most)
+		low, high = high, min(2*high, maxRequests)
 	}
 	return halve(low, high, func(n int64) bool { return s.with(n, s.burstOf(n)) }), true
 }
 
-// burst returns the smallest one that suffices beside requests that do.
+// burst returns the smallest one that suffices with the given requests.
 func (s *search) burst(requests int64) int64 {
 	if !s.limit.Algorithm.IsBucket() {
 		return 0
@@ -226,8 +211,8 @@ func (s *search) burst(requests int64) int64 {
 	return halve(0, s.burstOf(requests), func(n int64) bool { return s.with(requests, n) })
 }
 
-// halve returns a number above low, up to high, that suffices while the one before
-// it does not; low does not, and high does.
+// halve returns a number above low, up to high, that suffices while the one before it
+// does not; low does not suffice, and high does.
 func halve(low, high int64, suffices func(int64) bool) int64 {
 	for high-low > 1 {
 		if middle := low + (high-low)/2; suffices(middle) {

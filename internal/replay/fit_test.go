@@ -19,8 +19,8 @@ func limitOf(algorithm string, requests, burst int64) string {
 	return "domain: d\ndescriptors:\n  - {key: user, rate_limit: {" + numbers + "}}\n"
 }
 
-// bursty is a table of requests that come in bursts, each with a cost up to most.
-func bursty(seed uint64, most int) []byte {
+// bursty is a table of requests that come in bursts, each with a cost up to maxCost.
+func bursty(seed uint64, maxCost int) []byte {
 	random := rand.New(rand.NewPCG(seed, 1))
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "time,user,cost,domain")
@@ -30,7 +30,7 @@ func bursty(seed uint64, most int) []byte {
 		user := random.IntN(4)
 		for range 1 + random.IntN(8) {
 			at += random.Int64N(20_000)
-			fmt.Fprintf(&b, "%d,u%d,%d,d\n", at, user, 1+random.IntN(most))
+			fmt.Fprintf(&b, "%d,u%d,%d,d\n", at, user, 1+random.IntN(maxCost))
 		}
 	}
 	return b.Bytes()

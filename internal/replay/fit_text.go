@@ -4,20 +4,21 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
-// numbers writes numbers of the limit as people read them.
+// numbers formats numbers of the limit for people.
 func (f *Fit) numbers(requests, burst int64) string {
-	text := Grouped(requests) + " per " + period(f.limit.Period)
+	text := Grouped(requests) + " per " + period.Format(f.limit.Period)
 	if burst != 0 && burst != requests {
 		text += ", burst " + Grouped(burst)
 	}
 	return text
 }
 
-// needed writes what a subject would need.
+// needed formats what a subject would need.
 func (f *Fit) needed(n *Need) string {
 	if n.Requests == 0 {
 		return "more than a file may have"
@@ -25,8 +26,8 @@ func (f *Fit) needed(n *Need) string {
 	return f.numbers(n.Requests, n.Burst)
 }
 
-// fitGoal says what the proposed numbers are for.
-func (r *Report) fitGoal() string {
+// FitGoal says what the proposed numbers are for.
+func (r *Report) FitGoal() string {
 	text := percentOf(r.fitShare) + " of " + r.Fits[0].By.String() + "s pass"
 	if r.Fits[0].By == BySubject {
 		text += " whole"
@@ -35,7 +36,7 @@ func (r *Report) fitGoal() string {
 }
 
 func (r *Report) writeFits(w io.Writer) {
-	fmt.Fprintf(w, "\nsmallest limits with which %s\n  RULE\tLIMIT\tNOW\tSUBJECTS\tREQUESTS\tPROPOSED\tSUBJECTS\tREQUESTS\n", r.fitGoal())
+	fmt.Fprintf(w, "\nsmallest limits with which %s\n  RULE\tLIMIT\tNOW\tSUBJECTS\tREQUESTS\tPROPOSED\tSUBJECTS\tREQUESTS\n", r.FitGoal())
 	for i := range r.Fits {
 		f := &r.Fits[i]
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t", ruleText(f.Rule), yamlfile.Printable(f.Limit), f.numbers(f.Requests, f.Burst), f.whole(f.PassedWhole), percentOf(f.Passed))
@@ -51,8 +52,8 @@ func (r *Report) writeFits(w io.Writer) {
 	}
 }
 
-// driven returns the fits whose numbers are those of their busiest subject.
-func (r *Report) driven() (fits []*Fit) {
+// Driven returns the fits whose numbers are those of their busiest subject.
+func (r *Report) Driven() (fits []*Fit) {
 	for i := range r.Fits {
 		if r.Fits[i].Busiest != nil {
 			fits = append(fits, &r.Fits[i])
@@ -61,8 +62,8 @@ func (r *Report) driven() (fits []*Fit) {
 	return fits
 }
 
-// whyDriven says why they are.
-func (r *Report) whyDriven() string {
+// WhyDriven says why that is so.
+func (r *Report) WhyDriven() string {
 	if r.fitShare == 1 {
 		return "driven by the busiest, since 100% leaves nobody out"
 	}
@@ -70,18 +71,18 @@ func (r *Report) whyDriven() string {
 }
 
 func (r *Report) writeBusiest(w io.Writer) {
-	fits := r.driven()
+	fits := r.Driven()
 	if len(fits) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n%s\n  RULE\tLIMIT\tSUBJECTS\tWITHOUT IT\tASKED\tDOMAIN\tBUSIEST\n", r.whyDriven())
+	fmt.Fprintf(w, "\n%s\n  RULE\tLIMIT\tSUBJECTS\tWITHOUT IT\tASKED\tDOMAIN\tBUSIEST\n", r.WhyDriven())
 	for _, f := range fits {
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", ruleText(f.Rule), yamlfile.Printable(f.Limit), Grouped(f.Subjects), f.without(),
 			Grouped(f.Busiest.Asked), spelling.ShellWord(f.Domain), spelling.ShellWord(f.Busiest.Subject))
 	}
 }
 
-// without says what all but the busiest need.
+// without says what all except the busiest need.
 func (f *Fit) without() string {
 	if f.WithoutRequests == 0 {
 		return "-"
@@ -89,10 +90,10 @@ func (f *Fit) without() string {
 	return f.numbers(f.WithoutRequests, f.WithoutBurst)
 }
 
-// whole says how many subjects pass whole.
+// whole says how many subjects pass entirely.
 func (f *Fit) whole(n int) string { return Grouped(n) + " of " + Grouped(f.Subjects) }
 
-// writeLeftOut tells who is left out.
+// writeLeftOut lists the subjects left out.
 func (f *Fit) writeLeftOut(w io.Writer) {
 	if len(f.LeftOut) == 0 {
 		return
@@ -104,7 +105,7 @@ func (f *Fit) writeLeftOut(w io.Writer) {
 	}
 }
 
-// leftOut says how many subjects are left out, and how many of these are named.
+// leftOut says how many subjects are left out, and how many of them are named.
 func (f *Fit) leftOut() string {
 	n := f.Subjects - f.ProposedPassedWhole
 	text := fmt.Sprintf("left out by %s, %s of the domain %s: %s of %s",

@@ -16,10 +16,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// WriteFits writes the proposals as limits files, one behind the other for each
-// domain, after a comment. They have the rules that were asked, with all that their
-// files say of them and with the numbers that are proposed, and nothing of other rules.
-// It reads the limits files again, and fails if they are not any more what they were.
+// WriteFits writes the proposals as limits files, one after the other for each domain,
+// preceded by a comment. They have the rules that were asked, with everything that their
+// files say about them and with the proposed numbers, and nothing of other rules. It
+// reads the limits files again, and fails if they have changed.
 func (r *Report) WriteFits(out io.Writer) error {
 	files := make(map[string]*yaml.Node)
 	var domains []*proposal
@@ -56,7 +56,7 @@ func (r *Report) WriteFits(out io.Writer) error {
 }
 
 // readRoot returns the outermost mapping of a limits file, without anchors, aliases and
-// merges, so that each part of it says all by itself.
+// merges, so that each part of it is complete by itself.
 func readRoot(file string) (*yaml.Node, error) {
 	data, err := yamlfile.ReadFile(file)
 	if err != nil {
@@ -74,7 +74,7 @@ func readRoot(file string) (*yaml.Node, error) {
 
 var errChanged = errors.New("it has changed meanwhile")
 
-// spelledOut copies a node with what its aliases and merges stand for in their places.
+// spelledOut copies a node, replacing aliases and merges by what they stand for.
 func spelledOut(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -105,7 +105,8 @@ func spelledOut(n *yaml.Node) *yaml.Node {
 	return &to
 }
 
-// field returns the value of a field of a mapping, or nil.
+// field returns the value of a field of a mapping, or nil. What is looked up here is
+// written again unchanged; yamlfile.Object is for reading.
 func field(n *yaml.Node, name string) *yaml.Node {
 	if n.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -135,10 +136,10 @@ type proposal struct {
 	piece
 }
 
-// piece is a mapping of it, with what is below it.
+// piece is a mapping in it, with what is below.
 type piece struct {
 	// node is the mapping of the file, without descriptors; until its rule was asked it
-	// has key and value only.
+	// only has key and value.
 	node    *yaml.Node
 	entry   bucket.Entry
 	isWhole bool
@@ -185,8 +186,8 @@ func bare(n *yaml.Node) *yaml.Node {
 	return to
 }
 
-// descriptor returns that of an entry below a mapping: the one in a line of the file, if
-// several have the entry. 0 is any.
+// descriptor returns the descriptor of an entry below a mapping: the one on a line of the
+// file, if several have the entry. 0 is any line.
 func descriptor(above *yaml.Node, e bucket.Entry, line int) (found *yaml.Node) {
 	list := field(above, "descriptors")
 	if list == nil {
@@ -243,7 +244,7 @@ func setNumber(n *yaml.Node, number int64) {
 	n.Kind, n.Tag, n.Style, n.Value = yaml.ScalarNode, "!!int", 0, strconv.FormatInt(number, 10)
 }
 
-// whole returns the mapping with all that is below it.
+// whole returns the mapping with everything below it.
 func (p *piece) whole() *yaml.Node {
 	if len(p.below) == 0 {
 		return p.node

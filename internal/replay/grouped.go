@@ -2,7 +2,7 @@ package replay
 
 import "github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 
-// Grouped writes a number for people: its thousands are apart, as in 12,300.
+// Grouped formats a number for people, with thousands separators, as in 12,300.
 func Grouped[N int | int64 | uint64](n N) string {
 	return words.Thousands(int64(n))
 }

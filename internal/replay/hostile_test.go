@@ -102,7 +102,7 @@ func (r repeated) Read(b []byte) (int, error) { return copy(b, r), nil }
 // A line of a gigabyte is refused with its number, and so is one that comes out of a
 // small compressed file; both take bounded memory.
 func TestEndlessLinesAreRefused(t *testing.T) {
-	const most = 512 << 20 // of all memory that was ever taken: a line's doubles up to 64 MiB
+	const maxTaken = 512 << 20 // of all memory that was ever taken: a line's doubles up to 64 MiB
 	packed := func(w io.WriteCloser, to *bytes.Buffer) io.Reader {
 		if _, err := io.Copy(w, endless(80<<20)); err != nil {
 			t.Fatal(err)
@@ -131,7 +131,7 @@ func TestEndlessLinesAreRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "test.log:1: found a line of more than 67,108,864 bytes") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if took := after.TotalAlloc - before.TotalAlloc; took > most {
+		if took := after.TotalAlloc - before.TotalAlloc; took > maxTaken {
 			t.Errorf("%s: it took %d bytes", name, took)
 		}
 	}

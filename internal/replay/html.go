@@ -47,7 +47,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"subjectDenials": func(n SubjectCounts, t SubjectTally) string { return n.denials(&t) },
 }).Parse(pageText))
 
-// longDigits are the numbers in a text that have thousands.
+// longDigits matches the numbers in a text that have thousands.
 var longDigits = regexp.MustCompile(`[0-9]{4,18}`)
 
 func groupedDigits(digits string) string {
@@ -58,9 +58,8 @@ func groupedDigits(digits string) string {
 	return Grouped(n)
 }
 
-// mostCharts bounds the rules with a chart: those with the most denials, before or
-// after.
-const mostCharts = 12
+// maxCharts bounds the rules with a chart: those with the most denials, before or after.
+const maxCharts = 12
 
 // pageData is what a page shows.
 type pageData struct {
@@ -71,8 +70,8 @@ type pageData struct {
 	FitText string
 }
 
-// WriteHTML writes the report as a page of HTML that needs nothing else: charts are
-// SVG, and there is no script.
+// WriteHTML writes the report as a self-contained HTML page: charts are SVG, and there is
+// no script.
 func (r *Report) WriteHTML(out io.Writer) error {
 	data := pageData{Report: r, Compare: r.Recorded, Unruled: yamlfile.Commas(r.Unruled())}
 	if r.DeniedBefore > 0 || r.DeniedAfter > 0 {
@@ -93,8 +92,8 @@ func (r *Report) WriteHTML(out io.Writer) error {
 	return page.Execute(out, data)
 }
 
-// isOfOneRule reports whether nothing is denied but by one rule, beside which no other
-// was asked: its chart is that of all requests.
+// isOfOneRule reports whether only one rule denies anything, and no other was asked
+// beside it: its chart is that of all requests.
 func (r *Report) isOfOneRule() bool {
 	rules := 0
 	for i := range r.Rules {
@@ -106,7 +105,7 @@ func (r *Report) isOfOneRule() bool {
 	return rules == 1 && len(r.charted()) == 1
 }
 
-// charted returns which rules have a chart.
+// charted returns the rules that have a chart.
 func (r *Report) charted() (rules []int) {
 	weight := func(i int) uint64 { return max(r.Rules[i].Before.Denied, r.Rules[i].After.Denied) }
 	for i := range r.Rules {
@@ -115,29 +114,10 @@ func (r *Report) charted() (rules []int) {
 		}
 	}
 	slices.SortStableFunc(rules, func(a, b int) int { return cmp.Compare(weight(b), weight(a)) })
-	return rules[:min(len(rules), mostCharts)]
+	return rules[:min(len(rules), maxCharts)]
 }
 
-// Clock is a moment of the log.
-func (d pageData) Clock(t time.Time) string { return d.clock(t) }
-
-// TimeOfDay is one with the date if there are several.
-func (d pageData) TimeOfDay(t time.Time) string { return d.timeOfDay(t) }
-
-// FitGoal says what the proposed numbers are for.
-func (d pageData) FitGoal() string { return d.fitGoal() }
-
-// Driven are the fits whose numbers are those of their busiest subject, and WhyDriven says
-// why they are.
-func (d pageData) Driven() []*Fit { return d.driven() }
-
-// WhyDriven is for Driven.
-func (d pageData) WhyDriven() string { return d.whyDriven() }
-
-// About says what the report is about.
-func (d pageData) About() []told { return d.told() }
-
-// SubjectsOf are the data of a table of subjects.
+// SubjectsOf returns the data of a table of subjects.
 func (d pageData) SubjectsOf(subjects []Subject) subjectsData { return subjectsData{d, subjects} }
 
 // subjectsData is what a table of subjects shows.

@@ -15,30 +15,30 @@ import (
 // Record is a line of a log.
 type Record struct {
 	decisionlog.Line
-	// Log is the log's name, and Number that of the line, from 1 on.
+	// Log is the log's name, and Number the line's, from 1 on.
 	Log    string
 	Number int64
-	// Recorded is whether the line says what was decided.
+	// Recorded tells whether the line says what was decided.
 	Recorded bool
 	// inForce are the settings of the daemon that wrote it, or nil if the log does not
-	// say. They are in a line about limits before it in the same log.
+	// say. They are in an earlier line about limits in the same log.
 	inForce *decisionlog.Settings
 }
 
-// Where names the line in errors.
+// Where identifies the line in errors.
 func (r *Record) Where() string { return fmt.Sprintf("%s:%d", r.Log, r.Number) }
 
-// Log is a log that is read line by line. Its lines are held in a window, in which
-// they are put in order.
+// Log is a log that is read line by line. Its lines are held in a window, in which they
+// are sorted.
 type Log struct {
 	name   string
 	format Format
 	from   io.ReadCloser
 	lines  *bufio.Reader
 	window window
-	// number is that of the last line that was read.
+	// number is the number of the last line read.
 	number int64
-	long   []byte // a line that is longer than the reader's memory
+	long   []byte // a line longer than the reader's buffer
 	read   *atomic.Int64
 	ended  bool
 	began  bool
@@ -52,14 +52,14 @@ type Log struct {
 
 // Bounds of a log.
 const (
-	// maxLine is the longest line in bytes: one of the kind limits has all files.
+	// maxLine is the longest line in bytes: one of the kind limits contains all files.
 	maxLine = 64 << 20
 	// maxUnread is how many lines of a log may be unreadable.
 	maxUnread = 1000
 )
 
-// Open opens a log; "-" is the input. What is compressed by gzip or zstd is told by
-// its content.
+// Open opens a log; "-" is the input. Compression by gzip or zstd is detected from the
+// content.
 func Open(name string, input io.Reader, f Format, windowLines int) (*Log, error) {
 	if name == "-" {
 		return NewLog("standard input", io.NopCloser(input), f, windowLines)
@@ -75,9 +75,9 @@ func Open(name string, input io.Reader, f Format, windowLines int) (*Log, error)
 	return NewLog(name, file, f, windowLines)
 }
 
-// NewLog reads a log from what it then closes.
+// NewLog reads a log from a reader, which it then closes.
 func NewLog(name string, from io.ReadCloser, f Format, windowLines int) (*Log, error) {
-	l := &Log{name: name, format: f, from: from, read: new(atomic.Int64), window: window{most: max(1, windowLines)}}
+	l := &Log{name: name, format: f, from: from, read: new(atomic.Int64), window: window{max: max(1, windowLines)}}
 	plain := bufio.NewReaderSize(&counted{from, l.read}, 1<<20)
 	unpacked, err := decisionlog.Unpack(plain)
 	if err != nil {
@@ -91,8 +91,8 @@ func NewLog(name string, from io.ReadCloser, f Format, windowLines int) (*Log, e
 // Close ends the use of a log.
 func (l *Log) Close() error { return l.from.Close() }
 
-// BytesRead returns how many bytes of the log, as they are stored, were read. It may
-// be called while the log is read.
+// BytesRead returns how many bytes of the log, as stored, were read. It may be called
+// while the log is read.
 func (l *Log) BytesRead() int64 { return l.read.Load() }
 
 type counted struct {
@@ -116,21 +116,21 @@ type firstLine struct {
 	err   error
 }
 
-// Settings returns what the first line says of the daemon's settings, or nil if it
-// says nothing. It comes before Run.
+// Settings returns what the first line says about the daemon's settings, or nil if it
+// says nothing. It must be called before Run.
 func (l *Log) Settings() *decisionlog.Settings {
 	text, whole, err := l.line()
 	l.number = 0
-	l.first = &firstLine{bytes.Clone(text), whole, err}
+	l.first = &firstLine{text: bytes.Clone(text), whole: whole, err: err}
 	var line decisionlog.Line
 	if _, is := l.format.(*decisions); !is || err != nil || line.ReadJSON(l.first.text) != nil {
-		return nil // Run tells
+		return nil // Run reports it
 	}
 	return line.Settings
 }
 
-// line returns the next line without its end, and whether it had one. The memory is
-// good until the next call.
+// line returns the next line without its end, and whether it had one. The memory is valid
+// until the next call.
 func (l *Log) line() (text []byte, whole bool, err error) {
 	if f := l.first; f != nil {
 		l.first = nil
@@ -164,8 +164,8 @@ func (l *Log) line() (text []byte, whole bool, err error) {
 	return text, false, nil
 }
 
-// fill reads lines into the window until it is full or the log ends. loaded is told
-// of limits at once: a decision may be in the log before them.
+// fill reads lines into the window until it is full or the log ends. loaded is told of
+// limits at once: decisions may precede them in the log.
 func (l *Log) fill(loaded func(*Record) error, warn func(string)) error {
 	for !l.ended && !l.window.isFull() {
 		text, whole, err := l.line()
@@ -187,7 +187,7 @@ func (l *Log) fill(loaded func(*Record) error, warn func(string)) error {
 	return nil
 }
 
-// unreadable is the error of a line that is passed over.
+// unreadable is the error of a line that is skipped.
 type unreadable struct{ error }
 
 func isUnreadable(err error) bool {
@@ -225,8 +225,8 @@ func (l *Log) take(text []byte, whole bool, loaded func(*Record) error) error {
 	return nil
 }
 
-// skip passes over a line that cannot be read. One without an end was being written
-// when a daemon was killed.
+// skip skips a line that cannot be read. One without an end was being written when a
+// daemon was killed.
 func (l *Log) skip(number int64, why error, whole bool, warn func(string)) error {
 	why = fmt.Errorf("%s:%d: %w", l.name, number, why)
 	if l.unread++; l.unread > maxUnread {
@@ -235,11 +235,11 @@ func (l *Log) skip(number int64, why error, whole bool, warn func(string)) error
 	switch {
 	case !whole:
 		warn(fmt.Sprintf("%v; the last line is passed over: it was not written to its end", why))
-	case l.unread <= mostWarnings:
+	case l.unread <= maxWarnings:
 		warn(fmt.Sprintf("%v; the line is passed over", why))
 	}
 	return nil
 }
 
-// mostWarnings bounds those of a kind.
-const mostWarnings = 10
+// maxWarnings bounds the warnings of each kind.
+const maxWarnings = 10

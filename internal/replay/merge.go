@@ -8,19 +8,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
-// merge makes one order of several logs.
+// merge merges several logs into one order.
 type merge struct {
 	logs   []*Log
 	loaded func(*Record) error
 	warn   func(string)
-	// last is the line that was read last, and of which log; its text is in use.
+	// last is the line read last, and its log; its text is in use.
 	last held
 	of   *Log
 	late uint64
 }
 
-// next reads the next line. Its texts are good until the next call. The error is
-// io.EOF behind the last.
+// next reads the next line. Its texts are valid until the next call. The error is io.EOF
+// after the last.
 func (m *merge) next(to *Record) error {
 	for {
 		if m.of != nil {
@@ -54,14 +54,14 @@ func (m *merge) next(to *Record) error {
 	}
 }
 
-// tooLate warns of a line that should have been decided before others that were.
+// tooLate warns of a line that should have been decided before others that already were.
 func (m *merge) tooLate(l *Log, h *held) {
-	if m.late++; m.late > mostWarnings {
+	if m.late++; m.late > maxWarnings {
 		return
 	}
 	by := timespan.Format(time.Duration(m.last.At-h.At) * time.Microsecond)
 	m.warn(fmt.Sprintf("%s:%d: found a line %s older than one %s lines before it; allowed: a log nearly in order of time, or a longer --window. Limits count it late",
-		l.name, h.number, by, Grouped(l.window.most)))
+		l.name, h.number, by, Grouped(l.window.max)))
 }
 
 // unread returns how many lines could not be read.

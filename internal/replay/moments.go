@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Moments of access logs and tables: the latest is that of a log of decisions.
+// Times of access logs and tables: the latest is that of a decision log.
 const (
 	maxMoment   = 1 << 52
 	allowedTime = "a time such as 2026-11-23T00:00:00.25Z, or the seconds, milliseconds or microseconds since 1970, up to 2112"
 )
 
-// parseMoment reads a time in RFC 3339, or a number since 1970: of seconds, which
-// may have a fraction, of milliseconds from 1e11 on, or of microseconds from 1e14 on.
+// parseMoment reads a time in RFC 3339, or a number since 1970: of seconds, possibly with
+// a fraction, of milliseconds from 1e11 on, or of microseconds from 1e14 on.
 func parseMoment(text string) (us int64, err error) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	if n, err := strconv.ParseInt(whole, 10, 64); err == nil {
@@ -31,7 +31,7 @@ func parseMoment(text string) (us int64, err error) {
 	return at.UnixMicro(), nil
 }
 
-// inUnit returns the microseconds of a number of a unit that shows in its size.
+// inUnit returns the microseconds of a number whose unit is recognized by its size.
 func inUnit(n int64, fraction string) (us int64, err error) {
 	switch {
 	case n >= 1e14:
@@ -51,6 +51,6 @@ func badMoment(text string) error {
 
 // short returns the beginning of a text for an error.
 func short(text string) string {
-	const most = 60
-	return text[:min(most, len(text))]
+	const maxBytes = 60
+	return text[:min(maxBytes, len(text))]
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
 
-// mostRefused bounds the takes that a side remembers, about 40 bytes each. A
-// give-back follows its take soon.
-const mostRefused = 1 << 18
+// maxRefused bounds the takes that a side remembers, about 40 bytes each. A give-back
+// follows its take soon.
+const maxRefused = 1 << 18
 
-// refusedTakes are the last takes of which a give-back would give nothing, by hash.
-// Two of the same hash only cost a give-back.
+// refusedTakes are the last takes of which a give-back would give nothing, by hash. A
+// hash collision only costs a give-back.
 type refusedTakes struct {
 	known map[uint64]bool
 	ring  []uint64
@@ -49,15 +49,15 @@ func (r *refusedTakes) put(hash uint64) {
 	if r.known[hash] {
 		return
 	}
-	if len(r.ring) < mostRefused {
+	if len(r.ring) < maxRefused {
 		r.ring = append(r.ring, hash)
 	} else {
 		delete(r.known, r.ring[r.hand])
 		r.ring[r.hand] = hash
-		r.hand = (r.hand + 1) % mostRefused
+		r.hand = (r.hand + 1) % maxRefused
 	}
 	r.known[hash] = true
 }
 
-// has reports whether the take of a hit at a moment was refused.
+// has reports whether the take of a hit at a given time was refused.
 func (r *refusedTakes) has(h *bucket.Hit, at int64) bool { return r.known[takeHash(h, at)] }

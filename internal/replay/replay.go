@@ -16,31 +16,30 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
-// Options say what is replayed.
+// Options say what to replay.
 type Options struct {
-	// Limits decide all lines. If nil, each line is decided by the limits that the log
-	// says were in force, and compared with what was decided then.
+	// Limits decide all lines. If nil, each line is decided by the limits that were in
+	// force according to the log, and compared with what was decided then.
 	Limits *rules.Set
-	// Against, if not nil, are what Limits are compared with, in place of what was
+	// Against, if not nil, are what Limits are compared with, instead of what was
 	// recorded.
 	Against *rules.Set
-	// Settings, if not nil, changes the daemon's settings: those that the log says, or
-	// the defaults where it says none.
+	// Settings, if not nil, changes the daemon's settings: those in the log, or the
+	// defaults if it has none.
 	Settings func(*decisionlog.Settings)
-	// MaxKeys bounds the states that are live, and the subjects that are followed; 0
-	// means DefaultMaxKeys.
+	// MaxKeys bounds the live states, and the followed subjects; 0 means DefaultMaxKeys.
 	MaxKeys int
-	// MaxCounted bounds the subjects that are counted one by one, of all rules together;
-	// beyond it their numbers are estimates. 0 means DefaultMaxCounted.
+	// MaxCounted bounds the individually counted subjects, of all rules together; beyond
+	// it their numbers are estimates. 0 means DefaultMaxCounted.
 	MaxCounted int
-	// Fit, if above 0 and at most 1, has Report.Fits propose limits that let this
-	// share of FitBy pass.
+	// Fit, if above 0 and at most 1, makes Report.Fits propose limits that let this share
+	// of FitBy pass.
 	Fit   float64
 	FitBy FitBy
-	// Warn is told what is odd, with where; at most a few times for each kind of
-	// oddity. It may be nil.
+	// Warn is told what is odd, and where; at most a few times for each kind of oddity.
+	// It may be nil.
 	Warn func(string)
-	// Sources is what the report says that it is about.
+	// Sources is what the report says it is about.
 	Sources Sources
 	// Progress, if not nil, is called every few thousand lines.
 	Progress func(lines uint64)
@@ -54,16 +53,16 @@ type Replay struct {
 	o Options
 	// sides decide before and after; the first is nil if before is what was recorded.
 	sides [2]*side
-	// recorded knows the limits of the log.
+	// recorded holds the limits in the log.
 	recorded map[string]*decider
-	// inForce are the settings that were applied last, and presumed those of lines
-	// whose log says none.
+	// inForce are the settings applied last, and presumed the settings for lines whose
+	// log has none.
 	inForce  *decisionlog.Settings
 	presumed decisionlog.Settings
 	rows     *rows
 	subjects *subjects
 	crowds   crowds
-	// seed is of the hashes of subjects. Nobody who writes a log can know it.
+	// seed is the seed for hashes of subjects. Nobody who writes a log can know it.
 	seed     maphash.Seed
 	timeline timeline
 	fit      *fitting // or nil
@@ -71,15 +70,15 @@ type Replay struct {
 	totals   Totals
 	verdicts [2][]verdict
 	text     []byte // of a subject
-	// toldHashed is set once it was warned of hashed values, and toldBare of a give-back
-	// without the numbers of its take.
+	// toldHashed is set after a warning of hashed values, and toldBare after one of a
+	// give-back without the numbers of its take.
 	toldHashed, toldBare bool
 }
 
 // Totals count lines, and requests before and after.
 type Totals struct {
 	Lines uint64 `json:"lines"`
-	// Requests were decided, those of Degraded and of Failed aside.
+	// Requests were decided, not counting those in Degraded and Failed.
 	Requests uint64 `json:"requests"`
 	// Degraded were recorded while the store did not answer.
 	Degraded uint64 `json:"degraded"`
@@ -87,7 +86,7 @@ type Totals struct {
 	Failed    uint64 `json:"failed"`
 	GiveBacks uint64 `json:"give_backs"`
 	// The rest are requests: those that were denied before and after, those that are
-	// newly denied (Lost), and those that are newly allowed (Won). Recorded is whether
+	// newly denied (Lost), and those that are newly allowed (Won). Recorded tells whether
 	// there is a before.
 	Recorded      bool   `json:"has_before"`
 	DeniedBefore  uint64 `json:"denied_before"`
@@ -95,11 +94,11 @@ type Totals struct {
 	RequestsLost  uint64 `json:"newly_denied_requests"`
 	RequestsWon   uint64 `json:"newly_allowed_requests"`
 	DegradedAfter uint64 `json:"degraded_denied_after"`
-	// First and last are moments in microseconds since the Unix epoch.
+	// first and last are times in microseconds since the Unix epoch.
 	first, last int64
 }
 
-// New returns a replay of nothing yet.
+// New returns a replay that has decided nothing yet.
 func New(o Options) (*Replay, error) {
 	if o.MaxKeys == 0 {
 		o.MaxKeys = DefaultMaxKeys
@@ -128,8 +127,8 @@ func New(o Options) (*Replay, error) {
 	return r, nil
 }
 
-// Run decides all lines of the logs in the order of time. Its error says where it
-// is, what was found and what is allowed.
+// Run decides all lines of the logs in time order. Its error says where it is, what was
+// found and what is allowed.
 func (r *Replay) Run(logs ...*Log) error {
 	m := merge{logs: logs, loaded: r.load, warn: r.o.Warn}
 	var l Record
@@ -152,7 +151,7 @@ func (r *Replay) Run(logs ...*Log) error {
 
 const progressEvery = 4096
 
-// load takes note of limits that a log says came into force.
+// load notes limits that came into force according to a log.
 func (r *Replay) load(l *Record) error {
 	if r.recorded[l.Limits] != nil {
 		return nil
@@ -180,11 +179,11 @@ func (r *Replay) load(l *Record) error {
 	return nil
 }
 
-// apply puts in force the settings that were when a line was recorded.
+// apply applies the settings that were in force when a line was recorded.
 func (r *Replay) apply(l *Record) {
 	said := l.inForce
 	if said == nil {
-		if l.Recorded && !r.presumed.DenyUnmatched && saysUnmatched(&l.Line) {
+		if l.Recorded && !r.presumed.DenyUnmatched && isRefused(&l.Line, unmatched) {
 			r.presumed.DenyUnmatched, r.inForce = true, nil
 		}
 		said = &r.presumed
@@ -202,17 +201,6 @@ func (r *Replay) apply(l *Record) {
 			s.apply(&now)
 		}
 	}
-}
-
-// saysUnmatched reports whether a descriptor of a line was denied since it has no
-// rule.
-func saysUnmatched(l *decisionlog.Line) bool {
-	for i := range l.Descriptors {
-		if l.Descriptors[i].Refusal == unmatched {
-			return true
-		}
-	}
-	return false
 }
 
 var errUnknownLimits = errors.New("found no limits in force here; allowed: a log that begins with a line of the kind limits, or --limits FILE")
@@ -240,7 +228,7 @@ func (r *Replay) line(l *Record) error {
 		return errUnknownLimits
 	}
 	verifies := r.o.Limits == nil
-	// The store of then saw nothing of these.
+	// The store at the time saw nothing of these.
 	s.states.onlyLooks = verifies && (l.Degraded || isRemembered(&l.Line))
 	if len(l.Descriptors) == 0 { // all were left out
 		r.totals.Requests++
@@ -271,8 +259,8 @@ func (r *Replay) line(l *Record) error {
 	return r.compareWithBefore(l, denied, recorded)
 }
 
-// isHashed reports whether the first value of a line looks as decisions.values: hash
-// makes it.
+// isHashed reports whether the first value of a line looks as if made by
+// decisions.values: hash.
 func isHashed(descriptors []decisionlog.Descriptor) bool {
 	if len(descriptors[0].Entries) == 0 {
 		return false
@@ -281,14 +269,14 @@ func isHashed(descriptors []decisionlog.Descriptor) bool {
 	return ok && len(digits) == 16 && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// refused counts a line that the limits have no answer for, as numbers of its own
-// that other limits do not take. It returns an error that ends the replay.
+// refused counts a line that the limits cannot answer, such as numbers of its own that
+// other limits do not accept. It returns an error that ends the replay.
 func (r *Replay) refused(l *Record, err error) error {
 	var full *FullError
 	if errors.As(err, &full) {
 		return err
 	}
-	if r.totals.Failed++; r.totals.Failed <= mostWarnings {
+	if r.totals.Failed++; r.totals.Failed <= maxWarnings {
 		r.o.Warn(fmt.Sprintf("%s: %v; the line is passed over", l.Where(), err))
 	}
 	return nil
@@ -355,7 +343,7 @@ func (t *Totals) count(deniedBefore, denied, hasBefore bool) {
 	}
 }
 
-// descriptor follows what became of a descriptor.
+// descriptor counts the result of a descriptor.
 func (r *Replay) descriptor(l *decisionlog.Line, bin, i int, hasBefore bool) {
 	now := r.verdicts[after][i]
 	denied := now.result == decisionlog.Denied
@@ -392,7 +380,7 @@ func (r *Replay) descriptor(l *decisionlog.Line, bin, i int, hasBefore bool) {
 	}
 }
 
-// countBoth counts a subject of what was decided before and after.
+// countBoth counts a subject with the results before and after.
 func (r *Replay) countBoth(then, now verdict, hash uint64) {
 	both := bothFates(then.result, now.result)
 	thenFate, nowFate := fateOf(before, then.result)|both, fateOf(after, now.result)|both
@@ -426,8 +414,8 @@ func (r *Replay) giveBack(l *Record, recorded *decider) error {
 	return nil
 }
 
-// isBare reports whether a line gives back to a limit that a request brought and does not
-// say its numbers. Early versions wrote such lines.
+// isBare reports whether a line gives back to a limit that a request brought without
+// saying its numbers. Early versions wrote such lines.
 func isBare(l *decisionlog.Line) bool {
 	for i := range l.Descriptors {
 		for _, limit := range l.Descriptors[i].Limits {

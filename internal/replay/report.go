@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
-// mostTop is how many subjects a report names.
-const mostTop = 20
+// maxTop is how many subjects a report names.
+const maxTop = 20
 
 // Report is what a replay found.
 type Report struct {
@@ -17,22 +17,22 @@ type Report struct {
 	Totals
 	First time.Time `json:"first,omitzero"`
 	Last  time.Time `json:"last,omitzero"`
-	// Unread counts lines that were passed over.
+	// Unread counts lines that were skipped.
 	Unread uint64 `json:"unread"`
-	// Subjects are those of all rules.
+	// Subjects are the counts for all rules.
 	Subjects SubjectCounts `json:"subjects"`
 	// Comparison is nil unless the limits of the log decided.
 	Comparison *Comparison `json:"comparison,omitempty"`
-	// Rules are those that were asked, sorted by domain and rule.
+	// Rules are the rules that were asked, sorted by domain and rule.
 	Rules []RuleReport `json:"rules"`
-	// Denied are the subjects that are denied most; NewlyDenied and NewlyAllowed those
-	// for whom most has changed.
+	// Denied are the most denied subjects; NewlyDenied and NewlyAllowed those for which
+	// most has changed.
 	Denied       []Subject `json:"denied"`
 	NewlyDenied  []Subject `json:"newly_denied"`
 	NewlyAllowed []Subject `json:"newly_allowed"`
 	// Unfollowed counts denials of subjects that there was no room to follow.
 	Unfollowed uint64 `json:"unfollowed"`
-	// Fits are there if Options.Fit asked for them.
+	// Fits are set if Options.Fit asked for them.
 	Fits []Fit `json:"fits,omitempty"`
 
 	timeline *timeline
@@ -40,25 +40,25 @@ type Report struct {
 	fitShare float64   // Options.Fit
 }
 
-// Sources are what a report is about.
+// Sources says what a report is about.
 type Sources struct {
-	// Version is that of the program which replayed.
+	// Version is the version of the program that did the replay.
 	Version string `json:"version"`
-	// Logs, Limits and Against are files and folders. Without Limits those of the log
+	// Logs, Limits and Against are files and folders. Without Limits those in the log
 	// decided, and without Against before is what was recorded, if anything was.
 	Logs    []string `json:"logs"`
 	Limits  []string `json:"limits"`
 	Against []string `json:"against"`
 }
 
-// told is one of the things that a report is about, as people read it.
+// told is one of the things that a report is about, for people.
 type told struct {
 	What  string
 	Words []string
 }
 
-// told returns it line by line.
-func (r *Report) told() []told {
+// About lists them line by line.
+func (r *Report) About() []told {
 	limits, before := wordsOf(r.Limits), wordsOf(r.Against)
 	if len(limits) == 0 {
 		limits = []string{"those of the log"}
@@ -73,7 +73,7 @@ func (r *Report) told() []told {
 	return append(lines, told{"by", []string{"ratelimitd " + r.Version}})
 }
 
-// wordsOf returns names as a person pastes them into a command line.
+// wordsOf returns names in a form for pasting into a command line.
 func wordsOf(names []string) []string {
 	words := make([]string, len(names))
 	for i, name := range names {
@@ -82,15 +82,15 @@ func wordsOf(names []string) []string {
 	return words
 }
 
-// RuleReport is what was asked of a rule. Rule is empty for what no rule is for, and Domain
-// then for all domains beyond the first 1,000.
+// RuleReport is what was asked of a rule. Rule is empty for descriptors without a rule,
+// and Domain is then empty for all domains beyond the first 1,000.
 type RuleReport struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
 	Before Tally  `json:"before"`
 	After  Tally  `json:"after"`
-	// NewlyDenied counts descriptors that were not denied before, NewlyAllowed those
-	// that are not any more.
+	// NewlyDenied counts descriptors that were not denied before, NewlyAllowed those that
+	// no longer are.
 	NewlyDenied  uint64        `json:"newly_denied"`
 	NewlyAllowed uint64        `json:"newly_allowed"`
 	Subjects     SubjectCounts `json:"subjects"`
@@ -100,7 +100,7 @@ type RuleReport struct {
 // LimitReport is what was asked of a limit.
 type LimitReport struct {
 	Name string `json:"name"`
-	// Text is the limit in words, empty for one that only was recorded.
+	// Text is the limit in words, empty for one that was only recorded.
 	Text   string `json:"text"`
 	Before Tally  `json:"before"`
 	After  Tally  `json:"after"`
@@ -110,9 +110,9 @@ type LimitReport struct {
 func (r *Replay) Report() *Report {
 	found := &Report{
 		Sources: r.o.Sources, Totals: r.totals, Unread: r.compared.Unread, Rules: []RuleReport{},
-		Denied:       r.subjects.top(mostTop, func(s *subject) uint64 { return s.denied }),
-		NewlyDenied:  r.subjects.top(mostTop, func(s *subject) uint64 { return s.newlyDenied }),
-		NewlyAllowed: r.subjects.top(mostTop, func(s *subject) uint64 { return s.newlyAllowed }),
+		Denied:       r.subjects.top(maxTop, func(s *subject) uint64 { return s.denied }),
+		NewlyDenied:  r.subjects.top(maxTop, func(s *subject) uint64 { return s.newlyDenied }),
+		NewlyAllowed: r.subjects.top(maxTop, func(s *subject) uint64 { return s.newlyAllowed }),
 		Unfollowed:   r.subjects.lost,
 		timeline:     &r.timeline,
 	}
@@ -152,7 +152,7 @@ func (r *row) report() RuleReport {
 		NewlyDenied: r.newlyDenied, NewlyAllowed: r.newlyAllowed, Subjects: r.crowd.counts(), Limits: []LimitReport{},
 	}
 	for _, l := range r.limits {
-		told.Limits = append(told.Limits, LimitReport{l.name, l.text, l.tallies[before], l.tallies[after]})
+		told.Limits = append(told.Limits, LimitReport{Name: l.name, Text: l.text, Before: l.tallies[before], After: l.tallies[after]})
 	}
 	return told
 }

@@ -3,15 +3,15 @@ package replay
 import "time"
 
 const (
-	// bins is how many parts of time a chart has at most.
+	// bins is the maximum number of time bins in a chart.
 	bins = 240
-	// mostSeries bounds the rules whose share of denials is kept over time, 15 KiB
-	// each. Those that come first have one.
-	mostSeries = 200
+	// maxSeries bounds the rules whose share of denials is kept over time, 15 KiB each.
+	// The first ones encountered have one.
+	maxSeries = 200
 )
 
-// timeline gathers denials over time. Its bins double in length when time goes on
-// beyond them, so the memory does not depend on the length of a log.
+// timeline collects denials over time. Its bins double in length when time goes beyond
+// them, so the memory does not depend on the length of a log.
 type timeline struct {
 	start int64 // of the first bin, in microseconds since the Unix epoch
 	width int64 // of a bin in microseconds
@@ -22,7 +22,7 @@ type timeline struct {
 // series counts what was asked and denied in each bin, before and after.
 type series struct{ asked, denied [2][bins]uint64 }
 
-// at returns the bin of a moment. Moments before the first are in the first bin.
+// at returns the bin of a time. Times before the first are in the first bin.
 func (t *timeline) at(us int64) int {
 	if t.width == 0 {
 		t.start, t.width = us, int64(time.Millisecond/time.Microsecond)
@@ -37,7 +37,7 @@ func (t *timeline) at(us int64) int {
 	return int(max(0, us-t.start) / t.width)
 }
 
-// halve makes one bin of every two.
+// halve merges every two bins into one.
 func (s *series) halve() {
 	for p := range s.asked {
 		for _, counts := range []*[bins]uint64{&s.asked[p], &s.denied[p]} {
@@ -58,7 +58,7 @@ func (s *series) add(p phase, bin int, denied bool) {
 
 // of returns the series of a rule, or nil if there is no room for it.
 func (t *timeline) of(r *row) *series {
-	if r.series == nil && len(t.rules) < mostSeries {
+	if r.series == nil && len(t.rules) < maxSeries {
 		r.series = new(series)
 		t.rules = append(t.rules, r.series)
 	}

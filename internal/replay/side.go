@@ -20,14 +20,14 @@ import (
 type side struct {
 	modes  decide.Modes
 	states *states
-	// deciders are by fingerprint of the rules; fixed decides all lines if it is not
-	// nil.
+	// deciders are keyed by the fingerprint of the rules; fixed decides all lines if it
+	// is not nil.
 	fixed    *decider
 	deciders map[string]*decider
 	// refused are takes that were allowed when they were recorded and that this side
 	// denied, so that giving them back gives nothing.
 	refused refusedTakes
-	// clocks is the memory of states.clocks.
+	// clocks is reused for states.clocks.
 	clocks []hitClock
 }
 
@@ -36,25 +36,25 @@ type decider struct {
 	*decide.Decider
 	rules *rules.Set
 	call  *decide.Call
-	// assigned is the memory of what is assigned to each descriptor of a line.
+	// assigned is reused for what is assigned to each descriptor of a line.
 	assigned []said
 }
 
-// said is what a line says of a descriptor's assignments.
+// said is what a line says about a descriptor's assignments.
 type said struct {
 	found     assign.Found
 	own, plan assign.Held
 	block     assign.Held
 }
 
-// noBounds lets all requests pass that a daemon let pass.
+// noBounds lets through all requests that a daemon let through.
 var noBounds = decide.Bounds{Descriptors: 1 << 30, Entries: 1 << 30, Bytes: 1 << 30}
 
-func newSide(most int) *side {
-	return &side{states: newStates(most), deciders: make(map[string]*decider)}
+func newSide(maxKeys int) *side {
+	return &side{states: newStates(maxKeys), deciders: make(map[string]*decider)}
 }
 
-// apply puts settings of a daemon in force.
+// apply applies the settings of a daemon.
 func (s *side) apply(o *decisionlog.Settings) {
 	s.modes = decide.Modes{Shadow: o.ShadowMode, Quota: o.QuotaMode, DenyUnmatched: o.DenyUnmatched}
 	s.states.maxSkew = cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew).Microseconds()
@@ -83,7 +83,7 @@ func (s *side) add(set *rules.Set) *decider {
 	return d
 }
 
-// of returns what decides a line, or nil if its rules are not known.
+// of returns the decider for a line, or nil if its rules are not known.
 func (s *side) of(l *decisionlog.Line) *decider {
 	if s.fixed != nil {
 		return s.fixed
@@ -91,7 +91,7 @@ func (s *side) of(l *decisionlog.Line) *decider {
 	return s.deciders[l.Limits]
 }
 
-// decide decides a line. The call is good until the next one.
+// decide decides a line. The call is valid until the next one.
 func (s *side) decide(d *decider, l *decisionlog.Line, recorded *decider) (*decide.Call, error) {
 	c, err := d.read(l, recorded)
 	if err != nil {
@@ -113,8 +113,8 @@ func (s *side) decide(d *decider, l *decisionlog.Line, recorded *decider) (*deci
 	return c, nil
 }
 
-// read makes a call of a line. recorded is what knows the rules that decided it
-// then, or nil.
+// read turns a line into a call. recorded knows the rules that decided it at the time, or
+// is nil.
 func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, error) {
 	if !d.call.Reset() {
 		d.call = d.NewCall()
@@ -159,8 +159,7 @@ func ownNumbers(d *decisionlog.Descriptor) *decisionlog.Numbers {
 	return nil
 }
 
-// burstOf returns the burst of a request's own numbers; 0 where there is none to
-// say.
+// burstOf returns the burst of a request's own numbers; 0 if there is none.
 func burstOf(n *decisionlog.Numbers) uint32 {
 	if n.Burst == n.Requests {
 		return 0
@@ -171,8 +170,7 @@ func burstOf(n *decisionlog.Numbers) uint32 {
 // nothing is assigned to most. It is never changed.
 var nothing assign.Found
 
-// hasNumbers reports whether a limit of a descriptor has numbers that come from no
-// file.
+// hasNumbers reports whether a limit of a descriptor has numbers that come from no file.
 func hasNumbers(d *decisionlog.Descriptor) bool {
 	for i := range d.Limits {
 		if d.Limits[i].Numbers != nil {
@@ -215,7 +213,7 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 	return &s.found
 }
 
-// limitName returns the name of a limit in a file: a line has the algorithm of one
+// limitName returns the name of a limit as in a file: a line has the algorithm of a limit
 // without a name.
 func limitName(l *decisionlog.Limit) string {
 	if l.Numbers != nil && l.Name == l.Numbers.Algorithm {
@@ -236,21 +234,21 @@ func (d *decider) rule(l *decisionlog.Line, of *decisionlog.Descriptor) *rules.R
 	return domain.Match(of.Entries)
 }
 
-// hasDefault reports whether the rule of a descriptor had a plan for whoever has none
-// assigned.
+// hasDefault reports whether the rule of a descriptor had a plan for those without an
+// assigned one.
 func (d *decider) hasDefault(l *decisionlog.Line, of *decisionlog.Descriptor) bool {
 	rule := d.rule(l, of)
 	return rule != nil && rule.Plans != nil && rule.Plans.Default != nil
 }
 
-// isDefault reports whether the plan of a descriptor was that of whoever has none
-// assigned. It has then the default of other limits as well.
+// isDefault reports whether the plan of a descriptor was the default one. It then also
+// has the default of other limits.
 func (d *decider) isDefault(l *decisionlog.Line, of *decisionlog.Descriptor) bool {
 	return d.hasDefault(l, of) && d.rule(l, of).Plans.Default.Plan == of.Plan
 }
 
-// hasOwnMoments reports whether limits of a line were decided at other moments than
-// the line.
+// hasOwnMoments reports whether limits of a line were decided at other times than the
+// line.
 func hasOwnMoments(l *decisionlog.Line) bool {
 	for i := range l.Descriptors {
 		for j := range l.Descriptors[i].Limits {
@@ -262,8 +260,8 @@ func hasOwnMoments(l *decisionlog.Line) bool {
 	return false
 }
 
-// clocksOf returns the moment of each hit: that of the limit in the line, or else
-// that of the line.
+// clocksOf returns the time of each hit: that of the limit in the line, or otherwise that
+// of the line.
 func (s *side) clocksOf(c *decide.Call, l *decisionlog.Line) []hitClock {
 	s.clocks = s.clocks[:0]
 	for i := range c.Outcomes {
@@ -279,7 +277,7 @@ func (s *side) clocksOf(c *decide.Call, l *decisionlog.Line) []hitClock {
 	return s.clocks
 }
 
-// isTick reports whether a moment is the tick of a limit in which another lies.
+// isTick reports whether a time is the tick of a limit that contains another time.
 func isTick(l *bucket.Limit, tick, at int64) bool {
 	return l.Quantum > 1 && tick == at/l.Quantum*l.Quantum
 }
@@ -298,8 +296,7 @@ func recordedLimit(d *decisionlog.Descriptor, o *decide.Outcome, j int) *decisio
 	return nil
 }
 
-// giveBack gives back what a line says was given back, of takes that this side
-// allowed.
+// giveBack gives back what a line says was given back, of takes that this side allowed.
 func (s *side) giveBack(d *decider, l *decisionlog.Line, recorded *decider) error {
 	c, err := d.read(l, recorded)
 	if err != nil {
@@ -321,7 +318,7 @@ func (s *side) giveBack(d *decider, l *decisionlog.Line, recorded *decider) erro
 			if r == nil || r.TakenAt <= 0 || r.Degraded || s.refused.has(&h, r.TakenAt) {
 				continue
 			}
-			h.Role = bucket.Aside // each was charged by itself
+			h.Role = bucket.Aside // each was charged separately
 			hits, decisions = append(hits, h), append(decisions, bucket.Decision{At: r.TakenAt})
 		}
 	}

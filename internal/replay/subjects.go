@@ -6,52 +6,52 @@ import (
 	"time"
 )
 
-// subjects follow those who were denied after or before, by rule. A subject is
-// followed from its first denial on.
+// subjects follows those that were denied after or before, by rule. A subject is followed
+// from its first denial on.
 type subjects struct {
-	most   int
+	max    int
 	byName map[subjectName]*subject
-	// text is how many bytes the texts of those have, at most maxText for each that
-	// may be followed.
+	// text is the number of bytes of their texts, at most maxText for each that may be
+	// followed.
 	text int
-	// filter has a bit for the hash of each that is followed, so that few others are
-	// looked up.
+	// filter has a bit for the hash of each followed one, so that few others are looked
+	// up.
 	filter [filterBits / 64]uint64
-	// lost counts the denials of those whom there was no room to follow.
+	// lost counts the denials of subjects that there was no room to follow.
 	lost uint64
 }
 
 const (
 	// filterBits is a power of two: 128 KiB stay in a processor's cache.
 	filterBits = 1 << 20
-	// maxText is how long the texts of all subjects may be in the mean, in bytes.
+	// maxText is the maximum average length of the texts of all subjects, in bytes.
 	maxText = 200
 )
 
 // subjectName is a descriptor's entries in a rule of a domain.
 type subjectName struct {
 	row *row
-	// text is the entries as spelling.AppendEntries writes them.
+	// text is the entries as written by spelling.AppendEntries.
 	text string
 }
 
-// subject is one who is followed.
+// subject is a followed subject.
 type subject struct {
 	subjectName
 	// denied counts denials after; the others compare with before.
 	denied, newlyDenied, newlyAllowed uint64
-	// first, since and last are moments of denials: the first of all, and the first
-	// and the last without an admission between them. since is 0 after one.
+	// first, since and last are times of denials: the very first, and the first and the
+	// last without an admission between them. since is 0 after an admission.
 	first, since, last int64
 	// longest is the longest span from since to last, from longestSince on.
 	longest, longestSince int64
 }
 
-func newSubjects(most int) *subjects {
-	return &subjects{most: most, byName: make(map[subjectName]*subject)}
+func newSubjects(maxSubjects int) *subjects {
+	return &subjects{max: maxSubjects, byName: make(map[subjectName]*subject)}
 }
 
-// see notes what a subject of a rule got, whose text has a hash. It may be left out for
+// see notes what a subject of a rule got, whose text has a hash. It may be skipped for
 // rules that are not followed, unless the subject was denied or is newly allowed.
 func (s *subjects) see(r *row, text []byte, hash uint64, at int64, denied, newlyDenied, newlyAllowed bool) {
 	bit := hash % filterBits
@@ -59,12 +59,12 @@ func (s *subjects) see(r *row, text []byte, hash uint64, at int64, denied, newly
 	if !mayBeKnown && !denied && !newlyAllowed {
 		return
 	}
-	f := s.byName[subjectName{r, string(text)}] // which copies nothing
+	f := s.byName[subjectName{r, string(text)}] // copies nothing
 	if f == nil {
 		if !denied && !newlyAllowed {
 			return
 		}
-		if len(s.byName) >= s.most || s.text+len(text) > maxText*s.most {
+		if len(s.byName) >= s.max || s.text+len(text) > maxText*s.max {
 			s.lost++
 			return
 		}
@@ -101,18 +101,18 @@ func (f *subject) see(at int64, denied, newlyDenied, newlyAllowed bool) {
 	}
 }
 
-// Subject is one who was denied, or who is allowed now.
+// Subject is a subject that was denied, or is now allowed.
 type Subject struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
-	// Subject is its entries as the command line takes them: KEY=VALUE[,KEY=VALUE].
+	// Subject is its entries in command line form: KEY=VALUE[,KEY=VALUE].
 	Subject string `json:"subject"`
-	// Denied counts its denials; NewlyDenied those that were none before, and
-	// NewlyAllowed the denials before that are none any more.
+	// Denied counts its denials; NewlyDenied those that are new, and NewlyAllowed the
+	// denials before that are gone.
 	Denied       uint64 `json:"denied"`
 	NewlyDenied  uint64 `json:"newly_denied"`
 	NewlyAllowed uint64 `json:"newly_allowed"`
-	// FirstDenied is zero for one who never was.
+	// FirstDenied is zero for a subject that never was denied.
 	FirstDenied time.Time `json:"first_denied,omitzero"`
 	// LongestLockout is the longest span from a denial to a later one without an
 	// admission between them, in seconds, and LockedOutAt when it began.
@@ -120,8 +120,8 @@ type Subject struct {
 	LockedOutAt    time.Time `json:"locked_out_at,omitzero"`
 }
 
-// top returns the subjects of which by says the most, at most n, without those of
-// whom it says 0.
+// top returns the subjects with the largest by, at most n, without those for which it is
+// 0.
 func (s *subjects) top(n int, by func(*subject) uint64) []Subject {
 	all := make([]*subject, 0, len(s.byName))
 	for _, f := range s.byName {

@@ -12,11 +12,11 @@ import (
 type Tally struct {
 	// Asked counts descriptors, with peeks and refunds.
 	Asked uint64 `json:"asked"`
-	// Denied are those that were over a limit in force, and Shadowed over one that
+	// Denied are those that were over a limit in force, and Shadowed those over one that
 	// is not.
 	Denied   uint64 `json:"denied"`
 	Shadowed uint64 `json:"shadowed"`
-	// Cost is what was asked for, without refunds, and DeniedCost what of it was
+	// Cost is what was asked for, without refunds, and DeniedCost the part of it that was
 	// denied.
 	Cost       uint64 `json:"cost"`
 	DeniedCost uint64 `json:"denied_cost"`
@@ -34,7 +34,7 @@ func (t *Tally) add(r decisionlog.Result, cost int64) {
 	}
 }
 
-// Phase is one of the two that are compared.
+// Phase is one of the two phases that are compared.
 type phase int
 
 const (
@@ -47,10 +47,10 @@ type row struct {
 	domain, rule string
 	tallies      [2]Tally
 	limits       []*limitRow
-	// newlyDenied counts descriptors that were not denied before; newlyAllowed those
-	// that are not any more.
+	// newlyDenied counts descriptors that were not denied before; newlyAllowed those that
+	// no longer are.
 	newlyDenied, newlyAllowed uint64
-	// followed is whether a subject of it is among the followed.
+	// followed tells whether a subject of it is followed.
 	followed bool
 	crowd    *crowd // or nil
 	series   *series
@@ -62,7 +62,7 @@ type limitRow struct {
 	tallies [2]Tally
 }
 
-// limit returns the row of a limit; near is where it stands as a rule.
+// limit returns the row of a limit; near is its usual position.
 func (r *row) limit(name string, near int) *limitRow {
 	if near < len(r.limits) && r.limits[near].name == name {
 		return r.limits[near]
@@ -80,14 +80,14 @@ func (r *row) limit(name string, near int) *limitRow {
 // rows are all rules that were asked.
 type rows struct {
 	byName map[rowName]*row
-	// byRule has those of sets of limits.
+	// byRule holds the rows of rules from sets of limits.
 	byRule map[*rules.Rule]*row
-	// unruled counts those without a rule.
+	// unruled counts the rows of descriptors without a rule.
 	unruled int
 }
 
-// maxUnruled bounds the domains of which it is told apart what no rule is for: callers
-// choose domains. The others share a row, which has no domain.
+// maxUnruled bounds the domains whose descriptors without a rule are reported separately:
+// callers choose domains. The others share a row, which has no domain.
 const maxUnruled = 1000
 
 type rowName struct{ domain, rule string }
@@ -97,9 +97,9 @@ func newRows() *rows {
 }
 
 const (
-	// withoutRule names the row of what no rule is for.
+	// withoutRule names the row of descriptors without a rule.
 	withoutRule = ""
-	// otherDomains is the domain of the row that domains share; requests have none such.
+	// otherDomains is the domain of the shared row; requests cannot have it.
 	otherDomains = ""
 )
 
@@ -109,11 +109,11 @@ func (r *rows) get(name rowName) *row {
 	}
 	if name.rule == withoutRule {
 		if r.unruled >= maxUnruled && name.domain != otherDomains {
-			return r.get(rowName{otherDomains, withoutRule})
+			return r.get(rowName{domain: otherDomains, rule: withoutRule})
 		}
 		r.unruled++
 	}
-	name = rowName{strings.Clone(name.domain), strings.Clone(name.rule)}
+	name = rowName{domain: strings.Clone(name.domain), rule: strings.Clone(name.rule)}
 	found := &row{domain: name.domain, rule: name.rule}
 	r.byName[name] = found
 	return found
@@ -122,18 +122,18 @@ func (r *rows) get(name rowName) *row {
 // of returns the row of an outcome.
 func (r *rows) of(domain string, o *decide.Outcome) *row {
 	if o.Rule == nil {
-		return r.get(rowName{domain, withoutRule})
+		return r.get(rowName{domain: domain, rule: withoutRule})
 	}
 	found := r.byRule[o.Rule]
 	if found == nil {
-		found = r.get(rowName{domain, o.Rule.Path()})
+		found = r.get(rowName{domain: domain, rule: o.Rule.Path()})
 		r.byRule[o.Rule] = found
 	}
 	return found
 }
 
-// recorded returns the row of what a line has of a descriptor, which is likely that
-// of now.
+// recorded returns the row of a descriptor as recorded in a line, which is probably the
+// current one.
 func (r *rows) recorded(domain string, d *decisionlog.Descriptor, now *row) *row {
 	if now.domain == domain && now.isNamed(d) {
 		return now
@@ -142,7 +142,7 @@ func (r *rows) recorded(domain string, d *decisionlog.Descriptor, now *row) *row
 	if note := planNote(d.Plan); d.Plan != "" && path != "" && !strings.HasSuffix(path, note) {
 		path += note
 	}
-	return r.get(rowName{domain, path})
+	return r.get(rowName{domain: domain, rule: path})
 }
 
 // planNote is how the path of a plan ends.

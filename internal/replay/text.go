@@ -52,10 +52,10 @@ func (r *Report) WriteText(out io.Writer) error {
 func (r *Report) writeTotals(w io.Writer) {
 	fmt.Fprint(w, plural(r.Requests, "request"))
 	if !r.First.IsZero() {
-		fmt.Fprintf(w, " from %s to %s", r.clock(r.First), r.clock(r.Last))
+		fmt.Fprintf(w, " from %s to %s", r.Clock(r.First), r.Clock(r.Last))
 	}
 	fmt.Fprintln(w)
-	for _, l := range r.told() {
+	for _, l := range r.About() {
 		writeList(w, l.What, l.Words)
 	}
 	fmt.Fprintf(w, "denied\t%s\n", change(r.DeniedBefore, r.DeniedAfter, r.Requests, r.Recorded))
@@ -81,10 +81,10 @@ func (r *Report) writeTotals(w io.Writer) {
 	}
 }
 
-// listWidth is how long the lines of a list are at most, unless an item is longer.
+// listWidth is the maximum length of the lines of a list, unless an item is longer.
 const listWidth = 60
 
-// writeList writes words behind what they are, in as many lines as they need.
+// writeList writes words after what they are, on as many lines as they need.
 func writeList(w io.Writer, what string, words []string) {
 	line := ""
 	for _, word := range words {
@@ -100,7 +100,7 @@ func writeList(w io.Writer, what string, words []string) {
 	fmt.Fprintf(w, "%s\t%s\n", what, line)
 }
 
-// Unruled returns the domains of which no request meets a rule any more: most often
+// Unruled returns the domains in which no request matches a rule any more: most often
 // --limits is one file of several.
 func (r *Report) Unruled() []string {
 	var lost []string
@@ -127,7 +127,7 @@ func change(before, after, all uint64, hasBefore bool) string {
 	return fmt.Sprintf("%s before, %s after", share(before, all), now)
 }
 
-// share says a number and which part of all it is.
+// share formats a number and its share of all.
 func share(n, all uint64) string { return fmt.Sprintf("%s (%s)", Grouped(n), percent(n, all)) }
 
 func percent(n, all uint64) string {
@@ -189,14 +189,14 @@ func (r *Report) writeRule(w io.Writer, rule *RuleReport) {
 		l := &rule.Limits[j]
 		fmt.Fprintf(w, "  \t%s\t%s", yamlfile.Printable(l.Name), cells(&l.After, &l.Before))
 		if r.Recorded {
-			fmt.Fprint(w, "\t\t") // or the columns of the rules end here
+			fmt.Fprint(w, "\t\t") // otherwise the columns of the rules end here
 		}
 		fmt.Fprintln(w)
 	}
 }
 
 // denials says how much of a tally was denied, or would have been by a limit on trial;
-// nothing of what was not asked.
+// nothing if nothing was asked.
 func denials(t *Tally) string {
 	switch {
 	case t.Asked == 0:
@@ -223,27 +223,27 @@ func (r *Report) writeSubjects(w io.Writer, title string, subjects []Subject, by
 		s := &subjects[i]
 		first, longest := "-", "-"
 		if !s.FirstDenied.IsZero() {
-			first = r.timeOfDay(s.FirstDenied)
+			first = r.TimeOfDay(s.FirstDenied)
 			longest = timespan.Format(time.Duration(s.LongestLockout * float64(time.Second)))
 			if s.LongestLockout > 0 {
-				longest += " from " + r.timeOfDay(s.LockedOutAt)
+				longest += " from " + r.TimeOfDay(s.LockedOutAt)
 			}
 		}
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", Grouped(by(s)), first, longest, spelling.ShellWord(s.Domain), ruleText(s.Rule), spelling.ShellWord(s.Subject))
 	}
 }
 
-// clock is a moment of the log: of a short one to the millisecond.
-func (r *Report) clock(t time.Time) string {
+// Clock formats a time in the log: to the millisecond if the log is short.
+func (r *Report) Clock(t time.Time) string {
 	return t.Format(time.DateOnly) + " " + r.clockOfDay(t)
 }
 
-// timeOfDay is a moment of the log, with the date if there are several.
-func (r *Report) timeOfDay(t time.Time) string {
+// TimeOfDay formats a time in the log, with the date if there are several.
+func (r *Report) TimeOfDay(t time.Time) string {
 	if r.First.Format(time.DateOnly) == r.Last.Format(time.DateOnly) {
 		return r.clockOfDay(t)
 	}
-	return r.clock(t)
+	return r.Clock(t)
 }
 
 func (r *Report) clockOfDay(t time.Time) string {

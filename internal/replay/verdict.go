@@ -13,7 +13,7 @@ type verdict struct {
 	result decisionlog.Result
 }
 
-// limitResult returns what limit j of an outcome said.
+// limitResult returns the result of limit j of an outcome.
 func limitResult(c *decide.Call, o *decide.Outcome, j int) decisionlog.Result {
 	switch {
 	case o.Decisions[j].Allowed():
@@ -43,8 +43,9 @@ func (r *rows) decided(p phase, c *decide.Call, l *decisionlog.Line, to []verdic
 	return to
 }
 
-// describe returns limit j of an outcome in words. One that was assigned has none, since
-// its numbers are those of one subject, and the file's are told when another asks.
+// describe describes limit j of an outcome in words. An assigned one has no description,
+// since its numbers are those of one subject, and the file's are reported when another
+// asks.
 func describe(o *decide.Outcome, j int) string {
 	isRefusal := o.Refusal != decide.NotRefused && j == 0
 	switch {
@@ -56,8 +57,8 @@ func describe(o *decide.Outcome, j int) string {
 	return words.Limit(o.Limits[j])
 }
 
-// told counts what a line has of its descriptors as the phase before, and returns
-// their verdicts. now are those of the phase after.
+// told counts the descriptors as recorded in a line as the phase before, and returns
+// their verdicts. now are the verdicts of the phase after.
 func (r *rows) told(l *decisionlog.Line, now, to []verdict) []verdict {
 	for i := range l.Descriptors {
 		d := &l.Descriptors[i]
@@ -71,7 +72,7 @@ func (r *rows) told(l *decisionlog.Line, now, to []verdict) []verdict {
 	return to
 }
 
-// wordResult returns what a word of ratelimitd_limit_decisions_total says.
+// wordResult returns what a word of ratelimitd_limit_decisions_total means.
 func wordResult(word string) decisionlog.Result {
 	switch word {
 	case "denied", "over":

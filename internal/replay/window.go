@@ -8,37 +8,37 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
 
-// window holds lines until no earlier one is to be expected. Logs are nearly in
-// order: requests that are decided at the same time write their lines in any order.
+// window holds lines until no earlier one is to be expected. Logs are nearly in order:
+// requests decided at the same time write their lines in any order.
 type window struct {
-	// most is how many lines it holds.
-	most  int
+	// max is how many lines it holds.
+	max   int
 	order []held // from head on, by time
 	head  int
 	bytes int
 	free  [][]byte
 }
 
-// held is a line that waits.
+// held is a waiting line.
 type held struct {
 	decisionlog.Head
 	number int64
 	isTorn bool // it has no end
-	// inForce are the settings that the log says for it, or nil.
+	// inForce are the settings for it according to the log, or nil.
 	inForce *decisionlog.Settings
 	text    []byte
 }
 
 const (
-	// DefaultWindow is how many lines are held to put them in order.
+	// DefaultWindow is how many lines are held to sort them.
 	DefaultWindow = 4096
-	// windowBytes bounds the text of the lines that are held, beside one line.
+	// windowBytes bounds the text of the held lines, in addition to one line.
 	windowBytes = 64 << 20
-	// textBytes is the longest memory that is kept for another line.
+	// textBytes is the largest buffer kept for reuse by another line.
 	textBytes = 64 << 10
 )
 
-func (w *window) isFull() bool { return w.len() >= w.most || w.bytes >= windowBytes }
+func (w *window) isFull() bool { return w.len() >= w.max || w.bytes >= windowBytes }
 func (w *window) len() int     { return len(w.order) - w.head }
 func (w *window) first() *held { return &w.order[w.head] }
 
@@ -46,7 +46,7 @@ func (h *held) compare(other *held) int {
 	return cmp.Or(cmp.Compare(h.At, other.At), cmp.Compare(h.Seq, other.Seq))
 }
 
-// push adds a line and copies its text. Lines of one moment stay in their order.
+// push adds a line and copies its text. Lines of the same time keep their order.
 func (w *window) push(h held, text []byte) {
 	var memory []byte
 	if n := len(w.free); n > 0 {
@@ -61,7 +61,7 @@ func (w *window) push(h held, text []byte) {
 	w.order = slices.Insert(w.order, w.place(&h), h)
 }
 
-// place returns the index of a line in order. That is the end as a rule.
+// place returns the index of a line in order. That is usually the end.
 func (w *window) place(h *held) int {
 	n := len(w.order)
 	if n == w.head || h.compare(&w.order[n-1]) >= 0 {
@@ -70,7 +70,7 @@ func (w *window) place(h *held) int {
 	return w.head + sort.Search(n-w.head, func(i int) bool { return h.compare(&w.order[w.head+i]) < 0 })
 }
 
-// pop removes the first line. drop ends the use of its text.
+// pop removes the first line. drop releases its text.
 func (w *window) pop() held {
 	h := w.order[w.head]
 	w.order[w.head] = held{}
@@ -80,7 +80,7 @@ func (w *window) pop() held {
 }
 
 func (w *window) drop(h *held) {
-	if cap(h.text) <= textBytes && len(w.free) < w.most {
+	if cap(h.text) <= textBytes && len(w.free) < w.max {
 		w.free = append(w.free, h.text)
 	}
 }
