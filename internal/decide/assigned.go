@@ -111,12 +111,11 @@ func (o *Outcome) refused(now int64) bucket.Decision {
 	return bucket.Decision{RetryAfter: left, ResetAfter: left}
 }
 
-// decideBesideRefusals is Take or Check of the store for a call with refused
-// outcomes. The store is not asked about those: a refusal holds while it is away. If
-// the call is denied by one, what was used already is charged, and the rest is only
-// looked at.
-func (c *Call) decideBesideRefusals(ctx context.Context, method storeMethod, hits []bucket.Hit, decisions []bucket.Decision) error {
-	now := c.decider.Now()
+// takeBesideRefusals is the method of the store for a call with refused outcomes. The
+// store is not asked about those: a refusal holds while it is away. If the call is
+// denied by one, what was used already is charged, and the rest is only looked at.
+func (c *Call) takeBesideRefusals(ctx context.Context, method storeMethod) error {
+	now, hits, decisions := c.decider.Now(), c.Hits, c.decisions
 	var asked, used []int
 	denied := false
 	for i := range c.Outcomes {
@@ -134,30 +133,38 @@ func (c *Call) decideBesideRefusals(ctx context.Context, method storeMethod, hit
 		}
 	}
 	if !denied { // all refusals are in shadow
-		return some(ctx, method, append(asked, used...), hits, decisions, false)
+		asked = append(asked, used...)
+		return decideSome(ctx, method, pick(hits, asked), asked, decisions)
 	}
-	if err := some(ctx, method, used, hits, decisions, true); err != nil {
+	charged := pick(hits, used)
+	for i := range charged {
+		charged[i].Role = bucket.Aside // whatever the others get
+	}
+	if err := decideSome(ctx, method, charged, used, decisions); err != nil {
 		return err
 	}
 	// The request is denied, whatever the store would say.
-	_ = some(ctx, c.decider.Store.Check, asked, hits, decisions, false)
+	_ = decideSome(ctx, c.decider.Store.Check, pick(hits, asked), asked, decisions)
 	return nil
 }
 
-// some calls a method of a store with some of the hits, which do not matter to each
-// other if aside.
-func some(ctx context.Context, call storeMethod, which []int, hits []bucket.Hit, decisions []bucket.Decision, aside bool) error {
-	if len(which) == 0 {
+// pick returns copies of the hits with these indexes.
+func pick(hits []bucket.Hit, which []int) []bucket.Hit {
+	some := make([]bucket.Hit, len(which))
+	for i, n := range which {
+		some[i] = hits[n]
+	}
+	return some
+}
+
+// decideSome has a method of a store decide some of the hits of a call: those that are,
+// in the call, at the indexes which.
+func decideSome(ctx context.Context, method storeMethod, some []bucket.Hit, which []int, decisions []bucket.Decision) error {
+	if len(some) == 0 {
 		return nil
 	}
-	part, got := make([]bucket.Hit, len(which)), make([]bucket.Decision, len(which))
-	for i, n := range which {
-		part[i] = hits[n]
-		if aside {
-			part[i].Role = bucket.Aside
-		}
-	}
-	if err := call(ctx, part, got); err != nil {
+	got := make([]bucket.Decision, len(some))
+	if err := method(ctx, some, got); err != nil {
 		return err
 	}
 	for i, n := range which {
@@ -168,7 +175,8 @@ func some(ctx context.Context, call storeMethod, which []int, hits []bucket.Hit,
 
 // forgetMatch undoes Match, since the assignments have changed.
 func (c *Call) forgetMatch() {
-	c.matched, c.unmatched, c.hasQuotas, c.hasRefusal = false, nil, false, false
+	c.matched, c.unmatched = false, nil
+	c.hasReplacing, c.hasRoles, c.hasQuotas, c.hasRefusal = false, false, false, false
 	c.Denied = false
 	c.Outcomes, c.text, c.Hits, c.overrides = c.Outcomes[:0], c.text[:0], c.Hits[:0], c.overrides[:0]
 }

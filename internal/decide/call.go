@@ -31,8 +31,9 @@ type Call struct {
 	// MoreDescriptors counts the descriptors beyond the bounds, which are not read.
 	MoreDescriptors int
 
-	// Began is when its first byte was read, or a little later, by Decider.Clock.
-	Began time.Duration
+	// Began is when its first byte was read, or a little later, by Decider.Clock, and
+	// Ended when it was answered.
+	Began, Ended time.Duration
 
 	// pin is the call's place among the decisions under way.
 	pin uint32
@@ -43,9 +44,12 @@ type Call struct {
 	matched   bool
 	unmatched error
 
-	hasQuotas  bool // one of them must be allowed
-	hasRefusal bool // one of the outcomes is refused
-	Denied     bool
+	// hasReplacing and hasRoles say that one of the rules replaces limits of others, or
+	// gives its hits a role. Most calls have none, and are spared looking for them.
+	hasReplacing, hasRoles bool
+	hasQuotas              bool // one of them must be allowed
+	hasRefusal             bool // one of the outcomes is refused
+	Denied                 bool
 	// IsUnsure is set on a call that was decided by assignments that may lack changes:
 	// its answer is degraded, also where the store decided or no limit was asked.
 	IsUnsure bool
@@ -163,14 +167,14 @@ func (o *Outcome) Enforces(i int) bool {
 
 // isLarge reports whether a call has grown far beyond what most requests need.
 func (c *Call) isLarge() bool {
-	const most = 64 // descriptors, hits
-	return cap(c.Descriptors) > most || cap(c.Hits) > most || cap(c.Entries) > 4*most || cap(c.text) > 16<<10
+	const maxKept = 64 // descriptors, hits
+	return cap(c.Descriptors) > maxKept || cap(c.Hits) > maxKept || cap(c.Entries) > 4*maxKept || cap(c.text) > 16<<10
 }
 
-// Call returns an empty call that begins now. Release ends its use.
-func (d *Decider) Call() *Call {
+// Call returns an empty call that began then, by Clock. Release ends its use.
+func (d *Decider) Call(began time.Duration) *Call {
 	c := d.calls.Get().(*Call)
-	c.Began = d.Clock()
+	c.Began = began
 	return c
 }
 
@@ -248,5 +252,5 @@ func SpeaksBefore(a, b *bucket.Decision) bool {
 	if a.RetryAfter == b.RetryAfter {
 		return a.Remaining < b.Remaining
 	}
-	return isLonger(a.RetryAfter, b.RetryAfter)
+	return bucket.IsLonger(a.RetryAfter, b.RetryAfter)
 }

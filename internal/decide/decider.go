@@ -106,26 +106,28 @@ func (d *Decider) Decide(ctx context.Context, c *Call) error {
 		}
 		isSure, err = d.decideOnce(ctx, c)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		d.count(c)
 	}
-	d.count(c)
-	return nil
+	return err
 }
 
 // decideOnce decides a call, and reports whether the assignments were surely in force
 // until the store had decided. If not, whatever was taken was given back.
 func (d *Decider) decideOnce(ctx context.Context, c *Call) (isSure bool, _ error) {
-	defer d.pins.enter(c.pin).leave()
-	tenure, ok := d.Tenure.At(d.made.Add(c.Began))
+	defer d.pins.enter(c.pin).leave() // a change of assignments waits for it
+	tenure, ok := uint64(0), true
+	if d.Tenure != nil { // a daemon without Redis is spared the clock's arithmetic
+		tenure, ok = d.Tenure.At(d.made.Add(c.Began))
+	}
 	if !ok {
 		return false, nil
 	}
-	if err := d.matchNow(c); err != nil {
+	if err := d.Match(c); err != nil {
 		return false, err
 	}
 	if len(c.Hits) > 0 {
-		if err := d.take(ctx, c, d.Store.Take); err != nil {
+		if err := c.take(ctx, d.Store.Take); err != nil {
 			return false, err
 		}
 	}
@@ -140,17 +142,13 @@ func (d *Decider) decideOnce(ctx context.Context, c *Call) (isSure bool, _ error
 	return true, nil
 }
 
-// matchNow matches a call by the assignments as they are now.
-func (d *Decider) matchNow(c *Call) error {
-	if c.matched && c.generation != d.Assigned.Generation() {
-		c.forgetMatch()
-	}
-	return d.Match(c)
-}
+// storeMethod is Take or Check of a store.
+type storeMethod = func(context.Context, []bucket.Hit, []bucket.Decision) error
 
-// take has a method of the store decide the hits of a call.
-func (d *Decider) take(ctx context.Context, c *Call, method storeMethod) error {
-	if err := d.Refuses(); err != nil {
+// take decides the hits of a call by a method of the store, and gives each outcome its
+// decisions.
+func (c *Call) take(ctx context.Context, method storeMethod) error {
+	if err := c.decider.Refuses(); err != nil {
 		return err
 	}
 	c.decisions = append(c.decisions[:0], make([]bucket.Decision, len(c.Hits))...)
@@ -160,18 +158,9 @@ func (d *Decider) take(ctx context.Context, c *Call, method storeMethod) error {
 		// store's own time.
 		ctx = context.WithoutCancel(ctx)
 	}
-	return c.decideBy(ctx, method)
-}
-
-// storeMethod is Take or Check of a store.
-type storeMethod = func(context.Context, []bucket.Hit, []bucket.Decision) error
-
-// decideBy has a method of the store decide the hits, and gives each outcome its
-// decisions.
-func (c *Call) decideBy(ctx context.Context, method storeMethod) error {
 	var err error
 	if c.hasRefusal {
-		err = c.decideBesideRefusals(ctx, method, c.Hits, c.decisions)
+		err = c.takeBesideRefusals(ctx, method)
 	} else {
 		err = method(ctx, c.Hits, c.decisions)
 	}

@@ -2,6 +2,7 @@ package decide_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -107,6 +108,38 @@ func TestEnforceIsForAStableShareOfTheSubjects(t *testing.T) {
 		}
 		if !before {
 			t.Fatalf("subject %d is never denied", i)
+		}
+	}
+}
+
+// A limit is rolled out to more and more subjects, the same on every daemon.
+func TestEnforcedShareOfSubjects(t *testing.T) {
+	t.Parallel()
+	const subjects = 2000
+	denied := func(share string) map[int]bool {
+		r := newRig(t, "domain: d\ndescriptors: [{key: user, rate_limit: {name: n, requests: 0, period: 1s, enforce: "+share+"}}]\n")
+		found := make(map[int]bool)
+		for i := range subjects {
+			if r.take(asking(fmt.Sprintf("user=%d", i), 1)).Denied {
+				found[i] = true
+			}
+		}
+		return found
+	}
+	some, again, more := denied("30%"), denied("30%"), denied("60%")
+	// Ten standard deviations of 2,000 draws are 200.
+	if n := len(some); n < 400 || n > 800 {
+		t.Errorf("30%% of %d are %d", subjects, n)
+	}
+	if n := len(more); n < 1000 || n > 1400 {
+		t.Errorf("60%% of %d are %d", subjects, n)
+	}
+	if !maps.Equal(some, again) {
+		t.Error("after a restart others are denied")
+	}
+	for subject := range some {
+		if !more[subject] {
+			t.Errorf("subject %d is denied at 30%% and not at 60%%", subject)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type Explanation struct {
 	// which of its limits; -1 if there is none.
 	DeniedBy, DeniedByLimit int
 	// RetryAfter is how long to wait until the same request would pass, if nobody
-	// else takes; bucket.Never if it never can.
+	// else takes; bucket.Never if it never can, bucket.Unknown if nobody knows.
 	RetryAfter time.Duration
 	// Degraded is whether the store did not answer, so that some decisions are those
 	// of what answers in its place.
@@ -105,12 +105,8 @@ func (d *Decider) Explain(ctx context.Context, c *Call) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.Hits))...)
 	if len(c.Hits) > 0 {
-		if err := d.Refuses(); err != nil {
-			return nil, err
-		}
-		if err := c.decideBy(ctx, d.Store.Check); err != nil {
+		if err := c.take(ctx, d.Store.Check); err != nil {
 			return nil, err
 		}
 	}
@@ -132,7 +128,7 @@ type explaining struct {
 func (d *Decider) explain(c *Call) (*explaining, error) {
 	x := &explaining{Call: c}
 	for {
-		inForce := d.Live.Rules()
+		rules := d.Live.Rules()
 		if err := d.Match(c); err != nil {
 			return nil, err
 		}
@@ -146,8 +142,8 @@ func (d *Decider) explain(c *Call) (*explaining, error) {
 			x.assignments[i] = d.assignmentsOf(c.Domain, descriptors[i], now)
 			x.notApplied[i] = misses.of(descriptors[i])
 		}
-		if inForce == d.Live.Rules() && c.generation == d.Assigned.Generation() {
-			x.traces = trace.Of(inForce, c.Domain, descriptors)
+		if rules == d.Live.Rules() && c.generation == d.Assigned.Generation() {
+			x.traces = trace.Of(rules, c.Domain, descriptors)
 			return x, nil
 		}
 		c.forgetMatch()

@@ -478,3 +478,28 @@ func FuzzExplain(f *testing.F) {
 		}
 	})
 }
+
+// What parts of an assignment have in common is said once, below its subject too.
+func TestExplainSaysOnceThatNothingHolds(t *testing.T) {
+	two := []assign.Numbers{{Limit: "day", Requests: 7}, {Limit: "minute", Requests: 5}}
+	const longer = "the descriptor of its very entries alone"
+	for _, tc := range []struct {
+		asked string
+		terms assign.Terms
+		want  string
+	}{
+		{"user=x,route=/", assign.Terms{Unlimited: true}, "nothing here: it frees " + longer},
+		{"user=x,route=/", assign.Terms{Numbers: two}, "nothing here: its numbers are for " + longer},
+		{"user=x,route=/", assign.Terms{Unlimited: true, Numbers: two}, "nothing here: it frees, and has numbers for, " + longer},
+		{"user=x,route=/", assign.Terms{Plan: "pro"}, "nothing here, since no rule matches"},
+		{"user=x,route=/", assign.Terms{Plan: "pro", Unlimited: true, Numbers: two}, "nothing here: no rule matches, and it frees, and has numbers for, " + longer},
+		{"user=x,route=/", assign.Terms{Blocked: true, Unlimited: true, Numbers: two}, "denies all that begins with user=x; nothing here: it frees, and has numbers for, " + longer},
+		{"user=x", assign.Terms{Blocked: true, Unlimited: true, Numbers: two}, "denies all that begins with user=x; nothing, since the descriptor is refused"},
+	} {
+		r := newRig(t, explained)
+		r.assign("user=x", tc.terms)
+		if got := r.explain(asking(tc.asked, 1)).Descriptors[0].Assignments; len(got) != 1 || got[0].Effect != tc.want {
+			t.Errorf("%s with %+v: %+v, want %q", tc.asked, tc.terms, got, tc.want)
+		}
+	}
+}

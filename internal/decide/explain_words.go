@@ -33,28 +33,56 @@ func onFailure(h *bucket.Hit, at *bucket.Location) string {
 }
 
 // effect says what an assignment does to descriptor i, part by part, and what comes when
-// a part ends.
+// a part ends. What several parts have in common it says once.
 func (x *explaining) effect(i int, a *assign.Assignment) string {
 	own := x.isOwn(i, a)
 	var effects []string
-	add := func(text string) { effects = append(effects, text) }
+	add := func(text string) {
+		if !slices.Contains(effects, text) {
+			effects = append(effects, text)
+		}
+	}
 	if a.Blocked {
 		add(x.effectOfBlock(i, a))
 	}
-	if a.Unlimited {
+	if a.Unlimited && own {
 		add(x.effectOfUnlimited(i, a))
 	}
+	idle := ""
 	if a.Plan != "" {
-		add(x.effectOfPlan(i, a))
-	}
-	for n := range a.Numbers {
-		if !own {
-			add("nothing here: its numbers are for the descriptor of its very entries alone")
-			break
+		if idle = x.idlePlan(i, a); idle == "" {
+			add(x.effectOfPlan(i, a))
 		}
-		add(x.effectOfNumbers(i, &a.Numbers[n], a.NumbersEnd(n)))
+	}
+	switch others := ofOwnEntries(a); {
+	case !own && others != "" && idle != "":
+		add("nothing here: " + idle + ", and " + others)
+	case !own && others != "":
+		add("nothing here: " + others)
+	case idle != "":
+		add("nothing here, since " + idle)
+	}
+	if own {
+		for n := range a.Numbers {
+			add(x.effectOfNumbers(i, &a.Numbers[n], a.NumbersEnd(n)))
+		}
 	}
 	return strings.Join(effects, "; ")
+}
+
+// ofOwnEntries says which parts of an assignment are for the descriptor of its very entries
+// alone, or returns "".
+func ofOwnEntries(a *assign.Assignment) string {
+	const whose = " the descriptor of its very entries alone"
+	switch {
+	case a.Unlimited && len(a.Numbers) > 0:
+		return "it frees, and has numbers for," + whose
+	case a.Unlimited:
+		return "it frees" + whose
+	case len(a.Numbers) > 0:
+		return "its numbers are for" + whose
+	}
+	return ""
 }
 
 // isOwn reports whether an assignment is of the very entries of descriptor i.
@@ -64,8 +92,6 @@ func (x *explaining) isOwn(i int, a *assign.Assignment) bool {
 
 func (x *explaining) effectOfUnlimited(i int, a *assign.Assignment) string {
 	switch {
-	case !x.isOwn(i, a):
-		return "nothing here: it frees the descriptor of its very entries alone"
 	case x.Outcomes[i].Refusal != NotRefused:
 		return "nothing, since the descriptor is refused"
 	case x.Descriptors[i].Own.Set:
@@ -136,20 +162,25 @@ func untilText(until int64) string {
 	return " until " + time.UnixMicro(until).UTC().Format(time.RFC3339)
 }
 
-func (x *explaining) effectOfPlan(i int, a *assign.Assignment) string {
-	rule := x.traces[i].Rule
+// idlePlan says why an assigned plan does nothing for descriptor i, or returns "".
+func (x *explaining) idlePlan(i int, a *assign.Assignment) string {
 	for _, longer := range x.assignments[i] {
 		if longer.Plan != "" && len(longer.Entries) > len(a.Entries) {
-			return fmt.Sprintf("nothing here, since the plan of %s goes before", words.Entries(longer.Entries))
+			return fmt.Sprintf("the plan of %s goes before", words.Entries(longer.Entries))
 		}
 	}
-	name := yamlfile.Printable(a.Plan)
-	switch {
+	switch rule := x.traces[i].Rule; {
 	case rule == nil:
-		return "nothing here, since no rule matches"
+		return "no rule matches"
 	case rule.Plans == nil:
-		return "nothing here, since the rule has no plans"
+		return "the rule has no plans"
 	}
+	return ""
+}
+
+// effectOfPlan says what a plan does to descriptor i, whose rule has plans.
+func (x *explaining) effectOfPlan(i int, a *assign.Assignment) string {
+	rule, name := x.traces[i].Rule, yamlfile.Printable(a.Plan)
 	if rule.Plans.Plan(a.Plan) == nil {
 		text := fmt.Sprintf("the rule has no plan %s", name)
 		if near := yamlfile.Nearest(a.Plan, rule.Plans.Names()); near != "" {
@@ -245,7 +276,7 @@ func (x *explaining) notes(i int) (notes []string) {
 		add("all values that match %s have one counter (share_threshold)", yamlfile.Quote(o.Rule.Pattern))
 	}
 	for _, l := range o.Limits {
-		if d := &x.Descriptors[i]; d.of(l).ChargedAnyway(d.cost) {
+		if d := &x.Descriptors[i]; d.cost > 0 && d.of(l).ChargedAnyway(d.cost) {
 			add("%s is charged for what was used, whatever it decides (postpaid)", limitText(l.Name))
 		}
 	}
@@ -341,6 +372,8 @@ func (x *explaining) because(e *Explanation) string {
 	text := x.limitOf(l, i)
 	cost := x.Descriptors[i].cost
 	switch {
+	case e.RetryAfter == bucket.Unknown:
+		return fmt.Sprintf("%s has %s left, and would allow it at a time that nobody knows", text, words.Thousands(l.Remaining))
 	case e.RetryAfter != bucket.Never:
 		return fmt.Sprintf("%s has %s left, and would allow it in %s", text, words.Thousands(l.Remaining), timespan.Format(e.RetryAfter))
 	case l.Requests == 0:

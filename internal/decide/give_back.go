@@ -70,7 +70,7 @@ var errLimitsChanged = errorOf(Changed,
 // since. The decisions of the call's outcomes then have the moments at which that
 // happened, and nothing else, and none for what was not taken.
 func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
-	if err := d.find(c); err != nil {
+	if err := d.Match(c); err != nil {
 		return err
 	}
 	if len(all) != len(c.Hits) {

@@ -8,18 +8,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
 
-// Match finds the limits of each descriptor and makes the hits, once for a call.
-// Its error says that limits or assignments are not loaded, or which own limit is
-// invalid.
+// Match finds the limits of each descriptor and makes the hits, unless it has done so
+// by the same assignments. Its error says that limits or assignments are not loaded, or
+// which own limit is invalid.
 func (d *Decider) Match(c *Call) error {
-	if !c.matched {
-		c.matched, c.unmatched = true, d.find(c)
+	if c.matched {
+		if c.generation == d.Assigned.Generation() {
+			return c.unmatched
+		}
+		c.forgetMatch()
 	}
+	c.matched, c.unmatched = true, d.find(c)
 	return c.unmatched
 }
 
 // find is Match, each time that it is called.
 func (d *Decider) find(c *Call) error {
+	c.generation = d.Assigned.Generation()
 	rules := d.Live.Rules()
 	if rules == nil {
 		return errNoLimits
@@ -29,7 +34,6 @@ func (d *Decider) find(c *Call) error {
 	}
 	domain := rules.Domain(c.Domain)
 	c.found, c.Limits = domain, rules.Fingerprint()
-	c.generation = d.Assigned.Generation()
 	assigned := d.Assigned.Domain(c.Domain)
 	for i := range c.Descriptors {
 		c.Outcomes = append(c.Outcomes, Outcome{})
@@ -40,8 +44,12 @@ func (d *Decider) find(c *Call) error {
 			return err
 		}
 	}
-	c.replace()
-	c.giveRoles(d.Modes)
+	if c.hasReplacing {
+		c.replace()
+	}
+	if c.hasRoles || d.Modes.giveRoles() {
+		c.giveRoles(d.Modes)
+	}
 	for i := range c.Outcomes {
 		c.ask(domain, i)
 	}
@@ -66,8 +74,10 @@ func (c *Call) findLimits(domain *rules.Domain, assigned *assign.DomainTable, i 
 	if !missing && o.Rule.Plans != nil {
 		o.Rule, missing = d.planOf(domain, o.Rule.Plans, found.Plan)
 	}
-	if o.Rule != nil {
-		o.Limits = o.Rule.Limits
+	if r := o.Rule; r != nil {
+		o.Limits = r.Limits
+		c.hasReplacing = c.hasReplacing || len(r.Replaces) > 0
+		c.hasRoles = c.hasRoles || r.ShadowMode || r.QuotaMode
 	}
 	if found.Own != nil {
 		c.assign(o, found.Own, found.Now)

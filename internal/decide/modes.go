@@ -18,6 +18,9 @@ type Modes struct {
 	DenyUnmatched bool
 }
 
+// giveRoles reports whether the modes give roles to the hits of rules that have none.
+func (m Modes) giveRoles() bool { return m.Shadow || m.Quota }
+
 // Refusal is why a descriptor is denied whatever its rule says.
 type Refusal uint8
 
@@ -64,9 +67,6 @@ func (c *Call) replace() {
 				names = append(names, replaced...)
 			}
 		}
-	}
-	if len(names) == 0 {
-		return
 	}
 	// Callers choose how many descriptors ask for a rule. Sorted names keep the
 	// cost from growing with the square of that.
@@ -134,7 +134,7 @@ func (c *Call) settleQuotas() {
 }
 
 // RetryAfter returns how long a denied call has to wait until it is allowed, if
-// nobody else takes, or Never.
+// nobody else takes; or bucket.Never, or bucket.Unknown.
 func (c *Call) RetryAfter() time.Duration {
 	_, _, d := c.Denier()
 	return d.RetryAfter
@@ -163,18 +163,13 @@ func (c *Call) Denier() (descriptor, limit int, d bucket.Decision) {
 				enforced = d
 			}
 		case o.Role > bucket.Enforced:
-			if !hasQuota || isLonger(quota.RetryAfter, d.RetryAfter) {
+			if !hasQuota || bucket.IsLonger(quota.RetryAfter, d.RetryAfter) {
 				quota, hasQuota = d, true
 			}
 		}
 	}
-	if isLonger(quota.RetryAfter, enforced.RetryAfter) {
+	if bucket.IsLonger(quota.RetryAfter, enforced.RetryAfter) {
 		enforced = quota
 	}
 	return enforced.descriptor, enforced.limit, enforced.Decision
-}
-
-// isLonger compares retry times. Never is the longest.
-func isLonger(a, b time.Duration) bool {
-	return b != bucket.Never && (a == bucket.Never || a > b)
 }

@@ -82,14 +82,14 @@ func (d *Decider) Top(q top.Question) top.Answer {
 
 // rulesOf calls yield with the rules of a domain, or of all if it is empty, that have a
 // path, or all if that is empty. The path of a rule with plans stands for these.
-func rulesOf(inForce *rules.Set, domain, path string) iter.Seq2[*rules.Domain, *rules.Rule] {
+func rulesOf(set *rules.Set, domain, path string) iter.Seq2[*rules.Domain, *rules.Rule] {
 	return func(yield func(*rules.Domain, *rules.Rule) bool) {
-		if inForce == nil {
+		if set == nil {
 			return
 		}
-		domains := inForce.Domains()
+		domains := set.Domains()
 		if domain != "" {
-			domains = slices.DeleteFunc([]*rules.Domain{inForce.Domain(domain)}, func(d *rules.Domain) bool { return d == nil })
+			domains = slices.DeleteFunc([]*rules.Domain{set.Domain(domain)}, func(d *rules.Domain) bool { return d == nil })
 		}
 		for _, d := range domains {
 			for _, rule := range d.Rules() {

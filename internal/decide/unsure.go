@@ -30,14 +30,14 @@ func (d *Decider) regain(ctx context.Context) error {
 // decideUnsure decides a call without the store, by assignments that may lack changes.
 func (d *Decider) decideUnsure(ctx context.Context, c *Call, cause error) error {
 	defer d.pins.enter(c.pin).leave()
-	if err := d.matchNow(c); err != nil {
+	if err := d.Match(c); err != nil {
 		return err
 	}
 	d.markUnsure(c)
 	if len(c.Hits) == 0 {
 		return nil
 	}
-	return d.take(ctx, c, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	return c.take(ctx, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 		return d.Degrade(ctx, hits, decisions, cause)
 	})
 }

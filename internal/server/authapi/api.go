@@ -39,7 +39,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		endpoint.WriteError(w, http.StatusNotFound, "no endpoint has this name; the file of the setting auth.path says which there are")
 		return
 	}
-	c := a.Decider.Call()
+	c := a.Decider.Call(a.Decider.Clock())
 	defer c.Release()
 	if !readAuth(c, asked, newAuthRequest(auth, asked, r)) {
 		a.Requests.Answered(endpoint.OutcomeDenied)

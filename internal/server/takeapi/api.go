@@ -106,7 +106,7 @@ func (a *API) callOf(r *ratelimitv1.TakeRequest) (takeCall, error) {
 // CallOf reads a request into a call of the decider, as a take reads it. The caller
 // releases it.
 func CallOf(d *decide.Decider, r *ratelimitv1.TakeRequest) (*decide.Call, error) {
-	c := d.Call()
+	c := d.Call(d.Clock())
 	message, err := proto.Marshal(r)
 	if err == nil {
 		err = takeCall{c}.unmarshalTake(string(message))

@@ -30,7 +30,7 @@ type giveBackCall struct {
 const momentsPerDescriptor = 100
 
 func (a *API) newGiveBack() *giveBackCall {
-	return &giveBackCall{api: a, call: a.Decider.Call()}
+	return &giveBackCall{api: a, call: a.Decider.Call(a.Decider.Clock())}
 }
 
 func (g *giveBackCall) mostMoments() int { return momentsPerDescriptor * g.api.Bounds.Descriptors }

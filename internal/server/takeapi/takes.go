@@ -101,7 +101,7 @@ func (t *takes) Holds() int64 { return 0 }
 
 // readItem reads a request into an item, with its number if it has one.
 func (a *API) readItem(it *item, message string, isNumbered bool) {
-	*it = item{call: takeCall{a.Decider.Call()}, isStreamed: isNumbered}
+	*it = item{call: takeCall{a.Decider.Call(a.Decider.Clock())}, isStreamed: isNumbered}
 	var err error
 	if isNumbered {
 		message, err = it.readNumbered(message)
