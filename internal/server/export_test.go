@@ -23,7 +23,7 @@ func (s *Server) Answer(ctx context.Context, request []byte) ([]byte, error) {
 	if err := d.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, c); err != nil {
 		return nil, err
 	}
-	if err := s.viaGRPC.Answer(ctx, c.Call); err != nil {
+	if err := s.viaGRPC.Answer(ctx, c.Call, nil); err != nil {
 		return nil, err
 	}
 	out, err := d.Marshal(c)

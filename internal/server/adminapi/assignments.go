@@ -278,8 +278,8 @@ func (a *API) fits(ctx context.Context, request proto.Message, all []askedChange
 			bytes += size // which may stay
 		}
 	}
-	if bytes > endpoint.AnswerMost {
-		return status.Errorf(codes.ResourceExhausted, "the answer might have more than %d bytes, which callers do not read; nothing was changed: put fewer at once", endpoint.AnswerMost)
+	if bytes > endpoint.MaxAnswer {
+		return status.Errorf(codes.ResourceExhausted, "the answer might have more than %d bytes, which callers do not read; nothing was changed: put fewer at once", endpoint.MaxAnswer)
 	}
 	return accounts.ConnectionOf(ctx).Reserve(ctx, int64(putByteCost*bytes))
 }

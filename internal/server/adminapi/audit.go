@@ -99,7 +99,7 @@ type pageSum struct{ bytes, items int }
 func (p *pageSum) fits(item proto.Message) bool {
 	const head = 8 // bytes of an item's tag and length, at most
 	p.bytes += proto.Size(item) + head
-	if p.items > 0 && p.bytes > endpoint.AnswerMost {
+	if p.items > 0 && p.bytes > endpoint.MaxAnswer {
 		return false
 	}
 	p.items++

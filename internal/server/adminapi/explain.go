@@ -42,7 +42,7 @@ func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.
 		return nil, unexplained(err)
 	}
 	m := explainResponse(x)
-	if proto.Size(m) > endpoint.AnswerMost {
+	if proto.Size(m) > endpoint.MaxAnswer {
 		return nil, endpoint.ErrAnswerTooLong
 	}
 	return m, holdWhole(ctx, m, explanationMost)

@@ -32,7 +32,7 @@ type answerRoom struct {
 // is a status.
 func (r *answerRoom) add(part proto.Message) error {
 	r.bytes += proto.Size(part)
-	if r.bytes > endpoint.AnswerMost {
+	if r.bytes > endpoint.MaxAnswer {
 		return errLongAnswer
 	}
 	return r.grow(r.bytes * answerByteCost)
@@ -68,4 +68,4 @@ func holdWhole(ctx context.Context, answer proto.Message, charged int) error {
 }
 
 var errLongAnswer = status.Errorf(codes.ResourceExhausted,
-	"the answer would have more than %d bytes, which callers do not read: ask for one rule by its path or entries, or for JSON, or read /rlconfig on this port", endpoint.AnswerMost)
+	"the answer would have more than %d bytes, which callers do not read: ask for one rule by its path or entries, or for JSON, or read /rlconfig on this port", endpoint.MaxAnswer)

@@ -28,9 +28,9 @@ func New(d *endpoint.Endpoint, live *forwardauth.Live) *API {
 	return &API{Endpoint: d, live: live}
 }
 
-// ServeHTTP answers /auth/{name} with 200 or the status that the endpoint has
-// for denials; with 404 where there is no such endpoint, and as POST /json does
-// where the request cannot be decided.
+// ServeHTTP answers /auth/{name} with 200 or the status that the endpoint has for
+// denials; with 404 if there is no such endpoint, and like POST /json if the request
+// cannot be decided.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	auth := a.live.Value()
 	asked := auth.Endpoint(r.PathValue("name"))
@@ -49,7 +49,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch err := a.ask(r.Context(), c, w.Header()); status.Code(err) {
 	case codes.OK:
 	case codes.Unauthenticated, codes.PermissionDenied:
-		// Proxies take 401 and 403 for what they tell their client.
+		// Proxies pass 401 and 403 on to their client.
 		endpoint.WriteError(w, http.StatusInternalServerError, status.Convert(err).Message())
 		return
 	default:
@@ -63,13 +63,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// ask has a call answered, and sets the headers of the response.
+// ask answers a call, and sets the headers of the response.
 func (a *API) ask(ctx context.Context, c *decide.Call, header http.Header) error {
 	if len(c.Descriptors) == 0 { // on_missing: omit
 		a.Requests.Answered(endpoint.OutcomeAllowed)
 		return nil
 	}
-	if err := a.Answer(ctx, c); err != nil {
+	if err := a.Answer(ctx, c, nil); err != nil {
 		return err
 	}
 	for _, h := range endpoint.AppendHeaders(c, nil, a.Headers) {

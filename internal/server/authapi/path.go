@@ -255,8 +255,8 @@ func escapeU(text string) (r rune, ok bool) {
 	return r, true
 }
 
-// shortestForm replaces each ASCII character that is written in two bytes or more,
-// which is no valid UTF-8.
+// shortestForm replaces each ASCII character that is written in two bytes or more, which
+// is not valid UTF-8.
 func shortestForm(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return r == utf8.RuneError }) < 0 {
 		return text
@@ -270,8 +270,8 @@ func shortestForm(text string) string {
 	return string(plain)
 }
 
-// overlong returns the ASCII character at the start of a text that is written in
-// two bytes or more, and their number; else the first byte and 1.
+// overlong returns the ASCII character at the start of a text that is written in two
+// bytes or more, and their number; otherwise the first byte and 1.
 func overlong(text string) (c byte, size int) {
 	switch text[0] {
 	case 0xc0, 0xc1:

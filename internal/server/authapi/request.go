@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 )
 
-// authRequest is the request that a proxy asks about, as its headers tell it.
+// authRequest is the request that a proxy asks about, as its headers describe it.
 type authRequest struct {
 	auth     *forwardauth.File
 	endpoint *forwardauth.Endpoint
@@ -28,8 +28,8 @@ func newAuthRequest(auth *forwardauth.File, endpoint *forwardauth.Endpoint, r *h
 
 // values returns the values of an entry: one, which is empty if the request has
 // none, or several, if servers may understand the path in several ways. It reports
-// false if the value is not clear: the request has several that differ, and the
-// server behind the proxy may read another one; or it is no UTF-8.
+// false if the value is not clear: the request has several that differ, and the server
+// behind the proxy may read another one; or it is not UTF-8.
 func (r *authRequest) values(e *forwardauth.Entry) (values []string, ok bool) {
 	if e.From == forwardauth.FromPath {
 		path, _, ok := r.uri()
@@ -75,8 +75,8 @@ func (r *authRequest) uri() (path, query string, ok bool) {
 	return path, query, true
 }
 
-// headerValues returns all values of a header, also if its name is spelled with _
-// for -: to CGI, WSGI and PHP these are the same.
+// headerValues returns all values of a header, even if its name is spelled with _ for -:
+// to CGI, WSGI and PHP these are the same.
 func headerValues(header http.Header, name string) []string {
 	name = http.CanonicalHeaderKey(name)
 	values := header[name]

@@ -11,12 +11,12 @@ import (
 // An answer that is too long for its caller would be lost after it has charged
 // limits. So a request whose answer might be too long is refused before.
 
-// AnswerMost bounds an answer, in bytes. Callers of gRPC read 4 MiB by default.
-const AnswerMost = 4<<20 - 64<<10
+// MaxAnswer bounds an answer, in bytes. Callers of gRPC read 4 MiB by default.
+const MaxAnswer = 4<<20 - 64<<10
 
-// ErrAnswerTooLong refuses a request whose answer might be longer than AnswerMost.
+// ErrAnswerTooLong refuses a request whose answer might be longer than MaxAnswer.
 var ErrAnswerTooLong = status.Errorf(codes.ResourceExhausted,
-	"the answer might have more than %d bytes, which callers do not read; nothing was taken: ask about less at once", AnswerMost)
+	"the answer might have more than %d bytes, which callers do not read; nothing was taken: ask about less at once", MaxAnswer)
 
 // StatusesBound is no less than the bytes that an answer has about the limits of
 // a matched call.

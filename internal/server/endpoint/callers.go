@@ -44,8 +44,8 @@ func GRPCCredentials(ctx context.Context) *access.Credentials {
 
 var errUnknownCaller = status.Error(codes.Unauthenticated, "who asks is not known: show a certificate, or a token as authorization: Bearer TOKEN, that the callers file has (setting api.callers_file)")
 
-// mayAsk returns why a call is not for its caller, or nil.
-func (e *Endpoint) mayAsk(ctx context.Context, c *decide.Call, right access.Right) error {
+// authorize returns why a caller has no right to a call, or to give it back, or nil.
+func (e *Endpoint) authorize(ctx context.Context, c *decide.Call, back *GiveBack) error {
 	shown, ok := ctx.Value(credentialsKey{}).(*access.Credentials)
 	if !ok {
 		shown = GRPCCredentials(ctx)
@@ -57,7 +57,9 @@ func (e *Endpoint) mayAsk(ctx context.Context, c *decide.Call, right access.Righ
 	if !caller.MayAsk(c.Domain) {
 		return status.Errorf(codes.PermissionDenied, "%q may not ask about limits of this domain (setting api.callers_file)", caller.Name)
 	}
-	if right == access.Take {
+	right := access.GiveBack
+	if back == nil {
+		right = access.Take
 		for i := range c.Descriptors {
 			if c.Descriptors[i].Refund {
 				right |= access.Refund

@@ -33,6 +33,8 @@ type Request interface {
 	Appendable
 	// Holds returns how many bytes it holds, beyond those of any call.
 	Holds() int64
+	// Release ends its use where there is no answer to write.
+	Release()
 }
 
 // Codec reads Readable messages and writes Appendable ones. It leaves all others,
@@ -63,15 +65,24 @@ func (d Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return held.Answer(m.AppendWire), nil
 }
 
-// Unary describes a method of an endpoint whose requests are read into what empty
-// makes. The endpoint counts those that cannot be read: too large ones, or
-// garbage.
-func Unary[T Request](e *Endpoint, service any, name, fullName string, empty func() T, answer func(context.Context, T) (any, error)) grpc.MethodDesc {
+// Unary describes a method of an endpoint. Its requests are read into what empty
+// makes, and become their own answers. The endpoint counts those that cannot be read:
+// too large ones, or garbage.
+func Unary[T Request](e *Endpoint, service any, name, fullName string, empty func() T, answer func(context.Context, T) error) grpc.MethodDesc {
 	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullName}
-	handler := func(ctx context.Context, request any) (any, error) { return answer(ctx, request.(T)) }
+	answer = Traced(e, fullName, answer)
+	handler := func(ctx context.Context, m any) (any, error) {
+		request := m.(T)
+		if err := answer(ctx, request); err != nil {
+			request.Release()
+			return nil, err
+		}
+		return request, nil
+	}
 	return grpc.MethodDesc{
 		MethodName: name,
 		Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			growStack(false)
 			charge, err := accounts.Begin(ctx)
 			if err != nil {
 				e.Requests.Failed(status.Code(err))

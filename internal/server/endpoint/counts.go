@@ -30,7 +30,7 @@ func (c *ErrorCounts) add(told error, isStores bool) {
 	}
 }
 
-// Outcome is what came of a request that was answered with OK.
+// Outcome is the result of a request that was answered with OK.
 type Outcome uint8
 
 // Outcomes.

@@ -16,7 +16,7 @@ import (
 )
 
 // Endpoint is an API on a port. The API reads its requests into a call, has it
-// answered here, and writes what came of it.
+// answered here, and writes the answer.
 type Endpoint struct {
 	// Name is that of the API in metrics and in the log of decisions.
 	Name    string
@@ -46,52 +46,17 @@ type Endpoint struct {
 	AnswerBound func(*decide.Call) int
 }
 
-// Answer decides a call that was read from the wire.
-func (e *Endpoint) Answer(ctx context.Context, c *decide.Call) error {
-	return e.do(ctx, c, access.Take, nil, func() (Outcome, error) {
-		if err := e.Decider.Match(c); err != nil {
-			return 0, err
-		}
-		if e.AnswerBound(c) > AnswerMost {
-			return 0, ErrAnswerTooLong
-		}
-		err := e.Decider.Decide(ctx, c)
-		return outcomeOf(c), err
-	})
+// GiveBack says what a call took before, and gives back now: the moments of its
+// response, and the fingerprints beside them, if it had any.
+type GiveBack struct {
+	TakenAt []int64
+	TakenBy []uint64
 }
 
-// GiveBack returns what a call took that was read again.
-func (e *Endpoint) GiveBack(ctx context.Context, c *decide.Call, takenAt []int64, takenBy []uint64) error {
-	return e.do(ctx, c, access.GiveBack, takenAt, func() (Outcome, error) {
-		return OutcomeGivenBack, e.giveBack(ctx, c, takenAt, takenBy)
-	})
-}
-
-func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, takenAt []int64, takenBy []uint64) error {
-	if !e.Refunds {
-		return status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
-	}
-	if len(takenBy) != 0 && len(takenBy) != len(takenAt) {
-		return Invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", len(takenBy), len(takenAt))
-	}
-	const most = 1 << 53
-	all := make([]decide.Taken, len(takenAt))
-	for i, at := range takenAt {
-		if at < -most || at > most {
-			return Invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
-		}
-		all[i].At = at
-		if len(takenBy) != 0 {
-			all[i].By = takenBy[i]
-		}
-	}
-	return e.Decider.GiveBack(ctx, c, all)
-}
-
-// do does what is asked with a call that can be meant and that its caller has a
-// right to, counts what came of it and records it. takenAt has, of a give-back, the
-// moments of the takes.
-func (e *Endpoint) do(ctx context.Context, c *decide.Call, right access.Right, takenAt []int64, asked func() (Outcome, error)) error {
+// Answer decides a call that was read from the wire, if it is valid and its caller has
+// the right to ask. With back, which is nil otherwise, it gives back what the call took
+// before. It counts the result and its time, and records it.
+func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) error {
 	code := codes.Internal // which a panic becomes
 	var outcome Outcome
 	var span *tracing.Span
@@ -101,19 +66,30 @@ func (e *Endpoint) do(ctx context.Context, c *decide.Call, right access.Right, t
 		} else {
 			e.Requests.Failed(code)
 		}
-		e.observe(e.Decider.Clock()-c.Began, span)
+		c.Ended = e.Decider.Clock()
+		e.observe(c.Ended-c.Began, span)
 	}()
 	var err error
 	if e.Callers != nil {
-		err = e.mayAsk(ctx, c, right)
+		err = e.authorize(ctx, c, back)
 	}
 	if err == nil {
 		err = c.Check(e.Refunds)
 	}
-	if err == nil {
-		outcome, err = asked()
+	switch {
+	case err != nil:
+	case back != nil:
+		outcome, err = OutcomeGivenBack, e.giveBack(ctx, c, back)
+	default:
+		if err = e.Decider.Match(c); err == nil && e.AnswerBound(c) > MaxAnswer {
+			err = ErrAnswerTooLong
+		}
+		if err == nil {
+			err = e.Decider.Decide(ctx, c)
+			outcome = outcomeOf(c)
+		}
 	}
-	err = e.told(ctx, err)
+	err = e.toStatus(ctx, err)
 	code = status.Code(err)
 	if e.Tracer != nil {
 		if span = tracing.SpanOf(ctx); span != nil && !span.IsPart() {
@@ -121,9 +97,34 @@ func (e *Endpoint) do(ctx context.Context, c *decide.Call, right access.Right, t
 		}
 	}
 	if e.Recorder != nil {
-		e.record(&record.Request{Call: c, Code: code, IsGivenBack: right == access.GiveBack, TakenAt: takenAt}, span)
+		r := record.Request{Call: c, Code: code}
+		if back != nil {
+			r.IsGivenBack, r.TakenAt = true, back.TakenAt
+		}
+		e.record(&r, span)
 	}
 	return err
+}
+
+func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, back *GiveBack) error {
+	if !e.Refunds {
+		return status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
+	}
+	if n := len(back.TakenBy); n != 0 && n != len(back.TakenAt) {
+		return Invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", n, len(back.TakenAt))
+	}
+	const maxMoment = 1 << 53
+	all := make([]decide.Taken, len(back.TakenAt))
+	for i, at := range back.TakenAt {
+		if at < -maxMoment || at > maxMoment {
+			return Invalid("taken_at[%d]: found %d; allowed: what a take's response says", i, at)
+		}
+		all[i].At = at
+		if len(back.TakenBy) != 0 {
+			all[i].By = back.TakenBy[i]
+		}
+	}
+	return e.Decider.GiveBack(ctx, c, all)
 }
 
 // observe counts the time of a request. Its trace is kept beside it if it has a span.
@@ -144,8 +145,8 @@ func (e *Endpoint) record(q *record.Request, span *tracing.Span) {
 	e.Recorder.Record(q)
 }
 
-// told returns an error as the caller is told of it, and logs it.
-func (e *Endpoint) told(ctx context.Context, err error) error {
+// toStatus returns the status that the caller gets for an error, and logs it.
+func (e *Endpoint) toStatus(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -32,21 +32,17 @@ func RPC(fullName string) *tracing.Call {
 }
 
 // Traced returns an answer for Unary that has a span where the request is sampled.
-func Traced[T any](e *Endpoint, fullName string, answer func(context.Context, T) (any, error)) func(context.Context, T) (any, error) {
+func Traced[T any](e *Endpoint, fullName string, answer func(context.Context, T) error) func(context.Context, T) error {
 	if e.Tracer == nil {
 		return answer
 	}
 	call := RPC(fullName)
-	return func(ctx context.Context, request T) (out any, err error) {
+	return func(ctx context.Context, request T) error {
 		ctx, span := e.Tracer.Begin(ctx, call, Metadata(ctx))
 		if span == nil {
 			return answer(ctx, request)
 		}
-		err = InSpan(span, func() error {
-			out, err = answer(ctx, request)
-			return err
-		})
-		return out, err
+		return InSpan(span, func() error { return answer(ctx, request) })
 	}
 }
 

@@ -51,14 +51,15 @@ type envoyCall struct {
 	api *API
 }
 
-// Request returns an empty call that begins now. release ends its use.
+// Request returns an empty call that begins now. Release ends its use.
 func (e *API) Request() *envoyCall {
 	c := e.calls.Get().(*envoyCall)
 	c.Began = e.Decider.Clock()
 	return c
 }
 
-func (c *envoyCall) release() {
+// Release ends the use of a call that Request returned.
+func (c *envoyCall) Release() {
 	c.Charge = accounts.Charge{}
 	if c.Reset() {
 		c.api.calls.Put(c)
@@ -72,24 +73,19 @@ func (c *envoyCall) ReadWire(message string) error {
 
 func (c *envoyCall) AppendWire(dst []byte) []byte {
 	dst = c.appendResponse(dst)
-	c.release()
+	c.Release()
 	return dst
 }
 
 // Register adds the service to g, which must use endpoint.Codec.
 func (e *API) Register(g *grpc.Server) {
-	answer := func(ctx context.Context, c *envoyCall) (any, error) {
-		if err := e.Answer(ctx, c.Call); err != nil {
-			c.release()
-			return nil, err
-		}
-		return c, nil
-	}
+	answer := func(ctx context.Context, c *envoyCall) error { return e.Answer(ctx, c.Call, nil) }
 	g.RegisterService(&grpc.ServiceDesc{
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*rlsv3.RateLimitServiceServer)(nil),
-		Methods: []grpc.MethodDesc{endpoint.Unary(e.Endpoint, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.Request,
-			endpoint.Traced(e.Endpoint, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, answer))},
+		Methods: []grpc.MethodDesc{
+			endpoint.Unary(e.Endpoint, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.Request, answer),
+		},
 		Metadata: rlsv3.RateLimitService_ServiceDesc.Metadata,
 	}, e)
 }
@@ -107,7 +103,7 @@ func (e *API) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*
 // answerMessage is ShouldRateLimit for a request that began then.
 func (e *API) answerMessage(ctx context.Context, r *rlsv3.RateLimitRequest, began time.Duration) (*rlsv3.RateLimitResponse, error) {
 	c := e.Request()
-	defer c.release()
+	defer c.Release()
 	c.Began = began
 	in, err := proto.Marshal(r)
 	if err == nil {
@@ -116,7 +112,7 @@ func (e *API) answerMessage(ctx context.Context, r *rlsv3.RateLimitRequest, bega
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "the request: %v", err)
 	}
-	if err := e.Answer(ctx, c.Call); err != nil {
+	if err := e.Answer(ctx, c.Call, nil); err != nil {
 		return nil, err
 	}
 	response := new(rlsv3.RateLimitResponse)

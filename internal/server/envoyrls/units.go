@@ -89,8 +89,8 @@ func (o *own) period(i int) (time.Duration, error) {
 		return u.period, nil
 	}
 	n := uint32(o.multiplier)
-	if most := int64(bucket.MaxPeriod / u.period); n < 1 || int64(n) > most {
-		return 0, endpoint.Invalid("descriptors[%d].limit.unit_multiplier: found %d; allowed: 1 to %d for the unit %s", i, n, most, o.unit)
+	if maxMultiplier := int64(bucket.MaxPeriod / u.period); n < 1 || int64(n) > maxMultiplier {
+		return 0, endpoint.Invalid("descriptors[%d].limit.unit_multiplier: found %d; allowed: 1 to %d for the unit %s", i, n, maxMultiplier, o.unit)
 	}
 	return u.period * time.Duration(n), nil
 }

@@ -1,5 +1,5 @@
-// Package record makes of what was asked and decided the lines of the log of
-// decisions. It imports decide, config, decisionlog and bucket.
+// Package record turns what was asked and decided into lines of the log of decisions. It
+// imports decide, tally, decisionlog and bucket.
 package record
 
 import (
@@ -30,7 +30,8 @@ type Options struct {
 	// PerSubject is how many lines a second there are for one subject at most, and
 	// BytesPerSecond how many bytes for all; 0 is no bound.
 	PerSubject, BytesPerSecond int
-	// HashKey, if not empty, has values be replaced by their HMAC with this key.
+	// HashKey, if not empty, makes lines hold the HMAC with this key instead of each
+	// value.
 	HashKey []byte
 	// Thinned counts the lines that these bounds leave out.
 	Thinned prometheus.Counter
@@ -48,7 +49,7 @@ type Recorder struct {
 
 // New returns a recorder.
 func New(o Options) *Recorder {
-	r := &Recorder{Options: o, subjects: newSubjects(o.PerSubject), rate: rate{most: int64(o.BytesPerSecond)}}
+	r := &Recorder{Options: o, subjects: newSubjects(o.PerSubject), rate: rate{max: int64(o.BytesPerSecond)}}
 	r.scratch.New = func() any { return newScratch(o.HashKey) }
 	return r
 }
@@ -60,8 +61,8 @@ type Request struct {
 	API string
 	// Code is that of the answer.
 	Code codes.Code
-	// TakenAt, of a give-back, are the moments of the takes, negative where a fallback
-	// took, and 0 where nothing was taken.
+	// TakenAt are, for a give-back, the moments of the takes: negative if a fallback
+	// took, and 0 if nothing was taken.
 	TakenAt     []int64
 	IsGivenBack bool
 	// TraceID and Span are those of a sampled request.
@@ -156,10 +157,10 @@ func (d *descriptor) rule(o *decide.Outcome) {
 	}
 }
 
-// findMoment gives the line the moment of the first decision that was charged, or else
-// of the first that has one: beside a refusal some are charged, and others looked at
-// later. Denials from memory have none, and the store's clock is told by how long they
-// have been there.
+// findMoment gives the line the moment of the first decision that was charged, or else of
+// the first that has one: with a refusal some are charged, and others looked at later.
+// Denials from memory have none, and the store's clock is told by how long they have been
+// there.
 func (s *scratch) findMoment(q *Request) {
 	var first *bucket.Decision
 	remembered := int64(0)
@@ -202,7 +203,7 @@ func (s *scratch) decided(d *descriptor, q *Request, o *decide.Outcome) {
 }
 
 // numbersOfLast notes the numbers of the last limit of the line, which is limit j of an
-// outcome, where no file has them.
+// outcome, if no file has them.
 func (s *scratch) numbersOfLast(o *decide.Outcome, j int, l *bucket.Limit) {
 	if o.Refusal != decide.NotRefused && j == 0 {
 		return // it stands for the refusal, and has no numbers
@@ -229,7 +230,7 @@ func (s *scratch) givenBack(d *descriptor, o *decide.Outcome, taken []int64) {
 	d.limits = span{first, len(s.limits)}
 }
 
-// ResultOf returns what came of an outcome of a decided call, as a line says it.
+// ResultOf returns the result of an outcome of a decided call, as a line says it.
 func ResultOf(c *decide.Call, o *decide.Outcome) decisionlog.Result {
 	switch c.ResultOf(o) {
 	case tally.Denied:

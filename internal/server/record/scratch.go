@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
 
-// scratch is the memory in which a line is made, used again for the next.
+// scratch is the memory in which a line is made, reused for the next.
 type scratch struct {
 	line        decisionlog.Line
 	descriptors []descriptor
@@ -27,7 +27,7 @@ type scratch struct {
 	sum    []byte
 }
 
-// descriptor is one of the line, until settleTexts.
+// descriptor is a descriptor of the line, until settleTexts.
 type descriptor struct {
 	decisionlog.Descriptor
 	limits span
@@ -55,13 +55,13 @@ func newScratch(key []byte) *scratch {
 	return s
 }
 
-// descriptor adds an empty one.
+// descriptor adds an empty descriptor.
 func (s *scratch) descriptor() *descriptor {
 	s.descriptors = append(s.descriptors, descriptor{})
 	return &s.descriptors[len(s.descriptors)-1]
 }
 
-// numbers notes those of a limit that no file has.
+// numbers notes the numbers of a limit that no file has.
 func (s *scratch) numbers(limit int, l *bucket.Limit, isAssigned bool) {
 	s.assigned = append(s.assigned, decisionlog.Numbers{
 		Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, Period: l.Period, Assigned: isAssigned,
@@ -126,7 +126,8 @@ func (s *scratch) copyEntries() {
 	}
 }
 
-// cut cuts texts so that the line has MaxText of them at most, the first ones whole.
+// cut cuts texts so that the line has at most MaxText bytes of them, the first ones
+// whole.
 func (s *scratch) cut() {
 	if s.mac == nil {
 		s.copyEntries()

@@ -11,10 +11,10 @@ import (
 
 // subjects bound the lines for one subject in a second. The memory for that has one
 // size, whatever callers ask: a subject has a place by its hash, and shares it with
-// others that have the same. So of those some lines may be left out too early, and
-// never too many are let through.
+// others that have the same. So some of their lines may be left out too early, but too
+// many are never let through.
 type subjects struct {
-	most uint64
+	max  uint64
 	seed maphash.Seed
 	// places have the second, modulo 2^32, in their upper half, and how many lines
 	// there were in it.
@@ -24,12 +24,12 @@ type subjects struct {
 // subjectPlaces take 512 KiB.
 const subjectPlaces = 1 << 16
 
-// newSubjects returns bounds of most lines a second, or nil for none.
-func newSubjects(most int) *subjects {
-	if most == 0 {
+// newSubjects returns bounds of maxLines lines a second, or nil for none.
+func newSubjects(maxLines int) *subjects {
+	if maxLines == 0 {
 		return nil
 	}
-	return &subjects{most: uint64(most), seed: maphash.MakeSeed(), places: make([]atomic.Uint64, subjectPlaces)}
+	return &subjects{max: uint64(maxLines), seed: maphash.MakeSeed(), places: make([]atomic.Uint64, subjectPlaces)}
 }
 
 // admit reports whether there may be a line for a request at now, in microseconds.
@@ -42,11 +42,11 @@ func (s *subjects) admit(now int64, q *Request) bool {
 	for {
 		was := place.Load()
 		second, lines := int64(was>>32), was&(1<<32-1)
-		// Of the difference alone the lower bits are known.
+		// Only the lower bits of the difference are known.
 		if isNext(int64(int32(at - second))) {
 			second, lines = at, 0
 		}
-		if lines >= s.most {
+		if lines >= s.max {
 			return false
 		}
 		if place.CompareAndSwap(was, uint64(second)<<32|lines+1) {
@@ -55,14 +55,14 @@ func (s *subjects) admit(now int64, q *Request) bool {
 	}
 }
 
-// isNext reports whether a count begins anew for a moment so many seconds after those it
-// is of. One second before, it goes on: whoever read the clock at the turn of a second
-// may come after others who read it then. Further back the clock was set.
+// isNext reports whether a count begins again for a moment this many seconds after those
+// that it counts. One second back, it goes on: whoever read the clock at the turn of a
+// second may come after others who read it then. Further back, the clock was set.
 func isNext(seconds int64) bool { return seconds > 0 || seconds < -1 }
 
-// hash returns that of the request's subject. A denied request has the descriptor
-// that denied it, so that it does not matter what the caller sends beside it; any
-// other has all that it asks about.
+// hash returns the hash of the request's subject. That of a denied request is the
+// descriptor that denied it, so that it does not matter what else the caller sends; that
+// of any other is all that it asks about.
 func (s *subjects) hash(q *Request) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
@@ -104,27 +104,27 @@ func denier(q *Request) int {
 // rate bounds the bytes of a second: however many subjects an attacker makes up, the
 // log does not grow faster.
 type rate struct {
-	most   int64 // 0 is no bound
+	max    int64 // 0 is no bound
 	second atomic.Int64
 	bytes  atomic.Int64
 }
 
 // isSpent reports whether there may be no more bytes at now, before a line is made.
 func (r *rate) isSpent(now int64) bool {
-	return r.most > 0 && r.bytes.Load() >= r.most && !isNext(now/1e6-r.second.Load())
+	return r.max > 0 && r.bytes.Load() >= r.max && !isNext(now/1e6-r.second.Load())
 }
 
-// admit reports whether there may be so many more bytes at now. At the turn of a
-// second some lines more may pass.
+// admit reports whether there may be this many more bytes at now. At the turn of a second
+// a few more lines may pass.
 func (r *rate) admit(now, bytes int64) bool {
-	if r.most == 0 {
+	if r.max == 0 {
 		return true
 	}
 	second := now / 1e6
 	if was := r.second.Load(); isNext(second-was) && r.second.CompareAndSwap(was, second) {
 		r.bytes.Store(0)
 	}
-	if r.bytes.Add(bytes) > r.most {
+	if r.bytes.Add(bytes) > r.max {
 		r.bytes.Add(-bytes)
 		return false
 	}

@@ -45,14 +45,15 @@ type take struct {
 	api *API
 }
 
-// newTake returns an empty request that begins now. end ends its use.
+// newTake returns an empty request that begins now. Release ends its use.
 func (a *API) newTake() *take {
 	t := a.takes.Get().(*take)
 	t.Began = a.Decider.Clock()
 	return t
 }
 
-func (t *take) end() {
+// Release ends the use of a request that newTake returned.
+func (t *take) Release() {
 	t.Charge = accounts.Charge{}
 	if t.Reset() {
 		t.api.takes.Put(t)
@@ -66,18 +67,12 @@ func (t *take) ReadWire(message string) error {
 
 func (t *take) AppendWire(dst []byte) []byte {
 	dst = t.appendTakeResponse(dst)
-	t.end()
+	t.Release()
 	return dst
 }
 
 // answerTake decides one request.
-func (a *API) answerTake(ctx context.Context, t *take) (any, error) {
-	if err := a.Answer(ctx, t.Call); err != nil {
-		t.end()
-		return nil, err
-	}
-	return t, nil
-}
+func (a *API) answerTake(ctx context.Context, t *take) error { return a.Answer(ctx, t.Call, nil) }
 
 // takeMessage is answerTake with protobuf's messages, for a request that began then.
 func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest, began time.Duration) (*ratelimitv1.TakeResponse, error) {
@@ -87,7 +82,7 @@ func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest, began
 	}
 	defer c.Release()
 	c.Began = began
-	if err := a.Answer(ctx, c.Call); err != nil {
+	if err := a.Answer(ctx, c.Call, nil); err != nil {
 		return nil, err
 	}
 	response := new(ratelimitv1.TakeResponse)
@@ -119,24 +114,23 @@ func CallOf(d *decide.Decider, r *ratelimitv1.TakeRequest) (*decide.Call, error)
 }
 
 // takeMany decides several requests, each on its own.
-func (a *API) takeMany(ctx context.Context, t *takes) (any, error) {
+func (a *API) takeMany(ctx context.Context, t *takes) error {
 	if t.err == nil && len(t.items) == 0 {
 		t.err = endpoint.Invalid("takes is empty; a request has at least one")
 	}
-	if t.err == nil && t.answerBound() > endpoint.AnswerMost {
+	if t.err == nil && t.answerBound() > endpoint.MaxAnswer {
 		t.err = endpoint.ErrAnswerTooLong
 	}
 	if t.err != nil {
-		t.release()
 		a.Requests.Failed(status.Code(t.err))
-		return nil, t.err
+		return t.err
 	}
 	span := tracing.SpanOf(ctx)
 	t.answerAll(a.withCredentials(ctx), span)
 	if span != nil {
 		t.describe(span)
 	}
-	return t, nil
+	return nil
 }
 
 // withCredentials returns a context for several requests of a caller, so that what it
@@ -154,12 +148,10 @@ func (a *API) Register(g *grpc.Server) {
 		ServiceName: ratelimitv1.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
-			endpoint.Unary(a.Endpoint, a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName,
-				a.newTake, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_Take_FullMethodName, a.answerTake)),
+			endpoint.Unary(a.Endpoint, a, "Take", ratelimitv1.RateLimitService_Take_FullMethodName, a.newTake, a.answerTake),
 			endpoint.Unary(a.Endpoint, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
-				func() *takes { return &takes{api: a} }, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_TakeMany_FullMethodName, a.takeMany)),
-			endpoint.Unary(a.Endpoint, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName,
-				a.newGiveBack, endpoint.Traced(a.Endpoint, ratelimitv1.RateLimitService_GiveBack_FullMethodName, a.giveBackTake)),
+				func() *takes { return &takes{api: a} }, a.takeMany),
+			endpoint.Unary(a.Endpoint, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName, a.newGiveBack, a.giveBackTake),
 		},
 		Streams: []grpc.StreamDesc{{
 			StreamName:    "TakeStream",

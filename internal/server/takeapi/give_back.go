@@ -18,10 +18,9 @@ import (
 // its response. Its answer is empty.
 type giveBackCall struct {
 	accounts.Charge
-	api     *API
-	call    *decide.Call
-	takenAt []int64
-	takenBy []uint64
+	endpoint.GiveBack
+	api  *API
+	call *decide.Call
 	// more counts moments and fingerprints beyond the bounds, which are not read.
 	more int
 }
@@ -33,7 +32,7 @@ func (a *API) newGiveBack() *giveBackCall {
 	return &giveBackCall{api: a, call: a.Decider.Call(a.Decider.Clock())}
 }
 
-func (g *giveBackCall) mostMoments() int { return momentsPerDescriptor * g.api.Bounds.Descriptors }
+func (g *giveBackCall) maxMoments() int { return momentsPerDescriptor * g.api.Bounds.Descriptors }
 
 // ReadWire reads a GiveBackRequest.
 func (g *giveBackCall) ReadWire(message string) error {
@@ -67,23 +66,23 @@ func (g *giveBackCall) ReadWire(message string) error {
 }
 
 func (g *giveBackCall) Holds() int64 {
-	return g.call.Holds() + 8*int64(len(g.takenAt)+len(g.takenBy))
+	return g.call.Holds() + 8*int64(len(g.TakenAt)+len(g.TakenBy))
 }
 
 func (g *giveBackCall) addMoment(v uint64) {
-	if len(g.takenAt) == g.mostMoments() {
+	if len(g.TakenAt) == g.maxMoments() {
 		g.more++
 		return
 	}
-	g.takenAt = append(g.takenAt, int64(v))
+	g.TakenAt = append(g.TakenAt, int64(v))
 }
 
 func (g *giveBackCall) addFingerprint(v uint64) {
-	if len(g.takenBy) == g.mostMoments() {
+	if len(g.TakenBy) == g.maxMoments() {
 		g.more++
 		return
 	}
-	g.takenBy = append(g.takenBy, v)
+	g.TakenBy = append(g.TakenBy, v)
 }
 
 // eachPacked calls add with each number of a packed field.
@@ -101,43 +100,37 @@ func eachPacked(numbers string, read func(*wire.Fields[string]) (uint64, bool), 
 
 // AppendWire appends the GiveBackResponse, which is empty.
 func (g *giveBackCall) AppendWire(dst []byte) []byte {
-	g.release()
+	g.Release()
 	return dst
 }
 
-func (g *giveBackCall) release() { g.call.Release() }
+// Release ends the use of the request.
+func (g *giveBackCall) Release() { g.call.Release() }
 
 // giveBackTake gives back a take.
-func (a *API) giveBackTake(ctx context.Context, g *giveBackCall) (any, error) {
-	var err error
+func (a *API) giveBackTake(ctx context.Context, g *giveBackCall) error {
 	if g.more > 0 {
-		err = endpoint.Invalid("taken_at, taken_by: found %d numbers, at most %d of each are allowed", len(g.takenAt)+len(g.takenBy)+g.more, g.mostMoments())
+		err := endpoint.Invalid("taken_at, taken_by: found %d numbers, at most %d of each are allowed", len(g.TakenAt)+len(g.TakenBy)+g.more, g.maxMoments())
 		a.Requests.Failed(status.Code(err))
-	} else {
-		err = a.GiveBack(ctx, g.call, g.takenAt, g.takenBy)
+		return err
 	}
-	if err != nil {
-		g.release()
-		return nil, err
-	}
-	return g, nil
+	return a.Answer(ctx, g.call, &g.GiveBack)
 }
 
 // giveBackMessage is giveBackTake with protobuf's messages.
 func (a *API) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackRequest) (*ratelimitv1.GiveBackResponse, error) {
 	g := a.newGiveBack()
+	defer g.Release()
 	message, err := proto.Marshal(r)
 	if err == nil {
 		err = g.ReadWire(string(message))
 	}
 	if err != nil {
-		g.release()
 		return nil, endpoint.Invalid("the request: %v", err)
 	}
-	if _, err := a.giveBackTake(ctx, g); err != nil {
+	if err := a.giveBackTake(ctx, g); err != nil {
 		return nil, err
 	}
-	g.release()
 	return new(ratelimitv1.GiveBackResponse), nil
 }
 

@@ -38,13 +38,13 @@ func (q *itemQueue) tell() {
 	}
 }
 
-// next waits for items and returns those that are there, up to most; none once
+// next waits for items and returns those that are there, up to maxItems; none once
 // the queue is closed and empty. Only one goroutine may call it.
-func (q *itemQueue) next(most int) []*item {
+func (q *itemQueue) next(maxItems int) []*item {
 	for {
 		q.mu.Lock()
 		items, closed := q.items, q.closed
-		n := min(most, len(items))
+		n := min(maxItems, len(items))
 		q.items = items[n:]
 		if n == len(items) {
 			q.items = nil

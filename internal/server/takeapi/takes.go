@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -89,7 +90,7 @@ func (t *takes) ReadWire(message string) error {
 	for f.Next() {
 		if f.Is(1, wire.Bytes) {
 			it := new(item)
-			t.api.readItem(it, f.Bytes, false)
+			t.api.readItem(it, f.Bytes, false, t.api.Decider.Clock())
 			t.items = append(t.items, it)
 		}
 	}
@@ -99,9 +100,9 @@ func (t *takes) ReadWire(message string) error {
 // Holds returns 0, since ReadWire has charged the requests.
 func (t *takes) Holds() int64 { return 0 }
 
-// readItem reads a request into an item, with its number if it has one.
-func (a *API) readItem(it *item, message string, isNumbered bool) {
-	*it = item{call: takeCall{a.Decider.Call(a.Decider.Clock())}, isStreamed: isNumbered}
+// readItem reads a request that began then into an item, with its number if it has one.
+func (a *API) readItem(it *item, message string, isNumbered bool, began time.Duration) {
+	*it = item{call: takeCall{a.Decider.Call(began)}, isStreamed: isNumbered}
 	var err error
 	if isNumbered {
 		message, err = it.readNumbered(message)
@@ -144,7 +145,7 @@ func (t *takes) AppendWire(dst []byte) []byte {
 		dst, start = wire.BeginMessage(dst, 1)
 		dst = wire.EndMessage(it.appendResult(dst), start)
 	}
-	t.release()
+	t.Release()
 	return dst
 }
 
@@ -172,8 +173,8 @@ func (it *item) appendResult(dst []byte) []byte {
 	return wire.EndMessage(dst, start)
 }
 
-// release ends the use of the requests.
-func (t *takes) release() {
+// Release ends the use of the requests.
+func (t *takes) Release() {
 	for _, it := range t.items {
 		it.release()
 	}
@@ -240,5 +241,5 @@ func (a *API) answerItem(ctx context.Context, it *item) {
 		it.err = a.answerStreamed(ctx, it)
 		return
 	}
-	it.err = a.Answer(ctx, it.call.Call)
+	it.err = a.Answer(ctx, it.call.Call, nil)
 }

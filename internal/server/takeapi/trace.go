@@ -20,9 +20,9 @@ var streamCall = endpoint.RPC(ratelimitv1.RateLimitService_TakeStream_FullMethod
 func (a *API) answerStreamed(ctx context.Context, it *item) error {
 	ctx, span := a.Tracer.BeginSampled(ctx, streamCall, it.traceparent)
 	if span == nil {
-		return a.Answer(ctx, it.call.Call)
+		return a.Answer(ctx, it.call.Call, nil)
 	}
-	return endpoint.InSpan(span, func() error { return a.Answer(ctx, it.call.Call) })
+	return endpoint.InSpan(span, func() error { return a.Answer(ctx, it.call.Call, nil) })
 }
 
 // part has an item be answered as a part of a span.

@@ -120,8 +120,8 @@ func (n *numbers) period(i int) (time.Duration, error) {
 	if n.nanos <= -1e9 || n.nanos >= 1e9 || n.seconds > 0 && n.nanos < 0 || n.seconds < 0 && n.nanos > 0 {
 		return 0, endpoint.Invalid("descriptors[%d].numbers.period: found %d seconds and %d nanos; allowed: nanos under a second, of the same sign as seconds", i, n.seconds, n.nanos)
 	}
-	const most = int64(1 << 31)
-	return time.Duration(min(max(n.seconds, -most), most))*time.Second + time.Duration(n.nanos), nil
+	const maxSeconds = int64(1 << 31)
+	return time.Duration(min(max(n.seconds, -maxSeconds), maxSeconds))*time.Second + time.Duration(n.nanos), nil
 }
 
 // numbersNames are the names of Numbers.

@@ -184,7 +184,7 @@ func FuzzTakesBytes(f *testing.F) {
 			for f.Next() {
 				if f.Is(1, wire.Bytes) {
 					it := new(item)
-					got.api.readItem(it, f.Bytes, true)
+					got.api.readItem(it, f.Bytes, true, 0)
 					got.items = append(got.items, it)
 				}
 			}
@@ -214,7 +214,7 @@ func FuzzTakesBytes(f *testing.F) {
 				t.Fatalf("request %d: number %d, %v; want %v", i, it.number, it.call.asRead(), n)
 			}
 		}
-		got.release()
+		got.Release()
 	})
 }
 

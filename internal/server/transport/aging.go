@@ -13,9 +13,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
-// gRPC asks an old connection to go, and cuts it after the grace. A TakeStream does
-// not learn of the first and would lose answers by the second, so it ends by
-// itself before.
+// gRPC asks an old connection to go, and cuts it after the grace. A TakeStream does not
+// learn of the first and would lose answers to the second, so it ends by itself before
+// that.
 
 // agingCredentials note when a connection began, and open its account.
 type agingCredentials struct {
@@ -41,11 +41,11 @@ func (c agingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.A
 	// If a connection ends before gRPC serves it, only the raw one is closed.
 	if plain := accounts.NewPlainConnection(conn, charged); plain != nil {
 		runtime.AddCleanup(plain, (*accounts.Account).Close, charged)
-		return plain, agingInfo{info, began, charged, nil}, nil
+		return plain, agingInfo{AuthInfo: info, began: began, account: charged}, nil
 	}
 	other := &accounts.Connection{Conn: conn, Account: charged}
 	runtime.AddCleanup(other, (*accounts.Account).Close, charged)
-	return other, agingInfo{info, began, charged, certificateOf(info)}, nil
+	return other, agingInfo{AuthInfo: info, began: began, account: charged, certificate: certificateOf(info)}, nil
 }
 
 type agingInfo struct {
@@ -56,7 +56,7 @@ type agingInfo struct {
 	certificate *certificate
 }
 
-// certificate is what a client showed and TLS has verified.
+// certificate is a client's certificate that TLS has verified.
 type certificate struct{ names []string }
 
 func certificateOf(info credentials.AuthInfo) *certificate {
@@ -94,17 +94,17 @@ func UntilOld(ctx context.Context, age, grace time.Duration) (time.Duration, boo
 			began = a.began
 		}
 	}
-	// A stream on a connection that is old already has to end within the grace.
+	// A stream on an old connection has to end within the grace.
 	return max(time.Until(began.Add(age/100*85)), grace/2), true
 }
 
 // These suit many small calls on few cores, as measured (docs/performance.md). The
 // servers that the benchmark compares with the daemon use them too.
 const (
-	// StreamWorkers is how many goroutines wait for gRPC calls. A call that finds
-	// one need not grow a new stack; further calls get new goroutines. It is more
-	// than usually wait for Redis at a time.
-	StreamWorkers = 512
+	// StreamWorkers is how many goroutines wait for gRPC calls. A call that finds one
+	// need not grow a new stack; further calls get new goroutines. That is more than
+	// usually wait for Redis at a time.
+	StreamWorkers = 256
 	// StreamWindow and ConnectionWindow are how many bytes callers may send ahead
 	// on one call and on a connection. Windows of a fixed size need no pings to
 	// measure by, which a lone caller would have to answer as often as it asks.
