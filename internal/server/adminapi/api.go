@@ -25,9 +25,9 @@ import (
 
 // Options of an API.
 type Options struct {
-	// Gate says who calls. Without it nobody is served, and told what to set.
+	// Gate says who calls. Without it nobody is served, and callers are told what to set.
 	Gate *access.Gate
-	// VerifyClient returns why the certificate of a client is not good now; nil where none
+	// VerifyClient returns why the certificate of a client is not valid now; nil if none
 	// is asked for.
 	VerifyClient func(tls.ConnectionState) error
 	// Live has the rules.
@@ -37,15 +37,15 @@ type Options struct {
 	// Assignments keeps the assignments, and the record of changes. Without it there
 	// are none, and methods about them are UNIMPLEMENTED.
 	Assignments assign.Store
-	// Daemons returns the daemons that share the store, the ID of this one, and when that
-	// was so, on their clock.
+	// Daemons returns the daemons that share the store, the ID of this one, and the time
+	// of that list, on their clock.
 	Daemons func(context.Context) (_ []fleet.Daemon, self string, at time.Time, _ error)
 	// AskTop asks the other daemons who had the most. It calls take with their answers,
 	// one at a time, and returns the IDs of those that did not give one; nil means that
 	// there are no others.
 	AskTop func(_ context.Context, _ top.Question, take func(top.Answer)) (pending []string, _ error)
 	// Charge is called with what answers take while they are made, in bytes that belong to
-	// no connection, and again with less than 0 when they have left.
+	// no connection, and again with a negative number when they have left.
 	Charge func(bytes int64)
 	// Requests counts the answers of the API, by method and code.
 	Requests *prometheus.CounterVec
@@ -64,27 +64,27 @@ type API struct {
 	grpc *grpc.Server
 	mux  http.Handler
 	// bodies are read before their requests have a place among those that are answered:
-	// changing has those for changes by operators, and whole those for answers that are
-	// made whole.
+	// changing has the places for changes by operators, and whole those for answers that
+	// are made whole.
 	bodies                   bodyPlaces
 	reading, changing, whole *pages.Places
 	watching                 watchPlaces
 	refusals                 logthin.Thinner
 }
 
-// messageMost bounds a message of gRPC, in bytes, as gRPC itself does unless it is
-// told otherwise. A body in JSON may have twice as many.
-const messageMost = 4 << 20
+// maxMessage bounds a gRPC message, in bytes, as gRPC itself does by default. A body in
+// JSON may have twice as many.
+const maxMessage = 4 << 20
 
 // New returns the API.
 func New(o Options) *API {
-	a := &API{Options: o, reading: newPlaces(readingMost, o.Charge), changing: newPlaces(changingMost, o.Charge), whole: newPlaces(wholeMost, o.Charge)}
+	a := &API{Options: o, reading: newPlaces(maxReading, o.Charge), changing: newPlaces(maxChanging, o.Charge), whole: newPlaces(maxWhole, o.Charge)}
 	countFromZero(o.Requests)
 	a.grpc = grpc.NewServer(
 		grpc.UnaryInterceptor(a.unary),
 		grpc.StreamInterceptor(a.stream),
 		grpc.UnknownServiceHandler(unknownMethod),
-		grpc.MaxRecvMsgSize(messageMost),
+		grpc.MaxRecvMsgSize(maxMessage),
 	)
 	adminv1.RegisterAdminServiceServer(a.grpc, a)
 	reflection.Register(a.grpc)
@@ -92,5 +92,5 @@ func New(o Options) *API {
 	return a
 }
 
-// Stop ends all calls of gRPC.
+// Stop ends all gRPC calls.
 func (a *API) Stop() { a.grpc.Stop() }

@@ -25,11 +25,11 @@ import (
 const (
 	// maxChanges bounds the changes of a request.
 	maxChanges = 1000
-	// putByteCost is what a byte that an answer may have takes, in bytes. Most answers have
-	// far fewer.
+	// putByteCost is how many bytes of memory each byte takes that an answer may have.
+	// Most answers have far fewer.
 	putByteCost = 4
-	// pageDefault and pageMost are how many assignments a page has.
-	pageDefault, pageMost = 1000, 10_000
+	// pageDefault and maxPageSize are how many assignments a page has.
+	pageDefault, maxPageSize = 1000, 10_000
 )
 
 var errNoAssignments = status.Error(codes.Unimplemented, "this daemon keeps no assignments")
@@ -99,6 +99,8 @@ func (a *API) mayChange(where string, n int) error {
 type askedChange struct {
 	change assign.Change
 	wrong  string
+	// hints name what may have been meant if something is wrong, a sentence each.
+	hints []string
 	// warnings are what its maker should know, a sentence each. If it is idle, the first
 	// says why it would do nothing for anybody.
 	warnings []string
@@ -113,7 +115,7 @@ type changesRequest interface {
 	GetMaxWait() *durationpb.Duration
 }
 
-// askedByPut returns the change of a put: the whole but a block, or a block alone.
+// askedByPut returns the change of a put: everything except a block, or a block alone.
 func (a *API) askedByPut(put *adminv1.PutAssignment) askedChange {
 	assignment, wrong := assignmentOf(put.GetAssignment(), a.Now())
 	q := askedChange{change: assign.Change{Assignment: assignment, IfMatch: put.GetIfMatch()}, wrong: wrong}
@@ -127,7 +129,7 @@ func (a *API) askedByPut(put *adminv1.PutAssignment) askedChange {
 func (a *API) askedByPatch(patch *adminv1.AssignmentPatch) askedChange {
 	assignment, wrong := assignmentOf(patch.GetAssignment(), a.Now())
 	q := askedChange{change: assign.Change{Assignment: assignment, IfMatch: patch.GetIfMatch()}, wrong: wrong}
-	q.change.Remove.Limits = patch.GetRemoveLimits()
+	q.change.Remove.Limits, q.change.RestOfDomain = patch.GetRemoveLimits(), patch.GetRestOfDomain()
 	for i, part := range patch.GetRemove() {
 		if !addPart(&q.change.Remove, part) && q.wrong == "" {
 			q.wrong = fmt.Sprintf("remove[%d]: found %s; allowed: %s", i, part, allowedParts)
@@ -144,7 +146,7 @@ func (a *API) askedByPatch(patch *adminv1.AssignmentPatch) askedChange {
 
 const allowedParts = "PART_BLOCK, PART_TERMS, PART_PLAN, PART_UNLIMITED or PART_NUMBERS"
 
-// addPart adds a part to those that are removed. It reports whether the part is one.
+// addPart adds a part to those that are removed. It reports whether there is such a part.
 func addPart(to *assign.Parts, part adminv1.Part) bool {
 	switch part {
 	case adminv1.Part_PART_BLOCK:
@@ -163,32 +165,32 @@ func addPart(to *assign.Parts, part adminv1.Part) bool {
 	return true
 }
 
-// maxWaitMost bounds how long a request may have an answer wait for the daemons.
-const maxWaitMost = 10 * time.Second
+// maxMaxWait bounds how long a request may make an answer wait for the daemons.
+const maxMaxWait = 10 * time.Second
 
 // maxWaitOf returns how long the answer to a request waits at most for the daemons; nothing
-// where it does not say so. Its error is a status.
+// if the request does not say. Its error is a status.
 func maxWaitOf(request interface{ GetMaxWait() *durationpb.Duration }) ([]assign.MaxWait, error) {
 	asked := request.GetMaxWait()
 	if asked == nil {
 		return nil, nil
 	}
-	most := asked.AsDuration()
-	if !asked.IsValid() || most < 0 || most > maxWaitMost {
-		return nil, endpoint.Invalid("max_wait: found %v; allowed: 0s to %v, or none", most, maxWaitMost)
+	maxWait := asked.AsDuration()
+	if !asked.IsValid() || maxWait < 0 || maxWait > maxMaxWait {
+		return nil, endpoint.Invalid("max_wait: found %v; allowed: 0s to %v, or none", maxWait, maxMaxWait)
 	}
-	return []assign.MaxWait{assign.MaxWait(most)}, nil
+	return []assign.MaxWait{assign.MaxWait(maxWait)}, nil
 }
 
-// changeAll makes those changes of a request that nothing is wrong with, or says what
-// would come of them, and answers for each.
+// changeAll makes the valid changes of a request, or says what they would do, and answers
+// for each.
 func (a *API) changeAll(ctx context.Context, request changesRequest, all []askedChange) (_ []*adminv1.AssignmentChange, none assign.Reached, _ error) {
-	most, err := maxWaitOf(request)
+	maxWait, err := maxWaitOf(request)
 	if err != nil {
 		return nil, none, err
 	}
-	// What only ends something needs no rules.
-	inForce, err := a.rules()
+	// A change that only ends something needs no rules.
+	rules, err := a.rules()
 	if err != nil && slices.ContainsFunc(all, func(q askedChange) bool { return q.change.Sets() }) {
 		return nil, none, err
 	}
@@ -204,17 +206,17 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 	var changes []assign.Change
 	var at []int // the place of each change in the request
 	seen := make(map[string]bool)
-	reacher := trace.NewReacher(inForce, 1)
+	reacher := trace.NewReacher(rules, len(all))
 	for i := range all {
 		q := &all[i]
 		c := &q.change
 		if q.wrong == "" {
-			a.judge(inForce, reacher, q)
+			a.judge(rules, reacher, q)
 		}
 		subject := c.Assignment.Text()
 		switch {
 		case q.wrong != "":
-			answers[i] = refused(q.wrong)
+			answers[i] = refused(q.wrong, q.hints...)
 			continue
 		case seen[subject]:
 			answers[i] = refused("found the domain and entries of an earlier change again; allowed: each once in a request")
@@ -247,7 +249,7 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 		}
 		return answers, none, nil
 	}
-	applied, err := a.apply(ctx, changes, most)
+	applied, err := a.apply(ctx, changes, maxWait)
 	if err != nil {
 		return nil, none, err
 	}
@@ -259,12 +261,12 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 
 // fits makes room for the answer to a request that asks for all, which has each of the
 // changes' assignments as it was and as it is. It fails if that might be more than callers
-// read: the changes would be made, and nobody told.
+// read: the changes would be made, and nobody would be told.
 func (a *API) fits(ctx context.Context, request proto.Message, all []askedChange, changes []assign.Change) error {
-	const each = refusalMost + 128 // of who made it and when
+	const each = maxRefusalText + 128 // of who made it and when
 	bytes := proto.Size(request) + each*len(all)
 	for i := range all {
-		for _, text := range all[i].warnings {
+		for _, text := range slices.Concat(all[i].warnings, all[i].hints) {
 			bytes += len(text)
 		}
 	}
@@ -284,7 +286,7 @@ func (a *API) fits(ctx context.Context, request proto.Message, all []askedChange
 	return accounts.ConnectionOf(ctx).Reserve(ctx, int64(putByteCost*bytes))
 }
 
-// expected returns what would come of a change.
+// expected returns the result that a change would have.
 func (a *API) expected(c *assign.Change) assign.Result {
 	before, after, outcome := c.Apply(a.Assignments.Table().Get(c.Assignment.Subject), a.Now().UnixMicro())
 	return assign.Result{Outcome: outcome, Before: before, After: after}
@@ -295,9 +297,9 @@ func (a *API) held(s assign.Subject) *assign.Assignment {
 	return a.Assignments.Table().Get(s).InForce(a.Now().UnixMicro())
 }
 
-// apply has the store make changes, and logs each.
-func (a *API) apply(ctx context.Context, changes []assign.Change, most []assign.MaxWait) (assign.Applied, error) {
-	applied, err := a.Assignments.Apply(ctx, changes, most...)
+// apply makes changes in the store, and logs each.
+func (a *API) apply(ctx context.Context, changes []assign.Change, maxWait []assign.MaxWait) (assign.Applied, error) {
+	applied, err := a.Assignments.Apply(ctx, changes, maxWait...)
 	if errors.Is(err, assign.ErrNothingChanged) {
 		a.Log.Error("assignments cannot be kept", "error", err)
 		return applied, status.Errorf(codes.Unavailable, "%v", err)
@@ -339,22 +341,22 @@ func (a *API) logChange(c *assign.Change, r *assign.Result, pending int) {
 		"before", describe(r.Before), "after", describe(r.After), "reason", c.Assignment.Reason, "daemons_pending", pending)
 }
 
-// refusalMost bounds the text of why a change was refused, in bytes.
-const refusalMost = 512
+// maxRefusalText bounds the text of why a change was refused, without hints, in bytes.
+const maxRefusalText = 512
 
 func shortened(why string) string {
-	if len(why) > refusalMost {
-		return strings.ToValidUTF8(why[:refusalMost], "") + "..."
+	if len(why) > maxRefusalText {
+		return strings.ToValidUTF8(why[:maxRefusalText], "") + "..."
 	}
 	return why
 }
 
-func refused(why string) *adminv1.AssignmentChange {
-	return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, Error: shortened(why)}
+func refused(why string, hints ...string) *adminv1.AssignmentChange {
+	return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, Error: withHints(shortened(why), hints)}
 }
 
-// showResult tells the result of a change that was to be of the version ifMatch. old are
-// the daemons that cannot read what needs parts.
+// showResult returns the result of a change that was for the version ifMatch. old are the
+// daemons that cannot read what needs parts.
 func showResult(r assign.Result, ifMatch string, old []string) *adminv1.AssignmentChange {
 	m := &adminv1.AssignmentChange{Outcome: outcomes[r.Outcome], Before: showAssignment(r.Before), After: showAssignment(r.After)}
 	switch r.Outcome {
@@ -402,12 +404,12 @@ func (a *API) listAssignments(_ context.Context, r *adminv1.ListAssignmentsReque
 	if err := a.hasAssignments(); err != nil {
 		return nil, err
 	}
-	most, err := pageSize(r.GetPageSize(), pageDefault, pageMost)
+	maxListed, err := pageSize(r.GetPageSize(), pageDefault, maxPageSize)
 	if err != nil {
 		return nil, err
 	}
 	table := a.Assignments.Table()
-	q := assign.Query{Domain: r.GetDomain(), Prefix: r.GetPrefix(), Plan: r.GetPlan(), Blocked: r.GetBlocked(), Now: a.Now().UnixMicro(), Max: most, After: r.GetPageToken()}
+	q := assign.Query{Domain: r.GetDomain(), Prefix: r.GetPrefix(), Plan: r.GetPlan(), Blocked: r.GetBlocked(), Now: a.Now().UnixMicro(), Max: maxListed, After: r.GetPageToken()}
 	var failed error
 	size := pageSum{}
 	next, err := table.Each(q, func(found *assign.Assignment) bool {
@@ -432,7 +434,7 @@ func (a *API) DeleteAssignment(ctx context.Context, r *adminv1.DeleteAssignmentR
 	if err := a.hasAssignments(); err != nil {
 		return nil, err
 	}
-	most, err := maxWaitOf(r)
+	maxWait, err := maxWaitOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -447,13 +449,13 @@ func (a *API) DeleteAssignment(ctx context.Context, r *adminv1.DeleteAssignmentR
 	if err := change.Check(); err != nil {
 		return nil, endpoint.Invalid("%v", err)
 	}
-	applied, err := a.apply(ctx, []assign.Change{change}, most)
+	applied, err := a.apply(ctx, []assign.Change{change}, maxWait)
 	if err != nil {
 		return nil, err
 	}
 	response := &adminv1.DeleteAssignmentResponse{Change: showResult(applied.Results[0], change.IfMatch, applied.Old)}
-	if inForce := a.Live.Rules(); inForce != nil && applied.Results[0].Outcome == assign.Unchanged && applied.Results[0].Before == nil {
-		response.Change.Warnings = absent(trace.NewReacher(inForce, 1), &change.Assignment)
+	if rules := a.Live.Rules(); rules != nil && applied.Results[0].Outcome == assign.Unchanged && applied.Results[0].Before == nil {
+		response.Change.Warnings = absent(trace.NewReacher(rules, 1), &change.Assignment)
 	}
 	response.Pending, response.UnknownFor = a.showReached(ctx, applied.Reached)
 	return response, nil

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// recordsDefault and recordsMost are how many records a page has.
-	recordsDefault, recordsMost = 100, 1000
-	// recordsAtATime are read together for a page, which with what the store reads for
-	// them take recordsCost at most, in bytes.
+	// recordsDefault and maxRecordsShown are how many records a page has.
+	recordsDefault, maxRecordsShown = 100, 1000
+	// recordsAtATime is how many are read together for a page. With what the store reads
+	// for them they take at most recordsCost bytes.
 	recordsAtATime, recordsCost = 250, 2 << 20
 )
 
@@ -31,7 +31,7 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 	if a.Assignments == nil {
 		return nil, errNoAssignments
 	}
-	most, err := pageSize(r.GetPageSize(), recordsDefault, recordsMost)
+	left, err := pageSize(r.GetPageSize(), recordsDefault, maxRecordsShown)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 	q := assign.RecordQuery{Domain: r.GetDomain(), Entries: entriesOf(r.GetEntries()), After: after}
 	size := pageSum{}
 	for {
-		q.Max = min(most, recordsAtATime)
+		q.Max = min(left, recordsAtATime)
 		records, next, err := a.records(ctx, q)
 		if err != nil {
 			return nil, err
@@ -67,10 +67,10 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 			}
 			last = records[i].ID
 		}
-		most -= len(records)
-		// With fewer than it may have the store has looked at as many as it does for a
-		// page.
-		if next == "" || most == 0 || len(records) < q.Max {
+		left -= len(records)
+		// If it returned fewer than it may, the store has looked at as many as it does
+		// for a page.
+		if next == "" || left == 0 || len(records) < q.Max {
 			return &adminv1.ListAuditResponse{NextPageToken: pageToken(next)}, nil
 		}
 		q.After = next

@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	// bodiesEach bounds the bodies that are read of one member at a time. More wait.
+	// bodiesEach bounds the bodies of one member that are read at a time. More wait.
 	bodiesEach = 8
-	// bodyWithin is how long a body has to come, and how long it waits until it is read.
+	// bodyWithin is how long a body may take to come, and how long it may wait to be
+	// read.
 	bodyWithin = 10 * time.Second
 )
 
 // bodyPlaces bound the bodies that are read at a time: a caller who sends slowly holds up
-// none but itself.
+// only itself.
 type bodyPlaces struct {
 	mu sync.Mutex
 	by map[string]*memberBodies
 }
 
-// memberBodies are those of a member.
+// memberBodies are the bodies of a member.
 type memberBodies struct {
 	places chan struct{}
 	users  int // of this, who read or wait
@@ -73,11 +74,11 @@ func (p *bodyPlaces) forget(member string, b *memberBodies) {
 	}
 }
 
-// readBody has a request read whose body, if it has one, comes beside few others of its
-// caller, who is then identified again. Its error is a status.
+// readBody reads a request, whose body, if it has one, comes beside only a few others of
+// its caller, and then identifies the caller again. Its error is a status.
 func (a *API) readBody(r *http.Request, method string, read func() error) error {
 	v := visitOf(r.Context())
-	// A deadline that stays would end the request while it waits or is answered.
+	// A deadline that stays set would end the request while it waits or is answered.
 	defer v.deadlines.read(time.Time{})
 	if r.ContentLength == 0 {
 		return read()

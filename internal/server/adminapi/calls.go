@@ -22,14 +22,14 @@ import (
 // right is what a method needs, as the comments of the service say.
 type right struct {
 	role access.Role
-	// does says in the words of people what the method does. Callers of the command
-	// line know no methods.
+	// does says in plain words what the method does. Users of the command line know no
+	// methods.
 	does string
 	// changes is whether it changes something, and isLong whether its answer may be
 	// megabytes.
 	changes, isLong bool
-	// local has whoever is local call it too: it changes nothing, and tells of no
-	// subject but those that it is asked for.
+	// local lets local callers call it too: it changes nothing, and tells only about
+	// subjects that it is asked for.
 	local bool
 }
 
@@ -50,12 +50,12 @@ var rights = map[string]right{
 	"Top":              {role: access.Support, does: "see who is over"},
 }
 
-// other is how methods are counted that are none of the service: those of
+// other is the name by which methods outside the service are counted: those of
 // reflection, and unknown ones.
 const other = "other"
 
-// countFromZero has the counters of each method begin at 0, so that the first
-// refusal is an increase.
+// countFromZero makes the counters of each method begin at 0, so that the first refusal
+// is an increase.
 func countFromZero(requests *prometheus.CounterVec) {
 	for method := range rights {
 		for _, code := range []codes.Code{codes.OK, codes.Unauthenticated, codes.PermissionDenied} {
@@ -73,7 +73,7 @@ func methodOf(fullName string) string {
 	return other
 }
 
-// do has a method answered if its caller may call it, and counts the answer.
+// do answers a method if its caller may call it, and counts the answer.
 func (a *API) do(ctx context.Context, method string, answer func() error) (err error) {
 	v := visitOf(ctx)
 	code := codes.Internal
@@ -100,7 +100,7 @@ func rightFor(method string) right {
 	return right{role: access.Viewer, does: "ask this"}
 }
 
-// allows reports whether a method is for its caller.
+// allows reports whether a caller may call a method.
 func allows(v *visit, method string) bool {
 	return v.refused == nil && rightFor(method).isFor(v.member)
 }
@@ -109,8 +109,8 @@ func (r right) isFor(member *access.Member) bool {
 	return member.Role >= r.role || r.local && member.IsLocal
 }
 
-// mayStill returns why a method is no longer for its caller, who might call it, or nil:
-// tokens are taken back, and certificates end.
+// mayStill returns why a caller who could call a method no longer may, or nil: tokens are
+// revoked, and certificates expire.
 func mayStill(ctx context.Context, method string) error {
 	member, err := visitOf(ctx).again()
 	if err == nil && !rightFor(method).isFor(member) {
@@ -124,7 +124,7 @@ func lacksRole(member *access.Member, method string) error {
 	return status.Errorf(codes.PermissionDenied, "to %s takes the role %s, and %q has the role %s (admin.tokens_file)", needs.does, needs.role, member.Name, member.Role)
 }
 
-// mayCall returns why a method is not for its caller, which it logs, or nil.
+// mayCall returns why a caller may not call a method, which it logs, or nil.
 func (a *API) mayCall(v *visit, method string) error {
 	if allows(v, method) {
 		return nil
@@ -140,29 +140,29 @@ func (a *API) mayCall(v *visit, method string) error {
 }
 
 const (
-	// readingMost and changingMost bound the requests that are answered at a time, until
+	// maxReading and maxChanging bound the requests that are answered at a time, until
 	// their answers have left. Changes by operators have places of their own, so that
 	// nobody else keeps an operator from blocking somebody.
-	readingMost, changingMost = 16, 16
-	// wholeMost bounds those of gRPC whose answer may be megabytes: it is made whole.
-	wholeMost = 4
+	maxReading, maxChanging = 16, 16
+	// maxWhole bounds the gRPC requests whose answer may be megabytes: it is made whole.
+	maxWhole = 4
 	// placeWait is how long a request waits for a place.
 	placeWait = 10 * time.Second
-	// answersWithin bounds how long an answer takes until it is made.
+	// answersWithin bounds how long an answer takes to make.
 	answersWithin = 15 * time.Second
 	// While others wait for its place, an answer waits for its caller for answerPatience
 	// in all, and as long again for each answerPace bytes.
 	answerPatience, answerPace = 250 * time.Millisecond, 8 << 20
 	// answerLongest is how long an answer may take until it has left.
 	answerLongest = time.Minute
-	// answerCost is what an answer takes that is written item by item, in bytes.
+	// answerCost is how many bytes an answer takes that is written item by item.
 	answerCost = 128 << 10
 )
 
 // newPlaces returns places whose answers are charged by a function, in bytes.
-func newPlaces(most int, charge func(bytes int64)) *pages.Places {
+func newPlaces(maxPlaces int, charge func(bytes int64)) *pages.Places {
 	return &pages.Places{
-		Max: most, Wait: placeWait, Patience: answerPatience, Pace: answerPace, Longest: answerLongest, Charge: charge, Cost: answerCost,
+		Max: maxPlaces, Wait: placeWait, Patience: answerPatience, Pace: answerPace, Longest: answerLongest, Charge: charge, Cost: answerCost,
 	}
 }
 
@@ -176,7 +176,7 @@ func (a *API) placesFor(method string, member *access.Member) *pages.Places {
 	return a.reading
 }
 
-// placesForGRPC is placesFor for a call of gRPC.
+// placesForGRPC is placesFor for a gRPC call.
 func (a *API) placesForGRPC(method string, member *access.Member) *pages.Places {
 	if rightFor(method).isLong {
 		return a.whole

@@ -49,8 +49,8 @@ func subjectOf(domain string, entries []*ratelimitv1.Entry) (assign.Subject, err
 	return s, nil
 }
 
-// assignmentOf reads an assignment, whose parts somebody else checks, and says what in it
-// cannot be read, or returns "".
+// assignmentOf reads an assignment, whose parts are checked elsewhere, and says what in
+// it cannot be read, or returns "".
 func assignmentOf(m *adminv1.Assignment, now time.Time) (assign.Assignment, string) {
 	a := assign.Assignment{
 		Subject: assign.Subject{Domain: m.GetDomain(), Entries: entriesOf(m.GetEntries())},
@@ -170,7 +170,7 @@ func showRecord(r *assign.Record) *adminv1.AuditRecord {
 	}
 }
 
-// A page's token is the store's in letters, so that it stands in a URL.
+// A page's token is the store's in letters, so that it can stand in a URL.
 
 func pageToken(next string) string { return base64.RawURLEncoding.EncodeToString([]byte(next)) }
 
@@ -183,12 +183,12 @@ func readPageToken(token string) (string, error) {
 }
 
 // pageSize returns how many items a page may have.
-func pageSize(asked uint32, byDefault, most int) (int, error) {
+func pageSize(asked uint32, byDefault, maxSize int) (int, error) {
 	switch {
 	case asked == 0:
 		return byDefault, nil
-	case asked > uint32(most):
-		return 0, endpoint.Invalid("page_size: found %d; allowed: 1 to %d, or 0 for %d", asked, most, byDefault)
+	case asked > uint32(maxSize):
+		return 0, endpoint.Invalid("page_size: found %d; allowed: 1 to %d, or 0 for %d", asked, maxSize, byDefault)
 	}
 	return int(asked), nil
 }

@@ -39,7 +39,7 @@ func ShowDaemon(d *fleet.Daemon, self string) *adminv1.Daemon {
 	return m
 }
 
-// showReached returns the daemons that a change did not reach for sure, and for how long
+// showReached returns the daemons that a change may not have reached, and for how long
 // there may be more.
 func (a *API) showReached(ctx context.Context, r assign.Reached) (pending []*adminv1.Daemon, unknownFor *durationpb.Duration) {
 	if r.Lacks > 0 {
@@ -48,8 +48,8 @@ func (a *API) showReached(ctx context.Context, r assign.Reached) (pending []*adm
 	return a.pending(ctx, r.Pending), unknownFor
 }
 
-// pending returns the daemons with these IDs. Of those that the register does not
-// know any more it has the ID alone.
+// pending returns the daemons with these IDs. For those that the register no longer knows
+// it has only the ID.
 func (a *API) pending(ctx context.Context, ids []string) []*adminv1.Daemon {
 	if len(ids) == 0 {
 		return nil

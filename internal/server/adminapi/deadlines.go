@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// deadlines sets those of a request. A stream of gRPC may still be about to end when its
+// deadlines sets the deadlines of a request. A gRPC stream may still be ending when its
 // request has ended, as when its caller has gone; then nothing may be set any more.
 type deadlines struct {
 	response *http.ResponseController

@@ -20,13 +20,12 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// explanationMost is what an explanation has at most beside twice the bytes of its
-// request.
-const explanationMost = 2 << 20
+// maxExplanation is the most bytes of an explanation, besides twice those of its request.
+const maxExplanation = 2 << 20
 
 // Explain implements adminv1.AdminServiceServer.
 func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.ExplainResponse, error) {
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, explanationMost); err != nil {
+	if err := accounts.ConnectionOf(ctx).Reserve(ctx, maxExplanation); err != nil {
 		return nil, err
 	}
 	c, err := takeapi.CallOf(a.Decider, r.GetTake())
@@ -45,12 +44,12 @@ func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.
 	if proto.Size(m) > endpoint.MaxAnswer {
 		return nil, endpoint.ErrAnswerTooLong
 	}
-	return m, holdWhole(ctx, m, explanationMost)
+	return m, holdWhole(ctx, m, maxExplanation)
 }
 
 // Inspect implements adminv1.AdminServiceServer.
 func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.InspectResponse, error) {
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, explanationMost); err != nil {
+	if err := accounts.ConnectionOf(ctx).Reserve(ctx, maxExplanation); err != nil {
 		return nil, err
 	}
 	x, err := a.Decider.Inspect(ctx, r.GetDomain(), entriesOf(r.GetEntries()))
@@ -61,7 +60,7 @@ func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.
 		return nil, status.Error(codes.NotFound, "domain: "+x.Descriptors[0].Hints[0])
 	}
 	m := &adminv1.InspectResponse{Descriptor_: explainResponse(x).GetDescriptors()[0]}
-	return m, holdWhole(ctx, m, explanationMost)
+	return m, holdWhole(ctx, m, maxExplanation)
 }
 
 // unexplained returns the status of an error of the decider.
@@ -73,18 +72,18 @@ func unexplained(err error) error {
 	return status.Errorf(codes.Unavailable, "the store does not answer, and a request would fail: %v", err)
 }
 
-// explainResponse returns an explanation as a message. Of a rule that an earlier
-// descriptor matches too it repeats neither limits nor plans: a request may name it
-// a hundred times.
+// explainResponse returns an explanation as a message. For a rule that an earlier
+// descriptor matches too it repeats neither limits nor plans: a request may name it a
+// hundred times.
 func explainResponse(x *decide.Explanation) *adminv1.ExplainResponse {
 	m := &adminv1.ExplainResponse{
 		DomainKnown: x.Domain != nil, Allowed: x.Allowed, RetryAfter: wait(x.RetryAfter), Degraded: x.Degraded, Summary: x.Summary,
 	}
 	if x.DeniedBy >= 0 {
-		m.DeniedByDescriptor = index(x.DeniedBy)
+		m.DeniedByDescriptor = new(uint32(x.DeniedBy))
 	}
 	if x.DeniedByLimit >= 0 {
-		m.DeniedByLimit = index(x.DeniedByLimit)
+		m.DeniedByLimit = new(uint32(x.DeniedByLimit))
 	}
 	shown := make(map[*rules.Rule]bool)
 	for i := range x.Descriptors {
@@ -159,9 +158,4 @@ func wait(d time.Duration) *durationpb.Duration {
 		return nil
 	}
 	return durationpb.New(d)
-}
-
-func index(i int) *uint32 {
-	n := uint32(i)
-	return &n
 }

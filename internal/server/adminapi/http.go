@@ -39,10 +39,10 @@ func (a *API) Routes() map[string]http.HandlerFunc {
 		"POST " + prefix + "/assignments":      route(a, "PutAssignments", readBody[adminv1.PutAssignmentsRequest], a.PutAssignments),
 		"PATCH " + prefix + "/assignments":     route(a, "PatchAssignments", readBody[adminv1.PatchAssignmentsRequest], a.PatchAssignments),
 		"GET " + prefix + "/assignments/watch": a.getWatch,
-		"GET " + prefix + "/assignment":        a.getAssignment,
-		"PUT " + prefix + "/assignment":        a.putAssignment,
-		"PATCH " + prefix + "/assignment":      a.patchAssignment,
-		"DELETE " + prefix + "/assignment":     a.deleteAssignment,
+		"GET " + prefix + "/assignment":        asked(a, "GetAssignment", readGetAssignment, a.GetAssignment, writeAssignment),
+		"PUT " + prefix + "/assignment":        changeOne(a, "PutAssignments", readPutAssignment, a.PutAssignments),
+		"PATCH " + prefix + "/assignment":      changeOne(a, "PatchAssignments", readPatchAssignment, a.PatchAssignments),
+		"DELETE " + prefix + "/assignment":     route(a, "DeleteAssignment", readDeleteAssignment, a.deleteOne),
 		"GET " + prefix + "/daemons":           route(a, "ListDaemons", readNothing[adminv1.ListDaemonsRequest], a.ListDaemons),
 		"GET " + prefix + "/audit":             listed(a, "ListAudit", readListAudit, a.listAudit, "records"),
 		"GET " + prefix + "/top":               route(a, "Top", readTop, a.Top),
@@ -61,7 +61,7 @@ func (a *API) handler() http.Handler {
 	all := endpoint.Refusing(mux, prefix+"/openapi.yaml")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" || r.URL.Path == prefix+"/openapi.yaml" {
-			// Nobody is told of paths who could not ask one.
+			// Callers who may ask nothing are not told about paths.
 			if err := visitOf(r.Context()).refused; err != nil {
 				a.Requests.WithLabelValues(other, status.Code(err).String()).Inc()
 				writeStatus(w, err)
@@ -72,11 +72,11 @@ func (a *API) handler() http.Handler {
 	})
 }
 
-// reader makes the request of a method of what was sent. Its error is a status.
+// reader makes the request of a method from what was sent. Its error is a status.
 type reader[Q any] func(http.ResponseWriter, *http.Request) (*Q, error)
 
-// handled returns the handler of a method. write answers in the place of the request; if
-// it returns an error, it has written nothing, or the error is a brokenAnswer.
+// handled returns the handler of a method. write answers while the request holds its
+// place; if it returns an error, it has written nothing, or the error is a brokenAnswer.
 func handled[Q any](a *API, method string, read reader[Q], write func(context.Context, http.ResponseWriter, *Q) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -118,11 +118,11 @@ func route[Q, A any](a *API, method string, read reader[Q], answer func(context.
 	return asked(a, method, read, answer, func(w http.ResponseWriter, m *A) { writeMessage(w, http.StatusOK, any(m).(proto.Message)) })
 }
 
-// bodyBounds bound a body: 1,000 assignments of usual length have fewer values.
-var bodyBounds = endpoint.JSONBounds{Bytes: 2 * messageMost, Values: 200_000, Why: "than 1,000 assignments usually have"}
+// bodyBounds bound a body: 1,000 assignments of typical length have fewer values.
+var bodyBounds = endpoint.JSONBounds{Bytes: 2 * maxMessage, Values: 200_000, Why: "than 1,000 assignments usually have"}
 
-// readBody reads a message in JSON. A type that forms of web pages do not send is
-// required, so that a browser asks before it sends one from another site.
+// readBody reads a message in JSON. It requires a content type that web forms do not
+// send, so that a browser asks before it sends one from another site.
 func readBody[Q any](w http.ResponseWriter, r *http.Request) (*Q, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, endpoint.Invalid("content-type: found %.100q; allowed: application/json", r.Header.Get("Content-Type"))
@@ -131,8 +131,8 @@ func readBody[Q any](w http.ResponseWriter, r *http.Request) (*Q, error) {
 	return q, endpoint.ReadJSON(w, r, any(q).(proto.Message), bodyBounds)
 }
 
-// writtenJSON writes the names of the API's fields as they are there, and what is false or
-// 0 too.
+// writtenJSON writes the fields' names as they are in the API, and fields that are false
+// or 0 too.
 var writtenJSON = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}
 
 // appendCompact appends a message in JSON without blanks. protojson varies these, which
@@ -163,12 +163,12 @@ func writeMessage(w http.ResponseWriter, code int, m proto.Message) {
 		return
 	}
 	writeHeader(w, code)
-	// A client that no longer reads is no failure.
+	// A client that no longer reads is not a failure.
 	_, _ = w.Write(append(out, '\n'))
 }
 
 // writeStatus writes an error with its status over HTTP: that of callers' requests, with
-// the exceptions that stand here.
+// the exceptions listed here.
 func writeStatus(w http.ResponseWriter, err error) {
 	code := endpoint.HTTPStatus(status.Code(err))
 	switch status.Code(err) {
@@ -177,7 +177,7 @@ func writeStatus(w http.ResponseWriter, err error) {
 	case codes.FailedPrecondition:
 		code = http.StatusPreconditionFailed // of If-Match and its kin
 	case codes.ResourceExhausted:
-		code = http.StatusTooManyRequests // no denial is told here
+		code = http.StatusTooManyRequests // no denial is reported here
 	case codes.Unimplemented:
 		if err == errNotServed {
 			code = http.StatusNotFound

@@ -19,15 +19,14 @@ import (
 // One assignment is a resource, which the query names. Its version is in the header
 // ETag, and If-Match and If-None-Match say which version a change is for.
 
-// getAssignment is GetAssignment.
-func (a *API) getAssignment(w http.ResponseWriter, r *http.Request) {
-	asked(a, "GetAssignment", func(_ http.ResponseWriter, r *http.Request) (*adminv1.GetAssignmentRequest, error) {
-		q := readQuery(r, "domain", "entry")
-		return &adminv1.GetAssignmentRequest{Domain: q.text("domain"), Entries: q.entries()}, q.err
-	}, a.GetAssignment, func(w http.ResponseWriter, response *adminv1.GetAssignmentResponse) {
-		setETag(w, response.GetAssignment())
-		writeMessage(w, http.StatusOK, response.GetAssignment())
-	})(w, r)
+func readGetAssignment(_ http.ResponseWriter, r *http.Request) (*adminv1.GetAssignmentRequest, error) {
+	q := readQuery(r, "domain", "entry")
+	return &adminv1.GetAssignmentRequest{Domain: q.text("domain"), Entries: q.entries()}, q.err
+}
+
+func writeAssignment(w http.ResponseWriter, response *adminv1.GetAssignmentResponse) {
+	setETag(w, response.GetAssignment())
+	writeMessage(w, http.StatusOK, response.GetAssignment())
 }
 
 func setETag(w http.ResponseWriter, m *adminv1.Assignment) {
@@ -57,17 +56,7 @@ func ifMatch(r *http.Request) (string, error) {
 	return etag, nil
 }
 
-// putAssignment is PutAssignments with one.
-func (a *API) putAssignment(w http.ResponseWriter, r *http.Request) {
-	changeOne(a, "PutAssignments", readPutAssignment, a.PutAssignments)(w, r)
-}
-
-// patchAssignment is PatchAssignments with one.
-func (a *API) patchAssignment(w http.ResponseWriter, r *http.Request) {
-	changeOne(a, "PatchAssignments", readPatchAssignment, a.PatchAssignments)(w, r)
-}
-
-// changeOne has a method make one change, which fails if the change was not made.
+// changeOne makes one change by a method, and fails if the change was not made.
 func changeOne[Q any, A any, M interface {
 	*A
 	proto.Message
@@ -111,6 +100,7 @@ func readPatchAssignment(w http.ResponseWriter, r *http.Request) (*adminv1.Patch
 // readOne reads the assignment of a body, whose subject the query names, and the version
 // that a change is for.
 func readOne(w http.ResponseWriter, r *http.Request, q *query) (asked *adminv1.Assignment, match string, err error) {
+	entries := q.entries()
 	if q.err != nil {
 		return nil, "", q.err
 	}
@@ -120,7 +110,7 @@ func readOne(w http.ResponseWriter, r *http.Request, q *query) (asked *adminv1.A
 	if asked, err = readBody[adminv1.Assignment](w, r); err != nil {
 		return nil, "", err
 	}
-	return asked, match, nameSubject(asked, q.text("domain"), q.entries())
+	return asked, match, nameSubject(asked, q.text("domain"), entries)
 }
 
 // nameSubject gives an assignment the subject of the query, which that of the body
@@ -152,24 +142,24 @@ func failureOf(c *adminv1.AssignmentChange) error {
 	return nil
 }
 
-// deleteAssignment is DeleteAssignment.
-func (a *API) deleteAssignment(w http.ResponseWriter, r *http.Request) {
-	route(a, "DeleteAssignment", func(_ http.ResponseWriter, r *http.Request) (*adminv1.DeleteAssignmentRequest, error) {
-		q := readQuery(r, "domain", "entry", "max_wait", "reason", "part")
-		match, err := ifMatch(r)
-		if q.err == nil {
-			q.err = err
-		}
-		return &adminv1.DeleteAssignmentRequest{
-			Domain: q.text("domain"), Entries: q.entries(), IfMatch: match, MaxWait: q.duration("max_wait"), Reason: q.text("reason"), Part: choice(q, "part", parts),
-		}, q.err
-	}, func(ctx context.Context, q *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
-		response, err := a.DeleteAssignment(ctx, q)
-		if err == nil {
-			err = failureOf(response.GetChange())
-		}
-		return response, err
-	})(w, r)
+func readDeleteAssignment(_ http.ResponseWriter, r *http.Request) (*adminv1.DeleteAssignmentRequest, error) {
+	q := readQuery(r, "domain", "entry", "max_wait", "reason", "part")
+	match, err := ifMatch(r)
+	if q.err == nil {
+		q.err = err
+	}
+	return &adminv1.DeleteAssignmentRequest{
+		Domain: q.text("domain"), Entries: q.entries(), IfMatch: match, MaxWait: q.duration("max_wait"), Reason: q.text("reason"), Part: choice(q, "part", parts),
+	}, q.err
+}
+
+// deleteOne is DeleteAssignment, but fails if the change was not made.
+func (a *API) deleteOne(ctx context.Context, q *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
+	response, err := a.DeleteAssignment(ctx, q)
+	if err == nil {
+		err = failureOf(response.GetChange())
+	}
+	return response, err
 }
 
 // getWatch is WatchAssignments: a record on each line, until the caller goes. An

@@ -35,8 +35,8 @@ func collected[Q, I, A any](ctx context.Context, q *Q, list lister[Q, I, A], put
 	return answer, nil
 }
 
-// listed returns the handler of a method whose answer is a list, which is the first field
-// of the answer, of that name.
+// listed returns the handler of a method whose answer is a list: the answer's first
+// field, which has the name field.
 func listed[Q, I, A any](a *API, method string, read reader[Q], list lister[Q, I, A], field string) http.HandlerFunc {
 	return handled(a, method, read, func(ctx context.Context, w http.ResponseWriter, q *Q) error {
 		l := &listWriter{client: w, room: answerRoom{ctx: ctx}, field: field}
@@ -56,7 +56,7 @@ type listWriter struct {
 	client http.ResponseWriter
 	room   answerRoom
 	field  string
-	// out is nil before the first item: until then an error may be told.
+	// out is nil before the first item: until then an error can be reported.
 	out *pages.Writer
 }
 
@@ -91,7 +91,7 @@ func (l *listWriter) write(m proto.Message) (err error) {
 
 var errNotRead = status.Error(codes.Canceled, "the caller does not read the answer")
 
-// end writes what the answer has beside its items.
+// end writes what the answer has besides its items.
 func (l *listWriter) end(rest proto.Message) error {
 	if l.out == nil {
 		l.begin()
@@ -109,8 +109,8 @@ func (l *listWriter) end(rest proto.Message) error {
 	return nil
 }
 
-// brokenAnswer is why an answer ended that had begun. Its connection ends with it, so that
-// nobody takes it for whole.
+// brokenAnswer is why an answer ended after it had begun. Its connection ends with it, so
+// that nobody takes it for complete.
 type brokenAnswer struct{ error }
 
 // Unwrap is for errors.As.

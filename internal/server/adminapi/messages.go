@@ -18,24 +18,24 @@ import (
 // messages, and no more of them than a call may have.
 
 const (
-	// prefixSize is that of what stands before a message: whether it is compressed,
-	// and its length.
+	// prefixSize is the size of what precedes a message: whether it is compressed, and
+	// its length.
 	prefixSize = 5
-	// A call of reflection may have so many messages, of so many bytes each: they
-	// name symbols and files.
-	reflectionsMost, reflectionMost = 64, 4 << 10
+	// A reflection call may have this many messages, of this many bytes each: they name
+	// symbols and files.
+	maxReflections, maxReflection = 64, 4 << 10
 	// reflectionCost is what gRPC may hold for these, in bytes.
-	reflectionCost = reflectionsMost * 16 << 10
+	reflectionCost = maxReflections * 16 << 10
 )
 
-// messageReader reads messages of a call whole. After the last that it may have it
-// is at its end, whatever else comes.
+// messageReader reads messages of a call whole. After the last one allowed it is at its
+// end, whatever else comes.
 type messageReader struct {
 	io.ReadCloser
 	ctx context.Context
-	// left is how many messages there may still be, and most bounds each.
-	left, most int
-	whole      bytes.Buffer
+	// left is how many messages there may still be, and max bounds each.
+	left, max int
+	whole     bytes.Buffer
 }
 
 // Read implements io.Reader.
@@ -59,8 +59,8 @@ func (m *messageReader) next() error {
 		return err
 	}
 	length := binary.BigEndian.Uint32(m.whole.Bytes()[1:])
-	if length > uint32(m.most) {
-		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes; at most %d are read", length, m.most)
+	if length > uint32(m.max) {
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes; at most %d are read", length, m.max)
 	}
 	if err := accounts.ConnectionOf(m.ctx).Reserve(m.ctx, int64(length)); err != nil {
 		return err
@@ -73,17 +73,17 @@ func (m *messageReader) next() error {
 	return nil
 }
 
-// boundReflection has gRPC read no more of a call of reflection than it may have. Its
-// error is a status.
+// boundReflection lets gRPC read no more of a reflection call than it may have. Its error
+// is a status.
 func boundReflection(r *http.Request) error {
-	r.Body = &messageReader{ReadCloser: r.Body, ctx: r.Context(), left: reflectionsMost, most: reflectionMost}
+	r.Body = &messageReader{ReadCloser: r.Body, ctx: r.Context(), left: maxReflections, max: maxReflection}
 	return accounts.ConnectionOf(r.Context()).Reserve(r.Context(), reflectionCost)
 }
 
-// readMessage reads the message of a call, and has gRPC read no more. Its error is a
-// status; gRPC meets what else is wrong with the body.
+// readMessage reads the message of a call, and lets gRPC read no more. Its error is a
+// status; gRPC finds what else is wrong with the body.
 func readMessage(r *http.Request) error {
-	m := &messageReader{ReadCloser: r.Body, ctx: r.Context(), left: 1, most: messageMost}
+	m := &messageReader{ReadCloser: r.Body, ctx: r.Context(), left: 1, max: maxMessage}
 	r.Body = m
 	err := m.next()
 	if _, ok := status.FromError(err); ok {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// proxyHeaders are those that proxies, load balancers and content networks add, as
-// their documents have them, and proxyPrefixes begin the names of others. A caller on
-// this machine has no reason to send one.
+// proxyHeaders are those that proxies, load balancers and content networks add, as their
+// documentation has them, and proxyPrefixes begin the names of others. A caller on this
+// machine has no reason to send one.
 var (
 	proxyHeaders = []string{
 		"Forwarded", "Via", "Cdn-Loop", // RFC 7239, RFC 9110, RFC 8586

@@ -84,11 +84,7 @@ var parts = map[string]adminv1.Part{
 // parts reads each part that a parameter names.
 func (q *query) parts(name string) (all []adminv1.Part) {
 	for _, text := range q.values[name] {
-		part, ok := parts[text]
-		if !ok {
-			q.err = endpoint.Invalid("%s: found %.100q; allowed: %s", name, text, yamlfile.Commas(slices.Sorted(maps.Keys(parts))))
-		}
-		all = append(all, part)
+		all = append(all, meant(q, name, text, parts))
 	}
 	return all
 }
@@ -105,12 +101,15 @@ func (q *query) number(name string) uint32 {
 	return uint32(n)
 }
 
-// entries reads each entry, KEY=VALUE, in order. A key with an = in it cannot be
-// written so; gRPC and bodies in JSON take it.
+// entries reads each entry, KEY=VALUE, in order. A key with an = in it cannot be written
+// this way; gRPC and bodies in JSON take it.
 func (q *query) entries() []*ratelimitv1.Entry {
 	var all []*ratelimitv1.Entry
 	for _, text := range q.values["entry"] {
-		key, value, _ := strings.Cut(text, "=")
+		key, value, hasValue := strings.Cut(text, "=")
+		if !hasValue && q.err == nil {
+			q.err = endpoint.Invalid("entry: found %.100q; allowed: KEY=VALUE, or KEY= for an empty value", text)
+		}
 		all = append(all, &ratelimitv1.Entry{Key: key, Value: value})
 	}
 	return all
@@ -118,10 +117,14 @@ func (q *query) entries() []*ratelimitv1.Entry {
 
 // choice reads one of the words of a map, or none.
 func choice[T any](q *query, name string, words map[string]T) (value T) {
-	text := q.values.Get(name)
-	if text == "" {
-		return value
+	if text := q.values.Get(name); text != "" {
+		value = meant(q, name, text, words)
 	}
+	return value
+}
+
+// meant returns what one of the words of a map means, as the value of a parameter.
+func meant[T any](q *query, name, text string, words map[string]T) T {
 	value, ok := words[text]
 	if !ok {
 		q.err = endpoint.Invalid("%s: found %.100q; allowed: %s", name, text, yamlfile.Commas(slices.Sorted(maps.Keys(words))))

@@ -22,12 +22,12 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	if a.Assignments == nil {
 		return nil, errNoAssignments
 	}
-	// What it says of subject, reason and caller is checked as a change's is.
+	// Its subject, reason and caller are checked like those of a change.
 	change := removal(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
 	if err := change.Check(); err != nil {
 		return nil, endpoint.Invalid("%v", err)
 	}
-	most, err := maxWaitOf(r)
+	maxWait, err := maxWaitOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		Keys:        states.Keys,
 		Record:      assign.Record{Kind: assign.WasReset, By: by, Reason: r.GetReason(), Subject: subject, Limits: states.Limits},
 		OnlyCounted: r.GetStrict(),
-	}, most...)
+	}, maxWait...)
 	switch {
 	case errors.Is(err, assign.ErrNothingChanged):
 		return nil, status.Errorf(codes.Unavailable, "%v", err)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// answerByteCost is what a byte of a message takes until it is written, in bytes: as
-	// a message of Go, and as what it becomes.
+	// answerByteCost is how many bytes of memory a byte of a message takes until it is
+	// written: as a Go message, and as what it becomes.
 	answerByteCost = 14
 	// roomStep is how many bytes are charged at once. Fewer would be charged
 	// whether there is room or not.
@@ -49,7 +49,7 @@ func (r *answerRoom) hold(part proto.Message) error {
 	return r.grow(bytes * answerByteCost)
 }
 
-// grow has bytes charged in all, if fewer are.
+// grow raises the charge to bytes in all, if it is less.
 func (r *answerRoom) grow(bytes int) error {
 	for r.charged < bytes {
 		if err := accounts.ConnectionOf(r.ctx).Reserve(r.ctx, roomStep); err != nil {

@@ -18,13 +18,13 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// rulesMost bounds the rules in an answer, which has some 300 bytes for each.
-const rulesMost = 10_000
+// maxRulesShown bounds the rules in an answer, which has some 300 bytes for each.
+const maxRulesShown = 10_000
 
 // rules returns the rules in force.
 func (a *API) rules() (*rules.Set, error) {
-	if inForce := a.Live.Rules(); inForce != nil {
-		return inForce, nil
+	if rules := a.Live.Rules(); rules != nil {
+		return rules, nil
 	}
 	return nil, status.Error(codes.Unavailable, "no limits are loaded yet")
 }
@@ -43,11 +43,11 @@ func (a *API) ListDomains(ctx context.Context, r *adminv1.ListDomainsRequest) (*
 }
 
 func (a *API) listDomains(_ context.Context, _ *adminv1.ListDomainsRequest, add func(*adminv1.Domain) error) (*adminv1.ListDomainsResponse, error) {
-	inForce, err := a.rules()
+	rules, err := a.rules()
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range inForce.Domains() {
+	for _, d := range rules.Domains() {
 		shown := &adminv1.Domain{
 			Name: d.Name, Place: &adminv1.Place{File: d.File, Line: uint32(d.Line)}, Rules: uint32(len(d.Places())),
 			HashTag: d.HashTag, Unmatched: adminv1.Unmatched_UNMATCHED_ALLOW, Keys: outermostKeys(d),
@@ -63,7 +63,7 @@ func (a *API) listDomains(_ context.Context, _ *adminv1.ListDomainsRequest, add 
 			return nil, err
 		}
 	}
-	return &adminv1.ListDomainsResponse{Fingerprint: inForce.Fingerprint()}, nil
+	return &adminv1.ListDomainsResponse{Fingerprint: rules.Fingerprint()}, nil
 }
 
 // outermostKeys returns the keys with which descriptors of a domain begin, in the
@@ -88,13 +88,13 @@ func (a *API) GetRule(ctx context.Context, r *adminv1.GetRuleRequest) (*adminv1.
 }
 
 func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*adminv1.Rule) error) (*adminv1.GetRuleResponse, error) {
-	inForce, err := a.rules()
+	rules, err := a.rules()
 	if err != nil {
 		return nil, err
 	}
-	domain := inForce.Domain(r.GetDomain())
+	domain := rules.Domain(r.GetDomain())
 	if domain == nil {
-		return nil, status.Error(codes.NotFound, "domain: "+trace.NoDomain(inForce, r.GetDomain()))
+		return nil, status.Error(codes.NotFound, "domain: "+trace.NoDomain(rules, r.GetDomain()))
 	}
 	places, err := placesOf(domain, r)
 	if err != nil {
@@ -119,8 +119,8 @@ func placesOf(domain *rules.Domain, r *adminv1.GetRuleRequest) ([]*rules.Rule, e
 	}
 	places := domain.Places()
 	if r.GetPath() == "" {
-		if n := len(places); n > rulesMost {
-			return nil, status.Errorf(codes.ResourceExhausted, "the domain has %d rules, and an answer has at most %d: name a path", n, rulesMost)
+		if n := len(places); n > maxRulesShown {
+			return nil, status.Errorf(codes.ResourceExhausted, "the domain has %d rules, and an answer has at most %d: name a path", n, maxRulesShown)
 		}
 		return places, nil
 	}
@@ -130,14 +130,13 @@ func placesOf(domain *rules.Domain, r *adminv1.GetRuleRequest) ([]*rules.Rule, e
 		}
 	}
 	var paths []string
-	for _, rule := range places[:min(len(places), rulesMost)] {
+	for _, rule := range places[:min(len(places), maxRulesShown)] {
 		paths = append(paths, rule.Path())
 	}
 	return nil, status.Errorf(codes.NotFound, "path: found %s; the domain has no rule there%s", yamlfile.Quote(r.GetPath()), nearest(r.GetPath(), paths))
 }
 
-// isPlanAt reports whether a path is that of one of a rule's plans, as metrics have
-// it.
+// isPlanAt reports whether a path is that of one of a rule's plans, as in metrics.
 func isPlanAt(rule *rules.Rule, path string) bool {
 	return rule.Plans != nil && slices.ContainsFunc(rule.Plans.All(), func(plan *rules.Rule) bool { return plan.Path() == path })
 }
@@ -170,7 +169,7 @@ func showRule(domain *rules.Domain, rule *rules.Rule) *adminv1.Rule {
 	return m
 }
 
-// countsOf adds what descriptors got that matched a rule or plan.
+// countsOf adds the results of descriptors that matched a rule or plan.
 func countsOf(m *adminv1.Rule, rule *rules.Rule) {
 	counts := []*tally.Counts{&rule.Counts.Counts}
 	for _, n := range rule.Counts.Values() {

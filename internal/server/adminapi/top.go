@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// topRows is how many subjects are listed unless a request says so.
+	// topRows is how many subjects are listed unless a request says otherwise.
 	topRows = 20
 	// topKept is how many counts are kept while answers of daemons are added up.
 	topKept = 10 * top.MaxRows
-	// topMost is what an answer takes at most while it is put together, in bytes: what a
+	// maxTopAnswer is what an answer takes at most while it is put together, in bytes: what a
 	// rule keeps, the counts that are kept, and what is read of one other daemon.
-	topMost = 8 << 20
+	maxTopAnswer = 8 << 20
 )
 
 var (
@@ -58,7 +58,7 @@ func (a *API) Top(ctx context.Context, r *adminv1.TopRequest) (*adminv1.TopRespo
 	if err != nil {
 		return nil, err
 	}
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, topMost); err != nil {
+	if err := accounts.ConnectionOf(ctx).Reserve(ctx, maxTopAnswer); err != nil {
 		return nil, err
 	}
 	sum := a.Decider.Top(q)
@@ -104,20 +104,20 @@ func (a *API) topQuestion(r *adminv1.TopRequest) (q top.Question, rows int, _ er
 
 // checkTop returns why a question has no answer.
 func (a *API) checkTop(q top.Question) error {
-	inForce := a.Live.Rules()
+	rules := a.Live.Rules()
 	switch {
 	case !a.Decider.Tops.Keeps(q.Kind):
 		return status.Error(codes.FailedPrecondition, notKept(q.Kind))
 	case q.Domain == "" && q.Rule != "":
 		return endpoint.Invalid("rule: found %s without a domain; allowed: both", yamlfile.Quote(q.Rule))
-	case inForce == nil:
+	case rules == nil:
 		return status.Error(codes.Unavailable, "no limits are loaded yet")
-	case q.Domain != "" && !inForce.HasDomain(q.Domain):
-		return status.Error(codes.NotFound, "domain: "+trace.NoDomain(inForce, q.Domain))
+	case q.Domain != "" && !rules.HasDomain(q.Domain):
+		return status.Error(codes.NotFound, "domain: "+trace.NoDomain(rules, q.Domain))
 	case q.Rule != "" && !a.Decider.HasRule(q.Domain, q.Rule):
 		var paths []string
-		all := inForce.Domain(q.Domain).Rules()
-		for _, rule := range all[:min(len(all), rulesMost)] {
+		all := rules.Domain(q.Domain).Rules()
+		for _, rule := range all[:min(len(all), maxRulesShown)] {
 			paths = append(paths, rule.Path())
 		}
 		return status.Errorf(codes.NotFound, "rule: found %s; the domain %s has none of this path%s", yamlfile.Quote(q.Rule), q.Domain, nearest(q.Rule, paths))
@@ -135,7 +135,7 @@ func notKept(k top.Kind) string {
 }
 
 // showTopSubject returns a row as a message. Callers may have sent, and a cut may have
-// left, what is no UTF-8.
+// left, what is not UTF-8.
 func showTopSubject(r *top.Row) *adminv1.TopSubject {
 	entries, cut := top.Entries(r.Subject)
 	m := &adminv1.TopSubject{Domain: r.Domain, Rule: r.Rule, Cut: cut, Count: r.Count.Count, Error: r.Error}

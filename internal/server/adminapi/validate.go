@@ -21,8 +21,8 @@ const namesShown = 20
 // anybody, under the rules in force.
 func (a *API) judge(rules *rules.Set, reacher *trace.Reacher, q *askedChange) {
 	if !q.change.Sets() {
-		// What is there may go though its rule is gone.
-		if rules != nil && a.held(q.change.Assignment.Subject) == nil {
+		// An assignment may be removed though its rule is gone.
+		if rules != nil && !q.change.RestOfDomain && a.held(q.change.Assignment.Subject) == nil {
 			q.warnings = absent(reacher, &q.change.Assignment)
 		}
 		return
@@ -33,7 +33,7 @@ func (a *API) judge(rules *rules.Set, reacher *trace.Reacher, q *askedChange) {
 		q.wrong = "domain: " + trace.NoDomain(rules, asked.Domain)
 		return
 	}
-	if q.wrong = a.wrongForRules(domain, reacher, &q.change); q.wrong != "" {
+	if q.wrong, q.hints = a.wrongForRules(domain, reacher, &q.change); q.wrong != "" {
 		return
 	}
 	reach := reacher.Beginning(asked.Domain, asked.Entries)
@@ -46,8 +46,8 @@ func (a *API) judge(rules *rules.Set, reacher *trace.Reacher, q *askedChange) {
 	q.warnings = append(q.warnings, reach.Hints...)
 }
 
-// absent says, of a subject without an assignment that could end, that no rule is for it
-// either: its name may be misspelt. It returns nothing where one is.
+// absent warns that a subject without an assignment that could end has no rule either:
+// its name may be misspelt. It returns nothing if there is one.
 func absent(reacher *trace.Reacher, asked *assign.Assignment) []string {
 	reach := reacher.Beginning(asked.Domain, asked.Entries)
 	if reach.HasRule {
@@ -57,7 +57,7 @@ func absent(reacher *trace.Reacher, asked *assign.Assignment) []string {
 	return append([]string{fmt.Sprintf(text, words.Entries(asked.Entries))}, reach.Hints...)
 }
 
-// idleBlock says what a block does where no rule is for whom it names.
+// idleBlock says what a block does if no rule is for its subject.
 func (a *API) idleBlock(domain *rules.Domain, asked *assign.Assignment) string {
 	text := fmt.Sprintf("no rule is for descriptors that begin with %s: ", words.Entries(asked.Entries))
 	if a.Decider.DeniesUnmatched(domain) {
@@ -71,23 +71,30 @@ func withHints(wrong string, hints []string) string {
 	return strings.Join(append([]string{wrong}, hints...), "; ")
 }
 
-// wrongForRules says why what a change sets is not valid under the rules of its domain, or
-// returns "".
-func (a *API) wrongForRules(domain *rules.Domain, reacher *trace.Reacher, c *assign.Change) string {
+// wrongForRules says why what a change sets is not valid under the rules of its domain, and
+// hints at what may have been meant, or returns "".
+func (a *API) wrongForRules(domain *rules.Domain, reacher *trace.Reacher, c *assign.Change) (wrong string, hints []string) {
 	asked := &c.Assignment
 	if asked.Plan != "" {
-		if wrong := wrongPlan(domain, reacher, asked); wrong != "" {
-			return wrong
+		if wrong, hints := wrongPlan(domain, reacher, asked); wrong != "" {
+			return wrong, hints
 		}
 	}
 	if !asked.Unlimited && len(asked.Numbers) == 0 {
-		return ""
+		return "", nil
 	}
 	rule := domain.Match(asked.Entries)
 	if rule == nil {
-		return withHints(fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", words.Entries(asked.Entries)),
-			reacher.Exactly(asked.Domain, asked.Entries).Hints)
+		return fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", words.Entries(asked.Entries)),
+			reacher.Exactly(asked.Domain, asked.Entries).Hints
 	}
+	return a.wrongForRule(rule, c), nil
+}
+
+// wrongForRule says why the numbers that a change sets are not valid for a rule, or returns
+// "".
+func (a *API) wrongForRule(rule *rules.Rule, c *assign.Change) string {
+	asked := &c.Assignment
 	if rule.Plans != nil && len(asked.Numbers) > 0 {
 		plan := rule.Plans.Plan(a.planAfter(c))
 		if plan == nil {
@@ -109,23 +116,25 @@ func (a *API) wrongForRules(domain *rules.Domain, reacher *trace.Reacher, c *ass
 // planAfter returns the plan that the subject of a change has after it, or "".
 func (a *API) planAfter(c *assign.Change) string {
 	made := *c
-	made.IfMatch = "" // a conflict is told later
+	made.IfMatch = "" // a conflict is reported later
 	if after := a.expected(&made).After; after != nil {
 		return after.Plan
 	}
 	return ""
 }
 
-func wrongPlan(domain *rules.Domain, reacher *trace.Reacher, asked *assign.Assignment) string {
+// wrongPlan says why a plan is not valid, and hints at what may have been meant, or returns
+// "".
+func wrongPlan(domain *rules.Domain, reacher *trace.Reacher, asked *assign.Assignment) (wrong string, hints []string) {
 	has, plans := domain.HasPlan(asked.Entries, asked.Plan)
 	switch {
 	case has:
-		return ""
+		return "", nil
 	case len(plans) == 0:
-		return withHints(fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), words.Entries(asked.Entries)),
-			reacher.Beginning(asked.Domain, asked.Entries).Hints)
+		return fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), words.Entries(asked.Entries)),
+			reacher.Beginning(asked.Domain, asked.Entries).Hints
 	}
-	return fmt.Sprintf("plan: found %s%s; allowed: %s", yamlfile.Quote(asked.Plan), nearest(asked.Plan, plans), few(plans))
+	return fmt.Sprintf("plan: found %s%s; allowed: %s", yamlfile.Quote(asked.Plan), nearest(asked.Plan, plans), few(plans)), nil
 }
 
 // few lists some names, and counts the others.

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/access"
 )
 
-// visit is what is known of a request before its method is.
+// visit is what is known about a request before its method is known.
 type visit struct {
 	member *access.Member
 	// refused says why the request is not served, or is nil.
@@ -25,8 +25,8 @@ type visit struct {
 	from    string
 	// deadlines are those of the request.
 	deadlines *deadlines
-	// again returns who calls by now, since what was shown may be good no more. Its error
-	// is a status.
+	// again returns who the caller is now, since its credentials may no longer be valid.
+	// Its error is a status.
 	again func() (*access.Member, error)
 }
 
@@ -57,7 +57,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	v.again = func() (*access.Member, error) { return a.identifyAgain(r, &shown) }
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
-	// What is left of a body is read, and thrown away, once the request is answered.
+	// What is left of a body is read, and discarded, once the request is answered.
 	defer func() {
 		v.deadlines.read(time.Now().Add(bodyWithin))
 		v.deadlines.end()
@@ -69,7 +69,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.serveGRPC(w, r)
 }
 
-// serveGRPC serves a call. Else gRPC would read a message before it knows who sends it.
+// serveGRPC serves a call. By itself gRPC would read a message before it knows who sends
+// it.
 func (a *API) serveGRPC(w http.ResponseWriter, r *http.Request) {
 	method := methodOf(r.URL.Path)
 	var err error
@@ -81,9 +82,9 @@ func (a *API) serveGRPC(w http.ResponseWriter, r *http.Request) {
 	refuseGRPC(w, a.do(r.Context(), method, func() error { return err }))
 }
 
-// answerGRPC reads the message of a call and has it answered. Streams last, so they have
-// no place among the requests that are answered; the others hold theirs until the answer
-// has left. Its error is a status, where nothing was answered.
+// answerGRPC reads the message of a call and answers it. Streams last, so they have no
+// place among the requests that are answered; the others hold theirs until the answer has
+// left. Its error is a status, if nothing was answered.
 func (a *API) answerGRPC(w http.ResponseWriter, r *http.Request, method string) error {
 	ctx := r.Context()
 	if method == other { // which reads messages as they come
@@ -106,18 +107,18 @@ func (a *API) answerGRPC(w http.ResponseWriter, r *http.Request, method string) 
 	})
 }
 
-// refuseGRPC answers a call of gRPC whose message was not read.
+// refuseGRPC answers a gRPC call whose message was not read.
 func refuseGRPC(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/grpc")
 	w.Header().Set("Grpc-Status", strconv.Itoa(int(status.Code(err))))
 	w.Header().Set("Grpc-Message", url.PathEscape(status.Convert(err).Message()))
 }
 
-// errNotServed says how to have the API served.
+// errNotServed says how to get the API served.
 var errNotServed = status.Error(codes.Unimplemented, "the admin API is not served here: admin.address is not loopback, so who calls must be known; "+
 	"set admin.tokens_file, or admin.tls.client_ca with admin.tls.cert and admin.tls.key, or admin.address to 127.0.0.1:6070")
 
-// credentialsOf returns what a request shows.
+// credentialsOf returns the credentials of a request.
 func credentialsOf(r *http.Request) (shown access.Credentials) {
 	shown.ReadAuthorization(r.Header.Values("Authorization"))
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 { // which TLS has verified
@@ -142,8 +143,8 @@ func (a *API) identify(r *http.Request, shown *access.Credentials) (*access.Memb
 	return a.memberAt(r, shown, a.Gate.Identify)
 }
 
-// identifyAgain returns who calls by now, or a status. It is for requests that identify
-// let in.
+// identifyAgain returns who the caller is now, or a status. It is for requests that
+// identify let in.
 func (a *API) identifyAgain(r *http.Request, shown *access.Credentials) (*access.Member, error) {
 	if err := a.CheckCertificate(r); err != nil {
 		return nil, err
@@ -167,9 +168,9 @@ func (a *API) memberAt(r *http.Request, shown *access.Credentials, identify func
 	return member, nil
 }
 
-// CheckCertificate returns why the certificate of a request's connection is good no more,
-// a status, or nil. The handshake may have been long ago: since then the certificate may
-// have expired, or its CA have been taken out of the file.
+// CheckCertificate returns why the certificate of a request's connection is no longer
+// valid, as a status, or nil. The handshake may have been long ago: since then the
+// certificate may have expired, or its CA may have been removed from the file.
 func (a *API) CheckCertificate(r *http.Request) error {
 	if a.VerifyClient == nil || r.TLS == nil {
 		return nil
@@ -180,8 +181,8 @@ func (a *API) CheckCertificate(r *http.Request) error {
 	return nil
 }
 
-// CheckPage returns why a page of a port on loopback that wants no credentials is not for
-// whoever asks, or nil. A good token or a certificate, which pages of the web do not have,
+// CheckPage returns why the caller may not read a page of a port on loopback that wants
+// no credentials, or nil. A valid token or a certificate, which web pages do not have,
 // takes the place of the host.
 func (a *API) CheckPage(r *http.Request) error {
 	err := CheckHost(r)
@@ -196,9 +197,9 @@ func (a *API) CheckPage(r *http.Request) error {
 	return err
 }
 
-// fromElsewhere refuses requests that a page of another site had a browser make. The
-// browser may have a certificate for this port, or be on this machine, so that what
-// it asks would be done.
+// fromElsewhere refuses requests that a page of another site made a browser send. The
+// browser may have a certificate for this port, or be on this machine, so that its
+// requests would be carried out.
 func fromElsewhere(r *http.Request) error {
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {
@@ -230,9 +231,8 @@ func fromThisMachine(r *http.Request) error {
 	return nil
 }
 
-// CheckHost returns a status unless a request names this machine as its host. A name that
-// its owner lets lead here (DNS rebinding) stands in the address bar of a browser, whose
-// page could then read what it asks.
+// CheckHost returns a status unless a request names this machine as its host. Otherwise a
+// web page could read answers through a name that its owner points here (DNS rebinding).
 func CheckHost(r *http.Request) error {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {

@@ -21,7 +21,7 @@ const (
 	watchBuffer = 256 << 10
 	// watchWrite is how long one record may take to be written.
 	watchWrite = 10 * time.Second
-	// watchLook is how often a watch looks whether its caller may still watch.
+	// watchLook is how often a watch checks whether its caller may still watch.
 	watchLook = time.Second
 )
 
@@ -32,8 +32,8 @@ func (a *API) WatchAssignments(r *adminv1.WatchAssignmentsRequest, stream grpc.S
 	return a.watch(stream.Context(), r.GetDomain(), func() error { return stream.SendHeader(metadata.MD{}) }, stream.Send)
 }
 
-// watch sends records of changes from now on until the caller goes, or may watch no more.
-// begin tells the caller that it has begun.
+// watch sends records of changes from now on until the caller goes, or may no longer
+// watch. begin tells the caller that it has begun.
 func (a *API) watch(ctx context.Context, domain string, begin func() error, send func(*adminv1.WatchAssignmentsResponse) error) error {
 	if err := a.hasAssignments(); err != nil {
 		return err

@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// watchesMost bounds the watches at a time, and watchesEach those of one member,
+	// maxWatches bounds the watches at a time, and watchesEach those of one member,
 	// so that one caller leaves places for others.
-	watchesMost, watchesEach = 64, 16
+	maxWatches, watchesEach = 64, 16
 )
 
-var errManyWatches = status.Errorf(codes.ResourceExhausted, "%d watches are open, and that is all there may be", watchesMost)
+var errManyWatches = status.Errorf(codes.ResourceExhausted, "%d watches are open, and that is all there may be", maxWatches)
 
 // watchPlaces counts the watches that are open.
 type watchPlaces struct {
 	mu sync.Mutex
 	// by has the number of each member who has one, by name. They are at most
-	// watchesMost in all.
+	// maxWatches in all.
 	by  map[string]int
 	all int
 }
@@ -32,7 +32,7 @@ func (p *watchPlaces) enter(member string) (leave func(), _ error) {
 	switch {
 	case p.by[member] >= watchesEach:
 		return nil, status.Errorf(codes.ResourceExhausted, "%q has %d watches open, and that is all that one caller may have", member, watchesEach)
-	case p.all >= watchesMost:
+	case p.all >= maxWatches:
 		return nil, errManyWatches
 	}
 	if p.by == nil {
