@@ -31,7 +31,7 @@ func (s *Server) adminServer() *http.Server {
 		MaxConcurrentStreams:          100,
 		MaxReceiveBufferPerConnection: 1 << 20,
 		MaxReceiveBufferPerStream:     256 << 10,
-		// Watches of a caller that has gone without a word end then.
+		// This ends watches of callers that have gone silently.
 		SendPingTimeout: 30 * time.Second,
 		PingTimeout:     15 * time.Second,
 	}
@@ -81,8 +81,8 @@ func (s *Server) onlySelf(context.Context) ([]fleet.Daemon, string, time.Time, e
 	return []fleet.Daemon{d}, id, now, nil
 }
 
-// Top answers another daemon's question who had the most, by what this one counted. known
-// is false if this one does not keep it.
+// Top answers another daemon's question about who had the most, by what this one counted.
+// known is false if this one does not keep it.
 func (s *Server) Top(q top.Question) (a top.Answer, known bool) {
 	if !s.decider.Tops.Keeps(q.Kind) {
 		return a, false
@@ -134,8 +134,8 @@ func (s *Server) adminHandler() http.Handler {
 	}))
 }
 
-// checkPage returns why a page of the admin port is not for whoever asks, or nil. The
-// health of the process is for all who reach the port.
+// checkPage returns why the caller may not read a page of the admin port, or nil.
+// Everybody who reaches the port may read the health of the process.
 func (s *Server) checkPage(r *http.Request) error {
 	if err := s.adminAPI.CheckCertificate(r); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (s *Server) checkPage(r *http.Request) error {
 	return nil
 }
 
-// metricsHandler has the metrics and nothing else.
+// metricsHandler serves the metrics and nothing else.
 func (s *Server) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	if path := s.options.Admin.MetricsPath; path != "" {

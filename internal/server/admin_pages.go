@@ -14,15 +14,15 @@ import (
 
 const (
 	// pagesAtATime bounds the pages of each kind that are made at the same time. Metrics,
-	// over both ports: each takes a core for about a second where callers filled all values
-	// that are counted. Several Prometheus servers need not wait.
+	// over both ports: each page takes a core for about a second if callers filled all
+	// values that are counted. Several Prometheus servers need not wait.
 	pagesAtATime = 4
 	// pageWait is as long as Prometheus waits by default.
 	pageWait = 10 * time.Second
 	// pagePatience is how long a page waits for its reader while others wait for its
-	// place: so 16 of those that do not read are cut a second.
+	// place: so 16 pages a second that nobody reads are cut.
 	pagePatience = 250 * time.Millisecond
-	// pagePace is after how many bytes a page may wait for as long again.
+	// pagePace is the number of bytes after which a page may wait for as long again.
 	pagePace = 8 << 20
 	// pageLongest is how long a page may take: it keeps what it shows, which may be rules
 	// that were replaced meanwhile.
@@ -34,7 +34,7 @@ const (
 	metricsCost, tableCost, profileCost = 2 << 20, 128 << 10, 4 << 20
 )
 
-// pagePlaces are those of the pages that are being written.
+// pagePlaces has the places of pages that are being written.
 type pagePlaces struct{ metrics, tables, profiles *pages.Places }
 
 // newPagePlaces returns places whose pages are charged by a function, in bytes.
@@ -52,7 +52,7 @@ func newPagePlaces(charge func(bytes int64)) pagePlaces {
 	}
 }
 
-// getRules writes the rules in force. What cannot be written is not read.
+// getRules writes the rules in force. Nobody reads what cannot be written.
 func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
 	out := textPage(w)
 	defer out.Flush()
@@ -63,8 +63,8 @@ func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
 	} else {
 		writeReloads(out, s.options.Live.Status(), "limits", "rules")
 	}
-	if inForce := s.options.Live.Rules(); inForce != nil {
-		_ = words.WriteTable(out, inForce)
+	if rules := s.options.Live.Rules(); rules != nil {
+		_ = words.WriteTable(out, rules)
 	}
 }
 
@@ -75,7 +75,7 @@ func (s *Server) getAuth(w http.ResponseWriter, _ *http.Request) {
 	_ = s.options.HTTP.Auth.Value().WriteTable(out)
 }
 
-// textPage begins a page of text.
+// textPage begins a text page.
 func textPage(w http.ResponseWriter) *pages.Writer {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	return pages.NewWriter(w)

@@ -16,9 +16,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
-// envoyproxyMetrics are the metrics by the names of envoyproxy/ratelimit that
-// are counted on the way of a request, and hitSeries. Their names, counters without
-// _total among them, are what dashboards ask for.
+// envoyproxyMetrics are the metrics by the names of envoyproxy/ratelimit that are counted
+// while a request is answered, and hitSeries. Their names, counters without _total among
+// them, are what dashboards ask for.
 type envoyproxyMetrics struct {
 	methods map[string]answeredMethod // by the full name
 	errors  *endpoint.ErrorCounts
@@ -85,11 +85,11 @@ func gcFraction() float64 {
 	if all := seconds[1].Value.Float64(); all > 0 {
 		return seconds[0].Value.Float64() / all
 	}
-	return 0 // as yet: both are measured at the end of a collection
+	return 0 // so far: both are measured at the end of a collection
 }
 
-// timing returns an interceptor that counts and times what next does. It is one
-// with next, since gRPC allocates for each request where it chains two.
+// timing returns an interceptor that counts and times what next does. It calls next
+// itself, since gRPC allocates for each request if it chains two interceptors.
 func (m *envoyproxyMetrics) timing(next grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		method, ok := m.methods[info.FullMethod]

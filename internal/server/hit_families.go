@@ -15,7 +15,7 @@ import (
 
 // hitSeries shows the hits that rules counted by the names of envoyproxy/ratelimit. A
 // rule that was used has five series, and so has each value that it counts by itself;
-// rules that are spelt alike share them, as there.
+// rules that are spelt alike share them, as in envoyproxy/ratelimit.
 type hitSeries struct {
 	live *rules.Live
 	seed maphash.Seed
@@ -151,9 +151,9 @@ type countedHits struct {
 	hits tally.Hits
 }
 
-// jointSeries is a series that several counts add up to. It goes on with what those
-// had that have left with a reload: if the sum fell by theirs, Prometheus would take
-// it for a start from 0, and count all that the others have once more.
+// jointSeries is a series that several counts add up to. It keeps what the counts had
+// that a reload removed: if the sum fell by theirs, Prometheus would take that for a
+// restart from 0, and count all of the others once more.
 type jointSeries struct {
 	last []countedHits
 	left tally.Hits
@@ -179,7 +179,7 @@ func (s *jointSeries) sum(all []countedHits) tally.Hits {
 }
 
 // hitWalk goes through the counts of the rules in force, and spells their labels. Its
-// memory is used again for each.
+// memory is reused for each.
 type hitWalk struct {
 	domains []*rules.Domain
 	seed    maphash.Seed

@@ -8,9 +8,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 )
 
-// appendStatKeys appends the labels key1 and key2 of a rule with these entries. There
-// deeper ones are left out, so that many limits are one series; here key2 has them
-// all.
+// appendStatKeys appends the labels key1 and key2 of a rule with these entries.
+// envoyproxy/ratelimit leaves out deeper ones, so that many limits are one series; here
+// key2 has them all.
 func appendStatKeys(key1, key2 []byte, entries []bucket.Entry) (_, _ []byte) {
 	key1 = appendStatWord(key1, &entries[0])
 	for i := range entries[1:] {
@@ -34,9 +34,9 @@ func appendStatWord(dst []byte, e *bucket.Entry) []byte {
 	return appendStatName(dst, e.Value)
 }
 
-// appendStatName appends a text as envoyproxy/ratelimit has it in names of
-// statistics, which know no colon and no bar, and where dots stand between words. Of
-// these only those of IPv4 addresses are spelt otherwise there.
+// appendStatName appends a text as envoyproxy/ratelimit writes it in names of statistics,
+// which have no colons and bars, and where dots stand between words. Only the dots of
+// IPv4 addresses are spelt differently there.
 func appendStatName(dst []byte, text string) []byte {
 	begin := len(dst)
 	dst = append(dst, text...)
@@ -60,7 +60,7 @@ func appendStatName(dst []byte, text string) []byte {
 	return dst
 }
 
-// underscore writes underscores in the place of a character.
+// underscore writes underscores in place of a character.
 func underscore(text []byte, char byte) {
 	for {
 		at := bytes.IndexByte(text, char)

@@ -47,7 +47,7 @@ func authorizationOf(route string) string {
 	return "Authorization"
 }
 
-// withCredentials returns a handler that knows what the caller shows.
+// withCredentials returns a handler that knows the caller's credentials.
 func withCredentials(next http.Handler, header string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(endpoint.WithCredentials(r.Context(), endpoint.HTTPCredentials(r, header))))

@@ -13,7 +13,7 @@ import (
 // families, since there may be much of it.
 type limitsCollector struct {
 	live *rules.Live
-	// unknownDomains counts the descriptors of domains that nobody knows.
+	// unknownDomains counts the descriptors of unknown domains.
 	unknownDomains atomic.Uint64
 
 	reloads, successful, succeededAt, rules *prometheus.Desc

@@ -76,7 +76,7 @@ type ruleWalk struct {
 	values  []tally.ValueCounts
 }
 
-// writeDecisions writes what the descriptors got that matched rules.
+// writeDecisions writes the decisions on descriptors that matched rules.
 func (w *ruleWalk) writeDecisions(s *scrape.Series) {
 	for _, d := range w.domains {
 		s.Set(0, d.Name)
@@ -114,7 +114,7 @@ func setValue(s *scrape.Series, value string) {
 
 // writeResults writes the counts of a rule, of one of its values, or of what has no
 // rule: allowed and denied from the first of any on, so that each first event is an
-// increase, and of a rule in shadow mode shadowed too. label is the place of the label
+// increase, and for a rule in shadow mode shadowed too. label is the place of the label
 // result.
 func writeResults(s *scrape.Series, label int, counts *tally.Counts, inShadow bool) bool {
 	for _, r := range [...]tally.Result{tally.Allowed, tally.Denied, tally.Shadowed, tally.Peeked} {

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/durations"
 )
 
-// metrics are the counters on the way of a request. Nothing is looked up by name
-// or allocated there; rules have counters of their own.
+// metrics are the counters that requests update. Nothing is looked up by name or
+// allocated for that; rules have counters of their own.
 type metrics struct {
 	calls, adminCalls *prometheus.CounterVec
 	durations         *durations.Family

@@ -33,9 +33,9 @@ type pageLog struct {
 }
 
 func (l *pageLog) failed(err error) {
-	const most = 512
+	const maxText = 512
 	if unlogged, due := l.lines.Due(l.now(), time.Minute); due {
 		text := strings.TrimSpace(err.Error())
-		l.logger.Error("metrics: the page lacks some", "error", text[:min(len(text), most)], "unlogged_before", unlogged)
+		l.logger.Error("metrics: the page lacks some", "error", text[:min(len(text), maxText)], "unlogged_before", unlogged)
 	}
 }

@@ -87,7 +87,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// GRPC is the port of gRPC.
+// GRPC is the gRPC port.
 type GRPC struct {
 	// Address is host:port; the port 0 takes a free one.
 	Address string
@@ -95,13 +95,13 @@ type GRPC struct {
 	Socket string
 	// TLS is nil for plain text.
 	TLS *tls.Config
-	// ConnectionAge is after how long clients are told to connect again, which
-	// makes those behind a load balancer of connections find new daemons, and
-	// ConnectionAgeGrace how long their calls have to end then; 0 is for ever.
+	// ConnectionAge is the age at which clients are told to reconnect, which makes those
+	// behind a load balancer of connections find new daemons, and ConnectionAgeGrace how
+	// long their calls then have to end; 0 is for ever.
 	ConnectionAge, ConnectionAgeGrace time.Duration
 }
 
-// HTTP is the port of HTTP.
+// HTTP is the HTTP port.
 type HTTP struct {
 	// Address is host:port; empty turns the port off, and the port 0 takes a free
 	// one.
@@ -126,8 +126,8 @@ type Admin struct {
 	// Assignments keeps what is assigned; Options.Assigned is what is in force of it. With
 	// nil nothing can be assigned.
 	Assignments assign.Store
-	// Daemons returns the daemons that share the store, the ID of this one, and when that
-	// was so, on their clock; nil means that there are no others.
+	// Daemons returns the daemons that share the store, the ID of this one, and the time
+	// of that list, on their clock; nil means that there are no others.
 	Daemons func(context.Context) (_ []fleet.Daemon, self string, at time.Time, _ error)
 	// AskTop asks the other daemons who had the most. It calls take with their answers,
 	// one at a time, and returns the IDs of those that did not give one; nil means that
@@ -140,10 +140,10 @@ type Admin struct {
 	MetricsAddress, MetricsPath string
 }
 
-// defaultMemory is Requests.Memory where Options do not say, in bytes.
+// defaultMemory is Requests.Memory if Options do not say, in bytes.
 const defaultMemory = 512 << 20
 
-// Requests says which requests are taken.
+// Requests says which requests are accepted.
 type Requests struct {
 	Bounds decide.Bounds
 	// Memory is how many bytes all requests that are being read and answered may

@@ -12,10 +12,11 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
-// healthNames are the services that have a health. "ratelimit" is the name that
+// healthNames are the services that report health. "ratelimit" is the name that
 // envoyproxy/ratelimit has.
 var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName}
 
@@ -98,8 +99,10 @@ const (
 const (
 	pingEvery    = 200 * time.Millisecond
 	pingLogEvery = time.Minute
-	// failedPings is the number of failed pings in a row after which the store
-	// counts as one that does not answer.
+	// regainWithin bounds how long a look waits for the tenure.
+	regainWithin = time.Second
+	// failedPings is the number of failed pings in a row after which the store counts as
+	// not answering.
 	failedPings = 3
 )
 
@@ -191,7 +194,9 @@ func (w *readinessWatch) ping(ctx context.Context) error {
 	err := w.options.Store.Ping(ctx)
 	if err == nil {
 		// Without it the store is not asked.
-		err = w.options.Tenure.Regain(ctx)
+		within, cancel := context.WithTimeout(ctx, regainWithin)
+		err = w.options.Tenure.Regain(within)
+		cancel()
 	}
 	if err == nil {
 		if w.logged {
@@ -227,8 +232,11 @@ func (w *readinessWatch) ping(ctx context.Context) error {
 
 // lackOfStore says what a failed ping means.
 func lackOfStore(err error) string {
-	if errors.Is(err, bucket.ErrRefused) {
+	switch {
+	case errors.Is(err, bucket.ErrRefused):
 		return "the store refuses the daemon"
+	case errors.Is(err, fleet.ErrNoTenure):
+		return "answers are marked as degraded until this daemon has caught up"
 	}
 	return "the store does not answer"
 }

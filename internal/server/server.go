@@ -43,13 +43,13 @@ type Server struct {
 	watches *watches
 	decider *decide.Decider
 	memory  *accounts.Memory
-	// envoyproxy is nil unless metrics by these names are asked for.
+	// envoyproxy is nil unless metrics by its names are asked for.
 	envoyproxy *envoyproxyMetrics
 	limits     *limitsCollector
 
 	viaGRPC, viaHTTP *envoyrls.API
 	apiGRPC, apiHTTP *takeapi.API
-	viaAuth          *authapi.API // nil where it is off
+	viaAuth          *authapi.API // nil if it is off
 	adminAPI         *adminapi.API
 
 	grpc      *grpc.Server
@@ -73,7 +73,7 @@ const (
 	inFlight = 5 * time.Second
 )
 
-// New listens on all ports. Its error names the port where it cannot. The server
+// New listens on all ports. Its error names the port on which it cannot. The server
 // answers once Run is called.
 func New(o Options) (*Server, error) {
 	o.setDefaults()
@@ -226,10 +226,10 @@ func (s *Server) httpServer(handler http.Handler, tls *tls.Config, write time.Du
 	}
 }
 
-// Run serves until it receives from stop or a port fails, which is its error. The
-// value received is the drain delay: for so long the health says NOT_SERVING while
-// requests are still answered. Another value cuts the delay short. Then Run waits
-// for the requests in flight, and returns.
+// Run serves until it receives from stop or a port fails, which is its error. The value
+// received is the drain delay: for that long the health says NOT_SERVING while requests
+// are still answered. Another value cuts the delay short. Then Run waits for the requests
+// in flight, and returns.
 func (s *Server) Run(stop <-chan time.Duration) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup
@@ -273,7 +273,7 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 	return err
 }
 
-// tickRules has rules do what they do from time to time, as long as ctx lasts.
+// tickRules makes rules do what they do from time to time, until ctx ends.
 func (s *Server) tickRules(ctx context.Context) {
 	tick := time.NewTicker(tally.TickEvery)
 	defer tick.Stop()
@@ -289,7 +289,7 @@ func (s *Server) tickRules(ctx context.Context) {
 	}
 }
 
-// serveHTTP returns how a server of HTTP serves, with TLS if it has any.
+// serveHTTP returns how an HTTP server serves, with TLS if it has any.
 func serveHTTP(h *http.Server) func(net.Listener) error {
 	if h.TLSConfig == nil {
 		return h.Serve
@@ -346,6 +346,6 @@ func unknownMethod(_ any, stream grpc.ServerStream) error {
 	return status.Errorf(codes.Unimplemented, "unknown method %s", method)
 }
 
-// Settle returns once every decision that began before has ended: none is left that
-// read assignments of before.
+// Settle returns once every decision that began before has ended: none is left that read
+// earlier assignments.
 func (s *Server) Settle() { s.decider.Settle() }

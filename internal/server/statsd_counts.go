@@ -30,8 +30,8 @@ type Statsd struct {
 type statsdCounts struct {
 	walk hitWalk
 	live *rules.Live
-	// sent is what of the hits was sent. What rules counted that a reload has dropped,
-	// since they were last sent, is not.
+	// sent is how many of the hits were sent. What rules that a reload dropped had
+	// counted since then is not sent.
 	sent  map[*tally.Counts]*sentHits
 	fixed []fixedCount
 }
@@ -51,7 +51,7 @@ type fixedCount struct {
 func newStatsdCounts(live *rules.Live, m *envoyproxyMetrics) *statsdCounts {
 	c := &statsdCounts{live: live, sent: make(map[*tally.Counts]*sentHits)}
 	add := func(name string, total func() uint64) {
-		c.fixed = append(c.fixed, fixedCount{name, total, new(uint64)})
+		c.fixed = append(c.fixed, fixedCount{name: name, total: total, sent: new(uint64)})
 	}
 	add("ratelimit.service.config_load_success", func() uint64 { return uint64(live.Status().Succeeded) })
 	add("ratelimit.service.config_load_error", func() uint64 { return uint64(live.Status().Failed) })
@@ -86,7 +86,7 @@ func (c *statsdCounts) all() iter.Seq[statsd.Count] {
 	}
 }
 
-// hits yields those of the rules in force.
+// hits yields the counts of the rules in force.
 func (c *statsdCounts) hits(yield func(statsd.Count) bool) {
 	c.walk.domains = nil
 	if rules := c.live.Rules(); rules != nil {
@@ -145,5 +145,5 @@ func (s *Server) sendCounts(ctx context.Context) {
 	}
 }
 
-// lastCounts bounds how long the end of the daemon waits for a statsd server.
+// lastCounts bounds how long a daemon that ends waits for a statsd server.
 const lastCounts = time.Second
